@@ -1,0 +1,3 @@
+module drydock.dev/drydock
+
+go 1.26.0
