@@ -1,0 +1,132 @@
+// Package clusterconfig turns the one KubeVirt object into the settings that
+// Drydock's components work by, with every default filled in, and hands the
+// newest settings to whoever asks.
+//
+// It owns the defaults and nothing else: it does not validate (admission
+// does), write or report status.
+package clusterconfig
+
+import (
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Namespace is where Drydock's components and the KubeVirt object live, and
+// Name is that object's usual name.
+const (
+	Namespace = "kubevirt"
+	Name      = "kubevirt"
+)
+
+// DefaultMachineType is what a VM without a machine type is pinned to when it
+// is created: a versioned type, so that an upgrade of QEMU changes no guest's
+// hardware.
+const DefaultMachineType = "pc-q35-7.2"
+
+// Settings are the effective settings of the cluster. A value is immutable.
+type Settings struct {
+	// UseEmulation lets a VM run without hardware virtualization
+	// (developerConfiguration.useEmulation).
+	UseEmulation bool
+	// ImagePullPolicy of launcher pods (spec.imagePullPolicy, then
+	// configuration.imagePullPolicy), IfNotPresent by default.
+	ImagePullPolicy corev1.PullPolicy
+	// RolloutStrategy is Stage unless LiveUpdate is asked for.
+	RolloutStrategy v1.VMRolloutStrategy
+	// EvictionStrategy is None unless set.
+	EvictionStrategy v1.EvictionStrategy
+	// MachineType and CPUModel are for VMs that name none. CPUModel may be
+	// empty: then virt-handler takes the host's model with KVM and QEMU's
+	// widest with emulation.
+	MachineType string
+	CPUModel    string
+	// DefaultNetworkInterface is the binding of the pod network's interface in
+	// a VMI that lists no network: "masquerade" or "bridge".
+	DefaultNetworkInterface string
+	// CPUAllocationRatio is how many guest vCPUs share one physical CPU in the
+	// launcher pod's CPU request.
+	CPUAllocationRatio int
+	// AdditionalGuestMemoryOverheadRatio multiplies the memory that is asked
+	// for beside the guest's own, as a decimal string; empty means 1.
+	AdditionalGuestMemoryOverheadRatio string
+}
+
+// FromKubeVirt reads the settings from the KubeVirt object; nil gives the
+// defaults.
+func FromKubeVirt(kv *v1.KubeVirt) Settings {
+	s := Settings{
+		ImagePullPolicy:         corev1.PullIfNotPresent,
+		RolloutStrategy:         v1.VMRolloutStrategyStage,
+		EvictionStrategy:        v1.EvictionStrategyNone,
+		MachineType:             DefaultMachineType,
+		DefaultNetworkInterface: "masquerade",
+		CPUAllocationRatio:      10,
+	}
+	if kv == nil {
+		return s
+	}
+	c := &kv.Spec.Configuration
+	if p := firstPolicy(c.ImagePullPolicy, kv.Spec.ImagePullPolicy); p != "" {
+		s.ImagePullPolicy = p
+	}
+	if c.VMRolloutStrategy != nil {
+		s.RolloutStrategy = *c.VMRolloutStrategy
+	}
+	if c.EvictionStrategy != nil {
+		s.EvictionStrategy = *c.EvictionStrategy
+	}
+	if a := c.ArchitectureConfiguration; a != nil && a.Amd64 != nil && a.Amd64.MachineType != "" {
+		s.MachineType = a.Amd64.MachineType
+	}
+	if n := c.NetworkConfiguration; n != nil && n.NetworkInterface != "" {
+		s.DefaultNetworkInterface = n.NetworkInterface
+	}
+	s.CPUModel = c.CPUModel
+	s.AdditionalGuestMemoryOverheadRatio = additionalOverhead(c)
+	if d := c.DeveloperConfiguration; d != nil {
+		s.UseEmulation = d.UseEmulation
+		if d.CPUAllocationRatio > 0 {
+			s.CPUAllocationRatio = d.CPUAllocationRatio
+		}
+	}
+	return s
+}
+
+func firstPolicy(policies ...corev1.PullPolicy) corev1.PullPolicy {
+	for _, p := range policies {
+		if p != "" {
+			return p
+		}
+	}
+	return ""
+}
+
+func additionalOverhead(c *v1.KubeVirtConfiguration) string {
+	if c.AdditionalGuestMemoryOverheadRatio == nil {
+		return ""
+	}
+	return *c.AdditionalGuestMemoryOverheadRatio
+}
+
+// Current holds the newest settings. The zero value holds the defaults; it is
+// safe for concurrent use. Whoever watches the KubeVirt object calls Set.
+type Current struct {
+	settings atomic.Pointer[Settings]
+}
+
+// Get returns the newest settings.
+func (c *Current) Get() Settings {
+	if s := c.settings.Load(); s != nil {
+		return *s
+	}
+	return FromKubeVirt(nil)
+}
+
+// Set replaces the settings by those of kv; nil means that there is no
+// KubeVirt object.
+func (c *Current) Set(kv *v1.KubeVirt) {
+	s := FromKubeVirt(kv)
+	c.settings.Store(&s)
+}

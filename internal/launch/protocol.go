@@ -1,0 +1,177 @@
+// Package launch is the protocol between virt-handler and virt-launcher: JSON
+// messages, one a line, on the unix socket layout.LauncherSocket that
+// virt-launcher listens on in its pod.
+//
+// It owns the messages and their encoding. It must not import Kubernetes or
+// API types: virt-launcher links it, and what virt-launcher links is paid for
+// by every VM.
+//
+// A conversation:
+//
+//	virt-launcher   -> Hello  (at every new connection: what has happened so far)
+//	virt-handler    -> Request{Prepare}    virt-launcher -> Reply{Images}
+//	virt-handler    -> Request{Start}      virt-launcher -> Reply{State}
+//	virt-launcher   -> Event{Exited}       (QEMU ended; virt-launcher exits after it)
+//
+// virt-launcher serves one connection; a new one replaces the old one, so that
+// a restarted virt-handler takes over by connecting. Hello makes that enough:
+// nothing that was said on an earlier connection need be remembered.
+package launch
+
+// Phase is what virt-launcher's QEMU is doing.
+type Phase string
+
+const (
+	// PhaseWaiting means that no QEMU has been started yet.
+	PhaseWaiting Phase = "waiting"
+	// PhaseRunning means that QEMU runs and has answered on its monitor.
+	PhaseRunning Phase = "running"
+	// PhaseExited means that QEMU has ended; virt-launcher ends next.
+	PhaseExited Phase = "exited"
+)
+
+// State is virt-launcher's whole memory.
+type State struct {
+	Phase Phase `json:"phase"`
+	// QEMUPID is QEMU's process id in the container's PID namespace, 0 before
+	// it is started.
+	QEMUPID int `json:"qemuPID,omitempty"`
+	// Exit says how QEMU ended; nil until it has.
+	Exit *Exit `json:"exit,omitempty"`
+}
+
+// Reason is why a guest stopped running.
+type Reason string
+
+const (
+	// ReasonGuestShutdown: the guest powered itself off (QMP SHUTDOWN with
+	// reason guest-shutdown).
+	ReasonGuestShutdown Reason = "GuestShutdown"
+	// ReasonHostShutdown: it was asked to end from outside, gracefully or not
+	// (system_powerdown that the guest followed, quit, SIGTERM).
+	ReasonHostShutdown Reason = "HostShutdown"
+	// ReasonKilled: the guest did not follow a graceful shutdown within its
+	// grace period and QEMU was ended by force.
+	ReasonKilled Reason = "Killed"
+	// ReasonGuestPanicked: the guest's kernel panicked (QMP GUEST_PANICKED).
+	ReasonGuestPanicked Reason = "GuestPanicked"
+	// ReasonCrashed: QEMU died of a signal or of an error of its own.
+	ReasonCrashed Reason = "Crashed"
+	// ReasonStartFailed: QEMU ended before its monitor answered.
+	ReasonStartFailed Reason = "StartFailed"
+	// ReasonMigrated: the guest goes on elsewhere; QEMU was ended as the
+	// source of a migration that is complete.
+	ReasonMigrated Reason = "Migrated"
+)
+
+// Failed tells whether a guest that stopped for the reason r has failed
+// (VMI phase Failed) rather than come to an end (Succeeded).
+func (r Reason) Failed() bool {
+	switch r {
+	case ReasonGuestPanicked, ReasonCrashed, ReasonStartFailed:
+		return true
+	}
+	return false
+}
+
+// Exit says how QEMU ended. virt-launcher also writes it, as JSON, to its
+// container's termination message, so that it is known when no virt-handler
+// was there to hear the event; virt-launcher's own exit code is 0 unless
+// Reason.Failed().
+type Exit struct {
+	Reason Reason `json:"reason"`
+	// Code is QEMU's exit code, -1 when a signal ended it.
+	Code int `json:"code"`
+	// Message is the last of what QEMU wrote to its standard error, at most
+	// 1 KiB, empty when Reason says everything.
+	Message string `json:"message,omitempty"`
+}
+
+// Hello is the first message on every connection.
+type Hello struct {
+	State State `json:"state"`
+}
+
+// Request asks virt-launcher for one thing; exactly one of the pointers is set.
+type Request struct {
+	// ID comes back in the Reply; the caller chooses it.
+	ID      uint64   `json:"id"`
+	Prepare *Prepare `json:"prepare,omitempty"`
+	Start   *Start   `json:"start,omitempty"`
+	// Stop ends QEMU: by ACPI first, by force after its grace period.
+	Stop *Stop `json:"stop,omitempty"`
+}
+
+// Prepare makes and inspects the disk images that QEMU will open. It is
+// idempotent: what exists is inspected, never overwritten.
+type Prepare struct {
+	Images []Image `json:"images"`
+}
+
+// Image is one disk image as virt-launcher's unprivileged process sees it.
+type Image struct {
+	// Name is the VMI volume's name.
+	Name string `json:"name"`
+	// Source is the image to read: a file, a block device, or (containerDisk)
+	// a directory with exactly one regular file in it. Empty for an image that
+	// is made from nothing.
+	Source string `json:"source,omitempty"`
+	// Overlay, when not empty, is the path of a qcow2 file that takes the
+	// guest's writes, with Source as its backing file; or, without Source, of
+	// an empty qcow2 image of Size bytes.
+	Overlay string `json:"overlay,omitempty"`
+	// Size is the virtual size in bytes of an image made from nothing.
+	Size int64 `json:"size,omitempty"`
+}
+
+// PreparedImage answers for one Image.
+type PreparedImage struct {
+	Name string `json:"name"`
+	// Source and SourceFormat ("raw" or "qcow2") name the file that was found.
+	// The format is read from the file's first bytes; a qcow2 file that names
+	// a backing file or an external data file of its own is refused, since it
+	// could make QEMU open any path.
+	Source       string `json:"source,omitempty"`
+	SourceFormat string `json:"sourceFormat,omitempty"`
+	// Overlay is the qcow2 file made on top, empty when there is none.
+	Overlay string `json:"overlay,omitempty"`
+	// VirtualSize is the guest's disk size in bytes.
+	VirtualSize int64 `json:"virtualSize"`
+}
+
+// Start starts QEMU. When QEMU runs already it changes nothing and answers
+// with the State.
+type Start struct {
+	// Args are QEMU's arguments, without the program's own name.
+	Args []string `json:"args"`
+	// GracePeriodSeconds is how long a guest has to follow ACPI's power button
+	// when virt-launcher is told to end (SIGTERM, Stop).
+	GracePeriodSeconds int64 `json:"gracePeriodSeconds"`
+}
+
+// Stop ends QEMU.
+type Stop struct {
+	// GracePeriodSeconds overrides Start's; 0 ends QEMU at once.
+	GracePeriodSeconds int64 `json:"gracePeriodSeconds"`
+}
+
+// Reply answers the Request with the same ID.
+type Reply struct {
+	ID uint64 `json:"id"`
+	// Error is a sentence for the VM's owner; empty when the request was done.
+	Error  string          `json:"error,omitempty"`
+	Images []PreparedImage `json:"images,omitempty"`
+	State  *State          `json:"state,omitempty"`
+}
+
+// Event tells of a change that nobody asked for.
+type Event struct {
+	Exited *Exit `json:"exited,omitempty"`
+}
+
+// Message is what virt-launcher writes: exactly one pointer is set.
+type Message struct {
+	Hello *Hello `json:"hello,omitempty"`
+	Reply *Reply `json:"reply,omitempty"`
+	Event *Event `json:"event,omitempty"`
+}

@@ -1,0 +1,121 @@
+// Package layout names the places of a launcher pod: its container, volumes,
+// mount paths and sockets. virt-controller renders the pod with these names,
+// the machine model refers to the paths, virt-handler finds its way into the
+// pod by them. A name lives here and nowhere else.
+//
+// It must not import anything but the standard library: virt-launcher links it.
+package layout
+
+import "path"
+
+// The launcher pod's one container, and the user that QEMU runs as.
+const (
+	ComputeContainer = "compute"
+	// QEMUUser is uid and gid of virt-launcher and QEMU, as in upstream's
+	// images, so that disks made there belong to it.
+	QEMUUser = 107
+)
+
+// Volumes that every launcher pod has. Their names cannot collide with a VMI
+// volume's, which get the prefix VolumePrefix.
+const (
+	// PrivateVolume is an emptyDir for sockets; mounted at PrivateDir.
+	PrivateVolume = "private"
+	// EphemeralVolume is an emptyDir for overlays, empty disks and ISO images;
+	// mounted at EphemeralDir.
+	EphemeralVolume = "ephemeral-disks"
+	// HotplugVolume is an emptyDir that virt-handler mounts hot-plugged file
+	// systems into; mounted at HotplugDir with HostToContainer propagation.
+	HotplugVolume = "hotplug-disks"
+	// HugepagesVolume is an emptyDir of medium HugePages, where asked for.
+	HugepagesVolume = "hugepages"
+	// KernelBootVolume is the image volume of spec.domain.firmware.kernelBoot.
+	KernelBootVolume = "kernel-boot"
+	// VolumePrefix comes before a VMI volume's name in the pod's volumes.
+	VolumePrefix = "vol-"
+)
+
+// Paths inside the launcher's container.
+const (
+	PrivateDir    = "/var/run/kubevirt"
+	EphemeralDir  = "/var/run/kubevirt-ephemeral-disks"
+	HotplugDir    = "/var/run/kubevirt-hotplug-disks"
+	HugepagesDir  = "/dev/hugepages"
+	KernelBootDir = "/var/run/kubevirt-kernel-boot"
+
+	volumesDir = "/var/run/kubevirt-volumes"
+	devicesDir = "/dev/kubevirt-volumes"
+)
+
+// Socket names in PrivateDir.
+const (
+	LauncherSocket = "launcher.sock"
+	// QMPSocket is virt-handler's monitor; virt-launcher has one of its own on
+	// an inherited file descriptor.
+	QMPSocket = "qmp.sock"
+	VNCSocket = "vnc.sock"
+	// SerialSocket is the serial console ttyS0.
+	SerialSocket = "serial0.sock"
+	// AgentSocket is the guest agent's virtio-serial port.
+	AgentSocket = "agent.sock"
+)
+
+// Files in a volume or in EphemeralDir.
+const (
+	// DiskImage is the raw image in a filesystem PVC.
+	DiskImage = "disk.img"
+	// ContainerDiskDir is the folder of a containerDisk's image that holds its
+	// one disk file.
+	ContainerDiskDir = "disk"
+)
+
+// Executables in the launcher's image.
+const (
+	LauncherBinary = "/usr/bin/virt-launcher"
+	QEMUBinary     = "/usr/bin/qemu-system-x86_64"
+	QEMUImgBinary  = "/usr/bin/qemu-img"
+)
+
+// PodVolume is the pod volume of the VMI volume with the given name.
+func PodVolume(volume string) string { return VolumePrefix + volume }
+
+// VolumeDir is where a VMI volume with a file system (PVC, containerDisk,
+// hostDisk, configMap, secret …) is mounted in the container.
+func VolumeDir(volume string) string { return path.Join(volumesDir, volume) }
+
+// VolumeDevice is where a block PVC is in the container.
+func VolumeDevice(volume string) string { return path.Join(devicesDir, volume) }
+
+// OverlayFile is the qcow2 file that takes the guest's writes to a volume
+// that must not change (containerDisk, ephemeral), or all of an emptyDisk.
+func OverlayFile(volume string) string { return path.Join(EphemeralDir, volume+".qcow2") }
+
+// ISOFile is the image that virt-handler makes of a cloud-init, configMap,
+// secret, downwardAPI or serviceAccount volume.
+func ISOFile(volume string) string { return path.Join(EphemeralDir, volume+".iso") }
+
+// NVRAMFile holds the guest's UEFI variables.
+func NVRAMFile() string { return path.Join(EphemeralDir, "nvram.fd") }
+
+// Socket is the path of one of the sockets in the container.
+func Socket(name string) string { return path.Join(PrivateDir, name) }
+
+// UserDataDir and NetworkDataDir are where the Secrets that a cloud-init
+// volume refers to (userDataSecretRef, networkDataSecretRef) are mounted.
+func UserDataDir(volume string) string { return path.Join(volumesDir, volume+"-userdata") }
+
+// NetworkDataDir is UserDataDir for networkDataSecretRef.
+func NetworkDataDir(volume string) string { return path.Join(volumesDir, volume+"-networkdata") }
+
+// UserDataVolume and NetworkDataVolume are the pod volumes of those Secrets.
+func UserDataVolume(volume string) string { return "udata-" + volume }
+
+// NetworkDataVolume is UserDataVolume for networkDataSecretRef.
+func NetworkDataVolume(volume string) string { return "ndata-" + volume }
+
+// Device plugin resources.
+const (
+	ResourceKVM      = "devices.kubevirt.io/kvm"
+	ResourceTUN      = "devices.kubevirt.io/tun"
+	ResourceVhostNet = "devices.kubevirt.io/vhost-net"
+)

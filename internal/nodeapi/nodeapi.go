@@ -1,0 +1,57 @@
+// Package nodeapi names the HTTP interface that virt-handler offers to
+// virt-api: routes, port, the header of its errors. Both sides use these names;
+// the package holds no server and no client.
+//
+// It is served with mutual TLS on the virt-handler pod's IP. Streams (console,
+// vnc, portforward) are WebSockets with the subprotocol "plain.kubevirt.io",
+// which virt-api passes through untouched. Errors are a metav1.Status as JSON
+// with the matching HTTP status, so that virt-api hands them on as they are.
+package nodeapi
+
+import (
+	"net/url"
+	"path"
+)
+
+// Port is the TCP port that virt-handler listens on in its pod.
+const Port = 8186
+
+// MetricsPort is the plain-HTTP port for /metrics, /healthz and /readyz that
+// every component offers.
+const MetricsPort = 8080
+
+// StreamProtocol is the WebSocket subprotocol of all streams.
+const StreamProtocol = "plain.kubevirt.io"
+
+// Verb is the last part of a route and is the subresource's own name.
+type Verb string
+
+// GET, WebSocket.
+const (
+	Console     Verb = "console"
+	VNC         Verb = "vnc"
+	PortForward Verb = "portforward"
+)
+
+// PUT, empty body.
+const (
+	Pause      Verb = "pause"
+	Unpause    Verb = "unpause"
+	SoftReboot Verb = "softreboot"
+	Reset      Verb = "reset"
+)
+
+// GET, JSON answers of kubevirt.io/api/core/v1 types.
+const (
+	GuestOSInfo    Verb = "guestosinfo"
+	UserList       Verb = "userlist"
+	FilesystemList Verb = "filesystemlist"
+)
+
+// Path is the route of a verb on one VMI. uid must be the VMI's UID: a VMI of
+// the same name that came after it is answered with 404. Extra path elements
+// follow the verb (portforward/8080/tcp).
+func Path(namespace, name, uid string, verb Verb, extra ...string) *url.URL {
+	elements := append([]string{"/v1/namespaces", namespace, "virtualmachineinstances", name, string(verb)}, extra...)
+	return &url.URL{Path: path.Join(elements...), RawQuery: url.Values{"uid": {uid}}.Encode()}
+}
