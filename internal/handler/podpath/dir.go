@@ -1,0 +1,226 @@
+// Package podpath is virt-handler's way into a launcher pod: directories that
+// cannot be left through a planted symlink, sockets found by inotify, and the
+// process at a socket's other end.
+//
+// Everything below a pod's own volumes may have been made by a guest that broke
+// out of QEMU, so every name there is resolved by openat2 beneath a directory
+// that the kubelet made. The package knows no Kubernetes object and makes no
+// decision about a VM.
+package podpath
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dir is an open directory that names are resolved beneath.
+type Dir struct {
+	fd   int
+	path string
+	// resolve restricts how names are resolved (openat2's RESOLVE flags).
+	resolve uint64
+}
+
+// strict refuses every symlink: for directories that the guest's process can
+// write to.
+const strict = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+
+// inRoot takes the directory for the root of all paths, as a container's
+// process does, so that a volume's own symlinks (the kubelet's ..data) work
+// and lead nowhere else.
+const inRoot = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
+
+// Open opens the directory at path, which must not be writable by guests.
+func Open(path string) (*Dir, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening folder %s: %w", path, err)
+	}
+	return &Dir{fd: fd, path: path, resolve: strict}, nil
+}
+
+// Close lets go of the directory.
+func (d *Dir) Close() error { return unix.Close(d.fd) }
+
+// Sub opens a directory beneath d.
+func (d *Dir) Sub(name string) (*Dir, error) {
+	fd, err := d.openat(name, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Dir{fd: fd, path: filepath.Join(d.path, name), resolve: d.resolve}, nil
+}
+
+// File opens a file beneath d. flags are those of open(2); O_NONBLOCK is
+// always added, so that a FIFO in a file's place stalls nobody.
+func (d *Dir) File(name string, flags int) (*os.File, error) {
+	fd, err := d.openat(name, flags|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), filepath.Join(d.path, name)), nil
+}
+
+// ReadFile reads a regular file beneath d, of at most limit bytes.
+func (d *Dir) ReadFile(name string, limit int64) ([]byte, error) {
+	f, err := d.File(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("looking at %s: %w", f.Name(), err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("reading %s: it is no regular file", f.Name())
+	}
+	if info.Size() > limit {
+		return nil, fmt.Errorf("reading %s: its %d bytes are more than the %d that are allowed", f.Name(), info.Size(), limit)
+	}
+	data := make([]byte, info.Size())
+	n, err := f.ReadAt(data, 0)
+	if err != nil && n != len(data) {
+		return nil, fmt.Errorf("reading %s: %w", f.Name(), err)
+	}
+	return data, nil
+}
+
+// ReadDir lists the names of a directory beneath d.
+func (d *Dir) ReadDir(name string) ([]fs.DirEntry, error) {
+	fd, err := d.openat(name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), filepath.Join(d.path, name))
+	defer f.Close()
+	entries, err := f.ReadDir(-1)
+	if err != nil {
+		return nil, fmt.Errorf("listing %s: %w", f.Name(), err)
+	}
+	return entries, nil
+}
+
+// Exists tells whether anything has the name, a symlink included.
+func (d *Dir) Exists(name string) (bool, error) {
+	fd, err := d.openat(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, unix.Close(fd)
+}
+
+// Create makes the file name directly in d: what fill writes appears under the
+// name at once and whole, owned by uid and gid. A file that is there already
+// is replaced.
+func (d *Dir) Create(name string, owner int, mode fs.FileMode, fill func(*os.File) error) error {
+	if filepath.Base(name) != name {
+		return fmt.Errorf("creating %s in %s: the name has more than one part", name, d.path)
+	}
+	temporary := "." + name + "." + rand.Text()
+	fd, err := d.openat(temporary, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), filepath.Join(d.path, name))
+	defer f.Close()
+	if err := d.publish(f, temporary, name, owner, mode, fill); err != nil {
+		return errors.Join(err, unix.Unlinkat(d.fd, temporary, 0))
+	}
+	return nil
+}
+
+func (d *Dir) publish(f *os.File, from, to string, owner int, mode fs.FileMode, fill func(*os.File) error) error {
+	if err := fill(f); err != nil {
+		return err
+	}
+	if err := f.Chown(owner, owner); err != nil {
+		return fmt.Errorf("giving %s to user %d: %w", f.Name(), owner, err)
+	}
+	// The process's umask may have narrowed the mode at creation.
+	if err := f.Chmod(mode); err != nil {
+		return fmt.Errorf("setting the mode of %s: %w", f.Name(), err)
+	}
+	if err := unix.Renameat(d.fd, from, d.fd, to); err != nil {
+		return fmt.Errorf("renaming %s into its place: %w", f.Name(), err)
+	}
+	return nil
+}
+
+// Own gives the file or device name to user owner (uid and gid), unless it is
+// the owner's already. A symlink is refused.
+func (d *Dir) Own(name string, owner int) error {
+	fd, err := d.openat(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	full := filepath.Join(d.path, name)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("looking at %s: %w", full, err)
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return fmt.Errorf("giving %s to user %d: it is a symlink", full, owner)
+	}
+	if int(st.Uid) == owner {
+		return nil
+	}
+	if err := unix.Fchownat(fd, "", owner, owner, unix.AT_EMPTY_PATH); err != nil {
+		return fmt.Errorf("giving %s to user %d: %w", full, owner, err)
+	}
+	return nil
+}
+
+// Dial connects to the unix socket name beneath d.
+func (d *Dir) Dial(ctx context.Context, name string) (*net.UnixConn, error) {
+	fd, err := d.openat(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	full := filepath.Join(d.path, name)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("looking at %s: %w", full, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return nil, fmt.Errorf("connecting to %s: it is no socket", full)
+	}
+	// The descriptor's own link names the very socket that was looked at.
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", full, err)
+	}
+	return conn.(*net.UnixConn), nil
+}
+
+func (d *Dir) openat(name string, flags int, mode fs.FileMode) (int, error) {
+	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: d.resolve}
+	if flags&unix.O_CREAT != 0 {
+		how.Mode = uint64(mode.Perm())
+	}
+	for {
+		fd, err := unix.Openat2(d.fd, name, how)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+			// A rename elsewhere raced with the walk; the kernel asks to look again.
+			continue
+		case err != nil:
+			return -1, fmt.Errorf("opening %s: %w", filepath.Join(d.path, name), err)
+		}
+		return fd, nil
+	}
+}

@@ -1,0 +1,105 @@
+package podpath
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Peer is the process at the other end of a unix socket, and what can be
+// reached through it: the container's files and its network namespace. The
+// descriptors belong to exactly this process, even after it has ended and its
+// number is used again.
+type Peer struct {
+	PID int
+	// Root is the container's file system, with its volumes.
+	Root *Dir
+	// NetNS is the pod's network namespace.
+	NetNS *os.File
+}
+
+// OpenPeer finds the process that listens at the other end of conn.
+func OpenPeer(conn *net.UnixConn) (*Peer, error) {
+	pid, err := peerPID(conn)
+	if err != nil {
+		return nil, err
+	}
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening process %d: %w", pid, err)
+	}
+	defer unix.Close(pidfd)
+	peer, err := openPeer(pid)
+	if err != nil {
+		return nil, err
+	}
+	// If the process lives now, then it lived while its files were opened, so
+	// they are its own and not those of a later process of the same number.
+	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil {
+		return nil, errors.Join(fmt.Errorf("process %d ended meanwhile: %w", pid, err), peer.Close())
+	}
+	return peer, nil
+}
+
+func openPeer(pid int) (*Peer, error) {
+	proc := fmt.Sprintf("/proc/%d", pid)
+	root, err := Open(filepath.Join(proc, "root"))
+	if err != nil {
+		return nil, err
+	}
+	root.resolve = inRoot
+	netns, err := os.Open(filepath.Join(proc, "ns/net"))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the network namespace of process %d: %w", pid, err), root.Close())
+	}
+	return &Peer{PID: pid, Root: root, NetNS: netns}, nil
+}
+
+// Close lets go of the process.
+func (p *Peer) Close() error { return errors.Join(p.Root.Close(), p.NetNS.Close()) }
+
+// BelongsTo checks that the process is one of the pod's: the kubelet puts a
+// pod's processes into a cgroup that bears the pod's UID.
+func (p *Peer) BelongsTo(podUID string) error {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.PID))
+	if err != nil {
+		return fmt.Errorf("reading the cgroups of process %d: %w", p.PID, err)
+	}
+	if !cgroupsOfPod(string(data), podUID) {
+		return fmt.Errorf("process %d listens on the launcher's socket, but is in no cgroup of pod %s", p.PID, podUID)
+	}
+	return nil
+}
+
+// cgroupsOfPod looks for the pod's UID as the kubelet's two drivers write it:
+// cgroupfs as pod<uid>, systemd as pod<uid with underscores>.slice.
+func cgroupsOfPod(cgroups, podUID string) bool {
+	return strings.Contains(cgroups, "pod"+podUID) ||
+		strings.Contains(cgroups, "pod"+strings.ReplaceAll(podUID, "-", "_"))
+}
+
+func peerPID(conn *net.UnixConn) (int, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("reading a socket's peer: %w", err)
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return 0, fmt.Errorf("reading a socket's peer: %w", err)
+	}
+	if credErr != nil {
+		return 0, fmt.Errorf("reading a socket's peer: %w", credErr)
+	}
+	if cred.Pid == 0 {
+		return 0, errors.New("reading a socket's peer: its process is outside of this PID namespace; virt-handler needs hostPID")
+	}
+	return int(cred.Pid), nil
+}

@@ -1,0 +1,218 @@
+package podpath
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func open(t *testing.T, path string) *Dir {
+	t.Helper()
+	d, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func TestStrictFolderIsNotLeft(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inside := t.TempDir()
+	for name, target := range map[string]string{
+		"absolute": outside,
+		"relative": "../" + filepath.Base(filepath.Dir(outside)) + "/outside",
+		"magic":    "/proc/self/fd/0",
+		"harmless": "here",
+	} {
+		if err := os.Symlink(target, filepath.Join(inside, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(inside, "here"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, inside)
+	for _, name := range []string{"absolute", "relative", "magic", "harmless", "../outside", outside} {
+		if f, err := d.File(name, unix.O_RDONLY); err == nil {
+			f.Close()
+			t.Errorf("%s was opened", name)
+		}
+		if _, err := d.Dial(t.Context(), name); err == nil {
+			t.Errorf("%s was connected to", name)
+		}
+	}
+	for _, name := range []string{"absolute", "harmless"} {
+		if err := d.Own(name, 107); err == nil {
+			t.Errorf("%s was given away", name)
+		}
+	}
+	if data, err := d.ReadFile("here", 10); err != nil || string(data) != "x" {
+		t.Errorf("reading a plain file: %q, %v", data, err)
+	}
+	if _, err := d.ReadFile("here", 0); err == nil {
+		t.Error("a file longer than the limit was read")
+	}
+}
+
+func TestReadFileRefusesWhatIsNoFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Without O_NONBLOCK this would wait for a writer for ever.
+	if _, err := open(t, dir).ReadFile("fifo", 10); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a FIFO gave %v", err)
+	}
+}
+
+func TestCreateIsWholeOrNothing(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, dir)
+	failure := errors.New("no more words")
+	if err := d.Create("a", os.Getuid(), 0o640, func(*os.File) error { return failure }); !errors.Is(err, failure) {
+		t.Errorf("the error was %v", err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("a failed creation left %v", left)
+	}
+	err := d.Create("a", os.Getuid(), 0o640, func(f *os.File) error {
+		_, err := f.WriteString("words")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "a")); err != nil || string(data) != "words" {
+		t.Errorf("the file holds %q, %v", data, err)
+	}
+	if ok, err := d.Exists("a"); !ok || err != nil {
+		t.Errorf("Exists(a) = %v, %v", ok, err)
+	}
+	if ok, err := d.Exists("b"); ok || err != nil {
+		t.Errorf("Exists(b) = %v, %v", ok, err)
+	}
+	if err := d.Create("../b", 0, 0o600, func(*os.File) error { return nil }); err == nil {
+		t.Error("a name of two parts was accepted")
+	}
+}
+
+func TestPeerOfASocket(t *testing.T) {
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, "sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := open(t, dir).Dial(t.Context(), "sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	peer, err := OpenPeer(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	if peer.PID != os.Getpid() {
+		t.Errorf("the peer is process %d, not %d", peer.PID, os.Getpid())
+	}
+	if err := peer.BelongsTo("0f7c1e9a-0000-4000-8000-000000000000"); err == nil {
+		t.Error("a process outside of the pod's cgroup was taken for the pod's")
+	}
+	// Links inside a container's file system are followed, as its own process
+	// would: the kubelet makes them in configMap volumes.
+	if err := os.WriteFile(filepath.Join(dir, "data"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(dir, "data"), filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := peer.Root.ReadFile(filepath.Join(dir, "link"), 10); err != nil || string(data) != "x" {
+		t.Errorf("through the peer's root: %q, %v", data, err)
+	}
+}
+
+func TestCgroupsOfPod(t *testing.T) {
+	const uid = "0f7c1e9a-1111-4000-8000-000000000000"
+	for name, tc := range map[string]struct {
+		cgroups string
+		want    bool
+	}{
+		"cgroupfs":          {"4:pids:/kubepods/burstable/pod" + uid + "/abc\n", true},
+		"systemd":           {"0::/kubepods.slice/kubepods-pod0f7c1e9a_1111_4000_8000_000000000000.slice/cri-abc.scope\n", true},
+		"another namespace": {"0::/../pod" + uid + "/abc\n", true},
+		"another pod":       {"0::/kubepods/pod1f7c1e9a-1111-4000-8000-000000000000/abc\n", false},
+		"no pod":            {"0::/system.slice/ssh.service\n", false},
+	} {
+		if got := cgroupsOfPod(tc.cgroups, uid); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+func TestAwaitFollowsFoldersAsTheyAppear(t *testing.T) {
+	base := t.TempDir()
+	w, err := NewWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- w.Run(ctx) }()
+
+	const rel = "uid/volumes/kubernetes.io~empty-dir/private/launcher.sock"
+	const waiters = 5
+	done := make(chan error, waiters)
+	for range waiters {
+		go func() { done <- w.Await(ctx, base, rel) }()
+	}
+	// Made, removed and made again, at any pace relative to the waiters.
+	folder := filepath.Join(base, filepath.Dir(rel))
+	for range 50 {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(filepath.Join(base, "uid")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(base, rel), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range waiters {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("the file was not noticed")
+		}
+	}
+	if len(w.users) != 0 || len(w.inotify.WatchList()) != 0 {
+		t.Errorf("watches are left: %v, %v", w.users, w.inotify.WatchList())
+	}
+	waiting, stop := context.WithCancel(ctx)
+	stop()
+	if err := w.Await(waiting, base, "never"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled wait gave %v", err)
+	}
+	cancel()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+}
