@@ -1,0 +1,127 @@
+package crdgen
+
+import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+)
+
+// kind is what the API module's Go types don't say about a kind.
+type kind struct {
+	goPackage    string
+	group        string
+	version      string
+	kind         string
+	plural       string
+	shortNames   []string
+	subresources *apiextensionsv1.CustomResourceSubresources
+	columns      []apiextensionsv1.CustomResourceColumnDefinition
+	// selectable fields can be used in a field selector.
+	selectable []string
+}
+
+const corePackage = "kubevirt.io/api/core/v1"
+
+// kinds lists every kind that Drydock serves as a custom resource. Names and
+// columns are those that users of KubeVirt know.
+func kinds() []kind {
+	return []kind{
+		core("VirtualMachine", "virtualmachines", kind{
+			shortNames:   []string{"vm", "vms"},
+			subresources: status(),
+			columns: []apiextensionsv1.CustomResourceColumnDefinition{
+				age(),
+				text("Status", ".status.printableStatus", "Human readable status"),
+				condition("Ready", "Ready", 0),
+			},
+			selectable: []string{".status.printableStatus"},
+		}),
+		core("VirtualMachineInstance", "virtualmachineinstances", kind{
+			shortNames: []string{"vmi", "vmis"},
+			columns: []apiextensionsv1.CustomResourceColumnDefinition{
+				age(),
+				text("Phase", ".status.phase", ""),
+				text("IP", ".status.interfaces[0].ipAddress", ""),
+				text("NodeName", ".status.nodeName", ""),
+				condition("Ready", "Ready", 0),
+				condition("Live-Migratable", "LiveMigratable", 1),
+				condition("Paused", "Paused", 1),
+			},
+			selectable: []string{".status.nodeName", ".status.phase"},
+		}),
+		core("VirtualMachineInstanceReplicaSet", "virtualmachineinstancereplicasets", kind{
+			shortNames:   []string{"vmirs", "vmirss"},
+			subresources: statusAndScale(),
+			columns: []apiextensionsv1.CustomResourceColumnDefinition{
+				number("Desired", ".spec.replicas", "Number of desired VirtualMachineInstances"),
+				number("Current", ".status.replicas", "Number of managed and not final or deleted VirtualMachineInstances"),
+				number("Ready", ".status.readyReplicas", "Number of managed VirtualMachineInstances which are ready to receive traffic"),
+				age(),
+			},
+		}),
+		core("VirtualMachineInstanceMigration", "virtualmachineinstancemigrations", kind{
+			shortNames:   []string{"vmim", "vmims"},
+			subresources: status(),
+			columns: []apiextensionsv1.CustomResourceColumnDefinition{
+				text("Phase", ".status.phase", "The current phase of VM instance migration"),
+				text("VMI", ".spec.vmiName", "The name of the VMI to perform the migration on"),
+				age(),
+			},
+			selectable: []string{".spec.vmiName"},
+		}),
+		core("KubeVirt", "kubevirts", kind{
+			shortNames:   []string{"kv", "kvs"},
+			subresources: status(),
+			columns: []apiextensionsv1.CustomResourceColumnDefinition{
+				age(),
+				text("Phase", ".status.phase", ""),
+			},
+		}),
+	}
+}
+
+// core fills in what all kinds of kubevirt.io/v1 have in common.
+func core(name, plural string, k kind) kind {
+	k.goPackage, k.group, k.version = corePackage, "kubevirt.io", "v1"
+	k.kind, k.plural = name, plural
+	return k
+}
+
+func status() *apiextensionsv1.CustomResourceSubresources {
+	return &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
+}
+
+func statusAndScale() *apiextensionsv1.CustomResourceSubresources {
+	selector := ".status.labelSelector"
+	s := status()
+	s.Scale = &apiextensionsv1.CustomResourceSubresourceScale{
+		SpecReplicasPath:   ".spec.replicas",
+		StatusReplicasPath: ".status.replicas",
+		LabelSelectorPath:  &selector,
+	}
+	return s
+}
+
+func age() apiextensionsv1.CustomResourceColumnDefinition {
+	return apiextensionsv1.CustomResourceColumnDefinition{
+		Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp",
+	}
+}
+
+func text(name, path, description string) apiextensionsv1.CustomResourceColumnDefinition {
+	return apiextensionsv1.CustomResourceColumnDefinition{
+		Name: name, Type: "string", JSONPath: path, Description: description,
+	}
+}
+
+func number(name, path, description string) apiextensionsv1.CustomResourceColumnDefinition {
+	return apiextensionsv1.CustomResourceColumnDefinition{
+		Name: name, Type: "integer", JSONPath: path, Description: description,
+	}
+}
+
+// condition shows a condition's status; with priority 1 in wide output only.
+func condition(name, conditionType string, priority int32) apiextensionsv1.CustomResourceColumnDefinition {
+	return apiextensionsv1.CustomResourceColumnDefinition{
+		Name: name, Type: "string", Priority: priority,
+		JSONPath: ".status.conditions[?(@.type=='" + conditionType + "')].status",
+	}
+}
