@@ -1,0 +1,252 @@
+// Package launcherclient is virt-handler's end of the conversation with a
+// virt-launcher (internal/launch).
+//
+// It owns the connection: its Hello, one reply for each request, and the news
+// of QEMU's end. It decides nothing, and it believes nothing that could harm
+// the node: virt-launcher's process is as trustworthy as its guest.
+package launcherclient
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"drydock.dev/drydock/internal/launch"
+)
+
+// maxMessage bounds one message of virt-launcher. Its longest is the reply to
+// Prepare, a few hundred bytes for each of at most a few dozen volumes.
+const maxMessage = 1 << 20
+
+// ErrClosed is the error of a request that the connection's end left without
+// an answer.
+var ErrClosed = errors.New("the connection to virt-launcher has ended")
+
+// Client is a connection to one virt-launcher. It is safe for concurrent use.
+type Client struct {
+	conn  net.Conn
+	hello launch.State
+
+	done chan struct{}
+	wg   sync.WaitGroup
+
+	writing sync.Mutex // one request at a time on the wire
+
+	mu      sync.Mutex
+	last    uint64
+	pending map[uint64]chan launch.Reply
+	exit    *launch.Exit
+	err     error
+}
+
+// New reads the Hello and starts to follow what virt-launcher says. The Client
+// owns conn from then on; when New fails, conn is closed.
+func New(ctx context.Context, conn net.Conn) (*Client, error) {
+	c := &Client{conn: conn, done: make(chan struct{}), pending: map[uint64]chan launch.Reply{}}
+	in := bufio.NewScanner(conn)
+	in.Buffer(make([]byte, 0, 4096), maxMessage)
+	if err := c.greet(ctx, in); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	c.wg.Go(func() { c.read(in) })
+	return c, nil
+}
+
+// greet waits for the Hello no longer than ctx allows.
+func (c *Client) greet(ctx context.Context, in *bufio.Scanner) error {
+	interrupt := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(0, 0)) })
+	defer interrupt()
+	message, err := next(in)
+	if ctx.Err() != nil {
+		return fmt.Errorf("waiting for virt-launcher's hello: %w", ctx.Err())
+	}
+	if err != nil {
+		return fmt.Errorf("waiting for virt-launcher's hello: %w", err)
+	}
+	if message.Hello == nil {
+		return errors.New("virt-launcher's first message is no hello")
+	}
+	c.hello = message.Hello.State
+	c.exit = c.hello.Exit
+	return nil
+}
+
+// State is what virt-launcher said when the connection was made, or that QEMU
+// has exited if that has been heard since.
+func (c *Client) State() launch.State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.exit != nil {
+		return launch.State{Phase: launch.PhaseExited, Exit: c.exit}
+	}
+	return c.hello
+}
+
+// Exit says how QEMU ended, nil while that is not known.
+func (c *Client) Exit() *launch.Exit {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.exit
+}
+
+// Done is closed when the connection has ended. Exit, if virt-launcher sent
+// one, is known by then.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Close ends the connection and waits for its reader.
+func (c *Client) Close() error {
+	err := c.conn.Close()
+	c.wg.Wait()
+	return err
+}
+
+// Prepare has virt-launcher make and inspect disk images.
+func (c *Client) Prepare(ctx context.Context, images []launch.Image) (map[string]launch.PreparedImage, error) {
+	reply, err := c.call(ctx, launch.Request{Prepare: &launch.Prepare{Images: images}})
+	if err != nil {
+		return nil, fmt.Errorf("preparing disk images: %w", err)
+	}
+	prepared := make(map[string]launch.PreparedImage, len(reply.Images))
+	for _, image := range reply.Images {
+		prepared[image.Name] = image
+	}
+	return prepared, nil
+}
+
+// Start has virt-launcher start QEMU; one that runs already is left alone.
+func (c *Client) Start(ctx context.Context, start launch.Start) (launch.State, error) {
+	reply, err := c.call(ctx, launch.Request{Start: &start})
+	if err != nil {
+		return launch.State{}, fmt.Errorf("starting QEMU: %w", err)
+	}
+	if reply.State == nil {
+		return launch.State{}, errors.New("starting QEMU: virt-launcher's answer carries no state")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hello = *reply.State
+	if c.exit == nil {
+		c.exit = reply.State.Exit
+	}
+	return *reply.State, nil
+}
+
+// Stop has virt-launcher end QEMU. It returns once that is under way or, as
+// virt-launcher sees fit, once it is done.
+func (c *Client) Stop(ctx context.Context, gracePeriodSeconds int64) error {
+	if _, err := c.call(ctx, launch.Request{Stop: &launch.Stop{GracePeriodSeconds: gracePeriodSeconds}}); err != nil {
+		return fmt.Errorf("stopping QEMU: %w", err)
+	}
+	return nil
+}
+
+// call sends a request and waits for its reply.
+func (c *Client) call(ctx context.Context, request launch.Request) (launch.Reply, error) {
+	answer := make(chan launch.Reply, 1)
+	c.mu.Lock()
+	c.last++
+	request.ID = c.last
+	c.pending[request.ID] = answer
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.pending, request.ID)
+	}()
+	if err := c.write(ctx, request); err != nil {
+		return launch.Reply{}, err
+	}
+	select {
+	case reply := <-answer:
+		return checked(reply)
+	case <-ctx.Done():
+		return launch.Reply{}, ctx.Err()
+	case <-c.done:
+	}
+	// The reply may have been the last thing that was read.
+	select {
+	case reply := <-answer:
+		return checked(reply)
+	default:
+		return launch.Reply{}, ErrClosed
+	}
+}
+
+func checked(reply launch.Reply) (launch.Reply, error) {
+	if reply.Error != "" {
+		return launch.Reply{}, errors.New(reply.Error)
+	}
+	return reply, nil
+}
+
+func (c *Client) write(ctx context.Context, request launch.Request) error {
+	line, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("encoding a request: %w", err)
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	// A virt-launcher that does not read must not hold its caller.
+	interrupt := context.AfterFunc(ctx, func() { _ = c.conn.SetWriteDeadline(time.Unix(0, 0)) })
+	defer interrupt()
+	if _, err := c.conn.Write(append(line, '\n')); err != nil {
+		// Half a line may have been written; nothing can follow it.
+		return errors.Join(fmt.Errorf("asking virt-launcher: %w", err), c.conn.Close())
+	}
+	return nil
+}
+
+// read passes on what virt-launcher says until the connection ends.
+func (c *Client) read(in *bufio.Scanner) {
+	defer close(c.done)
+	for {
+		message, err := next(in)
+		if err != nil {
+			c.mu.Lock()
+			c.err = err
+			c.mu.Unlock()
+			return
+		}
+		c.take(message)
+	}
+}
+
+// Err says why the connection ended; nil while it lasts.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+func (c *Client) take(message launch.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case message.Event != nil && message.Event.Exited != nil:
+		c.exit = message.Event.Exited
+	case message.Reply != nil:
+		if answer, ok := c.pending[message.Reply.ID]; ok {
+			delete(c.pending, message.Reply.ID)
+			answer <- *message.Reply
+		}
+	}
+}
+
+func next(in *bufio.Scanner) (launch.Message, error) {
+	if !in.Scan() {
+		if err := in.Err(); err != nil {
+			return launch.Message{}, fmt.Errorf("reading from virt-launcher: %w", err)
+		}
+		return launch.Message{}, ErrClosed
+	}
+	var message launch.Message
+	if err := json.Unmarshal(in.Bytes(), &message); err != nil {
+		return launch.Message{}, fmt.Errorf("reading from virt-launcher: %w", err)
+	}
+	return message, nil
+}

@@ -1,0 +1,156 @@
+package launcherclient
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/launch"
+)
+
+// launcher is the other end of a client under test: it says and expects lines.
+type launcher struct {
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Scanner
+}
+
+func pair(t *testing.T) (*launcher, net.Conn) {
+	ours, theirs := net.Pipe()
+	t.Cleanup(func() { ours.Close(); theirs.Close() })
+	return &launcher{t: t, conn: theirs, in: bufio.NewScanner(theirs)}, ours
+}
+
+func (l *launcher) say(message launch.Message) {
+	line, err := json.Marshal(message)
+	if err != nil {
+		l.t.Error(err)
+	}
+	l.sayLine(string(line))
+}
+
+func (l *launcher) sayLine(line string) {
+	if _, err := l.conn.Write([]byte(line + "\n")); err != nil {
+		l.t.Error(err)
+	}
+}
+
+func (l *launcher) hear() launch.Request {
+	var request launch.Request
+	if !l.in.Scan() {
+		l.t.Error("the client closed the connection")
+		return request
+	}
+	if err := json.Unmarshal(l.in.Bytes(), &request); err != nil {
+		l.t.Error(err)
+	}
+	return request
+}
+
+func TestConversation(t *testing.T) {
+	l, conn := pair(t)
+	exit := &launch.Exit{Reason: launch.ReasonGuestShutdown}
+	go func() {
+		l.say(launch.Message{Hello: &launch.Hello{State: launch.State{Phase: launch.PhaseWaiting}}})
+		prepare := l.hear()
+		l.say(launch.Message{Reply: &launch.Reply{ID: prepare.ID + 100, Error: "to nobody's question"}})
+		l.say(launch.Message{Reply: &launch.Reply{ID: prepare.ID, Images: []launch.PreparedImage{{Name: "root", VirtualSize: 7}}}})
+		start := l.hear()
+		l.say(launch.Message{Reply: &launch.Reply{ID: start.ID, State: &launch.State{Phase: launch.PhaseRunning, QEMUPID: 9}}})
+		stop := l.hear()
+		l.say(launch.Message{Reply: &launch.Reply{ID: stop.ID, Error: "the guest is busy"}})
+		l.say(launch.Message{Event: &launch.Event{Exited: exit}})
+		l.conn.Close()
+	}()
+	c, err := New(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if got := c.State().Phase; got != launch.PhaseWaiting {
+		t.Errorf("the hello's phase is %q", got)
+	}
+	images, err := c.Prepare(t.Context(), []launch.Image{{Name: "root"}})
+	if err != nil || images["root"].VirtualSize != 7 {
+		t.Errorf("Prepare: %v, %v", images, err)
+	}
+	state, err := c.Start(t.Context(), launch.Start{Args: []string{"-S"}})
+	if err != nil || state.QEMUPID != 9 || c.State().Phase != launch.PhaseRunning {
+		t.Errorf("Start: %v, %v", state, err)
+	}
+	if err := c.Stop(t.Context(), 3); err == nil || err.Error() != "stopping QEMU: the guest is busy" {
+		t.Errorf("Stop: %v", err)
+	}
+	<-c.Done()
+	if c.Exit() == nil || *c.Exit() != *exit || c.State().Phase != launch.PhaseExited {
+		t.Errorf("Exit: %v", c.Exit())
+	}
+	if _, err := c.Prepare(t.Context(), nil); err == nil {
+		t.Error("a request on a closed connection succeeded")
+	}
+}
+
+func TestConnectionEndsWithARequestOpen(t *testing.T) {
+	l, conn := pair(t)
+	go func() {
+		l.say(launch.Message{Hello: &launch.Hello{}})
+		l.hear()
+		l.conn.Close()
+	}()
+	c, err := New(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Start(t.Context(), launch.Start{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("the error is %v", err)
+	}
+	if err := c.Err(); err == nil {
+		t.Error("Err() does not say why the connection ended")
+	}
+}
+
+func TestCallerGivesUp(t *testing.T) {
+	l, conn := pair(t)
+	go l.say(launch.Message{Hello: &launch.Hello{}})
+	c, err := New(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	// Nobody reads the request, let alone answers.
+	if _, err := c.Start(ctx, launch.Start{}); err == nil {
+		t.Error("the request succeeded")
+	}
+}
+
+func TestBadBeginnings(t *testing.T) {
+	for name, tc := range map[string]struct{ line, want string }{
+		"no JSON":         {"hello", "invalid character"},
+		"another message": {`{"event":{}}`, "no hello"},
+		"endless line":    {strings.Repeat("x", maxMessage+1), "token too long"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, conn := pair(t)
+			go func() { _, _ = l.conn.Write([]byte(tc.line + "\n")) }()
+			if _, err := New(t.Context(), conn); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+	t.Run("silence", func(t *testing.T) {
+		_, conn := pair(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err := New(ctx, conn); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
