@@ -1,0 +1,60 @@
+# `make help` lists what there is. Everything works from a fresh clone.
+
+SHELL := /bin/bash -o pipefail
+.DEFAULT_GOAL := help
+
+# CGO is needed by runc alone (seccomp); what goes into images is static.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -s -w -X drydock.dev/drydock/internal/version.Version=$(VERSION)
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+run: build images ## Start the embedded cluster with Drydock in it and boot a VM
+	hack/run
+
+down: ## Stop the embedded cluster; its data stays (`bin/drydock down --purge` removes it)
+	bin/drydock down
+
+test: check unit system ## Everything: checks, unit tests, API server, whole system with real guests
+
+check: prerequisites generate-check lint ## What needs no running: lint, drift of generated files
+
+unit: ## Unit tests, without a cluster and without root
+	go test ./...
+	cd local && go test ./...
+
+system: build images ## Tests on an embedded cluster with real guests (root)
+	hack/test-cluster
+
+prerequisites: ## Install the Debian or Ubuntu packages that are missing
+	@hack/prerequisites
+
+build: prerequisites ## Build all programs into bin/
+	$(GO_BUILD) -o bin/ ./cmd/...
+	$(MAKE) -C local
+
+images: build ## Make the container images, without a registry, into build/images/
+	go run ./images/build
+
+generate: ## Make the generated files: CRDs, docs/supported-fields.md
+	go generate ./...
+
+generate-check: generate ## Fail when a generated file is not up to date
+	@git diff --exit-code --stat -- config/crd docs/supported-fields.md || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
+
+manifests: build ## Write the one manifest that installs Drydock into a cluster
+	@mkdir -p build && bin/drydock kubectl kustomize config > build/drydock.yaml && echo build/drydock.yaml
+
+lint: bin/golangci-lint ## gofmt, golangci-lint with the project's own configuration
+	bin/golangci-lint run ./...
+	cd local && ../bin/golangci-lint run --config ../.golangci.yml ./...
+
+bin/golangci-lint: tools/go.mod tools/go.sum
+	cd tools && go build -o ../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+flaky: ## Hunt flaky unit tests: every package twenty times, in random order
+	go test -count=20 -shuffle=on ./internal/...
+
+.PHONY: help run down test check unit system prerequisites build images generate generate-check manifests lint flaky
