@@ -1,0 +1,109 @@
+package machine
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Values of spec.domain.cpu.features[].policy.
+const (
+	policyForce    = "force"
+	policyRequire  = "require"
+	policyOptional = "optional"
+	policyDisable  = "disable"
+	policyForbid   = "forbid"
+)
+
+// Topology is the guest's CPU topology at boot. Without one in spec.domain.cpu
+// the CPU limit, else the CPU request, rounded up, becomes sockets.
+func Topology(spec *v1.VirtualMachineInstanceSpec) v1.CPUTopology {
+	t := v1.CPUTopology{Sockets: 1, Cores: 1, Threads: 1}
+	cpu := spec.Domain.CPU
+	if cpu != nil && (cpu.Sockets != 0 || cpu.Cores != 0 || cpu.Threads != 0) {
+		t.Sockets, t.Cores, t.Threads = max(cpu.Sockets, 1), max(cpu.Cores, 1), max(cpu.Threads, 1)
+		return t
+	}
+	for _, list := range []corev1.ResourceList{spec.Domain.Resources.Limits, spec.Domain.Resources.Requests} {
+		if q, ok := list[corev1.ResourceCPU]; ok && q.Sign() > 0 {
+			t.Sockets = uint32(q.Value())
+			return t
+		}
+	}
+	return t
+}
+
+// VCPUs is the number of virtual CPUs of a topology.
+func VCPUs(t v1.CPUTopology) int { return int(t.Sockets) * int(t.Cores) * int(t.Threads) }
+
+func (b *builder) cpu() {
+	t := b.topology
+	sockets := t.Sockets
+	if c := b.spec.CPU; c != nil {
+		sockets = max(sockets, c.MaxSockets)
+	}
+	maximum := int(sockets) * int(t.Cores) * int(t.Threads)
+	b.option("smp", fmt.Sprintf("cpus=%d,maxcpus=%d,sockets=%d,cores=%d,threads=%d",
+		VCPUs(t), maximum, sockets, t.Cores, t.Threads))
+	b.option("cpu", strings.Join(append([]string{b.cpuModel()}, b.cpuFlags()...), ","))
+}
+
+// cpuModel is QEMU's name for the model. QEMU has no host-model; with KVM its
+// model host, in which it leaves out what could not be migrated, is the nearest.
+// Without KVM there is no host to model, and max has all that can be emulated.
+func (b *builder) cpuModel() string {
+	model := b.in.CPUModel
+	if b.spec.CPU != nil && b.spec.CPU.Model != "" {
+		model = b.spec.CPU.Model
+	}
+	switch model {
+	case "", v1.CPUModeHostModel, v1.CPUModeHostPassthrough:
+		if b.in.KVM {
+			return "host"
+		}
+		return "max"
+	}
+	if strings.Trim(model, "-_.ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789") != "" {
+		b.refuse("cpu.model", "%q is not the name of a CPU model", model)
+	}
+	return model
+}
+
+// cpuFlags are the CPU's properties: the features asked for by name and those
+// that follow from spec.domain.features.
+func (b *builder) cpuFlags() []string {
+	var flags []string
+	enforce := false
+	if b.spec.CPU != nil {
+		for i, f := range b.spec.CPU.Features {
+			on, err := featureState(f)
+			if err != nil {
+				b.refuse(fmt.Sprintf("cpu.features[%d]", i), "%v", err)
+				continue
+			}
+			flags = append(flags, f.Name+"="+onOff(on))
+			enforce = enforce || f.Policy == "" || f.Policy == policyRequire
+		}
+	}
+	// QEMU checks all features or none, and without KVM almost no model is
+	// complete; only with KVM can 'require' be held to.
+	if enforce && b.in.KVM {
+		flags = append(flags, "enforce=on")
+	}
+	return flags
+}
+
+func featureState(f v1.CPUFeature) (bool, error) {
+	if f.Name == "" || strings.Trim(f.Name, "-_.abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+		return false, fmt.Errorf("%q is not the name of a CPU feature", f.Name)
+	}
+	switch f.Policy {
+	case "", policyForce, policyRequire, policyOptional:
+		return true, nil
+	case policyDisable, policyForbid:
+		return false, nil
+	}
+	return false, fmt.Errorf("policy %q is none of force, require, optional, disable, forbid", f.Policy)
+}

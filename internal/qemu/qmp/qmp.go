@@ -1,0 +1,286 @@
+// Package qmp speaks QEMU's monitor protocol (QMP) over a stream.
+//
+// It owns the handshake, the matching of answers to commands and the order of
+// events. It knows no command's meaning and must import the standard library
+// only: virt-launcher links it, and what virt-launcher links is paid for by
+// every VM.
+package qmp
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Error is QEMU's refusal of a command.
+type Error struct {
+	// Command is the command that was refused.
+	Command string
+	// Class is QEMU's error class: GenericError, CommandNotFound,
+	// DeviceNotFound, …
+	Class string
+	// Desc is QEMU's sentence.
+	Desc string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("QMP %s: %s", e.Command, e.Desc) }
+
+// Event is something that happened in QEMU.
+type Event struct {
+	// Name is QEMU's: SHUTDOWN, STOP, DEVICE_DELETED, …
+	Name string
+	// Data is the event's own JSON object, empty when it has none.
+	Data json.RawMessage
+	// Time is when QEMU saw it, zero when QEMU did not know.
+	Time time.Time
+}
+
+// ErrClosed is the cause of everything that fails because Close was called.
+var ErrClosed = errors.New("the QMP connection was closed")
+
+// Client is one connection to a monitor. Its methods may be called from
+// several goroutines; QEMU executes the commands one after another.
+//
+// A Client owns two goroutines, which end when the connection does: one reads,
+// the other calls the event function, so that an event's receiver may be slow
+// or execute commands itself without holding up an answer.
+type Client struct {
+	conn io.ReadWriteCloser
+
+	mu      sync.Mutex
+	nextID  uint64
+	waiting map[uint64]chan answer
+	err     error
+
+	write  sync.Mutex
+	events *queue
+	done   chan struct{}
+}
+
+// answer is QEMU's to one command.
+type answer struct {
+	result json.RawMessage
+	err    *wireError
+}
+
+type wireError struct {
+	Class string `json:"class"`
+	Desc  string `json:"desc"`
+}
+
+// message is anything that QEMU says after the greeting.
+type message struct {
+	ID     uint64          `json:"id"`
+	Return json.RawMessage `json:"return"`
+	Error  *wireError      `json:"error"`
+
+	Event     string          `json:"event"`
+	Data      json.RawMessage `json:"data"`
+	Timestamp struct {
+		Seconds      int64 `json:"seconds"`
+		Microseconds int64 `json:"microseconds"`
+	} `json:"timestamp"`
+}
+
+type command struct {
+	Execute   string `json:"execute"`
+	Arguments any    `json:"arguments,omitempty"`
+	ID        uint64 `json:"id"`
+}
+
+// Dial connects to the monitor that listens on a unix socket. events, which
+// may be nil, is called with every event in its order; see New.
+func Dial(ctx context.Context, path string, events func(Event)) (*Client, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to QEMU's monitor: %w", err)
+	}
+	return New(ctx, conn, events)
+}
+
+// New takes over a connection and does the handshake. The connection is closed
+// when New fails or the Client is closed. events, which may be nil, is called
+// from one goroutine of the Client's, with every event in its order.
+func New(ctx context.Context, conn io.ReadWriteCloser, events func(Event)) (*Client, error) {
+	c := &Client{
+		conn:    conn,
+		waiting: make(map[uint64]chan answer),
+		events:  newQueue(),
+		done:    make(chan struct{}),
+	}
+	greeted := make(chan error, 1)
+	go c.read(greeted)
+	go c.events.deliver(events)
+	select {
+	case err := <-greeted:
+		if err != nil {
+			c.fail(err)
+			return nil, err
+		}
+	case <-ctx.Done():
+		c.fail(ctx.Err())
+		return nil, fmt.Errorf("waiting for QEMU's greeting: %w", ctx.Err())
+	}
+	if err := c.Execute(ctx, "qmp_capabilities", nil, nil); err != nil {
+		c.fail(err)
+		return nil, err
+	}
+	return c, nil
+}
+
+// Execute runs one command. args and result may be nil; result is filled from
+// QEMU's answer. A refusal by QEMU is an *Error. When ctx ends first, the
+// command may still be carried out.
+func (c *Client) Execute(ctx context.Context, name string, args, result any) error {
+	reply := make(chan answer, 1)
+	id, err := c.register(reply)
+	if err != nil {
+		return fmt.Errorf("QMP %s: %w", name, err)
+	}
+	defer c.forget(id)
+	if err := c.send(command{Execute: name, Arguments: args, ID: id}); err != nil {
+		return fmt.Errorf("QMP %s: %w", name, err)
+	}
+	select {
+	case a := <-reply:
+		return finish(name, a, result)
+	case <-ctx.Done():
+		return fmt.Errorf("QMP %s: waiting for the answer: %w", name, ctx.Err())
+	case <-c.done:
+	}
+	// The answer may have come just before the end of the connection.
+	select {
+	case a := <-reply:
+		return finish(name, a, result)
+	default:
+		return fmt.Errorf("QMP %s: %w", name, c.Err())
+	}
+}
+
+func finish(name string, a answer, result any) error {
+	if a.err != nil {
+		return &Error{Command: name, Class: a.err.Class, Desc: a.err.Desc}
+	}
+	if result == nil {
+		return nil
+	}
+	if err := json.Unmarshal(a.result, result); err != nil {
+		return fmt.Errorf("QMP %s: reading the answer: %w", name, err)
+	}
+	return nil
+}
+
+// Done is closed when the connection has ended.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Err says why the connection ended: io.EOF when QEMU did, ErrClosed after
+// Close, nil while it lasts.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Close ends the connection and returns when no event will be delivered any
+// more. It must not be called from the event function.
+func (c *Client) Close() error {
+	c.fail(ErrClosed)
+	<-c.events.done
+	return nil
+}
+
+func (c *Client) register(reply chan answer) (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	c.nextID++
+	c.waiting[c.nextID] = reply
+	return c.nextID, nil
+}
+
+func (c *Client) forget(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, id)
+}
+
+func (c *Client) send(cmd command) error {
+	line, err := json.Marshal(cmd)
+	if err != nil {
+		return fmt.Errorf("encoding the command: %w", err)
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	if _, err := c.conn.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("sending the command: %w", err)
+	}
+	return nil
+}
+
+// read is the goroutine that owns the connection's incoming side.
+func (c *Client) read(greeted chan<- error) {
+	decoder := json.NewDecoder(bufio.NewReader(c.conn))
+	var greeting struct {
+		QMP json.RawMessage `json:"QMP"`
+	}
+	if err := decoder.Decode(&greeting); err != nil {
+		greeted <- fmt.Errorf("reading QEMU's greeting: %w", err)
+		return
+	}
+	if greeting.QMP == nil {
+		greeted <- errors.New("reading QEMU's greeting: the peer does not speak QMP")
+		return
+	}
+	greeted <- nil
+	for {
+		var m message
+		if err := decoder.Decode(&m); err != nil {
+			c.fail(err)
+			return
+		}
+		c.receive(m)
+	}
+}
+
+func (c *Client) receive(m message) {
+	if m.Event != "" {
+		e := Event{Name: m.Event, Data: m.Data}
+		// QEMU says -1 when it has no clock.
+		if m.Timestamp.Seconds > 0 {
+			e.Time = time.Unix(m.Timestamp.Seconds, m.Timestamp.Microseconds*1000)
+		}
+		c.events.add(e)
+		return
+	}
+	c.mu.Lock()
+	reply := c.waiting[m.ID]
+	delete(c.waiting, m.ID)
+	c.mu.Unlock()
+	if reply != nil {
+		reply <- answer{result: m.Return, err: m.Error}
+	}
+}
+
+// fail ends the connection; the first cause counts.
+func (c *Client) fail(cause error) {
+	c.mu.Lock()
+	first := c.err == nil
+	if first {
+		c.err = cause
+	}
+	c.mu.Unlock()
+	if first {
+		_ = c.conn.Close()
+		close(c.done)
+		c.events.close()
+	}
+}
