@@ -1,0 +1,239 @@
+// Package agent asks the QEMU guest agent inside a guest, over the unix socket
+// that QEMU offers for the agent's virtio-serial port.
+//
+// It owns the protocol: the synchronisation that a port without connections
+// needs, deadlines for an agent that may be absent, hung or hostile, and the
+// agent's commands as Go functions. It must not import Kubernetes or API types;
+// what an answer means for a VMI's status is decided elsewhere.
+//
+// QEMU serves one connection to the socket at a time; a second one waits until
+// the first is closed. So connect, ask, and close.
+package agent
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// maxAnswer bounds what a guest can make the caller hold: the agent is the
+	// guest's program, and the guest may be hostile.
+	maxAnswer = 16 << 20
+	// delimiter is a byte that no JSON text contains. Before a command it makes
+	// the agent drop what it has read of a half-sent one; before the answer to
+	// guest-sync-delimited it lets the reader drop an earlier caller's answers.
+	delimiter = 0xff
+)
+
+// Error is the agent's refusal of a command.
+type Error struct {
+	Command string
+	// Class is CommandNotFound when the agent, or its configuration, does not
+	// have the command; otherwise mostly GenericError.
+	Class string
+	Desc  string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("guest agent: %s: %s", e.Command, e.Desc) }
+
+// Unsupported tells whether err says that this agent lacks the command.
+func Unsupported(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && (e.Class == "CommandNotFound" || e.Class == "CommandDisabled")
+}
+
+// Client is one connection to the agent's port. Its methods may be called from
+// several goroutines; the commands go one after another. After a deadline the
+// next command synchronises again, so a late answer cannot be taken for its own.
+type Client struct {
+	conn net.Conn
+
+	mu     sync.Mutex
+	reader *bufio.Reader
+	synced bool
+}
+
+// Dial connects to the agent's socket. It succeeds when QEMU listens, whether
+// or not an agent runs in the guest; Ping finds that out.
+func Dial(ctx context.Context, path string) (*Client, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the guest agent's port: %w", err)
+	}
+	return New(conn), nil
+}
+
+// New makes a client of a connection, which it takes over.
+func New(conn net.Conn) *Client {
+	return &Client{conn: conn, reader: bufio.NewReader(conn)}
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Execute runs any command. args and result may be nil. ctx bounds the wait:
+// without a deadline it waits as long as the agent lets it.
+func (c *Client) Execute(ctx context.Context, command string, args, result any) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	release := c.bound(ctx)
+	defer release()
+	if !c.synced {
+		if err := c.sync(); err != nil {
+			return c.explain(ctx, "guest-sync-delimited", err)
+		}
+	}
+	// Until the answer is read whole, the stream is in the middle of something.
+	c.synced = false
+	if err := c.send(command, args); err != nil {
+		return c.explain(ctx, command, err)
+	}
+	answer, err := c.receive()
+	if err != nil {
+		return c.explain(ctx, command, err)
+	}
+	c.synced = true
+	if answer.Error != nil {
+		return &Error{Command: command, Class: answer.Error.Class, Desc: answer.Error.Desc}
+	}
+	if result == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer.Return, result); err != nil {
+		return fmt.Errorf("guest agent: %s: reading the answer: %w", command, err)
+	}
+	return nil
+}
+
+// bound makes the connection's reads and writes end with ctx. The returned
+// function undoes it.
+func (c *Client) bound(ctx context.Context) (release func()) {
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
+	return func() {
+		if stop() {
+			return
+		}
+		_ = c.conn.SetDeadline(time.Time{})
+	}
+}
+
+// explain names ctx's end as the cause when it was.
+func (c *Client) explain(ctx context.Context, command string, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("guest agent: %s: no answer: %w", command, ctx.Err())
+	}
+	return fmt.Errorf("guest agent: %s: %w", command, err)
+}
+
+type reply struct {
+	Return json.RawMessage `json:"return"`
+	Error  *struct {
+		Class string `json:"class"`
+		Desc  string `json:"desc"`
+	} `json:"error"`
+}
+
+// sync drops everything that was said on the port before. An agent that has
+// just started may answer an earlier caller's commands first, so answers with
+// another number are passed over.
+func (c *Client) sync() error {
+	var seed [4]byte
+	if _, err := rand.Read(seed[:]); err != nil {
+		return fmt.Errorf("choosing a number: %w", err)
+	}
+	id := int64(binary.BigEndian.Uint32(seed[:]))
+	// The first delimiter is a line of its own: the agent answers what it cuts
+	// short with an error, which skipping to the delimiter below passes over.
+	if _, err := c.conn.Write([]byte{delimiter}); err != nil {
+		return fmt.Errorf("sending the delimiter: %w", err)
+	}
+	if err := c.send("guest-sync-delimited", map[string]any{"id": id}); err != nil {
+		return err
+	}
+	for {
+		if err := skipToDelimiter(c.reader); err != nil {
+			return err
+		}
+		answer, err := c.receive()
+		if err != nil {
+			return err
+		}
+		var got int64
+		if answer.Error == nil && json.Unmarshal(answer.Return, &got) == nil && got == id {
+			return nil
+		}
+	}
+}
+
+func (c *Client) send(command string, args any) error {
+	line, err := json.Marshal(struct {
+		Execute   string `json:"execute"`
+		Arguments any    `json:"arguments,omitempty"`
+	}{command, args})
+	if err != nil {
+		return fmt.Errorf("encoding the command: %w", err)
+	}
+	if _, err := c.conn.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("sending the command: %w", err)
+	}
+	return nil
+}
+
+func (c *Client) receive() (*reply, error) {
+	line, err := readLine(c.reader)
+	if err != nil {
+		return nil, err
+	}
+	var r reply
+	if err := json.Unmarshal(line, &r); err != nil {
+		return nil, fmt.Errorf("reading the answer: %w", err)
+	}
+	return &r, nil
+}
+
+func skipToDelimiter(r *bufio.Reader) error {
+	for {
+		b, err := r.ReadByte()
+		if err != nil {
+			return fmt.Errorf("reading the answer: %w", unexpected(err))
+		}
+		if b == delimiter {
+			return nil
+		}
+	}
+}
+
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > maxAnswer {
+			return nil, fmt.Errorf("reading the answer: it is longer than %d bytes", maxAnswer)
+		}
+		switch {
+		case err == nil:
+			return line, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, fmt.Errorf("reading the answer: %w", unexpected(err))
+		}
+	}
+}
+
+// unexpected names the usual cause of an end of the stream.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errors.New("QEMU closed the port")
+	}
+	return err
+}

@@ -1,0 +1,226 @@
+package agent
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"time"
+)
+
+// OSInfo is the guest's operating system (guest-get-osinfo).
+type OSInfo struct {
+	ID            string `json:"id"`
+	Name          string `json:"name"`
+	PrettyName    string `json:"pretty-name"`
+	Version       string `json:"version"`
+	VersionID     string `json:"version-id"`
+	KernelRelease string `json:"kernel-release"`
+	KernelVersion string `json:"kernel-version"`
+	Machine       string `json:"machine"`
+	Variant       string `json:"variant"`
+	VariantID     string `json:"variant-id"`
+}
+
+// Info is the agent's own version and commands (guest-info).
+type Info struct {
+	Version  string    `json:"version"`
+	Commands []Command `json:"supported_commands"`
+}
+
+// Command is one of the agent's commands.
+type Command struct {
+	Name            string `json:"name"`
+	Enabled         bool   `json:"enabled"`
+	SuccessResponse bool   `json:"success-response"`
+}
+
+// Interface is one of the guest's network interfaces.
+type Interface struct {
+	Name         string      `json:"name"`
+	HardwareAddr string      `json:"hardware-address"`
+	Addresses    []IPAddress `json:"ip-addresses"`
+}
+
+// IPAddress is an address of an Interface.
+type IPAddress struct {
+	// Type is ipv4 or ipv6.
+	Type    string `json:"ip-address-type"`
+	Address string `json:"ip-address"`
+	Prefix  int    `json:"prefix"`
+}
+
+// User is someone who is logged in.
+type User struct {
+	Name   string `json:"user"`
+	Domain string `json:"domain"`
+	// LoginTime is in seconds since 1970.
+	LoginTime float64 `json:"login-time"`
+}
+
+// Filesystem is one of the guest's mounted file systems.
+type Filesystem struct {
+	Name       string   `json:"name"`
+	Mountpoint string   `json:"mountpoint"`
+	Type       string   `json:"type"`
+	UsedBytes  int64    `json:"used-bytes"`
+	TotalBytes int64    `json:"total-bytes"`
+	Disks      []FSDisk `json:"disk"`
+}
+
+// FSDisk is a disk under a Filesystem.
+type FSDisk struct {
+	BusType string `json:"bus-type"`
+	Serial  string `json:"serial"`
+	Device  string `json:"dev"`
+}
+
+// Timezone is the guest's.
+type Timezone struct {
+	Zone string `json:"zone"`
+	// Offset is in seconds east of UTC.
+	Offset int `json:"offset"`
+}
+
+// Ping returns nil when the agent answers.
+func (c *Client) Ping(ctx context.Context) error {
+	return c.Execute(ctx, "guest-ping", nil, nil)
+}
+
+// Info asks for the agent's version and commands.
+func (c *Client) Info(ctx context.Context) (Info, error) {
+	return ask[Info](ctx, c, "guest-info")
+}
+
+// OSInfo asks for the guest's operating system.
+func (c *Client) OSInfo(ctx context.Context) (OSInfo, error) {
+	return ask[OSInfo](ctx, c, "guest-get-osinfo")
+}
+
+// HostName asks for the guest's host name.
+func (c *Client) HostName(ctx context.Context) (string, error) {
+	answer, err := ask[struct {
+		HostName string `json:"host-name"`
+	}](ctx, c, "guest-get-host-name")
+	return answer.HostName, err
+}
+
+// Interfaces asks for the guest's network interfaces.
+func (c *Client) Interfaces(ctx context.Context) ([]Interface, error) {
+	return ask[[]Interface](ctx, c, "guest-network-get-interfaces")
+}
+
+// Users asks who is logged in.
+func (c *Client) Users(ctx context.Context) ([]User, error) {
+	return ask[[]User](ctx, c, "guest-get-users")
+}
+
+// Filesystems asks for the guest's mounted file systems.
+func (c *Client) Filesystems(ctx context.Context) ([]Filesystem, error) {
+	return ask[[]Filesystem](ctx, c, "guest-get-fsinfo")
+}
+
+// Timezone asks for the guest's time zone.
+func (c *Client) Timezone(ctx context.Context) (Timezone, error) {
+	return ask[Timezone](ctx, c, "guest-get-timezone")
+}
+
+// FreezeStatus is thawed or frozen.
+func (c *Client) FreezeStatus(ctx context.Context) (string, error) {
+	return ask[string](ctx, c, "guest-fsfreeze-status")
+}
+
+// Freeze makes the guest flush and freeze its file systems; it returns how
+// many. Whoever freezes must Thaw: a frozen guest stands still.
+func (c *Client) Freeze(ctx context.Context) (int, error) {
+	return ask[int](ctx, c, "guest-fsfreeze-freeze")
+}
+
+// Thaw undoes Freeze; it returns how many file systems were frozen.
+func (c *Client) Thaw(ctx context.Context) (int, error) {
+	return ask[int](ctx, c, "guest-fsfreeze-thaw")
+}
+
+// Shutdown asks the guest to end in one of the agent's modes: powerdown,
+// reboot, halt. The agent does not answer a success; nil means only that it was
+// there to be asked and did not refuse at once.
+func (c *Client) Shutdown(ctx context.Context, mode string) error {
+	if err := c.Ping(ctx); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	release := c.bound(ctx)
+	defer release()
+	// What comes next on the port, if anything, is not another command's.
+	c.synced = false
+	if err := c.send("guest-shutdown", map[string]any{"mode": mode}); err != nil {
+		return c.explain(ctx, "guest-shutdown", err)
+	}
+	return nil
+}
+
+// ExecResult is how a program in the guest ended.
+type ExecResult struct {
+	// ExitCode is -1 when a signal (or a Windows exception) ended it.
+	ExitCode       int
+	Stdout, Stderr []byte
+}
+
+// execPause is how often an unfinished program is asked after: the agent has
+// no way of telling by itself.
+const execPause = 100 * time.Millisecond
+
+// Exec runs a program in the guest and waits for its end.
+func (c *Client) Exec(ctx context.Context, program string, args []string) (ExecResult, error) {
+	var started struct {
+		PID int `json:"pid"`
+	}
+	err := c.Execute(ctx, "guest-exec", map[string]any{
+		"path": program, "arg": append([]string{}, args...), "capture-output": true,
+	}, &started)
+	if err != nil {
+		return ExecResult{}, err
+	}
+	ticker := time.NewTicker(execPause)
+	defer ticker.Stop()
+	for {
+		result, exited, err := c.execStatus(ctx, started.PID)
+		if err != nil || exited {
+			return result, err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ExecResult{}, fmt.Errorf("guest agent: waiting for %s to end: %w", program, ctx.Err())
+		}
+	}
+}
+
+func (c *Client) execStatus(ctx context.Context, pid int) (result ExecResult, exited bool, err error) {
+	var s struct {
+		Exited   bool   `json:"exited"`
+		ExitCode *int   `json:"exitcode"`
+		OutData  string `json:"out-data"`
+		ErrData  string `json:"err-data"`
+	}
+	if err := c.Execute(ctx, "guest-exec-status", map[string]any{"pid": pid}, &s); err != nil {
+		return ExecResult{}, false, err
+	}
+	result.ExitCode = -1
+	if s.ExitCode != nil {
+		result.ExitCode = *s.ExitCode
+	}
+	if result.Stdout, err = base64.StdEncoding.DecodeString(s.OutData); err != nil {
+		return ExecResult{}, false, fmt.Errorf("guest agent: decoding the program's output: %w", err)
+	}
+	if result.Stderr, err = base64.StdEncoding.DecodeString(s.ErrData); err != nil {
+		return ExecResult{}, false, fmt.Errorf("guest agent: decoding the program's error output: %w", err)
+	}
+	return result, s.Exited, nil
+}
+
+func ask[T any](ctx context.Context, c *Client, command string) (T, error) {
+	var answer T
+	err := c.Execute(ctx, command, nil, &answer)
+	return answer, err
+}
