@@ -59,6 +59,8 @@ const (
 	ReasonCrashed Reason = "Crashed"
 	// ReasonStartFailed: QEMU ended before its monitor answered.
 	ReasonStartFailed Reason = "StartFailed"
+	// ReasonWatchdog: the guest's watchdog fired and its action was to end it.
+	ReasonWatchdog Reason = "Watchdog"
 	// ReasonMigrated: the guest goes on elsewhere; QEMU was ended as the
 	// source of a migration that is complete.
 	ReasonMigrated Reason = "Migrated"
@@ -68,7 +70,7 @@ const (
 // (VMI phase Failed) rather than come to an end (Succeeded).
 func (r Reason) Failed() bool {
 	switch r {
-	case ReasonGuestPanicked, ReasonCrashed, ReasonStartFailed:
+	case ReasonGuestPanicked, ReasonWatchdog, ReasonCrashed, ReasonStartFailed:
 		return true
 	}
 	return false
@@ -116,6 +118,13 @@ type Image struct {
 	// a directory with exactly one regular file in it. Empty for an image that
 	// is made from nothing.
 	Source string `json:"source,omitempty"`
+	// Device is the block device to read instead of Source where it exists: a
+	// claim is one or the other, and the pod is what knows.
+	Device string `json:"device,omitempty"`
+	// Format is what the source is, "raw" or "qcow2"; empty lets virt-launcher
+	// read it from the first bytes. A disk that a guest may write to must not be
+	// probed: the guest decides what its first bytes say.
+	Format string `json:"format,omitempty"`
 	// Overlay, when not empty, is the path of a qcow2 file that takes the
 	// guest's writes, with Source as its backing file; or, without Source, of
 	// an empty qcow2 image of Size bytes.
@@ -135,6 +144,14 @@ type PreparedImage struct {
 	SourceFormat string `json:"sourceFormat,omitempty"`
 	// Overlay is the qcow2 file made on top, empty when there is none.
 	Overlay string `json:"overlay,omitempty"`
+	// BlockDevice says that Source is a block device rather than a file.
+	BlockDevice bool `json:"blockDevice,omitempty"`
+	// DirectIO says that what takes the guest's writes (the source, or the
+	// overlay) can be opened with O_DIRECT.
+	DirectIO bool `json:"directIO,omitempty"`
+	// LogicalBlock and PhysicalBlock are the source's block sizes in bytes.
+	LogicalBlock  int `json:"logicalBlock,omitempty"`
+	PhysicalBlock int `json:"physicalBlock,omitempty"`
 	// VirtualSize is the guest's disk size in bytes.
 	VirtualSize int64 `json:"virtualSize"`
 }

@@ -118,11 +118,16 @@ func (c *Client) Execute(ctx context.Context, command string, args, result any) 
 // bound makes the connection's reads and writes end with ctx. The returned
 // function undoes it.
 func (c *Client) bound(ctx context.Context) (release func()) {
-	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = c.conn.SetDeadline(time.Unix(1, 0))
+	})
 	return func() {
 		if stop() {
 			return
 		}
+		<-ended
 		_ = c.conn.SetDeadline(time.Time{})
 	}
 }
