@@ -1,0 +1,176 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"drydock.dev/drydock/internal/handler/stream"
+	"drydock.dev/drydock/internal/nodeapi"
+)
+
+// answer does what a route is for. What it returns as an error becomes the
+// answer; without one it has answered itself.
+type answer func(m Machine, w http.ResponseWriter, r *http.Request) error
+
+// Handler serves the routes of internal/nodeapi.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(method string, verb nodeapi.Verb, rest string, do answer) {
+		mux.HandleFunc(method+" "+routePrefix+string(verb)+rest, s.onMachine(do))
+	}
+	handle(http.MethodPut, nodeapi.Pause, "", action(Machine.Pause))
+	handle(http.MethodPut, nodeapi.Unpause, "", action(Machine.Unpause))
+	handle(http.MethodPut, nodeapi.SoftReboot, "", action(Machine.SoftReboot))
+	handle(http.MethodPut, nodeapi.Reset, "", action(Machine.Reset))
+
+	handle(http.MethodGet, nodeapi.GuestOSInfo, "", query(Machine.GuestOSInfo))
+	handle(http.MethodGet, nodeapi.UserList, "", query(Machine.UserList))
+	handle(http.MethodGet, nodeapi.FilesystemList, "", query(Machine.FilesystemList))
+
+	handle(http.MethodGet, nodeapi.Console, "", s.console)
+	handle(http.MethodGet, nodeapi.VNC, "", vnc)
+	handle(http.MethodGet, nodeapi.PortForward, "/{port}", portForward)
+	handle(http.MethodGet, nodeapi.PortForward, "/{port}/{protocol}", portForward)
+
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+			Message: fmt.Sprintf("virt-handler has no route %s %s", r.Method, r.URL.Path),
+		}})
+	})
+	return mux
+}
+
+const routePrefix = "/v1/namespaces/{namespace}/virtualmachineinstances/{name}/"
+
+// onMachine looks up the machine that a request names.
+func (s *Server) onMachine(do answer) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		namespace, name := r.PathValue("namespace"), r.PathValue("name")
+		uid := types.UID(r.URL.Query().Get("uid"))
+		if uid == "" {
+			writeError(w, apierrors.NewBadRequest("the query parameter uid is missing: it must be the VMI's UID"))
+			return
+		}
+		machine, err := s.machines.Lookup(namespace, name, uid)
+		if err == nil {
+			err = do(machine, w, r)
+		}
+		if err != nil {
+			s.log.V(1).Info("refused a request", "path", r.URL.Path, "reason", err.Error())
+			writeError(w, err)
+		}
+	}
+}
+
+// action is a verb without an answer.
+func action(do func(Machine, context.Context) error) answer {
+	return func(m Machine, w http.ResponseWriter, r *http.Request) error {
+		if err := do(m, r.Context()); err != nil {
+			return err
+		}
+		w.WriteHeader(http.StatusOK)
+		return nil
+	}
+}
+
+// query is a verb that is answered by an object.
+func query[T any](ask func(Machine, context.Context) (T, error)) answer {
+	return func(m Machine, w http.ResponseWriter, r *http.Request) error {
+		object, err := ask(m, r.Context())
+		if err != nil {
+			return err
+		}
+		return writeJSON(w, http.StatusOK, object)
+	}
+}
+
+func (s *Server) console(m Machine, w http.ResponseWriter, r *http.Request) error {
+	console, err := s.consoles.Open(r.Context(), m.ConsoleKey(), m.DialSerial)
+	if err != nil {
+		return err
+	}
+	client, err := stream.Accept(w, r, refuseUpgrade)
+	if err != nil {
+		return nil // refuseUpgrade has answered
+	}
+	console.Serve(r.Context(), client)
+	return nil
+}
+
+func vnc(m Machine, w http.ResponseWriter, r *http.Request) error {
+	return splice(w, r, "the screen", m.DialVNC)
+}
+
+func portForward(m Machine, w http.ResponseWriter, r *http.Request) error {
+	port, err := strconv.ParseUint(r.PathValue("port"), 10, 16)
+	if err != nil || port == 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("port %q: must be a number from 1 to 65535", r.PathValue("port")))
+	}
+	protocol := r.PathValue("protocol")
+	switch protocol {
+	case "":
+		protocol = "tcp"
+	case "tcp", "udp":
+	default:
+		return apierrors.NewBadRequest(fmt.Sprintf("protocol %q: must be tcp or udp", protocol))
+	}
+	return splice(w, r, fmt.Sprintf("port %d/%s", port, protocol), func(ctx context.Context) (net.Conn, error) {
+		return m.DialPort(ctx, protocol, int(port))
+	})
+}
+
+// splice connects the client with a connection of its own. The connection
+// comes first, so that its failure is an answer that the client understands.
+func splice(w http.ResponseWriter, r *http.Request, what string, dial stream.Dial) error {
+	conn, err := dial(r.Context())
+	if err != nil {
+		return fmt.Errorf("connecting to %s of the guest: %w", what, err)
+	}
+	client, err := stream.Accept(w, r, refuseUpgrade)
+	if err != nil {
+		return conn.Close() // refuseUpgrade has answered
+	}
+	stream.Splice(r.Context(), client, conn)
+	return nil
+}
+
+// writeError answers with a metav1.Status. An error that brings its own keeps
+// it.
+func writeError(w http.ResponseWriter, err error) {
+	var withStatus apierrors.APIStatus
+	if !errors.As(err, &withStatus) {
+		withStatus = apierrors.NewInternalError(err)
+	}
+	status := withStatus.Status()
+	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	_ = writeJSON(w, int(status.Code), status) // a Status can always be encoded
+}
+
+func writeJSON(w http.ResponseWriter, code int, object any) error {
+	data, err := json.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	// A caller that has gone needs no answer.
+	_, _ = w.Write(data)
+	return nil
+}
+
+// refuseUpgrade answers a request for a stream that is no WebSocket's.
+func refuseUpgrade(w http.ResponseWriter, code int, reason error) {
+	status := metav1.Status{Status: metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReasonBadRequest,
+		Message: fmt.Sprintf("opening the stream: %v", reason)}
+	writeError(w, &apierrors.StatusError{ErrStatus: status})
+}

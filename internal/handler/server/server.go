@@ -1,0 +1,114 @@
+// Package server is virt-handler's HTTP interface to virt-api: the verbs of
+// internal/nodeapi on the VMIs that run on this node, and the streams to their
+// consoles, screens and ports.
+//
+// It owns routes, answers and the encoding of errors (metav1.Status). What a
+// verb does is the business of the Machine that it is done to; the package
+// knows no QEMU and no API server. Who may call is decided by the TLS
+// configuration, which admits virt-api's certificate and no other.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/stream"
+)
+
+// Machine is one running VMI. Its errors reach the user as they are: an error
+// with a metav1.Status keeps its code, another one is an internal error.
+type Machine interface {
+	Pause(ctx context.Context) error
+	Unpause(ctx context.Context) error
+	// SoftReboot asks the guest to reboot, through the guest agent where it
+	// answers and by ACPI otherwise.
+	SoftReboot(ctx context.Context) error
+	Reset(ctx context.Context) error
+
+	GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuestAgentInfo, error)
+	UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSUserList, error)
+	FilesystemList(ctx context.Context) (v1.VirtualMachineInstanceFileSystemList, error)
+
+	// ConsoleKey names the running guest: another start of the same VMI has
+	// another key.
+	ConsoleKey() string
+	DialSerial(ctx context.Context) (net.Conn, error)
+	DialVNC(ctx context.Context) (net.Conn, error)
+	// DialPort connects to a port of the guest; protocol is "tcp" or "udp".
+	DialPort(ctx context.Context, protocol string, port int) (net.Conn, error)
+}
+
+// Machines finds a VMI that runs on this node. The error of one that does not
+// (or has another UID) carries the status NotFound.
+type Machines interface {
+	Lookup(namespace, name string, uid types.UID) (Machine, error)
+}
+
+// Server answers virt-api.
+type Server struct {
+	machines Machines
+	consoles *stream.Consoles
+	tls      *tls.Config
+	log      logr.Logger
+}
+
+// New returns a Server for the machines of this node. tlsConfig must ask for
+// and verify virt-api's client certificate. consoles is the caller's to close,
+// after Run has returned.
+func New(machines Machines, consoles *stream.Consoles, tlsConfig *tls.Config, log logr.Logger) *Server {
+	return &Server{machines: machines, consoles: consoles, tls: tlsConfig, log: log}
+}
+
+const (
+	// headerTimeout is how long a caller may take to say what it wants.
+	headerTimeout = 10 * time.Second
+	// endTimeout is how long verbs that are being done may take when
+	// virt-handler ends; streams are cut.
+	endTimeout = 5 * time.Second
+)
+
+// Run serves addr until ctx ends.
+func (s *Server) Run(ctx context.Context, addr string) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return fmt.Errorf("listening on %s for virt-api: %w", addr, err)
+	}
+	return s.Serve(ctx, listener)
+}
+
+// Serve is Run on a listener, which it closes.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	config := s.tls.Clone()
+	// A WebSocket begins as an HTTP/1.1 request.
+	config.NextProtos = []string{"http/1.1"}
+	server := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: headerTimeout,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelInfo),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(tls.NewListener(listener, config)) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serving virt-api on %s: %w", listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		return errors.Join(fmt.Errorf("ending the service of virt-api: %w", err), server.Close())
+	}
+	<-ended
+	return nil
+}

@@ -1,0 +1,167 @@
+package stream
+
+import (
+	"bytes"
+	"sync"
+)
+
+const (
+	// ringSize is how much output a viewer may lag behind before it misses
+	// some: about a minute of a real 9600 baud line, or all of a boot.
+	ringSize = 64 << 10
+	// screenLines and screenBytes bound what a new viewer is shown of the
+	// past: the screen that it would see had it looked all the time. More of
+	// it would be taken for news by scripts that wait for a prompt.
+	screenLines = 24
+	screenBytes = 8 << 10
+)
+
+// ring is the end of a console's output. The zero value needs changed.
+type ring struct {
+	mu sync.Mutex
+	// data holds the last bytes; byte i of the output is at i modulo ringSize.
+	// It grows to ringSize with the output.
+	data []byte
+	// total is how much has been written in all.
+	total int64
+	// changed is closed, and replaced, with every write; nil after end.
+	changed chan struct{}
+}
+
+// write appends to the ring and wakes the readers.
+func (r *ring) write(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.total += int64(len(p))
+	if missing := ringSize - len(r.data); missing > 0 {
+		n := min(missing, len(p))
+		r.data = append(r.data, p[:n]...)
+		p = p[n:]
+	}
+	if len(p) > ringSize {
+		p = p[len(p)-ringSize:]
+	}
+	at := int((r.total - int64(len(p))) % ringSize)
+	n := copy(r.data[at:], p)
+	copy(r.data, p[n:])
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = make(chan struct{})
+	}
+}
+
+// end tells the readers that nothing will be written any more.
+func (r *ring) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
+	}
+}
+
+// read copies the output from position on into buffer. skipped is how many
+// bytes at position are not held any more. changed is closed when more has
+// been written; it is nil when no more will be.
+func (r *ring) read(buffer []byte, position int64) (n int, skipped int64, changed <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	skipped = max(0, r.total-int64(len(r.data))-position)
+	n = r.copy(buffer, position+skipped)
+	return n, skipped, r.changed
+}
+
+// copy fills buffer with output from position on, which must be held.
+func (r *ring) copy(buffer []byte, position int64) int {
+	n := int(min(r.total-position, int64(len(buffer))))
+	if n == 0 {
+		return 0
+	}
+	at := int(position % ringSize)
+	first := copy(buffer[:n], r.data[at:])
+	copy(buffer[first:n], r.data)
+	return n
+}
+
+// screen returns what a new viewer is shown, and the position from which on it
+// reads.
+func (r *ring) screen() ([]byte, int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	history := make([]byte, min(int64(len(r.data)), screenBytes))
+	r.copy(history, r.total-int64(len(history)))
+	if r.total > int64(len(history)) {
+		// It begins in the midst of a line, perhaps of an escape sequence.
+		_, history, _ = bytes.Cut(history, []byte("\n"))
+	}
+	return lastLines(inert(history), screenLines), r.total
+}
+
+// lastLines returns the last lines of text, the unfinished one included.
+func lastLines(text []byte, lines int) []byte {
+	for at := len(text) - 1; at >= 0; at-- {
+		if text[at] != '\n' {
+			continue
+		}
+		if lines--; lines == 0 {
+			return text[at+1:]
+		}
+	}
+	return text
+}
+
+// inert returns text without its terminal escape sequences, those that set
+// colours aside. Shown again, a query (such as one for the cursor's position)
+// would be answered by the viewer's terminal, and the answer typed into the
+// guest; a movement of the cursor would write over what the viewer has.
+func inert(text []byte) []byte {
+	const escape = 0x1b
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		if text[0] != escape {
+			out = append(out, text[0])
+			text = text[1:]
+			continue
+		}
+		n := sequenceLength(text)
+		if text[n-1] == 'm' && n > 2 && text[1] == '[' {
+			out = append(out, text[:n]...)
+		}
+		text = text[n:]
+	}
+	return out
+}
+
+// sequenceLength is the length of the escape sequence that text begins with;
+// of an unfinished one, all of text.
+func sequenceLength(text []byte) int {
+	if len(text) < 2 {
+		return len(text)
+	}
+	switch text[1] {
+	case '[': // CSI: parameters, then one byte from @ to ~
+		for i := 2; i < len(text); i++ {
+			if text[i] >= '@' && text[i] <= '~' {
+				return i + 1
+			}
+		}
+		return len(text)
+	case ']', 'P', 'X', '^', '_': // strings, ended by BEL or ESC \
+		for i := 2; i < len(text); i++ {
+			if text[i] == 0x07 {
+				return i + 1
+			}
+			if text[i] == '\\' && text[i-1] == 0x1b {
+				return i + 1
+			}
+		}
+		return len(text)
+	}
+	if text[1] >= ' ' && text[1] <= '/' { // ESC, an intermediate, a final byte
+		return min(3, len(text))
+	}
+	return 2
+}
