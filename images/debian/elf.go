@@ -1,0 +1,98 @@
+package debian
+
+import (
+	"debug/elf"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+// libraryFolders is where Debian keeps libraries. Packages of this release still
+// use both, and a tree that was only unpacked has no merged /usr.
+var libraryFolders = []string{
+	"/lib/x86_64-linux-gnu",
+	"/usr/lib/x86_64-linux-gnu",
+}
+
+// Libraries returns what the programs (paths inside the tree) need in order to
+// start: shared libraries under the names by which they are asked for, and the
+// loader. What a program opens later by name is for the caller to add.
+func (t Tree) Libraries(programs ...string) ([]string, error) {
+	found := map[string]bool{}
+	queue := slices.Clone(programs)
+	for len(queue) > 0 {
+		program := queue[0]
+		queue = queue[1:]
+		needed, err := t.needed(program)
+		if err != nil {
+			return nil, err
+		}
+		for _, library := range needed {
+			if !found[library] {
+				found[library] = true
+				queue = append(queue, library)
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// needed lists the direct needs of one program or library.
+func (t Tree) needed(program string) ([]string, error) {
+	path, err := t.Real(program)
+	if err != nil {
+		return nil, err
+	}
+	file, err := elf.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the program %s: %w", program, err)
+	}
+	defer func() { _ = file.Close() }()
+
+	names, err := file.ImportedLibraries()
+	if err != nil {
+		return nil, fmt.Errorf("listing the libraries of %s: %w", program, err)
+	}
+	var paths []string
+	for _, name := range names {
+		path, err := t.findLibrary(name)
+		if err != nil {
+			return nil, fmt.Errorf("following %s: %w", program, err)
+		}
+		paths = append(paths, path)
+	}
+	loader, err := interpreter(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the loader of %s: %w", program, err)
+	}
+	if loader != "" {
+		paths = append(paths, loader)
+	}
+	return paths, nil
+}
+
+func (t Tree) findLibrary(name string) (string, error) {
+	for _, folder := range libraryFolders {
+		path := folder + "/" + name
+		if _, err := os.Lstat(t.Path(path)); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("library %s is in none of the Debian packages", name)
+}
+
+func interpreter(file *elf.File) (string, error) {
+	for _, program := range file.Progs {
+		if program.Type != elf.PT_INTERP {
+			continue
+		}
+		path := make([]byte, program.Filesz)
+		if _, err := program.ReadAt(path, 0); err != nil {
+			return "", err
+		}
+		return strings.TrimRight(string(path), "\x00"), nil
+	}
+	return "", nil
+}

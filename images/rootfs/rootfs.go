@@ -1,0 +1,106 @@
+// Package rootfs holds a file system as a plain list of entries and writes it in
+// the forms that images need: a layer of a container image (tar), an initramfs
+// (cpio) and a folder. What is written depends on the entries alone, to the byte:
+// no time, no owner and no order comes from the machine that builds.
+//
+// It knows nothing of packages or images; it only keeps and writes.
+package rootfs
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+)
+
+// Entry is one file, folder, link or device.
+type Entry struct {
+	Path string
+	// Mode holds the kind of entry and its permissions.
+	Mode     fs.FileMode
+	UID, GID int
+	Data     []byte
+	// Link is where a symbolic link leads.
+	Link         string
+	Major, Minor uint32
+}
+
+// FS is a file system in the making. Every folder on the way to an entry is there
+// without being asked for.
+type FS struct {
+	entries map[string]Entry
+}
+
+// New returns an empty file system.
+func New() *FS { return &FS{entries: map[string]Entry{}} }
+
+// Add puts an entry into the file system, in place of one that had its path.
+func (f *FS) Add(entry Entry) {
+	entry.Path = path.Clean("/" + entry.Path)
+	f.addParents(entry.Path)
+	f.entries[entry.Path] = entry
+}
+
+func (f *FS) addParents(name string) {
+	for dir := path.Dir(name); dir != "/"; dir = path.Dir(dir) {
+		if _, there := f.entries[dir]; there {
+			return
+		}
+		f.entries[dir] = Entry{Path: dir, Mode: fs.ModeDir | 0o755}
+	}
+}
+
+// Dir adds a folder.
+func (f *FS) Dir(name string, mode fs.FileMode) {
+	f.Add(Entry{Path: name, Mode: mode | fs.ModeDir})
+}
+
+// File adds a file with the given content.
+func (f *FS) File(name string, perm fs.FileMode, data []byte) {
+	f.Add(Entry{Path: name, Mode: perm, Data: data})
+}
+
+// Symlink adds a symbolic link.
+func (f *FS) Symlink(name, target string) {
+	f.Add(Entry{Path: name, Mode: fs.ModeSymlink | 0o777, Link: target})
+}
+
+// CharDevice adds a character device.
+func (f *FS) CharDevice(name string, perm fs.FileMode, major, minor uint32) {
+	f.Add(Entry{Path: name, Mode: perm | fs.ModeDevice | fs.ModeCharDevice, Major: major, Minor: minor})
+}
+
+// Copy adds the file at source on this machine, with its permissions, under a
+// name of its own.
+func (f *FS) Copy(name, source string) error {
+	info, err := os.Stat(source)
+	if err != nil {
+		return fmt.Errorf("copying %s: %w", name, err)
+	}
+	data, err := os.ReadFile(source)
+	if err != nil {
+		return fmt.Errorf("copying %s: %w", name, err)
+	}
+	f.File(name, info.Mode().Perm(), data)
+	return nil
+}
+
+// Own gives an entry to a user and a group. It is for entries that were added
+// before, and does nothing for others.
+func (f *FS) Own(name string, uid, gid int) {
+	if entry, there := f.entries[path.Clean("/"+name)]; there {
+		entry.UID, entry.GID = uid, gid
+		f.entries[entry.Path] = entry
+	}
+}
+
+// Entries lists everything, parents before what is in them.
+func (f *FS) Entries() []Entry {
+	sorted := make([]Entry, 0, len(f.entries))
+	for _, name := range slices.Sorted(maps.Keys(f.entries)) {
+		sorted = append(sorted, f.entries[name])
+	}
+	return sorted
+}

@@ -1,0 +1,189 @@
+package guest
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"drydock.dev/drydock/images/debian"
+)
+
+// Flavour is the kernel that a guest runs.
+type Flavour string
+
+const (
+	// Cloud is Debian's kernel for virtual machines: virtio and little else, up
+	// in two seconds where there is no hardware virtualization.
+	Cloud Flavour = "cloud"
+	// Full is Debian's general kernel, for SATA, USB, a watchdog and network
+	// cards other than virtio. It takes some seconds more, most of them to
+	// unpack itself.
+	Full Flavour = "full"
+)
+
+// kernelPackages holds the package of each flavour; what it depends on is the
+// kernel itself.
+var kernelPackages = map[Flavour]string{
+	Cloud: "linux-image-cloud-amd64",
+	Full:  "linux-image-amd64",
+}
+
+// Files are the parts of a guest that was built.
+type Files struct {
+	Kernel string
+	Initrd string
+	// Disk is a qcow2 image with kernel, initramfs and a boot loader.
+	Disk string
+}
+
+// source is this package itself: what is built changes when it does.
+//
+//go:embed *.go *.txt skeleton
+var source embed.FS
+
+const guestdPackage = "drydock.dev/drydock/test/guest/guestd"
+
+// Build makes the guest below cache, or returns the one that is there if it was
+// made from the same things. It runs the Go tool, so that it must be called from
+// inside the module.
+func Build(ctx context.Context, cache string, flavour Flavour) (Files, error) {
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return Files{}, fmt.Errorf("making the guest's folder: %w", err)
+	}
+	guestd := filepath.Join(cache, "guestd")
+	if err := compile(ctx, guestd); err != nil {
+		return Files{}, err
+	}
+	packages, err := fs.ReadFile(source, "packages.txt")
+	if err != nil {
+		return Files{}, fmt.Errorf("reading the guest's list of packages: %w", err)
+	}
+	tree, err := debian.Extract(ctx, cache, append(debian.ParseList(string(packages)), kernelPackages[flavour]))
+	if err != nil {
+		return Files{}, err
+	}
+	key, err := buildKey(guestd, tree)
+	if err != nil {
+		return Files{}, err
+	}
+	folder := filepath.Join(cache, fmt.Sprintf("guest-%s-%s", flavour, key))
+	if _, err := os.Stat(folder); err == nil {
+		return filesIn(folder), nil
+	}
+	return assemble(ctx, folder, parts{tree: tree, guestd: guestd, flavour: flavour})
+}
+
+func filesIn(folder string) Files {
+	return Files{
+		Kernel: filepath.Join(folder, "vmlinuz"),
+		Initrd: filepath.Join(folder, "initrd.img"),
+		Disk:   filepath.Join(folder, "guest.qcow2"),
+	}
+}
+
+// parts is what a guest is assembled from.
+type parts struct {
+	tree    debian.Tree
+	guestd  string
+	flavour Flavour
+}
+
+// assemble makes the guest's files in a folder that appears only when it is whole,
+// and removes the folders of the same flavour that it replaces.
+func assemble(ctx context.Context, folder string, from parts) (Files, error) {
+	scratch, err := os.MkdirTemp(filepath.Dir(folder), "assembling-")
+	if err != nil {
+		return Files{}, fmt.Errorf("making a folder to assemble the guest in: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(scratch) }()
+
+	made := filepath.Join(scratch, "guest")
+	if err := os.Mkdir(made, 0o755); err != nil {
+		return Files{}, fmt.Errorf("making a folder to assemble the guest in: %w", err)
+	}
+	files := filesIn(made)
+	if err := copyKernel(files.Kernel, from.tree); err != nil {
+		return Files{}, err
+	}
+	if err := writeInitrd(files.Initrd, from); err != nil {
+		return Files{}, err
+	}
+	disk := diskParts{
+		kernel:      files.Kernel,
+		initrd:      files.Initrd,
+		bootManager: from.tree.Path("/usr/lib/systemd/boot/efi/systemd-bootx64.efi"),
+	}
+	if err := writeDisk(ctx, files.Disk, disk); err != nil {
+		return Files{}, err
+	}
+	old, err := filepath.Glob(filepath.Join(filepath.Dir(folder), fmt.Sprintf("guest-%s-*", from.flavour)))
+	if err != nil {
+		return Files{}, fmt.Errorf("listing the guests built before: %w", err)
+	}
+	if err := os.Rename(made, folder); err != nil && !errors.Is(err, fs.ErrExist) {
+		return Files{}, fmt.Errorf("moving the guest into place: %w", err)
+	}
+	for _, path := range old {
+		if path != folder {
+			_ = os.RemoveAll(path) // what stays only takes room
+		}
+	}
+	return filesIn(folder), nil
+}
+
+func compile(ctx context.Context, binary string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
+		"-ldflags=-s -w", "-o", binary, guestdPackage)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("compiling the guest's program: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// buildKey sums up all that the guest's files follow from.
+func buildKey(guestd string, tree debian.Tree) (string, error) {
+	sum := sha256.New()
+	binary, err := os.ReadFile(guestd)
+	if err != nil {
+		return "", fmt.Errorf("reading the guest's program: %w", err)
+	}
+	sum.Write(binary)
+	sum.Write([]byte(tree.Key))
+	err = fs.WalkDir(source, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		data, err := fs.ReadFile(source, path)
+		fmt.Fprintf(sum, "%s %d\n", path, len(data))
+		sum.Write(data)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("reading how the guest is built: %w", err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:6]), nil
+}
+
+func copyKernel(to string, tree debian.Tree) error {
+	found, err := tree.Glob("/boot/vmlinuz-*")
+	if err != nil {
+		return err
+	}
+	kernel, err := os.ReadFile(tree.Path(found[0]))
+	if err != nil {
+		return fmt.Errorf("reading the guest's kernel: %w", err)
+	}
+	if err := os.WriteFile(to, kernel, 0o644); err != nil {
+		return fmt.Errorf("writing the guest's kernel: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+)
+
+// initProcess is the guest's first process. It starts guestd, which does all the
+// work, takes in orphans, and takes the guest down when a signal asks for it; the
+// signals are those that busybox's poweroff, halt and reboot send. It is a process
+// apart, for whoever takes in orphans also takes the children of others.
+func initProcess(context.Context, []string) error {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGCHLD, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTERM, unix.SIGINT)
+	// The kernel sends SIGINT for ctrl-alt-del instead of restarting at once.
+	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF); err != nil {
+		return fmt.Errorf("asking for ctrl-alt-del: %w", err)
+	}
+	worker := exec.Command("/sbin/guestd")
+	worker.Stdout, worker.Stderr = os.Stdout, os.Stderr
+	if err := worker.Start(); err != nil {
+		return fmt.Errorf("starting guestd: %w", err)
+	}
+	for received := range signals {
+		switch received {
+		case unix.SIGCHLD:
+			if reap(worker.Process.Pid) {
+				say("guestd is gone")
+			}
+		case unix.SIGTERM, unix.SIGINT:
+			return end(restart)
+		default:
+			return end(powerOff)
+		}
+	}
+	return nil
+}
+
+// reap takes in all children that ended and says whether one of them was pid.
+func reap(pid int) bool {
+	met := false
+	for {
+		child, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		if err != nil || child <= 0 {
+			return met
+		}
+		met = met || child == pid
+	}
+}

@@ -1,0 +1,39 @@
+// Command guestd is the one program that Drydock's test guest adds to busybox. As
+// init it is the first process; as guestd it brings the guest up and serves it:
+// mounts, drivers, network, cloud-init, logins, the power button. Under other
+// names it is the commands that tests type in the guest: guestinfo, disksoak,
+// panic and shutdown.
+//
+// It runs in the guest only and knows nothing of Drydock or Kubernetes. It is
+// linked statically and must stay small: every guest loads it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// commands are chosen by the name that the program is called by.
+var commands = map[string]func(ctx context.Context, args []string) error{
+	"init":      initProcess,
+	"guestd":    serve,
+	"modprobe":  modprobe,
+	"guestinfo": guestInfo,
+	"panic":     crash,
+	"shutdown":  shutdown,
+}
+
+func main() {
+	name := filepath.Base(os.Args[0])
+	command, known := commands[name]
+	if !known {
+		fmt.Fprintf(os.Stderr, "guestd: no command has the name %s\n", name)
+		os.Exit(1)
+	}
+	if err := command(context.Background(), os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
+}

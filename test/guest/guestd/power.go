@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ending is a way to go down.
+type ending struct {
+	words  string
+	action int
+}
+
+var (
+	powerOff = ending{words: "powering off", action: unix.LINUX_REBOOT_CMD_POWER_OFF}
+	restart  = ending{words: "rebooting", action: unix.LINUX_REBOOT_CMD_RESTART}
+)
+
+const (
+	// lastWords is how long programs have to end before the guest goes down.
+	lastWords = 2 * time.Second
+	// pollEnd is how often init looks whether they have.
+	pollEnd = 5 * time.Millisecond
+)
+
+// shutdown is the command that the guest agent uses: -r starts the machine anew,
+// all else ends it. Like busybox's poweroff and reboot it only tells init.
+func shutdown(_ context.Context, args []string) error {
+	if slices.Contains(args, "-r") {
+		return unix.Kill(1, unix.SIGTERM)
+	}
+	return unix.Kill(1, unix.SIGUSR2)
+}
+
+// end takes the guest down: programs are asked to end, disks are written and let
+// go, and then the machine is told. It is for init, which nobody ends.
+func end(way ending) error {
+	say("%s", way.words)
+	stopPrograms()
+	report("unmounting", unmountDisks())
+	unix.Sync()
+	if err := unix.Reboot(way.action); err != nil {
+		return fmt.Errorf("%s: %w", way.words, err)
+	}
+	return nil
+}
+
+// stopPrograms asks all programs but init to end, and waits until they have. A
+// shell that somebody types at listens only to its terminal's end.
+func stopPrograms() {
+	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGHUP} {
+		if err := unix.Kill(-1, signal); err != nil {
+			return // there is none
+		}
+	}
+	deadline := time.Now().Add(lastWords)
+	for time.Now().Before(deadline) {
+		child, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		if errors.Is(err, unix.ECHILD) {
+			return
+		}
+		if child <= 0 {
+			time.Sleep(pollEnd) // wait4 knows no deadline
+		}
+	}
+	_ = unix.Kill(-1, unix.SIGKILL) // what ignored the others
+}
+
+// unmountDisks unmounts what lies on disks, the last mounted first.
+func unmountDisks() error {
+	table, err := os.ReadFile("/proc/mounts")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	lines := strings.Split(strings.TrimSpace(string(table)), "\n")
+	for _, line := range slices.Backward(lines) {
+		fields := strings.Fields(line)
+		if len(fields) > 1 && strings.HasPrefix(fields[0], "/dev/") {
+			errs = append(errs, unix.Unmount(fields[1], 0))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// watchPowerButton takes the guest down when the machine's power button is
+// pressed, which is how a hypervisor asks for it.
+func watchPowerButton(ctx context.Context) error {
+	buttons, err := powerButtons()
+	if err != nil {
+		return err
+	}
+	pressed := make(chan struct{})
+	for _, button := range buttons {
+		go awaitPress(ctx, button, pressed)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-pressed:
+		return shutdown(ctx, nil)
+	}
+}
+
+// powerButtons opens the input devices that are power buttons.
+func powerButtons() ([]*os.File, error) {
+	names, err := filepath.Glob("/sys/class/input/event*/device/name")
+	if err != nil {
+		return nil, fmt.Errorf("looking for the power button: %w", err)
+	}
+	var buttons []*os.File
+	for _, name := range names {
+		label, err := os.ReadFile(name)
+		if err != nil || strings.TrimSpace(string(label)) != "Power Button" {
+			continue
+		}
+		device := "/dev/input/" + strings.Split(name, "/")[4]
+		button, err := os.Open(device)
+		if err != nil {
+			return nil, fmt.Errorf("watching the power button: %w", err)
+		}
+		buttons = append(buttons, button)
+	}
+	if len(buttons) == 0 {
+		return nil, errors.New("looking for the power button: this machine has none")
+	}
+	return buttons, nil
+}
+
+// inputEvent is the kernel's struct input_event.
+type inputEvent struct {
+	Seconds, Microseconds int64
+	Kind, Code            uint16
+	Value                 int32
+}
+
+const (
+	keyEvent = 1
+	keyPower = 116
+	keyDown  = 1
+)
+
+func awaitPress(ctx context.Context, button io.ReadCloser, pressed chan<- struct{}) {
+	stop := context.AfterFunc(ctx, func() { _ = button.Close() })
+	defer stop()
+	for {
+		var event inputEvent
+		if err := binary.Read(button, binary.LittleEndian, &event); err != nil {
+			return
+		}
+		if event.Kind != keyEvent || event.Code != keyPower || event.Value != keyDown {
+			continue
+		}
+		select {
+		case pressed <- struct{}{}:
+		case <-ctx.Done():
+		}
+		return
+	}
+}
+
+// crash makes the kernel panic.
+func crash(context.Context, []string) error {
+	if err := os.WriteFile("/proc/sys/kernel/sysrq", []byte("1"), 0o644); err != nil {
+		return fmt.Errorf("allowing the panic: %w", err)
+	}
+	return os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0o200)
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// serve brings the guest up and stays until it goes down:
+//
+//	mounts -> drivers -> cloud-init's data -> name, keys, files -> network
+//	       -> services -> "ready" -> logins, user's script
+//
+// From then on it answers hot-plugged devices and the power button. What fails is
+// said on the console and does not keep the rest from coming up: a test wants to
+// look into a guest that is half broken too.
+func serve(ctx context.Context, _ []string) error {
+	// The kernel hands its first process no search path worth the name.
+	if err := os.Setenv("PATH", "/sbin:/usr/sbin:/bin:/usr/bin"); err != nil {
+		return fmt.Errorf("setting the search path: %w", err)
+	}
+	report("mounting", mountAll())
+	report("silencing the kernel", quietKernel())
+	devices, err := listenKernel(unix.NETLINK_KOBJECT_UEVENT, 1)
+	if err != nil {
+		return err
+	}
+	drivers, err := newDrivers()
+	if err != nil {
+		return err
+	}
+	report("loading drivers", drivers.coldplug())
+
+	seed, err := findSeed()
+	report("reading cloud-init's data", err)
+	report("applying cloud-init's data", seed.apply())
+
+	network := newNetwork(seed.networks)
+	report("bringing up the network", network.start(ctx))
+	hotplug := hotplug{drivers: drivers, network: network}
+	go messages(ctx, devices, func(message []byte) { hotplug.handle(ctx, parseUevent(message)) })
+	startServices(ctx)
+	hotplug.startAgents(ctx)
+	network.wait(ctx)
+
+	announce()
+	startLogins(ctx)
+	go func() { report("running the user's script", seed.runOnce(ctx)) }()
+	return watchPowerButton(ctx)
+}
+
+// report says what went wrong, if anything did.
+func report(what string, err error) {
+	if err != nil {
+		say("%s: %v", what, err)
+	}
+}
+
+// say writes a line to everybody who watches the guest. The line starts anew, for
+// somebody may be typing.
+func say(format string, args ...any) {
+	printLine("guest: " + fmt.Sprintf(format, args...))
+}
+
+func printLine(line string) {
+	for _, name := range consoles() {
+		if console, err := os.OpenFile(name, os.O_WRONLY|unix.O_NOCTTY, 0); err == nil {
+			_, _ = fmt.Fprintf(console, "\r%s\r\n", line)
+			_ = console.Close()
+		}
+	}
+}
+
+// consoles lists the terminals that the guest has.
+func consoles() []string {
+	var present []string
+	for _, name := range []string{"tty1", "ttyS0", "hvc0"} {
+		// The kernel makes nodes for four serial ports, whether they are
+		// there or not; only a real one has a type.
+		if kind, err := os.ReadFile("/sys/class/tty/" + name + "/type"); err == nil && strings.TrimSpace(string(kind)) == "0" {
+			continue
+		}
+		if _, err := os.Stat("/dev/" + name); err == nil {
+			present = append(present, "/dev/"+name)
+		}
+	}
+	return present
+}
+
+// announce is the line that tests wait for.
+func announce() {
+	name, err := os.Hostname()
+	report("asking for the name", err)
+	if err := os.WriteFile("/srv/www/index.html", []byte(name+"\n"), 0o644); err != nil {
+		say("writing the web page: %v", err)
+	}
+	printLine(fmt.Sprintf("drydock guest ready: %s uuid=%s", name, systemUUID()))
+}
+
+func startLogins(ctx context.Context) {
+	for _, console := range consoles() {
+		go supervise(ctx, "/sbin/getty", "-L", "115200", filepath.Base(console), "vt100")
+	}
+}
+
+func startServices(ctx context.Context) {
+	go func() { report("serving echo", serveEcho(ctx)) }()
+	go supervise(ctx, "/usr/sbin/httpd", "-f", "-p", "80", "-h", "/srv/www")
+	// -R makes host keys when the first caller needs them, -E logs to standard
+	// error.
+	go supervise(ctx, "/usr/sbin/dropbear", "-F", "-R", "-E")
+}
+
+// hotplug answers devices that come and go.
+type hotplug struct {
+	drivers *drivers
+	network *network
+}
+
+func (h hotplug) handle(ctx context.Context, event uevent) {
+	switch {
+	case event.action == "add" && event.modalias != "":
+		_, err := h.drivers.serve(event.modalias)
+		report("loading a driver", err)
+	case event.action == "add" && event.subsystem == "net":
+		h.network.add(ctx, event.iface)
+	case event.action == "remove" && event.subsystem == "net":
+		h.network.remove(event.iface)
+	case event.action == "add" && event.subsystem == "virtio-ports":
+		h.startAgent(ctx, filepath.Base(event.devpath))
+	}
+}
+
+const (
+	agentPort    = "org.qemu.guest_agent.0"
+	portsFolder  = "/sys/class/virtio-ports"
+	agentProgram = "/usr/sbin/qemu-ga"
+)
+
+// startAgents starts the agent on the port that was there from the start.
+func (h hotplug) startAgents(ctx context.Context) {
+	ports, err := os.ReadDir(portsFolder)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		say("listing the virtio ports: %v", err)
+	}
+	for _, port := range ports {
+		h.startAgent(ctx, port.Name())
+	}
+}
+
+func (h hotplug) startAgent(ctx context.Context, port string) {
+	name, err := os.ReadFile(filepath.Join(portsFolder, port, "name"))
+	if err != nil || strings.TrimSpace(string(name)) != agentPort {
+		return
+	}
+	go supervise(ctx, agentProgram, "-m", "virtio-serial", "-p", "/dev/"+port, "-t", "/run")
+}
+
+// openLog opens the log of a program.
+func openLog(program string) (*os.File, error) {
+	name := "/var/log/" + filepath.Base(program) + ".log"
+	return os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+}
+
+// command runs a program of the guest to its end.
+func command(name string, args ...string) error {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("running %s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

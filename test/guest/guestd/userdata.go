@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// userData is what the guest's user asked for, in any of the forms that cloud-init
+// knows and this guest understands.
+type userData struct {
+	// Script is the whole of user data that begin with #!.
+	Script   []byte
+	Hostname string
+	// User is the name of the default user, if it is to be another than guest.
+	User      string
+	Keys      []string
+	Passwords map[string]string
+	Files     []userFile
+	Commands  []userCommand
+}
+
+// userFile is a file that is written before anything of the user runs.
+type userFile struct {
+	Path        string `json:"path"`
+	Content     string `json:"content"`
+	Encoding    string `json:"encoding"`
+	Permissions string `json:"permissions"`
+	Append      bool   `json:"append"`
+}
+
+// userCommand is a line for the shell, or a program with its arguments.
+type userCommand []string
+
+// UnmarshalJSON reads both forms of a command.
+func (c *userCommand) UnmarshalJSON(data []byte) error {
+	var text string
+	if json.Unmarshal(data, &text) == nil {
+		*c = userCommand{"/bin/sh", "-c", text}
+		return nil
+	}
+	var words []any
+	if err := json.Unmarshal(data, &words); err != nil {
+		return fmt.Errorf("reading a command: %w", err)
+	}
+	for _, word := range words {
+		*c = append(*c, fmt.Sprint(word))
+	}
+	return nil
+}
+
+// cloudConfig is the part of cloud-init's configuration that this guest knows.
+type cloudConfig struct {
+	Hostname string      `json:"hostname"`
+	FQDN     string      `json:"fqdn"`
+	User     string      `json:"user"`
+	Password string      `json:"password"`
+	Keys     []string    `json:"ssh_authorized_keys"`
+	ChPasswd passwords   `json:"chpasswd"`
+	Users    []cloudUser `json:"users"`
+	Files    []userFile  `json:"write_files"`
+
+	BootCommands []userCommand `json:"bootcmd"`
+	RunCommands  []userCommand `json:"runcmd"`
+}
+
+// passwords holds chpasswd's list in its old form, lines of user:password, and in
+// the new.
+type passwords struct {
+	List  lines `json:"list"`
+	Users []struct {
+		Name     string `json:"name"`
+		Password string `json:"password"`
+	} `json:"users"`
+}
+
+// cloudUser is a user of the list "users"; "default" stands for the default user
+// and has nothing more to say.
+type cloudUser struct {
+	Name     string   `json:"name"`
+	Keys     []string `json:"ssh_authorized_keys"`
+	Password string   `json:"plain_text_passwd"`
+	Hash     string   `json:"passwd"`
+}
+
+// UnmarshalJSON reads a user, or the word "default".
+func (u *cloudUser) UnmarshalJSON(data []byte) error {
+	if json.Unmarshal(data, &u.Name) == nil {
+		return nil
+	}
+	type plain cloudUser
+	return json.Unmarshal(data, (*plain)(u))
+}
+
+// lines is a list that may also be written as one text.
+type lines []string
+
+// UnmarshalJSON reads both forms of the list.
+func (l *lines) UnmarshalJSON(data []byte) error {
+	var text string
+	if json.Unmarshal(data, &text) == nil {
+		*l = strings.Split(strings.TrimSpace(text), "\n")
+		return nil
+	}
+	return json.Unmarshal(data, (*[]string)(l))
+}
+
+const defaultUser = "guest"
+
+// parseUserData reads user data: a script, or cloud-init's configuration.
+func parseUserData(data []byte) (userData, error) {
+	data = bytes.TrimLeft(data, " \t\r\n")
+	switch {
+	case len(data) == 0:
+		return userData{}, nil
+	case bytes.HasPrefix(data, []byte("#!")):
+		return userData{Script: data}, nil
+	case !bytes.HasPrefix(data, []byte("#cloud-config")):
+		first, _, _ := strings.Cut(string(data), "\n")
+		return userData{}, fmt.Errorf("reading the user data: they begin with %q, neither #! nor #cloud-config", first)
+	}
+	var config cloudConfig
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		return userData{}, fmt.Errorf("reading the user data: %w", err)
+	}
+	return config.userData(), nil
+}
+
+func (c cloudConfig) userData() userData {
+	user := userData{
+		Hostname:  c.Hostname,
+		User:      c.User,
+		Keys:      c.Keys,
+		Passwords: map[string]string{},
+		Files:     c.Files,
+		Commands:  append(c.BootCommands, c.RunCommands...),
+	}
+	if user.Hostname == "" {
+		user.Hostname, _, _ = strings.Cut(c.FQDN, ".")
+	}
+	if c.Password != "" {
+		user.Passwords[user.name()] = c.Password
+	}
+	for _, entry := range c.ChPasswd.List {
+		if name, password, both := strings.Cut(strings.TrimSpace(entry), ":"); both {
+			user.Passwords[name] = password
+		}
+	}
+	for _, entry := range c.ChPasswd.Users {
+		user.Passwords[entry.Name] = entry.Password
+	}
+	for _, entry := range c.Users {
+		user.Keys = append(user.Keys, entry.Keys...)
+		switch {
+		case entry.Password != "":
+			user.Passwords[entry.Name] = entry.Password
+		case entry.Hash != "":
+			user.Passwords[entry.Name] = entry.Hash
+		}
+	}
+	return user
+}
+
+// name is the user that a password without a name is for.
+func (u userData) name() string {
+	if u.User == "" {
+		return defaultUser
+	}
+	return u.User
+}
+
+// bytes decodes what is to be in the file.
+func (f userFile) bytes() ([]byte, error) {
+	switch f.Encoding {
+	case "", "text/plain":
+		return []byte(f.Content), nil
+	case "b64", "base64":
+		data, err := base64.StdEncoding.DecodeString(strings.TrimSpace(f.Content))
+		if err != nil {
+			return nil, fmt.Errorf("decoding %s: %w", f.Path, err)
+		}
+		return data, nil
+	default:
+		return nil, fmt.Errorf("decoding %s: this guest does not know the encoding %q", f.Path, f.Encoding)
+	}
+}
+
+// permissions is the file's mode, written in octal digits.
+func (f userFile) permissions() (uint32, error) {
+	if f.Permissions == "" {
+		return 0o644, nil
+	}
+	mode, err := strconv.ParseUint(strings.TrimPrefix(f.Permissions, "0o"), 8, 12)
+	if err != nil {
+		return 0, fmt.Errorf("reading the permissions of %s: %w", f.Path, err)
+	}
+	return uint32(mode), nil
+}

@@ -1,0 +1,187 @@
+package guest
+
+import (
+	"bufio"
+	"compress/gzip"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"drydock.dev/drydock/images/debian"
+	"drydock.dev/drydock/images/rootfs"
+)
+
+// programs are taken from the Debian packages, with the libraries that they need.
+var programs = []string{
+	"/usr/sbin/dropbear",
+	"/usr/lib/openssh/sftp-server",
+	"/usr/sbin/qemu-ga",
+	"/sbin/mke2fs",
+}
+
+// guestdNames are the commands that guestd answers to.
+var guestdNames = []string{
+	"/init", "/sbin/modprobe", "/sbin/shutdown",
+	"/bin/guestinfo", "/bin/disksoak", "/bin/panic",
+}
+
+// initrdCompression is gzip's quickest: the guest unpacks every level equally
+// fast, and the builder saves a second.
+const initrdCompression = gzip.BestSpeed
+
+// writeInitrd writes the guest's root file system as an initramfs.
+func writeInitrd(to string, from parts) error {
+	root := rootfs.New()
+	addFolders(root)
+	for _, add := range []func(*rootfs.FS, parts) error{addSkeleton, addPrograms, addModules} {
+		if err := add(root, from); err != nil {
+			return err
+		}
+	}
+	file, err := os.Create(to)
+	if err != nil {
+		return fmt.Errorf("making the initramfs: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	buffered := bufio.NewWriter(file)
+	packed, err := gzip.NewWriterLevel(buffered, initrdCompression)
+	if err != nil {
+		return fmt.Errorf("packing the initramfs: %w", err)
+	}
+	if err := root.WriteCPIO(packed); err != nil {
+		return err
+	}
+	if err := packed.Close(); err != nil {
+		return fmt.Errorf("packing the initramfs: %w", err)
+	}
+	if err := buffered.Flush(); err != nil {
+		return fmt.Errorf("writing the initramfs: %w", err)
+	}
+	return file.Close()
+}
+
+func addFolders(root *rootfs.FS) {
+	for _, name := range []string{"/dev", "/proc", "/sys", "/run", "/mnt", "/var/log", "/srv/www", "/etc/dropbear"} {
+		root.Dir(name, 0o755)
+	}
+	root.Dir("/root", 0o700)
+	root.Dir("/tmp", 0o777|fs.ModeSticky)
+	root.Dir("/home/guest", 0o755)
+	root.Own("/home/guest", 1000, 1000)
+	root.Symlink("/var/run", "/run")
+	// The kernel opens its console before anybody could mount /dev.
+	root.CharDevice("/dev/console", 0o600, 5, 1)
+	root.CharDevice("/dev/null", 0o666, 1, 3)
+}
+
+func addSkeleton(root *rootfs.FS, _ parts) error {
+	const top = "skeleton"
+	return fs.WalkDir(source, top, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(source, path)
+		if err != nil {
+			return fmt.Errorf("reading the guest's %s: %w", path, err)
+		}
+		// Embedding loses permissions; a script says itself that it is one.
+		perm := fs.FileMode(0o644)
+		if strings.HasPrefix(string(data), "#!") {
+			perm = 0o755
+		}
+		name := strings.TrimPrefix(path, top)
+		if name == "/etc/shadow" {
+			perm = 0o600
+		}
+		root.File(name, perm, data)
+		return nil
+	})
+}
+
+func addPrograms(root *rootfs.FS, from parts) error {
+	if err := root.Copy("/sbin/guestd", from.guestd); err != nil {
+		return err
+	}
+	if err := addBusybox(root, from.tree); err != nil {
+		return err
+	}
+	for _, name := range guestdNames {
+		root.Symlink(name, "/sbin/guestd")
+	}
+	libraries, err := from.tree.Libraries(programs...)
+	if err != nil {
+		return err
+	}
+	for _, name := range append(libraries, programs...) {
+		if err := copyFrom(root, from.tree, name); err != nil {
+			return err
+		}
+	}
+	root.Symlink("/usr/lib/sftp-server", "/usr/lib/openssh/sftp-server")
+	root.Symlink("/sbin/mkfs.ext4", "mke2fs")
+	root.Symlink("/sbin/mkfs.ext2", "mke2fs")
+	return nil
+}
+
+// addBusybox adds busybox under all the names that it answers to.
+func addBusybox(root *rootfs.FS, tree debian.Tree) error {
+	const name = "/bin/busybox"
+	if err := copyFrom(root, tree, name); err != nil {
+		return err
+	}
+	applets, err := exec.Command(tree.Path(name), "--list-full").Output()
+	if err != nil {
+		return fmt.Errorf("asking busybox for its commands: %w", err)
+	}
+	for _, applet := range strings.Fields(string(applets)) {
+		if "/"+applet != name {
+			root.Symlink(applet, name)
+		}
+	}
+	return nil
+}
+
+func copyFrom(root *rootfs.FS, tree debian.Tree, name string) error {
+	real, err := tree.Real(name)
+	if err != nil {
+		return err
+	}
+	return root.Copy(name, real)
+}
+
+func addModules(root *rootfs.FS, from parts) error {
+	found, err := from.tree.Glob("/lib/modules/*")
+	if err != nil {
+		return err
+	}
+	folder := found[0]
+	list, err := fs.ReadFile(source, "modules.txt")
+	if err != nil {
+		return fmt.Errorf("reading the guest's list of kernel modules: %w", err)
+	}
+	set, err := chooseModules(from.tree.Path(folder), wantedModules(string(list), from.flavour))
+	if err != nil {
+		return err
+	}
+	for _, module := range set.chosen {
+		place := filepath.Join(folder, module.path)
+		if err := root.Copy(place, from.tree.Path(place)); err != nil {
+			return err
+		}
+	}
+	root.File(folder+"/modules.dep", 0o644, set.dep())
+	root.File(folder+"/modules.alias", 0o644, set.alias())
+	return nil
+}
+
+// readLines reads a small text file.
+func readLines(path string) ([]string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return strings.Fields(string(data)), nil
+}

@@ -1,0 +1,165 @@
+package guest
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// kernelModule is one loadable module of the kernel package.
+type kernelModule struct {
+	name string
+	// path is the file's place below the kernel's module folder.
+	path    string
+	depends []string
+	aliases []string
+}
+
+// moduleSet is what a guest loads its drivers from.
+type moduleSet struct {
+	folder  string // on this machine, of the kernel package
+	files   map[string]string
+	builtin map[string]bool
+	chosen  map[string]kernelModule
+}
+
+// wantedModules reads the list of modules for a flavour of the kernel.
+func wantedModules(list string, flavour Flavour) []string {
+	var names []string
+	for line := range strings.Lines(list) {
+		line, _, _ = strings.Cut(line, "#")
+		fields := strings.Fields(line)
+		if len(fields) == 0 || len(fields) == 2 && Flavour(fields[1]) != flavour {
+			continue
+		}
+		names = append(names, fields[0])
+	}
+	return names
+}
+
+// chooseModules picks the modules named and all that they depend on from a
+// kernel's module folder.
+func chooseModules(folder string, names []string) (*moduleSet, error) {
+	set := &moduleSet{
+		folder:  folder,
+		files:   map[string]string{},
+		builtin: map[string]bool{},
+		chosen:  map[string]kernelModule{},
+	}
+	if err := set.index(); err != nil {
+		return nil, err
+	}
+	queue := slices.Clone(names)
+	for len(queue) > 0 {
+		name := moduleName(queue[0])
+		queue = queue[1:]
+		if _, done := set.chosen[name]; done || set.builtin[name] {
+			continue
+		}
+		module, err := set.read(name)
+		if err != nil {
+			return nil, err
+		}
+		set.chosen[name] = module
+		queue = append(queue, module.depends...)
+	}
+	return set, nil
+}
+
+func (s *moduleSet) index() error {
+	builtin, err := readLines(filepath.Join(s.folder, "modules.builtin"))
+	if err != nil {
+		return fmt.Errorf("reading the list of built-in modules: %w", err)
+	}
+	for _, path := range builtin {
+		s.builtin[moduleName(path)] = true
+	}
+	err = filepath.WalkDir(filepath.Join(s.folder, "kernel"), func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".ko") {
+			s.files[moduleName(path)] = strings.TrimPrefix(path, s.folder+"/")
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("listing the kernel's modules: %w", err)
+	}
+	return nil
+}
+
+func (s *moduleSet) read(name string) (kernelModule, error) {
+	module := kernelModule{name: name, path: s.files[name]}
+	if module.path == "" {
+		return module, fmt.Errorf("choosing kernel modules: this kernel has no module %s", name)
+	}
+	file, err := elf.Open(filepath.Join(s.folder, module.path))
+	if err != nil {
+		return module, fmt.Errorf("reading the kernel module %s: %w", name, err)
+	}
+	defer func() { _ = file.Close() }()
+	section := file.Section(".modinfo")
+	if section == nil {
+		return module, fmt.Errorf("reading the kernel module %s: it says nothing about itself", name)
+	}
+	info, err := section.Data()
+	if err != nil {
+		return module, fmt.Errorf("reading the kernel module %s: %w", name, err)
+	}
+	for field := range bytes.SplitSeq(info, []byte{0}) {
+		key, value, _ := strings.Cut(string(field), "=")
+		switch key {
+		case "alias":
+			module.aliases = append(module.aliases, value)
+		case "depends":
+			module.depends = slices.DeleteFunc(strings.Split(value, ","), func(s string) bool { return s == "" })
+		}
+	}
+	return module, nil
+}
+
+// dep renders modules.dep: every module with all that it needs, those that must
+// be there first standing last, as modprobe expects it.
+func (s *moduleSet) dep() []byte {
+	var out bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(s.chosen)) {
+		order := s.loadOrder(name, nil)
+		slices.Reverse(order)
+		fmt.Fprintf(&out, "%s:", s.chosen[name].path)
+		for _, needed := range order[1:] {
+			fmt.Fprintf(&out, " %s", s.chosen[needed].path)
+		}
+		out.WriteByte('\n')
+	}
+	return out.Bytes()
+}
+
+// loadOrder appends to order what a module needs and then the module itself.
+func (s *moduleSet) loadOrder(name string, order []string) []string {
+	for _, needed := range s.chosen[name].depends {
+		needed = moduleName(needed)
+		if _, loadable := s.chosen[needed]; loadable && !slices.Contains(order, needed) {
+			order = s.loadOrder(needed, order)
+		}
+	}
+	return append(order, name)
+}
+
+// alias renders modules.alias: which device or file system asks for which module.
+func (s *moduleSet) alias() []byte {
+	var out bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(s.chosen)) {
+		for _, alias := range s.chosen[name].aliases {
+			fmt.Fprintf(&out, "alias %s %s\n", alias, name)
+		}
+	}
+	return out.Bytes()
+}
+
+// moduleName is the name that the kernel gives to the module in a file.
+func moduleName(path string) string {
+	return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(path), ".ko"), "-", "_")
+}
