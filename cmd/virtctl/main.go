@@ -1,0 +1,13 @@
+// Command virtctl works with virtual machines from the command line. Called
+// kubectl-virt it is a plugin of kubectl.
+package main
+
+import (
+	"os"
+
+	"drydock.dev/drydock/internal/virtctl"
+)
+
+func main() {
+	os.Exit(virtctl.Main())
+}

@@ -1,0 +1,73 @@
+// Package advice says what a user can do next about an error. It looks at
+// errors only; it asks no server.
+package advice
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"drydock.dev/drydock/internal/virtctl/client"
+)
+
+// rule pairs a kind of error with the sentence that helps.
+type rule struct {
+	matches func(error) bool
+	next    string
+}
+
+// rules are asked in order; the first that matches speaks.
+var rules = []rule{
+	{clientcmd.IsEmptyConfig, "name a cluster with --kubeconfig, the variable KUBECONFIG or --context"},
+	{is(client.ErrNotStarted), "start it with 'virtctl start NAME', or see why it ended with 'kubectl describe vmi NAME'"},
+	{alreadyRuns, "see its state with 'kubectl get vm', or restart it with 'virtctl restart NAME'"},
+	{missingAPI, "is Drydock installed? See 'kubectl get apiservice v1.subresources.kubevirt.io' and 'kubectl -n kubevirt get pods'"},
+	{apierrors.IsNotFound, "list what is there with 'kubectl get vm,vmi --all-namespaces'; -n chooses the namespace"},
+	{apierrors.IsForbidden, "ask for a role that allows it: kubevirt.io:edit to change machines, kubevirt.io:view to look"},
+	{apierrors.IsUnauthorized, "the cluster does not accept the credentials of this kubeconfig; log in again"},
+	{unavailable, "is virt-api ready? See 'kubectl -n kubevirt get pods -l kubevirt.io=virt-api'"},
+	{unreachable, "is the cluster up, and is --kubeconfig or --context the right one?"},
+}
+
+// For returns the next step for an error, or nothing.
+func For(err error) string {
+	for _, r := range rules {
+		if r.matches(err) {
+			return r.next
+		}
+	}
+	return ""
+}
+
+func is(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+func alreadyRuns(err error) bool {
+	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "already running")
+}
+
+// missingAPI tells a cluster without the API from one without the object: only
+// the latter's answer names what was looked for.
+func missingAPI(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code != http.StatusNotFound {
+		return false
+	}
+	details := status.Status().Details
+	return details == nil || details.Name == ""
+}
+
+func unavailable(err error) bool {
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
+}
+
+func unreachable(err error) bool {
+	var operation *net.OpError
+	var lookup *net.DNSError
+	return errors.As(err, &operation) || errors.As(err, &lookup)
+}

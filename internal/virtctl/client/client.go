@@ -1,0 +1,124 @@
+// Package client talks to the API server for virtctl: the KubeVirt objects, and
+// the subresources of subresources.kubevirt.io/v1 with their streams. It knows
+// paths, bodies and the WebSocket protocol; it prints nothing and takes no
+// decision.
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// subresourceRoot is the aggregated API that virt-api serves.
+const subresourceRoot = "/apis/" + v1.SubresourceGroupName + "/v1"
+
+// Resource is the plural name of a kind, as it stands in a path.
+type Resource string
+
+// The resources that virtctl's verbs work on.
+const (
+	VirtualMachines                   Resource = "virtualmachines"
+	VirtualMachineInstances           Resource = "virtualmachineinstances"
+	VirtualMachineInstanceReplicaSets Resource = "virtualmachineinstancereplicasets"
+)
+
+// Ref names one object.
+type Ref struct {
+	Resource        Resource
+	Namespace, Name string
+}
+
+// Client is a connection to one cluster.
+type Client struct {
+	config *rest.Config
+	rest   *rest.RESTClient
+	params runtime.ParameterCodec
+	core   *corev1.CoreV1Client
+}
+
+// New makes a client of a kubeconfig's settings. It sends nothing yet.
+func New(config *rest.Config) (*Client, error) {
+	scheme := runtime.NewScheme()
+	if err := v1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("registering the KubeVirt types: %w", err)
+	}
+	kubevirt := rest.CopyConfig(config)
+	kubevirt.APIPath = "/apis"
+	kubevirt.GroupVersion = &v1.GroupVersion
+	kubevirt.ContentType = runtime.ContentTypeJSON
+	kubevirt.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	restClient, err := rest.RESTClientFor(kubevirt)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", config.Host, err)
+	}
+	coreClient, err := corev1.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", config.Host, err)
+	}
+	return &Client{config: kubevirt, rest: restClient, params: runtime.NewParameterCodec(scheme), core: coreClient}, nil
+}
+
+// Core is the typed client of Kubernetes' own objects.
+func (c *Client) Core() corev1.CoreV1Interface { return c.core }
+
+// VM reads a VirtualMachine.
+func (c *Client) VM(ctx context.Context, namespace, name string) (*v1.VirtualMachine, error) {
+	vm := &v1.VirtualMachine{}
+	return vm, c.get(ctx, Ref{VirtualMachines, namespace, name}, vm)
+}
+
+// VMI reads a VirtualMachineInstance.
+func (c *Client) VMI(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error) {
+	vmi := &v1.VirtualMachineInstance{}
+	return vmi, c.get(ctx, Ref{VirtualMachineInstances, namespace, name}, vmi)
+}
+
+// ReplicaSet reads a VirtualMachineInstanceReplicaSet.
+func (c *Client) ReplicaSet(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstanceReplicaSet, error) {
+	rs := &v1.VirtualMachineInstanceReplicaSet{}
+	return rs, c.get(ctx, Ref{VirtualMachineInstanceReplicaSets, namespace, name}, rs)
+}
+
+func (c *Client) get(ctx context.Context, ref Ref, into runtime.Object) error {
+	return c.rest.Get().Namespace(ref.Namespace).Resource(string(ref.Resource)).Name(ref.Name).Do(ctx).Into(into)
+}
+
+// Put asks for a verb of an object: start, pause and so on. options is the
+// verb's body, nil for verbs that take none.
+func (c *Client) Put(ctx context.Context, ref Ref, verb string, options any) error {
+	request := c.rest.Put().AbsPath(subresource(ref, verb)...)
+	if options != nil {
+		body, err := json.Marshal(options)
+		if err != nil {
+			return fmt.Errorf("encoding the options of %s: %w", verb, err)
+		}
+		request = request.SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
+	}
+	return request.Do(ctx).Error()
+}
+
+// Get reads a subresource's answer as it is.
+func (c *Client) Get(ctx context.Context, ref Ref, verb string, query map[string]string) ([]byte, error) {
+	request := c.rest.Get().AbsPath(subresource(ref, verb)...).SetHeader("Accept", "*/*")
+	for key, value := range query {
+		request = request.Param(key, value)
+	}
+	return request.Do(ctx).Raw()
+}
+
+// ServerVersion reads what virt-api says about itself.
+func (c *Client) ServerVersion(ctx context.Context) ([]byte, error) {
+	return c.rest.Verb(http.MethodGet).AbsPath(subresourceRoot, "version").Do(ctx).Raw()
+}
+
+func subresource(ref Ref, verb string) []string {
+	return []string{subresourceRoot, "namespaces", ref.Namespace, string(ref.Resource), ref.Name, verb}
+}

@@ -1,0 +1,219 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	// streamProtocol is the WebSocket subprotocol of all KubeVirt streams:
+	// binary messages that carry bytes and nothing else.
+	streamProtocol = "plain.kubevirt.io"
+	// pingPeriod keeps idle streams open: load balancers in front of an API
+	// server commonly cut connections after 60 s of silence.
+	pingPeriod = 30 * time.Second
+	// closeTimeout bounds how long saying goodbye may take.
+	closeTimeout = 2 * time.Second
+)
+
+// Stream opens the stream of a subresource: "console", "vnc",
+// "portforward/22/tcp".
+func (c *Client) Stream(ctx context.Context, ref Ref, verb string) (net.Conn, error) {
+	target, err := c.streamURL(ref, verb)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("making the request for %s: %w", verb, err)
+	}
+	dialer, err := c.dialer()
+	if err != nil {
+		return nil, err
+	}
+	upgrade := &upgrader{dialer: dialer}
+	// The wrappers add what authenticates the user: tokens, exec plugins,
+	// impersonation.
+	wrapped, err := rest.HTTPWrappersForConfig(c.config, upgrade)
+	if err != nil {
+		return nil, fmt.Errorf("preparing authentication: %w", err)
+	}
+	response, err := wrapped.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.Body != nil {
+		_ = response.Body.Close()
+	}
+	return newStream(upgrade.conn), nil
+}
+
+// streamURL is the WebSocket address of a subresource.
+func (c *Client) streamURL(ref Ref, verb string) (*url.URL, error) {
+	base, _, err := rest.DefaultServerUrlFor(c.config)
+	if err != nil {
+		return nil, fmt.Errorf("reading the address of the API server: %w", err)
+	}
+	target := *base
+	target.Scheme = strings.Replace(base.Scheme, "http", "ws", 1)
+	target.Path = path.Join(append([]string{base.Path}, subresource(ref, verb)...)...)
+	return &target, nil
+}
+
+func (c *Client) dialer() (*websocket.Dialer, error) {
+	tlsConfig, err := rest.TLSConfigFor(c.config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing TLS: %w", err)
+	}
+	if tlsConfig == nil {
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	// A WebSocket needs HTTP/1.1; the kubeconfig's TLS settings may offer h2.
+	tlsConfig = tlsConfig.Clone()
+	tlsConfig.NextProtos = []string{"http/1.1"}
+	proxy := http.ProxyFromEnvironment
+	if c.config.Proxy != nil {
+		proxy = c.config.Proxy
+	}
+	return &websocket.Dialer{
+		Proxy:            proxy,
+		NetDialContext:   c.config.Dial,
+		TLSClientConfig:  tlsConfig,
+		Subprotocols:     []string{streamProtocol},
+		HandshakeTimeout: 30 * time.Second,
+	}, nil
+}
+
+// upgrader is a RoundTripper that turns its one request into a WebSocket.
+type upgrader struct {
+	dialer *websocket.Dialer
+	conn   *websocket.Conn
+}
+
+func (u *upgrader) RoundTrip(request *http.Request) (*http.Response, error) {
+	conn, response, err := u.dialer.DialContext(request.Context(), request.URL.String(), request.Header)
+	if err != nil {
+		if response == nil {
+			return nil, fmt.Errorf("connecting to %s: %w", request.URL.Host, err)
+		}
+		return nil, refusal(response)
+	}
+	u.conn = conn
+	return response, nil
+}
+
+// refusal is the server's own error, from an answer that is not an upgrade.
+func refusal(response *http.Response) error {
+	body, _ := io.ReadAll(response.Body) // gorilla hands over what it has; an error would only shorten it
+	_ = response.Body.Close()
+	var status metav1.Status
+	if err := json.Unmarshal(body, &status); err == nil && status.Message != "" {
+		return apierrors.FromObject(&status)
+	}
+	message := strings.TrimSpace(string(bytes.ToValidUTF8(body, nil)))
+	kind := schema.GroupResource{Group: v1.SubresourceGroupName}
+	return apierrors.NewGenericServerResponse(response.StatusCode, "connect", kind, "", message, 0, true)
+}
+
+// stream is a WebSocket as a net.Conn. Each Write is one binary message, so
+// that datagrams keep their bounds.
+type stream struct {
+	*websocket.Conn
+	message io.Reader
+	writing sync.Mutex
+	closing sync.Once
+	closed  chan struct{}
+}
+
+func newStream(conn *websocket.Conn) *stream {
+	s := &stream{Conn: conn, closed: make(chan struct{})}
+	go s.keepAlive()
+	return s
+}
+
+// keepAlive pings until the stream is closed.
+func (s *stream) keepAlive() {
+	ticker := time.NewTicker(pingPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.closed:
+			return
+		case now := <-ticker.C:
+			if s.WriteControl(websocket.PingMessage, nil, now.Add(closeTimeout)) != nil {
+				return
+			}
+		}
+	}
+}
+
+// Read returns io.EOF when the other side has closed the stream in good order.
+func (s *stream) Read(p []byte) (int, error) {
+	for {
+		if s.message == nil {
+			_, message, err := s.NextReader()
+			if err != nil {
+				return 0, endOfStream(err)
+			}
+			s.message = message
+		}
+		n, err := s.message.Read(p)
+		if errors.Is(err, io.EOF) {
+			s.message, err = nil, nil
+		}
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+func endOfStream(err error) error {
+	if websocket.IsCloseError(err, websocket.CloseNormalClosure, websocket.CloseGoingAway) {
+		return io.EOF
+	}
+	return err
+}
+
+func (s *stream) Write(p []byte) (int, error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if err := s.WriteMessage(websocket.BinaryMessage, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Close says goodbye, so that the server does not take it for a broken line.
+func (s *stream) Close() error {
+	err := net.ErrClosed
+	s.closing.Do(func() {
+		close(s.closed)
+		goodbye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+		_ = s.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(closeTimeout)) // the line may be gone
+		err = s.Conn.Close()
+	})
+	return err
+}
+
+func (s *stream) SetDeadline(t time.Time) error {
+	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+}

@@ -1,0 +1,159 @@
+// Package console is virtctl console: the guest's serial port in the user's
+// terminal.
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/virtctl/client"
+	"drydock.dev/drydock/internal/virtctl/env"
+)
+
+const (
+	// escape is Ctrl+], which Ctrl+5 sends too on many keyboards.
+	escape = 29
+	// drain is how long the guest's answer is waited for after piped input has
+	// ended. Somebody who types never meets it.
+	drain = 2 * time.Second
+)
+
+type options struct {
+	name    string
+	timeout time.Duration
+}
+
+// NewCommand makes the command.
+func NewCommand(e *env.Env) *cobra.Command {
+	var minutes int
+	cmd := &cobra.Command{
+		Use:   "console VMI",
+		Short: "Connect to the serial console of a virtual machine instance",
+		Long: "Connect to the serial console of a virtual machine instance. Ctrl+] or Ctrl+5 leaves it.\n" +
+			"Several consoles of one machine can be open at the same time; all show the same.",
+		Example: e.Example("# Connect to the console of 'vm-cirros':", "console vm-cirros",
+			"# Wait at most ten minutes for it to run:", "console vm-cirros --timeout=10"),
+		Args: env.ExactArgs("VMI"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if minutes <= 0 {
+				return fmt.Errorf("--timeout must be at least 1 minute, but is %d", minutes)
+			}
+			return run(cmd.Context(), e, options{args[0], time.Duration(minutes) * time.Minute})
+		},
+	}
+	cmd.Flags().IntVar(&minutes, "timeout", 5, "minutes to wait for the virtual machine instance to run")
+	return cmd
+}
+
+func run(ctx context.Context, e *env.Env, o options) error {
+	c, namespace, err := e.Connect()
+	if err != nil {
+		return err
+	}
+	ref := client.Ref{Resource: client.VirtualMachineInstances, Namespace: namespace, Name: o.name}
+	if err := await(ctx, e, c, ref, o.timeout); err != nil {
+		return err
+	}
+	conn, err := c.Stream(ctx, ref, "console")
+	if err != nil {
+		return fmt.Errorf("connecting to the console of VMI %s: %w", o.name, err)
+	}
+	defer func() { _ = conn.Close() }()
+	fmt.Fprintf(e.Err, "Successfully connected to %s console. Press Ctrl+] or Ctrl+5 to exit console.\n", o.name)
+	return attach(ctx, e, conn)
+}
+
+// await waits for the VMI to run and says on the way what it waits for.
+func await(ctx context.Context, e *env.Env, c *client.Client, ref client.Ref, timeout time.Duration) error {
+	late := fmt.Errorf("it did not run within %s", timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
+	defer cancel()
+	var last v1.VirtualMachineInstancePhase
+	return c.AwaitRunning(ctx, ref.Namespace, ref.Name, func(phase v1.VirtualMachineInstancePhase) {
+		if phase != last && phase != "" && phase != v1.Running {
+			fmt.Fprintf(e.Err, "Waiting for VMI %s to run: it is in phase %s\n", ref.Name, phase)
+		}
+		last = phase
+	})
+}
+
+// attach puts the terminal into raw mode and copies until one side ends.
+func attach(ctx context.Context, e *env.Env, conn net.Conn) error {
+	fd, isTerminal := e.Terminal()
+	if !isTerminal {
+		return relay(ctx, e.In, e.Out, conn)
+	}
+	previous, err := term.MakeRaw(fd)
+	if err != nil {
+		return fmt.Errorf("putting the terminal into raw mode: %w", err)
+	}
+	err = relay(ctx, e.In, e.Out, conn)
+	if restoreErr := term.Restore(fd, previous); restoreErr != nil {
+		err = errors.Join(err, fmt.Errorf("restoring the terminal: %w", restoreErr))
+	}
+	fmt.Fprintln(e.Err)
+	return err
+}
+
+// relay copies both ways. It ends when the user leaves, when the guest's side
+// ends, or with the context. The goroutine that reads the user's input ends
+// with its next byte at the latest, which for a command line is the process's
+// end.
+func relay(ctx context.Context, in io.Reader, out io.Writer, conn net.Conn) error {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	left := make(chan struct{})
+	go func() {
+		if copyUntilEscape(conn, in) {
+			close(left)
+			_ = conn.Close()
+			return
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(drain))
+	}()
+	_, err := io.Copy(out, conn)
+	select {
+	case <-left:
+		return nil
+	default:
+	}
+	var timeout net.Error
+	switch {
+	case err == nil, ctx.Err() != nil, errors.As(err, &timeout) && timeout.Timeout():
+		return nil
+	default:
+		return fmt.Errorf("the console's connection broke: %w", err)
+	}
+}
+
+// copyUntilEscape reports whether the user left by the escape character; else
+// the input has ended.
+func copyUntilEscape(to io.Writer, from io.Reader) bool {
+	buffer := make([]byte, 4096)
+	for {
+		n, err := from.Read(buffer)
+		typed := buffer[:n]
+		for i, b := range typed {
+			if b == escape {
+				_, _ = to.Write(typed[:i]) // the console is left anyway
+				return true
+			}
+		}
+		if n > 0 {
+			if _, err := to.Write(typed); err != nil {
+				return false
+			}
+		}
+		if err != nil {
+			return false
+		}
+	}
+}

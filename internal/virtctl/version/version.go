@@ -1,0 +1,113 @@
+// Package version is virtctl version: what this program is and what the cluster
+// runs.
+package version
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"drydock.dev/drydock/internal/virtctl/env"
+)
+
+// Info describes a build, in the fields that KubeVirt's clients read.
+type Info struct {
+	GitVersion   string `json:"gitVersion"`
+	GitCommit    string `json:"gitCommit"`
+	GitTreeState string `json:"gitTreeState"`
+	BuildDate    string `json:"buildDate"`
+	GoVersion    string `json:"goVersion"`
+	Compiler     string `json:"compiler"`
+	Platform     string `json:"platform"`
+}
+
+// answer is what -o json prints.
+type answer struct {
+	Client Info  `json:"clientVersion"`
+	Server *Info `json:"serverVersion,omitempty"`
+}
+
+// NewCommand makes the command.
+func NewCommand(e *env.Env) *cobra.Command {
+	var clientOnly bool
+	var output string
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of the client and of the server",
+		Example: e.Example("# What is installed here and in the cluster:", "version",
+			"# Only this program, without a cluster:", "version --client"),
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return run(cmd.Context(), e, clientOnly, output)
+		},
+	}
+	cmd.Flags().BoolVarP(&clientOnly, "client", "c", false, "only the client's version; asks no server")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	return cmd
+}
+
+func run(ctx context.Context, e *env.Env, clientOnly bool, output string) error {
+	versions := answer{Client: build()}
+	if !clientOnly {
+		server, err := serverVersion(ctx, e)
+		if err != nil {
+			return err
+		}
+		versions.Server = server
+	}
+	if output != "" {
+		return env.Print(e.Out, output, versions)
+	}
+	fmt.Fprintf(e.Out, "Client Version: version.Info%+v\n", versions.Client)
+	if versions.Server != nil {
+		fmt.Fprintf(e.Out, "Server Version: version.Info%+v\n", *versions.Server)
+	}
+	return nil
+}
+
+func serverVersion(ctx context.Context, e *env.Env) (*Info, error) {
+	c, err := e.Client()
+	if err != nil {
+		return nil, err
+	}
+	body, err := c.ServerVersion(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("asking the server for its version: %w", err)
+	}
+	server := &Info{}
+	if err := json.Unmarshal(body, server); err != nil {
+		return nil, fmt.Errorf("reading the server's version: %w", err)
+	}
+	return server, nil
+}
+
+// build is this program's own description, as the Go tool chain recorded it.
+func build() Info {
+	info := Info{
+		GitVersion: "devel", GitTreeState: "clean",
+		GoVersion: runtime.Version(), Compiler: runtime.Compiler,
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	recorded, ok := debug.ReadBuildInfo()
+	if !ok {
+		return info
+	}
+	if v := recorded.Main.Version; v != "" && v != "(devel)" {
+		info.GitVersion = v
+	}
+	for _, setting := range recorded.Settings {
+		switch {
+		case setting.Key == "vcs.revision":
+			info.GitCommit = setting.Value
+		case setting.Key == "vcs.time":
+			info.BuildDate = setting.Value
+		case setting.Key == "vcs.modified" && setting.Value == "true":
+			info.GitTreeState = "dirty"
+		}
+	}
+	return info
+}

@@ -1,0 +1,73 @@
+// Package virtctl is the command line: it puts the commands together, and turns
+// an error into a message and an exit code. What a command does is in the
+// package that bears its name.
+package virtctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"drydock.dev/drydock/internal/virtctl/advice"
+	"drydock.dev/drydock/internal/virtctl/console"
+	"drydock.dev/drydock/internal/virtctl/env"
+	"drydock.dev/drydock/internal/virtctl/power"
+	"drydock.dev/drydock/internal/virtctl/version"
+)
+
+// Main runs the command line of this process and returns its exit code.
+func Main() int {
+	// SIGHUP keeps its default action: ssh sends it to a ProxyCommand to end it.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	e := env.FromOS()
+	return report(e, New(e).ExecuteContext(ctx))
+}
+
+// New makes the root command with everything below it.
+func New(e *env.Env) *cobra.Command {
+	root := &cobra.Command{
+		// cobra takes the first word for the name; the annotation has it whole.
+		Use:           strings.Fields(e.Program)[0],
+		Short:         "Work with virtual machines on Kubernetes",
+		Long:          e.Program + " does to virtual machines what kubectl has no verb for.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: e.Program},
+	}
+	root.SetIn(e.In)
+	root.SetOut(e.Out)
+	root.SetErr(e.Err)
+	e.Flags.AddFlags(root.PersistentFlags())
+	root.AddCommand(power.NewCommands(e)...)
+	root.AddCommand(
+		console.NewCommand(e),
+		version.NewCommand(e),
+	)
+	return root
+}
+
+// report prints an error and what to do about it. A program that virtctl ran
+// for the user, ssh for example, has said itself what went wrong: its exit code
+// is handed on.
+func report(e *env.Env, err error) int {
+	var ended *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &ended) && ended.ExitCode() > 0:
+		return ended.ExitCode()
+	}
+	fmt.Fprintf(e.Err, "error: %v\n", err)
+	if next := advice.For(err); next != "" {
+		fmt.Fprintf(e.Err, "next: %s\n", strings.ReplaceAll(next, "'virtctl ", "'"+e.Program+" "))
+	}
+	return 1
+}
