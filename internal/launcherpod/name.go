@@ -1,0 +1,55 @@
+package launcherpod
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const namePrefix = "virt-launcher-"
+
+// Name is the launcher pod's name. It follows from the VMI's name and UID, so
+// that creating it twice, on whatever stale view, gives one pod, and a VMI of
+// the same name created later has another.
+func Name(vmi *v1.VirtualMachineInstance) string {
+	suffix := "-" + digest(string(vmi.UID))
+	stem := vmi.Name
+	if over := len(namePrefix) + len(stem) + len(suffix) - validation.DNS1123SubdomainMaxLength; over > 0 {
+		stem = strings.TrimRight(stem[:len(stem)-over], "-.")
+	}
+	return namePrefix + stem + suffix
+}
+
+// labelValue makes a label's value of a VMI's name, which may be longer than a
+// label allows.
+func labelValue(name string) string {
+	if len(name) <= validation.LabelValueMaxLength {
+		return name
+	}
+	suffix := "-" + digest(name)
+	stem := strings.TrimRight(name[:validation.LabelValueMaxLength-len(suffix)], "-.")
+	return stem + suffix
+}
+
+// hostname is the pod's host name: what the VMI asks for, or the first part of
+// its name, cut to what a host name may be.
+func hostname(vmi *v1.VirtualMachineInstance) string {
+	name := vmi.Spec.Hostname
+	if name == "" {
+		name = vmi.Name
+	}
+	name, _, _ = strings.Cut(name, ".")
+	if len(name) > validation.DNS1123LabelMaxLength {
+		name = strings.TrimRight(name[:validation.DNS1123LabelMaxLength], "-")
+	}
+	return name
+}
+
+// digest gives five characters that are lower case letters and digits.
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:5]
+}

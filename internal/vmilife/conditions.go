@@ -1,0 +1,159 @@
+package vmilife
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Reasons of the condition Synchronized, as KubeVirt's users know them.
+const (
+	ReasonPVCNotFound  = "FailedPvcNotFound"
+	ReasonFailedCreate = "FailedCreate"
+)
+
+// What the condition Ready says while the guest is not there yet.
+const (
+	guestNotRunning = "Guest VM is not reported as running"
+	waitingForNode  = "waiting for a node for the launcher pod"
+)
+
+func notReady(message string) v1.VirtualMachineInstanceCondition {
+	return v1.VirtualMachineInstanceCondition{
+		Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse,
+		Reason: v1.GuestNotRunningReason, Message: message,
+	}
+}
+
+func notSynchronized(reason, message string) v1.VirtualMachineInstanceCondition {
+	return v1.VirtualMachineInstanceCondition{
+		Type: v1.VirtualMachineInstanceSynchronized, Status: corev1.ConditionFalse,
+		Reason: reason, Message: message,
+	}
+}
+
+func claimsMissing(o Observed) v1.VirtualMachineInstanceCondition {
+	names := make([]string, len(o.MissingClaims))
+	for i, claim := range o.MissingClaims {
+		names[i] = o.VMI.Namespace + "/" + claim
+	}
+	verb, they := "does", "it"
+	if len(names) > 1 {
+		verb, they = "do", "them"
+	}
+	return notSynchronized(ReasonPVCNotFound,
+		fmt.Sprintf("PVC %s %s not exist, waiting for %s to appear", strings.Join(names, ", "), verb, they))
+}
+
+// CreateFailed notes on the VMI that its launcher pod could not be created, in
+// the API server's words.
+func CreateFailed(vmi *v1.VirtualMachineInstance, err error, now time.Time) *v1.VirtualMachineInstance {
+	out := vmi.DeepCopy()
+	if out.Status.Phase == v1.VmPhaseUnset {
+		setPhase(out, v1.Pending, now)
+	}
+	failed := notSynchronized(ReasonFailedCreate, "failed to create the launcher pod: "+err.Error())
+	setCondition(out, failed, now)
+	setCondition(out, notReady(failed.Message), now)
+	return out
+}
+
+// reportScheduling says on the VMI what the scheduler says about its pod.
+func reportScheduling(vmi *v1.VirtualMachineInstance, o Observed) {
+	kind := v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
+	verdict := podCondition(o.Pod, corev1.PodScheduled)
+	if verdict == nil || verdict.Status != corev1.ConditionFalse {
+		dropCondition(vmi, kind)
+		setCondition(vmi, notReady(waitingForNode), o.Now)
+		return
+	}
+	setCondition(vmi, v1.VirtualMachineInstanceCondition{
+		Type: kind, Status: corev1.ConditionFalse, Reason: verdict.Reason, Message: verdict.Message,
+	}, o.Now)
+	message := waitingForNode
+	if len(o.PendingClaims) > 0 {
+		message += "; these claims are not bound yet: " + strings.Join(o.PendingClaims, ", ")
+	}
+	setCondition(vmi, notReady(message), o.Now)
+}
+
+// reportContainer says on the VMI why its container does not start, in the
+// kubelet's words, and takes it back when it does. virt-handler has nothing to
+// say as long as virt-launcher does not run.
+func reportContainer(vmi *v1.VirtualMachineInstance, o Observed) {
+	status := computeStatus(o.Pod)
+	if status == nil || status.State.Waiting == nil {
+		current := Condition(vmi, v1.VirtualMachineInstanceSynchronized)
+		if status != nil && current != nil && fromKubelet(current.Reason) {
+			dropCondition(vmi, v1.VirtualMachineInstanceSynchronized)
+			setCondition(vmi, notReady(guestNotRunning), o.Now)
+		}
+		return
+	}
+	waiting := status.State.Waiting
+	if !fromKubelet(waiting.Reason) {
+		return
+	}
+	message := waiting.Message
+	if message == "" {
+		message = "the launcher's container waits: " + waiting.Reason
+	}
+	setCondition(vmi, notSynchronized(waiting.Reason, message), o.Now)
+	setCondition(vmi, notReady(message), o.Now)
+}
+
+// fromKubelet tells the reasons with which a container waits for something
+// that may never come.
+func fromKubelet(reason string) bool {
+	switch reason {
+	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
+		"RegistryUnavailable", "SignatureValidationFailed", "CreateContainerConfigError",
+		"CreateContainerError", "RunContainerError", "PreCreateHookError":
+		return true
+	}
+	return false
+}
+
+func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+// Condition is the VMI's condition of a type, nil when it has none.
+func Condition(vmi *v1.VirtualMachineInstance, kind v1.VirtualMachineInstanceConditionType) *v1.VirtualMachineInstanceCondition {
+	for i := range vmi.Status.Conditions {
+		if c := &vmi.Status.Conditions[i]; c.Type == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+func setCondition(vmi *v1.VirtualMachineInstance, want v1.VirtualMachineInstanceCondition, now time.Time) {
+	want.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
+	current := Condition(vmi, want.Type)
+	if current == nil {
+		vmi.Status.Conditions = append(vmi.Status.Conditions, want)
+		return
+	}
+	if current.Status == want.Status {
+		want.LastTransitionTime = current.LastTransitionTime
+	}
+	want.LastProbeTime = current.LastProbeTime
+	*current = want
+}
+
+func dropCondition(vmi *v1.VirtualMachineInstance, kind v1.VirtualMachineInstanceConditionType) {
+	vmi.Status.Conditions = slices.DeleteFunc(vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
+		return c.Type == kind
+	})
+}

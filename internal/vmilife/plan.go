@@ -1,0 +1,253 @@
+// Package vmilife decides what virt-controller does for one VMI: when its
+// launcher pod is made and deleted, which phase the VMI is in as far as its
+// pod tells, what its conditions say, and when it may go.
+//
+// It owns the decision only. It is pure: it must not import a client or read
+// the clock. What virt-handler decides (Running, how a guest ended when it
+// heard the end itself) is not decided again here.
+//
+//	(empty) ──> Pending ──> Scheduling ──> Scheduled ──> Running ──> Succeeded
+//	              │             │              │            │        Failed
+//	              claim         pod            pod bound    virt-handler's
+//	              missing       created        to a node
+//
+// Invariants:
+//   - The phase never goes back, and a final phase is never changed.
+//   - A VMI has at most one launcher pod: its name follows from the VMI's UID.
+//   - No guest runs before Scheduled has been written: virt-handler starts QEMU
+//     only in a pod that status.activePods names. So a pod that vanishes before
+//     is made again, and one that vanishes after is the end of the VMI.
+//   - That a pod is absent is believed of the API server only, never of a cache.
+//   - The finalizers stay until no launcher pod is left that could run.
+package vmilife
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/layout"
+)
+
+// handlerPatience is how long virt-handler, whose task it is, is left alone
+// with the end of a guest before the controller deletes the pod. The deletion
+// is as graceful (virt-launcher presses the power button, too), so being early
+// costs nothing but a write; it only covers a virt-handler that is away.
+const handlerPatience = 10 * time.Second
+
+// Observed is what a decision is made on.
+type Observed struct {
+	VMI *v1.VirtualMachineInstance
+	// Pod is the VMI's launcher pod, nil when none is known.
+	Pod *corev1.Pod
+	// PodAbsent means that the API server itself was asked for the pod and has
+	// none; only then is Pod == nil a fact.
+	PodAbsent bool
+	// MissingClaims are the claims of the VMI's volumes that do not exist, and
+	// PendingClaims those that are not bound yet.
+	MissingClaims, PendingClaims []string
+	Now                          time.Time
+}
+
+// Plan is what is to be done, in this order: ask for the pod, create it, patch
+// the VMI, delete the pod.
+type Plan struct {
+	// AskForPod asks the API server whether the pod exists, and plans again.
+	AskForPod bool
+	CreatePod bool
+	// VMI is the VMI as it should be; never nil.
+	VMI       *v1.VirtualMachineInstance
+	DeletePod bool
+	// After asks for another look at a later time; zero for none.
+	After time.Duration
+}
+
+// Decide gives the plan for what was observed.
+func Decide(o Observed) Plan {
+	p := Plan{VMI: o.VMI.DeepCopy()}
+	switch {
+	case o.VMI.DeletionTimestamp != nil:
+		decideDeletion(o, &p)
+	case o.VMI.IsFinal():
+		decideFinal(o, &p)
+	case started(o.VMI):
+		decideStarted(o, &p)
+	default:
+		decideStart(o, &p)
+	}
+	return p
+}
+
+// started tells whether a guest may run: virt-handler owns the phase from
+// Scheduled on.
+func started(vmi *v1.VirtualMachineInstance) bool {
+	switch vmi.Status.Phase {
+	case v1.VmPhaseUnset, v1.Pending, v1.Scheduling:
+		return false
+	}
+	return true
+}
+
+// decideStart brings a VMI whose guest cannot run yet to Scheduled.
+func decideStart(o Observed, p *Plan) {
+	switch {
+	case o.Pod == nil && !o.PodAbsent && o.VMI.Status.Phase == v1.Scheduling:
+		// It has been made; a read is cheaper than a creation that fails.
+		p.AskForPod = true
+	case o.Pod == nil && len(o.MissingClaims) > 0:
+		missing := claimsMissing(o)
+		if o.VMI.Status.Phase == v1.VmPhaseUnset {
+			setPhase(p.VMI, v1.Pending, o.Now)
+		}
+		setCondition(p.VMI, missing, o.Now)
+		setCondition(p.VMI, notReady(missing.Message), o.Now)
+	case o.Pod == nil:
+		// A second creation, on whatever stale view, meets the first one's name.
+		p.CreatePod = true
+		dropCondition(p.VMI, v1.VirtualMachineInstanceSynchronized)
+		setPhase(p.VMI, v1.Scheduling, o.Now)
+		setCondition(p.VMI, notReady(waitingForNode), o.Now)
+	case podFinished(o.Pod):
+		finish(p.VMI, o, endOf(o.Pod))
+	case o.Pod.DeletionTimestamp != nil:
+		// Somebody deleted it before it was of use; its successor has the same
+		// name and must wait until it is gone.
+		setPhase(p.VMI, v1.Scheduling, o.Now)
+		setCondition(p.VMI, notReady(fmt.Sprintf("waiting for the launcher pod %s to go before it is made again", o.Pod.Name)), o.Now)
+	case o.Pod.Spec.NodeName == "":
+		dropCondition(p.VMI, v1.VirtualMachineInstanceSynchronized)
+		setPhase(p.VMI, v1.Scheduling, o.Now)
+		reportScheduling(p.VMI, o)
+	default:
+		recordScheduled(p.VMI, o)
+	}
+}
+
+// recordScheduled hands the VMI over to virt-handler on the pod's node.
+func recordScheduled(vmi *v1.VirtualMachineInstance, o Observed) {
+	setPhase(vmi, v1.Scheduled, o.Now)
+	dropCondition(vmi, v1.VirtualMachineInstanceConditionType(corev1.PodScheduled))
+	dropCondition(vmi, v1.VirtualMachineInstanceSynchronized)
+	setCondition(vmi, notReady(guestNotRunning), o.Now)
+	if vmi.Labels == nil {
+		vmi.Labels = map[string]string{}
+	}
+	node := o.Pod.Spec.NodeName
+	vmi.Labels[v1.NodeNameLabel] = node
+	vmi.Status.NodeName = node
+	vmi.Status.ActivePods = map[types.UID]string{o.Pod.UID: node}
+	vmi.Status.RuntimeUser = layout.QEMUUser
+	vmi.Status.QOSClass = new(qosClass(o.Pod))
+	for i := range o.Pod.Spec.Containers {
+		if c := &o.Pod.Spec.Containers[i]; c.Name == layout.ComputeContainer {
+			vmi.Status.LauncherContainerImageVersion = c.Image
+		}
+	}
+}
+
+// decideStarted looks after a VMI that is virt-handler's: only the end of its
+// pod, and what keeps the pod's container from starting, are seen here.
+func decideStarted(o Observed, p *Plan) {
+	switch {
+	case o.Pod == nil && !o.PodAbsent:
+		p.AskForPod = true
+	case o.Pod == nil:
+		finish(p.VMI, o, podGone)
+	case podFinished(o.Pod):
+		finish(p.VMI, o, endOf(o.Pod))
+	case o.VMI.Status.Phase == v1.Scheduled:
+		reportContainer(p.VMI, o)
+	}
+}
+
+// decideFinal deletes a pod that outlives its guest: virt-launcher ends with
+// QEMU, so this covers one that never started it.
+func decideFinal(o Observed, p *Plan) {
+	if o.Pod == nil || podFinished(o.Pod) || o.Pod.DeletionTimestamp != nil {
+		return
+	}
+	p.await(o.Now, finishedAt(o.VMI).Add(handlerPatience))
+}
+
+// decideDeletion ends a VMI that is to go, gracefully while a guest may run.
+func decideDeletion(o Observed, p *Plan) {
+	switch {
+	case o.Pod == nil && !o.PodAbsent:
+		p.AskForPod = true
+	case o.Pod == nil:
+		if started(o.VMI) && !o.VMI.IsFinal() {
+			finish(p.VMI, o, podGone)
+		}
+		dropFinalizers(p.VMI)
+	case podFinished(o.Pod):
+		if !o.VMI.IsFinal() {
+			finish(p.VMI, o, endOf(o.Pod))
+		}
+		// It can't run any more; its owner's end is its own.
+		dropFinalizers(p.VMI)
+	case o.Pod.DeletionTimestamp != nil:
+	case o.VMI.Status.Phase == v1.Running:
+		p.await(o.Now, o.VMI.DeletionTimestamp.Add(handlerPatience))
+	default:
+		p.DeletePod = true
+	}
+}
+
+// await deletes the pod when the deadline has passed, or asks to look again then.
+func (p *Plan) await(now, deadline time.Time) {
+	if now.Before(deadline) {
+		p.After = deadline.Sub(now)
+		return
+	}
+	p.DeletePod = true
+}
+
+func dropFinalizers(vmi *v1.VirtualMachineInstance) {
+	vmi.Finalizers = slices.DeleteFunc(vmi.Finalizers, func(f string) bool {
+		return f == v1.VirtualMachineInstanceFinalizer || f == v1.DeprecatedVirtualMachineInstanceFinalizer
+	})
+	if len(vmi.Finalizers) == 0 {
+		vmi.Finalizers = nil
+	}
+}
+
+// qosClass is the class that the kubelet will report. The API server fills it
+// in at creation.
+func qosClass(pod *corev1.Pod) corev1.PodQOSClass {
+	if pod.Status.QOSClass != "" {
+		return pod.Status.QOSClass
+	}
+	return corev1.PodQOSBurstable
+}
+
+func setPhase(vmi *v1.VirtualMachineInstance, phase v1.VirtualMachineInstancePhase, now time.Time) {
+	if vmi.Status.Phase == phase {
+		return
+	}
+	if len(vmi.Status.PhaseTransitionTimestamps) == 0 && phase != v1.Pending {
+		// Pending is not worth a write of its own: it began with the object.
+		stamp(vmi, v1.Pending, vmi.CreationTimestamp)
+	}
+	vmi.Status.Phase = phase
+	stamp(vmi, phase, metav1.NewTime(now.Truncate(time.Second)))
+}
+
+func stamp(vmi *v1.VirtualMachineInstance, phase v1.VirtualMachineInstancePhase, at metav1.Time) {
+	vmi.Status.PhaseTransitionTimestamps = append(vmi.Status.PhaseTransitionTimestamps,
+		v1.VirtualMachineInstancePhaseTransitionTimestamp{Phase: phase, PhaseTransitionTimestamp: at})
+}
+
+// finishedAt is when the VMI reached its final phase, or the zero time.
+func finishedAt(vmi *v1.VirtualMachineInstance) time.Time {
+	for _, t := range vmi.Status.PhaseTransitionTimestamps {
+		if t.Phase == vmi.Status.Phase {
+			return t.PhaseTransitionTimestamp.Time
+		}
+	}
+	return time.Time{}
+}
