@@ -1,0 +1,94 @@
+package certs
+
+import (
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/open-policy-agent/cert-controller/pkg/rotator"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+)
+
+// Injected lists what kube-apiserver must be told virt-api's authority in.
+type Injected struct {
+	ValidatingWebhooks []string
+	MutatingWebhooks   []string
+	APIServices        []string
+}
+
+// Add has mgr make the certificates, rotate them before they expire, inject
+// virt-api's authority and publish the authorities of all.
+//
+// It needs no leader: a rotation is one update of a Secret with the version
+// that was read, so that of several processes one succeeds and the others find
+// a certificate that is valid.
+func Add(mgr manager.Manager, injected Injected) error {
+	dir, err := markerDir()
+	if err != nil {
+		return err
+	}
+	webhooks := injected.webhooks()
+	for _, r := range []*rotator.CertRotator{
+		newRotator(APISecret, x509.ExtKeyUsageServerAuth, webhooks),
+		newRotator(HandlerServerSecret, x509.ExtKeyUsageServerAuth, nil),
+		newRotator(HandlerClientSecret, x509.ExtKeyUsageClientAuth, nil),
+	} {
+		r.CertDir = dir
+		if err := rotator.AddRotator(mgr, r); err != nil {
+			return fmt.Errorf("adding the rotation of Secret %s: %w", r.SecretKey, err)
+		}
+	}
+	return addPublisher(mgr)
+}
+
+func newRotator(secret string, usage x509.ExtKeyUsage, webhooks []rotator.WebhookInfo) *rotator.CertRotator {
+	r := &rotator.CertRotator{
+		SecretKey:      types.NamespacedName{Namespace: clusterconfig.Namespace, Name: secret},
+		CAName:         secret + "-ca",
+		CAOrganization: "drydock",
+		DNSName:        dnsName(secret),
+		IsReady:        make(chan struct{}),
+		Webhooks:       webhooks,
+		FieldOwner:     "virt-api-certificates",
+		ExtKeyUsages:   &[]x509.ExtKeyUsage{usage},
+		CertName:       corev1.TLSCertKey,
+		KeyName:        corev1.TLSPrivateKeyKey,
+		ControllerName: "cert-rotator-" + secret,
+	}
+	if secret == APISecret {
+		r.ExtraDNSNames = []string{"virt-api", "virt-api." + clusterconfig.Namespace}
+	}
+	return r
+}
+
+// markerDir makes a folder with an empty file in the certificate's name. The
+// rotator ends its process when that file does not appear, since it expects
+// servers to read a mounted Secret; ours read it through the API (Source).
+func markerDir() (string, error) {
+	dir := filepath.Join(os.TempDir(), "drydock-certificates")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("making the certificate rotator's folder: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, corev1.TLSCertKey), nil, 0o600); err != nil {
+		return "", fmt.Errorf("making the certificate rotator's marker: %w", err)
+	}
+	return dir, nil
+}
+
+func (i Injected) webhooks() []rotator.WebhookInfo {
+	var infos []rotator.WebhookInfo
+	add := func(kind rotator.WebhookType, names []string) {
+		for _, name := range names {
+			infos = append(infos, rotator.WebhookInfo{Name: name, Type: kind})
+		}
+	}
+	add(rotator.Validating, i.ValidatingWebhooks)
+	add(rotator.Mutating, i.MutatingWebhooks)
+	add(rotator.APIService, i.APIServices)
+	return infos
+}
