@@ -16,22 +16,22 @@ import (
 	"drydock.dev/drydock/images/debian"
 )
 
-// Flavour is the kernel that a guest runs.
-type Flavour string
+// Flavor is the kernel that a guest runs.
+type Flavor string
 
 const (
 	// Cloud is Debian's kernel for virtual machines: virtio and little else, up
 	// in two seconds where there is no hardware virtualization.
-	Cloud Flavour = "cloud"
+	Cloud Flavor = "cloud"
 	// Full is Debian's general kernel, for SATA, USB, a watchdog and network
 	// cards other than virtio. It takes some seconds more, most of them to
 	// unpack itself.
-	Full Flavour = "full"
+	Full Flavor = "full"
 )
 
-// kernelPackages holds the package of each flavour; what it depends on is the
+// kernelPackages holds the package of each flavor; what it depends on is the
 // kernel itself.
-var kernelPackages = map[Flavour]string{
+var kernelPackages = map[Flavor]string{
 	Cloud: "linux-image-cloud-amd64",
 	Full:  "linux-image-amd64",
 }
@@ -54,7 +54,7 @@ const guestdPackage = "drydock.dev/drydock/test/guest/guestd"
 // Build makes the guest below cache, or returns the one that is there if it was
 // made from the same things. It runs the Go tool, so that it must be called from
 // inside the module.
-func Build(ctx context.Context, cache string, flavour Flavour) (Files, error) {
+func Build(ctx context.Context, cache string, flavor Flavor) (Files, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return Files{}, fmt.Errorf("making the guest's folder: %w", err)
 	}
@@ -66,7 +66,7 @@ func Build(ctx context.Context, cache string, flavour Flavour) (Files, error) {
 	if err != nil {
 		return Files{}, fmt.Errorf("reading the guest's list of packages: %w", err)
 	}
-	tree, err := debian.Extract(ctx, cache, append(debian.ParseList(string(packages)), kernelPackages[flavour]))
+	tree, err := debian.Extract(ctx, cache, append(debian.ParseList(string(packages)), kernelPackages[flavor]))
 	if err != nil {
 		return Files{}, err
 	}
@@ -74,11 +74,11 @@ func Build(ctx context.Context, cache string, flavour Flavour) (Files, error) {
 	if err != nil {
 		return Files{}, err
 	}
-	folder := filepath.Join(cache, fmt.Sprintf("guest-%s-%s", flavour, key))
+	folder := filepath.Join(cache, fmt.Sprintf("guest-%s-%s", flavor, key))
 	if _, err := os.Stat(folder); err == nil {
 		return filesIn(folder), nil
 	}
-	return assemble(ctx, folder, parts{tree: tree, guestd: guestd, flavour: flavour})
+	return assemble(ctx, folder, parts{tree: tree, guestd: guestd, flavor: flavor})
 }
 
 func filesIn(folder string) Files {
@@ -91,13 +91,13 @@ func filesIn(folder string) Files {
 
 // parts is what a guest is assembled from.
 type parts struct {
-	tree    debian.Tree
-	guestd  string
-	flavour Flavour
+	tree   debian.Tree
+	guestd string
+	flavor Flavor
 }
 
 // assemble makes the guest's files in a folder that appears only when it is whole,
-// and removes the folders of the same flavour that it replaces.
+// and removes the folders of the same flavor that it replaces.
 func assemble(ctx context.Context, folder string, from parts) (Files, error) {
 	scratch, err := os.MkdirTemp(filepath.Dir(folder), "assembling-")
 	if err != nil {
@@ -124,7 +124,7 @@ func assemble(ctx context.Context, folder string, from parts) (Files, error) {
 	if err := writeDisk(ctx, files.Disk, disk); err != nil {
 		return Files{}, err
 	}
-	old, err := filepath.Glob(filepath.Join(filepath.Dir(folder), fmt.Sprintf("guest-%s-*", from.flavour)))
+	old, err := filepath.Glob(filepath.Join(filepath.Dir(folder), fmt.Sprintf("guest-%s-*", from.flavor)))
 	if err != nil {
 		return Files{}, fmt.Errorf("listing the guests built before: %w", err)
 	}

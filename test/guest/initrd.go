@@ -162,7 +162,7 @@ func addModules(root *rootfs.FS, from parts) error {
 	if err != nil {
 		return fmt.Errorf("reading the guest's list of kernel modules: %w", err)
 	}
-	set, err := chooseModules(from.tree.Path(folder), wantedModules(string(list), from.flavour))
+	set, err := chooseModules(from.tree.Path(folder), wantedModules(string(list), from.flavor))
 	if err != nil {
 		return err
 	}

@@ -28,13 +28,13 @@ type moduleSet struct {
 	chosen  map[string]kernelModule
 }
 
-// wantedModules reads the list of modules for a flavour of the kernel.
-func wantedModules(list string, flavour Flavour) []string {
+// wantedModules reads the list of modules for a flavor of the kernel.
+func wantedModules(list string, flavor Flavor) []string {
 	var names []string
 	for line := range strings.Lines(list) {
 		line, _, _ = strings.Cut(line, "#")
 		fields := strings.Fields(line)
-		if len(fields) == 0 || len(fields) == 2 && Flavour(fields[1]) != flavour {
+		if len(fields) == 0 || len(fields) == 2 && Flavor(fields[1]) != flavor {
 			continue
 		}
 		names = append(names, fields[0])

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"drydock.dev/drydock/images/archive"
+	"drydock.dev/drydock/images/rootfs"
+)
+
+// builder makes images as the options say.
+type builder struct {
+	options
+}
+
+// part is a layer that may not have to be made: its key sums up what it would be
+// made of.
+type part struct {
+	key  string
+	make func() (*rootfs.FS, error)
+}
+
+// writeArchive makes an image's archive, unless one from the same parts is there.
+func (b builder) writeArchive(ctx context.Context, name string) (bool, error) {
+	image := images[name]
+	parts, err := image.parts(ctx, b)
+	if err != nil {
+		return false, fmt.Errorf("gathering the parts of %s: %w", name, err)
+	}
+	key, err := b.key(image, parts)
+	if err != nil {
+		return false, err
+	}
+	if b.upToDate(name, key) {
+		return false, nil
+	}
+	made := archive.Image{Name: "drydock.dev/" + name, Tag: b.tag, Config: image.config}
+	for _, part := range parts {
+		layer, err := part.make()
+		if err != nil {
+			return false, fmt.Errorf("making a layer of %s: %w", name, err)
+		}
+		made.Layers = append(made.Layers, layer)
+	}
+	if err := made.Write(b.archivePath(name)); err != nil {
+		return false, err
+	}
+	if err := os.WriteFile(b.keyPath(name), []byte(key), 0o644); err != nil {
+		return false, fmt.Errorf("noting what %s was made of: %w", name, err)
+	}
+	return true, nil
+}
+
+func (b builder) archivePath(name string) string { return filepath.Join(b.out, name+".tar") }
+
+func (b builder) keyPath(name string) string { return filepath.Join(b.out, "."+name+".key") }
+
+func (b builder) upToDate(name, key string) bool {
+	noted, err := os.ReadFile(b.keyPath(name))
+	if err != nil || string(noted) != key {
+		return false
+	}
+	_, err = os.Stat(b.archivePath(name))
+	return err == nil
+}
+
+// key sums up all that an archive follows from: the parts, the configuration, and
+// this program, which may have learned to put them together otherwise.
+func (b builder) key(image image, parts []part) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding this program: %w", err)
+	}
+	program, err := fileKey(self)
+	if err != nil {
+		return "", err
+	}
+	config, err := json.Marshal(image.config)
+	if err != nil {
+		return "", fmt.Errorf("writing the image's configuration: %w", err)
+	}
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%s\n%s\n%s\n", program, config, b.tag)
+	for _, part := range parts {
+		fmt.Fprintln(sum, part.key)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// writeRootfs writes an image's files into a folder, for container builds that
+// start from one.
+func (b builder) writeRootfs(ctx context.Context, name string) error {
+	parts, err := images[name].parts(ctx, b)
+	if err != nil {
+		return fmt.Errorf("gathering the parts of %s: %w", name, err)
+	}
+	for _, part := range parts {
+		layer, err := part.make()
+		if err != nil {
+			return fmt.Errorf("making a layer of %s: %w", name, err)
+		}
+		if err := layer.WriteFolder(b.rootfs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fileKey sums up a file.
+func fileKey(name string) (string, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", name, err)
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:]), nil
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	lists "drydock.dev/drydock/images"
+	"drydock.dev/drydock/images/debian"
+	"drydock.dev/drydock/images/rootfs"
+	"drydock.dev/drydock/test/guest"
+)
+
+// qemuID is the user and group that QEMU runs as in a launcher pod, and that owns
+// the disk in a containerDisk. KubeVirt's users know the number.
+const qemuID = 107
+
+// image is one of Drydock's images.
+type image struct {
+	config v1.Config
+	// parts lists the layers, the one that changes least first.
+	parts func(ctx context.Context, b builder) ([]part, error)
+}
+
+const path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+
+var images = map[string]image{
+	"virt": {
+		config: v1.Config{Entrypoint: []string{"/usr/bin/virt"}, Env: []string{path}},
+		parts:  virtParts,
+	},
+	"virt-launcher": {
+		config: v1.Config{Entrypoint: []string{"/usr/bin/virt-launcher"}, Env: []string{path}, User: "107:107"},
+		parts:  launcherParts,
+	},
+	"test-guest":        {parts: diskOf(guest.Cloud)},
+	"test-guest-full":   {parts: diskOf(guest.Full)},
+	"test-guest-kernel": {parts: kernelOf(guest.Cloud)},
+}
+
+func imageNames() []string { return slices.Sorted(maps.Keys(images)) }
+
+// virtParts: certificates to check servers by, users, and the one program. There
+// is no shell and no library; nobody can do more in there than the program can.
+func virtParts(ctx context.Context, b builder) ([]part, error) {
+	packages, err := readList("virt/packages.txt")
+	if err != nil {
+		return nil, err
+	}
+	tree, err := debian.Extract(ctx, b.cache, packages)
+	if err != nil {
+		return nil, err
+	}
+	program, err := b.program("virt")
+	if err != nil {
+		return nil, err
+	}
+	base := func() (*rootfs.FS, error) {
+		root := newBase("virt:x:1001:1001:Drydock:/:/sbin/nologin", "virt:x:1001:")
+		bundle, err := certificateBundle(tree)
+		if err != nil {
+			return nil, err
+		}
+		root.File("/etc/ssl/certs/ca-certificates.crt", 0o644, bundle)
+		return root, nil
+	}
+	return []part{{key: tree.Key, make: base}, program}, nil
+}
+
+// launcherParts: QEMU with its firmware and libraries, and virt-launcher on top, so
+// that a change of the code changes a small layer.
+func launcherParts(ctx context.Context, b builder) ([]part, error) {
+	packages, err := readList("virt-launcher/packages.txt")
+	if err != nil {
+		return nil, err
+	}
+	patterns, err := readList("virt-launcher/files.txt")
+	if err != nil {
+		return nil, err
+	}
+	tree, err := debian.Extract(ctx, b.cache, packages)
+	if err != nil {
+		return nil, err
+	}
+	program, err := b.program("virt-launcher")
+	if err != nil {
+		return nil, err
+	}
+	base := func() (*rootfs.FS, error) {
+		root := newBase(fmt.Sprintf("qemu:x:%d:%d:QEMU:/:/sbin/nologin", qemuID, qemuID), fmt.Sprintf("qemu:x:%d:", qemuID))
+		return root, copyFiles(root, tree, patterns)
+	}
+	key := tree.Key + " " + strings.Join(patterns, " ")
+	return []part{{key: key, make: base}, program}, nil
+}
+
+// newBase is what every image with a program starts from.
+func newBase(user, group string) *rootfs.FS {
+	root := rootfs.New()
+	root.File("/etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\n"+user+"\n"))
+	root.File("/etc/group", 0o644, []byte("root:x:0:\n"+group+"\n"))
+	root.Dir("/run", 0o755)
+	root.Symlink("/var/run", "/run")
+	root.Dir("/tmp", 0o777|fs.ModeSticky)
+	root.Dir("/var/tmp", 0o777|fs.ModeSticky)
+	return root
+}
+
+// program is the layer with one of Drydock's own programs.
+func (b builder) program(name string) (part, error) {
+	file := filepath.Join(b.bin, name)
+	if err := checkStatic(file); err != nil {
+		return part{}, err
+	}
+	key, err := fileKey(file)
+	if err != nil {
+		return part{}, err
+	}
+	return part{key: key, make: func() (*rootfs.FS, error) {
+		root := rootfs.New()
+		return root, root.Copy("/usr/bin/"+name, file)
+	}}, nil
+}
+
+// checkStatic refuses a program that needs libraries, which its image would lack.
+func checkStatic(name string) error {
+	file, err := elf.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s is not there: make it first, by make build", name)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the program %s: %w", name, err)
+	}
+	defer func() { _ = file.Close() }()
+	libraries, err := file.ImportedLibraries()
+	if err != nil {
+		return fmt.Errorf("reading the program %s: %w", name, err)
+	}
+	if len(libraries) > 0 {
+		return fmt.Errorf("%s needs %s: build it with CGO_ENABLED=0", name, strings.Join(libraries, ", "))
+	}
+	return nil
+}
+
+// certificateBundle joins the certificates of the package, which its maintainer
+// script would do on an installation.
+func certificateBundle(tree debian.Tree) ([]byte, error) {
+	names, err := tree.Glob("/usr/share/ca-certificates/mozilla/*.crt")
+	if err != nil {
+		return nil, err
+	}
+	var bundle bytes.Buffer
+	for _, name := range names {
+		certificate, err := os.ReadFile(tree.Path(name))
+		if err != nil {
+			return nil, fmt.Errorf("reading the certificate %s: %w", name, err)
+		}
+		bundle.Write(bytes.TrimSpace(certificate))
+		bundle.WriteByte('\n')
+	}
+	return bundle.Bytes(), nil
+}
+
+// copyFiles adds the files that match the patterns, and the libraries that the
+// programs among them need.
+func copyFiles(root *rootfs.FS, tree debian.Tree, patterns []string) error {
+	var names, programs []string
+	for _, pattern := range patterns {
+		matches, err := tree.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		names = append(names, matches...)
+	}
+	for _, name := range names {
+		if isProgram(name) {
+			programs = append(programs, name)
+		}
+	}
+	libraries, err := tree.Libraries(programs...)
+	if err != nil {
+		return err
+	}
+	for _, name := range append(names, libraries...) {
+		real, err := tree.Real(name)
+		if err != nil {
+			return err
+		}
+		if err := root.Copy(name, real); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isProgram(name string) bool {
+	return strings.HasSuffix(name, ".so") || filepath.Base(filepath.Dir(name)) == "bin"
+}
+
+// diskOf makes a containerDisk of a test guest.
+func diskOf(flavor guest.Flavor) func(context.Context, builder) ([]part, error) {
+	return guestParts(flavor, func(root *rootfs.FS, files guest.Files) error {
+		const disk = "/disk/guest.qcow2"
+		if err := root.Copy(disk, files.Disk); err != nil {
+			return err
+		}
+		root.Own("/disk", qemuID, qemuID)
+		root.Own(disk, qemuID, qemuID)
+		return nil
+	})
+}
+
+// kernelOf makes an image for kernelBoot of a test guest.
+func kernelOf(flavor guest.Flavor) func(context.Context, builder) ([]part, error) {
+	return guestParts(flavor, func(root *rootfs.FS, files guest.Files) error {
+		if err := root.Copy("/boot/vmlinuz", files.Kernel); err != nil {
+			return err
+		}
+		return root.Copy("/boot/initrd.img", files.Initrd)
+	})
+}
+
+func guestParts(flavor guest.Flavor, fill func(*rootfs.FS, guest.Files) error) func(context.Context, builder) ([]part, error) {
+	return func(ctx context.Context, b builder) ([]part, error) {
+		files, err := guest.Build(ctx, b.cache, flavor)
+		if err != nil {
+			return nil, err
+		}
+		layer := func() (*rootfs.FS, error) {
+			root := rootfs.New()
+			return root, fill(root, files)
+		}
+		return []part{{key: files.Kernel, make: layer}}, nil
+	}
+}
+
+// readList reads one of the lists beside this program.
+func readList(name string) ([]string, error) {
+	data, err := fs.ReadFile(lists.Lists, name)
+	if err != nil {
+		return nil, fmt.Errorf("reading the list %s: %w", name, err)
+	}
+	return debian.ParseList(string(data)), nil
+}

@@ -1,0 +1,94 @@
+// Command build makes Drydock's container images from the programs in bin/ and
+// from Debian packages, without a container registry, an engine or a privilege:
+//
+//	go run ./images/build [flags] [image ...]
+//
+// Each image becomes an OCI archive, <out>/<image>.tar. An image whose parts are
+// what they were is left alone. It compiles none of Drydock's programs; `make
+// build` does.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "images: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// options are what the command line asks for.
+type options struct {
+	out, cache, bin, tag string
+	// rootfs is a folder to write one image's files to, in place of archives.
+	rootfs string
+	images []string
+}
+
+func parseOptions(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("build", flag.ContinueOnError)
+	flags.StringVar(&o.out, "out", "build/images", "folder for the archives")
+	flags.StringVar(&o.cache, "cache", "build/cache", "folder for what is kept between runs")
+	flags.StringVar(&o.bin, "bin", "bin", "folder with Drydock's programs")
+	flags.StringVar(&o.tag, "tag", "devel", "tag of the images")
+	flags.StringVar(&o.rootfs, "rootfs", "", "write the files of the one image named into this `folder` instead")
+	flags.Usage = func() {
+		fmt.Fprintf(flags.Output(), "usage: build [flags] [image ...]\n\nimages: %s\n\nflags:\n", strings.Join(imageNames(), " "))
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	o.images = flags.Args()
+	if len(o.images) == 0 {
+		o.images = imageNames()
+	}
+	for _, name := range o.images {
+		if !slices.Contains(imageNames(), name) {
+			return o, fmt.Errorf("there is no image %q; there is %s", name, strings.Join(imageNames(), ", "))
+		}
+	}
+	if o.rootfs != "" && len(o.images) != 1 {
+		return o, fmt.Errorf("-rootfs takes one image, not %d", len(o.images))
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string) error {
+	o, err := parseOptions(args)
+	if err != nil {
+		return err
+	}
+	b := builder{options: o}
+	if o.rootfs != "" {
+		return b.writeRootfs(ctx, o.images[0])
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return fmt.Errorf("making the folder for the archives: %w", err)
+	}
+	for _, name := range o.images {
+		began := time.Now()
+		made, err := b.writeArchive(ctx, name)
+		if err != nil {
+			return err
+		}
+		if made {
+			fmt.Printf("%s\t%.1f s\n", b.archivePath(name), time.Since(began).Seconds())
+		}
+	}
+	return nil
+}
