@@ -47,6 +47,16 @@ func Open(path string) (*Dir, error) {
 	return &Dir{fd: fd, path: path, resolve: strict}, nil
 }
 
+// OpenRoot opens the directory at path as the root of a container's file
+// system: symlinks are followed as its own processes would.
+func OpenRoot(path string) (*Dir, error) {
+	d, err := Open(path)
+	if err == nil {
+		d.resolve = inRoot
+	}
+	return d, err
+}
+
 // Close lets go of the directory.
 func (d *Dir) Close() error { return unix.Close(d.fd) }
 
@@ -57,6 +67,16 @@ func (d *Dir) Sub(name string) (*Dir, error) {
 		return nil, err
 	}
 	return &Dir{fd: fd, path: filepath.Join(d.path, name), resolve: d.resolve}, nil
+}
+
+// Strict is Sub for a directory that guests can write to: beneath it, no
+// symlink is followed.
+func (d *Dir) Strict(name string) (*Dir, error) {
+	sub, err := d.Sub(name)
+	if err == nil {
+		sub.resolve = strict
+	}
+	return sub, err
 }
 
 // File opens a file beneath d. flags are those of open(2); O_NONBLOCK is
@@ -107,6 +127,30 @@ func (d *Dir) ReadDir(name string) ([]fs.DirEntry, error) {
 		return nil, fmt.Errorf("listing %s: %w", f.Name(), err)
 	}
 	return entries, nil
+}
+
+// IsDir tells whether name, or what it links to, is a directory.
+func (d *Dir) IsDir(name string) (bool, error) {
+	fd, err := d.openat(name, unix.O_PATH, 0)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return false, fmt.Errorf("looking at %s: %w", filepath.Join(d.path, name), err)
+	}
+	return st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
+}
+
+// Available is how many bytes an unprivileged process can still write to the
+// directory's file system.
+func (d *Dir) Available() (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(d.fd, &st); err != nil {
+		return 0, fmt.Errorf("asking for the space left in %s: %w", d.path, err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil
 }
 
 // Exists tells whether anything has the name, a symlink included.

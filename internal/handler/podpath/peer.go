@@ -48,11 +48,10 @@ func OpenPeer(conn *net.UnixConn) (*Peer, error) {
 
 func openPeer(pid int) (*Peer, error) {
 	proc := fmt.Sprintf("/proc/%d", pid)
-	root, err := Open(filepath.Join(proc, "root"))
+	root, err := OpenRoot(filepath.Join(proc, "root"))
 	if err != nil {
 		return nil, err
 	}
-	root.resolve = inRoot
 	netns, err := os.Open(filepath.Join(proc, "ns/net"))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the network namespace of process %d: %w", pid, err), root.Close())

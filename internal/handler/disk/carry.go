@@ -1,0 +1,204 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/drydock/internal/handler/iso"
+	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/layout"
+)
+
+const (
+	// maxFile bounds one file of a ConfigMap or Secret; both hold 1 MiB at most.
+	maxFile = 2 << 20
+	// maxFolder bounds the number of files in an image.
+	maxFolder = 4096
+)
+
+// Pod is where a Plan is carried out.
+type Pod struct {
+	// Root is the container's file system.
+	Root *podpath.Dir
+	// User is uid and gid of QEMU's process.
+	User int
+	// Capacity tells the capacity of a claim in the VMI's namespace, in bytes.
+	Capacity func(ctx context.Context, claim string) (int64, error)
+}
+
+// Carry makes everything that is missing.
+func (p Plan) Carry(ctx context.Context, pod Pod) error {
+	for _, image := range p.Images {
+		if err := image.make(pod); err != nil {
+			return fmt.Errorf("preparing volume %s: %w", image.Volume, err)
+		}
+	}
+	for _, raw := range p.Raws {
+		if err := raw.make(ctx, pod); err != nil {
+			return fmt.Errorf("preparing volume %s: %w", raw.Volume, err)
+		}
+	}
+	return nil
+}
+
+func (i Image) make(pod Pod) error {
+	target := layout.ISOFile(i.Volume)
+	// The guest's process can write to this folder.
+	folder, err := pod.Root.Strict(path.Dir(target))
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	if exists, err := folder.Exists(path.Base(target)); err != nil || exists {
+		return err
+	}
+	files, err := i.gather(pod.Root)
+	if err != nil {
+		return err
+	}
+	return folder.Create(path.Base(target), pod.User, 0o440, func(f *os.File) error {
+		return iso.Write(f, i.Label, files)
+	})
+}
+
+// gather reads what is to be read in the pod.
+func (i Image) gather(root *podpath.Dir) ([]iso.File, error) {
+	files := append([]iso.File(nil), i.Files...)
+	for _, c := range i.Copies {
+		data, err := c.read(root)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, iso.File{Path: c.Path, Data: data})
+	}
+	if i.Folder == "" {
+		return files, nil
+	}
+	copied, err := readFolder(root, i.Folder)
+	if errors.Is(err, fs.ErrNotExist) && i.Optional {
+		return files, nil
+	}
+	return append(files, copied...), err
+}
+
+func (c Copy) read(root *podpath.Dir) ([]byte, error) {
+	for _, key := range c.Keys {
+		data, err := root.ReadFile(path.Join(c.Folder, key), maxFile)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return data, err
+		}
+	}
+	return nil, fmt.Errorf("%s has no key %s", c.Of, strings.Join(c.Keys, " or "))
+}
+
+// readFolder reads all files of a volume that the kubelet wrote. Names that
+// begin with two dots are its own (..data), through which the others lead.
+func readFolder(root *podpath.Dir, folder string) ([]iso.File, error) {
+	var files []iso.File
+	pending := []string{""}
+	for len(pending) > 0 {
+		dir := pending[0]
+		pending = pending[1:]
+		entries, err := root.ReadDir(path.Join(folder, dir))
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range entries {
+			name := path.Join(dir, entry.Name())
+			if strings.HasPrefix(entry.Name(), "..") {
+				continue
+			}
+			if isDir, err := root.IsDir(path.Join(folder, name)); err != nil {
+				return nil, err
+			} else if isDir {
+				pending = append(pending, name)
+				continue
+			}
+			data, err := root.ReadFile(path.Join(folder, name), maxFile)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, iso.File{Path: name, Data: data})
+		}
+		if len(files)+len(pending) > maxFolder {
+			return nil, fmt.Errorf("%s holds more than %d files", folder, maxFolder)
+		}
+	}
+	return files, nil
+}
+
+func (r Raw) make(ctx context.Context, pod Pod) error {
+	if r.ReadOnly {
+		return nil
+	}
+	if r.Device != "" {
+		if isDevice, err := pod.Root.Exists(r.Device); err != nil {
+			return err
+		} else if isDevice {
+			return pod.Root.Own(r.Device, pod.User)
+		}
+	}
+	folder, err := pod.Root.Strict(r.Folder)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	exists, err := folder.Exists(r.Name)
+	if err != nil {
+		return err
+	}
+	if exists {
+		return folder.Own(r.Name, pod.User)
+	}
+	size, err := r.size(ctx, folder, pod)
+	if err != nil {
+		return fmt.Errorf("creating %s: %w", r.Name, err)
+	}
+	return folder.Create(r.Name, pod.User, 0o660, func(f *os.File) error {
+		if err := f.Truncate(size); err != nil {
+			return fmt.Errorf("sizing %s to %d bytes: %w", r.Name, size, err)
+		}
+		return nil
+	})
+}
+
+func (r Raw) size(ctx context.Context, folder *podpath.Dir, pod Pod) (int64, error) {
+	wanted := r.Size
+	switch {
+	case r.Claim != "":
+		var err error
+		if wanted, err = pod.Capacity(ctx, r.Claim); err != nil {
+			return 0, err
+		}
+	case wanted == 0:
+		return 0, errors.New("it does not exist, and the hostDisk's type is not DiskOrCreate")
+	}
+	available, err := folder.Available()
+	if err != nil {
+		return 0, err
+	}
+	return imageSize(wanted, available)
+}
+
+// devices are the device nodes in the pod that QEMU opens, where the pod has
+// them. On a node they belong to root.
+var devices = []string{"/dev/kvm", "/dev/net/tun", "/dev/vhost-net"}
+
+// OwnDevices gives the pod's device nodes to QEMU's user. They are the pod's
+// own copies, so nothing changes for the node.
+func OwnDevices(pod Pod) error {
+	for _, device := range devices {
+		err := pod.Root.Own(device, pod.User)
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return nil
+}

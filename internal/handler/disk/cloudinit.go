@@ -1,0 +1,156 @@
+package disk
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/iso"
+	"drydock.dev/drydock/internal/layout"
+)
+
+// Labels by which cloud-init finds its data sources.
+const (
+	noCloudLabel     = "cidata"
+	configDriveLabel = "config-2"
+)
+
+// maxHostname is the longest label of a DNS name.
+const maxHostname = 63
+
+// cloudInit is what both data sources have in common.
+type cloudInit struct {
+	userData, userDataBase64, userDataSecret          string
+	networkData, networkDataBase64, networkDataSecret string
+}
+
+func noCloudSource(s *v1.CloudInitNoCloudSource) cloudInit {
+	c := cloudInit{
+		userData: s.UserData, userDataBase64: s.UserDataBase64,
+		networkData: s.NetworkData, networkDataBase64: s.NetworkDataBase64,
+	}
+	if s.UserDataSecretRef != nil {
+		c.userDataSecret = s.UserDataSecretRef.Name
+	}
+	if s.NetworkDataSecretRef != nil {
+		c.networkDataSecret = s.NetworkDataSecretRef.Name
+	}
+	return c
+}
+
+// configDriveSource reads the same fields of the other type.
+func configDriveSource(s *v1.CloudInitConfigDriveSource) cloudInit {
+	return noCloudSource(&v1.CloudInitNoCloudSource{
+		UserData: s.UserData, UserDataBase64: s.UserDataBase64, UserDataSecretRef: s.UserDataSecretRef,
+		NetworkData: s.NetworkData, NetworkDataBase64: s.NetworkDataBase64, NetworkDataSecretRef: s.NetworkDataSecretRef,
+	})
+}
+
+// noCloud plans the image of a NoCloud volume.
+func noCloud(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitNoCloudSource) (Image, error) {
+	metaData, err := json.Marshal(struct {
+		InstanceID    string `json:"instance-id"`
+		LocalHostname string `json:"local-hostname"`
+	}{instanceID(vmi), hostname(vmi)})
+	if err != nil {
+		return Image{}, fmt.Errorf("encoding meta-data: %w", err)
+	}
+	image := Image{Volume: volume, Label: noCloudLabel, Files: []iso.File{{Path: "meta-data", Data: metaData}}}
+	err = image.addCloudInit(noCloudSource(s), "user-data", "network-config")
+	return image, err
+}
+
+// configDrive plans the image of a ConfigDrive volume, in OpenStack's layout.
+func configDrive(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitConfigDriveSource) (Image, error) {
+	metaData, err := json.Marshal(struct {
+		InstanceID    string `json:"instance_id"`
+		UUID          string `json:"uuid"`
+		Hostname      string `json:"hostname"`
+		LocalHostname string `json:"local_hostname"`
+	}{instanceID(vmi), guestUUID(vmi), hostname(vmi), hostname(vmi)})
+	if err != nil {
+		return Image{}, fmt.Errorf("encoding meta_data.json: %w", err)
+	}
+	const folder = "openstack/latest/"
+	image := Image{Volume: volume, Label: configDriveLabel, Files: []iso.File{{Path: folder + "meta_data.json", Data: metaData}}}
+	err = image.addCloudInit(configDriveSource(s), folder+"user_data", folder+"network_data.json")
+	return image, err
+}
+
+// addCloudInit adds user data, which is always there, and network data, which
+// is there only when it is asked for: an empty one would mean 'no network'.
+func (i *Image) addCloudInit(c cloudInit, userPath, networkPath string) error {
+	err := i.addText(text{
+		path: userPath, inline: c.userData, base64: c.userDataBase64, secret: c.userDataSecret,
+		folder: layout.UserDataDir(i.Volume), keys: []string{"userdata", "userData"},
+	})
+	if err != nil {
+		return fmt.Errorf("reading user data of volume %s: %w", i.Volume, err)
+	}
+	if c.networkData == "" && c.networkDataBase64 == "" && c.networkDataSecret == "" {
+		return nil
+	}
+	err = i.addText(text{
+		path: networkPath, inline: c.networkData, base64: c.networkDataBase64, secret: c.networkDataSecret,
+		folder: layout.NetworkDataDir(i.Volume), keys: []string{"networkdata", "networkData"},
+	})
+	if err != nil {
+		return fmt.Errorf("reading network data of volume %s: %w", i.Volume, err)
+	}
+	return nil
+}
+
+// text is one file of cloud-init's, given in one of three ways.
+type text struct {
+	path           string
+	inline, base64 string
+	// secret is the Secret's name; it is mounted at folder, and one of keys
+	// holds the text.
+	secret, folder string
+	keys           []string
+}
+
+func (i *Image) addText(t text) error {
+	switch {
+	case t.secret != "":
+		i.Copies = append(i.Copies, Copy{Path: t.path, Folder: t.folder, Keys: t.keys, Of: "Secret " + t.secret})
+		return nil
+	case t.base64 != "":
+		data, err := base64.StdEncoding.DecodeString(t.base64)
+		if err != nil {
+			return fmt.Errorf("decoding base64: %w", err)
+		}
+		i.Files = append(i.Files, iso.File{Path: t.path, Data: data})
+		return nil
+	}
+	i.Files = append(i.Files, iso.File{Path: t.path, Data: []byte(t.inline)})
+	return nil
+}
+
+// instanceID is what cloud-init knows an instance by: while it stays the same,
+// things that are done once per instance are not done again. So it follows
+// from the names alone and survives restarts and migrations.
+func instanceID(vmi *v1.VirtualMachineInstance) string { return vmi.Name + "." + vmi.Namespace }
+
+// guestUUID is the machine's own, which ConfigDrive asks for too.
+func guestUUID(vmi *v1.VirtualMachineInstance) string {
+	if f := vmi.Spec.Domain.Firmware; f != nil {
+		return string(f.UUID)
+	}
+	return ""
+}
+
+// hostname is the VMI's, else the first part of its name, as the launcher pod's.
+func hostname(vmi *v1.VirtualMachineInstance) string {
+	if vmi.Spec.Hostname != "" {
+		return vmi.Spec.Hostname
+	}
+	name, _, _ := strings.Cut(vmi.Name, ".")
+	if len(name) > maxHostname {
+		name = strings.TrimRight(name[:maxHostname], "-")
+	}
+	return name
+}

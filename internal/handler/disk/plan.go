@@ -1,0 +1,170 @@
+// Package disk makes what a VMI's disks need beyond what its launcher pod
+// brings: ISO images of cloud-init data, ConfigMaps, Secrets and the like, the
+// raw image in an empty claim or at a hostDisk's path, and the ownership that
+// lets QEMU's unprivileged process open them.
+//
+// NewPlan decides, from the VMI alone; Plan.Carry acts inside the pod, seen
+// from outside. What exists is never overwritten, so that all of it can be
+// repeated while the guest runs. Inspecting images and making overlays is
+// virt-launcher's part, which has no privileges to lose.
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"path"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/iso"
+	"drydock.dev/drydock/internal/layout"
+)
+
+// dataLabel is the volume label of ConfigMaps and the like where the VMI names
+// none.
+const dataLabel = "cfgdata"
+
+// Plan is all that is to be there before virt-launcher prepares its images.
+type Plan struct {
+	Images []Image
+	Raws   []Raw
+}
+
+// Image is an ISO image at layout.ISOFile(Volume).
+type Image struct {
+	Volume string
+	Label  string
+	// Files are known from the VMI.
+	Files []iso.File
+	// Copies are files to be read in the pod.
+	Copies []Copy
+	// Folder, if not empty, is a folder in the pod to be copied whole. It may
+	// be missing when Optional.
+	Folder   string
+	Optional bool
+}
+
+// Copy is a file that is read from a Secret's volume.
+type Copy struct {
+	// Path is where it comes to lie in the image.
+	Path string
+	// Folder is the volume in the pod, Keys the names that it may have there.
+	Folder string
+	Keys   []string
+	// Of says what was mounted, for the error when there is no such key.
+	Of string
+}
+
+// Raw is a disk of the guest's own: a block device, or a raw image in a file
+// system.
+type Raw struct {
+	Volume string
+	// Device is the block device in the pod; where it exists, there is no file.
+	Device string
+	// Folder and Name say where the file is.
+	Folder, Name string
+	// Claim is the PersistentVolumeClaim that gives a missing file its size.
+	Claim string
+	// Size is that size where no claim gives it, 0 when the file must exist.
+	Size int64
+	// ReadOnly leaves everything as it is.
+	ReadOnly bool
+}
+
+// NewPlan says what the VMI's volumes need. All errors come at once.
+func NewPlan(vmi *v1.VirtualMachineInstance) (Plan, error) {
+	var plan Plan
+	var errs []error
+	for i := range vmi.Spec.Volumes {
+		volume := &vmi.Spec.Volumes[i]
+		if image, ok, err := isoOf(vmi, volume); err != nil {
+			errs = append(errs, err)
+		} else if ok {
+			plan.Images = append(plan.Images, image)
+		}
+		if raw, ok := rawOf(volume); ok {
+			plan.Raws = append(plan.Raws, raw)
+		}
+	}
+	return plan, errors.Join(errs...)
+}
+
+func isoOf(vmi *v1.VirtualMachineInstance, v *v1.Volume) (Image, bool, error) {
+	switch {
+	case v.CloudInitNoCloud != nil:
+		image, err := noCloud(vmi, v.Name, v.CloudInitNoCloud)
+		return image, true, err
+	case v.CloudInitConfigDrive != nil:
+		image, err := configDrive(vmi, v.Name, v.CloudInitConfigDrive)
+		return image, true, err
+	case v.ConfigMap != nil:
+		return folderImage(v.Name, v.ConfigMap.VolumeLabel, v.ConfigMap.Optional), true, nil
+	case v.Secret != nil:
+		return folderImage(v.Name, v.Secret.VolumeLabel, v.Secret.Optional), true, nil
+	case v.DownwardAPI != nil:
+		return folderImage(v.Name, v.DownwardAPI.VolumeLabel, nil), true, nil
+	case v.ServiceAccount != nil:
+		return folderImage(v.Name, "", nil), true, nil
+	}
+	return Image{}, false, nil
+}
+
+func folderImage(volume, label string, optional *bool) Image {
+	if label == "" {
+		label = dataLabel
+	}
+	return Image{
+		Volume: volume, Label: label, Folder: layout.VolumeDir(volume),
+		Optional: optional != nil && *optional,
+	}
+}
+
+func rawOf(v *v1.Volume) (Raw, bool) {
+	raw := Raw{
+		Volume: v.Name, Device: layout.VolumeDevice(v.Name),
+		Folder: layout.VolumeDir(v.Name), Name: layout.DiskImage,
+	}
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		raw.Claim, raw.ReadOnly = v.PersistentVolumeClaim.ClaimName, v.PersistentVolumeClaim.ReadOnly
+	case v.DataVolume != nil:
+		raw.Claim = v.DataVolume.Name // the claim of a DataVolume bears its name
+	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
+		raw.Claim, raw.ReadOnly = v.Ephemeral.PersistentVolumeClaim.ClaimName, true
+	case v.HostDisk != nil:
+		raw.Device, raw.Name = "", path.Base(v.HostDisk.Path)
+		if v.HostDisk.Type == v1.HostDiskExistsOrCreate {
+			raw.Size = v.HostDisk.Capacity.Value()
+		}
+	default:
+		return Raw{}, false
+	}
+	return raw, true
+}
+
+const (
+	// reserved is what a file system keeps for itself when a disk image fills
+	// it: the file's own extent tree and directory entry.
+	reserved = 128 << 10
+	// granularity is what image sizes are cut to.
+	granularity = 1 << 20
+	// tolerated is how much smaller than the claim, in percent, a disk may be
+	// because the file system took its share.
+	tolerated = 10
+)
+
+// imageSize is the size of the raw image for a disk of wanted bytes in a file
+// system with so much available.
+func imageSize(wanted, available int64) (int64, error) {
+	if wanted <= 0 {
+		return 0, errors.New("the disk's size is not known")
+	}
+	if wanted <= available-reserved {
+		return wanted, nil
+	}
+	size := (available - reserved) / granularity * granularity
+	if size < wanted*(100-tolerated)/100 {
+		return 0, fmt.Errorf("the file system has %d bytes left, too few for a disk of %d", max(available, 0), wanted)
+	}
+	return size, nil
+}
