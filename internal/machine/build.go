@@ -20,8 +20,12 @@ type builder struct {
 	spec *v1.DomainSpec
 	errs []error
 
-	topology v1.CPUTopology
-	memoryMi int64
+	topology       v1.CPUTopology
+	memoryMi       int64
+	machineOptions []string
+	placement      placement
+	// threads are the I/O threads of the disks, by index in the spec.
+	threads map[int]string
 }
 
 func newBuilder(in Input) *builder {
@@ -56,7 +60,7 @@ func (b *builder) basics() {
 	// that broke out of the device model from starting programs.
 	b.option("sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
 	b.option("display", "none")
-	b.option("action", "shutdown=poweroff,reboot="+b.rebootAction()+",panic=shutdown")
+	b.option("action", "shutdown=poweroff,reboot="+b.rebootAction()+",panic=shutdown"+b.watchdogAction())
 	if s := b.vmi.Spec.StartStrategy; s != nil && *s == v1.StartStrategyPaused {
 		b.option("S", "")
 	}

@@ -87,6 +87,7 @@ func (b *builder) cpuFlags() []string {
 			enforce = enforce || f.Policy == "" || f.Policy == policyRequire
 		}
 	}
+	flags = append(flags, b.platformFlags()...)
 	// QEMU checks all features or none, and without KVM almost no model is
 	// complete; only with KVM can 'require' be held to.
 	if enforce && b.in.KVM {

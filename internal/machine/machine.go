@@ -71,7 +71,12 @@ type option struct{ name, value string }
 // them come at once.
 func Build(in Input) (*Machine, error) {
 	b := newBuilder(in)
-	for _, part := range []func(*builder){(*builder).basics, (*builder).memory, (*builder).cpu} {
+	for _, part := range []func(*builder){
+		(*builder).basics, (*builder).memory, (*builder).cpu, (*builder).clock,
+		(*builder).features, (*builder).firmware, (*builder).ioThreads, (*builder).ports,
+		(*builder).controllers, (*builder).channels, (*builder).display, (*builder).disks,
+		(*builder).nics, (*builder).peripherals, (*builder).platform,
+	} {
 		part(b)
 	}
 	if len(b.errs) > 0 {

@@ -1,0 +1,60 @@
+package machine
+
+import (
+	"fmt"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// ioThreads gives virtio disks threads of their own: one for each disk with
+// dedicatedIOThread, and for the others what spec.domain.ioThreadsPolicy says:
+// one for all (shared), or as many as twice the vCPUs in turn (auto).
+func (b *builder) ioThreads() {
+	b.threads = make(map[int]string)
+	policy := v1.IOThreadsPolicy("")
+	if b.spec.IOThreadsPolicy != nil {
+		policy = *b.spec.IOThreadsPolicy
+	}
+	switch policy {
+	case "", v1.IOThreadsPolicyShared, v1.IOThreadsPolicyAuto:
+	default:
+		b.refuse("ioThreadsPolicy", "%q is none of shared, auto", policy)
+		return
+	}
+	var pooled []int
+	for i := range b.spec.Devices.Disks {
+		d := &b.spec.Devices.Disks[i]
+		switch {
+		case !isVirtio(d):
+			if isTrue(d.DedicatedIOThread) {
+				b.refuse(fmt.Sprintf("devices.disks[%d].dedicatedIOThread", i), "only a disk on the bus virtio can have a thread of its own")
+			}
+		case isTrue(d.DedicatedIOThread):
+			b.thread("io-"+d.Name, i)
+		case policy != "":
+			pooled = append(pooled, i)
+		}
+	}
+	pool := 1
+	if policy == v1.IOThreadsPolicyAuto {
+		pool = 2 * VCPUs(b.topology)
+	}
+	for n, i := range pooled {
+		b.thread(fmt.Sprintf("iothread%d", n%pool+1), i)
+	}
+}
+
+// thread assigns a thread to the disk at index and makes it if it is new.
+func (b *builder) thread(id string, index int) {
+	for _, other := range b.threads {
+		if other == id {
+			b.threads[index] = id
+			return
+		}
+	}
+	b.threads[index] = id
+	b.object(Properties{"qom-type": "iothread", "id": id})
+}
+
+// threadOf is the thread of the disk at index, empty for QEMU's main one.
+func (b *builder) threadOf(index int) string { return b.threads[index] }

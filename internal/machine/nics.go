@@ -1,0 +1,112 @@
+package machine
+
+import (
+	"fmt"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// nicDrivers are the interface models that spec.domain.devices.interfaces
+// knows, as QEMU calls them.
+var nicDrivers = map[string]string{
+	"":         "virtio-net-pci",
+	v1.VirtIO:  "virtio-net-pci",
+	"e1000":    "e1000",
+	"e1000e":   "e1000e",
+	"ne2k_pci": "ne2k_pci",
+	"pcnet":    "pcnet",
+	"rtl8139":  "rtl8139",
+}
+
+// NICID names an interface's device, NetdevID its backend.
+func NICID(iface string) string { return "net-" + iface }
+
+// NetdevID names the backend of an interface.
+func NetdevID(iface string) string { return "host-" + iface }
+
+func (b *builder) nics() {
+	for i := range b.spec.Devices.Interfaces {
+		spec := &b.spec.Devices.Interfaces[i]
+		if spec.State == v1.InterfaceStateAbsent {
+			continue
+		}
+		b.nic(spec, fmt.Sprintf("devices.interfaces[%d]", i), b.placement.nics[i])
+	}
+}
+
+func (b *builder) nic(spec *v1.Interface, path string, port int) {
+	driver := nicDrivers[spec.Model]
+	if driver == "" {
+		b.refuse(path+".model", "%q is none of virtio, e1000, e1000e, ne2k_pci, pcnet, rtl8139", spec.Model)
+		return
+	}
+	host, ok := b.in.NICs[spec.Name]
+	if !ok {
+		b.refuse(path+".name", "the network of interface %q has not been prepared", spec.Name)
+		return
+	}
+	virtio := driver == nicDrivers[v1.VirtIO]
+	netdev := Properties{
+		"type": "tap", "id": NetdevID(spec.Name), "ifname": host.Tap, "script": "no", "downscript": "no",
+	}
+	mac := host.MAC
+	if mac == "" {
+		mac = MAC(b.vmi, spec.Name)
+	}
+	device := behindPort(Properties{
+		"driver": driver, "id": NICID(spec.Name), "netdev": NetdevID(spec.Name), "mac": normalMAC(mac),
+	}, port)
+	if virtio {
+		b.virtioNIC(netdev, b.virtio(device), host)
+	}
+	if index, ok := b.bootIndex(spec.BootOrder, -1); ok {
+		device["bootindex"] = index
+	} else {
+		// The boot ROM takes time at every start and is of use to nobody.
+		device["romfile"] = ""
+	}
+	if spec.ACPIIndex != 0 {
+		device["acpi-index"] = spec.ACPIIndex
+	}
+	b.netdev(netdev)
+	b.device(device)
+}
+
+// maxQueues is the kernel's limit for a tap device.
+const maxQueues = 256
+
+func (b *builder) virtioNIC(netdev, device Properties, host NIC) {
+	if host.VhostNet {
+		netdev["vhost"] = true
+	}
+	if host.MTU != 0 {
+		device["host_mtu"] = host.MTU
+	}
+	if queues := Queues(&b.vmi.Spec); queues > 1 {
+		netdev["queues"] = queues
+		device["mq"] = true
+		// A vector for each direction of each queue, one for changes of the
+		// configuration and one for the control queue.
+		device["vectors"] = 2*queues + 2
+	}
+}
+
+// Queues is the number of queue pairs of each virtio interface, and so of its
+// tap device.
+func Queues(spec *v1.VirtualMachineInstanceSpec) int {
+	if !isTrue(spec.Domain.Devices.NetworkInterfaceMultiQueue) {
+		return 1
+	}
+	return min(VCPUs(Topology(spec)), maxQueues)
+}
+
+// virtio makes a device speak virtio 1.0 only, unless the VMI has a guest that
+// is too old for it.
+func (b *builder) virtio(device Properties) Properties {
+	if isTrue(b.spec.Devices.UseVirtioTransitional) {
+		device["disable-legacy"], device["disable-modern"] = "off", false
+	} else {
+		device["disable-legacy"] = "on"
+	}
+	return device
+}

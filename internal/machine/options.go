@@ -1,0 +1,32 @@
+package machine
+
+import (
+	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// smbiosTable is one -smbios option in the making.
+type smbiosTable []string
+
+func (t *smbiosTable) add(name, value string) {
+	if value != "" {
+		*t = append(*t, name+"="+escape(value))
+	}
+}
+
+func (t smbiosTable) text() string { return strings.Join(t, ",") }
+
+func or(value, otherwise string) string {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}
+
+func isTrue(p *bool) bool { return p != nil && *p }
+
+func isFalse(p *bool) bool { return p != nil && !*p }
+
+// isOn reads a feature that is there: it is on unless it says otherwise.
+func isOn(f *v1.FeatureState) bool { return !isFalse(f.Enabled) }

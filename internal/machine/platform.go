@@ -1,0 +1,151 @@
+package machine
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	defaultMachineType = "q35"
+
+	// translationCacheMi bounds the memory that QEMU spends on translated code
+	// without KVM; left alone it may take a gibibyte, which no pod's memory
+	// request would account for.
+	translationCacheMi = 128
+)
+
+func (b *builder) machineOption(name, value string) {
+	b.machineOptions = append(b.machineOptions, name+"="+value)
+}
+
+// platform renders -machine and -accel. It comes after all parts that have
+// something to say about them.
+func (b *builder) platform() {
+	kind := or(b.in.MachineType, defaultMachineType)
+	if m := b.spec.Machine; m != nil && m.Type != "" {
+		kind = m.Type
+	}
+	if kind != "q35" && !strings.HasPrefix(kind, "pc-q35-") || strings.Contains(kind, ",") {
+		b.refuse("machine.type", "%q is not a q35 machine", kind)
+	}
+	text := strings.Join(append([]string{
+		"type=" + kind, "memory-backend=" + ramID, "usb=off", "vmport=off", "dump-guest-core=off",
+	}, b.machineOptions...), ",")
+	accel := fmt.Sprintf("tcg,thread=multi,tb-size=%d", translationCacheMi)
+	if b.in.KVM {
+		accel = "kvm"
+	}
+	b.options = append([]option{{"machine", text}, {"accel", accel}}, b.options...)
+}
+
+// features are the switches of the platform that are not the CPU's.
+func (b *builder) features() {
+	f := b.spec.Features
+	if f == nil {
+		return
+	}
+	if isFalse(f.ACPI.Enabled) {
+		b.machineOption("acpi", "off")
+	}
+	if f.SMM != nil {
+		b.machineOption("smm", onOff(isOn(f.SMM)))
+	}
+}
+
+// platformFlags are the CPU properties that follow from spec.domain.features
+// and the clock's timers. What only KVM has is left out without KVM: it makes
+// a guest faster or hides the hypervisor, and an emulated guest runs without.
+func (b *builder) platformFlags() []string {
+	var flags []string
+	f := b.spec.Features
+	if f != nil && f.APIC != nil && isFalse(f.APIC.Enabled) {
+		flags = append(flags, "apic=off")
+	}
+	if !b.in.KVM {
+		return flags
+	}
+	if f != nil {
+		flags = append(flags, kvmFlags(f)...)
+		if isTrueState(f.HypervPassthrough) {
+			flags = append(flags, "hv-passthrough=on")
+		}
+		if f.Hyperv != nil {
+			flags = append(flags, hypervFlags(f.Hyperv)...)
+		}
+	}
+	if c := b.spec.Clock; c != nil && c.Timer != nil {
+		if t := c.Timer.KVM; t != nil {
+			flags = append(flags, "kvmclock="+onOff(!isFalse(t.Enabled)))
+		}
+		if t := c.Timer.Hyperv; t != nil {
+			flags = append(flags, "hv-time="+onOff(!isFalse(t.Enabled)))
+		}
+	}
+	for _, d := range b.spec.Devices.PanicDevices {
+		if d.Model != nil && *d.Model == v1.Hyperv {
+			flags = append(flags, "hv-crash=on")
+		}
+	}
+	return flags
+}
+
+func kvmFlags(f *v1.Features) []string {
+	var flags []string
+	if f.KVM != nil && f.KVM.Hidden {
+		flags = append(flags, "kvm=off")
+	}
+	if f.APIC != nil && f.APIC.EndOfInterrupt {
+		flags = append(flags, "kvm-pv-eoi=on")
+	}
+	if f.Pvspinlock != nil {
+		flags = append(flags, "kvm-pv-unhalt="+onOff(isOn(f.Pvspinlock)))
+	}
+	return flags
+}
+
+func isTrueState(p *v1.HyperVPassthrough) bool { return p != nil && !isFalse(p.Enabled) }
+
+// defaultSpinlockRetries is how often Windows tries before it yields.
+const defaultSpinlockRetries = 4096
+
+// hypervFlags are the enlightenments that Windows knows. The order is fixed.
+func hypervFlags(h *v1.FeatureHyperv) []string {
+	var flags []string
+	add := func(name string, f *v1.FeatureState) {
+		if f != nil {
+			flags = append(flags, name+"="+onOff(isOn(f)))
+		}
+	}
+	add("hv-relaxed", h.Relaxed)
+	add("hv-vapic", h.VAPIC)
+	if s := h.Spinlocks; s != nil && isOn(&s.FeatureState) {
+		retries := uint32(defaultSpinlockRetries)
+		if s.Retries != nil {
+			retries = *s.Retries
+		}
+		flags = append(flags, fmt.Sprintf("hv-spinlocks=%#x", retries))
+	}
+	add("hv-vpindex", h.VPIndex)
+	add("hv-runtime", h.Runtime)
+	add("hv-synic", h.SyNIC)
+	if t := h.SyNICTimer; t != nil {
+		add("hv-stimer", &t.FeatureState)
+		add("hv-stimer-direct", t.Direct)
+	}
+	add("hv-reset", h.Reset)
+	if v := h.VendorID; v != nil && isOn(&v.FeatureState) {
+		flags = append(flags, "hv-vendor-id="+escape(v.VendorID))
+	}
+	add("hv-frequencies", h.Frequencies)
+	add("hv-reenlightenment", h.Reenlightenment)
+	if t := h.TLBFlush; t != nil {
+		add("hv-tlbflush", &t.FeatureState)
+		add("hv-tlbflush-direct", t.Direct)
+		add("hv-tlbflush-ext", t.Extended)
+	}
+	add("hv-ipi", h.IPI)
+	add("hv-evmcs", h.EVMCS)
+	return flags
+}
