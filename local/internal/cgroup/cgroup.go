@@ -1,0 +1,321 @@
+// Package cgroup makes, joins, empties and removes the cluster's cgroups, on
+// hosts with the unified hierarchy and on those with one hierarchy per
+// controller. A cluster's cgroup is also its process table: a process can't
+// leave it by forking, so whatever is in it belongs to the cluster.
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const mountpoint = "/sys/fs/cgroup"
+
+// Tree is the host's hierarchies.
+type Tree struct {
+	unified bool
+	roots   []string
+}
+
+// Open finds the hierarchies that are mounted.
+func Open(unified bool) (Tree, error) {
+	if unified {
+		return Tree{unified: true, roots: []string{mountpoint}}, nil
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return Tree{}, fmt.Errorf("looking for cgroup hierarchies: %w", err)
+	}
+	roots := v1Roots(string(mounts))
+	if len(roots) == 0 {
+		return Tree{}, fmt.Errorf("looking for cgroup hierarchies: none is mounted under %s", mountpoint)
+	}
+	return Tree{roots: roots}, nil
+}
+
+// v1Roots reads the mount points of the hierarchies from a mountinfo file.
+func v1Roots(mountinfo string) []string {
+	var roots []string
+	for line := range strings.Lines(mountinfo) {
+		before, after, ok := strings.Cut(line, " - ")
+		fields := strings.Fields(before)
+		if !ok || len(fields) < 5 || !strings.HasPrefix(fields[4], mountpoint+"/") {
+			continue
+		}
+		kind, _, _ := strings.Cut(after, " ")
+		if kind == "cgroup" || kind == "cgroup2" {
+			roots = append(roots, fields[4])
+		}
+	}
+	return roots
+}
+
+// Create makes a cgroup in every hierarchy.
+func (t Tree) Create(path string) error {
+	for _, root := range t.roots {
+		if t.unified {
+			if err := t.delegate(path); err != nil {
+				return err
+			}
+		}
+		if err := os.MkdirAll(filepath.Join(root, path), 0o755); err != nil {
+			return fmt.Errorf("making the cgroup %s: %w", path, err)
+		}
+		if filepath.Base(root) == "cpuset" {
+			if err := inheritCpuset(root, path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// delegate turns the controllers on along the way down to path, which the
+// unified hierarchy asks for before a child can use them.
+func (t Tree) delegate(path string) error {
+	dir := t.roots[0]
+	elements := strings.Split(strings.Trim(path, "/"), "/")
+	for i := range elements {
+		if i > 0 {
+			dir = filepath.Join(dir, elements[i-1])
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return fmt.Errorf("making the cgroup %s: %w", dir, err)
+			}
+		}
+		if err := enableControllers(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func enableControllers(dir string) error {
+	available, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return fmt.Errorf("reading the controllers of %s: %w", dir, err)
+	}
+	for _, controller := range strings.Fields(string(available)) {
+		err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
+		if errors.Is(err, unix.EBUSY) {
+			// We are inside a container whose root cgroup has processes in it;
+			// they must sit in a leaf before a child may have controllers.
+			err = errors.Join(move(dir, filepath.Join(dir, "drydock-outer")),
+				os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0o644))
+		}
+		if err != nil {
+			return fmt.Errorf("giving the controller %s to the children of %s: %w", controller, dir, err)
+		}
+	}
+	return nil
+}
+
+func move(from, to string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	pids, err := procs(from)
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		err := os.WriteFile(filepath.Join(to, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// inheritCpuset fills in what a new cpuset lacks: without CPUs and memory
+// nodes no process may enter it.
+func inheritCpuset(root, path string) error {
+	dir := root
+	for _, element := range strings.Split(strings.Trim(path, "/"), "/") {
+		parent := dir
+		dir = filepath.Join(dir, element)
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			own, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil {
+				return fmt.Errorf("reading %s of the cgroup %s: %w", file, path, err)
+			}
+			if strings.TrimSpace(string(own)) != "" {
+				continue
+			}
+			value, err := os.ReadFile(filepath.Join(parent, file))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, file), value, 0o644)
+			}
+			if err != nil {
+				return fmt.Errorf("copying %s into the cgroup %s: %w", file, path, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Join moves the calling process into a cgroup.
+func (t Tree) Join(path string) error {
+	if err := t.Create(path); err != nil {
+		return err
+	}
+	for _, root := range t.roots {
+		if err := os.WriteFile(filepath.Join(root, path, "cgroup.procs"), []byte("0"), 0o644); err != nil {
+			return fmt.Errorf("joining the cgroup %s: %w", filepath.Join(root, path), err)
+		}
+	}
+	return nil
+}
+
+// Procs lists the processes in a cgroup and all below it.
+func (t Tree) Procs(path string) ([]int, error) {
+	var all []int
+	for _, root := range t.roots {
+		err := filepath.WalkDir(filepath.Join(root, path), func(dir string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // gone while we looked, or never made
+			}
+			if err != nil || !d.IsDir() {
+				return err
+			}
+			pids, err := procs(dir)
+			all = append(all, pids...)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("listing the processes of the cgroup %s: %w", path, err)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+func procs(dir string) ([]int, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil // the cgroup went away, or is threaded
+	}
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, field := range strings.Fields(string(data)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s/cgroup.procs: %w", dir, err)
+		}
+		if pid > 0 { // 0 stands for a process of an outer PID namespace
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// Destroy kills what is in a cgroup, waits for it to be gone and removes the
+// cgroup with all below it. The caller itself is spared.
+func (t Tree) Destroy(ctx context.Context, path string) error {
+	for {
+		pids, err := t.Procs(path)
+		if err != nil {
+			return err
+		}
+		pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == os.Getpid() })
+		if len(pids) == 0 {
+			break
+		}
+		if err := killAll(ctx, pids); err != nil {
+			return fmt.Errorf("emptying the cgroup %s: %w", path, err)
+		}
+	}
+	for _, root := range t.roots {
+		if err := removeTree(ctx, filepath.Join(root, path)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// killAll kills processes and waits until each is a corpse.
+func killAll(ctx context.Context, pids []int) error {
+	for _, pid := range pids {
+		fd, err := unix.PidfdOpen(pid, 0)
+		if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+			continue // already reaped
+		}
+		if err != nil {
+			return fmt.Errorf("opening process %d: %w", pid, err)
+		}
+		err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		if err == nil || errors.Is(err, unix.ESRCH) {
+			err = awaitExit(ctx, fd)
+		}
+		if err := errors.Join(err, unix.Close(fd)); err != nil {
+			return fmt.Errorf("killing process %d: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+func awaitExit(ctx context.Context, pidfd int) error {
+	for ctx.Err() == nil {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 100)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		if n > 0 {
+			return nil
+		}
+	}
+	return ctx.Err()
+}
+
+// removeTree removes cgroups from the leaves up. The kernel takes a moment to
+// let go of a cgroup whose last process has just died.
+func removeTree(ctx context.Context, dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("removing the cgroup %s: %w", dir, err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeTree(ctx, filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	retry := time.NewTicker(10 * time.Millisecond)
+	defer retry.Stop()
+	for {
+		err := unix.Rmdir(dir)
+		if err == nil || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("removing the cgroup %s: %w", dir, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("removing the cgroup %s: %w", dir, err)
+		case <-retry.C:
+		}
+	}
+}
+
+// RemoveParent removes the folder that all clusters share when the last has gone.
+func (t Tree) RemoveParent(path string) {
+	for _, root := range t.roots {
+		_ = unix.Rmdir(filepath.Join(root, path)) // another cluster still uses it: not ours to say
+	}
+}

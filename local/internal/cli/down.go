@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"drydock.dev/local/internal/cgroup"
+	"drydock.dev/local/internal/host"
+	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/loop"
+	"drydock.dev/local/internal/network"
+	"drydock.dev/local/internal/supervisor"
+)
+
+func newDown(o *options) *cobra.Command {
+	var purge bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Stop the cluster; its objects are kept for the next up",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Minute)
+			defer cancel()
+			return o.down(ctx, purge)
+		},
+	}
+	cmd.Flags().BoolVar(&purge, "purge", false, "also delete the cluster's data")
+	return cmd
+}
+
+// orderly is what the supervisor gets to end everything in good order.
+const orderly = 40 * time.Second
+
+func (o *options) down(ctx context.Context, purge bool) error {
+	began := time.Now()
+	c, found, err := layout.Load(o.name, o.dir)
+	if err != nil {
+		return err
+	}
+	if !found {
+		fmt.Fprintf(o.out, "There is no cluster %s in %s.\n", c.Name, c.Dir)
+		return nil
+	}
+	facts, err := host.Gather()
+	if err != nil {
+		return err
+	}
+	tree, err := cgroup.Open(facts.CgroupV2)
+	if err != nil {
+		return err
+	}
+	if answers(c) {
+		if err := endSupervisor(ctx, c, tree); err != nil {
+			fmt.Fprintf(o.err, "drydock: %v; going on by force\n", err)
+		}
+	}
+	// What is left now was orphaned by somebody's kill -9, or is slow.
+	err = errors.Join(tree.Destroy(ctx, c.Cgroup()), network.Remove(c), loop.Detach(c.Dir), os.RemoveAll(c.RunDir()))
+	if err != nil {
+		return fmt.Errorf("taking cluster %s down: %w", c.Name, err)
+	}
+	tree.RemoveParent("/drydock")
+	if purge {
+		if err := c.Purge(); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(o.out, "Cluster %s is down after %.1fs.\n", c.Name, time.Since(began).Seconds())
+	return nil
+}
+
+// endSupervisor asks for an orderly end and waits until no process of the cluster is left.
+func endSupervisor(ctx context.Context, c layout.Cluster, tree cgroup.Tree) error {
+	ctx, cancel := context.WithTimeout(ctx, orderly)
+	defer cancel()
+	if err := supervisor.NewClient(c).Down(ctx); err != nil {
+		return err
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		pids, err := tree.Procs(c.ControlCgroup())
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the supervisor to end the cluster: %w", ctx.Err())
+		case <-tick.C:
+		}
+	}
+}

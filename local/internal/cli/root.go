@@ -1,0 +1,105 @@
+// Package cli is the drydock command as its user sees it. Each command is
+// parsed in one function and run in another; what happens is decided in the
+// packages behind it.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/nodeinit"
+	"drydock.dev/local/internal/supervisor"
+	"drydock.dev/local/internal/upstream"
+)
+
+// options are the flags that every command has, and the streams it speaks on.
+type options struct {
+	name, dir string
+	out, err  io.Writer
+}
+
+// Main runs the program that the arguments name and returns its exit code.
+func Main(args []string) int {
+	if len(args) > 1 {
+		switch name := args[1]; {
+		case upstream.Is(name):
+			return upstream.Run(name, args[2:])
+		case name == nodeinit.Command:
+			return exitCode(nodeinit.Run(args[2:]))
+		case name == supervisor.Command:
+			return exitCode(supervisor.Run(args[2:]))
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	root := newRoot(os.Stdout, os.Stderr)
+	root.SetArgs(args[1:])
+	return exitCode(root.ExecuteContext(ctx))
+}
+
+// codeError carries the exit code of a program that has told its error itself.
+type codeError int
+
+func (e codeError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+func exitCode(err error) int {
+	var code codeError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &code):
+		return int(code)
+	}
+	fmt.Fprintf(os.Stderr, "drydock: %v\n", err)
+	return 1
+}
+
+func newRoot(out, errOut io.Writer) *cobra.Command {
+	o := &options{out: out, err: errOut}
+	root := &cobra.Command{
+		Use:   "drydock",
+		Short: "A whole Kubernetes on one machine, with nothing installed",
+		// kubectl parses its own flags; ours come before its name.
+		TraverseChildren: true,
+		SilenceUsage:     true,
+		SilenceErrors:    true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			dir, err := filepath.Abs(o.dir)
+			if err != nil {
+				return fmt.Errorf("finding the data folder: %w", err)
+			}
+			o.dir = dir
+			return layout.Check(o.name, o.dir)
+		},
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&o.dir, "dir", fromEnv("DRYDOCK_DIR", layout.DefaultDir), "data folder of the cluster (DRYDOCK_DIR)")
+	flags.StringVar(&o.name, "name", fromEnv("DRYDOCK_NAME", layout.DefaultName), "name of the cluster (DRYDOCK_NAME)")
+	root.AddCommand(newUp(o), newDown(o), newStatus(o), newKubectl(o), newImage(o), newNode(o))
+	return root
+}
+
+func fromEnv(variable, otherwise string) string {
+	if value := os.Getenv(variable); value != "" {
+		return value
+	}
+	return otherwise
+}
+
+// cluster reads the record of a cluster that must be there.
+func (o *options) cluster() (layout.Cluster, error) {
+	c, found, err := layout.Load(o.name, o.dir)
+	if err == nil && !found {
+		err = fmt.Errorf("looking for cluster %s: there is none in %s; make one with: drydock up", o.name, o.dir)
+	}
+	return c, err
+}

@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/local/internal/host"
+	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/network"
+	"drydock.dev/local/internal/proc"
+	"drydock.dev/local/internal/supervisor"
+)
+
+func newUp(o *options) *cobra.Command {
+	var nodes int
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start the cluster, or complete what of it runs",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			return o.up(ctx, nodes)
+		},
+	}
+	cmd.Flags().IntVar(&nodes, "nodes", 2, "number of nodes; nodes that exist are never taken away")
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait for the cluster")
+	return cmd
+}
+
+func (o *options) up(ctx context.Context, nodes int) error {
+	began := time.Now()
+	if err := checkHost(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.dir, 0o755); err != nil {
+		return fmt.Errorf("making the data folder: %w", err)
+	}
+	c, err := o.record(nodes)
+	if err != nil {
+		return err
+	}
+	if err := o.ensureSupervisor(ctx, c); err != nil {
+		return err
+	}
+	err = supervisor.NewClient(c).Call(ctx, "/up", func(p supervisor.Progress) {
+		fmt.Fprintf(o.out, "%6.1fs  %s\n", time.Since(began).Seconds(), p.Text)
+	})
+	if err != nil {
+		return fmt.Errorf("bringing cluster %s up: %w", c.Name, err)
+	}
+	fmt.Fprintf(o.out, "Cluster %s with %d nodes is up after %.1fs.\nexport KUBECONFIG=%s\n",
+		c.Name, len(c.Nodes), time.Since(began).Seconds(), c.Kubeconfig())
+	return nil
+}
+
+func checkHost() error {
+	facts, err := host.Gather()
+	if err != nil {
+		return err
+	}
+	if missing := facts.Missing(); len(missing) > 0 {
+		return fmt.Errorf("checking this machine:\n  %s", strings.Join(missing, "\n  "))
+	}
+	return nil
+}
+
+// record makes or completes the cluster's record. Clusters that are made at
+// the same moment choose their subnets one after the other.
+func (o *options) record(nodes int) (layout.Cluster, error) {
+	unlock, err := lockFile("/run/lock/drydock.lock")
+	if err != nil {
+		return layout.Cluster{}, err
+	}
+	defer unlock()
+	c, found, err := layout.Load(o.name, o.dir)
+	if err != nil {
+		return c, err
+	}
+	taken, err := network.Taken()
+	if err != nil {
+		return c, err
+	}
+	if !found {
+		if c.Net, err = layout.ChooseNet(c, taken); err != nil {
+			return c, err
+		}
+	}
+	if c, err = c.WithNodes(nodes); err != nil {
+		return c, err
+	}
+	if network.Present(c) {
+		return c, c.Save()
+	}
+	if conflict := layout.Conflict(c.Net, taken); conflict != nil {
+		return c, fmt.Errorf("starting cluster %s: its subnet %s overlaps %s, which the host uses now; end what uses it, or begin anew with: drydock down --purge", c.Name, c.Subnet(), conflict)
+	}
+	if err := c.Save(); err != nil {
+		return c, err
+	}
+	mtu, err := network.MTU()
+	if err != nil {
+		return c, err
+	}
+	// The bridge's route is what keeps the next cluster off our subnet.
+	return c, network.EnsureHost(c, mtu)
+}
+
+// ensureSupervisor starts the daemon if none answers.
+func (o *options) ensureSupervisor(ctx context.Context, c layout.Cluster) error {
+	if answers(c) {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding our own program: %w", err)
+	}
+	p, err := proc.Start(proc.Spec{
+		Path: self, Argv: supervisor.Argv(c), Log: c.Log("supervisor"),
+		Attr: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return err
+	}
+	died, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		_ = p.Wait(died) // either way the wait below is over
+	}()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !answers(c) {
+		select {
+		case <-died.Done():
+			return errors.Join(ctx.Err(), fmt.Errorf("starting the supervisor: it ended at once (%s); %s says why", p.Close(), c.Log("supervisor")))
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// answers tells whether a supervisor listens.
+func answers(c layout.Cluster) bool {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return unix.Connect(fd, &unix.SockaddrUnix{Name: c.Socket()}) == nil
+}
+
+// lockFile takes a lock that goes with the process at the latest.
+func lockFile(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the lock %s: %w", path, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}

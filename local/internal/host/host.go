@@ -1,0 +1,148 @@
+// Package host finds out what the machine can do and says what is missing, with
+// the command that installs it. It changes nothing on the machine.
+package host
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Facts is what was found on the machine.
+type Facts struct {
+	Root bool
+	// CgroupV2 is true where /sys/fs/cgroup is the unified hierarchy.
+	CgroupV2 bool
+	// SysResource tells whether an OOM score may be lowered.
+	SysResource bool
+	// Overlay tells whether the kernel has overlayfs.
+	Overlay bool
+	// Binaries maps the name of each wanted program to whether it is on PATH.
+	Binaries map[string]bool
+	// KernelMajor and KernelMinor decide what kube-proxy can use.
+	KernelMajor, KernelMinor int
+	// Nameservers are those of the host that a pod can reach too.
+	Nameservers []string
+}
+
+// needed maps programs to the Debian packages that bring them. kube-proxy needs
+// nft, the kubelet mount, the portmap plugin iptables.
+var needed = []struct{ program, pkg, why string }{
+	{"nft", "nftables", "kube-proxy and the way out of the cluster use it"},
+	{"iptables", "iptables", "the CNI plugin portmap uses it for host ports"},
+	{"mount", "mount", "the kubelet mounts volumes with it"},
+	{"mkfs.ext4", "e2fsprogs", "the kubelet formats block volumes with it"},
+	{"modprobe", "kmod", "containerd and kube-proxy load kernel modules with it"},
+}
+
+// Gather looks at the machine.
+func Gather() (Facts, error) {
+	f := Facts{Root: os.Geteuid() == 0, Binaries: map[string]bool{}}
+	var fs unix.Statfs_t
+	if err := unix.Statfs("/sys/fs/cgroup", &fs); err != nil {
+		return f, fmt.Errorf("looking at /sys/fs/cgroup: %w", err)
+	}
+	f.CgroupV2 = fs.Type == unix.CGROUP2_SUPER_MAGIC
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return f, fmt.Errorf("reading our capabilities: %w", err)
+	}
+	f.SysResource = hasCapability(string(status), unix.CAP_SYS_RESOURCE)
+	filesystems, err := os.ReadFile("/proc/filesystems")
+	if err != nil {
+		return f, fmt.Errorf("reading the list of filesystems: %w", err)
+	}
+	f.Overlay = strings.Contains(string(filesystems), "\toverlay\n") || exec.Command("modprobe", "overlay").Run() == nil
+	for _, n := range needed {
+		_, err := exec.LookPath(n.program)
+		f.Binaries[n.program] = err == nil
+	}
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return f, fmt.Errorf("asking for the kernel's version: %w", err)
+	}
+	f.KernelMajor, f.KernelMinor = kernelVersion(unix.ByteSliceToString(uts.Release[:]))
+	f.Nameservers = nameservers()
+	return f, nil
+}
+
+// Missing lists what keeps a cluster from running here, each with its remedy.
+func (f Facts) Missing() []string {
+	if !f.Root {
+		return []string{"root is needed to make network, mount and PID namespaces: run the command with sudo"}
+	}
+	var missing []string
+	for _, n := range needed {
+		if !f.Binaries[n.program] {
+			missing = append(missing, fmt.Sprintf("%s is not installed (%s): apt-get install %s", n.program, n.why, n.pkg))
+		}
+	}
+	if !f.Overlay {
+		missing = append(missing, "the kernel has no overlayfs (containers are put together with it): install the distribution's kernel and modules, then modprobe overlay")
+	}
+	return missing
+}
+
+// ProxyMode is how kube-proxy programs the kernel. Its nftables mode asks for 5.13.
+func (f Facts) ProxyMode() string {
+	if f.KernelMajor > 5 || f.KernelMajor == 5 && f.KernelMinor >= 13 {
+		return "nftables"
+	}
+	return "iptables"
+}
+
+func hasCapability(status string, bit int) bool {
+	for line := range strings.Lines(status) {
+		value, ok := strings.CutPrefix(line, "CapEff:")
+		if !ok {
+			continue
+		}
+		set, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+		return err == nil && set&(1<<bit) != 0
+	}
+	return false
+}
+
+func kernelVersion(release string) (major, minor int) {
+	if n, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil || n != 2 {
+		return 0, 0 // unknown: treated as old
+	}
+	return major, minor
+}
+
+// nameservers are the host's, without those that only the host itself can
+// reach; systemd-resolved keeps the real ones in a file of its own.
+func nameservers() []string {
+	for _, path := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
+		f, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		found := parseNameservers(f)
+		_ = f.Close() // read only
+		if len(found) > 0 {
+			return found
+		}
+	}
+	return nil
+}
+
+func parseNameservers(r io.Reader) []string {
+	var found []string
+	for s := bufio.NewScanner(r); s.Scan(); {
+		fields := strings.Fields(s.Text())
+		if len(fields) < 2 || fields[0] != "nameserver" {
+			continue
+		}
+		if server := fields[1]; !strings.HasPrefix(server, "127.") && server != "::1" {
+			found = append(found, server)
+		}
+	}
+	return found
+}

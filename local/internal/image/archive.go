@@ -1,0 +1,71 @@
+// Package image keeps container images without a registry: it makes the two
+// that every node needs, keeps those that the user loads, and brings them into
+// a node's containerd. It does not build the user's images.
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// FromBinary writes an archive of an image that consists of one static program.
+func FromBinary(ref, binary, archive string) error {
+	program, err := os.ReadFile(binary)
+	if err != nil {
+		return fmt.Errorf("reading the program of image %s: %w", ref, err)
+	}
+	layer, err := oneFile(filepath.Base(binary), program)
+	if err != nil {
+		return fmt.Errorf("packing the program of image %s: %w", ref, err)
+	}
+	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(layer, types.DockerUncompressedLayer))
+	if err != nil {
+		return fmt.Errorf("putting image %s together: %w", ref, err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return fmt.Errorf("reading the description of image %s: %w", ref, err)
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", runtime.GOARCH
+	config.Config = v1.Config{Entrypoint: []string{"/" + filepath.Base(binary)}}
+	if img, err = mutate.ConfigFile(img, config); err != nil {
+		return fmt.Errorf("describing image %s: %w", ref, err)
+	}
+	tag, err := name.NewTag(ref)
+	if err != nil {
+		return fmt.Errorf("naming image %s: %w", ref, err)
+	}
+	if err := tarball.WriteToFile(archive, tag, img); err != nil {
+		return fmt.Errorf("writing the archive of image %s: %w", ref, err)
+	}
+	return nil
+}
+
+// oneFile is a layer with a program in the root folder, and the folders that a
+// read-only root file system must have for what is mounted there.
+func oneFile(file string, program []byte) ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	var errs []error
+	for _, dir := range []string{"dev", "etc", "proc", "sys", "tmp"} {
+		errs = append(errs, w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}))
+	}
+	errs = append(errs, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: file, Mode: 0o755, Size: int64(len(program))}))
+	_, err := w.Write(program)
+	err = errors.Join(append(errs, err, w.Close())...)
+	return out.Bytes(), err
+}

@@ -1,0 +1,185 @@
+// Package layout says where everything of one embedded cluster is: folders,
+// addresses, interface names, cgroups. It owns the cluster's record on disk and
+// nothing else: it starts no process and touches no kernel object.
+package layout
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+)
+
+const (
+	// DefaultDir and DefaultName are what the commands use when nothing is given.
+	DefaultDir  = "/var/lib/drydock"
+	DefaultName = "drydock"
+
+	// MaxNodes follows from the address plan: node i has the pod network
+	// 10.N.(64+i).0/24, which ends where the service range begins.
+	MaxNodes = 63
+
+	// maxDir keeps DIR/run/supervisor.sock below the 108 bytes of a socket address.
+	maxDir = 80
+)
+
+var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
+
+// Cluster is one embedded cluster. What it does not hold follows from it.
+type Cluster struct {
+	Name string `json:"name"`
+	Dir  string `json:"-"`
+	// Net is the second octet of the cluster's 10.Net.0.0/16.
+	Net   int      `json:"net"`
+	Nodes []string `json:"nodes"`
+}
+
+// Check refuses names and folders that some kernel object could not carry.
+func Check(name, dir string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("checking the cluster name %q: it must be 1 to 20 lower-case letters, digits and inner hyphens", name)
+	}
+	if !filepath.IsAbs(dir) || len(dir) > maxDir {
+		return fmt.Errorf("checking the data folder %q: it must be an absolute path of at most %d bytes (a Unix socket lives in it)", dir, maxDir)
+	}
+	return nil
+}
+
+// NodeName is the name of the i-th node, counted from zero.
+func NodeName(i int) string { return fmt.Sprintf("node%d", i+1) }
+
+// ID tells clusters of one name in different folders apart.
+func (c Cluster) ID() string { return c.Name + "-" + c.hash()[:6] }
+
+func (c Cluster) hash() string {
+	sum := sha256.Sum256([]byte(c.Name + "\x00" + c.Dir))
+	return hex.EncodeToString(sum[:])
+}
+
+// Index is the position of a node, -1 if the cluster has no such node.
+func (c Cluster) Index(node string) int {
+	for i, n := range c.Nodes {
+		if n == node {
+			return i
+		}
+	}
+	return -1
+}
+
+func (c Cluster) addr(third, fourth int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(c.Net), byte(third), byte(fourth)})
+}
+
+// Addresses. One /16 per cluster: .0.0/24 machines, .64.0/18 pods, .128.0/20 services.
+
+// Subnet holds every address of the cluster.
+func (c Cluster) Subnet() netip.Prefix { return Subnet(c.Net) }
+
+// Subnet is the range of a cluster whose second octet is net.
+func Subnet(net int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(net), 0, 0}), 16)
+}
+
+// MachineNet is the network of the host's bridge and the nodes.
+func (c Cluster) MachineNet() netip.Prefix { return netip.PrefixFrom(c.addr(0, 0), 24) }
+
+// HostIP is the host's address on the bridge; the control plane listens there.
+func (c Cluster) HostIP() netip.Addr { return c.addr(0, 1) }
+
+// NodeIP is the address of a node on the bridge.
+func (c Cluster) NodeIP(node string) netip.Addr { return c.addr(0, 11+c.Index(node)) }
+
+// PodNet holds the pod networks of all nodes.
+func (c Cluster) PodNet() netip.Prefix { return netip.PrefixFrom(c.addr(64, 0), 18) }
+
+// NodePodNet is the pod network of one node.
+func (c Cluster) NodePodNet(node string) netip.Prefix {
+	return netip.PrefixFrom(c.addr(64+c.Index(node), 0), 24)
+}
+
+// ServiceNet is the range of service addresses.
+func (c Cluster) ServiceNet() netip.Prefix { return netip.PrefixFrom(c.addr(128, 0), 20) }
+
+// KubernetesIP is the address of the service kubernetes.
+func (c Cluster) KubernetesIP() netip.Addr { return c.addr(128, 1) }
+
+// DNSIP is the address of the service kube-dns.
+func (c Cluster) DNSIP() netip.Addr { return c.addr(128, 10) }
+
+// APIServer is the URL of the API server.
+func (c Cluster) APIServer() string { return fmt.Sprintf("https://%s:6443", c.HostIP()) }
+
+// Kernel objects. Interface names have at most 15 bytes, hence the hash.
+
+// Bridge is the name of the host's bridge.
+func (c Cluster) Bridge() string { return "dd" + c.hash()[:6] }
+
+// Veth is the name of the host's end of a node's cable.
+func (c Cluster) Veth(node string) string { return fmt.Sprintf("%s.%d", c.Bridge(), c.Index(node)+1) }
+
+// Table is the name of the host's nftables table.
+func (c Cluster) Table() string { return "drydock-" + c.ID() }
+
+// Cgroup is the path of the cgroup that holds every process of the cluster, pods included.
+func (c Cluster) Cgroup() string { return "/drydock/" + c.ID() }
+
+// ControlCgroup holds the supervisor and the control plane.
+func (c Cluster) ControlCgroup() string { return c.Cgroup() + "/control" }
+
+// NodeCgroup is the root of what a node runs; the kubelet puts the pods under it.
+func (c Cluster) NodeCgroup(node string) string { return c.Cgroup() + "/" + node }
+
+// NodeSystemCgroup holds a node's own processes.
+func (c Cluster) NodeSystemCgroup(node string) string { return c.NodeCgroup(node) + "/system" }
+
+// Folders and files.
+
+func (c Cluster) path(elem ...string) string {
+	return filepath.Join(append([]string{c.Dir}, elem...)...)
+}
+
+// Record is the file that this type is stored in.
+func (c Cluster) Record() string { return c.path("cluster.json") }
+
+// Kubeconfig is the administrator's.
+func (c Cluster) Kubeconfig() string { return c.path("kubeconfig") }
+
+// PKI is the folder of the certificates.
+func (c Cluster) PKI(file string) string { return c.path("pki", file) }
+
+// Etcd is etcd's data folder.
+func (c Cluster) Etcd() string { return c.path("etcd") }
+
+// Config is the folder of rendered configuration and component kubeconfigs.
+func (c Cluster) Config(file string) string { return c.path("config", file) }
+
+// Log is a log file of the control plane.
+func (c Cluster) Log(component string) string { return c.path("logs", component+".log") }
+
+// AuditLog is written by the API server.
+func (c Cluster) AuditLog() string { return c.path("logs", "audit.log") }
+
+// Images is the folder of the loaded image archives.
+func (c Cluster) Images() string { return c.path("images") }
+
+// RunDir is for what does not outlive the cluster's processes.
+func (c Cluster) RunDir() string { return c.path("run") }
+
+// Socket is where the supervisor listens.
+func (c Cluster) Socket() string { return c.path("run", "supervisor.sock") }
+
+// SupervisorLock is held by the supervisor for as long as it lives.
+func (c Cluster) SupervisorLock() string { return c.path("run", "supervisor.lock") }
+
+// Shared is one folder that every node sees at /srv/shared.
+func (c Cluster) Shared() string { return c.path("shared") }
+
+// Node is a path in a node's folder.
+func (c Cluster) Node(node string, elem ...string) string {
+	return c.path(append([]string{"nodes", node}, elem...)...)
+}
+
+// NodeLog is a log file of a component that runs on a node.
+func (c Cluster) NodeLog(node, component string) string { return c.Log(node + "-" + component) }

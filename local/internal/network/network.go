@@ -1,0 +1,268 @@
+// Package network lays the cables of a cluster: the bridge on the host, one
+// veth pair per node, the routes to the pods and the way out. What it makes it
+// also takes away; everything inside a node's namespace goes with the node.
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/local/internal/layout"
+)
+
+// NodeLink is the name of a node's interface.
+const NodeLink = "eth0"
+
+// Taken lists the ranges that the host already routes or has addresses in.
+func Taken() ([]netip.Prefix, error) {
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, fmt.Errorf("listing the host's routes: %w", err)
+	}
+	var taken []netip.Prefix
+	for _, r := range routes {
+		if r.Dst == nil {
+			continue
+		}
+		if p, err := netip.ParsePrefix(r.Dst.String()); err == nil {
+			taken = append(taken, p)
+		}
+	}
+	return taken, nil
+}
+
+// MTU is the largest packet that leaves the host whole, 1500 if it has no way out.
+func MTU() (int, error) {
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return 0, fmt.Errorf("listing the host's routes: %w", err)
+	}
+	for _, r := range routes {
+		if r.Dst != nil && r.Dst.IP != nil && !r.Dst.IP.IsUnspecified() || r.LinkIndex == 0 {
+			continue
+		}
+		link, err := netlink.LinkByIndex(r.LinkIndex)
+		if err == nil && link.Attrs().MTU < 1500 {
+			return link.Attrs().MTU, nil
+		}
+	}
+	return 1500, nil
+}
+
+// EnsureHost makes the bridge with the host's address and opens the way out.
+func EnsureHost(c layout.Cluster, mtu int) error {
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: c.Bridge(), MTU: mtu}}
+	if err := netlink.LinkAdd(bridge); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("making the bridge %s: %w", c.Bridge(), err)
+	}
+	link, err := netlink.LinkByName(c.Bridge())
+	if err != nil {
+		return fmt.Errorf("finding the bridge %s: %w", c.Bridge(), err)
+	}
+	addr := &netlink.Addr{IPNet: ipnet(netip.PrefixFrom(c.HostIP(), c.MachineNet().Bits()))}
+	if err := netlink.AddrReplace(link, addr); err != nil {
+		return fmt.Errorf("giving the bridge %s its address: %w", c.Bridge(), err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("bringing the bridge %s up: %w", c.Bridge(), err)
+	}
+	for _, node := range c.Nodes {
+		if err := addRoute(netlink.RouteReplace, link, c.NodePodNet(node), c.NodeIP(node)); err != nil {
+			return err
+		}
+	}
+	if len(c.Nodes) > 0 {
+		// Service addresses work from the host too: its first node translates them.
+		if err := addRoute(netlink.RouteReplace, link, c.ServiceNet(), c.NodeIP(c.Nodes[0])); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
+		return fmt.Errorf("turning forwarding on: %w", err)
+	}
+	return openWayOut(c)
+}
+
+// openWayOut hides the cluster's addresses behind the host's.
+func openWayOut(c layout.Cluster) error {
+	rules := fmt.Sprintf(`table ip %[1]s
+delete table ip %[1]s
+table ip %[1]s {
+	chain postrouting {
+		type nat hook postrouting priority srcnat;
+		ip saddr %[2]s ip daddr != %[2]s masquerade
+	}
+}
+`, c.Table(), c.Subnet())
+	if err := nft(rules); err != nil {
+		return err
+	}
+	return allowForward(c, "-I")
+}
+
+// allowForward lets the cluster's packets through on hosts that drop forwarded
+// packets by default, as Docker sets them up. op is -I to insert, -D to delete.
+func allowForward(c layout.Cluster, op string) error {
+	policy, err := exec.Command("iptables", "-S", "FORWARD").Output()
+	if err != nil || !strings.HasPrefix(string(policy), "-P FORWARD DROP") {
+		return nil //nolint:nilerr // no iptables, no policy to get around
+	}
+	for _, direction := range []string{"-i", "-o"} {
+		rule := []string{"FORWARD", direction, c.Bridge(), "-j", "ACCEPT"}
+		present := exec.Command("iptables", append([]string{"-C"}, rule...)...).Run() == nil
+		if present == (op == "-I") {
+			continue
+		}
+		if out, err := exec.Command("iptables", append([]string{op}, rule...)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("changing the host's forwarding rules: %w: %s", err, out)
+		}
+	}
+	return nil
+}
+
+func nft(rules string) error {
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("loading nftables rules: %w: %s", err, out)
+	}
+	return nil
+}
+
+// AttachNode lays the cable to a node whose init has the given process number.
+func AttachNode(c layout.Cluster, node string, pid, mtu int) error {
+	ns, err := netns.GetFromPid(pid)
+	if err != nil {
+		return fmt.Errorf("opening the network namespace of %s: %w", node, err)
+	}
+	defer ns.Close()
+	inside, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return fmt.Errorf("entering the network namespace of %s: %w", node, err)
+	}
+	defer inside.Close()
+	if _, err := inside.LinkByName(NodeLink); err != nil {
+		if err := addCable(c, node, ns, mtu); err != nil {
+			return err
+		}
+	}
+	lo, err := inside.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("finding the loopback of %s: %w", node, err)
+	}
+	if err := inside.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("bringing the loopback of %s up: %w", node, err)
+	}
+	link, err := inside.LinkByName(NodeLink)
+	if err != nil {
+		return fmt.Errorf("finding the interface of %s: %w", node, err)
+	}
+	addr := &netlink.Addr{IPNet: ipnet(netip.PrefixFrom(c.NodeIP(node), c.MachineNet().Bits()))}
+	if err := inside.AddrReplace(link, addr); err != nil {
+		return fmt.Errorf("giving %s its address: %w", node, err)
+	}
+	if err := inside.LinkSetUp(link); err != nil {
+		return fmt.Errorf("bringing the interface of %s up: %w", node, err)
+	}
+	return nodeRoutes(c, node, inside, link)
+}
+
+func nodeRoutes(c layout.Cluster, node string, inside *netlink.Handle, link netlink.Link) error {
+	if err := addRoute(inside.RouteReplace, link, netip.PrefixFrom(netip.IPv4Unspecified(), 0), c.HostIP()); err != nil {
+		return err
+	}
+	for _, other := range c.Nodes {
+		if other == node {
+			continue
+		}
+		if err := addRoute(inside.RouteReplace, link, c.NodePodNet(other), c.NodeIP(other)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addCable makes a veth pair with one end on the bridge and one in the node.
+func addCable(c layout.Cluster, node string, ns netns.NsHandle, mtu int) error {
+	bridge, err := netlink.LinkByName(c.Bridge())
+	if err != nil {
+		return fmt.Errorf("finding the bridge %s: %w", c.Bridge(), err)
+	}
+	// What an interrupted start has left has its other end nowhere.
+	if err := deleteLink(c.Veth(node)); err != nil {
+		return err
+	}
+	veth := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: c.Veth(node), MTU: mtu, MasterIndex: bridge.Attrs().Index},
+		PeerName:      NodeLink,
+		PeerNamespace: netlink.NsFd(ns),
+	}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("making the cable of %s: %w", node, err)
+	}
+	link, err := netlink.LinkByName(c.Veth(node))
+	if err != nil {
+		return fmt.Errorf("finding the cable of %s: %w", node, err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("bringing the cable of %s up: %w", node, err)
+	}
+	return nil
+}
+
+// Remove takes away what is on the host.
+func Remove(c layout.Cluster) error {
+	var errs []error
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("listing the host's interfaces: %w", err)
+	}
+	for _, link := range links {
+		if name := link.Attrs().Name; name == c.Bridge() || strings.HasPrefix(name, c.Bridge()+".") {
+			errs = append(errs, deleteLink(name))
+		}
+	}
+	errs = append(errs, nft(fmt.Sprintf("table ip %[1]s\ndelete table ip %[1]s\n", c.Table())), allowForward(c, "-D"))
+	return errors.Join(errs...)
+}
+
+func deleteLink(name string) error {
+	link, err := netlink.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil
+	}
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("deleting the interface %s: %w", name, err)
+	}
+	return nil
+}
+
+func addRoute(replace func(*netlink.Route) error, link netlink.Link, to netip.Prefix, via netip.Addr) error {
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipnet(to), Gw: via.AsSlice()}
+	if err := replace(route); err != nil {
+		return fmt.Errorf("setting the route to %s by way of %s: %w", to, via, err)
+	}
+	return nil
+}
+
+func ipnet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// Present tells whether the cluster's bridge is there.
+func Present(c layout.Cluster) bool {
+	_, err := netlink.LinkByName(c.Bridge())
+	return err == nil
+}

@@ -1,0 +1,178 @@
+// Package nodeinit is the first process of a node: it runs in namespaces of
+// the node's own, mounts the node's file system, reaps orphans and keeps
+// containerd, the kubelet and kube-proxy running. Its death is the node's.
+package nodeinit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/local/internal/cgroup"
+	"drydock.dev/local/internal/host"
+	"drydock.dev/local/internal/image"
+	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/proc"
+	"drydock.dev/local/internal/render"
+)
+
+// GoFD is the descriptor that ends when the node's network is there.
+const GoFD = 3
+
+// Command is the hidden subcommand that Run serves.
+const Command = "node-init"
+
+// Argv is the command line of a node's init; the supervisor finds it by that.
+func Argv(c layout.Cluster, node string) []string {
+	return []string{"drydock", Command, c.Name, c.Dir, node}
+}
+
+// Run is the life of a node. It returns when it is asked to end.
+func Run(args []string) error {
+	if len(args) != 3 {
+		return fmt.Errorf("starting a node: want name, folder and node, got %q", args)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	c, found, err := layout.Load(args[0], args[1])
+	if err != nil {
+		return err
+	}
+	node := args[2]
+	if !found || c.Index(node) < 0 {
+		return fmt.Errorf("starting a node: cluster %s in %s has no node %s", c.Name, c.Dir, node)
+	}
+	facts, err := host.Gather() // before /run is hidden: the name servers are found there
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding our own program: %w", err)
+	}
+	n := &machine{cluster: c, name: node, facts: facts, self: self}
+	if err := n.enter(); err != nil {
+		return err
+	}
+	var reaper sync.WaitGroup
+	reaper.Go(func() { reap(ctx) })
+	defer reaper.Wait()
+	return n.run(ctx)
+}
+
+type machine struct {
+	cluster layout.Cluster
+	name    string
+	facts   host.Facts
+	self    string
+}
+
+// enter makes the namespaces, which hold copies of the host's until now, the node's own.
+func (n *machine) enter() error {
+	tree, err := cgroup.Open(n.facts.CgroupV2)
+	if err != nil {
+		return err
+	}
+	if err := tree.Join(n.cluster.NodeSystemCgroup(n.name)); err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte(n.name)); err != nil {
+		return fmt.Errorf("naming the node %s: %w", n.name, err)
+	}
+	if err := mountAll(n.cluster, n.name); err != nil {
+		return err
+	}
+	if err := installPlugins(filepath.Dir(n.self), render.CNIBin); err != nil {
+		return err
+	}
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
+		return fmt.Errorf("turning forwarding on in %s: %w", n.name, err)
+	}
+	return awaitNetwork()
+}
+
+// awaitNetwork blocks until the supervisor has laid the cable and closed its
+// end of the pipe. That end is also closed when the supervisor dies; then the
+// interface is missing, and the node ends.
+func awaitNetwork() error {
+	pipe := os.NewFile(GoFD, "go")
+	defer pipe.Close()
+	buf := make([]byte, 1)
+	if n, err := pipe.Read(buf); n != 1 {
+		return fmt.Errorf("waiting for the network: the supervisor has gone: %w", err)
+	}
+	return nil
+}
+
+// run keeps the components of the node running.
+func (n *machine) run(ctx context.Context) error {
+	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopParts()
+	runner := &proc.Runner{Log: os.Stderr}
+	var tasks []*proc.Task
+	containerd := runner.Run(parts, n.containerd())
+	tasks = append(tasks, containerd,
+		runner.Run(parts, n.kubelet(containerd)),
+		runner.Run(parts, n.proxy()))
+	<-ctx.Done()
+	// The kubelet goes first, so that it does not see its runtime die.
+	slices.Reverse(tasks)
+	for _, t := range tasks {
+		t.Stop()
+	}
+	return nil
+}
+
+func (n *machine) containerd() proc.Component {
+	bin := filepath.Join(filepath.Dir(n.self), "containerd")
+	return proc.Component{
+		Name: "containerd",
+		Spec: proc.Spec{
+			Path: bin,
+			Argv: []string{"containerd", "--config=" + n.cluster.Node(n.name, "containerd.toml"), "--log-level=warn"},
+			// The shim is looked up there.
+			Env: []string{"PATH=" + filepath.Dir(n.self) + ":" + os.Getenv("PATH")},
+			Log: n.cluster.NodeLog(n.name, "containerd"),
+		},
+		Ready: containerdReady,
+	}
+}
+
+func (n *machine) kubelet(containerd *proc.Task) proc.Component {
+	return proc.Component{
+		Name: "kubelet",
+		Spec: proc.Spec{
+			Path: n.self,
+			Argv: append([]string{"drydock", "kubelet"}, render.KubeletFlags(n.cluster, n.name)...),
+			Log:  n.cluster.NodeLog(n.name, "kubelet"),
+		},
+		Needs: func(ctx context.Context) error {
+			if err := containerd.Await(ctx); err != nil {
+				return err
+			}
+			store := image.NewStore(n.cluster.Images())
+			return errors.Join(store.Sync(ctx, render.ContainerdSocket), awaitAPIServer(ctx, n.cluster))
+		},
+		Ready: proc.HTTPReady("http://127.0.0.1:10248/healthz"),
+	}
+}
+
+func (n *machine) proxy() proc.Component {
+	return proc.Component{
+		Name: "kube-proxy",
+		Spec: proc.Spec{
+			Path: n.self,
+			Argv: []string{"drydock", "kube-proxy", "--config=" + n.cluster.Node(n.name, "kube-proxy.yaml")},
+			Log:  n.cluster.NodeLog(n.name, "kube-proxy"),
+		},
+		Needs: func(ctx context.Context) error { return awaitAPIServer(ctx, n.cluster) },
+		Ready: proc.HTTPReady("http://127.0.0.1:10256/healthz"),
+	}
+}

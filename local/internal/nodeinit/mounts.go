@@ -1,0 +1,90 @@
+package nodeinit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/render"
+)
+
+// bind puts a folder of the node's own where every node has it.
+type bind struct{ from, to string }
+
+// binds is the difference between a node's file system and the host's.
+func binds(c layout.Cluster, node string) []bind {
+	return []bind{
+		{c.Node(node, "kubelet"), render.KubeletRoot},
+		{c.Node(node, "containerd"), render.ContainerdRoot},
+		{c.Node(node, "log", "pods"), "/var/log/pods"},
+		{c.Node(node, "log", "containers"), "/var/log/containers"},
+		{c.Node(node, "cni", "net.d"), render.CNIConfig},
+		{c.Node(node, "cni", "bin"), render.CNIBin},
+		{c.Node(node, "srv"), "/srv"},
+		{c.Shared(), "/srv/shared"},
+	}
+}
+
+// mountAll gives the node its view of the file system. It runs in a mount
+// namespace of the node's own, so that nothing of it is seen outside.
+func mountAll(c layout.Cluster, node string) error {
+	// First cut the tie to the host, then share within the node: a privileged
+	// pod may mount things for others (mount propagation Bidirectional).
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("separating the mounts of %s from the host's: %w", node, err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("sharing the mounts within %s: %w", node, err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mounting /proc on %s: %w", node, err)
+	}
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+		return fmt.Errorf("mounting /run on %s: %w", node, err)
+	}
+	if err := os.MkdirAll("/run/lock", 0o1777); err != nil {
+		return fmt.Errorf("making /run/lock on %s: %w", node, err)
+	}
+	for _, b := range binds(c, node) {
+		if err := errors.Join(makeDir(b.from), makeDir(b.to)); err != nil {
+			return err
+		}
+		if err := unix.Mount(b.from, b.to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("mounting %s on %s: %w", b.to, node, err)
+		}
+	}
+	return nil
+}
+
+func makeDir(path string) error {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return fmt.Errorf("making %s: %w", path, err)
+	}
+	return nil
+}
+
+// plugins are the CNI plugins that a node's network configuration names.
+var plugins = []string{"bridge", "host-local", "loopback", "portmap"}
+
+// installPlugins copies the CNI plugins into the node's own folder: what else
+// finds its way there, Multus for one, must not touch the originals.
+func installPlugins(from, to string) error {
+	for _, plugin := range plugins {
+		data, err := os.ReadFile(filepath.Join(from, plugin))
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("looking for the CNI plugin %s: it is not beside the drydock binary in %s: build it with: make build", plugin, from)
+		}
+		if err != nil {
+			return fmt.Errorf("reading the CNI plugin %s: %w", plugin, err)
+		}
+		if err := layout.WriteFile(filepath.Join(to, plugin), data, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}

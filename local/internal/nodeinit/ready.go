@@ -1,0 +1,54 @@
+package nodeinit
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+
+	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/render"
+)
+
+// containerdReady asks containerd whether it serves.
+func containerdReady(ctx context.Context) error {
+	// Connecting blocks for ten seconds while there is no socket: look first.
+	conn, err := net.DialTimeout("unix", render.ContainerdSocket, time.Second)
+	if err != nil {
+		return err
+	}
+	_ = conn.Close() // nothing was sent
+	client, err := containerd.New(render.ContainerdSocket, containerd.WithTimeout(2*time.Second))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	serving, err := client.IsServing(ctx)
+	if err == nil && !serving {
+		err = fmt.Errorf("containerd does not serve yet")
+	}
+	return err
+}
+
+// awaitAPIServer blocks until something listens where the API server will. The
+// clients of the components retry what comes too early, but they wait longer
+// and longer in between: this saves them the first tries.
+func awaitAPIServer(ctx context.Context, c layout.Cluster) error {
+	address := netip.AddrPortFrom(c.HostIP(), 6443).String()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		conn, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}

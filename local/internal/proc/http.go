@@ -1,0 +1,43 @@
+package proc
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// HTTPReady looks at a health endpoint once.
+func HTTPReady(url string) func(context.Context) error {
+	return probeWith(&http.Client{Timeout: 2 * time.Second}, url)
+}
+
+// HTTPSReady looks at a health endpoint once, with a client certificate where one is configured.
+func HTTPSReady(config *tls.Config, url string) func(context.Context) error {
+	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
+	return probeWith(&http.Client{Timeout: 5 * time.Second, Transport: transport}, url)
+}
+
+func probeWith(client *http.Client, url string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return fmt.Errorf("probing %s: %w", url, err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		if err = errors.Join(err, resp.Body.Close()); err != nil {
+			return fmt.Errorf("probing %s: %w", url, err)
+		}
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("probing %s: %s", url, resp.Status)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,184 @@
+// Package proc runs long-lived programs: it starts them, tells when they are
+// ready, starts them again when they die, and takes over those that an earlier
+// supervisor left running. It knows nothing about what the programs are.
+package proc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is a running process that is watched through a pidfd, so that it
+// need not be a child of ours and its number can't be mistaken for another's.
+type Process struct {
+	PID  int
+	file *os.File
+}
+
+// Open takes hold of a running process.
+func Open(pid int) (*Process, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("opening process %d: %w", pid, err)
+	}
+	return &Process{PID: pid, file: os.NewFile(uintptr(fd), "pidfd")}, nil
+}
+
+// Wait returns nil when the process has died, or the context's error.
+func (p *Process) Wait(ctx context.Context) error {
+	raw, err := p.file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("watching process %d: %w", p.PID, err)
+	}
+	// The zero time takes a deadline away that an earlier Wait has left.
+	if err := p.file.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("watching process %d: %w", p.PID, err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = p.file.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err = raw.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return err == nil && n > 0
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("watching process %d: %w", p.PID, err)
+	}
+	return nil
+}
+
+// Signal sends a signal; a process that has died already is no error.
+func (p *Process) Signal(sig unix.Signal) error {
+	raw, err := p.file.SyscallConn()
+	if err == nil {
+		err = errors.Join(raw.Control(func(fd uintptr) {
+			if sendErr := unix.PidfdSendSignal(int(fd), sig, nil, 0); !errors.Is(sendErr, unix.ESRCH) {
+				err = sendErr
+			}
+		}), err)
+	}
+	if err != nil {
+		return fmt.Errorf("sending %s to process %d: %w", unix.SignalName(sig), p.PID, err)
+	}
+	return nil
+}
+
+// Stop asks a process to end and, when it has not within grace, makes it.
+func (p *Process) Stop(grace time.Duration) error {
+	if err := p.Signal(unix.SIGTERM); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	if err := p.Wait(ctx); err == nil {
+		return nil
+	}
+	if err := p.Signal(unix.SIGKILL); err != nil {
+		return err
+	}
+	return p.Wait(context.Background())
+}
+
+// Close lets go of the process, not touching it, and reaps it if it is a dead child.
+func (p *Process) Close() (status string) {
+	status = "status unknown"
+	var ws unix.WaitStatus
+	if pid, err := unix.Wait4(p.PID, &ws, unix.WNOHANG, nil); err == nil && pid == p.PID {
+		if status = fmt.Sprintf("exit status %d", ws.ExitStatus()); ws.Signaled() {
+			status = "signal: " + ws.Signal().String()
+		}
+	}
+	_ = p.file.Close() // a descriptor that is only watched
+	return status
+}
+
+// Spec is how to start a program.
+type Spec struct {
+	Path string
+	// Argv includes the name that the process shows.
+	Argv []string
+	Env  []string
+	Log  string
+	// Attr is for programs that get namespaces of their own.
+	Attr *syscall.SysProcAttr
+	// Files are inherited from descriptor 3 on.
+	Files []*os.File
+}
+
+// Start starts a program with its output going to its log.
+func Start(s Spec) (*Process, error) {
+	log, err := openLog(s.Log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Cmd{
+		Path: s.Path, Args: s.Argv, Env: append(os.Environ(), s.Env...), Dir: "/",
+		Stdout: log, Stderr: log, SysProcAttr: s.Attr, ExtraFiles: s.Files,
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", s.Argv[0], err)
+	}
+	pid := cmd.Process.Pid
+	if err := cmd.Process.Release(); err != nil {
+		return nil, fmt.Errorf("letting go of process %d: %w", pid, err)
+	}
+	return Open(pid)
+}
+
+// maxLog is where a log is put aside at the next start of its writer.
+const maxLog = 32 << 20
+
+func openLog(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder of %s: %w", path, err)
+	}
+	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, fmt.Errorf("putting the log %s aside: %w", path, err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening a log: %w", err)
+	}
+	return f, nil
+}
+
+// Find returns the process among pids that runs exactly this program with
+// exactly these arguments. One whose program file was replaced since (by a new
+// build, say) does not count: it is to be started again.
+func Find(pids []int, path string, argv []string) (pid int, found bool) {
+	for _, pid := range pids {
+		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		if err != nil || exe != path {
+			continue
+		}
+		if slices.Equal(Argv(pid), argv) {
+			return pid, true
+		}
+	}
+	return 0, false
+}
+
+// Argv is the command line of a process, nil when it is gone.
+func Argv(pid int) []string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || len(data) == 0 {
+		return nil
+	}
+	return strings.Split(string(bytes.TrimSuffix(data, []byte{0})), "\x00")
+}

@@ -1,0 +1,209 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+const (
+	// The first restart comes at once for a human eye, yet leaves the socket
+	// or port of the dead process time to be free again.
+	firstDelay = 200 * time.Millisecond
+	maxDelay   = 5 * time.Second
+	// A process that lived this long did not die of its start.
+	settled = 10 * time.Second
+	// stopGrace is what a component gets to end by itself.
+	stopGrace = 8 * time.Second
+	// probeEvery is between two looks at a component that is not ready yet.
+	probeEvery = 50 * time.Millisecond
+)
+
+// Component is a program that is to run until it is told to stop.
+type Component struct {
+	Name string
+	Spec Spec
+	// Needs blocks until what the component depends on is there; nil needs nothing.
+	Needs func(context.Context) error
+	// Ready looks once; it returns nil when the component serves. Nil is ready at once.
+	Ready func(context.Context) error
+}
+
+// Task is a component in the hands of a Runner.
+type Task struct {
+	Component
+	ready chan struct{}
+	done  chan struct{}
+	stop  context.CancelFunc
+
+	mu  sync.Mutex
+	pid int
+	err error // why it is not ready yet
+}
+
+// Runner runs components.
+type Runner struct {
+	// Log gets one line per event.
+	Log io.Writer
+	// Candidates lists processes that may be left over from an earlier
+	// supervisor; nil if there can be none.
+	Candidates func() ([]int, error)
+}
+
+// Run starts a component and keeps it running until the context ends or Stop is called.
+func (r *Runner) Run(ctx context.Context, c Component) *Task {
+	ctx, cancel := context.WithCancel(ctx)
+	t := &Task{Component: c, ready: make(chan struct{}), done: make(chan struct{}), stop: cancel}
+	go func() {
+		defer close(t.done)
+		r.keep(ctx, t)
+	}()
+	return t
+}
+
+// keep is the life of a component.
+func (r *Runner) keep(ctx context.Context, t *Task) {
+	delay := firstDelay
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := r.once(ctx, t)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > settled {
+			delay = firstDelay
+		}
+		r.logf("%s ended (%v), starting it again in %s", t.Name, err, delay)
+		select {
+		case <-ctx.Done():
+		case <-time.After(delay):
+		}
+		delay = min(2*delay, maxDelay)
+	}
+}
+
+// once runs a component from its start, or from its adoption, to its death.
+func (r *Runner) once(ctx context.Context, t *Task) error {
+	p, err := r.adopt(t)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		if t.Needs != nil {
+			if err := t.Needs(ctx); err != nil {
+				return fmt.Errorf("waiting for what %s needs: %w", t.Name, err)
+			}
+		}
+		if p, err = Start(t.Spec); err != nil {
+			return err
+		}
+		r.logf("%s started as process %d", t.Name, p.PID)
+	}
+	t.setPID(p.PID)
+	probing, stopProbing := context.WithCancel(ctx)
+	var probe sync.WaitGroup
+	probe.Go(func() { t.probe(probing) })
+	err = p.Wait(ctx)
+	stopProbing()
+	probe.Wait()
+	if ctx.Err() != nil {
+		err = p.Stop(stopGrace)
+	}
+	t.setPID(0)
+	status := p.Close()
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s", status)
+}
+
+func (r *Runner) adopt(t *Task) (*Process, error) {
+	if r.Candidates == nil {
+		return nil, nil
+	}
+	pids, err := r.Candidates()
+	if err != nil {
+		return nil, fmt.Errorf("looking for a running %s: %w", t.Name, err)
+	}
+	pid, found := Find(pids, t.Spec.Path, t.Spec.Argv)
+	if !found {
+		return nil, nil
+	}
+	p, err := Open(pid)
+	if err != nil {
+		return nil, nil // it died between the look and the grasp
+	}
+	r.logf("%s runs already as process %d", t.Name, pid)
+	return p, nil
+}
+
+// probe marks the task ready for the first time it is.
+func (t *Task) probe(ctx context.Context) {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		var err error
+		if t.Component.Ready != nil {
+			err = t.Component.Ready(ctx)
+		}
+		t.mu.Lock()
+		t.err = err
+		t.mu.Unlock()
+		if err == nil {
+			t.markReady()
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (t *Task) markReady() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	select {
+	case <-t.ready:
+	default:
+		close(t.ready)
+	}
+}
+
+// Await blocks until the component was ready for the first time.
+func (t *Task) Await(ctx context.Context) error {
+	select {
+	case <-t.ready:
+		return nil
+	case <-ctx.Done():
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return fmt.Errorf("waiting for %s to be ready (log %s, last probe: %v): %w", t.Name, t.Spec.Log, t.err, ctx.Err())
+	}
+}
+
+// Stop ends the component and waits until it is gone.
+func (t *Task) Stop() {
+	t.stop()
+	<-t.done
+}
+
+// PID is the number of the component's process, 0 while it has none.
+func (t *Task) PID() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pid
+}
+
+func (t *Task) setPID(pid int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pid = pid
+}
+
+func (r *Runner) logf(format string, args ...any) {
+	_, _ = fmt.Fprintf(r.Log, "%s "+format+"\n", append([]any{time.Now().Format(time.RFC3339Nano)}, args...)...) // a log that can't be written has nobody to tell
+}

@@ -1,0 +1,147 @@
+// Package render writes the configuration of every component: command lines,
+// configuration files, manifests. All of it is a pure function of the
+// cluster's layout and the host's facts; nothing here reads or writes a file.
+package render
+
+import (
+	"fmt"
+
+	"drydock.dev/local/internal/layout"
+)
+
+// Etcd is etcd's command line. It listens on the bridge only, with mutual TLS.
+func Etcd(c layout.Cluster) []string {
+	client := fmt.Sprintf("https://%s:2379", c.HostIP())
+	peer := fmt.Sprintf("https://%s:2380", c.HostIP())
+	return []string{
+		"--name=" + c.Name,
+		"--data-dir=" + c.Etcd(),
+		"--listen-client-urls=" + client,
+		"--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=" + c.Name + "=" + peer,
+		"--cert-file=" + c.PKI("etcd.crt"),
+		"--key-file=" + c.PKI("etcd.key"),
+		"--trusted-ca-file=" + c.PKI("ca.crt"),
+		"--client-cert-auth=true",
+		"--peer-cert-file=" + c.PKI("etcd.crt"),
+		"--peer-key-file=" + c.PKI("etcd.key"),
+		"--peer-trusted-ca-file=" + c.PKI("ca.crt"),
+		"--peer-client-cert-auth=true",
+		"--auto-compaction-retention=1h",
+		"--quota-backend-bytes=2147483648",
+		"--log-level=warn",
+		// One member elects itself: it need not wait a second for rivals.
+		"--heartbeat-interval=50",
+		"--election-timeout=250",
+	}
+}
+
+// APIServer is the API server's command line.
+func APIServer(c layout.Cluster) []string {
+	ip := c.HostIP().String()
+	return []string{
+		"--advertise-address=" + ip,
+		"--bind-address=" + ip,
+		"--secure-port=6443",
+		"--allow-privileged=true",
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--anonymous-auth=false",
+		"--client-ca-file=" + c.PKI("ca.crt"),
+		"--tls-cert-file=" + c.PKI("apiserver.crt"),
+		"--tls-private-key-file=" + c.PKI("apiserver.key"),
+		"--etcd-servers=https://" + ip + ":2379",
+		"--etcd-cafile=" + c.PKI("ca.crt"),
+		"--etcd-certfile=" + c.PKI("apiserver-etcd-client.crt"),
+		"--etcd-keyfile=" + c.PKI("apiserver-etcd-client.key"),
+		"--kubelet-certificate-authority=" + c.PKI("ca.crt"),
+		"--kubelet-client-certificate=" + c.PKI("apiserver-kubelet-client.crt"),
+		"--kubelet-client-key=" + c.PKI("apiserver-kubelet-client.key"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + c.PKI("sa.key"),
+		"--service-account-signing-key-file=" + c.PKI("sa.key"),
+		"--service-cluster-ip-range=" + c.ServiceNet().String(),
+		// The aggregation layer: extension API servers are reached on their pods' own addresses.
+		"--requestheader-client-ca-file=" + c.PKI("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-username-headers=X-Remote-User",
+		"--proxy-client-cert-file=" + c.PKI("front-proxy-client.crt"),
+		"--proxy-client-key-file=" + c.PKI("front-proxy-client.key"),
+		"--enable-aggregator-routing=true",
+		"--audit-policy-file=" + c.Config("audit-policy.yaml"),
+		"--audit-log-path=" + c.AuditLog(),
+		"--audit-log-maxsize=64",
+		"--audit-log-maxbackup=2",
+		// A watch that is cut at the end must not hold the way down up.
+		"--shutdown-delay-duration=0s",
+		"--profiling=false",
+	}
+}
+
+// ControllerManager is the controller manager's command line.
+func ControllerManager(c layout.Cluster) []string {
+	kubeconfig := c.Config("controller-manager.kubeconfig")
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=" + c.HostIP().String(),
+		"--client-ca-file=" + c.PKI("ca.crt"),
+		"--requestheader-client-ca-file=" + c.PKI("front-proxy-ca.crt"),
+		"--root-ca-file=" + c.PKI("ca.crt"),
+		"--cluster-signing-cert-file=" + c.PKI("ca.crt"),
+		"--cluster-signing-key-file=" + c.PKI("ca.key"),
+		"--service-account-private-key-file=" + c.PKI("sa.key"),
+		"--use-service-account-credentials=true",
+		"--service-cluster-ip-range=" + c.ServiceNet().String(),
+		"--allocate-node-cidrs=false",
+		// There is one of it; without an election it works from the first moment.
+		"--leader-elect=false",
+		// A node is given up after four missed leases of the ten-second lease below.
+		"--node-monitor-period=2s",
+		"--node-monitor-grace-period=20s",
+		"--kube-api-qps=200",
+		"--kube-api-burst=400",
+		"--profiling=false",
+	}
+}
+
+// Scheduler is the scheduler's command line.
+func Scheduler(c layout.Cluster) []string {
+	kubeconfig := c.Config("scheduler.kubeconfig")
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=" + c.HostIP().String(),
+		"--client-ca-file=" + c.PKI("ca.crt"),
+		"--requestheader-client-ca-file=" + c.PKI("front-proxy-ca.crt"),
+		"--leader-elect=false",
+		"--kube-api-qps=200",
+		"--kube-api-burst=400",
+		"--profiling=false",
+	}
+}
+
+// AuditPolicy records who wrote what, not what was read: tests count the writes.
+func AuditPolicy() string {
+	return `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  verbs: [get, list, watch]
+- level: None
+  resources:
+  - group: coordination.k8s.io
+    resources: [leases]
+- level: None
+  nonResourceURLs: ["/*"]
+- level: Metadata
+`
+}

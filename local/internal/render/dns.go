@@ -1,0 +1,16 @@
+package render
+
+import (
+	_ "embed"
+	"strings"
+
+	"drydock.dev/local/internal/layout"
+)
+
+//go:embed dns.yaml
+var dnsManifest string
+
+// DNS is the manifest of the cluster's name server.
+func DNS(c layout.Cluster) string {
+	return strings.NewReplacer("${IMAGE}", DNSImage, "${CLUSTER_IP}", c.DNSIP().String()).Replace(dnsManifest)
+}

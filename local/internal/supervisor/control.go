@@ -1,0 +1,120 @@
+package supervisor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/proc"
+	"drydock.dev/local/internal/render"
+)
+
+// controlPlane lists the components in the order of their dependence.
+func (s *Supervisor) controlPlane(c layout.Cluster) ([]proc.Component, error) {
+	etcdTLS, err := clientTLS(c, "apiserver-etcd-client")
+	if err != nil {
+		return nil, err
+	}
+	adminTLS, err := clientTLS(c, "apiserver-kubelet-client")
+	if err != nil {
+		return nil, err
+	}
+	host := c.HostIP().String()
+	// Both serve with certificates that they make up at every start; all that
+	// is asked here is whether they answer.
+	selfSigned := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
+	component := func(name string, args []string, ready func(context.Context) error) proc.Component {
+		return proc.Component{
+			Name:  name,
+			Spec:  proc.Spec{Path: s.self, Argv: append([]string{"drydock", name}, args...), Log: c.Log(name)},
+			Ready: ready,
+		}
+	}
+	return []proc.Component{
+		component("etcd", render.Etcd(c), proc.HTTPSReady(etcdTLS, "https://"+host+":2379/health")),
+		component("kube-apiserver", render.APIServer(c), proc.HTTPSReady(adminTLS, c.APIServer()+"/readyz")),
+		component("kube-controller-manager", render.ControllerManager(c), proc.HTTPSReady(selfSigned, "https://"+host+":10257/healthz")),
+		component("kube-scheduler", render.Scheduler(c), proc.HTTPSReady(selfSigned, "https://"+host+":10259/healthz")),
+	}, nil
+}
+
+func clientTLS(c layout.Cluster, name string) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(c.PKI(name+".crt"), c.PKI(name+".key"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate %s: %w", name, err)
+	}
+	ca, err := os.ReadFile(c.PKI("ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the cluster's authority: %w", err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
+}
+
+// startControlPlane starts what does not run yet. Processes that an earlier
+// supervisor left are taken over if they are what would be started, else ended.
+func (s *Supervisor) startControlPlane(life context.Context, c layout.Cluster) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.control != nil {
+		return nil
+	}
+	components, err := s.controlPlane(c)
+	if err != nil {
+		return err
+	}
+	if err := s.endStrays(c, components); err != nil {
+		return err
+	}
+	var api *proc.Task
+	for _, component := range components {
+		if component.Name == "kube-controller-manager" || component.Name == "kube-scheduler" {
+			component.Needs = api.Await
+		}
+		task := s.runner.Run(context.WithoutCancel(life), component)
+		if component.Name == "kube-apiserver" {
+			api = task
+		}
+		s.control = append(s.control, task)
+	}
+	return nil
+}
+
+func (s *Supervisor) endStrays(c layout.Cluster, components []proc.Component) error {
+	pids, err := s.tree.Procs(c.ControlCgroup())
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if pid == os.Getpid() || wanted(pid, components) {
+			continue
+		}
+		p, err := proc.Open(pid)
+		if err != nil {
+			continue // gone by itself
+		}
+		fmt.Fprintf(os.Stderr, "ending process %d, which an earlier supervisor left: %q\n", pid, proc.Argv(pid))
+		err = errors.Join(p.Signal(unix.SIGKILL), p.Wait(context.Background()))
+		p.Close()
+		if err != nil {
+			return fmt.Errorf("ending what an earlier supervisor left: %w", err)
+		}
+	}
+	return nil
+}
+
+func wanted(pid int, components []proc.Component) bool {
+	for _, c := range components {
+		if _, ok := proc.Find([]int{pid}, c.Spec.Path, c.Spec.Argv); ok {
+			return true
+		}
+	}
+	return false
+}

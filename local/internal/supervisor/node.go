@@ -1,0 +1,191 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/loop"
+	"drydock.dev/local/internal/network"
+	"drydock.dev/local/internal/nodeinit"
+	"drydock.dev/local/internal/proc"
+	"drydock.dev/local/internal/render"
+)
+
+// nodeGrace is what a node gets to stop its components.
+const nodeGrace = 20 * time.Second
+
+// node is a node that runs. Nothing restarts one that dies: a dead machine
+// stays dead until somebody switches it on.
+type node struct {
+	name    string
+	process *proc.Process
+	// started is zero for a node that was taken over: what it says counts.
+	started time.Time
+	dead    chan struct{}
+}
+
+func (n *node) alive() bool {
+	select {
+	case <-n.dead:
+		return false
+	default:
+		return true
+	}
+}
+
+func (n *node) stop() {
+	if err := n.process.Stop(nodeGrace); err != nil {
+		fmt.Fprintf(os.Stderr, "stopping %s: %v\n", n.name, err)
+	}
+	<-n.dead
+}
+
+// ensureNode starts a node, or takes over one that an earlier supervisor left.
+func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name string) (*node, error) {
+	if n := s.node(name); n != nil && n.alive() {
+		return n, network.AttachNode(c, name, n.process.PID, s.mtu)
+	}
+	pids, err := s.tree.Procs(c.NodeSystemCgroup(name))
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(pids, func(pid int) bool { return slices.Equal(proc.Argv(pid), nodeinit.Argv(c, name)) })
+	var p *proc.Process
+	var started time.Time
+	if i >= 0 {
+		if p, err = proc.Open(pids[i]); err != nil {
+			return nil, err
+		}
+		err = network.AttachNode(c, name, p.PID, s.mtu)
+	} else {
+		started = time.Now()
+		p, err = s.bootNode(life, c, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	n := &node{name: name, process: p, started: started, dead: make(chan struct{})}
+	s.mu.Lock()
+	s.nodes[name] = n
+	s.mu.Unlock()
+	s.watchers.Go(func() { watch(n) })
+	return n, nil
+}
+
+func (s *Supervisor) node(name string) *node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes[name]
+}
+
+// watch notes the death of a node. It ends with the node, which stopAll sees to.
+func watch(n *node) {
+	err := n.process.Wait(context.Background())
+	fmt.Fprintf(os.Stderr, "%s has ended: %s %v\n", n.name, n.process.Close(), err)
+	close(n.dead)
+}
+
+// bootNode makes the namespaces of a node and lays its cable.
+func (s *Supervisor) bootNode(ctx context.Context, c layout.Cluster, name string) (*proc.Process, error) {
+	// What the node's last life has left must be gone before the next begins.
+	if err := s.clearNode(ctx, c, name); err != nil {
+		return nil, err
+	}
+	if err := s.writeNodeConfig(c, name); err != nil {
+		return nil, err
+	}
+	hold, release, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("making the pipe to %s: %w", name, err)
+	}
+	defer release.Close()
+	p, err := proc.Start(proc.Spec{
+		Path:  s.self,
+		Argv:  nodeinit.Argv(c, name),
+		Log:   c.NodeLog(name, "init"),
+		Files: []*os.File{hold},
+		Attr: &syscall.SysProcAttr{
+			Setsid: true,
+			Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID |
+				unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+		},
+	})
+	err = errors.Join(err, hold.Close())
+	if err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
+	}
+	if err := network.AttachNode(c, name, p.PID, s.mtu); err != nil {
+		return nil, errors.Join(err, p.Signal(unix.SIGKILL))
+	}
+	if _, err := release.Write([]byte{1}); err != nil {
+		return nil, errors.Join(fmt.Errorf("letting %s go on (see %s): %w", name, c.NodeLog(name, "init"), err), p.Signal(unix.SIGKILL))
+	}
+	return p, nil
+}
+
+// clearNode removes what a dead node could not remove itself.
+func (s *Supervisor) clearNode(ctx context.Context, c layout.Cluster, name string) error {
+	if err := s.tree.Destroy(ctx, c.NodeCgroup(name)); err != nil {
+		return err
+	}
+	return loop.Detach(c.Node(name))
+}
+
+func (s *Supervisor) writeNodeConfig(c layout.Cluster, name string) error {
+	kubelet, err := render.Kubelet(c, s.facts, name)
+	if err != nil {
+		return err
+	}
+	proxy, err := render.Proxy(c, s.facts, name)
+	if err != nil {
+		return err
+	}
+	files := map[string]string{
+		c.Node(name, "kubelet.yaml"):                        kubelet,
+		c.Node(name, "kube-proxy.yaml"):                     proxy,
+		c.Node(name, "containerd.toml"):                     render.Containerd(s.facts, s.beside("runc")),
+		c.Node(name, "resolv.conf"):                         render.ResolvConf(s.facts),
+		c.Node(name, "cni", "net.d", "10-drydock.conflist"): render.CNI(c, name, s.mtu),
+	}
+	for path, content := range files {
+		if err := layout.WriteFile(path, []byte(content), 0o600); err != nil {
+			return err
+		}
+	}
+	return s.tree.Create(c.NodeCgroup(name))
+}
+
+// killNode is the sudden death of a node.
+func (s *Supervisor) killNode(ctx context.Context, name string, say report) error {
+	n := s.node(name)
+	if n == nil || !n.alive() {
+		return fmt.Errorf("killing %s: it does not run", name)
+	}
+	if err := n.process.Signal(unix.SIGKILL); err != nil {
+		return err
+	}
+	select {
+	case <-n.dead:
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for %s to die: %w", name, ctx.Err())
+	}
+	if err := s.clearNode(ctx, s.current(), name); err != nil {
+		return err
+	}
+	say("%s is dead", name)
+	return nil
+}
+
+func (s *Supervisor) current() layout.Cluster {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cluster
+}

@@ -1,0 +1,167 @@
+// Package supervisor is the daemon behind a cluster: it owns the control plane
+// and the nodes as processes, and answers the commands on a Unix socket. It
+// keeps no state of its own: the cluster's record says what is to be, the
+// cluster's cgroup shows what is, so that another supervisor can take over
+// from one that was killed.
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/local/internal/cgroup"
+	"drydock.dev/local/internal/host"
+	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/network"
+	"drydock.dev/local/internal/proc"
+)
+
+// Command is the hidden subcommand that Run serves.
+const Command = "supervisor"
+
+// Argv is the supervisor's command line.
+func Argv(c layout.Cluster) []string {
+	return []string{"drydock", Command, c.Name, c.Dir}
+}
+
+// Supervisor holds what runs.
+type Supervisor struct {
+	facts  host.Facts
+	tree   cgroup.Tree
+	self   string
+	mtu    int
+	runner *proc.Runner
+
+	// up serializes everything that changes the cluster.
+	up sync.Mutex
+
+	mu      sync.Mutex
+	cluster layout.Cluster
+	control []*proc.Task
+	nodes   map[string]*node
+	// watchers are the goroutines that wait for nodes to die.
+	watchers sync.WaitGroup
+}
+
+// Run is the life of the supervisor. It returns when the cluster is down.
+func Run(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("starting the supervisor: want name and folder, got %q", args)
+	}
+	c, found, err := layout.Load(args[0], args[1])
+	if err != nil {
+		return err
+	}
+	if !found {
+		return fmt.Errorf("starting the supervisor: there is no cluster in %s", c.Dir)
+	}
+	lock, err := takeLock(c.SupervisorLock())
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	s, err := newSupervisor(c)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	return s.serve(ctx, end)
+}
+
+func newSupervisor(c layout.Cluster) (*Supervisor, error) {
+	facts, err := host.Gather()
+	if err != nil {
+		return nil, err
+	}
+	tree, err := cgroup.Open(facts.CgroupV2)
+	if err != nil {
+		return nil, err
+	}
+	if err := tree.Join(c.ControlCgroup()); err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding our own program: %w", err)
+	}
+	mtu, err := network.MTU()
+	if err != nil {
+		return nil, err
+	}
+	s := &Supervisor{facts: facts, tree: tree, self: self, mtu: mtu, cluster: c, nodes: map[string]*node{}}
+	s.runner = &proc.Runner{Log: os.Stderr, Candidates: func() ([]int, error) { return tree.Procs(c.ControlCgroup()) }}
+	return s, nil
+}
+
+// takeLock makes sure that there is one supervisor. The lock goes with the process.
+func takeLock(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder of %s: %w", path, err)
+	}
+	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the supervisor's lock: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the supervisor: another one runs already (%s): %w", path, err), lock.Close())
+	}
+	return lock, nil
+}
+
+// serve answers commands until the context ends; then it takes the cluster down.
+func (s *Supervisor) serve(ctx context.Context, end context.CancelFunc) error {
+	socket := s.cluster.Socket()
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the socket of an earlier supervisor: %w", err)
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return fmt.Errorf("listening for commands: %w", err)
+	}
+	if err := os.Chmod(socket, 0o600); err != nil {
+		return errors.Join(fmt.Errorf("closing the socket to others: %w", err), listener.Close())
+	}
+	server := &http.Server{Handler: s.handler(ctx, end), ReadHeaderTimeout: 5 * time.Second}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case <-ctx.Done():
+	case err := <-failed:
+		return fmt.Errorf("serving commands: %w", err)
+	}
+	s.stopAll()
+	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return server.Shutdown(last)
+}
+
+// stopAll ends the nodes, then the control plane from its head down to etcd.
+func (s *Supervisor) stopAll() {
+	s.up.Lock()
+	defer s.up.Unlock()
+	s.mu.Lock()
+	nodes, control := s.nodes, s.control
+	s.mu.Unlock()
+	var ending sync.WaitGroup
+	for _, n := range nodes {
+		ending.Go(n.stop)
+	}
+	ending.Wait()
+	s.watchers.Wait()
+	for i := len(control) - 1; i >= 0; i-- {
+		control[i].Stop()
+	}
+}
