@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -17,9 +16,15 @@ import (
 
 	"drydock.dev/drydock/internal/virtctl/advice"
 	"drydock.dev/drydock/internal/virtctl/console"
+	"drydock.dev/drydock/internal/virtctl/create"
 	"drydock.dev/drydock/internal/virtctl/env"
+	"drydock.dev/drydock/internal/virtctl/expose"
+	"drydock.dev/drydock/internal/virtctl/guest"
+	"drydock.dev/drydock/internal/virtctl/portforward"
 	"drydock.dev/drydock/internal/virtctl/power"
+	"drydock.dev/drydock/internal/virtctl/ssh"
 	"drydock.dev/drydock/internal/virtctl/version"
+	"drydock.dev/drydock/internal/virtctl/vnc"
 )
 
 // Main runs the command line of this process and returns its exit code.
@@ -47,8 +52,14 @@ func New(e *env.Env) *cobra.Command {
 	root.SetErr(e.Err)
 	e.Flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(power.NewCommands(e)...)
+	root.AddCommand(guest.NewCommands(e)...)
+	root.AddCommand(ssh.NewCommands(e)...)
 	root.AddCommand(
+		create.NewCommand(e),
 		console.NewCommand(e),
+		vnc.NewCommand(e),
+		portforward.NewCommand(e),
+		expose.NewCommand(e),
 		version.NewCommand(e),
 	)
 	return root
@@ -58,12 +69,12 @@ func New(e *env.Env) *cobra.Command {
 // for the user, ssh for example, has said itself what went wrong: its exit code
 // is handed on.
 func report(e *env.Env, err error) int {
-	var ended *exec.ExitError
+	var ended *env.Ended
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &ended) && ended.ExitCode() > 0:
-		return ended.ExitCode()
+	case errors.As(err, &ended):
+		return ended.Code
 	}
 	fmt.Fprintf(e.Err, "error: %v\n", err)
 	if next := advice.For(err); next != "" {

@@ -84,9 +84,15 @@ func (e *Env) Connect() (*client.Client, string, error) {
 	return c, namespace, err
 }
 
-// Terminal returns the file descriptor of the input if it is a terminal.
-func (e *Env) Terminal() (fd int, isTerminal bool) {
-	file, isFile := e.In.(*os.File)
+// Terminal returns the file descriptor of the input, and whether it is a
+// terminal.
+func (e *Env) Terminal() (fd int, isTerminal bool) { return terminal(e.In) }
+
+// OutTerminal is Terminal for the output.
+func (e *Env) OutTerminal() (fd int, isTerminal bool) { return terminal(e.Out) }
+
+func terminal(stream any) (fd int, isTerminal bool) {
+	file, isFile := stream.(*os.File)
 	if !isFile {
 		return 0, false
 	}

@@ -8,18 +8,24 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// CheckFormat refuses a value of -o that Print does not know, before anything
+// is done.
+func CheckFormat(format string) error {
+	if format != "json" && format != "yaml" {
+		return fmt.Errorf("--output must be json or yaml, not %q", format)
+	}
+	return nil
+}
+
 // Print writes a value in one of the formats of -o: json or yaml.
 func Print(out io.Writer, format string, value any) error {
-	var text []byte
-	var err error
-	switch format {
-	case "json":
-		text, err = json.MarshalIndent(value, "", "  ")
-		text = append(text, '\n')
-	case "yaml":
+	if err := CheckFormat(format); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(value, "", "  ")
+	text = append(text, '\n')
+	if format == "yaml" {
 		text, err = yaml.Marshal(value)
-	default:
-		return fmt.Errorf("--output must be json or yaml, not %q", format)
 	}
 	if err != nil {
 		return fmt.Errorf("encoding the answer as %s: %w", format, err)

@@ -1,0 +1,97 @@
+package create
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// cloudInit is what the flags say about the guest's first boot.
+type cloudInit struct {
+	source       string
+	userData     string
+	networkData  string
+	user         string
+	passwordFile string
+	sshKeys      []string
+}
+
+// The data sources of --cloud-init.
+const (
+	noCloud     = "nocloud"
+	configDrive = "configdrive"
+	none        = "none"
+)
+
+const cloudInitVolume = "cloudinitdisk"
+
+// volume is the cloud-init volume that the flags ask for, or nil.
+func (c cloudInit) volume() (*v1.Volume, error) {
+	plain := c.user != "" || c.passwordFile != "" || len(c.sshKeys) > 0
+	switch {
+	case c.source != noCloud && c.source != configDrive && c.source != none:
+		return nil, fmt.Errorf("--cloud-init must be %s, %s or %s, not %q", noCloud, configDrive, none, c.source)
+	case c.userData != "" && plain:
+		return nil, errors.New("--cloud-init-user-data already says everything: leave --user, --password-file and --ssh-key away")
+	case !plain && c.userData == "" && c.networkData == "":
+		return nil, nil
+	case c.source == none:
+		return nil, errors.New("--cloud-init=none contradicts the other cloud-init flags: leave one or the others away")
+	}
+	for flag, data := range map[string]string{"cloud-init-user-data": c.userData, "cloud-init-network-data": c.networkData} {
+		if _, err := base64.StdEncoding.DecodeString(data); err != nil {
+			return nil, fmt.Errorf("--%s must be base64 (as from 'base64 -w0 FILE'): %w", flag, err)
+		}
+	}
+	userData := ""
+	if plain {
+		var err error
+		if userData, err = c.cloudConfig(); err != nil {
+			return nil, err
+		}
+	}
+	return c.inVolume(userData), nil
+}
+
+// cloudConfig is user data made of --user, --password-file and --ssh-key.
+func (c cloudInit) cloudConfig() (string, error) {
+	config := map[string]any{}
+	if c.user != "" {
+		config["user"] = c.user
+	}
+	if c.passwordFile != "" {
+		password, err := os.ReadFile(c.passwordFile)
+		if err != nil {
+			return "", fmt.Errorf("reading --password-file: %w", err)
+		}
+		config["password"] = strings.TrimSpace(string(password))
+		config["chpasswd"] = map[string]any{"expire": false}
+	}
+	if len(c.sshKeys) > 0 {
+		config["ssh_authorized_keys"] = c.sshKeys
+	}
+	text, err := yaml.Marshal(config)
+	if err != nil {
+		return "", fmt.Errorf("encoding cloud-init user data: %w", err)
+	}
+	return "#cloud-config\n" + string(text), nil
+}
+
+func (c cloudInit) inVolume(userData string) *v1.Volume {
+	volume := &v1.Volume{Name: cloudInitVolume}
+	if c.source == configDrive {
+		volume.CloudInitConfigDrive = &v1.CloudInitConfigDriveSource{
+			UserData: userData, UserDataBase64: c.userData, NetworkDataBase64: c.networkData,
+		}
+		return volume
+	}
+	volume.CloudInitNoCloud = &v1.CloudInitNoCloudSource{
+		UserData: userData, UserDataBase64: c.userData, NetworkDataBase64: c.networkData,
+	}
+	return volume
+}

@@ -1,0 +1,142 @@
+package create
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// options is a parsed command line.
+type options struct {
+	name           string
+	namespace      string
+	runStrategy    string
+	memory         string
+	cpus           uint32
+	gracePeriod    int64
+	containerDisks []string
+	claims         []string
+	cloudInit      cloudInit
+	output         string
+}
+
+var runStrategies = []v1.VirtualMachineRunStrategy{
+	v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure, v1.RunStrategyOnce, v1.RunStrategyManual, v1.RunStrategyHalted,
+}
+
+// machine builds the VirtualMachine. What admission would fill in and users
+// commonly change (bus, network) is written out.
+func (o options) machine() (*v1.VirtualMachine, error) {
+	strategy, err := o.strategy()
+	if err != nil {
+		return nil, err
+	}
+	memory, err := resource.ParseQuantity(o.memory)
+	if err != nil || memory.Sign() <= 0 {
+		return nil, fmt.Errorf("--memory must be a quantity greater than zero, such as 512Mi or 4Gi, not %q", o.memory)
+	}
+	if o.gracePeriod < 0 {
+		return nil, fmt.Errorf("--termination-grace-period must not be negative, but is %d", o.gracePeriod)
+	}
+	if o.cpus == 0 {
+		return nil, fmt.Errorf("--cpus must be at least 1")
+	}
+	name := o.name
+	if name == "" {
+		name = "vm-" + rand.String(5)
+	}
+	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+		return nil, fmt.Errorf("--name: %q is no name for a machine: %s", name, problems[0])
+	}
+	disks, err := o.disks()
+	if err != nil {
+		return nil, err
+	}
+	vm := &v1.VirtualMachine{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "VirtualMachine"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: o.namespace},
+		Spec:       v1.VirtualMachineSpec{RunStrategy: &strategy},
+	}
+	vm.Spec.Template = &v1.VirtualMachineInstanceTemplateSpec{Spec: v1.VirtualMachineInstanceSpec{
+		TerminationGracePeriodSeconds: &o.gracePeriod,
+		Networks:                      []v1.Network{*v1.DefaultPodNetwork()},
+	}}
+	domain := &vm.Spec.Template.Spec.Domain
+	domain.Memory = &v1.Memory{Guest: &memory}
+	domain.CPU = &v1.CPU{Sockets: o.cpus}
+	domain.Devices.Interfaces = []v1.Interface{*v1.DefaultMasqueradeNetworkInterface()}
+	domain.Devices.Rng = &v1.Rng{}
+	attach(&vm.Spec.Template.Spec, disks)
+	return vm, nil
+}
+
+func (o options) strategy() (v1.VirtualMachineRunStrategy, error) {
+	names := make([]string, 0, len(runStrategies))
+	for _, strategy := range runStrategies {
+		if strings.EqualFold(string(strategy), o.runStrategy) {
+			return strategy, nil
+		}
+		names = append(names, string(strategy))
+	}
+	return "", fmt.Errorf("--run-strategy must be one of %s, not %q", strings.Join(names, ", "), o.runStrategy)
+}
+
+// disks are the volumes of all flags, in the order in which the guest sees
+// them: those of the user first, cloud-init last.
+func (o options) disks() ([]disk, error) {
+	var disks []disk
+	for i, text := range o.containerDisks {
+		d, err := parseContainerDisk(text, i)
+		if err != nil {
+			return nil, err
+		}
+		disks = append(disks, d)
+	}
+	for _, text := range o.claims {
+		d, err := parsePVC(text)
+		if err != nil {
+			return nil, err
+		}
+		disks = append(disks, d)
+	}
+	volume, err := o.cloudInit.volume()
+	if err != nil {
+		return nil, err
+	}
+	if volume != nil {
+		disks = append(disks, disk{volume: *volume})
+	}
+	return disks, checkDisks(disks)
+}
+
+func checkDisks(disks []disk) error {
+	names, orders := map[string]bool{}, map[uint]string{}
+	for _, d := range disks {
+		if names[d.volume.Name] {
+			return fmt.Errorf("two volumes are called %q: give one another name with the parameter name", d.volume.Name)
+		}
+		names[d.volume.Name] = true
+		if d.bootOrder == nil {
+			continue
+		}
+		if other := orders[*d.bootOrder]; other != "" {
+			return fmt.Errorf("volumes %q and %q have the same bootorder %d", other, d.volume.Name, *d.bootOrder)
+		}
+		orders[*d.bootOrder] = d.volume.Name
+	}
+	return nil
+}
+
+func attach(spec *v1.VirtualMachineInstanceSpec, disks []disk) {
+	for _, d := range disks {
+		spec.Volumes = append(spec.Volumes, d.volume)
+		target := v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}
+		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks,
+			v1.Disk{Name: d.volume.Name, BootOrder: d.bootOrder, DiskDevice: target})
+	}
+}

@@ -1,0 +1,85 @@
+package create
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// disk is a volume and how the guest gets it.
+type disk struct {
+	volume    v1.Volume
+	bootOrder *uint
+}
+
+// params are the parts of a flag such as src:registry.example/disk:1,bootorder:1.
+// Only the first colon of a part separates: images have colons of their own.
+func params(flag, text string, allowed ...string) (map[string]string, error) {
+	values := map[string]string{}
+	for part := range strings.SplitSeq(text, ",") {
+		key, value, found := strings.Cut(part, ":")
+		switch {
+		case !found || value == "":
+			return nil, fmt.Errorf("--%s: %q is not of the form KEY:VALUE", flag, part)
+		case !slices.Contains(allowed, key):
+			return nil, fmt.Errorf("--%s: unknown parameter %q: it takes %s", flag, key, strings.Join(allowed, ", "))
+		case values[key] != "":
+			return nil, fmt.Errorf("--%s: parameter %q is given twice", flag, key)
+		}
+		values[key] = value
+	}
+	if values["src"] == "" {
+		return nil, fmt.Errorf("--%s: the parameter src is missing", flag)
+	}
+	return values, nil
+}
+
+// parseContainerDisk reads --volume-containerdisk; position numbers it.
+func parseContainerDisk(text string, position int) (disk, error) {
+	const flag = "volume-containerdisk"
+	values, err := params(flag, text, "src", "name", "bootorder")
+	if err != nil {
+		return disk{}, err
+	}
+	source := v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: values["src"]}}
+	return newDisk(flag, values, fmt.Sprintf("containerdisk-%d", position), source)
+}
+
+// parsePVC reads --volume-pvc. The volume is called like its claim.
+func parsePVC(text string) (disk, error) {
+	const flag = "volume-pvc"
+	values, err := params(flag, text, "src", "name", "bootorder")
+	if err != nil {
+		return disk{}, err
+	}
+	claim := values["src"]
+	if problems := validation.IsDNS1123Subdomain(claim); len(problems) > 0 {
+		return disk{}, fmt.Errorf("--%s: src %q is not a claim's name in the machine's own namespace: %s", flag, claim, problems[0])
+	}
+	source := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}
+	source.PersistentVolumeClaim.ClaimName = claim
+	return newDisk(flag, values, claim, source)
+}
+
+func newDisk(flag string, values map[string]string, name string, source v1.VolumeSource) (disk, error) {
+	if values["name"] != "" {
+		name = values["name"]
+	}
+	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+		return disk{}, fmt.Errorf("--%s: %q is no name for a volume: %s", flag, name, problems[0])
+	}
+	d := disk{volume: v1.Volume{Name: name, VolumeSource: source}}
+	if text := values["bootorder"]; text != "" {
+		order, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || order == 0 {
+			return disk{}, fmt.Errorf("--%s: bootorder must be 1 or greater, not %q", flag, text)
+		}
+		d.bootOrder = new(uint)
+		*d.bootOrder = uint(order)
+	}
+	return d, nil
+}

@@ -1,0 +1,109 @@
+package expose
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// subject is what a Service is to lead to.
+type subject struct {
+	// selector picks the launcher pods.
+	selector map[string]string
+	// interfaces tell which ports are worth a Service when the user names none.
+	interfaces []v1.Interface
+}
+
+// ofMachine selects the one launcher pod of a VM or VMI: it always bears the
+// machine's name, and no other machine's pod does.
+func ofMachine(name string, spec *v1.VirtualMachineInstanceSpec) subject {
+	return subject{map[string]string{v1.DeprecatedVirtualMachineNameLabel: name}, spec.Domain.Devices.Interfaces}
+}
+
+// ofReplicaSet selects the launcher pods of all of a replica set's VMIs, which
+// inherit its labels. A Service knows labels only, no expressions.
+func ofReplicaSet(rs *v1.VirtualMachineInstanceReplicaSet) (subject, error) {
+	if rs.Spec.Selector == nil || len(rs.Spec.Selector.MatchLabels) == 0 {
+		return subject{}, fmt.Errorf("replica set %s has no selector.matchLabels that a Service could use", rs.Name)
+	}
+	if len(rs.Spec.Selector.MatchExpressions) > 0 {
+		return subject{}, fmt.Errorf("replica set %s selects by matchExpressions, which a Service cannot: use labels", rs.Name)
+	}
+	s := subject{selector: maps.Clone(rs.Spec.Selector.MatchLabels)}
+	if rs.Spec.Template != nil {
+		s.interfaces = rs.Spec.Template.Spec.Domain.Devices.Interfaces
+	}
+	return s, nil
+}
+
+// service builds the object. It is pure.
+func (o options) service(namespace string, s subject) (*corev1.Service, error) {
+	ports, err := o.servicePorts(s.interfaces)
+	if err != nil {
+		return nil, err
+	}
+	service := &corev1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{Name: o.serviceName, Namespace: namespace},
+		Spec: corev1.ServiceSpec{
+			Type:           corev1.ServiceType(o.serviceType),
+			Selector:       s.selector,
+			Ports:          ports,
+			ClusterIP:      o.clusterIP,
+			LoadBalancerIP: o.loadBalancerIP,
+		},
+	}
+	if o.externalIP != "" {
+		service.Spec.ExternalIPs = []string{o.externalIP}
+	}
+	for _, family := range o.families {
+		service.Spec.IPFamilies = append(service.Spec.IPFamilies, corev1.IPFamily(family))
+	}
+	if o.familyPolicy != "" {
+		policy := corev1.IPFamilyPolicy(o.familyPolicy)
+		service.Spec.IPFamilyPolicy = &policy
+	}
+	return service, nil
+}
+
+// servicePorts are the port of the flags or, without one, those that the
+// machine declares.
+func (o options) servicePorts(interfaces []v1.Interface) ([]corev1.ServicePort, error) {
+	if o.port != 0 {
+		port := corev1.ServicePort{Name: o.portName, Port: o.port, Protocol: corev1.Protocol(o.protocol), NodePort: o.nodePort}
+		port.TargetPort = intstr.FromInt32(o.port)
+		if o.targetPort != "" {
+			port.TargetPort = intstr.Parse(o.targetPort)
+		}
+		return []corev1.ServicePort{port}, nil
+	}
+	var ports []corev1.ServicePort
+	for _, nic := range interfaces {
+		for _, declared := range nic.Ports {
+			ports = append(ports, declaredPort(declared, len(ports)+1))
+		}
+	}
+	if len(ports) == 0 {
+		return nil, fmt.Errorf("no port to expose: name one with --port; the machine declares none at its interfaces")
+	}
+	return ports, nil
+}
+
+// declaredPort is a port of an interface. Ports of a Service with several need
+// names.
+func declaredPort(declared v1.Port, position int) corev1.ServicePort {
+	name := declared.Name
+	if name == "" {
+		name = fmt.Sprintf("port-%d", position)
+	}
+	protocol := corev1.ProtocolTCP
+	if declared.Protocol != "" {
+		protocol = corev1.Protocol(strings.ToUpper(declared.Protocol))
+	}
+	return corev1.ServicePort{Name: name, Port: declared.Port, Protocol: protocol, TargetPort: intstr.FromInt32(declared.Port)}
+}

@@ -1,0 +1,67 @@
+// Package guest holds virtctl's questions to the agent in a guest: guestosinfo,
+// fslist and userlist. The answers are printed as the server gives them.
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"drydock.dev/drydock/internal/virtctl/client"
+	"drydock.dev/drydock/internal/virtctl/env"
+)
+
+// question is one command: what it is called and which subresource answers.
+type question struct {
+	use, short, verb string
+}
+
+var questions = []question{
+	{"guestosinfo", "Print what the guest agent says about the guest's operating system", "guestosinfo"},
+	{"fslist", "Print the file systems that are mounted in the guest", "filesystemlist"},
+	{"userlist", "Print the users that are logged in to the guest", "userlist"},
+}
+
+// NewCommands lists the package's commands.
+func NewCommands(e *env.Env) []*cobra.Command {
+	commands := make([]*cobra.Command, 0, len(questions))
+	for _, q := range questions {
+		commands = append(commands, newCommand(e, q))
+	}
+	return commands
+}
+
+func newCommand(e *env.Env, q question) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:     q.use + " VMI",
+		Short:   q.short,
+		Long:    q.short + ".\nThe guest has to run qemu-guest-agent.",
+		Example: e.Example("# Ask the guest of 'vm-cirros':", q.use+" vm-cirros"),
+		Args:    env.ExactArgs("VMI"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return q.ask(cmd.Context(), e, args[0], output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "json", "json or yaml")
+	return cmd
+}
+
+func (q question) ask(ctx context.Context, e *env.Env, name, output string) error {
+	if err := env.CheckFormat(output); err != nil {
+		return err
+	}
+	c, namespace, err := e.Connect()
+	if err != nil {
+		return err
+	}
+	ref := client.Ref{Resource: client.VirtualMachineInstances, Namespace: namespace, Name: name}
+	body, err := c.Get(ctx, ref, q.verb, nil)
+	if err != nil {
+		return fmt.Errorf("asking the guest of VMI %s for its %s: %w", name, q.verb, err)
+	}
+	// The answer is not decoded, so that what a newer server knows comes through.
+	return env.Print(e.Out, output, json.RawMessage(body))
+}

@@ -1,0 +1,121 @@
+package portforward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	// maxDatagram is the largest payload of UDP over IPv4.
+	maxDatagram = 65507
+	// udpIdle ends the stream of a sender that has been silent; UDP has no end
+	// of its own. Twice what conntrack keeps a one-way flow.
+	udpIdle = 60 * time.Second
+)
+
+// listenUDP opens the local port and returns what serves it until the context
+// ends. Each sender has a stream of its own, so that answers find their way
+// back.
+func (f *forwarder) listenUDP(ctx context.Context, p port, address string) (func() error, error) {
+	packets, err := (&net.ListenConfig{}).ListenPacket(ctx, "udp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s: %w", address, err)
+	}
+	local, isUDP := packets.(*net.UDPConn)
+	if !isUDP {
+		return nil, errors.Join(fmt.Errorf("listening on %s: it is no UDP socket", address), packets.Close())
+	}
+	u := &udpPort{forwarder: f, port: p, local: local, flows: map[netip.AddrPort]net.Conn{}}
+	return func() error { return u.serve(ctx) }, nil
+}
+
+// udpPort is a local UDP port and the streams of those who send to it.
+type udpPort struct {
+	*forwarder
+	port  port
+	local *net.UDPConn
+
+	mu    sync.Mutex
+	flows map[netip.AddrPort]net.Conn
+	tasks sync.WaitGroup
+}
+
+func (u *udpPort) serve(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = u.local.Close() })
+	defer stop()
+	defer u.closeAll()
+	datagram := make([]byte, maxDatagram)
+	for {
+		n, from, err := u.local.ReadFromUDPAddrPort(datagram)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("receiving on %s: %w", u.local.LocalAddr(), err)
+		}
+		// A datagram that cannot be delivered is lost, as datagrams are.
+		u.complain(u.deliver(ctx, from, datagram[:n]))
+	}
+}
+
+func (u *udpPort) deliver(ctx context.Context, from netip.AddrPort, datagram []byte) error {
+	flow, err := u.flow(ctx, from)
+	if err != nil {
+		return err
+	}
+	_ = flow.SetReadDeadline(time.Now().Add(udpIdle))
+	_, err = flow.Write(datagram)
+	return err
+}
+
+// flow is the stream of one sender; it is opened with the first datagram.
+func (u *udpPort) flow(ctx context.Context, from netip.AddrPort) (net.Conn, error) {
+	u.mu.Lock()
+	flow, exists := u.flows[from]
+	u.mu.Unlock()
+	if exists {
+		return flow, nil
+	}
+	flow, err := u.dial(ctx, u.port)
+	if err != nil {
+		return nil, err
+	}
+	u.mu.Lock()
+	u.flows[from] = flow
+	u.mu.Unlock()
+	u.tasks.Go(func() { u.answer(from, flow) })
+	return flow, nil
+}
+
+// answer sends back what the guest says, until it has been silent for long.
+func (u *udpPort) answer(to netip.AddrPort, flow net.Conn) {
+	datagram := make([]byte, maxDatagram)
+	for {
+		n, err := flow.Read(datagram)
+		if err != nil {
+			break
+		}
+		_ = flow.SetReadDeadline(time.Now().Add(udpIdle))
+		if _, err := u.local.WriteToUDPAddrPort(datagram[:n], to); err != nil {
+			break
+		}
+	}
+	u.mu.Lock()
+	delete(u.flows, to)
+	u.mu.Unlock()
+	_ = flow.Close()
+}
+
+func (u *udpPort) closeAll() {
+	u.mu.Lock()
+	for _, flow := range u.flows {
+		_ = flow.Close()
+	}
+	u.mu.Unlock()
+	u.tasks.Wait()
+}

@@ -1,0 +1,57 @@
+package ssh
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"drydock.dev/drydock/internal/virtctl/target"
+)
+
+// proxyCommand is the value of ssh's option ProxyCommand: this program again,
+// joining the guest's port with its standard input and output. ssh hands it to
+// the user's shell and expands percent signs in it.
+func proxyCommand(executable string, global []string, t target.Target, port uint16) string {
+	words := append([]string{executable, "port-forward", "--stdio=true"}, global...)
+	words = append(words, t.String(), strconv.Itoa(int(port)))
+	for i, word := range words {
+		words[i] = strings.ReplaceAll(quote(word), "%", "%%")
+	}
+	return strings.Join(words, " ")
+}
+
+// plain are the characters that no shell takes for its own.
+const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,./@%"
+
+func quote(word string) string {
+	if word != "" && strings.Trim(word, plain) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// globalFlags renders those of kubectl's flags that the user has set, so that
+// the proxy talks to the same cluster as the same user.
+func globalFlags(flags *pflag.FlagSet) []string {
+	var arguments []string
+	flags.VisitAll(func(flag *pflag.Flag) {
+		if !flag.Changed {
+			return
+		}
+		values := []string{flag.Value.String()}
+		if list, isList := flag.Value.(pflag.SliceValue); isList {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			arguments = append(arguments, "--"+flag.Name+"="+value)
+		}
+	})
+	return arguments
+}
+
+// hostName stands for the machine in ssh's own files and messages: its host
+// keys are kept apart from those of a machine of the same name elsewhere.
+func hostName(t target.Target) string {
+	return t.Kind + "." + t.Name + "." + t.Namespace
+}

@@ -1,0 +1,75 @@
+package vnc
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// viewer is a program that shows a screen, and how it takes an address.
+type viewer struct {
+	program   string
+	arguments func(host string, port int) []string
+}
+
+// url is the form of remote-viewer and macOS, doubleColon that of the vncviewer
+// family, where a single colon would count displays from port 5900.
+func url(host string, port int) []string {
+	return []string{"vnc://" + net.JoinHostPort(host, strconv.Itoa(port))}
+}
+
+func doubleColon(host string, port int) []string {
+	return []string{host + "::" + strconv.Itoa(port)}
+}
+
+// viewers are tried in this order. remote-viewer comes first because it is made
+// for virtual machines: it sends Ctrl+Alt+Del and resizes with the guest.
+var viewers = map[string][]viewer{
+	"linux": {
+		{"remote-viewer", url},
+		{"xtigervncviewer", doubleColon},
+		{"vncviewer", doubleColon},
+		{"vinagre", url},
+	},
+	"darwin": {
+		{"remote-viewer", url},
+		{"/Applications/TigerVNC Viewer.app/Contents/MacOS/TigerVNC Viewer", doubleColon},
+		{"/Applications/VNC Viewer.app/Contents/MacOS/vncviewer", doubleColon},
+		{"vncviewer", doubleColon},
+		{"open", func(host string, port int) []string { return append([]string{"-W"}, url(host, port)...) }},
+	},
+	"windows": {
+		{"remote-viewer.exe", url},
+		{"vncviewer.exe", doubleColon},
+	},
+}
+
+// find returns the first viewer that is installed.
+func find(system string, lookPath func(string) (string, error)) (viewer, error) {
+	var tried []string
+	for _, candidate := range viewers[system] {
+		if path, err := lookPath(candidate.program); err == nil {
+			return viewer{path, candidate.arguments}, nil
+		}
+		tried = append(tried, filepath.Base(candidate.program))
+	}
+	return viewer{}, fmt.Errorf("finding a VNC viewer: none of %s is installed: install one, name one with --vnc-path, "+
+		"or use --proxy-only and connect a viewer of your own", strings.Join(tried, ", "))
+}
+
+// named is a viewer that the user chose; its file name tells how it takes an
+// address.
+func named(path string) (viewer, error) {
+	found, err := exec.LookPath(path)
+	if err != nil {
+		return viewer{}, fmt.Errorf("finding the VNC viewer of --vnc-path: %w", err)
+	}
+	base := filepath.Base(path)
+	if strings.HasPrefix(base, "remote-viewer") || strings.HasPrefix(base, "vinagre") {
+		return viewer{found, url}, nil
+	}
+	return viewer{found, doubleColon}, nil
+}
