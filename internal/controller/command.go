@@ -1,0 +1,75 @@
+// Package controller is virt-controller: the process, its manager and the list
+// of its loops.
+//
+// It owns how the loops are run (leader election, caches, metrics, health).
+// It must not hold a decision about any object; those are the loops' and the
+// rule packages'.
+package controller
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+)
+
+// options are the command's flags.
+type options struct {
+	namespace     string
+	launcherImage string
+	metricsAddr   string
+	// identity is this process's name in the election.
+	identity string
+}
+
+// NewCommand is the command `virt controller`.
+func NewCommand() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Run the loops that make VMs what their objects ask for",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.launcherImage == "" {
+				return fmt.Errorf("--launcher-image must name the launcher's container image")
+			}
+			ctrl.SetLogger(klog.NewKlogr())
+			config, err := ctrl.GetConfig()
+			if err != nil {
+				return fmt.Errorf("finding the API server: %w", err)
+			}
+			mgr, err := newManager(config, o)
+			if err != nil {
+				return err
+			}
+			if err := register(cmd.Context(), mgr, o); err != nil {
+				return err
+			}
+			return mgr.Start(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.namespace, "namespace", clusterconfig.Namespace, "namespace of Drydock's components and of the KubeVirt object")
+	flags.StringVar(&o.launcherImage, "launcher-image", "", "container image of the launcher pods")
+	flags.StringVar(&o.metricsAddr, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
+	flags.StringVar(&o.identity, "identity", defaultIdentity(), "name of this process in the leader election")
+	return cmd
+}
+
+// defaultIdentity is the pod's name. A container that is started again in the
+// same pod keeps it and with it the lease: the process that held it before is
+// dead by then, and waiting for its lease to run out would be an outage.
+func defaultIdentity() string {
+	if name := os.Getenv("POD_NAME"); name != "" {
+		return name
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "virt-controller"
+	}
+	return name
+}

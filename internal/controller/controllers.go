@@ -1,0 +1,51 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/controller/vm"
+	"drydock.dev/drydock/internal/controller/vmi"
+)
+
+// register adds every loop to the manager.
+func register(ctx context.Context, mgr ctrl.Manager, o options) error {
+	vmiLoop := &vmi.Reconciler{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
+		Settings: settings(mgr.GetClient(), o.namespace), LauncherImage: o.launcherImage,
+	}
+	if err := vmiLoop.SetupWithManager(ctx, mgr); err != nil {
+		return fmt.Errorf("adding the loop of VirtualMachineInstances: %w", err)
+	}
+	vmLoop := &vm.Reconciler{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
+	}
+	if err := vmLoop.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("adding the loop of VirtualMachines: %w", err)
+	}
+	return nil
+}
+
+// settings reads the KubeVirt object from the cache whenever it is asked, so
+// that a change is in force with the next launcher pod.
+func settings(c client.Reader, namespace string) func(context.Context) (clusterconfig.Settings, error) {
+	key := types.NamespacedName{Namespace: namespace, Name: clusterconfig.Name}
+	return func(ctx context.Context) (clusterconfig.Settings, error) {
+		var kv v1.KubeVirt
+		err := c.Get(ctx, key, &kv)
+		if apierrors.IsNotFound(err) {
+			return clusterconfig.FromKubeVirt(nil), nil
+		}
+		if err != nil {
+			return clusterconfig.Settings{}, fmt.Errorf("reading the KubeVirt object %s: %w", key, err)
+		}
+		return clusterconfig.FromKubeVirt(&kv), nil
+	}
+}

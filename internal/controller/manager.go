@@ -1,0 +1,116 @@
+package controller
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"drydock.dev/drydock/internal/launcherpod"
+)
+
+// leaseName is the lease that the leader holds.
+const leaseName = "virt-controller"
+
+// The lease's times. They are Kubernetes' own: a leader that is cut off stops
+// before another starts, and one that ends releases the lease at once.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1.AddToScheme(scheme))
+	return scheme
+}
+
+// newManager makes the manager that runs the loops while this process leads.
+func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
+	config = rest.CopyConfig(config)
+	// The API server's own fairness is the limit; one of ours would only make
+	// a hundred VMs that start at once wait for each other.
+	config.QPS = -1
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespace, leaseName,
+		resourcelock.ResourceLockConfig{Identity: o.identity}, config, renewDeadline)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the lease %s/%s: %w", o.namespace, leaseName, err)
+	}
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                              newScheme(),
+		Cache:                               cacheOptions(o),
+		Client:                              client.Options{Cache: &client.CacheOptions{DisableFor: uncached()}},
+		LeaderElection:                      true,
+		LeaderElectionResourceLockInterface: lock,
+		LeaderElectionReleaseOnCancel:       true,
+		LeaseDuration:                       new(leaseDuration),
+		RenewDeadline:                       new(renewDeadline),
+		RetryPeriod:                         new(retryPeriod),
+		Metrics:                             metricsserver.Options{BindAddress: o.metricsAddr, ExtraHandlers: map[string]http.Handler{}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+	return mgr, addHealth(mgr)
+}
+
+// addHealth serves liveness and readiness beside the metrics, on one port for
+// every component.
+func addHealth(mgr ctrl.Manager) error {
+	checks := map[string]healthz.Checker{"ping": healthz.Ping}
+	alive := &healthz.Handler{Checks: checks}
+	if err := mgr.AddMetricsServerExtraHandler("/healthz", http.StripPrefix("/healthz", alive)); err != nil {
+		return fmt.Errorf("serving /healthz: %w", err)
+	}
+	ready := &healthz.Handler{Checks: map[string]healthz.Checker{"caches": cachesSynced(mgr)}}
+	if err := mgr.AddMetricsServerExtraHandler("/readyz", http.StripPrefix("/readyz", ready)); err != nil {
+		return fmt.Errorf("serving /readyz: %w", err)
+	}
+	return nil
+}
+
+// cachesSynced is ready as soon as the process could lead.
+func cachesSynced(mgr ctrl.Manager) healthz.Checker {
+	return func(req *http.Request) error {
+		if !mgr.GetCache().WaitForCacheSync(req.Context()) {
+			return fmt.Errorf("the caches are not filled yet")
+		}
+		return nil
+	}
+}
+
+// cacheOptions keeps of the cluster what the loops look at and no more.
+func cacheOptions(o options) cache.Options {
+	own := map[string]cache.Config{o.namespace: {}}
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:        {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: launcherpod.AppLabelValue})},
+			&v1.KubeVirt{}:       {Namespaces: own},
+			&appsv1.Deployment{}: {Namespaces: own},
+			&appsv1.DaemonSet{}:  {Namespaces: own},
+		},
+	}
+}
+
+// uncached are the kinds that are read so rarely that a copy of all of them
+// is not worth its memory.
+func uncached() []client.Object {
+	return []client.Object{&appsv1.ControllerRevision{}}
+}

@@ -1,0 +1,316 @@
+// Package vm is the loop that makes VirtualMachines what their run strategies
+// ask for. Package vmstate decides; this package observes and acts.
+//
+// It owns a VM's VMI (that it exists, its owner), its ControllerRevisions and
+// its status. It must not touch pods, nor the status of the VMI.
+package vm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/controller/written"
+	"drydock.dev/drydock/internal/vmstate"
+)
+
+// workers is how many VMs are worked on at once.
+const workers = 16
+
+// Reconciler is the loop. All fields but Now are required.
+type Reconciler struct {
+	// Client reads from the cache and writes; Reader asks the API server.
+	Client   client.Client
+	Reader   client.Reader
+	Recorder events.EventRecorder
+	// Now is the clock, time.Now when nil.
+	Now func() time.Time
+
+	written written.Memory[*v1.VirtualMachine]
+	created written.Memory[*v1.VirtualMachineInstance]
+	deleted written.Deletions
+}
+
+// SetupWithManager registers the loop.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	// A VMI has its VM's name; one that has no owner may have to be adopted.
+	sameName := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, vmi client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(vmi)}}
+	})
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("virtualmachine").
+		For(&v1.VirtualMachine{}).
+		Watches(&v1.VirtualMachineInstance{}, sameName).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 30*time.Second),
+		}).
+		Complete(r)
+}
+
+// Reconcile looks at one VM and does what is next.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	observed, err := r.observe(ctx, req.NamespacedName)
+	if err != nil || observed.VM == nil {
+		return ctrl.Result{}, err
+	}
+	plan := vmstate.Decide(observed)
+	if r.completes(observed.VM, plan.VM) {
+		newest, err := r.complete(ctx, observed.VM, plan.VM)
+		if err != nil || newest == nil {
+			return ctrl.Result{}, err
+		}
+		observed.VM = newest
+		plan = vmstate.Decide(observed)
+	}
+	if err := r.carryOut(ctx, observed, plan); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: plan.After}, nil
+}
+
+// observe gathers what is known of a VM; VM is nil when it is gone.
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmstate.Observed, error) {
+	o := vmstate.Observed{Now: r.now()}
+	var vm v1.VirtualMachine
+	if err := r.Client.Get(ctx, key, &vm); err != nil {
+		r.written.Forget(key)
+		return o, client.IgnoreNotFound(err)
+	}
+	o.VM = r.written.Newer(&vm)
+
+	vmi, err := r.vmi(ctx, key)
+	if err != nil || vmi == nil {
+		return o, err
+	}
+	o.VMI = vmi
+	o.Started, err = r.startedFrom(ctx, o.VM, vmi)
+	return o, err
+}
+
+// vmi is the VMI of that name, nil when there is none. One that this process
+// has created and the cache does not know is asked of the API server: either
+// it is too new for the cache, or gone already.
+func (r *Reconciler) vmi(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstance, error) {
+	var vmi v1.VirtualMachineInstance
+	err := r.Client.Get(ctx, key, &vmi)
+	if apierrors.IsNotFound(err) && r.created.Has(key) {
+		err = r.Reader.Get(ctx, key, &vmi)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		r.created.Forget(key)
+		r.deleted.Forget(key)
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading VMI %s: %w", key, err)
+	}
+	return &vmi, nil
+}
+
+// startedFrom is the template that the VMI was made from. As long as the
+// VM's is the same, nothing need be read.
+func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (*v1.VirtualMachineInstanceSpec, error) {
+	name := vmi.Status.VirtualMachineRevisionName
+	if name == "" || vm.Spec.Template == nil || !metav1.IsControlledBy(vmi, vm) {
+		return nil, nil
+	}
+	if name == vmstate.RevisionName(vm) {
+		return &vm.Spec.Template.Spec, nil
+	}
+	var revision appsv1.ControllerRevision
+	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, &revision)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the ControllerRevision %s: %w", name, err)
+	}
+	return vmstate.StartedFrom(&revision)
+}
+
+// completes tells whether more than the status is to change.
+func (r *Reconciler) completes(from, to *v1.VirtualMachine) bool {
+	return !equality.Semantic.DeepEqual(from.Finalizers, to.Finalizers) || !equality.Semantic.DeepEqual(from.Spec, to.Spec)
+}
+
+// complete writes what is to change beside the status and gives the VM as it
+// is then; nil when somebody else wrote first, or the VM is gone with it.
+func (r *Reconciler) complete(ctx context.Context, from, to *v1.VirtualMachine) (*v1.VirtualMachine, error) {
+	patched := to.DeepCopy()
+	from.Status.DeepCopyInto(&patched.Status)
+	err := r.Client.Patch(ctx, patched, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("completing VM %s/%s: %w", from.Namespace, from.Name, err)
+	case patched.DeletionTimestamp != nil && len(patched.Finalizers) == 0:
+		return nil, nil
+	}
+	r.written.Wrote(patched)
+	return patched, nil
+}
+
+// carryOut does what is planned, in the plan's order.
+func (r *Reconciler) carryOut(ctx context.Context, o vmstate.Observed, plan vmstate.Plan) error {
+	if plan.Adopt {
+		if err := r.adopt(ctx, o); err != nil {
+			return err
+		}
+	}
+	if plan.Create != nil {
+		created, err := r.create(ctx, o, plan)
+		if err != nil {
+			r.reportFailedCreate(ctx, o, plan, err)
+			return err
+		}
+		if !created {
+			return nil
+		}
+	}
+	wrote, err := r.patchStatus(ctx, o.VM, plan.VM)
+	if err != nil || !wrote {
+		return err
+	}
+	if plan.Delete {
+		return r.deleteVMI(ctx, o)
+	}
+	return nil
+}
+
+// adopt makes the VM the owner of a VMI that has lost its VM.
+func (r *Reconciler) adopt(ctx context.Context, o vmstate.Observed) error {
+	to := o.VMI.DeepCopy()
+	to.OwnerReferences = append(to.OwnerReferences, *metav1.NewControllerRef(o.VM, v1.VirtualMachineGroupVersionKind))
+	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(o.VMI, client.MergeFromWithOptimisticLock{}))
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("adopting VMI %s/%s: %w", o.VMI.Namespace, o.VMI.Name, err)
+	}
+	return nil
+}
+
+// create makes the VMI, and before it the record of what it is made from. It
+// tells false when what was observed turned out to be out of date; the newer
+// version wakes the loop again.
+func (r *Reconciler) create(ctx context.Context, o vmstate.Observed, plan vmstate.Plan) (bool, error) {
+	var newest v1.VirtualMachine
+	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(o.VM), &newest)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("making sure of VM %s/%s: %w", o.VM.Namespace, o.VM.Name, err)
+	}
+	if newest.UID != o.VM.UID || newest.ResourceVersion != o.VM.ResourceVersion {
+		return false, nil
+	}
+	revision := vmstate.NewRevision(plan.VM)
+	if err := r.Client.Create(ctx, revision); err != nil && !apierrors.IsAlreadyExists(err) {
+		return false, fmt.Errorf("recording the template: %w", err)
+	}
+	err = r.Client.Create(ctx, plan.Create)
+	if apierrors.IsAlreadyExists(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	r.created.Wrote(plan.Create)
+	r.Recorder.Eventf(o.VM, plan.Create, corev1.EventTypeNormal, "SuccessfulCreate", "CreateVMI",
+		"Started the virtual machine by creating the new virtual machine instance %s", plan.Create.Name)
+	r.pruneRevisions(ctx, o.VM, revision.Name)
+	return true, nil
+}
+
+// pruneRevisions deletes the records of earlier templates, which nothing
+// refers to any more. One that stays is found at the next start.
+func (r *Reconciler) pruneRevisions(ctx context.Context, vm *v1.VirtualMachine, keep string) {
+	log := ctrl.LoggerFrom(ctx)
+	var list appsv1.ControllerRevisionList
+	err := r.Reader.List(ctx, &list, client.InNamespace(vm.Namespace), client.MatchingLabels{vmstate.RevisionLabel: string(vm.UID)})
+	if err != nil {
+		log.Error(err, "listing the records of earlier templates")
+		return
+	}
+	for i := range list.Items {
+		if old := &list.Items[i]; old.Name != keep {
+			if err := r.Client.Delete(ctx, old); client.IgnoreNotFound(err) != nil {
+				log.Error(err, "deleting the record of an earlier template", "revision", old.Name)
+			}
+		}
+	}
+}
+
+// reportFailedCreate says on the VM why its VMI could not be created.
+func (r *Reconciler) reportFailedCreate(ctx context.Context, o vmstate.Observed, plan vmstate.Plan, cause error) {
+	undone := vmstate.Undone(o, plan, cause)
+	if equality.Semantic.DeepEqual(o.VM.Status, undone.Status) {
+		return
+	}
+	r.Recorder.Eventf(o.VM, nil, corev1.EventTypeWarning, "FailedCreate", "CreateVMI",
+		"Error creating virtual machine instance %s: %v", o.VM.Name, cause)
+	if _, err := r.patchStatus(ctx, o.VM, undone); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "reporting a VMI that could not be created")
+	}
+}
+
+// patchStatus writes the difference, on condition that nobody wrote in
+// between. It tells false when somebody did.
+func (r *Reconciler) patchStatus(ctx context.Context, from, to *v1.VirtualMachine) (bool, error) {
+	if equality.Semantic.DeepEqual(from.Status, to.Status) {
+		return true, nil
+	}
+	patched := from.DeepCopy()
+	to.Status.DeepCopyInto(&patched.Status)
+	err := r.Client.Status().Patch(ctx, patched, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("patching the status of VM %s/%s: %w", from.Namespace, from.Name, err)
+	}
+	r.written.Wrote(patched)
+	return true, nil
+}
+
+// deleteVMI deletes this very VMI.
+func (r *Reconciler) deleteVMI(ctx context.Context, o vmstate.Observed) error {
+	key := client.ObjectKeyFromObject(o.VM)
+	if r.deleted.Asked(key, o.VMI.UID) {
+		return nil
+	}
+	err := r.Client.Delete(ctx, o.VMI, client.Preconditions{UID: &o.VMI.UID})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("deleting VMI %s/%s: %w", o.VMI.Namespace, o.VMI.Name, err)
+	}
+	r.deleted.Ask(key, o.VMI.UID)
+	r.Recorder.Eventf(o.VM, o.VMI, corev1.EventTypeNormal, "SuccessfulDelete", "DeleteVMI",
+		"Stopped the virtual machine by deleting the virtual machine instance %s", o.VMI.Name)
+	return nil
+}
+
+func (r *Reconciler) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return time.Now()
+}

@@ -1,0 +1,296 @@
+// Package vmi is the loop that brings VirtualMachineInstances to a node and
+// takes them away again. Package vmilife decides; this package observes and
+// acts.
+//
+// It owns the launcher pods, and of a VMI what docs/architecture.md gives to
+// the controller. It must not decide: what depends on more than "did the API
+// server do it" belongs to vmilife.
+package vmi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/controller/written"
+	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/vmilife"
+)
+
+// claimIndex finds the VMIs that use a claim.
+const claimIndex = "drydock.claims"
+
+// workers is how many VMIs are worked on at once. One step is a handful of
+// requests that wait on the API server, so more than the CPUs is right.
+const workers = 16
+
+// Reconciler is the loop. All fields but Now are required.
+type Reconciler struct {
+	// Client reads from the cache and writes; Reader asks the API server.
+	Client   client.Client
+	Reader   client.Reader
+	Recorder events.EventRecorder
+	// Settings gives the cluster's settings of the moment.
+	Settings      func(context.Context) (clusterconfig.Settings, error)
+	LauncherImage string
+	// Now is the clock, time.Now when nil.
+	Now func() time.Time
+
+	written written.Memory[*v1.VirtualMachineInstance]
+	deleted written.Deletions
+}
+
+// SetupWithManager registers the loop.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
+	err := mgr.GetFieldIndexer().IndexField(ctx, &v1.VirtualMachineInstance{}, claimIndex, func(o client.Object) []string {
+		return launcherpod.Claims(&o.(*v1.VirtualMachineInstance).Spec)
+	})
+	if err != nil {
+		return fmt.Errorf("indexing VMIs by claim: %w", err)
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("virtualmachineinstance").
+		For(&v1.VirtualMachineInstance{}).
+		Owns(&corev1.Pod{}).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			// What fails is tried again soon, and never less than twice a minute.
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 30*time.Second),
+		}).
+		Complete(r)
+}
+
+// usersOfClaim are the VMIs that may have waited for a claim.
+func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []reconcile.Request {
+	var list v1.VirtualMachineInstanceList
+	err := r.Client.List(ctx, &list, client.InNamespace(claim.GetNamespace()), client.MatchingFields{claimIndex: claim.GetName()})
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the VMIs of a claim", "claim", client.ObjectKeyFromObject(claim))
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		if vmi := &list.Items[i]; vmi.Status.NodeName == "" {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(vmi)})
+		}
+	}
+	return out
+}
+
+// Reconcile looks at one VMI and does what is next.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	observed, err := r.observe(ctx, req.NamespacedName)
+	if err != nil || observed.VMI == nil {
+		return ctrl.Result{}, err
+	}
+	plan := vmilife.Decide(observed)
+	if plan.AskForPod {
+		if err := r.askForPod(ctx, &observed); err != nil {
+			return ctrl.Result{}, err
+		}
+		plan = vmilife.Decide(observed)
+	}
+	if err := r.carryOut(ctx, observed, plan); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: plan.After}, nil
+}
+
+// observe gathers what is known of a VMI; VMI is nil when it is gone.
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmilife.Observed, error) {
+	o := vmilife.Observed{Now: r.now()}
+	var vmi v1.VirtualMachineInstance
+	if err := r.Client.Get(ctx, key, &vmi); err != nil {
+		r.written.Forget(key)
+		r.deleted.Forget(key)
+		return o, client.IgnoreNotFound(err)
+	}
+	o.VMI = r.written.Newer(&vmi)
+
+	var pod corev1.Pod
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: launcherpod.Name(o.VMI)}, &pod)
+	switch {
+	case err == nil && metav1.IsControlledBy(&pod, o.VMI):
+		o.Pod = &pod
+	case client.IgnoreNotFound(err) != nil:
+		return o, fmt.Errorf("reading the launcher pod of VMI %s: %w", key, err)
+	}
+	if o.VMI.Status.NodeName != "" {
+		return o, nil
+	}
+	return o, r.observeClaims(ctx, &o)
+}
+
+// observeClaims sorts the VMI's claims. What the cache does not know is asked
+// of the API server, so that a claim made together with its VMI is not
+// reported missing.
+func (r *Reconciler) observeClaims(ctx context.Context, o *vmilife.Observed) error {
+	for _, name := range launcherpod.Claims(&o.VMI.Spec) {
+		claim, err := r.claim(ctx, types.NamespacedName{Namespace: o.VMI.Namespace, Name: name})
+		switch {
+		case apierrors.IsNotFound(err):
+			o.MissingClaims = append(o.MissingClaims, name)
+		case err != nil:
+			return err
+		case claim.Status.Phase != corev1.ClaimBound:
+			o.PendingClaims = append(o.PendingClaims, name)
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) claim(ctx context.Context, key types.NamespacedName) (*corev1.PersistentVolumeClaim, error) {
+	var claim corev1.PersistentVolumeClaim
+	err := r.Client.Get(ctx, key, &claim)
+	if apierrors.IsNotFound(err) {
+		err = r.Reader.Get(ctx, key, &claim)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the claim %s: %w", key, err)
+	}
+	return &claim, nil
+}
+
+// askForPod asks the API server for the launcher pod that the cache lacks.
+func (r *Reconciler) askForPod(ctx context.Context, o *vmilife.Observed) error {
+	key := types.NamespacedName{Namespace: o.VMI.Namespace, Name: launcherpod.Name(o.VMI)}
+	var pod corev1.Pod
+	err := r.Reader.Get(ctx, key, &pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		o.PodAbsent = true
+	case err != nil:
+		return fmt.Errorf("asking for the launcher pod %s: %w", key, err)
+	case metav1.IsControlledBy(&pod, o.VMI):
+		o.Pod = &pod
+	default:
+		o.PodAbsent = true
+	}
+	return nil
+}
+
+// carryOut does what is planned, in the plan's order.
+func (r *Reconciler) carryOut(ctx context.Context, o vmilife.Observed, plan vmilife.Plan) error {
+	if plan.CreatePod {
+		if err := r.createPod(ctx, o); err != nil {
+			if patchErr := r.patch(ctx, o.VMI, vmilife.CreateFailed(o.VMI, err, r.now())); patchErr != nil {
+				ctrl.LoggerFrom(ctx).Error(patchErr, "reporting a launcher pod that could not be created")
+			}
+			return err
+		}
+	}
+	if err := r.patch(ctx, o.VMI, plan.VMI); err != nil {
+		return err
+	}
+	if plan.DeletePod {
+		return r.deletePod(ctx, o.VMI, o.Pod)
+	}
+	return nil
+}
+
+func (r *Reconciler) createPod(ctx context.Context, o vmilife.Observed) error {
+	settings, err := r.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	facts, err := r.facts(ctx, o.VMI)
+	if err != nil {
+		return err
+	}
+	pod, err := launcherpod.Render(o.VMI, settings, r.LauncherImage, facts)
+	if err != nil {
+		return fmt.Errorf("rendering the launcher pod of VMI %s: %w", o.VMI.Name, err)
+	}
+	err = r.Client.Create(ctx, pod)
+	if apierrors.IsAlreadyExists(err) {
+		return r.expectOurs(ctx, o.VMI, pod)
+	}
+	if err != nil {
+		return err
+	}
+	r.Recorder.Eventf(o.VMI, pod, corev1.EventTypeNormal, "SuccessfulCreate", "CreatePod", "Created virtual machine pod %s", pod.Name)
+	return nil
+}
+
+// expectOurs tells an earlier creation of our own, which is as good, from a
+// pod that somebody else gave the name.
+func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	var existing corev1.Pod
+	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(pod), &existing)
+	if err != nil {
+		return fmt.Errorf("reading the existing pod %s: %w", pod.Name, err)
+	}
+	if !metav1.IsControlledBy(&existing, vmi) {
+		return fmt.Errorf("a pod %s exists that does not belong to VMI %s", pod.Name, vmi.Name)
+	}
+	return nil
+}
+
+func (r *Reconciler) facts(ctx context.Context, vmi *v1.VirtualMachineInstance) (launcherpod.Facts, error) {
+	facts := launcherpod.Facts{BlockClaims: map[string]bool{}}
+	for _, name := range launcherpod.Claims(&vmi.Spec) {
+		claim, err := r.claim(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: name})
+		if err != nil {
+			return facts, err
+		}
+		if m := claim.Spec.VolumeMode; m != nil && *m == corev1.PersistentVolumeBlock {
+			facts.BlockClaims[name] = true
+		}
+	}
+	return facts, nil
+}
+
+// patch writes the difference, on condition that nobody wrote in between. Who
+// did has brought a newer version, which wakes this loop again.
+func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInstance) error {
+	if equality.Semantic.DeepEqual(from, to) {
+		return nil
+	}
+	patched := to.DeepCopy()
+	err := r.Client.Patch(ctx, patched, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("patching VMI %s/%s: %w", from.Namespace, from.Name, err)
+	}
+	r.written.Wrote(patched)
+	return nil
+}
+
+// deletePod deletes this very pod, gracefully.
+func (r *Reconciler) deletePod(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	key := client.ObjectKeyFromObject(vmi)
+	if r.deleted.Asked(key, pod.UID) {
+		return nil
+	}
+	err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting the launcher pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	r.deleted.Ask(key, pod.UID)
+	return nil
+}
+
+func (r *Reconciler) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return time.Now()
+}

@@ -1,0 +1,237 @@
+package vmstate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Reasons that a VM's conditions have beside those of its VMI.
+const (
+	ReasonVMINotExists     = "VMINotExists"
+	ReasonFailedCreate     = "FailedCreate"
+	ReasonNameTaken        = "VirtualMachineInstanceNameTaken"
+	ReasonInvalidSpec      = "InvalidSpec"
+	ReasonTemplateChanged  = "TemplateChanged"
+	reasonPVCNotFound      = "FailedPvcNotFound"
+	reasonImagePullBackOff = "ImagePullBackOff"
+	unboundImmediatePhrase = "unbound immediate PersistentVolumeClaims"
+	podScheduledCondition  = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
+	messageGuestNotRunning = "Guest VM is not reported as running"
+	messageVMIDoesNotExist = "VMI does not exist"
+)
+
+// report sets the status from what is known; nothing else sets conditions or
+// the printable status.
+func (d *decision) report() {
+	status := &d.VM.Status
+	status.Created = d.vmi != nil || d.Create != nil
+	status.Ready = isTrue(d.vmi, v1.VirtualMachineInstanceReady)
+	status.PrintableStatus = d.printable()
+	status.DesiredGeneration = d.VM.Generation
+	d.reportConditions()
+	if changed := Condition(d.VM, v1.VirtualMachineRestartRequired); changed == nil {
+		status.ObservedGeneration = d.VM.Generation
+	}
+}
+
+// printable is the one word of `kubectl get vm`.
+func (d *decision) printable() v1.VirtualMachinePrintableStatus {
+	switch {
+	case d.o.VM.DeletionTimestamp != nil:
+		return v1.VirtualMachineStatusTerminating
+	case d.vmi != nil && !d.vmi.IsFinal() && (d.Delete || d.vmi.DeletionTimestamp != nil):
+		return v1.VirtualMachineStatusStopping
+	case d.vmi != nil && !d.vmi.IsFinal():
+		return printableOf(d.vmi)
+	case d.start && d.backOff() > 0:
+		return v1.VirtualMachineStatusCrashLoopBackOff
+	case d.start:
+		return v1.VirtualMachineStatusStarting
+	}
+	return v1.VirtualMachineStatusStopped
+}
+
+// printableOf is what a VMI that is to live is doing.
+func printableOf(vmi *v1.VirtualMachineInstance) v1.VirtualMachinePrintableStatus {
+	switch {
+	case vmi.Status.Phase == v1.Unknown:
+		return v1.VirtualMachineStatusUnknown
+	case vmi.Status.Phase == v1.Running && migrating(vmi):
+		return v1.VirtualMachineStatusMigrating
+	case isTrue(vmi, v1.VirtualMachineInstancePaused):
+		return v1.VirtualMachineStatusPaused
+	case vmi.Status.Phase == v1.Running:
+		return v1.VirtualMachineStatusRunning
+	}
+	if c := vmiCondition(vmi, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
+		switch c.Reason {
+		case reasonPVCNotFound:
+			return v1.VirtualMachineStatusPvcNotFound
+		case reasonImagePullBackOff:
+			return v1.VirtualMachineStatusImagePullBackOff
+		case "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable":
+			return v1.VirtualMachineStatusErrImagePull
+		}
+	}
+	if c := vmiCondition(vmi, podScheduledCondition); c != nil && c.Reason == corev1.PodReasonUnschedulable {
+		if strings.Contains(c.Message, unboundImmediatePhrase) {
+			return v1.VirtualMachineStatusWaitingForVolumeBinding
+		}
+		return v1.VirtualMachineStatusUnschedulable
+	}
+	return v1.VirtualMachineStatusStarting
+}
+
+func migrating(vmi *v1.VirtualMachineInstance) bool {
+	m := vmi.Status.MigrationState
+	return m != nil && m.StartTimestamp != nil && !m.Completed && !m.Failed
+}
+
+// reportConditions makes the list anew: the VMI's conditions, then the VM's own.
+func (d *decision) reportConditions() {
+	before := d.VM.DeepCopy()
+	d.VM.Status.Conditions = slices.DeleteFunc(d.VM.Status.Conditions, func(c v1.VirtualMachineCondition) bool {
+		return !ownCondition(c.Type)
+	})
+	set := func(c v1.VirtualMachineCondition) {
+		if old := Condition(before, c.Type); old != nil && Condition(d.VM, c.Type) == nil {
+			d.VM.Status.Conditions = append(d.VM.Status.Conditions, *old)
+		}
+		setCondition(d.VM, c, d.o.Now)
+	}
+	if d.vmi != nil {
+		for _, c := range d.vmi.Status.Conditions {
+			if c.Type != v1.VirtualMachineInstanceReady {
+				set(v1.VirtualMachineCondition{
+					Type: v1.VirtualMachineConditionType(c.Type), Status: c.Status, Reason: c.Reason, Message: c.Message,
+				})
+			}
+		}
+	}
+	set(d.ready())
+	d.reportFailure()
+	d.reportRestartRequired()
+	sortConditions(d.VM)
+}
+
+// sortConditions gives them one order, whatever changed in which order.
+func sortConditions(vm *v1.VirtualMachine) {
+	slices.SortFunc(vm.Status.Conditions, func(a, b v1.VirtualMachineCondition) int {
+		return strings.Compare(string(a.Type), string(b.Type))
+	})
+}
+
+// ownCondition tells the conditions that are the VM's and not copied.
+func ownCondition(kind v1.VirtualMachineConditionType) bool {
+	switch kind {
+	case v1.VirtualMachineFailure, v1.VirtualMachineRestartRequired, v1.VirtualMachineManualRecoveryRequired:
+		return true
+	}
+	return false
+}
+
+// ready is the VMI's Ready condition. As long as the guest does not run it
+// says no more than that, so that a start costs the VM one write and not one
+// for each step of its VMI, which says them itself.
+func (d *decision) ready() v1.VirtualMachineCondition {
+	out := v1.VirtualMachineCondition{
+		Type: v1.VirtualMachineReady, Status: corev1.ConditionFalse,
+		Reason: v1.GuestNotRunningReason, Message: messageGuestNotRunning,
+	}
+	switch {
+	case d.vmi == nil && d.Create == nil:
+		out.Reason, out.Message = ReasonVMINotExists, messageVMIDoesNotExist
+	case d.vmi != nil && d.vmi.Status.Phase == v1.Running:
+		if c := vmiCondition(d.vmi, v1.VirtualMachineInstanceReady); c != nil {
+			out.Status, out.Reason, out.Message = c.Status, c.Reason, c.Message
+		}
+	}
+	return out
+}
+
+// reportFailure says why there is no VMI although there should be one.
+func (d *decision) reportFailure() {
+	failure := v1.VirtualMachineCondition{Type: v1.VirtualMachineFailure, Status: corev1.ConditionTrue}
+	switch {
+	case d.invalid != nil:
+		failure.Reason, failure.Message = ReasonInvalidSpec, d.invalid.Error()
+	case d.start && d.stranger != nil:
+		failure.Reason = ReasonNameTaken
+		failure.Message = fmt.Sprintf("a virtual machine instance %s exists that does not belong to this virtual machine; delete it, or give this one another name", d.VM.Name)
+	default:
+		dropCondition(d.VM, v1.VirtualMachineFailure)
+		return
+	}
+	setCondition(d.VM, failure, d.o.Now)
+}
+
+// reportRestartRequired compares the template with the one that the VMI was
+// made from. Taking a change back takes the condition back.
+func (d *decision) reportRestartRequired() {
+	if d.vmi == nil || d.vmi.IsFinal() || d.o.Started == nil || d.VM.Spec.Template == nil {
+		dropCondition(d.VM, v1.VirtualMachineRestartRequired)
+		return
+	}
+	paths := Changes(d.o.Started, &d.VM.Spec.Template.Spec, d.VM.Name)
+	if len(paths) == 0 {
+		dropCondition(d.VM, v1.VirtualMachineRestartRequired)
+		return
+	}
+	setCondition(d.VM, v1.VirtualMachineCondition{
+		Type: v1.VirtualMachineRestartRequired, Status: corev1.ConditionTrue, Reason: ReasonTemplateChanged,
+		Message: "these changes take effect when the VM is restarted: " + strings.Join(paths, ", "),
+	}, d.o.Now)
+}
+
+func isTrue(vmi *v1.VirtualMachineInstance, kind v1.VirtualMachineInstanceConditionType) bool {
+	if vmi == nil {
+		return false
+	}
+	c := vmiCondition(vmi, kind)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+func vmiCondition(vmi *v1.VirtualMachineInstance, kind v1.VirtualMachineInstanceConditionType) *v1.VirtualMachineInstanceCondition {
+	for i := range vmi.Status.Conditions {
+		if c := &vmi.Status.Conditions[i]; c.Type == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+// Condition is the VM's condition of a type, nil when it has none.
+func Condition(vm *v1.VirtualMachine, kind v1.VirtualMachineConditionType) *v1.VirtualMachineCondition {
+	for i := range vm.Status.Conditions {
+		if c := &vm.Status.Conditions[i]; c.Type == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+func setCondition(vm *v1.VirtualMachine, want v1.VirtualMachineCondition, now time.Time) {
+	want.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
+	current := Condition(vm, want.Type)
+	if current == nil {
+		vm.Status.Conditions = append(vm.Status.Conditions, want)
+		return
+	}
+	if current.Status == want.Status {
+		want.LastTransitionTime = current.LastTransitionTime
+	}
+	want.LastProbeTime = current.LastProbeTime
+	*current = want
+}
+
+func dropCondition(vm *v1.VirtualMachine, kind v1.VirtualMachineConditionType) {
+	vm.Status.Conditions = slices.DeleteFunc(vm.Status.Conditions, func(c v1.VirtualMachineCondition) bool {
+		return c.Type == kind
+	})
+}
