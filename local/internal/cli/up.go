@@ -115,10 +115,16 @@ func (o *options) record(nodes int) (layout.Cluster, error) {
 	return c, network.EnsureHost(c, mtu)
 }
 
-// ensureSupervisor starts the daemon if none answers.
+// ensureSupervisor starts the daemon if none answers, or if the one that does
+// was built before us. It may be killed at any time: its successor takes over.
 func (o *options) ensureSupervisor(ctx context.Context, c layout.Cluster) error {
-	if answers(c) {
-		return nil
+	if pid := listener(c); pid != 0 {
+		if !proc.Outdated(pid) {
+			return nil
+		}
+		if err := replace(ctx, pid); err != nil {
+			return fmt.Errorf("replacing the supervisor by the new build: %w", err)
+		}
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -150,13 +156,35 @@ func (o *options) ensureSupervisor(ctx context.Context, c layout.Cluster) error 
 }
 
 // answers tells whether a supervisor listens.
-func answers(c layout.Cluster) bool {
+func answers(c layout.Cluster) bool { return listener(c) != 0 }
+
+// listener is the process number of the supervisor that listens, 0 if there is none.
+func listener(c layout.Cluster) int {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return false
+		return 0
 	}
 	defer unix.Close(fd)
-	return unix.Connect(fd, &unix.SockaddrUnix{Name: c.Socket()}) == nil
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: c.Socket()}); err != nil {
+		return 0
+	}
+	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0
+	}
+	return int(peer.Pid)
+}
+
+func replace(ctx context.Context, pid int) error {
+	p, err := proc.Open(pid)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	if err := p.Signal(unix.SIGKILL); err != nil {
+		return err
+	}
+	return p.Wait(ctx)
 }
 
 // lockFile takes a lock that goes with the process at the latest.

@@ -182,3 +182,9 @@ func Argv(pid int) []string {
 	}
 	return strings.Split(string(bytes.TrimSuffix(data, []byte{0})), "\x00")
 }
+
+// Outdated tells whether the program of a process was replaced on disk since it started.
+func Outdated(pid int) bool {
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	return err == nil && strings.HasSuffix(exe, " (deleted)")
+}

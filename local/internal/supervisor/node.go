@@ -41,8 +41,18 @@ func (n *node) alive() bool {
 	}
 }
 
+// stop lets the node end its components in order, or else kills it.
 func (n *node) stop() {
-	if err := n.process.Stop(nodeGrace); err != nil {
+	patience := time.NewTimer(nodeGrace)
+	defer patience.Stop()
+	err := n.process.Signal(unix.SIGTERM)
+	select {
+	case <-n.dead:
+		return
+	case <-patience.C:
+		err = n.process.Signal(unix.SIGKILL)
+	}
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "stopping %s: %v\n", n.name, err)
 	}
 	<-n.dead
@@ -64,7 +74,7 @@ func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name str
 		if p, err = proc.Open(pids[i]); err != nil {
 			return nil, err
 		}
-		err = network.AttachNode(c, name, p.PID, s.mtu)
+		err = errors.Join(network.AttachNode(c, name, p.PID, s.mtu), refresh(pids))
 	} else {
 		started = time.Now()
 		p, err = s.bootNode(life, c, name)
@@ -78,6 +88,25 @@ func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name str
 	s.mu.Unlock()
 	s.watchers.Go(func() { watch(n) })
 	return n, nil
+}
+
+// refresh ends those components of a node whose program was built anew; the
+// node's init starts them again. The pods do not notice.
+func refresh(pids []int) error {
+	var errs []error
+	for _, pid := range pids {
+		argv := proc.Argv(pid)
+		if len(argv) < 2 || argv[1] != "kubelet" && argv[1] != "kube-proxy" || !proc.Outdated(pid) {
+			continue
+		}
+		p, err := proc.Open(pid)
+		if err != nil {
+			continue // gone by itself
+		}
+		errs = append(errs, p.Signal(unix.SIGTERM))
+		p.Close()
+	}
+	return errors.Join(errs...)
 }
 
 func (s *Supervisor) node(name string) *node {

@@ -1,0 +1,122 @@
+// Command build compiles everything that an embedded cluster runs and puts it
+// into one folder: go run ./build -o ../bin
+//
+// There are two Go modules behind it. containerd and Kubernetes ask for
+// different versions of the CRI API and do not compile together, so that
+// containerd lives, with the other programs that Drydock does not link, in
+// the module runtime.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// step is one call of go build.
+type step struct {
+	name     string
+	dir      string
+	cgo      bool
+	tags     string
+	ldflags  string
+	packages []string
+}
+
+func main() {
+	out := flag.String("o", "../bin", "folder for the programs, relative to the module local")
+	flag.Parse()
+	if err := run(*out); err != nil {
+		fmt.Fprintf(os.Stderr, "build: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(out string) error {
+	out, err := filepath.Abs(out)
+	if err != nil {
+		return fmt.Errorf("finding the folder for the programs: %w", err)
+	}
+	if err := checkTools(); err != nil {
+		return err
+	}
+	version, err := output("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+	if err != nil {
+		return fmt.Errorf("asking for the version of Kubernetes: %w", err)
+	}
+	for _, s := range steps(version) {
+		began := time.Now()
+		args := append([]string{"build", "-tags=" + s.tags, "-ldflags=-s -w " + s.ldflags, "-o", out + "/"}, s.packages...)
+		cmd := exec.Command("go", args...)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, os.Stdout, os.Stderr
+		if !s.cgo {
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		}
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("building %s: %w", s.name, err)
+		}
+		fmt.Printf("%-40s %5.1fs\n", s.name, time.Since(began).Seconds())
+	}
+	return nil
+}
+
+func steps(version string) []step {
+	return []step{
+		{name: "containerd, runc and CNI plugins", dir: "runtime", cgo: true, tags: "seccomp", packages: []string{
+			"github.com/containerd/containerd/v2/cmd/containerd",
+			"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+			"github.com/opencontainers/runc",
+			"github.com/containernetworking/plugins/plugins/main/bridge",
+			"github.com/containernetworking/plugins/plugins/main/loopback",
+			"github.com/containernetworking/plugins/plugins/ipam/host-local",
+			"github.com/containernetworking/plugins/plugins/meta/portmap",
+		}},
+		// These two are the only program in their image: they must not need a C library.
+		{name: "CoreDNS", dir: "runtime", packages: []string{"github.com/coredns/coredns"}},
+		{name: "pause", dir: ".", packages: []string{"./cmd/pause"}},
+		{name: "drydock with Kubernetes " + version, dir: ".", cgo: true, ldflags: kubernetesVersion(version), packages: []string{"./cmd/drydock"}},
+	}
+}
+
+// kubernetesVersion tells Kubernetes which version it is, as its own build does.
+func kubernetesVersion(version string) string {
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	var flags []string
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		for _, v := range [][2]string{
+			{"gitVersion", version}, {"gitMajor", parts[0]}, {"gitMinor", parts[1]}, {"gitTreeState", "clean"},
+		} {
+			flags = append(flags, fmt.Sprintf("-X %s.%s=%s", pkg, v[0], v[1]))
+		}
+	}
+	return strings.Join(flags, " ")
+}
+
+// checkTools names what runc needs: its first steps are written in C, and
+// seccomp profiles are made with libseccomp.
+func checkTools() error {
+	var missing []string
+	if _, err := exec.LookPath("gcc"); err != nil {
+		missing = append(missing, "gcc", "libc6-dev")
+	}
+	if _, err := exec.LookPath("pkg-config"); err != nil {
+		missing = append(missing, "pkg-config")
+	}
+	if _, err := os.Stat("/usr/include/seccomp.h"); err != nil {
+		missing = append(missing, "libseccomp-dev")
+	}
+	if len(missing) > 0 {
+		return errors.New("runc can't be built yet: apt-get install " + strings.Join(missing, " "))
+	}
+	return nil
+}
+
+func output(name string, args ...string) (string, error) {
+	out, err := exec.Command(name, args...).Output()
+	return strings.TrimSpace(string(out)), err
+}
