@@ -1,0 +1,169 @@
+// Package admission is the HTTP side of Drydock's admission webhooks: it
+// decodes what kube-apiserver asks, calls the rule that is registered for the
+// path, and encodes the answer, all errors of an object at once.
+//
+// It must not hold a rule itself: defaults and validate do.
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+)
+
+// Request is one request for admission of a T.
+type Request[T any] struct {
+	Operation admissionv1.Operation
+	// Username is who asks.
+	Username string
+	// Old is nil on creation, New on deletion.
+	Old, New *T
+}
+
+// Component tells whether one of Drydock's own components asks.
+func (r Request[T]) Component() bool { return IsComponent(r.Username) }
+
+// ServiceAccounts of Drydock's components, in clusterconfig.Namespace.
+const (
+	APIServiceAccount        = "kubevirt-apiserver"
+	ControllerServiceAccount = "kubevirt-controller"
+	HandlerServiceAccount    = "kubevirt-handler"
+)
+
+// IsComponent tells whether username is one of Drydock's service accounts.
+func IsComponent(username string) bool {
+	account, ok := strings.CutPrefix(username, "system:serviceaccount:"+clusterconfig.Namespace+":")
+	if !ok {
+		return false
+	}
+	switch account {
+	case APIServiceAccount, ControllerServiceAccount, HandlerServiceAccount:
+		return true
+	}
+	return false
+}
+
+// Validating serves a rule that answers with everything that is wrong.
+func Validating[T any](rule func(Request[T]) field.ErrorList) (http.Handler, error) {
+	return serve(func(_ context.Context, raw admission.Request) admission.Response {
+		request, err := decode[T](raw)
+		if err != nil {
+			return admission.Errored(http.StatusBadRequest, err)
+		}
+		if errs := rule(request); len(errs) > 0 {
+			return refuse(errs)
+		}
+		return admission.Allowed("")
+	})
+}
+
+// Mutating serves a rule that completes request.New in place.
+func Mutating[T any](rule func(Request[T])) (http.Handler, error) {
+	return serve(func(_ context.Context, raw admission.Request) admission.Response {
+		request, err := decode[T](raw)
+		if err != nil {
+			return admission.Errored(http.StatusBadRequest, err)
+		}
+		patched, err := mutate(raw.Object.Raw, request, rule)
+		if err != nil {
+			return admission.Errored(http.StatusInternalServerError, err)
+		}
+		return admission.PatchResponseFromRaw(raw.Object.Raw, patched)
+	})
+}
+
+func serve(handle admission.HandlerFunc) (http.Handler, error) {
+	handler, err := admission.StandaloneWebhook(&admission.Webhook{Handler: handle}, admission.StandaloneOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("making an admission webhook: %w", err)
+	}
+	return handler, nil
+}
+
+func decode[T any](raw admission.Request) (Request[T], error) {
+	request := Request[T]{Operation: raw.Operation, Username: raw.UserInfo.Username}
+	var err error
+	if request.Old, err = decodeObject[T](raw.OldObject.Raw); err != nil {
+		return request, fmt.Errorf("decoding the old %s %s/%s: %w", raw.Kind.Kind, raw.Namespace, raw.Name, err)
+	}
+	if request.New, err = decodeObject[T](raw.Object.Raw); err != nil {
+		return request, fmt.Errorf("decoding %s %s/%s: %w", raw.Kind.Kind, raw.Namespace, raw.Name, err)
+	}
+	return request, nil
+}
+
+func decodeObject[T any](raw []byte) (*T, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	object := new(T)
+	if err := json.Unmarshal(raw, object); err != nil {
+		return nil, err
+	}
+	return object, nil
+}
+
+// mutate applies rule and brings what it changed, and only that, into the
+// object as it was sent: what Go's types add or normalize by themselves must
+// not turn up as a change of the user's object.
+func mutate[T any](raw []byte, request Request[T], rule func(Request[T])) ([]byte, error) {
+	before, err := json.Marshal(request.New)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the object: %w", err)
+	}
+	rule(request)
+	after, err := json.Marshal(request.New)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the completed object: %w", err)
+	}
+	change, err := jsonpatch.CreateMergePatch(before, after)
+	if err != nil {
+		return nil, fmt.Errorf("comparing the object with its completion: %w", err)
+	}
+	patched, err := jsonpatch.MergePatch(raw, change)
+	if err != nil {
+		return nil, fmt.Errorf("completing the object: %w", err)
+	}
+	return patched, nil
+}
+
+// refuse answers with all errors at once, each also as a cause with its field.
+func refuse(errs field.ErrorList) admission.Response {
+	details := &metav1.StatusDetails{}
+	sentences := make([]string, 0, len(errs))
+	for _, err := range errs {
+		sentence := Sentence(err)
+		sentences = append(sentences, err.Field+": "+sentence)
+		details.Causes = append(details.Causes, metav1.StatusCause{
+			Type: metav1.CauseType(err.Type), Field: err.Field, Message: sentence,
+		})
+	}
+	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
+		Result: &metav1.Status{
+			Status:  metav1.StatusFailure,
+			Code:    http.StatusUnprocessableEntity,
+			Reason:  metav1.StatusReasonInvalid,
+			Message: strings.Join(sentences, "; "),
+			Details: details,
+		},
+	}}
+}
+
+// Sentence is what is wrong, without the field's path: the value and what is
+// allowed; where no value is wrong but the field as such, only the sentence.
+func Sentence(err *field.Error) string {
+	if err.Type == field.ErrorTypeForbidden {
+		return err.Detail
+	}
+	return err.ErrorBody()
+}

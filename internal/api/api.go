@@ -1,0 +1,212 @@
+// Package api is virt-api: the admission webhooks of Drydock's kinds and the
+// aggregated API subresources.kubevirt.io, in one process behind one
+// certificate that the process makes itself.
+//
+// This package only puts the parts together; the rules are in defaults,
+// validate and subresource.
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"drydock.dev/drydock/internal/api/server"
+	"drydock.dev/drydock/internal/api/subresource"
+	"drydock.dev/drydock/internal/certs"
+	"drydock.dev/drydock/internal/clusterconfig"
+)
+
+// What kube-apiserver calls virt-api by; its authority is injected there.
+const (
+	mutatingWebhooks   = "virt-api-mutator"
+	validatingWebhooks = "virt-api-validator"
+	apiService         = "v1." + v1.SubresourceGroupName
+)
+
+// options are the command's flags.
+type options struct {
+	kubeconfig     string
+	address        string
+	metricsAddress string
+}
+
+// NewCommand is the command that runs virt-api.
+func NewCommand() *cobra.Command {
+	o := options{}
+	cmd := &cobra.Command{
+		Use:   "api",
+		Short: "Admission webhooks and the subresource API",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return run(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty inside of a cluster")
+	cmd.Flags().StringVar(&o.address, "address", ":8443", "address to serve webhooks and the API on")
+	cmd.Flags().StringVar(&o.metricsAddress, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
+	return cmd
+}
+
+func run(ctx context.Context, o options) error {
+	ctrl.SetLogger(klog.Background())
+	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("reading the cluster's configuration: %w", err)
+	}
+	// Every verb costs a few calls; none of them may wait for another.
+	config.QPS = -1
+	process := &process{options: o, config: config}
+	mgr, err := process.manager()
+	if err != nil {
+		return err
+	}
+	if err := process.add(mgr); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// process is virt-api's parts.
+type process struct {
+	options  options
+	config   *rest.Config
+	settings clusterconfig.Current
+	serving  atomic.Bool
+}
+
+// manager watches the few objects that virt-api keeps in memory: the KubeVirt
+// object, virt-handler's pods, and what its certificates are kept in.
+func (p *process) manager() (manager.Manager, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("registering API types: %w", err)
+	}
+	namespace := map[string]cache.Config{clusterconfig.Namespace: {}}
+	mgr, err := ctrl.NewManager(p.config, ctrl.Options{
+		Scheme: scheme,
+		Metrics: metricsserver.Options{
+			BindAddress: p.options.metricsAddress,
+			ExtraHandlers: map[string]http.Handler{
+				"/healthz": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+				"/readyz":  http.HandlerFunc(p.readyz),
+			},
+		},
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&v1.KubeVirt{}:      {Namespaces: namespace},
+				&corev1.Secret{}:    {Namespaces: namespace},
+				&corev1.ConfigMap{}: {Namespaces: namespace},
+				&corev1.Pod{}: {
+					Namespaces: namespace,
+					Label:      labels.SelectorFromSet(labels.Set{v1.AppLabel: "virt-handler"}),
+				},
+			},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+	return mgr, nil
+}
+
+// readyz tells whether webhooks and API are served.
+func (p *process) readyz(w http.ResponseWriter, _ *http.Request) {
+	if !p.serving.Load() {
+		http.Error(w, "virt-api does not serve yet", http.StatusServiceUnavailable)
+	}
+}
+
+// add puts the parts into the manager.
+func (p *process) add(mgr manager.Manager) error {
+	err := certs.Add(mgr, certs.Injected{
+		MutatingWebhooks:   []string{mutatingWebhooks},
+		ValidatingWebhooks: []string{validatingWebhooks},
+		APIServices:        []string{apiService},
+	})
+	if err != nil {
+		return err
+	}
+	clientset, err := kubernetes.NewForConfig(p.config)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	serving := certs.NewSource(clientset, certs.APIServer())
+	calling := certs.NewSource(clientset, certs.HandlerClient())
+	// Verbs are judged by the state of the moment, not by a cache's.
+	direct, err := client.New(p.config, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	hooks, err := webhooks(&p.settings)
+	if err != nil {
+		return err
+	}
+	api := subresource.New(direct, &handlers{pods: mgr.GetClient()}, handlerTransport(calling))
+	serve := manager.RunnableFunc(func(ctx context.Context) error {
+		return p.serve(ctx, serving, api, hooks)
+	})
+	for _, part := range []manager.Runnable{serving, calling, &follower{cache: mgr.GetCache(), settings: &p.settings}, serve} {
+		if err := mgr.Add(part); err != nil {
+			return fmt.Errorf("adding a part of virt-api: %w", err)
+		}
+	}
+	return nil
+}
+
+// handlerTransport calls virt-handlers with mutual TLS. It stays at HTTP/1.1,
+// which streams are upgraded from.
+func handlerTransport(identity *certs.Source) http.RoundTripper {
+	return &http.Transport{
+		TLSClientConfig:     identity.ClientConfig(),
+		TLSHandshakeTimeout: 5 * time.Second,
+		DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		IdleConnTimeout:     time.Minute,
+		MaxIdleConnsPerHost: 4,
+	}
+}
+
+// serve waits for the certificate and serves until ctx ends.
+func (p *process) serve(ctx context.Context, identity *certs.Source, api *subresource.Server, hooks map[string]http.Handler) error {
+	select {
+	case <-identity.Ready():
+	case <-ctx.Done():
+		return nil
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", p.options.address)
+	if err != nil {
+		return fmt.Errorf("listening on %s: %w", p.options.address, err)
+	}
+	return server.Run(ctx, server.Config{
+		Listener:     listener,
+		Cluster:      p.config,
+		Kubeconfig:   p.options.kubeconfig,
+		Certificate:  identity,
+		API:          api,
+		GroupVersion: subresource.GroupVersion,
+		Resources:    api.Resources(),
+		Webhooks:     hooks,
+		Serving:      func() { p.serving.Store(true) },
+	})
+}

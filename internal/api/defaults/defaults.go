@@ -1,0 +1,206 @@
+// Package defaults fills in what a new object must have from its first moment:
+// in a VirtualMachine only what its guest's identity hangs on (firmware UUID,
+// machine type), so that what a user keeps under version control stays what
+// it is; in a VirtualMachineInstance everything that the components would else
+// have to guess, each for itself.
+//
+// It is pure: it edits the object that it is given and knows no client.
+package defaults
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/firmware"
+)
+
+// Architecture is the only one that Drydock runs guests of.
+const Architecture = "amd64"
+
+// VM completes a VirtualMachine; old is nil when it is being created.
+func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) {
+	if vm.Spec.Template == nil {
+		return
+	}
+	spec := &vm.Spec.Template.Spec
+	if old == nil {
+		firmware.Create(spec)
+		setMachine(spec, settings.MachineType)
+		return
+	}
+	// Who replaces a VM by a manifest that does not name the machine type
+	// does not mean to change the guest's hardware.
+	if old.Spec.Template != nil && old.Spec.Template.Spec.Domain.Machine != nil {
+		setMachine(spec, old.Spec.Template.Spec.Domain.Machine.Type)
+	}
+}
+
+// VMI completes a VirtualMachineInstance that is being created.
+func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
+	vmi.Status = v1.VirtualMachineInstanceStatus{}
+	if !slices.Contains(vmi.Finalizers, v1.VirtualMachineInstanceFinalizer) {
+		vmi.Finalizers = append(vmi.Finalizers, v1.VirtualMachineInstanceFinalizer)
+	}
+	firmware.Create(&vmi.Spec)
+	Spec(&vmi.Spec, settings)
+}
+
+// Spec completes a VirtualMachineInstance's spec but for its identity.
+// Admission also applies it to a copy of a VM's template, so that a VM is
+// judged by the VMI that it will become.
+func Spec(spec *v1.VirtualMachineInstanceSpec, settings clusterconfig.Settings) {
+	setMachine(spec, settings.MachineType)
+	if spec.Architecture == "" {
+		spec.Architecture = Architecture
+	}
+	if spec.EvictionStrategy == nil {
+		strategy := settings.EvictionStrategy
+		spec.EvictionStrategy = &strategy
+	}
+	if spec.TerminationGracePeriodSeconds == nil {
+		seconds := v1.DefaultGracePeriodSeconds
+		spec.TerminationGracePeriodSeconds = &seconds
+	}
+	v1.SetDefaults_Probe(spec.LivenessProbe)
+	v1.SetDefaults_Probe(spec.ReadinessProbe)
+	setCPU(&spec.Domain, settings.CPUModel)
+	setMemory(&spec.Domain)
+	setNetwork(spec, settings.DefaultNetworkInterface)
+	setDisks(spec)
+	setInputs(&spec.Domain.Devices)
+}
+
+func setMachine(spec *v1.VirtualMachineInstanceSpec, machineType string) {
+	if machineType == "" {
+		return
+	}
+	if spec.Domain.Machine == nil {
+		spec.Domain.Machine = &v1.Machine{}
+	}
+	if spec.Domain.Machine.Type == "" {
+		spec.Domain.Machine.Type = machineType
+	}
+}
+
+// setCPU completes the topology. A guest that names none has as many sockets
+// as its CPU limit, or else its CPU request, pays for.
+func setCPU(domain *v1.DomainSpec, model string) {
+	if domain.CPU == nil {
+		domain.CPU = &v1.CPU{}
+	}
+	cpu := domain.CPU
+	if cpu.Cores == 0 && cpu.Sockets == 0 && cpu.Threads == 0 {
+		cpu.Sockets = wholeCPUs(domain.Resources)
+	}
+	cpu.Sockets = max(cpu.Sockets, 1)
+	cpu.Cores = max(cpu.Cores, 1)
+	cpu.Threads = max(cpu.Threads, 1)
+	if cpu.Model == "" {
+		cpu.Model = model
+	}
+}
+
+func wholeCPUs(resources v1.ResourceRequirements) uint32 {
+	for _, list := range []corev1.ResourceList{resources.Limits, resources.Requests} {
+		if q, ok := list[corev1.ResourceCPU]; ok && q.Sign() > 0 {
+			// Value rounds up; a guest has no part of a CPU. Validation
+			// bounds the figure.
+			return uint32(min(q.Value(), 1<<16))
+		}
+	}
+	return 1
+}
+
+// setMemory names the guest's memory where only the pod's is given.
+func setMemory(domain *v1.DomainSpec) {
+	if domain.Memory != nil && domain.Memory.Guest != nil {
+		return
+	}
+	var guest resource.Quantity
+	for _, list := range []corev1.ResourceList{domain.Resources.Requests, domain.Resources.Limits} {
+		if q, ok := list[corev1.ResourceMemory]; ok && q.Sign() > 0 {
+			guest = q.DeepCopy()
+			break
+		}
+	}
+	if guest.IsZero() {
+		return
+	}
+	if domain.Memory == nil {
+		domain.Memory = &v1.Memory{}
+	}
+	domain.Memory.Guest = &guest
+}
+
+// setNetwork gives a VMI that speaks of no network the pod's.
+func setNetwork(spec *v1.VirtualMachineInstanceSpec, binding string) {
+	devices := &spec.Domain.Devices
+	attach := devices.AutoattachPodInterface
+	if len(spec.Networks) > 0 || len(devices.Interfaces) > 0 || (attach != nil && !*attach) {
+		return
+	}
+	spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+	iface := v1.DefaultMasqueradeNetworkInterface()
+	if binding == string(v1.BridgeInterface) {
+		iface = v1.DefaultBridgeNetworkInterface()
+	}
+	devices.Interfaces = []v1.Interface{*iface}
+}
+
+// setDisks gives every volume a disk and every disk a kind and a bus.
+func setDisks(spec *v1.VirtualMachineInstanceSpec) {
+	devices := &spec.Domain.Devices
+	for i := range spec.Volumes {
+		if name := spec.Volumes[i].Name; !hasDevice(devices, name) {
+			devices.Disks = append(devices.Disks, v1.Disk{Name: name})
+		}
+	}
+	for i := range devices.Disks {
+		device := &devices.Disks[i].DiskDevice
+		v1.SetDefaults_DiskDevice(device)
+		switch {
+		case device.Disk != nil:
+			device.Disk.Bus = busOr(device.Disk.Bus)
+		case device.LUN != nil:
+			device.LUN.Bus = busOr(device.LUN.Bus)
+		case device.CDRom != nil:
+			device.CDRom.Bus = busOr(device.CDRom.Bus)
+			v1.SetDefaults_CDRomTarget(device.CDRom)
+		}
+	}
+}
+
+// busOr is bus, or SATA where none is named: every operating system has a
+// driver for it, and it is what KubeVirt gives, so that a manifest that comes
+// from there finds its disks under the names it had.
+func busOr(bus v1.DiskBus) v1.DiskBus {
+	if bus == "" {
+		return v1.DiskBusSATA
+	}
+	return bus
+}
+
+func hasDevice(devices *v1.Devices, volume string) bool {
+	return slices.ContainsFunc(devices.Disks, func(d v1.Disk) bool { return d.Name == volume }) ||
+		slices.ContainsFunc(devices.Filesystems, func(f v1.Filesystem) bool { return f.Name == volume })
+}
+
+func setInputs(devices *v1.Devices) {
+	attach := devices.AutoattachInputDevice
+	if attach != nil && *attach && len(devices.Inputs) == 0 {
+		devices.Inputs = []v1.Input{{Name: "default-0"}}
+	}
+	for i := range devices.Inputs {
+		input := &devices.Inputs[i]
+		if input.Bus == "" {
+			input.Bus = v1.InputBusUSB
+		}
+		if input.Type == "" {
+			input.Type = v1.InputTypeTablet
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package api
+
+import (
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/api/admission"
+	"drydock.dev/drydock/internal/api/defaults"
+	"drydock.dev/drydock/internal/api/validate"
+	"drydock.dev/drydock/internal/clusterconfig"
+)
+
+// Paths of the admission webhooks, as config/deploy/api.yaml registers them.
+const (
+	mutateVM     = "/mutate/virtualmachines"
+	mutateVMI    = "/mutate/virtualmachineinstances"
+	validateVM   = "/validate/virtualmachines"
+	validateVMI  = "/validate/virtualmachineinstances"
+	validateRS   = "/validate/virtualmachineinstancereplicasets"
+	validateVMIM = "/validate/virtualmachineinstancemigrations"
+	validateKV   = "/validate/kubevirts"
+)
+
+// webhooks serves every rule at its path.
+func webhooks(settings *clusterconfig.Current) (map[string]http.Handler, error) {
+	served := map[string]http.Handler{}
+	var failed error
+	add := func(path string, handler http.Handler, err error) {
+		served[path] = handler
+		if failed == nil {
+			failed = err
+		}
+	}
+	addMutating(add, settings)
+	addValidating(add, settings)
+	return served, failed
+}
+
+type adder func(path string, handler http.Handler, err error)
+
+func addMutating(add adder, settings *clusterconfig.Current) {
+	vm, err := admission.Mutating(func(r admission.Request[v1.VirtualMachine]) {
+		defaults.VM(r.New, r.Old, settings.Get())
+	})
+	add(mutateVM, vm, err)
+	vmi, err := admission.Mutating(func(r admission.Request[v1.VirtualMachineInstance]) {
+		if r.Operation == admissionv1.Create {
+			defaults.VMI(r.New, settings.Get())
+		}
+	})
+	add(mutateVMI, vmi, err)
+}
+
+func addValidating(add adder, settings *clusterconfig.Current) {
+	vm, err := admission.Validating(func(r admission.Request[v1.VirtualMachine]) field.ErrorList {
+		return validate.VM(r.New, r.Old, settings.Get())
+	})
+	add(validateVM, vm, err)
+	vmi, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstance]) field.ErrorList {
+		switch {
+		case r.Operation == admissionv1.Create:
+			return validate.VMI(r.New, settings.Get())
+		case r.Component():
+			return nil
+		}
+		return validate.VMIUpdate(r.New, r.Old)
+	})
+	add(validateVMI, vmi, err)
+	rs, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstanceReplicaSet]) field.ErrorList {
+		return validate.ReplicaSet(r.New, r.Old, settings.Get())
+	})
+	add(validateRS, rs, err)
+	vmim, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstanceMigration]) field.ErrorList {
+		return validate.Migration(r.New, r.Old)
+	})
+	add(validateVMIM, vmim, err)
+	kv, err := admission.Validating(func(r admission.Request[v1.KubeVirt]) field.ErrorList {
+		return validate.KubeVirt(r.New, r.Old)
+	})
+	add(validateKV, kv, err)
+}

@@ -1,0 +1,113 @@
+package subresource
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
+
+	"drydock.dev/drydock/internal/version"
+)
+
+// maxBody bounds a request's body; the largest is a whole VirtualMachine.
+const maxBody = 3 << 20
+
+// handler does what a route is for; what it returns as an error is the answer.
+type handler func(http.ResponseWriter, *http.Request) error
+
+func answer(do handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := do(w, r); err != nil {
+			writeError(w, err)
+		}
+	}
+}
+
+// key is the object that a request names.
+func key(r *http.Request) types.NamespacedName {
+	return types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
+}
+
+// readOptions reads a verb's options; none are all defaults.
+func readOptions[T any](r *http.Request) (*T, error) {
+	options, err := readBody[T](r)
+	if options == nil && err == nil {
+		options = new(T)
+	}
+	return options, err
+}
+
+// readBody decodes the body; nil when there is none. A field that the type
+// doesn't have is refused: the caller means something by it.
+func readBody[T any](r *http.Request) (*T, error) {
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("reading the request's body: %v", err))
+	}
+	if len(text) > maxBody {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d bytes", maxBody))
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	var body *T
+	if err := decoder.Decode(&body); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("decoding the request's body: %v", err))
+	}
+	return body, nil
+}
+
+func writeJSON(w http.ResponseWriter, object any) error {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	// A caller that is gone needs no answer.
+	_, _ = w.Write(text)
+	return nil
+}
+
+// writeError answers with a Status, as every Kubernetes client expects.
+func writeError(w http.ResponseWriter, err error) {
+	var known apierrors.APIStatus
+	if !errors.As(err, &known) {
+		known = apierrors.NewInternalError(err)
+	}
+	status := known.Status()
+	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	code := int(status.Code)
+	if code < 400 {
+		code = http.StatusInternalServerError
+	}
+	text, encodingErr := json.Marshal(status)
+	if encodingErr != nil {
+		http.Error(w, err.Error(), code)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(text)
+}
+
+// version answers in the shape of Kubernetes' own version.
+func (s *Server) version(w http.ResponseWriter, _ *http.Request) {
+	info := apimachineryversion.Info{
+		GitVersion: version.Version,
+		GoVersion:  version.GoVersion(),
+		Compiler:   "gc",
+		Platform:   version.Platform(),
+	}
+	if err := writeJSON(w, info); err != nil {
+		writeError(w, err)
+	}
+}

@@ -1,0 +1,146 @@
+package subresource
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/nodeapi"
+)
+
+// precondition refuses a verb that a VMI can't follow in its present state.
+type precondition func(*v1.VirtualMachineInstance) error
+
+// act passes a verb without an answer on to the guest's node.
+func (s *Server) act(verb nodeapi.Verb, allowed precondition) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		// All verbs' options have dryRun and nothing else.
+		options, err := readOptions[v1.PauseOptions](r)
+		if err != nil {
+			return err
+		}
+		vmi, err := s.instance(r, allowed)
+		if err != nil {
+			return err
+		}
+		if len(options.DryRun) > 0 {
+			w.WriteHeader(http.StatusOK)
+			return nil
+		}
+		return s.pass(w, r, vmi, verb)
+	}
+}
+
+// stream passes a GET on to the guest's node: a question to the agent, or a
+// connection that is upgraded to a WebSocket.
+func (s *Server) stream(verb nodeapi.Verb, allowed precondition) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var extra []string
+		if verb == nodeapi.PortForward {
+			var err error
+			if extra, err = target(r.PathValue("port"), r.PathValue("protocol")); err != nil {
+				return err
+			}
+		}
+		vmi, err := s.instance(r, allowed)
+		if err != nil {
+			return err
+		}
+		return s.pass(w, r, vmi, verb, extra...)
+	}
+}
+
+// target checks the guest's port and protocol.
+func target(port, protocol string) ([]string, error) {
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || number == 0 {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("port is %q; it must be a number from 1 to 65535", port))
+	}
+	switch protocol = strings.ToLower(protocol); protocol {
+	case "":
+		protocol = "tcp"
+	case "tcp", "udp":
+	default:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("protocol is %q; it must be tcp or udp", protocol))
+	}
+	return []string{strconv.FormatUint(number, 10), protocol}, nil
+}
+
+// instance reads the VMI and checks whether it can follow.
+func (s *Server) instance(r *http.Request, allowed precondition) (*v1.VirtualMachineInstance, error) {
+	vmi := &v1.VirtualMachineInstance{}
+	if err := s.cluster.Get(r.Context(), key(r), vmi); err != nil {
+		return nil, err
+	}
+	return vmi, allowed(vmi)
+}
+
+// pass hands the request on to virt-handler. What the caller authenticated
+// itself with stays here.
+func (s *Server) pass(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualMachineInstance, verb nodeapi.Verb, extra ...string) error {
+	address, err := s.nodes.Address(r.Context(), vmi.Status.NodeName)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	destination := nodeapi.Path(vmi.Namespace, vmi.Name, string(vmi.UID), verb, extra...)
+	destination.Scheme, destination.Host = "https", address
+	proxy := &httputil.ReverseProxy{
+		Transport: s.transport,
+		// Streams must not wait in a buffer.
+		FlushInterval: -1,
+		Rewrite:       func(p *httputil.ProxyRequest) { rewrite(p.Out, destination) },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			writeError(w, apierrors.NewInternalError(
+				fmt.Errorf("calling virt-handler on node %s: %w", vmi.Status.NodeName, err)))
+		},
+	}
+	proxy.ServeHTTP(w, r)
+	return nil
+}
+
+func rewrite(out *http.Request, destination *url.URL) {
+	query := destination.Query()
+	for name, values := range out.URL.Query() {
+		if !query.Has(name) {
+			query[name] = values
+		}
+	}
+	out.URL = destination
+	out.URL.RawQuery = query.Encode()
+	out.Host = ""
+	for name := range out.Header {
+		if credential(name) {
+			out.Header.Del(name)
+		}
+	}
+}
+
+// credential tells whether a header says who the caller is.
+func credential(header string) bool {
+	switch http.CanonicalHeaderKey(header) {
+	case "Authorization", "Cookie", "Origin":
+		return true
+	}
+	return strings.HasPrefix(http.CanonicalHeaderKey(header), "X-Remote-")
+}
+
+// healthz tells that this API can reach the cluster.
+func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
+	kubevirts := &v1.KubeVirtList{}
+	if err := s.cluster.List(r.Context(), kubevirts, client.InNamespace(clusterconfig.Namespace)); err != nil {
+		writeError(w, apierrors.NewInternalError(fmt.Errorf("reading the KubeVirt object: %w", err)))
+		return
+	}
+	if err := writeJSON(w, metav1.Status{Status: metav1.StatusSuccess}); err != nil {
+		writeError(w, err)
+	}
+}

@@ -1,0 +1,175 @@
+package subresource
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// fieldOwner names virt-api in the managed fields of what it changes.
+const fieldOwner = client.FieldOwner("virt-api")
+
+func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
+	options, err := readOptions[v1.StartOptions](r)
+	if err != nil {
+		return err
+	}
+	return s.change(w, r, options.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (Plan, error) {
+		return Start(vm, vmi, *options)
+	})
+}
+
+func (s *Server) stop(w http.ResponseWriter, r *http.Request) error {
+	options, err := readOptions[v1.StopOptions](r)
+	if err != nil {
+		return err
+	}
+	return s.change(w, r, options.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (Plan, error) {
+		return Stop(vm, vmi, *options)
+	})
+}
+
+func (s *Server) restart(w http.ResponseWriter, r *http.Request) error {
+	options, err := readOptions[v1.RestartOptions](r)
+	if err != nil {
+		return err
+	}
+	return s.change(w, r, options.DryRun, func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (Plan, error) {
+		return Restart(vm, vmi, *options)
+	})
+}
+
+// change does what plan says. Each write carries the version that the plan
+// was made on; when it is no longer the newest, everything is looked at again.
+func (s *Server) change(w http.ResponseWriter, r *http.Request, dryRun []string,
+	plan func(*v1.VirtualMachine, *v1.VirtualMachineInstance) (Plan, error)) error {
+	name := key(r)
+	var refusal error
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		vm, vmi, err := s.read(r.Context(), name)
+		if err != nil {
+			return err
+		}
+		p, err := plan(vm, vmi)
+		if err != nil {
+			// A refusal is a conflict too, but none that another look mends.
+			refusal = err
+			return nil
+		}
+		return s.carryOut(r.Context(), vm, vmi, p, dryRun)
+	})
+	if err != nil {
+		return err
+	}
+	if refusal != nil {
+		return refusal
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// read gets the VM and, if there is one, its VMI.
+func (s *Server) read(ctx context.Context, name types.NamespacedName) (*v1.VirtualMachine, *v1.VirtualMachineInstance, error) {
+	vm := &v1.VirtualMachine{}
+	if err := s.cluster.Get(ctx, name, vm); err != nil {
+		return nil, nil, err
+	}
+	vmi := &v1.VirtualMachineInstance{}
+	switch err := s.cluster.Get(ctx, name, vmi); {
+	case apierrors.IsNotFound(err):
+		return vm, nil, nil
+	case err != nil:
+		return nil, nil, err
+	case !metav1.IsControlledBy(vmi, vm):
+		return vm, nil, nil
+	}
+	return vm, vmi, nil
+}
+
+// carryOut writes what a plan changes: the grace period first, so that the
+// shutdown that follows has it; the run strategy last, so that whoever sees
+// the VM start also sees how.
+func (s *Server) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p Plan, dryRun []string) error {
+	options := writeOptions(dryRun)
+	if p.GracePeriod != nil {
+		changed := vmi.DeepCopy()
+		changed.Spec.TerminationGracePeriodSeconds = p.GracePeriod
+		if err := s.cluster.Patch(ctx, changed, client.MergeFrom(vmi), options); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	locked := client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})
+	wanted := vm.DeepCopy()
+	p.apply(wanted)
+	if p.Requests != nil {
+		changed := vm.DeepCopy()
+		changed.Status.StateChangeRequests = wanted.Status.StateChangeRequests
+		if err := s.cluster.Status().Patch(ctx, changed, locked, statusOptions(dryRun)); err != nil {
+			return err
+		}
+		if len(dryRun) == 0 {
+			// The next write goes on top of this one.
+			vm = changed
+			locked = client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})
+		}
+	}
+	if p.RunStrategy == "" {
+		return nil
+	}
+	changed := vm.DeepCopy()
+	changed.Spec = wanted.Spec
+	return s.cluster.Patch(ctx, changed, locked, options)
+}
+
+func writeOptions(dryRun []string) *client.PatchOptions {
+	return &client.PatchOptions{DryRun: slices.Clone(dryRun), FieldManager: string(fieldOwner)}
+}
+
+func statusOptions(dryRun []string) *client.SubResourcePatchOptions {
+	return &client.SubResourcePatchOptions{PatchOptions: *writeOptions(dryRun)}
+}
+
+// expandSpec answers with the VM as it is: nothing that a spec could refer to
+// (instance types, preferences) is supported, so every spec is expanded.
+func (s *Server) expandSpec(w http.ResponseWriter, r *http.Request) error {
+	vm := &v1.VirtualMachine{}
+	if err := s.cluster.Get(r.Context(), key(r), vm); err != nil {
+		return err
+	}
+	return writeVM(w, vm)
+}
+
+// expandGiven does the same for a VM in the request.
+func (s *Server) expandGiven(w http.ResponseWriter, r *http.Request) error {
+	vm, err := readBody[v1.VirtualMachine](r)
+	if err != nil {
+		return err
+	}
+	if vm == nil {
+		return apierrors.NewBadRequest("the request has no body; it must be a VirtualMachine")
+	}
+	switch namespace := r.PathValue("namespace"); vm.Namespace {
+	case "":
+		vm.Namespace = namespace
+	case namespace:
+	default:
+		return apierrors.NewBadRequest(fmt.Sprintf("VM namespace must be empty or %s", namespace))
+	}
+	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
+		return apierrors.NewBadRequest("spec.instancetype and spec.preference: not supported by Drydock")
+	}
+	return writeVM(w, vm)
+}
+
+func writeVM(w http.ResponseWriter, vm *v1.VirtualMachine) error {
+	vm.SetGroupVersionKind(v1.VirtualMachineGroupVersionKind)
+	return writeJSON(w, vm)
+}

@@ -1,0 +1,129 @@
+// Package subresource serves subresources.kubevirt.io/v1: the verbs on
+// VirtualMachines and VirtualMachineInstances that are no fields, such as
+// start, pause, console. What a verb means in which state of a VM is decided by
+// pure functions (plan.go); verbs on a guest are passed on to the virt-handler
+// of its node, streams untouched.
+//
+// Who may do what is not decided here: the API server in front of it asks the
+// cluster's authorizer about every request.
+package subresource
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/nodeapi"
+)
+
+// GroupVersion is what is served.
+var GroupVersion = schema.GroupVersion{Group: v1.SubresourceGroupName, Version: v1.ApiLatestVersion}
+
+// Root is the path below which everything is.
+const Root = "/apis/" + v1.SubresourceGroupName + "/"
+
+// Cluster is what the verbs need of the cluster: reads that are not from a
+// cache, since a verb is judged by the state of the moment.
+type Cluster interface {
+	client.Client
+}
+
+// Nodes finds the virt-handler of a node.
+type Nodes interface {
+	// Address is host:port of the virt-handler on the node.
+	Address(ctx context.Context, node string) (string, error)
+}
+
+// Server serves the group.
+type Server struct {
+	cluster   Cluster
+	nodes     Nodes
+	transport http.RoundTripper
+	mux       *http.ServeMux
+	resources []metav1.APIResource
+}
+
+// New makes a Server. transport calls virt-handlers; it must speak HTTP/1.1,
+// which streams are upgraded from.
+func New(cluster Cluster, nodes Nodes, transport http.RoundTripper) *Server {
+	s := &Server{cluster: cluster, nodes: nodes, transport: transport, mux: http.NewServeMux()}
+	s.routeMachines()
+	s.routeInstances()
+	s.routeCluster()
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, apierrors.NewGenericServerResponse(http.StatusNotFound, strings.ToLower(r.Method),
+			schema.GroupResource{Group: GroupVersion.Group}, "", "Drydock serves no such subresource", 0, true))
+	})
+	return s
+}
+
+// ServeHTTP serves the group's paths.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// Resources are what discovery tells about.
+func (s *Server) Resources() []metav1.APIResource { return s.resources }
+
+const (
+	machines  = "virtualmachines"
+	instances = "virtualmachineinstances"
+)
+
+func (s *Server) routeMachines() {
+	s.route(http.MethodPut, machines, "start", s.start)
+	s.route(http.MethodPut, machines, "stop", s.stop)
+	s.route(http.MethodPut, machines, "restart", s.restart)
+	s.route(http.MethodGet, machines, "expand-spec", s.expandSpec)
+	forward := s.stream(nodeapi.PortForward, PortForward)
+	s.route(http.MethodGet, machines, "portforward", forward, "{port}", "{protocol}")
+}
+
+func (s *Server) routeInstances() {
+	s.route(http.MethodPut, instances, "pause", s.act(nodeapi.Pause, Pause))
+	s.route(http.MethodPut, instances, "unpause", s.act(nodeapi.Unpause, Unpause))
+	s.route(http.MethodPut, instances, "softreboot", s.act(nodeapi.SoftReboot, SoftReboot))
+	s.route(http.MethodPut, instances, "reset", s.act(nodeapi.Reset, Reset))
+
+	s.route(http.MethodGet, instances, "guestosinfo", s.stream(nodeapi.GuestOSInfo, Agent))
+	s.route(http.MethodGet, instances, "userlist", s.stream(nodeapi.UserList, Agent))
+	s.route(http.MethodGet, instances, "filesystemlist", s.stream(nodeapi.FilesystemList, Agent))
+
+	s.route(http.MethodGet, instances, "console", s.stream(nodeapi.Console, Console))
+	s.route(http.MethodGet, instances, "vnc", s.stream(nodeapi.VNC, VNC))
+	forward := s.stream(nodeapi.PortForward, PortForward)
+	s.route(http.MethodGet, instances, "portforward", forward, "{port}", "{protocol}")
+}
+
+func (s *Server) routeCluster() {
+	base := Root + GroupVersion.Version
+	s.mux.HandleFunc("GET "+base+"/version", s.version)
+	s.mux.HandleFunc("GET "+base+"/healthz", s.healthz)
+	s.mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/expand-vm-spec", answer(s.expandGiven))
+	s.resources = append(s.resources,
+		metav1.APIResource{Name: "version", Kind: "Version", Verbs: metav1.Verbs{"list"}},
+		metav1.APIResource{Name: "healthz", Kind: "Health", Verbs: metav1.Verbs{"list"}},
+		metav1.APIResource{Name: "expand-vm-spec", Namespaced: true, Kind: "VirtualMachine", Verbs: metav1.Verbs{"update"}})
+}
+
+// route serves one subresource with a method; each of the optional elements
+// may follow it in the path.
+func (s *Server) route(method, resource, subresource string, do handler, optional ...string) {
+	path := Root + GroupVersion.Version + "/namespaces/{namespace}/" + resource + "/{name}/" + subresource
+	s.mux.HandleFunc(method+" "+path, answer(do))
+	for _, element := range optional {
+		path += "/" + element
+		s.mux.HandleFunc(method+" "+path, answer(do))
+	}
+	verb := "get"
+	if method == http.MethodPut {
+		verb = "update"
+	}
+	s.resources = append(s.resources, metav1.APIResource{
+		Name: resource + "/" + subresource, Namespaced: true, Kind: "Empty", Verbs: metav1.Verbs{verb},
+	})
+}
