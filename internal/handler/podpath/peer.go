@@ -21,6 +21,8 @@ type Peer struct {
 	Root *Dir
 	// NetNS is the pod's network namespace.
 	NetNS *os.File
+	// pidfd is the process itself, whatever becomes of its number.
+	pidfd int
 }
 
 // OpenPeer finds the process that listens at the other end of conn.
@@ -33,10 +35,9 @@ func OpenPeer(conn *net.UnixConn) (*Peer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening process %d: %w", pid, err)
 	}
-	defer unix.Close(pidfd)
-	peer, err := openPeer(pid)
-	if err != nil {
-		return nil, err
+	peer := &Peer{PID: pid, pidfd: pidfd}
+	if err := peer.open(); err != nil {
+		return nil, errors.Join(err, peer.Close())
 	}
 	// If the process lives now, then it lived while its files were opened, so
 	// they are its own and not those of a later process of the same number.
@@ -46,21 +47,40 @@ func OpenPeer(conn *net.UnixConn) (*Peer, error) {
 	return peer, nil
 }
 
-func openPeer(pid int) (*Peer, error) {
-	proc := fmt.Sprintf("/proc/%d", pid)
+func (p *Peer) open() error {
+	proc := fmt.Sprintf("/proc/%d", p.PID)
 	root, err := OpenRoot(filepath.Join(proc, "root"))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	netns, err := os.Open(filepath.Join(proc, "ns/net"))
+	p.Root = root
+	p.NetNS, err = os.Open(filepath.Join(proc, "ns/net"))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the network namespace of process %d: %w", pid, err), root.Close())
+		return fmt.Errorf("opening the network namespace of process %d: %w", p.PID, err)
 	}
-	return &Peer{PID: pid, Root: root, NetNS: netns}, nil
+	return nil
+}
+
+// Kill ends the process by force.
+func (p *Peer) Kill() error {
+	err := unix.PidfdSendSignal(p.pidfd, unix.SIGKILL, nil, 0)
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("killing process %d: %w", p.PID, err)
+	}
+	return nil
 }
 
 // Close lets go of the process.
-func (p *Peer) Close() error { return errors.Join(p.Root.Close(), p.NetNS.Close()) }
+func (p *Peer) Close() error {
+	errs := []error{unix.Close(p.pidfd)}
+	if p.Root != nil {
+		errs = append(errs, p.Root.Close())
+	}
+	if p.NetNS != nil {
+		errs = append(errs, p.NetNS.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // BelongsTo checks that the process is one of the pod's: the kubelet puts a
 // pod's processes into a cgroup that bears the pod's UID.

@@ -1,0 +1,252 @@
+package vmi
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/machine"
+)
+
+// Origins of an interface's information, as the API names them.
+const (
+	infoDomain = "domain"
+	infoAgent  = "guest-agent"
+)
+
+// interfaces lists the guest's interfaces: those of the spec in its order, then
+// those that only the guest knows.
+func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineInstanceNetworkInterface {
+	var list []v1.VirtualMachineInstanceNetworkInterface
+	byMAC := map[string]v1.VirtualMachineInstanceNetworkInterface{}
+	if g.Agent != nil {
+		for _, reported := range g.Agent.Interfaces {
+			byMAC[reported.MAC] = reported
+		}
+	}
+	for _, made := range g.Interfaces {
+		status := v1.VirtualMachineInstanceNetworkInterface{
+			Name: made.Name, MAC: made.MAC, PodInterfaceName: made.PodInterface,
+			InfoSource: infoDomain, QueueCount: int32(max(made.Queues, 1)), LinkState: "up",
+		}
+		setIPs(&status, made.IPs)
+		if reported, ok := byMAC[made.MAC]; ok {
+			delete(byMAC, made.MAC)
+			status.InterfaceName = reported.InterfaceName
+			status.InfoSource = infoDomain + ", " + infoAgent
+			// Behind masquerade, what the guest calls its address reaches nobody.
+			if !masqueraded(vmi, made.Name) && len(reported.IPs) > 0 {
+				setIPs(&status, reported.IPs)
+			}
+		}
+		list = append(list, status)
+	}
+	var others []v1.VirtualMachineInstanceNetworkInterface
+	for _, reported := range byMAC {
+		reported.InfoSource = infoAgent
+		others = append(others, reported)
+	}
+	slices.SortFunc(others, func(a, b v1.VirtualMachineInstanceNetworkInterface) int {
+		return cmp.Or(cmp.Compare(a.InterfaceName, b.InterfaceName), cmp.Compare(a.MAC, b.MAC))
+	})
+	return append(list, others...)
+}
+
+func setIPs(status *v1.VirtualMachineInstanceNetworkInterface, ips []string) {
+	status.IPs, status.IP = ips, ""
+	if len(ips) > 0 {
+		status.IP = ips[0]
+	}
+}
+
+func masqueraded(vmi *v1.VirtualMachineInstance, name string) bool {
+	for i := range vmi.Spec.Domain.Devices.Interfaces {
+		if iface := &vmi.Spec.Domain.Devices.Interfaces[i]; iface.Name == name {
+			return iface.Masquerade != nil
+		}
+	}
+	return false
+}
+
+// volumes lists the VMI's volumes by name. What another part keeps in a
+// volume's status (its hotplug) stays.
+func volumes(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus, known map[string]Volume) []v1.VolumeStatus {
+	targets := targets(vmi.Spec.Domain.Devices.Disks)
+	var list []v1.VolumeStatus
+	for i := range vmi.Spec.Volumes {
+		name := vmi.Spec.Volumes[i].Name
+		status := v1.VolumeStatus{Name: name}
+		if at := slices.IndexFunc(have, func(s v1.VolumeStatus) bool { return s.Name == name }); at >= 0 {
+			status = have[at]
+		}
+		status.Target = targets[name]
+		if v, ok := known[name]; ok {
+			status.PersistentVolumeClaimInfo = v.Claim
+			if v.Size > 0 {
+				status.Size = v.Size
+			}
+		}
+		list = append(list, status)
+	}
+	slices.SortFunc(list, func(a, b v1.VolumeStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// targets gives each disk the name that users of KubeVirt expect in a status:
+// vda, vdb … for virtio, sda … for the others, in the spec's order.
+func targets(disks []v1.Disk) map[string]string {
+	names := make(map[string]string, len(disks))
+	next := map[string]int{}
+	for i := range disks {
+		prefix := "sd"
+		if bus(&disks[i]) == v1.DiskBusVirtio {
+			prefix = "vd"
+		}
+		names[disks[i].Name] = prefix + letters(next[prefix])
+		next[prefix]++
+	}
+	return names
+}
+
+func bus(d *v1.Disk) v1.DiskBus {
+	switch {
+	case d.Disk != nil:
+		return cmp.Or(d.Disk.Bus, v1.DiskBusVirtio)
+	case d.LUN != nil:
+		return cmp.Or(d.LUN.Bus, v1.DiskBusSCSI)
+	case d.CDRom != nil:
+		return cmp.Or(d.CDRom.Bus, v1.DiskBusSATA)
+	}
+	return v1.DiskBusVirtio
+}
+
+// letters counts a, b … z, aa, ab …, as Linux names disks.
+func letters(n int) string {
+	var text []byte
+	for n++; n > 0; n = (n - 1) / 26 {
+		text = append(text, byte('a'+(n-1)%26))
+	}
+	slices.Reverse(text)
+	return string(text)
+}
+
+// allowPodBridge is KubeVirt's annotation that lets a VMI migrate although the
+// bridge binding gives its guest the pod's own address.
+const allowPodBridge = "kubevirt.io/allow-pod-bridge-network-live-migration"
+
+// liveMigratable says whether the VMI can move to another node, or all that
+// stands in the way.
+func liveMigratable(vmi *v1.VirtualMachineInstance, known map[string]Volume) v1.VirtualMachineInstanceCondition {
+	reason, hindrances := "", []string(nil)
+	add := func(why, message string) {
+		reason = cmp.Or(reason, why)
+		hindrances = append(hindrances, message)
+	}
+	for i := range vmi.Spec.Volumes {
+		if message := stays(&vmi.Spec.Volumes[i], known); message != "" {
+			add(v1.VirtualMachineInstanceReasonDisksNotMigratable, message)
+		}
+	}
+	for i := range vmi.Spec.Domain.Devices.Interfaces {
+		iface := &vmi.Spec.Domain.Devices.Interfaces[i]
+		_, allowed := vmi.Annotations[allowPodBridge]
+		if iface.Bridge != nil && onPodNetwork(vmi, iface.Name) && !allowed {
+			add(v1.VirtualMachineInstanceReasonInterfaceNotMigratable,
+				fmt.Sprintf("interface %s gives the guest the pod's own address (bridge on the pod network)", iface.Name))
+		}
+	}
+	condition := v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue}
+	if reason != "" {
+		condition.Status = corev1.ConditionFalse
+		condition.Reason = reason
+		condition.Message = "cannot migrate VMI: " + strings.Join(hindrances, "; ")
+	}
+	return condition
+}
+
+// stays says why a volume cannot be reached from another node; empty when it
+// can, or when what it holds can be sent along.
+func stays(v *v1.Volume, known map[string]Volume) string {
+	claim := claimOf(v)
+	switch {
+	case v.HostDisk != nil && (v.HostDisk.Shared == nil || !*v.HostDisk.Shared):
+		return fmt.Sprintf("volume %s is a file on this node (hostDisk without shared)", v.Name)
+	case claim == "":
+		return ""
+	}
+	info := known[v.Name].Claim
+	switch {
+	case info == nil:
+		return fmt.Sprintf("PVC %s of volume %s is not known yet", claim, v.Name)
+	case !slices.Contains(info.AccessModes, corev1.ReadWriteMany):
+		return fmt.Sprintf("PVC %s is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)", claim)
+	}
+	return ""
+}
+
+// claimOf is the claim whose content the guest changes; empty for none.
+func claimOf(v *v1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.DataVolume != nil:
+		return v.DataVolume.Name
+	}
+	return ""
+}
+
+// Claims maps the VMI's volumes to their claims, those that are only read
+// included.
+func Claims(vmi *v1.VirtualMachineInstance) map[string]string {
+	claims := map[string]string{}
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		if claim := claimOf(v); claim != "" {
+			claims[v.Name] = claim
+		} else if v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil {
+			claims[v.Name] = v.Ephemeral.PersistentVolumeClaim.ClaimName
+		}
+	}
+	return claims
+}
+
+func onPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
+	for i := range vmi.Spec.Networks {
+		if n := &vmi.Spec.Networks[i]; n.Name == name {
+			return n.Pod != nil
+		}
+	}
+	return false
+}
+
+// migrationMethod tells whether a migration takes disks along.
+func migrationMethod(vmi *v1.VirtualMachineInstance, known map[string]Volume) v1.VirtualMachineInstanceMigrationMethod {
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		if claimOf(v) == "" || stays(v, known) != "" {
+			return v1.BlockMigration
+		}
+	}
+	return v1.LiveMigration
+}
+
+// MachineType is the machine type that a VMI asks for, with the cluster's
+// default.
+func MachineType(vmi *v1.VirtualMachineInstance, standard string) string {
+	if m := vmi.Spec.Domain.Machine; m != nil && m.Type != "" {
+		return m.Type
+	}
+	return standard
+}
+
+// Queues is how many queues each of the VMI's network interfaces has.
+func Queues(vmi *v1.VirtualMachineInstance) int {
+	if multi := vmi.Spec.Domain.Devices.NetworkInterfaceMultiQueue; multi != nil && *multi {
+		return machine.VCPUs(machine.Topology(&vmi.Spec))
+	}
+	return 1
+}

@@ -1,0 +1,91 @@
+package vmi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// owned are the fields of the status that virt-handler may change.
+var owned = []string{
+	"phase", "phaseTransitionTimestamps", "reason", "conditions", "interfaces", "guestOSInfo",
+	"machine", "memory", "currentCPUTopology", "volumeStatus", "migrationMethod",
+}
+
+// operation is one of a JSON patch (RFC 6902).
+type operation struct {
+	Op    string          `json:"op"`
+	Path  string          `json:"path"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// Patch is the JSON patch that brings the VMI's status to want, field by field.
+// It applies only to exactly the VMI that was read: a writer who was faster
+// makes it fail, and the status is worked out anew. It is nil when nothing
+// would change.
+func Patch(vmi *v1.VirtualMachineInstance, want v1.VirtualMachineInstanceStatus) ([]byte, error) {
+	before, err := fields(vmi.Status)
+	if err != nil {
+		return nil, err
+	}
+	after, err := fields(want)
+	if err != nil {
+		return nil, err
+	}
+	var changes []operation
+	for _, name := range owned {
+		path := "/status/" + name
+		switch {
+		case bytes.Equal(before[name], after[name]):
+		case after[name] == nil:
+			changes = append(changes, operation{Op: "remove", Path: path})
+		default:
+			changes = append(changes, operation{Op: "add", Path: path, Value: after[name]})
+		}
+	}
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	tests, err := same(map[string]string{
+		"/metadata/uid":             string(vmi.UID),
+		"/metadata/resourceVersion": vmi.ResourceVersion,
+		"/status/phase":             string(vmi.Status.Phase),
+	})
+	if err != nil {
+		return nil, err
+	}
+	patch, err := json.Marshal(append(tests, changes...))
+	if err != nil {
+		return nil, fmt.Errorf("encoding a patch: %w", err)
+	}
+	return patch, nil
+}
+
+// same are the tests that the fields at the paths are as they were read.
+func same(values map[string]string) ([]operation, error) {
+	var tests []operation
+	for _, path := range slices.Sorted(maps.Keys(values)) {
+		value, err := json.Marshal(values[path])
+		if err != nil {
+			return nil, fmt.Errorf("encoding a patch: %w", err)
+		}
+		tests = append(tests, operation{Op: "test", Path: path, Value: value})
+	}
+	return tests, nil
+}
+
+func fields(status v1.VirtualMachineInstanceStatus) (map[string]json.RawMessage, error) {
+	data, err := json.Marshal(status)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a status: %w", err)
+	}
+	var out map[string]json.RawMessage
+	if err := json.Unmarshal(data, &out); err != nil {
+		return nil, fmt.Errorf("encoding a status: %w", err)
+	}
+	return out, nil
+}

@@ -1,0 +1,210 @@
+// Package vmi decides what virt-handler does for one VirtualMachineInstance on
+// its node, and what the VMI's status says about it.
+//
+// It is pure: it opens nothing, asks no clock and writes nowhere. Next gives
+// the next step from what was observed; Status gives the status from the facts;
+// Patch gives the smallest patch between two statuses. Every observation may be
+// the first one after virt-handler was killed, so nothing that was decided
+// earlier is an input, only what is so now.
+//
+//	            pod bound
+//	Scheduled ──────────> Connect ──hello──> waiting: Start ──┐
+//	                         │                                ├──> Report ──> Wait
+//	                         │               running: Attach ─┘      ^
+//	                         │                                       │ run state, agent, pod
+//	                         └──────────────> exited: Report (final) │
+//	   deletion, or a final phase while QEMU runs: Stop, then Kill
+//
+// Invariants:
+//   - Start is chosen only for phase Scheduled, for a VMI that is not to go, in
+//     a pod that status.activePods names for this node, of a virt-launcher that
+//     says it has started nothing yet.
+//   - The phase never goes back, and a final phase is never changed.
+package vmi
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/launch"
+)
+
+// Step is one thing to do. Whatever comes of it is another observation.
+type Step string
+
+const (
+	// Wait does nothing until something changes.
+	Wait Step = "Wait"
+	// Connect follows the launcher's socket and connects to it.
+	Connect Step = "Connect"
+	// Start prepares network and disks and has QEMU started.
+	Start Step = "Start"
+	// Attach takes over a QEMU that runs: network, monitor.
+	Attach Step = "Attach"
+	// Report brings the VMI's status up to date.
+	Report Step = "Report"
+	// Stop has virt-launcher end QEMU within the grace period.
+	Stop Step = "Stop"
+	// Kill ends the launcher's process, which has not done as it was told.
+	Kill Step = "Kill"
+	// Release lets go of everything: nothing is left to do here.
+	Release Step = "Release"
+)
+
+// killAfter is how long virt-launcher may take to end QEMU beyond the grace
+// period that it was given.
+const killAfter = 15 * time.Second
+
+// Pod is the launcher pod as far as it matters here.
+type Pod struct {
+	UID types.UID
+	// Finished means that none of its processes runs any more.
+	Finished bool
+	// Ready is the kubelet's opinion, readiness probe included.
+	Ready bool
+}
+
+// Link is the connection to virt-launcher.
+type Link string
+
+const (
+	// LinkNone means that there is no connection, and no attempt at one.
+	LinkNone Link = ""
+	// LinkPending means that the socket is being followed.
+	LinkPending Link = "pending"
+	// LinkUp means that virt-launcher has said hello.
+	LinkUp Link = "up"
+)
+
+// Observed is what a step is chosen on.
+type Observed struct {
+	// VMI is nil when it does not exist any more, or not on this node.
+	VMI *v1.VirtualMachineInstance
+	// Node is this node's name.
+	Node string
+	// Pod is nil when the node has no launcher pod of the VMI.
+	Pod  *Pod
+	Link Link
+	// Launcher is what virt-launcher said; it stays after the connection has
+	// ended if QEMU had ended by then.
+	Launcher launch.State
+	// Attached means that QEMU's monitor is connected and the network served.
+	Attached bool
+	// Stopping is the grace period in seconds that virt-launcher was given, nil
+	// when it was not told to stop, and StoppingSince when that was.
+	Stopping      *int64
+	StoppingSince time.Time
+	// Changed means that the status that follows from the facts differs from
+	// the one that the VMI has.
+	Changed bool
+	Now     time.Time
+}
+
+// Next chooses the step, and when to look again if nothing else happens; zero
+// for never.
+func Next(o Observed) (Step, time.Duration) {
+	if o.VMI == nil {
+		return Release, 0
+	}
+	running := o.Link == LinkUp && o.Launcher.Phase == launch.PhaseRunning
+	switch {
+	case o.Launcher.Phase == launch.PhaseExited:
+		return report(o), 0
+	case running && mustEnd(o):
+		return stop(o)
+	case o.VMI.IsFinal():
+		return rest(o), 0
+	case running && !o.Attached:
+		return Attach, 0
+	case o.Link == LinkUp && o.Launcher.Phase == launch.PhaseWaiting && mayStart(o):
+		return Start, 0
+	case o.Link == LinkNone && reachable(o):
+		return Connect, 0
+	}
+	return report(o), 0
+}
+
+// mayStart is the gate of a guest's one start.
+func mayStart(o Observed) bool {
+	return o.VMI.Status.Phase == v1.Scheduled && o.VMI.DeletionTimestamp == nil && active(o)
+}
+
+// active tells whether the controller has chosen this pod on this node to run
+// the guest.
+func active(o Observed) bool {
+	return o.Pod != nil && o.VMI.Status.ActivePods[o.Pod.UID] == o.Node
+}
+
+// reachable tells whether a virt-launcher may be listening, or about to.
+func reachable(o Observed) bool {
+	return o.Pod != nil && !o.Pod.Finished && started(o.VMI)
+}
+
+func started(vmi *v1.VirtualMachineInstance) bool {
+	switch vmi.Status.Phase {
+	case v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed:
+		return true
+	}
+	return false
+}
+
+// mustEnd tells whether a guest that runs has to end: its VMI is to go, or is
+// over as far as everyone else knows.
+func mustEnd(o Observed) bool { return o.VMI.DeletionTimestamp != nil || o.VMI.IsFinal() }
+
+// rest keeps an eye on the pod of a VMI that is over, in case its QEMU is not.
+func rest(o Observed) Step {
+	if o.Link == LinkNone && reachable(o) {
+		return Connect
+	}
+	return Wait
+}
+
+func report(o Observed) Step {
+	if o.Changed {
+		return Report
+	}
+	return Wait
+}
+
+// stop tells virt-launcher to end QEMU, once, and again when the grace period
+// became shorter; and by force when that is of no use.
+func stop(o Observed) (Step, time.Duration) {
+	grace := GracePeriod(o.VMI)
+	if o.Stopping == nil || grace < *o.Stopping {
+		return Stop, 0
+	}
+	left := o.StoppingSince.Add(time.Duration(*o.Stopping)*time.Second + killAfter).Sub(o.Now)
+	switch {
+	case left <= 0:
+		return Kill, killAfter
+	case !o.Attached && !o.VMI.IsFinal():
+		// The status still wants its facts, and the monitor its ear.
+		return Attach, left
+	}
+	return report(o), left
+}
+
+// defaultGrace is KubeVirt's for a VMI that names none.
+const defaultGrace = 30
+
+// GracePeriod is how long, in seconds, the guest has to follow the power
+// button. A VMI that is over has had its time.
+func GracePeriod(vmi *v1.VirtualMachineInstance) int64 {
+	switch {
+	case vmi.IsFinal():
+		return 0
+	case vmi.Spec.TerminationGracePeriodSeconds != nil:
+		return max(0, *vmi.Spec.TerminationGracePeriodSeconds)
+	}
+	return defaultGrace
+}
+
+// Lost tells whether the guest ran, as the VMI's status says, under a
+// virt-launcher that has been started anew since and knows nothing of it.
+func Lost(o Observed) bool {
+	return o.Link == LinkUp && o.Launcher.Phase == launch.PhaseWaiting &&
+		o.VMI != nil && o.VMI.Status.Phase == v1.Running
+}

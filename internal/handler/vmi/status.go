@@ -1,0 +1,269 @@
+package vmi
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/machine"
+)
+
+// Facts are what a status is made of: what is so, from whoever knows it.
+type Facts struct {
+	// Exit says how QEMU ended; nil while it has not.
+	Exit *launch.Exit
+	// Lost means that the guest ran and does not any more, and that nobody
+	// knows how it ended.
+	Lost bool
+	// Guest is the guest that runs; nil while none does or none is known.
+	Guest *Guest
+	// PodReady is the kubelet's opinion of the launcher pod.
+	PodReady bool
+	// Failure is why the last step failed; nil when it did not.
+	Failure error
+	Now     time.Time
+}
+
+// Guest is what is known of a running guest.
+type Guest struct {
+	// RunState is QEMU's (query-status).
+	RunState string
+	// MachineType is what QEMU's machine is.
+	MachineType string
+	Interfaces  []Interface
+	Volumes     map[string]Volume
+	// Agent is what the guest agent told; nil while it is not connected.
+	Agent *Agent
+}
+
+// Interface is one of the guest's interfaces as virt-handler made it.
+type Interface struct {
+	Name, MAC, PodInterface string
+	IPs                     []string
+	Queues                  int
+}
+
+// Volume is what is known of the disk behind a volume.
+type Volume struct {
+	// Size is the guest's disk size in bytes, 0 when it is not known.
+	Size int64
+	// Claim is the PersistentVolumeClaim's own information, nil without one.
+	Claim *v1.PersistentVolumeClaimInfo
+}
+
+// Agent is what the guest agent told.
+type Agent struct {
+	OS         v1.VirtualMachineInstanceGuestOSInfo
+	Interfaces []v1.VirtualMachineInstanceNetworkInterface
+}
+
+// reasonSyncFailed is KubeVirt's for the condition Synchronized of a VMI whose
+// node has trouble with it.
+const reasonSyncFailed = "Synchronizing with the Domain failed."
+
+// Status is the status that the VMI should have. It changes only the fields
+// that virt-handler owns.
+func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceStatus {
+	status := *vmi.Status.DeepCopy()
+	if vmi.IsFinal() {
+		return status
+	}
+	switch {
+	case f.Exit != nil:
+		finish(&status, endOf(*f.Exit), f.Now)
+	case f.Lost:
+		finish(&status, ending{failed: true, reason: "GuestLost", message: "The guest is gone, and its launcher does not know how it ended."}, f.Now)
+	case f.Guest != nil:
+		describe(vmi, &status, f)
+	}
+	synchronized(&status, f)
+	return status
+}
+
+func synchronized(status *v1.VirtualMachineInstanceStatus, f Facts) {
+	if f.Failure == nil || isFinal(status.Phase) {
+		dropOwn(status, v1.VirtualMachineInstanceSynchronized, reasonSyncFailed)
+		return
+	}
+	set(status, v1.VirtualMachineInstanceCondition{
+		Type: v1.VirtualMachineInstanceSynchronized, Status: corev1.ConditionFalse,
+		Reason: reasonSyncFailed, Message: f.Failure.Error(),
+	}, f.Now)
+}
+
+// describe is the status of a guest that runs.
+func describe(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceStatus, f Facts) {
+	enter(status, v1.Running, f.Now)
+	g := f.Guest
+	if g.MachineType != "" {
+		status.Machine = &v1.Machine{Type: g.MachineType}
+	}
+	status.CurrentCPUTopology = new(machine.Topology(&vmi.Spec))
+	describeMemory(vmi, status)
+	status.Interfaces = interfaces(vmi, g)
+	status.VolumeStatus = volumes(vmi, status.VolumeStatus, g.Volumes)
+	status.MigrationMethod = migrationMethod(vmi, g.Volumes)
+	describeReady(vmi, status, f)
+	describePaused(status, g.RunState, f.Now)
+	describeAgent(status, g.Agent, f.Now)
+	set(status, liveMigratable(vmi, g.Volumes), f.Now)
+}
+
+func describeMemory(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceStatus) {
+	size := machine.GuestMemory(&vmi.Spec)
+	if size == 0 || status.Memory != nil {
+		return
+	}
+	guest := resource.NewQuantity(size, resource.BinarySI)
+	status.Memory = &v1.MemoryStatus{GuestAtBoot: guest, GuestCurrent: guest, GuestRequested: guest}
+}
+
+func describeReady(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceStatus, f Facts) {
+	ready := v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue}
+	if vmi.Spec.ReadinessProbe != nil && !f.PodReady {
+		ready.Status = corev1.ConditionFalse
+		ready.Reason = "ReadinessProbeNotPassed"
+		ready.Message = "The guest runs, and its readiness probe has not succeeded yet."
+	}
+	set(status, ready, f.Now)
+}
+
+// QEMU's run states that matter to a VM's owner.
+const (
+	stateRunning   = "running"
+	statePaused    = "paused"
+	statePrelaunch = "prelaunch" // started with startStrategy Paused
+	stateIOError   = "io-error"
+)
+
+func describePaused(status *v1.VirtualMachineInstanceStatus, runState string, now time.Time) {
+	paused := v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstancePaused, Status: corev1.ConditionTrue}
+	switch runState {
+	case statePaused, statePrelaunch:
+		paused.Reason, paused.Message = "PausedByUser", "VMI was paused by user"
+	case stateIOError:
+		paused.Reason, paused.Message = "PausedIOError", "VMI was paused, low-level IO error detected"
+	case stateRunning:
+		drop(status, v1.VirtualMachineInstancePaused)
+		return
+	default:
+		// What passes by itself (saving, migrating) is not the owner's business.
+		return
+	}
+	set(status, paused, now)
+}
+
+func describeAgent(status *v1.VirtualMachineInstanceStatus, agent *Agent, now time.Time) {
+	if agent == nil {
+		drop(status, v1.VirtualMachineInstanceAgentConnected)
+		status.GuestOSInfo = v1.VirtualMachineInstanceGuestOSInfo{}
+		return
+	}
+	status.GuestOSInfo = agent.OS
+	set(status, v1.VirtualMachineInstanceCondition{
+		Type: v1.VirtualMachineInstanceAgentConnected, Status: corev1.ConditionTrue,
+	}, now)
+}
+
+// ending is how a VMI comes to its end.
+type ending struct {
+	failed          bool
+	reason, message string
+}
+
+// endOf words QEMU's end for the VM's owner.
+func endOf(exit launch.Exit) ending {
+	e := ending{failed: exit.Reason.Failed(), reason: string(exit.Reason), message: EndMessage(exit.Reason)}
+	if e.failed && exit.Message != "" {
+		e.message += " QEMU said: " + exit.Message
+	}
+	return e
+}
+
+// EndMessage is the sentence for a reason, in KubeVirt's words where it has
+// some.
+func EndMessage(reason launch.Reason) string {
+	switch reason {
+	case launch.ReasonGuestPanicked:
+		return "The guest's kernel panicked."
+	case launch.ReasonWatchdog:
+		return "The guest's watchdog fired."
+	case launch.ReasonCrashed:
+		return "The VirtualMachineInstance crashed."
+	case launch.ReasonStartFailed:
+		return "QEMU could not be started."
+	case launch.ReasonKilled:
+		return "The guest did not shut down within its grace period and was ended by force."
+	}
+	return "The VirtualMachineInstance was shut down."
+}
+
+func finish(status *v1.VirtualMachineInstanceStatus, e ending, now time.Time) {
+	phase := v1.Succeeded
+	if e.failed {
+		phase = v1.Failed
+		status.Reason = e.reason
+	}
+	enter(status, phase, now)
+	drop(status, v1.VirtualMachineInstancePaused)
+	drop(status, v1.VirtualMachineInstanceAgentConnected)
+	set(status, v1.VirtualMachineInstanceCondition{
+		Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse,
+		Reason: v1.GuestNotRunningReason, Message: e.message,
+	}, now)
+}
+
+func isFinal(phase v1.VirtualMachineInstancePhase) bool {
+	return phase == v1.Succeeded || phase == v1.Failed
+}
+
+func enter(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInstancePhase, now time.Time) {
+	if status.Phase == phase {
+		return
+	}
+	status.Phase = phase
+	status.PhaseTransitionTimestamps = append(status.PhaseTransitionTimestamps, v1.VirtualMachineInstancePhaseTransitionTimestamp{
+		Phase: phase, PhaseTransitionTimestamp: second(now),
+	})
+}
+
+// second is the precision that the API server keeps.
+func second(now time.Time) metav1.Time { return metav1.NewTime(now.Truncate(time.Second)) }
+
+// set makes want the condition of its type. The time of its last transition
+// changes only with its status.
+func set(status *v1.VirtualMachineInstanceStatus, want v1.VirtualMachineInstanceCondition, now time.Time) {
+	want.LastTransitionTime = second(now)
+	for i := range status.Conditions {
+		have := &status.Conditions[i]
+		if have.Type != want.Type {
+			continue
+		}
+		if have.Status == want.Status {
+			want.LastTransitionTime = have.LastTransitionTime
+		}
+		want.LastProbeTime = have.LastProbeTime
+		*have = want
+		return
+	}
+	status.Conditions = append(status.Conditions, want)
+}
+
+func drop(status *v1.VirtualMachineInstanceStatus, kind v1.VirtualMachineInstanceConditionType) {
+	status.Conditions = slices.DeleteFunc(status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
+		return c.Type == kind
+	})
+}
+
+// dropOwn drops a condition that the controller sets too, if it is ours, or if
+// it is about a start that has meanwhile succeeded.
+func dropOwn(status *v1.VirtualMachineInstanceStatus, kind v1.VirtualMachineInstanceConditionType, reason string) {
+	status.Conditions = slices.DeleteFunc(status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
+		return c.Type == kind && (c.Reason == reason || status.Phase == v1.Running)
+	})
+}
