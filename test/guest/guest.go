@@ -119,6 +119,7 @@ func assemble(ctx context.Context, folder string, from parts) (Files, error) {
 	disk := diskParts{
 		kernel:      files.Kernel,
 		initrd:      files.Initrd,
+		bootSector:  from.tree.Path("/usr/lib/syslinux/mbr/mbr.bin"),
 		bootManager: from.tree.Path("/usr/lib/systemd/boot/efi/systemd-bootx64.efi"),
 	}
 	if err := writeDisk(ctx, files.Disk, disk); err != nil {
