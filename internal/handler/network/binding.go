@@ -1,0 +1,30 @@
+package network
+
+import (
+	"github.com/go-logr/logr"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// binding is a way to connect a guest's interface to the pod's.
+type binding struct {
+	// name is the field that asks for it.
+	name   string
+	chosen func(*v1.InterfaceBindingMethod) bool
+	// setup is nil for a binding that is not supported.
+	setup setup
+}
+
+// setup makes what one interface needs, or finds it, and starts what serves it.
+// What it returns to be closed is closed by the caller, after an error too.
+type setup func(pod Pod, p plan, log logr.Logger) (Interface, []server, error)
+
+// bindings are all that the API knows.
+var bindings = []binding{
+	{"masquerade", func(m *v1.InterfaceBindingMethod) bool { return m.Masquerade != nil }, setupMasquerade},
+	{"bridge", func(m *v1.InterfaceBindingMethod) bool { return m.Bridge != nil }, setupBridge},
+	{"sriov", func(m *v1.InterfaceBindingMethod) bool { return m.SRIOV != nil }, nil},
+	{"macvtap", func(m *v1.InterfaceBindingMethod) bool { return m.DeprecatedMacvtap != nil }, nil},
+	{"passt", func(m *v1.InterfaceBindingMethod) bool { return m.DeprecatedPasst != nil }, nil},
+	{"slirp", func(m *v1.InterfaceBindingMethod) bool { return m.DeprecatedSlirp != nil }, nil},
+	{"passtBinding", func(m *v1.InterfaceBindingMethod) bool { return m.PasstBinding != nil }, nil},
+}

@@ -1,0 +1,162 @@
+package network
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/drydock/internal/handler/network/dhcp"
+)
+
+// bridgeServerID names the DHCP server to a guest that has the pod's own
+// network, in which no address is left for a server.
+var bridgeServerID = netip.MustParseAddr("169.254.75.10")
+
+// macMemory begins the alias of the bridge, which keeps the address that the
+// pod's interface had: the one thing that cannot be read from the namespace any
+// more once the guest has it.
+const macMemory = "pod interface's own address: "
+
+// setupBridge gives the pod's place on the network to the guest: its MAC and
+// its addresses.
+//
+//	eth0 (another MAC, silent) --- bridge (silent) --- tap --- guest (eth0's MAC and address)
+//
+// The addresses and routes stay on eth0 as well, where the network plugin put
+// them and where the next Setup reads them. As a port of a bridge eth0 hands
+// nothing to the pod's own IP stack, and without ARP neither it nor the bridge
+// ever says that the address is here rather than in the guest.
+func setupBridge(pod Pod, p plan, log logr.Logger) (Interface, []server, error) {
+	nl, err := openNetlink(pod.NetNS)
+	if err != nil {
+		return Interface{}, nil, err
+	}
+	defer nl.Close()
+	outside, err := look(nl, p.podInterface)
+	if err != nil {
+		return Interface{}, nil, err
+	}
+	bridge, err := ensureBridge(pod.NetNS, nl, p.bridge, nil, outside.mtu)
+	if err != nil {
+		return Interface{}, nil, err
+	}
+	if err := inside(pod.NetNS, func() error { return withoutIPv6(p.bridge) }); err != nil {
+		return Interface{}, nil, err
+	}
+	own, err := handOver(nl, outside, bridge)
+	if err != nil {
+		return Interface{}, nil, err
+	}
+	mac := own
+	if p.macChosen {
+		mac = p.mac
+	}
+	tap, err := ensureTap(pod.NetNS, nl, p, bridge, outside.mtu)
+	if err != nil {
+		return Interface{}, nil, err
+	}
+	made := Interface{
+		Name: p.name, Tap: p.tap, MAC: mac.String(), MTU: outside.mtu, Queues: p.queues,
+		IPs: outside.ips(), PodInterface: p.podInterface,
+	}
+	lease, err := p.lease(pod, mac, outside.mtu)
+	if err != nil {
+		return Interface{}, nil, err
+	}
+	lease.Address = outside.address4()
+	if !lease.Address.IsValid() {
+		return made, nil, nil // a network without address management: the guest's own business
+	}
+	lease.ServerID = bridgeServerID
+	lease.Routes = bridgedRoutes(outside)
+	if err := keepRequestsHere(pod.NetNS, p.tap); err != nil {
+		return Interface{}, nil, err
+	}
+	frames, err := openFrames(pod.NetNS, tap)
+	if err != nil {
+		return Interface{}, nil, err
+	}
+	return made, []server{dhcp.Serve(frames, lease, log)}, nil
+}
+
+// handOver takes the pod's interface out of the pod's own network stack, and
+// returns the MAC address that it had.
+func handOver(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.HardwareAddr, error) {
+	own, err := remember(nl, outside, bridge)
+	if err != nil {
+		return nil, err
+	}
+	for _, link := range []netlink.Link{outside.link, bridge} {
+		if err := nl.LinkSetARPOff(link); err != nil {
+			return nil, fmt.Errorf("silencing %s: %w", link.Attrs().Name, err)
+		}
+	}
+	if outside.mac.String() == own.String() {
+		other, err := randomMAC()
+		if err != nil {
+			return nil, err
+		}
+		// Without switching it off: that would lose its routes.
+		if err := nl.LinkSetHardwareAddr(outside.link, other); err != nil {
+			return nil, fmt.Errorf("giving %s another MAC address than the guest's: %w", outside.link.Attrs().Name, err)
+		}
+	}
+	return own, enslave(nl, outside.link, bridge)
+}
+
+// remember writes the MAC address of the pod's interface down in the bridge's
+// alias, before it is changed, or reads it from there.
+func remember(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.HardwareAddr, error) {
+	if written, found := strings.CutPrefix(bridge.Attrs().Alias, macMemory); found {
+		mac, err := net.ParseMAC(written)
+		if err != nil {
+			return nil, fmt.Errorf("reading the alias of bridge %s: %w", bridge.Attrs().Name, err)
+		}
+		return mac, nil
+	}
+	if err := nl.LinkSetAlias(bridge, macMemory+outside.mac.String()); err != nil {
+		return nil, fmt.Errorf("writing the alias of bridge %s: %w", bridge.Attrs().Name, err)
+	}
+	return outside.mac, nil
+}
+
+// randomMAC is a locally administered unicast address.
+func randomMAC() (net.HardwareAddr, error) {
+	mac := make(net.HardwareAddr, 6)
+	if _, err := rand.Read(mac); err != nil {
+		return nil, fmt.Errorf("choosing a MAC address: %w", err)
+	}
+	mac[0] = mac[0]&^1 | 2
+	return mac, nil
+}
+
+// bridgedRoutes are the pod's routes as the guest is to have them. The route
+// to its own network follows from its address.
+func bridgedRoutes(outside facts) []dhcp.Route {
+	var routes []dhcp.Route
+	for _, route := range outside.routes {
+		if route.Protocol == unix.RTPROT_KERNEL {
+			continue
+		}
+		r := dhcp.Route{Destination: netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
+		if route.Dst != nil {
+			addr, ok := netip.AddrFromSlice(route.Dst.IP)
+			bits, _ := route.Dst.Mask.Size()
+			if !ok {
+				continue
+			}
+			r.Destination = netip.PrefixFrom(addr.Unmap(), bits)
+		}
+		if gateway, ok := netip.AddrFromSlice(route.Gw); ok {
+			r.Gateway = gateway.Unmap()
+		}
+		routes = append(routes, r)
+	}
+	return routes
+}

@@ -1,0 +1,176 @@
+package dhcp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+)
+
+const (
+	etherIPv4 = 0x0800
+	etherIPv6 = 0x86dd
+
+	protocolUDP    = 17
+	protocolICMPv6 = 58
+
+	serverPort4, clientPort4 = 67, 68
+	serverPort6, clientPort6 = 547, 546
+
+	ethernetHeader = 14
+	ipv4Header     = 20
+	ipv6Header     = 40
+	udpHeader      = 8
+)
+
+// packet is what a frame from the guest carries, as far as it matters.
+type packet struct {
+	mac      net.HardwareAddr
+	source   netip.Addr
+	protocol byte
+	// port is the UDP destination port; payload is what follows the UDP
+	// header, or the whole ICMPv6 message.
+	port    uint16
+	payload []byte
+}
+
+var errNotForUs = errors.New("no packet for this server")
+
+// parse takes a frame apart. Checksums are not looked at: a guest's virtio-net
+// leaves them to be filled in by hardware that does not exist.
+func parse(frame []byte) (packet, error) {
+	if len(frame) < ethernetHeader {
+		return packet{}, errNotForUs
+	}
+	p := packet{mac: net.HardwareAddr(bytes.Clone(frame[6:12]))}
+	var rest []byte
+	switch binary.BigEndian.Uint16(frame[12:14]) {
+	case etherIPv4:
+		rest = p.parse4(frame[ethernetHeader:])
+	case etherIPv6:
+		rest = p.parse6(frame[ethernetHeader:])
+	}
+	if rest == nil {
+		return packet{}, errNotForUs
+	}
+	if p.protocol == protocolICMPv6 {
+		p.payload = rest
+		return p, nil
+	}
+	if p.protocol != protocolUDP || len(rest) < udpHeader {
+		return packet{}, errNotForUs
+	}
+	p.port = binary.BigEndian.Uint16(rest[2:4])
+	length := int(binary.BigEndian.Uint16(rest[4:6]))
+	if length < udpHeader || length > len(rest) {
+		return packet{}, errNotForUs
+	}
+	p.payload = rest[udpHeader:length]
+	return p, nil
+}
+
+// parse4 returns what follows the IPv4 header, nil for a fragment or garbage.
+func (p *packet) parse4(b []byte) []byte {
+	if len(b) < ipv4Header || b[0]>>4 != 4 {
+		return nil
+	}
+	header := int(b[0]&0x0f) * 4
+	total := int(binary.BigEndian.Uint16(b[2:4]))
+	fragment := binary.BigEndian.Uint16(b[6:8]) & 0x3fff
+	if header < ipv4Header || total < header || total > len(b) || fragment != 0 {
+		return nil
+	}
+	p.source = netip.AddrFrom4([4]byte(b[12:16]))
+	p.protocol = b[9]
+	return b[header:total]
+}
+
+// parse6 returns what follows the IPv6 header. Neither DHCPv6 nor a router
+// solicitation comes with extension headers.
+func (p *packet) parse6(b []byte) []byte {
+	if len(b) < ipv6Header || b[0]>>4 != 6 {
+		return nil
+	}
+	length := int(binary.BigEndian.Uint16(b[4:6]))
+	if ipv6Header+length > len(b) {
+		return nil
+	}
+	p.source = netip.AddrFrom16([16]byte(b[8:24]))
+	p.protocol = b[6]
+	return b[ipv6Header : ipv6Header+length]
+}
+
+// endpoint is one end of a packet that is sent.
+type endpoint struct {
+	mac  net.HardwareAddr
+	addr netip.Addr
+	port uint16
+}
+
+// udpFrame makes the frame of a UDP packet, IPv4 or IPv6 as the addresses are.
+// Its checksums are whole: some DHCP clients read frames themselves and drop
+// those whose checksum was left to hardware.
+func udpFrame(from, to endpoint, payload []byte) []byte {
+	datagram := make([]byte, 0, udpHeader+len(payload))
+	datagram = binary.BigEndian.AppendUint16(datagram, from.port)
+	datagram = binary.BigEndian.AppendUint16(datagram, to.port)
+	datagram = binary.BigEndian.AppendUint16(datagram, uint16(udpHeader+len(payload)))
+	datagram = append(datagram, 0, 0)
+	datagram = append(datagram, payload...)
+	const at = 6
+	return ipFrame(from, to, protocolUDP, datagram, at)
+}
+
+// icmpFrame makes the frame of an ICMPv6 message.
+func icmpFrame(from, to endpoint, message []byte) []byte {
+	const at = 2
+	return ipFrame(from, to, protocolICMPv6, bytes.Clone(message), at)
+}
+
+// ipFrame puts body, whose checksum belongs at the offset given, into a frame.
+func ipFrame(from, to endpoint, protocol byte, body []byte, checksumAt int) []byte {
+	binary.BigEndian.PutUint16(body[checksumAt:], bodyChecksum(from.addr, to.addr, protocol, body))
+	frame := append(append([]byte{}, to.mac...), from.mac...)
+	if from.addr.Is4() {
+		frame = binary.BigEndian.AppendUint16(frame, etherIPv4)
+		header := []byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0} // version 4, don't fragment, 64 hops
+		header = append(append(header, from.addr.AsSlice()...), to.addr.AsSlice()...)
+		binary.BigEndian.PutUint16(header[2:], uint16(ipv4Header+len(body)))
+		binary.BigEndian.PutUint16(header[10:], ^sum(0, header))
+		return append(append(frame, header...), body...)
+	}
+	frame = binary.BigEndian.AppendUint16(frame, etherIPv6)
+	header := []byte{0x60, 0, 0, 0, 0, 0, protocol, 255} // neighbour discovery demands 255 hops
+	header = append(append(header, from.addr.AsSlice()...), to.addr.AsSlice()...)
+	binary.BigEndian.PutUint16(header[4:], uint16(len(body)))
+	return append(append(frame, header...), body...)
+}
+
+// bodyChecksum is the checksum over the pseudo header and the body.
+func bodyChecksum(from, to netip.Addr, protocol byte, body []byte) uint16 {
+	pseudo := append(from.AsSlice(), to.AsSlice()...)
+	pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(body)))
+	pseudo = append(pseudo, 0, 0, 0, protocol)
+	checksum := ^sum(sum(0, pseudo), body)
+	if checksum == 0 && protocol == protocolUDP {
+		return 0xffff // zero would mean that there is none
+	}
+	return checksum
+}
+
+// sum is the one's complement sum of RFC 1071.
+func sum(start uint16, data []byte) uint16 {
+	total := uint32(start)
+	for len(data) > 1 {
+		total += uint32(binary.BigEndian.Uint16(data))
+		data = data[2:]
+	}
+	if len(data) == 1 {
+		total += uint32(data[0]) << 8
+	}
+	for total > 0xffff {
+		total = total&0xffff + total>>16
+	}
+	return uint16(total)
+}

@@ -1,0 +1,85 @@
+package network
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"drydock.dev/drydock/internal/handler/network/dhcp"
+)
+
+// resolver is what /etc/resolv.conf says.
+type resolver struct {
+	servers4, servers6 []netip.Addr
+	search             []string
+}
+
+// parseResolvConf reads a resolv.conf; what it does not know it passes over,
+// as the resolver itself does.
+func parseResolvConf(text string) resolver {
+	var r resolver
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		switch fields[0] {
+		case "nameserver":
+			addr, err := netip.ParseAddr(fields[1])
+			switch {
+			case err != nil:
+			case addr.Is4():
+				r.servers4 = append(r.servers4, addr)
+			default:
+				r.servers6 = append(r.servers6, addr.WithZone(""))
+			}
+		case "search", "domain": // the last one counts
+			r.search = fields[1:]
+		}
+	}
+	return r
+}
+
+// domains are the guest's own domain and its search list. A VMI with a
+// subdomain is known to the cluster's DNS below it.
+func (r resolver) domains(subdomain string) (domain string, search []string) {
+	search = r.search
+	if len(search) > 0 {
+		domain = search[0]
+	}
+	if subdomain != "" && domain != "" {
+		domain = subdomain + "." + domain
+		search = append([]string{domain}, search...)
+	}
+	return domain, slices.Clone(search)
+}
+
+// lease is what the guest is told, but for its address and routes.
+func (p plan) lease(pod Pod, mac net.HardwareAddr, mtu int) (dhcp.Lease, error) {
+	dns := parseResolvConf(pod.ResolvConf)
+	lease := dhcp.Lease{
+		MAC: mac, ServerMAC: routerMAC, MTU: mtu,
+		Hostname:   p.options.hostname,
+		DNS:        dns.servers4,
+		TFTPServer: p.options.dhcp.TFTPServerName,
+		BootFile:   p.options.dhcp.BootFileName,
+		Private:    map[uint8]string{},
+	}
+	lease.Domain, lease.Search = dns.domains(p.options.subdomain)
+	for i, server := range p.options.dhcp.NTPServers {
+		addr, err := netip.ParseAddr(server)
+		if err != nil || !addr.Is4() {
+			return dhcp.Lease{}, fmt.Errorf("%s.dhcpOptions.ntpServers[%d]: %q: must be an IPv4 address", p.path, i, server)
+		}
+		lease.NTP = append(lease.NTP, addr)
+	}
+	for i, option := range p.options.dhcp.PrivateOptions {
+		if option.Option < 224 || option.Option > 254 {
+			return dhcp.Lease{}, fmt.Errorf("%s.dhcpOptions.privateOptions[%d].option: %d: must be from 224 to 254", p.path, i, option.Option)
+		}
+		lease.Private[uint8(option.Option)] = option.Value
+	}
+	return lease, nil
+}

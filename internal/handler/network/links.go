@@ -1,0 +1,200 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/drydock/internal/layout"
+)
+
+// facts are what is known of the pod's own interface.
+type facts struct {
+	link netlink.Link
+	mac  net.HardwareAddr
+	mtu  int
+	// addresses are the global ones, those of IPv4 first.
+	addresses []netip.Prefix
+	routes    []netlink.Route
+}
+
+// address4 is the first IPv4 address, invalid where there is none.
+func (f facts) address4() netip.Prefix { return f.first(netip.Addr.Is4) }
+
+// address6 is the first global IPv6 address, invalid where there is none.
+func (f facts) address6() netip.Prefix { return f.first(netip.Addr.Is6) }
+
+func (f facts) first(is func(netip.Addr) bool) netip.Prefix {
+	for _, prefix := range f.addresses {
+		if is(prefix.Addr()) {
+			return prefix
+		}
+	}
+	return netip.Prefix{}
+}
+
+// ips are the pod's addresses as the VMI's status has them.
+func (f facts) ips() []string {
+	var out []string
+	for _, prefix := range f.addresses {
+		out = append(out, prefix.Addr().String())
+	}
+	return out
+}
+
+// look reads the facts of the pod's interface.
+func look(nl *netlink.Handle, name string) (facts, error) {
+	link, err := nl.LinkByName(name)
+	if err != nil {
+		return facts{}, fmt.Errorf("looking for the pod's interface %s: %w", name, err)
+	}
+	f := facts{link: link, mac: link.Attrs().HardwareAddr, mtu: link.Attrs().MTU}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		addresses, err := nl.AddrList(link, family)
+		if err != nil {
+			return facts{}, fmt.Errorf("reading the addresses of %s: %w", name, err)
+		}
+		for _, address := range addresses {
+			addr, ok := netip.AddrFromSlice(address.IP)
+			if !ok || address.Scope != unix.RT_SCOPE_UNIVERSE {
+				continue
+			}
+			bits, _ := address.Mask.Size()
+			f.addresses = append(f.addresses, netip.PrefixFrom(addr.Unmap(), bits))
+		}
+	}
+	f.routes, err = nl.RouteListFiltered(netlink.FAMILY_V4,
+		&netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_MAIN},
+		netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return facts{}, fmt.Errorf("reading the routes of %s: %w", name, err)
+	}
+	return f, nil
+}
+
+// ensureBridge makes the bridge, or finds it. mac may be nil.
+func ensureBridge(namespace *os.File, nl *netlink.Handle, name string, mac net.HardwareAddr, mtu int) (netlink.Link, error) {
+	if err := inside(namespace, bridgeOnly); err != nil {
+		return nil, err
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	attrs.HardwareAddr = mac
+	// Without the snooping of multicast groups: with nobody to ask for
+	// members, it would only ever lose a guest's multicast.
+	snooping := false
+	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}
+	if err := nl.LinkAdd(bridge); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("making bridge %s: %w", name, err)
+	}
+	link, err := nl.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("looking for bridge %s: %w", name, err)
+	}
+	// Set by hand, so that the bridge does not take its smallest port's.
+	if link.Attrs().MTU != mtu {
+		if err := nl.LinkSetMTU(link, mtu); err != nil {
+			return nil, fmt.Errorf("setting the MTU of bridge %s to %d: %w", name, mtu, err)
+		}
+	}
+	return link, nil
+}
+
+// bridgeOnly keeps the kernel from showing a bridge's frames to the rules for
+// IP packets, in the namespace that the thread is in. Nodes have this switched
+// on for their own bridge; here it would translate a guest's packets to itself
+// below the router, where they get lost.
+func bridgeOnly() error {
+	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"} {
+		if err := setSysctl("bridge/"+name, "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensureTap makes the persistent tap that QEMU opens, or finds it, as a port
+// of the bridge. QEMU needs no capability for it: it belongs to QEMU's user.
+func ensureTap(namespace *os.File, nl *netlink.Handle, p plan, bridge netlink.Link, mtu int) (netlink.Link, error) {
+	link, err := nl.LinkByName(p.tap)
+	var missing netlink.LinkNotFoundError
+	if errors.As(err, &missing) {
+		if err := inside(namespace, func() error { return makeTap(p.tap, p.queues > 1) }); err != nil {
+			return nil, fmt.Errorf("making tap %s: %w", p.tap, err)
+		}
+		link, err = nl.LinkByName(p.tap)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for tap %s: %w", p.tap, err)
+	}
+	if err := inside(namespace, func() error { return withoutIPv6(p.tap) }); err != nil {
+		return nil, err
+	}
+	if link.Attrs().MTU != mtu {
+		if err := nl.LinkSetMTU(link, mtu); err != nil {
+			return nil, fmt.Errorf("setting the MTU of tap %s to %d: %w", p.tap, mtu, err)
+		}
+	}
+	return link, enslave(nl, link, bridge)
+}
+
+// makeTap makes a tap in the calling thread's network namespace.
+func makeTap(name string, multiQueue bool) error {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("opening /dev/net/tun: %w", err)
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if multiQueue {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	request.SetUint16(flags)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+		return fmt.Errorf("creating it: %w", err)
+	}
+	if err := unix.IoctlSetInt(fd, unix.TUNSETOWNER, layout.QEMUUser); err != nil {
+		return fmt.Errorf("giving it to user %d: %w", layout.QEMUUser, err)
+	}
+	// Only now does it outlive this process, so that what was made halfway
+	// goes by itself.
+	if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
+		return fmt.Errorf("keeping it: %w", err)
+	}
+	return nil
+}
+
+// enslave makes link a port of the bridge and switches both on.
+func enslave(nl *netlink.Handle, link, bridge netlink.Link) error {
+	if link.Attrs().MasterIndex != bridge.Attrs().Index {
+		if err := nl.LinkSetMaster(link, bridge); err != nil {
+			return fmt.Errorf("connecting %s to bridge %s: %w", link.Attrs().Name, bridge.Attrs().Name, err)
+		}
+	}
+	for _, l := range []netlink.Link{link, bridge} {
+		if err := nl.LinkSetUp(l); err != nil {
+			return fmt.Errorf("switching %s on: %w", l.Attrs().Name, err)
+		}
+	}
+	return nil
+}
+
+// withoutIPv6 keeps the kernel from taking part in the guest's IPv6 network by
+// a link of the namespace that the thread is in.
+func withoutIPv6(link string) error {
+	const ipv6 = "/proc/sys/net/ipv6"
+	if _, err := os.Stat(ipv6); os.IsNotExist(err) {
+		return nil // the node has no IPv6 at all
+	}
+	return setSysctl("ipv6/conf/"+link+"/disable_ipv6", "1")
+}

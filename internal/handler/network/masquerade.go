@@ -1,0 +1,128 @@
+package network
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/go-logr/logr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/drydock/internal/handler/network/dhcp"
+)
+
+// routerMAC is the guest's router. It is the same in every pod, so that a guest
+// that has moved to another one finds its router where it was.
+var routerMAC = net.HardwareAddr{0x02, 0x00, 0x0a, 0x00, 0x02, 0x01}
+
+// routerLinkLocal is the guest's IPv6 router, which has to have a link-local
+// address.
+var routerLinkLocal = netip.MustParseAddr("fe80::1")
+
+// setupMasquerade puts the guest into a network of its own behind the pod,
+// which is its router and translates its addresses.
+//
+//	eth0 (pod's address) --- nftables --- bridge (router) --- tap --- guest
+func setupMasquerade(pod Pod, p plan, log logr.Logger) (Interface, []server, error) {
+	nl, err := openNetlink(pod.NetNS)
+	if err != nil {
+		return Interface{}, nil, err
+	}
+	defer nl.Close()
+	outside, err := look(nl, p.podInterface)
+	if err != nil {
+		return Interface{}, nil, err
+	}
+	if len(outside.addresses) == 0 {
+		return Interface{}, nil, fmt.Errorf("the pod's interface %s has no address", p.podInterface)
+	}
+	bridge, err := ensureBridge(pod.NetNS, nl, p.bridge, routerMAC, outside.mtu)
+	if err != nil {
+		return Interface{}, nil, err
+	}
+	tap, err := ensureTap(pod.NetNS, nl, p, bridge, outside.mtu)
+	if err != nil {
+		return Interface{}, nil, err
+	}
+	has6 := outside.address6().IsValid()
+	if err := inside(pod.NetNS, func() error { return becomeRouter(p, has6) }); err != nil {
+		return Interface{}, nil, err
+	}
+	if err := addRouterAddresses(nl, bridge, p, has6); err != nil {
+		return Interface{}, nil, err
+	}
+	if err := translate(pod.NetNS, p, outside); err != nil {
+		return Interface{}, nil, err
+	}
+	lease, err := p.lease(pod, p.mac, outside.mtu)
+	if err != nil {
+		return Interface{}, nil, err
+	}
+	lease.ServerID = p.subnet4.router
+	if outside.address4().IsValid() {
+		lease.Address = p.subnet4.guestPrefix()
+		lease.Routes = []dhcp.Route{{Destination: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Gateway: p.subnet4.router}}
+	}
+	if has6 {
+		lease.IPv6 = &dhcp.Lease6{
+			Address: p.subnet6.guest, Router: routerLinkLocal,
+			DNS: parseResolvConf(pod.ResolvConf).servers6,
+		}
+	}
+	frames, err := openFrames(pod.NetNS, tap)
+	if err != nil {
+		return Interface{}, nil, err
+	}
+	made := Interface{
+		Name: p.name, Tap: p.tap, MAC: p.mac.String(), MTU: outside.mtu, Queues: p.queues,
+		IPs: outside.ips(), PodInterface: p.podInterface,
+	}
+	return made, []server{dhcp.Serve(frames, lease, log)}, nil
+}
+
+// becomeRouter sets what the namespace that the thread is in needs for passing
+// packets on.
+func becomeRouter(p plan, has6 bool) error {
+	settings := [][2]string{
+		{"ipv4/ip_forward", "1"},
+		// A connection from within the pod to 127.0.0.1 is sent to the guest,
+		// and the guest's answer must be let in again.
+		{"ipv4/conf/" + p.bridge + "/route_localnet", "1"},
+		// The guest must not be told of a shorter way to itself.
+		{"ipv4/conf/all/send_redirects", "0"},
+		{"ipv4/conf/" + p.bridge + "/send_redirects", "0"},
+	}
+	if has6 {
+		settings = append(settings, [2]string{"ipv6/conf/all/forwarding", "1"})
+	} else if err := withoutIPv6(p.bridge); err != nil {
+		return err
+	}
+	for _, s := range settings {
+		if err := setSysctl(s[0], s[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func addRouterAddresses(nl *netlink.Handle, bridge netlink.Link, p plan, has6 bool) error {
+	prefixes := []netip.Prefix{p.subnet4.routerPrefix()}
+	if has6 {
+		prefixes = append(prefixes, p.subnet6.routerPrefix(), netip.PrefixFrom(routerLinkLocal, 64))
+	}
+	for _, prefix := range prefixes {
+		address := &netlink.Addr{IPNet: &net.IPNet{
+			IP:   prefix.Addr().AsSlice(),
+			Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen()),
+		}}
+		if prefix.Addr().Is6() {
+			// Nobody else is on this network who could have the address.
+			address.Flags = unix.IFA_F_NODAD
+		}
+		if err := nl.AddrReplace(bridge, address); err != nil {
+			return fmt.Errorf("giving %s to bridge %s: %w", prefix, bridge.Attrs().Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package network
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// table is the name of our nftables tables, one in each family.
+const table = "drydock"
+
+const (
+	protocolTCP = unix.IPPROTO_TCP
+	protocolUDP = unix.IPPROTO_UDP
+)
+
+// chain is an nftables chain with its rules, as it is to be.
+type chain struct {
+	name     string
+	kind     nftables.ChainType
+	hook     *nftables.ChainHook
+	priority *nftables.ChainPriority
+	// device is the link of an ingress chain.
+	device string
+	rules  []rule
+}
+
+// rule is what one rule matches, and its verdict.
+type rule []expr.Any
+
+// translation is the address translation of one family.
+type translation struct {
+	bridge        string
+	router, guest netip.Addr
+	// pod are the pod's addresses.
+	pod []netip.Addr
+	// ports are those that lead to the guest; none means all.
+	ports []port
+}
+
+// translate puts the translation of the plan's interface into force, in the
+// families that the pod has addresses of.
+func translate(namespace *os.File, p plan, outside facts) error {
+	families := map[nftables.TableFamily]translation{}
+	for _, prefix := range outside.addresses {
+		family, inner := nftables.TableFamilyIPv4, p.subnet4
+		if prefix.Addr().Is6() {
+			family, inner = nftables.TableFamilyIPv6, p.subnet6
+		}
+		t, known := families[family]
+		if !known {
+			t = translation{bridge: p.bridge, router: inner.router, guest: inner.guest, ports: p.ports}
+		}
+		t.pod = append(t.pod, prefix.Addr())
+		families[family] = t
+	}
+	for family, t := range families {
+		if err := apply(namespace, family, t.chains()); err != nil {
+			return fmt.Errorf("translating the guest's addresses: %w", err)
+		}
+	}
+	return keepRequestsHere(namespace, p.tap)
+}
+
+// keepRequestsHere drops the guest's DHCP requests once our own server has seen
+// them, which it does first: they must reach neither other DHCP servers on the
+// pod's network nor a pod whose kernel would answer that nobody listens.
+func keepRequestsHere(namespace *os.File, tap string) error {
+	const serverPort = 67
+	err := apply(namespace, nftables.TableFamilyNetdev, []chain{{
+		name: tap, kind: nftables.ChainTypeFilter, hook: nftables.ChainHookIngress, priority: nftables.ChainPriorityFilter,
+		device: tap,
+		rules:  []rule{join(etherType(unix.ETH_P_IP), toPort(port{protocolUDP, serverPort}), verdict(expr.VerdictDrop))},
+	}})
+	if err != nil {
+		return fmt.Errorf("keeping the guest's DHCP requests in its pod: %w", err)
+	}
+	return nil
+}
+
+// chains are the rules of the translation.
+func (t translation) chains() []chain {
+	return []chain{
+		{name: "prerouting", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPrerouting, priority: nftables.ChainPriorityNATDest, rules: t.inbound(t.pod)},
+		{name: "output", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookOutput, priority: nftables.ChainPriorityNATDest, rules: t.inbound(t.local())},
+		{name: "postrouting", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPostrouting, priority: nftables.ChainPriorityNATSource, rules: t.outbound()},
+		{name: "forward", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward, priority: nftables.ChainPriorityFilter, rules: t.guard()},
+	}
+}
+
+// local are the pod's addresses for connections from within the pod.
+func (t translation) local() []netip.Addr {
+	if t.guest.Is6() {
+		return t.pod // the kernel never sends ::1 out of the loopback interface
+	}
+	return append([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, t.pod...)
+}
+
+// inbound leads connections to the addresses given to the guest.
+func (t translation) inbound(to []netip.Addr) []rule {
+	var rules []rule
+	for _, addr := range to {
+		if len(t.ports) == 0 {
+			rules = append(rules, join(destination(addr), t.toGuest()))
+		}
+		for _, p := range t.ports {
+			rules = append(rules, join(destination(addr), toPort(p), t.toGuest()))
+		}
+	}
+	return rules
+}
+
+// outbound gives the guest's connections the pod's address, and those to the
+// guest from within the pod the router's.
+func (t translation) outbound() []rule {
+	rules := []rule{join(source(expr.CmpOpEq, t.guest), rule{&expr.Masq{}})}
+	for _, addr := range t.local() {
+		rules = append(rules, join(outOf(t.bridge), source(expr.CmpOpEq, addr), t.fromRouter()))
+	}
+	return rules
+}
+
+// guard lets nothing through to the guest that was not addressed to the pod,
+// and nothing from it with an address that is not its own.
+func (t translation) guard() []rule {
+	return []rule{
+		join(into(t.bridge), source(expr.CmpOpNeq, t.guest), verdict(expr.VerdictDrop)),
+		join(outOf(t.bridge), connection(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED), verdict(expr.VerdictAccept)),
+		join(outOf(t.bridge), connection(expr.CtKeySTATUS, destinationTranslated), verdict(expr.VerdictAccept)),
+		join(outOf(t.bridge), verdict(expr.VerdictDrop)),
+	}
+}
+
+// destinationTranslated is the kernel's IPS_DST_NAT.
+const destinationTranslated = 1 << 5
+
+func (t translation) toGuest() rule    { return t.nat(expr.NATTypeDestNAT, t.guest) }
+func (t translation) fromRouter() rule { return t.nat(expr.NATTypeSourceNAT, t.router) }
+
+func (t translation) nat(kind expr.NATType, addr netip.Addr) rule {
+	family := uint32(unix.NFPROTO_IPV4)
+	if addr.Is6() {
+		family = unix.NFPROTO_IPV6
+	}
+	return rule{
+		&expr.Immediate{Register: 1, Data: addr.AsSlice()},
+		&expr.NAT{Type: kind, Family: family, RegAddrMin: 1},
+	}
+}
+
+// apply makes the chains of a family be as they are given, all at once: a rule
+// that was there already is never missing for a moment, and connections keep
+// their translation.
+func apply(namespace *os.File, family nftables.TableFamily, chains []chain) error {
+	conn, err := nftables.New(nftables.WithNetNSFd(int(namespace.Fd())))
+	if err != nil {
+		return fmt.Errorf("opening nftables in the pod's network namespace: %w", err)
+	}
+	t := conn.AddTable(&nftables.Table{Name: table, Family: family})
+	for _, c := range chains {
+		made := conn.AddChain(&nftables.Chain{
+			Name: c.name, Table: t, Type: c.kind, Hooknum: c.hook, Priority: c.priority, Device: c.device,
+		})
+		conn.FlushChain(made)
+		for _, r := range c.rules {
+			conn.AddRule(&nftables.Rule{Table: t, Chain: made, Exprs: r})
+		}
+	}
+	if err := conn.Flush(); err != nil {
+		return fmt.Errorf("writing nftables rules (the node's kernel needs nf_tables with nat, and netdev for ingress): %w", err)
+	}
+	return nil
+}
+
+func join(parts ...rule) rule {
+	var out rule
+	for _, part := range parts {
+		out = append(out, part...)
+	}
+	return out
+}
+
+func verdict(kind expr.VerdictKind) rule { return rule{&expr.Verdict{Kind: kind}} }
+
+func into(link string) rule  { return metaName(expr.MetaKeyIIFNAME, link) }
+func outOf(link string) rule { return metaName(expr.MetaKeyOIFNAME, link) }
+
+func metaName(key expr.MetaKey, link string) rule {
+	name := make([]byte, unix.IFNAMSIZ)
+	copy(name, link)
+	return rule{&expr.Meta{Key: key, Register: 1}, equal(expr.CmpOpEq, name)}
+}
+
+func equal(op expr.CmpOp, data []byte) expr.Any {
+	return &expr.Cmp{Op: op, Register: 1, Data: data}
+}
+
+// source and destination compare an address of the IP header.
+func source(op expr.CmpOp, addr netip.Addr) rule { return header(op, addr, 12, 8) }
+func destination(addr netip.Addr) rule           { return header(expr.CmpOpEq, addr, 16, 24) }
+
+// header compares an address at its offset in IPv4's and in IPv6's header.
+func header(op expr.CmpOp, addr netip.Addr, offset4, offset6 uint32) rule {
+	offset := offset4
+	if addr.Is6() {
+		offset = offset6
+	}
+	data := addr.AsSlice()
+	load := &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(len(data))}
+	return rule{load, equal(op, data)}
+}
+
+// toPort matches a protocol and its destination port.
+func toPort(p port) rule {
+	return rule{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		equal(expr.CmpOpEq, []byte{p.protocol}),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		equal(expr.CmpOpEq, binaryutil.BigEndian.PutUint16(p.number)),
+	}
+}
+
+// etherType matches a frame's protocol.
+func etherType(protocol uint16) rule {
+	return rule{
+		&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
+		equal(expr.CmpOpEq, binaryutil.BigEndian.PutUint16(protocol)),
+	}
+}
+
+// connection matches a connection that has one of the bits given.
+func connection(key expr.CtKey, bits uint32) rule {
+	return rule{
+		&expr.Ct{Key: key, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: make([]byte, 4)},
+		equal(expr.CmpOpNeq, make([]byte, 4)),
+	}
+}

@@ -1,0 +1,105 @@
+package network
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/drydock/internal/handler/network/dhcp"
+)
+
+// inside runs do in a network namespace. It has a thread of its own for it,
+// which ends with it: a thread can't come back to the wrong namespace with
+// other goroutines on it, whatever fails.
+func inside(namespace *os.File, do func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		// Never unlocked, so the runtime ends the thread with the goroutine.
+		runtime.LockOSThread()
+		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+			result <- fmt.Errorf("entering the pod's network namespace: %w", err)
+			return
+		}
+		result <- do()
+	}()
+	return <-result
+}
+
+// openNetlink opens a netlink handle that acts in a network namespace.
+func openNetlink(namespace *os.File) (*netlink.Handle, error) {
+	handle, err := netlink.NewHandleAt(netns.NsHandle(namespace.Fd()), unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("opening netlink in the pod's network namespace: %w", err)
+	}
+	return handle, nil
+}
+
+// setSysctl writes a setting of the network namespace that the calling thread
+// is in, unless it has the value already: in a pod some are read-only.
+func setSysctl(name, value string) error {
+	path := filepath.Join("/proc/sys/net", name)
+	if current, err := os.ReadFile(path); err == nil && string(current) == value+"\n" {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(value), 0); err != nil {
+		return fmt.Errorf("setting net/%s to %s: %w", name, value, err)
+	}
+	return nil
+}
+
+// openFrames opens a socket that reads the guest's requests for configuration
+// from a link, and writes frames to it.
+func openFrames(namespace *os.File, link netlink.Link) (*os.File, error) {
+	filter, err := dhcp.Filter()
+	if err != nil {
+		return nil, err
+	}
+	var socket *os.File
+	err = inside(namespace, func() error {
+		// Protocol 0: it hears nothing until the filter is in its place.
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		if err := bindFrames(fd, link.Attrs().Index, filter); err != nil {
+			_ = unix.Close(fd)
+			return err
+		}
+		socket = os.NewFile(uintptr(fd), link.Attrs().Name)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening a packet socket on %s: %w", link.Attrs().Name, err)
+	}
+	return socket, nil
+}
+
+func bindFrames(fd, link int, filter []bpf.RawInstruction) error {
+	program := make([]unix.SockFilter, len(filter))
+	for i, instruction := range filter {
+		program[i] = unix.SockFilter{Code: instruction.Op, Jt: instruction.Jt, Jf: instruction.Jf, K: instruction.K}
+	}
+	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	if err != nil {
+		return fmt.Errorf("attaching the filter: %w", err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
+		return fmt.Errorf("ignoring what is sent: %w", err)
+	}
+	// ETH_P_ALL, since the bridge takes a frame away before those who wait for
+	// one protocol see it.
+	address := &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: link}
+	if err := unix.Bind(fd, address); err != nil {
+		return fmt.Errorf("binding: %w", err)
+	}
+	return nil
+}
+
+func networkOrder(v uint16) uint16 { return v<<8 | v>>8 }

@@ -1,0 +1,154 @@
+// Package network owns what a guest's network needs inside its launcher pod's
+// network namespace: bridge, tap, address translation, and the DHCP server that
+// tells the guest its address.
+//
+// Everything is made from outside the pod, in a namespace that the caller has
+// opened, and everything is found again: Setup on a pod that has been set up
+// already changes nothing that the guest could notice and serves DHCP again.
+// The package keeps no file and no journal; the namespace itself is the memory.
+// It knows nothing of QEMU, pods or the API server.
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Pod is what Setup needs to know of a launcher pod.
+type Pod struct {
+	// NetNS is the pod's network namespace, open. It stays the caller's, who
+	// may close it once Setup has returned.
+	NetNS *os.File
+	// ResolvConf is the content of the container's /etc/resolv.conf, from
+	// which the guest's DNS servers and search domains are taken.
+	ResolvConf string
+}
+
+// Interface is one of the guest's interfaces, ready for QEMU.
+type Interface struct {
+	// Name is the interface's name in the VMI's spec.
+	Name string
+	// Tap is the tap device that QEMU opens. It belongs to layout.QEMUUser.
+	Tap string
+	// MAC is the address that the guest's interface must have.
+	MAC string
+	// MTU is the network's, which the guest is told too.
+	MTU int
+	// Queues is how many queue pairs QEMU opens. The tap is a multi-queue one
+	// exactly when it is more than one.
+	Queues int
+	// IPs are the addresses that the guest is reached at, the first one of the
+	// pod's own family first; they are what the VMI's status reports.
+	IPs []string
+	// PodInterface is the pod's interface that the guest's is connected to.
+	PodInterface string
+}
+
+// Manager sets up pods' networks and serves their guests' DHCP requests.
+type Manager struct {
+	log logr.Logger
+
+	mu sync.Mutex
+	// servers are those of each VMI that has been set up.
+	servers map[types.UID][]server
+}
+
+// server is a part that runs until it is closed; Close waits for its end.
+type server interface{ Close() }
+
+// New returns a Manager that has set up nothing yet.
+func New(log logr.Logger) *Manager {
+	return &Manager{log: log, servers: map[types.UID][]server{}}
+}
+
+// Setup prepares the network of the VMI's pod and starts to serve DHCP in it.
+// It returns the interfaces in the order of the VMI's spec. It can be repeated
+// at any time, after a crash in the midst of it too.
+func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInstance) ([]Interface, error) {
+	plans, err := planInterfaces(vmi)
+	if err != nil {
+		return nil, err
+	}
+	if err := refuseHostNetwork(pod.NetNS); err != nil {
+		return nil, err
+	}
+	// What an earlier Setup of this process serves ends first: two servers
+	// would answer each request twice.
+	m.Teardown(vmi.UID)
+	var interfaces []Interface
+	var servers []server
+	for _, plan := range plans {
+		if err := ctx.Err(); err != nil {
+			closeAll(servers)
+			return nil, err
+		}
+		made, serving, err := plan.binding.setup(pod, plan, m.log.WithValues("vmi", vmi.Namespace+"/"+vmi.Name, "interface", plan.name))
+		servers = append(servers, serving...)
+		if err != nil {
+			closeAll(servers)
+			return nil, fmt.Errorf("setting up interface %s: %w", plan.name, err)
+		}
+		interfaces = append(interfaces, made)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.servers[vmi.UID] = servers
+	return interfaces, nil
+}
+
+// Teardown ends what runs for a VMI. What lives in the pod's network namespace
+// goes with the pod.
+func (m *Manager) Teardown(vmi types.UID) {
+	m.mu.Lock()
+	servers := m.servers[vmi]
+	delete(m.servers, vmi)
+	m.mu.Unlock()
+	closeAll(servers)
+}
+
+// Close ends everything that runs, when virt-handler itself ends.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	all := m.servers
+	m.servers = map[types.UID][]server{}
+	m.mu.Unlock()
+	for _, servers := range all {
+		closeAll(servers)
+	}
+}
+
+func closeAll(servers []server) {
+	for _, s := range servers {
+		s.Close()
+	}
+}
+
+// refuseHostNetwork makes sure that a mix-up of processes can never turn a
+// node's own network into a guest's.
+func refuseHostNetwork(netns *os.File) error {
+	given, err := netns.Stat()
+	if err != nil {
+		return fmt.Errorf("looking at the pod's network namespace: %w", err)
+	}
+	for _, own := range []string{"/proc/self/ns/net", "/proc/1/ns/net"} {
+		info, err := os.Stat(own)
+		if errors.Is(err, fs.ErrPermission) {
+			continue // a process with more rights than ours; not all nodes let us see its namespaces
+		}
+		if err != nil {
+			return fmt.Errorf("looking at virt-handler's network namespace: %w", err)
+		}
+		if os.SameFile(given, info) {
+			return errors.New("the pod shares its network namespace with the node; a guest's network must be a pod's own")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/machine"
+)
+
+// Names in the pod's network namespace. They are upstream's, which people and
+// other tools know.
+const (
+	podInterface = "eth0"
+	podBridge    = "k6t-eth0"
+	podTap       = "tap0"
+)
+
+// The guest's own network behind address translation, unless the VMI names
+// another one.
+const (
+	defaultCIDR4 = "10.0.2.0/24"
+	defaultCIDR6 = "fd10:0:2::/120"
+)
+
+// plan is one interface of a VMI, as it is to be set up.
+type plan struct {
+	name string
+	// path is the interface's field in the VMI, for error messages.
+	path    string
+	binding binding
+
+	bridge, tap, podInterface string
+	// mac is what the spec asks for, or was generated; bridge binding falls
+	// back to the pod's own when the spec asks for none.
+	mac       net.HardwareAddr
+	macChosen bool
+	queues    int
+	ports     []port
+	// subnet4 and subnet6 are the guest's networks behind translation.
+	subnet4, subnet6 subnet
+	options          guestOptions
+}
+
+// subnet is a network with a router and a single guest.
+type subnet struct {
+	router, guest netip.Addr
+	bits          int
+}
+
+// port is one of the guest's that can be reached through the pod's address.
+type port struct {
+	protocol byte
+	number   uint16
+}
+
+// guestOptions are what DHCP tells beside the address.
+type guestOptions struct {
+	hostname, subdomain string
+	dhcp                v1.DHCPOptions
+}
+
+// planInterfaces decides how the VMI's interfaces are set up. Its errors name
+// the field that stands in the way; all of them come at once.
+func planInterfaces(vmi *v1.VirtualMachineInstance) ([]plan, error) {
+	var plans []plan
+	var errs []error
+	for i := range vmi.Spec.Domain.Devices.Interfaces {
+		iface := &vmi.Spec.Domain.Devices.Interfaces[i]
+		if iface.State == v1.InterfaceStateAbsent {
+			continue
+		}
+		path := fmt.Sprintf("spec.domain.devices.interfaces[%d]", i)
+		p, err := planInterface(vmi, iface, path)
+		if err == nil && len(plans) > 0 {
+			err = fmt.Errorf("%s: the pod network has one interface, and %s is connected to it already", path, plans[0].name)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		plans = append(plans, p)
+	}
+	return plans, errors.Join(errs...)
+}
+
+func planInterface(vmi *v1.VirtualMachineInstance, iface *v1.Interface, path string) (plan, error) {
+	podNetwork, err := networkOf(vmi, iface.Name, path)
+	if err != nil {
+		return plan{}, err
+	}
+	p := plan{
+		name: iface.Name, path: path,
+		bridge: podBridge, tap: podTap, podInterface: podInterface,
+		queues:  queues(vmi, iface),
+		options: guestOptions{hostname: hostname(vmi), subdomain: vmi.Spec.Subdomain},
+	}
+	if iface.DHCPOptions != nil {
+		p.options.dhcp = *iface.DHCPOptions
+	}
+	if p.binding, err = bindingOf(iface, path); err != nil {
+		return plan{}, err
+	}
+	if p.ports, err = portsOf(iface, path); err != nil {
+		return plan{}, err
+	}
+	p.macChosen = iface.MacAddress != ""
+	if p.mac, err = net.ParseMAC(machine.MAC(vmi, iface.Name)); err != nil {
+		return plan{}, fmt.Errorf("%s.macAddress: %w", path, err)
+	}
+	if p.subnet4, err = subnetOf(podNetwork.VMNetworkCIDR, defaultCIDR4); err != nil {
+		return plan{}, fmt.Errorf("spec.networks: network %s: pod.vmNetworkCIDR: %w", iface.Name, err)
+	}
+	if p.subnet6, err = subnetOf(podNetwork.VMIPv6NetworkCIDR, defaultCIDR6); err != nil {
+		return plan{}, fmt.Errorf("spec.networks: network %s: pod.vmIPv6NetworkCIDR: %w", iface.Name, err)
+	}
+	return p, nil
+}
+
+// networkOf finds the network of the interface with the given name.
+func networkOf(vmi *v1.VirtualMachineInstance, name, path string) (*v1.PodNetwork, error) {
+	for i := range vmi.Spec.Networks {
+		network := &vmi.Spec.Networks[i]
+		switch {
+		case network.Name != name:
+		case network.Pod != nil:
+			return network.Pod, nil
+		case network.Multus != nil:
+			return nil, fmt.Errorf("spec.networks[%d].multus: not supported by Drydock", i)
+		default:
+			return nil, fmt.Errorf("spec.networks[%d]: must say where the network comes from: pod", i)
+		}
+	}
+	return nil, fmt.Errorf("%s.name: no network in spec.networks is called %q", path, name)
+}
+
+// bindingOf finds the one way in which the interface is connected.
+func bindingOf(iface *v1.Interface, path string) (binding, error) {
+	if iface.Binding != nil {
+		return binding{}, fmt.Errorf("%s.binding: not supported by Drydock", path)
+	}
+	for _, b := range bindings {
+		if b.chosen(&iface.InterfaceBindingMethod) {
+			if b.setup == nil {
+				return binding{}, fmt.Errorf("%s.%s: not supported by Drydock", path, b.name)
+			}
+			return b, nil
+		}
+	}
+	return binding{}, fmt.Errorf("%s: must say how it is connected: masquerade or bridge", path)
+}
+
+func portsOf(iface *v1.Interface, path string) ([]port, error) {
+	var ports []port
+	for i, declared := range iface.Ports {
+		if declared.Port < 1 || declared.Port > 65535 {
+			return nil, fmt.Errorf("%s.ports[%d].port: %d: must be from 1 to 65535", path, i, declared.Port)
+		}
+		p := port{number: uint16(declared.Port)}
+		switch strings.ToUpper(declared.Protocol) {
+		case "", "TCP":
+			p.protocol = protocolTCP
+		case "UDP":
+			p.protocol = protocolUDP
+		default:
+			return nil, fmt.Errorf("%s.ports[%d].protocol: %q: must be TCP or UDP", path, i, declared.Protocol)
+		}
+		ports = append(ports, p)
+	}
+	return ports, nil
+}
+
+// queues is how many pairs of queues the guest's interface has: one for each
+// of its CPUs where that is asked for, one otherwise.
+func queues(vmi *v1.VirtualMachineInstance, iface *v1.Interface) int {
+	// maxQueues is the most that a tap takes.
+	const maxQueues = 256
+	multi := vmi.Spec.Domain.Devices.NetworkInterfaceMultiQueue
+	if multi == nil || !*multi || (iface.Model != "" && iface.Model != v1.VirtIO) {
+		return 1
+	}
+	cpus := 1
+	if cpu := vmi.Spec.Domain.CPU; cpu != nil {
+		cpus = int(max(cpu.Sockets, 1) * max(cpu.Cores, 1) * max(cpu.Threads, 1))
+	}
+	return min(cpus, maxQueues)
+}
+
+// subnetOf gives the first address of a network to the router and the second
+// to the guest.
+func subnetOf(cidr, unless string) (subnet, error) {
+	if cidr == "" {
+		cidr = unless
+	}
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return subnet{}, err
+	}
+	prefix = prefix.Masked()
+	s := subnet{router: prefix.Addr().Next(), bits: prefix.Bits()}
+	s.guest = s.router.Next()
+	// The last address of an IPv4 network is its broadcast address.
+	if !prefix.Contains(s.guest) || !prefix.Contains(s.guest.Next()) {
+		return subnet{}, fmt.Errorf("%s: too small: the router and the guest need an address each", cidr)
+	}
+	return s, nil
+}
+
+func (s subnet) routerPrefix() netip.Prefix { return netip.PrefixFrom(s.router, s.bits) }
+func (s subnet) guestPrefix() netip.Prefix  { return netip.PrefixFrom(s.guest, s.bits) }
+
+// hostname is what the guest is told to call itself: what the VMI asks for, or
+// the first part of its name.
+func hostname(vmi *v1.VirtualMachineInstance) string {
+	const longest = 63
+	name := vmi.Spec.Hostname
+	if name == "" {
+		name, _, _ = strings.Cut(vmi.Name, ".")
+	}
+	if len(name) > longest {
+		name = strings.TrimRight(name[:longest], "-")
+	}
+	return name
+}
