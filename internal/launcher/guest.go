@@ -1,0 +1,121 @@
+package launcher
+
+import (
+	"encoding/json"
+	"fmt"
+	"syscall"
+
+	"drydock.dev/drydock/internal/launch"
+)
+
+// guest is what has been learned about the guest's end so far. It is pure: the
+// driver feeds it, and exit draws the conclusion.
+type guest struct {
+	// started: QEMU's monitor has answered.
+	started bool
+	// stopping: the launcher was told to end it; graceless: at once; forced:
+	// the launcher has ended it by force.
+	stopping, graceless, forced bool
+
+	// What QEMU's events have said.
+	powerButton bool
+	panicked    bool
+	watchdog    bool
+	migrated    bool
+	shutdown    string
+}
+
+// exitStatus is how the process ended.
+type exitStatus struct {
+	wait   syscall.WaitStatus
+	stderr string
+}
+
+// Values of the member reason of QEMU's event SHUTDOWN.
+const (
+	shutdownGuest      = "guest-shutdown"
+	shutdownGuestReset = "guest-reset"
+	shutdownPanic      = "guest-panic"
+	shutdownHostError  = "host-error"
+)
+
+// event notes what one of QEMU's events says about the end.
+func (g *guest) event(name string, data []byte) {
+	var d struct {
+		Reason string `json:"reason"`
+		Action string `json:"action"`
+		Status string `json:"status"`
+	}
+	// An event without data has nothing to be read.
+	_ = json.Unmarshal(data, &d)
+	switch name {
+	case "POWERDOWN":
+		g.powerButton = true
+	case "RESET":
+		// A guest that reboots has not followed the button; if it shuts down
+		// later, that is its own doing.
+		g.powerButton = false
+	case "SHUTDOWN":
+		g.shutdown = d.Reason
+		g.panicked = g.panicked || d.Reason == shutdownPanic
+	case "GUEST_PANICKED":
+		// With the action run the guest goes on.
+		g.panicked = g.panicked || d.Action != "run"
+	case "WATCHDOG":
+		g.watchdog = g.watchdog || d.Action == "poweroff"
+	case "MIGRATION":
+		g.migrated = d.Status == "completed"
+	}
+}
+
+// exit says how the guest ended, from the process's end and what went before.
+func (g *guest) exit(status exitStatus) launch.Exit {
+	exit := launch.Exit{Reason: g.reason(status), Code: status.wait.ExitStatus()}
+	switch exit.Reason {
+	case launch.ReasonStartFailed, launch.ReasonCrashed:
+		exit.Message = explain(status)
+	case launch.ReasonKilled:
+		exit.Message = "the guest did not shut down within its grace period"
+	}
+	return exit
+}
+
+func (g *guest) reason(status exitStatus) launch.Reason {
+	clean := status.wait.Exited() && status.wait.ExitStatus() == 0
+	switch {
+	case g.panicked:
+		return launch.ReasonGuestPanicked
+	case g.watchdog:
+		return launch.ReasonWatchdog
+	case g.forced && !g.graceless:
+		return launch.ReasonKilled
+	case g.forced, g.stopping && !g.started:
+		return launch.ReasonHostShutdown
+	case !g.started:
+		return launch.ReasonStartFailed
+	case !clean || g.shutdown == shutdownHostError:
+		return launch.ReasonCrashed
+	case g.migrated:
+		return launch.ReasonMigrated
+	case g.shutdown == shutdownGuestReset:
+		return launch.ReasonGuestShutdown
+	case g.shutdown == shutdownGuest && !g.powerButton:
+		return launch.ReasonGuestShutdown
+	}
+	return launch.ReasonHostShutdown
+}
+
+// explain is a sentence for the VM's owner.
+func explain(status exitStatus) string {
+	if !status.wait.Signaled() {
+		return orUnknown(status.stderr)
+	}
+	text := fmt.Sprintf("QEMU was ended by signal %d (%s)", status.wait.Signal(), status.wait.Signal())
+	if status.wait.Signal() == syscall.SIGKILL {
+		text += "; if nobody did so, the pod ran out of memory"
+	}
+	if status.stderr != "" {
+		text += ": " + status.stderr
+	}
+	return text
+}

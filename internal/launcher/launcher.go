@@ -1,0 +1,251 @@
+// Package launcher is virt-launcher: it starts QEMU with the machine that
+// virt-handler hands it, ends it gracefully, and reports how it ended.
+//
+// It owns the QEMU process and what is known about its end, the disk images'
+// inspection inside the pod, and the socket that virt-handler talks to. It is
+// the only process that lives as long as the guest, and its memory is part of
+// every VM's price: it must not import Kubernetes or API types, nor net/http,
+// and it decides nothing about the machine.
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/layout"
+)
+
+// Config is where a launcher finds its surroundings.
+type Config struct {
+	// Dir is the folder of its socket.
+	Dir string
+	// QEMU is the program that is started.
+	QEMU string
+	// TerminationLog is the file that the kubelet reads the last word from.
+	TerminationLog string
+	// Log takes the launcher's own lines and QEMU's.
+	Log io.Writer
+}
+
+// DefaultConfig is right inside a launcher pod.
+func DefaultConfig() Config {
+	return Config{
+		Dir:            layout.PrivateDir,
+		QEMU:           layout.QEMUBinary,
+		TerminationLog: "/dev/termination-log",
+		Log:            os.Stderr,
+	}
+}
+
+// Exit codes of the launcher.
+const (
+	exitOK     = 0
+	exitFailed = 1
+)
+
+// forceAfter is how long QEMU has to follow quit, which flushes its images,
+// before it is killed.
+const forceAfter = 5 * time.Second
+
+// Run is the launcher's whole life. It returns the process's exit code: 0 when
+// the guest came to an end, 1 when it failed.
+func Run(ctx context.Context, config Config) (int, error) {
+	// The children are reaped until the end, also when ctx has ended.
+	reaping, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	l := &launcher{
+		config: config, grace: defaultGrace,
+		events: make(chan func(), 1), ended: make(chan struct{}),
+		children: newReaper(), state: launch.State{Phase: launch.PhaseWaiting},
+	}
+	defer l.wait.Wait()
+	defer l.hangUp()
+	defer close(l.ended)
+	defer cancel()
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	l.spawn(func() { l.children.run(reaping) })
+	listener, err := listen(filepath.Join(config.Dir, layout.LauncherSocket))
+	if err != nil {
+		return exitFailed, err
+	}
+	defer listener.Close()
+	l.spawn(func() { l.accept(listener) })
+	exit := l.drive(ctx, signals)
+	if err := l.leave(exit); err != nil {
+		return exitFailed, err
+	}
+	if exit.Reason.Failed() {
+		return exitFailed, nil
+	}
+	return exitOK, nil
+}
+
+// defaultGrace serves a SIGTERM that comes before Start has named a period.
+const defaultGrace = 30 * time.Second
+
+// launcher is one life. Its fields belong to the goroutine of drive; others
+// hand it functions through post.
+type launcher struct {
+	config   Config
+	children *reaper
+	wait     sync.WaitGroup
+	events   chan func()
+	ended    chan struct{}
+
+	state launch.State
+	guest guest
+	qemu  *process
+	grace time.Duration
+	// starting are the answers to Start that wait for QEMU's monitor.
+	starting []func(error)
+	// deadline runs out at end, when the guest has had its grace period; it is
+	// nil until QEMU is asked to end.
+	deadline <-chan time.Time
+	end      time.Time
+	peer     *peer
+	exit     *launch.Exit
+}
+
+// spawn starts a goroutine that ends with the launcher.
+func (l *launcher) spawn(f func()) {
+	l.wait.Add(1)
+	go func() {
+		defer l.wait.Done()
+		f()
+	}()
+}
+
+// post hands f to the driver; it is dropped when the launcher has ended.
+func (l *launcher) post(f func()) {
+	select {
+	case l.events <- f:
+	case <-l.ended:
+	}
+}
+
+// drive is the one goroutine that decides. It returns how QEMU ended.
+func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.Exit {
+	for l.exit == nil {
+		select {
+		case f := <-l.events:
+			f()
+		case s := <-signals:
+			l.logf("received %s", s)
+			l.stop(l.grace)
+		case <-l.deadline:
+			l.force()
+		case <-ctx.Done():
+			l.stop(0)
+			ctx = context.WithoutCancel(ctx)
+		}
+	}
+	return *l.exit
+}
+
+// leave makes the end known: to virt-handler, and to the kubelet for when
+// there is no virt-handler.
+func (l *launcher) leave(exit launch.Exit) error {
+	l.logf("QEMU has ended: %s %s", exit.Reason, exit.Message)
+	l.state.Phase, l.state.Exit = launch.PhaseExited, &exit
+	l.tell(launch.Message{Event: &launch.Event{Exited: &exit}})
+	return writeTerminationLog(l.config.TerminationLog, exit)
+}
+
+func (l *launcher) logf(format string, args ...any) {
+	fmt.Fprintf(l.config.Log, "%s virt-launcher: %s\n", time.Now().UTC().Format(time.RFC3339Nano), fmt.Sprintf(format, args...))
+}
+
+// start starts QEMU once. A later Start, from another connection, gets the
+// same answer.
+func (l *launcher) start(request *launch.Start, answer func(error)) {
+	switch {
+	case l.guest.started:
+		answer(nil)
+		return
+	case l.qemu != nil:
+		l.starting = append(l.starting, answer)
+		return
+	}
+	l.grace = time.Duration(request.GracePeriodSeconds) * time.Second
+	process, err := startProcess(l.config.QEMU, request.Args, l.config.Log, l.children)
+	if err != nil {
+		answer(err)
+		l.exit = &launch.Exit{Reason: launch.ReasonStartFailed, Code: -1, Message: err.Error()}
+		return
+	}
+	l.qemu = process
+	l.state.QEMUPID = process.pid
+	l.starting = append(l.starting, answer)
+	l.spawn(func() {
+		process.watch(watcher{
+			ready: func() { l.post(l.started) },
+			event: func(name string, data []byte) { l.post(func() { l.guest.event(name, data) }) },
+			ended: func(status exitStatus) { l.post(func() { l.exited(status) }) },
+		})
+	})
+}
+
+func (l *launcher) started() {
+	l.guest.started = true
+	l.state.Phase = launch.PhaseRunning
+	l.answerStart(nil)
+	if l.guest.stopping && !l.guest.graceless {
+		// SIGTERM came while QEMU was starting.
+		l.spawn(l.qemu.powerButton)
+	}
+}
+
+func (l *launcher) exited(status exitStatus) {
+	exit := l.guest.exit(status)
+	l.answerStart(fmt.Errorf("starting QEMU: %s", orUnknown(exit.Message)))
+	l.exit = &exit
+}
+
+func (l *launcher) answerStart(err error) {
+	for _, answer := range l.starting {
+		answer(err)
+	}
+	l.starting = nil
+}
+
+func orUnknown(message string) string {
+	if message == "" {
+		return "QEMU ended before it was ready"
+	}
+	return message
+}
+
+// stop asks the guest to end and gives it the grace period; none means at once.
+// Of several grace periods the one that ends first counts.
+func (l *launcher) stop(grace time.Duration) {
+	if l.qemu == nil {
+		l.exit = &launch.Exit{Reason: launch.ReasonHostShutdown, Code: 0}
+		return
+	}
+	end := time.Now().Add(grace)
+	if l.guest.stopping && (l.guest.forced || !end.Before(l.end)) {
+		return
+	}
+	if !l.guest.stopping && grace > 0 && l.guest.started {
+		l.spawn(l.qemu.powerButton)
+	}
+	l.guest.stopping, l.guest.graceless = true, grace <= 0
+	l.end, l.deadline = end, time.After(grace)
+}
+
+// force ends QEMU without the guest: by quit first, so that it closes its
+// images in order, then by a signal.
+func (l *launcher) force() {
+	l.deadline = nil
+	l.guest.forced = true
+	l.spawn(func() { l.qemu.quit(forceAfter) })
+}

@@ -1,0 +1,45 @@
+package launcher
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+)
+
+// Main is the command virt-launcher: without a verb the launcher itself, else
+// one of the small programs that a launcher's image is also used for. It
+// returns the process's exit code.
+func Main(ctx context.Context, args []string) (int, error) {
+	frugal()
+	if len(args) == 0 || args[0][0] == '-' {
+		return serveMain(ctx, args)
+	}
+	verb, rest := args[0], args[1:]
+	switch verb {
+	default:
+		return exitFailed, fmt.Errorf("%q is none of probe, probe-node, pause %v", verb, rest)
+	}
+}
+
+// frugal trades a little time for memory, of which there is one launcher for
+// every VM: it handles a few messages in its life.
+func frugal() {
+	runtime.GOMAXPROCS(1)
+	debug.SetGCPercent(20)
+}
+
+func serveMain(ctx context.Context, args []string) (int, error) {
+	config := DefaultConfig()
+	flags := flag.NewFlagSet("virt-launcher", flag.ContinueOnError)
+	flags.SetOutput(os.Stderr)
+	flags.StringVar(&config.Dir, "dir", config.Dir, "folder of the launcher's socket")
+	flags.StringVar(&config.QEMU, "qemu", config.QEMU, "QEMU's program")
+	flags.StringVar(&config.TerminationLog, "termination-log", config.TerminationLog, "where to leave the last word")
+	if err := flags.Parse(args); err != nil {
+		return exitFailed, err
+	}
+	return Run(ctx, config)
+}

@@ -1,0 +1,221 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"unsafe"
+
+	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/qemu/qcow2"
+)
+
+const (
+	formatRaw   = "raw"
+	formatQCOW2 = "qcow2"
+)
+
+// Block sizes that QEMU takes.
+const (
+	minBlock     = 512
+	maxBlock     = 32 << 10
+	defaultBlock = 4096
+)
+
+// prepare makes and inspects the images, in order. What exists is inspected
+// and never overwritten, so it may be done again.
+func prepare(images []launch.Image) ([]launch.PreparedImage, error) {
+	prepared := make([]launch.PreparedImage, 0, len(images))
+	for _, image := range images {
+		p, err := prepareOne(image)
+		if err != nil {
+			return nil, fmt.Errorf("volume %s: %w", image.Name, err)
+		}
+		prepared = append(prepared, p)
+	}
+	return prepared, nil
+}
+
+func prepareOne(image launch.Image) (launch.PreparedImage, error) {
+	p := launch.PreparedImage{Name: image.Name, VirtualSize: image.Size}
+	if image.Source != "" || image.Device != "" {
+		if err := inspect(image, &p); err != nil {
+			return p, err
+		}
+	}
+	written := p.Source
+	if image.Overlay != "" {
+		size, err := overlay(image.Overlay, qcow2.Image{
+			VirtualSize: p.VirtualSize, Backing: p.Source, BackingFormat: p.SourceFormat,
+		})
+		if err != nil {
+			return p, err
+		}
+		p.Overlay, p.VirtualSize = image.Overlay, size
+		written = image.Overlay
+	}
+	p.DirectIO = directIO(written)
+	return p, nil
+}
+
+// inspect finds the source and says what it is.
+func inspect(image launch.Image, p *launch.PreparedImage) error {
+	path, err := find(image)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("opening the disk: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("inspecting the disk: %w", err)
+	}
+	p.Source, p.SourceFormat = path, image.Format
+	p.BlockDevice = info.Mode().Type() == os.ModeDevice
+	if p.VirtualSize, err = f.Seek(0, io.SeekEnd); err != nil {
+		return fmt.Errorf("measuring the disk: %w", err)
+	}
+	p.LogicalBlock, p.PhysicalBlock = blockSizes(f, p.BlockDevice)
+	if p.SourceFormat != formatRaw {
+		return probe(f, p)
+	}
+	return nil
+}
+
+// probe reads the format from the file's first bytes.
+func probe(f *os.File, p *launch.PreparedImage) error {
+	header, err := qcow2.Read(f)
+	switch {
+	case errors.Is(err, qcow2.ErrNotQCOW2) && p.SourceFormat == "":
+		p.SourceFormat = formatRaw
+		return nil
+	case err != nil:
+		return err
+	}
+	if err := header.Check(); err != nil {
+		return err
+	}
+	p.SourceFormat, p.VirtualSize = formatQCOW2, header.VirtualSize
+	return nil
+}
+
+// find is the path of the source: the device where there is one, else the
+// file, or the one regular file in the directory.
+func find(image launch.Image) (string, error) {
+	if image.Device != "" {
+		if info, err := os.Stat(image.Device); err == nil && info.Mode().Type() == os.ModeDevice {
+			return image.Device, nil
+		}
+	}
+	info, err := os.Stat(image.Source)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("finding the disk: %w", err)
+	case info.Mode().IsRegular(), info.Mode().Type() == os.ModeDevice:
+		return image.Source, nil
+	case !info.IsDir():
+		return "", fmt.Errorf("%s is neither a file nor a block device", image.Source)
+	}
+	entries, err := os.ReadDir(image.Source)
+	if err != nil {
+		return "", fmt.Errorf("finding the disk: %w", err)
+	}
+	var found string
+	for _, e := range entries {
+		if !e.Type().IsRegular() {
+			continue
+		}
+		if found != "" {
+			return "", fmt.Errorf("there is more than one file in %s: %s and %s", image.Source, found, e.Name())
+		}
+		found = e.Name()
+	}
+	if found == "" {
+		return "", fmt.Errorf("there is no file in %s", image.Source)
+	}
+	return filepath.Join(image.Source, found), nil
+}
+
+// overlay makes the qcow2 file unless it is there, and returns its virtual
+// size. It appears under its name only when it is whole.
+func overlay(path string, image qcow2.Image) (int64, error) {
+	if f, err := os.Open(path); err == nil {
+		defer f.Close()
+		header, err := qcow2.Read(f)
+		if err != nil {
+			return 0, fmt.Errorf("inspecting the overlay: %w", err)
+		}
+		return header.VirtualSize, nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return 0, fmt.Errorf("making the overlay: %w", err)
+	}
+	defer f.Close()
+	err = qcow2.Create(f, image)
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return 0, errors.Join(fmt.Errorf("making the overlay: %w", err), os.Remove(f.Name()))
+	}
+	header, err := qcow2.Read(f)
+	if err != nil {
+		return 0, fmt.Errorf("reading the overlay back: %w", err)
+	}
+	return header.VirtualSize, nil
+}
+
+// directIO tells whether the file's storage takes O_DIRECT.
+func directIO(path string) bool {
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_DIRECT|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	_ = syscall.Close(fd)
+	return true
+}
+
+// ioctls of a block device; the kernel's ABI.
+const (
+	ioctlLogicalBlockSize  = 0x1268 // BLKSSZGET
+	ioctlPhysicalBlockSize = 0x127b // BLKPBSZGET
+)
+
+// blockSizes are those of a block device, or of the file system that a file
+// is on, which has one only.
+func blockSizes(f *os.File, device bool) (logical, physical int) {
+	if device {
+		return blockSize(f, ioctlLogicalBlockSize), blockSize(f, ioctlPhysicalBlockSize)
+	}
+	var s syscall.Statfs_t
+	size := defaultBlock
+	if syscall.Fstatfs(int(f.Fd()), &s) == nil {
+		size = usable(int(s.Bsize))
+	}
+	return size, size
+}
+
+func blockSize(f *os.File, request uintptr) int {
+	var size int32
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), request, uintptr(unsafe.Pointer(&size)))
+	if errno != 0 {
+		return defaultBlock
+	}
+	return usable(int(size))
+}
+
+// usable keeps a block size within what a disk of QEMU's can have; network
+// file systems name theirs in mebibytes.
+func usable(size int) int {
+	if size < minBlock || size > maxBlock || size&(size-1) != 0 {
+		return defaultBlock
+	}
+	return size
+}

@@ -1,0 +1,74 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// reaper waits for children: the one that was started through it, and as
+// process 1 of the container also those that others left behind.
+type reaper struct {
+	signals chan os.Signal
+
+	mu       sync.Mutex
+	expected map[int]chan syscall.WaitStatus
+}
+
+func newReaper() *reaper {
+	r := &reaper{signals: make(chan os.Signal, 1), expected: make(map[int]chan syscall.WaitStatus)}
+	signal.Notify(r.signals, syscall.SIGCHLD)
+	return r
+}
+
+// start runs fork, which returns a child's process id, and gives the channel
+// on which its end will be told.
+func (r *reaper) start(fork func() (int, error)) (int, <-chan syscall.WaitStatus, error) {
+	// The lock keeps a child that ends at once from being reaped before it is
+	// expected.
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pid, err := fork()
+	if err != nil {
+		return 0, nil, err
+	}
+	ended := make(chan syscall.WaitStatus, 1)
+	r.expected[pid] = ended
+	return pid, ended, nil
+}
+
+// run reaps until ctx ends.
+func (r *reaper) run(ctx context.Context) {
+	defer signal.Stop(r.signals)
+	for {
+		r.reap()
+		select {
+		case <-r.signals:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reap takes every child that has ended.
+func (r *reaper) reap() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case err != nil || pid <= 0:
+			return
+		}
+		if ended := r.expected[pid]; ended != nil {
+			ended <- status
+			delete(r.expected, pid)
+		}
+	}
+}

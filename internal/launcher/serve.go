@@ -1,0 +1,171 @@
+package launcher
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"drydock.dev/drydock/internal/launch"
+)
+
+// writePatience is how long a virt-handler that does not read may hold up the
+// launcher before its connection is given up.
+const writePatience = 5 * time.Second
+
+// maxRequest bounds one line from virt-handler: a machine's arguments.
+const maxRequest = 4 << 20
+
+// peer is virt-handler's connection.
+type peer struct {
+	conn net.Conn
+}
+
+func (p *peer) send(m launch.Message) error {
+	line, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encoding a message: %w", err)
+	}
+	if err := p.conn.SetWriteDeadline(time.Now().Add(writePatience)); err != nil {
+		return fmt.Errorf("sending a message: %w", err)
+	}
+	if _, err := p.conn.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("sending a message: %w", err)
+	}
+	return nil
+}
+
+// listen makes the launcher's socket.
+func listen(path string) (net.Listener, error) {
+	// A socket that is there is that of a container that has ended.
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("removing the socket of an earlier launcher: %w", err)
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listening for virt-handler: %w", err)
+	}
+	return listener, nil
+}
+
+// accept is the goroutine that owns the listener.
+func (l *launcher) accept(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		p := &peer{conn: conn}
+		l.post(func() { l.welcome(p) })
+	}
+}
+
+// welcome puts a new connection in the place of the old one.
+func (l *launcher) welcome(p *peer) {
+	l.hangUp()
+	l.peer = p
+	l.tell(launch.Message{Hello: &launch.Hello{State: l.state}})
+	l.spawn(func() { l.listenTo(p) })
+}
+
+func (l *launcher) hangUp() {
+	if l.peer != nil {
+		_ = l.peer.conn.Close()
+		l.peer = nil
+	}
+}
+
+// tell writes to whoever is connected. Nothing is lost when nobody is: the
+// next connection begins with the state.
+func (l *launcher) tell(m launch.Message) {
+	if l.peer == nil {
+		return
+	}
+	if err := l.peer.send(m); err != nil {
+		l.logf("virt-handler is gone: %v", err)
+		l.hangUp()
+	}
+}
+
+// listenTo is the goroutine that reads one connection.
+func (l *launcher) listenTo(p *peer) {
+	scanner := bufio.NewScanner(p.conn)
+	scanner.Buffer(nil, maxRequest)
+	for scanner.Scan() {
+		var request launch.Request
+		if err := json.Unmarshal(scanner.Bytes(), &request); err != nil {
+			l.post(func() { l.logf("reading a request: %v", err) })
+			break
+		}
+		l.post(func() { l.handle(p, &request) })
+	}
+	l.post(func() {
+		if l.peer == p {
+			l.hangUp()
+		}
+	})
+}
+
+// handle carries out one request. Its answer goes to the connection that
+// asked, if that is still there.
+func (l *launcher) handle(p *peer, request *launch.Request) {
+	reply := func(r launch.Reply) {
+		if l.peer == p {
+			r.ID = request.ID
+			l.tell(launch.Message{Reply: &r})
+		}
+	}
+	withState := func(err error) {
+		if err != nil {
+			reply(launch.Reply{Error: err.Error()})
+			return
+		}
+		state := l.state
+		reply(launch.Reply{State: &state})
+	}
+	switch {
+	case request.Prepare != nil:
+		l.spawn(func() {
+			images, err := prepare(request.Prepare.Images)
+			l.post(func() {
+				if err != nil {
+					reply(launch.Reply{Error: err.Error()})
+					return
+				}
+				reply(launch.Reply{Images: images})
+			})
+		})
+	case request.Start != nil:
+		l.start(request.Start, withState)
+	case request.Stop != nil:
+		l.stop(time.Duration(request.Stop.GracePeriodSeconds) * time.Second)
+		withState(nil)
+	default:
+		withState(errors.New("the request asks for nothing that this launcher knows"))
+	}
+}
+
+// writeTerminationLog leaves the exit where the kubelet takes it from.
+func writeTerminationLog(path string, exit launch.Exit) error {
+	text, err := json.Marshal(exit)
+	if err != nil {
+		return fmt.Errorf("encoding the termination message: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC|syscall.O_CLOEXEC, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		// Not in a pod.
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("leaving the termination message: %w", err)
+	}
+	defer f.Close()
+	if _, err := f.Write(text); err != nil {
+		return fmt.Errorf("leaving the termination message: %w", err)
+	}
+	return nil
+}
