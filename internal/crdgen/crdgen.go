@@ -115,7 +115,7 @@ func (p *parsed) definition(k kind) (*apiextensionsv1.CustomResourceDefinition, 
 	}
 	return &apiextensionsv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
-		ObjectMeta: metav1.ObjectMeta{Name: k.plural + "." + k.group, Labels: map[string]string{"kubevirt.io": ""}},
+		ObjectMeta: metav1.ObjectMeta{Name: k.plural + "." + k.group, Labels: map[string]string{"app.kubernetes.io/part-of": "drydock", "kubevirt.io": ""}},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: k.group,
 			Scope: apiextensionsv1.NamespaceScoped,
