@@ -1,0 +1,252 @@
+// Package console types at a guest's serial console for a test and reads what
+// comes back. It copes with what makes consoles tiresome: echo, prompts, escape
+// sequences, lines of the kernel in between, and a session that an earlier test
+// left behind.
+//
+// It knows a shell and a login prompt and nothing of how the console is reached.
+package console
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Console is one terminal. It must not be used by two callers at a time.
+type Console struct {
+	terminal io.ReadWriter
+
+	mu sync.Mutex
+	// all is everything that was read, cleaned; seen is how far Expect came.
+	all  []byte
+	seen int
+	// more is closed and replaced whenever something was read.
+	more chan struct{}
+	err  error
+
+	commands int
+}
+
+// New reads from the terminal until that ends. Whoever made the terminal ends it,
+// by closing it.
+func New(terminal io.ReadWriter) *Console {
+	c := &Console{terminal: terminal, more: make(chan struct{})}
+	go c.read()
+	return c
+}
+
+func (c *Console) read() {
+	var clean cleaner
+	buffer := make([]byte, 4096)
+	for {
+		n, err := c.terminal.Read(buffer)
+		c.mu.Lock()
+		c.all = clean.append(c.all, buffer[:n])
+		c.err = err
+		close(c.more)
+		c.more = make(chan struct{})
+		c.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Transcript is all that the console has shown.
+func (c *Console) Transcript() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return string(c.all)
+}
+
+// Send types text. A line must end with a newline.
+func (c *Console) Send(text string) error {
+	if _, err := io.WriteString(c.terminal, strings.ReplaceAll(text, "\n", "\r")); err != nil {
+		return fmt.Errorf("typing at the console: %w", err)
+	}
+	return nil
+}
+
+// Expect waits until the console shows what the expression matches, and returns
+// the match and its groups. What is behind the match is left for the next call,
+// what is before it is passed over. Lines end with \n alone.
+func (c *Console) Expect(ctx context.Context, pattern *regexp.Regexp) ([]string, error) {
+	for {
+		match, more, err := c.look(pattern)
+		if match != nil || err != nil {
+			return match, err
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for %q on the console: %w; it shows %q", pattern, ctx.Err(), c.tail())
+		}
+	}
+}
+
+// look searches what was read but not yet passed over.
+func (c *Console) look(pattern *regexp.Regexp) ([]string, <-chan struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rest := c.all[c.seen:]
+	if at := pattern.FindSubmatchIndex(rest); at != nil {
+		var groups []string
+		for i := 0; i < len(at); i += 2 {
+			group := ""
+			if at[i] >= 0 {
+				group = string(rest[at[i]:at[i+1]])
+			}
+			groups = append(groups, group)
+		}
+		c.seen += at[1]
+		return groups, nil, nil
+	}
+	if c.err != nil {
+		return nil, nil, fmt.Errorf("waiting for %q on the console, which ended: %w; it showed %q", pattern, c.err, tailOf(c.all))
+	}
+	return nil, c.more, nil
+}
+
+func (c *Console) tail() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return tailOf(c.all)
+}
+
+// tailOf is the end of a long text, which is what an error has room for.
+func tailOf(text []byte) string {
+	const enough = 600
+	return string(text[max(0, len(text)-enough):])
+}
+
+// prompt is what the shell of a session shows, so that it can't be mistaken for
+// output. A session that was left behind shows it again when Enter is pressed.
+const prompt = "drydock-console> "
+
+var (
+	anyPrompt = regexp.MustCompile(`(login: |Password: |[#$] |` + prompt + `)$`)
+	loggedIn  = regexp.MustCompile(`(Login incorrect|[#$] $)`)
+	password  = regexp.MustCompile(`Password: $`)
+)
+
+// knock is how long to wait for an answer before Enter is pressed again: a guest
+// that boots loses what is typed.
+const knock = time.Second
+
+// Login logs in as root, whose password in the test guest is root.
+func (c *Console) Login(ctx context.Context) error {
+	return c.LoginAs(ctx, "root", "root")
+}
+
+// LoginAs waits for a login prompt and logs in. A session that is there already is
+// taken over, whoever it belongs to.
+func (c *Console) LoginAs(ctx context.Context, user, secret string) error {
+	for {
+		shown, err := c.knock(ctx)
+		if err != nil {
+			return fmt.Errorf("waiting for a login prompt: %w", err)
+		}
+		switch shown {
+		case "login: ":
+			entered, err := c.enter(ctx, user, secret)
+			if err != nil {
+				return fmt.Errorf("logging in as %s: %w", user, err)
+			}
+			if entered {
+				return c.settle(ctx)
+			}
+		case "Password: ":
+			// Somebody gave up here. Enter brings the login prompt back.
+			continue
+		default:
+			return c.settle(ctx)
+		}
+	}
+}
+
+// knock presses Enter until a prompt shows.
+func (c *Console) knock(ctx context.Context) (string, error) {
+	for {
+		if err := c.Send("\n"); err != nil {
+			return "", err
+		}
+		patience, cancel := context.WithTimeout(ctx, knock)
+		match, err := c.Expect(patience, anyPrompt)
+		expired := patience.Err() != nil
+		cancel()
+		if match != nil {
+			return match[1], nil
+		}
+		if ctx.Err() != nil || !expired {
+			return "", err
+		}
+	}
+}
+
+// enter answers a login prompt. It returns false when that was not to be: the
+// prompt was one of several that Enter had called, or the password was refused.
+func (c *Console) enter(ctx context.Context, user, secret string) (bool, error) {
+	if err := c.Send(user + "\n"); err != nil {
+		return false, err
+	}
+	if _, err := c.Expect(ctx, password); err != nil {
+		return false, err
+	}
+	if err := c.Send(secret + "\n"); err != nil {
+		return false, err
+	}
+	match, err := c.Expect(ctx, loggedIn)
+	if err != nil {
+		return false, err
+	}
+	if match[1] == "Login incorrect" {
+		return false, fmt.Errorf("the guest refuses the password")
+	}
+	return true, nil
+}
+
+// settle makes the shell easy to read: no echo, which also ends its editing of
+// lines with escape sequences, and a prompt of our own.
+func (c *Console) settle(ctx context.Context) error {
+	if err := c.Send("stty -echo; PS1='" + prompt + "'\n"); err != nil {
+		return err
+	}
+	_, _, err := c.Run(ctx, "true")
+	return err
+}
+
+// maxLine is the longest line that a terminal takes.
+const maxLine = 4000
+
+// Run has the shell run commands, which may be several lines, and returns what
+// they print and the exit status of the last one. They get no input. The shell
+// keeps its folder and variables from one call to the next.
+func (c *Console) Run(ctx context.Context, commands string) (output string, status int, err error) {
+	c.commands++
+	// The shell joins the halves of the marks, so that an echo of what is
+	// typed here is never taken for them.
+	number := strconv.Itoa(c.commands)
+	text := "{ echo '<<''<" + number + "'\n" + commands + "\n} </dev/null; echo '>>''>" + number + "' $?\n"
+	for line := range strings.SplitSeq(text, "\n") {
+		if len(line) > maxLine {
+			return "", 0, fmt.Errorf("running a command on the console: a line has %d bytes, a terminal takes %d", len(line), maxLine)
+		}
+	}
+	if err := c.Send(text); err != nil {
+		return "", 0, err
+	}
+	match, err := c.Expect(ctx, regexp.MustCompile(`(?s)<<<`+number+`\n(.*?)>>>`+number+` (\d+)\n`))
+	if err != nil {
+		return "", 0, fmt.Errorf("running %q on the console: %w", commands, err)
+	}
+	status, err = strconv.Atoi(match[2])
+	if err != nil {
+		return "", 0, fmt.Errorf("reading the exit status of %q: %w", commands, err)
+	}
+	return strings.TrimRight(match[1], "\n"), status, nil
+}
