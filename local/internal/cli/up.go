@@ -49,12 +49,15 @@ func (o *options) up(ctx context.Context, nodes int) error {
 	if err != nil {
 		return err
 	}
-	if err := o.ensureSupervisor(ctx, c); err != nil {
-		return err
+	err = supervisor.ErrGone
+	for tries := 0; tries < 3 && errors.Is(err, supervisor.ErrGone); tries++ {
+		if err := o.ensureSupervisor(ctx, c); err != nil {
+			return err
+		}
+		err = supervisor.NewClient(c).Call(ctx, "/up", func(p supervisor.Progress) {
+			fmt.Fprintf(o.out, "%6.1fs  %s\n", time.Since(began).Seconds(), p.Text)
+		})
 	}
-	err = supervisor.NewClient(c).Call(ctx, "/up", func(p supervisor.Progress) {
-		fmt.Fprintf(o.out, "%6.1fs  %s\n", time.Since(began).Seconds(), p.Text)
-	})
 	if err != nil {
 		return fmt.Errorf("bringing cluster %s up: %w", c.Name, err)
 	}

@@ -24,6 +24,10 @@ func NewClient(c layout.Cluster) Client {
 	return Client{http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
 }
 
+// ErrGone says that the supervisor died before it said anything. Who connects
+// to one that is just being killed gets this; the next one may be asked.
+var ErrGone = errors.New("the supervisor died before it answered; its log may say why")
+
 // Call runs a command and hands each line of progress on as it comes.
 func (c Client) Call(ctx context.Context, path string, onProgress func(Progress)) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://supervisor"+path, http.NoBody)
@@ -31,6 +35,9 @@ func (c Client) Call(ctx context.Context, path string, onProgress func(Progress)
 		return fmt.Errorf("asking the supervisor: %w", err)
 	}
 	resp, err := c.http.Do(req)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("asking the supervisor: %w (%w)", ErrGone, err)
+	}
 	if err != nil {
 		return fmt.Errorf("asking the supervisor: %w", err)
 	}

@@ -1,0 +1,93 @@
+// Command agent is the one program of the system tests' image. It serves, asks
+// and looks, so that a test can learn what a pod sees.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "agent: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return serve(ctx)
+	}
+	switch verb, rest := args[0], args[1:]; verb {
+	case "get":
+		return get(ctx, rest[0])
+	case "resolve":
+		addrs, err := net.DefaultResolver.LookupHost(ctx, rest[0])
+		if err != nil {
+			return err
+		}
+		fmt.Println(strings.Join(addrs, " "))
+		return nil
+	case "wait":
+		<-ctx.Done()
+		return nil
+	case "cat":
+		data, err := os.ReadFile(rest[0])
+		if err != nil {
+			return err
+		}
+		_, err = os.Stdout.Write(data)
+		return err
+	case "write":
+		return os.WriteFile(rest[0], []byte(rest[1]), 0o644)
+	case "mount":
+		return errors.Join(os.MkdirAll(rest[0], 0o755), syscall.Mount("tmpfs", rest[0], "tmpfs", 0, ""))
+	default:
+		return fmt.Errorf("there is no verb %q", verb)
+	}
+}
+
+// serve answers every request with the name of the pod.
+func serve(ctx context.Context) error {
+	name, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Addr: ":8080", ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, name)
+	})}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	fmt.Println("agent serves")
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func get(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(os.Stdout, resp.Body)
+	return err
+}

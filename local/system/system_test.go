@@ -1,0 +1,338 @@
+//go:build system
+
+// Package system proves the embedded cluster as a whole: real processes, real
+// namespaces, real pods. It drives the built program from outside, as a user
+// does, and must not reach into a running cluster by any other way.
+package system
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"drydock.dev/local/internal/cgroup"
+	"drydock.dev/local/internal/host"
+	"drydock.dev/local/internal/image"
+)
+
+// TestClusterLives is the story of one cluster; each chapter needs those before it.
+func TestClusterLives(t *testing.T) {
+	c := newCluster(t, "sys")
+	c.up("--nodes=2")
+	c.drydock("image", "load", agentImage(t))
+	c.drydock("kubectl", "apply", "-f", "pods.yaml")
+	c.eventually(20*time.Second, "the first pods work", c.works)
+
+	chapters := []struct {
+		name string
+		run  func(*testing.T, *cluster)
+	}{
+		{"a pod reaches a pod on the other node", podToPod},
+		{"a pod resolves names and reaches services", namesAndServices},
+		{"a pod reads an image volume", imageVolume},
+		{"the API server reaches pods", apiServerToPod},
+		{"a privileged pod sees its node", privilegedPod},
+		{"a bare pod starts fast", barePod},
+		{"up again changes nothing", upAgain},
+		{"each component is killed and heals, pods stay", killComponents},
+		{"the supervisor is killed and the next takes over", killSupervisor},
+		{"a node dies and comes back", nodeDies},
+		{"all processes are killed and up brings all back", killEverything},
+		{"down leaves nothing and up finds everything again", downAndUp},
+	}
+	for _, chapter := range chapters {
+		ok := t.Run(chapter.name, func(t *testing.T) {
+			began := time.Now()
+			chapter.run(t, &cluster{t: t, Cluster: c.Cluster, program: c.program})
+			t.Logf("took %.1fs", time.Since(began).Seconds())
+		})
+		if !ok {
+			t.Fatalf("the story ends here: %s", chapter.name)
+		}
+	}
+	c.drydock("down", "--purge")
+	assertNothingLeft(t, c.Cluster)
+	if _, err := os.Stat(c.Dir); !os.IsNotExist(err) {
+		t.Errorf("down --purge left the data folder: %v", err)
+	}
+}
+
+// TestInterruptedUpLeavesNothing kills up and its supervisor at several moments.
+func TestInterruptedUpLeavesNothing(t *testing.T) {
+	for _, after := range []string{"certificates", "nodes are starting", "kube-apiserver serves", "node1 is ready"} {
+		t.Run("after "+after, func(t *testing.T) {
+			c := newCluster(t, "cut")
+			cmd := exec.Command(c.program, "--dir="+c.Dir, "--name="+c.Name, "up")
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			seen := ""
+			for buf := make([]byte, 4096); !strings.Contains(seen, after); {
+				n, err := out.Read(buf)
+				if err != nil {
+					t.Fatalf("up ended early: %v: %s", err, seen)
+				}
+				seen += string(buf[:n])
+			}
+			c.kill(cmd.Process.Pid)
+			_ = cmd.Wait() // it was killed
+			c.kill(c.pids()["supervisor"])
+			c.drydock("down", "--purge")
+			assertNothingLeft(t, c.Cluster)
+		})
+	}
+}
+
+func agentImage(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "agent")
+	build := exec.Command("go", "build", "-o", binary, "./agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the agent: %v: %s", err, out)
+	}
+	archive := filepath.Join(t.TempDir(), "agent.tar")
+	if err := image.FromBinary("drydock.test/agent:1", binary, archive); err != nil {
+		t.Fatal(err)
+	}
+	return archive
+}
+
+// webPods are the pods of the deployment by the name of their node.
+func webPods(c *cluster) map[string]corev1.Pod {
+	c.t.Helper()
+	list, err := c.client().CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{LabelSelector: "app=web"})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	pods := map[string]corev1.Pod{}
+	for _, p := range list.Items {
+		pods[p.Spec.NodeName] = p
+	}
+	return pods
+}
+
+func podToPod(t *testing.T, c *cluster) {
+	for _, node := range c.Nodes {
+		pod := webPods(c)[node]
+		if got := c.mustExec("asker", "agent", "get", "http://"+pod.Status.PodIP+":8080/"); got != pod.Name {
+			t.Errorf("the pod on %s answered %q, want %q", node, got, pod.Name)
+		}
+	}
+}
+
+func namesAndServices(t *testing.T, c *cluster) {
+	if got := c.mustExec("asker", "agent", "resolve", "kubernetes.default"); got != c.KubernetesIP().String() {
+		t.Errorf("kubernetes.default resolved to %q", got)
+	}
+	answered := map[string]bool{}
+	c.eventually(20*time.Second, "the service spreads over both pods", func() error {
+		answered[c.mustExec("asker", "agent", "get", "http://web/")] = true
+		if len(answered) < 2 {
+			return fmt.Errorf("only %v answered", answered)
+		}
+		return nil
+	})
+}
+
+func imageVolume(t *testing.T, c *cluster) {
+	if got := c.mustExec("asker", "agent", "cat", "/other/pause"); !strings.HasPrefix(got, "\x7fELF") {
+		t.Errorf("the image volume does not hold the other image's program, but %.20q", got)
+	}
+}
+
+func apiServerToPod(t *testing.T, c *cluster) {
+	for node, pod := range webPods(c) {
+		if got := strings.TrimSpace(c.drydock("kubectl", "get", "--raw", "/api/v1/namespaces/default/pods/"+pod.Name+":8080/proxy/")); got != pod.Name {
+			t.Errorf("through the API server the pod on %s answered %q", node, got)
+		}
+		if got := c.drydock("kubectl", "logs", pod.Name); !strings.Contains(got, "agent serves") {
+			t.Errorf("the log of the pod on %s is %q", node, got)
+		}
+	}
+}
+
+func privilegedPod(t *testing.T, c *cluster) {
+	if got := c.mustExec("mounter", "agent", "cat", "/proc/1/cmdline"); !strings.Contains(got, "node-init") {
+		t.Errorf("process 1 of a pod with hostPID is %q, not the node's init", got)
+	}
+	c.mustExec("mounter", "agent", "mount", "/var/lib/kubelet/test-mount")
+	c.mustExec("mounter", "agent", "write", "/var/lib/kubelet/test-mount/file", "seen")
+	if got := c.mustExec("mounter", "seer", "cat", "/var/lib/kubelet/test-mount/file"); got != "seen" {
+		t.Errorf("what one pod mounts, another reads as %q", got)
+	}
+}
+
+// barePod prints what a pod costs; its limit only catches the loss of an order of magnitude.
+func barePod(t *testing.T, c *cluster) {
+	client := c.client()
+	var took []time.Duration
+	for i := range 5 {
+		took = append(took, timeOnePod(t, client, fmt.Sprintf("bare-%d", i)))
+	}
+	slices.Sort(took)
+	t.Logf("a bare pod, created to Running: median %s, all %s", took[len(took)/2], took)
+	if median := took[len(took)/2]; median > 5*time.Second {
+		t.Errorf("a bare pod takes %s", median)
+	}
+}
+
+func timeOnePod(t *testing.T, client kubernetes.Interface, name string) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	pods := client.CoreV1().Pods("default")
+	grace := int64(0)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: &grace,
+			Containers:                    []corev1.Container{{Name: "agent", Image: "drydock.test/agent:1", ImagePullPolicy: corev1.PullNever}},
+		},
+	}
+	w, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	began := time.Now()
+	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for event := range w.ResultChan() {
+		if p, ok := event.Object.(*corev1.Pod); ok && p.Status.Phase == corev1.PodRunning {
+			took := time.Since(began)
+			if err := pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &grace}); err != nil {
+				t.Fatal(err)
+			}
+			return took.Round(time.Millisecond)
+		}
+	}
+	t.Fatalf("pod %s did not run in time", name)
+	return 0
+}
+
+func upAgain(t *testing.T, c *cluster) {
+	before := c.pids()
+	c.up("--nodes=2")
+	if after := c.pids(); !maps.Equal(before, after) {
+		t.Errorf("up changed the processes from %v to %v", before, after)
+	}
+}
+
+func killComponents(t *testing.T, c *cluster) {
+	before, err := c.containers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := slices.Sorted(maps.Keys(c.pids()))
+	for _, name := range names {
+		if name == "supervisor" {
+			continue
+		}
+		old := c.pids()[name]
+		began := time.Now()
+		c.kill(old)
+		c.eventually(15*time.Second, name+" heals", func() error {
+			if pid := c.pids()[name]; pid == 0 || pid == old {
+				return fmt.Errorf("%s was process %d and is %d", name, old, pid)
+			}
+			return c.works()
+		})
+		t.Logf("%s healed after %.1fs", name, time.Since(began).Seconds())
+	}
+	c.assertSameContainers(before)
+}
+
+// assertSameContainers fails if a container was started anew.
+func (c *cluster) assertSameContainers(before map[string]string) {
+	c.t.Helper()
+	var after map[string]string
+	c.eventually(10*time.Second, "all containers run", func() (err error) {
+		after, err = c.containers()
+		return err
+	})
+	if !maps.Equal(before, after) {
+		c.t.Errorf("containers changed from %v to %v", before, after)
+	}
+}
+
+func killSupervisor(t *testing.T, c *cluster) {
+	before := c.pids()
+	containers, err := c.containers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.kill(before["supervisor"])
+	c.up("--nodes=2")
+	after := c.pids()
+	if after["supervisor"] == before["supervisor"] || after["supervisor"] == 0 {
+		t.Errorf("the supervisor was process %d and is %d", before["supervisor"], after["supervisor"])
+	}
+	delete(before, "supervisor")
+	delete(after, "supervisor")
+	if !maps.Equal(before, after) {
+		t.Errorf("the new supervisor did not take over: processes changed from %v to %v", before, after)
+	}
+	c.assertSameContainers(containers)
+	// It watches what it took over.
+	c.kill(after["kube-scheduler"])
+	c.eventually(15*time.Second, "an adopted component heals", func() error {
+		if pid := c.pids()["kube-scheduler"]; pid == 0 || pid == after["kube-scheduler"] {
+			return fmt.Errorf("kube-scheduler is process %d", pid)
+		}
+		return nil
+	})
+}
+
+func nodeDies(t *testing.T, c *cluster) {
+	c.drydock("node", "kill", "node2")
+	if st := c.status(); st.Nodes[1].Init != 0 || st.Nodes[1].Ready {
+		t.Errorf("node2 is dead and its status is %+v", st.Nodes[1])
+	}
+	c.drydock("node", "start", "node2")
+	c.eventually(30*time.Second, "the pods of the node are back", c.works)
+}
+
+func killEverything(t *testing.T, c *cluster) {
+	facts, err := host.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := cgroup.Open(facts.CgroupV2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids, err := tree.Procs(c.Cgroup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range pids {
+		_ = unix.Kill(pid, unix.SIGKILL) // the death of a node's init takes others with it
+	}
+	c.up("--nodes=2")
+	c.eventually(30*time.Second, "the pods are back", c.works)
+}
+
+func downAndUp(t *testing.T, c *cluster) {
+	c.drydock("down")
+	assertNothingLeft(t, c.Cluster)
+	c.up("--nodes=2")
+	c.eventually(30*time.Second, "the pods are back", c.works)
+}
