@@ -23,7 +23,7 @@ import (
 
 // Dir is an open directory that names are resolved beneath.
 type Dir struct {
-	fd   int
+	file *os.File
 	path string
 	// resolve restricts how names are resolved (openat2's RESOLVE flags).
 	resolve uint64
@@ -44,7 +44,7 @@ func Open(path string) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening folder %s: %w", path, err)
 	}
-	return &Dir{fd: fd, path: path, resolve: strict}, nil
+	return &Dir{file: os.NewFile(uintptr(fd), path), path: path, resolve: strict}, nil
 }
 
 // OpenRoot opens the directory at path as the root of a container's file
@@ -57,8 +57,22 @@ func OpenRoot(path string) (*Dir, error) {
 	return d, err
 }
 
-// Close lets go of the directory.
-func (d *Dir) Close() error { return unix.Close(d.fd) }
+// Close lets go of the directory. Whoever still uses it meets os.ErrClosed,
+// never a descriptor that has another meaning by then.
+func (d *Dir) Close() error { return d.file.Close() }
+
+// with calls do with the directory's descriptor, which stays open meanwhile.
+func (d *Dir) with(do func(fd int) error) error {
+	raw, err := d.file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("using folder %s: %w", d.path, err)
+	}
+	var doErr error
+	if err := raw.Control(func(fd uintptr) { doErr = do(int(fd)) }); err != nil {
+		return fmt.Errorf("using folder %s: %w", d.path, err)
+	}
+	return doErr
+}
 
 // Sub opens a directory beneath d.
 func (d *Dir) Sub(name string) (*Dir, error) {
@@ -66,7 +80,8 @@ func (d *Dir) Sub(name string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dir{fd: fd, path: filepath.Join(d.path, name), resolve: d.resolve}, nil
+	path := filepath.Join(d.path, name)
+	return &Dir{file: os.NewFile(uintptr(fd), path), path: path, resolve: d.resolve}, nil
 }
 
 // Strict is Sub for a directory that guests can write to: beneath it, no
@@ -147,7 +162,7 @@ func (d *Dir) IsDir(name string) (bool, error) {
 // directory's file system.
 func (d *Dir) Available() (int64, error) {
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(d.fd, &st); err != nil {
+	if err := d.with(func(fd int) error { return unix.Fstatfs(fd, &st) }); err != nil {
 		return 0, fmt.Errorf("asking for the space left in %s: %w", d.path, err)
 	}
 	return int64(st.Bavail) * st.Bsize, nil
@@ -180,7 +195,7 @@ func (d *Dir) Create(name string, owner int, mode fs.FileMode, fill func(*os.Fil
 	f := os.NewFile(uintptr(fd), filepath.Join(d.path, name))
 	defer f.Close()
 	if err := d.publish(f, temporary, name, owner, mode, fill); err != nil {
-		return errors.Join(err, unix.Unlinkat(d.fd, temporary, 0))
+		return errors.Join(err, d.with(func(dir int) error { return unix.Unlinkat(dir, temporary, 0) }))
 	}
 	return nil
 }
@@ -196,7 +211,7 @@ func (d *Dir) publish(f *os.File, from, to string, owner int, mode fs.FileMode, 
 	if err := f.Chmod(mode); err != nil {
 		return fmt.Errorf("setting the mode of %s: %w", f.Name(), err)
 	}
-	if err := unix.Renameat(d.fd, from, d.fd, to); err != nil {
+	if err := d.with(func(dir int) error { return unix.Renameat(dir, from, dir, to) }); err != nil {
 		return fmt.Errorf("renaming %s into its place: %w", f.Name(), err)
 	}
 	return nil
@@ -256,15 +271,20 @@ func (d *Dir) openat(name string, flags int, mode fs.FileMode) (int, error) {
 	if flags&unix.O_CREAT != 0 {
 		how.Mode = uint64(mode.Perm())
 	}
-	for {
-		fd, err := unix.Openat2(d.fd, name, how)
-		switch {
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
-			// A rename elsewhere raced with the walk; the kernel asks to look again.
-			continue
-		case err != nil:
-			return -1, fmt.Errorf("opening %s: %w", filepath.Join(d.path, name), err)
+	fd := -1
+	err := d.with(func(dir int) error {
+		for {
+			var err error
+			fd, err = unix.Openat2(dir, name, how)
+			// EAGAIN: a rename elsewhere raced with the walk; the kernel asks to
+			// look again.
+			if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+				return err
+			}
 		}
-		return fd, nil
+	})
+	if err != nil {
+		return -1, fmt.Errorf("opening %s: %w", filepath.Join(d.path, name), err)
 	}
+	return fd, nil
 }

@@ -1,0 +1,155 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/qemu/agent"
+)
+
+// agentTimeout bounds one conversation with the guest agent, which may wait for
+// another one (a probe's) to end first.
+const agentTimeout = 10 * time.Second
+
+// agentLooks are the waits before each time that a new agent is asked: it is
+// often up before the guest's network is, and nothing announces that. Once
+// every interface has its address, or after the last look, there is rest.
+var agentLooks = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second, 30 * time.Second}
+
+// followAgent starts and ends the goroutine that asks the agent, as the agent
+// comes and goes. The caller holds d.mu.
+func (d *Driver) followAgent(ctx context.Context, g *guest) {
+	switch {
+	case g.agentOpen && g.forget == nil:
+		ctx, g.forget = context.WithCancel(ctx)
+		instance := d.vmi
+		d.helpers.Go(func() { d.learn(ctx, g, instance) })
+	case !g.agentOpen && g.forget != nil:
+		g.forget()
+		g.forget, g.told = nil, nil
+	}
+}
+
+// learn asks the agent until it has said all that the status wants to know.
+func (d *Driver) learn(ctx context.Context, g *guest, instance *v1.VirtualMachineInstance) {
+	for _, wait := range agentLooks {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		told, err := g.askAgent(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			d.log.V(1).Info("the guest agent did not answer", "reason", err.Error())
+			continue
+		}
+		d.mu.Lock()
+		if ctx.Err() == nil { // the agent has not gone meanwhile
+			g.told = told
+		}
+		d.mu.Unlock()
+		d.poke()
+		if complete(told, instance) {
+			return
+		}
+	}
+}
+
+// complete tells whether the agent has named an address for each of the VMI's
+// interfaces.
+func complete(told *vmi.Agent, instance *v1.VirtualMachineInstance) bool {
+	addressed := 0
+	for _, i := range told.Interfaces {
+		if len(i.IPs) > 0 {
+			addressed++
+		}
+	}
+	return addressed >= len(instance.Spec.Domain.Devices.Interfaces)
+}
+
+func (g *guest) askAgent(ctx context.Context) (*vmi.Agent, error) {
+	told := &vmi.Agent{}
+	err := g.withAgent(ctx, func(ctx context.Context, a *agent.Client) error {
+		system, err := a.OSInfo(ctx)
+		if err != nil && !agent.Unsupported(err) {
+			return err
+		}
+		told.OS = systemOf(system)
+		interfaces, err := a.Interfaces(ctx)
+		if err != nil && !agent.Unsupported(err) {
+			return err
+		}
+		told.Interfaces = interfacesOf(interfaces)
+		return nil
+	})
+	return told, err
+}
+
+// withAgent has a conversation with the agent. The connection lasts no longer
+// than that: QEMU serves one at a time, and virt-launcher's probes want theirs.
+func (g *guest) withAgent(ctx context.Context, talk func(context.Context, *agent.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	defer cancel()
+	conn, err := g.private.Dial(ctx, layout.AgentSocket)
+	if err != nil {
+		return fmt.Errorf("connecting to the guest agent: %w", err)
+	}
+	client := agent.New(conn)
+	defer client.Close()
+	return talk(ctx, client)
+}
+
+const (
+	// maxReported bounds what a guest can put into its VMI's status.
+	maxReported = 32
+	maxIPs      = 16
+	maxText     = 256
+)
+
+func systemOf(i agent.OSInfo) v1.VirtualMachineInstanceGuestOSInfo {
+	return v1.VirtualMachineInstanceGuestOSInfo{
+		Name: short(i.Name), KernelRelease: short(i.KernelRelease), Version: short(i.Version),
+		PrettyName: short(i.PrettyName), VersionID: short(i.VersionID), KernelVersion: short(i.KernelVersion),
+		Machine: short(i.Machine), ID: short(i.ID),
+	}
+}
+
+// interfacesOf lists the interfaces that can be reached from outside.
+func interfacesOf(all []agent.Interface) []v1.VirtualMachineInstanceNetworkInterface {
+	var list []v1.VirtualMachineInstanceNetworkInterface
+	for _, i := range all {
+		if i.Name == "lo" || i.HardwareAddr == "" || i.HardwareAddr == "00:00:00:00:00:00" || len(list) == maxReported {
+			continue
+		}
+		status := v1.VirtualMachineInstanceNetworkInterface{InterfaceName: short(i.Name), MAC: short(strings.ToLower(i.HardwareAddr))}
+		for _, a := range i.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil && !ip.IsLinkLocalUnicast() && len(status.IPs) < maxIPs {
+				status.IPs = append(status.IPs, ip.String())
+			}
+		}
+		if len(status.IPs) > 0 {
+			status.IP = status.IPs[0]
+		}
+		list = append(list, status)
+	}
+	return list
+}
+
+func short(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "")
+}

@@ -1,0 +1,302 @@
+// Package driver brings the VMIs of a node to life: one driver for each VMI,
+// each with one goroutine that observes, lets package vmi decide, and acts.
+//
+// It owns the connections to virt-launcher and QEMU and the order in which
+// things are done. It must not decide what a VMI needs (package vmi does), make
+// disks or networks itself, or know how VMIs and pods are watched. It keeps no
+// journal: a new driver finds a guest that runs by its sockets and goes on.
+package driver
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/handler/launcherclient"
+	"drydock.dev/drydock/internal/handler/network"
+	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/launch"
+)
+
+// Network makes and serves the guests' networks.
+type Network interface {
+	Setup(ctx context.Context, pod network.Pod, vmi *v1.VirtualMachineInstance) ([]network.Interface, error)
+	Teardown(vmi types.UID)
+}
+
+// Cluster is the API server as far as a driver needs it.
+type Cluster interface {
+	// PatchVMI applies a JSON patch and returns the VMI as it is then.
+	PatchVMI(ctx context.Context, vmi *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error)
+	// VMI reads the VMI as it is now, not from a cache.
+	VMI(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error)
+	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
+	// Event tells the VM's owner what happened; it never fails or waits.
+	Event(vmi *v1.VirtualMachineInstance, eventType, reason, message string)
+}
+
+// Env is what all drivers of a node share.
+type Env struct {
+	Node string
+	// Pods is the kubelet's folder of pods.
+	Pods    string
+	Watcher *podpath.Watcher
+	Network Network
+	Cluster Cluster
+	// Settings are the cluster's, newest first asked for.
+	Settings func() clusterconfig.Settings
+	// KVM says that the node's probe found KVM usable.
+	KVM bool
+	// Belongs checks that a process is one of a pod's.
+	Belongs func(peer *podpath.Peer, pod types.UID) error
+	Now     func() time.Time
+	Log     logr.Logger
+}
+
+// Driver looks after one VMI. Its Run is the only goroutine that acts; other
+// goroutines leave what they saw under mu and wake it.
+type Driver struct {
+	env  *Env
+	uid  types.UID
+	log  logr.Logger
+	wake chan struct{}
+	// helpers are the goroutines that the driver has started.
+	helpers sync.WaitGroup
+
+	mu sync.Mutex
+	// vmi is the newest that is known, nil when it is gone.
+	vmi *v1.VirtualMachineInstance
+	pod *corev1.Pod
+	// link is the way to virt-launcher, linkFailure why there is none.
+	link        *link
+	linkFailure error
+	linking     bool
+	// exit is how QEMU ended; it outlives the connection that told it.
+	exit *launch.Exit
+	// guest is the QEMU that runs, nil while none is attached.
+	guest *guest
+
+	// What follows is the Run goroutine's own.
+	prepared *prepared
+	stopping *stopping
+	trouble  trouble
+}
+
+// link is a connection to virt-launcher and what is reached through it.
+type link struct {
+	pod    types.UID
+	client *launcherclient.Client
+	peer   *podpath.Peer
+	// private is the pod's folder of sockets.
+	private *podpath.Dir
+}
+
+func (l *link) close() {
+	// Closing is all that is left to do with them; it can fail in no way that
+	// matters.
+	_ = l.client.Close()
+	_ = l.peer.Close()
+	_ = l.private.Close()
+}
+
+// stopping remembers that virt-launcher was told to stop.
+type stopping struct {
+	grace int64
+	since time.Time
+}
+
+func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
+	return &Driver{
+		env: env, uid: first.UID, vmi: first,
+		log:  env.Log.WithValues("vmi", first.Namespace+"/"+first.Name, "uid", first.UID),
+		wake: make(chan struct{}, 1),
+	}
+}
+
+// poke makes Run look again.
+func (d *Driver) poke() {
+	select {
+	case d.wake <- struct{}{}:
+	default: // it is going to anyway
+	}
+}
+
+// setVMI takes over what was seen of the VMI; nil when it is gone. What is
+// older than what the driver has itself written is passed over.
+func (d *Driver) setVMI(seen *v1.VirtualMachineInstance) {
+	d.mu.Lock()
+	if seen == nil || d.vmi == nil || !older(seen, d.vmi) {
+		d.vmi = seen
+	}
+	d.mu.Unlock()
+	d.poke()
+}
+
+func older(a, b *v1.VirtualMachineInstance) bool {
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && order < 0
+}
+
+// setPod takes over what was seen of the launcher pod; nil when it is gone.
+func (d *Driver) setPod(seen *corev1.Pod) {
+	d.mu.Lock()
+	d.pod = seen
+	d.mu.Unlock()
+	d.poke()
+}
+
+// Run looks after the VMI until it is gone from this node or ctx ends. When it
+// returns, no goroutine and no connection is left; the guest is not touched.
+func (d *Driver) Run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer d.release()
+	defer cancel()
+	for ctx.Err() == nil {
+		d.refresh(ctx)
+		o, changes := d.observe()
+		step, after := vmi.Next(o)
+		if step == vmi.Release {
+			d.log.Info("let go of the VMI")
+			return
+		}
+		step, after = d.trouble.hold(step, after, o)
+		if step == vmi.Wait {
+			d.sleep(ctx, after)
+			continue
+		}
+		err := d.act(ctx, step, o, changes)
+		if ctx.Err() != nil {
+			return
+		}
+		if step != vmi.Connect { // how that ended is not known yet
+			d.trouble.note(step, err, d.env.Now())
+		}
+		if err != nil {
+			d.log.Info("a step failed", "step", step, "attempts", d.trouble.attempts, "reason", err.Error())
+		}
+	}
+}
+
+// sleep waits for news, for at most so long; 0 waits for news alone.
+func (d *Driver) sleep(ctx context.Context, limit time.Duration) {
+	var timeout <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-d.wake:
+	case <-timeout:
+	}
+}
+
+func (d *Driver) act(ctx context.Context, step vmi.Step, o vmi.Observed, changes *changes) error {
+	switch step {
+	case vmi.Connect:
+		d.connect(ctx, o.Pod.UID)
+		return nil
+	case vmi.Start:
+		return d.start(ctx, o)
+	case vmi.Attach:
+		return d.attach(ctx, o)
+	case vmi.Stop:
+		d.stop(ctx, o)
+		return nil
+	case vmi.Kill:
+		return d.kill()
+	case vmi.Report:
+		return d.report(ctx, changes)
+	}
+	return nil
+}
+
+// observe gathers what is so, and the status that follows from it.
+func (d *Driver) observe() (vmi.Observed, *changes) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dropDeadLink()
+	o := vmi.Observed{VMI: d.vmi, Node: d.env.Node, Pod: podOf(d.pod), Attached: d.guest.alive(), Now: d.env.Now()}
+	switch {
+	case d.exit != nil:
+		o.Launcher = launch.State{Phase: launch.PhaseExited, Exit: d.exit}
+	case d.link != nil:
+		o.Link, o.Launcher = vmi.LinkUp, d.link.client.State()
+		if d.trouble.step == vmi.Connect {
+			d.trouble = trouble{}
+		}
+	case d.linking:
+		o.Link = vmi.LinkPending
+	}
+	if d.linkFailure != nil {
+		d.log.Info("a step failed", "step", vmi.Connect, "attempts", d.trouble.attempts+1, "reason", d.linkFailure.Error())
+		d.trouble.note(vmi.Connect, d.linkFailure, o.Now)
+		d.linkFailure = nil
+	}
+	if d.stopping != nil {
+		o.Stopping, o.StoppingSince = &d.stopping.grace, d.stopping.since
+	}
+	if d.vmi == nil {
+		return o, nil
+	}
+	changes := d.changes(o)
+	o.Changed = changes.patch != nil || changes.err != nil
+	return o, changes
+}
+
+// dropDeadLink forgets a connection that has ended, or that leads into another
+// pod than the VMI's. What it said of QEMU's end stays known.
+func (d *Driver) dropDeadLink() {
+	if d.link == nil {
+		return
+	}
+	if exit := d.link.client.Exit(); exit != nil {
+		d.exit = exit
+	}
+	select {
+	case <-d.link.client.Done():
+	default:
+		return
+	}
+	d.guest.close()
+	d.link.close()
+	d.link, d.guest, d.prepared, d.stopping = nil, nil, nil, nil
+}
+
+func podOf(pod *corev1.Pod) *vmi.Pod {
+	if pod == nil {
+		return nil
+	}
+	p := &vmi.Pod{
+		UID:      pod.UID,
+		Finished: pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			p.Ready = c.Status == corev1.ConditionTrue
+		}
+	}
+	return p
+}
+
+// release ends everything that the driver owns.
+func (d *Driver) release() {
+	d.helpers.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.guest.close()
+	if d.link != nil {
+		d.link.close()
+	}
+	d.link, d.guest = nil, nil
+	d.env.Network.Teardown(d.uid)
+}

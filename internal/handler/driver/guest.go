@@ -1,0 +1,171 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/qemu/qmp"
+)
+
+// commandTimeout bounds a QMP command that QEMU answers at once; its main loop
+// may be busy with storage for a while.
+const commandTimeout = 10 * time.Second
+
+// guest is a QEMU that runs, through its monitor. What events change is guarded
+// by the driver's mu.
+type guest struct {
+	monitor *qmp.Client
+	private *podpath.Dir
+
+	// runState is QEMU's as it was last asked for; stale asks for it again.
+	runState string
+	stale    bool
+	// agentOpen says that the guest agent listens; told is what it told.
+	agentOpen bool
+	told      *vmi.Agent
+	// forget ends the goroutine that asks the agent, nil when none does.
+	forget context.CancelFunc
+}
+
+// alive tells whether the monitor is connected; a nil guest is not.
+func (g *guest) alive() bool {
+	if g == nil {
+		return false
+	}
+	select {
+	case <-g.monitor.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// close lets go of the monitor. The caller may hold the driver's mu, which the
+// receiver of events takes: so it does not wait for the last of them.
+func (g *guest) close() {
+	if g == nil {
+		return
+	}
+	if g.forget != nil {
+		g.forget()
+	}
+	go func() { _ = g.monitor.Close() }() // it fails in no way, and ends at once
+}
+
+// openGuest connects to QEMU's monitor and asks what has happened so far.
+func (d *Driver) openGuest(ctx context.Context) (*guest, error) {
+	asking, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	conn, err := d.link.private.Dial(asking, layout.QMPSocket)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to QEMU's monitor: %w", err)
+	}
+	g := &guest{private: d.link.private}
+	g.monitor, err = qmp.New(asking, conn, func(e qmp.Event) { d.onEvent(g, e) })
+	if err != nil {
+		return nil, err
+	}
+	if err := g.ask(asking); err != nil {
+		g.close()
+		return nil, err
+	}
+	d.helpers.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-g.monitor.Done():
+			d.poke()
+		}
+	})
+	return g, nil
+}
+
+// ask finds out what events would have told, had anyone listened.
+func (g *guest) ask(ctx context.Context) error {
+	state, err := g.queryStatus(ctx)
+	if err != nil {
+		return err
+	}
+	var chardevs []struct {
+		// Filename names the socket.
+		Filename string `json:"filename"`
+		Open     bool   `json:"frontend-open"`
+	}
+	if err := g.monitor.Execute(ctx, "query-chardev", nil, &chardevs); err != nil {
+		return err
+	}
+	g.runState = state
+	for _, c := range chardevs {
+		if strings.Contains(c.Filename, layout.Socket(layout.AgentSocket)) {
+			g.agentOpen = c.Open
+		}
+	}
+	return nil
+}
+
+func (g *guest) queryStatus(ctx context.Context) (string, error) {
+	var status struct {
+		Status string `json:"status"`
+	}
+	err := g.monitor.Execute(ctx, "query-status", nil, &status)
+	return status.Status, err
+}
+
+// onEvent notes what QEMU tells. It is called from the monitor's goroutine.
+func (d *Driver) onEvent(g *guest, e qmp.Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch e.Name {
+	case "STOP", "RESUME", "RESET", "BLOCK_IO_ERROR", "WATCHDOG", "GUEST_PANICKED", "SUSPEND", "WAKEUP":
+		g.stale = true
+	case "VSERPORT_CHANGE":
+		var change struct {
+			ID   string `json:"id"`
+			Open bool   `json:"open"`
+		}
+		if err := json.Unmarshal(e.Data, &change); err != nil || change.ID != machine.AgentPort {
+			return
+		}
+		g.agentOpen = change.Open
+	default:
+		return
+	}
+	d.log.V(1).Info("QEMU told of an event", "event", e.Name)
+	d.poke()
+}
+
+// refresh follows up on events: what they say may be out of date by the time
+// they are read, so QEMU is asked.
+func (d *Driver) refresh(ctx context.Context) {
+	d.mu.Lock()
+	g := d.guest
+	if !g.alive() {
+		d.mu.Unlock()
+		return
+	}
+	stale := g.stale
+	g.stale = false
+	d.followAgent(ctx, g)
+	d.mu.Unlock()
+	if !stale {
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	state, err := g.queryStatus(asking)
+	if err != nil {
+		// QEMU is ending, which comes as an event of its own, or is stuck: then
+		// its last state is the best that is known.
+		d.log.V(1).Info("QEMU did not say its state", "reason", err.Error())
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	g.runState = state
+}

@@ -1,0 +1,165 @@
+package driver
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Supervisor keeps one driver for each VMI of the node. Its methods are called
+// by whoever watches VMIs and pods, and never wait.
+type Supervisor struct {
+	env *Env
+
+	mu sync.Mutex
+	// ctx is that of Run; nil before it.
+	ctx     context.Context
+	drivers map[types.UID]*Driver
+	// pods are the launcher pods of the node, by their VMI and by their own UID.
+	pods map[types.UID]map[types.UID]*corev1.Pod
+	// waiting are VMIs that were seen before Run.
+	waiting map[types.UID]*v1.VirtualMachineInstance
+	running sync.WaitGroup
+}
+
+// NewSupervisor makes a Supervisor; its drivers start with Run.
+func NewSupervisor(env *Env) *Supervisor {
+	return &Supervisor{
+		env: env, drivers: map[types.UID]*Driver{},
+		pods:    map[types.UID]map[types.UID]*corev1.Pod{},
+		waiting: map[types.UID]*v1.VirtualMachineInstance{},
+	}
+}
+
+// Run looks after the VMIs until ctx ends, and returns when every driver has
+// let go. It is to be called once VMIs and pods have been listed: a driver
+// that knows only half of the picture would be right, but late.
+func (s *Supervisor) Run(ctx context.Context) error {
+	s.mu.Lock()
+	s.ctx = ctx
+	for _, instance := range s.waiting {
+		s.drive(instance)
+	}
+	s.waiting = nil
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock() // no driver starts after this
+	s.mu.Unlock()
+	s.running.Wait()
+	return nil
+}
+
+// VMISeen takes over a VMI of this node as it was seen.
+func (s *Supervisor) VMISeen(instance *v1.VirtualMachineInstance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d, ok := s.drivers[instance.UID]; ok {
+		d.setVMI(instance)
+		return
+	}
+	if s.ctx == nil {
+		s.waiting[instance.UID] = instance
+		return
+	}
+	s.drive(instance)
+}
+
+// VMIGone is called when a VMI does not exist any more, or not on this node.
+func (s *Supervisor) VMIGone(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waiting, uid)
+	if d, ok := s.drivers[uid]; ok {
+		d.setVMI(nil)
+	}
+}
+
+// PodSeen takes over a launcher pod of this node.
+func (s *Supervisor) PodSeen(pod *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owner := types.UID(pod.Labels[v1.CreatedByLabel])
+	if s.pods[owner] == nil {
+		s.pods[owner] = map[types.UID]*corev1.Pod{}
+	}
+	s.pods[owner][pod.UID] = pod
+	s.podChanged(owner)
+}
+
+// PodGone is called when a launcher pod does not exist any more.
+func (s *Supervisor) PodGone(pod *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owner := types.UID(pod.Labels[v1.CreatedByLabel])
+	delete(s.pods[owner], pod.UID)
+	if len(s.pods[owner]) == 0 {
+		delete(s.pods, owner)
+	}
+	s.podChanged(owner)
+}
+
+func (s *Supervisor) podChanged(owner types.UID) {
+	if d, ok := s.drivers[owner]; ok {
+		d.setPod(s.podOf(owner))
+	}
+}
+
+// podOf is the launcher pod that counts: one that can still run something
+// before one that cannot, the younger before the older.
+func (s *Supervisor) podOf(owner types.UID) *corev1.Pod {
+	var best *corev1.Pod
+	for _, pod := range s.pods[owner] {
+		if best == nil || better(pod, best) {
+			best = pod
+		}
+	}
+	return best
+}
+
+func better(a, b *corev1.Pod) bool {
+	if aDone, bDone := podOf(a).Finished, podOf(b).Finished; aDone != bDone {
+		return bDone
+	}
+	return b.CreationTimestamp.Before(&a.CreationTimestamp)
+}
+
+// drive starts a driver. The caller holds s.mu.
+func (s *Supervisor) drive(instance *v1.VirtualMachineInstance) {
+	if s.ctx.Err() != nil {
+		return
+	}
+	d := newDriver(s.env, instance)
+	d.pod = s.podOf(instance.UID)
+	s.drivers[instance.UID] = d
+	s.running.Go(func() {
+		d.Run(s.ctx)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.drivers, instance.UID)
+	})
+}
+
+// Lookup finds a VMI that runs on this node.
+func (s *Supervisor) Lookup(namespace, name string, uid types.UID) (*Machine, error) {
+	s.mu.Lock()
+	d, ok := s.drivers[uid]
+	s.mu.Unlock()
+	if !ok || !d.is(namespace, name) {
+		return nil, apierrors.NewNotFound(resource, name)
+	}
+	m, err := d.machine()
+	if err != nil {
+		return nil, apierrors.NewConflict(resource, name, err)
+	}
+	return m, nil
+}
+
+func (d *Driver) is(namespace, name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.vmi != nil && d.vmi.Namespace == namespace && d.vmi.Name == name
+}
