@@ -24,6 +24,8 @@ type options struct {
 	metricsAddr   string
 	// identity is this process's name in the election.
 	identity string
+	// several lets more than one manager live in a process, as tests need.
+	several bool
 }
 
 // NewCommand is the command `virt controller`.

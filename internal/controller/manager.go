@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -42,19 +43,20 @@ func newScheme() *runtime.Scheme {
 }
 
 // newManager makes the manager that runs the loops while this process leads.
-func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
-	config = rest.CopyConfig(config)
+func newManager(server *rest.Config, o options) (ctrl.Manager, error) {
+	server = rest.CopyConfig(server)
 	// The API server's own fairness is the limit; one of ours would only make
 	// a hundred VMs that start at once wait for each other.
-	config.QPS = -1
+	server.QPS = -1
 	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespace, leaseName,
-		resourcelock.ResourceLockConfig{Identity: o.identity}, config, renewDeadline)
+		resourcelock.ResourceLockConfig{Identity: o.identity}, server, renewDeadline)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the lease %s/%s: %w", o.namespace, leaseName, err)
 	}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
+	mgr, err := ctrl.NewManager(server, ctrl.Options{
 		Scheme:                              newScheme(),
 		Cache:                               cacheOptions(o),
+		Controller:                          config.Controller{SkipNameValidation: &o.several},
 		Client:                              client.Options{Cache: &client.CacheOptions{DisableFor: uncached()}},
 		LeaderElection:                      true,
 		LeaderElectionResourceLockInterface: lock,
@@ -62,7 +64,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 		LeaseDuration:                       new(leaseDuration),
 		RenewDeadline:                       new(renewDeadline),
 		RetryPeriod:                         new(retryPeriod),
-		Metrics:                             metricsserver.Options{BindAddress: o.metricsAddr, ExtraHandlers: map[string]http.Handler{}},
+		Metrics:                             metricsserver.Options{BindAddress: o.metricsAddr},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)

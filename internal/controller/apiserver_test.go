@@ -1,0 +1,348 @@
+//go:build apiserver
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/launcherpod"
+)
+
+const testNode = "a-node"
+
+// world is a namespace of a real API server with the loops at work. The test
+// plays everything else: scheduler, kubelet, virt-handler, garbage collector.
+type world struct {
+	t         *testing.T
+	ctx       context.Context
+	client    client.Client
+	namespace string
+	writes    *writes
+	config    *rest.Config
+	options   options
+	// stop ends the loops and waits until they have ended.
+	stop func()
+}
+
+// writes records what the loops write, leases aside.
+type writes struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+type recordingTransport struct {
+	next   http.RoundTripper
+	writes *writes
+}
+
+func (r recordingTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := r.next.RoundTrip(req)
+	if req.Method == http.MethodGet || strings.Contains(req.URL.Path, "/leases") || err != nil {
+		return resp, err
+	}
+	resource := req.URL.Path
+	if _, after, ok := strings.Cut(req.URL.Path, "/namespaces/"); ok {
+		resource = after
+	}
+	r.writes.mu.Lock()
+	defer r.writes.mu.Unlock()
+	r.writes.lines = append(r.writes.lines, fmt.Sprintf("%s %s %d", req.Method, resource, resp.StatusCode))
+	return resp, err
+}
+
+// of gives the writes in a namespace as "METHOD resource[/subresource]", each
+// refused one with its status code.
+func (w *writes) of(namespace string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []string
+	for _, line := range w.lines {
+		fields := strings.Fields(line)
+		parts := strings.Split(fields[1], "/")
+		if parts[0] != namespace {
+			continue
+		}
+		entry := fields[0] + " " + parts[1]
+		if len(parts) > 3 {
+			entry += "/" + parts[3]
+		}
+		if !strings.HasPrefix(fields[2], "2") {
+			entry += " " + fields[2]
+		}
+		out = append(out, entry)
+	}
+	return out
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	path := os.Getenv("DRYDOCK_TEST_KUBECONFIG")
+	if path == "" {
+		t.Fatal("DRYDOCK_TEST_KUBECONFIG must name the kubeconfig of an API server with Drydock's CRDs")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatalf("reading %s: %v", path, err)
+	}
+	config.QPS = -1
+	c, err := client.New(config, client.Options{Scheme: newScheme()})
+	if err != nil {
+		t.Fatalf("making a client: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	t.Cleanup(cancel)
+	w := &world{t: t, ctx: ctx, client: c, writes: &writes{}, config: config}
+
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "controller-test-"}}
+	w.do("creating a namespace", c.Create(ctx, ns))
+	w.namespace = ns.Name
+	t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(ctx), ns) })
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: ns.Name}}
+	if err := c.Create(ctx, account); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatalf("creating the default service account: %v", err)
+	}
+	w.options = options{namespace: ns.Name, launcherImage: "example.com/launcher:1", metricsAddr: "0", identity: t.Name(), several: true}
+	w.startLoops()
+	return w
+}
+
+// startLoops runs virt-controller's loops in this process.
+func (w *world) startLoops() {
+	w.t.Helper()
+	config := rest.CopyConfig(w.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return recordingTransport{next, w.writes} })
+	mgr, err := newManager(config, w.options)
+	w.do("making the manager", err)
+	w.do("registering the loops", register(w.ctx, mgr, w.options))
+	ctx, cancel := context.WithCancel(w.ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.t.Errorf("running the loops: %v", err)
+		}
+	})
+	w.t.Cleanup(w.stop)
+}
+
+func (w *world) do(what string, err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// eventually waits until the condition holds; why says what is still wrong.
+func (w *world) eventually(what string, condition func() (ok bool, why string)) {
+	w.t.Helper()
+	var why string
+	err := wait.PollUntilContextTimeout(w.ctx, 5*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		var ok bool
+		ok, why = condition()
+		return ok, nil
+	})
+	if err != nil {
+		w.t.Fatalf("waiting for %s: %v: %s\nwrites: %s", what, err, why, strings.Join(w.writes.of(w.namespace), "\n        "))
+	}
+}
+
+// quiet makes sure that the loops are at rest: no write comes within the time
+// in which several of their rounds would fit.
+func (w *world) quiet() {
+	w.t.Helper()
+	before := w.writes.of(w.namespace)
+	err := wait.PollUntilContextTimeout(w.ctx, 20*time.Millisecond, 400*time.Millisecond, true, func(context.Context) (bool, error) {
+		return !slices.Equal(before, w.writes.of(w.namespace)), nil
+	})
+	if err == nil {
+		w.t.Fatalf("the loops wrote although nothing was to be done: %q, before it %q", w.writes.of(w.namespace), before)
+	}
+}
+
+func (w *world) expectWrites(want ...string) {
+	w.t.Helper()
+	want = slices.Clone(want)
+	slices.Sort(want)
+	w.eventually("exactly the expected writes", func() (bool, string) {
+		got := w.writes.of(w.namespace)
+		slices.Sort(got)
+		return slices.Equal(got, want), fmt.Sprintf("\n got %q\nwant %q", got, want)
+	})
+}
+
+func (w *world) vmi(name string) *v1.VirtualMachineInstance {
+	var vmi v1.VirtualMachineInstance
+	err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, &vmi)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	w.do("reading VMI "+name, err)
+	return &vmi
+}
+
+func (w *world) vm(name string) *v1.VirtualMachine {
+	var vm v1.VirtualMachine
+	err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, &vm)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	w.do("reading VM "+name, err)
+	return &vm
+}
+
+func (w *world) awaitPhase(name string, phase v1.VirtualMachineInstancePhase) *v1.VirtualMachineInstance {
+	w.t.Helper()
+	var vmi *v1.VirtualMachineInstance
+	w.eventually(fmt.Sprintf("VMI %s in phase %s", name, phase), func() (bool, string) {
+		if vmi = w.vmi(name); vmi == nil {
+			return false, "there is no VMI"
+		}
+		return vmi.Status.Phase == phase, fmt.Sprintf("it is in phase %q, conditions %+v", vmi.Status.Phase, vmi.Status.Conditions)
+	})
+	return vmi
+}
+
+func (w *world) awaitGone(name string) {
+	w.t.Helper()
+	w.eventually("VMI "+name+" to go", func() (bool, string) { return w.vmi(name) == nil, "it is still there" })
+}
+
+func (w *world) awaitPrintable(name string, want v1.VirtualMachinePrintableStatus) *v1.VirtualMachine {
+	w.t.Helper()
+	var vm *v1.VirtualMachine
+	w.eventually(fmt.Sprintf("VM %s to say %s", name, want), func() (bool, string) {
+		vm = w.vm(name)
+		return vm.Status.PrintableStatus == want, fmt.Sprintf("it says %q: %+v", vm.Status.PrintableStatus, vm.Status.Conditions)
+	})
+	return vm
+}
+
+// pods are the launcher pods of the namespace.
+func (w *world) pods() []corev1.Pod {
+	var list corev1.PodList
+	w.do("listing pods", w.client.List(w.ctx, &list, client.InNamespace(w.namespace)))
+	return list.Items
+}
+
+func (w *world) awaitPod(vmi *v1.VirtualMachineInstance) *corev1.Pod {
+	w.t.Helper()
+	pod := &corev1.Pod{}
+	w.eventually("the launcher pod", func() (bool, string) {
+		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: launcherpod.Name(vmi)}, pod)
+		return err == nil, fmt.Sprint(err)
+	})
+	return pod
+}
+
+// bind plays the scheduler.
+func (w *world) bind(pod *corev1.Pod) {
+	w.t.Helper()
+	binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: testNode}}
+	w.do("binding the pod", w.client.SubResource("binding").Create(w.ctx, pod, binding))
+}
+
+// podStatus plays the kubelet.
+func (w *world) podStatus(pod *corev1.Pod, edit func(*corev1.PodStatus)) {
+	w.t.Helper()
+	w.do("reading the pod", w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod))
+	before := pod.DeepCopy()
+	edit(&pod.Status)
+	w.do("writing the pod's status", w.client.Status().Patch(w.ctx, pod, client.MergeFrom(before)))
+}
+
+// removePod plays the kubelet at the end of a deletion.
+func (w *world) removePod(pod *corev1.Pod) {
+	w.t.Helper()
+	w.do("removing the pod", client.IgnoreNotFound(w.client.Delete(w.ctx, pod, client.GracePeriodSeconds(0))))
+}
+
+func (w *world) awaitPodDeletion(pod *corev1.Pod) {
+	w.t.Helper()
+	w.eventually("the launcher pod to be deleted", func() (bool, string) {
+		var p corev1.Pod
+		err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), &p)
+		return apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp != nil, "it is not"
+	})
+}
+
+// phase plays virt-handler.
+func (w *world) phase(name string, phase v1.VirtualMachineInstancePhase) {
+	w.t.Helper()
+	vmi := w.vmi(name)
+	before := vmi.DeepCopy()
+	vmi.Status.Phase = phase
+	vmi.Status.PhaseTransitionTimestamps = append(vmi.Status.PhaseTransitionTimestamps,
+		v1.VirtualMachineInstancePhaseTransitionTimestamp{Phase: phase, PhaseTransitionTimestamp: metav1.Now()})
+	if phase == v1.Running {
+		for i := range vmi.Status.Conditions {
+			if c := &vmi.Status.Conditions[i]; c.Type == v1.VirtualMachineInstanceReady {
+				c.Status, c.Reason, c.Message = corev1.ConditionTrue, "", ""
+			}
+		}
+	}
+	w.do("writing the phase", w.client.Patch(w.ctx, vmi, client.MergeFrom(before)))
+}
+
+// run brings a VMI to Running, played by scheduler and virt-handler.
+func (w *world) run(name string) *corev1.Pod {
+	w.t.Helper()
+	pod := w.awaitPod(w.awaitPhase(name, v1.Scheduling))
+	w.bind(pod)
+	w.awaitPhase(name, v1.Scheduled)
+	w.phase(name, v1.Running)
+	return pod
+}
+
+// end lets a guest end by itself, and its pod with it.
+func (w *world) end(name string, pod *corev1.Pod, phase v1.VirtualMachineInstancePhase) {
+	w.t.Helper()
+	w.phase(name, phase)
+	end := corev1.PodSucceeded
+	if phase == v1.Failed {
+		end = corev1.PodFailed
+	}
+	w.podStatus(pod, func(s *corev1.PodStatus) { s.Phase = end })
+}
+
+func (w *world) createVMI(name string) *v1.VirtualMachineInstance {
+	w.t.Helper()
+	vmi := &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace, Finalizers: []string{v1.VirtualMachineInstanceFinalizer}},
+		Spec:       testSpec(),
+	}
+	w.do("creating the VMI", w.client.Create(w.ctx, vmi))
+	return vmi
+}
+
+// createVM makes a VM that admission would have left as it is: with a UUID.
+func (w *world) createVM(name string, strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
+	w.t.Helper()
+	vm := &v1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace},
+		Spec: v1.VirtualMachineSpec{
+			RunStrategy: &strategy,
+			Template:    &v1.VirtualMachineInstanceTemplateSpec{Spec: testSpec()},
+		},
+	}
+	vm.Spec.Template.Spec.Domain.Firmware = &v1.Firmware{UUID: "5d307ca9-b3ef-428c-8861-06e72d69f223"}
+	w.do("creating the VM", w.client.Create(w.ctx, vm))
+	return vm
+}

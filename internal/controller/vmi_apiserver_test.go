@@ -1,0 +1,86 @@
+//go:build apiserver
+
+package controller
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// testSpec is a small guest whose pod no real scheduler takes.
+func testSpec() v1.VirtualMachineInstanceSpec {
+	memory := resource.MustParse("128Mi")
+	return v1.VirtualMachineInstanceSpec{
+		SchedulerName: "the-test",
+		Domain:        v1.DomainSpec{Memory: &v1.Memory{Guest: &memory}},
+	}
+}
+
+func TestAVMIsWholeLifeCostsSixWrites(t *testing.T) {
+	w := newWorld(t)
+	w.createVMI("vmi")
+
+	pod := w.awaitPod(w.awaitPhase("vmi", v1.Scheduling))
+	w.quiet()
+	w.bind(pod)
+	vmi := w.awaitPhase("vmi", v1.Scheduled)
+	if vmi.Status.NodeName != testNode || vmi.Labels[v1.NodeNameLabel] != testNode || vmi.Status.ActivePods[pod.UID] != testNode {
+		t.Errorf("the VMI does not name its node: status %q, label %q, active pods %v",
+			vmi.Status.NodeName, vmi.Labels[v1.NodeNameLabel], vmi.Status.ActivePods)
+	}
+	w.phase("vmi", v1.Running)
+	w.quiet()
+
+	w.do("deleting the VMI", w.client.Delete(w.ctx, w.vmi("vmi")))
+	w.quiet() // the guest is virt-handler's to end
+	w.phase("vmi", v1.Succeeded)
+	w.awaitPodDeletion(pod)
+	w.removePod(pod)
+	w.awaitGone("vmi")
+	w.expectWrites(
+		"POST pods",
+		"PATCH virtualmachineinstances", // Scheduling
+		"PATCH virtualmachineinstances", // Scheduled
+		"DELETE pods",
+		"PATCH virtualmachineinstances", // the finalizer
+		"POST events",
+	)
+}
+
+func TestAVMIWaitsForItsClaimAndSaysSo(t *testing.T) {
+	w := newWorld(t)
+	vmi := &v1.VirtualMachineInstance{Spec: testSpec()}
+	vmi.Name, vmi.Namespace = "vmi", w.namespace
+	vmi.Spec.Volumes = []v1.Volume{{Name: "disk", VolumeSource: v1.VolumeSource{
+		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+		},
+	}}}
+	w.do("creating the VMI", w.client.Create(w.ctx, vmi))
+	w.awaitPhase("vmi", v1.Pending)
+	w.eventually("the condition that names the claim", func() (bool, string) {
+		for _, c := range w.vmi("vmi").Status.Conditions {
+			if c.Type == v1.VirtualMachineInstanceSynchronized {
+				want := "PVC " + w.namespace + "/data does not exist, waiting for it to appear"
+				return c.Reason == "FailedPvcNotFound" && c.Message == want, c.Message
+			}
+		}
+		return false, "there is none"
+	})
+	w.quiet()
+
+	claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		VolumeMode:  new(corev1.PersistentVolumeBlock),
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}}
+	claim.Name, claim.Namespace = "data", w.namespace
+	w.do("creating the claim", w.client.Create(w.ctx, claim))
+	pod := w.awaitPod(w.awaitPhase("vmi", v1.Scheduling))
+	if n := len(pod.Spec.Containers[0].VolumeDevices); n != 1 {
+		t.Errorf("a block claim must be a device of the container, there are %d", n)
+	}
+}
