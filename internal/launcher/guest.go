@@ -108,7 +108,10 @@ func (g *guest) reason(status exitStatus) launch.Reason {
 // explain is a sentence for the VM's owner.
 func explain(status exitStatus) string {
 	if !status.wait.Signaled() {
-		return orUnknown(status.stderr)
+		if status.stderr == "" {
+			return fmt.Sprintf("QEMU ended with code %d and without a word", status.wait.ExitStatus())
+		}
+		return status.stderr
 	}
 	text := fmt.Sprintf("QEMU was ended by signal %d (%s)", status.wait.Signal(), status.wait.Signal())
 	if status.wait.Signal() == syscall.SIGKILL {

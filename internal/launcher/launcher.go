@@ -206,7 +206,7 @@ func (l *launcher) started() {
 
 func (l *launcher) exited(status exitStatus) {
 	exit := l.guest.exit(status)
-	l.answerStart(fmt.Errorf("starting QEMU: %s", orUnknown(exit.Message)))
+	l.answerStart(fmt.Errorf("starting QEMU: %s", exit.Message))
 	l.exit = &exit
 }
 
@@ -215,13 +215,6 @@ func (l *launcher) answerStart(err error) {
 		answer(err)
 	}
 	l.starting = nil
-}
-
-func orUnknown(message string) string {
-	if message == "" {
-		return "QEMU ended before it was ready"
-	}
-	return message
 }
 
 // stop asks the guest to end and gives it the grace period; none means at once.

@@ -15,6 +15,8 @@ type tail struct {
 
 	mu   sync.Mutex
 	kept []byte
+	// cut: what is kept begins in the middle of a line.
+	cut bool
 }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -22,6 +24,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	t.kept = append(t.kept, p...)
 	if extra := len(t.kept) - maxTail; extra > 0 {
 		t.kept = append(t.kept[:0], t.kept[extra:]...)
+		t.cut = true
 	}
 	t.mu.Unlock()
 	// The log is a convenience; it must not hold QEMU up.
@@ -34,8 +37,12 @@ func (t *tail) Write(p []byte) (int, error) {
 func (t *tail) sentence() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	text := strings.ToValidUTF8(string(t.kept), "")
+	if _, whole, ok := strings.Cut(text, "\n"); t.cut && ok {
+		text = whole
+	}
 	var all, grave []string
-	for line := range strings.SplitSeq(strings.ToValidUTF8(string(t.kept), ""), "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		line = strings.TrimSpace(line)
 		if line == "" {
 			continue
@@ -48,5 +55,6 @@ func (t *tail) sentence() string {
 	if len(grave) > 0 {
 		all = grave
 	}
-	return strings.Join(all, "; ")
+	sentence := strings.Join(all, "; ")
+	return strings.ToValidUTF8(sentence[max(0, len(sentence)-maxTail):], "")
 }

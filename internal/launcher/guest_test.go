@@ -1,0 +1,160 @@
+package launcher
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"drydock.dev/drydock/internal/launch"
+)
+
+// ends of a process.
+var (
+	clean  = exitStatus{}
+	failed = exitStatus{wait: syscall.WaitStatus(1 << 8), stderr: "qemu: it broke"}
+	killed = exitStatus{wait: syscall.WaitStatus(syscall.SIGKILL)}
+	abort  = exitStatus{wait: syscall.WaitStatus(syscall.SIGABRT), stderr: "assertion failed"}
+)
+
+func TestReasons(t *testing.T) {
+	type event struct{ name, data string }
+	guestShutdown := event{"SHUTDOWN", `{"guest":true,"reason":"guest-shutdown"}`}
+	quit := event{"SHUTDOWN", `{"guest":false,"reason":"host-qmp-quit"}`}
+	for name, c := range map[string]struct {
+		guest  guest
+		events []event
+		status exitStatus
+		want   launch.Exit
+	}{
+		"the guest powers itself off": {
+			events: []event{guestShutdown},
+			want:   launch.Exit{Reason: launch.ReasonGuestShutdown},
+		},
+		"the guest follows the power button": {
+			events: []event{{"POWERDOWN", ""}, guestShutdown},
+			want:   launch.Exit{Reason: launch.ReasonHostShutdown},
+		},
+		"the guest reboots instead of following the button, and powers off later": {
+			events: []event{{"POWERDOWN", ""}, {"RESET", `{"guest":true,"reason":"guest-reset"}`}, guestShutdown},
+			want:   launch.Exit{Reason: launch.ReasonGuestShutdown},
+		},
+		"the guest reboots where a reboot ends it": {
+			events: []event{{"SHUTDOWN", `{"guest":true,"reason":"guest-reset"}`}},
+			want:   launch.Exit{Reason: launch.ReasonGuestShutdown},
+		},
+		"quit over the monitor": {
+			events: []event{quit},
+			want:   launch.Exit{Reason: launch.ReasonHostShutdown},
+		},
+		"a signal to QEMU": {
+			events: []event{{"SHUTDOWN", `{"guest":false,"reason":"host-signal"}`}},
+			want:   launch.Exit{Reason: launch.ReasonHostShutdown},
+		},
+		"quit after a complete migration": {
+			events: []event{{"MIGRATION", `{"status":"active"}`}, {"MIGRATION", `{"status":"completed"}`}, quit},
+			want:   launch.Exit{Reason: launch.ReasonMigrated},
+		},
+		"quit after a failed migration": {
+			events: []event{{"MIGRATION", `{"status":"failed"}`}, quit},
+			want:   launch.Exit{Reason: launch.ReasonHostShutdown},
+		},
+		"the guest's kernel panics": {
+			events: []event{{"GUEST_PANICKED", `{"action":"shutdown"}`}, {"SHUTDOWN", `{"guest":true,"reason":"guest-panic"}`}},
+			want:   launch.Exit{Reason: launch.ReasonGuestPanicked},
+		},
+		"the guest panics while it is asked to end": {
+			guest:  guest{stopping: true},
+			events: []event{{"POWERDOWN", ""}, {"GUEST_PANICKED", `{"action":"shutdown"}`}},
+			want:   launch.Exit{Reason: launch.ReasonGuestPanicked},
+		},
+		"the watchdog powers off": {
+			events: []event{{"WATCHDOG", `{"action":"poweroff"}`}},
+			want:   launch.Exit{Reason: launch.ReasonWatchdog},
+		},
+		"the watchdog has reset the guest, which powers off later": {
+			events: []event{{"WATCHDOG", `{"action":"reset"}`}, {"RESET", `{"guest":false}`}, guestShutdown},
+			want:   launch.Exit{Reason: launch.ReasonGuestShutdown},
+		},
+		"the grace period is over": {
+			guest: guest{stopping: true, forced: true}, events: []event{{"POWERDOWN", ""}, quit},
+			want: launch.Exit{Reason: launch.ReasonKilled, Message: "the guest did not shut down within its grace period"},
+		},
+		"QEMU hangs and is killed at once": {
+			guest: guest{stopping: true, graceless: true, forced: true}, status: killed,
+			want: launch.Exit{Reason: launch.ReasonHostShutdown, Code: -1},
+		},
+		"QEMU is killed by someone": {
+			status: killed,
+			want: launch.Exit{Reason: launch.ReasonCrashed, Code: -1,
+				Message: "QEMU was ended by signal 9 (killed); if nobody did so, the pod ran out of memory"},
+		},
+		"QEMU is killed while the guest shuts down": {
+			guest: guest{stopping: true}, events: []event{{"POWERDOWN", ""}}, status: killed,
+			want: launch.Exit{Reason: launch.ReasonCrashed, Code: -1,
+				Message: "QEMU was ended by signal 9 (killed); if nobody did so, the pod ran out of memory"},
+		},
+		"QEMU aborts": {
+			status: abort,
+			want: launch.Exit{Reason: launch.ReasonCrashed, Code: -1,
+				Message: "QEMU was ended by signal 6 (aborted): assertion failed"},
+		},
+		"QEMU gives up": {
+			status: failed,
+			want:   launch.Exit{Reason: launch.ReasonCrashed, Code: 1, Message: "qemu: it broke"},
+		},
+		"QEMU has an error of its own": {
+			events: []event{{"SHUTDOWN", `{"guest":false,"reason":"host-error"}`}},
+			want:   launch.Exit{Reason: launch.ReasonCrashed, Message: "QEMU ended with code 0 and without a word"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := c.guest
+			g.started = true
+			for _, e := range c.events {
+				g.event(e.name, []byte(e.data))
+			}
+			if got := g.exit(c.status); got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestReasonsBeforeTheMonitorAnswers(t *testing.T) {
+	g := guest{}
+	if got := g.exit(failed); got.Reason != launch.ReasonStartFailed || got.Message != "qemu: it broke" {
+		t.Errorf("QEMU refuses the machine: %+v", got)
+	}
+	g.stopping = true
+	if got := g.exit(killed); got.Reason != launch.ReasonHostShutdown {
+		t.Errorf("the pod is deleted meanwhile: %+v", got)
+	}
+}
+
+func FuzzEvent(f *testing.F) {
+	f.Add("SHUTDOWN", []byte(`{"reason":"guest-shutdown"}`))
+	f.Add("WATCHDOG", []byte(`[1]`))
+	f.Fuzz(func(_ *testing.T, name string, data []byte) {
+		g := guest{started: true}
+		g.event(name, data)
+		g.exit(clean)
+	})
+}
+
+func TestTheTailKeepsTheLastWords(t *testing.T) {
+	var log strings.Builder
+	tail := &tail{also: &log}
+	for range 100 {
+		_, _ = tail.Write([]byte("qemu: warning: a feature is missing\n"))
+	}
+	if got := tail.sentence(); len(got) > maxTail || !strings.HasSuffix(got, "a feature is missing") {
+		t.Errorf("%d bytes: %q", len(got), got)
+	}
+	_, _ = tail.Write([]byte("qemu: cannot open the disk\n\n"))
+	if got := tail.sentence(); !strings.HasSuffix(got, "qemu: cannot open the disk") {
+		t.Errorf("%q", got)
+	}
+	if log.Len() < 3000 {
+		t.Error("the log does not have everything")
+	}
+}

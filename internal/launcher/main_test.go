@@ -1,0 +1,256 @@
+package launcher
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/qemu/qmp"
+)
+
+// asLauncher, when set, makes the test binary be virt-launcher: a process that
+// reaps all its children cannot be tested inside one that has others.
+const asLauncher = "DRYDOCK_TEST_AS_LAUNCHER"
+
+// asReaper makes it a process that inherits orphans.
+const asReaper = "DRYDOCK_TEST_AS_REAPER"
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(asReaper) != "":
+		os.Exit(reapOrphans())
+	case os.Getenv(asLauncher) == "":
+		os.Exit(m.Run())
+	}
+	code, err := Main(context.Background(), os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "virt-launcher:", err)
+	}
+	os.Exit(code)
+}
+
+const patience = 30 * time.Second
+
+// qemuArgs is the smallest machine: SeaBIOS without a disk, which runs until
+// it is ended.
+func qemuArgs(dir string, more ...string) []string {
+	return append([]string{
+		"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", "tcg", "-m", "32", "-display", "none",
+		"-action", "shutdown=poweroff,reboot=reset,panic=shutdown",
+		"-chardev", "socket,id=qmp0,path=" + filepath.Join(dir, layout.QMPSocket) + ",server=on,wait=off",
+		"-mon", "chardev=qmp0,mode=control",
+	}, more...)
+}
+
+// running is a virt-launcher process.
+type running struct {
+	t     *testing.T
+	dir   string
+	cmd   *exec.Cmd
+	log   *lockedBuffer
+	ended chan struct{}
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func launchProcess(t *testing.T, program string) *running {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "launcher") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	termination := filepath.Join(dir, "termination-log")
+	if err := os.WriteFile(termination, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &running{t: t, dir: dir, log: &lockedBuffer{}, ended: make(chan struct{})}
+	r.cmd = exec.Command(program, "-dir", dir, "-qemu", qemuBinary(t), "-termination-log", termination)
+	r.cmd.Env = append(os.Environ(), asLauncher+"=1")
+	r.cmd.Stderr = r.log
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(r.ended)
+		_ = r.cmd.Wait() // its exit code is asserted by those who care
+	}()
+	t.Cleanup(func() {
+		_ = r.cmd.Process.Kill()
+		<-r.ended
+		if t.Failed() {
+			t.Logf("virt-launcher's log:\n%s", r.log)
+		}
+		_ = os.RemoveAll(dir)
+	})
+	return r
+}
+
+func newLauncher(t *testing.T) *running {
+	t.Helper()
+	return launchProcess(t, os.Args[0])
+}
+
+func qemuBinary(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath(filepath.Base(layout.QEMUBinary))
+	if err != nil {
+		t.Fatalf("these tests need QEMU: %v", err)
+	}
+	return path
+}
+
+// client is virt-handler's side of a connection.
+type client struct {
+	t       *testing.T
+	conn    net.Conn
+	scanner *bufio.Scanner
+	id      uint64
+}
+
+// connect waits for the socket and reads the Hello.
+func (r *running) connect() (*client, launch.State) {
+	r.t.Helper()
+	var conn net.Conn
+	waitFor(r.t, "the launcher's socket", func() bool {
+		var err error
+		conn, err = net.Dial("unix", filepath.Join(r.dir, layout.LauncherSocket))
+		return err == nil
+	})
+	c := &client{t: r.t, conn: conn, scanner: bufio.NewScanner(conn)}
+	r.t.Cleanup(func() { _ = conn.Close() })
+	m := c.read()
+	if m.Hello == nil {
+		r.t.Fatalf("the first message is %+v, not Hello", m)
+	}
+	return c, m.Hello.State
+}
+
+func (c *client) read() launch.Message {
+	c.t.Helper()
+	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
+	if !c.scanner.Scan() {
+		c.t.Fatalf("reading a message: %v", c.scanner.Err())
+	}
+	var m launch.Message
+	if err := json.Unmarshal(c.scanner.Bytes(), &m); err != nil {
+		c.t.Fatal(err)
+	}
+	return m
+}
+
+func (c *client) ask(request launch.Request) launch.Reply {
+	c.t.Helper()
+	c.id++
+	request.ID = c.id
+	line, err := json.Marshal(request)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if _, err := c.conn.Write(append(line, '\n')); err != nil {
+		c.t.Fatal(err)
+	}
+	m := c.read()
+	if m.Reply == nil || m.Reply.ID != c.id {
+		c.t.Fatalf("the answer to request %d is %+v", c.id, m)
+	}
+	return *m.Reply
+}
+
+func (c *client) exited() launch.Exit {
+	c.t.Helper()
+	m := c.read()
+	if m.Event == nil || m.Event.Exited == nil {
+		c.t.Fatalf("expected the exit, got %+v", m)
+	}
+	return *m.Event.Exited
+}
+
+// start starts a machine and returns virt-handler's connection and QEMU's id.
+func (r *running) start(grace int64, more ...string) (*client, int) {
+	r.t.Helper()
+	c, state := r.connect()
+	if state.Phase != launch.PhaseWaiting {
+		r.t.Fatalf("a new launcher is %s", state.Phase)
+	}
+	reply := c.ask(launch.Request{Start: &launch.Start{Args: qemuArgs(r.dir, more...), GracePeriodSeconds: grace}})
+	if reply.Error != "" || reply.State == nil || reply.State.Phase != launch.PhaseRunning {
+		r.t.Fatalf("starting QEMU: %+v", reply)
+	}
+	return c, reply.State.QEMUPID
+}
+
+func (r *running) monitor() *qmp.Client {
+	r.t.Helper()
+	m, err := qmp.Dial(r.t.Context(), filepath.Join(r.dir, layout.QMPSocket), nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = m.Close() })
+	return m
+}
+
+// finish waits for the launcher's end and compares its exit code and its
+// termination message with what it told virt-handler.
+func (r *running) finish(code int, told launch.Exit) {
+	r.t.Helper()
+	select {
+	case <-r.ended:
+	case <-time.After(patience):
+		r.t.Fatal("virt-launcher does not end")
+	}
+	if got := r.cmd.ProcessState.ExitCode(); got != code {
+		r.t.Errorf("virt-launcher's exit code is %d, want %d", got, code)
+	}
+	text, err := os.ReadFile(filepath.Join(r.dir, "termination-log"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var exit launch.Exit
+	if err := json.Unmarshal(text, &exit); err != nil || exit != told {
+		r.t.Errorf("the termination message is %q (%v), virt-handler was told %+v", text, err, told)
+	}
+}
+
+// waitFor polls a condition of another process, which has no way of telling.
+func waitFor(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !condition(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("waiting for %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// alive tells whether a process exists and is no zombie.
+func alive(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(text), ") Z ")
+}
