@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -59,7 +58,9 @@ func New(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", config.Host, err)
 	}
-	coreClient, err := corev1.NewForConfig(config)
+	core := rest.CopyConfig(config)
+	core.ContentType, core.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	coreClient, err := corev1.NewForConfig(core)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", config.Host, err)
 	}
@@ -111,12 +112,21 @@ func (c *Client) Get(ctx context.Context, ref Ref, verb string, query map[string
 	for key, value := range query {
 		request = request.Param(key, value)
 	}
-	return request.Do(ctx).Raw()
+	return raw(request.Do(ctx))
 }
 
 // ServerVersion reads what virt-api says about itself.
 func (c *Client) ServerVersion(ctx context.Context) ([]byte, error) {
-	return c.rest.Verb(http.MethodGet).AbsPath(subresourceRoot, "version").Do(ctx).Raw()
+	return raw(c.rest.Get().AbsPath(subresourceRoot, "version").Do(ctx))
+}
+
+// raw is an answer's body. Result.Raw alone would lose the server's own words
+// about an error.
+func raw(result rest.Result) ([]byte, error) {
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	return result.Raw()
 }
 
 func subresource(ref Ref, verb string) []string {

@@ -9,13 +9,15 @@ import (
 
 // port is one forwarding: what is listened on here, where it goes in the guest.
 type port struct {
-	protocol      string
+	protocol string
+	// local may be 0: any free port.
 	local, remote uint16
 }
 
 const portSyntax = "[PROTOCOL/]PORT[:PORT], for example 8080:80 or udp/5353"
 
-// parsePort reads [PROTOCOL/]LOCAL[:REMOTE]. A single port is meant for both.
+// parsePort reads [PROTOCOL/]LOCAL[:REMOTE]. A single port is meant for both;
+// an empty local one, as in :80, stands for any that is free.
 func parsePort(text string) (port, error) {
 	p := port{protocol: "tcp"}
 	numbers := text
@@ -30,7 +32,10 @@ func parsePort(text string) (port, error) {
 		remote = local
 	}
 	var err error
-	if p.local, err = number(local); err == nil {
+	if local != "" || !both {
+		p.local, err = number(local)
+	}
+	if err == nil {
 		p.remote, err = number(remote)
 	}
 	if err != nil {

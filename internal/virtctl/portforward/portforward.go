@@ -108,11 +108,11 @@ func run(ctx context.Context, e *env.Env, o options) error {
 		if p.protocol == "udp" {
 			listen = f.listenUDP
 		}
-		serve, err := listen(ctx, p, p.listenAddress(o.address))
+		bound, serve, err := listen(ctx, p, p.listenAddress(o.address))
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(e.Out, "forwarding %s %s to %d\n", p.protocol, p.listenAddress(o.address), p.remote)
+		fmt.Fprintf(e.Out, "forwarding %s %s to %d\n", p.protocol, bound, p.remote)
 		group.Go(serve)
 	}
 	return group.Wait()

@@ -11,12 +11,12 @@ import (
 
 // listenTCP opens the local port and returns what serves it until the context
 // ends. Each connection has a stream of its own.
-func (f *forwarder) listenTCP(ctx context.Context, p port, address string) (func() error, error) {
+func (f *forwarder) listenTCP(ctx context.Context, p port, address string) (net.Addr, func() error, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listening on %s: %w", address, err)
+		return nil, nil, fmt.Errorf("listening on %s: %w", address, err)
 	}
-	return func() error {
+	return listener.Addr(), func() error {
 		stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 		defer stop()
 		var connections sync.WaitGroup

@@ -21,17 +21,17 @@ const (
 // listenUDP opens the local port and returns what serves it until the context
 // ends. Each sender has a stream of its own, so that answers find their way
 // back.
-func (f *forwarder) listenUDP(ctx context.Context, p port, address string) (func() error, error) {
+func (f *forwarder) listenUDP(ctx context.Context, p port, address string) (net.Addr, func() error, error) {
 	packets, err := (&net.ListenConfig{}).ListenPacket(ctx, "udp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listening on %s: %w", address, err)
+		return nil, nil, fmt.Errorf("listening on %s: %w", address, err)
 	}
 	local, isUDP := packets.(*net.UDPConn)
 	if !isUDP {
-		return nil, errors.Join(fmt.Errorf("listening on %s: it is no UDP socket", address), packets.Close())
+		return nil, nil, errors.Join(fmt.Errorf("listening on %s: it is no UDP socket", address), packets.Close())
 	}
 	u := &udpPort{forwarder: f, port: p, local: local, flows: map[netip.AddrPort]net.Conn{}}
-	return func() error { return u.serve(ctx) }, nil
+	return local.LocalAddr(), func() error { return u.serve(ctx) }, nil
 }
 
 // udpPort is a local UDP port and the streams of those who send to it.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"drydock.dev/drydock/internal/version"
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
@@ -51,6 +52,11 @@ func NewCommand(e *env.Env) *cobra.Command {
 }
 
 func run(ctx context.Context, e *env.Env, clientOnly bool, output string) error {
+	if output != "" {
+		if err := env.CheckFormat(output); err != nil {
+			return err
+		}
+	}
 	versions := answer{Client: build()}
 	if !clientOnly {
 		server, err := serverVersion(ctx, e)
@@ -88,16 +94,12 @@ func serverVersion(ctx context.Context, e *env.Env) (*Info, error) {
 // build is this program's own description, as the Go tool chain recorded it.
 func build() Info {
 	info := Info{
-		GitVersion: "devel", GitTreeState: "clean",
-		GoVersion: runtime.Version(), Compiler: runtime.Compiler,
-		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		GitVersion: version.Version, GitTreeState: "clean",
+		GoVersion: version.GoVersion(), Compiler: runtime.Compiler, Platform: version.Platform(),
 	}
 	recorded, ok := debug.ReadBuildInfo()
 	if !ok {
 		return info
-	}
-	if v := recorded.Main.Version; v != "" && v != "(devel)" {
-		info.GitVersion = v
 	}
 	for _, setting := range recorded.Settings {
 		switch {

@@ -1,0 +1,213 @@
+package virtctl
+
+import (
+	"bufio"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
+)
+
+// patience bounds each wait in the scripts.
+const patience = 20 * time.Second
+
+// TestMain lets the scripts run virtctl as a program, and stand-ins for the
+// programs that virtctl runs.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"virtctl":       func() { os.Exit(Main()) },
+		"kubectl-virt":  func() { os.Exit(Main()) },
+		"ssh":           standInSSH,
+		"scp":           standInSSH,
+		"remote-viewer": standInViewer,
+	})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Setup:               setUp,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"object":   putObject,
+			"answer":   putAnswer,
+			"requests": compareRequests,
+			"talk":     talk,
+			"typed":    compareTyped,
+		},
+	})
+}
+
+// setUp starts a server for one script and leads kubectl's configuration to it.
+func setUp(e *testscript.Env) error {
+	server := &apiServer{objects: map[string]*unstructured.Unstructured{}, answers: map[string]answer{}}
+	listener := httptest.NewTLSServer(server)
+	e.Defer(func() {
+		listener.CloseClientConnections()
+		listener.Close()
+		server.guests.Wait()
+	})
+	config := api.NewConfig()
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: listener.Certificate().Raw})
+	config.Clusters["test"] = &api.Cluster{Server: listener.URL, CertificateAuthorityData: authority}
+	config.AuthInfos["ann"] = &api.AuthInfo{Token: token}
+	config.AuthInfos["stranger"] = &api.AuthInfo{Token: "none"}
+	config.Contexts["test"] = &api.Context{Cluster: "test", AuthInfo: "ann", Namespace: "lab"}
+	config.Contexts["stranger"] = &api.Context{Cluster: "test", AuthInfo: "stranger", Namespace: "lab"}
+	config.CurrentContext = "test"
+	path := filepath.Join(e.WorkDir, "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		return fmt.Errorf("writing the kubeconfig: %w", err)
+	}
+	e.Values["server"] = server
+	e.Setenv("KUBECONFIG", path)
+	e.Setenv("HOME", e.WorkDir)
+	for _, name := range []string{"PORT1", "PORT2"} {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		e.Setenv(name, strconv.Itoa(port))
+	}
+	return nil
+}
+
+// freePort finds a port for a program that a script starts and talks to.
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("finding a free port: %w", err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}
+
+func serverOf(ts *testscript.TestScript) *apiServer { return ts.Value("server").(*apiServer) }
+
+// object FILE: the object in the file exists from now on.
+func putObject(ts *testscript.TestScript, _ bool, args []string) {
+	object := &unstructured.Unstructured{}
+	ts.Check(yaml.Unmarshal([]byte(ts.ReadFile(args[0])), &object.Object))
+	serverOf(ts).put(object)
+}
+
+// answer METHOD PATH CODE FILE: requests are answered with the file.
+func putAnswer(ts *testscript.TestScript, _ bool, args []string) {
+	code, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	server := serverOf(ts)
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	server.answers[args[0]+" "+args[1]] = answer{code, ts.ReadFile(args[3])}
+}
+
+// requests FILE: the requests since the last time are exactly those of the file.
+func compareRequests(ts *testscript.TestScript, _ bool, args []string) {
+	got, want := serverOf(ts).take(), ""
+	if len(args) > 0 {
+		want = ts.ReadFile(args[0])
+	}
+	if got != want {
+		ts.Fatalf("the server was asked for:\n%swanted:\n%s", got, want)
+	}
+}
+
+// typed TEXT: the consoles were sent exactly this since the last time.
+func compareTyped(ts *testscript.TestScript, _ bool, args []string) {
+	server := serverOf(ts)
+	server.guests.Wait()
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	if got, want := server.typed.String(), strings.ReplaceAll(args[0], `\n`, "\n"); got != want {
+		ts.Fatalf("the guest was sent %q instead of %q", got, want)
+	}
+	server.typed.Reset()
+}
+
+// talk NETWORK ADDRESS TEXT ANSWER: a local port answers a text, in which \n is
+// a newline. It waits for somebody to listen there.
+func talk(ts *testscript.TestScript, _ bool, args []string) {
+	network, address, text, want := args[0], args[1], args[2], strings.ReplaceAll(args[3], `\n`, "\n")
+	deadline := time.Now().Add(patience)
+	var problem error
+	for time.Now().Before(deadline) {
+		var got string
+		if got, problem = exchange(network, address, text, len(want)); problem == nil {
+			if got != want {
+				ts.Fatalf("%s answered %q instead of %q", address, got, want)
+			}
+			return
+		}
+		time.Sleep(20 * time.Millisecond) // nothing tells when a foreign program listens
+	}
+	ts.Fatalf("%s does not answer: %v", address, problem)
+}
+
+func exchange(network, address, text string, length int) (string, error) {
+	conn, err := net.DialTimeout(network, address, time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	// A datagram may be lost while nobody listens; talk sends it again.
+	if err := conn.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		return "", err
+	}
+	answer := make([]byte, length)
+	n, err := io.ReadAtLeast(conn, answer, length)
+	return string(answer[:n]), err
+}
+
+// standInSSH prints the arguments it was given, one in a line, and what the
+// other end of its ProxyCommand says to "hello".
+func standInSSH() {
+	for _, argument := range os.Args[1:] {
+		option, isProxy := strings.CutPrefix(argument, "ProxyCommand=")
+		if !isProxy {
+			fmt.Println(argument)
+			continue
+		}
+		command := exec.Command("/bin/sh", "-c", "exec "+strings.ReplaceAll(option, "%%", "%"))
+		command.Stdin, command.Stderr = strings.NewReader("hello"), os.Stderr
+		answer, err := command.Output()
+		fmt.Printf("proxy answers %q %v\n", answer, err)
+	}
+	if code, err := strconv.Atoi(os.Getenv("SSH_EXIT")); err == nil {
+		os.Exit(code)
+	}
+}
+
+// standInViewer connects to the address it was given and prints the greeting.
+func standInViewer() {
+	address, err := url.Parse(os.Args[1])
+	if err == nil {
+		var conn net.Conn
+		if conn, err = net.Dial("tcp", address.Host); err == nil {
+			var line string
+			line, err = bufio.NewReader(conn).ReadString('\n')
+			fmt.Print("the viewer sees ", line)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,249 @@
+package virtctl
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/gorilla/websocket"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// token is what the kubeconfig of the scripts authenticates with.
+const token = "the-token-of-ann"
+
+// apiServer answers like an API server with virt-api behind it, as far as
+// virtctl can tell: objects can be read, listed and watched; what a script
+// answers for a path comes as it is; other subresources are accepted; streams
+// lead to a guest that echoes. It writes down every request.
+type apiServer struct {
+	mu      sync.Mutex
+	objects map[string]*unstructured.Unstructured
+	answers map[string]answer
+	journal []string
+	watches []chan *unstructured.Unstructured
+	// typed is what consoles were sent; guests counts the streams that are open.
+	typed  bytes.Buffer
+	guests sync.WaitGroup
+}
+
+// answer is what a script has a method and path answered with.
+type answer struct {
+	code int
+	body string
+}
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") != "Bearer "+token {
+		refuse(w, http.StatusUnauthorized, "Unauthorized", metav1.StatusReasonUnauthorized)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error(), metav1.StatusReasonBadRequest)
+		return
+	}
+	s.record(r, body)
+	s.mu.Lock()
+	scripted, isScripted := s.answers[r.Method+" "+r.URL.Path]
+	s.mu.Unlock()
+	switch {
+	case isScripted:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(scripted.code)
+		_, _ = io.WriteString(w, scripted.body)
+	case strings.HasPrefix(r.URL.Path, "/apis/subresources.kubevirt.io/v1/"):
+		s.subresource(w, r)
+	case r.Method == http.MethodPost:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(body)
+	case r.URL.Query().Get("watch") != "":
+		s.watch(w, r)
+	default:
+		s.read(w, r)
+	}
+}
+
+// record writes a request down as the scripts compare it: one line, and the
+// body in a second one if there is any.
+func (s *apiServer) record(r *http.Request, body []byte) {
+	if strings.HasPrefix(r.URL.RawQuery, "allowWatchBookmarks") || strings.Contains(r.URL.RawQuery, "fieldSelector") {
+		return // how client-go waits is not virtctl's doing
+	}
+	line := r.Method + " " + r.URL.RequestURI()
+	if len(body) > 0 {
+		line += "\n  " + strings.TrimSpace(string(body))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.journal = append(s.journal, line)
+}
+
+// take returns what was requested since the last time.
+func (s *apiServer) take() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := strings.Join(s.journal, "\n")
+	s.journal = nil
+	if text != "" {
+		text += "\n"
+	}
+	return text
+}
+
+// put adds or changes an object and tells those who watch.
+func (s *apiServer) put(object *unstructured.Unstructured) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects[pathOf(object)] = object
+	for _, watch := range s.watches {
+		watch <- object
+	}
+}
+
+func pathOf(object *unstructured.Unstructured) string {
+	return fmt.Sprintf("/apis/%s/namespaces/%s/%ss/%s", object.GetAPIVersion(), object.GetNamespace(),
+		strings.ToLower(object.GetKind()), object.GetName())
+}
+
+func (s *apiServer) read(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.URL.Query().Has("fieldSelector") {
+		s.list(w, r)
+		return
+	}
+	object := s.objects[r.URL.Path]
+	if object == nil {
+		parts := strings.Split(r.URL.Path, "/")
+		name, kind := parts[len(parts)-1], parts[len(parts)-2]
+		notFound(w, kind, name)
+		return
+	}
+	writeJSON(w, http.StatusOK, object)
+}
+
+func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
+	items := []any{}
+	name := strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
+	if object := s.objects[r.URL.Path+"/"+name]; object != nil {
+		items = append(items, object.Object)
+	}
+	writeJSON(w, http.StatusOK, map[string]any{
+		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceList",
+		"metadata": map[string]any{"resourceVersion": "1"}, "items": items,
+	})
+}
+
+// watch sends every later change of the objects until the client goes away.
+func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
+	changes := make(chan *unstructured.Unstructured, 16)
+	s.mu.Lock()
+	s.watches = append(s.watches, changes)
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	flusher := http.NewResponseController(w)
+	_ = flusher.Flush()
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case object := <-changes:
+			_ = json.NewEncoder(w).Encode(map[string]any{"type": "ADDED", "object": object.Object})
+			_ = flusher.Flush()
+		}
+	}
+}
+
+func (s *apiServer) subresource(w http.ResponseWriter, r *http.Request) {
+	verb := strings.Join(strings.Split(strings.TrimPrefix(r.URL.Path, "/apis/subresources.kubevirt.io/v1/"), "/")[4:], "/")
+	switch {
+	case verb == "console":
+		s.stream(w, r, s.serveConsole)
+	case verb == "vnc":
+		s.stream(w, r, serveVNC)
+	case strings.HasPrefix(verb, "portforward/"):
+		s.stream(w, r, serveEcho)
+	case r.Method == http.MethodPut:
+		w.WriteHeader(http.StatusAccepted)
+	default:
+		notFound(w, "virtualmachineinstances.kubevirt.io", verb)
+	}
+}
+
+func (s *apiServer) stream(w http.ResponseWriter, r *http.Request, guest func(*websocket.Conn)) {
+	upgrader := websocket.Upgrader{Subprotocols: []string{"plain.kubevirt.io"}}
+	conn, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		return
+	}
+	s.guests.Add(1)
+	defer s.guests.Done()
+	defer func() { _ = conn.Close() }()
+	if conn.Subprotocol() != "plain.kubevirt.io" {
+		return
+	}
+	guest(conn)
+	_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
+}
+
+// serveConsole greets, echoes, and hangs up after "exit".
+func (s *apiServer) serveConsole(conn *websocket.Conn) {
+	_ = conn.WriteMessage(websocket.BinaryMessage, []byte("guest login: "))
+	for left := false; !left; {
+		_, message, err := conn.ReadMessage()
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		s.typed.Write(message)
+		left = strings.Contains(s.typed.String(), "exit")
+		s.mu.Unlock()
+		_ = conn.WriteMessage(websocket.BinaryMessage, message)
+	}
+}
+
+func serveVNC(conn *websocket.Conn) {
+	_ = conn.WriteMessage(websocket.BinaryMessage, []byte("RFB 003.008\n"))
+	serveEcho(conn)
+}
+
+// serveEcho answers each message by one message, so that a datagram that was
+// cut or joined would be seen.
+func serveEcho(conn *websocket.Conn) {
+	for {
+		_, message, err := conn.ReadMessage()
+		if err != nil {
+			return
+		}
+		_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte("echo:"), message...))
+	}
+}
+
+func writeJSON(w http.ResponseWriter, code int, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(value)
+}
+
+func refuse(w http.ResponseWriter, code int32, message string, reason metav1.StatusReason) {
+	writeJSON(w, int(code), metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status:   metav1.StatusFailure, Code: code, Message: message, Reason: reason,
+	})
+}
+
+func notFound(w http.ResponseWriter, kind, name string) {
+	writeJSON(w, http.StatusNotFound, metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status:   metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		Message: fmt.Sprintf("%s.kubevirt.io %q not found", strings.TrimSuffix(kind, ".kubevirt.io"), name),
+		Details: &metav1.StatusDetails{Name: name, Group: "kubevirt.io", Kind: kind},
+	})
+}
