@@ -14,21 +14,37 @@ import (
 	"drydock.dev/drydock/internal/handler/network/dhcp"
 )
 
-// inside runs do in a network namespace. It has a thread of its own for it,
-// which ends with it: a thread can't come back to the wrong namespace with
-// other goroutines on it, whatever fails.
+// inside runs do in a network namespace.
 func inside(namespace *os.File, do func() error) error {
 	result := make(chan error, 1)
-	go func() {
-		// Never unlocked, so the runtime ends the thread with the goroutine.
-		runtime.LockOSThread()
+	go onOwnThread(func() {
 		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
 			result <- fmt.Errorf("entering the pod's network namespace: %w", err)
 			return
 		}
 		result <- do()
-	}()
+	})
 	return <-result
+}
+
+// onOwnThread runs do on a thread that ends with the calling goroutine: it
+// can't come back from a foreign namespace with other goroutines on it,
+// whatever fails.
+func onOwnThread(do func()) {
+	runtime.LockOSThread() // not unlocked, so the runtime ends the thread
+	if unix.Gettid() != unix.Getpid() {
+		do()
+		return
+	}
+	// The process's first thread never ends, and its namespaces are what
+	// /proc/self shows. While it is held here, another one is taken.
+	defer runtime.UnlockOSThread()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		onOwnThread(do)
+	}()
+	<-done
 }
 
 // openNetlink opens a netlink handle that acts in a network namespace.

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -119,6 +118,8 @@ func (w *world) plugIn(t *testing.T, made Interface) {
 	check(t, err)
 	check(t, guest.LinkSetHardwareAddr(nic, mac))
 	check(t, guest.LinkSetMTU(nic, made.MTU))
+	// So that the link-local address can be used at once.
+	in(t, w.guest, func() error { return setSysctl("ipv6/conf/"+guestNIC+"/accept_dad", "0") })
 	check(t, guest.LinkSetUp(nic))
 }
 
@@ -293,15 +294,14 @@ func newNetNS(t *testing.T) *os.File {
 		err  error
 	}
 	made := make(chan result, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends here
+	go onOwnThread(func() {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			made <- result{nil, err}
 			return
 		}
 		f, err := os.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()))
 		made <- result{f, err}
-	}()
+	})
 	r := <-made
 	if r.err != nil {
 		t.Fatalf("making a network namespace (these tests need root): %v", r.err)
