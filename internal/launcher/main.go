@@ -17,11 +17,15 @@ func Main(ctx context.Context, args []string) (int, error) {
 	if len(args) == 0 || args[0][0] == '-' {
 		return serveMain(ctx, args)
 	}
-	verb, rest := args[0], args[1:]
-	switch verb {
-	default:
-		return exitFailed, fmt.Errorf("%q is none of probe, probe-node, pause %v", verb, rest)
+	switch args[0] {
+	case "probe":
+		return probeMain(ctx, args[1:])
+	case "probe-node":
+		return probeNodeMain(ctx, args[1:])
+	case "pause":
+		return pauseMain(ctx)
 	}
+	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, pause", args[0])
 }
 
 // frugal trades a little time for memory, of which there is one launcher for

@@ -180,7 +180,7 @@ func finish(name string, a answer, result any) error {
 // Done is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err says why the connection ended: io.EOF when QEMU did, ErrClosed after
+// Err says why the connection ended: an io.EOF when QEMU did, ErrClosed after
 // Close, nil while it lasts.
 func (c *Client) Err() error {
 	c.mu.Lock()
@@ -244,7 +244,7 @@ func (c *Client) read(greeted chan<- error) {
 	for {
 		var m message
 		if err := decoder.Decode(&m); err != nil {
-			c.fail(err)
+			c.fail(fmt.Errorf("QEMU ended the connection: %w", err))
 			return
 		}
 		c.receive(m)
