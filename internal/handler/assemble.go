@@ -1,0 +1,133 @@
+package handler
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"drydock.dev/drydock/internal/certs"
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/handler/driver"
+	"drydock.dev/drydock/internal/handler/network"
+	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/handler/server"
+	"drydock.dev/drydock/internal/handler/stream"
+	"drydock.dev/drydock/internal/nodeapi"
+)
+
+// assemble is the list of virt-handler's parts.
+func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runnable, error) {
+	watcher, err := podpath.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	settings := &clusterconfig.Current{}
+	networks := network.New(mgr.GetLogger().WithName("network"))
+	supervisor := driver.NewSupervisor(&driver.Env{
+		Node: o.node, Pods: o.pods(), Watcher: watcher, Network: networks,
+		Cluster: &cluster{
+			reader: mgr.GetAPIReader(), writer: mgr.GetClient(),
+			recorder: mgr.GetEventRecorder("virt-handler"),
+		},
+		Settings: settings.Get,
+		Belongs:  func(peer *podpath.Peer, pod types.UID) error { return peer.BelongsTo(string(pod)) },
+		Now:      time.Now,
+		Log:      mgr.GetLogger().WithName("driver"),
+	})
+	if err := watch(ctx, mgr.GetCache(), supervisor, settings); err != nil {
+		return nil, err
+	}
+	served, err := serve(mgr, o, supervisor)
+	if err != nil {
+		return nil, err
+	}
+	return append([]manager.Runnable{
+		manager.RunnableFunc(watcher.Run),
+		manager.RunnableFunc(func(ctx context.Context) error {
+			defer networks.Close()
+			return supervisor.Run(ctx)
+		}),
+	}, served...), nil
+}
+
+// watch tells the supervisor of the node's VMIs and launcher pods, and keeps
+// the settings current.
+func watch(ctx context.Context, informers ctrlcache.Cache, s *driver.Supervisor, settings *clusterconfig.Current) error {
+	handlers := map[client.Object]cache.ResourceEventHandler{
+		&v1.VirtualMachineInstance{}: onChange(s.VMISeen, func(vmi *v1.VirtualMachineInstance) { s.VMIGone(vmi.UID) }),
+		&corev1.Pod{}:                onChange(s.PodSeen, s.PodGone),
+		&v1.KubeVirt{}:               onChange(settings.Set, func(*v1.KubeVirt) { settings.Set(nil) }),
+	}
+	for kind, handler := range handlers {
+		informer, err := informers.GetInformer(ctx, kind, ctrlcache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", kind, err)
+		}
+		if _, err := informer.AddEventHandler(handler); err != nil {
+			return fmt.Errorf("watching %T: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+// onChange calls seen with each object as it is, and gone when it is no more.
+func onChange[T client.Object](seen, gone func(T)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if object, ok := obj.(T); ok {
+				seen(object)
+			}
+		},
+		UpdateFunc: func(_, obj any) {
+			if object, ok := obj.(T); ok {
+				seen(object)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = missed.Obj
+			}
+			if object, ok := obj.(T); ok {
+				gone(object)
+			}
+		},
+	}
+}
+
+// serve is the HTTP interface to virt-api and the certificate that it shows.
+func serve(mgr ctrl.Manager, o options, s *driver.Supervisor) ([]manager.Runnable, error) {
+	clientset, err := kubernetes.NewForConfig(mgr.GetConfig())
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	source := certs.NewSource(clientset, certs.HandlerServer())
+	consoles := stream.NewConsoles()
+	http := server.New(machines{s}, consoles, source.ServerConfig(), mgr.GetLogger().WithName("server"))
+	address := net.JoinHostPort(o.podIP, strconv.Itoa(nodeapi.Port))
+	return []manager.Runnable{
+		manager.RunnableFunc(source.Start),
+		manager.RunnableFunc(func(ctx context.Context) error {
+			defer consoles.Close()
+			return http.Run(ctx, address)
+		}),
+	}, nil
+}
+
+// machines is the supervisor as the server wants it.
+type machines struct{ supervisor *driver.Supervisor }
+
+func (m machines) Lookup(namespace, name string, uid types.UID) (server.Machine, error) {
+	return m.supervisor.Lookup(namespace, name, uid)
+}

@@ -1,0 +1,48 @@
+package handler
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// cluster is the API server for the drivers (driver.Cluster).
+type cluster struct {
+	// reader reads what is so now, not what a cache remembers.
+	reader   client.Reader
+	writer   client.Writer
+	recorder events.EventRecorder
+}
+
+func (c *cluster) PatchVMI(ctx context.Context, vmi *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error) {
+	patched := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: vmi.Name}}
+	if err := c.writer.Patch(ctx, patched, client.RawPatch(types.JSONPatchType, patch)); err != nil {
+		return nil, err
+	}
+	return patched, nil
+}
+
+func (c *cluster) VMI(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error) {
+	vmi := &v1.VirtualMachineInstance{}
+	if err := c.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, vmi); err != nil {
+		return nil, err
+	}
+	return vmi, nil
+}
+
+func (c *cluster) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	claim := &corev1.PersistentVolumeClaim{}
+	if err := c.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, claim); err != nil {
+		return nil, err
+	}
+	return claim, nil
+}
+
+func (c *cluster) Event(vmi *v1.VirtualMachineInstance, eventType, reason, message string) {
+	c.recorder.Eventf(vmi, nil, eventType, reason, reason, "%s", message)
+}

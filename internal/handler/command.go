@@ -1,0 +1,80 @@
+// Package handler is virt-handler: the process on each node that gives the
+// node's VMIs their guests.
+//
+// It owns how the parts are wired together and what is watched of the cluster.
+// It must not hold a decision about a VMI (package vmi), a step of a guest's
+// life (package driver), or a rule about disks, networks or devices.
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+)
+
+// options are the command's flags.
+type options struct {
+	node        string
+	podIP       string
+	namespace   string
+	kubeletDir  string
+	probeFile   string
+	metricsAddr string
+}
+
+// NewCommand is the command `virt handler`.
+func NewCommand() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "handler",
+		Short: "Run the guests of one node",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctrl.SetLogger(klog.NewKlogr())
+			return o.run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.node, "node-name", os.Getenv("NODE_NAME"), "name of this node (environment NODE_NAME)")
+	flags.StringVar(&o.podIP, "pod-ip", os.Getenv("POD_IP"), "address to listen on for virt-api (environment POD_IP)")
+	flags.StringVar(&o.namespace, "namespace", clusterconfig.Namespace, "namespace of Drydock's components and of the KubeVirt object")
+	flags.StringVar(&o.kubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's folder")
+	flags.StringVar(&o.probeFile, "probe-file", "/var/run/drydock/node.json", "what virt-launcher probe-node has found out about this node")
+	flags.StringVar(&o.metricsAddr, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
+	return cmd
+}
+
+func (o options) run(ctx context.Context) error {
+	if o.node == "" {
+		return errors.New("--node-name must name this node")
+	}
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("finding the API server: %w", err)
+	}
+	mgr, err := newManager(config, o)
+	if err != nil {
+		return err
+	}
+	parts, err := assemble(ctx, mgr, o)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		if err := mgr.Add(part); err != nil {
+			return fmt.Errorf("adding a part of virt-handler: %w", err)
+		}
+	}
+	return mgr.Start(ctx)
+}
+
+// pods is the kubelet's folder of pods.
+func (o options) pods() string { return filepath.Join(o.kubeletDir, "pods") }

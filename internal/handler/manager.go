@@ -1,0 +1,103 @@
+package handler
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+)
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1.AddToScheme(scheme))
+	return scheme
+}
+
+// newManager makes the manager that runs virt-handler's parts. Nobody is
+// elected: a node has one virt-handler.
+func newManager(server *rest.Config, o options) (ctrl.Manager, error) {
+	server = rest.CopyConfig(server)
+	// The API server's own fairness is the limit; one of ours would only make
+	// the VMs of a node that starts wait for each other.
+	server.QPS = -1
+	mgr, err := ctrl.NewManager(server, ctrl.Options{
+		Scheme:  newScheme(),
+		Cache:   cacheOptions(o),
+		Metrics: metricsserver.Options{BindAddress: o.metricsAddr},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+	checks := map[string]healthz.Checker{"/healthz": healthz.Ping, "/readyz": synced(mgr)}
+	for path, check := range checks {
+		handler := &healthz.Handler{Checks: map[string]healthz.Checker{"ok": check}}
+		if err := mgr.AddMetricsServerExtraHandler(path, http.StripPrefix(path, handler)); err != nil {
+			return nil, fmt.Errorf("serving %s: %w", path, err)
+		}
+	}
+	return mgr, nil
+}
+
+func synced(mgr ctrl.Manager) healthz.Checker {
+	return func(req *http.Request) error {
+		if !mgr.GetCache().WaitForCacheSync(req.Context()) {
+			return errors.New("the VMIs and pods of this node are not known yet")
+		}
+		return nil
+	}
+}
+
+// cacheOptions keeps of the cluster what concerns this node and no more: a
+// node's share of memory must not grow with the cluster.
+func cacheOptions(o options) cache.Options {
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&v1.VirtualMachineInstance{}: {Label: labels.SelectorFromSet(labels.Set{v1.NodeNameLabel: o.node})},
+			&corev1.Pod{}: {
+				Label:     labels.SelectorFromSet(labels.Set{v1.AppLabel: launcherLabel}),
+				Field:     fields.OneTermEqualSelector("spec.nodeName", o.node),
+				Transform: stripPod,
+			},
+			&v1.KubeVirt{}: {Namespaces: map[string]cache.Config{o.namespace: {}}},
+		},
+	}
+}
+
+// launcherLabel is the value of v1.AppLabel on launcher pods.
+const launcherLabel = "virt-launcher"
+
+// stripPod keeps of a launcher pod what virt-handler looks at.
+func stripPod(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	kept := &corev1.Pod{TypeMeta: pod.TypeMeta}
+	kept.Name, kept.Namespace, kept.UID = pod.Name, pod.Namespace, pod.UID
+	kept.ResourceVersion, kept.CreationTimestamp = pod.ResourceVersion, pod.CreationTimestamp
+	kept.DeletionTimestamp = pod.DeletionTimestamp
+	kept.Labels = map[string]string{v1.CreatedByLabel: pod.Labels[v1.CreatedByLabel]}
+	kept.Spec.NodeName = pod.Spec.NodeName
+	kept.Status.Phase = pod.Status.Phase
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			kept.Status.Conditions = append(kept.Status.Conditions, c)
+		}
+	}
+	return kept, nil
+}
