@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/controller/kubevirt"
 	"drydock.dev/drydock/internal/controller/vm"
 	"drydock.dev/drydock/internal/controller/vmi"
 )
@@ -29,6 +30,10 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	}
 	if err := vmLoop.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachines: %w", err)
+	}
+	kubevirtLoop := &kubevirt.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}
+	if err := kubevirtLoop.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("adding the loop of the KubeVirt object: %w", err)
 	}
 	return nil
 }

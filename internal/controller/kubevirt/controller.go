@@ -1,0 +1,121 @@
+// Package kubevirt is the loop that says in the KubeVirt object's status
+// whether Drydock serves.
+//
+// It owns that status. It must not deploy anything: the manifests do. The
+// object's configuration is read by whoever needs it (package clusterconfig).
+package kubevirt
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/controller/written"
+)
+
+// Drydock's workloads.
+var (
+	deployments = []string{"virt-api", "virt-controller"}
+	daemonSets  = []string{"virt-handler"}
+)
+
+// Reconciler is the loop. Client and Namespace are required.
+type Reconciler struct {
+	Client    client.Client
+	Namespace string
+
+	written written.Memory[*v1.KubeVirt]
+}
+
+// SetupWithManager registers the loop.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	key := types.NamespacedName{Namespace: r.Namespace, Name: clusterconfig.Name}
+	theOne := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: key}}
+	})
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("kubevirt").
+		Watches(&v1.KubeVirt{}, theOne).
+		Watches(&appsv1.Deployment{}, theOne).
+		Watches(&appsv1.DaemonSet{}, theOne).
+		Complete(r)
+}
+
+// Reconcile brings the status up to date.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var cached v1.KubeVirt
+	if err := r.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
+		r.written.Forget(req.NamespacedName)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	kv := r.written.Newer(&cached)
+	components, err := r.components(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	want := kv.DeepCopy()
+	want.Status = status(kv, components, time.Now())
+	if equality.Semantic.DeepEqual(kv.Status, want.Status) {
+		return ctrl.Result{}, nil
+	}
+	err = r.Client.Status().Patch(ctx, want, client.MergeFromWithOptions(kv, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return ctrl.Result{}, nil
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("patching the status of KubeVirt %s: %w", req.NamespacedName, err)
+	}
+	r.written.Wrote(want)
+	return ctrl.Result{}, nil
+}
+
+// components reads the workloads.
+func (r *Reconciler) components(ctx context.Context) ([]component, error) {
+	var out []component
+	for _, name := range deployments {
+		var d appsv1.Deployment
+		exists, err := r.read(ctx, name, &d)
+		if err != nil {
+			return nil, err
+		}
+		wanted := int32(1)
+		if d.Spec.Replicas != nil {
+			wanted = *d.Spec.Replicas
+		}
+		out = append(out, component{
+			name: name, exists: exists, wanted: wanted, current: d.Status.ObservedGeneration >= d.Generation,
+			updated: d.Status.UpdatedReplicas, available: d.Status.AvailableReplicas,
+		})
+	}
+	for _, name := range daemonSets {
+		var d appsv1.DaemonSet
+		exists, err := r.read(ctx, name, &d)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, component{
+			name: name, exists: exists, wanted: d.Status.DesiredNumberScheduled, current: d.Status.ObservedGeneration >= d.Generation,
+			updated: d.Status.UpdatedNumberScheduled, available: d.Status.NumberAvailable,
+		})
+	}
+	return out, nil
+}
+
+func (r *Reconciler) read(ctx context.Context, name string, into client.Object) (exists bool, err error) {
+	err = r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, into)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading %s: %w", name, err)
+	}
+	return err == nil, nil
+}

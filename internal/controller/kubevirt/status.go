@@ -1,0 +1,126 @@
+package kubevirt
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/version"
+)
+
+// Reasons of the conditions.
+const (
+	reasonAllCreated      = "AllResourcesCreated"
+	reasonMissing         = "ResourcesMissing"
+	reasonAllReady        = "AllComponentsReady"
+	reasonNotReady        = "ComponentsNotReady"
+	reasonRollingOut      = "RolloutInProgress"
+	messageAllReady       = "All components are ready."
+	messageAllCreated     = "All resources were created."
+	separatorOfComponents = "; "
+)
+
+// component is one of Drydock's workloads as far as it is known.
+type component struct {
+	name   string
+	exists bool
+	// wanted, updated and available count its pods.
+	wanted, updated, available int32
+	// current means that the workload's controller has seen its newest spec.
+	current bool
+}
+
+func (c component) ready() bool     { return c.exists && c.wanted > 0 && c.available >= c.wanted }
+func (c component) rolledOut() bool { return c.exists && c.current && c.updated >= c.wanted }
+func (c component) describe() string {
+	switch {
+	case !c.exists:
+		return c.name + " does not exist"
+	case c.wanted == 0:
+		return c.name + " has no pod"
+	}
+	return fmt.Sprintf("%s: %d of %d available", c.name, c.available, c.wanted)
+}
+
+// status is the KubeVirt object's status for what is known of the components.
+func status(kv *v1.KubeVirt, components []component, now time.Time) v1.KubeVirtStatus {
+	out := *kv.Status.DeepCopy()
+	missing := failing(components, func(c component) bool { return c.exists })
+	notReady := failing(components, component.ready)
+	rolling := failing(components, component.rolledOut)
+
+	set := func(kind v1.KubeVirtConditionType, isTrue bool, reason, message string) {
+		setCondition(&out, v1.KubeVirtCondition{Type: kind, Status: boolStatus(isTrue), Reason: reason, Message: message}, now)
+	}
+	if missing == "" {
+		set(v1.KubeVirtConditionCreated, true, reasonAllCreated, messageAllCreated)
+	} else {
+		set(v1.KubeVirtConditionCreated, false, reasonMissing, missing)
+	}
+	deployed := kv.Status.Phase == v1.KubeVirtPhaseDeployed || notReady == "" && rolling == ""
+	if notReady == "" {
+		set(v1.KubeVirtConditionAvailable, true, reasonAllReady, messageAllReady)
+		set(v1.KubeVirtConditionDegraded, false, reasonAllReady, messageAllReady)
+	} else {
+		set(v1.KubeVirtConditionAvailable, false, reasonNotReady, notReady)
+		// What is being deployed for the first time is not there yet; it is
+		// not broken.
+		set(v1.KubeVirtConditionDegraded, deployed, reasonNotReady, notReady)
+	}
+	if rolling == "" {
+		set(v1.KubeVirtConditionProgressing, false, reasonAllReady, messageAllReady)
+	} else {
+		set(v1.KubeVirtConditionProgressing, true, reasonRollingOut, rolling)
+	}
+
+	out.Phase = v1.KubeVirtPhaseDeploying
+	if deployed {
+		out.Phase = v1.KubeVirtPhaseDeployed
+	}
+	out.OperatorVersion = version.Version
+	out.TargetKubeVirtVersion = version.Version
+	if notReady == "" && rolling == "" {
+		out.ObservedKubeVirtVersion = version.Version
+	}
+	out.DefaultArchitecture = runtime.GOARCH
+	out.ObservedGeneration = &kv.Generation
+	return out
+}
+
+// failing describes the components for which ok does not hold.
+func failing(components []component, ok func(component) bool) string {
+	var out []string
+	for _, c := range components {
+		if !ok(c) {
+			out = append(out, c.describe())
+		}
+	}
+	return strings.Join(out, separatorOfComponents)
+}
+
+func boolStatus(b bool) corev1.ConditionStatus {
+	if b {
+		return corev1.ConditionTrue
+	}
+	return corev1.ConditionFalse
+}
+
+func setCondition(s *v1.KubeVirtStatus, want v1.KubeVirtCondition, now time.Time) {
+	want.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
+	i := slices.IndexFunc(s.Conditions, func(c v1.KubeVirtCondition) bool { return c.Type == want.Type })
+	if i < 0 {
+		s.Conditions = append(s.Conditions, want)
+		return
+	}
+	if s.Conditions[i].Status == want.Status {
+		want.LastTransitionTime = s.Conditions[i].LastTransitionTime
+	}
+	want.LastProbeTime = s.Conditions[i].LastProbeTime
+	s.Conditions[i] = want
+}
