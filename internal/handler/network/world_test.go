@@ -313,6 +313,17 @@ func newNetNS(t *testing.T) *os.File {
 // openTap opens a tap as QEMU does, as the user given.
 func openTap(t *testing.T, where *os.File, name string, user int) *os.File {
 	t.Helper()
+	return openTapAs(t, where, name, user, 0)
+}
+
+// openQueue opens one queue of a multi-queue tap.
+func openQueue(t *testing.T, where *os.File, name string) *os.File {
+	t.Helper()
+	return openTapAs(t, where, name, layout.QEMUUser, unix.IFF_MULTI_QUEUE)
+}
+
+func openTapAs(t *testing.T, where *os.File, name string, user int, flags uint16) *os.File {
+	t.Helper()
 	var file *os.File
 	in(t, where, func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -330,7 +341,7 @@ func openTap(t *testing.T, where *os.File, name string, user int) *os.File {
 		if err != nil {
 			return err
 		}
-		request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+		request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | flags)
 		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
 			return fmt.Errorf("TUNSETIFF: %w", err)
 		}
