@@ -1,0 +1,214 @@
+// Package supported holds the one table of which fields of Drydock's kinds are
+// supported. Admission refuses an object that sets any other, so that nothing
+// in a manifest is silently ignored; docs/supported-fields.md is generated from
+// it; and a test holds it against the types of the API module, so that a field
+// that is new there can't slip through.
+//
+// It is pure, and it judges whether a field means anything here, not whether
+// its value makes sense: that is the validation's part.
+package supported
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// NotSupported is what is said of a field that Drydock does not implement.
+const NotSupported = "not supported by Drydock"
+
+// entry says what a field means to Drydock. An entry covers all that is below
+// its field.
+type entry struct {
+	// yes is whether the field is supported, with any value unless only lists
+	// values; those are compared as text. A field that is not supported may
+	// still be set to what only lists.
+	yes  bool
+	only []string
+	// note is for the documentation: a condition, or what to use instead.
+	note string
+}
+
+// table says it for every field by its path, which has no indices:
+// domain.devices.disks.name.
+type table map[string]entry
+
+func yes() entry                  { return entry{yes: true} }
+func noted(note string) entry     { return entry{yes: true, note: note} }
+func only(values ...string) entry { return entry{yes: true, only: values} }
+
+// off is a feature that is not supported, in a field that can also say so: false.
+func off(values ...string) entry {
+	return entry{only: append([]string{"false"}, values...)}
+}
+func no() entry                        { return entry{} }
+func instead(note string) entry        { return entry{note: note} }
+func (e entry) because(n string) entry { e.note = n; return e }
+
+// VMISpec tells which fields that spec sets are not supported. path is where
+// the spec lies in its object.
+func VMISpec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+	return check(vmiTable, reflect.ValueOf(spec), path)
+}
+
+// VMSpec does so for a VirtualMachine's spec, its template included.
+func VMSpec(spec *v1.VirtualMachineSpec, path *field.Path) field.ErrorList {
+	errs := check(vmTable, reflect.ValueOf(spec), path)
+	if spec.Template != nil {
+		errs = append(errs, VMISpec(&spec.Template.Spec, path.Child("template", "spec"))...)
+	}
+	return errs
+}
+
+// ReplicaSetSpec does so for a VirtualMachineInstanceReplicaSet's spec.
+func ReplicaSetSpec(spec *v1.VirtualMachineInstanceReplicaSetSpec, path *field.Path) field.ErrorList {
+	errs := check(replicaSetTable, reflect.ValueOf(spec), path)
+	if spec.Template != nil {
+		errs = append(errs, VMISpec(&spec.Template.Spec, path.Child("template", "spec"))...)
+	}
+	return errs
+}
+
+// MigrationSpec does so for a VirtualMachineInstanceMigration's spec.
+func MigrationSpec(spec *v1.VirtualMachineInstanceMigrationSpec, path *field.Path) field.ErrorList {
+	return check(migrationTable, reflect.ValueOf(spec), path)
+}
+
+// KubeVirtSpec does so for the configuration.
+func KubeVirtSpec(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
+	return check(kubeVirtTable, reflect.ValueOf(spec), path)
+}
+
+// check walks value by its JSON names.
+func check(t table, value reflect.Value, path *field.Path) field.ErrorList {
+	w := &walk{table: t}
+	w.visit(value, "", path)
+	return w.errs
+}
+
+type walk struct {
+	table table
+	errs  field.ErrorList
+}
+
+// visit judges what lies at one place; at is its path in the table.
+func (w *walk) visit(value reflect.Value, at string, path *field.Path) {
+	if e, found := w.table[at]; found {
+		w.judge(e, value, path)
+		return
+	}
+	switch value.Kind() {
+	case reflect.Pointer:
+		if !value.IsNil() {
+			w.visit(value.Elem(), at, path)
+		}
+	case reflect.Slice:
+		for i := range value.Len() {
+			w.visit(value.Index(i), at, path.Index(i))
+		}
+	case reflect.Struct:
+		for _, f := range fieldsOf(value.Type()) {
+			if member, there := f.of(value); there {
+				w.visit(member, join(at, f.name), path.Child(f.name))
+			}
+		}
+	default:
+		// The test of the table against the types sees to it that there is an
+		// entry for every leaf.
+		w.judge(no(), value, path)
+	}
+}
+
+func (w *walk) judge(e entry, value reflect.Value, path *field.Path) {
+	if !isSet(value) || e.allows(value) {
+		return
+	}
+	if e.yes {
+		w.errs = append(w.errs, field.NotSupported(path, text(value), e.only))
+		return
+	}
+	w.errs = append(w.errs, field.Forbidden(path, NotSupported))
+}
+
+// allows tells whether a field may be set to value.
+func (e entry) allows(value reflect.Value) bool {
+	if len(e.only) == 0 {
+		return e.yes
+	}
+	return slices.Contains(e.only, text(value))
+}
+
+func text(value reflect.Value) string {
+	for value.Kind() == reflect.Pointer {
+		value = value.Elem()
+	}
+	return fmt.Sprint(value.Interface())
+}
+
+// isSet tells whether a manifest says something here: a pointer that is there
+// says something even when it points to nothing.
+func isSet(value reflect.Value) bool {
+	switch value.Kind() {
+	case reflect.Slice, reflect.Map:
+		return value.Len() > 0
+	}
+	return !value.IsZero()
+}
+
+// jsonField is a struct's field as JSON has it; those of embedded structs
+// count as the struct's own.
+type jsonField struct {
+	name  string
+	index []int
+	typ   reflect.Type
+}
+
+// of is the field's value in a struct; false when it lies behind a pointer
+// that is nil.
+func (f jsonField) of(value reflect.Value) (reflect.Value, bool) {
+	for _, i := range f.index {
+		if value.Kind() == reflect.Pointer {
+			if value.IsNil() {
+				return reflect.Value{}, false
+			}
+			value = value.Elem()
+		}
+		value = value.Field(i)
+	}
+	return value, true
+}
+
+func fieldsOf(t reflect.Type) []jsonField {
+	var fields []jsonField
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if inline := name == "" && (f.Anonymous || options == "inline"); inline {
+			embedded := f.Type
+			if embedded.Kind() == reflect.Pointer {
+				embedded = embedded.Elem()
+			}
+			for _, inner := range fieldsOf(embedded) {
+				inner.index = append([]int{i}, inner.index...)
+				fields = append(fields, inner)
+			}
+			continue
+		}
+		if name == "" || name == "-" {
+			continue
+		}
+		fields = append(fields, jsonField{name: name, index: []int{i}, typ: f.Type})
+	}
+	return fields
+}
+
+func join(at, name string) string {
+	if at == "" {
+		return name
+	}
+	return at + "." + name
+}

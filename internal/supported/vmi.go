@@ -1,0 +1,283 @@
+package supported
+
+import "maps"
+
+// vmiTable is about VirtualMachineInstanceSpec, wherever it is: in a
+// VirtualMachineInstance, in the template of a VirtualMachine or of a
+// VirtualMachineInstanceReplicaSet.
+var vmiTable = merge(placementTable, domainTable, hypervTable, deviceTable, diskTable, interfaceTable, networkTable,
+	volumeTable,
+	cloudInitTable("volumes.cloudInitNoCloud"),
+	cloudInitTable("volumes.cloudInitConfigDrive"),
+	probeTable("livenessProbe"),
+	probeTable("readinessProbe"))
+
+func merge(tables ...table) table {
+	all := table{}
+	for _, t := range tables {
+		maps.Copy(all, t)
+	}
+	return all
+}
+
+var placementTable = table{
+	"priorityClassName":             yes(),
+	"nodeSelector":                  yes(),
+	"affinity":                      yes(),
+	"schedulerName":                 yes(),
+	"tolerations":                   yes(),
+	"topologySpreadConstraints":     yes(),
+	"evictionStrategy":              only("None", "LiveMigrateIfPossible").because("as long as there is no live migration, LiveMigrateIfPossible is as None"),
+	"startStrategy":                 only("Paused"),
+	"terminationGracePeriodSeconds": yes(),
+	"hostname":                      yes(),
+	"subdomain":                     yes(),
+	"dnsPolicy":                     yes(),
+	"dnsConfig":                     yes(),
+	"architecture":                  only("amd64"),
+	"accessCredentials":             no(),
+	"resourceClaims":                no(),
+	"utilityVolumes":                no(),
+}
+
+var domainTable = table{
+	"domain.resources.requests":                yes(),
+	"domain.resources.limits":                  yes(),
+	"domain.resources.overcommitGuestOverhead": yes(),
+
+	"domain.cpu.cores":                 yes(),
+	"domain.cpu.sockets":               yes(),
+	"domain.cpu.maxSockets":            yes(),
+	"domain.cpu.threads":               yes(),
+	"domain.cpu.model":                 noted("host-model and host-passthrough give an emulated guest all that QEMU can emulate"),
+	"domain.cpu.features.name":         yes(),
+	"domain.cpu.features.policy":       yes(),
+	"domain.cpu.dedicatedCpuPlacement": off(),
+	"domain.cpu.numa":                  no(),
+	"domain.cpu.isolateEmulatorThread": off(),
+	"domain.cpu.realtime":              no(),
+
+	"domain.memory.hugepages.pageSize":             yes(),
+	"domain.memory.guest":                          yes(),
+	"domain.memory.maxGuest":                       no(),
+	"domain.memory.reservedOverhead.addedOverhead": yes(),
+	"domain.memory.reservedOverhead.memLock":       off("NotRequired"),
+
+	"domain.machine.type": noted("q35 and its versions; a VM that names none is pinned to the version of its creation"),
+
+	"domain.firmware.uuid":                                 yes(),
+	"domain.firmware.serial":                               yes(),
+	"domain.firmware.bootloader.bios.useSerial":            yes(),
+	"domain.firmware.bootloader.efi.secureBoot":            noted("true unless set, and then needs domain.features.smm"),
+	"domain.firmware.bootloader.efi.persistent":            off(),
+	"domain.firmware.kernelBoot.kernelArgs":                yes(),
+	"domain.firmware.kernelBoot.container.image":           yes(),
+	"domain.firmware.kernelBoot.container.imagePullSecret": yes(),
+	"domain.firmware.kernelBoot.container.imagePullPolicy": yes(),
+	"domain.firmware.kernelBoot.container.kernelPath":      yes(),
+	"domain.firmware.kernelBoot.container.initrdPath":      yes(),
+	"domain.firmware.acpi":                                 no(),
+
+	"domain.clock.utc.offsetSeconds":       yes(),
+	"domain.clock.timezone":                yes(),
+	"domain.clock.timer.hpet.tickPolicy":   only("delay"),
+	"domain.clock.timer.hpet.present":      yes(),
+	"domain.clock.timer.kvm.present":       yes(),
+	"domain.clock.timer.pit.tickPolicy":    only("delay", "discard"),
+	"domain.clock.timer.pit.present":       yes(),
+	"domain.clock.timer.rtc.tickPolicy":    yes(),
+	"domain.clock.timer.rtc.present":       only("true").because("a q35 machine has its clock"),
+	"domain.clock.timer.rtc.track":         yes(),
+	"domain.clock.timer.hyperv.present":    yes(),
+	"domain.features.acpi.enabled":         yes(),
+	"domain.features.apic.enabled":         yes(),
+	"domain.features.apic.endOfInterrupt":  yes(),
+	"domain.features.smm.enabled":          yes(),
+	"domain.features.kvm.hidden":           yes(),
+	"domain.features.pvspinlock.enabled":   yes(),
+	"domain.ioThreadsPolicy":               only("shared", "auto"),
+	"domain.ioThreads":                     no(),
+	"domain.chassis.manufacturer":          yes(),
+	"domain.chassis.version":               yes(),
+	"domain.chassis.serial":                yes(),
+	"domain.chassis.asset":                 yes(),
+	"domain.chassis.sku":                   yes(),
+	"domain.launchSecurity":                no(),
+	"domain.rebootPolicy":                  yes(),
+	"domain.devices.useVirtioTransitional": yes(),
+}
+
+// hypervTable is about what Windows knows of its hypervisor.
+var hypervTable = table{
+	"domain.features.hypervPassthrough.enabled":        passed(),
+	"domain.features.hyperv.relaxed.enabled":           passed(),
+	"domain.features.hyperv.vapic.enabled":             passed(),
+	"domain.features.hyperv.spinlocks.enabled":         passed(),
+	"domain.features.hyperv.spinlocks.spinlocks":       passed(),
+	"domain.features.hyperv.vpindex.enabled":           passed(),
+	"domain.features.hyperv.runtime.enabled":           passed(),
+	"domain.features.hyperv.synic.enabled":             passed(),
+	"domain.features.hyperv.synictimer.enabled":        passed(),
+	"domain.features.hyperv.synictimer.direct.enabled": passed(),
+	"domain.features.hyperv.reset.enabled":             passed(),
+	"domain.features.hyperv.vendorid.enabled":          passed(),
+	"domain.features.hyperv.vendorid.vendorid":         passed(),
+	"domain.features.hyperv.frequencies.enabled":       passed(),
+	"domain.features.hyperv.reenlightenment.enabled":   passed(),
+	"domain.features.hyperv.tlbflush.enabled":          passed(),
+	"domain.features.hyperv.tlbflush.direct.enabled":   passed(),
+	"domain.features.hyperv.tlbflush.extended.enabled": passed(),
+	"domain.features.hyperv.ipi.enabled":               passed(),
+	"domain.features.hyperv.evmcs.enabled":             passed(),
+}
+
+// passed is a feature of KVM that an emulated guest does without.
+func passed() entry { return noted("with hardware virtualization; an emulated guest does without") }
+
+var deviceTable = table{
+	"domain.devices.disableHotplug":             yes(),
+	"domain.devices.watchdog.name":              yes(),
+	"domain.devices.watchdog.i6300esb.action":   yes(),
+	"domain.devices.watchdog.diag288":           instead("of other architectures; use i6300esb"),
+	"domain.devices.inputs.bus":                 yes(),
+	"domain.devices.inputs.type":                yes(),
+	"domain.devices.inputs.name":                yes(),
+	"domain.devices.autoattachPodInterface":     yes(),
+	"domain.devices.autoattachGraphicsDevice":   yes(),
+	"domain.devices.autoattachSerialConsole":    yes(),
+	"domain.devices.logSerialConsole":           off(),
+	"domain.devices.autoattachMemBalloon":       yes(),
+	"domain.devices.autoattachInputDevice":      yes(),
+	"domain.devices.autoattachVSOCK":            off(),
+	"domain.devices.rng":                        yes(),
+	"domain.devices.blockMultiQueue":            yes(),
+	"domain.devices.networkInterfaceMultiqueue": yes(),
+	"domain.devices.gpus":                       no(),
+	"domain.devices.downwardMetrics":            no(),
+	"domain.devices.panicDevices.model":         yes(),
+	"domain.devices.filesystems":                no(),
+	"domain.devices.hostDevices":                no(),
+	"domain.devices.clientPassthrough":          no(),
+	"domain.devices.sound":                      no(),
+	"domain.devices.tpm":                        no(),
+	"domain.devices.video.type":                 yes(),
+}
+
+var diskTable = table{
+	"domain.devices.disks.name":                                yes(),
+	"domain.devices.disks.disk.bus":                            noted("sata unless set"),
+	"domain.devices.disks.disk.readonly":                       yes(),
+	"domain.devices.disks.disk.pciAddress":                     yes(),
+	"domain.devices.disks.lun.bus":                             only("scsi"),
+	"domain.devices.disks.lun.readonly":                        yes(),
+	"domain.devices.disks.lun.reservation":                     off(),
+	"domain.devices.disks.cdrom.bus":                           noted("sata unless set"),
+	"domain.devices.disks.cdrom.readonly":                      only("true"),
+	"domain.devices.disks.cdrom.tray":                          only("closed"),
+	"domain.devices.disks.bootOrder":                           yes(),
+	"domain.devices.disks.serial":                              yes(),
+	"domain.devices.disks.dedicatedIOThread":                   noted("on the bus virtio"),
+	"domain.devices.disks.cache":                               yes(),
+	"domain.devices.disks.io":                                  yes(),
+	"domain.devices.disks.tag":                                 no(),
+	"domain.devices.disks.blockSize.custom.logical":            yes(),
+	"domain.devices.disks.blockSize.custom.physical":           yes(),
+	"domain.devices.disks.blockSize.custom.discardGranularity": yes(),
+	"domain.devices.disks.blockSize.matchVolume.enabled":       yes(),
+	"domain.devices.disks.shareable":                           yes(),
+	"domain.devices.disks.errorPolicy":                         yes(),
+	"domain.devices.disks.changedBlockTracking":                off(),
+}
+
+var interfaceTable = table{
+	"domain.devices.interfaces.name":                              yes(),
+	"domain.devices.interfaces.model":                             yes(),
+	"domain.devices.interfaces.bridge":                            yes(),
+	"domain.devices.interfaces.slirp":                             no(),
+	"domain.devices.interfaces.masquerade":                        yes(),
+	"domain.devices.interfaces.sriov":                             no(),
+	"domain.devices.interfaces.macvtap":                           no(),
+	"domain.devices.interfaces.passt":                             no(),
+	"domain.devices.interfaces.passtBinding":                      no(),
+	"domain.devices.interfaces.binding":                           no(),
+	"domain.devices.interfaces.ports.name":                        yes(),
+	"domain.devices.interfaces.ports.protocol":                    yes(),
+	"domain.devices.interfaces.ports.port":                        yes(),
+	"domain.devices.interfaces.macAddress":                        yes(),
+	"domain.devices.interfaces.bootOrder":                         yes(),
+	"domain.devices.interfaces.pciAddress":                        yes(),
+	"domain.devices.interfaces.dhcpOptions.bootFileName":          yes(),
+	"domain.devices.interfaces.dhcpOptions.tftpServerName":        yes(),
+	"domain.devices.interfaces.dhcpOptions.ntpServers":            yes(),
+	"domain.devices.interfaces.dhcpOptions.privateOptions.option": yes(),
+	"domain.devices.interfaces.dhcpOptions.privateOptions.value":  yes(),
+	"domain.devices.interfaces.tag":                               no(),
+	"domain.devices.interfaces.acpiIndex":                         yes(),
+	"domain.devices.interfaces.state":                             only("up"),
+}
+
+var networkTable = table{
+	"networks.name":                  yes(),
+	"networks.pod.vmNetworkCIDR":     yes(),
+	"networks.pod.vmIPv6NetworkCIDR": yes(),
+	"networks.multus":                no(),
+}
+
+var volumeTable = table{
+	"volumes.name":                               yes(),
+	"volumes.hostDisk.path":                      yes(),
+	"volumes.hostDisk.type":                      yes(),
+	"volumes.hostDisk.capacity":                  yes(),
+	"volumes.hostDisk.shared":                    off(),
+	"volumes.persistentVolumeClaim.claimName":    yes(),
+	"volumes.persistentVolumeClaim.readOnly":     yes(),
+	"volumes.persistentVolumeClaim.hotpluggable": off(),
+	"volumes.sysprep":                            no(),
+	"volumes.containerDisk.image":                yes(),
+	"volumes.containerDisk.imagePullSecret":      yes(),
+	"volumes.containerDisk.path":                 yes(),
+	"volumes.containerDisk.imagePullPolicy":      yes(),
+	"volumes.ephemeral.persistentVolumeClaim":    yes(),
+	"volumes.emptyDisk.capacity":                 yes(),
+	"volumes.dataVolume.name":                    noted("the claim of the same name, which must exist"),
+	"volumes.dataVolume.hotpluggable":            off(),
+	"volumes.configMap.name":                     yes(),
+	"volumes.configMap.optional":                 yes(),
+	"volumes.configMap.volumeLabel":              yes(),
+	"volumes.secret.secretName":                  yes(),
+	"volumes.secret.optional":                    yes(),
+	"volumes.secret.volumeLabel":                 yes(),
+	"volumes.downwardAPI.fields":                 yes(),
+	"volumes.downwardAPI.volumeLabel":            yes(),
+	"volumes.serviceAccount.serviceAccountName":  yes(),
+	"volumes.downwardMetrics":                    no(),
+	"volumes.memoryDump":                         no(),
+	"volumes.containerPath":                      no(),
+}
+
+// cloudInitTable is about both kinds of cloud-init volume, which have the same
+// fields.
+func cloudInitTable(at string) table {
+	return table{
+		at + ".secretRef":            yes(),
+		at + ".userDataBase64":       yes(),
+		at + ".userData":             yes(),
+		at + ".networkDataSecretRef": yes(),
+		at + ".networkDataBase64":    yes(),
+		at + ".networkData":          yes(),
+	}
+}
+
+func probeTable(at string) table {
+	return table{
+		at + ".exec":                noted("run in the guest by its agent"),
+		at + ".guestAgentPing":      yes(),
+		at + ".httpGet":             yes(),
+		at + ".tcpSocket":           yes(),
+		at + ".initialDelaySeconds": yes(),
+		at + ".timeoutSeconds":      yes(),
+		at + ".periodSeconds":       yes(),
+		at + ".successThreshold":    yes(),
+		at + ".failureThreshold":    yes(),
+	}
+}
