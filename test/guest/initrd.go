@@ -24,7 +24,7 @@ var programs = []string{
 
 // guestdNames are the commands that guestd answers to.
 var guestdNames = []string{
-	"/init", "/sbin/modprobe", "/sbin/shutdown",
+	"/init", "/sbin/acpid", "/sbin/modprobe", "/sbin/shutdown",
 	"/bin/guestinfo", "/bin/disksoak", "/bin/panic",
 }
 

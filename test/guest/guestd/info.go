@@ -36,8 +36,8 @@ var topics = []struct {
 // without their names before them:
 //
 //	guestinfo            hostname vm1
-//	                     disks vda size=67108864 ...
-//	guestinfo disks      vda size=67108864 ...
+//	                     disks vda 67108864 ...
+//	guestinfo disks      vda 67108864 ...
 func guestInfo(_ context.Context, args []string) error {
 	for _, arg := range args {
 		if !slices.ContainsFunc(topicNames(), func(name string) bool { return name == arg }) {
@@ -124,17 +124,19 @@ func writeMemory(w io.Writer) {
 	}
 }
 
+// writeDisks prints of each disk: name, bytes, serial, bus, rw or ro, disk or
+// cdrom, PCI address. A dash stands for what there is not.
 func writeDisks(w io.Writer) {
 	for _, disk := range listDisks() {
-		line(w, fmt.Sprintf("%s size=%d serial=%s bus=%s type=%s readonly=%s pci=%s",
-			disk.name, disk.size, orDash(disk.serial), disk.bus, disk.kind, disk.readonly, orDash(disk.pci)))
+		line(w, fmt.Sprintf("%s %d %s %s %s %s %s", disk.name, disk.size, orDash(disk.serial),
+			disk.bus, disk.access, disk.kind, orDash(disk.pci)))
 	}
 }
 
 // disk is a block device that is not part of another.
 type disk struct {
-	name, serial, bus, kind, readonly, pci string
-	size                                   int64
+	name, serial, bus, kind, access, pci string
+	size                                 int64
 }
 
 func listDisks() []disk {
@@ -155,13 +157,13 @@ func listDisks() []disk {
 			continue
 		}
 		disks = append(disks, disk{
-			name:     entry.Name(),
-			serial:   diskSerial(folder),
-			bus:      diskBus(real),
-			kind:     diskKind(folder),
-			readonly: readText(folder + "/ro"),
-			pci:      pciAddress(real),
-			size:     sectors * 512,
+			name:   entry.Name(),
+			serial: diskSerial(folder),
+			bus:    diskBus(real),
+			kind:   diskKind(folder),
+			access: diskAccess(folder),
+			pci:    pciAddress(real),
+			size:   sectors * 512,
 		})
 	}
 	return disks
@@ -198,6 +200,13 @@ func diskBus(device string) string {
 	}
 }
 
+func diskAccess(folder string) string {
+	if readText(folder+"/ro") == "1" {
+		return "ro"
+	}
+	return "rw"
+}
+
 func diskKind(folder string) string {
 	const cdrom = "5"
 	if readText(folder+"/device/type") == cdrom {
@@ -224,6 +233,8 @@ func orDash(text string) string {
 	return text
 }
 
+// writeNICs prints of each network card: name, MAC address, IPv4 address, MTU, link
+// up or down, driver, PCI address.
 func writeNICs(w io.Writer) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -242,7 +253,7 @@ func writeNICs(w io.Writer) {
 		if device, err := filepath.EvalSymlinks(folder + "/device"); err == nil {
 			pci = pciAddress(device)
 		}
-		line(w, fmt.Sprintf("%s mac=%s ipv4=%s mtu=%d link=%s driver=%s pci=%s", card.Name, card.HardwareAddr,
+		line(w, fmt.Sprintf("%s %s %s %d %s %s %s", card.Name, card.HardwareAddr,
 			orDash(ipv4Of(&card)), card.MTU, link, orDash(driverOf(folder)), orDash(pci)))
 	}
 }

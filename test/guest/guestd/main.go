@@ -1,8 +1,8 @@
 // Command guestd is the one program that Drydock's test guest adds to busybox. As
 // init it is the first process; as guestd it brings the guest up and serves it:
-// mounts, drivers, network, cloud-init, logins, the power button. Under other
-// names it is the commands that tests type in the guest: guestinfo, disksoak,
-// panic and shutdown.
+// mounts, drivers, network, cloud-init, logins. As acpid it heeds the power button.
+// Under other names it is the commands that tests type in the guest: guestinfo,
+// disksoak, panic and shutdown.
 //
 // It runs in the guest only and knows nothing of Drydock or Kubernetes. It is
 // linked statically and must stay small: every guest loads it.
@@ -19,6 +19,7 @@ import (
 var commands = map[string]func(ctx context.Context, args []string) error{
 	"init":      initProcess,
 	"guestd":    serve,
+	"acpid":     watchPowerButton,
 	"modprobe":  modprobe,
 	"guestinfo": guestInfo,
 	"panic":     crash,

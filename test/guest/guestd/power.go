@@ -94,8 +94,9 @@ func unmountDisks() error {
 }
 
 // watchPowerButton takes the guest down when the machine's power button is
-// pressed, which is how a hypervisor asks for it.
-func watchPowerButton(ctx context.Context) error {
+// pressed, which is how a hypervisor asks for it. It is a process apart, acpid, so
+// that a test can make a guest deaf by stopping that.
+func watchPowerButton(ctx context.Context, _ []string) error {
 	buttons, err := powerButtons()
 	if err != nil {
 		return err

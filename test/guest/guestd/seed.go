@@ -186,7 +186,7 @@ func labelOf(device string) string {
 		}
 		label := make([]byte, place.length)
 		if _, err := file.ReadAt(label, place.label); err == nil {
-			return strings.TrimSpace(string(label))
+			return strings.TrimRight(string(label), " \x00")
 		}
 	}
 	return ""
@@ -214,6 +214,9 @@ func withMounted(device string, flags uintptr, use func(folder string) error) (e
 // stateLabel is the label of the guest's own disk, if it booted from one.
 const stateLabel = "DRYDOCK"
 
+// scriptState is where it says what became of the user's script.
+const scriptState = "/run/user-script"
+
 // runOnce runs the user's script and commands, unless they ran before on this
 // instance. A guest that was booted without its disk remembers nothing and runs
 // them at every boot.
@@ -227,11 +230,17 @@ func (s *seed) runOnce(ctx context.Context) error {
 			ran, err = mark(filepath.Join(folder, "seen"), s.instance)
 			return err
 		})
-		if ran || err != nil {
+		if err != nil {
 			return err
 		}
+		if ran {
+			return os.WriteFile(scriptState, []byte("ran before on this instance\n"), 0o644)
+		}
 	}
-	return s.user.run(ctx)
+	if err := s.user.run(ctx); err != nil {
+		return err
+	}
+	return os.WriteFile(scriptState, []byte("ran\n"), 0o644)
 }
 
 // mark remembers an instance in a folder and says whether it was known.

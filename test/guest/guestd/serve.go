@@ -17,7 +17,7 @@ import (
 //	mounts -> drivers -> cloud-init's data -> name, keys, files -> network
 //	       -> services -> "ready" -> logins, user's script
 //
-// From then on it answers hot-plugged devices and the power button. What fails is
+// From then on it answers hot-plugged devices. What fails is
 // said on the console and does not keep the rest from coming up: a test wants to
 // look into a guest that is half broken too.
 func serve(ctx context.Context, _ []string) error {
@@ -44,15 +44,16 @@ func serve(ctx context.Context, _ []string) error {
 	network := newNetwork(seed.networks)
 	report("bringing up the network", network.start(ctx))
 	hotplug := hotplug{drivers: drivers, network: network}
-	go messages(ctx, devices, func(message []byte) { hotplug.handle(ctx, parseUevent(message)) })
 	startServices(ctx)
 	hotplug.startAgents(ctx)
-	network.wait(ctx)
-
-	announce()
-	startLogins(ctx)
-	go func() { report("running the user's script", seed.runOnce(ctx)) }()
-	return watchPowerButton(ctx)
+	go func() {
+		network.wait(ctx)
+		announce()
+		startLogins(ctx)
+		report("running the user's script", seed.runOnce(ctx))
+	}()
+	messages(ctx, devices, func(message []byte) { hotplug.handle(ctx, parseUevent(message)) })
+	return ctx.Err()
 }
 
 // report says what went wrong, if anything did.
@@ -111,6 +112,7 @@ func startLogins(ctx context.Context) {
 
 func startServices(ctx context.Context) {
 	go func() { report("serving echo", serveEcho(ctx)) }()
+	go supervise(ctx, "/sbin/acpid")
 	go supervise(ctx, "/usr/sbin/httpd", "-f", "-p", "80", "-h", "/srv/www")
 	// -R makes host keys when the first caller needs them, -E logs to standard
 	// error.

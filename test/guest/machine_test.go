@@ -1,0 +1,186 @@
+package guest_test
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/test/console"
+	"drydock.dev/drydock/test/guest"
+)
+
+// buildCache is shared with `make images`, so that a test run after that has
+// nothing to build.
+const buildCache = "../../build/cache"
+
+// patience is for one boot on a machine that has other things to do.
+const patience = 90 * time.Second
+
+// machine is a guest in a plain QEMU, without anything of Drydock around it.
+type machine struct {
+	t       *testing.T
+	ctx     context.Context
+	console *console.Console
+	monitor *qmp.Client
+	events  chan string
+	ended   chan error
+}
+
+// both are the ends of QEMU's standard input and output, which is the guest's
+// serial port.
+type both struct {
+	io.Reader
+	io.Writer
+}
+
+func buildGuest(t *testing.T) guest.Files {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	files, err := guest.Build(ctx, buildCache, guest.Cloud)
+	if err != nil {
+		t.Fatalf("building the guest: %v", err)
+	}
+	return files
+}
+
+// start runs QEMU with the arguments that make the machine under test.
+func start(t *testing.T, args ...string) *machine {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	socket := filepath.Join(t.TempDir(), "qmp")
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", append([]string{
+		"-machine", "q35", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
+		"-action", "panic=shutdown", "-qmp", "unix:" + socket + ",server=on,wait=off",
+	}, args...)...)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// QEMU's own complaints are in the test's output, not on the console.
+	cmd.Stderr = os.Stderr
+	// An os.Pipe of our own: Wait must not close what the console still reads.
+	output, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = writer
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("starting QEMU (apt-get install qemu-system-x86): %v", err)
+	}
+	_ = writer.Close()
+	m := &machine{t: t, ctx: ctx, events: make(chan string, 100), ended: make(chan error, 1)}
+	go func() { m.ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	m.console = console.New(both{output, input})
+	m.connect(socket)
+	return m
+}
+
+// connect waits for QEMU's monitor.
+func (m *machine) connect(socket string) {
+	m.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		monitor, err := qmp.Dial(m.ctx, socket, func(event qmp.Event) { m.events <- event.Name })
+		if err == nil {
+			m.monitor = monitor
+			m.t.Cleanup(func() { _ = monitor.Close() })
+			return
+		}
+		select {
+		case <-tick.C:
+		case err := <-m.ended:
+			m.t.Fatalf("QEMU ended at once: %v", err)
+		case <-m.ctx.Done():
+			m.t.Fatalf("connecting to QEMU's monitor: %v", err)
+		}
+	}
+}
+
+// login waits until the guest is up.
+func (m *machine) login() {
+	m.t.Helper()
+	if err := m.console.Login(m.ctx); err != nil {
+		m.t.Fatalf("logging in: %v", err)
+	}
+}
+
+// run runs a command in the guest, which must succeed.
+func (m *machine) run(command string) string {
+	m.t.Helper()
+	output, status, err := m.console.Run(m.ctx, command)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if status != 0 {
+		m.t.Fatalf("%s: exit status %d: %s", command, status, output)
+	}
+	return output
+}
+
+// sees checks what a command prints in the guest.
+func (m *machine) sees(command, want string) {
+	m.t.Helper()
+	if got := m.run(command); got != want {
+		m.t.Errorf("%s prints %q, want %q", command, got, want)
+	}
+}
+
+// becomes waits until a command prints what it should, for what takes the guest a
+// moment.
+func (m *machine) becomes(command, want string) {
+	m.t.Helper()
+	var got string
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		var err error
+		if got, _, err = m.console.Run(m.ctx, command); err != nil {
+			m.t.Fatal(err)
+		} else if got == want {
+			return
+		}
+	}
+	m.t.Errorf("%s prints %q and not %q", command, got, want)
+}
+
+// monitorRuns executes a command of QEMU's monitor.
+func (m *machine) monitorRuns(command string, args any) {
+	m.t.Helper()
+	if err := m.monitor.Execute(m.ctx, command, args, nil); err != nil {
+		m.t.Fatalf("executing %s: %v", command, err)
+	}
+}
+
+// ends waits until QEMU has ended by itself, within a time.
+func (m *machine) ends(within time.Duration) {
+	m.t.Helper()
+	select {
+	case err := <-m.ended:
+		if err != nil {
+			m.t.Errorf("QEMU ended with %v", err)
+		}
+	case <-time.After(within):
+		m.t.Errorf("QEMU still runs after %s; the console shows %q", within, m.console.Transcript())
+	}
+}
+
+// happened says whether QEMU reported an event.
+func (m *machine) happened(name string) bool {
+	for {
+		select {
+		case event := <-m.events:
+			if event == name {
+				return true
+			}
+		default:
+			return false
+		}
+	}
+}
