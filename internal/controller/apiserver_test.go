@@ -164,17 +164,17 @@ func (w *world) eventually(what string, condition func() (ok bool, why string)) 
 	}
 }
 
-// quiet makes sure that the loops are at rest: no write comes within the time
-// in which several of their rounds would fit.
+// quiet waits until the loops are at rest: no write within a time in which
+// many of their rounds would fit. Loops that keep each other busy never are.
 func (w *world) quiet() {
 	w.t.Helper()
-	before := w.writes.of(w.namespace)
-	err := wait.PollUntilContextTimeout(w.ctx, 20*time.Millisecond, 400*time.Millisecond, true, func(context.Context) (bool, error) {
-		return !slices.Equal(before, w.writes.of(w.namespace)), nil
+	last, since := w.writes.of(w.namespace), time.Now()
+	w.eventually("the loops to come to rest", func() (bool, string) {
+		if now := w.writes.of(w.namespace); !slices.Equal(last, now) {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > 300*time.Millisecond, "they keep writing"
 	})
-	if err == nil {
-		w.t.Fatalf("the loops wrote although nothing was to be done: %q, before it %q", w.writes.of(w.namespace), before)
-	}
 }
 
 func (w *world) expectWrites(want ...string) {

@@ -14,6 +14,7 @@ import (
 // Reasons that a VM's conditions have beside those of its VMI.
 const (
 	ReasonVMINotExists     = "VMINotExists"
+	ReasonStopping         = "Stopping"
 	ReasonFailedCreate     = "FailedCreate"
 	ReasonNameTaken        = "VirtualMachineInstanceNameTaken"
 	ReasonInvalidSpec      = "InvalidSpec"
@@ -23,6 +24,7 @@ const (
 	unboundImmediatePhrase = "unbound immediate PersistentVolumeClaims"
 	podScheduledCondition  = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
 	messageGuestNotRunning = "Guest VM is not reported as running"
+	messageStopping        = "the guest is being shut down"
 	messageVMIDoesNotExist = "VMI does not exist"
 )
 
@@ -31,7 +33,7 @@ const (
 func (d *decision) report() {
 	status := &d.VM.Status
 	status.Created = d.vmi != nil || d.Create != nil
-	status.Ready = isTrue(d.vmi, v1.VirtualMachineInstanceReady)
+	status.Ready = d.ready().Status == corev1.ConditionTrue
 	status.PrintableStatus = d.printable()
 	status.DesiredGeneration = d.VM.Generation
 	d.reportConditions()
@@ -45,7 +47,7 @@ func (d *decision) printable() v1.VirtualMachinePrintableStatus {
 	switch {
 	case d.o.VM.DeletionTimestamp != nil:
 		return v1.VirtualMachineStatusTerminating
-	case d.vmi != nil && !d.vmi.IsFinal() && (d.Delete || d.vmi.DeletionTimestamp != nil):
+	case d.stopping() && !(d.start && d.vmi.IsFinal()):
 		return v1.VirtualMachineStatusStopping
 	case d.vmi != nil && !d.vmi.IsFinal():
 		return printableOf(d.vmi)
@@ -55,6 +57,11 @@ func (d *decision) printable() v1.VirtualMachinePrintableStatus {
 		return v1.VirtualMachineStatusStarting
 	}
 	return v1.VirtualMachineStatusStopped
+}
+
+// stopping tells whether the VMI is on its way out.
+func (d *decision) stopping() bool {
+	return d.vmi != nil && (d.Delete || d.vmi.DeletionTimestamp != nil)
 }
 
 // printableOf is what a VMI that is to live is doing.
@@ -147,6 +154,10 @@ func (d *decision) ready() v1.VirtualMachineCondition {
 	switch {
 	case d.vmi == nil && d.Create == nil:
 		out.Reason, out.Message = ReasonVMINotExists, messageVMIDoesNotExist
+	case d.stopping():
+		// Said once, when it begins: whether the guest still runs is the VMI's
+		// to say.
+		out.Reason, out.Message = ReasonStopping, messageStopping
 	case d.vmi != nil && d.vmi.Status.Phase == v1.Running:
 		if c := vmiCondition(d.vmi, v1.VirtualMachineInstanceReady); c != nil {
 			out.Status, out.Reason, out.Message = c.Status, c.Reason, c.Message

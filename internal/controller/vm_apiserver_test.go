@@ -1,0 +1,295 @@
+//go:build apiserver
+
+package controller
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/firmware"
+)
+
+func (w *world) setStrategy(name string, strategy v1.VirtualMachineRunStrategy) {
+	w.t.Helper()
+	vm := w.vm(name)
+	before := vm.DeepCopy()
+	vm.Spec.RunStrategy = &strategy
+	w.do("changing the run strategy", w.client.Patch(w.ctx, vm, client.MergeFrom(before)))
+}
+
+func (w *world) request(name string, requests ...v1.VirtualMachineStateChangeRequest) {
+	w.t.Helper()
+	vm := w.vm(name)
+	before := vm.DeepCopy()
+	vm.Status.StateChangeRequests = requests
+	w.do("requesting", w.client.Status().Patch(w.ctx, vm, client.MergeFrom(before)))
+}
+
+// endDeletion plays virt-handler and kubelet when a running VMI is deleted.
+func (w *world) endDeletion(name string, pod *corev1.Pod) {
+	w.t.Helper()
+	w.eventually("VMI "+name+" to be deleted", func() (bool, string) {
+		return w.vmi(name).DeletionTimestamp != nil, "it is not"
+	})
+	w.phase(name, v1.Succeeded)
+	w.awaitPodDeletion(pod)
+	w.removePod(pod)
+}
+
+// successor waits for another VMI than the one with this UID.
+func (w *world) successor(name string, than *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+	w.t.Helper()
+	var vmi *v1.VirtualMachineInstance
+	w.eventually("another VMI "+name, func() (bool, string) {
+		vmi = w.vmi(name)
+		return vmi != nil && vmi.UID != than.UID, "there is none"
+	})
+	return vmi
+}
+
+func (w *world) noSuccessor(name string, than *v1.VirtualMachineInstance) {
+	w.t.Helper()
+	w.quiet()
+	if vmi := w.vmi(name); vmi != nil && vmi.UID != than.UID {
+		w.t.Fatalf("VM %s was started again", name)
+	}
+}
+
+func TestAVMIsStartedAndStoppedWithFewWrites(t *testing.T) {
+	w := newWorld(t)
+	w.createVM("vm", v1.RunStrategyAlways)
+	pod := w.run("vm")
+	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	if !vm.Status.Created || !vm.Status.Ready || vm.Status.RunStrategy != v1.RunStrategyAlways {
+		t.Errorf("created %v, ready %v, run strategy %q", vm.Status.Created, vm.Status.Ready, vm.Status.RunStrategy)
+	}
+	w.quiet()
+	started := []string{
+		"PATCH virtualmachines", // the finalizer
+		"POST controllerrevisions",
+		"POST virtualmachineinstances",
+		"POST events",
+		"PATCH virtualmachines/status", // Starting
+		"POST pods",
+		"POST events",
+		"PATCH virtualmachineinstances", // Scheduling
+		"PATCH virtualmachineinstances", // Scheduled
+		"PATCH virtualmachines/status",  // Running
+	}
+	w.expectWrites(started...)
+
+	w.setStrategy("vm", v1.RunStrategyHalted)
+	w.awaitPrintable("vm", v1.VirtualMachineStatusStopping)
+	w.endDeletion("vm", pod)
+	w.awaitGone("vm")
+	vm = w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
+	if vm.Status.Created || vm.Status.Ready {
+		t.Errorf("a stopped VM says created %v, ready %v", vm.Status.Created, vm.Status.Ready)
+	}
+	w.quiet()
+	w.expectWrites(append(started,
+		"PATCH virtualmachines/status", // Stopping
+		"DELETE virtualmachineinstances",
+		"POST events",
+		"DELETE pods",
+		"PATCH virtualmachineinstances", // the finalizer
+		"PATCH virtualmachines/status",  // Stopped
+	)...)
+}
+
+func TestAGuestThatPowersOff(t *testing.T) {
+	tests := map[v1.VirtualMachineRunStrategy]struct {
+		phase v1.VirtualMachineInstancePhase
+		again bool
+	}{
+		v1.RunStrategyAlways:         {v1.Succeeded, true},
+		v1.RunStrategyRerunOnFailure: {v1.Succeeded, false},
+		v1.RunStrategyOnce:           {v1.Succeeded, false},
+	}
+	for strategy, test := range tests {
+		t.Run("under "+string(strategy), func(t *testing.T) {
+			w := newWorld(t)
+			w.createVM("vm", strategy)
+			pod := w.run("vm")
+			first := w.vmi("vm")
+			w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+			w.end("vm", pod, test.phase)
+			if test.again {
+				w.successor("vm", first)
+				return
+			}
+			w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
+			w.noSuccessor("vm", first)
+		})
+	}
+}
+
+func TestAGuestThatFailsIsRunAgain(t *testing.T) {
+	for _, strategy := range []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure} {
+		t.Run("under "+string(strategy), func(t *testing.T) {
+			w := newWorld(t)
+			w.createVM("vm", strategy)
+			pod := w.run("vm")
+			first := w.vmi("vm")
+			w.end("vm", pod, v1.Failed)
+			w.successor("vm", first)
+			w.run("vm")
+			vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+			if vm.Status.StartFailure != nil || len(vm.Status.StateChangeRequests) != 0 {
+				t.Errorf("left behind: start failure %+v, requests %+v", vm.Status.StartFailure, vm.Status.StateChangeRequests)
+			}
+		})
+	}
+}
+
+func TestAGuestThatNeverRunsIsInACrashLoop(t *testing.T) {
+	w := newWorld(t)
+	w.createVM("vm", v1.RunStrategyAlways)
+	pod := w.awaitPod(w.awaitPhase("vm", v1.Scheduling))
+	w.bind(pod)
+	vmi := w.awaitPhase("vm", v1.Scheduled)
+	w.end("vm", pod, v1.Failed)
+	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusCrashLoopBackOff)
+	if f := vm.Status.StartFailure; f.ConsecutiveFailCount != 1 || f.LastFailedVMIUID != vmi.UID || f.RetryAfterTimestamp == nil {
+		t.Errorf("start failure %+v", f)
+	}
+	w.quiet()
+	w.setStrategy("vm", v1.RunStrategyHalted)
+	vm = w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
+	if vm.Status.StartFailure != nil {
+		t.Errorf("a VM that was stopped still counts failures: %+v", vm.Status.StartFailure)
+	}
+}
+
+func TestManualStartsStopsAndRestartsOnRequest(t *testing.T) {
+	w := newWorld(t)
+	w.createVM("vm", v1.RunStrategyManual)
+	w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
+	w.request("vm", v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest,
+		Data: map[string]string{v1.StartRequestDataPausedKey: v1.StartRequestDataPausedTrue}})
+	pod := w.run("vm")
+	first := w.vmi("vm")
+	if first.Spec.StartStrategy == nil || *first.Spec.StartStrategy != v1.StartStrategyPaused {
+		t.Errorf("the VMI was to start paused, its start strategy is %v", first.Spec.StartStrategy)
+	}
+	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	w.request("vm",
+		v1.VirtualMachineStateChangeRequest{Action: v1.StopRequest, UID: &first.UID},
+		v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest})
+	w.endDeletion("vm", pod)
+	second := w.successor("vm", first)
+	pod = w.run("vm")
+	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	if len(vm.Status.StateChangeRequests) != 0 {
+		t.Errorf("requests that are done stay: %+v", vm.Status.StateChangeRequests)
+	}
+	w.end("vm", pod, v1.Succeeded)
+	w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
+	w.noSuccessor("vm", second)
+}
+
+func TestARunningVMWithoutAUUIDGetsItsLegacyOneWithoutRestart(t *testing.T) {
+	w := newWorld(t)
+	w.stop()
+	vm := w.createVM("vm", v1.RunStrategyAlways)
+	before := vm.DeepCopy()
+	vm.Spec.Template.Spec.Domain.Firmware = nil
+	w.do("taking the UUID away", w.client.Patch(w.ctx, vm, client.MergeFrom(before)))
+	w.options.identity += " again"
+	w.startLoops()
+	w.run("vm")
+	vm = w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	if got, want := vm.Spec.Template.Spec.Domain.Firmware.UUID, firmware.Legacy("vm"); got != want {
+		t.Errorf("the VM has the UUID %s, its legacy one is %s", got, want)
+	}
+	first := w.vmi("vm")
+	before = vm.DeepCopy()
+	vm.Spec.Template.Spec.Domain.Firmware = nil
+	w.do("taking the UUID away", w.client.Patch(w.ctx, vm, client.MergeFrom(before)))
+	w.eventually("the UUID to be back", func() (bool, string) {
+		f := w.vm("vm").Spec.Template.Spec.Domain.Firmware
+		return f != nil && f.UUID == firmware.Legacy("vm"), "it is not"
+	})
+	w.noSuccessor("vm", first)
+	for _, c := range w.vm("vm").Status.Conditions {
+		if c.Type == v1.VirtualMachineRestartRequired {
+			t.Errorf("a UUID that the guest has anyway asks for a restart: %s", c.Message)
+		}
+	}
+}
+
+func TestAChangedTemplateAsksForARestartUntilItIsTakenBack(t *testing.T) {
+	w := newWorld(t)
+	w.createVM("vm", v1.RunStrategyAlways)
+	w.run("vm")
+	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	before := vm.DeepCopy()
+	vm.Spec.Template.Spec.Domain.CPU = &v1.CPU{Cores: 2}
+	w.do("changing the template", w.client.Patch(w.ctx, vm, client.MergeFrom(before)))
+	w.eventually("the condition", func() (bool, string) {
+		for _, c := range w.vm("vm").Status.Conditions {
+			if c.Type == v1.VirtualMachineRestartRequired {
+				return strings.Contains(c.Message, "spec.template.spec.domain.cpu"), c.Message
+			}
+		}
+		return false, "there is none"
+	})
+	changed := w.vm("vm")
+	back := changed.DeepCopy()
+	back.Spec.Template.Spec.Domain.CPU = nil
+	w.do("taking it back", w.client.Patch(w.ctx, back, client.MergeFrom(changed)))
+	w.eventually("the condition to go", func() (bool, string) {
+		for _, c := range w.vm("vm").Status.Conditions {
+			if c.Type == v1.VirtualMachineRestartRequired {
+				return false, c.Message
+			}
+		}
+		return true, ""
+	})
+}
+
+func TestADeletedVMTakesItsVMIWithIt(t *testing.T) {
+	w := newWorld(t)
+	w.createVM("vm", v1.RunStrategyAlways)
+	pod := w.run("vm")
+	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	w.do("deleting the VM", w.client.Delete(w.ctx, vm))
+	w.awaitPrintable("vm", v1.VirtualMachineStatusTerminating)
+	w.endDeletion("vm", pod)
+	w.awaitGone("vm")
+	w.eventually("the VM to go", func() (bool, string) { return w.vm("vm") == nil, "it is still there" })
+}
+
+func TestAnOrphanIsAdopted(t *testing.T) {
+	w := newWorld(t)
+	w.createVM("vm", v1.RunStrategyAlways)
+	w.run("vm")
+	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	w.do("deleting the VM alone", w.client.Delete(w.ctx, vm, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+	// The garbage collector's part.
+	orphan := w.vmi("vm")
+	before := orphan.DeepCopy()
+	orphan.OwnerReferences = nil
+	w.do("taking the owner off", w.client.Patch(w.ctx, orphan, client.MergeFrom(before)))
+	w.eventually("the VM to wait for nothing but the garbage collector", func() (bool, string) {
+		f := w.vm("vm").Finalizers
+		return len(f) == 1 && f[0] == metav1.FinalizerOrphanDependents, strings.Join(f, " ")
+	})
+	last := w.vm("vm")
+	unlocked := last.DeepCopy()
+	unlocked.Finalizers = nil
+	w.do("ending the orphaning", w.client.Patch(w.ctx, unlocked, client.MergeFrom(last)))
+	w.eventually("the VM to go", func() (bool, string) { return w.vm("vm") == nil, "it is still there" })
+
+	w.createVM("vm", v1.RunStrategyAlways)
+	w.eventually("the adoption", func() (bool, string) {
+		vmi := w.vmi("vm")
+		return metav1.IsControlledBy(vmi, w.vm("vm")) && vmi.UID == orphan.UID, "it has not happened"
+	})
+	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+}
