@@ -19,8 +19,10 @@ import (
 
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/handler/device"
 	"drydock.dev/drydock/internal/handler/driver"
 	"drydock.dev/drydock/internal/handler/network"
+	"drydock.dev/drydock/internal/handler/node"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/server"
 	"drydock.dev/drydock/internal/handler/stream"
@@ -33,6 +35,10 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 	if err != nil {
 		return nil, err
 	}
+	probe, err := node.ReadProbe(o.probeFile)
+	if err != nil {
+		return nil, err
+	}
 	settings := &clusterconfig.Current{}
 	networks := network.New(mgr.GetLogger().WithName("network"))
 	supervisor := driver.NewSupervisor(&driver.Env{
@@ -42,6 +48,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 			recorder: mgr.GetEventRecorder("virt-handler"),
 		},
 		Settings: settings.Get,
+		KVM:      probe.KVM.Usable,
 		Belongs:  func(peer *podpath.Peer, pod types.UID) error { return peer.BelongsTo(string(pod)) },
 		Now:      time.Now,
 		Log:      mgr.GetLogger().WithName("driver"),
@@ -53,13 +60,33 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 	if err != nil {
 		return nil, err
 	}
-	return append([]manager.Runnable{
+	mgr.GetLogger().Info("the node was probed", "kvm", probe.KVM.Usable, "why", probe.KVM.Reason, "qemu", probe.QEMU)
+	labeler := &node.Labeler{
+		Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(),
+		Node: o.node, Labels: node.Labels(probe), Log: mgr.GetLogger().WithName("node"),
+	}
+	parts := append(served, plugins(mgr, o, probe.KVM.Usable, settings)...)
+	return append(parts,
 		manager.RunnableFunc(watcher.Run),
+		manager.RunnableFunc(labeler.Run),
 		manager.RunnableFunc(func(ctx context.Context) error {
 			defer networks.Close()
 			return supervisor.Run(ctx)
 		}),
-	}, served...), nil
+	), nil
+}
+
+// plugins offer the node's devices to the kubelet.
+func plugins(mgr ctrl.Manager, o options, kvm bool, settings *clusterconfig.Current) []manager.Runnable {
+	var list []manager.Runnable
+	for _, resource := range device.Resources(device.Facts{
+		KVM: kvm, Exists: device.Exists,
+		Emulation: func() bool { return settings.Get().UseEmulation },
+	}) {
+		plugin := device.NewPlugin(resource, o.devicePlugins(), mgr.GetLogger().WithName("device"))
+		list = append(list, manager.RunnableFunc(plugin.Run))
+	}
+	return list
 }
 
 // watch tells the supervisor of the node's VMIs and launcher pods, and keeps

@@ -18,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/nodeprobe"
 )
 
 // options are the command's flags.
@@ -47,7 +48,7 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&o.podIP, "pod-ip", os.Getenv("POD_IP"), "address to listen on for virt-api (environment POD_IP)")
 	flags.StringVar(&o.namespace, "namespace", clusterconfig.Namespace, "namespace of Drydock's components and of the KubeVirt object")
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's folder")
-	flags.StringVar(&o.probeFile, "probe-file", "/var/run/drydock/node.json", "what virt-launcher probe-node has found out about this node")
+	flags.StringVar(&o.probeFile, "probe-file", nodeprobe.File, "what virt-launcher probe-node has found out about this node")
 	flags.StringVar(&o.metricsAddr, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
 	return cmd
 }
@@ -78,3 +79,6 @@ func (o options) run(ctx context.Context) error {
 
 // pods is the kubelet's folder of pods.
 func (o options) pods() string { return filepath.Join(o.kubeletDir, "pods") }
+
+// devicePlugins is the kubelet's folder of device plugins.
+func (o options) devicePlugins() string { return filepath.Join(o.kubeletDir, "device-plugins") }

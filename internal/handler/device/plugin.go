@@ -1,0 +1,216 @@
+// Package device offers a node's virtualization devices to the kubelet, so that
+// launcher pods get them without privileges: /dev/kvm, /dev/net/tun and
+// /dev/vhost-net as devices.kubevirt.io/kvm, tun and vhost-net.
+//
+// It owns the device plugins and their registration, again after each start of
+// the kubelet. It must not decide whether KVM is of use; the node's probe does.
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+const (
+	// kubeletSocket is the kubelet's, in the folder of device plugins.
+	kubeletSocket = "kubelet.sock"
+	// registerTimeout bounds one attempt at registering, and retryDelay is the
+	// pause after one that failed: the kubelet's socket appears before anyone
+	// answers on it, and nothing announces the answering.
+	registerTimeout = 5 * time.Second
+	retryDelay      = time.Second
+)
+
+// Plugin offers one resource.
+type Plugin struct {
+	resource Resource
+	dir      string
+	log      logr.Logger
+}
+
+// NewPlugin makes the plugin of a resource; dir is the kubelet's folder of
+// device plugins.
+func NewPlugin(resource Resource, dir string, log logr.Logger) *Plugin {
+	return &Plugin{resource: resource, dir: dir, log: log.WithValues("resource", resource.Name)}
+}
+
+// socket is the plugin's own.
+func (p *Plugin) socket() string {
+	return "drydock-" + strings.ReplaceAll(p.resource.Name, "/", "-") + ".sock"
+}
+
+// Run serves the kubelet until ctx ends. A kubelet that starts removes all
+// plugins' sockets and forgets the plugins, so each start of its is a new
+// beginning.
+func (p *Plugin) Run(ctx context.Context) error {
+	changes, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("opening inotify: %w", err)
+	}
+	defer changes.Close()
+	if err := changes.Add(p.dir); err != nil {
+		return fmt.Errorf("watching the kubelet's folder %s: %w", p.dir, err)
+	}
+	for ctx.Err() == nil {
+		if err := p.serveOnce(ctx, changes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serveOnce serves from one registration to the next.
+func (p *Plugin) serveOnce(ctx context.Context, changes *fsnotify.Watcher) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	own := filepath.Join(p.dir, p.socket())
+	if err := os.Remove(own); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the socket of an earlier plugin: %w", err)
+	}
+	listener, err := net.Listen("unix", own)
+	if err != nil {
+		return fmt.Errorf("listening for the kubelet: %w", err)
+	}
+	server := grpc.NewServer()
+	v1beta1.RegisterDevicePluginServer(server, &service{resource: p.resource, ended: ctx})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() {
+		cancel() // ends ListAndWatch
+		server.Stop()
+		<-served
+	}()
+	return p.keepRegistered(ctx, changes)
+}
+
+// keepRegistered registers with the kubelet, and returns when that has to be
+// done again.
+func (p *Plugin) keepRegistered(ctx context.Context, changes *fsnotify.Watcher) error {
+	for ctx.Err() == nil {
+		before, err := os.Stat(filepath.Join(p.dir, kubeletSocket))
+		if err == nil {
+			err = p.register(ctx)
+		}
+		if err == nil {
+			p.log.Info("offered to the kubelet")
+			return p.awaitRestart(ctx, changes, before)
+		}
+		p.log.V(1).Info("the kubelet does not take the plugin yet", "reason", err.Error())
+		if err := p.pause(ctx, changes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Plugin) register(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+	defer cancel()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(p.dir, kubeletSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("connecting to the kubelet: %w", err)
+	}
+	defer conn.Close()
+	_, err = v1beta1.NewRegistrationClient(conn).Register(ctx, &v1beta1.RegisterRequest{
+		Version: v1beta1.Version, Endpoint: p.socket(), ResourceName: p.resource.Name,
+		Options: &v1beta1.DevicePluginOptions{},
+	})
+	if err != nil {
+		return fmt.Errorf("registering with the kubelet: %w", err)
+	}
+	return nil
+}
+
+// pause waits for a change in the folder, or a little.
+func (p *Plugin) pause(ctx context.Context, changes *fsnotify.Watcher) error {
+	timer := time.NewTimer(retryDelay)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-changes.Errors:
+		return fmt.Errorf("watching the kubelet's folder: %w", err)
+	case <-changes.Events:
+	case <-timer.C:
+	}
+	return nil
+}
+
+// awaitRestart returns when the kubelet's socket is another one than before, or
+// the plugin's own is gone.
+func (p *Plugin) awaitRestart(ctx context.Context, changes *fsnotify.Watcher, before os.FileInfo) error {
+	for {
+		now, err := os.Stat(filepath.Join(p.dir, kubeletSocket))
+		if err == nil && !os.SameFile(before, now) {
+			p.log.Info("the kubelet has started anew")
+			return nil
+		}
+		if _, err := os.Stat(filepath.Join(p.dir, p.socket())); errors.Is(err, os.ErrNotExist) {
+			p.log.Info("the kubelet has removed the plugin's socket")
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-changes.Errors:
+			return fmt.Errorf("watching the kubelet's folder: %w", err)
+		case <-changes.Events:
+		}
+	}
+}
+
+// service answers the kubelet.
+type service struct {
+	v1beta1.UnimplementedDevicePluginServer
+	resource Resource
+	ended    context.Context
+}
+
+// GetDevicePluginOptions says that nothing optional is needed.
+func (s *service) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1beta1.DevicePluginOptions, error) {
+	return &v1beta1.DevicePluginOptions{}, nil
+}
+
+// ListAndWatch lists the devices once; they neither come nor go nor fail.
+func (s *service) ListAndWatch(_ *v1beta1.Empty, stream v1beta1.DevicePlugin_ListAndWatchServer) error {
+	response := &v1beta1.ListAndWatchResponse{}
+	for i := range s.resource.Count {
+		response.Devices = append(response.Devices, &v1beta1.Device{ID: strconv.Itoa(i), Health: v1beta1.Healthy})
+	}
+	if err := stream.Send(response); err != nil {
+		return err
+	}
+	select {
+	case <-s.ended.Done():
+	case <-stream.Context().Done():
+	}
+	return nil
+}
+
+// Allocate names the device nodes that a container gets.
+func (s *service) Allocate(_ context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
+	response := &v1beta1.AllocateResponse{}
+	for range request.ContainerRequests {
+		container := &v1beta1.ContainerAllocateResponse{}
+		for _, path := range s.resource.Nodes() {
+			container.Devices = append(container.Devices, &v1beta1.DeviceSpec{
+				ContainerPath: path, HostPath: path, Permissions: "rw",
+			})
+		}
+		response.ContainerResponses = append(response.ContainerResponses, container)
+	}
+	return response, nil
+}

@@ -1,0 +1,137 @@
+// Package node says what a node can do for VMs, as labels that the scheduler
+// goes by.
+//
+// It owns the labels of the Node object that begin with KubeVirt's prefixes for
+// scheduling. It writes them when they differ and never otherwise: that the
+// node lives is told by its Ready condition, not by a heartbeat of ours.
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/nodeprobe"
+)
+
+// prefixes are of labels of which a node has one for each thing that it can.
+var prefixes = []string{v1.CPUModelLabel, v1.HostModelCPULabel}
+
+// ReadProbe reads what virt-launcher found out about the node.
+func ReadProbe(path string) (nodeprobe.Result, error) {
+	var result nodeprobe.Result
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return result, fmt.Errorf("reading the node's probe: %w; 'virt-launcher probe-node' makes it", err)
+	}
+	if err != nil {
+		return result, fmt.Errorf("reading the node's probe: %w", err)
+	}
+	if err := json.Unmarshal(data, &result); err != nil {
+		return result, fmt.Errorf("reading the node's probe %s: %w", path, err)
+	}
+	return result, nil
+}
+
+// Labels are those that a node with this probe has.
+func Labels(probe nodeprobe.Result) map[string]string {
+	labels := map[string]string{v1.NodeSchedulable: "true"}
+	for _, model := range probe.CPUModels {
+		labels[v1.CPUModelLabel+model] = "true"
+	}
+	if probe.HostModel != "" {
+		labels[v1.HostModelCPULabel+probe.HostModel] = "true"
+	}
+	return labels
+}
+
+// Patch is the merge patch that gives a node the labels that it wants, and takes
+// away those of ours that it does not; nil when nothing would change.
+func Patch(have, want map[string]string) ([]byte, error) {
+	changes := map[string]any{}
+	for name, value := range want {
+		if have[name] != value {
+			changes[name] = value
+		}
+	}
+	for name := range have {
+		if _, wanted := want[name]; !wanted && ours(name) {
+			changes[name] = nil
+		}
+	}
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": changes}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding a patch: %w", err)
+	}
+	return patch, nil
+}
+
+func ours(label string) bool {
+	for _, prefix := range prefixes {
+		if strings.HasPrefix(label, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// Labeler gives a node its labels.
+type Labeler struct {
+	Reader client.Reader
+	Writer client.Writer
+	Node   string
+	Labels map[string]string
+	Log    logr.Logger
+}
+
+// backoff is for an API server that is away.
+var backoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Cap: 30 * time.Second, Steps: 20}
+
+// Run labels the node, as often as it takes, and returns.
+func (l *Labeler) Run(ctx context.Context) error {
+	delays := backoff
+	for {
+		err := l.label(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		l.Log.Info("the node could not be labeled; trying again", "reason", err.Error())
+		timer := time.NewTimer(delays.Step())
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+	}
+}
+
+func (l *Labeler) label(ctx context.Context) error {
+	node := &corev1.Node{}
+	if err := l.Reader.Get(ctx, client.ObjectKey{Name: l.Node}, node); err != nil {
+		return fmt.Errorf("reading node %s: %w", l.Node, err)
+	}
+	patch, err := Patch(node.Labels, l.Labels)
+	if err != nil || patch == nil {
+		return err
+	}
+	if err := l.Writer.Patch(ctx, node, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return fmt.Errorf("labeling node %s: %w", l.Node, err)
+	}
+	return nil
+}
