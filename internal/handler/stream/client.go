@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	// chunk is the size of a read from the guest, and so the largest frame
-	// that a client is sent.
+	// chunk is the size of a console's read and of a client's write buffer.
 	chunk = 32 << 10
+	// maxDatagram is the largest that UDP carries, so that none is cut.
+	maxDatagram = 64 << 10
 	// maxMessage bounds what one frame of a client can make us hold.
 	maxMessage = 4 << 20
 	// pingPeriod keeps the proxies between a client and us from taking an idle
@@ -141,7 +142,7 @@ func (c *Client) sendTo(conn net.Conn) {
 
 // receiveFrom passes what comes from conn to the client.
 func (c *Client) receiveFrom(conn net.Conn) {
-	buffer := make([]byte, chunk)
+	buffer := make([]byte, maxDatagram)
 	for {
 		n, err := conn.Read(buffer)
 		if n > 0 && !c.write(buffer[:n]) {

@@ -1,0 +1,332 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"drydock.dev/drydock/internal/nodeapi"
+)
+
+// guest plays QEMU's end of a serial console: a unix socket that serves one
+// connection at a time.
+type guest struct {
+	listener net.Listener
+	// conns are the connections in the order of their coming.
+	conns chan net.Conn
+	dials atomic.Int32
+}
+
+func newGuest(t *testing.T) *guest {
+	t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "serial"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &guest{listener: listener, conns: make(chan net.Conn, 10)}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			g.conns <- conn
+		}
+	}()
+	t.Cleanup(func() { _ = listener.Close() })
+	return g
+}
+
+func (g *guest) dial(ctx context.Context) (net.Conn, error) {
+	g.dials.Add(1)
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", g.listener.Addr().String())
+}
+
+// conn is the guest's end of the next connection.
+func (g *guest) conn(t *testing.T) net.Conn {
+	t.Helper()
+	select {
+	case conn := <-g.conns:
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	case <-time.After(5 * time.Second):
+		t.Fatal("nobody connects to the guest")
+		return nil
+	}
+}
+
+// host serves the guest's console as virt-handler does.
+type host struct {
+	*httptest.Server
+	consoles *Consoles
+}
+
+func newHost(t *testing.T, g *guest) *host {
+	t.Helper()
+	h := &host{consoles: NewConsoles()}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		console, err := h.consoles.Open(r.Context(), "guest", g.dial)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		client, err := Accept(w, r, func(w http.ResponseWriter, code int, err error) { http.Error(w, err.Error(), code) })
+		if err == nil {
+			console.Serve(r.Context(), client)
+		}
+	}))
+	t.Cleanup(func() {
+		h.Close()
+		h.consoles.Close()
+	})
+	return h
+}
+
+// viewer is a client's end.
+type viewer struct {
+	*websocket.Conn
+	seen bytes.Buffer
+}
+
+func (h *host) view(t *testing.T) *viewer {
+	t.Helper()
+	dialer := websocket.Dialer{Subprotocols: []string{nodeapi.StreamProtocol}}
+	ws, response, err := dialer.Dial("ws"+strings.TrimPrefix(h.URL, "http"), nil)
+	if err != nil {
+		t.Fatalf("opening the console: %v", err)
+	}
+	defer response.Body.Close()
+	if ws.Subprotocol() != nodeapi.StreamProtocol {
+		t.Errorf("the stream's protocol is %q", ws.Subprotocol())
+	}
+	t.Cleanup(func() { _ = ws.Close() })
+	return &viewer{Conn: ws}
+}
+
+// await reads until the viewer has seen text.
+func (v *viewer) await(t *testing.T, text string) {
+	t.Helper()
+	_ = v.SetReadDeadline(time.Now().Add(5 * time.Second))
+	for !strings.Contains(v.seen.String(), text) {
+		kind, data, err := v.ReadMessage()
+		if err != nil {
+			t.Fatalf("waiting for %q, with %q seen: %v", text, v.seen.String(), err)
+		}
+		if kind != websocket.BinaryMessage {
+			t.Fatalf("a frame is of kind %d, want binary", kind)
+		}
+		v.seen.Write(data)
+	}
+}
+
+func (v *viewer) say(t *testing.T, text string) {
+	t.Helper()
+	if err := v.WriteMessage(websocket.BinaryMessage, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func say(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func hears(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != text {
+		t.Fatalf("the guest hears %q (%v), want %q", got, err, text)
+	}
+}
+
+func TestTwoViewersShareAConsole(t *testing.T) {
+	g := newGuest(t)
+	h := newHost(t, g)
+	first := h.view(t)
+	conn := g.conn(t)
+	say(t, conn, "welcome\r\n")
+	first.await(t, "welcome")
+	second := h.view(t)
+	second.await(t, "welcome") // the last screen
+	say(t, conn, "login: ")
+	first.await(t, "login: ")
+	second.await(t, "login: ")
+	first.say(t, "ro")
+	hears(t, conn, "ro")
+	second.say(t, "ot\n")
+	hears(t, conn, "ot\n")
+	if n := g.dials.Load(); n != 1 {
+		t.Errorf("QEMU's console, which takes one connection, was given %d", n)
+	}
+}
+
+func TestOutputIsKeptWhileNobodyLooks(t *testing.T) {
+	g := newGuest(t)
+	h := newHost(t, g)
+	first := h.view(t)
+	conn := g.conn(t)
+	say(t, conn, "first\r\n")
+	first.await(t, "first")
+	_ = first.Close()
+	say(t, conn, "\x1b[32mlater\x1b[0m\r\n\x1b[6n$ ")
+	second := h.view(t)
+	second.await(t, "$ ")
+	// The colour stays, the question for the cursor's position does not: the
+	// viewer's terminal would answer it into the guest.
+	if got := second.seen.String(); got != "first\r\n\x1b[32mlater\x1b[0m\r\n$ " {
+		t.Errorf("a late viewer sees %q", got)
+	}
+	if n := g.dials.Load(); n != 1 {
+		t.Errorf("the console was dialed %d times", n)
+	}
+}
+
+func TestASlowViewerStallsNobody(t *testing.T) {
+	g := newGuest(t)
+	h := newHost(t, g)
+	slow := h.view(t)
+	conn := g.conn(t)
+	quick := h.view(t)
+	// The slow one's own buffers, and those of the kernel, take a few MiB.
+	line := strings.Repeat("x", 1022) + "\r\n"
+	for i := range 16 << 10 {
+		_ = conn.SetWriteDeadline(time.Now().Add(5 * time.Second))
+		if _, err := io.WriteString(conn, line); err != nil {
+			t.Fatalf("the guest stalls after %d KiB: %v", i, err)
+		}
+		if i%16 == 0 {
+			say(t, conn, fmt.Sprintf("mark %d\r\n", i))
+			quick.await(t, fmt.Sprintf("mark %d\r\n", i))
+			quick.seen.Reset()
+		}
+	}
+	say(t, conn, "end\r\n")
+	slow.await(t, "end\r\n")
+	if got := slow.seen.String(); !strings.Contains(got, "bytes of output skipped: the console was read too slowly]") {
+		t.Errorf("the slow viewer is not told that it missed something; it saw %d bytes", len(got))
+	}
+}
+
+func TestAGuestThatDoesNotListenHoldsNobody(t *testing.T) {
+	g := newGuest(t)
+	h := newHost(t, g)
+	stuck := h.view(t)
+	conn := g.conn(t)
+	// The guest reads nothing, so at some point nothing more is taken.
+	for range 64 {
+		stuck.say(t, strings.Repeat("x", 64<<10))
+	}
+	other := h.view(t)
+	say(t, conn, "still here\r\n")
+	other.await(t, "still here")
+}
+
+func TestTheEndOfTheGuestEndsItsViewers(t *testing.T) {
+	g := newGuest(t)
+	h := newHost(t, g)
+	v := h.view(t)
+	conn := g.conn(t)
+	say(t, conn, "reboot: Power down\r\n")
+	_ = conn.Close()
+	v.await(t, "Power down")
+	_, _, err := v.ReadMessage()
+	if !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
+		t.Errorf("the stream ends with %v, want a normal closure", err)
+	}
+	// The same key is another start of QEMU now, whose past is its own.
+	next := h.view(t)
+	conn = g.conn(t)
+	say(t, conn, "BIOS\r\n")
+	next.await(t, "BIOS")
+	if got := next.seen.String(); got != "BIOS\r\n" {
+		t.Errorf("a viewer of the new guest sees %q", got)
+	}
+}
+
+func TestClosingEndsAllConsoles(t *testing.T) {
+	g := newGuest(t)
+	h := newHost(t, g)
+	v := h.view(t)
+	g.conn(t)
+	h.consoles.Close()
+	if _, _, err := v.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
+		t.Errorf("the stream ends with %v", err)
+	}
+	if _, err := h.consoles.Open(t.Context(), "guest", g.dial); err == nil {
+		t.Error("a console can be opened after Close")
+	}
+}
+
+func TestAFailedDialIsSaidAndTriedAgain(t *testing.T) {
+	c := NewConsoles()
+	defer c.Close()
+	_, err := c.Open(t.Context(), "guest", func(context.Context) (net.Conn, error) { return nil, errors.New("no such socket") })
+	if err == nil || err.Error() != "connecting to the serial console: no such socket" {
+		t.Errorf("got %v", err)
+	}
+	g := newGuest(t)
+	if _, err := c.Open(t.Context(), "guest", g.dial); err != nil {
+		t.Errorf("the next one is refused too: %v", err)
+	}
+}
+
+func TestSpliceKeepsDatagrams(t *testing.T) {
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := net.Dial("udp", server.LocalAddr().String())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		client, err := Accept(w, r, func(w http.ResponseWriter, code int, err error) { http.Error(w, err.Error(), code) })
+		if err == nil {
+			Splice(r.Context(), client, conn)
+		}
+	}))
+	defer host.Close()
+	ws, response, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(host.URL, "http"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	defer ws.Close()
+	for _, length := range []int{2, 60000, 1400} {
+		if err := ws.WriteMessage(websocket.BinaryMessage, make([]byte, length)); err != nil {
+			t.Fatal(err)
+		}
+		buffer := make([]byte, 65536)
+		_ = server.SetReadDeadline(time.Now().Add(5 * time.Second))
+		n, from, err := server.ReadFrom(buffer)
+		if err != nil || n != length {
+			t.Fatalf("a frame of %d bytes became a datagram of %d (%v)", length, n, err)
+		}
+		if _, err := server.WriteTo(buffer[:n], from); err != nil {
+			t.Fatal(err)
+		}
+		_ = ws.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_, data, err := ws.ReadMessage()
+		if err != nil || len(data) != n {
+			t.Fatalf("a datagram of %d bytes became a frame of %d (%v)", n, len(data), err)
+		}
+	}
+}
