@@ -12,6 +12,7 @@ import (
 
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/controller/kubevirt"
+	"drydock.dev/drydock/internal/controller/replicaset"
 	"drydock.dev/drydock/internal/controller/vm"
 	"drydock.dev/drydock/internal/controller/vmi"
 )
@@ -30,6 +31,12 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	}
 	if err := vmLoop.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachines: %w", err)
+	}
+	setLoop := &replicaset.Reconciler{
+		Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("virtualmachinereplicaset-controller"),
+	}
+	if err := setLoop.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("adding the loop of VirtualMachineInstanceReplicaSets: %w", err)
 	}
 	kubevirtLoop := &kubevirt.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}
 	if err := kubevirtLoop.SetupWithManager(mgr); err != nil {

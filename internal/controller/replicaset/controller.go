@@ -1,0 +1,192 @@
+// Package replicaset is the loop that keeps as many VMIs of a
+// VirtualMachineInstanceReplicaSet as it asks for.
+//
+// It owns which VMIs a replica set has, and the replica set's status. It must
+// not change a VMI beyond its owner reference.
+package replicaset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/controller/written"
+)
+
+// Reconciler is the loop. All fields but Now are required.
+type Reconciler struct {
+	Client   client.Client
+	Recorder events.EventRecorder
+	// Now is the clock, time.Now when nil.
+	Now func() time.Time
+
+	written written.Memory[*v1.VirtualMachineInstanceReplicaSet]
+}
+
+// SetupWithManager registers the loop.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("virtualmachineinstancereplicaset").
+		For(&v1.VirtualMachineInstanceReplicaSet{}).
+		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.setsOf)).
+		WithOptions(controller.Options{
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 30*time.Second),
+		}).
+		Complete(r)
+}
+
+// setsOf are the replica sets that a VMI belongs to, or could be adopted by.
+func (r *Reconciler) setsOf(ctx context.Context, vmi client.Object) []reconcile.Request {
+	if owner := metav1.GetControllerOf(vmi); owner != nil {
+		if owner.Kind != v1.VirtualMachineInstanceReplicaSetGroupVersionKind.Kind {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: vmi.GetNamespace(), Name: owner.Name}}}
+	}
+	var list v1.VirtualMachineInstanceReplicaSetList
+	if err := r.Client.List(ctx, &list, client.InNamespace(vmi.GetNamespace())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the replica sets beside a VMI", "vmi", client.ObjectKeyFromObject(vmi))
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		selector, err := metav1.LabelSelectorAsSelector(list.Items[i].Spec.Selector)
+		if err == nil && selector.Matches(labels.Set(vmi.GetLabels())) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return out
+}
+
+// Reconcile looks at one replica set and does what is next.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var cached v1.VirtualMachineInstanceReplicaSet
+	if err := r.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
+		r.written.Forget(req.NamespacedName)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	rs := r.written.Newer(&cached)
+	if rs.Spec.Template == nil {
+		return ctrl.Result{}, nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
+	if err != nil {
+		return ctrl.Result{}, reconcile.TerminalError(fmt.Errorf("reading the selector of replica set %s: %w", req.NamespacedName, err))
+	}
+	var list v1.VirtualMachineInstanceList
+	if err := r.Client.List(ctx, &list, client.InNamespace(req.Namespace)); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing the VMIs of replica set %s: %w", req.NamespacedName, err)
+	}
+	vmis := make([]*v1.VirtualMachineInstance, len(list.Items))
+	for i := range list.Items {
+		vmis[i] = &list.Items[i]
+	}
+	p := decide(rs, selector, vmis, r.now())
+	failure := r.carryOut(ctx, rs, p)
+	if failure != nil {
+		setCondition(&p.status, v1.VirtualMachineInstanceReplicaSetReplicaFailure, "FailedCreate", failure.Error(), r.now())
+	} else {
+		dropCondition(&p.status, v1.VirtualMachineInstanceReplicaSetReplicaFailure)
+	}
+	return ctrl.Result{RequeueAfter: p.after}, errors.Join(failure, r.patchStatus(ctx, rs, p.status))
+}
+
+// carryOut does what is planned; one VMI that fails does not hold up the rest.
+func (r *Reconciler) carryOut(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, p plan) error {
+	var failures []error
+	for _, vmi := range p.adopt {
+		owned := vmi.DeepCopy()
+		owned.OwnerReferences = append(owned.OwnerReferences,
+			*metav1.NewControllerRef(rs, v1.VirtualMachineInstanceReplicaSetGroupVersionKind))
+		failures = append(failures, r.patchOwners(ctx, vmi, owned))
+	}
+	for _, vmi := range p.release {
+		free := vmi.DeepCopy()
+		free.OwnerReferences = slices.DeleteFunc(free.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == rs.UID })
+		failures = append(failures, r.patchOwners(ctx, vmi, free))
+	}
+	for _, vmi := range p.remove {
+		failures = append(failures, r.remove(ctx, rs, vmi))
+	}
+	for _, vmi := range p.create {
+		failures = append(failures, r.create(ctx, rs, vmi))
+	}
+	return errors.Join(failures...)
+}
+
+func (r *Reconciler) patchOwners(ctx context.Context, from, to *v1.VirtualMachineInstance) error {
+	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("changing the owner of VMI %s: %w", from.Name, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) remove(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, vmi *v1.VirtualMachineInstance) error {
+	err := r.Client.Delete(ctx, vmi, client.Preconditions{UID: &vmi.UID})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("deleting VMI %s: %w", vmi.Name, err)
+	}
+	r.Recorder.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "DeleteVMI",
+		"Stopped the virtual machine by deleting the virtual machine instance %s", vmi.Name)
+	return nil
+}
+
+func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, vmi *v1.VirtualMachineInstance) error {
+	err := r.Client.Create(ctx, vmi)
+	if apierrors.IsAlreadyExists(err) {
+		// Ours from an earlier round, or a stranger; once the cache shows it,
+		// the next name is taken.
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("creating VMI %s: %w", vmi.Name, err)
+	}
+	r.Recorder.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulCreate", "CreateVMI",
+		"Started the virtual machine by creating the new virtual machine instance %s", vmi.Name)
+	return nil
+}
+
+func (r *Reconciler) patchStatus(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, status v1.VirtualMachineInstanceReplicaSetStatus) error {
+	if equality.Semantic.DeepEqual(rs.Status, status) {
+		return nil
+	}
+	to := rs.DeepCopy()
+	to.Status = status
+	err := r.Client.Status().Patch(ctx, to, client.MergeFromWithOptions(rs, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("patching the status of replica set %s/%s: %w", rs.Namespace, rs.Name, err)
+	}
+	r.written.Wrote(to)
+	return nil
+}
+
+func (r *Reconciler) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return time.Now()
+}

@@ -1,0 +1,220 @@
+package replicaset
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// failurePause is how long a VMI that failed before its guest ran is kept
+// before it is replaced, so that a cause that does not pass costs a few VMIs a
+// minute and not hundreds.
+const failurePause = 10 * time.Second
+
+// plan is what is to be done for a replica set.
+type plan struct {
+	adopt, release, remove []*v1.VirtualMachineInstance
+	create                 []*v1.VirtualMachineInstance
+	status                 v1.VirtualMachineInstanceReplicaSetStatus
+	after                  time.Duration
+}
+
+// decide gives the plan. The VMIs are those of the namespace, whoever's they
+// are.
+//
+// The names of the replicas follow from the replica set's UID and a number, and
+// the lowest free numbers are taken. So a creation that is repeated on a stale
+// view meets the name of the first, and there are never more replicas than
+// asked for.
+func decide(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance, now time.Time) plan {
+	var p plan
+	var active []*v1.VirtualMachineInstance
+	for _, vmi := range vmis {
+		owned := metav1.IsControlledBy(vmi, rs)
+		matches := selector.Matches(labels.Set(vmi.Labels))
+		switch {
+		case vmi.DeletionTimestamp != nil:
+		case owned && !matches:
+			p.release = append(p.release, vmi)
+		case owned && vmi.IsFinal():
+			p.replace(vmi, now)
+		case owned:
+			active = append(active, vmi)
+		case matches && metav1.GetControllerOf(vmi) == nil && !vmi.IsFinal():
+			p.adopt = append(p.adopt, vmi)
+			active = append(active, vmi)
+		}
+	}
+	p.status = status(rs, selector, active, now)
+	if rs.DeletionTimestamp != nil {
+		return plan{status: p.status}
+	}
+	if rs.Spec.Paused {
+		p.remove, p.after = nil, 0
+		return p
+	}
+	wanted := int32(1)
+	if rs.Spec.Replicas != nil {
+		wanted = *rs.Spec.Replicas
+	}
+	// A failed VMI that is kept for a while keeps its place, too.
+	missing := int(wanted) - len(active) - p.waiting(vmis, rs)
+	switch {
+	case missing > 0:
+		p.create = newReplicas(rs, vmis, missing)
+	case len(active) > int(wanted):
+		slices.SortFunc(active, dispensable)
+		p.remove = append(p.remove, active[:len(active)-int(wanted)]...)
+	}
+	return p
+}
+
+// replace removes a VMI that has ended, at once or after the pause.
+func (p *plan) replace(vmi *v1.VirtualMachineInstance, now time.Time) {
+	if left := pauseLeft(vmi, now); left > 0 {
+		if p.after == 0 || left < p.after {
+			p.after = left
+		}
+		return
+	}
+	p.remove = append(p.remove, vmi)
+}
+
+// waiting counts the ended VMIs that are kept for now.
+func (p *plan) waiting(vmis []*v1.VirtualMachineInstance, rs *v1.VirtualMachineInstanceReplicaSet) int {
+	n := 0
+	for _, vmi := range vmis {
+		if metav1.IsControlledBy(vmi, rs) && vmi.IsFinal() && vmi.DeletionTimestamp == nil &&
+			!slices.Contains(p.remove, vmi) && !slices.Contains(p.release, vmi) {
+			n++
+		}
+	}
+	return n
+}
+
+func pauseLeft(vmi *v1.VirtualMachineInstance, now time.Time) time.Duration {
+	if vmi.Status.Phase != v1.Failed {
+		return 0
+	}
+	var failed time.Time
+	for _, t := range vmi.Status.PhaseTransitionTimestamps {
+		switch t.Phase {
+		case v1.Running:
+			return 0
+		case v1.Failed:
+			failed = t.PhaseTransitionTimestamp.Time
+		}
+	}
+	return max(0, failed.Add(failurePause).Sub(now))
+}
+
+// dispensable orders VMIs by how little is lost with them: those that are not
+// ready first, then the youngest.
+func dispensable(a, b *v1.VirtualMachineInstance) int {
+	if ra, rb := isReady(a), isReady(b); ra != rb {
+		if rb {
+			return -1
+		}
+		return 1
+	}
+	if order := b.CreationTimestamp.Compare(a.CreationTimestamp.Time); order != 0 {
+		return order
+	}
+	return strings.Compare(a.Name, b.Name)
+}
+
+func isReady(vmi *v1.VirtualMachineInstance) bool {
+	return slices.ContainsFunc(vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
+		return c.Type == v1.VirtualMachineInstanceReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// newReplicas makes n VMIs under the first names that are free.
+func newReplicas(rs *v1.VirtualMachineInstanceReplicaSet, vmis []*v1.VirtualMachineInstance, n int) []*v1.VirtualMachineInstance {
+	taken := make(map[string]bool, len(vmis))
+	for _, vmi := range vmis {
+		taken[vmi.Name] = true
+	}
+	out := make([]*v1.VirtualMachineInstance, 0, n)
+	for number := 0; len(out) < n; number++ {
+		name := replicaName(rs, number)
+		if taken[name] {
+			continue
+		}
+		taken[name] = true
+		out = append(out, newReplica(rs, name))
+	}
+	return out
+}
+
+func newReplica(rs *v1.VirtualMachineInstanceReplicaSet, name string) *v1.VirtualMachineInstance {
+	template := rs.Spec.Template.DeepCopy()
+	return &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: rs.Namespace,
+			Labels: template.ObjectMeta.Labels, Annotations: template.ObjectMeta.Annotations,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, v1.VirtualMachineInstanceReplicaSetGroupVersionKind)},
+			Finalizers:      []string{v1.VirtualMachineInstanceFinalizer},
+		},
+		Spec: template.Spec,
+	}
+}
+
+func replicaName(rs *v1.VirtualMachineInstanceReplicaSet, number int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", rs.UID, number))
+	suffix := "-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:5]
+	stem := rs.Name
+	if over := len(stem) + len(suffix) - validation.DNS1123LabelMaxLength; over > 0 {
+		stem = strings.TrimRight(stem[:len(stem)-over], "-.")
+	}
+	return stem + suffix
+}
+
+// status counts the replicas. The conditions of failures are the caller's, who
+// knows what failed.
+func status(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, active []*v1.VirtualMachineInstance, now time.Time) v1.VirtualMachineInstanceReplicaSetStatus {
+	out := *rs.Status.DeepCopy()
+	out.Replicas, out.ReadyReplicas = int32(len(active)), 0
+	for _, vmi := range active {
+		if isReady(vmi) {
+			out.ReadyReplicas++
+		}
+	}
+	out.LabelSelector = selector.String()
+	if rs.Spec.Paused {
+		setCondition(&out, v1.VirtualMachineInstanceReplicaSetReplicaPaused, "Paused", "Controller got paused", now)
+	} else {
+		dropCondition(&out, v1.VirtualMachineInstanceReplicaSetReplicaPaused)
+	}
+	return out
+}
+
+func setCondition(s *v1.VirtualMachineInstanceReplicaSetStatus, kind v1.VirtualMachineInstanceReplicaSetConditionType, reason, message string, now time.Time) {
+	want := v1.VirtualMachineInstanceReplicaSetCondition{
+		Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message,
+		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+	}
+	for i := range s.Conditions {
+		if c := &s.Conditions[i]; c.Type == kind {
+			want.LastTransitionTime, want.LastProbeTime = c.LastTransitionTime, c.LastProbeTime
+			*c = want
+			return
+		}
+	}
+	s.Conditions = append(s.Conditions, want)
+}
+
+func dropCondition(s *v1.VirtualMachineInstanceReplicaSetStatus, kind v1.VirtualMachineInstanceReplicaSetConditionType) {
+	s.Conditions = slices.DeleteFunc(s.Conditions, func(c v1.VirtualMachineInstanceReplicaSetCondition) bool {
+		return c.Type == kind
+	})
+}
