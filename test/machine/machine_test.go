@@ -1,0 +1,294 @@
+package machine_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/test/console"
+	"drydock.dev/drydock/test/guest"
+)
+
+// buildCache is shared with the tests of the guest and with `make images`.
+const buildCache = "../../build/cache"
+
+// patience is for one boot on a machine that has other things to do.
+const patience = 120 * time.Second
+
+// pod is what a launcher's container would be: virt-launcher in a folder that
+// stands for the container's paths.
+type pod struct {
+	t       *testing.T
+	ctx     context.Context
+	dir     string
+	program *exec.Cmd
+	ended   chan struct{}
+	conn    net.Conn
+	lines   *bufio.Scanner
+	console *console.Console
+	monitor *qmp.Client
+}
+
+func TestMain(m *testing.M) {
+	code := 1
+	defer func() { os.Exit(code) }()
+	folder, err := os.MkdirTemp("", "virt-launcher")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(folder)
+	launcherProgram = filepath.Join(folder, "virt-launcher")
+	build := exec.Command("go", "build", "-o", launcherProgram, "drydock.dev/drydock/cmd/virt-launcher")
+	build.Stdout, build.Stderr = os.Stdout, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Println("building virt-launcher:", err)
+		return
+	}
+	code = m.Run()
+}
+
+// launcherProgram is the virt-launcher under test.
+var launcherProgram string
+
+func buildGuest(t *testing.T, flavor guest.Flavor) guest.Files {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	files, err := guest.Build(ctx, buildCache, flavor)
+	if err != nil {
+		t.Fatalf("building the guest: %v", err)
+	}
+	for _, path := range []*string{&files.Kernel, &files.Initrd, &files.Disk} {
+		if *path, err = filepath.Abs(*path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+// newPod starts virt-launcher.
+func newPod(t *testing.T) *pod {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pod") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	p := &pod{t: t, ctx: ctx, dir: dir, ended: make(chan struct{})}
+	for _, path := range []string{layout.PrivateDir, layout.EphemeralDir, layout.KernelBootDir} {
+		if err := os.MkdirAll(p.path(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.program = exec.Command(launcherProgram, "-dir", p.path(layout.PrivateDir), "-qemu", "/usr/bin/qemu-system-x86_64")
+	p.program.Stderr = os.Stderr
+	if err := p.program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		_ = p.program.Wait() // how it ends is asserted by its last message
+	}()
+	t.Cleanup(func() {
+		if t.Failed() && p.console != nil {
+			t.Logf("the guest's console:\n%s", p.console.Transcript())
+		}
+		_ = p.program.Process.Kill()
+		<-p.ended
+		cancel()
+		_ = os.RemoveAll(dir)
+	})
+	p.conn = p.dial(layout.LauncherSocket)
+	p.lines = bufio.NewScanner(p.conn)
+	if m := p.read(); m.Hello == nil {
+		t.Fatalf("virt-launcher begins with %+v", m)
+	}
+	return p
+}
+
+// path is where a path of the container is in this test.
+func (p *pod) path(inContainer string) string { return p.inPod(inContainer) }
+
+// inPod replaces the container's paths in a text.
+func (p *pod) inPod(text string) string {
+	text = strings.ReplaceAll(text, "/var/run/kubevirt", p.dir+"/kubevirt")
+	return strings.ReplaceAll(text, "/dev/kubevirt", p.dir+"/dev-kubevirt")
+}
+
+// dial connects to one of the pod's sockets as soon as it is there.
+func (p *pod) dial(name string) net.Conn {
+	p.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		conn, err := net.Dial("unix", filepath.Join(p.path(layout.PrivateDir), name))
+		if err == nil {
+			p.t.Cleanup(func() { _ = conn.Close() })
+			return conn
+		}
+		select {
+		case <-tick.C:
+		case <-p.ctx.Done():
+			p.t.Fatalf("connecting to %s: %v", name, err)
+		}
+	}
+}
+
+func (p *pod) read() launch.Message {
+	p.t.Helper()
+	_ = p.conn.SetReadDeadline(time.Now().Add(patience))
+	if !p.lines.Scan() {
+		p.t.Fatalf("reading from virt-launcher: %v", p.lines.Err())
+	}
+	var m launch.Message
+	if err := json.Unmarshal(p.lines.Bytes(), &m); err != nil {
+		p.t.Fatal(err)
+	}
+	return m
+}
+
+func (p *pod) ask(request launch.Request) launch.Reply {
+	p.t.Helper()
+	line, err := json.Marshal(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := p.conn.Write(append([]byte(p.inPod(string(line))), '\n')); err != nil {
+		p.t.Fatal(err)
+	}
+	m := p.read()
+	if m.Reply == nil || m.Reply.Error != "" {
+		p.t.Fatalf("virt-launcher answers %+v", m.Reply)
+	}
+	return *m.Reply
+}
+
+// boot does what virt-handler does: it has the images prepared, builds the
+// machine and has it started. The network is QEMU's own, so that the test needs
+// no rights.
+func (p *pod) boot(vmi *v1.VirtualMachineInstance) {
+	p.t.Helper()
+	in := machine.Input{VMI: vmi, Images: make(map[string]launch.PreparedImage), NICs: make(map[string]machine.NIC), Now: time.Now()}
+	for _, image := range p.ask(launch.Request{Prepare: &launch.Prepare{Images: machine.Images(vmi)}}).Images {
+		in.Images[image.Name] = image
+	}
+	for _, iface := range vmi.Spec.Domain.Devices.Interfaces {
+		in.NICs[iface.Name] = machine.NIC{Tap: "none", MTU: 1400}
+	}
+	m, err := machine.Build(in)
+	if err != nil {
+		p.t.Fatalf("building the machine: %v", err)
+	}
+	for i, netdev := range m.Netdevs {
+		m.Netdevs[i] = machine.Properties{"type": "user", "id": netdev["id"]}
+	}
+	began := time.Now()
+	reply := p.ask(launch.Request{Start: &launch.Start{Args: m.Args(), GracePeriodSeconds: 60}})
+	if reply.State.Phase != launch.PhaseRunning {
+		p.t.Fatalf("QEMU is %s", reply.State.Phase)
+	}
+	p.t.Logf("QEMU answers after %d ms", time.Since(began).Milliseconds())
+	p.console = console.New(p.dial(layout.SerialSocket))
+	if p.monitor, err = qmp.New(p.ctx, p.dial(layout.QMPSocket), nil); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = p.monitor.Close() })
+}
+
+// login waits until the guest is up.
+func (p *pod) login() {
+	p.t.Helper()
+	if err := p.console.Login(p.ctx); err != nil {
+		p.t.Fatalf("logging in: %v", err)
+	}
+}
+
+// prints runs a command in the guest and compares what it prints.
+func (p *pod) prints(command, want string) {
+	p.t.Helper()
+	got, status, err := p.console.Run(p.ctx, command)
+	if err != nil || status != 0 {
+		p.t.Fatalf("%s: exit status %d, %v: %s", command, status, err, got)
+	}
+	if got != want {
+		p.t.Errorf("%s prints\n%s\nwant\n%s", command, got, want)
+	}
+}
+
+// send types a command that has no end.
+func (p *pod) send(command string) {
+	p.t.Helper()
+	if err := p.console.Send(command + "\n"); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// exits waits for QEMU's end.
+func (p *pod) exits(want launch.Reason) {
+	p.t.Helper()
+	m := p.read()
+	if m.Event == nil || m.Event.Exited == nil {
+		p.t.Fatalf("virt-launcher says %+v", m)
+	}
+	if got := *m.Event.Exited; got.Reason != want {
+		p.t.Errorf("the guest ended with %+v, want %s", got, want)
+	}
+	<-p.ended
+	if code := p.program.ProcessState.ExitCode(); (code != 0) != want.Failed() {
+		p.t.Errorf("virt-launcher's exit code is %d", code)
+	}
+}
+
+// place puts a file where a volume would be mounted.
+func (p *pod) place(source, inContainer string) {
+	p.t.Helper()
+	target := p.path(inContainer)
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.Link(source, target); err != nil {
+		if text, err := os.ReadFile(source); err != nil || os.WriteFile(target, text, 0o600) != nil {
+			p.t.Fatalf("copying %s to %s", source, target)
+		}
+	}
+}
+
+// blank makes a raw disk of zeroes.
+func (p *pod) blank(inContainer string, size int64) {
+	p.t.Helper()
+	target := p.path(inContainer)
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(target, nil, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.Truncate(target, size); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func parse(t *testing.T, text string) *v1.VirtualMachineInstance {
+	t.Helper()
+	vmi := &v1.VirtualMachineInstance{}
+	if err := yaml.UnmarshalStrict([]byte(text), vmi); err != nil {
+		t.Fatal(err)
+	}
+	return vmi
+}
