@@ -22,6 +22,7 @@ var commands = map[string]func(ctx context.Context, args []string) error{
 	"acpid":     watchPowerButton,
 	"modprobe":  modprobe,
 	"guestinfo": guestInfo,
+	"disksoak":  diskSoak,
 	"panic":     crash,
 	"shutdown":  shutdown,
 }
