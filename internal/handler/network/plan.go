@@ -174,20 +174,12 @@ func portsOf(iface *v1.Interface, path string) ([]port, error) {
 	return ports, nil
 }
 
-// queues is how many pairs of queues the guest's interface has: one for each
-// of its CPUs where that is asked for, one otherwise.
+// queues is how many pairs of queues QEMU opens on the interface's tap.
 func queues(vmi *v1.VirtualMachineInstance, iface *v1.Interface) int {
-	// maxQueues is the most that a tap takes.
-	const maxQueues = 256
-	multi := vmi.Spec.Domain.Devices.NetworkInterfaceMultiQueue
-	if multi == nil || !*multi || (iface.Model != "" && iface.Model != v1.VirtIO) {
-		return 1
+	if iface.Model != "" && iface.Model != v1.VirtIO {
+		return 1 // no other model has more
 	}
-	cpus := 1
-	if cpu := vmi.Spec.Domain.CPU; cpu != nil {
-		cpus = int(max(cpu.Sockets, 1) * max(cpu.Cores, 1) * max(cpu.Threads, 1))
-	}
-	return min(cpus, maxQueues)
+	return machine.Queues(&vmi.Spec)
 }
 
 // subnetOf gives the first address of a network to the router and the second
