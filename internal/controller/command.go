@@ -13,8 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/controller/metrics"
 )
 
 // options are the command's flags.
@@ -50,6 +52,9 @@ func NewCommand() *cobra.Command {
 			}
 			if err := register(cmd.Context(), mgr, o); err != nil {
 				return err
+			}
+			if err := crmetrics.Registry.Register(&metrics.Collector{Cache: mgr.GetCache(), Elected: mgr.Elected()}); err != nil {
+				return fmt.Errorf("registering the metrics: %w", err)
 			}
 			return mgr.Start(cmd.Context())
 		},
