@@ -1,0 +1,162 @@
+package clientgo
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	toolswatch "k8s.io/client-go/tools/watch"
+	v1 "kubevirt.io/api/core/v1"
+	"kubevirt.io/client-go/kubecli"
+)
+
+// patience is how long one thing is waited for. A wait that succeeds ends at
+// once, so it is generous: guests are emulated and share few CPUs.
+const patience = 2 * time.Minute
+
+// virt is the client that all tests use; it is what the tests are about.
+var virt kubecli.KubevirtClient
+
+func TestMain(m *testing.M) {
+	if err := connect(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func connect() error {
+	path := os.Getenv("KUBECONFIG")
+	if path == "" {
+		return fmt.Errorf("KUBECONFIG is not set: these tests need a cluster with Drydock; hack/test-cluster starts one")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig %s: %w", path, err)
+	}
+	// Tests run side by side; the default of five requests a second would have
+	// them wait for each other.
+	config.QPS, config.Burst = 50, 100
+	if virt, err = kubecli.GetKubevirtClientFromRESTConfig(config); err != nil {
+		return fmt.Errorf("making the client: %w", err)
+	}
+	return nil
+}
+
+// newNamespace makes a namespace for one test. It goes with the test, and the
+// test waits for that, so that a machine that cannot be deleted is noticed.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	namespaces := virt.CoreV1().Namespaces()
+	wanted := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "clientgo-"}}
+	namespace, err := namespaces.Create(t.Context(), wanted, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("creating a namespace: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := namespaces.Delete(ctx, namespace.Name, metav1.DeleteOptions{}); err != nil {
+			t.Errorf("deleting the namespace %s: %v", namespace.Name, err)
+			return
+		}
+		gone := func(event watch.Event) (bool, error) { return event.Type == watch.Deleted, nil }
+		exists := func(store cache.Store) (bool, error) { return len(store.List()) == 0, nil }
+		one := fields.OneTermEqualSelector("metadata.name", namespace.Name)
+		lw := cache.NewListWatchFromClient(virt.CoreV1().RESTClient(), "namespaces", "", one)
+		if _, err := toolswatch.UntilWithSync(ctx, lw, &corev1.Namespace{}, exists, gone); err != nil {
+			t.Errorf("waiting for the end of the namespace %s: %v", namespace.Name, err)
+		}
+	})
+	return namespace.Name
+}
+
+// awaitVMI waits until a VMI is as wanted. what completes the sentence "waiting
+// for VMI x to ...".
+func awaitVMI(t *testing.T, namespace, name, what string, reached func(*v1.VirtualMachineInstance) bool) *v1.VirtualMachineInstance {
+	t.Helper()
+	client := virt.VirtualMachineInstance(namespace)
+	lw := &cache.ListWatch{
+		ListFunc: func(o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = "metadata.name=" + name
+			return client.List(t.Context(), o)
+		},
+		WatchFunc: func(o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = "metadata.name=" + name
+			return client.Watch(t.Context(), o)
+		},
+	}
+	return await(t, lw, &v1.VirtualMachineInstance{}, "VMI "+name+" to "+what, reached)
+}
+
+// awaitVM is awaitVMI for a VM.
+func awaitVM(t *testing.T, namespace, name, what string, reached func(*v1.VirtualMachine) bool) *v1.VirtualMachine {
+	t.Helper()
+	client := virt.VirtualMachine(namespace)
+	lw := &cache.ListWatch{
+		ListFunc: func(o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = "metadata.name=" + name
+			return client.List(t.Context(), o)
+		},
+		WatchFunc: func(o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = "metadata.name=" + name
+			return client.Watch(t.Context(), o)
+		},
+	}
+	return await(t, lw, &v1.VirtualMachine{}, "VM "+name+" to "+what, reached)
+}
+
+func await[T runtime.Object](t *testing.T, lw cache.ListerWatcher, empty T, what string, reached func(T) bool) T {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	last := empty
+	_, err := toolswatch.UntilWithSync(ctx, lw, empty, nil, func(event watch.Event) (bool, error) {
+		current, isT := event.Object.(T)
+		if !isT || event.Type == watch.Deleted {
+			return false, nil
+		}
+		last = current
+		return reached(current), nil
+	})
+	if err != nil {
+		t.Fatalf("waiting for %s: %v\nlast seen: %+v", what, err, last)
+	}
+	return last
+}
+
+// awaitNoVMI waits until a VMI is gone.
+func awaitNoVMI(t *testing.T, namespace, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	one := fields.OneTermEqualSelector("metadata.name", name)
+	lw := cache.NewListWatchFromClient(virt.RestClient(), "virtualmachineinstances", namespace, one)
+	gone := func(event watch.Event) (bool, error) { return event.Type == watch.Deleted, nil }
+	never := func(store cache.Store) (bool, error) { return len(store.List()) == 0, nil }
+	if _, err := toolswatch.UntilWithSync(ctx, lw, &v1.VirtualMachineInstance{}, never, gone); err != nil {
+		t.Fatalf("waiting for the end of VMI %s: %v", name, err)
+	}
+}
+
+// mustFail asserts a refusal by its code and a part of its sentence.
+func mustFail(t *testing.T, doing string, err error, is func(error) bool, sentence string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("%s succeeded, but should be refused", doing)
+		return
+	}
+	if !is(err) || !contains(err.Error(), sentence) {
+		t.Errorf("%s: got %q (%s), want a sentence with %q", doing, err, errors.ReasonForError(err), sentence)
+	}
+}

@@ -1,0 +1,143 @@
+package clientgo
+
+import (
+	"context"
+	"net"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	kvcorev1 "kubevirt.io/client-go/kubevirt/typed/core/v1"
+
+	"drydock.dev/drydock/test/console"
+)
+
+// guestImage is the containerDisk of the tiny test guest.
+const guestImage = "drydock.dev/test-guest:devel"
+
+// ready is the guest's own line, once its userland is up.
+var ready = regexp.MustCompile(`drydock guest ready: (\S+) uuid=(\S+)`)
+
+func contains(text, part string) bool { return strings.Contains(text, part) }
+
+// guestSpec is a machine that boots the test guest under the name of its object.
+func guestSpec() v1.VirtualMachineInstanceSpec {
+	memory := resource.MustParse("128Mi")
+	spec := v1.VirtualMachineInstanceSpec{
+		Networks: []v1.Network{*v1.DefaultPodNetwork()},
+		Volumes: []v1.Volume{{
+			Name:         "root",
+			VolumeSource: v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: guestImage}},
+		}},
+	}
+	spec.Domain.Memory = &v1.Memory{Guest: &memory}
+	spec.Domain.Devices.Interfaces = []v1.Interface{*v1.DefaultMasqueradeNetworkInterface()}
+	spec.Domain.Devices.Disks = []v1.Disk{{
+		Name:       "root",
+		DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
+	}}
+	return spec
+}
+
+// createVMI starts a VMI and waits until it runs.
+func createVMI(t *testing.T, namespace, name string) *v1.VirtualMachineInstance {
+	t.Helper()
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: guestSpec()}
+	if _, err := virt.VirtualMachineInstance(namespace).Create(t.Context(), vmi, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating VMI %s: %v", name, err)
+	}
+	return awaitVMI(t, namespace, name, "run", runs)
+}
+
+// createVM makes a VM with a run strategy.
+func createVM(t *testing.T, namespace, name string, strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
+	t.Helper()
+	vm := &v1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.VirtualMachineSpec{
+			RunStrategy: &strategy,
+			Template:    &v1.VirtualMachineInstanceTemplateSpec{Spec: guestSpec()},
+		},
+	}
+	created, err := virt.VirtualMachine(namespace).Create(t.Context(), vm, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("creating VM %s: %v", name, err)
+	}
+	return created
+}
+
+func runs(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.Phase == v1.Running }
+
+func hasCondition(vmi *v1.VirtualMachineInstance, kind v1.VirtualMachineInstanceConditionType) bool {
+	for _, condition := range vmi.Status.Conditions {
+		if condition.Type == kind {
+			return condition.Status == "True"
+		}
+	}
+	return false
+}
+
+func printable(status v1.VirtualMachinePrintableStatus) func(*v1.VirtualMachine) bool {
+	return func(vm *v1.VirtualMachine) bool { return vm.Status.PrintableStatus == status }
+}
+
+// terminal is a guest's console that a test looks at.
+type terminal struct {
+	*console.Console
+	t *testing.T
+}
+
+// openConsole opens a console through the client.
+func openConsole(t *testing.T, namespace, name string) terminal {
+	t.Helper()
+	options := &kvcorev1.SerialConsoleOptions{ConnectionTimeout: patience}
+	stream, err := virt.VirtualMachineInstance(namespace).SerialConsole(name, options)
+	if err != nil {
+		t.Fatalf("opening the console of VMI %s: %v", name, err)
+	}
+	conn := stream.AsConn()
+	closeWith(t, conn)
+	return terminal{console.New(conn), t}
+}
+
+// closeWith ends a connection with its test. It may have ended by itself.
+func closeWith(t *testing.T, conn net.Conn) { t.Cleanup(func() { _ = conn.Close() }) }
+
+// awaitReady waits for the guest's own line and returns its name and UUID.
+func (c terminal) awaitReady() (hostname, uuid string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	match, err := c.Expect(ctx, ready)
+	if err != nil {
+		c.t.Fatalf("waiting for the guest to be ready: %v\nthe console says:\n%s", err, c.Transcript())
+	}
+	return match[1], match[2]
+}
+
+func (c terminal) login(user, password string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	if err := c.LoginAs(ctx, user, password); err != nil {
+		c.t.Fatalf("logging in as %s: %v\nthe console says:\n%s", user, err, c.Transcript())
+	}
+}
+
+// run has the guest's shell run a command, which must succeed.
+func (c terminal) run(command string) string {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	output, status, err := c.Run(ctx, command)
+	if err != nil || status != 0 {
+		c.t.Fatalf("running %q in the guest: status %d, %v\nthe console says:\n%s", command, status, err, c.Transcript())
+	}
+	return strings.TrimSpace(output)
+}
+
+// bootID names one boot of the guest's kernel.
+func (c terminal) bootID() string { return c.run("cat /proc/sys/kernel/random/boot_id") }

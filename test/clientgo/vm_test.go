@@ -1,0 +1,156 @@
+package clientgo
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+func TestStartStopAndRestartAVM(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	const name = "vm"
+	vms := virt.VirtualMachine(namespace)
+	createVM(t, namespace, name, v1.RunStrategyHalted)
+	awaitVM(t, namespace, name, "be stopped", printable(v1.VirtualMachineStatusStopped))
+
+	if err := vms.Start(t.Context(), name, &v1.StartOptions{}); err != nil {
+		t.Fatalf("starting the VM: %v", err)
+	}
+	first := awaitVMI(t, namespace, name, "run", runs)
+	awaitVM(t, namespace, name, "be running", printable(v1.VirtualMachineStatusRunning))
+	err := vms.Start(t.Context(), name, &v1.StartOptions{})
+	mustFail(t, "starting a VM that runs", err, errors.IsConflict, "VM is already running")
+
+	now := int64(0)
+	if err := vms.Restart(t.Context(), name, &v1.RestartOptions{GracePeriodSeconds: &now}); err != nil {
+		t.Fatalf("restarting the VM: %v", err)
+	}
+	second := awaitVMI(t, namespace, name, "run again", func(vmi *v1.VirtualMachineInstance) bool {
+		return runs(vmi) && vmi.UID != first.UID
+	})
+	if got, want := second.Spec.Domain.Firmware.UUID, first.Spec.Domain.Firmware.UUID; got != want {
+		t.Errorf("the restart changed the firmware UUID from %s to %s", want, got)
+	}
+
+	if err := vms.Stop(t.Context(), name, &v1.StopOptions{GracePeriod: &now}); err != nil {
+		t.Fatalf("stopping the VM: %v", err)
+	}
+	awaitNoVMI(t, namespace, name)
+	vm := awaitVM(t, namespace, name, "be stopped again", printable(v1.VirtualMachineStatusStopped))
+	if strategy, err := vm.RunStrategy(); err != nil || strategy != v1.RunStrategyHalted {
+		t.Errorf("after a stop the run strategy is %s (%v), want Halted", strategy, err)
+	}
+	err = vms.Stop(t.Context(), name, &v1.StopOptions{})
+	mustFail(t, "stopping a VM that is stopped", err, errors.IsConflict, "VM is")
+	err = vms.Restart(t.Context(), name, &v1.RestartOptions{})
+	mustFail(t, "restarting a VM that is stopped", err, errors.IsConflict, "")
+}
+
+func TestStartAVMPaused(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	const name = "paused"
+	createVM(t, namespace, name, v1.RunStrategyHalted)
+	if err := virt.VirtualMachine(namespace).Start(t.Context(), name, &v1.StartOptions{Paused: true}); err != nil {
+		t.Fatalf("starting the VM paused: %v", err)
+	}
+	awaitVMI(t, namespace, name, "be paused", func(vmi *v1.VirtualMachineInstance) bool {
+		return runs(vmi) && hasCondition(vmi, v1.VirtualMachineInstancePaused)
+	})
+	guest := openConsole(t, namespace, name)
+	if err := virt.VirtualMachineInstance(namespace).Unpause(t.Context(), name, &v1.UnpauseOptions{}); err != nil {
+		t.Fatalf("unpausing the VMI: %v", err)
+	}
+	guest.awaitReady()
+}
+
+func TestADryRunStartsNothing(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	const name = "dry"
+	created := createVM(t, namespace, name, v1.RunStrategyManual)
+	dryRun := &v1.StartOptions{DryRun: []string{metav1.DryRunAll}}
+	if err := virt.VirtualMachine(namespace).Start(t.Context(), name, dryRun); err != nil {
+		t.Fatalf("starting the VM in a dry run: %v", err)
+	}
+	vm, err := virt.VirtualMachine(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("reading the VM: %v", err)
+	}
+	if len(vm.Status.StateChangeRequests) != 0 || vm.Generation != created.Generation {
+		t.Errorf("a dry run changed the VM: requests %v, generation %d", vm.Status.StateChangeRequests, vm.Generation)
+	}
+}
+
+func TestManualVMsStartAndStop(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	const name = "manual"
+	vms := virt.VirtualMachine(namespace)
+	createVM(t, namespace, name, v1.RunStrategyManual)
+	if err := vms.Start(t.Context(), name, &v1.StartOptions{}); err != nil {
+		t.Fatalf("starting the VM: %v", err)
+	}
+	awaitVMI(t, namespace, name, "run", runs)
+	now := int64(0)
+	if err := vms.Stop(t.Context(), name, &v1.StopOptions{GracePeriod: &now}); err != nil {
+		t.Fatalf("stopping the VM: %v", err)
+	}
+	awaitNoVMI(t, namespace, name)
+	vm := awaitVM(t, namespace, name, "be stopped", printable(v1.VirtualMachineStatusStopped))
+	if strategy, err := vm.RunStrategy(); err != nil || strategy != v1.RunStrategyManual {
+		t.Errorf("the run strategy became %s (%v), want Manual", strategy, err)
+	}
+}
+
+func TestExpandSpec(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	vm := createVM(t, namespace, "expand", v1.RunStrategyHalted)
+	expanded, err := virt.VirtualMachine(namespace).GetWithExpandedSpec(t.Context(), vm.Name)
+	if err != nil {
+		t.Fatalf("expanding the VM's spec: %v", err)
+	}
+	if expanded.Name != vm.Name || expanded.Spec.Template == nil || len(expanded.Spec.Template.Spec.Volumes) != 1 {
+		t.Errorf("the expanded VM is not the VM: %+v", expanded)
+	}
+	again, err := virt.ExpandSpec(namespace).ForVirtualMachine(vm)
+	if err != nil {
+		t.Fatalf("expanding a VM that is sent along: %v", err)
+	}
+	if again.Name != vm.Name || again.Spec.Template == nil {
+		t.Errorf("the expanded VM is not the one that was sent: %+v", again)
+	}
+}
+
+func TestServerVersion(t *testing.T) {
+	t.Parallel()
+	info, err := virt.ServerVersion().Get()
+	if err != nil {
+		t.Fatalf("asking for the version: %v", err)
+	}
+	if info.GitVersion == "" || info.GoVersion == "" || info.Platform == "" {
+		t.Errorf("the version lacks something: %+v", info)
+	}
+}
+
+func TestVerbsOnWhatDoesNotExist(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	const name = "nobody"
+	vmis := virt.VirtualMachineInstance(namespace)
+	ctx := t.Context()
+	for doing, err := range map[string]error{
+		"start":       virt.VirtualMachine(namespace).Start(ctx, name, &v1.StartOptions{}),
+		"stop":        virt.VirtualMachine(namespace).Stop(ctx, name, &v1.StopOptions{}),
+		"pause":       vmis.Pause(ctx, name, &v1.PauseOptions{}),
+		"unpause":     vmis.Unpause(ctx, name, &v1.UnpauseOptions{}),
+		"soft reboot": vmis.SoftReboot(ctx, name),
+		"reset":       vmis.Reset(ctx, name),
+	} {
+		mustFail(t, doing, err, errors.IsNotFound, name)
+	}
+}
