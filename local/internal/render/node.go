@@ -126,9 +126,6 @@ func Kubelet(c layout.Cluster, f host.Facts, node string) (string, error) {
 		EvictionPressureTransitionPeriod: metav1.Duration{Duration: 10 * time.Second},
 		EnforceNodeAllocatable:           []string{"pods"},
 		MaxPods:                          250,
-		// containerd tells what happens to a container; without this the kubelet
-		// asks once a second.
-		FeatureGates: map[string]bool{"EventedPLEG": true},
 	})
 }
 

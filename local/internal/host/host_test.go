@@ -1,0 +1,63 @@
+package host
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestHasCapability(t *testing.T) {
+	const without = "Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t000001fffeffffff\nCapBnd:\t000001ffffffffff\n"
+	if hasCapability(without, unix.CAP_SYS_RESOURCE) {
+		t.Error("CAP_SYS_RESOURCE was found in an effective set without it")
+	}
+	if !hasCapability(without, unix.CAP_NET_ADMIN) {
+		t.Error("CAP_NET_ADMIN was not found")
+	}
+	if hasCapability("no such line", unix.CAP_NET_ADMIN) {
+		t.Error("a capability was found where none is listed")
+	}
+}
+
+func TestProxyMode(t *testing.T) {
+	for release, want := range map[string]string{
+		"6.18.44-fc": "nftables", "5.13.0": "nftables", "5.10.0-28-amd64": "iptables", "4.19": "iptables", "unreadable": "iptables",
+	} {
+		major, minor := kernelVersion(release)
+		if got := (Facts{KernelMajor: major, KernelMinor: minor}).ProxyMode(); got != want {
+			t.Errorf("on kernel %s kube-proxy uses %s, want %s", release, got, want)
+		}
+	}
+}
+
+func TestParseNameservers(t *testing.T) {
+	got := parseNameservers(strings.NewReader("search example.org\nnameserver 127.0.0.53\nnameserver 192.0.2.1\n#nameserver 192.0.2.2\nnameserver ::1\nnameserver fd00::1\nnameserver\n"))
+	if want := []string{"192.0.2.1", "fd00::1"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v: a pod can't reach the host's loopback", got, want)
+	}
+}
+
+func TestMissingNamesTheRemedy(t *testing.T) {
+	all := map[string]bool{}
+	for _, n := range needed {
+		all[n.program] = true
+	}
+	if missing := (Facts{Root: true, Overlay: true, Binaries: all}).Missing(); missing != nil {
+		t.Errorf("nothing is missing, yet: %q", missing)
+	}
+	for _, n := range needed {
+		f := Facts{Root: true, Overlay: true, Binaries: map[string]bool{}}
+		for program := range all {
+			f.Binaries[program] = program != n.program
+		}
+		missing := f.Missing()
+		if len(missing) != 1 || !strings.Contains(missing[0], "apt-get install "+n.pkg) {
+			t.Errorf("without %s: %q", n.program, missing)
+		}
+	}
+	if missing := (Facts{Binaries: all}).Missing(); len(missing) != 1 || !strings.Contains(missing[0], "sudo") {
+		t.Errorf("without root: %q", missing)
+	}
+}

@@ -1,0 +1,107 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"drydock.dev/local/internal/layout"
+)
+
+func TestAuthorityIsMadeOnceAndLeavesAreMadeAnew(t *testing.T) {
+	c := layout.Cluster{Name: "pki", Dir: t.TempDir(), Net: 77, Nodes: []string{"node1"}}
+	read := func(file string) []byte {
+		t.Helper()
+		data, err := os.ReadFile(c.PKI(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	if err := Ensure(c); err != nil {
+		t.Fatal(err)
+	}
+	ca, sa, leaf := read("ca.crt"), read("sa.key"), read("apiserver.crt")
+	if err := Ensure(c); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(ca, read("ca.crt")) || !bytes.Equal(sa, read("sa.key")) {
+		t.Error("an authority was made anew: every kubeconfig and token out there is void")
+	}
+	if bytes.Equal(leaf, read("apiserver.crt")) {
+		t.Error("a leaf was not renewed")
+	}
+}
+
+func TestCertificatesAreGoodForTheirUse(t *testing.T) {
+	c := layout.Cluster{Name: "pki", Dir: t.TempDir(), Net: 77, Nodes: []string{"node1", "node2"}}
+	if err := Ensure(c); err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	ca, err := os.ReadFile(c.PKI("ca.crt"))
+	if err != nil || !roots.AppendCertsFromPEM(ca) {
+		t.Fatalf("reading the authority: %v", err)
+	}
+	for file, host := range map[string]string{
+		"apiserver.crt":     c.HostIP().String(),
+		"etcd.crt":          c.HostIP().String(),
+		"kubelet-node2.crt": c.NodeIP("node2").String(),
+	} {
+		cert := parse(t, c.PKI(file))
+		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
+			t.Errorf("%s does not serve %s: %v", file, host, err)
+		}
+	}
+	kubelet := parse(t, c.PKI("kubelet-node1.crt"))
+	if kubelet.Subject.CommonName != "system:node:node1" || kubelet.Subject.Organization[0] != "system:nodes" {
+		t.Errorf("the node authorizer does not know %s", kubelet.Subject)
+	}
+	front := parse(t, c.PKI("front-proxy-client.crt"))
+	if _, err := front.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil {
+		t.Error("the front proxy's certificate is signed by the cluster's authority: whoever has it would be a user")
+	}
+}
+
+func TestKubeconfigIsForItsOwnerOnly(t *testing.T) {
+	c := layout.Cluster{Name: "pki", Dir: t.TempDir(), Net: 77}
+	if err := Ensure(c); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(c.Kubeconfig())
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the kubeconfig has mode %v, %v", info.Mode(), err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil || config.Host != c.APIServer() {
+		t.Errorf("the kubeconfig leads to %v, %v", config, err)
+	}
+	keys, err := filepath.Glob(c.PKI("*.key"))
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("no keys: %v", err)
+	}
+	for _, key := range keys {
+		if info, err := os.Stat(key); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v, %v", key, info.Mode(), err)
+		}
+	}
+}
+
+func parse(t *testing.T, file string) *x509.Certificate {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(data)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}

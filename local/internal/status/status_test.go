@@ -1,0 +1,41 @@
+package status
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestProgram(t *testing.T) {
+	for want, argv := range map[string][]string{
+		"kubelet":    {"drydock", "kubelet", "--config=/x"},
+		"containerd": {"/opt/bin/containerd", "--config=/x"},
+		"etcd":       {"drydock", "etcd"},
+		"drydock":    {"drydock"},
+		"":           nil,
+	} {
+		if got := program(argv); got != want {
+			t.Errorf("%q runs %q, want %q", argv, got, want)
+		}
+	}
+}
+
+func TestText(t *testing.T) {
+	down := Cluster{Name: "c", Dir: "/d", Nodes: []Node{{Name: "node1"}}}
+	if got := down.Text(); !strings.Contains(got, "is down. Start it with: drydock up") {
+		t.Errorf("a cluster that is down: %s", got)
+	}
+	up := Cluster{Name: "c", Dir: "/d", Supervisor: 1, ControlPlane: []Component{{"etcd", 7}, {"kube-apiserver", 0}},
+		Nodes: []Node{{Name: "node1", IP: "10.77.0.11", Init: 9, Ready: true, Components: []Component{{"kubelet", 10}}}, {Name: "node2", IP: "10.77.0.12"}}}
+	text := up.Text()
+	for _, want := range []string{
+		"control plane  etcd                     running   7\n",
+		"control plane  kube-apiserver           stopped   \n",
+		"node1          node 10.77.0.11          Ready     9\n",
+		"node1          kubelet                  running   10\n",
+		"node2          node 10.77.0.12          NotReady  \n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the status lacks %q:\n%s", want, text)
+		}
+	}
+}
