@@ -1,0 +1,361 @@
+package agent_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/agent"
+)
+
+const patience = 30 * time.Second
+
+// agents are the real one and a fake that behaves; both pass the same tests.
+var agents = map[string]func(*testing.T) string{"qemu-ga": realAgent, "fake": fakeAgent}
+
+// dangerous are the commands that would meet the machine that runs the test.
+const dangerous = "guest-shutdown,guest-fsfreeze-freeze,guest-fsfreeze-freeze-list,guest-suspend-disk," +
+	"guest-suspend-ram,guest-suspend-hybrid,guest-set-user-password,guest-set-time,guest-fstrim"
+
+// realAgent runs Debian's guest agent here instead of in a guest.
+func realAgent(t *testing.T) string {
+	t.Helper()
+	program, err := exec.LookPath("qemu-ga")
+	if err != nil {
+		t.Fatalf("this test needs the guest agent (apt-get install qemu-guest-agent): %v", err)
+	}
+	dir, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "agent.sock")
+	cmd := exec.Command(program, "--method=unix-listen", "--path="+socket, "--statedir="+dir,
+		"--pidfile="+filepath.Join(dir, "pid"), "--block-rpcs="+dangerous)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = os.RemoveAll(dir)
+	})
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(socket); err == nil {
+			return socket
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("qemu-ga does not listen")
+		}
+	}
+}
+
+// listen serves connections one after another, as QEMU does for the port.
+func listen(t *testing.T, serve func(net.Conn)) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", filepath.Join(dir, "agent.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = listener.Close()
+		_ = os.RemoveAll(dir)
+	})
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serve(conn)
+			_ = conn.Close()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+type request struct {
+	Execute   string
+	Arguments struct {
+		ID int64
+	}
+}
+
+// requests calls answer for each command until the peer is gone.
+func requests(conn net.Conn, answer func(request) string) {
+	reader := bufio.NewReader(conn)
+	for {
+		line, err := reader.ReadString('\n')
+		if err != nil {
+			return
+		}
+		var r request
+		text := line[strings.LastIndexByte(line, 0xff)+1:]
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			continue
+		}
+		if r.Execute == "guest-sync-delimited" {
+			fmt.Fprintf(conn, "\xff{\"return\": %d}\n", r.Arguments.ID)
+			continue
+		}
+		if text := answer(r); text != "" {
+			fmt.Fprintln(conn, text)
+		}
+	}
+}
+
+func fakeAgent(t *testing.T) string {
+	t.Helper()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	return listen(t, func(conn net.Conn) {
+		requests(conn, func(r request) string {
+			switch r.Execute {
+			case "guest-ping":
+				return `{"return": {}}`
+			case "guest-info":
+				return `{"return": {"version": "7.2.22", "supported_commands": [{"enabled": true, "name": "guest-ping", "success-response": true}]}}`
+			case "guest-get-osinfo":
+				return `{"return": {"id": "debian", "kernel-release": "6.1", "machine": "x86_64", "pretty-name": "Debian"}}`
+			case "guest-get-host-name":
+				return fmt.Sprintf(`{"return": {"host-name": %q}}`, host)
+			case "guest-network-get-interfaces":
+				return `{"return": [{"name": "lo", "ip-addresses": [{"ip-address-type": "ipv4", "ip-address": "127.0.0.1", "prefix": 8}], "hardware-address": "00:00:00:00:00:00"}]}`
+			case "guest-get-users", "guest-get-fsinfo":
+				return `{"return": []}`
+			case "guest-get-timezone":
+				return `{"return": {"zone": "UTC", "offset": 0}}`
+			case "guest-fsfreeze-status":
+				return `{"return": "thawed"}`
+			case "guest-exec":
+				return `{"return": {"pid": 7}}`
+			case "guest-exec-status":
+				if asked++; asked%2 == 1 {
+					return `{"return": {"exited": false}}`
+				}
+				return `{"return": {"exitcode": 3, "exited": true, "out-data": "b3V0", "err-data": "ZXJy"}}`
+			case "guest-shutdown":
+				return `{"error": {"class": "CommandNotFound", "desc": "Command guest-shutdown has been disabled"}}`
+			}
+			return fmt.Sprintf(`{"error": {"class": "CommandNotFound", "desc": "The command %s has not been found"}}`, r.Execute)
+		})
+	})
+}
+
+func dial(t *testing.T, socket string) *agent.Client {
+	t.Helper()
+	c, err := agent.Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestConformance(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, serve := range agents {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, serve(t))
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if err := c.Ping(ctx); err != nil {
+				t.Error(err)
+			}
+			if info, err := c.Info(ctx); err != nil || info.Version == "" || len(info.Commands) == 0 {
+				t.Errorf("guest-info: %+v, %v", info, err)
+			}
+			if got, err := c.HostName(ctx); err != nil || got != host {
+				t.Errorf("guest-get-host-name: %q, %v", got, err)
+			}
+			if os, err := c.OSInfo(ctx); err != nil || os.KernelRelease == "" || os.Machine == "" || runtime.GOARCH == "amd64" && os.Machine != "x86_64" {
+				t.Errorf("guest-get-osinfo: %+v, %v", os, err)
+			}
+			if zone, err := c.Timezone(ctx); err != nil || zone.Zone == "" {
+				t.Errorf("guest-get-timezone: %+v, %v", zone, err)
+			}
+			if _, err := c.Users(ctx); err != nil {
+				t.Errorf("guest-get-users: %v", err)
+			}
+			if _, err := c.Filesystems(ctx); err != nil {
+				t.Errorf("guest-get-fsinfo: %v", err)
+			}
+			if status, err := c.FreezeStatus(ctx); err != nil || status != "thawed" {
+				t.Errorf("guest-fsfreeze-status: %q, %v", status, err)
+			}
+			loopback(ctx, t, c)
+			execute(ctx, t, c)
+			refusals(ctx, t, c)
+		})
+	}
+}
+
+func loopback(ctx context.Context, t *testing.T, c *agent.Client) {
+	t.Helper()
+	interfaces, err := c.Interfaces(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range interfaces {
+		for _, a := range i.Addresses {
+			if i.Name == "lo" && a == (agent.IPAddress{Type: "ipv4", Address: "127.0.0.1", Prefix: 8}) {
+				return
+			}
+		}
+	}
+	t.Errorf("no loopback among %+v", interfaces)
+}
+
+func execute(ctx context.Context, t *testing.T, c *agent.Client) {
+	t.Helper()
+	result, err := c.Exec(ctx, "/bin/sh", []string{"-c", "printf out; printf err >&2; sleep 0.1; exit 3"})
+	if err != nil || result.ExitCode != 3 || string(result.Stdout) != "out" || string(result.Stderr) != "err" {
+		t.Errorf("guest-exec: %+v, %v", result, err)
+	}
+}
+
+func refusals(ctx context.Context, t *testing.T, c *agent.Client) {
+	t.Helper()
+	for _, command := range []string{"guest-no-such-command", "guest-shutdown"} {
+		err := c.Execute(ctx, command, nil, nil)
+		var refused *agent.Error
+		if !errors.As(err, &refused) || !agent.Unsupported(err) || !strings.Contains(err.Error(), command) {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	if err := c.Ping(ctx); err != nil {
+		t.Errorf("after a refusal: %v", err)
+	}
+}
+
+func TestAnAgentThatIsNotThereIsGivenUpAtTheDeadline(t *testing.T) {
+	c := dial(t, listen(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := c.Ping(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestALateAnswerIsNotTakenForTheNextOne(t *testing.T) {
+	asked := 0
+	c := dial(t, listen(t, func(conn net.Conn) {
+		requests(writeBefore{conn, func() string {
+			// The hung command is answered when the next synchronisation comes.
+			if asked == 1 {
+				return `{"return": {"host-name": "late"}}` + "\n"
+			}
+			return ""
+		}}, func(request) string {
+			if asked++; asked == 1 {
+				return ""
+			}
+			return `{"return": {"host-name": "right"}}`
+		})
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if name, err := c.HostName(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("%q, %v", name, err)
+	}
+	if name, err := c.HostName(t.Context()); err != nil || name != "right" {
+		t.Errorf("%q, %v", name, err)
+	}
+}
+
+// writeBefore says something else before it writes.
+type writeBefore struct {
+	net.Conn
+	first func() string
+}
+
+func (w writeBefore) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.Conn, w.first()); err != nil {
+		return 0, err
+	}
+	return w.Conn.Write(p)
+}
+
+func TestWhatAnEarlierCallerLeftIsPassedOver(t *testing.T) {
+	c := dial(t, listen(t, func(conn net.Conn) {
+		// The port still holds an answer, half of another, and an older sync's.
+		fmt.Fprint(conn, `{"return": {"host-name": "old"}}`+"\n"+`{"ret`)
+		fmt.Fprint(conn, "\xff{\"return\": 1}\n")
+		requests(conn, func(request) string { return `{"return": {"host-name": "new"}}` })
+	}))
+	if name, err := c.HostName(t.Context()); err != nil || name != "new" {
+		t.Errorf("%q, %v", name, err)
+	}
+}
+
+func TestABrokenAgentIsAnError(t *testing.T) {
+	for name, answer := range map[string]string{
+		"nonsense":       "what?",
+		"the wrong type": `{"return": 7}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, listen(t, func(conn net.Conn) {
+				requests(conn, func(request) string { return answer })
+			}))
+			if _, err := c.HostName(t.Context()); err == nil || !strings.Contains(err.Error(), "guest-get-host-name: reading the answer") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func TestAFloodIsCutOff(t *testing.T) {
+	c := dial(t, listen(t, func(conn net.Conn) {
+		requests(conn, func(request) string {
+			flood := strings.Repeat("x", 1<<20)
+			for {
+				if _, err := io.WriteString(conn, flood); err != nil {
+					return ""
+				}
+			}
+		})
+	}))
+	if err := c.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "longer than") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestShutdownDoesNotWaitForAnAnswer(t *testing.T) {
+	got := make(chan string, 4)
+	c := dial(t, listen(t, func(conn net.Conn) {
+		requests(conn, func(r request) string {
+			got <- r.Execute
+			if r.Execute == "guest-ping" {
+				return `{"return": {}}`
+			}
+			return ""
+		})
+	}))
+	if err := c.Shutdown(t.Context(), "powerdown"); err != nil {
+		t.Fatal(err)
+	}
+	if first, second := <-got, <-got; first != "guest-ping" || second != "guest-shutdown" {
+		t.Errorf("the agent was asked %s, %s", first, second)
+	}
+}
