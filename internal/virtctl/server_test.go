@@ -164,6 +164,8 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 func (s *apiServer) subresource(w http.ResponseWriter, r *http.Request) {
 	verb := strings.Join(strings.Split(strings.TrimPrefix(r.URL.Path, "/apis/subresources.kubevirt.io/v1/"), "/")[4:], "/")
 	switch {
+	case verb == "console" && strings.Contains(r.URL.Path, "/vm-ends/"):
+		s.stream(w, r, greet)
 	case verb == "console":
 		s.stream(w, r, s.serveConsole)
 	case verb == "vnc":
@@ -193,9 +195,14 @@ func (s *apiServer) stream(w http.ResponseWriter, r *http.Request, guest func(*w
 	_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
 }
 
+// greet is what a guest says at its boot.
+func greet(conn *websocket.Conn) {
+	_ = conn.WriteMessage(websocket.BinaryMessage, []byte("booting\nready: cirros\nguest login: "))
+}
+
 // serveConsole greets, echoes, and hangs up after "exit".
 func (s *apiServer) serveConsole(conn *websocket.Conn) {
-	_ = conn.WriteMessage(websocket.BinaryMessage, []byte("guest login: "))
+	greet(conn)
 	for left := false; !left; {
 		_, message, err := conn.ReadMessage()
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,31 +27,53 @@ const (
 	drain = 2 * time.Second
 )
 
+// options is a parsed command line.
 type options struct {
 	name    string
 	timeout time.Duration
+	// until, if set, makes the command a reader that ends with a matching line.
+	until *regexp.Regexp
 }
 
 // NewCommand makes the command.
 func NewCommand(e *env.Env) *cobra.Command {
 	var minutes int
+	var until string
 	cmd := &cobra.Command{
 		Use:   "console VMI",
 		Short: "Connect to the serial console of a virtual machine instance",
 		Long: "Connect to the serial console of a virtual machine instance. Ctrl+] or Ctrl+5 leaves it.\n" +
 			"Several consoles of one machine can be open at the same time; all show the same.",
 		Example: e.Example("# Connect to the console of 'vm-cirros':", "console vm-cirros",
-			"# Wait at most ten minutes for it to run:", "console vm-cirros --timeout=10"),
+			"# Wait at most ten minutes for it to run:", "console vm-cirros --timeout=10",
+			"# In a script, print what the guest says up to a line:", "console vm-cirros --until='guest ready'"),
 		Args: env.ExactArgs("VMI"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if minutes <= 0 {
-				return fmt.Errorf("--timeout must be at least 1 minute, but is %d", minutes)
+			o, err := parse(args[0], minutes, until)
+			if err != nil {
+				return err
 			}
-			return run(cmd.Context(), e, options{args[0], time.Duration(minutes) * time.Minute})
+			return run(cmd.Context(), e, o)
 		},
 	}
 	cmd.Flags().IntVar(&minutes, "timeout", 5, "minutes to wait for the virtual machine instance to run")
+	cmd.Flags().StringVar(&until, "until", "", "send nothing, and leave after the first line that this regular expression matches")
 	return cmd
+}
+
+func parse(name string, minutes int, until string) (options, error) {
+	if minutes <= 0 {
+		return options{}, fmt.Errorf("--timeout must be at least 1 minute, but is %d", minutes)
+	}
+	o := options{name: name, timeout: time.Duration(minutes) * time.Minute}
+	if until == "" {
+		return o, nil
+	}
+	var err error
+	if o.until, err = regexp.Compile(until); err != nil {
+		return options{}, fmt.Errorf("--until must be a regular expression: %w", err)
+	}
+	return o, nil
 }
 
 func run(ctx context.Context, e *env.Env, o options) error {
@@ -67,6 +90,9 @@ func run(ctx context.Context, e *env.Env, o options) error {
 		return fmt.Errorf("connecting to the console of VMI %s: %w", o.name, err)
 	}
 	defer func() { _ = conn.Close() }()
+	if o.until != nil {
+		return watch(ctx, e.Out, conn, o.until)
+	}
 	fmt.Fprintf(e.Err, "Successfully connected to %s console. Press Ctrl+] or Ctrl+5 to exit console.\n", o.name)
 	return attach(ctx, e, conn)
 }
