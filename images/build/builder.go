@@ -26,8 +26,7 @@ type part struct {
 }
 
 // writeArchive makes an image's archive, unless one from the same parts is there.
-func (b builder) writeArchive(ctx context.Context, name string) (bool, error) {
-	image := images[name]
+func (b builder) writeArchive(ctx context.Context, name string, image image) (bool, error) {
 	parts, err := image.parts(ctx, b)
 	if err != nil {
 		return false, fmt.Errorf("gathering the parts of %s: %w", name, err)

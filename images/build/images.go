@@ -28,6 +28,8 @@ const qemuID = 107
 // image is one of Drydock's images.
 type image struct {
 	config v1.Config
+	// onDemand images are made only when they are named.
+	onDemand bool
 	// parts lists the layers, the one that changes least first.
 	parts func(ctx context.Context, b builder) ([]part, error)
 }
@@ -44,11 +46,16 @@ var images = map[string]image{
 		parts:  launcherParts,
 	},
 	"test-guest":        {parts: diskOf(guest.Cloud)},
-	"test-guest-full":   {parts: diskOf(guest.Full)},
+	"test-guest-full":   {parts: diskOf(guest.Full), onDemand: true},
 	"test-guest-kernel": {parts: kernelOf(guest.Cloud)},
 }
 
 func imageNames() []string { return slices.Sorted(maps.Keys(images)) }
+
+// usualImages are those that are made when none is named.
+func usualImages() []string {
+	return slices.DeleteFunc(imageNames(), func(name string) bool { return images[name].onDemand })
+}
 
 // virtParts: certificates to check servers by, users, and the one program. There
 // is no shell and no library; nobody can do more in there than the program can.
@@ -80,15 +87,7 @@ func virtParts(ctx context.Context, b builder) ([]part, error) {
 // launcherParts: QEMU with its firmware and libraries, and virt-launcher on top, so
 // that a change of the code changes a small layer.
 func launcherParts(ctx context.Context, b builder) ([]part, error) {
-	packages, err := readList("virt-launcher/packages.txt")
-	if err != nil {
-		return nil, err
-	}
-	patterns, err := readList("virt-launcher/files.txt")
-	if err != nil {
-		return nil, err
-	}
-	tree, err := debian.Extract(ctx, b.cache, packages)
+	base, err := launcherBase(ctx, b.cache)
 	if err != nil {
 		return nil, err
 	}
@@ -96,12 +95,30 @@ func launcherParts(ctx context.Context, b builder) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	base := func() (*rootfs.FS, error) {
-		root := newBase(fmt.Sprintf("qemu:x:%d:%d:QEMU:/:/sbin/nologin", qemuID, qemuID), fmt.Sprintf("qemu:x:%d:", qemuID))
-		return root, copyFiles(root, tree, patterns)
+	return []part{base, program}, nil
+}
+
+// launcherBase is what the launcher's image has of Debian.
+func launcherBase(ctx context.Context, cache string) (part, error) {
+	packages, err := readList("virt-launcher/packages.txt")
+	if err != nil {
+		return part{}, err
 	}
-	key := tree.Key + " " + strings.Join(patterns, " ")
-	return []part{{key: key, make: base}, program}, nil
+	patterns, err := readList("virt-launcher/files.txt")
+	if err != nil {
+		return part{}, err
+	}
+	tree, err := debian.Extract(ctx, cache, packages)
+	if err != nil {
+		return part{}, err
+	}
+	return part{
+		key: tree.Key + " " + strings.Join(patterns, " "),
+		make: func() (*rootfs.FS, error) {
+			root := newBase(fmt.Sprintf("qemu:x:%d:%d:QEMU:/:/sbin/nologin", qemuID, qemuID), fmt.Sprintf("qemu:x:%d:", qemuID))
+			return root, copyFiles(root, tree, patterns)
+		},
+	}, nil
 }
 
 // newBase is what every image with a program starts from.

@@ -47,7 +47,8 @@ func parseOptions(args []string) (options, error) {
 	flags.StringVar(&o.tag, "tag", "devel", "tag of the images")
 	flags.StringVar(&o.rootfs, "rootfs", "", "write the files of the one image named into this `folder` instead")
 	flags.Usage = func() {
-		fmt.Fprintf(flags.Output(), "usage: build [flags] [image ...]\n\nimages: %s\n\nflags:\n", strings.Join(imageNames(), " "))
+		fmt.Fprintf(flags.Output(), "usage: build [flags] [image ...]\n\nimages: %s\nwithout a name: %s\n\nflags:\n",
+			strings.Join(imageNames(), " "), strings.Join(usualImages(), " "))
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -55,7 +56,7 @@ func parseOptions(args []string) (options, error) {
 	}
 	o.images = flags.Args()
 	if len(o.images) == 0 {
-		o.images = imageNames()
+		o.images = usualImages()
 	}
 	for _, name := range o.images {
 		if !slices.Contains(imageNames(), name) {
@@ -82,7 +83,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	for _, name := range o.images {
 		began := time.Now()
-		made, err := b.writeArchive(ctx, name)
+		made, err := b.writeArchive(ctx, name, images[name])
 		if err != nil {
 			return err
 		}
