@@ -191,9 +191,11 @@ func TestOldGuestsFindTheirDevices(t *testing.T) {
 `)
 	p.boot(vmi)
 	p.login()
-	p.prints("guestinfo disks | cut -d' ' -f2,3 | sort", "1048576 -\n2097152 of-usb\n4194304 of-sata")
+	p.prints("guestinfo disks | cut -d' ' -f2,3 | sort", "1048576 -\n2097152 -\n4194304 of-sata")
+	p.prints("cat /sys/bus/usb/devices/*/serial | grep -c of-usb", "1")
 	p.prints("guestinfo nics | cut -d' ' -f2 | sort", strings.Join([]string{
 		machine.MAC(vmi, "a"), machine.MAC(vmi, "b"), machine.MAC(vmi, "c"),
 	}, "\n"))
-	p.prints("grep -c -e 'QEMU USB Tablet' -e 'QEMU Virtio Keyboard' /proc/bus/input/devices", "2")
+	p.prints("grep -h -o 'QEMU Virtio Keyboard' /proc/bus/input/devices", "QEMU Virtio Keyboard")
+	p.prints("cat /sys/bus/usb/devices/*/product | grep -o 'QEMU USB Tablet'", "QEMU USB Tablet")
 }
