@@ -18,6 +18,7 @@ func bridged() v1.Interface {
 }
 
 func TestBridgeGivesThePodsPlaceToTheGuest(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, bridged())
 	made := w.setup(t, w.manager)
 	if made.MAC != w.podMAC.String() || made.MTU != podMTU || len(made.IPs) != 1 || made.IPs[0] != podAddress {
@@ -54,6 +55,7 @@ func TestBridgeGivesThePodsPlaceToTheGuest(t *testing.T) {
 }
 
 func TestBridgeRespectsAChosenMAC(t *testing.T) {
+	t.Parallel()
 	iface := bridged()
 	iface.MacAddress = "DE-AD-00-00-BE-AF"
 	w := newWorld(t, iface)
@@ -67,6 +69,7 @@ func TestBridgeRespectsAChosenMAC(t *testing.T) {
 }
 
 func TestBridgeKeepsThePodSilent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, bridged())
 	w.setup(t, w.manager)
 	// No guest yet: whoever answers is the pod itself.
@@ -86,6 +89,7 @@ func TestBridgeKeepsThePodSilent(t *testing.T) {
 }
 
 func TestBridgeIsFoundAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, bridged())
 	made := w.setup(t, w.manager)
 	w.bootGuest(t, made)
@@ -112,6 +116,7 @@ func TestBridgeIsFoundAgain(t *testing.T) {
 
 // A crash may come between any two steps of Setup.
 func TestBridgeIsFinishedAfterACrash(t *testing.T) {
+	t.Parallel()
 	for name, done := range map[string]func(t *testing.T, w *world, nl *netlink.Handle){
 		"bridge made, MAC not yet written down": func(t *testing.T, w *world, nl *netlink.Handle) {
 			_, err := ensureBridge(w.pod, nl, podBridge, nil, podMTU)
@@ -149,6 +154,7 @@ func TestBridgeIsFinishedAfterACrash(t *testing.T) {
 }
 
 func TestBridgeKeepsDHCPToItself(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, bridged())
 	made := w.setup(t, w.manager)
 	w.plugIn(t, made)

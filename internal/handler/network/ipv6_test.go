@@ -19,6 +19,7 @@ const (
 )
 
 func TestMasqueradeCarriesIPv6(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, masquerade(v1.Port{Port: 80}))
 	addAddress(t, handle(t, w.node), "veth0", nodeAddress6+"/64")
 	pod := handle(t, w.pod)
@@ -64,13 +65,14 @@ func (w *world) lease6(t *testing.T, mac string) *dhcpv6.Message {
 	t.Helper()
 	hw, err := net.ParseMAC(mac)
 	check(t, err)
+	source := linkLocal(t, w.guest)
 	var client *net.UDPConn
 	in(t, w.guest, func() error {
 		var err error
-		client, err = net.ListenUDP("udp6", &net.UDPAddr{IP: linkLocal(t, handle(t, w.guest)), Port: 546, Zone: guestNIC})
+		client, err = net.ListenUDP("udp6", &net.UDPAddr{IP: source, Port: 546, Zone: guestNIC})
 		return err
 	})
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	solicit, err := dhcpv6.NewSolicit(hw, dhcpv6.WithRapidCommit)
 	check(t, err)
 	buffer := make([]byte, 2000)
@@ -93,19 +95,25 @@ func (w *world) lease6(t *testing.T, mac string) *dhcpv6.Message {
 	return nil
 }
 
-func linkLocal(t *testing.T, nl *netlink.Handle) net.IP {
+// linkLocal waits until the guest's NIC has a link-local address that can be
+// used.
+func linkLocal(t *testing.T, guest *os.File) net.IP {
 	t.Helper()
-	nic, err := nl.LinkByName(guestNIC)
-	check(t, err)
-	addresses, err := nl.AddrList(nic, netlink.FAMILY_V6)
-	check(t, err)
-	for _, a := range addresses {
-		if a.IP.IsLinkLocalUnicast() {
-			return a.IP
+	updates, done := make(chan netlink.AddrUpdate), make(chan struct{})
+	namespace := netns.NsHandle(guest.Fd())
+	check(t, netlink.AddrSubscribeWithOptions(updates, done, netlink.AddrSubscribeOptions{Namespace: &namespace, ListExisting: true}))
+	defer close(done)
+	deadline := time.After(20 * time.Second)
+	for {
+		select {
+		case update := <-updates:
+			if ip := update.LinkAddress.IP; ip.IsLinkLocalUnicast() && update.NewAddr && update.Flags&unix.IFA_F_TENTATIVE == 0 {
+				return ip
+			}
+		case <-deadline:
+			t.Fatal("the guest has no link-local address")
 		}
 	}
-	t.Fatal("the guest has no link-local address")
-	return nil
 }
 
 // awaitRouter waits until the guest's kernel has learned its default route from

@@ -150,7 +150,7 @@ func makeTap(name string, multiQueue bool) error {
 	if err != nil {
 		return fmt.Errorf("opening /dev/net/tun: %w", err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	request, err := unix.NewIfreq(name)
 	if err != nil {
 		return err

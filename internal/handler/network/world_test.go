@@ -118,7 +118,7 @@ func (w *world) plugIn(t *testing.T, made Interface) {
 	check(t, err)
 	check(t, guest.LinkSetHardwareAddr(nic, mac))
 	check(t, guest.LinkSetMTU(nic, made.MTU))
-	// So that the link-local address can be used at once.
+	// Nobody else can have its addresses, so they need not be checked for it.
 	in(t, w.guest, func() error { return setSysctl("ipv6/conf/"+guestNIC+"/accept_dad", "0") })
 	check(t, guest.LinkSetUp(nic))
 }
@@ -148,7 +148,7 @@ func (w *world) lease(t *testing.T, mac string) *dhcpv4.DHCPv4 {
 	hw, err := net.ParseMAC(mac)
 	check(t, err)
 	client := w.dhcpClient(t)
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	discover, err := dhcpv4.NewDiscovery(hw)
 	check(t, err)
 	offer := exchange(t, client, discover)

@@ -109,6 +109,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	if err := server.Shutdown(grace); err != nil {
 		return errors.Join(fmt.Errorf("ending the service of virt-api: %w", err), server.Close())
 	}
-	<-ended
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving virt-api on %s: %w", listener.Addr(), err)
+	}
 	return nil
 }

@@ -320,7 +320,7 @@ func TestOnlyVirtAPIIsServedAndStreamsEndWithTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatalf("virt-api is refused: %v", err)
 	}
-	defer ws.Close()
+	defer func() { _ = ws.Close() }()
 	cancel()
 	if _, _, err := ws.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
 		t.Errorf("the stream ends with %v", err)

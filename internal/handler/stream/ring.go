@@ -114,7 +114,7 @@ func lastLines(text []byte, lines int) []byte {
 }
 
 // inert returns text without its terminal escape sequences, those that set
-// colours aside. Shown again, a query (such as one for the cursor's position)
+// colors aside. Shown again, a query (such as one for the cursor's position)
 // would be answered by the viewer's terminal, and the answer typed into the
 // guest; a movement of the cursor would write over what the viewer has.
 func inert(text []byte) []byte {

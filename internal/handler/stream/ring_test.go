@@ -54,7 +54,7 @@ func TestScreen(t *testing.T) {
 		"nothing":                   {"", ""},
 		"less than a screen":        {"a\r\nb", "a\r\nb"},
 		"a screen at most":          {lines(100) + "$ ", lines(100)[strings.LastIndex(lines(77), "\n")+1:] + "$ "},
-		"colours stay":              {"\x1b[1;31mred\x1b[m", "\x1b[1;31mred\x1b[m"},
+		"colors stay":               {"\x1b[1;31mred\x1b[m", "\x1b[1;31mred\x1b[m"},
 		"queries go":                {"a\x1b[6nb\x1b[cc\x1b[18td\x1bZe", "abcde"},
 		"movements go":              {"a\x1b[2J\x1b[1;1Hb\x1b7c\x1b(Bd", "abcd"},
 		"titles go":                 {"a\x1b]0;title\x07b\x1b]0;title\x1b\\c\x1bP+q\x1b\\d", "abcd"},

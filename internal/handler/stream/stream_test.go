@@ -116,6 +116,27 @@ func (h *host) view(t *testing.T) *viewer {
 	return &viewer{Conn: ws}
 }
 
+// awaitOutput waits until the console has taken so many bytes from the guest.
+func (h *host) awaitOutput(t *testing.T, g *guest, total int64) {
+	t.Helper()
+	console, err := h.consoles.Open(t.Context(), "guest", g.dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	timeout := time.After(5 * time.Second)
+	for {
+		n, _, changed := console.output.read(make([]byte, total), 0)
+		if int64(n) == total {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			t.Fatalf("the guest's %d bytes did not arrive", total)
+		}
+	}
+}
+
 // await reads until the viewer has seen text.
 func (v *viewer) await(t *testing.T, text string) {
 	t.Helper()
@@ -184,10 +205,12 @@ func TestOutputIsKeptWhileNobodyLooks(t *testing.T) {
 	say(t, conn, "first\r\n")
 	first.await(t, "first")
 	_ = first.Close()
-	say(t, conn, "\x1b[32mlater\x1b[0m\r\n\x1b[6n$ ")
+	later := "\x1b[32mlater\x1b[0m\r\n\x1b[6n$ "
+	say(t, conn, later)
+	h.awaitOutput(t, g, int64(len("first\r\n"+later)))
 	second := h.view(t)
 	second.await(t, "$ ")
-	// The colour stays, the question for the cursor's position does not: the
+	// The color stays, the question for the cursor's position does not: the
 	// viewer's terminal would answer it into the guest.
 	if got := second.seen.String(); got != "first\r\n\x1b[32mlater\x1b[0m\r\n$ " {
 		t.Errorf("a late viewer sees %q", got)
@@ -291,7 +314,7 @@ func TestSpliceKeepsDatagrams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer server.Close()
+	defer func() { _ = server.Close() }()
 	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, err := net.Dial("udp", server.LocalAddr().String())
 		if err != nil {
@@ -309,7 +332,7 @@ func TestSpliceKeepsDatagrams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	defer ws.Close()
+	defer func() { _ = ws.Close() }()
 	for _, length := range []int{2, 60000, 1400} {
 		if err := ws.WriteMessage(websocket.BinaryMessage, make([]byte, length)); err != nil {
 			t.Fatal(err)

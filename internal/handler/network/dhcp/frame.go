@@ -141,7 +141,7 @@ func ipFrame(from, to endpoint, protocol byte, body []byte, checksumAt int) []by
 		return append(append(frame, header...), body...)
 	}
 	frame = binary.BigEndian.AppendUint16(frame, etherIPv6)
-	header := []byte{0x60, 0, 0, 0, 0, 0, protocol, 255} // neighbour discovery demands 255 hops
+	header := []byte{0x60, 0, 0, 0, 0, 0, protocol, 255} // neighbor discovery demands 255 hops
 	header = append(append(header, from.addr.AsSlice()...), to.addr.AsSlice()...)
 	binary.BigEndian.PutUint16(header[4:], uint16(len(body)))
 	return append(append(frame, header...), body...)
