@@ -165,8 +165,9 @@ func setDisks(spec *v1.VirtualMachineInstanceSpec) {
 		switch {
 		case device.Disk != nil:
 			device.Disk.Bus = busOr(device.Disk.Bus)
-		case device.LUN != nil:
-			device.LUN.Bus = busOr(device.LUN.Bus)
+		case device.LUN != nil && device.LUN.Bus == "":
+			// SATA can't carry a LUN.
+			device.LUN.Bus = v1.DiskBusSCSI
 		case device.CDRom != nil:
 			device.CDRom.Bus = busOr(device.CDRom.Bus)
 			v1.SetDefaults_CDRomTarget(device.CDRom)

@@ -2,22 +2,40 @@
 // wrong with an object, each error with the field's path, the value and what is
 // allowed, all at once; and which changes of an object its owner may make.
 //
-// It is pure: it must neither change an object nor read the cluster.
+// It is pure: it must neither change an object nor read the cluster. Whether a
+// field is implemented at all is package supported's to say.
 package validate
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/firmware"
+	"drydock.dev/drydock/internal/supported"
 )
 
-// VM judges a VirtualMachine; old is nil on creation.
-func VM(vm, old *v1.VirtualMachine, _ clusterconfig.Settings) field.ErrorList {
-	var errs field.ErrorList
-	template := field.NewPath("spec", "template")
+// VM judges a VirtualMachine; old is nil on creation. A VM is judged by the
+// VirtualMachineInstance that it will become.
+func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) field.ErrorList {
+	spec := field.NewPath("spec")
+	if old != nil && (vm.DeletionTimestamp != nil || equality.Semantic.DeepEqual(vm.Spec, old.Spec)) {
+		// Finalizers must come off whatever an earlier release let in.
+		return nil
+	}
+	errs := supported.VMSpec(&vm.Spec, spec)
+	errs = append(errs, runStrategy(&vm.Spec, spec)...)
+	template := spec.Child("template")
 	if vm.Spec.Template == nil {
 		return append(errs, field.Required(template, "a VirtualMachine needs a template"))
 	}
@@ -26,38 +44,168 @@ func VM(vm, old *v1.VirtualMachine, _ clusterconfig.Settings) field.ErrorList {
 			errs = append(errs, err)
 		}
 	}
+	return append(errs, podTemplate(vm.Spec.Template, template, settings)...)
+}
+
+func runStrategy(spec *v1.VirtualMachineSpec, path *field.Path) field.ErrorList {
+	switch {
+	case spec.Running != nil && spec.RunStrategy != nil:
+		return field.ErrorList{field.Invalid(path.Child("running"), *spec.Running,
+			"Running and RunStrategy are mutually exclusive; Running is deprecated, use RunStrategy")}
+	case spec.Running == nil && spec.RunStrategy == nil:
+		return field.ErrorList{field.Required(path.Child("runStrategy"), "one of Running or RunStrategy must be specified")}
+	}
+	return nil
+}
+
+// podTemplate judges the template of a VMI.
+func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
+	errs := templateMetadata(&template.ObjectMeta, path.Child("metadata"))
+	complete := template.Spec.DeepCopy()
+	defaults.Spec(complete, settings)
+	return append(errs, Spec(complete, path.Child("spec"))...)
+}
+
+// templateMetadata lets labels and annotations through, all that a template's
+// metadata is used for.
+func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+	errs := metav1validation.ValidateLabels(meta.Labels, path.Child("labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(meta.Annotations, path.Child("annotations"))...)
+	errs = append(errs, reservedLabels(meta.Labels, nil, path.Child("labels"))...)
+	for name, set := range map[string]bool{
+		"name":            meta.Name != "",
+		"generateName":    meta.GenerateName != "",
+		"namespace":       meta.Namespace != "",
+		"finalizers":      len(meta.Finalizers) > 0,
+		"ownerReferences": len(meta.OwnerReferences) > 0,
+	} {
+		if set {
+			errs = append(errs, field.Forbidden(path.Child(name), supported.NotSupported))
+		}
+	}
+	slices.SortFunc(errs, func(a, b *field.Error) int { return compareText(a.Field, b.Field) })
 	return errs
 }
 
-// VMI judges a new VirtualMachineInstance.
-func VMI(vmi *v1.VirtualMachineInstance, _ clusterconfig.Settings) field.ErrorList {
-	return nil
+// VMI judges a new VirtualMachineInstance. component says that one of
+// Drydock's components makes it.
+func VMI(vmi *v1.VirtualMachineInstance, component bool) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := supported.VMISpec(&vmi.Spec, spec)
+	if !component {
+		errs = append(errs, reservedLabels(vmi.Labels, nil, field.NewPath("metadata", "labels"))...)
+	}
+	return append(errs, Spec(&vmi.Spec, spec)...)
 }
 
 // VMIUpdate judges what somebody who is no component of Drydock changes of a
 // VirtualMachineInstance.
 func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
-	var errs field.ErrorList
+	errs := reservedLabels(vmi.Labels, old.Labels, field.NewPath("metadata", "labels"))
 	if !equality.Semantic.DeepEqual(vmi.Spec, old.Spec) {
-		errs = append(errs, field.Forbidden(field.NewPath("spec"), "update of VMI object is restricted"))
+		errs = append(errs, field.Forbidden(field.NewPath("spec"),
+			"update of VMI object is restricted; change the VirtualMachine's template instead"))
 	}
 	if !equality.Semantic.DeepEqual(vmi.Status, old.Status) {
-		errs = append(errs, field.Forbidden(field.NewPath("status"), "only Drydock's components write the status"))
+		errs = append(errs, field.Forbidden(field.NewPath("status"), "only Drydock's components report a guest's state"))
 	}
 	return errs
 }
 
-// ReplicaSet judges a VirtualMachineInstanceReplicaSet.
-func ReplicaSet(rs, _ *v1.VirtualMachineInstanceReplicaSet, _ clusterconfig.Settings) field.ErrorList {
+// reserved are labels that Drydock's components go by.
+var reserved = []string{
+	v1.CreatedByLabel,
+	v1.MigrationJobLabel,
+	v1.NodeNameLabel,
+	v1.MigrationTargetNodeNameLabel,
+	v1.NodeSchedulable,
+	v1.InstallStrategyLabel,
+	v1.AppLabel,
+}
+
+func reservedLabels(now, before map[string]string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range reserved {
+		value, there := now[name]
+		was, existed := before[name]
+		if there != existed || value != was {
+			errs = append(errs, field.Forbidden(path.Key(name),
+				"modification of the reserved kubevirt.io labels on a VMI object is prohibited"))
+		}
+	}
+	return errs
+}
+
+// ReplicaSet judges a VirtualMachineInstanceReplicaSet; old is nil on creation.
+func ReplicaSet(rs, old *v1.VirtualMachineInstanceReplicaSet, settings clusterconfig.Settings) field.ErrorList {
+	if old != nil && (rs.DeletionTimestamp != nil || equality.Semantic.DeepEqual(rs.Spec, old.Spec)) {
+		return nil
+	}
+	spec := field.NewPath("spec")
+	errs := supported.ReplicaSetSpec(&rs.Spec, spec)
+	if r := rs.Spec.Replicas; r != nil && *r < 0 {
+		errs = append(errs, field.Invalid(spec.Child("replicas"), *r, "must not be negative"))
+	}
+	if old != nil && !equality.Semantic.DeepEqual(rs.Spec.Selector, old.Spec.Selector) {
+		errs = append(errs, field.Forbidden(spec.Child("selector"), "the selector can't be changed"))
+	}
+	template := rs.Spec.Template
+	if template == nil {
+		return append(errs, field.Required(spec.Child("template"), "a replica set needs a template"))
+	}
+	errs = append(errs, selects(rs.Spec.Selector, template.ObjectMeta.Labels, spec.Child("selector"))...)
+	return append(errs, podTemplate(template, spec.Child("template"), settings)...)
+}
+
+// selects judges whether a replica set would find the VMIs that it makes.
+func selects(selector *metav1.LabelSelector, templateLabels map[string]string, path *field.Path) field.ErrorList {
+	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+		return field.ErrorList{field.Required(path, "an empty selector would select every VMI of the namespace")}
+	}
+	errs := metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, path)
+	if len(errs) > 0 {
+		return errs
+	}
+	matcher, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		return field.ErrorList{field.Invalid(path, metav1.FormatLabelSelector(selector), err.Error())}
+	}
+	if !matcher.Matches(labels.Set(templateLabels)) {
+		return field.ErrorList{field.Invalid(path, metav1.FormatLabelSelector(selector),
+			"must match the template's labels, which are: "+describeLabels(templateLabels))}
+	}
 	return nil
 }
 
-// Migration judges a VirtualMachineInstanceMigration.
-func Migration(_, _ *v1.VirtualMachineInstanceMigration) field.ErrorList {
-	return nil
+func describeLabels(set map[string]string) string {
+	if len(set) == 0 {
+		return "none"
+	}
+	return labels.Set(maps.Clone(set)).String()
 }
 
-// KubeVirt judges the configuration.
-func KubeVirt(_, _ *v1.KubeVirt) field.ErrorList {
-	return nil
+// Migration judges a VirtualMachineInstanceMigration; old is nil on creation.
+func Migration(m, old *v1.VirtualMachineInstanceMigration) field.ErrorList {
+	if old != nil && equality.Semantic.DeepEqual(m.Spec, old.Spec) {
+		return nil
+	}
+	errs := supported.MigrationSpec(&m.Spec, field.NewPath("spec"))
+	if len(errs) == 0 {
+		errs = append(errs, field.Forbidden(field.NewPath("spec"), supported.NotSupported))
+	}
+	return errs
+}
+
+// KubeVirt judges the configuration; old is nil on creation.
+func KubeVirt(kv, old *v1.KubeVirt) field.ErrorList {
+	if old != nil && (kv.DeletionTimestamp != nil || equality.Semantic.DeepEqual(kv.Spec, old.Spec)) {
+		return nil
+	}
+	spec := field.NewPath("spec")
+	errs := supported.KubeVirtSpec(&kv.Spec, spec)
+	if kv.Namespace != clusterconfig.Namespace || kv.Name != clusterconfig.Name {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), kv.Namespace+"/"+kv.Name,
+			fmt.Sprintf("the one KubeVirt object is %s/%s", clusterconfig.Namespace, clusterconfig.Name)))
+	}
+	return append(errs, configuration(&kv.Spec, spec)...)
 }

@@ -1,0 +1,153 @@
+package validate
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// maxVCPUs is what a q35 machine can have without hardware virtualization.
+const maxVCPUs = 255
+
+// minGuestMemory is less than any guest can start with.
+var minGuestMemory = resource.MustParse("1Mi")
+
+// compute judges CPUs, memory and resources.
+func compute(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+	domain, path := &spec.Domain, path.Child("domain")
+	errs := resources(&domain.Resources, path.Child("resources"))
+	errs = append(errs, memory(domain, path)...)
+	if domain.CPU != nil {
+		errs = append(errs, cpu(domain.CPU, path.Child("cpu"))...)
+	}
+	if domain.Machine != nil {
+		errs = append(errs, machineType(domain.Machine.Type, path.Child("machine", "type"))...)
+	}
+	if p := domain.RebootPolicy; p != nil {
+		errs = append(errs, oneOf(*p, path.Child("rebootPolicy"), v1.RebootPolicyReboot, v1.RebootPolicyTerminate)...)
+	}
+	return append(errs, hyperv(domain.Features, path.Child("features", "hyperv"))...)
+}
+
+// resources judges what is asked of the cluster beside the guest's own figures.
+func resources(r *v1.ResourceRequirements, path *field.Path) field.ErrorList {
+	errs := notNegative(r.Requests, path.Child("requests"))
+	errs = append(errs, notNegative(r.Limits, path.Child("limits"))...)
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
+		request := r.Requests[name]
+		if limit, limited := r.Limits[name]; limited && request.Cmp(limit) > 0 {
+			errs = append(errs, field.Invalid(path.Child("requests").Child(string(name)), request.String(),
+				fmt.Sprintf("must be less than or equal to the %s limit of %s", name, limit.String())))
+		}
+	}
+	return errs
+}
+
+func notNegative(list corev1.ResourceList, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		if q := list[name]; q.Sign() < 0 {
+			errs = append(errs, field.Invalid(path.Child(string(name)), q.String(), "must not be negative"))
+		}
+	}
+	return errs
+}
+
+// memory judges the guest's memory, and what of the pod's it could not fit in.
+func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
+	at := path.Child("memory", "guest")
+	if domain.Memory == nil || domain.Memory.Guest == nil {
+		return field.ErrorList{field.Required(at,
+			"no memory requested; set this or "+path.Child("resources", "requests", "memory").String())}
+	}
+	guest := *domain.Memory.Guest
+	if guest.Cmp(minGuestMemory) < 0 {
+		return field.ErrorList{field.Invalid(at, guest.String(), "must be at least "+minGuestMemory.String())}
+	}
+	var errs field.ErrorList
+	if limit, limited := domain.Resources.Limits[corev1.ResourceMemory]; limited && guest.Cmp(limit) > 0 {
+		errs = append(errs, field.Invalid(at, guest.String(),
+			fmt.Sprintf("must be less than or equal to the memory limit of %s", limit.String())))
+	}
+	if o := domain.Memory.ReservedOverhead; o != nil && o.AddedOverhead != nil && o.AddedOverhead.Sign() < 0 {
+		errs = append(errs, field.Invalid(path.Child("memory", "reservedOverhead", "addedOverhead"),
+			o.AddedOverhead.String(), "must not be negative"))
+	}
+	return append(errs, hugepages(domain.Memory, path.Child("memory", "hugepages", "pageSize"))...)
+}
+
+func hugepages(memory *v1.Memory, path *field.Path) field.ErrorList {
+	if memory.Hugepages == nil {
+		return nil
+	}
+	text := memory.Hugepages.PageSize
+	size, err := resource.ParseQuantity(text)
+	if err != nil || size.Sign() <= 0 || size.Value()&(size.Value()-1) != 0 {
+		return field.ErrorList{field.Invalid(path, text, "must be the size of a page, such as 2Mi or 1Gi")}
+	}
+	if memory.Guest.Value()%size.Value() != 0 {
+		return field.ErrorList{field.Invalid(path, text,
+			fmt.Sprintf("the guest's memory, %s, must be a multiple of the page size", memory.Guest.String()))}
+	}
+	return nil
+}
+
+// cpuName is what QEMU calls models and features.
+var cpuName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
+func cpuModel(model string, path *field.Path) field.ErrorList {
+	return pattern(model, path, cpuName, "must be host-model, host-passthrough or the name of a CPU model")
+}
+
+func cpu(cpu *v1.CPU, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	sockets := max(cpu.Sockets, cpu.MaxSockets, 1)
+	total := uint64(max(cpu.Cores, 1)) * uint64(sockets) * uint64(max(cpu.Threads, 1))
+	if total > maxVCPUs || cpu.Cores > maxVCPUs || cpu.Threads > maxVCPUs || sockets > maxVCPUs {
+		errs = append(errs, field.Invalid(path, total,
+			fmt.Sprintf("sockets × cores × threads must be at most %d", maxVCPUs)))
+	}
+	if cpu.MaxSockets != 0 && cpu.MaxSockets < cpu.Sockets {
+		errs = append(errs, field.Invalid(path.Child("maxSockets"), cpu.MaxSockets,
+			fmt.Sprintf("must be at least the number of sockets, %d", cpu.Sockets)))
+	}
+	errs = append(errs, cpuModel(cpu.Model, path.Child("model"))...)
+	for i, feature := range cpu.Features {
+		at := path.Child("features").Index(i)
+		if feature.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), "names a CPU feature"))
+		}
+		errs = append(errs, pattern(feature.Name, at.Child("name"), cpuName, "must be the name of a CPU feature")...)
+		errs = append(errs, oneOf(feature.Policy, at.Child("policy"), "force", "require", "optional", "disable", "forbid")...)
+	}
+	return errs
+}
+
+// machineType lets the one machine through whose devices have stable places.
+func machineType(name string, path *field.Path) field.ErrorList {
+	if name == "" || name == "q35" || strings.HasPrefix(name, "pc-q35-") && word.MatchString(name) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, name, "must be q35 or one of its versions, such as pc-q35-7.2")}
+}
+
+func hyperv(features *v1.Features, path *field.Path) field.ErrorList {
+	if features == nil || features.Hyperv == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if s := features.Hyperv.Spinlocks; s != nil && s.Retries != nil && *s.Retries < 4096 {
+		errs = append(errs, field.Invalid(path.Child("spinlocks", "spinlocks"), *s.Retries, "must be at least 4096"))
+	}
+	if v := features.Hyperv.VendorID; v != nil && len(v.VendorID) > 12 {
+		errs = append(errs, field.TooLong(path.Child("vendorid", "vendorid"), v.VendorID, 12))
+	}
+	return errs
+}

@@ -1,0 +1,152 @@
+package validate
+
+import (
+	"fmt"
+	"regexp"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// maxDiskSerial is how many characters of a serial each bus can carry.
+var maxDiskSerial = map[v1.DiskBus]int{
+	v1.DiskBusVirtio: 20,
+	v1.DiskBusSATA:   20,
+	v1.DiskBusSCSI:   36,
+	v1.DiskBusUSB:    20,
+}
+
+// pciAddress is an address that a device can be given: alone on the bus behind
+// a port of its own.
+var pciAddress = regexp.MustCompile(`^0000:[0-9a-f]{2}:00\.0$`)
+
+const pciSentence = "must be a PCI address 0000:BB:00.0, where BB is a bus from 01 on, such as 0000:05:00.0"
+
+func disks(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	sources := map[string]*v1.VolumeSource{}
+	for i := range spec.Volumes {
+		sources[spec.Volumes[i].Name] = &spec.Volumes[i].VolumeSource
+	}
+	names, addresses := map[string]bool{}, map[string]bool{}
+	for i := range spec.Domain.Devices.Disks {
+		d, at := &spec.Domain.Devices.Disks[i], at.Index(i)
+		errs = append(errs, unique(names, d.Name, at.Child("name"))...)
+		errs = append(errs, backed(d, sources[d.Name], at)...)
+		errs = append(errs, target(d, at)...)
+		errs = append(errs, tuning(d, at)...)
+		errs = append(errs, blockSize(d.BlockSize, at.Child("blockSize"))...)
+		if d.Disk != nil {
+			errs = append(errs, unique(addresses, d.Disk.PciAddress, at.Child("disk", "pciAddress"))...)
+		}
+	}
+	return errs
+}
+
+// backed judges whether there is something to read from behind a disk.
+func backed(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.ErrorList {
+	switch {
+	case d.Name == "":
+		return field.ErrorList{field.Required(at.Child("name"), "is the name of the disk's volume")}
+	case source == nil && d.CDRom == nil:
+		return field.ErrorList{field.Invalid(at.Child("name"), d.Name, "must be the name of a volume in spec.volumes")}
+	case source != nil && d.LUN != nil && source.PersistentVolumeClaim == nil && source.DataVolume == nil:
+		return field.ErrorList{field.Forbidden(at.Child("lun"), "only the block device of a claim can be a lun")}
+	}
+	return nil
+}
+
+// target judges the kind of a disk and its bus, which must have its default.
+func target(d *v1.Disk, at *field.Path) field.ErrorList {
+	var chosen []string
+	var errs field.ErrorList
+	if t := d.Disk; t != nil {
+		chosen = append(chosen, "disk")
+		errs = append(errs, oneOf(t.Bus, at.Child("disk", "bus"),
+			v1.DiskBusVirtio, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB)...)
+		errs = append(errs, pattern(t.PciAddress, at.Child("disk", "pciAddress"), pciAddress, pciSentence)...)
+		if t.PciAddress != "" && t.Bus != v1.DiskBusVirtio {
+			errs = append(errs, field.Forbidden(at.Child("disk", "pciAddress"), "only a disk on the bus virtio has an address of its own"))
+		}
+	}
+	if t := d.LUN; t != nil {
+		chosen = append(chosen, "lun")
+	}
+	if t := d.CDRom; t != nil {
+		chosen = append(chosen, "cdrom")
+		errs = append(errs, oneOf(t.Bus, at.Child("cdrom", "bus"), v1.DiskBusSATA, v1.DiskBusSCSI)...)
+	}
+	return append(errs, exactlyOne(at, chosen, "a disk is exactly one of disk, lun and cdrom")...)
+}
+
+// bus is the bus of a disk with its defaults.
+func bus(d *v1.Disk) v1.DiskBus {
+	switch {
+	case d.Disk != nil:
+		return d.Disk.Bus
+	case d.LUN != nil:
+		return d.LUN.Bus
+	case d.CDRom != nil:
+		return d.CDRom.Bus
+	}
+	return ""
+}
+
+// tuning judges what is said of a disk of any kind.
+func tuning(d *v1.Disk, at *field.Path) field.ErrorList {
+	errs := pattern(d.Serial, at.Child("serial"), word, "must be made of letters, digits and _.+-")
+	if limit, known := maxDiskSerial[bus(d)]; known && len(d.Serial) > limit {
+		errs = append(errs, field.Invalid(at.Child("serial"), d.Serial,
+			fmt.Sprintf("must be at most %d characters on the bus %s", limit, bus(d))))
+	}
+	errs = append(errs, oneOf(d.Cache, at.Child("cache"), v1.CacheNone, v1.CacheWriteThrough, v1.CacheWriteBack)...)
+	errs = append(errs, oneOf(d.IO, at.Child("io"), v1.IONative, v1.IOThreads)...)
+	if d.IO == v1.IONative && d.Cache != "" && d.Cache != v1.CacheNone {
+		errs = append(errs, field.Invalid(at.Child("io"), d.IO, "native needs the cache mode none"))
+	}
+	if p := d.ErrorPolicy; p != nil {
+		errs = append(errs, oneOf(*p, at.Child("errorPolicy"), v1.DiskErrorPolicyStop, v1.DiskErrorPolicyIgnore,
+			v1.DiskErrorPolicyReport, v1.DiskErrorPolicyEnospace)...)
+	}
+	if d.DedicatedIOThread != nil && *d.DedicatedIOThread && bus(d) != v1.DiskBusVirtio {
+		errs = append(errs, field.Invalid(at.Child("dedicatedIOThread"), true, "only a disk on the bus virtio can have a thread of its own"))
+	}
+	return errs
+}
+
+const (
+	minBlock = 512
+	maxBlock = 2 << 20
+)
+
+func blockSize(b *v1.BlockSize, at *field.Path) field.ErrorList {
+	if b == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if b.Custom != nil && b.MatchVolume != nil {
+		errs = append(errs, field.Forbidden(at.Child("matchVolume"), "can't be set beside custom"))
+	}
+	c, at := b.Custom, at.Child("custom")
+	if c == nil {
+		return errs
+	}
+	errs = append(errs, block(c.Logical, at.Child("logical"))...)
+	errs = append(errs, block(c.Physical, at.Child("physical"))...)
+	if c.Logical > c.Physical && c.Physical != 0 {
+		errs = append(errs, field.Invalid(at.Child("logical"), c.Logical,
+			fmt.Sprintf("must be at most the physical block size, %d", c.Physical)))
+	}
+	if g := c.DiscardGranularity; g != nil && c.Logical != 0 && *g%c.Logical != 0 {
+		errs = append(errs, field.Invalid(at.Child("discardGranularity"), *g,
+			fmt.Sprintf("must be a multiple of the logical block size, %d", c.Logical)))
+	}
+	return errs
+}
+
+func block(size uint, at *field.Path) field.ErrorList {
+	if size == 0 || size >= minBlock && size <= maxBlock && size&(size-1) == 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, size, fmt.Sprintf("must be a power of two between %d and %d", minBlock, maxBlock))}
+}

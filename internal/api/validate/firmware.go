@@ -1,0 +1,101 @@
+package validate
+
+import (
+	"path"
+	"time"
+	// A component's image has no time zones of its own.
+	_ "time/tzdata"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/firmware"
+)
+
+// maxSerial bounds the system serial in SMBIOS.
+const maxSerial = 256
+
+// firmwareOf judges how the guest boots and what it knows itself by.
+func firmwareOf(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
+	f := spec.Domain.Firmware
+	if f == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if err := firmware.ValidateFormat(spec, at); err != nil {
+		errs = append(errs, err)
+	}
+	at = at.Child("domain", "firmware")
+	errs = append(errs, pattern(f.Serial, at.Child("serial"), word, "must be made of letters, digits and _.+-")...)
+	if len(f.Serial) > maxSerial {
+		errs = append(errs, field.TooLong(at.Child("serial"), f.Serial, maxSerial))
+	}
+	if b := f.Bootloader; b != nil {
+		if b.BIOS != nil && b.EFI != nil {
+			errs = append(errs, field.Forbidden(at.Child("bootloader", "efi"), "can't be set beside bios: a guest has one boot loader"))
+		}
+		if b.EFI != nil && (b.EFI.SecureBoot == nil || *b.EFI.SecureBoot) && !smm(spec.Domain.Features) {
+			errs = append(errs, field.Invalid(at.Child("bootloader", "efi", "secureBoot"), true,
+				"has SMM as a requirement; set domain.features.smm.enabled to true, or this to false"))
+		}
+	}
+	return append(errs, kernelBoot(f.KernelBoot, at.Child("kernelBoot"))...)
+}
+
+func smm(features *v1.Features) bool {
+	return features != nil && features.SMM != nil && (features.SMM.Enabled == nil || *features.SMM.Enabled)
+}
+
+func kernelBoot(boot *v1.KernelBoot, at *field.Path) field.ErrorList {
+	if boot == nil {
+		return nil
+	}
+	if boot.Container == nil {
+		if boot.KernelArgs == "" {
+			return nil
+		}
+		return field.ErrorList{field.Required(at.Child("container"), "kernel arguments need a kernel")}
+	}
+	c, at := boot.Container, at.Child("container")
+	var errs field.ErrorList
+	if c.Image == "" {
+		errs = append(errs, field.Required(at.Child("image"), "names the image with the kernel"))
+	}
+	if c.KernelPath == "" {
+		errs = append(errs, field.Required(at.Child("kernelPath"), "says where in the image the kernel lies"))
+	}
+	errs = append(errs, absolute(c.KernelPath, at.Child("kernelPath"))...)
+	errs = append(errs, absolute(c.InitrdPath, at.Child("initrdPath"))...)
+	return append(errs, pullPolicy(c.ImagePullPolicy, at.Child("imagePullPolicy"))...)
+}
+
+// absolute judges a path; none is fine.
+func absolute(value string, at *field.Path) field.ErrorList {
+	if value == "" || path.IsAbs(value) && path.Clean(value) == value && value != "/" {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, value, "must be an absolute path without . and ..")}
+}
+
+// clock judges the guest's clock.
+func clock(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
+	c, at := spec.Domain.Clock, at.Child("domain", "clock")
+	if c == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if c.UTC != nil && c.Timezone != nil {
+		errs = append(errs, field.Forbidden(at.Child("timezone"), "can't be set beside utc: a clock has one offset"))
+	}
+	if c.Timezone != nil {
+		if _, err := time.LoadLocation(string(*c.Timezone)); err != nil || *c.Timezone == "" {
+			errs = append(errs, field.Invalid(at.Child("timezone"), *c.Timezone, "must be a time zone, such as Europe/Berlin"))
+		}
+	}
+	if c.Timer != nil && c.Timer.RTC != nil {
+		rtc, at := c.Timer.RTC, at.Child("timer", "rtc")
+		errs = append(errs, oneOf(rtc.TickPolicy, at.Child("tickPolicy"), v1.RTCTickPolicyDelay, v1.RTCTickPolicyCatchup)...)
+		errs = append(errs, oneOf(rtc.Track, at.Child("track"), v1.TrackGuest, v1.TrackWall)...)
+	}
+	return errs
+}

@@ -1,0 +1,211 @@
+package validate
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// maxInterfaceName leaves room for what the host's devices are named after it.
+const maxInterfaceName = 63
+
+// interfaceName is what interfaces and networks may be called.
+var interfaceName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// network judges networks and interfaces, and that each has its other.
+func network(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
+	errs := networks(spec, at.Child("networks"))
+	return append(errs, interfaces(spec, at.Child("domain", "devices", "interfaces"))...)
+}
+
+func networks(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
+	attached := map[string]bool{}
+	for i := range spec.Domain.Devices.Interfaces {
+		attached[spec.Domain.Devices.Interfaces[i].Name] = true
+	}
+	var errs field.ErrorList
+	names := map[string]bool{}
+	pods := 0
+	for i := range spec.Networks {
+		n, at := &spec.Networks[i], at.Index(i)
+		errs = append(errs, unique(names, n.Name, at.Child("name"))...)
+		switch {
+		case n.Name == "":
+			errs = append(errs, field.Required(at.Child("name"), "interfaces refer to a network by its name"))
+		case !attached[n.Name]:
+			errs = append(errs, field.Invalid(at.Child("name"), n.Name, "must be the name of an interface in spec.domain.devices.interfaces"))
+		}
+		switch {
+		case n.Pod != nil:
+			if pods++; pods > 1 {
+				errs = append(errs, field.Forbidden(at.Child("pod"), "a guest is on the pod network at most once"))
+			}
+			errs = append(errs, cidr(n.Pod.VMNetworkCIDR, true, at.Child("pod", "vmNetworkCIDR"))...)
+			errs = append(errs, cidr(n.Pod.VMIPv6NetworkCIDR, false, at.Child("pod", "vmIPv6NetworkCIDR"))...)
+		case n.Multus == nil:
+			errs = append(errs, field.Required(at, "must say which network it is: pod"))
+		}
+	}
+	return errs
+}
+
+// cidr judges the network that a guest lives in behind masquerade: there must
+// be room for the gateway and the guest.
+func cidr(text string, v4 bool, at *field.Path) field.ErrorList {
+	if text == "" {
+		return nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil || prefix.Addr().Is4() != v4:
+		family := "IPv4"
+		if !v4 {
+			family = "IPv6"
+		}
+		return field.ErrorList{field.Invalid(at, text, "must be an "+family+" network, such as 10.0.2.0/24 or fd10:0:2::/120")}
+	case prefix.Addr().BitLen()-prefix.Bits() < 2:
+		return field.ErrorList{field.Invalid(at, text, "must have room for a gateway and a guest")}
+	}
+	return nil
+}
+
+func interfaces(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
+	known := map[string]*v1.Network{}
+	for i := range spec.Networks {
+		known[spec.Networks[i].Name] = &spec.Networks[i]
+	}
+	seen := seenInterfaces{
+		names: map[string]bool{}, macs: map[string]bool{}, addresses: map[string]bool{},
+		indices: map[int]bool{}, ports: map[string]bool{},
+	}
+	var errs field.ErrorList
+	for i := range spec.Domain.Devices.Interfaces {
+		iface, at := &spec.Domain.Devices.Interfaces[i], at.Index(i)
+		errs = append(errs, pattern(iface.Name, at.Child("name"), interfaceName, "must be made of letters, digits, _ and -")...)
+		if len(iface.Name) > maxInterfaceName {
+			errs = append(errs, field.TooLong(at.Child("name"), iface.Name, maxInterfaceName))
+		}
+		switch {
+		case iface.Name == "":
+			errs = append(errs, field.Required(at.Child("name"), "is the name of the interface's network"))
+		case known[iface.Name] == nil:
+			errs = append(errs, field.Invalid(at.Child("name"), iface.Name, "must be the name of a network in spec.networks"))
+		}
+		errs = append(errs, binding(iface, at)...)
+		errs = append(errs, hardware(iface, at)...)
+		errs = append(errs, ports(iface.Ports, at.Child("ports"))...)
+		errs = append(errs, dhcp(iface.DHCPOptions, at.Child("dhcpOptions"))...)
+		errs = append(errs, seen.judge(iface, at)...)
+	}
+	return errs
+}
+
+// seenInterfaces is what no two interfaces of a guest may have in common.
+type seenInterfaces struct {
+	names, macs, addresses, ports map[string]bool
+	indices                       map[int]bool
+}
+
+func (s seenInterfaces) judge(iface *v1.Interface, at *field.Path) field.ErrorList {
+	errs := unique(s.names, iface.Name, at.Child("name"))
+	errs = append(errs, unique(s.macs, strings.ReplaceAll(strings.ToLower(iface.MacAddress), "-", ":"), at.Child("macAddress"))...)
+	errs = append(errs, unique(s.addresses, iface.PciAddress, at.Child("pciAddress"))...)
+	errs = append(errs, unique(s.indices, iface.ACPIIndex, at.Child("acpiIndex"))...)
+	for i, port := range iface.Ports {
+		errs = append(errs, unique(s.ports, port.Name, at.Child("ports").Index(i).Child("name"))...)
+	}
+	return errs
+}
+
+// binding judges how an interface is connected.
+func binding(iface *v1.Interface, at *field.Path) field.ErrorList {
+	var chosen []string
+	if iface.Masquerade != nil {
+		chosen = append(chosen, "masquerade")
+	}
+	if iface.Bridge != nil {
+		chosen = append(chosen, "bridge")
+	}
+	unsupported := iface.SRIOV != nil || iface.Binding != nil || iface.PasstBinding != nil ||
+		iface.DeprecatedMacvtap != nil || iface.DeprecatedPasst != nil || iface.DeprecatedSlirp != nil
+	if unsupported && len(chosen) == 0 {
+		// That it is not supported is said already.
+		return nil
+	}
+	return exactlyOne(at, chosen, "an interface is connected by exactly one of masquerade and bridge")
+}
+
+// hardware judges what the guest sees of an interface.
+func hardware(iface *v1.Interface, at *field.Path) field.ErrorList {
+	errs := oneOf(iface.Model, at.Child("model"), v1.VirtIO, "e1000", "e1000e", "ne2k_pci", "pcnet", "rtl8139")
+	if iface.MacAddress != "" {
+		address, err := net.ParseMAC(iface.MacAddress)
+		switch {
+		case err != nil || len(address) != 6:
+			errs = append(errs, field.Invalid(at.Child("macAddress"), iface.MacAddress, "must be a MAC address, such as 02:00:00:00:00:01"))
+		case address[0]&1 == 1:
+			errs = append(errs, field.Invalid(at.Child("macAddress"), iface.MacAddress, "must be the address of one interface, not of a group: its first byte must be even"))
+		}
+	}
+	errs = append(errs, pattern(iface.PciAddress, at.Child("pciAddress"), pciAddress, pciSentence)...)
+	if iface.ACPIIndex < 0 {
+		errs = append(errs, field.Invalid(at.Child("acpiIndex"), iface.ACPIIndex, "must not be negative"))
+	}
+	return errs
+}
+
+// ports judges the ports that are open to the guest.
+func ports(list []v1.Port, at *field.Path) field.ErrorList {
+	seen := map[string]bool{}
+	var errs field.ErrorList
+	for i, port := range list {
+		at := at.Index(i)
+		errs = append(errs, portNumber(int(port.Port), at.Child("port"))...)
+		protocol := strings.ToUpper(port.Protocol)
+		errs = append(errs, oneOf(protocol, at.Child("protocol"), "TCP", "UDP")...)
+		if protocol == "" {
+			protocol = "TCP"
+		}
+		errs = append(errs, unique(seen, fmt.Sprintf("%d/%s", port.Port, protocol), at.Child("port"))...)
+		if port.Name != "" {
+			errs = append(errs, sentences(port.Name, at.Child("name"), validation.IsValidPortName(port.Name))...)
+		}
+	}
+	return errs
+}
+
+// Options that a DHCP server may use as it likes.
+const (
+	firstPrivateOption = 224
+	lastPrivateOption  = 254
+)
+
+func dhcp(options *v1.DHCPOptions, at *field.Path) field.ErrorList {
+	if options == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	for i, server := range options.NTPServers {
+		if address, err := netip.ParseAddr(server); err != nil || !address.Is4() {
+			errs = append(errs, field.Invalid(at.Child("ntpServers").Index(i), server, "must be an IPv4 address"))
+		}
+	}
+	seen := map[int]bool{}
+	for i, option := range options.PrivateOptions {
+		at := at.Child("privateOptions").Index(i)
+		if option.Option < firstPrivateOption || option.Option > lastPrivateOption {
+			errs = append(errs, field.Invalid(at.Child("option"), option.Option, "must be between 224 and 254"))
+		}
+		if option.Value == "" {
+			errs = append(errs, field.Required(at.Child("value"), "is what the guest is told"))
+		}
+		errs = append(errs, unique(seen, option.Option, at.Child("option"))...)
+	}
+	return errs
+}

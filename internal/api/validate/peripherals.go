@@ -1,0 +1,52 @@
+package validate
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// peripherals judges the devices that are neither disks nor interfaces.
+func peripherals(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
+	devices, at := &spec.Domain.Devices, at.Child("domain", "devices")
+	var errs field.ErrorList
+	names := map[string]bool{}
+	for i, input := range devices.Inputs {
+		at := at.Child("inputs").Index(i)
+		errs = append(errs, oneOf(input.Type, at.Child("type"), v1.InputTypeTablet, v1.InputTypeKeyboard)...)
+		errs = append(errs, oneOf(input.Bus, at.Child("bus"), v1.InputBusUSB, v1.InputBusVirtio)...)
+		errs = append(errs, unique(names, input.Name, at.Child("name"))...)
+		if input.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), "names the input"))
+		}
+	}
+	if w := devices.Watchdog; w != nil {
+		errs = append(errs, watchdog(w, at.Child("watchdog"))...)
+	}
+	if v := devices.Video; v != nil {
+		errs = append(errs, oneOf(v.Type, at.Child("video", "type"), "vga", "virtio", "bochs", "cirrus", "ramfb")...)
+		if attach := devices.AutoattachGraphicsDevice; attach != nil && !*attach {
+			errs = append(errs, field.Forbidden(at.Child("video"), "autoattachGraphicsDevice is false: there is no screen"))
+		}
+	}
+	for i, panicDevice := range devices.PanicDevices {
+		if m := panicDevice.Model; m != nil {
+			errs = append(errs, oneOf(*m, at.Child("panicDevices").Index(i).Child("model"), v1.Isa, v1.Hyperv, v1.Pvpanic)...)
+		}
+	}
+	return errs
+}
+
+func watchdog(w *v1.Watchdog, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if w.Name == "" {
+		errs = append(errs, field.Required(at.Child("name"), "names the watchdog"))
+	}
+	switch {
+	case w.I6300ESB != nil:
+		errs = append(errs, oneOf(w.I6300ESB.Action, at.Child("i6300esb", "action"),
+			v1.WatchdogActionPoweroff, v1.WatchdogActionReset, v1.WatchdogActionShutdown)...)
+	case w.Diag288 == nil:
+		errs = append(errs, field.Required(at, "must say which watchdog it is: i6300esb"))
+	}
+	return errs
+}

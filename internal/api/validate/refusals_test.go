@@ -1,0 +1,89 @@
+package validate
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"drydock.dev/drydock/internal/api/admission"
+	"drydock.dev/drydock/internal/clusterconfig"
+)
+
+// Each file of testdata/refused holds a wrong manifest, a line of dashes and
+// the errors that admission answers with, one a line, all at once.
+func TestWrongManifestsAreRefused(t *testing.T) {
+	paths, err := filepath.Glob("testdata/refused/*.yaml")
+	if err != nil || len(paths) < 20 {
+		t.Fatalf("found %d wrong manifests (%v), want at least 20", len(paths), err)
+	}
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".yaml"), func(t *testing.T) {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			manifest, want, found := strings.Cut(string(text), "\n---\n")
+			if !found {
+				t.Fatal("the file has no line of dashes before the errors")
+			}
+			got := strings.Join(judge(t, manifest), "\n") + "\n"
+			if os.Getenv("UPDATE") != "" {
+				if err := os.WriteFile(path, []byte(manifest+"\n---\n"+got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("errors differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// judge gives the errors of a manifest of any kind.
+func judge(t *testing.T, manifest string) []string {
+	t.Helper()
+	var kind struct{ Kind string }
+	if err := yaml.Unmarshal([]byte(manifest), &kind); err != nil {
+		t.Fatal(err)
+	}
+	settings := clusterconfig.FromKubeVirt(nil)
+	var errs field.ErrorList
+	switch kind.Kind {
+	case "VirtualMachine":
+		errs = VM(parse[v1.VirtualMachine](t, manifest), nil, settings)
+	case "VirtualMachineInstanceReplicaSet":
+		errs = ReplicaSet(parse[v1.VirtualMachineInstanceReplicaSet](t, manifest), nil, settings)
+	case "VirtualMachineInstanceMigration":
+		errs = Migration(parse[v1.VirtualMachineInstanceMigration](t, manifest), nil)
+	case "KubeVirt":
+		errs = KubeVirt(parse[v1.KubeVirt](t, manifest), nil)
+	default:
+		t.Fatalf("the manifest is of kind %q", kind.Kind)
+	}
+	lines := make([]string, 0, len(errs))
+	for _, err := range errs {
+		lines = append(lines, err.Field+": "+admission.Sentence(err))
+	}
+	return lines
+}
+
+func parse[T any](t *testing.T, manifest string) *T {
+	t.Helper()
+	object := new(T)
+	if err := yaml.UnmarshalStrict([]byte(manifest), object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+func decode(manifest []byte) (*v1.VirtualMachine, error) {
+	vm := &v1.VirtualMachine{}
+	return vm, yaml.Unmarshal(manifest, vm)
+}

@@ -1,0 +1,209 @@
+package validate
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/api/defaults"
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/firmware"
+)
+
+var settings = clusterconfig.FromKubeVirt(nil)
+
+const goodVM = `
+metadata: {name: vm}
+spec:
+  runStrategy: Always
+  template:
+    metadata: {labels: {app: web, kubevirt.io/size: small}, annotations: {note: x}}
+    spec:
+      nodeSelector: {disk: ssd}
+      tolerations: [{operator: Exists}]
+      hostname: web-1
+      readinessProbe: {httpGet: {port: 80, path: /ready}}
+      evictionStrategy: LiveMigrateIfPossible
+      domain:
+        resources: {requests: {memory: 128Mi, cpu: 500m}, limits: {memory: 1Gi}}
+        cpu: {cores: 2, features: [{name: vmx, policy: disable}]}
+        firmware: {bootloader: {efi: {secureBoot: false}}, serial: ABC-1}
+        clock: {timezone: Europe/Berlin}
+        devices:
+          rng: {}
+          watchdog: {name: dog, i6300esb: {action: poweroff}}
+          inputs: [{name: tablet, type: tablet}]
+          disks:
+          - {name: root, disk: {bus: virtio}, bootOrder: 1, serial: root-disk, cache: none, io: native}
+          - {name: data, lun: {}}
+          - {name: tools, cdrom: {}}
+          - {name: empty, cdrom: {bus: scsi}}
+          interfaces: [{name: default, masquerade: {}, macAddress: "02:00:00:00:00:01", ports: [{port: 80}, {port: 80, protocol: UDP}]}]
+      networks: [{name: default, pod: {vmNetworkCIDR: 10.1.0.0/16}}]
+      volumes:
+      - {name: root, containerDisk: {image: "registry.example/disk:1"}}
+      - {name: data, persistentVolumeClaim: {claimName: data}}
+      - {name: scratch, ephemeral: {persistentVolumeClaim: {claimName: base}}}
+      - {name: tools, configMap: {name: tools}}
+      - {name: seed, cloudInitNoCloud: {userDataBase64: I2Nsb3VkLWNvbmZpZw==, networkData: "version: 2"}}
+`
+
+func good(t *testing.T) *v1.VirtualMachine { return parse[v1.VirtualMachine](t, goodVM) }
+
+func TestGoodVMIsAccepted(t *testing.T) {
+	if errs := VM(good(t), nil, settings); len(errs) > 0 {
+		t.Error(errs.ToAggregate())
+	}
+}
+
+// What is in a template is judged as the VMI that it becomes.
+func TestGoodVMIIsAcceptedAsItsVMWas(t *testing.T) {
+	vm := good(t)
+	vmi := &v1.VirtualMachineInstance{Spec: vm.Spec.Template.Spec}
+	defaults.VMI(vmi, settings)
+	if errs := VMI(vmi, false); len(errs) > 0 {
+		t.Error(errs.ToAggregate())
+	}
+}
+
+func TestUpdateOfVM(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(vm *v1.VirtualMachine)
+		want   string
+	}{
+		"the UUID is changed": {
+			change: func(vm *v1.VirtualMachine) { firmware.Set(&vm.Spec.Template.Spec, firmware.New()) },
+		},
+		"the UUID is removed": {
+			change: func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.Domain.Firmware.UUID = "" },
+			want: "spec.template.spec.domain.firmware.uuid: Forbidden: the firmware UUID can be changed but not removed; " +
+				"the VM has 4baaa5c7-8a28-5f9b-aeed-fda8e6b6f2b8",
+		},
+		"something else is wrong": {
+			change: func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.Hostname = "a.b" },
+			want:   `spec.template.spec.hostname: Invalid value: "a.b": must not contain dots`,
+		},
+		"only a finalizer goes, of a VM that would be refused today": {
+			change: func(vm *v1.VirtualMachine) {
+				vm.Finalizers = nil
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := good(t)
+			firmware.Set(&old.Spec.Template.Spec, "4baaa5c7-8a28-5f9b-aeed-fda8e6b6f2b8")
+			old.Finalizers = []string{"x"}
+			if name == "only a finalizer goes, of a VM that would be refused today" {
+				old.Spec.Template.Spec.Domain.Devices.TPM = &v1.TPMDevice{}
+			}
+			vm := old.DeepCopy()
+			test.change(vm)
+			if got := text(VM(vm, old, settings)); got != test.want {
+				t.Errorf("errors are %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestUpdateOfVMIByUsers(t *testing.T) {
+	old := &v1.VirtualMachineInstance{}
+	old.Labels = map[string]string{v1.NodeNameLabel: "node1", "app": "web"}
+	old.Status.Phase = v1.Running
+	for name, test := range map[string]struct {
+		change func(*v1.VirtualMachineInstance)
+		want   string
+	}{
+		"labels and annotations": {change: func(vmi *v1.VirtualMachineInstance) {
+			vmi.Labels["app"] = "db"
+			vmi.Annotations = map[string]string{"a": "b"}
+		}},
+		"finalizers, as the garbage collector changes them": {change: func(vmi *v1.VirtualMachineInstance) {
+			vmi.Finalizers = []string{metav1.FinalizerDeleteDependents}
+		}},
+		"the node's label": {
+			change: func(vmi *v1.VirtualMachineInstance) { vmi.Labels[v1.NodeNameLabel] = "node2" },
+			want:   "metadata.labels[kubevirt.io/nodeName]: Forbidden: modification of the reserved kubevirt.io labels on a VMI object is prohibited",
+		},
+		"spec and status": {
+			change: func(vmi *v1.VirtualMachineInstance) {
+				vmi.Spec.Hostname = "x"
+				vmi.Status.Phase = v1.Failed
+			},
+			want: "[spec: Forbidden: update of VMI object is restricted; change the VirtualMachine's template instead, " +
+				"status: Forbidden: only Drydock's components report a guest's state]",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := old.DeepCopy()
+			test.change(vmi)
+			if got := text(VMIUpdate(vmi, old)); got != test.want {
+				t.Errorf("errors are %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestReservedLabelsOfANewVMIAreForComponents(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{Spec: good(t).Spec.Template.Spec}
+	vmi.Labels = map[string]string{v1.NodeNameLabel: "node1"}
+	defaults.VMI(vmi, settings)
+	if errs := VMI(vmi, true); len(errs) > 0 {
+		t.Errorf("a component is refused: %v", errs.ToAggregate())
+	}
+	want := []string{"metadata.labels[kubevirt.io/nodeName]"}
+	if diff := cmp.Diff(want, fields(VMI(vmi, false))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestUpdateOfReplicaSet(t *testing.T) {
+	old := &v1.VirtualMachineInstanceReplicaSet{Spec: v1.VirtualMachineInstanceReplicaSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+		Template: good(t).Spec.Template,
+	}}
+	scaled := old.DeepCopy()
+	scaled.Spec.Replicas = new(int32(3))
+	if errs := ReplicaSet(scaled, old, settings); len(errs) > 0 {
+		t.Errorf("scaling is refused: %v", errs.ToAggregate())
+	}
+	moved := old.DeepCopy()
+	moved.Spec.Selector.MatchLabels = map[string]string{"kubevirt.io/size": "small"}
+	if diff := cmp.Diff([]string{"spec.selector"}, fields(ReplicaSet(moved, old, settings))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func text(errs field.ErrorList) string {
+	if len(errs) == 0 {
+		return ""
+	}
+	return errs.ToAggregate().Error()
+}
+
+func fields(errs field.ErrorList) []string {
+	var paths []string
+	for _, err := range errs {
+		paths = append(paths, err.Field)
+	}
+	return paths
+}
+
+// Whatever a manifest holds, judging it must not fail in another way than by
+// errors.
+func FuzzVM(f *testing.F) {
+	f.Add([]byte(goodVM))
+	f.Add([]byte("spec: {template: {spec: {domain: {memory: {guest: 1e99}, cpu: {sockets: 4294967295, cores: 4294967295}}}}}"))
+	f.Fuzz(func(_ *testing.T, manifest []byte) {
+		vm, err := decode(manifest)
+		if err != nil {
+			return
+		}
+		completed := vm.DeepCopy()
+		defaults.VM(completed, nil, settings)
+		VM(completed, nil, settings)
+		VM(vm, completed, settings)
+	})
+}

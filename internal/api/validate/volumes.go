@@ -1,0 +1,271 @@
+package validate
+
+import (
+	"encoding/base64"
+	"fmt"
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	// maxVolumeName leaves room for what the name of the launcher pod's volume
+	// has before it.
+	maxVolumeName = 57
+
+	// maxInline bounds cloud-init data in the object itself, which every
+	// watcher of it carries; a Secret has no such bound.
+	maxInline = 2048
+)
+
+// storage judges volumes and disks, and that each has its other.
+func storage(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+	errs := volumes(spec.Volumes, path.Child("volumes"))
+	return append(errs, disks(spec, path.Child("domain", "devices", "disks"))...)
+}
+
+// volumeRules judge each kind of volume, in the order in which they are named
+// when there are several in one.
+var volumeRules = []struct {
+	name  string
+	of    func(*v1.VolumeSource) bool
+	judge func(*v1.VolumeSource, *field.Path) field.ErrorList
+}{
+	{"containerDisk", func(s *v1.VolumeSource) bool { return s.ContainerDisk != nil }, containerDisk},
+	{"persistentVolumeClaim", func(s *v1.VolumeSource) bool { return s.PersistentVolumeClaim != nil },
+		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
+			return named(s.PersistentVolumeClaim.ClaimName, at.Child("claimName"), "names the claim")
+		}},
+	{"dataVolume", func(s *v1.VolumeSource) bool { return s.DataVolume != nil },
+		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
+			return named(s.DataVolume.Name, at.Child("name"), "names the DataVolume")
+		}},
+	{"ephemeral", func(s *v1.VolumeSource) bool { return s.Ephemeral != nil }, ephemeral},
+	{"emptyDisk", func(s *v1.VolumeSource) bool { return s.EmptyDisk != nil },
+		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
+			return positive(s.EmptyDisk.Capacity, at.Child("capacity"))
+		}},
+	{"hostDisk", func(s *v1.VolumeSource) bool { return s.HostDisk != nil }, hostDisk},
+	{"cloudInitNoCloud", func(s *v1.VolumeSource) bool { return s.CloudInitNoCloud != nil },
+		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
+			return cloudInit(cloudInitData(*s.CloudInitNoCloud), at)
+		}},
+	{"cloudInitConfigDrive", func(s *v1.VolumeSource) bool { return s.CloudInitConfigDrive != nil },
+		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
+			return cloudInit(cloudInitData(*s.CloudInitConfigDrive), at)
+		}},
+	{"configMap", func(s *v1.VolumeSource) bool { return s.ConfigMap != nil },
+		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
+			return named(s.ConfigMap.Name, at.Child("name"), "names the ConfigMap")
+		}},
+	{"secret", func(s *v1.VolumeSource) bool { return s.Secret != nil },
+		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
+			return named(s.Secret.SecretName, at.Child("secretName"), "names the Secret")
+		}},
+	{"downwardAPI", func(s *v1.VolumeSource) bool { return s.DownwardAPI != nil }, downwardAPI},
+	{"serviceAccount", func(s *v1.VolumeSource) bool { return s.ServiceAccount != nil },
+		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
+			return named(s.ServiceAccount.ServiceAccountName, at.Child("serviceAccountName"), "names the service account")
+		}},
+}
+
+func volumes(list []v1.Volume, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names, claims, once := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for i := range list {
+		v, at := &list[i], at.Index(i)
+		errs = append(errs, volumeName(v.Name, at.Child("name"))...)
+		errs = append(errs, unique(names, v.Name, at.Child("name"))...)
+		errs = append(errs, volumeSource(&v.VolumeSource, at)...)
+		if claim, at := writable(&v.VolumeSource, at); at != nil {
+			errs = append(errs, unique(claims, claim, at)...)
+		}
+		if kind := onlyOnce(&v.VolumeSource); kind != "" {
+			if once[kind] {
+				errs = append(errs, field.Forbidden(at, "a guest has at most one volume of the kind "+kind))
+			}
+			once[kind] = true
+		}
+	}
+	return errs
+}
+
+func volumeName(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, "disks refer to a volume by its name")}
+	}
+	if len(name) > maxVolumeName {
+		return field.ErrorList{field.TooLong(at, name, maxVolumeName)}
+	}
+	return label(name, at)
+}
+
+func volumeSource(source *v1.VolumeSource, at *field.Path) field.ErrorList {
+	var chosen []string
+	var errs field.ErrorList
+	for _, rule := range volumeRules {
+		if rule.of(source) {
+			chosen = append(chosen, rule.name)
+			errs = append(errs, rule.judge(source, at.Child(rule.name))...)
+		}
+	}
+	if len(chosen) == 0 && *source != (v1.VolumeSource{}) {
+		// Of a kind that is not supported, which is said already.
+		return nil
+	}
+	return append(errs, exactlyOne(at, chosen, "a volume has exactly one source")...)
+}
+
+// writable is the claim that a volume writes to; two disks on one claim would
+// destroy each other's data.
+func writable(source *v1.VolumeSource, at *field.Path) (string, *field.Path) {
+	switch {
+	case source.PersistentVolumeClaim != nil:
+		return source.PersistentVolumeClaim.ClaimName, at.Child("persistentVolumeClaim", "claimName")
+	case source.DataVolume != nil:
+		return source.DataVolume.Name, at.Child("dataVolume", "name")
+	}
+	return "", nil
+}
+
+// onlyOnce names the kind of a volume of which a guest has at most one.
+func onlyOnce(source *v1.VolumeSource) string {
+	switch {
+	case source.CloudInitNoCloud != nil, source.CloudInitConfigDrive != nil:
+		return "cloud-init"
+	case source.ServiceAccount != nil:
+		return "serviceAccount"
+	}
+	return ""
+}
+
+// named judges the name of an object that must be given.
+func named(name string, at *field.Path, sentence string) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, sentence)}
+	}
+	return subdomain(name, at)
+}
+
+func containerDisk(source *v1.VolumeSource, at *field.Path) field.ErrorList {
+	d := source.ContainerDisk
+	errs := absolute(d.Path, at.Child("path"))
+	if d.Image == "" {
+		errs = append(errs, field.Required(at.Child("image"), "names the image with the disk"))
+	}
+	return append(errs, pullPolicy(d.ImagePullPolicy, at.Child("imagePullPolicy"))...)
+}
+
+func ephemeral(source *v1.VolumeSource, at *field.Path) field.ErrorList {
+	claim := source.Ephemeral.PersistentVolumeClaim
+	if claim == nil {
+		return field.ErrorList{field.Required(at.Child("persistentVolumeClaim"), "is what the guest's writes are kept apart from")}
+	}
+	return named(claim.ClaimName, at.Child("persistentVolumeClaim", "claimName"), "names the claim")
+}
+
+func hostDisk(source *v1.VolumeSource, at *field.Path) field.ErrorList {
+	d := source.HostDisk
+	var errs field.ErrorList
+	if d.Path == "" {
+		errs = append(errs, field.Required(at.Child("path"), "is where on the node the image lies"))
+	}
+	errs = append(errs, absolute(d.Path, at.Child("path"))...)
+	switch d.Type {
+	case v1.HostDiskExistsOrCreate:
+		errs = append(errs, positive(d.Capacity, at.Child("capacity"))...)
+	case v1.HostDiskExists:
+		if !d.Capacity.IsZero() {
+			errs = append(errs, field.Forbidden(at.Child("capacity"), "is for the type DiskOrCreate only; a disk that exists has its size"))
+		}
+	default:
+		errs = append(errs, field.NotSupported(at.Child("type"), d.Type,
+			[]v1.HostDiskType{v1.HostDiskExists, v1.HostDiskExistsOrCreate}))
+	}
+	return errs
+}
+
+func downwardAPI(source *v1.VolumeSource, at *field.Path) field.ErrorList {
+	fields, at := source.DownwardAPI.Fields, at.Child("fields")
+	if len(fields) == 0 {
+		return field.ErrorList{field.Required(at, "says what the volume holds")}
+	}
+	var errs field.ErrorList
+	for i := range fields {
+		f, at := &fields[i], at.Index(i)
+		if f.Path == "" || path.IsAbs(f.Path) || path.Clean("/"+f.Path) != "/"+f.Path {
+			errs = append(errs, field.Invalid(at.Child("path"), f.Path, "must be a relative path without . and .."))
+		}
+		if (f.FieldRef == nil) == (f.ResourceFieldRef == nil) {
+			errs = append(errs, field.Required(at, "has exactly one of fieldRef and resourceFieldRef"))
+		}
+	}
+	return errs
+}
+
+// cloudInitData is what both kinds of cloud-init volume hold.
+type cloudInitData v1.CloudInitNoCloudSource
+
+func cloudInit(data cloudInitData, at *field.Path) field.ErrorList {
+	user := cloudInitPart{"userData", "userDataBase64", "secretRef", data.UserData, data.UserDataBase64, data.UserDataSecretRef}
+	network := cloudInitPart{"networkData", "networkDataBase64", "networkDataSecretRef",
+		data.NetworkData, data.NetworkDataBase64, data.NetworkDataSecretRef}
+	if !user.given() && !network.given() {
+		return field.ErrorList{field.Required(at, "must have at least one of userData, userDataBase64, secretRef, networkData, networkDataBase64 and networkDataSecretRef")}
+	}
+	return append(user.judge(at), network.judge(at)...)
+}
+
+// cloudInitPart is one of the files, which can be given in three ways.
+type cloudInitPart struct {
+	plainName, base64Name, secretName string
+	plain, base64                     string
+	secret                            *corev1.LocalObjectReference
+}
+
+func (p cloudInitPart) given() bool { return p.plain != "" || p.base64 != "" || p.secret != nil }
+
+func (p cloudInitPart) judge(at *field.Path) field.ErrorList {
+	if !p.given() {
+		return nil
+	}
+	var chosen []string
+	if p.plain != "" {
+		chosen = append(chosen, p.plainName)
+	}
+	if p.base64 != "" {
+		chosen = append(chosen, p.base64Name)
+	}
+	if p.secret != nil {
+		chosen = append(chosen, p.secretName)
+	}
+	errs := exactlyOne(at, chosen, fmt.Sprintf("use one of %s, %s and %s", p.plainName, p.base64Name, p.secretName))
+	if len(p.plain) > maxInline {
+		errs = append(errs, p.tooLong(at.Child(p.plainName), len(p.plain)))
+	}
+	if decoded, err := base64.StdEncoding.DecodeString(p.base64); err != nil {
+		errs = append(errs, field.Invalid(at.Child(p.base64Name), abbreviate(p.base64), "must be base64: "+err.Error()))
+	} else if len(decoded) > maxInline {
+		errs = append(errs, p.tooLong(at.Child(p.base64Name), len(decoded)))
+	}
+	if p.secret != nil {
+		errs = append(errs, named(p.secret.Name, at.Child(p.secretName, "name"), "names the Secret")...)
+	}
+	return errs
+}
+
+func (p cloudInitPart) tooLong(at *field.Path, length int) *field.Error {
+	return field.Invalid(at, fmt.Sprintf("%d bytes", length),
+		fmt.Sprintf("must be at most %d bytes; put more into a Secret and name it in %s", maxInline, p.secretName))
+}
+
+// abbreviate keeps a wrong value readable in an error.
+func abbreviate(text string) string {
+	const most = 32
+	if len(text) <= most {
+		return text
+	}
+	return text[:most] + "…"
+}

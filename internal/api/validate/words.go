@@ -1,0 +1,91 @@
+package validate
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// oneOf refuses a value that is none of those allowed; no value is fine.
+func oneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
+	if value == "" || slices.Contains(allowed, value) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, value, allowed)}
+}
+
+func pullPolicy(policy corev1.PullPolicy, path *field.Path) field.ErrorList {
+	return oneOf(policy, path, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+}
+
+// exactlyOne refuses a choice of which none or several are made; choices are
+// told by name in what is said.
+func exactlyOne(path *field.Path, chosen []string, sentence string) field.ErrorList {
+	switch len(chosen) {
+	case 1:
+		return nil
+	case 0:
+		return field.ErrorList{field.Required(path, sentence)}
+	}
+	var errs field.ErrorList
+	for _, extra := range chosen[1:] {
+		errs = append(errs, field.Forbidden(path.Child(extra), "can't be set beside "+chosen[0]+": "+sentence))
+	}
+	return errs
+}
+
+// unique refuses a value that was seen before; an empty one is none.
+func unique[K comparable](seen map[K]bool, value K, path *field.Path) field.ErrorList {
+	var none K
+	if value == none {
+		return nil
+	}
+	if seen[value] {
+		return field.ErrorList{field.Duplicate(path, value)}
+	}
+	seen[value] = true
+	return nil
+}
+
+// positive refuses a quantity that is not more than nothing.
+func positive(q resource.Quantity, path *field.Path) field.ErrorList {
+	if q.Sign() <= 0 {
+		return field.ErrorList{field.Invalid(path, q.String(), "must be greater than zero")}
+	}
+	return nil
+}
+
+// label refuses what is not a DNS label.
+func label(value string, path *field.Path) field.ErrorList {
+	return sentences(value, path, validation.IsDNS1123Label(value))
+}
+
+// subdomain refuses what is not the name of an object.
+func subdomain(value string, path *field.Path) field.ErrorList {
+	return sentences(value, path, validation.IsDNS1123Subdomain(value))
+}
+
+func sentences(value string, path *field.Path, problems []string) field.ErrorList {
+	var errs field.ErrorList
+	for _, problem := range problems {
+		errs = append(errs, field.Invalid(path, value, problem))
+	}
+	return errs
+}
+
+// word is what serials and the like may be made of.
+var word = regexp.MustCompile(`^[A-Za-z0-9_.+-]+$`)
+
+func pattern(value string, path *field.Path, re *regexp.Regexp, sentence string) field.ErrorList {
+	if value == "" || re.MatchString(value) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, value, sentence)}
+}
+
+func compareText(a, b string) int { return cmp.Compare(a, b) }
