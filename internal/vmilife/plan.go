@@ -70,6 +70,12 @@ type Plan struct {
 // Decide gives the plan for what was observed.
 func Decide(o Observed) Plan {
 	p := Plan{VMI: o.VMI.DeepCopy()}
+	if stray(o) {
+		// A leader with an old view made it after the VMI's own pod had gone,
+		// which is thereby a fact: their names are the same.
+		p.DeletePod = !podFinished(o.Pod) && o.Pod.DeletionTimestamp == nil
+		o.Pod, o.PodAbsent = nil, true
+	}
 	switch {
 	case o.VMI.DeletionTimestamp != nil:
 		decideDeletion(o, &p)
@@ -81,6 +87,15 @@ func Decide(o Observed) Plan {
 		decideStart(o, &p)
 	}
 	return p
+}
+
+// stray tells whether the pod is none that a guest of this VMI may run in.
+func stray(o Observed) bool {
+	if o.Pod == nil || !started(o.VMI) {
+		return false
+	}
+	_, active := o.VMI.Status.ActivePods[o.Pod.UID]
+	return !active
 }
 
 // started tells whether a guest may run: virt-handler owns the phase from

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/layout"
@@ -26,7 +27,12 @@ func newVMI(edit ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance
 }
 
 func inPhase(phase v1.VirtualMachineInstancePhase, ago time.Duration) func(*v1.VirtualMachineInstance) {
-	return func(vmi *v1.VirtualMachineInstance) { setPhase(vmi, phase, now.Add(-ago)) }
+	return func(vmi *v1.VirtualMachineInstance) {
+		setPhase(vmi, phase, now.Add(-ago))
+		if started(vmi) {
+			vmi.Status.ActivePods = map[types.UID]string{"pod-uid": "node"}
+		}
+	}
 }
 
 func deleted(ago time.Duration) func(*v1.VirtualMachineInstance) {
@@ -168,6 +174,10 @@ func TestDecide(t *testing.T) {
 		"a pod on a node that is lost is still there: nothing is assumed": {
 			Observed{VMI: newVMI(inPhase(v1.Running, 0)), Pod: newPod(bound, terminating, podPhase(corev1.PodRunning))},
 			outcome{phase: v1.Running},
+		},
+		"a pod that is not the one that was handed over: the VMI's own is gone": {
+			Observed{VMI: newVMI(inPhase(v1.Running, 0)), Pod: newPod(func(p *corev1.Pod) { p.UID = "another" })},
+			outcome{phase: v1.Failed, reason: "LauncherPodGone", remove: true, says: []string{"Ready=False PodNotExists: the launcher pod is gone"}},
 		},
 		"the guest powered off while virt-handler was away": {
 			Observed{VMI: newVMI(inPhase(v1.Running, 0)), Pod: newPod(bound, podPhase(corev1.PodSucceeded), exited(`{"reason":"GuestShutdown","code":0}`))},
