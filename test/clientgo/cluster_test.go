@@ -86,34 +86,33 @@ func newNamespace(t *testing.T) string {
 func awaitVMI(t *testing.T, namespace, name, what string, reached func(*v1.VirtualMachineInstance) bool) *v1.VirtualMachineInstance {
 	t.Helper()
 	client := virt.VirtualMachineInstance(namespace)
-	lw := &cache.ListWatch{
-		ListFunc: func(o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = "metadata.name=" + name
-			return client.List(t.Context(), o)
-		},
-		WatchFunc: func(o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = "metadata.name=" + name
-			return client.Watch(t.Context(), o)
-		},
-	}
-	return await(t, lw, &v1.VirtualMachineInstance{}, "VMI "+name+" to "+what, reached)
+	return await(t, listWatch(name, client.List, client.Watch), &v1.VirtualMachineInstance{}, "VMI "+name+" to "+what, reached)
 }
 
 // awaitVM is awaitVMI for a VM.
 func awaitVM(t *testing.T, namespace, name, what string, reached func(*v1.VirtualMachine) bool) *v1.VirtualMachine {
 	t.Helper()
 	client := virt.VirtualMachine(namespace)
-	lw := &cache.ListWatch{
-		ListFunc: func(o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = "metadata.name=" + name
-			return client.List(t.Context(), o)
+	return await(t, listWatch(name, client.List, client.Watch), &v1.VirtualMachine{}, "VM "+name+" to "+what, reached)
+}
+
+// listWatch follows the object of one name through the client under test.
+func listWatch[L runtime.Object](
+	name string,
+	list func(context.Context, metav1.ListOptions) (L, error),
+	follow func(context.Context, metav1.ListOptions) (watch.Interface, error),
+) *cache.ListWatch {
+	selector := fields.OneTermEqualSelector("metadata.name", name).String()
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return list(ctx, o)
 		},
-		WatchFunc: func(o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = "metadata.name=" + name
-			return client.Watch(t.Context(), o)
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return follow(ctx, o)
 		},
 	}
-	return await(t, lw, &v1.VirtualMachine{}, "VM "+name+" to "+what, reached)
 }
 
 func await[T runtime.Object](t *testing.T, lw cache.ListerWatcher, empty T, what string, reached func(T) bool) T {
@@ -140,8 +139,8 @@ func awaitNoVMI(t *testing.T, namespace, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	one := fields.OneTermEqualSelector("metadata.name", name)
-	lw := cache.NewListWatchFromClient(virt.RestClient(), "virtualmachineinstances", namespace, one)
+	client := virt.VirtualMachineInstance(namespace)
+	lw := listWatch(name, client.List, client.Watch)
 	gone := func(event watch.Event) (bool, error) { return event.Type == watch.Deleted, nil }
 	never := func(store cache.Store) (bool, error) { return len(store.List()) == 0, nil }
 	if _, err := toolswatch.UntilWithSync(ctx, lw, &v1.VirtualMachineInstance{}, never, gone); err != nil {

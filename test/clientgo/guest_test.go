@@ -118,12 +118,13 @@ func (c terminal) awaitReady() (hostname, uuid string) {
 	return match[1], match[2]
 }
 
-func (c terminal) login(user, password string) {
+// login logs in as the guest's user without privileges.
+func (c terminal) login() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
-	if err := c.LoginAs(ctx, user, password); err != nil {
-		c.t.Fatalf("logging in as %s: %v\nthe console says:\n%s", user, err, c.Transcript())
+	if err := c.LoginAs(ctx, "guest", "guest"); err != nil {
+		c.t.Fatalf("logging in: %v\nthe console says:\n%s", err, c.Transcript())
 	}
 }
 

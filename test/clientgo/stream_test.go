@@ -23,14 +23,14 @@ func TestConsoles(t *testing.T) {
 	if want := string(vmi.Spec.Domain.Firmware.UUID); uuid != want {
 		t.Errorf("the guest sees the UUID %s, its spec says %s", uuid, want)
 	}
-	guest.login("guest", "guest")
+	guest.login()
 	if user := guest.run("id -un"); user != "guest" {
 		t.Errorf("the guest says that %s is logged in", user)
 	}
 
 	// A second console shares the session; the first one stays open.
 	second := openConsole(t, namespace, name)
-	second.login("guest", "guest")
+	second.login()
 	if answer := second.run("echo two consoles"); answer != "two consoles" {
 		t.Errorf("the second console says %q", answer)
 	}

@@ -17,7 +17,7 @@ func TestPauseAndUnpauseAVMI(t *testing.T) {
 	createVMI(t, namespace, name)
 	guest := openConsole(t, namespace, name)
 	guest.awaitReady()
-	guest.login("guest", "guest")
+	guest.login()
 	before := guest.bootID()
 
 	if err := vmis.Pause(t.Context(), name, &v1.PauseOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
@@ -56,13 +56,13 @@ func TestRebootsKeepTheVMI(t *testing.T) {
 		created := createVMI(t, namespace, name)
 		guest := openConsole(t, namespace, name)
 		guest.awaitReady()
-		guest.login("guest", "guest")
+		guest.login()
 		before := guest.bootID()
 		if err := reboot(); err != nil {
 			t.Fatalf("asking for a %s: %v", name, err)
 		}
 		guest.awaitReady()
-		guest.login("guest", "guest")
+		guest.login()
 		if after := guest.bootID(); after == before {
 			t.Errorf("after a %s the guest still runs its boot %s", name, before)
 		}
