@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -19,6 +20,7 @@ func pauseMain(ctx context.Context) (int, error) {
 		defer close(reaped)
 		newReaper().run(ctx)
 	}()
+	fmt.Fprintln(os.Stderr, "virt-launcher: waiting to be told to end")
 	select {
 	case <-signals:
 	case <-ctx.Done():

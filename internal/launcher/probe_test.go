@@ -1,0 +1,197 @@
+package launcher
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/nodeprobe"
+)
+
+// verb runs one of virt-launcher's small programs to its end.
+func verb(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asLauncher+"=1")
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // the exit code is the answer
+	return cmd.ProcessState.ExitCode(), out.String(), complaint.String()
+}
+
+// runningAgent is Debian's guest agent in the place of a guest's.
+func runningAgent(t *testing.T) string {
+	t.Helper()
+	program, err := exec.LookPath("qemu-ga")
+	if err != nil {
+		t.Fatalf("this test needs the guest agent (apt-get install qemu-guest-agent): %v", err)
+	}
+	dir, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "agent.sock")
+	cmd := exec.Command(program, "--method=unix-listen", "--path="+socket, "--statedir="+dir,
+		"--pidfile="+filepath.Join(dir, "pid"), "--block-rpcs=guest-shutdown,guest-fsfreeze-freeze,guest-suspend-disk,guest-suspend-ram")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = os.RemoveAll(dir)
+	})
+	waitFor(t, "qemu-ga", func() bool {
+		_, err := os.Stat(socket)
+		return err == nil
+	})
+	return socket
+}
+
+func TestProbesAskTheGuest(t *testing.T) {
+	socket := runningAgent(t)
+	for name, c := range map[string]struct {
+		args           []string
+		code           int
+		stdout, stderr string
+	}{
+		"a ping":                     {[]string{"guest-agent-ping", "--timeout=10s"}, 0, "", ""},
+		"a program that succeeds":    {[]string{"exec", "--timeout=10", "--", "/bin/echo", "well", "--all"}, 0, "well --all\n", ""},
+		"a program that fails":       {[]string{"exec", "--timeout=10s", "--", "/bin/sh", "-c", "echo ill >&2; exit 4"}, 4, "", "ill\n"},
+		"a program that is not":      {[]string{"exec", "--timeout=10s", "--", "/no/such/program"}, 1, "", "virt-launcher: guest agent: guest-exec: "},
+		"a program that takes long":  {[]string{"exec", "--timeout=300ms", "--", "/bin/sleep", "5"}, 1, "", "deadline exceeded"},
+		"a program that is killed":   {[]string{"exec", "--timeout=10s", "--", "/bin/sh", "-c", "kill -9 $$"}, 1, "", "a signal ended /bin/sh"},
+		"nothing to run":             {[]string{"exec", "--timeout=1s", "--"}, 1, "", "probe exec needs a command"},
+		"an unknown probe":           {[]string{"dance"}, 1, "", `"dance" is none of guest-agent-ping, exec`},
+		"a deadline that is no time": {[]string{"exec", "--timeout=soon"}, 1, "", `"soon" is not a duration`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"probe", c.args[0], "--socket=" + socket}, c.args[1:]...)
+			code, stdout, stderr := verb(t, args...)
+			if code != c.code || stdout != c.stdout || !strings.Contains(stderr, c.stderr) {
+				t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+func TestAPingWithoutAnAgentFailsInTime(t *testing.T) {
+	dir, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "agent.sock")
+	if code, _, stderr := verb(t, "probe", "guest-agent-ping", "--socket="+socket); code != 1 || !strings.Contains(stderr, "connecting") {
+		t.Errorf("no QEMU: exit code %d, %q", code, stderr)
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		conn, err := listener.Accept()
+		if err == nil {
+			_, _ = io.Copy(io.Discard, conn) // a guest without an agent
+			_ = conn.Close()
+		}
+	}()
+	if code, _, stderr := verb(t, "probe", "guest-agent-ping", "--timeout=200ms", "--socket="+socket); code != 1 || !strings.Contains(stderr, "no answer") {
+		t.Errorf("no agent: exit code %d, %q", code, stderr)
+	}
+}
+
+func TestTheNodeIsProbedByRunningQEMU(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "node.json")
+	if code, _, stderr := verb(t, "probe-node", "--qemu", qemuBinary(t), "--out", out); code != 0 {
+		t.Fatalf("exit code %d, %s", code, stderr)
+	}
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r nodeprobe.Result
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.KVM.Usable == (r.KVM.Reason != "") {
+		t.Errorf("KVM is %+v", r.KVM)
+	}
+	if (r.HostModel != "") && !r.KVM.Usable {
+		t.Errorf("without KVM the host's model is %q", r.HostModel)
+	}
+	if r.QEMU == "" || !slices.Contains(r.MachineTypes, "q35") || !slices.Contains(r.CPUModels, "qemu64") || slices.Contains(r.CPUModels, "max") {
+		t.Errorf("%+v", r)
+	}
+	if _, err := os.Stat("/dev/kvm"); err != nil && r.KVM.Usable {
+		t.Error("KVM is usable without /dev/kvm")
+	}
+	if code, _, stderr := verb(t, "probe-node", "--qemu", "/no/such/qemu"); code != 1 || !strings.Contains(stderr, "running QEMU without KVM") {
+		t.Errorf("without QEMU: exit code %d, %s", code, stderr)
+	}
+}
+
+func TestTheHostsModelIsItsVendorsNewest(t *testing.T) {
+	for name, c := range map[string]struct {
+		cpuinfo string
+		usable  []string
+		want    string
+	}{
+		"Intel":             {"processor\t: 0\nvendor_id\t: GenuineIntel\n", []string{"EPYC", "Haswell", "Nehalem", "qemu64"}, "Haswell"},
+		"AMD":               {"vendor_id\t: AuthenticAMD\n", []string{"EPYC", "Haswell", "Opteron_G1"}, "EPYC"},
+		"nothing that fits": {"vendor_id\t: GenuineIntel\n", []string{"qemu64"}, ""},
+		"an unknown vendor": {"vendor_id\t: CentaurHauls\n", []string{"qemu64"}, ""},
+		"no x86 at all":     {"CPU implementer\t: 0x41\n", []string{"qemu64"}, ""},
+	} {
+		if got := hostModel(c.cpuinfo, c.usable); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestPauseWaitsForItsEnd(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "pause")
+	cmd.Env = append(os.Environ(), asLauncher+"=1")
+	said := &lockedBuffer{}
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	waitFor(t, "pause", func() bool { return strings.Contains(said.String(), "waiting to be told to end") })
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("pause ends with %v", err)
+		}
+	case <-time.After(patience):
+		_ = cmd.Process.Kill()
+		t.Error("pause does not end")
+	}
+}
+
+func TestUnknownVerbsAreRefused(t *testing.T) {
+	if code, _, stderr := verb(t, "sail"); code != 1 || !strings.Contains(stderr, `"sail" is none of probe, probe-node, pause`) {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	if code, _, stderr := verb(t, "probe"); code != 1 || !strings.Contains(stderr, "probe needs one of") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}
