@@ -193,13 +193,13 @@ func (c *client) exited() launch.Exit {
 }
 
 // start starts a machine and returns virt-handler's connection and QEMU's id.
-func (r *running) start(grace int64, more ...string) (*client, int) {
+func (r *running) start(grace int64) (*client, int) {
 	r.t.Helper()
 	c, state := r.connect()
 	if state.Phase != launch.PhaseWaiting {
 		r.t.Fatalf("a new launcher is %s", state.Phase)
 	}
-	reply := c.ask(launch.Request{Start: &launch.Start{Args: qemuArgs(r.dir, more...), GracePeriodSeconds: grace}})
+	reply := c.ask(launch.Request{Start: &launch.Start{Args: qemuArgs(r.dir), GracePeriodSeconds: grace}})
 	if reply.Error != "" || reply.State == nil || reply.State.Phase != launch.PhaseRunning {
 		r.t.Fatalf("starting QEMU: %+v", reply)
 	}

@@ -92,7 +92,7 @@ func TestAPingWithoutAnAgentFailsInTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "agent.sock")
 	if code, _, stderr := verb(t, "probe", "guest-agent-ping", "--socket="+socket); code != 1 || !strings.Contains(stderr, "connecting") {
 		t.Errorf("no QEMU: exit code %d, %q", code, stderr)

@@ -35,7 +35,7 @@ func probeMain(ctx context.Context, args []string) (int, error) {
 	if err != nil {
 		return exitFailed, err
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	switch args[0] {
 	case "guest-agent-ping":
 		if err := client.Ping(ctx); err != nil {

@@ -147,7 +147,7 @@ func interview(ctx context.Context, monitor io.ReadWriteCloser, bios io.Reader) 
 	if err != nil {
 		return capabilities{}, fmt.Errorf("QEMU does not start: %w", err)
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	if _, err := io.ReadFull(bios, make([]byte, 1)); err != nil {
 		return capabilities{}, fmt.Errorf("the guest does not run: %w", err)
 	}

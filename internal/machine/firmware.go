@@ -23,7 +23,7 @@ const (
 const nvramImage = "firmware/nvram"
 
 // What SMBIOS says where neither the cluster nor the VMI does; guests and
-// their tools recognise a KubeVirt machine by it.
+// their tools recognize a KubeVirt machine by it.
 const (
 	defaultManufacturer = "KubeVirt"
 	defaultProduct      = "None"

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }()
 	launcherProgram = filepath.Join(folder, "virt-launcher")
 	build := exec.Command("go", "build", "-o", launcherProgram, "drydock.dev/drydock/cmd/virt-launcher")
 	build.Stdout, build.Stderr = os.Stdout, os.Stderr

@@ -1,7 +1,7 @@
 // Package agent asks the QEMU guest agent inside a guest, over the unix socket
 // that QEMU offers for the agent's virtio-serial port.
 //
-// It owns the protocol: the synchronisation that a port without connections
+// It owns the protocol: the synchronization that a port without connections
 // needs, deadlines for an agent that may be absent, hung or hostile, and the
 // agent's commands as Go functions. It must not import Kubernetes or API types;
 // what an answer means for a VMI's status is decided elsewhere.
@@ -53,7 +53,7 @@ func Unsupported(err error) bool {
 
 // Client is one connection to the agent's port. Its methods may be called from
 // several goroutines; the commands go one after another. After a deadline the
-// next command synchronises again, so a late answer cannot be taken for its own.
+// next command synchronizes again, so a late answer cannot be taken for its own.
 type Client struct {
 	conn net.Conn
 

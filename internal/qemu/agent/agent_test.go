@@ -262,7 +262,7 @@ func TestALateAnswerIsNotTakenForTheNextOne(t *testing.T) {
 	asked := 0
 	c := dial(t, listen(t, func(conn net.Conn) {
 		requests(writeBefore{conn, func() string {
-			// The hung command is answered when the next synchronisation comes.
+			// The hung command is answered when the next synchronization comes.
 			if asked == 1 {
 				return `{"return": {"host-name": "late"}}` + "\n"
 			}
