@@ -25,7 +25,8 @@
 //   - What is to be done once (a Start request, a start under Once or
 //     RerunOnFailure) is done once: status.runStrategy and the requests are
 //     written after the VMI is, and before a creation the caller makes sure
-//     that the VM it looks at is the newest.
+//     that the VM it looks at is the newest. Only a VMI that somebody deletes
+//     in the moment in between is made again: the VM still asks for it.
 //   - A VM that is being deleted never gets a VMI.
 package vmstate
 
@@ -53,10 +54,13 @@ type Observed struct {
 	Now     time.Time
 }
 
-// Plan is what is to be done, in this order: patch the VM, adopt, create the
-// VMI, patch the status, delete the VMI. The status comes before a deletion,
+// Plan is what is to be done, in this order: confirm, patch the VM, adopt,
+// create the VMI, patch the status, delete the VMI. The status comes before a deletion,
 // since it holds what is to happen after it.
 type Plan struct {
+	// ConfirmVMI means that the plan holds only if the VMI is still the one
+	// that was observed; the API server is to be asked for it.
+	ConfirmVMI bool
 	// VM carries the wanted finalizers, spec and status; never nil. Outside of
 	// status only finalizers and a missing firmware UUID ever differ.
 	VM *v1.VirtualMachine
@@ -193,6 +197,8 @@ func (d *decision) keepOrEnd(requested bool) {
 	d.Delete = true
 	if d.strategy == v1.RunStrategyRerunOnFailure && !requested {
 		// Without its VMI nothing else would tell that the VM is to run again.
+		// The failure of a VMI that is long gone must not be told twice.
+		d.ConfirmVMI = true
 		d.VM.Status.StateChangeRequests = append(d.VM.Status.StateChangeRequests,
 			v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest})
 	}

@@ -169,6 +169,11 @@ func (r *Reconciler) complete(ctx context.Context, from, to *v1.VirtualMachine) 
 
 // carryOut does what is planned, in the plan's order.
 func (r *Reconciler) carryOut(ctx context.Context, o vmstate.Observed, plan vmstate.Plan) error {
+	if plan.ConfirmVMI {
+		if current, err := r.isCurrent(ctx, o.VMI); err != nil || !current {
+			return err
+		}
+	}
 	if plan.Adopt {
 		if err := r.adopt(ctx, o); err != nil {
 			return err
@@ -192,6 +197,16 @@ func (r *Reconciler) carryOut(ctx context.Context, o vmstate.Observed, plan vmst
 		return r.deleteVMI(ctx, o)
 	}
 	return nil
+}
+
+// isCurrent asks the API server whether the VMI of this name is still this one.
+func (r *Reconciler) isCurrent(ctx context.Context, vmi *v1.VirtualMachineInstance) (bool, error) {
+	var stored v1.VirtualMachineInstance
+	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(vmi), &stored)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("making sure of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
+	}
+	return err == nil && stored.UID == vmi.UID, nil
 }
 
 // adopt makes the VM the owner of a VMI that has lost its VM.
