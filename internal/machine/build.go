@@ -79,6 +79,15 @@ func (b *builder) socket(id, name string) {
 	b.option("chardev", "socket,id="+id+",path="+layout.Socket(name)+",server=on,wait=off")
 }
 
+// named checks a name that becomes part of an id. QEMU would refuse the machine
+// in words that mean nothing to the VM's owner.
+func (b *builder) named(path, name string) {
+	const allowed = "-._ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	if name == "" || strings.Trim(name, allowed) != "" {
+		b.refuse(path+".name", "%q must be of letters, digits, '-', '.' and '_'", name)
+	}
+}
+
 // escape makes a string safe as a value in QEMU's key=value options.
 func escape(s string) string { return strings.ReplaceAll(s, ",", ",,") }
 

@@ -198,6 +198,7 @@ func (b *builder) inputs() {
 	nth := make(map[v1.InputBus]int)
 	for i, in := range inputs {
 		path := fmt.Sprintf("devices.inputs[%d]", i)
+		b.named(path, in.Name)
 		if in.Type != v1.InputTypeTablet && in.Type != v1.InputTypeKeyboard {
 			b.refuse(path+".type", "%q is none of tablet, keyboard", in.Type)
 			continue

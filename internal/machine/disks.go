@@ -82,6 +82,7 @@ func (b *builder) disks() {
 
 // disk adds one disk: what it reads from, then the device itself.
 func (b *builder) disk(d disk, volume *v1.Volume) {
+	b.named(d.path, d.spec.Name)
 	device := Properties{"id": DiskID(d.spec.Name)}
 	switch {
 	case volume == nil && d.spec.CDRom == nil:
@@ -95,7 +96,10 @@ func (b *builder) disk(d disk, volume *v1.Volume) {
 			return
 		}
 		device["drive"] = node.name
-		node.apply(device)
+		// A LUN's cache is the device's own affair.
+		if d.spec.LUN == nil {
+			node.apply(device)
+		}
 	}
 	b.attach(d, device)
 	b.describe(d, device)
@@ -165,6 +169,9 @@ func (b *builder) describe(d disk, device Properties) {
 		device["bootindex"] = index
 	}
 	if s := d.spec.Serial; s != "" {
+		if d.spec.LUN != nil {
+			b.refuse(d.path+".serial", "a lun has the serial of its device")
+		}
 		if limit := maxSerial[d.bus]; len(s) > limit {
 			b.refuse(d.path+".serial", "%q is longer than the %d characters that the bus %s can carry", s, limit, d.bus)
 		}

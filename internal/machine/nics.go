@@ -45,6 +45,7 @@ func (b *builder) nic(spec *v1.Interface, path string, port int) {
 		b.refuse(path+".name", "the network of interface %q has not been prepared", spec.Name)
 		return
 	}
+	b.named(path, spec.Name)
 	virtio := driver == nicDrivers[v1.VirtIO]
 	netdev := Properties{
 		"type": "tap", "id": NetdevID(spec.Name), "ifname": host.Tap, "script": "no", "downscript": "no",

@@ -50,6 +50,8 @@ func TestRefusalsNameTheField(t *testing.T) {
 			`spec.domain.devices.disks[0]: the bus "ide" is none of virtio, sata, scsi, usb`},
 		"a LUN that is a file": {"devices: {disks: [{name: vol, lun: {}}]}",
 			`spec.domain.devices.disks[0].lun: volume "vol" is not a block device: a lun needs a claim with volumeMode Block`},
+		"a serial for a LUN": {"devices: {disks: [{name: block, lun: {}, serial: mine}]}",
+			"spec.domain.devices.disks[0].serial: a lun has the serial of its device"},
 		"an open tray": {"devices: {disks: [{name: vol, cdrom: {tray: open}}]}",
 			"spec.domain.devices.disks[0].cdrom.tray: a machine starts with its trays closed"},
 		"a long serial": {"devices: {disks: [{name: vol, disk: {bus: virtio}, serial: abcdefghijklmnopqrstu}]}",
@@ -82,6 +84,8 @@ func TestRefusalsNameTheField(t *testing.T) {
 			`spec.domain.devices.panicDevices[0].model: "siren" is none of isa, hyperv, pvpanic`},
 		"an input type": {"devices: {inputs: [{name: a, type: mouse}]}",
 			`spec.domain.devices.inputs[0].type: "mouse" is none of tablet, keyboard`},
+		"an input's name": {"devices: {inputs: [{name: my tablet, type: tablet}]}",
+			`spec.domain.devices.inputs[0].name: "my tablet" must be of letters, digits, '-', '.' and '_'`},
 		"an input bus": {"devices: {inputs: [{name: a, type: tablet, bus: ps2}]}",
 			`spec.domain.devices.inputs[0].bus: "ps2" is none of usb, virtio`},
 	} {
@@ -145,6 +149,7 @@ func parseDomain(t *testing.T, domain string) *v1.VirtualMachineInstance {
 	}
 	vmi.Spec.Volumes = []v1.Volume{
 		{Name: "vol", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "x"}}},
+		{Name: "block", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "x"}}},
 		{Name: "strange", VolumeSource: v1.VolumeSource{DownwardMetrics: &v1.DownwardMetricsVolumeSource{}}},
 	}
 	return vmi
