@@ -1,0 +1,278 @@
+package subresource
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"pgregory.net/rapid"
+)
+
+func machine(strategy v1.VirtualMachineRunStrategy, pending ...v1.VirtualMachineStateChangeRequest) *v1.VirtualMachine {
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm-cirros"}}
+	vm.Spec.RunStrategy = &strategy
+	vm.Status.StateChangeRequests = pending
+	return vm
+}
+
+func instance(phase v1.VirtualMachineInstancePhase) *v1.VirtualMachineInstance {
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm-cirros", UID: "uid-1"}}
+	vmi.Status.Phase = phase
+	vmi.Spec.TerminationGracePeriodSeconds = new(int64(30))
+	return vmi
+}
+
+var (
+	uid1      = types.UID("uid-1")
+	stopUID1  = v1.VirtualMachineStateChangeRequest{Action: v1.StopRequest, UID: &uid1}
+	startNow  = v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest}
+	startHeld = v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest, Data: map[string]string{"paused": "true"}}
+)
+
+func requests(r ...v1.VirtualMachineStateChangeRequest) Plan { return Plan{Requests: r} }
+
+// refusal is a conflict in the words that virtctl shows.
+func refusal(sentence string) string {
+	return `Operation cannot be fulfilled on virtualmachine.kubevirt.io "vm-cirros": ` + sentence
+}
+
+func TestStart(t *testing.T) {
+	for name, test := range map[string]struct {
+		vm     *v1.VirtualMachine
+		vmi    *v1.VirtualMachineInstance
+		paused bool
+		want   Plan
+		err    string
+	}{
+		"a halted VM becomes Always":                        {vm: machine(v1.RunStrategyHalted), want: Plan{RunStrategy: v1.RunStrategyAlways}},
+		"a halted VM starts paused":                         {vm: machine(v1.RunStrategyHalted), paused: true, want: Plan{RunStrategy: v1.RunStrategyAlways, Requests: []v1.VirtualMachineStateChangeRequest{startHeld}}},
+		"a manual VM is asked to start":                     {vm: machine(v1.RunStrategyManual), want: requests(startNow)},
+		"a manual VM is asked to start paused":              {vm: machine(v1.RunStrategyManual), paused: true, want: requests(startHeld)},
+		"a manual VM's ended guest makes room":              {vm: machine(v1.RunStrategyManual), vmi: instance(v1.Succeeded), want: requests(stopUID1, startNow)},
+		"a VM that ran to success is run again":             {vm: machine(v1.RunStrategyRerunOnFailure), vmi: instance(v1.Succeeded), want: requests(stopUID1, startNow)},
+		"a VM that runs":                                    {vm: machine(v1.RunStrategyManual), vmi: instance(v1.Running), err: refusal("VM is already running")},
+		"a VM that is being scheduled":                      {vm: machine(v1.RunStrategyHalted), vmi: instance(v1.Scheduling), err: refusal("VM is already running")},
+		"a VM that always runs":                             {vm: machine(v1.RunStrategyAlways), err: refusal("Always does not support manual start requests")},
+		"a VM that runs once":                               {vm: machine(v1.RunStrategyOnce), vmi: instance(v1.Failed), err: refusal("Once does not support manual start requests")},
+		"a VM that is about to start":                       {vm: machine(v1.RunStrategyManual, startNow), err: refusal("unable to complete request: stop/start already underway")},
+		"a VM whose strategy contradicts its field running": {vm: contradictory(), err: refusal("running and runstrategy are mutually exclusive")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Start(test.vm, test.vmi, v1.StartOptions{Paused: test.paused})
+			check(t, got, err, test.want, test.err)
+		})
+	}
+}
+
+func contradictory() *v1.VirtualMachine {
+	vm := machine(v1.RunStrategyAlways)
+	vm.Spec.Running = new(true)
+	return vm
+}
+
+func TestStop(t *testing.T) {
+	for name, test := range map[string]struct {
+		vm    *v1.VirtualMachine
+		vmi   *v1.VirtualMachineInstance
+		grace *int64
+		want  Plan
+		err   string
+	}{
+		"a VM that always runs becomes Halted":        {vm: machine(v1.RunStrategyAlways), vmi: instance(v1.Running), want: Plan{RunStrategy: v1.RunStrategyHalted}},
+		"a VM in a crash loop has no VMI":             {vm: machine(v1.RunStrategyAlways), want: Plan{RunStrategy: v1.RunStrategyHalted}},
+		"a VM that is rerun becomes Halted":           {vm: machine(v1.RunStrategyRerunOnFailure), vmi: instance(v1.Running), want: Plan{RunStrategy: v1.RunStrategyHalted}},
+		"a manual VM is asked to stop":                {vm: machine(v1.RunStrategyManual), vmi: instance(v1.Running), want: requests(stopUID1)},
+		"a manual VM that is about to restart stops":  {vm: machine(v1.RunStrategyManual, stopUID1, startNow), vmi: instance(v1.Running), want: requests(stopUID1)},
+		"a VM that runs once is asked to stop":        {vm: machine(v1.RunStrategyOnce), vmi: instance(v1.Running), want: requests(stopUID1)},
+		"at once":                                     {vm: machine(v1.RunStrategyAlways), vmi: instance(v1.Running), grace: new(int64(0)), want: Plan{RunStrategy: v1.RunStrategyHalted, GracePeriod: new(int64(0))}},
+		"at once, though it is shutting down already": {vm: machine(v1.RunStrategyHalted), vmi: instance(v1.Running), grace: new(int64(0)), want: Plan{GracePeriod: new(int64(0))}},
+		"a halted VM":                                 {vm: machine(v1.RunStrategyHalted), err: refusal("Halted does not support manual stop requests")},
+		"a manual VM that does not run":               {vm: machine(v1.RunStrategyManual), err: refusal("VM is not running")},
+		"a manual VM whose guest has ended":           {vm: machine(v1.RunStrategyManual), vmi: instance(v1.Succeeded), err: refusal("VM is not running")},
+		"a grace period that is none":                 {vm: machine(v1.RunStrategyAlways), vmi: instance(v1.Running), grace: new(int64(-1)), err: "grace period is -1 s; it must not be negative"},
+		"a grace period longer than the VMI's":        {vm: machine(v1.RunStrategyAlways), vmi: instance(v1.Running), grace: new(int64(31)), err: "grace period is 31 s; it can only shorten the VirtualMachineInstance's own, which is 30 s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Stop(test.vm, test.vmi, v1.StopOptions{GracePeriod: test.grace})
+			check(t, got, err, test.want, test.err)
+		})
+	}
+}
+
+func TestRestart(t *testing.T) {
+	for name, test := range map[string]struct {
+		vm    *v1.VirtualMachine
+		vmi   *v1.VirtualMachineInstance
+		grace *int64
+		want  Plan
+		err   string
+	}{
+		"a VM that runs":                {vm: machine(v1.RunStrategyAlways), vmi: instance(v1.Running), want: requests(stopUID1, startNow)},
+		"at once":                       {vm: machine(v1.RunStrategyManual), vmi: instance(v1.Running), grace: new(int64(0)), want: Plan{GracePeriod: new(int64(0)), Requests: []v1.VirtualMachineStateChangeRequest{stopUID1, startNow}}},
+		"a halted VM":                   {vm: machine(v1.RunStrategyHalted), err: refusal("Halted does not support manual restart requests")},
+		"a VM that runs once":           {vm: machine(v1.RunStrategyOnce), vmi: instance(v1.Running), err: refusal("Once does not support manual restart requests")},
+		"a VM that does not run":        {vm: machine(v1.RunStrategyAlways), err: refusal("VM is not running")},
+		"a VM whose guest has ended":    {vm: machine(v1.RunStrategyManual), vmi: instance(v1.Failed), err: refusal("VM is not running")},
+		"a VM that is being restarted":  {vm: machine(v1.RunStrategyAlways, stopUID1, startNow), vmi: instance(v1.Running), err: refusal("unable to complete request: stop/start already underway")},
+		"a grace period that is longer": {vm: machine(v1.RunStrategyAlways), vmi: instance(v1.Running), grace: new(int64(60)), err: "grace period is 60 s; it can only shorten the VirtualMachineInstance's own, which is 30 s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Restart(test.vm, test.vmi, v1.RestartOptions{GracePeriodSeconds: test.grace})
+			check(t, got, err, test.want, test.err)
+		})
+	}
+}
+
+func check(t *testing.T, got Plan, err error, want Plan, wantErr string) {
+	t.Helper()
+	sentence := ""
+	if err != nil {
+		sentence = err.Error()
+	}
+	if sentence != wantErr {
+		t.Errorf("error is %q, want %q", sentence, wantErr)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A VM keeps the field that its owner uses.
+func TestRunningIsWrittenWhereItIsUsed(t *testing.T) {
+	older := &v1.VirtualMachine{}
+	older.Spec.Running = new(false)
+	Plan{RunStrategy: v1.RunStrategyAlways}.apply(older)
+	if older.Spec.RunStrategy != nil || !*older.Spec.Running {
+		t.Errorf("spec is %+v, want running: true alone", older.Spec)
+	}
+	newer := machine(v1.RunStrategyAlways)
+	Plan{RunStrategy: v1.RunStrategyHalted}.apply(newer)
+	if newer.Spec.Running != nil || *newer.Spec.RunStrategy != v1.RunStrategyHalted {
+		t.Errorf("spec is %+v, want runStrategy: Halted alone", newer.Spec)
+	}
+}
+
+func TestVerbsOnAGuest(t *testing.T) {
+	withCondition := func(vmi *v1.VirtualMachineInstance, c v1.VirtualMachineInstanceConditionType) *v1.VirtualMachineInstance {
+		vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: c, Status: corev1.ConditionTrue})
+		return vmi
+	}
+	running := func() *v1.VirtualMachineInstance { return instance(v1.Running) }
+	paused := func() *v1.VirtualMachineInstance { return withCondition(running(), v1.VirtualMachineInstancePaused) }
+	with := func(change func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
+		vmi := running()
+		change(vmi)
+		return vmi
+	}
+	probed := with(func(vmi *v1.VirtualMachineInstance) { vmi.Spec.LivenessProbe = &v1.Probe{} })
+	deaf := with(func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Domain.Features = &v1.Features{ACPI: v1.FeatureState{Enabled: new(false)}}
+	})
+	headless := with(func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Domain.Devices.AutoattachGraphicsDevice = new(false)
+		vmi.Spec.Domain.Devices.AutoattachSerialConsole = new(false)
+	})
+	leaving := with(func(vmi *v1.VirtualMachineInstance) { vmi.DeletionTimestamp = &metav1.Time{} })
+	conflicts := func(sentence string) string {
+		return `Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io "vm-cirros": ` + sentence
+	}
+	phase := func(p string) string {
+		return "Unable to connect to VirtualMachineInstance because phase is " + p + " instead of Running"
+	}
+	for name, test := range map[string]struct {
+		verb precondition
+		vmi  *v1.VirtualMachineInstance
+		err  string
+	}{
+		"pause a guest that runs":                {Pause, running(), ""},
+		"pause one that is paused":               {Pause, paused(), conflicts("VMI is already paused")},
+		"pause one that is being scheduled":      {Pause, instance(v1.Scheduling), conflicts("VMI is not running")},
+		"pause one that is leaving":              {Pause, leaving, conflicts("VMI is not running")},
+		"pause one that its probe would kill":    {Pause, probed, `virtualmachineinstance.kubevirt.io "vm-cirros" is forbidden: Pausing VMIs with LivenessProbe is currently not supported`},
+		"unpause one that is paused":             {Unpause, paused(), ""},
+		"unpause one that runs":                  {Unpause, running(), conflicts("VMI is not paused")},
+		"soft-reboot by ACPI":                    {SoftReboot, running(), ""},
+		"soft-reboot one that is paused":         {SoftReboot, paused(), conflicts("VMI is paused")},
+		"soft-reboot one without ACPI":           {SoftReboot, deaf, conflicts("VMI neither have the agent connected nor the ACPI feature enabled")},
+		"soft-reboot one without ACPI, by agent": {SoftReboot, withCondition(deaf.DeepCopy(), v1.VirtualMachineInstanceAgentConnected), ""},
+		"reset one that has ended":               {Reset, instance(v1.Succeeded), conflicts("VMI is not running")},
+		"ask an agent that is there":             {Agent, withCondition(running(), v1.VirtualMachineInstanceAgentConnected), ""},
+		"ask an agent that is not":               {Agent, running(), conflicts("VMI does not have guest agent connected")},
+		"console before there is a phase":        {Console, instance(""), phase("Pending")},
+		"console too early":                      {Console, instance(v1.Scheduled), phase("Scheduled")},
+		"console of a guest that is leaving":     {Console, leaving, phase("Terminating")},
+		"console of a paused guest":              {Console, paused(), ""},
+		"console where there is none":            {Console, headless, conflicts("No serial consoles are present.")},
+		"screen where there is none":             {VNC, headless, conflicts("No graphics devices are present.")},
+		"screen":                                 {VNC, running(), ""},
+		"port of a guest that failed":            {PortForward, instance(v1.Failed), phase("Failed")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			if err := test.verb(test.vmi); err != nil {
+				got = err.Error()
+			}
+			if got != test.err {
+				t.Errorf("error is %q, want %q", got, test.err)
+			}
+		})
+	}
+}
+
+// Clients that wait for a console try again on 400 and give up on all else.
+func TestConsoleTooEarlyIsABadRequest(t *testing.T) {
+	if err := Console(instance(v1.Scheduling)); !apierrors.IsBadRequest(err) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// Whatever state a VM is in: a stop request names the VMI that is meant, and
+// nothing asks for two guests.
+func TestRequestsAreSafe(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		vm := machine(rapid.SampledFrom([]v1.VirtualMachineRunStrategy{
+			v1.RunStrategyAlways, v1.RunStrategyHalted, v1.RunStrategyManual, v1.RunStrategyOnce, v1.RunStrategyRerunOnFailure,
+		}).Draw(t, "strategy"))
+		var vmi *v1.VirtualMachineInstance
+		if rapid.Bool().Draw(t, "has VMI") {
+			vmi = instance(rapid.SampledFrom([]v1.VirtualMachineInstancePhase{
+				"", v1.Pending, v1.Scheduling, v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed,
+			}).Draw(t, "phase"))
+		}
+		var plan Plan
+		var err error
+		switch rapid.IntRange(0, 2).Draw(t, "verb") {
+		case 0:
+			plan, err = Start(vm, vmi, v1.StartOptions{})
+		case 1:
+			plan, err = Stop(vm, vmi, v1.StopOptions{})
+		case 2:
+			plan, err = Restart(vm, vmi, v1.RestartOptions{})
+		}
+		if err != nil {
+			if len(plan.Requests) > 0 || plan.RunStrategy != "" {
+				t.Fatalf("refused (%v), and yet changed: %+v", err, plan)
+			}
+			return
+		}
+		starts := 0
+		for i, r := range plan.Requests {
+			switch {
+			case r.Action == v1.StopRequest && (vmi == nil || *r.UID != vmi.UID):
+				t.Fatalf("stop of a VMI that is not there: %+v", r)
+			case r.Action == v1.StartRequest:
+				starts++
+				if active(vmi) && (i == 0 || plan.Requests[i-1].Action != v1.StopRequest) {
+					t.Fatalf("start beside a guest that runs: %+v", plan.Requests)
+				}
+			}
+		}
+		if starts > 1 || starts == 1 && plan.RunStrategy == v1.RunStrategyHalted {
+			t.Fatalf("plan contradicts itself: %+v", plan)
+		}
+	})
+}
