@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -185,14 +186,37 @@ func standInSSH() {
 			fmt.Println(argument)
 			continue
 		}
-		command := exec.Command("/bin/sh", "-c", "exec "+strings.ReplaceAll(option, "%%", "%"))
-		command.Stdin, command.Stderr = strings.NewReader("hello"), os.Stderr
-		answer, err := command.Output()
+		answer, err := askProxy("exec " + strings.ReplaceAll(option, "%%", "%"))
 		fmt.Printf("proxy answers %q %v\n", answer, err)
 	}
 	if code, err := strconv.Atoi(os.Getenv("SSH_EXIT")); err == nil {
 		os.Exit(code)
 	}
+}
+
+// askProxy says hello through a ProxyCommand and ends it as ssh does, by SIGHUP
+// while its input is still open.
+func askProxy(command string) (string, error) {
+	proxy := exec.Command("/bin/sh", "-c", command)
+	proxy.Stderr = os.Stderr
+	in, err := proxy.StdinPipe()
+	if err != nil {
+		return "", err
+	}
+	out, err := proxy.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := proxy.Start(); err != nil {
+		return "", err
+	}
+	answer := make([]byte, len("echo:hello"))
+	if _, err = io.WriteString(in, "hello"); err == nil {
+		_, err = io.ReadFull(out, answer)
+	}
+	_ = proxy.Process.Signal(syscall.SIGHUP)
+	_ = proxy.Wait() // it ends by the signal, which is no success
+	return string(answer), err
 }
 
 // standInViewer connects to the address it was given and prints the greeting.

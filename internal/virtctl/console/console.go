@@ -3,6 +3,7 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,15 +18,11 @@ import (
 
 	"drydock.dev/drydock/internal/virtctl/client"
 	"drydock.dev/drydock/internal/virtctl/env"
+	"drydock.dev/drydock/internal/virtctl/relay"
 )
 
-const (
-	// escape is Ctrl+], which Ctrl+5 sends too on many keyboards.
-	escape = 29
-	// drain is how long the guest's answer is waited for after piped input has
-	// ended. Somebody who types never meets it.
-	drain = 2 * time.Second
-)
+// escape is Ctrl+], which Ctrl+5 sends too on many keyboards.
+const escape = 29
 
 // options is a parsed command line.
 type options struct {
@@ -115,13 +112,13 @@ func await(ctx context.Context, e *env.Env, c *client.Client, ref client.Ref, ti
 func attach(ctx context.Context, e *env.Env, conn net.Conn) error {
 	fd, isTerminal := e.Terminal()
 	if !isTerminal {
-		return relay(ctx, e.In, e.Out, conn)
+		return converse(ctx, e.In, e.Out, conn)
 	}
 	previous, err := term.MakeRaw(fd)
 	if err != nil {
 		return fmt.Errorf("putting the terminal into raw mode: %w", err)
 	}
-	err = relay(ctx, e.In, e.Out, conn)
+	err = converse(ctx, e.In, e.Out, conn)
 	if restoreErr := term.Restore(fd, previous); restoreErr != nil {
 		err = errors.Join(err, fmt.Errorf("restoring the terminal: %w", restoreErr))
 	}
@@ -129,57 +126,32 @@ func attach(ctx context.Context, e *env.Env, conn net.Conn) error {
 	return err
 }
 
-// relay copies both ways. It ends when the user leaves, when the guest's side
-// ends, or with the context. The goroutine that reads the user's input ends
-// with its next byte at the latest, which for a command line is the process's
-// end.
-func relay(ctx context.Context, in io.Reader, out io.Writer, conn net.Conn) error {
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-	left := make(chan struct{})
-	go func() {
-		if copyUntilEscape(conn, in) {
-			close(left)
-			_ = conn.Close()
-			return
-		}
-		_ = conn.SetReadDeadline(time.Now().Add(drain))
-	}()
-	_, err := io.Copy(out, conn)
-	select {
-	case <-left:
-		return nil
-	default:
-	}
-	var timeout net.Error
-	switch {
-	case err == nil, ctx.Err() != nil, errors.As(err, &timeout) && timeout.Timeout():
-		return nil
-	default:
-		return fmt.Errorf("the console's connection broke: %w", err)
-	}
+// converse copies both ways. It ends when the user leaves, when the guest's side
+// ends, or with the context.
+func converse(ctx context.Context, in io.Reader, out io.Writer, conn net.Conn) error {
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	return relay.Stdio(ctx, &keyboard{in: in, leave: leave}, out, conn)
 }
 
-// copyUntilEscape reports whether the user left by the escape character; else
-// the input has ended.
-func copyUntilEscape(to io.Writer, from io.Reader) bool {
-	buffer := make([]byte, 4096)
-	for {
-		n, err := from.Read(buffer)
-		typed := buffer[:n]
-		for i, b := range typed {
-			if b == escape {
-				_, _ = to.Write(typed[:i]) // the console is left anyway
-				return true
-			}
-		}
-		if n > 0 {
-			if _, err := to.Write(typed); err != nil {
-				return false
-			}
-		}
-		if err != nil {
-			return false
-		}
+// keyboard is the user's input up to the escape character.
+type keyboard struct {
+	in    io.Reader
+	leave func()
+	left  bool
+}
+
+// Read calls leave only when what was typed before the escape character has
+// been passed on, which is when its caller comes back for more.
+func (k *keyboard) Read(p []byte) (int, error) {
+	if k.left {
+		k.leave()
+		return 0, io.EOF
 	}
+	n, err := k.in.Read(p)
+	if i := bytes.IndexByte(p[:n], escape); i >= 0 {
+		k.left = true
+		return i, nil
+	}
+	return n, err
 }

@@ -192,13 +192,13 @@ func look(ctx context.Context, c *client.Client, namespace string, o options) (s
 		if vm.Spec.Template == nil {
 			return subject{}, fmt.Errorf("it has no template")
 		}
-		return ofMachine(vm.Name, &vm.Spec.Template.Spec), nil
+		return ofMachine(vm.Name, &vm.Spec.Template.Spec)
 	case "virtualmachineinstance":
 		vmi, err := c.VMI(ctx, namespace, o.name)
 		if err != nil {
 			return subject{}, err
 		}
-		return ofMachine(vmi.Name, &vmi.Spec), nil
+		return ofMachine(vmi.Name, &vmi.Spec)
 	default:
 		rs, err := c.ReplicaSet(ctx, namespace, o.name)
 		if err != nil {
