@@ -82,12 +82,12 @@ func TestTheCommandLineIsUnderstood(t *testing.T) {
 	if err != nil || o.tag != "v1" || !slices.Equal(o.images, []string{"virt", "test-guest"}) {
 		t.Errorf("got %+v, %v", o, err)
 	}
-	if o, err := parseOptions(nil); err != nil || !slices.Contains(o.images, "virt-launcher") || slices.Contains(o.images, "test-guest-full") {
+	if o, err := parseOptions(nil); err != nil || !slices.Equal(o.images, imageNames()) {
 		t.Errorf("without names: got %+v, %v", o, err)
 	}
 	for args, want := range map[string]string{
 		"launcher":                   "there is no image \"launcher\"; there is test-guest, ",
-		"-rootfs=/x":                 "-rootfs takes one image, not 4",
+		"-rootfs=/x":                 "-rootfs takes one image, not 5",
 		"-rootfs=/x virt test-guest": "-rootfs takes one image, not 2",
 	} {
 		if _, err := parseOptions(strings.Fields(args)); err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -28,8 +28,6 @@ const qemuID = 107
 // image is one of Drydock's images.
 type image struct {
 	config v1.Config
-	// onDemand images are made only when they are named.
-	onDemand bool
 	// parts lists the layers, the one that changes least first.
 	parts func(ctx context.Context, b builder) ([]part, error)
 }
@@ -46,16 +44,11 @@ var images = map[string]image{
 		parts:  launcherParts,
 	},
 	"test-guest":        {parts: diskOf(guest.Cloud)},
-	"test-guest-full":   {parts: diskOf(guest.Full), onDemand: true},
+	"test-guest-full":   {parts: diskOf(guest.Full)},
 	"test-guest-kernel": {parts: kernelOf(guest.Cloud)},
 }
 
 func imageNames() []string { return slices.Sorted(maps.Keys(images)) }
-
-// usualImages are those that are made when none is named.
-func usualImages() []string {
-	return slices.DeleteFunc(imageNames(), func(name string) bool { return images[name].onDemand })
-}
 
 // virtParts: certificates to check servers by, users, and the one program. There
 // is no shell and no library; nobody can do more in there than the program can.

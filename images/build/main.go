@@ -47,8 +47,8 @@ func parseOptions(args []string) (options, error) {
 	flags.StringVar(&o.tag, "tag", "devel", "tag of the images")
 	flags.StringVar(&o.rootfs, "rootfs", "", "write the files of the one image named into this `folder` instead")
 	flags.Usage = func() {
-		fmt.Fprintf(flags.Output(), "usage: build [flags] [image ...]\n\nimages: %s\nwithout a name: %s\n\nflags:\n",
-			strings.Join(imageNames(), " "), strings.Join(usualImages(), " "))
+		fmt.Fprintf(flags.Output(), "usage: build [flags] [image ...]\n\nimages (all, if none is named): %s\n\nflags:\n",
+			strings.Join(imageNames(), " "))
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -56,7 +56,7 @@ func parseOptions(args []string) (options, error) {
 	}
 	o.images = flags.Args()
 	if len(o.images) == 0 {
-		o.images = usualImages()
+		o.images = imageNames()
 	}
 	for _, name := range o.images {
 		if !slices.Contains(imageNames(), name) {
