@@ -9,6 +9,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -225,6 +226,7 @@ func (d *Driver) observe() (vmi.Observed, *changes) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.dropDeadLink()
+	d.dropDeadGuest()
 	o := vmi.Observed{VMI: d.vmi, Node: d.env.Node, Pod: podOf(d.pod), Attached: d.guest.alive(), Now: d.env.Now()}
 	switch {
 	case d.exit != nil:
@@ -270,6 +272,21 @@ func (d *Driver) dropDeadLink() {
 	d.guest.close()
 	d.link.close()
 	d.link, d.guest, d.prepared, d.stopping = nil, nil, nil, nil
+}
+
+// errMonitorEnded is a trouble that mostly ends by itself: QEMU's end closes its
+// monitor a moment before virt-launcher can say how QEMU ended.
+var errMonitorEnded = errors.New("the connection to QEMU's monitor has ended")
+
+// dropDeadGuest forgets a monitor that has ended, and lets some time pass before
+// it is connected to again.
+func (d *Driver) dropDeadGuest() {
+	if d.guest == nil || d.guest.alive() {
+		return
+	}
+	d.guest.close()
+	d.guest = nil
+	d.trouble.note(vmi.Attach, errMonitorEnded, d.env.Now())
 }
 
 func podOf(pod *corev1.Pod) *vmi.Pod {

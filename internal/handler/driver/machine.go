@@ -15,8 +15,8 @@ import (
 	"drydock.dev/drydock/internal/qemu/agent"
 )
 
-// resource is what the errors of this file are about.
-var resource = schema.GroupResource{Group: v1.GroupVersion.Group, Resource: "virtualmachineinstances"}
+// vmis is what the errors of this file are about.
+var vmis = schema.GroupResource{Group: v1.GroupVersion.Group, Resource: "virtualmachineinstances"}
 
 // Machine is a guest that runs, for those who serve its verbs and streams
 // (server.Machine).
@@ -45,7 +45,7 @@ func (d *Driver) machine() (*Machine, error) {
 }
 
 func (m *Machine) conflict(message string) error {
-	return apierrors.NewConflict(resource, m.vmi.Name, errors.New(message))
+	return apierrors.NewConflict(vmis, m.vmi.Name, errors.New(message))
 }
 
 // Pause stops the guest's CPUs.

@@ -149,11 +149,11 @@ func (s *Supervisor) Lookup(namespace, name string, uid types.UID) (*Machine, er
 	d, ok := s.drivers[uid]
 	s.mu.Unlock()
 	if !ok || !d.is(namespace, name) {
-		return nil, apierrors.NewNotFound(resource, name)
+		return nil, apierrors.NewNotFound(vmis, name)
 	}
 	m, err := d.machine()
 	if err != nil {
-		return nil, apierrors.NewConflict(resource, name, err)
+		return nil, apierrors.NewConflict(vmis, name, err)
 	}
 	return m, nil
 }

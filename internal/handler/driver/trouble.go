@@ -7,12 +7,14 @@ import (
 )
 
 const (
-	// firstDelay and longestDelay bound the back-off of a step that fails.
-	firstDelay   = 100 * time.Millisecond
+	// firstDelay and longestDelay bound the back-off of a step that fails. The
+	// first is short for what is only a moment too early: a socket appears
+	// before anyone listens on it.
+	firstDelay   = 10 * time.Millisecond
 	longestDelay = 30 * time.Second
 	// worthSaying is how often a step must fail before the VMI's owner hears of
 	// it: what the next attempt mends is not worth a write.
-	worthSaying = 3
+	worthSaying = 7
 )
 
 // trouble is the memory of a step that fails.

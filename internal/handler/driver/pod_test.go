@@ -1,0 +1,415 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/handler/network"
+	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/layout"
+)
+
+// patience is how long a test waits for something that should happen soon: QEMU
+// is emulated, and the machine may be busy.
+const patience = 60 * time.Second
+
+// launcherBinary is virt-launcher, built once for all tests.
+var launcherBinary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "driver-test-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "virt-launcher")
+	build := exec.Command("go", "build", "-o", path, "drydock.dev/drydock/cmd/virt-launcher")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building virt-launcher: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := launcherBinary(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// node is a node without a kubelet: a folder like the kubelet's, and an API
+// server's worth of one VMI.
+type node struct {
+	t       *testing.T
+	dir     string
+	api     *api
+	network *network.Manager
+}
+
+func newNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
+	t.Helper()
+	return &node{t: t, dir: t.TempDir(), api: newAPI(instance), network: network.New(logTo(t))}
+}
+
+func logTo(t *testing.T) logr.Logger {
+	return funcr.New(func(prefix, args string) { t.Log(prefix, args) }, funcr.Options{Verbosity: 1})
+}
+
+// handler is virt-handler's core on the node, until it is stopped.
+type handler struct {
+	supervisor *Supervisor
+	stop       func()
+}
+
+// startHandler starts a virt-handler that sees what there is.
+func (n *node) startHandler(pods ...*pod) *handler {
+	n.t.Helper()
+	watcher, err := podpath.NewWatcher()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	s := NewSupervisor(&Env{
+		Node: "node1", Pods: n.dir, Watcher: watcher, Network: n.network, Cluster: n.api,
+		Settings: (&clusterconfig.Current{}).Get,
+		// The tests' pods have no cgroups.
+		Belongs: func(*podpath.Peer, types.UID) error { return nil },
+		Now:     time.Now, Log: logTo(n.t),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := watcher.Run(ctx); err != nil {
+			n.t.Error(err)
+		}
+	})
+	running.Go(func() {
+		if err := s.Run(ctx); err != nil {
+			n.t.Error(err)
+		}
+	})
+	h := &handler{supervisor: s, stop: sync.OnceFunc(func() {
+		n.api.unwatch()
+		cancel()
+		running.Wait()
+	})}
+	n.t.Cleanup(h.stop)
+	for _, p := range pods {
+		s.PodSeen(p.object)
+	}
+	n.api.watch(s)
+	return h
+}
+
+// pod is a launcher pod: namespaces of its own, the volumes that the kubelet
+// makes, and a virt-launcher as user 107 without privileges.
+type pod struct {
+	t      *testing.T
+	dir    string
+	object *corev1.Pod
+	cmd    *exec.Cmd
+}
+
+func (n *node) newPod(instance *v1.VirtualMachineInstance) *pod {
+	uid := "pod-of-" + string(instance.UID)
+	p := &pod{t: n.t, dir: filepath.Join(n.dir, uid), object: &corev1.Pod{}}
+	p.object.Name, p.object.Namespace, p.object.UID = "virt-launcher-"+instance.Name, instance.Namespace, types.UID(uid)
+	p.object.Labels = map[string]string{v1.CreatedByLabel: string(instance.UID)}
+	p.object.Spec.NodeName = "node1"
+	return p
+}
+
+func (p *pod) volume(name string) string {
+	return filepath.Join(p.dir, "volumes/kubernetes.io~empty-dir", name)
+}
+
+// containerScript plays the container runtime: it is run by root in new mount,
+// network and PID namespaces. /dev is the container's own, so that nothing that
+// is done to its device nodes reaches the machine's.
+const containerScript = `set -e
+mount --make-rprivate /
+mount -t tmpfs tmpfs /run
+mkdir -p /run/kubevirt /run/kubevirt-ephemeral-disks /run/bin
+mount --bind "$PRIVATE" /run/kubevirt
+mount --bind "$EPHEMERAL" /run/kubevirt-ephemeral-disks
+touch /run/bin/virt-launcher
+mount --bind "$LAUNCHER" /run/bin/virt-launcher
+mount -t tmpfs tmpfs /dev
+mkdir -p /dev/net /dev/shm
+mknod /dev/null c 1 3
+mknod /dev/zero c 1 5
+mknod /dev/random c 1 8
+mknod /dev/urandom c 1 9
+chmod 666 /dev/null /dev/zero /dev/random /dev/urandom
+mknod -m 600 /dev/net/tun c 10 200
+touch /dev/termination-log
+chown 107:107 /dev/termination-log
+ip link set lo up
+ip link add eth0 type veth peer name node0
+ip link set node0 up
+ip link set eth0 up
+ip addr add 10.244.9.5/24 dev eth0
+ip route add default via 10.244.9.1
+exec setpriv --reuid 107 --regid 107 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs /run/bin/virt-launcher
+`
+
+// start starts the container.
+func (p *pod) start() {
+	p.t.Helper()
+	launcher, err := launcherBinary()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, name := range []string{layout.PrivateVolume, layout.EphemeralVolume} {
+		if err := os.MkdirAll(p.volume(name), 0o700); err != nil {
+			p.t.Fatal(err)
+		}
+		if err := os.Chown(p.volume(name), layout.QEMUUser, layout.QEMUUser); err != nil {
+			p.t.Fatalf("playing the kubelet (this test needs root): %v", err)
+		}
+	}
+	p.cmd = exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", containerScript)
+	p.cmd.Env = append(os.Environ(), "LAUNCHER="+launcher,
+		"PRIVATE="+p.volume(layout.PrivateVolume), "EPHEMERAL="+p.volume(layout.EphemeralVolume))
+	log := &lines{t: p.t}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		// The end of its first process is the end of a PID namespace. All of it
+		// may have ended by itself.
+		for _, pid := range children(p.cmd.Process.Pid) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		_ = p.cmd.Wait()
+	})
+}
+
+// children are a process's.
+func children(pid int) []int {
+	// Each thread has its own.
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, path := range lists {
+		list, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for field := range strings.FieldsSeq(string(list)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}
+
+// qemus are the processes of QEMU in the pod.
+func (p *pod) qemus() []int {
+	p.t.Helper()
+	var pids []int
+	for _, launcher := range children(p.cmd.Process.Pid) {
+		for _, pid := range children(launcher) {
+			if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && strings.HasPrefix(string(name), "qemu-system") {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// awaitSocket waits until virt-launcher has been connected to by the handler,
+// or could have been: its socket is there, and the driver had time to act.
+func (n *node) awaitSocket(p *pod) {
+	n.t.Helper()
+	watcher, err := podpath.NewWatcher()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- watcher.Run(ctx) }()
+	if err := watcher.Await(ctx, p.volume(layout.PrivateVolume), layout.LauncherSocket); err != nil {
+		n.t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond) // that nothing happens has no event
+	cancel()
+	if err := <-ended; err != nil {
+		n.t.Error(err)
+	}
+}
+
+// lines writes a process's output to the test's log.
+type lines struct {
+	mu   sync.Mutex
+	t    *testing.T
+	rest string
+}
+
+func (l *lines) Write(data []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest += string(data)
+	for {
+		line, rest, whole := strings.Cut(l.rest, "\n")
+		if !whole {
+			return len(data), nil
+		}
+		l.t.Log("pod:", line)
+		l.rest = rest
+	}
+}
+
+// api is an API server that holds one VMI: patches are applied as JSON patches,
+// with their tests, and every change is told to whoever watches.
+type api struct {
+	mu       sync.Mutex
+	changed  *sync.Cond
+	vmi      *v1.VirtualMachineInstance
+	watcher  *Supervisor
+	away     bool
+	patches  []string
+	events   []string
+	outdated int
+}
+
+func newAPI(instance *v1.VirtualMachineInstance) *api {
+	a := &api{vmi: instance.DeepCopy()}
+	a.changed = sync.NewCond(&a.mu)
+	a.vmi.ResourceVersion = "1"
+	return a
+}
+
+func (a *api) watch(s *Supervisor) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.watcher = s
+	s.VMISeen(a.vmi.DeepCopy())
+}
+
+func (a *api) unwatch() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.watcher = nil
+}
+
+// update changes the VMI as another client would.
+func (a *api) update(change func(*v1.VirtualMachineInstance)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	changed := a.vmi.DeepCopy()
+	change(changed)
+	a.store(changed)
+}
+
+func (a *api) store(changed *v1.VirtualMachineInstance) {
+	version, _ := strconv.Atoi(a.vmi.ResourceVersion)
+	changed.ResourceVersion = strconv.Itoa(version + 1)
+	a.vmi = changed
+	if a.watcher != nil {
+		a.watcher.VMISeen(changed.DeepCopy())
+	}
+	a.changed.Broadcast()
+}
+
+func (a *api) setAway(away bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.away = away
+}
+
+func (a *api) PatchVMI(_ context.Context, instance *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.away {
+		return nil, errors.New("connection refused")
+	}
+	before, err := json.Marshal(a.vmi)
+	if err != nil {
+		return nil, err
+	}
+	decoded, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return nil, err
+	}
+	after, err := decoded.Apply(before)
+	if err != nil {
+		a.outdated++
+		return nil, apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), instance.Name, nil)
+	}
+	changed := &v1.VirtualMachineInstance{}
+	if err := json.Unmarshal(after, changed); err != nil {
+		return nil, err
+	}
+	a.patches = append(a.patches, string(patch))
+	a.store(changed)
+	return a.vmi.DeepCopy(), nil
+}
+
+func (a *api) VMI(context.Context, string, string) (*v1.VirtualMachineInstance, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.vmi.DeepCopy(), nil
+}
+
+func (a *api) Claim(_ context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), namespace+"/"+name)
+}
+
+func (a *api) Event(_ *v1.VirtualMachineInstance, kind, reason, message string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.events = append(a.events, kind+" "+reason+": "+message)
+}
+
+// await waits until the VMI is as it should be, and returns it.
+func (a *api) await(t *testing.T, what string, reached func(*v1.VirtualMachineInstance) bool) *v1.VirtualMachineInstance {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	late := false
+	timer := time.AfterFunc(patience, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		late = true
+		a.changed.Broadcast()
+	})
+	defer timer.Stop()
+	for !reached(a.vmi) {
+		if late {
+			status, _ := json.Marshal(a.vmi.Status)
+			t.Fatalf("waited for %s in vain; the status is %s", what, status)
+		}
+		a.changed.Wait()
+	}
+	return a.vmi.DeepCopy()
+}
+
+func (a *api) counts() (patches, outdated int, events []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.patches), a.outdated, append([]string(nil), a.events...)
+}
