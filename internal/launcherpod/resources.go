@@ -11,28 +11,26 @@ import (
 
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/machine"
 )
 
 const mebibyte = 1 << 20
 
-// What a launcher pod needs beside the guest's own memory, measured as the
-// proportional set size of the container less the guest's RAM; decision record
-// 070 has the figures. Each constant is the measured value rounded up.
+// What a launcher pod needs beside the guest's own memory. Decision record 070
+// has the figures that these follow from, and the margin of each.
 const (
-	// overheadBase is QEMU's text, heap and device models, its display's
-	// frame buffer aside, and virt-launcher.
+	// overheadBase is QEMU's text, heap and device models (54 MiB measured)
+	// and virt-launcher (12 at most).
 	overheadBase = 80 * mebibyte
-	// overheadPerVCPU is a thread's stack and state.
+	// overheadPerVCPU is a thread's stack and state (2 to 3 measured).
 	overheadPerVCPU = 4 * mebibyte
-	// overheadPageTables is the share of the guest's RAM that the host's page
-	// tables and QEMU's bitmaps take: 1/512 for last-level page table entries
-	// (8 bytes for 4 KiB), and as much again for dirty bitmaps and slack.
+	// overheadPageTables is the share of the guest's RAM that page tables take:
+	// 8 bytes for each 4 KiB, and as much again for bitmaps.
 	overheadPageTables = 256
-	// overheadVideo is the frame buffer and its copy for VNC.
+	// overheadVideo is the frame buffer of 16 MiB and VNC's copy of it.
 	overheadVideo = 32 * mebibyte
-	// overheadTranslation is emulation's cache of translated code: what an
-	// operating system's boot and ordinary work fill of it.
-	overheadTranslation = 96 * mebibyte
+	// overheadTranslation is the most that emulation keeps of translated code.
+	overheadTranslation = machine.TranslationCacheMi * mebibyte
 )
 
 // Overhead is the memory in bytes that the launcher pod needs beside the

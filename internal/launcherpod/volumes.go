@@ -28,7 +28,7 @@ func podStorage(vmi *v1.VirtualMachineInstance, facts Facts) (*storage, error) {
 		MountPropagation: new(corev1.MountPropagationHostToContainer),
 	})
 	if h := hugepages(vmi); h != nil {
-		s.mount(emptyDir(layout.HugepagesVolume, corev1.StorageMedium(corev1.ResourceHugePagesPrefix+h.PageSize)),
+		s.mount(emptyDir(layout.HugepagesVolume, corev1.StorageMediumHugePagesPrefix+corev1.StorageMedium(h.PageSize)),
 			corev1.VolumeMount{MountPath: layout.HugepagesDir})
 	}
 	if c := kernelBootContainer(vmi); c != nil {
