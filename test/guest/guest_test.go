@@ -50,7 +50,7 @@ func firmwareOf(t *testing.T, files guest.Files, way string) []string {
 }
 
 func TestTheGuestTellsItsMachineAndObeysThePowerButton(t *testing.T) {
-	files := buildGuest(t)
+	files := buildGuest(t, guest.Cloud)
 	data := filepath.Join(t.TempDir(), "data")
 	if err := os.WriteFile(data, make([]byte, 8<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -95,6 +95,23 @@ func TestTheGuestTellsItsMachineAndObeysThePowerButton(t *testing.T) {
 	}
 }
 
+// TestTheFullKernelKnowsTheDevicesThatTheCloudKernelDoesNot is about what KubeVirt
+// offers beside virtio.
+func TestTheFullKernelKnowsTheDevicesThatTheCloudKernelDoesNot(t *testing.T) {
+	files := buildGuest(t, guest.Full)
+	m := start(t, "-m", "192",
+		"-drive", "if=none,id=boot,snapshot=on,file="+files.Disk, "-device", "ide-hd,drive=boot,bus=ide.0,serial=boot-disk",
+		"-netdev", "user,id=net0", "-device", "e1000e,romfile=,netdev=net0,mac=02:00:00:00:00:07",
+		"-netdev", "user,id=net1", "-device", "e1000,romfile=,netdev=net1,mac=02:00:00:00:00:08",
+		"-device", "qemu-xhci", "-device", "usb-tablet", "-device", "i6300esb", "-device", "VGA")
+	m.login()
+	m.sees("guestinfo disks | cut -d' ' -f1-6", "sda 67108864 boot-disk sata rw disk")
+	m.sees("guestinfo nics | cut -d' ' -f2,3,5,6", "02:00:00:00:00:07 10.0.2.15 up e1000e\n02:00:00:00:00:08 10.0.2.15 up e1000")
+	m.sees("ls /dev/watchdog", "/dev/watchdog")
+	m.becomes("grep -h -i tablet /sys/class/input/event*/device/name", "QEMU QEMU USB Tablet")
+	m.sees("cat /proc/fb", "0 bochs-drmdrmfb")
+}
+
 // seedImage makes an ISO image with a label, as virt-handler makes them.
 func seedImage(t *testing.T, label string, files map[string]string) string {
 	t.Helper()
@@ -131,7 +148,7 @@ ethernets:
 `
 
 func TestTheGuestTakesWhatCloudInitGivesIt(t *testing.T) {
-	files := buildGuest(t)
+	files := buildGuest(t, guest.Cloud)
 	seed := seedImage(t, "cidata", map[string]string{
 		"meta-data":      "instance-id: i-1\nlocal-hostname: named\npublic-keys: [ssh-ed25519 AAAAC3Nz first]\n",
 		"user-data":      cloudConfig,
@@ -156,7 +173,7 @@ func TestTheGuestTakesWhatCloudInitGivesIt(t *testing.T) {
 }
 
 func TestTheGuestRunsAScriptOfAConfigDriveOncePerInstance(t *testing.T) {
-	files := buildGuest(t)
+	files := buildGuest(t, guest.Cloud)
 	seed := seedImage(t, "config-2", map[string]string{
 		"openstack/latest/meta_data.json": `{"instance_id": "i-1", "hostname": "drive", "public_keys": {"a": "ssh-ed25519 AAAAC3Nz a"}}`,
 		"openstack/latest/user_data":      "#!/bin/bash\necho ran >> /tmp/ran\nhostname > /tmp/name\n",
@@ -214,7 +231,7 @@ func freePort(t *testing.T) string {
 }
 
 func TestTheGuestServesHotplugsAndPanics(t *testing.T) {
-	files := buildGuest(t)
+	files := buildGuest(t, guest.Cloud)
 	echo, web, shell := freePort(t), freePort(t), freePort(t)
 	agent := filepath.Join(t.TempDir(), "agent")
 	m := start(t, append(firmwareOf(t, files, "kernel"), "-m", "128",

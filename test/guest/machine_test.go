@@ -38,11 +38,11 @@ type both struct {
 	io.Writer
 }
 
-func buildGuest(t *testing.T) guest.Files {
+func buildGuest(t *testing.T, flavor guest.Flavor) guest.Files {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	files, err := guest.Build(ctx, buildCache, guest.Cloud)
+	files, err := guest.Build(ctx, buildCache, flavor)
 	if err != nil {
 		t.Fatalf("building the guest: %v", err)
 	}
