@@ -47,7 +47,7 @@ func (d *decision) printable() v1.VirtualMachinePrintableStatus {
 	switch {
 	case d.o.VM.DeletionTimestamp != nil:
 		return v1.VirtualMachineStatusTerminating
-	case d.stopping() && !(d.start && d.vmi.IsFinal()):
+	case d.stopping() && (!d.start || !d.vmi.IsFinal()):
 		return v1.VirtualMachineStatusStopping
 	case d.vmi != nil && !d.vmi.IsFinal():
 		return printableOf(d.vmi)
