@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -213,9 +214,15 @@ func exchange(t *testing.T, client net.PacketConn, request *dhcpv4.DHCPv4) *dhcp
 func echo(t *testing.T, where *os.File, address string) {
 	t.Helper()
 	var listener net.Listener
+	// Go finds out only once what "tcp" can do, perhaps in a namespace whose
+	// loopback interface is off.
+	network := "tcp4"
+	if strings.HasPrefix(address, "[") {
+		network = "tcp6"
+	}
 	in(t, where, func() error {
 		var err error
-		listener, err = net.Listen("tcp", address)
+		listener, err = net.Listen(network, address)
 		return err
 	})
 	var serving sync.WaitGroup
