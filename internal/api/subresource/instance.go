@@ -117,6 +117,9 @@ func rewrite(out *http.Request, destination *url.URL) {
 	out.URL = destination
 	out.URL.RawQuery = query.Encode()
 	out.Host = ""
+	// The verb's options were for virt-api.
+	out.Body, out.ContentLength = http.NoBody, 0
+	out.Header.Del("Content-Type")
 	for name := range out.Header {
 		if credential(name) {
 			out.Header.Del(name)

@@ -1,0 +1,438 @@
+//go:build apiserver
+
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/api/admission"
+	"drydock.dev/drydock/internal/certs"
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/nodeapi"
+)
+
+// These tests run virt-api in this process against a real kube-apiserver, whose
+// kubeconfig is in DRYDOCK_TEST_KUBECONFIG and which has the CRDs. What the
+// manifests in config say is what is installed; only the Service leads here,
+// and the webhooks look at this test's namespaces alone.
+
+const kubeconfigVariable = "DRYDOCK_TEST_KUBECONFIG"
+
+// testLabel marks the namespaces that the webhooks look at.
+const testLabel = "drydock.dev/api-test"
+
+// world is a virt-api that serves, and the clients to try it with.
+type world struct {
+	t *testing.T
+	// admin may do everything; namespace is this test's own.
+	admin     client.Client
+	config    *rest.Config
+	namespace string
+	node      *node
+}
+
+var patience = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 40, Cap: 2 * time.Second}
+
+// start brings virt-api up once for all the subtests of t.
+func start(t *testing.T) *world {
+	t.Helper()
+	path := os.Getenv(kubeconfigVariable)
+	if path == "" {
+		t.Fatalf("%s must name the kubeconfig file of an API server", kubeconfigVariable)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	must(t, err)
+	config.QPS = -1
+	scheme := runtime.NewScheme()
+	must(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme)))
+	admin, err := client.New(config, client.Options{Scheme: scheme})
+	must(t, err)
+	w := &world{t: t, admin: admin, config: config}
+
+	listener, err := net.Listen("tcp", "0.0.0.0:0")
+	must(t, err)
+	address := listener.Addr().String()
+	must(t, listener.Close())
+	w.install(address)
+	w.namespace = w.newNamespace()
+
+	o := options{kubeconfig: impersonating(t, path), address: address, metricsAddress: "127.0.0.1:0"}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, o) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("virt-api ended with: %v", err)
+		}
+	})
+	w.node = w.newNode(config)
+	w.awaitAdmission()
+	return w
+}
+
+// impersonating makes a kubeconfig with the rights of virt-api's service
+// account and no more, so that the tests also try its RBAC.
+func impersonating(t *testing.T, path string) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(path)
+	must(t, err)
+	for _, user := range config.AuthInfos {
+		user.Impersonate = "system:serviceaccount:" + clusterconfig.Namespace + ":" + admission.APIServiceAccount
+		user.ImpersonateGroups = []string{"system:serviceaccounts", "system:authenticated"}
+	}
+	copied := filepath.Join(t.TempDir(), "kubeconfig")
+	must(t, clientcmd.WriteToFile(*config, copied))
+	return copied
+}
+
+// install applies the manifests, but for the Deployment: this process is it.
+func (w *world) install(address string) {
+	w.t.Helper()
+	host, port := w.reachable(), portOf(address)
+	for _, file := range []string{"namespace.yaml", "rbac/api.yaml", "rbac/users.yaml", "deploy/api.yaml"} {
+		for _, object := range manifests(w.t, filepath.Join("../../config", file)) {
+			switch object.GetKind() {
+			case "Deployment":
+				continue
+			case "Service":
+				object.Object["spec"] = map[string]any{"type": "ExternalName", "externalName": host,
+					"ports": []any{map[string]any{"name": "https", "port": int64(port)}}}
+			case "APIService":
+				must(w.t, unstructured.SetNestedField(object.Object, int64(port), "spec", "service", "port"))
+			case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
+				narrow(w.t, object, port)
+			}
+			w.apply(object)
+		}
+	}
+}
+
+// narrow makes webhooks look at test namespaces, at this process's port.
+func narrow(t *testing.T, object *unstructured.Unstructured, port int) {
+	t.Helper()
+	webhooks, _, err := unstructured.NestedSlice(object.Object, "webhooks")
+	must(t, err)
+	for _, webhook := range webhooks {
+		hook := webhook.(map[string]any)
+		hook["namespaceSelector"] = map[string]any{"matchLabels": map[string]any{testLabel: "true"}}
+		must(t, unstructured.SetNestedField(hook, int64(port), "clientConfig", "service", "port"))
+	}
+	must(t, unstructured.SetNestedSlice(object.Object, webhooks, "webhooks"))
+}
+
+func (w *world) apply(object *unstructured.Unstructured) {
+	w.t.Helper()
+	err := w.admin.Apply(w.t.Context(), client.ApplyConfigurationFromUnstructured(object),
+		client.FieldOwner("api-test"), client.ForceOwnership)
+	must(w.t, err)
+	if object.GetKind() == "Namespace" {
+		return
+	}
+	w.t.Cleanup(func() {
+		if err := w.admin.Delete(context.Background(), object); client.IgnoreNotFound(err) != nil {
+			w.t.Errorf("removing %s %s: %v", object.GetKind(), object.GetName(), err)
+		}
+	})
+}
+
+// reachable is this machine's address as the API server can call it.
+func (w *world) reachable() string {
+	w.t.Helper()
+	server, err := url.Parse(w.config.Host)
+	must(w.t, err)
+	conn, err := net.Dial("udp", server.Host)
+	must(w.t, err)
+	defer conn.Close()
+	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
+	must(w.t, err)
+	return host
+}
+
+func portOf(address string) int {
+	_, text, _ := net.SplitHostPort(address)
+	port, _ := strconv.Atoi(text)
+	return port
+}
+
+func manifests(t *testing.T, path string) []*unstructured.Unstructured {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	must(t, err)
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	var objects []*unstructured.Unstructured
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+			return objects
+		} else if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
+	}
+}
+
+func (w *world) newNamespace() string {
+	w.t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "api-test-", Labels: map[string]string{testLabel: "true"},
+	}}
+	must(w.t, w.admin.Create(w.t.Context(), ns))
+	w.t.Cleanup(func() { w.removeNamespace(ns) })
+	return ns.Name
+}
+
+// removeNamespace also takes off the finalizers that a controller would.
+func (w *world) removeNamespace(ns *corev1.Namespace) {
+	ctx := context.Background()
+	// virt-api has ended; its webhooks must not be asked any more.
+	unlabeled := ns.DeepCopy()
+	delete(unlabeled.Labels, testLabel)
+	if err := w.admin.Patch(ctx, unlabeled, client.MergeFrom(ns)); err != nil {
+		w.t.Errorf("taking the webhooks' label off: %v", err)
+	}
+	vmis := &v1.VirtualMachineInstanceList{}
+	if err := w.admin.List(ctx, vmis, client.InNamespace(ns.Name)); err != nil {
+		w.t.Errorf("listing what is left: %v", err)
+	}
+	for i := range vmis.Items {
+		bare := vmis.Items[i].DeepCopy()
+		bare.Finalizers = nil
+		if err := w.admin.Patch(ctx, bare, client.MergeFrom(&vmis.Items[i])); err != nil {
+			w.t.Errorf("freeing VMI %s: %v", bare.Name, err)
+		}
+	}
+	if err := w.admin.Delete(ctx, ns); err != nil {
+		w.t.Errorf("removing namespace %s: %v", ns.Name, err)
+	}
+}
+
+// awaitAdmission waits until the API server knows the certificates' authority.
+func (w *world) awaitAdmission() {
+	w.t.Helper()
+	began := time.Now()
+	err := wait.ExponentialBackoffWithContext(w.t.Context(), patience, func(ctx context.Context) (bool, error) {
+		return w.admin.Create(ctx, w.vm("probe"), client.DryRunAll) == nil, nil
+	})
+	if err != nil {
+		w.t.Fatalf("admission does not answer: %v", w.admin.Create(w.t.Context(), w.vm("probe"), client.DryRunAll))
+	}
+	w.t.Logf("admission answered %v after virt-api's start", time.Since(began).Round(time.Millisecond))
+	w.eventually(w.t, "the subresource API answers", func() error {
+		_, err := w.call(http.MethodGet, "/apis/subresources.kubevirt.io/v1/version", "")
+		return err
+	})
+}
+
+func (w *world) eventually(t *testing.T, what string, try func() error) {
+	t.Helper()
+	var last error
+	err := wait.ExponentialBackoffWithContext(t.Context(), patience, func(context.Context) (bool, error) {
+		last = try()
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", what, last)
+	}
+}
+
+// call asks the API server as the administrator.
+func (w *world) call(method, path, body string) (string, error) {
+	return callAs(w.t.Context(), w.config, method, path, body)
+}
+
+func callAs(ctx context.Context, config *rest.Config, method, path, body string) (string, error) {
+	transport, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return "", err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, config.Host+path, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	response, err := transport.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode < 300 {
+		return string(answer), err
+	}
+	status := metav1.Status{}
+	if err := json.Unmarshal(answer, &status); err != nil {
+		return "", fmt.Errorf("%s: not a Status: %s", response.Status, answer)
+	}
+	return "", &apierrors.StatusError{ErrStatus: status}
+}
+
+func (w *world) subresource(resource, name, verb string) string {
+	return fmt.Sprintf("/apis/subresources.kubevirt.io/v1/namespaces/%s/%s/%s/%s", w.namespace, resource, name, verb)
+}
+
+// vm is a small VM as a user would write it.
+func (w *world) vm(name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+		"metadata": map[string]any{"name": name, "namespace": w.namespace},
+		"spec": map[string]any{
+			"runStrategy": "Halted",
+			"template": map[string]any{"spec": map[string]any{
+				"domain": map[string]any{
+					"devices":   map[string]any{},
+					"resources": map[string]any{"requests": map[string]any{"memory": "1024Mi"}},
+				},
+				"volumes": []any{map[string]any{"name": "root", "emptyDisk": map[string]any{"capacity": "1024Mi"}}},
+			}},
+		},
+	}}
+}
+
+func (w *world) vmi(name string) *v1.VirtualMachineInstance {
+	vmi := v1.NewVMIReferenceFromNameWithNS(w.namespace, name)
+	vmi.SelfLink = ""
+	guest := quantity("64Mi")
+	vmi.Spec.Domain.Memory = &v1.Memory{Guest: &guest}
+	return vmi
+}
+
+// component is a client with the rights and the name of one of Drydock's.
+func (w *world) component(account string) client.Client {
+	config := rest.CopyConfig(w.config)
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + clusterconfig.Namespace + ":" + account,
+		Groups:   []string{"system:masters"},
+	}
+	c, err := client.New(config, client.Options{Scheme: w.admin.Scheme()})
+	must(w.t, err)
+	return c
+}
+
+// node stands in for a virt-handler: the real certificates, and answers that
+// say what was asked.
+type node struct {
+	name  string
+	asked chan string
+}
+
+func (w *world) newNode(config *rest.Config) *node {
+	w.t.Helper()
+	n := &node{name: "api-test-node", asked: make(chan string, 8)}
+	clientset, err := kubernetes.NewForConfig(config)
+	must(w.t, err)
+	identity := certs.NewSource(clientset, certs.HandlerServer())
+	ctx, cancel := context.WithCancel(w.t.Context())
+	w.t.Cleanup(cancel)
+	go func() { _ = identity.Start(ctx) }()
+	// An address of its own, so that the port is free whatever else runs.
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.29", strconv.Itoa(nodeapi.Port)))
+	must(w.t, err)
+	server := &http.Server{Handler: n, ReadHeaderTimeout: time.Second, TLSConfig: identity.ServerConfig()}
+	go func() { _ = server.Serve(tls.NewListener(listener, identity.ServerConfig())) }()
+	w.t.Cleanup(func() { _ = server.Close() })
+	w.newHandlerPod(n.name, "127.0.0.29")
+	select {
+	case <-identity.Ready():
+	case <-time.After(30 * time.Second):
+		w.t.Fatal("virt-handler's certificate was not made")
+	}
+	return n
+}
+
+func (w *world) newHandlerPod(nodeName, ip string) {
+	w.t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName: "virt-handler-api-test-", Namespace: clusterconfig.Namespace,
+			Labels: map[string]string{v1.AppLabel: "virt-handler"},
+		},
+		Spec: corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "a", Image: "a"}},
+			AutomountServiceAccountToken: new(false)},
+	}
+	must(w.t, w.admin.Create(w.t.Context(), pod))
+	w.t.Cleanup(func() {
+		if err := w.admin.Delete(context.Background(), pod, client.GracePeriodSeconds(0)); err != nil {
+			w.t.Errorf("removing the pod: %v", err)
+		}
+	})
+	pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, ip, []corev1.PodIP{{IP: ip}}
+	must(w.t, w.admin.Status().Update(w.t.Context(), pod))
+}
+
+// ServeHTTP tells what was asked; streams are echoed.
+func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secret := slices.ContainsFunc([]string{"Authorization", "X-Remote-User", "X-Remote-Group"},
+		func(h string) bool { return r.Header.Get(h) != "" })
+	if secret {
+		http.Error(w, "the caller's credentials were passed on", http.StatusTeapot)
+		return
+	}
+	if !websocket.IsWebSocketUpgrade(r) {
+		n.asked <- r.Method + " " + r.URL.String()
+		return
+	}
+	upgrader := websocket.Upgrader{Subprotocols: []string{nodeapi.StreamProtocol}}
+	conn, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	for {
+		kind, message, err := conn.ReadMessage()
+		if err != nil {
+			return
+		}
+		if err := conn.WriteMessage(kind, append([]byte(r.URL.Path+": "), message...)); err != nil {
+			return
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sentence is what a user reads of an error.
+func sentence(err error) string {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return status.Status().Message
+	}
+	return strings.TrimSpace(fmt.Sprint(err))
+}

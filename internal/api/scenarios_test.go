@@ -1,0 +1,395 @@
+//go:build apiserver
+
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/gorilla/websocket"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/api/admission"
+	"drydock.dev/drydock/internal/certs"
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/nodeapi"
+)
+
+func quantity(text string) resource.Quantity { return resource.MustParse(text) }
+
+func TestVirtAPI(t *testing.T) {
+	w := start(t)
+	t.Run("a new VM gets an identity and nothing else", w.newVM)
+	t.Run("what is wrong is refused with all paths", w.wrongVM)
+	t.Run("the UUID can be changed, not removed", w.changedUUID)
+	t.Run("a new VMI is completed", w.newVMI)
+	t.Run("a VMI belongs to the components", w.changedVMI)
+	t.Run("migrations are refused", w.migration)
+	t.Run("examples are accepted", w.examples)
+	t.Run("discovery and version", w.discovery)
+	t.Run("start and stop", w.startAndStop)
+	t.Run("verbs reach the guest's node", w.verbs)
+	t.Run("a console is passed through", w.console)
+	t.Run("who may do what", w.roles)
+	t.Run("a lost certificate is made again", w.rotation)
+}
+
+func (w *world) newVM(t *testing.T) {
+	wanted := w.vm("new")
+	created := wanted.DeepCopy()
+	must(t, w.admin.Create(t.Context(), created))
+	id, _, _ := unstructured.NestedString(created.Object, "spec", "template", "spec", "domain", "firmware", "uuid")
+	if u, err := uuid.Parse(id); err != nil || u.Version() != 4 {
+		t.Errorf("firmware UUID is %q, want a random one", id)
+	}
+	machine, _, _ := unstructured.NestedString(created.Object, "spec", "template", "spec", "domain", "machine", "type")
+	if machine != clusterconfig.DefaultMachineType {
+		t.Errorf("machine type is %q, want %q", machine, clusterconfig.DefaultMachineType)
+	}
+	unstructured.RemoveNestedField(created.Object, "spec", "template", "spec", "domain", "firmware")
+	unstructured.RemoveNestedField(created.Object, "spec", "template", "spec", "domain", "machine")
+	if diff := cmp.Diff(wanted.Object["spec"], created.Object["spec"]); diff != "" {
+		t.Errorf("the spec was rewritten:\n%s", diff)
+	}
+	// Who keeps the manifest elsewhere applies it again and again.
+	must(t, w.admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(w.vm("new")),
+		client.FieldOwner("gitops"), client.ForceOwnership))
+	again := w.vm("new")
+	must(t, w.admin.Get(t.Context(), client.ObjectKeyFromObject(again), again))
+	if got, _, _ := unstructured.NestedString(again.Object, "spec", "template", "spec", "domain", "firmware", "uuid"); got != id {
+		t.Errorf("after another apply the UUID is %q, was %q", got, id)
+	}
+}
+
+func (w *world) wrongVM(t *testing.T) {
+	vm := w.vm("wrong")
+	devices := map[string]any{
+		"gpus":  []any{map[string]any{"name": "gpu1", "deviceName": "example.com/gpu"}},
+		"disks": []any{map[string]any{"name": "nowhere"}},
+	}
+	must(t, unstructured.SetNestedField(vm.Object, devices, "spec", "template", "spec", "domain", "devices"))
+	err := w.admin.Create(t.Context(), vm)
+	const want = `admission webhook "virtualmachine-validator.kubevirt.io" denied the request: ` +
+		`spec.template.spec.domain.devices.gpus: not supported by Drydock; ` +
+		`spec.template.spec.domain.devices.disks[0].name: Invalid value: "nowhere": must be the name of a volume in spec.volumes`
+	if sentence(err) != want {
+		t.Errorf("answer is\n%s\nwant\n%s", sentence(err), want)
+	}
+	if !apierrors.IsInvalid(err) {
+		t.Errorf("reason is %v, want Invalid", apierrors.ReasonForError(err))
+	}
+
+	unknown := w.vm("unknown")
+	must(t, unstructured.SetNestedField(unknown.Object, true, "spec", "template", "spec", "domain", "turbo"))
+	err = w.admin.Create(t.Context(), unknown, client.FieldValidation(metav1.FieldValidationStrict))
+	if err == nil || !strings.Contains(err.Error(), `unknown field "spec.template.spec.domain.turbo"`) {
+		t.Errorf("a field that does not exist: %v", err)
+	}
+}
+
+func (w *world) changedUUID(t *testing.T) {
+	vm := w.vm("identified")
+	must(t, w.admin.Create(t.Context(), vm))
+	path := []string{"spec", "template", "spec", "domain", "firmware", "uuid"}
+	must(t, unstructured.SetNestedField(vm.Object, "5d307ca9-b3ef-428c-8861-06e72d69f223", path...))
+	must(t, w.admin.Update(t.Context(), vm))
+	unstructured.RemoveNestedField(vm.Object, "spec", "template", "spec", "domain", "firmware")
+	unstructured.RemoveNestedField(vm.Object, "spec", "template", "spec", "domain", "machine")
+	err := w.admin.Update(t.Context(), vm)
+	const want = `admission webhook "virtualmachine-validator.kubevirt.io" denied the request: ` +
+		`spec.template.spec.domain.firmware.uuid: the firmware UUID can be changed but not removed; the VM has 5d307ca9-b3ef-428c-8861-06e72d69f223`
+	if sentence(err) != want {
+		t.Errorf("answer is\n%s\nwant\n%s", sentence(err), want)
+	}
+}
+
+func (w *world) newVMI(t *testing.T) {
+	vmi := w.vmi("new")
+	vmi.Status.Phase = v1.Running
+	must(t, w.admin.Create(t.Context(), vmi))
+	if vmi.Status.Phase != "" {
+		t.Errorf("phase is %q: users can make a guest seem to run", vmi.Status.Phase)
+	}
+	if diff := cmp.Diff([]string{v1.VirtualMachineInstanceFinalizer}, vmi.Finalizers); diff != "" {
+		t.Error(diff)
+	}
+	if len(vmi.Spec.Networks) != 1 || vmi.Spec.Networks[0].Pod == nil || vmi.Spec.Domain.Devices.Interfaces[0].Masquerade == nil {
+		t.Errorf("the VMI is not on the pod network: %+v", vmi.Spec.Networks)
+	}
+	if vmi.Spec.Domain.Firmware == nil || vmi.Spec.Domain.Firmware.UUID == "" {
+		t.Error("the VMI has no firmware UUID")
+	}
+}
+
+func (w *world) changedVMI(t *testing.T) {
+	vmi := w.vmi("owned")
+	must(t, w.admin.Create(t.Context(), vmi))
+	patch := func(c client.Client, text string) error {
+		return c.Patch(t.Context(), vmi.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(text)))
+	}
+	must(t, patch(w.admin, `{"metadata":{"labels":{"app":"web"}}}`))
+	for what, text := range map[string]string{
+		"spec":   `{"spec":{"hostname":"x"}}`,
+		"status": `{"status":{"phase":"Failed"}}`,
+		"label":  `{"metadata":{"labels":{"kubevirt.io/nodeName":"x"}}}`,
+	} {
+		if err := patch(w.admin, text); !apierrors.IsInvalid(err) {
+			t.Errorf("a user changes the %s: %v", what, err)
+		}
+	}
+	for _, account := range []string{admission.ControllerServiceAccount, admission.HandlerServiceAccount} {
+		must(t, patch(w.component(account), `{"metadata":{"labels":{"kubevirt.io/nodeName":"x"}},"status":{"phase":"Scheduled"}}`))
+	}
+}
+
+func (w *world) migration(t *testing.T) {
+	m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: w.namespace}}
+	m.Spec.VMIName = "owned"
+	err := w.admin.Create(t.Context(), m)
+	if want := "spec.vmiName: not supported by Drydock"; err == nil || !strings.HasSuffix(sentence(err), want) {
+		t.Errorf("answer is %q, want it to end in %q", sentence(err), want)
+	}
+}
+
+func (w *world) examples(t *testing.T) {
+	paths, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("found no examples (%v)", err)
+	}
+	for _, path := range paths {
+		for _, object := range manifests(t, path) {
+			object.SetNamespace(w.namespace)
+			err := w.admin.Create(t.Context(), object, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
+			if err != nil {
+				t.Errorf("%s: %s %s: %v", filepath.Base(path), object.GetKind(), object.GetName(), err)
+			}
+		}
+	}
+}
+
+func (w *world) discovery(t *testing.T) {
+	d, err := discovery.NewDiscoveryClientForConfig(w.config)
+	must(t, err)
+	resources, err := d.ServerResourcesForGroupVersion("subresources.kubevirt.io/v1")
+	must(t, err)
+	found := map[string]bool{}
+	for _, r := range resources.APIResources {
+		found[r.Name] = true
+	}
+	for _, name := range []string{"virtualmachines/start", "virtualmachineinstances/console", "version"} {
+		if !found[name] {
+			t.Errorf("discovery does not tell about %s", name)
+		}
+	}
+	if _, err := d.ServerPreferredResources(); err != nil {
+		t.Errorf("discovery of everything: %v", err)
+	}
+	// As kubevirt.io/client-go asks.
+	var group metav1.APIGroup
+	w.get(t, "/apis/subresources.kubevirt.io", &group)
+	var info struct{ GitVersion, GoVersion string }
+	w.get(t, "/apis/"+group.PreferredVersion.GroupVersion+"/version", &info)
+	if info.GitVersion == "" || info.GoVersion == "" {
+		t.Errorf("version is %+v", info)
+	}
+}
+
+func (w *world) get(t *testing.T, path string, into any) {
+	t.Helper()
+	text, err := w.call(http.MethodGet, path, "")
+	must(t, err)
+	must(t, json.Unmarshal([]byte(text), into))
+}
+
+func (w *world) startAndStop(t *testing.T) {
+	must(t, w.admin.Create(t.Context(), w.vm("vm-cirros")))
+	put := func(verb, body string) string {
+		_, err := w.call(http.MethodPut, w.subresource("virtualmachines", "vm-cirros", verb), body)
+		if err == nil {
+			return ""
+		}
+		return sentence(err)
+	}
+	const refused = `Operation cannot be fulfilled on virtualmachine.kubevirt.io "vm-cirros": `
+	for _, step := range []struct{ verb, body, want, strategy string }{
+		{"restart", "", refused + "Halted does not support manual restart requests", "Halted"},
+		{"start", `{"dryRun":["All"]}`, "", "Halted"},
+		{"start", `{"paused":true}`, "", "Always"},
+		{"start", "", refused + "unable to complete request: stop/start already underway", "Always"},
+		{"stop", `{"gracePeriod":-1}`, "grace period is -1 s; it must not be negative", "Always"},
+		{"stop", `{"soon":true}`, `decoding the request's body: json: unknown field "soon"`, "Always"},
+		{"stop", "null", "", "Halted"},
+		{"stop", "", refused + "Halted does not support manual stop requests", "Halted"},
+	} {
+		if got := put(step.verb, step.body); got != step.want {
+			t.Errorf("%s %s: answer is %q, want %q", step.verb, step.body, got, step.want)
+		}
+		vm := &v1.VirtualMachine{}
+		must(t, w.admin.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "vm-cirros"}, vm))
+		if got := string(*vm.Spec.RunStrategy); got != step.strategy {
+			t.Errorf("after %s %s the run strategy is %s, want %s", step.verb, step.body, got, step.strategy)
+		}
+	}
+	var expanded v1.VirtualMachine
+	w.get(t, w.subresource("virtualmachines", "vm-cirros", "expand-spec"), &expanded)
+	if expanded.Kind != "VirtualMachine" || expanded.Name != "vm-cirros" {
+		t.Errorf("expand-spec answered with %s %s", expanded.Kind, expanded.Name)
+	}
+	if _, err := w.call(http.MethodPut, w.subresource("virtualmachines", "nobody", "start"), ""); !apierrors.IsNotFound(err) {
+		t.Errorf("start of a VM that is not there: %v", err)
+	}
+}
+
+// running makes a VMI that runs on the test's node.
+func (w *world) running(t *testing.T, name string) *v1.VirtualMachineInstance {
+	t.Helper()
+	vmi := w.vmi(name)
+	must(t, w.admin.Create(t.Context(), vmi))
+	before := vmi.DeepCopy()
+	vmi.Status.Phase, vmi.Status.NodeName = v1.Running, w.node.name
+	must(t, w.component(admission.HandlerServiceAccount).Patch(t.Context(), vmi, client.MergeFrom(before)))
+	return vmi
+}
+
+func (w *world) verbs(t *testing.T) {
+	early := w.vmi("early")
+	must(t, w.admin.Create(t.Context(), early))
+	_, err := w.call(http.MethodPut, w.subresource("virtualmachineinstances", "early", "pause"), "{}")
+	if want := `Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io "early": VMI is not running`; sentence(err) != want {
+		t.Errorf("answer is %q, want %q", sentence(err), want)
+	}
+	vmi := w.running(t, "guest")
+	for verb, route := range map[string]nodeapi.Verb{
+		"pause": nodeapi.Pause, "softreboot": nodeapi.SoftReboot, "reset": nodeapi.Reset,
+	} {
+		_, err := w.call(http.MethodPut, w.subresource("virtualmachineinstances", "guest", verb), "{}")
+		must(t, err)
+		want := "PUT " + nodeapi.Path(w.namespace, "guest", string(vmi.UID), route).String()
+		if got := <-w.node.asked; got != want {
+			t.Errorf("the node was asked %s, want %s", got, want)
+		}
+	}
+	_, err = w.call(http.MethodPut, w.subresource("virtualmachineinstances", "guest", "pause"), `{"dryRun":["All"]}`)
+	must(t, err)
+	select {
+	case asked := <-w.node.asked:
+		t.Errorf("a dry run reached the node: %s", asked)
+	default:
+	}
+	lost := vmi.DeepCopy()
+	lost.Status.NodeName = "gone"
+	must(t, w.component(admission.HandlerServiceAccount).Patch(t.Context(), lost, client.MergeFrom(vmi)))
+	_, err = w.call(http.MethodPut, w.subresource("virtualmachineinstances", "guest", "pause"), "{}")
+	if want := "Internal error occurred: no virt-handler runs on node gone"; sentence(err) != want {
+		t.Errorf("answer is %q, want %q", sentence(err), want)
+	}
+}
+
+func (w *world) console(t *testing.T) {
+	vmi := w.running(t, "talker")
+	tlsConfig, err := rest.TLSConfigFor(w.config)
+	must(t, err)
+	dialer := websocket.Dialer{TLSClientConfig: tlsConfig, Subprotocols: []string{nodeapi.StreamProtocol}}
+	host := strings.Replace(w.config.Host, "https://", "wss://", 1)
+	for path, route := range map[string]string{
+		w.subresource("virtualmachineinstances", "talker", "console"):            nodeapi.Path(w.namespace, "talker", "", nodeapi.Console).Path,
+		w.subresource("virtualmachineinstances", "talker", "vnc"):                nodeapi.Path(w.namespace, "talker", "", nodeapi.VNC).Path,
+		w.subresource("virtualmachineinstances", "talker", "portforward/22"):     nodeapi.Path(w.namespace, "talker", "", nodeapi.PortForward, "22", "tcp").Path,
+		w.subresource("virtualmachineinstances", "talker", "portforward/53/udp"): nodeapi.Path(w.namespace, "talker", "", nodeapi.PortForward, "53", "udp").Path,
+		w.subresource("virtualmachines", "talker", "portforward/22/tcp"):         nodeapi.Path(w.namespace, "talker", "", nodeapi.PortForward, "22", "tcp").Path,
+	} {
+		conn, response, err := dialer.DialContext(t.Context(), host+path, nil)
+		if err != nil {
+			t.Fatalf("%s: %v (%v)", path, err, response)
+		}
+		if conn.Subprotocol() != nodeapi.StreamProtocol {
+			t.Errorf("%s: the subprotocol is %q", path, conn.Subprotocol())
+		}
+		must(t, conn.WriteMessage(websocket.BinaryMessage, []byte("hello")))
+		_, message, err := conn.ReadMessage()
+		must(t, err)
+		if got, want := string(message), route+": hello"; got != want {
+			t.Errorf("%s: the guest answered %q, want %q", path, got, want)
+		}
+		must(t, conn.Close())
+	}
+	stopped := vmi.DeepCopy()
+	stopped.Status.Phase = v1.Succeeded
+	must(t, w.component(admission.HandlerServiceAccount).Patch(t.Context(), stopped, client.MergeFrom(vmi)))
+	_, response, err := dialer.DialContext(t.Context(), host+w.subresource("virtualmachineinstances", "talker", "console"), nil)
+	if err == nil || response.StatusCode != http.StatusBadRequest {
+		t.Errorf("console of a guest that has ended: %v %v", response, err)
+	}
+}
+
+func (w *world) roles(t *testing.T) {
+	as := func(user string) *rest.Config {
+		config := rest.CopyConfig(w.config)
+		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+		return config
+	}
+	for user, role := range map[string]string{"viewer": "kubevirt.io:view", "editor": "kubevirt.io:edit"} {
+		must(t, w.admin.Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: user, Namespace: w.namespace},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+		}))
+	}
+	w.running(t, "shared")
+	pause := w.subresource("virtualmachineinstances", "shared", "pause")
+	w.eventually(t, "an editor may pause", func() error {
+		_, err := callAs(t.Context(), as("editor"), http.MethodPut, pause, "{}")
+		return err
+	})
+	<-w.node.asked
+	_, err := callAs(t.Context(), as("viewer"), http.MethodPut, pause, "{}")
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("a viewer pauses: %v", err)
+	}
+	_, err = callAs(t.Context(), as("stranger"), http.MethodGet, "/apis/subresources.kubevirt.io/v1/version", "")
+	if err != nil {
+		t.Errorf("who can log in may ask for the version: %v", err)
+	}
+}
+
+// rotation takes virt-api's certificate away; it makes a new one, and kube-apiserver
+// goes on to call it, without a restart.
+func (w *world) rotation(t *testing.T) {
+	key := client.ObjectKey{Namespace: clusterconfig.Namespace, Name: certs.APISecret}
+	secret := &corev1.Secret{}
+	must(t, w.admin.Get(t.Context(), key, secret))
+	before := secret.Data[corev1.TLSCertKey]
+	secret.Data = nil
+	must(t, w.admin.Update(t.Context(), secret))
+	w.eventually(t, "a new certificate is made", func() error {
+		if err := w.admin.Get(t.Context(), key, secret); err != nil {
+			return err
+		}
+		if now := secret.Data[corev1.TLSCertKey]; len(now) == 0 || string(now) == string(before) {
+			return context.DeadlineExceeded
+		}
+		return nil
+	})
+	began := time.Now()
+	w.eventually(t, "admission works with it", func() error {
+		return w.admin.Create(t.Context(), w.vm("after-rotation"), client.DryRunAll)
+	})
+	t.Logf("admission answered %v after the rotation", time.Since(began).Round(time.Millisecond))
+}
