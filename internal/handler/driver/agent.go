@@ -9,6 +9,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/handler/guestinfo"
 	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/qemu/agent"
@@ -86,7 +87,7 @@ func (g *guest) askAgent(ctx context.Context) (*vmi.Agent, error) {
 		if err != nil && !agent.Unsupported(err) {
 			return err
 		}
-		told.OS = systemOf(system)
+		told.OS = bounded(guestinfo.OS(system))
 		interfaces, err := a.Interfaces(ctx)
 		if err != nil && !agent.Unsupported(err) {
 			return err
@@ -118,14 +119,6 @@ const (
 	maxText     = 256
 )
 
-func systemOf(i agent.OSInfo) v1.VirtualMachineInstanceGuestOSInfo {
-	return v1.VirtualMachineInstanceGuestOSInfo{
-		Name: short(i.Name), KernelRelease: short(i.KernelRelease), Version: short(i.Version),
-		PrettyName: short(i.PrettyName), VersionID: short(i.VersionID), KernelVersion: short(i.KernelVersion),
-		Machine: short(i.Machine), ID: short(i.ID),
-	}
-}
-
 // interfacesOf lists the interfaces that can be reached from outside.
 func interfacesOf(all []agent.Interface) []v1.VirtualMachineInstanceNetworkInterface {
 	var list []v1.VirtualMachineInstanceNetworkInterface
@@ -145,6 +138,16 @@ func interfacesOf(all []agent.Interface) []v1.VirtualMachineInstanceNetworkInter
 		list = append(list, status)
 	}
 	return list
+}
+
+// bounded cuts what a guest says of its system to what a status should hold.
+func bounded(i v1.VirtualMachineInstanceGuestOSInfo) v1.VirtualMachineInstanceGuestOSInfo {
+	for _, text := range []*string{
+		&i.Name, &i.KernelRelease, &i.Version, &i.PrettyName, &i.VersionID, &i.KernelVersion, &i.Machine, &i.ID,
+	} {
+		*text = short(*text)
+	}
+	return i
 }
 
 func short(text string) string {

@@ -6,6 +6,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/handler/guestinfo"
 	"drydock.dev/drydock/internal/qemu/agent"
 )
 
@@ -22,75 +23,48 @@ func (m *Machine) ask(ctx context.Context, talk func(context.Context, *agent.Cli
 
 // UserList tells who is logged in to the guest.
 func (m *Machine) UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSUserList, error) {
-	list := v1.VirtualMachineInstanceGuestOSUserList{Items: []v1.VirtualMachineInstanceGuestOSUser{}}
-	err := m.ask(ctx, func(ctx context.Context, a *agent.Client) error {
-		users, err := a.Users(ctx)
-		list.Items = append(list.Items, usersOf(users)...)
+	var users []agent.User
+	err := m.ask(ctx, func(ctx context.Context, a *agent.Client) (err error) {
+		users, err = a.Users(ctx)
 		return err
 	})
-	return list, err
+	return guestinfo.UserList(users), err
 }
 
 // FilesystemList tells which file systems the guest has mounted.
 func (m *Machine) FilesystemList(ctx context.Context) (v1.VirtualMachineInstanceFileSystemList, error) {
-	list := v1.VirtualMachineInstanceFileSystemList{Items: []v1.VirtualMachineInstanceFileSystem{}}
-	err := m.ask(ctx, func(ctx context.Context, a *agent.Client) error {
-		filesystems, err := a.Filesystems(ctx)
-		list.Items = append(list.Items, filesystemsOf(filesystems)...)
+	var filesystems []agent.Filesystem
+	err := m.ask(ctx, func(ctx context.Context, a *agent.Client) (err error) {
+		filesystems, err = a.Filesystems(ctx)
 		return err
 	})
-	return list, err
+	return guestinfo.FilesystemList(filesystems), err
 }
 
 // GuestOSInfo tells all that the guest agent knows of the guest. What this
 // agent cannot tell is left out.
 func (m *Machine) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuestAgentInfo, error) {
-	var told v1.VirtualMachineInstanceGuestAgentInfo
+	var f guestinfo.Facts
 	err := m.ask(ctx, func(ctx context.Context, a *agent.Client) error {
-		info, infoErr := a.Info(ctx)
-		system, systemErr := a.OSInfo(ctx)
-		host, hostErr := a.HostName(ctx)
-		zone, zoneErr := a.Timezone(ctx)
-		users, usersErr := a.Users(ctx)
-		filesystems, filesystemsErr := a.Filesystems(ctx)
-		told = v1.VirtualMachineInstanceGuestAgentInfo{
-			GAVersion: info.Version, Hostname: host, OS: systemOf(system), Timezone: zone.Zone,
-			UserList: usersOf(users),
-			FSInfo:   v1.VirtualMachineInstanceFileSystemInfo{Filesystems: filesystemsOf(filesystems)},
-		}
-		for _, c := range info.Commands {
-			told.SupportedCommands = append(told.SupportedCommands, v1.GuestAgentCommandInfo{Name: c.Name, Enabled: c.Enabled})
-		}
-		var errs []error
-		for _, err := range []error{infoErr, systemErr, hostErr, zoneErr, usersErr, filesystemsErr} {
-			if err != nil && !agent.Unsupported(err) {
-				errs = append(errs, err)
-			}
-		}
-		return errors.Join(errs...)
+		return errors.Join(
+			answer(ctx, a.Info, &f.Info),
+			answer(ctx, a.OSInfo, &f.OS),
+			answer(ctx, a.HostName, &f.HostName),
+			answer(ctx, a.Timezone, &f.Timezone),
+			answer(ctx, a.Users, &f.Users),
+			answer(ctx, a.Filesystems, &f.Filesystems),
+			answer(ctx, a.FreezeStatus, &f.FreezeStatus),
+		)
 	})
-	return told, err
+	return guestinfo.AgentInfo(f), err
 }
 
-func usersOf(users []agent.User) []v1.VirtualMachineInstanceGuestOSUser {
-	var list []v1.VirtualMachineInstanceGuestOSUser
-	for _, u := range users {
-		list = append(list, v1.VirtualMachineInstanceGuestOSUser{UserName: u.Name, Domain: u.Domain, LoginTime: u.LoginTime})
+// answer asks one question; that the agent does not understand it is no error.
+func answer[T any](ctx context.Context, question func(context.Context) (T, error), into *T) error {
+	told, err := question(ctx)
+	if agent.Unsupported(err) {
+		return nil
 	}
-	return list
-}
-
-func filesystemsOf(filesystems []agent.Filesystem) []v1.VirtualMachineInstanceFileSystem {
-	var list []v1.VirtualMachineInstanceFileSystem
-	for _, f := range filesystems {
-		status := v1.VirtualMachineInstanceFileSystem{
-			DiskName: f.Name, MountPoint: f.Mountpoint, FileSystemType: f.Type,
-			UsedBytes: int(f.UsedBytes), TotalBytes: int(f.TotalBytes),
-		}
-		for _, d := range f.Disks {
-			status.Disk = append(status.Disk, v1.VirtualMachineInstanceFileSystemDisk{BusType: d.BusType, Serial: d.Serial})
-		}
-		list = append(list, status)
-	}
-	return list
+	*into = told
+	return err
 }

@@ -8,8 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
-
-	"drydock.dev/drydock/internal/machine"
 )
 
 // Origins of an interface's information, as the API names them.
@@ -241,12 +239,4 @@ func MachineType(vmi *v1.VirtualMachineInstance, standard string) string {
 		return m.Type
 	}
 	return standard
-}
-
-// Queues is how many queues each of the VMI's network interfaces has.
-func Queues(vmi *v1.VirtualMachineInstance) int {
-	if multi := vmi.Spec.Domain.Devices.NetworkInterfaceMultiQueue; multi != nil && *multi {
-		return machine.VCPUs(machine.Topology(&vmi.Spec))
-	}
-	return 1
 }

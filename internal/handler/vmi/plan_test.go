@@ -1,0 +1,209 @@
+package vmi
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/launch"
+)
+
+var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// observed is a scheduled VMI whose launcher is not connected to yet; changes
+// make another situation of it.
+func observed(changes ...func(*Observed)) Observed {
+	instance := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u"}}
+	instance.Status.Phase = v1.Scheduled
+	instance.Status.ActivePods = map[types.UID]string{"pod": "node1"}
+	instance.Spec.TerminationGracePeriodSeconds = new(int64(60))
+	o := Observed{VMI: instance, Node: "node1", Pod: &Pod{UID: "pod"}, Now: now}
+	for _, change := range changes {
+		change(&o)
+	}
+	return o
+}
+
+func in(phase v1.VirtualMachineInstancePhase) func(*Observed) {
+	return func(o *Observed) { o.VMI.Status.Phase = phase }
+}
+
+func launcher(phase launch.Phase) func(*Observed) {
+	return func(o *Observed) { o.Link, o.Launcher = LinkUp, launch.State{Phase: phase} }
+}
+
+func attached(o *Observed) { o.Attached = true }
+func changed(o *Observed)  { o.Changed = true }
+func deleted(o *Observed)  { o.VMI.DeletionTimestamp = new(metav1.NewTime(now)) }
+func noPod(o *Observed)    { o.Pod = nil }
+
+func stopping(grace int64, ago time.Duration) func(*Observed) {
+	return func(o *Observed) { o.Stopping, o.StoppingSince = &grace, now.Add(-ago) }
+}
+
+func TestNext(t *testing.T) {
+	finished := func(o *Observed) { o.Pod.Finished = true }
+	gone := func(o *Observed) { o.VMI = nil }
+	pending := func(o *Observed) { o.Link = LinkPending }
+	notChosen := func(o *Observed) { o.VMI.Status.ActivePods = map[types.UID]string{"other": "node1"} }
+	elsewhere := func(o *Observed) { o.VMI.Status.ActivePods = map[types.UID]string{"pod": "node2"} }
+	for name, tc := range map[string]struct {
+		o     Observed
+		step  Step
+		after time.Duration
+	}{
+		"scheduled, the pod is not seen yet":               {o: observed(noPod), step: Wait},
+		"scheduled, the pod is there":                      {o: observed(), step: Connect},
+		"the socket is being followed":                     {o: observed(pending), step: Wait},
+		"virt-launcher waits":                              {o: observed(launcher(launch.PhaseWaiting)), step: Start},
+		"virt-launcher waits in a pod that is not the one": {o: observed(launcher(launch.PhaseWaiting), notChosen), step: Wait},
+		"virt-launcher waits in a pod for another node":    {o: observed(launcher(launch.PhaseWaiting), elsewhere), step: Wait},
+		"QEMU has just been started":                       {o: observed(launcher(launch.PhaseRunning)), step: Attach},
+		"attached, the status does not say so":             {o: observed(launcher(launch.PhaseRunning), attached, changed), step: Report},
+		"all is well":                                      {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached), step: Wait},
+		"QEMU has ended":                                   {o: observed(in(v1.Running), launcher(launch.PhaseExited), changed), step: Report},
+		"the end is written":                               {o: observed(in(v1.Succeeded), launcher(launch.PhaseExited)), step: Wait},
+		"the VMI is gone":                                  {o: observed(gone), step: Release},
+		"the pod has finished and nobody was told":         {o: observed(in(v1.Running), finished), step: Wait},
+		"a launcher that has forgotten its guest":          {o: observed(in(v1.Running), launcher(launch.PhaseWaiting), changed), step: Report},
+
+		"deleted before the launcher is there":        {o: observed(deleted), step: Connect},
+		"deleted while virt-launcher waits":           {o: observed(deleted, launcher(launch.PhaseWaiting)), step: Wait},
+		"deleted while the guest runs":                {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached), step: Stop},
+		"stopping":                                    {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, stopping(60, 10*time.Second)), step: Wait, after: 65 * time.Second},
+		"stopping, and something to say":              {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, stopping(60, 10*time.Second), changed), step: Report, after: 65 * time.Second},
+		"stopping longer than now allowed":            {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, stopping(300, 10*time.Second)), step: Stop},
+		"virt-launcher does not do as it is told":     {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, stopping(60, 75*time.Second)), step: Kill, after: killAfter},
+		"a guest of a VMI that is over":               {o: observed(in(v1.Failed), launcher(launch.PhaseRunning)), step: Stop},
+		"a VMI that is over, its pod not looked at":   {o: observed(in(v1.Failed)), step: Connect},
+		"a VMI that is over, with a launcher at rest": {o: observed(in(v1.Failed), launcher(launch.PhaseWaiting)), step: Wait},
+
+		// virt-handler was killed and sees for the first time what goes on.
+		"restarted: nothing was started":           {o: observed(), step: Connect},
+		"restarted: QEMU runs, not written yet":    {o: observed(launcher(launch.PhaseRunning)), step: Attach},
+		"restarted: the guest runs":                {o: observed(in(v1.Running), launcher(launch.PhaseRunning)), step: Attach},
+		"restarted: the guest was being stopped":   {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning)), step: Stop},
+		"restarted: the guest is being stopped":    {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), stopping(60, 0)), step: Attach, after: 75 * time.Second},
+		"restarted: QEMU has ended, not written":   {o: observed(in(v1.Running), launcher(launch.PhaseExited), changed), step: Report},
+		"restarted: the pod is gone too":           {o: observed(in(v1.Running), noPod), step: Wait},
+		"restarted: a step fails, and that is new": {o: observed(noPod, changed), step: Report},
+	} {
+		t.Run(name, func(t *testing.T) {
+			step, after := Next(tc.o)
+			if step != tc.step || after != tc.after {
+				t.Errorf("%s after %v, want %s after %v", step, after, tc.step, tc.after)
+			}
+		})
+	}
+}
+
+// TestEverySituation goes through all combinations of what can be observed and
+// holds each step to the invariants.
+func TestEverySituation(t *testing.T) {
+	situations := 0
+	for o := range every() {
+		situations++
+		step, after := Next(o)
+		if broken := invariant(o, step, after); broken != "" {
+			t.Fatalf("%s: %s after %v, although %s", situation(o), step, after, broken)
+		}
+	}
+	t.Logf("%d situations", situations)
+	if situations < 10000 {
+		t.Errorf("only %d situations: the search has lost a dimension", situations)
+	}
+}
+
+// invariant says what is wrong with a step; empty when nothing is.
+func invariant(o Observed, step Step, after time.Duration) string {
+	running := o.Link == LinkUp && o.Launcher.Phase == launch.PhaseRunning
+	switch {
+	case after < 0:
+		return "time does not run backwards"
+	case (step == Release) != (o.VMI == nil):
+		return "everything is let go of exactly when the VMI is gone"
+	case o.VMI == nil:
+		return ""
+	case step == Start && (o.VMI.Status.Phase != v1.Scheduled || o.VMI.DeletionTimestamp != nil || o.Launcher.Phase != launch.PhaseWaiting ||
+		o.Link != LinkUp || o.Pod == nil || o.VMI.Status.ActivePods[o.Pod.UID] != "node1"):
+		return "a guest may not be started"
+	case step == Attach && (!running || o.Attached):
+		return "there is nothing to attach to"
+	case (step == Stop || step == Kill) && (!running || o.VMI.DeletionTimestamp == nil && !o.VMI.IsFinal()):
+		return "nobody wants this guest to end"
+	case step == Kill && o.Stopping == nil:
+		return "a guest is never ended by force that was not asked first"
+	case step == Connect && (o.Link != LinkNone || o.Pod == nil || o.Pod.Finished):
+		return "there is nothing to connect to"
+	case step == Report && !o.Changed:
+		return "nothing has changed"
+	case running && o.VMI.DeletionTimestamp != nil && o.Stopping == nil && step != Stop:
+		return "a guest whose VMI is to go must be stopped"
+	case running && o.VMI.DeletionTimestamp != nil && step == Wait && after == 0:
+		return "nobody would look again at a guest that does not stop"
+	}
+	return ""
+}
+
+// every yields all combinations.
+func every() func(yield func(Observed) bool) {
+	type change = func(*Observed)
+	none := func(*Observed) {}
+	dimensions := [][]change{
+		{none, func(o *Observed) { o.VMI = nil }},
+		phases(v1.VmPhaseUnset, v1.Pending, v1.Scheduling, v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed),
+		{none, ifVMI(deleted)},
+		{none, noPod, func(o *Observed) { o.Pod.Finished = true }, func(o *Observed) { o.Pod.UID = "stranger" }},
+		{
+			none, func(o *Observed) { o.Link = LinkPending }, launcher(launch.PhaseWaiting), launcher(launch.PhaseRunning),
+			launcher(launch.PhaseExited), func(o *Observed) { o.Launcher.Phase = launch.PhaseExited },
+		},
+		{none, attached},
+		{none, stopping(60, 0), stopping(300, 0), stopping(0, 0), stopping(60, 2*time.Minute)},
+		{none, changed},
+	}
+	return func(yield func(Observed) bool) {
+		total := 1
+		for _, d := range dimensions {
+			total *= len(d)
+		}
+		for n := range total {
+			o, rest := observed(), n
+			for _, d := range dimensions {
+				d[rest%len(d)](&o)
+				rest /= len(d)
+			}
+			if !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+func ifVMI(change func(*Observed)) func(*Observed) {
+	return func(o *Observed) {
+		if o.VMI != nil {
+			change(o)
+		}
+	}
+}
+
+func phases(list ...v1.VirtualMachineInstancePhase) []func(*Observed) {
+	var changes []func(*Observed)
+	for _, p := range list {
+		changes = append(changes, ifVMI(in(p)))
+	}
+	return changes
+}
+
+func situation(o Observed) string {
+	text := fmt.Sprintf("pod %+v, link %q, launcher %q, attached %v, stopping %v", o.Pod, o.Link, o.Launcher.Phase, o.Attached, o.Stopping)
+	if o.VMI != nil {
+		text = fmt.Sprintf("phase %q, deleted %v, %s", o.VMI.Status.Phase, o.VMI.DeletionTimestamp != nil, text)
+	}
+	return text
+}

@@ -1,0 +1,392 @@
+package vmi
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/launch"
+)
+
+// instance is a scheduled VMI with one interface and one claim, as the
+// controller leaves it.
+func instance() *v1.VirtualMachineInstance {
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "7"}}
+	vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 2, Cores: 1, Threads: 1}
+	vmi.Spec.Domain.Memory = &v1.Memory{Guest: new(resource.MustParse("1Gi"))}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{
+		Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
+	}}
+	vmi.Spec.Networks = []v1.Network{{Name: "default", NetworkSource: v1.NetworkSource{Pod: &v1.PodNetwork{}}}}
+	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{}}}}
+	claim := &v1.PersistentVolumeClaimVolumeSource{}
+	claim.ClaimName = "data"
+	vmi.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: claim}}}
+	vmi.Status.Phase = v1.Scheduled
+	vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
+		Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse, Reason: v1.GuestNotRunningReason,
+		LastTransitionTime: metav1.NewTime(now.Add(-time.Minute)),
+	}}
+	return vmi
+}
+
+func facts() Facts {
+	return Facts{Now: now, Guest: &Guest{
+		RunState: "running", MachineType: "pc-q35-7.2",
+		Interfaces: []Interface{{Name: "default", MAC: "02:00:00:00:00:01", PodInterface: "eth0", IPs: []string{"10.0.0.5", "fd00::5"}, Queues: 1}},
+		Volumes: map[string]Volume{"root": {Size: 1 << 30, Claim: &v1.PersistentVolumeClaimInfo{
+			ClaimName: "data", AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+		}}},
+	}}
+}
+
+func TestStatusOfARunningGuest(t *testing.T) {
+	vmi := instance()
+	got := Status(vmi, facts())
+	at := metav1.NewTime(now)
+	gi := resource.NewQuantity(1<<30, resource.BinarySI)
+	want := v1.VirtualMachineInstanceStatus{
+		Phase: v1.Running,
+		PhaseTransitionTimestamps: []v1.VirtualMachineInstancePhaseTransitionTimestamp{
+			{Phase: v1.Running, PhaseTransitionTimestamp: at},
+		},
+		Conditions: []v1.VirtualMachineInstanceCondition{
+			{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue, LastTransitionTime: at},
+			{Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue, LastTransitionTime: at},
+		},
+		Interfaces: []v1.VirtualMachineInstanceNetworkInterface{{
+			Name: "default", MAC: "02:00:00:00:00:01", IP: "10.0.0.5", IPs: []string{"10.0.0.5", "fd00::5"},
+			PodInterfaceName: "eth0", InfoSource: "domain", QueueCount: 1, LinkState: "up",
+		}},
+		Machine:            &v1.Machine{Type: "pc-q35-7.2"},
+		CurrentCPUTopology: &v1.CPUTopology{Sockets: 2, Cores: 1, Threads: 1},
+		Memory:             &v1.MemoryStatus{GuestAtBoot: gi, GuestCurrent: gi, GuestRequested: gi},
+		VolumeStatus: []v1.VolumeStatus{{
+			Name: "root", Target: "vda", Size: 1 << 30, PersistentVolumeClaimInfo: facts().Guest.Volumes["root"].Claim,
+		}},
+		MigrationMethod: v1.LiveMigration,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	if vmi.Status.Phase != v1.Scheduled {
+		t.Error("the VMI that was given has been changed")
+	}
+	// What was written gives no cause for another write.
+	vmi.Status = got
+	later := facts()
+	later.Now = now.Add(time.Hour)
+	if patch, err := Patch(vmi, Status(vmi, later)); patch != nil || err != nil {
+		t.Errorf("at rest: %s, %v", patch, err)
+	}
+}
+
+func TestConditions(t *testing.T) {
+	type want struct {
+		status          corev1.ConditionStatus
+		reason, message string
+	}
+	absent := want{}
+	ready, paused := v1.VirtualMachineInstanceReady, v1.VirtualMachineInstancePaused
+	synchronized, migratable := v1.VirtualMachineInstanceSynchronized, v1.VirtualMachineInstanceIsMigratable
+	for name, tc := range map[string]struct {
+		vmi   func(*v1.VirtualMachineInstance)
+		facts func(*Facts)
+		kind  v1.VirtualMachineInstanceConditionType
+		want  want
+	}{
+		"ready without a probe": {kind: ready, want: want{status: "True"}},
+		"a readiness probe that has not passed": {
+			vmi:  func(vmi *v1.VirtualMachineInstance) { vmi.Spec.ReadinessProbe = &v1.Probe{} },
+			kind: ready,
+			want: want{"False", "ReadinessProbeNotPassed", "The guest runs, and its readiness probe has not succeeded yet."},
+		},
+		"a readiness probe that has passed": {
+			vmi:   func(vmi *v1.VirtualMachineInstance) { vmi.Spec.ReadinessProbe = &v1.Probe{} },
+			facts: func(f *Facts) { f.PodReady = true },
+			kind:  ready, want: want{status: "True"},
+		},
+		"paused by the user": {
+			facts: func(f *Facts) { f.Guest.RunState = "paused" },
+			kind:  paused, want: want{"True", "PausedByUser", "VMI was paused by user"},
+		},
+		"started paused": {
+			facts: func(f *Facts) { f.Guest.RunState = "prelaunch" },
+			kind:  paused, want: want{"True", "PausedByUser", "VMI was paused by user"},
+		},
+		"stopped by a disk's error": {
+			facts: func(f *Facts) { f.Guest.RunState = "io-error" },
+			kind:  paused, want: want{"True", "PausedIOError", "VMI was paused, low-level IO error detected"},
+		},
+		"goes on": {
+			vmi: func(vmi *v1.VirtualMachineInstance) {
+				vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: paused, Status: "True"})
+			},
+			kind: paused, want: absent,
+		},
+		"a step that fails": {
+			facts: func(f *Facts) { f.Guest, f.Failure = nil, errors.New("no disk") },
+			kind:  synchronized, want: want{"False", "Synchronizing with the Domain failed.", "no disk"},
+		},
+		"a step that does not fail any more": {
+			vmi: func(vmi *v1.VirtualMachineInstance) {
+				vmi.Status.Conditions = append(vmi.Status.Conditions,
+					v1.VirtualMachineInstanceCondition{Type: synchronized, Status: "False", Reason: reasonSyncFailed})
+			},
+			facts: func(f *Facts) { f.Guest = nil },
+			kind:  synchronized, want: absent,
+		},
+		"the controller's word on a start that goes on": {
+			vmi: func(vmi *v1.VirtualMachineInstance) {
+				vmi.Status.Conditions = append(vmi.Status.Conditions,
+					v1.VirtualMachineInstanceCondition{Type: synchronized, Status: "False", Reason: "ErrImagePull"})
+			},
+			facts: func(f *Facts) { f.Guest = nil },
+			kind:  synchronized, want: want{status: "False", reason: "ErrImagePull"},
+		},
+		"the controller's word on a start that has succeeded": {
+			vmi: func(vmi *v1.VirtualMachineInstance) {
+				vmi.Status.Conditions = append(vmi.Status.Conditions,
+					v1.VirtualMachineInstanceCondition{Type: synchronized, Status: "False", Reason: "ErrImagePull"})
+			},
+			kind: synchronized, want: absent,
+		},
+		"a claim that only one node can use": {
+			facts: func(f *Facts) {
+				f.Guest.Volumes["root"].Claim.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+			},
+			kind: migratable,
+			want: want{"False", "DisksNotLiveMigratable", "cannot migrate VMI: PVC data is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"},
+		},
+		"the pod's own address in the guest": {
+			vmi: func(vmi *v1.VirtualMachineInstance) {
+				vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}
+			},
+			kind: migratable,
+			want: want{"False", "InterfaceNotLiveMigratable", "cannot migrate VMI: interface default gives the guest the pod's own address (bridge on the pod network)"},
+		},
+		"the pod's own address in the guest, allowed": {
+			vmi: func(vmi *v1.VirtualMachineInstance) {
+				vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}
+				vmi.Annotations = map[string]string{allowPodBridge: "true"}
+			},
+			kind: migratable, want: want{status: "True"},
+		},
+		"two hindrances": {
+			vmi: func(vmi *v1.VirtualMachineInstance) {
+				vmi.Spec.Volumes = []v1.Volume{
+					{Name: "a", VolumeSource: v1.VolumeSource{HostDisk: &v1.HostDisk{}}},
+					{Name: "b", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "dv"}}},
+				}
+			},
+			kind: migratable,
+			want: want{"False", "DisksNotLiveMigratable", "cannot migrate VMI: volume a is a file on this node (hostDisk without shared); PVC dv of volume b is not known yet"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi, f := instance(), facts()
+			if tc.vmi != nil {
+				tc.vmi(vmi)
+			}
+			if tc.facts != nil {
+				tc.facts(&f)
+			}
+			var got want
+			for _, c := range Status(vmi, f).Conditions {
+				if c.Type == tc.kind {
+					got = want{c.Status, c.Reason, c.Message}
+				}
+			}
+			if got != tc.want {
+				t.Errorf("%s is %+v, want %+v", tc.kind, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestEnds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		facts           Facts
+		phase           v1.VirtualMachineInstancePhase
+		reason, message string
+	}{
+		"the guest powers off":       {Facts{Exit: &launch.Exit{Reason: launch.ReasonGuestShutdown}}, v1.Succeeded, "", "The VirtualMachineInstance was shut down."},
+		"it was asked to":            {Facts{Exit: &launch.Exit{Reason: launch.ReasonHostShutdown}}, v1.Succeeded, "", "The VirtualMachineInstance was shut down."},
+		"it did not follow":          {Facts{Exit: &launch.Exit{Reason: launch.ReasonKilled, Message: "x"}}, v1.Succeeded, "", "The guest did not shut down within its grace period and was ended by force."},
+		"the kernel panics":          {Facts{Exit: &launch.Exit{Reason: launch.ReasonGuestPanicked}}, v1.Failed, "GuestPanicked", "The guest's kernel panicked."},
+		"the watchdog fires":         {Facts{Exit: &launch.Exit{Reason: launch.ReasonWatchdog}}, v1.Failed, "Watchdog", "The guest's watchdog fired."},
+		"QEMU dies":                  {Facts{Exit: &launch.Exit{Reason: launch.ReasonCrashed, Message: "signal 9"}}, v1.Failed, "Crashed", "The VirtualMachineInstance crashed. QEMU said: signal 9"},
+		"QEMU does not start":        {Facts{Exit: &launch.Exit{Reason: launch.ReasonStartFailed, Message: "no such machine"}}, v1.Failed, "StartFailed", "QEMU could not be started. QEMU said: no such machine"},
+		"the launcher knows nothing": {Facts{Lost: true}, v1.Failed, "GuestLost", "The guest is gone, and its launcher does not know how it ended."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := instance()
+			vmi.Status = Status(vmi, facts())
+			vmi.Status.Conditions = append(vmi.Status.Conditions,
+				v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstancePaused, Status: "True"},
+				v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceAgentConnected, Status: "True"})
+			tc.facts.Now = now.Add(time.Minute)
+			got := Status(vmi, tc.facts)
+			if got.Phase != tc.phase || got.Reason != tc.reason {
+				t.Errorf("phase %s, reason %q", got.Phase, got.Reason)
+			}
+			for _, c := range got.Conditions {
+				switch c.Type {
+				case v1.VirtualMachineInstanceReady:
+					if c.Status != "False" || c.Reason != v1.GuestNotRunningReason || c.Message != tc.message {
+						t.Errorf("Ready: %+v", c)
+					}
+				case v1.VirtualMachineInstancePaused, v1.VirtualMachineInstanceAgentConnected:
+					t.Errorf("%s outlives the guest", c.Type)
+				}
+			}
+			// A final phase is never changed.
+			vmi.Status = got
+			if again := Status(vmi, facts()); again.Phase != tc.phase {
+				t.Errorf("the phase went on to %s", again.Phase)
+			}
+		})
+	}
+}
+
+func TestAgent(t *testing.T) {
+	vmi, f := instance(), facts()
+	f.Guest.Agent = &Agent{
+		OS: v1.VirtualMachineInstanceGuestOSInfo{Name: "Debian"},
+		Interfaces: []v1.VirtualMachineInstanceNetworkInterface{
+			{InterfaceName: "eth0", MAC: "02:00:00:00:00:01", IP: "10.0.2.2", IPs: []string{"10.0.2.2"}},
+			{InterfaceName: "docker0", MAC: "02:42:00:00:00:01", IP: "172.17.0.1", IPs: []string{"172.17.0.1"}},
+		},
+	}
+	want := []v1.VirtualMachineInstanceNetworkInterface{
+		{ // behind masquerade, the pod's addresses are what reaches the guest
+			Name: "default", MAC: "02:00:00:00:00:01", IP: "10.0.0.5", IPs: []string{"10.0.0.5", "fd00::5"},
+			PodInterfaceName: "eth0", InterfaceName: "eth0", InfoSource: "domain, guest-agent", QueueCount: 1, LinkState: "up",
+		},
+		{InterfaceName: "docker0", MAC: "02:42:00:00:00:01", IP: "172.17.0.1", IPs: []string{"172.17.0.1"}, InfoSource: "guest-agent"},
+	}
+	got := Status(vmi, f)
+	if diff := cmp.Diff(want, got.Interfaces); diff != "" {
+		t.Errorf("interfaces (-want +got):\n%s", diff)
+	}
+	if got.GuestOSInfo.Name != "Debian" {
+		t.Errorf("guest OS: %+v", got.GuestOSInfo)
+	}
+	// With another binding, the guest knows its address best.
+	vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}
+	if got := Status(vmi, f).Interfaces[0]; got.IP != "10.0.2.2" {
+		t.Errorf("bridge: %+v", got)
+	}
+	// An agent that goes takes with it what it told.
+	vmi.Status = got
+	f.Guest.Agent = nil
+	gone := Status(vmi, f)
+	if gone.GuestOSInfo.Name != "" || len(gone.Interfaces) != 1 {
+		t.Errorf("without its agent: %+v, %+v", gone.GuestOSInfo, gone.Interfaces)
+	}
+	for _, c := range gone.Conditions {
+		if c.Type == v1.VirtualMachineInstanceAgentConnected {
+			t.Error("AgentConnected outlives the agent")
+		}
+	}
+}
+
+func TestTargets(t *testing.T) {
+	disk := func(name string, bus v1.DiskBus) v1.Disk {
+		return v1.Disk{Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: bus}}}
+	}
+	got := targets([]v1.Disk{
+		disk("a", v1.DiskBusVirtio), disk("b", v1.DiskBusSATA), disk("c", ""), disk("d", v1.DiskBusSCSI),
+		{Name: "e", DiskDevice: v1.DiskDevice{CDRom: &v1.CDRomTarget{}}}, {Name: "f", DiskDevice: v1.DiskDevice{LUN: &v1.LunTarget{}}}, {Name: "g"},
+	})
+	want := map[string]string{"a": "vda", "b": "sda", "c": "vdb", "d": "sdb", "e": "sdc", "f": "sdd", "g": "vdc"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("targets (-want +got):\n%s", diff)
+	}
+	for n, want := range map[int]string{0: "a", 25: "z", 26: "aa", 51: "az", 52: "ba", 701: "zz", 702: "aaa"} {
+		if got := letters(n); got != want {
+			t.Errorf("disk %d is %s, want %s", n, got, want)
+		}
+	}
+}
+
+func TestPatchAppliesOnlyToWhatWasRead(t *testing.T) {
+	vmi := instance()
+	patch, err := Patch(vmi, Status(vmi, facts()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := func(change func(*v1.VirtualMachineInstance)) (*v1.VirtualMachineInstance, error) {
+		stored := instance()
+		change(stored)
+		before, err := json.Marshal(stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoded, err := jsonpatch.DecodePatch(patch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := decoded.Apply(before)
+		if err != nil {
+			return nil, err
+		}
+		patched := &v1.VirtualMachineInstance{}
+		return patched, json.Unmarshal(after, patched)
+	}
+	patched, err := apply(func(*v1.VirtualMachineInstance) {})
+	if err != nil || patched.Status.Phase != v1.Running || len(patched.Status.Interfaces) != 1 {
+		t.Errorf("the patch gave %+v, %v", patched, err)
+	}
+	for name, change := range map[string]func(*v1.VirtualMachineInstance){
+		"someone else wrote":           func(vmi *v1.VirtualMachineInstance) { vmi.ResourceVersion = "8" },
+		"the phase has gone on":        func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Failed },
+		"another VMI of the same name": func(vmi *v1.VirtualMachineInstance) { vmi.UID = "v" },
+	} {
+		if _, err := apply(change); err == nil {
+			t.Errorf("%s: the patch applied", name)
+		}
+	}
+}
+
+func TestPatchTakesAwayWhatIsNoMore(t *testing.T) {
+	vmi := instance()
+	vmi.Status.Interfaces = []v1.VirtualMachineInstanceNetworkInterface{{Name: "default"}}
+	vmi.Status.EvacuationNodeName = "another part's"
+	want := *vmi.Status.DeepCopy()
+	want.Interfaces, want.EvacuationNodeName = nil, ""
+	patch, err := Patch(vmi, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const text = `[{"op":"test","path":"/metadata/resourceVersion","value":"7"},{"op":"test","path":"/metadata/uid","value":"u"},` +
+		`{"op":"test","path":"/status/phase","value":"Scheduled"},{"op":"remove","path":"/status/interfaces"}]`
+	if string(patch) != text {
+		t.Errorf("patch %s", patch)
+	}
+}
+
+func TestClaims(t *testing.T) {
+	claim := &v1.PersistentVolumeClaimVolumeSource{}
+	claim.ClaimName = "data"
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Spec.Volumes = []v1.Volume{
+		{Name: "a", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: claim}},
+		{Name: "b", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "dv"}}},
+		{Name: "c", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "base"},
+		}}},
+		{Name: "d", VolumeSource: v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}}},
+	}
+	if diff := cmp.Diff(map[string]string{"a": "data", "b": "dv", "c": "base"}, Claims(vmi)); diff != "" {
+		t.Errorf("claims (-want +got):\n%s", diff)
+	}
+}
