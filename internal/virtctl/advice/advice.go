@@ -25,7 +25,7 @@ var rules = []rule{
 	{clientcmd.IsEmptyConfig, "name a cluster with --kubeconfig, the variable KUBECONFIG or --context"},
 	{is(client.ErrNotStarted), "start it with 'virtctl start NAME', or see why it ended with 'kubectl describe vmi NAME'"},
 	{alreadyRuns, "see its state with 'kubectl get vm', or restart it with 'virtctl restart NAME'"},
-	{missingAPI, "is Drydock installed? See 'kubectl get apiservice v1.subresources.kubevirt.io' and 'kubectl -n kubevirt get pods'"},
+	{missingAPI, "this cluster does not serve it: see 'kubectl get apiservice v1.subresources.kubevirt.io' and 'kubectl -n kubevirt get pods'"},
 	{apierrors.IsNotFound, "list what is there with 'kubectl get vm,vmi --all-namespaces'; -n chooses the namespace"},
 	{apierrors.IsForbidden, "ask for a role that allows it: kubevirt.io:edit to change machines, kubevirt.io:view to look"},
 	{apierrors.IsUnauthorized, "the cluster does not accept the credentials of this kubeconfig; log in again"},

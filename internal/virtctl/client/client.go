@@ -107,12 +107,8 @@ func (c *Client) Put(ctx context.Context, ref Ref, verb string, options any) err
 }
 
 // Get reads a subresource's answer as it is.
-func (c *Client) Get(ctx context.Context, ref Ref, verb string, query map[string]string) ([]byte, error) {
-	request := c.rest.Get().AbsPath(subresource(ref, verb)...).SetHeader("Accept", "*/*")
-	for key, value := range query {
-		request = request.Param(key, value)
-	}
-	return raw(request.Do(ctx))
+func (c *Client) Get(ctx context.Context, ref Ref, verb string) ([]byte, error) {
+	return raw(c.rest.Get().AbsPath(subresource(ref, verb)...).Do(ctx))
 }
 
 // ServerVersion reads what virt-api says about itself.

@@ -58,7 +58,7 @@ func (q question) ask(ctx context.Context, e *env.Env, name, output string) erro
 		return err
 	}
 	ref := client.Ref{Resource: client.VirtualMachineInstances, Namespace: namespace, Name: name}
-	body, err := c.Get(ctx, ref, q.verb, nil)
+	body, err := c.Get(ctx, ref, q.verb)
 	if err != nil {
 		return fmt.Errorf("asking the guest of VMI %s for its %s: %w", name, q.verb, err)
 	}

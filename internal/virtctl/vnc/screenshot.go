@@ -1,16 +1,25 @@
 package vnc
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"os"
-	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"drydock.dev/drydock/internal/virtctl/client"
 	"drydock.dev/drydock/internal/virtctl/env"
+	"drydock.dev/drydock/internal/virtctl/rfb"
 )
+
+// screenshotTimeout is for the picture as a whole: megabytes of raw pixels, at
+// worst over a slow line.
+const screenshotTimeout = time.Minute
 
 type screenshotOptions struct {
 	name       string
@@ -44,17 +53,36 @@ func screenshot(ctx context.Context, e *env.Env, o screenshotOptions) error {
 	if err != nil {
 		return err
 	}
-	ref := client.Ref{Resource: client.VirtualMachineInstances, Namespace: namespace, Name: o.name}
-	query := map[string]string{"moveCursor": strconv.FormatBool(o.moveCursor)}
-	picture, err := c.Get(ctx, ref, "vnc/screenshot", query)
+	ctx, cancel := context.WithTimeoutCause(ctx, screenshotTimeout, errors.New("the screen did not come in time"))
+	defer cancel()
+	p := &proxy{client: c, ref: client.Ref{Resource: client.VirtualMachineInstances, Namespace: namespace, Name: o.name}}
+	conn, err := p.dial(ctx)
 	if err != nil {
-		return fmt.Errorf("taking a picture of the screen of VMI %s: %w", o.name, err)
-	}
-	if o.file == "-" {
-		_, err = e.Out.Write(picture)
 		return err
 	}
-	if err := os.WriteFile(o.file, picture, 0o644); err != nil {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	picture, err := rfb.Picture(conn, rfb.Options{MoveCursor: o.moveCursor})
+	_ = conn.Close()
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return fmt.Errorf("taking a picture of the screen of VMI %s: %w", o.name, err)
+	}
+	return save(e, o.file, picture)
+}
+
+func save(e *env.Env, file string, picture image.Image) error {
+	var encoded bytes.Buffer
+	if err := png.Encode(&encoded, picture); err != nil {
+		return fmt.Errorf("encoding the picture: %w", err)
+	}
+	if file == "-" {
+		_, err := e.Out.Write(encoded.Bytes())
+		return err
+	}
+	if err := os.WriteFile(file, encoded.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("saving the picture: %w", err)
 	}
 	return nil

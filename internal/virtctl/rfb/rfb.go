@@ -1,0 +1,267 @@
+// Package rfb takes one picture of a screen by the Remote Framebuffer protocol
+// (RFC 6143), version 3.8, as a viewer that shares the screen with others. It
+// knows the least that a picture needs: no authentication, which KubeVirt's
+// streams have behind them already, and the raw encoding.
+package rfb
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"io"
+)
+
+const (
+	version      = "RFB 003.008\n"
+	securityNone = 1
+	encodingRaw  = 0
+)
+
+// Messages of the client and of the server that matter here.
+const (
+	setPixelFormat     = 0
+	setEncodings       = 2
+	updateRequest      = 3
+	pointerEvent       = 5
+	framebufferUpdate  = 0
+	setColorMapEntries = 1
+	bell               = 2
+	serverCutText      = 3
+)
+
+// maxPixels bounds what a server may make the client allocate: an 8K screen.
+const maxPixels = 7680 * 4320
+
+// Options say how the picture is taken.
+type Options struct {
+	// MoveCursor moves the pointer to the corner first, which wakes a screen
+	// saver.
+	MoveCursor bool
+}
+
+// Picture takes a picture of the screen at the other end of the connection,
+// which is of no use afterwards.
+func Picture(conn io.ReadWriter, options Options) (image.Image, error) {
+	s := &session{conn: conn}
+	if err := s.begin(); err != nil {
+		return nil, fmt.Errorf("beginning to look at the screen: %w", err)
+	}
+	if err := s.ask(options); err != nil {
+		return nil, fmt.Errorf("asking for the screen: %w", err)
+	}
+	if err := s.receive(); err != nil {
+		return nil, fmt.Errorf("receiving the screen: %w", err)
+	}
+	return s.screen, nil
+}
+
+type session struct {
+	conn   io.ReadWriter
+	screen *image.NRGBA
+}
+
+// begin does the handshake up to the size of the screen.
+func (s *session) begin() error {
+	greeting := make([]byte, len(version))
+	if _, err := io.ReadFull(s.conn, greeting); err != nil {
+		return err
+	}
+	if !bytes.HasPrefix(greeting, []byte("RFB ")) {
+		return fmt.Errorf("the server greets with %q, which is not RFB", greeting)
+	}
+	if _, err := io.WriteString(s.conn, version); err != nil {
+		return err
+	}
+	if err := s.authenticate(); err != nil {
+		return err
+	}
+	const shared = 1
+	if _, err := s.conn.Write([]byte{shared}); err != nil {
+		return err
+	}
+	var server struct {
+		Width, Height uint16
+		Format        [16]byte
+		NameLength    uint32
+	}
+	if err := s.read(&server); err != nil {
+		return err
+	}
+	if _, err := io.CopyN(io.Discard, s.conn, int64(server.NameLength)); err != nil {
+		return err
+	}
+	if int(server.Width)*int(server.Height) > maxPixels {
+		return fmt.Errorf("the screen of %d by %d pixels is too large", server.Width, server.Height)
+	}
+	s.screen = image.NewNRGBA(image.Rect(0, 0, int(server.Width), int(server.Height)))
+	return nil
+}
+
+func (s *session) authenticate() error {
+	var count uint8
+	if err := s.read(&count); err != nil {
+		return err
+	}
+	if count == 0 {
+		return s.refusal()
+	}
+	offered := make([]byte, count)
+	if _, err := io.ReadFull(s.conn, offered); err != nil {
+		return err
+	}
+	if !bytes.Contains(offered, []byte{securityNone}) {
+		return fmt.Errorf("the screen wants a password (security types %v)", offered)
+	}
+	if _, err := s.conn.Write([]byte{securityNone}); err != nil {
+		return err
+	}
+	var result uint32
+	if err := s.read(&result); err != nil {
+		return err
+	}
+	if result != 0 {
+		return s.refusal()
+	}
+	return nil
+}
+
+// refusal is the server's reason for not going on.
+func (s *session) refusal() error {
+	var length uint32
+	if err := s.read(&length); err != nil {
+		return err
+	}
+	reason, err := io.ReadAll(io.LimitReader(s.conn, int64(min(length, 1024))))
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("the server refuses: %s", reason)
+}
+
+// ask wants the whole screen as 32-bit pixels: blue, green, red, nothing.
+func (s *session) ask(options Options) error {
+	size := s.screen.Bounds().Max
+	format := [16]byte{32, 24, 0, 1, 0, 255, 0, 255, 0, 255, 16, 8, 0}
+	messages := []any{
+		[]byte{setPixelFormat, 0, 0, 0}, format,
+		[]byte{setEncodings, 0}, uint16(1), int32(encodingRaw),
+	}
+	if options.MoveCursor {
+		messages = append(messages, []byte{pointerEvent, 0}, uint16(size.X-1), uint16(size.Y-1))
+	}
+	const whole = 0 // not only what changed
+	messages = append(messages, []byte{updateRequest, whole}, uint16(0), uint16(0), uint16(size.X), uint16(size.Y))
+	var buffer bytes.Buffer
+	for _, message := range messages {
+		if err := binary.Write(&buffer, binary.BigEndian, message); err != nil {
+			return err
+		}
+	}
+	_, err := s.conn.Write(buffer.Bytes())
+	return err
+}
+
+// receive reads messages until the screen is complete. A server answers a
+// request for everything by one or more updates.
+func (s *session) receive() error {
+	missing := s.screen.Rect.Dx() * s.screen.Rect.Dy()
+	for missing > 0 {
+		var kind uint8
+		if err := s.read(&kind); err != nil {
+			return err
+		}
+		switch kind {
+		case framebufferUpdate:
+			painted, err := s.update()
+			if err != nil {
+				return err
+			}
+			missing -= painted
+		case bell:
+		case setColorMapEntries:
+			var header struct {
+				_            uint8
+				First, Count uint16
+			}
+			if err := s.skip(&header, func() int64 { return 6 * int64(header.Count) }); err != nil {
+				return err
+			}
+		case serverCutText:
+			var header struct {
+				_      [3]byte
+				Length uint32
+			}
+			if err := s.skip(&header, func() int64 { return int64(header.Length) }); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("the server sent a message of unknown type %d", kind)
+		}
+	}
+	return nil
+}
+
+// update paints the rectangles of one update and returns how many pixels they
+// have.
+func (s *session) update() (int, error) {
+	var header struct {
+		_     uint8
+		Count uint16
+	}
+	if err := s.read(&header); err != nil {
+		return 0, err
+	}
+	painted := 0
+	for range header.Count {
+		var r struct {
+			X, Y, Width, Height uint16
+			Encoding            int32
+		}
+		if err := s.read(&r); err != nil {
+			return 0, err
+		}
+		area := image.Rect(int(r.X), int(r.Y), int(r.X)+int(r.Width), int(r.Y)+int(r.Height))
+		if r.Encoding != encodingRaw {
+			return 0, fmt.Errorf("the server sent the encoding %d, which was not asked for", r.Encoding)
+		}
+		if !area.In(s.screen.Rect) {
+			return 0, fmt.Errorf("the server painted %v, which is outside its screen of %v", area, s.screen.Rect.Max)
+		}
+		if err := s.paint(area); err != nil {
+			return 0, err
+		}
+		painted += area.Dx() * area.Dy()
+	}
+	if painted == 0 {
+		return 0, errors.New("the server sent an update without content")
+	}
+	return painted, nil
+}
+
+func (s *session) paint(area image.Rectangle) error {
+	line := make([]byte, 4*area.Dx())
+	for y := area.Min.Y; y < area.Max.Y; y++ {
+		if _, err := io.ReadFull(s.conn, line); err != nil {
+			return err
+		}
+		for x := range area.Dx() {
+			pixel := line[4*x : 4*x+4]
+			s.screen.SetNRGBA(area.Min.X+x, y, color.NRGBA{R: pixel[2], G: pixel[1], B: pixel[0], A: 255})
+		}
+	}
+	return nil
+}
+
+func (s *session) read(into any) error { return binary.Read(s.conn, binary.BigEndian, into) }
+
+// skip reads a header and passes over what follows it.
+func (s *session) skip(header any, length func() int64) error {
+	if err := s.read(header); err != nil {
+		return err
+	}
+	_, err := io.CopyN(io.Discard, s.conn, length())
+	return err
+}
