@@ -113,11 +113,12 @@ func newWorld(t *testing.T) *world {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "controller-test-"}}
 	w.do("creating a namespace", c.Create(ctx, ns))
 	w.namespace = ns.Name
-	t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(ctx), ns) })
+	t.Cleanup(func() { _ = c.Delete(w.cleanup(), ns) })
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: ns.Name}}
 	if err := c.Create(ctx, account); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatalf("creating the default service account: %v", err)
 	}
+	w.config.Impersonate = w.leastPrivilege()
 	w.options = options{namespace: ns.Name, launcherImage: "example.com/launcher:1", metricsAddr: "0", identity: t.Name(), several: true}
 	w.startLoops()
 	return w
@@ -142,6 +143,9 @@ func (w *world) startLoops() {
 	})
 	w.t.Cleanup(w.stop)
 }
+
+// cleanup is the context of what is to be done when the test has ended.
+func (w *world) cleanup() context.Context { return context.WithoutCancel(w.ctx) }
 
 func (w *world) do(what string, err error) {
 	w.t.Helper()

@@ -1,0 +1,90 @@
+//go:build apiserver
+
+package controller
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+)
+
+func (w *world) kubevirt() *v1.KubeVirt {
+	w.t.Helper()
+	var kv v1.KubeVirt
+	w.do("reading the KubeVirt object", w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: clusterconfig.Name}, &kv))
+	return &kv
+}
+
+func (w *world) available() (status corev1.ConditionStatus, message string) {
+	for _, c := range w.kubevirt().Status.Conditions {
+		if c.Type == v1.KubeVirtConditionAvailable {
+			return c.Status, c.Message
+		}
+	}
+	return "", "there is no condition"
+}
+
+// workload makes one of Drydock's workloads, which nobody runs here.
+func (w *world) workload(object client.Object, template *corev1.PodTemplateSpec, selector **metav1.LabelSelector) {
+	w.t.Helper()
+	labels := map[string]string{"app": object.GetName()}
+	template.Labels = labels
+	template.Spec.Containers = []corev1.Container{{Name: "c", Image: "example.com/none:1"}}
+	// Where there are nodes, none of them is to run it.
+	template.Spec.NodeSelector = map[string]string{"example.com/nowhere": "true"}
+	*selector = &metav1.LabelSelector{MatchLabels: labels}
+	object.SetNamespace(w.namespace)
+	w.do("creating "+object.GetName(), w.client.Create(w.ctx, object))
+}
+
+func TestKubeVirtSaysWhatIsMissing(t *testing.T) {
+	w := newWorld(t)
+	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: clusterconfig.Name, Namespace: w.namespace}}
+	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
+	w.eventually("the missing components to be named", func() (bool, string) {
+		status, message := w.available()
+		return status == corev1.ConditionFalse &&
+			message == "virt-api does not exist; virt-controller does not exist; virt-handler does not exist", message
+	})
+	for _, name := range []string{"virt-api", "virt-controller"} {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		w.workload(d, &d.Spec.Template, &d.Spec.Selector)
+	}
+	h := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "virt-handler"}}
+	w.workload(h, &h.Spec.Template, &h.Spec.Selector)
+	w.eventually("the components without pods to be named", func() (bool, string) {
+		status, message := w.available()
+		return status == corev1.ConditionFalse &&
+			message == "virt-api: 0 of 1 available; virt-controller: 0 of 1 available; virt-handler has no pod", message
+	})
+	if phase := w.kubevirt().Status.Phase; phase != v1.KubeVirtPhaseDeploying {
+		t.Errorf("the phase is %s", phase)
+	}
+	w.quiet()
+}
+
+func TestASettingIsInForceWithTheNextPod(t *testing.T) {
+	w := newWorld(t)
+	w.createVMI("hardware")
+	pod := w.awaitPod(w.awaitPhase("hardware", v1.Scheduling))
+	if _, ok := pod.Spec.Containers[0].Resources.Limits["devices.kubevirt.io/kvm"]; !ok {
+		t.Error("without emulation a launcher must ask for KVM")
+	}
+	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: clusterconfig.Name, Namespace: w.namespace}}
+	kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{UseEmulation: true}
+	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
+	w.eventually("the loops to have seen it", func() (bool, string) {
+		return w.kubevirt().Status.Phase != "", "it has no status"
+	})
+	w.createVMI("emulated")
+	pod = w.awaitPod(w.awaitPhase("emulated", v1.Scheduling))
+	if _, ok := pod.Spec.Containers[0].Resources.Limits["devices.kubevirt.io/kvm"]; ok {
+		t.Error("with emulation a launcher must not ask for KVM")
+	}
+}
