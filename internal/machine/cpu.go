@@ -60,8 +60,12 @@ func (b *builder) cpuModel() string {
 	}
 	switch model {
 	case "", v1.CPUModeHostModel, v1.CPUModeHostPassthrough:
-		if b.in.KVM {
+		switch {
+		case b.in.KVM:
 			return "host"
+		case b.topology.Threads > 1:
+			// max is one of AMD's, of a family that has no threads to show.
+			return "max,vendor=GenuineIntel"
 		}
 		return "max"
 	}

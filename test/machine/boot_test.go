@@ -110,7 +110,8 @@ func bootKernel(t *testing.T, flavor guest.Flavor, domain, devices string) *pod 
 }
 
 func TestSIGTERMPressesThePowerButtonAndTheGuestFollows(t *testing.T) {
-	p := bootKernel(t, guest.Cloud, "", "")
+	p := bootKernel(t, guest.Cloud, "\n    cpu: {cores: 2, threads: 2}", "")
+	p.prints("guestinfo cpus", "4 sockets=1 cores=2 threads=2")
 	if err := p.program.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
