@@ -41,7 +41,8 @@ func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) {
 
 // VMI completes a VirtualMachineInstance that is being created.
 func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
-	vmi.Status = v1.VirtualMachineInstanceStatus{}
+	// The VM controller says with the creation which template it is made from.
+	vmi.Status = v1.VirtualMachineInstanceStatus{VirtualMachineRevisionName: vmi.Status.VirtualMachineRevisionName}
 	if !slices.Contains(vmi.Finalizers, v1.VirtualMachineInstanceFinalizer) {
 		vmi.Finalizers = append(vmi.Finalizers, v1.VirtualMachineInstanceFinalizer)
 	}
