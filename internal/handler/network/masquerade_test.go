@@ -11,6 +11,8 @@ import (
 	"github.com/go-logr/logr/testr"
 	"github.com/google/nftables"
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -124,6 +126,31 @@ func TestMasqueradeOpensDeclaredPortsOnly(t *testing.T) {
 	for _, port := range []string{"80", "81"} {
 		if conn, err := dial(t, w.node, "tcp", "10.0.2.2:"+port); err == nil {
 			t.Errorf("the guest answers at its own address: %v", conn.RemoteAddr())
+		}
+	}
+}
+
+func TestMasqueradePings(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		ports []v1.Port
+		// guests tells whose the answer is: the guest's or the pod's.
+		guests bool
+	}{
+		"all ports":      {nil, true},
+		"declared ports": {[]v1.Port{{Port: 80}}, false},
+	} {
+		w := newWorld(t, masquerade(c.ports...))
+		w.bootGuest(t, w.setup(t, w.manager))
+		if !ping(t, w.guest, nodeAddress) {
+			t.Errorf("%s: the guest's ping is not answered", name)
+		}
+		if !ping(t, w.node, podAddress) {
+			t.Errorf("%s: a ping is not answered", name)
+		}
+		in(t, w.guest, func() error { return setSysctl("ipv4/icmp_echo_ignore_all", "1") })
+		if answered := ping(t, w.node, podAddress); answered == c.guests {
+			t.Errorf("%s: with a guest that answers no ping, answered is %v", name, answered)
 		}
 	}
 }
@@ -311,3 +338,28 @@ func udpAnswers(t *testing.T, from *os.File, address string) bool {
 	n, err := conn.Read(make([]byte, 100))
 	return err == nil && n == 5
 }
+
+// ping sends one echo request and tells whether its answer came.
+func ping(t *testing.T, from *os.File, address string) bool {
+	t.Helper()
+	conn, err := dial(t, from, "ip4:icmp", address)
+	check(t, err)
+	request, err := (&icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: 7, Data: []byte("drydock")}}).Marshal(nil)
+	check(t, err)
+	_, err = conn.Write(request)
+	check(t, err)
+	check(t, conn.SetReadDeadline(time.Now().Add(time.Second)))
+	buffer := make([]byte, 1500)
+	for {
+		n, err := conn.Read(buffer)
+		if err != nil {
+			return false
+		}
+		// What is read begins with the IP header.
+		if answer, err := icmp.ParseMessage(protocolICMP, buffer[ipv4.HeaderLen:n]); err == nil && answer.Type == ipv4.ICMPTypeEchoReply {
+			return true
+		}
+	}
+}
+
+const protocolICMP = 1
