@@ -15,6 +15,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"drydock.dev/drydock/images/debian"
 	"drydock.dev/drydock/images/rootfs"
 )
 
@@ -87,7 +88,7 @@ func TestTheCommandLineIsUnderstood(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"launcher":                   "there is no image \"launcher\"; there is test-guest, ",
-		"-rootfs=/x":                 "-rootfs takes one image, not 5",
+		"-rootfs=/x":                 "-rootfs takes one image, not 6",
 		"-rootfs=/x virt test-guest": "-rootfs takes one image, not 2",
 	} {
 		if _, err := parseOptions(strings.Fields(args)); err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -120,16 +121,9 @@ func TestTheDockerfilesSayWhatTheBuilderDoes(t *testing.T) {
 		if !strings.HasSuffix(strings.Join(said["RUN"], "\n"), "-rootfs /rootfs "+name) {
 			t.Errorf("%s: its Dockerfile does not have the builder make it", name)
 		}
-		entrypoint := ""
-		if len(image.config.Entrypoint) > 0 {
-			data, err := json.Marshal(image.config.Entrypoint)
-			if err != nil {
-				t.Fatal(err)
-			}
-			entrypoint = string(data)
-		}
 		for instruction, want := range map[string]string{
-			"ENTRYPOINT": entrypoint,
+			"ENTRYPOINT": words(t, image.config.Entrypoint),
+			"CMD":        words(t, image.config.Cmd),
 			"USER":       image.config.User,
 			"ENV":        strings.Join(image.config.Env, " "),
 		} {
@@ -140,6 +134,19 @@ func TestTheDockerfilesSayWhatTheBuilderDoes(t *testing.T) {
 	}
 }
 
+// words writes a command as Dockerfiles do.
+func words(t *testing.T, command []string) string {
+	t.Helper()
+	if len(command) == 0 {
+		return ""
+	}
+	data, err := json.Marshal(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
 func instructions(dockerfile string) map[string][]string {
 	said := map[string][]string{}
 	for line := range strings.Lines(dockerfile) {
@@ -148,6 +155,24 @@ func instructions(dockerfile string) map[string][]string {
 		}
 	}
 	return said
+}
+
+// TestTheProjectInstallsWhatTheBuilderNeeds: the Dockerfiles read the builder's own
+// list, `make prerequisites` the project's.
+func TestTheProjectInstallsWhatTheBuilderNeeds(t *testing.T) {
+	var all [2][]string
+	for i, name := range []string{"../build-packages.txt", "../../hack/packages.txt"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[i] = debian.ParseList(string(text))
+	}
+	for _, name := range all[0] {
+		if !slices.Contains(all[1], name) {
+			t.Errorf("hack/packages.txt lacks %s, which images/build-packages.txt has", name)
+		}
+	}
 }
 
 // TestQEMUStartsInTheLauncherImage runs the emulator and qemu-img from the image's

@@ -46,6 +46,10 @@ var images = map[string]image{
 	"test-guest":        {parts: diskOf(guest.Cloud)},
 	"test-guest-full":   {parts: diskOf(guest.Full)},
 	"test-guest-kernel": {parts: kernelOf(guest.Cloud)},
+	"test-tools": {
+		config: v1.Config{Cmd: []string{"/bin/sh"}, Env: []string{path}},
+		parts:  toolsParts,
+	},
 }
 
 func imageNames() []string { return slices.Sorted(maps.Keys(images)) }
@@ -181,40 +185,36 @@ func certificateBundle(tree debian.Tree) ([]byte, error) {
 	return bundle.Bytes(), nil
 }
 
-// copyFiles adds the files that match the patterns, and the libraries that the
-// programs among them need.
+// copyFiles adds the files that match the patterns, and what they need.
 func copyFiles(root *rootfs.FS, tree debian.Tree, patterns []string) error {
-	var names, programs []string
 	for _, pattern := range patterns {
-		matches, err := tree.Glob(pattern)
+		names, err := tree.Glob(pattern)
 		if err != nil {
 			return err
 		}
-		names = append(names, matches...)
-	}
-	for _, name := range names {
-		if isProgram(name) {
-			programs = append(programs, name)
-		}
-	}
-	libraries, err := tree.Libraries(programs...)
-	if err != nil {
-		return err
-	}
-	for _, name := range append(names, libraries...) {
-		real, err := tree.Real(name)
-		if err != nil {
-			return err
-		}
-		if err := root.Copy(name, real); err != nil {
+		if err := tree.Copy(root, names...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func isProgram(name string) bool {
-	return strings.HasSuffix(name, ".so") || filepath.Base(filepath.Dir(name)) == "bin"
+// toolsParts: a shell and its tools, for the pods that tests look at the cluster
+// from.
+func toolsParts(ctx context.Context, b builder) ([]part, error) {
+	packages, err := readList("test-tools/packages.txt")
+	if err != nil {
+		return nil, err
+	}
+	tree, err := debian.Extract(ctx, b.cache, packages)
+	if err != nil {
+		return nil, err
+	}
+	layer := func() (*rootfs.FS, error) {
+		root := newBase("tools:x:1000:1000:tools:/:/bin/sh", "tools:x:1000:")
+		return root, tree.CopyBusybox(ctx, root)
+	}
+	return []part{{key: tree.Key, make: layer}}, nil
 }
 
 // diskOf makes a containerDisk of a test guest.

@@ -21,6 +21,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"drydock.dev/drydock/images/rootfs"
 )
 
 // Suite is the Debian release that everything is made of. It is named here and
@@ -130,6 +132,53 @@ func (t Tree) Glob(pattern string) ([]string, error) {
 		matches[i] = strings.TrimPrefix(match, t.Root)
 	}
 	return matches, nil
+}
+
+// Copy adds files of the tree to a file system, with the libraries that the
+// programs among them need. A link becomes the file that it leads to.
+func (t Tree) Copy(root *rootfs.FS, names ...string) error {
+	var programs []string
+	for _, name := range names {
+		program, err := t.isProgram(name)
+		if err != nil {
+			return err
+		}
+		if program {
+			programs = append(programs, name)
+		}
+	}
+	libraries, err := t.Libraries(programs...)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Concat(names, libraries) {
+		place, err := t.Real(name)
+		if err != nil {
+			return err
+		}
+		if err := root.Copy(name, place); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CopyBusybox adds busybox under all the names that it answers to.
+func (t Tree) CopyBusybox(ctx context.Context, root *rootfs.FS) error {
+	const name = "/bin/busybox"
+	if err := t.Copy(root, name); err != nil {
+		return err
+	}
+	applets, err := exec.CommandContext(ctx, t.Path(name), "--list-full").Output()
+	if err != nil {
+		return fmt.Errorf("asking busybox for its commands: %w", err)
+	}
+	for _, applet := range strings.Fields(string(applets)) {
+		if "/"+applet != name {
+			root.Symlink(applet, name)
+		}
+	}
+	return nil
 }
 
 // ParseList reads a list of names, one a line, with comments after #.

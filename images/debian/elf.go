@@ -3,6 +3,7 @@ package debian
 import (
 	"debug/elf"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -37,6 +38,24 @@ func (t Tree) Libraries(programs ...string) ([]string, error) {
 		}
 	}
 	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// isProgram says whether a file is a program or a library.
+func (t Tree) isProgram(name string) (bool, error) {
+	place, err := t.Real(name)
+	if err != nil {
+		return false, err
+	}
+	file, err := os.Open(place)
+	if err != nil {
+		return false, fmt.Errorf("reading %s: %w", name, err)
+	}
+	defer func() { _ = file.Close() }()
+	head := make([]byte, len(elf.ELFMAG))
+	if _, err := io.ReadFull(file, head); err != nil {
+		return false, nil // too short for either
+	}
+	return string(head) == elf.ELFMAG, nil
 }
 
 // needed lists the direct needs of one program or library.

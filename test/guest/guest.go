@@ -113,7 +113,7 @@ func assemble(ctx context.Context, folder string, from parts) (Files, error) {
 	if err := copyKernel(files.Kernel, from.tree); err != nil {
 		return Files{}, err
 	}
-	if err := writeInitrd(files.Initrd, from); err != nil {
+	if err := writeInitrd(ctx, files.Initrd, from); err != nil {
 		return Files{}, err
 	}
 	disk := diskParts{

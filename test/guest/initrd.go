@@ -3,14 +3,13 @@ package guest
 import (
 	"bufio"
 	"compress/gzip"
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
-	"drydock.dev/drydock/images/debian"
 	"drydock.dev/drydock/images/rootfs"
 )
 
@@ -33,11 +32,11 @@ var guestdNames = []string{
 const initrdCompression = gzip.BestSpeed
 
 // writeInitrd writes the guest's root file system as an initramfs.
-func writeInitrd(to string, from parts) error {
+func writeInitrd(ctx context.Context, to string, from parts) error {
 	root := rootfs.New()
 	addFolders(root)
-	for _, add := range []func(*rootfs.FS, parts) error{addSkeleton, addPrograms, addModules} {
-		if err := add(root, from); err != nil {
+	for _, add := range []func(context.Context, *rootfs.FS, parts) error{addSkeleton, addPrograms, addModules} {
+		if err := add(ctx, root, from); err != nil {
 			return err
 		}
 	}
@@ -77,7 +76,7 @@ func addFolders(root *rootfs.FS) {
 	root.CharDevice("/dev/null", 0o666, 1, 3)
 }
 
-func addSkeleton(root *rootfs.FS, _ parts) error {
+func addSkeleton(_ context.Context, root *rootfs.FS, _ parts) error {
 	const top = "skeleton"
 	return fs.WalkDir(source, top, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -101,24 +100,18 @@ func addSkeleton(root *rootfs.FS, _ parts) error {
 	})
 }
 
-func addPrograms(root *rootfs.FS, from parts) error {
+func addPrograms(ctx context.Context, root *rootfs.FS, from parts) error {
 	if err := root.Copy("/sbin/guestd", from.guestd); err != nil {
 		return err
 	}
-	if err := addBusybox(root, from.tree); err != nil {
+	if err := from.tree.CopyBusybox(ctx, root); err != nil {
 		return err
 	}
 	for _, name := range guestdNames {
 		root.Symlink(name, "/sbin/guestd")
 	}
-	libraries, err := from.tree.Libraries(programs...)
-	if err != nil {
+	if err := from.tree.Copy(root, programs...); err != nil {
 		return err
-	}
-	for _, name := range append(libraries, programs...) {
-		if err := copyFrom(root, from.tree, name); err != nil {
-			return err
-		}
 	}
 	root.Symlink("/usr/lib/sftp-server", "/usr/lib/openssh/sftp-server")
 	root.Symlink("/sbin/mkfs.ext4", "mke2fs")
@@ -126,33 +119,7 @@ func addPrograms(root *rootfs.FS, from parts) error {
 	return nil
 }
 
-// addBusybox adds busybox under all the names that it answers to.
-func addBusybox(root *rootfs.FS, tree debian.Tree) error {
-	const name = "/bin/busybox"
-	if err := copyFrom(root, tree, name); err != nil {
-		return err
-	}
-	applets, err := exec.Command(tree.Path(name), "--list-full").Output()
-	if err != nil {
-		return fmt.Errorf("asking busybox for its commands: %w", err)
-	}
-	for _, applet := range strings.Fields(string(applets)) {
-		if "/"+applet != name {
-			root.Symlink(applet, name)
-		}
-	}
-	return nil
-}
-
-func copyFrom(root *rootfs.FS, tree debian.Tree, name string) error {
-	real, err := tree.Real(name)
-	if err != nil {
-		return err
-	}
-	return root.Copy(name, real)
-}
-
-func addModules(root *rootfs.FS, from parts) error {
+func addModules(_ context.Context, root *rootfs.FS, from parts) error {
 	found, err := from.tree.Glob("/lib/modules/*")
 	if err != nil {
 		return err
