@@ -91,7 +91,7 @@ func checkPlugin(t *testing.T, socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	plugin := v1beta1.NewDevicePluginClient(conn)
 	stream, err := plugin.ListAndWatch(t.Context(), &v1beta1.Empty{})
 	if err != nil {

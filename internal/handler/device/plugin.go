@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -60,7 +61,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("opening inotify: %w", err)
 	}
-	defer changes.Close()
+	defer func() { _ = changes.Close() }() // nothing can be lost
 	if err := changes.Add(p.dir); err != nil {
 		return fmt.Errorf("watching the kubelet's folder %s: %w", p.dir, err)
 	}
@@ -86,13 +87,15 @@ func (p *Plugin) serveOnce(ctx context.Context, changes *fsnotify.Watcher) error
 	}
 	server := grpc.NewServer()
 	v1beta1.RegisterDevicePluginServer(server, &service{resource: p.resource, ended: ctx})
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	defer func() {
-		cancel() // ends ListAndWatch
-		server.Stop()
-		<-served
-	}()
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := server.Serve(listener); err != nil {
+			p.log.Error(err, "serving the kubelet has ended")
+		}
+	})
+	defer serving.Wait()
+	defer server.Stop()
+	defer cancel() // ends ListAndWatch
 	return p.keepRegistered(ctx, changes)
 }
 
@@ -123,7 +126,7 @@ func (p *Plugin) register(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connecting to the kubelet: %w", err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // the answer is in
 	_, err = v1beta1.NewRegistrationClient(conn).Register(ctx, &v1beta1.RegisterRequest{
 		Version: v1beta1.Version, Endpoint: p.socket(), ResourceName: p.resource.Name,
 		Options: &v1beta1.DevicePluginOptions{},

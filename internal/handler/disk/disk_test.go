@@ -45,7 +45,7 @@ func newContainer(t *testing.T) *container {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { root.Close() })
+	t.Cleanup(root.Close)
 	c := &container{path: path, pod: Pod{Root: root, User: os.Getuid()}}
 	c.pod.Capacity = func(context.Context, string) (int64, error) { return 0, errors.New("no claim was expected") }
 	// As in the launcher's image, where /var/run is a link.

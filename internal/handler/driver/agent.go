@@ -24,17 +24,40 @@ const agentTimeout = 10 * time.Second
 // every interface has its address, or after the last look, there is rest.
 var agentLooks = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second, 30 * time.Second}
 
+// agentPatience is how long an agent may be gone before the status says so. A
+// guest that shuts down or reboots loses its agent first, and its end, or the
+// agent's return, makes two writes of it that tell nobody anything.
+const agentPatience = 10 * time.Second
+
 // followAgent starts and ends the goroutine that asks the agent, as the agent
 // comes and goes. The caller holds d.mu.
 func (d *Driver) followAgent(ctx context.Context, g *guest) {
-	switch {
-	case g.agentOpen && g.forget == nil:
-		ctx, g.forget = context.WithCancel(ctx)
-		instance := d.vmi
-		d.helpers.Go(func() { d.learn(ctx, g, instance) })
-	case !g.agentOpen && g.forget != nil:
+	if g.agentOpen {
+		if g.fading != nil {
+			g.fading.Stop()
+		}
+		g.fading, g.faded = nil, false
+		if g.forget == nil {
+			ctx, g.forget = context.WithCancel(ctx)
+			instance := d.vmi
+			d.helpers.Go(func() { d.learn(ctx, g, instance) })
+		}
+		return
+	}
+	if g.forget != nil {
 		g.forget()
-		g.forget, g.told = nil, nil
+		g.forget = nil
+	}
+	switch {
+	case g.faded:
+		g.told, g.fading, g.faded = nil, nil, false
+	case g.told != nil && g.fading == nil:
+		g.fading = time.AfterFunc(agentPatience, func() {
+			d.mu.Lock()
+			g.faded = !g.agentOpen
+			d.mu.Unlock()
+			d.poke()
+		})
 	}
 }
 
@@ -108,7 +131,7 @@ func (g *guest) withAgent(ctx context.Context, talk func(context.Context, *agent
 		return fmt.Errorf("connecting to the guest agent: %w", err)
 	}
 	client := agent.New(conn)
-	defer client.Close()
+	defer func() { _ = client.Close() }() // all answers are in, or given up
 	return talk(ctx, client)
 }
 

@@ -62,7 +62,7 @@ func (e *Env) reach(ctx context.Context, pod types.UID) (*link, error) {
 	}
 	made := &link{pod: pod, private: dir}
 	if err := e.greet(ctx, made); err != nil {
-		_ = dir.Close() // a descriptor that nothing was done with
+		dir.Close()
 		return nil, err
 	}
 	return made, nil
@@ -87,7 +87,7 @@ func (e *Env) greet(ctx context.Context, made *link) error {
 		_ = conn.Close() // nothing was said on it
 	}
 	if err != nil {
-		_ = made.peer.Close()
+		made.peer.Close()
 		return err
 	}
 	return nil

@@ -101,11 +101,9 @@ type link struct {
 }
 
 func (l *link) close() {
-	// Closing is all that is left to do with them; it can fail in no way that
-	// matters.
-	_ = l.client.Close()
-	_ = l.peer.Close()
-	_ = l.private.Close()
+	l.client.Close()
+	l.peer.Close()
+	l.private.Close()
 }
 
 // stopping remembers that virt-launcher was told to stop.
@@ -278,6 +276,9 @@ func (d *Driver) dropDeadLink() {
 // monitor a moment before virt-launcher can say how QEMU ended.
 var errMonitorEnded = errors.New("the connection to QEMU's monitor has ended")
 
+// monitorPause is that moment, on a machine that has much to do.
+const monitorPause = 500 * time.Millisecond
+
 // dropDeadGuest forgets a monitor that has ended, and lets some time pass before
 // it is connected to again.
 func (d *Driver) dropDeadGuest() {
@@ -286,7 +287,7 @@ func (d *Driver) dropDeadGuest() {
 	}
 	d.guest.close()
 	d.guest = nil
-	d.trouble.note(vmi.Attach, errMonitorEnded, d.env.Now())
+	d.trouble = trouble{step: vmi.Attach, err: errMonitorEnded, attempts: 1, retry: d.env.Now().Add(monitorPause)}
 }
 
 func podOf(pod *corev1.Pod) *vmi.Pod {

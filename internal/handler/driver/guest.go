@@ -27,11 +27,16 @@ type guest struct {
 	// runState is QEMU's as it was last asked for; stale asks for it again.
 	runState string
 	stale    bool
-	// agentOpen says that the guest agent listens; told is what it told.
+	// agentOpen says that the guest agent listens; told is what it told, which
+	// stays a while after it has gone.
 	agentOpen bool
 	told      *vmi.Agent
 	// forget ends the goroutine that asks the agent, nil when none does.
 	forget context.CancelFunc
+	// fading runs out when what a vanished agent told is to be forgotten, nil
+	// while there is nothing to forget; faded says that it has.
+	fading *time.Timer
+	faded  bool
 }
 
 // alive tells whether the monitor is connected; a nil guest is not.
@@ -55,6 +60,9 @@ func (g *guest) close() {
 	}
 	if g.forget != nil {
 		g.forget()
+	}
+	if g.fading != nil {
+		g.fading.Stop()
 	}
 	go func() { _ = g.monitor.Close() }() // it fails in no way, and ends at once
 }

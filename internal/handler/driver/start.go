@@ -180,6 +180,10 @@ func (d *Driver) attach(ctx context.Context, o vmi.Observed) error {
 	d.mu.Lock()
 	d.guest.close()
 	d.guest = g
+	if d.vmi != nil {
+		// What the agent told an earlier virt-handler stands until it tells anew.
+		g.told = vmi.AgentOf(d.vmi.Status)
+	}
 	d.mu.Unlock()
 	return nil
 }

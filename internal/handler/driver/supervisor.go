@@ -18,6 +18,7 @@ type Supervisor struct {
 	mu sync.Mutex
 	// ctx is that of Run; nil before it.
 	ctx     context.Context
+	ended   bool
 	drivers map[types.UID]*Driver
 	// pods are the launcher pods of the node, by their VMI and by their own UID.
 	pods map[types.UID]map[types.UID]*corev1.Pod
@@ -47,10 +48,16 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	s.waiting = nil
 	s.mu.Unlock()
 	<-ctx.Done()
-	s.mu.Lock() // no driver starts after this
-	s.mu.Unlock()
+	s.end()
 	s.running.Wait()
 	return nil
+}
+
+// end returns when no driver will be started any more.
+func (s *Supervisor) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
 }
 
 // VMISeen takes over a VMI of this node as it was seen.
@@ -129,7 +136,7 @@ func better(a, b *corev1.Pod) bool {
 
 // drive starts a driver. The caller holds s.mu.
 func (s *Supervisor) drive(instance *v1.VirtualMachineInstance) {
-	if s.ctx.Err() != nil {
+	if s.ended {
 		return
 	}
 	d := newDriver(s.env, instance)

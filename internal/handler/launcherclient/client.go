@@ -99,10 +99,9 @@ func (c *Client) Exit() *launch.Exit {
 func (c *Client) Done() <-chan struct{} { return c.done }
 
 // Close ends the connection and waits for its reader.
-func (c *Client) Close() error {
-	err := c.conn.Close()
+func (c *Client) Close() {
+	_ = c.conn.Close() // whatever was asked for has been answered or is given up
 	c.wg.Wait()
-	return err
 }
 
 // Prepare has virt-launcher make and inspect disk images.

@@ -37,7 +37,8 @@ func NewWatcher() (*Watcher, error) {
 
 // Run passes the kernel's events on until ctx ends.
 func (w *Watcher) Run(ctx context.Context) error {
-	defer w.inotify.Close()
+	// The kernel lets go of the watches with it; nothing can be lost.
+	defer func() { _ = w.inotify.Close() }()
 	for {
 		select {
 		case <-ctx.Done():

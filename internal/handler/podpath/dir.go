@@ -59,7 +59,10 @@ func OpenRoot(path string) (*Dir, error) {
 
 // Close lets go of the directory. Whoever still uses it meets os.ErrClosed,
 // never a descriptor that has another meaning by then.
-func (d *Dir) Close() error { return d.file.Close() }
+func (d *Dir) Close() {
+	// It was opened for nothing that a close could lose.
+	_ = d.file.Close()
+}
 
 // with calls do with the directory's descriptor, which stays open meanwhile.
 func (d *Dir) with(do func(fd int) error) error {
@@ -150,7 +153,7 @@ func (d *Dir) IsDir(name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer unix.Close(fd)
+	defer release(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return false, fmt.Errorf("looking at %s: %w", filepath.Join(d.path, name), err)
@@ -224,7 +227,7 @@ func (d *Dir) Own(name string, owner int) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	defer release(fd)
 	full := filepath.Join(d.path, name)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -248,7 +251,7 @@ func (d *Dir) Dial(ctx context.Context, name string) (*net.UnixConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
+	defer release(fd)
 	full := filepath.Join(d.path, name)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -288,3 +291,6 @@ func (d *Dir) openat(name string, flags int, mode fs.FileMode) (int, error) {
 	}
 	return fd, nil
 }
+
+// release closes a descriptor that nothing was written through.
+func release(fd int) { _ = unix.Close(fd) }

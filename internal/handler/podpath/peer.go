@@ -37,12 +37,14 @@ func OpenPeer(conn *net.UnixConn) (*Peer, error) {
 	}
 	peer := &Peer{PID: pid, pidfd: pidfd}
 	if err := peer.open(); err != nil {
-		return nil, errors.Join(err, peer.Close())
+		peer.Close()
+		return nil, err
 	}
 	// If the process lives now, then it lived while its files were opened, so
 	// they are its own and not those of a later process of the same number.
 	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil {
-		return nil, errors.Join(fmt.Errorf("process %d ended meanwhile: %w", pid, err), peer.Close())
+		peer.Close()
+		return nil, fmt.Errorf("process %d ended meanwhile: %w", pid, err)
 	}
 	return peer, nil
 }
@@ -71,15 +73,15 @@ func (p *Peer) Kill() error {
 }
 
 // Close lets go of the process.
-func (p *Peer) Close() error {
-	errs := []error{unix.Close(p.pidfd)}
+func (p *Peer) Close() {
+	release(p.pidfd)
 	if p.Root != nil {
-		errs = append(errs, p.Root.Close())
+		p.Root.Close()
 	}
 	if p.NetNS != nil {
-		errs = append(errs, p.NetNS.Close())
+		// It was opened for nothing that a close could lose.
+		_ = p.NetNS.Close()
 	}
-	return errors.Join(errs...)
 }
 
 // BelongsTo checks that the process is one of the pod's: the kubelet puts a

@@ -19,7 +19,7 @@ func open(t *testing.T, path string) *Dir {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { d.Close() })
+	t.Cleanup(d.Close)
 	return d
 }
 
@@ -118,7 +118,7 @@ func TestPeerOfASocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	peer, err := OpenPeer(conn)
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +209,7 @@ func TestAwaitFollowsFoldersAsTheyAppear(t *testing.T) {
 	waiting, stop := context.WithCancel(ctx)
 	stop()
 	if err := w.Await(waiting, base, "never"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled wait gave %v", err)
+		t.Errorf("a canceled wait gave %v", err)
 	}
 	cancel()
 	if err := <-ran; err != nil {

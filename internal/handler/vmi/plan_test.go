@@ -118,33 +118,53 @@ func TestEverySituation(t *testing.T) {
 	}
 }
 
+// invariants are what must not be, each with what is wrong about it.
+var invariants = []struct {
+	wrong  string
+	broken func(o Observed, step Step, after time.Duration) bool
+}{
+	{"time does not run backwards", func(_ Observed, _ Step, after time.Duration) bool { return after < 0 }},
+	{"everything is let go of exactly when the VMI is gone", func(o Observed, step Step, _ time.Duration) bool {
+		return (step == Release) != (o.VMI == nil)
+	}},
+	{"a guest may not be started", func(o Observed, step Step, _ time.Duration) bool {
+		return step == Start && (o.VMI.Status.Phase != v1.Scheduled || o.VMI.DeletionTimestamp != nil)
+	}},
+	{"this launcher cannot start a guest", func(o Observed, step Step, _ time.Duration) bool {
+		return step == Start && (o.Link != LinkUp || o.Launcher.Phase != launch.PhaseWaiting)
+	}},
+	{"this pod is not the one to run the guest", func(o Observed, step Step, _ time.Duration) bool {
+		return step == Start && (o.Pod == nil || o.VMI.Status.ActivePods[o.Pod.UID] != "node1")
+	}},
+	{"there is nothing to attach to", func(o Observed, step Step, _ time.Duration) bool {
+		return step == Attach && (!runs(o) || o.Attached)
+	}},
+	{"nobody wants this guest to end", func(o Observed, step Step, _ time.Duration) bool {
+		return (step == Stop || step == Kill) && (!runs(o) || o.VMI.DeletionTimestamp == nil && !o.VMI.IsFinal())
+	}},
+	{"a guest is never ended by force that was not asked first", func(o Observed, step Step, _ time.Duration) bool {
+		return step == Kill && o.Stopping == nil
+	}},
+	{"there is nothing to connect to", func(o Observed, step Step, _ time.Duration) bool {
+		return step == Connect && (o.Link != LinkNone || o.Pod == nil || o.Pod.Finished)
+	}},
+	{"nothing has changed", func(o Observed, step Step, _ time.Duration) bool { return step == Report && !o.Changed }},
+	{"a guest whose VMI is to go must be stopped", func(o Observed, step Step, _ time.Duration) bool {
+		return runs(o) && o.VMI != nil && o.VMI.DeletionTimestamp != nil && o.Stopping == nil && step != Stop
+	}},
+	{"nobody would look again at a guest that does not stop", func(o Observed, step Step, after time.Duration) bool {
+		return runs(o) && o.VMI != nil && o.VMI.DeletionTimestamp != nil && step == Wait && after == 0
+	}},
+}
+
+func runs(o Observed) bool { return o.Link == LinkUp && o.Launcher.Phase == launch.PhaseRunning }
+
 // invariant says what is wrong with a step; empty when nothing is.
 func invariant(o Observed, step Step, after time.Duration) string {
-	running := o.Link == LinkUp && o.Launcher.Phase == launch.PhaseRunning
-	switch {
-	case after < 0:
-		return "time does not run backwards"
-	case (step == Release) != (o.VMI == nil):
-		return "everything is let go of exactly when the VMI is gone"
-	case o.VMI == nil:
-		return ""
-	case step == Start && (o.VMI.Status.Phase != v1.Scheduled || o.VMI.DeletionTimestamp != nil || o.Launcher.Phase != launch.PhaseWaiting ||
-		o.Link != LinkUp || o.Pod == nil || o.VMI.Status.ActivePods[o.Pod.UID] != "node1"):
-		return "a guest may not be started"
-	case step == Attach && (!running || o.Attached):
-		return "there is nothing to attach to"
-	case (step == Stop || step == Kill) && (!running || o.VMI.DeletionTimestamp == nil && !o.VMI.IsFinal()):
-		return "nobody wants this guest to end"
-	case step == Kill && o.Stopping == nil:
-		return "a guest is never ended by force that was not asked first"
-	case step == Connect && (o.Link != LinkNone || o.Pod == nil || o.Pod.Finished):
-		return "there is nothing to connect to"
-	case step == Report && !o.Changed:
-		return "nothing has changed"
-	case running && o.VMI.DeletionTimestamp != nil && o.Stopping == nil && step != Stop:
-		return "a guest whose VMI is to go must be stopped"
-	case running && o.VMI.DeletionTimestamp != nil && step == Wait && after == 0:
-		return "nobody would look again at a guest that does not stop"
+	for _, i := range invariants {
+		if i.broken(o, step, after) {
+			return i.wrong
+		}
 	}
 	return ""
 }

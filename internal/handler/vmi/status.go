@@ -2,6 +2,7 @@ package vmi
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -168,6 +169,25 @@ func describeAgent(status *v1.VirtualMachineInstanceStatus, agent *Agent, now ti
 	set(status, v1.VirtualMachineInstanceCondition{
 		Type: v1.VirtualMachineInstanceAgentConnected, Status: corev1.ConditionTrue,
 	}, now)
+}
+
+// AgentOf reads back from a status what the agent told when it was written; nil
+// when none was connected.
+func AgentOf(status v1.VirtualMachineInstanceStatus) *Agent {
+	if !slices.ContainsFunc(status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
+		return c.Type == v1.VirtualMachineInstanceAgentConnected && c.Status == corev1.ConditionTrue
+	}) {
+		return nil
+	}
+	agent := &Agent{OS: status.GuestOSInfo}
+	for _, i := range status.Interfaces {
+		if strings.Contains(i.InfoSource, infoAgent) {
+			agent.Interfaces = append(agent.Interfaces, v1.VirtualMachineInstanceNetworkInterface{
+				InterfaceName: i.InterfaceName, MAC: i.MAC, IP: i.IP, IPs: i.IPs,
+			})
+		}
+	}
+	return agent
 }
 
 // ending is how a VMI comes to its end.

@@ -280,6 +280,16 @@ func TestAgent(t *testing.T) {
 	if got.GuestOSInfo.Name != "Debian" {
 		t.Errorf("guest OS: %+v", got.GuestOSInfo)
 	}
+	// A virt-handler that is started anew says the same before the agent has
+	// told it anything.
+	restarted := facts()
+	restarted.Guest.Agent = AgentOf(got)
+	if diff := cmp.Diff(got, Status(vmi, restarted)); diff != "" {
+		t.Errorf("read back (-before +after):\n%s", diff)
+	}
+	if agent := AgentOf(vmi.Status); agent != nil {
+		t.Errorf("an agent was read out of a status without one: %+v", agent)
+	}
 	// With another binding, the guest knows its address best.
 	vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}
 	if got := Status(vmi, f).Interfaces[0]; got.IP != "10.0.2.2" {
