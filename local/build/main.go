@@ -5,6 +5,10 @@
 // different versions of the CRI API and do not compile together, so that
 // containerd lives, with the other programs that Drydock does not link, in
 // the module runtime.
+//
+// Everything but runc is built without cgo: CoreDNS and pause are the only
+// program in their image and must not need a C library, and the others then
+// share what was compiled for these.
 package main
 
 import (
@@ -22,7 +26,7 @@ import (
 type step struct {
 	name     string
 	dir      string
-	cgo      bool
+	cgo      string
 	tags     string
 	ldflags  string
 	packages []string
@@ -54,9 +58,7 @@ func run(out string) error {
 		args := append([]string{"build", "-tags=" + s.tags, "-ldflags=-s -w " + s.ldflags, "-o", out + "/"}, s.packages...)
 		cmd := exec.Command("go", args...)
 		cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, os.Stdout, os.Stderr
-		if !s.cgo {
-			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		}
+		cmd.Env = append(os.Environ(), "CGO_ENABLED="+s.cgo)
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("building %s: %w", s.name, err)
 		}
@@ -67,19 +69,18 @@ func run(out string) error {
 
 func steps(version string) []step {
 	return []step{
-		{name: "containerd, runc and CNI plugins", dir: "runtime", cgo: true, tags: "seccomp", packages: []string{
+		{name: "runc", dir: "runtime", cgo: "1", tags: "seccomp", packages: []string{"github.com/opencontainers/runc"}},
+		{name: "containerd, CNI plugins and CoreDNS", dir: "runtime", cgo: "0", packages: []string{
 			"github.com/containerd/containerd/v2/cmd/containerd",
 			"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
-			"github.com/opencontainers/runc",
 			"github.com/containernetworking/plugins/plugins/main/bridge",
 			"github.com/containernetworking/plugins/plugins/main/loopback",
 			"github.com/containernetworking/plugins/plugins/ipam/host-local",
 			"github.com/containernetworking/plugins/plugins/meta/portmap",
+			"github.com/coredns/coredns",
 		}},
-		// These two are the only program in their image: they must not need a C library.
-		{name: "CoreDNS", dir: "runtime", packages: []string{"github.com/coredns/coredns"}},
-		{name: "pause", dir: ".", packages: []string{"./cmd/pause"}},
-		{name: "drydock with Kubernetes " + version, dir: ".", cgo: true, ldflags: kubernetesVersion(version), packages: []string{"./cmd/drydock"}},
+		{name: "pause", dir: ".", cgo: "0", packages: []string{"./cmd/pause"}},
+		{name: "drydock with Kubernetes " + version, dir: ".", cgo: "0", ldflags: kubernetesVersion(version), packages: []string{"./cmd/drydock"}},
 	}
 }
 

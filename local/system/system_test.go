@@ -6,9 +6,13 @@
 package system
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,6 +49,8 @@ func TestClusterLives(t *testing.T) {
 		{"a pod reads an image volume", imageVolume},
 		{"the API server reaches pods", apiServerToPod},
 		{"a privileged pod sees its node", privilegedPod},
+		{"kubectl forwards a port and ends when asked", portForward},
+		{"a pod grows in place", resize},
 		{"bare pods come and go fast", podCosts},
 		{"up again changes nothing", upAgain},
 		{"each component is killed and heals, pods stay", killComponents},
@@ -72,7 +78,7 @@ func TestClusterLives(t *testing.T) {
 
 // TestInterruptedUpLeavesNothing kills up and its supervisor at several moments.
 func TestInterruptedUpLeavesNothing(t *testing.T) {
-	for _, after := range []string{"certificates", "nodes are starting", "kube-apiserver serves", "node1 is ready"} {
+	for _, after := range []string{"certificates and network", "nodes are starting", "kube-apiserver serves", "node1 is ready"} {
 		t.Run("after "+after, func(t *testing.T) {
 			c := newCluster(t, "cut")
 			cmd := exec.Command(c.program, "--dir="+c.Dir, "--name="+c.Name, "up")
@@ -166,6 +172,62 @@ func apiServerToPod(t *testing.T, c *cluster) {
 		if got := c.drydock("kubectl", "logs", pod.Name); !strings.Contains(got, "agent serves") {
 			t.Errorf("the log of the pod on %s is %q", node, got)
 		}
+	}
+}
+
+func portForward(t *testing.T, c *cluster) {
+	cmd := exec.Command(c.program, "--dir="+c.Dir, "--name="+c.Name, "kubectl", "port-forward", "pod/asker", ":8080")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("port-forward said nothing: %v", err)
+	}
+	address := strings.Fields(strings.TrimPrefix(line, "Forwarding from "))[0]
+	resp, err := http.Get("http://" + address + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err = errors.Join(err, resp.Body.Close()); err != nil || strings.TrimSpace(string(body)) != "asker" {
+		t.Errorf("through the forwarded port came %q, %v", body, err)
+	}
+	if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(5 * time.Second):
+		t.Errorf("port-forward does not end when it is asked to")
+		_ = cmd.Process.Kill() // the test has failed already
+	}
+}
+
+// resize changes a pod's memory in place and looks at its cgroup, which the node shares with us.
+func resize(t *testing.T, c *cluster) {
+	const patch = `{"spec":{"containers":[{"name":"agent","resources":{"limits":{"memory":"96Mi"},"requests":{"memory":"96Mi"}}}]}}`
+	before := c.mustExec("sized", "agent", "cat", "/proc/self/cgroup")
+	c.drydock("kubectl", "patch", "pod", "sized", "--subresource=resize", "-p", patch)
+	c.eventually(10*time.Second, "the new limit is in the status", func() error {
+		pod, err := c.client().CoreV1().Pods("default").Get(context.Background(), "sized", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		s := pod.Status.ContainerStatuses[0]
+		if s.Resources == nil || s.Resources.Limits.Memory().String() != "96Mi" || s.RestartCount != 0 {
+			return fmt.Errorf("resources %+v, %d restarts, conditions %+v", s.Resources, s.RestartCount, pod.Status.Conditions)
+		}
+		return nil
+	})
+	if after := c.mustExec("sized", "agent", "cat", "/proc/self/cgroup"); after != before {
+		t.Errorf("the container moved from cgroup %s to %s", before, after)
 	}
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os/signal"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"drydock.dev/local/internal/cgroup"
 	"drydock.dev/local/internal/host"
@@ -69,7 +71,9 @@ func newKubectl(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if code := upstream.Kubectl(cmd.Context(), c.Kubeconfig(), args); code != 0 {
+			// kubectl has its own ways with signals, the default one above all.
+			signal.Reset(unix.SIGINT, unix.SIGTERM)
+			if code := upstream.Kubectl(context.WithoutCancel(cmd.Context()), c.Kubeconfig(), args); code != 0 {
 				return codeError(code)
 			}
 			return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -13,9 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drydock.dev/local/internal/host"
+	"drydock.dev/local/internal/image"
 	"drydock.dev/local/internal/layout"
 	"drydock.dev/local/internal/network"
 	"drydock.dev/local/internal/proc"
+	"drydock.dev/local/internal/render"
 	"drydock.dev/local/internal/supervisor"
 )
 
@@ -39,7 +42,8 @@ func newUp(o *options) *cobra.Command {
 
 func (o *options) up(ctx context.Context, nodes int) error {
 	began := time.Now()
-	if err := checkHost(); err != nil {
+	programs, err := checkHost()
+	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(o.dir, 0o755); err != nil {
@@ -47,6 +51,9 @@ func (o *options) up(ctx context.Context, nodes int) error {
 	}
 	c, err := o.record(nodes)
 	if err != nil {
+		return err
+	}
+	if err := ownImages(c, programs); err != nil {
 		return err
 	}
 	err = supervisor.ErrGone
@@ -66,13 +73,42 @@ func (o *options) up(ctx context.Context, nodes int) error {
 	return nil
 }
 
-func checkHost() error {
+// checkHost names all that is missing at once. It returns the folder of our programs.
+func checkHost() (programs string, err error) {
 	facts, err := host.Gather()
 	if err != nil {
-		return err
+		return "", err
 	}
-	if missing := facts.Missing(); len(missing) > 0 {
-		return fmt.Errorf("checking this machine:\n  %s", strings.Join(missing, "\n  "))
+	missing := facts.Missing()
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding our own program: %w", err)
+	}
+	programs = filepath.Dir(self)
+	for _, name := range companions {
+		if _, err := os.Stat(filepath.Join(programs, name)); err != nil {
+			missing = append(missing, fmt.Sprintf("%s is not beside the drydock program: build it with: make build", filepath.Join(programs, name)))
+		}
+	}
+	if len(missing) > 0 {
+		return "", fmt.Errorf("checking this machine:\n  %s", strings.Join(missing, "\n  "))
+	}
+	return programs, nil
+}
+
+// companions are the programs that must lie beside ours.
+var companions = []string{
+	"containerd", "containerd-shim-runc-v2", "runc", "bridge", "host-local", "loopback", "portmap", "coredns", "pause",
+}
+
+// ownImages makes the images that the cluster itself needs. That is not the
+// supervisor's work: it would keep the memory that this takes.
+func ownImages(c layout.Cluster, programs string) error {
+	store := image.NewStore(c.Images())
+	for ref, program := range map[string]string{render.PauseImage: "pause", render.DNSImage: "coredns"} {
+		if err := store.AddBinary(ref, filepath.Join(programs, program)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func (s *Supervisor) bringUp(ctx, life context.Context, say report) error {
 	if err := s.prepare(c); err != nil {
 		return err
 	}
-	say("certificates, images and network are there")
+	say("certificates and network are there")
 	if err := s.startControlPlane(life, c); err != nil {
 		return err
 	}
@@ -81,24 +81,10 @@ func (s *Supervisor) prepare(c layout.Cluster) error {
 	if err := layout.WriteFile(c.Config("audit-policy.yaml"), []byte(render.AuditPolicy()), 0o600); err != nil {
 		return err
 	}
-	if err := s.ownImages(c); err != nil {
-		return err
-	}
 	return network.EnsureHost(c, s.mtu)
 }
 
 func (s *Supervisor) beside(file string) string { return filepath.Join(filepath.Dir(s.self), file) }
-
-// ownImages makes the images that the cluster itself needs from the programs beside ours.
-func (s *Supervisor) ownImages(c layout.Cluster) error {
-	store := image.NewStore(c.Images())
-	for ref, binary := range map[string]string{render.PauseImage: "pause", render.DNSImage: "coredns"} {
-		if err := store.AddBinary(ref, s.beside(binary)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 func (s *Supervisor) awaitControlPlane(ctx context.Context, say report) error {
 	s.mu.Lock()

@@ -1,0 +1,86 @@
+//go:build system
+
+package network
+
+import (
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/local/internal/layout"
+)
+
+// ownNamespace gives the test a host of its own as far as the network goes.
+// The thread is never unlocked: the runtime ends it with the test's goroutine.
+func ownNamespace(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func run(t *testing.T, command string) string {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", command).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", command, err, out)
+	}
+	return string(out)
+}
+
+// TestHostThatDropsForwardedPackets has the policy that Docker sets.
+func TestHostThatDropsForwardedPackets(t *testing.T) {
+	ownNamespace(t)
+	run(t, "iptables -P FORWARD DROP")
+	c := layout.Cluster{Name: "net", Dir: "/nowhere", Net: 77, Nodes: []string{"node1", "node2"}}
+	for range 2 { // the second time must change nothing
+		if err := EnsureHost(c, 1400); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "-P FORWARD DROP\n-A FORWARD -o " + c.Bridge() + " -j ACCEPT\n-A FORWARD -i " + c.Bridge() + " -j ACCEPT\n"
+	if got := run(t, "iptables -S FORWARD"); got != want {
+		t.Errorf("the forwarding rules are:\n%swant:\n%s", got, want)
+	}
+	if got := strings.Count(run(t, "nft list table ip "+c.Table()), "masquerade"); got != 1 {
+		t.Errorf("addresses are hidden by %d rules", got)
+	}
+	if err := Remove(c); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, "iptables -S FORWARD"); got != "-P FORWARD DROP\n" {
+		t.Errorf("left in the forwarding rules:\n%s", got)
+	}
+	if got := run(t, "ip -o link show type bridge; nft list tables | grep drydock || true"); got != "" {
+		t.Errorf("left behind: %s", got)
+	}
+	if err := Remove(c); err != nil {
+		t.Errorf("removing twice: %v", err)
+	}
+}
+
+func TestMTUFollowsTheWayOut(t *testing.T) {
+	ownNamespace(t)
+	if mtu, err := MTU(); err != nil || mtu != 1500 {
+		t.Errorf("without a way out the MTU is %d, %v", mtu, err)
+	}
+	run(t, "ip link add out0 mtu 1380 type veth peer name out1 && ip link set out1 up && ip addr add 192.0.2.2/24 dev out0 && ip link set out0 up && ip route add default via 192.0.2.1")
+	if mtu, err := MTU(); err != nil || mtu != 1380 {
+		t.Errorf("behind a link of 1380 bytes the MTU is %d, %v", mtu, err)
+	}
+	taken, err := Taken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, p := range taken {
+		found = found || p.String() == "192.0.2.0/24"
+	}
+	if !found {
+		t.Errorf("the network of the interface is not taken: %v", taken)
+	}
+}
