@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -224,7 +225,7 @@ func (r *Reconciler) createPod(ctx context.Context, o vmilife.Observed) error {
 	if err != nil {
 		return err
 	}
-	r.Recorder.Eventf(o.VMI, pod, corev1.EventTypeNormal, "SuccessfulCreate", "CreatePod", "Created virtual machine pod %s", pod.Name)
+	r.tell(o.VMI, pod, vmilife.Created(pod.Name))
 	return nil
 }
 
@@ -271,7 +272,14 @@ func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInsta
 		return fmt.Errorf("patching VMI %s/%s: %w", from.Namespace, from.Name, err)
 	}
 	r.written.Wrote(patched)
+	for _, e := range vmilife.News(from, to) {
+		r.tell(from, nil, e)
+	}
 	return nil
+}
+
+func (r *Reconciler) tell(vmi *v1.VirtualMachineInstance, pod runtime.Object, e vmilife.Event) {
+	r.Recorder.Eventf(vmi, pod, e.Type, e.Reason, e.Action, "%s", e.Message)
 }
 
 // deletePod deletes this very pod, gracefully.

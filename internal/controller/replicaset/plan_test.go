@@ -1,0 +1,144 @@
+package replicaset
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"pgregory.net/rapid"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+var match = map[string]string{"app": "set"}
+
+func newSet(replicas int32) *v1.VirtualMachineInstanceReplicaSet {
+	return &v1.VirtualMachineInstanceReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "set", Namespace: "ns", UID: "set-uid"},
+		Spec: v1.VirtualMachineInstanceReplicaSetSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: match},
+			Template: &v1.VirtualMachineInstanceTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: match}},
+		},
+	}
+}
+
+// member is the replica of a number.
+func member(number int, edits ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
+	rs := newSet(0)
+	vmi := newReplica(rs, replicaName(rs, number))
+	vmi.UID = types.UID(vmi.Name)
+	for _, e := range edits {
+		e(vmi)
+	}
+	return vmi
+}
+
+func ended(phase v1.VirtualMachineInstancePhase, ago time.Duration, ran bool) func(*v1.VirtualMachineInstance) {
+	return func(vmi *v1.VirtualMachineInstance) {
+		times := &vmi.Status.PhaseTransitionTimestamps
+		if ran {
+			*times = append(*times, v1.VirtualMachineInstancePhaseTransitionTimestamp{Phase: v1.Running})
+		}
+		*times = append(*times, v1.VirtualMachineInstancePhaseTransitionTimestamp{
+			Phase: phase, PhaseTransitionTimestamp: metav1.NewTime(now.Add(-ago))})
+		vmi.Status.Phase = phase
+	}
+}
+
+func readySince(ago time.Duration) func(*v1.VirtualMachineInstance) {
+	return func(vmi *v1.VirtualMachineInstance) {
+		vmi.CreationTimestamp = metav1.NewTime(now.Add(-ago))
+		vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue}}
+	}
+}
+
+func goneSoon(vmi *v1.VirtualMachineInstance)  { vmi.DeletionTimestamp = &metav1.Time{Time: now} }
+func relabeled(vmi *v1.VirtualMachineInstance) { vmi.Labels = nil }
+func free(vmi *v1.VirtualMachineInstance)      { vmi.OwnerReferences = nil }
+
+func names(vmis []*v1.VirtualMachineInstance) string {
+	out := ""
+	for _, vmi := range vmis {
+		for number := range 10 {
+			if vmi.Name == replicaName(newSet(0), number) {
+				out += fmt.Sprint(number)
+			}
+		}
+	}
+	return out
+}
+
+func TestDecide(t *testing.T) {
+	type vmis = []*v1.VirtualMachineInstance
+	paused := newSet(2)
+	paused.Spec.Paused = true
+	deleting := newSet(2)
+	deleting.DeletionTimestamp = &metav1.Time{Time: now}
+	one := newSet(0)
+	one.Spec.Replicas = nil
+	tests := map[string]struct {
+		rs                             *v1.VirtualMachineInstanceReplicaSet
+		vmis                           vmis
+		create, remove, adopt, release string
+		after                          time.Duration
+		replicas                       int32
+	}{
+		"too few: the lowest numbers that are free":       {rs: newSet(3), vmis: vmis{member(1)}, create: "02", replicas: 1},
+		"no number is one":                                {rs: one, create: "0"},
+		"enough":                                          {rs: newSet(1), vmis: vmis{member(4)}, replicas: 1},
+		"too many: what is not ready goes first":          {rs: newSet(1), vmis: vmis{member(0, readySince(time.Hour)), member(1)}, remove: "1", replicas: 2},
+		"too many: then the youngest":                     {rs: newSet(1), vmis: vmis{member(0, readySince(time.Hour)), member(1, readySince(time.Minute))}, remove: "1", replicas: 2},
+		"one that is being deleted does not count":        {rs: newSet(1), vmis: vmis{member(0, goneSoon)}, create: "1"},
+		"one that has ended is replaced":                  {rs: newSet(1), vmis: vmis{member(0, ended(v1.Succeeded, 0, true))}, remove: "0", create: "1"},
+		"one that crashed is replaced at once":            {rs: newSet(1), vmis: vmis{member(0, ended(v1.Failed, 0, true))}, remove: "0", create: "1"},
+		"one that never ran is replaced after a pause":    {rs: newSet(1), vmis: vmis{member(0, ended(v1.Failed, 4*time.Second, false))}, after: 6 * time.Second},
+		"and then it is":                                  {rs: newSet(1), vmis: vmis{member(0, ended(v1.Failed, time.Minute, false))}, remove: "0", create: "1"},
+		"one that lost its labels is let go and replaced": {rs: newSet(1), vmis: vmis{member(0, relabeled)}, release: "0", create: "1"},
+		"one that has the labels and no owner is adopted": {rs: newSet(1), vmis: vmis{member(7, free)}, adopt: "7", replicas: 1},
+		"paused: nothing is made or deleted":              {rs: paused, vmis: vmis{member(0, ended(v1.Succeeded, 0, true))}},
+		"deleted: the garbage collector's":                {rs: deleting, vmis: vmis{member(0)}, replicas: 1},
+	}
+	selector := labels.SelectorFromSet(match)
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := decide(test.rs, selector, test.vmis, now)
+			if names(p.create) != test.create || names(p.remove) != test.remove || names(p.adopt) != test.adopt || names(p.release) != test.release {
+				t.Errorf("create %s, remove %s, adopt %s, release %s", names(p.create), names(p.remove), names(p.adopt), names(p.release))
+			}
+			if p.after != test.after || p.status.Replicas != test.replicas {
+				t.Errorf("after %s, replicas %d; want %s, %d", p.after, p.status.Replicas, test.after, test.replicas)
+			}
+		})
+	}
+}
+
+func TestNoOldViewMakesOneTooMany(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		wanted := rapid.IntRange(0, 5).Draw(t, "replicas")
+		rs := newSet(int32(wanted))
+		stored := map[string]*v1.VirtualMachineInstance{}
+		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
+			// Any part of what is stored may not have reached the cache yet.
+			var seen []*v1.VirtualMachineInstance
+			for number := range 12 {
+				vmi := stored[replicaName(rs, number)]
+				if vmi != nil && rapid.Bool().Draw(t, "seen") {
+					seen = append(seen, vmi)
+				}
+			}
+			for _, vmi := range decide(rs, labels.SelectorFromSet(match), seen, now).create {
+				if stored[vmi.Name] == nil {
+					stored[vmi.Name] = vmi
+				}
+			}
+			if len(stored) > wanted {
+				t.Fatalf("%d replicas instead of %d", len(stored), wanted)
+			}
+		}
+	})
+}

@@ -1,0 +1,42 @@
+package vmilife
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Event is something that a VMI's owner is told once.
+type Event struct {
+	// Type is Normal or Warning; Action says what was being done.
+	Type, Reason, Action, Message string
+}
+
+// Created tells of the launcher pod.
+func Created(pod string) Event {
+	return Event{corev1.EventTypeNormal, "SuccessfulCreate", "CreatePod", "Created virtual machine pod " + pod}
+}
+
+// News tells what is worth an event in a change of a VMI: that it waits for
+// something that may need its owner, and that it has failed. What comes and
+// goes by itself, such as the attempts to pull an image, is in the conditions
+// only.
+func News(from, to *v1.VirtualMachineInstance) []Event {
+	var out []Event
+	if c := Condition(to, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
+		before := Condition(from, v1.VirtualMachineInstanceSynchronized)
+		told := before != nil && before.Reason == c.Reason && before.Message == c.Message
+		if !told && (c.Reason == ReasonFailedCreate || c.Reason == ReasonPVCNotFound) {
+			out = append(out, Event{corev1.EventTypeWarning, c.Reason, "CreatePod", c.Message})
+		}
+	}
+	if to.Status.Phase == v1.Failed && from.Status.Phase != v1.Failed {
+		message := fmt.Sprintf("The virtual machine instance has failed: %s", to.Status.Reason)
+		if c := Condition(to, v1.VirtualMachineInstanceReady); c != nil && c.Message != "" {
+			message = fmt.Sprintf("The virtual machine instance has failed: %s", c.Message)
+		}
+		out = append(out, Event{corev1.EventTypeWarning, to.Status.Reason, "Watch", message})
+	}
+	return out
+}
