@@ -151,10 +151,10 @@ func schemaErrors(root *loader.Package) error {
 func tidy(schema *apiextensionsv1.JSONSchemaProps) {
 	crd.TruncateDescription(schema, maxDescription)
 	for name, property := range schema.Properties {
-		switch {
-		case name == "metadata":
+		switch name {
+		case "metadata":
 			schema.Properties[name] = apiextensionsv1.JSONSchemaProps{Type: "object"}
-		case name == "spec" || name == "status":
+		case "spec", "status":
 			crd.EditSchema(&property, editor{})
 			schema.Properties[name] = property
 		}

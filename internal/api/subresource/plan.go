@@ -190,7 +190,7 @@ func Pause(vmi *v1.VirtualMachineInstance) error {
 	}
 	if vmi.Spec.LivenessProbe != nil {
 		return apierrors.NewForbidden(v1.Resource("virtualmachineinstance"), vmi.Name,
-			fmt.Errorf("Pausing VMIs with LivenessProbe is currently not supported"))
+			fmt.Errorf("%s", "Pausing VMIs with LivenessProbe is currently not supported"))
 	}
 	if holds(vmi, v1.VirtualMachineInstancePaused) {
 		return vmiConflict(vmi, "VMI is already paused")
