@@ -24,28 +24,30 @@ var ready = regexp.MustCompile(`drydock guest ready: (\S+) uuid=(\S+)`)
 func contains(text, part string) bool { return strings.Contains(text, part) }
 
 // guestSpec is a machine that boots the test guest under the name of its object.
-func guestSpec() v1.VirtualMachineInstanceSpec {
+func guestSpec(name string) v1.VirtualMachineInstanceSpec {
 	memory := resource.MustParse("128Mi")
-	spec := v1.VirtualMachineInstanceSpec{
-		Networks: []v1.Network{*v1.DefaultPodNetwork()},
-		Volumes: []v1.Volume{{
-			Name:         "root",
-			VolumeSource: v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: guestImage}},
-		}},
-	}
+	spec := v1.VirtualMachineInstanceSpec{Networks: []v1.Network{*v1.DefaultPodNetwork()}}
 	spec.Domain.Memory = &v1.Memory{Guest: &memory}
 	spec.Domain.Devices.Interfaces = []v1.Interface{*v1.DefaultMasqueradeNetworkInterface()}
-	spec.Domain.Devices.Disks = []v1.Disk{{
-		Name:       "root",
-		DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
-	}}
+	for volume, source := range map[string]v1.VolumeSource{
+		"root": {ContainerDisk: &v1.ContainerDiskSource{Image: guestImage}},
+		"init": {CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "#cloud-config\nhostname: " + name + "\n"}},
+	} {
+		spec.Volumes = append(spec.Volumes, v1.Volume{Name: volume, VolumeSource: source})
+		disk := v1.Disk{Name: volume, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}}
+		if volume == "root" {
+			disk.BootOrder = new(uint)
+			*disk.BootOrder = 1
+		}
+		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, disk)
+	}
 	return spec
 }
 
 // createVMI starts a VMI and waits until it runs.
 func createVMI(t *testing.T, namespace, name string) *v1.VirtualMachineInstance {
 	t.Helper()
-	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: guestSpec()}
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: guestSpec(name)}
 	if _, err := virt.VirtualMachineInstance(namespace).Create(t.Context(), vmi, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("creating VMI %s: %v", name, err)
 	}
@@ -59,7 +61,7 @@ func createVM(t *testing.T, namespace, name string, strategy v1.VirtualMachineRu
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1.VirtualMachineSpec{
 			RunStrategy: &strategy,
-			Template:    &v1.VirtualMachineInstanceTemplateSpec{Spec: guestSpec()},
+			Template:    &v1.VirtualMachineInstanceTemplateSpec{Spec: guestSpec(name)},
 		},
 	}
 	created, err := virt.VirtualMachine(namespace).Create(t.Context(), vm, metav1.CreateOptions{})

@@ -114,7 +114,7 @@ func TestExpandSpec(t *testing.T) {
 	if err != nil {
 		t.Fatalf("expanding the VM's spec: %v", err)
 	}
-	if expanded.Name != vm.Name || expanded.Spec.Template == nil || len(expanded.Spec.Template.Spec.Volumes) != 1 {
+	if expanded.Name != vm.Name || expanded.Spec.Template == nil || len(expanded.Spec.Template.Spec.Volumes) != 2 {
 		t.Errorf("the expanded VM is not the VM: %+v", expanded)
 	}
 	again, err := virt.ExpandSpec(namespace).ForVirtualMachine(vm)
