@@ -326,14 +326,13 @@ func (w *world) end(name string, pod *corev1.Pod, phase v1.VirtualMachineInstanc
 	w.podStatus(pod, func(s *corev1.PodStatus) { s.Phase = end })
 }
 
-func (w *world) createVMI(name string) *v1.VirtualMachineInstance {
+func (w *world) createVMI(name string) {
 	w.t.Helper()
 	vmi := &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace, Finalizers: []string{v1.VirtualMachineInstanceFinalizer}},
 		Spec:       testSpec(),
 	}
 	w.do("creating the VMI", w.client.Create(w.ctx, vmi))
-	return vmi
 }
 
 // createVM makes a VM that admission would have left as it is: with a UUID.
