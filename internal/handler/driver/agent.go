@@ -24,6 +24,11 @@ const agentTimeout = 10 * time.Second
 // every interface has its address, or after the last look, there is rest.
 var agentLooks = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second, 30 * time.Second}
 
+// agentPause is the shortest time between the first questions to one agent and
+// to the next: a guest whose agent comes and goes all the time, each time with
+// another tale, must not become a stream of writes.
+const agentPause = 10 * time.Second
+
 // agentPatience is how long an agent may be gone before the status says so. A
 // guest that shuts down or reboots loses its agent first, and its end, or the
 // agent's return, makes two writes of it that tell nobody anything.
@@ -39,8 +44,8 @@ func (d *Driver) followAgent(ctx context.Context, g *guest) {
 		g.fading, g.faded = nil, false
 		if g.forget == nil {
 			ctx, g.forget = context.WithCancel(ctx)
-			instance := d.vmi
-			d.helpers.Go(func() { d.learn(ctx, g, instance) })
+			instance, pause := d.vmi, max(0, g.asked.Add(agentPause).Sub(d.env.Now()))
+			d.helpers.Go(func() { d.learn(ctx, g, instance, pause) })
 		}
 		return
 	}
@@ -62,15 +67,19 @@ func (d *Driver) followAgent(ctx context.Context, g *guest) {
 }
 
 // learn asks the agent until it has said all that the status wants to know.
-func (d *Driver) learn(ctx context.Context, g *guest, instance *v1.VirtualMachineInstance) {
+func (d *Driver) learn(ctx context.Context, g *guest, instance *v1.VirtualMachineInstance, pause time.Duration) {
 	for _, wait := range agentLooks {
-		timer := time.NewTimer(wait)
+		timer := time.NewTimer(pause + wait)
+		pause = 0
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return
 		case <-timer.C:
 		}
+		d.mu.Lock()
+		g.asked = d.env.Now()
+		d.mu.Unlock()
 		told, err := g.askAgent(ctx)
 		if ctx.Err() != nil {
 			return
@@ -110,7 +119,7 @@ func (g *guest) askAgent(ctx context.Context) (*vmi.Agent, error) {
 		if err != nil && !agent.Unsupported(err) {
 			return err
 		}
-		told.OS = bounded(guestinfo.OS(system))
+		told.OS = shortened(guestinfo.OS(system))
 		interfaces, err := a.Interfaces(ctx)
 		if err != nil && !agent.Unsupported(err) {
 			return err
@@ -163,8 +172,8 @@ func interfacesOf(all []agent.Interface) []v1.VirtualMachineInstanceNetworkInter
 	return list
 }
 
-// bounded cuts what a guest says of its system to what a status should hold.
-func bounded(i v1.VirtualMachineInstanceGuestOSInfo) v1.VirtualMachineInstanceGuestOSInfo {
+// shortened cuts what a guest says of its system to what a status should hold.
+func shortened(i v1.VirtualMachineInstanceGuestOSInfo) v1.VirtualMachineInstanceGuestOSInfo {
 	for _, text := range []*string{
 		&i.Name, &i.KernelRelease, &i.Version, &i.PrettyName, &i.VersionID, &i.KernelVersion, &i.Machine, &i.ID,
 	} {

@@ -267,7 +267,7 @@ func (d *Driver) dropDeadLink() {
 	default:
 		return
 	}
-	d.guest.close()
+	d.closeGuest(d.guest)
 	d.link.close()
 	d.link, d.guest, d.prepared, d.stopping = nil, nil, nil, nil
 }
@@ -285,7 +285,7 @@ func (d *Driver) dropDeadGuest() {
 	if d.guest == nil || d.guest.alive() {
 		return
 	}
-	d.guest.close()
+	d.closeGuest(d.guest)
 	d.guest = nil
 	d.trouble = trouble{step: vmi.Attach, err: errMonitorEnded, attempts: 1, retry: d.env.Now().Add(monitorPause)}
 }
@@ -308,13 +308,14 @@ func podOf(pod *corev1.Pod) *vmi.Pod {
 
 // release ends everything that the driver owns.
 func (d *Driver) release() {
-	d.helpers.Wait()
+	d.helpers.Wait() // whoever was connecting has done so, or has given up
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.guest.close()
+	d.closeGuest(d.guest)
 	if d.link != nil {
 		d.link.close()
 	}
 	d.link, d.guest = nil, nil
+	d.mu.Unlock()
+	d.helpers.Wait()
 	d.env.Network.Teardown(d.uid)
 }

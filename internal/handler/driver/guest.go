@@ -31,6 +31,8 @@ type guest struct {
 	// stays a while after it has gone.
 	agentOpen bool
 	told      *vmi.Agent
+	// asked is when the agent was asked last.
+	asked time.Time
 	// forget ends the goroutine that asks the agent, nil when none does.
 	forget context.CancelFunc
 	// fading runs out when what a vanished agent told is to be forgotten, nil
@@ -52,9 +54,9 @@ func (g *guest) alive() bool {
 	}
 }
 
-// close lets go of the monitor. The caller may hold the driver's mu, which the
-// receiver of events takes: so it does not wait for the last of them.
-func (g *guest) close() {
+// closeGuest lets go of a monitor. The caller may hold d.mu, which the receiver
+// of events takes: so it does not wait for the last of them.
+func (d *Driver) closeGuest(g *guest) {
 	if g == nil {
 		return
 	}
@@ -64,7 +66,7 @@ func (g *guest) close() {
 	if g.fading != nil {
 		g.fading.Stop()
 	}
-	go func() { _ = g.monitor.Close() }() // it fails in no way, and ends at once
+	d.helpers.Go(func() { _ = g.monitor.Close() }) // it fails in no way, and ends at once
 }
 
 // openGuest connects to QEMU's monitor and asks what has happened so far.
@@ -76,12 +78,12 @@ func (d *Driver) openGuest(ctx context.Context) (*guest, error) {
 		return nil, fmt.Errorf("connecting to QEMU's monitor: %w", err)
 	}
 	g := &guest{private: d.link.private}
-	g.monitor, err = qmp.New(asking, conn, func(e qmp.Event) { d.onEvent(g, e) })
+	g.monitor, err = qmp.New(asking, &bounded{ReadWriteCloser: conn}, func(e qmp.Event) { d.onEvent(g, e) })
 	if err != nil {
 		return nil, err
 	}
 	if err := g.ask(asking); err != nil {
-		g.close()
+		d.closeGuest(g)
 		return nil, err
 	}
 	d.helpers.Go(func() {

@@ -178,7 +178,7 @@ func (d *Driver) attach(ctx context.Context, o vmi.Observed) error {
 		return err
 	}
 	d.mu.Lock()
-	d.guest.close()
+	d.closeGuest(d.guest)
 	d.guest = g
 	if d.vmi != nil {
 		// What the agent told an earlier virt-handler stands until it tells anew.

@@ -76,7 +76,7 @@ func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceSt
 	}
 	switch {
 	case f.Exit != nil:
-		finish(&status, endOf(*f.Exit), f.Now)
+		finish(&status, endOf(vmi, *f.Exit), f.Now)
 	case f.Lost:
 		finish(&status, ending{failed: true, reason: "GuestLost", message: "The guest is gone, and its launcher does not know how it ended."}, f.Now)
 	case f.Guest != nil:
@@ -197,7 +197,11 @@ type ending struct {
 }
 
 // endOf words QEMU's end for the VM's owner.
-func endOf(exit launch.Exit) ending {
+func endOf(vmi *v1.VirtualMachineInstance, exit launch.Exit) ending {
+	if vmi.Status.Phase == v1.Scheduled && vmi.DeletionTimestamp == nil && exit.Reason == launch.ReasonHostShutdown {
+		// Nobody wanted this VMI to end: its pod was deleted, or evicted.
+		return ending{failed: true, reason: "LauncherPodEnded", message: "The launcher pod was ended before the guest ran."}
+	}
 	e := ending{failed: exit.Reason.Failed(), reason: string(exit.Reason), message: EndMessage(exit.Reason)}
 	if e.failed && exit.Message != "" {
 		e.message += " QEMU said: " + exit.Message

@@ -257,6 +257,17 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+func TestEndBeforeTheGuestRan(t *testing.T) {
+	vmi, f := instance(), Facts{Exit: &launch.Exit{Reason: launch.ReasonHostShutdown}, Now: now}
+	if got := Status(vmi, f); got.Phase != v1.Failed || got.Reason != "LauncherPodEnded" {
+		t.Errorf("the pod was deleted: %s, %s", got.Phase, got.Reason)
+	}
+	vmi.DeletionTimestamp = new(metav1.NewTime(now))
+	if got := Status(vmi, f); got.Phase != v1.Succeeded || got.Reason != "" {
+		t.Errorf("the VMI was deleted: %s, %s", got.Phase, got.Reason)
+	}
+}
+
 func TestAgent(t *testing.T) {
 	vmi, f := instance(), facts()
 	f.Guest.Agent = &Agent{
