@@ -1,0 +1,96 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// patience is how long a test waits for one thing; a wait that succeeds ends at
+// once, so it is generous.
+const patience = 90 * time.Second
+
+// await watches obj until seen accepts it and leaves it in the state that was
+// accepted. what completes the sentence "waiting for ...".
+func await[T client.Object](t *testing.T, obj T, list client.ObjectList, what string, seen func(T) bool) T {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	last, err := watchUntil(ctx, obj, list, seen)
+	if err != nil {
+		t.Fatalf("waiting for %s of %s: %v\nlast seen: %+v", what, obj.GetName(), err, last)
+	}
+	return last
+}
+
+// watchUntil survives the end of a watch (an API server that is killed) by
+// watching again.
+func watchUntil[T client.Object](ctx context.Context, obj T, list client.ObjectList, seen func(T) bool) (T, error) {
+	last := obj
+	for {
+		w, err := cluster.client.Watch(ctx, list, client.InNamespace(obj.GetNamespace()),
+			client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", obj.GetName())})
+		if err == nil {
+			for event := range w.ResultChan() {
+				current, ok := event.Object.(T)
+				if !ok || event.Type == watch.Deleted {
+					break
+				}
+				last = current
+				if seen(current) {
+					w.Stop()
+					return current, nil
+				}
+			}
+			w.Stop()
+		}
+		select {
+		case <-ctx.Done():
+			return last, fmt.Errorf("not within %v: %w", patience, ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// awaitGone waits until the object does not exist.
+func awaitGone(t *testing.T, obj client.Object) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s to be gone", obj.GetName()), func(ctx context.Context) error {
+		err := cluster.client.Get(ctx, client.ObjectKeyFromObject(obj), obj)
+		if errors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("it is still there")
+	})
+}
+
+// eventually tries until try succeeds; for what cannot be watched.
+func eventually(t *testing.T, what string, try func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waiting for %s: %v", what, err)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,149 @@
+//go:build e2e
+
+// Package e2e proves the whole system on a real cluster with real guests: what
+// is asserted is what the guest sees, not what a status says. It needs a running
+// cluster with Drydock deployed; hack/test-cluster starts one and runs these
+// tests in it.
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// cluster is the one cluster that all tests share.
+var cluster struct {
+	client client.WithWatch
+	config *rest.Config
+}
+
+const (
+	guestImage       = "drydock.dev/test-guest:devel"
+	// guestFullImage has the drivers of real hardware too (SATA, e1000, USB).
+	guestFullImage   = "drydock.dev/test-guest-full:devel"
+	guestKernelImage = "drydock.dev/test-guest-kernel:devel"
+	toolsImage       = "drydock.dev/test-tools:devel"
+)
+
+func TestMain(m *testing.M) {
+	if err := connect(); err != nil {
+		fmt.Fprintf(os.Stderr, "connecting to the test cluster: %v\n", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func connect() error {
+	path := os.Getenv("KUBECONFIG")
+	if path == "" {
+		return fmt.Errorf("KUBECONFIG is not set; run these tests by hack/test-cluster")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", path, err)
+	}
+	config.QPS, config.Burst = -1, 0
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1.AddToScheme(scheme))
+	cluster.config = config
+	cluster.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
+	return err
+}
+
+// newNamespace makes a namespace of the test's own and removes it, and
+// everything in it, when the test ends.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}
+	if err := cluster.client.Create(t.Context(), ns); err != nil {
+		t.Fatalf("creating a namespace: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			report(t, ns.Name)
+		}
+		if err := cluster.client.Delete(context.Background(), ns); err != nil {
+			t.Errorf("deleting namespace %s: %v", ns.Name, err)
+		}
+	})
+	return ns.Name
+}
+
+// report logs what a reader of a failure asks for first.
+func report(t *testing.T, namespace string) {
+	for _, args := range [][]string{
+		{"-n", namespace, "get", "vm,vmi,pods", "-o", "wide"},
+		{"-n", namespace, "get", "events", "--sort-by=.lastTimestamp"},
+		{"-n", namespace, "get", "vmi", "-o", "yaml"},
+		{"-n", "kubevirt", "get", "pods", "-o", "wide"},
+	} {
+		out, err := kubectl(context.Background(), args...)
+		t.Logf("kubectl %v (error: %v):\n%s", args, err, out)
+	}
+}
+
+// binary is the path of one of the project's built programs.
+func binary(name string) string { return filepath.Join("..", "..", "bin", name) }
+
+// kubectl runs the embedded cluster's kubectl and returns all it printed.
+func kubectl(ctx context.Context, args ...string) (string, error) {
+	return output(ctx, "drydock", append([]string{"kubectl"}, args...)...)
+}
+
+// virtctl runs virtctl as a user would and returns all it printed.
+func virtctl(ctx context.Context, args ...string) (string, error) {
+	return output(ctx, "virtctl", args...)
+}
+
+func output(ctx context.Context, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, binary(program), args...).CombinedOutput()
+	return string(out), err
+}
+
+// component is a process of the embedded cluster, as `drydock status` shows it.
+type component struct {
+	Name string `json:"name"`
+	PID  int    `json:"pid"`
+}
+
+// clusterStatus is what `drydock status -o json` prints.
+type clusterStatus struct {
+	ControlPlane []component `json:"controlPlane"`
+	Nodes        []struct {
+		Name       string      `json:"name"`
+		Ready      bool        `json:"ready"`
+		Components []component `json:"components"`
+	} `json:"nodes"`
+}
+
+func status(t *testing.T) clusterStatus {
+	t.Helper()
+	out, err := output(t.Context(), "drydock", "status", "-o", "json")
+	if err != nil {
+		t.Fatalf("drydock status: %v\n%s", err, out)
+	}
+	var s clusterStatus
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		t.Fatalf("reading drydock status: %v\n%s", err, out)
+	}
+	return s
+}

@@ -1,0 +1,242 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/test/console"
+)
+
+// guestMemory is enough for the test guest and little enough for many of them.
+const guestMemory = "128Mi"
+
+// newVMI is a VMI that boots the test guest's disk; change what the test is
+// about before it is created.
+func newVMI(namespace, name string) *v1.VirtualMachineInstance {
+	memory := resource.MustParse(guestMemory)
+	return &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1.VirtualMachineInstanceSpec{
+			Domain: v1.DomainSpec{
+				Memory: &v1.Memory{Guest: &memory},
+				Devices: v1.Devices{Disks: []v1.Disk{{
+					Name:       "root",
+					DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
+				}}},
+			},
+			Volumes: []v1.Volume{{
+				Name: "root",
+				VolumeSource: v1.VolumeSource{
+					ContainerDisk: &v1.ContainerDiskSource{Image: guestImage},
+				},
+			}},
+			TerminationGracePeriodSeconds: new(int64(20)),
+		},
+	}
+}
+
+// addDisk adds a disk and its volume to a VMI.
+func addDisk(vmi *v1.VirtualMachineInstance, disk v1.Disk, source v1.VolumeSource) {
+	vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, disk)
+	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: disk.Name, VolumeSource: source})
+}
+
+// newVM wraps a VMI's spec in a VM with the given run strategy.
+func newVM(vmi *v1.VirtualMachineInstance, strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
+	return &v1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: vmi.Name},
+		Spec: v1.VirtualMachineSpec{
+			RunStrategy: &strategy,
+			Template: &v1.VirtualMachineInstanceTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: vmi.Labels},
+				Spec:       vmi.Spec,
+			},
+		},
+	}
+}
+
+// awaitVMI waits until the VMI is as seen wants it.
+func awaitVMI(t *testing.T, namespace, name, what string, seen func(*v1.VirtualMachineInstance) bool) *v1.VirtualMachineInstance {
+	t.Helper()
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	return await(t, vmi, &v1.VirtualMachineInstanceList{}, what, seen)
+}
+
+// awaitVM waits until the VM is as seen wants it.
+func awaitVM(t *testing.T, namespace, name, what string, seen func(*v1.VirtualMachine) bool) *v1.VirtualMachine {
+	t.Helper()
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	return await(t, vm, &v1.VirtualMachineList{}, what, seen)
+}
+
+// awaitPhase waits for a VMI's phase.
+func awaitPhase(t *testing.T, namespace, name string, phase v1.VirtualMachineInstancePhase) *v1.VirtualMachineInstance {
+	t.Helper()
+	return awaitVMI(t, namespace, name, "phase "+string(phase), func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.Status.Phase == phase
+	})
+}
+
+// awaitPrintable waits for what `kubectl get vm` shows.
+func awaitPrintable(t *testing.T, namespace, name string, status v1.VirtualMachinePrintableStatus) *v1.VirtualMachine {
+	t.Helper()
+	return awaitVM(t, namespace, name, "status "+string(status), func(vm *v1.VirtualMachine) bool {
+		return vm.Status.PrintableStatus == status
+	})
+}
+
+// create makes an object in the cluster; it goes with its namespace.
+func create(t *testing.T, obj client.Object) {
+	t.Helper()
+	if err := cluster.client.Create(t.Context(), obj); err != nil {
+		t.Fatalf("creating %s: %v", obj.GetName(), err)
+	}
+}
+
+// guest is a running guest and a login on its serial console.
+type guest struct {
+	t         *testing.T
+	namespace string
+	name      string
+	console   *console.Console
+}
+
+// boot creates the VMI, waits until it runs and logs in to the guest.
+func boot(t *testing.T, vmi *v1.VirtualMachineInstance) *guest {
+	t.Helper()
+	create(t, vmi)
+	awaitPhase(t, vmi.Namespace, vmi.Name, v1.Running)
+	return login(t, vmi.Namespace, vmi.Name)
+}
+
+// login opens the serial console of a running VMI and logs in.
+func login(t *testing.T, namespace, name string) *guest {
+	t.Helper()
+	g := &guest{t: t, namespace: namespace, name: name, console: openConsole(t, namespace, name)}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := g.console.Login(ctx); err != nil {
+		t.Fatalf("logging in to %s on its serial console: %v", name, err)
+	}
+	return g
+}
+
+// run runs a command in the guest, which must succeed, and returns what it
+// printed.
+func (g *guest) run(command string) string {
+	g.t.Helper()
+	out, err := g.try(command)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return out
+}
+
+// try runs a command in the guest and returns what it printed.
+func (g *guest) try(command string) (string, error) {
+	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	defer cancel()
+	out, exit, err := g.console.Run(ctx, command)
+	if err != nil {
+		return "", fmt.Errorf("running %q in %s: %w", command, g.name, err)
+	}
+	if exit != 0 {
+		return "", fmt.Errorf("%q in %s ended with code %d: %s", command, g.name, exit, out)
+	}
+	return strings.TrimSpace(out), nil
+}
+
+// tell runs a command in the guest without waiting for its end (poweroff).
+func (g *guest) tell(command string) {
+	g.t.Helper()
+	if err := g.console.Send(command + "\n"); err != nil {
+		g.t.Fatalf("typing %q in %s: %v", command, g.name, err)
+	}
+}
+
+// expect waits for a line on the console.
+func (g *guest) expect(pattern string) {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	defer cancel()
+	if _, err := g.console.Expect(ctx, regexp.MustCompile(pattern)); err != nil {
+		g.t.Fatalf("waiting for %q on the console of %s: %v", pattern, g.name, err)
+	}
+}
+
+// uptime is the guest's own.
+func (g *guest) uptime() time.Duration {
+	g.t.Helper()
+	seconds, err := strconv.ParseFloat(strings.Fields(g.run("cat /proc/uptime"))[0], 64)
+	if err != nil {
+		g.t.Fatalf("reading the uptime of %s: %v", g.name, err)
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// bootID differs from boot to boot of the guest.
+func (g *guest) bootID() string {
+	g.t.Helper()
+	return g.run("cat /proc/sys/kernel/random/boot_id")
+}
+
+// disk is what the guest says of a disk.
+type disk struct {
+	name   string
+	bytes  int64
+	serial string
+}
+
+// diskBySerial finds a disk in the guest by its serial.
+func (g *guest) diskBySerial(serial string) disk {
+	g.t.Helper()
+	out := g.run("guestinfo disks")
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) >= 3 && f[2] == serial {
+			size, err := strconv.ParseInt(f[1], 10, 64)
+			if err != nil {
+				g.t.Fatalf("reading the size in %q: %v", line, err)
+			}
+			return disk{name: f[0], bytes: size, serial: f[2]}
+		}
+	}
+	g.t.Fatalf("%s has no disk with serial %q; it has:\n%s", g.name, serial, out)
+	return disk{}
+}
+
+// toolsPod is a pod with a shell and busybox's network tools.
+func toolsPod(namespace, name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: new(int64(0)),
+			Containers: []corev1.Container{{
+				Name:            "tools",
+				Image:           toolsImage,
+				ImagePullPolicy: corev1.PullIfNotPresent,
+				Command:         []string{"sleep", "3600"},
+			}},
+		},
+	}
+}
+
+// inPod runs a shell command in a pod.
+func inPod(t *testing.T, namespace, name, command string) (string, error) {
+	t.Helper()
+	out, err := kubectl(t.Context(), "-n", namespace, "exec", name, "--", "sh", "-c", command)
+	return strings.TrimSpace(out), err
+}

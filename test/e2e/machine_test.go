@@ -1,0 +1,213 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// TestGuestSeesTheMachineThatWasAskedFor asks the guest itself for everything
+// that its manifest says.
+func TestGuestSeesTheMachineThatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	const uuid = "5d307ca9-b3ef-428c-8861-06e72d69f223"
+	create(t, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "credentials"},
+		StringData: map[string]string{"token": "from-the-secret"},
+	})
+
+	vmi := newVMI(ns, "machine")
+	vmi.Spec.Volumes[0].ContainerDisk.Image = guestFullImage
+	*vmi.Spec.Domain.Memory.Guest = resource.MustParse("192Mi")
+	vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 1, Cores: 2, Threads: 1}
+	vmi.Spec.Domain.Firmware = &v1.Firmware{UUID: types.UID(uuid), Serial: "SN-0042"}
+	vmi.Spec.Domain.Devices.Disks[0].Serial = "ROOT-1"
+	addDisk(vmi, v1.Disk{
+		Name: "scratch", Serial: "SCRATCH-2",
+		DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}},
+	}, v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("64Mi")}})
+	addDisk(vmi, v1.Disk{
+		Name: "sata", Serial: "SATA-3",
+		DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSATA}},
+	}, v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("32Mi")}})
+	addDisk(vmi, v1.Disk{
+		Name: "secret", Serial: "SECRET-4",
+		DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
+	}, v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "credentials"}})
+	addDisk(vmi, v1.Disk{
+		Name:       "seed",
+		DiskDevice: v1.DiskDevice{CDRom: &v1.CDRomTarget{Bus: v1.DiskBusSATA}},
+	}, v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{
+		UserDataBase64: base64.StdEncoding.EncodeToString([]byte("#cloud-config\nhostname: named-by-cloud-init\n")),
+	}})
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{
+		Name: "default", MacAddress: "02:00:00:aa:bb:cc",
+		InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
+	}}
+	vmi.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+
+	g := boot(t, vmi)
+
+	g.sees("UUID", "guestinfo uuid", uuid)
+	g.sees("serial number", "cat /sys/class/dmi/id/product_serial", "SN-0042")
+	g.sees("number of CPUs", "grep -c ^processor /proc/cpuinfo", "2")
+	g.sees("hostname", "hostname", "named-by-cloud-init")
+	g.sees("MAC address", "cat /sys/class/net/eth0/address", "02:00:00:aa:bb:cc")
+	if kib := g.memoryKiB(); kib < 130<<10 || kib > 192<<10 {
+		t.Errorf("the guest has %d KiB of memory, asked for 192 MiB", kib)
+	}
+	if d := g.diskBySerial("SCRATCH-2"); d.bytes != 64<<20 {
+		t.Errorf("disk scratch has %d bytes in the guest, asked for 64 MiB", d.bytes)
+	}
+	if d := g.diskBySerial("SATA-3"); d.bytes != 32<<20 {
+		t.Errorf("disk sata has %d bytes in the guest, asked for 32 MiB", d.bytes)
+	}
+	g.diskBySerial("ROOT-1")
+	secret := g.diskBySerial("SECRET-4")
+	g.run("mkdir -p /tmp/secret && mount -o ro /dev/" + secret.name + " /tmp/secret")
+	g.sees("secret's content", "cat /tmp/secret/token", "from-the-secret")
+	t.Run("and the status tells the same", func(t *testing.T) { statusMatchesGuest(t, g) })
+}
+
+// statusMatchesGuest compares what the VMI's status says of the network with
+// what the guest has.
+func statusMatchesGuest(t *testing.T, g *guest) {
+	vmi := awaitVMI(t, g.namespace, g.name, "an interface with an address", func(vmi *v1.VirtualMachineInstance) bool {
+		return len(vmi.Status.Interfaces) == 1 && vmi.Status.Interfaces[0].IP != ""
+	})
+	if got := vmi.Status.Interfaces[0].MAC; got != "02:00:00:aa:bb:cc" {
+		t.Errorf("status says the MAC address is %s", got)
+	}
+	pod := launcherPod(t, vmi)
+	if got := vmi.Status.Interfaces[0].IP; got != pod.Status.PodIP {
+		t.Errorf("status says the address is %s, the pod's is %s", got, pod.Status.PodIP)
+	}
+	if vmi.Status.NodeName != pod.Spec.NodeName {
+		t.Errorf("status says the node is %s, the pod's is %s", vmi.Status.NodeName, pod.Spec.NodeName)
+	}
+	if !strings.HasPrefix(g.run("guestinfo nics"), "eth0 02:00:00:aa:bb:cc 10.0.2.2") {
+		t.Errorf("the guest's NICs are %q, want eth0 with 10.0.2.2 by DHCP", g.run("guestinfo nics"))
+	}
+}
+
+// TestGuestBoots boots the guest in every way that firmware can.
+func TestGuestBoots(t *testing.T) {
+	t.Parallel()
+	ways := map[string]func(*v1.VirtualMachineInstance){
+		"by BIOS": func(*v1.VirtualMachineInstance) {},
+		"by UEFI": func(vmi *v1.VirtualMachineInstance) {
+			*vmi.Spec.Domain.Memory.Guest = resource.MustParse("256Mi") // UEFI itself takes its share
+			vmi.Spec.Domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{SecureBoot: new(false)}}}
+		},
+		"from a kernel in an image": func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.Devices.Disks, vmi.Spec.Volumes = nil, nil
+			vmi.Spec.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{
+				KernelArgs: "console=ttyS0",
+				Container:  &v1.KernelBootContainer{Image: guestKernelImage, KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd.img"},
+			}}
+		},
+	}
+	for way, change := range ways {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			vmi := newVMI(newNamespace(t), "boots")
+			change(vmi)
+			g := boot(t, vmi)
+			created := awaitVMI(t, g.namespace, g.name, "a firmware UUID", func(vmi *v1.VirtualMachineInstance) bool {
+				return vmi.Spec.Domain.Firmware != nil && vmi.Spec.Domain.Firmware.UUID != ""
+			})
+			g.sees("UUID", "guestinfo uuid", string(created.Spec.Domain.Firmware.UUID))
+			g.sees("firmware", "test -d /sys/firmware/efi && echo UEFI || echo BIOS", map[bool]string{true: "UEFI", false: "BIOS"}[way == "by UEFI"])
+		})
+	}
+}
+
+// TestDiskOnAClaimKeepsItsData writes to a disk on a PersistentVolumeClaim and
+// finds it again in the next instance of the VM.
+func TestDiskOnAClaimKeepsItsData(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	hostPathClaim(t, ns, "data", "64Mi")
+	vmi := newVMI(ns, "keeper")
+	addDisk(vmi, v1.Disk{
+		Name: "data", Serial: "DATA",
+		DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
+	}, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+	}})
+	create(t, newVM(vmi, v1.RunStrategyAlways))
+	awaitPrintable(t, ns, "keeper", v1.VirtualMachineStatusRunning)
+
+	first := login(t, ns, "keeper")
+	uuid, mac := first.run("guestinfo uuid"), first.run("cat /sys/class/net/eth0/address")
+	disk := "/dev/" + first.diskBySerial("DATA").name
+	first.run("echo written-by-the-first-instance | dd of=" + disk + " conv=fsync")
+	restartAndAwait(t, ns, "keeper")
+
+	second := login(t, ns, "keeper")
+	disk = "/dev/" + second.diskBySerial("DATA").name
+	second.sees("what the first instance wrote", "head -c 29 "+disk, "written-by-the-first-instance")
+	second.sees("the same UUID", "guestinfo uuid", uuid)
+	second.sees("the same MAC address", "cat /sys/class/net/eth0/address", mac)
+}
+
+// sees runs a command in the guest and compares what it prints.
+func (g *guest) sees(what, command, want string) {
+	g.t.Helper()
+	if got := g.run(command); got != want {
+		g.t.Errorf("%s in the guest %s: got %q, want %q", what, g.name, got, want)
+	}
+}
+
+// memoryKiB is MemTotal in the guest: what was asked for, less the kernel's own.
+func (g *guest) memoryKiB() int {
+	g.t.Helper()
+	kib, err := strconv.Atoi(g.run("awk '/^MemTotal/ {print $2}' /proc/meminfo"))
+	if err != nil {
+		g.t.Fatalf("reading the guest's memory: %v", err)
+	}
+	return kib
+}
+
+// hostPathClaim makes a claim bound to a folder on node1.
+func hostPathClaim(t *testing.T, namespace, name, size string) {
+	t.Helper()
+	volume := namespace + "-" + name
+	capacity := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
+	none := ""
+	pv := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: volume},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:    capacity,
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{
+				Path: fmt.Sprintf("/var/lib/kubelet/e2e/%s", volume), Type: new(corev1.HostPathDirectoryOrCreate),
+			}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"node1"}}},
+			}}}},
+			ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: name},
+		},
+	}
+	create(t, pv)
+	t.Cleanup(func() { deleteObject(t, pv) })
+	create(t, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &none,
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:        corev1.VolumeResourceRequirements{Requests: capacity},
+		},
+	})
+}

@@ -1,0 +1,165 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TestGuestAndPodsReachEachOther does so for both bindings of the pod network.
+func TestGuestAndPodsReachEachOther(t *testing.T) {
+	t.Parallel()
+	bindings := map[string]v1.InterfaceBindingMethod{
+		"masquerade": {Masquerade: &v1.InterfaceMasquerade{}},
+		"bridge":     {Bridge: &v1.InterfaceBridge{}},
+	}
+	for binding, method := range bindings {
+		t.Run(binding, func(t *testing.T) {
+			t.Parallel()
+			ns := newNamespace(t)
+			create(t, toolsPod(ns, "peer"))
+			vmi := newVMI(ns, "networked")
+			vmi.Labels = map[string]string{"app": "networked"}
+			vmi.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+			vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", InterfaceBindingMethod: method}}
+			create(t, &corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "networked"},
+				Spec: corev1.ServiceSpec{
+					Selector: vmi.Labels,
+					Ports:    []corev1.ServicePort{{Port: 8000, TargetPort: intstr.FromInt32(80)}},
+				},
+			})
+			g := boot(t, vmi)
+			address := guestAddress(t, g)
+			peer := awaitPodRunning(t, ns, "peer")
+
+			fromPod(t, ns, "ping -c 3 -W 5 "+address)
+			fromPod(t, ns, fmt.Sprintf("echo hello-guest | nc -w 5 %s 7777 | grep hello-guest", address))
+			service := serviceAddress(t, ns, "networked")
+			fromPod(t, ns, "nslookup networked."+ns+".svc.cluster.local | grep "+service)
+			fromPod(t, ns, "wget -T 10 -q -O - http://"+service+":8000/")
+			g.run("ping -c 3 -W 5 " + peer.Status.PodIP)
+			g.run("nslookup kubernetes.default.svc.cluster.local")
+		})
+	}
+}
+
+// TestOnlyDeclaredPortsAreOpen keeps the guest's other ports closed.
+func TestOnlyDeclaredPortsAreOpen(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	create(t, toolsPod(ns, "peer"))
+	vmi := newVMI(ns, "closed")
+	vmi.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{
+		Name:                   "default",
+		InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
+		Ports:                  []v1.Port{{Name: "echo", Port: 7777, Protocol: "TCP"}},
+	}}
+	g := boot(t, vmi)
+	address := guestAddress(t, g)
+	awaitPodRunning(t, ns, "peer")
+	fromPod(t, ns, fmt.Sprintf("echo hello | nc -w 5 %s 7777 | grep hello", address))
+	if out, err := inPod(t, ns, "peer", "wget -T 3 -q -O - http://"+address+"/"); err == nil {
+		t.Errorf("port 80 is open though only 7777 is declared; it answered %q", out)
+	}
+}
+
+// TestPortForward reaches the guest's echo service through the API server.
+func TestPortForward(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	boot(t, newVMI(ns, "forwarded"))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	command := exec.CommandContext(ctx, binary("virtctl"), "-n", ns, "port-forward", "--stdio", "vmi/forwarded", "7777")
+	stdin, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintln(stdin, "through the API server"); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil || strings.TrimSpace(line) != "through the API server" {
+		t.Errorf("the echo through port-forward was %q (error: %v)", line, err)
+	}
+	cancel()
+	_ = command.Wait() // it was told to end by the context; how it says so does not matter
+}
+
+// serviceAddress is the cluster address of a Service.
+func serviceAddress(t *testing.T, namespace, name string) string {
+	t.Helper()
+	var service corev1.Service
+	if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &service); err != nil {
+		t.Fatalf("reading the Service %s: %v", name, err)
+	}
+	return service.Spec.ClusterIP
+}
+
+// guestAddress is the address under which pods reach the guest.
+func guestAddress(t *testing.T, g *guest) string {
+	t.Helper()
+	vmi := awaitVMI(t, g.namespace, g.name, "an address", func(vmi *v1.VirtualMachineInstance) bool {
+		return len(vmi.Status.Interfaces) > 0 && net.ParseIP(vmi.Status.Interfaces[0].IP) != nil
+	})
+	return vmi.Status.Interfaces[0].IP
+}
+
+func awaitPodRunning(t *testing.T, namespace, name string) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	return await(t, pod, &corev1.PodList{}, "phase Running", func(pod *corev1.Pod) bool {
+		return pod.Status.Phase == corev1.PodRunning
+	})
+}
+
+// fromPod runs a command in the pod "peer" until it succeeds: services and
+// routes may be a moment behind.
+func fromPod(t *testing.T, namespace, command string) {
+	t.Helper()
+	eventually(t, command+" in pod peer", func(context.Context) error {
+		out, err := inPod(t, namespace, "peer", command)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+}
+
+// hasEvent looks for an event about an object whose reason or message has text.
+func hasEvent(namespace, name, text string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var events corev1.EventList
+		if err := cluster.client.List(ctx, &events, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		for _, e := range events.Items {
+			if e.InvolvedObject.Name == name && strings.Contains(strings.ToLower(e.Reason+" "+e.Message), text) {
+				return nil
+			}
+		}
+		return fmt.Errorf("no event about %s says %q", name, text)
+	}
+}

@@ -1,0 +1,193 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TestEveryPartCanBeKilled kills each component with SIGKILL while one guest
+// runs, one VM starts and one stops. The running guest must not notice, the
+// other two must get where they were going. Not parallel: it breaks what the
+// other tests stand on.
+func TestEveryPartCanBeKilled(t *testing.T) {
+	ns := newNamespace(t)
+	create(t, newVM(newVMI(ns, "witness"), v1.RunStrategyAlways))
+	awaitPrintable(t, ns, "witness", v1.VirtualMachineStatusRunning)
+	witness := login(t, ns, "witness")
+	bootID, instance := witness.bootID(), instanceUID(t, ns, "witness")
+
+	victims := map[string]func(*testing.T) []int{
+		"virt-api":        componentPIDs("api"),
+		"virt-controller": componentPIDs("controller"),
+		"virt-handler":    componentPIDs("handler"),
+		"kubelet":         nodePIDs("kubelet"),
+		"containerd":      nodePIDs("containerd"),
+		"kube-apiserver":  controlPlanePIDs("kube-apiserver"),
+	}
+	for victim, pids := range victims {
+		t.Run(victim, func(t *testing.T) {
+			stopping := "stopping-" + victim
+			starting := "starting-" + victim
+			create(t, newVM(newVMI(ns, stopping), v1.RunStrategyAlways))
+			awaitPrintable(t, ns, stopping, v1.VirtualMachineStatusRunning)
+
+			create(t, newVM(newVMI(ns, starting), v1.RunStrategyAlways))
+			do(t, ns, "stop", stopping)
+			for _, pid := range pids(t) {
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Fatalf("killing %s (pid %d): %v", victim, pid, err)
+				}
+			}
+
+			awaitPrintable(t, ns, starting, v1.VirtualMachineStatusRunning)
+			awaitPrintable(t, ns, stopping, v1.VirtualMachineStatusStopped)
+			startedOnce(t, ns, starting)
+			witness := login(t, ns, "witness")
+			if witness.bootID() != bootID || instanceUID(t, ns, "witness") != instance {
+				t.Errorf("the guest that ran all the time was started again when %s was killed", victim)
+			}
+			login(t, ns, starting)
+			removeVM(t, ns, starting)
+			removeVM(t, ns, stopping)
+		})
+	}
+}
+
+// startedOnce proves that a VM's instance has exactly one launcher pod and one
+// QEMU process.
+func startedOnce(t *testing.T, namespace, name string) {
+	t.Helper()
+	vmi := awaitPhase(t, namespace, name, v1.Running)
+	launcherPod(t, vmi)
+	if n := len(processes(t, string(vmi.Spec.Domain.Firmware.UUID), "qemu-system")); n != 1 {
+		t.Errorf("%d QEMU processes run the guest of %s, want 1", n, name)
+	}
+}
+
+func removeVM(t *testing.T, namespace, name string) {
+	t.Helper()
+	vm := &v1.VirtualMachine{}
+	vm.Namespace, vm.Name = namespace, name
+	deleteObject(t, vm)
+	awaitGone(t, vm)
+}
+
+// componentPIDs finds the processes of `virt <component>` on this machine; the
+// nodes of the embedded cluster are namespaces of it.
+func componentPIDs(name string) func(*testing.T) []int {
+	return func(t *testing.T) []int {
+		t.Helper()
+		var virt []int
+		for _, pid := range processes(t, "/usr/bin/virt", name) {
+			if inThisCluster(pid) {
+				virt = append(virt, pid)
+			}
+		}
+		if len(virt) == 0 {
+			t.Fatalf("no process of virt %s found", name)
+		}
+		return virt
+	}
+}
+
+// inThisCluster tells this cluster's processes from those of another one on the
+// same machine by the name of the cluster in their cgroup.
+func inThisCluster(pid int) bool {
+	cgroup, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	return err == nil && strings.Contains(string(cgroup), os.Getenv("DRYDOCK_NAME"))
+}
+
+func nodePIDs(name string) func(*testing.T) []int {
+	return func(t *testing.T) []int {
+		t.Helper()
+		var pids []int
+		for _, node := range status(t).Nodes {
+			for _, c := range node.Components {
+				if c.Name == name {
+					pids = append(pids, c.PID)
+				}
+			}
+		}
+		if len(pids) == 0 {
+			t.Fatalf("drydock status lists no %s", name)
+		}
+		return pids
+	}
+}
+
+func controlPlanePIDs(name string) func(*testing.T) []int {
+	return func(t *testing.T) []int {
+		t.Helper()
+		for _, c := range status(t).ControlPlane {
+			if c.Name == name {
+				return []int{c.PID}
+			}
+		}
+		t.Fatalf("drydock status lists no %s", name)
+		return nil
+	}
+}
+
+// processes are the ids of the processes whose arguments contain all words.
+func processes(t *testing.T, words ...string) []int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []int
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		raw, err := os.ReadFile("/proc/" + entry.Name() + "/cmdline")
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		if containsAll(strings.ReplaceAll(string(raw), "\x00", " "), words) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+func containsAll(text string, words []string) bool {
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			return false
+		}
+	}
+	return true
+}
+
+// TestDrydockIsAvailable waits for the KubeVirt object's own word after all that
+// was killed.
+func TestDrydockIsAvailable(t *testing.T) {
+	eventually(t, "the KubeVirt object to say Deployed and Available", func(ctx context.Context) error {
+		var kv v1.KubeVirt
+		if err := cluster.client.Get(ctx, client.ObjectKey{Namespace: "kubevirt", Name: "kubevirt"}, &kv); err != nil {
+			return err
+		}
+		if kv.Status.Phase != v1.KubeVirtPhaseDeployed {
+			return fmt.Errorf("phase is %q", kv.Status.Phase)
+		}
+		for _, c := range kv.Status.Conditions {
+			if c.Type == v1.KubeVirtConditionAvailable && c.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions are %+v", kv.Status.Conditions)
+	})
+}
