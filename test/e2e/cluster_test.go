@@ -34,7 +34,7 @@ var cluster struct {
 }
 
 const (
-	guestImage       = "drydock.dev/test-guest:devel"
+	guestImage = "drydock.dev/test-guest:devel"
 	// guestFullImage has the drivers of real hardware too (SATA, e1000, USB).
 	guestFullImage   = "drydock.dev/test-guest-full:devel"
 	guestKernelImage = "drydock.dev/test-guest-kernel:devel"
