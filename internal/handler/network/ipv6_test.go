@@ -103,7 +103,7 @@ func linkLocal(t *testing.T, guest *os.File) net.IP {
 	namespace := netns.NsHandle(guest.Fd())
 	check(t, netlink.AddrSubscribeWithOptions(updates, done, netlink.AddrSubscribeOptions{Namespace: &namespace, ListExisting: true}))
 	defer close(done)
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(soon)
 	for {
 		select {
 		case update := <-updates:
@@ -124,7 +124,7 @@ func awaitRouter(t *testing.T, guest *os.File) {
 	namespace := netns.NsHandle(guest.Fd())
 	check(t, netlink.RouteSubscribeWithOptions(updates, done, netlink.RouteSubscribeOptions{Namespace: &namespace, ListExisting: true}))
 	defer close(done)
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(soon)
 	for {
 		select {
 		case route := <-updates:

@@ -20,6 +20,9 @@ import (
 	"drydock.dev/drydock/internal/nodeapi"
 )
 
+// soon is how long a test waits for what must come, on a busy machine too.
+const soon = 20 * time.Second
+
 // guest plays QEMU's end of a serial console: a unix socket that serves one
 // connection at a time.
 type guest struct {
@@ -62,7 +65,7 @@ func (g *guest) conn(t *testing.T) net.Conn {
 	case conn := <-g.conns:
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn
-	case <-time.After(5 * time.Second):
+	case <-time.After(soon):
 		t.Fatal("nobody connects to the guest")
 		return nil
 	}
@@ -123,7 +126,7 @@ func (h *host) awaitOutput(t *testing.T, g *guest, total int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	timeout := time.After(5 * time.Second)
+	timeout := time.After(soon)
 	for {
 		n, _, changed := console.output.read(make([]byte, total), 0)
 		if int64(n) == total {
@@ -140,7 +143,7 @@ func (h *host) awaitOutput(t *testing.T, g *guest, total int64) {
 // await reads until the viewer has seen text.
 func (v *viewer) await(t *testing.T, text string) {
 	t.Helper()
-	_ = v.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = v.SetReadDeadline(time.Now().Add(soon))
 	for !strings.Contains(v.seen.String(), text) {
 		kind, data, err := v.ReadMessage()
 		if err != nil {
@@ -169,7 +172,7 @@ func say(t *testing.T, conn net.Conn, text string) {
 
 func hears(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
-	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(soon))
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(conn, got); err != nil || string(got) != text {
 		t.Fatalf("the guest hears %q (%v), want %q", got, err, text)
@@ -229,7 +232,7 @@ func TestASlowViewerStallsNobody(t *testing.T) {
 	// The slow one's own buffers, and those of the kernel, take a few MiB.
 	line := strings.Repeat("x", 1022) + "\r\n"
 	for i := range 16 << 10 {
-		_ = conn.SetWriteDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetWriteDeadline(time.Now().Add(soon))
 		if _, err := io.WriteString(conn, line); err != nil {
 			t.Fatalf("the guest stalls after %d KiB: %v", i, err)
 		}
@@ -338,7 +341,7 @@ func TestSpliceKeepsDatagrams(t *testing.T) {
 			t.Fatal(err)
 		}
 		buffer := make([]byte, 65536)
-		_ = server.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = server.SetReadDeadline(time.Now().Add(soon))
 		n, from, err := server.ReadFrom(buffer)
 		if err != nil || n != length {
 			t.Fatalf("a frame of %d bytes became a datagram of %d (%v)", length, n, err)
@@ -346,7 +349,7 @@ func TestSpliceKeepsDatagrams(t *testing.T) {
 		if _, err := server.WriteTo(buffer[:n], from); err != nil {
 			t.Fatal(err)
 		}
-		_ = ws.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = ws.SetReadDeadline(time.Now().Add(soon))
 		_, data, err := ws.ReadMessage()
 		if err != nil || len(data) != n {
 			t.Fatalf("a datagram of %d bytes became a frame of %d (%v)", n, len(data), err)
