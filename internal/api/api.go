@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"drydock.dev/drydock/internal/api/server"
@@ -92,7 +93,10 @@ type process struct {
 	options  options
 	config   *rest.Config
 	settings clusterconfig.Current
-	serving  atomic.Bool
+	// serving is set once requests are answered, known is closed once
+	// kube-apiserver knows the certificate's authority.
+	serving atomic.Bool
+	known   <-chan struct{}
 }
 
 // manager watches the few objects that virt-api keeps in memory: the KubeVirt
@@ -131,16 +135,22 @@ func (p *process) manager() (manager.Manager, error) {
 	return mgr, nil
 }
 
-// readyz tells whether webhooks and API are served.
+// readyz tells whether kube-apiserver can call webhooks and API.
 func (p *process) readyz(w http.ResponseWriter, _ *http.Request) {
 	if !p.serving.Load() {
 		http.Error(w, "virt-api does not serve yet", http.StatusServiceUnavailable)
+		return
+	}
+	select {
+	case <-p.known:
+	default:
+		http.Error(w, "kube-apiserver does not know the certificate's authority yet", http.StatusServiceUnavailable)
 	}
 }
 
 // add puts the parts into the manager.
 func (p *process) add(mgr manager.Manager) error {
-	err := certs.Add(mgr, certs.Injected{
+	known, err := certs.Add(mgr, certs.Injected{
 		MutatingWebhooks:   []string{mutatingWebhooks},
 		ValidatingWebhooks: []string{validatingWebhooks},
 		APIServices:        []string{apiService},
@@ -148,6 +158,7 @@ func (p *process) add(mgr manager.Manager) error {
 	if err != nil {
 		return err
 	}
+	p.known = known
 	clientset, err := kubernetes.NewForConfig(p.config)
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
@@ -164,6 +175,7 @@ func (p *process) add(mgr manager.Manager) error {
 		return err
 	}
 	api := subresource.New(direct, &handlers{pods: mgr.GetClient()}, handlerTransport(calling))
+	metrics.Registry.MustRegister(api.Collectors()...)
 	serve := manager.RunnableFunc(func(ctx context.Context) error {
 		return p.serve(ctx, serving, api, hooks)
 	})

@@ -252,6 +252,10 @@ func (w *world) startAndStop(t *testing.T) {
 	if expanded.Kind != "VirtualMachine" || expanded.Name != "vm-cirros" {
 		t.Errorf("expand-spec answered with %s %s", expanded.Kind, expanded.Name)
 	}
+	_, err := w.call(http.MethodPut, w.subresource("virtualmachines", "vm-cirros", "migrate"), "{}")
+	if want := "PUT " + w.subresource("virtualmachines", "vm-cirros", "migrate") + ": not supported by Drydock"; sentence(err) != want {
+		t.Errorf("a verb that is not there: %q, want %q", sentence(err), want)
+	}
 	if _, err := w.call(http.MethodPut, w.subresource("virtualmachines", "nobody", "start"), ""); !apierrors.IsNotFound(err) {
 		t.Errorf("start of a VM that is not there: %v", err)
 	}

@@ -22,28 +22,29 @@ type Injected struct {
 }
 
 // Add has mgr make the certificates, rotate them before they expire, inject
-// virt-api's authority and publish the authorities of all.
+// virt-api's authority and publish the authorities of all. The channel is
+// closed once kube-apiserver has been told virt-api's authority.
 //
 // It needs no leader: a rotation is one update of a Secret with the version
 // that was read, so that of several processes one succeeds and the others find
 // a certificate that is valid.
-func Add(mgr manager.Manager, injected Injected) error {
+func Add(mgr manager.Manager, injected Injected) (<-chan struct{}, error) {
 	dir, err := markerDir()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	webhooks := injected.webhooks()
+	api := newRotator(APISecret, x509.ExtKeyUsageServerAuth, injected.webhooks())
 	for _, r := range []*rotator.CertRotator{
-		newRotator(APISecret, x509.ExtKeyUsageServerAuth, webhooks),
+		api,
 		newRotator(HandlerServerSecret, x509.ExtKeyUsageServerAuth, nil),
 		newRotator(HandlerClientSecret, x509.ExtKeyUsageClientAuth, nil),
 	} {
 		r.CertDir = dir
 		if err := rotator.AddRotator(mgr, r); err != nil {
-			return fmt.Errorf("adding the rotation of Secret %s: %w", r.SecretKey, err)
+			return nil, fmt.Errorf("adding the rotation of Secret %s: %w", r.SecretKey, err)
 		}
 	}
-	return addPublisher(mgr)
+	return api.IsReady, addPublisher(mgr)
 }
 
 func newRotator(secret string, usage x509.ExtKeyUsage, webhooks []rotator.WebhookInfo) *rotator.CertRotator {

@@ -55,6 +55,10 @@ func (s *Server) stream(verb nodeapi.Verb, allowed precondition) handler {
 		if err != nil {
 			return err
 		}
+		if counted := s.streams[verb]; counted != nil {
+			counted.add(key(r), 1)
+			defer counted.add(key(r), -1)
+		}
 		return s.pass(w, r, vmi, verb, extra...)
 	}
 }

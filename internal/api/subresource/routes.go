@@ -11,7 +11,6 @@ package subresource
 import (
 	"context"
 	"net/http"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/nodeapi"
+	"drydock.dev/drydock/internal/supported"
 )
 
 // GroupVersion is what is served.
@@ -47,18 +47,21 @@ type Server struct {
 	transport http.RoundTripper
 	mux       *http.ServeMux
 	resources []metav1.APIResource
+	streams   map[nodeapi.Verb]*streams
 }
 
 // New makes a Server. transport calls virt-handlers; it must speak HTTP/1.1,
 // which streams are upgraded from.
 func New(cluster Cluster, nodes Nodes, transport http.RoundTripper) *Server {
-	s := &Server{cluster: cluster, nodes: nodes, transport: transport, mux: http.NewServeMux()}
+	s := &Server{cluster: cluster, nodes: nodes, transport: transport, mux: http.NewServeMux(), streams: newStreams()}
 	s.routeMachines()
 	s.routeInstances()
 	s.routeCluster()
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, apierrors.NewGenericServerResponse(http.StatusNotFound, strings.ToLower(r.Method),
-			schema.GroupResource{Group: GroupVersion.Group}, "", "Drydock serves no such subresource", 0, true))
+		writeError(w, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+			Message: r.Method + " " + r.URL.Path + ": " + supported.NotSupported,
+		}})
 	})
 	return s
 }
