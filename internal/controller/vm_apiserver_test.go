@@ -3,11 +3,13 @@
 package controller
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -292,4 +294,32 @@ func TestAnOrphanIsAdopted(t *testing.T) {
 		return metav1.IsControlledBy(vmi, w.vm("vm")) && vmi.UID == orphan.UID, "it has not happened"
 	})
 	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+}
+
+func TestNothingIsStartedInANamespaceThatGoes(t *testing.T) {
+	w := newWorld(t)
+	w.stop()
+	vm := w.createVM("vm", v1.RunStrategyAlways)
+	held := vm.DeepCopy()
+	held.Finalizers = append(held.Finalizers, "example.com/hold")
+	w.do("holding the VM", w.client.Patch(w.ctx, held, client.MergeFrom(vm)))
+	w.do("deleting the namespace", w.client.Delete(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}))
+	// The lease needs a namespace that stays, and there the test's own rights.
+	w.options.namespace, w.config.Impersonate = metav1.NamespaceDefault, rest.ImpersonationConfig{}
+	w.options.identity += " again"
+	w.startLoops()
+	w.eventually("the VM to be looked at", func() (bool, string) {
+		return slices.Contains(w.vm("vm").Finalizers, v1.VirtualMachineControllerFinalizer) || w.vm("vm").DeletionTimestamp != nil,
+			"it has no finalizer"
+	})
+	w.quiet()
+	vm = w.vm("vm")
+	if w.vmi("vm") != nil || slices.ContainsFunc(vm.Status.Conditions, func(c v1.VirtualMachineCondition) bool {
+		return c.Type == v1.VirtualMachineFailure
+	}) {
+		t.Errorf("there is a VMI, or a complaint that helps nobody: %+v", vm.Status.Conditions)
+	}
+	free := vm.DeepCopy()
+	free.Finalizers = nil
+	w.do("letting the VM go", w.client.Patch(w.ctx, free, client.MergeFrom(vm)))
 }

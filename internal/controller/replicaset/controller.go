@@ -154,6 +154,9 @@ func (r *Reconciler) remove(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 
 func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, vmi *v1.VirtualMachineInstance) error {
 	err := r.Client.Create(ctx, vmi)
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil
+	}
 	if apierrors.IsAlreadyExists(err) {
 		// Ours from an earlier round, or a stranger; once the cache shows it,
 		// the next name is taken.

@@ -181,6 +181,10 @@ func (r *Reconciler) carryOut(ctx context.Context, o vmstate.Observed, plan vmst
 	}
 	if plan.Create != nil {
 		created, err := r.create(ctx, o, plan)
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			// The VM goes with its namespace, and wakes the loop then.
+			return nil
+		}
 		if err != nil {
 			r.reportFailedCreate(ctx, o, plan, err)
 			return err

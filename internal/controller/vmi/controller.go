@@ -189,7 +189,12 @@ func (r *Reconciler) askForPod(ctx context.Context, o *vmilife.Observed) error {
 // carryOut does what is planned, in the plan's order.
 func (r *Reconciler) carryOut(ctx context.Context, o vmilife.Observed, plan vmilife.Plan) error {
 	if plan.CreatePod {
-		if err := r.createPod(ctx, o); err != nil {
+		err := r.createPod(ctx, o)
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			// The VMI goes with its namespace, and wakes the loop then.
+			return nil
+		}
+		if err != nil {
 			if patchErr := r.patch(ctx, o.VMI, vmilife.CreateFailed(o.VMI, err, r.now())); patchErr != nil {
 				ctrl.LoggerFrom(ctx).Error(patchErr, "reporting a launcher pod that could not be created")
 			}
