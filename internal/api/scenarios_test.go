@@ -237,6 +237,7 @@ func (w *world) startAndStop(t *testing.T) {
 		{"stop", `{"soon":true}`, `decoding the request's body: json: unknown field "soon"`, "Always"},
 		{"stop", "null", "", "Halted"},
 		{"stop", "", refused + "Halted does not support manual stop requests", "Halted"},
+		{"start", "", "", "Always"},
 	} {
 		if got := put(step.verb, step.body); got != step.want {
 			t.Errorf("%s %s: answer is %q, want %q", step.verb, step.body, got, step.want)

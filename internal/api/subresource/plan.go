@@ -12,7 +12,8 @@ type Plan struct {
 	// GracePeriod is written into the running VMI, for a stop that is shorter
 	// than the VM's own; nil leaves it.
 	GracePeriod *int64
-	// Requests replace status.stateChangeRequests; nil leaves them.
+	// Requests replace status.stateChangeRequests; nil leaves them, an empty
+	// list takes them away.
 	Requests []v1.VirtualMachineStateChangeRequest
 	// RunStrategy is what the VM is to have; empty leaves it.
 	RunStrategy v1.VirtualMachineRunStrategy
@@ -84,6 +85,11 @@ func Stop(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Stop
 		// Also without a VMI: a VM that is about to start, or waits in a crash
 		// loop, is stopped by this.
 		plan.RunStrategy = v1.RunStrategyHalted
+		if underway(vm) {
+			// A start that was asked for and has not happened must not wait
+			// for the next one.
+			plan.Requests = []v1.VirtualMachineStateChangeRequest{}
+		}
 		return plan, nil
 	case v1.RunStrategyManual, v1.RunStrategyOnce:
 		if !active(vmi) {

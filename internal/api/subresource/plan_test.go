@@ -84,6 +84,7 @@ func TestStop(t *testing.T) {
 	}{
 		"a VM that always runs becomes Halted":        {vm: machine(v1.RunStrategyAlways), vmi: instance(v1.Running), want: Plan{RunStrategy: v1.RunStrategyHalted}},
 		"a VM in a crash loop has no VMI":             {vm: machine(v1.RunStrategyAlways), want: Plan{RunStrategy: v1.RunStrategyHalted}},
+		"a start that has not happened is forgotten":  {vm: machine(v1.RunStrategyAlways, startHeld), want: Plan{RunStrategy: v1.RunStrategyHalted, Requests: []v1.VirtualMachineStateChangeRequest{}}},
 		"a VM that is rerun becomes Halted":           {vm: machine(v1.RunStrategyRerunOnFailure), vmi: instance(v1.Running), want: Plan{RunStrategy: v1.RunStrategyHalted}},
 		"a manual VM is asked to stop":                {vm: machine(v1.RunStrategyManual), vmi: instance(v1.Running), want: requests(stopUID1)},
 		"a manual VM that is about to restart stops":  {vm: machine(v1.RunStrategyManual, stopUID1, startNow), vmi: instance(v1.Running), want: requests(stopUID1)},
