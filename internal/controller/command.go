@@ -9,6 +9,7 @@ package controller
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -28,6 +29,8 @@ type options struct {
 	identity string
 	// several lets more than one manager live in a process, as tests need.
 	several bool
+	// now is the loops' clock, time.Now when nil.
+	now func() time.Time
 }
 
 // NewCommand is the command `virt controller`.

@@ -21,19 +21,21 @@ import (
 func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	vmiLoop := &vmi.Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
-		Settings: settings(mgr.GetClient(), o.namespace), LauncherImage: o.launcherImage,
+		Settings: settings(mgr.GetClient(), o.namespace), LauncherImage: o.launcherImage, Now: o.now,
 	}
 	if err := vmiLoop.SetupWithManager(ctx, mgr); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachineInstances: %w", err)
 	}
 	vmLoop := &vm.Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
+		Now: o.now,
 	}
 	if err := vmLoop.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachines: %w", err)
 	}
 	setLoop := &replicaset.Reconciler{
 		Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("virtualmachinereplicaset-controller"),
+		Now: o.now,
 	}
 	if err := setLoop.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachineInstanceReplicaSets: %w", err)

@@ -4,9 +4,11 @@ package controller
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -83,4 +85,41 @@ func TestAVMIWaitsForItsClaimAndSaysSo(t *testing.T) {
 	if n := len(pod.Spec.Containers[0].VolumeDevices); n != 1 {
 		t.Errorf("a block claim must be a device of the container, there are %d", n)
 	}
+}
+
+func TestAVolumeThatCannotBeMountedIsSaid(t *testing.T) {
+	w := newWorld(t)
+	w.createVMI("vmi")
+	pod := w.awaitPod(w.awaitPhase("vmi", v1.Scheduling))
+	w.bind(pod)
+	w.awaitPhase("vmi", v1.Scheduled)
+	const complaint = `MountVolume.SetUp failed for volume "vol-x" : secret "x" not found`
+	w.do("complaining as the kubelet", w.client.Create(w.ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: "complaint", Namespace: w.namespace},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: w.namespace, Name: pod.Name, UID: pod.UID},
+		Type:           corev1.EventTypeWarning, Reason: "FailedMount", Message: complaint, LastTimestamp: metav1.Now(),
+	}))
+	w.stop()
+	w.options.identity += " a minute later"
+	w.options.now = func() time.Time { return time.Now().Add(time.Minute) }
+	w.startLoops()
+	w.eventually("the complaint on the VMI", func() (bool, string) {
+		for _, c := range w.vmi("vmi").Status.Conditions {
+			if c.Type == v1.VirtualMachineInstanceSynchronized {
+				return c.Reason == "FailedMount" && c.Message == complaint, c.Message
+			}
+		}
+		return false, "there is none"
+	})
+	w.podStatus(pod, func(s *corev1.PodStatus) {
+		s.ContainerStatuses = []corev1.ContainerStatus{{Name: "compute", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	})
+	w.eventually("the complaint to go", func() (bool, string) {
+		for _, c := range w.vmi("vmi").Status.Conditions {
+			if c.Type == v1.VirtualMachineInstanceSynchronized {
+				return false, c.Message
+			}
+		}
+		return true, ""
+	})
 }

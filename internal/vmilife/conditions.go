@@ -82,6 +82,49 @@ func reportScheduling(vmi *v1.VirtualMachineInstance, o Observed) {
 	setCondition(vmi, notReady(message), o.Now)
 }
 
+// preparationPatience is how long a node may take to prepare a pod before its
+// events are asked for a reason, and preparationInterval how often they are
+// asked then. Only events tell of a volume that can't be mounted or a network
+// that can't be made; following all of a cluster's events would cost more
+// than all else that the controller does.
+const (
+	preparationPatience = 10 * time.Second
+	preparationInterval = 20 * time.Second
+)
+
+// beingMade tells whether the node still prepares the pod's volumes, network
+// and container.
+func beingMade(pod *corev1.Pod) bool {
+	status := computeStatus(pod)
+	return status == nil || status.State.Waiting != nil && status.State.Waiting.Reason == "ContainerCreating"
+}
+
+// reportPreparation says why a pod that has its node takes so long.
+func reportPreparation(p *Plan, o Observed) {
+	if left := phaseSince(o.VMI).Add(preparationPatience).Sub(o.Now); left > 0 {
+		p.After = left
+		return
+	}
+	if !o.WarningAsked {
+		p.AskForWarning = true
+		return
+	}
+	p.After = preparationInterval
+	if o.Warning == nil || !fromKubelet(o.Warning.Reason) {
+		return
+	}
+	told := Condition(p.VMI, v1.VirtualMachineInstanceSynchronized)
+	if told != nil && told.Reason == o.Warning.Reason && told.Reason == reasonSandbox {
+		// It names another sandbox at every attempt.
+		return
+	}
+	setCondition(p.VMI, notSynchronized(o.Warning.Reason, o.Warning.Message), o.Now)
+	setCondition(p.VMI, notReady(o.Warning.Message), o.Now)
+}
+
+// reasonSandbox is the kubelet's for a pod whose network can't be made.
+const reasonSandbox = "FailedCreatePodSandBox"
+
 // reportContainer says on the VMI why its container does not start, in the
 // kubelet's words, and takes it back when it does. virt-handler has nothing to
 // say as long as virt-launcher does not run.
@@ -107,13 +150,14 @@ func reportContainer(vmi *v1.VirtualMachineInstance, o Observed) {
 	setCondition(vmi, notReady(message), o.Now)
 }
 
-// fromKubelet tells the reasons with which a container waits for something
-// that may never come.
+// fromKubelet tells the reasons with which a container or a pod waits for
+// something that may never come.
 func fromKubelet(reason string) bool {
 	switch reason {
 	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
 		"RegistryUnavailable", "SignatureValidationFailed", "CreateContainerConfigError",
-		"CreateContainerError", "RunContainerError", "PreCreateHookError":
+		"CreateContainerError", "RunContainerError", "PreCreateHookError",
+		"FailedMount", "FailedAttachVolume", "FailedMapVolume", reasonSandbox:
 		return true
 	}
 	return false

@@ -51,15 +51,25 @@ type Observed struct {
 	// MissingClaims are the claims of the VMI's volumes that do not exist, and
 	// PendingClaims those that are not bound yet.
 	MissingClaims, PendingClaims []string
-	Now                          time.Time
+	// Warning is the newest warning about the pod when WarningAsked, nil when
+	// there is none.
+	Warning      *Warning
+	WarningAsked bool
+	Now          time.Time
 }
+
+// Warning is what an Event says.
+type Warning struct{ Reason, Message string }
 
 // Plan is what is to be done, in this order: ask for the pod, create it, patch
 // the VMI, delete the pod.
 type Plan struct {
 	// AskForPod asks the API server whether the pod exists, and plans again.
 	AskForPod bool
-	CreatePod bool
+	// AskForWarning asks the API server what the pod's events complain about,
+	// and plans again.
+	AskForWarning bool
+	CreatePod     bool
 	// VMI is the VMI as it should be; never nil.
 	VMI       *v1.VirtualMachineInstance
 	DeletePod bool
@@ -175,6 +185,8 @@ func decideStarted(o Observed, p *Plan) {
 		finish(p.VMI, o, podGone)
 	case podFinished(o.Pod):
 		finish(p.VMI, o, endOf(o.Pod))
+	case o.VMI.Status.Phase == v1.Scheduled && beingMade(o.Pod):
+		reportPreparation(p, o)
 	case o.VMI.Status.Phase == v1.Scheduled:
 		reportContainer(p.VMI, o)
 	}
@@ -186,7 +198,7 @@ func decideFinal(o Observed, p *Plan) {
 	if o.Pod == nil || podFinished(o.Pod) || o.Pod.DeletionTimestamp != nil {
 		return
 	}
-	p.await(o.Now, finishedAt(o.VMI).Add(handlerPatience))
+	p.await(o.Now, phaseSince(o.VMI).Add(handlerPatience))
 }
 
 // decideDeletion ends a VMI that is to go, gracefully while a guest may run.
@@ -257,8 +269,8 @@ func stamp(vmi *v1.VirtualMachineInstance, phase v1.VirtualMachineInstancePhase,
 		v1.VirtualMachineInstancePhaseTransitionTimestamp{Phase: phase, PhaseTransitionTimestamp: at})
 }
 
-// finishedAt is when the VMI reached its final phase, or the zero time.
-func finishedAt(vmi *v1.VirtualMachineInstance) time.Time {
+// phaseSince is when the VMI reached its phase, or the zero time.
+func phaseSince(vmi *v1.VirtualMachineInstance) time.Time {
 	for _, t := range vmi.Status.PhaseTransitionTimestamps {
 		if t.Phase == vmi.Status.Phase {
 			return t.PhaseTransitionTimestamp.Time

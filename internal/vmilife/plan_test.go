@@ -86,6 +86,7 @@ func waiting(reason, message string) func(*corev1.Pod) {
 // outcome is what a plan comes to, in words.
 type outcome struct {
 	ask, create, remove, freed bool
+	askWarning                 bool
 	phase                      v1.VirtualMachineInstancePhase
 	reason                     string
 	after                      time.Duration
@@ -95,7 +96,8 @@ type outcome struct {
 
 func outcomeOf(p Plan) outcome {
 	out := outcome{
-		ask: p.AskForPod, create: p.CreatePod, remove: p.DeletePod, freed: len(p.VMI.Finalizers) == 0,
+		askWarning: p.AskForWarning,
+		ask:        p.AskForPod, create: p.CreatePod, remove: p.DeletePod, freed: len(p.VMI.Finalizers) == 0,
 		phase: p.VMI.Status.Phase, reason: p.VMI.Status.Reason, after: p.After,
 	}
 	for _, c := range p.VMI.Status.Conditions {
@@ -161,7 +163,27 @@ func TestDecide(t *testing.T) {
 		},
 		"a container that is being made is no news": {
 			Observed{VMI: newVMI(inPhase(v1.Scheduled, 0)), Pod: newPod(bound, waiting("ContainerCreating", ""))},
-			outcome{phase: v1.Scheduled},
+			outcome{phase: v1.Scheduled, after: 10 * time.Second},
+		},
+		"a pod that is being made for long: its events are asked": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound)},
+			outcome{phase: v1.Scheduled, askWarning: true},
+		},
+		"a volume can't be mounted: the kubelet's words": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), WarningAsked: true,
+				Warning: &Warning{"FailedMount", `MountVolume.SetUp failed for volume "vol-x" : secret "x" not found`}},
+			outcome{phase: v1.Scheduled, after: 20 * time.Second, says: []string{
+				`Synchronized=False FailedMount: MountVolume.SetUp failed for volume "vol-x" : secret "x" not found`,
+				`Ready=False GuestNotRunning: MountVolume.SetUp failed for volume "vol-x" : secret "x" not found`,
+			}},
+		},
+		"nothing is complained about: it is only slow": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), WarningAsked: true},
+			outcome{phase: v1.Scheduled, after: 20 * time.Second},
+		},
+		"a warning that is no obstacle is left to the pod": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), WarningAsked: true, Warning: &Warning{"Unhealthy", "x"}},
+			outcome{phase: v1.Scheduled, after: 20 * time.Second},
 		},
 		"a pod that vanished under a guest is asked for first": {
 			Observed{VMI: newVMI(inPhase(v1.Running, 0))},
@@ -245,7 +267,7 @@ func TestDecide(t *testing.T) {
 			if got.ask != test.want.ask || got.create != test.want.create || got.remove != test.want.remove || got.freed != test.want.freed {
 				t.Errorf("got  %+v\nwant %+v", got, test.want)
 			}
-			if got.phase != test.want.phase || got.reason != test.want.reason || got.after != test.want.after {
+			if got.askWarning != test.want.askWarning || got.phase != test.want.phase || got.reason != test.want.reason || got.after != test.want.after {
 				t.Errorf("got  %+v\nwant %+v", got, test.want)
 			}
 			if !slices.Equal(got.says, test.want.says) {

@@ -107,6 +107,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		plan = vmilife.Decide(observed)
 	}
+	if plan.AskForWarning {
+		if err := r.askForWarning(ctx, &observed); err != nil {
+			return ctrl.Result{}, err
+		}
+		plan = vmilife.Decide(observed)
+	}
 	if err := r.carryOut(ctx, observed, plan); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -182,6 +188,30 @@ func (r *Reconciler) askForPod(ctx context.Context, o *vmilife.Observed) error {
 		o.Pod = &pod
 	default:
 		o.PodAbsent = true
+	}
+	return nil
+}
+
+// askForWarning asks the API server for the newest warning about the pod.
+func (r *Reconciler) askForWarning(ctx context.Context, o *vmilife.Observed) error {
+	var list corev1.EventList
+	err := r.Reader.List(ctx, &list, client.InNamespace(o.Pod.Namespace), client.MatchingFields{
+		"involvedObject.uid": string(o.Pod.UID), "type": corev1.EventTypeWarning,
+	})
+	if err != nil {
+		return fmt.Errorf("asking for the events of the launcher pod %s/%s: %w", o.Pod.Namespace, o.Pod.Name, err)
+	}
+	o.WarningAsked = true
+	var newest time.Time
+	for i := range list.Items {
+		e := &list.Items[i]
+		at := e.LastTimestamp.Time
+		if at.IsZero() {
+			at = e.EventTime.Time
+		}
+		if o.Warning == nil || at.After(newest) {
+			o.Warning, newest = &vmilife.Warning{Reason: e.Reason, Message: e.Message}, at
+		}
 	}
 	return nil
 }
