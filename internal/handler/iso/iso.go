@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
@@ -44,11 +45,17 @@ func Write(image *os.File, label string, files []File) (err error) {
 	if len(label) > maxLabel {
 		return fmt.Errorf("writing an ISO image: the label %q is longer than %d characters", label, maxLabel)
 	}
-	workspace, err := os.MkdirTemp("", "iso-")
+	private, err := os.MkdirTemp("", "iso-")
 	if err != nil {
 		return fmt.Errorf("writing an ISO image: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(workspace)) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(private)) }()
+	// The image's root folder gets this one's mode, for whoever reads it in the
+	// guest; on the node the private folder around it keeps everyone out.
+	workspace := filepath.Join(private, "root")
+	if err := errors.Join(os.Mkdir(workspace, 0o755), os.Chmod(workspace, 0o755)); err != nil {
+		return fmt.Errorf("writing an ISO image: %w", err)
+	}
 	fs, err := iso9660.Create(file.New(image, false), 0, 0, sector, workspace)
 	if err != nil {
 		return fmt.Errorf("writing an ISO image: %w", err)

@@ -2,6 +2,7 @@ package iso
 
 import (
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,6 +91,20 @@ func check(t *testing.T, fs *iso9660.FileSystem, files []File) {
 		got, err := io.ReadAll(in)
 		if err != nil || string(got) != string(want.Data) {
 			t.Errorf("%s holds %d bytes, not %d: %v", want.Path, len(got), len(want.Data), err)
+		}
+	}
+}
+
+// A guest's ordinary users read the image too.
+func TestEveryoneMayRead(t *testing.T) {
+	image := write(t, "cidata", []File{{"folder/file", nil}})
+	for name, want := range map[string]fs.FileMode{".": 0o755, "folder": 0o755, "folder/file": 0o644} {
+		info, err := image.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s has mode %v, want %v", name, got, want)
 		}
 	}
 }
