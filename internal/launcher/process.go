@@ -128,8 +128,23 @@ func (p *process) watch(w watcher) {
 	w.ended(exitStatus{wait: status, stderr: p.stderr.sentence()})
 }
 
-// powerButton presses the ACPI button. An error means that QEMU is ending.
-func (p *process) powerButton() { p.command("system_powerdown") }
+// pressEvery is how often a guest is asked to end. One that is still booting
+// does not hear the button; one that is shutting down does not mind it.
+const pressEvery = 5 * time.Second
+
+// powerButton presses the ACPI button until QEMU has ended.
+func (p *process) powerButton() {
+	ticker := time.NewTicker(pressEvery)
+	defer ticker.Stop()
+	for {
+		p.command("system_powerdown")
+		select {
+		case <-ticker.C:
+		case <-p.gone:
+			return
+		}
+	}
+}
 
 // quit ends QEMU: in order if it does so in time, else by a signal.
 func (p *process) quit(patience time.Duration) {

@@ -118,6 +118,18 @@ func TestSIGTERMPressesThePowerButtonAndTheGuestFollows(t *testing.T) {
 	p.exits(launch.ReasonHostShutdown)
 }
 
+func TestAGuestThatIsStillBootingIsAskedAgain(t *testing.T) {
+	files := buildGuest(t, guest.Cloud)
+	p := newPod(t)
+	p.place(files.Kernel, layout.KernelBootDir+"/boot/vmlinuz")
+	p.place(files.Initrd, layout.KernelBootDir+"/boot/initrd.img")
+	p.boot(parse(t, fmt.Sprintf(kernelVMI, "", "")))
+	if err := p.program.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.exits(launch.ReasonHostShutdown)
+}
+
 func TestAPanicIsSeen(t *testing.T) {
 	for name, devices := range map[string]string{
 		"by default":     "",
