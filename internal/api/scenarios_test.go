@@ -232,7 +232,7 @@ func (w *world) startAndStop(t *testing.T) {
 		{"restart", "", refused + "Halted does not support manual restart requests", "Halted"},
 		{"start", `{"dryRun":["All"]}`, "", "Halted"},
 		{"start", `{"paused":true}`, "", "Always"},
-		{"start", "", refused + "unable to complete request: stop/start already underway", "Always"},
+		{"start", "", refused + "Always does not support manual start requests", "Always"},
 		{"stop", `{"gracePeriod":-1}`, "grace period is -1 s; it must not be negative", "Always"},
 		{"stop", `{"soon":true}`, `decoding the request's body: json: unknown field "soon"`, "Always"},
 		{"stop", "null", "", "Halted"},

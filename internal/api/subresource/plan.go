@@ -46,21 +46,23 @@ func Start(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Sta
 	if active(vmi) {
 		return Plan{}, conflict(vm, "VM is already running")
 	}
-	if underway(vm) {
-		return Plan{}, conflict(vm, "unable to complete request: stop/start already underway")
-	}
 	start := v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest}
 	if options.Paused {
 		start.Data = map[string]string{v1.StartRequestDataPausedKey: v1.StartRequestDataPausedTrue}
 	}
 	switch strategy {
 	case v1.RunStrategyHalted:
-		plan := Plan{RunStrategy: v1.RunStrategyAlways}
+		// What may be pending is a start like this one, of which the second
+		// write did not come about; it is replaced, not waited for.
+		plan := Plan{RunStrategy: v1.RunStrategyAlways, Requests: forget(vm)}
 		if options.Paused {
 			plan.Requests = []v1.VirtualMachineStateChangeRequest{start}
 		}
 		return plan, nil
 	case v1.RunStrategyManual, v1.RunStrategyRerunOnFailure:
+		if underway(vm) {
+			return Plan{}, conflict(vm, "unable to complete request: stop/start already underway")
+		}
 		return Plan{Requests: after(vmi, start)}, nil
 	default:
 		return Plan{}, conflict(vm, "%s does not support manual start requests", strategy)
@@ -85,11 +87,9 @@ func Stop(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Stop
 		// Also without a VMI: a VM that is about to start, or waits in a crash
 		// loop, is stopped by this.
 		plan.RunStrategy = v1.RunStrategyHalted
-		if underway(vm) {
-			// A start that was asked for and has not happened must not wait
-			// for the next one.
-			plan.Requests = []v1.VirtualMachineStateChangeRequest{}
-		}
+		// A start that was asked for and has not happened must not wait for
+		// the next one.
+		plan.Requests = forget(vm)
 		return plan, nil
 	case v1.RunStrategyManual, v1.RunStrategyOnce:
 		if !active(vmi) {
@@ -154,6 +154,14 @@ func exists(vmi *v1.VirtualMachineInstance) bool {
 // active tells whether there is a guest, or will be one, that was not told to
 // end.
 func active(vmi *v1.VirtualMachineInstance) bool { return exists(vmi) && !vmi.IsFinal() }
+
+// forget takes away requests that have not been done, where there are any.
+func forget(vm *v1.VirtualMachine) []v1.VirtualMachineStateChangeRequest {
+	if !underway(vm) {
+		return nil
+	}
+	return []v1.VirtualMachineStateChangeRequest{}
+}
 
 // underway tells whether an earlier request has not been done yet.
 func underway(vm *v1.VirtualMachine) bool { return len(vm.Status.StateChangeRequests) > 0 }

@@ -50,6 +50,8 @@ func TestStart(t *testing.T) {
 	}{
 		"a halted VM becomes Always":                        {vm: machine(v1.RunStrategyHalted), want: Plan{RunStrategy: v1.RunStrategyAlways}},
 		"a halted VM starts paused":                         {vm: machine(v1.RunStrategyHalted), paused: true, want: Plan{RunStrategy: v1.RunStrategyAlways, Requests: []v1.VirtualMachineStateChangeRequest{startHeld}}},
+		"a halted VM whose start was half written":          {vm: machine(v1.RunStrategyHalted, startHeld), paused: true, want: Plan{RunStrategy: v1.RunStrategyAlways, Requests: []v1.VirtualMachineStateChangeRequest{startHeld}}},
+		"a halted VM whose paused start was given up":       {vm: machine(v1.RunStrategyHalted, startHeld), want: Plan{RunStrategy: v1.RunStrategyAlways, Requests: []v1.VirtualMachineStateChangeRequest{}}},
 		"a manual VM is asked to start":                     {vm: machine(v1.RunStrategyManual), want: requests(startNow)},
 		"a manual VM is asked to start paused":              {vm: machine(v1.RunStrategyManual), paused: true, want: requests(startHeld)},
 		"a manual VM's ended guest makes room":              {vm: machine(v1.RunStrategyManual), vmi: instance(v1.Succeeded), want: requests(stopUID1, startNow)},
