@@ -1,0 +1,75 @@
+package metrics
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// shelf is a cache with these objects in it.
+type shelf struct {
+	client.Reader
+	vms  []v1.VirtualMachine
+	vmis []v1.VirtualMachineInstance
+}
+
+func (s shelf) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch l := list.(type) {
+	case *v1.VirtualMachineList:
+		l.Items = s.vms
+	case *v1.VirtualMachineInstanceList:
+		l.Items = s.vmis
+	}
+	return nil
+}
+
+func TestTheLeaderCounts(t *testing.T) {
+	vmi := func(name, node string, phase v1.VirtualMachineInstancePhase) v1.VirtualMachineInstance {
+		return v1.VirtualMachineInstance{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"},
+			Status:     v1.VirtualMachineInstanceStatus{NodeName: node, Phase: phase},
+		}
+	}
+	elected := make(chan struct{})
+	c := &Collector{Elected: elected, Cache: shelf{
+		vms: []v1.VirtualMachine{{
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"},
+			Spec:       v1.VirtualMachineSpec{RunStrategy: new(v1.RunStrategyAlways)},
+			Status:     v1.VirtualMachineStatus{PrintableStatus: v1.VirtualMachineStatusRunning},
+		}},
+		vmis: []v1.VirtualMachineInstance{vmi("a", "node1", v1.Running), vmi("b", "node1", v1.Running), vmi("c", "", v1.VmPhaseUnset)},
+	}}
+	waiting := `
+# HELP kubevirt_virt_controller_leading_status Indication for an operating virt-controller.
+# TYPE kubevirt_virt_controller_leading_status gauge
+kubevirt_virt_controller_leading_status 0
+`
+	names := []string{"kubevirt_virt_controller_leading_status", "kubevirt_vmi_phase_count", "kubevirt_number_of_vms", "kubevirt_vm_info"}
+	if err := testutil.CollectAndCompare(c, strings.NewReader(waiting), names...); err != nil {
+		t.Errorf("before the election: %v", err)
+	}
+	close(elected)
+	leads := `
+# HELP kubevirt_number_of_vms The number of VMs in the cluster by namespace.
+# TYPE kubevirt_number_of_vms gauge
+kubevirt_number_of_vms{namespace="ns"} 1
+# HELP kubevirt_virt_controller_leading_status Indication for an operating virt-controller.
+# TYPE kubevirt_virt_controller_leading_status gauge
+kubevirt_virt_controller_leading_status 1
+# HELP kubevirt_vm_info Information about virtual machines: printable status and run strategy.
+# TYPE kubevirt_vm_info gauge
+kubevirt_vm_info{name="a",namespace="ns",run_strategy="Always",status="running"} 1
+# HELP kubevirt_vmi_phase_count Sum of VMIs per phase and node.
+# TYPE kubevirt_vmi_phase_count gauge
+kubevirt_vmi_phase_count{node="",phase="pending"} 1
+kubevirt_vmi_phase_count{node="node1",phase="running"} 2
+`
+	if err := testutil.CollectAndCompare(c, strings.NewReader(leads), names...); err != nil {
+		t.Errorf("as the leader: %v", err)
+	}
+}
