@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -70,7 +71,11 @@ func startedOnce(t *testing.T, namespace, name string) {
 	t.Helper()
 	vmi := awaitPhase(t, namespace, name, v1.Running)
 	launcherPod(t, vmi)
-	if n := len(processes(t, string(vmi.Spec.Domain.Firmware.UUID), "qemu-system")); n != 1 {
+	qemus := processes(t, func(_ int, args []string) bool {
+		return strings.HasPrefix(filepath.Base(args[0]), "qemu-system") &&
+			strings.Contains(strings.Join(args, " "), string(vmi.Spec.Domain.Firmware.UUID))
+	})
+	if n := len(qemus); n != 1 {
 		t.Errorf("%d QEMU processes run the guest of %s, want 1", n, name)
 	}
 }
@@ -88,16 +93,13 @@ func removeVM(t *testing.T, namespace, name string) {
 func componentPIDs(name string) func(*testing.T) []int {
 	return func(t *testing.T) []int {
 		t.Helper()
-		var virt []int
-		for _, pid := range processes(t, "/usr/bin/virt", name) {
-			if inThisCluster(pid) {
-				virt = append(virt, pid)
-			}
-		}
-		if len(virt) == 0 {
+		pids := processes(t, func(pid int, args []string) bool {
+			return len(args) > 1 && filepath.Base(args[0]) == "virt" && args[1] == name && inThisCluster(pid)
+		})
+		if len(pids) == 0 {
 			t.Fatalf("no process of virt %s found", name)
 		}
-		return virt
+		return pids
 	}
 }
 
@@ -139,8 +141,8 @@ func controlPlanePIDs(name string) func(*testing.T) []int {
 	}
 }
 
-// processes are the ids of the processes whose arguments contain all words.
-func processes(t *testing.T, words ...string) []int {
+// processes are the ids of the processes that match accepts by their arguments.
+func processes(t *testing.T, match func(pid int, args []string) bool) []int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -149,27 +151,18 @@ func processes(t *testing.T, words ...string) []int {
 	var found []int
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
+		if err != nil {
+			continue // not a process
 		}
 		raw, err := os.ReadFile("/proc/" + entry.Name() + "/cmdline")
 		if err != nil {
 			continue // it ended meanwhile
 		}
-		if containsAll(strings.ReplaceAll(string(raw), "\x00", " "), words) {
+		if match(pid, strings.Split(string(raw), "\x00")) {
 			found = append(found, pid)
 		}
 	}
 	return found
-}
-
-func containsAll(text string, words []string) bool {
-	for _, word := range words {
-		if !strings.Contains(text, word) {
-			return false
-		}
-	}
-	return true
 }
 
 // TestDrydockIsAvailable waits for the KubeVirt object's own word after all that
