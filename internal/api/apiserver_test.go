@@ -322,8 +322,7 @@ func (w *world) vm(name string) *unstructured.Unstructured {
 }
 
 func (w *world) vmi(name string) *v1.VirtualMachineInstance {
-	vmi := v1.NewVMIReferenceFromNameWithNS(w.namespace, name)
-	vmi.SelfLink = ""
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
 	guest := quantity("64Mi")
 	vmi.Spec.Domain.Memory = &v1.Memory{Guest: &guest}
 	return vmi
@@ -382,7 +381,8 @@ func (w *world) newHandlerPod(nodeName, ip string) {
 		Spec: corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "a", Image: "a"}},
 			AutomountServiceAccountToken: new(false)},
 	}
-	must(w.t, w.admin.Create(w.t.Context(), pod))
+	// The namespace's default service account comes a moment after it.
+	w.eventually(w.t, "a pod can be made", func() error { return w.admin.Create(w.t.Context(), pod) })
 	w.t.Cleanup(func() {
 		if err := w.admin.Delete(context.Background(), pod, client.GracePeriodSeconds(0)); err != nil {
 			w.t.Errorf("removing the pod: %v", err)
@@ -409,7 +409,7 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	for {
 		kind, message, err := conn.ReadMessage()
 		if err != nil {
