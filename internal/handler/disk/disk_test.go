@@ -346,6 +346,35 @@ func TestRawDisks(t *testing.T) {
 	}
 }
 
+// A claim is a device or a folder, and only the pod knows which.
+func TestBlockClaimGetsNoFile(t *testing.T) {
+	c := newContainer(t)
+	claim := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}
+	c.mkdir(t, layout.VolumeDir("v"))
+	c.write(t, layout.VolumeDevice("v"), "a device's content") // what kind of node it is does not matter here
+	if err := c.carry(t, vmi(v1.Volume{Name: "v", VolumeSource: claim})); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(c.real(layout.VolumeDir("v"))); err != nil || len(left) != 0 {
+		t.Errorf("beside the device there is %v, %v", left, err)
+	}
+}
+
+func TestDevicesOfThePod(t *testing.T) {
+	c := newContainer(t)
+	if err := OwnDevices(c.pod); err != nil {
+		t.Errorf("a pod without devices: %v", err)
+	}
+	c.write(t, "/victim", "")
+	c.mkdir(t, "/dev")
+	if err := os.Symlink("/victim", c.real("/dev/kvm")); err != nil {
+		t.Fatal(err)
+	}
+	if err := OwnDevices(c.pod); err == nil || !strings.Contains(err.Error(), "it is a symlink") {
+		t.Errorf("a link in a device's place: %v", err)
+	}
+}
+
 func hostDisk(kind v1.HostDiskType) v1.VolumeSource {
 	return v1.VolumeSource{HostDisk: &v1.HostDisk{Path: "/data/a.img", Type: kind, Capacity: resource.MustParse("32Mi")}}
 }
