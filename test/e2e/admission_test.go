@@ -1,0 +1,69 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// TestWrongManifestsAreRefusedByTheCluster sends the wrong manifests of
+// admission's own tests through the real API server: what its user reads names
+// every wrong field and says what is allowed.
+func TestWrongManifestsAreRefusedByTheCluster(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	paths, err := filepath.Glob("../../internal/api/validate/testdata/refused/*.yaml")
+	if err != nil || len(paths) < 20 {
+		t.Fatalf("found %d wrong manifests (%v), want at least 20", len(paths), err)
+	}
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".yaml")
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			manifest, want, _ := strings.Cut(string(text), "\n---\n")
+			obj := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal([]byte(manifest), &obj.Object); err != nil {
+				t.Fatal(err)
+			}
+			obj.SetAPIVersion("kubevirt.io/v1")
+			obj.SetNamespace(ns)
+			if obj.GetName() == "" {
+				obj.SetName("wrong")
+			}
+			err = cluster.client.Create(t.Context(), obj)
+			if err == nil {
+				t.Fatal("the cluster took it")
+			}
+			missed := fieldsMissing(err.Error(), want)
+			// The definitions' schema speaks before admission does, and only of
+			// what a schema can say.
+			bySchema := !strings.Contains(err.Error(), "denied the request")
+			if bySchema && len(missed) < strings.Count(want, "\n") {
+				return
+			}
+			if len(missed) > 0 {
+				t.Errorf("the answer does not name %v; it is: %v", missed, err)
+			}
+		})
+	}
+}
+
+// fieldsMissing are the fields of the expected errors that an answer does not name.
+func fieldsMissing(answer, want string) []string {
+	var missed []string
+	for line := range strings.Lines(want) {
+		if field, _, _ := strings.Cut(line, ":"); !strings.Contains(answer, field) {
+			missed = append(missed, field)
+		}
+	}
+	return missed
+}
