@@ -88,7 +88,7 @@ type Driver struct {
 	// What follows is the Run goroutine's own.
 	prepared *prepared
 	stopping *stopping
-	trouble  trouble
+	troubles troubles
 }
 
 // link is a connection to virt-launcher and what is reached through it.
@@ -166,7 +166,7 @@ func (d *Driver) Run(ctx context.Context) {
 			d.log.Info("let go of the VMI")
 			return
 		}
-		step, after = d.trouble.hold(step, after, o)
+		step, after = d.troubles.hold(step, after, o)
 		if step == vmi.Wait {
 			d.sleep(ctx, after)
 			continue
@@ -176,10 +176,10 @@ func (d *Driver) Run(ctx context.Context) {
 			return
 		}
 		if step != vmi.Connect { // how that ended is not known yet
-			d.trouble.note(step, err, d.env.Now())
+			d.troubles.note(step, err, d.env.Now())
 		}
 		if err != nil {
-			d.log.Info("a step failed", "step", step, "attempts", d.trouble.attempts, "reason", err.Error())
+			d.log.Info("a step failed", "step", step, "reason", err.Error())
 		}
 	}
 }
@@ -231,15 +231,15 @@ func (d *Driver) observe() (vmi.Observed, *changes) {
 		o.Launcher = launch.State{Phase: launch.PhaseExited, Exit: d.exit}
 	case d.link != nil:
 		o.Link, o.Launcher = vmi.LinkUp, d.link.client.State()
-		if d.trouble.step == vmi.Connect {
-			d.trouble = trouble{}
+		if d.troubles.step.step == vmi.Connect {
+			d.troubles.step = trouble{}
 		}
 	case d.linking:
 		o.Link = vmi.LinkPending
 	}
 	if d.linkFailure != nil {
-		d.log.Info("a step failed", "step", vmi.Connect, "attempts", d.trouble.attempts+1, "reason", d.linkFailure.Error())
-		d.trouble.note(vmi.Connect, d.linkFailure, o.Now)
+		d.log.Info("a step failed", "step", vmi.Connect, "reason", d.linkFailure.Error())
+		d.troubles.note(vmi.Connect, d.linkFailure, o.Now)
 		d.linkFailure = nil
 	}
 	if d.stopping != nil {
@@ -287,7 +287,7 @@ func (d *Driver) dropDeadGuest() {
 	}
 	d.closeGuest(d.guest)
 	d.guest = nil
-	d.trouble = trouble{step: vmi.Attach, err: errMonitorEnded, attempts: 1, retry: d.env.Now().Add(monitorPause)}
+	d.troubles.step = trouble{step: vmi.Attach, err: errMonitorEnded, attempts: 1, retry: d.env.Now().Add(monitorPause)}
 }
 
 func podOf(pod *corev1.Pod) *vmi.Pod {

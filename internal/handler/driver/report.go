@@ -23,7 +23,7 @@ type changes struct {
 func (d *Driver) changes(o vmi.Observed) *changes {
 	facts := vmi.Facts{
 		Exit: d.exit, Lost: vmi.Lost(o), PodReady: o.Pod != nil && o.Pod.Ready,
-		Failure: d.trouble.visible(), Now: o.Now,
+		Failure: d.troubles.visible(), Now: o.Now,
 	}
 	if d.guest.alive() && d.prepared != nil {
 		facts.Guest = d.describe()

@@ -17,6 +17,11 @@ const (
 	worthSaying = 7
 )
 
+// troubles keep steps that fail from being tried again too early. Reports have a
+// trouble of their own: they go on in the midst of any other, since the VMI's
+// owner has to hear of it, and an API server that is away stops no other step.
+type troubles struct{ step, report trouble }
+
 // trouble is the memory of a step that fails.
 type trouble struct {
 	step     vmi.Step
@@ -25,24 +30,26 @@ type trouble struct {
 	retry    time.Time
 }
 
-// note records how a step ended. Success in one step says nothing about the
-// trouble with another one, but if another step is tried at all, then what was
-// in the way of it is over. Reports go on in the midst of other trouble.
-func (t *trouble) note(step vmi.Step, err error, now time.Time) {
-	switch {
-	case err == nil:
-		if step == t.step || step != vmi.Report {
-			*t = trouble{}
-		}
+// note records how a step ended.
+func (t *troubles) note(step vmi.Step, err error, now time.Time) {
+	if step == vmi.Report {
+		t.report.note(step, err, now)
 		return
-	case step != t.step && step == vmi.Report && t.err != nil:
-		return // the older trouble goes on; reporting is tried again with it
-	case step != t.step:
+	}
+	t.step.note(step, err, now)
+}
+
+// note: a step that succeeds ends the trouble with any other, too; it would not
+// have been chosen with that one still in the way.
+func (t *trouble) note(step vmi.Step, err error, now time.Time) {
+	if err == nil || step != t.step {
 		*t = trouble{step: step}
 	}
-	t.err = err
-	t.attempts++
-	t.retry = now.Add(delay(t.attempts))
+	if err != nil {
+		t.err = err
+		t.attempts++
+		t.retry = now.Add(delay(t.attempts))
+	}
 }
 
 func delay(attempts int) time.Duration {
@@ -53,29 +60,42 @@ func delay(attempts int) time.Duration {
 	return d
 }
 
-// hold keeps a step that has failed from being tried again too early. Meanwhile
-// the status, which may have to say so, is still kept up to date.
-func (t *trouble) hold(step vmi.Step, after time.Duration, o vmi.Observed) (vmi.Step, time.Duration) {
-	if t.err == nil || step != t.step {
-		return step, after
+// hold gives the step that may be taken now, and when to look again.
+func (t *troubles) hold(step vmi.Step, after time.Duration, o vmi.Observed) (vmi.Step, time.Duration) {
+	if left := t.step.left(step, o.Now); left > 0 {
+		step, after = vmi.Wait, sooner(after, left)
+		if o.Changed {
+			step = vmi.Report
+		}
 	}
-	left := t.retry.Sub(o.Now)
-	switch {
-	case left <= 0:
-		return step, after
-	case step != vmi.Report && o.Changed:
-		return vmi.Report, left
+	if left := t.report.left(step, o.Now); left > 0 {
+		step, after = vmi.Wait, sooner(after, left)
 	}
-	if after > 0 {
-		left = min(left, after)
-	}
-	return vmi.Wait, left
+	return step, after
 }
 
-// visible is the trouble that the VMI's status tells of.
-func (t *trouble) visible() error {
-	if t.step == vmi.Report || t.attempts < worthSaying {
+// left is how long a step has to wait; not at all if it is not the one that has
+// failed.
+func (t *trouble) left(step vmi.Step, now time.Time) time.Duration {
+	if t.err == nil || step != t.step {
+		return 0
+	}
+	return max(0, t.retry.Sub(now))
+}
+
+// sooner is the shorter of two waits, of which the first may be none.
+func sooner(wait, other time.Duration) time.Duration {
+	if wait == 0 {
+		return other
+	}
+	return min(wait, other)
+}
+
+// visible is the trouble that the VMI's status tells of. That it cannot be
+// written is no news that it could tell.
+func (t *troubles) visible() error {
+	if t.step.attempts < worthSaying {
 		return nil
 	}
-	return t.err
+	return t.step.err
 }

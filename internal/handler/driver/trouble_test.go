@@ -12,7 +12,7 @@ var errBroken = errors.New("broken")
 
 func TestBackOffGrowsAndEnds(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	var tr trouble
+	var tr troubles
 	last := time.Duration(0)
 	for attempt := 1; attempt <= 20; attempt++ {
 		tr.note(vmi.Start, errBroken, now)
@@ -40,7 +40,7 @@ func TestBackOffGrowsAndEnds(t *testing.T) {
 
 func TestReportsGoOnInTrouble(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	var tr trouble
+	var tr troubles
 	for range worthSaying {
 		tr.note(vmi.Start, errBroken, now)
 	}
@@ -55,6 +55,9 @@ func TestReportsGoOnInTrouble(t *testing.T) {
 	if !errors.Is(tr.visible(), errBroken) {
 		t.Errorf("the trouble with reporting hides the other: %v", tr.visible())
 	}
+	if step, after := tr.hold(vmi.Start, 0, vmi.Observed{Now: now, Changed: true}); step != vmi.Wait || after != firstDelay {
+		t.Errorf("with an API server that is away: %s for %v", step, after)
+	}
 	// Another step that succeeds shows that the first one is out of the way.
 	tr.note(vmi.Attach, nil, now)
 	if tr.visible() != nil {
@@ -64,7 +67,7 @@ func TestReportsGoOnInTrouble(t *testing.T) {
 
 func TestReportsBackOffToo(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	var tr trouble
+	var tr troubles
 	tr.note(vmi.Report, errBroken, now)
 	if step, after := tr.hold(vmi.Report, 0, vmi.Observed{Now: now, Changed: true}); step != vmi.Wait || after != firstDelay {
 		t.Errorf("%s for %v", step, after)
