@@ -15,6 +15,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -244,11 +245,20 @@ func (c *Client) read(greeted chan<- error) {
 	for {
 		var m message
 		if err := decoder.Decode(&m); err != nil {
-			c.fail(fmt.Errorf("QEMU ended the connection: %w", err))
+			c.fail(fmt.Errorf("QEMU ended the connection: %w", asEnd(err)))
 			return
 		}
 		c.receive(m)
 	}
+}
+
+// asEnd takes a reset for the end that it is: QEMU may exit before it has read
+// all that was sent, if only the last line's end.
+func asEnd(err error) error {
+	if errors.Is(err, syscall.ECONNRESET) {
+		return io.EOF
+	}
+	return err
 }
 
 func (c *Client) receive(m message) {
