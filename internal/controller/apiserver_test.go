@@ -4,6 +4,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -113,7 +115,7 @@ func newWorld(t *testing.T) *world {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "controller-test-"}}
 	w.do("creating a namespace", c.Create(ctx, ns))
 	w.namespace = ns.Name
-	t.Cleanup(func() { _ = c.Delete(w.cleanup(), ns) })
+	t.Cleanup(func() { w.sweep(ns) })
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: ns.Name}}
 	if err := c.Create(ctx, account); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatalf("creating the default service account: %v", err)
@@ -146,6 +148,35 @@ func (w *world) startLoops() {
 
 // cleanup is the context of what is to be done when the test has ended.
 func (w *world) cleanup() context.Context { return context.WithoutCancel(w.ctx) }
+
+// sweep leaves nothing behind. The loops have ended, so what they would let go
+// is let go here.
+func (w *world) sweep(ns *corev1.Namespace) {
+	ctx, here := w.cleanup(), client.InNamespace(w.namespace)
+	var vms v1.VirtualMachineList
+	var vmis v1.VirtualMachineInstanceList
+	var pods corev1.PodList
+	if err := errors.Join(w.client.List(ctx, &vms, here), w.client.List(ctx, &vmis, here), w.client.List(ctx, &pods, here)); err != nil {
+		w.t.Errorf("sweeping namespace %s: %v", w.namespace, err)
+	}
+	var objects []client.Object
+	for i := range vms.Items {
+		objects = append(objects, &vms.Items[i])
+	}
+	for i := range vmis.Items {
+		objects = append(objects, &vmis.Items[i])
+	}
+	for i := range pods.Items {
+		objects = append(objects, &pods.Items[i])
+	}
+	for _, object := range append(objects, ns) {
+		_ = w.client.Delete(ctx, object, client.GracePeriodSeconds(0))
+		if len(object.GetFinalizers()) > 0 {
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+			_ = w.client.Patch(ctx, object, patch)
+		}
+	}
+}
 
 func (w *world) do(what string, err error) {
 	w.t.Helper()

@@ -90,6 +90,8 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vms
 	var vm v1.VirtualMachine
 	if err := r.Client.Get(ctx, key, &vm); err != nil {
 		r.written.Forget(key)
+		r.created.Forget(key)
+		r.deleted.Forget(key)
 		return o, client.IgnoreNotFound(err)
 	}
 	o.VM = r.written.Newer(&vm)
@@ -120,7 +122,7 @@ func (r *Reconciler) vmi(ctx context.Context, key types.NamespacedName) (*v1.Vir
 	case err != nil:
 		return nil, fmt.Errorf("reading VMI %s: %w", key, err)
 	}
-	return &vmi, nil
+	return r.created.Newer(&vmi), nil
 }
 
 // startedFrom is the template that the VMI was made from. As long as the
