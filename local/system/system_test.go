@@ -400,12 +400,41 @@ func killSupervisor(t *testing.T, c *cluster) {
 }
 
 func nodeDies(t *testing.T, c *cluster) {
+	before, err := c.containers()
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.drydock("node", "kill", "node2")
-	if st := c.status(); st.Nodes[1].Init != 0 || st.Nodes[1].Ready {
+	if st := c.status(); st.Nodes[1].Init != 0 || st.Nodes[1].Components[0].PID != 0 {
 		t.Errorf("node2 is dead and its status is %+v", st.Nodes[1])
 	}
 	c.drydock("node", "start", "node2")
-	c.eventually(30*time.Second, "the pods of the node are back", c.works)
+	c.eventually(30*time.Second, "the containers of the node are new and the others are not", func() error {
+		return c.renewed(before, "node2")
+	})
+	c.eventually(30*time.Second, "the pods of the node work", c.works)
+}
+
+// renewed says which containers were not started anew although their node died,
+// or were although it did not.
+func (c *cluster) renewed(before map[string]string, died ...string) error {
+	after, err := c.containers()
+	if err != nil {
+		return err
+	}
+	pods, err := c.client().CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, pod := range pods.Items {
+		for _, s := range pod.Status.ContainerStatuses {
+			key := pod.Name + "/" + s.Name
+			if renewed := before[key] != after[key]; renewed != slices.Contains(died, pod.Spec.NodeName) {
+				return fmt.Errorf("container %s on %s was %q and is %q", key, pod.Spec.NodeName, before[key], after[key])
+			}
+		}
+	}
+	return nil
 }
 
 func killEverything(t *testing.T, c *cluster) {
@@ -421,16 +450,30 @@ func killEverything(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	before, err := c.containers()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, pid := range pids {
 		_ = unix.Kill(pid, unix.SIGKILL) // the death of a node's init takes others with it
 	}
-	c.up("--nodes=2")
-	c.eventually(30*time.Second, "the pods are back", c.works)
+	c.comesBack(before)
 }
 
 func downAndUp(t *testing.T, c *cluster) {
+	before, err := c.containers()
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.drydock("down")
 	assertNothingLeft(t, c.Cluster)
+	c.comesBack(before)
+}
+
+// comesBack starts a cluster that was down, and waits until all its pods run anew.
+func (c *cluster) comesBack(before map[string]string) {
+	c.t.Helper()
 	c.up("--nodes=2")
-	c.eventually(30*time.Second, "the pods are back", c.works)
+	c.eventually(60*time.Second, "all containers are new", func() error { return c.renewed(before, "node1", "node2") })
+	c.eventually(30*time.Second, "the pods work", c.works)
 }

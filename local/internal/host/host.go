@@ -1,5 +1,6 @@
 // Package host finds out what the machine can do and says what is missing, with
-// the command that installs it. It changes nothing on the machine.
+// the command that installs it. It changes nothing on the machine, but for
+// kernel modules that it loads to see whether they are there.
 package host
 
 import (
@@ -14,6 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// BridgeFilter is the switch for the translation of packets within a bridge.
+const BridgeFilter = "/proc/sys/net/bridge/bridge-nf-call-iptables"
+
 // Facts is what was found on the machine.
 type Facts struct {
 	Root bool
@@ -23,6 +27,8 @@ type Facts struct {
 	SysResource bool
 	// Overlay tells whether the kernel has overlayfs.
 	Overlay bool
+	// BridgeFilter tells whether packets between ports of a bridge can be translated.
+	BridgeFilter bool
 	// Binaries maps the name of each wanted program to whether it is on PATH.
 	Binaries map[string]bool
 	// KernelMajor and KernelMinor decide what kube-proxy can use.
@@ -58,7 +64,9 @@ func Gather() (Facts, error) {
 	if err != nil {
 		return f, fmt.Errorf("reading the list of filesystems: %w", err)
 	}
-	f.Overlay = strings.Contains(string(filesystems), "\toverlay\n") || exec.Command("modprobe", "overlay").Run() == nil
+	f.Overlay = strings.Contains(string(filesystems), "\toverlay\n") || load("overlay")
+	_, err = os.Stat(BridgeFilter)
+	f.BridgeFilter = err == nil || load("br_netfilter")
 	for _, n := range needed {
 		_, err := exec.LookPath(n.program)
 		f.Binaries[n.program] = err == nil
@@ -86,8 +94,13 @@ func (f Facts) Missing() []string {
 	if !f.Overlay {
 		missing = append(missing, "the kernel has no overlayfs (containers are put together with it): install the distribution's kernel and modules, then modprobe overlay")
 	}
+	if !f.BridgeFilter {
+		missing = append(missing, "the kernel has no br_netfilter (a pod reaches a service whose pod is on its own node by it): install the distribution's kernel and modules, then modprobe br_netfilter")
+	}
 	return missing
 }
+
+func load(module string) bool { return exec.Command("modprobe", module).Run() == nil }
 
 // ProxyMode is how kube-proxy programs the kernel. Its nftables mode asks for 5.13.
 func (f Facts) ProxyMode() string {

@@ -44,11 +44,11 @@ func TestMissingNamesTheRemedy(t *testing.T) {
 	for _, n := range needed {
 		all[n.program] = true
 	}
-	if missing := (Facts{Root: true, Overlay: true, Binaries: all}).Missing(); missing != nil {
+	if missing := (Facts{Root: true, Overlay: true, BridgeFilter: true, Binaries: all}).Missing(); missing != nil {
 		t.Errorf("nothing is missing, yet: %q", missing)
 	}
 	for _, n := range needed {
-		f := Facts{Root: true, Overlay: true, Binaries: map[string]bool{}}
+		f := Facts{Root: true, Overlay: true, BridgeFilter: true, Binaries: map[string]bool{}}
 		for program := range all {
 			f.Binaries[program] = program != n.program
 		}
@@ -56,6 +56,9 @@ func TestMissingNamesTheRemedy(t *testing.T) {
 		if len(missing) != 1 || !strings.Contains(missing[0], "apt-get install "+n.pkg) {
 			t.Errorf("without %s: %q", n.program, missing)
 		}
+	}
+	if missing := (Facts{Root: true, Binaries: all}).Missing(); len(missing) != 2 || !strings.Contains(missing[1], "modprobe br_netfilter") {
+		t.Errorf("without kernel modules: %q", missing)
 	}
 	if missing := (Facts{Binaries: all}).Missing(); len(missing) != 1 || !strings.Contains(missing[0], "sudo") {
 		t.Errorf("without root: %q", missing)

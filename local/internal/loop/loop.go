@@ -41,12 +41,12 @@ func Detach(dir string) error {
 	}
 	var errs []error
 	for _, device := range devices {
-		errs = append(errs, clear(device))
+		errs = append(errs, free(device))
 	}
 	return errors.Join(errs...)
 }
 
-func clear(device string) error {
+func free(device string) error {
 	f, err := os.OpenFile(device, os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("opening the loop device %s: %w", device, err)

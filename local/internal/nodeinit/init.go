@@ -92,8 +92,10 @@ func (n *machine) enter() error {
 	if err := installPlugins(filepath.Dir(n.self), render.CNIBin); err != nil {
 		return err
 	}
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
-		return fmt.Errorf("turning forwarding on in %s: %w", n.name, err)
+	for _, file := range []string{"/proc/sys/net/ipv4/ip_forward", host.BridgeFilter} {
+		if err := os.WriteFile(file, []byte("1"), 0o644); err != nil {
+			return fmt.Errorf("turning %s on in %s: %w", filepath.Base(file), n.name, err)
+		}
 	}
 	return awaitNetwork()
 }

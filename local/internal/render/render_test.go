@@ -38,9 +38,9 @@ func TestEverythingRendered(t *testing.T) {
 		"dns.yaml":               func() (string, error) { return DNS(c), nil },
 		"audit-policy.yaml":      func() (string, error) { return AuditPolicy(), nil },
 	}
-	for name, make := range files {
+	for name, render := range files {
 		t.Run(name, func(t *testing.T) {
-			got, err := make()
+			got, err := render()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -75,6 +75,9 @@ func (s *Supervisor) reload() (layout.Cluster, error) {
 
 // prepare makes what has to be there before the first process starts.
 func (s *Supervisor) prepare(c layout.Cluster) error {
+	if err := raiseWatchLimit(); err != nil {
+		return err
+	}
 	if err := pki.Ensure(c); err != nil {
 		return err
 	}
