@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // TestTheLoopsMayEndAtAnyMoment ends the loops again and again while VMs start,
@@ -39,5 +42,29 @@ func TestTheLoopsMayEndAtAnyMoment(t *testing.T) {
 		if vmi := w.vmi(fmt.Sprintf("vm-%d", i)); vmi.Status.Phase != v1.Running {
 			t.Errorf("VMI %s is in phase %s", vmi.Name, vmi.Status.Phase)
 		}
+	}
+}
+
+// TestALeaderThatWasKilledNeedNotWaitForItsOwnLease starts the loops on the
+// lease that a killed process of the same pod has left behind.
+func TestALeaderThatWasKilledNeedNotWaitForItsOwnLease(t *testing.T) {
+	w := newWorld(t)
+	w.createVMI("before")
+	w.awaitPhase("before", v1.Scheduling)
+	w.stop()
+	var lease coordinationv1.Lease
+	key := client.ObjectKey{Namespace: w.namespace, Name: leaseName}
+	w.do("reading the lease", w.client.Get(w.ctx, key, &lease))
+	lease.Spec.HolderIdentity = &w.options.identity
+	lease.Spec.LeaseDurationSeconds = new(int32(leaseDuration / time.Second))
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+	w.do("leaving the lease as a killed process does", w.client.Update(w.ctx, &lease))
+
+	begin := time.Now()
+	w.startLoops()
+	w.createVMI("after")
+	w.awaitPhase("after", v1.Scheduling)
+	if took := time.Since(begin); took > leaseDuration/2 {
+		t.Errorf("it took %s until the loops worked again", took)
 	}
 }
