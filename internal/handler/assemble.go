@@ -16,11 +16,13 @@ import (
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/handler/device"
 	"drydock.dev/drydock/internal/handler/driver"
+	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/node"
 	"drydock.dev/drydock/internal/handler/podpath"
@@ -53,6 +55,9 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 		Now:      time.Now,
 		Log:      mgr.GetLogger().WithName("driver"),
 	})
+	if err := ctrlmetrics.Registry.Register(metrics.NewCollector(o.node, supervisor.Usage)); err != nil {
+		return nil, fmt.Errorf("registering the guests' metrics: %w", err)
+	}
 	if err := watch(ctx, mgr.GetCache(), supervisor, settings); err != nil {
 		return nil, err
 	}

@@ -91,6 +91,7 @@ func TestLifeOfAGuest(t *testing.T) {
 		t.Errorf("%d QEMUs run", got)
 	}
 	screen(t, h)
+	measured(t, h)
 
 	// QEMU's firmware finds nothing to boot and does not follow the power button.
 	n.api.update(remove)
@@ -110,6 +111,22 @@ func TestLifeOfAGuest(t *testing.T) {
 		"Normal Stopped: The guest did not shut down within its grace period and was ended by force.",
 	}, events); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// measured makes sure that the guest's usage is known.
+func measured(t *testing.T, h *handler) {
+	t.Helper()
+	usages := h.supervisor.Usage(t.Context())
+	if len(usages) != 1 {
+		t.Fatalf("usages: %+v", usages)
+	}
+	u := usages[0]
+	if u.Name != "web" || u.GuestBytes != 64<<20 || u.ResidentBytes < 1<<20 || u.CPUSeconds <= 0 {
+		t.Errorf("usage: %+v", u)
+	}
+	if len(u.Drives) != 2 || len(u.Interfaces) != 1 || u.Interfaces[0].Name != "default" {
+		t.Errorf("drives %+v, interfaces %+v", u.Drives, u.Interfaces)
 	}
 }
 

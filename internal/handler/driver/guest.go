@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -22,6 +23,8 @@ const commandTimeout = 10 * time.Second
 // by the driver's mu.
 type guest struct {
 	monitor *qmp.Client
+	// pid is QEMU's process, for its figures only: nothing is done to it.
+	pid     int
 	private *podpath.Dir
 
 	// runState is QEMU's as it was last asked for; stale asks for it again.
@@ -78,6 +81,9 @@ func (d *Driver) openGuest(ctx context.Context) (*guest, error) {
 		return nil, fmt.Errorf("connecting to QEMU's monitor: %w", err)
 	}
 	g := &guest{private: d.link.private}
+	if g.pid, err = podpath.PeerPID(conn); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
 	g.monitor, err = qmp.New(asking, &bounded{ReadWriteCloser: conn}, func(e qmp.Event) { d.onEvent(g, e) })
 	if err != nil {
 		return nil, err

@@ -26,6 +26,8 @@ type Machine struct {
 	vmi   *v1.VirtualMachineInstance
 	// address is where the guest's ports are reached, empty without a network.
 	address string
+	// taps are the tap devices in the pod, by interface.
+	taps map[string]string
 }
 
 // machine gives the guest that runs.
@@ -35,8 +37,9 @@ func (d *Driver) machine() (*Machine, error) {
 	if d.vmi == nil || !d.guest.alive() || d.prepared == nil {
 		return nil, errors.New("VMI is not running")
 	}
-	m := &Machine{d: d, guest: d.guest, vmi: d.vmi}
+	m := &Machine{d: d, guest: d.guest, vmi: d.vmi, taps: map[string]string{}}
 	for _, i := range d.prepared.interfaces {
+		m.taps[i.Name] = i.Tap
 		if m.address == "" && len(i.IPs) > 0 {
 			m.address = i.IPs[0]
 		}

@@ -27,7 +27,7 @@ type Peer struct {
 
 // OpenPeer finds the process that listens at the other end of conn.
 func OpenPeer(conn *net.UnixConn) (*Peer, error) {
-	pid, err := peerPID(conn)
+	pid, err := PeerPID(conn)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,8 @@ func cgroupsOfPod(cgroups, podUID string) bool {
 		strings.Contains(cgroups, "pod"+strings.ReplaceAll(podUID, "-", "_"))
 }
 
-func peerPID(conn *net.UnixConn) (int, error) {
+// PeerPID is the number of the process that listens at the other end of conn.
+func PeerPID(conn *net.UnixConn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return 0, fmt.Errorf("reading a socket's peer: %w", err)
