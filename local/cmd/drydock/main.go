@@ -1,4 +1,5 @@
-// Command drydock runs a whole Kubernetes on one machine.
+// Command drydock runs a whole Kubernetes on one machine. Its subcommands are in
+// internal/cli; the same binary, called again, is each component of the cluster.
 package main
 
 import (
