@@ -104,6 +104,10 @@ func (p *Plugin) serveOnce(ctx context.Context, changes *fsnotify.Watcher) error
 func (p *Plugin) keepRegistered(ctx context.Context, changes *fsnotify.Watcher) error {
 	for ctx.Err() == nil {
 		before, err := os.Stat(filepath.Join(p.dir, kubeletSocket))
+		if err == nil && p.removed() {
+			// By the kubelet, before it listened; it could not call back.
+			return nil
+		}
 		if err == nil {
 			err = p.register(ctx)
 		}
@@ -161,7 +165,7 @@ func (p *Plugin) awaitRestart(ctx context.Context, changes *fsnotify.Watcher, be
 			p.log.Info("the kubelet has started anew")
 			return nil
 		}
-		if _, err := os.Stat(filepath.Join(p.dir, p.socket())); errors.Is(err, os.ErrNotExist) {
+		if p.removed() {
 			p.log.Info("the kubelet has removed the plugin's socket")
 			return nil
 		}
@@ -173,6 +177,12 @@ func (p *Plugin) awaitRestart(ctx context.Context, changes *fsnotify.Watcher, be
 		case <-changes.Events:
 		}
 	}
+}
+
+// removed tells whether the plugin's socket is gone.
+func (p *Plugin) removed() bool {
+	_, err := os.Stat(filepath.Join(p.dir, p.socket()))
+	return errors.Is(err, os.ErrNotExist)
 }
 
 // service answers the kubelet.
