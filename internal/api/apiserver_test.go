@@ -127,6 +127,8 @@ func (w *world) install(address string) {
 			case "Deployment":
 				continue
 			case "Service":
+				// One that leads elsewhere can't be merged with.
+				must(w.t, client.IgnoreNotFound(w.admin.Delete(w.t.Context(), object)))
 				object.Object["spec"] = map[string]any{"type": "ExternalName", "externalName": host,
 					"ports": []any{map[string]any{"name": "https", "port": int64(port)}}}
 			case "APIService":
