@@ -2,13 +2,13 @@ package vmilife
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/condition"
 )
 
 // Reasons of the condition Synchronized, as KubeVirt's users know them.
@@ -58,8 +58,8 @@ func CreateFailed(vmi *v1.VirtualMachineInstance, err error, now time.Time) *v1.
 		setPhase(out, v1.Pending, now)
 	}
 	failed := notSynchronized(ReasonFailedCreate, "failed to create the launcher pod: "+err.Error())
-	setCondition(out, failed, now)
-	setCondition(out, notReady(failed.Message), now)
+	condition.Set(&out.Status.Conditions, failed, now)
+	condition.Set(&out.Status.Conditions, notReady(failed.Message), now)
 	return out
 }
 
@@ -68,18 +68,18 @@ func reportScheduling(vmi *v1.VirtualMachineInstance, o Observed) {
 	kind := v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
 	verdict := podCondition(o.Pod, corev1.PodScheduled)
 	if verdict == nil || verdict.Status != corev1.ConditionFalse {
-		dropCondition(vmi, kind)
-		setCondition(vmi, notReady(waitingForNode), o.Now)
+		condition.Drop(&vmi.Status.Conditions, kind)
+		condition.Set(&vmi.Status.Conditions, notReady(waitingForNode), o.Now)
 		return
 	}
-	setCondition(vmi, v1.VirtualMachineInstanceCondition{
+	condition.Set(&vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{
 		Type: kind, Status: corev1.ConditionFalse, Reason: verdict.Reason, Message: verdict.Message,
 	}, o.Now)
 	message := waitingForNode
 	if len(o.PendingClaims) > 0 {
 		message += "; these claims are not bound yet: " + strings.Join(o.PendingClaims, ", ")
 	}
-	setCondition(vmi, notReady(message), o.Now)
+	condition.Set(&vmi.Status.Conditions, notReady(message), o.Now)
 }
 
 // preparationPatience is how long a node may take to prepare a pod before its
@@ -113,13 +113,13 @@ func reportPreparation(p *Plan, o Observed) {
 	if o.Warning == nil || !fromKubelet(o.Warning.Reason) {
 		return
 	}
-	told := Condition(p.VMI, v1.VirtualMachineInstanceSynchronized)
+	told := condition.Find(p.VMI.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
 	if told != nil && told.Reason == o.Warning.Reason && told.Reason == reasonSandbox {
 		// It names another sandbox at every attempt.
 		return
 	}
-	setCondition(p.VMI, notSynchronized(o.Warning.Reason, o.Warning.Message), o.Now)
-	setCondition(p.VMI, notReady(o.Warning.Message), o.Now)
+	condition.Set(&p.VMI.Status.Conditions, notSynchronized(o.Warning.Reason, o.Warning.Message), o.Now)
+	condition.Set(&p.VMI.Status.Conditions, notReady(o.Warning.Message), o.Now)
 }
 
 // reasonSandbox is the kubelet's for a pod whose network can't be made.
@@ -131,10 +131,10 @@ const reasonSandbox = "FailedCreatePodSandBox"
 func reportContainer(vmi *v1.VirtualMachineInstance, o Observed) {
 	status := computeStatus(o.Pod)
 	if status == nil || status.State.Waiting == nil {
-		current := Condition(vmi, v1.VirtualMachineInstanceSynchronized)
+		current := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
 		if status != nil && current != nil && fromKubelet(current.Reason) {
-			dropCondition(vmi, v1.VirtualMachineInstanceSynchronized)
-			setCondition(vmi, notReady(guestNotRunning), o.Now)
+			condition.Drop(&vmi.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
+			condition.Set(&vmi.Status.Conditions, notReady(guestNotRunning), o.Now)
 		}
 		return
 	}
@@ -146,8 +146,8 @@ func reportContainer(vmi *v1.VirtualMachineInstance, o Observed) {
 	if message == "" {
 		message = "the launcher's container waits: " + waiting.Reason
 	}
-	setCondition(vmi, notSynchronized(waiting.Reason, message), o.Now)
-	setCondition(vmi, notReady(message), o.Now)
+	condition.Set(&vmi.Status.Conditions, notSynchronized(waiting.Reason, message), o.Now)
+	condition.Set(&vmi.Status.Conditions, notReady(message), o.Now)
 }
 
 // fromKubelet tells the reasons with which a container or a pod waits for
@@ -170,34 +170,4 @@ func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCond
 		}
 	}
 	return nil
-}
-
-// Condition is the VMI's condition of a type, nil when it has none.
-func Condition(vmi *v1.VirtualMachineInstance, kind v1.VirtualMachineInstanceConditionType) *v1.VirtualMachineInstanceCondition {
-	for i := range vmi.Status.Conditions {
-		if c := &vmi.Status.Conditions[i]; c.Type == kind {
-			return c
-		}
-	}
-	return nil
-}
-
-func setCondition(vmi *v1.VirtualMachineInstance, want v1.VirtualMachineInstanceCondition, now time.Time) {
-	want.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
-	current := Condition(vmi, want.Type)
-	if current == nil {
-		vmi.Status.Conditions = append(vmi.Status.Conditions, want)
-		return
-	}
-	if current.Status == want.Status {
-		want.LastTransitionTime = current.LastTransitionTime
-	}
-	want.LastProbeTime = current.LastProbeTime
-	*current = want
-}
-
-func dropCondition(vmi *v1.VirtualMachineInstance, kind v1.VirtualMachineInstanceConditionType) {
-	vmi.Status.Conditions = slices.DeleteFunc(vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
-		return c.Type == kind
-	})
 }

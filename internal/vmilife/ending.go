@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/launch"
 	"drydock.dev/drydock/internal/layout"
 )
@@ -89,5 +90,5 @@ func finish(vmi *v1.VirtualMachineInstance, o Observed, end ending) {
 	if o.Pod == nil {
 		ready.Reason = v1.PodNotExistsReason
 	}
-	setCondition(vmi, ready, o.Now)
+	condition.Set(&vmi.Status.Conditions, ready, o.Now)
 }

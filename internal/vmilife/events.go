@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/condition"
 )
 
 // Event is something that a VMI's owner is told once.
@@ -24,8 +26,8 @@ func Created(pod string) Event {
 // only.
 func News(from, to *v1.VirtualMachineInstance) []Event {
 	var out []Event
-	if c := Condition(to, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
-		before := Condition(from, v1.VirtualMachineInstanceSynchronized)
+	if c := condition.Find(to.Status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
+		before := condition.Find(from.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
 		told := before != nil && before.Reason == c.Reason && before.Message == c.Message
 		if !told && (c.Reason == ReasonFailedCreate || c.Reason == ReasonPVCNotFound) {
 			out = append(out, Event{corev1.EventTypeWarning, c.Reason, "CreatePod", c.Message})
@@ -33,7 +35,7 @@ func News(from, to *v1.VirtualMachineInstance) []Event {
 	}
 	if to.Status.Phase == v1.Failed && from.Status.Phase != v1.Failed {
 		message := fmt.Sprintf("The virtual machine instance has failed: %s", to.Status.Reason)
-		if c := Condition(to, v1.VirtualMachineInstanceReady); c != nil && c.Message != "" {
+		if c := condition.Find(to.Status.Conditions, v1.VirtualMachineInstanceReady); c != nil && c.Message != "" {
 			message = fmt.Sprintf("The virtual machine instance has failed: %s", c.Message)
 		}
 		out = append(out, Event{corev1.EventTypeWarning, to.Status.Reason, "Watch", message})

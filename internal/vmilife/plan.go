@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/layout"
 )
 
@@ -129,23 +130,23 @@ func decideStart(o Observed, p *Plan) {
 		if o.VMI.Status.Phase == v1.VmPhaseUnset {
 			setPhase(p.VMI, v1.Pending, o.Now)
 		}
-		setCondition(p.VMI, missing, o.Now)
-		setCondition(p.VMI, notReady(missing.Message), o.Now)
+		condition.Set(&p.VMI.Status.Conditions, missing, o.Now)
+		condition.Set(&p.VMI.Status.Conditions, notReady(missing.Message), o.Now)
 	case o.Pod == nil:
 		// A second creation, on whatever stale view, meets the first one's name.
 		p.CreatePod = true
-		dropCondition(p.VMI, v1.VirtualMachineInstanceSynchronized)
+		condition.Drop(&p.VMI.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
 		setPhase(p.VMI, v1.Scheduling, o.Now)
-		setCondition(p.VMI, notReady(waitingForNode), o.Now)
+		condition.Set(&p.VMI.Status.Conditions, notReady(waitingForNode), o.Now)
 	case podFinished(o.Pod):
 		finish(p.VMI, o, endOf(o.Pod))
 	case o.Pod.DeletionTimestamp != nil:
 		// Somebody deleted it before it was of use; its successor has the same
 		// name and must wait until it is gone.
 		setPhase(p.VMI, v1.Scheduling, o.Now)
-		setCondition(p.VMI, notReady(fmt.Sprintf("waiting for the launcher pod %s to go before it is made again", o.Pod.Name)), o.Now)
+		condition.Set(&p.VMI.Status.Conditions, notReady(fmt.Sprintf("waiting for the launcher pod %s to go before it is made again", o.Pod.Name)), o.Now)
 	case o.Pod.Spec.NodeName == "":
-		dropCondition(p.VMI, v1.VirtualMachineInstanceSynchronized)
+		condition.Drop(&p.VMI.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
 		setPhase(p.VMI, v1.Scheduling, o.Now)
 		reportScheduling(p.VMI, o)
 	default:
@@ -156,9 +157,9 @@ func decideStart(o Observed, p *Plan) {
 // recordScheduled hands the VMI over to virt-handler on the pod's node.
 func recordScheduled(vmi *v1.VirtualMachineInstance, o Observed) {
 	setPhase(vmi, v1.Scheduled, o.Now)
-	dropCondition(vmi, v1.VirtualMachineInstanceConditionType(corev1.PodScheduled))
-	dropCondition(vmi, v1.VirtualMachineInstanceSynchronized)
-	setCondition(vmi, notReady(guestNotRunning), o.Now)
+	condition.Drop(&vmi.Status.Conditions, v1.VirtualMachineInstanceConditionType(corev1.PodScheduled))
+	condition.Drop(&vmi.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
+	condition.Set(&vmi.Status.Conditions, notReady(guestNotRunning), o.Now)
 	if vmi.Labels == nil {
 		vmi.Labels = map[string]string{}
 	}

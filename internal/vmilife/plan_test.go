@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/layout"
 )
 
@@ -297,7 +298,7 @@ func TestScheduledNamesEverythingInOnePatch(t *testing.T) {
 func TestAPullThatWorksInTheEndIsNotComplainedAbout(t *testing.T) {
 	vmi := Decide(Observed{VMI: newVMI(inPhase(v1.Scheduled, 0)), Pod: newPod(bound, waiting("ImagePullBackOff", "later")), Now: now}).VMI
 	vmi = Decide(Observed{VMI: vmi, Pod: newPod(bound, compute(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})), Now: now}).VMI
-	if c := Condition(vmi, v1.VirtualMachineInstanceSynchronized); c != nil {
+	if c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil {
 		t.Errorf("the complaint stays: %+v", c)
 	}
 }

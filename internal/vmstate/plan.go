@@ -39,6 +39,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/firmware"
 )
 
@@ -255,10 +256,10 @@ func Undone(o Observed, p Plan, err error) *v1.VirtualMachine {
 	out.Status.RunStrategy = o.VM.Status.RunStrategy
 	out.Status.StateChangeRequests = o.VM.Status.StateChangeRequests
 	out.Status.Created = false
-	if before := Condition(o.VM, v1.VirtualMachineFailure); before != nil {
+	if before := condition.Find(o.VM.Status.Conditions, v1.VirtualMachineFailure); before != nil {
 		out.Status.Conditions = append(out.Status.Conditions, *before)
 	}
-	setCondition(out, v1.VirtualMachineCondition{
+	condition.Set(&out.Status.Conditions, v1.VirtualMachineCondition{
 		Type: v1.VirtualMachineFailure, Status: corev1.ConditionTrue,
 		Reason: ReasonFailedCreate, Message: fmt.Sprintf("failed to create the virtual machine instance: %v", err),
 	}, o.Now)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/firmware"
 )
 
@@ -285,7 +286,7 @@ func TestConditionsAreTheVMIsAndComeToRest(t *testing.T) {
 	if !first.Status.Ready || !first.Status.Created {
 		t.Errorf("ready %v, created %v", first.Status.Ready, first.Status.Created)
 	}
-	if Condition(first, "AgentConnected") == nil {
+	if condition.Find(first.Status.Conditions, "AgentConnected") == nil {
 		t.Error("the VMI's conditions are not copied")
 	}
 	second := Decide(Observed{VM: first, VMI: vmi, Now: now.Add(time.Hour)}).VM
@@ -298,10 +299,10 @@ func TestConditionsAreTheVMIsAndComeToRest(t *testing.T) {
 		}
 	}
 	gone := Decide(Observed{VM: newHaltedAfter(first), Now: now}).VM
-	if Condition(gone, "AgentConnected") != nil {
+	if condition.Find(gone.Status.Conditions, "AgentConnected") != nil {
 		t.Error("a condition outlives its VMI")
 	}
-	if c := Condition(gone, v1.VirtualMachineReady); c == nil || c.Reason != ReasonVMINotExists {
+	if c := condition.Find(gone.Status.Conditions, v1.VirtualMachineReady); c == nil || c.Reason != ReasonVMINotExists {
 		t.Errorf("Ready is %+v", c)
 	}
 }
@@ -318,16 +319,16 @@ func TestWhatCouldNotBeDoneIsNotRecorded(t *testing.T) {
 	if undone.Status.RunStrategy != "" || len(undone.Status.StateChangeRequests) != 1 || undone.Status.Created {
 		t.Errorf("recorded %q, requests %v, created %v", undone.Status.RunStrategy, undone.Status.StateChangeRequests, undone.Status.Created)
 	}
-	c := Condition(undone, v1.VirtualMachineFailure)
+	c := condition.Find(undone.Status.Conditions, v1.VirtualMachineFailure)
 	if c == nil || c.Reason != ReasonFailedCreate || c.Message != "failed to create the virtual machine instance: quota exceeded" {
 		t.Fatalf("Failure is %+v", c)
 	}
 	o.VM, o.Now = undone, now.Add(time.Minute)
 	again := Undone(o, Decide(o), errors.New("quota exceeded"))
-	if *Condition(again, v1.VirtualMachineFailure) != *c {
+	if *condition.Find(again.Status.Conditions, v1.VirtualMachineFailure) != *c {
 		t.Error("the same failure is written again")
 	}
-	if p := Decide(o); Condition(p.VM, v1.VirtualMachineFailure) != nil || p.Create == nil {
+	if p := Decide(o); condition.Find(p.VM.Status.Conditions, v1.VirtualMachineFailure) != nil || p.Create == nil {
 		t.Error("a success would keep the condition")
 	}
 }
@@ -336,7 +337,7 @@ func TestAStrangersNameIsSaidToBeTaken(t *testing.T) {
 	stranger := newTestVMI(running, ownerless)
 	stranger.Labels = nil
 	vm := Decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: stranger, Now: now}).VM
-	if c := Condition(vm, v1.VirtualMachineFailure); c == nil || c.Reason != ReasonNameTaken {
+	if c := condition.Find(vm.Status.Conditions, v1.VirtualMachineFailure); c == nil || c.Reason != ReasonNameTaken {
 		t.Errorf("Failure is %+v", c)
 	}
 }

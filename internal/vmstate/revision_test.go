@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/firmware"
 )
 
@@ -38,7 +39,7 @@ func TestScenario3ARunningVMWithoutAUUIDGetsItsLegacyOneWithoutRestart(t *testin
 	if got := p.VM.Spec.Template.Spec.Domain.Firmware.UUID; got != firmware.Legacy("vm") {
 		t.Errorf("the UUID is %s, the legacy one %s", got, firmware.Legacy("vm"))
 	}
-	if p.Delete || Condition(p.VM, v1.VirtualMachineRestartRequired) != nil {
+	if p.Delete || condition.Find(p.VM.Status.Conditions, v1.VirtualMachineRestartRequired) != nil {
 		t.Error("it asks for a restart")
 	}
 }
@@ -131,7 +132,7 @@ func TestRestartRequiredNamesTheFieldsAndClearsItself(t *testing.T) {
 	started := vm.Spec.Template.Spec.DeepCopy()
 	vm.Spec.Template.Spec.Hostname = "other"
 	changed := Decide(Observed{VM: vm, VMI: newTestVMI(running), Started: started, Now: now}).VM
-	c := Condition(changed, v1.VirtualMachineRestartRequired)
+	c := condition.Find(changed.Status.Conditions, v1.VirtualMachineRestartRequired)
 	if c == nil || c.Message != "these changes take effect when the VM is restarted: spec.template.spec.hostname" {
 		t.Fatalf("the condition is %+v", c)
 	}
@@ -140,7 +141,7 @@ func TestRestartRequiredNamesTheFieldsAndClearsItself(t *testing.T) {
 	}
 	changed.Spec.Template.Spec.Hostname = ""
 	back := Decide(Observed{VM: changed, VMI: newTestVMI(running), Started: started, Now: now}).VM
-	if c := Condition(back, v1.VirtualMachineRestartRequired); c != nil {
+	if c := condition.Find(back.Status.Conditions, v1.VirtualMachineRestartRequired); c != nil {
 		t.Errorf("the condition stays: %+v", c)
 	}
 	if back.Status.ObservedGeneration != 3 {

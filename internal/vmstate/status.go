@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/condition"
 )
 
 // Reasons that a VM's conditions have beside those of its VMI.
@@ -37,7 +37,7 @@ func (d *decision) report() {
 	status.PrintableStatus = d.printable()
 	status.DesiredGeneration = d.VM.Generation
 	d.reportConditions()
-	if changed := Condition(d.VM, v1.VirtualMachineRestartRequired); changed == nil {
+	if changed := condition.Find(d.VM.Status.Conditions, v1.VirtualMachineRestartRequired); changed == nil {
 		status.ObservedGeneration = d.VM.Generation
 	}
 }
@@ -71,12 +71,12 @@ func printableOf(vmi *v1.VirtualMachineInstance) v1.VirtualMachinePrintableStatu
 		return v1.VirtualMachineStatusUnknown
 	case vmi.Status.Phase == v1.Running && migrating(vmi):
 		return v1.VirtualMachineStatusMigrating
-	case isTrue(vmi, v1.VirtualMachineInstancePaused):
+	case condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused):
 		return v1.VirtualMachineStatusPaused
 	case vmi.Status.Phase == v1.Running:
 		return v1.VirtualMachineStatusRunning
 	}
-	if c := vmiCondition(vmi, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
+	if c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
 		switch c.Reason {
 		case reasonPVCNotFound:
 			return v1.VirtualMachineStatusPvcNotFound
@@ -86,7 +86,7 @@ func printableOf(vmi *v1.VirtualMachineInstance) v1.VirtualMachinePrintableStatu
 			return v1.VirtualMachineStatusErrImagePull
 		}
 	}
-	if c := vmiCondition(vmi, podScheduledCondition); c != nil && c.Reason == corev1.PodReasonUnschedulable {
+	if c := condition.Find(vmi.Status.Conditions, podScheduledCondition); c != nil && c.Reason == corev1.PodReasonUnschedulable {
 		if strings.Contains(c.Message, unboundImmediatePhrase) {
 			return v1.VirtualMachineStatusWaitingForVolumeBinding
 		}
@@ -107,10 +107,10 @@ func (d *decision) reportConditions() {
 		return !ownCondition(c.Type)
 	})
 	set := func(c v1.VirtualMachineCondition) {
-		if old := Condition(before, c.Type); old != nil && Condition(d.VM, c.Type) == nil {
+		if old := condition.Find(before.Status.Conditions, c.Type); old != nil && condition.Find(d.VM.Status.Conditions, c.Type) == nil {
 			d.VM.Status.Conditions = append(d.VM.Status.Conditions, *old)
 		}
-		setCondition(d.VM, c, d.o.Now)
+		condition.Set(&d.VM.Status.Conditions, c, d.o.Now)
 	}
 	if d.vmi != nil {
 		for _, c := range d.vmi.Status.Conditions {
@@ -159,7 +159,7 @@ func (d *decision) ready() v1.VirtualMachineCondition {
 		// to say.
 		out.Reason, out.Message = ReasonStopping, messageStopping
 	case d.vmi != nil && d.vmi.Status.Phase == v1.Running:
-		if c := vmiCondition(d.vmi, v1.VirtualMachineInstanceReady); c != nil {
+		if c := condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceReady); c != nil {
 			out.Status, out.Reason, out.Message = c.Status, c.Reason, c.Message
 		}
 	}
@@ -176,73 +176,26 @@ func (d *decision) reportFailure() {
 		failure.Reason = ReasonNameTaken
 		failure.Message = fmt.Sprintf("a virtual machine instance %s exists that does not belong to this virtual machine; delete it, or give this one another name", d.VM.Name)
 	default:
-		dropCondition(d.VM, v1.VirtualMachineFailure)
+		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineFailure)
 		return
 	}
-	setCondition(d.VM, failure, d.o.Now)
+	condition.Set(&d.VM.Status.Conditions, failure, d.o.Now)
 }
 
 // reportRestartRequired compares the template with the one that the VMI was
 // made from. Taking a change back takes the condition back.
 func (d *decision) reportRestartRequired() {
 	if d.vmi == nil || d.vmi.IsFinal() || d.o.Started == nil || d.VM.Spec.Template == nil {
-		dropCondition(d.VM, v1.VirtualMachineRestartRequired)
+		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineRestartRequired)
 		return
 	}
 	paths := Changes(d.o.Started, &d.VM.Spec.Template.Spec, d.VM.Name)
 	if len(paths) == 0 {
-		dropCondition(d.VM, v1.VirtualMachineRestartRequired)
+		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineRestartRequired)
 		return
 	}
-	setCondition(d.VM, v1.VirtualMachineCondition{
+	condition.Set(&d.VM.Status.Conditions, v1.VirtualMachineCondition{
 		Type: v1.VirtualMachineRestartRequired, Status: corev1.ConditionTrue, Reason: ReasonTemplateChanged,
 		Message: "these changes take effect when the VM is restarted: " + strings.Join(paths, ", "),
 	}, d.o.Now)
-}
-
-func isTrue(vmi *v1.VirtualMachineInstance, kind v1.VirtualMachineInstanceConditionType) bool {
-	if vmi == nil {
-		return false
-	}
-	c := vmiCondition(vmi, kind)
-	return c != nil && c.Status == corev1.ConditionTrue
-}
-
-func vmiCondition(vmi *v1.VirtualMachineInstance, kind v1.VirtualMachineInstanceConditionType) *v1.VirtualMachineInstanceCondition {
-	for i := range vmi.Status.Conditions {
-		if c := &vmi.Status.Conditions[i]; c.Type == kind {
-			return c
-		}
-	}
-	return nil
-}
-
-// Condition is the VM's condition of a type, nil when it has none.
-func Condition(vm *v1.VirtualMachine, kind v1.VirtualMachineConditionType) *v1.VirtualMachineCondition {
-	for i := range vm.Status.Conditions {
-		if c := &vm.Status.Conditions[i]; c.Type == kind {
-			return c
-		}
-	}
-	return nil
-}
-
-func setCondition(vm *v1.VirtualMachine, want v1.VirtualMachineCondition, now time.Time) {
-	want.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
-	current := Condition(vm, want.Type)
-	if current == nil {
-		vm.Status.Conditions = append(vm.Status.Conditions, want)
-		return
-	}
-	if current.Status == want.Status {
-		want.LastTransitionTime = current.LastTransitionTime
-	}
-	want.LastProbeTime = current.LastProbeTime
-	*current = want
-}
-
-func dropCondition(vm *v1.VirtualMachine, kind v1.VirtualMachineConditionType) {
-	vm.Status.Conditions = slices.DeleteFunc(vm.Status.Conditions, func(c v1.VirtualMachineCondition) bool {
-		return c.Type == kind
-	})
 }

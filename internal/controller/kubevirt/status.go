@@ -3,14 +3,13 @@ package kubevirt
 import (
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/version"
 )
 
@@ -56,7 +55,7 @@ func status(kv *v1.KubeVirt, components []component, now time.Time) v1.KubeVirtS
 	rolling := failing(components, component.rolledOut)
 
 	set := func(kind v1.KubeVirtConditionType, isTrue bool, reason, message string) {
-		setCondition(&out, v1.KubeVirtCondition{Type: kind, Status: boolStatus(isTrue), Reason: reason, Message: message}, now)
+		condition.Set(&out.Conditions, v1.KubeVirtCondition{Type: kind, Status: boolStatus(isTrue), Reason: reason, Message: message}, now)
 	}
 	if missing == "" {
 		set(v1.KubeVirtConditionCreated, true, reasonAllCreated, messageAllCreated)
@@ -109,18 +108,4 @@ func boolStatus(b bool) corev1.ConditionStatus {
 		return corev1.ConditionTrue
 	}
 	return corev1.ConditionFalse
-}
-
-func setCondition(s *v1.KubeVirtStatus, want v1.KubeVirtCondition, now time.Time) {
-	want.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
-	i := slices.IndexFunc(s.Conditions, func(c v1.KubeVirtCondition) bool { return c.Type == want.Type })
-	if i < 0 {
-		s.Conditions = append(s.Conditions, want)
-		return
-	}
-	if s.Conditions[i].Status == want.Status {
-		want.LastTransitionTime = s.Conditions[i].LastTransitionTime
-	}
-	want.LastProbeTime = s.Conditions[i].LastProbeTime
-	s.Conditions[i] = want
 }

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/controller/written"
 )
 
@@ -101,9 +102,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	p := decide(rs, selector, vmis, r.now())
 	failure := r.carryOut(ctx, rs, p)
 	if failure != nil {
-		setCondition(&p.status, v1.VirtualMachineInstanceReplicaSetReplicaFailure, "FailedCreate", failure.Error(), r.now())
+		condition.Set(&p.status.Conditions, trueCondition(v1.VirtualMachineInstanceReplicaSetReplicaFailure, "FailedCreate", failure.Error()), r.now())
 	} else {
-		dropCondition(&p.status, v1.VirtualMachineInstanceReplicaSetReplicaFailure)
+		condition.Drop(&p.status.Conditions, v1.VirtualMachineInstanceReplicaSetReplicaFailure)
 	}
 	return ctrl.Result{RequeueAfter: p.after}, errors.Join(failure, r.patchStatus(ctx, rs, p.status))
 }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/condition"
 )
 
 // failurePause is how long a VMI that failed before its guest ran is kept
@@ -133,9 +135,7 @@ func dispensable(a, b *v1.VirtualMachineInstance) int {
 }
 
 func isReady(vmi *v1.VirtualMachineInstance) bool {
-	return slices.ContainsFunc(vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
-		return c.Type == v1.VirtualMachineInstanceReady && c.Status == corev1.ConditionTrue
-	})
+	return condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 }
 
 // newReplicas makes n VMIs under the first names that are free.
@@ -191,30 +191,15 @@ func status(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, a
 	}
 	out.LabelSelector = selector.String()
 	if rs.Spec.Paused {
-		setCondition(&out, v1.VirtualMachineInstanceReplicaSetReplicaPaused, "Paused", "Controller got paused", now)
+		condition.Set(&out.Conditions, trueCondition(v1.VirtualMachineInstanceReplicaSetReplicaPaused, "Paused", "Controller got paused"), now)
 	} else {
-		dropCondition(&out, v1.VirtualMachineInstanceReplicaSetReplicaPaused)
+		condition.Drop(&out.Conditions, v1.VirtualMachineInstanceReplicaSetReplicaPaused)
 	}
 	return out
 }
 
-func setCondition(s *v1.VirtualMachineInstanceReplicaSetStatus, kind v1.VirtualMachineInstanceReplicaSetConditionType, reason, message string, now time.Time) {
-	want := v1.VirtualMachineInstanceReplicaSetCondition{
-		Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message,
-		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
-	}
-	for i := range s.Conditions {
-		if c := &s.Conditions[i]; c.Type == kind {
-			want.LastTransitionTime, want.LastProbeTime = c.LastTransitionTime, c.LastProbeTime
-			*c = want
-			return
-		}
-	}
-	s.Conditions = append(s.Conditions, want)
-}
-
-func dropCondition(s *v1.VirtualMachineInstanceReplicaSetStatus, kind v1.VirtualMachineInstanceReplicaSetConditionType) {
-	s.Conditions = slices.DeleteFunc(s.Conditions, func(c v1.VirtualMachineInstanceReplicaSetCondition) bool {
-		return c.Type == kind
-	})
+// trueCondition is how a replica set says what is the case; what is not it does
+// not say.
+func trueCondition(kind v1.VirtualMachineInstanceReplicaSetConditionType, reason, message string) v1.VirtualMachineInstanceReplicaSetCondition {
+	return v1.VirtualMachineInstanceReplicaSetCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message}
 }

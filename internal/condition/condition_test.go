@@ -1,0 +1,72 @@
+package condition
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 300, time.UTC)
+
+func ready(status corev1.ConditionStatus, message string) v1.VirtualMachineInstanceCondition {
+	return v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceReady, Status: status, Message: message}
+}
+
+func TestTheTransitionsTimeFollowsTheStatus(t *testing.T) {
+	probed := metav1.NewTime(noon.Add(-time.Hour))
+	tests := map[string]struct {
+		before []v1.VirtualMachineInstanceCondition
+		want   v1.VirtualMachineInstanceCondition
+		at     time.Time
+	}{
+		"a new condition": {nil, ready("False", "waiting"), noon},
+		"another status":  {[]v1.VirtualMachineInstanceCondition{ready("True", "")}, ready("False", "paused"), noon},
+		"only another message keeps the time": {
+			[]v1.VirtualMachineInstanceCondition{{
+				Type: v1.VirtualMachineInstanceReady, Status: "False", Message: "waiting",
+				LastProbeTime: probed, LastTransitionTime: metav1.NewTime(noon.Add(-time.Minute).Truncate(time.Second)),
+			}},
+			ready("False", "still waiting"), noon.Add(-time.Minute),
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			list := append([]v1.VirtualMachineInstanceCondition{{Type: "Other", Status: "True"}}, test.before...)
+			Set(&list, test.want, noon)
+			want := test.want
+			want.LastTransitionTime = metav1.NewTime(test.at.Truncate(time.Second))
+			if len(test.before) > 0 {
+				want.LastProbeTime = test.before[0].LastProbeTime
+			}
+			if len(list) != 2 || list[1] != want {
+				t.Errorf("got %+v, want %+v after another condition", list, want)
+			}
+			again := append([]v1.VirtualMachineInstanceCondition{}, list...)
+			Set(&again, test.want, noon.Add(time.Hour))
+			if again[1] != list[1] {
+				t.Errorf("saying it again makes %+v of %+v", again[1], list[1])
+			}
+		})
+	}
+}
+
+func TestAConditionIsFoundAndDroppedByItsType(t *testing.T) {
+	list := []v1.VirtualMachineCondition{
+		{Type: v1.VirtualMachineReady, Status: "False"},
+		{Type: v1.VirtualMachinePaused, Status: "True"},
+	}
+	if c := Find(list, v1.VirtualMachinePaused); c != &list[1] {
+		t.Errorf("found %+v, not the list's own condition", c)
+	}
+	if IsTrue(list, v1.VirtualMachineReady) || IsTrue(list, v1.VirtualMachineFailure) || !IsTrue(list, v1.VirtualMachinePaused) {
+		t.Error("one that is False or absent counts as True, or one that is True does not")
+	}
+	Drop(&list, v1.VirtualMachinePaused)
+	Drop(&list, v1.VirtualMachineFailure)
+	if len(list) != 1 || Find(list, v1.VirtualMachinePaused) != nil || Find(list, v1.VirtualMachineReady) == nil {
+		t.Errorf("%+v is left", list)
+	}
+}
