@@ -36,7 +36,7 @@ import (
 func TestClusterLives(t *testing.T) {
 	c := newCluster(t, "sys")
 	c.up("--nodes=2")
-	c.drydock("image", "load", agentImage(t))
+	c.drydock("image", "load", agentImage(t, "drydock.test/agent:1"))
 	c.drydock("kubectl", "apply", "-f", "pods.yaml")
 	c.eventually(20*time.Second, "the first pods work", c.works)
 
@@ -106,7 +106,35 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 	}
 }
 
-func agentImage(t *testing.T) string {
+// TestCommandsSayWhatIsWrong needs no cluster.
+func TestCommandsSayWhatIsWrong(t *testing.T) {
+	c := newCluster(t, "none")
+	for command, want := range map[string]string{
+		"status":                                "there is none in " + c.Dir + "; make one with: drydock up",
+		"kubectl get pods":                      "there is none in " + c.Dir,
+		"image load x.tar":                      "there is none in " + c.Dir,
+		"node kill node1":                       "there is none in " + c.Dir,
+		"status -o yaml":                        `no output format "yaml", only json`,
+		"up --nodes 64":                         "64 is not between 1 and 63",
+		"up --name Not_Valid":                   `the cluster name "Not_Valid"`,
+		"up --dir /" + strings.Repeat("d", 100): "at most 80 bytes",
+		"frobnicate":                            `unknown command "frobnicate"`,
+	} {
+		out, err := c.try(strings.Fields(command)...)
+		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("drydock %s: %v: %q, want %q", command, err, out, want)
+		}
+	}
+	if out, err := c.try("down"); err != nil || !strings.Contains(out, "There is no cluster none") {
+		t.Errorf("down without a cluster: %v: %s", err, out)
+	}
+	assertNothingLeft(t, c.Cluster)
+	if err := os.Remove(c.Dir); err != nil {
+		t.Errorf("the refused commands left something in the folder: %v", err)
+	}
+}
+
+func agentImage(t *testing.T, ref string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "agent")
 	build := exec.Command("go", "build", "-o", binary, "./agent")
@@ -115,7 +143,7 @@ func agentImage(t *testing.T) string {
 		t.Fatalf("building the agent: %v: %s", err, out)
 	}
 	archive := filepath.Join(t.TempDir(), "agent.tar")
-	if err := image.FromBinary("drydock.test/agent:1", binary, archive); err != nil {
+	if err := image.FromBinary(ref, binary, archive); err != nil {
 		t.Fatal(err)
 	}
 	return archive
@@ -203,7 +231,8 @@ func portForward(t *testing.T, c *cluster) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	select {
-	case <-ended:
+	case err := <-ended:
+		t.Logf("port-forward ended: %v", err)
 	case <-time.After(5 * time.Second):
 		t.Errorf("port-forward does not end when it is asked to")
 		_ = cmd.Process.Kill() // the test has failed already
@@ -467,7 +496,12 @@ func downAndUp(t *testing.T, c *cluster) {
 	}
 	c.drydock("down")
 	assertNothingLeft(t, c.Cluster)
+	if out := c.drydock("image", "load", agentImage(t, "drydock.test/later:1")); !strings.Contains(out, "Kept for the next up") {
+		t.Errorf("loading an image into a cluster that is down says: %s", out)
+	}
 	c.comesBack(before)
+	c.drydock("kubectl", "run", "later", "--image=drydock.test/later:1", "--image-pull-policy=Never", "--", "wait")
+	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/later", "--timeout=30s")
 }
 
 // comesBack starts a cluster that was down, and waits until all its pods run anew.

@@ -82,7 +82,7 @@ func newKubectl(o *options) *cobra.Command {
 }
 
 func newImage(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "image", Short: "Bring images into the cluster, without a registry"}
+	cmd := &cobra.Command{Use: "image", Short: "Bring images into the cluster, without a registry", RunE: group}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "load FILE...",
 		Short: "Load image archives (Docker's or OCI layout) into every node, now and whenever one starts",
@@ -143,7 +143,7 @@ func (o *options) listImages() error {
 }
 
 func newNode(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "node", Short: "Switch single nodes off and on, as tests of node loss do"}
+	cmd := &cobra.Command{Use: "node", Short: "Switch single nodes off and on, as tests of node loss do", RunE: group}
 	for _, verb := range []struct{ name, short string }{
 		{"kill", "Kill a node and all that runs on it, as a power failure would"},
 		{"start", "Switch a dead node on and wait until it is ready"},

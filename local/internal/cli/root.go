@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+	"k8s.io/component-base/version/verflag"
 
 	"drydock.dev/local/internal/layout"
 	"drydock.dev/local/internal/nodeinit"
@@ -72,7 +73,10 @@ func newRoot(out, errOut io.Writer) *cobra.Command {
 		TraverseChildren: true,
 		SilenceUsage:     true,
 		SilenceErrors:    true,
+		RunE:             group,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
+			// Kubernetes' own --version is a flag of every program that links it.
+			verflag.PrintAndExitIfRequested()
 			dir, err := filepath.Abs(o.dir)
 			if err != nil {
 				return fmt.Errorf("finding the data folder: %w", err)
@@ -86,6 +90,14 @@ func newRoot(out, errOut io.Writer) *cobra.Command {
 	flags.StringVar(&o.name, "name", fromEnv("DRYDOCK_NAME", layout.DefaultName), "name of the cluster (DRYDOCK_NAME)")
 	root.AddCommand(newUp(o), newDown(o), newStatus(o), newKubectl(o), newImage(o), newNode(o))
 	return root
+}
+
+// group is run when a command that has only subcommands is not followed by one of them.
+func group(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unknown command %q for %q; drydock --help lists what there is", args[0], cmd.CommandPath())
+	}
+	return cmd.Help()
 }
 
 func fromEnv(variable, otherwise string) string {

@@ -203,7 +203,7 @@ func listener(c layout.Cluster) int {
 	if err != nil {
 		return 0
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }() // nothing was written
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: c.Socket()}); err != nil {
 		return 0
 	}

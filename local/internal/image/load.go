@@ -27,7 +27,7 @@ func (s Store) Sync(ctx context.Context, socket string) error {
 	if err != nil {
 		return fmt.Errorf("connecting to containerd at %s: %w", socket, err)
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }() // everything was answered
 	var errs []error
 	for _, a := range archives {
 		errs = append(errs, s.load(ctx, client, a))

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// DefaultDir and DefaultName are what the commands use when nothing is given.
-	DefaultDir  = "/var/lib/drydock"
+	// DefaultDir is the data folder when none is given.
+	DefaultDir = "/var/lib/drydock"
+	// DefaultName is the cluster's name when none is given.
 	DefaultName = "drydock"
 
 	// MaxNodes follows from the address plan: node i has the pod network

@@ -144,7 +144,7 @@ func AttachNode(c layout.Cluster, node string, pid, mtu int) error {
 	if err != nil {
 		return fmt.Errorf("opening the network namespace of %s: %w", node, err)
 	}
-	defer ns.Close()
+	defer func() { _ = ns.Close() }() // a descriptor to look through
 	inside, err := netlink.NewHandleAt(ns)
 	if err != nil {
 		return fmt.Errorf("entering the network namespace of %s: %w", node, err)

@@ -25,7 +25,7 @@ func containerdReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }() // it was asked, not told
 	serving, err := client.IsServing(ctx)
 	if err == nil && !serving {
 		err = fmt.Errorf("containerd does not serve yet")

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -55,7 +56,10 @@ type Runner struct {
 // Run starts a component and keeps it running until the context ends or Stop is called.
 func (r *Runner) Run(ctx context.Context, c Component) *Task {
 	ctx, cancel := context.WithCancel(ctx)
-	t := &Task{Component: c, ready: make(chan struct{}), done: make(chan struct{}), stop: cancel}
+	t := &Task{
+		Component: c, ready: make(chan struct{}), done: make(chan struct{}), stop: cancel,
+		err: errors.New("it has not started yet"),
+	}
 	go func() {
 		defer close(t.done)
 		r.keep(ctx, t)
@@ -145,8 +149,8 @@ func (t *Task) probe(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		var err error
-		if t.Component.Ready != nil {
-			err = t.Component.Ready(ctx)
+		if t.Ready != nil {
+			err = t.Ready(ctx)
 		}
 		t.mu.Lock()
 		t.err = err
@@ -181,7 +185,7 @@ func (t *Task) Await(ctx context.Context) error {
 	case <-ctx.Done():
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		return fmt.Errorf("waiting for %s to be ready (log %s, last probe: %v): %w", t.Name, t.Spec.Log, t.err, ctx.Err())
+		return fmt.Errorf("waiting for %s to be ready (its log is %s): %w: %w", t.Name, t.Spec.Log, ctx.Err(), t.err)
 	}
 }
 

@@ -45,34 +45,37 @@ func (n *node) alive() bool {
 func (n *node) stop() {
 	patience := time.NewTimer(nodeGrace)
 	defer patience.Stop()
-	err := n.process.Signal(unix.SIGTERM)
+	n.signal(unix.SIGTERM)
 	select {
 	case <-n.dead:
-		return
 	case <-patience.C:
-		err = n.process.Signal(unix.SIGKILL)
+		n.signal(unix.SIGKILL)
+		<-n.dead
 	}
-	if err != nil {
+}
+
+// signal tells the log of a failure: who stops a node goes on by waiting for its death.
+func (n *node) signal(sig unix.Signal) {
+	if err := n.process.Signal(sig); err != nil {
 		fmt.Fprintf(os.Stderr, "stopping %s: %v\n", n.name, err)
 	}
-	<-n.dead
 }
 
 // ensureNode starts a node, or takes over one that an earlier supervisor left.
-func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name string) (*node, error) {
+func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name string) error {
 	if n := s.node(name); n != nil && n.alive() {
-		return n, network.AttachNode(c, name, n.process.PID, s.mtu)
+		return network.AttachNode(c, name, n.process.PID, s.mtu)
 	}
 	pids, err := s.tree.Procs(c.NodeSystemCgroup(name))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	i := slices.IndexFunc(pids, func(pid int) bool { return slices.Equal(proc.Argv(pid), nodeinit.Argv(c, name)) })
 	var p *proc.Process
 	var started time.Time
 	if i >= 0 {
 		if p, err = proc.Open(pids[i]); err != nil {
-			return nil, err
+			return err
 		}
 		err = errors.Join(network.AttachNode(c, name, p.PID, s.mtu), refresh(pids))
 	} else {
@@ -80,14 +83,14 @@ func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name str
 		p, err = s.bootNode(life, c, name)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	n := &node{name: name, process: p, started: started, dead: make(chan struct{})}
 	s.mu.Lock()
 	s.nodes[name] = n
 	s.mu.Unlock()
 	s.watchers.Go(func() { watch(n) })
-	return n, nil
+	return nil
 }
 
 // refresh ends those components of a node whose program was built anew; the

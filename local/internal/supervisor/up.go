@@ -30,7 +30,7 @@ func (s *Supervisor) bringUp(ctx, life context.Context, say report) error {
 		return err
 	}
 	for _, name := range c.Nodes {
-		if _, err := s.ensureNode(life, c, name); err != nil {
+		if err := s.ensureNode(life, c, name); err != nil {
 			return err
 		}
 	}
@@ -130,7 +130,7 @@ func (s *Supervisor) startNode(ctx, life context.Context, name string, say repor
 	if c.Index(name) < 0 {
 		return fmt.Errorf("starting %s: cluster %s has no such node", name, c.Name)
 	}
-	if _, err := s.ensureNode(life, c, name); err != nil {
+	if err := s.ensureNode(life, c, name); err != nil {
 		return err
 	}
 	boot, err := bootstrap.New(c)
