@@ -37,8 +37,8 @@ const (
 // guest's: QEMU and virt-launcher. Emulation adds its translation cache.
 func Overhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (int64, error) {
 	bytes := int64(overheadBase)
-	bytes += VCPUs(vmi.Spec.Domain.CPU) * overheadPerVCPU
-	bytes += guestMemory(&vmi.Spec.Domain) / overheadPageTables
+	bytes += vcpus(vmi) * overheadPerVCPU
+	bytes += machine.GuestMemory(&vmi.Spec) / overheadPageTables
 	if g := vmi.Spec.Domain.Devices.AutoattachGraphicsDevice; g == nil || *g {
 		bytes += overheadVideo
 	}
@@ -59,24 +59,9 @@ func Overhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (
 	return (bytes + mebibyte - 1) / mebibyte * mebibyte, nil
 }
 
-// VCPUs is how many virtual CPUs a topology has; what is left open is one.
-func VCPUs(cpu *v1.CPU) int64 {
-	if cpu == nil {
-		return 1
-	}
-	return max(1, int64(cpu.Sockets)) * max(1, int64(cpu.Cores)) * max(1, int64(cpu.Threads))
-}
-
-// guestMemory is the guest's RAM in bytes: what memory.guest says, else what
-// is asked of the cluster.
-func guestMemory(d *v1.DomainSpec) int64 {
-	if d.Memory != nil && d.Memory.Guest != nil {
-		return d.Memory.Guest.Value()
-	}
-	if q, ok := d.Resources.Requests[corev1.ResourceMemory]; ok {
-		return q.Value()
-	}
-	return d.Resources.Limits.Memory().Value()
+// vcpus is how many CPUs the guest gets, by the rule that the machine is built by.
+func vcpus(vmi *v1.VirtualMachineInstance) int64 {
+	return int64(machine.VCPUs(machine.Topology(&vmi.Spec)))
 }
 
 // computeResources turns what the VMI asks for into what its container asks
@@ -97,7 +82,7 @@ func computeResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Set
 	}
 	_, requested := out.Requests[corev1.ResourceCPU]
 	if _, limited := out.Limits[corev1.ResourceCPU]; !requested && !limited {
-		millis := VCPUs(domain.CPU) * 1000 / int64(max(1, settings.CPUAllocationRatio))
+		millis := vcpus(vmi) * 1000 / int64(max(1, settings.CPUAllocationRatio))
 		out.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(max(1, millis), resource.DecimalSI)
 	}
 	for _, device := range devices(settings) {
@@ -116,7 +101,7 @@ func copyResources(to, from corev1.ResourceList) {
 // the guest's RAM comes from them and only the overhead is ordinary memory.
 func setMemory(out *corev1.ResourceRequirements, vmi *v1.VirtualMachineInstance, overhead int64) error {
 	domain := &vmi.Spec.Domain
-	guest := guestMemory(domain)
+	guest := machine.GuestMemory(&vmi.Spec)
 	if guest <= 0 {
 		return fmt.Errorf("spec.domain.memory.guest: the guest's memory must be set")
 	}
