@@ -44,24 +44,24 @@ type State struct {
 type Reason string
 
 const (
-	// ReasonGuestShutdown: the guest powered itself off (QMP SHUTDOWN with
+	// ReasonGuestShutdown means that the guest powered itself off (QMP SHUTDOWN with
 	// reason guest-shutdown).
 	ReasonGuestShutdown Reason = "GuestShutdown"
-	// ReasonHostShutdown: it was asked to end from outside, gracefully or not
+	// ReasonHostShutdown means that it was asked to end from outside, gracefully or not
 	// (system_powerdown that the guest followed, quit, SIGTERM).
 	ReasonHostShutdown Reason = "HostShutdown"
-	// ReasonKilled: the guest did not follow a graceful shutdown within its
+	// ReasonKilled means that the guest did not follow a graceful shutdown within its
 	// grace period and QEMU was ended by force.
 	ReasonKilled Reason = "Killed"
-	// ReasonGuestPanicked: the guest's kernel panicked (QMP GUEST_PANICKED).
+	// ReasonGuestPanicked means that the guest's kernel panicked (QMP GUEST_PANICKED).
 	ReasonGuestPanicked Reason = "GuestPanicked"
-	// ReasonCrashed: QEMU died of a signal or of an error of its own.
+	// ReasonCrashed means that QEMU died of a signal or of an error of its own.
 	ReasonCrashed Reason = "Crashed"
-	// ReasonStartFailed: QEMU ended before its monitor answered.
+	// ReasonStartFailed means that QEMU ended before its monitor answered.
 	ReasonStartFailed Reason = "StartFailed"
-	// ReasonWatchdog: the guest's watchdog fired and its action was to end it.
+	// ReasonWatchdog means that the guest's watchdog fired and its action was to end it.
 	ReasonWatchdog Reason = "Watchdog"
-	// ReasonMigrated: the guest goes on elsewhere; QEMU was ended as the
+	// ReasonMigrated means that the guest goes on elsewhere; QEMU was ended as the
 	// source of a migration that is complete.
 	ReasonMigrated Reason = "Migrated"
 )

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	v1 "kubevirt.io/api/core/v1"
 )
 
 // Budgets of one VM.
@@ -36,7 +35,7 @@ const (
 func TestLauncherMemory(t *testing.T) {
 	ns := newNamespace(t)
 	g := boot(t, newVMI(ns, "small"))
-	vmi := awaitPhase(t, ns, g.name, v1.Running)
+	vmi := awaitRunning(t, ns, g.name)
 	pod := launcherPod(t, vmi)
 	launchers := processes(t, func(pid int, args []string) bool {
 		return filepath.Base(args[0]) == "virt-launcher" && ofPod(pid, pod)
@@ -56,7 +55,7 @@ func TestWritesOfALife(t *testing.T) {
 	ns := newNamespace(t)
 	vmi := newVMI(ns, "counted")
 	create(t, vmi)
-	awaitPhase(t, ns, vmi.Name, v1.Running)
+	awaitRunning(t, ns, vmi.Name)
 	login(t, ns, vmi.Name)
 	deleteObject(t, vmi)
 	awaitGone(t, vmi)
@@ -113,7 +112,7 @@ func startVMI(t *testing.T, namespace, name string) time.Duration {
 	vmi.Spec.TerminationGracePeriodSeconds = new(int64(0))
 	begin := time.Now()
 	create(t, vmi)
-	awaitPhase(t, namespace, name, v1.Running)
+	awaitRunning(t, namespace, name)
 	took := time.Since(begin)
 	deleteObject(t, vmi)
 	awaitGone(t, vmi)

@@ -76,24 +76,24 @@ func awaitVMI(t *testing.T, namespace, name, what string, seen func(*v1.VirtualM
 }
 
 // awaitVM waits until the VM is as seen wants it.
-func awaitVM(t *testing.T, namespace, name, what string, seen func(*v1.VirtualMachine) bool) *v1.VirtualMachine {
+func awaitVM(t *testing.T, namespace, name, what string, seen func(*v1.VirtualMachine) bool) {
 	t.Helper()
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	return await(t, vm, &v1.VirtualMachineList{}, what, seen)
+	await(t, vm, &v1.VirtualMachineList{}, what, seen)
 }
 
-// awaitPhase waits for a VMI's phase.
-func awaitPhase(t *testing.T, namespace, name string, phase v1.VirtualMachineInstancePhase) *v1.VirtualMachineInstance {
+// awaitRunning waits until a VMI runs.
+func awaitRunning(t *testing.T, namespace, name string) *v1.VirtualMachineInstance {
 	t.Helper()
-	return awaitVMI(t, namespace, name, "phase "+string(phase), func(vmi *v1.VirtualMachineInstance) bool {
-		return vmi.Status.Phase == phase
+	return awaitVMI(t, namespace, name, "phase Running", func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.Status.Phase == v1.Running
 	})
 }
 
 // awaitPrintable waits for what `kubectl get vm` shows.
-func awaitPrintable(t *testing.T, namespace, name string, status v1.VirtualMachinePrintableStatus) *v1.VirtualMachine {
+func awaitPrintable(t *testing.T, namespace, name string, status v1.VirtualMachinePrintableStatus) {
 	t.Helper()
-	return awaitVM(t, namespace, name, "status "+string(status), func(vm *v1.VirtualMachine) bool {
+	awaitVM(t, namespace, name, "status "+string(status), func(vm *v1.VirtualMachine) bool {
 		return vm.Status.PrintableStatus == status
 	})
 }
@@ -118,7 +118,7 @@ type guest struct {
 func boot(t *testing.T, vmi *v1.VirtualMachineInstance) *guest {
 	t.Helper()
 	create(t, vmi)
-	awaitPhase(t, vmi.Namespace, vmi.Name, v1.Running)
+	awaitRunning(t, vmi.Namespace, vmi.Name)
 	return login(t, vmi.Namespace, vmi.Name)
 }
 

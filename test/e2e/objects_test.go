@@ -16,9 +16,9 @@ import (
 )
 
 // deleteObject deletes an object; one that is gone already is fine.
-func deleteObject(t *testing.T, obj client.Object, opts ...client.DeleteOption) {
+func deleteObject(t *testing.T, obj client.Object) {
 	t.Helper()
-	err := cluster.client.Delete(context.Background(), obj, opts...)
+	err := cluster.client.Delete(context.Background(), obj)
 	if err != nil && !errors.IsNotFound(err) {
 		t.Errorf("deleting %s: %v", obj.GetName(), err)
 	}

@@ -69,7 +69,7 @@ func TestEveryPartCanBeKilled(t *testing.T) {
 // QEMU process.
 func startedOnce(t *testing.T, namespace, name string) {
 	t.Helper()
-	vmi := awaitPhase(t, namespace, name, v1.Running)
+	vmi := awaitRunning(t, namespace, name)
 	launcherPod(t, vmi)
 	qemus := processes(t, func(_ int, args []string) bool {
 		return strings.HasPrefix(filepath.Base(args[0]), "qemu-system") &&
