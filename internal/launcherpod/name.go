@@ -34,20 +34,6 @@ func labelValue(name string) string {
 	return stem + suffix
 }
 
-// hostname is the pod's host name: what the VMI asks for, or the first part of
-// its name, cut to what a host name may be.
-func hostname(vmi *v1.VirtualMachineInstance) string {
-	name := vmi.Spec.Hostname
-	if name == "" {
-		name = vmi.Name
-	}
-	name, _, _ = strings.Cut(name, ".")
-	if len(name) > validation.DNS1123LabelMaxLength {
-		name = strings.TrimRight(name[:validation.DNS1123LabelMaxLength], "-")
-	}
-	return name
-}
-
 // digest gives five characters that are lower case letters and digits.
 func digest(s string) string {
 	sum := sha256.Sum256([]byte(s))

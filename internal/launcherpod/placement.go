@@ -7,6 +7,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/machine"
 )
 
 // place sets where the pod may run and how it is known on the network.
@@ -18,7 +19,7 @@ func place(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings cluste
 	spec.TopologySpreadConstraints = in.TopologySpreadConstraints
 	spec.PriorityClassName = in.PriorityClassName
 	spec.SchedulerName = in.SchedulerName
-	spec.Hostname = hostname(vmi)
+	spec.Hostname = machine.Hostname(vmi)
 	spec.Subdomain = in.Subdomain
 	spec.DNSPolicy = in.DNSPolicy
 	spec.DNSConfig = in.DNSConfig

@@ -4,9 +4,26 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 )
+
+// Hostname is what the guest is called, by its pod, DHCP and cloud-init alike:
+// what the VMI asks for, or the first part of its name, cut to what one label of
+// a DNS name may hold.
+func Hostname(vmi *v1.VirtualMachineInstance) string {
+	name := vmi.Spec.Hostname
+	if name == "" {
+		name = vmi.Name
+	}
+	name, _, _ = strings.Cut(name, ".")
+	if len(name) > validation.DNS1123LabelMaxLength {
+		name = strings.TrimRight(name[:validation.DNS1123LabelMaxLength], "-")
+	}
+	return name
+}
 
 // MAC is the hardware address that the guest sees for an interface: the
 // spec's, else one made from the firmware UUID and the interface's name. So it

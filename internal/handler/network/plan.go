@@ -97,7 +97,7 @@ func planInterface(vmi *v1.VirtualMachineInstance, iface *v1.Interface, path str
 		name: iface.Name, path: path,
 		bridge: podBridge, tap: podTap, podInterface: podInterface,
 		queues:  queues(vmi, iface),
-		options: guestOptions{hostname: hostname(vmi), subdomain: vmi.Spec.Subdomain},
+		options: guestOptions{hostname: machine.Hostname(vmi), subdomain: vmi.Spec.Subdomain},
 	}
 	if iface.DHCPOptions != nil {
 		p.options.dhcp = *iface.DHCPOptions
@@ -204,17 +204,3 @@ func subnetOf(cidr, unless string) (subnet, error) {
 
 func (s subnet) routerPrefix() netip.Prefix { return netip.PrefixFrom(s.router, s.bits) }
 func (s subnet) guestPrefix() netip.Prefix  { return netip.PrefixFrom(s.guest, s.bits) }
-
-// hostname is what the guest is told to call itself: what the VMI asks for, or
-// the first part of its name.
-func hostname(vmi *v1.VirtualMachineInstance) string {
-	const longest = 63
-	name := vmi.Spec.Hostname
-	if name == "" {
-		name, _, _ = strings.Cut(vmi.Name, ".")
-	}
-	if len(name) > longest {
-		name = strings.TrimRight(name[:longest], "-")
-	}
-	return name
-}
