@@ -1,6 +1,8 @@
 package cgroup
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -16,5 +18,31 @@ func TestV1Roots(t *testing.T) {
 	want := []string{"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified"}
 	if got := v1Roots(mountinfo); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestDelegation walks a copy of what the unified hierarchy shows: every cgroup
+// above the one that is made must hand its controllers down, that one itself not,
+// because processes will be in it.
+func TestDelegation(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"", "drydock", "drydock/c", "drydock/c/node1"} {
+		path := filepath.Join(root, dir)
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(path, "cgroup.controllers"), []byte("memory\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree := Tree{unified: true, roots: []string{root}}
+	if err := tree.Create("/drydock/c/node1"); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{"": "+memory", "drydock": "+memory", "drydock/c": "+memory", "drydock/c/node1": ""} {
+		got, err := os.ReadFile(filepath.Join(root, dir, "cgroup.subtree_control"))
+		if string(got) != want {
+			t.Errorf("%q hands down %q (%v), want %q", dir, got, err, want)
+		}
 	}
 }
