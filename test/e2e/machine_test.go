@@ -113,7 +113,7 @@ func TestGuestBoots(t *testing.T) {
 		"from a kernel in an image": func(vmi *v1.VirtualMachineInstance) {
 			vmi.Spec.Domain.Devices.Disks, vmi.Spec.Volumes = nil, nil
 			vmi.Spec.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{
-				KernelArgs: "console=ttyS0",
+				KernelArgs: "console=ttyS0 no_timer_check",
 				Container:  &v1.KernelBootContainer{Image: guestKernelImage, KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd.img"},
 			}}
 		},
@@ -128,6 +128,7 @@ func TestGuestBoots(t *testing.T) {
 				return vmi.Spec.Domain.Firmware != nil && vmi.Spec.Domain.Firmware.UUID != ""
 			})
 			g.sees("UUID", "guestinfo uuid", string(created.Spec.Domain.Firmware.UUID))
+			g.sees("name", "hostname", g.name)
 			g.sees("firmware", "test -d /sys/firmware/efi && echo UEFI || echo BIOS", map[bool]string{true: "UEFI", false: "BIOS"}[way == "by UEFI"])
 		})
 	}

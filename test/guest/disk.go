@@ -24,8 +24,10 @@ const (
 
 // kernelArgs makes the serial console the one that the guest's own messages and
 // a kernel's last words go to. Under UEFI a kernel that picks a random place for
-// itself finds none in a small guest, now and then.
-const kernelArgs = "console=tty1 console=ttyS0,115200 quiet nokaslr"
+// itself finds none in a small guest, now and then. Emulated on a busy machine the
+// timer may miss the moment in which the kernel checks it, and a kernel that finds
+// no timer gives up.
+const kernelArgs = "console=tty1 console=ttyS0,115200 quiet nokaslr no_timer_check"
 
 // What the boot loaders read: SYSLINUX under a BIOS, systemd's boot manager under
 // UEFI. Both have one entry and take it at once.

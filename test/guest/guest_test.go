@@ -31,7 +31,7 @@ func firmwareOf(t *testing.T, files guest.Files, way string) []string {
 	}
 	switch way {
 	case "kernel":
-		return []string{"-kernel", files.Kernel, "-initrd", files.Initrd, "-append", "console=ttyS0 quiet"}
+		return []string{"-kernel", files.Kernel, "-initrd", files.Initrd, "-append", "console=ttyS0 quiet no_timer_check"}
 	case "BIOS":
 		return disk
 	default:
@@ -101,9 +101,16 @@ func TestTheFullKernelKnowsTheDevicesThatTheCloudKernelDoesNot(t *testing.T) {
 	files := buildGuest(t, guest.Full)
 	m := start(t, "-m", "192",
 		"-drive", "if=none,id=boot,snapshot=on,file="+files.Disk, "-device", "ide-hd,drive=boot,bus=ide.0,serial=boot-disk",
-		"-netdev", "user,id=net0", "-device", "e1000e,romfile=,netdev=net0,mac=02:00:00:00:00:07",
+		"-netdev", "user,id=net0,hostname=named-by-dhcp", "-device", "e1000e,romfile=,netdev=net0,mac=02:00:00:00:00:07",
 		"-netdev", "user,id=net1", "-device", "e1000,romfile=,netdev=net1,mac=02:00:00:00:00:08",
 		"-device", "qemu-xhci", "-device", "usb-tablet", "-device", "i6300esb", "-device", "VGA")
+	match, err := m.console.Expect(m.ctx, regexp.MustCompile(`drydock guest ready: (\S+) uuid=`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if match[1] != "named-by-dhcp" {
+		t.Errorf("the guest calls itself %s and not what DHCP says", match[1])
+	}
 	m.login()
 	m.sees("guestinfo disks | cut -d' ' -f1-6", "sda 67108864 boot-disk sata rw disk")
 	m.sees("guestinfo nics | cut -d' ' -f2,3,5,6", "02:00:00:00:00:07 10.0.2.15 up e1000e\n02:00:00:00:00:08 10.0.2.15 up e1000")

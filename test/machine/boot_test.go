@@ -92,7 +92,7 @@ spec:
     firmware:
       uuid: ` + uuid + `
       kernelBoot:
-        kernelArgs: console=ttyS0 quiet
+        kernelArgs: console=ttyS0 quiet no_timer_check
         container: {image: test-guest-kernel, kernelPath: /boot/vmlinuz, initrdPath: /boot/initrd.img}
     memory: {guest: 160Mi}%s
     devices: {autoattachGraphicsDevice: false%s}
