@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -43,6 +44,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 	}
 	settings := &clusterconfig.Current{}
 	networks := network.New(mgr.GetLogger().WithName("network"))
+	consoles := stream.NewConsoles()
 	supervisor := driver.NewSupervisor(&driver.Env{
 		Node: o.node, Pods: o.pods(), Watcher: watcher, Network: networks,
 		Cluster: &cluster{
@@ -50,6 +52,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 			recorder: mgr.GetEventRecorder("virt-handler"),
 		},
 		Settings: settings.Get,
+		Attached: record(consoles, mgr.GetLogger().WithName("console")),
 		KVM:      probe.KVM.Usable,
 		Belongs:  func(peer *podpath.Peer, pod types.UID) error { return peer.BelongsTo(string(pod)) },
 		Now:      time.Now,
@@ -61,7 +64,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 	if err := watch(ctx, mgr.GetCache(), supervisor, settings); err != nil {
 		return nil, err
 	}
-	served, err := serve(mgr, o, supervisor)
+	served, err := serve(mgr, o, supervisor, consoles)
 	if err != nil {
 		return nil, err
 	}
@@ -138,14 +141,23 @@ func onChange[T client.Object](seen, gone func(T)) cache.ResourceEventHandler {
 	}
 }
 
+// record opens a guest's console from its first moment on, so that whoever looks
+// later sees how it booted.
+func record(consoles *stream.Consoles, log logr.Logger) func(context.Context, *driver.Machine) {
+	return func(ctx context.Context, guest *driver.Machine) {
+		if _, err := consoles.Open(ctx, guest.ConsoleKey(), guest.DialSerial); err != nil {
+			log.V(1).Info("the console is not recorded", "vmi", guest.ConsoleKey(), "reason", err.Error())
+		}
+	}
+}
+
 // serve is the HTTP interface to virt-api and the certificate that it shows.
-func serve(mgr ctrl.Manager, o options, s *driver.Supervisor) ([]manager.Runnable, error) {
+func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.Consoles) ([]manager.Runnable, error) {
 	clientset, err := kubernetes.NewForConfig(mgr.GetConfig())
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	source := certs.NewSource(clientset, certs.HandlerServer())
-	consoles := stream.NewConsoles()
 	http := server.New(machines{s}, consoles, source.ServerConfig(), mgr.GetLogger().WithName("server"))
 	address := net.JoinHostPort(o.podIP, strconv.Itoa(nodeapi.Port))
 	return []manager.Runnable{

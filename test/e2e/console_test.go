@@ -5,8 +5,13 @@ package e2e
 import (
 	"context"
 	"net"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/virtctl/client"
 	"drydock.dev/drydock/test/console"
@@ -29,4 +34,20 @@ func openConsole(t *testing.T, namespace, name string) *console.Console {
 	})
 	t.Cleanup(func() { _ = conn.Close() }) // the test is over, whatever the close says
 	return console.New(conn)
+}
+
+// TestConsoleShowsWhatWasMissed looks at a console for the first time when the
+// guest has long booted.
+func TestConsoleShowsWhatWasMissed(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	create(t, newVMI(ns, "booted"))
+	awaitVMI(t, ns, "booted", "the guest agent", func(vmi *v1.VirtualMachineInstance) bool {
+		return slices.ContainsFunc(vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
+			return c.Type == v1.VirtualMachineInstanceAgentConnected && c.Status == corev1.ConditionTrue
+		})
+	})
+	if out := do(t, ns, "console", "booted", "--until", "drydock guest ready.*"); !strings.Contains(out, "drydock guest ready") {
+		t.Errorf("the console shows %q", out)
+	}
 }

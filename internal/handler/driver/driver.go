@@ -54,6 +54,9 @@ type Env struct {
 	Cluster Cluster
 	// Settings are the cluster's, newest first asked for.
 	Settings func() clusterconfig.Settings
+	// Attached is told, by the driver's own goroutine, of a guest that a driver
+	// has just started or taken over; it may be nil.
+	Attached func(ctx context.Context, guest *Machine)
 	// KVM says that the node's probe found KVM usable.
 	KVM bool
 	// Belongs checks that a process is one of a pod's.

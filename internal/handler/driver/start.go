@@ -185,6 +185,9 @@ func (d *Driver) attach(ctx context.Context, o vmi.Observed) error {
 		g.told = vmi.AgentOf(d.vmi.Status)
 	}
 	d.mu.Unlock()
+	if m, err := d.machine(); err == nil && d.env.Attached != nil {
+		d.env.Attached(ctx, m)
+	}
 	return nil
 }
 
