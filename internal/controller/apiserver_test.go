@@ -121,7 +121,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatalf("creating the default service account: %v", err)
 	}
 	w.config.Impersonate = w.leastPrivilege()
-	w.options = options{namespace: ns.Name, launcherImage: "example.com/launcher:1", metricsAddr: "0", identity: t.Name(), several: true}
+	w.options = options{namespace: ns.Name, launcherImage: "example.com/launcher:1", metricsAddr: "0", identity: t.Name(), several: true, now: time.Now}
 	w.startLoops()
 	return w
 }

@@ -29,13 +29,13 @@ type options struct {
 	identity string
 	// several lets more than one manager live in a process, as tests need.
 	several bool
-	// now is the loops' clock, time.Now when nil.
+	// now is the loops' clock.
 	now func() time.Time
 }
 
 // NewCommand is the command `virt controller`.
 func NewCommand() *cobra.Command {
-	var o options
+	o := options{now: time.Now}
 	cmd := &cobra.Command{
 		Use:   "controller",
 		Short: "Run the loops that make VMs what their objects ask for",

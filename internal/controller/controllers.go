@@ -3,12 +3,16 @@ package controller
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/controller/kubevirt"
@@ -17,27 +21,41 @@ import (
 	"drydock.dev/drydock/internal/controller/vmi"
 )
 
+// workers is how many VMs, and how many VMIs, are worked on at once. One step is
+// a handful of requests that wait on the API server, so more than the CPUs is
+// right.
+const workers = 16
+
+// pace is for a loop with so many workers. What fails is tried again soon, and
+// never less than twice a minute.
+func pace(workers int) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 30*time.Second),
+	}
+}
+
 // register adds every loop to the manager.
 func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	vmiLoop := &vmi.Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
 		Settings: settings(mgr.GetClient(), o.namespace), LauncherImage: o.launcherImage, Now: o.now,
 	}
-	if err := vmiLoop.SetupWithManager(ctx, mgr); err != nil {
+	if err := vmiLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachineInstances: %w", err)
 	}
 	vmLoop := &vm.Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
 		Now: o.now,
 	}
-	if err := vmLoop.SetupWithManager(mgr); err != nil {
+	if err := vmLoop.SetupWithManager(mgr, pace(workers)); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachines: %w", err)
 	}
 	setLoop := &replicaset.Reconciler{
 		Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("virtualmachinereplicaset-controller"),
 		Now: o.now,
 	}
-	if err := setLoop.SetupWithManager(mgr); err != nil {
+	if err := setLoop.SetupWithManager(mgr, pace(1)); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachineInstanceReplicaSets: %w", err)
 	}
 	kubevirtLoop := &kubevirt.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}

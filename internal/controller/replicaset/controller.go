@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,25 +30,23 @@ import (
 	"drydock.dev/drydock/internal/controller/written"
 )
 
-// Reconciler is the loop. All fields but Now are required.
+// Reconciler is the loop. All fields are required.
 type Reconciler struct {
 	Client   client.Client
 	Recorder events.EventRecorder
-	// Now is the clock, time.Now when nil.
+	// Now is the clock.
 	Now func() time.Time
 
 	written written.Memory[*v1.VirtualMachineInstanceReplicaSet]
 }
 
-// SetupWithManager registers the loop.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+// SetupWithManager registers the loop, which works at the given pace.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachineinstancereplicaset").
 		For(&v1.VirtualMachineInstanceReplicaSet{}).
 		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.setsOf)).
-		WithOptions(controller.Options{
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 30*time.Second),
-		}).
+		WithOptions(pace).
 		Complete(r)
 }
 
@@ -99,10 +96,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	for i := range list.Items {
 		vmis[i] = &list.Items[i]
 	}
-	p := decide(rs, selector, vmis, r.now())
+	p := decide(rs, selector, vmis, r.Now())
 	failure := r.carryOut(ctx, rs, p)
 	if failure != nil {
-		condition.Set(&p.status.Conditions, trueCondition(v1.VirtualMachineInstanceReplicaSetReplicaFailure, "FailedCreate", failure.Error()), r.now())
+		condition.Set(&p.status.Conditions, trueCondition(v1.VirtualMachineInstanceReplicaSetReplicaFailure, "FailedCreate", failure.Error()), r.Now())
 	} else {
 		condition.Drop(&p.status.Conditions, v1.VirtualMachineInstanceReplicaSetReplicaFailure)
 	}
@@ -186,11 +183,4 @@ func (r *Reconciler) patchStatus(ctx context.Context, rs *v1.VirtualMachineInsta
 	}
 	r.written.Wrote(to)
 	return nil
-}
-
-func (r *Reconciler) now() time.Time {
-	if r.Now != nil {
-		return r.Now()
-	}
-	return time.Now()
 }

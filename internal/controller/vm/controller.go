@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,16 +28,13 @@ import (
 	"drydock.dev/drydock/internal/vmstate"
 )
 
-// workers is how many VMs are worked on at once.
-const workers = 16
-
-// Reconciler is the loop. All fields but Now are required.
+// Reconciler is the loop. All fields are required.
 type Reconciler struct {
 	// Client reads from the cache and writes; Reader asks the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
-	// Now is the clock, time.Now when nil.
+	// Now is the clock.
 	Now func() time.Time
 
 	written written.Memory[*v1.VirtualMachine]
@@ -46,8 +42,8 @@ type Reconciler struct {
 	deleted written.Deletions
 }
 
-// SetupWithManager registers the loop.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+// SetupWithManager registers the loop, which works at the given pace.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	// A VMI has its VM's name; one that has no owner may have to be adopted.
 	sameName := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, vmi client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(vmi)}}
@@ -56,10 +52,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Named("virtualmachine").
 		For(&v1.VirtualMachine{}).
 		Watches(&v1.VirtualMachineInstance{}, sameName).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 30*time.Second),
-		}).
+		WithOptions(pace).
 		Complete(r)
 }
 
@@ -86,7 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // observe gathers what is known of a VM; VM is nil when it is gone.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmstate.Observed, error) {
-	o := vmstate.Observed{Now: r.now()}
+	o := vmstate.Observed{Now: r.Now()}
 	var vm v1.VirtualMachine
 	if err := r.Client.Get(ctx, key, &vm); err != nil {
 		r.written.Forget(key)
@@ -327,11 +320,4 @@ func (r *Reconciler) deleteVMI(ctx context.Context, o vmstate.Observed) error {
 	r.Recorder.Eventf(o.VM, o.VMI, corev1.EventTypeNormal, "SuccessfulDelete", "DeleteVMI",
 		"Stopped the virtual machine by deleting the virtual machine instance %s", o.VMI.Name)
 	return nil
-}
-
-func (r *Reconciler) now() time.Time {
-	if r.Now != nil {
-		return r.Now()
-	}
-	return time.Now()
 }

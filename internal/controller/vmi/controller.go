@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,11 +35,7 @@ import (
 // claimIndex finds the VMIs that use a claim.
 const claimIndex = "drydock.claims"
 
-// workers is how many VMIs are worked on at once. One step is a handful of
-// requests that wait on the API server, so more than the CPUs is right.
-const workers = 16
-
-// Reconciler is the loop. All fields but Now are required.
+// Reconciler is the loop. All fields are required.
 type Reconciler struct {
 	// Client reads from the cache and writes; Reader asks the API server.
 	Client   client.Client
@@ -49,15 +44,15 @@ type Reconciler struct {
 	// Settings gives the cluster's settings of the moment.
 	Settings      func(context.Context) (clusterconfig.Settings, error)
 	LauncherImage string
-	// Now is the clock, time.Now when nil.
+	// Now is the clock.
 	Now func() time.Time
 
 	written written.Memory[*v1.VirtualMachineInstance]
 	deleted written.Deletions
 }
 
-// SetupWithManager registers the loop.
-func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
+// SetupWithManager registers the loop, which works at the given pace.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &v1.VirtualMachineInstance{}, claimIndex, func(o client.Object) []string {
 		return launcherpod.Claims(&o.(*v1.VirtualMachineInstance).Spec)
 	})
@@ -69,11 +64,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		For(&v1.VirtualMachineInstance{}).
 		Owns(&corev1.Pod{}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			// What fails is tried again soon, and never less than twice a minute.
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 30*time.Second),
-		}).
+		WithOptions(pace).
 		Complete(r)
 }
 
@@ -121,7 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // observe gathers what is known of a VMI; VMI is nil when it is gone.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmilife.Observed, error) {
-	o := vmilife.Observed{Now: r.now()}
+	o := vmilife.Observed{Now: r.Now()}
 	var vmi v1.VirtualMachineInstance
 	if err := r.Client.Get(ctx, key, &vmi); err != nil {
 		r.written.Forget(key)
@@ -225,7 +216,7 @@ func (r *Reconciler) carryOut(ctx context.Context, o vmilife.Observed, plan vmil
 			return nil
 		}
 		if err != nil {
-			if patchErr := r.patch(ctx, o.VMI, vmilife.CreateFailed(o.VMI, err, r.now())); patchErr != nil {
+			if patchErr := r.patch(ctx, o.VMI, vmilife.CreateFailed(o.VMI, err, r.Now())); patchErr != nil {
 				ctrl.LoggerFrom(ctx).Error(patchErr, "reporting a launcher pod that could not be created")
 			}
 			return err
@@ -329,11 +320,4 @@ func (r *Reconciler) deletePod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	}
 	r.deleted.Ask(key, pod.UID)
 	return nil
-}
-
-func (r *Reconciler) now() time.Time {
-	if r.Now != nil {
-		return r.Now()
-	}
-	return time.Now()
 }
