@@ -5,6 +5,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/condition"
 )
 
 // Plan is what a verb on a VirtualMachine changes, in this order.
@@ -206,7 +208,7 @@ func Pause(vmi *v1.VirtualMachineInstance) error {
 		return apierrors.NewForbidden(v1.Resource("virtualmachineinstance"), vmi.Name,
 			fmt.Errorf("%s", "Pausing VMIs with LivenessProbe is currently not supported"))
 	}
-	if holds(vmi, v1.VirtualMachineInstancePaused) {
+	if condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused) {
 		return vmiConflict(vmi, "VMI is already paused")
 	}
 	return nil
@@ -217,7 +219,7 @@ func Unpause(vmi *v1.VirtualMachineInstance) error {
 	if err := ready(vmi); err != nil {
 		return err
 	}
-	if !holds(vmi, v1.VirtualMachineInstancePaused) {
+	if !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused) {
 		return vmiConflict(vmi, "VMI is not paused")
 	}
 	return nil
@@ -228,12 +230,12 @@ func SoftReboot(vmi *v1.VirtualMachineInstance) error {
 	if err := ready(vmi); err != nil {
 		return err
 	}
-	if holds(vmi, v1.VirtualMachineInstancePaused) {
+	if condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused) {
 		return vmiConflict(vmi, "VMI is paused")
 	}
 	features := vmi.Spec.Domain.Features
 	noACPI := features != nil && features.ACPI.Enabled != nil && !*features.ACPI.Enabled
-	if noACPI && !holds(vmi, v1.VirtualMachineInstanceAgentConnected) {
+	if noACPI && !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceAgentConnected) {
 		return vmiConflict(vmi, "VMI neither have the agent connected nor the ACPI feature enabled")
 	}
 	return nil
@@ -247,7 +249,7 @@ func Agent(vmi *v1.VirtualMachineInstance) error {
 	if err := ready(vmi); err != nil {
 		return err
 	}
-	if !holds(vmi, v1.VirtualMachineInstanceAgentConnected) {
+	if !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceAgentConnected) {
 		return vmiConflict(vmi, "VMI does not have guest agent connected")
 	}
 	return nil
@@ -290,13 +292,4 @@ func connectable(vmi *v1.VirtualMachineInstance) error {
 
 func vmiConflict(vmi *v1.VirtualMachineInstance, sentence string) error {
 	return apierrors.NewConflict(v1.Resource("virtualmachineinstance"), vmi.Name, fmt.Errorf("%s", sentence))
-}
-
-func holds(vmi *v1.VirtualMachineInstance, condition v1.VirtualMachineInstanceConditionType) bool {
-	for i := range vmi.Status.Conditions {
-		if vmi.Status.Conditions[i].Type == condition {
-			return vmi.Status.Conditions[i].Status == "True"
-		}
-	}
-	return false
 }

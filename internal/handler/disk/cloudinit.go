@@ -4,12 +4,12 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/iso"
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/machine"
 )
 
 // Labels by which cloud-init finds its data sources.
@@ -17,9 +17,6 @@ const (
 	noCloudLabel     = "cidata"
 	configDriveLabel = "config-2"
 )
-
-// maxHostname is the longest label of a DNS name.
-const maxHostname = 63
 
 // cloudInit is what both data sources have in common.
 type cloudInit struct {
@@ -54,7 +51,7 @@ func noCloud(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitNoClo
 	metaData, err := json.Marshal(struct {
 		InstanceID    string `json:"instance-id"`
 		LocalHostname string `json:"local-hostname"`
-	}{instanceID(vmi), hostname(vmi)})
+	}{instanceID(vmi), machine.Hostname(vmi)})
 	if err != nil {
 		return Image{}, fmt.Errorf("encoding meta-data: %w", err)
 	}
@@ -70,7 +67,7 @@ func configDrive(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitC
 		UUID          string `json:"uuid"`
 		Hostname      string `json:"hostname"`
 		LocalHostname string `json:"local_hostname"`
-	}{instanceID(vmi), guestUUID(vmi), hostname(vmi), hostname(vmi)})
+	}{instanceID(vmi), guestUUID(vmi), machine.Hostname(vmi), machine.Hostname(vmi)})
 	if err != nil {
 		return Image{}, fmt.Errorf("encoding meta_data.json: %w", err)
 	}
@@ -141,16 +138,4 @@ func guestUUID(vmi *v1.VirtualMachineInstance) string {
 		return string(f.UUID)
 	}
 	return ""
-}
-
-// hostname is the VMI's, else the first part of its name, as the launcher pod's.
-func hostname(vmi *v1.VirtualMachineInstance) string {
-	if vmi.Spec.Hostname != "" {
-		return vmi.Spec.Hostname
-	}
-	name, _, _ := strings.Cut(vmi.Name, ".")
-	if len(name) > maxHostname {
-		name = strings.TrimRight(name[:maxHostname], "-")
-	}
-	return name
 }

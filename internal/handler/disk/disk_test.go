@@ -412,23 +412,3 @@ func TestImageSize(t *testing.T) {
 		}
 	}
 }
-
-func TestHostname(t *testing.T) {
-	for name, want := range map[string]string{
-		"web":                    "web",
-		"web.example":            "web",
-		strings.Repeat("a", 100): strings.Repeat("a", 63),
-		strings.Repeat("a", 62) + "-" + strings.Repeat("b", 9): strings.Repeat("a", 62),
-	} {
-		instance := vmi()
-		instance.Name = name
-		if got := hostname(instance); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
-	}
-	named := vmi()
-	named.Spec.Hostname = "chosen"
-	if got := hostname(named); got != "chosen" {
-		t.Errorf("the VMI's own host name: %q", got)
-	}
-}

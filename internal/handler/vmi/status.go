@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/launch"
 	"drydock.dev/drydock/internal/machine"
 )
@@ -91,7 +92,7 @@ func synchronized(status *v1.VirtualMachineInstanceStatus, f Facts) {
 		dropOwn(status, v1.VirtualMachineInstanceSynchronized, reasonSyncFailed)
 		return
 	}
-	set(status, v1.VirtualMachineInstanceCondition{
+	condition.Set(&status.Conditions, v1.VirtualMachineInstanceCondition{
 		Type: v1.VirtualMachineInstanceSynchronized, Status: corev1.ConditionFalse,
 		Reason: reasonSyncFailed, Message: f.Failure.Error(),
 	}, f.Now)
@@ -112,7 +113,7 @@ func describe(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceS
 	describeReady(vmi, status, f)
 	describePaused(status, g.RunState, f.Now)
 	describeAgent(status, g.Agent, f.Now)
-	set(status, liveMigratable(vmi, g.Volumes), f.Now)
+	condition.Set(&status.Conditions, liveMigratable(vmi, g.Volumes), f.Now)
 }
 
 func describeMemory(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceStatus) {
@@ -131,7 +132,7 @@ func describeReady(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInst
 		ready.Reason = "ReadinessProbeNotPassed"
 		ready.Message = "The guest runs, and its readiness probe has not succeeded yet."
 	}
-	set(status, ready, f.Now)
+	condition.Set(&status.Conditions, ready, f.Now)
 }
 
 // QEMU's run states that matter to a VM's owner.
@@ -150,23 +151,23 @@ func describePaused(status *v1.VirtualMachineInstanceStatus, runState string, no
 	case stateIOError:
 		paused.Reason, paused.Message = "PausedIOError", "VMI was paused, low-level IO error detected"
 	case stateRunning:
-		drop(status, v1.VirtualMachineInstancePaused)
+		condition.Drop(&status.Conditions, v1.VirtualMachineInstancePaused)
 		return
 	default:
 		// What passes by itself (saving, migrating) is not the owner's business.
 		return
 	}
-	set(status, paused, now)
+	condition.Set(&status.Conditions, paused, now)
 }
 
 func describeAgent(status *v1.VirtualMachineInstanceStatus, agent *Agent, now time.Time) {
 	if agent == nil {
-		drop(status, v1.VirtualMachineInstanceAgentConnected)
+		condition.Drop(&status.Conditions, v1.VirtualMachineInstanceAgentConnected)
 		status.GuestOSInfo = v1.VirtualMachineInstanceGuestOSInfo{}
 		return
 	}
 	status.GuestOSInfo = agent.OS
-	set(status, v1.VirtualMachineInstanceCondition{
+	condition.Set(&status.Conditions, v1.VirtualMachineInstanceCondition{
 		Type: v1.VirtualMachineInstanceAgentConnected, Status: corev1.ConditionTrue,
 	}, now)
 }
@@ -174,9 +175,7 @@ func describeAgent(status *v1.VirtualMachineInstanceStatus, agent *Agent, now ti
 // AgentOf reads back from a status what the agent told when it was written; nil
 // when none was connected.
 func AgentOf(status v1.VirtualMachineInstanceStatus) *Agent {
-	if !slices.ContainsFunc(status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
-		return c.Type == v1.VirtualMachineInstanceAgentConnected && c.Status == corev1.ConditionTrue
-	}) {
+	if !condition.IsTrue(status.Conditions, v1.VirtualMachineInstanceAgentConnected) {
 		return nil
 	}
 	agent := &Agent{OS: status.GuestOSInfo}
@@ -234,9 +233,9 @@ func finish(status *v1.VirtualMachineInstanceStatus, e ending, now time.Time) {
 		status.Reason = e.reason
 	}
 	enter(status, phase, now)
-	drop(status, v1.VirtualMachineInstancePaused)
-	drop(status, v1.VirtualMachineInstanceAgentConnected)
-	set(status, v1.VirtualMachineInstanceCondition{
+	condition.Drop(&status.Conditions, v1.VirtualMachineInstancePaused)
+	condition.Drop(&status.Conditions, v1.VirtualMachineInstanceAgentConnected)
+	condition.Set(&status.Conditions, v1.VirtualMachineInstanceCondition{
 		Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse,
 		Reason: v1.GuestNotRunningReason, Message: e.message,
 	}, now)
@@ -258,31 +257,6 @@ func enter(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInsta
 
 // second is the precision that the API server keeps.
 func second(now time.Time) metav1.Time { return metav1.NewTime(now.Truncate(time.Second)) }
-
-// set makes want the condition of its type. The time of its last transition
-// changes only with its status.
-func set(status *v1.VirtualMachineInstanceStatus, want v1.VirtualMachineInstanceCondition, now time.Time) {
-	want.LastTransitionTime = second(now)
-	for i := range status.Conditions {
-		have := &status.Conditions[i]
-		if have.Type != want.Type {
-			continue
-		}
-		if have.Status == want.Status {
-			want.LastTransitionTime = have.LastTransitionTime
-		}
-		want.LastProbeTime = have.LastProbeTime
-		*have = want
-		return
-	}
-	status.Conditions = append(status.Conditions, want)
-}
-
-func drop(status *v1.VirtualMachineInstanceStatus, kind v1.VirtualMachineInstanceConditionType) {
-	status.Conditions = slices.DeleteFunc(status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
-		return c.Type == kind
-	})
-}
 
 // dropOwn drops a condition that the controller sets too, if it is ours, or if
 // it is about a start that has meanwhile succeeded.
