@@ -15,7 +15,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"drydock.dev/drydock/images/debian"
 	"drydock.dev/drydock/images/rootfs"
 )
 
@@ -155,24 +154,6 @@ func instructions(dockerfile string) map[string][]string {
 		}
 	}
 	return said
-}
-
-// TestTheProjectInstallsWhatTheBuilderNeeds: the Dockerfiles read the builder's own
-// list, `make prerequisites` the project's.
-func TestTheProjectInstallsWhatTheBuilderNeeds(t *testing.T) {
-	var all [2][]string
-	for i, name := range []string{"../build-packages.txt", "../../hack/packages.txt"} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[i] = debian.ParseList(string(text))
-	}
-	for _, name := range all[0] {
-		if !slices.Contains(all[1], name) {
-			t.Errorf("hack/packages.txt lacks %s, which images/build-packages.txt has", name)
-		}
-	}
 }
 
 // TestQEMUStartsInTheLauncherImage runs the emulator and qemu-img from the image's
