@@ -195,9 +195,10 @@ func standInSSH() {
 }
 
 // askProxy says hello through a ProxyCommand and ends it as ssh does, by SIGHUP
-// while its input is still open.
+// while its input is still open. The signal is ignored at first, as it is for
+// everything that nohup starts.
 func askProxy(command string) (string, error) {
-	proxy := exec.Command("/bin/sh", "-c", command)
+	proxy := exec.Command("/bin/sh", "-c", "trap '' HUP; "+command)
 	proxy.Stderr = os.Stderr
 	in, err := proxy.StdinPipe()
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -96,6 +98,10 @@ func run(ctx context.Context, e *env.Env, o options) error {
 	}
 	f := &forwarder{env: e, client: c, ref: ref}
 	if o.stdio {
+		// ssh ends its ProxyCommand by SIGHUP, which whoever was started by nohup
+		// ignores unless it asks for it.
+		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
 		remote, err := f.dial(ctx, o.ports[0])
 		if err != nil {
 			return err
