@@ -11,7 +11,7 @@ LDFLAGS := -s -w -X drydock.dev/drydock/internal/version.Version=$(VERSION)
 GO_BUILD := go build -ldflags '$(LDFLAGS)'
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 run: build images ## Start the embedded cluster with Drydock in it and boot a VM
 	hack/run
@@ -23,7 +23,7 @@ test: check unit system ## Everything: checks, unit tests, API server, whole sys
 
 check: prerequisites generate-check lint ## What needs no running: lint, drift of generated files
 
-unit: ## Unit tests, without a cluster and without root
+unit: ## Unit tests, without a cluster; without root, too: what needs it is then left out
 	go test ./...
 	cd local && go test ./...
 
