@@ -129,8 +129,8 @@ func (w *world) install(address string) {
 			case "Service":
 				// One that leads elsewhere can't be merged with.
 				must(w.t, client.IgnoreNotFound(w.admin.Delete(w.t.Context(), object)))
-				object.Object["spec"] = map[string]any{"type": "ExternalName", "externalName": host,
-					"ports": []any{map[string]any{"name": "https", "port": int64(port)}}}
+				object.Object["spec"] = map[string]any{"ports": []any{map[string]any{"name": "https", "port": int64(port)}}}
+				w.apply(endpoint(object, host, port))
 			case "APIService":
 				must(w.t, unstructured.SetNestedField(object.Object, int64(port), "spec", "service", "port"))
 			case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
@@ -139,6 +139,21 @@ func (w *world) install(address string) {
 			w.apply(object)
 		}
 	}
+}
+
+// endpoint leads a service without a selector to this process. (An ExternalName
+// would, too, but not for an API server that routes to endpoints itself.)
+func endpoint(service *unstructured.Unstructured, host string, port int) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+		"metadata": map[string]any{
+			"name": service.GetName() + "-test", "namespace": service.GetNamespace(),
+			"labels": map[string]any{"kubernetes.io/service-name": service.GetName()},
+		},
+		"addressType": "IPv4",
+		"endpoints":   []any{map[string]any{"addresses": []any{host}, "conditions": map[string]any{"ready": true}}},
+		"ports":       []any{map[string]any{"name": "https", "port": int64(port), "protocol": "TCP"}},
+	}}
 }
 
 // narrow makes webhooks look at test namespaces, at this process's port.
