@@ -32,7 +32,7 @@ system: build images ## Tests on an embedded cluster with real guests (root)
 	hack/test-cluster
 
 bench: build images ## What a VM costs: start latency, API writes, memory
-	hack/test-cluster -v -run 'TestStartIsNearABarePod|TestWritesOfALife|TestLauncherMemory'
+	hack/test-cluster -run 'TestStartIsNearABarePod|TestWritesOfALife|TestLauncherMemory'
 
 prerequisites: ## Install the Debian or Ubuntu packages that are missing
 	@hack/prerequisites
