@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"encoding/base64"
-	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -139,7 +138,7 @@ func TestGuestBoots(t *testing.T) {
 func TestDiskOnAClaimKeepsItsData(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	hostPathClaim(t, ns, "data", "64Mi")
+	claim(t, ns, "data", corev1.PersistentVolumeFilesystem, folderOnNode1(ns, "data"))
 	vmi := newVMI(ns, "keeper")
 	addDisk(vmi, v1.Disk{
 		Name: "data", Serial: "DATA",
@@ -179,36 +178,4 @@ func (g *guest) memoryKiB() int {
 		g.t.Fatalf("reading the guest's memory: %v", err)
 	}
 	return kib
-}
-
-// hostPathClaim makes a claim bound to a folder on node1.
-func hostPathClaim(t *testing.T, namespace, name, size string) {
-	t.Helper()
-	volume := namespace + "-" + name
-	capacity := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
-	none := ""
-	pv := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: volume},
-		Spec: corev1.PersistentVolumeSpec{
-			Capacity:    capacity,
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{
-				Path: fmt.Sprintf("/var/lib/kubelet/e2e/%s", volume), Type: new(corev1.HostPathDirectoryOrCreate),
-			}},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"node1"}}},
-			}}}},
-			ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: name},
-		},
-	}
-	create(t, pv)
-	t.Cleanup(func() { deleteObject(t, pv) })
-	create(t, &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: &none,
-			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources:        corev1.VolumeResourceRequirements{Requests: capacity},
-		},
-	})
 }

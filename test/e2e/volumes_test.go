@@ -1,0 +1,157 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// claimSize is the size of every claim and of every disk made for a test.
+const claimSize = 64 << 20
+
+// TestEveryKindOfVolume gives a guest a disk of each kind that other tests do not
+// have, writes to those that can be written, and looks again in the VM's next
+// instance: what must last has lasted, what must not has not.
+func TestEveryKindOfVolume(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	claim(t, ns, "raw", corev1.PersistentVolumeBlock, blockDevice(t))
+	claim(t, ns, "base", corev1.PersistentVolumeFilesystem, folderWithImage(t, ns, "what-the-base-holds\n"))
+	create(t, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "settings"},
+		Data:       map[string]string{"color": "blue"},
+	})
+	vmi := newVMI(ns, "volumes")
+	for name, source := range map[string]v1.VolumeSource{
+		"raw": {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "raw"},
+		}},
+		"base": {Ephemeral: &v1.EphemeralVolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "base"},
+		}},
+		"host": {HostDisk: &v1.HostDisk{
+			Path: "/srv/" + ns + "/host.img", Type: v1.HostDiskExistsOrCreate, Capacity: resource.MustParse("64Mi"),
+		}},
+		"config": {ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}},
+		"drive":  {CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{UserData: "#cloud-config\nhostname: named-by-the-drive\n"}},
+	} {
+		addDisk(vmi, v1.Disk{
+			Name: name, Serial: strings.ToUpper(name),
+			DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
+		}, source)
+	}
+	create(t, newVM(vmi, v1.RunStrategyAlways))
+	awaitPrintable(t, ns, "volumes", v1.VirtualMachineStatusRunning)
+
+	first := login(t, ns, "volumes")
+	first.sees("hostname", "hostname", "named-by-the-drive")
+	first.run("mkdir -p /tmp/config && mount -o ro " + first.device("CONFIG") + " /tmp/config")
+	first.sees("setting", "cat /tmp/config/color", "blue")
+	for _, serial := range []string{"RAW", "BASE", "HOST"} {
+		if bytes := first.diskBySerial(serial).bytes; bytes != claimSize {
+			t.Errorf("disk %s has %d bytes in the guest, want %d", serial, bytes, claimSize)
+		}
+		first.run("echo written-to-" + serial + " | dd of=" + first.device(serial) + " conv=fsync")
+	}
+	restartAndAwait(t, ns, "volumes")
+
+	second := login(t, ns, "volumes")
+	second.sees("what was written to the block device", "head -n 1 "+second.device("RAW"), "written-to-RAW")
+	second.sees("what was written to the host's disk", "head -n 1 "+second.device("HOST"), "written-to-HOST")
+	second.sees("the base as it was, under the ephemeral disk", "head -n 1 "+second.device("BASE"), "what-the-base-holds")
+}
+
+// device is the path in the guest of the disk with a serial.
+func (g *guest) device(serial string) string {
+	g.t.Helper()
+	return "/dev/" + g.diskBySerial(serial).name
+}
+
+// folderOnNode1 is storage in a folder of the node's own.
+func folderOnNode1(namespace, name string) corev1.PersistentVolumeSource {
+	return corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{
+		Path: "/srv/" + namespace + "-" + name, Type: new(corev1.HostPathDirectoryOrCreate),
+	}}
+}
+
+// folderWithImage is storage in the folder that all nodes share, with a disk
+// image in it that begins with the given text.
+func folderWithImage(t *testing.T, name, text string) corev1.PersistentVolumeSource {
+	t.Helper()
+	folder := filepath.Join(os.Getenv("DRYDOCK_DIR"), "shared", name)
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) }) // the cluster's folder goes as a whole anyway
+	image := filepath.Join(folder, "disk.img")
+	if err := os.WriteFile(image, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(image, claimSize); err != nil {
+		t.Fatal(err)
+	}
+	return corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv/shared/" + name}}
+}
+
+// blockDevice is storage on a block device of this machine, and so of its nodes.
+func blockDevice(t *testing.T) corev1.PersistentVolumeSource {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "block.img")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, claimSize); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("losetup", "--find", "--show", file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("making a block device of %s: %v\n%s", file, err, out)
+	}
+	device := strings.TrimSpace(string(out))
+	t.Cleanup(func() {
+		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
+			t.Errorf("detaching %s: %v\n%s", device, err, out)
+		}
+	})
+	return corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: device}}
+}
+
+// claim makes a claim bound to the given storage on node1.
+func claim(t *testing.T, namespace, name string, mode corev1.PersistentVolumeMode, source corev1.PersistentVolumeSource) {
+	t.Helper()
+	capacity := corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(claimSize, resource.BinarySI)}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	volume := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace + "-" + name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:               capacity,
+			AccessModes:            modes,
+			VolumeMode:             &mode,
+			PersistentVolumeSource: source,
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"node1"}}},
+			}}}},
+			ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: name},
+		},
+	}
+	create(t, volume)
+	t.Cleanup(func() { deleteObject(t, volume) })
+	create(t, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: new(""),
+			AccessModes:      modes,
+			VolumeMode:       &mode,
+			Resources:        corev1.VolumeResourceRequirements{Requests: capacity},
+		},
+	})
+}
