@@ -1,7 +1,8 @@
 // Package rfb takes one picture of a screen by the Remote Framebuffer protocol
 // (RFC 6143), version 3.8, as a viewer that shares the screen with others. It
 // knows the least that a picture needs: no authentication, which KubeVirt's
-// streams have behind them already, and the raw encoding.
+// streams have behind them already, the raw encoding, and screens that change
+// their size meanwhile, as a guest's does while it boots.
 package rfb
 
 import (
@@ -18,6 +19,10 @@ const (
 	version      = "RFB 003.008\n"
 	securityNone = 1
 	encodingRaw  = 0
+	// desktopSize is the pseudo-encoding of a rectangle without pixels that is
+	// the screen's new size. A server may paint less than the size it named
+	// first when its client does not know it.
+	desktopSize = -223
 )
 
 // Messages of the client and of the server that matter here.
@@ -61,6 +66,8 @@ func Picture(conn io.ReadWriter, options Options) (image.Image, error) {
 type session struct {
 	conn   io.ReadWriter
 	screen *image.NRGBA
+	// missing is how many pixels of the screen have not been painted yet.
+	missing int
 }
 
 // begin does the handshake up to the size of the screen.
@@ -93,10 +100,16 @@ func (s *session) begin() error {
 	if _, err := io.CopyN(io.Discard, s.conn, int64(server.NameLength)); err != nil {
 		return err
 	}
-	if int(server.Width)*int(server.Height) > maxPixels {
-		return fmt.Errorf("the screen of %d by %d pixels is too large", server.Width, server.Height)
+	return s.resize(server.Width, server.Height)
+}
+
+// resize begins with an empty screen of that size.
+func (s *session) resize(width, height uint16) error {
+	s.missing = int(width) * int(height)
+	if s.missing > maxPixels {
+		return fmt.Errorf("the screen of %d by %d pixels is too large", width, height)
 	}
-	s.screen = image.NewNRGBA(image.Rect(0, 0, int(server.Width), int(server.Height)))
+	s.screen = image.NewNRGBA(image.Rect(0, 0, int(width), int(height)))
 	return nil
 }
 
@@ -143,43 +156,41 @@ func (s *session) refusal() error {
 
 // ask wants the whole screen as 32-bit pixels: blue, green, red, nothing.
 func (s *session) ask(options Options) error {
-	size := s.screen.Bounds().Max
 	format := [16]byte{32, 24, 0, 1, 0, 255, 0, 255, 0, 255, 16, 8, 0}
 	messages := []any{
 		[]byte{setPixelFormat, 0, 0, 0}, format,
-		[]byte{setEncodings, 0}, uint16(1), int32(encodingRaw),
+		[]byte{setEncodings, 0}, uint16(2), int32(encodingRaw), int32(desktopSize),
 	}
 	if options.MoveCursor {
+		size := s.screen.Rect.Max
 		messages = append(messages, []byte{pointerEvent, 0}, uint16(size.X-1), uint16(size.Y-1))
 	}
-	const whole = 0 // not only what changed
-	messages = append(messages, []byte{updateRequest, whole}, uint16(0), uint16(0), uint16(size.X), uint16(size.Y))
-	var buffer bytes.Buffer
-	for _, message := range messages {
-		if err := binary.Write(&buffer, binary.BigEndian, message); err != nil {
-			return err
-		}
+	if err := s.write(messages...); err != nil {
+		return err
 	}
-	_, err := s.conn.Write(buffer.Bytes())
-	return err
+	return s.askAll()
+}
+
+// askAll wants all of the screen, whether it changed or not.
+func (s *session) askAll() error {
+	const whole = 0 // not only what changed
+	size := s.screen.Rect.Max
+	return s.write([]byte{updateRequest, whole}, uint16(0), uint16(0), uint16(size.X), uint16(size.Y))
 }
 
 // receive reads messages until the screen is complete. A server answers a
 // request for everything by one or more updates.
 func (s *session) receive() error {
-	missing := s.screen.Rect.Dx() * s.screen.Rect.Dy()
-	for missing > 0 {
+	for s.missing > 0 {
 		var kind uint8
 		if err := s.read(&kind); err != nil {
 			return err
 		}
 		switch kind {
 		case framebufferUpdate:
-			painted, err := s.update()
-			if err != nil {
+			if err := s.update(); err != nil {
 				return err
 			}
-			missing -= painted
 		case bell:
 		case setColorMapEntries:
 			var header struct {
@@ -204,43 +215,58 @@ func (s *session) receive() error {
 	return nil
 }
 
-// update paints the rectangles of one update and returns how many pixels they
-// have.
-func (s *session) update() (int, error) {
+// update paints the rectangles of one update, or begins again with the
+// screen's new size.
+func (s *session) update() error {
 	var header struct {
 		_     uint8
 		Count uint16
 	}
 	if err := s.read(&header); err != nil {
-		return 0, err
+		return err
 	}
-	painted := 0
+	if header.Count == 0 {
+		return errors.New("the server sent an update without content")
+	}
+	resized := false
 	for range header.Count {
-		var r struct {
-			X, Y, Width, Height uint16
-			Encoding            int32
-		}
+		var r rectangle
 		if err := s.read(&r); err != nil {
-			return 0, err
+			return err
 		}
-		area := image.Rect(int(r.X), int(r.Y), int(r.X)+int(r.Width), int(r.Y)+int(r.Height))
-		if r.Encoding != encodingRaw {
-			return 0, fmt.Errorf("the server sent the encoding %d, which was not asked for", r.Encoding)
+		resized = resized || r.Encoding == desktopSize
+		if err := s.apply(r); err != nil {
+			return err
 		}
-		if !area.In(s.screen.Rect) {
-			return 0, fmt.Errorf("the server painted %v, which is outside its screen of %v", area, s.screen.Rect.Max)
-		}
-		if err := s.paint(area); err != nil {
-			return 0, err
-		}
-		painted += area.Dx() * area.Dy()
 	}
-	if painted == 0 {
-		return 0, errors.New("the server sent an update without content")
+	if resized {
+		return s.askAll()
 	}
-	return painted, nil
+	return nil
 }
 
+type rectangle struct {
+	X, Y, Width, Height uint16
+	Encoding            int32
+}
+
+func (s *session) apply(r rectangle) error {
+	area := image.Rect(int(r.X), int(r.Y), int(r.X)+int(r.Width), int(r.Y)+int(r.Height))
+	switch {
+	case r.Encoding == desktopSize:
+		return s.resize(r.Width, r.Height)
+	case r.Encoding != encodingRaw:
+		return fmt.Errorf("the server sent the encoding %d, which was not asked for", r.Encoding)
+	case area.Empty():
+		return errors.New("the server sent an update without content")
+	case !area.In(s.screen.Rect):
+		return fmt.Errorf("the server painted %v, which is outside its screen of %v", area, s.screen.Rect.Max)
+	}
+	return s.paint(area)
+}
+
+// paint paints an area, of which the server may have sent a part before: only
+// a pixel that is still transparent was missing.
 func (s *session) paint(area image.Rectangle) error {
 	line := make([]byte, 4*area.Dx())
 	for y := area.Min.Y; y < area.Max.Y; y++ {
@@ -249,10 +275,25 @@ func (s *session) paint(area image.Rectangle) error {
 		}
 		for x := range area.Dx() {
 			pixel := line[4*x : 4*x+4]
+			if s.screen.NRGBAAt(area.Min.X+x, y).A == 0 {
+				s.missing--
+			}
 			s.screen.SetNRGBA(area.Min.X+x, y, color.NRGBA{R: pixel[2], G: pixel[1], B: pixel[0], A: 255})
 		}
 	}
 	return nil
+}
+
+// write sends messages as one.
+func (s *session) write(messages ...any) error {
+	var buffer bytes.Buffer
+	for _, message := range messages {
+		if err := binary.Write(&buffer, binary.BigEndian, message); err != nil {
+			return err
+		}
+	}
+	_, err := s.conn.Write(buffer.Bytes())
+	return err
 }
 
 func (s *session) read(into any) error { return binary.Read(s.conn, binary.BigEndian, into) }

@@ -3,6 +3,7 @@ package rfb
 import (
 	"bytes"
 	"context"
+	"image"
 	"image/color"
 	"io"
 	"net"
@@ -91,6 +92,24 @@ func TestPictureReadsWhatServersSendBetween(t *testing.T) {
 	}
 	if got, want := picture.At(1, 0), (color.NRGBA{255, 255, 255, 255}); got != want {
 		t.Errorf("the second pixel is %v, want %v", got, want)
+	}
+}
+
+// TestPictureOfAScreenThatShrinks is what a guest does that leaves its
+// firmware's screen for a smaller one before anything of it was sent.
+func TestPictureOfAScreenThatShrinks(t *testing.T) {
+	smaller := "\x00\x00\x00\x01" + "\x00\x00\x00\x00\x00\x01\x00\x01\xff\xff\xff\x21"
+	onePixel := "\x00\x00\x00\x01" + "\x00\x00\x00\x00\x00\x01\x00\x01\x00\x00\x00\x00" + pixels[:4]
+	var asked bytes.Buffer
+	picture, err := Picture(script{strings.NewReader(hello + screen + smaller + onePixel), &asked}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := picture.Bounds().Size(), (image.Point{X: 1, Y: 1}); got != want {
+		t.Errorf("the picture has %v pixels, want %v", got, want)
+	}
+	if whole := "\x03\x00\x00\x00\x00\x00\x00\x01\x00\x01"; !strings.HasSuffix(asked.String(), whole) {
+		t.Errorf("the smaller screen was not asked for: %q", asked.String())
 	}
 }
 
