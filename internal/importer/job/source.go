@@ -1,0 +1,37 @@
+package job
+
+import (
+	"context"
+	"io"
+)
+
+// Source is where the content of a disk comes from: a disk image in any format,
+// or compressed, or (Task.Archive) a tar file.
+type Source interface {
+	// Open begins to read the content at an offset. The engine opens at 0 first; at
+	// another offset only when a Stream of this source said Ranges, and a second
+	// time at all only when it said Ranges or Rewindable. The source that finds the
+	// content changed meanwhile answers from 0, with the new Version.
+	Open(ctx context.Context, offset int64) (*Stream, error)
+	// Verify is asked after the content was read to its end and before the disk
+	// counts as whole: an error of it, a wrong digest say, ends the work.
+	Verify(ctx context.Context) error
+}
+
+// Stream is content that is being read. Its Body's errors are Faults where the
+// source can tell what happened; others are taken for a cut connection.
+type Stream struct {
+	Body io.ReadCloser
+	// Offset is where Body begins.
+	Offset int64
+	// Size is the size in bytes of the whole content, -1 while nobody knows.
+	Size int64
+	// Version names this very content: a strong ETag, a digest. What was written
+	// from one version is kept when a worker that was killed finds the same one;
+	// empty, the next worker begins again.
+	Version string
+	// Ranges says that Open takes every offset.
+	Ranges bool
+	// Rewindable says that Open can be called again, with offset 0.
+	Rewindable bool
+}
