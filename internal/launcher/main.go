@@ -22,10 +22,10 @@ func Main(ctx context.Context, args []string) (int, error) {
 		return probeMain(ctx, args[1:])
 	case "probe-node":
 		return probeNodeMain(ctx, args[1:])
-	case "pause":
-		return pauseMain(ctx)
+	case "hold":
+		return holdMain(ctx)
 	}
-	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, pause", args[0])
+	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, hold", args[0])
 }
 
 // frugal trades a little time for memory, of which there is one launcher for

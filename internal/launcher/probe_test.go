@@ -10,9 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"drydock.dev/drydock/internal/nodeprobe"
 )
@@ -162,33 +160,8 @@ func TestTheHostsModelIsItsVendorsNewest(t *testing.T) {
 	}
 }
 
-func TestPauseWaitsForItsEnd(t *testing.T) {
-	cmd := exec.Command(os.Args[0], "pause")
-	cmd.Env = append(os.Environ(), asLauncher+"=1")
-	said := &lockedBuffer{}
-	cmd.Stderr = said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	waitFor(t, "pause", func() bool { return strings.Contains(said.String(), "waiting to be told to end") })
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Errorf("pause ends with %v", err)
-		}
-	case <-time.After(patience):
-		_ = cmd.Process.Kill()
-		t.Error("pause does not end")
-	}
-}
-
 func TestUnknownVerbsAreRefused(t *testing.T) {
-	if code, _, stderr := verb(t, "sail"); code != 1 || !strings.Contains(stderr, `"sail" is none of probe, probe-node, pause`) {
+	if code, _, stderr := verb(t, "sail"); code != 1 || !strings.Contains(stderr, `"sail" is none of probe, probe-node, hold`) {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 	if code, _, stderr := verb(t, "probe"); code != 1 || !strings.Contains(stderr, "probe needs one of") {

@@ -1,0 +1,26 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// holdMain is `virt-launcher hold`: it does nothing until it is told to end.
+// Pods that only hold something (claims while they are bound, a volume for a
+// guest) run it. There may be several for every VM, so it has no goroutine and
+// no timer; what an exec leaves behind in the container is the kernel's to reap.
+func holdMain(ctx context.Context) (int, error) {
+	signal.Ignore(syscall.SIGCHLD)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+	fmt.Fprintln(os.Stderr, "virt-launcher: holding until told to end")
+	select {
+	case <-signals:
+	case <-ctx.Done():
+	}
+	return exitOK, nil
+}
