@@ -9,21 +9,33 @@
 //	kubevirt-virt-api-certs             virt-api      kube-apiserver (caBundle of webhooks and APIService)
 //	kubevirt-virt-handler-server-certs  virt-handler  virt-api
 //	kubevirt-virt-handler-client-certs  virt-api      virt-handler
+//	kubevirt-upload-certs               virt-api      workers that take uploads and clones
+//
+// The authority of the last also signs the workers' own certificates, for which
+// virt-controller reads it (workertls.Authority).
 //
 // Each Secret has an authority of its own, so that a node that loses its key
 // can't pass for virt-api. The authorities' certificates, without keys, are in
-// the ConfigMap kubevirt-ca; no component reads the Secret of another.
+// the ConfigMap kubevirt-ca; but for that, no component reads the Secret of another.
 package certs
 
-import "drydock.dev/drydock/internal/clusterconfig"
+import (
+	"drydock.dev/drydock/internal/certs/workertls"
+	"drydock.dev/drydock/internal/clusterconfig"
+)
 
 // Names of the Secrets and of the ConfigMap in clusterconfig.Namespace.
 const (
 	APISecret           = "kubevirt-virt-api-certs"
 	HandlerServerSecret = "kubevirt-virt-handler-server-certs"
 	HandlerClientSecret = "kubevirt-virt-handler-client-certs"
+	UploadSecret        = "kubevirt-upload-certs"
 	TrustConfigMap      = "kubevirt-ca"
 )
+
+// UploadProxyService is the name of the Service, in clusterconfig.Namespace,
+// that leads to the upload proxy in virt-api.
+const UploadProxyService = "cdi-uploadproxy"
 
 // Identity names a certificate and those that its holder trusts.
 type Identity struct {
@@ -53,6 +65,12 @@ func HandlerClient() Identity {
 	}
 }
 
+// UploadProxy is what virt-api calls the workers with that take uploads. Each
+// has a name of its own, to be given with ClientConfigFor.
+func UploadProxy() Identity {
+	return Identity{Secret: UploadSecret, TrustKey: trustKey(UploadSecret)}
+}
+
 // trustKey is the ConfigMap's entry for the authorities of a Secret.
 func trustKey(secret string) string { return secret + ".crt" }
 
@@ -64,6 +82,8 @@ func dnsName(secret string) string {
 		return "virt-api." + clusterconfig.Namespace + ".svc"
 	case HandlerServerSecret:
 		return "virt-handler." + clusterconfig.Namespace + ".svc"
+	case UploadSecret:
+		return workertls.ProxyName
 	default:
 		return "virt-api-client." + clusterconfig.Namespace + ".svc"
 	}

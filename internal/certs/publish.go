@@ -37,7 +37,7 @@ type publisher struct {
 func addPublisher(mgr manager.Manager) error {
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		switch o.GetName() {
-		case APISecret, HandlerServerSecret, HandlerClientSecret:
+		case APISecret, HandlerServerSecret, HandlerClientSecret, UploadSecret:
 			return true
 		}
 		return false

@@ -38,6 +38,7 @@ func Add(mgr manager.Manager, injected Injected) (<-chan struct{}, error) {
 		api,
 		newRotator(HandlerServerSecret, x509.ExtKeyUsageServerAuth, nil),
 		newRotator(HandlerClientSecret, x509.ExtKeyUsageClientAuth, nil),
+		newRotator(UploadSecret, x509.ExtKeyUsageClientAuth, nil),
 	} {
 		r.CertDir = dir
 		if err := rotator.AddRotator(mgr, r); err != nil {
@@ -62,7 +63,11 @@ func newRotator(secret string, usage x509.ExtKeyUsage, webhooks []rotator.Webhoo
 		ControllerName: "cert-rotator-" + secret,
 	}
 	if secret == APISecret {
-		r.ExtraDNSNames = []string{"virt-api", "virt-api." + clusterconfig.Namespace}
+		// The upload proxy serves with the same certificate.
+		r.ExtraDNSNames = []string{
+			"virt-api", "virt-api." + clusterconfig.Namespace,
+			UploadProxyService, UploadProxyService + "." + clusterconfig.Namespace, UploadProxyService + "." + clusterconfig.Namespace + ".svc",
+		}
 	}
 	return r
 }

@@ -166,10 +166,13 @@ func (s *Source) ServerConfig() *tls.Config {
 // ClientConfig is for a client that shows its certificate and trusts the
 // authorities of the TrustKey only. The peer is known by the identity's
 // ServerName, whatever address it was called by.
-func (s *Source) ClientConfig() *tls.Config {
+func (s *Source) ClientConfig() *tls.Config { return s.ClientConfigFor(s.identity.ServerName) }
+
+// ClientConfigFor is for a client of peers that have a name each.
+func (s *Source) ClientConfigFor(server string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		ServerName: s.identity.ServerName,
+		ServerName: server,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			if err := s.complete(); err != nil {
 				return nil, err
@@ -179,11 +182,13 @@ func (s *Source) ClientConfig() *tls.Config {
 		// The roots change with a rotation, RootCAs can't; so the chain is
 		// verified in VerifyConnection instead, as strictly.
 		InsecureSkipVerify: true,
-		VerifyConnection:   s.verifyServer,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			return s.verifyServer(state, server)
+		},
 	}
 }
 
-func (s *Source) verifyServer(state tls.ConnectionState) error {
+func (s *Source) verifyServer(state tls.ConnectionState, name string) error {
 	if err := s.complete(); err != nil {
 		return err
 	}
@@ -192,7 +197,7 @@ func (s *Source) verifyServer(state tls.ConnectionState) error {
 	}
 	options := x509.VerifyOptions{
 		Roots:         s.trust.Load(),
-		DNSName:       s.identity.ServerName,
+		DNSName:       name,
 		Intermediates: x509.NewCertPool(),
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}

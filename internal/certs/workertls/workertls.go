@@ -1,0 +1,199 @@
+// Package workertls owns the certificates between the workers that fill claims
+// and those who send to them: who is called what, how virt-controller signs
+// (Authority), and how a worker serves and calls with the files of its pod
+// (ServerConfig, ClientConfig).
+//
+// It must import nothing but the standard library: the worker links it. It must
+// not know where the authority is kept (certs.UploadSecret).
+//
+//	certificate of             name                          usage   signed by
+//	virt-api's upload proxy    ProxyName                     client  certs (cert-controller)
+//	worker, kind upload        ServerName(claim, namespace)  server  virt-controller
+//	worker, kind clone-source  SourceName(claim, namespace)  client  virt-controller
+//
+// All are of one authority, which signs nothing else. A namespace's owner can
+// read his workers' keys; what they are good for is to take an upload into that
+// claim, and to send a clone into it.
+package workertls
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// Files of transfer.TLSDir, and entries of the Secret that is mounted there.
+const (
+	CertFile      = "tls.crt"
+	KeyFile       = "tls.key"
+	AuthorityFile = "ca.crt"
+	// authorityKey is in the authority's own Secret only.
+	authorityKey = "ca.key"
+)
+
+// ProxyName is what the upload proxy's certificate says.
+const ProxyName = "upload-proxy.kubevirt.svc"
+
+const (
+	// lifetime of a worker's certificate. An upload worker may wait for its
+	// upload for days; its key is in a Secret that the namespace's owner reads.
+	lifetime = 30 * 24 * time.Hour
+	// renewal is how long before its end a certificate is no longer Good.
+	renewal = 10 * 24 * time.Hour
+	// skew between the clocks of the nodes.
+	skew = time.Hour
+)
+
+// ServerName is what the certificate of the worker that fills the claim says;
+// also the DNS name of its Service.
+func ServerName(claim, namespace string) string {
+	return transfer.UploadName(claim) + "." + namespace + ".svc"
+}
+
+// SourceName is what the certificate of the worker that sends a clone into the
+// claim says.
+func SourceName(claim, namespace string) string {
+	return sourceOf(ServerName(claim, namespace))
+}
+
+// sourceOf is the only sender of clones that a server takes any from.
+func sourceOf(server string) string { return "source." + server }
+
+// Authority signs workers' certificates.
+type Authority struct {
+	cert *x509.Certificate
+	key  any
+	pem  []byte
+}
+
+// NewAuthority reads the authority out of its Secret's data.
+func NewAuthority(data map[string][]byte) (*Authority, error) {
+	pair, err := tls.X509KeyPair(data[AuthorityFile], data[authorityKey])
+	if err != nil {
+		return nil, fmt.Errorf("reading the authority of workers' certificates: %w", err)
+	}
+	return &Authority{cert: pair.Leaf, key: pair.PrivateKey, pem: data[AuthorityFile]}, nil
+}
+
+// Server makes the data of the Secret of a worker that serves under name.
+func (a *Authority) Server(name string, now time.Time) (map[string][]byte, error) {
+	return a.sign(name, x509.ExtKeyUsageServerAuth, now)
+}
+
+// Client makes the data of the Secret of a worker that calls under name.
+func (a *Authority) Client(name string, now time.Time) (map[string][]byte, error) {
+	return a.sign(name, x509.ExtKeyUsageClientAuth, now)
+}
+
+func (a *Authority) sign(name string, usage x509.ExtKeyUsage, now time.Time) (map[string][]byte, error) {
+	failed := func(err error) (map[string][]byte, error) {
+		return nil, fmt.Errorf("making a certificate for %s: %w", name, err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return failed(err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return failed(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		// The name may be longer than a common name; only DNSNames is looked at.
+		Subject:               pkix.Name{CommonName: "drydock-worker"},
+		DNSNames:              []string{name},
+		NotBefore:             now.Add(-skew),
+		NotAfter:              now.Add(lifetime),
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{usage},
+		BasicConstraintsValid: true,
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		return failed(err)
+	}
+	keyText, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return failed(err)
+	}
+	return map[string][]byte{
+		CertFile:      pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
+		KeyFile:       pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyText}),
+		AuthorityFile: a.pem,
+	}, nil
+}
+
+// Good tells whether a worker's Secret need not be made again: it is of this
+// authority, for name, and good for a while yet.
+func (a *Authority) Good(data map[string][]byte, name string, now time.Time) bool {
+	if !bytes.Equal(data[AuthorityFile], a.pem) {
+		return false
+	}
+	pair, err := tls.X509KeyPair(data[CertFile], data[KeyFile])
+	if err != nil {
+		return false
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	_, err = pair.Leaf.Verify(x509.VerifyOptions{
+		Roots: roots, DNSName: name, CurrentTime: now.Add(renewal),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+	return err == nil
+}
+
+// Role is what a caller of a worker may do.
+type Role int
+
+// Roles.
+const (
+	Stranger Role = iota
+	// Proxy sends what a user uploads.
+	Proxy
+	// Source sends a clone.
+	Source
+)
+
+// Caller tells the role of the client at the other end of a connection that
+// was made with ServerConfig.
+func Caller(state *tls.ConnectionState, server string) Role {
+	if state == nil || len(state.VerifiedChains) == 0 {
+		return Stranger
+	}
+	for _, name := range state.PeerCertificates[0].DNSNames {
+		switch name {
+		case ProxyName:
+			return Proxy
+		case sourceOf(server):
+			return Source
+		}
+	}
+	return Stranger
+}
+
+// own reads the certificate and the trust of a worker's pod.
+func own(data map[string][]byte) (*tls.Certificate, *x509.CertPool, error) {
+	pair, err := tls.X509KeyPair(data[CertFile], data[KeyFile])
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the worker's certificate: %w", err)
+	}
+	if len(pair.Leaf.DNSNames) == 0 {
+		return nil, nil, errors.New("the worker's certificate says no name")
+	}
+	trust := x509.NewCertPool()
+	if !trust.AppendCertsFromPEM(data[AuthorityFile]) {
+		return nil, nil, errors.New("no authority to know callers by")
+	}
+	return &pair, trust, nil
+}
