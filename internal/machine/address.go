@@ -33,6 +33,9 @@ const (
 	// or later. A port costs half a millisecond of QEMU's start and half a
 	// mebibyte of its memory.
 	minPorts = 16
+	// spareDisks is how many virtio disks can be plugged into a machine that has
+	// no room left among those.
+	spareDisks = 4
 )
 
 // rootBus is the bus that the chipset provides.
@@ -88,8 +91,10 @@ func place(nics, disks []pin) (placement, []error) {
 	result := placement{
 		nics:  inTurn(nics, firstNICPort, pinned),
 		disks: inTurn(disks, firstDiskPort, pinned),
-		count: minPorts,
+		// Both kinds have room for some that come later.
+		count: max(minPorts, portStep*(len(disks)+spareDisks)),
 	}
+	result.count = min(result.count, maxPorts)
 	for _, port := range append(append([]int(nil), result.nics...), result.disks...) {
 		result.count = max(result.count, port+1)
 	}
@@ -144,7 +149,7 @@ func (b *builder) ports() {
 		})
 	}
 	for i := range b.spec.Devices.Disks {
-		if d := &b.spec.Devices.Disks[i]; isVirtio(d) {
+		if d := &b.spec.Devices.Disks[i]; isVirtio(d) && !b.hot[d.Name] {
 			disks = append(disks, pin{
 				path:    fmt.Sprintf("spec.domain.devices.disks[%d].disk.pciAddress", i),
 				address: d.Disk.PciAddress,

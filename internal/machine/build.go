@@ -26,6 +26,8 @@ type builder struct {
 	placement      placement
 	// threads are the I/O threads of the disks, by index in the spec.
 	threads map[int]string
+	// hot are the disks that a machine starts without.
+	hot map[string]bool
 }
 
 func newBuilder(in Input) *builder {
@@ -34,6 +36,7 @@ func newBuilder(in Input) *builder {
 		vmi:      in.VMI,
 		spec:     &in.VMI.Spec.Domain,
 		topology: Topology(&in.VMI.Spec),
+		hot:      hotDisks(&in.VMI.Spec),
 	}
 }
 

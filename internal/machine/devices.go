@@ -29,7 +29,9 @@ const AgentPort = agentID
 func (b *builder) controllers() {
 	count := make(map[v1.DiskBus]int)
 	for i := range b.spec.Devices.Disks {
-		count[diskBus(&b.spec.Devices.Disks[i])]++
+		if d := &b.spec.Devices.Disks[i]; !b.hot[d.Name] {
+			count[diskBus(d)]++
+		}
 	}
 	if count[v1.DiskBusSCSI] > 0 || !b.spec.Devices.DisableHotplug {
 		queues := 1

@@ -73,6 +73,9 @@ func (b *builder) disks() {
 	nth := make(map[v1.DiskBus]int)
 	for i := range b.spec.Devices.Disks {
 		spec := &b.spec.Devices.Disks[i]
+		if b.hot[spec.Name] {
+			continue // it comes when the guest runs
+		}
 		d := disk{spec: spec, path: fmt.Sprintf("devices.disks[%d]", i), bus: diskBus(spec), index: i}
 		d.nth = nth[d.bus]
 		nth[d.bus]++
@@ -88,8 +91,8 @@ func (b *builder) disk(d disk, volume *v1.Volume) {
 	case volume == nil && d.spec.CDRom == nil:
 		b.refuse(d.path+".name", "there is no volume %q", d.spec.Name)
 		return
-	case volume == nil:
-		// A drive without a medium.
+	case volume == nil, Hotpluggable(volume):
+		// A drive without a medium, which may be put in later.
 	default:
 		node, ok := b.source(d, volume)
 		if !ok {
@@ -165,7 +168,7 @@ func (b *builder) attachVirtio(d disk, device Properties) {
 
 // describe adds what is the same on every bus.
 func (b *builder) describe(d disk, device Properties) {
-	if index, ok := b.bootIndex(d.spec.BootOrder, d.index); ok {
+	if index, ok := b.bootIndex(d.spec.BootOrder, d.index); ok && !b.hot[d.spec.Name] {
 		device["bootindex"] = index
 	}
 	if s := d.spec.Serial; s != "" {

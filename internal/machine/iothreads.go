@@ -25,6 +25,7 @@ func (b *builder) ioThreads() {
 	for i := range b.spec.Devices.Disks {
 		d := &b.spec.Devices.Disks[i]
 		switch {
+		case b.hot[d.Name]:
 		case !isVirtio(d):
 			if isTrue(d.DedicatedIOThread) {
 				b.refuse(fmt.Sprintf("devices.disks[%d].dedicatedIOThread", i), "only a disk on the bus virtio can have a thread of its own")

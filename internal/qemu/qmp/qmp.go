@@ -140,13 +140,18 @@ func New(ctx context.Context, conn io.ReadWriteCloser, events func(Event)) (*Cli
 // QEMU's answer. A refusal by QEMU is an *Error. When ctx ends first, the
 // command may still be carried out.
 func (c *Client) Execute(ctx context.Context, name string, args, result any) error {
+	return c.execute(ctx, name, args, result, nil)
+}
+
+// execute runs one command, with the rights in oob, if any, beside it.
+func (c *Client) execute(ctx context.Context, name string, args, result any, oob []byte) error {
 	reply := make(chan answer, 1)
 	id, err := c.register(reply)
 	if err != nil {
 		return fmt.Errorf("QMP %s: %w", name, err)
 	}
 	defer c.forget(id)
-	if err := c.send(command{Execute: name, Arguments: args, ID: id}); err != nil {
+	if err := c.send(command{Execute: name, Arguments: args, ID: id}, oob); err != nil {
 		return fmt.Errorf("QMP %s: %w", name, err)
 	}
 	select {
@@ -214,14 +219,18 @@ func (c *Client) forget(id uint64) {
 	delete(c.waiting, id)
 }
 
-func (c *Client) send(cmd command) error {
+func (c *Client) send(cmd command, oob []byte) error {
 	line, err := json.Marshal(cmd)
 	if err != nil {
 		return fmt.Errorf("encoding the command: %w", err)
 	}
 	c.write.Lock()
 	defer c.write.Unlock()
-	if _, err := c.conn.Write(append(line, '\n')); err != nil {
+	line = append(line, '\n')
+	if oob != nil {
+		return c.sendRights(line, oob)
+	}
+	if _, err := c.conn.Write(line); err != nil {
 		return fmt.Errorf("sending the command: %w", err)
 	}
 	return nil

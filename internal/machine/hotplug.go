@@ -1,0 +1,242 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// maxSCSIDisks is how many disks the SCSI controller takes. QEMU would take
+// more; a guest looks no further than this without being asked to.
+const maxSCSIDisks = 256
+
+// Hotpluggable tells whether a volume is one that comes and goes while the
+// guest runs: it is not in the launcher pod, and no machine starts with it.
+func Hotpluggable(v *v1.Volume) bool {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.Hotpluggable
+	case v.DataVolume != nil:
+		return v.DataVolume.Hotpluggable
+	}
+	return false
+}
+
+// hotDisks are the disks that are plugged with their volume. A drive for CDs
+// stays where it is: only its medium comes and goes.
+func hotDisks(spec *v1.VirtualMachineInstanceSpec) map[string]bool {
+	hot := map[string]bool{}
+	for i := range spec.Volumes {
+		if Hotpluggable(&spec.Volumes[i]) {
+			hot[spec.Volumes[i].Name] = true
+		}
+	}
+	for i := range spec.Domain.Devices.Disks {
+		if d := &spec.Domain.Devices.Disks[i]; d.CDRom != nil {
+			delete(hot, d.Name)
+		}
+	}
+	return hot
+}
+
+// Slot is where on a machine a disk is plugged: a LUN of the SCSI controller,
+// or the root port of a virtio disk.
+type Slot struct {
+	Bus    v1.DiskBus `json:"bus"`
+	Number int        `json:"number"`
+}
+
+// FreeSlot chooses where a volume's disk is plugged, given what is plugged
+// already: where the spec's order puts it, if that is free, so that a guest
+// that starts anew finds its disks where they were.
+func FreeSlot(spec *v1.VirtualMachineInstanceSpec, volume string, taken []Slot) (Slot, error) {
+	bus, all := slots(spec, volume)
+	used := map[Slot]bool{}
+	for _, s := range taken {
+		used[s] = true
+	}
+	nth := 0
+	hot := hotDisks(spec)
+	for i := range spec.Domain.Devices.Disks {
+		d := &spec.Domain.Devices.Disks[i]
+		if d.Name == volume {
+			break
+		}
+		if hot[d.Name] && HotBus(d) == bus {
+			nth++
+		}
+	}
+	if nth < len(all) && !used[all[nth]] {
+		return all[nth], nil
+	}
+	for _, s := range all {
+		if !used[s] {
+			return s, nil
+		}
+	}
+	return Slot{}, fmt.Errorf("the bus %s is full: this machine takes at most %d more disks than it started with", bus, len(all))
+}
+
+// slots are all places for the disks that come and go on the bus of a volume's
+// disk, in order.
+func slots(spec *v1.VirtualMachineInstanceSpec, volume string) (v1.DiskBus, []Slot) {
+	bus := v1.DiskBus("")
+	for i := range spec.Domain.Devices.Disks {
+		if d := &spec.Domain.Devices.Disks[i]; d.Name == volume {
+			bus = HotBus(d)
+		}
+	}
+	var all []Slot
+	switch bus {
+	case v1.DiskBusSCSI:
+		for lun := startedWith(spec, bus); lun < maxSCSIDisks; lun++ {
+			all = append(all, Slot{bus, lun})
+		}
+	case v1.DiskBusVirtio:
+		b := newBuilder(Input{VMI: &v1.VirtualMachineInstance{Spec: *spec}})
+		b.ports()
+		used := map[int]bool{}
+		for _, port := range append(b.placement.disks, b.placement.nics...) {
+			used[port] = true
+		}
+		for port := firstDiskPort; port < b.placement.count; port += portStep {
+			if !used[port] {
+				all = append(all, Slot{bus, port})
+			}
+		}
+	}
+	return bus, all
+}
+
+// startedWith counts the disks on a bus that a machine starts with.
+func startedWith(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) int {
+	count, hot := 0, hotDisks(spec)
+	for i := range spec.Domain.Devices.Disks {
+		if d := &spec.Domain.Devices.Disks[i]; !hot[d.Name] && HotBus(d) == bus {
+			count++
+		}
+	}
+	return count
+}
+
+// HotBus is the bus of a disk that is plugged: SCSI where the spec says
+// nothing, because it takes many and costs no PCI port.
+func HotBus(d *v1.Disk) v1.DiskBus {
+	if d.CDRom == nil && (d.Disk == nil || d.Disk.Bus == "") && (d.LUN == nil || d.LUN.Bus == "") {
+		return v1.DiskBusSCSI
+	}
+	return diskBus(d)
+}
+
+// Room is how many disks of a bus can be plugged into the machine of a spec, on
+// top of those that it starts with.
+func Room(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) int {
+	probe := spec.DeepCopy()
+	const name = "room"
+	probe.Domain.Devices.Disks = append(probe.Domain.Devices.Disks, v1.Disk{
+		Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: bus}},
+	})
+	probe.Volumes = append(probe.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
+		DataVolume: &v1.DataVolumeSource{Name: name, Hotpluggable: true},
+	}})
+	_, all := slots(probe, name)
+	return len(all)
+}
+
+// Plug is what brings one volume into a machine that runs.
+type Plug struct {
+	// Blockdevs are in the order in which QEMU must create them; the last is
+	// what the guest reads and writes.
+	Blockdevs []Properties
+	// Device is nil when the medium of a drive that is there is exchanged.
+	Device Properties
+}
+
+// BuildPlug makes the plug of a volume whose image in.Images holds.
+func BuildPlug(in Input, volume string, slot Slot) (Plug, error) {
+	b := newBuilder(in)
+	if b.spec.Devices.DisableHotplug {
+		return Plug{}, errors.New("spec.domain.devices.disableHotplug is set: this machine takes no disks while it runs")
+	}
+	source := findVolume(&b.vmi.Spec, volume)
+	for i := range b.spec.Devices.Disks {
+		spec := &b.spec.Devices.Disks[i]
+		if spec.Name != volume || source == nil {
+			continue
+		}
+		d := disk{spec: spec, path: fmt.Sprintf("devices.disks[%d]", i), bus: slot.Bus, nth: slot.Number, index: i}
+		b.plug(d, source)
+		if len(b.errs) > 0 {
+			return Plug{}, errors.Join(b.errs...)
+		}
+		plug := Plug{Blockdevs: b.Blockdevs}
+		if len(b.Devices) > 0 {
+			plug.Device = b.Devices[0]
+		}
+		return plug, nil
+	}
+	return Plug{}, fmt.Errorf("the VMI has no disk for the volume %q", volume)
+}
+
+func (b *builder) plug(d disk, source *v1.Volume) {
+	node, ok := b.source(d, source)
+	if !ok || d.spec.CDRom != nil {
+		return
+	}
+	device := Properties{"id": DiskID(d.spec.Name), "drive": node.name}
+	if d.spec.LUN == nil {
+		node.apply(device)
+	}
+	if d.bus == v1.DiskBusVirtio {
+		// What it is attached to is counted among the disks of its kind.
+		b.placement.disks, d.nth = []int{d.nth}, 0
+	}
+	b.attach(d, device)
+	b.describe(d, device)
+	if d.spec.Serial == "" && d.spec.LUN == nil {
+		device["serial"] = volumeSerial(d)
+	}
+	b.device(device)
+}
+
+// volumeSerial is the serial of a disk that was given none: its volume's name,
+// as far as the bus can carry it.
+func volumeSerial(d disk) string {
+	return d.spec.Name[:min(len(d.spec.Name), maxSerial[d.bus])]
+}
+
+func findVolume(spec *v1.VirtualMachineInstanceSpec, name string) *v1.Volume {
+	for i := range spec.Volumes {
+		if spec.Volumes[i].Name == name {
+			return &spec.Volumes[i]
+		}
+	}
+	return nil
+}
+
+// ReadOnly tells whether the guest may only read a volume.
+func ReadOnly(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
+	if v := findVolume(spec, volume); v != nil && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly {
+		return true
+	}
+	for i := range spec.Domain.Devices.Disks {
+		if d := &spec.Domain.Devices.Disks[i]; d.Name == volume {
+			return isReadOnly(d)
+		}
+	}
+	return false
+}
+
+// IsDrive tells whether the volume is a medium in a drive that stays.
+func IsDrive(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
+	for i := range spec.Domain.Devices.Disks {
+		if d := &spec.Domain.Devices.Disks[i]; d.Name == volume {
+			return d.CDRom != nil
+		}
+	}
+	return false
+}
+
+// PlugNodes names the block nodes of a plug, in the order of its Blockdevs.
+func PlugNodes(volume string) []string { return []string{nodeName("f-", volume), NodeName(volume)} }

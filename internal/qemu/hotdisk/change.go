@@ -1,0 +1,141 @@
+package hotdisk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/qmp"
+)
+
+// undoTimeout bounds the way back after a step that failed; the context of the
+// step itself may be over by then.
+const undoTimeout = 10 * time.Second
+
+// Properties are the arguments of blockdev-add or device_add.
+type Properties = map[string]any
+
+// Parts are what a disk is made of. Blockdevs come in the order of Tag.Nodes,
+// Device is nil for a medium in a drive.
+type Parts struct {
+	Blockdevs []Properties
+	Device    Properties
+}
+
+// Plug brings a disk into QEMU. parts says what it is made of, given the path
+// by which QEMU opens the file. When any step fails, the ones before it are
+// undone. The caller closes the file in either case.
+func Plug(ctx context.Context, m Monitor, tag Tag, file *os.File, parts func(path string) (Parts, error)) error {
+	text, err := json.Marshal(tag)
+	if err != nil {
+		return fmt.Errorf("encoding a tag: %w", err)
+	}
+	var added struct {
+		Set int64 `json:"fdset-id"`
+	}
+	if err := m.ExecuteWithFile(ctx, "add-fd", Properties{"opaque": prefix + string(text)}, file, &added); err != nil {
+		return err
+	}
+	disk := Disk{Tag: tag, sets: []int64{added.Set}}
+	if err := disk.build(ctx, m, parts); err != nil {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		defer cancel()
+		return errors.Join(err, Clear(undo, m, disk))
+	}
+	return nil
+}
+
+func (d *Disk) build(ctx context.Context, m Monitor, parts func(string) (Parts, error)) error {
+	made, err := parts(fmt.Sprintf("/dev/fdset/%d", d.sets[0]))
+	if err != nil {
+		return err
+	}
+	for i, blockdev := range made.Blockdevs {
+		if err := m.Execute(ctx, "blockdev-add", blockdev, nil); err != nil {
+			return err
+		}
+		d.nodes = append(d.nodes, d.Nodes[i])
+	}
+	if d.Drive {
+		return d.insert(ctx, m)
+	}
+	return m.Execute(ctx, "device_add", made.Device, nil)
+}
+
+// insert puts the medium into its drive. A guest that has locked the tray is
+// asked to open it, and the insertion fails until it has.
+func (d *Disk) insert(ctx context.Context, m Monitor) error {
+	if err := openTray(ctx, m, d.Device); err != nil {
+		return err
+	}
+	medium := Properties{"id": d.Device, "node-name": d.Nodes[len(d.Nodes)-1]}
+	if err := m.Execute(ctx, "blockdev-insert-medium", medium, nil); err != nil {
+		return err
+	}
+	return CloseTray(ctx, m, d.Device)
+}
+
+func openTray(ctx context.Context, m Monitor, device string) error {
+	return m.Execute(ctx, "blockdev-open-tray", Properties{"id": device}, nil)
+}
+
+// CloseTray closes a drive's tray, with or without a medium.
+func CloseTray(ctx context.Context, m Monitor, device string) error {
+	return m.Execute(ctx, "blockdev-close-tray", Properties{"id": device}, nil)
+}
+
+// Ask asks the guest to let go of a disk. QEMU tells by an event when it has:
+// DEVICE_DELETED, or DEVICE_TRAY_MOVED for a medium, after which Ask takes the
+// medium out. It can be repeated.
+func Ask(ctx context.Context, m Monitor, d Disk) error {
+	if d.Stage != Plugged {
+		return nil
+	}
+	if !d.Drive {
+		return ignore(m.Execute(ctx, "device_del", Properties{"id": d.Device}, nil), "DeviceNotFound")
+	}
+	if err := openTray(ctx, m, d.Device); err != nil {
+		return err
+	}
+	if d.Locked && !d.TrayOpen {
+		return nil
+	}
+	if err := m.Execute(ctx, "blockdev-remove-medium", Properties{"id": d.Device}, nil); err != nil {
+		return err
+	}
+	return CloseTray(ctx, m, d.Device)
+}
+
+// Clear takes away what is left of a disk that the guest does not have, or has
+// no more. It can be repeated.
+func Clear(ctx context.Context, m Monitor, d Disk) error {
+	var errs []error
+	for _, node := range slices.Backward(d.nodes) {
+		errs = append(errs, m.Execute(ctx, "blockdev-del", Properties{"node-name": node}, nil))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, set := range d.sets {
+		errs = append(errs, m.Execute(ctx, "remove-fd", Properties{"fdset-id": set}, nil))
+	}
+	return errors.Join(errs...)
+}
+
+// Resize tells the guest the new size of its disk, in bytes.
+func Resize(ctx context.Context, m Monitor, node string, size int64) error {
+	return m.Execute(ctx, "block_resize", Properties{"node-name": node, "size": size}, nil)
+}
+
+// ignore takes one class of QEMU's refusals for success.
+func ignore(err error, class string) error {
+	var refusal *qmp.Error
+	if errors.As(err, &refusal) && refusal.Class == class {
+		return nil
+	}
+	return err
+}

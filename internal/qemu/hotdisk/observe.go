@@ -1,0 +1,197 @@
+package hotdisk
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Monitor is QEMU's, as far as it is needed here (*qmp.Client).
+type Monitor interface {
+	Execute(ctx context.Context, command string, args, result any) error
+	ExecuteWithFile(ctx context.Context, command string, args any, file *os.File, result any) error
+}
+
+// Tag says whose a descriptor is, for as long as QEMU has it.
+type Tag struct {
+	// Volume and Claim are the names of both.
+	Volume string `json:"volume"`
+	Claim  string `json:"claim"`
+	// Bus and Number are where the disk is plugged.
+	Bus    string `json:"bus,omitempty"`
+	Number int    `json:"number,omitempty"`
+	// Device is the id of the disk, or of the drive that the medium is for.
+	Device string `json:"device"`
+	Drive  bool   `json:"drive,omitempty"`
+	// Nodes are the block nodes, in the order in which they are made.
+	Nodes []string `json:"nodes"`
+}
+
+// prefix marks the descriptors that have a Tag.
+const prefix = "drydock:"
+
+// Stage is how far a disk got.
+type Stage string
+
+const (
+	// Absent: QEMU has nothing of it.
+	Absent Stage = ""
+	// Partial: QEMU has the file, but the guest has no disk.
+	Partial Stage = "Partial"
+	// Plugged: the guest has the disk, and may be using it.
+	Plugged Stage = "Plugged"
+)
+
+// Disk is a disk as QEMU has it.
+type Disk struct {
+	Tag
+	Stage Stage
+	// Size is what the guest sees, in bytes.
+	Size int64
+	// TrayOpen and Locked are a drive's.
+	TrayOpen, Locked bool
+
+	// sets are the descriptor sets with this Tag's volume. There is more than
+	// one only when a virt-handler died and its successor did not look.
+	sets []int64
+	// nodes are those of Tag.Nodes that exist.
+	nodes []string
+}
+
+// Observe reads from QEMU which disks were plugged into it, by volume.
+func Observe(ctx context.Context, m Monitor) (map[string]Disk, error) {
+	disks, err := tagged(ctx, m)
+	if err != nil || len(disks) == 0 {
+		return disks, err
+	}
+	sizes, err := blockNodes(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	var devices []struct {
+		Name string `json:"name"`
+	}
+	if err := m.Execute(ctx, "qom-list", map[string]any{"path": "/machine/peripheral"}, &devices); err != nil {
+		return nil, err
+	}
+	drives, err := drives(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	present := map[string]bool{}
+	for _, d := range devices {
+		present[d.Name] = true
+	}
+	for name, disk := range disks {
+		for _, node := range disk.Nodes {
+			if size, ok := sizes[node]; ok {
+				disk.nodes, disk.Size = append(disk.nodes, node), size
+			}
+		}
+		disk.judge(present, drives)
+		disks[name] = disk
+	}
+	return disks, nil
+}
+
+func (d *Disk) judge(devices map[string]bool, drives map[string]drive) {
+	d.Stage = Partial
+	top := ""
+	if len(d.Nodes) > 0 {
+		top = d.Nodes[len(d.Nodes)-1]
+	}
+	if !d.Drive {
+		if devices[d.Device] {
+			d.Stage = Plugged
+		}
+		return
+	}
+	drive := drives[d.Device]
+	d.TrayOpen, d.Locked = drive.TrayOpen, drive.Locked
+	if drive.Inserted.Node == top && top != "" {
+		d.Stage = Plugged
+	}
+}
+
+// tagged lists the descriptors that have a Tag.
+func tagged(ctx context.Context, m Monitor) (map[string]Disk, error) {
+	var sets []struct {
+		ID  int64 `json:"fdset-id"`
+		FDs []struct {
+			Opaque string `json:"opaque"`
+		} `json:"fds"`
+	}
+	if err := m.Execute(ctx, "query-fdsets", nil, &sets); err != nil {
+		return nil, err
+	}
+	// The newest set comes last, whatever order QEMU keeps.
+	slices.SortFunc(sets, func(a, b struct {
+		ID  int64 `json:"fdset-id"`
+		FDs []struct {
+			Opaque string `json:"opaque"`
+		} `json:"fds"`
+	}) int {
+		return cmp.Compare(a.ID, b.ID)
+	})
+	disks := map[string]Disk{}
+	for _, set := range sets {
+		for _, fd := range set.FDs {
+			text, ok := strings.CutPrefix(fd.Opaque, prefix)
+			if !ok {
+				continue
+			}
+			var tag Tag
+			if err := json.Unmarshal([]byte(text), &tag); err != nil {
+				return nil, fmt.Errorf("reading what QEMU keeps of a descriptor: %w", err)
+			}
+			disk := disks[tag.Volume]
+			disk.Tag, disk.sets = tag, append(disk.sets, set.ID)
+			disks[tag.Volume] = disk
+		}
+	}
+	return disks, nil
+}
+
+// blockNodes gives the sizes of all block nodes.
+func blockNodes(ctx context.Context, m Monitor) (map[string]int64, error) {
+	var nodes []struct {
+		Name  string `json:"node-name"`
+		Image struct {
+			Size int64 `json:"virtual-size"`
+		} `json:"image"`
+	}
+	if err := m.Execute(ctx, "query-named-block-nodes", map[string]any{"flat": true}, &nodes); err != nil {
+		return nil, err
+	}
+	sizes := map[string]int64{}
+	for _, n := range nodes {
+		sizes[n.Name] = n.Image.Size
+	}
+	return sizes, nil
+}
+
+// drive is a device with a medium that can be exchanged.
+type drive struct {
+	Device   string `json:"qdev"`
+	TrayOpen bool   `json:"tray_open"`
+	Locked   bool   `json:"locked"`
+	Inserted struct {
+		Node string `json:"node-name"`
+	} `json:"inserted"`
+}
+
+func drives(ctx context.Context, m Monitor) (map[string]drive, error) {
+	var list []drive
+	if err := m.Execute(ctx, "query-block", nil, &list); err != nil {
+		return nil, err
+	}
+	byID := map[string]drive{}
+	for _, d := range list {
+		byID[d.Device] = d
+	}
+	return byID, nil
+}

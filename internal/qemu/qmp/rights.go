@@ -1,0 +1,49 @@
+package qmp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+)
+
+// rightsWriter is a connection that can carry descriptors: a unix socket.
+type rightsWriter interface {
+	WriteMsgUnix(b, oob []byte, addr *net.UnixAddr) (n, oobn int, err error)
+}
+
+// ExecuteWithFile is Execute for a command that takes a file (add-fd, getfd).
+// QEMU gets a descriptor of its own; the caller's stays the caller's. Only one
+// such command may be under way at a time: QEMU keeps one file waiting for the
+// command that it belongs to.
+func (c *Client) ExecuteWithFile(ctx context.Context, name string, args any, file *os.File, result any) error {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("QMP %s: passing %s: %w", name, file.Name(), err)
+	}
+	var executed error
+	if err := raw.Control(func(fd uintptr) {
+		executed = c.execute(ctx, name, args, result, syscall.UnixRights(int(fd)))
+	}); err != nil {
+		return fmt.Errorf("QMP %s: passing %s: %w", name, file.Name(), err)
+	}
+	return executed
+}
+
+// sendRights writes a line and the rights beside its first byte.
+func (c *Client) sendRights(line, oob []byte) error {
+	socket, ok := c.conn.(rightsWriter)
+	if !ok {
+		return errors.New("sending the command: the connection to the monitor carries no files")
+	}
+	sent, _, err := socket.WriteMsgUnix(line, oob, nil)
+	if err == nil && sent < len(line) {
+		_, err = c.conn.Write(line[sent:])
+	}
+	if err != nil {
+		return fmt.Errorf("sending the command: %w", err)
+	}
+	return nil
+}
