@@ -122,6 +122,14 @@ func boot(t *testing.T, vmi *v1.VirtualMachineInstance) *guest {
 	return login(t, vmi.Namespace, vmi.Name)
 }
 
+// bootVM is boot for a VM that starts by itself.
+func bootVM(t *testing.T, vm *v1.VirtualMachine) *guest {
+	t.Helper()
+	create(t, vm)
+	awaitPrintable(t, vm.Namespace, vm.Name, v1.VirtualMachineStatusRunning)
+	return login(t, vm.Namespace, vm.Name)
+}
+
 // login opens the serial console of a running VMI and logs in.
 func login(t *testing.T, namespace, name string) *guest {
 	t.Helper()

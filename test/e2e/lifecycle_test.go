@@ -15,9 +15,7 @@ import (
 func TestRebootFromInside(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	create(t, newVM(newVMI(ns, "reboots"), v1.RunStrategyAlways))
-	awaitPrintable(t, ns, "reboots", v1.VirtualMachineStatusRunning)
-	g := login(t, ns, "reboots")
+	g := bootVM(t, newVM(newVMI(ns, "reboots"), v1.RunStrategyAlways))
 	boot, instance := g.bootID(), instanceUID(t, ns, "reboots")
 
 	g.tell("reboot")
@@ -72,9 +70,7 @@ func TestStopWithGrace(t *testing.T) {
 	ns := newNamespace(t)
 	vmi := newVMI(ns, "graceful")
 	vmi.Spec.TerminationGracePeriodSeconds = new(int64(120))
-	create(t, newVM(vmi, v1.RunStrategyAlways))
-	awaitPrintable(t, ns, "graceful", v1.VirtualMachineStatusRunning)
-	g := login(t, ns, "graceful")
+	g := bootVM(t, newVM(vmi, v1.RunStrategyAlways))
 
 	if out := do(t, ns, "stop", "graceful"); !strings.Contains(out, "VM graceful was scheduled to stop") {
 		t.Errorf("virtctl stop printed %q", out)
@@ -96,9 +92,7 @@ func TestStopByForce(t *testing.T) {
 	ns := newNamespace(t)
 	vmi := newVMI(ns, "stubborn")
 	vmi.Spec.TerminationGracePeriodSeconds = new(int64(3600))
-	create(t, newVM(vmi, v1.RunStrategyAlways))
-	awaitPrintable(t, ns, "stubborn", v1.VirtualMachineStatusRunning)
-	g := login(t, ns, "stubborn")
+	g := bootVM(t, newVM(vmi, v1.RunStrategyAlways))
 	g.run("killall -STOP acpid || killall -9 acpid")
 
 	begin := time.Now()
@@ -113,9 +107,7 @@ func TestStopByForce(t *testing.T) {
 func TestPauseStopsTheGuestsTime(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	create(t, newVM(newVMI(ns, "sleeper"), v1.RunStrategyAlways))
-	awaitPrintable(t, ns, "sleeper", v1.VirtualMachineStatusRunning)
-	g := login(t, ns, "sleeper")
+	g := bootVM(t, newVM(newVMI(ns, "sleeper"), v1.RunStrategyAlways))
 
 	asked, before := time.Now(), g.uptime()
 	do(t, ns, "pause", "vm", "sleeper")

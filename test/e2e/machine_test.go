@@ -146,10 +146,7 @@ func TestDiskOnAClaimKeepsItsData(t *testing.T) {
 	}, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
 		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
 	}})
-	create(t, newVM(vmi, v1.RunStrategyAlways))
-	awaitPrintable(t, ns, "keeper", v1.VirtualMachineStatusRunning)
-
-	first := login(t, ns, "keeper")
+	first := bootVM(t, newVM(vmi, v1.RunStrategyAlways))
 	uuid, mac := first.run("guestinfo uuid"), first.run("cat /sys/class/net/eth0/address")
 	disk := "/dev/" + first.diskBySerial("DATA").name
 	first.run("echo written-by-the-first-instance | dd of=" + disk + " conv=fsync")

@@ -23,9 +23,7 @@ import (
 // other tests stand on.
 func TestEveryPartCanBeKilled(t *testing.T) {
 	ns := newNamespace(t)
-	create(t, newVM(newVMI(ns, "witness"), v1.RunStrategyAlways))
-	awaitPrintable(t, ns, "witness", v1.VirtualMachineStatusRunning)
-	witness := login(t, ns, "witness")
+	witness := bootVM(t, newVM(newVMI(ns, "witness"), v1.RunStrategyAlways))
 	bootID, instance := witness.bootID(), instanceUID(t, ns, "witness")
 
 	victims := map[string]func(*testing.T) []int{

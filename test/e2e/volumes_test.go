@@ -49,10 +49,7 @@ func TestEveryKindOfVolume(t *testing.T) {
 			DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
 		}, source)
 	}
-	create(t, newVM(vmi, v1.RunStrategyAlways))
-	awaitPrintable(t, ns, "volumes", v1.VirtualMachineStatusRunning)
-
-	first := login(t, ns, "volumes")
+	first := bootVM(t, newVM(vmi, v1.RunStrategyAlways))
 	first.sees("hostname", "hostname", "named-by-the-drive")
 	first.run("mkdir -p /tmp/config && mount -o ro " + first.device("CONFIG") + " /tmp/config")
 	first.sees("setting", "cat /tmp/config/color", "blue")
