@@ -48,7 +48,7 @@ generate: ## Make the generated files: CRDs, docs/supported-fields.md
 	go generate ./...
 
 generate-check: generate ## Fail when a generated file is not up to date
-	@git diff --exit-code --stat -- config/crd docs/supported-fields.md || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
+	@git diff --exit-code --stat -- config/crd internal/controller/cdi/crd docs/supported-fields.md || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
 
 manifests: build ## Write the one manifest that installs Drydock into a cluster
 	@mkdir -p build && bin/drydock kubectl kustomize config > build/drydock.yaml && echo build/drydock.yaml

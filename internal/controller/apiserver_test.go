@@ -121,7 +121,8 @@ func newWorld(t *testing.T) *world {
 		t.Fatalf("creating the default service account: %v", err)
 	}
 	w.config.Impersonate = w.leastPrivilege()
-	w.options = options{namespace: ns.Name, launcherImage: "example.com/launcher:1", metricsAddr: "0", identity: t.Name(), several: true, now: time.Now}
+	w.options = options{namespace: ns.Name, launcherImage: "example.com/launcher:1", importerImage: "example.com/importer:1",
+		metricsAddr: "0", identity: t.Name(), several: true, now: time.Now}
 	w.startLoops()
 	return w
 }
@@ -131,6 +132,7 @@ func (w *world) startLoops() {
 	w.t.Helper()
 	config := rest.CopyConfig(w.config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return recordingTransport{next, w.writes} })
+	w.do("preparing", prepare(w.ctx, config))
 	mgr, err := newManager(config, w.options)
 	w.do("making the manager", err)
 	w.do("registering the loops", register(w.ctx, mgr, w.options))

@@ -7,16 +7,20 @@
 package controller
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/metrics"
 )
 
@@ -24,6 +28,7 @@ import (
 type options struct {
 	namespace     string
 	launcherImage string
+	importerImage string
 	metricsAddr   string
 	// identity is this process's name in the election.
 	identity string
@@ -41,13 +46,16 @@ func NewCommand() *cobra.Command {
 		Short: "Run the loops that make VMs what their objects ask for",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.launcherImage == "" {
-				return fmt.Errorf("--launcher-image must name the launcher's container image")
+			if o.launcherImage == "" || o.importerImage == "" {
+				return fmt.Errorf("--launcher-image and --importer-image must name the container images of launchers and import workers")
 			}
 			ctrl.SetLogger(klog.NewKlogr())
 			config, err := ctrl.GetConfig()
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
+			}
+			if err := prepare(cmd.Context(), config); err != nil {
+				return err
 			}
 			mgr, err := newManager(config, o)
 			if err != nil {
@@ -65,9 +73,19 @@ func NewCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.namespace, "namespace", clusterconfig.Namespace, "namespace of Drydock's components and of the KubeVirt object")
 	flags.StringVar(&o.launcherImage, "launcher-image", "", "container image of the launcher pods")
+	flags.StringVar(&o.importerImage, "importer-image", "", "container image of the workers that fill claims")
 	flags.StringVar(&o.metricsAddr, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
 	flags.StringVar(&o.identity, "identity", defaultIdentity(), "name of this process in the leader election")
 	return cmd
+}
+
+// prepare makes sure of what the caches watch.
+func prepare(ctx context.Context, config *rest.Config) error {
+	c, err := client.New(config, client.Options{Scheme: newScheme()})
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	return cdi.Install(ctx, c)
 }
 
 // defaultIdentity is the pod's name. A container that is started again in the

@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/controller/cdi"
+	"drydock.dev/drydock/internal/controller/datavolume"
 	"drydock.dev/drydock/internal/controller/kubevirt"
 	"drydock.dev/drydock/internal/controller/replicaset"
 	"drydock.dev/drydock/internal/controller/vm"
@@ -58,11 +60,35 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	if err := setLoop.SetupWithManager(mgr, pace(1)); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachineInstanceReplicaSets: %w", err)
 	}
+	volumeLoop := &datavolume.Reconciler{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("datavolume-controller"),
+		Settings: settings(mgr.GetClient(), o.namespace), ImporterImage: o.importerImage, Namespace: o.namespace,
+		Progress: datavolume.Ask, Now: o.now,
+	}
+	if err := volumeLoop.SetupWithManager(mgr, pace(workers)); err != nil {
+		return fmt.Errorf("adding the loop of DataVolumes: %w", err)
+	}
+	direct, err := directClient(mgr)
+	if err != nil {
+		return err
+	}
+	if err := (&cdi.Reconciler{Client: mgr.GetClient(), Direct: direct}).SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("adding the loop of CDI's definitions: %w", err)
+	}
 	kubevirtLoop := &kubevirt.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}
 	if err := kubevirtLoop.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("adding the loop of the KubeVirt object: %w", err)
 	}
 	return nil
+}
+
+// directClient asks the API server and no cache.
+func directClient(mgr ctrl.Manager) (client.Client, error) {
+	c, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return c, nil
 }
 
 // settings reads the KubeVirt object from the cache whenever it is asked, so

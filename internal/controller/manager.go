@@ -7,13 +7,18 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +26,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"drydock.dev/drydock/internal/controller/cdi"
+	"drydock.dev/drydock/internal/datavolume"
 	"drydock.dev/drydock/internal/launcherpod"
 )
 
@@ -39,6 +46,8 @@ func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1.AddToScheme(scheme))
+	utilruntime.Must(cdiv1.AddToScheme(scheme))
+	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
 	return scheme
 }
 
@@ -100,15 +109,36 @@ func cachesSynced(mgr ctrl.Manager) healthz.Checker {
 // cacheOptions keeps of the cluster what the loops look at and no more.
 func cacheOptions(o options) cache.Options {
 	own := map[string]cache.Config{o.namespace: {}}
+	// CDI may be in any namespace.
+	deployments := map[string]cache.Config{
+		o.namespace:         {},
+		cache.AllNamespaces: {FieldSelector: fields.OneTermEqualSelector("metadata.name", cdi.DeploymentName)},
+	}
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:        {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: launcherpod.AppLabelValue})},
+			&corev1.Pod{}:        {Label: podsOfDrydock()},
 			&v1.KubeVirt{}:       {Namespaces: own},
-			&appsv1.Deployment{}: {Namespaces: own},
+			&appsv1.Deployment{}: {Namespaces: deployments},
+			cdi.Definition():     {Transform: nameAndLabels},
 			&appsv1.DaemonSet{}:  {Namespaces: own},
 		},
 	}
+}
+
+// podsOfDrydock are the pods that the loops make.
+func podsOfDrydock() labels.Selector {
+	ours, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{launcherpod.AppLabelValue, datavolume.WorkerAppLabel})
+	utilruntime.Must(err)
+	return labels.NewSelector().Add(*ours)
+}
+
+// nameAndLabels keeps of a definition what it is known by.
+func nameAndLabels(object any) (any, error) {
+	if definition, ok := object.(*metav1.PartialObjectMetadata); ok {
+		definition.Annotations, definition.ManagedFields = nil, nil
+	}
+	return object, nil
 }
 
 // uncached are the kinds that are read so rarely that a copy of all of them

@@ -13,32 +13,37 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const folder = "../../config/crd"
+const (
+	folder    = "../../config/crd"
+	cdiFolder = "../controller/cdi/crd"
+)
 
 // kubectl apply keeps the whole object in an annotation, which the API server
 // limits to this together with all others.
 const applyLimit = 256 << 10
 
 func TestManifestsAreWhatTheTypesSay(t *testing.T) {
-	files, err := Files()
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(entries) != len(files) {
-		t.Errorf("%s holds %d files, %d are generated", folder, len(entries), len(files))
-	}
-	for name, want := range files {
-		got, err := os.ReadFile(filepath.Join(folder, name))
+	for folder, generate := range map[string]func() (map[string][]byte, error){folder: Files, cdiFolder: CDIFiles} {
+		files, err := generate()
 		if err != nil {
-			t.Error(err)
-			continue
+			t.Fatal(err)
 		}
-		if string(got) != string(want) {
-			t.Errorf("%s is not what is generated; run make generate", name)
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(entries) != len(files) {
+			t.Errorf("%s holds %d files, %d are generated", folder, len(entries), len(files))
+		}
+		for name, want := range files {
+			got, err := os.ReadFile(filepath.Join(folder, name))
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if string(got) != string(want) {
+				t.Errorf("%s/%s is not what is generated; run make generate", folder, name)
+			}
 		}
 	}
 }
@@ -48,7 +53,7 @@ func TestAPIServerAcceptsEveryDefinition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			apiextensionsv1.SetDefaults_CustomResourceDefinition(definition)
 			apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&definition.Spec)
-			definition.Status.StoredVersions = []string{"v1"}
+			definition.Status.StoredVersions = []string{definition.Spec.Versions[0].Name}
 			var internal apiextensions.CustomResourceDefinition
 			if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(definition, &internal, nil); err != nil {
 				t.Fatal(err)
@@ -88,9 +93,13 @@ func TestTemplatesKeepLabelsAndAnnotations(t *testing.T) {
 
 func definitions(t *testing.T) map[string]*apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(folder, "kubevirt.io_*.yaml"))
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("finding the definitions in %s: %v", folder, err)
+	var paths []string
+	for _, pattern := range []string{folder + "/kubevirt.io_*.yaml", cdiFolder + "/cdi.kubevirt.io_*.yaml"} {
+		matches, err := filepath.Glob(pattern)
+		if err != nil || len(matches) == 0 {
+			t.Fatalf("finding the definitions %s: %v", pattern, err)
+		}
+		paths = append(paths, matches...)
 	}
 	found := map[string]*apiextensionsv1.CustomResourceDefinition{}
 	for _, path := range paths {

@@ -16,12 +16,17 @@ type kind struct {
 	columns      []apiextensionsv1.CustomResourceColumnDefinition
 	// selectable fields can be used in a field selector.
 	selectable []string
+	// cluster says that objects of the kind are in no namespace.
+	cluster bool
 }
 
-const corePackage = "kubevirt.io/api/core/v1"
+const (
+	corePackage = "kubevirt.io/api/core/v1"
+	cdiPackage  = "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
 
-// kinds lists every kind that Drydock serves as a custom resource. Names and
-// columns are those that users of KubeVirt know.
+// kinds lists every kind of KubeVirt's API that Drydock serves as a custom
+// resource. Names and columns are those that users of KubeVirt know.
 func kinds() []kind {
 	return []kind{
 		core("VirtualMachine", "virtualmachines", kind{
@@ -76,6 +81,32 @@ func kinds() []kind {
 			},
 		}),
 	}
+}
+
+// cdiKinds lists the kinds of CDI's API that Drydock serves where CDI is not
+// installed.
+func cdiKinds() []kind {
+	return []kind{
+		cdi("DataVolume", "datavolumes", kind{
+			shortNames:   []string{"dv", "dvs"},
+			subresources: status(),
+			columns: []apiextensionsv1.CustomResourceColumnDefinition{
+				text("Phase", ".status.phase", "The phase the data volume is in"),
+				text("Progress", ".status.progress", "Transfer progress in percentage if known, N/A otherwise"),
+				number("Restarts", ".status.restartCount", "The number of times the transfer has been restarted."),
+				age(),
+			},
+		}),
+		cdi("CDIConfig", "cdiconfigs", kind{cluster: true, subresources: status()}),
+		cdi("StorageProfile", "storageprofiles", kind{cluster: true, subresources: status()}),
+	}
+}
+
+// cdi fills in what all kinds of cdi.kubevirt.io/v1beta1 have in common.
+func cdi(name, plural string, k kind) kind {
+	k.goPackage, k.group, k.version = cdiPackage, "cdi.kubevirt.io", "v1beta1"
+	k.kind, k.plural = name, plural
+	return k
 }
 
 // core fills in what all kinds of kubevirt.io/v1 have in common.

@@ -1,5 +1,6 @@
-// Command main writes the generated CustomResourceDefinitions into the folder
-// that is its only argument. It must not decide what is in them.
+// Command main writes the generated CustomResourceDefinitions into the folders
+// that are its arguments: first for those of Drydock's own kinds, second for
+// those of CDI's. It must not decide what is in them.
 package main
 
 import (
@@ -18,18 +19,27 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("want one argument, the folder to write to; got %d", len(args))
+	if len(args) != 2 {
+		return fmt.Errorf("want two arguments, the folders to write to; got %d", len(args))
 	}
-	files, err := crdgen.Files()
-	if err != nil {
-		return err
+	for i, generate := range []func() (map[string][]byte, error){crdgen.Files, crdgen.CDIFiles} {
+		files, err := generate()
+		if err != nil {
+			return err
+		}
+		if err := write(args[i], files); err != nil {
+			return err
+		}
 	}
-	if err := os.MkdirAll(args[0], 0o755); err != nil {
+	return nil
+}
+
+func write(folder string, files map[string][]byte) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("making folder: %w", err)
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(args[0], name), text, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, name), text, 0o644); err != nil {
 			return fmt.Errorf("writing manifest: %w", err)
 		}
 	}

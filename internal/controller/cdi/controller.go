@@ -1,0 +1,81 @@
+package cdi
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/datavolume"
+)
+
+// Reconciler keeps the definitions and the CDIConfig. All fields are required.
+type Reconciler struct {
+	// Client reads from the cache and writes; Direct asks the API server.
+	Client, Direct client.Client
+}
+
+// SetupWithManager registers the loop.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	theOne := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: datavolume.ConfigName}}}
+	})
+	ofCDI := predicate.NewPredicateFuncs(func(object client.Object) bool {
+		return strings.HasSuffix(object.GetName(), "."+cdiv1.SchemeGroupVersion.Group)
+	})
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("cdi").
+		Watches(&cdiv1.CDIConfig{}, theOne).
+		WatchesMetadata(Definition(), theOne, builder.WithPredicates(ofCDI)).
+		Watches(&appsv1.Deployment{}, theOne, builder.WithPredicates(Decisive())).
+		Complete(r)
+}
+
+// Reconcile creates what is missing.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	installed, err := Installed(ctx, r.Client)
+	if err != nil || installed != "" {
+		return ctrl.Result{}, err
+	}
+	if err := Install(ctx, r.Direct); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, r.config(ctx)
+}
+
+// config keeps the CDIConfig, in whose status clients find the upload proxy.
+func (r *Reconciler) config(ctx context.Context) error {
+	var config cdiv1.CDIConfig
+	err := r.Client.Get(ctx, client.ObjectKey{Name: datavolume.ConfigName}, &config)
+	if apierrors.IsNotFound(err) {
+		config = cdiv1.CDIConfig{ObjectMeta: metav1.ObjectMeta{Name: datavolume.ConfigName}}
+		err = r.Client.Create(ctx, &config)
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("keeping the CDIConfig %s: %w", datavolume.ConfigName, err)
+	}
+	to := config.DeepCopy()
+	to.Status = datavolume.ConfigStatus(&config)
+	if equality.Semantic.DeepEqual(config.Status, to.Status) {
+		return nil
+	}
+	err = r.Client.Status().Patch(ctx, to, client.MergeFromWithOptions(&config, client.MergeFromWithOptimisticLock{}))
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("patching the status of the CDIConfig %s: %w", config.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+package datavolume
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/datavolume"
+	"drydock.dev/drydock/internal/workerpod"
+)
+
+// carryOut does what is planned, in the plan's order.
+func (r *round) carryOut(ctx context.Context, plan datavolume.Plan) error {
+	if plan.CreateClaim != nil || plan.CreateWorker != nil || plan.CreateSourcePod != nil || plan.AdoptClaim {
+		if err := r.confirm(ctx); err != nil || r.outdated {
+			return err
+		}
+	}
+	if plan.AddFinalizer {
+		return r.patchFinalizers(ctx, append(slices.Clone(r.dv.Finalizers), datavolume.Finalizer))
+	}
+	if err := r.make(ctx, plan); err != nil {
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			// The DataVolume goes with its namespace, and wakes the loop then.
+			r.outdated = true
+			return nil
+		}
+		return err
+	}
+	if err := r.patchStatus(ctx, plan); err != nil || r.outdated {
+		return err
+	}
+	return r.remove(ctx, plan)
+}
+
+// make makes what is missing.
+func (r *round) make(ctx context.Context, plan datavolume.Plan) error {
+	if plan.CreateClaim != nil {
+		if err := r.createClaim(ctx, plan.CreateClaim); err != nil {
+			return err
+		}
+	}
+	if plan.AdoptClaim {
+		if err := r.adoptClaim(ctx); err != nil {
+			return err
+		}
+	}
+	if plan.CreateWorker != nil {
+		pod, err := r.createPod(ctx, plan.CreateWorker)
+		if err != nil {
+			return err
+		}
+		r.worker = pod
+	}
+	if plan.CreateSourcePod != nil {
+		pod, err := r.createPod(ctx, plan.CreateSourcePod)
+		if err != nil {
+			return err
+		}
+		r.source = pod
+	}
+	return nil
+}
+
+// confirm asks the API server whether the DataVolume is still as it was
+// observed: what is filled must never be filled again because a cache lags.
+func (r *round) confirm(ctx context.Context) error {
+	if r.current {
+		return nil
+	}
+	var stored cdiv1.DataVolume
+	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(r.dv), &stored)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("making sure of DataVolume %s/%s: %w", r.dv.Namespace, r.dv.Name, err)
+	}
+	r.current = err == nil && stored.UID == r.dv.UID && stored.ResourceVersion == r.dv.ResourceVersion
+	r.outdated = !r.current
+	return nil
+}
+
+func (r *round) createClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	err := r.Client.Create(ctx, claim)
+	if apierrors.IsAlreadyExists(err) {
+		err = r.Reader.Get(ctx, client.ObjectKeyFromObject(claim), claim)
+	}
+	if err != nil {
+		return fmt.Errorf("creating the claim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	r.claim = claim
+	return nil
+}
+
+// adoptClaim makes the DataVolume the owner of a claim that is filled, and says
+// so on the claim in the same write.
+func (r *round) adoptClaim(ctx context.Context) error {
+	to := r.claim.DeepCopy()
+	to.OwnerReferences = append(to.OwnerReferences, *metav1.NewControllerRef(r.dv, cdiv1.SchemeGroupVersion.WithKind("DataVolume")))
+	metav1.SetMetaDataAnnotation(&to.ObjectMeta, datavolume.AnnPopulatedFor, r.dv.Name)
+	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(r.claim, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		r.outdated = true
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("adopting the claim %s/%s: %w", to.Namespace, to.Name, err)
+	}
+	r.claim = to
+	return nil
+}
+
+// createPod makes a worker, and before it what the worker mounts or is found by.
+func (r *round) createPod(ctx context.Context, worker *datavolume.Worker) (*corev1.Pod, error) {
+	settings, err := r.settings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := workerpod.Pod(worker, r.dv, settings)
+	if err != nil {
+		return nil, err
+	}
+	if worker.Secret != "" {
+		if err := r.equip(ctx, worker, pod); err != nil {
+			return nil, err
+		}
+	}
+	err = r.Client.Create(ctx, pod)
+	if apierrors.IsAlreadyExists(err) {
+		err = r.Reader.Get(ctx, client.ObjectKeyFromObject(pod), pod)
+		if err == nil && worker.Namespace == r.dv.Namespace && !controlled(pod, r.dv) {
+			err = fmt.Errorf("it exists and is not of this DataVolume")
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("creating the worker pod %s/%s: %w", worker.Namespace, worker.Name, err)
+	}
+	return pod, nil
+}
+
+func (r *Reconciler) settings(ctx context.Context) (workerpod.Settings, error) {
+	cluster, err := r.Settings(ctx)
+	if err != nil {
+		return workerpod.Settings{}, err
+	}
+	config, err := r.config(ctx)
+	return workerpod.Settings{Image: r.ImporterImage, PullPolicy: cluster.ImagePullPolicy, Config: config}, err
+}
+
+// patchStatus writes the difference, on condition that nobody wrote in between.
+func (r *round) patchStatus(ctx context.Context, plan datavolume.Plan) error {
+	if equality.Semantic.DeepEqual(r.dv.Status, plan.Status) {
+		return nil
+	}
+	to := r.dv.DeepCopy()
+	to.Status = plan.Status
+	err := r.Client.Status().Patch(ctx, to, client.MergeFromWithOptions(r.dv, client.MergeFromWithOptimisticLock{}))
+	if err := r.wrote(to, err); err != nil || r.outdated {
+		return err
+	}
+	if e := plan.Event; e != nil {
+		r.Recorder.Eventf(to, nil, e.Type, e.Reason, "FillClaim", "%s", e.Message)
+	}
+	return nil
+}
+
+func (r *round) patchFinalizers(ctx context.Context, finalizers []string) error {
+	to := r.dv.DeepCopy()
+	to.Finalizers = finalizers
+	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(r.dv, client.MergeFromWithOptimisticLock{}))
+	return r.wrote(to, err)
+}
+
+// wrote keeps what was written, or that somebody else was faster.
+func (r *round) wrote(to *cdiv1.DataVolume, err error) error {
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		r.outdated = true
+		return nil
+	case err != nil:
+		return fmt.Errorf("patching DataVolume %s/%s: %w", to.Namespace, to.Name, err)
+	}
+	r.written.Wrote(to)
+	r.dv, r.current = to, true
+	return nil
+}
+
+// remove deletes what is not needed any more.
+func (r *round) remove(ctx context.Context, plan datavolume.Plan) error {
+	if plan.DeleteWorker {
+		if err := r.deletePod(ctx, r.dv.Namespace, datavolume.WorkerName(r.dv)); err != nil {
+			return err
+		}
+		r.worker = nil
+	}
+	namespace, _, _ := datavolume.SourceOf(&r.dv.Spec, r.dv.Namespace)
+	if plan.DeleteSourcePod {
+		if err := r.deletePod(ctx, namespace, datavolume.SourcePodName(r.dv)); err != nil {
+			return err
+		}
+		r.source = nil
+	}
+	if !plan.RemoveFinalizer {
+		return nil
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: datavolume.SourcePodName(r.dv)}}
+	if err := r.Client.Delete(ctx, secret); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting the certificate of the source pod %s/%s: %w", namespace, secret.Name, err)
+	}
+	return r.patchFinalizers(ctx, slices.DeleteFunc(slices.Clone(r.dv.Finalizers), func(f string) bool { return f == datavolume.Finalizer }))
+}
+
+// deletePod deletes the very pod that was observed.
+func (r *round) deletePod(ctx context.Context, namespace, name string) error {
+	pod, err := r.pod(ctx, client.ObjectKey{Namespace: namespace, Name: name})
+	if err != nil || pod == nil || pod.DeletionTimestamp != nil {
+		return err
+	}
+	err = r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting the worker pod %s/%s: %w", namespace, name, err)
+	}
+	return nil
+}

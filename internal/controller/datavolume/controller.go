@@ -1,0 +1,176 @@
+// Package datavolume is the loop that makes and fills the claims of
+// DataVolumes. Package datavolume of the rules decides; this package observes and
+// acts.
+//
+// It owns a DataVolume's status, claim and workers, with their Services and
+// Secrets, while Drydock serves DataVolumes (package cdi). It must not decide:
+// what depends on more than "did the API server do it" belongs to the rules.
+package datavolume
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/controller/cdi"
+	"drydock.dev/drydock/internal/controller/written"
+	"drydock.dev/drydock/internal/datavolume"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// Reconciler is the loop. All fields are required.
+type Reconciler struct {
+	// Client reads from the cache and writes; Reader asks the API server.
+	Client   client.Client
+	Reader   client.Reader
+	Recorder events.EventRecorder
+	// Settings gives the cluster's settings of the moment.
+	Settings func(context.Context) (clusterconfig.Settings, error)
+	// ImporterImage is the workers' container image; Namespace is Drydock's own.
+	ImporterImage string
+	Namespace     string
+	// Progress asks the worker in a pod how far it is.
+	Progress func(context.Context, *corev1.Pod) (*transfer.Progress, error)
+	// Now is the clock.
+	Now func() time.Time
+
+	written written.Memory[*cdiv1.DataVolume]
+}
+
+// SetupWithManager registers the loop, which works at the given pace.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
+	worker := predicate.NewPredicateFuncs(func(pod client.Object) bool {
+		return pod.GetLabels()[datavolume.LabelApp] == datavolume.LabelAppValue
+	})
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("datavolume").
+		For(&cdiv1.DataVolume{}).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ofItsName)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod), builder.WithPredicates(worker)).
+		// What any DataVolume may wait for.
+		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(r.unfinished)).
+		Watches(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(r.unfinished), builder.WithPredicates(cdi.Decisive())).
+		WatchesMetadata(cdi.Definition(), handler.EnqueueRequestsFromMapFunc(r.unfinished), builder.WithPredicates(cdi.Decisive())).
+		WithOptions(pace).
+		Complete(r)
+}
+
+// ofItsName is the DataVolume of a claim: both have one name, whoever owns it.
+func ofItsName(_ context.Context, claim client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(claim)}}
+}
+
+// ofPod is the DataVolume that a worker works for.
+func ofPod(_ context.Context, pod client.Object) []reconcile.Request {
+	namespace, name, ok := strings.Cut(pod.GetAnnotations()[datavolume.AnnTarget], "/")
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
+}
+
+// unfinished are the DataVolumes that are on their way.
+func (r *Reconciler) unfinished(ctx context.Context, _ client.Object) []reconcile.Request {
+	var list cdiv1.DataVolumeList
+	if err := r.Client.List(ctx, &list); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the DataVolumes")
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		if phase := list.Items[i].Status.Phase; phase != cdiv1.Succeeded && phase != cdiv1.Failed {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return out
+}
+
+// steps bounds how many steps are taken at once: more than any path has.
+const steps = 24
+
+// Reconcile brings one DataVolume as far as it can come now.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	installed, err := cdi.Installed(ctx, r.Client)
+	if err != nil || installed != "" {
+		return ctrl.Result{}, err
+	}
+	var cached cdiv1.DataVolume
+	if err := r.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
+		r.written.Forget(req.NamespacedName)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	round := round{Reconciler: r, dv: r.written.Newer(&cached)}
+	for range steps {
+		plan, err := round.step(ctx)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if !plan.Again {
+			return ctrl.Result{RequeueAfter: plan.After}, nil
+		}
+		if round.outdated {
+			return ctrl.Result{}, nil
+		}
+	}
+	return ctrl.Result{}, fmt.Errorf("DataVolume %s does not come to rest in %d steps", req, steps)
+}
+
+// round is one call of Reconcile. What it has made is what it knows, until the
+// cache does.
+type round struct {
+	*Reconciler
+	dv    *cdiv1.DataVolume
+	claim *corev1.PersistentVolumeClaim
+	// worker and source are the pods.
+	worker, source *corev1.Pod
+	// current says that the API server has confirmed dv.
+	current bool
+	// outdated says that somebody wrote in between; his writing wakes the loop.
+	outdated bool
+}
+
+// step observes, decides and acts once.
+func (r *round) step(ctx context.Context) (datavolume.Plan, error) {
+	observed, err := r.observe(ctx)
+	if err != nil {
+		return datavolume.Plan{}, err
+	}
+	plan := datavolume.Decide(observed)
+	if plan.Poll {
+		observed.Progress = r.poll(ctx, observed.Worker)
+		plan = datavolume.Decide(observed)
+	}
+	return plan, r.carryOut(ctx, plan)
+}
+
+// poll asks the worker how far it is. One that does not answer is no less
+// at work.
+func (r *round) poll(ctx context.Context, pod *corev1.Pod) *transfer.Progress {
+	progress, err := r.Progress(ctx, pod)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).V(1).Info("asking a worker for its progress", "pod", pod.Name, "error", err.Error())
+		return &transfer.Progress{}
+	}
+	return progress
+}
+
+func controlled(object metav1.Object, by *cdiv1.DataVolume) bool {
+	return metav1.IsControlledBy(object, by)
+}

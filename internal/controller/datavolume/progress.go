@@ -1,0 +1,60 @@
+package datavolume
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// patience with a worker that is asked for its progress: it costs one of the
+// loop's workers.
+const patience = time.Second
+
+// maxProgress bounds what is read from a worker, which a hostile image may have
+// taken over.
+const maxProgress = 4 << 10
+
+// Ask asks the worker in the pod for its progress.
+func Ask(ctx context.Context, pod *corev1.Pod) (*transfer.Progress, error) {
+	if pod.Status.PodIP == "" {
+		return nil, fmt.Errorf("pod %s has no address yet", pod.Name)
+	}
+	url := "http://" + net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(transfer.ProgressPort)) + transfer.ProgressPath
+	return ask(ctx, url)
+}
+
+// noRedirects keeps a worker from sending virt-controller elsewhere.
+var direct = &http.Client{
+	Timeout:       patience,
+	Transport:     &http.Transport{DisableKeepAlives: true},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+func ask(ctx context.Context, url string) (*transfer.Progress, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking for progress: %w", err)
+	}
+	resp, err := direct.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("asking for progress: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("asking for progress: the worker answers %s", resp.Status)
+	}
+	var progress transfer.Progress
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxProgress)).Decode(&progress); err != nil {
+		return nil, fmt.Errorf("reading a worker's progress: %w", err)
+	}
+	return &progress, nil
+}

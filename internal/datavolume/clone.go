@@ -1,0 +1,168 @@
+package datavolume
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// Source is what is known of the source of a clone or a restore.
+type Source struct {
+	// Claim is the source of a clone, nil when it does not exist; Volume is what it
+	// is bound to.
+	Claim  *corev1.PersistentVolumeClaim
+	Volume *corev1.PersistentVolume
+	// Unfilled names the DataVolume that has not filled Claim yet.
+	Unfilled string
+	// UsedBy names a pod that may write to Claim.
+	UsedBy string
+	// SnapshotExists, SnapshotReady, SnapshotDriver and RestoreSize are about a
+	// VolumeSnapshot.
+	SnapshotExists, SnapshotReady bool
+	SnapshotDriver                string
+	RestoreSize                   int64
+}
+
+// drivers that are known to clone volumes. Nothing in the API tells; the class's
+// StorageProfile (cloneStrategy) decides for others and against these.
+var clonesVolumes = map[string]bool{
+	"local.csi.drydock.dev":                 true,
+	"rbd.csi.ceph.com":                      true,
+	"cephfs.csi.ceph.com":                   true,
+	"openshift-storage.rbd.csi.ceph.com":    true,
+	"openshift-storage.cephfs.csi.ceph.com": true,
+}
+
+// AllowedSource is the value of AnnCloneAllowed for a DataVolume's source, empty
+// when it has none that needs a right.
+func AllowedSource(dv *cdiv1.DataVolume) string {
+	namespace, kind, name := SourceOf(&dv.Spec, dv.Namespace)
+	if namespace == "" || namespace == dv.Namespace {
+		return ""
+	}
+	return kind + "/" + namespace + "/" + name
+}
+
+// SourceOf is the claim or snapshot that is read, with its namespace; all empty
+// when there is none.
+func SourceOf(spec *cdiv1.DataVolumeSpec, own string) (namespace, kind, name string) {
+	switch {
+	case spec.Source == nil:
+		return "", "", ""
+	case spec.Source.PVC != nil:
+		namespace, kind, name = spec.Source.PVC.Namespace, "pvc", spec.Source.PVC.Name
+	case spec.Source.Snapshot != nil:
+		namespace, kind, name = spec.Source.Snapshot.Namespace, "snapshot", spec.Source.Snapshot.Name
+	default:
+		return "", "", ""
+	}
+	if namespace == "" {
+		namespace = own
+	}
+	return namespace, kind, name
+}
+
+// driverClones tells whether the storage driver can make the clone, in a claim
+// that is as free to be bound anywhere as one that a worker fills: the driver's
+// clone lies where its source lies, which for a class that waits for its first
+// consumer may not be where that can run.
+func driverClones(o Observed) bool {
+	source, volume := o.Source.Claim, o.Source.Volume
+	if source == nil || volume == nil || o.Class == nil || volume.Spec.CSI == nil ||
+		source.Namespace != o.DataVolume.Namespace || volume.Spec.CSI.Driver != o.Class.Provisioner {
+		return false
+	}
+	if waits(o.Class) && (volume.Spec.NodeAffinity != nil || WantsImmediate(o.DataVolume, nil)) {
+		return false
+	}
+	if !mayClone(o) {
+		return false
+	}
+	claim := newClaim(o, methodCopy)
+	if IsBlock(claim) != IsBlock(source) || contentType(o.DataVolume) != cdiv1.DataVolumeKubeVirt {
+		return false
+	}
+	// A larger file system would hold a disk of the source's size; a worker grows
+	// the disk.
+	size, capacity := claim.Spec.Resources.Requests[corev1.ResourceStorage], source.Status.Capacity[corev1.ResourceStorage]
+	return size.Cmp(capacity) == 0 || IsBlock(claim) && size.Cmp(capacity) > 0
+}
+
+func mayClone(o Observed) bool {
+	if p := o.Profile; p != nil {
+		for _, strategy := range []*cdiv1.CDICloneStrategy{p.Spec.CloneStrategy, p.Status.CloneStrategy} {
+			if strategy != nil {
+				return *strategy == cdiv1.CloneStrategyCsiClone
+			}
+		}
+	}
+	return clonesVolumes[o.Class.Provisioner]
+}
+
+// obstacle is what stands in the way of a DataVolume, for its Running condition.
+type obstacle struct {
+	reason, message string
+	// permanent ones end in Failed.
+	permanent bool
+}
+
+// notAllowed is the obstacle when the DataVolume's creator may not read the source.
+func notAllowed(dv *cdiv1.DataVolume) *obstacle {
+	allowed := AllowedSource(dv)
+	if allowed == "" || dv.Annotations[AnnCloneAllowed] == allowed {
+		return nil
+	}
+	namespace, kind, name := SourceOf(&dv.Spec, dv.Namespace)
+	return &obstacle{ReasonNotAllowed, fmt.Sprintf("whoever created this DataVolume may not read %s %s/%s: "+
+		"create it again as a user who may create datavolumes/source in namespace %s", kind, namespace, name, namespace), true}
+}
+
+// unknownSource is the obstacle as long as not enough is known of the source to
+// make a claim for it.
+func unknownSource(o Observed) *obstacle {
+	source := o.DataVolume.Spec.Source
+	namespace, _, name := SourceOf(&o.DataVolume.Spec, o.DataVolume.Namespace)
+	wait := func(reason, format string, args ...any) *obstacle {
+		return &obstacle{reason: reason, message: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case source.PVC != nil && o.Source.Claim == nil:
+		return wait(ReasonSourceNotFound, "the source claim %s/%s does not exist", namespace, name)
+	case source.PVC != nil && o.Source.Claim.Status.Phase != corev1.ClaimBound:
+		return wait(ReasonSourceNotReady, "the source claim %s/%s is not bound yet", namespace, name)
+	case source.Snapshot != nil && namespace != o.DataVolume.Namespace:
+		return &obstacle{ReasonNotAllowed, fmt.Sprintf("a VolumeSnapshot can be restored in its own namespace %s only", namespace), true}
+	case source.Snapshot != nil && !o.Source.SnapshotExists:
+		return wait(ReasonSourceNotFound, "the VolumeSnapshot %s/%s does not exist", namespace, name)
+	case source.Snapshot != nil && !o.Source.SnapshotReady:
+		return wait(ReasonSourceNotReady, "the VolumeSnapshot %s/%s is not ready to use yet", namespace, name)
+	case source.Snapshot != nil && o.Class != nil && o.Source.SnapshotDriver != "" && o.Source.SnapshotDriver != o.Class.Provisioner:
+		return &obstacle{ReasonIncompatible, fmt.Sprintf("the VolumeSnapshot %s/%s is of the driver %s, the class %s of %s: "+
+			"name a class of the snapshot's driver", namespace, name, o.Source.SnapshotDriver, o.Class.Name, o.Class.Provisioner), true}
+	case source.Snapshot != nil && requested(o.DataVolume) > 0 && requested(o.DataVolume) < o.Source.RestoreSize:
+		return &obstacle{ReasonIncompatible, fmt.Sprintf("the VolumeSnapshot %s/%s needs %s, the DataVolume asks for %s",
+			namespace, name, human(o.Source.RestoreSize), human(requested(o.DataVolume))), true}
+	}
+	return nil
+}
+
+// busySource is the obstacle as long as the source's content may change.
+func busySource(o Observed) *obstacle {
+	if o.DataVolume.Spec.Source.PVC == nil {
+		return nil
+	}
+	namespace, _, name := SourceOf(&o.DataVolume.Spec, o.DataVolume.Namespace)
+	switch {
+	case o.Source.Unfilled != "":
+		return &obstacle{reason: ReasonSourceNotReady,
+			message: fmt.Sprintf("the source claim %s/%s is not filled yet by its DataVolume %s", namespace, name, o.Source.Unfilled)}
+	case o.Source.UsedBy != "":
+		return &obstacle{reason: ReasonSourceInUse,
+			message: fmt.Sprintf("pod %s/%s is using the source claim %s: stop it, and the clone begins", namespace, o.Source.UsedBy, name)}
+	}
+	return nil
+}
+
+func human(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }

@@ -1,0 +1,103 @@
+package datavolume
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// Labels and annotations as users of CDI know them.
+const (
+	group = "cdi.kubevirt.io"
+
+	// AnnImmediate on a DataVolume or claim lets its worker be the first consumer.
+	AnnImmediate = group + "/storage.bind.immediate.requested"
+	// AnnContentType on a claim says what it holds.
+	AnnContentType = group + "/storage.contentType"
+	// AnnAdoption on a claim or DataVolume lets a DataVolume take a claim of its name
+	// that is filled already.
+	AnnAdoption = group + "/allowClaimAdoption"
+	// AnnPopulatedFor on a claim names the DataVolume that needs not fill it.
+	AnnPopulatedFor = group + "/storage.populatedFor"
+	// AnnPrePopulated on a DataVolume names the claim that is filled already.
+	AnnPrePopulated = cdiv1.AnnPrePopulated
+	// AnnRetain on a DataVolume keeps its worker pods when they have ended.
+	AnnRetain = group + "/storage.pod.retainAfterCompletion"
+	// AnnChecksum on a DataVolume is "<algorithm>:<hex>" of the file as its source
+	// serves it. The API has no field for it.
+	AnnChecksum = group + "/storage.import.checksum"
+
+	// AnnCloneAllowed on a DataVolume is the source, "<kind>/<namespace>/<name>", that
+	// its creator may read. Only virt-api writes it.
+	AnnCloneAllowed = "drydock.dev/clone-allowed"
+
+	// AnnRestarts on a worker pod counts the restarts of the workers before it.
+	AnnRestarts = "drydock.dev/restarts-before"
+	// AnnTarget on a source pod is the DataVolume that it is for, "<namespace>/<name>".
+	AnnTarget = "drydock.dev/datavolume"
+
+	// LabelApp is on everything that is made for a DataVolume.
+	LabelApp      = "app"
+	LabelAppValue = "containerized-data-importer"
+
+	// Finalizer stays on a DataVolume as long as it has a pod in another namespace.
+	Finalizer = group + "/dataVolumeFinalizer"
+)
+
+// WorkerAppLabel is the value of the label kubevirt.io of worker pods, by which
+// they are in virt-controller's cache.
+const WorkerAppLabel = "virt-importer"
+
+// Values of the label cdi.kubevirt.io.
+const (
+	LabelComponent    = group
+	ComponentImporter = "importer"
+	ComponentUpload   = "cdi-upload-server"
+	ComponentCloner   = "cdi-clone-source"
+)
+
+// maxPodName is how long a pod's name may be that is also its hostname.
+const maxPodName = 63
+
+// WorkerName is the name of the pod that fills the DataVolume's claim.
+func WorkerName(dv *cdiv1.DataVolume) string {
+	if serves(dv) {
+		return transfer.UploadName(dv.Name)
+	}
+	return shorten("importer-" + dv.Name)
+}
+
+// SourcePodName is the name of the pod that reads a clone's source. It is in the
+// source's namespace, where DataVolumes of several others may be at work.
+func SourcePodName(dv *cdiv1.DataVolume) string { return string(dv.UID) + "-source-pod" }
+
+// SecretName is the name of the Secret with a worker's certificate. The UID is
+// that of the Secret's owner, so that one that is about to go with a former
+// owner of the same name is not taken for this one's.
+func SecretName(worker string, uid types.UID) string {
+	return worker + "-" + strings.SplitN(string(uid), "-", 2)[0]
+}
+
+// serves tells whether the worker takes what another sends.
+func serves(dv *cdiv1.DataVolume) bool {
+	s := dv.Spec.Source
+	return s != nil && (s.Upload != nil || s.PVC != nil)
+}
+
+func shorten(name string) string {
+	if len(name) <= maxPodName && !strings.Contains(name, ".") {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	hash := hex.EncodeToString(sum[:4])
+	name = strings.ReplaceAll(name, ".", "-")
+	if longest := maxPodName - len(hash) - 1; len(name) > longest {
+		name = strings.TrimRight(name[:longest], "-")
+	}
+	return name + "-" + hash
+}
