@@ -1,9 +1,10 @@
-// Package api is virt-api: the admission webhooks of Drydock's kinds and the
-// aggregated API subresources.kubevirt.io, in one process behind one
-// certificate that the process makes itself.
+// Package api is virt-api: the admission webhooks of Drydock's kinds, the
+// aggregated APIs subresources.kubevirt.io and upload.cdi.kubevirt.io, and the
+// upload proxy, in one process behind one certificate that the process makes
+// itself.
 //
 // This package only puts the parts together; the rules are in defaults,
-// validate and subresource.
+// validate, subresource and upload.
 package api
 
 import (
@@ -24,7 +25,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,6 +37,7 @@ import (
 
 	"drydock.dev/drydock/internal/api/server"
 	"drydock.dev/drydock/internal/api/subresource"
+	"drydock.dev/drydock/internal/api/upload"
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/clusterconfig"
 )
@@ -50,6 +54,7 @@ type options struct {
 	kubeconfig     string
 	address        string
 	metricsAddress string
+	uploadAddress  string
 }
 
 // NewCommand is the command that runs virt-api.
@@ -65,6 +70,7 @@ func NewCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty inside of a cluster")
 	cmd.Flags().StringVar(&o.address, "address", ":8443", "address to serve webhooks and the API on")
+	cmd.Flags().StringVar(&o.uploadAddress, "upload-address", ":8444", "address to take uploads of disk images on")
 	cmd.Flags().StringVar(&o.metricsAddress, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
 	return cmd
 }
@@ -103,7 +109,8 @@ type process struct {
 // object, virt-handler's pods, and what its certificates are kept in.
 func (p *process) manager() (manager.Manager, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme),
+		cdiv1.AddToScheme(scheme), apiregistrationv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("registering API types: %w", err)
 	}
 	namespace := map[string]cache.Config{clusterconfig.Namespace: {}}
@@ -176,15 +183,46 @@ func (p *process) add(mgr manager.Manager) error {
 	}
 	api := subresource.New(direct, &handlers{pods: mgr.GetClient()}, handlerTransport(calling))
 	metrics.Registry.MustRegister(api.Collectors()...)
+	groups := []server.Group{{GroupVersion: subresource.GroupVersion, API: api, Resources: api.Resources()}}
+	tokens := upload.NewTokens(direct)
+	groups = append(groups, server.Group{GroupVersion: upload.GroupVersion, API: tokens, Resources: tokens.Resources()})
 	serve := manager.RunnableFunc(func(ctx context.Context) error {
-		return p.serve(ctx, serving, api, hooks)
+		return p.serve(ctx, serving, groups, hooks)
 	})
-	for _, part := range []manager.Runnable{serving, calling, &follower{cache: mgr.GetCache(), settings: &p.settings}, serve} {
+	parts := []manager.Runnable{serving, calling, &follower{cache: mgr.GetCache(), settings: &p.settings}, serve}
+	for _, part := range append(parts, p.uploads(clientset, direct, serving)...) {
 		if err := mgr.Add(part); err != nil {
 			return fmt.Errorf("adding a part of virt-api: %w", err)
 		}
 	}
-	return nil
+	return upload.Register(mgr, apiService)
+}
+
+// uploads are the parts of the upload proxy.
+func (p *process) uploads(clientset kubernetes.Interface, direct client.Client, serving *certs.Source) []manager.Runnable {
+	calling := certs.NewSource(clientset, certs.UploadProxy())
+	proxy := upload.NewProxy(direct, calling.ClientConfigFor)
+	serve := manager.RunnableFunc(func(ctx context.Context) error {
+		if !ready(ctx, serving) || !ready(ctx, calling) {
+			return nil
+		}
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", p.options.uploadAddress)
+		if err != nil {
+			return fmt.Errorf("listening on %s: %w", p.options.uploadAddress, err)
+		}
+		return proxy.Serve(ctx, listener, serving.ServerConfig())
+	})
+	return []manager.Runnable{calling, serve}
+}
+
+// ready waits for certificates; false means that ctx has ended.
+func ready(ctx context.Context, identity *certs.Source) bool {
+	select {
+	case <-identity.Ready():
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // handlerTransport calls virt-handlers with mutual TLS. It stays at HTTP/1.1,
@@ -200,10 +238,8 @@ func handlerTransport(identity *certs.Source) http.RoundTripper {
 }
 
 // serve waits for the certificate and serves until ctx ends.
-func (p *process) serve(ctx context.Context, identity *certs.Source, api *subresource.Server, hooks map[string]http.Handler) error {
-	select {
-	case <-identity.Ready():
-	case <-ctx.Done():
+func (p *process) serve(ctx context.Context, identity *certs.Source, groups []server.Group, hooks map[string]http.Handler) error {
+	if !ready(ctx, identity) {
 		return nil
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", p.options.address)
@@ -211,14 +247,12 @@ func (p *process) serve(ctx context.Context, identity *certs.Source, api *subres
 		return fmt.Errorf("listening on %s: %w", p.options.address, err)
 	}
 	return server.Run(ctx, server.Config{
-		Listener:     listener,
-		Cluster:      p.config,
-		Kubeconfig:   p.options.kubeconfig,
-		Certificate:  identity,
-		API:          api,
-		GroupVersion: subresource.GroupVersion,
-		Resources:    api.Resources(),
-		Webhooks:     hooks,
-		Serving:      func() { p.serving.Store(true) },
+		Listener:    listener,
+		Cluster:     p.config,
+		Kubeconfig:  p.options.kubeconfig,
+		Certificate: identity,
+		Groups:      groups,
+		Webhooks:    hooks,
+		Serving:     func() { p.serving.Store(true) },
 	})
 }

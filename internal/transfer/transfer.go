@@ -56,6 +56,10 @@ const (
 	// read. HEAD on either says whether the worker takes an upload.
 	UploadPath      = "/v1beta1/upload"
 	UploadAsyncPath = "/v1beta1/upload-async"
+	// UploadFormPath and UploadFormAsyncPath take the same as the file of a form
+	// (multipart/form-data), as browsers send it.
+	UploadFormPath      = "/v1beta1/upload-form"
+	UploadFormAsyncPath = "/v1beta1/upload-form-async"
 	// ClonePath takes what a clone source sends: a raw image, compressed by zstd.
 	ClonePath = "/v1beta1/clone"
 )
@@ -103,6 +107,8 @@ type Task struct {
 	Size int64 `json:"size"`
 	// Preallocate writes or reserves every block of the target.
 	Preallocate bool `json:"preallocate,omitempty"`
+	// StallSeconds is for how long a source may give no byte; 0 is a minute.
+	StallSeconds int64 `json:"stallSeconds,omitempty"`
 }
 
 // Progress is how far a worker is. It never goes back within a DataVolume: a

@@ -1,8 +1,8 @@
 // Package server makes the HTTPS server of virt-api: a generic Kubernetes API
 // server without storage that authenticates and authorizes by asking the
-// cluster, with the subresource API and the admission webhooks mounted on it.
+// cluster, with APIs and the admission webhooks mounted on it.
 //
-// It must not know what is behind either.
+// It must not know what is behind them.
 package server
 
 import (
@@ -42,14 +42,21 @@ type Config struct {
 	Kubeconfig string
 	// Certificate must be ready.
 	Certificate *certs.Source
-	// API serves the group; Resources are what discovery tells.
-	API          http.Handler
-	GroupVersion schema.GroupVersion
-	Resources    []metav1.APIResource
+	// Groups are the APIs that are served.
+	Groups []Group
 	// Webhooks by path. kube-apiserver calls them without credentials.
 	Webhooks map[string]http.Handler
 	// Serving is called once requests are answered.
 	Serving func()
+}
+
+// Group is one version of an API group.
+type Group struct {
+	schema.GroupVersion
+	// API serves the paths below /apis/<group>/<version>/; Resources are what
+	// discovery tells.
+	API       http.Handler
+	Resources []metav1.APIResource
 }
 
 // streams are the subresources that have no end of their own, so that no
@@ -69,8 +76,10 @@ func Run(ctx context.Context, config Config) error {
 	if err != nil {
 		return fmt.Errorf("making the API server: %w", err)
 	}
-	if err := config.installAPI(server); err != nil {
-		return err
+	for _, group := range config.Groups {
+		if err := group.install(server); err != nil {
+			return err
+		}
 	}
 	for path, webhook := range config.Webhooks {
 		server.Handler.NonGoRestfulMux.Handle(path, webhook)
@@ -84,8 +93,8 @@ func Run(ctx context.Context, config Config) error {
 
 // generic is the configuration of k8s.io/apiserver.
 func (c Config) generic() (genericapiserver.CompletedConfig, error) {
-	codecs := codecs(c.GroupVersion)
-	generic := genericapiserver.NewRecommendedConfig(codecs)
+	scheme := scheme(c.Groups)
+	generic := genericapiserver.NewRecommendedConfig(serializer.NewCodecFactory(scheme))
 	generic.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	generic.SecureServing = &genericapiserver.SecureServingInfo{
 		Listener: c.Listener,
@@ -101,7 +110,7 @@ func (c Config) generic() (genericapiserver.CompletedConfig, error) {
 		sets.NewString(sets.List(longVerbs)...), sets.NewString(sets.List(streams)...))
 	generic.EnableProfiling = false
 	generic.RequestTimeout = 30 * time.Second
-	namer := openapinamer.NewDefinitionNamer(scheme(c.GroupVersion))
+	namer := openapinamer.NewDefinitionNamer(scheme)
 	generic.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, namer)
 	generic.OpenAPIConfig.Info.Title = "Drydock " + version.Version
 	generic.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, namer)
@@ -128,48 +137,44 @@ func (c Config) webhookPaths() []string {
 	return paths
 }
 
-// installAPI mounts the group and tells discovery about it.
-func (c Config) installAPI(server *genericapiserver.GenericAPIServer) error {
+// install mounts the group and tells discovery about it.
+func (g Group) install(server *genericapiserver.GenericAPIServer) error {
 	mux := server.Handler.NonGoRestfulMux
-	versionPath := "/apis/" + c.GroupVersion.String()
-	lister := discovery.APIResourceListerFunc(func() []metav1.APIResource { return c.Resources })
-	mux.Handle(versionPath, discovery.NewAPIVersionHandler(server.Serializer, c.GroupVersion, lister))
-	mux.HandlePrefix(versionPath+"/", c.API)
+	versionPath := "/apis/" + g.GroupVersion.String()
+	lister := discovery.APIResourceListerFunc(func() []metav1.APIResource { return g.Resources })
+	mux.Handle(versionPath, discovery.NewAPIVersionHandler(server.Serializer, g.GroupVersion, lister))
+	mux.HandlePrefix(versionPath+"/", g.API)
 
-	preferred := metav1.GroupVersionForDiscovery{
-		GroupVersion: c.GroupVersion.String(), Version: c.GroupVersion.Version,
-	}
+	preferred := metav1.GroupVersionForDiscovery{GroupVersion: g.GroupVersion.String(), Version: g.Version}
 	group := metav1.APIGroup{
-		Name:             c.GroupVersion.Group,
+		Name:             g.Group,
 		Versions:         []metav1.GroupVersionForDiscovery{preferred},
 		PreferredVersion: preferred,
 	}
 	server.DiscoveryGroupManager.AddGroup(group)
-	mux.Handle("/apis/"+c.GroupVersion.Group, discovery.NewAPIGroupHandler(server.Serializer, group))
+	mux.Handle("/apis/"+g.Group, discovery.NewAPIGroupHandler(server.Serializer, group))
 
-	resources, err := endpoints.ConvertGroupVersionIntoToDiscovery(c.Resources)
+	resources, err := endpoints.ConvertGroupVersionIntoToDiscovery(g.Resources)
 	if err != nil {
-		return fmt.Errorf("describing the resources to discovery: %w", err)
+		return fmt.Errorf("describing the resources of %s to discovery: %w", g.GroupVersion, err)
 	}
-	server.AggregatedDiscoveryGroupManager.AddGroupVersion(c.GroupVersion.Group,
+	server.AggregatedDiscoveryGroupManager.AddGroupVersion(g.Group,
 		apidiscoveryv2.APIVersionDiscovery{
-			Version: c.GroupVersion.Version, Resources: resources, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
+			Version: g.Version, Resources: resources, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
 		})
 	return nil
 }
 
-func scheme(gv schema.GroupVersion) *runtime.Scheme {
+func scheme(groups []Group) *runtime.Scheme {
 	s := runtime.NewScheme()
-	metav1.AddToGroupVersion(s, gv)
+	for _, group := range groups {
+		metav1.AddToGroupVersion(s, group.GroupVersion)
+	}
 	unversioned := schema.GroupVersion{Version: "v1"}
 	metav1.AddToGroupVersion(s, unversioned)
 	s.AddUnversionedTypes(unversioned,
 		&metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
 	return s
-}
-
-func codecs(gv schema.GroupVersion) serializer.CodecFactory {
-	return serializer.NewCodecFactory(scheme(gv))
 }
 
 // certificate lets the server follow a certs.Source.

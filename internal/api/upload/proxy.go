@@ -1,0 +1,164 @@
+package upload
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/certs/workertls"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// routes are the paths that users call, and the worker's for each. v1alpha1 is
+// what the oldest clients know.
+var routes = map[string]string{
+	"/v1beta1/upload":             transfer.UploadPath,
+	"/v1beta1/upload-async":       transfer.UploadAsyncPath,
+	"/v1beta1/upload-form":        transfer.UploadFormPath,
+	"/v1beta1/upload-form-async":  transfer.UploadFormAsyncPath,
+	"/v1alpha1/upload":            transfer.UploadPath,
+	"/v1alpha1/upload-async":      transfer.UploadAsyncPath,
+	"/v1alpha1/upload-form":       transfer.UploadFormPath,
+	"/v1alpha1/upload-form-async": transfer.UploadFormAsyncPath,
+}
+
+// patience is how long a request waits for its worker to be there.
+const patience = 30 * time.Second
+
+// Proxy passes uploads on to workers.
+type Proxy struct {
+	cluster  client.Client
+	keys     *keys
+	identity func(server string) *tls.Config
+	now      func() time.Time
+	patience time.Duration
+}
+
+// NewProxy makes it. cluster must read directly, not from a cache; identity
+// makes the TLS configuration to call a worker of that name with.
+func NewProxy(cluster client.Client, identity func(server string) *tls.Config) *Proxy {
+	return &Proxy{cluster: cluster, identity: identity, now: time.Now, patience: patience,
+		keys: &keys{cluster: cluster, now: time.Now}}
+}
+
+// ServeHTTP takes an upload.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path, known := routes[r.URL.Path]
+	if !known {
+		http.Error(w, r.URL.Path+" is no path of the upload proxy", http.StatusNotFound)
+		return
+	}
+	// Any page may send here: what lets a request in is its token, which no
+	// browser adds by itself.
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	switch r.Method {
+	case http.MethodOptions:
+		w.Header().Set("Access-Control-Allow-Methods", "HEAD, POST, PUT, OPTIONS")
+		w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
+		w.Header().Set("Access-Control-Max-Age", "600")
+		w.WriteHeader(http.StatusNoContent)
+	case http.MethodHead, http.MethodPost, http.MethodPut:
+		if err := p.pass(w, r, path); err != nil {
+			refuse(w, err)
+		}
+	default:
+		w.Header().Set("Allow", "HEAD, POST, PUT, OPTIONS")
+		http.Error(w, "an image is uploaded by POST or PUT", http.StatusMethodNotAllowed)
+	}
+}
+
+// refuse answers in words: the callers are browsers and curl, too.
+func refuse(w http.ResponseWriter, err error) {
+	status := statusOf(err)
+	if status.Code == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	http.Error(w, status.Message, int(status.Code))
+}
+
+func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, path string) error {
+	allowed, err := p.allowed(r)
+	if err != nil {
+		return err
+	}
+	worker := &worker{cluster: p.cluster, claim: allowed.claim()}
+	transport := &http.Transport{
+		TLSClientConfig:       p.identity(workertls.ServerName(allowed.PVC, allowed.Namespace)),
+		TLSHandshakeTimeout:   5 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		DialContext:           (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+	}
+	defer transport.CloseIdleConnections()
+	address, err := worker.await(r.Context(), transport, path, p.patience)
+	if err != nil {
+		return err
+	}
+	proxy := &httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.URL.Path, pr.Out.URL.RawPath = "https", address, path, ""
+			pr.Out.Host = ""
+			// The token is for this proxy only.
+			pr.Out.Header.Del("Authorization")
+			pr.Out.Header.Del("Cookie")
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, fmt.Sprintf("The upload to PVC %s was cut off: %v. Try again.", allowed.claim(), err), http.StatusBadGateway)
+		},
+	}
+	proxy.ServeHTTP(w, r)
+	return nil
+}
+
+// allowed reads the request's token, and sees that its claim is still there
+// and still wants an upload.
+func (p *Proxy) allowed(r *http.Request) (grant, error) {
+	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "bearer") || strings.Count(text, ".") != 2 {
+		return grant{}, apierrors.NewUnauthorized("the request has no upload token; it must have the header Authorization: Bearer <token>")
+	}
+	ring, err := p.keys.read(r.Context())
+	if err != nil {
+		return grant{}, err
+	}
+	allowed, err := verify(ring, strings.TrimSpace(text), p.now())
+	if err != nil {
+		return grant{}, apierrors.NewUnauthorized(err.Error())
+	}
+	claim, err := target(r.Context(), p.cluster, allowed.claim())
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && claim.UID != allowed.UID:
+		return grant{}, apierrors.NewGone(fmt.Sprintf("PVC %s, which the token is for, is gone", allowed.claim()))
+	case err != nil:
+		return grant{}, err
+	}
+	return allowed, nil
+}
+
+// Serve takes uploads at the listener until ctx ends; those under way are then
+// cut off, since they may take hours.
+func (p *Proxy) Serve(ctx context.Context, listener net.Listener, serving *tls.Config) error {
+	server := &http.Server{
+		Handler:           p,
+		TLSConfig:         serving,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       time.Minute,
+		// Requests must not end before they are told to.
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving uploads: %w", err)
+	}
+	return nil
+}

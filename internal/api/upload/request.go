@@ -1,0 +1,146 @@
+package upload
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// GroupVersion is what Tokens serves.
+var GroupVersion = uploadv1.SchemeGroupVersion
+
+const (
+	resource = "uploadtokenrequests"
+	kind     = "UploadTokenRequest"
+	// maxBody bounds an UploadTokenRequest.
+	maxBody = 1 << 20
+)
+
+// Tokens serves the group.
+type Tokens struct {
+	cluster client.Client
+	keys    *keys
+	now     func() time.Time
+	mux     *http.ServeMux
+}
+
+// NewTokens makes it. cluster must read directly, not from a cache.
+func NewTokens(cluster client.Client) *Tokens {
+	t := &Tokens{cluster: cluster, now: time.Now, keys: &keys{cluster: cluster, now: time.Now}, mux: http.NewServeMux()}
+	t.mux.HandleFunc("POST /apis/"+GroupVersion.String()+"/namespaces/{namespace}/"+resource, t.create)
+	t.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeStatus(w, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
+			Message: r.Method + " " + r.URL.Path + ": an " + kind + " can only be created; nothing of it is kept",
+		}})
+	})
+	return t
+}
+
+// Resources are what discovery tells about.
+func (*Tokens) Resources() []metav1.APIResource {
+	return []metav1.APIResource{{Name: resource, SingularName: "uploadtokenrequest", Namespaced: true,
+		Kind: kind, Verbs: metav1.Verbs{"create"}, ShortNames: []string{"utr", "utrs"}}}
+}
+
+// ServeHTTP serves the group's paths.
+func (t *Tokens) ServeHTTP(w http.ResponseWriter, r *http.Request) { t.mux.ServeHTTP(w, r) }
+
+func (t *Tokens) create(w http.ResponseWriter, r *http.Request) {
+	request, err := readRequest(r)
+	if err == nil {
+		err = t.answer(r, request)
+	}
+	if err != nil {
+		writeStatus(w, err)
+		return
+	}
+	text, err := json.Marshal(request)
+	if err != nil {
+		writeStatus(w, fmt.Errorf("encoding the %s: %w", kind, err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	_, _ = w.Write(text) // a caller that is gone needs no answer
+}
+
+// readRequest decodes the body, which must be for the namespace of the path.
+func readRequest(r *http.Request) (*uploadv1.UploadTokenRequest, error) {
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("reading the request's body: %v", err))
+	}
+	if len(text) > maxBody {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d bytes", maxBody))
+	}
+	request := &uploadv1.UploadTokenRequest{}
+	if err := json.Unmarshal(text, request); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("decoding the %s: %v", kind, err))
+	}
+	namespace := r.PathValue("namespace")
+	switch {
+	case request.Namespace != "" && request.Namespace != namespace:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("metadata.namespace is %s; it must be empty or %s, as in the path",
+			request.Namespace, namespace))
+	case request.Spec.PvcName == "":
+		return nil, apierrors.NewBadRequest("spec.pvcName: must name the PVC to upload to")
+	}
+	request.Namespace = namespace
+	return request, nil
+}
+
+// answer puts a token into the request's status.
+func (t *Tokens) answer(r *http.Request, request *uploadv1.UploadTokenRequest) error {
+	claim, err := target(r.Context(), t.cluster, types.NamespacedName{Namespace: request.Namespace, Name: request.Spec.PvcName})
+	if err != nil {
+		return err
+	}
+	ring, err := t.keys.current(r.Context())
+	if err != nil {
+		return err
+	}
+	token, err := grant{Namespace: claim.Namespace, PVC: claim.Name, UID: claim.UID}.sign(ring, t.now())
+	if err != nil {
+		return err
+	}
+	request.TypeMeta = metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: kind}
+	request.CreationTimestamp = metav1.NewTime(t.now())
+	request.Status = uploadv1.UploadTokenRequestStatus{Token: token}
+	return nil
+}
+
+// statusOf is an error as every Kubernetes client expects it.
+func statusOf(err error) metav1.Status {
+	var known apierrors.APIStatus
+	if !errors.As(err, &known) {
+		known = apierrors.NewInternalError(err)
+	}
+	status := known.Status()
+	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	if status.Code < 400 {
+		status.Code = http.StatusInternalServerError
+	}
+	return status
+}
+
+func writeStatus(w http.ResponseWriter, err error) {
+	status := statusOf(err)
+	text, encodingErr := json.Marshal(status)
+	if encodingErr != nil {
+		http.Error(w, err.Error(), int(status.Code))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	_, _ = w.Write(text)
+}

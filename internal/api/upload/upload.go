@@ -1,0 +1,79 @@
+// Package upload lets users fill claims from their own machines: it serves
+// upload.cdi.kubevirt.io/v1beta1 UploadTokenRequest, which gives who may create
+// one a token for one claim, and the upload proxy, which takes that token and
+// passes an image on to the claim's worker.
+//
+//	virtctl ──UploadTokenRequest──> kube-apiserver ──> Tokens ──token──┐
+//	   └────image, bearer token──> Proxy ──mutual TLS──> worker <──claim┘
+//
+// Who may ask for tokens is decided by the cluster's authorizer before a
+// request gets here. The proxy trusts the token alone, so that it can be
+// reached from outside of the cluster; the token names the claim by its UID,
+// so that it opens no successor of the same name, and ends after minutes (an
+// upload that has begun then goes on). Nothing is kept but the keys that tokens
+// are signed with, in a Secret that all virt-apis share; a virt-api that dies
+// cuts its uploads, which start again.
+//
+// The package must not decide what a claim's worker does with the content, and
+// must not write to claims or pods.
+package upload
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// targetAnnotation marks a claim that is to be filled by an upload.
+	targetAnnotation = "cdi.kubevirt.io/storage.upload.target"
+	// phaseAnnotation is the phase of the claim's worker pod.
+	phaseAnnotation = "cdi.kubevirt.io/storage.pod.phase"
+)
+
+// target reads a claim and refuses one that takes no upload. The cluster must
+// be read directly: a user asks for a token in the moment the claim is there.
+func target(ctx context.Context, cluster client.Reader, name types.NamespacedName) (*corev1.PersistentVolumeClaim, error) {
+	claim := &corev1.PersistentVolumeClaim{}
+	if err := cluster.Get(ctx, name, claim); err != nil {
+		return nil, err
+	}
+	wanted, err := wantsUpload(ctx, cluster, claim)
+	switch {
+	case err != nil:
+		return nil, err
+	case !wanted:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("PVC %s is not an upload target: it has neither the annotation %s "+
+			"nor a DataVolume with the source upload", name, targetAnnotation))
+	case claim.DeletionTimestamp != nil:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("PVC %s is being deleted", name))
+	case claim.Annotations[phaseAnnotation] == string(corev1.PodSucceeded):
+		return nil, apierrors.NewConflict(corev1.Resource("persistentvolumeclaims"), name.Name,
+			fmt.Errorf("PVC %s is already successfully populated", name))
+	}
+	return claim, nil
+}
+
+// wantsUpload tells whether the claim, or the DataVolume that it belongs to,
+// says that it is filled by an upload.
+func wantsUpload(ctx context.Context, cluster client.Reader, claim *corev1.PersistentVolumeClaim) (bool, error) {
+	if _, marked := claim.Annotations[targetAnnotation]; marked {
+		return true, nil
+	}
+	owner := metav1.GetControllerOf(claim)
+	if owner == nil || owner.Kind != "DataVolume" {
+		return false, nil
+	}
+	volume := &cdiv1.DataVolume{}
+	err := cluster.Get(ctx, types.NamespacedName{Namespace: claim.Namespace, Name: owner.Name}, volume)
+	if err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return volume.UID == owner.UID && volume.Spec.Source != nil && volume.Spec.Source.Upload != nil, nil
+}
