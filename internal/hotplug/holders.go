@@ -1,0 +1,225 @@
+package hotplug
+
+import (
+	"slices"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// designated is the holder that a volume should come from: the last recorded
+// one that has it; empty when there is none.
+func (p *planning) designated(v Volume) string {
+	for i := len(p.record.Holders) - 1; i >= 0; i-- {
+		if contains(p.record.Holders[i].Volumes, v) {
+			return p.record.Holders[i].Name
+		}
+	}
+	return ""
+}
+
+// designees are the needed volumes that should come from the holder.
+func (p *planning) designees(h *Holder) []Volume {
+	var out []Volume
+	for _, v := range h.Volumes {
+		if p.neededVolume(v) && p.designated(v) == h.Name {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// replaceDead drops each holder whose pod has ended or is about to, and
+// records another one for what is needed of it.
+func (p *planning) replaceDead() {
+	for _, h := range slices.Clone(p.record.Holders) {
+		if !p.dead(&h) && !p.outranked(&h) {
+			continue
+		}
+		volumes := p.designees(&h)
+		p.drop(h.Name)
+		p.addApart(volumes)
+	}
+}
+
+// addApart records one holder for the volumes that may share one, and one for
+// each of the others.
+func (p *planning) addApart(volumes []Volume) {
+	var together []Volume
+	for _, v := range volumes {
+		if p.alone(v) {
+			p.add([]Volume{v})
+		} else {
+			together = append(together, v)
+		}
+	}
+	p.add(together)
+}
+
+// dead tells whether the holder's pod will not hold anything any more. A pod
+// that was made and is not seen has been deleted by somebody; one that was
+// never seen is made.
+func (p *planning) dead(h *Holder) bool {
+	pod := p.pod(h.Name)
+	if pod == nil {
+		return p.assigned(h.Name) && p.absenceIsFact()
+	}
+	return pod.Terminating || pod.Finished && !pod.Cooling
+}
+
+// assigned tells whether an entry has named the pod, which then existed.
+func (p *planning) assigned(pod string) bool {
+	return slices.ContainsFunc(p.entries, func(e Entry) bool {
+		return e.PodName == pod && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode)
+	})
+}
+
+// outranked tells whether virt-handler would never hand a volume over to the
+// holder: it prefers the newest pod by a time in whole seconds, and the pod
+// was made in the same second as the one that it should follow.
+func (p *planning) outranked(h *Holder) bool {
+	pod := p.pod(h.Name)
+	if pod == nil {
+		return false
+	}
+	for _, v := range p.designees(h) {
+		e := p.entry(v)
+		if !InUse(e.Phase) || e.PodName == h.Name {
+			continue
+		}
+		if serving := p.pod(e.PodName); serving != nil && serving.alive() && serving.newerThan(pod) {
+			return true
+		}
+	}
+	return false
+}
+
+// coverNew records holders for volumes that have none.
+func (p *planning) coverNew() {
+	var inUse, waiting []Volume
+	for i := range p.entries {
+		e := &p.entries[i]
+		switch {
+		case !p.needed(e) || p.designated(e.Volume) != "":
+		case InUse(e.Phase):
+			inUse = append(inUse, e.Volume)
+		case p.alone(e.Volume):
+			p.add([]Volume{e.Volume})
+		default:
+			waiting = append(waiting, e.Volume)
+		}
+	}
+	p.addApart(inUse)
+	if p.starting() < maxStarting {
+		p.add(waiting)
+	}
+}
+
+// starting counts the holders of new volumes that are about to run.
+func (p *planning) starting() int {
+	n := 0
+	for i := range p.record.Holders {
+		h := &p.record.Holders[i]
+		if pod := p.pod(h.Name); pod != nil && (pod.Running || pod.Stuck || pod.Finished) {
+			continue
+		}
+		if slices.ContainsFunc(p.designees(h), func(v Volume) bool { return !p.alone(v) && !InUse(p.entry(v).Phase) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// splitStuck gives each volume of a holder that does not start a holder of its
+// own, so that those that are not to blame go ahead.
+func (p *planning) splitStuck() {
+	for _, h := range slices.Clone(p.record.Holders) {
+		pod := p.pod(h.Name)
+		if pod == nil || !pod.Stuck || pod.Running || len(h.Volumes) < 2 {
+			continue
+		}
+		for _, v := range p.designees(&h) {
+			if p.starving(v) || p.heldBySharer(v) {
+				p.add([]Volume{v})
+			}
+		}
+	}
+}
+
+// starving tells whether no pod that runs has the volume.
+func (p *planning) starving(v Volume) bool {
+	return !slices.ContainsFunc(p.Pods, func(pod Pod) bool { return pod.alive() && contains(pod.Volumes, v) })
+}
+
+// heldBySharer tells whether the pod that serves the volume also holds one
+// that waits to be let go.
+func (p *planning) heldBySharer(v Volume) bool {
+	pod := p.pod(p.entry(v).PodName)
+	return pod != nil && slices.ContainsFunc(pod.Volumes, func(other Volume) bool { return !p.neededVolume(other) })
+}
+
+// letGo records a holder without the volumes that are not needed any more for
+// each one that has such, so that their claims are free as soon as the others
+// have been handed over.
+func (p *planning) letGo() {
+	for _, h := range slices.Clone(p.record.Holders) {
+		pod := p.pod(h.Name)
+		if pod == nil || !pod.alive() {
+			continue
+		}
+		stay := p.designees(&h)
+		if len(stay) > 0 && slices.ContainsFunc(h.Volumes, func(v Volume) bool { return !p.neededVolume(v) }) {
+			p.addApart(stay)
+		}
+	}
+}
+
+// merge records one holder for the volumes of the smallest ones when there are
+// more than should stay, at a time when all is quiet. Volumes that wait for
+// their claim or their holder do not put it off: they may wait for ever.
+func (p *planning) merge() {
+	if !p.Settled || p.Stage != Active || slices.ContainsFunc(p.entries, func(e Entry) bool {
+		handedOver := e.Phase == v1.VolumeReady && e.PodName == p.designated(e.Volume)
+		return p.wanted(e.Volume) == nil || !handedOver && !unattached(e.Phase)
+	}) {
+		return
+	}
+	var sharers []Holder
+	for i := range p.record.Holders {
+		h := &p.record.Holders[i]
+		volumes := p.designees(h)
+		if slices.ContainsFunc(volumes, func(v Volume) bool { return !InUse(p.entry(v).Phase) || p.alone(v) }) {
+			continue
+		}
+		if pod := p.pod(h.Name); pod != nil && pod.alive() && len(volumes) > 0 {
+			sharers = append(sharers, Holder{Name: h.Name, Volumes: volumes})
+		}
+	}
+	over := len(sharers) - max(1, p.MaxHolders)
+	if over <= 0 {
+		return
+	}
+	slices.SortStableFunc(sharers, func(a, b Holder) int { return len(a.Volumes) - len(b.Volumes) })
+	var union []Volume
+	for _, h := range sharers[:over+1] {
+		union = append(union, h.Volumes...)
+	}
+	p.add(union)
+}
+
+// dropIdle drops the holders that nothing relies on.
+func (p *planning) dropIdle() {
+	var kept []Holder
+	for _, h := range p.record.Holders {
+		if slices.ContainsFunc(h.Volumes, func(v Volume) bool {
+			e := p.entry(v)
+			return e != nil && p.needed(e) && (e.PodName == h.Name || p.designated(v) == h.Name)
+		}) {
+			kept = append(kept, h)
+		}
+	}
+	p.record.Holders = kept
+}
+
+func (p *planning) drop(name string) {
+	p.record.Holders = slices.DeleteFunc(p.record.Holders, func(h Holder) bool { return h.Name == name })
+}

@@ -1,0 +1,125 @@
+package hotplug
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Volume is a hot-plugged volume on its claim.
+type Volume struct {
+	Name  string `json:"name"`
+	Claim string `json:"claim"`
+}
+
+// Wanted is a volume that the VMI's spec asks for.
+type Wanted struct {
+	Volume
+	// Attach tells that a holder may be made: the claim is bound, or is bound by
+	// the pod that uses it.
+	Attach bool
+	// Alone tells that the volume must not share a holder: only one pod may use the
+	// claim, or it is not sure yet that the claim can be bound on the node.
+	Alone bool
+	// Reason and Message say what a claim that is not bound waits for; without a
+	// reason the claim is bound.
+	Reason, Message string
+}
+
+// Entry is what the VMI's status says of a volume.
+type Entry struct {
+	Volume
+	Phase           v1.VolumePhase
+	PodName         string
+	PodUID          types.UID
+	Reason, Message string
+}
+
+// InUse tells whether the guest may be using a volume in this phase.
+func InUse(phase v1.VolumePhase) bool {
+	switch phase {
+	case v1.HotplugVolumeMounted, v1.VolumeReady, v1.HotplugVolumeDetaching:
+		return true
+	}
+	return false
+}
+
+// Pod is an attachment pod of the VMI.
+type Pod struct {
+	Name    string
+	UID     types.UID
+	Created time.Time
+	// Running tells that its container runs, and with it that every volume is there.
+	Running bool
+	// Terminating tells that it is being deleted, Finished that it has ended.
+	Terminating, Finished bool
+	// Stuck tells that it should have been running by now, and Why what is in its way.
+	Stuck bool
+	Why   string
+	// Cooling tells that it ended so soon that its successor would do the same.
+	Cooling bool
+	Volumes []Volume
+}
+
+// alive tells whether the pod holds its volumes and goes on doing so.
+func (p *Pod) alive() bool { return p.Running && !p.Terminating && !p.Finished }
+
+// newerThan is the order in which virt-handler prefers pods.
+func (p *Pod) newerThan(q *Pod) bool {
+	if !p.Created.Equal(q.Created) {
+		return p.Created.After(q.Created)
+	}
+	return p.UID > q.UID
+}
+
+// Stage is how far the VMI is, as far as its volumes care.
+type Stage int
+
+// The stages of a VMI.
+const (
+	// Active: the guest runs, or its pod has a node.
+	Active Stage = iota
+	// Ending: nothing more is brought in, what is in use stays held.
+	Ending
+	// Frozen: the guest moves to another node; nothing changes.
+	Frozen
+	// Over: no guest runs any more.
+	Over
+)
+
+// Observed is what a decision is made on. Each part may be stale unless Live.
+type Observed struct {
+	Stage   Stage
+	Wanted  []Wanted
+	Entries []Entry
+	Record  Record
+	Pods    []Pod
+	// Prefix begins the name of every holder of this VMI and of no other.
+	Prefix string
+	// Live tells that the API server itself was asked for the pods, and then for
+	// the VMI.
+	Live bool
+	// Settled tells that nothing has changed for a while: a time to merge holders.
+	Settled bool
+	// MaxHolders is how many holders may stay at rest, those of volumes that can't
+	// share one aside.
+	MaxHolders int
+}
+
+// Plan is what is to be done. A plan that changes the VMI does nothing else:
+// the change is written on condition of the observed version, and what it
+// brings is planned anew on the answer.
+type Plan struct {
+	// AskLive asks to observe anew with Live, and to plan again.
+	AskLive bool
+	Changed bool
+	// Entries and Record are the VMI's as they should be.
+	Entries []Entry
+	Record  Record
+	Create  []Holder
+	Delete  []Pod
+}
+
+func contains(list []Volume, v Volume) bool { return slices.Contains(list, v) }

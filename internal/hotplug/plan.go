@@ -1,0 +1,247 @@
+package hotplug
+
+import (
+	"slices"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// maxStarting is how many holders of newly wanted volumes are started at a
+// time. Two let a volume that is added while another one starts go ahead at
+// once; what is added beyond shares the next holder, so that a user who adds a
+// disk every second gets few pods and waits for none that is slow.
+const maxStarting = 2
+
+// planning is a plan in the making.
+type planning struct {
+	Observed
+	entries []Entry
+	record  Record
+	askLive bool
+}
+
+// Decide gives the plan for what was observed.
+func Decide(o Observed) Plan {
+	switch o.Stage {
+	case Over:
+		return Plan{Entries: o.Entries, Record: o.Record, Delete: notTerminating(o.Pods)}
+	case Frozen:
+		return Plan{Entries: o.Entries, Record: o.Record}
+	}
+	p := &planning{Observed: o, entries: slices.Clone(o.Entries), record: o.Record}
+	p.record.Holders = slices.Clone(o.Record.Holders)
+	p.followSpec()
+	p.replaceDead()
+	p.coverNew()
+	p.splitStuck()
+	p.letGo()
+	p.merge()
+	p.assign()
+	p.dropIdle()
+	p.dropEntries()
+	return p.plan()
+}
+
+func (p *planning) plan() Plan {
+	out := Plan{AskLive: p.askLive, Entries: p.entries, Record: p.record}
+	out.Changed = !slices.Equal(p.entries, p.Entries) || !sameRecord(p.record, p.Record)
+	if out.Changed {
+		return out
+	}
+	for _, h := range p.record.Holders {
+		if p.pod(h.Name) == nil && !p.assigned(h.Name) {
+			out.Create = append(out.Create, h)
+		}
+	}
+	for i := range p.Pods {
+		pod := &p.Pods[i]
+		switch {
+		case pod.Terminating || p.record.Names(pod.Name) || !p.deletable(pod):
+		case p.Live:
+			out.Delete = append(out.Delete, *pod)
+		default:
+			out.AskLive = true
+		}
+	}
+	return out
+}
+
+// followSpec brings the entries to what the spec asks for, as far as they are
+// virt-controller's.
+func (p *planning) followSpec() {
+	p.entries = slices.DeleteFunc(p.entries, func(e Entry) bool {
+		if p.wanted(e.Volume) != nil {
+			return false
+		}
+		// An unmounted volume's entry stays while a pod holds its claim, unless its
+		// name is asked for with another claim.
+		return unattached(e.Phase) || e.Phase == v1.HotplugVolumeUnMounted && p.nameWanted(e.Name)
+	})
+	for i := range p.entries {
+		e := &p.entries[i]
+		if w := p.wanted(e.Volume); w != nil && (unattached(e.Phase) || e.Phase == v1.HotplugVolumeUnMounted) {
+			*e = entryOf(w)
+		}
+	}
+	for i := range p.Wanted {
+		w := &p.Wanted[i]
+		if !slices.ContainsFunc(p.entries, func(e Entry) bool { return e.Name == w.Name }) {
+			p.entries = append(p.entries, entryOf(w))
+		}
+	}
+}
+
+// entryOf is the entry of a wanted volume that no holder serves yet.
+func entryOf(w *Wanted) Entry {
+	e := Entry{Volume: w.Volume, Phase: v1.VolumeBound}
+	if w.Reason != "" {
+		e.Phase, e.Reason, e.Message = v1.VolumePending, w.Reason, w.Message
+	}
+	return e
+}
+
+// unattached are the phases before a holder serves the volume.
+func unattached(phase v1.VolumePhase) bool {
+	return phase == "" || phase == v1.VolumePending || phase == v1.VolumeBound
+}
+
+// assign gives each volume that waits the youngest holder that runs, and takes
+// back an assignment to a holder that has died before virt-handler took it up.
+func (p *planning) assign() {
+	for i := range p.entries {
+		e := &p.entries[i]
+		w := p.wanted(e.Volume)
+		if w == nil || !p.needed(e) || InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode && !p.lost(e) {
+			continue
+		}
+		*e = entryOf(w)
+		for j := len(p.record.Holders) - 1; j >= 0; j-- {
+			h := p.record.Holders[j]
+			pod := p.pod(h.Name)
+			if pod != nil && pod.alive() && contains(pod.Volumes, e.Volume) {
+				e.Phase, e.PodName, e.PodUID = v1.HotplugVolumeAttachedToNode, pod.Name, pod.UID
+				e.Reason, e.Message = "", ""
+				break
+			}
+		}
+		if pod := p.pod(p.designated(e.Volume)); e.Phase != v1.HotplugVolumeAttachedToNode && pod != nil && pod.Why != "" {
+			e.Reason, e.Message = ReasonAttachFailed, pod.Why
+		}
+	}
+}
+
+// ReasonAttachFailed is the reason of a volume whose attachment pod does not start.
+const ReasonAttachFailed = "FailedAttach"
+
+// lost tells whether the pod that an entry names is no use any more.
+func (p *planning) lost(e *Entry) bool {
+	pod := p.pod(e.PodName)
+	if pod == nil {
+		return p.absenceIsFact()
+	}
+	return pod.UID != e.PodUID || pod.Terminating || pod.Finished
+}
+
+// absenceIsFact tells whether a pod that is not seen does not exist. A cache
+// that lags lacks pods, too.
+func (p *planning) absenceIsFact() bool {
+	if !p.Live {
+		p.askLive = true
+	}
+	return p.Live
+}
+
+// dropEntries lets a volume's entry go when nothing holds its claim any more.
+func (p *planning) dropEntries() {
+	p.entries = slices.DeleteFunc(p.entries, func(e Entry) bool {
+		return e.Phase == v1.HotplugVolumeUnMounted && p.wanted(e.Volume) == nil && p.designated(e.Volume) == "" &&
+			!slices.ContainsFunc(p.Pods, func(pod Pod) bool { return contains(pod.Volumes, e.Volume) })
+	})
+}
+
+// deletable is H2 for a pod that is not recorded.
+func (p *planning) deletable(pod *Pod) bool {
+	for _, v := range pod.Volumes {
+		e := p.entry(v)
+		if e == nil {
+			continue
+		}
+		if e.PodUID == pod.UID && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode) {
+			return false
+		}
+		if !InUse(e.Phase) {
+			continue
+		}
+		through := p.pod(e.PodName)
+		if e.Phase != v1.VolumeReady || through == nil || through.UID != e.PodUID || !through.alive() {
+			return false
+		}
+	}
+	return true
+}
+
+// needed tells whether a volume must have a holder.
+func (p *planning) needed(e *Entry) bool {
+	if InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode {
+		return true
+	}
+	w := p.wanted(e.Volume)
+	return p.Stage == Active && w != nil && w.Attach
+}
+
+func (p *planning) neededVolume(v Volume) bool {
+	e := p.entry(v)
+	return e != nil && p.needed(e)
+}
+
+func (p *planning) wanted(v Volume) *Wanted {
+	for i := range p.Wanted {
+		if p.Wanted[i].Volume == v {
+			return &p.Wanted[i]
+		}
+	}
+	return nil
+}
+
+func (p *planning) nameWanted(name string) bool {
+	return slices.ContainsFunc(p.Wanted, func(w Wanted) bool { return w.Name == name })
+}
+
+func (p *planning) alone(v Volume) bool {
+	w := p.wanted(v)
+	return w != nil && w.Alone
+}
+
+func (p *planning) entry(v Volume) *Entry {
+	for i := range p.entries {
+		if p.entries[i].Volume == v {
+			return &p.entries[i]
+		}
+	}
+	return nil
+}
+
+func (p *planning) pod(name string) *Pod {
+	for i := range p.Pods {
+		if p.Pods[i].Name == name {
+			return &p.Pods[i]
+		}
+	}
+	return nil
+}
+
+func notTerminating(pods []Pod) []Pod {
+	var out []Pod
+	for _, pod := range pods {
+		if !pod.Terminating {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
+func sameRecord(a, b Record) bool {
+	return a.Generation == b.Generation && slices.EqualFunc(a.Holders, b.Holders, func(x, y Holder) bool {
+		return x.Name == y.Name && slices.Equal(x.Volumes, y.Volumes)
+	})
+}
