@@ -8,6 +8,7 @@ package job
 
 import (
 	"path/filepath"
+	"time"
 
 	"drydock.dev/drydock/internal/transfer"
 )
@@ -49,3 +50,6 @@ func Under(root string) Places {
 	}
 	return p
 }
+
+// Stall is for how long a source may give no byte; 0 leaves it to the reader.
+func (j *Job) Stall() time.Duration { return time.Duration(j.Task.StallSeconds) * time.Second }

@@ -18,7 +18,19 @@ type Source interface {
 	Verify(ctx context.Context) error
 }
 
-// Stream is content that is being read. Its Body's errors are Faults where the
+// Ranger is a Source of which pieces can be read besides, at any place. Its
+// streams say Ranges, or Stat does.
+type Ranger interface {
+	Source
+	// Stat says what Open would, without the Body.
+	Stat(ctx context.Context) (Stream, error)
+	// ReadRange fills p with the content at an offset. The content must be of the
+	// version that Open or Stat named last.
+	ReadRange(ctx context.Context, p []byte, offset int64) error
+}
+
+// Stream is content that is being read. A Read of its Body ends when the context
+// of Open does; where it can't, the source sees to it that it ends. Body's errors are Faults where the
 // source can tell what happened; others are taken for a cut connection.
 type Stream struct {
 	Body io.ReadCloser

@@ -1,0 +1,103 @@
+// Package confine runs programs that read hostile content, qemu-img and xz, with
+// limits on the memory and time that the content can cost.
+//
+// The limits are set when the program has started and before it is given anything to
+// read by pipe; one that opens a file by itself is limited within its first
+// millisecond, which is spent on its libraries. What can be reached at all is bounded
+// by the worker's container, not here.
+package confine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// Limits are what a program may cost.
+type Limits struct {
+	// Memory is of addresses, in bytes; CPU is time on processors.
+	Memory uint64
+	CPU    time.Duration
+}
+
+// maxSaid is how much of what a program says is kept.
+const maxSaid = 4 << 10
+
+// Program is a program under limits.
+type Program struct {
+	*exec.Cmd
+	limits Limits
+	said   tail
+}
+
+// New makes a program of a command, of which only the environment, the standard
+// error and the wait for its end are taken over.
+func New(cmd *exec.Cmd, limits Limits) *Program {
+	p := &Program{Cmd: cmd, limits: limits}
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "TMPDIR=/nowhere"}
+	cmd.Stderr = &p.said
+	cmd.WaitDelay = 10 * time.Second
+	return p
+}
+
+// Start starts the program under its limits.
+func (p *Program) Start() error {
+	if err := p.Cmd.Start(); err != nil {
+		return fmt.Errorf("starting %s: %w", p.Args[0], err)
+	}
+	for resource, limit := range map[int]uint64{
+		unix.RLIMIT_AS:   p.limits.Memory,
+		unix.RLIMIT_CPU:  uint64(math.Ceil(p.limits.CPU.Seconds())),
+		unix.RLIMIT_CORE: 0,
+	} {
+		if err := unix.Prlimit(p.Process.Pid, resource, &unix.Rlimit{Cur: limit, Max: limit}, nil); err != nil && !errors.Is(err, unix.ESRCH) {
+			return errors.Join(fmt.Errorf("limiting %s: %w", p.Args[0], err), p.Process.Kill(), p.Cmd.Wait())
+		}
+	}
+	return nil
+}
+
+// Wait waits for the program's end. A program that its limits ended gives a Fault.
+func (p *Program) Wait() error {
+	err := p.Cmd.Wait()
+	if err == nil {
+		return nil
+	}
+	said := p.Said()
+	if status, is := p.ProcessState.Sys().(syscall.WaitStatus); is && status.Signaled() {
+		if status.Signal() == syscall.SIGXCPU || status.Signal() == syscall.SIGKILL && p.ProcessState.UserTime() >= p.limits.CPU {
+			return job.Faultf(transfer.ReasonLimit, "reading the image took more than %s of computing: it is damaged, or made to cost time", p.limits.CPU)
+		}
+	}
+	if strings.Contains(strings.ToLower(said), "allocate memory") {
+		return job.Faultf(transfer.ReasonLimit, "reading the image took more than %s of memory: it is damaged, or made to cost memory", job.Bytes(int64(p.limits.Memory)))
+	}
+	return fmt.Errorf("%s: %w: %s", p.Args[0], err, said)
+}
+
+// Said is what the program said on its standard error.
+func (p *Program) Said() string { return strings.TrimSpace(p.said.String()) }
+
+// tail keeps the end of what is written to it.
+type tail struct{ bytes.Buffer }
+
+func (t *tail) Write(b []byte) (int, error) {
+	if t.Len()+len(b) > 2*maxSaid {
+		kept := bytes.Clone(t.Bytes()[max(0, t.Len()-maxSaid):])
+		t.Reset()
+		t.Buffer.Write(kept)
+		t.Buffer.Write(b[max(0, len(b)-maxSaid):])
+		return len(b), nil
+	}
+	return t.Buffer.Write(b)
+}

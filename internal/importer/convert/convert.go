@@ -1,0 +1,107 @@
+package convert
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"drydock.dev/drydock/internal/importer/confine"
+	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/importer/sniff"
+	"drydock.dev/drydock/internal/importer/target"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// What qemu-img may take. It needs about 90 MiB of addresses and 30 MiB of memory for
+// a sound image of any size; the time is for some TiB.
+var (
+	inspecting = confine.Limits{Memory: 512 << 20, CPU: 30 * time.Second}
+	converting = confine.Limits{Memory: 512 << 20, CPU: 12 * time.Hour}
+)
+
+// inherited is how a child process names the first file that it is given.
+const inherited = "/dev/fd/3"
+
+// Inspect tells the size of the disk in an image, and refuses one that is unsafe to
+// read.
+func Inspect(ctx context.Context, format sniff.Format, image *os.File) (int64, error) {
+	if err := selfContained(format, image); err != nil {
+		return 0, err
+	}
+	cmd := exec.CommandContext(ctx, "qemu-img", "info", "--output=json", "--image-opts", source(format))
+	cmd.ExtraFiles = []*os.File{image}
+	var said strings.Builder
+	cmd.Stdout = &said
+	if err := run(cmd, inspecting); err != nil {
+		return 0, refused(format, err)
+	}
+	var info struct {
+		VirtualSize int64  `json:"virtual-size"`
+		Backing     string `json:"backing-filename"`
+		Encrypted   bool   `json:"encrypted"`
+	}
+	if err := json.Unmarshal([]byte(said.String()), &info); err != nil {
+		return 0, fmt.Errorf("reading what qemu-img says of the image: %w", err)
+	}
+	switch {
+	case info.Backing != "":
+		return 0, refers(format)
+	case info.Encrypted:
+		return 0, job.Faultf(transfer.ReasonUnsafeImage, "the %s image is encrypted, and nobody gave the key: decrypt it by qemu-img convert", format)
+	}
+	return info.VirtualSize, nil
+}
+
+// Convert writes the disk in an image.
+func Convert(ctx context.Context, format sniff.Format, image *os.File, disk *target.Disk) error {
+	driver := "file"
+	if disk.Device() {
+		driver = "host_device"
+	}
+	cmd := exec.CommandContext(ctx, "qemu-img", "convert", "-n", "--target-is-zero", "-m", "4",
+		"--image-opts", "--target-image-opts", source(format),
+		"driver=raw,file.driver="+driver+",file.filename="+strings.ReplaceAll(disk.Name(), ",", ",,"))
+	cmd.ExtraFiles = []*os.File{image}
+	if err := run(cmd, converting); err != nil {
+		return refused(format, err)
+	}
+	return nil
+}
+
+func source(format sniff.Format) string {
+	return "driver=" + string(format) + ",read-only=on,file.driver=file,file.filename=" + inherited
+}
+
+func run(cmd *exec.Cmd, limits confine.Limits) error {
+	p := confine.New(cmd, limits)
+	if err := p.Start(); err != nil {
+		return err
+	}
+	return p.Wait()
+}
+
+// refused makes a Fault of qemu-img's own words.
+func refused(format sniff.Format, err error) error {
+	var fault *job.Fault
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &fault):
+		return err
+	case !errors.As(err, &exit) || exit.ExitCode() < 0:
+		return fmt.Errorf("converting the %s image: %w", format, err)
+	case strings.Contains(err.Error(), "No space left"):
+		return job.Faultf(transfer.ReasonNoSpace, "the claim is full: request a larger one (%w)", err)
+	}
+	_, words, _ := strings.Cut(err.Error(), "qemu-img: ")
+	words = strings.ReplaceAll(words, inherited, "the image")
+	return job.Faultf(transfer.ReasonInvalidImage, "the %s image can't be read: %s", format, words)
+}
+
+func refers(format sniff.Format) error {
+	return job.Faultf(transfer.ReasonUnsafeImage, "the %s image refers to another file: make one image of both by qemu-img convert", format)
+}

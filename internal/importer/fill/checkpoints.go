@@ -1,0 +1,82 @@
+package fill
+
+import (
+	"hash"
+
+	"drydock.dev/drydock/internal/importer/target"
+)
+
+// checkpoints write the journal from time to time, in a goroutine of their own: the
+// content goes on coming while the disk takes what came.
+type checkpoints struct {
+	disk  *target.Disk
+	notes notebook
+	// base is the journal without place and sum.
+	base journal
+	sum  hash.Hash
+	// every is how far the content goes between two of them, most how far at all
+	// behind one that is on the disk: that much is fetched again after a kill.
+	every, most int64
+	// safe is the place of the last one that is done, next that of the one under way.
+	safe, next int64
+	underWay   chan error
+}
+
+// newCheckpoints begins at a place. 1/64 of the content from one to the next and
+// 1/32 at most keep what is fetched again below 5 %.
+func newCheckpoints(disk *target.Disk, notes notebook, base journal, sum hash.Hash) *checkpoints {
+	every := min(max(base.Size/64, 512<<10), 256<<20)
+	return &checkpoints{disk: disk, notes: notes, base: base, sum: sum, every: every, most: 2 * every, safe: base.Place}
+}
+
+// at is told every place up to which all is written, by settle, or about to be.
+func (c *checkpoints) at(place int64, settle func() error) error {
+	if c == nil || place-c.safe < c.every {
+		return nil
+	}
+	if c.underWay != nil {
+		select {
+		case err := <-c.underWay:
+			return c.arrived(err)
+		default:
+			if place-c.safe < c.most {
+				return nil
+			}
+			return c.wait()
+		}
+	}
+	if err := settle(); err != nil {
+		return err
+	}
+	state, err := saveSum(c.sum)
+	if err != nil {
+		return err
+	}
+	now := c.base
+	now.Place, now.Sum = place, state
+	c.next, c.underWay = place, make(chan error, 1)
+	go func() {
+		err := c.disk.Sync()
+		if err == nil {
+			err = c.notes.write(now)
+		}
+		c.underWay <- err
+	}()
+	return nil
+}
+
+// wait waits for the one that is under way.
+func (c *checkpoints) wait() error {
+	if c == nil || c.underWay == nil {
+		return nil
+	}
+	return c.arrived(<-c.underWay)
+}
+
+func (c *checkpoints) arrived(err error) error {
+	c.underWay = nil
+	if err == nil {
+		c.safe = c.next
+	}
+	return err
+}

@@ -1,0 +1,214 @@
+package fill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/drydock/internal/importer/convert"
+	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/importer/qcow2"
+	"drydock.dev/drydock/internal/importer/sniff"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// step is how much raw content is handled at once.
+const step = 1 << 20
+
+func tooLarge(disk, claim int64) error {
+	return job.Faultf(transfer.ReasonTooLarge, "the disk in the image has %s, and %s were asked for: request at least %s",
+		job.Bytes(disk), job.Bytes(claim), job.Bytes(disk))
+}
+
+// fits refuses a disk that is larger than the one asked for, as far as its first bytes
+// tell.
+func (f *filling) fits(head []byte, size int64) error {
+	disk := size
+	switch f.format {
+	case sniff.Qcow2:
+		header, err := qcow2.Parse(head)
+		if err != nil {
+			return err
+		}
+		disk = header.Size
+	case sniff.Raw:
+	default:
+		return nil // QEMU tells, when it has the image
+	}
+	if disk > f.job.Task.Size {
+		return tooLarge(disk, f.job.Task.Size)
+	}
+	return nil
+}
+
+// copy brings the content to the disk.
+func (f *filling) copy(ctx context.Context) error {
+	switch f.format {
+	case sniff.Raw:
+		return f.copyRaw(ctx)
+	case sniff.Qcow2:
+		return f.copyQcow2(ctx)
+	}
+	return f.convert(ctx)
+}
+
+func (f *filling) copyRaw(ctx context.Context) error {
+	w := newWriters(ctx, f.disk, nil)
+	defer w.close()
+	for {
+		data, err := f.content.Peek(step)
+		place := f.content.Place()
+		if end := place + int64(len(data)); end > f.job.Task.Size {
+			return f.moreThanAsked()
+		}
+		if len(data) > 0 {
+			if err := w.put(piece{data: data, at: place}); err != nil {
+				return err
+			}
+			if err := f.content.Discard(int64(len(data))); err != nil {
+				return err
+			}
+			f.advance()
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return errors.Join(w.settle(), sniff.CheckRaw(f.content.Place()))
+		case err != nil:
+			return err
+		}
+		if err := f.points.at(f.content.Place(), w.settle); err != nil {
+			return err
+		}
+	}
+}
+
+// moreThanAsked refuses a raw disk whose size nobody told before.
+func (f *filling) moreThanAsked() error {
+	return job.Faultf(transfer.ReasonTooLarge, "the disk in the content has more than the %s that were asked for: request more", job.Bytes(f.job.Task.Size))
+}
+
+func (f *filling) copyQcow2(ctx context.Context) error {
+	ranger, ranges := f.from.(job.Ranger)
+	ranges = ranges && f.content == f.served && f.reader.Stream().Ranges
+	head, err := f.qcow2Head(ctx, ranger)
+	if err != nil {
+		return err
+	}
+	header, err := qcow2.Parse(head)
+	if err != nil {
+		return err
+	}
+	var tables *qcow2.Map
+	if ranges {
+		tables, err = header.Load(ctx, ranger.ReadRange, f.job.Places.Work)
+		if err != nil {
+			return f.truncated(err)
+		}
+	}
+	w := newWriters(ctx, f.disk, header)
+	defer w.close()
+	sink := func(e qcow2.Extent, data []byte) error {
+		p := piece{data: data, at: e.Guest}
+		if e.Compressed {
+			p.unpacked = header.Length(e)
+		}
+		return w.put(p)
+	}
+	feed := &feed{window: f.content, moved: f.advance}
+	if tables != nil {
+		defer func() { _ = tables.Close() }()
+		if err := f.disk.Room(tables.Allocated()); err != nil {
+			return err
+		}
+		err = header.Ordered(feed, tables, sink, func() error { return f.points.at(feed.Place(), w.settle) })
+	} else {
+		err = f.streamQcow2(header, feed, sink)
+	}
+	return errors.Join(err, w.settle())
+}
+
+// qcow2Head is the beginning of the image, which a resumed window is past.
+func (f *filling) qcow2Head(ctx context.Context, ranger job.Ranger) ([]byte, error) {
+	if f.content.Place() == 0 {
+		return peek(f.content, qcow2.HeaderSize)
+	}
+	head := make([]byte, qcow2.HeaderSize)
+	return head, ranger.ReadRange(ctx, head, 0)
+}
+
+// truncated tells a table that lies behind the end of the content from a source that
+// does not answer.
+func (f *filling) truncated(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return job.Faultf(transfer.ReasonInvalidImage, "the qcow2 image is damaged: the file ends before its tables do: it is truncated")
+	}
+	return err
+}
+
+func (f *filling) streamQcow2(header *qcow2.Header, from qcow2.Feed, sink qcow2.Sink) error {
+	f.points = nil // what is put aside is lost with the worker
+	stash, err := nameless(f.roomyDir())
+	if err != nil {
+		return fmt.Errorf("making a file for pieces of the image: %w", err)
+	}
+	defer func() { _ = stash.Close() }()
+	return header.Streamed(from, stash, sink)
+}
+
+// roomyDir is where pieces of an image can be put.
+func (f *filling) roomyDir() string {
+	if f.job.Task.Block {
+		return f.job.Places.Work
+	}
+	return f.job.Places.Dir
+}
+
+// nameless makes a file that goes away with the worker.
+func nameless(dir string) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), dir), nil
+}
+
+// feed is a window that says when it moves.
+type feed struct {
+	*window
+	moved func()
+}
+
+func (f *feed) Discard(n int64) error {
+	err := f.window.Discard(n)
+	f.moved()
+	return err
+}
+
+// convert has QEMU read the image, once all of it is here and is the right one.
+func (f *filling) convert(ctx context.Context) error {
+	f.points = nil
+	spool, err := nameless(f.roomyDir())
+	if err != nil {
+		return fmt.Errorf("making a file for the image: %w", err)
+	}
+	defer func() { _ = spool.Close() }()
+	if _, err := io.Copy(spool, &reporting{filling: f}); err != nil {
+		return err
+	}
+	if err := f.settle(ctx); err != nil {
+		return err
+	}
+	f.job.Meter.Step("converting")
+	size, err := convert.Inspect(ctx, f.format, spool)
+	if err != nil {
+		return err
+	}
+	if size > f.job.Task.Size {
+		return tooLarge(size, f.job.Task.Size)
+	}
+	return convert.Convert(ctx, f.format, spool, f.disk)
+}

@@ -1,0 +1,117 @@
+package fill
+
+import (
+	"errors"
+	"hash"
+	"io"
+)
+
+// window shows a stream piece by piece and remembers where it is.
+type window struct {
+	from io.Reader
+	// sum, when there is one, takes up every byte that is passed.
+	sum hash.Hash
+	// place is where in the stream the window begins.
+	place int64
+	// buffer[at:] is what is seen and not passed.
+	buffer []byte
+	at     int
+	err    error
+}
+
+// roomy is the smallest buffer, so that little is moved.
+const roomy = 2 << 20
+
+func newWindow(from io.Reader, place int64, sum hash.Hash) *window {
+	return &window{from: from, place: place, sum: sum}
+}
+
+// Place is where in the stream the window begins.
+func (w *window) Place() int64 { return w.place }
+
+// Peek shows the next n bytes, fewer (and the error) where the stream ends.
+func (w *window) Peek(n int) ([]byte, error) {
+	w.reserve(n)
+	for len(w.buffer)-w.at < n && w.err == nil {
+		w.fill()
+	}
+	if have := len(w.buffer) - w.at; have < n {
+		return w.buffer[w.at:], w.err
+	}
+	return w.buffer[w.at : w.at+n], nil
+}
+
+// reserve makes room for n bytes behind at.
+func (w *window) reserve(n int) {
+	if cap(w.buffer)-w.at >= n {
+		return
+	}
+	rest := w.buffer[w.at:]
+	if cap(w.buffer) < n || cap(w.buffer) < roomy {
+		w.buffer = append(make([]byte, 0, max(n, roomy)), rest...)
+	} else {
+		w.buffer = append(w.buffer[:0], rest...)
+	}
+	w.at = 0
+}
+
+// fill reads once.
+func (w *window) fill() {
+	n, err := w.from.Read(w.buffer[len(w.buffer):cap(w.buffer)])
+	w.buffer = w.buffer[:len(w.buffer)+n]
+	w.err = err
+}
+
+// Discard passes n bytes; io.EOF says that there were fewer.
+func (w *window) Discard(n int64) error {
+	for n > 0 {
+		if w.at == len(w.buffer) {
+			if w.err != nil {
+				return w.err
+			}
+			w.buffer, w.at = w.buffer[:0], 0
+			w.reserve(1)
+			w.fill()
+			continue
+		}
+		step := min(n, int64(len(w.buffer)-w.at))
+		w.pass(int(step))
+		n -= step
+	}
+	return nil
+}
+
+func (w *window) pass(n int) {
+	if w.sum != nil {
+		_, _ = w.sum.Write(w.buffer[w.at : w.at+n]) // a hash never fails
+	}
+	w.at += n
+	w.place += int64(n)
+}
+
+// Read passes bytes to a reader.
+func (w *window) Read(p []byte) (int, error) {
+	if w.at == len(w.buffer) {
+		if w.err != nil {
+			return 0, w.err
+		}
+		w.buffer, w.at = w.buffer[:0], 0
+		w.reserve(1)
+		w.fill()
+	}
+	n := min(len(p), len(w.buffer)-w.at)
+	copy(p, w.buffer[w.at:w.at+n])
+	w.pass(n)
+	return n, nil
+}
+
+// drain passes all that is left.
+func (w *window) drain() error {
+	for {
+		if err := w.Discard(roomy); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}

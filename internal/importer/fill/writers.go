@@ -1,0 +1,140 @@
+package fill
+
+import (
+	"context"
+	"runtime"
+	"sync"
+
+	"drydock.dev/drydock/internal/importer/qcow2"
+	"drydock.dev/drydock/internal/importer/target"
+)
+
+// queued is how many pieces wait for a writer, at most.
+const queued = 2
+
+// writers decode pieces of content and write them to the disk, beside the goroutine
+// that reads.
+type writers struct {
+	disk  *target.Disk
+	image *qcow2.Header
+	work  chan piece
+	spare chan []byte
+	// open counts the pieces that are not written.
+	open sync.WaitGroup
+	done sync.WaitGroup
+
+	mu  sync.Mutex
+	err error
+}
+
+// piece is data and the place on the disk that it belongs to; unpacked is its size
+// when it is a compressed cluster.
+type piece struct {
+	data     []byte
+	at       int64
+	unpacked int
+}
+
+// newWriters starts the writers of a disk; image is what they decode, nil for none.
+func newWriters(ctx context.Context, disk *target.Disk, image *qcow2.Header) *writers {
+	count := min(max(runtime.GOMAXPROCS(0), 2), 4)
+	w := &writers{disk: disk, image: image, work: make(chan piece, queued), spare: make(chan []byte, count+queued)}
+	w.done.Add(count)
+	for range count {
+		go func() {
+			defer w.done.Done()
+			w.run(ctx)
+		}()
+	}
+	return w
+}
+
+// run writes until the work ends. After an error it only takes pieces away, so that
+// nobody waits for them.
+func (w *writers) run(ctx context.Context) {
+	var decoder *qcow2.Decoder
+	var cluster []byte
+	defer func() {
+		if decoder != nil {
+			decoder.Close()
+		}
+	}()
+	write := func(p piece) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if p.unpacked == 0 {
+			_, err := w.disk.WriteAt(p.data, p.at)
+			return err
+		}
+		if decoder == nil {
+			var err error
+			if decoder, err = w.image.NewDecoder(); err != nil {
+				return err
+			}
+		}
+		if cap(cluster) < p.unpacked {
+			cluster = make([]byte, p.unpacked)
+		}
+		cluster = cluster[:p.unpacked]
+		if err := decoder.Decode(cluster, p.data); err != nil {
+			return err
+		}
+		_, err := w.disk.WriteAt(cluster, p.at)
+		return err
+	}
+	for p := range w.work {
+		if w.failure() == nil {
+			if err := write(p); err != nil {
+				w.fail(err)
+			}
+		}
+		select {
+		case w.spare <- p.data:
+		default:
+		}
+		w.open.Done()
+	}
+}
+
+// put hands over a piece; its data is copied. The error is that of any piece.
+func (w *writers) put(p piece) error {
+	if err := w.failure(); err != nil {
+		return err
+	}
+	var buffer []byte
+	select {
+	case buffer = <-w.spare:
+	default:
+	}
+	p.data = append(buffer[:0], p.data...)
+	w.open.Add(1)
+	w.work <- p
+	return nil
+}
+
+// settle waits until everything that was put is written.
+func (w *writers) settle() error {
+	w.open.Wait()
+	return w.failure()
+}
+
+// close ends the writers.
+func (w *writers) close() {
+	close(w.work)
+	w.done.Wait()
+}
+
+func (w *writers) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+func (w *writers) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+}

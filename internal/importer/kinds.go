@@ -1,0 +1,31 @@
+package importer
+
+import (
+	"context"
+	"fmt"
+
+	"drydock.dev/drydock/internal/importer/fill"
+	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/importer/web"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// kinds is who does what.
+var kinds = map[transfer.Kind]func(ctx context.Context, j *job.Job) (transfer.Result, error){
+	transfer.KindHTTP: func(ctx context.Context, j *job.Job) (transfer.Result, error) {
+		source, err := web.New(j)
+		if err != nil {
+			return transfer.Result{}, err
+		}
+		return fill.Fill(ctx, j, source)
+	},
+	transfer.KindBlank: func(_ context.Context, j *job.Job) (transfer.Result, error) { return fill.Blank(j) },
+}
+
+func do(ctx context.Context, j *job.Job) (transfer.Result, error) {
+	work, known := kinds[j.Task.Kind]
+	if !known {
+		return transfer.Result{}, fmt.Errorf("this worker does not know the task %q", j.Task.Kind)
+	}
+	return work(ctx, j)
+}

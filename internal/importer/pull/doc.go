@@ -1,0 +1,8 @@
+// Package pull reads the content of a source from its beginning to its end, with
+// its own goroutine ahead of the reader: it notices a source that stalls, goes on
+// after a cut connection where the source can, and says when content changed
+// meanwhile or ended early.
+//
+// It owns the connection and its second chances. It must know nothing of what the
+// content means.
+package pull

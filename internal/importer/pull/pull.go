@@ -1,0 +1,287 @@
+package pull
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+const (
+	chunkSize = 256 << 10
+	// ahead is how many chunks are read before anybody asks for them.
+	ahead = 8
+	// tries is how often in a row a connection may fail without one new byte.
+	tries = 4
+)
+
+// Reader reads a source's content in order. Read and Close belong to one goroutine.
+type Reader struct {
+	source job.Source
+	stall  time.Duration
+	pause  time.Duration
+	// head is the stream as it was opened first: all later ones must be of its Version.
+	head job.Stream
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	chunks chan chunk
+	spare  chan []byte
+	now    chunk
+	rest   []byte
+	total  atomic.Int64
+}
+
+// chunk is a piece of the content, or what ended it.
+type chunk struct {
+	data []byte
+	err  error
+}
+
+// Option changes how patient a Reader is.
+type Option func(*Reader)
+
+// Stall sets for how long a source may give no byte.
+func Stall(limit time.Duration) Option { return func(r *Reader) { r.stall = limit } }
+
+// Pause sets the wait before the second try; each further one waits twice as long.
+func Pause(first time.Duration) Option { return func(r *Reader) { r.pause = first } }
+
+// Open opens a source at an offset and begins to read.
+func Open(ctx context.Context, source job.Source, offset int64, options ...Option) (*Reader, error) {
+	r := &Reader{source: source, stall: time.Minute, pause: time.Second,
+		chunks: make(chan chunk, ahead), spare: make(chan []byte, ahead+2)}
+	for _, option := range options {
+		option(r)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r.ctx, r.cancel = ctx, cancel
+	first, err := r.connect(ctx, offset, true)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	if first.Offset != offset {
+		cancel()
+		return nil, errors.Join(first.close(), changed())
+	}
+	r.head = first.Stream
+	go r.run(ctx, first)
+	return r, nil
+}
+
+// Stream is what the source said of its content; its Body is not for use.
+func (r *Reader) Stream() job.Stream { return r.head }
+
+// Total is how many bytes came from the source, those read again included.
+func (r *Reader) Total() int64 { return r.total.Load() }
+
+// Read reads the content. Its errors are io.EOF at the true end, and Faults.
+func (r *Reader) Read(p []byte) (int, error) {
+	for len(r.rest) == 0 {
+		if r.now.err != nil {
+			return 0, r.now.err
+		}
+		if r.now.data != nil {
+			r.spare <- r.now.data[:cap(r.now.data)]
+		}
+		select {
+		case r.now = <-r.chunks:
+		case <-r.ctx.Done():
+			r.now = chunk{err: context.Cause(r.ctx)}
+		}
+		r.rest = r.now.data
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+// Close ends the reading. It waits for nobody: a source that hears neither its
+// context nor the end of its Body can't hold the worker up.
+func (r *Reader) Close() error {
+	r.cancel()
+	return nil
+}
+
+// run reads until the content's end or until nothing more can come.
+func (r *Reader) run(ctx context.Context, from *connection) {
+	at := from.Offset
+	failed := 0
+	for {
+		began := at
+		err := r.copyFrom(ctx, from, &at)
+		_ = from.close() // what it brought is read
+		if errors.Is(err, io.EOF) {
+			r.send(ctx, chunk{err: io.EOF})
+			return
+		}
+		if at > began {
+			failed = 0
+		}
+		failed++
+		if next := r.again(ctx, at, failed, &err); next != nil {
+			from = next
+			continue
+		}
+		r.send(ctx, chunk{err: err})
+		return
+	}
+}
+
+// copyFrom passes on what a connection brings; io.EOF says that the content is whole.
+func (r *Reader) copyFrom(ctx context.Context, from *connection, at *int64) error {
+	for {
+		buffer := r.buffer()
+		n, err := from.read(buffer)
+		r.total.Add(int64(n))
+		if n > 0 {
+			if !r.send(ctx, chunk{data: buffer[:n]}) {
+				return context.Cause(ctx)
+			}
+			*at += int64(n)
+		}
+		size := r.head.Size
+		switch {
+		case size >= 0 && *at > size:
+			return job.Faultf(transfer.ReasonCut, "the source sent more than the %s that it announced", job.Bytes(size))
+		case errors.Is(err, io.EOF) && size > *at:
+			return job.Faultf(transfer.ReasonCut, "the connection ended after %s of %s", job.Bytes(*at), job.Bytes(size))
+		case err != nil:
+			return err
+		}
+	}
+}
+
+func (r *Reader) buffer() []byte {
+	select {
+	case buffer := <-r.spare:
+		return buffer
+	default:
+		return make([]byte, chunkSize)
+	}
+}
+
+// send hands a chunk to the reader; false says that nobody reads any more.
+func (r *Reader) send(ctx context.Context, c chunk) bool {
+	select {
+	case r.chunks <- c:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// again opens the source where the content was cut, if it can be.
+func (r *Reader) again(ctx context.Context, at int64, failed int, cause *error) *connection {
+	if !r.head.Ranges || failed >= tries || !worthAnother(*cause) || ctx.Err() != nil {
+		*cause = cut(*cause, at)
+		return nil
+	}
+	if !wait(ctx, r.pause<<(failed-1)) {
+		*cause = context.Cause(ctx)
+		return nil
+	}
+	next, err := r.connect(ctx, at, false)
+	if err != nil {
+		*cause = err
+		return nil
+	}
+	if next.Version != r.head.Version || next.Size != r.head.Size || next.Offset != at {
+		*cause = errors.Join(next.close(), changed())
+		return nil
+	}
+	return next
+}
+
+func changed() error {
+	return job.Faultf(transfer.ReasonCut, "the source changed while it was read: reading begins again")
+}
+
+// cut makes a Fault of a connection's error.
+func cut(err error, at int64) error {
+	var fault *job.Fault
+	if errors.As(err, &fault) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return job.Faultf(transfer.ReasonCut, "the connection broke after %s: %w", job.Bytes(at), err)
+}
+
+// worthAnother tells whether a new connection may do better.
+func worthAnother(err error) bool {
+	var fault *job.Fault
+	if !errors.As(err, &fault) {
+		return true
+	}
+	return fault.Reason == transfer.ReasonCut || fault.Reason == transfer.ReasonSourceUnreachable
+}
+
+func wait(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// connect opens the source; one that can't be reached is tried again.
+func (r *Reader) connect(ctx context.Context, offset int64, first bool) (*connection, error) {
+	for failed := 1; ; failed++ {
+		opened, err := open(ctx, r.source, offset, r.stall)
+		if err == nil {
+			return opened, nil
+		}
+		if failed >= tries || !worthAnother(err) || !wait(ctx, r.pause<<(failed-1)) {
+			if !first {
+				err = cut(err, offset)
+			}
+			return nil, err
+		}
+	}
+}
+
+// connection is one opened stream under the eyes of a clock.
+type connection struct {
+	job.Stream
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	stall  time.Duration
+}
+
+func open(ctx context.Context, source job.Source, offset int64, stall time.Duration) (*connection, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stream, err := source.Open(ctx, offset)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	return &connection{Stream: *stream, cancel: cancel, ctx: ctx, stall: stall}, nil
+}
+
+// read reads, but not for longer than the source may stall.
+func (c *connection) read(p []byte) (int, error) {
+	watch := time.AfterFunc(c.stall, func() {
+		c.cancel(job.Faultf(transfer.ReasonCut, "the source stalled: no byte came for %s", c.stall))
+	})
+	n, err := c.Body.Read(p)
+	watch.Stop()
+	if err != nil && !errors.Is(err, io.EOF) {
+		if cause := context.Cause(c.ctx); cause != nil {
+			err = cause
+		}
+	}
+	return n, err
+}
+
+func (c *connection) close() error {
+	err := c.Body.Close()
+	c.cancel(nil)
+	return err
+}

@@ -1,0 +1,240 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// Names in the folder of a file system claim.
+const (
+	diskName = "disk.img"
+	partName = ".disk.img.part"
+)
+
+// Disk is a disk that is being made. WriteAt may be called from several
+// goroutines.
+type Disk struct {
+	file *os.File
+	// dir is the folder of a file; empty, the disk is a block device.
+	dir  string
+	size int64
+}
+
+// Open opens the disk of a job. With keep, what an earlier worker wrote stays, and must
+// be there;
+// otherwise the disk reads as zero from its beginning to its end.
+func Open(j *job.Job, keep bool) (*Disk, error) {
+	if j.Task.Size <= 0 {
+		return nil, errors.New("opening the target: the task names no size")
+	}
+	if j.Task.Block {
+		return openDevice(j, keep)
+	}
+	flags := os.O_RDWR
+	if !keep {
+		flags |= os.O_CREATE | os.O_TRUNC
+	}
+	file, err := os.OpenFile(filepath.Join(j.Places.Dir, partName), flags, 0o660)
+	if err != nil {
+		return nil, fmt.Errorf("opening the disk in the claim: %w", err)
+	}
+	d := &Disk{file: file, dir: j.Places.Dir, size: j.Task.Size}
+	if err := d.shape(j.Task.Preallocate); err != nil {
+		return nil, errors.Join(err, d.Discard())
+	}
+	return d, nil
+}
+
+// shape gives a file its size, and its blocks when they are to be reserved.
+func (d *Disk) shape(preallocate bool) error {
+	if err := d.file.Truncate(d.size); err != nil {
+		return d.failed("growing the disk", err)
+	}
+	if !preallocate {
+		return nil
+	}
+	err := unix.Fallocate(int(d.file.Fd()), 0, 0, d.size)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = writeZeros(d.file, d.size)
+	}
+	if err != nil {
+		return d.failed("reserving the disk's space", err)
+	}
+	return nil
+}
+
+// openDevice opens a block claim, as empty as a new file unless it is kept.
+func openDevice(j *job.Job, keep bool) (*Disk, error) {
+	file, err := os.OpenFile(j.Places.Device, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening the block claim: %w", err)
+	}
+	d := &Disk{file: file, size: j.Task.Size}
+	capacity, err := file.Seek(0, io.SeekEnd)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("asking for the size of the block claim: %w", err)
+	case capacity < j.Task.Size:
+		err = job.Faultf(transfer.ReasonNoSpace, "the block claim has %s and the disk %s: request a larger claim",
+			job.Bytes(capacity), job.Bytes(j.Task.Size))
+	case !keep:
+		err = d.clear(min(capacity, (d.size+grain-1)/grain*grain), j.Task.Preallocate)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return d, nil
+}
+
+// clear makes a device read as zero up to a place: by giving its blocks back where it can and
+// may, else by having the kernel write them, else by writing.
+func (d *Disk) clear(end int64, preallocate bool) error {
+	const step = 1 << 30 // between two of them the worker can be stopped
+	modes := []uint32{unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE}
+	if preallocate {
+		modes = modes[1:]
+	}
+	for _, mode := range modes {
+		var err error
+		for from := int64(0); from < end && err == nil; from += step {
+			err = unix.Fallocate(int(d.file.Fd()), mode, from, min(step, end-from))
+		}
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINVAL) {
+			return d.failed("clearing the block claim", err)
+		}
+	}
+	if err := writeZeros(d.file, end); err != nil {
+		return d.failed("clearing the block claim", err)
+	}
+	return nil
+}
+
+func writeZeros(file *os.File, size int64) error {
+	for from := int64(0); from < size; from += int64(len(zeros)) {
+		if _, err := file.WriteAt(zeros[:min(int64(len(zeros)), size-from)], from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Size is the disk's size in bytes.
+func (d *Disk) Size() int64 { return d.size }
+
+// Name is the file or device that the disk is written to now.
+func (d *Disk) Name() string { return d.file.Name() }
+
+// Device says that the disk is a block device.
+func (d *Disk) Device() bool { return d.dir == "" }
+
+// Room refuses a disk for which the claim's file system lacks the space, before
+// any of it is fetched. What an earlier worker wrote of it is counted in.
+func (d *Disk) Room(need int64) error {
+	if d.Device() {
+		return nil
+	}
+	free, err := Free(d.dir)
+	if err != nil {
+		return err
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(d.file.Fd()), &stat); err != nil {
+		return fmt.Errorf("asking how much of the disk is written: %w", err)
+	}
+	if have := free + stat.Blocks*512; need > have {
+		return job.Faultf(transfer.ReasonNoSpace, "the disk takes %s and the claim's file system has %s free: request a larger claim",
+			job.Bytes(need), job.Bytes(have))
+	}
+	return nil
+}
+
+// Free is how much can be written to a folder's file system.
+func Free(dir string) (int64, error) {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(dir, &stat); err != nil {
+		return 0, fmt.Errorf("asking for the free space of %s: %w", dir, err)
+	}
+	return int64(stat.Bavail) * stat.Bsize, nil
+}
+
+// Sync brings to the disk what was written so far.
+func (d *Disk) Sync() error {
+	if err := unix.Fdatasync(int(d.file.Fd())); err != nil {
+		return d.failed("bringing data to the disk", err)
+	}
+	return nil
+}
+
+// Finish makes the disk whole. Nothing may be written afterwards.
+func (d *Disk) Finish() error {
+	if err := d.file.Sync(); err != nil {
+		return d.failed("bringing the disk to the claim", err)
+	}
+	if err := d.file.Close(); err != nil {
+		return d.failed("closing the disk", err)
+	}
+	if d.Device() {
+		return nil
+	}
+	if err := os.Rename(filepath.Join(d.dir, partName), filepath.Join(d.dir, diskName)); err != nil {
+		return fmt.Errorf("giving the disk its name: %w", err)
+	}
+	return SyncDir(d.dir)
+}
+
+// Close leaves the disk as it is, for a later worker to go on with.
+func (d *Disk) Close() error { return d.file.Close() }
+
+// Discard leaves nothing of the disk. What is on a block claim stays until the
+// next worker clears it: its DataVolume has not succeeded, so nobody reads it.
+func (d *Disk) Discard() error {
+	err := d.file.Close()
+	if d.Device() {
+		return err
+	}
+	return errors.Join(err, os.Remove(filepath.Join(d.dir, partName)))
+}
+
+// Whole tells whether the disk has its final name already. A device never does.
+func Whole(j *job.Job) bool {
+	if j.Task.Block {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(j.Places.Dir, diskName))
+	if err != nil {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(j.Places.Dir, partName))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// SyncDir brings a folder's names to the disk.
+func SyncDir(name string) error {
+	dir, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("opening the folder %s: %w", name, err)
+	}
+	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+		return fmt.Errorf("bringing the names in %s to the disk: %w", name, err)
+	}
+	return nil
+}
+
+func (d *Disk) failed(doing string, err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) {
+		return job.Faultf(transfer.ReasonNoSpace, "the claim is full: request a larger one (%s: %w)", doing, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}

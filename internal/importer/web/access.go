@@ -1,0 +1,177 @@
+package web
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// How long a server may take for each step before it counts as unreachable.
+const (
+	dialing   = 15 * time.Second
+	shaking   = 15 * time.Second
+	answering = time.Minute
+)
+
+// maxRedirects is how often a server may send the worker elsewhere.
+const maxRedirects = 10
+
+// access is what a user gave to be let in by.
+type access struct {
+	user, password string
+	headers        http.Header
+}
+
+// New makes the source of a job.
+func New(j *job.Job) (*Source, error) {
+	address, err := url.Parse(j.Task.URL)
+	if err != nil || address.Host == "" || address.Scheme != "http" && address.Scheme != "https" {
+		return nil, job.Faultf(transfer.ReasonSourceRefused, "the source's URL is no address on an HTTP or HTTPS server")
+	}
+	access, err := readAccess(j)
+	if err != nil {
+		return nil, err
+	}
+	roots, err := readRoots(j)
+	if err != nil {
+		return nil, err
+	}
+	patience := answering
+	if stall := j.Stall(); stall > 0 {
+		patience = stall
+	}
+	transport := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: dialing}).DialContext,
+		TLSClientConfig:       &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:   shaking,
+		ResponseHeaderTimeout: patience,
+		// What is compressed is decompressed by the engine, and summed up before.
+		DisableCompression: true,
+		ForceAttemptHTTP2:  true,
+		ReadBufferSize:     64 << 10,
+	}
+	return &Source{client: &http.Client{Transport: transport, CheckRedirect: access.redirect}, url: address, access: access}, nil
+}
+
+// readAccess reads credentials and headers.
+func readAccess(j *job.Job) (access, error) {
+	a := access{headers: http.Header{}}
+	if j.Task.Credentials {
+		for file, value := range map[string]*string{"accessKeyId": &a.user, "secretKey": &a.password} {
+			data, err := os.ReadFile(filepath.Join(j.Places.Credentials, file))
+			if err != nil {
+				return a, job.Faultf(transfer.ReasonSourceRefused, "the source's Secret has no %s: %w", file, err)
+			}
+			*value = strings.TrimSpace(string(data))
+		}
+	}
+	for _, line := range j.Task.Headers {
+		if err := a.add(line); err != nil {
+			return a, err
+		}
+	}
+	if !j.Task.SecretHeaders {
+		return a, nil
+	}
+	err := eachFile(j.Places.Headers, func(data []byte) error { return a.add(string(data)) })
+	return a, err
+}
+
+// add takes up a header as users write it.
+func (a *access) add(line string) error {
+	name, value, found := strings.Cut(strings.TrimSpace(line), ":")
+	if !found || strings.ContainsAny(name, " \t\r\n") || strings.ContainsAny(value, "\r\n") {
+		return job.Faultf(transfer.ReasonSourceRefused, "an extra header is not of the form 'Name: value'")
+	}
+	a.headers.Add(name, strings.TrimSpace(value))
+	return nil
+}
+
+func (a *access) put(request *http.Request) {
+	for name, values := range a.headers {
+		request.Header[name] = values
+	}
+	if host := a.headers.Get("Host"); host != "" {
+		request.Host = host
+	}
+	if a.user != "" {
+		request.SetBasicAuth(a.user, a.password)
+	}
+}
+
+// redirect lets a redirection pass, without what was meant for the first server only.
+func (a *access) redirect(request *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects {
+		return errors.New("it redirects in a circle")
+	}
+	if request.URL.Scheme != "http" && request.URL.Scheme != "https" {
+		return fmt.Errorf("it redirects to an address of kind %q", request.URL.Scheme)
+	}
+	first := via[0].URL
+	if request.URL.Host == first.Host && (request.URL.Scheme == first.Scheme || request.URL.Scheme == "https") {
+		return nil
+	}
+	for name := range a.headers {
+		request.Header.Del(name)
+	}
+	request.Header.Del("Authorization")
+	request.Header.Del("Cookie")
+	return nil
+}
+
+// readRoots are the system's certificate authorities and the source's own.
+func readRoots(j *job.Job) (*x509.CertPool, error) {
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool()
+	}
+	if !j.Task.CA {
+		return roots, nil
+	}
+	found := false
+	err = eachFile(j.Places.CA, func(data []byte) error {
+		found = roots.AppendCertsFromPEM(data) || found
+		return nil
+	})
+	if err == nil && !found {
+		err = job.Faultf(transfer.ReasonUntrusted, "the source's ConfigMap has no certificate in PEM form")
+	}
+	return roots, err
+}
+
+// eachFile reads the files in a folder and its folders. Secrets and ConfigMaps are
+// links to files in folders that begin with "..", which are not looked at twice.
+func eachFile(dir string, read func([]byte) error) error {
+	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return fmt.Errorf("reading what the task needs: %w", err)
+		}
+		if strings.HasPrefix(entry.Name(), "..") {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if info, err := os.Stat(name); err != nil || info.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("reading what the task needs: %w", err)
+		}
+		return read(data)
+	})
+}

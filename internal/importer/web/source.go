@@ -1,0 +1,182 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// Source is a file on a server. It is a job.Ranger.
+type Source struct {
+	client *http.Client
+	url    *url.URL
+	access access
+
+	mu sync.Mutex
+	// last is what Open or Stat found last.
+	last job.Stream
+}
+
+// Open is Task.URL from an offset on.
+func (s *Source) Open(ctx context.Context, offset int64) (*job.Stream, error) {
+	response, err := s.get(ctx, fmt.Sprintf("bytes=%d-", offset))
+	if err != nil {
+		return nil, err
+	}
+	stream, err := s.describe(response, offset)
+	if err != nil {
+		return nil, errors.Join(err, response.Body.Close())
+	}
+	stream.Body = response.Body
+	if offset > 0 && stream.Offset == 0 && stream.Version == s.known().Version {
+		// The server forgot that it takes ranges; what was read already comes again.
+		if _, err := io.CopyN(io.Discard, stream.Body, offset); err != nil {
+			return nil, errors.Join(unreachable(s.url, err), stream.Body.Close())
+		}
+		stream.Offset = offset
+	}
+	s.note(stream)
+	return &stream, nil
+}
+
+// Verify has nothing to ask: a server has no sum of its own.
+func (s *Source) Verify(context.Context) error { return nil }
+
+// Stat is Open without the content. It asks for a byte, not by HEAD, which signed
+// addresses and some servers refuse.
+func (s *Source) Stat(ctx context.Context) (job.Stream, error) {
+	s.note(job.Stream{})
+	response, err := s.get(ctx, "bytes=0-0")
+	if err != nil {
+		return job.Stream{}, err
+	}
+	stream, err := s.describe(response, 0)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
+		return job.Stream{}, err
+	}
+	s.note(stream)
+	return stream, nil
+}
+
+// ReadRange reads a piece. io.ErrUnexpectedEOF says that the content ends in it.
+func (s *Source) ReadRange(ctx context.Context, p []byte, offset int64) error {
+	if len(p) == 0 {
+		return nil
+	}
+	known := s.known()
+	if offset+int64(len(p)) > known.Size {
+		return fmt.Errorf("reading %d bytes at %d: %w", len(p), offset, io.ErrUnexpectedEOF)
+	}
+	response, err := s.get(ctx, fmt.Sprintf("bytes=%d-%d", offset, offset+int64(len(p))-1))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	stream, err := s.describe(response, offset)
+	if err != nil {
+		return err
+	}
+	if stream.Version != known.Version || stream.Offset != offset {
+		return job.Faultf(transfer.ReasonCut, "the source changed while it was read: reading begins again")
+	}
+	if _, err := io.ReadFull(response.Body, p); err != nil {
+		return job.Faultf(transfer.ReasonCut, "the connection to %s ended too early: %w", s.url.Host, err)
+	}
+	return nil
+}
+
+func (s *Source) known() job.Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+func (s *Source) note(stream job.Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = stream
+	s.last.Body = nil
+}
+
+// get asks for a range of the file, as long as it is the one that is known.
+func (s *Source) get(ctx context.Context, what string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking %s: %w", s.url.Redacted(), err)
+	}
+	s.access.put(request)
+	request.Header.Set("Range", what)
+	if known := s.known(); known.Version != "" {
+		request.Header.Set("If-Range", strings.TrimPrefix(known.Version, modified))
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		return nil, unreachable(s.url, err)
+	}
+	if response.StatusCode == http.StatusOK || response.StatusCode == http.StatusPartialContent {
+		return response, nil
+	}
+	_ = response.Body.Close()
+	if response.StatusCode == http.StatusRequestedRangeNotSatisfiable && what == "bytes=0-" {
+		return nil, job.Faultf(transfer.ReasonInvalidImage, "the content is not the image of a disk: it is empty")
+	}
+	return nil, refused(s.url, response)
+}
+
+// modified marks a version that is a date: HTTP tells dates from ETags by the quotes.
+const modified = "modified "
+
+// describe says what a response brings.
+func (s *Source) describe(response *http.Response, offset int64) (job.Stream, error) {
+	stream := job.Stream{Size: response.ContentLength, Version: version(response), Rewindable: true}
+	if response.StatusCode == http.StatusOK {
+		return stream, nil
+	}
+	begin, size, err := contentRange(response.Header.Get("Content-Range"))
+	if err != nil {
+		return stream, job.Faultf(transfer.ReasonSourceUnreachable, "%s answers with a piece of the file that was not asked for: %w", s.url.Host, err)
+	}
+	if begin != offset {
+		return stream, job.Faultf(transfer.ReasonSourceUnreachable, "%s answers with the file from %d on, and was asked for it from %d", s.url.Host, begin, offset)
+	}
+	stream.Offset, stream.Size, stream.Ranges = begin, size, size >= 0
+	return stream, nil
+}
+
+// version names the content: by a strong ETag, else by its date.
+func version(response *http.Response) string {
+	if tag := response.Header.Get("ETag"); strings.HasPrefix(tag, `"`) {
+		return tag
+	}
+	if date := response.Header.Get("Last-Modified"); date != "" {
+		return modified + date
+	}
+	return ""
+}
+
+// contentRange reads "bytes <first>-<last>/<size>"; an unknown size is -1.
+func contentRange(text string) (begin, size int64, err error) {
+	unit, rest, _ := strings.Cut(text, " ")
+	span, whole, _ := strings.Cut(rest, "/")
+	first, _, _ := strings.Cut(span, "-")
+	begin, err = strconv.ParseInt(first, 10, 64)
+	if err != nil || unit != "bytes" {
+		return 0, 0, fmt.Errorf("content range %q", text)
+	}
+	if whole == "*" {
+		return begin, -1, nil
+	}
+	if size, err = strconv.ParseInt(whole, 10, 64); err != nil || size < 0 {
+		return 0, 0, fmt.Errorf("content range %q", text)
+	}
+	return begin, size, nil
+}
