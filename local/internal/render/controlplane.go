@@ -128,18 +128,25 @@ func Scheduler(c layout.Cluster) []string {
 	}
 }
 
-// AuditPolicy records who wrote what, not what was read: tests count the writes.
+// AuditPolicy records who wrote what, and what Drydock's components read: tests
+// and benchmarks count it.
 func AuditPolicy() string {
 	return `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
 - level: None
-  verbs: [get, list, watch]
-- level: None
   resources:
   - group: coordination.k8s.io
     resources: [leases]
+- level: Metadata
+  users:
+  - system:serviceaccount:kubevirt:kubevirt-apiserver
+  - system:serviceaccount:kubevirt:kubevirt-controller
+  - system:serviceaccount:kubevirt:kubevirt-handler
+  verbs: [get, list, watch]
+- level: None
+  verbs: [get, list, watch]
 - level: None
   nonResourceURLs: ["/*"]
 - level: Metadata
