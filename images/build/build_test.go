@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,7 +88,7 @@ func TestTheCommandLineIsUnderstood(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"launcher":                   "there is no image \"launcher\"; there is test-guest, ",
-		"-rootfs=/x":                 "-rootfs takes one image, not 6",
+		"-rootfs=/x":                 fmt.Sprintf("-rootfs takes one image, not %d", len(images)),
 		"-rootfs=/x virt test-guest": "-rootfs takes one image, not 2",
 	} {
 		if _, err := parseOptions(strings.Fields(args)); err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -201,6 +202,38 @@ func TestQEMUStartsInTheLauncherImage(t *testing.T) {
 				t.Errorf("%v; it says %s", err, &out)
 			}
 		})
+	}
+}
+
+// TestTheImporterImageReadsImages runs its programs from its own files, as a worker
+// does: as user 107, without any capability.
+func TestTheImporterImageReadsImages(t *testing.T) {
+	base, err := importerBase(t.Context(), buildCache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer, err := base.make()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	if err := layer.WriteFolder(root); err != nil {
+		t.Fatal(err)
+	}
+	for want, command := range map[string][]string{
+		"vhdx":    {"/usr/bin/qemu-img", "--help"},
+		"liblzma": {"/usr/bin/xz", "--version"},
+	} {
+		cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+		cmd.Dir, cmd.Env = "/", []string{path}
+		cmd.SysProcAttr = confined(root)
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%q: %v; it says %s", command, err, out)
+		}
+	}
+	bundle, err := os.ReadFile(filepath.Join(root, "etc/ssl/certs/ca-certificates.crt"))
+	if err != nil || !strings.Contains(string(bundle), "BEGIN CERTIFICATE") {
+		t.Errorf("it trusts nobody: %v", err)
 	}
 }
 

@@ -43,6 +43,10 @@ var images = map[string]image{
 		config: v1.Config{Entrypoint: []string{"/usr/bin/virt-launcher"}, Env: []string{path}, User: "107:107"},
 		parts:  launcherParts,
 	},
+	"virt-importer": {
+		config: v1.Config{Entrypoint: []string{"/usr/bin/virt-importer"}, Env: []string{path}, User: "107:107"},
+		parts:  importerParts,
+	},
 	"test-guest":        {parts: diskOf(guest.Cloud)},
 	"test-guest-full":   {parts: diskOf(guest.Full)},
 	"test-guest-kernel": {parts: kernelOf(guest.Cloud)},
@@ -97,19 +101,61 @@ func launcherParts(ctx context.Context, b builder) ([]part, error) {
 
 // launcherBase is what the launcher's image has of Debian.
 func launcherBase(ctx context.Context, cache string) (part, error) {
-	packages, err := readList("virt-launcher/packages.txt")
+	_, base, err := qemuBase(ctx, cache, "virt-launcher")
+	return base, err
+}
+
+// importerParts: qemu-img and xz with their libraries, certificates, and
+// virt-importer on top.
+func importerParts(ctx context.Context, b builder) ([]part, error) {
+	base, err := importerBase(ctx, b.cache)
+	if err != nil {
+		return nil, err
+	}
+	program, err := b.program("virt-importer")
+	if err != nil {
+		return nil, err
+	}
+	return []part{base, program}, nil
+}
+
+// importerBase is what the importer's image has of Debian.
+func importerBase(ctx context.Context, cache string) (part, error) {
+	tree, base, err := qemuBase(ctx, cache, "virt-importer")
 	if err != nil {
 		return part{}, err
 	}
-	patterns, err := readList("virt-launcher/files.txt")
+	programs := base.make
+	base.make = func() (*rootfs.FS, error) {
+		root, err := programs()
+		if err != nil {
+			return nil, err
+		}
+		bundle, err := certificateBundle(tree)
+		if err != nil {
+			return nil, err
+		}
+		root.File("/etc/ssl/certs/ca-certificates.crt", 0o644, bundle)
+		return root, nil
+	}
+	return base, nil
+}
+
+// qemuBase is the layer with the files that an image's lists name, for user 107.
+func qemuBase(ctx context.Context, cache, image string) (debian.Tree, part, error) {
+	packages, err := readList(image + "/packages.txt")
 	if err != nil {
-		return part{}, err
+		return debian.Tree{}, part{}, err
+	}
+	patterns, err := readList(image + "/files.txt")
+	if err != nil {
+		return debian.Tree{}, part{}, err
 	}
 	tree, err := debian.Extract(ctx, cache, packages)
 	if err != nil {
-		return part{}, err
+		return debian.Tree{}, part{}, err
 	}
-	return part{
+	return tree, part{
 		key: tree.Key + " " + strings.Join(patterns, " "),
 		make: func() (*rootfs.FS, error) {
 			root := newBase(fmt.Sprintf("qemu:x:%d:%d:QEMU:/:/sbin/nologin", qemuID, qemuID), fmt.Sprintf("qemu:x:%d:", qemuID))

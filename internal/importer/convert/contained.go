@@ -102,4 +102,3 @@ func readAt(image io.ReaderAt, p []byte, at int64) error {
 	}
 	return nil
 }
-

@@ -59,8 +59,12 @@ func Inspect(ctx context.Context, format sniff.Format, image *os.File) (int64, e
 
 // Convert writes the disk in an image.
 func Convert(ctx context.Context, format sniff.Format, image *os.File, disk *target.Disk) error {
+	info, err := os.Stat(disk.Name())
+	if err != nil {
+		return fmt.Errorf("looking at the disk to be written: %w", err)
+	}
 	driver := "file"
-	if disk.Device() {
+	if info.Mode()&os.ModeDevice != 0 {
 		driver = "host_device"
 	}
 	cmd := exec.CommandContext(ctx, "qemu-img", "convert", "-n", "--target-is-zero", "-m", "4",
@@ -88,7 +92,7 @@ func run(cmd *exec.Cmd, limits confine.Limits) error {
 // refused makes a Fault of qemu-img's own words.
 func refused(format sniff.Format, err error) error {
 	var fault *job.Fault
-	var exit *exec.ExitError
+	var exit *exec.ExitError // its own words follow the program's name, which comes twice
 	switch {
 	case errors.As(err, &fault):
 		return err
@@ -97,7 +101,8 @@ func refused(format sniff.Format, err error) error {
 	case strings.Contains(err.Error(), "No space left"):
 		return job.Faultf(transfer.ReasonNoSpace, "the claim is full: request a larger one (%w)", err)
 	}
-	_, words, _ := strings.Cut(err.Error(), "qemu-img: ")
+	words := err.Error()
+	words = words[strings.LastIndex(words, "qemu-img: ")+len("qemu-img: "):]
 	words = strings.ReplaceAll(words, inherited, "the image")
 	return job.Faultf(transfer.ReasonInvalidImage, "the %s image can't be read: %s", format, words)
 }

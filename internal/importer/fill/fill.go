@@ -164,15 +164,23 @@ func (f *filling) begin(ctx context.Context) error {
 		return err
 	}
 	f.content = f.served
-	size := f.reader.Stream().Size
-	compression := sniff.CompressionOf(head)
+	stream := f.reader.Stream()
+	size, compression := stream.Size, sniff.None
+	if !stream.Raw {
+		compression = sniff.CompressionOf(head)
+	}
 	if compression != sniff.None {
 		size = -1
 		if head, err = f.unpack(ctx, compression); err != nil {
 			return err
 		}
 	}
-	if f.format, err = sniff.FormatOf(head, size); err != nil {
+	if stream.Raw {
+		f.format, err = sniff.Raw, sniff.CheckRaw(size)
+	} else {
+		f.format, err = sniff.FormatOf(head, size)
+	}
+	if err != nil {
 		return err
 	}
 	if err := f.fits(head, size); err != nil {
@@ -184,7 +192,7 @@ func (f *filling) begin(ctx context.Context) error {
 	if f.disk, err = target.Open(f.job, false); err != nil {
 		return err
 	}
-	if stream := f.reader.Stream(); compression == sniff.None && stream.Ranges && stream.Version != "" {
+	if compression == sniff.None && stream.Ranges && stream.Version != "" {
 		f.watch(journal{Task: f.job.Task, Version: stream.Version, Size: stream.Size, Format: f.format})
 	}
 	return nil

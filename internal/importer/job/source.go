@@ -46,4 +46,7 @@ type Stream struct {
 	Ranges bool
 	// Rewindable says that Open can be called again, with offset 0.
 	Rewindable bool
+	// Raw says that the content is the disk itself, byte for byte. It is not looked
+	// into: what a guest wrote to the beginning of its disk must not make it an image.
+	Raw bool
 }

@@ -21,12 +21,12 @@ const maxInMemory = 1 << 20
 // Map is all extents of an image, by their place in the file.
 type Map struct {
 	// dir is where runs are spilled.
-	dir      string
-	limit    int
-	extents  []Extent
-	spilled  []*os.File
-	bytes    int64
-	end      int64
+	dir     string
+	limit   int
+	extents []Extent
+	spilled []*os.File
+	bytes   int64
+	end     int64
 }
 
 func newMap(dir string) *Map { return &Map{dir: dir, limit: maxInMemory} }

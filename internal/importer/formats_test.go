@@ -1,0 +1,133 @@
+package importer
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"drydock.dev/drydock/internal/transfer"
+)
+
+const mib = 1 << 20
+
+// someDisk makes a raw disk with data, holes and zeros.
+func someDisk(size int, seed uint64) []byte {
+	random := rand.New(rand.NewPCG(seed, 1))
+	disk := make([]byte, size)
+	for at := 0; at < size; {
+		length := min(1+random.IntN(600<<10), size-at)
+		switch random.IntN(4) {
+		case 0: // what does not compress
+			for i := range length {
+				disk[at+i] = byte(random.Uint32())
+			}
+		case 1: // what does
+			copy(disk[at:at+length], bytes.Repeat([]byte("all work and no play "), length/21))
+		}
+		at += length
+	}
+	return disk
+}
+
+// image has qemu-img make an image of a raw disk, and tells its content.
+func image(t *testing.T, disk []byte, format string, options ...string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	raw, made := filepath.Join(dir, "raw"), filepath.Join(dir, "image")
+	if err := os.WriteFile(raw, disk, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "qemu-img", append(append([]string{"convert", "-f", "raw", "-O", format}, options...), raw, made)...)
+	return read(t, made)
+}
+
+func compressed(t *testing.T, content []byte, program ...string) []byte {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "content")
+	if err := os.WriteFile(name, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return command(t, program[0], append(program[1:], "-c", name)...)
+}
+
+func command(t *testing.T, name string, args ...string) []byte {
+	t.Helper()
+	var said bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %q: %v: %s", name, args, err, &said)
+	}
+	return out
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// device makes a block claim of a file with old data in it.
+func (p *pod) device(size int) {
+	p.t.Helper()
+	if err := os.WriteFile(p.job.Device, bytes.Repeat([]byte("old"), size/3+1)[:size], 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func TestEveryFormatArrives(t *testing.T) {
+	disk := someDisk(12*mib, 7)
+	qcow2 := image(t, disk, "qcow2")
+	contents := map[string][]byte{
+		"raw":                         disk,
+		"qcow2":                       qcow2,
+		"qcow2, version 2":            image(t, disk, "qcow2", "-o", "compat=0.10"),
+		"qcow2, compressed by zlib":   image(t, disk, "qcow2", "-c"),
+		"qcow2, compressed by zstd":   image(t, disk, "qcow2", "-c", "-o", "compression_type=zstd"),
+		"qcow2 of small clusters":     image(t, disk, "qcow2", "-o", "cluster_size=512"),
+		"qcow2 of large clusters":     image(t, disk, "qcow2", "-c", "-o", "cluster_size=2M"),
+		"qcow2 of subclusters":        image(t, disk, "qcow2", "-o", "extended_l2=on"),
+		"qcow2 with all tables first": image(t, disk, "qcow2", "-o", "preallocation=metadata"),
+		"raw.gz":                      compressed(t, disk, "gzip", "-1"),
+		"raw.xz":                      compressed(t, disk, "xz", "-0"),
+		"raw.zst":                     compressed(t, disk, "zstd", "-q"),
+		"qcow2.gz":                    compressed(t, qcow2, "gzip", "-1"),
+		"qcow2.xz":                    compressed(t, qcow2, "xz", "-0"),
+		"qcow2.zst":                   compressed(t, qcow2, "zstd", "-q"),
+		"vmdk":                        image(t, disk, "vmdk"),
+		"vmdk for streams":            image(t, disk, "vmdk", "-o", "subformat=streamOptimized"),
+		"vdi":                         image(t, disk, "vdi"),
+		"vhdx":                        image(t, disk, "vhdx"),
+		"vhd":                         image(t, disk, "vpc", "-o", "force_size=on"),
+	}
+	for name, content := range contents {
+		for _, block := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s to block=%t", name, block), func(t *testing.T) {
+				const grown = 16 * mib
+				p := newPod(t, transfer.Task{URL: serve(t, content, "v1").URL, Size: grown, Block: block})
+				if block {
+					p.device(grown)
+				}
+				result := p.run()
+				if result.Reason != transfer.ReasonCompleted || result.VirtualSize != grown {
+					t.Fatalf("got %+v", result)
+				}
+				got := p.disk()
+				if !bytes.Equal(got[:len(disk)], disk) || len(bytes.Trim(got[len(disk):], "\x00")) > 0 || len(got) != grown {
+					t.Errorf("the disk is another one")
+				}
+				if left := p.left(); !block && (len(left) != 1 || left[0] != "disk.img") {
+					t.Errorf("in the claim are %q", left)
+				}
+			})
+		}
+	}
+}

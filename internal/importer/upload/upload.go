@@ -1,0 +1,258 @@
+// Package upload is the worker that takes what others send: an image that a user
+// uploads, through virt-api's proxy, or the clone of another claim. It serves HTTPS
+// and knows its callers by their certificates.
+//
+//	       HEAD: 200          503             409
+//	──> waiting ──POST──> receiving ──────> done ──> the worker ends
+//	       ^                  |
+//	       └──── failed ──────┘
+//
+// One sender at a time; a second one is refused, not queued. What fails leaves nothing
+// that looks whole, is told to the sender, and the next one begins from nothing: an
+// upload is not resumed, since nobody can say that the file is still the same. Only
+// when the sender has had its answer before the end (UploadAsyncPath) does a failure end
+// the worker, for the DataVolume to show it. When the worker dies, its sender sees the
+// connection break; when it dies after the disk was whole, the next one finds that so
+// and ends well.
+//
+// It must not know formats: package fill makes disks of what comes.
+package upload
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"drydock.dev/drydock/internal/certs/workertls"
+	"drydock.dev/drydock/internal/importer/fill"
+	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// waiting is what progress says while nobody sends.
+const waiting = "waiting for an upload"
+
+// farewell is how long the last answer may take to reach its sender.
+const farewell = 10 * time.Second
+
+// Run serves until the claim is filled.
+func Run(ctx context.Context, j *job.Job) (transfer.Result, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+strconv.Itoa(transfer.UploadPort))
+	if err != nil {
+		return transfer.Result{}, fmt.Errorf("listening for uploads: %w", err)
+	}
+	return Serve(ctx, j, listener)
+}
+
+// Serve is Run with a listener, which it closes.
+func Serve(ctx context.Context, j *job.Job, listener net.Listener) (transfer.Result, error) {
+	defer listener.Close()
+	result, finished, err := fill.Finished(j)
+	if err != nil || finished {
+		return result, err
+	}
+	name, err := workertls.Name(j.Places.TLS)
+	if err != nil {
+		return transfer.Result{}, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := &server{ctx: ctx, job: j, name: name, ended: make(chan outcome, 1)}
+	s.wait()
+	web := &http.Server{
+		Handler:           s.routes(),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       time.Minute,
+	}
+	served := make(chan error, 1)
+	go func() { served <- web.Serve(tls.NewListener(listener, workertls.ServerConfig(j.Places.TLS))) }()
+	select {
+	case err := <-served:
+		return transfer.Result{}, fmt.Errorf("serving uploads: %w", err)
+	case <-ctx.Done():
+		return transfer.Result{}, errors.Join(context.Cause(ctx), web.Close())
+	case end := <-s.ended:
+		farewell, cancel := context.WithTimeout(ctx, farewell)
+		defer cancel()
+		// The disk is what it is, whether or not the sender has read the answer.
+		_ = web.Shutdown(farewell)
+		return end.result, end.err
+	}
+}
+
+type state int
+
+const (
+	idle state = iota
+	receiving
+	done
+)
+
+// outcome is how an upload ended.
+type outcome struct {
+	result transfer.Result
+	err    error
+}
+
+// server is a worker's state.
+type server struct {
+	// ctx is the worker's. Requests' own contexts end with the sender's interest.
+	ctx  context.Context
+	job  *job.Job
+	name string
+
+	mu    sync.Mutex
+	state state
+	// ended is told once how the worker ends.
+	ended chan outcome
+}
+
+func (s *server) routes() http.Handler {
+	mux := http.NewServeMux()
+	s.route(mux, transfer.UploadPath, workertls.Proxy, s.take(body, false))
+	s.route(mux, transfer.UploadAsyncPath, workertls.Proxy, s.take(body, true))
+	s.route(mux, transfer.UploadFormPath, workertls.Proxy, s.take(form, false))
+	s.route(mux, transfer.UploadFormAsyncPath, workertls.Proxy, s.take(form, true))
+	s.route(mux, transfer.ClonePath, workertls.Source, s.take(clone, false))
+	return mux
+}
+
+// route serves a path to callers of a role.
+func (s *server) route(mux *http.ServeMux, path string, role workertls.Role, take http.HandlerFunc) {
+	allowed := func(do http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if workertls.Caller(r.TLS, s.name) != role {
+				http.Error(w, "this worker takes nothing from you at "+path, http.StatusForbidden)
+				return
+			}
+			do(w, r)
+		}
+	}
+	mux.HandleFunc("HEAD "+path, allowed(s.head))
+	mux.HandleFunc("POST "+path, allowed(take))
+	mux.HandleFunc("PUT "+path, allowed(take))
+}
+
+// head says whether an upload is taken now.
+func (s *server) head(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.WriteHeader(s.state.code())
+}
+
+func (s state) code() int {
+	switch s {
+	case idle:
+		return http.StatusOK
+	case done:
+		return http.StatusConflict
+	}
+	return http.StatusServiceUnavailable
+}
+
+// wait lets the next sender in.
+func (s *server) wait() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = idle
+	s.job.Meter.Step(waiting)
+	s.job.Meter.Ready(true)
+}
+
+// begin makes a sender the only one.
+func (s *server) begin() (refused int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state != idle {
+		return s.state.code()
+	}
+	s.state = receiving
+	s.job.Meter.Ready(false)
+	return 0
+}
+
+// finish ends the worker.
+func (s *server) finish(o outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = done
+	s.ended <- o
+}
+
+// reader makes a source of what a request brings.
+type reader func(w http.ResponseWriter, r *http.Request) (*incoming, error)
+
+// take fills the claim with what a request brings.
+func (s *server) take(read reader, async bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Content-Range") != "" {
+			http.Error(w, "an upload can't be resumed; send the whole image", http.StatusBadRequest)
+			return
+		}
+		if code := s.begin(); code != 0 {
+			http.Error(w, refusals[code], code)
+			return
+		}
+		from, err := read(w, r)
+		if err != nil {
+			s.wait()
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		ended := make(chan outcome, 1)
+		go func() {
+			result, err := fill.Fill(s.ctx, s.job, from)
+			ended <- outcome{result, err}
+		}()
+		early := from.read
+		if !async {
+			early = nil
+		}
+		select {
+		case o := <-ended:
+			s.settle(w, o)
+		case <-early:
+			// The sender may go; what can still go wrong ends the worker.
+			go func() { s.finish(<-ended) }()
+			w.WriteHeader(http.StatusOK)
+		}
+	}
+}
+
+var refusals = map[int]string{
+	http.StatusServiceUnavailable: "another upload to this claim is under way",
+	http.StatusConflict:           "the claim is filled already",
+}
+
+// settle tells the sender how it went, and ends the worker when it went well.
+func (s *server) settle(w http.ResponseWriter, o outcome) {
+	if o.err == nil {
+		w.WriteHeader(http.StatusOK)
+		s.finish(o)
+		return
+	}
+	fault := job.FaultOf(o.err)
+	// The rest of the content is of no use.
+	w.Header().Set("Connection", "close")
+	http.Error(w, fault.Message, codeOf(fault.Reason))
+	s.wait()
+	s.job.Meter.Step(waiting + "; the last one failed: " + fault.Message)
+}
+
+func codeOf(reason transfer.Reason) int {
+	switch reason {
+	case transfer.ReasonTooLarge:
+		return http.StatusRequestEntityTooLarge
+	case transfer.ReasonNoSpace:
+		return http.StatusInsufficientStorage
+	case transfer.ReasonInternal:
+		return http.StatusInternalServerError
+	}
+	return http.StatusBadRequest
+}

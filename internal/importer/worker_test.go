@@ -1,0 +1,184 @@
+package importer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// asWorker makes this program the worker: the tests below run it as a process of its
+// own, as the kubelet does.
+const asWorker = "DRYDOCK_TEST_WORKER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asWorker) == "" {
+		os.Exit(m.Run())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	code := Main(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// pod is a worker's pod: places that outlive the worker's processes.
+type pod struct {
+	t    *testing.T
+	root string
+	task transfer.Task
+	job  job.Places
+}
+
+func newPod(t *testing.T, task transfer.Task) *pod {
+	t.Helper()
+	p := &pod{t: t, root: t.TempDir(), task: task}
+	p.job = job.Under(p.root)
+	for _, dir := range []string{p.job.Dir, p.job.Work, p.job.CA, p.job.Credentials, p.job.Headers} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(p.job.Device), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if p.task.Kind == "" {
+		p.task.Kind = transfer.KindHTTP
+	}
+	return p
+}
+
+// command is the worker, not yet started.
+func (p *pod) command() *exec.Cmd {
+	p.t.Helper()
+	task, err := json.Marshal(p.task)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(p.t.Context(), program, "-root", p.root, "-progress", "127.0.0.1:0", "-termination", p.termination())
+	cmd.Env = append(os.Environ(), asWorker+"=1", transfer.TaskEnv+"="+string(task))
+	return cmd
+}
+
+func (p *pod) termination() string { return filepath.Join(p.root, "termination-log") }
+
+// run runs a worker to its end.
+func (p *pod) run() transfer.Result {
+	p.t.Helper()
+	_ = os.Remove(p.termination())
+	cmd := p.command()
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	err := cmd.Run()
+	result := p.result()
+	if (err == nil) != (result.Reason == transfer.ReasonCompleted) {
+		p.t.Errorf("the worker ended with %v and the reason %s", err, result.Reason)
+	}
+	if strings.Contains(log.String(), "goroutine ") {
+		p.t.Errorf("the worker panicked: %s", &log)
+	}
+	return result
+}
+
+func (p *pod) result() transfer.Result {
+	p.t.Helper()
+	data, err := os.ReadFile(p.termination())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var result transfer.Result
+	if err := json.Unmarshal(data, &result); err != nil {
+		p.t.Fatal(err)
+	}
+	return result
+}
+
+// disk is the disk that was made.
+func (p *pod) disk() []byte {
+	p.t.Helper()
+	name := filepath.Join(p.job.Dir, "disk.img")
+	if p.task.Block {
+		name = p.job.Device
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return data
+}
+
+// left is what is in the claim's folder.
+func (p *pod) left() []string {
+	p.t.Helper()
+	entries, err := os.ReadDir(p.job.Dir)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	names := []string{}
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// server serves one file, and counts what it sends.
+type server struct {
+	*httptest.Server
+	sent atomic.Int64
+	mu   sync.Mutex
+	// slow is how much it sends before it hangs, until release is closed; 0 is all.
+	slow    int64
+	release chan struct{}
+}
+
+func serve(t *testing.T, content []byte, tag string) *server {
+	t.Helper()
+	s := &server{release: make(chan struct{})}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if tag != "" {
+			w.Header().Set("ETag", strconv.Quote(tag))
+		}
+		http.ServeContent(&counting{ResponseWriter: w, server: s, request: r}, r, "", time.Time{}, bytes.NewReader(content))
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+type counting struct {
+	http.ResponseWriter
+	server  *server
+	request *http.Request
+}
+
+func (c *counting) Write(p []byte) (int, error) {
+	c.server.mu.Lock()
+	slow := c.server.slow
+	c.server.mu.Unlock()
+	if slow > 0 && c.server.sent.Load() >= slow {
+		select {
+		case <-c.server.release:
+		case <-c.request.Context().Done():
+		}
+	}
+	n, err := c.ResponseWriter.Write(p)
+	c.server.sent.Add(int64(n))
+	return n, err
+}
