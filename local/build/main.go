@@ -20,6 +20,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"drydock.dev/local/internal/layout"
 )
 
 // step is one call of go build.
@@ -64,6 +66,34 @@ func run(out string) error {
 		}
 		fmt.Printf("%-40s %5.1fs\n", s.name, time.Since(began).Seconds())
 	}
+	return snapshotDefinitions(out)
+}
+
+// snapshotDefinitions puts the definitions of the snapshot API, which its
+// module carries as files, beside the programs.
+func snapshotDefinitions(out string) error {
+	module, err := output("go", "list", "-m", "-f", "{{.Dir}}", "github.com/kubernetes-csi/external-snapshotter/client/v8")
+	if err != nil {
+		return fmt.Errorf("looking for the module of the snapshot API: %w", err)
+	}
+	files, err := filepath.Glob(filepath.Join(module, "config", "crd", "snapshot.storage.k8s.io_*.yaml"))
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("there is none in %s", module)
+	}
+	if err != nil {
+		return fmt.Errorf("looking for the definitions of the snapshot API: %w", err)
+	}
+	var all []byte
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("reading a definition of the snapshot API: %w", err)
+		}
+		all = append(append(all, "---\n"...), data...)
+	}
+	if err := os.WriteFile(filepath.Join(out, layout.SnapshotDefinitions), all, 0o644); err != nil {
+		return fmt.Errorf("writing the definitions of the snapshot API: %w", err)
+	}
 	return nil
 }
 
@@ -80,6 +110,7 @@ func steps(version string) []step {
 			"github.com/coredns/coredns",
 		}},
 		{name: "pause", dir: ".", cgo: "0", packages: []string{"./cmd/pause"}},
+		{name: "storage driver", dir: ".", cgo: "0", packages: []string{"./cmd/drydock-storage", "./cmd/drydock-csi-node"}},
 		{name: "drydock with Kubernetes " + version, dir: ".", cgo: "0", ldflags: kubernetesVersion(version), packages: []string{"./cmd/drydock"}},
 	}
 }

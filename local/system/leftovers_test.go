@@ -24,7 +24,7 @@ func assertNothingLeft(t *testing.T, c layout.Cluster) {
 	checks := map[string]func(layout.Cluster) ([]string, error){
 		"processes": leftProcesses, "mounts": leftMounts, "interfaces": leftLinks,
 		"nftables tables": leftTables, "routes": leftRoutes, "cgroups": leftCgroups,
-		"loop devices": func(c layout.Cluster) ([]string, error) { return loop.Under(c.Dir) },
+		"loop devices": func(c layout.Cluster) ([]string, error) { return loop.Under(c.LoopTag(""), c.Dir) },
 	}
 	for what, look := range checks {
 		left, err := look(c)

@@ -64,11 +64,17 @@ func New(c layout.Cluster) (*Cluster, error) {
 var resources = map[string]string{
 	"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Service": "services",
 	"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Deployment": "deployments",
+	"Role": "roles", "RoleBinding": "rolebindings", "CustomResourceDefinition": "customresourcedefinitions",
+	"CSIDriver": "csidrivers", "StorageClass": "storageclasses", "VolumeSnapshotClass": "volumesnapshotclasses",
 }
 
 // ApplyDNS installs the name server.
 func (b *Cluster) ApplyDNS(ctx context.Context) error {
-	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(render.DNS(b.layout)), 4096)
+	return b.applyAll(ctx, "CoreDNS", render.DNS(b.layout))
+}
+
+func (b *Cluster) applyAll(ctx context.Context, of, manifest string) error {
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifest), 4096)
 	for {
 		var object unstructured.Unstructured
 		err := decoder.Decode(&object)
@@ -76,7 +82,10 @@ func (b *Cluster) ApplyDNS(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("reading the manifest of CoreDNS: %w", err)
+			return fmt.Errorf("reading the manifest of %s: %w", of, err)
+		}
+		if object.GetKind() == "" {
+			continue // a document of comments
 		}
 		if err := b.apply(ctx, &object); err != nil {
 			return err

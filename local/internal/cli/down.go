@@ -60,7 +60,7 @@ func (o *options) down(ctx context.Context, purge bool) error {
 		}
 	}
 	// What is left now was orphaned by somebody's kill -9, or is slow.
-	err = errors.Join(tree.Destroy(ctx, c.Cgroup()), network.Remove(c), loop.Detach(c.Dir), os.RemoveAll(c.RunDir()))
+	err = errors.Join(tree.Destroy(ctx, c.Cgroup()), network.Remove(c), loop.Detach(ctx, c.LoopTag(""), c.Dir), os.RemoveAll(c.RunDir()))
 	if err != nil {
 		return fmt.Errorf("taking cluster %s down: %w", c.Name, err)
 	}

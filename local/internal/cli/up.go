@@ -17,6 +17,7 @@ import (
 	"drydock.dev/local/internal/image"
 	"drydock.dev/local/internal/layout"
 	"drydock.dev/local/internal/network"
+	"drydock.dev/local/internal/nodeinit"
 	"drydock.dev/local/internal/proc"
 	"drydock.dev/local/internal/render"
 	"drydock.dev/local/internal/supervisor"
@@ -99,6 +100,7 @@ func checkHost() (programs string, err error) {
 // companions are the programs that must lie beside ours.
 var companions = []string{
 	"containerd", "containerd-shim-runc-v2", "runc", "bridge", "host-local", "loopback", "portmap", "coredns", "pause",
+	supervisor.Storage, nodeinit.CSINode, layout.SnapshotDefinitions,
 }
 
 // ownImages makes the images that the cluster itself needs. That is not the

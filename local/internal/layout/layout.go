@@ -135,6 +135,14 @@ func (c Cluster) NodeCgroup(node string) string { return c.Cgroup() + "/" + node
 // NodeSystemCgroup holds a node's own processes.
 func (c Cluster) NodeSystemCgroup(node string) string { return c.NodeCgroup(node) + "/system" }
 
+// LoopTag marks the loop devices of the cluster, or with a node those of the node.
+func (c Cluster) LoopTag(node string) string {
+	if node == "" {
+		return "drydock:" + c.ID()
+	}
+	return "drydock:" + c.ID() + "/" + node
+}
+
 // Folders and files.
 
 func (c Cluster) path(elem ...string) string {
@@ -171,6 +179,9 @@ func (c Cluster) RunDir() string { return c.path("run") }
 // Socket is where the supervisor listens.
 func (c Cluster) Socket() string { return c.path("run", "supervisor.sock") }
 
+// StorageSocket is where the storage driver's controller listens.
+func (c Cluster) StorageSocket() string { return c.path("run", "csi.sock") }
+
 // SupervisorLock is held by the supervisor for as long as it lives.
 func (c Cluster) SupervisorLock() string { return c.path("run", "supervisor.lock") }
 
@@ -180,6 +191,23 @@ func (c Cluster) Shared() string { return c.path("shared") }
 // Node is a path in a node's folder.
 func (c Cluster) Node(node string, elem ...string) string {
 	return c.path(append([]string{"nodes", node}, elem...)...)
+}
+
+// SnapshotDefinitions is the file beside our programs that has the definitions
+// of the snapshot API.
+const SnapshotDefinitions = "volumesnapshot-crds.yaml"
+
+// SharedDisk is the name of the disk that every node has.
+const SharedDisk = "shared"
+
+// Disks maps each disk to the folder of its volumes. The nodes see them under
+// these same paths, and the kernel names them so to everybody.
+func (c Cluster) Disks() map[string]string {
+	disks := map[string]string{SharedDisk: filepath.Join(c.Shared(), "csi")}
+	for _, node := range c.Nodes {
+		disks[node] = c.Node(node, "srv", "csi")
+	}
+	return disks
 }
 
 // NodeLog is a log file of a component that runs on a node.

@@ -1,60 +1,142 @@
-// Package loop detaches the loop devices that a node has left behind: the
-// kubelet makes one per block volume on a file, and a node that is killed
-// can't take them away any more.
+// Package loop keeps the loop devices of a cluster: it makes them for volumes
+// that are files, finds them again, and takes away those that a dead node has
+// left. A device carries its owner's tag in the kernel, so that whose it is
+// never depends on a path that another mount namespace sees differently. It
+// must not touch a device of anybody else.
 package loop
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Under lists the loop devices whose files lie in a folder.
-func Under(dir string) ([]string, error) {
+// device is what the kernel tells about a loop device in use.
+type device struct {
+	path string
+	// backing is the file's path as far as our namespace can name it.
+	backing string
+	info    unix.LoopInfo64
+	number  uint64
+}
+
+func (d device) tag() string { return unix.ByteSliceToString(d.info.File_name[:]) }
+
+// list looks at every loop device that has a file.
+func list() ([]device, error) {
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
 		return nil, fmt.Errorf("listing loop devices: %w", err)
 	}
-	var found []string
+	var found []device
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			continue // detached while we looked
 		}
-		backing := strings.TrimSuffix(strings.TrimSpace(string(data)), " (deleted)")
-		if strings.HasPrefix(backing, strings.TrimSuffix(dir, "/")+"/") {
-			found = append(found, "/dev/"+strings.Split(file, "/")[3])
+		d := device{path: "/dev/" + strings.Split(file, "/")[3]}
+		d.backing = strings.TrimSuffix(strings.TrimSpace(string(data)), " (deleted)")
+		if d.read() == nil {
+			found = append(found, d)
 		}
 	}
 	return found, nil
 }
 
-// Detach frees the loop devices whose files lie in a folder.
-func Detach(dir string) error {
-	devices, err := Under(dir)
+// read fails when the device has been detached meanwhile.
+func (d *device) read() error {
+	f, err := os.Open(d.path)
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, device := range devices {
-		errs = append(errs, free(device))
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	d.number = st.Rdev
+	info, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
+	if err != nil {
+		return err
+	}
+	d.info = *info
+	return nil
 }
 
-func free(device string) error {
-	f, err := os.OpenFile(device, os.O_RDWR, 0)
+// Under lists the loop devices that belong to the owner of a tag (or of one
+// below it), those whose files lie in a folder, and those that are stacked on
+// one of these: the kubelet puts a second device on that of a block volume, to
+// hold it open.
+func Under(tag, dir string) ([]string, error) {
+	all, err := list()
 	if err != nil {
-		return fmt.Errorf("opening the loop device %s: %w", device, err)
+		return nil, err
+	}
+	ours := map[uint64]bool{}
+	for _, d := range all {
+		if d.tag() == tag || strings.HasPrefix(d.tag(), tag+"/") ||
+			strings.HasPrefix(d.backing, strings.TrimSuffix(dir, "/")+"/") {
+			ours[d.number] = true
+		}
+	}
+	var stacked, lower []string
+	for _, d := range all {
+		switch {
+		case d.info.Rdevice != 0 && ours[d.info.Rdevice]:
+			stacked = append(stacked, d.path)
+		case ours[d.number]:
+			lower = append(lower, d.path)
+		}
+	}
+	return append(stacked, lower...), nil
+}
+
+// patience is how long a device may stay after its last user died: a mount
+// namespace goes away a moment after its last process.
+const patience = 5 * time.Second
+
+// Detach frees the loop devices that Under lists and waits until they are gone.
+func Detach(ctx context.Context, tag, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left, err := Under(tag, dir)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		var errs []error
+		for _, path := range left {
+			errs = append(errs, Free(path))
+		}
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("detaching the loop devices %q: somebody still has them open: %w", left, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// Free detaches a device now or, if somebody has it open, with its last user.
+func Free(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("opening the loop device %s: %w", path, err)
 	}
 	defer f.Close()
 	err = unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0)
 	if err != nil && !errors.Is(err, unix.ENXIO) { // ENXIO: it is free already
-		return fmt.Errorf("detaching the loop device %s: %w", device, err)
+		return fmt.Errorf("detaching the loop device %s: %w", path, err)
 	}
 	return nil
 }

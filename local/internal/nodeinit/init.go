@@ -1,6 +1,6 @@
 // Package nodeinit is the first process of a node: it runs in namespaces of
 // the node's own, mounts the node's file system, reaps orphans and keeps
-// containerd, the kubelet and kube-proxy running. Its death is the node's.
+// containerd, the kubelet, kube-proxy and the CSI driver running. Its death is the node's.
 package nodeinit
 
 import (
@@ -122,7 +122,8 @@ func (n *machine) run(ctx context.Context) error {
 	containerd := runner.Run(parts, n.containerd())
 	tasks = append(tasks, containerd,
 		runner.Run(parts, n.kubelet(containerd)),
-		runner.Run(parts, n.proxy()))
+		runner.Run(parts, n.proxy()),
+		runner.Run(parts, n.csi()))
 	<-ctx.Done()
 	// The kubelet goes first, so that it does not see its runtime die.
 	slices.Reverse(tasks)
@@ -163,6 +164,20 @@ func (n *machine) kubelet(containerd *proc.Task) proc.Component {
 			return errors.Join(store.Sync(ctx, render.ContainerdSocket), awaitAPIServer(ctx, n.cluster))
 		},
 		Ready: proc.HTTPReady("http://127.0.0.1:10248/healthz"),
+	}
+}
+
+// CSINode is the program that brings volumes to pods.
+const CSINode = "drydock-csi-node"
+
+func (n *machine) csi() proc.Component {
+	return proc.Component{
+		Name: CSINode,
+		Spec: proc.Spec{
+			Path: filepath.Join(filepath.Dir(n.self), CSINode),
+			Argv: []string{CSINode, n.cluster.Name, n.cluster.Dir, n.name, render.KubeletRoot},
+			Log:  n.cluster.NodeLog(n.name, CSINode),
+		},
 	}
 }
 

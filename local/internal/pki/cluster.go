@@ -8,6 +8,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/render"
 )
 
 // Users of the API server. The names are those that Kubernetes' own RBAC
@@ -73,6 +74,7 @@ func users(c layout.Cluster) map[string]Leaf {
 		c.Config("controller-manager.kubeconfig"): {Name: controllerManager},
 		c.Config("scheduler.kubeconfig"):          {Name: scheduler},
 		c.Config("proxy.kubeconfig"):              {Name: proxy},
+		c.Config("storage.kubeconfig"):            {Name: render.StorageUser},
 	}
 	for _, node := range c.Nodes {
 		all[c.Config("kubelet-"+node+".kubeconfig")] = Leaf{Name: "system:node:" + node, Groups: []string{"system:nodes"}}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"time"
 )
@@ -19,6 +20,18 @@ func HTTPReady(url string) func(context.Context) error {
 func HTTPSReady(config *tls.Config, url string) func(context.Context) error {
 	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
 	return probeWith(&http.Client{Timeout: 5 * time.Second, Transport: transport}, url)
+}
+
+// SocketReady looks once whether something listens on a Unix socket.
+func SocketReady(path string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "unix", path)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
 }
 
 func probeWith(client *http.Client, url string) func(context.Context) error {

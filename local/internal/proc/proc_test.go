@@ -211,3 +211,17 @@ func TestABigLogIsPutAside(t *testing.T) {
 		t.Errorf("the old log: %v, %v", info, err)
 	}
 }
+
+func TestProgram(t *testing.T) {
+	for want, argv := range map[string][]string{
+		"kubelet":    {"drydock", "kubelet", "--config=/x"},
+		"containerd": {"/opt/bin/containerd", "--config=/x"},
+		"etcd":       {"drydock", "etcd"},
+		"drydock":    {"drydock"},
+		"":           nil,
+	} {
+		if got := Program(argv); got != want {
+			t.Errorf("%q runs %q, want %q", argv, got, want)
+		}
+	}
+}

@@ -183,6 +183,18 @@ func Argv(pid int) []string {
 	return strings.Split(string(bytes.TrimSuffix(data, []byte{0})), "\x00")
 }
 
+// Program is the name of what a command line runs: the drydock program is many,
+// and its first argument says which.
+func Program(argv []string) string {
+	switch {
+	case len(argv) > 1 && argv[0] == "drydock":
+		return argv[1]
+	case len(argv) > 0:
+		return filepath.Base(argv[0])
+	}
+	return ""
+}
+
 // Outdated tells whether the program of a process was replaced on disk since it started.
 func Outdated(pid int) bool {
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))

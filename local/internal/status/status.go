@@ -6,7 +6,6 @@ package status
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,8 +50,8 @@ type Cluster struct {
 }
 
 var (
-	controlNames = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
-	nodeNames    = []string{"containerd", "kubelet", "kube-proxy"}
+	controlNames = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "drydock-storage"}
+	nodeNames    = []string{"containerd", "kubelet", "kube-proxy", "drydock-csi-node"}
 )
 
 // Read looks at a cluster.
@@ -89,24 +88,13 @@ func components(names []string, pids []int) []Component {
 	for i, name := range names {
 		found[i].Name = name
 		for _, pid := range pids {
-			if program(proc.Argv(pid)) == name {
+			if proc.Program(proc.Argv(pid)) == name {
 				found[i].PID = pid
 				break
 			}
 		}
 	}
 	return found
-}
-
-// program is what a command line runs: ours names its part in the first argument.
-func program(argv []string) string {
-	switch {
-	case len(argv) > 1 && argv[0] == "drydock":
-		return argv[1]
-	case len(argv) > 0:
-		return filepath.Base(argv[0])
-	}
-	return ""
 }
 
 // readyNodes asks the API server; where there is none, no node is ready.

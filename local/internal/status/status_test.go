@@ -5,20 +5,6 @@ import (
 	"testing"
 )
 
-func TestProgram(t *testing.T) {
-	for want, argv := range map[string][]string{
-		"kubelet":    {"drydock", "kubelet", "--config=/x"},
-		"containerd": {"/opt/bin/containerd", "--config=/x"},
-		"etcd":       {"drydock", "etcd"},
-		"drydock":    {"drydock"},
-		"":           nil,
-	} {
-		if got := program(argv); got != want {
-			t.Errorf("%q runs %q, want %q", argv, got, want)
-		}
-	}
-}
-
 func TestText(t *testing.T) {
 	down := Cluster{Name: "c", Dir: "/d", Nodes: []Node{{Name: "node1"}}}
 	if got := down.Text(); !strings.Contains(got, "is down. Start it with: drydock up") {

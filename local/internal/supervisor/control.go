@@ -15,6 +15,9 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
+// Storage is the program that makes volumes and snapshots.
+const Storage = "drydock-storage"
+
 // controlPlane lists the components in the order of their dependence.
 func (s *Supervisor) controlPlane(c layout.Cluster) ([]proc.Component, error) {
 	etcdTLS, err := clientTLS(c, "apiserver-etcd-client")
@@ -36,11 +39,19 @@ func (s *Supervisor) controlPlane(c layout.Cluster) ([]proc.Component, error) {
 			Ready: ready,
 		}
 	}
+	storage := proc.Component{
+		Name: Storage,
+		Spec: proc.Spec{Path: s.beside(Storage), Argv: []string{Storage, c.Name, c.Dir}, Log: c.Log(Storage)},
+		// Its socket is there before its controllers have seen the cluster: volumes
+		// that are asked for in between wait in the API.
+		Ready: proc.SocketReady(c.StorageSocket()),
+	}
 	return []proc.Component{
 		component("etcd", render.Etcd(c), proc.HTTPSReady(etcdTLS, "https://"+host+":2379/health")),
 		component("kube-apiserver", render.APIServer(c), proc.HTTPSReady(adminTLS, c.APIServer()+"/readyz")),
 		component("kube-controller-manager", render.ControllerManager(c), proc.HTTPSReady(selfSigned, "https://"+host+":10257/healthz")),
 		component("kube-scheduler", render.Scheduler(c), proc.HTTPSReady(selfSigned, "https://"+host+":10259/healthz")),
+		storage,
 	}, nil
 }
 
@@ -75,7 +86,7 @@ func (s *Supervisor) startControlPlane(life context.Context, c layout.Cluster) e
 	}
 	var api *proc.Task
 	for _, component := range components {
-		if component.Name == "kube-controller-manager" || component.Name == "kube-scheduler" {
+		if api != nil {
 			component.Needs = api.Await
 		}
 		task := s.runner.Run(context.WithoutCancel(life), component)

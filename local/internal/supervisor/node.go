@@ -93,13 +93,16 @@ func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name str
 	return nil
 }
 
+// refreshed are the components of a node that may end without its pods noticing.
+var refreshed = []string{"kubelet", "kube-proxy", nodeinit.CSINode}
+
 // refresh ends those components of a node whose program was built anew; the
 // node's init starts them again. The pods do not notice.
 func refresh(pids []int) error {
 	var errs []error
 	for _, pid := range pids {
 		argv := proc.Argv(pid)
-		if len(argv) < 2 || argv[1] != "kubelet" && argv[1] != "kube-proxy" || !proc.Outdated(pid) {
+		if !slices.Contains(refreshed, proc.Program(argv)) || !proc.Outdated(pid) {
 			continue
 		}
 		p, err := proc.Open(pid)
@@ -168,7 +171,7 @@ func (s *Supervisor) clearNode(ctx context.Context, c layout.Cluster, name strin
 	if err := s.tree.Destroy(ctx, c.NodeCgroup(name)); err != nil {
 		return err
 	}
-	return loop.Detach(c.Node(name))
+	return loop.Detach(ctx, c.LoopTag(name), c.Node(name))
 }
 
 func (s *Supervisor) writeNodeConfig(c layout.Cluster, name string) error {

@@ -42,7 +42,7 @@ func (s *Supervisor) bringUp(ctx, life context.Context, say report) error {
 	if err != nil {
 		return err
 	}
-	if err := boot.ApplyDNS(ctx); err != nil {
+	if err := errors.Join(boot.ApplyDNS(ctx), boot.ApplyStorage(ctx, s.beside(layout.SnapshotDefinitions))); err != nil {
 		return err
 	}
 	for _, name := range c.Nodes {
@@ -54,6 +54,10 @@ func (s *Supervisor) bringUp(ctx, life context.Context, say report) error {
 		return err
 	}
 	say("CoreDNS serves")
+	if err := boot.AwaitStorage(ctx); err != nil {
+		return err
+	}
+	say("storage is ready on every node")
 	return nil
 }
 
@@ -94,6 +98,9 @@ func (s *Supervisor) awaitControlPlane(ctx context.Context, say report) error {
 	control := s.control
 	s.mu.Unlock()
 	for _, task := range control {
+		if task.Name == Storage {
+			continue // it waits for the API that bringUp is about to define
+		}
 		if err := task.Await(ctx); err != nil {
 			return err
 		}

@@ -1,0 +1,144 @@
+// Package csi holds what both halves of the CSI driver have in common: its
+// name, the identity service, and how a service is offered on a socket. What
+// the driver does is in the packages below it and in internal/volume.
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// Driver is the name of the driver.
+	Driver = "local.csi.drydock.dev"
+	// Topology is the label that says on which node's disk a volume lies.
+	Topology = "topology." + Driver + "/node"
+	// version is told to whoever asks for it; the driver comes with the cluster.
+	version = "1"
+)
+
+// Parameters of a StorageClass.
+const (
+	// Scope says who can reach a volume: one node, or all.
+	Scope = "scope"
+	// ScopeNode is the node's own disk.
+	ScopeNode = "node"
+	// ScopeShared is the disk of all nodes.
+	ScopeShared = "shared"
+)
+
+// Identity answers who the driver is.
+type Identity struct {
+	csi.UnimplementedIdentityServer
+}
+
+// GetPluginInfo is the driver's name.
+func (Identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: Driver, VendorVersion: version}, nil
+}
+
+// GetPluginCapabilities says that there is a controller, that volumes are bound
+// to places and that they grow while they are in use.
+func (Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	service := func(t csi.PluginCapability_Service_Type) *csi.PluginCapability {
+		return &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}}
+	}
+	online := &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}
+	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
+		service(csi.PluginCapability_Service_CONTROLLER_SERVICE),
+		service(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS),
+		{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: online}},
+	}}, nil
+}
+
+// Probe answers that the driver is there.
+func (Identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return &csi.ProbeResponse{}, nil
+}
+
+// Serve offers services on a Unix socket until the context ends. A socket that
+// an earlier process left is replaced.
+func Serve(ctx context.Context, socket string, register func(*grpc.Server)) error {
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+		return fmt.Errorf("making the folder of %s: %w", socket, err)
+	}
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the socket of an earlier process: %w", err)
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return fmt.Errorf("listening: %w", err)
+	}
+	if err := os.Chmod(socket, 0o600); err != nil {
+		return errors.Join(fmt.Errorf("closing %s to others: %w", socket, err), listener.Close())
+	}
+	server := grpc.NewServer(grpc.UnaryInterceptor(logFailure))
+	register(server)
+	defer context.AfterFunc(ctx, server.Stop)()
+	if err := server.Serve(listener); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serving on %s: %w", socket, err)
+	}
+	return nil
+}
+
+// logFailure leaves a trace of what went wrong; what went well is seen elsewhere.
+func logFailure(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	response, err := handle(ctx, request)
+	if err != nil && status.Code(err) != codes.Unimplemented {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", info.FullMethod, err)
+	}
+	return response, err
+}
+
+// Locks keeps calls that would disturb each other off one volume. A second
+// caller is not made to wait: it gets Aborted, which CSI means to be tried again.
+type Locks struct {
+	mu sync.Mutex
+	// held counts the readers of a name; -1 is its one writer.
+	held map[string]int
+}
+
+// Lock takes a name for writing and, where it is not empty, another for
+// reading: many copies may be made of one source at once.
+func (l *Locks) Lock(write, read string) (unlock func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held == nil {
+		l.held = map[string]int{}
+	}
+	if l.held[write] != 0 {
+		return nil, busy(write)
+	}
+	if read != "" && l.held[read] < 0 {
+		return nil, busy(read)
+	}
+	l.held[write] = -1
+	if read != "" {
+		l.held[read]++
+	}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.held, write)
+		if read == "" {
+			return
+		}
+		if l.held[read]--; l.held[read] == 0 {
+			delete(l.held, read)
+		}
+	}, nil
+}
+
+func busy(name string) error {
+	return status.Errorf(codes.Aborted, "another call is at work on %s; try again", name)
+}

@@ -1,0 +1,95 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountFlags are the options that the kernel takes as bits.
+var mountFlags = map[string]uintptr{
+	"ro": unix.MS_RDONLY, "noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
+	"strictatime": unix.MS_STRICTATIME, "lazytime": unix.MS_LAZYTIME, "sync": unix.MS_SYNCHRONOUS, "dirsync": unix.MS_DIRSYNC,
+	"nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "nosuid": unix.MS_NOSUID,
+}
+
+// mountOptions splits the options of a class into bits and what the filesystem reads.
+func mountOptions(options []string) (flags uintptr, data string) {
+	var rest []string
+	for _, option := range options {
+		if bit, ok := mountFlags[option]; ok {
+			flags |= bit
+		} else if option != "rw" && option != "" {
+			rest = append(rest, option)
+		}
+	}
+	return flags, strings.Join(rest, ",")
+}
+
+// isMounted tells whether something is mounted at a path.
+func isMounted(path string) (bool, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking at %s: %w", path, err)
+	}
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return false, fmt.Errorf("reading the mounts: %w", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && unescape.Replace(fields[4]) == real {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// unescape undoes what the kernel does to the paths in its list of mounts.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// bind lets a folder appear at a path.
+func bind(from, to string, readOnly bool, options []string) error {
+	mounted, err := isMounted(to)
+	if err != nil || mounted {
+		return err
+	}
+	if err := os.MkdirAll(to, 0o750); err != nil {
+		return fmt.Errorf("making the mount point: %w", err)
+	}
+	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mounting %s: %w", from, err)
+	}
+	flags, _ := mountOptions(options)
+	if readOnly {
+		flags |= unix.MS_RDONLY
+	}
+	if flags == 0 {
+		return nil
+	}
+	// A bind mount takes its options only when it is mounted once more.
+	if err := unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
+		return errors.Join(fmt.Errorf("setting the options of %s: %w", to, err), unmount(to))
+	}
+	return nil
+}
+
+// unmount takes everything away that is mounted at a path.
+func unmount(path string) error {
+	for {
+		err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
+		switch {
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+			return nil // nothing is mounted there any more
+		case err != nil:
+			return fmt.Errorf("unmounting %s: %w", path, err)
+		}
+	}
+}

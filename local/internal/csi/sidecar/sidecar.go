@@ -1,0 +1,135 @@
+// Package sidecar runs the controllers between Kubernetes and the CSI driver:
+// the projects' own code of csi-provisioner, csi-resizer, csi-snapshotter and
+// snapshot-controller, as one process with one set of watches. It decides how
+// they are configured, and nothing else: what they do is theirs, what a volume
+// is belongs to the driver behind the socket.
+package sidecar
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kubernetes-csi/csi-lib-utils/connection"
+	"github.com/kubernetes-csi/csi-lib-utils/metrics"
+	snapclient "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned"
+	snapscheme "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned/scheme"
+	snapinformers "github.com/kubernetes-csi/external-snapshotter/client/v8/informers/externalversions"
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"drydock.dev/local/internal/csi"
+)
+
+const (
+	// Namespace holds the CSIStorageCapacity objects.
+	Namespace = "kube-system"
+
+	// A call may copy a whole disk where the filesystem can't share blocks.
+	callTimeout = 10 * time.Minute
+	// resync is only for what the controllers themselves have forgotten.
+	resync = 15 * time.Minute
+	// The first retry of a call that failed, and the longest wait between two.
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = 30 * time.Second
+	workers    = 8
+)
+
+// clients is what all controllers share.
+type clients struct {
+	config    *rest.Config
+	core      kubernetes.Interface
+	snapshots snapclient.Interface
+	conn      *grpc.ClientConn
+	// socket is the driver's, for who insists on a connection of his own.
+	socket  string
+	metrics metrics.CSIMetricsManager
+
+	coreInformers     informers.SharedInformerFactory
+	snapshotInformers snapinformers.SharedInformerFactory
+}
+
+// Run runs the controllers against the driver behind the socket until the context ends.
+func Run(ctx context.Context, kubeconfig, socket string) error {
+	c, err := connect(ctx, kubeconfig, socket)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.conn.Close() }() // nothing is sent any more
+	if err := c.awaitSnapshotAPI(ctx); err != nil {
+		return err
+	}
+	var controllers []func(context.Context)
+	for _, make := range []func(context.Context) (func(context.Context), error){c.provisioner, c.resizer, c.snapshotter} {
+		run, err := make(ctx)
+		if err != nil {
+			return err
+		}
+		controllers = append(controllers, run)
+	}
+	c.coreInformers.Start(ctx.Done())
+	c.snapshotInformers.Start(ctx.Done())
+	c.coreInformers.WaitForCacheSync(ctx.Done())
+	c.snapshotInformers.WaitForCacheSync(ctx.Done())
+	for _, run := range controllers {
+		go run(ctx)
+	}
+	// All of them hear of the end, but not all return then: some wait for their
+	// queues forever. They keep nothing that could be lost, and the process ends
+	// with us.
+	<-ctx.Done()
+	return nil
+}
+
+func connect(ctx context.Context, kubeconfig, socket string) (*clients, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	config.QPS, config.Burst = 50, 100
+	c := &clients{config: config, socket: socket, metrics: metrics.NewCSIMetricsManagerForSidecar(csi.Driver)}
+	core := rest.CopyConfig(config)
+	core.ContentType = runtime.ContentTypeProtobuf
+	if c.core, err = kubernetes.NewForConfig(core); err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	if c.snapshots, err = snapclient.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("making a client for snapshots: %w", err)
+	}
+	// Events about snapshots are recorded with this scheme.
+	if err := snapscheme.AddToScheme(scheme.Scheme); err != nil {
+		return nil, fmt.Errorf("registering the snapshot API: %w", err)
+	}
+	if c.conn, err = connection.Connect(ctx, socket, c.metrics); err != nil {
+		return nil, fmt.Errorf("connecting to the driver: %w", err)
+	}
+	c.coreInformers = informers.NewSharedInformerFactory(c.core, resync)
+	c.snapshotInformers = snapinformers.NewSharedInformerFactory(c.snapshots, resync)
+	return c, nil
+}
+
+// awaitSnapshotAPI waits for the definitions that `up` installs, so that no
+// watch begins with a failure and a pause after it.
+func (c *clients) awaitSnapshotAPI(ctx context.Context) error {
+	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
+		found, err := c.core.Discovery().ServerResourcesForGroupVersion("snapshot.storage.k8s.io/v1")
+		if err != nil {
+			return false, nil
+		}
+		served := map[string]bool{}
+		for _, r := range found.APIResources {
+			served[r.Kind] = true
+		}
+		return served["VolumeSnapshot"] && served["VolumeSnapshotContent"] && served["VolumeSnapshotClass"], nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the snapshot API: %w", err)
+	}
+	return nil
+}

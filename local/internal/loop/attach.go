@@ -1,0 +1,108 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mode is how a device is made.
+type Mode struct {
+	// Tag names the owner and what the device is to it, in at most 63 bytes.
+	Tag string
+	// AutoClear lets the device go with its last user, a mount for one.
+	AutoClear bool
+	ReadOnly  bool
+}
+
+// attempts bounds the race for a free device with other programs.
+const attempts = 64
+
+// Attach makes a loop device of a file, with direct I/O where the file's
+// filesystem has it. The device stays open in what is returned: with AutoClear
+// it would be gone otherwise before it is used.
+func Attach(file string, mode Mode) (*os.File, error) {
+	if len(mode.Tag) >= len(unix.LoopInfo64{}.File_name) {
+		return nil, fmt.Errorf("making a loop device of %s: the tag %q is too long for the kernel", file, mode.Tag)
+	}
+	flags := os.O_RDWR
+	if mode.ReadOnly {
+		flags = os.O_RDONLY
+	}
+	backing, err := os.OpenFile(file, flags, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening the volume's file: %w", err)
+	}
+	defer backing.Close()
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("asking for a loop device: %w", err)
+	}
+	defer control.Close()
+	for range attempts {
+		number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, fmt.Errorf("asking for a loop device: %w", err)
+		}
+		device, err := configure(fmt.Sprintf("/dev/loop%d", number), backing, mode)
+		if errors.Is(err, unix.EBUSY) {
+			continue // somebody else was faster
+		}
+		if err != nil {
+			return nil, fmt.Errorf("making a loop device of %s: %w", file, err)
+		}
+		return device, nil
+	}
+	return nil, fmt.Errorf("making a loop device of %s: every free one was taken by others, %d times", file, attempts)
+}
+
+// configure does all of it in one step, so that a device never exists without its tag.
+func configure(path string, backing *os.File, mode Mode) (*os.File, error) {
+	device, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	config := unix.LoopConfig{Fd: uint32(backing.Fd())}
+	config.Info.Flags = unix.LO_FLAGS_DIRECT_IO
+	if mode.AutoClear {
+		config.Info.Flags |= unix.LO_FLAGS_AUTOCLEAR
+	}
+	if mode.ReadOnly {
+		config.Info.Flags |= unix.LO_FLAGS_READ_ONLY
+	}
+	copy(config.Info.File_name[:], mode.Tag)
+	if err := unix.IoctlLoopConfigure(int(device.Fd()), &config); err != nil {
+		return nil, errors.Join(err, device.Close())
+	}
+	return device, nil
+}
+
+// Find returns the devices that bear exactly this tag.
+func Find(tag string) ([]string, error) {
+	all, err := list()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, d := range all {
+		if d.tag() == tag {
+			found = append(found, d.path)
+		}
+	}
+	return found, nil
+}
+
+// Grow tells a device that its file has grown.
+func Grow(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("opening the loop device %s: %w", path, err)
+	}
+	defer f.Close()
+	if err := unix.IoctlSetInt(int(f.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
+		return fmt.Errorf("growing the loop device %s: %w", path, err)
+	}
+	return nil
+}
