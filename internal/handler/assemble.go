@@ -51,6 +51,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 			reader: mgr.GetAPIReader(), writer: mgr.GetClient(),
 			recorder: mgr.GetEventRecorder("virt-handler"),
 		},
+		Root:     func(pod types.UID, name string) (*podpath.Dir, error) { return podpath.FindRoot(string(pod), name) },
 		Settings: settings.Get,
 		Attached: record(consoles, mgr.GetLogger().WithName("console")),
 		KVM:      probe.KVM.Usable,

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -18,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"drydock.dev/drydock/internal/handler/driver"
 )
 
 func newScheme() *runtime.Scheme {
@@ -69,7 +72,7 @@ func cacheOptions(o options) cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&v1.VirtualMachineInstance{}: {Label: labels.SelectorFromSet(labels.Set{v1.NodeNameLabel: o.node})},
 			&corev1.Pod{}: {
-				Label:     labels.SelectorFromSet(labels.Set{v1.AppLabel: launcherLabel}),
+				Label:     nodePods(),
 				Field:     fields.OneTermEqualSelector("spec.nodeName", o.node),
 				Transform: stripPod,
 			},
@@ -81,7 +84,15 @@ func cacheOptions(o options) cache.Options {
 // launcherLabel is the value of v1.AppLabel on launcher pods.
 const launcherLabel = "virt-launcher"
 
-// stripPod keeps of a launcher pod what virt-handler looks at.
+// nodePods selects the pods that virt-handler looks at: launcher pods and the
+// attachment pods of hot-plugged volumes.
+func nodePods() labels.Selector {
+	is, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{launcherLabel, driver.HolderLabel})
+	utilruntime.Must(err)
+	return labels.NewSelector().Add(*is)
+}
+
+// stripPod keeps of a pod what virt-handler looks at.
 func stripPod(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -91,8 +102,12 @@ func stripPod(obj any) (any, error) {
 	kept.Name, kept.Namespace, kept.UID = pod.Name, pod.Namespace, pod.UID
 	kept.ResourceVersion, kept.CreationTimestamp = pod.ResourceVersion, pod.CreationTimestamp
 	kept.DeletionTimestamp = pod.DeletionTimestamp
-	kept.Labels = map[string]string{v1.CreatedByLabel: pod.Labels[v1.CreatedByLabel]}
+	kept.Labels = map[string]string{v1.CreatedByLabel: pod.Labels[v1.CreatedByLabel], v1.AppLabel: pod.Labels[v1.AppLabel]}
 	kept.Spec.NodeName = pod.Spec.NodeName
+	if pod.Labels[v1.AppLabel] == driver.HolderLabel {
+		kept.Spec.Volumes = pod.Spec.Volumes
+		kept.Status.ContainerStatuses = pod.Status.ContainerStatuses
+	}
 	kept.Status.Phase = pod.Status.Phase
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady {

@@ -41,7 +41,7 @@ func (p Plan) Carry(ctx context.Context, pod Pod) error {
 		}
 	}
 	for _, raw := range p.Raws {
-		if err := raw.make(ctx, pod); err != nil {
+		if err := raw.Make(ctx, pod); err != nil {
 			return fmt.Errorf("preparing volume %s: %w", raw.Volume, err)
 		}
 	}
@@ -134,7 +134,8 @@ func readFolder(root *podpath.Dir, folder string) ([]iso.File, error) {
 	return files, nil
 }
 
-func (r Raw) make(ctx context.Context, pod Pod) error {
+// Make makes the file, if it is missing, and gives the disk to QEMU's user.
+func (r Raw) Make(ctx context.Context, pod Pod) error {
 	if r.ReadOnly {
 		return nil
 	}

@@ -18,6 +18,7 @@ import (
 
 	"drydock.dev/drydock/internal/handler/iso"
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/machine"
 )
 
 // dataLabel is the volume label of ConfigMaps and the like where the VMI names
@@ -77,6 +78,9 @@ func NewPlan(vmi *v1.VirtualMachineInstance) (Plan, error) {
 	var errs []error
 	for i := range vmi.Spec.Volumes {
 		volume := &vmi.Spec.Volumes[i]
+		if machine.Hotpluggable(volume) {
+			continue // it is not in the launcher pod
+		}
 		if image, ok, err := isoOf(vmi, volume); err != nil {
 			errs = append(errs, err)
 		} else if ok {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 )
 
 // maxLine bounds one message of QEMU's; its longest answers are some hundred
@@ -13,14 +14,20 @@ const maxLine = 8 << 20
 
 var errEndlessLine = errors.New("QEMU's message is longer than any of QEMU's can be")
 
+// monitorConn is a unix socket, which can carry files to QEMU.
+type monitorConn interface {
+	io.ReadWriteCloser
+	WriteMsgUnix(b, oob []byte, addr *net.UnixAddr) (n, oobn int, err error)
+}
+
 // bounded is a connection on which the peer must end its lines.
 type bounded struct {
-	io.ReadWriteCloser
+	monitorConn
 	line int
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
-	n, err := b.ReadWriteCloser.Read(p)
+	n, err := b.monitorConn.Read(p)
 	if at := bytes.LastIndexByte(p[:n], '\n'); at >= 0 {
 		b.line = n - at - 1
 	} else {

@@ -3,6 +3,7 @@ package driver
 import (
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"testing"
 )
@@ -10,6 +11,10 @@ import (
 type reading struct {
 	io.Reader
 	io.WriteCloser
+}
+
+func (reading) WriteMsgUnix([]byte, []byte, *net.UnixAddr) (int, int, error) {
+	return 0, 0, net.ErrClosed
 }
 
 func TestLinesMustEnd(t *testing.T) {
@@ -23,7 +28,7 @@ func TestLinesMustEnd(t *testing.T) {
 		"it ends too late":   {text: "\n" + strings.Repeat("x", 2*maxLine) + "\n", want: errEndlessLine},
 		"no line in the end": {text: "a\nb"},
 	} {
-		n, err := io.Copy(io.Discard, &bounded{ReadWriteCloser: reading{Reader: strings.NewReader(tc.text)}})
+		n, err := io.Copy(io.Discard, &bounded{monitorConn: reading{Reader: strings.NewReader(tc.text)}})
 		if !errors.Is(err, tc.want) || tc.want == nil && n != int64(len(tc.text)) {
 			t.Errorf("%s: %d bytes, %v", name, n, err)
 		}

@@ -22,6 +22,7 @@ import (
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/handler/launcherclient"
 	"drydock.dev/drydock/internal/handler/network"
+	"drydock.dev/drydock/internal/handler/plug"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/launch"
@@ -52,6 +53,8 @@ type Env struct {
 	Watcher *podpath.Watcher
 	Network Network
 	Cluster Cluster
+	// Root finds the file system of a pod's container that has a name.
+	Root func(pod types.UID, name string) (*podpath.Dir, error)
 	// Settings are the cluster's, newest first asked for.
 	Settings func() clusterconfig.Settings
 	// Attached is told, by the driver's own goroutine, of a guest that a driver
@@ -79,6 +82,8 @@ type Driver struct {
 	// vmi is the newest that is known, nil when it is gone.
 	vmi *v1.VirtualMachineInstance
 	pod *corev1.Pod
+	// holders are the VMI's attachment pods on this node.
+	holders []plug.Holder
 	// link is the way to virt-launcher, linkFailure why there is none.
 	link        *link
 	linkFailure error
@@ -163,7 +168,8 @@ func (d *Driver) Run(ctx context.Context) {
 	defer cancel()
 	for ctx.Err() == nil {
 		d.refresh(ctx)
-		o, changes := d.observe()
+		plug, plugAfter := d.lookAtPlugs(ctx)
+		o, changes := d.observe(plug, plugAfter)
 		step, after := vmi.Next(o)
 		if step == vmi.Release {
 			d.log.Info("let go of the VMI")
@@ -216,6 +222,9 @@ func (d *Driver) act(ctx context.Context, step vmi.Step, o vmi.Observed, changes
 		return nil
 	case vmi.Kill:
 		return d.kill()
+	case vmi.Plug:
+		d.plug(ctx, o)
+		return nil
 	case vmi.Report:
 		return d.report(ctx, changes)
 	}
@@ -223,12 +232,15 @@ func (d *Driver) act(ctx context.Context, step vmi.Step, o vmi.Observed, changes
 }
 
 // observe gathers what is so, and the status that follows from it.
-func (d *Driver) observe() (vmi.Observed, *changes) {
+func (d *Driver) observe(plug bool, plugAfter time.Duration) (vmi.Observed, *changes) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.dropDeadLink()
 	d.dropDeadGuest()
-	o := vmi.Observed{VMI: d.vmi, Node: d.env.Node, Pod: podOf(d.pod), Attached: d.guest.alive(), Now: d.env.Now()}
+	o := vmi.Observed{
+		VMI: d.vmi, Node: d.env.Node, Pod: podOf(d.pod), Attached: d.guest.alive(),
+		Plug: plug, PlugAfter: plugAfter, Now: d.env.Now(),
+	}
 	switch {
 	case d.exit != nil:
 		o.Launcher = launch.State{Phase: launch.PhaseExited, Exit: d.exit}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"drydock.dev/drydock/internal/handler/plug"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/layout"
@@ -26,6 +27,8 @@ type guest struct {
 	// pid is QEMU's process, for its figures only: nothing is done to it.
 	pid     int
 	private *podpath.Dir
+	// plugs looks after the disks that come and go.
+	plugs *plug.Worker
 
 	// runState is QEMU's as it was last asked for; stale asks for it again.
 	runState string
@@ -69,6 +72,7 @@ func (d *Driver) closeGuest(g *guest) {
 	if g.fading != nil {
 		g.fading.Stop()
 	}
+	g.plugs.Close()
 	d.helpers.Go(func() { _ = g.monitor.Close() }) // it fails in no way, and ends at once
 }
 
@@ -80,11 +84,11 @@ func (d *Driver) openGuest(ctx context.Context) (*guest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to QEMU's monitor: %w", err)
 	}
-	g := &guest{private: d.link.private}
+	g := &guest{private: d.link.private, plugs: d.newPlugs()}
 	if g.pid, err = podpath.PeerPID(conn); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	g.monitor, err = qmp.New(asking, &bounded{ReadWriteCloser: conn}, func(e qmp.Event) { d.onEvent(g, e) })
+	g.monitor, err = qmp.New(asking, &bounded{monitorConn: conn}, func(e qmp.Event) { d.onEvent(g, e) })
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +141,9 @@ func (g *guest) queryStatus(ctx context.Context) (string, error) {
 func (d *Driver) onEvent(g *guest, e qmp.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	g.tellPlugs(e)
 	switch e.Name {
+	case "DEVICE_DELETED", "DEVICE_UNPLUG_GUEST_ERROR", "DEVICE_TRAY_MOVED":
 	case "STOP", "RESUME", "RESET", "BLOCK_IO_ERROR", "WATCHDOG", "GUEST_PANICKED", "SUSPEND", "WAKEUP":
 		g.stale = true
 	case "VSERPORT_CHANGE":

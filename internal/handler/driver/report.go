@@ -49,6 +49,7 @@ func (d *Driver) describe() *vmi.Guest {
 	for name, image := range d.prepared.images {
 		g.Volumes[name] = vmi.Volume{Size: image.VirtualSize, Claim: d.prepared.claims[name]}
 	}
+	g.Plugged = d.plugged()
 	return g
 }
 
@@ -98,6 +99,7 @@ func (d *Driver) announce(c *changes) {
 			d.announceEnd(c)
 		}
 	}
+	d.announcePlugs(c)
 	if said := visibleFailure(c.to); said != "" && visibleFailure(c.from.Status) == "" {
 		d.env.Cluster.Event(c.from, corev1.EventTypeWarning, v1.SyncFailed.String(), said)
 	}

@@ -2,12 +2,16 @@ package driver
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/plug"
 )
 
 // Supervisor keeps one driver for each VMI of the node. Its methods are called
@@ -22,6 +26,9 @@ type Supervisor struct {
 	drivers map[types.UID]*Driver
 	// pods are the launcher pods of the node, by their VMI and by their own UID.
 	pods map[types.UID]map[types.UID]*corev1.Pod
+	// holders are the attachment pods of the node, by their VMI and by their own
+	// UID.
+	holders map[types.UID]map[types.UID]plug.Holder
 	// waiting are VMIs that were seen before Run.
 	waiting map[types.UID]*v1.VirtualMachineInstance
 	running sync.WaitGroup
@@ -32,6 +39,7 @@ func NewSupervisor(env *Env) *Supervisor {
 	return &Supervisor{
 		env: env, drivers: map[types.UID]*Driver{},
 		pods:    map[types.UID]map[types.UID]*corev1.Pod{},
+		holders: map[types.UID]map[types.UID]plug.Holder{},
 		waiting: map[types.UID]*v1.VirtualMachineInstance{},
 	}
 }
@@ -85,10 +93,14 @@ func (s *Supervisor) VMIGone(uid types.UID) {
 	}
 }
 
-// PodSeen takes over a launcher pod of this node.
+// PodSeen takes over a launcher pod or an attachment pod of this node.
 func (s *Supervisor) PodSeen(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if isHolder(pod) {
+		s.holderChanged(pod, true)
+		return
+	}
 	owner := types.UID(pod.Labels[v1.CreatedByLabel])
 	if s.pods[owner] == nil {
 		s.pods[owner] = map[types.UID]*corev1.Pod{}
@@ -97,10 +109,14 @@ func (s *Supervisor) PodSeen(pod *corev1.Pod) {
 	s.podChanged(owner)
 }
 
-// PodGone is called when a launcher pod does not exist any more.
+// PodGone is called when such a pod does not exist any more.
 func (s *Supervisor) PodGone(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if isHolder(pod) {
+		s.holderChanged(pod, false)
+		return
+	}
 	owner := types.UID(pod.Labels[v1.CreatedByLabel])
 	delete(s.pods[owner], pod.UID)
 	if len(s.pods[owner]) == 0 {
@@ -141,6 +157,7 @@ func (s *Supervisor) drive(instance *v1.VirtualMachineInstance) {
 	}
 	d := newDriver(s.env, instance)
 	d.pod = s.podOf(instance.UID)
+	d.holders = slices.Collect(maps.Values(s.holders[instance.UID]))
 	s.drivers[instance.UID] = d
 	s.running.Go(func() {
 		d.Run(s.ctx)

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/machine"
 )
 
 // Origins of an interface's information, as the API names them.
@@ -68,68 +70,6 @@ func masqueraded(vmi *v1.VirtualMachineInstance, name string) bool {
 		}
 	}
 	return false
-}
-
-// volumes lists the VMI's volumes by name. What another part keeps in a
-// volume's status (its hotplug) stays.
-func volumes(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus, known map[string]Volume) []v1.VolumeStatus {
-	targets := targets(vmi.Spec.Domain.Devices.Disks)
-	var list []v1.VolumeStatus
-	for i := range vmi.Spec.Volumes {
-		name := vmi.Spec.Volumes[i].Name
-		status := v1.VolumeStatus{Name: name}
-		if at := slices.IndexFunc(have, func(s v1.VolumeStatus) bool { return s.Name == name }); at >= 0 {
-			status = have[at]
-		}
-		status.Target = targets[name]
-		if v, ok := known[name]; ok {
-			status.PersistentVolumeClaimInfo = v.Claim
-			if v.Size > 0 {
-				status.Size = v.Size
-			}
-		}
-		list = append(list, status)
-	}
-	slices.SortFunc(list, func(a, b v1.VolumeStatus) int { return cmp.Compare(a.Name, b.Name) })
-	return list
-}
-
-// targets gives each disk the name that users of KubeVirt expect in a status:
-// vda, vdb … for virtio, sda … for the others, in the spec's order.
-func targets(disks []v1.Disk) map[string]string {
-	names := make(map[string]string, len(disks))
-	next := map[string]int{}
-	for i := range disks {
-		prefix := "sd"
-		if bus(&disks[i]) == v1.DiskBusVirtio {
-			prefix = "vd"
-		}
-		names[disks[i].Name] = prefix + letters(next[prefix])
-		next[prefix]++
-	}
-	return names
-}
-
-func bus(d *v1.Disk) v1.DiskBus {
-	switch {
-	case d.Disk != nil:
-		return cmp.Or(d.Disk.Bus, v1.DiskBusVirtio)
-	case d.LUN != nil:
-		return cmp.Or(d.LUN.Bus, v1.DiskBusSCSI)
-	case d.CDRom != nil:
-		return cmp.Or(d.CDRom.Bus, v1.DiskBusSATA)
-	}
-	return v1.DiskBusVirtio
-}
-
-// letters counts a, b … z, aa, ab …, as Linux names disks.
-func letters(n int) string {
-	var text []byte
-	for n++; n > 0; n = (n - 1) / 26 {
-		text = append(text, byte('a'+(n-1)%26))
-	}
-	slices.Reverse(text)
-	return string(text)
 }
 
 // allowPodBridge is KubeVirt's annotation that lets a VMI migrate although the
@@ -198,11 +138,14 @@ func claimOf(v *v1.Volume) string {
 }
 
 // Claims maps the VMI's volumes to their claims, those that are only read
-// included.
+// included. Volumes that come and go are none of the launcher pod's.
 func Claims(vmi *v1.VirtualMachineInstance) map[string]string {
 	claims := map[string]string{}
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
+		if machine.Hotpluggable(v) {
+			continue
+		}
 		if claim := claimOf(v); claim != "" {
 			claims[v.Name] = claim
 		} else if v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil {

@@ -43,6 +43,8 @@ const (
 	Start Step = "Start"
 	// Attach takes over a QEMU that runs: network, monitor.
 	Attach Step = "Attach"
+	// Plug brings hot-plugged disks into the guest that runs, or takes them out.
+	Plug Step = "Plug"
 	// Report brings the VMI's status up to date.
 	Report Step = "Report"
 	// Stop has virt-launcher end QEMU within the grace period.
@@ -96,6 +98,10 @@ type Observed struct {
 	// when it was not told to stop, and StoppingSince when that was.
 	Stopping      *int64
 	StoppingSince time.Time
+	// Plug means that something can be done about hot-plugged disks; PlugAfter is
+	// when there will be something, 0 for never.
+	Plug      bool
+	PlugAfter time.Duration
 	// Changed means that the status that follows from the facts differs from
 	// the one that the VMI has.
 	Changed bool
@@ -122,8 +128,10 @@ func Next(o Observed) (Step, time.Duration) {
 		return Start, 0
 	case o.Link == LinkNone && reachable(o):
 		return Connect, 0
+	case running && o.Plug && o.VMI.Status.Phase == v1.Running:
+		return Plug, 0
 	}
-	return report(o), 0
+	return report(o), o.PlugAfter
 }
 
 // mayStart is the gate of a guest's one start.

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/condition"
@@ -39,6 +40,8 @@ type Guest struct {
 	MachineType string
 	Interfaces  []Interface
 	Volumes     map[string]Volume
+	// Plugged is what is known of the volumes that come and go.
+	Plugged map[string]Plugged
 	// Agent is what the guest agent told; nil while it is not connected.
 	Agent *Agent
 }
@@ -56,6 +59,17 @@ type Volume struct {
 	Size int64
 	// Claim is the PersistentVolumeClaim's own information, nil without one.
 	Claim *v1.PersistentVolumeClaimInfo
+}
+
+// Plugged is what is known of a volume that comes and goes.
+type Plugged struct {
+	// Phase is empty when virt-handler has nothing to say of it.
+	Phase           v1.VolumePhase
+	Reason, Message string
+	// PodName and PodUID are the attachment pod that serves it.
+	PodName string
+	PodUID  types.UID
+	Size    int64
 }
 
 // Agent is what the guest agent told.
@@ -108,12 +122,13 @@ func describe(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceS
 	status.CurrentCPUTopology = new(machine.Topology(&vmi.Spec))
 	describeMemory(vmi, status)
 	status.Interfaces = interfaces(vmi, g)
-	status.VolumeStatus = volumes(vmi, status.VolumeStatus, g.Volumes)
-	status.MigrationMethod = migrationMethod(vmi, g.Volumes)
+	status.VolumeStatus = volumes(vmi, status.VolumeStatus, g)
+	known := knownClaims(status.VolumeStatus, g.Volumes)
+	status.MigrationMethod = migrationMethod(vmi, known)
 	describeReady(vmi, status, f)
 	describePaused(status, g.RunState, f.Now)
 	describeAgent(status, g.Agent, f.Now)
-	condition.Set(&status.Conditions, liveMigratable(vmi, g.Volumes), f.Now)
+	condition.Set(&status.Conditions, liveMigratable(vmi, known), f.Now)
 }
 
 func describeMemory(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceStatus) {

@@ -324,10 +324,13 @@ func TestTargets(t *testing.T) {
 	disk := func(name string, bus v1.DiskBus) v1.Disk {
 		return v1.Disk{Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: bus}}}
 	}
-	got := targets([]v1.Disk{
+	disks := []v1.Disk{
 		disk("a", v1.DiskBusVirtio), disk("b", v1.DiskBusSATA), disk("c", ""), disk("d", v1.DiskBusSCSI),
 		{Name: "e", DiskDevice: v1.DiskDevice{CDRom: &v1.CDRomTarget{}}}, {Name: "f", DiskDevice: v1.DiskDevice{LUN: &v1.LunTarget{}}}, {Name: "g"},
-	})
+	}
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Spec.Domain.Devices.Disks = disks
+	got := targets(vmi, nil)
 	want := map[string]string{"a": "vda", "b": "sda", "c": "vdb", "d": "sdb", "e": "sdc", "f": "sdd", "g": "vdc"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("targets (-want +got):\n%s", diff)

@@ -1,0 +1,274 @@
+package plug
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/qemu/hotdisk"
+)
+
+// Holder is an attachment pod on this node.
+type Holder struct {
+	Name    string
+	UID     types.UID
+	Created time.Time
+	// Alive means that its container runs and that it is not being deleted.
+	Alive bool
+	// Claims are what it holds, by volume.
+	Claims map[string]string
+}
+
+// Observed is what is decided on.
+type Observed struct {
+	VMI     *v1.VirtualMachineInstance
+	Record  hotplug.Record
+	Holders []Holder
+	// Disks are what QEMU has, by volume.
+	Disks map[string]hotdisk.Disk
+	// Opened tells through which holder each volume's disk has been opened, and
+	// has not been plugged or let go of since.
+	Opened map[string]types.UID
+	// Verified tells in which holder each volume's disk was seen to be there, too.
+	Verified map[string]types.UID
+}
+
+// Action is what is to be done about one volume.
+type Action string
+
+const (
+	// Rest does nothing.
+	Rest Action = ""
+	// Open opens the disk in a holder.
+	Open Action = "Open"
+	// Plug gives the open disk to the guest.
+	Plug Action = "Plug"
+	// Verify opens the disk in a newer holder, to see that it is there.
+	Verify Action = "Verify"
+	// Drop closes a disk that was opened and is not wanted any more.
+	Drop Action = "Drop"
+	// Ask asks the guest to let go.
+	Ask Action = "Ask"
+	// Eject takes the medium out of a tray that the guest has opened.
+	Eject Action = "Eject"
+	// Clear takes away what the guest does not have.
+	Clear Action = "Clear"
+)
+
+// Decision is about one volume.
+type Decision struct {
+	Volume, Claim string
+	Action        Action
+	// Holder is where Open, Plug and Verify find the disk.
+	Holder Holder
+	// Phase is what the status shall say; empty when it is not for virt-handler to
+	// say anything.
+	Phase v1.VolumePhase
+	// PodName and PodUID are the holder to be named with the phase.
+	PodName string
+	PodUID  types.UID
+	// Message tells what the phase alone does not.
+	Reason, Message string
+}
+
+// Reasons of a volume's status, in KubeVirt's words where it has some.
+const (
+	ReasonReady     = "VolumeReady"
+	ReasonMounted   = "VolumeMountedToPod"
+	ReasonUnmounted = "VolumeUnMountedFromPod"
+	ReasonDetaching = "DetachingVolume"
+	ReasonHolder    = "AttachmentPodGone"
+	ReasonFailed    = "FailedHotplug"
+	ReasonRefused   = "GuestRefused"
+)
+
+// Decide decides about every volume that comes or goes, sorted by name.
+func Decide(o Observed) []Decision {
+	names := map[string]bool{}
+	for i := range o.VMI.Spec.Volumes {
+		if v := &o.VMI.Spec.Volumes[i]; machine.Hotpluggable(v) {
+			names[v.Name] = true
+		}
+	}
+	for i := range o.VMI.Status.VolumeStatus {
+		if s := &o.VMI.Status.VolumeStatus[i]; s.HotplugVolume != nil {
+			names[s.Name] = true
+		}
+	}
+	for name := range o.Disks {
+		names[name] = true
+	}
+	for name := range o.Opened {
+		names[name] = true
+	}
+	var list []Decision
+	for name := range names {
+		list = append(list, o.decide(name))
+	}
+	slices.SortFunc(list, func(a, b Decision) int { return cmp.Compare(a.Volume, b.Volume) })
+	return list
+}
+
+// entry is what the status says of a volume.
+type entry struct {
+	claim string
+	phase v1.VolumePhase
+	pod   types.UID
+	name  string
+}
+
+// attached tells whether virt-controller has given the volume to virt-handler,
+// which has not given it back yet.
+func (e entry) attached() bool {
+	return e.phase == v1.HotplugVolumeAttachedToNode || hotplug.InUse(e.phase)
+}
+
+func entryOf(vmi *v1.VirtualMachineInstance, name string) entry {
+	for i := range vmi.Status.VolumeStatus {
+		s := &vmi.Status.VolumeStatus[i]
+		if s.Name != name || s.HotplugVolume == nil {
+			continue
+		}
+		e := entry{phase: s.Phase, pod: s.HotplugVolume.AttachPodUID, name: s.HotplugVolume.AttachPodName}
+		if s.PersistentVolumeClaimInfo != nil {
+			e.claim = s.PersistentVolumeClaimInfo.ClaimName
+		}
+		return e
+	}
+	return entry{}
+}
+
+func (o Observed) decide(name string) Decision {
+	e, disk, claim := entryOf(o.VMI, name), o.Disks[name], Claim(&o.VMI.Spec, name)
+	wanted := claim != "" && e.phase != v1.HotplugVolumeDetaching && e.claim == claim &&
+		(disk.Stage == hotdisk.Absent || disk.Claim == claim)
+	d := Decision{Volume: name, Claim: e.claim}
+	if disk.Stage != hotdisk.Absent {
+		d.Claim = disk.Claim
+	}
+	switch {
+	case disk.Stage == hotdisk.Partial:
+		d.Action = Clear
+		if !wanted && e.attached() {
+			d.say(v1.HotplugVolumeDetaching, e, ReasonDetaching, "the guest has let go of the disk, QEMU has not yet")
+		}
+	case !wanted:
+		o.takeOut(&d, e, disk)
+	case disk.Stage == hotdisk.Plugged:
+		o.keep(&d, e)
+	case e.attached():
+		o.bringIn(&d, e)
+	}
+	return d
+}
+
+// takeOut is for a volume that nobody wants, or not on this claim.
+func (o Observed) takeOut(d *Decision, e entry, disk hotdisk.Disk) {
+	_, opened := o.Opened[d.Volume]
+	switch {
+	case disk.Stage == hotdisk.Plugged:
+		d.Action = Ask
+		if disk.Drive && disk.TrayOpen {
+			d.Action = Eject
+		}
+		if e.attached() {
+			d.say(v1.HotplugVolumeDetaching, e, ReasonDetaching, "waiting for the guest to let go of the disk")
+		}
+	case opened:
+		d.Action = Drop
+	case e.attached():
+		d.say(v1.HotplugVolumeUnMounted, e, ReasonUnmounted, fmt.Sprintf("Volume %s has been unmounted from virt-launcher pod", d.Volume))
+	}
+}
+
+// bringIn is for a volume that a holder has and QEMU has not.
+func (o Observed) bringIn(d *Decision, e entry) {
+	holder, ok := o.holder(e.pod)
+	opened, isOpen := o.Opened[d.Volume]
+	switch {
+	case isOpen && (!ok || opened != holder.UID):
+		d.Action = Drop
+	case !ok || !holder.Alive || holder.Claims[d.Volume] != e.claim:
+		// Its end is seen by virt-controller, too, which finds another.
+	case isOpen:
+		d.Action, d.Holder = Plug, holder
+	default:
+		d.Action, d.Holder = Open, holder
+	}
+}
+
+// keep is for a volume that the guest has and shall have.
+func (o Observed) keep(d *Decision, e entry) {
+	if _, opened := o.Opened[d.Volume]; opened {
+		d.Action = Drop
+	}
+	if !e.attached() {
+		return
+	}
+	next, found := o.newest(d.Volume, e.claim)
+	if found && next.UID != e.pod {
+		if o.Verified[d.Volume] != next.UID {
+			d.Action, d.Holder = Verify, next
+		} else {
+			e.name, e.pod = next.Name, next.UID
+		}
+	}
+	serving, ok := o.holder(e.pod)
+	switch {
+	case ok && serving.Alive:
+		d.say(v1.VolumeReady, e, ReasonReady, fmt.Sprintf("Successfully attach hotplugged volume %s to VM", d.Volume))
+	case e.phase != v1.HotplugVolumeAttachedToNode:
+		d.say(e.phase, e, ReasonHolder, fmt.Sprintf("the guest keeps the disk although its attachment pod %s does not run any more", e.name))
+	}
+	// Else virt-controller names another pod.
+}
+
+func (d *Decision) say(phase v1.VolumePhase, e entry, reason, message string) {
+	d.Phase, d.PodName, d.PodUID, d.Reason, d.Message = phase, e.name, e.pod, reason, message
+}
+
+// holder finds a holder by what names it in the status.
+func (o Observed) holder(uid types.UID) (Holder, bool) {
+	for _, h := range o.Holders {
+		if h.UID == uid {
+			return h, true
+		}
+	}
+	return Holder{}, false
+}
+
+// newest is the youngest of the holders that are recorded and hold the volume.
+func (o Observed) newest(volume, claim string) (Holder, bool) {
+	var best Holder
+	for _, h := range o.Holders {
+		if !h.Alive || h.Claims[volume] != claim || !o.Record.Names(h.Name) {
+			continue
+		}
+		if best.UID == "" || h.Created.After(best.Created) || h.Created.Equal(best.Created) && h.UID > best.UID {
+			best = h
+		}
+	}
+	return best, best.UID != ""
+}
+
+// Claim is the claim of a volume that comes and goes; empty when the spec has
+// no such volume.
+func Claim(spec *v1.VirtualMachineInstanceSpec, volume string) string {
+	for i := range spec.Volumes {
+		v := &spec.Volumes[i]
+		if v.Name != volume || !machine.Hotpluggable(v) {
+			continue
+		}
+		if v.DataVolume != nil {
+			return v.DataVolume.Name
+		}
+		return v.PersistentVolumeClaim.ClaimName
+	}
+	return ""
+}

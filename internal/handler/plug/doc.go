@@ -1,0 +1,36 @@
+// Package plug brings a VMI's hot-plugged volumes from their attachment pods
+// into the QEMU that runs, and takes them out again: it opens the disk that an
+// attachment pod holds, decides what is to be done about each volume, and says
+// what virt-handler knows of it for the VMI's status.
+//
+// Decide is pure. Everything it looks at can be asked for anew after
+// virt-handler was killed: the VMI, the attachment pods of the node, and QEMU,
+// which remembers whose its descriptors are (package hotdisk).
+//
+//	status            QEMU      what is done
+//	AttachedToNode    Absent    open the disk in the pod that the status names,
+//	                            then plug it: MountedToPod while that fails
+//	AttachedToNode    Plugged   Ready
+//	Ready             Plugged   nothing; or, when a newer pod that the record names
+//	                            holds the volume too: open it there, then name it
+//	any               Partial   clear it: a plug that was cut short
+//	not wanted        Plugged   Detaching: ask the guest, again and again
+//	not wanted        Absent    UnMountedFromPod
+//
+// # Who dies in the middle
+//
+//   - virt-handler before QEMU has the descriptor: nothing has happened.
+//   - virt-handler between that and the disk: QEMU has it Partial, and it is
+//     cleared and plugged anew.
+//   - virt-handler before the status is written: QEMU has it Plugged, and the
+//     status follows.
+//   - virt-handler after it asked the guest to let go: the guest is asked again.
+//     What Detaching says is never taken back, since the question cannot be.
+//   - QEMU: its descriptors end with it; the VMI is over.
+//   - The attachment pod: QEMU keeps the disk, which is open; the status says that
+//     its holder is gone until another one holds it.
+//   - The kubelet, containerd: nobody here needs them.
+//
+// The package must not make or delete pods, and must not name a pod in the
+// status that the VMI's record does not name.
+package plug

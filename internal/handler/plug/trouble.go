@@ -1,0 +1,95 @@
+package plug
+
+import (
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/machine"
+)
+
+const (
+	// firstDelay and longestDelay bound the back-off of an action that fails.
+	firstDelay   = 50 * time.Millisecond
+	longestDelay = 30 * time.Second
+	// worthSaying is how often an action must fail before the status tells: what
+	// the next attempt mends is not worth a write.
+	worthSaying = 4
+	// firstAsk is how long a guest has before it is asked again to let go of a
+	// disk. A Linux guest answers within a second; the hardware's own protocol
+	// gives it five.
+	firstAsk   = 6 * time.Second
+	longestAsk = time.Minute
+)
+
+// trouble is the memory of one volume's action that fails, or has to be
+// repeated.
+type trouble struct {
+	action   Action
+	err      error
+	attempts int
+	retry    time.Time
+}
+
+func (t *trouble) note(err error, now time.Time) {
+	t.err = err
+	t.attempts++
+	t.retry = now.Add(doubled(firstDelay, longestDelay, t.attempts))
+}
+
+// asked is for an action that has been done and shows its effect later.
+func (t *trouble) asked(now time.Time) {
+	t.err = nil
+	t.attempts++
+	t.retry = now.Add(doubled(firstAsk, longestAsk, t.attempts))
+}
+
+func doubled(first, longest time.Duration, attempts int) time.Duration {
+	d := first
+	for range attempts - 1 {
+		d = min(2*d, longest)
+	}
+	return d
+}
+
+// Fact is what is known of a volume for the VMI's status.
+type Fact struct {
+	// Phase is empty when the status is to stay as it is.
+	Phase           v1.VolumePhase
+	Reason, Message string
+	Holder          Holder
+	// Size is what the guest sees in bytes, 0 when it sees nothing.
+	Size int64
+}
+
+// Facts gives what the last Look has found, by volume.
+func (w *Worker) Facts(instance *v1.VirtualMachineInstance) map[string]Fact {
+	facts := map[string]Fact{}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range w.decisions {
+		f := Fact{Phase: d.Phase, Reason: d.Reason, Message: d.Message, Holder: Holder{Name: d.PodName, UID: d.PodUID}, Size: w.disks[d.Volume].Size}
+		if t := w.troubles[d.Volume]; t != nil {
+			f.tell(t, entryOf(instance, d.Volume))
+		}
+		if d.Action == Ask && w.refused[machine.DiskID(d.Volume)] {
+			f.Reason, f.Message = ReasonRefused, "the guest has refused to let go of the disk; it is asked again"
+		}
+		facts[d.Volume] = f
+	}
+	return facts
+}
+
+// tell adds what is in the way.
+func (f *Fact) tell(t *trouble, e entry) {
+	if t.err == nil || t.attempts < worthSaying || !e.attached() {
+		return
+	}
+	if f.Phase == "" {
+		f.Phase, f.Holder = e.phase, Holder{Name: e.name, UID: e.pod}
+		if t.action == Plug {
+			f.Phase = v1.HotplugVolumeMounted
+		}
+	}
+	f.Reason, f.Message = ReasonFailed, t.err.Error()
+}

@@ -1,0 +1,320 @@
+package plug
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/qemu/hotdisk"
+)
+
+// Env is what a Worker needs of its surroundings.
+type Env struct {
+	// Root finds the file system of a holder's container that has name.
+	Root func(pod types.UID, name string) (*podpath.Dir, error)
+	// Capacity is that of one of the VMI's claims.
+	Capacity func(ctx context.Context, claim string) (int64, error)
+	// Go runs what may wait for storage, on a goroutine that the caller owns.
+	Go func(func())
+	// Poke is called when there is something to look at.
+	Poke func()
+	Now  func() time.Time
+}
+
+// Worker looks after the hot-plugged volumes of one guest. Look, Act and Close
+// are for one goroutine; Told may be called by any.
+type Worker struct {
+	env Env
+
+	// disks are QEMU's, as it was last asked; nil when that was never.
+	disks     map[string]hotdisk.Disk
+	decisions []Decision
+	troubles  map[string]*trouble
+
+	mu sync.Mutex
+	// stale asks QEMU again.
+	stale bool
+	// resumed: a guest that was stopped goes on. Until then QEMU 7.2 keeps the
+	// descriptors that it was told to remove.
+	resumed bool
+	// refused are the volumes of which QEMU told that the guest will not let go.
+	refused  map[string]bool
+	opening  map[string]bool
+	opened   map[string]held
+	verified map[string]types.UID
+	failed   map[string]error
+	closed   bool
+}
+
+// held is an open disk and where it was opened.
+type held struct {
+	holder types.UID
+	disk   *Opened
+}
+
+// NewWorker makes the Worker of a guest whose monitor has just been connected.
+func NewWorker(env Env) *Worker {
+	return &Worker{
+		env: env, stale: true, troubles: map[string]*trouble{}, refused: map[string]bool{},
+		opening: map[string]bool{}, opened: map[string]held{}, verified: map[string]types.UID{}, failed: map[string]error{},
+	}
+}
+
+// Close lets go of what was opened and not plugged.
+func (w *Worker) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	for _, h := range w.opened {
+		h.disk.File.Close()
+	}
+	clear(w.opened)
+}
+
+// Told takes note of QEMU's events that disks make.
+func (w *Worker) Told(event, device string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch event {
+	case "DEVICE_UNPLUG_GUEST_ERROR":
+		w.refused[device] = true
+	case "RESUME":
+		w.resumed = true
+	case "DEVICE_DELETED", "DEVICE_TRAY_MOVED":
+	default:
+		return
+	}
+	w.stale = true
+}
+
+// View is what the Worker is to look at, beside QEMU.
+type View struct {
+	VMI     *v1.VirtualMachineInstance
+	Record  hotplug.Record
+	Holders []Holder
+}
+
+// Look asks QEMU if that is called for, and decides. It tells whether there is
+// something to do now, and if not, when there will be; zero for never.
+func (w *Worker) Look(ctx context.Context, m hotdisk.Monitor, view View) (due bool, after time.Duration, err error) {
+	w.mu.Lock()
+	stale := w.stale
+	w.stale = false
+	w.mu.Unlock()
+	if stale {
+		disks, err := hotdisk.Observe(ctx, m)
+		if err != nil {
+			w.mu.Lock()
+			w.stale = true
+			w.mu.Unlock()
+			return false, longestDelay, fmt.Errorf("asking QEMU for its hot-plugged disks: %w", err)
+		}
+		w.disks = disks
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := Observed{
+		VMI: view.VMI, Record: view.Record, Holders: view.Holders, Disks: w.disks,
+		Opened: map[string]types.UID{}, Verified: w.verified,
+	}
+	for volume, h := range w.opened {
+		o.Opened[volume] = h.holder
+	}
+	w.decisions = Decide(o)
+	if w.resumed {
+		w.resumed = false
+		clear(w.troubles)
+	}
+	due, after = w.schedule()
+	return due, after, nil
+}
+
+// schedule tells which of the decisions can be acted on now. The caller holds
+// w.mu.
+func (w *Worker) schedule() (due bool, after time.Duration) {
+	now := w.env.Now()
+	seen := map[string]bool{}
+	for i := range w.decisions {
+		d := &w.decisions[i]
+		seen[d.Volume] = true
+		t := w.trouble(d.Volume, d.Action)
+		if err := w.failed[d.Volume]; err != nil {
+			delete(w.failed, d.Volume)
+			t.note(err, now)
+		}
+		if d.Action == Rest || w.opening[d.Volume] {
+			continue
+		}
+		switch left := t.retry.Sub(now); {
+		case left <= 0:
+			due = true
+		case after == 0 || left < after:
+			after = left
+		}
+	}
+	maps.DeleteFunc(w.troubles, func(volume string, _ *trouble) bool { return !seen[volume] })
+	return due, after
+}
+
+// trouble is the memory of the volume's action, fresh when it is another one.
+func (w *Worker) trouble(volume string, action Action) *trouble {
+	t := w.troubles[volume]
+	if t == nil || t.action != action {
+		t = &trouble{action: action}
+		w.troubles[volume] = t
+	}
+	return t
+}
+
+// Act does what the last Look found to be due. What fails is tried again later
+// and holds nothing else up.
+func (w *Worker) Act(ctx context.Context, m hotdisk.Monitor, in machine.Input) {
+	for _, d := range w.decisions {
+		t := w.trouble(d.Volume, d.Action)
+		w.mu.Lock()
+		waiting := w.opening[d.Volume] || w.env.Now().Before(t.retry)
+		w.mu.Unlock()
+		if d.Action == Rest || waiting {
+			continue
+		}
+		err := w.act(ctx, m, in, d)
+		switch {
+		case err != nil:
+			t.note(err, w.env.Now())
+		case d.Action == Ask || d.Action == Clear:
+			// Asked again if nothing comes of it.
+			t.asked(w.env.Now())
+		}
+	}
+}
+
+func (w *Worker) act(ctx context.Context, m hotdisk.Monitor, in machine.Input, d Decision) error {
+	switch d.Action {
+	case Open, Verify:
+		w.open(ctx, d, machine.ReadOnly(&in.VMI.Spec, d.Volume))
+		return nil
+	case Drop:
+		w.drop(d.Volume)
+		return nil
+	}
+	defer w.look()
+	switch d.Action {
+	case Plug:
+		return w.plug(ctx, m, in, d)
+	case Ask, Eject:
+		return hotdisk.Ask(ctx, m, w.disks[d.Volume])
+	case Clear:
+		return hotdisk.Clear(ctx, m, w.disks[d.Volume])
+	}
+	return nil
+}
+
+// look has the next Look ask QEMU.
+func (w *Worker) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stale = true
+}
+
+// open opens the disk in the background: storage may keep whoever asks waiting,
+// and no other volume is to wait with it.
+func (w *Worker) open(ctx context.Context, d Decision, readOnly bool) {
+	w.mu.Lock()
+	w.opening[d.Volume] = true
+	w.mu.Unlock()
+	w.env.Go(func() {
+		opened, err := w.openIn(ctx, d, readOnly)
+		w.mu.Lock()
+		delete(w.opening, d.Volume)
+		switch {
+		case err != nil:
+			w.failed[d.Volume] = err
+		case d.Action == Verify:
+			w.verified[d.Volume] = d.Holder.UID
+			opened.File.Close()
+		case w.closed:
+			opened.File.Close()
+		default:
+			w.opened[d.Volume] = held{holder: d.Holder.UID, disk: opened}
+		}
+		w.mu.Unlock()
+		w.env.Poke()
+	})
+}
+
+func (w *Worker) openIn(ctx context.Context, d Decision, readOnly bool) (*Opened, error) {
+	root, err := w.env.Root(d.Holder.UID, Path(d.Volume))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return OpenDisk(ctx, root, Request{
+		Volume: d.Volume, Claim: d.Claim, ReadOnly: readOnly || d.Action == Verify, Capacity: w.env.Capacity,
+	})
+}
+
+func (w *Worker) drop(volume string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if h, ok := w.opened[volume]; ok {
+		h.disk.File.Close()
+		delete(w.opened, volume)
+	}
+}
+
+func (w *Worker) plug(ctx context.Context, m hotdisk.Monitor, in machine.Input, d Decision) error {
+	w.mu.Lock()
+	disk := w.opened[d.Volume].disk
+	delete(w.refused, machine.DiskID(d.Volume))
+	w.mu.Unlock()
+	tag := hotdisk.Tag{Volume: d.Volume, Claim: d.Claim, Device: machine.DiskID(d.Volume), Drive: machine.IsDrive(&in.VMI.Spec, d.Volume)}
+	var slot machine.Slot
+	if !tag.Drive {
+		var err error
+		if slot, err = machine.FreeSlot(&in.VMI.Spec, d.Volume, w.taken()); err != nil {
+			return err
+		}
+		tag.Bus, tag.Number = string(slot.Bus), slot.Number
+	}
+	tag.Nodes = machine.PlugNodes(d.Volume)
+	err := hotdisk.Plug(ctx, m, tag, disk.File, func(path string) (hotdisk.Parts, error) {
+		image := disk.Image
+		image.Source = path
+		in.Images = maps.Clone(in.Images)
+		in.Images[d.Volume] = image
+		plug, err := machine.BuildPlug(in, d.Volume, slot)
+		if err != nil {
+			return hotdisk.Parts{}, err
+		}
+		parts := hotdisk.Parts{Device: plug.Device}
+		for _, b := range plug.Blockdevs {
+			parts.Blockdevs = append(parts.Blockdevs, b)
+		}
+		return parts, nil
+	})
+	if err == nil {
+		// QEMU has it now; where it was opened for is what the status says.
+		w.drop(d.Volume)
+		w.disks[d.Volume] = hotdisk.Disk{Tag: tag, Stage: hotdisk.Plugged, Size: disk.Image.VirtualSize}
+	}
+	return err
+}
+
+// taken are the places of the disks that are plugged.
+func (w *Worker) taken() []machine.Slot {
+	var taken []machine.Slot
+	for _, d := range w.disks {
+		if d.Bus != "" {
+			taken = append(taken, machine.Slot{Bus: v1.DiskBus(d.Bus), Number: d.Number})
+		}
+	}
+	return taken
+}
