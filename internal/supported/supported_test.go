@@ -137,7 +137,6 @@ spec:
 		`spec.template.spec.domain.devices.disks[1].lun.bus: Unsupported value: "sata": supported values: "scsi"`,
 		`spec.template.spec.domain.devices.disks[1].tag: Forbidden: not supported by Drydock`,
 		`spec.template.spec.networks[1].multus: Forbidden: not supported by Drydock`,
-		`spec.template.spec.volumes[0].persistentVolumeClaim.hotpluggable: Forbidden: not supported by Drydock`,
 		`spec.template.spec.volumes[1].sysprep: Forbidden: not supported by Drydock`,
 	}
 	var got []string

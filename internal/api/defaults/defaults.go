@@ -16,6 +16,7 @@ import (
 
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/firmware"
+	"drydock.dev/drydock/internal/machine"
 )
 
 // Architecture is the only one that Drydock runs guests of.
@@ -155,7 +156,9 @@ func setNetwork(spec *v1.VirtualMachineInstanceSpec, binding string) {
 // setDisks gives every volume a disk and every disk a kind and a bus.
 func setDisks(spec *v1.VirtualMachineInstanceSpec) {
 	devices := &spec.Domain.Devices
+	hot := map[string]bool{}
 	for i := range spec.Volumes {
+		hot[spec.Volumes[i].Name] = machine.Hotpluggable(&spec.Volumes[i])
 		if name := spec.Volumes[i].Name; !hasDevice(devices, name) {
 			devices.Disks = append(devices.Disks, v1.Disk{Name: name})
 		}
@@ -164,6 +167,8 @@ func setDisks(spec *v1.VirtualMachineInstanceSpec) {
 		device := &devices.Disks[i].DiskDevice
 		v1.SetDefaults_DiskDevice(device)
 		switch {
+		case hot[devices.Disks[i].Name] && device.Disk != nil:
+			device.Disk.Bus = machine.HotBus(&devices.Disks[i])
 		case device.Disk != nil:
 			device.Disk.Bus = busOr(device.Disk.Bus)
 		case device.LUN != nil && device.LUN.Bus == "":

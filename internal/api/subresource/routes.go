@@ -81,6 +81,8 @@ func (s *Server) routeMachines() {
 	s.route(http.MethodPut, machines, "start", s.start)
 	s.route(http.MethodPut, machines, "stop", s.stop)
 	s.route(http.MethodPut, machines, "restart", s.restart)
+	s.route(http.MethodPut, machines, "addvolume", s.addToMachine)
+	s.route(http.MethodPut, machines, "removevolume", s.removeFromMachine)
 	s.route(http.MethodGet, machines, "expand-spec", s.expandSpec)
 	forward := s.stream(nodeapi.PortForward, PortForward)
 	s.route(http.MethodGet, machines, "portforward", forward, "{port}", "{protocol}")
@@ -91,6 +93,8 @@ func (s *Server) routeInstances() {
 	s.route(http.MethodPut, instances, "unpause", s.act(nodeapi.Unpause, Unpause))
 	s.route(http.MethodPut, instances, "softreboot", s.act(nodeapi.SoftReboot, SoftReboot))
 	s.route(http.MethodPut, instances, "reset", s.act(nodeapi.Reset, Reset))
+	s.route(http.MethodPut, instances, "addvolume", s.addToInstance)
+	s.route(http.MethodPut, instances, "removevolume", s.removeFromInstance)
 
 	s.route(http.MethodGet, instances, "guestosinfo", s.stream(nodeapi.GuestOSInfo, Agent))
 	s.route(http.MethodGet, instances, "userlist", s.stream(nodeapi.UserList, Agent))

@@ -9,7 +9,7 @@ import (
 func Spec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, rule := range []func(*v1.VirtualMachineInstanceSpec, *field.Path) field.ErrorList{
-		placement, probes, compute, firmwareOf, clock, storage, network, bootOrder, peripherals,
+		placement, probes, compute, firmwareOf, clock, Storage, network, bootOrder, peripherals,
 	} {
 		errs = append(errs, rule(spec, path)...)
 	}

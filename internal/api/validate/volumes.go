@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/pluggable"
 )
 
 const (
@@ -20,10 +22,11 @@ const (
 	maxInline = 2048
 )
 
-// storage judges volumes and disks, and that each has its other.
-func storage(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+// Storage judges volumes and disks, and that each has its other.
+func Storage(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	errs := volumes(spec.Volumes, path.Child("volumes"))
-	return append(errs, disks(spec, path.Child("domain", "devices", "disks"))...)
+	errs = append(errs, disks(spec, path.Child("domain", "devices", "disks"))...)
+	return append(errs, pluggable.Judge(spec, path)...)
 }
 
 // volumeRules judge each kind of volume, in the order in which they are named

@@ -1,0 +1,316 @@
+package subresource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/retry"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/api/validate"
+	"drydock.dev/drydock/internal/pluggable"
+)
+
+func (s *Server) addToInstance(w http.ResponseWriter, r *http.Request) error {
+	options, err := readOptions[v1.AddVolumeOptions](r)
+	if err != nil {
+		return err
+	}
+	if err := validAddition(options); err != nil {
+		return err
+	}
+	return s.editInstance(w, r, options.DryRun, func(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+		if err := pluggable.Add(&vmi.Spec, options); err != nil {
+			return vmiConflict(vmi, err.Error())
+		}
+		pluggable.NoteAdded(vmi, options.Name)
+		return s.available(ctx, vmi, options)
+	})
+}
+
+func (s *Server) removeFromInstance(w http.ResponseWriter, r *http.Request) error {
+	options, err := readOptions[v1.RemoveVolumeOptions](r)
+	if err != nil {
+		return err
+	}
+	if err := validRemoval(options); err != nil {
+		return err
+	}
+	return s.editInstance(w, r, options.DryRun, func(_ context.Context, vmi *v1.VirtualMachineInstance) error {
+		if err := pluggable.Remove(&vmi.Spec, options.Name); err != nil {
+			return vmiConflict(vmi, err.Error())
+		}
+		pluggable.NoteRemoved(vmi, options.Name)
+		return nil
+	})
+}
+
+// editInstance changes the volumes of a VMI whose guest runs.
+func (s *Server) editInstance(w http.ResponseWriter, r *http.Request, dryRun []string,
+	edit func(context.Context, *v1.VirtualMachineInstance) error) error {
+	return s.untilWritten(w, func() (refusal, failure error) {
+		vmi := &v1.VirtualMachineInstance{}
+		if err := s.cluster.Get(r.Context(), key(r), vmi); err != nil {
+			return nil, err
+		}
+		if err := Pluggable(vmi); err != nil {
+			return err, nil
+		}
+		changed := vmi.DeepCopy()
+		if err := edit(r.Context(), changed); err != nil {
+			return err, nil
+		}
+		return nil, s.write(r.Context(), vmi, changed, dryRun)
+	})
+}
+
+func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
+	options, err := readOptions[v1.AddVolumeOptions](r)
+	if err != nil {
+		return err
+	}
+	if err := validAddition(options); err != nil {
+		return err
+	}
+	return s.editMachine(w, r, options.DryRun, func(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
+		if err := pluggable.Add(&vm.Spec.Template.Spec, options); err != nil {
+			return conflict(vm, "%v", err)
+		}
+		if !active(vmi) {
+			return nil // what is missing may come until it starts
+		}
+		if err := Pluggable(vmi); err != nil {
+			return err
+		}
+		// What somebody has put into the VMI alone may be in the way there.
+		probe := vmi.DeepCopy()
+		if v := pluggable.Find(&vmi.Spec, options.Name); v == nil {
+			if err := pluggable.Add(&probe.Spec, options); err != nil {
+				return conflict(vm, "%v", err)
+			}
+		} else if pluggable.ClaimOf(v) != pluggable.ClaimOf(pluggable.Find(&vm.Spec.Template.Spec, options.Name)) {
+			return conflict(vm, "Unable to add volume [%s] because the running VMI has a volume with that name already", options.Name)
+		}
+		return s.available(ctx, vmi, options)
+	})
+}
+
+func (s *Server) removeFromMachine(w http.ResponseWriter, r *http.Request) error {
+	options, err := readOptions[v1.RemoveVolumeOptions](r)
+	if err != nil {
+		return err
+	}
+	if err := validRemoval(options); err != nil {
+		return err
+	}
+	return s.editMachine(w, r, options.DryRun, func(_ context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
+		if err := pluggable.Remove(&vm.Spec.Template.Spec, options.Name); err != nil {
+			return conflict(vm, "%v", err)
+		}
+		if active(vmi) {
+			return notMigrating(vmi)
+		}
+		return nil
+	})
+}
+
+// editMachine changes the volumes in a VM's template; virt-controller brings
+// the VMI, if there is one, after it.
+func (s *Server) editMachine(w http.ResponseWriter, r *http.Request, dryRun []string,
+	edit func(context.Context, *v1.VirtualMachine, *v1.VirtualMachineInstance) error) error {
+	return s.untilWritten(w, func() (refusal, failure error) {
+		vm, vmi, err := s.read(r.Context(), key(r))
+		if err != nil {
+			return nil, err
+		}
+		if vm.Spec.Template == nil {
+			return conflict(vm, "the VM has no template"), nil
+		}
+		changed := vm.DeepCopy()
+		if err := edit(r.Context(), changed, vmi); err != nil {
+			return err, nil
+		}
+		return nil, s.write(r.Context(), vm, changed, dryRun)
+	})
+}
+
+// untilWritten repeats what is to be done until nobody writes in between. A
+// refusal is a conflict, too, but none that another look mends.
+func (s *Server) untilWritten(w http.ResponseWriter, do func() (refusal, failure error)) error {
+	var refused error
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		var failed error
+		refused, failed = do()
+		return failed
+	})
+	if err = errors.Join(refused, err); err != nil {
+		if refused != nil {
+			return refused
+		}
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+func (s *Server) write(ctx context.Context, from, to client.Object, dryRun []string) error {
+	locked := client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{})
+	return s.cluster.Patch(ctx, to, locked, writeOptions(dryRun))
+}
+
+// Pluggable refuses to change the volumes of a guest that does not run.
+func Pluggable(vmi *v1.VirtualMachineInstance) error {
+	if err := ready(vmi); err != nil {
+		return err
+	}
+	return notMigrating(vmi)
+}
+
+func notMigrating(vmi *v1.VirtualMachineInstance) error {
+	if m := vmi.Status.MigrationState; m != nil && !m.Completed && !m.Failed {
+		return vmiConflict(vmi, "VMI is migrating: its volumes can't be changed until it has arrived")
+	}
+	return nil
+}
+
+func validAddition(o *v1.AddVolumeOptions) error {
+	switch {
+	case o.Name == "":
+		return apierrors.NewBadRequest("AddVolumeOptions requires name to be set")
+	case o.Disk == nil:
+		return apierrors.NewBadRequest("AddVolumeOptions requires disk to not be nil")
+	case o.VolumeSource == nil:
+		return apierrors.NewBadRequest("AddVolumeOptions requires VolumeSource to not be nil")
+	case (o.VolumeSource.DataVolume == nil) == (o.VolumeSource.PersistentVolumeClaim == nil):
+		return apierrors.NewBadRequest("AddVolumeOptions requires exactly one of PersistentVolumeClaim and DataVolume")
+	case o.VolumeSource.DataVolume != nil && o.VolumeSource.DataVolume.Name == "",
+		o.VolumeSource.PersistentVolumeClaim != nil && o.VolumeSource.PersistentVolumeClaim.ClaimName == "":
+		return apierrors.NewBadRequest("AddVolumeOptions requires the name of the claim or DataVolume")
+	}
+	return validDisk(o)
+}
+
+// validDisk judges the disk by the rules of every disk.
+func validDisk(o *v1.AddVolumeOptions) error {
+	spec := &v1.VirtualMachineInstanceSpec{}
+	if o.Disk.CDRom != nil || pluggable.Add(spec, o) != nil {
+		return nil // which is refused in words of its own
+	}
+	if errs := validate.Storage(spec, nil); len(errs) > 0 {
+		return apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), o.Name, errs)
+	}
+	return nil
+}
+
+func validRemoval(o *v1.RemoveVolumeOptions) error {
+	if o.Name == "" {
+		return apierrors.NewBadRequest("RemoveVolumeOptions requires name to be set")
+	}
+	return nil
+}
+
+// available refuses a disk that is not there, has failed, or is somebody
+// else's.
+func (s *Server) available(ctx context.Context, vmi *v1.VirtualMachineInstance, o *v1.AddVolumeOptions) error {
+	var err error
+	claim := ""
+	if dv := o.VolumeSource.DataVolume; dv != nil {
+		claim = dv.Name
+		err = s.dataVolume(ctx, vmi, o.Name, dv.Name)
+	} else {
+		claim = o.VolumeSource.PersistentVolumeClaim.ClaimName
+		err = s.claim(ctx, vmi, o.Name, claim)
+	}
+	if err != nil {
+		return err
+	}
+	return s.unused(ctx, vmi, o, claim)
+}
+
+func unavailable(vmi *v1.VirtualMachineInstance, volume, why string, args ...any) error {
+	return vmiConflict(vmi, fmt.Sprintf("Unable to add volume [%s] because ", volume)+fmt.Sprintf(why, args...))
+}
+
+func (s *Server) claim(ctx context.Context, vmi *v1.VirtualMachineInstance, volume, name string) error {
+	claim := &corev1.PersistentVolumeClaim{}
+	err := s.cluster.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: name}, claim)
+	switch {
+	case apierrors.IsNotFound(err):
+		return unavailable(vmi, volume, "PVC [%s] does not exist", name)
+	case err != nil:
+		return fmt.Errorf("reading PVC %s/%s: %w", vmi.Namespace, name, err)
+	case claim.DeletionTimestamp != nil:
+		return unavailable(vmi, volume, "PVC [%s] is being deleted", name)
+	case claim.Status.Phase == corev1.ClaimLost:
+		return unavailable(vmi, volume, "PVC [%s] has lost its persistent volume", name)
+	}
+	return nil
+}
+
+func (s *Server) dataVolume(ctx context.Context, vmi *v1.VirtualMachineInstance, volume, name string) error {
+	dv := &cdiv1.DataVolume{}
+	err := s.cluster.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: name}, dv)
+	switch {
+	case apierrors.IsNotFound(err):
+		// What a DataVolume has made outlives it.
+		if failed := s.claim(ctx, vmi, volume, name); failed != nil {
+			return unavailable(vmi, volume, "DataVolume [%s] does not exist", name)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading DataVolume %s/%s: %w", vmi.Namespace, name, err)
+	case dv.DeletionTimestamp != nil:
+		return unavailable(vmi, volume, "DataVolume [%s] is being deleted", name)
+	case dv.Status.Phase == cdiv1.Failed:
+		return unavailable(vmi, volume, "DataVolume [%s] has failed%s", name, lastWords(dv))
+	}
+	return nil
+}
+
+// lastWords is what a DataVolume says of its failure.
+func lastWords(dv *cdiv1.DataVolume) string {
+	for _, c := range dv.Status.Conditions {
+		if c.Type == cdiv1.DataVolumeRunning && c.Message != "" {
+			return ": " + c.Message
+		}
+	}
+	return ""
+}
+
+// unused refuses a claim that another VMI's guest writes to, unless both share
+// it.
+func (s *Server) unused(ctx context.Context, vmi *v1.VirtualMachineInstance, o *v1.AddVolumeOptions, claim string) error {
+	others := &v1.VirtualMachineInstanceList{}
+	if err := s.cluster.List(ctx, others, client.InNamespace(vmi.Namespace)); err != nil {
+		return fmt.Errorf("looking for other users of PVC %s/%s: %w", vmi.Namespace, claim, err)
+	}
+	shares := o.Disk.Shareable != nil && *o.Disk.Shareable
+	for i := range others.Items {
+		other := &others.Items[i]
+		if other.UID == vmi.UID || other.IsFinal() {
+			continue
+		}
+		for j := range other.Spec.Volumes {
+			v := &other.Spec.Volumes[j]
+			if pluggable.ClaimOf(v) == claim && !(shares && shared(other, v.Name)) {
+				return unavailable(vmi, o.Name, "PVC [%s] is in use by VirtualMachineInstance [%s] and is not shareable in both", claim, other.Name)
+			}
+		}
+	}
+	return nil
+}
+
+func shared(vmi *v1.VirtualMachineInstance, disk string) bool {
+	for i := range vmi.Spec.Domain.Devices.Disks {
+		if d := &vmi.Spec.Domain.Devices.Disks[i]; d.Name == disk {
+			return d.Shareable != nil && *d.Shareable
+		}
+	}
+	return false
+}
