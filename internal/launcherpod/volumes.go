@@ -8,6 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/machine"
 )
 
 // storage is what the VMI's volumes mean for the pod.
@@ -35,6 +36,9 @@ func podStorage(vmi *v1.VirtualMachineInstance, facts Facts) (*storage, error) {
 		s.image(layout.KernelBootVolume, layout.KernelBootDir, c.Image, c.ImagePullPolicy, c.ImagePullSecret)
 	}
 	for i := range vmi.Spec.Volumes {
+		if machine.Hotpluggable(&vmi.Spec.Volumes[i]) {
+			continue // an attachment pod has it
+		}
 		if err := s.add(&vmi.Spec.Volumes[i], facts); err != nil {
 			return nil, fmt.Errorf("spec.volumes[%d]: %w", i, err)
 		}
