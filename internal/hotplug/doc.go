@@ -10,12 +10,12 @@
 // A volume is the pair of its name and its claim: the same name on another
 // claim is another volume.
 //
-//	            claim is there      its holder runs        virt-handler
-//	 (none) ──> Pending ──> Bound ──> AttachedToNode ──> MountedToPod ──> Ready
-//	   ^           └─ controller ────────────┘                │             │
-//	   │                                                      v             v
-//	   └── no pod holds it any more ── UnMountedFromPod <── Detaching <─────┘
-//	           controller                               virt-handler
+//	           claim is there      its holder runs        virt-handler
+//	(none) ──> Pending ──> Bound ──> AttachedToNode ──> MountedToPod ──> Ready
+//	  ^           └─ controller ────────────┘                │             │
+//	  │                                                      v             v
+//	  └── no pod holds it any more ── UnMountedFromPod <── Detaching <─────┘
+//	          controller                               virt-handler
 //
 // The guest may use a volume that is MountedToPod, Ready or Detaching. Such a
 // volume is "in use" below.
@@ -44,10 +44,11 @@
 // # Invariants
 //
 //   - H1: a volume in use is held by a pod that runs and is not terminating.
-//   - H2: a pod is deleted only when each of its volumes is not in use and not
-//     named by AttachedToNode, or is Ready through another pod that runs and is not
-//     terminating. ("Not in use" includes a volume that never was: a holder that
-//     can't start must not hold back the volumes that it shares.)
+//   - H2: a pod is deleted only when each of its volumes is in use through
+//     another pod that runs, is not terminating and is named by the volume's status,
+//     or is not in use at all and not about to be (AttachedToNode) through this
+//     pod. "Not in use" includes a volume that never was: a holder that can't start
+//     must not hold back the volumes that it shares.
 //   - H3: where nothing changed, nothing is created, deleted or written.
 //   - H4: with healthy storage every wanted volume becomes Ready and every
 //     unwanted one goes; at rest at most MaxHolders pods hold the volumes that can

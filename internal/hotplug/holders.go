@@ -159,7 +159,8 @@ func (p *planning) heldBySharer(v Volume) bool {
 
 // letGo records a holder without the volumes that are not needed any more for
 // each one that has such, so that their claims are free as soon as the others
-// have been handed over.
+// have been handed over. What is on its way out of the guest is not handed over:
+// while the guest keeps such a volume the holder stays as it is.
 func (p *planning) letGo() {
 	for _, h := range slices.Clone(p.record.Holders) {
 		pod := p.pod(h.Name)
@@ -167,7 +168,10 @@ func (p *planning) letGo() {
 			continue
 		}
 		stay := p.designees(&h)
-		if len(stay) > 0 && slices.ContainsFunc(h.Volumes, func(v Volume) bool { return !p.neededVolume(v) }) {
+		if slices.ContainsFunc(stay, func(v Volume) bool { return p.wanted(v) == nil }) {
+			continue
+		}
+		if slices.ContainsFunc(h.Volumes, func(v Volume) bool { return !p.neededVolume(v) }) {
 			p.addApart(stay)
 		}
 	}

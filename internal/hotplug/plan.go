@@ -173,7 +173,7 @@ func (p *planning) deletable(pod *Pod) bool {
 			continue
 		}
 		through := p.pod(e.PodName)
-		if e.Phase != v1.VolumeReady || through == nil || through.UID != e.PodUID || !through.alive() {
+		if through == nil || through.UID != e.PodUID || !through.alive() {
 			return false
 		}
 	}

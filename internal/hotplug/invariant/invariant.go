@@ -67,9 +67,7 @@ func Held(s Snapshot) error {
 }
 
 // Deletable is H2: the deletion of the pod, at the moment before it, takes
-// nothing away. The planner decides on a deletion only when a volume is Ready
-// through another pod; when the deletion arrives the volume may have gone on to
-// Detaching, through the same pod, which holds it as well.
+// nothing away.
 func Deletable(s Snapshot, uid string) error {
 	for i := range s.Volumes {
 		v := &s.Volumes[i]

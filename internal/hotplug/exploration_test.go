@@ -1,0 +1,108 @@
+package hotplug_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/hotplug"
+)
+
+// longRun names the environment variable that has the exploration go to larger
+// bounds, which takes many minutes and some GiB of memory.
+const longRun = "DRYDOCK_EXPLORE"
+
+const (
+	volumeA, volumeB, volumeC set = 1, 2, 4
+
+	all = volumeA | volumeB | volumeC
+)
+
+// scenarios are explored exhaustively. Each is small in one way so that it can
+// be large in another.
+var scenarios = []scenario{
+	{name: "one volume comes and goes, and its pod is taken away", volumes: 1, changes: 3, adds: all, removes: all, robberies: 1, maxHolders: 1},
+	{name: "two volumes come and go", volumes: 2, changes: 2, adds: all, removes: all, maxHolders: 1},
+	{name: "a volume comes and goes beside one in use", volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, maxHolders: 1},
+	{name: "two volumes in one pod come and go", volumes: 2, first: volumeA | volumeB, changes: 3, adds: all, removes: all, maxHolders: 1},
+	{name: "two volumes in two pods come, go and are merged", volumes: 2, first: volumeA | volumeB, firstApart: true, changes: 1, adds: all, removes: all, maxHolders: 1},
+	{name: "three volumes in three pods are merged", volumes: 3, first: all, firstApart: true, maxHolders: 1},
+	{name: "the pod of two volumes is taken away", volumes: 2, first: volumeA | volumeB, robberies: 1, maxHolders: 1},
+	{name: "two volumes of which one never attaches", volumes: 2, changes: 2, adds: all, removes: all, broken: volumeB, maxHolders: 1},
+	{name: "one that never attaches beside one in use", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, broken: volumeB, maxHolders: 1},
+	{name: "a claim for one pod only", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, exclusive: volumeB, maxHolders: 1},
+	{name: "a guest that does not give a disk back", volumes: 2, first: volumeA | volumeB, changes: 2, adds: all, removes: all, sticky: volumeB, maxHolders: 1},
+}
+
+// longScenarios are what the long run adds.
+var longScenarios = []scenario{
+	{name: "one volume, often", volumes: 1, changes: 4, adds: all, removes: all, robberies: 2, maxHolders: 1},
+	{name: "two volumes, often", volumes: 2, changes: 3, adds: all, removes: all, maxHolders: 1},
+	{name: "beside one in use, often", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, maxHolders: 1},
+	{name: "two volumes in two pods, often", volumes: 2, first: volumeA | volumeB, firstApart: true, changes: 2, adds: all, removes: all, maxHolders: 1},
+	{name: "the pod of two volumes is taken away amid a change", volumes: 2, first: volumeA | volumeB, changes: 1, adds: all, removes: all, robberies: 1, maxHolders: 1},
+	{name: "three volumes are added", volumes: 3, changes: 3, adds: all, removes: all, maxHolders: 2},
+	{name: "three volumes of which one never attaches", volumes: 3, changes: 3, adds: all, removes: all, broken: volumeC, maxHolders: 2},
+	{name: "three volumes in one pod", volumes: 3, first: all, changes: 2, adds: all, removes: all, maxHolders: 1},
+	{name: "a volume beside two in one pod", volumes: 3, first: volumeA | volumeB, changes: 2, adds: all, removes: all, maxHolders: 1},
+}
+
+func TestEveryReachableStateKeepsTheInvariants(t *testing.T) {
+	list := scenarios
+	if os.Getenv(longRun) != "" {
+		list = append(list, longScenarios...)
+	}
+	states, transitions := 0, 0
+	for _, sc := range list {
+		t.Run(sc.name, func(t *testing.T) {
+			sc.decide = hotplug.Decide
+			begin := time.Now()
+			x, err := explore(&sc)
+			t.Logf("%d states, %d transitions in %s", len(x.hashes), x.transitions, time.Since(begin).Round(time.Millisecond))
+			states, transitions = states+len(x.hashes), transitions+x.transitions
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	t.Logf("in all %d states, %d transitions", states, transitions)
+}
+
+// The seed's behaviour: one pod is to hold what is ready to be held; a pod that
+// holds anything else is deleted.
+func deleteWhatDoesNotMatch(o hotplug.Observed) hotplug.Plan { return oneHolder(o, false) }
+
+// The seed's guard: the same, but old pods are deleted only when the status of
+// every wanted volume is Ready.
+func deleteWhenAllAreReady(o hotplug.Observed) hotplug.Plan { return oneHolder(o, true) }
+
+func TestTheSeedsBehavioursAreCaught(t *testing.T) {
+	tests := map[string]struct {
+		decide func(hotplug.Observed) hotplug.Plan
+		sc     scenario
+		want   string
+	}{
+		"deleting what does not match, when a volume is added": {
+			deleteWhatDoesNotMatch, scenario{volumes: 2, first: volumeA, changes: 1, adds: all, maxHolders: 1}, "H2"},
+		"deleting when all are Ready, when a volume is removed": {
+			deleteWhenAllAreReady, scenario{volumes: 2, first: volumeA | volumeB, changes: 1, removes: volumeB, maxHolders: 1}, "H2"},
+		"deleting when all are Ready, with one that never is": {
+			deleteWhenAllAreReady, scenario{volumes: 2, changes: 2, adds: all, broken: volumeB, maxHolders: 2}, "H5"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.sc.decide = test.decide
+			x, err := explore(&test.sc)
+			var broken *violation
+			if !errors.As(err, &broken) {
+				t.Fatalf("it survives (%v): %d states, %d transitions", err, len(x.hashes), x.transitions)
+			}
+			t.Log(broken)
+			if !strings.Contains(broken.broken.Error(), test.want) {
+				t.Errorf("it breaks %v, expected %s", broken.broken, test.want)
+			}
+		})
+	}
+}

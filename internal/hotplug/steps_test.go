@@ -1,0 +1,443 @@
+package hotplug_test
+
+import (
+	"fmt"
+
+	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/hotplug/invariant"
+)
+
+// kind is what happens in a step.
+type kind uint8
+
+const (
+	userAdds kind = iota
+	userRemoves
+	podRobbed
+	podFails
+	controllerDies
+	// What is above are disturbances; what is below goes on by itself.
+	kubeletStarts
+	kubeletRemoves
+	deletionArrives
+	vmiCacheMoves
+	podCacheMoves
+	controllerWrites
+	controllerCreates
+	controllerDeletes
+	controllerAsks
+	controllerLooks
+	handlerMounts
+	handlerPlugs
+	handlerDetaches
+	handlerUnplugs
+	handlerHandsOver
+)
+
+func (k kind) disturbs() bool { return k < kubeletStarts }
+
+var kindNames = [...]string{
+	"the user adds %s", "the user removes %s", "somebody deletes pod %d", "pod %d fails", "the controller dies",
+	"pod %d starts", "pod %d is gone", "the deletion of pod %d arrives", "the VMI cache catches up", "the pod cache catches up",
+	"the controller writes the VMI", "the controller creates a pod", "the controller decides to delete pods",
+	"the controller asks for the pods", "the controller asks for the VMI, and sees nothing to do",
+	"virt-handler mounts %s", "virt-handler plugs %s", "virt-handler unplugs %s", "the guest gives %s back",
+	"virt-handler hands %s over",
+}
+
+// step is one transition; its argument is a volume or a pod's place.
+type step struct {
+	kind kind
+	arg  int
+	// broken is the invariant that the step itself violates.
+	broken error
+}
+
+func (st step) describe(from, to *state) string {
+	text := kindNames[st.kind]
+	switch st.kind {
+	case userAdds, userRemoves, handlerMounts, handlerPlugs, handlerDetaches, handlerUnplugs, handlerHandsOver:
+		text = fmt.Sprintf(text, volumeNames[st.arg].Name)
+	case podRobbed, podFails, kubeletStarts, kubeletRemoves, deletionArrives:
+		text = fmt.Sprintf(text, from.pods[st.arg].name)
+	}
+	return fmt.Sprintf("%-45s %s", text, to)
+}
+
+func (s *state) String() string {
+	out := "wanted"
+	for v := range maxVolumes {
+		if s.vmi.wanted.has(v) {
+			out += " " + volumeNames[v].Name
+		}
+	}
+	for v, e := range s.vmi.entries {
+		if e.phase != absent {
+			out += fmt.Sprintf("; %s %s", volumeNames[v].Name, phaseNames[e.phase])
+			if e.uid != 0 {
+				out += fmt.Sprintf(" (pod %d)", e.name)
+			}
+		}
+	}
+	for i := range s.pods {
+		if p := &s.pods[i]; p.state != noPod {
+			out += fmt.Sprintf("; pod %d %s", p.name, [...]string{"", "starting", "running", "terminating", "failed"}[p.state])
+			for _, v := range volumeLists[p.volumes] {
+				out += " " + v.Name
+			}
+		}
+	}
+	return out
+}
+
+// emitter takes a step and the state that it leads to.
+type emitter func(step, state)
+
+// next emits all that can happen in s.
+func (sc *scenario) next(s *state, emit emitter) {
+	sc.user(s, emit)
+	sc.robbers(s, emit)
+	sc.kubelet(s, emit)
+	sc.caches(s, emit)
+	sc.controller(s, emit)
+	for v := range sc.volumes {
+		sc.handler(s, v, emit)
+	}
+}
+
+func (sc *scenario) user(s *state, emit emitter) {
+	if s.changes == 0 {
+		return
+	}
+	for v := range sc.volumes {
+		if wanted := s.vmi.wanted.has(v); wanted && !sc.removes.has(v) || !wanted && !sc.adds.has(v) {
+			continue
+		}
+		to := *s
+		to.changes--
+		to.touchVMI()
+		to.vmi.wanted ^= 1 << v
+		if to.vmi.wanted.has(v) {
+			emit(step{kind: userAdds, arg: v}, to)
+		} else {
+			emit(step{kind: userRemoves, arg: v}, to)
+		}
+	}
+}
+
+func (sc *scenario) robbers(s *state, emit emitter) {
+	if s.asking {
+		to := *s
+		to.asking = false
+		emit(step{kind: controllerDies}, to)
+	}
+	if s.robberies == 0 {
+		return
+	}
+	for i := range s.pods {
+		p := s.pods[i]
+		if p.state != starting && p.state != running {
+			continue
+		}
+		for _, end := range []struct {
+			kind  kind
+			state podState
+		}{{podRobbed, ending}, {podFails, failed}} {
+			to := *s
+			to.robberies--
+			to.touchPods()
+			to.pods[i].state, to.pods[i].robbed = end.state, true
+			to.pods[i].deletion = to.pods[i].deletion && end.state == failed
+			for v := range sc.volumes {
+				if e := &to.vmi.entries[v]; e.uid == p.uid {
+					e.orphan = true
+				}
+			}
+			emit(step{kind: end.kind, arg: i}, to)
+		}
+	}
+}
+
+func (sc *scenario) kubelet(s *state, emit emitter) {
+	for i := range s.pods {
+		p := &s.pods[i]
+		if p.state == starting && p.volumes&sc.broken == 0 && !sc.excluded(s, i) {
+			to := *s
+			to.touchPods()
+			to.pods[i].state, to.pods[i].ran = running, true
+			emit(step{kind: kubeletStarts, arg: i}, to)
+		}
+		if p.state == ending {
+			to := *s
+			to.touchPods()
+			to.removePod(i)
+			emit(step{kind: kubeletRemoves, arg: i}, to)
+		}
+		if p.deletion {
+			to := *s
+			to.touchPods()
+			to.pods[i].deletion = false
+			st := step{kind: deletionArrives, arg: i, broken: invariant.Deletable(sc.snapshot(s), string(uids[p.uid]))}
+			if p.state == failed {
+				to.removePod(i)
+			} else {
+				to.pods[i].state = ending
+			}
+			emit(st, to)
+		}
+	}
+}
+
+// excluded tells whether another pod keeps an exclusive claim of the pod.
+func (sc *scenario) excluded(s *state, i int) bool {
+	for j := range s.pods {
+		p := &s.pods[j]
+		if j != i && p.volumes&s.pods[i].volumes&sc.exclusive != 0 && p.ran && p.state != noPod && p.state != failed {
+			return true
+		}
+	}
+	return false
+}
+
+func (sc *scenario) caches(s *state, emit emitter) {
+	if s.vmiStale {
+		to := *s
+		to.vmiStale = false
+		emit(step{kind: vmiCacheMoves}, to)
+	}
+	if s.podStale {
+		to := *s
+		to.podStale = false
+		emit(step{kind: podCacheMoves}, to)
+	}
+}
+
+// controller is one action of virt-controller: what is decided on its caches,
+// or on what the API server answers when it has asked. Dying between two
+// actions is to be overtaken by everything else in between.
+func (sc *scenario) controller(s *state, emit emitter) {
+	vmi, seen := &s.vmi, &s.pods
+	if s.vmiStale && !s.asking {
+		vmi = &s.vmiCache
+	}
+	if s.podStale {
+		seen = &s.podCache
+	}
+	anyStarting, anyReady := false, false
+	for i := range seen {
+		anyStarting = anyStarting || seen[i].state == starting
+	}
+	for v := range vmi.entries {
+		anyReady = anyReady || vmi.entries[v].phase == ready
+	}
+	for _, stuck := range [...]bool{false, true} {
+		for _, settled := range [...]bool{false, true} {
+			if stuck && !anyStarting || settled && !anyReady {
+				continue
+			}
+			plan := sc.decide(sc.observed(vmi, seen, stuck, settled, s.asking))
+			sc.act(s, vmi, &plan, emit)
+		}
+	}
+}
+
+func (sc *scenario) act(s *state, vmi *object, plan *hotplug.Plan, emit emitter) {
+	switch {
+	case plan.Changed:
+		to := *s
+		to.asking = false
+		if vmi == &s.vmi { // otherwise the API server refuses
+			to.vmi = written(s.vmi, plan)
+			to.vmiStale = false
+			for v := range to.vmi.entries {
+				e := &to.vmi.entries[v]
+				p := to.podByUID(e.uid)
+				e.orphan = e.orphan || p != nil && p.robbed
+			}
+			emit(step{kind: controllerWrites}, to)
+		}
+		return
+	case plan.AskLive && !s.asking:
+		to := *s
+		to.asking, to.podStale = true, false
+		emit(step{kind: controllerAsks}, to)
+	case s.asking && len(plan.Create) == 0 && len(plan.Delete) == 0:
+		to := *s
+		to.asking = false
+		emit(step{kind: controllerLooks}, to)
+	}
+	for _, h := range plan.Create {
+		to := *s
+		to.asking = false
+		if to.create(nameOf(h.Name), setOf(h.Volumes)) {
+			emit(step{kind: controllerCreates}, to)
+		}
+	}
+	if len(plan.Delete) == 0 {
+		return
+	}
+	to := *s
+	to.asking = false
+	for _, d := range plan.Delete {
+		for i := range to.pods {
+			if p := &to.pods[i]; p.state != noPod && p.state != ending && uids[p.uid] == d.UID {
+				p.deletion = true
+			}
+		}
+	}
+	emit(step{kind: controllerDeletes}, to)
+}
+
+// create makes a pod unless one of the name exists, or the bound on pods that
+// exist at a time is reached.
+func (s *state) create(name uint8, volumes set) bool {
+	uid, free := uint8(0), -1
+	s.eachName(func(*uint8) {}, func(u *uint8) { uid = max(uid, *u) })
+	for i := range s.pods {
+		if s.pods[i].state == noPod {
+			free = i
+			break
+		}
+		if s.pods[i].name == name {
+			return false
+		}
+	}
+	if free < 0 {
+		return false // the API server is slow; it will do when a pod is gone
+	}
+	s.touchPods()
+	s.pods[free] = pod{name: name, uid: uid + 1, volumes: volumes, state: starting}
+	return true
+}
+
+func (s *state) removePod(i int) {
+	copy(s.pods[i:], s.pods[i+1:])
+	s.pods[maxPods-1] = pod{}
+}
+
+// touchVMI and touchPods come before a change that the controller does not
+// make itself: what its cache shows stays behind.
+func (s *state) touchVMI() {
+	if !s.vmiStale {
+		s.vmiCache, s.vmiStale = s.vmi, true
+		for v := range s.vmiCache.entries {
+			s.vmiCache.entries[v].orphan = false
+		}
+	}
+}
+
+func (s *state) touchPods() {
+	if !s.podStale {
+		s.podCache, s.podStale = s.pods, true
+		for i := range s.podCache {
+			s.podCache[i].deletion, s.podCache[i].robbed = false, false
+		}
+	}
+}
+
+// handler is virt-handler's next step for a volume. It writes on condition of
+// the VMI's version, so it acts on what is true of the VMI; of the pods it may
+// not know yet that they are being deleted.
+func (sc *scenario) handler(s *state, v int, emit emitter) {
+	e := &s.vmi.entries[v]
+	wanted := s.vmi.wanted.has(v)
+	move := func(k kind, to phase) {
+		next := *s
+		next.touchVMI()
+		next.vmi.entries[v].phase = to
+		emit(step{kind: k, arg: v}, next)
+	}
+	switch {
+	case e.phase == attached && !wanted:
+		move(handlerDetaches, unmounted)
+	case e.phase == attached:
+		if p := s.podByUID(e.uid); p != nil && p.ran && p.state != failed {
+			move(handlerMounts, mounted)
+		}
+	case e.phase == mounted && wanted:
+		move(handlerPlugs, ready)
+	case (e.phase == mounted || e.phase == ready) && !wanted:
+		move(handlerDetaches, detaching)
+	case e.phase == detaching && !sc.sticky.has(v):
+		move(handlerUnplugs, unmounted)
+	case e.phase == ready:
+		sc.handOver(s, v, emit)
+	}
+}
+
+// handOver lets virt-handler go on to a recorded pod that is newer than the
+// one that serves the volume, or to any when that one is gone.
+func (sc *scenario) handOver(s *state, v int, emit emitter) {
+	e := &s.vmi.entries[v]
+	from := 0
+	for i := range s.pods {
+		if s.pods[i].state != noPod && s.pods[i].uid == e.uid {
+			from = i + 1
+		}
+	}
+	for i := from; i < maxPods; i++ {
+		p := &s.pods[i]
+		if p.state == noPod || p.state == failed || !p.ran || !p.volumes.has(v) || !s.vmi.records(p.name) {
+			continue
+		}
+		to := *s
+		to.touchVMI()
+		to.vmi.entries[v] = entry{phase: ready, name: p.name, uid: p.uid, orphan: p.robbed}
+		emit(step{kind: handlerHandsOver, arg: v}, to)
+	}
+}
+
+func (o *object) records(name uint8) bool {
+	for _, h := range o.holders {
+		if h.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *state) podByUID(uid uint8) *pod {
+	for i := range s.pods {
+		if s.pods[i].state != noPod && s.pods[i].uid == uid {
+			return &s.pods[i]
+		}
+	}
+	return nil
+}
+
+// snapshot is the state as package invariant judges it.
+func (sc *scenario) snapshot(s *state) invariant.Snapshot {
+	out := invariant.Snapshot{Robbed: func(uid string) bool {
+		for v := range s.vmi.entries {
+			if e := &s.vmi.entries[v]; e.orphan && string(uids[e.uid]) == uid {
+				return true
+			}
+		}
+		return false
+	}}
+	for v := range sc.volumes {
+		if e := s.vmi.entries[v]; e.phase != absent {
+			out.Volumes = append(out.Volumes, invariant.Volume{
+				Name: volumeNames[v].Name, Phase: phaseNames[e.phase], Pod: string(uids[e.uid]), Wanted: s.vmi.wanted.has(v),
+			})
+		}
+	}
+	for i := range s.pods {
+		if p := &s.pods[i]; p.state != noPod {
+			out.Pods = append(out.Pods, invariant.Pod{
+				UID: string(uids[p.uid]), Volumes: namesOf[p.volumes], Robbed: p.robbed,
+				Running: p.state == running || p.state == ending && p.ran, Terminating: p.state == ending,
+			})
+		}
+	}
+	return out
+}
+
+var namesOf = func() (out [1 << maxVolumes][]string) {
+	for mask, volumes := range volumeLists {
+		for _, v := range volumes {
+			out[mask] = append(out[mask], v.Name)
+		}
+	}
+	return out
+}()
