@@ -25,24 +25,18 @@ type checkpoints struct {
 // newCheckpoints begins at a place. 1/64 of the content from one to the next and
 // 1/32 at most keep what is fetched again below 5 %.
 func newCheckpoints(disk *target.Disk, notes notebook, base journal, sum hash.Hash) *checkpoints {
-	every := min(max(base.Size/64, 512<<10), 256<<20)
+	every := min(max(base.Size/64, 64<<10), 256<<20)
 	return &checkpoints{disk: disk, notes: notes, base: base, sum: sum, every: every, most: 2 * every, safe: base.Place}
 }
 
-// at is told every place up to which all is written, by settle, or about to be.
+// at is told every place up to which all is written once settle returns.
 func (c *checkpoints) at(place int64, settle func() error) error {
 	if c == nil || place-c.safe < c.every {
 		return nil
 	}
 	if c.underWay != nil {
-		select {
-		case err := <-c.underWay:
-			return c.arrived(err)
-		default:
-			if place-c.safe < c.most {
-				return nil
-			}
-			return c.wait()
+		if err := c.look(place-c.safe >= c.most); err != nil || c.underWay != nil || place-c.safe < c.every {
+			return err
 		}
 	}
 	if err := settle(); err != nil {
@@ -63,6 +57,19 @@ func (c *checkpoints) at(place int64, settle func() error) error {
 		c.underWay <- err
 	}()
 	return nil
+}
+
+// look takes note of the one under way when it is done, or waits until it is.
+func (c *checkpoints) look(wait bool) error {
+	if wait {
+		return c.wait()
+	}
+	select {
+	case err := <-c.underWay:
+		return c.arrived(err)
+	default:
+		return nil
+	}
 }
 
 // wait waits for the one that is under way.

@@ -23,7 +23,8 @@ const (
 type Reader struct {
 	source job.Source
 	stall  time.Duration
-	pause  time.Duration
+	// pause is the wait before the second try; each further one waits twice as long.
+	pause time.Duration
 	// head is the stream as it was opened first: all later ones must be of its Version.
 	head job.Stream
 
@@ -48,16 +49,14 @@ type Option func(*Reader)
 // Stall sets for how long a source may give no byte.
 func Stall(limit time.Duration) Option { return func(r *Reader) { r.stall = limit } }
 
-// Pause sets the wait before the second try; each further one waits twice as long.
-func Pause(first time.Duration) Option { return func(r *Reader) { r.pause = first } }
-
 // Open opens a source at an offset and begins to read.
 func Open(ctx context.Context, source job.Source, offset int64, options ...Option) (*Reader, error) {
-	r := &Reader{source: source, stall: time.Minute, pause: time.Second,
+	r := &Reader{source: source, stall: time.Minute,
 		chunks: make(chan chunk, ahead), spare: make(chan []byte, ahead+2)}
 	for _, option := range options {
 		option(r)
 	}
+	r.pause = min(time.Second, r.stall/10)
 	ctx, cancel := context.WithCancel(ctx)
 	r.ctx, r.cancel = ctx, cancel
 	first, err := r.connect(ctx, offset, true)
