@@ -25,6 +25,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/ssh"
 	"drydock.dev/drydock/internal/virtctl/version"
 	"drydock.dev/drydock/internal/virtctl/vnc"
+	"drydock.dev/drydock/internal/virtctl/volume"
 )
 
 // Main runs the command line of this process and returns its exit code.
@@ -53,6 +54,7 @@ func New(e *env.Env) *cobra.Command {
 	e.Flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(power.NewCommands(e)...)
 	root.AddCommand(guest.NewCommands(e)...)
+	root.AddCommand(volume.NewCommands(e)...)
 	root.AddCommand(ssh.NewCommands(e)...)
 	root.AddCommand(
 		create.NewCommand(e),

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -86,6 +87,16 @@ func (c *Client) VMI(ctx context.Context, namespace, name string) (*v1.VirtualMa
 func (c *Client) ReplicaSet(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstanceReplicaSet, error) {
 	rs := &v1.VirtualMachineInstanceReplicaSet{}
 	return rs, c.get(ctx, Ref{VirtualMachineInstanceReplicaSets, namespace, name}, rs)
+}
+
+// HasDataVolume tells whether there is a DataVolume of the name. Where there is no
+// such kind, there is none.
+func (c *Client) HasDataVolume(ctx context.Context, namespace, name string) (bool, error) {
+	err := c.rest.Get().AbsPath("/apis/cdi.kubevirt.io/v1beta1/namespaces", namespace, "datavolumes", name).Do(ctx).Error()
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func (c *Client) get(ctx context.Context, ref Ref, into runtime.Object) error {
