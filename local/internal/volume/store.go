@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -145,6 +147,31 @@ func (s Store) Free(disk string) (int64, error) {
 		return 0, fmt.Errorf("asking for the free space of disk %s: %w", disk, err)
 	}
 	return int64(st.Bavail) * st.Bsize, nil
+}
+
+// Emptiest is the node's disk with the most free space, the first of equals.
+func (s Store) Emptiest() (string, error) {
+	disks, err := s.Disks()
+	if err != nil {
+		return "", err
+	}
+	best, most := "", int64(-1)
+	for _, disk := range slices.Sorted(maps.Keys(disks)) {
+		if disk == Shared {
+			continue
+		}
+		free, err := s.Free(disk)
+		if err != nil {
+			return "", err
+		}
+		if free > most {
+			best, most = disk, free
+		}
+	}
+	if best == "" {
+		return "", fmt.Errorf("choosing a disk: %w: there is no node", ErrNoSpace)
+	}
+	return best, nil
 }
 
 // Create makes a volume, or finds that it is made. from is nil for an empty one.

@@ -124,7 +124,7 @@ func scopeOf(parameters map[string]string) (string, error) {
 }
 
 // chooseDisk takes the first of the nodes that are preferred: with a volume
-// that waits for its pod that is the pod's node.
+// that waits for its pod that is the pod's node. Who names none leaves it to us.
 func (s *Server) chooseDisk(r *spec.TopologyRequirement) (string, error) {
 	for _, candidates := range [][]*spec.Topology{r.GetPreferred(), r.GetRequisite()} {
 		for _, t := range candidates {
@@ -133,7 +133,8 @@ func (s *Server) chooseDisk(r *spec.TopologyRequirement) (string, error) {
 			}
 		}
 	}
-	return "", status.Errorf(codes.InvalidArgument, "the call names no node (%s) whose disk the volume is to lie on", csi.Topology)
+	disk, err := s.store.Emptiest()
+	return disk, coded(err)
 }
 
 func topology(disk string) []*spec.Topology {
