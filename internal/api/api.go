@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"drydock.dev/drydock/internal/api/cloneright"
 	"drydock.dev/drydock/internal/api/server"
 	"drydock.dev/drydock/internal/api/subresource"
 	"drydock.dev/drydock/internal/api/upload"
@@ -177,7 +178,7 @@ func (p *process) add(mgr manager.Manager) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	hooks, err := webhooks(&p.settings)
+	hooks, err := webhooks(&p.settings, cloneright.Checker{Client: direct})
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/admission"
+	"drydock.dev/drydock/internal/api/cloneright"
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/api/validate"
 	"drydock.dev/drydock/internal/clusterconfig"
@@ -22,10 +23,12 @@ const (
 	validateRS   = "/validate/virtualmachineinstancereplicasets"
 	validateVMIM = "/validate/virtualmachineinstancemigrations"
 	validateKV   = "/validate/kubevirts"
+	mutateDV     = "/mutate/datavolumes"
+	validateDV   = "/validate/datavolumes"
 )
 
 // webhooks serves every rule at its path.
-func webhooks(settings *clusterconfig.Current) (map[string]http.Handler, error) {
+func webhooks(settings *clusterconfig.Current, right cloneright.Checker) (map[string]http.Handler, error) {
 	served := map[string]http.Handler{}
 	var failed error
 	add := func(path string, handler http.Handler, err error) {
@@ -36,6 +39,7 @@ func webhooks(settings *clusterconfig.Current) (map[string]http.Handler, error) 
 	}
 	addMutating(add, settings)
 	addValidating(add, settings)
+	addDataVolumes(add, settings, right)
 	return served, failed
 }
 

@@ -51,7 +51,13 @@ type Settings struct {
 	// AdditionalGuestMemoryOverheadRatio multiplies the memory that is asked
 	// for beside the guest's own, as a decimal string; empty means 1.
 	AdditionalGuestMemoryOverheadRatio string
+	// CDI says that CDI is installed and serves DataVolumes instead of Drydock.
+	CDI bool
 }
+
+// ConditionDataVolumes is the KubeVirt object's condition that is False while CDI
+// serves DataVolumes and Drydock leaves them to it.
+const ConditionDataVolumes v1.KubeVirtConditionType = "ServesDataVolumes"
 
 // FromKubeVirt reads the settings from the KubeVirt object; nil gives the
 // defaults.
@@ -66,6 +72,11 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	}
 	if kv == nil {
 		return s
+	}
+	for _, condition := range kv.Status.Conditions {
+		if condition.Type == ConditionDataVolumes {
+			s.CDI = condition.Status == corev1.ConditionFalse
+		}
 	}
 	c := &kv.Spec.Configuration
 	if p := firstPolicy(c.ImagePullPolicy, kv.Spec.ImagePullPolicy); p != "" {

@@ -25,6 +25,7 @@ func Document() []byte {
 		{"VirtualMachineInstance", vmiTable},
 		{"VirtualMachineInstanceReplicaSet", replicaSetTable},
 		{"VirtualMachineInstanceMigration", migrationTable},
+		{"DataVolume", dataVolumeTable},
 		{"KubeVirt", kubeVirtTable},
 	} {
 		section.table.document(&b, section.title)

@@ -14,6 +14,7 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -24,8 +25,11 @@ import (
 // Request is one request for admission of a T.
 type Request[T any] struct {
 	Operation admissionv1.Operation
-	// Username is who asks.
+	// Username is who asks, User all that is known of him.
 	Username string
+	User     authenticationv1.UserInfo
+	// Namespace is where the object is, or is to be.
+	Namespace string
 	// Old is nil on creation, New on deletion.
 	Old, New *T
 }
@@ -55,12 +59,21 @@ func IsComponent(username string) bool {
 
 // Validating serves a rule that answers with everything that is wrong.
 func Validating[T any](rule func(Request[T]) field.ErrorList) (http.Handler, error) {
-	return serve(func(_ context.Context, raw admission.Request) admission.Response {
+	return ValidatingAsking(func(_ context.Context, r Request[T]) (field.ErrorList, error) { return rule(r), nil })
+}
+
+// ValidatingAsking serves a rule that has to ask the cluster, which may fail.
+func ValidatingAsking[T any](rule func(context.Context, Request[T]) (field.ErrorList, error)) (http.Handler, error) {
+	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)
 		if err != nil {
 			return admission.Errored(http.StatusBadRequest, err)
 		}
-		if errs := rule(request); len(errs) > 0 {
+		errs, err := rule(ctx, request)
+		if err != nil {
+			return admission.Errored(http.StatusInternalServerError, err)
+		}
+		if len(errs) > 0 {
 			return refuse(errs)
 		}
 		return admission.Allowed("")
@@ -69,12 +82,20 @@ func Validating[T any](rule func(Request[T]) field.ErrorList) (http.Handler, err
 
 // Mutating serves a rule that completes request.New in place.
 func Mutating[T any](rule func(Request[T])) (http.Handler, error) {
-	return serve(func(_ context.Context, raw admission.Request) admission.Response {
+	return MutatingAsking(func(_ context.Context, r Request[T]) error {
+		rule(r)
+		return nil
+	})
+}
+
+// MutatingAsking serves a rule that has to ask the cluster, which may fail.
+func MutatingAsking[T any](rule func(context.Context, Request[T]) error) (http.Handler, error) {
+	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)
 		if err != nil {
 			return admission.Errored(http.StatusBadRequest, err)
 		}
-		patched, err := mutate(raw.Object.Raw, request, rule)
+		patched, err := mutate(raw.Object.Raw, request, func(r Request[T]) error { return rule(ctx, r) })
 		if err != nil {
 			return admission.Errored(http.StatusInternalServerError, err)
 		}
@@ -91,7 +112,7 @@ func serve(handle admission.HandlerFunc) (http.Handler, error) {
 }
 
 func decode[T any](raw admission.Request) (Request[T], error) {
-	request := Request[T]{Operation: raw.Operation, Username: raw.UserInfo.Username}
+	request := Request[T]{Operation: raw.Operation, Username: raw.UserInfo.Username, User: raw.UserInfo, Namespace: raw.Namespace}
 	var err error
 	if request.Old, err = decodeObject[T](raw.OldObject.Raw); err != nil {
 		return request, fmt.Errorf("decoding the old %s %s/%s: %w", raw.Kind.Kind, raw.Namespace, raw.Name, err)
@@ -116,12 +137,14 @@ func decodeObject[T any](raw []byte) (*T, error) {
 // mutate applies rule and brings what it changed, and only that, into the
 // object as it was sent: what Go's types add or normalize by themselves must
 // not turn up as a change of the user's object.
-func mutate[T any](raw []byte, request Request[T], rule func(Request[T])) ([]byte, error) {
+func mutate[T any](raw []byte, request Request[T], rule func(Request[T]) error) ([]byte, error) {
 	before, err := json.Marshal(request.New)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the object: %w", err)
 	}
-	rule(request)
+	if err := rule(request); err != nil {
+		return nil, err
+	}
 	after, err := json.Marshal(request.New)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the completed object: %w", err)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/internal/api/admission"
@@ -62,6 +63,8 @@ func judge(t *testing.T, manifest string) []string {
 		errs = ReplicaSet(parse[v1.VirtualMachineInstanceReplicaSet](t, manifest), nil, settings)
 	case "VirtualMachineInstanceMigration":
 		errs = Migration(parse[v1.VirtualMachineInstanceMigration](t, manifest), nil)
+	case "DataVolume":
+		errs = DataVolume(parse[cdiv1.DataVolume](t, manifest), nil)
 	case "KubeVirt":
 		errs = KubeVirt(parse[v1.KubeVirt](t, manifest), nil)
 	default:

@@ -16,11 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/written"
 )
 
@@ -49,6 +51,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1.KubeVirt{}, theOne).
 		Watches(&appsv1.Deployment{}, theOne).
 		Watches(&appsv1.DaemonSet{}, theOne).
+		WatchesMetadata(cdi.Definition(), theOne, builder.WithPredicates(cdi.Decisive())).
 		Complete(r)
 }
 
@@ -64,8 +67,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	installed, err := cdi.Installed(ctx, r.Client)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	want := kv.DeepCopy()
-	want.Status = status(kv, components, time.Now())
+	want.Status = status(kv, components, installed, time.Now())
 	if equality.Semantic.DeepEqual(kv.Status, want.Status) {
 		return ctrl.Result{}, nil
 	}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/version"
 )
@@ -20,6 +21,8 @@ const (
 	reasonAllReady        = "AllComponentsReady"
 	reasonNotReady        = "ComponentsNotReady"
 	reasonRollingOut      = "RolloutInProgress"
+	reasonDrydock         = "DrydockServes"
+	reasonCDI             = "CDIServes"
 	messageAllReady       = "All components are ready."
 	messageAllCreated     = "All resources were created."
 	separatorOfComponents = "; "
@@ -47,8 +50,9 @@ func (c component) describe() string {
 	return fmt.Sprintf("%s: %d of %d available", c.name, c.available, c.wanted)
 }
 
-// status is the KubeVirt object's status for what is known of the components.
-func status(kv *v1.KubeVirt, components []component, now time.Time) v1.KubeVirtStatus {
+// status is the KubeVirt object's status for what is known of the components;
+// cdi is where CDI is installed, empty where it is not.
+func status(kv *v1.KubeVirt, components []component, cdi string, now time.Time) v1.KubeVirtStatus {
 	out := *kv.Status.DeepCopy()
 	missing := failing(components, func(c component) bool { return c.exists })
 	notReady := failing(components, component.ready)
@@ -76,6 +80,11 @@ func status(kv *v1.KubeVirt, components []component, now time.Time) v1.KubeVirtS
 		set(v1.KubeVirtConditionProgressing, false, reasonAllReady, messageAllReady)
 	} else {
 		set(v1.KubeVirtConditionProgressing, true, reasonRollingOut, rolling)
+	}
+	if cdi == "" {
+		set(clusterconfig.ConditionDataVolumes, true, reasonDrydock, "Drydock serves DataVolumes.")
+	} else {
+		set(clusterconfig.ConditionDataVolumes, false, reasonCDI, "CDI is installed (Deployment "+cdi+") and serves DataVolumes.")
 	}
 
 	out.Phase = v1.KubeVirtPhaseDeploying

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/clusterconfig"
 )
 
 func TestStatus(t *testing.T) {
@@ -38,7 +40,7 @@ func TestStatus(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := status(&v1.KubeVirt{Status: v1.KubeVirtStatus{Phase: test.phase}}, test.components, time.Unix(1000, 0))
+			got := status(&v1.KubeVirt{Status: v1.KubeVirtStatus{Phase: test.phase}}, test.components, "", time.Unix(1000, 0))
 			if got.Phase != test.wantPhase {
 				t.Errorf("phase %s, want %s", got.Phase, test.wantPhase)
 			}
@@ -52,12 +54,21 @@ func TestStatus(t *testing.T) {
 			if said[v1.KubeVirtConditionDegraded] != test.degraded {
 				t.Errorf("Degraded is %q, want %q", said[v1.KubeVirtConditionDegraded], test.degraded)
 			}
-			again := status(&v1.KubeVirt{Status: got}, test.components, time.Unix(2000, 0))
+			again := status(&v1.KubeVirt{Status: got}, test.components, "", time.Unix(2000, 0))
 			for i := range again.Conditions {
 				if again.Conditions[i] != got.Conditions[i] {
 					t.Errorf("a second look changes %+v to %+v", got.Conditions[i], again.Conditions[i])
 				}
 			}
 		})
+	}
+}
+
+func TestStatusSaysWhoServesDataVolumes(t *testing.T) {
+	for deployment, want := range map[string]bool{"": false, "cdi/cdi-deployment": true} {
+		kv := &v1.KubeVirt{Status: status(&v1.KubeVirt{}, nil, deployment, time.Unix(1000, 0))}
+		if got := clusterconfig.FromKubeVirt(kv).CDI; got != want {
+			t.Errorf("with CDI's deployment at %q the settings say that CDI serves: %v", deployment, got)
+		}
 	}
 }

@@ -1,0 +1,46 @@
+// Package cloneright asks the cluster whether somebody may clone a disk out of
+// another namespace: who may create datavolumes/source (cdi.kubevirt.io) there
+// may.
+//
+// It must not refuse anything: admission does.
+package cloneright
+
+import (
+	"context"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/datavolume"
+)
+
+// Checker asks. Client must not be a cache's.
+type Checker struct{ Client client.Client }
+
+// Allowed tells whether user may create a DataVolume with the spec in the
+// namespace as far as its source is concerned. What is in the DataVolume's own
+// namespace, or in none, needs no right.
+func (c Checker) Allowed(ctx context.Context, user authenticationv1.UserInfo, spec *cdiv1.DataVolumeSpec, namespace string) (bool, error) {
+	source, _, _ := datavolume.SourceOf(spec, namespace)
+	if source == "" || source == namespace {
+		return true, nil
+	}
+	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+	for key, values := range user.Extra {
+		extra[key] = authorizationv1.ExtraValue(values)
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user.Username, Groups: user.Groups, UID: user.UID, Extra: extra,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: source, Verb: "create", Group: cdiv1.SchemeGroupVersion.Group, Version: cdiv1.SchemeGroupVersion.Version,
+			Resource: "datavolumes", Subresource: cdiv1.DataVolumeCloneSourceSubresource,
+		},
+	}}
+	if err := c.Client.Create(ctx, review); err != nil {
+		return false, fmt.Errorf("asking whether %s may clone from namespace %s: %w", user.Username, source, err)
+	}
+	return review.Status.Allowed, nil
+}

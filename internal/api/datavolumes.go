@@ -1,0 +1,52 @@
+package api
+
+import (
+	"context"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/api/admission"
+	"drydock.dev/drydock/internal/api/cloneright"
+	"drydock.dev/drydock/internal/api/defaults"
+	"drydock.dev/drydock/internal/api/validate"
+	"drydock.dev/drydock/internal/clusterconfig"
+)
+
+// addDataVolumes serves the rules for DataVolumes. Where CDI serves them they
+// are CDI's to judge, but for the note on who may clone: one that a user wrote
+// meanwhile would count when Drydock serves again.
+func addDataVolumes(add adder, settings *clusterconfig.Current, right cloneright.Checker) {
+	mutating, err := admission.MutatingAsking(func(ctx context.Context, r admission.Request[cdiv1.DataVolume]) error {
+		mayClone := false
+		if r.Operation == admissionv1.Create && !settings.Get().CDI {
+			if r.New.Namespace == "" {
+				r.New.Namespace = r.Namespace
+			}
+			var err error
+			if mayClone, err = mayCloneInto(ctx, r, right); err != nil {
+				return err
+			}
+		}
+		defaults.DataVolume(r.New, r.Old, mayClone)
+		return nil
+	})
+	add(mutateDV, mutating, err)
+	validating, err := admission.Validating(func(r admission.Request[cdiv1.DataVolume]) field.ErrorList {
+		if settings.Get().CDI {
+			return nil
+		}
+		return validate.DataVolume(r.New, r.Old)
+	})
+	add(validateDV, validating, err)
+}
+
+// mayCloneInto tells whether the DataVolume's creator may read its source. What a
+// component makes, of a VM's templates, was judged when the VM was admitted.
+func mayCloneInto(ctx context.Context, r admission.Request[cdiv1.DataVolume], right cloneright.Checker) (bool, error) {
+	if r.Component() {
+		return true, nil
+	}
+	return right.Allowed(ctx, r.User, &r.New.Spec, r.Namespace)
+}

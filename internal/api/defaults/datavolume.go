@@ -1,0 +1,28 @@
+package defaults
+
+import (
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/datavolume"
+)
+
+// DataVolume notes on a new DataVolume which source in another namespace its
+// creator may read, as was found out, and keeps anybody from writing that note
+// himself. old is nil on creation.
+func DataVolume(dv, old *cdiv1.DataVolume, mayClone bool) {
+	note := ""
+	switch {
+	case old != nil:
+		note = old.Annotations[datavolume.AnnCloneAllowed]
+	case mayClone:
+		note = datavolume.AllowedSource(dv)
+	}
+	if note == "" {
+		delete(dv.Annotations, datavolume.AnnCloneAllowed)
+		return
+	}
+	if dv.Annotations == nil {
+		dv.Annotations = map[string]string{}
+	}
+	dv.Annotations[datavolume.AnnCloneAllowed] = note
+}

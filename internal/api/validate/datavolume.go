@@ -1,0 +1,210 @@
+package validate
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/datavolume"
+	"drydock.dev/drydock/internal/supported"
+)
+
+// DataVolume judges a DataVolume; old is nil on creation. That its creator may
+// read a source in another namespace is what defaults have noted.
+func DataVolume(dv, old *cdiv1.DataVolume) field.ErrorList {
+	spec := field.NewPath("spec")
+	if old != nil {
+		if dv.DeletionTimestamp != nil || equality.Semantic.DeepEqual(dv.Spec, old.Spec) {
+			return nil
+		}
+		return field.ErrorList{field.Forbidden(spec, "Cannot update DataVolume Spec: delete it and create another")}
+	}
+	errs := DataVolumeSpec(&dv.Spec, spec)
+	if wanted := datavolume.AllowedSource(dv); wanted != "" && dv.Annotations[datavolume.AnnCloneAllowed] != wanted {
+		namespace, kind, _ := datavolume.SourceOf(&dv.Spec, dv.Namespace)
+		errs = append(errs, field.Forbidden(spec.Child("source", kind, "namespace"), CloneForbidden(namespace)))
+	}
+	return append(errs, checksum(dv, field.NewPath("metadata", "annotations"))...)
+}
+
+// CloneForbidden is what somebody is told who may not clone from a namespace.
+func CloneForbidden(namespace string) string {
+	return fmt.Sprintf("you may not create datavolumes/source in namespace %s, which is the right to clone from there", namespace)
+}
+
+var sums = regexp.MustCompile(`^(md5:[0-9a-f]{32}|sha1:[0-9a-f]{40}|sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
+
+func checksum(dv *cdiv1.DataVolume, path *field.Path) field.ErrorList {
+	sum, there := dv.Annotations[datavolume.AnnChecksum]
+	if !there {
+		return nil
+	}
+	path = path.Key(datavolume.AnnChecksum)
+	if dv.Spec.Source != nil && dv.Spec.Source.HTTP == nil {
+		return field.ErrorList{field.Forbidden(path, "only what comes from an HTTP server is compared with a checksum")}
+	}
+	return pattern(sum, path, sums, "must be md5:, sha1:, sha256: or sha512: and the sum in lower-case hexadecimal digits")
+}
+
+// DataVolumeSpec judges what a DataVolume, or a VM's template for one, asks for.
+func DataVolumeSpec(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
+	errs := supported.DataVolumeSpec(spec, path)
+	if len(errs) > 0 {
+		return errs
+	}
+	errs = append(errs, dataVolumeSource(spec.Source, path.Child("source"))...)
+	errs = append(errs, dataVolumeTarget(spec, path)...)
+	if spec.ContentType == cdiv1.DataVolumeArchive && spec.Source != nil && spec.Source.HTTP == nil && spec.Source.Upload == nil {
+		errs = append(errs, field.Forbidden(path.Child("contentType"), "an archive can come from http or upload only"))
+	}
+	return errs
+}
+
+func dataVolumeSource(source *cdiv1.DataVolumeSource, path *field.Path) field.ErrorList {
+	const sentence = "one of http, registry, upload, blank, pvc and snapshot must be set"
+	if source == nil {
+		return field.ErrorList{field.Required(path, sentence)}
+	}
+	var chosen []string
+	for _, choice := range []struct {
+		name string
+		set  bool
+	}{
+		{"http", source.HTTP != nil}, {"registry", source.Registry != nil}, {"upload", source.Upload != nil},
+		{"blank", source.Blank != nil}, {"pvc", source.PVC != nil}, {"snapshot", source.Snapshot != nil},
+	} {
+		if choice.set {
+			chosen = append(chosen, choice.name)
+		}
+	}
+	errs := exactlyOne(path, chosen, sentence)
+	switch {
+	case source.HTTP != nil:
+		errs = append(errs, httpSource(source.HTTP, path.Child("http"))...)
+	case source.Registry != nil:
+		errs = append(errs, registrySource(source.Registry, path.Child("registry"))...)
+	case source.PVC != nil:
+		errs = append(errs, cloneNames(source.PVC.Namespace, source.PVC.Name, path.Child("pvc"))...)
+	case source.Snapshot != nil:
+		errs = append(errs, cloneNames(source.Snapshot.Namespace, source.Snapshot.Name, path.Child("snapshot"))...)
+	}
+	return errs
+}
+
+func cloneNames(namespace, name string, path *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path.Child("name"), "names what is to be cloned")}
+	}
+	errs := subdomain(name, path.Child("name"))
+	if namespace != "" {
+		errs = append(errs, label(namespace, path.Child("namespace"))...)
+	}
+	return errs
+}
+
+func httpSource(source *cdiv1.DataVolumeSourceHTTP, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	u, err := url.Parse(source.URL)
+	switch {
+	case source.URL == "":
+		errs = append(errs, field.Required(path.Child("url"), "an address with http:// or https://"))
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		errs = append(errs, field.Invalid(path.Child("url"), source.URL, "must be an address with http:// or https:// and a host"))
+	case u.User != nil:
+		errs = append(errs, field.Forbidden(path.Child("url"), "a password in an address can be read by everybody who sees the DataVolume: use secretRef"))
+	}
+	for i, header := range source.ExtraHeaders {
+		if name, _, ok := strings.Cut(header, ":"); !ok || name == "" || strings.ContainsAny(header, "\r\n") {
+			errs = append(errs, field.Invalid(path.Child("extraHeaders").Index(i), header, "must be a header's name, a colon and its value"))
+		}
+	}
+	errs = append(errs, reference(source.SecretRef, path.Child("secretRef"))...)
+	errs = append(errs, reference(source.CertConfigMap, path.Child("certConfigMap"))...)
+	for i, name := range source.SecretExtraHeaders {
+		errs = append(errs, subdomain(name, path.Child("secretExtraHeaders").Index(i))...)
+	}
+	return errs
+}
+
+// reference judges the name of an object that need not be named.
+func reference(name string, path *field.Path) field.ErrorList {
+	if name == "" {
+		return nil
+	}
+	return subdomain(name, path)
+}
+
+func registrySource(source *cdiv1.DataVolumeSourceRegistry, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	const docker = cdiv1.RegistrySchemeDocker + "://"
+	switch image, ok := strings.CutPrefix(ptr.Deref(source.URL, ""), docker); {
+	case ptr.Deref(source.URL, "") == "":
+		errs = append(errs, field.Required(path.Child("url"), "a container image with "+docker))
+	case !ok || image == "" || strings.ContainsAny(image, " \t\n"):
+		errs = append(errs, field.Invalid(path.Child("url"), *source.URL, "must be "+docker+" and a container image"))
+	}
+	const own = "with pullMethod node the node's container runtime asks the registry in its own way"
+	if datavolume.NodePull(source) && ptr.Deref(source.SecretRef, "") != "" {
+		errs = append(errs, field.Forbidden(path.Child("secretRef"), own))
+	}
+	if datavolume.NodePull(source) && ptr.Deref(source.CertConfigMap, "") != "" {
+		errs = append(errs, field.Forbidden(path.Child("certConfigMap"), own))
+	}
+	errs = append(errs, reference(ptr.Deref(source.SecretRef, ""), path.Child("secretRef"))...)
+	return append(errs, reference(ptr.Deref(source.CertConfigMap, ""), path.Child("certConfigMap"))...)
+}
+
+// dataVolumeTarget judges what the claim is to be like.
+func dataVolumeTarget(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
+	const sentence = "one of pvc and storage must be set"
+	switch {
+	case spec.PVC == nil && spec.Storage == nil:
+		return field.ErrorList{field.Required(path.Child("storage"), sentence)}
+	case spec.PVC != nil && spec.Storage != nil:
+		return field.ErrorList{field.Forbidden(path.Child("pvc"), "can't be set beside storage: "+sentence)}
+	case spec.Storage != nil:
+		s := spec.Storage
+		inferred := spec.Source != nil && (spec.Source.PVC != nil || spec.Source.Snapshot != nil)
+		errs := claimSize(s.Resources.Requests, inferred, path.Child("storage"))
+		return append(errs, archiveMode(spec, s.VolumeMode, path.Child("storage"))...)
+	}
+	pvc, at := spec.PVC, path.Child("pvc")
+	errs := claimSize(pvc.Resources.Requests, false, at)
+	errs = append(errs, archiveMode(spec, pvc.VolumeMode, at)...)
+	if pvc.VolumeMode != nil {
+		errs = append(errs, oneOf(*pvc.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock)...)
+	}
+	if len(pvc.AccessModes) == 0 {
+		errs = append(errs, field.Required(at.Child("accessModes"), "a claim needs one; spec.storage takes what suits the class"))
+	}
+	if pvc.DataSource != nil || pvc.DataSourceRef != nil {
+		errs = append(errs, field.Forbidden(at.Child("dataSource"), "what the claim is filled from is said in source"))
+	}
+	return errs
+}
+
+func claimSize(requests corev1.ResourceList, inferred bool, path *field.Path) field.ErrorList {
+	path = path.Child("resources", "requests", "storage")
+	size, there := requests[corev1.ResourceStorage]
+	if !there {
+		if inferred {
+			return nil
+		}
+		return field.ErrorList{field.Required(path, "the size of the disk")}
+	}
+	return positive(size, path)
+}
+
+func archiveMode(spec *cdiv1.DataVolumeSpec, mode *corev1.PersistentVolumeMode, path *field.Path) field.ErrorList {
+	if spec.ContentType == cdiv1.DataVolumeArchive && mode != nil && *mode == corev1.PersistentVolumeBlock {
+		return field.ErrorList{field.Forbidden(path.Child("volumeMode"), "an archive is unpacked into a file system")}
+	}
+	return nil
+}

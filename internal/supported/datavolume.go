@@ -1,0 +1,54 @@
+package supported
+
+import (
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// dataVolumeTable is about DataVolumeSpec.
+var dataVolumeTable = table{
+	"source.http.url":                       yes(),
+	"source.http.secretRef":                 noted("a Secret with accessKeyId and secretKey, for basic authentication"),
+	"source.http.certConfigMap":             noted("a ConfigMap with certificate authorities"),
+	"source.http.extraHeaders":              yes(),
+	"source.http.secretExtraHeaders":        yes(),
+	"source.s3":                             instead("use http with a presigned URL"),
+	"source.gcs":                            instead("use http with a signed URL"),
+	"source.registry.url":                   noted("docker://…; oci-archive:///… is a file in the worker and not supported"),
+	"source.registry.imageStream":           no(),
+	"source.registry.pullMethod":            only("pod", "node"),
+	"source.registry.secretRef":             yes(),
+	"source.registry.certConfigMap":         yes(),
+	"source.registry.platform.architecture": only("amd64"),
+	"source.pvc.namespace":                  noted("another namespace needs the right to create datavolumes/source there"),
+	"source.pvc.name":                       yes(),
+	"source.upload":                         yes(),
+	"source.blank":                          yes(),
+	"source.imageio":                        no(),
+	"source.vddk":                           no(),
+	"source.snapshot.namespace":             noted("only the DataVolume's own"),
+	"source.snapshot.name":                  yes(),
+	"sourceRef":                             instead("name the claim or snapshot in source"),
+	"pvc":                                   noted("the claim as it is to be, without dataSource"),
+	"storage.accessModes":                   yes(),
+	"storage.selector":                      yes(),
+	"storage.resources":                     yes(),
+	"storage.volumeName":                    yes(),
+	"storage.storageClassName":              yes(),
+	"storage.volumeMode":                    only("Filesystem", "Block", "FromStorageProfile"),
+	"storage.dataSource":                    instead("use source"),
+	"storage.dataSourceRef":                 instead("use source"),
+	"priorityClassName":                     noted("of the worker pods"),
+	"contentType":                           only("kubevirt", "archive"),
+	"checkpoints":                           no(),
+	"finalCheckpoint":                       off(),
+	"preallocation":                         yes(),
+}
+
+// DataVolumeSpec tells which fields that spec sets are not supported. path is
+// where the spec lies in its object.
+func DataVolumeSpec(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
+	return check(dataVolumeTable, reflect.ValueOf(spec), path)
+}
