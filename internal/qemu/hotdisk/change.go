@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"drydock.dev/drydock/internal/qemu/qmp"
@@ -96,7 +97,12 @@ func Ask(ctx context.Context, m Monitor, d Disk) error {
 		return nil
 	}
 	if !d.Drive {
-		return ignore(m.Execute(ctx, "device_del", Properties{"id": d.Device}, nil), "DeviceNotFound")
+		err := m.Execute(ctx, "device_del", Properties{"id": d.Device}, nil)
+		if refusal := (*qmp.Error)(nil); errors.As(err, &refusal) &&
+			(refusal.Class == "DeviceNotFound" || strings.Contains(refusal.Desc, "already in the process of unplug")) {
+			return nil // it is gone, or the guest is thinking
+		}
+		return err
 	}
 	if err := openTray(ctx, m, d.Device); err != nil {
 		return err
@@ -129,13 +135,4 @@ func Clear(ctx context.Context, m Monitor, d Disk) error {
 // Resize tells the guest the new size of its disk, in bytes.
 func Resize(ctx context.Context, m Monitor, node string, size int64) error {
 	return m.Execute(ctx, "block_resize", Properties{"node-name": node, "size": size}, nil)
-}
-
-// ignore takes one class of QEMU's refusals for success.
-func ignore(err error, class string) error {
-	var refusal *qmp.Error
-	if errors.As(err, &refusal) && refusal.Class == class {
-		return nil
-	}
-	return err
 }

@@ -1,0 +1,198 @@
+package plug
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/qemu/hotdisk"
+)
+
+// world is what is observed of one volume, "a".
+type world struct {
+	// spec is the claim that the spec wants it on, empty when it does not.
+	spec string
+	// phase and claim are the status's, pod the holder that it names.
+	phase  v1.VolumePhase
+	claim  string
+	pod    types.UID
+	qemu   hotdisk.Stage
+	tray   bool
+	holder []Holder
+	// recorded are the names of the record's holders.
+	recorded []string
+	opened   types.UID
+	verified types.UID
+}
+
+func (w world) observed() Observed {
+	o := Observed{
+		VMI: &v1.VirtualMachineInstance{}, Holders: w.holder,
+		Disks: map[string]hotdisk.Disk{}, Opened: map[string]types.UID{}, Verified: map[string]types.UID{},
+	}
+	if w.spec != "" {
+		o.VMI.Spec.Volumes = []v1.Volume{{Name: "a", VolumeSource: v1.VolumeSource{
+			DataVolume: &v1.DataVolumeSource{Name: w.spec, Hotpluggable: true},
+		}}}
+	}
+	if w.phase != "" {
+		o.VMI.Status.VolumeStatus = []v1.VolumeStatus{{
+			Name: "a", Phase: w.phase, HotplugVolume: &v1.HotplugVolumeStatus{AttachPodName: "hp-" + string(w.pod), AttachPodUID: w.pod},
+			PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: w.claim},
+		}}
+	}
+	if w.qemu != hotdisk.Absent {
+		o.Disks["a"] = hotdisk.Disk{Tag: hotdisk.Tag{Volume: "a", Claim: w.claim, Drive: w.tray}, Stage: w.qemu, TrayOpen: w.tray}
+	}
+	for _, name := range w.recorded {
+		o.Record.Holders = append(o.Record.Holders, hotplug.Holder{Name: name})
+	}
+	if w.opened != "" {
+		o.Opened["a"] = w.opened
+	}
+	if w.verified != "" {
+		o.Verified["a"] = w.verified
+	}
+	return o
+}
+
+// pod is a holder of volume a on claim c; the later its letter, the younger.
+func pod(uid types.UID, alive bool) Holder {
+	return Holder{
+		Name: "hp-" + string(uid), UID: uid, Created: time.Unix(int64(uid[0]), 0), Alive: alive, Claims: map[string]string{"a": "c"},
+	}
+}
+
+// want is what is decided: what is done where, what is said naming whom.
+type want struct {
+	action Action
+	where  types.UID
+	phase  v1.VolumePhase
+	naming types.UID
+	reason string
+}
+
+func TestDecide(t *testing.T) {
+	const (
+		attached  = v1.HotplugVolumeAttachedToNode
+		mounted   = v1.HotplugVolumeMounted
+		detaching = v1.HotplugVolumeDetaching
+		unmounted = v1.HotplugVolumeUnMounted
+	)
+	x, y := pod("x", true), pod("y", true)
+	for name, test := range map[string]struct {
+		world
+		want
+	}{
+		"a volume that waits for its claim is none of ours": {
+			world{spec: "c", phase: v1.VolumePending, claim: "c", holder: []Holder{x}}, want{},
+		},
+		"a holder runs, but the status does not name it yet": {
+			world{spec: "c", phase: v1.VolumeBound, claim: "c", holder: []Holder{x}, recorded: []string{"hp-x"}}, want{},
+		},
+		"the holder that is named has not been seen yet": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x"}, want{},
+		},
+		"the holder that is named runs": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []Holder{x}}, want{action: Open, where: "x"},
+		},
+		"the first time, only the holder that is named counts": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []Holder{x, y}, recorded: []string{"hp-x", "hp-y"}},
+			want{action: Open, where: "x"},
+		},
+		"the holder that is named is being deleted": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []Holder{pod("x", false)}}, want{},
+		},
+		"the disk is open": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []Holder{x}, opened: "x"}, want{action: Plug, where: "x"},
+		},
+		"the disk is open in a holder that is not named any more": {
+			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []Holder{x, y}, opened: "x"}, want{action: Drop},
+		},
+		"the disk is open and its holder is gone": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", opened: "x"}, want{action: Drop},
+		},
+		"a plug was cut short": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Partial}, want{action: Clear},
+		},
+		"the guest has it, and nobody knows yet": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Plugged},
+			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
+		},
+		"the guest has it through a holder that went before anybody knew": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Plugged}, want{},
+		},
+		"at rest": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x}, recorded: []string{"hp-x"}, qemu: hotdisk.Plugged},
+			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
+		},
+		"a younger holder is seen, but not recorded": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x, y}, recorded: []string{"hp-x"}, qemu: hotdisk.Plugged},
+			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
+		},
+		"a younger holder is recorded": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: hotdisk.Plugged},
+			want{action: Verify, where: "y", phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
+		},
+		"a younger holder was seen to have the disk": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: hotdisk.Plugged, verified: "y"},
+			want{phase: v1.VolumeReady, naming: "y", reason: ReasonReady},
+		},
+		"the serving holder has died": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", recorded: []string{"hp-x"}, qemu: hotdisk.Plugged},
+			want{phase: v1.VolumeReady, naming: "x", reason: ReasonHolder},
+		},
+		"the guest has thrown its disk out": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x}}, want{action: Open, where: "x"},
+		},
+		"it is not wanted any more": {
+			world{phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Plugged},
+			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
+		},
+		"it is wanted again while the guest is asked to let go": {
+			world{spec: "c", phase: detaching, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Plugged},
+			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
+		},
+		"it is wanted on another claim": {
+			world{spec: "d", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Plugged},
+			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
+		},
+		"the guest has opened the tray": {
+			world{phase: detaching, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Plugged, tray: true},
+			want{action: Eject, phase: detaching, naming: "x", reason: ReasonDetaching},
+		},
+		"the guest has let go, QEMU has not": {
+			world{phase: detaching, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Partial},
+			want{action: Clear, phase: detaching, naming: "x", reason: ReasonDetaching},
+		},
+		"it is out": {
+			world{phase: detaching, claim: "c", pod: "x", holder: []Holder{x}}, want{phase: unmounted, naming: "x", reason: ReasonUnmounted},
+		},
+		"it was given to us and is not wanted before we did anything": {
+			world{phase: attached, claim: "c", pod: "x", holder: []Holder{x}}, want{phase: unmounted, naming: "x", reason: ReasonUnmounted},
+		},
+		"it is not wanted while its disk is open": {
+			world{phase: mounted, claim: "c", pod: "x", holder: []Holder{x}, opened: "x"}, want{action: Drop},
+		},
+		"it is out and said to be": {
+			world{phase: unmounted, claim: "c", pod: "x"}, want{},
+		},
+		"QEMU has what no status tells of": {
+			world{claim: "c", qemu: hotdisk.Plugged}, want{action: Ask},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got want
+			for _, d := range Decide(test.world.observed()) {
+				got = want{d.Action, d.Holder.UID, d.Phase, d.PodUID, d.Reason}
+			}
+			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(want{})); diff != "" {
+				t.Errorf("decision (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,272 @@
+package hotdisk_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/qemu/qmp"
+)
+
+const patience = 30 * time.Second
+
+// machine is a QEMU without a guest's system: its firmware runs, and nobody
+// answers when a PCI device is to be unplugged.
+type machine struct {
+	t *testing.T
+	*qmp.Client
+	dir    string
+	events chan qmp.Event
+}
+
+func start(t *testing.T, args ...string) *machine {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hotdisk") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "qmp.sock")
+	cmd := exec.Command("qemu-system-x86_64", append([]string{
+		"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", "tcg", "-m", "32", "-display", "none",
+		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		"-device", "virtio-scsi-pci,id=scsi0", "-device", "pcie-root-port,id=port1,chassis=1",
+		"-device", "ide-cd,id=disk-cd,bus=ide.0", "-qmp", "unix:" + socket + ",server=on,wait=off",
+	}, args...)...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("starting QEMU: %v", err)
+	}
+	m := &machine{t: t, dir: dir, events: make(chan qmp.Event, 100)}
+	t.Cleanup(func() {
+		if m.Client != nil {
+			_ = m.Close()
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = os.RemoveAll(dir)
+	})
+	for deadline := time.Now().Add(patience); m.Client == nil; time.Sleep(5 * time.Millisecond) {
+		m.Client, err = qmp.Dial(t.Context(), socket, func(e qmp.Event) { m.events <- e })
+		if err != nil && time.Now().After(deadline) {
+			t.Fatalf("QEMU does not listen: %v", err)
+		}
+	}
+	return m
+}
+
+// file makes a disk and opens it.
+func (m *machine) file(size int64) *os.File {
+	m.t.Helper()
+	f, err := os.Create(filepath.Join(m.dir, "disk.img"))
+	if err == nil {
+		err = f.Truncate(size)
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func tag(device string) hotdisk.Tag {
+	return hotdisk.Tag{Volume: "a", Claim: "claim", Device: device, Drive: device == "disk-cd", Nodes: []string{"f-a", "n-a"}}
+}
+
+var scsi = hotdisk.Properties{"driver": "scsi-hd", "bus": "scsi0.0", "channel": 0, "scsi-id": 0, "lun": 3}
+
+// parts is a raw disk on whatever device.
+func parts(device hotdisk.Properties) func(string) (hotdisk.Parts, error) {
+	return func(path string) (hotdisk.Parts, error) {
+		p := hotdisk.Parts{Blockdevs: []hotdisk.Properties{
+			{"driver": "file", "node-name": "f-a", "filename": path, "cache": hotdisk.Properties{"direct": true}},
+			{"driver": "raw", "node-name": "n-a", "file": "f-a"},
+		}}
+		if device != nil {
+			p.Device = hotdisk.Properties{"id": "disk-a", "drive": "n-a"}
+			for key, value := range device {
+				p.Device[key] = value
+			}
+		}
+		return p, nil
+	}
+}
+
+// look gives what QEMU has of volume a.
+func (m *machine) look() hotdisk.Disk {
+	m.t.Helper()
+	disks, err := hotdisk.Observe(m.t.Context(), m)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return disks["a"]
+}
+
+func (m *machine) await(event string) {
+	m.t.Helper()
+	for timeout := time.After(patience); ; {
+		select {
+		case e := <-m.events:
+			if e.Name == event {
+				return
+			}
+		case <-timeout:
+			m.t.Fatalf("QEMU did not tell of %s", event)
+		}
+	}
+}
+
+func (m *machine) must(err error) {
+	m.t.Helper()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// nothingLeft: no descriptor, no block node, no device.
+func (m *machine) nothingLeft() {
+	m.t.Helper()
+	if d := m.look(); d.Stage != hotdisk.Absent {
+		m.t.Errorf("QEMU still has %+v", d)
+	}
+	for command, args := range map[string]any{
+		"query-fdsets": nil, "query-named-block-nodes": map[string]any{"flat": true},
+	} {
+		var list []any
+		m.must(m.Execute(m.t.Context(), command, args, &list))
+		if len(list) > 0 {
+			m.t.Errorf("%s: %v", command, list)
+		}
+	}
+}
+
+func TestADiskComesAndGoes(t *testing.T) {
+	m := start(t)
+	f := m.file(8 << 20)
+	m.must(hotdisk.Plug(t.Context(), m, tag("disk-a"), f, parts(scsi)))
+	f.Close()
+	d := m.look()
+	if d.Stage != hotdisk.Plugged || d.Claim != "claim" || d.Size != 8<<20 {
+		t.Fatalf("after the plug QEMU has %+v", d)
+	}
+	m.must(os.Truncate(filepath.Join(m.dir, "disk.img"), 16<<20))
+	m.must(hotdisk.Resize(t.Context(), m, "n-a", 16<<20))
+	if d = m.look(); d.Size != 16<<20 {
+		t.Errorf("the disk has %d bytes after it grew", d.Size)
+	}
+	m.must(hotdisk.Ask(t.Context(), m, d))
+	m.await("DEVICE_DELETED")
+	if d = m.look(); d.Stage != hotdisk.Partial {
+		t.Fatalf("after the unplug QEMU has %+v", d)
+	}
+	m.must(hotdisk.Clear(t.Context(), m, d))
+	m.nothingLeft()
+}
+
+// dying is a monitor of a virt-handler that is killed after some commands.
+type dying struct {
+	*machine
+	left int
+}
+
+var errKilled = errors.New("virt-handler was killed")
+
+func (d *dying) Execute(ctx context.Context, command string, args, result any) error {
+	if d.left--; d.left < 0 {
+		return errKilled
+	}
+	return d.machine.Execute(ctx, command, args, result)
+}
+
+func (d *dying) ExecuteWithFile(ctx context.Context, command string, args any, f *os.File, result any) error {
+	if d.left--; d.left < 0 {
+		return errKilled
+	}
+	return d.machine.ExecuteWithFile(ctx, command, args, f, result)
+}
+
+func TestWhoeverComesNextClearsAPlugThatWasCutShort(t *testing.T) {
+	m := start(t)
+	f := m.file(1 << 20)
+	const commands = 4 // add-fd, two nodes, the device
+	for done := range commands {
+		err := hotdisk.Plug(t.Context(), &dying{m, done}, tag("disk-a"), f, parts(scsi))
+		if !errors.Is(err, errKilled) {
+			t.Fatalf("killed after %d commands, the plug says %v", done, err)
+		}
+		d := m.look()
+		if want := done > 0; (d.Stage == hotdisk.Partial) != want {
+			t.Fatalf("killed after %d commands, QEMU has %+v", done, d)
+		}
+		m.must(hotdisk.Clear(t.Context(), m, d))
+		m.nothingLeft()
+	}
+	m.must(hotdisk.Plug(t.Context(), m, tag("disk-a"), f, parts(scsi)))
+}
+
+func TestAStepThatFailsUndoesThoseBefore(t *testing.T) {
+	m := start(t)
+	f := m.file(1 << 20)
+	for name, device := range map[string]hotdisk.Properties{
+		"no such bus":    {"driver": "scsi-hd", "bus": "scsi9.0"},
+		"no such driver": {"driver": "none"},
+	} {
+		var refusal *qmp.Error
+		if err := hotdisk.Plug(t.Context(), m, tag("disk-a"), f, parts(device)); !errors.As(err, &refusal) {
+			t.Errorf("%s: the plug says %v", name, err)
+		}
+		m.nothingLeft()
+	}
+}
+
+// Without a guest's system nobody answers, as in a guest without PCI hotplug.
+func TestAGuestThatDoesNotAnswerKeepsItsDisk(t *testing.T) {
+	m := start(t)
+	m.must(hotdisk.Plug(t.Context(), m, tag("disk-a"), m.file(1<<20), parts(hotdisk.Properties{
+		"driver": "virtio-blk-pci", "bus": "port1", "addr": "0x0",
+	})))
+	for range 2 {
+		d := m.look()
+		if d.Stage != hotdisk.Plugged {
+			t.Fatalf("QEMU has %+v", d)
+		}
+		m.must(hotdisk.Ask(t.Context(), m, d))
+	}
+}
+
+func TestAMediumIsPutIntoADriveAndTakenOut(t *testing.T) {
+	m := start(t)
+	m.must(hotdisk.Plug(t.Context(), m, tag("disk-cd"), m.file(1<<20), parts(nil)))
+	d := m.look()
+	if d.Stage != hotdisk.Plugged || d.TrayOpen {
+		t.Fatalf("QEMU has %+v", d)
+	}
+	m.must(hotdisk.Ask(t.Context(), m, d))
+	d = m.look()
+	if d.Stage != hotdisk.Partial || d.TrayOpen {
+		t.Fatalf("after it was taken out QEMU has %+v", d)
+	}
+	m.must(hotdisk.Clear(t.Context(), m, d))
+	if d := m.look(); d.Stage != hotdisk.Absent {
+		t.Errorf("QEMU still has %+v", d)
+	}
+}
+
+// QEMU 7.2 removes no descriptor while its guest is paused.
+func TestAPausedGuestsDescriptorGoesWhenItRunsOn(t *testing.T) {
+	m := start(t)
+	m.must(hotdisk.Plug(t.Context(), m, tag("disk-a"), m.file(1<<20), parts(scsi)))
+	m.must(m.Execute(t.Context(), "stop", nil, nil))
+	m.must(hotdisk.Ask(t.Context(), m, m.look()))
+	m.await("DEVICE_DELETED")
+	m.must(hotdisk.Clear(t.Context(), m, m.look()))
+	m.must(m.Execute(t.Context(), "cont", nil, nil))
+	if d := m.look(); d.Stage == hotdisk.Partial {
+		m.must(hotdisk.Clear(t.Context(), m, d))
+	}
+	m.nothingLeft()
+}
