@@ -17,6 +17,7 @@ import (
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/datavolume"
+	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/kubevirt"
 	"drydock.dev/drydock/internal/controller/replicaset"
 	"drydock.dev/drydock/internal/controller/vm"
@@ -46,11 +47,18 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	if err := vmiLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachineInstances: %w", err)
 	}
+	plugLoop := &hotplug.Reconciler{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
+		Settings: settings(mgr.GetClient(), o.namespace), LauncherImage: o.launcherImage, MaxHolders: o.maxHolders, Now: o.now,
+	}
+	if err := plugLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
+		return fmt.Errorf("adding the loop of hot-plugged volumes: %w", err)
+	}
 	vmLoop := &vm.Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
 		Now: o.now,
 	}
-	if err := vmLoop.SetupWithManager(mgr, pace(workers)); err != nil {
+	if err := vmLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachines: %w", err)
 	}
 	setLoop := &replicaset.Reconciler{

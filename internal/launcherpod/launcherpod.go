@@ -19,6 +19,9 @@ import (
 	"drydock.dev/drydock/internal/layout"
 )
 
+// defaultContainer names the container that kubectl means when none is named.
+const defaultContainer = "kubectl.kubernetes.io/default-container"
+
 // AppLabelValue is the value of the label kubevirt.io of every launcher pod.
 const AppLabelValue = "virt-launcher"
 
@@ -68,16 +71,7 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 			ServiceAccountName:            storage.serviceAccount,
 			ImagePullSecrets:              storage.pullSecrets,
 			Volumes:                       storage.volumes,
-			SecurityContext: &corev1.PodSecurityContext{
-				RunAsUser:      new(int64(layout.QEMUUser)),
-				RunAsGroup:     new(int64(layout.QEMUUser)),
-				RunAsNonRoot:   new(true),
-				FSGroup:        new(int64(layout.QEMUUser)),
-				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-				// A claim that belongs to QEMU already is not walked again
-				// at every start.
-				FSGroupChangePolicy: new(corev1.FSGroupChangeOnRootMismatch),
-			},
+			SecurityContext:               podSecurity(),
 			Containers: []corev1.Container{{
 				Name:            layout.ComputeContainer,
 				Image:           launcherImage,
@@ -89,15 +83,34 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 				VolumeDevices:   storage.devices,
 				ReadinessProbe:  readiness,
 				LivenessProbe:   liveness,
-				SecurityContext: &corev1.SecurityContext{
-					AllowPrivilegeEscalation: new(false),
-					Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-				},
+				SecurityContext: containerSecurity(),
 			}},
 		},
 	}
 	place(&pod.Spec, vmi, settings)
 	return pod, nil
+}
+
+// podSecurity is the same for every pod that virt-launcher runs in: QEMU's user,
+// and nothing that a Pod Security level would refuse.
+func podSecurity() *corev1.PodSecurityContext {
+	return &corev1.PodSecurityContext{
+		RunAsUser:      new(int64(layout.QEMUUser)),
+		RunAsGroup:     new(int64(layout.QEMUUser)),
+		RunAsNonRoot:   new(true),
+		FSGroup:        new(int64(layout.QEMUUser)),
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		// A claim that belongs to QEMU already is not walked again
+		// at every start.
+		FSGroupChangePolicy: new(corev1.FSGroupChangeOnRootMismatch),
+	}
+}
+
+func containerSecurity() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(false),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
 }
 
 // GracePeriodSeconds is how long the guest has to follow the power button.
@@ -127,7 +140,7 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	}
 	delete(annotations, corev1.LastAppliedConfigAnnotation)
 	annotations[v1.DomainAnnotation] = vmi.Name
-	annotations["kubectl.kubernetes.io/default-container"] = layout.ComputeContainer
+	annotations[defaultContainer] = layout.ComputeContainer
 
 	return metav1.ObjectMeta{
 		Name:            Name(vmi),

@@ -3,6 +3,7 @@ package launcherpod
 import (
 	"fmt"
 	"path"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -189,6 +190,14 @@ func hugepages(vmi *v1.VirtualMachineInstance) *v1.Hugepages {
 		return nil
 	}
 	return m.Hugepages
+}
+
+// StartClaims are those of Claims that the guest starts with: a hotpluggable
+// volume comes when it is ready, and delays nothing.
+func StartClaims(spec *v1.VirtualMachineInstanceSpec) []string {
+	fixed := spec.DeepCopy()
+	fixed.Volumes = slices.DeleteFunc(fixed.Volumes, func(v v1.Volume) bool { return machine.Hotpluggable(&v) })
+	return Claims(fixed)
 }
 
 // Claims lists the claims that the VMI's volumes are on, each once, in the

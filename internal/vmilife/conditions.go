@@ -1,7 +1,6 @@
 package vmilife
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -9,6 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/condition"
+	"drydock.dev/drydock/internal/placement"
 )
 
 // Reasons of the condition Synchronized, as KubeVirt's users know them.
@@ -37,19 +37,6 @@ func notSynchronized(reason, message string) v1.VirtualMachineInstanceCondition 
 	}
 }
 
-func claimsMissing(o Observed) v1.VirtualMachineInstanceCondition {
-	names := make([]string, len(o.MissingClaims))
-	for i, claim := range o.MissingClaims {
-		names[i] = o.VMI.Namespace + "/" + claim
-	}
-	verb, they := "does", "it"
-	if len(names) > 1 {
-		verb, they = "do", "them"
-	}
-	return notSynchronized(ReasonPVCNotFound,
-		fmt.Sprintf("PVC %s %s not exist, waiting for %s to appear", strings.Join(names, ", "), verb, they))
-}
-
 // CreateFailed notes on the VMI that its launcher pod could not be created, in
 // the API server's words.
 func CreateFailed(vmi *v1.VirtualMachineInstance, err error, now time.Time) *v1.VirtualMachineInstance {
@@ -63,23 +50,29 @@ func CreateFailed(vmi *v1.VirtualMachineInstance, err error, now time.Time) *v1.
 	return out
 }
 
-// reportScheduling says on the VMI what the scheduler says about its pod.
+// reportScheduling says on the VMI what the scheduler says about its launcher pod.
 func reportScheduling(vmi *v1.VirtualMachineInstance, o Observed) {
-	kind := v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
-	verdict := podCondition(o.Pod, corev1.PodScheduled)
-	if verdict == nil || verdict.Status != corev1.ConditionFalse {
-		condition.Drop(&vmi.Status.Conditions, kind)
-		condition.Set(&vmi.Status.Conditions, notReady(waitingForNode), o.Now)
-		return
-	}
-	condition.Set(&vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{
-		Type: kind, Status: corev1.ConditionFalse, Reason: verdict.Reason, Message: verdict.Message,
-	}, o.Now)
 	message := waitingForNode
-	if len(o.PendingClaims) > 0 {
-		message += "; these claims are not bound yet: " + strings.Join(o.PendingClaims, ", ")
+	if reportVerdict(vmi, o.Pod, o) {
+		if pending := placement.Unbound(o.Claims); len(pending) > 0 {
+			message += "; these claims are not bound yet: " + strings.Join(pending, ", ")
+		}
 	}
 	condition.Set(&vmi.Status.Conditions, notReady(message), o.Now)
+}
+
+// reportVerdict passes on why the scheduler finds no node for a pod of the VMI's,
+// and tells whether it said so.
+func reportVerdict(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, o Observed) bool {
+	verdict := podCondition(pod, corev1.PodScheduled)
+	if verdict == nil || verdict.Status != corev1.ConditionFalse {
+		condition.Drop(&vmi.Status.Conditions, scheduledCondition)
+		return false
+	}
+	condition.Set(&vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{
+		Type: scheduledCondition, Status: corev1.ConditionFalse, Reason: verdict.Reason, Message: verdict.Message,
+	}, o.Now)
+	return true
 }
 
 // preparationPatience is how long a node may take to prepare a pod before its

@@ -9,7 +9,7 @@ import (
 
 func TestNews(t *testing.T) {
 	refused := CreateFailed(newVMI(), errors.New("exceeded quota: pods"), now)
-	waits := Decide(Observed{VMI: newVMI(), MissingClaims: []string{"data"}, Now: now}).VMI
+	waits := Decide(Observed{VMI: newVMI(), Claims: missingClaims("data"), Now: now}).VMI
 	runs := newVMI(inPhase(v1.Running, 0))
 	lost := Decide(Observed{VMI: runs, PodAbsent: true, Now: now}).VMI
 	tests := map[string]struct {

@@ -70,7 +70,7 @@ func (m *model) controller(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, budg
 	if vmi == nil {
 		return
 	}
-	o := Observed{VMI: vmi, Pod: pod, MissingClaims: m.missing, Now: m.now}
+	o := Observed{VMI: vmi, Pod: pod, Claims: missingClaims(m.missing...), Now: m.now}
 	plan := Decide(o)
 	if plan.AskForPod {
 		o.Pod, o.PodAbsent = m.pod(), m.pod() == nil

@@ -8,8 +8,9 @@
 //
 //	(empty) ──> Pending ──> Scheduling ──> Scheduled ──> Running ──> Succeeded
 //	              │             │              │            │        Failed
-//	              claim         pod            pod bound    virt-handler's
-//	              missing       created        to a node
+//	              disks are     pod            pod bound    virt-handler's
+//	              not ready     created        to a node
+//	              (placement)
 //
 // Invariants:
 //   - The phase never goes back, and a final phase is never changed.
@@ -33,6 +34,7 @@ import (
 
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/placement"
 )
 
 // handlerPatience is how long virt-handler, whose task it is, is left alone
@@ -49,9 +51,14 @@ type Observed struct {
 	// PodAbsent means that the API server itself was asked for the pod and has
 	// none; only then is Pod == nil a fact.
 	PodAbsent bool
-	// MissingClaims are the claims of the VMI's volumes that do not exist, and
-	// PendingClaims those that are not bound yet.
-	MissingClaims, PendingClaims []string
+	// Claims are those that the VMI's volumes are on, ClaimsConfirmed and Homes
+	// what the API server says of them, as package placement has it. They need
+	// not be known of a VMI whose guest may run.
+	Claims          []placement.Claim
+	ClaimsConfirmed bool
+	Homes           []placement.Home
+	// Provisioning is the VMI's provisioning pod, nil when none is known.
+	Provisioning *corev1.Pod
 	// Warning is the newest warning about the pod when WarningAsked, nil when
 	// there is none.
 	Warning      *Warning
@@ -62,9 +69,11 @@ type Observed struct {
 // Warning is what an Event says.
 type Warning struct{ Reason, Message string }
 
-// Plan is what is to be done, in this order: ask for the pod, create it, patch
-// the VMI, delete the pod.
+// Plan is what is to be done, in this order: ask and plan again, what concerns
+// the disks, create the launcher pod, patch the VMI, delete the pod.
 type Plan struct {
+	// Disks is what package placement has planned.
+	Disks placement.Plan
 	// AskForPod asks the API server whether the pod exists, and plans again.
 	AskForPod bool
 	// AskForWarning asks the API server what the pod's events complain about,
@@ -81,6 +90,7 @@ type Plan struct {
 // Decide gives the plan for what was observed.
 func Decide(o Observed) Plan {
 	p := Plan{VMI: o.VMI.DeepCopy()}
+	p.Disks = planDisks(o)
 	if stray(o) {
 		// A leader with an old view made it after the VMI's own pod had gone,
 		// which is thereby a fact: their names are the same.
@@ -97,7 +107,19 @@ func Decide(o Observed) Plan {
 	default:
 		decideStart(o, &p)
 	}
+	if p.After == 0 || p.Disks.After > 0 && p.Disks.After < p.After {
+		p.After = p.Disks.After
+	}
 	return p
+}
+
+// planDisks brings the VMI's disks to where it fits, as long as it has no
+// launcher pod: from then on they are where it is.
+func planDisks(o Observed) placement.Plan {
+	return placement.Decide(placement.Observed{
+		Wanted: o.Pod == nil && o.VMI.DeletionTimestamp == nil && !o.VMI.IsFinal() && !started(o.VMI),
+		Claims: o.Claims, Confirmed: o.ClaimsConfirmed, Homes: o.Homes, Pod: o.Provisioning, Now: o.Now,
+	})
 }
 
 // stray tells whether the pod is none that a guest of this VMI may run in.
@@ -125,16 +147,19 @@ func decideStart(o Observed, p *Plan) {
 	case o.Pod == nil && !o.PodAbsent && o.VMI.Status.Phase == v1.Scheduling:
 		// It has been made; a read is cheaper than a creation that fails.
 		p.AskForPod = true
-	case o.Pod == nil && len(o.MissingClaims) > 0:
-		missing := claimsMissing(o)
+	case p.Disks.Confirm:
+		// Nothing is said before it is sure.
+	case o.Pod == nil && p.Disks.State == placement.Clear && o.Provisioning != nil:
+		// What it asks for is not to be counted twice.
+	case o.Pod == nil && p.Disks.State != placement.Clear:
 		if o.VMI.Status.Phase == v1.VmPhaseUnset {
 			setPhase(p.VMI, v1.Pending, o.Now)
 		}
-		condition.Set(&p.VMI.Status.Conditions, missing, o.Now)
-		condition.Set(&p.VMI.Status.Conditions, notReady(missing.Message), o.Now)
+		reportDisks(p.VMI, o, p.Disks)
 	case o.Pod == nil:
 		// A second creation, on whatever stale view, meets the first one's name.
 		p.CreatePod = true
+		disksReady(p.VMI, o)
 		condition.Drop(&p.VMI.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
 		setPhase(p.VMI, v1.Scheduling, o.Now)
 		condition.Set(&p.VMI.Status.Conditions, notReady(waitingForNode), o.Now)

@@ -12,6 +12,7 @@ import (
 
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/placement"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -53,6 +54,14 @@ func newPod(edit ...func(*corev1.Pod)) *corev1.Pod {
 		e(pod)
 	}
 	return pod
+}
+
+func missingClaims(names ...string) []placement.Claim {
+	var out []placement.Claim
+	for _, name := range names {
+		out = append(out, placement.Claim{Name: name})
+	}
+	return out
 }
 
 func bound(pod *corev1.Pod) { pod.Spec.NodeName = "node" }
@@ -119,7 +128,7 @@ func TestDecide(t *testing.T) {
 			outcome{create: true, phase: v1.Scheduling, says: []string{"Ready=False GuestNotRunning: waiting for a node for the launcher pod"}},
 		},
 		"a new VMI whose claim is missing waits for it, and says so": {
-			Observed{VMI: newVMI(), MissingClaims: []string{"a", "b"}},
+			Observed{VMI: newVMI(), Claims: missingClaims("a", "b")},
 			outcome{phase: v1.Pending, says: []string{
 				"Synchronized=False FailedPvcNotFound: PVC ns/a, ns/b do not exist, waiting for them to appear",
 				"Ready=False GuestNotRunning: PVC ns/a, ns/b do not exist, waiting for them to appear",
@@ -130,7 +139,7 @@ func TestDecide(t *testing.T) {
 			outcome{phase: v1.Scheduling, says: []string{"Ready=False GuestNotRunning: waiting for a node for the launcher pod"}},
 		},
 		"no node fits: the scheduler's words": {
-			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: newPod(unschedulable), PendingClaims: []string{"data"}},
+			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: newPod(unschedulable), Claims: []placement.Claim{{Name: "data", Claim: &corev1.PersistentVolumeClaim{}}}},
 			outcome{phase: v1.Scheduling, says: []string{
 				"PodScheduled=False Unschedulable: 0/2 nodes are available: 2 Insufficient memory.",
 				"Ready=False GuestNotRunning: waiting for a node for the launcher pod; these claims are not bound yet: data",

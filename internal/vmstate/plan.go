@@ -28,19 +28,25 @@
 //     that the VM it looks at is the newest. Only a VMI that somebody deletes
 //     in the moment in between is made again: the VM still asks for it.
 //   - A VM that is being deleted never gets a VMI.
+//
+// The DataVolumes of the VM's dataVolumeTemplates are made as soon as the VM is
+// there, whether it is to run or not; the VMI is made when each of them is filled
+// or waits for its first consumer, which the VMI brings (package placement).
+// They go with the VM. A DataVolume that somebody deletes is made again.
 package vmstate
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/firmware"
+	"drydock.dev/drydock/internal/pluggable"
 )
 
 // Observed is what a decision is made on.
@@ -52,11 +58,15 @@ type Observed struct {
 	// Started is the template's spec that the VMI was made from, nil when it
 	// is not known.
 	Started *v1.VirtualMachineInstanceSpec
-	Now     time.Time
+	// DataVolumes are what exists of the VM's dataVolumeTemplates, in their order.
+	DataVolumes []DataVolume
+	// NamedDataVolumes are those that the template's volumes name beside.
+	NamedDataVolumes []*cdiv1.DataVolume
+	Now              time.Time
 }
 
 // Plan is what is to be done, in this order: confirm, patch the VM, adopt,
-// create the VMI, patch the status, delete the VMI. The status comes before a deletion,
+// create the DataVolumes, create the VMI, patch the status, delete the VMI. The status comes before a deletion,
 // since it holds what is to happen after it.
 type Plan struct {
 	// ConfirmVMI means that the plan holds only if the VMI is still the one
@@ -67,8 +77,14 @@ type Plan struct {
 	VM *v1.VirtualMachine
 	// Adopt makes the VM the owner of the VMI, which has none.
 	Adopt bool
+	// CreateDataVolumes are to be created, and AdoptDataVolumes, which have lost
+	// their VM, are to be owned by this one.
+	CreateDataVolumes, AdoptDataVolumes []*cdiv1.DataVolume
 	// Create is the VMI to create, nil for none.
 	Create *v1.VirtualMachineInstance
+	// Follow is the VMI as it is to be: with the volumes of the template that come
+	// and go while a guest runs. It is nil when it has them.
+	Follow *v1.VirtualMachineInstance
 	Delete bool
 	// After asks for another look at a later time; zero for none.
 	After time.Duration
@@ -84,6 +100,7 @@ func Decide(o Observed) Plan {
 	} else {
 		d.complete()
 		d.decideVMI()
+		d.followTemplate()
 	}
 	d.report()
 	return d.Plan
@@ -100,6 +117,7 @@ type decision struct {
 	vmi, stranger *v1.VirtualMachineInstance
 	// start means that a VMI is to be made, now or when the time has come.
 	start bool
+	disks dataVolumes
 }
 
 // takeStock tells the VM's own VMI from a stranger of its name.
@@ -154,6 +172,7 @@ func (d *decision) decideVMI() {
 	if d.invalid != nil || d.VM.Spec.Template == nil {
 		return
 	}
+	d.takeStockOfDisks()
 	d.trackFailures()
 	stop := d.settleRequests()
 	requested := d.startRequested()
@@ -167,10 +186,22 @@ func (d *decision) decideVMI() {
 	default:
 		d.start = requested || d.wantsFirst()
 	}
+	d.postponeDisks()
 	if d.start && d.vmi == nil {
 		d.createWhenDue()
 	}
 	d.recordStrategy()
+}
+
+// followTemplate brings volumes that come and go into a VMI that stays.
+func (d *decision) followTemplate() {
+	if d.vmi == nil || d.Adopt || d.Delete || d.vmi.DeletionTimestamp != nil || d.vmi.IsFinal() || d.VM.Spec.Template == nil {
+		return
+	}
+	vmi := d.vmi.DeepCopy()
+	if pluggable.Follow(vmi, &d.VM.Spec.Template.Spec) {
+		d.Follow = vmi
+	}
 }
 
 // keepOrEnd decides about a VMI that is there and is not asked to stop.
@@ -226,10 +257,10 @@ func (d *decision) changedStrategy() bool {
 	return false
 }
 
-// createWhenDue makes the VMI unless the pause after failures is not over or
-// its name is taken.
+// createWhenDue makes the VMI unless the pause after failures is not over, its
+// name is taken, or its disks are not ready for it.
 func (d *decision) createWhenDue() {
-	if d.After = d.backOff(); d.After > 0 || d.stranger != nil {
+	if d.After = d.backOff(); d.After > 0 || d.stranger != nil || !d.disksReady() {
 		return
 	}
 	d.Create = newVMI(d.VM, d.startRequest())
@@ -249,19 +280,19 @@ func (d *decision) recordStrategy() {
 	d.VM.Status.RunStrategy = d.strategy
 }
 
-// Undone is the status to write when the VMI could not be created: as it was,
-// with the reason.
-func Undone(o Observed, p Plan, err error) *v1.VirtualMachine {
+// Undone is the status to write when something that was planned could not be
+// created: as it was, with a sentence about it.
+func Undone(o Observed, p Plan, sentence string) *v1.VirtualMachine {
 	out := p.VM.DeepCopy()
 	out.Status.RunStrategy = o.VM.Status.RunStrategy
 	out.Status.StateChangeRequests = o.VM.Status.StateChangeRequests
-	out.Status.Created = false
+	out.Status.Created = o.VM.Status.Created
 	if before := condition.Find(o.VM.Status.Conditions, v1.VirtualMachineFailure); before != nil {
 		out.Status.Conditions = append(out.Status.Conditions, *before)
 	}
 	condition.Set(&out.Status.Conditions, v1.VirtualMachineCondition{
 		Type: v1.VirtualMachineFailure, Status: corev1.ConditionTrue,
-		Reason: ReasonFailedCreate, Message: fmt.Sprintf("failed to create the virtual machine instance: %v", err),
+		Reason: ReasonFailedCreate, Message: sentence,
 	}, o.Now)
 	sortConditions(out)
 	return out

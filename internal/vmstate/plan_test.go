@@ -1,7 +1,6 @@
 package vmstate
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -315,7 +314,7 @@ func newHaltedAfter(vm *v1.VirtualMachine) *v1.VirtualMachine {
 
 func TestWhatCouldNotBeDoneIsNotRecorded(t *testing.T) {
 	o := Observed{VM: newVM(v1.RunStrategyOnce, requests(start)), Now: now}
-	undone := Undone(o, Decide(o), errors.New("quota exceeded"))
+	undone := Undone(o, Decide(o), "failed to create the virtual machine instance: quota exceeded")
 	if undone.Status.RunStrategy != "" || len(undone.Status.StateChangeRequests) != 1 || undone.Status.Created {
 		t.Errorf("recorded %q, requests %v, created %v", undone.Status.RunStrategy, undone.Status.StateChangeRequests, undone.Status.Created)
 	}
@@ -324,7 +323,7 @@ func TestWhatCouldNotBeDoneIsNotRecorded(t *testing.T) {
 		t.Fatalf("Failure is %+v", c)
 	}
 	o.VM, o.Now = undone, now.Add(time.Minute)
-	again := Undone(o, Decide(o), errors.New("quota exceeded"))
+	again := Undone(o, Decide(o), "failed to create the virtual machine instance: quota exceeded")
 	if *condition.Find(again.Status.Conditions, v1.VirtualMachineFailure) != *c {
 		t.Error("the same failure is written again")
 	}

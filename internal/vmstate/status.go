@@ -9,6 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/condition"
+	"drydock.dev/drydock/internal/pluggable"
 )
 
 // Reasons that a VM's conditions have beside those of its VMI.
@@ -17,6 +18,7 @@ const (
 	ReasonStopping         = "Stopping"
 	ReasonFailedCreate     = "FailedCreate"
 	ReasonNameTaken        = "VirtualMachineInstanceNameTaken"
+	ReasonDataVolumeTaken  = "DataVolumeNameTaken"
 	ReasonInvalidSpec      = "InvalidSpec"
 	ReasonTemplateChanged  = "TemplateChanged"
 	reasonPVCNotFound      = "FailedPvcNotFound"
@@ -50,9 +52,11 @@ func (d *decision) printable() v1.VirtualMachinePrintableStatus {
 	case d.stopping() && (!d.start || !d.vmi.IsFinal()):
 		return v1.VirtualMachineStatusStopping
 	case d.vmi != nil && !d.vmi.IsFinal():
-		return printableOf(d.vmi)
+		return d.printableOfVMI()
 	case d.start && d.backOff() > 0:
 		return v1.VirtualMachineStatusCrashLoopBackOff
+	case d.disksPrintable() != "":
+		return d.disksPrintable()
 	case d.start:
 		return v1.VirtualMachineStatusStarting
 	}
@@ -64,8 +68,9 @@ func (d *decision) stopping() bool {
 	return d.vmi != nil && (d.Delete || d.vmi.DeletionTimestamp != nil)
 }
 
-// printableOf is what a VMI that is to live is doing.
-func printableOf(vmi *v1.VirtualMachineInstance) v1.VirtualMachinePrintableStatus {
+// printableOfVMI is what a VMI that is to live is doing.
+func (d *decision) printableOfVMI() v1.VirtualMachinePrintableStatus {
+	vmi := d.vmi
 	switch {
 	case vmi.Status.Phase == v1.Unknown:
 		return v1.VirtualMachineStatusUnknown
@@ -76,7 +81,13 @@ func printableOf(vmi *v1.VirtualMachineInstance) v1.VirtualMachinePrintableStatu
 	case vmi.Status.Phase == v1.Running:
 		return v1.VirtualMachineStatusRunning
 	}
-	if c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
+	return d.printableOfStart()
+}
+
+// printableOfStart is what a VMI waits for whose guest does not run yet.
+func (d *decision) printableOfStart() v1.VirtualMachinePrintableStatus {
+	conditions := d.vmi.Status.Conditions
+	if c := condition.Find(conditions, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
 		switch c.Reason {
 		case reasonPVCNotFound:
 			return v1.VirtualMachineStatusPvcNotFound
@@ -86,11 +97,20 @@ func printableOf(vmi *v1.VirtualMachineInstance) v1.VirtualMachinePrintableStatu
 			return v1.VirtualMachineStatusErrImagePull
 		}
 	}
-	if c := condition.Find(vmi.Status.Conditions, podScheduledCondition); c != nil && c.Reason == corev1.PodReasonUnschedulable {
+	if d.disksInTrouble() {
+		return v1.VirtualMachineStatusDataVolumeError
+	}
+	if c := condition.Find(conditions, podScheduledCondition); c != nil && c.Reason == corev1.PodReasonUnschedulable {
 		if strings.Contains(c.Message, unboundImmediatePhrase) {
 			return v1.VirtualMachineStatusWaitingForVolumeBinding
 		}
 		return v1.VirtualMachineStatusUnschedulable
+	}
+	if condition.IsTrue(conditions, v1.VirtualMachineInstanceProvisioning) {
+		return v1.VirtualMachineStatusWaitingForVolumeBinding
+	}
+	if c := condition.Find(conditions, v1.VirtualMachineInstanceDataVolumesReady); c != nil && c.Status == corev1.ConditionFalse {
+		return v1.VirtualMachineStatusProvisioning
 	}
 	return v1.VirtualMachineStatusStarting
 }
@@ -120,6 +140,9 @@ func (d *decision) reportConditions() {
 				})
 			}
 		}
+	}
+	if c, say := d.disksCondition(); say {
+		set(c)
 	}
 	set(d.ready())
 	d.reportFailure()
@@ -175,6 +198,8 @@ func (d *decision) reportFailure() {
 	case d.start && d.stranger != nil:
 		failure.Reason = ReasonNameTaken
 		failure.Message = fmt.Sprintf("a virtual machine instance %s exists that does not belong to this virtual machine; delete it, or give this one another name", d.VM.Name)
+	case d.disks.blocked != "":
+		failure.Reason, failure.Message = ReasonDataVolumeTaken, d.disks.blocked
 	default:
 		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineFailure)
 		return
@@ -189,7 +214,7 @@ func (d *decision) reportRestartRequired() {
 		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineRestartRequired)
 		return
 	}
-	paths := Changes(d.o.Started, &d.VM.Spec.Template.Spec, d.VM.Name)
+	paths := Changes(pluggable.Lasting(d.o.Started), pluggable.Lasting(&d.VM.Spec.Template.Spec), d.VM.Name)
 	if len(paths) == 0 {
 		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineRestartRequired)
 		return

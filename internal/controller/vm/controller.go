@@ -1,8 +1,9 @@
 // Package vm is the loop that makes VirtualMachines what their run strategies
 // ask for. Package vmstate decides; this package observes and acts.
 //
-// It owns a VM's VMI (that it exists, its owner), its ControllerRevisions and
-// its status. It must not touch pods, nor the status of the VMI.
+// It owns a VM's VMI (that it exists, its owner), the DataVolumes of its
+// dataVolumeTemplates (likewise), its ControllerRevisions and its status. It must
+// not touch pods or claims, nor the status of the VMI or of a DataVolume.
 package vm
 
 import (
@@ -18,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -43,7 +46,11 @@ type Reconciler struct {
 }
 
 // SetupWithManager registers the loop, which works at the given pace.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
+	err := mgr.GetFieldIndexer().IndexField(ctx, &v1.VirtualMachine{}, dataVolumeIndex, dataVolumeNames)
+	if err != nil {
+		return fmt.Errorf("indexing VMs by DataVolume: %w", err)
+	}
 	// A VMI has its VM's name; one that has no owner may have to be adopted.
 	sameName := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, vmi client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(vmi)}}
@@ -52,6 +59,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Named("virtualmachine").
 		For(&v1.VirtualMachine{}).
 		Watches(&v1.VirtualMachineInstance{}, sameName).
+		Watches(&cdiv1.DataVolume{}, handler.EnqueueRequestsFromMapFunc(r.usersOfDataVolume)).
+		// The claim of a DataVolume that was deleted goes before another can be made.
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfDataVolume), builder.WithPredicates(deletions())).
 		WithOptions(pace).
 		Complete(r)
 }
@@ -89,6 +99,9 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vms
 	}
 	o.VM = r.written.Newer(&vm)
 
+	if err := r.observeDataVolumes(ctx, &o); err != nil {
+		return o, err
+	}
 	vmi, err := r.vmi(ctx, key)
 	if err != nil || vmi == nil {
 		return o, err
@@ -174,18 +187,21 @@ func (r *Reconciler) carryOut(ctx context.Context, o vmstate.Observed, plan vmst
 			return err
 		}
 	}
+	if err := r.keepDataVolumes(ctx, o.VM, plan); err != nil {
+		return r.reportFailedCreate(ctx, o, plan, fmt.Errorf("error encountered while creating DataVolumes: %w", err))
+	}
 	if plan.Create != nil {
 		created, err := r.create(ctx, o, plan)
-		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			// The VM goes with its namespace, and wakes the loop then.
-			return nil
-		}
 		if err != nil {
-			r.reportFailedCreate(ctx, o, plan, err)
-			return err
+			return r.reportFailedCreate(ctx, o, plan, fmt.Errorf("failed to create the virtual machine instance: %w", err))
 		}
 		if !created {
 			return nil
+		}
+	}
+	if plan.Follow != nil {
+		if err := r.follow(ctx, o.VMI, plan.Follow); err != nil {
+			return err
 		}
 	}
 	wrote, err := r.patchStatus(ctx, o.VM, plan.VM)
@@ -215,6 +231,16 @@ func (r *Reconciler) adopt(ctx context.Context, o vmstate.Observed) error {
 	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(o.VMI, client.MergeFromWithOptimisticLock{}))
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("adopting VMI %s/%s: %w", o.VMI.Namespace, o.VMI.Name, err)
+	}
+	return nil
+}
+
+// follow brings the template's volumes into the VMI. Whoever wrote the VMI in
+// between wakes the loop again.
+func (r *Reconciler) follow(ctx context.Context, from, to *v1.VirtualMachineInstance) error {
+	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("bringing the template's volumes into VMI %s/%s: %w", from.Namespace, from.Name, err)
 	}
 	return nil
 }
@@ -271,17 +297,22 @@ func (r *Reconciler) pruneRevisions(ctx context.Context, vm *v1.VirtualMachine, 
 	}
 }
 
-// reportFailedCreate says on the VM why its VMI could not be created.
-func (r *Reconciler) reportFailedCreate(ctx context.Context, o vmstate.Observed, plan vmstate.Plan, cause error) {
-	undone := vmstate.Undone(o, plan, cause)
+// reportFailedCreate says on the VM what could not be created. It gives the error
+// back, which has the loop try again, but for the end of the namespace.
+func (r *Reconciler) reportFailedCreate(ctx context.Context, o vmstate.Observed, plan vmstate.Plan, cause error) error {
+	if apierrors.HasStatusCause(cause, corev1.NamespaceTerminatingCause) {
+		// The VM goes with its namespace, and wakes the loop then.
+		return nil
+	}
+	undone := vmstate.Undone(o, plan, cause.Error())
 	if equality.Semantic.DeepEqual(o.VM.Status, undone.Status) {
-		return
+		return cause
 	}
-	r.Recorder.Eventf(o.VM, nil, corev1.EventTypeWarning, "FailedCreate", "CreateVMI",
-		"Error creating virtual machine instance %s: %v", o.VM.Name, cause)
+	r.Recorder.Eventf(o.VM, nil, corev1.EventTypeWarning, "FailedCreate", "CreateVMI", "%v", cause)
 	if _, err := r.patchStatus(ctx, o.VM, undone); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "reporting a VMI that could not be created")
+		ctrl.LoggerFrom(ctx).Error(err, "reporting what could not be created")
 	}
+	return cause
 }
 
 // patchStatus writes the difference, on condition that nobody wrote in

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -29,6 +30,7 @@ import (
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/controller/written"
 	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/placement"
 	"drydock.dev/drydock/internal/vmilife"
 )
 
@@ -49,6 +51,8 @@ type Reconciler struct {
 
 	written written.Memory[*v1.VirtualMachineInstance]
 	deleted written.Deletions
+	// unplaced are the deletions of provisioning pods.
+	unplaced written.Deletions
 }
 
 // SetupWithManager registers the loop, which works at the given pace.
@@ -64,6 +68,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		For(&v1.VirtualMachineInstance{}).
 		Owns(&corev1.Pod{}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
+		// A DataVolume has the name of its claim.
+		Watches(&cdiv1.DataVolume{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
 		WithOptions(pace).
 		Complete(r)
 }
@@ -98,6 +104,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		plan = vmilife.Decide(observed)
 	}
+	if plan.Disks.Confirm {
+		if err := r.confirmDisks(ctx, &observed); err != nil {
+			return ctrl.Result{}, err
+		}
+		plan = vmilife.Decide(observed)
+	}
 	if plan.AskForWarning {
 		if err := r.askForWarning(ctx, &observed); err != nil {
 			return ctrl.Result{}, err
@@ -117,6 +129,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmi
 	if err := r.Client.Get(ctx, key, &vmi); err != nil {
 		r.written.Forget(key)
 		r.deleted.Forget(key)
+		r.unplaced.Forget(key)
 		return o, client.IgnoreNotFound(err)
 	}
 	o.VMI = r.written.Newer(&vmi)
@@ -129,40 +142,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmi
 	case client.IgnoreNotFound(err) != nil:
 		return o, fmt.Errorf("reading the launcher pod of VMI %s: %w", key, err)
 	}
-	if o.VMI.Status.NodeName != "" {
-		return o, nil
-	}
-	return o, r.observeClaims(ctx, &o)
-}
-
-// observeClaims sorts the VMI's claims. What the cache does not know is asked
-// of the API server, so that a claim made together with its VMI is not
-// reported missing.
-func (r *Reconciler) observeClaims(ctx context.Context, o *vmilife.Observed) error {
-	for _, name := range launcherpod.Claims(&o.VMI.Spec) {
-		claim, err := r.claim(ctx, types.NamespacedName{Namespace: o.VMI.Namespace, Name: name})
-		switch {
-		case apierrors.IsNotFound(err):
-			o.MissingClaims = append(o.MissingClaims, name)
-		case err != nil:
-			return err
-		case claim.Status.Phase != corev1.ClaimBound:
-			o.PendingClaims = append(o.PendingClaims, name)
-		}
-	}
-	return nil
-}
-
-func (r *Reconciler) claim(ctx context.Context, key types.NamespacedName) (*corev1.PersistentVolumeClaim, error) {
-	var claim corev1.PersistentVolumeClaim
-	err := r.Client.Get(ctx, key, &claim)
-	if apierrors.IsNotFound(err) {
-		err = r.Reader.Get(ctx, key, &claim)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the claim %s: %w", key, err)
-	}
-	return &claim, nil
+	return o, r.observeDisks(ctx, &o)
 }
 
 // askForPod asks the API server for the launcher pod that the cache lacks.
@@ -209,17 +189,12 @@ func (r *Reconciler) askForWarning(ctx context.Context, o *vmilife.Observed) err
 
 // carryOut does what is planned, in the plan's order.
 func (r *Reconciler) carryOut(ctx context.Context, o vmilife.Observed, plan vmilife.Plan) error {
+	if err := r.provision(ctx, o, plan.Disks); err != nil {
+		return r.reportFailedCreate(ctx, o.VMI, err)
+	}
 	if plan.CreatePod {
-		err := r.createPod(ctx, o)
-		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			// The VMI goes with its namespace, and wakes the loop then.
-			return nil
-		}
-		if err != nil {
-			if patchErr := r.patch(ctx, o.VMI, vmilife.CreateFailed(o.VMI, err, r.Now())); patchErr != nil {
-				ctrl.LoggerFrom(ctx).Error(patchErr, "reporting a launcher pod that could not be created")
-			}
-			return err
+		if err := r.createPod(ctx, o); err != nil {
+			return r.reportFailedCreate(ctx, o.VMI, err)
 		}
 	}
 	if err := r.patch(ctx, o.VMI, plan.VMI); err != nil {
@@ -231,27 +206,41 @@ func (r *Reconciler) carryOut(ctx context.Context, o vmilife.Observed, plan vmil
 	return nil
 }
 
+// reportFailedCreate says on the VMI why a pod could not be created. It gives the
+// error back, which has the loop try again, but for the end of the namespace.
+func (r *Reconciler) reportFailedCreate(ctx context.Context, vmi *v1.VirtualMachineInstance, cause error) error {
+	if apierrors.HasStatusCause(cause, corev1.NamespaceTerminatingCause) {
+		// The VMI goes with its namespace, and wakes the loop then.
+		return nil
+	}
+	if err := r.patch(ctx, vmi, vmilife.CreateFailed(vmi, cause, r.Now())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "reporting a pod that could not be created")
+	}
+	return cause
+}
+
 func (r *Reconciler) createPod(ctx context.Context, o vmilife.Observed) error {
 	settings, err := r.Settings(ctx)
 	if err != nil {
 		return err
 	}
-	facts, err := r.facts(ctx, o.VMI)
-	if err != nil {
-		return err
-	}
-	pod, err := launcherpod.Render(o.VMI, settings, r.LauncherImage, facts)
+	pod, err := launcherpod.Render(o.VMI, settings, r.LauncherImage, facts(o.Claims))
 	if err != nil {
 		return fmt.Errorf("rendering the launcher pod of VMI %s: %w", o.VMI.Name, err)
 	}
-	err = r.Client.Create(ctx, pod)
+	return r.make(ctx, o.VMI, pod)
+}
+
+// make creates a pod of the VMI's, unless it is there already.
+func (r *Reconciler) make(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	err := r.Client.Create(ctx, pod)
 	if apierrors.IsAlreadyExists(err) {
-		return r.expectOurs(ctx, o.VMI, pod)
+		return r.expectOurs(ctx, vmi, pod)
 	}
 	if err != nil {
 		return err
 	}
-	r.tell(o.VMI, pod, vmilife.Created(pod.Name))
+	r.tell(vmi, pod, vmilife.Created(pod.Name))
 	return nil
 }
 
@@ -269,18 +258,15 @@ func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInsta
 	return nil
 }
 
-func (r *Reconciler) facts(ctx context.Context, vmi *v1.VirtualMachineInstance) (launcherpod.Facts, error) {
-	facts := launcherpod.Facts{BlockClaims: map[string]bool{}}
-	for _, name := range launcherpod.Claims(&vmi.Spec) {
-		claim, err := r.claim(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: name})
-		if err != nil {
-			return facts, err
-		}
-		if m := claim.Spec.VolumeMode; m != nil && *m == corev1.PersistentVolumeBlock {
-			facts.BlockClaims[name] = true
+// facts are what the claims say of themselves that the launcher pod depends on.
+func facts(claims []placement.Claim) launcherpod.Facts {
+	out := launcherpod.Facts{BlockClaims: map[string]bool{}}
+	for i := range claims {
+		if m := claims[i].Claim.Spec.VolumeMode; m != nil && *m == corev1.PersistentVolumeBlock {
+			out.BlockClaims[claims[i].Name] = true
 		}
 	}
-	return facts, nil
+	return out
 }
 
 // patch writes the difference, on condition that nobody wrote in between. Who
@@ -308,16 +294,21 @@ func (r *Reconciler) tell(vmi *v1.VirtualMachineInstance, pod runtime.Object, e 
 	r.Recorder.Eventf(vmi, pod, e.Type, e.Reason, e.Action, "%s", e.Message)
 }
 
-// deletePod deletes this very pod, gracefully.
+// deletePod deletes this very launcher pod, gracefully.
 func (r *Reconciler) deletePod(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	return r.remove(ctx, &r.deleted, vmi, pod)
+}
+
+// remove deletes this very pod, once as long as the cache still shows it.
+func (r *Reconciler) remove(ctx context.Context, asked *written.Deletions, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	key := client.ObjectKeyFromObject(vmi)
-	if r.deleted.Asked(key, pod.UID) {
+	if asked.Asked(key, pod.UID) {
 		return nil
 	}
 	err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting the launcher pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return fmt.Errorf("deleting the pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	r.deleted.Ask(key, pod.UID)
+	asked.Ask(key, pod.UID)
 	return nil
 }

@@ -1,0 +1,156 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/vmstate"
+)
+
+// dataVolumeIndex finds the VMs that have or name a DataVolume.
+const dataVolumeIndex = "drydock.datavolumes"
+
+// dataVolumeNames are those of a VM's templates and of its volumes.
+func dataVolumeNames(object client.Object) []string {
+	vm := object.(*v1.VirtualMachine)
+	var names []string
+	for i := range vm.Spec.DataVolumeTemplates {
+		names = append(names, vm.Spec.DataVolumeTemplates[i].Name)
+	}
+	return append(names, namedOnly(vm)...)
+}
+
+// namedOnly are the DataVolumes that the template's volumes name and that the VM
+// does not make.
+func namedOnly(vm *v1.VirtualMachine) []string {
+	if vm.Spec.Template == nil {
+		return nil
+	}
+	made := map[string]bool{}
+	for i := range vm.Spec.DataVolumeTemplates {
+		made[vm.Spec.DataVolumeTemplates[i].Name] = true
+	}
+	var names []string
+	for i := range vm.Spec.Template.Spec.Volumes {
+		if d := vm.Spec.Template.Spec.Volumes[i].DataVolume; d != nil && !made[d.Name] {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
+// usersOfDataVolume are the VMs that a DataVolume, or the claim of its name, is of
+// concern to.
+func (r *Reconciler) usersOfDataVolume(ctx context.Context, object client.Object) []reconcile.Request {
+	var list v1.VirtualMachineList
+	err := r.Client.List(ctx, &list, client.InNamespace(object.GetNamespace()), client.MatchingFields{dataVolumeIndex: object.GetName()})
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the VMs of a DataVolume", "dataVolume", client.ObjectKeyFromObject(object))
+		return nil
+	}
+	out := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return out
+}
+
+// deletions lets nothing through but that an object is gone.
+func deletions() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// observeDataVolumes gathers what exists of the VM's DataVolumes. What the cache
+// does not know is asked of the API server, so that none is made twice.
+func (r *Reconciler) observeDataVolumes(ctx context.Context, o *vmstate.Observed) error {
+	if o.VM.DeletionTimestamp != nil {
+		return nil
+	}
+	for i := range o.VM.Spec.DataVolumeTemplates {
+		key := types.NamespacedName{Namespace: o.VM.Namespace, Name: o.VM.Spec.DataVolumeTemplates[i].Name}
+		observed := vmstate.DataVolume{Name: key.Name}
+		dv, claim := &cdiv1.DataVolume{}, &corev1.PersistentVolumeClaim{}
+		found, err := r.exists(ctx, key, dv)
+		if err != nil {
+			return err
+		}
+		if found {
+			observed.Object = dv
+		} else if found, err = r.exists(ctx, key, claim); err != nil {
+			return err
+		} else if found {
+			observed.Claim = claim
+		}
+		o.DataVolumes = append(o.DataVolumes, observed)
+	}
+	for _, name := range namedOnly(o.VM) {
+		dv := &cdiv1.DataVolume{}
+		err := r.Client.Get(ctx, types.NamespacedName{Namespace: o.VM.Namespace, Name: name}, dv)
+		switch {
+		case err == nil:
+			o.NamedDataVolumes = append(o.NamedDataVolumes, dv)
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("reading the DataVolume %s/%s: %w", o.VM.Namespace, name, err)
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) exists(ctx context.Context, key types.NamespacedName, object client.Object) (bool, error) {
+	err := r.Client.Get(ctx, key, object)
+	if apierrors.IsNotFound(err) {
+		err = r.Reader.Get(ctx, key, object)
+	}
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the %T %s: %w", object, key, err)
+	}
+	return true, nil
+}
+
+// keepDataVolumes makes the DataVolumes that are missing and adopts those that
+// have lost their VM. One that can't be made is no reason not to make the others.
+func (r *Reconciler) keepDataVolumes(ctx context.Context, vm *v1.VirtualMachine, plan vmstate.Plan) error {
+	var failed []error
+	for _, dv := range plan.AdoptDataVolumes {
+		to := dv.DeepCopy()
+		to.OwnerReferences = append(to.OwnerReferences, *metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind))
+		to.Labels[v1.CreatedByLabel] = string(vm.UID)
+		err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(dv, client.MergeFromWithOptimisticLock{}))
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			failed = append(failed, fmt.Errorf("adopting the DataVolume %s: %w", dv.Name, err))
+		}
+	}
+	for _, dv := range plan.CreateDataVolumes {
+		err := r.Client.Create(ctx, dv)
+		switch {
+		case apierrors.IsAlreadyExists(err):
+			// Its appearance wakes the loop.
+		case err != nil:
+			failed = append(failed, err)
+		default:
+			r.Recorder.Eventf(vm, dv, corev1.EventTypeNormal, "SuccessfulDataVolumeCreate", "CreateDataVolume",
+				"Created DataVolume %s", dv.Name)
+		}
+	}
+	return errors.Join(failed...)
+}

@@ -1,0 +1,204 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/placement"
+	"drydock.dev/drydock/internal/vmilife"
+)
+
+// observeDisks gathers what is known of the VMI's claims and its provisioning
+// pod. Once the VMI has its node, only the pod matters.
+func (r *Reconciler) observeDisks(ctx context.Context, o *vmilife.Observed) error {
+	key := types.NamespacedName{Namespace: o.VMI.Namespace, Name: launcherpod.ProvisioningName(o.VMI)}
+	var pod corev1.Pod
+	err := r.Client.Get(ctx, key, &pod)
+	switch {
+	case err == nil && metav1.IsControlledBy(&pod, o.VMI):
+		o.Provisioning = &pod
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("reading the provisioning pod %s: %w", key, err)
+	}
+	if o.VMI.Status.NodeName != "" {
+		return nil
+	}
+	o.Claims, err = r.claims(ctx, o.VMI, r.cachedOrStored)
+	if err != nil || o.Provisioning == nil {
+		return err
+	}
+	return r.observeSelectedNodes(ctx, o)
+}
+
+// getter reads an object.
+type getter func(context.Context, types.NamespacedName, client.Object) error
+
+// cachedOrStored asks the API server for what the cache does not know, so that a
+// claim made together with its VMI is not reported missing.
+func (r *Reconciler) cachedOrStored(ctx context.Context, key types.NamespacedName, object client.Object) error {
+	err := r.Client.Get(ctx, key, object)
+	if apierrors.IsNotFound(err) {
+		err = r.Reader.Get(ctx, key, object)
+	}
+	return err
+}
+
+func (r *Reconciler) stored(ctx context.Context, key types.NamespacedName, object client.Object) error {
+	return r.Reader.Get(ctx, key, object)
+}
+
+// claims gathers the VMI's claims, each with the DataVolume that fills it.
+func (r *Reconciler) claims(ctx context.Context, vmi *v1.VirtualMachineInstance, get getter) ([]placement.Claim, error) {
+	var out []placement.Claim
+	for _, name := range launcherpod.StartClaims(&vmi.Spec) {
+		c := placement.Claim{Name: name}
+		claim := &corev1.PersistentVolumeClaim{}
+		found, err := exists(ctx, get, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, claim)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			c.Claim = claim
+		}
+		c.Source = placement.Source(c.Claim, placement.NamesDataVolume(vmi.Spec.Volumes, name), name)
+		if c.Source != "" {
+			dv := &cdiv1.DataVolume{}
+			found, err := exists(ctx, get, types.NamespacedName{Namespace: vmi.Namespace, Name: c.Source}, dv)
+			if err != nil {
+				return nil, err
+			}
+			if found {
+				c.DataVolume = dv
+			}
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func exists(ctx context.Context, get getter, key types.NamespacedName, object client.Object) (bool, error) {
+	err := get(ctx, key, object)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the %T %s: %w", object, key, err)
+	}
+	return true, nil
+}
+
+// observeSelectedNodes looks whether the scheduler has settled on nodes that are
+// no more.
+func (r *Reconciler) observeSelectedNodes(ctx context.Context, o *vmilife.Observed) error {
+	for i := range o.Claims {
+		c := &o.Claims[i]
+		name := placement.SelectedNode(c.Claim)
+		if name == "" {
+			continue
+		}
+		node := &corev1.Node{}
+		found, err := exists(ctx, r.stored, types.NamespacedName{Name: name}, node)
+		if err != nil {
+			return err
+		}
+		if !found {
+			node = nil
+		}
+		c.NodeLost = placement.NodeLost(node, o.Now)
+	}
+	return nil
+}
+
+// confirmDisks asks the API server for the claims and what fills them, and where
+// those that are bound can be used.
+func (r *Reconciler) confirmDisks(ctx context.Context, o *vmilife.Observed) error {
+	claims, err := r.claims(ctx, o.VMI, r.stored)
+	if err != nil {
+		return err
+	}
+	homes, err := r.homes(ctx, claims)
+	if err != nil {
+		return err
+	}
+	o.Claims, o.Homes, o.ClaimsConfirmed = claims, homes, true
+	return nil
+}
+
+func (r *Reconciler) homes(ctx context.Context, claims []placement.Claim) ([]placement.Home, error) {
+	volumes := map[string]*corev1.PersistentVolume{}
+	for i := range claims {
+		c := &claims[i]
+		if c.Claim == nil || c.Claim.Status.Phase != corev1.ClaimBound {
+			continue
+		}
+		pv := &corev1.PersistentVolume{}
+		found, err := exists(ctx, r.stored, types.NamespacedName{Name: c.Claim.Spec.VolumeName}, pv)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			volumes[c.Name] = pv
+		}
+	}
+	if placement.OneHome(volumes) {
+		return nil, nil
+	}
+	var nodes corev1.NodeList
+	if err := r.Reader.List(ctx, &nodes); err != nil {
+		return nil, fmt.Errorf("listing the nodes to find one that has all of a VMI's disks: %w", err)
+	}
+	return placement.Homes(claims, volumes, nodes.Items), nil
+}
+
+// provision does what is planned for the disks.
+func (r *Reconciler) provision(ctx context.Context, o vmilife.Observed, plan placement.Plan) error {
+	for i := range o.Claims {
+		c := &o.Claims[i]
+		for _, name := range plan.Release {
+			if c.Name == name {
+				if err := r.release(ctx, c.Claim); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	switch {
+	case plan.Create:
+		return r.createProvisioning(ctx, o.VMI)
+	case plan.Delete:
+		return r.remove(ctx, &r.unplaced, o.VMI, o.Provisioning)
+	}
+	return nil
+}
+
+// release takes the node off a claim, on which the scheduler chooses again.
+func (r *Reconciler) release(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	to := claim.DeepCopy()
+	delete(to.Annotations, placement.SelectedNodeAnnotation)
+	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("taking the node that is lost off the claim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) createProvisioning(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	settings, err := r.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	pod, err := launcherpod.RenderProvisioning(vmi, settings, r.LauncherImage)
+	if err != nil {
+		return fmt.Errorf("rendering the provisioning pod of VMI %s: %w", vmi.Name, err)
+	}
+	return r.make(ctx, vmi, pod)
+}

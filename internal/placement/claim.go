@@ -1,0 +1,185 @@
+package placement
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// Claim is one of the claims that a VMI's volumes are on, with what fills it.
+type Claim struct {
+	Name string
+	// Claim is nil when there is none of that name.
+	Claim *corev1.PersistentVolumeClaim
+	// Source is the name of the DataVolume that fills the claim, empty when none
+	// does, and DataVolume that DataVolume, nil when it does not exist.
+	Source     string
+	DataVolume *cdiv1.DataVolume
+	// NodeLost means that the node on which the scheduler wants the claim's
+	// storage made can't make it any more.
+	NodeLost bool
+}
+
+// Source names the DataVolume that fills a claim: its owner, or the one that the
+// VMI's volume names, which has or will have a claim of the same name. A claim
+// that exists without an owner is as it is: CDI may remove a DataVolume that it
+// has filled and leave the claim.
+func Source(claim *corev1.PersistentVolumeClaim, dataVolumeNamed bool, name string) string {
+	if claim == nil {
+		if dataVolumeNamed {
+			return name
+		}
+		return ""
+	}
+	if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == dataVolumeKind {
+		return owner.Name
+	}
+	return ""
+}
+
+const dataVolumeKind = "DataVolume"
+
+// NamesDataVolume tells whether one of the volumes is the DataVolume.
+func NamesDataVolume(volumes []v1.Volume, name string) bool {
+	for i := range volumes {
+		if d := volumes[i].DataVolume; d != nil && d.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// missing tells whether there is nothing to wait for but somebody's action.
+func (c *Claim) missing() bool {
+	return c.Claim == nil && c.DataVolume == nil
+}
+
+func (c *Claim) bound() bool {
+	return c.Claim != nil && c.Claim.Status.Phase == corev1.ClaimBound
+}
+
+// filled tells whether a guest may use the claim.
+func (c *Claim) filled() bool {
+	if c.Claim == nil {
+		return false
+	}
+	return c.Source == "" || c.DataVolume != nil && c.DataVolume.Status.Phase == cdiv1.Succeeded
+}
+
+// waits tells whether the DataVolume goes on only when a consumer of its claim
+// has been given a node.
+func (c *Claim) waits() bool {
+	return c.Claim != nil && !c.bound() && c.DataVolume != nil && waitsForConsumer(c.DataVolume.Status.Phase)
+}
+
+// unserved tells whether the claim is still to be bound. CDI's populators bind
+// it only when it is filled; its DataVolume goes on before.
+func (c *Claim) unserved() bool {
+	return !c.bound() && (c.Source == "" || c.waits())
+}
+
+// unsettled tells whether it can't be said yet where the claim is to be bound: it
+// does not exist, or what is to become of it is not decided.
+func (c *Claim) unsettled() bool {
+	if c.Claim == nil {
+		return true
+	}
+	if c.Source == "" {
+		return false
+	}
+	if c.DataVolume == nil {
+		return true
+	}
+	switch c.DataVolume.Status.Phase {
+	case cdiv1.PhaseUnset, cdiv1.Pending, cdiv1.Unknown:
+		return !c.bound()
+	case cdiv1.Failed:
+		return true
+	}
+	return false
+}
+
+// SelectedNodeAnnotation is where the scheduler tells a provisioner the node on
+// which a claim's storage is to be made. Whoever takes it away asks the scheduler
+// to choose again.
+const SelectedNodeAnnotation = "volume.kubernetes.io/selected-node"
+
+// SelectedNode is the node on which the scheduler wants the storage of a claim
+// made that is not bound yet, empty for none.
+func SelectedNode(claim *corev1.PersistentVolumeClaim) string {
+	if claim == nil || claim.Status.Phase == corev1.ClaimBound {
+		return ""
+	}
+	return claim.Annotations[SelectedNodeAnnotation]
+}
+
+func waitsForConsumer(phase cdiv1.DataVolumePhase) bool {
+	return phase == cdiv1.WaitForFirstConsumer || phase == cdiv1.PendingPopulation
+}
+
+// Binding tells whether the DataVolume's claim is there and is still to be bound.
+func Binding(dv *cdiv1.DataVolume) bool {
+	bound := dataVolumeCondition(dv, cdiv1.DataVolumeBound)
+	return dv.Status.Phase == cdiv1.Pending && dv.Status.ClaimName != "" && bound != nil && bound.Status == corev1.ConditionFalse
+}
+
+// Ready tells whether a VMI may be made that uses the DataVolume: it is filled,
+// or waits for the VMI.
+func Ready(dv *cdiv1.DataVolume) bool {
+	return dv.Status.Phase == cdiv1.Succeeded || waitsForConsumer(dv.Status.Phase)
+}
+
+// Trouble is a sentence about what keeps a DataVolume from being filled, empty
+// when nothing is known to. It is serious when somebody may have to do something,
+// and not when it will pass, such as a source that is still in use.
+func Trouble(dv *cdiv1.DataVolume) (sentence string, serious bool) {
+	running := dataVolumeCondition(dv, cdiv1.DataVolumeRunning)
+	said, reason := "", ""
+	if running != nil && running.Status != corev1.ConditionTrue {
+		said, reason = running.Message, running.Reason
+	}
+	switch {
+	case dv.Status.Phase == cdiv1.Succeeded:
+		return "", false
+	case dv.Status.Phase == cdiv1.Failed && said == "":
+		return fmt.Sprintf("DataVolume %s has failed", dv.Name), true
+	case dv.Status.Phase == cdiv1.Failed:
+		return fmt.Sprintf("DataVolume %s has failed: %s", dv.Name, said), true
+	}
+	if bound := dataVolumeCondition(dv, cdiv1.DataVolumeBound); bound != nil && bound.Reason == boundQuota {
+		return fmt.Sprintf("DataVolume %s gets no claim: %s", dv.Name, bound.Message), true
+	}
+	if said == "" || normal(reason) {
+		return "", false
+	}
+	return fmt.Sprintf("DataVolume %s: %s", dv.Name, said), !passes(reason)
+}
+
+// boundQuota is CDI's reason for a claim that the namespace's quota forbids.
+const boundQuota = "ErrExceededQuota"
+
+// normal tells the reasons with which a worker does not run and need not.
+func normal(reason string) bool {
+	switch reason {
+	case "", "Pending", "ContainerCreating", "PodInitializing", "TransferRunning", "Completed", "WaitForFirstConsumer":
+		return true
+	}
+	return false
+}
+
+// passes tells the reasons of waits that end by themselves.
+func passes(reason string) bool {
+	return reason == "CloneSourceInUse" || reason == "CloneSourceNotReady"
+}
+
+func dataVolumeCondition(dv *cdiv1.DataVolume, kind cdiv1.DataVolumeConditionType) *cdiv1.DataVolumeCondition {
+	for i := range dv.Status.Conditions {
+		if c := &dv.Status.Conditions[i]; c.Type == kind {
+			return c
+		}
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// Home is where a bound claim can be used.
+type Home struct {
+	Claim string
+	// Anywhere means that every node can; Nodes are those that can otherwise.
+	Anywhere bool
+	Nodes    []string
+}
+
+// Homes are those of bound claims whose volumes are given by claim. The nodes
+// matter only where the volumes are bound to some.
+func Homes(claims []Claim, volumes map[string]*corev1.PersistentVolume, nodes []corev1.Node) []Home {
+	var out []Home
+	for i := range claims {
+		pv := volumes[claims[i].Name]
+		if pv == nil {
+			continue
+		}
+		home := Home{Claim: claims[i].Name}
+		if required := affinity(pv); required == nil {
+			home.Anywhere = true
+		} else {
+			home.Nodes = matching(required, nodes)
+		}
+		out = append(out, home)
+	}
+	return out
+}
+
+// OneHome tells whether the volumes can be used on the same nodes, whichever these
+// are. It is so for nearly every VM, and costs no look at the nodes.
+func OneHome(volumes map[string]*corev1.PersistentVolume) bool {
+	var first *corev1.NodeSelector
+	for _, pv := range volumes {
+		required := affinity(pv)
+		switch {
+		case required == nil:
+		case first == nil:
+			first = required
+		case !equality.Semantic.DeepEqual(first, required):
+			return false
+		}
+	}
+	return true
+}
+
+func affinity(pv *corev1.PersistentVolume) *corev1.NodeSelector {
+	if pv.Spec.NodeAffinity == nil {
+		return nil
+	}
+	return pv.Spec.NodeAffinity.Required
+}
+
+func matching(required *corev1.NodeSelector, nodes []corev1.Node) []string {
+	selector, err := nodeaffinity.NewNodeSelector(required)
+	if err != nil {
+		// The API server has let it in; no node of its version matches.
+		return nil
+	}
+	var out []string
+	for i := range nodes {
+		if selector.Match(&nodes[i]) {
+			out = append(out, nodes[i].Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// meet tells whether some node can use all of the claims.
+func meet(homes []Home) bool {
+	var common []string
+	restricted := false
+	for _, h := range homes {
+		switch {
+		case h.Anywhere:
+		case !restricted:
+			common, restricted = h.Nodes, true
+		default:
+			common = intersect(common, h.Nodes)
+		}
+	}
+	return !restricted || len(common) > 0
+}
+
+func intersect(a, b []string) []string {
+	var out []string
+	for _, name := range a {
+		if slices.Contains(b, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// mostNodes is how many nodes of a claim are named.
+const mostNodes = 3
+
+// apart says which claim is where.
+func apart(homes []Home) string {
+	var parts []string
+	for _, h := range homes {
+		if !h.Anywhere {
+			parts = append(parts, fmt.Sprintf("claim %s is on %s", h.Claim, where(h.Nodes)))
+		}
+	}
+	return "no node has all of the VM's disks: " + strings.Join(parts, ", ")
+}
+
+func where(nodes []string) string {
+	switch n := len(nodes); {
+	case n == 0:
+		return "a node that does not exist any more"
+	case n == 1:
+		return "node " + nodes[0]
+	case n > mostNodes:
+		return fmt.Sprintf("nodes %s and %d more", strings.Join(nodes[:mostNodes], ", "), n-mostNodes)
+	}
+	return "nodes " + strings.Join(nodes, ", ")
+}
+
+// nodePatience is how long a node that the scheduler has settled on may be away
+// before the choice is taken back. Kubernetes has waited most of a minute by
+// then for a sign of life; a kubelet that restarts is back within this.
+const nodePatience = 30 * time.Second
+
+// NodeLost tells whether a node, nil when there is none, can't be expected to
+// make a claim's storage.
+func NodeLost(node *corev1.Node, now time.Time) bool {
+	if node == nil {
+		return true
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status != corev1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) >= nodePatience
+		}
+	}
+	return false
+}

@@ -1,0 +1,220 @@
+package placement
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// dataVolume is one in a phase; says is its condition Running: a reason and a message.
+func dataVolume(name string, phase cdiv1.DataVolumePhase, says ...string) *cdiv1.DataVolume {
+	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: cdiv1.DataVolumeStatus{Phase: phase}}
+	if len(says) == 2 {
+		dv.Status.Conditions = []cdiv1.DataVolumeCondition{{
+			Type: cdiv1.DataVolumeRunning, Status: corev1.ConditionFalse, Reason: says[0], Message: says[1],
+		}}
+	}
+	return dv
+}
+
+func claimOf(name string, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	claim.Status.Phase = phase
+	return claim
+}
+
+// disk is a claim that a DataVolume fills.
+func disk(name string, bound corev1.PersistentVolumeClaimPhase, phase cdiv1.DataVolumePhase, says ...string) Claim {
+	return Claim{Name: name, Claim: claimOf(name, bound), Source: name, DataVolume: dataVolume(name, phase, says...)}
+}
+
+// plain is a claim that nothing fills.
+func plain(name string, phase corev1.PersistentVolumeClaimPhase) Claim {
+	return Claim{Name: name, Claim: claimOf(name, phase)}
+}
+
+func on(node string, c Claim) Claim {
+	c.Claim.Annotations = map[string]string{SelectedNodeAnnotation: node}
+	return c
+}
+
+func lost(c Claim) Claim {
+	c.NodeLost = true
+	return c
+}
+
+func pod(phase corev1.PodPhase, age time.Duration) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "pod", CreationTimestamp: metav1.NewTime(now.Add(-age))},
+		Status:     corev1.PodStatus{Phase: phase},
+	}
+}
+
+func terminating(p *corev1.Pod) *corev1.Pod {
+	p.DeletionTimestamp = &metav1.Time{Time: now}
+	return p
+}
+
+const (
+	unbound = corev1.ClaimPending
+	bound   = corev1.ClaimBound
+)
+
+func TestDecide(t *testing.T) {
+	waiting := disk("a", unbound, cdiv1.WaitForFirstConsumer)
+	apart := []Home{{Claim: "a", Nodes: []string{"node-1"}}, {Claim: "b", Nodes: []string{"node-2"}}}
+	const message = "finding a node on which the VM fits and these claims can be bound: a"
+	tests := map[string]struct {
+		o    Observed
+		want Plan
+	}{
+		"a VM without claims": {
+			Observed{Wanted: true}, Plan{State: Clear}},
+		"a claim that does not exist": {
+			Observed{Wanted: true, Claims: []Claim{{Name: "a"}, waiting}},
+			Plan{State: Missing, Message: "these claims do not exist: a"}},
+		"claims that nothing fills are the launcher pod's to bind, once they are asked for": {
+			Observed{Wanted: true, Claims: []Claim{plain("a", unbound), plain("b", bound)}},
+			Plan{State: Clear, Confirm: true}},
+		"and so they are": {
+			Observed{Wanted: true, Confirmed: true, Claims: []Claim{plain("a", unbound), plain("b", bound)}},
+			Plan{State: Clear}},
+		"a DataVolume that has no claim yet": {
+			Observed{Wanted: true, Claims: []Claim{{Name: "b", Source: "b", DataVolume: dataVolume("b", cdiv1.Pending)}, waiting}},
+			Plan{State: Filling, Message: "waiting for DataVolumes to be filled: b, a"}},
+		"a DataVolume that waits while another is not decided: the picture is not whole": {
+			Observed{Wanted: true, Claims: []Claim{waiting, disk("b", unbound, cdiv1.Pending)}},
+			Plan{State: Filling, Message: "waiting for DataVolumes to be filled: a, b"}},
+		"a DataVolume that waits is confirmed before anything is done": {
+			Observed{Wanted: true, Claims: []Claim{waiting}},
+			Plan{State: Provisioning, Message: message, Confirm: true}},
+		"a DataVolume that waits": {
+			Observed{Wanted: true, Confirmed: true, Claims: []Claim{waiting}},
+			Plan{State: Provisioning, Message: message, Create: true}},
+		"one that CDI populates waits under another name": {
+			Observed{Wanted: true, Confirmed: true, Claims: []Claim{disk("a", unbound, cdiv1.PendingPopulation)}},
+			Plan{State: Provisioning, Message: message, Create: true}},
+		"a bound claim and one that waits": {
+			Observed{Wanted: true, Confirmed: true, Claims: []Claim{waiting, disk("b", bound, cdiv1.Succeeded), plain("c", bound)}},
+			Plan{State: Provisioning, Message: message, Create: true}},
+		"the pod is there: nothing but to wait, and to mind its nodes": {
+			Observed{Wanted: true, Claims: []Claim{waiting}, Pod: pod(corev1.PodPending, time.Second)},
+			Plan{State: Provisioning, Message: message, After: nodeCheck}},
+		"the first DataVolume goes on before the others are bound: the pod stays": {
+			Observed{Wanted: true, Claims: []Claim{disk("b", bound, cdiv1.ImportScheduled), plain("a", unbound)}, Pod: pod(corev1.PodPending, 0)},
+			Plan{State: Provisioning, Message: message, After: nodeCheck}},
+		"every claim is bound: the pod goes before anything is filled": {
+			Observed{Wanted: true, Claims: []Claim{disk("a", bound, cdiv1.WaitForFirstConsumer)}, Pod: pod(corev1.PodPending, time.Second)},
+			Plan{State: Filling, Message: "waiting for DataVolumes to be filled: a", Delete: true}},
+		"CDI binds a claim when it is filled, and goes on before: the pod goes": {
+			Observed{Wanted: true, Claims: []Claim{disk("a", unbound, cdiv1.ImportScheduled)}, Pod: pod(corev1.PodPending, time.Second)},
+			Plan{State: Filling, Message: "waiting for DataVolumes to be filled: a", Delete: true}},
+		"a pod that was evicted is made again, not at once": {
+			Observed{Wanted: true, Claims: []Claim{waiting}, Pod: pod(corev1.PodFailed, 5*time.Second)},
+			Plan{State: Provisioning, Message: message, After: 10 * time.Second}},
+		"a pod that was evicted goes first": {
+			Observed{Wanted: true, Claims: []Claim{waiting}, Pod: pod(corev1.PodFailed, time.Minute)},
+			Plan{State: Provisioning, Message: message, Delete: true}},
+		"a pod that is going is waited for": {
+			Observed{Wanted: true, Claims: []Claim{waiting}, Pod: terminating(pod(corev1.PodRunning, time.Minute))},
+			Plan{State: Provisioning, Message: message}},
+		"the node that was chosen is lost: the choice is taken back": {
+			Observed{Wanted: true, Claims: []Claim{lost(on("node-1", waiting)), disk("b", bound, cdiv1.ImportScheduled)}, Pod: pod(corev1.PodPending, 0)},
+			Plan{State: Provisioning, Message: message, Release: []string{"a"}, After: nodeCheck}},
+		"the VMI is not wanted any more": {
+			Observed{Claims: []Claim{waiting}, Pod: pod(corev1.PodPending, 0)},
+			Plan{State: Unwanted, Delete: true}},
+		"the VMI is not wanted any more and its pod is going": {
+			Observed{Pod: terminating(pod(corev1.PodRunning, 0))},
+			Plan{State: Unwanted}},
+		"a DataVolume has failed: there is nothing to provision for": {
+			Observed{Wanted: true, Claims: []Claim{waiting, disk("b", bound, cdiv1.Failed, "NotAnImage", "this is no image")}, Pod: pod(corev1.PodPending, 0)},
+			Plan{State: Filling, Delete: true,
+				Message: "DataVolume b has failed: this is no image; waiting for DataVolumes to be filled: a"}},
+		"a DataVolume was deleted, its claim is still there": {
+			Observed{Wanted: true, Claims: []Claim{{Name: "a", Claim: claimOf("a", bound), Source: "a"}}},
+			Plan{State: Filling, Message: "DataVolume a, which fills claim a, does not exist"}},
+		"a worker that is in trouble does not stop the others": {
+			Observed{Wanted: true, Confirmed: true, Claims: []Claim{waiting, disk("b", bound, cdiv1.ImportInProgress, "Error", "404 Not Found")}},
+			Plan{State: Provisioning, Message: message, Create: true}},
+		"everything is filled": {
+			Observed{Wanted: true, Confirmed: true, Claims: []Claim{disk("a", bound, cdiv1.Succeeded)}},
+			Plan{State: Clear}},
+		"everything is filled and the pod is still there": {
+			Observed{Wanted: true, Confirmed: true, Claims: []Claim{disk("a", bound, cdiv1.Succeeded)}, Pod: pod(corev1.PodRunning, 0)},
+			Plan{State: Clear, Delete: true}},
+		"filled claims on nodes without one in common": {
+			Observed{Wanted: true, Confirmed: true, Homes: apart, Claims: []Claim{disk("a", bound, cdiv1.Succeeded), plain("b", bound)}},
+			Plan{State: Divided, Message: "no node has all of the VM's disks: claim a is on node node-1, claim b is on node node-2", After: dividedCheck}},
+		"bound claims on nodes without one in common, before a pod is made for a third": {
+			Observed{Wanted: true, Confirmed: true, Homes: apart, Claims: []Claim{plain("a", bound), plain("b", bound), disk("c", unbound, cdiv1.WaitForFirstConsumer)}},
+			Plan{State: Divided, Message: "no node has all of the VM's disks: claim a is on node node-1, claim b is on node node-2", After: dividedCheck}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.o.Now = now
+			if diff := cmp.Diff(test.want, Decide(test.o)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestSource(t *testing.T) {
+	owned := claimOf("disk", bound)
+	owned.OwnerReferences = []metav1.OwnerReference{{Kind: "DataVolume", Name: "maker", Controller: new(true)}}
+	for name, c := range map[string]struct {
+		claim *corev1.PersistentVolumeClaim
+		named bool
+		want  string
+	}{
+		"a claim that a DataVolume owns":                 {owned, false, "maker"},
+		"a claim that nobody owns":                       {claimOf("disk", bound), false, ""},
+		"a claim that its DataVolume has left":           {claimOf("disk", bound), true, ""},
+		"no claim, of a DataVolume":                      {nil, true, "disk"},
+		"no claim, of a volume that names no DataVolume": {nil, false, ""},
+		"a claim that a DataVolume of another name owns": {owned, true, "maker"},
+		"a claim whose owner is no DataVolume is as it is": {func() *corev1.PersistentVolumeClaim {
+			c := owned.DeepCopy()
+			c.OwnerReferences[0].Kind = "Job"
+			return c
+		}(), false, ""},
+	} {
+		if got := Source(c.claim, c.named, "disk"); got != c.want {
+			t.Errorf("%s: filled by %q, want %q", name, got, c.want)
+		}
+	}
+	if volumes := []v1.Volume{{VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "disk"}}}}; !NamesDataVolume(volumes, "disk") || NamesDataVolume(volumes, "other") {
+		t.Error("the volumes name the DataVolume disk and no other")
+	}
+}
+
+func TestTrouble(t *testing.T) {
+	quota := dataVolume("a", cdiv1.Pending)
+	quota.Status.Conditions = []cdiv1.DataVolumeCondition{{Type: cdiv1.DataVolumeBound, Reason: "ErrExceededQuota", Message: "exceeded quota"}}
+	for name, c := range map[string]struct {
+		dv      *cdiv1.DataVolume
+		want    string
+		serious bool
+	}{
+		"in progress":                 {dataVolume("a", cdiv1.ImportInProgress), "", false},
+		"the worker starts":           {dataVolume("a", cdiv1.ImportScheduled, "ContainerCreating", "starting"), "", false},
+		"the worker is tried again":   {dataVolume("a", cdiv1.ImportInProgress, "Error", "404 Not Found"), "DataVolume a: 404 Not Found", true},
+		"the source is in use":        {dataVolume("a", cdiv1.Pending, "CloneSourceInUse", "pod p uses it"), "DataVolume a: pod p uses it", false},
+		"failed":                      {dataVolume("a", cdiv1.Failed, "TooLarge", "2 GiB do not fit"), "DataVolume a has failed: 2 GiB do not fit", true},
+		"failed without a word":       {dataVolume("a", cdiv1.Failed), "DataVolume a has failed", true},
+		"no claim, for a quota":       {quota, "DataVolume a gets no claim: exceeded quota", true},
+		"what was said before it was": {dataVolume("a", cdiv1.Succeeded, "Error", "404 Not Found"), "", false},
+	} {
+		if got, serious := Trouble(c.dv); got != c.want || serious != c.serious {
+			t.Errorf("%s: %q, serious %v, want %q, %v", name, got, serious, c.want, c.serious)
+		}
+	}
+}
