@@ -24,6 +24,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/launcherpod"
 )
 
@@ -122,7 +123,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.config.Impersonate = w.leastPrivilege()
 	w.options = options{namespace: ns.Name, launcherImage: "example.com/launcher:1", importerImage: "example.com/importer:1",
-		metricsAddr: "0", identity: t.Name(), several: true, now: time.Now}
+		metricsAddr: "0", identity: t.Name(), several: true, now: time.Now, maxHolders: hotplug.DefaultMaxHolders}
 	w.startLoops()
 	return w
 }

@@ -21,6 +21,7 @@ import (
 
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/controller/cdi"
+	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/metrics"
 )
 
@@ -30,6 +31,8 @@ type options struct {
 	launcherImage string
 	importerImage string
 	metricsAddr   string
+	// maxHolders is how many attachment pods a VMI keeps at rest.
+	maxHolders int
 	// identity is this process's name in the election.
 	identity string
 	// several lets more than one manager live in a process, as tests need.
@@ -74,6 +77,8 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&o.namespace, "namespace", clusterconfig.Namespace, "namespace of Drydock's components and of the KubeVirt object")
 	flags.StringVar(&o.launcherImage, "launcher-image", "", "container image of the launcher pods")
 	flags.StringVar(&o.importerImage, "importer-image", "", "container image of the workers that fill claims")
+	flags.IntVar(&o.maxHolders, "max-attachment-pods", hotplug.DefaultMaxHolders,
+		"how many pods hold a VM's hot-plugged volumes at rest; more are merged when nothing changes")
 	flags.StringVar(&o.metricsAddr, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
 	flags.StringVar(&o.identity, "identity", defaultIdentity(), "name of this process in the leader election")
 	return cmd

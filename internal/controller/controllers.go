@@ -18,6 +18,7 @@ import (
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/datavolume"
 	"drydock.dev/drydock/internal/controller/hotplug"
+	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/kubevirt"
 	"drydock.dev/drydock/internal/controller/replicaset"
 	"drydock.dev/drydock/internal/controller/vm"
@@ -46,6 +47,13 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	}
 	if err := vmiLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachineInstances: %w", err)
+	}
+	plugLoop := &hotplug.Reconciler{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
+		Settings: settings(mgr.GetClient(), o.namespace), LauncherImage: o.launcherImage, MaxHolders: o.maxHolders, Now: o.now,
+	}
+	if err := plugLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
+		return fmt.Errorf("adding the loop of hot-plugged volumes: %w", err)
 	}
 	plugLoop := &hotplug.Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),

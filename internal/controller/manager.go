@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/datavolume"
 	"drydock.dev/drydock/internal/launcherpod"
@@ -128,7 +129,9 @@ func cacheOptions(o options) cache.Options {
 
 // podsOfDrydock are the pods that the loops make.
 func podsOfDrydock() labels.Selector {
-	ours, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{launcherpod.AppLabelValue, datavolume.WorkerAppLabel})
+	ours, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{
+		launcherpod.AppLabelValue, attachmentpod.AppLabelValue, datavolume.WorkerAppLabel,
+	})
 	utilruntime.Must(err)
 	return labels.NewSelector().Add(*ours)
 }

@@ -23,6 +23,8 @@ type Wanted struct {
 	// Alone tells that the volume must not share a holder: only one pod may use the
 	// claim, or it is not sure yet that the claim can be bound on the node.
 	Alone bool
+	// Empty tells that the claim is not filled: its holder is to bind it only.
+	Empty bool
 	// Reason and Message say what a claim that is not bound waits for; without a
 	// reason the claim is bound.
 	Reason, Message string
@@ -96,6 +98,8 @@ type Observed struct {
 	Entries []Entry
 	Record  Record
 	Pods    []Pod
+	// Failures tells why holders' pods could not be made, by name.
+	Failures map[string]string
 	// Prefix begins the name of every holder of this VMI and of no other.
 	Prefix string
 	// Live tells that the API server itself was asked for the pods, and then for

@@ -24,7 +24,8 @@ type planning struct {
 func Decide(o Observed) Plan {
 	switch o.Stage {
 	case Over:
-		return Plan{Entries: o.Entries, Record: o.Record, Delete: notTerminating(o.Pods)}
+		// One that goes already may linger for a successor that there won't be.
+		return Plan{Entries: o.Entries, Record: o.Record, Delete: o.Pods}
 	case Frozen:
 		return Plan{Entries: o.Entries, Record: o.Record}
 	}
@@ -115,19 +116,32 @@ func (p *planning) assign() {
 			continue
 		}
 		*e = entryOf(w)
-		for j := len(p.record.Holders) - 1; j >= 0; j-- {
-			h := p.record.Holders[j]
-			pod := p.pod(h.Name)
-			if pod != nil && pod.alive() && contains(pod.Volumes, e.Volume) {
-				e.Phase, e.PodName, e.PodUID = v1.HotplugVolumeAttachedToNode, pod.Name, pod.UID
-				e.Reason, e.Message = "", ""
-				break
-			}
-		}
-		if pod := p.pod(p.designated(e.Volume)); e.Phase != v1.HotplugVolumeAttachedToNode && pod != nil && pod.Why != "" {
-			e.Reason, e.Message = ReasonAttachFailed, pod.Why
+		if pod := p.serving(e.Volume); pod != nil && !w.Empty {
+			e.Phase, e.PodName, e.PodUID = v1.HotplugVolumeAttachedToNode, pod.Name, pod.UID
+			e.Reason, e.Message = "", ""
+		} else if why := p.why(e.Volume); why != "" {
+			e.Reason, e.Message = ReasonAttachFailed, why
 		}
 	}
+}
+
+// serving is the youngest recorded holder's pod that runs and has the volume.
+func (p *planning) serving(v Volume) *Pod {
+	for i := len(p.record.Holders) - 1; i >= 0; i-- {
+		if pod := p.pod(p.record.Holders[i].Name); pod != nil && pod.alive() && contains(pod.Volumes, v) {
+			return pod
+		}
+	}
+	return nil
+}
+
+// why tells what keeps the volume's holder from running, as far as is known.
+func (p *planning) why(v Volume) string {
+	name := p.designated(v)
+	if pod := p.pod(name); pod != nil {
+		return pod.Why
+	}
+	return p.Failures[name]
 }
 
 // ReasonAttachFailed is the reason of a volume whose attachment pod does not start.
@@ -228,16 +242,6 @@ func (p *planning) pod(name string) *Pod {
 		}
 	}
 	return nil
-}
-
-func notTerminating(pods []Pod) []Pod {
-	var out []Pod
-	for _, pod := range pods {
-		if !pod.Terminating {
-			out = append(out, pod)
-		}
-	}
-	return out
 }
 
 func sameRecord(a, b Record) bool {

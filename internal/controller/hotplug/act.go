@@ -1,0 +1,267 @@
+package hotplug
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/attachmentpod"
+	"drydock.dev/drydock/internal/hotplug"
+)
+
+// Events' reasons, as KubeVirt has them.
+const (
+	reasonCreated = "SuccessfulCreate"
+	reasonDeleted = "SuccessfulDelete"
+	reasonFailed  = "FailedCreate"
+)
+
+// entries are what the VMI's status says of hot-plugged volumes.
+func entries(vmi *v1.VirtualMachineInstance) []hotplug.Entry {
+	var out []hotplug.Entry
+	for i := range vmi.Status.VolumeStatus {
+		s := &vmi.Status.VolumeStatus[i]
+		if s.HotplugVolume == nil {
+			continue
+		}
+		e := hotplug.Entry{
+			Phase: s.Phase, Reason: s.Reason, Message: s.Message,
+			PodName: s.HotplugVolume.AttachPodName, PodUID: s.HotplugVolume.AttachPodUID,
+		}
+		e.Name = s.Name
+		if s.PersistentVolumeClaimInfo != nil {
+			e.Claim = s.PersistentVolumeClaimInfo.ClaimName
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// write brings the VMI to the plan, on condition that nobody wrote in between.
+// Who did has brought a newer version, which wakes this loop again; then there
+// is nothing to go on with.
+func (r *Reconciler) write(ctx context.Context, s *sight, plan hotplug.Plan) (again bool, err error) {
+	next := s.vmi.DeepCopy()
+	next.Status.VolumeStatus = statuses(s, plan.Entries)
+	if text := plan.Record.Text(); text != "" {
+		if next.Annotations == nil {
+			next.Annotations = map[string]string{}
+		}
+		next.Annotations[hotplug.RecordAnnotation] = text
+	}
+	err = r.Client.Patch(ctx, next, client.MergeFromWithOptions(s.vmi, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("writing the volumes of VMI %s/%s: %w", s.vmi.Namespace, s.vmi.Name, err)
+	}
+	r.written.Wrote(next)
+	return true, nil
+}
+
+// statuses is the VMI's volume status with the plan's entries. What is not
+// planned here stays as it is.
+func statuses(s *sight, planned []hotplug.Entry) []v1.VolumeStatus {
+	var out []v1.VolumeStatus
+	old := map[string]v1.VolumeStatus{}
+	for _, have := range s.vmi.Status.VolumeStatus {
+		if have.HotplugVolume == nil {
+			out = append(out, have)
+		} else {
+			old[have.Name] = have
+		}
+	}
+	for _, e := range planned {
+		next := old[e.Name]
+		if next.PersistentVolumeClaimInfo == nil || next.PersistentVolumeClaimInfo.ClaimName != e.Claim {
+			next = v1.VolumeStatus{PersistentVolumeClaimInfo: claimInfo(e.Claim, s.claims[e.Claim])}
+		}
+		next.Name, next.Phase, next.Reason, next.Message = e.Name, e.Phase, e.Reason, e.Message
+		next.HotplugVolume = &v1.HotplugVolumeStatus{AttachPodName: e.PodName, AttachPodUID: e.PodUID}
+		if e.PodUID == "" {
+			next.Target = ""
+		}
+		out = append(out, next)
+	}
+	slices.SortFunc(out, func(a, b v1.VolumeStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+func claimInfo(name string, claim *corev1.PersistentVolumeClaim) *v1.PersistentVolumeClaimInfo {
+	info := &v1.PersistentVolumeClaimInfo{ClaimName: name}
+	if claim != nil {
+		info.AccessModes, info.VolumeMode = claim.Spec.AccessModes, claim.Spec.VolumeMode
+		info.Capacity, info.Requests = claim.Status.Capacity, claim.Spec.Resources.Requests
+	}
+	return info
+}
+
+// makePods makes the pods of recorded holders. One that fails does not keep the
+// others back.
+func (r *Reconciler) makePods(ctx context.Context, s *sight, holders []hotplug.Holder) error {
+	if len(holders) == 0 {
+		return nil
+	}
+	settings, err := r.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.Client.Create(ctx, attachmentpod.Protection(s.vmi)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("protecting the attachment pods of VMI %s/%s from eviction: %w", s.vmi.Namespace, s.vmi.Name, err)
+	}
+	block, err := r.blockClaims(ctx, s, holders)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, h := range holders {
+		pod := attachmentpod.Render(attachmentpod.Input{
+			VMI: s.vmi, Launcher: s.launcher, Holder: h, Block: block, Settings: settings, Image: r.LauncherImage,
+		})
+		failed = append(failed, r.makePod(ctx, s.vmi, pod))
+	}
+	return errors.Join(failed...)
+}
+
+func (r *Reconciler) makePod(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	key := client.ObjectKeyFromObject(vmi)
+	err := r.Client.Create(ctx, pod)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		// Its name follows from the record: it is what was made before.
+		return nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil
+	case err != nil:
+		if r.failures.set(key, pod.Name, fmt.Sprintf("the attachment pod %s can't be made: %v", pod.Name, err)) {
+			r.Recorder.Eventf(vmi, nil, corev1.EventTypeWarning, reasonFailed, "CreatePod", "Error creating attachment pod %s: %v", pod.Name, err)
+		}
+		return fmt.Errorf("creating the attachment pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	r.failures.set(key, pod.Name, "")
+	r.Recorder.Eventf(vmi, pod, corev1.EventTypeNormal, reasonCreated, "CreatePod", "Created attachment pod %s", pod.Name)
+	return nil
+}
+
+// blockClaims finds out which of the holders' claims are devices. A volume may
+// have to be held that the spec does not ask for any more.
+func (r *Reconciler) blockClaims(ctx context.Context, s *sight, holders []hotplug.Holder) (map[string]bool, error) {
+	block := map[string]bool{}
+	for _, h := range holders {
+		for _, v := range h.Volumes {
+			claim := s.claims[v.Claim]
+			if claim == nil {
+				var err error
+				key := types.NamespacedName{Namespace: s.vmi.Namespace, Name: v.Claim}
+				if claim, err = get(ctx, r.Reader, key, &corev1.PersistentVolumeClaim{}); err != nil {
+					return nil, err
+				}
+			}
+			if claim != nil && claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock {
+				block[v.Claim] = true
+			}
+		}
+	}
+	return block, nil
+}
+
+// deletePods deletes these very pods, which hold nothing in use any more.
+func (r *Reconciler) deletePods(ctx context.Context, vmi *v1.VirtualMachineInstance, pods []hotplug.Pod) error {
+	for _, p := range pods {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: p.Name}}
+		gone, err := r.deletePod(ctx, pod, p.UID)
+		if err != nil {
+			return err
+		}
+		if !gone && !p.Terminating {
+			r.Recorder.Eventf(vmi, nil, corev1.EventTypeNormal, reasonDeleted, "DeletePod", "Deleted attachment pod %s", p.Name)
+		}
+	}
+	return nil
+}
+
+// deletePod deletes this very pod without letting it linger.
+func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod, uid types.UID) (gone bool, err error) {
+	err = r.Client.Delete(ctx, pod, client.GracePeriodSeconds(attachmentpod.GracePeriodSeconds), client.Preconditions{UID: &uid})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("deleting the attachment pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return false, nil
+}
+
+// sweep ends the attachment pods of a VMI that is gone. They would go with its
+// launcher pod, but linger.
+func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName) error {
+	var pods corev1.PodList
+	if err := r.listPods(ctx, r.Client, key, &pods); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		grace := pod.DeletionGracePeriodSeconds
+		if pod.Annotations[v1.DomainAnnotation] != key.Name || grace != nil && *grace <= attachmentpod.GracePeriodSeconds {
+			continue
+		}
+		if _, err := r.deletePod(ctx, pod, pod.UID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failures remembers which pods could not be made, and why, so that the
+// volumes' status can say it. A process that starts anew tries again and knows.
+type failures struct {
+	mu  sync.Mutex
+	why map[types.NamespacedName]map[string]string
+}
+
+// of are the failures of a VMI's pods, by pod.
+func (f *failures) of(vmi types.NamespacedName) map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.why[vmi])
+}
+
+// set remembers a failure, or with an empty text that there is none any more,
+// and tells whether that is news.
+func (f *failures) set(vmi types.NamespacedName, pod, why string) (news bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.why[vmi][pod] == why {
+		return false
+	}
+	if why == "" {
+		delete(f.why[vmi], pod)
+		return true
+	}
+	if f.why == nil {
+		f.why = map[types.NamespacedName]map[string]string{}
+	}
+	if f.why[vmi] == nil {
+		f.why[vmi] = map[string]string{}
+	}
+	f.why[vmi][pod] = why
+	return true
+}
+
+func (f *failures) forget(vmi types.NamespacedName) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.why, vmi)
+}

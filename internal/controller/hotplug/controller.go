@@ -1,0 +1,160 @@
+// Package hotplug is the loop that keeps the attachment pods of VMIs' hot-plugged
+// volumes, and what virt-controller says of these volumes. Package
+// internal/hotplug decides; this package observes and acts.
+//
+// It owns the attachment pods, their disruption budgets, the record of holders
+// on a VMI, and of a VMI's volume status what docs/architecture.md gives to the
+// controller. It must not decide: what depends on more than "did the API server
+// do it" belongs to internal/hotplug.
+package hotplug
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/attachmentpod"
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/controller/written"
+	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/machine"
+)
+
+// claimIndex finds the VMIs that have a claim hot-plugged.
+const claimIndex = "drydock.hotplugged-claims"
+
+// DefaultMaxHolders is how many attachment pods a VMI keeps at rest, those
+// aside whose claims allow one pod only. Each costs a few MiB on the node; fewer
+// would mean to replace a pod of many volumes whenever one of them goes.
+const DefaultMaxHolders = 4
+
+// Reconciler is the loop. All fields are required.
+type Reconciler struct {
+	// Client reads from the cache and writes; Reader asks the API server.
+	Client   client.Client
+	Reader   client.Reader
+	Recorder events.EventRecorder
+	// Settings gives the cluster's settings of the moment.
+	Settings      func(context.Context) (clusterconfig.Settings, error)
+	LauncherImage string
+	MaxHolders    int
+	// Now is the clock.
+	Now func() time.Time
+
+	written  written.Memory[*v1.VirtualMachineInstance]
+	failures failures
+}
+
+// SetupWithManager registers the loop, which works at the given pace.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
+	err := mgr.GetFieldIndexer().IndexField(ctx, &v1.VirtualMachineInstance{}, claimIndex, func(o client.Object) []string {
+		var names []string
+		for _, v := range hotplugged(&o.(*v1.VirtualMachineInstance).Spec) {
+			names = append(names, v.Claim)
+		}
+		return names
+	})
+	if err != nil {
+		return fmt.Errorf("indexing VMIs by the claims that they have hot-plugged: %w", err)
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("hotplug").
+		For(&v1.VirtualMachineInstance{}).
+		Owns(&corev1.Pod{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(instanceOf)).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
+		// A DataVolume has the name of its claim.
+		Watches(&cdiv1.DataVolume{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
+		WithOptions(pace).
+		Complete(r)
+}
+
+// instanceOf is the VMI of an attachment pod.
+func instanceOf(_ context.Context, pod client.Object) []reconcile.Request {
+	if pod.GetLabels()[v1.AppLabel] != attachmentpod.AppLabelValue {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{
+		Namespace: pod.GetNamespace(), Name: pod.GetAnnotations()[v1.DomainAnnotation],
+	}}}
+}
+
+// usersOfClaim are the VMIs that may wait for a claim, or for what fills it.
+func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []reconcile.Request {
+	var list v1.VirtualMachineInstanceList
+	err := r.Client.List(ctx, &list, client.InNamespace(claim.GetNamespace()), client.MatchingFields{claimIndex: claim.GetName()})
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the VMIs that a claim is plugged into", "claim", client.ObjectKeyFromObject(claim))
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return out
+}
+
+// hotplugged are the spec's volumes that come and go.
+func hotplugged(spec *v1.VirtualMachineInstanceSpec) []hotplug.Volume {
+	var out []hotplug.Volume
+	for i := range spec.Volumes {
+		v := &spec.Volumes[i]
+		switch {
+		case !machine.Hotpluggable(v):
+		case v.DataVolume != nil:
+			out = append(out, hotplug.Volume{Name: v.Name, Claim: v.DataVolume.Name})
+		default:
+			out = append(out, hotplug.Volume{Name: v.Name, Claim: v.PersistentVolumeClaim.ClaimName})
+		}
+	}
+	return out
+}
+
+// mostRounds bounds how often one call plans anew: a change of the entries, one
+// of the record, a look at the API server, and what these bring. What is left
+// then is brought back by the changes themselves.
+const mostRounds = 6
+
+// Reconcile looks at one VMI and does what is next.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	live := false
+	for range mostRounds {
+		s, err := r.observe(ctx, req.NamespacedName, live)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if s == nil {
+			r.written.Forget(req.NamespacedName)
+			r.failures.forget(req.NamespacedName)
+			return ctrl.Result{}, r.sweep(ctx, req.NamespacedName)
+		}
+		plan := hotplug.Decide(s.Observed)
+		switch {
+		case plan.Changed:
+			again, err := r.write(ctx, s, plan)
+			if err != nil || !again {
+				return ctrl.Result{}, err
+			}
+			live = false
+		case plan.AskLive && !live:
+			live = true
+		default:
+			if err := r.makePods(ctx, s, plan.Create); err != nil {
+				return ctrl.Result{}, err
+			}
+			return ctrl.Result{RequeueAfter: s.after}, r.deletePods(ctx, s.vmi, plan.Delete)
+		}
+	}
+	return ctrl.Result{Requeue: true}, nil
+}

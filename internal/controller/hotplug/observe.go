@@ -1,0 +1,328 @@
+package hotplug
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/attachmentpod"
+	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/launcherpod"
+)
+
+const (
+	// stuckAfter is when an attachment pod that does not run counts as stuck. It is
+	// some times what a start takes on a node that has much to do; being wrong
+	// costs a second pod.
+	stuckAfter = 10 * time.Second
+	// coolingFor is how old a pod must be that has ended by itself to be replaced
+	// at once: a kubelet that rejects each new one must not be asked many times a
+	// second.
+	coolingFor = 10 * time.Second
+	// settleFor is how long nothing must have happened to the pods before some are
+	// merged.
+	settleFor = 30 * time.Second
+)
+
+// sight is what was observed, with the objects that it was taken from.
+type sight struct {
+	hotplug.Observed
+	vmi      *v1.VirtualMachineInstance
+	launcher *corev1.Pod
+	claims   map[string]*corev1.PersistentVolumeClaim
+	// after is when time alone may change something; zero for never.
+	after time.Duration
+}
+
+func (s *sight) lookAgain(after time.Duration) {
+	if s.after == 0 || after < s.after {
+		s.after = max(after, time.Millisecond)
+	}
+}
+
+// observe gathers what a decision needs; nil when the VMI is gone. With live
+// the API server itself is asked, for the pods first and then for the VMI: a VMI
+// that is read after a pod was seen is as young as what records the pod.
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live bool) (*sight, error) {
+	s := &sight{claims: map[string]*corev1.PersistentVolumeClaim{}}
+	reader, vmi := client.Reader(r.Client), &v1.VirtualMachineInstance{}
+	var pods corev1.PodList
+	if live {
+		reader = r.Reader
+		if err := r.listPods(ctx, reader, key, &pods); err != nil {
+			return nil, err
+		}
+	}
+	if err := reader.Get(ctx, key, vmi); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	s.vmi = r.written.Newer(vmi)
+	s.MaxHolders, s.Prefix, s.Live = r.MaxHolders, attachmentpod.Prefix(s.vmi), live
+	s.Stage = hotplug.Frozen
+	if s.Entries = entries(s.vmi); len(s.Entries) == 0 && len(hotplugged(&s.vmi.Spec)) == 0 && s.vmi.Annotations[hotplug.RecordAnnotation] == "" {
+		return s, nil
+	}
+	if !live {
+		if err := r.listPods(ctx, reader, key, &pods); err != nil {
+			return nil, err
+		}
+	}
+	record, err := hotplug.ReadRecord(s.vmi.Annotations)
+	if err != nil {
+		// It is written anew from what serves now.
+		ctrl.LoggerFrom(ctx).Error(err, "the record of the attachment pods was made unreadable")
+	}
+	s.Record = record
+	if err := r.observeLauncher(ctx, s); err != nil {
+		return nil, err
+	}
+	if err := r.observePods(ctx, s, pods.Items); err != nil {
+		return nil, err
+	}
+	s.Failures = r.failures.of(key)
+	if s.Stage == hotplug.Frozen || s.Stage == hotplug.Over {
+		return s, nil
+	}
+	return s, r.observeWanted(ctx, s)
+}
+
+// listPods lists the attachment pods of whichever VMI has the name.
+func (r *Reconciler) listPods(ctx context.Context, reader client.Reader, key types.NamespacedName, pods *corev1.PodList) error {
+	labels := client.MatchingLabels{v1.AppLabel: attachmentpod.AppLabelValue}
+	if err := reader.List(ctx, pods, client.InNamespace(key.Namespace), labels); err != nil {
+		return fmt.Errorf("listing the attachment pods of VMI %s: %w", key, err)
+	}
+	return nil
+}
+
+// observeLauncher finds the guest's pod, and with it how far the VMI is.
+func (r *Reconciler) observeLauncher(ctx context.Context, s *sight) error {
+	var pod corev1.Pod
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.vmi.Namespace, Name: launcherpod.Name(s.vmi)}, &pod)
+	switch {
+	case err == nil && metav1.IsControlledBy(&pod, s.vmi):
+		s.launcher = &pod
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("reading the launcher pod of VMI %s/%s: %w", s.vmi.Namespace, s.vmi.Name, err)
+	}
+	s.Stage = stage(s.vmi, s.launcher)
+	return nil
+}
+
+func stage(vmi *v1.VirtualMachineInstance, launcher *corev1.Pod) hotplug.Stage {
+	migration := vmi.Status.MigrationState
+	switch {
+	case vmi.IsFinal():
+		return hotplug.Over
+	case launcher == nil || vmi.Status.Phase != v1.Scheduled && vmi.Status.Phase != v1.Running,
+		migration != nil && !migration.Completed && !migration.Failed:
+		return hotplug.Frozen
+	case vmi.DeletionTimestamp != nil || launcher.DeletionTimestamp != nil || launcher.Status.Phase == corev1.PodSucceeded ||
+		launcher.Status.Phase == corev1.PodFailed:
+		return hotplug.Ending
+	}
+	return hotplug.Active
+}
+
+// observePods tells of each of the VMI's pods how it is.
+func (r *Reconciler) observePods(ctx context.Context, s *sight, pods []corev1.Pod) error {
+	now := r.Now()
+	youngest := time.Time{}
+	s.Settled = true
+	for i := range pods {
+		pod := &pods[i]
+		if pod.Labels[v1.CreatedByLabel] != string(s.vmi.UID) {
+			continue
+		}
+		seen := podOf(pod)
+		age := now.Sub(seen.Created)
+		if !seen.Running && !seen.Terminating && !seen.Finished {
+			seen.Why = complaint(pod)
+			seen.Stuck = age >= stuckAfter || unschedulable(pod)
+			if !seen.Stuck {
+				s.lookAgain(stuckAfter - age)
+			} else if seen.Why == "" {
+				why, err := r.warning(ctx, pod)
+				if err != nil {
+					return err
+				}
+				seen.Why = why
+				s.lookAgain(stuckAfter)
+			}
+		}
+		if seen.Finished && age < coolingFor {
+			seen.Cooling = true
+			s.lookAgain(coolingFor - age)
+		}
+		if seen.Created.After(youngest) {
+			youngest = seen.Created
+		}
+		s.Settled = s.Settled && !seen.Terminating
+		s.Pods = append(s.Pods, seen)
+	}
+	if wait := settleFor - now.Sub(youngest); s.Settled && wait > 0 {
+		s.Settled = false
+		if len(s.Record.Holders) > r.MaxHolders {
+			s.lookAgain(wait)
+		}
+	}
+	return nil
+}
+
+func podOf(pod *corev1.Pod) hotplug.Pod {
+	out := hotplug.Pod{
+		Name: pod.Name, UID: pod.UID, Created: pod.CreationTimestamp.Time,
+		Terminating: pod.DeletionTimestamp != nil,
+		Finished:    pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+	}
+	if c := status(pod); c != nil {
+		out.Running = pod.Status.Phase == corev1.PodRunning && c.State.Running != nil
+	}
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.PersistentVolumeClaim != nil {
+			out.Volumes = append(out.Volumes, hotplug.Volume{Name: v.Name, Claim: v.PersistentVolumeClaim.ClaimName})
+		}
+	}
+	return out
+}
+
+func status(pod *corev1.Pod) *corev1.ContainerStatus {
+	for i := range pod.Status.ContainerStatuses {
+		if c := &pod.Status.ContainerStatuses[i]; c.Name == attachmentpod.Container {
+			return c
+		}
+	}
+	return nil
+}
+
+func scheduling(pod *corev1.Pod) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled {
+			return c
+		}
+	}
+	return nil
+}
+
+func unschedulable(pod *corev1.Pod) bool {
+	c := scheduling(pod)
+	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+}
+
+// complaint is what the pod itself says of what keeps it from running.
+func complaint(pod *corev1.Pod) string {
+	if unschedulable(pod) {
+		return fmt.Sprintf("the attachment pod %s can't be scheduled: %s", pod.Name, scheduling(pod).Message)
+	}
+	if c := status(pod); c != nil && c.State.Waiting != nil && c.State.Waiting.Message != "" {
+		return fmt.Sprintf("the attachment pod %s does not start: %s: %s", pod.Name, c.State.Waiting.Reason, c.State.Waiting.Message)
+	}
+	return ""
+}
+
+// warning asks the API server for the newest warning about a pod that does
+// not start: only events tell of a volume that can't be attached or mounted.
+func (r *Reconciler) warning(ctx context.Context, pod *corev1.Pod) (string, error) {
+	var list corev1.EventList
+	err := r.Reader.List(ctx, &list, client.InNamespace(pod.Namespace), client.MatchingFields{
+		"involvedObject.uid": string(pod.UID), "type": corev1.EventTypeWarning,
+	})
+	if err != nil {
+		return "", fmt.Errorf("asking for the events of the attachment pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	var newest time.Time
+	said := fmt.Sprintf("the attachment pod %s does not start", pod.Name)
+	for i := range list.Items {
+		e := &list.Items[i]
+		at := e.LastTimestamp.Time
+		if at.IsZero() {
+			at = e.EventTime.Time
+		}
+		if !at.Before(newest) {
+			said, newest = fmt.Sprintf("the attachment pod %s does not start: %s: %s", pod.Name, e.Reason, e.Message), at
+		}
+	}
+	return said, nil
+}
+
+// observeWanted judges the claims of the volumes that the spec asks for.
+func (r *Reconciler) observeWanted(ctx context.Context, s *sight) error {
+	for i := range s.vmi.Spec.Volumes {
+		v := &s.vmi.Spec.Volumes[i]
+		for _, volume := range hotplugged(&v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{*v}}) {
+			facts, err := r.claimFacts(ctx, s, volume, v.DataVolume != nil)
+			if err != nil {
+				return err
+			}
+			s.claims[volume.Claim] = facts.Claim
+			s.Wanted = append(s.Wanted, hotplug.WantedOf(facts))
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) claimFacts(ctx context.Context, s *sight, volume hotplug.Volume, dataVolume bool) (hotplug.ClaimFacts, error) {
+	f := hotplug.ClaimFacts{Volume: volume, DataVolumeNamed: dataVolume}
+	key := types.NamespacedName{Namespace: s.vmi.Namespace, Name: volume.Claim}
+	var err error
+	if f.Claim, err = get(ctx, r.Client, key, &corev1.PersistentVolumeClaim{}); err != nil {
+		return f, err
+	}
+	name := volume.Claim
+	if f.Claim != nil {
+		if owner := metav1.GetControllerOf(f.Claim); owner != nil {
+			name = owner.Name
+		}
+	}
+	if f.DataVolume, err = get(ctx, r.Client, types.NamespacedName{Namespace: key.Namespace, Name: name}, &cdiv1.DataVolume{}); err != nil {
+		return f, err
+	}
+	switch {
+	case f.Claim == nil || served(s, volume):
+		// Where it lies matters only before it is brought in.
+		return f, nil
+	case f.Claim.Status.Phase == corev1.ClaimBound:
+		if f.PV, err = get(ctx, r.Reader, types.NamespacedName{Name: f.Claim.Spec.VolumeName}, &corev1.PersistentVolume{}); err != nil {
+			return f, err
+		}
+		if f.PV != nil && f.PV.Spec.NodeAffinity != nil {
+			f.Node, err = get(ctx, r.Reader, types.NamespacedName{Name: s.launcher.Spec.NodeName}, &corev1.Node{})
+		}
+	case f.Claim.Spec.StorageClassName != nil && *f.Claim.Spec.StorageClassName != "":
+		f.Class, err = get(ctx, r.Client, types.NamespacedName{Name: *f.Claim.Spec.StorageClassName}, &storagev1.StorageClass{})
+	}
+	return f, err
+}
+
+// served tells whether the volume has left the phases in which its claim matters.
+func served(s *sight, volume hotplug.Volume) bool {
+	for _, e := range s.Entries {
+		if e.Volume == volume && (e.Phase == v1.HotplugVolumeAttachedToNode || hotplug.InUse(e.Phase)) {
+			return true
+		}
+	}
+	return false
+}
+
+// get reads an object, which is nil when it does not exist.
+func get[T client.Object](ctx context.Context, reader client.Reader, key types.NamespacedName, object T) (T, error) {
+	var none T
+	err := reader.Get(ctx, key, object)
+	switch {
+	case apierrors.IsNotFound(err):
+		return none, nil
+	case err != nil:
+		return none, fmt.Errorf("reading %T %s: %w", object, key, err)
+	}
+	return object, nil
+}

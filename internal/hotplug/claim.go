@@ -1,0 +1,137 @@
+package hotplug
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// Reasons of a volume that is Pending.
+const (
+	ReasonClaimMissing    = "FailedPvcNotFound"
+	ReasonClaimNotReady   = "PVCNotReady"
+	ReasonClaimElsewhere  = "PVCOnAnotherNode"
+	ReasonFirstConsumer   = "WaitForFirstConsumer"
+	ReasonDataNotReady    = "DataVolumeNotReady"
+	ReasonDataFailed      = "DataVolumeError"
+	dataVolumeKind        = "DataVolume"
+	progressNotAvailable  = "N/A"
+	messageFirstConsumer  = "PVC %s waits for its first consumer, which its attachment pod will be"
+	messageClaimElsewhere = "PVC %s can't be used on node %s, where the VM runs: its volume %s is bound to other nodes"
+)
+
+// ClaimFacts are what exists of a claim that a wanted volume is on. What does
+// not exist, or has no part in it, is nil.
+type ClaimFacts struct {
+	Volume
+	// DataVolumeNamed tells that the spec names a DataVolume and not the claim.
+	DataVolumeNamed bool
+	Claim           *corev1.PersistentVolumeClaim
+	DataVolume      *cdiv1.DataVolume
+	Class           *storagev1.StorageClass
+	// PV is the volume that the claim is bound to, and Node where the VM runs.
+	PV   *corev1.PersistentVolume
+	Node *corev1.Node
+}
+
+// WantedOf judges whether a volume can be attached, and says what it waits for.
+func WantedOf(f ClaimFacts) Wanted {
+	w := Wanted{Volume: f.Volume}
+	w.Alone = f.Claim != nil && slices.Contains(f.Claim.Spec.AccessModes, corev1.ReadWriteOncePod)
+	if f.filledByDataVolume() {
+		if f.DataVolume == nil || f.DataVolume.Status.Phase != cdiv1.Succeeded {
+			f.judgeFilling(&w)
+			return w
+		}
+	}
+	f.judgeClaim(&w)
+	return w
+}
+
+func (w *Wanted) waits(reason, format string, args ...any) {
+	w.Reason, w.Message = reason, fmt.Sprintf(format, args...)
+}
+
+// filledByDataVolume tells whether a DataVolume is to fill the claim.
+func (f *ClaimFacts) filledByDataVolume() bool {
+	if f.Claim == nil {
+		return f.DataVolumeNamed
+	}
+	owner := metav1.GetControllerOf(f.Claim)
+	return owner != nil && owner.Kind == dataVolumeKind
+}
+
+// judgeFilling is for a claim that its DataVolume has not filled yet.
+func (f *ClaimFacts) judgeFilling(w *Wanted) {
+	switch dv := f.DataVolume; {
+	case dv == nil:
+		w.waits(ReasonClaimMissing, "DataVolume %s does not exist, waiting for it to appear", f.Volume.Claim)
+	case dv.Status.Phase == cdiv1.Failed:
+		w.waits(ReasonDataFailed, "DataVolume %s has failed%s", dv.Name, said(dv))
+	case f.waitsForConsumer():
+		// The holder only binds the claim: what is not filled is not for a guest.
+		w.Attach, w.Alone, w.Empty = true, true, true
+		w.waits(ReasonFirstConsumer, messageFirstConsumer, f.Volume.Claim)
+	default:
+		phase, progress := string(dv.Status.Phase), ""
+		if phase == "" {
+			phase = string(cdiv1.Pending)
+		}
+		if p := string(dv.Status.Progress); p != "" && p != progressNotAvailable {
+			progress = " (" + p + ")"
+		}
+		w.waits(ReasonDataNotReady, "DataVolume %s is not filled yet: %s%s", dv.Name, phase, progress)
+	}
+}
+
+func (f *ClaimFacts) waitsForConsumer() bool {
+	phase := f.DataVolume.Status.Phase
+	return f.Claim != nil && f.Claim.Status.Phase != corev1.ClaimBound && (phase == cdiv1.WaitForFirstConsumer || phase == cdiv1.PendingPopulation)
+}
+
+// said is what a DataVolume says of its failure.
+func said(dv *cdiv1.DataVolume) string {
+	for _, c := range dv.Status.Conditions {
+		if c.Type == cdiv1.DataVolumeRunning && c.Message != "" {
+			return ": " + c.Message
+		}
+	}
+	return ""
+}
+
+// judgeClaim is for a claim that nothing is to be written to before.
+func (f *ClaimFacts) judgeClaim(w *Wanted) {
+	name := f.Volume.Claim
+	switch c := f.Claim; {
+	case c == nil:
+		w.waits(ReasonClaimMissing, "PVC %s does not exist, waiting for it to appear", name)
+	case c.DeletionTimestamp != nil:
+		w.waits(ReasonClaimNotReady, "PVC %s is being deleted", name)
+	case c.Status.Phase == corev1.ClaimBound && !f.reachable():
+		w.waits(ReasonClaimElsewhere, messageClaimElsewhere, name, f.Node.Name, f.PV.Name)
+	case c.Status.Phase == corev1.ClaimBound:
+		w.Attach = true
+	case c.Status.Phase == corev1.ClaimLost:
+		w.waits(ReasonClaimNotReady, "PVC %s has lost its volume", name)
+	case f.Class != nil && f.Class.VolumeBindingMode != nil && *f.Class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer:
+		w.Attach, w.Alone = true, true
+		w.waits(ReasonFirstConsumer, messageFirstConsumer, name)
+	default:
+		w.waits(ReasonClaimNotReady, "PVC %s is in phase Pending", name)
+	}
+}
+
+// reachable tells whether the bound volume can be used on the VM's node, as
+// far as is known.
+func (f *ClaimFacts) reachable() bool {
+	if f.PV == nil || f.Node == nil || f.PV.Spec.NodeAffinity == nil || f.PV.Spec.NodeAffinity.Required == nil {
+		return true
+	}
+	selector, err := nodeaffinity.NewNodeSelector(f.PV.Spec.NodeAffinity.Required)
+	return err != nil || selector.Match(f.Node)
+}
