@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"drydock.dev/drydock/internal/importer/clone"
 	"drydock.dev/drydock/internal/importer/fill"
 	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/importer/upload"
 	"drydock.dev/drydock/internal/importer/web"
 	"drydock.dev/drydock/internal/transfer"
 )
@@ -19,7 +21,9 @@ var kinds = map[transfer.Kind]func(ctx context.Context, j *job.Job) (transfer.Re
 		}
 		return fill.Fill(ctx, j, source)
 	},
-	transfer.KindBlank: func(_ context.Context, j *job.Job) (transfer.Result, error) { return fill.Blank(j) },
+	transfer.KindUpload:      upload.Run,
+	transfer.KindCloneSource: clone.Send,
+	transfer.KindBlank:       func(_ context.Context, j *job.Job) (transfer.Result, error) { return fill.Blank(j) },
 }
 
 func do(ctx context.Context, j *job.Job) (transfer.Result, error) {

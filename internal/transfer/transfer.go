@@ -62,6 +62,12 @@ const (
 	UploadFormAsyncPath = "/v1beta1/upload-form-async"
 	// ClonePath takes what a clone source sends: a raw image, compressed by zstd.
 	ClonePath = "/v1beta1/clone"
+	// CloneSizeHeader is the disk's size in bytes, CloneSumTrailer the sha256 sum, in
+	// hexadecimal, of the body: without it, the body was cut off.
+	CloneSizeHeader = "Drydock-Disk-Size"
+	CloneSumTrailer = "Drydock-Sha256"
+	// CloneWindow is how far back the compression of a clone may look.
+	CloneWindow = 4 << 20
 )
 
 // Kind is what a worker does.

@@ -18,30 +18,55 @@ import (
 	"drydock.dev/drydock/internal/transfer"
 )
 
+const (
+	// linger is how long a Read may go on when its result is not wanted any more: a
+	// sender that sends ends it at once, one that stalls is cut off.
+	linger = 2 * time.Second
+	// hearing is how long, and hearingSize how far, the content is read on when it
+	// was refused: a sender that is cut off while it sends misses the answer.
+	hearing     = 10 * time.Second
+	hearingSize = 1 << 30
+)
+
 // incoming is the content of one request, as a source that can be read once.
 type incoming struct {
 	from io.Reader
 	size int64
 	raw  bool
-	// interrupt makes a Read of from end.
-	interrupt func() error
+	conn *http.ResponseController
 	// check says at the end whether from brought what it should.
 	check func() error
 	// read is closed when the content was read to its end.
 	read chan struct{}
+	// opened is what the engine reads, closed when it reads no more.
+	opened *content
 }
 
 func newIncoming(w http.ResponseWriter, from io.Reader, size int64) *incoming {
 	return &incoming{
-		from: from, size: size, read: make(chan struct{}),
-		interrupt: func() error { return http.NewResponseController(w).SetReadDeadline(time.Now()) },
-		check:     func() error { return nil },
+		from: from, size: size, conn: http.NewResponseController(w),
+		read: make(chan struct{}), check: func() error { return nil },
 	}
 }
 
 // body takes the request's body.
 func body(w http.ResponseWriter, r *http.Request) (*incoming, error) {
 	return newIncoming(w, r.Body, r.ContentLength), nil
+}
+
+// refuse answers a request of which content may still come.
+func refuse(w http.ResponseWriter, r *http.Request, message string, code int) {
+	w.Header().Set("Connection", "close")
+	conn := http.NewResponseController(w)
+	full := conn.EnableFullDuplex()
+	http.Error(w, message, code)
+	if full != nil {
+		return
+	}
+	// Who is gone needs no answer.
+	_ = conn.Flush()
+	_ = conn.SetReadDeadline(time.Now().Add(hearing))
+	_, _ = io.CopyN(io.Discard, r.Body, hearingSize)
 }
 
 // form takes the first file of a form.
@@ -106,8 +131,20 @@ func (s *summing) hex() string { return hex.EncodeToString(s.sum.Sum(nil)) }
 
 // Open implements job.Source.
 func (i *incoming) Open(ctx context.Context, _ int64) (*job.Stream, error) {
-	stop := context.AfterFunc(ctx, func() { _ = i.interrupt() })
-	return &job.Stream{Body: &content{incoming: i, stop: stop}, Size: i.size, Raw: i.raw}, nil
+	c := &content{incoming: i, closed: make(chan struct{}), interrupted: make(chan struct{})}
+	c.stop = context.AfterFunc(ctx, func() {
+		defer close(c.interrupted)
+		_ = i.conn.SetReadDeadline(time.Now().Add(linger))
+	})
+	i.opened = c
+	return &job.Stream{Body: c, Size: i.size, Raw: i.raw}, nil
+}
+
+// abandoned waits until the engine reads no more.
+func (i *incoming) abandoned() {
+	if i.opened != nil {
+		<-i.opened.closed
+	}
 }
 
 // Verify implements job.Source.
@@ -117,8 +154,10 @@ func (i *incoming) Verify(context.Context) error { return i.check() }
 // given and the request be gone.
 type content struct {
 	*incoming
-	stop func() bool
-	err  error
+	stop        func() bool
+	err         error
+	interrupted chan struct{}
+	closed      chan struct{}
 }
 
 func (c *content) Read(p []byte) (int, error) {
@@ -128,13 +167,26 @@ func (c *content) Read(p []byte) (int, error) {
 	n, err := c.from.Read(p)
 	if err != nil {
 		c.err = err
-		c.stop()
+		c.settle()
 	}
-	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, io.EOF) {
 		close(c.read)
 	}
 	return n, err
 }
 
+// settle sees to it that the connection's deadline is not set any more.
+func (c *content) settle() {
+	if !c.stop() {
+		<-c.interrupted
+	}
+}
+
 // Close implements io.Closer.
-func (c *content) Close() error { return nil }
+func (c *content) Close() error {
+	if c.err == nil {
+		c.settle()
+	}
+	close(c.closed)
+	return nil
+}

@@ -192,17 +192,17 @@ type reader func(w http.ResponseWriter, r *http.Request) (*incoming, error)
 func (s *server) take(read reader, async bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Content-Range") != "" {
-			http.Error(w, "an upload can't be resumed; send the whole image", http.StatusBadRequest)
+			refuse(w, r, "an upload can't be resumed; send the whole image", http.StatusBadRequest)
 			return
 		}
 		if code := s.begin(); code != 0 {
-			http.Error(w, refusals[code], code)
+			refuse(w, r, refusals[code], code)
 			return
 		}
 		from, err := read(w, r)
 		if err != nil {
 			s.wait()
-			http.Error(w, err.Error(), http.StatusBadRequest)
+			refuse(w, r, err.Error(), http.StatusBadRequest)
 			return
 		}
 		ended := make(chan outcome, 1)
@@ -216,7 +216,13 @@ func (s *server) take(read reader, async bool) http.HandlerFunc {
 		}
 		select {
 		case o := <-ended:
-			s.settle(w, o)
+			if o.err == nil {
+				w.WriteHeader(http.StatusOK)
+				s.finish(o)
+				return
+			}
+			from.abandoned()
+			s.failed(w, r, job.FaultOf(o.err))
 		case <-early:
 			// The sender may go; what can still go wrong ends the worker.
 			go func() { s.finish(<-ended) }()
@@ -230,19 +236,11 @@ var refusals = map[int]string{
 	http.StatusConflict:           "the claim is filled already",
 }
 
-// settle tells the sender how it went, and ends the worker when it went well.
-func (s *server) settle(w http.ResponseWriter, o outcome) {
-	if o.err == nil {
-		w.WriteHeader(http.StatusOK)
-		s.finish(o)
-		return
-	}
-	fault := job.FaultOf(o.err)
-	// The rest of the content is of no use.
-	w.Header().Set("Connection", "close")
-	http.Error(w, fault.Message, codeOf(fault.Reason))
+// failed tells the sender why, and waits for the next one.
+func (s *server) failed(w http.ResponseWriter, r *http.Request, fault *job.Fault) {
 	s.wait()
 	s.job.Meter.Step(waiting + "; the last one failed: " + fault.Message)
+	refuse(w, r, fault.Message, codeOf(fault.Reason))
 }
 
 func codeOf(reason transfer.Reason) int {

@@ -1,0 +1,80 @@
+// Package workertlstest makes authorities and certificate folders for tests of what
+// serves or calls by package workertls. Nothing but tests may import it.
+package workertlstest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/certs/workertls"
+)
+
+// Secret is an authority's, as cert-controller makes it but for the kind of key.
+func Secret(t testing.TB) map[string][]byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(0), Subject: pkix.Name{CommonName: "ca"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(10 * 365 * 24 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	must(t, err)
+	text, err := x509.MarshalPKCS8PrivateKey(key)
+	must(t, err)
+	return map[string][]byte{
+		workertls.AuthorityFile: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
+		"ca.key":                pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}),
+	}
+}
+
+// Authority is a new one.
+func Authority(t testing.TB) *workertls.Authority {
+	t.Helper()
+	a, err := workertls.NewAuthority(Secret(t))
+	must(t, err)
+	return a
+}
+
+// Server is a folder with the certificate of a server.
+func Server(t testing.TB, by *workertls.Authority, name string) string {
+	t.Helper()
+	data, err := by.Server(name, time.Now())
+	must(t, err)
+	return Folder(t, data)
+}
+
+// Client is a folder with the certificate of a client.
+func Client(t testing.TB, by *workertls.Authority, name string) string {
+	t.Helper()
+	data, err := by.Client(name, time.Now())
+	must(t, err)
+	return Folder(t, data)
+}
+
+// Folder is a Secret as the kubelet mounts it.
+func Folder(t testing.TB, data map[string][]byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range data {
+		must(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+	}
+	return dir
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
