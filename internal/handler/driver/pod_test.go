@@ -92,6 +92,7 @@ func (n *node) startHandler(pods ...*pod) *handler {
 		Settings: (&clusterconfig.Current{}).Get,
 		// The tests' pods have no cgroups.
 		Belongs: func(*podpath.Peer, types.UID) error { return nil },
+		Root:    n.root,
 		Now:     time.Now, Log: logTo(n.t),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -379,6 +380,11 @@ func (a *api) VMI(context.Context, string, string) (*v1.VirtualMachineInstance, 
 }
 
 func (a *api) Claim(_ context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	if size, ok := claims[name]; ok {
+		claim := &corev1.PersistentVolumeClaim{}
+		claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: size}
+		return claim, nil
+	}
 	return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), namespace+"/"+name)
 }
 

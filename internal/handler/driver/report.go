@@ -116,6 +116,10 @@ func (d *Driver) announceEnd(c *changes) {
 			message = condition.Message
 		}
 	}
+	if kind == corev1.EventTypeNormal && c.from.DeletionTimestamp != nil && message == vmi.EndMessage(launch.ReasonHostShutdown) {
+		// It ended as it was asked to, and its VMI goes with it.
+		return
+	}
 	d.env.Cluster.Event(c.from, kind, v1.Stopped.String(), message)
 }
 

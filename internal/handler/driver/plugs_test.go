@@ -1,0 +1,303 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/qemu/hotdisk"
+)
+
+// claims are the claims of these tests, with their sizes.
+var claims = map[string]resource.Quantity{"claim-a": resource.MustParse("8Mi"), "claim-b": resource.MustParse("16Mi")}
+
+// root is the file system of a holder's container: a folder of the node's.
+func (n *node) root(pod types.UID, _ string) (*podpath.Dir, error) {
+	return podpath.OpenRoot(filepath.Join(n.dir, string(pod)))
+}
+
+// holder is an attachment pod with empty file system claims.
+func (n *node) holder(instance *v1.VirtualMachineInstance, uid string, volumes map[string]string) *corev1.Pod {
+	n.t.Helper()
+	p := &corev1.Pod{}
+	p.Name, p.Namespace, p.UID = "hp-volume-"+uid, instance.Namespace, types.UID(uid)
+	p.Labels = map[string]string{v1.CreatedByLabel: string(instance.UID), v1.AppLabel: HolderLabel}
+	p.CreationTimestamp = metav1.Now()
+	p.Status.Phase = corev1.PodRunning
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	for volume, claim := range volumes {
+		v := corev1.Volume{Name: volume}
+		v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}
+		p.Spec.Volumes = append(p.Spec.Volumes, v)
+		shared := filepath.Join(n.dir, "storage", claim)
+		mount := filepath.Join(n.dir, uid, "path", volume)
+		for _, dir := range []string{shared, filepath.Dir(mount)} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				n.t.Fatal(err)
+			}
+		}
+		// What a mount would show there.
+		if err := os.Mkdir(mount, 0o755); err != nil {
+			n.t.Fatal(err)
+		}
+		image := filepath.Join(shared, "disk.img")
+		if f, err := os.OpenFile(image, os.O_CREATE, 0o600); err != nil {
+			n.t.Fatal(err)
+		} else {
+			f.Close()
+		}
+		if err := os.Truncate(image, 8<<20); err != nil {
+			n.t.Fatal(err)
+		}
+		if err := os.Link(image, filepath.Join(mount, "disk.img")); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// want is a change of the VMI's spec and status as virt-api and
+// virt-controller make it: a volume that a holder has been found for.
+func want(volume, claim string, bus v1.DiskBus, holder *corev1.Pod) func(*v1.VirtualMachineInstance) {
+	return func(instance *v1.VirtualMachineInstance) {
+		instance.Spec.Volumes = append(instance.Spec.Volumes, v1.Volume{Name: volume, VolumeSource: v1.VolumeSource{
+			DataVolume: &v1.DataVolumeSource{Name: claim, Hotpluggable: true},
+		}})
+		instance.Spec.Domain.Devices.Disks = append(instance.Spec.Domain.Devices.Disks, v1.Disk{
+			Name: volume, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: bus}},
+		})
+		instance.Status.VolumeStatus = append(instance.Status.VolumeStatus, v1.VolumeStatus{
+			Name: volume, Phase: v1.HotplugVolumeAttachedToNode,
+			HotplugVolume:             &v1.HotplugVolumeStatus{AttachPodName: holder.Name, AttachPodUID: holder.UID},
+			PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: claim},
+		})
+		record(holder)(instance)
+	}
+}
+
+// record adds a holder to the record.
+func record(holder *corev1.Pod) func(*v1.VirtualMachineInstance) {
+	return func(instance *v1.VirtualMachineInstance) {
+		r, _ := hotplug.ReadRecord(instance.Annotations)
+		r.Generation++
+		r.Holders = append(r.Holders, hotplug.Holder{Name: holder.Name})
+		instance.Annotations = map[string]string{hotplug.RecordAnnotation: r.Text()}
+	}
+}
+
+// drop takes a volume out of the spec.
+func drop(volume string) func(*v1.VirtualMachineInstance) {
+	return func(instance *v1.VirtualMachineInstance) {
+		spec := &instance.Spec
+		for i := range spec.Volumes {
+			if spec.Volumes[i].Name == volume {
+				spec.Volumes = append(spec.Volumes[:i:i], spec.Volumes[i+1:]...)
+				break
+			}
+		}
+		for i := range spec.Domain.Devices.Disks {
+			if d := &spec.Domain.Devices.Disks[i]; d.Name == volume && d.CDRom == nil {
+				spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks[:i:i], spec.Domain.Devices.Disks[i+1:]...)
+				break
+			}
+		}
+	}
+}
+
+func volume(instance *v1.VirtualMachineInstance, name string) v1.VolumeStatus {
+	for _, s := range instance.Status.VolumeStatus {
+		if s.Name == name {
+			return s
+		}
+	}
+	return v1.VolumeStatus{}
+}
+
+func in(name string, phase v1.VolumePhase) func(*v1.VirtualMachineInstance) bool {
+	return func(instance *v1.VirtualMachineInstance) bool { return volume(instance, name).Phase == phase }
+}
+
+// running starts a guest under a handler.
+func (n *node) running() (*pod, *handler) {
+	n.t.Helper()
+	p := n.newPod(n.api.vmi)
+	h := n.startHandler(p)
+	p.start()
+	n.api.await(n.t, "phase Running", phase(v1.Running))
+	return p, h
+}
+
+// disks is what QEMU itself says of the guest.
+func (h *handler) disks(t *testing.T, instance *v1.VirtualMachineInstance) map[string]hotdisk.Disk {
+	t.Helper()
+	m, err := h.supervisor.Lookup(instance.Namespace, instance.Name, instance.UID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	disks, err := hotdisk.Observe(ctx, m.guest.monitor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return disks
+}
+
+func TestAVolumeComesAndGoes(t *testing.T) {
+	n := newNode(t, scheduled("plug"))
+	_, h := n.running()
+	holder := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
+	h.supervisor.PodSeen(holder)
+	n.api.update(want("a", "claim-a", v1.DiskBusSCSI, holder))
+
+	ready := n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
+	got := volume(ready, "a")
+	if got.Target != "sdb" || got.HotplugVolume.AttachPodUID != "holder-1" || got.Size != 8<<20 {
+		t.Errorf("the status of a volume that is Ready: %+v", got)
+	}
+	if d := h.disks(t, ready)["a"]; d.Stage != hotdisk.Plugged {
+		t.Errorf("QEMU has %+v", d)
+	}
+
+	n.api.update(drop("a"))
+	gone := n.api.await(t, "volume a UnMountedFromPod", in("a", v1.HotplugVolumeUnMounted))
+	if left := h.disks(t, gone); len(left) > 0 {
+		t.Errorf("QEMU still has %+v", left)
+	}
+	_, _, events := n.api.counts()
+	for _, reason := range []string{"VolumeReady", "VolumeUnMountedFromPod"} {
+		if !strings.Contains(strings.Join(events, "\n"), "Normal "+reason) {
+			t.Errorf("no event %s among %v", reason, events)
+		}
+	}
+}
+
+func TestANewerHolderTakesOverWithoutTouchingTheDisk(t *testing.T) {
+	n := newNode(t, scheduled("handover"))
+	_, h := n.running()
+	older := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
+	h.supervisor.PodSeen(older)
+	n.api.update(want("a", "claim-a", v1.DiskBusSCSI, older))
+	before := h.disks(t, n.api.await(t, "volume a Ready", in("a", v1.VolumeReady)))
+
+	newer := n.holder(n.api.vmi, "holder-2", map[string]string{"a": "claim-a"})
+	newer.CreationTimestamp = metav1.NewTime(older.CreationTimestamp.Add(time.Second))
+	h.supervisor.PodSeen(newer)
+	n.api.update(record(newer))
+	taken := n.api.await(t, "the newer holder in the status", func(instance *v1.VirtualMachineInstance) bool {
+		return volume(instance, "a").HotplugVolume.AttachPodUID == "holder-2"
+	})
+	if s := volume(taken, "a"); s.Phase != v1.VolumeReady {
+		t.Errorf("the phase is %s", s.Phase)
+	}
+	h.supervisor.PodGone(older)
+	if after := h.disks(t, taken); !sameDisk(before["a"], after["a"]) {
+		t.Errorf("QEMU had %+v and has %+v", before, after)
+	}
+}
+
+func sameDisk(a, b hotdisk.Disk) bool { return a.Stage == b.Stage && a.Number == b.Number && a.Size == b.Size }
+
+// TestAVolumeThatCannotBePluggedDelaysNoOther: the image of a is a folder, b is
+// as it should be.
+func TestAVolumeThatCannotBePluggedDelaysNoOther(t *testing.T) {
+	n := newNode(t, scheduled("broken"))
+	_, h := n.running()
+	broken := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
+	image := filepath.Join(n.dir, "holder-1/path/a/disk.img")
+	if err := os.Remove(image); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(image, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	well := n.holder(n.api.vmi, "holder-2", map[string]string{"b": "claim-b"})
+	h.supervisor.PodSeen(broken)
+	h.supervisor.PodSeen(well)
+	n.api.update(want("a", "claim-a", v1.DiskBusSCSI, broken))
+	n.api.update(want("b", "claim-b", v1.DiskBusVirtio, well))
+
+	n.api.await(t, "volume b Ready", in("b", v1.VolumeReady))
+	n.api.await(t, "the reason why a is not", func(instance *v1.VirtualMachineInstance) bool {
+		s := volume(instance, "a")
+		return s.Phase == v1.HotplugVolumeAttachedToNode && s.Reason == "FailedHotplug" && strings.Contains(s.Message, "is a directory")
+	})
+	n.api.update(drop("a"))
+	n.api.await(t, "volume a UnMountedFromPod", in("a", v1.HotplugVolumeUnMounted))
+}
+
+// TestAnotherHandlerGoesOn: virt-handler is killed while a volume comes and
+// while one goes.
+func TestAnotherHandlerGoesOn(t *testing.T) {
+	n := newNode(t, scheduled("killed"))
+	p, h := n.running()
+	holder := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
+	h.stop()
+	n.api.update(want("a", "claim-a", v1.DiskBusSCSI, holder))
+	h = n.startHandler(p)
+	h.supervisor.PodSeen(holder)
+	n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
+
+	h.stop()
+	n.api.update(drop("a"))
+	h = n.startHandler(p)
+	h.supervisor.PodSeen(holder)
+	gone := n.api.await(t, "volume a UnMountedFromPod", in("a", v1.HotplugVolumeUnMounted))
+	if left := h.disks(t, gone); len(left) > 0 {
+		t.Errorf("QEMU still has %+v", left)
+	}
+}
+
+// The test's machine has only its firmware, which answers no PCI hotplug.
+func TestAGuestThatDoesNotLetGoIsReported(t *testing.T) {
+	n := newNode(t, scheduled("refuses"))
+	_, h := n.running()
+	holder := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
+	h.supervisor.PodSeen(holder)
+	n.api.update(want("a", "claim-a", v1.DiskBusVirtio, holder))
+	n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
+	n.api.update(drop("a"))
+	detaching := n.api.await(t, "volume a Detaching", in("a", v1.HotplugVolumeDetaching))
+	if s := volume(detaching, "a"); s.Message != "waiting for the guest to let go of the disk" || s.HotplugVolume.AttachPodUID != "holder-1" {
+		t.Errorf("the status is %+v", s)
+	}
+	if d := h.disks(t, detaching)["a"]; d.Stage != hotdisk.Plugged {
+		t.Errorf("QEMU has %+v", d)
+	}
+}
+
+func TestAMediumIsPutIntoADriveThatWasEmpty(t *testing.T) {
+	instance := scheduled("medium")
+	instance.Spec.Domain.Devices.Disks = append(instance.Spec.Domain.Devices.Disks, v1.Disk{
+		Name: "a", DiskDevice: v1.DiskDevice{CDRom: &v1.CDRomTarget{Bus: v1.DiskBusSATA}},
+	})
+	n := newNode(t, instance)
+	_, h := n.running()
+	holder := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
+	h.supervisor.PodSeen(holder)
+	insert := want("a", "claim-a", "", holder)
+	n.api.update(func(i *v1.VirtualMachineInstance) {
+		drives := len(i.Spec.Domain.Devices.Disks)
+		insert(i)
+		i.Spec.Domain.Devices.Disks = i.Spec.Domain.Devices.Disks[:drives]
+	})
+	ready := n.api.await(t, "the medium Ready", in("a", v1.VolumeReady))
+	if d := h.disks(t, ready)["a"]; d.Stage != hotdisk.Plugged || d.TrayOpen {
+		text, _ := json.Marshal(d)
+		t.Errorf("QEMU has %s", text)
+	}
+	n.api.update(drop("a"))
+	n.api.await(t, "the medium out", in("a", v1.HotplugVolumeUnMounted))
+}
