@@ -52,12 +52,16 @@ func TestClusterLives(t *testing.T) {
 		{"kubectl forwards a port and ends when asked", portForward},
 		{"a pod grows in place", resize},
 		{"bare pods come and go fast", podCosts},
+		{"pods write to volumes of every kind", volumesServe},
+		{"a snapshot is restored and a volume cloned", volumesAreCopied},
+		{"volumes grow", volumesGrow},
 		{"up again changes nothing", upAgain},
 		{"each component is killed and heals, pods stay", killComponents},
 		{"the supervisor is killed and the next takes over", killSupervisor},
 		{"a node dies and comes back", nodeDies},
 		{"all processes are killed and up brings all back", killEverything},
 		{"down leaves nothing and up finds everything again", downAndUp},
+		{"volumes go with their claims", volumesGo},
 	}
 	for _, chapter := range chapters {
 		ok := t.Run(chapter.name, func(t *testing.T) {
@@ -385,6 +389,7 @@ func killComponents(t *testing.T, c *cluster) {
 		t.Logf("%s healed after %.1fs", name, time.Since(began).Seconds())
 	}
 	c.assertSameContainers(before)
+	c.eventually(5*time.Second, "the volumes kept their data", c.volumesHold)
 }
 
 // assertSameContainers fails if a container was started anew.
@@ -442,6 +447,7 @@ func nodeDies(t *testing.T, c *cluster) {
 		return c.renewed(before, "node2")
 	})
 	c.eventually(30*time.Second, "the pods of the node work", c.works)
+	c.eventually(5*time.Second, "the volumes kept their data", c.volumesHold)
 }
 
 // renewed says which containers were not started anew although their node died,
@@ -510,4 +516,5 @@ func (c *cluster) comesBack(before map[string]string) {
 	c.up("--nodes=2")
 	c.eventually(60*time.Second, "all containers are new", func() error { return c.renewed(before, "node1", "node2") })
 	c.eventually(30*time.Second, "the pods work", c.works)
+	c.eventually(5*time.Second, "the volumes kept their data", c.volumesHold)
 }

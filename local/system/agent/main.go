@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -51,11 +52,62 @@ func run(ctx context.Context, args []string) error {
 		return err
 	case "write":
 		return os.WriteFile(rest[0], []byte(rest[1]), 0o644)
+	case "put":
+		return put(rest[0], rest[1])
+	case "head":
+		return head(rest[0], rest[1])
+	case "size":
+		return size(rest[0])
 	case "mount":
 		return errors.Join(os.MkdirAll(rest[0], 0o755), syscall.Mount("tmpfs", rest[0], "tmpfs", 0, ""))
 	default:
 		return fmt.Errorf("there is no verb %q", verb)
 	}
+}
+
+// put writes to the beginning of a file or device, and to the disk.
+func put(path, text string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_SYNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// head prints the beginning of a file or device.
+func head(path, count string) error {
+	n, err := strconv.ParseInt(count, 10, 64)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.CopyN(os.Stdout, f, n)
+	return err
+}
+
+// size prints the size of a device, or of the filesystem that a folder is in.
+func size(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var st syscall.Statfs_t
+	if info, err := f.Stat(); err != nil || !info.IsDir() {
+		end, seekErr := f.Seek(0, io.SeekEnd)
+		fmt.Println(end)
+		return errors.Join(err, seekErr)
+	}
+	if err := syscall.Fstatfs(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	fmt.Println(int64(st.Blocks) * st.Bsize)
+	return nil
 }
 
 // serve answers every request with the name of the pod.

@@ -1,0 +1,102 @@
+//go:build system
+
+package loop
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func image(t *testing.T, dir, name string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func attach(t *testing.T, file string, mode Mode) *os.File {
+	t.Helper()
+	f, err := Attach(file, mode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() }) // most tests have done so already
+	return f
+}
+
+// TestDetachTakesWhatIsOurs: one device by its tag, one by its file's path, one
+// that is stacked on the first; the neighbor's stays.
+func TestDetachTakesWhatIsOurs(t *testing.T) {
+	ours, theirs := t.TempDir(), t.TempDir()
+	tag := fmt.Sprintf("drydock:test-%d", os.Getpid())
+	tagged := attach(t, image(t, theirs, "tagged"), Mode{Tag: tag + "/node1/1"})
+	inFolder := attach(t, image(t, ours, "in-folder"), Mode{Tag: "somebody"})
+	stacked := attach(t, tagged.Name(), Mode{})
+	neighbor := attach(t, image(t, theirs, "neighbor"), Mode{Tag: tag + "x/node1/1"})
+	want := []string{stacked.Name(), tagged.Name(), inFolder.Name()}
+	for _, f := range []*os.File{tagged, inFolder, stacked, neighbor} {
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Under(tag, ours)
+	if err != nil || len(got) != 3 || got[0] != stacked.Name() || !slices.Contains(got, want[1]) || !slices.Contains(got, want[2]) {
+		t.Errorf("ours are %q, want the stacked one first of %q: %v", got, want, err)
+	}
+	if err := Detach(context.Background(), tag, ours); err != nil {
+		t.Error(err)
+	}
+	for tag, want := range map[string]int{tag + "/node1/1": 0, tag + "x/node1/1": 1} {
+		if found, err := Find(tag); err != nil || len(found) != want {
+			t.Errorf("after Detach %d devices have the tag %s, want %d: %v", len(found), tag, want, err)
+		}
+	}
+	if err := Free(neighbor.Name()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAutoClearGoesWithItsLastUser(t *testing.T) {
+	tag := fmt.Sprintf("drydock:auto-%d", os.Getpid())
+	f := attach(t, image(t, t.TempDir(), "file"), Mode{Tag: tag, AutoClear: true})
+	if found, err := Find(tag); err != nil || len(found) != 1 {
+		t.Errorf("while it is open there are %q: %v", found, err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Detach(context.Background(), tag, t.TempDir()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGrow(t *testing.T) {
+	tag := fmt.Sprintf("drydock:grow-%d", os.Getpid())
+	file := image(t, t.TempDir(), "file")
+	f := attach(t, file, Mode{Tag: tag, AutoClear: true})
+	if err := os.Truncate(file, 2<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := Grow(f.Name()); err != nil {
+		t.Fatal(err)
+	}
+	if end, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_END); err != nil || end != 2<<20 {
+		t.Errorf("the device has %d bytes: %v", end, err)
+	}
+}
+
+func TestTagsThatTheKernelWouldCut(t *testing.T) {
+	_, err := Attach(image(t, t.TempDir(), "file"), Mode{Tag: strings.Repeat("x", 64)})
+	if err == nil || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("a tag of 64 bytes: %v", err)
+	}
+}
