@@ -5,6 +5,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/api/admission"
@@ -12,6 +13,7 @@ import (
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/api/validate"
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/datavolume"
 )
 
 // addDataVolumes serves the rules for DataVolumes. Where CDI serves them they
@@ -49,4 +51,23 @@ func mayCloneInto(ctx context.Context, r admission.Request[cdiv1.DataVolume], ri
 		return true, nil
 	}
 	return right.Allowed(ctx, r.User, &r.New.Spec, r.Namespace)
+}
+
+// mayCloneAll refuses the dataVolumeTemplates whose source whoever writes the VM
+// may not read: virt-controller will make the DataVolumes in its own name.
+func mayCloneAll(ctx context.Context, r admission.Request[v1.VirtualMachine], right cloneright.Checker) (field.ErrorList, error) {
+	var errs field.ErrorList
+	for _, i := range validate.NewTemplates(r.New, r.Old) {
+		spec := &r.New.Spec.DataVolumeTemplates[i].Spec
+		allowed, err := right.Allowed(ctx, r.User, spec, r.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		if !allowed {
+			namespace, kind, _ := datavolume.SourceOf(spec, r.Namespace)
+			at := field.NewPath("spec", "dataVolumeTemplates").Index(i).Child("spec", "source", kind, "namespace")
+			errs = append(errs, field.Forbidden(at, validate.CloneForbidden(namespace)))
+		}
+	}
+	return errs, nil
 }

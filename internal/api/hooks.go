@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -38,7 +39,7 @@ func webhooks(settings *clusterconfig.Current, right cloneright.Checker) (map[st
 		}
 	}
 	addMutating(add, settings)
-	addValidating(add, settings)
+	addValidating(add, settings, right)
 	addDataVolumes(add, settings, right)
 	return served, failed
 }
@@ -58,14 +59,17 @@ func addMutating(add adder, settings *clusterconfig.Current) {
 	add(mutateVMI, vmi, err)
 }
 
-func addValidating(add adder, settings *clusterconfig.Current) {
-	vm, err := admission.Validating(func(r admission.Request[v1.VirtualMachine]) field.ErrorList {
+func addValidating(add adder, settings *clusterconfig.Current, right cloneright.Checker) {
+	vm, err := admission.ValidatingAsking(func(ctx context.Context, r admission.Request[v1.VirtualMachine]) (field.ErrorList, error) {
 		if r.Component() && r.Operation == admissionv1.Update {
 			// The VM was judged when its owner wrote it; what a component
 			// changes must not fail on what an earlier release let in.
-			return nil
+			return nil, nil
 		}
-		return validate.VM(r.New, r.Old, settings.Get())
+		if errs := validate.VM(r.New, r.Old, settings.Get()); len(errs) > 0 || settings.Get().CDI {
+			return errs, nil
+		}
+		return mayCloneAll(ctx, r, right)
 	})
 	add(validateVM, vm, err)
 	vmi, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstance]) field.ErrorList {

@@ -1,16 +1,20 @@
 package supported
 
 // vmTable is about VirtualMachineSpec; what is below template.spec is judged
-// by vmiTable.
+// by vmiTable, and what is below dataVolumeTemplates.spec by dataVolumeTable.
 var vmTable = table{
-	"running":               noted("the older form of runStrategy; not both"),
-	"runStrategy":           only("Always", "RerunOnFailure", "Once", "Manual", "Halted"),
-	"instancetype":          no(),
-	"preference":            no(),
-	"template.metadata":     noted("labels and annotations"),
-	"template.spec":         noted("as the spec of a VirtualMachineInstance"),
-	"dataVolumeTemplates":   no(),
-	"updateVolumesStrategy": no(),
+	"running":                        noted("the older form of runStrategy; not both"),
+	"runStrategy":                    only("Always", "RerunOnFailure", "Once", "Manual", "Halted"),
+	"instancetype":                   no(),
+	"preference":                     no(),
+	"template.metadata":              noted("labels and annotations"),
+	"template.spec":                  noted("as the spec of a VirtualMachineInstance"),
+	"dataVolumeTemplates.kind":       noted("without effect"),
+	"dataVolumeTemplates.apiVersion": noted("without effect"),
+	"dataVolumeTemplates.metadata":   noted("name, labels and annotations"),
+	"dataVolumeTemplates.spec":       noted("as the spec of a DataVolume"),
+	"dataVolumeTemplates.status":     noted("without effect"),
+	"updateVolumesStrategy":          no(),
 }
 
 var replicaSetTable = table{

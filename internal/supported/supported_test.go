@@ -44,7 +44,7 @@ func (c *census) visit(t reflect.Type, at string) {
 	switch {
 	case listed:
 		c.seen[at] = true
-		if e.yes && at != "template.spec" && ownStruct(t) && t.NumField() > 0 {
+		if e.yes && at != "template.spec" && at != "dataVolumeTemplates.spec" && ownStruct(t) && t.NumField() > 0 {
 			c.coarse = append(c.coarse, at)
 		}
 	case ownStruct(t) && t.NumField() > 0:
@@ -101,7 +101,7 @@ func TestUnsupportedFieldsAreNamed(t *testing.T) {
 spec:
   instancetype: {name: u1.medium}
   runStrategy: WaitAsReceiver
-  dataVolumeTemplates: [{metadata: {name: dv}}]
+  updateVolumesStrategy: Migration
   template:
     spec:
       evictionStrategy: LiveMigrate
@@ -127,7 +127,7 @@ spec:
 	}
 	want := []string{
 		`spec.instancetype: Forbidden: not supported by Drydock`,
-		`spec.dataVolumeTemplates: Forbidden: not supported by Drydock`,
+		`spec.updateVolumesStrategy: Forbidden: not supported by Drydock`,
 		`spec.runStrategy: Unsupported value: "WaitAsReceiver": supported values: "Always", "RerunOnFailure", "Once", "Manual", "Halted"`,
 		`spec.template.spec.evictionStrategy: Unsupported value: "LiveMigrate": supported values: "None", "LiveMigrateIfPossible"`,
 		`spec.template.spec.domain.cpu.dedicatedCpuPlacement: Forbidden: not supported by Drydock`,

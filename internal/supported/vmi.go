@@ -239,7 +239,7 @@ var volumeTable = table{
 	"volumes.containerDisk.imagePullPolicy":      yes(),
 	"volumes.ephemeral.persistentVolumeClaim":    yes(),
 	"volumes.emptyDisk.capacity":                 yes(),
-	"volumes.dataVolume.name":                    noted("the claim of the same name, which must exist"),
+	"volumes.dataVolume.name":                    noted("the claim of the same name, when the DataVolume has filled it"),
 	"volumes.dataVolume.hotpluggable":            yes(),
 	"volumes.configMap.name":                     yes(),
 	"volumes.configMap.optional":                 yes(),

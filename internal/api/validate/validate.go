@@ -35,6 +35,7 @@ func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) field.Error
 	}
 	errs := supported.VMSpec(&vm.Spec, spec)
 	errs = append(errs, runStrategy(&vm.Spec, spec)...)
+	errs = append(errs, dataVolumeTemplates(vm, spec.Child("dataVolumeTemplates"), settings)...)
 	template := spec.Child("template")
 	if vm.Spec.Template == nil {
 		return append(errs, field.Required(template, "a VirtualMachine needs a template"))

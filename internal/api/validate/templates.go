@@ -1,0 +1,78 @@
+package validate
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+)
+
+// dataVolumeTemplates judges the DataVolumes that a VM is to have. Where CDI
+// serves DataVolumes, what is in them is CDI's to judge.
+func dataVolumeTemplates(vm *v1.VirtualMachine, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
+	var errs field.ErrorList
+	used := claimsOfVolumes(vm)
+	names := map[string]bool{}
+	for i := range vm.Spec.DataVolumeTemplates {
+		template, at := &vm.Spec.DataVolumeTemplates[i], path.Index(i)
+		meta := template.ObjectMeta
+		name := at.Child("metadata", "name")
+		errs = append(errs, named(meta.Name, name, "names the DataVolume and its claim")...)
+		errs = append(errs, unique(names, meta.Name, name)...)
+		if meta.Name != "" && !used[meta.Name] {
+			errs = append(errs, field.Invalid(name, meta.Name,
+				fmt.Sprintf("DataVolumeTemplate entry %s must be referenced in VMI template's 'volumes' list", at)))
+		}
+		meta.Name = ""
+		errs = append(errs, templateMetadata(&meta, at.Child("metadata"))...)
+		if settings.CDI {
+			continue
+		}
+		errs = append(errs, DataVolumeSpec(&template.Spec, at.Child("spec"))...)
+		dv := &cdiv1.DataVolume{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+		errs = append(errs, checksum(dv, at.Child("metadata", "annotations"))...)
+	}
+	return errs
+}
+
+// claimsOfVolumes names the claims that the VM's volumes are on, and so the
+// DataVolumes that they could be filled by.
+func claimsOfVolumes(vm *v1.VirtualMachine) map[string]bool {
+	out := map[string]bool{}
+	if vm.Spec.Template == nil {
+		return out
+	}
+	for i := range vm.Spec.Template.Spec.Volumes {
+		switch v := &vm.Spec.Template.Spec.Volumes[i]; {
+		case v.DataVolume != nil:
+			out[v.DataVolume.Name] = true
+		case v.PersistentVolumeClaim != nil:
+			out[v.PersistentVolumeClaim.ClaimName] = true
+		case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
+			out[v.Ephemeral.PersistentVolumeClaim.ClaimName] = true
+		}
+	}
+	return out
+}
+
+// NewTemplates are the indices of the dataVolumeTemplates that were not in old as
+// they are; what was, has been judged when it was written.
+func NewTemplates(vm, old *v1.VirtualMachine) []int {
+	var out []int
+	for i := range vm.Spec.DataVolumeTemplates {
+		known := false
+		if old != nil {
+			for j := range old.Spec.DataVolumeTemplates {
+				known = known || equality.Semantic.DeepEqual(vm.Spec.DataVolumeTemplates[i], old.Spec.DataVolumeTemplates[j])
+			}
+		}
+		if !known {
+			out = append(out, i)
+		}
+	}
+	return out
+}
