@@ -290,6 +290,17 @@ func (w *world) awaitPod(vmi *v1.VirtualMachineInstance) *corev1.Pod {
 	return pod
 }
 
+// awaitLauncher waits for the launcher pod of the VMI of a name.
+func (w *world) awaitLauncher(name string) *corev1.Pod {
+	w.t.Helper()
+	var vmi *v1.VirtualMachineInstance
+	w.eventually("VMI "+name, func() (bool, string) {
+		vmi = w.vmi(name)
+		return vmi != nil, "there is none"
+	})
+	return w.awaitPod(vmi)
+}
+
 // bind plays the scheduler.
 func (w *world) bind(pod *corev1.Pod) {
 	w.t.Helper()
@@ -342,7 +353,7 @@ func (w *world) phase(name string, phase v1.VirtualMachineInstancePhase) {
 // run brings a VMI to Running, played by scheduler and virt-handler.
 func (w *world) run(name string) *corev1.Pod {
 	w.t.Helper()
-	pod := w.awaitPod(w.awaitPhase(name, v1.Scheduling))
+	pod := w.awaitLauncher(name)
 	w.bind(pod)
 	w.awaitPhase(name, v1.Scheduled)
 	w.phase(name, v1.Running)

@@ -72,7 +72,7 @@ func TestKubeVirtSaysWhatIsMissing(t *testing.T) {
 func TestASettingIsInForceWithTheNextPod(t *testing.T) {
 	w := newWorld(t)
 	w.createVMI("hardware")
-	pod := w.awaitPod(w.awaitPhase("hardware", v1.Scheduling))
+	pod := w.awaitLauncher("hardware")
 	if _, ok := pod.Spec.Containers[0].Resources.Limits["devices.kubevirt.io/kvm"]; !ok {
 		t.Error("without emulation a launcher must ask for KVM")
 	}
@@ -83,7 +83,7 @@ func TestASettingIsInForceWithTheNextPod(t *testing.T) {
 		return w.kubevirt().Status.Phase != "", "it has no status"
 	})
 	w.createVMI("emulated")
-	pod = w.awaitPod(w.awaitPhase("emulated", v1.Scheduling))
+	pod = w.awaitLauncher("emulated")
 	if _, ok := pod.Spec.Containers[0].Resources.Limits["devices.kubevirt.io/kvm"]; ok {
 		t.Error("with emulation a launcher must not ask for KVM")
 	}

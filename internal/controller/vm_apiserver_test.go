@@ -78,8 +78,6 @@ func TestAVMIsStartedAndStoppedWithFewWrites(t *testing.T) {
 		"POST events",
 		"PATCH virtualmachines/status", // Starting
 		"POST pods",
-		"POST events",
-		"PATCH virtualmachineinstances", // Scheduling
 		"PATCH virtualmachineinstances", // Scheduled
 		"PATCH virtualmachines/status",  // Running
 	}
@@ -152,7 +150,7 @@ func TestAGuestThatFailsIsRunAgain(t *testing.T) {
 func TestAGuestThatNeverRunsIsInACrashLoop(t *testing.T) {
 	w := newWorld(t)
 	w.createVM("vm", v1.RunStrategyAlways)
-	pod := w.awaitPod(w.awaitPhase("vm", v1.Scheduling))
+	pod := w.awaitLauncher("vm")
 	w.bind(pod)
 	vmi := w.awaitPhase("vm", v1.Scheduled)
 	w.end("vm", pod, v1.Failed)

@@ -21,12 +21,11 @@ func testSpec() v1.VirtualMachineInstanceSpec {
 	}
 }
 
-func TestAVMIsWholeLifeCostsSixWrites(t *testing.T) {
+func TestAVMIsWholeLifeCostsFourWrites(t *testing.T) {
 	w := newWorld(t)
 	w.createVMI("vmi")
 
-	pod := w.awaitPod(w.awaitPhase("vmi", v1.Scheduling))
-	w.quiet()
+	pod := w.awaitLauncher("vmi")
 	w.bind(pod)
 	vmi := w.awaitPhase("vmi", v1.Scheduled)
 	if vmi.Status.NodeName != testNode || vmi.Labels[v1.NodeNameLabel] != testNode || vmi.Status.ActivePods[pod.UID] != testNode {
@@ -44,11 +43,24 @@ func TestAVMIsWholeLifeCostsSixWrites(t *testing.T) {
 	w.awaitGone("vmi")
 	w.expectWrites(
 		"POST pods",
-		"PATCH virtualmachineinstances", // Scheduling
 		"PATCH virtualmachineinstances", // Scheduled
 		"DELETE pods",
 		"PATCH virtualmachineinstances", // the finalizer
-		"POST events",
+	)
+}
+
+func TestASchedulerThatTakesItsTimeIsSaid(t *testing.T) {
+	w := newWorld(t)
+	w.createVMI("vmi")
+	pod := w.awaitLauncher("vmi")
+	w.awaitPhase("vmi", v1.Scheduling)
+	w.bind(pod)
+	w.awaitPhase("vmi", v1.Scheduled)
+	w.quiet()
+	w.expectWrites(
+		"POST pods",
+		"PATCH virtualmachineinstances", // Scheduling
+		"PATCH virtualmachineinstances", // Scheduled
 	)
 }
 
@@ -81,7 +93,7 @@ func TestAVMIWaitsForItsClaimAndSaysSo(t *testing.T) {
 	}}
 	claim.Name, claim.Namespace = "data", w.namespace
 	w.do("creating the claim", w.client.Create(w.ctx, claim))
-	pod := w.awaitPod(w.awaitPhase("vmi", v1.Scheduling))
+	pod := w.awaitLauncher("vmi")
 	if n := len(pod.Spec.Containers[0].VolumeDevices); n != 1 {
 		t.Errorf("a block claim must be a device of the container, there are %d", n)
 	}
@@ -90,7 +102,7 @@ func TestAVMIWaitsForItsClaimAndSaysSo(t *testing.T) {
 func TestAVolumeThatCannotBeMountedIsSaid(t *testing.T) {
 	w := newWorld(t)
 	w.createVMI("vmi")
-	pod := w.awaitPod(w.awaitPhase("vmi", v1.Scheduling))
+	pod := w.awaitLauncher("vmi")
 	w.bind(pod)
 	w.awaitPhase("vmi", v1.Scheduled)
 	const complaint = `MountVolume.SetUp failed for volume "vol-x" : secret "x" not found`

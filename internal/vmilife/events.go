@@ -15,15 +15,11 @@ type Event struct {
 	Type, Reason, Action, Message string
 }
 
-// Created tells of the launcher pod.
-func Created(pod string) Event {
-	return Event{corev1.EventTypeNormal, "SuccessfulCreate", "CreatePod", "Created virtual machine pod " + pod}
-}
-
 // News tells what is worth an event in a change of a VMI: that it waits for
 // something that may need its owner, and that it has failed. What comes and
 // goes by itself, such as the attempts to pull an image, is in the conditions
-// only.
+// only; that the launcher pod was made, which every VMI has in common, is in
+// status.activePods, and virt-handler's event that the guest has started.
 func News(from, to *v1.VirtualMachineInstance) []Event {
 	var out []Event
 	if c := condition.Find(to.Status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {

@@ -43,6 +43,11 @@ import (
 // costs nothing but a write; it only covers a virt-handler that is away.
 const handlerPatience = 10 * time.Second
 
+// schedulerPatience is how long a VMI's pod may be without a node before the VMI
+// says so. The time of a pod's creation is known to the second only, so that less
+// than two would at times be none.
+const schedulerPatience = 2 * time.Second
+
 // Observed is what a decision is made on.
 type Observed struct {
 	VMI *v1.VirtualMachineInstance
@@ -156,6 +161,9 @@ func decideStart(o Observed, p *Plan) {
 			setPhase(p.VMI, v1.Pending, o.Now)
 		}
 		reportDisks(p.VMI, o, p.Disks)
+	case o.Pod == nil && unspoken(o):
+		p.CreatePod = true
+		p.After = schedulerPatience
 	case o.Pod == nil:
 		// A second creation, on whatever stale view, meets the first one's name.
 		p.CreatePod = true
@@ -170,6 +178,8 @@ func decideStart(o Observed, p *Plan) {
 		// name and must wait until it is gone.
 		setPhase(p.VMI, v1.Scheduling, o.Now)
 		condition.Set(&p.VMI.Status.Conditions, notReady(fmt.Sprintf("waiting for the launcher pod %s to go before it is made again", o.Pod.Name)), o.Now)
+	case o.Pod.Spec.NodeName == "" && unspoken(o) && soon(o) > 0:
+		p.After = soon(o)
 	case o.Pod.Spec.NodeName == "":
 		condition.Drop(&p.VMI.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
 		setPhase(p.VMI, v1.Scheduling, o.Now)
@@ -179,8 +189,24 @@ func decideStart(o Observed, p *Plan) {
 	}
 }
 
+// unspoken tells whether phase Scheduling may go unsaid: nothing had to be said of
+// the VMI so far. The scheduler needs some milliseconds as a rule, and the pod,
+// bound, takes the VMI to Scheduled in the first write that it gets.
+func unspoken(o Observed) bool {
+	return o.VMI.Status.Phase == v1.VmPhaseUnset && !placement.FilledByDataVolumes(o.Claims)
+}
+
+// soon is how long the scheduler may still be silent about the pod.
+func soon(o Observed) time.Duration {
+	if podCondition(o.Pod, corev1.PodScheduled) != nil {
+		return 0
+	}
+	return o.Pod.CreationTimestamp.Add(schedulerPatience).Sub(o.Now)
+}
+
 // recordScheduled hands the VMI over to virt-handler on the pod's node.
 func recordScheduled(vmi *v1.VirtualMachineInstance, o Observed) {
+	setPhase(vmi, v1.Scheduling, o.Pod.CreationTimestamp.Time)
 	setPhase(vmi, v1.Scheduled, o.Now)
 	condition.Drop(&vmi.Status.Conditions, v1.VirtualMachineInstanceConditionType(corev1.PodScheduled))
 	condition.Drop(&vmi.Status.Conditions, v1.VirtualMachineInstanceSynchronized)

@@ -66,6 +66,11 @@ func missingClaims(names ...string) []placement.Claim {
 
 func bound(pod *corev1.Pod) { pod.Spec.NodeName = "node" }
 
+// made is a pod of some age.
+func made(age time.Duration) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(now.Add(-age)) }
+}
+
 func terminating(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{Time: now} }
 
 func podPhase(phase corev1.PodPhase) func(*corev1.Pod) {
@@ -123,9 +128,28 @@ func TestDecide(t *testing.T) {
 		o    Observed
 		want outcome
 	}{
-		"a new VMI gets its pod": {
+		"a new VMI gets its pod, and the scheduler a moment": {
 			Observed{VMI: newVMI()},
+			outcome{create: true, after: schedulerPatience},
+		},
+		"a VMI that had something to say says that it is over": {
+			Observed{VMI: newVMI(inPhase(v1.Pending, 0))},
 			outcome{create: true, phase: v1.Scheduling, says: []string{"Ready=False GuestNotRunning: waiting for a node for the launcher pod"}},
+		},
+		"a pod that the scheduler has not looked at yet": {
+			Observed{VMI: newVMI(), Pod: newPod(made(500 * time.Millisecond))},
+			outcome{after: schedulerPatience - 500*time.Millisecond},
+		},
+		"a scheduler that takes its time": {
+			Observed{VMI: newVMI(), Pod: newPod(made(schedulerPatience))},
+			outcome{phase: v1.Scheduling, says: []string{"Ready=False GuestNotRunning: waiting for a node for the launcher pod"}},
+		},
+		"a new VMI that fits nowhere says so at once": {
+			Observed{VMI: newVMI(), Pod: newPod(made(0), unschedulable)},
+			outcome{phase: v1.Scheduling, says: []string{
+				"PodScheduled=False Unschedulable: 0/2 nodes are available: 2 Insufficient memory.",
+				"Ready=False GuestNotRunning: waiting for a node for the launcher pod",
+			}},
 		},
 		"a new VMI whose claim is missing waits for it, and says so": {
 			Observed{VMI: newVMI(), Claims: missingClaims("a", "b")},
@@ -291,7 +315,7 @@ func TestDecide(t *testing.T) {
 }
 
 func TestScheduledNamesEverythingInOnePatch(t *testing.T) {
-	vmi := Decide(Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: newPod(bound), Now: now}).VMI
+	vmi := Decide(Observed{VMI: newVMI(), Pod: newPod(bound), Now: now}).VMI
 	if vmi.Status.NodeName != "node" || vmi.Labels[v1.NodeNameLabel] != "node" || vmi.Status.ActivePods["pod-uid"] != "node" {
 		t.Errorf("the node is not named: %+v, labels %v", vmi.Status, vmi.Labels)
 	}
@@ -299,7 +323,7 @@ func TestScheduledNamesEverythingInOnePatch(t *testing.T) {
 		t.Errorf("the pod is not described: %+v", vmi.Status)
 	}
 	phases := vmi.Status.PhaseTransitionTimestamps
-	if len(phases) != 3 || phases[0].Phase != v1.Pending || phases[2].Phase != v1.Scheduled {
+	if len(phases) != 3 || phases[0].Phase != v1.Pending || phases[1].Phase != v1.Scheduling || phases[2].Phase != v1.Scheduled {
 		t.Errorf("phase times %+v", phases)
 	}
 }

@@ -24,6 +24,10 @@ const Architecture = "amd64"
 
 // VM completes a VirtualMachine; old is nil when it is being created.
 func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) {
+	if old == nil && !slices.Contains(vm.Finalizers, v1.VirtualMachineControllerFinalizer) {
+		// Later it would be a write of its own.
+		vm.Finalizers = append(vm.Finalizers, v1.VirtualMachineControllerFinalizer)
+	}
 	if vm.Spec.Template == nil {
 		return
 	}

@@ -163,7 +163,9 @@ func TestVM(t *testing.T) {
 
 	kept := vm(identified)
 	VM(kept, nil, s)
-	if diff := cmp.Diff(vm(identified), kept); diff != "" {
+	want := vm(identified)
+	want.Finalizers = []string{v1.VirtualMachineControllerFinalizer}
+	if diff := cmp.Diff(want, kept); diff != "" {
 		t.Errorf("a VM that names both is changed:\n%s", diff)
 	}
 

@@ -237,11 +237,7 @@ func (r *Reconciler) make(ctx context.Context, vmi *v1.VirtualMachineInstance, p
 	if apierrors.IsAlreadyExists(err) {
 		return r.expectOurs(ctx, vmi, pod)
 	}
-	if err != nil {
-		return err
-	}
-	r.tell(vmi, pod, vmilife.Created(pod.Name))
-	return nil
+	return err
 }
 
 // expectOurs tells an earlier creation of our own, which is as good, from a

@@ -9,6 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/launch"
 )
 
 // changes is a status to be written.
