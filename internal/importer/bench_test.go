@@ -199,16 +199,28 @@ func peak(ctx context.Context, pid int) int64 {
 	var most int64
 	for ctx.Err() == nil {
 		sum := highWater(pid)
-		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-		for _, child := range strings.Fields(string(children)) {
-			if child, err := strconv.Atoi(child); err == nil {
-				sum += highWater(child)
-			}
+		for _, child := range children(pid) {
+			sum += highWater(child)
 		}
 		most = max(most, sum)
 		time.Sleep(5 * time.Millisecond)
 	}
 	return most
+}
+
+// children are the processes that any thread of a process started.
+func children(pid int) []int {
+	var all []int
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		for _, child := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(child); err == nil {
+				all = append(all, child)
+			}
+		}
+	}
+	return all
 }
 
 // highWater is a process's VmHWM.

@@ -14,6 +14,7 @@ import (
 	"math"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -44,14 +45,31 @@ type Program struct {
 // error and the wait for its end are taken over.
 func New(cmd *exec.Cmd, limits Limits) *Program {
 	p := &Program{Cmd: cmd, limits: limits}
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "TMPDIR=/nowhere"}
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "TMPDIR=/nowhere", "MALLOC_ARENA_MAX=1"}
 	cmd.Stderr = &p.said
 	cmd.WaitDelay = 10 * time.Second
 	return p
 }
 
+// threadStack is the stack of every thread of a program. qemu-img starts up to 64 of
+// them, and with the usual 8 MiB each no limit on addresses would mean anything.
+const threadStack = 1 << 20
+
+// lowerStacks lowers the limit that programs inherit; this process has its stacks.
+var lowerStacks = sync.OnceValue(func() error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_STACK, &limit); err != nil {
+		return err
+	}
+	limit.Cur = min(limit.Cur, threadStack)
+	return unix.Setrlimit(unix.RLIMIT_STACK, &limit)
+})
+
 // Start starts the program under its limits.
 func (p *Program) Start() error {
+	if err := lowerStacks(); err != nil {
+		return fmt.Errorf("limiting the stacks of %s: %w", p.Args[0], err)
+	}
 	if err := p.Cmd.Start(); err != nil {
 		return fmt.Errorf("starting %s: %w", p.Args[0], err)
 	}
