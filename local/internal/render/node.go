@@ -52,6 +52,8 @@ state = %q
 [plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = %t
   max_container_log_line_size = 65536
+  # Workers that fill block claims are not root.
+  device_ownership_from_security_context = true
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = [%q]
