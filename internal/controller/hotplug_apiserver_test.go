@@ -1,0 +1,411 @@
+//go:build apiserver
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/attachmentpod"
+	"drydock.dev/drydock/internal/hotplug/invariant"
+)
+
+// plugWorld is a world with one running VMI, to which volumes are added and
+// from which they are removed. Beside scheduler and kubelet the test plays
+// virt-handler for the volumes. Everything that happens is recorded.
+type plugWorld struct {
+	*world
+	history invariant.History
+}
+
+func newPlugWorld(t *testing.T) *plugWorld {
+	t.Helper()
+	w := &plugWorld{world: newWorld(t)}
+	w.createVMI("vmi")
+	w.run("vmi")
+	w.record()
+	return w
+}
+
+// record follows the VMI and its attachment pods until the test ends, and then
+// holds what it saw to the invariants.
+func (w *plugWorld) record() {
+	w.t.Helper()
+	c, err := client.NewWithWatch(w.config, client.Options{Scheme: newScheme()})
+	w.do("making a client that watches", err)
+	ctx, cancel := context.WithCancel(w.cleanup())
+	ended := make(chan struct{}, 2)
+	follow := func(list client.ObjectList, options ...client.ListOption) {
+		w.do("watching", c.List(ctx, list, append(options, client.InNamespace(w.namespace))...))
+		events, err := c.Watch(ctx, list, append(options, client.InNamespace(w.namespace), &client.ListOptions{
+			Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}})...)
+		w.do("watching", err)
+		go func() {
+			for e := range events.ResultChan() {
+				switch object := e.Object.(type) {
+				case *v1.VirtualMachineInstance:
+					w.history.VMI(object)
+				case *corev1.Pod:
+					w.history.Pod(object, e.Type == watch.Deleted)
+				}
+			}
+			ended <- struct{}{}
+		}()
+	}
+	follow(&v1.VirtualMachineInstanceList{})
+	follow(&corev1.PodList{}, client.MatchingLabels{v1.AppLabel: attachmentpod.AppLabelValue})
+	w.t.Cleanup(func() {
+		cancel()
+		<-ended
+		<-ended
+		if err := w.history.Check(); err != nil {
+			w.t.Errorf("what the watches saw breaks invariants:\n%v", err)
+		}
+	})
+}
+
+// claim makes a claim that is bound, to a volume on the node if one is named.
+func (w *plugWorld) claim(name, node string) {
+	w.t.Helper()
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	pv := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "-" + name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: size, AccessModes: modes, StorageClassName: "none",
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/nowhere"}},
+			ClaimRef:                      &corev1.ObjectReference{Namespace: w.namespace, Name: name},
+		},
+	}
+	if node != "" {
+		pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+		}}}}
+	}
+	w.do("creating the volume", w.client.Create(w.ctx, pv))
+	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), pv) })
+	w.pendingClaim(name, pv.Name)
+	w.eventually("claim "+name+" to be bound", func() (bool, string) {
+		var claim corev1.PersistentVolumeClaim
+		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, &claim)
+		return err == nil && claim.Status.Phase == corev1.ClaimBound, fmt.Sprint(claim.Status.Phase, err)
+	})
+}
+
+func (w *plugWorld) pendingClaim(name, volume string) {
+	w.t.Helper()
+	w.do("creating the claim", w.client.Create(w.ctx, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new("none"), VolumeName: volume,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}))
+}
+
+// edit changes the VMI as virt-api or virt-handler would.
+func (w *plugWorld) edit(change func(*v1.VirtualMachineInstance)) {
+	w.t.Helper()
+	w.eventually("the VMI to be changed", func() (bool, string) {
+		vmi := w.vmi("vmi")
+		before := vmi.DeepCopy()
+		change(vmi)
+		err := w.client.Patch(w.ctx, vmi, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		return err == nil, fmt.Sprint(err)
+	})
+}
+
+// add plugs claims of the same names.
+func (w *plugWorld) add(names ...string) {
+	w.t.Helper()
+	w.edit(func(vmi *v1.VirtualMachineInstance) {
+		for _, name := range names {
+			source := &v1.PersistentVolumeClaimVolumeSource{Hotpluggable: true}
+			source.ClaimName = name
+			vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: source}})
+		}
+	})
+}
+
+func (w *plugWorld) remove(name string) {
+	w.t.Helper()
+	w.edit(func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Volumes = slices.DeleteFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.Name == name })
+	})
+}
+
+// volume is a volume's status, nil when there is none.
+func (w *plugWorld) volume(name string) *v1.VolumeStatus {
+	vmi := w.vmi("vmi")
+	for i := range vmi.Status.VolumeStatus {
+		if s := &vmi.Status.VolumeStatus[i]; s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func (w *plugWorld) awaitVolume(name string, phase v1.VolumePhase) *v1.VolumeStatus {
+	w.t.Helper()
+	var s *v1.VolumeStatus
+	w.eventually(fmt.Sprintf("volume %s to be %s", name, phase), func() (bool, string) {
+		s = w.volume(name)
+		return s != nil && s.Phase == phase, fmt.Sprintf("%+v", s)
+	})
+	return s
+}
+
+func (w *plugWorld) awaitNoVolume(name string) {
+	w.t.Helper()
+	w.eventually("volume "+name+" to be gone", func() (bool, string) {
+		s := w.volume(name)
+		return s == nil, fmt.Sprintf("%+v", s)
+	})
+}
+
+// setVolume plays virt-handler: it says a phase, through a pod if one is given.
+func (w *plugWorld) setVolume(name string, phase v1.VolumePhase, through *corev1.Pod) {
+	w.t.Helper()
+	w.edit(func(vmi *v1.VirtualMachineInstance) {
+		for i := range vmi.Status.VolumeStatus {
+			if s := &vmi.Status.VolumeStatus[i]; s.Name == name {
+				s.Phase = phase
+				if through != nil {
+					s.HotplugVolume = &v1.HotplugVolumeStatus{AttachPodName: through.Name, AttachPodUID: through.UID}
+				}
+			}
+		}
+	})
+}
+
+// holders are the attachment pods that are there, oldest first.
+func (w *plugWorld) holders() []corev1.Pod {
+	w.t.Helper()
+	pods := w.pods()
+	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.Labels[v1.AppLabel] != attachmentpod.AppLabelValue })
+	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(generation(a.Name), generation(b.Name)) })
+	return pods
+}
+
+// generation makes names comparable as text.
+func generation(name string) string { return fmt.Sprintf("%4s", name[strings.LastIndex(name, "-"):]) }
+
+func (w *plugWorld) awaitHolders(n int) []corev1.Pod {
+	w.t.Helper()
+	var pods []corev1.Pod
+	w.eventually(fmt.Sprintf("%d attachment pods", n), func() (bool, string) {
+		pods = w.holders()
+		var names []string
+		for _, p := range pods {
+			names = append(names, fmt.Sprint(p.Name, volumes(&p), p.DeletionTimestamp))
+		}
+		return len(pods) == n, strings.Join(names, ", ")
+	})
+	return pods
+}
+
+func volumes(pod *corev1.Pod) []string {
+	var names []string
+	for _, v := range pod.Spec.Volumes {
+		names = append(names, v.Name)
+	}
+	return names
+}
+
+// start plays scheduler and kubelet.
+func (w *plugWorld) start(pod *corev1.Pod) {
+	w.t.Helper()
+	w.bind(pod)
+	w.podStatus(pod, func(s *corev1.PodStatus) {
+		s.Phase = corev1.PodRunning
+		s.ContainerStatuses = []corev1.ContainerStatus{{Name: attachmentpod.Container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	})
+}
+
+// plug brings volumes of one pod to Ready.
+func (w *plugWorld) plug(pod *corev1.Pod) {
+	w.t.Helper()
+	w.start(pod)
+	for _, name := range volumes(pod) {
+		if s := w.awaitVolume(name, v1.HotplugVolumeAttachedToNode); s.HotplugVolume.AttachPodUID != pod.UID {
+			w.t.Errorf("volume %s names pod %s, not %s", name, s.HotplugVolume.AttachPodName, pod.Name)
+		}
+		w.setVolume(name, v1.HotplugVolumeMounted, nil)
+		w.setVolume(name, v1.VolumeReady, nil)
+	}
+}
+
+// unplug takes a volume out of the guest.
+func (w *plugWorld) unplug(name string) {
+	w.t.Helper()
+	w.remove(name)
+	w.setVolume(name, v1.HotplugVolumeDetaching, nil)
+	w.setVolume(name, v1.HotplugVolumeUnMounted, nil)
+}
+
+func TestAVolumeComesAndGoesWithoutTouchingAnother(t *testing.T) {
+	w := newPlugWorld(t)
+	w.claim("a", "")
+	w.claim("b", "")
+	w.add("a")
+	first := w.awaitHolders(1)[0]
+	if owner := metav1.GetControllerOf(&first); owner == nil || owner.Kind != "Pod" {
+		t.Errorf("the attachment pod does not belong to the launcher pod: %+v", owner)
+	}
+	var protection policyv1.PodDisruptionBudget
+	w.do("reading the disruption budget", w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: attachmentpod.Prefix(w.vmi("vmi"))}, &protection))
+	w.plug(&first)
+	w.quiet()
+
+	w.add("b")
+	both := w.awaitHolders(2)
+	w.plug(&both[1])
+	w.unplug("a")
+	w.awaitNoHolder(&first)
+	w.awaitNoVolume("a")
+	w.quiet()
+	if left := w.awaitHolders(1); left[0].UID != both[1].UID || left[0].DeletionTimestamp != nil {
+		t.Errorf("the pod of volume b was touched")
+	}
+	if ever, now := w.history.Pods(); ever != 2 || now != 1 {
+		t.Errorf("%d pods were made and %d are left, want 2 and 1", ever, now)
+	}
+}
+
+// awaitNoHolder waits until a pod is deleted, and plays the kubelet's part.
+func (w *plugWorld) awaitNoHolder(pod *corev1.Pod) {
+	w.t.Helper()
+	w.awaitPodDeletion(pod)
+	w.removePod(pod)
+}
+
+func TestAVolumeThatCannotBeAttachedSaysWhyAndDelaysNoOther(t *testing.T) {
+	w := newPlugWorld(t)
+	w.claim("elsewhere", "another-node")
+	w.pendingClaim("pending", "")
+	w.claim("good", "")
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: testNode, Labels: map[string]string{corev1.LabelHostname: testNode}}}
+	_ = w.client.Create(w.ctx, node)
+	w.add("elsewhere", "pending", "missing", "good")
+	pod := w.awaitHolders(1)[0]
+	w.plug(&pod)
+	for name, want := range map[string]string{
+		"elsewhere": "PVC elsewhere can't be used on node " + testNode,
+		"pending":   "PVC pending is in phase Pending",
+		"missing":   "PVC missing does not exist, waiting for it to appear",
+	} {
+		if s := w.awaitVolume(name, v1.VolumePending); !strings.HasPrefix(s.Message, want) {
+			t.Errorf("volume %s says %q, want %q", name, s.Message, want)
+		}
+	}
+	w.claim("missing", "")
+	w.awaitHolders(2)
+	w.remove("pending")
+	w.awaitNoVolume("pending")
+}
+
+func TestWhoeverTakesAPodAwayIsFollowedByAnother(t *testing.T) {
+	w := newPlugWorld(t)
+	w.claim("a", "")
+	w.add("a")
+	first := w.awaitHolders(1)[0]
+	w.plug(&first)
+	w.history.Rob(string(first.UID))
+	w.do("deleting the pod by hand", w.client.Delete(w.ctx, &first))
+	both := w.awaitHolders(2)
+	w.start(&both[1])
+	w.setVolume("a", v1.VolumeReady, &both[1])
+	w.removePod(&first)
+	w.quiet()
+	if left := w.awaitHolders(1); left[0].UID != both[1].UID {
+		t.Errorf("the successor is gone")
+	}
+}
+
+func TestManyHoldersAreMergedByAHandover(t *testing.T) {
+	w := newPlugWorld(t)
+	const volumes = 6
+	for i := range volumes {
+		name := fmt.Sprintf("v%d", i)
+		w.claim(name, "")
+		w.add(name)
+		w.plug(&w.awaitHolders(i + 1)[i])
+	}
+	w.quiet()
+	w.stop()
+	w.options.identity += " a minute later"
+	w.options.now = func() time.Time { return time.Now().Add(time.Minute) }
+	w.startLoops()
+	pods := w.awaitHolders(volumes + 1)
+	merged := pods[volumes]
+	w.start(&merged)
+	w.quiet() // nothing goes before virt-handler has handed over
+	for _, v := range merged.Spec.Volumes {
+		w.setVolume(v.Name, v1.VolumeReady, &merged)
+	}
+	for i := range pods {
+		if pods[i].UID != merged.UID && slices.ContainsFunc(merged.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == pods[i].Spec.Volumes[0].Name }) {
+			w.awaitNoHolder(&pods[i])
+		}
+	}
+	w.awaitHolders(4)
+	w.quiet()
+}
+
+// TestTheLoopMayEndAtAnyMomentOfAPlug ends the loops again and again while
+// volumes come and go.
+func TestTheLoopMayEndAtAnyMomentOfAPlug(t *testing.T) {
+	w := newPlugWorld(t)
+	for i := range 4 {
+		w.claim(fmt.Sprintf("v%d", i), "")
+	}
+	for i := range 4 {
+		w.add(fmt.Sprintf("v%d", i))
+		// The moment is what is being varied; nothing is waited for.
+		time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+		w.stop()
+		w.startLoops()
+		pods := w.awaitHolders(i + 1)
+		w.plug(&pods[i])
+	}
+	for i := range 4 {
+		w.unplug(fmt.Sprintf("v%d", i))
+		time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+		w.stop()
+		w.startLoops()
+	}
+	for _, pod := range w.holders() {
+		w.awaitNoHolder(&pod)
+	}
+	for i := range 4 {
+		w.awaitNoVolume(fmt.Sprintf("v%d", i))
+	}
+	if ever, _ := w.history.Pods(); ever != 4 {
+		t.Errorf("%d pods were made for 4 volumes", ever)
+	}
+}
+
+func TestTheHoldersGoWithTheGuest(t *testing.T) {
+	w := newPlugWorld(t)
+	w.claim("a", "")
+	w.add("a")
+	pod := w.awaitHolders(1)[0]
+	w.plug(&pod)
+	w.do("deleting the VMI", w.client.Delete(w.ctx, w.vmi("vmi")))
+	w.quiet() // a guest that shuts down still writes
+	w.phase("vmi", v1.Succeeded)
+	w.awaitNoHolder(&pod)
+}
