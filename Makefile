@@ -31,8 +31,8 @@ system: build images ## Tests on an embedded cluster with real guests (root)
 	cd local && go test -count=1 -tags system ./internal/network ./system
 	hack/test-cluster
 
-bench: build images ## What a VM costs: start latency, API writes, memory
-	hack/test-cluster -run 'TestStartIsNearABarePod|TestWritesOfALife|TestLauncherMemory'
+bench: build images ## What a VM costs; WHAT=start,api,memory,scale,up chooses, BENCHFLAGS adds flags (root)
+	hack/bench -what '$(WHAT)' $(BENCHFLAGS)
 
 prerequisites: ## Install the Debian or Ubuntu packages that are missing
 	@hack/prerequisites

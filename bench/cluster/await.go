@@ -1,0 +1,114 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Patience is how long one step of a benchmark may take.
+const Patience = 2 * time.Minute
+
+// poll is how often what can't be watched is looked at.
+const poll = 50 * time.Millisecond
+
+// Follow tells see of every state of an object, from its first on, until see
+// returns true or the context ends. It returns when the watch is established;
+// the channel then gives one answer. Whoever creates the object afterwards misses
+// nothing.
+func (c *Cluster) Follow(ctx context.Context, list client.ObjectList, namespace string, selector client.ListOption, see func(watch.EventType, client.Object) bool) (<-chan error, error) {
+	options := []client.ListOption{client.InNamespace(namespace)}
+	if selector != nil {
+		options = append(options, selector)
+	}
+	w, err := c.Client.Watch(ctx, list, options...)
+	if err != nil {
+		return nil, fmt.Errorf("watching %T in %s: %w", list, namespace, err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer w.Stop()
+		for event := range w.ResultChan() {
+			object, ok := event.Object.(client.Object)
+			if !ok {
+				done <- fmt.Errorf("watching %T in %s: %w", list, namespace, apierrors.FromObject(event.Object))
+				return
+			}
+			if see(event.Type, object) {
+				done <- nil
+				return
+			}
+		}
+		done <- fmt.Errorf("watching %T in %s: the watch ended: %w", list, namespace, context.Cause(ctx))
+	}()
+	return done, nil
+}
+
+// Named selects one object.
+func Named(name string) client.ListOption {
+	return client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)}
+}
+
+// CreateAndAwait creates an object and waits until seen accepts its state. It
+// returns when it was created and when that state was seen.
+func (c *Cluster) CreateAndAwait(ctx context.Context, object client.Object, list client.ObjectList, seen func(client.Object) bool) (began, ended time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	done, err := c.Follow(ctx, list, object.GetNamespace(), Named(object.GetName()), func(_ watch.EventType, o client.Object) bool {
+		return seen(o)
+	})
+	if err != nil {
+		return began, ended, err
+	}
+	began = time.Now()
+	if err := c.Client.Create(ctx, object); err != nil {
+		return began, ended, fmt.Errorf("creating %s: %w", object.GetName(), err)
+	}
+	err = <-done
+	return began, time.Now(), err
+}
+
+// Running accepts a VMI whose guest runs.
+func Running(o client.Object) bool {
+	vmi, ok := o.(*v1.VirtualMachineInstance)
+	return ok && vmi.Status.Phase == v1.Running
+}
+
+// DeleteAndAwait deletes an object and waits until it is gone.
+func (c *Cluster) DeleteAndAwait(ctx context.Context, object client.Object) error {
+	if err := c.Client.Delete(ctx, object); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting %s: %w", object.GetName(), err)
+	}
+	return Eventually(ctx, object.GetName()+" to be gone", func(ctx context.Context) (bool, error) {
+		err := c.Client.Get(ctx, client.ObjectKeyFromObject(object), object)
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, err
+	})
+}
+
+// Eventually asks until the answer is yes; what completes "waiting for".
+func Eventually(ctx context.Context, what string, ask func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		yes, err := ask(ctx)
+		if err == nil && yes {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w (last answer: %v)", what, ctx.Err(), err)
+		case <-tick.C:
+		}
+	}
+}

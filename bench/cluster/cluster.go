@@ -1,0 +1,168 @@
+// Package cluster is the embedded cluster that is measured: a client of it, the
+// objects that are measured in it, and waits that tell when something happened.
+//
+// It must not measure; what a moment means is for the packages that use it.
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Namespace is where Drydock's components run.
+const Namespace = "kubevirt"
+
+// Cluster is a cluster that is up, with Drydock deployed in it.
+type Cluster struct {
+	Client client.WithWatch
+	Config *rest.Config
+	// Programs is the folder of the built programs.
+	Programs string
+	scheme   *runtime.Scheme
+}
+
+// Connect connects to the cluster of a kubeconfig.
+func Connect(kubeconfig, programs string) (*Cluster, error) {
+	if kubeconfig == "" {
+		return nil, fmt.Errorf("KUBECONFIG is not set: run this by make bench, which starts a cluster")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
+	}
+	config.QPS = -1
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1.AddToScheme(scheme))
+	c := &Cluster{Config: config, Programs: programs, scheme: scheme}
+	c.Client, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return c, nil
+}
+
+// As is a client that acts as one of Drydock's components.
+func (c *Cluster) As(serviceAccount string) (client.WithWatch, error) {
+	config := rest.CopyConfig(c.Config)
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + Namespace + ":" + serviceAccount,
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + Namespace, "system:authenticated"},
+	}
+	as, err := client.NewWithWatch(config, client.Options{Scheme: c.scheme})
+	if err != nil {
+		return nil, fmt.Errorf("making a client that acts as %s: %w", serviceAccount, err)
+	}
+	return as, nil
+}
+
+// Program is a process of the cluster's own.
+type Program struct {
+	Name string `json:"name"`
+	PID  int    `json:"pid"`
+}
+
+// Status is what the cluster itself says of its processes.
+type Status struct {
+	Dir          string    `json:"dir"`
+	Supervisor   int       `json:"supervisor"`
+	ControlPlane []Program `json:"controlPlane"`
+	Nodes        []struct {
+		Init       int       `json:"init"`
+		Components []Program `json:"components"`
+	} `json:"nodes"`
+}
+
+// Status asks for the cluster's processes.
+func (c *Cluster) Status(ctx context.Context) (Status, error) {
+	out, err := c.Run(ctx, "drydock", "status", "-o", "json")
+	if err != nil {
+		return Status{}, err
+	}
+	var s Status
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		return Status{}, fmt.Errorf("reading what drydock status says: %w", err)
+	}
+	return s, nil
+}
+
+// AuditLogs is the folder of the API server's audit log.
+func (c *Cluster) AuditLogs(ctx context.Context) (string, error) {
+	s, err := c.Status(ctx)
+	return filepath.Join(s.Dir, "logs"), err
+}
+
+// Run runs one of the built programs and returns what it prints.
+func (c *Cluster) Run(ctx context.Context, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.Programs, program), args...)
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("running %s %s: %w: %s", program, strings.Join(args, " "), err, complaint.String())
+	}
+	return string(out), nil
+}
+
+// Components are the running pods of a component, virt-api for example, on real
+// nodes.
+func (c *Cluster) Components(ctx context.Context, name string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := c.Client.List(ctx, &pods, client.InNamespace(Namespace), client.MatchingLabels{v1.AppLabel: name}); err != nil {
+		return nil, fmt.Errorf("listing the pods of %s: %w", name, err)
+	}
+	var nodes corev1.NodeList
+	if err := c.Client.List(ctx, &nodes, client.HasLabels{SimulatedLabel}); err != nil {
+		return nil, fmt.Errorf("listing the simulated nodes: %w", err)
+	}
+	simulated := map[string]bool{}
+	for i := range nodes.Items {
+		simulated[nodes.Items[i].Name] = true
+	}
+	var out []corev1.Pod
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && !simulated[p.Spec.NodeName] {
+			out = append(out, *p)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no pod of %s runs: deploy Drydock first", name)
+	}
+	return out, nil
+}
+
+// SimulatedLabel is on the nodes that exist only as objects.
+const SimulatedLabel = "bench.drydock.dev/simulated"
+
+// NewNamespace makes a namespace for one benchmark. The function that it returns
+// has it removed.
+func (c *Cluster) NewNamespace(ctx context.Context) (string, func(), error) {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
+	if err := c.Client.Create(ctx, ns); err != nil {
+		return "", nil, fmt.Errorf("creating a namespace: %w", err)
+	}
+	remove := func() {
+		ctx := context.WithoutCancel(ctx)
+		if err := c.Client.Delete(ctx, ns); err != nil && !apierrors.IsNotFound(err) {
+			fmt.Fprintf(os.Stderr, "deleting namespace %s: %v\n", ns.Name, err)
+		}
+	}
+	return ns.Name, remove, nil
+}

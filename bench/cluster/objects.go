@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	// LauncherImage is what launcher pods, and the bare pods that they are
+	// compared with, are made of.
+	LauncherImage = "drydock.dev/virt-launcher:devel"
+	guestImage    = "drydock.dev/test-guest:devel"
+	// GuestMemoryMiB is the guest's memory everywhere here.
+	GuestMemoryMiB = 128
+)
+
+// VMI is a small machine that boots the test guest from a containerDisk.
+func VMI(namespace, name string) *v1.VirtualMachineInstance {
+	return &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1.VirtualMachineInstanceSpec{
+			Domain: v1.DomainSpec{
+				Memory: &v1.Memory{Guest: new(resource.MustParse(fmt.Sprintf("%dMi", GuestMemoryMiB)))},
+				Devices: v1.Devices{Disks: []v1.Disk{{
+					Name:       "root",
+					DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
+				}}},
+			},
+			Volumes: []v1.Volume{{
+				Name:         "root",
+				VolumeSource: v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: guestImage}},
+			}},
+			TerminationGracePeriodSeconds: new(int64(20)),
+		},
+	}
+}
+
+// VM is a VM that always runs a VMI.
+func VM(vmi *v1.VirtualMachineInstance) *v1.VirtualMachine {
+	return &v1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: vmi.Name},
+		Spec: v1.VirtualMachineSpec{
+			RunStrategy: new(v1.RunStrategyAlways),
+			Template:    &v1.VirtualMachineInstanceTemplateSpec{Spec: vmi.Spec},
+		},
+	}
+}
+
+// BarePod is a pod of the launcher's image that does nothing.
+func BarePod(namespace, name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PodSpec{
+			AutomountServiceAccountToken:  new(false),
+			TerminationGracePeriodSeconds: new(int64(0)),
+			Containers: []corev1.Container{{
+				Name: "hold", Image: LauncherImage, ImagePullPolicy: corev1.PullIfNotPresent,
+				Command: []string{"/usr/bin/virt-launcher", "hold"},
+			}},
+		},
+	}
+}

@@ -1,0 +1,44 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// target is the most that a figure's median may be.
+type target struct {
+	// name ends with an underscore when the number of VMs follows.
+	name string
+	most float64
+}
+
+// targets are what the figures are held against; the figures of a comparison are
+// differences and ratios, so that they hold on any machine.
+var targets = []target{
+	{"start.vmi_running_minus_pod_s", 0.5},
+	{"start.vmi_guest_minus_qemu_and_pod_s", 0.3},
+	{"api.writes_per_vmi_life", 8},
+	{"api.idle_writes_per_vmi_per_min", 0},
+	{"memory.beside_qemu_mib", 15},
+	{"memory.requested_over_used", 1.2},
+	{"scale.cpu_ms_per_vmi_1000", 5},
+	{"scale.cost_5000_over_500", 1.2},
+	{"scale.restart_ready_s_5000", 20},
+	{"scale.restart_writes_", 0},
+	{"scale.rss_kib_per_vmi_", 40},
+}
+
+// verdict is the table's last column.
+func verdict(name string, median float64) string {
+	for _, t := range targets {
+		if name != t.name && (!strings.HasSuffix(t.name, "_") || !strings.HasPrefix(name, t.name)) {
+			continue
+		}
+		word := "holds"
+		if median > t.most {
+			word = "MISSED"
+		}
+		return fmt.Sprintf("<= %g %s", t.most, word)
+	}
+	return ""
+}

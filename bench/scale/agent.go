@@ -1,0 +1,209 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/internal/condition"
+	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/launch"
+)
+
+// agent plays virt-handler for all simulated nodes: it watches VMIs and writes
+// what virt-handler would, as virt-handler.
+type agent struct {
+	client    client.WithWatch
+	namespace string
+	tasks     chan *v1.VirtualMachineInstance
+	workers   sync.WaitGroup
+
+	mu sync.Mutex
+	// running and gone are the VMIs that got so far; changed is closed and
+	// replaced whenever there is one more.
+	running, gone map[types.UID]bool
+	changed       chan struct{}
+	err           error
+}
+
+// agentWorkers are enough that the agent is never what the others wait for.
+const agentWorkers = 32
+
+// startAgent watches a namespace until the context ends.
+func startAgent(ctx context.Context, c *cluster.Cluster, namespace string) (*agent, error) {
+	as, err := c.As("kubevirt-handler")
+	if err != nil {
+		return nil, err
+	}
+	a := &agent{
+		client: as, namespace: namespace, tasks: make(chan *v1.VirtualMachineInstance, agentWorkers),
+		running: map[types.UID]bool{}, gone: map[types.UID]bool{}, changed: make(chan struct{}),
+	}
+	ended, err := c.Follow(ctx, &v1.VirtualMachineInstanceList{}, namespace, nil, func(kind watch.EventType, o client.Object) bool {
+		a.see(ctx, kind, o.(*v1.VirtualMachineInstance))
+		return false
+	})
+	if err != nil {
+		return nil, err
+	}
+	for range agentWorkers {
+		a.workers.Go(func() { a.work(ctx) })
+	}
+	a.workers.Go(func() {
+		if err := <-ended; ctx.Err() == nil {
+			a.fail(err)
+		}
+	})
+	return a, nil
+}
+
+// see notes how far a VMI is and hands it to a worker if there is something to
+// write. The watch waits for the workers; the API server buffers.
+func (a *agent) see(ctx context.Context, kind watch.EventType, vmi *v1.VirtualMachineInstance) {
+	a.mu.Lock()
+	before := len(a.running) + len(a.gone)
+	if vmi.Status.Phase == v1.Running {
+		a.running[vmi.UID] = true
+	}
+	if kind == watch.Deleted {
+		a.gone[vmi.UID] = true
+	}
+	if len(a.running)+len(a.gone) > before {
+		close(a.changed)
+		a.changed = make(chan struct{})
+	}
+	a.mu.Unlock()
+	if _, ok := facts(vmi, time.Now()); ok && kind != watch.Deleted {
+		select {
+		case a.tasks <- vmi:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (a *agent) fail(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.err = err
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// await waits until so many VMIs are in the set that which chooses.
+func (a *agent) await(ctx context.Context, what string, n int, which func(*agent) map[types.UID]bool) error {
+	for {
+		a.mu.Lock()
+		count, changed, err := len(which(a)), a.changed, a.err
+		a.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		if count >= n {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %d VMIs to be %s: %w; %d are", n, what, ctx.Err(), count)
+		}
+	}
+}
+
+func running(a *agent) map[types.UID]bool { return a.running }
+func gone(a *agent) map[types.UID]bool    { return a.gone }
+
+func (a *agent) work(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case vmi := <-a.tasks:
+			if err := a.write(ctx, vmi); err != nil && ctx.Err() == nil {
+				a.fail(err)
+			}
+		}
+	}
+}
+
+// write makes one of virt-handler's writes. Who was slower than another writer
+// gets the newer version by the watch.
+func (a *agent) write(ctx context.Context, instance *v1.VirtualMachineInstance) error {
+	f, _ := facts(instance, time.Now())
+	status := vmi.Status(instance, f)
+	patch, err := vmi.Patch(instance, status)
+	if err != nil || patch == nil {
+		return err
+	}
+	err = a.client.Patch(ctx, instance.DeepCopy(), client.RawPatch(types.JSONPatchType, patch))
+	if apierrors.IsConflict(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("patching VMI %s as virt-handler: %w", instance.Name, err)
+	}
+	if status.Phase == v1.Running && instance.Status.Phase == v1.Scheduled {
+		return a.tellStarted(ctx, instance)
+	}
+	return nil
+}
+
+func (a *agent) tellStarted(ctx context.Context, instance *v1.VirtualMachineInstance) error {
+	err := a.client.Create(ctx, &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, GenerateName: instance.Name + "."},
+		EventTime:  metav1.NowMicro(), Type: corev1.EventTypeNormal,
+		Reason: v1.Started.String(), Action: v1.Started.String(), Note: "VirtualMachineInstance started.",
+		ReportingController: "virt-handler", ReportingInstance: "simulated",
+		Regarding: corev1.ObjectReference{
+			APIVersion: v1.GroupVersion.String(), Kind: "VirtualMachineInstance",
+			Namespace: instance.Namespace, Name: instance.Name, UID: instance.UID,
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("making an event of VMI %s as virt-handler: %w", instance.Name, err)
+	}
+	return nil
+}
+
+// facts are what a virt-handler would have found, and whether there is something
+// to write about the VMI: that its guest runs, then that its agent has come, and
+// at last that it has shut down.
+func facts(instance *v1.VirtualMachineInstance, now time.Time) (vmi.Facts, bool) {
+	f := vmi.Facts{PodReady: true, Now: now}
+	agentCame := condition.IsTrue(instance.Status.Conditions, v1.VirtualMachineInstanceAgentConnected)
+	switch phase := instance.Status.Phase; {
+	case phase == v1.Running && instance.DeletionTimestamp != nil:
+		f.Exit = &launch.Exit{Reason: launch.ReasonGuestShutdown}
+	case phase == v1.Scheduled && instance.DeletionTimestamp == nil:
+		f.Guest = guest()
+	case phase == v1.Running && !agentCame:
+		f.Guest = guest()
+		f.Guest.Agent = &vmi.Agent{OS: v1.VirtualMachineInstanceGuestOSInfo{
+			Name: "Debian GNU/Linux", PrettyName: "Debian GNU/Linux 12 (bookworm)", ID: "debian",
+			Version: "12", VersionID: "12", KernelRelease: "6.1.0-cloud-amd64", Machine: "x86_64",
+		}}
+	default:
+		return f, false
+	}
+	return f, true
+}
+
+func guest() *vmi.Guest {
+	return &vmi.Guest{
+		RunState: "running", MachineType: "pc-q35-7.2",
+		Interfaces: []vmi.Interface{{
+			Name: "default", MAC: "02:00:00:00:00:01", PodInterface: "eth0", IPs: []string{"10.200.0.1"}, Queues: 1,
+		}},
+		Volumes: map[string]vmi.Volume{"root": {Size: 64 << 20}},
+	}
+}

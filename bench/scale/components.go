@@ -1,0 +1,175 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/bench/proc"
+)
+
+// component is one process of Drydock's that is measured.
+type component struct {
+	pod string
+	pid int
+}
+
+// find finds the one process of a component.
+func find(ctx context.Context, c *cluster.Cluster, name string) (component, error) {
+	pods, err := c.Components(ctx, name)
+	if err != nil {
+		return component{}, err
+	}
+	processes, err := proc.OfPod(string(pods[0].UID))
+	if err != nil {
+		return component{}, err
+	}
+	for _, p := range processes {
+		if p.Name() == "virt" {
+			return component{pods[0].Name, p.PID}, nil
+		}
+	}
+	return component{}, fmt.Errorf("looking for the process of %s: pod %s has none", name, pods[0].Name)
+}
+
+// anew replaces the pods of virt-controller, so that its memory owes nothing to
+// what it did before, and waits until the new one leads.
+func anew(ctx context.Context, c *cluster.Cluster) (component, error) {
+	before, err := find(ctx, c, "virt-controller")
+	if err != nil {
+		return component{}, err
+	}
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name = cluster.Namespace, before.pod
+	if err := c.DeleteAndAwait(ctx, pod); err != nil {
+		return component{}, err
+	}
+	var now component
+	err = cluster.Eventually(ctx, "virt-controller to lead", func(ctx context.Context) (bool, error) {
+		if now, err = find(ctx, c, "virt-controller"); err != nil {
+			return false, err
+		}
+		page, err := metrics(ctx, c, now.pod)
+		return err == nil && sum(page, "leader_election_master_status", "") == 1, err
+	})
+	return now, err
+}
+
+// kill ends virt-controller's process, and waits until the kubelet has started
+// it again.
+func kill(ctx context.Context, c *cluster.Cluster, which component) (component, error) {
+	if err := syscall.Kill(which.pid, syscall.SIGKILL); err != nil {
+		return component{}, fmt.Errorf("killing virt-controller: %w", err)
+	}
+	var now component
+	err := cluster.Eventually(ctx, "virt-controller to be started again", func(ctx context.Context) (bool, error) {
+		var err error
+		now, err = find(ctx, c, "virt-controller")
+		return err == nil && now.pid != which.pid, err
+	})
+	return now, err
+}
+
+// caughtUp waits until a virt-controller has looked at n VMIs and has nothing
+// left to do.
+func caughtUp(ctx context.Context, c *cluster.Cluster, which component, n int) error {
+	return cluster.Eventually(ctx, "virt-controller to have looked at everything", func(ctx context.Context) (bool, error) {
+		page, err := metrics(ctx, c, which.pod)
+		if err != nil {
+			return false, err
+		}
+		const loop = `controller="virtualmachineinstance"`
+		seen := sum(page, "controller_runtime_reconcile_total", loop)
+		left := sum(page, "workqueue_depth", loop) + sum(page, "controller_runtime_active_workers", loop)
+		if seen < float64(n) || left > 0 {
+			return false, fmt.Errorf("it has looked %g times, %g VMIs are left", seen, left)
+		}
+		return true, nil
+	})
+}
+
+func metrics(ctx context.Context, c *cluster.Cluster, pod string) (string, error) {
+	page, err := get(ctx, c, pod, 8080, "metrics", nil)
+	return string(page), err
+}
+
+// get reads a page of a pod, through the API server.
+func get(ctx context.Context, c *cluster.Cluster, pod string, port int, path string, query map[string]string) ([]byte, error) {
+	clientset, err := kubernetes.NewForConfig(c.Config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	page, err := clientset.CoreV1().Pods(cluster.Namespace).ProxyGet("http", pod, strconv.Itoa(port), path, query).DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading /%s of %s: %w", path, pod, err)
+	}
+	return page, nil
+}
+
+// sum adds the samples of a metric whose labels contain a text.
+func sum(page, metric, labels string) float64 {
+	total := 0.0
+	for line := range strings.Lines(page) {
+		name, rest, _ := strings.Cut(line, " ")
+		if name != metric && !strings.HasPrefix(name, metric+"{") || !strings.Contains(name, labels) {
+			continue
+		}
+		if value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64); err == nil {
+			total += value
+		}
+	}
+	return total
+}
+
+// profilerPort is where virt-controller serves profiles when it is asked to.
+const profilerPort = 6060
+
+// openProfiler has virt-controller deployed with its profiler open.
+func openProfiler(ctx context.Context, c *cluster.Cluster) error {
+	var d appsv1.Deployment
+	key := client.ObjectKey{Namespace: cluster.Namespace, Name: "virt-controller"}
+	if err := c.Client.Get(ctx, key, &d); err != nil {
+		return fmt.Errorf("reading the deployment of virt-controller: %w", err)
+	}
+	flag := fmt.Sprintf("--pprof-addr=:%d", profilerPort)
+	args := &d.Spec.Template.Spec.Containers[0].Args
+	if slices.Contains(*args, flag) {
+		return nil
+	}
+	*args = append(*args, flag)
+	if err := c.Client.Update(ctx, &d); err != nil {
+		return fmt.Errorf("opening virt-controller's profiler: %w", err)
+	}
+	return cluster.Eventually(ctx, "virt-controller with its profiler", func(ctx context.Context) (bool, error) {
+		err := c.Client.Get(ctx, key, &d)
+		return err == nil && d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas == 1 && d.Status.Replicas == 1 && d.Status.ReadyReplicas == 1, err
+	})
+}
+
+// profile writes a profile of virt-controller to a file; a CPU profile takes the
+// given time.
+func profile(ctx context.Context, c *cluster.Cluster, which component, kind, path string, d time.Duration) error {
+	page, query := "debug/pprof/heap", map[string]string{"gc": "1"}
+	if kind == "cpu" {
+		page, query = "debug/pprof/profile", map[string]string{"seconds": strconv.Itoa(int(d.Seconds()))}
+	}
+	data, err := get(ctx, c, which.pod, profilerPort, page, query)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		return fmt.Errorf("writing a profile: %w", err)
+	}
+	return nil
+}

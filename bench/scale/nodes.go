@@ -1,0 +1,135 @@
+package scale
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/internal/layout"
+)
+
+// vmisPerNode is what a big node carries.
+const vmisPerNode = 200
+
+// stages are what kwok does to simulated nodes and to pods on them.
+//
+//go:embed stages.yaml
+var stages []byte
+
+// nodes are the simulated nodes and the kwok that keeps them alive.
+type nodes struct {
+	cluster *cluster.Cluster
+	kwok    *exec.Cmd
+	folder  string
+	ended   chan error
+}
+
+// simulateNodes makes nodes enough for so many VMIs and starts kwok, which ends
+// with the context.
+func simulateNodes(ctx context.Context, c *cluster.Cluster, vmis int) (*nodes, error) {
+	folder, err := os.MkdirTemp("", "kwok")
+	if err != nil {
+		return nil, fmt.Errorf("making a folder for kwok: %w", err)
+	}
+	n := &nodes{cluster: c, folder: folder, ended: make(chan error, 1)}
+	if err := n.startKwok(ctx); err != nil {
+		return nil, err
+	}
+	for i := range vmis/vmisPerNode + 1 {
+		if err := c.Client.Create(ctx, node(i)); err != nil && !apierrors.IsAlreadyExists(err) {
+			n.remove()
+			return nil, fmt.Errorf("creating a simulated node: %w", err)
+		}
+	}
+	return n, cluster.Eventually(ctx, "the simulated nodes to be ready", func(ctx context.Context) (bool, error) {
+		var list corev1.NodeList
+		if err := c.Client.List(ctx, &list, client.HasLabels{cluster.SimulatedLabel}); err != nil {
+			return false, err
+		}
+		for i := range list.Items {
+			if !ready(&list.Items[i]) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+func ready(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func (n *nodes) startKwok(ctx context.Context) error {
+	config := filepath.Join(n.folder, "stages.yaml")
+	if err := os.WriteFile(config, stages, 0o600); err != nil {
+		return fmt.Errorf("writing kwok's stages: %w", err)
+	}
+	log, err := os.Create(filepath.Join(n.folder, "kwok.log"))
+	if err != nil {
+		return fmt.Errorf("making kwok's log: %w", err)
+	}
+	defer log.Close()
+	n.kwok = exec.CommandContext(ctx, filepath.Join(n.cluster.Programs, "kwok"),
+		"--kubeconfig="+os.Getenv("KUBECONFIG"), "--config="+config,
+		"--manage-nodes-with-label-selector="+cluster.SimulatedLabel,
+		"--node-lease-duration-seconds=40", "--cidr=10.200.0.0/14", "--server-address=")
+	n.kwok.Stdout, n.kwok.Stderr = log, log
+	if err := n.kwok.Start(); err != nil {
+		return fmt.Errorf("starting kwok, which make bench builds: %w", err)
+	}
+	go func() { n.ended <- n.kwok.Wait() }()
+	return nil
+}
+
+// remove takes the nodes away and ends kwok.
+func (n *nodes) remove() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := n.cluster.Client.DeleteAllOf(ctx, &corev1.Node{}, client.HasLabels{cluster.SimulatedLabel})
+	if stop := n.kwok.Process.Signal(os.Interrupt); stop != nil && !errors.Is(stop, os.ErrProcessDone) {
+		err = errors.Join(err, stop)
+	}
+	<-n.ended
+	if err := errors.Join(err, os.RemoveAll(n.folder)); err != nil {
+		fmt.Fprintf(os.Stderr, "removing the simulated nodes: %v\n", err)
+	}
+}
+
+// node is a simulated node, which only takes what tolerates it.
+func node(number int) *corev1.Node {
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse("256"),
+		corev1.ResourceMemory: resource.MustParse("2Ti"),
+		corev1.ResourcePods:   resource.MustParse("1000"),
+		layout.ResourceTUN:    resource.MustParse("1000"),
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("simulated-%d", number),
+			Labels: map[string]string{
+				cluster.SimulatedLabel: "true", v1.NodeSchedulable: "true",
+				corev1.LabelArchStable: "amd64", corev1.LabelOSStable: "linux",
+			},
+		},
+		Spec:   corev1.NodeSpec{Taints: []corev1.Taint{{Key: cluster.SimulatedLabel, Effect: corev1.TaintEffectNoSchedule}}},
+		Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+	}
+}

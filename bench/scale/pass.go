@@ -1,0 +1,345 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/bench/audit"
+	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/bench/proc"
+	"drydock.dev/drydock/bench/report"
+)
+
+const (
+	// users are how many create and delete VMIs at the same time.
+	users = 16
+	// passPatience is how long a step with all VMIs may take.
+	passPatience = 15 * time.Minute
+	// profileTime is the length of a CPU profile.
+	profileTime = 15 * time.Second
+)
+
+// pass measures one number of VMIs.
+type pass struct {
+	*Options
+	cluster *cluster.Cluster
+	report  *report.Report
+	n       int
+
+	namespace       string
+	agent           *agent
+	controller, api component
+	apiServer       int
+}
+
+// spent is the CPU time that the processes have used so far.
+type spent struct {
+	controller, api, apiServer time.Duration
+}
+
+func (s spent) minus(o spent) spent {
+	return spent{s.controller - o.controller, s.api - o.api, s.apiServer - o.apiServer}
+}
+
+func (s spent) plus(o spent) spent {
+	return spent{s.controller + o.controller, s.api + o.api, s.apiServer + o.apiServer}
+}
+
+// run measures and returns virt-controller's CPU time per VMI in milliseconds.
+func (p *pass) run(ctx context.Context) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*passPatience)
+	defer cancel()
+	remove, err := p.prepare(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer remove()
+	before, err := proc.MemoryOf(p.controller.pid)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	creation, err := p.during(ctx, p.create)
+	if err != nil {
+		return 0, err
+	}
+	if err := p.measureRest(ctx, before); err != nil {
+		return 0, err
+	}
+	if p.n >= restartFrom {
+		if err := p.measureRestart(ctx); err != nil {
+			return 0, err
+		}
+	}
+	deletion, err := p.during(ctx, p.delete)
+	if err != nil {
+		return 0, err
+	}
+	if err := p.countRequests(ctx, began); err != nil {
+		return 0, err
+	}
+	life := creation.plus(deletion)
+	p.add("cpu_ms_per_vmi", "ms", p.perVMI(life.controller))
+	p.add("api_cpu_ms_per_vmi", "ms", p.perVMI(life.api))
+	p.add("kube_apiserver_cpu_ms_per_vmi", "ms", p.perVMI(life.apiServer))
+	p.report.Logf("%d VMIs: %.2f ms of virt-controller, %.2f ms of virt-api, %.2f ms of kube-apiserver for each",
+		p.n, p.perVMI(life.controller), p.perVMI(life.api), p.perVMI(life.apiServer))
+	return p.perVMI(life.controller), nil
+}
+
+func (p *pass) add(name, unit string, value float64) {
+	p.report.Add(fmt.Sprintf("scale.%s_%d", name, p.n), unit, value)
+}
+
+func (p *pass) perVMI(d time.Duration) float64 { return d.Seconds() * 1000 / float64(p.n) }
+
+// prepare starts from a virt-controller that has seen nothing.
+func (p *pass) prepare(ctx context.Context) (remove func(), err error) {
+	if p.controller, err = anew(ctx, p.cluster); err != nil {
+		return nil, err
+	}
+	if p.api, err = find(ctx, p.cluster, "virt-api"); err != nil {
+		return nil, err
+	}
+	status, err := p.cluster.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, program := range status.ControlPlane {
+		if program.Name == "kube-apiserver" {
+			p.apiServer = program.PID
+		}
+	}
+	if p.namespace, remove, err = p.cluster.NewNamespace(ctx); err != nil {
+		return nil, err
+	}
+	if p.agent, err = startAgent(ctx, p.cluster, p.namespace); err != nil {
+		remove()
+		return nil, err
+	}
+	return remove, p.quiet(ctx)
+}
+
+// used is the CPU time so far.
+func (p *pass) used() (spent, error) {
+	var s spent
+	for pid, to := range map[int]*time.Duration{p.controller.pid: &s.controller, p.api.pid: &s.api, p.apiServer: &s.apiServer} {
+		var err error
+		if *to, err = proc.CPU(pid); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// during is the CPU time that something takes, until everything is quiet again.
+func (p *pass) during(ctx context.Context, do func(context.Context) error) (spent, error) {
+	before, err := p.used()
+	if err != nil {
+		return spent{}, err
+	}
+	if err := do(ctx); err != nil {
+		return spent{}, err
+	}
+	if err := p.quiet(ctx); err != nil {
+		return spent{}, err
+	}
+	after, err := p.used()
+	return after.minus(before), err
+}
+
+// quiet waits until virt-controller uses next to no CPU time: for two seconds
+// less than one in a hundred.
+func (p *pass) quiet(ctx context.Context) error {
+	const window = 2 * time.Second
+	for {
+		before, err := proc.CPU(p.controller.pid)
+		if err != nil {
+			return err
+		}
+		if err := wait(ctx, window); err != nil {
+			return fmt.Errorf("waiting for virt-controller to come to rest: %w", err)
+		}
+		after, err := proc.CPU(p.controller.pid)
+		if err != nil {
+			return err
+		}
+		if after-before <= window/100 {
+			return nil
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// create creates all VMIs as fast as the API server takes them, and waits until
+// all run.
+func (p *pass) create(ctx context.Context) error {
+	began := time.Now()
+	if p.profile != "" {
+		profiled := make(chan error, 1)
+		go func() {
+			profiled <- profile(ctx, p.cluster, p.controller, "cpu", p.profilePath("cpu", p.n), profileTime)
+		}()
+		defer func() { p.logProblem(<-profiled) }()
+	}
+	err := p.all(ctx, func(ctx context.Context, name string) error { return p.cluster.Client.Create(ctx, p.vmi(name)) })
+	if err != nil {
+		return fmt.Errorf("creating VMIs: %w", err)
+	}
+	p.add("created_s", "s", time.Since(began).Seconds())
+	if err := p.agent.await(ctx, "running", p.n, running); err != nil {
+		return err
+	}
+	p.add("all_running_s", "s", time.Since(began).Seconds())
+	p.report.Logf("%d VMIs run %.1f s after the first was created", p.n, time.Since(began).Seconds())
+	return nil
+}
+
+func (p *pass) logProblem(err error) {
+	if err != nil {
+		p.report.Logf("no profile: %v", err)
+	}
+}
+
+func (p *pass) delete(ctx context.Context) error {
+	err := p.all(ctx, func(ctx context.Context, name string) error {
+		return client.IgnoreNotFound(p.cluster.Client.Delete(ctx, p.vmi(name)))
+	})
+	if err != nil {
+		return fmt.Errorf("deleting VMIs: %w", err)
+	}
+	return p.agent.await(ctx, "gone", p.n, gone)
+}
+
+// all does something with every VMI, some at the same time.
+func (p *pass) all(ctx context.Context, do func(context.Context, string) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(users)
+	for i := range p.n {
+		group.Go(func() error { return do(ctx, fmt.Sprintf("vmi-%d", i)) })
+	}
+	return group.Wait()
+}
+
+// vmi is a VMI that only simulated nodes take.
+func (p *pass) vmi(name string) *v1.VirtualMachineInstance {
+	vmi := cluster.VMI(p.namespace, name)
+	vmi.Spec.NodeSelector = map[string]string{cluster.SimulatedLabel: "true"}
+	vmi.Spec.Tolerations = []corev1.Toleration{{Key: cluster.SimulatedLabel, Operator: corev1.TolerationOpExists}}
+	return vmi
+}
+
+// measureRest measures what VMIs cost that only run.
+func (p *pass) measureRest(ctx context.Context, before proc.Memory) error {
+	memory, err := proc.MemoryOf(p.controller.pid)
+	if err != nil {
+		return err
+	}
+	p.add("rss_kib_per_vmi", "KiB", float64(memory.RSS-before.RSS)/float64(p.n))
+	if p.profile != "" {
+		p.logProblem(profile(ctx, p.cluster, p.controller, "heap", p.profilePath("heap", p.n), 0))
+	}
+	began := time.Now()
+	used, err := p.used()
+	if err != nil {
+		return err
+	}
+	if err := wait(ctx, p.rest); err != nil {
+		return err
+	}
+	now, err := p.used()
+	if err != nil {
+		return err
+	}
+	used = now.minus(used)
+	logs, err := p.cluster.AuditLogs(ctx)
+	if err != nil {
+		return err
+	}
+	requests, err := audit.Since(logs, began)
+	if err != nil {
+		return err
+	}
+	p.add("rest_writes", "requests", float64(audit.Count(requests, audit.Write)))
+	p.add("rest_cpu_ms_per_s", "ms", used.controller.Seconds()*1000/p.rest.Seconds())
+	return nil
+}
+
+// measureRestart kills virt-controller and measures how long it takes until it
+// has looked at every VMI again, and what it writes.
+func (p *pass) measureRestart(ctx context.Context) error {
+	began := time.Now()
+	now, err := kill(ctx, p.cluster, p.controller)
+	if err != nil {
+		return err
+	}
+	p.controller = now
+	started, err := proc.Started(now.pid)
+	if err != nil {
+		return err
+	}
+	if err := caughtUp(ctx, p.cluster, now, p.n); err != nil {
+		return err
+	}
+	ready := time.Now()
+	if err := p.quiet(ctx); err != nil {
+		return err
+	}
+	logs, err := p.cluster.AuditLogs(ctx)
+	if err != nil {
+		return err
+	}
+	requests, err := audit.Since(logs, began)
+	if err != nil {
+		return err
+	}
+	cpu, err := proc.CPU(now.pid)
+	if err != nil {
+		return err
+	}
+	memory, err := proc.MemoryOf(now.pid)
+	if err != nil {
+		return err
+	}
+	p.add("restart_ready_s", "s", ready.Sub(started).Seconds())
+	p.add("restart_from_kill_s", "s", ready.Sub(began).Seconds())
+	p.add("restart_writes", "requests", float64(audit.Count(requests, audit.Write)))
+	p.add("restart_cpu_s", "s", cpu.Seconds())
+	p.add("restart_rss_mib", "MiB", float64(memory.RSS)/1024)
+	for _, line := range audit.Sums(requests) {
+		p.report.Logf("after the restart: %s", line)
+	}
+	return nil
+}
+
+// countRequests counts what the components asked of the API server.
+func (p *pass) countRequests(ctx context.Context, began time.Time) error {
+	logs, err := p.cluster.AuditLogs(ctx)
+	if err != nil {
+		return err
+	}
+	requests, err := audit.Since(logs, began)
+	if err != nil {
+		return err
+	}
+	p.add("writes_per_vmi", "requests", float64(audit.Count(requests, audit.Write))/float64(p.n))
+	p.add("reads_per_vmi", "requests", float64(audit.Count(requests, audit.Read)+audit.Count(requests, audit.List))/float64(p.n))
+	for _, line := range audit.Sums(requests) {
+		p.report.Logf("in the lives of %d: %s", p.n, line)
+	}
+	return nil
+}

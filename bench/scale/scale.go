@@ -1,0 +1,115 @@
+package scale
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/bench/report"
+)
+
+// Options are what can be chosen.
+type Options struct {
+	sizes   string
+	rest    time.Duration
+	profile string
+}
+
+// Flags adds the benchmark's flags.
+func (o *Options) Flags(f *flag.FlagSet) {
+	f.StringVar(&o.sizes, "scale-sizes", "100,500,1000,5000", "scale: numbers of VMIs, with commas between them")
+	f.DurationVar(&o.rest, "scale-rest", 30*time.Second, "scale: how long nothing happens when all run")
+	f.StringVar(&o.profile, "scale-profile", "", "scale: folder for virt-controller's CPU and heap profiles (it is deployed with --pprof-addr for it)")
+}
+
+// restartFrom is the smallest number of VMIs with which a restart is measured.
+const restartFrom = 1000
+
+func (o *Options) numbers() ([]int, error) {
+	var out []int
+	for text := range strings.SplitSeq(o.sizes, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("reading --scale-sizes: %q is not a number of VMIs", text)
+		}
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// Run measures.
+func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
+	sizes, err := o.numbers()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	nodes, err := simulateNodes(ctx, c, sizes[len(sizes)-1])
+	if err != nil {
+		return fmt.Errorf("simulating nodes: %w", err)
+	}
+	defer nodes.remove()
+	if o.profile != "" {
+		if err := openProfiler(ctx, c); err != nil {
+			return err
+		}
+	}
+	var costs []cost
+	for _, n := range sizes {
+		p := &pass{Options: o, cluster: c, report: r, n: n}
+		perVMI, err := p.run(ctx)
+		if err != nil {
+			return fmt.Errorf("measuring %d VMIs: %w", n, err)
+		}
+		costs = append(costs, cost{n, perVMI})
+	}
+	if len(costs) > 1 {
+		r.Add("scale.cost_exponent", "exponent", exponent(costs))
+	}
+	first, last := at(costs, 500), at(costs, 5000)
+	if first > 0 && last > 0 {
+		r.Add("scale.cost_5000_over_500", "ratio", last/first)
+	}
+	return nil
+}
+
+// cost is the CPU time of virt-controller per VMI, in milliseconds.
+type cost struct {
+	n      int
+	perVMI float64
+}
+
+// exponent is how the whole cost grows with n: the slope of the line through the
+// logarithms. 1 is a cost per VMI that does not depend on how many there are.
+func exponent(costs []cost) float64 {
+	var sx, sy, sxx, sxy float64
+	for _, c := range costs {
+		x, y := math.Log(float64(c.n)), math.Log(c.perVMI*float64(c.n))
+		sx, sy, sxx, sxy = sx+x, sy+y, sxx+x*x, sxy+x*y
+	}
+	count := float64(len(costs))
+	return (count*sxy - sx*sy) / (count*sxx - sx*sx)
+}
+
+func at(costs []cost, n int) float64 {
+	for _, c := range costs {
+		if c.n == n {
+			return c.perVMI
+		}
+	}
+	return 0
+}
+
+// profilePath is where a profile of one pass goes.
+func (o *Options) profilePath(kind string, n int) string {
+	return filepath.Join(o.profile, fmt.Sprintf("virt-controller-%s-%d.pprof", kind, n))
+}

@@ -1,0 +1,157 @@
+package start
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/bench/proc"
+	console "drydock.dev/drydock/internal/virtctl/client"
+)
+
+// life is when what happened in a VMI's start.
+type life struct {
+	created                        time.Time
+	pod, bound, scheduled, running time.Time // as a watch tells
+	launcher, qemu                 time.Time // when the processes were started
+	guest                          time.Time // when its first line was read
+	deleted                        time.Duration
+}
+
+// startVMI starts a VMI, reads its first line, and ends it.
+func startVMI(ctx context.Context, c *cluster.Cluster, ns, name string) (*life, error) {
+	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
+	defer cancel()
+	vmi := cluster.VMI(ns, name)
+	l, pod, err := observeStart(ctx, c, vmi)
+	if err != nil {
+		return nil, err
+	}
+	if l.guest, err = readFirstLine(ctx, c, ns, name); err != nil {
+		return nil, err
+	}
+	if err := l.readProcesses(pod); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	err = c.DeleteAndAwait(ctx, vmi)
+	l.deleted = time.Since(began)
+	return l, err
+}
+
+// observeStart creates the VMI and notes what the watches tell until it runs.
+func observeStart(ctx context.Context, c *cluster.Cluster, vmi *v1.VirtualMachineInstance) (*life, *corev1.Pod, error) {
+	l := &life{}
+	var mu sync.Mutex // the two watches tell at the same time
+	var pod *corev1.Pod
+	ours := client.MatchingLabels{v1.AppLabel: "virt-launcher", "vm.kubevirt.io/name": vmi.Name}
+	pods, err := c.Follow(ctx, &corev1.PodList{}, vmi.Namespace, ours, func(_ watch.EventType, o client.Object) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		pod = o.(*corev1.Pod)
+		note(&l.pod)
+		if pod.Spec.NodeName != "" {
+			note(&l.bound)
+		}
+		return !l.bound.IsZero()
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	vmis, err := c.Follow(ctx, &v1.VirtualMachineInstanceList{}, vmi.Namespace, cluster.Named(vmi.Name), func(_ watch.EventType, o client.Object) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		switch o.(*v1.VirtualMachineInstance).Status.Phase {
+		case v1.Scheduled:
+			note(&l.scheduled)
+		case v1.Running:
+			note(&l.running)
+		}
+		return !l.running.IsZero()
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	l.created = time.Now()
+	if err := c.Client.Create(ctx, vmi); err != nil {
+		return nil, nil, fmt.Errorf("creating VMI %s: %w", vmi.Name, err)
+	}
+	for _, done := range []<-chan error{pods, vmis} {
+		if err := <-done; err != nil {
+			return nil, nil, err
+		}
+	}
+	return l, pod, nil
+}
+
+// note keeps the first time that something was seen.
+func note(at *time.Time) {
+	if at.IsZero() {
+		*at = time.Now()
+	}
+}
+
+func runs(_ watch.EventType, o client.Object) bool { return cluster.Running(o) }
+
+// readFirstLine waits for the guest's first line on its serial console.
+func readFirstLine(ctx context.Context, c *cluster.Cluster, ns, name string) (time.Time, error) {
+	client, err := console.New(c.Config)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("making a client of the console: %w", err)
+	}
+	conn, err := client.Stream(ctx, console.Ref{Resource: console.VirtualMachineInstances, Namespace: ns, Name: name}, "console")
+	if err != nil {
+		return time.Time{}, fmt.Errorf("opening the console of %s: %w", name, err)
+	}
+	defer conn.Close()
+	return awaitLine(ctx, conn)
+}
+
+// awaitLine reads until the guest's first line; closing the connection ends it.
+func awaitLine(ctx context.Context, conn io.ReadCloser) (time.Time, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), firstLine) {
+			return time.Now(), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("waiting for the guest's first line: the console ended: %v, %w", lines.Err(), context.Cause(ctx))
+}
+
+// readProcesses notes when the pod's processes were started.
+func (l *life) readProcesses(pod *corev1.Pod) error {
+	processes, err := proc.OfPod(string(pod.UID))
+	if err != nil {
+		return err
+	}
+	for _, p := range processes {
+		at, err := proc.Started(p.PID)
+		if err != nil {
+			return err
+		}
+		switch {
+		case isQEMU(p):
+			l.qemu = at
+		case p.Name() == "virt-launcher":
+			l.launcher = at
+		}
+	}
+	if l.qemu.IsZero() || l.launcher.IsZero() {
+		return fmt.Errorf("looking for the processes of pod %s: QEMU or virt-launcher is not there", pod.Name)
+	}
+	return nil
+}
+
+func isQEMU(p proc.Process) bool { return strings.HasPrefix(p.Name(), "qemu-system-") }
