@@ -33,7 +33,7 @@ func TestSanity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // the tests are over
 	for _, scope := range []string{csi.ScopeNode, csi.ScopeShared} {
 		for _, access := range []string{"mount", "block"} {
 			config := sanity.NewTestConfig()

@@ -68,7 +68,7 @@ func (c *clients) provisioner(ctx context.Context) (func(context.Context), error
 		controller.AddFinalizer(true),
 	)
 	protection := provision.NewCloningProtectionController(c.core, core.PersistentVolumeClaims().Lister(), claims,
-		workqueue.NewNamedRateLimitingQueue(rate, "claims"), driver) //nolint:staticcheck // the library's signature asks for it
+		workqueue.NewNamedRateLimitingQueue(rate, "claims"), driver)
 	return func(ctx context.Context) {
 		var running sync.WaitGroup
 		running.Go(func() { report(ctx) })
@@ -83,7 +83,7 @@ func (c *clients) provisioner(ctx context.Context) (func(context.Context), error
 func (c *clients) capacities(rate workqueue.RateLimiter) (*capacity.Controller, func(context.Context)) { //nolint:staticcheck // the library's signature asks for it
 	core, storage := c.coreInformers.Core().V1(), c.coreInformers.Storage().V1()
 	nodes := topology.NewNodeTopology(csi.Driver, c.core, core.Nodes(), storage.CSINodes(),
-		workqueue.NewNamedRateLimitingQueue(rate, "csitopology")) //nolint:staticcheck // the library's signature asks for it
+		workqueue.NewNamedRateLimitingQueue(rate, "csitopology"))
 	ours := informers.NewSharedInformerFactoryWithOptions(c.core, resync,
 		informers.WithNamespace(Namespace),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
@@ -93,7 +93,7 @@ func (c *clients) capacities(rate workqueue.RateLimiter) (*capacity.Controller, 
 		}))
 	controller := capacity.NewCentralCapacityController(
 		spec.NewControllerClient(c.conn), csi.Driver, capacity.NewV1ClientFactory(c.core),
-		workqueue.NewNamedRateLimitingQueue(rate, "csistoragecapacity"), //nolint:staticcheck // the library's signature asks for it
+		workqueue.NewNamedRateLimitingQueue(rate, "csistoragecapacity"),
 		nil, capacityManager, Namespace, nodes,
 		storage.StorageClasses(), ours.Storage().V1().CSIStorageCapacities(),
 		capacityPeriod, false, callTimeout)
