@@ -16,8 +16,8 @@ import (
 
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/controller/cdi"
+	"drydock.dev/drydock/internal/controller/claimsize"
 	"drydock.dev/drydock/internal/controller/datavolume"
-	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/kubevirt"
 	"drydock.dev/drydock/internal/controller/replicaset"
@@ -55,12 +55,9 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	if err := plugLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
 		return fmt.Errorf("adding the loop of hot-plugged volumes: %w", err)
 	}
-	plugLoop := &hotplug.Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
-		Settings: settings(mgr.GetClient(), o.namespace), LauncherImage: o.launcherImage, MaxHolders: o.maxHolders, Now: o.now,
-	}
-	if err := plugLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
-		return fmt.Errorf("adding the loop of hot-plugged volumes: %w", err)
+	sizeLoop := &claimsize.Reconciler{Client: mgr.GetClient()}
+	if err := sizeLoop.SetupWithManager(ctx, mgr, pace(1)); err != nil {
+		return fmt.Errorf("adding the loop of claims that grow: %w", err)
 	}
 	vmLoop := &vm.Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),

@@ -1,0 +1,145 @@
+// Package claimsize is the loop that tells running VMIs that their claims have
+// grown: virt-handler, which grows the disks, watches VMIs but no claims.
+//
+// It owns persistentVolumeClaimInfo.capacity and .requests of a running VMI's
+// volume status. It must not touch claims, nor anything else of a VMI.
+package claimsize
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// claimIndex finds the VMIs whose status tells of a claim.
+const claimIndex = "drydock.claims-in-status"
+
+// Reconciler is the loop.
+type Reconciler struct {
+	Client client.Client
+}
+
+// SetupWithManager registers the loop. It is woken by claims that have grown,
+// and by VMIs that list their volumes for the first time.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
+	err := mgr.GetFieldIndexer().IndexField(ctx, &v1.VirtualMachineInstance{}, claimIndex, claims)
+	if err != nil {
+		return fmt.Errorf("indexing VMIs by the claims in their status: %w", err)
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("claimsize").
+		For(&v1.VirtualMachineInstance{}, builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(event.CreateEvent) bool { return true }, // also after a restart of this process
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				return len(claims(e.ObjectOld)) != len(claims(e.ObjectNew))
+			},
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.users), builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(event.CreateEvent) bool { return false },
+			UpdateFunc: grew,
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
+		WithOptions(pace).
+		Complete(r)
+}
+
+// grew tells whether a claim has another size than before.
+func grew(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*corev1.PersistentVolumeClaim)
+	after, alike := e.ObjectNew.(*corev1.PersistentVolumeClaim)
+	return ok && alike && !equality.Semantic.DeepEqual(before.Status.Capacity, after.Status.Capacity)
+}
+
+// claims are those that the VMI's status tells of.
+func claims(o client.Object) []string {
+	var names []string
+	if vmi, ok := o.(*v1.VirtualMachineInstance); ok {
+		for _, s := range vmi.Status.VolumeStatus {
+			if s.PersistentVolumeClaimInfo != nil {
+				names = append(names, s.PersistentVolumeClaimInfo.ClaimName)
+			}
+		}
+	}
+	return names
+}
+
+// users are the VMIs whose status tells of a claim.
+func (r *Reconciler) users(ctx context.Context, claim client.Object) []reconcile.Request {
+	var list v1.VirtualMachineInstanceList
+	err := r.Client.List(ctx, &list, client.InNamespace(claim.GetNamespace()), client.MatchingFields{claimIndex: claim.GetName()})
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the VMIs that use a claim", "claim", client.ObjectKeyFromObject(claim))
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return out
+}
+
+// Reconcile brings the sizes of one VMI's claims up to date.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	vmi := &v1.VirtualMachineInstance{}
+	if err := r.Client.Get(ctx, req.NamespacedName, vmi); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !vmi.IsRunning() {
+		return ctrl.Result{}, nil
+	}
+	sizes := map[string]*corev1.PersistentVolumeClaim{}
+	for _, name := range claims(vmi) {
+		claim := &corev1.PersistentVolumeClaim{}
+		err := r.Client.Get(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, claim)
+		switch {
+		case err == nil:
+			sizes[name] = claim
+		case !apierrors.IsNotFound(err):
+			return ctrl.Result{}, fmt.Errorf("reading PVC %s/%s: %w", vmi.Namespace, name, err)
+		}
+	}
+	current := vmi.DeepCopy()
+	if !Update(current.Status.VolumeStatus, sizes) {
+		return ctrl.Result{}, nil
+	}
+	err := r.Client.Patch(ctx, current, client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{Requeue: true}, nil
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("writing the sizes of the claims of VMI %s: %w", req, err)
+	}
+	return ctrl.Result{}, nil
+}
+
+// Update brings the claims' sizes in a volume status up to date, and tells
+// whether it has changed any.
+func Update(list []v1.VolumeStatus, claims map[string]*corev1.PersistentVolumeClaim) bool {
+	changed := false
+	for i := range list {
+		info := list[i].PersistentVolumeClaimInfo
+		if info == nil || claims[info.ClaimName] == nil {
+			continue
+		}
+		claim := claims[info.ClaimName]
+		if !equality.Semantic.DeepEqual(info.Capacity, claim.Status.Capacity) {
+			info.Capacity, info.Requests = claim.Status.Capacity, claim.Spec.Resources.Requests
+			changed = true
+		}
+	}
+	return changed
+}
