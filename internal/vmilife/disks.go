@@ -37,6 +37,8 @@ func reportDisks(vmi *v1.VirtualMachineInstance, o Observed, disks placement.Pla
 			Type: v1.VirtualMachineInstanceDataVolumesReady, Status: corev1.ConditionFalse,
 			Reason: v1.VirtualMachineInstanceReasonNotAllDVsReady, Message: said,
 		}, o.Now)
+	} else {
+		condition.Drop(conditions, v1.VirtualMachineInstanceDataVolumesReady)
 	}
 	if disks.State == placement.Provisioning {
 		condition.Set(conditions, v1.VirtualMachineInstanceCondition{
