@@ -7,6 +7,7 @@ import (
 	"drydock.dev/drydock/internal/importer/clone"
 	"drydock.dev/drydock/internal/importer/fill"
 	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/importer/registry"
 	"drydock.dev/drydock/internal/importer/upload"
 	"drydock.dev/drydock/internal/importer/web"
 	"drydock.dev/drydock/internal/transfer"
@@ -16,6 +17,13 @@ import (
 var kinds = map[transfer.Kind]func(ctx context.Context, j *job.Job) (transfer.Result, error){
 	transfer.KindHTTP: func(ctx context.Context, j *job.Job) (transfer.Result, error) {
 		source, err := web.New(j)
+		if err != nil {
+			return transfer.Result{}, err
+		}
+		return fill.Fill(ctx, j, source)
+	},
+	transfer.KindRegistry: func(ctx context.Context, j *job.Job) (transfer.Result, error) {
+		source, err := registry.New(j)
 		if err != nil {
 			return transfer.Result{}, err
 		}

@@ -56,12 +56,12 @@ func TestTheStreamIsTheDisk(t *testing.T) {
 		data map[int64]int
 		most int
 	}{
-		"one sector":                  {512, map[int64]int{0: 512}, 1024},
-		"data everywhere":             {3 * mib, map[int64]int{0: 3 * mib}, 4 * mib},
-		"a hole of all sizes":         {200*mib + 5*mib + 4096, nil, 64 << 10},
-		"data after a hole":           {130 * mib, map[int64]int{129*mib + 4096: 8192}, 64 << 10},
-		"data around holes":           {150 * mib, map[int64]int{0: 4096, 70 * mib: mib + 4096, 140 * mib: 10 * mib}, 12 * mib},
-		"half a gigabyte, no content": {512 * mib, nil, 128 << 10},
+		"one sector":                     {512, map[int64]int{0: 512}, 1024},
+		"data everywhere":                {3 * mib, map[int64]int{0: 3 * mib}, 4 * mib},
+		"a hole of all sizes":            {200*mib + 5*mib + 4096, nil, 64 << 10},
+		"data after a hole":              {130 * mib, map[int64]int{129*mib + 4096: 8192}, 64 << 10},
+		"data around holes":              {150 * mib, map[int64]int{0: 4096, 70 * mib: mib + 4096, 140 * mib: 10 * mib}, 12 * mib},
+		"a quarter gigabyte, no content": {256 * mib, nil, 64 << 10},
 	} {
 		t.Run(what, func(t *testing.T) {
 			disk := sparse(t, test.size, test.data)

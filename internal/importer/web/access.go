@@ -44,6 +44,16 @@ func New(j *job.Job) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	transport, err := NewTransport(j)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{client: &http.Client{Transport: transport, CheckRedirect: access.redirect}, url: address, access: access}, nil
+}
+
+// NewTransport calls servers as patiently as the job says, and trusts whom it names;
+// also for sources that speak more than HTTP.
+func NewTransport(j *job.Job) (*http.Transport, error) {
 	roots, err := readRoots(j)
 	if err != nil {
 		return nil, err
@@ -52,7 +62,7 @@ func New(j *job.Job) (*Source, error) {
 	if stall := j.Stall(); stall > 0 {
 		patience = stall
 	}
-	transport := &http.Transport{
+	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: dialing}).DialContext,
 		TLSClientConfig:       &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
@@ -62,21 +72,30 @@ func New(j *job.Job) (*Source, error) {
 		DisableCompression: true,
 		ForceAttemptHTTP2:  true,
 		ReadBufferSize:     64 << 10,
+	}, nil
+}
+
+// Credentials are the name and the password of the job, empty without any.
+func Credentials(j *job.Job) (user, password string, err error) {
+	if !j.Task.Credentials {
+		return "", "", nil
 	}
-	return &Source{client: &http.Client{Transport: transport, CheckRedirect: access.redirect}, url: address, access: access}, nil
+	for file, value := range map[string]*string{"accessKeyId": &user, "secretKey": &password} {
+		data, err := os.ReadFile(filepath.Join(j.Places.Credentials, file))
+		if err != nil {
+			return "", "", job.Faultf(transfer.ReasonSourceRefused, "the source's Secret has no %s: %w", file, err)
+		}
+		*value = strings.TrimSpace(string(data))
+	}
+	return user, password, nil
 }
 
 // readAccess reads credentials and headers.
 func readAccess(j *job.Job) (access, error) {
 	a := access{headers: http.Header{}}
-	if j.Task.Credentials {
-		for file, value := range map[string]*string{"accessKeyId": &a.user, "secretKey": &a.password} {
-			data, err := os.ReadFile(filepath.Join(j.Places.Credentials, file))
-			if err != nil {
-				return a, job.Faultf(transfer.ReasonSourceRefused, "the source's Secret has no %s: %w", file, err)
-			}
-			*value = strings.TrimSpace(string(data))
-		}
+	var err error
+	if a.user, a.password, err = Credentials(j); err != nil {
+		return a, err
 	}
 	for _, line := range j.Task.Headers {
 		if err := a.add(line); err != nil {
@@ -86,8 +105,7 @@ func readAccess(j *job.Job) (access, error) {
 	if !j.Task.SecretHeaders {
 		return a, nil
 	}
-	err := eachFile(j.Places.Headers, func(data []byte) error { return a.add(string(data)) })
-	return a, err
+	return a, eachFile(j.Places.Headers, func(data []byte) error { return a.add(string(data)) })
 }
 
 // add takes up a header as users write it.

@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/transfer"
 )
 
-// unreachable says why a server could not be asked.
-func unreachable(at *url.URL, err error) error {
+// Unreachable says why a server could not be asked.
+func Unreachable(at *url.URL, err error) error {
 	var verification *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError
 	var hostname x509.HostnameError

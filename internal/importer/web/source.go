@@ -40,7 +40,7 @@ func (s *Source) Open(ctx context.Context, offset int64) (*job.Stream, error) {
 	if offset > 0 && stream.Offset == 0 && stream.Version == s.known().Version {
 		// The server forgot that it takes ranges; what was read already comes again.
 		if _, err := io.CopyN(io.Discard, stream.Body, offset); err != nil {
-			return nil, errors.Join(unreachable(s.url, err), stream.Body.Close())
+			return nil, errors.Join(Unreachable(s.url, err), stream.Body.Close())
 		}
 		stream.Offset = offset
 	}
@@ -120,7 +120,7 @@ func (s *Source) get(ctx context.Context, what string) (*http.Response, error) {
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return nil, unreachable(s.url, err)
+		return nil, Unreachable(s.url, err)
 	}
 	if response.StatusCode == http.StatusOK || response.StatusCode == http.StatusPartialContent {
 		return response, nil

@@ -1,0 +1,221 @@
+package registry
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"path"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/importer/sniff"
+	"drydock.dev/drydock/internal/importer/unpack"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// maxScan is how many bytes, beside the disk, a layer may have: a layer that grows
+// without end must not be looked through for ever.
+const maxScan = 64 << 30
+
+// folder is where an image's disk is.
+const folder = "/disk"
+
+// removed are the paths that upper layers have taken away; of an opaque folder, what
+// layers below have in it.
+type removed map[string]bool
+
+// whiteout takes up what an entry of a layer says, and tells whether it did.
+func (r removed) whiteout(name string) bool {
+	dir, base := path.Split(name)
+	switch {
+	case base == ".wh..wh..opq":
+		r[path.Clean(dir)+"/*"] = true
+	case strings.HasPrefix(base, ".wh."):
+		r[path.Join(dir, strings.TrimPrefix(base, ".wh."))] = true
+	default:
+		return false
+	}
+	return true
+}
+
+// hides tells whether a path of a lower layer is gone.
+func (r removed) hides(name string) bool {
+	if r[name] {
+		return true
+	}
+	for dir := path.Dir(name); ; dir = path.Dir(dir) {
+		if r[dir] || r[dir+"/*"] {
+			return true
+		}
+		if dir == "/" {
+			return false
+		}
+	}
+}
+
+// layer is one that is being read.
+type layer struct {
+	version    string
+	compressed io.ReadCloser
+	buffered   *bufio.Reader
+	unpacked   io.Reader
+	entries    *tar.Reader
+	// disk is the path of the disk, once it was found.
+	disk   string
+	cancel context.CancelCauseFunc
+}
+
+// openLayer begins to read a layer, however it is compressed.
+func openLayer(ctx context.Context, from v1.Layer, most int64) (*layer, error) {
+	digest, err := from.Digest()
+	if err != nil {
+		return nil, err
+	}
+	compressed, err := from.Compressed()
+	if err != nil {
+		return nil, err
+	}
+	l := &layer{compressed: compressed, buffered: bufio.NewReaderSize(compressed, 256<<10), version: digest.String()}
+	head, err := l.buffered.Peek(8)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, errors.Join(err, compressed.Close())
+	}
+	l.unpacked = l.buffered
+	if compression := sniff.CompressionOf(head); compression != sniff.None {
+		if l.unpacked, err = unpack.Open(ctx, compression, l.buffered); err != nil {
+			return nil, errors.Join(err, compressed.Close())
+		}
+	}
+	l.unpacked = &endless{from: l.unpacked, left: most}
+	l.entries = tar.NewReader(l.unpacked)
+	return l, nil
+}
+
+// endless ends a layer that is larger than any can be meant.
+type endless struct {
+	from io.Reader
+	left int64
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	n, err := e.from.Read(p)
+	if e.left -= int64(n); e.left < 0 {
+		return 0, job.Faultf(transfer.ReasonLimit, "a layer of the container image is larger than the disk and %s: it is not read further", job.Bytes(maxScan))
+	}
+	return n, err
+}
+
+// seek goes to the disk and gives its size, -1 when the layer has none. gone takes up
+// what the layer removes from those below.
+func (l *layer) seek(gone removed) (int64, error) {
+	own := removed{}
+	for {
+		header, err := l.next(own)
+		if errors.Is(err, io.EOF) {
+			for name := range own {
+				gone[name] = true
+			}
+			return -1, l.drain()
+		}
+		if err != nil {
+			return 0, err
+		}
+		name := path.Clean("/" + header.Name)
+		if !strings.HasPrefix(name, folder+"/") || header.Typeflag == tar.TypeDir || gone.hides(name) {
+			continue
+		}
+		if header.Typeflag != tar.TypeReg {
+			return 0, job.Faultf(transfer.ReasonInvalidImage, "the container image's %s is no file but a link or a device: put the disk itself there", name)
+		}
+		l.disk = name
+		l.version += name
+		return header.Size, nil
+	}
+}
+
+// next is the next entry that is not about the layers below.
+func (l *layer) next(gone removed) (*tar.Header, error) {
+	for {
+		header, err := l.entries.Next()
+		if err != nil {
+			return nil, err
+		}
+		if !gone.whiteout(path.Clean("/" + header.Name)) {
+			return header, nil
+		}
+	}
+}
+
+// finish reads what follows the disk.
+func (l *layer) finish() error {
+	watch := time.AfterFunc(stall, func() {
+		l.cancel(job.Faultf(transfer.ReasonCut, "the registry stalled: no byte came for %s", stall))
+	})
+	defer watch.Stop()
+	for {
+		watch.Reset(stall)
+		header, err := l.next(removed{})
+		if errors.Is(err, io.EOF) {
+			return l.drain()
+		}
+		if err != nil {
+			return err
+		}
+		name := path.Clean("/" + header.Name)
+		if header.Typeflag != tar.TypeDir && strings.HasPrefix(name, folder+"/") {
+			return severalDisks(l.disk, name)
+		}
+	}
+}
+
+func severalDisks(one, other string) error {
+	return job.Faultf(transfer.ReasonInvalidImage,
+		"the container image has several files in its folder /disk (%s and %s): there must be one", path.Base(one), path.Base(other))
+}
+
+// drain reads the layer to its end, where its digest is compared.
+func (l *layer) drain() error {
+	if _, err := io.Copy(io.Discard, l.unpacked); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, l.buffered)
+	return err
+}
+
+func (l *layer) close() error { return l.compressed.Close() }
+
+// body is the disk in a layer.
+type body struct {
+	*layer
+	explain func(error) error
+	stop    func() bool
+	ended   bool
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.entries.Read(p)
+	switch {
+	case errors.Is(err, io.EOF):
+		// The rest of the layer is Verify's.
+		b.ended = true
+		b.stop()
+	case err != nil:
+		err = b.explain(err)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error {
+	if b.ended {
+		return nil
+	}
+	b.stop()
+	b.cancel(nil)
+	return b.layer.close()
+}

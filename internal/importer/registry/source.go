@@ -1,0 +1,193 @@
+package registry
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"net/url"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/importer/web"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// stall is for how long a registry may give no byte of what follows the disk.
+const stall = time.Minute
+
+// New makes the source of a job.
+func New(j *job.Job) (job.Source, error) {
+	switch scheme, rest, _ := strings.Cut(j.Task.URL, "://"); scheme {
+	case "docker":
+		return newRemote(j, rest)
+	case "file":
+		return &mounted{dir: j.Places.SourceDir}, nil
+	}
+	return nil, job.Faultf(transfer.ReasonSourceRefused,
+		"the source's URL %q is not that of a container image: it must begin with docker://", j.Task.URL)
+}
+
+// image is a disk in an image of a registry.
+type image struct {
+	ref     name.Reference
+	options []remote.Option
+	// most is how many bytes are looked through for the disk.
+	most int64
+	// now is what was opened last.
+	now *layer
+}
+
+func newRemote(j *job.Job, reference string) (*image, error) {
+	var options []name.Option
+	if j.Task.Insecure {
+		options = append(options, name.Insecure)
+	}
+	ref, err := name.ParseReference(reference, options...)
+	if err != nil {
+		return nil, job.Faultf(transfer.ReasonSourceRefused, "the source's URL does not name a container image: %w", err)
+	}
+	user, password, err := web.Credentials(j)
+	if err != nil {
+		return nil, err
+	}
+	auth := authn.Anonymous
+	if user != "" {
+		auth = &authn.Basic{Username: user, Password: password}
+	}
+	caller, err := web.NewTransport(j)
+	if err != nil {
+		return nil, err
+	}
+	if j.Task.Insecure {
+		caller.TLSClientConfig = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // as the cluster's configuration says of this registry
+	}
+	return &image{ref: ref, most: maxScan + j.Task.Size, options: []remote.Option{
+		remote.WithAuth(auth), remote.WithTransport(caller),
+		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
+		// The worker tries again itself, and says so meanwhile.
+		remote.WithRetryBackoff(remote.Backoff{Steps: 1}),
+	}}, nil
+}
+
+// Open implements job.Source. A layer is read from its beginning only.
+func (i *image) Open(ctx context.Context, _ int64) (*job.Stream, error) {
+	// What follows the disk in its layer is read after the engine has the disk,
+	// and is done with the context that it gave.
+	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	stream, err := i.find(own)
+	if err != nil {
+		stop()
+		cancel(nil)
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, cause
+		}
+		return nil, i.explain(err)
+	}
+	stream.Body = &body{layer: i.now, explain: i.explain, stop: stop}
+	i.now.cancel = cancel
+	return stream, nil
+}
+
+// find looks for the disk from the topmost layer down.
+func (i *image) find(ctx context.Context) (*job.Stream, error) {
+	pulled, err := remote.Image(i.ref, append(i.options, remote.WithContext(ctx))...)
+	if err != nil {
+		return nil, err
+	}
+	layers, err := pulled.Layers()
+	if err != nil {
+		return nil, err
+	}
+	gone := removed{}
+	for n := len(layers) - 1; n >= 0; n-- {
+		opened, err := openLayer(ctx, layers[n], i.most)
+		if err != nil {
+			return nil, err
+		}
+		size, err := opened.seek(gone)
+		if err != nil {
+			return nil, errors.Join(err, opened.close())
+		}
+		if size < 0 {
+			if err := opened.close(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		i.now = opened
+		return &job.Stream{Size: size, Version: opened.version, Rewindable: true}, nil
+	}
+	return nil, job.Faultf(transfer.ReasonInvalidImage,
+		"the container image %s has no disk: there must be one file in its folder /disk", i.ref)
+}
+
+// Verify implements job.Source: the rest of the layer has no other disk, and all of it
+// has the digest that it must have.
+func (i *image) Verify(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { i.now.cancel(context.Cause(ctx)) })
+	defer stop()
+	defer i.now.cancel(nil)
+	return i.explain(errors.Join(i.now.finish(), i.now.close()))
+}
+
+// explain says what a registry's error means to the DataVolume's owner.
+func (i *image) explain(err error) error {
+	var fault *job.Fault
+	var answer *transport.Error
+	var authority x509.UnknownAuthorityError
+	switch {
+	case err == nil, errors.As(err, &fault), errors.Is(err, context.Canceled):
+		return err
+	case errors.As(err, &authority):
+		// First: a registry on this machine is then asked by plain HTTP, too.
+		return i.unreachable(authority)
+	case errors.As(err, &answer):
+		return i.refused(answer)
+	case strings.Contains(err.Error(), "error verifying size"):
+		return job.Faultf(transfer.ReasonCut, "the registry broke off in the container image %s: %w", i.ref, err)
+	case strings.Contains(err.Error(), "error verifying"):
+		return job.Faultf(transfer.ReasonChecksumMismatch,
+			"what the registry sent of the container image %s is damaged: %w", i.ref, err)
+	case errors.Is(err, tar.ErrHeader):
+		return job.Faultf(transfer.ReasonInvalidImage, "the container image %s has a layer that is damaged: %w", i.ref, err)
+	case strings.Contains(err.Error(), "no child with platform"):
+		return job.Faultf(transfer.ReasonInvalidImage,
+			"the container image %s is not made for linux/%s", i.ref, runtime.GOARCH)
+	}
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return i.unreachable(err)
+	}
+	return job.Faultf(transfer.ReasonCut, "reading the container image %s: %w", i.ref, err)
+}
+
+func (i *image) unreachable(err error) error {
+	return web.Unreachable(&url.URL{Host: i.ref.Context().RegistryStr()}, err)
+}
+
+func (i *image) refused(answer *transport.Error) error {
+	switch code := answer.StatusCode; {
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		return job.Faultf(transfer.ReasonSourceRefused,
+			"the registry does not let the container image %s be read: check its name and the source's secretRef (%d %s)",
+			i.ref, code, http.StatusText(code))
+	case code == http.StatusNotFound:
+		return job.Faultf(transfer.ReasonSourceRefused, "the registry has no container image %s", i.ref)
+	case code >= 500 || code == http.StatusTooManyRequests:
+		return job.Faultf(transfer.ReasonSourceUnreachable, "the registry of the container image %s answers %d %s",
+			i.ref, code, http.StatusText(code))
+	}
+	return job.Faultf(transfer.ReasonSourceRefused, "the registry does not give the container image %s: %w", i.ref, answer)
+}
