@@ -185,7 +185,7 @@ func (r Raw) size(ctx context.Context, folder *podpath.Dir, pod Pod) (int64, err
 	if err != nil {
 		return 0, err
 	}
-	return imageSize(wanted, available)
+	return ImageSize(wanted, available)
 }
 
 // devices are the device nodes in the pod that QEMU opens, where the pod has

@@ -406,7 +406,7 @@ func TestImageSize(t *testing.T) {
 		"exactly with the reserve":    {wanted: 100 * mebi, available: 100*mebi + reserved, want: 100 * mebi},
 		"exactly without the reserve": {wanted: 100 * mebi, available: 100 * mebi, want: 99 * mebi},
 	} {
-		got, err := imageSize(tc.wanted, tc.available)
+		got, err := ImageSize(tc.wanted, tc.available)
 		if got != tc.want || (err != nil) != tc.fails {
 			t.Errorf("%s: %d, %v", name, got, err)
 		}

@@ -157,9 +157,9 @@ const (
 	tolerated = 10
 )
 
-// imageSize is the size of the raw image for a disk of wanted bytes in a file
+// ImageSize is the size of the raw image for a disk of wanted bytes in a file
 // system with so much available.
-func imageSize(wanted, available int64) (int64, error) {
+func ImageSize(wanted, available int64) (int64, error) {
 	if wanted <= 0 {
 		return 0, errors.New("the disk's size is not known")
 	}

@@ -169,7 +169,7 @@ func (d *Driver) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		d.refresh(ctx)
 		plug, plugAfter := d.lookAtPlugs(ctx)
-		o, changes := d.observe(plug, plugAfter)
+		o, changes := d.observe(plug, sooner(d.grow(ctx), plugAfter))
 		step, after := vmi.Next(o)
 		if step == vmi.Release {
 			d.log.Info("let go of the VMI")

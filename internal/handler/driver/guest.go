@@ -29,6 +29,8 @@ type guest struct {
 	private *podpath.Dir
 	// plugs looks after the disks that come and go.
 	plugs *plug.Worker
+	// growing are the disks that follow their claims.
+	growing growing
 
 	// runState is QEMU's as it was last asked for; stale asks for it again.
 	runState string
@@ -84,7 +86,7 @@ func (d *Driver) openGuest(ctx context.Context) (*guest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to QEMU's monitor: %w", err)
 	}
-	g := &guest{private: d.link.private, plugs: d.newPlugs()}
+	g := &guest{private: d.link.private, plugs: d.newPlugs(), growing: newGrowing()}
 	if g.pid, err = podpath.PeerPID(conn); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}

@@ -208,7 +208,9 @@ func TestANewerHolderTakesOverWithoutTouchingTheDisk(t *testing.T) {
 	}
 }
 
-func sameDisk(a, b hotdisk.Disk) bool { return a.Stage == b.Stage && a.Number == b.Number && a.Size == b.Size }
+func sameDisk(a, b hotdisk.Disk) bool {
+	return a.Stage == b.Stage && a.Number == b.Number && a.Size == b.Size
+}
 
 // TestAVolumeThatCannotBePluggedDelaysNoOther: the image of a is a folder, b is
 // as it should be.
@@ -300,4 +302,29 @@ func TestAMediumIsPutIntoADriveThatWasEmpty(t *testing.T) {
 	}
 	n.api.update(drop("a"))
 	n.api.await(t, "the medium out", in("a", v1.HotplugVolumeUnMounted))
+}
+
+func TestADiskGrowsWithItsClaim(t *testing.T) {
+	n := newNode(t, scheduled("grows"))
+	_, h := n.running()
+	holder := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
+	h.supervisor.PodSeen(holder)
+	n.api.update(want("a", "claim-a", v1.DiskBusSCSI, holder))
+	n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
+	n.api.update(func(instance *v1.VirtualMachineInstance) {
+		for i := range instance.Status.VolumeStatus {
+			if info := instance.Status.VolumeStatus[i].PersistentVolumeClaimInfo; info != nil {
+				info.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("32Mi")}
+			}
+		}
+	})
+	grown := n.api.await(t, "the new size", func(instance *v1.VirtualMachineInstance) bool {
+		return volume(instance, "a").Size == 32<<20
+	})
+	if d := h.disks(t, grown)["a"]; d.Size != 32<<20 {
+		t.Errorf("QEMU has %+v", d)
+	}
+	if info, err := os.Stat(filepath.Join(n.dir, "holder-1/path/a/disk.img")); err != nil || info.Size() != 32<<20 {
+		t.Errorf("the image: %v, %v", info, err)
+	}
 }

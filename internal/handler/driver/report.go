@@ -48,7 +48,8 @@ func (d *Driver) describe() *vmi.Guest {
 		})
 	}
 	for name, image := range d.prepared.images {
-		g.Volumes[name] = vmi.Volume{Size: image.VirtualSize, Claim: d.prepared.claims[name]}
+		size := max(image.VirtualSize, d.guest.growing.sizes[name])
+		g.Volumes[name] = vmi.Volume{Size: size, Claim: d.prepared.claims[name]}
 	}
 	g.Plugged = d.plugged()
 	return g

@@ -83,10 +83,10 @@ func (t *trouble) left(step vmi.Step, now time.Time) time.Duration {
 	return max(0, t.retry.Sub(now))
 }
 
-// sooner is the shorter of two waits, of which the first may be none.
+// sooner is the shorter of two waits, each of which may be none.
 func sooner(wait, other time.Duration) time.Duration {
-	if wait == 0 {
-		return other
+	if wait == 0 || other == 0 {
+		return max(wait, other)
 	}
 	return min(wait, other)
 }

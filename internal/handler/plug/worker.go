@@ -79,7 +79,8 @@ func (w *Worker) Close() {
 	clear(w.opened)
 }
 
-// Told takes note of QEMU's events that disks make.
+// Told takes note of QEMU's events that disks make, and of one that it does not
+// tell of: BLOCK_RESIZED.
 func (w *Worker) Told(event, device string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,7 +89,7 @@ func (w *Worker) Told(event, device string) {
 		w.refused[device] = true
 	case "RESUME":
 		w.resumed = true
-	case "DEVICE_DELETED", "DEVICE_TRAY_MOVED":
+	case "DEVICE_DELETED", "DEVICE_TRAY_MOVED", "BLOCK_RESIZED":
 	default:
 		return
 	}

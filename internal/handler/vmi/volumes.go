@@ -26,7 +26,10 @@ func volumes(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus, g *Guest) [
 		}
 		status.Target = names[v.Name]
 		if known, ok := g.Volumes[v.Name]; ok {
-			status.PersistentVolumeClaimInfo = known.Claim
+			// What virt-controller has told of the claim since is newer.
+			if told := status.PersistentVolumeClaimInfo; told == nil || known.Claim == nil || told.ClaimName != known.Claim.ClaimName {
+				status.PersistentVolumeClaimInfo = known.Claim
+			}
 			if known.Size > 0 {
 				status.Size = known.Size
 			}

@@ -1,0 +1,68 @@
+package plug
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/drydock/internal/handler/disk"
+	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/layout"
+)
+
+// SizeFor is the size that the disk of a claim of capacity bytes is to have: the
+// device's own, or for an image in a file system as much as there is room for.
+// place is where in root the claim is, a device or a folder.
+func SizeFor(root *podpath.Dir, place string, capacity int64) (int64, error) {
+	isFolder, err := root.IsDir(place)
+	if err != nil {
+		return 0, err
+	}
+	if !isFolder {
+		device, err := root.File(place, unix.O_RDONLY)
+		if err != nil {
+			return 0, err
+		}
+		defer device.Close()
+		size, err := device.Seek(0, io.SeekEnd)
+		if err != nil {
+			return 0, fmt.Errorf("measuring %s: %w", place, err)
+		}
+		return size, nil
+	}
+	folder, err := root.Strict(place)
+	if err != nil {
+		return 0, err
+	}
+	defer folder.Close()
+	image, err := folder.File(layout.DiskImage, unix.O_RDONLY)
+	if err != nil {
+		return 0, err
+	}
+	defer image.Close()
+	allocated, err := allocated(image)
+	if err != nil {
+		return 0, err
+	}
+	available, err := folder.Available()
+	if err != nil {
+		return 0, err
+	}
+	return disk.ImageSize(capacity, available+allocated)
+}
+
+// allocated is how many bytes of its file system a file has already.
+func allocated(f *os.File) (int64, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("looking at %s: %w", f.Name(), err)
+	}
+	var stat unix.Stat_t
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = unix.Fstat(int(fd), &stat) })
+	const unit = 512 // of st_blocks, whatever the file system's own blocks
+	return stat.Blocks * unit, errors.Join(err, failed)
+}
