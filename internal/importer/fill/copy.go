@@ -13,6 +13,7 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/qcow2"
 	"drydock.dev/drydock/internal/importer/sniff"
+	"drydock.dev/drydock/internal/importer/target"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -151,7 +152,11 @@ func (f *filling) truncated(err error) error {
 
 func (f *filling) streamQcow2(header *qcow2.Header, from qcow2.Feed, sink qcow2.Sink) error {
 	f.points = nil // what is put aside is lost with the worker
-	stash, err := nameless(f.roomyDir())
+	dir := f.job.Places.Dir
+	if f.job.Task.Block {
+		dir = f.job.Places.Work
+	}
+	stash, err := nameless(dir)
 	if err != nil {
 		return fmt.Errorf("making a file for pieces of the image: %w", err)
 	}
@@ -159,12 +164,21 @@ func (f *filling) streamQcow2(header *qcow2.Header, from qcow2.Feed, sink qcow2.
 	return header.Streamed(from, stash, sink)
 }
 
-// roomyDir is where pieces of an image can be put.
-func (f *filling) roomyDir() string {
-	if f.job.Task.Block {
-		return f.job.Places.Work
+// spoolDir is where a whole image can be put: on the claim, where that can take its
+// disk as well, else in the worker's pod.
+func (f *filling) spoolDir(size int64) (string, error) {
+	if !f.job.Task.Block {
+		free, err := target.Free(f.job.Places.Dir)
+		if err != nil || free >= 2*size {
+			return f.job.Places.Dir, err
+		}
 	}
-	return f.job.Places.Dir
+	free, err := target.Free(f.job.Places.Work)
+	if err == nil && free < size {
+		err = job.Faultf(transfer.ReasonNoSpace, "an image of the format %s is kept until it is converted, and there is no space for its %s: "+
+			"convert it to qcow2, or request a claim with twice the space", f.format, job.Bytes(size))
+	}
+	return f.job.Places.Work, err
 }
 
 // nameless makes a file that goes away with the worker.
@@ -191,7 +205,11 @@ func (f *feed) Discard(n int64) error {
 // convert has QEMU read the image, once all of it is here and is the right one.
 func (f *filling) convert(ctx context.Context) error {
 	f.points = nil
-	spool, err := nameless(f.roomyDir())
+	dir, err := f.spoolDir(max(f.reader.Stream().Size, 0))
+	if err != nil {
+		return err
+	}
+	spool, err := nameless(dir)
 	if err != nil {
 		return fmt.Errorf("making a file for the image: %w", err)
 	}

@@ -24,7 +24,7 @@ import (
 func Fill(ctx context.Context, j *job.Job, from job.Source) (transfer.Result, error) {
 	f := &filling{job: j, from: from, notes: notebookOf(j)}
 	err := f.fill(ctx)
-	if f.content != nil {
+	if f.reader != nil {
 		f.result.Read = f.reader.Total()
 	}
 	err = errors.Join(err, f.end(err))
@@ -164,26 +164,7 @@ func (f *filling) begin(ctx context.Context) error {
 		return err
 	}
 	f.content = f.served
-	stream := f.reader.Stream()
-	size, compression := stream.Size, sniff.None
-	if !stream.Raw {
-		compression = sniff.CompressionOf(head)
-	}
-	if compression != sniff.None {
-		size = -1
-		if head, err = f.unpack(ctx, compression); err != nil {
-			return err
-		}
-	}
-	if stream.Raw {
-		f.format, err = sniff.Raw, sniff.CheckRaw(size)
-	} else {
-		f.format, err = sniff.FormatOf(head, size)
-	}
-	if err != nil {
-		return err
-	}
-	if err := f.fits(head, size); err != nil {
+	if err := f.recognize(ctx, head); err != nil {
 		return err
 	}
 	if err := f.notes.remove(); err != nil {
@@ -192,10 +173,31 @@ func (f *filling) begin(ctx context.Context) error {
 	if f.disk, err = target.Open(f.job, false); err != nil {
 		return err
 	}
-	if compression == sniff.None && stream.Ranges && stream.Version != "" {
+	if stream := f.reader.Stream(); f.content == f.served && stream.Ranges && stream.Version != "" {
 		f.watch(journal{Task: f.job.Task, Version: stream.Version, Size: stream.Size, Format: f.format})
 	}
 	return nil
+}
+
+// recognize finds out what the content is, and refuses what is no disk, or none that
+// fits.
+func (f *filling) recognize(ctx context.Context, head []byte) (err error) {
+	stream := f.reader.Stream()
+	size := stream.Size
+	if stream.Raw {
+		f.format = sniff.Raw
+		return errors.Join(sniff.CheckRaw(size), f.fits(head, size))
+	}
+	if compression := sniff.CompressionOf(head); compression != sniff.None {
+		size = -1
+		if head, err = f.unpack(ctx, compression); err != nil {
+			return err
+		}
+	}
+	if f.format, err = sniff.FormatOf(head, size); err != nil {
+		return err
+	}
+	return f.fits(head, size)
 }
 
 // watch keeps a journal from now on.
@@ -322,12 +324,19 @@ func (f *filling) end(err error) error {
 	if f.reader != nil {
 		_ = f.reader.Close()
 	}
-	if f.disk == nil {
+	if err == nil {
 		return nil
 	}
-	waited := f.points.wait()
 	reason := job.FaultOf(err).Reason
-	if f.kept && !reason.Permanent() && reason != transfer.ReasonNoSpace {
+	over := reason.Permanent() || reason == transfer.ReasonNoSpace
+	if f.disk == nil {
+		if !over {
+			return nil // what an earlier worker left may still be of use
+		}
+		return errors.Join(f.notes.remove(), target.Remove(f.job))
+	}
+	waited := f.points.wait()
+	if f.kept && !over {
 		return errors.Join(waited, f.disk.Close())
 	}
 	return errors.Join(waited, f.notes.remove(), f.disk.Discard())

@@ -48,7 +48,12 @@ func Open(j *job.Job, keep bool) (*Disk, error) {
 		return nil, fmt.Errorf("opening the disk in the claim: %w", err)
 	}
 	d := &Disk{file: file, dir: j.Places.Dir, size: j.Task.Size}
-	if err := d.shape(j.Task.Preallocate); err != nil {
+	// The pod's group must be able to write, whatever the umask: a launcher may have
+	// another user.
+	if err = file.Chmod(0o660); err == nil {
+		err = d.shape(j.Task.Preallocate)
+	}
+	if err != nil {
 		return nil, errors.Join(err, d.Discard())
 	}
 	return d, nil
@@ -205,6 +210,17 @@ func (d *Disk) Discard() error {
 		return err
 	}
 	return errors.Join(err, os.Remove(filepath.Join(d.dir, partName)))
+}
+
+// Remove removes what an earlier worker left of a disk that it did not finish.
+func Remove(j *job.Job) error {
+	if j.Task.Block {
+		return nil
+	}
+	if err := os.Remove(filepath.Join(j.Places.Dir, partName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing an unfinished disk: %w", err)
+	}
+	return nil
 }
 
 // Whole tells whether the disk has its final name already. A device never does.

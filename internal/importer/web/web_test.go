@@ -1,0 +1,171 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+func newJob(t *testing.T, task transfer.Task, files map[string]string) *job.Job {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		name = filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &job.Job{Task: task, Places: job.Under(root), Meter: job.NewMeter()}
+}
+
+func TestOnlyTheServerThatTheUserNamedLearnsWhatHeGave(t *testing.T) {
+	told := map[string]http.Header{}
+	note := func(name string, next http.Handler) *httptest.Server {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			told[name] = r.Header.Clone()
+			next.ServeHTTP(w, r)
+		}))
+		t.Cleanup(s.Close)
+		return s
+	}
+	file := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", time.Unix(1e9, 0), strings.NewReader("content"))
+	})
+	other := note("other", file)
+	mux := http.NewServeMux()
+	mux.Handle("/here", http.RedirectHandler("/there", http.StatusFound))
+	mux.Handle("/there", http.RedirectHandler(other.URL, http.StatusFound))
+	named := note("named", mux)
+
+	source, err := New(newJob(t, transfer.Task{
+		URL: named.URL + "/here", Credentials: true, Headers: []string{"X-Public: a"}, SecretHeaders: true,
+	}, map[string]string{
+		"credentials/accessKeyId": "joe\n", "credentials/secretKey": "pass",
+		"headers/0/token": "X-Secret: b\n", "headers/0/..data/token": "X-Twice: c",
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := source.Open(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if content, err := io.ReadAll(stream.Body); err != nil || string(content) != "content" {
+		t.Errorf("got %q, %v", content, err)
+	}
+	if got := told["named"]; got.Get("Authorization") == "" || got.Get("X-Public") != "a" || got.Get("X-Secret") != "b" || got.Get("X-Twice") != "" {
+		t.Errorf("the named server was told %v", got)
+	}
+	if got := told["other"]; got == nil || got.Get("Authorization") != "" || got.Get("X-Public") != "" || got.Get("X-Secret") != "" {
+		t.Errorf("the other server was told %v", got)
+	}
+}
+
+// changing is a server whose file can be replaced.
+type changing struct {
+	content, tag string
+	date         time.Time
+}
+
+func (c *changing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if c.tag != "" {
+		w.Header().Set("ETag", c.tag)
+	}
+	http.ServeContent(w, r, "", c.date, strings.NewReader(c.content))
+}
+
+func TestAVersionIsReadToItsEndOrNotAtAll(t *testing.T) {
+	for name, c := range map[string]*changing{
+		"by its ETag":                  {content: "0123456789", tag: `"v1"`},
+		"by its date":                  {content: "0123456789", date: time.Unix(1e9, 0)},
+		"by its date for its weak tag": {content: "0123456789", date: time.Unix(1e9, 0), tag: `W/"v1"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(c)
+			defer s.Close()
+			source, err := New(newJob(t, transfer.Task{URL: s.URL}, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			stat, err := source.Stat(t.Context())
+			if err != nil || !stat.Ranges || stat.Size != 10 || stat.Version == "" {
+				t.Fatalf("got %+v, %v", stat, err)
+			}
+			stream, err := source.Open(t.Context(), 7)
+			if err != nil || stream.Offset != 7 || stream.Size != 10 || stream.Version != stat.Version {
+				t.Fatalf("from 7 on: got %+v, %v", stream, err)
+			}
+			if rest, err := io.ReadAll(stream.Body); err != nil || string(rest) != "789" {
+				t.Errorf("from 7 on: got %q, %v", rest, err)
+			}
+			piece := make([]byte, 3)
+			if err := source.ReadRange(t.Context(), piece, 2); err != nil || !bytes.Equal(piece, []byte("234")) {
+				t.Errorf("a piece: got %q, %v", piece, err)
+			}
+			if err := source.ReadRange(t.Context(), piece, 8); !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("a piece behind the end: got %v", err)
+			}
+
+			c.content, c.tag, c.date = "abcdefghij", strings.Replace(c.tag, "1", "2", 1), c.date.Add(time.Hour)
+			if err := source.ReadRange(t.Context(), piece, 2); err == nil || job.FaultOf(err).Reason != transfer.ReasonCut {
+				t.Errorf("a piece of another version: got %q, %v", piece, err)
+			}
+			stream, err = source.Open(t.Context(), 7)
+			if err != nil || stream.Offset != 0 || stream.Version == stat.Version {
+				t.Errorf("from 7 on of another version: got %+v, %v", stream, err)
+			}
+		})
+	}
+}
+
+func TestAServerWithoutRanges(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("ETag", `"v1"`)
+		_, _ = io.WriteString(w, "0123456789")
+	}))
+	defer s.Close()
+	source, err := New(newJob(t, transfer.Task{URL: s.URL}, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := source.Open(t.Context(), 0)
+	if err != nil || stream.Ranges || stream.Size != 10 {
+		t.Errorf("got %+v, %v", stream, err)
+	}
+}
+
+func TestWrongSourcesAreRefusedBeforeAnybodyIsAsked(t *testing.T) {
+	for says, task := range map[string]transfer.Task{
+		"the source's URL is no address on an HTTP or HTTPS server": {URL: "file:///etc/passwd"},
+		"an extra header is not of the form 'Name: value'":          {URL: "http://host/", Headers: []string{"X: a\r\nY: b"}},
+		"the source's Secret has no ":                               {URL: "http://host/", Credentials: true},
+		"reading what the task needs: ":                             {URL: "http://host/", CA: true},
+	} {
+		_, err := New(newJob(t, task, nil))
+		if err == nil || !strings.HasPrefix(err.Error(), says) {
+			t.Errorf("got the error %v, want %q", err, says)
+		}
+	}
+}
+
+func TestAPasswordInTheURLIsNotRepeated(t *testing.T) {
+	source, err := New(newJob(t, transfer.Task{URL: "http://joe:geheim@127.0.0.1:1/disk"}, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = source.Open(context.Background(), 0)
+	if err == nil || strings.Contains(err.Error(), "geheim") {
+		t.Errorf("got the error %v", err)
+	}
+}
