@@ -160,7 +160,7 @@ func (a *agent) write(ctx context.Context, instance *v1.VirtualMachineInstance) 
 
 func (a *agent) tellStarted(ctx context.Context, instance *v1.VirtualMachineInstance) error {
 	err := a.client.Create(ctx, &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, GenerateName: instance.Name + "."},
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, GenerateName: instance.Name + "-"},
 		EventTime:  metav1.NowMicro(), Type: corev1.EventTypeNormal,
 		Reason: v1.Started.String(), Action: v1.Started.String(), Note: "VirtualMachineInstance started.",
 		ReportingController: "virt-handler", ReportingInstance: "simulated",

@@ -31,6 +31,8 @@ type options struct {
 	launcherImage string
 	importerImage string
 	metricsAddr   string
+	// pprofAddr is empty where nobody looks for what time and memory go into.
+	pprofAddr string
 	// maxHolders is how many attachment pods a VMI keeps at rest.
 	maxHolders int
 	// identity is this process's name in the election.
@@ -80,6 +82,7 @@ func NewCommand() *cobra.Command {
 	flags.IntVar(&o.maxHolders, "max-attachment-pods", hotplug.DefaultMaxHolders,
 		"how many pods hold a VM's hot-plugged volumes at rest; more are merged when nothing changes")
 	flags.StringVar(&o.metricsAddr, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
+	flags.StringVar(&o.pprofAddr, "pprof-addr", "", "address of /debug/pprof; empty for none, since profiles tell what others do")
 	flags.StringVar(&o.identity, "identity", defaultIdentity(), "name of this process in the leader election")
 	return cmd
 }

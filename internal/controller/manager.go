@@ -75,6 +75,7 @@ func newManager(server *rest.Config, o options) (ctrl.Manager, error) {
 		RenewDeadline:                       new(renewDeadline),
 		RetryPeriod:                         new(retryPeriod),
 		Metrics:                             metricsserver.Options{BindAddress: o.metricsAddr},
+		PprofBindAddress:                    o.pprofAddr,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
