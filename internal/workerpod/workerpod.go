@@ -140,6 +140,16 @@ func withClaim(labels map[string]string, w *datavolume.Worker) map[string]string
 	return labels
 }
 
+// tolerations let the worker follow its claim to a node that is kept for others:
+// there it was bound by a VM that may run there, and the worker has no choice any
+// more. A worker that binds its claim itself keeps to the nodes for everybody.
+func tolerations(claim *corev1.PersistentVolumeClaim) []corev1.Toleration {
+	if claim.Status.Phase != corev1.ClaimBound {
+		return nil
+	}
+	return []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
+}
+
 // addClaim gives the worker its claim: to write, or for a source to read.
 func addClaim(spec *corev1.PodSpec, w *datavolume.Worker) {
 	const volume = "claim"
@@ -147,6 +157,7 @@ func addClaim(spec *corev1.PodSpec, w *datavolume.Worker) {
 	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: w.Claim.Name, ReadOnly: reads},
 	}})
+	spec.Tolerations = tolerations(w.Claim)
 	c := &spec.Containers[0]
 	if w.Task.Block {
 		device := transfer.TargetDevice
