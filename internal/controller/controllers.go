@@ -81,6 +81,9 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	if err := volumeLoop.SetupWithManager(mgr, pace(workers)); err != nil {
 		return fmt.Errorf("adding the loop of DataVolumes: %w", err)
 	}
+	if err := (&datavolume.UploadClaims{Reconciler: volumeLoop}).SetupWithManager(mgr, pace(1)); err != nil {
+		return fmt.Errorf("adding the loop of claims that take uploads: %w", err)
+	}
 	direct, err := directClient(mgr)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -71,6 +72,9 @@ func WorkerName(dv *cdiv1.DataVolume) string {
 	}
 	return shorten("importer-" + dv.Name)
 }
+
+// UploadWorkerName is the name of the pod that takes a claim's upload.
+func UploadWorkerName(claim metav1.Object) string { return transfer.UploadName(claim.GetName()) }
 
 // SourcePodName is the name of the pod that reads a clone's source. It is in the
 // source's namespace, where DataVolumes of several others may be at work.

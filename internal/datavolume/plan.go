@@ -66,8 +66,9 @@ type Worker struct {
 	Task            transfer.Task
 	// Claim is filled, or by a source pod read; it is mounted.
 	Claim *corev1.PersistentVolumeClaim
-	// Secret is the name of the one with its certificate, if it needs any.
-	Secret string
+	// Secret is the name of the one with its certificate, if it needs any, and
+	// Certificate the name that the certificate says.
+	Secret, Certificate string
 	// RestartsBefore counts the restarts of the workers before it.
 	RestartsBefore int32
 }
@@ -410,7 +411,11 @@ func (d *decision) working() condition {
 		return isFalse(w.reason, w.waiting)
 	case w.exists:
 		return isFalse(ReasonPending, "the worker pod is starting")
-	case !d.how.byWorker() && d.how != methodAdopt && d.Claim != nil && d.reached() == stageRunning:
+	case d.Claim == nil:
+	case d.reached() == stageWaiting:
+		return isFalse(ReasonWaiting, "the claim is bound where the first pod that uses it is scheduled; "+
+			"annotate the DataVolume with "+AnnImmediate+" not to wait")
+	case (d.how == methodClone || d.how == methodRestore) && d.reached() == stageRunning:
 		return isTrue(ReasonTransferRunning, "the storage driver makes the volume")
 	}
 	return isFalse("", "")

@@ -140,7 +140,8 @@ func TestEachStateHasOneNextStep(t *testing.T) {
 		},
 		"a claim that waits for its first consumer": {
 			cdiv1.Pending, httpSource(), func(o *Observed) { o.Class = waiting; o.Claim = claimOf(*o, corev1.ClaimPending) },
-			cdiv1.WaitForFirstConsumer, "", "False : ",
+			cdiv1.WaitForFirstConsumer, "", "False WaitForFirstConsumer: the claim is bound where the first pod that uses it is scheduled; " +
+				"annotate the DataVolume with cdi.kubevirt.io/storage.bind.immediate.requested not to wait",
 		},
 		"one that shall not wait has its worker at once": {
 			cdiv1.Pending, httpSource(), func(o *Observed) {

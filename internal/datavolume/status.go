@@ -18,6 +18,7 @@ import (
 const (
 	ReasonBound           = "Bound"
 	ReasonPending         = "Pending"
+	ReasonWaiting         = "WaitForFirstConsumer"
 	ReasonNotFound        = "NotFound"
 	ReasonClaimLost       = "ClaimLost"
 	ReasonTransferRunning = "TransferRunning"

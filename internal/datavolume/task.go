@@ -7,6 +7,7 @@ import (
 
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/certs/workertls"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -19,6 +20,7 @@ func (d *decision) newWorker() *Worker {
 	}
 	if w.Task.Kind == transfer.KindUpload {
 		w.Component, w.Secret = ComponentUpload, SecretName(w.Name, dv.UID)
+		w.Certificate = workertls.ServerName(dv.Name, dv.Namespace)
 	}
 	// One that was lost is a restart, too.
 	if d.stage() >= stageScheduled {
@@ -32,9 +34,10 @@ func (d *decision) newSource() *Worker {
 	return &Worker{
 		Name: SourcePodName(d.DataVolume), Namespace: d.Source.Claim.Namespace, Component: ComponentCloner,
 		Claim: d.Source.Claim, Secret: SourcePodName(d.DataVolume),
+		Certificate: workertls.SourceName(d.DataVolume.Name, d.DataVolume.Namespace),
 		Task: transfer.Task{
 			Kind: transfer.KindCloneSource, Block: IsBlock(d.Source.Claim),
-			URL: fmt.Sprintf("https://%s.%s.svc:%d%s", transfer.UploadName(d.DataVolume.Name), d.DataVolume.Namespace,
+			URL: fmt.Sprintf("https://%s:%d%s", workertls.ServerName(d.DataVolume.Name, d.DataVolume.Namespace),
 				transfer.UploadPort, transfer.ClonePath),
 		},
 	}

@@ -19,7 +19,7 @@ import (
 // equip makes the certificate of a worker that serves or calls, and the Service
 // of one that serves. Both outlast the pod, so that what replaces a lost one has
 // them, too.
-func (r *round) equip(ctx context.Context, worker *datavolume.Worker, pod *corev1.Pod) error {
+func (r *Reconciler) equip(ctx context.Context, worker *datavolume.Worker, pod *corev1.Pod) error {
 	data, err := r.certificate(ctx, worker)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (r *round) equip(ctx context.Context, worker *datavolume.Worker, pod *corev
 	return nil
 }
 
-func (r *round) certificate(ctx context.Context, worker *datavolume.Worker) (map[string][]byte, error) {
+func (r *Reconciler) certificate(ctx context.Context, worker *datavolume.Worker) (map[string][]byte, error) {
 	var secret corev1.Secret
 	key := client.ObjectKey{Namespace: r.Namespace, Name: certs.UploadSecret}
 	if err := r.Reader.Get(ctx, key, &secret); err != nil {
@@ -62,7 +62,7 @@ func (r *round) certificate(ctx context.Context, worker *datavolume.Worker) (map
 		return nil, err
 	}
 	if worker.Task.Kind == transfer.KindUpload {
-		return authority.Server(workertls.ServerName(worker.Claim.Name, worker.Namespace), r.Now())
+		return authority.Server(worker.Certificate, r.Now())
 	}
-	return authority.Client(workertls.SourceName(r.dv.Name, r.dv.Namespace), r.Now())
+	return authority.Client(worker.Certificate, r.Now())
 }

@@ -1,0 +1,152 @@
+package datavolume
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"drydock.dev/drydock/internal/controller/cdi"
+	"drydock.dev/drydock/internal/controller/written"
+	"drydock.dev/drydock/internal/datavolume"
+	"drydock.dev/drydock/internal/workerpod"
+)
+
+// UploadClaims is the loop of claims that take an upload without a DataVolume.
+type UploadClaims struct {
+	*Reconciler
+
+	written written.Memory[*corev1.PersistentVolumeClaim]
+}
+
+// SetupWithManager registers the loop.
+func (u *UploadClaims) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
+	takes := predicate.NewPredicateFuncs(func(claim client.Object) bool { return datavolume.TakesUpload(claim) })
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("uploadclaim").
+		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(takes)).
+		Owns(&corev1.Pod{}).
+		WithOptions(pace).
+		Complete(u)
+}
+
+// Reconcile brings one claim as far as it can come now.
+func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	installed, err := cdi.Installed(ctx, u.Client)
+	if err != nil || installed != "" {
+		return ctrl.Result{}, err
+	}
+	var cached corev1.PersistentVolumeClaim
+	if err := u.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
+		u.written.Forget(req.NamespacedName)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	o := datavolume.ObservedUpload{Claim: u.written.Newer(&cached)}
+	if !datavolume.TakesUpload(o.Claim) {
+		return ctrl.Result{}, nil
+	}
+	if err := u.observe(ctx, &o); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, u.carryOut(ctx, o, datavolume.DecideUpload(o))
+}
+
+func (u *UploadClaims) observe(ctx context.Context, o *datavolume.ObservedUpload) error {
+	var classes storagev1.StorageClassList
+	if err := u.Client.List(ctx, &classes); err != nil {
+		return fmt.Errorf("listing the storage classes: %w", err)
+	}
+	o.Class = datavolume.Class(classes.Items, o.Claim.Spec.StorageClassName)
+	pod, err := u.pod(ctx, client.ObjectKey{Namespace: o.Claim.Namespace, Name: datavolume.UploadWorkerName(o.Claim)})
+	if err != nil {
+		return err
+	}
+	if pod != nil && metav1.IsControlledBy(pod, o.Claim) {
+		o.Worker = pod
+	}
+	o.Config, err = u.config(ctx)
+	return err
+}
+
+// carryOut does what is planned, in the plan's order.
+func (u *UploadClaims) carryOut(ctx context.Context, o datavolume.ObservedUpload, plan datavolume.UploadPlan) error {
+	if plan.CreateWorker != nil {
+		current, err := u.isCurrent(ctx, o.Claim)
+		if err != nil || !current {
+			return err
+		}
+		if err := u.createWorker(ctx, plan.CreateWorker); err != nil {
+			return err
+		}
+	}
+	wrote, err := u.annotate(ctx, o.Claim, plan.Annotations)
+	if err != nil || !wrote || !plan.DeleteWorker {
+		return err
+	}
+	err = u.Client.Delete(ctx, o.Worker, client.Preconditions{UID: &o.Worker.UID})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting the worker pod %s/%s: %w", o.Worker.Namespace, o.Worker.Name, err)
+	}
+	return nil
+}
+
+// isCurrent asks the API server whether the claim is as it was observed: one that
+// was filled must not be filled again.
+func (u *UploadClaims) isCurrent(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
+	var stored corev1.PersistentVolumeClaim
+	err := u.Reader.Get(ctx, client.ObjectKeyFromObject(claim), &stored)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("making sure of the claim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	return err == nil && stored.UID == claim.UID && stored.ResourceVersion == claim.ResourceVersion, nil
+}
+
+func (u *UploadClaims) createWorker(ctx context.Context, worker *datavolume.Worker) error {
+	settings, err := u.settings(ctx)
+	if err != nil {
+		return err
+	}
+	pod, err := workerpod.ClaimPod(worker, settings)
+	if err != nil {
+		return err
+	}
+	if err := u.equip(ctx, worker, pod); err != nil {
+		return err
+	}
+	if err := u.Client.Create(ctx, pod); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating the worker pod %s/%s: %w", worker.Namespace, worker.Name, err)
+	}
+	return nil
+}
+
+// annotate writes the difference, on condition that nobody wrote in between. It
+// tells false when somebody did.
+func (u *UploadClaims) annotate(ctx context.Context, claim *corev1.PersistentVolumeClaim, wanted map[string]string) (bool, error) {
+	to := claim.DeepCopy()
+	changed := false
+	for name, value := range wanted {
+		if claim.Annotations[name] != value {
+			to.Annotations[name], changed = value, true
+		}
+	}
+	if !changed {
+		return true, nil
+	}
+	err := u.Client.Patch(ctx, to, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("annotating the claim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	u.written.Wrote(to)
+	return true, nil
+}
