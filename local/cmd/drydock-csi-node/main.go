@@ -18,6 +18,7 @@ import (
 
 	"drydock.dev/local/internal/csi"
 	"drydock.dev/local/internal/csi/node"
+	"drydock.dev/local/internal/csi/quiesce"
 	"drydock.dev/local/internal/layout"
 	"drydock.dev/local/internal/volume"
 )
@@ -39,13 +40,17 @@ func run(ctx context.Context, args []string) error {
 	name, kubelet := args[2], args[3]
 	service := filepath.Join(kubelet, "plugins", csi.Driver, "csi.sock")
 	registrar := filepath.Join(kubelet, "plugins_registry", csi.Driver+"-reg.sock")
+	server := &node.Server{Name: name, Tag: c.LoopTag(name), Store: volume.Of(c.Name, c.Dir)}
+	if err := server.Thaw(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, 2)
+	ended := make(chan error, 3)
 	go func() {
 		ended <- csi.Serve(ctx, service, func(s *grpc.Server) {
 			spec.RegisterIdentityServer(s, csi.Identity{})
-			spec.RegisterNodeServer(s, &node.Server{Name: name, Tag: c.LoopTag(name), Store: volume.Of(c.Name, c.Dir)})
+			spec.RegisterNodeServer(s, server)
 		})
 	}()
 	go func() {
@@ -53,8 +58,9 @@ func run(ctx context.Context, args []string) error {
 			registration.RegisterRegistrationServer(s, node.Registrar{Endpoint: service})
 		})
 	}()
-	// The first to end takes the other with it.
+	go func() { ended <- quiesce.Serve(ctx, c.QuiesceSocket(name), server.Hold) }()
+	// The first to end takes the others with it.
 	err := <-ended
 	cancel()
-	return errors.Join(err, <-ended)
+	return errors.Join(err, <-ended, <-ended)
 }

@@ -16,6 +16,7 @@ import (
 
 	"drydock.dev/local/internal/csi"
 	"drydock.dev/local/internal/csi/controller"
+	"drydock.dev/local/internal/csi/quiesce"
 	"drydock.dev/local/internal/csi/sidecar"
 	"drydock.dev/local/internal/layout"
 	"drydock.dev/local/internal/volume"
@@ -42,6 +43,12 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	store := volume.Of(c.Name, c.Dir)
+	store.Hold = func(ctx context.Context, v volume.Volume) (func() error, error) {
+		if v.Kind != volume.Ext4 {
+			return func() error { return nil }, nil // only a filesystem can be frozen from outside
+		}
+		return quiesce.Hold(ctx, c.QuiesceSocket(v.Disk), v.ID())
+	}
 	if err := store.Sweep(); err != nil {
 		return err
 	}

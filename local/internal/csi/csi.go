@@ -66,21 +66,29 @@ func (Identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, e
 	return &csi.ProbeResponse{}, nil
 }
 
-// Serve offers services on a Unix socket until the context ends. A socket that
-// an earlier process left is replaced.
-func Serve(ctx context.Context, socket string, register func(*grpc.Server)) error {
+// Listen makes a Unix socket for root. One that an earlier process left is replaced.
+func Listen(socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
-		return fmt.Errorf("making the folder of %s: %w", socket, err)
+		return nil, fmt.Errorf("making the folder of %s: %w", socket, err)
 	}
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing the socket of an earlier process: %w", err)
+		return nil, fmt.Errorf("removing the socket of an earlier process: %w", err)
 	}
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
-		return fmt.Errorf("listening: %w", err)
+		return nil, fmt.Errorf("listening: %w", err)
 	}
 	if err := os.Chmod(socket, 0o600); err != nil {
-		return errors.Join(fmt.Errorf("closing %s to others: %w", socket, err), listener.Close())
+		return nil, errors.Join(fmt.Errorf("closing %s to others: %w", socket, err), listener.Close())
+	}
+	return listener, nil
+}
+
+// Serve offers services on a Unix socket until the context ends.
+func Serve(ctx context.Context, socket string, register func(*grpc.Server)) error {
+	listener, err := Listen(socket)
+	if err != nil {
+		return err
 	}
 	server := grpc.NewServer(grpc.UnaryInterceptor(logFailure))
 	register(server)

@@ -182,6 +182,10 @@ func (c Cluster) Socket() string { return c.path("run", "supervisor.sock") }
 // StorageSocket is where the storage driver's controller listens.
 func (c Cluster) StorageSocket() string { return c.path("run", "csi.sock") }
 
+// QuiesceSocket is where a node's storage driver holds volumes still. It is
+// among the host's files, for the controller to reach.
+func (c Cluster) QuiesceSocket(node string) string { return c.path("run", node+".sock") }
+
 // SupervisorLock is held by the supervisor for as long as it lives.
 func (c Cluster) SupervisorLock() string { return c.path("run", "supervisor.lock") }
 

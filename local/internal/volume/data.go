@@ -19,6 +19,7 @@ type Source struct {
 	shelf string
 	// path is where its data is.
 	path string
+	hold func(context.Context, Volume) (func() error, error)
 }
 
 // Key is what it is locked by.
@@ -39,7 +40,7 @@ func (s Store) source(shelf, id string) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{Volume: v, shelf: shelf, path: filepath.Join(root, shelf, v.Name, dataName)}, nil
+	return &Source{Volume: v, shelf: shelf, path: filepath.Join(root, shelf, v.Name, dataName), hold: s.Hold}, nil
 }
 
 // Fits tells why a source can't become a volume, if so.
@@ -57,7 +58,7 @@ func (s *Source) copyTo(ctx context.Context, data string, want Volume) error {
 	if err := s.Fits(want); err != nil {
 		return err
 	}
-	if err := clone(ctx, s.path, data, s.Kind); err != nil || s.Kind == Folder {
+	if err := s.copyAtRest(ctx, data); err != nil || s.Kind == Folder {
 		return err
 	}
 	if err := lengthen(data, want.Bytes); err != nil || s.Kind == Block {
@@ -69,6 +70,19 @@ func (s *Source) copyTo(ctx context.Context, data string, want Volume) error {
 		return err
 	}
 	return run(ctx, "resize2fs", data)
+}
+
+// copyAtRest copies the source as it is at one moment, so far as somebody can
+// keep its writers waiting.
+func (s *Source) copyAtRest(ctx context.Context, data string) error {
+	if s.hold == nil || s.shelf != volumes {
+		return clone(ctx, s.path, data, s.Kind)
+	}
+	release, err := s.hold(ctx, s.Volume)
+	if err != nil {
+		return err
+	}
+	return errors.Join(clone(ctx, s.path, data, s.Kind), release())
 }
 
 // repair brings a filesystem in order that was not unmounted.

@@ -23,6 +23,9 @@ import (
 type Store struct {
 	// Disks maps the names of the disks to their folders, as they are now.
 	Disks func() (map[string]string, error)
+	// Hold keeps the writers of a volume waiting while it is copied; the copy is
+	// worth nothing when release fails. Nil is for volumes that nobody writes to.
+	Hold func(context.Context, Volume) (release func() error, err error)
 }
 
 // Of is the store of a cluster, whose record is read anew each time: nodes may
@@ -217,14 +220,14 @@ func (s Store) CreateSnapshot(ctx context.Context, name string, of Volume) (Volu
 	if !errors.Is(err, ErrNotFound) {
 		return have, err
 	}
-	root, err := s.On(of.Disk)
+	from, err := s.FromVolume(of.ID())
 	if err != nil {
 		return have, err
 	}
 	snapshot := of
 	snapshot.Name, snapshot.Source, snapshot.Created = name, of.ID(), time.Now().UTC()
 	return snapshot, s.publish(snapshots, snapshot, func(data string) error {
-		return clone(ctx, Data(root, of.Name), data, of.Kind)
+		return from.copyAtRest(ctx, data)
 	})
 }
 

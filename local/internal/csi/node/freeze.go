@@ -1,0 +1,98 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/local/internal/loop"
+)
+
+// FIFREEZE and FITHAW: _IOWR('X', 119 and 120, int).
+const (
+	freeze = 0xC0045877
+	thaw   = 0xC0045878
+)
+
+// Hold brings the filesystem of a volume to rest: all that was written is in
+// its file, and writers wait. While it lasts the volume is neither mounted nor
+// unmounted. A volume that is not mounted here is at rest already.
+func (s *Server) Hold(id string) (release func(), err error) {
+	unlock, err := s.locks.Lock(id, "")
+	if err != nil {
+		return nil, err
+	}
+	devices, err := loop.Find(s.tag(id))
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	var mountpoint string
+	if len(devices) > 0 {
+		mountpoint, err = mountOf(devices[0])
+	}
+	if err != nil || mountpoint == "" {
+		unlock()
+		return func() {}, err
+	}
+	f, err := os.Open(mountpoint)
+	if err == nil {
+		err = unix.IoctlSetInt(int(f.Fd()), freeze, 0)
+	}
+	if err != nil {
+		unlock()
+		return nil, fmt.Errorf("freezing the filesystem at %s: %w", mountpoint, err)
+	}
+	return func() {
+		defer unlock()
+		defer f.Close()
+		if err := unix.IoctlSetInt(int(f.Fd()), thaw, 0); err != nil {
+			fmt.Fprintf(os.Stderr, "thawing the filesystem at %s: %v\n", mountpoint, err)
+		}
+	}, nil
+}
+
+// Thaw ends what a killed process has held.
+func (s *Server) Thaw() error {
+	devices, err := loop.Under(s.Tag, "/dev/null")
+	if err != nil {
+		return err
+	}
+	for _, device := range devices {
+		mountpoint, err := mountOf(device)
+		if err != nil {
+			return err
+		}
+		if mountpoint == "" {
+			continue
+		}
+		f, err := os.Open(mountpoint)
+		if err != nil {
+			return fmt.Errorf("thawing the filesystem at %s: %w", mountpoint, err)
+		}
+		_ = unix.IoctlSetInt(int(f.Fd()), thaw, 0) // EINVAL: it was not frozen
+		_ = f.Close()                              // it was only looked at
+	}
+	return nil
+}
+
+// mountOf finds where a device is mounted, if it is.
+func mountOf(device string) (string, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(device, &st); err != nil {
+		return "", fmt.Errorf("looking at %s: %w", device, err)
+	}
+	number := fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", fmt.Errorf("reading the mounts: %w", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 4 && fields[2] == number {
+			return unescape.Replace(fields[4]), nil
+		}
+	}
+	return "", nil
+}
