@@ -98,10 +98,17 @@ func (w *plugWorld) claim(name, node string) {
 	w.do("creating the volume", w.client.Create(w.ctx, pv))
 	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), pv) })
 	w.pendingClaim(name, pv.Name)
+	// The test plays the binding, too, and so waits for nobody.
+	var claim corev1.PersistentVolumeClaim
 	w.eventually("claim "+name+" to be bound", func() (bool, string) {
-		var claim corev1.PersistentVolumeClaim
-		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, &claim)
-		return err == nil && claim.Status.Phase == corev1.ClaimBound, fmt.Sprint(claim.Status.Phase, err)
+		key := client.ObjectKey{Namespace: w.namespace, Name: name}
+		w.do("reading the claim", w.client.Get(w.ctx, key, &claim))
+		if claim.Status.Phase == corev1.ClaimBound {
+			return true, ""
+		}
+		claim.Status.Phase = corev1.ClaimBound
+		err := w.client.Status().Update(w.ctx, &claim)
+		return err == nil, fmt.Sprint(err)
 	})
 }
 
@@ -260,6 +267,7 @@ func TestAVolumeComesAndGoesWithoutTouchingAnother(t *testing.T) {
 	w := newPlugWorld(t)
 	w.claim("a", "")
 	w.claim("b", "")
+	before := len(w.writes.of(w.namespace))
 	w.add("a")
 	first := w.awaitHolders(1)[0]
 	if owner := metav1.GetControllerOf(&first); owner == nil || owner.Kind != "Pod" {
@@ -269,6 +277,12 @@ func TestAVolumeComesAndGoesWithoutTouchingAnother(t *testing.T) {
 	w.do("reading the disruption budget", w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: attachmentpod.Prefix(w.vmi("vmi"))}, &protection))
 	w.plug(&first)
 	w.quiet()
+	cost := w.writes.of(w.namespace)[before:]
+	slices.Sort(cost)
+	// The record, the budget (once for a VMI), the pod and its event, AttachedToNode.
+	if want := []string{"PATCH virtualmachineinstances", "PATCH virtualmachineinstances", "POST events", "POST poddisruptionbudgets", "POST pods"}; !slices.Equal(cost, want) {
+		t.Errorf("a plug costs %q, want %q", cost, want)
+	}
 
 	w.add("b")
 	both := w.awaitHolders(2)
@@ -298,7 +312,8 @@ func TestAVolumeThatCannotBeAttachedSaysWhyAndDelaysNoOther(t *testing.T) {
 	w.pendingClaim("pending", "")
 	w.claim("good", "")
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: testNode, Labels: map[string]string{corev1.LabelHostname: testNode}}}
-	_ = w.client.Create(w.ctx, node)
+	w.do("creating the node", w.client.Create(w.ctx, node))
+	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), node) })
 	w.add("elsewhere", "pending", "missing", "good")
 	pod := w.awaitHolders(1)[0]
 	w.plug(&pod)

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -111,6 +109,9 @@ func claimInfo(name string, claim *corev1.PersistentVolumeClaim) *v1.PersistentV
 // makePods makes the pods of recorded holders. One that fails does not keep the
 // others back.
 func (r *Reconciler) makePods(ctx context.Context, s *sight, holders []hotplug.Holder) error {
+	holders = slices.DeleteFunc(holders, func(h hotplug.Holder) bool {
+		return r.memory.madeLately(client.ObjectKeyFromObject(s.vmi), h.Name, r.Now())
+	})
 	if len(holders) == 0 {
 		return nil
 	}
@@ -118,8 +119,8 @@ func (r *Reconciler) makePods(ctx context.Context, s *sight, holders []hotplug.H
 	if err != nil {
 		return err
 	}
-	if err := r.Client.Create(ctx, attachmentpod.Protection(s.vmi)); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("protecting the attachment pods of VMI %s/%s from eviction: %w", s.vmi.Namespace, s.vmi.Name, err)
+	if err := r.protect(ctx, s.vmi); err != nil {
+		return err
 	}
 	block, err := r.blockClaims(ctx, s, holders)
 	if err != nil {
@@ -135,6 +136,20 @@ func (r *Reconciler) makePods(ctx context.Context, s *sight, holders []hotplug.H
 	return errors.Join(failed...)
 }
 
+// protect keeps drains from the VMI's attachment pods.
+func (r *Reconciler) protect(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	key := client.ObjectKeyFromObject(vmi)
+	if r.memory.protected(key, vmi.UID) {
+		return nil
+	}
+	err := r.Client.Create(ctx, attachmentpod.Protection(vmi))
+	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return fmt.Errorf("protecting the attachment pods of VMI %s from eviction: %w", key, err)
+	}
+	r.memory.protect(key, vmi.UID)
+	return nil
+}
+
 func (r *Reconciler) makePod(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	key := client.ObjectKeyFromObject(vmi)
 	err := r.Client.Create(ctx, pod)
@@ -145,12 +160,12 @@ func (r *Reconciler) makePod(ctx context.Context, vmi *v1.VirtualMachineInstance
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
 	case err != nil:
-		if r.failures.set(key, pod.Name, fmt.Sprintf("the attachment pod %s can't be made: %v", pod.Name, err)) {
+		if r.memory.failed(key, pod.Name, fmt.Sprintf("the attachment pod %s can't be made: %v", pod.Name, err)) {
 			r.Recorder.Eventf(vmi, nil, corev1.EventTypeWarning, reasonFailed, "CreatePod", "Error creating attachment pod %s: %v", pod.Name, err)
 		}
 		return fmt.Errorf("creating the attachment pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	r.failures.set(key, pod.Name, "")
+	r.memory.made(key, pod.Name, r.Now())
 	r.Recorder.Eventf(vmi, pod, corev1.EventTypeNormal, reasonCreated, "CreatePod", "Created attachment pod %s", pod.Name)
 	return nil
 }
@@ -222,46 +237,4 @@ func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName) error 
 		}
 	}
 	return nil
-}
-
-// failures remembers which pods could not be made, and why, so that the
-// volumes' status can say it. A process that starts anew tries again and knows.
-type failures struct {
-	mu  sync.Mutex
-	why map[types.NamespacedName]map[string]string
-}
-
-// of are the failures of a VMI's pods, by pod.
-func (f *failures) of(vmi types.NamespacedName) map[string]string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return maps.Clone(f.why[vmi])
-}
-
-// set remembers a failure, or with an empty text that there is none any more,
-// and tells whether that is news.
-func (f *failures) set(vmi types.NamespacedName, pod, why string) (news bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.why[vmi][pod] == why {
-		return false
-	}
-	if why == "" {
-		delete(f.why[vmi], pod)
-		return true
-	}
-	if f.why == nil {
-		f.why = map[types.NamespacedName]map[string]string{}
-	}
-	if f.why[vmi] == nil {
-		f.why[vmi] = map[string]string{}
-	}
-	f.why[vmi][pod] = why
-	return true
-}
-
-func (f *failures) forget(vmi types.NamespacedName) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.why, vmi)
 }

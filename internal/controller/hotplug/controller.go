@@ -52,8 +52,8 @@ type Reconciler struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	written  written.Memory[*v1.VirtualMachineInstance]
-	failures failures
+	written written.Memory[*v1.VirtualMachineInstance]
+	memory  memory
 }
 
 // SetupWithManager registers the loop, which works at the given pace.
@@ -136,7 +136,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		if s == nil {
 			r.written.Forget(req.NamespacedName)
-			r.failures.forget(req.NamespacedName)
+			r.memory.forget(req.NamespacedName)
 			return ctrl.Result{}, r.sweep(ctx, req.NamespacedName)
 		}
 		plan := hotplug.Decide(s.Observed)
@@ -150,6 +150,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		case plan.AskLive && !live:
 			live = true
 		default:
+			if len(plan.Create) > 0 {
+				s.lookAgain(cacheLag)
+			}
 			if err := r.makePods(ctx, s, plan.Create); err != nil {
 				return ctrl.Result{}, err
 			}

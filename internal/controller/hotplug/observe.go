@@ -89,7 +89,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live
 	if err := r.observePods(ctx, s, pods.Items); err != nil {
 		return nil, err
 	}
-	s.Failures = r.failures.of(key)
+	s.Failures = r.memory.failures(key)
 	if s.Stage == hotplug.Frozen || s.Stage == hotplug.Over {
 		return s, nil
 	}
