@@ -20,6 +20,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 	"drydock.dev/drydock/internal/virtctl/expose"
 	"drydock.dev/drydock/internal/virtctl/guest"
+	"drydock.dev/drydock/internal/virtctl/imageupload"
 	"drydock.dev/drydock/internal/virtctl/portforward"
 	"drydock.dev/drydock/internal/virtctl/power"
 	"drydock.dev/drydock/internal/virtctl/ssh"
@@ -62,6 +63,7 @@ func New(e *env.Env) *cobra.Command {
 		vnc.NewCommand(e),
 		portforward.NewCommand(e),
 		expose.NewCommand(e),
+		imageupload.NewCommand(e),
 		version.NewCommand(e),
 	)
 	return root
