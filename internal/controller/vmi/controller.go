@@ -228,6 +228,9 @@ func (r *Reconciler) createPod(ctx context.Context, o vmilife.Observed) error {
 	if err != nil {
 		return fmt.Errorf("rendering the launcher pod of VMI %s: %w", o.VMI.Name, err)
 	}
+	if err := r.nearPlugged(ctx, o.VMI, pod); err != nil {
+		return err
+	}
 	return r.make(ctx, o.VMI, pod)
 }
 

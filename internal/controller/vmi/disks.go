@@ -200,5 +200,8 @@ func (r *Reconciler) createProvisioning(ctx context.Context, vmi *v1.VirtualMach
 	if err != nil {
 		return fmt.Errorf("rendering the provisioning pod of VMI %s: %w", vmi.Name, err)
 	}
+	if err := r.nearPlugged(ctx, vmi, pod); err != nil {
+		return err
+	}
 	return r.make(ctx, vmi, pod)
 }

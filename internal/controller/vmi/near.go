@@ -1,0 +1,51 @@
+package vmi
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/pluggable"
+)
+
+// nearPlugged puts a pod near the disks that are plugged once its guest runs. A
+// claim that is missing or not bound holds nothing up: it is bound where the
+// guest runs, or its volume's status says why it can't be.
+func (r *Reconciler) nearPlugged(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	var homes []*corev1.NodeSelector
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		if !machine.Hotpluggable(v) {
+			continue
+		}
+		home, err := r.home(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: pluggable.ClaimOf(v)})
+		if err != nil {
+			return err
+		}
+		if home != nil {
+			homes = append(homes, home)
+		}
+	}
+	launcherpod.Near(pod, homes)
+	return nil
+}
+
+// home selects the nodes where a claim can be used; nil for any, or for a claim
+// that is not bound.
+func (r *Reconciler) home(ctx context.Context, key types.NamespacedName) (*corev1.NodeSelector, error) {
+	claim := &corev1.PersistentVolumeClaim{}
+	found, err := exists(ctx, r.cachedOrStored, key, claim)
+	if err != nil || !found || claim.Status.Phase != corev1.ClaimBound {
+		return nil, err
+	}
+	volume := &corev1.PersistentVolume{}
+	found, err = exists(ctx, r.stored, types.NamespacedName{Name: claim.Spec.VolumeName}, volume)
+	if err != nil || !found || volume.Spec.NodeAffinity == nil {
+		return nil, err
+	}
+	return volume.Spec.NodeAffinity.Required, nil
+}
