@@ -43,7 +43,7 @@ var needed = []struct{ program, pkg, why string }{
 	{"nft", "nftables", "kube-proxy and the way out of the cluster use it"},
 	{"iptables", "iptables", "the CNI plugin portmap uses it for host ports"},
 	{"mount", "mount", "the kubelet mounts volumes with it"},
-	{"mkfs.ext4", "e2fsprogs", "the kubelet formats block volumes with it"},
+	{"mkfs.ext4", "e2fsprogs", "volumes are formatted, checked and grown with it"},
 	{"modprobe", "kmod", "containerd and kube-proxy load kernel modules with it"},
 }
 
