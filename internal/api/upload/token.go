@@ -33,8 +33,8 @@ func (g grant) claim() types.NamespacedName {
 // sign makes a token with the newest of the keys.
 func (g grant) sign(ring keyring, now time.Time) (string, error) {
 	name, _ := ring.newest()
-	key := jose.SigningKey{Algorithm: jose.HS256, Key: jose.JSONWebKey{KeyID: name, Key: ring[name]}}
-	signer, err := jose.NewSigner(key, (&jose.SignerOptions{}).WithType("JWT"))
+	key := jose.SigningKey{Algorithm: jose.HS256, Key: ring[name]}
+	signer, err := jose.NewSigner(key, (&jose.SignerOptions{}).WithType("JWT").WithHeader("kid", name))
 	if err != nil {
 		return "", fmt.Errorf("signing an upload token: %w", err)
 	}

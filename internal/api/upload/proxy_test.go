@@ -1,0 +1,315 @@
+package upload
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"drydock.dev/drydock/internal/certs/workertls"
+	"drydock.dev/drydock/internal/certs/workertls/workertlstest"
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/importer/job"
+	importerupload "drydock.dev/drydock/internal/importer/upload"
+	"drydock.dev/drydock/internal/transfer"
+)
+
+// workerIP is an address of this machine that nothing else listens on.
+const workerIP = "127.0.0.31"
+
+// scene is a proxy with a real worker behind it. What the cluster has is in memory;
+// internal/api tries the same against a real API server.
+type scene struct {
+	t       *testing.T
+	cluster client.Client
+	tokens  *Tokens
+	server  *httptest.Server
+	job     *job.Job
+	proxy   *Proxy
+	by      *workertls.Authority
+	now     time.Time
+}
+
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	must(t, errors.Join(clientgoscheme.AddToScheme(scheme), cdiv1.AddToScheme(scheme)))
+	s := &scene{t: t, by: workertlstest.Authority(t), now: time.Now()}
+	s.cluster = fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: clusterconfig.Namespace, Name: KeysSecret}}).Build()
+	identity, err := workertls.ClientConfig(workertlstest.Client(t, s.by, workertls.ProxyName), "")
+	must(t, err)
+	s.proxy = NewProxy(s.cluster, func(server string) *tls.Config {
+		config := identity.Clone()
+		config.ServerName = server
+		return config
+	})
+	s.proxy.patience, s.proxy.now = 200*time.Millisecond, func() time.Time { return s.now }
+	s.tokens = NewTokens(s.cluster)
+	s.server = httptest.NewServer(s.proxy)
+	t.Cleanup(s.server.Close)
+	return s
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// claim makes a claim; its UID tells it from others of its name.
+func (s *scene) claim(uid types.UID, annotations map[string]string) *corev1.PersistentVolumeClaim {
+	s.t.Helper()
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "disk", UID: uid, Annotations: annotations,
+	}}
+	must(s.t, s.cluster.Create(s.t.Context(), claim))
+	return claim
+}
+
+// pod makes the worker's pod in a phase.
+func (s *scene) pod(phase corev1.PodPhase) {
+	s.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: transfer.UploadName("disk")}}
+	must(s.t, client.IgnoreNotFound(s.cluster.Delete(s.t.Context(), pod)))
+	pod.ResourceVersion, pod.Status = "", corev1.PodStatus{Phase: phase, PodIP: workerIP}
+	must(s.t, s.cluster.Create(s.t.Context(), pod))
+}
+
+// worker runs a real worker where its pod is said to be.
+func (s *scene) worker() <-chan error {
+	s.t.Helper()
+	s.job = &job.Job{
+		Task:   transfer.Task{Kind: transfer.KindUpload, Size: 1 << 20},
+		Places: job.Under(s.t.TempDir()), Meter: job.NewMeter(),
+	}
+	s.job.Places.TLS = workertlstest.Server(s.t, s.by, workertls.ServerName("disk", "ns"))
+	must(s.t, os.MkdirAll(s.job.Places.Dir, 0o755))
+	must(s.t, os.MkdirAll(s.job.Places.Work, 0o755))
+	listener, err := net.Listen("tcp", net.JoinHostPort(workerIP, strconv.Itoa(transfer.UploadPort)))
+	must(s.t, err)
+	ctx, cancel := context.WithCancel(s.t.Context())
+	ended, over := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(over)
+		_, err := importerupload.Serve(ctx, s.job, listener)
+		ended <- err
+	}()
+	s.t.Cleanup(func() { cancel(); <-over })
+	s.pod(corev1.PodRunning)
+	return ended
+}
+
+// token asks for one as kube-apiserver passes a user's request on.
+func (s *scene) token(body string) (int, string) {
+	s.t.Helper()
+	request := httptest.NewRequest(http.MethodPost, "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/ns/uploadtokenrequests", strings.NewReader(body))
+	answer := httptest.NewRecorder()
+	s.tokens.ServeHTTP(answer, request)
+	made := &uploadv1.UploadTokenRequest{}
+	if answer.Code == http.StatusCreated {
+		must(s.t, json.Unmarshal(answer.Body.Bytes(), made))
+		return answer.Code, made.Status.Token
+	}
+	return answer.Code, answer.Body.String()
+}
+
+func (s *scene) goodToken() string {
+	s.t.Helper()
+	code, token := s.token(`{"spec":{"pvcName":"disk"}}`)
+	if code != http.StatusCreated {
+		s.t.Fatalf("no token: %d %s", code, token)
+	}
+	return token
+}
+
+// send calls the proxy.
+func (s *scene) send(method, path, token string, body []byte) (int, string) {
+	s.t.Helper()
+	request, err := http.NewRequestWithContext(s.t.Context(), method, s.server.URL+path, bytes.NewReader(body))
+	must(s.t, err)
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := http.DefaultClient.Do(request)
+	must(s.t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	must(s.t, err)
+	return response.StatusCode, strings.TrimSpace(string(text))
+}
+
+var marked = map[string]string{targetAnnotation: ""}
+
+func TestAnUploadGoesThroughTheProxy(t *testing.T) {
+	for _, path := range []string{"/v1beta1/upload", "/v1beta1/upload-async", "/v1alpha1/upload"} {
+		t.Run(path, func(t *testing.T) {
+			s := newScene(t)
+			s.claim("u-1", marked)
+			ended := s.worker()
+			token := s.goodToken()
+			if code, text := s.send(http.MethodHead, path, token, nil); code != http.StatusOK {
+				t.Errorf("HEAD: %d %s", code, text)
+			}
+			image := bytes.Repeat([]byte("sector--"), 64)
+			if code, text := s.send(http.MethodPost, path, token, image); code != http.StatusOK {
+				t.Fatalf("POST: %d %s", code, text)
+			}
+			must(t, <-ended)
+			disk, err := os.ReadFile(filepath.Join(s.job.Places.Dir, "disk.img"))
+			must(t, err)
+			if !bytes.HasPrefix(disk, image) || len(disk) != 1<<20 {
+				t.Error("the disk is not what was sent")
+			}
+			s.pod(corev1.PodSucceeded)
+			if code, text := s.send(http.MethodPost, path, token, image); code != http.StatusConflict || !strings.Contains(text, "already successfully populated") {
+				t.Errorf("a second upload: %d %s", code, text)
+			}
+		})
+	}
+}
+
+func TestTheWorkersWordsReachTheUser(t *testing.T) {
+	s := newScene(t)
+	s.claim("u-1", marked)
+	s.worker()
+	code, text := s.send(http.MethodPost, "/v1beta1/upload", s.goodToken(), []byte("<html>Sign in</html>"))
+	if code != http.StatusBadRequest || !strings.Contains(text, "not the image of a disk") {
+		t.Errorf("%d %s", code, text)
+	}
+}
+
+func TestWithoutAGoodTokenNothingPasses(t *testing.T) {
+	s := newScene(t)
+	claim := s.claim("u-1", marked)
+	token := s.goodToken()
+	for what, test := range map[string]struct {
+		token string
+		at    time.Duration
+		code  int
+		says  string
+	}{
+		"none":        {"", 0, 401, "no upload token"},
+		"not a JWT":   {"hello", 0, 401, "no upload token"},
+		"a wrong one": {token[:len(token)-8] + "AAAAAAAA", 0, 401, "not one of this proxy"},
+		"an old one":  {token, time.Hour, 401, "has expired"},
+	} {
+		s.now = time.Now().Add(test.at)
+		if code, text := s.send(http.MethodPost, "/v1beta1/upload", test.token, nil); code != test.code || !strings.Contains(text, test.says) {
+			t.Errorf("%s: %d %s; want %d and %q", what, code, text, test.code, test.says)
+		}
+	}
+	s.now = time.Now()
+	// A claim of the same name that came after the token.
+	must(t, s.cluster.Delete(t.Context(), claim))
+	if code, text := s.send(http.MethodPost, "/v1beta1/upload", token, nil); code != http.StatusGone {
+		t.Errorf("the claim is gone: %d %s", code, text)
+	}
+	s.claim("u-2", marked)
+	if code, text := s.send(http.MethodPost, "/v1beta1/upload", token, nil); code != http.StatusGone {
+		t.Errorf("the claim's successor: %d %s", code, text)
+	}
+}
+
+func TestAProxyThatCannotReachTheWorkerSaysWhy(t *testing.T) {
+	s := newScene(t)
+	s.claim("u-1", marked)
+	token := s.goodToken()
+	expect := func(what string, want int, says string) {
+		t.Helper()
+		if code, text := s.send(http.MethodPost, "/v1beta1/upload", token, nil); code != want || !strings.Contains(text, says) {
+			t.Errorf("%s: %d %s; want %d and %q", what, code, text, want, says)
+		}
+	}
+	expect("no pod", 503, "has not been started")
+	s.pod(corev1.PodPending)
+	expect("a pod that waits", 503, "its worker is pending")
+	s.pod(corev1.PodRunning)
+	expect("a pod that does not listen", 503, "does not answer")
+	// A server that is not this claim's worker must not get the image.
+	listener, err := net.Listen("tcp", net.JoinHostPort(workerIP, strconv.Itoa(transfer.UploadPort)))
+	must(t, err)
+	other := &http.Server{ReadHeaderTimeout: time.Second}
+	go func() {
+		_ = other.Serve(tls.NewListener(listener, workertls.ServerConfig(workertlstest.Server(t, s.by, workertls.ServerName("other", "ns")))))
+	}()
+	expect("a worker of another claim", 503, "does not answer")
+	must(t, other.Close())
+}
+
+func TestOtherRequestsOfTheProxy(t *testing.T) {
+	s := newScene(t)
+	for what, test := range map[string]struct {
+		method, path string
+		code         int
+	}{
+		"a browser asks what it may do": {http.MethodOptions, "/v1beta1/upload", 204},
+		"a download":                    {http.MethodGet, "/v1beta1/upload", 405},
+		"the path of clones":            {http.MethodPost, "/v1beta1/clone", 404},
+		"another path":                  {http.MethodPost, "/", 404},
+	} {
+		if code, text := s.send(test.method, test.path, "", nil); code != test.code {
+			t.Errorf("%s: %d %s, want %d", what, code, text, test.code)
+		}
+	}
+}
+
+func TestATokenIsForATargetOfUploads(t *testing.T) {
+	upload := &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}
+	blank := &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
+	for what, test := range map[string]struct {
+		annotations map[string]string
+		source      *cdiv1.DataVolumeSource
+		body        string
+		code        int
+		says        string
+	}{
+		"a claim with the annotation": {marked, nil, `{"spec":{"pvcName":"disk"}}`, 201, ""},
+		"of a DataVolume for uploads": {nil, upload, `{"spec":{"pvcName":"disk"}}`, 201, ""},
+		"of another DataVolume":       {nil, blank, `{"spec":{"pvcName":"disk"}}`, 400, "is not an upload target"},
+		"any claim":                   {nil, nil, `{"spec":{"pvcName":"disk"}}`, 400, "is not an upload target"},
+		"one that is filled": {map[string]string{targetAnnotation: "", phaseAnnotation: "Succeeded"}, nil,
+			`{"spec":{"pvcName":"disk"}}`, 409, "already successfully populated"},
+		"none":              {marked, nil, `{"spec":{"pvcName":"other"}}`, 404, "not found"},
+		"no name":           {marked, nil, `{}`, 400, "spec.pvcName"},
+		"another namespace": {marked, nil, `{"metadata":{"namespace":"x"},"spec":{"pvcName":"disk"}}`, 400, "metadata.namespace is x"},
+		"no JSON":           {marked, nil, `hello`, 400, "decoding"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newScene(t)
+			claim := s.claim("u-1", test.annotations)
+			if test.source != nil {
+				dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", UID: "u-dv"}}
+				dv.Spec.Source = test.source
+				must(t, s.cluster.Create(t.Context(), dv))
+				claim.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(dv, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))}
+				must(t, s.cluster.Update(t.Context(), claim))
+			}
+			if code, text := s.token(test.body); code != test.code || !strings.Contains(text, test.says) {
+				t.Errorf("%d %s; want %d and %q", code, text, test.code, test.says)
+			}
+		})
+	}
+}
