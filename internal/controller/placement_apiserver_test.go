@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -83,7 +84,6 @@ func (w *world) awaitNoProvisioning() {
 func (w *world) restartLoops() {
 	w.t.Helper()
 	w.stop()
-	w.options.identity += "'"
 	w.startLoops()
 }
 
@@ -141,6 +141,45 @@ func TestAVMsDisksAreBoundBeforeTheyAreFilled(t *testing.T) {
 	}
 	t.Logf("phases of a disk: %v", seen())
 	t.Logf("writes: %s", strings.Join(w.writes.of(w.namespace), ", "))
+}
+
+// TestTheLoopsMayEndWhileDisksArePlaced ends the loops again and again on the way
+// of several VMs' disks, each time a little later.
+func TestTheLoopsMayEndWhileDisksArePlaced(t *testing.T) {
+	const vms = 4
+	w := newWorld(t)
+	class := w.storageClass(storagev1.VolumeBindingWaitForFirstConsumer)
+	for i := range vms {
+		w.createVMWithDisks(fmt.Sprintf("vm-%d", i), class, v1.RunStrategyAlways, fmt.Sprintf("disk-%d", i))
+	}
+	for after := range 8 {
+		// The moment is what is being varied; nothing is waited for.
+		time.Sleep(time.Duration(after) * 15 * time.Millisecond)
+		w.restartLoops()
+	}
+	for i := range vms {
+		w.awaitProvisioning(fmt.Sprintf("vm-%d", i))
+	}
+	if names := w.provisioningPods(); len(names) != vms {
+		t.Errorf("%d VMs have the provisioning pods %v", vms, names)
+	}
+	for i := range vms {
+		w.bindClaim(fmt.Sprintf("disk-%d", i))
+		w.restartLoops()
+	}
+	w.awaitNoProvisioning()
+	for i := range vms {
+		worker := w.awaitWorker(fmt.Sprintf("importer-disk-%d", i))
+		w.ends(worker, 0, transfer.Result{Reason: transfer.ReasonCompleted})
+		w.restartLoops()
+	}
+	for i := range vms {
+		w.awaitLauncher(fmt.Sprintf("vm-%d", i))
+	}
+	w.quiet()
+	if names := w.provisioningPods(); len(names) != 0 {
+		t.Errorf("provisioning pods are left: %v", names)
+	}
 }
 
 func TestAStoppedVMLeavesNoProvisioningPod(t *testing.T) {

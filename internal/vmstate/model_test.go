@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"pgregory.net/rapid"
 )
 
@@ -19,6 +20,10 @@ type model struct {
 	vmCache  int
 	vmiCache int
 	now      time.Time
+	// disk is the VM's DataVolume, nil when there is none; tooEarly means that a
+	// VMI was made before it was ready.
+	disk     *cdiv1.DataVolume
+	tooEarly bool
 	// starts counts the VMIs; allowed is how many starts users and failures
 	// have given cause for under the strategies that start once.
 	starts, allowed int
@@ -26,7 +31,7 @@ type model struct {
 
 func newModel(strategy v1.VirtualMachineRunStrategy) *model {
 	m := &model{now: now, allowed: 1}
-	m.vms = []*v1.VirtualMachine{newVM(strategy)}
+	m.vms = []*v1.VirtualMachine{newVM(strategy, withDisk)}
 	m.vms[0].ResourceVersion = "0"
 	m.vmis = []*v1.VirtualMachineInstance{nil}
 	return m
@@ -54,12 +59,16 @@ func (m *model) editVMI(edit func(*v1.VirtualMachineInstance)) {
 // controller is one round of the loop, cut off after `budget` actions as if
 // the process had died.
 func (m *model) controller(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, budget int) {
-	plan := Decide(Observed{VM: vm, VMI: vmi, Now: m.now})
+	plan := Decide(Observed{VM: vm, VMI: vmi, DataVolumes: []DataVolume{{Name: "disk", Object: m.disk}}, Now: m.now})
 	current := func() bool { return m.vm().ResourceVersion == vm.ResourceVersion }
 	if plan.ConfirmVMI && (m.vmi() == nil || m.vmi().UID != vmi.UID) {
 		return
 	}
+	if len(plan.CreateDataVolumes) > 0 && spend(&budget) {
+		m.disk = plan.CreateDataVolumes[0].DeepCopy()
+	}
 	if plan.Create != nil {
+		m.tooEarly = m.tooEarly || m.disk == nil || m.disk.Status.Phase != cdiv1.Succeeded
 		if !current() || !spend(&budget) || m.vmi() != nil {
 			return
 		}
@@ -132,7 +141,15 @@ func (m *model) settle() {
 	for range 30 {
 		m.now = m.now.Add(backOffLimit)
 		m.controller(m.vm(), m.vmi(), 10)
+		m.fill(cdiv1.Succeeded)
 		m.live()
+	}
+}
+
+func (m *model) fill(phase cdiv1.DataVolumePhase) {
+	if m.disk != nil {
+		m.disk = m.disk.DeepCopy()
+		m.disk.Status.Phase = phase
 	}
 }
 
@@ -146,6 +163,9 @@ func TestWhateverHappensAVMIsStartedAsOftenAsAskedFor(t *testing.T) {
 			m.allowed = 0
 		}
 		check := func(t *rapid.T) {
+			if m.tooEarly {
+				t.Fatal("a VMI was made before its disk was filled")
+			}
 			if strategy != v1.RunStrategyAlways && m.starts > m.allowed {
 				t.Fatalf("started %d times, asked for %d", m.starts, m.allowed)
 			}
@@ -179,7 +199,10 @@ func TestWhateverHappensAVMIsStartedAsOftenAsAskedFor(t *testing.T) {
 					m.ask(stop(vmi.UID), start)
 				}
 			},
-			"time passes": func(*rapid.T) { m.now = m.now.Add(5 * time.Second) },
+			"the disk is filled":      func(*rapid.T) { m.fill(cdiv1.Succeeded) },
+			"the disk fails":          func(*rapid.T) { m.fill(cdiv1.Failed) },
+			"a user deletes the disk": func(*rapid.T) { m.disk = nil },
+			"time passes":             func(*rapid.T) { m.now = m.now.Add(5 * time.Second) },
 		})
 		m.settle()
 		check(t)
