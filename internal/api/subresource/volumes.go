@@ -298,7 +298,7 @@ func (s *Server) unused(ctx context.Context, vmi *v1.VirtualMachineInstance, o *
 		}
 		for j := range other.Spec.Volumes {
 			v := &other.Spec.Volumes[j]
-			if pluggable.ClaimOf(v) == claim && !(shares && shared(other, v.Name)) {
+			if pluggable.ClaimOf(v) == claim && (!shares || !shared(other, v.Name)) {
 				return unavailable(vmi, o.Name, "PVC [%s] is in use by VirtualMachineInstance [%s] and is not shareable in both", claim, other.Name)
 			}
 		}

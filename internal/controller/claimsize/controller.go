@@ -8,6 +8,7 @@ package claimsize
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -26,6 +27,10 @@ import (
 
 // claimIndex finds the VMIs whose status tells of a claim.
 const claimIndex = "drydock.claims-in-status"
+
+// again is the pause after somebody else has written the VMI; by then the cache
+// knows.
+const again = time.Second
 
 // Reconciler is the loop.
 type Reconciler struct {
@@ -118,7 +123,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	err := r.Client.Patch(ctx, current, client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
-		return ctrl.Result{Requeue: true}, nil
+		return ctrl.Result{RequeueAfter: again}, nil
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("writing the sizes of the claims of VMI %s: %w", req, err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,23 +98,11 @@ func record(holder *corev1.Pod) func(*v1.VirtualMachineInstance) {
 	}
 }
 
-// drop takes a volume out of the spec.
-func drop(volume string) func(*v1.VirtualMachineInstance) {
-	return func(instance *v1.VirtualMachineInstance) {
-		spec := &instance.Spec
-		for i := range spec.Volumes {
-			if spec.Volumes[i].Name == volume {
-				spec.Volumes = append(spec.Volumes[:i:i], spec.Volumes[i+1:]...)
-				break
-			}
-		}
-		for i := range spec.Domain.Devices.Disks {
-			if d := &spec.Domain.Devices.Disks[i]; d.Name == volume && d.CDRom == nil {
-				spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks[:i:i], spec.Domain.Devices.Disks[i+1:]...)
-				break
-			}
-		}
-	}
+// dropA takes volume a out of the spec.
+func dropA(instance *v1.VirtualMachineInstance) {
+	spec := &instance.Spec
+	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == "a" })
+	spec.Domain.Devices.Disks = slices.DeleteFunc(spec.Domain.Devices.Disks, func(d v1.Disk) bool { return d.Name == "a" && d.CDRom == nil })
 }
 
 func volume(instance *v1.VirtualMachineInstance, name string) v1.VolumeStatus {
@@ -171,7 +160,7 @@ func TestAVolumeComesAndGoes(t *testing.T) {
 		t.Errorf("QEMU has %+v", d)
 	}
 
-	n.api.update(drop("a"))
+	n.api.update(dropA)
 	gone := n.api.await(t, "volume a UnMountedFromPod", in("a", v1.HotplugVolumeUnMounted))
 	if left := h.disks(t, gone); len(left) > 0 {
 		t.Errorf("QEMU still has %+v", left)
@@ -236,7 +225,7 @@ func TestAVolumeThatCannotBePluggedDelaysNoOther(t *testing.T) {
 		s := volume(instance, "a")
 		return s.Phase == v1.HotplugVolumeAttachedToNode && s.Reason == "FailedHotplug" && strings.Contains(s.Message, "is a directory")
 	})
-	n.api.update(drop("a"))
+	n.api.update(dropA)
 	n.api.await(t, "volume a UnMountedFromPod", in("a", v1.HotplugVolumeUnMounted))
 }
 
@@ -253,7 +242,7 @@ func TestAnotherHandlerGoesOn(t *testing.T) {
 	n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
 
 	h.stop()
-	n.api.update(drop("a"))
+	n.api.update(dropA)
 	h = n.startHandler(p)
 	h.supervisor.PodSeen(holder)
 	gone := n.api.await(t, "volume a UnMountedFromPod", in("a", v1.HotplugVolumeUnMounted))
@@ -270,7 +259,7 @@ func TestAGuestThatDoesNotLetGoIsReported(t *testing.T) {
 	h.supervisor.PodSeen(holder)
 	n.api.update(want("a", "claim-a", v1.DiskBusVirtio, holder))
 	n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
-	n.api.update(drop("a"))
+	n.api.update(dropA)
 	detaching := n.api.await(t, "volume a Detaching", in("a", v1.HotplugVolumeDetaching))
 	if s := volume(detaching, "a"); s.Message != "waiting for the guest to let go of the disk" || s.HotplugVolume.AttachPodUID != "holder-1" {
 		t.Errorf("the status is %+v", s)
@@ -300,7 +289,7 @@ func TestAMediumIsPutIntoADriveThatWasEmpty(t *testing.T) {
 		text, _ := json.Marshal(d)
 		t.Errorf("QEMU has %s", text)
 	}
-	n.api.update(drop("a"))
+	n.api.update(dropA)
 	n.api.await(t, "the medium out", in("a", v1.HotplugVolumeUnMounted))
 }
 

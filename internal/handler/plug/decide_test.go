@@ -187,7 +187,7 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got want
-			for _, d := range Decide(test.world.observed()) {
+			for _, d := range Decide(test.observed()) {
 				got = want{d.Action, d.Holder.UID, d.Phase, d.PodUID, d.Reason}
 			}
 			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(want{})); diff != "" {

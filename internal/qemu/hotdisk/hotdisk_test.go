@@ -24,19 +24,18 @@ type machine struct {
 	events chan qmp.Event
 }
 
-func start(t *testing.T, args ...string) *machine {
+func start(t *testing.T) *machine {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hotdisk") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "qmp.sock")
-	cmd := exec.Command("qemu-system-x86_64", append([]string{
+	cmd := exec.Command("qemu-system-x86_64",
 		"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", "tcg", "-m", "32", "-display", "none",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-device", "virtio-scsi-pci,id=scsi0", "-device", "pcie-root-port,id=port1,chassis=1",
-		"-device", "ide-cd,id=disk-cd,bus=ide.0", "-qmp", "unix:" + socket + ",server=on,wait=off",
-	}, args...)...)
+		"-device", "ide-cd,id=disk-cd,bus=ide.0", "-qmp", "unix:"+socket+",server=on,wait=off")
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("starting QEMU: %v", err)

@@ -38,11 +38,11 @@ const prefix = "drydock:"
 type Stage string
 
 const (
-	// Absent: QEMU has nothing of it.
+	// Absent means that QEMU has nothing of it.
 	Absent Stage = ""
-	// Partial: QEMU has the file, but the guest has no disk.
+	// Partial means that QEMU has the file, but the guest has no disk.
 	Partial Stage = "Partial"
-	// Plugged: the guest has the disk, and may be using it.
+	// Plugged means that the guest has the disk, and may be using it.
 	Plugged Stage = "Plugged"
 )
 
