@@ -29,7 +29,7 @@ func launcherPods(t *testing.T, vmi *v1.VirtualMachineInstance) []corev1.Pod {
 	t.Helper()
 	var pods corev1.PodList
 	if err := cluster.client.List(t.Context(), &pods, client.InNamespace(vmi.Namespace),
-		client.MatchingLabels{v1.CreatedByLabel: string(vmi.UID)}); err != nil {
+		client.MatchingLabels{v1.CreatedByLabel: string(vmi.UID), v1.AppLabel: "virt-launcher"}); err != nil {
 		t.Fatalf("listing the launcher pods of %s: %v", vmi.Name, err)
 	}
 	return pods.Items

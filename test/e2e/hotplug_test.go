@@ -1,0 +1,253 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TestVolumesArePluggedAndUnplugged brings claims of both modes on both buses
+// into a running guest, has them written to, takes them out and brings them in
+// again: the guest finds what it wrote.
+func TestVolumesArePluggedAndUnplugged(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	claim(t, ns, "file-scsi", corev1.PersistentVolumeFilesystem, folderOnNode1(ns, "file-scsi"))
+	claim(t, ns, "file-virtio", corev1.PersistentVolumeFilesystem, folderOnNode1(ns, "file-virtio"))
+	claim(t, ns, "block-scsi", corev1.PersistentVolumeBlock, blockDevice(t))
+	claim(t, ns, "block-virtio", corev1.PersistentVolumeBlock, blockDevice(t))
+	g := bootVM(t, newVM(onNode1(newVMI(ns, "plugged")), v1.RunStrategyAlways))
+
+	volumes := []string{"file-scsi", "file-virtio", "block-scsi", "block-virtio"}
+	for _, name := range volumes {
+		_, bus, _ := strings.Cut(name, "-")
+		do(t, ns, "addvolume", "plugged", "--volume-name="+name, "--bus="+bus)
+	}
+	for _, name := range volumes {
+		g.gets(name)
+		if bytes := g.diskBySerial(name).bytes; bytes != claimSize {
+			t.Errorf("disk %s has %d bytes in the guest, want %d", name, bytes, claimSize)
+		}
+		g.run("echo written-to-" + name + " | dd of=" + g.device(name) + " conv=fsync")
+	}
+	for _, name := range volumes {
+		do(t, ns, "removevolume", "plugged", "--volume-name="+name)
+	}
+	for _, name := range volumes {
+		g.loses(name)
+	}
+	awaitHolders(t, ns, "plugged", 0)
+	for _, name := range volumes {
+		do(t, ns, "addvolume", "plugged", "--volume-name="+name, "--persist")
+	}
+	for _, name := range volumes {
+		g.gets(name)
+		g.sees("what was written to "+name, "head -n 1 "+g.device(name), "written-to-"+name)
+	}
+	awaitNoRestartRequired(t, ns, "plugged")
+
+	restartAndAwait(t, ns, "plugged")
+	g = login(t, ns, "plugged")
+	for _, name := range volumes {
+		g.gets(name)
+		g.sees("what was written to "+name+" before the restart", "head -n 1 "+g.device(name), "written-to-"+name)
+	}
+}
+
+// onNode1 puts a VMI to where the claims of these tests are.
+func onNode1(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+	vmi.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "node1"}
+	return vmi
+}
+
+// gets waits until a volume is Ready and the guest has its disk.
+func (g *guest) gets(volume string) {
+	g.t.Helper()
+	awaitVMI(g.t, g.namespace, g.name, volume+" Ready", func(vmi *v1.VirtualMachineInstance) bool {
+		s := volumeStatus(vmi, volume)
+		return s != nil && s.Phase == v1.VolumeReady && s.Target != ""
+	})
+	eventually(g.t, volume+" in the guest", func(context.Context) error { return g.has(volume, true) })
+}
+
+// loses waits until a volume has gone from the guest and from the status.
+func (g *guest) loses(volume string) {
+	g.t.Helper()
+	awaitVMI(g.t, g.namespace, g.name, volume+" gone from the status", func(vmi *v1.VirtualMachineInstance) bool {
+		return volumeStatus(vmi, volume) == nil
+	})
+	if err := g.has(volume, false); err != nil {
+		g.t.Error(err)
+	}
+}
+
+// has tells whether the guest has a disk with the volume's name as its serial.
+func (g *guest) has(volume string, want bool) error {
+	out, err := g.try("guestinfo disks")
+	if err != nil {
+		return err
+	}
+	serial := volume
+	found := false
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		found = found || len(f) >= 3 && f[2] == serial
+	}
+	if found != want {
+		return fmt.Errorf("a disk with serial %s is there: %v, want %v; the guest has:\n%s", serial, found, want, out)
+	}
+	return nil
+}
+
+func volumeStatus(vmi *v1.VirtualMachineInstance, volume string) *v1.VolumeStatus {
+	for i := range vmi.Status.VolumeStatus {
+		if s := &vmi.Status.VolumeStatus[i]; s.Name == volume {
+			return s
+		}
+	}
+	return nil
+}
+
+// holders are the attachment pods of a VMI.
+func holders(ctx context.Context, namespace, name string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	err := cluster.client.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1.AppLabel: "hotplug-disk"})
+	var own []corev1.Pod
+	for _, pod := range pods.Items {
+		if pod.Annotations[v1.DomainAnnotation] == name {
+			own = append(own, pod)
+		}
+	}
+	return own, err
+}
+
+func awaitHolders(t *testing.T, namespace, name string, most int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("at most %d attachment pods of %s", most, name), func(ctx context.Context) error {
+		pods, err := holders(ctx, namespace, name)
+		if err == nil && len(pods) > most {
+			err = fmt.Errorf("there are %d", len(pods))
+		}
+		return err
+	})
+}
+
+func awaitNoRestartRequired(t *testing.T, namespace, name string) {
+	t.Helper()
+	awaitVM(t, namespace, name, "no need of a restart", func(vm *v1.VirtualMachine) bool {
+		for _, c := range vm.Status.Conditions {
+			if c.Type == v1.VirtualMachineRestartRequired && c.Status == corev1.ConditionTrue {
+				return false
+			}
+		}
+		return vm.Status.ObservedGeneration == vm.Generation || vm.Status.ObservedGeneration == 0
+	})
+}
+
+// TestVolumesThatCannotBePluggedAreRefused: each refusal has its own words.
+func TestVolumesThatCannotBePluggedAreRefused(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	for _, name := range []string{"data", "taken", "spare"} {
+		claim(t, ns, name, corev1.PersistentVolumeFilesystem, folderOnNode1(ns, name))
+	}
+	other := newVMI(ns, "other")
+	addDisk(onNode1(other), v1.Disk{Name: "taken", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
+		claimSource("taken", false))
+	create(t, other)
+	vmi := onNode1(newVMI(ns, "full"))
+	for i := range 7 {
+		addDisk(vmi, v1.Disk{Name: fmt.Sprint("disk", i), DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
+			v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("1Mi")}})
+	}
+	create(t, newVM(vmi, v1.RunStrategyAlways))
+	create(t, newVM(newVMI(ns, "halted"), v1.RunStrategyHalted))
+	awaitRunning(t, ns, "full")
+	awaitRunning(t, ns, "other")
+	do(t, ns, "addvolume", "full", "--volume-name=data")
+
+	for _, test := range []struct{ args, want string }{
+		{"addvolume full --volume-name=none", "volume none is not a DataVolume or PersistentVolumeClaim"},
+		{"addvolume full --volume-name=data", "Unable to add volume [data] because volume with that name already exists"},
+		{"addvolume full --volume-name=taken", "Unable to add volume [taken] because PVC [taken] is in use by VirtualMachineInstance [other]"},
+		{"addvolume full --volume-name=spare --serial=a~b", "must be made of letters, digits"},
+		{"addvolume halted --volume-name=spare", "not found"},
+		{"removevolume full --volume-name=none", "Unable to remove volume [none] because it does not exist"},
+		{"removevolume full --volume-name=root", "Unable to remove volume [root] because it is not hotpluggable"},
+	} {
+		out, err := virtctl(t.Context(), append([]string{"-n", ns}, strings.Fields(test.args)...)...)
+		if err == nil || !strings.Contains(out, test.want) {
+			t.Errorf("virtctl %s says (error: %v):\n%s\nwant: %s", test.args, err, out, test.want)
+		}
+	}
+
+	do(t, ns, "addvolume", "full", "--volume-name=spare", "--dry-run")
+	do(t, ns, "addvolume", "halted", "--volume-name=spare", "--persist")
+	vm := &v1.VirtualMachine{}
+	if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "halted"}, vm); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(vm.Spec.Template.Spec.Volumes); n != 2 {
+		t.Errorf("the template of a stopped VM has %d volumes after an addition, want 2", n)
+	}
+	live := awaitRunning(t, ns, "full")
+	if volumeStatus(live, "spare") != nil {
+		t.Error("a dry run has plugged a volume")
+	}
+}
+
+// TestManyVolumesComeWithOneEdit puts sixty-four volumes into a template at once.
+func TestManyVolumesComeWithOneEdit(t *testing.T) {
+	t.Parallel()
+	const many = 64
+	ns := newNamespace(t)
+	g := bootVM(t, newVM(onNode1(newVMI(ns, "many")), v1.RunStrategyAlways))
+	vm := &v1.VirtualMachine{}
+	if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "many"}, vm); err != nil {
+		t.Fatal(err)
+	}
+	edited := vm.DeepCopy()
+	spec := &edited.Spec.Template.Spec
+	for i := range many {
+		name := fmt.Sprintf("vol-%d", i)
+		claim(t, ns, name, corev1.PersistentVolumeFilesystem, folderOnNode1(ns, name))
+		spec.Volumes = append(spec.Volumes, v1.Volume{Name: name, VolumeSource: claimSource(name, true)})
+		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, v1.Disk{Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}}})
+	}
+	if err := cluster.client.Patch(t.Context(), edited, client.MergeFrom(vm)); err != nil {
+		t.Fatal(err)
+	}
+	awaitVMI(t, ns, "many", "all volumes Ready", func(vmi *v1.VirtualMachineInstance) bool {
+		ready := 0
+		for _, s := range vmi.Status.VolumeStatus {
+			if s.HotplugVolume != nil && s.Phase == v1.VolumeReady {
+				ready++
+			}
+		}
+		return ready == many
+	})
+	eventually(t, "all disks in the guest", func(context.Context) error {
+		if got := g.run("guestinfo disks | grep -c vol-"); got != fmt.Sprint(many) {
+			return fmt.Errorf("it has %s", got)
+		}
+		return nil
+	})
+	if pods, err := holders(t.Context(), ns, "many"); err != nil || len(pods) > 5 {
+		t.Errorf("%d attachment pods hold %d volumes (%v)", len(pods), many, err)
+	}
+}
+
+func claimSource(name string, hotpluggable bool) v1.VolumeSource {
+	return v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+		Hotpluggable:                      hotpluggable,
+	}}
+}
