@@ -45,7 +45,7 @@ func (c *Cluster) Follow(ctx context.Context, list client.ObjectList, namespace 
 				return
 			}
 		}
-		done <- fmt.Errorf("watching %T in %s: the watch ended: %w", list, namespace, context.Cause(ctx))
+		done <- fmt.Errorf("watching %T in %s: the watch ended, by the API server or with the context (%v)", list, namespace, context.Cause(ctx))
 	}()
 	return done, nil
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,10 +27,14 @@ import (
 type agent struct {
 	client    client.WithWatch
 	namespace string
-	tasks     chan *v1.VirtualMachineInstance
-	workers   sync.WaitGroup
+	// tasks are the names of the VMIs that there is something to write about. An
+	// API server ends the watch of who does not read fast enough.
+	tasks   workqueue.TypedInterface[string]
+	workers sync.WaitGroup
 
 	mu sync.Mutex
+	// newest are the VMIs that wait, as they were seen last.
+	newest map[string]*v1.VirtualMachineInstance
 	// running and gone are the VMIs that got so far; changed is closed and
 	// replaced whenever there is one more.
 	running, gone map[types.UID]bool
@@ -47,11 +52,11 @@ func startAgent(ctx context.Context, c *cluster.Cluster, namespace string) (*age
 		return nil, err
 	}
 	a := &agent{
-		client: as, namespace: namespace, tasks: make(chan *v1.VirtualMachineInstance, agentWorkers),
+		client: as, namespace: namespace, tasks: workqueue.NewTyped[string](), newest: map[string]*v1.VirtualMachineInstance{},
 		running: map[types.UID]bool{}, gone: map[types.UID]bool{}, changed: make(chan struct{}),
 	}
 	ended, err := c.Follow(ctx, &v1.VirtualMachineInstanceList{}, namespace, nil, func(kind watch.EventType, o client.Object) bool {
-		a.see(ctx, kind, o.(*v1.VirtualMachineInstance))
+		a.see(kind, o.(*v1.VirtualMachineInstance))
 		return false
 	})
 	if err != nil {
@@ -61,16 +66,18 @@ func startAgent(ctx context.Context, c *cluster.Cluster, namespace string) (*age
 		a.workers.Go(func() { a.work(ctx) })
 	}
 	a.workers.Go(func() {
-		if err := <-ended; ctx.Err() == nil {
+		err := <-ended
+		if ctx.Err() == nil {
 			a.fail(err)
 		}
+		a.tasks.ShutDown()
 	})
 	return a, nil
 }
 
 // see notes how far a VMI is and hands it to a worker if there is something to
-// write. The watch waits for the workers; the API server buffers.
-func (a *agent) see(ctx context.Context, kind watch.EventType, vmi *v1.VirtualMachineInstance) {
+// write.
+func (a *agent) see(kind watch.EventType, vmi *v1.VirtualMachineInstance) {
 	a.mu.Lock()
 	before := len(a.running) + len(a.gone)
 	if vmi.Status.Phase == v1.Running {
@@ -83,12 +90,13 @@ func (a *agent) see(ctx context.Context, kind watch.EventType, vmi *v1.VirtualMa
 		close(a.changed)
 		a.changed = make(chan struct{})
 	}
+	_, ok := facts(vmi, time.Now())
+	if ok = ok && kind != watch.Deleted; ok {
+		a.newest[vmi.Name] = vmi
+	}
 	a.mu.Unlock()
-	if _, ok := facts(vmi, time.Now()); ok && kind != watch.Deleted {
-		select {
-		case a.tasks <- vmi:
-		case <-ctx.Done():
-		}
+	if ok {
+		a.tasks.Add(vmi.Name)
 	}
 }
 
@@ -125,16 +133,25 @@ func gone(a *agent) map[types.UID]bool    { return a.gone }
 
 func (a *agent) work(ctx context.Context) {
 	for {
-		select {
-		case <-ctx.Done():
+		name, ended := a.tasks.Get()
+		if ended {
 			return
-		case vmi := <-a.tasks:
+		}
+		a.mu.Lock()
+		vmi := a.newest[name]
+		delete(a.newest, name)
+		a.mu.Unlock()
+		if vmi != nil {
 			if err := a.write(ctx, vmi); err != nil && ctx.Err() == nil {
 				a.fail(err)
 			}
 		}
+		a.tasks.Done(name)
 	}
 }
+
+// wait waits until the agent has ended, as it does with its context.
+func (a *agent) wait() { a.workers.Wait() }
 
 // write makes one of virt-handler's writes. Who was slower than another writer
 // gets the newer version by the watch.

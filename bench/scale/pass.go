@@ -59,7 +59,11 @@ func (p *pass) run(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer remove()
+	defer func() {
+		remove()
+		cancel()
+		p.agent.wait()
+	}()
 	before, err := proc.MemoryOf(p.controller.pid)
 	if err != nil {
 		return 0, err

@@ -119,7 +119,7 @@ func cacheOptions(o options) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:        {Label: podsOfDrydock()},
+			&corev1.Pod{}:        {Label: podsOfDrydock(), Transform: trimPod},
 			&v1.KubeVirt{}:       {Namespaces: own},
 			&appsv1.Deployment{}: {Namespaces: deployments},
 			cdi.Definition():     {Transform: nameAndLabels},

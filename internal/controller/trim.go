@@ -1,0 +1,50 @@
+package controller
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/launcherpod"
+)
+
+// trimPod keeps of a launcher pod what the loops look at. There is one for each
+// VMI, and most of it says to the kubelet what the loops have said themselves:
+// whole pods are two thirds of all that virt-controller remembers. A loop that
+// wants more of a launcher pod than this leaves must keep it here.
+func trimPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	pod.ManagedFields = nil
+	if pod.Labels[v1.AppLabel] != launcherpod.AppLabelValue {
+		return pod, nil
+	}
+	pod.Spec = corev1.PodSpec{
+		NodeName:          pod.Spec.NodeName,
+		PriorityClassName: pod.Spec.PriorityClassName,
+		SchedulerName:     pod.Spec.SchedulerName,
+		Containers:        namesAndImages(pod.Spec.Containers),
+		Volumes:           onClaims(pod.Spec.Volumes),
+	}
+	return pod, nil
+}
+
+func namesAndImages(containers []corev1.Container) []corev1.Container {
+	out := make([]corev1.Container, len(containers))
+	for i := range containers {
+		out[i].Name, out[i].Image = containers[i].Name, containers[i].Image
+	}
+	return out
+}
+
+// onClaims are the volumes by which a pod holds claims.
+func onClaims(volumes []corev1.Volume) []corev1.Volume {
+	var out []corev1.Volume
+	for i := range volumes {
+		if volumes[i].PersistentVolumeClaim != nil {
+			out = append(out, volumes[i])
+		}
+	}
+	return out
+}

@@ -1,0 +1,53 @@
+package controller
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+func podWith(app string) *corev1.Pod {
+	pod := &corev1.Pod{}
+	pod.Labels = map[string]string{v1.AppLabel: app}
+	pod.Annotations = map[string]string{"kubevirt.io/ephemeral-provisioning": ""}
+	pod.Spec = corev1.PodSpec{
+		NodeName: "a", PriorityClassName: "b", SchedulerName: "c",
+		Tolerations: []corev1.Toleration{{Key: "t"}},
+		Containers: []corev1.Container{{
+			Name: "compute", Image: "launcher:1", Command: []string{"virt-launcher"},
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}},
+		}},
+		Volumes: []corev1.Volume{
+			{Name: "private", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
+		},
+	}
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1"}
+	return pod
+}
+
+func TestOfALauncherPodOnlyWhatIsReadIsKept(t *testing.T) {
+	want := podWith("virt-launcher")
+	want.Spec.Tolerations = nil
+	want.Spec.Containers = []corev1.Container{{Name: "compute", Image: "launcher:1"}}
+	want.Spec.Volumes = want.Spec.Volumes[1:]
+	got, err := trimPod(podWith("virt-launcher"))
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+}
+
+func TestOtherPodsAndObjectsAreKeptWhole(t *testing.T) {
+	got, err := trimPod(podWith("hotplug-disk"))
+	if diff := cmp.Diff(podWith("hotplug-disk"), got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+	volume := &cdiv1.DataVolume{}
+	if got, err := trimPod(volume); got != any(volume) || err != nil {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
