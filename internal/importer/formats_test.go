@@ -2,13 +2,20 @@ package importer
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
+	"drydock.dev/drydock/internal/importer/target"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -17,14 +24,13 @@ const mib = 1 << 20
 // someDisk makes a raw disk with data, holes and zeros.
 func someDisk(size int, seed uint64) []byte {
 	random := rand.New(rand.NewPCG(seed, 1))
+	bytesOf := rand.NewChaCha8([32]byte{byte(seed)})
 	disk := make([]byte, size)
 	for at := 0; at < size; {
 		length := min(1+random.IntN(600<<10), size-at)
 		switch random.IntN(4) {
 		case 0: // what does not compress
-			for i := range length {
-				disk[at+i] = byte(random.Uint32())
-			}
+			_, _ = bytesOf.Read(disk[at : at+length])
 		case 1: // what does
 			copy(disk[at:at+length], bytes.Repeat([]byte("all work and no play "), length/21))
 		}
@@ -41,7 +47,7 @@ func image(t *testing.T, disk []byte, format string, options ...string) []byte {
 	if err := os.WriteFile(raw, disk, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	command(t, "qemu-img", append(append([]string{"convert", "-f", "raw", "-O", format}, options...), raw, made)...)
+	command(t, "qemu-img", append(append([]string{"convert", "-t", "unsafe", "-f", "raw", "-O", format}, options...), raw, made)...)
 	return read(t, made)
 }
 
@@ -84,7 +90,7 @@ func (p *pod) device(size int) {
 }
 
 func TestEveryFormatArrives(t *testing.T) {
-	disk := someDisk(12*mib, 7)
+	disk := someDisk(6*mib, 7)
 	qcow2 := image(t, disk, "qcow2")
 	contents := map[string][]byte{
 		"raw":                         disk,
@@ -111,7 +117,8 @@ func TestEveryFormatArrives(t *testing.T) {
 	for name, content := range contents {
 		for _, block := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s to block=%t", name, block), func(t *testing.T) {
-				const grown = 16 * mib
+				t.Parallel()
+				const grown = 8 * mib
 				p := newPod(t, transfer.Task{URL: serve(t, content, "v1").URL, Size: grown, Block: block})
 				if block {
 					p.device(grown)
@@ -129,5 +136,91 @@ func TestEveryFormatArrives(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+func TestABlankDiskIsZero(t *testing.T) {
+	for _, block := range []bool{false, true} {
+		p := newPod(t, transfer.Task{Kind: transfer.KindBlank, Size: 4 * mib, Block: block})
+		if block {
+			p.device(4 * mib)
+		}
+		if result := p.run(); result.Reason != transfer.ReasonCompleted || !bytes.Equal(p.disk(), make([]byte, 4*mib)) {
+			t.Errorf("block=%t: got %+v", block, result)
+		}
+	}
+}
+
+func TestAnArchiveIsUnpacked(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "hello"), []byte("world"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	content := command(t, "tar", "-C", dir, "-cz", ".")
+	p := newPod(t, transfer.Task{URL: serve(t, content, "").URL, Size: mib, Archive: true})
+	if result := p.run(); result.Reason != transfer.ReasonCompleted || result.VirtualSize != 5 {
+		t.Errorf("got %+v", result)
+	}
+	if got := read(t, filepath.Join(p.job.Dir, "hello")); string(got) != "world" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestSpaceIsLookedForBeforeTheDownload offers an image of more data than the machine
+// has space for: it must not be fetched.
+func TestSpaceIsLookedForBeforeTheDownload(t *testing.T) {
+	p := newPod(t, transfer.Task{})
+	free, err := target.Free(p.job.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := (free/(1<<30) + 50) << 30
+	name := filepath.Join(t.TempDir(), "image")
+	command(t, "qemu-img", "create", "-q", "-f", "qcow2", "-o", "preallocation=metadata,cluster_size=2M", name, fmt.Sprint(size))
+	s := serveFile(t, name)
+	p.task.URL, p.task.Size = s.URL, size
+	result := p.run()
+	if result.Reason != transfer.ReasonNoSpace || !strings.Contains(result.Message, "GiB free: request a larger claim") || len(p.left()) > 0 {
+		t.Errorf("got %+v; in the claim are %q", result, p.left())
+	}
+	if sent := s.sent.Load(); sent > 64*mib {
+		t.Errorf("%d MiB were fetched", sent>>20)
+	}
+}
+
+// TestProgressIsToldWhileTheWorkerWorks asks a worker that waits for its server.
+func TestProgressIsToldWhileTheWorkerWorks(t *testing.T) {
+	content := someDisk(16*mib, 1)
+	s := serve(t, content, "v1")
+	s.slow = int64(len(content)) / 2
+	p := newPod(t, transfer.Task{URL: s.URL, Size: 16 * mib})
+	free := httptest.NewServer(nil)
+	p.progress = free.Listener.Addr().String()
+	free.Close()
+	worker := p.command()
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var last transfer.Progress
+	for deadline := time.Now().Add(20 * time.Second); last.Done < s.slow-mib && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		response, err := http.Get("http://" + p.progress + transfer.ProgressPath)
+		if err != nil {
+			continue // it does not listen yet
+		}
+		var now transfer.Progress
+		if err := errors.Join(json.NewDecoder(response.Body).Decode(&now), response.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if now.Done < last.Done || now.Total != 0 && now.Total != int64(len(content)) {
+			t.Fatalf("after %+v came %+v", last, now)
+		}
+		last = now
+	}
+	if last.Done < s.slow-mib || last.Step != "copying" {
+		t.Errorf("at last: %+v", last)
+	}
+	close(s.release)
+	if err := worker.Wait(); err != nil {
+		t.Error(err)
 	}
 }

@@ -42,11 +42,13 @@ type pod struct {
 	root string
 	task transfer.Task
 	job  job.Places
+	// progress is where the worker tells it.
+	progress string
 }
 
 func newPod(t *testing.T, task transfer.Task) *pod {
 	t.Helper()
-	p := &pod{t: t, root: t.TempDir(), task: task}
+	p := &pod{t: t, root: t.TempDir(), task: task, progress: "127.0.0.1:0"}
 	p.job = job.Under(p.root)
 	for _, dir := range []string{p.job.Dir, p.job.Work, p.job.CA, p.job.Credentials, p.job.Headers} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -73,7 +75,7 @@ func (p *pod) command() *exec.Cmd {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	cmd := exec.CommandContext(p.t.Context(), program, "-root", p.root, "-progress", "127.0.0.1:0", "-termination", p.termination())
+	cmd := exec.CommandContext(p.t.Context(), program, "-root", p.root, "-progress", p.progress, "-termination", p.termination())
 	cmd.Env = append(os.Environ(), asWorker+"=1", transfer.TaskEnv+"="+string(task))
 	return cmd
 }
@@ -157,6 +159,17 @@ func serve(t *testing.T, content []byte, tag string) *server {
 			w.Header().Set("ETag", strconv.Quote(tag))
 		}
 		http.ServeContent(&counting{ResponseWriter: w, server: s, request: r}, r, "", time.Time{}, bytes.NewReader(content))
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// serveFile serves a file that does not fit into memory.
+func serveFile(t *testing.T, name string) *server {
+	t.Helper()
+	s := &server{release: make(chan struct{})}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(&counting{ResponseWriter: w, server: s, request: r}, r, name)
 	}))
 	t.Cleanup(s.Close)
 	return s
