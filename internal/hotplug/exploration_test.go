@@ -26,6 +26,7 @@ var scenarios = []scenario{
 	{name: "one volume comes and goes, and its pod is taken away", volumes: 1, changes: 3, adds: all, removes: all, robberies: 1, maxHolders: 1},
 	{name: "two volumes come and go", volumes: 2, changes: 2, adds: all, removes: all, maxHolders: 1},
 	{name: "a volume comes and goes beside one in use", volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, maxHolders: 1},
+	{name: "a controller dies between writing and creating", volumes: 2, first: volumeA, changes: 1, adds: all, removes: all, late: 1, maxHolders: 1},
 	{name: "two volumes in one pod come and go", volumes: 2, first: volumeA | volumeB, changes: 3, adds: all, removes: all, maxHolders: 1},
 	{name: "two volumes in two pods come, go and are merged", volumes: 2, first: volumeA | volumeB, firstApart: true, changes: 1, adds: all, removes: all, maxHolders: 1},
 	{name: "three volumes in three pods are merged", volumes: 3, first: all, firstApart: true, maxHolders: 1},
@@ -70,7 +71,7 @@ func TestEveryReachableStateKeepsTheInvariants(t *testing.T) {
 	t.Logf("in all %d states, %d transitions", states, transitions)
 }
 
-// The seed's behaviour: one pod is to hold what is ready to be held; a pod that
+// What the seed describes: one pod is to hold what is ready to be held; a pod that
 // holds anything else is deleted.
 func deleteWhatDoesNotMatch(o hotplug.Observed) hotplug.Plan { return oneHolder(o, false) }
 
@@ -78,7 +79,13 @@ func deleteWhatDoesNotMatch(o hotplug.Observed) hotplug.Plan { return oneHolder(
 // every wanted volume is Ready.
 func deleteWhenAllAreReady(o hotplug.Observed) hotplug.Plan { return oneHolder(o, true) }
 
-func TestTheSeedsBehavioursAreCaught(t *testing.T) {
+// believeCaches takes what it sees for what the API server has.
+func believeCaches(o hotplug.Observed) hotplug.Plan {
+	o.Live = true
+	return hotplug.Decide(o)
+}
+
+func TestWhatTheSeedDescribesIsCaught(t *testing.T) {
 	tests := map[string]struct {
 		decide func(hotplug.Observed) hotplug.Plan
 		sc     scenario
@@ -88,6 +95,8 @@ func TestTheSeedsBehavioursAreCaught(t *testing.T) {
 			deleteWhatDoesNotMatch, scenario{volumes: 2, first: volumeA, changes: 1, adds: all, maxHolders: 1}, "H2"},
 		"deleting when all are Ready, when a volume is removed": {
 			deleteWhenAllAreReady, scenario{volumes: 2, first: volumeA | volumeB, changes: 1, removes: volumeB, maxHolders: 1}, "H2"},
+		"deleting on what the caches show": {
+			believeCaches, scenario{volumes: 1, changes: 1, adds: all, late: 1, maxHolders: 1}, "H2"},
 		"deleting when all are Ready, with one that never is": {
 			deleteWhenAllAreReady, scenario{volumes: 2, changes: 2, adds: all, broken: volumeB, maxHolders: 2}, "H5"},
 	}

@@ -48,8 +48,6 @@ func phaseOf(name v1.VolumePhase) phase {
 	panic("unknown phase " + name)
 }
 
-func (p phase) inUse() bool { return p == mounted || p == ready || p == detaching }
-
 type set uint8
 
 func (s set) has(v int) bool { return s&(1<<v) != 0 }
@@ -109,11 +107,14 @@ type state struct {
 	vmiCache           object
 	podCache           pods
 	vmiStale, podStale bool
+	// before is the VMI as it was before the user's last change, for a controller
+	// that begins with a cache of that time.
+	before object
 	// asking: the controller has read the pods from the API server and goes on
 	// to read the VMI.
 	asking bool
-	// What the user and the robbers may still do.
-	changes, robberies uint8
+	// What the user, the robbers and dead controllers may still do.
+	changes, robberies, late uint8
 }
 
 // scenario is what is fixed in an exploration.
@@ -127,7 +128,9 @@ type scenario struct {
 	changes       uint8
 	adds, removes set
 	robberies     uint8
-	maxHolders    int
+	// late is how many creations may arrive from a controller that has died.
+	late       uint8
+	maxHolders int
 	// exclusive volumes can be used by one pod only; broken ones never attach;
 	// sticky ones are never given back by the guest.
 	exclusive, broken, sticky set
@@ -135,7 +138,7 @@ type scenario struct {
 }
 
 func (sc *scenario) initial() state {
-	s := state{changes: sc.changes, robberies: sc.robberies}
+	s := state{changes: sc.changes, robberies: sc.robberies, late: sc.late}
 	s.vmi.wanted = sc.first
 	n := uint8(0)
 	hold := func(volumes set) {
@@ -280,6 +283,9 @@ func (s *state) canonical() {
 	if !s.podStale {
 		s.podCache = pods{}
 	}
+	if s.late == 0 {
+		s.before = object{}
+	}
 	var usedNames, usedUIDs [256]bool
 	s.eachName(func(name *uint8) { usedNames[*name] = true }, func(uid *uint8) { usedUIDs[*uid] = true })
 	names, uids := ranks(&usedNames), ranks(&usedUIDs)
@@ -298,7 +304,7 @@ func ranks(used *[256]bool) (rank [256]uint8) {
 }
 
 func (s *state) eachName(name, uid func(*uint8)) {
-	for _, vmi := range []*object{&s.vmi, &s.vmiCache} {
+	for _, vmi := range []*object{&s.vmi, &s.vmiCache, &s.before} {
 		name(&vmi.generation)
 		for i := range vmi.holders {
 			name(&vmi.holders[i].name)

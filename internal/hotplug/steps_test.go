@@ -16,6 +16,8 @@ const (
 	podRobbed
 	podFails
 	controllerDies
+	controllerWritesAndDies
+	lateCreation
 	// What is above are disturbances; what is below goes on by itself.
 	kubeletStarts
 	kubeletRemoves
@@ -38,6 +40,7 @@ func (k kind) disturbs() bool { return k < kubeletStarts }
 
 var kindNames = [...]string{
 	"the user adds %s", "the user removes %s", "somebody deletes pod %d", "pod %d fails", "the controller dies",
+	"the controller writes the VMI and dies", "a creation by a controller that died arrives",
 	"pod %d starts", "pod %d is gone", "the deletion of pod %d arrives", "the VMI cache catches up", "the pod cache catches up",
 	"the controller writes the VMI", "the controller creates a pod", "the controller decides to delete pods",
 	"the controller asks for the pods", "the controller asks for the VMI, and sees nothing to do",
@@ -116,6 +119,10 @@ func (sc *scenario) user(s *state, emit emitter) {
 		to := *s
 		to.changes--
 		to.touchVMI()
+		if s.late > 0 {
+			to.before = s.vmi
+			to.before.forgetOrphans()
+		}
 		to.vmi.wanted ^= 1 << v
 		if to.vmi.wanted.has(v) {
 			emit(step{kind: userAdds, arg: v}, to)
@@ -130,6 +137,16 @@ func (sc *scenario) robbers(s *state, emit emitter) {
 		to := *s
 		to.asking = false
 		emit(step{kind: controllerDies}, to)
+	}
+	for _, h := range s.vmi.holders {
+		if s.late == 0 {
+			break
+		}
+		to := *s
+		to.late--
+		if h.name != 0 && to.create(h.name, h.volumes) {
+			emit(step{kind: lateCreation}, to)
+		}
 	}
 	if s.robberies == 0 {
 		return
@@ -255,6 +272,13 @@ func (sc *scenario) act(s *state, vmi *object, plan *hotplug.Plan, emit emitter)
 				e.orphan = e.orphan || p != nil && p.robbed
 			}
 			emit(step{kind: controllerWrites}, to)
+			// Its successor may begin with what was true before, or long before.
+			to.vmiStale, to.vmiCache = true, s.vmi
+			if s.late > 0 {
+				to.vmiCache = s.before
+			}
+			to.vmiCache.forgetOrphans()
+			emit(step{kind: controllerWritesAndDies}, to)
 		}
 		return
 	case plan.AskLive && !s.asking:
@@ -320,9 +344,14 @@ func (s *state) removePod(i int) {
 func (s *state) touchVMI() {
 	if !s.vmiStale {
 		s.vmiCache, s.vmiStale = s.vmi, true
-		for v := range s.vmiCache.entries {
-			s.vmiCache.entries[v].orphan = false
-		}
+		s.vmiCache.forgetOrphans()
+	}
+}
+
+// forgetOrphans drops what only the test knows of a VMI.
+func (o *object) forgetOrphans() {
+	for v := range o.entries {
+		o.entries[v].orphan = false
 	}
 }
 
