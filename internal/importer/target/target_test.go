@@ -144,7 +144,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 			r.Fatal(err)
 		}
 		defer func() { _ = disk.Discard() }()
-		random := rand.NewChaCha8([32]byte{byte(rapid.Byte().Draw(r, "seed"))})
+		random := rand.NewChaCha8([32]byte{rapid.Byte().Draw(r, "seed")})
 		content := make([]byte, size)
 		_, _ = random.Read(content)
 		for range rapid.IntRange(0, 8).Draw(r, "holes") {

@@ -13,9 +13,9 @@ import (
 )
 
 // pack compresses content by the usual programs.
-func pack(t testing.TB, content []byte, name string, args ...string) []byte {
+func pack(t testing.TB, content []byte, name string) []byte {
 	t.Helper()
-	cmd := exec.Command(name, append(args, "-c")...)
+	cmd := exec.Command(name, "-c")
 	cmd.Stdin = bytes.NewReader(content)
 	out, err := cmd.Output()
 	if err != nil {
