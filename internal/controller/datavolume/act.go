@@ -192,6 +192,11 @@ func (r *round) wrote(to *cdiv1.DataVolume, err error) error {
 
 // remove deletes what is not needed any more.
 func (r *round) remove(ctx context.Context, plan datavolume.Plan) error {
+	if plan.DeleteWorker && datavolume.Ended(r.dv) {
+		if err := r.unequip(ctx); err != nil {
+			return err
+		}
+	}
 	if plan.DeleteWorker {
 		if err := r.deletePod(ctx, r.dv.Namespace, datavolume.WorkerName(r.dv)); err != nil {
 			return err
@@ -199,6 +204,12 @@ func (r *round) remove(ctx context.Context, plan datavolume.Plan) error {
 		r.worker = nil
 	}
 	namespace, _, _ := datavolume.SourceOf(&r.dv.Spec, r.dv.Namespace)
+	sourceSecret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: datavolume.SourcePodName(r.dv)}}
+	if plan.DeleteSourcePod || plan.RemoveFinalizer {
+		if err := r.delete(ctx, sourceSecret); err != nil {
+			return err
+		}
+	}
 	if plan.DeleteSourcePod {
 		if err := r.deletePod(ctx, namespace, datavolume.SourcePodName(r.dv)); err != nil {
 			return err
@@ -208,11 +219,29 @@ func (r *round) remove(ctx context.Context, plan datavolume.Plan) error {
 	if !plan.RemoveFinalizer {
 		return nil
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: datavolume.SourcePodName(r.dv)}}
-	if err := r.Client.Delete(ctx, secret); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting the certificate of the source pod %s/%s: %w", namespace, secret.Name, err)
-	}
 	return r.patchFinalizers(ctx, slices.DeleteFunc(slices.Clone(r.dv.Finalizers), func(f string) bool { return f == datavolume.Finalizer }))
+}
+
+// unequip deletes what a worker that has ended was found by and known by. It
+// goes before the pod, by which the next round knows that this is to be done.
+func (r *round) unequip(ctx context.Context) error {
+	worker := datavolume.WorkerName(r.dv)
+	if worker != datavolume.UploadWorkerName(r.dv) {
+		return nil
+	}
+	meta := metav1.ObjectMeta{Namespace: r.dv.Namespace, Name: worker}
+	if err := r.delete(ctx, &corev1.Service{ObjectMeta: meta}); err != nil {
+		return err
+	}
+	meta.Name = datavolume.SecretName(worker, r.dv.UID)
+	return r.delete(ctx, &corev1.Secret{ObjectMeta: meta})
+}
+
+func (r *round) delete(ctx context.Context, object client.Object) error {
+	if err := r.Client.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting %T %s/%s: %w", object, object.GetNamespace(), object.GetName(), err)
+	}
+	return nil
 }
 
 // deletePod deletes the very pod that was observed.
