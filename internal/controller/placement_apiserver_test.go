@@ -207,16 +207,16 @@ func TestAStoppedVMLeavesNoProvisioningPod(t *testing.T) {
 func TestAVMWaitsForItsDisksAndSaysWhatIsWrong(t *testing.T) {
 	w := newWorld(t)
 	w.createVMWithDisks("vm", w.storageClass(storagev1.VolumeBindingImmediate), v1.RunStrategyAlways, "one")
-	w.awaitDV("one", cdiv1.Pending)
 	w.awaitPrintable("vm", v1.VirtualMachineStatusWaitingForVolumeBinding)
 	w.bindClaim("one")
 	w.awaitPrintable("vm", v1.VirtualMachineStatusProvisioning)
 	worker := w.awaitWorker("importer-one")
 	w.ends(worker, 1, transfer.Result{Reason: transfer.ReasonTooLarge, Message: "the disk does not fit"})
-	failed := w.awaitPrintable("vm", v1.VirtualMachineStatusDataVolumeError)
-	if !strings.Contains(fmt.Sprint(failed.Status.Conditions), "the disk does not fit") {
-		t.Errorf("the VM does not say what is wrong: %+v", failed.Status.Conditions)
-	}
+	w.awaitPrintable("vm", v1.VirtualMachineStatusDataVolumeError)
+	w.eventually("the VM to say what is wrong", func() (bool, string) {
+		said := fmt.Sprint(w.vm("vm").Status.Conditions)
+		return strings.Contains(said, "the disk does not fit"), said
+	})
 	if w.vmi("vm") != nil || len(w.provisioningPods()) != 0 {
 		t.Error("a VMI or a provisioning pod was made for a disk that has failed")
 	}

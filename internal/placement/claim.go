@@ -172,7 +172,7 @@ func normal(reason string) bool {
 
 // passes tells the reasons of waits that end by themselves.
 func passes(reason string) bool {
-	return reason == "CloneSourceInUse" || reason == "CloneSourceNotReady"
+	return reason == "CloneSourceInUse" || reason == "CloneSourceNotReady" || reason == corev1.PodReasonUnschedulable
 }
 
 func dataVolumeCondition(dv *cdiv1.DataVolume, kind cdiv1.DataVolumeConditionType) *cdiv1.DataVolumeCondition {

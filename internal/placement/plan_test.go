@@ -208,6 +208,7 @@ func TestTrouble(t *testing.T) {
 		"the worker starts":           {dataVolume("a", cdiv1.ImportScheduled, "ContainerCreating", "starting"), "", false},
 		"the worker is tried again":   {dataVolume("a", cdiv1.ImportInProgress, "Error", "404 Not Found"), "DataVolume a: 404 Not Found", true},
 		"the source is in use":        {dataVolume("a", cdiv1.Pending, "CloneSourceInUse", "pod p uses it"), "DataVolume a: pod p uses it", false},
+		"the worker finds no room":    {dataVolume("a", cdiv1.ImportScheduled, "Unschedulable", "0/2 nodes"), "DataVolume a: 0/2 nodes", false},
 		"failed":                      {dataVolume("a", cdiv1.Failed, "TooLarge", "2 GiB do not fit"), "DataVolume a has failed: 2 GiB do not fit", true},
 		"failed without a word":       {dataVolume("a", cdiv1.Failed), "DataVolume a has failed", true},
 		"no claim, for a quota":       {quota, "DataVolume a gets no claim: exceeded quota", true},
