@@ -25,10 +25,6 @@ func podStorage(vmi *v1.VirtualMachineInstance, facts Facts) (*storage, error) {
 	s := &storage{}
 	s.mount(emptyDir(layout.PrivateVolume, ""), corev1.VolumeMount{MountPath: layout.PrivateDir})
 	s.mount(emptyDir(layout.EphemeralVolume, ""), corev1.VolumeMount{MountPath: layout.EphemeralDir})
-	s.mount(emptyDir(layout.HotplugVolume, ""), corev1.VolumeMount{
-		MountPath:        layout.HotplugDir,
-		MountPropagation: new(corev1.MountPropagationHostToContainer),
-	})
 	if h := hugepages(vmi); h != nil {
 		s.mount(emptyDir(layout.HugepagesVolume, corev1.StorageMediumHugePagesPrefix+corev1.StorageMedium(h.PageSize)),
 			corev1.VolumeMount{MountPath: layout.HugepagesDir})

@@ -24,9 +24,6 @@ const (
 	// EphemeralVolume is an emptyDir for overlays, empty disks and ISO images;
 	// mounted at EphemeralDir.
 	EphemeralVolume = "ephemeral-disks"
-	// HotplugVolume is an emptyDir that virt-handler mounts hot-plugged file
-	// systems into; mounted at HotplugDir with HostToContainer propagation.
-	HotplugVolume = "hotplug-disks"
 	// HugepagesVolume is an emptyDir of medium HugePages, where asked for.
 	HugepagesVolume = "hugepages"
 	// KernelBootVolume is the image volume of spec.domain.firmware.kernelBoot.
@@ -39,7 +36,6 @@ const (
 const (
 	PrivateDir    = "/var/run/kubevirt"
 	EphemeralDir  = "/var/run/kubevirt-ephemeral-disks"
-	HotplugDir    = "/var/run/kubevirt-hotplug-disks"
 	HugepagesDir  = "/dev/hugepages"
 	KernelBootDir = "/var/run/kubevirt-kernel-boot"
 
