@@ -34,7 +34,7 @@ type Cluster struct {
 	Config *rest.Config
 	// Programs is the folder of the built programs.
 	Programs string
-	scheme   *runtime.Scheme
+	Scheme   *runtime.Scheme
 }
 
 // Connect connects to the cluster of a kubeconfig.
@@ -50,7 +50,7 @@ func Connect(kubeconfig, programs string) (*Cluster, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1.AddToScheme(scheme))
-	c := &Cluster{Config: config, Programs: programs, scheme: scheme}
+	c := &Cluster{Config: config, Programs: programs, Scheme: scheme}
 	c.Client, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
@@ -58,18 +58,14 @@ func Connect(kubeconfig, programs string) (*Cluster, error) {
 	return c, nil
 }
 
-// As is a client that acts as one of Drydock's components.
-func (c *Cluster) As(serviceAccount string) (client.WithWatch, error) {
+// As is the configuration of a client that acts as one of Drydock's components.
+func (c *Cluster) As(serviceAccount string) *rest.Config {
 	config := rest.CopyConfig(c.Config)
 	config.Impersonate = rest.ImpersonationConfig{
 		UserName: "system:serviceaccount:" + Namespace + ":" + serviceAccount,
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + Namespace, "system:authenticated"},
 	}
-	as, err := client.NewWithWatch(config, client.Options{Scheme: c.scheme})
-	if err != nil {
-		return nil, fmt.Errorf("making a client that acts as %s: %w", serviceAccount, err)
-	}
-	return as, nil
+	return config
 }
 
 // Program is a process of the cluster's own.

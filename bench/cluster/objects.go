@@ -50,12 +50,12 @@ func VM(vmi *v1.VirtualMachineInstance) *v1.VirtualMachine {
 	}
 }
 
-// BarePod is a pod of the launcher's image that does nothing.
+// BarePod is a pod of the launcher's image that does nothing, with what every pod
+// has that `kubectl run` makes.
 func BarePod(namespace, name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: corev1.PodSpec{
-			AutomountServiceAccountToken:  new(false),
 			TerminationGracePeriodSeconds: new(int64(0)),
 			Containers: []corev1.Container{{
 				Name: "hold", Image: LauncherImage, ImagePullPolicy: corev1.PullIfNotPresent,

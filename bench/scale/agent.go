@@ -11,9 +11,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/bench/cluster"
@@ -25,10 +26,9 @@ import (
 // agent plays virt-handler for all simulated nodes: it watches VMIs and writes
 // what virt-handler would, as virt-handler.
 type agent struct {
-	client    client.WithWatch
+	client    client.Client
 	namespace string
-	// tasks are the names of the VMIs that there is something to write about. An
-	// API server ends the watch of who does not read fast enough.
+	// tasks are the names of the VMIs that there is something to write about.
 	tasks   workqueue.TypedInterface[string]
 	workers sync.WaitGroup
 
@@ -45,45 +45,63 @@ type agent struct {
 // agentWorkers are enough that the agent is never what the others wait for.
 const agentWorkers = 32
 
-// startAgent watches a namespace until the context ends.
+// startAgent watches a namespace until the context ends. It watches as a cache
+// does, which goes on when the API server ends a watch, as it may under load.
 func startAgent(ctx context.Context, c *cluster.Cluster, namespace string) (*agent, error) {
-	as, err := c.As("kubevirt-handler")
+	config := c.As("kubevirt-handler")
+	as, err := client.New(config, client.Options{Scheme: c.Scheme})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("making a client that acts as virt-handler: %w", err)
 	}
 	a := &agent{
 		client: as, namespace: namespace, tasks: workqueue.NewTyped[string](), newest: map[string]*v1.VirtualMachineInstance{},
 		running: map[types.UID]bool{}, gone: map[types.UID]bool{}, changed: make(chan struct{}),
 	}
-	ended, err := c.Follow(ctx, &v1.VirtualMachineInstanceList{}, namespace, nil, func(kind watch.EventType, o client.Object) bool {
-		a.see(kind, o.(*v1.VirtualMachineInstance))
-		return false
-	})
+	vmis, err := cache.New(config, cache.Options{Scheme: c.Scheme, DefaultNamespaces: map[string]cache.Config{namespace: {}}})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("watching VMIs as virt-handler: %w", err)
 	}
-	for range agentWorkers {
-		a.workers.Go(func() { a.work(ctx) })
+	informer, err := vmis.GetInformer(ctx, &v1.VirtualMachineInstance{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("watching VMIs as virt-handler: %w", err)
+	}
+	if _, err := informer.AddEventHandler(a.handlers()); err != nil {
+		return nil, fmt.Errorf("watching VMIs as virt-handler: %w", err)
 	}
 	a.workers.Go(func() {
-		err := <-ended
-		if ctx.Err() == nil {
+		if err := vmis.Start(ctx); err != nil {
 			a.fail(err)
 		}
 		a.tasks.ShutDown()
 	})
+	for range agentWorkers {
+		a.workers.Go(func() { a.work(ctx) })
+	}
 	return a, nil
+}
+
+func (a *agent) handlers() toolscache.ResourceEventHandlerFuncs {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { a.see(o.(*v1.VirtualMachineInstance), false) },
+		UpdateFunc: func(_, o any) { a.see(o.(*v1.VirtualMachineInstance), false) },
+		DeleteFunc: func(o any) {
+			if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = last.Obj
+			}
+			a.see(o.(*v1.VirtualMachineInstance), true)
+		},
+	}
 }
 
 // see notes how far a VMI is and hands it to a worker if there is something to
 // write.
-func (a *agent) see(kind watch.EventType, vmi *v1.VirtualMachineInstance) {
+func (a *agent) see(vmi *v1.VirtualMachineInstance, deleted bool) {
 	a.mu.Lock()
 	before := len(a.running) + len(a.gone)
 	if vmi.Status.Phase == v1.Running {
 		a.running[vmi.UID] = true
 	}
-	if kind == watch.Deleted {
+	if deleted {
 		a.gone[vmi.UID] = true
 	}
 	if len(a.running)+len(a.gone) > before {
@@ -91,7 +109,7 @@ func (a *agent) see(kind watch.EventType, vmi *v1.VirtualMachineInstance) {
 		a.changed = make(chan struct{})
 	}
 	_, ok := facts(vmi, time.Now())
-	if ok = ok && kind != watch.Deleted; ok {
+	if ok = ok && !deleted; ok {
 		a.newest[vmi.Name] = vmi
 	}
 	a.mu.Unlock()
