@@ -3,7 +3,6 @@
 package controller
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,20 +13,20 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/hotplug/invariant"
+	"drydock.dev/drydock/test/follow"
 )
 
 // plugWorld is a world with one running VMI, to which volumes are added and
 // from which they are removed. Beside scheduler and kubelet the test plays
-// virt-handler for the volumes. Everything that happens is recorded.
+// virt-handler for the volumes. All that happens is held to the invariants.
 type plugWorld struct {
 	*world
-	history invariant.History
+	history *invariant.History
 }
 
 func newPlugWorld(t *testing.T) *plugWorld {
@@ -35,45 +34,10 @@ func newPlugWorld(t *testing.T) *plugWorld {
 	w := &plugWorld{world: newWorld(t)}
 	w.createVMI("vmi")
 	w.run("vmi")
-	w.record()
-	return w
-}
-
-// record follows the VMI and its attachment pods until the test ends, and then
-// holds what it saw to the invariants.
-func (w *plugWorld) record() {
-	w.t.Helper()
 	c, err := client.NewWithWatch(w.config, client.Options{Scheme: newScheme()})
 	w.do("making a client that watches", err)
-	ctx, cancel := context.WithCancel(w.cleanup())
-	ended := make(chan struct{}, 2)
-	follow := func(list client.ObjectList, options ...client.ListOption) {
-		w.do("watching", c.List(ctx, list, append(options, client.InNamespace(w.namespace))...))
-		events, err := c.Watch(ctx, list, append(options, client.InNamespace(w.namespace), &client.ListOptions{
-			Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}})...)
-		w.do("watching", err)
-		go func() {
-			for e := range events.ResultChan() {
-				switch object := e.Object.(type) {
-				case *v1.VirtualMachineInstance:
-					w.history.VMI(object)
-				case *corev1.Pod:
-					w.history.Pod(object, e.Type == watch.Deleted)
-				}
-			}
-			ended <- struct{}{}
-		}()
-	}
-	follow(&v1.VirtualMachineInstanceList{})
-	follow(&corev1.PodList{}, client.MatchingLabels{v1.AppLabel: attachmentpod.AppLabelValue})
-	w.t.Cleanup(func() {
-		cancel()
-		<-ended
-		<-ended
-		if err := w.history.Check(); err != nil {
-			w.t.Errorf("what the watches saw breaks invariants:\n%v", err)
-		}
-	})
+	w.history = follow.Holders(t, c, w.namespace, "vmi")
+	return w
 }
 
 // claim makes a claim that is bound, to a volume on the node if one is named.

@@ -124,7 +124,8 @@ func stage(vmi *v1.VirtualMachineInstance, launcher *corev1.Pod) hotplug.Stage {
 	switch {
 	case vmi.IsFinal():
 		return hotplug.Over
-	case launcher == nil || vmi.Status.Phase != v1.Scheduled && vmi.Status.Phase != v1.Running,
+	case launcher == nil || launcher.Spec.NodeName == "", // an old cache: the VMI is Scheduled
+		vmi.Status.Phase != v1.Scheduled && vmi.Status.Phase != v1.Running,
 		migration != nil && !migration.Completed && !migration.Failed:
 		return hotplug.Frozen
 	case vmi.DeletionTimestamp != nil || launcher.DeletionTimestamp != nil || launcher.Status.Phase == corev1.PodSucceeded ||

@@ -1,0 +1,124 @@
+package hotplug
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/attachmentpod"
+	"drydock.dev/drydock/internal/hotplug"
+)
+
+func TestHowFarAVMIIs(t *testing.T) {
+	deleted := &metav1.Time{}
+	tests := map[string]struct {
+		edit func(*v1.VirtualMachineInstance, *corev1.Pod)
+		want hotplug.Stage
+	}{
+		"its guest runs":                   {func(*v1.VirtualMachineInstance, *corev1.Pod) {}, hotplug.Active},
+		"it has its node":                  {func(v *v1.VirtualMachineInstance, _ *corev1.Pod) { v.Status.Phase = v1.Scheduled }, hotplug.Active},
+		"it waits for a node":              {func(v *v1.VirtualMachineInstance, _ *corev1.Pod) { v.Status.Phase = v1.Scheduling }, hotplug.Frozen},
+		"its pod's node is not seen yet":   {func(_ *v1.VirtualMachineInstance, p *corev1.Pod) { p.Spec.NodeName = "" }, hotplug.Frozen},
+		"it is being deleted":              {func(v *v1.VirtualMachineInstance, _ *corev1.Pod) { v.DeletionTimestamp = deleted }, hotplug.Ending},
+		"its pod is being deleted":         {func(_ *v1.VirtualMachineInstance, p *corev1.Pod) { p.DeletionTimestamp = deleted }, hotplug.Ending},
+		"its pod has ended":                {func(_ *v1.VirtualMachineInstance, p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, hotplug.Ending},
+		"its guest has ended":              {func(v *v1.VirtualMachineInstance, _ *corev1.Pod) { v.Status.Phase = v1.Succeeded }, hotplug.Over},
+		"it moves to another node":         {migrates(&v1.VirtualMachineInstanceMigrationState{}), hotplug.Frozen},
+		"it has moved to another node":     {migrates(&v1.VirtualMachineInstanceMigrationState{Completed: true}), hotplug.Active},
+		"it could not move and stays here": {migrates(&v1.VirtualMachineInstanceMigrationState{Failed: true}), hotplug.Active},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
+			pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "one"}}
+			test.edit(vmi, pod)
+			if got := stage(vmi, pod); got != test.want {
+				t.Errorf("stage %v, want %v", got, test.want)
+			}
+		})
+	}
+	if got := stage(&v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}, nil); got != hotplug.Frozen {
+		t.Errorf("without a pod in the cache: stage %v", got)
+	}
+}
+
+func migrates(state *v1.VirtualMachineInstanceMigrationState) func(*v1.VirtualMachineInstance, *corev1.Pod) {
+	return func(vmi *v1.VirtualMachineInstance, _ *corev1.Pod) { vmi.Status.MigrationState = state }
+}
+
+func TestWhatKeepsAPodFromRunning(t *testing.T) {
+	waiting := func(reason, message string) corev1.PodStatus {
+		return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: attachmentpod.Container,
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}}
+	}
+	tests := map[string]struct {
+		status corev1.PodStatus
+		want   string
+	}{
+		"nothing known": {corev1.PodStatus{}, ""},
+		"the scheduler": {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+			Reason: corev1.PodReasonUnschedulable, Message: "no node"}}}, "the attachment pod hp can't be scheduled: no node"},
+		"the image":      {waiting("ErrImagePull", "not found"), "the attachment pod hp does not start: ErrImagePull: not found"},
+		"it is starting": {waiting("ContainerCreating", ""), ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "hp"}, Status: test.status}
+			if got := complaint(pod); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestStatusesKeepWhatIsOthers(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{VolumeMode: new(corev1.PersistentVolumeBlock)}}
+	s := &sight{vmi: &v1.VirtualMachineInstance{}, claims: map[string]*corev1.PersistentVolumeClaim{"new": claim}}
+	s.vmi.Status.VolumeStatus = []v1.VolumeStatus{
+		{Name: "used", Target: "sda", Size: 7, Phase: v1.VolumeReady, HotplugVolume: &v1.HotplugVolumeStatus{AttachPodName: "hp-1", AttachPodUID: "1"},
+			PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "used"}},
+		{Name: "root", Target: "vda"},
+		{Name: "gone", HotplugVolume: &v1.HotplugVolumeStatus{}},
+	}
+	planned := append(entries(s.vmi)[:1:1], hotplug.Entry{Volume: hotplug.Volume{Name: "a", Claim: "new"}, Phase: v1.VolumePending, Reason: "r", Message: "m"})
+	want := []v1.VolumeStatus{
+		{Name: "a", Phase: v1.VolumePending, Reason: "r", Message: "m", HotplugVolume: &v1.HotplugVolumeStatus{},
+			PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "new", VolumeMode: claim.Spec.VolumeMode}},
+		s.vmi.Status.VolumeStatus[1],
+		s.vmi.Status.VolumeStatus[0],
+	}
+	if diff := cmp.Diff(want, statuses(s, planned)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestMemoryOnlySparesRequests(t *testing.T) {
+	var m memory
+	vmi, now := types.NamespacedName{Namespace: "ns", Name: "vm"}, time.Unix(100, 0)
+	if m.madeLately(vmi, "hp-1", now) || m.protected(vmi, "1") {
+		t.Error("it remembers what never was")
+	}
+	if !m.failed(vmi, "hp-1", "quota") || m.failed(vmi, "hp-1", "quota") {
+		t.Error("the same failure is news once")
+	}
+	m.made(vmi, "hp-1", now)
+	if !m.madeLately(vmi, "hp-1", now.Add(time.Second)) || m.madeLately(vmi, "hp-1", now.Add(cacheLag)) {
+		t.Error("a pod is lately made for as long as a cache may lag")
+	}
+	if len(m.failures(vmi)) != 0 {
+		t.Error("a pod that was made has not failed")
+	}
+	m.protect(vmi, "1")
+	if !m.protected(vmi, "1") || m.protected(vmi, "2") {
+		t.Error("a budget is one VMI's, not its name's")
+	}
+	m.forget(vmi)
+	if m.protected(vmi, "1") {
+		t.Error("it does not forget")
+	}
+}

@@ -1,0 +1,106 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/test/follow"
+)
+
+// TestAHandoverLosesNothing lets two volumes share an attachment pod and takes
+// one of them away: the other is handed over to a pod of its own while the guest
+// reads it, and a watch sees it held at every moment. Then that pod is taken
+// away by hand, and by an eviction, which is refused while the guest runs.
+func TestAHandoverLosesNothing(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	for _, name := range []string{"stays", "goes"} {
+		claim(t, ns, name, corev1.PersistentVolumeFilesystem, folderOnNode1(ns, name))
+	}
+	g := bootVM(t, newVM(onNode1(newVMI(ns, "handed")), v1.RunStrategyAlways))
+	history := follow.Holders(t, cluster.client, ns, "handed")
+
+	addToTemplate(t, ns, "handed", "stays", "goes")
+	g.gets("stays")
+	g.gets("goes")
+	shared := oneHolder(t, ns, "handed")
+	g.run("echo kept | dd of=" + g.device("stays") + " conv=fsync")
+
+	do(t, ns, "removevolume", "handed", "--volume-name=goes", "--persist")
+	g.loses("goes")
+	second := oneHolder(t, ns, "handed")
+	if second.UID == shared.UID || len(second.Spec.Volumes) != 1 {
+		t.Errorf("pod %s holds what is left: %v", second.Name, second.Spec.Volumes)
+	}
+	g.sees("what was written before the handover", "head -n 1 "+g.device("stays"), "kept")
+	if ever, _ := history.Pods(); ever != 2 {
+		t.Errorf("%d attachment pods were made, want 2", ever)
+	}
+
+	err := cluster.client.SubResource("eviction").Create(t.Context(), second, &policyv1.Eviction{})
+	if !apierrors.IsTooManyRequests(err) {
+		t.Errorf("an eviction of what a running guest needs is answered by %v", err)
+	}
+	history.Rob(string(second.UID))
+	if err := cluster.client.Delete(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	awaitVMI(t, ns, "handed", "the volume Ready through another pod", func(vmi *v1.VirtualMachineInstance) bool {
+		s := volumeStatus(vmi, "stays")
+		return s != nil && s.Phase == v1.VolumeReady && s.HotplugVolume.AttachPodUID != second.UID
+	})
+	g.sees("what was written before its pod was taken away", "head -n 1 "+g.device("stays"), "kept")
+
+	do(t, ns, "stop", "handed")
+	awaitHolders(t, ns, "handed", 0)
+}
+
+// addToTemplate adds claims to a VM's template in one edit.
+func addToTemplate(t *testing.T, namespace, name string, claims ...string) {
+	t.Helper()
+	vm := &v1.VirtualMachine{}
+	if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, vm); err != nil {
+		t.Fatal(err)
+	}
+	edited := vm.DeepCopy()
+	spec := &edited.Spec.Template.Spec
+	for _, claim := range claims {
+		spec.Volumes = append(spec.Volumes, v1.Volume{Name: claim, VolumeSource: claimSource(claim, true)})
+		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, v1.Disk{Name: claim, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}}})
+	}
+	if err := cluster.client.Patch(t.Context(), edited, client.MergeFrom(vm)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// oneHolder waits until the VMI has exactly one attachment pod, which stays.
+func oneHolder(t *testing.T, namespace, name string) *corev1.Pod {
+	t.Helper()
+	var pod corev1.Pod
+	eventually(t, "one attachment pod of "+name, func(ctx context.Context) error {
+		pods, err := holders(ctx, namespace, name)
+		if err != nil {
+			return err
+		}
+		var names []string
+		for i := range pods {
+			names = append(names, pods[i].Name)
+		}
+		if len(pods) != 1 || pods[0].DeletionTimestamp != nil {
+			return fmt.Errorf("there are %s", strings.Join(names, ", "))
+		}
+		pod = pods[0]
+		return nil
+	})
+	return &pod
+}
