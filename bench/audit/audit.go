@@ -94,8 +94,11 @@ type event struct {
 // counts as that component.
 func Since(folder string, from time.Time) ([]Request, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "audit*.log"))
-	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("finding the audit log in %s: there is none (%v)", folder, err)
+	if err != nil {
+		return nil, fmt.Errorf("finding the audit log: %w", err)
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("finding the audit log: there is none in %s", folder)
 	}
 	var out []Request
 	for _, path := range files {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -45,7 +46,7 @@ func (c *Cluster) Follow(ctx context.Context, list client.ObjectList, namespace 
 				return
 			}
 		}
-		done <- fmt.Errorf("watching %T in %s: the watch ended, by the API server or with the context (%v)", list, namespace, context.Cause(ctx))
+		done <- fmt.Errorf("watching %T in %s: the watch ended, by the API server or with the context (ended: %t)", list, namespace, ctx.Err() != nil)
 	}()
 	return done, nil
 }
@@ -107,7 +108,7 @@ func Eventually(ctx context.Context, what string, ask func(context.Context) (boo
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w (last answer: %v)", what, ctx.Err(), err)
+			return fmt.Errorf("waiting for %s: %w", what, errors.Join(ctx.Err(), err))
 		case <-tick.C:
 		}
 	}

@@ -34,7 +34,8 @@ type nodes struct {
 	cluster *cluster.Cluster
 	kwok    *exec.Cmd
 	folder  string
-	ended   chan error
+	// exited is closed when kwok has ended.
+	exited chan struct{}
 }
 
 // simulateNodes makes nodes enough for so many VMIs and starts kwok, which ends
@@ -44,7 +45,7 @@ func simulateNodes(ctx context.Context, c *cluster.Cluster, vmis int) (*nodes, e
 	if err != nil {
 		return nil, fmt.Errorf("making a folder for kwok: %w", err)
 	}
-	n := &nodes{cluster: c, folder: folder, ended: make(chan error, 1)}
+	n := &nodes{cluster: c, folder: folder, exited: make(chan struct{})}
 	if err := n.startKwok(ctx); err != nil {
 		return nil, err
 	}
@@ -95,7 +96,10 @@ func (n *nodes) startKwok(ctx context.Context) error {
 	if err := n.kwok.Start(); err != nil {
 		return fmt.Errorf("starting kwok, which make bench builds: %w", err)
 	}
-	go func() { n.ended <- n.kwok.Wait() }()
+	go func() {
+		defer close(n.exited)
+		_ = n.kwok.Wait() // it is ended by us, or missed by what waits for its nodes
+	}()
 	return nil
 }
 
@@ -107,7 +111,7 @@ func (n *nodes) remove() {
 	if stop := n.kwok.Process.Signal(os.Interrupt); stop != nil && !errors.Is(stop, os.ErrProcessDone) {
 		err = errors.Join(err, stop)
 	}
-	<-n.ended
+	<-n.exited
 	if err := errors.Join(err, os.RemoveAll(n.folder)); err != nil {
 		fmt.Fprintf(os.Stderr, "removing the simulated nodes: %v\n", err)
 	}

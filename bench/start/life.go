@@ -3,6 +3,7 @@ package start
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -127,7 +128,7 @@ func awaitLine(ctx context.Context, conn io.ReadCloser) (time.Time, error) {
 			return time.Now(), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("waiting for the guest's first line: the console ended: %v, %w", lines.Err(), context.Cause(ctx))
+	return time.Time{}, fmt.Errorf("waiting for the guest's first line: the console ended: %w", errors.Join(io.EOF, lines.Err(), ctx.Err()))
 }
 
 // readProcesses notes when the pod's processes were started.
