@@ -91,12 +91,13 @@ func place(nics, disks []pin) (placement, []error) {
 	result := placement{
 		nics:  inTurn(nics, firstNICPort, pinned),
 		disks: inTurn(disks, firstDiskPort, pinned),
-		// Both kinds have room for some that come later.
-		count: max(minPorts, portStep*(len(disks)+spareDisks)),
+		count: minPorts,
 	}
-	result.count = min(result.count, maxPorts)
 	for _, port := range append(append([]int(nil), result.nics...), result.disks...) {
 		result.count = max(result.count, port+1)
+	}
+	for len(result.free()) < spareDisks && result.count+portStep <= maxPorts {
+		result.count += portStep
 	}
 	if result.count > maxPorts {
 		errs = append(errs, fmt.Errorf("spec.domain.devices: the interfaces and virtio disks need %d PCI ports, a machine has at most %d",
@@ -104,6 +105,21 @@ func place(nics, disks []pin) (placement, []error) {
 		result.count = maxPorts
 	}
 	return result, errs
+}
+
+// free are the ports for virtio disks that come later.
+func (p placement) free() []int {
+	used := map[int]bool{}
+	for _, port := range append(append([]int(nil), p.disks...), p.nics...) {
+		used[port] = true
+	}
+	var free []int
+	for port := firstDiskPort; port < p.count; port += portStep {
+		if !used[port] {
+			free = append(free, port)
+		}
+	}
+	return free
 }
 
 // inTurn gives each device of one kind its port.

@@ -96,14 +96,8 @@ func slots(spec *v1.VirtualMachineInstanceSpec, volume string) (v1.DiskBus, []Sl
 	case v1.DiskBusVirtio:
 		b := newBuilder(Input{VMI: &v1.VirtualMachineInstance{Spec: *spec}})
 		b.ports()
-		used := map[int]bool{}
-		for _, port := range append(b.placement.disks, b.placement.nics...) {
-			used[port] = true
-		}
-		for port := firstDiskPort; port < b.placement.count; port += portStep {
-			if !used[port] {
-				all = append(all, Slot{bus, port})
-			}
+		for _, port := range b.placement.free() {
+			all = append(all, Slot{bus, port})
 		}
 	}
 	return bus, all
