@@ -26,6 +26,9 @@ type Observed struct {
 	Worker, SourcePod *corev1.Pod
 	// Stranger says that a pod with the worker's name is somebody else's.
 	Stranger bool
+	// Warning is the newest one about the claim or the pod that Stuck names, nil
+	// when there is none.
+	Warning *Warning
 	// Progress is what the worker told, nil when it was not asked.
 	Progress *transfer.Progress
 	Source   Source
@@ -58,6 +61,9 @@ type Plan struct {
 	Again bool
 	After time.Duration
 }
+
+// Warning is what only an event tells: why a volume is not made, or mounted.
+type Warning struct{ Reason, Message string }
 
 // Worker is a worker pod to be made.
 type Worker struct {
@@ -188,6 +194,8 @@ func (d *decision) stopped() *obstacle {
 		return &obstacle{ReasonClaimLost, fmt.Sprintf("the claim %s is being deleted before it was filled: "+
 			"delete the DataVolume to begin again", dv.Name), true}
 	case claim.DeletionTimestamp != nil:
+		// A claim goes only when no pod uses it.
+		d.plan.DeleteWorker = d.worker.exists && !d.worker.terminating
 		return &obstacle{reason: ReasonPending, message: fmt.Sprintf("the claim %s is being deleted", dv.Name)}
 	case claim.Status.Phase == corev1.ClaimLost:
 		return &obstacle{ReasonClaimLost, fmt.Sprintf("the claim %s has lost its volume %s: "+
@@ -409,9 +417,16 @@ func (d *decision) working() condition {
 		return isFalse(string(w.failure.Reason), w.failure.Message)
 	case w.reason != "":
 		return isFalse(w.reason, w.waiting)
+	case d.Warning != nil:
+		d.plan.After = retry
+		return isFalse(d.Warning.Reason, d.Warning.Message)
 	case w.exists:
+		d.plan.After = retry
 		return isFalse(ReasonPending, "the worker pod is starting")
 	case d.Claim == nil:
+	case d.Claim.Status.Phase != corev1.ClaimBound && d.reached() != stageWaiting && d.how != methodClone && d.how != methodRestore:
+		d.plan.After = retry
+		return isFalse(ReasonPending, "the claim is waiting for its volume")
 	case d.reached() == stageWaiting:
 		return isFalse(ReasonWaiting, "the claim is bound where the first pod that uses it is scheduled; "+
 			"annotate the DataVolume with "+AnnImmediate+" not to wait")
@@ -463,6 +478,26 @@ func (d *decision) fail(reason, message string) {
 
 func (d *decision) set(kind cdiv1.DataVolumeConditionType, c condition) {
 	set(&d.plan.Status.Conditions, kind, c, d.Now)
+}
+
+// Stuck is the object whose events tell why the DataVolume does not go on, nil
+// while that is known or it is too early to ask: a claim that nobody has bound, or
+// a worker with a node that has not started.
+func Stuck(o Observed) metav1.Object {
+	const early = 3 * time.Second
+	dv := o.DataVolume
+	if Ended(dv) || dv.DeletionTimestamp != nil || o.Claim == nil {
+		return nil
+	}
+	switch w := look(o.Worker); {
+	case w.exists && !w.started && w.reason == "" && o.Worker.Spec.NodeName != "" && o.Now.Sub(o.Worker.CreationTimestamp.Time) > early:
+		return o.Worker
+	case w.exists || o.Claim.Status.Phase == corev1.ClaimBound || o.Now.Sub(o.Claim.CreationTimestamp.Time) < early:
+		return nil
+	case waits(o.Class) && o.Claim.Annotations[annSelectedNode] == "":
+		return nil
+	}
+	return o.Claim
 }
 
 // Ended tells whether the DataVolume will not change any more by itself.

@@ -149,7 +149,20 @@ func TestEachStateHasOneNextStep(t *testing.T) {
 				annotated(AnnImmediate, "")(o.DataVolume)
 				o.Claim = claimOf(*o, corev1.ClaimPending)
 			},
-			cdiv1.Pending, "create worker", "False : ",
+			cdiv1.Pending, "create worker", "False Pending: the claim is waiting for its volume",
+		},
+		"a claim that the driver can't make says why": {
+			cdiv1.Pending, httpSource(), func(o *Observed) {
+				o.Claim, o.Warning = claimOf(*o, corev1.ClaimPending), &Warning{"ProvisioningFailed", "no space"}
+			},
+			cdiv1.Pending, "", "False ProvisioningFailed: no space",
+		},
+		"a worker whose Secret is not there says so": {
+			cdiv1.ImportScheduled, httpSource(), func(o *Observed) {
+				o.Claim, o.Worker = claimOf(*o, corev1.ClaimBound), podOf(o.DataVolume, corev1.PodStatus{Phase: corev1.PodPending})
+				o.Warning = &Warning{"FailedMount", `secret "password" not found`}
+			},
+			cdiv1.ImportScheduled, "", `False FailedMount: secret "password" not found`,
 		},
 		"a bound claim of a class that waits is never taken for one that did not wait": {
 			cdiv1.Pending, httpSource(), func(o *Observed) { o.Class = waiting; o.Claim = claimOf(*o, corev1.ClaimBound) },

@@ -3,6 +3,7 @@ package datavolume
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -27,8 +28,37 @@ func (r *round) observe(ctx context.Context) (datavolume.Observed, error) {
 		}
 	}
 	var err error
-	o.Config, err = r.config(ctx)
-	return o, err
+	if o.Config, err = r.config(ctx); err != nil {
+		return o, err
+	}
+	return o, r.observeWarning(ctx, &o)
+}
+
+// observeWarning asks for the newest warning about what does not go on.
+func (r *round) observeWarning(ctx context.Context, o *datavolume.Observed) error {
+	stuck := datavolume.Stuck(*o)
+	if stuck == nil {
+		return nil
+	}
+	var list corev1.EventList
+	err := r.Reader.List(ctx, &list, client.InNamespace(stuck.GetNamespace()), client.MatchingFields{
+		"involvedObject.uid": string(stuck.GetUID()), "type": corev1.EventTypeWarning,
+	})
+	if err != nil {
+		return fmt.Errorf("asking for the events of %s/%s: %w", stuck.GetNamespace(), stuck.GetName(), err)
+	}
+	var newest time.Time
+	for i := range list.Items {
+		e := &list.Items[i]
+		at := e.LastTimestamp.Time
+		if at.IsZero() {
+			at = e.EventTime.Time
+		}
+		if o.Warning == nil || at.After(newest) {
+			o.Warning, newest = &datavolume.Warning{Reason: e.Reason, Message: e.Message}, at
+		}
+	}
+	return nil
 }
 
 func (r *Reconciler) config(ctx context.Context) (datavolume.Config, error) {
