@@ -24,6 +24,7 @@ type Config struct {
 	Resources          corev1.ResourceRequirements
 	ImagePullSecrets   []corev1.LocalObjectReference
 	InsecureRegistries []string
+	Proxy              *cdiv1.ImportProxy
 	overhead           cdiv1.FilesystemOverhead
 }
 
@@ -38,6 +39,7 @@ func ConfigOf(config *cdiv1.CDIConfig) Config {
 		Resources:          *status.DefaultPodResourceRequirements,
 		ImagePullSecrets:   status.ImagePullSecrets,
 		InsecureRegistries: config.Spec.InsecureRegistries,
+		Proxy:              status.ImportProxy,
 		overhead:           *status.FilesystemOverhead,
 	}
 }
@@ -67,6 +69,7 @@ func ConfigStatus(config *cdiv1.CDIConfig) cdiv1.CDIConfigStatus {
 	out.FilesystemOverhead = &overhead
 	out.Preallocation = config.Spec.Preallocation != nil && *config.Spec.Preallocation
 	out.ImagePullSecrets = config.Spec.ImagePullSecrets
+	out.ImportProxy = config.Spec.ImportProxy
 	resources := defaultResources()
 	if set := config.Spec.PodResourceRequirements; set != nil {
 		override(resources.Requests, set.Requests)

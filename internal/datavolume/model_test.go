@@ -158,7 +158,7 @@ func (m *model) deletePod() {
 func (m *model) kubelet(t *rapid.T) {
 	pod := m.pods.last()
 	claim := m.claims.last()
-	if pod == nil || claim == nil || claim.Status.Phase != corev1.ClaimBound && !WantsImmediate(m.dvs.last(), claim) {
+	if pod == nil || claim == nil {
 		return
 	}
 	if claim.Status.Phase != corev1.ClaimBound {

@@ -32,8 +32,9 @@ const (
 	// command in the worker's image.
 	command   = "virt-importer"
 	container = "importer"
-	// workSize bounds the journals and what a stream has to be kept of.
-	workSize = "1Gi"
+	// workSize bounds, together with the disk's size, the journals and what of a
+	// stream has to be kept.
+	workSize = 1 << 30
 )
 
 // Settings are the same for all workers.
@@ -97,7 +98,7 @@ func pod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 		},
 		Containers: []corev1.Container{{
 			Name: container, Image: s.Image, ImagePullPolicy: s.PullPolicy, Command: []string{command},
-			Env:       []corev1.EnvVar{{Name: transfer.TaskEnv, Value: string(task)}},
+			Env:       append([]corev1.EnvVar{{Name: transfer.TaskEnv, Value: string(task)}}, proxy(s.Config.Proxy)...),
 			Resources: s.Config.Resources,
 			Ports:     []corev1.ContainerPort{{Name: "progress", ContainerPort: transfer.ProgressPort}},
 			SecurityContext: &corev1.SecurityContext{
@@ -107,7 +108,7 @@ func pod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 		}},
 	}
 	mountDir(&spec, "work", transfer.WorkDir, corev1.VolumeSource{
-		EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse(workSize))},
+		EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(workSize+w.Task.Size, resource.BinarySI)},
 	})
 	addClaim(&spec, w)
 	if w.Secret != "" {
@@ -128,6 +129,23 @@ func pod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 		},
 		Spec: spec,
 	}, nil
+}
+
+// proxy is how programs are told of one.
+func proxy(p *cdiv1.ImportProxy) []corev1.EnvVar {
+	if p == nil {
+		return nil
+	}
+	var out []corev1.EnvVar
+	for _, v := range []struct {
+		name  string
+		value *string
+	}{{"HTTP_PROXY", p.HTTPProxy}, {"HTTPS_PROXY", p.HTTPSProxy}, {"NO_PROXY", p.NoProxy}} {
+		if v.value != nil && *v.value != "" {
+			out = append(out, corev1.EnvVar{Name: v.name, Value: *v.value})
+		}
+	}
+	return out
 }
 
 // serviceLabel leads a Service to its worker.
