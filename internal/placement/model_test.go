@@ -263,6 +263,13 @@ func TestWhateverHappensNoProvisioningPodIsLeftAndTheDisksMeet(t *testing.T) {
 					}
 				})
 			},
+			"a deletion of the pod is cut off": func(*rapid.T) {
+				m.change(func(w *world) {
+					if w.pod != nil {
+						terminating(w.pod)
+					}
+				})
+			},
 			"somebody deletes the pod": func(*rapid.T) { m.change(func(w *world) { w.pod = nil }) },
 			"a node dies": func(*rapid.T) {
 				m.change(func(w *world) { w.alive = map[string]bool{"node-2": true} })

@@ -83,7 +83,6 @@ func Decide(o Observed) Plan {
 	if p.State == Divided {
 		p.After = dividedCheck
 	}
-	p.Delete = p.Delete && o.Pod.DeletionTimestamp == nil
 	return p
 }
 
@@ -127,7 +126,9 @@ func provision(o Observed, p *Plan) {
 	case o.Pod == nil:
 		p.Create = true
 	case o.Pod.DeletionTimestamp != nil:
-		// Its successor has the same name.
+		// Its successor has the same name. With no grace to wait for, a deletion
+		// that is seen was cut off half way, and nobody else ends it.
+		p.Delete = true
 	case Ended(o.Pod):
 		if left := o.Pod.CreationTimestamp.Add(failedPodPause).Sub(o.Now); left > 0 {
 			p.After = left

@@ -122,9 +122,9 @@ func TestDecide(t *testing.T) {
 		"a pod that was evicted goes first": {
 			Observed{Wanted: true, Claims: []Claim{waiting}, Pod: pod(corev1.PodFailed, time.Minute)},
 			Plan{State: Provisioning, Message: message, Delete: true}},
-		"a pod that is going is waited for": {
+		"a pod whose deletion was cut off is deleted again": {
 			Observed{Wanted: true, Claims: []Claim{waiting}, Pod: terminating(pod(corev1.PodRunning, time.Minute))},
-			Plan{State: Provisioning, Message: message}},
+			Plan{State: Provisioning, Message: message, Delete: true}},
 		"the node that was chosen is lost: the choice is taken back": {
 			Observed{Wanted: true, Claims: []Claim{lost(on("node-1", waiting)), disk("b", bound, cdiv1.ImportScheduled)}, Pod: pod(corev1.PodPending, 0)},
 			Plan{State: Provisioning, Message: message, Release: []string{"a"}, After: nodeCheck}},
@@ -133,7 +133,7 @@ func TestDecide(t *testing.T) {
 			Plan{State: Unwanted, Delete: true}},
 		"the VMI is not wanted any more and its pod is going": {
 			Observed{Pod: terminating(pod(corev1.PodRunning, 0))},
-			Plan{State: Unwanted}},
+			Plan{State: Unwanted, Delete: true}},
 		"a DataVolume has failed: there is nothing to provision for": {
 			Observed{Wanted: true, Claims: []Claim{waiting, disk("b", bound, cdiv1.Failed, "NotAnImage", "this is no image")}, Pod: pod(corev1.PodPending, 0)},
 			Plan{State: Filling, Delete: true,
