@@ -46,8 +46,10 @@ func TestVirtAPI(t *testing.T) {
 	t.Run("discovery and version", w.discovery)
 	t.Run("start and stop", w.startAndStop)
 	t.Run("verbs reach the guest's node", w.verbs)
+	t.Run("volumes are plugged and unplugged", w.volumes)
 	t.Run("a console is passed through", w.console)
 	t.Run("who may do what", w.roles)
+	t.Run("an image is uploaded", w.uploads)
 	t.Run("a lost certificate is made again", w.rotation)
 }
 

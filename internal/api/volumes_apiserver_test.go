@@ -1,0 +1,119 @@
+//go:build apiserver
+
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/api/admission"
+)
+
+// volumes plugs claims into a stopped VM and into VMIs, and tries what can't be.
+func (w *world) volumes(t *testing.T) {
+	for _, name := range []string{"data", "more", "taken"} {
+		must(t, w.admin.Create(t.Context(), &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: quantity("1Gi")}},
+			},
+		}))
+	}
+	w.volumesOfAVM(t)
+	w.volumesOfAVMI(t)
+}
+
+func (w *world) volumesOfAVM(t *testing.T) {
+	must(t, w.admin.Create(t.Context(), w.vm("stopped")))
+	path := func(verb string) string { return w.subresource("virtualmachines", "stopped", verb) }
+	_, err := w.call(http.MethodPut, path("addvolume"), addition("data", `"dryRun":["All"],`))
+	must(t, err)
+	if n := len(w.readVM(t, "stopped").Spec.Template.Spec.Volumes); n != 1 {
+		t.Errorf("after a dry run the template has %d volumes", n)
+	}
+	_, err = w.call(http.MethodPut, path("addvolume"), addition("data", ""))
+	must(t, err)
+	spec := &w.readVM(t, "stopped").Spec.Template.Spec
+	if v := spec.Volumes[len(spec.Volumes)-1]; v.Name != "data" || v.PersistentVolumeClaim == nil || !v.PersistentVolumeClaim.Hotpluggable {
+		t.Errorf("the volume is %+v", v)
+	}
+	if d := spec.Domain.Devices.Disks[len(spec.Domain.Devices.Disks)-1]; d.Name != "data" || d.Disk == nil || d.Disk.Bus != v1.DiskBusSCSI {
+		t.Errorf("the disk is %+v", d)
+	}
+	_, err = w.call(http.MethodPut, path("addvolume"), addition("data", ""))
+	expect(t, err, "volume with that name already exists")
+	_, err = w.call(http.MethodPut, path("removevolume"), `{"name":"data"}`)
+	must(t, err)
+	if n := len(w.readVM(t, "stopped").Spec.Template.Spec.Volumes); n != 1 {
+		t.Errorf("after the removal the template has %d volumes", n)
+	}
+}
+
+func (w *world) volumesOfAVMI(t *testing.T) {
+	other := w.vmi("owner-of-taken")
+	other.Spec.Volumes = []v1.Volume{{Name: "taken", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "taken"},
+	}}}}
+	must(t, w.admin.Create(t.Context(), other))
+	w.running(t, "plugged")
+	path := func(verb string) string { return w.subresource("virtualmachineinstances", "plugged", verb) }
+	_, err := w.call(http.MethodPut, path("addvolume"), addition("data", ""))
+	must(t, err)
+	vmi := &v1.VirtualMachineInstance{}
+	must(t, w.admin.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "plugged"}, vmi))
+	if got := vmi.Annotations[v1.EphemeralHotplugAnnotation]; got != `["data"]` {
+		t.Errorf("what is the VMI's alone is noted as %q", got)
+	}
+	for body, want := range map[string]string{
+		addition("data", ""):  "Unable to add volume [data] because volume with that name already exists",
+		addition("none", ""):  "Unable to add volume [none] because PVC [none] does not exist",
+		addition("taken", ""): "Unable to add volume [taken] because PVC [taken] is in use by VirtualMachineInstance [owner-of-taken]",
+		strings.Replace(addition("more", ""), "scsi", "sata", 1):                                                               "a hotplugged disk must be on the bus scsi or virtio, not sata",
+		strings.Replace(addition("more", ""), `"disk":{"disk"`, `"disk":{"serial":"a b","disk"`, 1):                            "must be made of letters",
+		`{"name":"more","volumeSource":{}}`:                                                                                    "AddVolumeOptions requires disk to not be nil",
+		`{"name":"more","disk":{},"volumeSource":{"persistentVolumeClaim":{"claimName":"more"},"dataVolume":{"name":"more"}}}`: "requires exactly one of",
+	} {
+		_, err := w.call(http.MethodPut, path("addvolume"), body)
+		expect(t, err, want)
+	}
+	_, err = w.call(http.MethodPut, path("removevolume"), `{"name":"more"}`)
+	expect(t, err, "Unable to remove volume [more] because it does not exist")
+
+	migrating := vmi.DeepCopy()
+	migrating.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m"}
+	must(t, w.component(admission.HandlerServiceAccount).Patch(t.Context(), migrating, client.MergeFrom(vmi)))
+	_, err = w.call(http.MethodPut, path("removevolume"), `{"name":"data"}`)
+	expect(t, err, "VMI is migrating")
+	_, err = w.call(http.MethodPut, w.subresource("virtualmachineinstances", "owner-of-taken", "addvolume"), addition("more", ""))
+	expect(t, err, "VMI is not running")
+}
+
+// addition is the body of addvolume for the claim of the volume's name.
+func addition(name, more string) string {
+	return fmt.Sprintf(`{"name":%q,%s"disk":{"disk":{"bus":"scsi"}},"volumeSource":{"persistentVolumeClaim":{"claimName":%q}}}`, name, more, name)
+}
+
+func expect(t *testing.T, err error, want string) {
+	t.Helper()
+	if !strings.Contains(sentence(err), want) {
+		t.Errorf("answer is %q, want %q", sentence(err), want)
+	}
+}
+
+func (w *world) readVM(t *testing.T, name string) *v1.VirtualMachine {
+	t.Helper()
+	text, err := w.call(http.MethodGet, fmt.Sprintf("/apis/kubevirt.io/v1/namespaces/%s/virtualmachines/%s", w.namespace, name), "")
+	must(t, err)
+	vm := &v1.VirtualMachine{}
+	must(t, json.Unmarshal([]byte(text), vm))
+	return vm
+}
