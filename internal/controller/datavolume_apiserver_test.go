@@ -450,3 +450,31 @@ func (w *world) uploadAuthority() {
 		},
 	}))
 }
+
+func TestAClaimOfItsOwnTakesAnUpload(t *testing.T) {
+	w := newWorld(t)
+	w.uploadAuthority()
+	class := w.storageClass(storagev1.VolumeBindingImmediate)
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: w.namespace, Annotations: map[string]string{datavolume.AnnUploadTarget: ""}},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}
+	w.do("creating the claim", w.client.Create(w.ctx, claim))
+	w.bindClaim("disk")
+	awaitPhase := func(want corev1.PodPhase) {
+		w.eventually("the claim to say "+string(want), func() (bool, string) {
+			got := w.awaitClaim("disk").Annotations
+			return got[datavolume.AnnPodPhase] == string(want), fmt.Sprint(got)
+		})
+	}
+	pod := w.awaitWorker("cdi-upload-disk")
+	w.works(pod)
+	awaitPhase(corev1.PodRunning)
+	w.ends(pod, 0, transfer.Result{Reason: transfer.ReasonCompleted})
+	awaitPhase(corev1.PodSucceeded)
+	w.awaitPodDeletion(pod)
+	w.quiet()
+}
