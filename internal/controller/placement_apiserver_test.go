@@ -20,8 +20,8 @@ import (
 	"drydock.dev/drydock/internal/transfer"
 )
 
-// createVMWithDisks makes a VM with a blank DataVolume for each disk, in a class.
-func (w *world) createVMWithDisks(name, class string, strategy v1.VirtualMachineRunStrategy, disks ...string) {
+// createVMWithDisks makes a VM that is to run, with a blank DataVolume for each disk, in a class.
+func (w *world) createVMWithDisks(name, class string, disks ...string) {
 	w.t.Helper()
 	spec := testSpec()
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace}}
@@ -41,7 +41,7 @@ func (w *world) createVMWithDisks(name, class string, strategy v1.VirtualMachine
 			w.sweepDV(&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: disk, Namespace: w.namespace}})
 		})
 	}
-	vm.Spec.RunStrategy = &strategy
+	vm.Spec.RunStrategy = new(v1.RunStrategyAlways)
 	vm.Spec.Template = &v1.VirtualMachineInstanceTemplateSpec{Spec: spec}
 	w.do("creating the VM", w.client.Create(w.ctx, vm))
 }
@@ -90,7 +90,7 @@ func (w *world) restartLoops() {
 func TestAVMsDisksAreBoundBeforeTheyAreFilled(t *testing.T) {
 	w := newWorld(t)
 	seen := w.phases("one")
-	w.createVMWithDisks("vm", w.storageClass(storagev1.VolumeBindingWaitForFirstConsumer), v1.RunStrategyAlways, "one", "two")
+	w.createVMWithDisks("vm", w.storageClass(storagev1.VolumeBindingWaitForFirstConsumer), "one", "two")
 
 	pod := w.awaitProvisioning("vm")
 	w.awaitPrintable("vm", v1.VirtualMachineStatusWaitingForVolumeBinding)
@@ -150,7 +150,7 @@ func TestTheLoopsMayEndWhileDisksArePlaced(t *testing.T) {
 	w := newWorld(t)
 	class := w.storageClass(storagev1.VolumeBindingWaitForFirstConsumer)
 	for i := range vms {
-		w.createVMWithDisks(fmt.Sprintf("vm-%d", i), class, v1.RunStrategyAlways, fmt.Sprintf("disk-%d", i))
+		w.createVMWithDisks(fmt.Sprintf("vm-%d", i), class, fmt.Sprintf("disk-%d", i))
 	}
 	for after := range 8 {
 		// The moment is what is being varied; nothing is waited for.
@@ -184,29 +184,29 @@ func TestTheLoopsMayEndWhileDisksArePlaced(t *testing.T) {
 
 func TestAStoppedVMLeavesNoProvisioningPod(t *testing.T) {
 	w := newWorld(t)
-	w.createVMWithDisks("vm", w.storageClass(storagev1.VolumeBindingWaitForFirstConsumer), v1.RunStrategyAlways, "one")
-	first := w.awaitProvisioning("vm")
-	w.setStrategy("vm", v1.RunStrategyHalted)
-	w.awaitGone("vm")
+	w.createVMWithDisks("stopped", w.storageClass(storagev1.VolumeBindingWaitForFirstConsumer), "one")
+	first := w.awaitProvisioning("stopped")
+	w.setStrategy("stopped", v1.RunStrategyHalted)
+	w.awaitGone("stopped")
 	w.awaitNoProvisioning()
-	w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
+	w.awaitPrintable("stopped", v1.VirtualMachineStatusStopped)
 
-	w.setStrategy("vm", v1.RunStrategyAlways)
-	second := w.awaitProvisioning("vm")
+	w.setStrategy("stopped", v1.RunStrategyAlways)
+	second := w.awaitProvisioning("stopped")
 	if first.Name == second.Name {
 		t.Error("the second VMI's pod has the name of the first's")
 	}
 	// An eviction: the pod goes and is made again.
 	w.do("evicting the pod", w.client.Delete(w.ctx, second))
 	w.eventually("another provisioning pod", func() (bool, string) {
-		again := w.awaitProvisioning("vm")
+		again := w.awaitProvisioning("stopped")
 		return again.UID != second.UID, "it is still the one that was evicted"
 	})
 }
 
 func TestAVMWaitsForItsDisksAndSaysWhatIsWrong(t *testing.T) {
 	w := newWorld(t)
-	w.createVMWithDisks("vm", w.storageClass(storagev1.VolumeBindingImmediate), v1.RunStrategyAlways, "one")
+	w.createVMWithDisks("vm", w.storageClass(storagev1.VolumeBindingImmediate), "one")
 	w.awaitPrintable("vm", v1.VirtualMachineStatusWaitingForVolumeBinding)
 	w.bindClaim("one")
 	w.awaitPrintable("vm", v1.VirtualMachineStatusProvisioning)

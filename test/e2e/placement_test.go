@@ -34,7 +34,7 @@ const (
 
 // addDataVolume gives a VM a disk that a DataVolume of its own fills. The disk's
 // serial is the volume's name, in capitals.
-func addDataVolume(vm *v1.VirtualMachine, name, class string, source cdiv1.DataVolumeSource) *v1.DataVolumeTemplateSpec {
+func addDataVolume(vm *v1.VirtualMachine, name, class string, source cdiv1.DataVolumeSource) {
 	vm.Spec.DataVolumeTemplates = append(vm.Spec.DataVolumeTemplates, v1.DataVolumeTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Name: vm.Name + "-" + name},
 		Spec: cdiv1.DataVolumeSpec{Source: &source, Storage: &cdiv1.StorageSpec{
@@ -45,7 +45,6 @@ func addDataVolume(vm *v1.VirtualMachine, name, class string, source cdiv1.DataV
 		}},
 	})
 	addClaimDisk(vm, name, v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: vm.Name + "-" + name}})
-	return &vm.Spec.DataVolumeTemplates[len(vm.Spec.DataVolumeTemplates)-1]
 }
 
 func addClaimDisk(vm *v1.VirtualMachine, name string, source v1.VolumeSource) {
@@ -376,21 +375,20 @@ func TestProvisioningThatIsCutShortLeavesNothing(t *testing.T) {
 	do(t, ns, "start", "late")
 	pod = awaitProvisioningPod(t, ns, pod.UID)
 	deleteObject(t, pod)
-	pod = awaitProvisioningPod(t, ns, pod.UID)
+	awaitProvisioningPod(t, ns, pod.UID)
 
 	deleteObject(t, vm)
 	awaitGone(t, vm)
 	awaitNoProvisioningPod(t, ns)
-	for _, name := range []string{"late-data"} {
-		awaitGone(t, &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
-		awaitGone(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
-	}
+	disk := metav1.ObjectMeta{Namespace: ns, Name: "late-data"}
+	awaitGone(t, &cdiv1.DataVolume{ObjectMeta: disk})
+	awaitGone(t, &corev1.PersistentVolumeClaim{ObjectMeta: disk})
 
 	// The second attempt finds a claim whose node was lost before it was bound.
 	again := vmWithBlankDisk(ns, "late", classLocal)
 	again.Spec.RunStrategy = new(v1.RunStrategyHalted)
 	create(t, again)
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "late-data"}}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: disk}
 	eventually(t, "a claim that the scheduler has settled on a lost node for", func(ctx context.Context) error {
 		return cluster.client.Patch(ctx, claim, client.RawPatch(types.MergePatchType,
 			[]byte(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"node-that-burned"}}}`)))
