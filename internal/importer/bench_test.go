@@ -91,15 +91,20 @@ type bench struct {
 
 // rounds compares the worker with the usual way.
 func (x *bench) rounds() {
-	var ours, usual []float64
+	var ours, usual, flushed []float64
 	var most int64
 	for range benchRounds {
-		usual = append(usual, x.time(func() {
+		var unflushed float64
+		flushed = append(flushed, x.time(func() {
 			file, disk := filepath.Join(x.dir, "fetched"), filepath.Join(x.dir, "usual.img")
+			began := time.Now()
 			x.run(exec.CommandContext(x.b.Context(), "curl", "-sSfo", file, x.url))
 			x.run(exec.CommandContext(x.b.Context(), "qemu-img", "convert", "-f", "qcow2", "-O", "raw", file, disk))
 			x.remove(file)
+			unflushed = time.Since(began).Seconds()
+			x.run(exec.CommandContext(x.b.Context(), "sync", disk))
 		}))
+		usual = append(usual, unflushed)
 		var made string
 		ours = append(ours, x.time(func() {
 			worker, disk := x.worker(x.b.TempDir())
@@ -110,16 +115,21 @@ func (x *bench) rounds() {
 		x.remove(made)
 		x.remove(filepath.Join(x.dir, "usual.img"))
 	}
-	slices.Sort(ours)
-	slices.Sort(usual)
-	ratio := ours[benchRounds/2] / usual[benchRounds/2]
-	x.b.Logf("import %.2f s (with fsync), curl and qemu-img convert %.2f s (without), ratio %.2f; medians of %d", ours[benchRounds/2], usual[benchRounds/2], ratio, benchRounds)
+	mine, theirs, safe := median(ours), median(usual), median(flushed)
+	x.b.Logf("import %.2f s; curl and qemu-img convert %.2f s, ratio %.2f; with the disk flushed, as the import has it, %.2f s, ratio %.2f; medians of %d",
+		mine, theirs, mine/theirs, safe, mine/safe, benchRounds)
 	x.b.Logf("the worker's memory at its peak: %d MiB", most>>20)
-	x.b.ReportMetric(ratio, "ratio")
+	x.b.ReportMetric(mine/theirs, "ratio")
+	x.b.ReportMetric(mine/safe, "ratio-flushed")
 	x.b.ReportMetric(float64(most>>20), "MiB-peak")
-	if ratio > 1.2 || most > 128<<20 {
+	if mine/safe > 1.2 || most > 128<<20 {
 		x.b.Errorf("the limits are a ratio of 1.2 and 128 MiB")
 	}
+}
+
+func median(times []float64) float64 {
+	slices.Sort(times)
+	return times[len(times)/2]
 }
 
 // killed kills a worker half way and has another one go on.

@@ -22,11 +22,11 @@ type checkpoints struct {
 	underWay   chan error
 }
 
-// newCheckpoints begins at a place. 1/64 of the content from one to the next and
-// 1/32 at most keep what is fetched again below 5 %.
+// newCheckpoints begins at a place. 1/128 of the content from one to the next and
+// 3/128 at most keep what is fetched again below 5 %, with all that is on its way.
 func newCheckpoints(disk *target.Disk, notes notebook, base journal, sum hash.Hash) *checkpoints {
-	every := min(max(base.Size/64, 64<<10), 256<<20)
-	return &checkpoints{disk: disk, notes: notes, base: base, sum: sum, every: every, most: 2 * every, safe: base.Place}
+	every := min(max(base.Size/128, 64<<10), 256<<20)
+	return &checkpoints{disk: disk, notes: notes, base: base, sum: sum, every: every, most: 3 * every, safe: base.Place}
 }
 
 // at is told every place up to which all is written once settle returns.
