@@ -201,8 +201,8 @@ func addSource(spec *corev1.PodSpec, task transfer.Task, source *cdiv1.DataVolum
 	authorities := func(name string) corev1.VolumeSource {
 		return corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}}
 	}
-	switch {
-	case task.Kind == transfer.KindHTTP:
+	switch task.Kind {
+	case transfer.KindHTTP:
 		if name := source.HTTP.SecretRef; name != "" {
 			mountDir(spec, "credentials", transfer.CredentialsDir, secret(name))
 		}
@@ -213,7 +213,7 @@ func addSource(spec *corev1.PodSpec, task transfer.Task, source *cdiv1.DataVolum
 			number := strconv.Itoa(i)
 			mountDir(spec, "headers-"+number, transfer.HeadersDir+"/"+number, secret(name))
 		}
-	case task.Kind == transfer.KindRegistry:
+	case transfer.KindRegistry:
 		if name := source.Registry.SecretRef; name != nil && *name != "" {
 			mountDir(spec, "credentials", transfer.CredentialsDir, secret(*name))
 		}

@@ -237,7 +237,7 @@ func laterAt(url string) string { return strings.TrimSuffix(url, path.Base(url))
 
 func makeAvailable(t *testing.T, ns string) {
 	t.Helper()
-	if out, err := inPod(t, ns, "web", "cp /srv/web/image.qcow2.gz /srv/web/later"); err != nil {
+	if out, err := inPod(t, ns, "web", "cd /srv/web && cp image.qcow2.gz part && mv part later"); err != nil {
 		t.Fatalf("making the image available: %v\n%s", err, out)
 	}
 }
