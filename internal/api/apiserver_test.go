@@ -60,6 +60,8 @@ type world struct {
 	config    *rest.Config
 	namespace string
 	node      *node
+	// uploadAddress is the upload proxy's.
+	uploadAddress string
 }
 
 var patience = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 40, Cap: 2 * time.Second}
@@ -80,14 +82,12 @@ func start(t *testing.T) *world {
 	must(t, err)
 	w := &world{t: t, admin: admin, config: config}
 
-	listener, err := net.Listen("tcp", "0.0.0.0:0")
-	must(t, err)
-	address := listener.Addr().String()
-	must(t, listener.Close())
+	address := freeAddress(t, "0.0.0.0:0")
+	w.uploadAddress = freeAddress(t, "127.0.0.1:0")
 	w.install(address)
 	w.namespace = w.newNamespace()
 
-	o := options{kubeconfig: impersonating(t, path), address: address, metricsAddress: "127.0.0.1:0"}
+	o := options{kubeconfig: impersonating(t, path), address: address, metricsAddress: "127.0.0.1:0", uploadAddress: w.uploadAddress}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, o) }()
@@ -100,6 +100,15 @@ func start(t *testing.T) *world {
 	w.node = w.newNode(config)
 	w.awaitAdmission()
 	return w
+}
+
+// freeAddress is one that nothing listens on.
+func freeAddress(t *testing.T, like string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", like)
+	must(t, err)
+	defer listener.Close()
+	return listener.Addr().String()
 }
 
 // impersonating makes a kubeconfig with the rights of virt-api's service

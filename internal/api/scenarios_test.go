@@ -47,6 +47,7 @@ func TestVirtAPI(t *testing.T) {
 	t.Run("start and stop", w.startAndStop)
 	t.Run("verbs reach the guest's node", w.verbs)
 	t.Run("volumes are plugged and unplugged", w.volumes)
+	t.Run("a VM clones what its writer may read", w.templates)
 	t.Run("a console is passed through", w.console)
 	t.Run("who may do what", w.roles)
 	t.Run("an image is uploaded", w.uploads)

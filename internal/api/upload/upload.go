@@ -24,6 +24,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -72,6 +73,10 @@ func wantsUpload(ctx context.Context, cluster client.Reader, claim *corev1.Persi
 	}
 	volume := &cdiv1.DataVolume{}
 	err := cluster.Get(ctx, types.NamespacedName{Namespace: claim.Namespace, Name: owner.Name}, volume)
+	if meta.IsNoMatchError(err) {
+		// Where the kind is not installed, the owner is none of ours.
+		return false, nil
+	}
 	if err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
