@@ -24,7 +24,9 @@ const (
 	linger = 2 * time.Second
 	// hearing is how long, and hearingSize how far, the content is read on when it
 	// was refused: a sender that is cut off while it sends misses the answer.
-	hearing     = 10 * time.Second
+	hearing = 10 * time.Second
+	// settling is how long an asynchronous upload is given to end after its last byte.
+	settling    = 3 * time.Second
 	hearingSize = 1 << 30
 )
 

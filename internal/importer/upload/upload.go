@@ -210,24 +210,40 @@ func (s *server) take(read reader, async bool) http.HandlerFunc {
 			result, err := fill.Fill(s.ctx, s.job, from)
 			ended <- outcome{result, err}
 		}()
-		early := from.read
-		if !async {
-			early = nil
-		}
-		select {
-		case o := <-ended:
-			if o.err == nil {
-				w.WriteHeader(http.StatusOK)
-				s.finish(o)
-				return
-			}
-			from.abandoned()
-			s.failed(w, r, job.FaultOf(o.err))
-		case <-early:
+		o, late := await(ended, from, async)
+		if late {
 			// The sender may go; what can still go wrong ends the worker.
 			go func() { s.finish(<-ended) }()
 			w.WriteHeader(http.StatusOK)
+			return
 		}
+		if o.err == nil {
+			w.WriteHeader(http.StatusOK)
+			s.finish(o)
+			return
+		}
+		from.abandoned()
+		s.failed(w, r, job.FaultOf(o.err))
+	}
+}
+
+// await waits for the end of an upload; with async only until all was read and
+// a moment more, in which most images are done and the sender learns what is wrong
+// with his.
+func await(ended <-chan outcome, from *incoming, async bool) (o outcome, late bool) {
+	if !async {
+		return <-ended, false
+	}
+	select {
+	case o = <-ended:
+		return o, false
+	case <-from.read:
+	}
+	select {
+	case o = <-ended:
+		return o, false
+	case <-time.After(settling):
+		return outcome{}, true
 	}
 }
 

@@ -250,12 +250,13 @@ func TestAfterAFailureTheNextUploadBeginsCleanly(t *testing.T) {
 		code int
 		says string
 	}{
-		"cut":                   {transfer.UploadPath, cutBody{bytes.NewReader(data[:3<<20])}, 0, "the cable was pulled"},
-		"cut, asynchronous":     {transfer.UploadAsyncPath, cutBody{bytes.NewReader(data[:3<<20])}, 0, "the cable was pulled"},
-		"a truncated gzip":      {transfer.UploadPath, bytes.NewReader(small[:len(small)-9]), 400, "truncated"},
-		"no image":              {transfer.UploadPath, strings.NewReader("<html>Sign in</html>"), 400, "not the image of a disk"},
-		"empty":                 {transfer.UploadPath, strings.NewReader(""), 400, "empty"},
-		"larger than the claim": {transfer.UploadPath, bytes.NewReader(make([]byte, diskSize+512)), 413, "request at least"},
+		"cut":                    {transfer.UploadPath, cutBody{bytes.NewReader(data[:3<<20])}, 0, "the cable was pulled"},
+		"cut, asynchronous":      {transfer.UploadAsyncPath, cutBody{bytes.NewReader(data[:3<<20])}, 0, "the cable was pulled"},
+		"a truncated gzip":       {transfer.UploadPath, bytes.NewReader(small[:len(small)-9]), 400, "truncated"},
+		"no image":               {transfer.UploadPath, strings.NewReader("<html>Sign in</html>"), 400, "not the image of a disk"},
+		"no image, asynchronous": {transfer.UploadAsyncPath, strings.NewReader("<html>Sign in</html>"), 400, "not the image of a disk"},
+		"empty":                  {transfer.UploadPath, strings.NewReader(""), 400, "empty"},
+		"larger than the claim":  {transfer.UploadPath, bytes.NewReader(make([]byte, diskSize+512)), 413, "request at least"},
 		"larger, without its size": {transfer.UploadPath, io.MultiReader(bytes.NewReader(make([]byte, diskSize)), bytes.NewReader(make([]byte, 512))),
 			413, "request more"},
 		"a form without a file": {transfer.UploadFormPath, strings.NewReader("x"), 400, "multipart"},
