@@ -1,0 +1,167 @@
+package machine_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/test/guest"
+)
+
+// plugged brings a volume on a file of so many bytes into the machine that runs.
+func (p *pod) plugged(vmi *v1.VirtualMachineInstance, name string, bus v1.DiskBus, size int64) {
+	p.t.Helper()
+	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
+		DataVolume: &v1.DataVolumeSource{Name: name, Hotpluggable: true},
+	}})
+	vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{
+		Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: bus}},
+	})
+	f, err := os.OpenFile(filepath.Join(p.dir, name), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		p.t.Fatal(err)
+	}
+	var taken []machine.Slot
+	for _, d := range p.disks() {
+		taken = append(taken, machine.Slot{Bus: v1.DiskBus(d.Bus), Number: d.Number})
+	}
+	slot, err := machine.FreeSlot(&vmi.Spec, name, taken)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	tag := hotdisk.Tag{
+		Volume: name, Claim: name, Bus: string(slot.Bus), Number: slot.Number,
+		Device: machine.DiskID(name), Nodes: machine.PlugNodes(name),
+	}
+	err = hotdisk.Plug(p.ctx, p.monitor, tag, f, func(path string) (hotdisk.Parts, error) {
+		image := launch.PreparedImage{Name: name, Source: path, SourceFormat: "raw", DirectIO: true, VirtualSize: size}
+		made, err := machine.BuildPlug(machine.Input{VMI: vmi, Images: map[string]launch.PreparedImage{name: image}}, name, slot)
+		parts := hotdisk.Parts{Device: made.Device}
+		for _, b := range made.Blockdevs {
+			parts.Blockdevs = append(parts.Blockdevs, b)
+		}
+		return parts, err
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *pod) disks() map[string]hotdisk.Disk {
+	p.t.Helper()
+	disks, err := hotdisk.Observe(p.ctx, p.monitor)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return disks
+}
+
+// unplugged has the guest let go of a volume, and waits until it has.
+func (p *pod) unplugged(vmi *v1.VirtualMachineInstance, name string) {
+	p.t.Helper()
+	if err := hotdisk.Ask(p.ctx, p.monitor, p.disks()[name]); err != nil {
+		p.t.Fatal(err)
+	}
+	for p.disks()[name].Stage == hotdisk.Plugged {
+		if p.ctx.Err() != nil {
+			p.t.Fatalf("the guest does not let go of %s", name)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	// QEMU lets go of the node a moment after the device.
+	for err := error(nil); p.disks()[name].Stage != hotdisk.Absent; time.Sleep(10 * time.Millisecond) {
+		if p.ctx.Err() != nil {
+			p.t.Fatalf("QEMU does not let go of %s: %v", name, err)
+		}
+		err = hotdisk.Clear(p.ctx, p.monitor, p.disks()[name])
+	}
+	for i := range vmi.Spec.Volumes {
+		if vmi.Spec.Volumes[i].Name == name {
+			vmi.Spec.Volumes = append(vmi.Spec.Volumes[:i:i], vmi.Spec.Volumes[i+1:]...)
+			break
+		}
+	}
+	disks := &vmi.Spec.Domain.Devices.Disks
+	for i := range *disks {
+		if (*disks)[i].Name == name {
+			*disks = append((*disks)[:i:i], (*disks)[i+1:]...)
+			break
+		}
+	}
+}
+
+// awaits waits until the guest lists the disk of a serial, or does not any more.
+func (p *pod) awaits(serial string, there bool) {
+	p.t.Helper()
+	word := map[bool]string{true: "!", false: ""}[there]
+	p.prints(fmt.Sprintf("while %s guestinfo disks | grep -q ' %s '; do sleep 0.05; done; echo so", word, serial), "so")
+}
+
+// TestDisksComeAndGoWhileTheGuestWrites: one disk is written to and read past all
+// caches all the time; others come and go on both buses. PCI disks go when the
+// guest's kernel agrees. Nothing of them stays in QEMU.
+func TestDisksComeAndGoWhileTheGuestWrites(t *testing.T) {
+	files := buildGuest(t, guest.Cloud)
+	p := newPod(t)
+	p.place(files.Kernel, "/var/run/kubevirt-kernel-boot/boot/vmlinuz")
+	p.place(files.Initrd, "/var/run/kubevirt-kernel-boot/boot/initrd.img")
+	vmi := parse(t, fmt.Sprintf(kernelVMI, "", ""))
+	p.boot(vmi)
+	p.login()
+
+	p.plugged(vmi, "vol-a", v1.DiskBusSCSI, 8<<20)
+	p.awaits("vol-a", true)
+	p.prints("disksoak /dev/$(guestinfo disks | awk '$3==\"vol-a\"{print $1}') >/tmp/soak 2>&1 & echo $! >/tmp/pid; echo begun", "begun")
+	var took []time.Duration
+	for round := range 6 {
+		bus := []v1.DiskBus{v1.DiskBusVirtio, v1.DiskBusSCSI}[round%2]
+		began := time.Now()
+		p.plugged(vmi, "vol-b", bus, 4<<20)
+		p.awaits("vol-b", true)
+		took = append(took, time.Since(began))
+		name := "$(guestinfo disks | awk '$3==\"vol-b\"{print $1}')"
+		if round < 2 {
+			p.prints("echo round | dd of=/dev/"+name+" conv=fsync 2>/dev/null; head -n 1 /dev/"+name, "round")
+		} else {
+			p.prints("head -n 1 /dev/"+name, "round")
+		}
+		p.unplugged(vmi, "vol-b")
+		p.awaits("vol-b", false)
+	}
+	t.Logf("figure hotplug: device_add until the guest lists the disk: %v", took)
+
+	if err := os.Truncate(filepath.Join(p.dir, "vol-a"), 16<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := hotdisk.Resize(p.ctx, p.monitor, machine.NodeName("vol-a"), 16<<20); err != nil {
+		t.Fatal(err)
+	}
+	p.prints("while ! guestinfo disks | grep -q '16777216 vol-a'; do sleep 0.05; done; echo grown", "grown")
+
+	p.prints("kill $(cat /tmp/pid); while kill -0 $(cat /tmp/pid) 2>/dev/null; do sleep 0.05; done; echo ended", "ended")
+	out, _, err := p.console.Run(p.ctx, "cat /tmp/soak")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`writes=\d+ errors=0 `).MatchString(out) {
+		t.Errorf("the guest says of the disk that it wrote to:\n%s", out)
+	}
+	t.Log("figure hotplug: ", strings.TrimSpace(out))
+	p.unplugged(vmi, "vol-a")
+	if left := p.disks(); len(left) > 0 {
+		t.Errorf("QEMU still has %+v", left)
+	}
+}
