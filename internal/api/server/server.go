@@ -140,12 +140,12 @@ func (c Config) webhookPaths() []string {
 // install mounts the group and tells discovery about it.
 func (g Group) install(server *genericapiserver.GenericAPIServer) error {
 	mux := server.Handler.NonGoRestfulMux
-	versionPath := "/apis/" + g.GroupVersion.String()
+	versionPath := "/apis/" + g.String()
 	lister := discovery.APIResourceListerFunc(func() []metav1.APIResource { return g.Resources })
 	mux.Handle(versionPath, discovery.NewAPIVersionHandler(server.Serializer, g.GroupVersion, lister))
 	mux.HandlePrefix(versionPath+"/", g.API)
 
-	preferred := metav1.GroupVersionForDiscovery{GroupVersion: g.GroupVersion.String(), Version: g.Version}
+	preferred := metav1.GroupVersionForDiscovery{GroupVersion: g.String(), Version: g.Version}
 	group := metav1.APIGroup{
 		Name:             g.Group,
 		Versions:         []metav1.GroupVersionForDiscovery{preferred},

@@ -137,7 +137,7 @@ func (p *Proxy) allowed(r *http.Request) (grant, error) {
 	claim, err := target(r.Context(), p.cluster, allowed.claim())
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && claim.UID != allowed.UID:
-		return grant{}, apierrors.NewGone(fmt.Sprintf("PVC %s, which the token is for, is gone", allowed.claim()))
+		return grant{}, apierrors.NewResourceExpired(fmt.Sprintf("PVC %s, which the token is for, is gone", allowed.claim()))
 	case err != nil:
 		return grant{}, err
 	}

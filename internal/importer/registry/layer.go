@@ -217,5 +217,5 @@ func (b *body) Close() error {
 	}
 	b.stop()
 	b.cancel(nil)
-	return b.layer.close()
+	return b.close()
 }

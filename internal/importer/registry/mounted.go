@@ -23,7 +23,7 @@ func (m *mounted) open() (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the container image: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // the files that it opened stay open
 	var disk string
 	err = fs.WalkDir(root.FS(), strings.TrimPrefix(folder, "/"), func(name string, entry fs.DirEntry, err error) error {
 		switch {

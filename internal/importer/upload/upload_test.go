@@ -337,7 +337,9 @@ func TestAWholeDiskIsFoundByTheNextWorker(t *testing.T) {
 	w := start(t)
 	w.awaitReady()
 	w.stop()
-	<-w.ended
+	if err := <-w.ended; !errors.Is(err, context.Canceled) {
+		t.Fatalf("the worker ends with %v", err)
+	}
 	data := disk(diskSize)
 	must(t, os.WriteFile(filepath.Join(w.job.Places.Dir, ".disk.img.part"), data, 0o600))
 	task, err := json.Marshal(w.job.Task)

@@ -191,7 +191,7 @@ func (u *upload) newClaim(meta metav1.ObjectMeta) *corev1.PersistentVolumeClaim 
 func (u *upload) awaitReady(ctx context.Context) error {
 	u.say("Waiting for PVC %s upload pod to be ready...", u.name)
 	waiting := "nobody has taken it up; is virt-controller running?"
-	err := wait.PollUntilContextTimeout(ctx, look, u.options.patience(), true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, look, u.patience(), true, func(context.Context) (bool, error) {
 		// The end of the wait must not look like a failed request.
 		s, err := u.read(ctx)
 		if err != nil {
@@ -202,7 +202,7 @@ func (u *upload) awaitReady(ctx context.Context) error {
 		return ready, err
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		return fmt.Errorf("%s %s/%s is not ready for an upload after %s: %s", u.kind(), u.namespace, u.name, u.options.patience(), waiting)
+		return fmt.Errorf("%s %s/%s is not ready for an upload after %s: %s", u.kind(), u.namespace, u.name, u.patience(), waiting)
 	}
 	if err != nil {
 		return err
