@@ -32,7 +32,7 @@ func Ask(ctx context.Context, pod *corev1.Pod) (*transfer.Progress, error) {
 	return ask(ctx, url)
 }
 
-// noRedirects keeps a worker from sending virt-controller elsewhere.
+// direct keeps a worker from sending virt-controller elsewhere.
 var direct = &http.Client{
 	Timeout:       patience,
 	Transport:     &http.Transport{DisableKeepAlives: true},

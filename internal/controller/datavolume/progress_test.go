@@ -1,0 +1,42 @@
+package datavolume
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"drydock.dev/drydock/internal/transfer"
+)
+
+func TestAWorkerIsBelievedAsFarAsItMatters(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("virt-controller was sent elsewhere") }))
+	defer elsewhere.Close()
+	tests := map[string]struct {
+		answer http.HandlerFunc
+		want   *transfer.Progress
+	}{
+		"its progress": {
+			func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte(`{"total":10,"done":5,"step":"copying"}`))
+			},
+			&transfer.Progress{Total: 10, Done: 5, Step: "copying"},
+		},
+		"no answer that goes on for ever": {
+			func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte(`{"step":"` + strings.Repeat("x", maxProgress) + `"}`))
+			}, nil,
+		},
+		"no redirect": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) }, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(test.answer)
+			defer server.Close()
+			got, err := ask(t.Context(), server.URL)
+			if (err == nil) != (test.want != nil) || test.want != nil && *got != *test.want {
+				t.Errorf("got %+v (%v), want %+v", got, err, test.want)
+			}
+		})
+	}
+}
