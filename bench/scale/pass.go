@@ -195,13 +195,7 @@ func wait(ctx context.Context, d time.Duration) error {
 // all run.
 func (p *pass) create(ctx context.Context) error {
 	began := time.Now()
-	if p.profile != "" {
-		profiled := make(chan error, 1)
-		go func() {
-			profiled <- profile(ctx, p.cluster, p.controller, "cpu", p.profilePath("cpu", p.n), profileTime)
-		}()
-		defer func() { p.logProblem(<-profiled) }()
-	}
+	defer p.profiled(ctx, "creation")()
 	err := p.all(ctx, func(ctx context.Context, name string) error { return p.cluster.Client.Create(ctx, p.vmi(name)) })
 	if err != nil {
 		return fmt.Errorf("creating VMIs: %w", err)
@@ -215,6 +209,17 @@ func (p *pass) create(ctx context.Context) error {
 	return nil
 }
 
+// profiled takes a CPU profile of what follows, if profiles are wanted. The function
+// that it returns waits for it.
+func (p *pass) profiled(ctx context.Context, what string) func() {
+	if p.profile == "" {
+		return func() {}
+	}
+	taken := make(chan error, 1)
+	go func() { taken <- profile(ctx, p.cluster, p.controller, "cpu", p.profilePath(what, p.n), profileTime) }()
+	return func() { p.logProblem(<-taken) }
+}
+
 func (p *pass) logProblem(err error) {
 	if err != nil {
 		p.report.Logf("no profile: %v", err)
@@ -222,6 +227,7 @@ func (p *pass) logProblem(err error) {
 }
 
 func (p *pass) delete(ctx context.Context) error {
+	defer p.profiled(ctx, "deletion")()
 	err := p.all(ctx, func(ctx context.Context, name string) error {
 		return client.IgnoreNotFound(p.cluster.Client.Delete(ctx, p.vmi(name)))
 	})
