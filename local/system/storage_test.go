@@ -30,7 +30,7 @@ var written = map[[2]string]string{
 }
 
 func volumesServe(t *testing.T, c *cluster) {
-	c.drydock("kubectl", "apply", "-f", "volumes.yaml")
+	c.drydock("kubectl", "apply", "-f", "volumes.yaml", "-f", "keepers.yaml")
 	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/keeper", "pod/guest", "--timeout=30s")
 	for at, text := range written {
 		if at[0] == "keeper" {
@@ -127,14 +127,14 @@ func volumesGrow(t *testing.T, c *cluster) {
 	}
 	// Elsewhere it grows when it is mounted next. In any case the next pod finds everything.
 	c.drydock("kubectl", "delete", "pod", "keeper", "--wait")
-	c.drydock("kubectl", "apply", "-f", "volumes.yaml")
+	c.drydock("kubectl", "apply", "-f", "keepers.yaml")
 	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/keeper", "--timeout=30s")
 	c.eventually(time.Second, "the filesystem is larger for the next pod", grown("/own", 96*mib))
 	c.eventually(time.Second, "the volumes kept their data", c.volumesHold)
 }
 
 func volumesGo(t *testing.T, c *cluster) {
-	c.drydock("kubectl", "delete", "-f", "volumes.yaml", "--wait")
+	c.drydock("kubectl", "delete", "-f", "keepers.yaml", "-f", "volumes.yaml", "--wait")
 	c.eventually(20*time.Second, "no volume, file or loop device is left", func() error {
 		volumes, err := c.client().CoreV1().PersistentVolumes().List(context.Background(), metav1.ListOptions{})
 		if err != nil {
