@@ -28,7 +28,7 @@ unit: ## Unit tests, without a cluster; without root, too: what needs it is then
 	cd local && go test ./...
 
 system: build images ## Tests on an embedded cluster with real guests (root)
-	cd local && go test -count=1 -tags system ./internal/network ./system
+	cd local && go test -count=1 -tags system ./internal/network ./internal/loop ./internal/csi/... ./system
 	hack/test-cluster
 
 bench: build images ## What a VM costs; WHAT=start,api,memory,scale,up chooses, BENCHFLAGS adds flags (root)
