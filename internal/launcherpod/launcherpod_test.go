@@ -175,14 +175,14 @@ func TestOverheadOfKnownGuests(t *testing.T) {
 		settings clusterconfig.Settings
 		wantMi   int64
 	}{
-		"a small guest":                  {`domain: {memory: {guest: 128Mi}, devices: {}}`, hardware, 117},
-		"emulated":                       {`domain: {memory: {guest: 128Mi}, devices: {}}`, emulated, 213},
-		"without a screen":               {`domain: {memory: {guest: 128Mi}, devices: {autoattachGraphicsDevice: false}}`, hardware, 85},
-		"large":                          {`domain: {memory: {guest: 64Gi}, cpu: {sockets: 2, cores: 8}, devices: {}}`, hardware, 432},
-		"CPUs asked for by the request":  {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 3500m}}, devices: {}}`, hardware, 129},
-		"CPUs asked for by the limit":    {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 1}, limits: {cpu: 4}}, devices: {}}`, hardware, 129},
-		"with half as much again":        {`domain: {memory: {guest: 128Mi}, devices: {}}`, ratio, 175},
-		"with what the VMI asks for too": {`domain: {memory: {guest: 128Mi, reservedOverhead: {addedOverhead: 100Mi}}, devices: {}}`, hardware, 217},
+		"a small guest":                  {`domain: {memory: {guest: 128Mi}, devices: {}}`, hardware, 103},
+		"emulated":                       {`domain: {memory: {guest: 128Mi}, devices: {}}`, emulated, 199},
+		"without a screen":               {`domain: {memory: {guest: 128Mi}, devices: {autoattachGraphicsDevice: false}}`, hardware, 71},
+		"large":                          {`domain: {memory: {guest: 64Gi}, cpu: {sockets: 2, cores: 8}, devices: {}}`, hardware, 418},
+		"CPUs asked for by the request":  {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 3500m}}, devices: {}}`, hardware, 115},
+		"CPUs asked for by the limit":    {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 1}, limits: {cpu: 4}}, devices: {}}`, hardware, 115},
+		"with half as much again":        {`domain: {memory: {guest: 128Mi}, devices: {}}`, ratio, 154},
+		"with what the VMI asks for too": {`domain: {memory: {guest: 128Mi, reservedOverhead: {addedOverhead: 100Mi}}, devices: {}}`, hardware, 203},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -20,8 +20,8 @@ const mebibyte = 1 << 20
 // has the figures that these follow from, and the margin of each.
 const (
 	// overheadBase is QEMU's text, heap and device models (54 MiB measured)
-	// and virt-launcher (12 at most).
-	overheadBase = 80 * mebibyte
+	// and virt-launcher (5 measured, 12 at most).
+	overheadBase = 66 * mebibyte
 	// overheadPerVCPU is a thread's stack and state (2 to 3 measured).
 	overheadPerVCPU = 4 * mebibyte
 	// overheadPageTables is the share of the guest's RAM that page tables take:
