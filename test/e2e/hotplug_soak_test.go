@@ -63,14 +63,14 @@ func TestADiskInUseIsNeverDropped(t *testing.T) {
 		if _, err := virtctl(t.Context(), "-n", ns, verb, "soaked", "--volume-name="+name); err == nil {
 			plugged[name] = !plugged[name]
 		}
-		switch {
-		case round%8 == 5:
+		switch round % 8 {
+		case 5:
 			for _, pid := range kills[round/8%len(kills)](t) {
 				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 					t.Logf("killing %d: %v", pid, err)
 				}
 			}
-		case round%8 == 2:
+		case 2:
 			evictHolder(t, ns, "soaked")
 		}
 		time.Sleep(time.Duration(500+rand.IntN(2000)) * time.Millisecond)
