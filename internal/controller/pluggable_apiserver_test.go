@@ -58,13 +58,16 @@ func TestARunningVMIHearsOfAClaimThatHasGrown(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "data"},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			StorageClassName: new("none"),
 		},
 	}
 	w.do("creating the claim", w.client.Create(w.ctx, claim))
+	w.bindClaim("data")
 	grow := func(size string) {
 		t.Helper()
+		w.do("reading the claim", w.client.Get(w.ctx, client.ObjectKeyFromObject(claim), claim))
 		before := claim.DeepCopy()
 		claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
 		w.do("growing the claim", w.client.Status().Patch(w.ctx, claim, client.MergeFrom(before)))
@@ -82,7 +85,6 @@ func TestARunningVMIHearsOfAClaimThatHasGrown(t *testing.T) {
 			return false, "no claim is in its status"
 		})
 	}
-	grow("1Gi")
 	vmi := w.vmi("vmi")
 	before := vmi.DeepCopy()
 	vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "data", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "data"}}}
