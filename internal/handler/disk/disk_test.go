@@ -392,6 +392,19 @@ func TestPlantedLinkIsNotFollowed(t *testing.T) {
 	}
 }
 
+func TestGrownSize(t *testing.T) {
+	const mib = 1 << 20
+	for name, tc := range map[string]struct{ capacity, available, want int64 }{
+		"a claim that a DataVolume enlarged for its 1 GiB": {1090 * mib, 1060 * mib, 1024 * mib},
+		"a file system that takes more than its share":     {69 * mib, 59 * mib, 58 * mib},
+		"a full file system":                               {69 * mib, 0, 0},
+	} {
+		if got := GrownSize(tc.capacity, tc.available); got != tc.want {
+			t.Errorf("%s: got %d MiB, want %d MiB", name, got/mib, tc.want/mib)
+		}
+	}
+}
+
 func TestImageSize(t *testing.T) {
 	const mebi = 1 << 20
 	for name, tc := range map[string]struct {

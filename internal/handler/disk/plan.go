@@ -155,6 +155,10 @@ const (
 	// tolerated is how much smaller than the claim, in percent, a disk may be
 	// because the file system took its share.
 	tolerated = 10
+	// share is how much of a claim, in percent, is left to its file system when a
+	// disk grows with it: CDI's default, so that a disk that a DataVolume made in a
+	// claim of its own choice has the size that was asked for.
+	share = 6
 )
 
 // ImageSize is the size of the raw image for a disk of wanted bytes in a file
@@ -171,4 +175,11 @@ func ImageSize(wanted, available int64) (int64, error) {
 		return 0, fmt.Errorf("the file system has %d bytes left, too few for a disk of %d", max(available, 0), wanted)
 	}
 	return size, nil
+}
+
+// GrownSize is the size that the raw image in a file system claim of that
+// capacity may grow to, with so much available to it, what it has included.
+func GrownSize(capacity, available int64) int64 {
+	wanted := capacity - capacity/100*share
+	return max(0, min(wanted, available-reserved)) / granularity * granularity
 }

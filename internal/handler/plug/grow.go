@@ -51,7 +51,7 @@ func SizeFor(root *podpath.Dir, place string, capacity int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return disk.ImageSize(capacity, available+allocated)
+	return disk.GrownSize(capacity, available+allocated), nil
 }
 
 // allocated is how many bytes of its file system a file has already.
