@@ -91,9 +91,25 @@ func (u *UploadClaims) carryOut(ctx context.Context, o datavolume.ObservedUpload
 	if err != nil || !wrote || !plan.DeleteWorker {
 		return err
 	}
+	if err := u.unequip(ctx, o.Claim, o.Worker.Name); err != nil {
+		return err
+	}
 	err = u.Client.Delete(ctx, o.Worker, client.Preconditions{UID: &o.Worker.UID})
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("deleting the worker pod %s/%s: %w", o.Worker.Namespace, o.Worker.Name, err)
+	}
+	return nil
+}
+
+// unequip deletes what a worker that has ended was found by and known by. It
+// goes before the pod, by which the next round knows that this is to be done.
+func (u *UploadClaims) unequip(ctx context.Context, claim *corev1.PersistentVolumeClaim, worker string) error {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: worker}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: datavolume.SecretName(worker, claim.UID)}}
+	for _, object := range []client.Object{service, secret} {
+		if err := u.Client.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting %s/%s, which its upload worker needs no more: %w", claim.Namespace, object.GetName(), err)
+		}
 	}
 	return nil
 }
