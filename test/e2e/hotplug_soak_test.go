@@ -20,6 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/hotplug/invariant"
+	"drydock.dev/drydock/test/follow"
 )
 
 // Long runs ask for more than every run can afford.
@@ -34,8 +38,9 @@ const deviceAdd = 160 * time.Millisecond
 
 // TestADiskInUseIsNeverDropped has a guest write and read vol-a with direct I/O
 // all the time, while other volumes come and go in random order, one never
-// gets its claim, attachment pods are evicted, and components are killed. Not
-// parallel: it breaks what the other tests stand on.
+// gets its claim, attachment pods are taken away by hand, and components are
+// killed. A watch sees to the holders' invariants. Not parallel: it breaks what
+// the other tests stand on.
 func TestADiskInUseIsNeverDropped(t *testing.T) {
 	ns := newNamespace(t)
 	names := []string{"vol-a", "vol-b", "vol-c", "vol-d", "vol-e"}
@@ -44,6 +49,7 @@ func TestADiskInUseIsNeverDropped(t *testing.T) {
 	}
 	create(t, unboundClaim(ns, "never"))
 	g := bootVM(t, newVM(onNode1(newVMI(ns, "soaked")), v1.RunStrategyAlways))
+	history := follow.Holders(t, cluster.client, ns, "soaked")
 	do(t, ns, "addvolume", "soaked", "--volume-name=vol-a")
 	g.gets("vol-a")
 	g.run("disksoak " + g.device("vol-a") + " >/tmp/soak 2>&1 & echo $! >/tmp/soak.pid")
@@ -71,10 +77,11 @@ func TestADiskInUseIsNeverDropped(t *testing.T) {
 				}
 			}
 		case 2:
-			evictHolder(t, ns, "soaked")
+			takeHolder(t, history, ns, "soaked")
 		}
 		time.Sleep(time.Duration(500+rand.IntN(2000)) * time.Millisecond)
 	}
+	g = login(t, ns, "soaked") // the console ended with a virt-handler that was killed
 	for name, want := range plugged {
 		if want {
 			g.gets(name)
@@ -82,7 +89,6 @@ func TestADiskInUseIsNeverDropped(t *testing.T) {
 			g.loses(name)
 		}
 	}
-	g = login(t, ns, "soaked")
 	g.run("kill $(cat /tmp/soak.pid); while kill -0 $(cat /tmp/soak.pid) 2>/dev/null; do sleep 0.1; done")
 	told := g.run("cat /tmp/soak")
 	sum := regexp.MustCompile(`writes=(\d+) errors=(\d+) gaps=\d+ longest=(\d+)ms`).FindStringSubmatch(told)
@@ -93,16 +99,19 @@ func TestADiskInUseIsNeverDropped(t *testing.T) {
 	awaitHolders(t, ns, "soaked", 5)
 }
 
-// evictHolder asks for an eviction of an attachment pod, as a drain does. A
-// refusal is as good an answer.
-func evictHolder(t *testing.T, namespace, name string) {
+// takeHolder deletes one of a VMI's attachment pods, as only somebody who may
+// do anything can: an eviction is refused.
+func takeHolder(t *testing.T, history *invariant.History, namespace, name string) {
 	t.Helper()
 	pods, err := holders(t.Context(), namespace, name)
 	if err != nil || len(pods) == 0 {
 		return
 	}
-	out, err := kubectl(t.Context(), "-n", namespace, "delete", "pod", "--wait=false", pods[rand.IntN(len(pods))].Name)
-	t.Logf("taking an attachment pod away: %s (%v)", strings.TrimSpace(out), err)
+	pod := pods[rand.IntN(len(pods))]
+	history.Rob(string(pod.UID))
+	if err := cluster.client.Delete(t.Context(), &pod); client.IgnoreNotFound(err) != nil {
+		t.Errorf("taking the attachment pod %s away: %v", pod.Name, err)
+	}
 }
 
 // unboundClaim is a claim that no storage is ever found for.

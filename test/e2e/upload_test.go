@@ -1,0 +1,65 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// classShared has volumes that every node sees, so that two claims that are
+// bound at once meet on one.
+const classShared = "shared"
+
+// uploadProxy is the Service of the upload proxy in Drydock's namespace.
+const uploadProxy = "cdi-uploadproxy"
+
+// TestAnUploadedDiskIsInTheGuest uploads an image into a DataVolume and one into
+// a claim, as users do, and a guest reads both.
+func TestAnUploadedDiskIsInTheGuest(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	image := filepath.Join(t.TempDir(), "image.raw")
+	content := append([]byte("uploaded\n"), bytes.Repeat([]byte{'x'}, 8<<20-len("uploaded\n"))...)
+	if err := os.WriteFile(image, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	upload := func(args ...string) string {
+		return do(t, ns, append([]string{"image-upload"}, append(args, "--image-path="+image, "--force-bind", "--access-mode=ReadWriteMany",
+			"--size="+strconv.Itoa(claimSize), "--storage-class="+classShared, "--uploadproxy-url=https://"+serviceAddress(t, "kubevirt", uploadProxy), "--insecure")...)...)
+	}
+	out := upload("dv", "uploaded")
+	if !strings.Contains(out, "completed successfully") {
+		t.Errorf("virtctl image-upload printed:\n%s", out)
+	}
+	awaitFilled(t, ns, "uploaded")
+	upload("pvc", "bare", "--volume-mode=block")
+
+	onVirtio := v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}
+	vmi := newVMI(ns, "reader")
+	addDisk(vmi, v1.Disk{Name: "dv", Serial: "DV", DiskDevice: onVirtio}, v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "uploaded"}})
+	addDisk(vmi, v1.Disk{Name: "pvc", Serial: "PVC", DiskDevice: onVirtio}, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "bare"},
+	}})
+	g := boot(t, vmi)
+	g.sees("what was uploaded into the DataVolume", "head -n 1 "+g.device("DV"), "uploaded")
+	g.sees("what was uploaded into the claim", "head -n 1 "+g.device("PVC"), "uploaded")
+	nothingBesides(t, ns)
+
+	again, err := virtctl(t.Context(), "-n", ns, "image-upload", "dv", "uploaded", "--no-create", "--image-path="+image,
+		"--uploadproxy-url=https://"+serviceAddress(t, "kubevirt", uploadProxy), "--insecure")
+	if err == nil {
+		t.Errorf("a second upload into the same DataVolume is taken:\n%s", again)
+	}
+	if got := awaitFilled(t, ns, "uploaded").Status.Phase; got != cdiv1.Succeeded {
+		t.Errorf("after the second upload the DataVolume is %s", got)
+	}
+}
