@@ -34,6 +34,9 @@ system: build images ## Tests on an embedded cluster with real guests (root)
 bench: build images ## What a VM costs; WHAT=start,api,memory,scale,up chooses, BENCHFLAGS adds flags (root)
 	hack/bench -what '$(WHAT)' $(BENCHFLAGS)
 
+bench-import: ## Imports against curl and qemu-img: time, memory, what a killed worker fetches again
+	go test -run '^$$' -bench Import -benchtime 1x ./internal/importer
+
 prerequisites: ## Install the Debian or Ubuntu packages that are missing
 	@hack/prerequisites
 
@@ -64,4 +67,4 @@ bin/golangci-lint: tools/go.mod tools/go.sum
 flaky: ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help run down bench test check unit system prerequisites build images generate generate-check manifests lint flaky
+.PHONY: help run down bench bench-import test check unit system prerequisites build images generate generate-check manifests lint flaky
