@@ -3,6 +3,7 @@ package image
 import (
 	"archive/tar"
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,12 +11,14 @@ import (
 	"testing"
 )
 
-// archive writes a tar file and returns its path.
+// archive writes a tar file and returns its path; the same files make the
+// same bytes.
 func archive(t *testing.T, files map[string]string) string {
 	t.Helper()
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	for name, content := range files {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		content := files[name]
 		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}); err != nil {
 			t.Fatal(err)
 		}
