@@ -34,7 +34,9 @@ func TestWrongManifestsAreRefusedByTheCluster(t *testing.T) {
 			if err := yaml.Unmarshal([]byte(manifest), &obj.Object); err != nil {
 				t.Fatal(err)
 			}
-			obj.SetAPIVersion("kubevirt.io/v1")
+			if obj.GetAPIVersion() == "" {
+				obj.SetAPIVersion("kubevirt.io/v1")
+			}
 			obj.SetNamespace(ns)
 			if obj.GetName() == "" {
 				obj.SetName("wrong")

@@ -14,6 +14,7 @@ import (
 
 	"drydock.dev/drydock/internal/api/admission"
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/datavolume"
 )
 
 // Each file of testdata/refused holds a wrong manifest, a line of dashes and
@@ -89,4 +90,23 @@ func parse[T any](t *testing.T, manifest string) *T {
 func decode(manifest []byte) (*v1.VirtualMachine, error) {
 	vm := &v1.VirtualMachine{}
 	return vm, yaml.Unmarshal(manifest, vm)
+}
+
+// A clone from another namespace needs defaults' note that its creator may read
+// that very source.
+func TestACloneNeedsTheNoteOfItsSource(t *testing.T) {
+	for note, refused := range map[string]bool{"": true, "pvc/golden/another": true, "pvc/golden/image": false} {
+		dv := parse[cdiv1.DataVolume](t, `
+metadata: {name: disk, namespace: mine}
+spec:
+  source:
+    pvc: {namespace: golden, name: image}
+  storage: {}
+`)
+		dv.Annotations = map[string]string{datavolume.AnnCloneAllowed: note}
+		errs := DataVolume(dv, nil)
+		if told := strings.Contains(text(errs), CloneForbidden("golden")); told != refused || len(errs) > 0 != refused {
+			t.Errorf("with the note %q the errors are %v", note, errs)
+		}
+	}
 }
