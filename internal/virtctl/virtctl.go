@@ -65,7 +65,10 @@ func New(e *env.Env) *cobra.Command {
 		expose.NewCommand(e),
 		imageupload.NewCommand(e),
 		version.NewCommand(e),
+		newOptions(),
 	)
+	root.AddCommand(newRefused()...)
+	root.SetUsageFunc(usage)
 	return root
 }
 
@@ -81,7 +84,12 @@ func report(e *env.Env, err error) int {
 		return ended.Code
 	}
 	fmt.Fprintf(e.Err, "error: %v\n", err)
-	if next := advice.For(err); next != "" {
+	next := advice.For(err)
+	var refused *refusal
+	if errors.As(err, &refused) {
+		next = refused.instead
+	}
+	if next != "" {
 		fmt.Fprintf(e.Err, "next: %s\n", strings.ReplaceAll(next, "'virtctl ", "'"+e.Program+" "))
 	}
 	return 1

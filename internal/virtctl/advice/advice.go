@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"drydock.dev/drydock/internal/virtctl/client"
+	"drydock.dev/drydock/internal/virtctl/env"
 )
 
 // rule pairs a kind of error with the sentence that helps.
@@ -22,7 +22,7 @@ type rule struct {
 
 // rules are asked in order; the first that matches speaks.
 var rules = []rule{
-	{clientcmd.IsEmptyConfig, "name a cluster with --kubeconfig, the variable KUBECONFIG or --context"},
+	{is(env.ErrNoCluster), "name a cluster with --kubeconfig, the variable KUBECONFIG or --context"},
 	{is(client.ErrNotStarted), "start it with 'virtctl start NAME', or see why it ended with 'kubectl describe vmi NAME'"},
 	{alreadyRuns, "see its state with 'kubectl get vm', or restart it with 'virtctl restart NAME'"},
 	{missingAPI, "this cluster does not serve it: see 'kubectl get apiservice v1.subresources.kubevirt.io' and 'kubectl -n kubevirt get pods'"},

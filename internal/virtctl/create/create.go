@@ -33,7 +33,9 @@ func newVM(e *env.Env) *cobra.Command {
 		Example: e.Example("# Create a machine from a container disk and start it:",
 			"create vm --name=vm-cirros --volume-containerdisk=src:quay.io/kubevirt/cirros-container-disk-demo:latest | kubectl create -f -",
 			"# With a user and an SSH key, from a claim:",
-			"create vm --name=db --memory=4Gi --volume-pvc=src:db-disk --user=admin --ssh-key=\"$(cat ~/.ssh/id_ed25519.pub)\""),
+			"create vm --name=db --memory=4Gi --volume-pvc=src:db-disk --user=admin --ssh-key=\"$(cat ~/.ssh/id_ed25519.pub)\"",
+			"# With a disk of its own that is filled from an image:",
+			"create vm --name=web --volume-import=type:http,size:10Gi,url:https://cloud.debian.org/images/cloud/bookworm/latest/debian-12-generic-amd64.qcow2"),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuse(cmd); err != nil {
@@ -57,6 +59,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.Int64Var(&o.gracePeriod, "termination-grace-period", 180, "seconds that the guest is given to shut down")
 	flags.StringArrayVar(&o.containerDisks, "volume-containerdisk", nil, "disk from a container image: src:IMAGE[,name:NAME][,bootorder:N]; may be repeated")
 	flags.StringArrayVar(&o.claims, "volume-pvc", nil, "disk from a PersistentVolumeClaim: src:CLAIM[,name:NAME][,bootorder:N]; may be repeated")
+	flags.StringArrayVar(&o.imports, importFlag, nil, "disk that is made with the machine: type:blank|http|pvc|registry|snapshot[,size:SIZE][,url:URL][,src:[NAMESPACE/]NAME][,name:NAME][,bootorder:N]; may be repeated")
 	flags.StringVar(&o.cloudInit.source, "cloud-init", noCloud, "data source of cloud-init: nocloud, configdrive or none")
 	flags.StringVar(&o.cloudInit.userData, "cloud-init-user-data", "", "user data for cloud-init, in base64")
 	flags.StringVar(&o.cloudInit.networkData, "cloud-init-network-data", "", "network data for cloud-init, in base64")
@@ -74,7 +77,7 @@ var refused = []struct {
 }{
 	{name: "instancetype"}, {name: "preference"},
 	{name: "infer-instancetype", isSwitch: true}, {name: "infer-preference", isSwitch: true},
-	{name: "volume-import"}, {name: "volume-blank"}, {name: "volume-clone-pvc"}, {name: "volume-datasource"},
+	{name: "volume-blank"}, {name: "volume-clone-pvc"}, {name: "volume-datasource"},
 	{name: "volume-sysprep"}, {name: "access-cred"}, {name: "ga-manage-ssh", isSwitch: true},
 }
 

@@ -21,6 +21,7 @@ type options struct {
 	gracePeriod    int64
 	containerDisks []string
 	claims         []string
+	imports        []string
 	cloudInit      cloudInit
 	output         string
 }
@@ -53,7 +54,7 @@ func (o options) machine() (*v1.VirtualMachine, error) {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 		return nil, fmt.Errorf("--name: %q is no name for a machine: %s", name, problems[0])
 	}
-	disks, err := o.disks()
+	disks, err := o.disks(name)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (o options) machine() (*v1.VirtualMachine, error) {
 	domain.CPU = &v1.CPU{Sockets: o.cpus}
 	domain.Devices.Interfaces = []v1.Interface{*v1.DefaultMasqueradeNetworkInterface()}
 	domain.Devices.Rng = &v1.Rng{}
-	attach(&vm.Spec.Template.Spec, disks)
+	attach(&vm.Spec, disks)
 	return vm, nil
 }
 
@@ -88,7 +89,7 @@ func (o options) strategy() (v1.VirtualMachineRunStrategy, error) {
 
 // disks are the volumes of all flags, in the order in which the guest sees
 // them: those of the user first, cloud-init last.
-func (o options) disks() ([]disk, error) {
+func (o options) disks(machine string) ([]disk, error) {
 	var disks []disk
 	for i, text := range o.containerDisks {
 		d, err := parseContainerDisk(text, i)
@@ -99,6 +100,13 @@ func (o options) disks() ([]disk, error) {
 	}
 	for _, text := range o.claims {
 		d, err := parsePVC(text)
+		if err != nil {
+			return nil, err
+		}
+		disks = append(disks, d)
+	}
+	for i, text := range o.imports {
+		d, err := parseImport(machine, text, i)
 		if err != nil {
 			return nil, err
 		}
@@ -132,8 +140,12 @@ func checkDisks(disks []disk) error {
 	return nil
 }
 
-func attach(spec *v1.VirtualMachineInstanceSpec, disks []disk) {
+func attach(machine *v1.VirtualMachineSpec, disks []disk) {
+	spec := &machine.Template.Spec
 	for _, d := range disks {
+		if d.template != nil {
+			machine.DataVolumeTemplates = append(machine.DataVolumeTemplates, *d.template)
+		}
 		spec.Volumes = append(spec.Volumes, d.volume)
 		target := v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}
 		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks,

@@ -2,6 +2,7 @@ package create
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,34 +15,56 @@ import (
 type disk struct {
 	volume    v1.Volume
 	bootOrder *uint
+	// template is of a disk that is made with the machine.
+	template *v1.DataVolumeTemplateSpec
 }
 
-// params are the parts of a flag such as src:registry.example/disk:1,bootorder:1.
-// Only the first colon of a part separates: images have colons of their own.
-func params(flag, text string, allowed ...string) (map[string]string, error) {
+// pairs are the parts of a flag such as src:registry.example/disk:1,bootorder:1.
+// Only the first colon of a part separates: images and URLs have colons of their own.
+func pairs(flag, text string) (map[string]string, error) {
 	values := map[string]string{}
 	for part := range strings.SplitSeq(text, ",") {
 		key, value, found := strings.Cut(part, ":")
 		switch {
 		case !found || value == "":
 			return nil, fmt.Errorf("--%s: %q is not of the form KEY:VALUE", flag, part)
-		case !slices.Contains(allowed, key):
-			return nil, fmt.Errorf("--%s: unknown parameter %q: it takes %s", flag, key, strings.Join(allowed, ", "))
 		case values[key] != "":
 			return nil, fmt.Errorf("--%s: parameter %q is given twice", flag, key)
 		}
 		values[key] = value
 	}
-	if values["src"] == "" {
-		return nil, fmt.Errorf("--%s: the parameter src is missing", flag)
-	}
 	return values, nil
+}
+
+// checkKeys refuses parameters that a flag does not take, and asks for those
+// that it needs.
+func checkKeys(flag string, values map[string]string, allowed, required []string) error {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(allowed, key) {
+			return fmt.Errorf("--%s: unknown parameter %q: it takes %s", flag, key, strings.Join(allowed, ", "))
+		}
+	}
+	for _, key := range required {
+		if values[key] == "" {
+			return fmt.Errorf("--%s: the parameter %s is missing", flag, key)
+		}
+	}
+	return nil
+}
+
+// params are the parts of a flag that names what exists already.
+func params(flag, text string) (map[string]string, error) {
+	values, err := pairs(flag, text)
+	if err != nil {
+		return nil, err
+	}
+	return values, checkKeys(flag, values, []string{"src", "name", "bootorder"}, []string{"src"})
 }
 
 // parseContainerDisk reads --volume-containerdisk; position numbers it.
 func parseContainerDisk(text string, position int) (disk, error) {
 	const flag = "volume-containerdisk"
-	values, err := params(flag, text, "src", "name", "bootorder")
+	values, err := params(flag, text)
 	if err != nil {
 		return disk{}, err
 	}
@@ -52,7 +75,7 @@ func parseContainerDisk(text string, position int) (disk, error) {
 // parsePVC reads --volume-pvc. The volume is called like its claim.
 func parsePVC(text string) (disk, error) {
 	const flag = "volume-pvc"
-	values, err := params(flag, text, "src", "name", "bootorder")
+	values, err := params(flag, text)
 	if err != nil {
 		return disk{}, err
 	}

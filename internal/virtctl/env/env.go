@@ -5,6 +5,7 @@
 package env
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"drydock.dev/drydock/internal/virtctl/client"
 )
@@ -64,11 +66,24 @@ func (e *Env) Namespace() (string, error) {
 	return namespace, nil
 }
 
+// ErrNoCluster is the answer where neither a flag nor a kubeconfig names a cluster.
+var ErrNoCluster = errors.New("no cluster is named: there is no kubeconfig, or it is empty")
+
 // Client connects to the cluster that the flags and the kubeconfig name.
 func (e *Env) Client() (*client.Client, error) {
 	config, err := e.Flags.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	raw, err := e.Flags.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	// Without any word of the user's the loader guesses at a server on this
+	// machine, whose refusal would tell nobody what is missing.
+	guessed := config.Host == clientcmd.ClusterDefaults.Server
+	if guessed && len(raw.Clusters) == 0 && *e.Flags.APIServer == "" && os.Getenv("KUBERNETES_MASTER") == "" {
+		return nil, ErrNoCluster
 	}
 	config.UserAgent = "virtctl"
 	return client.New(config)
@@ -116,11 +131,21 @@ func (e *Env) Example(lines ...string) string {
 	return text
 }
 
-// ExactArgs is cobra.ExactArgs with an error that names what is missing.
-func ExactArgs(names ...string) cobra.PositionalArgs {
+// MinimumArgs is cobra.MinimumNArgs with an error that names what is missing.
+func MinimumArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
 			return fmt.Errorf("%s is missing; usage: %s", names[len(args)], cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// ExactArgs is cobra.ExactArgs with an error that names what is missing.
+func ExactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := MinimumArgs(names...)(cmd, args); err != nil {
+			return err
 		}
 		if len(args) > len(names) {
 			return fmt.Errorf("argument %q is one too many; usage: %s", args[len(names)], cmd.UseLine())

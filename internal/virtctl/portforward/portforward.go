@@ -38,7 +38,7 @@ func NewCommand(e *env.Env) *cobra.Command {
 		Example: e.Example("# Local port 8080 to port 80 of the machine 'vm-cirros':", "port-forward vm/vm-cirros 8080:80",
 			"# Several ports, one of them UDP, of a machine in the namespace 'lab':", "port-forward vmi/vm-cirros/lab 2222:22 udp/5353",
 			"# As ssh's ProxyCommand:", "port-forward --stdio=true vmi/vm-cirros/lab 22"),
-		Args: cobra.MinimumNArgs(2),
+		Args: env.MinimumArgs(target.Syntax, "[PROTOCOL/]LOCAL_PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := parse(args, address, stdio)
 			if err != nil {

@@ -1,0 +1,126 @@
+package create
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+const importFlag = "volume-import"
+
+// importer is one value of the parameter type of --volume-import.
+type importer struct {
+	// required and optional are its parameters, beside those of every type.
+	required, optional []string
+	source             func(values map[string]string) *cdiv1.DataVolumeSource
+}
+
+var importers = map[string]importer{
+	"blank": {
+		required: []string{"size"},
+		source: func(map[string]string) *cdiv1.DataVolumeSource {
+			return &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
+		},
+	},
+	"http": {
+		required: []string{"url", "size"},
+		optional: []string{"certconfigmap", "secretref"},
+		source: func(values map[string]string) *cdiv1.DataVolumeSource {
+			return &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{
+				URL: values["url"], CertConfigMap: values["certconfigmap"], SecretRef: values["secretref"],
+			}}
+		},
+	},
+	"registry": {
+		required: []string{"url", "size"},
+		optional: []string{"certconfigmap", "pullmethod", "secretref"},
+		source: func(values map[string]string) *cdiv1.DataVolumeSource {
+			method := cdiv1.RegistryPullMethod(values["pullmethod"])
+			return &cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{
+				URL: given(values["url"]), PullMethod: given(method),
+				CertConfigMap: given(values["certconfigmap"]), SecretRef: given(values["secretref"]),
+			}}
+		},
+	},
+	"pvc": {
+		required: []string{"src"},
+		optional: []string{"size"},
+		source: func(values map[string]string) *cdiv1.DataVolumeSource {
+			namespace, name := splitSource(values["src"])
+			return &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: namespace, Name: name}}
+		},
+	},
+	"snapshot": {
+		required: []string{"src"},
+		optional: []string{"size"},
+		source: func(values map[string]string) *cdiv1.DataVolumeSource {
+			namespace, name := splitSource(values["src"])
+			return &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: namespace, Name: name}}
+		},
+	},
+}
+
+// given is nil for what the user left out.
+func given[T ~string](value T) *T {
+	if value == "" {
+		return nil
+	}
+	return &value
+}
+
+// splitSource reads [NAMESPACE/]NAME; without a namespace it is the machine's own.
+func splitSource(text string) (namespace, name string) {
+	if namespace, name, found := strings.Cut(text, "/"); found {
+		return namespace, name
+	}
+	return "", text
+}
+
+// parseImport reads --volume-import: a disk that is made with the machine and
+// goes with it. position numbers it, where it has no name of its own.
+func parseImport(machine, text string, position int) (disk, error) {
+	values, err := pairs(importFlag, text)
+	if err != nil {
+		return disk{}, err
+	}
+	kind, known := importers[values["type"]]
+	if !known {
+		return disk{}, fmt.Errorf("--%s: the parameter type must be one of blank, http, pvc, registry, snapshot, not %q", importFlag, values["type"])
+	}
+	allowed := slices.Concat([]string{"type"}, kind.required, kind.optional, []string{"name", "bootorder"})
+	if err := checkKeys(importFlag, values, allowed, kind.required); err != nil {
+		return disk{}, err
+	}
+	d, err := newDisk(importFlag, values, fmt.Sprintf("%s-import-%d", machine, position), v1.VolumeSource{})
+	if err != nil {
+		return disk{}, err
+	}
+	d.volume.DataVolume = &v1.DataVolumeSource{Name: d.volume.Name}
+	d.template = &v1.DataVolumeTemplateSpec{Spec: cdiv1.DataVolumeSpec{
+		Source:  kind.source(values),
+		Storage: &cdiv1.StorageSpec{},
+	}}
+	d.template.Name = d.volume.Name
+	if name := values["src"]; name != "" {
+		namespace, name := splitSource(name)
+		for _, part := range []string{namespace, name} {
+			if problems := validation.IsDNS1123Subdomain(part); part != "" && len(problems) > 0 {
+				return disk{}, fmt.Errorf("--%s: src must be [NAMESPACE/]NAME, not %q: %s", importFlag, values["src"], problems[0])
+			}
+		}
+	}
+	if text := values["size"]; text != "" {
+		size, err := resource.ParseQuantity(text)
+		if err != nil || size.Sign() <= 0 {
+			return disk{}, fmt.Errorf("--%s: size must be a quantity greater than zero, such as 10Gi, not %q", importFlag, text)
+		}
+		d.template.Spec.Storage.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: size}
+	}
+	return d, nil
+}

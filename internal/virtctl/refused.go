@@ -1,0 +1,45 @@
+package virtctl
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// refused are KubeVirt's commands for what Drydock does not implement. They exist
+// to say so: "unknown command" would send the user looking for a typing error.
+var refused = []struct {
+	name    string
+	instead string
+}{
+	{"adm", ""},
+	{"credentials", "set the guest's keys and passwords by cloud-init, or inside the guest"},
+	{"evacuate-cancel", ""},
+	{"guestfs", "stop the machine, and use its claim in a pod of your own"},
+	{"memory-dump", ""},
+	{"migrate", "machines can't be moved while they run; 'virtctl restart NAME' starts one anew where the scheduler wants it"},
+	{"migrate-cancel", ""},
+	{"objectgraph", "'kubectl get vm,vmi,pods,dv,pvc' lists what belongs to a machine"},
+	{"usbredir", ""},
+	{"vmexport", "copy a disk with a DataVolume whose source is its claim"},
+}
+
+// refusal is the error of a command that Drydock does not implement.
+type refusal struct{ command, instead string }
+
+func (r *refusal) Error() string { return fmt.Sprintf("%s: not supported by Drydock", r.command) }
+
+// newRefused makes a hidden command for each, which takes whatever flags the
+// user gives it.
+func newRefused() []*cobra.Command {
+	commands := make([]*cobra.Command, 0, len(refused))
+	for _, r := range refused {
+		commands = append(commands, &cobra.Command{
+			Use: r.name, Hidden: true, DisableFlagParsing: true,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return &refusal{command: cmd.CommandPath(), instead: r.instead}
+			},
+		})
+	}
+	return commands
+}

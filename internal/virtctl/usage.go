@@ -1,0 +1,57 @@
+package virtctl
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// usage prints a command's usage without the flags that all commands share:
+// there are more of those than of any command's own, which they would bury.
+// `virtctl options` has them.
+func usage(cmd *cobra.Command) error {
+	var text strings.Builder
+	text.WriteString("Usage:\n")
+	if cmd.Runnable() {
+		fmt.Fprintf(&text, "  %s\n", cmd.UseLine())
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&text, "  %s [command]\n", cmd.CommandPath())
+	}
+	if cmd.HasExample() {
+		fmt.Fprintf(&text, "\nExamples:\n%s\n", cmd.Example)
+	}
+	if cmd.HasAvailableSubCommands() {
+		text.WriteString("\nAvailable Commands:\n")
+	}
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			fmt.Fprintf(&text, "  %-*s %s\n", sub.NamePadding(), sub.Name(), sub.Short)
+		}
+	}
+	if flags := cmd.NonInheritedFlags(); cmd.HasParent() && flags.HasAvailableFlags() {
+		fmt.Fprintf(&text, "\nFlags:\n%s", flags.FlagUsages())
+	}
+	root := cmd.Root().CommandPath()
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&text, "\nUse \"%s [command] --help\" for more about a command.", cmd.CommandPath())
+	}
+	fmt.Fprintf(&text, "\nUse \"%s options\" for the flags that all commands take.\n", root)
+	_, err := fmt.Fprint(cmd.OutOrStderr(), text.String())
+	return err
+}
+
+// newOptions is the command that lists the flags of all commands.
+func newOptions() *cobra.Command {
+	return &cobra.Command{
+		Use:   "options",
+		Short: "List the flags that all commands take",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "Every command takes these flags:\n\n%s",
+				cmd.Root().PersistentFlags().FlagUsages())
+			return err
+		},
+	}
+}
