@@ -31,23 +31,30 @@ type Parts struct {
 // by which QEMU opens the file. When any step fails, the ones before it are
 // undone. The caller closes the file in either case.
 func Plug(ctx context.Context, m Monitor, tag Tag, file *os.File, parts func(path string) (Parts, error)) error {
-	text, err := json.Marshal(tag)
+	set, err := add(ctx, m, tag, file)
 	if err != nil {
-		return fmt.Errorf("encoding a tag: %w", err)
-	}
-	var added struct {
-		Set int64 `json:"fdset-id"`
-	}
-	if err := m.ExecuteWithFile(ctx, "add-fd", Properties{"opaque": prefix + string(text)}, file, &added); err != nil {
 		return err
 	}
-	disk := Disk{Tag: tag, sets: []int64{added.Set}}
+	disk := Disk{Tag: tag, sets: []int64{set}}
 	if err := disk.build(ctx, m, parts); err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
 		return errors.Join(err, Clear(undo, m, disk))
 	}
 	return nil
+}
+
+// add gives QEMU a descriptor and the Tag that says whose it is.
+func add(ctx context.Context, m Monitor, tag Tag, file *os.File) (set int64, err error) {
+	text, err := json.Marshal(tag)
+	if err != nil {
+		return 0, fmt.Errorf("encoding a tag: %w", err)
+	}
+	var added struct {
+		Set int64 `json:"fdset-id"`
+	}
+	err = m.ExecuteWithFile(ctx, "add-fd", Properties{"opaque": prefix + string(text)}, file, &added)
+	return added.Set, err
 }
 
 func (d *Disk) build(ctx context.Context, m Monitor, parts func(string) (Parts, error)) error {
@@ -70,7 +77,7 @@ func (d *Disk) build(ctx context.Context, m Monitor, parts func(string) (Parts, 
 // insert puts the medium into its drive. A guest that has locked the tray is
 // asked to open it, and the insertion fails until it has.
 func (d *Disk) insert(ctx context.Context, m Monitor) error {
-	if err := openTray(ctx, m, d.Device); err != nil {
+	if err := openTray(ctx, m, d.Device, false); err != nil {
 		return err
 	}
 	medium := Properties{"id": d.Device, "node-name": d.Nodes[len(d.Nodes)-1]}
@@ -80,8 +87,10 @@ func (d *Disk) insert(ctx context.Context, m Monitor) error {
 	return CloseTray(ctx, m, d.Device)
 }
 
-func openTray(ctx context.Context, m Monitor, device string) error {
-	return m.Execute(ctx, "blockdev-open-tray", Properties{"id": device}, nil)
+// openTray opens a drive's tray. One that the guest has locked stays shut, and the
+// guest is asked to open it, unless it is opened by force.
+func openTray(ctx context.Context, m Monitor, device string, force bool) error {
+	return m.Execute(ctx, "blockdev-open-tray", Properties{"id": device, "force": force}, nil)
 }
 
 // CloseTray closes a drive's tray, with or without a medium.
@@ -93,7 +102,7 @@ func CloseTray(ctx context.Context, m Monitor, device string) error {
 // DEVICE_DELETED, or DEVICE_TRAY_MOVED for a medium, after which Ask takes the
 // medium out. It can be repeated.
 func Ask(ctx context.Context, m Monitor, d Disk) error {
-	if d.Stage != Plugged {
+	if d.Stage != Plugged && d.Stage != Hollow {
 		return nil
 	}
 	if !d.Drive {
@@ -104,12 +113,17 @@ func Ask(ctx context.Context, m Monitor, d Disk) error {
 		}
 		return err
 	}
-	if err := openTray(ctx, m, d.Device); err != nil {
+	if err := openTray(ctx, m, d.Device, false); err != nil {
 		return err
 	}
 	if d.Locked && !d.TrayOpen {
 		return nil
 	}
+	return d.takeMedium(ctx, m)
+}
+
+// takeMedium takes the medium out of a tray that is open.
+func (d *Disk) takeMedium(ctx context.Context, m Monitor) error {
 	if err := m.Execute(ctx, "blockdev-remove-medium", Properties{"id": d.Device}, nil); err != nil {
 		return err
 	}

@@ -16,6 +16,30 @@
 // A disk that is found Partial is never completed but cleared: it is what a
 // virt-handler left that died, or a device that its guest has let go of.
 //
+// # Taking a disk by force
+//
+// No command takes a PCI device from a guest that does not let go of it. What is
+// behind the device can be taken: Force puts a node of no size in its place, so
+// that the guest's device is hollow and all that it reads and writes fails.
+//
+//	           add-fd, blockdev-add          qom-set            blockdev-del …, remove-fd
+//	Plugged ───────────────────────> Plugged ───────> Partial ───────────────────────────> Hollow
+//	                                                                     when the guest      │
+//	                                    Absent <── remove-fd ── Partial <── lets go at last ─┘
+//
+// The hollow has a Tag of its own, on a descriptor of nothing, that comes before
+// anything else of it and goes last. Who dies in the middle:
+//
+//   - before qom-set: the guest has its disk. Force goes on with the hollow that is
+//     there, or, when the guest lets go by itself, the hollow is cleared as Partial.
+//   - after qom-set: the disk is Partial, as one is that the guest has let go of, and
+//     is cleared in the same way; then it is found Hollow.
+//   - QEMU: all of it ends with it.
+//
+// QEMU waits for what the guest has written so far before it lets go of the node
+// (qom-set), and flushes it (blockdev-del). So Force is for guests that refuse,
+// and not for storage that does not answer.
+//
 // The package knows no VMI and decides nothing about one. It must import
 // nothing of Drydock but the monitor's client.
 package hotdisk

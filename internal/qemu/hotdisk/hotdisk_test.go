@@ -21,6 +21,7 @@ type machine struct {
 	t *testing.T
 	*qmp.Client
 	dir    string
+	pid    int
 	events chan qmp.Event
 }
 
@@ -40,7 +41,7 @@ func start(t *testing.T) *machine {
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("starting QEMU: %v", err)
 	}
-	m := &machine{t: t, dir: dir, events: make(chan qmp.Event, 100)}
+	m := &machine{t: t, dir: dir, pid: cmd.Process.Pid, events: make(chan qmp.Event, 100)}
 	t.Cleanup(func() {
 		if m.Client != nil {
 			_ = m.Close()

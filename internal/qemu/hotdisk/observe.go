@@ -29,6 +29,8 @@ type Tag struct {
 	Drive  bool   `json:"drive,omitempty"`
 	// Nodes are the block nodes, in the order in which they are made.
 	Nodes []string `json:"nodes"`
+	// Hollow marks what is put behind a device whose disk is taken by force.
+	Hollow bool `json:"hollow,omitempty"`
 }
 
 // prefix marks the descriptors that have a Tag.
@@ -44,6 +46,9 @@ const (
 	Partial Stage = "Partial"
 	// Plugged means that the guest has the disk, and may be using it.
 	Plugged Stage = "Plugged"
+	// Hollow means that the guest has a device whose disk was taken by force: the
+	// file is closed, and all that the guest asks of the device fails.
+	Hollow Stage = "Hollow"
 )
 
 // Disk is a disk as QEMU has it.
@@ -60,42 +65,66 @@ type Disk struct {
 	sets []int64
 	// nodes are those of Tag.Nodes that exist.
 	nodes []string
+	// hollow is what there is already to be put in this disk's place.
+	hollow *Disk
 }
 
 // Observe reads from QEMU which disks were plugged into it, by volume.
 func Observe(ctx context.Context, m Monitor) (map[string]Disk, error) {
-	disks, err := tagged(ctx, m)
-	if err != nil || len(disks) == 0 {
+	disks, hollows, err := tagged(ctx, m)
+	if err != nil || len(disks)+len(hollows) == 0 {
 		return disks, err
 	}
 	sizes, err := blockNodes(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	var devices []struct {
-		Name string `json:"name"`
-	}
-	if err := m.Execute(ctx, "qom-list", map[string]any{"path": "/machine/peripheral"}, &devices); err != nil {
+	present, err := devices(ctx, m)
+	if err != nil {
 		return nil, err
 	}
 	drives, err := drives(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	present := map[string]bool{}
-	for _, d := range devices {
-		present[d.Name] = true
-	}
 	for name, disk := range disks {
-		for _, node := range disk.Nodes {
-			if size, ok := sizes[node]; ok {
-				disk.nodes, disk.Size = append(disk.nodes, node), size
-			}
-		}
+		disk.find(sizes)
 		disk.judge(present, drives)
 		disks[name] = disk
 	}
+	for name, hollow := range hollows {
+		hollow.find(sizes)
+		serves, err := hollow.serves(ctx, m, present)
+		if err != nil {
+			return nil, err
+		}
+		disks[name] = hollow.merge(disks[name], serves)
+	}
 	return disks, nil
+}
+
+// devices are those that can come and go, by id.
+func devices(ctx context.Context, m Monitor) (map[string]bool, error) {
+	var list []struct {
+		Name string `json:"name"`
+	}
+	if err := m.Execute(ctx, "qom-list", map[string]any{"path": peripherals}, &list); err != nil {
+		return nil, err
+	}
+	present := map[string]bool{}
+	for _, d := range list {
+		present[d.Name] = true
+	}
+	return present, nil
+}
+
+// find finds the block nodes that there are.
+func (d *Disk) find(sizes map[string]int64) {
+	for _, node := range d.Nodes {
+		if size, ok := sizes[node]; ok {
+			d.nodes, d.Size = append(d.nodes, node), size
+		}
+	}
 }
 
 func (d *Disk) judge(devices map[string]bool, drives map[string]drive) {
@@ -117,27 +146,24 @@ func (d *Disk) judge(devices map[string]bool, drives map[string]drive) {
 	}
 }
 
-// tagged lists the descriptors that have a Tag.
-func tagged(ctx context.Context, m Monitor) (map[string]Disk, error) {
-	var sets []struct {
-		ID  int64 `json:"fdset-id"`
-		FDs []struct {
-			Opaque string `json:"opaque"`
-		} `json:"fds"`
-	}
+// set is a descriptor set of QEMU's.
+type set struct {
+	ID  int64 `json:"fdset-id"`
+	FDs []struct {
+		Opaque string `json:"opaque"`
+	} `json:"fds"`
+}
+
+// tagged lists the descriptors that have a Tag: those of disks, and those of
+// what is put in their places.
+func tagged(ctx context.Context, m Monitor) (disks, hollows map[string]Disk, err error) {
+	var sets []set
 	if err := m.Execute(ctx, "query-fdsets", nil, &sets); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// The newest set comes last, whatever order QEMU keeps.
-	slices.SortFunc(sets, func(a, b struct {
-		ID  int64 `json:"fdset-id"`
-		FDs []struct {
-			Opaque string `json:"opaque"`
-		} `json:"fds"`
-	}) int {
-		return cmp.Compare(a.ID, b.ID)
-	})
-	disks := map[string]Disk{}
+	slices.SortFunc(sets, func(a, b set) int { return cmp.Compare(a.ID, b.ID) })
+	disks, hollows = map[string]Disk{}, map[string]Disk{}
 	for _, set := range sets {
 		for _, fd := range set.FDs {
 			text, ok := strings.CutPrefix(fd.Opaque, prefix)
@@ -146,14 +172,18 @@ func tagged(ctx context.Context, m Monitor) (map[string]Disk, error) {
 			}
 			var tag Tag
 			if err := json.Unmarshal([]byte(text), &tag); err != nil {
-				return nil, fmt.Errorf("reading what QEMU keeps of a descriptor: %w", err)
+				return nil, nil, fmt.Errorf("reading what QEMU keeps of a descriptor: %w", err)
 			}
-			disk := disks[tag.Volume]
+			list := disks
+			if tag.Hollow {
+				list = hollows
+			}
+			disk := list[tag.Volume]
 			disk.Tag, disk.sets = tag, append(disk.sets, set.ID)
-			disks[tag.Volume] = disk
+			list[tag.Volume] = disk
 		}
 	}
-	return disks, nil
+	return disks, hollows, nil
 }
 
 // blockNodes gives the sizes of all block nodes.

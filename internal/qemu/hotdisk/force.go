@@ -1,0 +1,89 @@
+package hotdisk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+
+	"drydock.dev/drydock/internal/qemu/qmp"
+)
+
+// peripherals is where QEMU has the devices that bear an id.
+const peripherals = "/machine/peripheral"
+
+// Force takes a disk from a guest that does not let go of it. A medium is out of
+// its drive when Force returns; a device stays in the guest, and there is a node
+// named hollow behind it instead of the disk's, which is then Partial. It can be
+// repeated.
+func Force(ctx context.Context, m Monitor, d Disk, hollow string) error {
+	if d.Stage != Plugged {
+		return nil
+	}
+	if d.Drive {
+		if err := openTray(ctx, m, d.Device, true); err != nil {
+			return err
+		}
+		return d.takeMedium(ctx, m)
+	}
+	if err := d.makeHollow(ctx, m, hollow); err != nil {
+		return err
+	}
+	return m.Execute(ctx, "qom-set", Properties{"path": path.Join(peripherals, d.Device), "property": "drive", "value": hollow}, nil)
+}
+
+// makeHollow makes what goes in the disk's place, as far as it is not there. It is
+// a node of no size rather than one that fails: virtio answers what is beyond a
+// disk's end by itself, before the disk's error policy is asked, which may be to
+// stop the guest. A flush succeeds, and may: nothing was written to this node, and
+// what was written to the disk's is flushed when that is closed.
+func (d *Disk) makeHollow(ctx context.Context, m Monitor, node string) error {
+	tag := d.Tag
+	tag.Hollow, tag.Nodes = true, []string{node}
+	if d.hollow == nil {
+		nothing, err := os.Open(os.DevNull)
+		if err != nil {
+			return fmt.Errorf("opening what has no content: %w", err)
+		}
+		defer nothing.Close()
+		if _, err := add(ctx, m, tag, nothing); err != nil {
+			return err
+		}
+	}
+	if d.hollow != nil && slices.Contains(d.hollow.nodes, node) {
+		return nil
+	}
+	return m.Execute(ctx, "blockdev-add", Properties{"driver": "null-co", "node-name": node, "size": 0}, nil)
+}
+
+// serves tells whether a hollow is behind the device that it was made for.
+func (d *Disk) serves(ctx context.Context, m Monitor, devices map[string]bool) (bool, error) {
+	if !devices[d.Device] {
+		return false, nil
+	}
+	var node string
+	err := m.Execute(ctx, "qom-get", Properties{"path": path.Join(peripherals, d.Device), "property": "drive"}, &node)
+	if refusal := (*qmp.Error)(nil); errors.As(err, &refusal) && refusal.Class == "DeviceNotFound" {
+		return false, nil // the guest has let go of it just now
+	}
+	return slices.Contains(d.Nodes, node), err
+}
+
+// merge is the one disk that a disk and the hollow in its place, or for its place,
+// are. A disk comes first: it is to be cleared before anything else is looked at.
+func (d *Disk) merge(disk Disk, serves bool) Disk {
+	switch {
+	case disk.Stage == Absent && serves:
+		d.Stage = Hollow
+		return *d
+	case disk.Stage == Absent:
+		d.Stage = Partial
+		return *d
+	case serves:
+		disk.Stage = Partial
+	}
+	disk.hollow = d
+	return disk
+}

@@ -1,0 +1,120 @@
+package hotdisk_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/hotdisk"
+)
+
+const hollowNode = "x-a"
+
+var virtio = hotdisk.Properties{"driver": "virtio-blk-pci", "bus": "port1", "addr": "0x0", "werror": "stop", "rerror": "stop"}
+
+// stubborn is a machine whose guest does not let go of its disk.
+func stubborn(t *testing.T) *machine {
+	t.Helper()
+	m := start(t)
+	f := m.file(1 << 20)
+	m.must(hotdisk.Plug(t.Context(), m, tag("disk-a"), f, parts(virtio)))
+	f.Close()
+	m.must(hotdisk.Ask(t.Context(), m, m.look()))
+	return m
+}
+
+// is asserts how far volume a is.
+func (m *machine) is(want hotdisk.Stage) hotdisk.Disk {
+	m.t.Helper()
+	d := m.look()
+	if d.Stage != want {
+		m.t.Fatalf("QEMU has %+v, want it %s", d, want)
+	}
+	return d
+}
+
+// hasOpen tells whether QEMU has the disk's file open.
+func (m *machine) hasOpen() bool {
+	m.t.Helper()
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", m.pid))
+	m.must(err)
+	for _, fd := range open {
+		if target, err := os.Readlink(fd); err == nil && strings.HasSuffix(target, "/disk.img") {
+			return true
+		}
+	}
+	return false
+}
+
+func TestADiskIsTakenFromAGuestThatDoesNotLetGo(t *testing.T) {
+	m := stubborn(t)
+	m.must(hotdisk.Force(t.Context(), m, m.is(hotdisk.Plugged), hollowNode))
+	m.must(hotdisk.Clear(t.Context(), m, m.is(hotdisk.Partial)))
+	d := m.is(hotdisk.Hollow)
+	if d.Volume != "a" || d.Claim != "claim" || d.Size != 0 || m.hasOpen() {
+		t.Errorf("what is left is %+v, the file is open: %v", d, m.hasOpen())
+	}
+	m.must(hotdisk.Force(t.Context(), m, d, hollowNode))
+	m.must(hotdisk.Ask(t.Context(), m, d))
+
+	// A guest that starts anew has let go.
+	m.must(m.Execute(t.Context(), "system_reset", nil, nil))
+	m.clearAll()
+}
+
+// clearAll clears what is left of a disk whose device is going. QEMU lets go of
+// the node a moment after the device.
+func (m *machine) clearAll() {
+	m.t.Helper()
+	err := error(nil)
+	for deadline := time.Now().Add(patience); m.look().Stage != hotdisk.Absent; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			m.t.Fatalf("QEMU still has %+v: %v", m.look(), err)
+		}
+		if d := m.look(); d.Stage == hotdisk.Partial {
+			err = hotdisk.Clear(m.t.Context(), m, d)
+		}
+	}
+	m.nothingLeft()
+}
+
+func TestAForceThatWasCutShortGoesOn(t *testing.T) {
+	const commands = 3 // add-fd, the node, the device's drive
+	for done := range commands {
+		t.Run(fmt.Sprintf("virt-handler was killed after %d commands", done), func(t *testing.T) {
+			m := stubborn(t)
+			err := hotdisk.Force(t.Context(), &dying{m, done}, m.look(), hollowNode)
+			if !errors.Is(err, errKilled) {
+				t.Fatalf("it says %v", err)
+			}
+			m.must(hotdisk.Force(t.Context(), m, m.is(hotdisk.Plugged), hollowNode))
+			m.must(hotdisk.Clear(t.Context(), m, m.is(hotdisk.Partial)))
+			m.is(hotdisk.Hollow)
+			m.must(m.Execute(t.Context(), "system_reset", nil, nil))
+			m.clearAll()
+		})
+	}
+}
+
+func TestAForceThatWasCutShortIsClearedWhenTheGuestLetsGo(t *testing.T) {
+	m := stubborn(t)
+	if err := hotdisk.Force(t.Context(), &dying{m, 2}, m.look(), hollowNode); !errors.Is(err, errKilled) {
+		t.Fatalf("it says %v", err)
+	}
+	m.must(m.Execute(t.Context(), "system_reset", nil, nil))
+	m.clearAll()
+}
+
+func TestAMediumIsTakenFromItsDriveByForce(t *testing.T) {
+	m := start(t)
+	m.must(hotdisk.Plug(t.Context(), m, tag("disk-cd"), m.file(1<<20), parts(nil)))
+	m.must(hotdisk.Force(t.Context(), m, m.is(hotdisk.Plugged), hollowNode))
+	m.must(hotdisk.Clear(t.Context(), m, m.is(hotdisk.Partial)))
+	if d := m.look(); d.Stage != hotdisk.Absent || m.hasOpen() {
+		t.Errorf("QEMU still has %+v", d)
+	}
+}
