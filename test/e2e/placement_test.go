@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -259,9 +260,15 @@ func serveImage(t *testing.T, ns, text string) (url, sum string) {
 	return "http://" + address + ":8080/image.qcow2.gz", fmt.Sprintf("%x", sha256.Sum256(content))
 }
 
-// TestDisksFollowTheVM is the whole way of a VM with three DataVolumes in a class
-// that waits for its first consumer, from another node than the one that is taken
-// by default.
+// importPhases are those of an import in a class that waits for its first
+// consumer, in their order.
+var importPhases = []cdiv1.DataVolumePhase{
+	cdiv1.Pending, cdiv1.WaitForFirstConsumer, cdiv1.PVCBound, cdiv1.ImportScheduled, cdiv1.ImportInProgress, cdiv1.Succeeded,
+}
+
+// TestDisksFollowTheVM is the whole way of a VM with DataVolumes of all sources,
+// on file systems and on a device, in a class that waits for its first consumer,
+// and on another node than the one that is taken by default.
 func TestDisksFollowTheVM(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -273,33 +280,36 @@ func TestDisksFollowTheVM(t *testing.T) {
 		URL: new("docker://" + guestImage), PullMethod: new(cdiv1.RegistryPullNode),
 	}})
 	addDataVolume(vm, "blank", classLocal, blankDisk())
+	addDataVolume(vm, "device", classLocal, fromWeb(url))
+	vm.Spec.DataVolumeTemplates[3].Spec.Storage.VolumeMode = new(corev1.PersistentVolumeBlock)
 	seen := watchDisks(t, ns)
 	g := bootVM(t, vm)
 
 	awaitOn(t, ns, "placed", node2)
-	for _, name := range []string{"WEB", "REGISTRY", "BLANK"} {
+	for _, name := range []string{"WEB", "REGISTRY", "BLANK", "DEVICE"} {
 		if bytes := g.diskBySerial(name).bytes; bytes != claimSize {
 			t.Errorf("disk %s has %d bytes in the guest, want %d", name, bytes, claimSize)
 		}
 	}
-	g.sees("the checksum of what the server has", "dd if="+g.device("WEB")+" bs=1M count=8 2>/dev/null | sha256sum | cut -d' ' -f1", sum)
+	for _, name := range []string{"WEB", "DEVICE"} {
+		g.sees("the checksum of what the server has", "dd if="+g.device(name)+" bs=1M count=8 2>/dev/null | sha256sum | cut -d' ' -f1", sum)
+	}
 	g.sees("zeros on the blank disk", "tr -d '\\0' < "+g.device("BLANK")+" | wc -c", "0")
 	g.sees("the same disk that the guest has booted from",
 		"n=$(cat /sys/class/block/vda/size); for d in vda $(basename "+g.device("REGISTRY")+"); do dd if=/dev/$d bs=512 skip=$((n/2)) count=2048 2>/dev/null | sha256sum; done | uniq | wc -l", "1")
 
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
-	want := []cdiv1.DataVolumePhase{cdiv1.Pending, cdiv1.WaitForFirstConsumer, cdiv1.PVCBound, cdiv1.ImportScheduled, cdiv1.ImportInProgress, cdiv1.Succeeded}
 	for _, template := range vm.Spec.DataVolumeTemplates {
-		if got := seen.phases[template.Name]; !slices.Equal(got, want) {
-			t.Errorf("the phases of %s are %v, want %v", template.Name, got, want)
+		if got := seen.phases[template.Name]; !slices.Equal(got, importPhases) {
+			t.Errorf("the phases of %s are %v, want %v", template.Name, got, importPhases)
 		}
 	}
 	if len(seen.provisioning) != 1 {
 		t.Errorf("there were %d provisioning pods, want 1", len(seen.provisioning))
 	}
 	for _, claims := range seen.provisioning {
-		if !slices.Equal(claims, []string{"placed-blank", "placed-registry", "placed-web"}) {
+		if !slices.Equal(claims, []string{"placed-blank", "placed-device", "placed-registry", "placed-web"}) {
 			t.Errorf("the provisioning pod has the claims %v", claims)
 		}
 	}
@@ -374,7 +384,9 @@ func TestProvisioningThatIsCutShortLeavesNothing(t *testing.T) {
 
 	do(t, ns, "start", "late")
 	pod = awaitProvisioningPod(t, ns, pod.UID)
-	deleteObject(t, pod)
+	evict(t, pod)
+	pod = awaitProvisioningPod(t, ns, pod.UID)
+	sayEvicted(t, pod)
 	awaitProvisioningPod(t, ns, pod.UID)
 
 	deleteObject(t, vm)
@@ -396,6 +408,25 @@ func TestProvisioningThatIsCutShortLeavesNothing(t *testing.T) {
 	do(t, ns, "start", "late")
 	awaitRunning(t, ns, "late")
 	awaitNoProvisioningPod(t, ns)
+}
+
+// evict has a pod evicted by the API, as drains do.
+func evict(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	if err := cluster.client.SubResource("eviction").Create(t.Context(), pod, eviction); err != nil {
+		t.Fatalf("evicting %s: %v", pod.Name, err)
+	}
+}
+
+// sayEvicted makes of a pod what a kubelet makes of one when its node is short of
+// something: it has failed, and stays.
+func sayEvicted(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status": {"phase": "Failed", "reason": "Evicted"}}`))
+	if err := cluster.client.Status().Patch(t.Context(), pod, patch); err != nil {
+		t.Fatalf("saying of %s that it is evicted: %v", pod.Name, err)
+	}
 }
 
 // claimOn makes a claim of the local class that is bound on a node.

@@ -1,0 +1,215 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// awaitPhase waits until the DataVolume has come as far as a phase of an import.
+func awaitPhase(t *testing.T, ns, name string, phase cdiv1.DataVolumePhase) {
+	t.Helper()
+	awaitDataVolume(t, ns, name, "phase "+string(phase), func(dv *cdiv1.DataVolume) bool {
+		return slices.Index(importPhases, dv.Status.Phase) >= slices.Index(importPhases, phase)
+	})
+}
+
+// killController ends virt-controller by SIGKILL. How long the kubelet waits from
+// death to death, and another pod for the lease, is not what is tested: both are
+// taken out of the way.
+func killController(t *testing.T) {
+	t.Helper()
+	eventually(t, "a virt-controller to kill", func(context.Context) error {
+		pids := processes(t, func(pid int, args []string) bool {
+			return len(args) > 1 && filepath.Base(args[0]) == "virt" && args[1] == "controller" && inThisCluster(pid)
+		})
+		if len(pids) == 0 {
+			return fmt.Errorf("none runs")
+		}
+		return syscall.Kill(pids[0], syscall.SIGKILL)
+	})
+	pods := []client.DeleteAllOfOption{
+		client.InNamespace("kubevirt"), client.MatchingLabels{v1.AppLabel: "virt-controller"}, client.GracePeriodSeconds(0),
+	}
+	if err := cluster.client.DeleteAllOf(t.Context(), &corev1.Pod{}, pods...); err != nil {
+		t.Fatalf("deleting virt-controller's pod: %v", err)
+	}
+	deleteObject(t, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "virt-controller"}})
+}
+
+// awaitNoDisks waits until nothing is left in the namespace of disks, and of what
+// made them, but the pod that serves images.
+func awaitNoDisks(t *testing.T, ns string) {
+	t.Helper()
+	nothingBesides(t, ns)
+	eventually(t, "the disks to be gone", func(ctx context.Context) error {
+		var pods corev1.PodList
+		var dvs cdiv1.DataVolumeList
+		var claims corev1.PersistentVolumeClaimList
+		for _, list := range []client.ObjectList{&pods, &dvs, &claims} {
+			if err := cluster.client.List(ctx, list, client.InNamespace(ns)); err != nil {
+				return err
+			}
+		}
+		if len(pods.Items) > 1 || len(dvs.Items) > 0 || len(claims.Items) > 0 {
+			return fmt.Errorf("there are %d pods (one serves images), %d DataVolumes, %d claims", len(pods.Items), len(dvs.Items), len(claims.Items))
+		}
+		var volumes corev1.PersistentVolumeList
+		if err := cluster.client.List(ctx, &volumes); err != nil {
+			return err
+		}
+		for i := range volumes.Items {
+			if of := volumes.Items[i].Spec.ClaimRef; of != nil && of.Namespace == ns {
+				return fmt.Errorf("there is the volume %s of claim %s", volumes.Items[i].Name, of.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// TestVirtControllerDiesAtEachStepOfADisk kills it at each step that a VM's disks
+// go through. The VM is deleted half way, and made again. Not parallel: the other
+// tests need virt-controller.
+func TestVirtControllerDiesAtEachStepOfADisk(t *testing.T) {
+	ns := newNamespace(t)
+	url, sum := serveImage(t, ns, "what-outlives-virt-controller\n")
+	attempt := func() *v1.VirtualMachine {
+		vm := newVM(newVMI(ns, "vm"), v1.RunStrategyAlways)
+		addDataVolume(vm, "web", classLocal, fromWeb(laterAt(url)))
+		addDataVolume(vm, "blank", classLocal, blankDisk())
+		return vm
+	}
+	seen := watchDisks(t, ns)
+	diesAt := func(what string) {
+		t.Logf("virt-controller dies at: %s", what)
+		killController(t)
+	}
+
+	vm := attempt()
+	create(t, vm)
+	diesAt("the VM is made")
+	awaitPhase(t, ns, "vm-web", cdiv1.Pending)
+	diesAt("its DataVolumes are made")
+	awaitPhase(t, ns, "vm-blank", cdiv1.WaitForFirstConsumer)
+	diesAt("they wait for their first consumer")
+	awaitPhase(t, ns, "vm-web", cdiv1.PVCBound)
+	diesAt("the claims are bound")
+	awaitPhase(t, ns, "vm-web", cdiv1.ImportScheduled)
+	diesAt("a worker is scheduled")
+	awaitPhase(t, ns, "vm-web", cdiv1.ImportInProgress)
+	deleteObject(t, vm)
+	diesAt("the VM is deleted while a worker works")
+	awaitGone(t, vm)
+	awaitNoDisks(t, ns)
+
+	create(t, attempt())
+	awaitProvisioningPod(t, ns, "")
+	diesAt("the provisioning pod is made")
+	awaitPhase(t, ns, "vm-web", cdiv1.ImportInProgress)
+	diesAt("a worker works")
+	makeAvailable(t, ns)
+	awaitPhase(t, ns, "vm-web", cdiv1.Succeeded)
+	diesAt("a disk is made")
+	awaitNoProvisioningPod(t, ns)
+	g := login(t, ns, "vm")
+	g.sees("the checksum of what the server has", "dd if="+g.device("WEB")+" bs=1M count=8 2>/dev/null | sha256sum | cut -d' ' -f1", sum)
+	nothingBesides(t, ns)
+
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	if got, want := seen.phases["vm-web"], slices.Concat(importPhases[:5], importPhases); !slices.Equal(got, want) {
+		t.Errorf("the phases of both attempts are %v, want %v", got, want)
+	}
+	if n := len(seen.provisioning); n != 2 {
+		t.Errorf("there were %d provisioning pods, want one for each attempt", n)
+	}
+}
+
+// TestANodeIsLostBeforeItsClaimsAreBound has the scheduler settle on a node, the
+// storage's provisioner hang, and then the node. Not parallel: the other tests
+// need both.
+func TestANodeIsLostBeforeItsClaimsAreBound(t *testing.T) {
+	ns := newNamespace(t)
+	vm := vmWithBlankDisk(ns, "vm", classLocal)
+	addDataVolume(vm, "more", classLocal, blankDisk())
+	vm.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+			Weight: 100, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node2},
+			}}},
+		}},
+	}}
+	storage := controlPlanePIDs("drydock-storage")(t)[0]
+	freeze(t, storage)
+	create(t, vm)
+	awaitSettled(t, ns, node2)
+	thaw := freeze(t, kubeletOf(t, node2))
+	awaitSettled(t, ns, node1)
+	thaw()
+	// Its successor does not know that the other node was chosen before.
+	if err := syscall.Kill(storage, syscall.SIGKILL); err != nil {
+		t.Fatalf("killing the storage's provisioner: %v", err)
+	}
+	awaitOn(t, ns, "vm", node1)
+	awaitNoProvisioningPod(t, ns)
+	nothingBesides(t, ns)
+	awaitReady(t, node2)
+}
+
+// awaitSettled waits until the scheduler wants the disks of the namespace made on
+// the node.
+func awaitSettled(t *testing.T, ns, node string) {
+	t.Helper()
+	for _, name := range []string{"vm-data", "vm-more"} {
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+		await(t, claim, &corev1.PersistentVolumeClaimList{}, "the choice of "+node, func(c *corev1.PersistentVolumeClaim) bool {
+			return c.Annotations["volume.kubernetes.io/selected-node"] == node
+		})
+	}
+}
+
+// freeze stops a process from running until it is thawed, at the latest when the
+// test ends.
+func freeze(t *testing.T, pid int) (thaw func()) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatalf("freezing process %d: %v", pid, err)
+	}
+	thaw = func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // it may be gone
+	t.Cleanup(thaw)
+	return thaw
+}
+
+func kubeletOf(t *testing.T, node string) int {
+	t.Helper()
+	for _, n := range status(t).Nodes {
+		for _, c := range n.Components {
+			if n.Name == node && c.Name == "kubelet" {
+				return c.PID
+			}
+		}
+	}
+	t.Fatalf("drydock status lists no kubelet of %s", node)
+	return 0
+}
+
+func awaitReady(t *testing.T, node string) {
+	t.Helper()
+	await(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, &corev1.NodeList{}, "readiness", func(n *corev1.Node) bool {
+		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+	})
+}
