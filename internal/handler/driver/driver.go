@@ -71,17 +71,20 @@ type Env struct {
 // Driver looks after one VMI. Its Run is the only goroutine that acts; other
 // goroutines leave what they saw under mu and wake it.
 type Driver struct {
-	env  *Env
-	uid  types.UID
-	log  logr.Logger
-	wake chan struct{}
+	env *Env
+	uid types.UID
+	// namespace is the VMI's.
+	namespace string
+	log       logr.Logger
+	wake      chan struct{}
 	// helpers are the goroutines that the driver has started.
 	helpers sync.WaitGroup
 
 	mu sync.Mutex
 	// vmi is the newest that is known, nil when it is gone.
 	vmi *v1.VirtualMachineInstance
-	pod *corev1.Pod
+	// pods are those in the VMI's namespace that say they are its launcher's.
+	pods []*corev1.Pod
 	// holders are the VMI's attachment pods on this node.
 	holders []plug.Holder
 	// link is the way to virt-launcher, linkFailure why there is none.
@@ -93,8 +96,11 @@ type Driver struct {
 	// guest is the QEMU that runs, nil while none is attached.
 	guest *guest
 
-	// What follows is the Run goroutine's own.
+	// prepared is set by the Run goroutine before there is a guest, and read by
+	// others, under mu, only while there is one.
 	prepared *prepared
+
+	// What follows is the Run goroutine's own.
 	stopping *stopping
 	troubles troubles
 }
@@ -122,7 +128,7 @@ type stopping struct {
 
 func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
 	return &Driver{
-		env: env, uid: first.UID, vmi: first,
+		env: env, uid: first.UID, namespace: first.Namespace, vmi: first,
 		log:  env.Log.WithValues("vmi", first.Namespace+"/"+first.Name, "uid", first.UID),
 		wake: make(chan struct{}, 1),
 	}
@@ -152,12 +158,27 @@ func older(a, b *v1.VirtualMachineInstance) bool {
 	return err == nil && order < 0
 }
 
-// setPod takes over what was seen of the launcher pod; nil when it is gone.
-func (d *Driver) setPod(seen *corev1.Pod) {
+// setPods takes over what was seen of the launcher pods.
+func (d *Driver) setPods(seen []*corev1.Pod) {
 	d.mu.Lock()
-	d.pod = seen
+	d.pods = seen
 	d.mu.Unlock()
 	d.poke()
+}
+
+// launcherPod is the pod that virt-controller has chosen to run the guest; nil
+// while the node has none. A label is anybody's to write, and a pod that only
+// bears the VMI's must not come between virt-handler and the guest.
+func launcherPod(instance *v1.VirtualMachineInstance, pods []*corev1.Pod) *corev1.Pod {
+	if instance == nil {
+		return nil
+	}
+	for _, pod := range pods {
+		if _, chosen := instance.Status.ActivePods[pod.UID]; chosen && pod.Namespace == instance.Namespace {
+			return pod
+		}
+	}
+	return nil
 }
 
 // Run looks after the VMI until it is gone from this node or ctx ends. When it
@@ -238,7 +259,7 @@ func (d *Driver) observe(plug bool, plugAfter time.Duration) (vmi.Observed, *cha
 	d.dropDeadLink()
 	d.dropDeadGuest()
 	o := vmi.Observed{
-		VMI: d.vmi, Node: d.env.Node, Pod: podOf(d.pod), Attached: d.guest.alive(),
+		VMI: d.vmi, Node: d.env.Node, Pod: podOf(launcherPod(d.vmi, d.pods)), Attached: d.guest.alive(),
 		Plug: plug, PlugAfter: plugAfter, Now: d.env.Now(),
 	}
 	switch {
@@ -268,8 +289,8 @@ func (d *Driver) observe(plug bool, plugAfter time.Duration) (vmi.Observed, *cha
 	return o, changes
 }
 
-// dropDeadLink forgets a connection that has ended, or that leads into another
-// pod than the VMI's. What it said of QEMU's end stays known.
+// dropDeadLink forgets a connection that has ended. What it said of QEMU's end
+// stays known.
 func (d *Driver) dropDeadLink() {
 	if d.link == nil {
 		return

@@ -26,22 +26,22 @@ func isHolder(pod *corev1.Pod) bool { return pod.Labels[v1.AppLabel] == HolderLa
 // holderChanged takes over an attachment pod of this node, or forgets it. The
 // caller holds s.mu.
 func (s *Supervisor) holderChanged(pod *corev1.Pod, exists bool) {
-	owner := types.UID(pod.Labels[v1.CreatedByLabel])
-	if s.holders[owner] == nil {
-		s.holders[owner] = map[types.UID]plug.Holder{}
+	of := ownerOf(pod)
+	if s.holders[of] == nil {
+		s.holders[of] = map[types.UID]plug.Holder{}
 	}
-	s.holders[owner][pod.UID] = holderOf(pod)
+	s.holders[of][pod.UID] = holderOf(pod)
 	if !exists {
-		delete(s.holders[owner], pod.UID)
+		delete(s.holders[of], pod.UID)
 	}
-	if d, ok := s.drivers[owner]; ok {
+	if d, ok := s.driverOf(of); ok {
 		d.mu.Lock()
-		d.holders = slices.Collect(maps.Values(s.holders[owner]))
+		d.holders = slices.Collect(maps.Values(s.holders[of]))
 		d.mu.Unlock()
 		d.poke()
 	}
-	if len(s.holders[owner]) == 0 {
-		delete(s.holders, owner)
+	if len(s.holders[of]) == 0 {
+		delete(s.holders, of)
 	}
 }
 
@@ -150,7 +150,7 @@ func (d *Driver) announcePlugs(c *changes) {
 		}
 		kind := corev1.EventTypeNormal
 		switch s.Reason {
-		case plug.ReasonFailed, plug.ReasonHolder, plug.ReasonRefused:
+		case plug.ReasonFailed, plug.ReasonHolder, plug.ReasonRefused, plug.ReasonForced, plug.ReasonHollow:
 			kind = corev1.EventTypeWarning
 		}
 		d.env.Cluster.Event(c.from, kind, s.Reason, s.Message)

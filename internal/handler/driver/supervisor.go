@@ -25,21 +25,33 @@ type Supervisor struct {
 	ended   bool
 	drivers map[types.UID]*Driver
 	// pods are the launcher pods of the node, by their VMI and by their own UID.
-	pods map[types.UID]map[types.UID]*corev1.Pod
+	pods map[owner]map[types.UID]*corev1.Pod
 	// holders are the attachment pods of the node, by their VMI and by their own
 	// UID.
-	holders map[types.UID]map[types.UID]plug.Holder
+	holders map[owner]map[types.UID]plug.Holder
 	// waiting are VMIs that were seen before Run.
 	waiting map[types.UID]*v1.VirtualMachineInstance
 	running sync.WaitGroup
+}
+
+// owner is the VMI that a pod says it belongs to. The namespace is part of it: a
+// VMI's UID is no secret, and what a pod elsewhere says of itself counts for
+// nothing.
+type owner struct {
+	namespace string
+	uid       types.UID
+}
+
+func ownerOf(pod *corev1.Pod) owner {
+	return owner{namespace: pod.Namespace, uid: types.UID(pod.Labels[v1.CreatedByLabel])}
 }
 
 // NewSupervisor makes a Supervisor; its drivers start with Run.
 func NewSupervisor(env *Env) *Supervisor {
 	return &Supervisor{
 		env: env, drivers: map[types.UID]*Driver{},
-		pods:    map[types.UID]map[types.UID]*corev1.Pod{},
-		holders: map[types.UID]map[types.UID]plug.Holder{},
+		pods:    map[owner]map[types.UID]*corev1.Pod{},
+		holders: map[owner]map[types.UID]plug.Holder{},
 		waiting: map[types.UID]*v1.VirtualMachineInstance{},
 	}
 }
@@ -101,12 +113,12 @@ func (s *Supervisor) PodSeen(pod *corev1.Pod) {
 		s.holderChanged(pod, true)
 		return
 	}
-	owner := types.UID(pod.Labels[v1.CreatedByLabel])
-	if s.pods[owner] == nil {
-		s.pods[owner] = map[types.UID]*corev1.Pod{}
+	of := ownerOf(pod)
+	if s.pods[of] == nil {
+		s.pods[of] = map[types.UID]*corev1.Pod{}
 	}
-	s.pods[owner][pod.UID] = pod
-	s.podChanged(owner)
+	s.pods[of][pod.UID] = pod
+	s.podsChanged(of)
 }
 
 // PodGone is called when such a pod does not exist any more.
@@ -117,37 +129,25 @@ func (s *Supervisor) PodGone(pod *corev1.Pod) {
 		s.holderChanged(pod, false)
 		return
 	}
-	owner := types.UID(pod.Labels[v1.CreatedByLabel])
-	delete(s.pods[owner], pod.UID)
-	if len(s.pods[owner]) == 0 {
-		delete(s.pods, owner)
+	of := ownerOf(pod)
+	delete(s.pods[of], pod.UID)
+	if len(s.pods[of]) == 0 {
+		delete(s.pods, of)
 	}
-	s.podChanged(owner)
+	s.podsChanged(of)
 }
 
-func (s *Supervisor) podChanged(owner types.UID) {
-	if d, ok := s.drivers[owner]; ok {
-		d.setPod(s.podOf(owner))
+func (s *Supervisor) podsChanged(of owner) {
+	if d, ok := s.driverOf(of); ok {
+		d.setPods(slices.Collect(maps.Values(s.pods[of])))
 	}
 }
 
-// podOf is the launcher pod that counts: one that can still run something
-// before one that cannot, the younger before the older.
-func (s *Supervisor) podOf(owner types.UID) *corev1.Pod {
-	var best *corev1.Pod
-	for _, pod := range s.pods[owner] {
-		if best == nil || better(pod, best) {
-			best = pod
-		}
-	}
-	return best
-}
-
-func better(a, b *corev1.Pod) bool {
-	if aDone, bDone := podOf(a).Finished, podOf(b).Finished; aDone != bDone {
-		return bDone
-	}
-	return b.CreationTimestamp.Before(&a.CreationTimestamp)
+// driverOf finds the driver of the VMI that pods say they belong to. The caller
+// holds s.mu.
+func (s *Supervisor) driverOf(of owner) (*Driver, bool) {
+	d, ok := s.drivers[of.uid]
+	return d, ok && d.namespace == of.namespace
 }
 
 // drive starts a driver. The caller holds s.mu.
@@ -156,8 +156,9 @@ func (s *Supervisor) drive(instance *v1.VirtualMachineInstance) {
 		return
 	}
 	d := newDriver(s.env, instance)
-	d.pod = s.podOf(instance.UID)
-	d.holders = slices.Collect(maps.Values(s.holders[instance.UID]))
+	of := owner{namespace: instance.Namespace, uid: instance.UID}
+	d.pods = slices.Collect(maps.Values(s.pods[of]))
+	d.holders = slices.Collect(maps.Values(s.holders[of]))
 	s.drivers[instance.UID] = d
 	s.running.Go(func() {
 		d.Run(s.ctx)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	v1 "kubevirt.io/api/core/v1"
+
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/machine"
 )
@@ -62,35 +64,47 @@ func processUsage(stat string, pageSize int) (cpu, resident float64) {
 	return (number(utime) + number(stime)) / ticks, number(rss) * float64(pageSize)
 }
 
+// blockStats is what QEMU counts of one device.
+type blockStats struct {
+	Device string `json:"qdev"`
+	Stats  struct {
+		Reads      float64 `json:"rd_operations"`
+		Writes     float64 `json:"wr_operations"`
+		ReadBytes  float64 `json:"rd_bytes"`
+		WriteBytes float64 `json:"wr_bytes"`
+	} `json:"stats"`
+}
+
 // drives asks QEMU; a QEMU that does not answer has no figures.
 func (m *Machine) drives(ctx context.Context) []metrics.Drive {
-	var answer []struct {
-		Device string `json:"qdev"`
-		Stats  struct {
-			Reads      float64 `json:"rd_operations"`
-			Writes     float64 `json:"wr_operations"`
-			ReadBytes  float64 `json:"rd_bytes"`
-			WriteBytes float64 `json:"wr_bytes"`
-		} `json:"stats"`
-	}
+	var answer []blockStats
 	if err := m.guest.monitor.Execute(ctx, "query-blockstats", nil, &answer); err != nil {
 		return nil
 	}
+	return drivesOf(answer, m.vmi.Spec.Domain.Devices.Disks)
+}
+
+// drivesOf are the figures of the VMI's disks, each once: a QEMU in a guest's
+// hands that tells one twice must not make the whole node's metrics invalid.
+func drivesOf(answer []blockStats, disks []v1.Disk) []metrics.Drive {
 	byDevice := map[string]string{}
-	for _, d := range m.vmi.Spec.Domain.Devices.Disks {
-		byDevice[machine.DiskID(d.Name)] = d.Name
+	for i := range disks {
+		byDevice[machine.DiskID(disks[i].Name)] = disks[i].Name
 	}
 	var drives []metrics.Drive
 	for _, a := range answer {
 		// The device's path ends in its id, or, for virtio, in a part of it.
 		for part := range strings.SplitSeq(a.Device, "/") {
-			if name, ok := byDevice[part]; ok {
-				drives = append(drives, metrics.Drive{
-					Name: name, Reads: a.Stats.Reads, Writes: a.Stats.Writes,
-					ReadBytes: a.Stats.ReadBytes, WriteBytes: a.Stats.WriteBytes,
-				})
-				break
+			name, ok := byDevice[part]
+			if !ok {
+				continue
 			}
+			delete(byDevice, part)
+			drives = append(drives, metrics.Drive{
+				Name: name, Reads: a.Stats.Reads, Writes: a.Stats.Writes,
+				ReadBytes: a.Stats.ReadBytes, WriteBytes: a.Stats.WriteBytes,
+			})
+			break
 		}
 	}
 	return drives

@@ -1,9 +1,11 @@
 package driver
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/metrics"
 )
@@ -30,5 +32,22 @@ func TestLinkCounters(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, linkCounters(text)); diff != "" {
 		t.Errorf("counters (-want +got):\n%s", diff)
+	}
+}
+
+func TestEachDriveIsToldOnce(t *testing.T) {
+	disks := []v1.Disk{{Name: "root"}, {Name: "data"}}
+	var answer []blockStats
+	for _, path := range []string{
+		"/machine/peripheral/disk-root/virtio-backend", "disk-data", "disk-data", "/machine/unattached/device[3]",
+	} {
+		answer = append(answer, blockStats{Device: path})
+	}
+	var names []string
+	for _, d := range drivesOf(answer, disks) {
+		names = append(names, d.Name)
+	}
+	if want := []string{"root", "data"}; !slices.Equal(names, want) {
+		t.Errorf("drives %v, want %v", names, want)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,18 @@ import (
 // maxMessage bounds one message of virt-launcher. Its longest is the reply to
 // Prepare, a few hundred bytes for each of at most a few dozen volumes.
 const maxMessage = 1 << 20
+
+// maxText bounds a sentence of virt-launcher's, which comes to stand in the VMI's
+// status: more would make the VMI too large to be written at all.
+const maxText = 1024
+
+// short is text from virt-launcher as it may be passed on.
+func short(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "")
+}
 
 // ErrClosed is the error of a request that the connection's end left without
 // an answer.
@@ -72,7 +85,7 @@ func (c *Client) greet(ctx context.Context, in *bufio.Scanner) error {
 		return errors.New("virt-launcher's first message is no hello")
 	}
 	c.hello = message.Hello.State
-	c.exit = c.hello.Exit
+	c.setExit(c.hello.Exit)
 	return nil
 }
 
@@ -130,7 +143,7 @@ func (c *Client) Start(ctx context.Context, start launch.Start) (launch.State, e
 	defer c.mu.Unlock()
 	c.hello = *reply.State
 	if c.exit == nil {
-		c.exit = reply.State.Exit
+		c.setExit(reply.State.Exit)
 	}
 	return *reply.State, nil
 }
@@ -178,7 +191,7 @@ func (c *Client) call(ctx context.Context, request launch.Request) (launch.Reply
 
 func checked(reply launch.Reply) (launch.Reply, error) {
 	if reply.Error != "" {
-		return launch.Reply{}, errors.New(reply.Error)
+		return launch.Reply{}, errors.New(short(reply.Error))
 	}
 	return reply, nil
 }
@@ -191,8 +204,18 @@ func (c *Client) write(ctx context.Context, request launch.Request) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	// A virt-launcher that does not read must not hold its caller.
-	interrupt := context.AfterFunc(ctx, func() { _ = c.conn.SetWriteDeadline(time.Unix(0, 0)) })
-	defer interrupt()
+	deadline := make(chan struct{})
+	interrupt := context.AfterFunc(ctx, func() {
+		defer close(deadline)
+		_ = c.conn.SetWriteDeadline(time.Unix(0, 0))
+	})
+	defer func() {
+		if !interrupt() {
+			// It came too late to interrupt this write, and must not meet the next.
+			<-deadline
+			_ = c.conn.SetWriteDeadline(time.Time{})
+		}
+	}()
 	if _, err := c.conn.Write(append(line, '\n')); err != nil {
 		// Half a line may have been written; nothing can follow it.
 		return errors.Join(fmt.Errorf("asking virt-launcher: %w", err), c.conn.Close())
@@ -222,12 +245,21 @@ func (c *Client) Err() error {
 	return c.err
 }
 
+// setExit remembers how QEMU ended. The caller holds c.mu, or is the only one that
+// has c.
+func (c *Client) setExit(exit *launch.Exit) {
+	if exit != nil {
+		exit.Message = short(exit.Message)
+	}
+	c.exit = exit
+}
+
 func (c *Client) take(message launch.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case message.Event != nil && message.Event.Exited != nil:
-		c.exit = message.Event.Exited
+		c.setExit(message.Event.Exited)
 	case message.Reply != nil:
 		if answer, ok := c.pending[message.Reply.ID]; ok {
 			delete(c.pending, message.Reply.ID)

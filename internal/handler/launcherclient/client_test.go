@@ -154,3 +154,71 @@ func TestBadBeginnings(t *testing.T) {
 		}
 	})
 }
+
+// A caller that gives up right after its request is on the wire takes nobody
+// else's connection with it.
+func TestCallerGivesUpAfterItsRequestIsWritten(t *testing.T) {
+	l, conn := pair(t)
+	go func() {
+		l.say(launch.Message{Hello: &launch.Hello{State: launch.State{Phase: launch.PhaseWaiting}}})
+		for range 50 {
+			l.hear()
+		}
+		last := l.hear()
+		l.say(launch.Message{Reply: &launch.Reply{ID: last.ID}})
+	}()
+	c, err := New(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		// It ends in the very moment in which the write has been done.
+		c.conn = &onWrite{Conn: conn, then: cancel}
+		if err := c.Stop(ctx, 0); !errors.Is(err, context.Canceled) {
+			t.Fatalf("the request that was given up: %v", err)
+		}
+	}
+	c.conn = conn
+	if err := c.Stop(t.Context(), 0); err != nil {
+		t.Errorf("the request after it: %v", err)
+	}
+}
+
+// onWrite calls then after each write.
+type onWrite struct {
+	net.Conn
+	then func()
+}
+
+func (o *onWrite) Write(data []byte) (int, error) {
+	n, err := o.Conn.Write(data)
+	o.then()
+	return n, err
+}
+
+// virt-launcher's process is as trustworthy as its guest, and what it says comes
+// to stand in the VMI's status.
+func TestEndlessSentencesAreCut(t *testing.T) {
+	l, conn := pair(t)
+	endless := strings.Repeat("ä", 100<<10)
+	go func() {
+		l.say(launch.Message{Hello: &launch.Hello{State: launch.State{Phase: launch.PhaseWaiting}}})
+		l.say(launch.Message{Reply: &launch.Reply{ID: l.hear().ID, Error: endless}})
+		l.say(launch.Message{Event: &launch.Event{Exited: &launch.Exit{Reason: launch.ReasonCrashed, Message: endless}}})
+		l.conn.Close()
+	}()
+	c, err := New(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Prepare(t.Context(), nil); err == nil || len(err.Error()) > 1100 {
+		t.Errorf("an answer's error has %d bytes", len(err.Error()))
+	}
+	<-c.Done()
+	if got := len(c.Exit().Message); got != 1024 {
+		t.Errorf("the end's message has %d bytes", got)
+	}
+}
