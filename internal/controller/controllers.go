@@ -23,6 +23,7 @@ import (
 	"drydock.dev/drydock/internal/controller/replicaset"
 	"drydock.dev/drydock/internal/controller/vm"
 	"drydock.dev/drydock/internal/controller/vmi"
+	"drydock.dev/drydock/internal/eventnote"
 )
 
 // workers is how many VMs, and how many VMIs, are worked on at once. One step is
@@ -42,14 +43,14 @@ func pace(workers int) controller.Options {
 // register adds every loop to the manager.
 func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	vmiLoop := &vmi.Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: eventnote.Fitting(mgr.GetEventRecorder("virtualmachine-controller")),
 		Settings: settings(mgr.GetClient(), o.namespace), LauncherImage: o.launcherImage, Now: o.now,
 	}
 	if err := vmiLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachineInstances: %w", err)
 	}
 	plugLoop := &hotplug.Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: eventnote.Fitting(mgr.GetEventRecorder("virtualmachine-controller")),
 		Settings: settings(mgr.GetClient(), o.namespace), LauncherImage: o.launcherImage, MaxHolders: o.maxHolders, Now: o.now,
 	}
 	if err := plugLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
@@ -60,21 +61,21 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 		return fmt.Errorf("adding the loop of claims that grow: %w", err)
 	}
 	vmLoop := &vm.Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: eventnote.Fitting(mgr.GetEventRecorder("virtualmachine-controller")),
 		Now: o.now,
 	}
 	if err := vmLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachines: %w", err)
 	}
 	setLoop := &replicaset.Reconciler{
-		Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("virtualmachinereplicaset-controller"),
+		Client: mgr.GetClient(), Recorder: eventnote.Fitting(mgr.GetEventRecorder("virtualmachinereplicaset-controller")),
 		Now: o.now,
 	}
 	if err := setLoop.SetupWithManager(mgr, pace(1)); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachineInstanceReplicaSets: %w", err)
 	}
 	volumeLoop := &datavolume.Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("datavolume-controller"),
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: eventnote.Fitting(mgr.GetEventRecorder("datavolume-controller")),
 		Settings: settings(mgr.GetClient(), o.namespace), ImporterImage: o.importerImage, Namespace: o.namespace,
 		Progress: datavolume.Ask, Now: o.now,
 	}

@@ -21,6 +21,7 @@ import (
 
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/eventnote"
 	"drydock.dev/drydock/internal/handler/device"
 	"drydock.dev/drydock/internal/handler/driver"
 	"drydock.dev/drydock/internal/handler/metrics"
@@ -49,7 +50,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 		Node: o.node, Pods: o.pods(), Watcher: watcher, Network: networks,
 		Cluster: &cluster{
 			reader: mgr.GetAPIReader(), writer: mgr.GetClient(),
-			recorder: mgr.GetEventRecorder("virt-handler"),
+			recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")),
 		},
 		Root:     func(pod types.UID, name string) (*podpath.Dir, error) { return podpath.FindRoot(string(pod), name) },
 		Settings: settings.Get,
