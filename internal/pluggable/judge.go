@@ -79,6 +79,7 @@ func Follow(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceS
 		// The same name on another claim is another volume: this one goes first.
 		if t := Find(template, v.Name); t == nil || !machine.Hotpluggable(t) || ClaimOf(t) != ClaimOf(&v) {
 			remove(&vmi.Spec, v.Name)
+			forgetForced(vmi, v.Name)
 			changed = true
 		}
 	}
@@ -97,6 +98,7 @@ func Follow(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceS
 			continue // a drive needs a restart, and its medium comes with it
 		}
 		vmi.Spec.Volumes = append(vmi.Spec.Volumes, *t.DeepCopy())
+		forgetForced(vmi, t.Name)
 		if !there {
 			settle(disk) // what it finds wrong has been refused in the template
 			vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, *disk)

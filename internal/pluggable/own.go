@@ -9,9 +9,9 @@ import (
 	"drydock.dev/drydock/internal/machine"
 )
 
-// removedAnnotation lists on a VMI the volumes of its VM's template that were
+// RemovedAnnotation lists on a VMI the volumes of its VM's template that were
 // taken out of the VMI alone.
-const removedAnnotation = "drydock.dev/removed-volumes"
+const RemovedAnnotation = "drydock.dev/removed-volumes"
 
 // Own is where a VMI differs from its VM's template on purpose: volumes that
 // were put in (KubeVirt's annotation) or taken out without --persist. It ends
@@ -23,7 +23,7 @@ type Own struct {
 // ReadOwn reads it from a VMI's annotations. What does not parse is nothing: the
 // template counts.
 func ReadOwn(annotations map[string]string) Own {
-	return Own{in: names(annotations[v1.EphemeralHotplugAnnotation]), out: names(annotations[removedAnnotation])}
+	return Own{in: names(annotations[v1.EphemeralHotplugAnnotation]), out: names(annotations[RemovedAnnotation])}
 }
 
 func names(text string) []string {
@@ -62,20 +62,26 @@ func (o *Own) settle(spec, template *v1.VirtualMachineInstanceSpec) {
 }
 
 func (o *Own) write(vmi *v1.VirtualMachineInstance) {
-	for key, text := range map[string]string{v1.EphemeralHotplugAnnotation: encode(o.in), removedAnnotation: encode(o.out)} {
-		if text == "" {
-			delete(vmi.Annotations, key)
-			continue
-		}
-		if vmi.Annotations == nil {
-			vmi.Annotations = map[string]string{}
-		}
-		vmi.Annotations[key] = text
+	writeNames(vmi, v1.EphemeralHotplugAnnotation, o.in)
+	writeNames(vmi, RemovedAnnotation, o.out)
+}
+
+// writeNames writes a list into an annotation, which an empty list does not need.
+func writeNames(vmi *v1.VirtualMachineInstance, annotation string, list []string) {
+	text := encode(list)
+	if text == "" {
+		delete(vmi.Annotations, annotation)
+		return
 	}
+	if vmi.Annotations == nil {
+		vmi.Annotations = map[string]string{}
+	}
+	vmi.Annotations[annotation] = text
 }
 
 // NoteAdded notes that a volume was put into the VMI alone.
 func NoteAdded(vmi *v1.VirtualMachineInstance, name string) {
+	forgetForced(vmi, name)
 	own := ReadOwn(vmi.Annotations)
 	own.out = slices.DeleteFunc(own.out, func(n string) bool { return n == name })
 	if !own.added(name) {
@@ -86,6 +92,7 @@ func NoteAdded(vmi *v1.VirtualMachineInstance, name string) {
 
 // NoteRemoved notes that a volume was taken out of the VMI alone.
 func NoteRemoved(vmi *v1.VirtualMachineInstance, name string) {
+	forgetForced(vmi, name)
 	own := ReadOwn(vmi.Annotations)
 	wasAdded := own.added(name)
 	own.in = slices.DeleteFunc(own.in, func(n string) bool { return n == name })

@@ -11,6 +11,7 @@ import (
 
 	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/pluggable"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
 )
 
@@ -57,6 +58,8 @@ const (
 	Ask Action = "Ask"
 	// Eject takes the medium out of a tray that the guest has opened.
 	Eject Action = "Eject"
+	// Force takes the disk from a guest that does not let go of it.
+	Force Action = "Force"
 	// Clear takes away what the guest does not have.
 	Clear Action = "Clear"
 )
@@ -86,6 +89,8 @@ const (
 	ReasonHolder    = "AttachmentPodGone"
 	ReasonFailed    = "FailedHotplug"
 	ReasonRefused   = "GuestRefused"
+	ReasonForced    = "VolumeForcedOut"
+	ReasonHollow    = "GuestKeepsForcedDisk"
 )
 
 // Decide decides about every volume that comes or goes, sorted by name.
@@ -146,10 +151,11 @@ func entryOf(vmi *v1.VirtualMachineInstance, name string) entry {
 
 func (o Observed) decide(name string) Decision {
 	e, disk, claim := entryOf(o.VMI, name), o.Disks[name], Claim(&o.VMI.Spec, name)
-	wanted := claim != "" && e.phase != v1.HotplugVolumeDetaching && e.claim == claim &&
-		(disk.Stage == hotdisk.Absent || disk.Claim == claim)
+	// What is left of a disk that was forced out is of no claim.
+	has := disk.Stage != hotdisk.Absent && !disk.Hollow
+	wanted := claim != "" && e.phase != v1.HotplugVolumeDetaching && e.claim == claim && (!has || disk.Claim == claim)
 	d := Decision{Volume: name, Claim: e.claim}
-	if disk.Stage != hotdisk.Absent {
+	if has {
 		d.Claim = disk.Claim
 	}
 	switch {
@@ -162,6 +168,11 @@ func (o Observed) decide(name string) Decision {
 		o.takeOut(&d, e, disk)
 	case disk.Stage == hotdisk.Plugged:
 		o.keep(&d, e)
+	case disk.Stage == hotdisk.Hollow:
+		d.Action = Ask
+		if e.attached() {
+			d.say(e.phase, e, ReasonHollow, "the guest still has the disk of this name that was forced out; the volume comes when the guest lets go of that, or starts anew")
+		}
 	case e.attached():
 		o.bringIn(&d, e)
 	}
@@ -174,11 +185,19 @@ func (o Observed) takeOut(d *Decision, e entry, disk hotdisk.Disk) {
 	switch {
 	case disk.Stage == hotdisk.Plugged:
 		d.Action = Ask
-		if disk.Drive && disk.TrayOpen {
+		switch {
+		case disk.Drive && disk.TrayOpen:
 			d.Action = Eject
+		case pluggable.Forced(o.VMI, d.Volume):
+			d.Action = Force
 		}
 		if e.attached() {
 			d.say(v1.HotplugVolumeDetaching, e, ReasonDetaching, "waiting for the guest to let go of the disk")
+		}
+	case disk.Stage == hotdisk.Hollow:
+		d.Action = Ask
+		if e.attached() {
+			d.say(v1.HotplugVolumeUnMounted, e, ReasonForced, fmt.Sprintf("Volume %s has been taken from the guest by force: what the guest still does with its disk fails", d.Volume))
 		}
 	case opened:
 		d.Action = Drop

@@ -9,6 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/pluggable"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
 )
 
@@ -17,12 +18,16 @@ type world struct {
 	// spec is the claim that the spec wants it on, empty when it does not.
 	spec string
 	// phase and claim are the status's, pod the holder that it names.
-	phase  v1.VolumePhase
-	claim  string
-	pod    types.UID
-	qemu   hotdisk.Stage
-	tray   bool
-	holder []Holder
+	phase v1.VolumePhase
+	claim string
+	pod   types.UID
+	qemu  hotdisk.Stage
+	tray  bool
+	// forced: the user has asked for it. qemuHas is the claim of QEMU's disk, if it
+	// is not the status's.
+	forced  bool
+	qemuHas string
+	holder  []Holder
 	// recorded are the names of the record's holders.
 	recorded []string
 	opened   types.UID
@@ -46,7 +51,14 @@ func (w world) observed() Observed {
 		}}
 	}
 	if w.qemu != hotdisk.Absent {
-		o.Disks["a"] = hotdisk.Disk{Tag: hotdisk.Tag{Volume: "a", Claim: w.claim, Drive: w.tray}, Stage: w.qemu, TrayOpen: w.tray}
+		tag := hotdisk.Tag{Volume: "a", Claim: w.claim, Drive: w.tray, Hollow: w.qemu == hotdisk.Hollow}
+		if w.qemuHas != "" {
+			tag.Claim = w.qemuHas
+		}
+		o.Disks["a"] = hotdisk.Disk{Tag: tag, Stage: w.qemu, TrayOpen: w.tray}
+	}
+	if w.forced {
+		o.VMI.Annotations = map[string]string{pluggable.ForcedAnnotation: `["a"]`}
 	}
 	for _, name := range w.recorded {
 		o.Record.Holders = append(o.Record.Holders, hotplug.Holder{Name: name})
@@ -180,6 +192,31 @@ func TestDecide(t *testing.T) {
 		},
 		"it is out and said to be": {
 			world{phase: unmounted, claim: "c", pod: "x"}, want{},
+		},
+		"the user forces it, and the guest was asked": {
+			world{phase: detaching, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Plugged, forced: true},
+			want{action: Force, phase: detaching, naming: "x", reason: ReasonDetaching},
+		},
+		"an older wish to force says nothing before the guest was asked": {
+			world{phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Plugged, forced: true},
+			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
+		},
+		"it is taken by force, and QEMU still has it open": {
+			world{phase: detaching, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Partial, forced: true},
+			want{action: Clear, phase: detaching, naming: "x", reason: ReasonDetaching},
+		},
+		"it is taken by force": {
+			world{phase: detaching, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Hollow, forced: true},
+			want{action: Ask, phase: unmounted, naming: "x", reason: ReasonForced},
+		},
+		"it was taken by force, and the guest keeps the device": {world{qemu: hotdisk.Hollow}, want{action: Ask}},
+		"it is wanted again while the guest keeps the device": {
+			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []Holder{y}, qemu: hotdisk.Hollow},
+			want{action: Ask, phase: attached, naming: "y", reason: ReasonHollow},
+		},
+		"another claim is wanted under its name while the guest keeps the device": {
+			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []Holder{y}, qemu: hotdisk.Hollow, qemuHas: "d"},
+			want{action: Ask, phase: attached, naming: "y", reason: ReasonHollow},
 		},
 		"QEMU has what no status tells of": {
 			world{claim: "c", qemu: hotdisk.Plugged}, want{action: Ask},

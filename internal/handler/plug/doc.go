@@ -16,6 +16,11 @@
 //	any               Partial   clear it: a plug that was cut short
 //	not wanted        Plugged   Detaching: ask the guest, again and again
 //	not wanted        Absent    UnMountedFromPod
+//	Detaching, and    Plugged   take the disk from the guest by force
+//	noted as forced
+//	not wanted        Hollow    UnMountedFromPod; the guest is asked on and on to let
+//	                            go of what is left of the device
+//	AttachedToNode    Hollow    the same; the volume waits, and its status says so
 //
 // # Who dies in the middle
 //
@@ -26,6 +31,9 @@
 //     status follows.
 //   - virt-handler after it asked the guest to let go: the guest is asked again.
 //     What Detaching says is never taken back, since the question cannot be.
+//   - virt-handler while it takes a disk by force: QEMU knows how far that got
+//     (package hotdisk), the VMI that it was asked for. The guest may be using the
+//     disk until UnMountedFromPod is said, and that is said when QEMU has closed it.
 //   - QEMU: its descriptors end with it; the VMI is over.
 //   - The attachment pod: QEMU keeps the disk, which is open; the status says that
 //     its holder is gone until another one holds it.

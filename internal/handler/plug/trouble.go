@@ -72,7 +72,7 @@ func (w *Worker) Facts(instance *v1.VirtualMachineInstance) map[string]Fact {
 		if t := w.troubles[d.Volume]; t != nil {
 			f.tell(t, entryOf(instance, d.Volume))
 		}
-		if d.Action == Ask && w.refused[machine.DiskID(d.Volume)] {
+		if d.Action == Ask && d.Phase == v1.HotplugVolumeDetaching && w.refused[machine.DiskID(d.Volume)] {
 			f.Reason, f.Message = ReasonRefused, "the guest has refused to let go of the disk; it is asked again"
 		}
 		facts[d.Volume] = f

@@ -212,6 +212,8 @@ func (w *Worker) act(ctx context.Context, m hotdisk.Monitor, in machine.Input, d
 		return w.plug(ctx, m, in, d)
 	case Ask, Eject:
 		return hotdisk.Ask(ctx, m, w.disks[d.Volume])
+	case Force:
+		return hotdisk.Force(ctx, m, w.disks[d.Volume], machine.HollowNode(d.Volume))
 	case Clear:
 		return hotdisk.Clear(ctx, m, w.disks[d.Volume])
 	}

@@ -1,0 +1,91 @@
+package driver
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/pluggable"
+	"drydock.dev/drydock/internal/qemu/hotdisk"
+)
+
+// force is a change of the VMI as virt-api makes it for a forced removal.
+func force(volume string) func(*v1.VirtualMachineInstance) {
+	return func(instance *v1.VirtualMachineInstance) {
+		if err := pluggable.NoteForced(instance, volume); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// forget is what virt-controller does when a volume is out and nothing holds it.
+func forget(volume string) func(*v1.VirtualMachineInstance) {
+	return func(instance *v1.VirtualMachineInstance) {
+		list := instance.Status.VolumeStatus[:0:0]
+		for _, s := range instance.Status.VolumeStatus {
+			if s.Name != volume {
+				list = append(list, s)
+			}
+		}
+		instance.Status.VolumeStatus = list
+		pluggable.SettleForced(instance)
+	}
+}
+
+// TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo: the test's machine has only its
+// firmware, which answers no PCI hotplug. What is left in the guest keeps the
+// volume's name from another disk until the guest starts anew, whoever looks
+// after it.
+func TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo(t *testing.T) {
+	n := newNode(t, scheduled("forced"))
+	p, h := n.running()
+	holder := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
+	h.supervisor.PodSeen(holder)
+	n.api.update(want("a", "claim-a", v1.DiskBusVirtio, holder))
+	n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
+	n.api.update(dropA)
+	n.api.await(t, "volume a Detaching", in("a", v1.HotplugVolumeDetaching))
+
+	n.api.update(force("a"))
+	out := n.api.await(t, "volume a UnMountedFromPod", in("a", v1.HotplugVolumeUnMounted))
+	if s := volume(out, "a"); s.Reason != "VolumeForcedOut" || !strings.Contains(s.Message, "by force") {
+		t.Errorf("the status is %+v", s)
+	}
+	if d := h.disks(t, out)["a"]; d.Stage != hotdisk.Hollow {
+		t.Errorf("QEMU has %+v", d)
+	}
+	if _, _, events := n.api.counts(); !strings.Contains(strings.Join(events, "\n"), "Warning VolumeForcedOut") {
+		t.Errorf("the events are %v", events)
+	}
+
+	h.stop()
+	n.api.update(forget("a"))
+	n.api.update(want("a", "claim-a", v1.DiskBusVirtio, holder))
+	h = n.startHandler(p)
+	h.supervisor.PodSeen(holder)
+	n.api.await(t, "the reason why a does not come", func(instance *v1.VirtualMachineInstance) bool {
+		s := volume(instance, "a")
+		return s.Phase == v1.HotplugVolumeAttachedToNode && s.Reason == "GuestKeepsForcedDisk"
+	})
+	h.reset(t, out)
+	again := n.api.await(t, "volume a Ready again", in("a", v1.VolumeReady))
+	if d := h.disks(t, again)["a"]; d.Stage != hotdisk.Plugged || d.Hollow {
+		t.Errorf("QEMU has %+v", d)
+	}
+}
+
+// reset presses the guest's reset button.
+func (h *handler) reset(t *testing.T, instance *v1.VirtualMachineInstance) {
+	t.Helper()
+	d, err := h.supervisor.Lookup(instance.Namespace, instance.Name, instance.UID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := d.guest.monitor.Execute(ctx, "system_reset", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+}
