@@ -94,7 +94,7 @@ func (w *writes) of(namespace string) []string {
 	return out
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, changes ...func(*options)) *world {
 	t.Helper()
 	path := os.Getenv("DRYDOCK_TEST_KUBECONFIG")
 	if path == "" {
@@ -124,8 +124,18 @@ func newWorld(t *testing.T) *world {
 	w.config.Impersonate = w.leastPrivilege()
 	w.options = options{namespace: ns.Name, launcherImage: "example.com/launcher:1", importerImage: "example.com/importer:1",
 		metricsAddr: "0", identity: t.Name(), several: true, now: time.Now, maxHolders: hotplug.DefaultMaxHolders}
+	for _, change := range changes {
+		change(&w.options)
+	}
 	w.startLoops()
 	return w
+}
+
+// clockStands lets the loops' clock stand still: on a machine that is busy, too,
+// the scheduler that the test plays does not take its time.
+func clockStands(o *options) {
+	start := time.Now()
+	o.now = func() time.Time { return start }
 }
 
 // startLoops runs virt-controller's loops in this process.

@@ -63,7 +63,7 @@ func (w *world) noSuccessor(name string, than *v1.VirtualMachineInstance) {
 }
 
 func TestAVMIsStartedAndStoppedWithFewWrites(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, clockStands)
 	w.createVM("vm", v1.RunStrategyAlways)
 	pod := w.run("vm")
 	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)

@@ -22,7 +22,7 @@ func testSpec() v1.VirtualMachineInstanceSpec {
 }
 
 func TestAVMIsWholeLifeCostsFourWrites(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, clockStands)
 	w.createVMI("vmi")
 
 	pod := w.awaitLauncher("vmi")
