@@ -34,6 +34,7 @@ func disks(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList 
 		errs = append(errs, unique(names, d.Name, at.Child("name"))...)
 		errs = append(errs, backed(d, sources[d.Name], at)...)
 		errs = append(errs, target(d, at)...)
+		errs = append(errs, writable(d, sources[d.Name], at)...)
 		errs = append(errs, tuning(d, at)...)
 		errs = append(errs, blockSize(d.BlockSize, at.Child("blockSize"))...)
 		if d.Disk != nil {
@@ -54,6 +55,22 @@ func backed(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.ErrorList
 		return field.ErrorList{field.Forbidden(at.Child("lun"), "only the block device of a claim can be a lun")}
 	}
 	return nil
+}
+
+// writable refuses what SATA does not have: a hard disk that is only read.
+func writable(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.ErrorList {
+	if d.Disk == nil || d.Disk.Bus != v1.DiskBusSATA {
+		return nil
+	}
+	const sentence = "a disk on the bus sata can't be read-only: take the bus virtio, scsi or usb, or a cdrom"
+	var errs field.ErrorList
+	if d.Disk.ReadOnly {
+		errs = append(errs, field.Invalid(at.Child("disk", "readonly"), true, sentence))
+	}
+	if source != nil && source.PersistentVolumeClaim != nil && source.PersistentVolumeClaim.ReadOnly {
+		errs = append(errs, field.Invalid(at.Child("disk", "bus"), d.Disk.Bus, "the volume's claim is read-only: "+sentence))
+	}
+	return errs
 }
 
 // target judges the kind of a disk and its bus, which must have its default.

@@ -3,6 +3,7 @@ package validate
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -33,10 +34,25 @@ func placement(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	if spec.PriorityClassName != "" {
 		errs = append(errs, subdomain(spec.PriorityClassName, path.Child("priorityClassName"))...)
 	}
-	if s := spec.TerminationGracePeriodSeconds; s != nil && *s < 0 {
-		errs = append(errs, field.Invalid(path.Child("terminationGracePeriodSeconds"), *s, "must not be negative"))
+	if s := spec.TerminationGracePeriodSeconds; s != nil {
+		errs = append(errs, gracePeriod(*s, path.Child("terminationGracePeriodSeconds"))...)
 	}
 	return append(errs, dns(spec, path)...)
+}
+
+// maxGracePeriod, in seconds, is longer than any guest lives. What is measured in
+// nanoseconds, or has a margin added, must not come out negative: such a guest
+// would be given no time at all.
+const maxGracePeriod = math.MaxInt32
+
+func gracePeriod(seconds int64, path *field.Path) field.ErrorList {
+	switch {
+	case seconds < 0:
+		return field.ErrorList{field.Invalid(path, seconds, "must not be negative")}
+	case seconds > maxGracePeriod:
+		return field.ErrorList{field.Invalid(path, seconds, fmt.Sprintf("must not be greater than %d", maxGracePeriod))}
+	}
+	return nil
 }
 
 func affinity(a *corev1.Affinity, path *field.Path) field.ErrorList {

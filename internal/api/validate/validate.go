@@ -7,6 +7,7 @@
 package validate
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,6 +23,8 @@ import (
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/firmware"
+	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/pluggable"
 	"drydock.dev/drydock/internal/supported"
 )
 
@@ -73,6 +76,7 @@ func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList
 	errs := metav1validation.ValidateLabels(meta.Labels, path.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(meta.Annotations, path.Child("annotations"))...)
 	errs = append(errs, reservedLabels(meta.Labels, nil, path.Child("labels"))...)
+	errs = append(errs, reservedAnnotations(meta.Annotations, nil, path.Child("annotations"))...)
 	for name, set := range map[string]bool{
 		"name":            meta.Name != "",
 		"generateName":    meta.GenerateName != "",
@@ -84,7 +88,7 @@ func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList
 			errs = append(errs, field.Forbidden(path.Child(name), supported.NotSupported))
 		}
 	}
-	slices.SortFunc(errs, func(a, b *field.Error) int { return compareText(a.Field, b.Field) })
+	slices.SortFunc(errs, func(a, b *field.Error) int { return cmp.Compare(a.Field, b.Field) })
 	return errs
 }
 
@@ -94,7 +98,9 @@ func VMI(vmi *v1.VirtualMachineInstance, component bool) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := supported.VMISpec(&vmi.Spec, spec)
 	if !component {
-		errs = append(errs, reservedLabels(vmi.Labels, nil, field.NewPath("metadata", "labels"))...)
+		metadata := field.NewPath("metadata")
+		errs = append(errs, reservedLabels(vmi.Labels, nil, metadata.Child("labels"))...)
+		errs = append(errs, reservedAnnotations(vmi.Annotations, nil, metadata.Child("annotations"))...)
 	}
 	return append(errs, Spec(&vmi.Spec, spec)...)
 }
@@ -102,7 +108,9 @@ func VMI(vmi *v1.VirtualMachineInstance, component bool) field.ErrorList {
 // VMIUpdate judges what somebody who is no component of Drydock changes of a
 // VirtualMachineInstance.
 func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
-	errs := reservedLabels(vmi.Labels, old.Labels, field.NewPath("metadata", "labels"))
+	metadata := field.NewPath("metadata")
+	errs := reservedLabels(vmi.Labels, old.Labels, metadata.Child("labels"))
+	errs = append(errs, reservedAnnotations(vmi.Annotations, old.Annotations, metadata.Child("annotations"))...)
 	if !equality.Semantic.DeepEqual(vmi.Spec, old.Spec) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec"),
 			"update of VMI object is restricted; change the VirtualMachine's template instead"))
@@ -125,13 +133,25 @@ var reserved = []string{
 }
 
 func reservedLabels(now, before map[string]string, path *field.Path) field.ErrorList {
+	return unchanged(reserved, now, before, path, "modification of the reserved kubevirt.io labels on a VMI object is prohibited")
+}
+
+// records are annotations in which Drydock's components keep what they know of a
+// VMI's volumes: a guest's disks hang on them.
+var records = []string{hotplug.RecordAnnotation, pluggable.RemovedAnnotation, pluggable.ForcedAnnotation}
+
+func reservedAnnotations(now, before map[string]string, path *field.Path) field.ErrorList {
+	return unchanged(records, now, before, path, "only Drydock's components keep this record of a VMI's volumes")
+}
+
+// unchanged refuses that any of the names has another value than before.
+func unchanged(names []string, now, before map[string]string, path *field.Path, message string) field.ErrorList {
 	var errs field.ErrorList
-	for _, name := range reserved {
+	for _, name := range names {
 		value, there := now[name]
 		was, existed := before[name]
 		if there != existed || value != was {
-			errs = append(errs, field.Forbidden(path.Key(name),
-				"modification of the reserved kubevirt.io labels on a VMI object is prohibited"))
+			errs = append(errs, field.Forbidden(path.Key(name), message))
 		}
 	}
 	return errs

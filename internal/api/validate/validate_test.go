@@ -11,6 +11,8 @@ import (
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/firmware"
+	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/pluggable"
 )
 
 var settings = clusterconfig.FromKubeVirt(nil)
@@ -111,6 +113,7 @@ func TestUpdateOfVM(t *testing.T) {
 func TestUpdateOfVMIByUsers(t *testing.T) {
 	old := &v1.VirtualMachineInstance{}
 	old.Labels = map[string]string{v1.NodeNameLabel: "node1", "app": "web"}
+	old.Annotations = map[string]string{hotplug.RecordAnnotation: "{}"}
 	old.Status.Phase = v1.Running
 	for name, test := range map[string]struct {
 		change func(*v1.VirtualMachineInstance)
@@ -118,7 +121,7 @@ func TestUpdateOfVMIByUsers(t *testing.T) {
 	}{
 		"labels and annotations": {change: func(vmi *v1.VirtualMachineInstance) {
 			vmi.Labels["app"] = "db"
-			vmi.Annotations = map[string]string{"a": "b"}
+			vmi.Annotations["a"] = "b"
 		}},
 		"finalizers, as the garbage collector changes them": {change: func(vmi *v1.VirtualMachineInstance) {
 			vmi.Finalizers = []string{metav1.FinalizerDeleteDependents}
@@ -126,6 +129,14 @@ func TestUpdateOfVMIByUsers(t *testing.T) {
 		"the node's label": {
 			change: func(vmi *v1.VirtualMachineInstance) { vmi.Labels[v1.NodeNameLabel] = "node2" },
 			want:   "metadata.labels[kubevirt.io/nodeName]: Forbidden: modification of the reserved kubevirt.io labels on a VMI object is prohibited",
+		},
+		"the record of attachment pods": {
+			change: func(vmi *v1.VirtualMachineInstance) { delete(vmi.Annotations, hotplug.RecordAnnotation) },
+			want:   "metadata.annotations[drydock.dev/attachment-pods]: Forbidden: only Drydock's components keep this record of a VMI's volumes",
+		},
+		"what is to be forced out of its guest": {
+			change: func(vmi *v1.VirtualMachineInstance) { vmi.Annotations[pluggable.ForcedAnnotation] = `["data"]` },
+			want:   "metadata.annotations[drydock.dev/forced-volumes]: Forbidden: only Drydock's components keep this record of a VMI's volumes",
 		},
 		"spec and status": {
 			change: func(vmi *v1.VirtualMachineInstance) {
@@ -146,14 +157,15 @@ func TestUpdateOfVMIByUsers(t *testing.T) {
 	}
 }
 
-func TestReservedLabelsOfANewVMIAreForComponents(t *testing.T) {
+func TestWhatIsReservedOnANewVMIIsForComponents(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{Spec: good(t).Spec.Template.Spec}
 	vmi.Labels = map[string]string{v1.NodeNameLabel: "node1"}
+	vmi.Annotations = map[string]string{hotplug.RecordAnnotation: "{}"}
 	defaults.VMI(vmi, settings)
 	if errs := VMI(vmi, true); len(errs) > 0 {
 		t.Errorf("a component is refused: %v", errs.ToAggregate())
 	}
-	want := []string{"metadata.labels[kubevirt.io/nodeName]"}
+	want := []string{"metadata.labels[kubevirt.io/nodeName]", "metadata.annotations[drydock.dev/attachment-pods]"}
 	if diff := cmp.Diff(want, fields(VMI(vmi, false))); diff != "" {
 		t.Error(diff)
 	}

@@ -1,7 +1,6 @@
 package validate
 
 import (
-	"cmp"
 	"regexp"
 	"slices"
 
@@ -87,5 +86,3 @@ func pattern(value string, path *field.Path, re *regexp.Regexp, sentence string)
 	}
 	return field.ErrorList{field.Invalid(path, value, sentence)}
 }
-
-func compareText(a, b string) int { return cmp.Compare(a, b) }
