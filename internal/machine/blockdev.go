@@ -60,10 +60,13 @@ type caching struct {
 // source adds the block nodes of a volume; false when it could not.
 func (b *builder) source(d disk, v *v1.Volume) (node, bool) {
 	if isoVolume(v) {
-		file := isoFile(v)
-		b.file(fileNode{name: nodeName("f-", v.Name), path: file, readOnly: true})
-		b.blockdev(format(formatRaw, NodeName(v.Name), nodeName("f-", v.Name), true))
-		return node{name: NodeName(v.Name), readOnly: true}, true
+		// SATA has no disks that can't be written to. The image is this pod's own
+		// and dies with it, so a guest that wants to write does no harm.
+		readOnly := !isSATADisk(d.spec)
+		file := fileNode{name: nodeName("f-", v.Name), path: isoFile(v), readOnly: readOnly, caching: caching{noFlush: !readOnly}}
+		b.file(file)
+		b.blockdev(format(formatRaw, NodeName(v.Name), file.name, readOnly))
+		return node{name: NodeName(v.Name), writeCache: true, readOnly: readOnly}, true
 	}
 	if _, ok := volumeImage(v); !ok {
 		b.refuse(d.path+".name", "the volume %q is of a kind that a disk cannot be made of", v.Name)
@@ -84,6 +87,10 @@ func (b *builder) source(d disk, v *v1.Volume) (node, bool) {
 // imageNode adds the nodes of an image that virt-launcher has prepared.
 func (b *builder) imageNode(d disk, v *v1.Volume, image launch.PreparedImage) (node, bool) {
 	readOnly := isReadOnly(d.spec) || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+	if readOnly && isSATADisk(d.spec) {
+		b.refuse(d.path, "a disk on the bus sata can't be read-only: take the bus virtio, scsi or usb, or a cdrom")
+		return node{}, false
+	}
 	mode, ok := b.caching(d, image, readOnly)
 	if !ok {
 		return node{}, false

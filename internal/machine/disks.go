@@ -54,6 +54,9 @@ func diskBus(d *v1.Disk) v1.DiskBus {
 	return bus
 }
 
+// isSATADisk tells whether a disk is a hard disk on SATA, which has no read-only ones.
+func isSATADisk(d *v1.Disk) bool { return d.Disk != nil && diskBus(d) == v1.DiskBusSATA }
+
 // disk is one disk while it is being built.
 type disk struct {
 	spec *v1.Disk

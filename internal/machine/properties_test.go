@@ -49,7 +49,7 @@ func addDisk(t *rapid.T, vmi *v1.VirtualMachineInstance, name string) {
 	if rapid.Bool().Draw(t, "cdrom") && bus != v1.DiskBusVirtio && bus != v1.DiskBusUSB {
 		disk.CDRom = &v1.CDRomTarget{Bus: bus}
 	} else {
-		disk.Disk = &v1.DiskTarget{Bus: bus, ReadOnly: rapid.Bool().Draw(t, "readonly")}
+		disk.Disk = &v1.DiskTarget{Bus: bus, ReadOnly: rapid.Bool().Draw(t, "readonly") && bus != "" && bus != v1.DiskBusSATA}
 	}
 	if disk.Disk != nil && bus == v1.DiskBusVirtio && rapid.Bool().Draw(t, "dedicated") {
 		own := true

@@ -52,6 +52,8 @@ func TestRefusalsNameTheField(t *testing.T) {
 			`spec.domain.devices.disks[0].lun: volume "vol" is not a block device: a lun needs a claim with volumeMode Block`},
 		"a serial for a LUN": {"devices: {disks: [{name: block, lun: {}, serial: mine}]}",
 			"spec.domain.devices.disks[0].serial: a lun has the serial of its device"},
+		"a SATA disk that is not to be written to": {"devices: {disks: [{name: vol, disk: {bus: sata, readonly: true}}]}",
+			"spec.domain.devices.disks[0]: a disk on the bus sata can't be read-only: take the bus virtio, scsi or usb, or a cdrom"},
 		"an open tray": {"devices: {disks: [{name: vol, cdrom: {tray: open}}]}",
 			"spec.domain.devices.disks[0].cdrom.tray: a machine starts with its trays closed"},
 		"a long serial": {"devices: {disks: [{name: vol, disk: {bus: virtio}, serial: abcdefghijklmnopqrstu}]}",

@@ -34,7 +34,7 @@ func disks(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList 
 		errs = append(errs, unique(names, d.Name, at.Child("name"))...)
 		errs = append(errs, backed(d, sources[d.Name], at)...)
 		errs = append(errs, target(d, at)...)
-		errs = append(errs, writable(d, sources[d.Name], at)...)
+		errs = append(errs, canBeWritten(d, sources[d.Name], at)...)
 		errs = append(errs, tuning(d, at)...)
 		errs = append(errs, blockSize(d.BlockSize, at.Child("blockSize"))...)
 		if d.Disk != nil {
@@ -57,8 +57,8 @@ func backed(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.ErrorList
 	return nil
 }
 
-// writable refuses what SATA does not have: a hard disk that is only read.
-func writable(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.ErrorList {
+// canBeWritten refuses what SATA does not have: a hard disk that is only read.
+func canBeWritten(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.ErrorList {
 	if d.Disk == nil || d.Disk.Bus != v1.DiskBusSATA {
 		return nil
 	}

@@ -63,7 +63,8 @@ func (i Image) make(pod Pod) error {
 	if err != nil {
 		return err
 	}
-	return folder.Create(path.Base(target), pod.User, 0o440, func(f *os.File) error {
+	// A disk on SATA is one that its guest can write to, also when it is this.
+	return folder.Create(path.Base(target), pod.User, 0o640, func(f *os.File) error {
 		return iso.Write(f, i.Label, files)
 	})
 }

@@ -108,7 +108,7 @@ func (c *container) image(t *testing.T, volume string) (string, map[string]strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Mode().Perm() != 0o440 {
+	if info.Mode().Perm() != 0o640 {
 		t.Errorf("the image's mode is %v", info.Mode())
 	}
 	image, err := iso9660.Read(file.New(f, true), info.Size(), 0, 2048)
