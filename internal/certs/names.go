@@ -71,6 +71,10 @@ func UploadProxy() Identity {
 	return Identity{Secret: UploadSecret, TrustKey: trustKey(UploadSecret)}
 }
 
+// UploadProxyTrust is the entry of TrustConfigMap with the authorities of what the
+// upload proxy serves with.
+func UploadProxyTrust() string { return trustKey(APISecret) }
+
 // trustKey is the ConfigMap's entry for the authorities of a Secret.
 func trustKey(secret string) string { return secret + ".crt" }
 

@@ -89,7 +89,7 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := (&cdi.Reconciler{Client: mgr.GetClient(), Direct: direct}).SetupWithManager(mgr); err != nil {
+	if err := (&cdi.Reconciler{Client: mgr.GetClient(), Direct: direct, Namespace: o.namespace}).SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("adding the loop of CDI's definitions: %w", err)
 	}
 	kubevirtLoop := &kubevirt.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}

@@ -83,6 +83,8 @@ func newClaim(o Observed, how method) *corev1.PersistentVolumeClaim {
 		claim.Spec.StorageClassName = &name
 	}
 	switch how {
+	case methodUpload:
+		claim.Annotations[AnnUploadTarget] = ""
 	case methodClone:
 		claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: dv.Spec.Source.PVC.Name}
 	case methodRestore:

@@ -49,6 +49,8 @@ type Plan struct {
 	CreateSourcePod *Worker
 
 	Status cdiv1.DataVolumeStatus
+	// AnnotateClaim are annotations that the claim lacks.
+	AnnotateClaim map[string]string
 	// Event tells the DataVolume's owner, nil when there is nothing to tell.
 	Event *Event
 
@@ -72,9 +74,8 @@ type Worker struct {
 	Task            transfer.Task
 	// Claim is filled, or by a source pod read; it is mounted.
 	Claim *corev1.PersistentVolumeClaim
-	// Secret is the name of the one with its certificate, if it needs any, and
-	// Certificate the name that the certificate says.
-	Secret, Certificate string
+	// Certificate is nil when it needs none.
+	Certificate *Certificate
 	// RestartsBefore counts the restarts of the workers before it.
 	RestartsBefore int32
 }
@@ -95,6 +96,7 @@ func Decide(o Observed) Plan {
 	default:
 		d.advance()
 	}
+	d.tellClaim()
 	return d.plan
 }
 
@@ -478,42 +480,4 @@ func (d *decision) fail(reason, message string) {
 
 func (d *decision) set(kind cdiv1.DataVolumeConditionType, c condition) {
 	set(&d.plan.Status.Conditions, kind, c, d.Now)
-}
-
-// Stuck is the object whose events tell why the DataVolume does not go on, nil
-// while that is known or it is too early to ask: a claim that nobody has bound, or
-// a worker with a node that has not started.
-func Stuck(o Observed) metav1.Object {
-	const early = 3 * time.Second
-	dv := o.DataVolume
-	if Ended(dv) || dv.DeletionTimestamp != nil || o.Claim == nil {
-		return nil
-	}
-	switch w := look(o.Worker); {
-	case w.exists && !w.started && w.reason == "" && o.Worker.Spec.NodeName != "" && o.Now.Sub(o.Worker.CreationTimestamp.Time) > early:
-		return o.Worker
-	case w.exists || o.Claim.Status.Phase == corev1.ClaimBound || o.Now.Sub(o.Claim.CreationTimestamp.Time) < early:
-		return nil
-	case waits(o.Class) && o.Claim.Annotations[annSelectedNode] == "":
-		return nil
-	}
-	return o.Claim
-}
-
-// Ended tells whether the DataVolume will not change any more by itself.
-func Ended(dv *cdiv1.DataVolume) bool { return stages[dv.Status.Phase] == stageDone }
-
-// Writes tells whether the pod may write to the claim now or later. Workers that
-// read a clone's source do not.
-func Writes(pod *corev1.Pod, claim string) bool {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-		return false
-	}
-	for i := range pod.Spec.Volumes {
-		v := pod.Spec.Volumes[i].PersistentVolumeClaim
-		if v != nil && v.ClaimName == claim && !v.ReadOnly {
-			return true
-		}
-	}
-	return false
 }

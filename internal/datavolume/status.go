@@ -81,9 +81,13 @@ func set(list *[]cdiv1.DataVolumeCondition, kind cdiv1.DataVolumeConditionType, 
 
 // Condition is the condition of the type, nil when there is none.
 func Condition(dv *cdiv1.DataVolume, kind cdiv1.DataVolumeConditionType) *cdiv1.DataVolumeCondition {
-	for i := range dv.Status.Conditions {
-		if dv.Status.Conditions[i].Type == kind {
-			return &dv.Status.Conditions[i]
+	return lastCondition(dv.Status.Conditions, kind)
+}
+
+func lastCondition(list []cdiv1.DataVolumeCondition, kind cdiv1.DataVolumeConditionType) *cdiv1.DataVolumeCondition {
+	for i := range list {
+		if list[i].Type == kind {
+			return &list[i]
 		}
 	}
 	return nil

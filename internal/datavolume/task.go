@@ -19,8 +19,8 @@ func (d *decision) newWorker() *Worker {
 		Claim: d.Claim, Task: TaskOf(d.Observed), RestartsBefore: d.plan.Status.RestartCount,
 	}
 	if w.Task.Kind == transfer.KindUpload {
-		w.Component, w.Secret = ComponentUpload, SecretName(w.Name, dv.UID)
-		w.Certificate = workertls.ServerName(dv.Name, dv.Namespace)
+		certificate := UploadCertificate(dv)
+		w.Component, w.Certificate = ComponentUpload, &certificate
 	}
 	// One that was lost is a restart, too.
 	if d.stage() >= stageScheduled {
@@ -31,10 +31,10 @@ func (d *decision) newWorker() *Worker {
 
 // newSource is the worker that sends a copy's source.
 func (d *decision) newSource() *Worker {
+	certificate := SourceCertificate(d.DataVolume, d.Source.Claim.Namespace)
 	return &Worker{
 		Name: SourcePodName(d.DataVolume), Namespace: d.Source.Claim.Namespace, Component: ComponentCloner,
-		Claim: d.Source.Claim, Secret: SourcePodName(d.DataVolume),
-		Certificate: workertls.SourceName(d.DataVolume.Name, d.DataVolume.Namespace),
+		Claim: d.Source.Claim, Certificate: &certificate,
 		Task: transfer.Task{
 			Kind: transfer.KindCloneSource, Block: IsBlock(d.Source.Claim),
 			URL: fmt.Sprintf("https://%s:%d%s", workertls.ServerName(d.DataVolume.Name, d.DataVolume.Namespace),

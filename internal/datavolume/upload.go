@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/transfer"
 )
 
-// Annotations of a claim that takes an upload without a DataVolume. The claim's
-// owner sets the first; clients read the others.
+// Annotations of a claim that takes an upload. The first is set by who makes the
+// claim; clients read the others.
 const (
 	AnnUploadTarget  = group + "/storage.upload.target"
 	AnnPodPhase      = group + "/storage.pod.phase"
@@ -28,6 +28,29 @@ type ObservedUpload struct {
 	Class  *storagev1.StorageClass
 	Worker *corev1.Pod
 	Config Config
+}
+
+// Certificate is what a worker shows to who connects to it, or to whom it connects.
+type Certificate struct {
+	// Secret in Namespace holds it; Name is what it says.
+	Namespace, Secret, Name string
+	// Server tells one that serves from one that calls.
+	Server bool
+}
+
+// UploadCertificate is that of the worker that takes what is sent for the owner, a
+// DataVolume or a claim.
+func UploadCertificate(owner metav1.Object) Certificate {
+	return Certificate{
+		Namespace: owner.GetNamespace(), Secret: SecretName(transfer.UploadName(owner.GetName()), owner.GetUID()),
+		Name: workertls.ServerName(owner.GetName(), owner.GetNamespace()), Server: true,
+	}
+}
+
+// SourceCertificate is that of the worker in another namespace, or the same, that
+// sends a clone into the DataVolume's claim.
+func SourceCertificate(dv *cdiv1.DataVolume, namespace string) Certificate {
+	return Certificate{Namespace: namespace, Secret: SourcePodName(dv), Name: workertls.SourceName(dv.Name, dv.Namespace)}
 }
 
 // UploadPlan is what is to be done for it. The worker is made first, then the
@@ -75,12 +98,49 @@ func (o ObservedUpload) unbound() bool {
 	return o.Claim.Status.Phase != corev1.ClaimBound && waits(o.Class) && !WantsImmediate(&cdiv1.DataVolume{}, o.Claim)
 }
 
+// tellClaim has the claim of a DataVolume that takes an upload say what a claim
+// says that takes one by itself: upstream's virtctl waits for that.
+func (d *decision) tellClaim() {
+	dv, claim := d.DataVolume, d.Claim
+	if dv.DeletionTimestamp != nil || dv.Spec.Source == nil || dv.Spec.Source.Upload == nil ||
+		claim == nil || claim.DeletionTimestamp != nil || !metav1.IsControlledBy(claim, dv) || isFilled(dv, claim) {
+		return
+	}
+	var wanted map[string]string
+	switch {
+	case d.plan.Status.Phase == cdiv1.Succeeded:
+		wanted = uploadAnnotations(corev1.PodSucceeded, false, ReasonCompleted, uploadComplete)
+	case d.plan.Status.Phase == cdiv1.Failed:
+		running := condition{}
+		if c := lastCondition(d.plan.Status.Conditions, cdiv1.DataVolumeRunning); c != nil {
+			running = isFalse(c.Reason, c.Message)
+		}
+		wanted = uploadAnnotations(corev1.PodFailed, false, running.reason, running.message)
+	case d.worker.exists:
+		wanted = d.worker.annotations()
+	}
+	for name, value := range wanted {
+		if claim.Annotations[name] == value {
+			delete(wanted, name)
+		}
+	}
+	d.plan.AnnotateClaim = wanted
+}
+
+const uploadComplete = "Upload Complete"
+
+func uploadAnnotations(phase corev1.PodPhase, ready bool, reason, words string) map[string]string {
+	return map[string]string{
+		AnnPodPhase: string(phase), AnnPodReady: strconv.FormatBool(ready), AnnRunningReason: reason, AnnRunningWords: words,
+	}
+}
+
 // annotations are what clients wait for.
 func (w *worker) annotations() map[string]string {
 	phase, reason, words := corev1.PodPending, w.reason, w.waiting
 	switch {
 	case w.completed:
-		phase, reason, words = corev1.PodSucceeded, ReasonCompleted, "Upload Complete"
+		phase, reason, words = corev1.PodSucceeded, ReasonCompleted, uploadComplete
 	case w.permanent():
 		phase, reason, words = corev1.PodFailed, string(w.failure.Reason), w.failure.Message
 	case w.running:
@@ -88,17 +148,14 @@ func (w *worker) annotations() map[string]string {
 	case w.failure != nil:
 		reason, words = string(w.failure.Reason), w.failure.Message
 	}
-	return map[string]string{
-		AnnPodPhase: string(phase), AnnPodReady: strconv.FormatBool(w.running && w.ready),
-		AnnRunningReason: reason, AnnRunningWords: words,
-	}
+	return uploadAnnotations(phase, w.running && w.ready, reason, words)
 }
 
 func uploadWorker(o ObservedUpload) *Worker {
-	name := transfer.UploadName(o.Claim.Name)
+	certificate := UploadCertificate(o.Claim)
 	return &Worker{
-		Name: name, Namespace: o.Claim.Namespace, Component: ComponentUpload, Claim: o.Claim,
-		Secret: SecretName(name, o.Claim.UID), Certificate: workertls.ServerName(o.Claim.Name, o.Claim.Namespace),
+		Name: transfer.UploadName(o.Claim.Name), Namespace: o.Claim.Namespace, Component: ComponentUpload, Claim: o.Claim,
+		Certificate: &certificate,
 		Task: transfer.Task{
 			Kind: transfer.KindUpload, Block: IsBlock(o.Claim), Size: diskOf(o.Claim, o.Config), Preallocate: o.Config.Preallocate,
 			Archive: o.Claim.Annotations[AnnContentType] == string(cdiv1.DataVolumeArchive),

@@ -1,11 +1,13 @@
 package datavolume
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/transfer"
 )
@@ -63,5 +65,49 @@ func TestAClaimTakesOneUploadOfItsOwn(t *testing.T) {
 				t.Errorf("creates %v, deletes %v, annotates %v", p.CreateWorker != nil, p.DeleteWorker, p.Annotations)
 			}
 		})
+	}
+}
+
+func TestTheClaimOfAnUploadSaysHowFarItIs(t *testing.T) {
+	ready := running()
+	ready.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	tests := map[string]struct {
+		phase  cdiv1.DataVolumePhase
+		worker *corev1.PodStatus
+		// says is "phase ready", empty when nothing is to be written.
+		says string
+	}{
+		"nothing before there is a worker":    {phase: cdiv1.PVCBound},
+		"that its worker starts":              {phase: cdiv1.UploadScheduled, worker: &corev1.PodStatus{Phase: corev1.PodPending}, says: "Pending false"},
+		"that an upload is taken":             {phase: cdiv1.UploadReady, worker: &ready, says: "Running true"},
+		"that it is filled":                   {phase: cdiv1.UploadReady, worker: new(completed()), says: "Succeeded false"},
+		"the same when the worker is gone":    {phase: cdiv1.Succeeded, says: "Succeeded false"},
+		"why it has failed, from the failure": {phase: cdiv1.Failed, says: "Failed false"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := Observed{
+				DataVolume: newDV(cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}, inPhase(test.phase)),
+				Class:      class(storagev1.VolumeBindingImmediate), Config: ConfigOf(nil), Now: noon,
+			}
+			o.Claim = claimOf(o, corev1.ClaimBound)
+			if test.worker != nil {
+				o.Worker = podOf(o.DataVolume, *test.worker)
+			}
+			got := Decide(o).AnnotateClaim
+			if said := strings.TrimSpace(got[AnnPodPhase] + " " + got[AnnPodReady]); said != test.says {
+				t.Errorf("the claim says %q, want %q", said, test.says)
+			}
+			for name, value := range got {
+				o.Claim.Annotations[name] = value
+			}
+			if again := Decide(o).AnnotateClaim; len(again) > 0 {
+				t.Errorf("what the claim says already is written again: %v", again)
+			}
+		})
+	}
+	dv := newDV(cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}})
+	if _, asked := newClaim(Observed{DataVolume: dv}, methodUpload).Annotations[AnnUploadTarget]; !asked {
+		t.Error("a claim is not known for one that takes an upload")
 	}
 }

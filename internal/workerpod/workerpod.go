@@ -111,8 +111,8 @@ func pod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 		EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(workSize+w.Task.Size, resource.BinarySI)},
 	})
 	addClaim(&spec, w)
-	if w.Secret != "" {
-		mountDir(&spec, "tls", transfer.TLSDir, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: w.Secret}})
+	if c := w.Certificate; c != nil {
+		mountDir(&spec, "tls", transfer.TLSDir, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: c.Secret}})
 	}
 	if w.Task.Kind == transfer.KindUpload {
 		c := &spec.Containers[0]

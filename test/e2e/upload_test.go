@@ -4,6 +4,9 @@ package e2e
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,8 +14,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // classShared has volumes that every node sees, so that two claims that are
@@ -41,6 +46,8 @@ func TestAnUploadedDiskIsInTheGuest(t *testing.T) {
 		t.Errorf("virtctl image-upload printed:\n%s", out)
 	}
 	awaitFilled(t, ns, "uploaded")
+	saysUploaded(t, ns, "uploaded")
+	trustsProxy(t)
 	upload("pvc", "bare", "--volume-mode=block")
 
 	onVirtio := v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}
@@ -62,4 +69,35 @@ func TestAnUploadedDiskIsInTheGuest(t *testing.T) {
 	if got := awaitFilled(t, ns, "uploaded").Status.Phase; got != cdiv1.Succeeded {
 		t.Errorf("after the second upload the DataVolume is %s", got)
 	}
+}
+
+// saysUploaded waits for what upstream's virtctl reads off the claim of a
+// DataVolume.
+func saysUploaded(t *testing.T, ns, name string) {
+	t.Helper()
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	await(t, claim, &corev1.PersistentVolumeClaimList{}, "annotations of an upload that is done", func(c *corev1.PersistentVolumeClaim) bool {
+		_, takes := c.Annotations["cdi.kubevirt.io/storage.upload.target"]
+		return takes && c.Annotations["cdi.kubevirt.io/storage.pod.phase"] == "Succeeded"
+	})
+}
+
+// trustsProxy connects to the upload proxy, and trusts whom the CDIConfig names.
+func trustsProxy(t *testing.T) {
+	t.Helper()
+	config := &cdiv1.CDIConfig{ObjectMeta: metav1.ObjectMeta{Name: "config"}}
+	await(t, config, &cdiv1.CDIConfigList{}, "the upload proxy's authority", func(c *cdiv1.CDIConfig) bool {
+		return c.Status.UploadProxyCA != nil
+	})
+	if err := cluster.client.Get(t.Context(), client.ObjectKeyFromObject(config), config); err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(*config.Status.UploadProxyCA))
+	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: *config.Status.UploadProxyURL}}
+	conn, err := dialer.DialContext(t.Context(), "tcp", net.JoinHostPort(serviceAddress(t, "kubevirt", uploadProxy), "443"))
+	if err != nil {
+		t.Fatalf("connecting to the upload proxy with the authority that the CDIConfig names: %v", err)
+	}
+	_ = conn.Close()
 }

@@ -17,7 +17,6 @@
 package workertls
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -46,11 +45,9 @@ const (
 const ProxyName = "upload-proxy.kubevirt.svc"
 
 const (
-	// lifetime of a worker's certificate. An upload worker may wait for its
-	// upload for days; its key is in a Secret that the namespace's owner reads.
+	// lifetime of a worker's certificate, which virt-controller renews long before;
+	// its key is in a Secret that the namespace's owner reads.
 	lifetime = 30 * 24 * time.Hour
-	// renewal is how long before its end a certificate is no longer Good.
-	renewal = 10 * 24 * time.Hour
 	// skew between the clocks of the nodes.
 	skew = time.Hour
 )
@@ -134,24 +131,9 @@ func (a *Authority) sign(name string, usage x509.ExtKeyUsage, now time.Time) (ma
 	}, nil
 }
 
-// Good tells whether a worker's Secret need not be made again: it is of this
-// authority, for name, and good for a while yet.
-func (a *Authority) Good(data map[string][]byte, name string, now time.Time) bool {
-	if !bytes.Equal(data[AuthorityFile], a.pem) {
-		return false
-	}
-	pair, err := tls.X509KeyPair(data[CertFile], data[KeyFile])
-	if err != nil {
-		return false
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
-	_, err = pair.Leaf.Verify(x509.VerifyOptions{
-		Roots: roots, DNSName: name, CurrentTime: now.Add(renewal),
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
-	})
-	return err == nil
-}
+// Certificate is the authority's own, in PEM form: what its certificates are
+// known by.
+func (a *Authority) Certificate() []byte { return a.pem }
 
 // Role is what a caller of a worker may do.
 type Role int

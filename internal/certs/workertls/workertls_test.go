@@ -86,31 +86,6 @@ func mixed(t *testing.T, stranger, server string) string {
 	return stranger
 }
 
-func TestACertificateIsMadeAgainInTime(t *testing.T) {
-	a, now := workertlstest.Authority(t), time.Now()
-	signed, err := a.Server("a", now)
-	must(t, err)
-	for what, test := range map[string]struct {
-		by   *workertls.Authority
-		name string
-		at   time.Time
-		want bool
-	}{
-		"fresh":             {a, "a", now, true},
-		"half of its time":  {a, "a", now.Add(15 * 24 * time.Hour), true},
-		"ten days are left": {a, "a", now.Add(20*24*time.Hour + time.Minute), false},
-		"another name":      {a, "b", now, false},
-		"another authority": {workertlstest.Authority(t), "a", now, false},
-	} {
-		if got := test.by.Good(signed, test.name, test.at); got != test.want {
-			t.Errorf("%s: good is %v", what, got)
-		}
-	}
-	if a.Good(nil, "a", now) {
-		t.Error("a Secret without content is good")
-	}
-}
-
 func TestTheNameIsReadFromTheCertificate(t *testing.T) {
 	name, err := workertls.Name(workertlstest.Server(t, workertlstest.Authority(t), workertls.ServerName("disk", "ns")))
 	if err != nil || name != "cdi-upload-disk.ns.svc" {

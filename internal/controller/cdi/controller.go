@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/datavolume"
 )
 
@@ -24,7 +27,17 @@ import (
 type Reconciler struct {
 	// Client reads from the cache and writes; Direct asks the API server.
 	Client, Direct client.Client
+	// Namespace is Drydock's own.
+	Namespace string
 }
+
+// trustEvery is how often the upload proxy's authorities are read: one that is new
+// is made known long before it is needed. untilTrusted is the same before there
+// are any.
+const (
+	trustEvery   = 10 * time.Minute
+	untilTrusted = 5 * time.Second
+)
 
 // SetupWithManager registers the loop.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
@@ -51,11 +64,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := Install(ctx, r.Direct); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, r.config(ctx)
+	authorities, err := r.authorities(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	again := trustEvery
+	if authorities == nil {
+		again = untilTrusted
+	}
+	return ctrl.Result{RequeueAfter: again}, r.config(ctx, authorities)
+}
+
+// authorities are those that the upload proxy's certificate may be of, nil as long
+// as none is published.
+func (r *Reconciler) authorities(ctx context.Context) (*string, error) {
+	var published corev1.ConfigMap
+	key := client.ObjectKey{Namespace: r.Namespace, Name: certs.TrustConfigMap}
+	if err := r.Direct.Get(ctx, key, &published); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading the upload proxy's authorities in ConfigMap %s: %w", key, err)
+	}
+	if pem := published.Data[certs.UploadProxyTrust()]; pem != "" {
+		return &pem, nil
+	}
+	return nil, nil
 }
 
 // config keeps the CDIConfig, in whose status clients find the upload proxy.
-func (r *Reconciler) config(ctx context.Context) error {
+func (r *Reconciler) config(ctx context.Context, authorities *string) error {
 	var config cdiv1.CDIConfig
 	err := r.Client.Get(ctx, client.ObjectKey{Name: datavolume.ConfigName}, &config)
 	if apierrors.IsNotFound(err) {
@@ -70,6 +105,9 @@ func (r *Reconciler) config(ctx context.Context) error {
 	}
 	to := config.DeepCopy()
 	to.Status = datavolume.ConfigStatus(&config)
+	if authorities != nil {
+		to.Status.UploadProxyCA = authorities
+	}
 	if equality.Semantic.DeepEqual(config.Status, to.Status) {
 		return nil
 	}

@@ -37,6 +37,9 @@ func (r *round) carryOut(ctx context.Context, plan datavolume.Plan) error {
 	if err := r.patchStatus(ctx, plan); err != nil || r.outdated {
 		return err
 	}
+	if err := r.annotateClaim(ctx, plan.AnnotateClaim); err != nil {
+		return err
+	}
 	return r.remove(ctx, plan)
 }
 
@@ -115,6 +118,22 @@ func (r *round) adoptClaim(ctx context.Context) error {
 	return nil
 }
 
+// annotateClaim writes what nobody else does, so that it minds no other writer.
+func (r *round) annotateClaim(ctx context.Context, annotations map[string]string) error {
+	if len(annotations) == 0 {
+		return nil
+	}
+	to := r.claim.DeepCopy()
+	for name, value := range annotations {
+		metav1.SetMetaDataAnnotation(&to.ObjectMeta, name, value)
+	}
+	if err := r.Client.Patch(ctx, to, client.MergeFrom(r.claim)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("annotating the claim %s/%s: %w", to.Namespace, to.Name, err)
+	}
+	r.claim = to
+	return nil
+}
+
 // createPod makes a worker, and before it what the worker mounts or is found by.
 func (r *round) createPod(ctx context.Context, worker *datavolume.Worker) (*corev1.Pod, error) {
 	settings, err := r.settings(ctx)
@@ -125,7 +144,7 @@ func (r *round) createPod(ctx context.Context, worker *datavolume.Worker) (*core
 	if err != nil {
 		return nil, err
 	}
-	if worker.Secret != "" {
+	if worker.Certificate != nil {
 		if err := r.equip(ctx, worker, pod); err != nil {
 			return nil, err
 		}

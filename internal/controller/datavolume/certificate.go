@@ -3,6 +3,8 @@ package datavolume
 import (
 	"context"
 	"fmt"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,19 +22,50 @@ import (
 // of one that serves. Both outlast the pod, so that what replaces a lost one has
 // them, too.
 func (r *Reconciler) equip(ctx context.Context, worker *datavolume.Worker, pod *corev1.Pod) error {
-	data, err := r.certificate(ctx, worker)
-	if err != nil {
+	if err := r.certify(ctx, *worker.Certificate, pod); err != nil {
 		return err
-	}
-	err = r.Client.Create(ctx, workerpod.Secret(pod, worker.Secret, data))
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating the Secret %s/%s: %w", worker.Namespace, worker.Secret, err)
 	}
 	if worker.Task.Kind != transfer.KindUpload {
 		return nil
 	}
-	service := workerpod.Service(pod)
-	err = r.Client.Create(ctx, service)
+	return r.publish(ctx, workerpod.Service(pod))
+}
+
+// certify makes the certificate of a worker, in place of one that there may be:
+// Secrets in users' namespaces are never read, so nobody knows how good that is.
+// The kubelet brings the new one into the pod, and the worker reads it for each
+// connection.
+func (r *Reconciler) certify(ctx context.Context, c datavolume.Certificate, pod *corev1.Pod) error {
+	authority, err := r.authority(ctx)
+	if err != nil {
+		return err
+	}
+	sign := authority.Client
+	if c.Server {
+		sign = authority.Server
+	}
+	data, err := sign(c.Name, r.Now())
+	if err != nil {
+		return err
+	}
+	secret := workerpod.Secret(pod, c.Secret, data)
+	err = r.Client.Create(ctx, secret.DeepCopy())
+	if apierrors.IsAlreadyExists(err) {
+		if err := r.Client.Delete(ctx, secret.DeepCopy()); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting the Secret %s/%s to make it anew: %w", c.Namespace, c.Secret, err)
+		}
+		err = r.Client.Create(ctx, secret)
+	}
+	if err != nil {
+		return fmt.Errorf("creating the Secret %s/%s: %w", c.Namespace, c.Secret, err)
+	}
+	r.renewals.made(c, authority.Certificate(), r.Now())
+	return nil
+}
+
+// publish makes the Service that leads to a worker.
+func (r *Reconciler) publish(ctx context.Context, service *corev1.Service) error {
+	err := r.Client.Create(ctx, service)
 	if !apierrors.IsAlreadyExists(err) {
 		if err != nil {
 			err = fmt.Errorf("creating the Service %s/%s: %w", service.Namespace, service.Name, err)
@@ -51,18 +84,83 @@ func (r *Reconciler) equip(ctx context.Context, worker *datavolume.Worker, pod *
 	return nil
 }
 
-func (r *Reconciler) certificate(ctx context.Context, worker *datavolume.Worker) (map[string][]byte, error) {
+func (r *Reconciler) authority(ctx context.Context) (*workertls.Authority, error) {
 	var secret corev1.Secret
 	key := client.ObjectKey{Namespace: r.Namespace, Name: certs.UploadSecret}
 	if err := r.Reader.Get(ctx, key, &secret); err != nil {
 		return nil, fmt.Errorf("reading the authority of workers' certificates: %w", err)
 	}
-	authority, err := workertls.NewAuthority(secret.Data)
+	return workertls.NewAuthority(secret.Data)
+}
+
+const (
+	// lookEvery is how often is looked whether the certificate of a worker is to be
+	// renewed that waits for its upload, for months perhaps.
+	lookEvery = 10 * time.Minute
+	// renewAfter is how old it may become; it is good for a month.
+	renewAfter = 24 * time.Hour
+)
+
+// keep renews the certificate of a worker that is at work when it is old, of
+// another authority than the upload proxy's, or not known to this process.
+func (r *Reconciler) keep(ctx context.Context, c datavolume.Certificate, pod *corev1.Pod) error {
+	if pod.DeletionTimestamp != nil || !r.renewals.due(c, r.Now()) {
+		return nil
+	}
+	authority, err := r.authority(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if worker.Task.Kind == transfer.KindUpload {
-		return authority.Server(worker.Certificate, r.Now())
+	if r.renewals.good(c, authority.Certificate(), r.Now()) {
+		return nil
 	}
-	return authority.Client(worker.Certificate, r.Now())
+	return r.certify(ctx, c, pod)
+}
+
+// renewals remembers the certificates that this process has made.
+type renewals struct {
+	mu   sync.Mutex
+	list map[datavolume.Certificate]renewal
+}
+
+// renewal is when a certificate was made, by which authority, and when it was
+// looked at last.
+type renewal struct {
+	at, looked time.Time
+	authority  string
+}
+
+func (l *renewals) made(c datavolume.Certificate, authority []byte, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.list == nil {
+		l.list = map[datavolume.Certificate]renewal{}
+	}
+	for other, last := range l.list {
+		if now.Sub(last.looked) > renewAfter {
+			delete(l.list, other) // its worker is gone
+		}
+	}
+	l.list[c] = renewal{at: now, looked: now, authority: string(authority)}
+}
+
+// due tells whether it is time to look at a certificate.
+func (l *renewals) due(c datavolume.Certificate, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last, known := l.list[c]
+	return !known || now.Sub(last.looked) >= lookEvery
+}
+
+// good tells whether a certificate needs no renewal.
+func (l *renewals) good(c datavolume.Certificate, authority []byte, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last, known := l.list[c]
+	if !known || last.authority != string(authority) || now.Sub(last.at) >= renewAfter {
+		return false
+	}
+	last.looked = now
+	l.list[c] = last
+	return true
 }

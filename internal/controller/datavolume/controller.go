@@ -51,7 +51,8 @@ type Reconciler struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	written written.Memory[*cdiv1.DataVolume]
+	written  written.Memory[*cdiv1.DataVolume]
+	renewals renewals
 }
 
 // SetupWithManager registers the loop, which works at the given pace.
@@ -152,12 +153,31 @@ func (r *round) step(ctx context.Context) (datavolume.Plan, error) {
 	if err != nil {
 		return datavolume.Plan{}, err
 	}
+	if err := r.keepCertificates(ctx, observed); err != nil {
+		return datavolume.Plan{}, err
+	}
 	plan := datavolume.Decide(observed)
 	if plan.Poll {
 		observed.Progress = r.poll(ctx, observed.Worker)
 		plan = datavolume.Decide(observed)
 	}
 	return plan, r.carryOut(ctx, plan)
+}
+
+// keepCertificates sees to those of workers that are at work.
+func (r *round) keepCertificates(ctx context.Context, o datavolume.Observed) error {
+	if datavolume.Ended(r.dv) || r.dv.DeletionTimestamp != nil {
+		return nil
+	}
+	if o.Worker != nil && o.Worker.Name == datavolume.UploadWorkerName(r.dv) {
+		if err := r.keep(ctx, datavolume.UploadCertificate(r.dv), o.Worker); err != nil {
+			return err
+		}
+	}
+	if o.SourcePod == nil {
+		return nil
+	}
+	return r.keep(ctx, datavolume.SourceCertificate(r.dv, o.SourcePod.Namespace), o.SourcePod)
 }
 
 // poll asks the worker how far it is. One that does not answer is no less

@@ -56,7 +56,14 @@ func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	if err := u.observe(ctx, &o); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, u.carryOut(ctx, o, datavolume.DecideUpload(o))
+	plan := datavolume.DecideUpload(o)
+	if o.Worker == nil || plan.DeleteWorker {
+		return ctrl.Result{}, u.carryOut(ctx, o, plan)
+	}
+	if err := u.keep(ctx, datavolume.UploadCertificate(o.Claim), o.Worker); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: lookEvery}, u.carryOut(ctx, o, plan)
 }
 
 func (u *UploadClaims) observe(ctx context.Context, o *datavolume.ObservedUpload) error {
