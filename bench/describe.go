@@ -15,13 +15,34 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// describe says on what and of what the figures are.
-func describe(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
-	var err error
-	r.Machine = report.Machine{CPU: cpuModel(), CPUs: runtime.NumCPU(), MemoryMiB: memoryMiB(), Kernel: firstLine("/proc/sys/kernel/osrelease")}
-	if r.Machine.Load, err = strconv.ParseFloat(strings.Fields(firstLine("/proc/loadavg"))[0], 64); err != nil {
-		return fmt.Errorf("reading the machine's load: %w", err)
+// describeMachine says on what and of what the figures are.
+func describeMachine(ctx context.Context, r *report.Report) {
+	r.Machine = report.Machine{
+		CPU: field("/proc/cpuinfo", "model name"), CPUs: runtime.NumCPU(), MemoryMiB: memoryMiB(),
+		Kernel: firstLine("/proc/sys/kernel/osrelease"), Load: load(),
 	}
+	r.Versions["go"] = runtime.Version()
+	r.Versions["qemu"] = said(ctx, "qemu-system-x86_64", "--version")
+	r.Versions["drydock"] = said(ctx, "git", "describe", "--always", "--dirty")
+	r.Logf("%d CPUs (%s), %d MiB, load %.2f; Drydock %s, %s",
+		r.Machine.CPUs, r.Machine.CPU, r.Machine.MemoryMiB, r.Machine.Load, r.Versions["drydock"], r.Versions["qemu"])
+	if r.Machine.Load > 1 {
+		r.Logf("This machine has other work to do: the figures of this run are worth little.")
+	}
+}
+
+// load is how many processes wanted a CPU in the last minute.
+func load() float64 {
+	first, _, _ := strings.Cut(firstLine("/proc/loadavg"), " ")
+	n, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// describeCluster says what the cluster is made of.
+func describeCluster(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	client, err := discovery.NewDiscoveryClientForConfig(c.Config)
 	if err != nil {
 		return fmt.Errorf("asking for the API server's version: %w", err)
@@ -35,17 +56,11 @@ func describe(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 		return err
 	}
 	runtimeVersion, kvm, _ := strings.Cut(nodes, " ")
-	r.Machine.KVM = strings.Contains(kvm, "true")
+	usesKVM := strings.Contains(kvm, "true")
+	r.Machine.KVM = &usesKVM
 	r.Versions["kubernetes"] = version.GitVersion
 	r.Versions["containerd"] = runtimeVersion
-	r.Versions["go"] = runtime.Version()
-	r.Versions["qemu"] = said(ctx, "qemu-system-x86_64", "--version")
-	r.Versions["drydock"] = said(ctx, "git", "describe", "--always", "--dirty")
-	r.Logf("%d CPUs (%s), %d MiB, load %.2f; Drydock %s, Kubernetes %s, %s",
-		r.Machine.CPUs, r.Machine.CPU, r.Machine.MemoryMiB, r.Machine.Load, r.Versions["drydock"], version.GitVersion, r.Versions["qemu"])
-	if r.Machine.Load > 1 {
-		r.Logf("This machine has other work to do: the figures of this run are worth little.")
-	}
+	r.Logf("Kubernetes %s, %s, KVM %t", version.GitVersion, runtimeVersion, usesKVM)
 	return nil
 }
 
@@ -67,8 +82,6 @@ func firstLine(path string) string {
 	line, _, _ := strings.Cut(string(data), "\n")
 	return line
 }
-
-func cpuModel() string { return field("/proc/cpuinfo", "model name") }
 
 func memoryMiB() int {
 	kib, err := strconv.Atoi(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"))

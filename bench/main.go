@@ -1,15 +1,17 @@
 // Command bench measures what a VM costs on the embedded cluster: time, requests
 // to the API server, memory, and the controllers' work when there are many.
 //
-//	bench -what start,api,memory,scale,up
+//	bench -what start,api,memory,hotplug,scale,import,up
 //
-// It owns the list of benchmarks and the files of results. What is measured, and
-// how, is in the packages beside it. It changes nothing in Drydock: it uses it as
-// anybody would. It is run by hack/bench, which starts the cluster.
+// It owns the list of benchmarks, the cluster that they run on, and the files of
+// results. What is measured, and how, is in the packages beside it. It changes
+// nothing in Drydock: it uses it as anybody would. It leaves nothing behind,
+// whether it comes to its end, fails or is interrupted.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -18,12 +20,15 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"drydock.dev/drydock/bench/api"
 	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/bench/hotplug"
+	"drydock.dev/drydock/bench/imports"
 	"drydock.dev/drydock/bench/memory"
 	"drydock.dev/drydock/bench/report"
 	"drydock.dev/drydock/bench/scale"
@@ -34,7 +39,9 @@ import (
 // benchmark is one part of what can be measured.
 type benchmark struct {
 	name string
-	run  func(context.Context, *cluster.Cluster, *report.Report) error
+	// run measures on a cluster; alone needs none, but the folder of the programs.
+	run   func(context.Context, *cluster.Cluster, *report.Report) error
+	alone func(ctx context.Context, programs string, r *report.Report) error
 }
 
 // settings are the command's flags.
@@ -43,29 +50,40 @@ type settings struct {
 	out  string
 	// programs is the folder of the built programs.
 	programs string
+	keep     bool
 	start    start.Options
 	api      api.Options
 	memory   memory.Options
+	hotplug  hotplug.Options
 	scale    scale.Options
+	imports  imports.Options
 }
 
-// benchmarks are all there are, in the order in which they run: what is idle is
-// measured before the cluster has worked, and what stops it comes last.
+// benchmarks are all there are, in the order in which they run: what needs no
+// cluster comes before there is one, what is idle is measured before the cluster
+// has worked, and what stops it comes last.
 func benchmarks(s settings) []benchmark {
 	return []benchmark{
-		{"memory", s.memory.Run},
-		{"start", s.start.Run},
-		{"api", s.api.Run},
-		{"scale", s.scale.Run},
-		{"up", up.Run},
+		{name: "import", alone: s.imports.Run},
+		{name: "memory", run: s.memory.Run},
+		{name: "start", run: s.start.Run},
+		{name: "hotplug", run: s.hotplug.Run},
+		{name: "api", run: s.api.Run},
+		{name: "scale", run: s.scale.Run},
+		{name: "up", run: up.Run},
 	}
 }
 
+// later are benchmarks that come with what they measure.
+var later = map[string]string{
+	"migrate": "it comes with live migration, which Drydock does not have yet",
+}
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	ctrl.SetLogger(klog.NewKlogr())
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		os.Exit(1) //nolint:gocritic // the process ends; nothing is left to stop
 	}
@@ -77,10 +95,13 @@ func parse(args []string) (settings, error) {
 	what := flags.String("what", "", "benchmarks to run, with commas between them; empty for all")
 	flags.StringVar(&s.out, "o", "bench/results.json", "file for the results")
 	flags.StringVar(&s.programs, "programs", "bin", "folder of the built programs")
+	flags.BoolVar(&s.keep, "keep", false, "leave the cluster running for the next call")
 	s.start.Flags(flags)
 	s.api.Flags(flags)
 	s.memory.Flags(flags)
+	s.hotplug.Flags(flags)
 	s.scale.Flags(flags)
+	s.imports.Flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
@@ -100,6 +121,9 @@ func choose(what string, all []benchmark) ([]string, error) {
 	}
 	chosen := strings.Split(what, ",")
 	for _, name := range chosen {
+		if why, known := later[name]; known {
+			return nil, fmt.Errorf("there is no benchmark %q yet: %s", name, why)
+		}
 		if !slices.Contains(names, name) {
 			return nil, fmt.Errorf("there is no benchmark %q: those there are, are %s", name, strings.Join(names, ", "))
 		}
@@ -107,31 +131,92 @@ func choose(what string, all []benchmark) ([]string, error) {
 	return chosen, nil
 }
 
-func run(ctx context.Context, args []string, out io.Writer) error {
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	s, err := parse(args)
 	if err != nil {
 		return err
 	}
-	c, err := cluster.Connect(os.Getenv("KUBECONFIG"), s.programs)
-	if err != nil {
-		return err
-	}
+	chosen := slices.DeleteFunc(benchmarks(s), func(b benchmark) bool { return !slices.Contains(s.what, b.name) })
 	r := report.New(out)
-	if err := describe(ctx, c, r); err != nil {
-		return err
+	describeMachine(ctx, r)
+	session := &session{settings: s, report: r}
+	defer func() { err = errors.Join(err, session.end(ctx)) }()
+	// One that fails does not cost the others' figures.
+	for _, b := range chosen {
+		err = errors.Join(err, session.measure(ctx, b))
+		if ctx.Err() != nil {
+			return errors.Join(fmt.Errorf("the run was interrupted while measuring %s", b.name), err)
+		}
 	}
-	for _, b := range benchmarks(s) {
-		if !slices.Contains(s.what, b.name) {
-			continue
-		}
-		r.Logf("\n== %s", b.name)
-		if err := b.run(ctx, c, r); err != nil {
-			return fmt.Errorf("measuring %s: %w", b.name, err)
-		}
-		// What was measured is kept even when a later benchmark fails.
-		if err := r.Write(s.out); err != nil {
+	return errors.Join(err, r.Table())
+}
+
+// session is one run and its cluster, which is started for the first benchmark
+// that needs one.
+type session struct {
+	settings
+	report  *report.Report
+	begun   bool
+	cluster *cluster.Cluster
+}
+
+// measure runs one benchmark and keeps what was measured, also when it fails half
+// way.
+func (s *session) measure(ctx context.Context, b benchmark) error {
+	if b.alone == nil {
+		if err := s.connect(ctx); err != nil {
 			return err
 		}
 	}
-	return r.Table()
+	s.report.Logf("\n== %s", b.name)
+	began := time.Now()
+	var err error
+	if b.alone != nil {
+		err = b.alone(ctx, s.programs, s.report)
+	} else {
+		err = b.run(ctx, s.cluster, s.report)
+	}
+	if err != nil {
+		err = fmt.Errorf("measuring %s: %w", b.name, err)
+		s.report.Logf("%v", err)
+	}
+	s.report.Logf("%s took %v", b.name, time.Since(began).Round(time.Second))
+	return errors.Join(err, s.report.Write(s.out))
+}
+
+// connect starts the cluster, once.
+func (s *session) connect(ctx context.Context) error {
+	if s.cluster != nil {
+		return nil
+	}
+	if s.begun {
+		return errors.New("there is no cluster to measure")
+	}
+	kubeconfig := os.Getenv("KUBECONFIG")
+	if kubeconfig == "" {
+		return errors.New("KUBECONFIG is not set: run this by make bench, which names a cluster of its own")
+	}
+	s.begun = true
+	if err := cluster.Up(ctx, s.programs); err != nil {
+		return err
+	}
+	c, err := cluster.Connect(kubeconfig, s.programs)
+	if err != nil {
+		return err
+	}
+	if err := describeCluster(ctx, c, s.report); err != nil {
+		return err
+	}
+	s.cluster = c
+	return nil
+}
+
+// end takes the cluster down, also after an interrupt.
+func (s *session) end(ctx context.Context) error {
+	if !s.begun || s.keep {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cluster.Patience)
+	defer cancel()
+	return cluster.Down(ctx, s.programs)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
@@ -73,6 +74,18 @@ func (c *Cluster) CreateAndAwait(ctx context.Context, object client.Object, list
 	}
 	err = <-done
 	return began, time.Now(), err
+}
+
+// TimePod is the time from a pod's creation until it runs. It is gone afterwards.
+func (c *Cluster) TimePod(ctx context.Context, pod *corev1.Pod) (time.Duration, error) {
+	began, ended, err := c.CreateAndAwait(ctx, pod, &corev1.PodList{}, func(o client.Object) bool {
+		p, ok := o.(*corev1.Pod)
+		return ok && p.Status.Phase == corev1.PodRunning
+	})
+	if err != nil {
+		return 0, err
+	}
+	return ended.Sub(began), c.DeleteAndAwait(ctx, pod)
 }
 
 // Running accepts a VMI whose guest runs.

@@ -39,9 +39,6 @@ type Cluster struct {
 
 // Connect connects to the cluster of a kubeconfig.
 func Connect(kubeconfig, programs string) (*Cluster, error) {
-	if kubeconfig == "" {
-		return nil, fmt.Errorf("KUBECONFIG is not set: run this by make bench, which starts a cluster")
-	}
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
@@ -155,7 +152,8 @@ func (c *Cluster) NewNamespace(ctx context.Context) (string, func(), error) {
 		return "", nil, fmt.Errorf("creating a namespace: %w", err)
 	}
 	remove := func() {
-		ctx := context.WithoutCancel(ctx)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Patience)
+		defer cancel()
 		if err := c.Client.Delete(ctx, ns); err != nil && !apierrors.IsNotFound(err) {
 			fmt.Fprintf(os.Stderr, "deleting namespace %s: %v\n", ns.Name, err)
 		}

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"context"
 	"os"
 	"slices"
 	"testing"
@@ -37,5 +38,17 @@ func TestAProcessThatIsNoneIsSaid(t *testing.T) {
 	}
 	if _, err := Mapping(os.Getpid(), 3); err == nil {
 		t.Error("there is no mapping of 3 KiB")
+	}
+}
+
+func TestThePeakIsNoLessThanWhatThereIs(t *testing.T) {
+	memory, err := MemoryOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if most := Peak(ctx, os.Getpid()); most < int64(memory.RSS)<<10 {
+		t.Errorf("at its peak this process had %d bytes, it has %d KiB", most, memory.RSS)
 	}
 }

@@ -32,7 +32,8 @@ type Machine struct {
 	CPUs      int    `json:"cpus"`
 	MemoryMiB int    `json:"memoryMiB"`
 	Kernel    string `json:"kernel"`
-	KVM       bool   `json:"kvm"`
+	// KVM is whether guests run with it; nil as long as no cluster was looked at.
+	KVM *bool `json:"kvm,omitempty"`
 	// Load is the load average of the last minute before the run: figures that
 	// were taken while others worked are worth little.
 	Load float64 `json:"load"`
@@ -125,17 +126,26 @@ func (r *Report) Write(path string) error {
 		return err
 	}
 	if !sameMachine(results.Machine, r.Machine) {
-		results.Metrics, raw = map[string]Metric{}, map[string][]float64{}
+		results, raw = file{Metrics: map[string]Metric{}}, map[string][]float64{}
 	}
-	results.Machine, results.Versions = r.Machine, r.Versions
+	// A run without a cluster does not know what the figures of clusters are of.
+	if kvm := results.Machine.KVM; r.Machine.KVM == nil {
+		r.Machine.KVM = kvm
+	}
+	if results.Versions == nil {
+		results.Versions = map[string]string{}
+	}
+	results.Machine = r.Machine
+	maps.Copy(results.Versions, r.Versions)
 	maps.Copy(results.Metrics, r.Metrics())
 	maps.Copy(raw, r.samples)
 	return errors.Join(write(path, results), write(rawPath, raw))
 }
 
 func sameMachine(a, b Machine) bool {
-	a.Load, b.Load = 0, 0
-	return a == b
+	sameKVM := a.KVM == nil || b.KVM == nil || *a.KVM == *b.KVM
+	a.Load, b.Load, a.KVM, b.KVM = 0, 0, nil, nil
+	return a == b && sameKVM
 }
 
 func read(path string, into any) error {

@@ -35,9 +35,9 @@ type agent struct {
 	mu sync.Mutex
 	// newest are the VMIs that wait, as they were seen last.
 	newest map[string]*v1.VirtualMachineInstance
-	// running and gone are the VMIs that got so far; changed is closed and
-	// replaced whenever there is one more.
-	running, gone map[types.UID]bool
+	// running and gone are the VMIs that got so far, and when that was seen;
+	// changed is closed and replaced whenever there is one more.
+	running, gone map[types.UID]time.Time
 	changed       chan struct{}
 	err           error
 }
@@ -55,7 +55,7 @@ func startAgent(ctx context.Context, c *cluster.Cluster, namespace string) (*age
 	}
 	a := &agent{
 		client: as, namespace: namespace, tasks: workqueue.NewTyped[string](), newest: map[string]*v1.VirtualMachineInstance{},
-		running: map[types.UID]bool{}, gone: map[types.UID]bool{}, changed: make(chan struct{}),
+		running: map[types.UID]time.Time{}, gone: map[types.UID]time.Time{}, changed: make(chan struct{}),
 	}
 	vmis, err := cache.New(config, cache.Options{Scheme: c.Scheme, DefaultNamespaces: map[string]cache.Config{namespace: {}}})
 	if err != nil {
@@ -98,11 +98,11 @@ func (a *agent) handlers() toolscache.ResourceEventHandlerFuncs {
 func (a *agent) see(vmi *v1.VirtualMachineInstance, deleted bool) {
 	a.mu.Lock()
 	before := len(a.running) + len(a.gone)
-	if vmi.Status.Phase == v1.Running {
-		a.running[vmi.UID] = true
+	if vmi.Status.Phase == v1.Running && a.running[vmi.UID].IsZero() {
+		a.running[vmi.UID] = time.Now()
 	}
 	if deleted {
-		a.gone[vmi.UID] = true
+		a.gone[vmi.UID] = time.Now()
 	}
 	if len(a.running)+len(a.gone) > before {
 		close(a.changed)
@@ -127,7 +127,7 @@ func (a *agent) fail(err error) {
 }
 
 // await waits until so many VMIs are in the set that which chooses.
-func (a *agent) await(ctx context.Context, what string, n int, which func(*agent) map[types.UID]bool) error {
+func (a *agent) await(ctx context.Context, what string, n int, which func(*agent) map[types.UID]time.Time) error {
 	for {
 		a.mu.Lock()
 		count, changed, err := len(which(a)), a.changed, a.err
@@ -146,8 +146,15 @@ func (a *agent) await(ctx context.Context, what string, n int, which func(*agent
 	}
 }
 
-func running(a *agent) map[types.UID]bool { return a.running }
-func gone(a *agent) map[types.UID]bool    { return a.gone }
+func running(a *agent) map[types.UID]time.Time { return a.running }
+func gone(a *agent) map[types.UID]time.Time    { return a.gone }
+
+// ranAt is when a VMI was first seen to run.
+func (a *agent) ranAt(uid types.UID) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.running[uid]
+}
 
 func (a *agent) work(ctx context.Context) {
 	for {

@@ -2,6 +2,7 @@ package scale
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,10 +45,10 @@ func find(ctx context.Context, c *cluster.Cluster, name string) (component, erro
 	return component{}, fmt.Errorf("looking for the process of %s: pod %s has none", name, pods[0].Name)
 }
 
-// anew replaces the pods of virt-controller, so that its memory owes nothing to
-// what it did before, and waits until the new one leads.
-func anew(ctx context.Context, c *cluster.Cluster) (component, error) {
-	before, err := find(ctx, c, "virt-controller")
+// anew replaces the pods of a component, so that its memory owes nothing to what
+// it did before, and waits until the new one is at work.
+func anew(ctx context.Context, c *cluster.Cluster, name string, atWork func(context.Context, *cluster.Cluster, component) error) (component, error) {
+	before, err := find(ctx, c, name)
 	if err != nil {
 		return component{}, err
 	}
@@ -56,14 +58,31 @@ func anew(ctx context.Context, c *cluster.Cluster) (component, error) {
 		return component{}, err
 	}
 	var now component
-	err = cluster.Eventually(ctx, "virt-controller to lead", func(ctx context.Context) (bool, error) {
-		if now, err = find(ctx, c, "virt-controller"); err != nil {
+	err = cluster.Eventually(ctx, name+" to be at work again", func(ctx context.Context) (bool, error) {
+		if now, err = find(ctx, c, name); err != nil {
 			return false, err
 		}
-		page, err := metrics(ctx, c, now.pod)
-		return err == nil && sum(page, "leader_election_master_status", "") == 1, err
+		err := atWork(ctx, c, now)
+		return err == nil, err
 	})
 	return now, err
+}
+
+// leads says whether a virt-controller is the one that acts.
+func leads(ctx context.Context, c *cluster.Cluster, controller component) error {
+	page, err := metrics(ctx, c, controller.pod)
+	if err != nil {
+		return err
+	}
+	if sum(page, "leader_election_master_status", "") != 1 {
+		return errors.New("it does not lead")
+	}
+	return nil
+}
+
+// admits says whether virt-api answers the API server.
+func admits(ctx context.Context, c *cluster.Cluster, _ component) error {
+	return c.Client.Create(ctx, cluster.VMI(metav1.NamespaceDefault, "asked-for"), client.DryRunAll)
 }
 
 // kill ends virt-controller's process, and waits until the kubelet has started

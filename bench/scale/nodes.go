@@ -55,7 +55,7 @@ func simulateNodes(ctx context.Context, c *cluster.Cluster, vmis int) (*nodes, e
 			return nil, fmt.Errorf("creating a simulated node: %w", err)
 		}
 	}
-	return n, cluster.Eventually(ctx, "the simulated nodes to be ready", func(ctx context.Context) (bool, error) {
+	err = cluster.Eventually(ctx, "the simulated nodes to be ready", func(ctx context.Context) (bool, error) {
 		var list corev1.NodeList
 		if err := c.Client.List(ctx, &list, client.HasLabels{cluster.SimulatedLabel}); err != nil {
 			return false, err
@@ -67,6 +67,11 @@ func simulateNodes(ctx context.Context, c *cluster.Cluster, vmis int) (*nodes, e
 		}
 		return true, nil
 	})
+	if err != nil {
+		n.remove()
+		return nil, err
+	}
+	return n, nil
 }
 
 func ready(n *corev1.Node) bool {

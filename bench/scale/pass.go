@@ -32,11 +32,27 @@ type pass struct {
 	cluster *cluster.Cluster
 	report  *report.Report
 	n       int
+	// restFor is how long nothing happens when all run.
+	restFor time.Duration
 
 	namespace       string
 	agent           *agent
 	controller, api component
 	apiServer       int
+	// before is what the components had in memory before there was anything.
+	before resident
+}
+
+// resident is what the components have in memory, in KiB.
+type resident struct{ controller, api int }
+
+func (p *pass) resident() (resident, error) {
+	controller, err := proc.MemoryOf(p.controller.pid)
+	if err != nil {
+		return resident{}, err
+	}
+	api, err := proc.MemoryOf(p.api.pid)
+	return resident{controller.RSS, api.RSS}, err
 }
 
 // spent is the CPU time that the processes have used so far.
@@ -52,45 +68,52 @@ func (s spent) plus(o spent) spent {
 	return spent{s.controller + o.controller, s.api + o.api, s.apiServer + o.apiServer}
 }
 
-// run measures and returns virt-controller's CPU time per VMI in milliseconds.
-func (p *pass) run(ctx context.Context) (float64, error) {
+// within measures something in a namespace of its own, with an agent there and
+// components that have seen nothing.
+func (p *pass) within(ctx context.Context, measure func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*passPatience)
 	defer cancel()
 	remove, err := p.prepare(ctx)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer func() {
 		remove()
 		cancel()
 		p.agent.wait()
 	}()
-	before, err := proc.MemoryOf(p.controller.pid)
-	if err != nil {
-		return 0, err
-	}
-	began := time.Now()
-	creation, err := p.during(ctx, p.create)
-	if err != nil {
-		return 0, err
-	}
-	if err := p.measureRest(ctx, before); err != nil {
-		return 0, err
-	}
-	if p.n >= restartFrom {
-		if err := p.measureRestart(ctx); err != nil {
-			return 0, err
+	return measure(ctx)
+}
+
+// lives measures the lives of all VMIs and returns virt-controller's CPU time for
+// each in milliseconds.
+func (p *pass) lives(ctx context.Context) (float64, error) {
+	var life spent
+	err := p.within(ctx, func(ctx context.Context) error {
+		began := time.Now()
+		creation, err := p.during(ctx, p.create)
+		if err != nil {
+			return err
 		}
-	}
-	deletion, err := p.during(ctx, p.delete)
+		if err := p.measureRest(ctx); err != nil {
+			return err
+		}
+		if p.n >= restartFrom {
+			if err := p.measureRestart(ctx); err != nil {
+				return err
+			}
+		}
+		deletion, err := p.during(ctx, p.delete)
+		if err != nil {
+			return err
+		}
+		life = creation.plus(deletion)
+		p.add("creation_cpu_ms_per_vmi", "ms", p.perVMI(creation.controller))
+		return p.countRequests(ctx, began)
+	})
 	if err != nil {
 		return 0, err
 	}
-	if err := p.countRequests(ctx, began); err != nil {
-		return 0, err
-	}
-	life := creation.plus(deletion)
-	p.add("creation_cpu_ms_per_vmi", "ms", p.perVMI(creation.controller))
 	p.add("cpu_ms_per_vmi", "ms", p.perVMI(life.controller))
 	p.add("api_cpu_ms_per_vmi", "ms", p.perVMI(life.api))
 	p.add("kube_apiserver_cpu_ms_per_vmi", "ms", p.perVMI(life.apiServer))
@@ -105,12 +128,12 @@ func (p *pass) add(name, unit string, value float64) {
 
 func (p *pass) perVMI(d time.Duration) float64 { return d.Seconds() * 1000 / float64(p.n) }
 
-// prepare starts from a virt-controller that has seen nothing.
+// prepare starts from components that have seen nothing.
 func (p *pass) prepare(ctx context.Context) (remove func(), err error) {
-	if p.controller, err = anew(ctx, p.cluster); err != nil {
+	if p.api, err = anew(ctx, p.cluster, "virt-api", admits); err != nil {
 		return nil, err
 	}
-	if p.api, err = find(ctx, p.cluster, "virt-api"); err != nil {
+	if p.controller, err = anew(ctx, p.cluster, "virt-controller", leads); err != nil {
 		return nil, err
 	}
 	status, err := p.cluster.Status(ctx)
@@ -129,7 +152,11 @@ func (p *pass) prepare(ctx context.Context) (remove func(), err error) {
 		remove()
 		return nil, err
 	}
-	return remove, p.quiet(ctx)
+	err = p.quiet(ctx)
+	if err == nil {
+		p.before, err = p.resident()
+	}
+	return remove, err
 }
 
 // used is the CPU time so far.
@@ -242,10 +269,12 @@ func (p *pass) all(ctx context.Context, do func(context.Context, string) error) 
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(users)
 	for i := range p.n {
-		group.Go(func() error { return do(ctx, fmt.Sprintf("vmi-%d", i)) })
+		group.Go(func() error { return do(ctx, nameOf(i)) })
 	}
 	return group.Wait()
 }
+
+func nameOf(number int) string { return fmt.Sprintf("vmi-%d", number) }
 
 // vmi is a VMI that only simulated nodes take.
 func (p *pass) vmi(name string) *v1.VirtualMachineInstance {
@@ -256,12 +285,13 @@ func (p *pass) vmi(name string) *v1.VirtualMachineInstance {
 }
 
 // measureRest measures what VMIs cost that only run.
-func (p *pass) measureRest(ctx context.Context, before proc.Memory) error {
-	memory, err := proc.MemoryOf(p.controller.pid)
+func (p *pass) measureRest(ctx context.Context) error {
+	memory, err := p.resident()
 	if err != nil {
 		return err
 	}
-	p.add("rss_kib_per_vmi", "KiB", float64(memory.RSS-before.RSS)/float64(p.n))
+	p.add("rss_kib_per_vmi", "KiB", float64(memory.controller-p.before.controller)/float64(p.n))
+	p.add("api_rss_kib_per_vmi", "KiB", float64(memory.api-p.before.api)/float64(p.n))
 	if p.profile != "" {
 		p.logProblem(profile(ctx, p.cluster, p.controller, "heap", p.profilePath("heap", p.n), 0))
 	}
@@ -270,7 +300,7 @@ func (p *pass) measureRest(ctx context.Context, before proc.Memory) error {
 	if err != nil {
 		return err
 	}
-	if err := wait(ctx, p.rest); err != nil {
+	if err := wait(ctx, p.restFor); err != nil {
 		return err
 	}
 	now, err := p.used()
@@ -278,16 +308,13 @@ func (p *pass) measureRest(ctx context.Context, before proc.Memory) error {
 		return err
 	}
 	used = now.minus(used)
-	logs, err := p.cluster.AuditLogs(ctx)
+	requests, err := p.requestsSince(ctx, began)
 	if err != nil {
 		return err
 	}
-	requests, err := audit.Since(logs, began)
-	if err != nil {
-		return err
-	}
+	p.add("rest_s", "s", p.restFor.Seconds())
 	p.add("rest_writes", "requests", float64(audit.Count(requests, audit.Write)))
-	p.add("rest_cpu_ms_per_s", "ms", used.controller.Seconds()*1000/p.rest.Seconds())
+	p.add("rest_cpu_ms_per_s", "ms", used.controller.Seconds()*1000/p.restFor.Seconds())
 	return nil
 }
 
@@ -311,11 +338,7 @@ func (p *pass) measureRestart(ctx context.Context) error {
 	if err := p.quiet(ctx); err != nil {
 		return err
 	}
-	logs, err := p.cluster.AuditLogs(ctx)
-	if err != nil {
-		return err
-	}
-	requests, err := audit.Since(logs, began)
+	requests, err := p.requestsSince(ctx, began)
 	if err != nil {
 		return err
 	}
@@ -344,13 +367,18 @@ func aboutVMs(requests []audit.Request) []audit.Request {
 	return slices.DeleteFunc(slices.Clone(requests), func(r audit.Request) bool { return r.Resource == "kubevirts/status" })
 }
 
-// countRequests counts what the components asked of the API server.
-func (p *pass) countRequests(ctx context.Context, began time.Time) error {
+// requestsSince are the components' requests since a moment.
+func (p *pass) requestsSince(ctx context.Context, began time.Time) ([]audit.Request, error) {
 	logs, err := p.cluster.AuditLogs(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	requests, err := audit.Since(logs, began)
+	return audit.Since(logs, began)
+}
+
+// countRequests counts what the components asked of the API server.
+func (p *pass) countRequests(ctx context.Context, began time.Time) error {
+	requests, err := p.requestsSince(ctx, began)
 	if err != nil {
 		return err
 	}

@@ -19,13 +19,19 @@ import (
 type Options struct {
 	sizes   string
 	rest    time.Duration
+	rate    int
+	atRate  int
+	nicVMs  int
 	profile string
 }
 
 // Flags adds the benchmark's flags.
 func (o *Options) Flags(f *flag.FlagSet) {
 	f.StringVar(&o.sizes, "scale-sizes", "100,500,1000,5000", "scale: numbers of VMIs, with commas between them")
-	f.DurationVar(&o.rest, "scale-rest", 30*time.Second, "scale: how long nothing happens when all run")
+	f.DurationVar(&o.rest, "scale-rest", 5*time.Minute, "scale: how long nothing happens when the largest number runs; with the others it is a tenth")
+	f.IntVar(&o.rate, "scale-rate", 10, "scale: VMIs created in a second where that is fixed")
+	f.IntVar(&o.atRate, "scale-rate-vmis", 1000, "scale: how many are created at that rate; 0 for none")
+	f.IntVar(&o.nicVMs, "scale-nic-vms", 100, "scale: VMs whose NICs are changed; 0 for none")
 	f.StringVar(&o.profile, "scale-profile", "", "scale: folder for virt-controller's CPU and heap profiles (it is deployed with --pprof-addr for it)")
 }
 
@@ -53,7 +59,7 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	nodes, err := simulateNodes(ctx, c, sizes[len(sizes)-1])
+	nodes, err := simulateNodes(ctx, c, max(sizes[len(sizes)-1], o.atRate, o.nicVMs))
 	if err != nil {
 		return fmt.Errorf("simulating nodes: %w", err)
 	}
@@ -64,14 +70,35 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 		}
 	}
 	var costs []cost
-	for _, n := range sizes {
-		p := &pass{Options: o, cluster: c, report: r, n: n}
-		perVMI, err := p.run(ctx)
+	for i, n := range sizes {
+		p := &pass{Options: o, cluster: c, report: r, n: n, restFor: o.rest / 10}
+		if i == len(sizes)-1 {
+			p.restFor = o.rest
+		}
+		perVMI, err := p.lives(ctx)
 		if err != nil {
 			return fmt.Errorf("measuring %d VMIs: %w", n, err)
 		}
 		costs = append(costs, cost{n, perVMI})
 	}
+	addGrowth(r, costs)
+	if o.atRate > 0 {
+		p := &pass{Options: o, cluster: c, report: r, n: o.atRate}
+		if err := p.within(ctx, p.measureRate); err != nil {
+			return fmt.Errorf("measuring %d VMIs at a fixed rate: %w", p.n, err)
+		}
+	}
+	if o.nicVMs > 0 {
+		p := &pass{Options: o, cluster: c, report: r, n: o.nicVMs}
+		if err := p.within(ctx, p.measureNICs); err != nil {
+			return fmt.Errorf("measuring a change of %d VMs' NICs: %w", p.n, err)
+		}
+	}
+	return nil
+}
+
+// addGrowth tells how the cost grows with the number of VMIs.
+func addGrowth(r *report.Report, costs []cost) {
 	if len(costs) > 1 {
 		r.Add("scale.cost_exponent", "exponent", exponent(costs))
 	}
@@ -79,7 +106,6 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	if first > 0 && last > 0 {
 		r.Add("scale.cost_5000_over_500", "ratio", last/first)
 	}
-	return nil
 }
 
 // cost is the CPU time of virt-controller per VMI, in milliseconds.

@@ -15,6 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/bench/byhand"
 	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/bench/proc"
 	console "drydock.dev/drydock/internal/virtctl/client"
@@ -26,7 +27,9 @@ type life struct {
 	pod, bound, scheduled, running time.Time // as a watch tells
 	launcher, qemu                 time.Time // when the processes were started
 	guest                          time.Time // when its first line was read
-	deleted                        time.Duration
+	// cpu is the CPU time that QEMU had used by then.
+	cpu     time.Duration
+	deleted time.Duration
 }
 
 // startVMI starts a VMI, reads its first line, and ends it.
@@ -131,7 +134,7 @@ func awaitLine(ctx context.Context, conn io.ReadCloser) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("waiting for the guest's first line: the console ended: %w", errors.Join(io.EOF, lines.Err(), ctx.Err()))
 }
 
-// readProcesses notes when the pod's processes were started.
+// readProcesses notes when the pod's processes were started, and what QEMU has used.
 func (l *life) readProcesses(pod *corev1.Pod) error {
 	processes, err := proc.OfPod(string(pod.UID))
 	if err != nil {
@@ -143,8 +146,11 @@ func (l *life) readProcesses(pod *corev1.Pod) error {
 			return err
 		}
 		switch {
-		case isQEMU(p):
+		case byhand.IsQEMU(p):
 			l.qemu = at
+			if l.cpu, err = proc.CPU(p.PID); err != nil {
+				return err
+			}
 		case p.Name() == "virt-launcher":
 			l.launcher = at
 		}
@@ -154,5 +160,3 @@ func (l *life) readProcesses(pod *corev1.Pod) error {
 	}
 	return nil
 }
-
-func isQEMU(p proc.Process) bool { return strings.HasPrefix(p.Name(), "qemu-system-") }

@@ -8,16 +8,18 @@ package start
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/bench/byhand"
 	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/bench/proc"
 	"drydock.dev/drydock/bench/report"
 )
 
@@ -45,46 +47,69 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	if err != nil {
 		return fmt.Errorf("learning how QEMU is started: %w", err)
 	}
-	defer hand.forget()
 	for i := range o.rounds {
-		if err := round(ctx, c, r, hand, place{ns, i}); err != nil {
+		t := &turn{cluster: c, namespace: ns, number: strconv.Itoa(i), hand: hand}
+		if err := t.run(ctx, i%2 == 1); err != nil {
+			return errors.Join(err, hand.Forget())
+		}
+		t.tell(r)
+	}
+	return hand.Forget()
+}
+
+// learn starts a VMI, which also warms everything up, and looks how its QEMU is
+// started.
+func learn(ctx context.Context, c *cluster.Cluster, ns string) (*byhand.Machine, error) {
+	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
+	defer cancel()
+	vmi := cluster.VMI(ns, "learn")
+	_, pod, err := observeStart(ctx, c, vmi)
+	if err != nil {
+		return nil, err
+	}
+	hand, err := byhand.Learn(ctx, pod)
+	return hand, errors.Join(err, c.DeleteAndAwait(ctx, vmi))
+}
+
+// turn starts each of the four once, and keeps how long they took.
+type turn struct {
+	cluster           *cluster.Cluster
+	namespace, number string
+	hand              *byhand.Machine
+
+	pod, vm time.Duration
+	qemu    booted
+	vmi     *life
+}
+
+// booted is what a guest took until its first line.
+type booted struct{ wall, cpu time.Duration }
+
+// run goes through the four, there or back: what load does while it grows or falls
+// is shared out.
+func (t *turn) run(ctx context.Context, backwards bool) error {
+	steps := []func(context.Context) error{t.startPod, t.startVMI, t.startByHand, t.startVM}
+	if backwards {
+		slices.Reverse(steps)
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// place is where a round takes place.
-type place struct {
-	namespace string
-	round     int
-}
-
-// round starts each of the four once.
-func round(ctx context.Context, c *cluster.Cluster, r *report.Report, hand *byHand, at place) error {
-	ns, number := at.namespace, strconv.Itoa(at.round)
-	pod, err := startPod(ctx, c, ns, "bare-"+number)
-	if err != nil {
-		return fmt.Errorf("starting a bare pod: %w", err)
-	}
-	l, err := startVMI(ctx, c, ns, "vmi-"+number)
-	if err != nil {
-		return fmt.Errorf("starting a VMI: %w", err)
-	}
-	qemu, err := hand.start(ctx)
-	if err != nil {
-		return fmt.Errorf("starting QEMU by hand: %w", err)
-	}
-	vm, err := startVM(ctx, c, ns, "vm-"+number)
-	if err != nil {
-		return fmt.Errorf("starting a VM: %w", err)
-	}
+func (t *turn) tell(r *report.Report) {
+	l := t.vmi
 	running, guest := l.running.Sub(l.created), l.guest.Sub(l.created)
 	for figure, d := range map[string]time.Duration{
-		"pod_running": pod, "qemu_guest": qemu, "vm_running": vm,
+		"pod_running": t.pod, "qemu_guest": t.qemu.wall, "vm_running": t.vm,
 		"vmi_running": running, "vmi_guest": guest, "vmi_deleted": l.deleted,
-		"vmi_running_minus_pod":            running - pod,
-		"vmi_guest_minus_qemu_and_pod":     guest - qemu - pod,
+		"vmi_running_minus_pod":            running - t.pod,
+		"vmi_guest_minus_qemu_and_pod":     guest - t.qemu.wall - t.pod,
+		"vmi_guest_cpu_minus_qemu":         l.cpu - t.qemu.cpu,
+		"vmi_qemu_started_minus_pod":       l.qemu.Sub(l.created) - t.pod,
 		"stage_1_created_to_pod":           l.pod.Sub(l.created),
 		"stage_2_pod_to_bound":             l.bound.Sub(l.pod),
 		"stage_3_bound_to_launcher":        l.launcher.Sub(l.bound),
@@ -96,43 +121,70 @@ func round(ctx context.Context, c *cluster.Cluster, r *report.Report, hand *byHa
 	} {
 		r.Add("start."+figure+"_s", "s", d.Seconds())
 	}
-	r.Logf("pod %.2f s; VMI running %.2f s, guest %.2f s; QEMU by hand %.2f s; VM running %.2f s",
-		pod.Seconds(), running.Seconds(), guest.Seconds(), qemu.Seconds(), vm.Seconds())
+	r.Logf("pod %.2f s; VMI running %.2f s, guest %.2f s (%.2f s of CPU); QEMU by hand %.2f s (%.2f s of CPU); VM running %.2f s",
+		t.pod.Seconds(), running.Seconds(), guest.Seconds(), l.cpu.Seconds(), t.qemu.wall.Seconds(), t.qemu.cpu.Seconds(), t.vm.Seconds())
+}
+
+// startByHand starts QEMU and waits for its guest's first line.
+func (t *turn) startByHand(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
+	defer cancel()
+	guest, err := t.hand.Start(ctx)
+	if err != nil {
+		return err
+	}
+	defer guest.Stop()
+	conn, err := guest.Console(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ended, err := awaitLine(ctx, conn)
+	if err != nil {
+		return fmt.Errorf("starting QEMU by hand: %w", err)
+	}
+	t.qemu.wall = ended.Sub(guest.Began)
+	t.qemu.cpu, err = proc.CPU(guest.PID())
+	return err
+}
+
+func (t *turn) startVMI(ctx context.Context) (err error) {
+	if t.vmi, err = startVMI(ctx, t.cluster, t.namespace, "vmi-"+t.number); err != nil {
+		return fmt.Errorf("starting a VMI: %w", err)
+	}
 	return nil
 }
 
-func startPod(ctx context.Context, c *cluster.Cluster, ns, name string) (time.Duration, error) {
-	pod := cluster.BarePod(ns, name)
-	began, ended, err := c.CreateAndAwait(ctx, pod, &corev1.PodList{}, func(o client.Object) bool {
-		p, ok := o.(*corev1.Pod)
-		return ok && p.Status.Phase == corev1.PodRunning
-	})
+func (t *turn) startPod(ctx context.Context) error {
+	pod := cluster.BarePod(t.namespace, "bare-"+t.number)
+	took, err := t.cluster.TimePod(ctx, pod)
 	if err != nil {
-		return 0, err
+		return fmt.Errorf("starting a bare pod: %w", err)
 	}
-	return ended.Sub(began), c.DeleteAndAwait(ctx, pod)
+	t.pod = took
+	return nil
 }
 
-func startVM(ctx context.Context, c *cluster.Cluster, ns, name string) (time.Duration, error) {
-	vmi := cluster.VMI(ns, name)
+func (t *turn) startVM(ctx context.Context) error {
+	vmi := cluster.VMI(t.namespace, "vm-"+t.number)
 	vmi.Spec.TerminationGracePeriodSeconds = new(int64(0))
 	vm := cluster.VM(vmi)
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()
-	done, err := c.Follow(ctx, &v1.VirtualMachineInstanceList{}, ns, cluster.Named(name), runs)
+	done, err := t.cluster.Follow(ctx, &v1.VirtualMachineInstanceList{}, t.namespace, cluster.Named(vmi.Name), runs)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	began := time.Now()
-	if err := c.Client.Create(ctx, vm); err != nil {
-		return 0, fmt.Errorf("creating VM %s: %w", name, err)
+	if err := t.cluster.Client.Create(ctx, vm); err != nil {
+		return fmt.Errorf("creating VM %s: %w", vm.Name, err)
 	}
 	if err := <-done; err != nil {
-		return 0, err
+		return fmt.Errorf("starting a VM: %w", err)
 	}
-	took := time.Since(began)
-	if err := c.DeleteAndAwait(ctx, vm); err != nil {
-		return 0, err
+	t.vm = time.Since(began)
+	if err := t.cluster.DeleteAndAwait(ctx, vm); err != nil {
+		return err
 	}
-	return took, c.DeleteAndAwait(ctx, vmi)
+	return t.cluster.DeleteAndAwait(ctx, vmi)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"testing"
 
+	"drydock.dev/drydock/bench/proc"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -28,7 +29,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			}
 			ctx, stop := context.WithCancel(t.Context())
 			most := make(chan int64)
-			go func() { most <- peak(ctx, worker.Process.Pid) }()
+			go func() { most <- proc.Peak(ctx, worker.Process.Pid) }()
 			err := worker.Wait()
 			stop()
 			memory := <-most

@@ -1,0 +1,45 @@
+package byhand
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestArgumentsFindTheirFilesElsewhere(t *testing.T) {
+	got := ownPaths([]string{
+		"-chardev", "socket,id=s,path=/var/run/kubevirt/serial0.sock,server=on",
+		"-blockdev", `{"filename":"/var/run/kubevirt-volumes/root/disk/guest.qcow2"}`,
+		"-blockdev", `{"filename":"/var/run/kubevirt-ephemeral-disks/root.qcow2"}`,
+		"-netdev", `{"ifname":"tap0","type":"tap"}`,
+		"-device", "virtio-net",
+		"-chardev", "socket,id=launcher0,fd=3",
+		"-mon", "chardev=launcher0,mode=control",
+	}, "/d")
+	want := []string{
+		"-chardev", "socket,id=s,path=/d/serial0.sock,server=on",
+		"-blockdev", `{"filename":"/d/guest.qcow2"}`,
+		"-blockdev", `{"filename":"/d/root.qcow2"}`,
+		"-netdev", `{"type":"user","id":"host-default"}`,
+		"-device", "virtio-net",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestTheCgroupOfTheCPUsIsFound(t *testing.T) {
+	const split = "30 25 0:26 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n" +
+		"31 25 0:27 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory\n" +
+		"32 25 0:28 / /sys/fs/cgroup/unified rw shared:11 - cgroup2 cgroup2 rw\n"
+	const unified = "30 25 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+	for name, c := range map[string]struct{ memberships, mounts, want string }{
+		"one hierarchy for each controller": {
+			"4:memory:/other\n1:cpu,cpuacct:/kubepods/pod1/c\n0::/other\n", split, "/sys/fs/cgroup/cpu,cpuacct/kubepods/pod1/c",
+		},
+		"one for all": {"0::/kubepods/pod1/c\n", unified, "/sys/fs/cgroup/kubepods/pod1/c"},
+	} {
+		if got := cpuCgroup(c.memberships, c.mounts); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}

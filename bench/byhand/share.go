@@ -1,0 +1,114 @@
+package byhand
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// share is a cgroup beside a pod's, with the same weight of the CPUs. It is a
+// child of what the kubelet gives to pods of that class, so that it gets what a pod
+// would get, whoever else is at work on the machine.
+type share struct{ dir string }
+
+// shareName is no pod's name, so that the kubelet leaves the cgroup alone.
+const shareName = "by-hand"
+
+// weights are the files that say how much of the CPUs a cgroup gets, where there
+// is one hierarchy for each controller and where there is one for all.
+var weights = []string{"cpu.shares", "cpu.weight"}
+
+// shareLike makes a share like that of the pod that a process runs in.
+func shareLike(pid int) (*share, error) {
+	memberships, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return nil, fmt.Errorf("reading the cgroup of QEMU: %w", err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("looking for cgroup hierarchies: %w", err)
+	}
+	container := cpuCgroup(string(memberships), string(mounts))
+	pod := filepath.Dir(container)
+	if !strings.Contains(filepath.Base(pod), "pod") {
+		return nil, fmt.Errorf("looking for the CPU share of a pod: process %d is in %q", pid, container)
+	}
+	s := &share{filepath.Join(filepath.Dir(pod), shareName)}
+	if err := os.Mkdir(s.dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("making a cgroup for QEMU by hand: %w", err)
+	}
+	return s, s.weighLike(pod)
+}
+
+// weighLike takes over a pod's weight.
+func (s *share) weighLike(pod string) error {
+	for _, name := range weights {
+		weight, err := os.ReadFile(filepath.Join(pod, name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(s.dir, name), weight, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("taking over a pod's share of the CPUs: %w", err)
+		}
+		return nil
+	}
+	return fmt.Errorf("taking over a pod's share of the CPUs: %s has none of %v", pod, weights)
+}
+
+// cpuCgroup is the folder of the cgroup that decides about a process's CPU time,
+// given /proc/PID/cgroup and /proc/self/mountinfo; empty if there is none.
+func cpuCgroup(memberships, mounts string) string {
+	unified := ""
+	for line := range strings.Lines(memberships) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		if slices.Contains(strings.Split(parts[1], ","), "cpu") {
+			return filepath.Join(mountOf(mounts, "cgroup", "cpu"), parts[2])
+		}
+		if parts[1] == "" {
+			unified = parts[2]
+		}
+	}
+	return filepath.Join(mountOf(mounts, "cgroup2", ""), unified)
+}
+
+// mountOf is where a file system of a type, with an option, is mounted.
+func mountOf(mounts, kind, option string) string {
+	lines := bufio.NewScanner(strings.NewReader(mounts))
+	for lines.Scan() {
+		before, after, _ := strings.Cut(lines.Text(), " - ")
+		where, what := strings.Fields(before), strings.Fields(after)
+		if len(where) < 5 || len(what) < 3 || what[0] != kind {
+			continue
+		}
+		if option == "" || slices.Contains(strings.Split(what[2], ","), option) {
+			return where[4]
+		}
+	}
+	return ""
+}
+
+// command is a program that is in the share from its beginning on.
+func (s *share) command(ctx context.Context, program string, args []string) *exec.Cmd {
+	enter := []string{"-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(s.dir, "cgroup.procs"), program}
+	return exec.CommandContext(ctx, "sh", append(enter, args...)...)
+}
+
+// remove removes the cgroup, which nothing runs in any more.
+func (s *share) remove() error {
+	if err := os.Remove(s.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Up starts the embedded cluster that the environment names (DRYDOCK_NAME,
+// DRYDOCK_DIR), with Drydock deployed in it. It can be repeated. What it starts is
+// to be taken down even when it fails half way.
+func Up(ctx context.Context, programs string) error {
+	images, err := filepath.Glob(filepath.Join("build", "images", "*.tar"))
+	if err != nil || len(images) == 0 {
+		return fmt.Errorf("looking for container images in build/images: there are %d (make images makes them): %w", len(images), err)
+	}
+	drydock := filepath.Join(programs, "drydock")
+	for _, step := range [][]string{
+		{drydock, "up", "--nodes", "2"},
+		append([]string{drydock, "image", "load"}, images...),
+		{filepath.Join("hack", "deploy"), "config", filepath.Join("config", "kubevirt", "emulated.yaml")},
+	} {
+		if err := tell(ctx, step); err != nil {
+			return fmt.Errorf("starting the cluster: %w", err)
+		}
+	}
+	return nil
+}
+
+// Down stops the cluster and removes its data.
+func Down(ctx context.Context, programs string) error {
+	if err := tell(ctx, []string{filepath.Join(programs, "drydock"), "down", "--purge"}); err != nil {
+		return fmt.Errorf("taking the cluster down: %w", err)
+	}
+	return nil
+}
+
+// tell runs a program and lets it speak. An interrupt at the terminal reaches
+// this process alone, which ends the program by the context: so taking the cluster
+// down is not interrupted by the Ctrl-C that asked for it.
+func tell(ctx context.Context, command []string) error {
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("running %v: %w", command[:min(3, len(command))], err)
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+// Package hotplug measures how long a volume takes to come into a running guest
+// and to go, beside what can't be saved: a bare pod with that claim, and QEMU's own
+// device_add. The three go by turns in one run, since machines are noisy.
+//
+// A disk has come when a shell in the guest, which looks fifty times a second, says
+// so on the serial console; it is told the same way with a QEMU that is started by
+// hand.
+//
+// It must not judge whether hot-plug is right, which is for the tests.
+package hotplug
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/bench/report"
+	virtctl "drydock.dev/drydock/internal/virtctl/client"
+)
+
+// Options are what can be chosen.
+type Options struct {
+	rounds int
+}
+
+// Flags adds the benchmark's flags.
+func (o *Options) Flags(f *flag.FlagSet) {
+	f.IntVar(&o.rounds, "hotplug-rounds", 9, "hotplug: how often a volume comes and goes")
+}
+
+// volume is the name of the volume that comes and goes, and of its claim.
+const volume = "vol"
+
+// Run measures.
+func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) (err error) {
+	ns, remove, err := c.NewNamespace(ctx)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	s, err := prepare(ctx, c, ns)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.end()) }()
+	for i := range o.rounds + 1 {
+		t := &turn{setting: s, number: i}
+		if err := t.run(ctx); err != nil {
+			return fmt.Errorf("in turn %d: %w", i, err)
+		}
+		// The first volume is still an empty claim, and all is cold.
+		if i > 0 {
+			t.tell(r)
+		}
+	}
+	return nil
+}
+
+// turn has a disk come and go each way, and keeps how long that took.
+type turn struct {
+	*setting
+	number int
+
+	pod, deviceAdd          time.Duration
+	seen, ready, out, cycle time.Duration
+}
+
+// run goes there and back by turns, so that what load does while it grows or falls
+// is shared out.
+func (t *turn) run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*cluster.Patience)
+	defer cancel()
+	steps := []func(context.Context) error{t.startPod, t.plugByHand, t.plug}
+	if t.number%2 == 1 {
+		slices.Reverse(steps)
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *turn) tell(r *report.Report) {
+	base := t.pod + t.deviceAdd
+	r.Add("hotplug.add_ratio", "ratio", t.seen.Seconds()/base.Seconds())
+	for figure, d := range map[string]time.Duration{
+		"pod_running": t.pod, "device_add": t.deviceAdd,
+		"add_seen": t.seen, "add_ready": t.ready, "remove": t.out, "cycle": t.cycle,
+	} {
+		r.Add("hotplug."+figure+"_s", "s", d.Seconds())
+	}
+	r.Logf("bare pod %.2f s, device_add %.2f s; added %.2f s until the guest saw it, %.2f s until Ready; gone %.2f s after it was removed",
+		t.pod.Seconds(), t.deviceAdd.Seconds(), t.seen.Seconds(), t.ready.Seconds(), t.out.Seconds())
+}
+
+// startPod starts and ends a bare pod with the claim, where the guest runs.
+func (t *turn) startPod(ctx context.Context) error {
+	took, err := t.cluster.TimePod(ctx, t.barePod("bare-"+strconv.Itoa(t.number)))
+	if err != nil {
+		return fmt.Errorf("starting a bare pod with the claim: %w", err)
+	}
+	t.pod = took
+	return nil
+}
+
+// plugByHand has a disk come and go in QEMU that was started by hand.
+func (t *turn) plugByHand(ctx context.Context) error {
+	if err := t.byHand.watch(ctx, true); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := t.addDevice(ctx); err != nil {
+		return fmt.Errorf("plugging a disk by hand: %w", err)
+	}
+	if err := t.byHand.saw(ctx); err != nil {
+		return err
+	}
+	t.deviceAdd = time.Since(began)
+	if err := t.removeDevice(ctx); err != nil {
+		return fmt.Errorf("unplugging a disk by hand: %w", err)
+	}
+	return nil
+}
+
+// plug has the volume come and go in the VMI.
+func (t *turn) plug(ctx context.Context) error {
+	if err := t.guest.watch(ctx, true); err != nil {
+		return err
+	}
+	began := time.Now()
+	ready, err := t.follow(ctx, func(s *v1.VolumeStatus) bool { return s != nil && s.Phase == v1.VolumeReady })
+	if err != nil {
+		return err
+	}
+	if err := t.client.Put(ctx, t.ref(), "addvolume", addition()); err != nil {
+		return fmt.Errorf("adding the volume: %w", err)
+	}
+	if err := t.guest.saw(ctx); err != nil {
+		return err
+	}
+	t.seen = time.Since(began)
+	at, err := ready()
+	if err != nil {
+		return fmt.Errorf("waiting for the volume to be Ready: %w", err)
+	}
+	t.ready = at.Sub(began)
+	removed := time.Now()
+	gone, err := t.follow(ctx, func(s *v1.VolumeStatus) bool { return s == nil })
+	if err != nil {
+		return err
+	}
+	if err := t.client.Put(ctx, t.ref(), "removevolume", &v1.RemoveVolumeOptions{Name: volume}); err != nil {
+		return fmt.Errorf("removing the volume: %w", err)
+	}
+	if at, err = gone(); err != nil {
+		return fmt.Errorf("waiting for the volume to be gone: %w", err)
+	}
+	t.out, t.cycle = at.Sub(removed), at.Sub(began)
+	return t.guest.lost(ctx)
+}
+
+func (t *turn) ref() virtctl.Ref {
+	return virtctl.Ref{Resource: virtctl.VirtualMachineInstances, Namespace: t.namespace, Name: guestName}
+}
+
+// addition is what `virtctl addvolume` asks for.
+func addition() *v1.AddVolumeOptions {
+	return &v1.AddVolumeOptions{
+		Name: volume,
+		Disk: &v1.Disk{Name: volume, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}}},
+		VolumeSource: &v1.HotplugVolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume},
+			Hotpluggable:                      true,
+		}},
+	}
+}
+
+// follow watches the volume's status from now on. The function that it returns
+// waits for the status that is wanted and says when it was seen.
+func (t *turn) follow(ctx context.Context, wanted func(*v1.VolumeStatus) bool) (func() (time.Time, error), error) {
+	var at time.Time
+	done, err := t.cluster.Follow(ctx, &v1.VirtualMachineInstanceList{}, t.namespace, cluster.Named(guestName), func(_ watch.EventType, o client.Object) bool {
+		at = time.Now()
+		return wanted(statusOf(o.(*v1.VirtualMachineInstance)))
+	})
+	return func() (time.Time, error) {
+		err := <-done
+		return at, err
+	}, err
+}
+
+// statusOf is what is said of the volume; nil when there is none.
+func statusOf(vmi *v1.VirtualMachineInstance) *v1.VolumeStatus {
+	for i := range vmi.Status.VolumeStatus {
+		if vmi.Status.VolumeStatus[i].Name == volume {
+			return &vmi.Status.VolumeStatus[i]
+		}
+	}
+	return nil
+}

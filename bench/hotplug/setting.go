@@ -1,0 +1,238 @@
+package hotplug
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/bench/byhand"
+	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/internal/qemu/qmp"
+	virtctl "drydock.dev/drydock/internal/virtctl/client"
+	"drydock.dev/drydock/test/console"
+)
+
+const (
+	guestName = "guest"
+	// diskSize is the size of the claim, and of the disk that is plugged by hand.
+	diskSize = 64 << 20
+)
+
+// setting is what all turns happen in: a claim, a VMI, and a QEMU that is started
+// by hand like the VMI's.
+type setting struct {
+	cluster   *cluster.Cluster
+	client    *virtctl.Client
+	namespace string
+	node      string
+
+	guest, byHand shell
+	machine       *byhand.Machine
+	qemu          *byhand.Guest
+	monitor       *qmp.Client
+}
+
+// shell is a shell in a guest, on its serial console.
+type shell struct {
+	conn    net.Conn
+	console *console.Console
+}
+
+// prepare makes all of it. What it made when it fails, it ends itself.
+func prepare(ctx context.Context, c *cluster.Cluster, ns string) (*setting, error) {
+	s := &setting{cluster: c, namespace: ns}
+	for _, step := range []func(context.Context) error{s.makeClaim, s.startGuest, s.startByHand} {
+		if err := step(ctx); err != nil {
+			return nil, errors.Join(err, s.end())
+		}
+	}
+	return s, nil
+}
+
+func (s *setting) makeClaim(ctx context.Context) error {
+	var nodes corev1.NodeList
+	if err := s.cluster.Client.List(ctx, &nodes); err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	s.node = nodes.Items[0].Name
+	err := s.cluster.Client.Create(ctx, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: volume},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceStorage: *resource.NewQuantity(2*diskSize, resource.BinarySI),
+			}},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("creating a claim: %w", err)
+	}
+	// It is bound by its first consumer, which is none of those that are measured.
+	if _, err := s.cluster.TimePod(ctx, s.barePod("first")); err != nil {
+		return fmt.Errorf("binding the claim: %w", err)
+	}
+	return nil
+}
+
+// barePod is a pod that has the claim, on the guest's node.
+func (s *setting) barePod(name string) *corev1.Pod {
+	pod := cluster.BarePod(s.namespace, name)
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: s.node}
+	pod.Spec.Volumes = []corev1.Volume{{Name: volume, VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume},
+	}}}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: volume, MountPath: "/" + volume}}
+	return pod
+}
+
+// startGuest starts the VMI and learns from it how to start QEMU by hand.
+func (s *setting) startGuest(ctx context.Context) error {
+	vmi := cluster.VMI(s.namespace, guestName)
+	vmi.Spec.NodeSelector = map[string]string{corev1.LabelHostname: s.node}
+	if _, _, err := s.cluster.CreateAndAwait(ctx, vmi, &v1.VirtualMachineInstanceList{}, cluster.Running); err != nil {
+		return err
+	}
+	var pods corev1.PodList
+	if err := s.cluster.Client.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{v1.AppLabel: "virt-launcher"}); err != nil {
+		return fmt.Errorf("listing launcher pods: %w", err)
+	}
+	if len(pods.Items) != 1 {
+		return fmt.Errorf("looking for the launcher pod of the guest: there are %d", len(pods.Items))
+	}
+	var err error
+	if s.machine, err = byhand.Learn(ctx, &pods.Items[0]); err != nil {
+		return err
+	}
+	if s.client, err = virtctl.New(s.cluster.Config); err != nil {
+		return fmt.Errorf("making a client of virt-api: %w", err)
+	}
+	ref := virtctl.Ref{Resource: virtctl.VirtualMachineInstances, Namespace: s.namespace, Name: guestName}
+	if s.guest.conn, err = s.client.Stream(ctx, ref, "console"); err != nil {
+		return fmt.Errorf("opening the guest's console: %w", err)
+	}
+	return s.guest.login(ctx)
+}
+
+func (s *setting) startByHand(ctx context.Context) error {
+	if err := os.WriteFile(s.machine.Path(volume), nil, 0o600); err != nil {
+		return fmt.Errorf("making a disk to plug by hand: %w", err)
+	}
+	if err := os.Truncate(s.machine.Path(volume), diskSize); err != nil {
+		return fmt.Errorf("making a disk to plug by hand: %w", err)
+	}
+	var err error
+	if s.qemu, err = s.machine.Start(ctx); err != nil {
+		return err
+	}
+	if s.byHand.conn, err = s.qemu.Console(ctx); err != nil {
+		return err
+	}
+	if err := s.byHand.login(ctx); err != nil {
+		return err
+	}
+	s.monitor, err = s.qemu.Monitor(ctx)
+	return err
+}
+
+// end ends what is outside the cluster; the namespace takes the rest with it.
+func (s *setting) end() error {
+	for _, sh := range []shell{s.guest, s.byHand} {
+		if sh.conn != nil {
+			_ = sh.conn.Close() // all was read that is wanted
+		}
+	}
+	if s.monitor != nil {
+		_ = s.monitor.Close()
+	}
+	if s.qemu != nil {
+		s.qemu.Stop()
+	}
+	if s.machine != nil {
+		return s.machine.Forget()
+	}
+	return nil
+}
+
+func (s *shell) login(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
+	defer cancel()
+	s.console = console.New(s.conn)
+	if err := s.console.Login(ctx); err != nil {
+		return fmt.Errorf("logging in to a guest: %w", err)
+	}
+	return nil
+}
+
+// watched is what a guest calls the only SCSI disk that it has.
+const watched = "/sys/block/sda"
+
+var (
+	waits = regexp.MustCompile(`it-waits\n`)
+	seen  = regexp.MustCompile(`it-is-so\n`)
+)
+
+// watch has the shell look for the disk until it is there, or is not. It returns
+// when the shell looks.
+func (s *shell) watch(ctx context.Context, there bool) error {
+	test := "[ -e " + watched + " ]"
+	if !there {
+		test = "! " + test
+	}
+	// The shell joins the halves, so that an echo is never taken for them.
+	if err := s.console.Send("echo it-'waits'; until " + test + "; do sleep 0.02; done; echo it-is-'so'\n"); err != nil {
+		return err
+	}
+	_, err := s.console.Expect(ctx, waits)
+	return err
+}
+
+// saw waits until what watch looks for is so.
+func (s *shell) saw(ctx context.Context) error {
+	_, err := s.console.Expect(ctx, seen)
+	return err
+}
+
+// lost waits until the guest has the disk no more.
+func (s *shell) lost(ctx context.Context) error {
+	if err := s.watch(ctx, false); err != nil {
+		return err
+	}
+	return s.saw(ctx)
+}
+
+// addDevice plugs a disk as QEMU's monitor does.
+func (s *setting) addDevice(ctx context.Context) error {
+	err := s.monitor.Execute(ctx, "blockdev-add", map[string]any{
+		"node-name": volume, "driver": "raw",
+		"file": map[string]any{"driver": "file", "filename": s.machine.Path(volume)},
+	}, nil)
+	if err != nil {
+		return err
+	}
+	return s.monitor.Execute(ctx, "device_add", map[string]any{
+		"id": volume, "driver": "scsi-hd", "bus": "scsi0.0", "drive": volume, "serial": volume,
+	}, nil)
+}
+
+// removeDevice takes it out again.
+func (s *setting) removeDevice(ctx context.Context) error {
+	if err := s.monitor.Execute(ctx, "device_del", map[string]any{"id": volume}, nil); err != nil {
+		return err
+	}
+	if err := s.byHand.lost(ctx); err != nil {
+		return err
+	}
+	return cluster.Eventually(ctx, "QEMU to let go of the disk", func(ctx context.Context) (bool, error) {
+		err := s.monitor.Execute(ctx, "blockdev-del", map[string]any{"node-name": volume}, nil)
+		return err == nil, err
+	})
+}

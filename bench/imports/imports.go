@@ -1,0 +1,166 @@
+// Package imports measures the import worker: the time that an image takes from
+// the network to a disk, beside curl and qemu-img by turns in one run; the memory
+// that it takes; and what is fetched again after a worker was killed half way.
+//
+// It needs no cluster: it runs the worker as its pod would, on a server of its own.
+// It must not judge whether disks are right beyond that both ways make the same.
+package imports
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"drydock.dev/drydock/bench/report"
+)
+
+// Options are what can be chosen.
+type Options struct {
+	rounds int
+}
+
+// Flags adds the benchmark's flags.
+func (o *Options) Flags(f *flag.FlagSet) {
+	f.IntVar(&o.rounds, "import-rounds", 5, "import: how often an image is imported each way")
+}
+
+// diskSize is the virtual size of the image; two thirds of it are data, so that
+// the image has a GiB.
+const diskSize = 3 << 29
+
+// bench is what all rounds share.
+type bench struct {
+	report *report.Report
+	dir    string
+	// program is the worker.
+	program string
+	url     string
+	// size is the image's, and sent what of it was sent so far.
+	size int64
+	sent atomic.Int64
+}
+
+// Run measures.
+func (o *Options) Run(ctx context.Context, programs string, r *report.Report) (err error) {
+	program, err := filepath.Abs(filepath.Join(programs, "virt-importer"))
+	if err != nil {
+		return fmt.Errorf("finding the import worker: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "imports")
+	if err != nil {
+		return fmt.Errorf("making a folder for disks: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	b := &bench{report: r, dir: dir, program: program}
+	stop, err := b.serve(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	for i := range o.rounds {
+		if err := b.round(ctx, i%2 == 1); err != nil {
+			return fmt.Errorf("in round %d: %w", i, err)
+		}
+		if err := b.killed(ctx); err != nil {
+			return fmt.Errorf("killing a worker in round %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// serve makes an image and serves it.
+func (b *bench) serve(ctx context.Context) (stop func(), err error) {
+	image := b.path("image.qcow2")
+	if b.size, err = makeImage(ctx, b.dir, image); err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("serving an image: %w", err)
+	}
+	server := &http.Server{
+		ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.ServeFile(&weighing{ResponseWriter: w, sent: &b.sent}, r, image)
+		}),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	b.url = "http://" + listener.Addr().String()
+	return func() {
+		_ = server.Close() // nobody fetches any more
+		<-served
+	}, nil
+}
+
+func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
+
+// round imports the image both ways, there or back, and compares the disks.
+func (b *bench) round(ctx context.Context, backwards bool) error {
+	var ours imported
+	var usual fetched
+	var err error
+	if backwards {
+		ours, err = b.importIt(ctx)
+		if err == nil {
+			usual, err = b.fetchAndConvert(ctx)
+		}
+	} else {
+		usual, err = b.fetchAndConvert(ctx)
+		if err == nil {
+			ours, err = b.importIt(ctx)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := run(command(ctx, "cmp", ours.disk, usual.disk)); err != nil {
+		return err
+	}
+	b.tell(ours, usual)
+	return errors.Join(os.RemoveAll(ours.root), os.Remove(usual.disk))
+}
+
+func (b *bench) tell(ours imported, usual fetched) {
+	b.report.Add("import.ratio", "ratio", ours.took.Seconds()/usual.flushed.Seconds())
+	b.report.Add("import.ratio_to_unflushed", "ratio", ours.took.Seconds()/usual.took.Seconds())
+	b.report.Add("import.import_s", "s", ours.took.Seconds())
+	b.report.Add("import.curl_and_convert_s", "s", usual.took.Seconds())
+	b.report.Add("import.curl_convert_and_flush_s", "s", usual.flushed.Seconds())
+	b.report.Add("import.peak_mib", "MiB", float64(ours.memory)/(1<<20))
+	b.report.Logf("import %.2f s with %d MiB; curl and qemu-img convert %.2f s, with the disk flushed, as the import has it, %.2f s",
+		ours.took.Seconds(), ours.memory>>20, usual.took.Seconds(), usual.flushed.Seconds())
+}
+
+// killed kills a worker half way and has another one go on.
+func (b *bench) killed(ctx context.Context) (err error) {
+	root, err := b.newRoot()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(root)) }()
+	b.sent.Store(0)
+	first := b.worker(ctx, root)
+	if err := first.Start(); err != nil {
+		return fmt.Errorf("starting a worker: %w", err)
+	}
+	halfway := b.awaitSent(ctx, b.size/2)
+	if err := errors.Join(halfway, first.Process.Kill()); err != nil {
+		return err
+	}
+	_ = first.Wait() // it was killed
+	if _, err := run(b.worker(ctx, root)); err != nil {
+		return err
+	}
+	again := 100 * float64(b.sent.Load()-b.size) / float64(b.size)
+	b.report.Add("import.refetched_percent", "percent", again)
+	b.report.Logf("killed half way, %.1f %% were sent again", again)
+	return nil
+}

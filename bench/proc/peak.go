@@ -1,0 +1,58 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Peak is the most memory in bytes that a process and its children had resident
+// together, looked at until the context ends.
+func Peak(ctx context.Context, pid int) int64 {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	var most int64
+	for {
+		sum := highWater(pid)
+		for _, child := range children(pid) {
+			sum += highWater(child)
+		}
+		most = max(most, sum)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return most
+		}
+	}
+}
+
+// children are the processes that any thread of a process started.
+func children(pid int) []int {
+	var all []int
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // a thread that has ended has none
+		for _, child := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(child); err == nil {
+				all = append(all, child)
+			}
+		}
+	}
+	return all
+}
+
+// highWater is the most memory in bytes that a process had resident so far.
+func highWater(pid int) int64 {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // one that has ended has none
+	for line := range strings.Lines(string(status)) {
+		if rest, is := strings.CutPrefix(line, "VmHWM:"); is {
+			kib, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
+}
