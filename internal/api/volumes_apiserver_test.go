@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/admission"
+	"drydock.dev/drydock/internal/pluggable"
 )
 
 // volumes plugs claims into a stopped VM and into VMIs, and tries what can't be.
@@ -87,6 +88,8 @@ func (w *world) volumesOfAVMI(t *testing.T) {
 	}
 	_, err = w.call(http.MethodPut, path("removevolume"), `{"name":"more"}`)
 	expect(t, err, "Unable to remove volume [more] because it does not exist")
+	w.forced(t, path("removevolume"))
+	must(t, w.admin.Get(t.Context(), client.ObjectKeyFromObject(vmi), vmi))
 
 	migrating := vmi.DeepCopy()
 	migrating.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m"}
@@ -95,6 +98,47 @@ func (w *world) volumesOfAVMI(t *testing.T) {
 	expect(t, err, "VMI is migrating")
 	_, err = w.call(http.MethodPut, w.subresource("virtualmachineinstances", "owner-of-taken", "addvolume"), addition("more", ""))
 	expect(t, err, "VMI is not running")
+}
+
+// forced takes volume data from a guest that does not let go of it.
+func (w *world) forced(t *testing.T, path string) {
+	t.Helper()
+	vmi := &v1.VirtualMachineInstance{}
+	is := func(phase v1.VolumePhase) {
+		t.Helper()
+		must(t, w.admin.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "plugged"}, vmi))
+		changed := vmi.DeepCopy()
+		changed.Status.VolumeStatus = []v1.VolumeStatus{{Name: "data", Phase: phase, HotplugVolume: &v1.HotplugVolumeStatus{}}}
+		must(t, w.component(admission.HandlerServiceAccount).Patch(t.Context(), changed, client.MergeFrom(vmi)))
+	}
+	force := func(query string) error {
+		_, err := w.call(http.MethodPut, path+query, `{"name":"data"}`)
+		return err
+	}
+	noted := func() string {
+		must(t, w.admin.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "plugged"}, vmi))
+		return vmi.Annotations[pluggable.ForcedAnnotation]
+	}
+	is(v1.VolumeReady)
+	expect(t, force("?force=true"), "Unable to force out volume [data] because it is not Detaching")
+	expect(t, force("?force=perhaps"), "it must be true or false")
+	must(t, force("?force=false"))
+	is(v1.HotplugVolumeDetaching)
+	must(t, force("?force=true"))
+	if got := noted(); got != `["data"]` {
+		t.Errorf("what is to be forced out is noted as %q", got)
+	}
+	mine := vmi.DeepCopy()
+	delete(mine.Annotations, pluggable.ForcedAnnotation)
+	expect(t, w.admin.Patch(t.Context(), mine, client.MergeFrom(vmi)), "only Drydock's components keep this record")
+	_, err := w.call(http.MethodPut, w.subresource("virtualmachines", "stopped", "removevolume")+"?force=true", `{"name":"data"}`)
+	expect(t, err, "force is about the guest that runs")
+
+	_, err = w.call(http.MethodPut, strings.Replace(path, "remove", "add", 1), addition("data", ""))
+	must(t, err)
+	if got := noted(); got != "" {
+		t.Errorf("of a volume that was added again, it is noted that %q is to be forced out", got)
+	}
 }
 
 // addition is the body of addvolume for the claim of the volume's name.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,7 +43,17 @@ func (s *Server) removeFromInstance(w http.ResponseWriter, r *http.Request) erro
 	if err := validRemoval(options); err != nil {
 		return err
 	}
+	byForce, err := forced(r)
+	if err != nil {
+		return err
+	}
 	return s.editInstance(w, r, options.DryRun, func(_ context.Context, vmi *v1.VirtualMachineInstance) error {
+		if byForce {
+			if err := pluggable.NoteForced(vmi, options.Name); err != nil {
+				return vmiConflict(vmi, err.Error())
+			}
+			return nil
+		}
 		if err := pluggable.Remove(&vmi.Spec, options.Name); err != nil {
 			return vmiConflict(vmi, err.Error())
 		}
@@ -108,6 +119,11 @@ func (s *Server) removeFromMachine(w http.ResponseWriter, r *http.Request) error
 	}
 	if err := validRemoval(options); err != nil {
 		return err
+	}
+	if byForce, err := forced(r); err != nil {
+		return err
+	} else if byForce {
+		return apierrors.NewBadRequest("force is about the guest that runs: ask for it on the VirtualMachineInstance, after the volume was removed from the VirtualMachine")
 	}
 	return s.editMachine(w, r, options.DryRun, func(_ context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 		if err := pluggable.Remove(&vm.Spec.Template.Spec, options.Name); err != nil {
@@ -213,6 +229,21 @@ func validRemoval(o *v1.RemoveVolumeOptions) error {
 		return apierrors.NewBadRequest("RemoveVolumeOptions requires name to be set")
 	}
 	return nil
+}
+
+// forced tells whether a removal is to be forced. KubeVirt's options have no field
+// for it, so it is asked for in the query, which servers that do not know of it
+// pass over: there it is an ordinary removal.
+func forced(r *http.Request) (bool, error) {
+	text := r.URL.Query().Get("force")
+	if text == "" {
+		return false, nil
+	}
+	force, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, apierrors.NewBadRequest(fmt.Sprintf("force is %q; it must be true or false", text))
+	}
+	return force, nil
 }
 
 // available refuses a disk that is not there, has failed, or is somebody

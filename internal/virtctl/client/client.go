@@ -103,10 +103,16 @@ func (c *Client) get(ctx context.Context, ref Ref, into runtime.Object) error {
 	return c.rest.Get().Namespace(ref.Namespace).Resource(string(ref.Resource)).Name(ref.Name).Do(ctx).Into(into)
 }
 
+// Parameter is of a request's query: what a verb's options have no field for.
+type Parameter struct{ Name, Value string }
+
 // Put asks for a verb of an object: start, pause and so on. options is the
 // verb's body, nil for verbs that take none.
-func (c *Client) Put(ctx context.Context, ref Ref, verb string, options any) error {
+func (c *Client) Put(ctx context.Context, ref Ref, verb string, options any, parameters ...Parameter) error {
 	request := c.rest.Put().AbsPath(subresource(ref, verb)...)
+	for _, p := range parameters {
+		request = request.Param(p.Name, p.Value)
+	}
 	if options != nil {
 		body, err := json.Marshal(options)
 		if err != nil {

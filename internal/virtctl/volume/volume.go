@@ -26,6 +26,8 @@ type request struct {
 	machine, volume string
 	// persist changes the virtual machine, and with it what it starts with.
 	persist, dryRun bool
+	// parameters are what the options have no field for.
+	parameters []client.Parameter
 }
 
 func (r *request) addFlags(cmd *cobra.Command) {
@@ -51,7 +53,7 @@ func (r *request) give(ctx context.Context, e *env.Env, c *client.Client, namesp
 	if r.dryRun {
 		fmt.Fprintln(e.Out, "Dry Run execution")
 	}
-	if err := c.Put(ctx, ref, verb+"volume", options); err != nil {
+	if err := c.Put(ctx, ref, verb+"volume", options, r.parameters...); err != nil {
 		return fmt.Errorf("asking to %s volume %s: %w", verb, r.volume, err)
 	}
 	fmt.Fprintf(e.Out, "Successfully submitted %s volume request to VM %s for volume %s\n", verb, r.machine, r.volume)
@@ -65,20 +67,31 @@ func (r *request) stages() []string {
 	return []string{metav1.DryRunAll}
 }
 
+// removal is what removevolume says beside that.
+type removal struct {
+	request
+	force bool
+}
+
 func newRemove(e *env.Env) *cobra.Command {
-	var r request
+	var r removal
 	cmd := &cobra.Command{
 		Use:   "removevolume VMI",
 		Short: "Unplug a volume from a running virtual machine",
 		Long: "Unplug a volume from a running machine. Its guest is asked to let go of the disk first;\n" +
-			"until it has, the volume's status says Detaching.",
+			"until it has, the volume's status says Detaching. From a guest that does not let go the disk\n" +
+			"can then be taken by force: what the guest still reads and writes there fails.",
 		Example: e.Example("# Unplug the volume 'data':", "removevolume vm-cirros --volume-name=data",
-			"# And from the virtual machine, so that it starts without it:", "removevolume vm-cirros --volume-name=data --persist"),
+			"# And from the virtual machine, so that it starts without it:", "removevolume vm-cirros --volume-name=data --persist",
+			"# The guest does not let go of it, and shall be without it now:", "removevolume vm-cirros --volume-name=data --force"),
 		Args: env.ExactArgs("VMI"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.machine = args[0]
 			if err := r.check(); err != nil {
 				return err
+			}
+			if r.force {
+				r.parameters = []client.Parameter{{Name: "force", Value: "true"}}
 			}
 			c, namespace, err := e.Connect()
 			if err != nil {
@@ -88,7 +101,15 @@ func newRemove(e *env.Env) *cobra.Command {
 		},
 	}
 	r.addFlags(cmd)
+	cmd.Flags().BoolVar(&r.force, "force", false, "take the disk of a volume that is Detaching from a guest that does not let go of it")
 	return cmd
+}
+
+func (r *removal) check() error {
+	if r.force && r.persist {
+		return fmt.Errorf("--force is about the guest that runs and --persist about what it starts with: remove the volume with --persist first, and then force it out")
+	}
+	return r.request.check()
 }
 
 // addition is what addvolume says of the disk beside its name.
