@@ -80,6 +80,7 @@ func TestBrokenSources(t *testing.T) {
 		says    string
 	}{
 		"no such file":          {handler: says(404, ""), reason: transfer.ReasonSourceRefused, says: `^127\.0\.0\.1:\d+ answers 404 Not Found: check the path in the source's URL$`},
+		"a wrong password":      {handler: says(401, ""), reason: transfer.ReasonSourceRefused, says: `answers 401 Unauthorized: check the credentials`},
 		"a locked file":         {handler: says(403, ""), reason: transfer.ReasonSourceRefused, says: `answers 403 Forbidden: check the credentials`},
 		"a server in trouble":   {handler: says(503, ""), reason: transfer.ReasonSourceUnreachable, says: `answers 503 Service Unavailable$`},
 		"a circle of redirects": {handler: http.RedirectHandler("/", http.StatusFound), reason: transfer.ReasonSourceUnreachable, says: `it redirects in a circle$`},
@@ -110,6 +111,7 @@ func TestBrokenSources(t *testing.T) {
 		"an encrypted qcow2":      {content: with(qcow2, 32, []byte{0, 0, 0, 2}), reason: transfer.ReasonUnsafeImage, says: `is encrypted`},
 		"an unknown feature":      {content: with(qcow2, 72, u64(1<<20)), reason: transfer.ReasonInvalidImage, says: `has features \(0x100000\) that Drydock does not know`},
 		"a vmdk description":      {content: []byte(descriptor), reason: transfer.ReasonUnsafeImage, says: `refers to other files`},
+		"a vmdk of a device":      {content: []byte(strings.Replace(descriptor, "FLAT \"/etc/passwd\" 0", "FLAT \"/dev/sda\"", 1)), reason: transfer.ReasonUnsafeImage, says: `refers to other files`},
 		"a vmdk with a parent":    {content: child, reason: transfer.ReasonUnsafeImage, says: `^the vmdk image refers to another file`},
 		"a vmdk with extents":     {content: with(vmdk, 12, make([]byte, 8)), reason: transfer.ReasonUnsafeImage, says: `^the vmdk image refers to another file`},
 		"a vhd with a parent":     {content: with(vhd, 60, []byte{0, 0, 0, 4}), reason: transfer.ReasonUnsafeImage, says: `^the vpc image refers to another file`},

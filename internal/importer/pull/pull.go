@@ -27,6 +27,8 @@ type Reader struct {
 	pause time.Duration
 	// head is the stream as it was opened first: all later ones must be of its Version.
 	head job.Stream
+	// slow is what the source gave in the time that it was waited for.
+	slow drip
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -136,8 +138,10 @@ func (r *Reader) run(ctx context.Context, from *connection) {
 func (r *Reader) copyFrom(ctx context.Context, from *connection, at *int64) error {
 	for {
 		buffer := r.buffer()
+		began := time.Now()
 		n, err := from.read(buffer)
 		r.total.Add(int64(n))
+		r.slow.add(int64(n), time.Since(began))
 		if n > 0 {
 			if !r.send(ctx, chunk{data: buffer[:n]}) {
 				return context.Cause(ctx)
@@ -152,6 +156,8 @@ func (r *Reader) copyFrom(ctx context.Context, from *connection, at *int64) erro
 			return job.Faultf(transfer.ReasonCut, "the connection ended after %s of %s", job.Bytes(*at), job.Bytes(size))
 		case err != nil:
 			return err
+		case r.slow.endless(r.stall):
+			return r.slow.fault()
 		}
 	}
 }
@@ -177,7 +183,7 @@ func (r *Reader) send(ctx context.Context, c chunk) bool {
 
 // again opens the source where the content was cut, if it can be.
 func (r *Reader) again(ctx context.Context, at int64, failed int, cause *error) *connection {
-	if !r.head.Ranges || failed >= tries || !worthAnother(*cause) || ctx.Err() != nil {
+	if !r.head.Ranges || failed >= tries || !worthAnother(*cause) || r.slow.cut || ctx.Err() != nil {
 		*cause = cut(*cause, at)
 		return nil
 	}

@@ -121,6 +121,57 @@ func TestEveryEnding(t *testing.T) {
 	}
 }
 
+// dripping is a source that gives a piece of so many bytes from time to time.
+type dripping struct {
+	script
+	bytes int
+	pause time.Duration
+}
+
+func (d *dripping) Open(ctx context.Context, offset int64) (*job.Stream, error) {
+	stream, err := d.script.Open(ctx, offset)
+	if err == nil {
+		stream.Body = slowBody{stream.Body, d}
+	}
+	return stream, err
+}
+
+type slowBody struct {
+	io.ReadCloser
+	source *dripping
+}
+
+func (b slowBody) Read(p []byte) (int, error) {
+	time.Sleep(b.source.pause)
+	return b.ReadCloser.Read(p[:min(len(p), b.source.bytes)])
+}
+
+func TestASourceThatDripsIsNotWaitedForUntilItsEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		source  dripping
+		message string
+		took    time.Duration
+	}{
+		"a byte every half a minute": {dripping{bytes: 1, pause: 30 * time.Second},
+			"the source is too slow: only 20 bytes came in 10m0s", 10 * time.Minute},
+		"a modem of 33,600 bits": {dripping{bytes: 4200, pause: time.Second}, "", 1000 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				test.source.content, test.source.ranges = string(make([]byte, 4200*1000-1)), true
+				began := time.Now()
+				_, err := readAll(t, &test.source)
+				if (err == nil) != (test.message == "") || err != nil && err.Error() != test.message {
+					t.Errorf("got %v", err)
+				}
+				if took := time.Since(began); took.Round(time.Second) > test.took+time.Second || len(test.source.opened) != 1 {
+					t.Errorf("it took %s, and was opened at %v", took, test.source.opened)
+				}
+			})
+		})
+	}
+}
+
 func readAll(t *testing.T, source job.Source) (string, error) {
 	r, err := Open(t.Context(), source, 0)
 	if err != nil {
