@@ -4,6 +4,7 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"sync/atomic"
 )
 
 // window shows a stream piece by piece and remembers where it is.
@@ -11,8 +12,9 @@ type window struct {
 	from io.Reader
 	// sum, when there is one, takes up every byte that is passed.
 	sum hash.Hash
-	// place is where in the stream the window begins.
-	place int64
+	// place is where in the stream the window begins. A decompressor's goroutine moves
+	// it while another tells how far the work is.
+	place atomic.Int64
 	// buffer[at:] is what is seen and not passed.
 	buffer []byte
 	at     int
@@ -23,11 +25,13 @@ type window struct {
 const roomy = 2 << 20
 
 func newWindow(from io.Reader, place int64, sum hash.Hash) *window {
-	return &window{from: from, place: place, sum: sum}
+	w := &window{from: from, sum: sum}
+	w.place.Store(place)
+	return w
 }
 
 // Place is where in the stream the window begins.
-func (w *window) Place() int64 { return w.place }
+func (w *window) Place() int64 { return w.place.Load() }
 
 // Peek shows the next n bytes, fewer (and the error) where the stream ends.
 func (w *window) Peek(n int) ([]byte, error) {
@@ -86,7 +90,7 @@ func (w *window) pass(n int) {
 		_, _ = w.sum.Write(w.buffer[w.at : w.at+n]) // a hash never fails
 	}
 	w.at += n
-	w.place += int64(n)
+	w.place.Add(int64(n))
 }
 
 // Read passes bytes to a reader.
