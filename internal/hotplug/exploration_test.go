@@ -35,6 +35,8 @@ var scenarios = []scenario{
 	{name: "one that never attaches beside one in use", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, broken: volumeB, maxHolders: 1},
 	{name: "a claim for one pod only", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, exclusive: volumeB, maxHolders: 1},
 	{name: "a guest that does not give a disk back", volumes: 2, first: volumeA | volumeB, changes: 2, adds: all, removes: all, sticky: volumeB, maxHolders: 1},
+	{name: "a disk that the guest does not give back is forced out", volumes: 2, first: volumeA | volumeB, changes: 3, adds: volumeB, removes: volumeB, sticky: volumeB, forces: volumeB, maxHolders: 1},
+	{name: "a disk is forced out, its pod is taken away, it comes again", volumes: 1, first: volumeA, changes: 4, adds: all, removes: all, sticky: volumeA, forces: volumeA, robberies: 1, maxHolders: 1},
 }
 
 // longScenarios are what the long run adds.
@@ -46,6 +48,8 @@ var longScenarios = []scenario{
 	{name: "the pod of two volumes is taken away amid a change", volumes: 2, first: volumeA | volumeB, changes: 1, adds: all, removes: all, robberies: 1, maxHolders: 1},
 	{name: "three volumes are added", volumes: 3, changes: 3, adds: all, removes: all, maxHolders: 2},
 	{name: "three volumes of which one never attaches", volumes: 3, changes: 3, adds: all, removes: all, broken: volumeC, maxHolders: 2},
+	{name: "any disk is forced out, also when the guest would have let go", volumes: 2, first: volumeA | volumeB, changes: 3, adds: all, removes: all, sticky: volumeB, forces: all, maxHolders: 1},
+	{name: "a controller dies while a disk is forced out", volumes: 2, first: volumeA | volumeB, changes: 3, adds: volumeB, removes: volumeB, sticky: volumeB, forces: volumeB, late: 1, maxHolders: 1},
 	{name: "three volumes in one pod", volumes: 3, first: all, changes: 2, adds: all, removes: all, maxHolders: 1},
 	{name: "a volume beside two in one pod", volumes: 3, first: volumeA | volumeB, changes: 2, adds: all, removes: all, maxHolders: 1},
 }

@@ -150,7 +150,7 @@ func (x *exploration) rest(s *state) error {
 		e := &s.vmi.entries[v]
 		name := volumeNames[v].Name
 		switch p := s.podByUID(e.uid); {
-		case x.sticky.has(v) && e.phase == detaching, e.phase == unmounted && p != nil && x.sticks(s, p.volumes):
+		case x.sticks(s, 1<<v), e.phase == unmounted && p != nil && x.sticks(s, p.volumes):
 		case !s.vmi.wanted.has(v) && e.phase != absent:
 			problems = append(problems, fmt.Errorf("H4: volume %s is not wanted and does not go", name))
 		case s.vmi.wanted.has(v) && !x.broken.has(v) && e.phase != ready:
@@ -165,7 +165,8 @@ func (x *exploration) rest(s *state) error {
 		if p.state == noPod {
 			continue
 		}
-		if !s.vmi.records(p.name) {
+		// A pod that has failed stays while the status of what the guest keeps names it.
+		if !s.vmi.records(p.name) && !x.sticks(s, p.volumes) {
 			problems = append(problems, fmt.Errorf("H4: pod %d is left over", p.name))
 		}
 		if p.volumes&(x.broken|x.exclusive) == 0 {
@@ -182,7 +183,7 @@ func (x *exploration) rest(s *state) error {
 // off and keeps the pod that holds it.
 func (x *exploration) sticks(s *state, volumes set) bool {
 	for v := range x.volumes {
-		if volumes.has(v) && x.sticky.has(v) && s.vmi.entries[v].phase == detaching {
+		if volumes.has(v) && x.sticky.has(v) && s.vmi.entries[v].phase == detaching && !s.vmi.forced.has(v) {
 			return true
 		}
 	}

@@ -67,7 +67,9 @@ type holder struct {
 
 // object is the VMI.
 type object struct {
-	wanted     set
+	wanted set
+	// forced: the user wants the disk taken from the guest by force.
+	forced     set
 	generation uint8
 	holders    [maxHolders]holder
 	entries    [maxVolumes]entry
@@ -134,7 +136,9 @@ type scenario struct {
 	// exclusive volumes can be used by one pod only; broken ones never attach;
 	// sticky ones are never given back by the guest.
 	exclusive, broken, sticky set
-	decide                    func(hotplug.Observed) hotplug.Plan
+	// forces are what the user may have taken from a guest by force.
+	forces set
+	decide func(hotplug.Observed) hotplug.Plan
 }
 
 func (sc *scenario) initial() state {
@@ -250,7 +254,7 @@ func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool)
 
 // written is the VMI with what a plan makes of it.
 func written(vmi object, plan *hotplug.Plan) object {
-	next := object{wanted: vmi.wanted, generation: uint8(plan.Record.Generation)}
+	next := object{wanted: vmi.wanted, forced: vmi.forced, generation: uint8(plan.Record.Generation)}
 	if len(plan.Record.Holders) > maxHolders {
 		panic("more holders than the model has room for")
 	}
@@ -269,6 +273,11 @@ func written(vmi object, plan *hotplug.Plan) object {
 			to.orphan = vmi.entries[v].orphan && vmi.entries[v].uid == to.uid
 		}
 		next.entries[v] = to
+	}
+	for v := range maxVolumes {
+		if next.entries[v].phase != detaching {
+			next.forced &^= 1 << v // as package pluggable settles it
+		}
 	}
 	return next
 }

@@ -1,6 +1,7 @@
 package hotplug_test
 
 import (
+	"errors"
 	"fmt"
 
 	"drydock.dev/drydock/internal/hotplug"
@@ -13,6 +14,7 @@ type kind uint8
 const (
 	userAdds kind = iota
 	userRemoves
+	userForces
 	podRobbed
 	podFails
 	controllerDies
@@ -34,18 +36,19 @@ const (
 	handlerDetaches
 	handlerUnplugs
 	handlerHandsOver
+	handlerForces
 )
 
 func (k kind) disturbs() bool { return k < kubeletStarts }
 
 var kindNames = [...]string{
-	"the user adds %s", "the user removes %s", "somebody deletes pod %d", "pod %d fails", "the controller dies",
+	"the user adds %s", "the user removes %s", "the user forces %s out", "somebody deletes pod %d", "pod %d fails", "the controller dies",
 	"the controller writes the VMI and dies", "a creation by a controller that died arrives",
 	"pod %d starts", "pod %d is gone", "the deletion of pod %d arrives", "the VMI cache catches up", "the pod cache catches up",
 	"the controller writes the VMI", "the controller creates a pod", "the controller decides to delete pods",
 	"the controller asks for the pods", "the controller asks for the VMI, and sees nothing to do",
 	"virt-handler mounts %s", "virt-handler plugs %s", "virt-handler unplugs %s", "the guest gives %s back",
-	"virt-handler hands %s over",
+	"virt-handler hands %s over", "virt-handler takes %s by force",
 }
 
 // step is one transition; its argument is a volume or a pod's place.
@@ -59,7 +62,7 @@ type step struct {
 func (st step) describe(from, to *state) string {
 	text := kindNames[st.kind]
 	switch st.kind {
-	case userAdds, userRemoves, handlerMounts, handlerPlugs, handlerDetaches, handlerUnplugs, handlerHandsOver:
+	case userAdds, userRemoves, handlerMounts, handlerPlugs, handlerDetaches, handlerUnplugs, handlerHandsOver, handlerForces, userForces:
 		text = fmt.Sprintf(text, volumeNames[st.arg].Name)
 	case podRobbed, podFails, kubeletStarts, kubeletRemoves, deletionArrives:
 		text = fmt.Sprintf(text, from.pods[st.arg].name)
@@ -112,6 +115,7 @@ func (sc *scenario) user(s *state, emit emitter) {
 	if s.changes == 0 {
 		return
 	}
+	sc.forcer(s, emit)
 	for v := range sc.volumes {
 		if wanted := s.vmi.wanted.has(v); wanted && !sc.removes.has(v) || !wanted && !sc.adds.has(v) {
 			continue
@@ -124,10 +128,24 @@ func (sc *scenario) user(s *state, emit emitter) {
 			to.before.forgetOrphans()
 		}
 		to.vmi.wanted ^= 1 << v
+		to.vmi.forced &^= 1 << v
 		if to.vmi.wanted.has(v) {
 			emit(step{kind: userAdds, arg: v}, to)
 		} else {
 			emit(step{kind: userRemoves, arg: v}, to)
+		}
+	}
+}
+
+// forcer is the user who has a disk taken by force that the guest was asked for.
+func (sc *scenario) forcer(s *state, emit emitter) {
+	for v := range sc.volumes {
+		if sc.forces.has(v) && s.vmi.entries[v].phase == detaching && !s.vmi.forced.has(v) {
+			to := *s
+			to.changes--
+			to.touchVMI()
+			to.vmi.forced |= 1 << v
+			emit(step{kind: userForces, arg: v}, to)
 		}
 	}
 }
@@ -386,12 +404,27 @@ func (sc *scenario) handler(s *state, v int, emit emitter) {
 	case e.phase == mounted && wanted:
 		move(handlerPlugs, ready)
 	case (e.phase == mounted || e.phase == ready) && !wanted:
-		move(handlerDetaches, detaching)
+		next := *s
+		next.touchVMI()
+		next.vmi.entries[v].phase = detaching
+		emit(step{kind: handlerDetaches, arg: v, broken: unasked(s.vmi.forced.has(v))}, next)
+	case e.phase == detaching && s.vmi.forced.has(v):
+		// Between taking the disk and having closed it, virt-handler may die; the
+		// phase stays and another one goes on.
+		move(handlerForces, unmounted)
 	case e.phase == detaching && !sc.sticky.has(v):
 		move(handlerUnplugs, unmounted)
 	case e.phase == ready:
 		sc.handOver(s, v, emit)
 	}
+}
+
+// unasked: an older wish to force must not be about a removal that begins now.
+func unasked(forced bool) error {
+	if forced {
+		return errors.New("the removal is forced before the guest was asked")
+	}
+	return nil
 }
 
 // handOver lets virt-handler go on to a recorded pod that is newer than the

@@ -16,6 +16,7 @@ import (
 
 	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/pluggable"
 )
 
 // Events' reasons, as KubeVirt has them.
@@ -58,6 +59,7 @@ func (r *Reconciler) write(ctx context.Context, s *sight, plan hotplug.Plan) (ag
 		}
 		next.Annotations[hotplug.RecordAnnotation] = text
 	}
+	pluggable.SettleForced(next)
 	err = r.Client.Patch(ctx, next, client.MergeFromWithOptions(s.vmi, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
