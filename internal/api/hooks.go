@@ -52,8 +52,11 @@ func addMutating(add adder, settings *clusterconfig.Current) {
 	})
 	add(mutateVM, vm, err)
 	vmi, err := admission.Mutating(func(r admission.Request[v1.VirtualMachineInstance]) {
-		if r.Operation == admissionv1.Create {
+		switch {
+		case r.Operation == admissionv1.Create:
 			defaults.VMI(r.New, settings.Get())
+		case !r.Component():
+			defaults.VMIUpdate(r.New, r.Old, settings.Get())
 		}
 	})
 	add(mutateVMI, vmi, err)

@@ -239,7 +239,7 @@ func (w *world) startAndStop(t *testing.T) {
 		{"stop", `{"gracePeriod":-1}`, "grace period is -1 s; it must not be negative", "Always"},
 		{"stop", `{"soon":true}`, `decoding the request's body: json: unknown field "soon"`, "Always"},
 		{"stop", "null", "", "Halted"},
-		{"stop", "", refused + "Halted does not support manual stop requests", "Halted"},
+		{"stop", "", refused + "VM is not running", "Halted"},
 		{"start", "", "", "Always"},
 	} {
 		if got := put(step.verb, step.body); got != step.want {

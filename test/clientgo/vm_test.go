@@ -44,7 +44,7 @@ func TestStartStopAndRestartAVM(t *testing.T) {
 		t.Errorf("after a stop the run strategy is %s (%v), want Halted", strategy, err)
 	}
 	err = vms.Stop(t.Context(), name, &v1.StopOptions{})
-	mustFail(t, "stopping a VM that is stopped", err, errors.IsConflict, "Halted does not support manual stop requests")
+	mustFail(t, "stopping a VM that is stopped", err, errors.IsConflict, "VM is not running")
 	err = vms.Restart(t.Context(), name, &v1.RestartOptions{})
 	mustFail(t, "restarting a VM that is stopped", err, errors.IsConflict, "Halted does not support manual restart requests")
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -53,6 +54,26 @@ func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	}
 	firmware.Create(&vmi.Spec)
 	Spec(&vmi.Spec, settings)
+}
+
+// VMIUpdate lets a user write again what he wrote before: `kubectl apply` of the
+// same manifest puts back a list of disks without what was filled in when the
+// VMI was created, and nobody means to change anything by that.
+func VMIUpdate(vmi, old *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
+	completed := vmi.Spec.DeepCopy()
+	if is := old.Spec.Domain.Firmware; is != nil && (completed.Domain.Firmware == nil || completed.Domain.Firmware.UUID == "") {
+		if completed.Domain.Firmware == nil {
+			completed.Domain.Firmware = &v1.Firmware{}
+		}
+		completed.Domain.Firmware.UUID = is.UUID
+	}
+	if old.Spec.Domain.Machine != nil {
+		setMachine(completed, old.Spec.Domain.Machine.Type)
+	}
+	Spec(completed, settings)
+	if equality.Semantic.DeepEqual(*completed, old.Spec) {
+		vmi.Spec = *completed
+	}
 }
 
 // Spec completes a VirtualMachineInstance's spec but for its identity.

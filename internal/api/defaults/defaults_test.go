@@ -241,3 +241,32 @@ func text(t *testing.T, s *v1.VirtualMachineInstanceSpec) string {
 	}
 	return string(b)
 }
+
+// What a user writes over a VMI that stands: the same again is completed to what
+// is there, as it was at first; anything else is left for validation to refuse.
+func TestVMIUpdate(t *testing.T) {
+	const manifest = `{domain: {memory: {guest: 1Gi}, devices: {disks: [{name: root, disk: {}}, {name: cd, cdrom: {}}]}}}`
+	old := &v1.VirtualMachineInstance{Spec: *spec(t, manifest)}
+	VMI(old, settings(t, ""))
+	for name, test := range map[string]struct {
+		written string
+		settles bool
+	}{
+		"the same manifest":     {manifest, true},
+		"a disk on another bus": {`{domain: {memory: {guest: 1Gi}, devices: {disks: [{name: root, disk: {bus: virtio}}, {name: cd, cdrom: {}}]}}}`, false},
+		"more memory":           {`{domain: {memory: {guest: 2Gi}, devices: {disks: [{name: root, disk: {}}, {name: cd, cdrom: {}}]}}}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := &v1.VirtualMachineInstance{Spec: *spec(t, test.written)}
+			before := vmi.Spec.DeepCopy()
+			VMIUpdate(vmi, old, settings(t, ""))
+			want := before
+			if test.settles {
+				want = &old.Spec
+			}
+			if diff := cmp.Diff(*want, vmi.Spec); diff != "" {
+				t.Errorf("the spec (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

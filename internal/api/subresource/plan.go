@@ -100,8 +100,11 @@ func Stop(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Stop
 		plan.Requests = []v1.VirtualMachineStateChangeRequest{stop(vmi)}
 		return plan, nil
 	case v1.RunStrategyHalted:
-		if !active(vmi) || options.GracePeriod == nil {
-			return Plan{}, conflict(vm, "%s does not support manual stop requests", strategy)
+		if !active(vmi) {
+			return Plan{}, conflict(vm, "VM is not running")
+		}
+		if options.GracePeriod == nil {
+			return Plan{}, conflict(vm, "%s only supports manual stop requests with a shorter graceperiod", strategy)
 		}
 		// It is being stopped already; only sooner.
 		return plan, nil

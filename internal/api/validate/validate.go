@@ -112,8 +112,11 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 	errs := reservedLabels(vmi.Labels, old.Labels, metadata.Child("labels"))
 	errs = append(errs, reservedAnnotations(vmi.Annotations, old.Annotations, metadata.Child("annotations"))...)
 	if !equality.Semantic.DeepEqual(vmi.Spec, old.Spec) {
-		errs = append(errs, field.Forbidden(field.NewPath("spec"),
-			"update of VMI object is restricted; change the VirtualMachine's template instead"))
+		instead := "delete it and create it anew; a VirtualMachine can be changed"
+		if metav1.GetControllerOf(old) != nil {
+			instead = "change the template of its owner instead"
+		}
+		errs = append(errs, field.Forbidden(field.NewPath("spec"), "update of VMI object is restricted: "+instead))
 	}
 	if !equality.Semantic.DeepEqual(vmi.Status, old.Status) {
 		errs = append(errs, field.Forbidden(field.NewPath("status"), "only Drydock's components report a guest's state"))

@@ -117,6 +117,7 @@ func TestUpdateOfVMIByUsers(t *testing.T) {
 	old.Status.Phase = v1.Running
 	for name, test := range map[string]struct {
 		change func(*v1.VirtualMachineInstance)
+		owned  bool
 		want   string
 	}{
 		"labels and annotations": {change: func(vmi *v1.VirtualMachineInstance) {
@@ -143,12 +144,20 @@ func TestUpdateOfVMIByUsers(t *testing.T) {
 				vmi.Spec.Hostname = "x"
 				vmi.Status.Phase = v1.Failed
 			},
-			want: "[spec: Forbidden: update of VMI object is restricted; change the VirtualMachine's template instead, " +
+			want: "[spec: Forbidden: update of VMI object is restricted: delete it and create it anew; a VirtualMachine can be changed, " +
 				"status: Forbidden: only Drydock's components report a guest's state]",
+		},
+		"the spec of a machine's VMI": {
+			change: func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Hostname = "x" },
+			owned:  true,
+			want:   "spec: Forbidden: update of VMI object is restricted: change the template of its owner instead",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			vmi := old.DeepCopy()
+			old, vmi := old.DeepCopy(), old.DeepCopy()
+			if test.owned {
+				old.OwnerReferences = []metav1.OwnerReference{{Name: "vm", Controller: new(true)}}
+			}
 			test.change(vmi)
 			if got := text(VMIUpdate(vmi, old)); got != test.want {
 				t.Errorf("errors are %q, want %q", got, test.want)
