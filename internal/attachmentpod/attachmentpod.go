@@ -111,10 +111,22 @@ func Render(in Input) *corev1.Pod {
 	}
 	for _, v := range in.Holder.Volumes {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.Claim},
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.Claim, ReadOnly: readOnly(in.VMI, v)},
 		}})
 	}
 	return pod
+}
+
+// readOnly tells whether the VMI asks for the claim to be mounted for reading only,
+// as it would in its own pod: storage may give it in no other way.
+func readOnly(vmi *v1.VirtualMachineInstance, v hotplug.Volume) bool {
+	for i := range vmi.Spec.Volumes {
+		source := vmi.Spec.Volumes[i].PersistentVolumeClaim
+		if vmi.Spec.Volumes[i].Name == v.Name && source != nil && source.ClaimName == v.Claim {
+			return source.ReadOnly
+		}
+	}
+	return false
 }
 
 func container(in Input) corev1.Container {

@@ -69,6 +69,21 @@ func TestTheNamesAreValidAndTheVMIsOwn(t *testing.T) {
 	}
 }
 
+// TestAClaimIsMountedAsTheVMIAsks: one for reading only is, and another claim
+// under the name of its volume is not.
+func TestAClaimIsMountedAsTheVMIAsks(t *testing.T) {
+	in := input()
+	source := &v1.PersistentVolumeClaimVolumeSource{Hotpluggable: true}
+	source.ReadOnly = true
+	in.VMI.Spec.Volumes = []v1.Volume{{Name: "files", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: source}}}
+	for claim, want := range map[string]bool{"claim-a": true, "claim-z": false} {
+		source.ClaimName = claim
+		if got := Render(in).Spec.Volumes[0].PersistentVolumeClaim; got.ReadOnly != want {
+			t.Errorf("the VMI asks for reading only of %s; the pod has %+v", claim, got)
+		}
+	}
+}
+
 // TestItIsKeptFromNoNode: the pod goes where the guest is.
 func TestItIsKeptFromNoNode(t *testing.T) {
 	for _, taint := range []corev1.Taint{
