@@ -157,7 +157,7 @@ func TestBrokenSources(t *testing.T) {
 
 func TestServersThatAreNotTrusted(t *testing.T) {
 	disk := someDisk(mib, 1)
-	s := httptest.NewTLSServer(serve(t, disk, "v1").Config.Handler)
+	s := httptest.NewTLSServer(serve(t, disk, "v1"))
 	defer s.Close()
 	p := newPod(t, transfer.Task{URL: s.URL, Size: mib})
 	result := p.run()

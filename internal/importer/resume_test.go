@@ -124,7 +124,7 @@ func TestOtherContentBeginsAgain(t *testing.T) {
 			if err := os.CopyFS(again.job.Dir, os.DirFS(p.job.Dir)); err != nil && !os.IsExist(err) {
 				t.Fatal(err)
 			}
-			old.Config.Handler = serve(t, replaced.content, replaced.tag).Config.Handler
+			old.become(serve(t, replaced.content, replaced.tag))
 			result := again.run()
 			if result.Reason != transfer.ReasonCompleted || result.Resumed != 0 || !bytes.Equal(again.disk(), replaced.content) {
 				t.Errorf("got %+v", result)
@@ -138,7 +138,7 @@ func TestACutConnectionIsTakenUpInTheWorker(t *testing.T) {
 	s := serve(t, disk, "v1")
 	for name, content := range map[string][]byte{"raw": disk, "gz": compressed(t, disk, "gzip", "-1"), "qcow2": image(t, disk, "qcow2")} {
 		t.Run(name, func(t *testing.T) {
-			s.Config.Handler = cutting(serve(t, content, "v1").Config.Handler, int64(len(content))/3)
+			s.become(cutting(serve(t, content, "v1"), int64(len(content))/3))
 			p := newPod(t, transfer.Task{URL: s.URL, Size: 24 * mib, StallSeconds: 5})
 			result := p.run()
 			if result.Reason != transfer.ReasonCompleted || !bytes.Equal(p.disk(), disk) {

@@ -144,8 +144,9 @@ func (p *pod) left() []string {
 // server serves one file, and counts what it sends.
 type server struct {
 	*httptest.Server
-	sent atomic.Int64
-	mu   sync.Mutex
+	handler atomic.Pointer[http.Handler]
+	sent    atomic.Int64
+	mu      sync.Mutex
 	// slow is how much it sends before it hangs, until release is closed; 0 is all.
 	slow    int64
 	release chan struct{}
@@ -153,26 +154,36 @@ type server struct {
 
 func serve(t *testing.T, content []byte, tag string) *server {
 	t.Helper()
-	s := &server{release: make(chan struct{})}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return newServer(t, func(s *server, w http.ResponseWriter, r *http.Request) {
 		if tag != "" {
 			w.Header().Set("ETag", strconv.Quote(tag))
 		}
 		http.ServeContent(&counting{ResponseWriter: w, server: s, request: r}, r, "", time.Time{}, bytes.NewReader(content))
-	}))
+	})
+}
+
+func newServer(t *testing.T, answer func(*server, http.ResponseWriter, *http.Request)) *server {
+	t.Helper()
+	s := &server{release: make(chan struct{})}
+	s.become(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(s, w, r) }))
+	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
 	return s
+}
+
+// become has the server answer as another does, from the next request on.
+func (s *server) become(handler http.Handler) { s.handler.Store(&handler) }
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	(*s.handler.Load()).ServeHTTP(w, r)
 }
 
 // serveFile serves a file that does not fit into memory.
 func serveFile(t *testing.T, name string) *server {
 	t.Helper()
-	s := &server{release: make(chan struct{})}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return newServer(t, func(s *server, w http.ResponseWriter, r *http.Request) {
 		http.ServeFile(&counting{ResponseWriter: w, server: s, request: r}, r, name)
-	}))
-	t.Cleanup(s.Close)
-	return s
+	})
 }
 
 type counting struct {
