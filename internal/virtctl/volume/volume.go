@@ -53,11 +53,24 @@ func (r *request) give(ctx context.Context, e *env.Env, c *client.Client, namesp
 	if r.dryRun {
 		fmt.Fprintln(e.Out, "Dry Run execution")
 	}
-	if err := c.Put(ctx, ref, verb+"volume", options, r.parameters...); err != nil {
+	err := c.Put(ctx, ref, verb+"volume", options, r.parameters...)
+	if apierrors.IsNotFound(err) && !r.persist {
+		err = stopped(ctx, c, namespace, r.machine, err)
+	}
+	if err != nil {
 		return fmt.Errorf("asking to %s volume %s: %w", verb, r.volume, err)
 	}
 	fmt.Fprintf(e.Out, "Successfully submitted %s volume request to VM %s for volume %s\n", verb, r.machine, r.volume)
 	return nil
+}
+
+// stopped says of a virtual machine that does not run more than that it has no
+// instance.
+func stopped(ctx context.Context, c *client.Client, namespace, name string, notFound error) error {
+	if _, err := c.VM(ctx, namespace, name); err != nil {
+		return notFound
+	}
+	return fmt.Errorf("VM %s is not running; --persist changes what it starts with", name)
 }
 
 func (r *request) stages() []string {
