@@ -3,6 +3,7 @@ package scale
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -49,6 +50,7 @@ const agentWorkers = 32
 // does, which goes on when the API server ends a watch, as it may under load.
 func startAgent(ctx context.Context, c *cluster.Cluster, namespace string) (*agent, error) {
 	config := c.As("kubevirt-handler")
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return onNode{next} })
 	as, err := client.New(config, client.Options{Scheme: c.Scheme})
 	if err != nil {
 		return nil, fmt.Errorf("making a client that acts as virt-handler: %w", err)
@@ -78,6 +80,23 @@ func startAgent(ctx context.Context, c *cluster.Cluster, namespace string) (*age
 		a.workers.Go(func() { a.work(ctx) })
 	}
 	return a, nil
+}
+
+// onNode has the API server take a request for one of the virt-handler on the node
+// that its context names, as it does with the token of a pod: virt-handler's rights
+// end at its node.
+type onNode struct{ next http.RoundTripper }
+
+// nodeKey is that of the node's name in a context.
+type nodeKey struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (o onNode) RoundTrip(request *http.Request) (*http.Response, error) {
+	if node, ok := request.Context().Value(nodeKey{}).(string); ok {
+		request = request.Clone(request.Context())
+		request.Header.Set("Impersonate-Extra-Authentication.kubernetes.io%2fnode-name", node)
+	}
+	return o.next.RoundTrip(request)
 }
 
 func (a *agent) handlers() toolscache.ResourceEventHandlerFuncs {
@@ -187,6 +206,7 @@ func (a *agent) write(ctx context.Context, instance *v1.VirtualMachineInstance) 
 	if err != nil || patch == nil {
 		return err
 	}
+	ctx = context.WithValue(ctx, nodeKey{}, instance.Status.NodeName)
 	err = a.client.Patch(ctx, instance.DeepCopy(), client.RawPatch(types.JSONPatchType, patch))
 	if apierrors.IsConflict(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
 		return nil
