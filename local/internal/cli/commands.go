@@ -67,13 +67,18 @@ func newKubectl(o *options) *cobra.Command {
 		Short:              "Run kubectl against the cluster",
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := o.cluster()
-			if err != nil {
-				return err
+			kubeconfig := ""
+			// Manifests are built where there is no cluster, too.
+			if len(args) == 0 || args[0] != "kustomize" {
+				c, err := o.cluster()
+				if err != nil {
+					return err
+				}
+				kubeconfig = c.Kubeconfig()
 			}
 			// kubectl has its own ways with signals, the default one above all.
 			signal.Reset(unix.SIGINT, unix.SIGTERM)
-			if code := upstream.Kubectl(context.WithoutCancel(cmd.Context()), c.Kubeconfig(), args); code != 0 {
+			if code := upstream.Kubectl(context.WithoutCancel(cmd.Context()), kubeconfig, args); code != 0 {
 				return codeError(code)
 			}
 			return nil
