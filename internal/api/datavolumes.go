@@ -64,8 +64,8 @@ func mayCloneAll(ctx context.Context, r admission.Request[v1.VirtualMachine], ri
 			return nil, err
 		}
 		if !allowed {
-			namespace, kind, _ := datavolume.SourceOf(spec, r.Namespace)
-			at := field.NewPath("spec", "dataVolumeTemplates").Index(i).Child("spec", "source", kind, "namespace")
+			namespace, _, _ := datavolume.SourceOf(spec, r.Namespace)
+			at := validate.CloneNamespace(spec, field.NewPath("spec", "dataVolumeTemplates").Index(i).Child("spec"))
 			errs = append(errs, field.Forbidden(at, validate.CloneForbidden(namespace)))
 		}
 	}

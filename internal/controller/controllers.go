@@ -85,6 +85,9 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	if err := (&datavolume.UploadClaims{Reconciler: volumeLoop}).SetupWithManager(mgr, pace(1)); err != nil {
 		return fmt.Errorf("adding the loop of claims that take uploads: %w", err)
 	}
+	if err := (&datavolume.DataSources{Reconciler: volumeLoop}).SetupWithManager(mgr, pace(1)); err != nil {
+		return fmt.Errorf("adding the loop of DataSources: %w", err)
+	}
 	direct, err := directClient(mgr)
 	if err != nil {
 		return err

@@ -97,6 +97,7 @@ func cdiKinds() []kind {
 				age(),
 			},
 		}),
+		cdi("DataSource", "datasources", kind{shortNames: []string{"das"}}),
 		cdi("CDIConfig", "cdiconfigs", kind{cluster: true, subresources: status()}),
 		cdi("StorageProfile", "storageprofiles", kind{cluster: true, subresources: status()}),
 	}

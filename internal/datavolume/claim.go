@@ -82,6 +82,9 @@ func newClaim(o Observed, how method) *corev1.PersistentVolumeClaim {
 		name := o.Class.Name
 		claim.Spec.StorageClassName = &name
 	}
+	if dv.Spec.SourceRef != nil {
+		claim.Annotations[AnnSource] = chosen(dv)
+	}
 	switch how {
 	case methodUpload:
 		claim.Annotations[AnnUploadTarget] = ""
@@ -109,7 +112,7 @@ func claimAnnotations(dv *cdiv1.DataVolume) map[string]string {
 	out := map[string]string{AnnContentType: string(contentType(dv))}
 	for name, value := range dv.Annotations {
 		switch name {
-		case corev1.LastAppliedConfigAnnotation, AnnCloneAllowed, AnnAdoption, AnnPrePopulated, AnnPopulatedFor:
+		case corev1.LastAppliedConfigAnnotation, AnnCloneAllowed, AnnAdoption, AnnPrePopulated, AnnPopulatedFor, AnnSource:
 		default:
 			out[name] = value
 		}

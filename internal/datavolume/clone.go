@@ -39,6 +39,9 @@ var clonesVolumes = map[string]bool{
 // when it has none that needs a right.
 func AllowedSource(dv *cdiv1.DataVolume) string {
 	namespace, kind, name := SourceOf(&dv.Spec, dv.Namespace)
+	if ref := dv.Spec.SourceRef; ref != nil {
+		namespace, kind, name = refNamespace(ref, dv.Namespace), kindSourceRef, ref.Name
+	}
 	if namespace == "" || namespace == dv.Namespace {
 		return ""
 	}
@@ -46,9 +49,12 @@ func AllowedSource(dv *cdiv1.DataVolume) string {
 }
 
 // SourceOf is the claim or snapshot that is read, with its namespace; all empty
-// when there is none.
+// when there is none. A DataSource that was not looked up stands for what it leads
+// to, which is in its namespace.
 func SourceOf(spec *cdiv1.DataVolumeSpec, own string) (namespace, kind, name string) {
 	switch {
+	case spec.Source == nil && spec.SourceRef != nil:
+		return refNamespace(spec.SourceRef, own), kindSourceRef, spec.SourceRef.Name
 	case spec.Source == nil:
 		return "", "", ""
 	case spec.Source.PVC != nil:

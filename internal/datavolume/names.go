@@ -90,7 +90,7 @@ func SecretName(worker string, uid types.UID) string {
 // serves tells whether the worker takes what another sends.
 func serves(dv *cdiv1.DataVolume) bool {
 	s := dv.Spec.Source
-	return s != nil && (s.Upload != nil || s.PVC != nil)
+	return dv.Spec.SourceRef != nil || s != nil && (s.Upload != nil || s.PVC != nil)
 }
 
 func shorten(name string) string {

@@ -32,8 +32,11 @@ type Observed struct {
 	// Progress is what the worker told, nil when it was not asked.
 	Progress *transfer.Progress
 	Source   Source
-	Config   Config
-	Now      time.Time
+	// Lead is where the DataVolume's sourceRef leads to. When it leads somewhere,
+	// DataVolume has that as its source.
+	Lead   Lead
+	Config Config
+	Now    time.Time
 }
 
 // Plan is what is to be done, in the order of its fields: what is made is made
@@ -146,15 +149,19 @@ func (d *decision) rest() {
 
 // advance makes what is missing and says how far it is.
 func (d *decision) advance() {
-	if d.DataVolume.Spec.Source == nil {
-		d.fail(ReasonError, "spec.source says nothing that Drydock could fill the claim from")
-		return
-	}
-	d.how = methodOf(d.Observed)
 	d.plan.Status.ClaimName = d.DataVolume.Name
 	if d.plan.Status.Progress == "" {
 		d.plan.Status.Progress = progressUnknown
 	}
+	switch _, _, refers := Refers(d.DataVolume); {
+	case refers:
+		d.lookUp()
+		return
+	case d.DataVolume.Spec.Source == nil:
+		d.fail(ReasonError, "spec.source says nothing that Drydock could fill the claim from")
+		return
+	}
+	d.how = methodOf(d.Observed)
 	d.plan.Status.RestartCount = max(d.plan.Status.RestartCount, d.worker.restarts)
 	if d.stage() == stageNone {
 		// The first word, before anything is made.
@@ -188,8 +195,7 @@ func (d *decision) stopped() *obstacle {
 	begun := d.stage() >= stageBound
 	switch {
 	case claim == nil && begun:
-		return &obstacle{ReasonClaimLost, fmt.Sprintf("the claim %s was deleted before it was filled: "+
-			"delete the DataVolume to begin again", dv.Name), true}
+		return &obstacle{ReasonClaimLost, claimDeleted(dv), true}
 	case claim == nil:
 		return nil
 	case claim.DeletionTimestamp != nil && begun:
@@ -210,6 +216,10 @@ func (d *decision) stopped() *obstacle {
 	}
 	return &obstacle{reason: ReasonExists, message: fmt.Sprintf("the claim %s exists and is not of this DataVolume: "+
 		"delete it, or annotate it with %s=true when it is filled already", dv.Name, AnnAdoption)}
+}
+
+func claimDeleted(dv *cdiv1.DataVolume) string {
+	return fmt.Sprintf("the claim %s was deleted before it was filled: delete the DataVolume to begin again", dv.Name)
 }
 
 // mayAdopt tells whether a claim of nobody is offered to the DataVolume.

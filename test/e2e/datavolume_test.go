@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -187,6 +188,8 @@ func TestACloneNeedsTheRightToReadItsSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	byReference := newDataVolume(ns, "by-reference", "16Mi", cdiv1.DataVolumeSource{})
+	byReference.Spec.Source, byReference.Spec.SourceRef = nil, &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Namespace: &golden, Name: "image"}
 	forged := newDataVolume(ns, "forged", "16Mi", fromClaim(golden, "image"))
 	forged.Annotations["drydock.dev/clone-allowed"] = "pvc/" + golden + "/image"
 	eventually(t, "the refusal", func(ctx context.Context) error {
@@ -194,8 +197,10 @@ func TestACloneNeedsTheRightToReadItsSource(t *testing.T) {
 		if apierrors.IsForbidden(err) {
 			return fmt.Errorf("the right to edit is not in force: %w", err)
 		}
-		if err == nil || !strings.Contains(err.Error(), "you may not create datavolumes/source in namespace "+golden) {
-			t.Fatalf("a clone without the right: %v", err)
+		for _, err := range []error{err, as.Create(ctx, byReference.DeepCopy())} {
+			if err == nil || !strings.Contains(err.Error(), "you may not create datavolumes/source in namespace "+golden) {
+				t.Fatalf("a clone without the right: %v", err)
+			}
 		}
 		return nil
 	})
@@ -210,6 +215,34 @@ func TestACloneNeedsTheRightToReadItsSource(t *testing.T) {
 	if want := "CloneSourceNotFound: the source claim " + golden + "/image does not exist"; says(dv) != want {
 		t.Errorf("it says %q, want %q", says(dv), want)
 	}
+}
+
+// TestAVMIsMadeOfAGoldenImage has a VM ask for a DataSource in another namespace
+// that comes later, and leads to a claim that is filled later still.
+func TestAVMIsMadeOfAGoldenImage(t *testing.T) {
+	t.Parallel()
+	ns, golden := newNamespace(t), newNamespace(t)
+	url, sum := serveImage(t, golden, "what-is-golden\n")
+	vm := newVM(newVMI(ns, "vm"), v1.RunStrategyAlways)
+	addDataVolume(vm, "root", classLocal, cdiv1.DataVolumeSource{})
+	template := &vm.Spec.DataVolumeTemplates[0].Spec
+	template.Source, template.SourceRef = nil, &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Namespace: &golden, Name: "image"}
+	create(t, vm)
+	awaitDataVolume(t, ns, "vm-root", "its DataSource", func(dv *cdiv1.DataVolume) bool {
+		return says(dv) == "CloneSourceNotFound: the DataSource "+golden+"/image does not exist"
+	})
+	source := &cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Namespace: golden, Name: "image"}}
+	source.Spec.Source.PVC = &cdiv1.DataVolumeSourcePVC{Namespace: golden, Name: "image-1"}
+	create(t, source.DeepCopy())
+	create(t, newDataVolume(golden, "image-1", "16Mi", fromWeb(url)))
+
+	g := login(t, ns, "vm")
+	g.sees("the golden image", "dd if="+g.device("ROOT")+" bs=1M count=8 2>/dev/null | sha256sum | cut -d' ' -f1", sum)
+	await(t, source, &cdiv1.DataSourceList{}, "readiness", func(s *cdiv1.DataSource) bool {
+		return len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Status == corev1.ConditionTrue
+	})
+	nothingBesides(t, ns)
+	nothingBesides(t, golden)
 }
 
 func TestALostWorkerIsReplaced(t *testing.T) {

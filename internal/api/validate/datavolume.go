@@ -28,10 +28,21 @@ func DataVolume(dv, old *cdiv1.DataVolume) field.ErrorList {
 	}
 	errs := DataVolumeSpec(&dv.Spec, spec)
 	if wanted := datavolume.AllowedSource(dv); wanted != "" && dv.Annotations[datavolume.AnnCloneAllowed] != wanted {
-		namespace, kind, _ := datavolume.SourceOf(&dv.Spec, dv.Namespace)
-		errs = append(errs, field.Forbidden(spec.Child("source", kind, "namespace"), CloneForbidden(namespace)))
+		namespace, _, _ := datavolume.SourceOf(&dv.Spec, dv.Namespace)
+		errs = append(errs, field.Forbidden(CloneNamespace(&dv.Spec, spec), CloneForbidden(namespace)))
 	}
 	return append(errs, checksum(dv, field.NewPath("metadata", "annotations"))...)
+}
+
+// CloneNamespace is where a spec names the namespace that it clones from.
+func CloneNamespace(spec *cdiv1.DataVolumeSpec, path *field.Path) *field.Path {
+	switch {
+	case spec.SourceRef != nil:
+		return path.Child("sourceRef", "namespace")
+	case spec.Source != nil && spec.Source.Snapshot != nil:
+		return path.Child("source", "snapshot", "namespace")
+	}
+	return path.Child("source", "pvc", "namespace")
 }
 
 // CloneForbidden is what somebody is told who may not clone from a namespace.
@@ -47,7 +58,7 @@ func checksum(dv *cdiv1.DataVolume, path *field.Path) field.ErrorList {
 		return nil
 	}
 	path = path.Key(datavolume.AnnChecksum)
-	if dv.Spec.Source != nil && dv.Spec.Source.HTTP == nil {
+	if dv.Spec.Source == nil || dv.Spec.Source.HTTP == nil {
 		return field.ErrorList{field.Forbidden(path, "only what comes from an HTTP server is compared with a checksum")}
 	}
 	return pattern(sum, path, sums, "must be md5:, sha1:, sha256: or sha512: and the sum in lower-case hexadecimal digits")
@@ -59,12 +70,25 @@ func DataVolumeSpec(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorLis
 	if len(errs) > 0 {
 		return errs
 	}
-	errs = append(errs, dataVolumeSource(spec.Source, path.Child("source"))...)
+	if spec.SourceRef != nil {
+		errs = append(errs, dataVolumeSourceRef(spec, path)...)
+	} else {
+		errs = append(errs, dataVolumeSource(spec.Source, path.Child("source"))...)
+	}
 	errs = append(errs, dataVolumeTarget(spec, path)...)
-	if spec.ContentType == cdiv1.DataVolumeArchive && spec.Source != nil && spec.Source.HTTP == nil && spec.Source.Upload == nil {
+	if spec.ContentType == cdiv1.DataVolumeArchive && (spec.Source == nil || spec.Source.HTTP == nil && spec.Source.Upload == nil) {
 		errs = append(errs, field.Forbidden(path.Child("contentType"), "an archive can come from http or upload only"))
 	}
 	return errs
+}
+
+func dataVolumeSourceRef(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
+	if spec.Source != nil {
+		return field.ErrorList{field.Forbidden(path.Child("sourceRef"), "can't be set beside source: one of the two must be set")}
+	}
+	ref, at := spec.SourceRef, path.Child("sourceRef")
+	errs := oneOf(ref.Kind, at.Child("kind"), "DataSource")
+	return append(errs, cloneNames(ptr.Deref(ref.Namespace, ""), ref.Name, at)...)
 }
 
 func dataVolumeSource(source *cdiv1.DataVolumeSource, path *field.Path) field.ErrorList {
@@ -171,7 +195,7 @@ func dataVolumeTarget(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorL
 		return field.ErrorList{field.Forbidden(path.Child("pvc"), "can't be set beside storage: "+sentence)}
 	case spec.Storage != nil:
 		s := spec.Storage
-		inferred := spec.Source != nil && (spec.Source.PVC != nil || spec.Source.Snapshot != nil)
+		inferred := spec.SourceRef != nil || spec.Source != nil && (spec.Source.PVC != nil || spec.Source.Snapshot != nil)
 		errs := claimSize(s.Resources.Requests, inferred, path.Child("storage"))
 		return append(errs, archiveMode(spec, s.VolumeMode, path.Child("storage"))...)
 	}

@@ -22,7 +22,7 @@ import (
 // observe gathers what is known of the DataVolume.
 func (r *round) observe(ctx context.Context) (datavolume.Observed, error) {
 	o := datavolume.Observed{DataVolume: r.dv, Now: r.Now()}
-	for _, part := range []func(context.Context, *datavolume.Observed) error{r.observeClaim, r.observePods, r.observeClass, r.observeSource} {
+	for _, part := range []func(context.Context, *datavolume.Observed) error{r.observeClaim, r.lookUp, r.observePods, r.observeClass, r.observeSource} {
 		if err := part(ctx, &o); err != nil {
 			return o, err
 		}
@@ -96,6 +96,32 @@ func (r *round) observeClaim(ctx context.Context, o *datavolume.Observed) error 
 	return nil
 }
 
+// lookUp follows the DataVolume's sourceRef: to what its claim was made for, and
+// before there is a claim, to what the DataSource leads to now.
+func (r *round) lookUp(ctx context.Context, o *datavolume.Observed) error {
+	namespace, name, refers := datavolume.Refers(r.dv)
+	if !refers || datavolume.Ended(r.dv) {
+		return nil
+	}
+	source := datavolume.Chosen(r.dv, o.Claim)
+	if source == nil {
+		var lead cdiv1.DataSource
+		found := &lead
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)
+		if apierrors.IsNotFound(err) {
+			found, err = nil, nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading the DataSource %s/%s: %w", namespace, name, err)
+		}
+		o.Lead = datavolume.LeadOf(found, namespace, name)
+		source = o.Lead.Source
+	}
+	o.DataVolume = r.dv.DeepCopy()
+	o.DataVolume.Spec.Source = source
+	return nil
+}
+
 // observePods reads the worker's pod and, for a clone, the one that sends.
 func (r *round) observePods(ctx context.Context, o *datavolume.Observed) error {
 	if o.Worker = r.worker; o.Worker == nil {
@@ -110,7 +136,7 @@ func (r *round) observePods(ctx context.Context, o *datavolume.Observed) error {
 		o.Worker = pod
 	}
 	namespace, kind, _ := datavolume.SourceOf(&r.dv.Spec, r.dv.Namespace)
-	if o.SourcePod = r.source; o.SourcePod == nil && kind == "pvc" {
+	if o.SourcePod = r.source; o.SourcePod == nil && kind != "" {
 		pod, err := r.pod(ctx, client.ObjectKey{Namespace: namespace, Name: datavolume.SourcePodName(r.dv)})
 		if err != nil {
 			return err
@@ -161,21 +187,26 @@ func (r *round) observeClass(ctx context.Context, o *datavolume.Observed) error 
 
 // observeSource reads what a clone is made of, as long as that matters.
 func (r *round) observeSource(ctx context.Context, o *datavolume.Observed) error {
-	namespace, kind, name := datavolume.SourceOf(&r.dv.Spec, r.dv.Namespace)
+	namespace, kind, name := datavolume.SourceOf(&o.DataVolume.Spec, r.dv.Namespace)
 	if datavolume.Ended(r.dv) || r.dv.DeletionTimestamp != nil {
 		return nil
 	}
 	key := client.ObjectKey{Namespace: namespace, Name: name}
 	switch kind {
 	case "pvc":
-		return r.observeSourceClaim(ctx, key, &o.Source)
+		if err := r.observeSourceClaim(ctx, key, &o.Source); err != nil || o.Source.Claim == nil {
+			return err
+		}
+		var err error
+		o.Source.UsedBy, err = r.writer(ctx, key)
+		return err
 	case "snapshot":
 		return r.observeSnapshot(ctx, key, &o.Source)
 	}
 	return nil
 }
 
-func (r *round) observeSourceClaim(ctx context.Context, key client.ObjectKey, s *datavolume.Source) error {
+func (r *Reconciler) observeSourceClaim(ctx context.Context, key client.ObjectKey, s *datavolume.Source) error {
 	var claim corev1.PersistentVolumeClaim
 	err := r.Client.Get(ctx, key, &claim)
 	if apierrors.IsNotFound(err) {
@@ -205,8 +236,7 @@ func (r *round) observeSourceClaim(ctx context.Context, key client.ObjectKey, s 
 			s.Unfilled = owner.Name
 		}
 	}
-	s.UsedBy, err = r.writer(ctx, key)
-	return err
+	return nil
 }
 
 // writer is a pod that may write to a claim, empty when there is none. Pods of
@@ -226,7 +256,7 @@ func (r *round) writer(ctx context.Context, claim client.ObjectKey) (string, err
 
 var snapshotKind = schema.GroupVersionKind{Group: "snapshot.storage.k8s.io", Version: "v1", Kind: "VolumeSnapshot"}
 
-func (r *round) observeSnapshot(ctx context.Context, key client.ObjectKey, s *datavolume.Source) error {
+func (r *Reconciler) observeSnapshot(ctx context.Context, key client.ObjectKey, s *datavolume.Source) error {
 	snapshot := &unstructured.Unstructured{}
 	snapshot.SetGroupVersionKind(snapshotKind)
 	err := r.Reader.Get(ctx, key, snapshot)

@@ -1,0 +1,92 @@
+package datavolume
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/controller/cdi"
+	"drydock.dev/drydock/internal/datavolume"
+)
+
+// snapshotEvery is how often the snapshot that a DataSource leads to is looked at:
+// snapshots are not followed, since clusters without them have no such kind.
+const snapshotEvery = 30 * time.Second
+
+// DataSources is the loop that says of DataSources whether they can be used.
+type DataSources struct{ *Reconciler }
+
+// SetupWithManager registers the loop.
+func (d *DataSources) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
+	leads := handler.EnqueueRequestsFromMapFunc(d.leadingTo)
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("datasource").
+		For(&cdiv1.DataSource{}).
+		Watches(&corev1.PersistentVolumeClaim{}, leads).
+		Watches(&cdiv1.DataVolume{}, leads).
+		WithOptions(pace).
+		Complete(d)
+}
+
+// leadingTo are the DataSources that lead to a claim, by its name, which is also
+// that of the DataVolume that fills it.
+func (d *DataSources) leadingTo(ctx context.Context, object client.Object) []reconcile.Request {
+	var list cdiv1.DataSourceList
+	if err := d.Client.List(ctx, &list, client.InNamespace(object.GetNamespace())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the DataSources")
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		if pvc := list.Items[i].Spec.Source.PVC; pvc != nil && pvc.Name == object.GetName() {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return out
+}
+
+// Reconcile writes the status of one DataSource.
+func (d *DataSources) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	installed, err := cdi.Installed(ctx, d.Client)
+	if err != nil || installed != "" {
+		return ctrl.Result{}, err
+	}
+	var source cdiv1.DataSource
+	if err := d.Client.Get(ctx, req.NamespacedName, &source); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	lead := datavolume.LeadOf(&source, source.Namespace, source.Name)
+	var observed datavolume.Source
+	var result ctrl.Result
+	switch {
+	case lead.Source == nil:
+	case lead.Source.PVC != nil:
+		err = d.observeSourceClaim(ctx, client.ObjectKey{Namespace: source.Namespace, Name: lead.Source.PVC.Name}, &observed)
+	default:
+		result.RequeueAfter = snapshotEvery
+		err = d.observeSnapshot(ctx, client.ObjectKey{Namespace: source.Namespace, Name: lead.Source.Snapshot.Name}, &observed)
+	}
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	to := source.DeepCopy()
+	to.Status = datavolume.DataSourceStatus(&source, lead, observed, d.Now())
+	if equality.Semantic.DeepEqual(source.Status, to.Status) {
+		return result, nil
+	}
+	err = d.Client.Patch(ctx, to, client.MergeFromWithOptions(&source, client.MergeFromWithOptimisticLock{}))
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return ctrl.Result{}, fmt.Errorf("patching the DataSource %s: %w", req, err)
+	}
+	return result, nil
+}

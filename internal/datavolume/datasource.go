@@ -1,0 +1,57 @@
+package datavolume
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// reasonReady is the reason of a DataSource's condition Ready when it is True.
+const reasonReady = "Ready"
+
+// DataSourceStatus is what a DataSource says: where it leads to, and whether a
+// DataVolume could be made of that now.
+func DataSourceStatus(source *cdiv1.DataSource, lead Lead, s Source, now time.Time) cdiv1.DataSourceStatus {
+	out := *source.Status.DeepCopy()
+	out.Source = *source.Spec.Source.DeepCopy()
+	ready := condition{status: corev1.ConditionFalse, reason: lead.Reason, message: lead.Message}
+	if lead.Source != nil {
+		ready = isTrue(reasonReady, "DataSource is ready to be consumed")
+		if stop := notConsumable(source.Namespace, lead.Source, s); stop != nil {
+			ready = isFalse(stop.reason, stop.message)
+		}
+	}
+	at := metav1.NewTime(now.Truncate(time.Second))
+	next := cdiv1.DataSourceCondition{Type: cdiv1.DataSourceReady, ConditionState: cdiv1.ConditionState{
+		Status: ready.status, Reason: ready.reason, Message: ready.message, LastTransitionTime: at, LastHeartbeatTime: at,
+	}}
+	i := slices.IndexFunc(out.Conditions, func(c cdiv1.DataSourceCondition) bool { return c.Type == cdiv1.DataSourceReady })
+	if i < 0 {
+		out.Conditions = append(out.Conditions, next)
+		return out
+	}
+	last := &out.Conditions[i]
+	if last.Status == next.Status {
+		next.LastTransitionTime = last.LastTransitionTime
+		if last.Reason == next.Reason && last.Message == next.Message {
+			return out
+		}
+	}
+	*last = next
+	return out
+}
+
+// notConsumable is the obstacle of a DataVolume in the source's own namespace.
+func notConsumable(namespace string, of *cdiv1.DataVolumeSource, s Source) *obstacle {
+	o := Observed{Source: s, DataVolume: &cdiv1.DataVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: cdiv1.DataVolumeSpec{Source: of},
+	}}
+	if stop := unknownSource(o); stop != nil || s.Unfilled == "" {
+		return stop
+	}
+	return &obstacle{reason: ReasonSourceNotReady, message: fmt.Sprintf("the claim is not filled yet by its DataVolume %s", s.Unfilled)}
+}

@@ -1,0 +1,124 @@
+package datavolume
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// A DataVolume with spec.sourceRef is a clone of what a DataSource leads to at the
+// moment when its claim is made; the claim keeps that in AnnSource, so that a
+// golden image which is replaced meanwhile does not change half of a disk. The
+// right to clone is asked for the DataSource's namespace, where a source must
+// lie therefore: whoever may change a DataSource can't lend the rights of others.
+
+// AnnSource on a claim is the source that sourceRef has led to,
+// "<kind>/<namespace>/<name>".
+const AnnSource = "drydock.dev/source"
+
+// kindSourceRef is SourceOf's kind of a source that is not looked up yet.
+const kindSourceRef = "sourceRef"
+
+// kindDataSource is the only kind that sourceRef may name.
+const kindDataSource = "DataSource"
+
+// refNamespace is the namespace of the DataSource that the spec names.
+func refNamespace(ref *cdiv1.DataVolumeSourceRef, own string) string {
+	if ref.Namespace != nil && *ref.Namespace != "" {
+		return *ref.Namespace
+	}
+	return own
+}
+
+// Refers tells whether the DataVolume's source is what a DataSource leads to, and
+// which.
+func Refers(dv *cdiv1.DataVolume) (namespace, name string, refers bool) {
+	ref := dv.Spec.SourceRef
+	if ref == nil || dv.Spec.Source != nil || ref.Kind != kindDataSource {
+		return "", "", false
+	}
+	return refNamespace(ref, dv.Namespace), ref.Name, true
+}
+
+// Chosen is the source that the DataVolume's claim was made for, nil when that was
+// none of the DataSource's namespace.
+func Chosen(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) *cdiv1.DataVolumeSource {
+	if claim == nil || !metav1.IsControlledBy(claim, dv) {
+		return nil
+	}
+	wanted, _, _ := Refers(dv)
+	kind, rest, _ := strings.Cut(claim.Annotations[AnnSource], "/")
+	namespace, name, _ := strings.Cut(rest, "/")
+	switch {
+	case namespace != wanted || name == "":
+		return nil
+	case kind == "pvc":
+		return &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: namespace, Name: name}}
+	case kind == "snapshot":
+		return &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: namespace, Name: name}}
+	}
+	return nil
+}
+
+// chosen is the value of AnnSource for the claim of a DataVolume whose source was
+// looked up.
+func chosen(dv *cdiv1.DataVolume) string {
+	namespace, kind, name := SourceOf(&dv.Spec, dv.Namespace)
+	return kind + "/" + namespace + "/" + name
+}
+
+// Lead is the source that a DataSource leads to, or why it leads nowhere.
+type Lead struct {
+	Source *cdiv1.DataVolumeSource
+	// Reason and Message are for conditions.
+	Reason, Message string
+}
+
+// LeadOf follows a DataSource, nil when there is none of the name.
+func LeadOf(source *cdiv1.DataSource, namespace, name string) Lead {
+	nowhere := func(reason, format string, args ...any) Lead {
+		return Lead{Reason: reason, Message: fmt.Sprintf("the DataSource %s/%s ", namespace, name) + fmt.Sprintf(format, args...)}
+	}
+	if source == nil {
+		return nowhere(ReasonSourceNotFound, "does not exist")
+	}
+	to := source.Spec.Source.DeepCopy()
+	own := func(at *string) bool {
+		if *at == "" {
+			*at = namespace
+		}
+		return *at == namespace
+	}
+	const elsewhere = "leads to namespace %s: a DataSource may lead to what is in its own namespace only"
+	switch {
+	case to.PVC != nil && !own(&to.PVC.Namespace):
+		return nowhere(ReasonNotAllowed, elsewhere, to.PVC.Namespace)
+	case to.PVC != nil:
+		return Lead{Source: &cdiv1.DataVolumeSource{PVC: to.PVC}}
+	case to.Snapshot != nil && !own(&to.Snapshot.Namespace):
+		return nowhere(ReasonNotAllowed, elsewhere, to.Snapshot.Namespace)
+	case to.Snapshot != nil:
+		return Lead{Source: &cdiv1.DataVolumeSource{Snapshot: to.Snapshot}}
+	case to.DataSource != nil:
+		return nowhere(ReasonSourceNotReady, "leads to another DataSource, which Drydock does not follow: name the claim or snapshot")
+	}
+	return nowhere(ReasonSourceNotReady, "names neither a claim nor a snapshot yet")
+}
+
+// lookUp waits until it is known what the DataVolume is filled from.
+func (d *decision) lookUp() {
+	dv := d.DataVolume
+	switch {
+	case d.stage() == stageNone:
+		d.step(stagePending)
+		d.conditions()
+	case d.Claim == nil && d.stage() >= stageBound:
+		d.fail(ReasonClaimLost, claimDeleted(dv))
+	default:
+		d.conditions()
+		d.stopAt(&obstacle{reason: d.Lead.Reason, message: d.Lead.Message})
+	}
+}
