@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +27,7 @@ var rules = []rule{
 	{is(client.ErrNotStarted), "start it with 'virtctl start NAME', or see why it ended with 'kubectl describe vmi NAME'"},
 	{alreadyRuns, "see its state with 'kubectl get vm', or restart it with 'virtctl restart NAME'"},
 	{missingAPI, "this cluster does not serve it: see 'kubectl get apiservice v1.subresources.kubevirt.io' and 'kubectl -n kubevirt get pods'"},
+	{noVMI, "a VirtualMachine that is stopped has no VMI: 'virtctl start NAME'; list what is there with 'kubectl get vm,vmi --all-namespaces'"},
 	{apierrors.IsNotFound, "list what is there with 'kubectl get vm,vmi --all-namespaces'; -n chooses the namespace"},
 	{apierrors.IsForbidden, "ask for a role that allows it: kubevirt.io:edit to change machines, kubevirt.io:view to look"},
 	{apierrors.IsUnauthorized, "the cluster does not accept the credentials of this kubeconfig; log in again"},
@@ -62,6 +64,16 @@ func missingAPI(err error) bool {
 	return details == nil || details.Name == ""
 }
 
+// noVMI tells a VMI that is not there from other objects.
+func noVMI(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Kind == "virtualmachineinstances"
+}
+
 func unavailable(err error) bool {
 	return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
@@ -69,5 +81,6 @@ func unavailable(err error) bool {
 func unreachable(err error) bool {
 	var operation *net.OpError
 	var lookup *net.DNSError
-	return errors.As(err, &operation) || errors.As(err, &lookup)
+	var request *url.Error
+	return errors.As(err, &operation) || errors.As(err, &lookup) || errors.As(err, &request) && request.Timeout()
 }
