@@ -17,36 +17,30 @@ import (
 	"drydock.dev/drydock/test/guest"
 )
 
-// plugged brings a volume on a file of so many bytes into the machine that runs.
+// plugged brings a volume on a file of so many bytes into the machine that runs;
+// one with the name of a drive is put into that.
 func (p *pod) plugged(vmi *v1.VirtualMachineInstance, name string, bus v1.DiskBus, size int64) {
 	p.t.Helper()
 	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
 		DataVolume: &v1.DataVolumeSource{Name: name, Hotpluggable: true},
 	}})
-	vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{
-		Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: bus}},
-	})
-	f, err := os.OpenFile(filepath.Join(p.dir, name), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		p.t.Fatal(err)
+	drive := machine.IsDrive(&vmi.Spec, name)
+	if !drive {
+		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{
+			Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: bus}},
+		})
 	}
+	f := p.diskFile(name, size, drive)
 	defer f.Close()
-	if err := f.Truncate(size); err != nil {
-		p.t.Fatal(err)
-	}
-	var taken []machine.Slot
-	for _, d := range p.disks() {
-		taken = append(taken, machine.Slot{Bus: v1.DiskBus(d.Bus), Number: d.Number})
-	}
-	slot, err := machine.FreeSlot(&vmi.Spec, name, taken)
-	if err != nil {
-		p.t.Fatal(err)
+	var slot machine.Slot
+	if !drive {
+		slot = p.freeSlot(vmi, name)
 	}
 	tag := hotdisk.Tag{
 		Volume: name, Claim: name, Bus: string(slot.Bus), Number: slot.Number,
-		Device: machine.DiskID(name), Nodes: machine.PlugNodes(name),
+		Device: machine.DiskID(name), Drive: drive, Nodes: machine.PlugNodes(name),
 	}
-	err = hotdisk.Plug(p.ctx, p.monitor, tag, f, func(path string) (hotdisk.Parts, error) {
+	err := hotdisk.Plug(p.ctx, p.monitor, tag, f, func(path string) (hotdisk.Parts, error) {
 		image := launch.PreparedImage{Name: name, Source: path, SourceFormat: "raw", DirectIO: true, VirtualSize: size}
 		made, err := machine.BuildPlug(machine.Input{VMI: vmi, Images: map[string]launch.PreparedImage{name: image}}, name, slot)
 		parts := hotdisk.Parts{Device: made.Device}
@@ -58,6 +52,37 @@ func (p *pod) plugged(vmi *v1.VirtualMachineInstance, name string, bus v1.DiskBu
 	if err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// diskFile opens a volume's file as a guest of a disk may use it, or one of a
+// medium.
+func (p *pod) diskFile(name string, size int64, medium bool) *os.File {
+	p.t.Helper()
+	f, err := os.OpenFile(filepath.Join(p.dir, name), os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = f.Truncate(size)
+	}
+	if err == nil && medium {
+		f.Close()
+		f, err = os.Open(f.Name())
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return f
+}
+
+func (p *pod) freeSlot(vmi *v1.VirtualMachineInstance, name string) machine.Slot {
+	p.t.Helper()
+	var taken []machine.Slot
+	for _, d := range p.disks() {
+		taken = append(taken, machine.Slot{Bus: v1.DiskBus(d.Bus), Number: d.Number})
+	}
+	slot, err := machine.FreeSlot(&vmi.Spec, name, taken)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return slot
 }
 
 func (p *pod) disks() map[string]hotdisk.Disk {

@@ -1,0 +1,134 @@
+package machine_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/test/guest"
+)
+
+// deviceOf is, for the guest's shell, the disk with a serial.
+func deviceOf(serial string) string {
+	return fmt.Sprintf(`/dev/$(guestinfo disks | awk '$3=="%s"{print $1}')`, serial)
+}
+
+// bootFrom boots the guest's kernel with more arguments and devices.
+func bootFrom(t *testing.T, arguments, devices string) (*pod, *v1.VirtualMachineInstance) {
+	t.Helper()
+	files := buildGuest(t, guest.Cloud)
+	p := newPod(t)
+	p.place(files.Kernel, "/var/run/kubevirt-kernel-boot/boot/vmlinuz")
+	p.place(files.Initrd, "/var/run/kubevirt-kernel-boot/boot/initrd.img")
+	text := fmt.Sprintf(kernelVMI, "", devices)
+	vmi := parse(t, strings.Replace(text, "no_timer_check", "no_timer_check "+arguments, 1))
+	p.boot(vmi)
+	p.login()
+	return p, vmi
+}
+
+// cleared awaits that QEMU has nothing of a volume any more, or only what is left
+// of one that was forced out.
+func (p *pod) cleared(name string, want hotdisk.Stage) {
+	p.t.Helper()
+	err := error(nil)
+	for ; p.disks()[name].Stage != want; time.Sleep(10 * time.Millisecond) {
+		if p.ctx.Err() != nil {
+			p.t.Fatalf("QEMU has %+v: %v", p.disks()[name], err)
+		}
+		if d := p.disks()[name]; d.Stage == hotdisk.Partial {
+			err = hotdisk.Clear(p.ctx, p.monitor, d)
+		}
+	}
+}
+
+// TestAGuestLosesADiskThatItDoesNotLetGoOf: the guest has no driver for PCI hotplug,
+// finds a new disk only when it is told to look, and hears no request to let go of
+// it. What it has written is on the disk; what it writes afterwards fails, and does
+// not stop it, although that is what its error policy says about storage that fails.
+func TestAGuestLosesADiskThatItDoesNotLetGoOf(t *testing.T) {
+	p, vmi := bootFrom(t, "acpiphp.disable=1", "")
+	p.plugged(vmi, "vol", v1.DiskBusVirtio, 4<<20)
+	p.prints("echo 1 >/sys/bus/pci/rescan; echo looked", "looked")
+	p.awaits("vol", true)
+	p.prints("echo kept | dd of="+deviceOf("vol")+" conv=fsync 2>/dev/null; head -n 1 "+deviceOf("vol"), "kept")
+	for range 2 {
+		if err := hotdisk.Ask(p.ctx, p.monitor, p.disks()["vol"]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.prints("head -n 1 "+deviceOf("vol"), "kept")
+
+	if err := hotdisk.Force(p.ctx, p.monitor, p.disks()["vol"], machine.HollowNode("vol")); err != nil {
+		t.Fatal(err)
+	}
+	p.cleared("vol", hotdisk.Hollow)
+	for _, command := range []string{
+		"dd if=/dev/zero of=" + deviceOf("vol") + " bs=4096 count=1 conv=fsync",
+		"dd if=" + deviceOf("vol") + " of=/dev/null bs=4096 skip=512 count=1",
+	} {
+		p.prints(command+" 2>&1 | grep -o 'Input/output error'", "Input/output error")
+	}
+	image, err := os.ReadFile(filepath.Join(p.dir, "vol"))
+	if err != nil || !bytes.HasPrefix(image, []byte("kept\n")) {
+		t.Errorf("the disk begins with %q (%v)", image[:8], err)
+	}
+
+	// A guest that starts anew has let go.
+	if err := p.monitor.Execute(p.ctx, "system_reset", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	p.cleared("vol", hotdisk.Absent)
+}
+
+// TestALockedTrayKeepsItsMedium: as long as the guest has the drive open, it keeps
+// the tray shut, and only force takes the medium out.
+func TestALockedTrayKeepsItsMedium(t *testing.T) {
+	p, vmi := bootFrom(t, "", ", disks: [{name: cd, cdrom: {bus: scsi}}]")
+	for _, force := range []bool{false, true} {
+		text := fmt.Sprint("medium-", force)
+		p.inserted(vmi, "cd", text+"\n")
+		p.prints("while [ ! -b /dev/sr0 ]; do sleep 0.05; done; head -n 1 /dev/sr0", text)
+		p.prints("exec 3</dev/sr0; echo held", "held")
+		if err := hotdisk.Ask(p.ctx, p.monitor, p.disks()["cd"]); err != nil {
+			t.Fatal(err)
+		}
+		if d := p.disks()["cd"]; d.Stage != hotdisk.Plugged || !d.Locked || d.TrayOpen {
+			t.Fatalf("with a locked tray, QEMU has %+v", d)
+		}
+		take := hotdisk.Ask
+		if force {
+			take = func(ctx context.Context, m hotdisk.Monitor, d hotdisk.Disk) error {
+				return hotdisk.Force(ctx, m, d, machine.HollowNode("cd"))
+			}
+		} else {
+			p.prints("exec 3<&-; echo free", "free")
+		}
+		if err := take(p.ctx, p.monitor, p.disks()["cd"]); err != nil {
+			t.Fatal(err)
+		}
+		p.cleared("cd", hotdisk.Absent)
+		p.prints("exec 3<&-; head -n 1 /dev/sr0 2>&1 | grep -o 'No medium'", "No medium")
+		vmi.Spec.Volumes = nil
+	}
+}
+
+// inserted puts a medium with a text on it into a drive.
+func (p *pod) inserted(vmi *v1.VirtualMachineInstance, name, text string) {
+	p.t.Helper()
+	medium := make([]byte, 1<<20)
+	copy(medium, text)
+	if err := os.WriteFile(filepath.Join(p.dir, name), medium, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	p.plugged(vmi, name, "", int64(len(medium)))
+}
