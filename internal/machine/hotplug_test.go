@@ -131,3 +131,35 @@ func TestAPlug(t *testing.T) {
 		}
 	}
 }
+
+// TestALUNIsPluggedAsItIs: the guest speaks to the device itself, which has its own
+// serial and its own sense of errors. What is a file is no LUN.
+func TestALUNIsPluggedAsItIs(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	plug(&vmi.Spec, "lun", v1.DiskDevice{LUN: &v1.LunTarget{}})
+	image := launch.PreparedImage{Source: "/dev/fdset/3", SourceFormat: "raw", DirectIO: true, BlockDevice: true, LogicalBlock: 512}
+	slot, err := FreeSlot(&vmi.Spec, "lun", nil)
+	if err != nil || slot.Bus != v1.DiskBusSCSI {
+		t.Fatalf("its place is %v (%v)", slot, err)
+	}
+	made, err := BuildPlug(Input{VMI: vmi, Images: map[string]launch.PreparedImage{"lun": image}}, "lun", slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]any{
+		"driver": "scsi-block", "bus": "scsi0.0", "lun": 0, "drive": NodeName("lun"),
+		"serial": nil, "device_id": nil, "logical_block_size": nil, "write-cache": nil,
+	} {
+		if got := made.Device[key]; got != want {
+			t.Errorf("its %s is %v, want %v; the device is %s", key, got, want, made.Device.text())
+		}
+	}
+	if driver := made.Blockdevs[0]["driver"]; driver != "host_device" {
+		t.Errorf("its node is %v", made.Blockdevs[0])
+	}
+	image.BlockDevice = false
+	const want = `spec.domain.devices.disks[0].lun: volume "lun" is not a block device: a lun needs a claim with volumeMode Block`
+	if _, err := BuildPlug(Input{VMI: vmi, Images: map[string]launch.PreparedImage{"lun": image}}, "lun", slot); err == nil || err.Error() != want {
+		t.Errorf("of a file it says %v, want %s", err, want)
+	}
+}

@@ -214,6 +214,8 @@ func TestAStepThatFailsUndoesThoseBefore(t *testing.T) {
 	for name, device := range map[string]hotdisk.Properties{
 		"no such bus":    {"driver": "scsi-hd", "bus": "scsi9.0"},
 		"no such driver": {"driver": "none"},
+		// What can be shown of a LUN without a SCSI device.
+		"a LUN on what is no SCSI device": {"driver": "scsi-block", "bus": "scsi0.0", "channel": 0, "scsi-id": 0, "lun": 3},
 	} {
 		var refusal *qmp.Error
 		if err := hotdisk.Plug(t.Context(), m, tag("disk-a"), f, parts(device)); !errors.As(err, &refusal) {
