@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"time"
 )
 
 // maxLine bounds one message of QEMU's; its longest answers are some hundred
@@ -18,6 +19,7 @@ var errEndlessLine = errors.New("QEMU's message is longer than any of QEMU's can
 type monitorConn interface {
 	io.ReadWriteCloser
 	WriteMsgUnix(b, oob []byte, addr *net.UnixAddr) (n, oobn int, err error)
+	SetWriteDeadline(t time.Time) error
 }
 
 // bounded is a connection on which the peer must end its lines.

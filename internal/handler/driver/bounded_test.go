@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 )
 
 type reading struct {
@@ -16,6 +17,8 @@ type reading struct {
 func (reading) WriteMsgUnix([]byte, []byte, *net.UnixAddr) (int, int, error) {
 	return 0, 0, net.ErrClosed
 }
+
+func (reading) SetWriteDeadline(time.Time) error { return nil }
 
 func TestLinesMustEnd(t *testing.T) {
 	for name, tc := range map[string]struct {

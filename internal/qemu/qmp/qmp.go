@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -44,6 +45,12 @@ type Event struct {
 
 // ErrClosed is the cause of everything that fails because Close was called.
 var ErrClosed = errors.New("the QMP connection was closed")
+
+// errDeaf and errFlood end the connection to a QEMU that is not itself any more.
+var (
+	errDeaf  = errors.New("QEMU does not read its commands")
+	errFlood = errors.New("QEMU tells of more events than can be followed")
+)
 
 // Client is one connection to a monitor. Its methods may be called from
 // several goroutines; QEMU executes the commands one after another.
@@ -151,7 +158,7 @@ func (c *Client) execute(ctx context.Context, name string, args, result any, oob
 		return fmt.Errorf("QMP %s: %w", name, err)
 	}
 	defer c.forget(id)
-	if err := c.send(command{Execute: name, Arguments: args, ID: id}, oob); err != nil {
+	if err := c.send(ctx, command{Execute: name, Arguments: args, ID: id}, oob); err != nil {
 		return fmt.Errorf("QMP %s: %w", name, err)
 	}
 	select {
@@ -219,21 +226,51 @@ func (c *Client) forget(id uint64) {
 	delete(c.waiting, id)
 }
 
-func (c *Client) send(cmd command, oob []byte) error {
+// send writes one command, for no longer than ctx allows. What is left of a command
+// that was cut short can't be taken back, so it is the connection's end.
+func (c *Client) send(ctx context.Context, cmd command, oob []byte) error {
 	line, err := json.Marshal(cmd)
 	if err != nil {
 		return fmt.Errorf("encoding the command: %w", err)
 	}
 	c.write.Lock()
 	defer c.write.Unlock()
-	line = append(line, '\n')
-	if oob != nil {
-		return c.sendRights(line, oob)
-	}
-	if _, err := c.conn.Write(line); err != nil {
+	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("sending the command: %w", err)
 	}
-	return nil
+	release := c.bound(ctx)
+	defer release()
+	line = append(line, '\n')
+	if oob != nil {
+		err = c.sendRights(line, oob)
+	} else if _, err = c.conn.Write(line); err != nil {
+		err = fmt.Errorf("sending the command: %w", err)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.fail(errDeaf)
+		return errors.Join(ctx.Err(), errDeaf)
+	}
+	return err
+}
+
+// bound makes a write end with ctx, on a connection that can do so. The returned
+// function undoes it.
+func (c *Client) bound(ctx context.Context) (release func()) {
+	conn, ok := c.conn.(interface{ SetWriteDeadline(time.Time) error })
+	if !ok {
+		return func() {}
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = conn.SetWriteDeadline(time.Unix(1, 0))
+	})
+	return func() {
+		if !stop() {
+			<-ended
+			_ = conn.SetWriteDeadline(time.Time{})
+		}
+	}
 }
 
 // read is the goroutine that owns the connection's incoming side.
@@ -277,7 +314,9 @@ func (c *Client) receive(m message) {
 		if m.Timestamp.Seconds > 0 {
 			e.Time = time.Unix(m.Timestamp.Seconds, m.Timestamp.Microseconds*1000)
 		}
-		c.events.add(e)
+		if !c.events.add(e) {
+			c.fail(errFlood)
+		}
 		return
 	}
 	c.mu.Lock()

@@ -246,6 +246,8 @@ func end(t *testing.T, socket string) {
 }
 
 func TestACommandEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	socket := listen(t, func(conn net.Conn) {
 		fmt.Fprintln(conn, `{"QMP": {}}`)
 		reader := bufio.NewReader(conn)
@@ -255,20 +257,87 @@ func TestACommandEndsWithItsContext(t *testing.T) {
 		fmt.Fprintln(conn, `{"return": {}, "id": 1}`)
 		// It hangs here; then answers late, and then the next command.
 		_, _ = reader.ReadString('\n')
+		cancel()
 		_, _ = reader.ReadString('\n')
 		fmt.Fprintln(conn, `{"return": {"late": true}, "id": 2}`)
 		fmt.Fprintln(conn, `{"return": {"late": false}, "id": 3}`)
 		_, _ = reader.ReadString('\n')
 	})
 	c := dial(t, socket, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if err := c.Execute(ctx, "hang", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+	if err := c.Execute(ctx, "hang", nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	var answer struct{ Late *bool }
 	if err := c.Execute(t.Context(), "next", nil, &answer); err != nil || answer.Late == nil || *answer.Late {
 		t.Errorf("the next command gets %+v, %v", answer, err)
+	}
+}
+
+// A QEMU in a guest's hands stops reading: whoever asks it goes on at his deadline.
+func TestAQEMUThatDoesNotReadHoldsNobody(t *testing.T) {
+	socket := listen(t, func(conn net.Conn) {
+		fmt.Fprintln(conn, `{"QMP": {}}`)
+		_, _ = conn.Read(make([]byte, 1<<10))
+		fmt.Fprintln(conn, `{"return": {}, "id": 1}`)
+		<-t.Context().Done()
+	})
+	raw, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c, err := qmp.New(t.Context(), &cutWriter{Conn: raw, cut: cancel}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// More than any socket holds.
+	if err := c.Execute(ctx, "long", strings.Repeat("x", longWrite), nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("the command ended with %v", err)
+	}
+	<-c.Done()
+	if err := c.Execute(t.Context(), "next", nil, nil); err == nil {
+		t.Error("half a command was followed by another one")
+	}
+}
+
+// longWrite is more than a socket holds.
+const longWrite = 4 << 20
+
+// cutWriter has a long write's caller give up when it has begun.
+type cutWriter struct {
+	net.Conn
+	cut func()
+}
+
+func (w *cutWriter) Write(p []byte) (int, error) {
+	if len(p) > longWrite {
+		w.cut()
+	}
+	return w.Conn.Write(p)
+}
+
+func TestAFloodOfEventsEndsTheConnection(t *testing.T) {
+	stuck := make(chan struct{})
+	defer close(stuck)
+	socket := listen(t, func(conn net.Conn) {
+		fmt.Fprintln(conn, `{"QMP": {}}`)
+		_, _ = conn.Read(make([]byte, 1<<10))
+		fmt.Fprintln(conn, `{"return": {}, "id": 1}`)
+		line := fmt.Sprintf(`{"event": "STOP", "data": {"x": %q}}`, strings.Repeat("x", 1<<20))
+		for {
+			if _, err := fmt.Fprintln(conn, line); err != nil {
+				return
+			}
+		}
+	})
+	c, err := qmp.Dial(t.Context(), socket, func(qmp.Event) { <-stuck })
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-c.Done()
+	if err := c.Err(); err == nil || !strings.Contains(err.Error(), "more events than can be followed") {
+		t.Errorf("the connection ended with %v", err)
 	}
 }
 
@@ -284,7 +353,11 @@ func TestTheHandshakeFails(t *testing.T) {
 		"the peer ends after a hello": {func(c net.Conn) { fmt.Fprintln(c, `{"QMP": {}}`) }, "QMP qmp_capabilities"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			limit := patience
+			if name == "the peer says nothing" {
+				limit = 100 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			_, err := qmp.Dial(ctx, listen(t, c.serve), nil)
 			if err == nil || !strings.Contains(err.Error(), c.want) {

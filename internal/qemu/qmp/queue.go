@@ -2,16 +2,23 @@ package qmp
 
 import "sync"
 
-// queue holds events between their arrival and their delivery. It has no
-// bound: a bound would either lose an event or stop the reader, and with it
-// the answer that the receiver of an earlier event may be waiting for. QEMU
-// itself limits the rate of the events that could come in floods.
+// maxPending bounds the bytes of events that wait. A real QEMU limits the rate of
+// what could come in floods; one in a guest's hands could fill its reader's memory.
+const maxPending = 8 << 20
+
+// eventCost is what an event takes beside its text.
+const eventCost = 64
+
+// queue holds events between their arrival and their delivery. Nothing waits for
+// room in it: that would stop the reader, and with it the answer that the receiver
+// of an earlier event may be waiting for.
 type queue struct {
-	mu     sync.Mutex
-	ready  *sync.Cond
-	events []Event
-	closed bool
-	done   chan struct{}
+	mu      sync.Mutex
+	ready   *sync.Cond
+	events  []Event
+	pending int
+	closed  bool
+	done    chan struct{}
 }
 
 func newQueue() *queue {
@@ -20,11 +27,17 @@ func newQueue() *queue {
 	return q
 }
 
-func (q *queue) add(e Event) {
+// add takes an event in; false means that there are too many.
+func (q *queue) add(e Event) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.pending += eventCost + len(e.Name) + len(e.Data)
+	if q.pending > maxPending {
+		return false
+	}
 	q.events = append(q.events, e)
 	q.ready.Signal()
+	return true
 }
 
 // close lets deliver end once everything that was added is delivered.
@@ -58,6 +71,6 @@ func (q *queue) take() (events []Event, more bool) {
 	for len(q.events) == 0 && !q.closed {
 		q.ready.Wait()
 	}
-	events, q.events = q.events, nil
+	events, q.events, q.pending = q.events, nil, 0
 	return events, !q.closed
 }
