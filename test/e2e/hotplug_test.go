@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -150,58 +149,6 @@ func awaitNoRestartRequired(t *testing.T, namespace, name string) {
 		}
 		return vm.Status.ObservedGeneration == vm.Generation || vm.Status.ObservedGeneration == 0
 	})
-}
-
-// TestVolumesThatCannotBePluggedAreRefused: each refusal has its own words.
-func TestVolumesThatCannotBePluggedAreRefused(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	for _, name := range []string{"data", "taken", "spare"} {
-		claim(t, ns, name, corev1.PersistentVolumeFilesystem, folderOnNode1(ns, name))
-	}
-	other := newVMI(ns, "other")
-	addDisk(onNode1(other), v1.Disk{Name: "taken", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
-		claimSource("taken", false))
-	create(t, other)
-	vmi := onNode1(newVMI(ns, "full"))
-	for i := range 7 {
-		addDisk(vmi, v1.Disk{Name: fmt.Sprint("disk", i), DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
-			v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("1Mi")}})
-	}
-	create(t, newVM(vmi, v1.RunStrategyAlways))
-	create(t, newVM(newVMI(ns, "halted"), v1.RunStrategyHalted))
-	awaitRunning(t, ns, "full")
-	awaitRunning(t, ns, "other")
-	do(t, ns, "addvolume", "full", "--volume-name=data")
-
-	for _, test := range []struct{ args, want string }{
-		{"addvolume full --volume-name=none", "volume none is not a DataVolume or PersistentVolumeClaim"},
-		{"addvolume full --volume-name=data", "Unable to add volume [data] because volume with that name already exists"},
-		{"addvolume full --volume-name=taken", "Unable to add volume [taken] because PVC [taken] is in use by VirtualMachineInstance [other]"},
-		{"addvolume full --volume-name=spare --serial=a~b", "must be made of letters, digits"},
-		{"addvolume halted --volume-name=spare", "not found"},
-		{"removevolume full --volume-name=none", "Unable to remove volume [none] because it does not exist"},
-		{"removevolume full --volume-name=root", "Unable to remove volume [root] because it is not hotpluggable"},
-	} {
-		out, err := virtctl(t.Context(), append([]string{"-n", ns}, strings.Fields(test.args)...)...)
-		if err == nil || !strings.Contains(out, test.want) {
-			t.Errorf("virtctl %s says (error: %v):\n%s\nwant: %s", test.args, err, out, test.want)
-		}
-	}
-
-	do(t, ns, "addvolume", "full", "--volume-name=spare", "--dry-run")
-	do(t, ns, "addvolume", "halted", "--volume-name=spare", "--persist")
-	vm := &v1.VirtualMachine{}
-	if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "halted"}, vm); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(vm.Spec.Template.Spec.Volumes); n != 2 {
-		t.Errorf("the template of a stopped VM has %d volumes after an addition, want 2", n)
-	}
-	live := awaitRunning(t, ns, "full")
-	if volumeStatus(live, "spare") != nil {
-		t.Error("a dry run has plugged a volume")
-	}
 }
 
 // TestManyVolumesComeWithOneEdit puts sixty-four volumes into a template at once.

@@ -1,0 +1,268 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/bench/proc"
+)
+
+// A long run asks for more than every run can afford: 500.
+var cycles = flag.Int("hotplug.cycles", 20, "how often volumes come and go, four at a time")
+
+// atOnce are the volumes that come and go together: cycles overlap, and what is
+// left of a shared attachment pod is handed over when one goes.
+const atOnce = 4
+
+// TestPluggingLeaksNothing has volumes come and go, over and over. QEMU,
+// virt-launcher, virt-handler and virt-controller keep no descriptor, mount,
+// goroutine or memory of it, and it takes no longer in the end. Not parallel: what
+// other tests do would count.
+func TestPluggingLeaksNothing(t *testing.T) {
+	ns := newNamespace(t)
+	var names []string
+	for i := range atOnce {
+		name := fmt.Sprintf("vol-%d", i)
+		claim(t, ns, name, corev1.PersistentVolumeFilesystem, folderOnNode1(ns, name))
+		names = append(names, name)
+	}
+	g := bootVM(t, newVM(onNode1(newVMI(ns, "cycled")), v1.RunStrategyAlways))
+	parts := partsOf(t, awaitRunning(t, ns, "cycled"))
+	rounds := *cycles / atOnce
+	fifth := max(rounds/5, 1)
+
+	// What is made once (connections, caches, QEMU's arenas) is made here.
+	for range fifth {
+		g.plugAndUnplug(names)
+	}
+	awaitHolders(t, ns, "cycled", 0)
+	before := costs(t, parts)
+	t.Logf("after %d cycles to warm up:\n%s", fifth*atOnce, before)
+
+	// How long pods take beside is what other load of the machine does.
+	var took, pods []time.Duration
+	for round := range rounds {
+		took = append(took, g.plugAndUnplug(names))
+		pods = append(pods, startPod(t, ns, fmt.Sprintf("beside-%d", round)))
+		if done := round + 1; done%fifth == 0 {
+			t.Logf("after %d cycles more, %v for %d at once, a pod %v (median of the last %d):\n%s",
+				done*atOnce, median(took[done-fifth:]), atOnce, median(pods[done-fifth:]), fifth, costs(t, parts))
+		}
+	}
+	awaitHolders(t, ns, "cycled", 0)
+	slower, load := lastToFirst(took), lastToFirst(pods)
+	t.Logf("figure hotplug: %d cycles, %d at once take %v (median); in the last fifth %.2f times as long as in the first, a pod %.2f times",
+		rounds*atOnce, atOnce, median(took), slower, load)
+	if slower > 2*max(load, 1) {
+		t.Errorf("cycles have become slow: %v", took)
+	}
+	eventually(t, "no more than before", func(context.Context) error { return costs(t, parts).grownSince(before) })
+	t.Logf("in the end:\n%s", costs(t, parts))
+}
+
+// lastToFirst compares the last fifth, or two at least, with the first.
+func lastToFirst(d []time.Duration) float64 {
+	n := max(len(d)/5, 2)
+	return float64(median(d[len(d)-n:])) / float64(median(d[:n]))
+}
+
+// plugAndUnplug has volumes come, waits until they are Ready, has them go and
+// waits until the guest has none. It tells how long that took.
+func (g *guest) plugAndUnplug(names []string) time.Duration {
+	g.t.Helper()
+	began := time.Now()
+	for _, name := range names {
+		do(g.t, g.namespace, "addvolume", g.name, "--volume-name="+name)
+	}
+	awaitVMI(g.t, g.namespace, g.name, "all volumes Ready", func(vmi *v1.VirtualMachineInstance) bool {
+		return !slices.ContainsFunc(names, func(name string) bool {
+			s := volumeStatus(vmi, name)
+			return s == nil || s.Phase != v1.VolumeReady
+		})
+	})
+	for _, name := range names {
+		do(g.t, g.namespace, "removevolume", g.name, "--volume-name="+name)
+	}
+	for _, name := range names {
+		g.loses(name)
+	}
+	return time.Since(began)
+}
+
+// part is a process that has to do with plugging.
+type part struct {
+	name string
+	pid  int
+	// ram is the size of the guest's memory in KiB, which is not the part's own.
+	ram int
+	// pod is a component's, which tells its goroutines.
+	pod string
+	// spread is how far the memory of such a process moves by itself, in KiB;
+	// loose, how many connections it may have open in one moment and not in another.
+	spread, loose int
+}
+
+// Memory is the resident set. QEMU's moves with its allocator's arenas and with
+// the guest's page tables under emulation, a Go program's with the pace of its
+// garbage collector. Five hundred leaked disks, or what a client keeps of five
+// hundred pods, would be well beyond.
+const (
+	qemuSpread      = 12 << 10
+	launcherSpread  = 4 << 10
+	componentSpread = 24 << 10
+	// perConnection are the goroutines that a connection takes.
+	perConnection = 3
+)
+
+// partsOf are the processes that a VMI's volumes go through.
+func partsOf(t *testing.T, vmi *v1.VirtualMachineInstance) []part {
+	t.Helper()
+	memory := int(vmi.Spec.Domain.Memory.Guest.Value() >> 10)
+	pod := launcherPod(t, vmi)
+	handler, controller := componentPod(t, "virt-handler", vmi.Status.NodeName), componentPod(t, "virt-controller", "")
+	return []part{
+		{name: "QEMU", pid: processOf(t, pod, "qemu-system-x86_64"), ram: memory, spread: qemuSpread},
+		{name: "virt-launcher", pid: processOf(t, pod, "virt-launcher"), spread: launcherSpread},
+		{name: "virt-handler", pid: processOf(t, handler, "virt"), pod: handler.Name, spread: componentSpread, loose: 4},
+		{name: "virt-controller", pid: processOf(t, controller, "virt"), pod: controller.Name, spread: componentSpread, loose: 4},
+	}
+}
+
+// componentPod is a component's pod, on the node if one is named.
+func componentPod(t *testing.T, name, node string) *corev1.Pod {
+	t.Helper()
+	var pods corev1.PodList
+	if err := cluster.client.List(t.Context(), &pods, client.InNamespace("kubevirt"), client.MatchingLabels{v1.AppLabel: name}); err != nil {
+		t.Fatalf("listing the pods of %s: %v", name, err)
+	}
+	for i := range pods.Items {
+		if node == "" || pods.Items[i].Spec.NodeName == node {
+			return &pods.Items[i]
+		}
+	}
+	t.Fatalf("no pod of %s is on node %q", name, node)
+	return nil
+}
+
+// processOf is the one process of a program in a pod.
+func processOf(t *testing.T, pod *corev1.Pod, program string) int {
+	t.Helper()
+	all, err := proc.OfPod(string(pod.UID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []int
+	for _, p := range all {
+		if p.Name() == program {
+			found = append(found, p.PID)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d processes of %s run in pod %s, want 1", len(found), program, pod.Name)
+	}
+	return found[0]
+}
+
+// cost is what a part has at a moment.
+type cost struct {
+	part
+	files, mounts, goroutines int
+	// rss and pss are in KiB, without the guest's RAM.
+	rss, pss int
+}
+
+type costTable []cost
+
+func (c costTable) String() string {
+	var b strings.Builder
+	for _, p := range c {
+		fmt.Fprintf(&b, "  %-16s %4d files %4d mounts %5d goroutines %8d KiB RSS %8d KiB PSS\n", p.name, p.files, p.mounts, p.goroutines, p.rss, p.pss)
+	}
+	return b.String()
+}
+
+func costs(t *testing.T, parts []part) costTable {
+	t.Helper()
+	var table costTable
+	for _, p := range parts {
+		memory, err := proc.MemoryOf(p.pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.ram > 0 {
+			ram, err := proc.Mapping(p.pid, p.ram)
+			if err != nil {
+				t.Fatal(err)
+			}
+			memory.RSS -= ram.RSS
+			memory.PSS -= ram.PSS
+		}
+		mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", p.pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		table = append(table, cost{
+			part: p, rss: memory.RSS, pss: memory.PSS,
+			files: openFiles(t, p.pid), mounts: strings.Count(string(mounts), "\n"), goroutines: goroutines(t, p.pod),
+		})
+	}
+	return table
+}
+
+// goroutines are those of a component's pod, by its metrics; 0 without a pod.
+func goroutines(t *testing.T, pod string) int {
+	t.Helper()
+	if pod == "" {
+		return 0
+	}
+	out, err := kubectl(t.Context(), "get", "--raw", "/api/v1/namespaces/kubevirt/pods/"+pod+":8080/proxy/metrics")
+	if err != nil {
+		t.Fatalf("reading the metrics of %s: %v\n%s", pod, err, out)
+	}
+	count := regexp.MustCompile(`(?m)^go_goroutines (\d+)$`).FindStringSubmatch(out)
+	if count == nil {
+		t.Fatalf("the metrics of %s do not tell of goroutines:\n%s", pod, out)
+	}
+	n, err := strconv.Atoi(count[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// grownSince tells which part has more than it had.
+func (c costTable) grownSince(before costTable) error {
+	for i, now := range c {
+		then := before[i]
+		switch {
+		case now.files > then.files+now.loose, now.mounts > then.mounts, now.goroutines > then.goroutines+perConnection*now.loose:
+			return fmt.Errorf("%s has more files, mounts or goroutines; now:\n%sbefore:\n%s", now.name, c, before)
+		case now.rss > then.rss+now.spread, now.pss > then.pss+now.spread:
+			return fmt.Errorf("%s has grown by more than %d KiB; now:\n%sbefore:\n%s", now.name, now.spread, c, before)
+		}
+	}
+	return nil
+}
+
+func openFiles(t *testing.T, pid int) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}

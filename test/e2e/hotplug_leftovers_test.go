@@ -1,0 +1,187 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// traces are what volumes leave on a machine while they are in use, by the place
+// where it is seen.
+type traces map[string][]string
+
+// tracesOf looks for traces on the nodes, in the pods of virt-handler and in
+// the pod of a VMI. It is for tests beside which no other runs.
+func tracesOf(t *testing.T, vmi *v1.VirtualMachineInstance) traces {
+	t.Helper()
+	found := traces{"loop devices": loopDevices(t)}
+	for _, node := range status(t).Nodes {
+		for _, c := range node.Components {
+			if c.Name == "kubelet" {
+				found["mounts of "+node.Name] = mounts(t, c.PID)
+				found["pods' folders of "+node.Name] = folders(t, fmt.Sprintf("/proc/%d/root/var/lib/kubelet/pods", c.PID))
+				found["device nodes under the kubelet of "+node.Name] = deviceNodes(t, fmt.Sprintf("/proc/%d/root/var/lib/kubelet", c.PID))
+				found["cgroups of "+node.Name] = folders(t, filepath.Join(deviceCgroup(t, c.PID), "..", "kubepods"), "burstable", "besteffort")
+			}
+		}
+		handler := processOf(t, componentPod(t, "virt-handler", node.Name), "virt")
+		found["mounts of virt-handler on "+node.Name] = mounts(t, handler)
+	}
+	qemu := processOf(t, launcherPod(t, vmi), "qemu-system-x86_64")
+	found["mounts of the launcher"] = mounts(t, qemu)
+	found["device nodes of the launcher"] = deviceNodes(t, fmt.Sprintf("/proc/%d/root/dev", qemu))
+	// On cgroup v2 the rules are a program, which can't be read.
+	if rules, err := os.ReadFile(filepath.Join(deviceCgroup(t, qemu), "devices.list")); err == nil {
+		found["device rules of the launcher"] = strings.Split(strings.TrimSpace(string(rules)), "\n")
+	}
+	return found
+}
+
+// moreThan lists what was not there before, each with its place.
+func (now traces) moreThan(before traces) []string {
+	var more []string
+	for _, place := range slices.Sorted(maps.Keys(now)) {
+		for _, thing := range left(before[place], now[place]) {
+			more = append(more, place+": "+thing)
+		}
+	}
+	return more
+}
+
+// awaitNoTraces waits until there is nothing that was not there before.
+func awaitNoTraces(t *testing.T, vmi *v1.VirtualMachineInstance, before traces) {
+	t.Helper()
+	eventually(t, "no more traces of volumes than before", func(context.Context) error {
+		if more := tracesOf(t, vmi).moreThan(before); len(more) > 0 {
+			return fmt.Errorf("left are\n%s", strings.Join(more, "\n"))
+		}
+		return nil
+	})
+}
+
+// names are what differs when a container or a pod is started again.
+var names = regexp.MustCompile(`[0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+// left are the things of which there are more now than before: as many of a kind
+// are as good, since a component that was killed has other containers.
+func left(before, now []string) []string {
+	count := map[string]int{}
+	for _, thing := range before {
+		count[names.ReplaceAllString(thing, "*")]++
+	}
+	var more []string
+	for _, thing := range now {
+		kind := names.ReplaceAllString(thing, "*")
+		if count[kind]--; count[kind] < 0 {
+			more = append(more, thing)
+		}
+	}
+	return more
+}
+
+// mounts are the places of the mounts that a process sees.
+func mounts(t *testing.T, pid int) []string {
+	t.Helper()
+	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var places []string
+	for line := range strings.Lines(string(table)) {
+		places = append(places, strings.Fields(line)[4])
+	}
+	return places
+}
+
+// folders are those in a folder, and in the named ones of them.
+func folders(t *testing.T, root string, within ...string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, e := range entries {
+		switch {
+		case slices.Contains(within, e.Name()):
+			found = append(found, folders(t, filepath.Join(root, e.Name()))...)
+		case e.IsDir():
+			found = append(found, e.Name())
+		}
+	}
+	return found
+}
+
+// deviceNodes are those under a folder, and the links by which the kubelet keeps
+// devices for pods.
+func deviceNodes(t *testing.T, root string) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // what vanishes while it is looked at is no trace
+		}
+		device := e.Type()&fs.ModeDevice != 0
+		link := e.Type()&fs.ModeSymlink != 0 && strings.Contains(path, "/volumeDevices/")
+		if device || link {
+			found = append(found, strings.TrimPrefix(path, root))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// loopDevices are those that have a file of this cluster's or of this test's,
+// or another device, behind them.
+func loopDevices(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, file := range files {
+		backing, err := os.ReadFile(file)
+		if err != nil {
+			continue // detached meanwhile
+		}
+		if strings.Contains(string(backing), os.Getenv("DRYDOCK_DIR")) || strings.Contains(string(backing), t.Name()) {
+			found = append(found, strings.Split(file, "/")[3]+" on "+strings.TrimSpace(string(backing)))
+		}
+	}
+	return found
+}
+
+// deviceCgroup is the folder of a process's cgroup that has device rules.
+func deviceCgroup(t *testing.T, pid int) string {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unified := ""
+	for line := range strings.Lines(string(data)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch parts[1] {
+		case "devices":
+			return filepath.Join("/sys/fs/cgroup/devices", parts[2])
+		case "":
+			unified = filepath.Join("/sys/fs/cgroup", parts[2])
+		}
+	}
+	return unified
+}

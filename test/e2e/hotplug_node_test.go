@@ -1,0 +1,169 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/test/follow"
+)
+
+// TestADrainWaitsForTheGuest cordons a guest's node, where volumes are plugged as
+// before, and drains it: the attachment pods stay, and so does the disk, until
+// the guest is gone. On the node that is used again the VM has its disks. Not
+// parallel: the others need the node.
+func TestADrainWaitsForTheGuest(t *testing.T) {
+	ns := newNamespace(t)
+	for _, name := range []string{"before", "after"} {
+		claim(t, ns, name, corev1.PersistentVolumeFilesystem, folderOnNode1(ns, name))
+	}
+	g := bootVM(t, newVM(onNode1(newVMI(ns, "drained")), v1.RunStrategyAlways))
+	follow.Holders(t, cluster.client, ns, "drained")
+	do(t, ns, "addvolume", "drained", "--volume-name=before", "--persist")
+	g.gets("before")
+	uncordon := cordon(t, node1)
+	do(t, ns, "addvolume", "drained", "--volume-name=after", "--persist")
+	g.gets("after")
+	g.run("echo kept | dd of=" + g.device("before") + " conv=fsync")
+
+	instance := instanceUID(t, ns, "drained")
+	own := v1.CreatedByLabel + "=" + string(instance)
+	out, err := drain(t, node1, v1.AppLabel+"=hotplug-disk,"+own, "5s")
+	if err == nil || !strings.Contains(out, "disruption budget") {
+		t.Errorf("draining attachment pods of a guest that runs (error: %v) says:\n%s", err, out)
+	}
+	pods, err := holders(t.Context(), ns, "drained")
+	if err != nil || len(pods) != 2 || pods[0].DeletionTimestamp != nil || pods[1].DeletionTimestamp != nil {
+		t.Errorf("%d attachment pods are there after the drain, want 2 that stay (%v)", len(pods), err)
+	}
+	g.sees("what was written before the drain", "head -n 1 "+g.device("before"), "kept")
+
+	if out, err := drain(t, node1, own, "80s"); err != nil {
+		t.Fatalf("draining the guest, too: %v\n%s", err, out)
+	}
+	awaitHolders(t, ns, "drained", 0)
+	uncordon()
+	awaitNextInstance(t, ns, "drained", instance)
+	g = login(t, ns, "drained")
+	g.gets("after")
+	g.gets("before")
+	g.sees("what was written before the drain", "head -n 1 "+g.device("before"), "kept")
+}
+
+// cordon keeps new pods from a node until it is told otherwise, or the test ends.
+func cordon(t *testing.T, node string) (uncordon func()) {
+	t.Helper()
+	if out, err := kubectl(t.Context(), "cordon", node); err != nil {
+		t.Fatalf("cordoning %s: %v\n%s", node, err, out)
+	}
+	uncordon = func() {
+		if out, err := kubectl(context.Background(), "uncordon", node); err != nil {
+			t.Errorf("uncordoning %s: %v\n%s", node, err, out)
+		}
+	}
+	t.Cleanup(uncordon)
+	return uncordon
+}
+
+// drain evicts the pods that a selector selects from a node, and waits for so long.
+func drain(t *testing.T, node, selector, timeout string) (string, error) {
+	t.Helper()
+	return kubectl(t.Context(), "drain", node, "--pod-selector="+selector, "--delete-emptydir-data", "--timeout="+timeout)
+}
+
+// TestAResizedPodKeepsItsDisks changes the resources of a launcher pod in place,
+// upon which the runtime writes its cgroup anew, device rules too: the disks that
+// are plugged go on, and others come.
+func TestAResizedPodKeepsItsDisks(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	claim(t, ns, "file-old", corev1.PersistentVolumeFilesystem, folderOnNode1(ns, "file-old"))
+	claim(t, ns, "block-old", corev1.PersistentVolumeBlock, blockDevice(t))
+	claim(t, ns, "block-new", corev1.PersistentVolumeBlock, blockDevice(t))
+	g := bootVM(t, newVM(onNode1(newVMI(ns, "resized")), v1.RunStrategyAlways))
+	for _, name := range []string{"file-old", "block-old"} {
+		do(t, ns, "addvolume", "resized", "--volume-name="+name)
+	}
+	for _, name := range []string{"file-old", "block-old"} {
+		g.gets(name)
+		g.run("echo old | dd of=" + g.device(name) + " conv=fsync")
+	}
+
+	resize(t, launcherPod(t, awaitRunning(t, ns, "resized")), resource.MustParse("150m"))
+	for _, name := range []string{"file-old", "block-old"} {
+		g.run("echo new | dd of=" + g.device(name) + " conv=fsync && echo 3 >/proc/sys/vm/drop_caches")
+		g.sees("what was written after the resize", "head -n 1 "+g.device(name), "new")
+	}
+	do(t, ns, "addvolume", "resized", "--volume-name=block-new")
+	g.gets("block-new")
+	g.run("echo new | dd of=" + g.device("block-new") + " conv=fsync")
+	for _, name := range []string{"file-old", "block-old", "block-new"} {
+		do(t, ns, "removevolume", "resized", "--volume-name="+name)
+	}
+	for _, name := range []string{"file-old", "block-old", "block-new"} {
+		g.loses(name)
+	}
+}
+
+// resize has the kubelet give a running pod another share of the CPU.
+func resize(t *testing.T, pod *corev1.Pod, cpu resource.Quantity) {
+	t.Helper()
+	edited := pod.DeepCopy()
+	edited.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = cpu
+	if err := cluster.client.SubResource("resize").Patch(t.Context(), edited, client.StrategicMergeFrom(pod)); err != nil {
+		t.Fatalf("resizing pod %s: %v", pod.Name, err)
+	}
+	await(t, pod, &corev1.PodList{}, fmt.Sprintf("a request of %s in force", &cpu), func(pod *corev1.Pod) bool {
+		for _, c := range pod.Status.ContainerStatuses {
+			if c.Resources != nil && c.Resources.Requests.Cpu().Equal(cpu) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// TestARestartedVMGoesToItsHotPluggedDisk has a VM that would like to be on one
+// node and a disk of local storage on the other: where it runs the disk can't be
+// plugged, and its status says why. After a restart it is where the disk is.
+func TestARestartedVMGoesToItsHotPluggedDisk(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	claimOn(t, ns, "far", node2)
+	vmi := newVMI(ns, "follower")
+	vmi.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+			Weight: 100,
+			Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node1},
+			}}},
+		}},
+	}}
+	create(t, newVM(vmi, v1.RunStrategyAlways))
+	awaitOn(t, ns, "follower", node1)
+	do(t, ns, "addvolume", "follower", "--volume-name=far", "--persist")
+	awaitVMI(t, ns, "follower", "a word about the disk on another node", func(vmi *v1.VirtualMachineInstance) bool {
+		s := volumeStatus(vmi, "far")
+		return s != nil && s.Phase == v1.VolumePending && strings.Contains(s.Message, "can't be used on node "+node1)
+	})
+
+	restartAndAwait(t, ns, "follower")
+	awaitOn(t, ns, "follower", node2)
+	g := login(t, ns, "follower")
+	g.gets("far")
+	g.run("echo near | dd of=" + g.device("far") + " conv=fsync")
+
+	restartAndAwait(t, ns, "follower")
+	awaitOn(t, ns, "follower", node2)
+	g = login(t, ns, "follower")
+	g.gets("far")
+	g.sees("what was written before the restart", "head -n 1 "+g.device("far"), "near")
+}
