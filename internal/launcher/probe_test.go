@@ -51,9 +51,14 @@ func runningAgent(t *testing.T) string {
 		_ = cmd.Wait()
 		_ = os.RemoveAll(dir)
 	})
+	// The socket is there a moment before anybody listens.
 	waitFor(t, "qemu-ga", func() bool {
-		_, err := os.Stat(socket)
-		return err == nil
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			return false
+		}
+		_ = conn.Close()
+		return true
 	})
 	return socket
 }
