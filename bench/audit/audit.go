@@ -9,6 +9,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -89,6 +90,10 @@ type event struct {
 	} `json:"responseStatus"`
 }
 
+// ErrRotated says that the log does not reach back to the moment that was asked
+// for: the API server keeps three files, and removes what is older.
+var ErrRotated = errors.New("the beginning of the audit log is gone, more was written since than it keeps")
+
 // Since are the components' requests from a moment on that the log in a folder
 // tells of, in no particular order. Whoever plays a component by impersonation
 // counts as that component.
@@ -101,37 +106,54 @@ func Since(folder string, from time.Time) ([]Request, error) {
 		return nil, fmt.Errorf("finding the audit log: there is none in %s", folder)
 	}
 	var out []Request
+	whole := len(files) == 1
 	for _, path := range files {
-		requests, err := readFile(path, from)
+		requests, begins, err := readFile(path, from)
 		if err != nil {
 			return nil, err
 		}
+		whole = whole || begins.Before(from)
 		out = append(out, requests...)
+	}
+	if !whole {
+		return nil, ErrRotated
 	}
 	return out, nil
 }
 
-func readFile(path string, from time.Time) ([]Request, error) {
+// readFile also tells when the file's first request was made.
+func readFile(path string, from time.Time) (out []Request, begins time.Time, err error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("opening the audit log: %w", err)
+		return nil, begins, fmt.Errorf("opening the audit log: %w", err)
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err == nil && info.ModTime().Before(from) {
-		return nil, nil
+		return nil, begins, nil
 	}
-	var out []Request
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 4<<20)
-	for lines.Scan() {
+	for first := true; lines.Scan(); first = false {
+		if first {
+			begins = received(lines.Bytes())
+		}
 		if r, ok := parse(lines.Bytes()); ok && !r.At.Before(from) {
 			out = append(out, r)
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("reading the audit log %s: %w", path, err)
+		return nil, begins, fmt.Errorf("reading the audit log %s: %w", path, err)
 	}
-	return out, nil
+	return out, begins, nil
+}
+
+// received is when a request was made; long ago when its line does not tell.
+func received(line []byte) time.Time {
+	var e event
+	if err := json.Unmarshal(line, &e); err != nil {
+		return time.Time{}
+	}
+	return e.Received
 }
 
 // parse gives the request of a Drydock component; the last line may be half

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,5 +53,21 @@ func TestOnlyTheComponentsRequestsCount(t *testing.T) {
 func TestAReviewIsNoWrite(t *testing.T) {
 	if k := (Request{Verb: "create", Resource: "subjectaccessreviews"}).Kind(); k != Review {
 		t.Errorf("got %s", k)
+	}
+}
+
+func TestALogThatWasRotatedAwayIsNotCounted(t *testing.T) {
+	folder := t.TempDir()
+	for name, second := range map[string]string{"audit-1.log": "01", "audit.log": "05"} {
+		text := strings.ReplaceAll(line, "00:00:01Z", "00:00:"+second+"Z") + "\n"
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Since(folder, time.Date(2026, 1, 1, 0, 0, 3, 0, time.UTC)); err != nil {
+		t.Errorf("the older file reaches back: %v", err)
+	}
+	if _, err := Since(folder, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)); !errors.Is(err, ErrRotated) {
+		t.Errorf("no file reaches back, got %v", err)
 	}
 }

@@ -148,7 +148,7 @@ func (t *turn) plug(ctx context.Context) error {
 		return fmt.Errorf("adding the volume: %w", err)
 	}
 	if err := t.guest.saw(ctx); err != nil {
-		return err
+		return fmt.Errorf("waiting for the volume in the guest, which is %s: %w", t.phase(ctx), err)
 	}
 	t.seen = time.Since(began)
 	at, err := ready()
@@ -199,6 +199,21 @@ func (t *turn) follow(ctx context.Context, wanted func(*v1.VolumeStatus) bool) (
 		err := <-done
 		return at, err
 	}, err
+}
+
+// phase is what the VMI says of the volume when it does not come.
+func (t *turn) phase(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cluster.Patience)
+	defer cancel()
+	var vmi v1.VirtualMachineInstance
+	if err := t.cluster.Client.Get(ctx, client.ObjectKey{Namespace: t.namespace, Name: guestName}, &vmi); err != nil {
+		return err.Error()
+	}
+	s := statusOf(&vmi)
+	if s == nil {
+		return "in no status"
+	}
+	return fmt.Sprintf("%s (%s)", s.Phase, s.Message)
 }
 
 // statusOf is what is said of the volume; nil when there is none.

@@ -23,7 +23,9 @@ import (
 
 const (
 	guestName = "guest"
-	// diskSize is the size of the claim, and of the disk that is plugged by hand.
+	// claimSize is large enough that a file system's own share is a small part.
+	claimSize = 1 << 30
+	// diskSize is the size of the disk that is plugged by hand.
 	diskSize = 64 << 20
 )
 
@@ -69,7 +71,7 @@ func (s *setting) makeClaim(ctx context.Context) error {
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceStorage: *resource.NewQuantity(2*diskSize, resource.BinarySI),
+				corev1.ResourceStorage: *resource.NewQuantity(claimSize, resource.BinarySI),
 			}},
 		},
 	})
@@ -115,9 +117,8 @@ func (s *setting) startGuest(ctx context.Context) error {
 	if s.client, err = virtctl.New(s.cluster.Config); err != nil {
 		return fmt.Errorf("making a client of virt-api: %w", err)
 	}
-	ref := virtctl.Ref{Resource: virtctl.VirtualMachineInstances, Namespace: s.namespace, Name: guestName}
-	if s.guest.conn, err = s.client.Stream(ctx, ref, "console"); err != nil {
-		return fmt.Errorf("opening the guest's console: %w", err)
+	if s.guest.conn, err = s.cluster.Console(ctx, s.namespace, guestName); err != nil {
+		return err
 	}
 	return s.guest.login(ctx)
 }
@@ -162,14 +163,9 @@ func (s *setting) end() error {
 	return nil
 }
 
-func (s *shell) login(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
-	defer cancel()
-	s.console = console.New(s.conn)
-	if err := s.console.Login(ctx); err != nil {
-		return fmt.Errorf("logging in to a guest: %w", err)
-	}
-	return nil
+func (s *shell) login(ctx context.Context) (err error) {
+	s.console, err = cluster.Login(ctx, s.conn)
+	return err
 }
 
 // watched is what a guest calls the only SCSI disk that it has.

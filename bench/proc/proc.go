@@ -186,6 +186,15 @@ func Mapping(pid int, sizeKiB int) (Memory, error) {
 	return Memory{}, fmt.Errorf("looking for the guest's RAM: process %d has no mapping of %d KiB", pid, sizeKiB)
 }
 
+// PageTables is what the kernel has for a process's page tables, in KiB.
+func PageTables(pid int) (int, error) {
+	kib, ok := statusKiB(pid, "VmPTE")
+	if !ok {
+		return 0, fmt.Errorf("reading the page tables of process %d: its status does not tell", pid)
+	}
+	return int(kib), nil
+}
+
 // Parent is the process that a process belongs to.
 func Parent(pid int) (int, error) {
 	fields, err := stat(pid)

@@ -21,6 +21,7 @@ var targets = []target{
 	{"api.idle_writes_per_vmi_per_min", 0},
 	{"memory.beside_qemu_mib", 15},
 	{"memory.requested_over_used", 1.2},
+	{"memory.overhead_requested_over_used", 1.2},
 	{"hotplug.add_ratio", 1.3},
 	{"import.ratio", 1.2},
 	{"import.peak_mib", 128},

@@ -18,7 +18,6 @@ import (
 	"drydock.dev/drydock/bench/byhand"
 	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/bench/proc"
-	console "drydock.dev/drydock/internal/virtctl/client"
 )
 
 // life is when what happened in a VMI's start.
@@ -109,13 +108,9 @@ func runs(_ watch.EventType, o client.Object) bool { return cluster.Running(o) }
 
 // readFirstLine waits for the guest's first line on its serial console.
 func readFirstLine(ctx context.Context, c *cluster.Cluster, ns, name string) (time.Time, error) {
-	client, err := console.New(c.Config)
+	conn, err := c.Console(ctx, ns, name)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("making a client of the console: %w", err)
-	}
-	conn, err := client.Stream(ctx, console.Ref{Resource: console.VirtualMachineInstances, Namespace: ns, Name: name}, "console")
-	if err != nil {
-		return time.Time{}, fmt.Errorf("opening the console of %s: %w", name, err)
+		return time.Time{}, err
 	}
 	defer conn.Close()
 	return awaitLine(ctx, conn)
