@@ -64,9 +64,6 @@ func (r *Report) Logf(format string, args ...any) {
 	fmt.Fprintf(r.out, format+"\n", args...)
 }
 
-// Median is the median of a figure's samples; 0 when there are none.
-func (r *Report) Median(name string) float64 { return quantile(r.samples[name], 0.5) }
-
 // Metrics sums the samples up.
 func (r *Report) Metrics() map[string]Metric {
 	out := map[string]Metric{}

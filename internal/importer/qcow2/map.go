@@ -26,7 +26,6 @@ type Map struct {
 	extents []Extent
 	spilled []*os.File
 	bytes   int64
-	end     int64
 }
 
 func newMap(dir string) *Map { return &Map{dir: dir, limit: maxInMemory} }
@@ -34,16 +33,12 @@ func newMap(dir string) *Map { return &Map{dir: dir, limit: maxInMemory} }
 // Allocated is how many bytes of the disk are in the image.
 func (m *Map) Allocated() int64 { return m.bytes }
 
-// End is the place in the file behind which no extent begins.
-func (m *Map) End() int64 { return m.end }
-
 func (m *Map) add(e Extent, cluster int64) error {
 	if e.Compressed {
 		m.bytes += cluster
 	} else {
 		m.bytes += int64(e.Size)
 	}
-	m.end = max(m.end, e.Host)
 	m.extents = append(m.extents, e)
 	if len(m.extents) < m.limit {
 		return nil

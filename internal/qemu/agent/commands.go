@@ -129,17 +129,6 @@ func (c *Client) FreezeStatus(ctx context.Context) (string, error) {
 	return ask[string](ctx, c, "guest-fsfreeze-status")
 }
 
-// Freeze makes the guest flush and freeze its file systems; it returns how
-// many. Whoever freezes must Thaw: a frozen guest stands still.
-func (c *Client) Freeze(ctx context.Context) (int, error) {
-	return ask[int](ctx, c, "guest-fsfreeze-freeze")
-}
-
-// Thaw undoes Freeze; it returns how many file systems were frozen.
-func (c *Client) Thaw(ctx context.Context) (int, error) {
-	return ask[int](ctx, c, "guest-fsfreeze-thaw")
-}
-
 // Shutdown asks the guest to end in one of the agent's modes: powerdown,
 // reboot, halt. The agent does not answer a success; nil means only that it was
 // there to be asked and did not refuse at once.
