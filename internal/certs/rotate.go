@@ -74,9 +74,10 @@ func newRotator(secret string, usage x509.ExtKeyUsage, webhooks []rotator.Webhoo
 
 // markerDir makes a folder with an empty file in the certificate's name. The
 // rotator ends its process when that file does not appear, since it expects
-// servers to read a mounted Secret; ours read it through the API (Source).
+// servers to read a mounted Secret; ours read it through the API (Source). On a
+// machine that is shared, each user has his own.
 func markerDir() (string, error) {
-	dir := filepath.Join(os.TempDir(), "drydock-certificates")
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("drydock-certificates-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("making the certificate rotator's folder: %w", err)
 	}

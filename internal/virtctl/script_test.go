@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http/httptest"
 	"net/url"
@@ -88,14 +89,20 @@ func setUp(e *testscript.Env) error {
 	return nil
 }
 
-// freePort finds a port for a program that a script starts and talks to.
+// freePort finds a port for a program that a script starts and talks to. It is one
+// of those that the kernel gives to nobody by itself, so that it is still free when
+// the program comes to listen there.
 func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("finding a free port: %w", err)
+	const first, count = 12000, 20000
+	var problem error
+	for range 100 {
+		port := first + rand.N(count)
+		var listener net.Listener
+		if listener, problem = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); problem == nil {
+			return port, listener.Close()
+		}
 	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port, nil
+	return 0, fmt.Errorf("finding a free port: %w", problem)
 }
 
 func serverOf(ts *testscript.TestScript) *apiServer { return ts.Value("server").(*apiServer) }

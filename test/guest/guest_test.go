@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -222,19 +224,23 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// freePort finds a port of this machine that nobody uses.
+// freePort finds a port of this machine that nobody uses. It is one of those that
+// the kernel gives to nobody by itself, so that it is still free when QEMU comes to
+// listen there.
 func freePort(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, count = 12000, 20000
+	var problem error
+	for range 100 {
+		port := strconv.Itoa(first + rand.N(count))
+		var listener net.Listener
+		if listener, problem = net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); problem == nil {
+			_ = listener.Close()
+			return port
+		}
 	}
-	defer func() { _ = listener.Close() }()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
+	t.Fatalf("finding a free port: %v", problem)
+	return ""
 }
 
 func TestTheGuestServesHotplugsAndPanics(t *testing.T) {
