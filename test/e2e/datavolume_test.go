@@ -224,11 +224,11 @@ func TestAVMIsMadeOfAGoldenImage(t *testing.T) {
 	ns, golden := newNamespace(t), newNamespace(t)
 	url, sum := serveImage(t, golden, "what-is-golden\n")
 	vm := newVM(newVMI(ns, "vm"), v1.RunStrategyAlways)
-	addDataVolume(vm, "root", classLocal, cdiv1.DataVolumeSource{})
+	addDataVolume(vm, "disk", classLocal, cdiv1.DataVolumeSource{})
 	template := &vm.Spec.DataVolumeTemplates[0].Spec
 	template.Source, template.SourceRef = nil, &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Namespace: &golden, Name: "image"}
 	create(t, vm)
-	awaitDataVolume(t, ns, "vm-root", "its DataSource", func(dv *cdiv1.DataVolume) bool {
+	awaitDataVolume(t, ns, "vm-disk", "its DataSource", func(dv *cdiv1.DataVolume) bool {
 		return says(dv) == "CloneSourceNotFound: the DataSource "+golden+"/image does not exist"
 	})
 	source := &cdiv1.DataSource{ObjectMeta: metav1.ObjectMeta{Namespace: golden, Name: "image"}}
@@ -237,7 +237,7 @@ func TestAVMIsMadeOfAGoldenImage(t *testing.T) {
 	create(t, newDataVolume(golden, "image-1", "16Mi", fromWeb(url)))
 
 	g := login(t, ns, "vm")
-	g.sees("the golden image", "dd if="+g.device("ROOT")+" bs=1M count=8 2>/dev/null | sha256sum | cut -d' ' -f1", sum)
+	g.sees("the golden image", "dd if="+g.device("DISK")+" bs=1M count=8 2>/dev/null | sha256sum | cut -d' ' -f1", sum)
 	await(t, source, &cdiv1.DataSourceList{}, "readiness", func(s *cdiv1.DataSource) bool {
 		return len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Status == corev1.ConditionTrue
 	})
