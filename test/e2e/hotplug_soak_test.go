@@ -89,7 +89,10 @@ func soakedClaims(t *testing.T, ns string) (comeAndGo []string) {
 		claim(t, ns, name, corev1.PersistentVolumeFilesystem, folderOnNode1(ns, name))
 	}
 	claim(t, ns, "vol-d", corev1.PersistentVolumeBlock, blockDevice(t))
-	create(t, claimOfClass(ns, "vol-e", classLocal, corev1.PersistentVolumeFilesystem))
+	// A small file system of its own keeps more than a tenth to itself.
+	local := claimOfClass(ns, "vol-e", classLocal, corev1.PersistentVolumeFilesystem)
+	local.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("640Mi")
+	create(t, local)
 	create(t, claimOfClass(ns, "vol-f", classLocal, corev1.PersistentVolumeBlock))
 	create(t, claimOfClass(ns, "unbound", "no-such-class", corev1.PersistentVolumeFilesystem))
 	claim(t, ns, "missing", corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{
