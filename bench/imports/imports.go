@@ -91,12 +91,15 @@ func (b *bench) serve(ctx context.Context) (stop func(), err error) {
 			http.ServeFile(&weighing{ResponseWriter: w, sent: &b.sent}, r, image)
 		}),
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(listener) // whoever fetches tells when it ended too early
+	}()
 	b.url = "http://" + listener.Addr().String()
 	return func() {
 		_ = server.Close() // nobody fetches any more
-		<-served
+		<-ended
 	}, nil
 }
 
