@@ -13,6 +13,7 @@ import (
 	"drydock.dev/local/internal/cgroup"
 	"drydock.dev/local/internal/host"
 	"drydock.dev/local/internal/image"
+	"drydock.dev/local/internal/layout"
 	"drydock.dev/local/internal/status"
 	"drydock.dev/local/internal/supervisor"
 	"drydock.dev/local/internal/upstream"
@@ -40,15 +41,7 @@ func (o *options) status(ctx context.Context, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	facts, err := host.Gather()
-	if err != nil {
-		return err
-	}
-	tree, err := cgroup.Open(facts.CgroupV2)
-	if err != nil {
-		return err
-	}
-	st, err := status.Read(ctx, c, tree)
+	st, err := look(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -59,6 +52,19 @@ func (o *options) status(ctx context.Context, asJSON bool) error {
 	}
 	_, err = fmt.Fprint(o.out, st.Text())
 	return err
+}
+
+// look reads what of a cluster runs.
+func look(ctx context.Context, c layout.Cluster) (status.Cluster, error) {
+	facts, err := host.Gather()
+	if err != nil {
+		return status.Cluster{}, err
+	}
+	tree, err := cgroup.Open(facts.CgroupV2)
+	if err != nil {
+		return status.Cluster{}, err
+	}
+	return status.Read(ctx, c, tree)
 }
 
 func newKubectl(o *options) *cobra.Command {

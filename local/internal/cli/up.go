@@ -50,6 +50,9 @@ func (o *options) up(ctx context.Context, nodes int) error {
 	if err := os.MkdirAll(o.dir, 0o755); err != nil {
 		return fmt.Errorf("making the data folder: %w", err)
 	}
+	if err := o.warnOfLittleSpace(); err != nil {
+		return err
+	}
 	c, err := o.record(nodes)
 	if err != nil {
 		return err
@@ -67,11 +70,47 @@ func (o *options) up(ctx context.Context, nodes int) error {
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("bringing cluster %s up: %w", c.Name, err)
+		return fmt.Errorf("bringing cluster %s up: %w", c.Name, explain(ctx, c, err))
 	}
 	fmt.Fprintf(o.out, "Cluster %s with %d nodes is up after %.1fs.\nexport KUBECONFIG=%s\n",
 		c.Name, len(c.Nodes), time.Since(began).Seconds(), c.Kubeconfig())
 	return nil
+}
+
+// roomy is the free space that a cluster and Drydock's images fit in. The nodes
+// turn no pod away for a full disk, so that what runs out of space fails where it
+// writes.
+const roomy = 2 << 30
+
+// warnOfLittleSpace says before anything fails for it that the disk is nearly full.
+func (o *options) warnOfLittleSpace() error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(o.dir, &fs); err != nil {
+		return fmt.Errorf("looking how much space is left in %s: %w", o.dir, err)
+	}
+	if free := fs.Bavail * uint64(fs.Bsize); free < roomy {
+		fmt.Fprintf(o.err, "drydock: warning: only %d MiB are free in %s; a cluster takes about %d: make room, or choose another folder with --dir\n",
+			free>>20, o.dir, roomy>>20)
+	}
+	return nil
+}
+
+// explain says of a wait that was too long for the user's --timeout what was still
+// missing, and where to look.
+func explain(ctx context.Context, c layout.Cluster, err error) error {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	st, statusErr := look(context.WithoutCancel(ctx), c)
+	if statusErr != nil {
+		return errors.Join(err, statusErr)
+	}
+	missing := st.Missing()
+	if len(missing) == 0 {
+		missing = []string{"nothing that 'drydock status' shows"}
+	}
+	return fmt.Errorf("it takes longer than --timeout; missing: %s; the logs are in %s, and up can be called again",
+		strings.Join(missing, ", "), filepath.Dir(c.Log("supervisor")))
 }
 
 // checkHost names all that is missing at once. It returns the folder of our programs.

@@ -130,6 +130,31 @@ func (c Cluster) Running() bool {
 		slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.Init != 0 })
 }
 
+// Missing names what does not run, and the nodes that are not ready.
+func (c Cluster) Missing() []string {
+	var missing []string
+	for _, p := range c.ControlPlane {
+		if p.PID == 0 {
+			missing = append(missing, p.Name)
+		}
+	}
+	for _, n := range c.Nodes {
+		switch {
+		case n.Init == 0:
+			missing = append(missing, n.Name)
+			continue
+		case !n.Ready:
+			missing = append(missing, n.Name+" is not ready")
+		}
+		for _, p := range n.Components {
+			if p.PID == 0 {
+				missing = append(missing, p.Name+" of "+n.Name)
+			}
+		}
+	}
+	return missing
+}
+
 // Text is the table for people.
 func (c Cluster) Text() string {
 	var b strings.Builder

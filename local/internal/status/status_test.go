@@ -1,6 +1,7 @@
 package status
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -23,5 +24,20 @@ func TestText(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("the status lacks %q:\n%s", want, text)
 		}
+	}
+}
+
+func TestMissingNamesWhatIsWaitedFor(t *testing.T) {
+	starting := Cluster{
+		ControlPlane: []Component{{"etcd", 7}, {"kube-apiserver", 0}},
+		Nodes: []Node{
+			{Name: "node1", Init: 9, Ready: true, Components: []Component{{"kubelet", 10}}},
+			{Name: "node2", Init: 11, Components: []Component{{"containerd", 12}, {"kubelet", 0}}},
+			{Name: "node3", Components: []Component{{"kubelet", 0}}},
+		},
+	}
+	want := []string{"kube-apiserver", "node2 is not ready", "kubelet of node2", "node3"}
+	if got := starting.Missing(); !slices.Equal(got, want) {
+		t.Errorf("missing is %q, want %q", got, want)
 	}
 }
