@@ -97,7 +97,9 @@ func TestAWorkerFindsWhatItsTaskNeeds(t *testing.T) {
 
 func TestASourceIsReadAndOwnedByNobodyElsewhere(t *testing.T) {
 	pod := render(t, transfer.Task{Kind: transfer.KindCloneSource}, cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{}},
-		func(w *datavolume.Worker) { w.Namespace, w.Certificate = "golden", &datavolume.Certificate{Secret: "certificate"} })
+		func(w *datavolume.Worker) {
+			w.Namespace, w.Certificate = "golden", &datavolume.Certificate{Secret: "certificate"}
+		})
 	at := mounts(pod)
 	claim := at[transfer.SourceDir].PersistentVolumeClaim
 	if claim == nil || !claim.ReadOnly || at[transfer.TLSDir].Secret.SecretName != "certificate" || len(pod.OwnerReferences) != 0 {
@@ -107,7 +109,9 @@ func TestASourceIsReadAndOwnedByNobodyElsewhere(t *testing.T) {
 
 func TestAServiceLeadsToItsUploadAlone(t *testing.T) {
 	pod := render(t, transfer.Task{Kind: transfer.KindUpload}, cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}},
-		func(w *datavolume.Worker) { w.Name, w.Certificate = "cdi-upload-disk", &datavolume.Certificate{Secret: "certificate"} })
+		func(w *datavolume.Worker) {
+			w.Name, w.Certificate = "cdi-upload-disk", &datavolume.Certificate{Secret: "certificate"}
+		})
 	other := render(t, transfer.Task{Kind: transfer.KindUpload}, cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}},
 		func(w *datavolume.Worker) { w.Name = "cdi-upload-other" })
 	service := Service(pod)
