@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "kubevirt.io/api/core/v1"
 
@@ -76,7 +77,9 @@ func TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo(t *testing.T) {
 	}
 }
 
-// reset presses the guest's reset button.
+// reset presses the guest's reset button, and awaits that QEMU has let go of what
+// the guest kept. It does so when its vCPU has paused since, which one that runs a
+// loop of the firmware may never do by itself, and a system does all the time.
 func (h *handler) reset(t *testing.T, instance *v1.VirtualMachineInstance) {
 	t.Helper()
 	d, err := h.supervisor.Lookup(instance.Namespace, instance.Name, instance.UID)
@@ -85,7 +88,15 @@ func (h *handler) reset(t *testing.T, instance *v1.VirtualMachineInstance) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := d.guest.monitor.Execute(ctx, "system_reset", nil, nil); err != nil {
-		t.Fatal(err)
+	do := func(command string) {
+		if err := d.guest.monitor.Execute(ctx, command, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("system_reset")
+	for h.disks(t, instance)["a"].Hollow {
+		do("stop")
+		do("cont")
+		time.Sleep(50 * time.Millisecond)
 	}
 }
