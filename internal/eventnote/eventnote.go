@@ -25,6 +25,8 @@ func Fitting(r events.EventRecorder) events.EventRecorder { return fitting{r} }
 type fitting struct{ recorder events.EventRecorder }
 
 // Eventf implements events.EventRecorder.
+//
+//nolint:revive // argument-limit: the parameters are the interface's
 func (f fitting) Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any) {
 	f.recorder.Eventf(regarding, related, eventtype, reason, action, "%s", fit(fmt.Sprintf(note, args...)))
 }
