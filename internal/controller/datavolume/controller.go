@@ -3,7 +3,7 @@
 // acts.
 //
 // It owns a DataVolume's status, claim and workers, with their Services and
-// Secrets, while Drydock serves DataVolumes (package cdi). It must not decide:
+// Secrets, and DataSources' status, while Drydock serves DataVolumes (package cdi). It must not decide:
 // what depends on more than "did the API server do it" belongs to the rules.
 package datavolume
 
