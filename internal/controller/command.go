@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,6 +56,7 @@ func NewCommand() *cobra.Command {
 				return fmt.Errorf("--launcher-image and --importer-image must name the container images of launchers and import workers")
 			}
 			ctrl.SetLogger(klog.NewKlogr())
+			collectLess()
 			config, err := ctrl.GetConfig()
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
@@ -85,6 +87,18 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&o.pprofAddr, "pprof-addr", "", "address of /debug/pprof; empty for none, since profiles tell what others do")
 	flags.StringVar(&o.identity, "identity", defaultIdentity(), "name of this process in the leader election")
 	return cmd
+}
+
+// garbagePercent is how much the heap may grow, of what is in use, before garbage
+// is collected. Go's own 100 made that a fifth of virt-controller's CPU time; each
+// VMI's share of the memory grows by a half with this, and stays below 40 KiB.
+const garbagePercent = 200
+
+// collectLess spends memory on CPU time, unless the environment has said how much.
+func collectLess() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbagePercent)
+	}
 }
 
 // prepare makes sure of what the caches watch.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -28,6 +29,7 @@ import (
 
 	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/controller/cdi"
+	"drydock.dev/drydock/internal/controller/wire"
 	"drydock.dev/drydock/internal/datavolume"
 	"drydock.dev/drydock/internal/launcherpod"
 )
@@ -63,9 +65,14 @@ func newManager(server *rest.Config, o options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing the lease %s/%s: %w", o.namespace, leaseName, err)
 	}
+	scheme := newScheme()
+	caches, err := cacheOptions(server, scheme, o)
+	if err != nil {
+		return nil, err
+	}
 	mgr, err := ctrl.NewManager(server, ctrl.Options{
-		Scheme:                              newScheme(),
-		Cache:                               cacheOptions(o),
+		Scheme:                              scheme,
+		Cache:                               caches,
 		Controller:                          config.Controller{SkipNameValidation: &o.several},
 		Client:                              client.Options{Cache: &client.CacheOptions{DisableFor: uncached()}},
 		LeaderElection:                      true,
@@ -108,8 +115,16 @@ func cachesSynced(mgr ctrl.Manager) healthz.Checker {
 	}
 }
 
-// cacheOptions keeps of the cluster what the loops look at and no more.
-func cacheOptions(o options) cache.Options {
+// cacheOptions keeps of the cluster what the loops look at and no more. What there
+// is most of is read in the cheaper way.
+func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache.Options, error) {
+	newInformer, err := wire.Informers(server, scheme, map[schema.GroupVersionKind]string{
+		v1.VirtualMachineInstanceGroupVersionKind: "virtualmachineinstances",
+		v1.VirtualMachineGroupVersionKind:         "virtualmachines",
+	})
+	if err != nil {
+		return cache.Options{}, err
+	}
 	own := map[string]cache.Config{o.namespace: {}}
 	// CDI may be in any namespace.
 	deployments := map[string]cache.Config{
@@ -117,6 +132,7 @@ func cacheOptions(o options) cache.Options {
 		cache.AllNamespaces: {FieldSelector: fields.OneTermEqualSelector("metadata.name", cdi.DeploymentName)},
 	}
 	return cache.Options{
+		NewInformer:      newInformer,
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:        {Label: podsOfDrydock(), Transform: trimPod},
@@ -125,7 +141,7 @@ func cacheOptions(o options) cache.Options {
 			cdi.Definition():     {Transform: nameAndLabels},
 			&appsv1.DaemonSet{}:  {Namespaces: own},
 		},
-	}
+	}, nil
 }
 
 // podsOfDrydock are the pods that the loops make.

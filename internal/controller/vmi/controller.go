@@ -274,8 +274,12 @@ func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInsta
 	if equality.Semantic.DeepEqual(from, to) {
 		return nil
 	}
+	patch, err := difference(from, to)
+	if err != nil {
+		return err
+	}
 	patched := to.DeepCopy()
-	err := r.Client.Patch(ctx, patched, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
+	err = r.Client.Patch(ctx, patched, patch)
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return nil

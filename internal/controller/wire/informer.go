@@ -1,0 +1,56 @@
+package wire
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// NewInformer makes an informer, as cache.NewSharedIndexInformer does.
+type NewInformer func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer
+
+// Informers makes informers that watch the given kinds, of which there is one
+// version, in all namespaces and whole, in the way of this package, and all
+// others as usual. Kinds of the scheme are told by their Go type.
+func Informers(config *rest.Config, scheme *runtime.Scheme, kinds map[schema.GroupVersionKind]string) (NewInformer, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making an HTTP client: %w", err)
+	}
+	ours := map[schema.GroupVersionKind]cache.ListerWatcher{}
+	for kind, resource := range kinds {
+		source, err := newSource(config, client, scheme, kind.GroupVersion(), resource)
+		if err != nil {
+			return nil, fmt.Errorf("preparing to watch %s: %w", resource, err)
+		}
+		ours[kind] = source
+	}
+	return func(usual cache.ListerWatcher, object runtime.Object, resync time.Duration, by cache.Indexers) cache.SharedIndexInformer {
+		if kinds, _, err := scheme.ObjectKinds(object); err == nil && ours[kinds[0]] != nil {
+			usual = ours[kinds[0]]
+		}
+		return cache.NewSharedIndexInformer(usual, object, resync, by)
+	}, nil
+}
+
+// newSource lists and watches a resource in all namespaces.
+func newSource(config *rest.Config, client *http.Client, scheme *runtime.Scheme, version schema.GroupVersion, resource string) (cache.ListerWatcher, error) {
+	config = rest.CopyConfig(config)
+	config.GroupVersion, config.APIPath = &version, "/apis"
+	config.NegotiatedSerializer = newSerializer(scheme)
+	if config.UserAgent == "" {
+		config.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
+	from, err := rest.RESTClientForConfigAndClient(config, client)
+	if err != nil {
+		return nil, err
+	}
+	return cache.NewListWatchFromClient(from, resource, metav1.NamespaceAll, fields.Everything()), nil
+}
