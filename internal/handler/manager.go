@@ -38,9 +38,10 @@ func newManager(server *rest.Config, o options) (ctrl.Manager, error) {
 	// the VMs of a node that starts wait for each other.
 	server.QPS = -1
 	mgr, err := ctrl.NewManager(server, ctrl.Options{
-		Scheme:  newScheme(),
-		Cache:   cacheOptions(o),
-		Metrics: metricsserver.Options{BindAddress: o.metricsAddr},
+		Scheme:           newScheme(),
+		Cache:            cacheOptions(o),
+		Metrics:          metricsserver.Options{BindAddress: o.metricsAddr},
+		PprofBindAddress: o.pprofAddr,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)

@@ -20,8 +20,9 @@ import (
 // asking, so that the promise of routerLifetime never runs out.
 const advertisePeriod = 10 * time.Minute
 
-// maxFrame is more than any request: a link's MTU is 65535 at most.
-const maxFrame = 64<<10 + ethernetHeader
+// maxFrame is far more than any request has. It is held for each interface of each
+// guest; what is longer is cut off, and no request then.
+const maxFrame = 4<<10 + ethernetHeader
 
 // Server answers one guest until it is closed.
 type Server struct {
