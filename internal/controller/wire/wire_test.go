@@ -60,7 +60,7 @@ func tell(t testing.TB, how runtime.NegotiatedSerializer, stream io.Reader) []ev
 	var out []event
 	for {
 		name, object, err := decoder.Decode()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return out
 		}
 		if err != nil {
@@ -105,7 +105,7 @@ func TestWhatIsReadIsWhatClientGoReads(t *testing.T) {
 		func(raw *runtime.RawExtension, _ randfill.Continue) {
 			raw.Raw = []byte(`{"kind":"Odd","metadata":{"managedFields":[1]}}`)
 		},
-		func(fields *metav1.FieldsV1, _ randfill.Continue) { fields.Raw = []byte(`{"f:spec":{"f:\"}]":{}}}`) },
+		func(fields *metav1.FieldsV1, _ randfill.Continue) { fields.SetRawString(`{"f:spec":{"f:\"}]":{}}}`) },
 	)
 	kinds := 0
 	for kind := range scheme.AllKnownTypes() {
@@ -241,9 +241,9 @@ func readLines(t *testing.T, r io.Reader, room int) []string {
 		switch {
 		case err == nil:
 			out, line = append(out, string(line)), nil
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return out
-		case err != io.ErrShortBuffer:
+		case !errors.Is(err, io.ErrShortBuffer):
 			t.Fatalf("reading: %v", err)
 		}
 	}
