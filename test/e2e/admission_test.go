@@ -30,8 +30,12 @@ func TestWrongManifestsAreRefusedByTheCluster(t *testing.T) {
 				t.Fatal(err)
 			}
 			manifest, want, _ := strings.Cut(string(text), "\n---\n")
+			data, err := yaml.YAMLToJSON([]byte(manifest))
+			if err != nil {
+				t.Fatal(err)
+			}
 			obj := &unstructured.Unstructured{}
-			if err := yaml.Unmarshal([]byte(manifest), &obj.Object); err != nil {
+			if err := obj.UnmarshalJSON(data); err != nil {
 				t.Fatal(err)
 			}
 			if obj.GetAPIVersion() == "" {

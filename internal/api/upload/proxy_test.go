@@ -65,7 +65,7 @@ func newScene(t *testing.T) *scene {
 		config.ServerName = server
 		return config
 	})
-	s.proxy.patience, s.proxy.now = 200*time.Millisecond, func() time.Time { return s.now }
+	s.proxy.now = func() time.Time { return s.now }
 	s.tokens = NewTokens(s.cluster)
 	s.server = httptest.NewServer(s.proxy)
 	t.Cleanup(s.server.Close)
@@ -235,6 +235,7 @@ func TestWithoutAGoodTokenNothingPasses(t *testing.T) {
 
 func TestAProxyThatCannotReachTheWorkerSaysWhy(t *testing.T) {
 	s := newScene(t)
+	s.proxy.patience = 200 * time.Millisecond
 	s.claim("u-1", marked)
 	token := s.goodToken()
 	expect := func(what string, want int, says string) {

@@ -1,0 +1,142 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TestAVolumeIsForcedOutOfAGuestThatRefuses: the guest has no driver for PCI
+// hotplug and answers no request to let go. The disk is taken only on demand, and
+// only after the request; then its claim is free, the guest runs on without it,
+// and the volume can come again when the guest has started anew.
+func TestAVolumeIsForcedOutOfAGuestThatRefuses(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	claim(t, ns, "data", corev1.PersistentVolumeFilesystem, folderOnNode1(ns, "data"))
+	vmi := onNode1(newVMI(ns, "refuses"))
+	vmi.Spec.Domain.Devices.Disks, vmi.Spec.Volumes = nil, nil
+	vmi.Spec.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{
+		KernelArgs: "console=ttyS0 no_timer_check acpiphp.disable=1",
+		Container:  &v1.KernelBootContainer{Image: guestKernelImage, KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd.img"},
+	}}
+	g := boot(t, vmi)
+	do(t, ns, "addvolume", "refuses", "--volume-name=data", "--bus=virtio")
+	g.volumeIs("data", v1.VolumeReady, "VolumeReady")
+	g.run("echo 1 >/sys/bus/pci/rescan")
+	eventually(t, "data in the guest", func(context.Context) error { return g.has("data", true) })
+	device := g.device("data")
+	g.run("echo kept | dd of=" + device + " conv=fsync")
+
+	out, err := virtctl(t.Context(), "-n", ns, "removevolume", "refuses", "--volume-name=data", "--force")
+	if err == nil || !strings.Contains(out, "Unable to force out volume [data] because it is not Detaching") {
+		t.Errorf("forcing out what the guest was not asked for says (error: %v):\n%s", err, out)
+	}
+	do(t, ns, "removevolume", "refuses", "--volume-name=data")
+	g.volumeIs("data", v1.HotplugVolumeDetaching, "DetachingVolume")
+	g.sees("its disk", "head -n 1 "+device, "kept")
+
+	do(t, ns, "removevolume", "refuses", "--volume-name=data", "--force")
+	awaitVMI(t, ns, "refuses", "data gone from the status", func(vmi *v1.VirtualMachineInstance) bool {
+		return volumeStatus(vmi, "data") == nil
+	})
+	awaitHolders(t, ns, "refuses", 0)
+	g.sees("that writing fails", "dd if=/dev/zero of="+device+" bs=4096 count=1 conv=fsync 2>&1 | grep -o 'Input/output error'", "Input/output error")
+	awaitEvent(t, ns, "VolumeForcedOut")
+
+	do(t, ns, "addvolume", "refuses", "--volume-name=data", "--bus=virtio")
+	g.volumeIs("data", v1.HotplugVolumeAttachedToNode, "GuestKeepsForcedDisk")
+	do(t, ns, "reset", "refuses")
+	g.volumeIs("data", v1.VolumeReady, "VolumeReady")
+}
+
+// volumeIs waits until a volume's status says phase and reason.
+func (g *guest) volumeIs(volume string, phase v1.VolumePhase, reason string) {
+	g.t.Helper()
+	awaitVMI(g.t, g.namespace, g.name, fmt.Sprintf("%s %s (%s)", volume, phase, reason), func(vmi *v1.VirtualMachineInstance) bool {
+		s := volumeStatus(vmi, volume)
+		return s != nil && s.Phase == phase && s.Reason == reason
+	})
+}
+
+func awaitEvent(t *testing.T, namespace, reason string) {
+	t.Helper()
+	eventually(t, "an event "+reason, func(ctx context.Context) error {
+		var events corev1.EventList
+		if err := cluster.client.List(ctx, &events, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		var reasons []string
+		for i := range events.Items {
+			reasons = append(reasons, events.Items[i].Reason)
+			if events.Items[i].Reason == reason {
+				return nil
+			}
+		}
+		return fmt.Errorf("there are only %v", reasons)
+	})
+}
+
+// TestCDsAreInsertedAndEjected puts claims of both modes into empty drives, and
+// takes them out: one at once, one when the guest unlocks the tray, one by force.
+func TestCDsAreInsertedAndEjected(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	media := []string{"cd-files", "cd-device", "cd-locked"}
+	claim(t, ns, "cd-files", corev1.PersistentVolumeFilesystem, folderWithImage(t, ns+"-files", "what-cd-files-holds\n"))
+	claim(t, ns, "cd-locked", corev1.PersistentVolumeFilesystem, folderWithImage(t, ns+"-locked", "what-cd-locked-holds\n"))
+	device := blockDevice(t)
+	if err := os.WriteFile(device.Local.Path, []byte("what-cd-device-holds\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	claim(t, ns, "cd-device", corev1.PersistentVolumeBlock, device)
+	vmi := onNode1(newVMI(ns, "drives"))
+	for _, name := range media {
+		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{
+			Name: name, DiskDevice: v1.DiskDevice{CDRom: &v1.CDRomTarget{Bus: v1.DiskBusSCSI}},
+		})
+	}
+	g := boot(t, vmi)
+	for _, name := range media {
+		do(t, ns, "addvolume", "drives", "--volume-name="+name)
+	}
+	for i, name := range media {
+		g.volumeIs(name, v1.VolumeReady, "VolumeReady")
+		// The guest's kernel learns by asking the drive, which it does now and then.
+		read := fmt.Sprintf("for i in $(seq 300); do head -n 1 /dev/sr%d 2>/dev/null && break; usleep 100000; done", i)
+		g.sees("the medium "+name, read, "what-"+name+"-holds")
+	}
+	// Who has a drive open has locked its tray.
+	g.run("exec 3</dev/sr1 4</dev/sr2")
+	for _, name := range media {
+		do(t, ns, "removevolume", "drives", "--volume-name="+name)
+	}
+	gone := func(volume string) {
+		t.Helper()
+		awaitVMI(t, ns, "drives", volume+" gone from the status", func(vmi *v1.VirtualMachineInstance) bool {
+			return volumeStatus(vmi, volume) == nil
+		})
+	}
+	gone("cd-files")
+	for i, name := range media[1:] {
+		g.volumeIs(name, v1.HotplugVolumeDetaching, "DetachingVolume")
+		g.sees("the medium "+name+" still", fmt.Sprintf("head -n 1 /dev/sr%d", i+1), "what-"+name+"-holds")
+	}
+	g.run("exec 3<&-")
+	gone("cd-device")
+	do(t, ns, "removevolume", "drives", "--volume-name=cd-locked", "--force")
+	gone("cd-locked")
+	awaitHolders(t, ns, "drives", 0)
+	g.run("exec 4<&-")
+	for i := range media {
+		g.sees("no medium", fmt.Sprintf("head -n 1 /dev/sr%d 2>&1 | grep -o 'No medium'", i), "No medium")
+	}
+}
