@@ -12,6 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/written"
 	"drydock.dev/drydock/internal/datavolume"
 	"drydock.dev/drydock/internal/workerpod"
 )
@@ -217,7 +218,7 @@ func (r *round) remove(ctx context.Context, plan datavolume.Plan) error {
 		}
 	}
 	if plan.DeleteWorker {
-		if err := r.deletePod(ctx, r.dv.Namespace, datavolume.WorkerName(r.dv)); err != nil {
+		if err := r.deletePod(ctx, &r.deletedWorkers, r.dv.Namespace, datavolume.WorkerName(r.dv)); err != nil {
 			return err
 		}
 		r.worker = nil
@@ -230,7 +231,7 @@ func (r *round) remove(ctx context.Context, plan datavolume.Plan) error {
 		}
 	}
 	if plan.DeleteSourcePod {
-		if err := r.deletePod(ctx, namespace, datavolume.SourcePodName(r.dv)); err != nil {
+		if err := r.deletePod(ctx, &r.deletedSources, namespace, datavolume.SourcePodName(r.dv)); err != nil {
 			return err
 		}
 		r.source = nil
@@ -263,15 +264,26 @@ func (r *round) delete(ctx context.Context, object client.Object) error {
 	return nil
 }
 
-// deletePod deletes the very pod that was observed.
-func (r *round) deletePod(ctx context.Context, namespace, name string) error {
+// deletePod deletes the pod of a name, as it is in the cache.
+func (r *round) deletePod(ctx context.Context, asked *written.Deletions, namespace, name string) error {
 	pod, err := r.pod(ctx, client.ObjectKey{Namespace: namespace, Name: name})
 	if err != nil || pod == nil || pod.DeletionTimestamp != nil {
 		return err
 	}
-	err = r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting the worker pod %s/%s: %w", namespace, name, err)
+	return r.endWorker(ctx, asked, r.dv, pod)
+}
+
+// endWorker deletes this very pod of the owner, once as long as the cache still
+// shows it.
+func (r *Reconciler) endWorker(ctx context.Context, asked *written.Deletions, owner client.Object, pod *corev1.Pod) error {
+	key := client.ObjectKeyFromObject(owner)
+	if asked.Asked(key, pod.UID) {
+		return nil
 	}
+	err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting the worker pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	asked.Ask(key, pod.UID)
 	return nil
 }

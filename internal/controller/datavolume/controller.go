@@ -53,6 +53,9 @@ type Reconciler struct {
 
 	written  written.Memory[*cdiv1.DataVolume]
 	renewals renewals
+	// deletedWorkers and deletedSources are the deletions of the pods that fill, and
+	// of those that send for a clone.
+	deletedWorkers, deletedSources written.Deletions
 }
 
 // SetupWithManager registers the loop, which works at the given pace.
@@ -115,6 +118,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	var cached cdiv1.DataVolume
 	if err := r.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
 		r.written.Forget(req.NamespacedName)
+		r.deletedWorkers.Forget(req.NamespacedName)
+		r.deletedSources.Forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	round := round{Reconciler: r, dv: r.written.Newer(&cached)}

@@ -25,6 +25,7 @@ type UploadClaims struct {
 	*Reconciler
 
 	written written.Memory[*corev1.PersistentVolumeClaim]
+	deleted written.Deletions
 }
 
 // SetupWithManager registers the loop.
@@ -47,6 +48,7 @@ func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	var cached corev1.PersistentVolumeClaim
 	if err := u.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
 		u.written.Forget(req.NamespacedName)
+		u.deleted.Forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	o := datavolume.ObservedUpload{Claim: u.written.Newer(&cached)}
@@ -101,11 +103,7 @@ func (u *UploadClaims) carryOut(ctx context.Context, o datavolume.ObservedUpload
 	if err := u.unequip(ctx, o.Claim, o.Worker.Name); err != nil {
 		return err
 	}
-	err = u.Client.Delete(ctx, o.Worker, client.Preconditions{UID: &o.Worker.UID})
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting the worker pod %s/%s: %w", o.Worker.Namespace, o.Worker.Name, err)
-	}
-	return nil
+	return u.endWorker(ctx, &u.deleted, o.Claim, o.Worker)
 }
 
 // unequip deletes what a worker that has ended was found by and known by. It

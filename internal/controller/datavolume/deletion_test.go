@@ -1,0 +1,99 @@
+package datavolume
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/datavolume"
+)
+
+// lagging gives a loop whose cache keeps showing what is deleted, and the number
+// of deletions per pod that the API server is asked for. It knows the pods no more.
+func lagging(t *testing.T, objects ...client.Object) (*Reconciler, map[string]int) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, cdiv1.AddToScheme, apiextensionsv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := map[string]int{}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&cdiv1.DataVolume{}).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Delete: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.DeleteOption) error {
+				if _, ok := object.(*corev1.Pod); ok {
+					asked[object.GetName()]++
+				}
+				return apierrors.NewNotFound(corev1.Resource("pods"), object.GetName())
+			},
+		}).Build()
+	return &Reconciler{Client: api, Reader: api, Namespace: "kubevirt", Now: time.Now}, asked
+}
+
+// workerOf is a worker that has done its work for an owner.
+func workerOf(owner client.Object, kind schema.GroupVersionKind, name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: owner.GetNamespace(), Name: name, UID: types.UID("uid-of-" + name),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodSucceeded},
+	}
+}
+
+func TestThePodsOfADataVolumeAreDeletedOnce(t *testing.T) {
+	dv := &cdiv1.DataVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "copy", UID: "1234-5"},
+		Spec: cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{
+			PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "ns", Name: "original"},
+		}},
+		Status: cdiv1.DataVolumeStatus{Phase: cdiv1.Succeeded},
+	}
+	kind := cdiv1.SchemeGroupVersion.WithKind("DataVolume")
+	worker := workerOf(dv, kind, datavolume.WorkerName(dv))
+	source := workerOf(dv, kind, datavolume.SourcePodName(dv))
+	r, asked := lagging(t, dv, worker, source)
+	wake(t, r, dv, 3)
+	if len(asked) != 2 || asked[worker.Name] != 1 || asked[source.Name] != 1 {
+		t.Errorf("the deletions asked for are %v, want one of each pod", asked)
+	}
+}
+
+func TestTheWorkerOfAnUploadClaimIsDeletedOnce(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "disk", UID: "1234-5",
+		Annotations: map[string]string{datavolume.AnnUploadTarget: "", datavolume.AnnPodPhase: string(corev1.PodSucceeded)},
+	}}
+	worker := workerOf(claim, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), datavolume.UploadWorkerName(claim))
+	r, asked := lagging(t, claim, worker)
+	wake(t, &UploadClaims{Reconciler: r}, claim, 3)
+	if len(asked) != 1 || asked[worker.Name] != 1 {
+		t.Errorf("the deletions asked for are %v, want one of the worker", asked)
+	}
+}
+
+// wake has the loop look at an object several times.
+func wake(t *testing.T, loop reconcile.Reconciler, object client.Object, times int) {
+	t.Helper()
+	for range times {
+		if _, err := loop.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(object)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
