@@ -42,7 +42,8 @@
 //   - Stale caches: before a claim or a worker is made, the shell asks the API
 //     server for the DataVolume, so that nothing is filled again after Succeeded.
 //   - The worker's container: the kubelet restarts it, with back-off; the restarts
-//     are counted. The reason is shown meanwhile.
+//     are counted. The reason is shown meanwhile; an event tells it when it is
+//     another than the last time.
 //   - The worker's pod (deleted, evicted, node gone): when it is gone, another is
 //     made. While it is terminating nothing is: two would write one disk.
 //   - The claim, before it was bound: made again. Afterwards: Failed, since what

@@ -180,6 +180,7 @@ func (d *decision) advance() {
 	}
 	d.step(d.reached())
 	d.conditions()
+	d.tellFailure()
 }
 
 // stopped is what ends or stops the DataVolume where it is.
@@ -404,11 +405,7 @@ func (d *decision) conditions() {
 		return
 	}
 	running := d.working()
-	ready := isFalse("", "")
-	if running.status == corev1.ConditionTrue {
-		ready = isFalse(ReasonTransferRunning, "")
-	}
-	d.set(cdiv1.DataVolumeReady, ready)
+	d.set(cdiv1.DataVolumeReady, d.unready(running))
 	d.set(cdiv1.DataVolumeRunning, running)
 }
 
