@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"unsafe"
 
 	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/qemu/qcow2"
 )
 
@@ -115,6 +118,8 @@ func find(image launch.Image) (string, error) {
 	}
 	info, err := os.Stat(image.Source)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", absent(image)
 	case err != nil:
 		return "", fmt.Errorf("finding the disk: %w", err)
 	case info.Mode().IsRegular(), info.Mode().Type() == os.ModeDevice:
@@ -140,6 +145,20 @@ func find(image launch.Image) (string, error) {
 		return "", fmt.Errorf("there is no file in %s", image.Source)
 	}
 	return filepath.Join(image.Source, found), nil
+}
+
+// absent says what the volume lacks, as its maker knows it: where virt-launcher
+// has it mounted tells him nothing. Only containerDisks come without a format.
+func absent(image launch.Image) error {
+	inside := strings.TrimPrefix(image.Source, layout.VolumeDir(image.Name))
+	switch {
+	case image.Format != "":
+		return fmt.Errorf("it has no file %s", inside)
+	case inside == "/"+layout.ContainerDiskDir:
+		return fmt.Errorf("its container image has no folder %s: put the disk there, as the only file, "+
+			"raw or qcow2, or name its path in containerDisk.path", inside)
+	}
+	return fmt.Errorf("its container image has no %s, where containerDisk.path says that the disk is", inside)
 }
 
 // overlay makes the qcow2 file unless it is there, and returns its virtual

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/layout"
 )
 
 func writeFile(t *testing.T, path string, size int64) string {
@@ -132,7 +133,12 @@ func TestImagesThatCannotBeUsedAreNamedWithTheirReason(t *testing.T) {
 		image launch.Image
 		want  string
 	}{
-		"missing":         {launch.Image{Source: filepath.Join(dir, "none")}, "finding the disk"},
+		"no /disk": {launch.Image{Source: filepath.Join(layout.VolumeDir("vol"), layout.ContainerDiskDir)},
+			"its container image has no folder /disk: put the disk there, as the only file"},
+		"no such path": {launch.Image{Source: filepath.Join(layout.VolumeDir("vol"), "images/a.img")},
+			"its container image has no /images/a.img, where containerDisk.path says"},
+		"empty claim":     {launch.Image{Source: filepath.Join(layout.VolumeDir("vol"), layout.DiskImage), Format: "raw"}, "it has no file /disk.img"},
+		"no folder":       {launch.Image{Source: filepath.Join(writeFile(t, filepath.Join(dir, "file"), 1), "disk")}, "finding the disk"},
 		"empty folder":    {launch.Image{Source: t.TempDir()}, "there is no file in"},
 		"two files":       {launch.Image{Source: filepath.Dir(writeFile(t, writeFile(t, filepath.Join(dir, "two", "a"), 1)+"b", 1))}, "more than one file"},
 		"terminal":        {launch.Image{Source: "/dev/null"}, "neither a file nor a block device"},
