@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"regexp"
+	"strings"
 )
 
 const (
@@ -67,6 +68,14 @@ func (c Cluster) Index(node string) int {
 		}
 	}
 	return -1
+}
+
+// Find is an error that names the cluster's nodes if it has none of that name.
+func (c Cluster) Find(node string) error {
+	if c.Index(node) < 0 {
+		return fmt.Errorf("cluster %s has no node %s; it has %s", c.Name, node, strings.Join(c.Nodes, ", "))
+	}
+	return nil
 }
 
 func (c Cluster) addr(third, fourth int) netip.Addr {

@@ -51,6 +51,17 @@ func TestClustersOfOneNameInTwoFoldersShareNothing(t *testing.T) {
 	}
 }
 
+func TestANodeThatIsNoneOfTheClustersIsToldWithThoseThatAre(t *testing.T) {
+	c := Cluster{Name: "drydock", Nodes: []string{"node1", "node2"}}
+	if err := c.Find("node2"); err != nil {
+		t.Errorf("finding node2: %v", err)
+	}
+	err := c.Find("nope")
+	if want := "cluster drydock has no node nope; it has node1, node2"; err == nil || err.Error() != want {
+		t.Errorf("finding nope: %v, want %q", err, want)
+	}
+}
+
 func TestCheckRefuses(t *testing.T) {
 	for name, dir := range map[string]string{
 		"":                       "/data",

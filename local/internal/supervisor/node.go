@@ -200,6 +200,9 @@ func (s *Supervisor) writeNodeConfig(c layout.Cluster, name string) error {
 
 // killNode is the sudden death of a node.
 func (s *Supervisor) killNode(ctx context.Context, name string, say report) error {
+	if err := s.current().Find(name); err != nil {
+		return fmt.Errorf("killing %s: %w", name, err)
+	}
 	n := s.node(name)
 	if n == nil || !n.alive() {
 		return fmt.Errorf("killing %s: it does not run", name)

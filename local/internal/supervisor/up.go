@@ -134,8 +134,8 @@ func (s *Supervisor) awaitNode(ctx context.Context, boot *bootstrap.Cluster, nam
 // startNode switches a dead node on again.
 func (s *Supervisor) startNode(ctx, life context.Context, name string, say report) error {
 	c := s.current()
-	if c.Index(name) < 0 {
-		return fmt.Errorf("starting %s: cluster %s has no such node", name, c.Name)
+	if err := c.Find(name); err != nil {
+		return fmt.Errorf("starting %s: %w", name, err)
 	}
 	if err := s.ensureNode(life, c, name); err != nil {
 		return err
