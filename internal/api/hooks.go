@@ -78,7 +78,7 @@ func addValidating(add adder, settings *clusterconfig.Current, right cloneright.
 	vmi, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstance]) field.ErrorList {
 		switch {
 		case r.Operation == admissionv1.Create:
-			return validate.VMI(r.New, r.Component())
+			return validate.VMI(r.New, r.Component(), settings.Get())
 		case r.Component():
 			return nil
 		}

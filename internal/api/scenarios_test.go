@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/admission"
+	"drydock.dev/drydock/internal/api/validate"
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/nodeapi"
@@ -166,7 +167,7 @@ func (w *world) migration(t *testing.T) {
 	m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: w.namespace}}
 	m.Spec.VMIName = "owned"
 	err := w.admin.Create(t.Context(), m)
-	if want := "spec.vmiName: not supported by Drydock"; err == nil || !strings.HasSuffix(sentence(err), want) {
+	if want := "spec: " + validate.NoMigration; err == nil || !strings.HasSuffix(sentence(err), want) {
 		t.Errorf("answer is %q, want it to end in %q", sentence(err), want)
 	}
 }

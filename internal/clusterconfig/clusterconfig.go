@@ -7,6 +7,7 @@
 package clusterconfig
 
 import (
+	"slices"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +25,10 @@ const (
 // is created: a versioned type, so that an upgrade of QEMU changes no guest's
 // hardware.
 const DefaultMachineType = "pc-q35-7.2"
+
+// GateHostDisk is the one feature gate that has an effect: who may create VMs
+// reaches the files of a node with hostDisk.
+const GateHostDisk = "HostDisk"
 
 // Settings are the effective settings of the cluster. A value is immutable.
 type Settings struct {
@@ -51,6 +56,9 @@ type Settings struct {
 	// AdditionalGuestMemoryOverheadRatio multiplies the memory that is asked
 	// for beside the guest's own, as a decimal string; empty means 1.
 	AdditionalGuestMemoryOverheadRatio string
+	// HostDisk lets VMs have disks in files of their node
+	// (developerConfiguration.featureGates).
+	HostDisk bool
 	// CDI says that CDI is installed and serves DataVolumes instead of Drydock.
 	CDI bool
 }
@@ -98,6 +106,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	s.AdditionalGuestMemoryOverheadRatio = additionalOverhead(c)
 	if d := c.DeveloperConfiguration; d != nil {
 		s.UseEmulation = d.UseEmulation
+		s.HostDisk = slices.Contains(d.FeatureGates, GateHostDisk)
 		if d.CPUAllocationRatio > 0 {
 			s.CPUAllocationRatio = d.CPUAllocationRatio
 		}

@@ -26,7 +26,7 @@ var replicaSetTable = table{
 }
 
 var migrationTable = table{
-	"vmiName":           no(),
+	"vmiName":           instead("live migration is not served yet, and no such object can be created"),
 	"addedNodeSelector": no(),
 	"sendTo":            no(),
 	"receive":           no(),
@@ -67,7 +67,7 @@ var configurationTable = table{
 	"configuration.migrations":       no(),
 	"configuration.machineType":      instead("use architectureConfiguration.amd64.machineType"),
 
-	"configuration.developerConfiguration.featureGates":                    noted("accepted and without effect: what Drydock implements is there, and the use of what it doesn't is refused"),
+	"configuration.developerConfiguration.featureGates":                    noted("HostDisk allows hostDisk; the others are accepted and without effect: what Drydock implements is there, and the use of what it doesn't is refused"),
 	"configuration.developerConfiguration.disabledFeatureGates":            no(),
 	"configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent": no(),
 	"configuration.developerConfiguration.minimumReservePVCBytes":          no(),

@@ -73,11 +73,6 @@ func ReplicaSetSpec(spec *v1.VirtualMachineInstanceReplicaSetSpec, path *field.P
 	return errs
 }
 
-// MigrationSpec does so for a VirtualMachineInstanceMigration's spec.
-func MigrationSpec(spec *v1.VirtualMachineInstanceMigrationSpec, path *field.Path) field.ErrorList {
-	return check(migrationTable, reflect.ValueOf(spec), path)
-}
-
 // KubeVirtSpec does so for the configuration.
 func KubeVirtSpec(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	return check(kubeVirtTable, reflect.ValueOf(spec), path)

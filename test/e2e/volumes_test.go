@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // claimSize is the size of every claim and of every disk made for a test.
@@ -49,7 +52,9 @@ func TestEveryKindOfVolume(t *testing.T) {
 			DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
 		}, source)
 	}
-	first := bootVM(t, newVM(vmi, v1.RunStrategyAlways))
+	vm := newVM(vmi, v1.RunStrategyAlways)
+	allowHostDisks(t, vm)
+	first := bootVM(t, vm)
 	first.sees("hostname", "hostname", "named-by-the-drive")
 	first.run("mkdir -p /tmp/config && mount -o ro " + first.device("CONFIG") + " /tmp/config")
 	first.sees("setting", "cat /tmp/config/color", "blue")
@@ -65,6 +70,27 @@ func TestEveryKindOfVolume(t *testing.T) {
 	second.sees("what was written to the block device", "head -n 1 "+second.device("RAW"), "written-to-RAW")
 	second.sees("what was written to the host's disk", "head -n 1 "+second.device("HOST"), "written-to-HOST")
 	second.sees("the base as it was, under the ephemeral disk", "head -n 1 "+second.device("BASE"), "what-the-base-holds")
+}
+
+// allowHostDisks has the KubeVirt object allow a VM's host disk until the test
+// has ended; without the gate the VM is refused.
+func allowHostDisks(t *testing.T, vm *v1.VirtualMachine) {
+	t.Helper()
+	dryRun := func(ctx context.Context) error { return cluster.client.Create(ctx, vm.DeepCopy(), client.DryRunAll) }
+	if err := dryRun(t.Context()); err == nil || !strings.Contains(err.Error(), "HostDisk feature gate is not enabled") {
+		t.Errorf("a host disk without the gate: %v", err)
+	}
+	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "kubevirt"}}
+	gates := func(ctx context.Context, value string) {
+		t.Helper()
+		patch := `{"spec":{"configuration":{"developerConfiguration":{"featureGates":` + value + `}}}}`
+		if err := cluster.client.Patch(ctx, kv, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+			t.Fatalf("setting the feature gates to %s: %v", value, err)
+		}
+	}
+	gates(t.Context(), `["HostDisk"]`)
+	t.Cleanup(func() { gates(context.WithoutCancel(t.Context()), "null") })
+	eventually(t, "virt-api to allow host disks", dryRun)
 }
 
 // device is the path in the guest of the disk with a serial.

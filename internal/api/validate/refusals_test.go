@@ -56,6 +56,7 @@ func judge(t *testing.T, manifest string) []string {
 		t.Fatal(err)
 	}
 	settings := clusterconfig.FromKubeVirt(nil)
+	settings.HostDisk = true
 	var errs field.ErrorList
 	switch kind.Kind {
 	case "VirtualMachine":

@@ -67,7 +67,20 @@ func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Pa
 	errs := templateMetadata(&template.ObjectMeta, path.Child("metadata"))
 	complete := template.Spec.DeepCopy()
 	defaults.Spec(complete, settings)
+	errs = append(errs, gated(complete.Volumes, path.Child("spec", "volumes"), settings)...)
 	return append(errs, Spec(complete, path.Child("spec"))...)
+}
+
+// gated judges what an administrator has to allow first.
+func gated(volumes []v1.Volume, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
+	var errs field.ErrorList
+	for i := range volumes {
+		if volumes[i].HostDisk != nil && !settings.HostDisk {
+			errs = append(errs, field.Forbidden(path.Index(i).Child("hostDisk"), "HostDisk feature gate is not enabled: "+
+				"an administrator adds it to spec.configuration.developerConfiguration.featureGates of the KubeVirt object"))
+		}
+	}
+	return errs
 }
 
 // templateMetadata lets labels and annotations through, all that a template's
@@ -94,9 +107,9 @@ func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList
 
 // VMI judges a new VirtualMachineInstance. component says that one of
 // Drydock's components makes it.
-func VMI(vmi *v1.VirtualMachineInstance, component bool) field.ErrorList {
+func VMI(vmi *v1.VirtualMachineInstance, component bool, settings clusterconfig.Settings) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := supported.VMISpec(&vmi.Spec, spec)
+	errs := append(supported.VMISpec(&vmi.Spec, spec), gated(vmi.Spec.Volumes, spec.Child("volumes"), settings)...)
 	if !component {
 		metadata := field.NewPath("metadata")
 		errs = append(errs, reservedLabels(vmi.Labels, nil, metadata.Child("labels"))...)
@@ -209,16 +222,17 @@ func describeLabels(set map[string]string) string {
 }
 
 // Migration judges a VirtualMachineInstanceMigration; old is nil on creation.
+// None can be created: no single field of it is what is wrong.
 func Migration(m, old *v1.VirtualMachineInstanceMigration) field.ErrorList {
 	if old != nil && equality.Semantic.DeepEqual(m.Spec, old.Spec) {
 		return nil
 	}
-	errs := supported.MigrationSpec(&m.Spec, field.NewPath("spec"))
-	if len(errs) == 0 {
-		errs = append(errs, field.Forbidden(field.NewPath("spec"), supported.NotSupported))
-	}
-	return errs
+	return field.ErrorList{field.Forbidden(field.NewPath("spec"), NoMigration)}
 }
+
+// NoMigration is what is said of every VirtualMachineInstanceMigration.
+const NoMigration = "this release of Drydock does not serve live migration yet; " +
+	"a VM that is restarted is scheduled anew and may come to another node"
 
 // KubeVirt judges the configuration; old is nil on creation.
 func KubeVirt(kv, old *v1.KubeVirt) field.ErrorList {

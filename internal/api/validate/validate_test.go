@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -66,7 +67,7 @@ func TestGoodVMIIsAcceptedAsItsVMWas(t *testing.T) {
 	vm := good(t)
 	vmi := &v1.VirtualMachineInstance{Spec: vm.Spec.Template.Spec}
 	defaults.VMI(vmi, settings)
-	if errs := VMI(vmi, false); len(errs) > 0 {
+	if errs := VMI(vmi, false, settings); len(errs) > 0 {
 		t.Error(errs.ToAggregate())
 	}
 }
@@ -171,12 +172,37 @@ func TestWhatIsReservedOnANewVMIIsForComponents(t *testing.T) {
 	vmi.Labels = map[string]string{v1.NodeNameLabel: "node1"}
 	vmi.Annotations = map[string]string{hotplug.RecordAnnotation: "{}"}
 	defaults.VMI(vmi, settings)
-	if errs := VMI(vmi, true); len(errs) > 0 {
+	if errs := VMI(vmi, true, settings); len(errs) > 0 {
 		t.Errorf("a component is refused: %v", errs.ToAggregate())
 	}
 	want := []string{"metadata.labels[kubevirt.io/nodeName]", "metadata.annotations[drydock.dev/attachment-pods]"}
-	if diff := cmp.Diff(want, fields(VMI(vmi, false))); diff != "" {
+	if diff := cmp.Diff(want, fields(VMI(vmi, false, settings))); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Whoever makes VMs reaches the files of nodes by hostDisk, so an administrator
+// allows it first.
+func TestHostDisksNeedTheirGate(t *testing.T) {
+	host := v1.Volume{Name: "host", VolumeSource: v1.VolumeSource{
+		HostDisk: &v1.HostDisk{Path: "/srv/disk.img", Type: v1.HostDiskExists},
+	}}
+	vm := good(t)
+	spec := &vm.Spec.Template.Spec
+	spec.Volumes = append(spec.Volumes, host)
+	spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, v1.Disk{Name: "host"})
+	for _, gates := range [][]string{nil, {"LiveMigration"}, {"LiveMigration", clusterconfig.GateHostDisk}} {
+		settings := clusterconfig.FromKubeVirt(&v1.KubeVirt{Spec: v1.KubeVirtSpec{Configuration: v1.KubeVirtConfiguration{
+			DeveloperConfiguration: &v1.DeveloperConfiguration{FeatureGates: gates},
+		}}})
+		vmi := &v1.VirtualMachineInstance{Spec: *spec.DeepCopy()}
+		defaults.VMI(vmi, settings)
+		for what, errs := range map[string]field.ErrorList{"a VM": VM(vm, nil, settings), "a VMI": VMI(vmi, true, settings)} {
+			refused := strings.Contains(text(errs), "HostDisk feature gate is not enabled")
+			if refused != (len(gates) < 2) || refused != (len(errs) > 0) {
+				t.Errorf("%s with a host disk and the gates %v: %v", what, gates, errs)
+			}
+		}
 	}
 }
 
