@@ -134,6 +134,9 @@ func TestBrokenSourcesAreTold(t *testing.T) {
 	for _, name := range []string{"wrong-sum", "too-large"} {
 		awaitDataVolume(t, ns, name, "failure", func(dv *cdiv1.DataVolume) bool { return dv.Status.Phase == cdiv1.Failed })
 	}
+	for name, reason := range map[string]string{"missing": "SourceRefused", "untrusted": "Untrusted", "too-large": "ImportFailed"} {
+		eventually(t, "an event of "+name+" that says "+reason, hasEvent(ns, name, reason))
+	}
 	makeAvailable(t, ns)
 	if dv := awaitFilled(t, ns, "missing"); dv.Status.RestartCount == 0 {
 		t.Error("no restart is counted of a worker that failed")
