@@ -135,7 +135,7 @@ func TestBrokenSourcesAreTold(t *testing.T) {
 		awaitDataVolume(t, ns, name, "failure", func(dv *cdiv1.DataVolume) bool { return dv.Status.Phase == cdiv1.Failed })
 	}
 	for name, reason := range map[string]string{"missing": "SourceRefused", "untrusted": "Untrusted", "too-large": "ImportFailed"} {
-		eventually(t, "an event of "+name+" that says "+reason, hasEvent(ns, name, reason))
+		eventually(t, "an event of "+name+" that says "+reason, hasEvent(ns, name, strings.ToLower(reason)))
 	}
 	makeAvailable(t, ns)
 	if dv := awaitFilled(t, ns, "missing"); dv.Status.RestartCount == 0 {
