@@ -17,10 +17,8 @@ import (
 	"drydock.dev/drydock/test/guest"
 )
 
-// deviceOf is, for the guest's shell, the disk with a serial.
-func deviceOf(serial string) string {
-	return fmt.Sprintf(`/dev/$(guestinfo disks | awk '$3=="%s"{print $1}')`, serial)
-}
+// volDisk is, for the guest's shell, the disk with the serial vol.
+const volDisk = `/dev/$(guestinfo disks | awk '$3=="vol"{print $1}')`
 
 // bootFrom boots the guest's kernel with more arguments and devices.
 func bootFrom(t *testing.T, arguments, devices string) (*pod, *v1.VirtualMachineInstance) {
@@ -60,21 +58,21 @@ func TestAGuestLosesADiskThatItDoesNotLetGoOf(t *testing.T) {
 	p.plugged(vmi, "vol", v1.DiskBusVirtio, 4<<20)
 	p.prints("echo 1 >/sys/bus/pci/rescan; echo looked", "looked")
 	p.awaits("vol", true)
-	p.prints("echo kept | dd of="+deviceOf("vol")+" conv=fsync 2>/dev/null; head -n 1 "+deviceOf("vol"), "kept")
+	p.prints("echo kept | dd of="+volDisk+" conv=fsync 2>/dev/null; head -n 1 "+volDisk, "kept")
 	for range 2 {
 		if err := hotdisk.Ask(p.ctx, p.monitor, p.disks()["vol"]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.prints("head -n 1 "+deviceOf("vol"), "kept")
+	p.prints("head -n 1 "+volDisk, "kept")
 
 	if err := hotdisk.Force(p.ctx, p.monitor, p.disks()["vol"], machine.HollowNode("vol")); err != nil {
 		t.Fatal(err)
 	}
 	p.cleared("vol", hotdisk.Hollow)
 	for _, command := range []string{
-		"dd if=/dev/zero of=" + deviceOf("vol") + " bs=4096 count=1 conv=fsync",
-		"dd if=" + deviceOf("vol") + " of=/dev/null bs=4096 skip=512 count=1",
+		"dd if=/dev/zero of=" + volDisk + " bs=4096 count=1 conv=fsync",
+		"dd if=" + volDisk + " of=/dev/null bs=4096 skip=512 count=1",
 	} {
 		p.prints(command+" 2>&1 | grep -o 'Input/output error'", "Input/output error")
 	}
