@@ -73,7 +73,7 @@ func newManager(server *rest.Config, o options) (ctrl.Manager, error) {
 	mgr, err := ctrl.NewManager(server, ctrl.Options{
 		Scheme:                              scheme,
 		Cache:                               caches,
-		Controller:                          config.Controller{SkipNameValidation: &o.several},
+		Controller:                          loopDefaults(o),
 		Client:                              client.Options{Cache: &client.CacheOptions{DisableFor: uncached()}},
 		LeaderElection:                      true,
 		LeaderElectionResourceLockInterface: lock,
@@ -88,6 +88,13 @@ func newManager(server *rest.Config, o options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
 	return mgr, addHealth(mgr)
+}
+
+// loopDefaults are the settings of every loop. The queue is client-go's:
+// controller-runtime's own can block for ever when it is shut down, and the process
+// would then hold the lease until its grace period is over (decision 178).
+func loopDefaults(o options) config.Controller {
+	return config.Controller{SkipNameValidation: &o.several, UsePriorityQueue: new(false)}
 }
 
 // addHealth serves liveness and readiness beside the metrics, on one port for
