@@ -182,13 +182,15 @@ func (s *apiServer) subresource(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *apiServer) stream(w http.ResponseWriter, r *http.Request, guest func(*websocket.Conn)) {
+	// The guest counts before its answer is out: a client may have come and gone
+	// before this goes on.
+	s.guests.Add(1)
+	defer s.guests.Done()
 	upgrader := websocket.Upgrader{Subprotocols: []string{"plain.kubevirt.io"}}
 	conn, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
 		return
 	}
-	s.guests.Add(1)
-	defer s.guests.Done()
 	defer func() { _ = conn.Close() }()
 	if conn.Subprotocol() != "plain.kubevirt.io" {
 		return
