@@ -43,6 +43,7 @@ type Reconciler struct {
 	written written.Memory[*v1.VirtualMachine]
 	created written.Memory[*v1.VirtualMachineInstance]
 	deleted written.Deletions
+	started templates
 }
 
 // SetupWithManager registers the loop, which works at the given pace.
@@ -95,6 +96,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vms
 		r.written.Forget(key)
 		r.created.Forget(key)
 		r.deleted.Forget(key)
+		r.started.forget(key)
 		return o, client.IgnoreNotFound(err)
 	}
 	o.VM = r.written.Newer(&vm)
@@ -132,14 +134,18 @@ func (r *Reconciler) vmi(ctx context.Context, key types.NamespacedName) (*v1.Vir
 }
 
 // startedFrom is the template that the VMI was made from. As long as the
-// VM's is the same, nothing need be read.
+// VM's is the same, nothing need be read; then, once.
 func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (*v1.VirtualMachineInstanceSpec, error) {
-	name := vmi.Status.VirtualMachineRevisionName
+	key, name := client.ObjectKeyFromObject(vm), vmi.Status.VirtualMachineRevisionName
 	if name == "" || vm.Spec.Template == nil || !metav1.IsControlledBy(vmi, vm) {
 		return nil, nil
 	}
 	if name == vmstate.RevisionName(vm) {
+		r.started.forget(key)
 		return &vm.Spec.Template.Spec, nil
+	}
+	if spec := r.started.get(key, name); spec != nil {
+		return spec, nil
 	}
 	var revision appsv1.ControllerRevision
 	err := r.Reader.Get(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, &revision)
@@ -149,7 +155,12 @@ func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi
 	if err != nil {
 		return nil, fmt.Errorf("reading the ControllerRevision %s: %w", name, err)
 	}
-	return vmstate.StartedFrom(&revision)
+	spec, err := vmstate.StartedFrom(&revision)
+	if err != nil {
+		return nil, err
+	}
+	r.started.put(key, template{record: name, spec: spec})
+	return spec, nil
 }
 
 // completes tells whether more than the status is to change.
