@@ -44,6 +44,15 @@ func webhooks(settings *clusterconfig.Current, right cloneright.Checker) (map[st
 	return served, failed
 }
 
+// adviseVM tells a VM's owner, and no component, what of the VM will not be served
+// for ever.
+func adviseVM(r admission.Request[v1.VirtualMachine]) []string {
+	if r.Component() || r.New == nil {
+		return nil
+	}
+	return validate.Deprecated(r.New)
+}
+
 type adder func(path string, handler http.Handler, err error)
 
 func addMutating(add adder, settings *clusterconfig.Current) {
@@ -73,7 +82,7 @@ func addValidating(add adder, settings *clusterconfig.Current, right cloneright.
 			return errs, nil
 		}
 		return mayCloneAll(ctx, r, right)
-	})
+	}, adviseVM)
 	add(validateVM, vm, err)
 	vmi, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstance]) field.ErrorList {
 		switch {

@@ -62,8 +62,9 @@ func Validating[T any](rule func(Request[T]) field.ErrorList) (http.Handler, err
 	return ValidatingAsking(func(_ context.Context, r Request[T]) (field.ErrorList, error) { return rule(r), nil })
 }
 
-// ValidatingAsking serves a rule that has to ask the cluster, which may fail.
-func ValidatingAsking[T any](rule func(context.Context, Request[T]) (field.ErrorList, error)) (http.Handler, error) {
+// ValidatingAsking serves a rule that has to ask the cluster, which may fail. With
+// what is admitted the user is told the advice.
+func ValidatingAsking[T any](rule func(context.Context, Request[T]) (field.ErrorList, error), advice ...func(Request[T]) []string) (http.Handler, error) {
 	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)
 		if err != nil {
@@ -76,7 +77,11 @@ func ValidatingAsking[T any](rule func(context.Context, Request[T]) (field.Error
 		if len(errs) > 0 {
 			return refuse(errs)
 		}
-		return admission.Allowed("")
+		allowed := admission.Allowed("")
+		for _, advise := range advice {
+			allowed = allowed.WithWarnings(advise(request)...)
+		}
+		return allowed
 	})
 }
 

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -89,6 +90,27 @@ func TestRefusalHasAllErrorsAndTheirFields(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, response.Result); diff != "" || response.Allowed {
 		t.Errorf("allowed %v\n%s", response.Allowed, diff)
+	}
+}
+
+func TestAdviceComesWithWhatIsAdmitted(t *testing.T) {
+	wrong := field.ErrorList{field.Required(field.NewPath("spec"), "")}
+	for advised, errs := range map[bool]field.ErrorList{true: nil, false: wrong} {
+		rule := func(context.Context, Request[v1.VirtualMachine]) (field.ErrorList, error) { return errs, nil }
+		handler, err := ValidatingAsking(rule, func(r Request[v1.VirtualMachine]) []string { return []string{"rename " + r.New.Name} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		response := review(t, handler, &admissionv1.AdmissionRequest{
+			Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(`{"metadata":{"name":"vm"}}`)},
+		})
+		var want []string
+		if advised {
+			want = []string{"rename vm"}
+		}
+		if diff := cmp.Diff(want, response.Warnings); diff != "" || response.Allowed != advised {
+			t.Errorf("allowed %v\n%s", response.Allowed, diff)
+		}
 	}
 }
 

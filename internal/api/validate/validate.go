@@ -62,6 +62,19 @@ func runStrategy(spec *v1.VirtualMachineSpec, path *field.Path) field.ErrorList 
 	return nil
 }
 
+// Deprecated tells of the fields of a VM that are served, but by which nothing new
+// should be written.
+func Deprecated(vm *v1.VirtualMachine) []string {
+	if vm.Spec.Running == nil {
+		return nil
+	}
+	instead := v1.RunStrategyHalted
+	if *vm.Spec.Running {
+		instead = v1.RunStrategyAlways
+	}
+	return []string{fmt.Sprintf("spec.running is deprecated: set spec.runStrategy to %s instead", instead)}
+}
+
 // podTemplate judges the template of a VMI.
 func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	errs := templateMetadata(&template.ObjectMeta, path.Child("metadata"))

@@ -254,3 +254,22 @@ func FuzzVM(f *testing.F) {
 		VM(vm, completed, settings)
 	})
 }
+
+func TestDeprecatedFieldsAreNamedWithTheirSuccessors(t *testing.T) {
+	strategy := v1.RunStrategyAlways
+	tests := map[string]struct {
+		spec v1.VirtualMachineSpec
+		want []string
+	}{
+		"a run strategy": {spec: v1.VirtualMachineSpec{RunStrategy: &strategy}},
+		"running":        {v1.VirtualMachineSpec{Running: new(true)}, []string{"spec.running is deprecated: set spec.runStrategy to Always instead"}},
+		"not running":    {v1.VirtualMachineSpec{Running: new(false)}, []string{"spec.running is deprecated: set spec.runStrategy to Halted instead"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, Deprecated(&v1.VirtualMachine{Spec: test.spec})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
