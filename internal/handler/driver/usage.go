@@ -70,8 +70,13 @@ type blockStats struct {
 	Stats  struct {
 		Reads      float64 `json:"rd_operations"`
 		Writes     float64 `json:"wr_operations"`
+		Flushes    float64 `json:"flush_operations"`
 		ReadBytes  float64 `json:"rd_bytes"`
 		WriteBytes float64 `json:"wr_bytes"`
+		// In nanoseconds.
+		ReadTime  float64 `json:"rd_total_time_ns"`
+		WriteTime float64 `json:"wr_total_time_ns"`
+		FlushTime float64 `json:"flush_total_time_ns"`
 	} `json:"stats"`
 }
 
@@ -101,8 +106,9 @@ func drivesOf(answer []blockStats, disks []v1.Disk) []metrics.Drive {
 			}
 			delete(byDevice, part)
 			drives = append(drives, metrics.Drive{
-				Name: name, Reads: a.Stats.Reads, Writes: a.Stats.Writes,
+				Name: name, Reads: a.Stats.Reads, Writes: a.Stats.Writes, Flushes: a.Stats.Flushes,
 				ReadBytes: a.Stats.ReadBytes, WriteBytes: a.Stats.WriteBytes,
+				ReadSeconds: a.Stats.ReadTime / 1e9, WriteSeconds: a.Stats.WriteTime / 1e9, FlushSeconds: a.Stats.FlushTime / 1e9,
 			})
 			break
 		}
@@ -134,7 +140,8 @@ func linkCounters(text string) map[string]metrics.Interface {
 	for line := range strings.Lines(text) {
 		name, rest, found := strings.Cut(line, ":")
 		fields := strings.Fields(rest)
-		const receivedBytes, receivedPackets, sentBytes, sentPackets, all = 0, 1, 8, 9, 16
+		// Each direction counts bytes, packets, errors, dropped packets and four more.
+		const received, sent, all = 0, 8, 16
 		if !found || len(fields) < all {
 			continue
 		}
@@ -143,8 +150,10 @@ func linkCounters(text string) map[string]metrics.Interface {
 			return n
 		}
 		counters[strings.TrimSpace(name)] = metrics.Interface{
-			SentBytes: number(receivedBytes), SentPackets: number(receivedPackets),
-			ReceivedBytes: number(sentBytes), ReceivedPackets: number(sentPackets),
+			SentBytes: number(received), SentPackets: number(received + 1),
+			SendErrors: number(received + 2), SendDrops: number(received + 3),
+			ReceivedBytes: number(sent), ReceivedPackets: number(sent + 1),
+			ReceiveErrors: number(sent + 2), ReceiveDrops: number(sent + 3),
 		}
 	}
 	return counters

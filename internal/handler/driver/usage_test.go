@@ -24,11 +24,11 @@ func TestLinkCounters(t *testing.T) {
 	const text = `Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
     lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0          0
-  tap0:    1000      10    0    0    0     0          0         0     2000      20    0    0    0     0       0          0
+  tap0:    1000      10    1    2    0     0          0         0     2000      20    3    4    0     0       0          0
 `
 	want := map[string]metrics.Interface{
 		"lo":   {},
-		"tap0": {SentBytes: 1000, SentPackets: 10, ReceivedBytes: 2000, ReceivedPackets: 20},
+		"tap0": {SentBytes: 1000, SentPackets: 10, SendErrors: 1, SendDrops: 2, ReceivedBytes: 2000, ReceivedPackets: 20, ReceiveErrors: 3, ReceiveDrops: 4},
 	}
 	if diff := cmp.Diff(want, linkCounters(text)); diff != "" {
 		t.Errorf("counters (-want +got):\n%s", diff)

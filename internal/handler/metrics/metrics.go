@@ -28,9 +28,11 @@ type Usage struct {
 
 // Drive is what went over one of the guest's disks since it was started.
 type Drive struct {
-	Name                  string
-	Reads, Writes         float64
-	ReadBytes, WriteBytes float64
+	Name                   string
+	Reads, Writes, Flushes float64
+	ReadBytes, WriteBytes  float64
+	// The seconds that requests took, summed.
+	ReadSeconds, WriteSeconds, FlushSeconds float64
 }
 
 // Interface is what went over one of the guest's interfaces, seen by the guest.
@@ -38,6 +40,8 @@ type Interface struct {
 	Name                         string
 	ReceivedBytes, SentBytes     float64
 	ReceivedPackets, SentPackets float64
+	ReceiveErrors, SendErrors    float64
+	ReceiveDrops, SendDrops      float64
 }
 
 // Source measures all guests of the node, within the time that ctx allows.
@@ -63,25 +67,51 @@ func perGuest(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	resident   = perGuest("kubevirt_vmi_memory_resident_bytes", "Resident set size of the process that runs the guest.")
-	domain     = perGuest("kubevirt_vmi_memory_domain_bytes", "Memory that the guest has.")
-	cpu        = perGuest("kubevirt_vmi_cpu_usage_seconds_total", "CPU time spent on the guest, emulation included.")
-	reads      = perGuest("kubevirt_vmi_storage_iops_read_total", "Read requests of a disk.", "drive")
-	writes     = perGuest("kubevirt_vmi_storage_iops_write_total", "Write requests of a disk.", "drive")
-	readBytes  = perGuest("kubevirt_vmi_storage_read_traffic_bytes_total", "Bytes read from a disk.", "drive")
-	writeBytes = perGuest("kubevirt_vmi_storage_write_traffic_bytes_total", "Bytes written to a disk.", "drive")
-	received   = perGuest("kubevirt_vmi_network_receive_bytes_total", "Bytes that the guest received.", "interface")
-	sent       = perGuest("kubevirt_vmi_network_transmit_bytes_total", "Bytes that the guest sent.", "interface")
-	receivedN  = perGuest("kubevirt_vmi_network_receive_packets_total", "Packets that the guest received.", "interface")
-	sentN      = perGuest("kubevirt_vmi_network_transmit_packets_total", "Packets that the guest sent.", "interface")
+	resident = perGuest("kubevirt_vmi_memory_resident_bytes", "Resident set size of the process that runs the guest.")
+	domain   = perGuest("kubevirt_vmi_memory_domain_bytes", "Memory that the guest has.")
+	cpu      = perGuest("kubevirt_vmi_cpu_usage_seconds_total", "CPU time spent on the guest, emulation included.")
 )
+
+// ofDrive and ofInterface are counters that each drive and each interface has.
+var (
+	ofDrive = []counter[Drive]{
+		{perGuest("kubevirt_vmi_storage_iops_read_total", "Read requests of a disk.", "drive"), func(d Drive) float64 { return d.Reads }},
+		{perGuest("kubevirt_vmi_storage_iops_write_total", "Write requests of a disk.", "drive"), func(d Drive) float64 { return d.Writes }},
+		{perGuest("kubevirt_vmi_storage_flush_requests_total", "Flush requests of a disk.", "drive"), func(d Drive) float64 { return d.Flushes }},
+		{perGuest("kubevirt_vmi_storage_read_traffic_bytes_total", "Bytes read from a disk.", "drive"), func(d Drive) float64 { return d.ReadBytes }},
+		{perGuest("kubevirt_vmi_storage_write_traffic_bytes_total", "Bytes written to a disk.", "drive"), func(d Drive) float64 { return d.WriteBytes }},
+		{perGuest("kubevirt_vmi_storage_read_times_seconds_total", "Time spent on reads of a disk.", "drive"), func(d Drive) float64 { return d.ReadSeconds }},
+		{perGuest("kubevirt_vmi_storage_write_times_seconds_total", "Time spent on writes of a disk.", "drive"), func(d Drive) float64 { return d.WriteSeconds }},
+		{perGuest("kubevirt_vmi_storage_flush_times_seconds_total", "Time spent on flushes of a disk.", "drive"), func(d Drive) float64 { return d.FlushSeconds }},
+	}
+	ofInterface = []counter[Interface]{
+		{perGuest("kubevirt_vmi_network_receive_bytes_total", "Bytes that the guest received.", "interface"), func(i Interface) float64 { return i.ReceivedBytes }},
+		{perGuest("kubevirt_vmi_network_transmit_bytes_total", "Bytes that the guest sent.", "interface"), func(i Interface) float64 { return i.SentBytes }},
+		{perGuest("kubevirt_vmi_network_receive_packets_total", "Packets that the guest received.", "interface"), func(i Interface) float64 { return i.ReceivedPackets }},
+		{perGuest("kubevirt_vmi_network_transmit_packets_total", "Packets that the guest sent.", "interface"), func(i Interface) float64 { return i.SentPackets }},
+		{perGuest("kubevirt_vmi_network_receive_errors_total", "Packets to the guest that failed.", "interface"), func(i Interface) float64 { return i.ReceiveErrors }},
+		{perGuest("kubevirt_vmi_network_transmit_errors_total", "Packets from the guest that failed.", "interface"), func(i Interface) float64 { return i.SendErrors }},
+		{perGuest("kubevirt_vmi_network_receive_packets_dropped_total", "Packets to the guest that were dropped.", "interface"), func(i Interface) float64 { return i.ReceiveDrops }},
+		{perGuest("kubevirt_vmi_network_transmit_packets_dropped_total", "Packets from the guest that were dropped.", "interface"), func(i Interface) float64 { return i.SendDrops }},
+	}
+)
+
+// counter is a metric of a T and where its figure is.
+type counter[T any] struct {
+	desc *prometheus.Desc
+	of   func(T) float64
+}
 
 // Describe names the metrics.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{
-		resident, domain, cpu, reads, writes, readBytes, writeBytes, received, sent, receivedN, sentN,
-	} {
+	for _, desc := range []*prometheus.Desc{resident, domain, cpu} {
 		out <- desc
+	}
+	for _, c := range ofDrive {
+		out <- c.desc
+	}
+	for _, c := range ofInterface {
+		out <- c.desc
 	}
 }
 
@@ -98,16 +128,14 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		emit(domain, prometheus.GaugeValue, usage.GuestBytes)
 		emit(cpu, prometheus.CounterValue, usage.CPUSeconds)
 		for _, d := range usage.Drives {
-			emit(reads, prometheus.CounterValue, d.Reads, d.Name)
-			emit(writes, prometheus.CounterValue, d.Writes, d.Name)
-			emit(readBytes, prometheus.CounterValue, d.ReadBytes, d.Name)
-			emit(writeBytes, prometheus.CounterValue, d.WriteBytes, d.Name)
+			for _, c := range ofDrive {
+				emit(c.desc, prometheus.CounterValue, c.of(d), d.Name)
+			}
 		}
 		for _, i := range usage.Interfaces {
-			emit(received, prometheus.CounterValue, i.ReceivedBytes, i.Name)
-			emit(sent, prometheus.CounterValue, i.SentBytes, i.Name)
-			emit(receivedN, prometheus.CounterValue, i.ReceivedPackets, i.Name)
-			emit(sentN, prometheus.CounterValue, i.SentPackets, i.Name)
+			for _, c := range ofInterface {
+				emit(c.desc, prometheus.CounterValue, c.of(i), i.Name)
+			}
 		}
 	}
 }

@@ -15,8 +15,8 @@ func TestCollector(t *testing.T) {
 		}
 		return []Usage{{
 			Namespace: "shop", Name: "web", ResidentBytes: 200, GuestBytes: 128, CPUSeconds: 1.5,
-			Drives:     []Drive{{Name: "root", Reads: 1, Writes: 2, ReadBytes: 3, WriteBytes: 4}},
-			Interfaces: []Interface{{Name: "default", ReceivedBytes: 5, SentBytes: 6, ReceivedPackets: 7, SentPackets: 8}},
+			Drives:     []Drive{{Name: "root", Reads: 1, Writes: 2, ReadBytes: 3, WriteBytes: 4, FlushSeconds: 0.25}},
+			Interfaces: []Interface{{Name: "default", ReceivedBytes: 5, SentBytes: 6, ReceivedPackets: 7, SentPackets: 8, ReceiveDrops: 9}},
 		}}
 	})
 	const want = `
@@ -26,20 +26,27 @@ kubevirt_vmi_cpu_usage_seconds_total{name="web",namespace="shop",node="node1"} 1
 # HELP kubevirt_vmi_memory_resident_bytes Resident set size of the process that runs the guest.
 # TYPE kubevirt_vmi_memory_resident_bytes gauge
 kubevirt_vmi_memory_resident_bytes{name="web",namespace="shop",node="node1"} 200
+# HELP kubevirt_vmi_network_receive_packets_dropped_total Packets to the guest that were dropped.
+# TYPE kubevirt_vmi_network_receive_packets_dropped_total counter
+kubevirt_vmi_network_receive_packets_dropped_total{interface="default",name="web",namespace="shop",node="node1"} 9
 # HELP kubevirt_vmi_network_transmit_bytes_total Bytes that the guest sent.
 # TYPE kubevirt_vmi_network_transmit_bytes_total counter
 kubevirt_vmi_network_transmit_bytes_total{interface="default",name="web",namespace="shop",node="node1"} 6
+# HELP kubevirt_vmi_storage_flush_times_seconds_total Time spent on flushes of a disk.
+# TYPE kubevirt_vmi_storage_flush_times_seconds_total counter
+kubevirt_vmi_storage_flush_times_seconds_total{drive="root",name="web",namespace="shop",node="node1"} 0.25
 # HELP kubevirt_vmi_storage_write_traffic_bytes_total Bytes written to a disk.
 # TYPE kubevirt_vmi_storage_write_traffic_bytes_total counter
 kubevirt_vmi_storage_write_traffic_bytes_total{drive="root",name="web",namespace="shop",node="node1"} 4
 `
 	err := testutil.CollectAndCompare(collector, strings.NewReader(want),
 		"kubevirt_vmi_cpu_usage_seconds_total", "kubevirt_vmi_memory_resident_bytes",
-		"kubevirt_vmi_network_transmit_bytes_total", "kubevirt_vmi_storage_write_traffic_bytes_total")
+		"kubevirt_vmi_network_transmit_bytes_total", "kubevirt_vmi_storage_write_traffic_bytes_total",
+		"kubevirt_vmi_storage_flush_times_seconds_total", "kubevirt_vmi_network_receive_packets_dropped_total")
 	if err != nil {
 		t.Error(err)
 	}
-	if n := testutil.CollectAndCount(collector); n != 11 {
+	if n := testutil.CollectAndCount(collector); n != 3+8+8 {
 		t.Errorf("%d metrics for one guest", n)
 	}
 }
