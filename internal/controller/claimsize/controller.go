@@ -47,7 +47,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("claimsize").
 		For(&v1.VirtualMachineInstance{}, builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(event.CreateEvent) bool { return true }, // also after a restart of this process
+			CreateFunc: func(e event.CreateEvent) bool { return len(claims(e.Object)) > 0 }, // also after a restart of this process
 			UpdateFunc: func(e event.UpdateEvent) bool {
 				return len(claims(e.ObjectOld)) != len(claims(e.ObjectNew))
 			},

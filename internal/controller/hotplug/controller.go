@@ -14,14 +14,18 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/attachmentpod"
@@ -70,14 +74,39 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("hotplug").
-		For(&v1.VirtualMachineInstance{}).
-		Owns(&corev1.Pod{}).
+		For(&v1.VirtualMachineInstance{}, builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(e event.CreateEvent) bool { return concerned(e.Object) },
+			UpdateFunc: func(e event.UpdateEvent) bool { return concerned(e.ObjectOld) || concerned(e.ObjectNew) },
+		})).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.guestOf)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(instanceOf)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
 		// A DataVolume has the name of its claim.
 		Watches(&cdiv1.DataVolume{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
 		WithOptions(pace).
 		Complete(r)
+}
+
+// concerned tells whether a VMI has anything to do with volumes that come and go.
+// Most have not, and are not looked at with each change.
+func concerned(o client.Object) bool {
+	vmi, ok := o.(*v1.VirtualMachineInstance)
+	return ok && (len(hotplugged(&vmi.Spec)) > 0 || len(entries(vmi)) > 0 || vmi.Annotations[hotplug.RecordAnnotation] != "")
+}
+
+// guestOf is the VMI of a launcher pod, if it is concerned. One that comes to be
+// is looked at then, with its pod.
+func (r *Reconciler) guestOf(ctx context.Context, pod client.Object) []reconcile.Request {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != v1.VirtualMachineInstanceGroupVersionKind.Kind {
+		return nil
+	}
+	key := types.NamespacedName{Namespace: pod.GetNamespace(), Name: owner.Name}
+	var vmi v1.VirtualMachineInstance
+	if err := r.Client.Get(ctx, key, &vmi); err != nil || !concerned(&vmi) {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: key}}
 }
 
 // instanceOf is the VMI of an attachment pod.

@@ -52,19 +52,28 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 	if err != nil {
 		return fmt.Errorf("indexing VMs by DataVolume: %w", err)
 	}
-	// A VMI has its VM's name; one that has no owner may have to be adopted.
-	sameName := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, vmi client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(vmi)}}
-	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachine").
 		For(&v1.VirtualMachine{}).
-		Watches(&v1.VirtualMachineInstance{}, sameName).
+		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.sameName)).
 		Watches(&cdiv1.DataVolume{}, handler.EnqueueRequestsFromMapFunc(r.usersOfDataVolume)).
 		// The claim of a DataVolume that was deleted goes before another can be made.
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfDataVolume), builder.WithPredicates(deletions())).
 		WithOptions(pace).
 		Complete(r)
+}
+
+// sameName is the VM of a VMI's name, if there is one: its owner, or who may have
+// to adopt it. A VM that comes later looks for its VMI itself.
+func (r *Reconciler) sameName(ctx context.Context, vmi client.Object) []reconcile.Request {
+	key := client.ObjectKeyFromObject(vmi)
+	if metav1.GetControllerOf(vmi) == nil {
+		var vm v1.VirtualMachine
+		if err := r.Client.Get(ctx, key, &vm); apierrors.IsNotFound(err) {
+			return nil
+		}
+	}
+	return []reconcile.Request{{NamespacedName: key}}
 }
 
 // Reconcile looks at one VM and does what is next.
