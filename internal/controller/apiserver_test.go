@@ -28,7 +28,50 @@ import (
 	"drydock.dev/drydock/internal/launcherpod"
 )
 
+// testNode is the node that pods are bound to. It exists, because the cluster's
+// collector of lost pods would end those of a node that doesn't.
 const testNode = "a-node"
+
+func TestMain(m *testing.M) {
+	code, err := runOnNode(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// runOnNode runs the tests while testNode exists.
+func runOnNode(m *testing.M) (code int, err error) {
+	config, err := serverUnderTest()
+	if err != nil {
+		return 0, err
+	}
+	c, err := client.New(config, client.Options{Scheme: newScheme()})
+	if err != nil {
+		return 0, fmt.Errorf("making a client: %w", err)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: testNode, Labels: map[string]string{corev1.LabelHostname: testNode}}}
+	if err := c.Create(context.Background(), node); err != nil && !apierrors.IsAlreadyExists(err) {
+		return 0, fmt.Errorf("creating the node %s: %w", testNode, err)
+	}
+	defer func() { err = errors.Join(err, client.IgnoreNotFound(c.Delete(context.Background(), node))) }()
+	return m.Run(), nil
+}
+
+// serverUnderTest is how the API server is reached.
+func serverUnderTest() (*rest.Config, error) {
+	path := os.Getenv("DRYDOCK_TEST_KUBECONFIG")
+	if path == "" {
+		return nil, errors.New("DRYDOCK_TEST_KUBECONFIG must name the kubeconfig of an API server with Drydock's CRDs")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	config.QPS = -1
+	return config, nil
+}
 
 // world is a namespace of a real API server with the loops at work. The test
 // plays everything else: scheduler, kubelet, virt-handler, garbage collector.
@@ -96,15 +139,10 @@ func (w *writes) of(namespace string) []string {
 
 func newWorld(t *testing.T, changes ...func(*options)) *world {
 	t.Helper()
-	path := os.Getenv("DRYDOCK_TEST_KUBECONFIG")
-	if path == "" {
-		t.Fatal("DRYDOCK_TEST_KUBECONFIG must name the kubeconfig of an API server with Drydock's CRDs")
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
+	config, err := serverUnderTest()
 	if err != nil {
-		t.Fatalf("reading %s: %v", path, err)
+		t.Fatal(err)
 	}
-	config.QPS = -1
 	c, err := client.New(config, client.Options{Scheme: newScheme()})
 	if err != nil {
 		t.Fatalf("making a client: %v", err)

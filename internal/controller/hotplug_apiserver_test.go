@@ -275,9 +275,6 @@ func TestAVolumeThatCannotBeAttachedSaysWhyAndDelaysNoOther(t *testing.T) {
 	w.claim("elsewhere", "another-node")
 	w.pendingClaim("pending", "")
 	w.claim("good", "")
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: testNode, Labels: map[string]string{corev1.LabelHostname: testNode}}}
-	w.do("creating the node", w.client.Create(w.ctx, node))
-	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), node) })
 	w.add("elsewhere", "pending", "missing", "good")
 	pod := w.awaitHolders(1)[0]
 	w.plug(&pod)
