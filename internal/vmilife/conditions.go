@@ -40,7 +40,7 @@ func notSynchronized(reason, message string) v1.VirtualMachineInstanceCondition 
 // CreateFailed notes on the VMI that its launcher pod could not be created, in
 // the API server's words.
 func CreateFailed(vmi *v1.VirtualMachineInstance, err error, now time.Time) *v1.VirtualMachineInstance {
-	out := vmi.DeepCopy()
+	out := withoutItsSpec(vmi)
 	if out.Status.Phase == v1.VmPhaseUnset {
 		setPhase(out, v1.Pending, now)
 	}

@@ -85,7 +85,8 @@ type Plan struct {
 	// and plans again.
 	AskForWarning bool
 	CreatePod     bool
-	// VMI is the VMI as it should be; never nil.
+	// VMI is the VMI as it should be; never nil. It shares the spec, which is not
+	// this loop's, with the VMI that was observed.
 	VMI       *v1.VirtualMachineInstance
 	DeletePod bool
 	// After asks for another look at a later time; zero for none.
@@ -94,7 +95,7 @@ type Plan struct {
 
 // Decide gives the plan for what was observed.
 func Decide(o Observed) Plan {
-	p := Plan{VMI: o.VMI.DeepCopy()}
+	p := Plan{VMI: withoutItsSpec(o.VMI)}
 	p.Disks = planDisks(o)
 	if stray(o) {
 		// A leader with an old view made it after the VMI's own pod had gone,
@@ -116,6 +117,14 @@ func Decide(o Observed) Plan {
 		p.After = p.Disks.After
 	}
 	return p
+}
+
+// withoutItsSpec copies all of a VMI but the spec.
+func withoutItsSpec(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+	out := *vmi
+	vmi.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	vmi.Status.DeepCopyInto(&out.Status)
+	return &out
 }
 
 // planDisks brings the VMI's disks to where it fits, as long as it has no

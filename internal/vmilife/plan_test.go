@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -297,7 +298,8 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.o.Now = now
 			before := test.o.VMI.DeepCopy()
-			got := outcomeOf(Decide(test.o))
+			plan := Decide(test.o)
+			got := outcomeOf(plan)
 			if got.ask != test.want.ask || got.create != test.want.create || got.remove != test.want.remove || got.freed != test.want.freed {
 				t.Errorf("got  %+v\nwant %+v", got, test.want)
 			}
@@ -307,8 +309,11 @@ func TestDecide(t *testing.T) {
 			if !slices.Equal(got.says, test.want.says) {
 				t.Errorf("conditions\n got %q\nwant %q", got.says, test.want.says)
 			}
-			if before.Status.Phase != test.o.VMI.Status.Phase || len(before.Finalizers) != len(test.o.VMI.Finalizers) {
-				t.Error("the observation was changed")
+			if diff := cmp.Diff(before, test.o.VMI); diff != "" {
+				t.Errorf("the observation was changed:\n%s", diff)
+			}
+			if diff := cmp.Diff(before.Spec, plan.VMI.Spec); diff != "" {
+				t.Errorf("the spec is planned, too:\n%s", diff)
 			}
 		})
 	}

@@ -225,13 +225,13 @@ func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod, uid types.U
 // launcher pod, but linger.
 func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName) error {
 	var pods corev1.PodList
-	if err := r.listPods(ctx, r.Client, key, &pods); err != nil {
+	if err := r.listPods(ctx, key, &pods); err != nil {
 		return err
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		grace := pod.DeletionGracePeriodSeconds
-		if pod.Annotations[v1.DomainAnnotation] != key.Name || grace != nil && *grace <= attachmentpod.GracePeriodSeconds {
+		if grace != nil && *grace <= attachmentpod.GracePeriodSeconds {
 			continue
 		}
 		if _, err := r.deletePod(ctx, pod, pod.UID); err != nil {

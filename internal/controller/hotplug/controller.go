@@ -35,8 +35,12 @@ import (
 	"drydock.dev/drydock/internal/machine"
 )
 
-// claimIndex finds the VMIs that have a claim hot-plugged.
-const claimIndex = "drydock.hotplugged-claims"
+// claimIndex finds the VMIs that have a claim hot-plugged, podIndex the attachment
+// pods of whichever VMI has a name.
+const (
+	claimIndex = "drydock.hotplugged-claims"
+	podIndex   = "drydock.attachment-pods"
+)
 
 // DefaultMaxHolders is how many attachment pods a VMI keeps at rest, those
 // aside whose claims allow one pod only. Each costs a few MiB on the node; fewer
@@ -72,6 +76,15 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 	if err != nil {
 		return fmt.Errorf("indexing VMIs by the claims that they have hot-plugged: %w", err)
 	}
+	err = mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podIndex, func(o client.Object) []string {
+		if o.GetLabels()[v1.AppLabel] != attachmentpod.AppLabelValue {
+			return nil
+		}
+		return []string{o.GetAnnotations()[v1.DomainAnnotation]}
+	})
+	if err != nil {
+		return fmt.Errorf("indexing attachment pods by VMI: %w", err)
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("hotplug").
 		For(&v1.VirtualMachineInstance{}, builder.WithPredicates(predicate.Funcs{
@@ -103,7 +116,8 @@ func (r *Reconciler) guestOf(ctx context.Context, pod client.Object) []reconcile
 	}
 	key := types.NamespacedName{Namespace: pod.GetNamespace(), Name: owner.Name}
 	var vmi v1.VirtualMachineInstance
-	if err := r.Client.Get(ctx, key, &vmi); err != nil || !concerned(&vmi) {
+	// It is only looked at, and most pods come by for nothing: no copy.
+	if err := r.Client.Get(ctx, key, &vmi, client.UnsafeDisableDeepCopy); err != nil || !concerned(&vmi) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: key}}

@@ -59,7 +59,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live
 	var pods corev1.PodList
 	if live {
 		reader = r.Reader
-		if err := r.listPods(ctx, reader, key, &pods); err != nil {
+		if err := r.askForPods(ctx, key, &pods); err != nil {
 			return nil, err
 		}
 	}
@@ -69,11 +69,11 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live
 	s.vmi = r.written.Newer(vmi)
 	s.MaxHolders, s.Prefix, s.Live = r.MaxHolders, attachmentpod.Prefix(s.vmi), live
 	s.Stage = hotplug.Frozen
-	if s.Entries = entries(s.vmi); len(s.Entries) == 0 && len(hotplugged(&s.vmi.Spec)) == 0 && s.vmi.Annotations[hotplug.RecordAnnotation] == "" {
+	if s.Entries = entries(s.vmi); !concerned(s.vmi) {
 		return s, nil
 	}
 	if !live {
-		if err := r.listPods(ctx, reader, key, &pods); err != nil {
+		if err := r.listPods(ctx, key, &pods); err != nil {
 			return nil, err
 		}
 	}
@@ -96,11 +96,21 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live
 	return s, r.observeWanted(ctx, s)
 }
 
-// listPods lists the attachment pods of whichever VMI has the name.
-func (r *Reconciler) listPods(ctx context.Context, reader client.Reader, key types.NamespacedName, pods *corev1.PodList) error {
-	labels := client.MatchingLabels{v1.AppLabel: attachmentpod.AppLabelValue}
-	if err := reader.List(ctx, pods, client.InNamespace(key.Namespace), labels); err != nil {
+// listPods lists the attachment pods of whichever VMI has the name, as the cache
+// knows them.
+func (r *Reconciler) listPods(ctx context.Context, key types.NamespacedName, pods *corev1.PodList) error {
+	err := r.Client.List(ctx, pods, client.InNamespace(key.Namespace), client.MatchingFields{podIndex: key.Name})
+	if err != nil {
 		return fmt.Errorf("listing the attachment pods of VMI %s: %w", key, err)
+	}
+	return nil
+}
+
+// askForPods asks the API server for the attachment pods of the namespace.
+func (r *Reconciler) askForPods(ctx context.Context, key types.NamespacedName, pods *corev1.PodList) error {
+	labels := client.MatchingLabels{v1.AppLabel: attachmentpod.AppLabelValue}
+	if err := r.Reader.List(ctx, pods, client.InNamespace(key.Namespace), labels); err != nil {
+		return fmt.Errorf("asking for the attachment pods of VMI %s: %w", key, err)
 	}
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -271,14 +270,11 @@ func facts(claims []placement.Claim) launcherpod.Facts {
 // patch writes the difference, on condition that nobody wrote in between. Who
 // did has brought a newer version, which wakes this loop again.
 func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInstance) error {
-	if equality.Semantic.DeepEqual(from, to) {
-		return nil
-	}
 	patch, err := difference(from, to)
-	if err != nil {
+	if err != nil || patch == nil {
 		return err
 	}
-	patched := to.DeepCopy()
+	patched := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: from.Namespace, Name: from.Name}}
 	err = r.Client.Patch(ctx, patched, patch)
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):

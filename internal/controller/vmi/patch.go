@@ -10,14 +10,17 @@ import (
 )
 
 // difference is the merge patch from one version of a VMI to another, on
-// condition that nobody wrote in between. It is found by encoding both, and what
-// is equal in both is left out of that beforehand: most of a VMI, nearly always.
+// condition that nobody wrote in between; nil when they do not differ. The spec is
+// the same in both, as package vmilife plans it. The patch is found by encoding
+// both, and what is equal is left out of that beforehand: most of a VMI, nearly
+// always.
 func difference(from, to *v1.VirtualMachineInstance) (client.Patch, error) {
 	a, b := *from, *to
-	if equality.Semantic.DeepEqual(a.Spec, b.Spec) {
-		a.Spec, b.Spec = v1.VirtualMachineInstanceSpec{}, v1.VirtualMachineInstanceSpec{}
-	}
+	a.Spec, b.Spec = v1.VirtualMachineInstanceSpec{}, v1.VirtualMachineInstanceSpec{}
 	if equality.Semantic.DeepEqual(a.Status, b.Status) {
+		if equality.Semantic.DeepEqual(a.ObjectMeta, b.ObjectMeta) {
+			return nil, nil
+		}
 		a.Status, b.Status = v1.VirtualMachineInstanceStatus{}, v1.VirtualMachineInstanceStatus{}
 	}
 	if equality.Semantic.DeepEqual(a.Annotations, b.Annotations) {
