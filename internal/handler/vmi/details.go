@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/machine"
 )
 
@@ -85,7 +86,11 @@ func liveMigratable(vmi *v1.VirtualMachineInstance, known map[string]Volume) v1.
 		hindrances = append(hindrances, message)
 	}
 	for i := range vmi.Spec.Volumes {
-		if message := stays(&vmi.Spec.Volumes[i], known); message != "" {
+		v := &vmi.Spec.Volumes[i]
+		if onItsWay(vmi, v) {
+			continue
+		}
+		if message := stays(v, known); message != "" {
 			add(v1.VirtualMachineInstanceReasonDisksNotMigratable, message)
 		}
 	}
@@ -104,6 +109,21 @@ func liveMigratable(vmi *v1.VirtualMachineInstance, known map[string]Volume) v1.
 		condition.Message = "cannot migrate VMI: " + strings.Join(hindrances, "; ")
 	}
 	return condition
+}
+
+// onItsWay tells whether a volume is asked for but not brought to the node yet. It
+// is not the guest's, and what it means for a migration is said together with
+// its coming: one write less, at a moment when the controller writes, too.
+func onItsWay(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
+	if !machine.Hotpluggable(v) {
+		return false
+	}
+	for i := range vmi.Status.VolumeStatus {
+		if s := &vmi.Status.VolumeStatus[i]; s.Name == v.Name {
+			return s.Phase != v1.HotplugVolumeAttachedToNode && !hotplug.InUse(s.Phase)
+		}
+	}
+	return true
 }
 
 // stays says why a volume cannot be reached from another node; empty when it
@@ -168,7 +188,7 @@ func onPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
 func migrationMethod(vmi *v1.VirtualMachineInstance, known map[string]Volume) v1.VirtualMachineInstanceMigrationMethod {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		if claimOf(v) == "" || stays(v, known) != "" {
+		if !onItsWay(vmi, v) && (claimOf(v) == "" || stays(v, known) != "") {
 			return v1.BlockMigration
 		}
 	}

@@ -180,6 +180,24 @@ func TestConditions(t *testing.T) {
 			},
 			kind: migratable, want: want{status: "True"},
 		},
+		"a volume that is on its way does not count": {
+			vmi: func(vmi *v1.VirtualMachineInstance) { plugging(vmi, v1.VolumeBound) }, kind: migratable, want: want{status: "True"},
+		},
+		"nor one of which nothing is said yet": {
+			vmi: func(vmi *v1.VirtualMachineInstance) {
+				plugging(vmi, v1.VolumeBound)
+				vmi.Status.VolumeStatus = nil
+			},
+			kind: migratable, want: want{status: "True"},
+		},
+		"one that has come counts": {
+			vmi: func(vmi *v1.VirtualMachineInstance) { plugging(vmi, v1.HotplugVolumeAttachedToNode) },
+			facts: func(f *Facts) {
+				f.Guest.Volumes["plugged"] = Volume{Claim: &v1.PersistentVolumeClaimInfo{ClaimName: "new"}}
+			},
+			kind: migratable,
+			want: want{"False", "DisksNotLiveMigratable", "cannot migrate VMI: PVC new is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"},
+		},
 		"two hindrances": {
 			vmi: func(vmi *v1.VirtualMachineInstance) {
 				vmi.Spec.Volumes = []v1.Volume{
@@ -210,6 +228,14 @@ func TestConditions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// plugging has a VMI get a volume while it runs, and that in a phase.
+func plugging(vmi *v1.VirtualMachineInstance, phase v1.VolumePhase) {
+	source := &v1.PersistentVolumeClaimVolumeSource{Hotpluggable: true}
+	source.ClaimName = "new"
+	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "plugged", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: source}})
+	vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{Name: "plugged", Phase: phase, HotplugVolume: &v1.HotplugVolumeStatus{}})
 }
 
 func TestEnds(t *testing.T) {
