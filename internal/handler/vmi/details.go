@@ -77,9 +77,9 @@ func masqueraded(vmi *v1.VirtualMachineInstance, name string) bool {
 // bridge binding gives its guest the pod's own address.
 const allowPodBridge = "kubevirt.io/allow-pod-bridge-network-live-migration"
 
-// liveMigratable says whether the VMI can move to another node, or all that
-// stands in the way.
-func liveMigratable(vmi *v1.VirtualMachineInstance, known map[string]Volume) v1.VirtualMachineInstanceCondition {
+// liveMigratable says whether the VMI, whose volumes are as the status says, can
+// move to another node, or all that stands in the way.
+func liveMigratable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume) v1.VirtualMachineInstanceCondition {
 	reason, hindrances := "", []string(nil)
 	add := func(why, message string) {
 		reason = cmp.Or(reason, why)
@@ -87,7 +87,7 @@ func liveMigratable(vmi *v1.VirtualMachineInstance, known map[string]Volume) v1.
 	}
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		if onItsWay(vmi, v) {
+		if onItsWay(v, status) {
 			continue
 		}
 		if message := stays(v, known); message != "" {
@@ -111,19 +111,12 @@ func liveMigratable(vmi *v1.VirtualMachineInstance, known map[string]Volume) v1.
 	return condition
 }
 
-// onItsWay tells whether a volume is asked for but not brought to the node yet. It
-// is not the guest's, and what it means for a migration is said together with
-// its coming: one write less, at a moment when the controller writes, too.
-func onItsWay(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
-	if !machine.Hotpluggable(v) {
-		return false
-	}
-	for i := range vmi.Status.VolumeStatus {
-		if s := &vmi.Status.VolumeStatus[i]; s.Name == v.Name {
-			return s.Phase != v1.HotplugVolumeAttachedToNode && !hotplug.InUse(s.Phase)
-		}
-	}
-	return true
+// onItsWay tells whether a volume is asked for but not in the guest yet. What it
+// means for a migration is said together with its coming, in one write.
+func onItsWay(v *v1.Volume, status []v1.VolumeStatus) bool {
+	return machine.Hotpluggable(v) && !slices.ContainsFunc(status, func(s v1.VolumeStatus) bool {
+		return s.Name == v.Name && hotplug.InUse(s.Phase)
+	})
 }
 
 // stays says why a volume cannot be reached from another node; empty when it
@@ -185,10 +178,10 @@ func onPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
 }
 
 // migrationMethod tells whether a migration takes disks along.
-func migrationMethod(vmi *v1.VirtualMachineInstance, known map[string]Volume) v1.VirtualMachineInstanceMigrationMethod {
+func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume) v1.VirtualMachineInstanceMigrationMethod {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		if !onItsWay(vmi, v) && (claimOf(v) == "" || stays(v, known) != "") {
+		if !onItsWay(v, status) && (claimOf(v) == "" || stays(v, known) != "") {
 			return v1.BlockMigration
 		}
 	}

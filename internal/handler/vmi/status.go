@@ -124,11 +124,11 @@ func describe(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceS
 	status.Interfaces = interfaces(vmi, g)
 	status.VolumeStatus = volumes(vmi, status.VolumeStatus, g)
 	known := knownClaims(status.VolumeStatus, g.Volumes)
-	status.MigrationMethod = migrationMethod(vmi, known)
+	status.MigrationMethod = migrationMethod(vmi, status.VolumeStatus, known)
 	describeReady(vmi, status, f)
 	describePaused(status, g.RunState, f.Now)
 	describeAgent(status, g.Agent, f.Now)
-	condition.Set(&status.Conditions, liveMigratable(vmi, known), f.Now)
+	condition.Set(&status.Conditions, liveMigratable(vmi, status.VolumeStatus, known), f.Now)
 }
 
 func describeMemory(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceStatus) {

@@ -181,7 +181,7 @@ func TestConditions(t *testing.T) {
 			kind: migratable, want: want{status: "True"},
 		},
 		"a volume that is on its way does not count": {
-			vmi: func(vmi *v1.VirtualMachineInstance) { plugging(vmi, v1.VolumeBound) }, kind: migratable, want: want{status: "True"},
+			vmi: func(vmi *v1.VirtualMachineInstance) { plugging(vmi, v1.HotplugVolumeAttachedToNode) }, kind: migratable, want: want{status: "True"},
 		},
 		"nor one of which nothing is said yet": {
 			vmi: func(vmi *v1.VirtualMachineInstance) {
@@ -191,7 +191,7 @@ func TestConditions(t *testing.T) {
 			kind: migratable, want: want{status: "True"},
 		},
 		"one that has come counts": {
-			vmi: func(vmi *v1.VirtualMachineInstance) { plugging(vmi, v1.HotplugVolumeAttachedToNode) },
+			vmi: func(vmi *v1.VirtualMachineInstance) { plugging(vmi, v1.VolumeReady) },
 			facts: func(f *Facts) {
 				f.Guest.Volumes["plugged"] = Volume{Claim: &v1.PersistentVolumeClaimInfo{ClaimName: "new"}}
 			},
