@@ -16,6 +16,7 @@ import (
 
 	"drydock.dev/drydock/bench/byhand"
 	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	virtctl "drydock.dev/drydock/internal/virtctl/client"
 	"drydock.dev/drydock/test/console"
@@ -85,10 +86,13 @@ func (s *setting) makeClaim(ctx context.Context) error {
 	return nil
 }
 
-// barePod is a pod that has the claim, on the guest's node.
+// barePod is a pod that has the claim, on the guest's node. It ends as attachment
+// pods do: without a grace period it would be gone for the API server at once, and
+// the kubelet would take it apart while the next step is being timed.
 func (s *setting) barePod(name string) *corev1.Pod {
 	pod := cluster.BarePod(s.namespace, name)
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: s.node}
+	pod.Spec.TerminationGracePeriodSeconds = new(int64(attachmentpod.GracePeriodSeconds))
 	pod.Spec.Volumes = []corev1.Volume{{Name: volume, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume},
 	}}}
