@@ -35,7 +35,7 @@ type Options struct {
 
 // Flags adds the benchmark's flags.
 func (o *Options) Flags(f *flag.FlagSet) {
-	f.IntVar(&o.rounds, "hotplug-rounds", 9, "hotplug: how often a volume comes and goes")
+	f.IntVar(&o.rounds, "hotplug-rounds", 13, "hotplug: how often a volume comes and goes")
 }
 
 // volume is the name of the volume that comes and goes, and of its claim.
