@@ -19,7 +19,7 @@ import (
 const guestImage = "drydock.dev/test-guest:devel"
 
 // ready is the guest's own line, once its userland is up.
-var ready = regexp.MustCompile(`drydock guest ready: (\S+) uuid=(\S+)`)
+var ready = regexp.MustCompile(`drydock guest ready: (\S+) uuid=(\S+)\n`)
 
 func contains(text, part string) bool { return strings.Contains(text, part) }
 
