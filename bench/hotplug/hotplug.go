@@ -14,7 +14,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -25,6 +24,7 @@ import (
 
 	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/bench/report"
+	"drydock.dev/drydock/bench/turns"
 	virtctl "drydock.dev/drydock/internal/virtctl/client"
 )
 
@@ -75,21 +75,11 @@ type turn struct {
 	seen, ready, out, cycle time.Duration
 }
 
-// run goes there and back by turns, so that what load does while it grows or falls
-// is shared out.
+// run goes through the three ways.
 func (t *turn) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*cluster.Patience)
 	defer cancel()
-	steps := []func(context.Context) error{t.startPod, t.plugByHand, t.plug}
-	if t.number%2 == 1 {
-		slices.Reverse(steps)
-	}
-	for _, step := range steps {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return turns.Take(ctx, t.number, t.startPod, t.plugByHand, t.plug)
 }
 
 func (t *turn) tell(r *report.Report) {

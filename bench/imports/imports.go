@@ -15,11 +15,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"drydock.dev/drydock/bench/report"
+	"drydock.dev/drydock/bench/turns"
 )
 
 // Options are what can be chosen.
@@ -109,11 +109,11 @@ func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 // round imports the image both ways, there and back: whoever is second finds a
 // disk that has just been written a lot, and takes up to twice as long.
 func (b *bench) round(ctx context.Context) error {
-	there, err := b.turn(ctx, false)
+	there, err := b.turn(ctx, 0)
 	if err != nil {
 		return err
 	}
-	back, err := b.turn(ctx, true)
+	back, err := b.turn(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -131,18 +131,13 @@ type turn struct {
 }
 
 // turn imports the image each way and compares the disks.
-func (b *bench) turn(ctx context.Context, oursFirst bool) (t turn, err error) {
-	ways := []func() error{
-		func() (err error) { t.usual, err = b.fetchAndConvert(ctx); return err },
-		func() (err error) { t.ours, err = b.importIt(ctx); return err },
-	}
-	if oursFirst {
-		slices.Reverse(ways)
-	}
-	for _, way := range ways {
-		if err := way(); err != nil {
-			return t, err
-		}
+func (b *bench) turn(ctx context.Context, number int) (t turn, err error) {
+	err = turns.Take(ctx, number,
+		func(ctx context.Context) (err error) { t.usual, err = b.fetchAndConvert(ctx); return err },
+		func(ctx context.Context) (err error) { t.ours, err = b.importIt(ctx); return err },
+	)
+	if err != nil {
+		return t, err
 	}
 	if _, err := run(command(ctx, "cmp", t.ours.disk, t.usual.disk)); err != nil {
 		return t, err

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/bench/proc"
 	"drydock.dev/drydock/bench/report"
+	"drydock.dev/drydock/bench/turns"
 )
 
 // firstLine is what the guest's first line begins with.
@@ -49,7 +49,7 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	}
 	for i := range o.rounds {
 		t := &turn{cluster: c, namespace: ns, number: strconv.Itoa(i), hand: hand}
-		if err := t.run(ctx, i%2 == 1); err != nil {
+		if err := turns.Take(ctx, i, t.startPod, t.startVMI, t.startByHand, t.startVM); err != nil {
 			return errors.Join(err, hand.Forget())
 		}
 		t.tell(r)
@@ -84,21 +84,6 @@ type turn struct {
 
 // booted is what a guest took until its first line.
 type booted struct{ wall, cpu time.Duration }
-
-// run goes through the four, there or back: what load does while it grows or falls
-// is shared out.
-func (t *turn) run(ctx context.Context, backwards bool) error {
-	steps := []func(context.Context) error{t.startPod, t.startVMI, t.startByHand, t.startVM}
-	if backwards {
-		slices.Reverse(steps)
-	}
-	for _, step := range steps {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 func (t *turn) tell(r *report.Report) {
 	l := t.vmi
