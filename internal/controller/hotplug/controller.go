@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -117,9 +118,11 @@ func (r *Reconciler) guestOf(ctx context.Context, pod client.Object) []reconcile
 	key := types.NamespacedName{Namespace: pod.GetNamespace(), Name: owner.Name}
 	var vmi v1.VirtualMachineInstance
 	// It is only looked at, and most pods come by for nothing: no copy.
-	if err := r.Client.Get(ctx, key, &vmi, client.UnsafeDisableDeepCopy); err != nil || !concerned(&vmi) {
+	err := r.Client.Get(ctx, key, &vmi, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) || err == nil && !concerned(&vmi) {
 		return nil
 	}
+	// A failure to read is the loop's to tell.
 	return []reconcile.Request{{NamespacedName: key}}
 }
 

@@ -69,7 +69,8 @@ func (r *Reconciler) sameName(ctx context.Context, vmi client.Object) []reconcil
 	key := client.ObjectKeyFromObject(vmi)
 	if metav1.GetControllerOf(vmi) == nil {
 		var vm v1.VirtualMachine
-		if err := r.Client.Get(ctx, key, &vm); apierrors.IsNotFound(err) {
+		// Only whether there is one counts: no copy.
+		if err := r.Client.Get(ctx, key, &vm, client.UnsafeDisableDeepCopy); apierrors.IsNotFound(err) {
 			return nil
 		}
 	}
