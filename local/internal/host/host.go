@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"drydock.dev/local/internal/prerequisites"
 )
 
 // BridgeFilter is the switch for the translation of packets within a bridge.
@@ -29,27 +31,17 @@ type Facts struct {
 	Overlay bool
 	// BridgeFilter tells whether packets between ports of a bridge can be translated.
 	BridgeFilter bool
-	// Binaries maps the name of each wanted program to whether it is on PATH.
-	Binaries map[string]bool
+	// Absent are the programs that a cluster executes and the machine lacks.
+	Absent []prerequisites.Program
 	// KernelMajor and KernelMinor decide what kube-proxy can use.
 	KernelMajor, KernelMinor int
 	// Nameservers are those of the host that a pod can reach too.
 	Nameservers []string
 }
 
-// needed maps programs to the Debian packages that bring them. kube-proxy needs
-// nft, the kubelet mount, the portmap plugin iptables.
-var needed = []struct{ program, pkg, why string }{
-	{"nft", "nftables", "kube-proxy and the way out of the cluster use it"},
-	{"iptables", "iptables", "the CNI plugin portmap uses it for host ports"},
-	{"mount", "mount", "the kubelet mounts volumes with it"},
-	{"mkfs.ext4", "e2fsprogs", "volumes are formatted, checked and grown with it"},
-	{"modprobe", "kmod", "containerd and kube-proxy load kernel modules with it"},
-}
-
 // Gather looks at the machine.
 func Gather() (Facts, error) {
-	f := Facts{Root: os.Geteuid() == 0, Binaries: map[string]bool{}}
+	f := Facts{Root: os.Geteuid() == 0, Absent: prerequisites.Missing(prerequisites.Run)}
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &fs); err != nil {
 		return f, fmt.Errorf("looking at /sys/fs/cgroup: %w", err)
@@ -67,10 +59,6 @@ func Gather() (Facts, error) {
 	f.Overlay = strings.Contains(string(filesystems), "\toverlay\n") || load("overlay")
 	_, err = os.Stat(BridgeFilter)
 	f.BridgeFilter = err == nil || load("br_netfilter")
-	for _, n := range needed {
-		_, err := exec.LookPath(n.program)
-		f.Binaries[n.program] = err == nil
-	}
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
 		return f, fmt.Errorf("asking for the kernel's version: %w", err)
@@ -86,10 +74,8 @@ func (f Facts) Missing() []string {
 		return []string{"root is needed to make network, mount and PID namespaces: run the command with sudo"}
 	}
 	var missing []string
-	for _, n := range needed {
-		if !f.Binaries[n.program] {
-			missing = append(missing, fmt.Sprintf("%s is not installed (%s): apt-get install %s", n.program, n.why, n.pkg))
-		}
+	if len(f.Absent) > 0 {
+		missing = append(missing, notInstalled(f.Absent))
 	}
 	if !f.Overlay {
 		missing = append(missing, "the kernel has no overlayfs (containers are put together with it): install the distribution's kernel and modules, then modprobe overlay")
@@ -98,6 +84,16 @@ func (f Facts) Missing() []string {
 		missing = append(missing, "the kernel has no br_netfilter (a pod reaches a service whose pod is on its own node by it): install the distribution's kernel and modules, then modprobe br_netfilter")
 	}
 	return missing
+}
+
+// notInstalled names the programs and the one command that installs them all.
+func notInstalled(programs []prerequisites.Program) string {
+	var names []string
+	for _, p := range programs {
+		names = append(names, p.String())
+	}
+	return fmt.Sprintf("%s: not installed; install with: %s", strings.Join(names, ", "),
+		strings.Join(prerequisites.InstallCommand(prerequisites.Packages(programs)), " "))
 }
 
 func load(module string) bool { return exec.Command("modprobe", module).Run() == nil }

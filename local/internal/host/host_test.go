@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"drydock.dev/local/internal/prerequisites"
 )
 
 func TestHasCapability(t *testing.T) {
@@ -40,27 +42,20 @@ func TestParseNameservers(t *testing.T) {
 }
 
 func TestMissingNamesTheRemedy(t *testing.T) {
-	all := map[string]bool{}
-	for _, n := range needed {
-		all[n.program] = true
-	}
-	if missing := (Facts{Root: true, Overlay: true, BridgeFilter: true, Binaries: all}).Missing(); missing != nil {
+	if missing := (Facts{Root: true, Overlay: true, BridgeFilter: true}).Missing(); missing != nil {
 		t.Errorf("nothing is missing, yet: %q", missing)
 	}
-	for _, n := range needed {
-		f := Facts{Root: true, Overlay: true, BridgeFilter: true, Binaries: map[string]bool{}}
-		for program := range all {
-			f.Binaries[program] = program != n.program
-		}
+	for _, p := range prerequisites.For(prerequisites.Run) {
+		f := Facts{Root: true, Overlay: true, BridgeFilter: true, Absent: []prerequisites.Program{p}}
 		missing := f.Missing()
-		if len(missing) != 1 || !strings.Contains(missing[0], "apt-get install "+n.pkg) {
-			t.Errorf("without %s: %q", n.program, missing)
+		if len(missing) != 1 || !strings.Contains(missing[0], p.Name+" ") || !strings.HasSuffix(missing[0], " "+p.Package) {
+			t.Errorf("without %s: %q", p.Name, missing)
 		}
 	}
-	if missing := (Facts{Root: true, Binaries: all}).Missing(); len(missing) != 2 || !strings.Contains(missing[1], "modprobe br_netfilter") {
+	if missing := (Facts{Root: true}).Missing(); len(missing) != 2 || !strings.Contains(missing[1], "modprobe br_netfilter") {
 		t.Errorf("without kernel modules: %q", missing)
 	}
-	if missing := (Facts{Binaries: all}).Missing(); len(missing) != 1 || !strings.Contains(missing[0], "sudo") {
+	if missing := (Facts{}).Missing(); len(missing) != 1 || !strings.Contains(missing[0], "sudo") {
 		t.Errorf("without root: %q", missing)
 	}
 }
