@@ -251,15 +251,19 @@ func TestTheGuestServesHotplugsAndPanics(t *testing.T) {
 		"-netdev", fmt.Sprintf("user,id=net0,hostfwd=tcp:127.0.0.1:%s-:7777,hostfwd=tcp:127.0.0.1:%s-:80,hostfwd=tcp:127.0.0.1:%s-:22", echo, web, shell),
 		"-device", "virtio-net-pci,romfile=,netdev=net0", "-netdev", "user,id=net1",
 		"-device", "pcie-root-port,id=port1,slot=1", "-device", "pcie-root-port,id=port2,slot=2",
-		"-device", "virtio-serial-pci", "-chardev", "socket,id=agent,server=on,wait=off,path="+agent,
-		"-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
+		"-device", "virtio-serial-pci,id=serial", "-chardev", "socket,id=agent,server=on,wait=off,path="+agent,
+		"-chardev", "socket,id=again,server=on,wait=off,path="+agent+"-again",
+		"-device", "virtserialport,id=port,bus=serial.0,chardev=agent,name=org.qemu.guest_agent.0",
 		"-device", "pvpanic-pci", "-blockdev", "null-co,node-name=nothing,size=1048576,read-zeroes=on")...)
 	m.login()
 
 	t.Run("echo", func(t *testing.T) { checkEcho(t, echo) })
 	t.Run("web", func(t *testing.T) { checkWeb(t, web) })
 	t.Run("ssh", func(t *testing.T) { checkGreeting(t, shell, "SSH-2.0-dropbear") })
-	t.Run("agent", func(t *testing.T) { checkAgent(t, agent) })
+	t.Run("agent", func(t *testing.T) {
+		checkAgent(t, agent)
+		checkAgentPort(t, m, agent)
+	})
 	t.Run("disk and NIC come and go", func(t *testing.T) {
 		m.monitorRuns("device_add", map[string]any{"driver": "virtio-blk-pci", "id": "disk", "drive": "nothing", "bus": "port1", "serial": "late"})
 		m.monitorRuns("device_add", map[string]any{"driver": "virtio-net-pci", "id": "nic", "netdev": "net1", "bus": "port2", "mac": "02:00:00:00:00:08", "romfile": ""})
@@ -319,6 +323,19 @@ func checkGreeting(t *testing.T, port, want string) {
 	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.HasPrefix(line, want) {
 		t.Errorf("got %q, %v", line, err)
 	}
+}
+
+// checkAgentPort unplugs the agent's port and plugs it again.
+func checkAgentPort(t *testing.T, m *machine, socket string) {
+	m.monitorRuns("device_del", map[string]any{"id": "port"})
+	m.becomes("pidof qemu-ga | wc -w", "0")
+	m.monitorRuns("device_add", map[string]any{
+		"driver": "virtserialport", "id": "port-again", "bus": "serial.0", "chardev": "again", "name": "org.qemu.guest_agent.0",
+	})
+	m.becomes("pidof qemu-ga | wc -w", "1")
+	checkAgent(t, socket+"-again")
+	// An agent that finds its port taken says so and ends.
+	m.sees("cat /var/log/qemu-ga.log", "")
 }
 
 func checkAgent(t *testing.T, socket string) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -43,9 +42,9 @@ func serve(ctx context.Context, _ []string) error {
 
 	network := newNetwork(seed.networks)
 	report("bringing up the network", network.start(ctx))
-	hotplug := hotplug{drivers: drivers, network: network}
+	hotplug := hotplug{drivers: drivers, network: network, agents: newAgents()}
 	startServices(ctx)
-	hotplug.startAgents(ctx)
+	hotplug.agents.scan(ctx)
 	go func() {
 		network.wait(ctx)
 		announce()
@@ -123,6 +122,7 @@ func startServices(ctx context.Context) {
 type hotplug struct {
 	drivers *drivers
 	network *network
+	agents  *agents
 }
 
 func (h hotplug) handle(ctx context.Context, event uevent) {
@@ -134,34 +134,12 @@ func (h hotplug) handle(ctx context.Context, event uevent) {
 		h.network.add(ctx, event.iface)
 	case event.action == "remove" && event.subsystem == "net":
 		h.network.remove(event.iface)
-	case event.action == "add" && event.subsystem == "virtio-ports":
-		h.startAgent(ctx, filepath.Base(event.devpath))
+	case event.subsystem == "virtio-ports" && (event.action == "add" || event.action == "change"):
+		// A port gets its name after it has come: that is the change.
+		h.agents.add(ctx, filepath.Base(event.devpath))
+	case event.subsystem == "virtio-ports" && event.action == "remove":
+		h.agents.remove(filepath.Base(event.devpath))
 	}
-}
-
-const (
-	agentPort    = "org.qemu.guest_agent.0"
-	portsFolder  = "/sys/class/virtio-ports"
-	agentProgram = "/usr/sbin/qemu-ga"
-)
-
-// startAgents starts the agent on the port that was there from the start.
-func (h hotplug) startAgents(ctx context.Context) {
-	ports, err := os.ReadDir(portsFolder)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		say("listing the virtio ports: %v", err)
-	}
-	for _, port := range ports {
-		h.startAgent(ctx, port.Name())
-	}
-}
-
-func (h hotplug) startAgent(ctx context.Context, port string) {
-	name, err := os.ReadFile(filepath.Join(portsFolder, port, "name"))
-	if err != nil || strings.TrimSpace(string(name)) != agentPort {
-		return
-	}
-	go supervise(ctx, agentProgram, "-m", "virtio-serial", "-p", "/dev/"+port, "-t", "/run")
 }
 
 // openLog opens the log of a program.

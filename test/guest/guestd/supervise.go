@@ -8,11 +8,35 @@ import (
 	"time"
 )
 
-// respawnDelay keeps a program that fails at once from taking the processor.
-const respawnDelay = 500 * time.Millisecond
+const (
+	// respawnDelay is how long a program that ended stays away at least: a login
+	// is to be there again soon.
+	respawnDelay = 500 * time.Millisecond
+	// mostRespawnDelay bounds the delay of a program that fails again and again: what
+	// it costs must not be seen among what a guest costs that does nothing.
+	mostRespawnDelay = 10 * time.Second
+	// steady is how long a program has run when its end is no failure to start.
+	steady = 2 * time.Second
+)
+
+// backoff is how long a program stays away that does not keep running. The zero
+// value is that of a program that has not ended yet.
+type backoff struct{ last time.Duration }
+
+// next returns the delay after a run: twice the last one as long as the program
+// ends soon.
+func (b *backoff) next(ran time.Duration) time.Duration {
+	if ran >= steady || b.last == 0 {
+		b.last = respawnDelay
+	} else {
+		b.last = min(2*b.last, mostRespawnDelay)
+	}
+	return b.last
+}
 
 // supervise runs a program, again and again when it ends, until the context ends.
 func supervise(ctx context.Context, program string, args ...string) {
+	var delay backoff
 	for ctx.Err() == nil {
 		log, err := openLog(program)
 		if err != nil {
@@ -21,6 +45,7 @@ func supervise(ctx context.Context, program string, args ...string) {
 		}
 		cmd := exec.CommandContext(ctx, program, args...)
 		cmd.Stdout, cmd.Stderr = log, log
+		began := time.Now()
 		if err := cmd.Run(); errors.Is(err, os.ErrNotExist) {
 			say("starting %s: %v", program, err)
 			_ = log.Close()
@@ -29,7 +54,7 @@ func supervise(ctx context.Context, program string, args ...string) {
 		_ = log.Close()
 		select {
 		case <-ctx.Done():
-		case <-time.After(respawnDelay):
+		case <-time.After(delay.next(time.Since(began))):
 		}
 	}
 }
