@@ -120,8 +120,8 @@ func Kubelet(c layout.Cluster, f host.Facts, node string) (string, error) {
 		NodeLeaseDurationSeconds:  10,
 		NodeStatusUpdateFrequency: metav1.Duration{Duration: 5 * time.Second},
 		NodeStatusReportFrequency: metav1.Duration{Duration: time.Minute},
-		// A volume that has grown is noticed when its pod is looked at again.
-		SyncFrequency: metav1.Duration{Duration: 10 * time.Second},
+		// SyncFrequency stays the kubelet's own, a minute: with an image volume each sync
+		// of a pod costs an event. Pods whose claims have grown are synced by podsync.
 		// Disk space is watched by the owner of the machine. Images came by
 		// hand: the kubelet must not throw away what it can't fetch again.
 		ImageGCHighThresholdPercent:      ptr.To[int32](100),

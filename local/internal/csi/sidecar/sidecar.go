@@ -1,6 +1,6 @@
 // Package sidecar runs the controllers between Kubernetes and the CSI driver:
 // the projects' own code of csi-provisioner, csi-resizer, csi-snapshotter and
-// snapshot-controller, as one process with one set of watches. It decides how
+// snapshot-controller, and podsync, as one process with one set of watches. It decides how
 // they are configured, and nothing else: what they do is theirs, what a volume
 // is belongs to the driver behind the socket.
 package sidecar
@@ -66,7 +66,7 @@ func Run(ctx context.Context, kubeconfig, socket string) error {
 		return err
 	}
 	var controllers []func(context.Context)
-	for _, make := range []func(context.Context) (func(context.Context), error){c.provisioner, c.resizer, c.snapshotter} {
+	for _, make := range []func(context.Context) (func(context.Context), error){c.provisioner, c.resizer, c.podSync, c.snapshotter} {
 		run, err := make(ctx)
 		if err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 	"github.com/kubernetes-csi/external-resizer/pkg/resizer"
 
 	"drydock.dev/local/internal/csi"
+	"drydock.dev/local/internal/csi/podsync"
 )
 
 func retries() workqueue.TypedRateLimiter[string] {
@@ -65,4 +66,13 @@ func (c *clients) resizer(ctx context.Context) (func(context.Context), error) {
 	const watchPods = false
 	growing := resize.NewResizeController(csi.Driver, made, c.core, resync, c.coreInformers, retries(), watchPods, lastRetry)
 	return func(ctx context.Context) { growing.Run(workers, ctx) }, nil
+}
+
+// podSync has the kubelets expand what csi-resizer has grown.
+func (c *clients) podSync(context.Context) (func(context.Context), error) {
+	made, err := podsync.New(c.core, c.coreInformers.Core().V1().PersistentVolumeClaims(), retries())
+	if err != nil {
+		return nil, err
+	}
+	return made.Run, nil
 }
