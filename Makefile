@@ -31,7 +31,7 @@ system: build images ## Tests on an embedded cluster with real guests (root)
 	cd local && go test -count=1 -tags system ./internal/network ./internal/loop ./internal/csi/... ./system
 	hack/test-cluster
 
-bench: build images ## What a VM costs; WHAT=start,api,memory,hotplug,import,scale,up chooses, BENCHFLAGS adds flags (root)
+bench: build images ## What a VM costs; WHAT=start,api,idle,memory,hotplug,import,scale,up chooses, BENCHFLAGS adds flags (root)
 	hack/bench -what '$(WHAT)' $(BENCHFLAGS)
 
 bench-import: build ## Imports against curl and qemu-img: time, memory, what a killed worker fetches again

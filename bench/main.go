@@ -1,7 +1,7 @@
 // Command bench measures what a VM costs on the embedded cluster: time, requests
 // to the API server, memory, and the controllers' work when there are many.
 //
-//	bench -what start,api,memory,hotplug,scale,import,up
+//	bench -what start,api,idle,memory,hotplug,scale,import,up
 //
 // It owns the list of benchmarks, the cluster that they run on, and the files of
 // results. What is measured, and how, is in the packages beside it. It changes
@@ -28,6 +28,7 @@ import (
 	"drydock.dev/drydock/bench/api"
 	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/bench/hotplug"
+	"drydock.dev/drydock/bench/idle"
 	"drydock.dev/drydock/bench/imports"
 	"drydock.dev/drydock/bench/memory"
 	"drydock.dev/drydock/bench/report"
@@ -53,6 +54,7 @@ type settings struct {
 	keep     bool
 	start    start.Options
 	api      api.Options
+	idle     idle.Options
 	memory   memory.Options
 	hotplug  hotplug.Options
 	scale    scale.Options
@@ -69,6 +71,7 @@ func benchmarks(s settings) []benchmark {
 		{name: "start", run: s.start.Run},
 		{name: "hotplug", run: s.hotplug.Run},
 		{name: "api", run: s.api.Run},
+		{name: "idle", run: s.idle.Run},
 		{name: "scale", run: s.scale.Run},
 		{name: "up", run: up.Run},
 	}
@@ -98,6 +101,7 @@ func parse(args []string) (settings, error) {
 	flags.BoolVar(&s.keep, "keep", false, "leave the cluster running for the next call")
 	s.start.Flags(flags)
 	s.api.Flags(flags)
+	s.idle.Flags(flags)
 	s.memory.Flags(flags)
 	s.hotplug.Flags(flags)
 	s.scale.Flags(flags)

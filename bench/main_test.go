@@ -15,7 +15,7 @@ func TestOnlyWhatThereIsCanBeChosen(t *testing.T) {
 		t.Errorf("two chosen: %v, %v", got, err)
 	}
 	for what, want := range map[string]string{
-		"api,speed":   "those there are, are import, memory, start, hotplug, api, scale, up",
+		"api,speed":   "those there are, are import, memory, start, hotplug, api, idle, scale, up",
 		"api,migrate": `no benchmark "migrate" yet: it comes with live migration`,
 	} {
 		if _, err := choose(what, all); err == nil || !strings.Contains(err.Error(), want) {

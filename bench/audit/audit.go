@@ -1,8 +1,9 @@
 // Package audit counts requests by the API server's audit log: who asked for
 // what, how often.
 //
-// It reads the log of the embedded cluster, whose policy records every write and
-// what Drydock's components read. It must not ask the API server anything.
+// It reads the log of the embedded cluster, whose policy records every write of
+// everybody and what Drydock's components read. It must not ask the API server
+// anything.
 package audit
 
 import (
@@ -36,13 +37,19 @@ const (
 	Watch Kind = "watch"
 	// Review asks for an opinion (may this user, is this token) and stores nothing.
 	Review Kind = "review"
+	// Lease is what a component does to say that it is still there; that has
+	// nothing to do with virtual machines, and is counted apart.
+	Lease Kind = "lease"
 )
 
-// Request is one of a Drydock component's requests.
+// Request is one request of a component.
 type Request struct {
-	// Component is apiserver (virt-api), controller or handler.
+	// Component is apiserver (virt-api), controller or handler, of Drydock's; of the
+	// others a name that componentOf gives.
 	Component string
-	Verb      string
+	// Drydock is whether the component is one of Drydock's.
+	Drydock bool
+	Verb    string
 	// Resource has the subresource behind a slash.
 	Resource        string
 	Namespace, Name string
@@ -53,6 +60,9 @@ type Request struct {
 
 // Kind says what the request costs.
 func (r Request) Kind() Kind {
+	if r.Resource == "leases" {
+		return Lease
+	}
 	switch r.Verb {
 	case "get":
 		return Read
@@ -94,10 +104,52 @@ type event struct {
 // for: the API server keeps three files, and removes what is older.
 var ErrRotated = errors.New("the beginning of the audit log is gone, more was written since than it keeps")
 
-// Since are the components' requests from a moment on that the log in a folder
-// tells of, in no particular order. Whoever plays a component by impersonation
-// counts as that component.
+// Since returns the requests of Drydock's components from a moment on, as the log
+// in a folder has them, in no particular order. Whoever plays a component by
+// impersonation counts as that component.
 func Since(folder string, from time.Time) ([]Request, error) {
+	return since(folder, from, ours)
+}
+
+// AllSince returns the requests of all components, Kubernetes' own among them, from
+// a moment on. Of these the log has only what they write. What people ask for,
+// and the benchmark itself, is not in it.
+func AllSince(folder string, from time.Time) ([]Request, error) {
+	return since(folder, from, everyone)
+}
+
+// choice is whose requests count.
+type choice struct {
+	// mark is in every line that counts; reading the others would cost more.
+	mark []byte
+	// component names the component that a user is, and reports whether it counts.
+	component func(user string) (name string, counts bool)
+}
+
+var (
+	ours     = choice{[]byte(drydock), drydockComponent}
+	everyone = choice{nil, componentOf}
+)
+
+func drydockComponent(user string) (string, bool) { return strings.CutPrefix(user, drydock) }
+
+// componentOf names the component behind a user. All nodes' kubelets are one.
+// People have names without a colon.
+func componentOf(user string) (string, bool) {
+	name, component := strings.CutPrefix(user, "system:")
+	switch {
+	case strings.HasPrefix(user, drydock):
+		return drydockComponent(user)
+	case name == "apiserver":
+		return "kube-apiserver", true // apiserver alone is virt-api
+	case strings.HasPrefix(name, "node:"):
+		return "kubelet", true
+	}
+	// The embedded cluster's own have names like drydock:storage.
+	return strings.TrimPrefix(name, "serviceaccount:"), component || strings.HasPrefix(user, "drydock:")
+}
+
+func since(folder string, from time.Time, of choice) ([]Request, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "audit*.log"))
 	if err != nil {
 		return nil, fmt.Errorf("finding the audit log: %w", err)
@@ -108,7 +160,7 @@ func Since(folder string, from time.Time) ([]Request, error) {
 	var out []Request
 	whole := len(files) == 1
 	for _, path := range files {
-		requests, begins, err := readFile(path, from)
+		requests, begins, err := readFile(path, from, of)
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +174,7 @@ func Since(folder string, from time.Time) ([]Request, error) {
 }
 
 // readFile also tells when the file's first request was made.
-func readFile(path string, from time.Time) (out []Request, begins time.Time, err error) {
+func readFile(path string, from time.Time, of choice) (out []Request, begins time.Time, err error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, begins, fmt.Errorf("opening the audit log: %w", err)
@@ -137,7 +189,7 @@ func readFile(path string, from time.Time) (out []Request, begins time.Time, err
 		if first {
 			begins = received(lines.Bytes())
 		}
-		if r, ok := parse(lines.Bytes()); ok && !r.At.Before(from) {
+		if r, ok := parse(lines.Bytes(), of); ok && !r.At.Before(from) {
 			out = append(out, r)
 		}
 	}
@@ -156,10 +208,10 @@ func received(line []byte) time.Time {
 	return e.Received
 }
 
-// parse gives the request of a Drydock component; the last line may be half
+// parse gives the request of a component that counts; the last line may be half
 // written, and is none then.
-func parse(line []byte) (Request, bool) {
-	if !bytes.Contains(line, []byte(drydock)) {
+func parse(line []byte, of choice) (Request, bool) {
+	if !bytes.Contains(line, of.mark) {
 		return Request{}, false
 	}
 	var e event
@@ -170,9 +222,9 @@ func parse(line []byte) (Request, bool) {
 	if e.Impersonated != nil {
 		user = e.Impersonated.Username
 	}
-	component, ours := strings.CutPrefix(user, drydock)
+	component, counts := of.component(user)
 	// A watch is complete when it ends; what counts is that it began.
-	if !ours || e.Verb != "watch" && e.Stage != "ResponseComplete" || e.Verb == "watch" && e.Stage != "ResponseStarted" {
+	if !counts || e.Verb != "watch" && e.Stage != "ResponseComplete" || e.Verb == "watch" && e.Stage != "ResponseStarted" {
 		return Request{}, false
 	}
 	resource := e.ObjectRef.Resource
@@ -180,7 +232,7 @@ func parse(line []byte) (Request, bool) {
 		resource += "/" + e.ObjectRef.Subresource
 	}
 	return Request{
-		Component: component, Verb: e.Verb, Resource: resource,
+		Component: component, Drydock: strings.HasPrefix(user, drydock), Verb: e.Verb, Resource: resource,
 		Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name,
 		At: e.Received, Code: e.ResponseStatus.Code, Agent: e.UserAgent,
 	}, true
@@ -195,6 +247,16 @@ func Count(requests []Request, kind Kind) int {
 		}
 	}
 	return n
+}
+
+// OfNamespace reports whether a request makes what every new namespace gets.
+func OfNamespace(r Request) bool {
+	return r.Resource == "serviceaccounts" || r.Resource == "configmaps" && r.Name == "kube-root-ca.crt"
+}
+
+// Of returns the requests for which a test holds.
+func Of(requests []Request, holds func(Request) bool) []Request {
+	return slices.DeleteFunc(slices.Clone(requests), func(r Request) bool { return !holds(r) })
 }
 
 // Sums counts equal requests, "handler patch virtualmachineinstances", the most

@@ -50,6 +50,54 @@ func TestOnlyTheComponentsRequestsCount(t *testing.T) {
 	}
 }
 
+func TestEveryComponentHasAName(t *testing.T) {
+	for user, want := range map[string]string{
+		drydock + "controller": "controller",
+		drydock + "apiserver":  "apiserver",
+		"system:apiserver":     "kube-apiserver",
+		"system:node:node1":    "kubelet",
+		"system:node:node2":    "kubelet",
+		"system:serviceaccount:kube-system:job-controller": "kube-system:job-controller",
+		"system:kube-scheduler":                            "kube-scheduler",
+		"drydock:storage":                                  "drydock:storage",
+		"drydock-admin":                                    "",
+	} {
+		name, counts := componentOf(user)
+		if counts != (want != "") || counts && name != want {
+			t.Errorf("%s is %q (counts: %t), want %q", user, name, counts, want)
+		}
+	}
+}
+
+func TestOfAllComponentsEachWriteCountsAndPeoplesDoNot(t *testing.T) {
+	folder := t.TempDir()
+	entry := func(user, verb, resource string) string {
+		text := strings.NewReplacer("USER", user, "VERB", verb, "STAGE", "ResponseComplete", `"pods"`, `"`+resource+`"`).Replace(line)
+		return text + "\n"
+	}
+	text := entry("system:node:a", "patch", "events") + entry("system:node:b", "patch", "events") +
+		entry("system:node:b", "update", "leases") + entry(drydock+"handler", "patch", "virtualmachineinstances") +
+		entry("drydock-admin", "create", "virtualmachineinstances")
+	if err := os.WriteFile(filepath.Join(folder, "audit.log"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	requests, err := AllSince(folder, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"   2  kubelet patch events",
+		"   1  handler patch virtualmachineinstances",
+		"   1  kubelet update leases",
+	}
+	if got := Sums(requests); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if writes, leases := Count(requests, Write), Count(requests, Lease); writes != 3 || leases != 1 {
+		t.Errorf("%d writes and %d leases, want 3 and 1", writes, leases)
+	}
+}
+
 func TestAReviewIsNoWrite(t *testing.T) {
 	if k := (Request{Verb: "create", Resource: "subjectaccessreviews"}).Kind(); k != Review {
 		t.Errorf("got %s", k)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -124,5 +125,30 @@ func Eventually(ctx context.Context, what string, ask func(context.Context) (boo
 			return fmt.Errorf("waiting for %s: %w", what, errors.Join(ctx.Err(), err))
 		case <-tick.C:
 		}
+	}
+}
+
+// AwaitAgents waits until the agents of a namespace's guests have answered.
+func (c *Cluster) AwaitAgents(ctx context.Context, namespace string) error {
+	return Eventually(ctx, "the guest's agent", func(ctx context.Context) (bool, error) {
+		var vmis v1.VirtualMachineInstanceList
+		if err := c.Client.List(ctx, &vmis, client.InNamespace(namespace)); err != nil {
+			return false, err
+		}
+		return len(vmis.Items) > 0 && !slices.ContainsFunc(vmis.Items, func(vmi v1.VirtualMachineInstance) bool {
+			return !slices.ContainsFunc(vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
+				return c.Type == v1.VirtualMachineInstanceAgentConnected
+			})
+		}), nil
+	})
+}
+
+// Wait lets a time pass in which something is measured.
+func Wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
 }

@@ -19,6 +19,7 @@ var targets = []target{
 	{"start.vmi_guest_minus_qemu_and_pod_s", 0.3},
 	{"api.writes_per_vmi_life", 8},
 	{"api.idle_writes_per_vmi_per_min", 0},
+	{"idle.guest_cpu_percent", 2},
 	{"memory.beside_qemu_mib", 15},
 	{"memory.requested_over_used", 1.2},
 	{"memory.overhead_requested_over_used", 1.2},

@@ -135,10 +135,6 @@ func AuditPolicy() string {
 kind: Policy
 omitStages: [RequestReceived]
 rules:
-- level: None
-  resources:
-  - group: coordination.k8s.io
-    resources: [leases]
 - level: Metadata
   users:
   - system:serviceaccount:kubevirt:kubevirt-apiserver

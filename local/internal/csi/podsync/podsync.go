@@ -1,7 +1,7 @@
 // Package podsync has kubelets look at pods whose claims have grown.
 //
 // A kubelet expands a mounted volume when it syncs the pod. By itself it does that
-// once in a minute or so; to do it oftener costs for every pod, and for one with an
+// once in a minute or so; to do it more often costs for every pod, and for one with an
 // image volume an event each time. A pod that has changed is synced at once: so when
 // a claim waits for its node, an annotation of the pods that use it is changed.
 //
