@@ -38,9 +38,10 @@ const (
 	// baseline is how long virt-handler is looked at before there are VMIs.
 	baseline = time.Minute
 	// settle is how long guests are left alone after their agents have come: their
-	// addresses are asked for some times more, and emulation translates what an idle
-	// guest needs.
-	settle = 30 * time.Second
+	// addresses are asked for some times more, emulation translates what an idle guest
+	// needs, and the kubelet writes a pod's status once more at its first sync by the
+	// clock, 90 s after the start at the latest.
+	settle = 100 * time.Second
 )
 
 // Run measures.
