@@ -61,6 +61,9 @@ const (
 	ReasonStartFailed Reason = "StartFailed"
 	// ReasonWatchdog means that the guest's watchdog fired and its action was to end it.
 	ReasonWatchdog Reason = "Watchdog"
+	// ReasonInternalError means that an error inside QEMU or KVM stopped the guest
+	// for good, and that it was ended for that reason.
+	ReasonInternalError Reason = "InternalError"
 	// ReasonMigrated means that the guest goes on elsewhere; QEMU was ended as the
 	// source of a migration that is complete.
 	ReasonMigrated Reason = "Migrated"
@@ -70,7 +73,7 @@ const (
 // (VMI phase Failed) rather than come to an end (Succeeded).
 func (r Reason) Failed() bool {
 	switch r {
-	case ReasonGuestPanicked, ReasonWatchdog, ReasonCrashed, ReasonStartFailed:
+	case ReasonGuestPanicked, ReasonWatchdog, ReasonCrashed, ReasonStartFailed, ReasonInternalError:
 		return true
 	}
 	return false
@@ -170,6 +173,10 @@ type Start struct {
 type Stop struct {
 	// GracePeriodSeconds overrides Start's; 0 ends QEMU at once.
 	GracePeriodSeconds int64 `json:"gracePeriodSeconds"`
+	// Failure is why QEMU is ended when its guest has failed and QEMU has not
+	// ended by itself; empty otherwise. It becomes the Exit's reason unless
+	// virt-launcher heard of another failure.
+	Failure Reason `json:"failure,omitempty"`
 }
 
 // Reply answers the Request with the same ID.

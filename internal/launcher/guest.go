@@ -16,6 +16,8 @@ type guest struct {
 	// stopping: the launcher was told to end it; graceless: at once; forced:
 	// the launcher has ended it by force.
 	stopping, graceless, forced bool
+	// failure: virt-handler ends the guest because it has failed in this way.
+	failure launch.Reason
 
 	// What QEMU's events have said.
 	powerButton bool
@@ -38,6 +40,14 @@ const (
 	shutdownPanic      = "guest-panic"
 	shutdownHostError  = "host-error"
 )
+
+// fail notes that virt-handler ends the guest because it has failed. The first
+// reason counts, and one that is no failure does not.
+func (g *guest) fail(reason launch.Reason) {
+	if g.failure == "" && reason.Failed() {
+		g.failure = reason
+	}
+}
 
 // event notes what one of QEMU's events says about the end.
 func (g *guest) event(name string, data []byte) {
@@ -74,6 +84,8 @@ func (g *guest) exit(status exitStatus) launch.Exit {
 	switch exit.Reason {
 	case launch.ReasonStartFailed, launch.ReasonCrashed:
 		exit.Message = explain(status)
+	case launch.ReasonInternalError:
+		exit.Message = status.stderr
 	case launch.ReasonKilled:
 		exit.Message = "the guest did not shut down within its grace period"
 	}
@@ -87,13 +99,17 @@ func (g *guest) reason(status exitStatus) launch.Reason {
 		return launch.ReasonGuestPanicked
 	case g.watchdog:
 		return launch.ReasonWatchdog
+	case g.failure != "":
+		return g.failure
+	case g.shutdown == shutdownHostError:
+		return launch.ReasonCrashed
 	case g.forced && !g.graceless:
 		return launch.ReasonKilled
 	case g.forced, g.stopping && !g.started:
 		return launch.ReasonHostShutdown
 	case !g.started:
 		return launch.ReasonStartFailed
-	case !clean || g.shutdown == shutdownHostError:
+	case !clean:
 		return launch.ReasonCrashed
 	case g.migrated:
 		return launch.ReasonMigrated

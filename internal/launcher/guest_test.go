@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"io"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,6 +84,25 @@ func TestReasons(t *testing.T) {
 			guest: guest{stopping: true, graceless: true, forced: true}, status: killed,
 			want: launch.Exit{Reason: launch.ReasonHostShutdown, Code: -1},
 		},
+		"KVM fails inside the guest, which is ended for it": {
+			guest: guest{stopping: true, graceless: true, forced: true, failure: launch.ReasonInternalError}, events: []event{quit},
+			status: exitStatus{stderr: "KVM internal error. Suberror: 1"},
+			want:   launch.Exit{Reason: launch.ReasonInternalError, Message: "KVM internal error. Suberror: 1"},
+		},
+		"KVM fails inside the guest without a word of QEMU's": {
+			guest: guest{stopping: true, graceless: true, forced: true, failure: launch.ReasonInternalError}, events: []event{quit},
+			want: launch.Exit{Reason: launch.ReasonInternalError},
+		},
+		"a guest that is ended for an error has panicked before": {
+			guest:  guest{stopping: true, graceless: true, forced: true, failure: launch.ReasonInternalError},
+			events: []event{{"GUEST_PANICKED", `{"action":"pause"}`}, quit},
+			want:   launch.Exit{Reason: launch.ReasonGuestPanicked},
+		},
+		"QEMU has an error of its own and is ended for it": {
+			guest:  guest{stopping: true, graceless: true, forced: true},
+			events: []event{{"SHUTDOWN", `{"guest":false,"reason":"host-error"}`}}, status: failed,
+			want: launch.Exit{Reason: launch.ReasonCrashed, Code: 1, Message: "qemu: it broke"},
+		},
 		"QEMU is killed by someone": {
 			status: killed,
 			want: launch.Exit{Reason: launch.ReasonCrashed, Code: -1,
@@ -128,6 +148,33 @@ func TestReasonsBeforeTheMonitorAnswers(t *testing.T) {
 	g.stopping = true
 	if got := g.exit(killed); got.Reason != launch.ReasonHostShutdown {
 		t.Errorf("the pod is deleted meanwhile: %+v", got)
+	}
+}
+
+func TestOnlyAFailureCountsAsOne(t *testing.T) {
+	for reason, want := range map[launch.Reason]launch.Reason{
+		launch.ReasonInternalError: launch.ReasonInternalError, launch.ReasonGuestPanicked: launch.ReasonGuestPanicked,
+		launch.ReasonGuestShutdown: launch.ReasonHostShutdown, "": launch.ReasonHostShutdown,
+	} {
+		g := guest{started: true, stopping: true, graceless: true, forced: true}
+		g.fail(reason)
+		if got := g.exit(clean); got.Reason != want {
+			t.Errorf("ended because of %q: %+v, want %s", reason, got, want)
+		}
+	}
+}
+
+func TestWhatQEMUSaysOfAnErrorIsNotLostAmongRegisters(t *testing.T) {
+	tail := &tail{also: io.Discard}
+	text := "KVM internal error. Suberror: 1\nemulation failure\n"
+	for range 40 {
+		text += "EAX=00000000 EBX=00000000 ECX=00000000 EDX=00000663\nES =0000 00000000 0000ffff 00009300\n"
+	}
+	if _, err := tail.Write([]byte(text + "CR0=60000010 CR2=00000000\nEFER=0000000000000000\nCode=00 00 <ff> ff\n")); err != nil {
+		t.Fatal(err)
+	}
+	if got := tail.sentence(); got != "KVM internal error. Suberror: 1; emulation failure" {
+		t.Errorf("the sentence is %q", got)
 	}
 }
 

@@ -142,6 +142,7 @@ func (l *launcher) handle(p *peer, request *launch.Request) {
 	case request.Start != nil:
 		l.start(request.Start, withState)
 	case request.Stop != nil:
+		l.guest.fail(request.Stop.Failure)
 		l.stop(time.Duration(request.Stop.GracePeriodSeconds) * time.Second)
 		withState(nil)
 	default:

@@ -6,8 +6,13 @@ import (
 	"sync"
 )
 
-// maxTail is how much of QEMU's last words is kept.
-const maxTail = 1024
+const (
+	// maxTail is how much of QEMU's last words is told.
+	maxTail = 1024
+	// maxKept is how much is kept to choose from: QEMU follows what it says of an
+	// internal error with more than a KiB of registers.
+	maxKept = 8 * maxTail
+)
 
 // tail keeps the end of a stream and passes all of it on.
 type tail struct {
@@ -22,7 +27,7 @@ type tail struct {
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	t.kept = append(t.kept, p...)
-	if extra := len(t.kept) - maxTail; extra > 0 {
+	if extra := len(t.kept) - maxKept; extra > 0 {
 		t.kept = append(t.kept[:0], t.kept[extra:]...)
 		t.cut = true
 	}
@@ -32,8 +37,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// sentence is what was kept as one line: what QEMU warns of while it goes on
-// is left out if there is anything else.
+// sentence is the end of what was kept as one line: registers, and what QEMU
+// warns of while it goes on, are left out if there is anything else.
 func (t *tail) sentence() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,7 +53,7 @@ func (t *tail) sentence() string {
 			continue
 		}
 		all = append(all, line)
-		if !strings.Contains(line, "warning: ") {
+		if !strings.Contains(line, "warning: ") && !registers(line) {
 			grave = append(grave, line)
 		}
 	}
@@ -57,4 +62,16 @@ func (t *tail) sentence() string {
 	}
 	sentence := strings.Join(all, "; ")
 	return strings.ToValidUTF8(sentence[max(0, len(sentence)-maxTail):], "")
+}
+
+// registers reports whether a line is one of a dump of the CPU's registers, such
+// as "EAX=00000000 EBX=…", "ES =0000 …" or "Code=…".
+func registers(line string) bool {
+	name, _, found := strings.Cut(line, "=")
+	name = strings.TrimRight(name, " ")
+	const longest = 4 // EFER
+	if !found || len(name) < 2 || len(name) > longest {
+		return false
+	}
+	return name == "Code" || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == ""
 }
