@@ -1,0 +1,192 @@
+// Package runstate is the table of QEMU's run states: what each means for a
+// guest, what its VMI says, and what virt-handler does about it.
+//
+// It owns the table and the words in it, and nothing else: it asks no QEMU and
+// knows no API type. Every part that acts on a run state looks it up here.
+//
+//	          stop                     disk fails
+//	paused <───────> running <───────────────────> io-error     virt-handler resumes
+//	          cont      |        disk works again
+//	                    |──> suspended, watchdog, debug          wait for someone
+//	                    |──> save-vm, finish-migrate, …          pass by themselves
+//	                    '──> internal-error, guest-panicked,     virt-handler ends QEMU
+//	                         shutdown
+package runstate
+
+import (
+	"fmt"
+	"strconv"
+
+	"drydock.dev/drydock/internal/launch"
+)
+
+// Outlook is what becomes of a guest in a run state.
+type Outlook string
+
+const (
+	// Runs means that the guest runs.
+	Runs Outlook = "runs"
+	// Waits means that the guest can continue, and does so when someone has it
+	// continue.
+	Waits Outlook = "waits"
+	// Passes means that QEMU itself leaves the state.
+	Passes Outlook = "passes"
+	// Moved means that the guest continues in another QEMU. To continue it here
+	// would be a second guest on the same disks.
+	Moved Outlook = "moved"
+	// Over means that the guest cannot continue.
+	Over Outlook = "over"
+	// Unknown means that this table lacks the state: a newer QEMU has it.
+	Unknown Outlook = "unknown"
+)
+
+// Action is what virt-handler does about a run state.
+type Action string
+
+const (
+	// Leave means that virt-handler does nothing.
+	Leave Action = "leave"
+	// Resume means that virt-handler has the guest continue, again and again
+	// until it does.
+	Resume Action = "resume"
+	// End means that virt-handler ends QEMU at once.
+	End Action = "end"
+)
+
+// Reasons of the conditions Ready and Paused. The first two are KubeVirt's.
+const (
+	ReasonPausedByUser     = "PausedByUser"
+	ReasonPausedIOError    = "PausedIOError"
+	ReasonPausedByWatchdog = "PausedByWatchdog"
+	ReasonPausedByDebugger = "PausedByDebugger"
+	ReasonSuspended        = "GuestSuspended"
+	ReasonMigrating        = "GuestMigrating"
+	ReasonMigrated         = "GuestMigrated"
+	ReasonSnapshot         = "GuestStateInTransfer"
+	ReasonInternalError    = "InternalError"
+	ReasonGuestPanicked    = "GuestPanicked"
+	ReasonPoweredOff       = "GuestPoweredOff"
+	ReasonUnknown          = "UnknownRunState"
+)
+
+// Names of the run states that code asks for by name.
+const (
+	Running   = "running"
+	IOError   = "io-error"
+	Suspended = "suspended"
+)
+
+// State is one of QEMU's run states.
+type State struct {
+	// Name is QEMU's (query-status).
+	Name    string
+	Outlook Outlook
+	// Reason and Message are those of the condition Ready with status False. A
+	// state without them is Ready.
+	Reason, Message string
+	// Paused means that the condition Paused is True, with the same reason.
+	Paused bool
+	Action Action
+	// Failure is how virt-launcher reports the end of a guest that is ended for
+	// this state; empty when the end counts as what virt-launcher heard of it.
+	Failure launch.Reason
+	// Until is the last version of QEMU that had the state, empty when QEMU still
+	// has it.
+	Until string
+}
+
+// Ready reports whether a VMI whose guest is in the state is Ready.
+func (s State) Ready() bool { return s.Reason == "" }
+
+// table has every run state once.
+var table = []State{
+	{Name: Running, Outlook: Runs, Action: Leave},
+	{
+		Name: "paused", Outlook: Waits, Action: Leave, Paused: true, Reason: ReasonPausedByUser,
+		Message: "VMI was paused by user",
+	},
+	{
+		Name: "prelaunch", Outlook: Waits, Action: Leave, Paused: true, Reason: ReasonPausedByUser,
+		// Started paused, or reset while it was paused.
+		Message: "VMI was paused by user",
+	},
+	{
+		Name: IOError, Outlook: Waits, Action: Resume, Paused: true, Reason: ReasonPausedIOError,
+		Message: "The guest is stopped because one of its disks failed. It continues by itself when the disk works again.",
+	},
+	{
+		Name: Suspended, Outlook: Waits, Action: Leave, Reason: ReasonSuspended,
+		Message: "The guest has suspended itself (ACPI S3). It continues when it is woken up, for example by 'virtctl unpause'.",
+	},
+	{
+		Name: "watchdog", Outlook: Waits, Action: Leave, Paused: true, Reason: ReasonPausedByWatchdog,
+		Message: "The guest's watchdog fired, and QEMU stopped the guest. 'virtctl unpause' lets it continue.",
+	},
+	{
+		Name: "debug", Outlook: Waits, Action: Leave, Paused: true, Reason: ReasonPausedByDebugger,
+		Message: "A debugger that is connected to QEMU has stopped the guest.",
+	},
+	{
+		Name: "save-vm", Outlook: Passes, Action: Leave, Reason: ReasonSnapshot,
+		Message: "The guest is stopped while QEMU saves its state.",
+	},
+	{
+		Name: "restore-vm", Outlook: Passes, Action: Leave, Reason: ReasonSnapshot,
+		Message: "The guest is stopped while QEMU restores its state.",
+	},
+	{
+		Name: "colo", Outlook: Passes, Action: Leave, Reason: ReasonSnapshot,
+		Message: "The guest is stopped while QEMU copies its state to a replica (COLO).",
+	},
+	{
+		Name: "inmigrate", Outlook: Passes, Action: Leave, Reason: ReasonMigrating,
+		Message: "QEMU waits for the guest to arrive from another node.",
+	},
+	{
+		Name: "finish-migrate", Outlook: Passes, Action: Leave, Reason: ReasonMigrating,
+		Message: "The guest is stopped while the last of its state is sent to another node.",
+	},
+	{
+		Name: "postmigrate", Outlook: Moved, Action: Leave, Reason: ReasonMigrated,
+		Message: "The guest's state was sent to another QEMU. It does not continue here.",
+	},
+	{
+		Name: "preconfig", Outlook: Passes, Action: Leave, Reason: ReasonSnapshot, Until: "5.2",
+		Message: "QEMU has not built the machine yet.",
+	},
+	{
+		Name: "internal-error", Outlook: Over, Action: End, Reason: ReasonInternalError, Failure: launch.ReasonInternalError,
+		Message: "An error inside QEMU or KVM has stopped the guest, and it cannot continue.",
+	},
+	{
+		Name: "guest-panicked", Outlook: Over, Action: End, Reason: ReasonGuestPanicked, Failure: launch.ReasonGuestPanicked,
+		Message: "The guest's kernel panicked, and it cannot continue.",
+	},
+	{
+		Name: "shutdown", Outlook: Over, Action: End, Reason: ReasonPoweredOff,
+		Message: "The guest has powered off, and QEMU has not ended.",
+	},
+}
+
+// All returns every state of the table.
+func All() []State { return append([]State(nil), table...) }
+
+// maxName bounds the name of a state that is not in the table: QEMU, which a
+// guest may have taken over, chooses it.
+const maxName = 64
+
+// Of returns the state with a name. A state that is not in the table is Unknown:
+// nobody can tell whether its guest runs, so it is not Ready, and nothing is done
+// to it.
+func Of(name string) State {
+	for _, s := range table {
+		if s.Name == name {
+			return s
+		}
+	}
+	quoted := strconv.QuoteToASCII(name[:min(len(name), maxName)])
+	return State{
+		Name: name, Outlook: Unknown, Action: Leave, Reason: ReasonUnknown,
+		Message: fmt.Sprintf("QEMU reports the run state %s, which Drydock does not know; whether the guest runs cannot be told.", quoted),
+	}
+}
