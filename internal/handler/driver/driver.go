@@ -243,6 +243,8 @@ func (d *Driver) act(ctx context.Context, step vmi.Step, o vmi.Observed, changes
 		return nil
 	case vmi.Kill:
 		return d.kill()
+	case vmi.Resume:
+		return d.resume(ctx)
 	case vmi.Plug:
 		d.plug(ctx, o)
 		return nil
@@ -261,6 +263,9 @@ func (d *Driver) observe(plug bool, plugAfter time.Duration) (vmi.Observed, *cha
 	o := vmi.Observed{
 		VMI: d.vmi, Node: d.env.Node, Pod: podOf(launcherPod(d.vmi, d.pods)), Attached: d.guest.alive(),
 		Plug: plug, PlugAfter: plugAfter, Now: d.env.Now(),
+	}
+	if o.Attached {
+		d.observeRunState(&o)
 	}
 	switch {
 	case d.exit != nil:

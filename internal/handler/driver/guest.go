@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"drydock.dev/drydock/internal/handler/plug"
@@ -35,6 +36,14 @@ type guest struct {
 	// runState is QEMU's as it was last asked for; stale asks for it again.
 	runState string
 	stale    bool
+	// stall is what is remembered of an I/O error that has stopped the guest,
+	// failedDisks where it was, and pausedByUser that its user has paused it too.
+	stall        vmi.Stall
+	failedDisks  []vmi.FailedDisk
+	pausedByUser bool
+	// power keeps a user's verbs and virt-handler's own attempts to resume the
+	// guest apart: each looks at the run state and acts on what it saw.
+	power sync.Mutex
 	// agentOpen says that the guest agent listens; told is what it told, which
 	// stays a while after it has gone.
 	agentOpen bool
@@ -94,7 +103,11 @@ func (d *Driver) openGuest(ctx context.Context) (*guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.ask(asking); err != nil {
+	err = d.askRunState(asking, g)
+	if err == nil {
+		err = g.ask(asking)
+	}
+	if err != nil {
 		d.closeGuest(g)
 		return nil, err
 	}
@@ -110,10 +123,6 @@ func (d *Driver) openGuest(ctx context.Context) (*guest, error) {
 
 // ask finds out what events would have told, had anyone listened.
 func (g *guest) ask(ctx context.Context) error {
-	state, err := g.queryStatus(ctx)
-	if err != nil {
-		return err
-	}
 	var chardevs []struct {
 		// Filename names the socket.
 		Filename string `json:"filename"`
@@ -122,21 +131,12 @@ func (g *guest) ask(ctx context.Context) error {
 	if err := g.monitor.Execute(ctx, "query-chardev", nil, &chardevs); err != nil {
 		return err
 	}
-	g.runState = state
 	for _, c := range chardevs {
 		if strings.Contains(c.Filename, layout.Socket(layout.AgentSocket)) {
 			g.agentOpen = c.Open
 		}
 	}
 	return nil
-}
-
-func (g *guest) queryStatus(ctx context.Context) (string, error) {
-	var status struct {
-		Status string `json:"status"`
-	}
-	err := g.monitor.Execute(ctx, "query-status", nil, &status)
-	return status.Status, err
 }
 
 // onEvent notes what QEMU tells. It is called from the monitor's goroutine.
@@ -146,7 +146,7 @@ func (d *Driver) onEvent(g *guest, e qmp.Event) {
 	g.tellPlugs(e)
 	switch e.Name {
 	case "DEVICE_DELETED", "DEVICE_UNPLUG_GUEST_ERROR", "DEVICE_TRAY_MOVED":
-	case "STOP", "RESUME", "RESET", "BLOCK_IO_ERROR", "WATCHDOG", "GUEST_PANICKED", "SUSPEND", "WAKEUP":
+	case "STOP", "RESUME", "RESET", "BLOCK_IO_ERROR", "WATCHDOG", "GUEST_PANICKED", "SUSPEND", "WAKEUP", "SHUTDOWN", "MIGRATION":
 		g.stale = true
 	case "VSERPORT_CHANGE":
 		var change struct {
@@ -173,7 +173,7 @@ func (d *Driver) refresh(ctx context.Context) {
 		d.mu.Unlock()
 		return
 	}
-	stale := g.stale
+	stale := g.stale || passing(g.runState)
 	g.stale = false
 	d.followAgent(ctx, g)
 	d.mu.Unlock()
@@ -182,14 +182,9 @@ func (d *Driver) refresh(ctx context.Context) {
 	}
 	asking, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	state, err := g.queryStatus(asking)
-	if err != nil {
+	if err := d.askRunState(asking, g); err != nil {
 		// QEMU is ending, which comes as an event of its own, or is stuck: then
 		// its last state is the best that is known.
 		d.log.V(1).Info("QEMU did not say its state", "reason", err.Error())
-		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	g.runState = state
 }

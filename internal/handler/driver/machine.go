@@ -12,7 +12,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/qemu/agent"
 )
 
 // vmis is what the errors of this file are about.
@@ -49,38 +48,6 @@ func (d *Driver) machine() (*Machine, error) {
 
 func (m *Machine) conflict(message string) error {
 	return apierrors.NewConflict(vmis, m.vmi.Name, errors.New(message))
-}
-
-// Pause stops the guest's CPUs.
-func (m *Machine) Pause(ctx context.Context) error { return m.execute(ctx, "stop", nil) }
-
-// Unpause lets them go on.
-func (m *Machine) Unpause(ctx context.Context) error { return m.execute(ctx, "cont", nil) }
-
-// Reset is the reset button.
-func (m *Machine) Reset(ctx context.Context) error { return m.execute(ctx, "system_reset", nil) }
-
-// SoftReboot asks the agent to reboot the guest, or, without an agent, presses
-// Ctrl-Alt-Del, which most systems take for the same wish.
-func (m *Machine) SoftReboot(ctx context.Context) error {
-	m.d.mu.Lock()
-	hasAgent, state := m.guest.agentOpen, m.guest.runState
-	m.d.mu.Unlock()
-	if state != "running" {
-		return m.conflict("VMI is paused")
-	}
-	if hasAgent {
-		err := m.guest.withAgent(ctx, func(ctx context.Context, a *agent.Client) error { return a.Shutdown(ctx, "reboot") })
-		if err == nil || !agent.Unsupported(err) {
-			return err
-		}
-	}
-	type key struct {
-		Type string `json:"type"`
-		Data string `json:"data"`
-	}
-	keys := []key{{"qcode", "ctrl"}, {"qcode", "alt"}, {"qcode", "delete"}}
-	return m.execute(ctx, "send-key", map[string]any{"keys": keys})
 }
 
 func (m *Machine) execute(ctx context.Context, command string, args any) error {

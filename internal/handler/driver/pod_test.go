@@ -49,6 +49,9 @@ var launcherBinary = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == filepath.Base(layout.QEMUBinary) {
+		os.Exit(standIn())
+	}
 	code := m.Run()
 	if path, err := launcherBinary(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(path))
@@ -127,6 +130,8 @@ type pod struct {
 	dir    string
 	object *corev1.Pod
 	cmd    *exec.Cmd
+	// standIn has QEMU started by the stand-in.
+	standIn bool
 }
 
 func (n *node) newPod(instance *v1.VirtualMachineInstance) *pod {
@@ -151,6 +156,13 @@ mount -t tmpfs tmpfs /run
 mkdir -p /run/kubevirt /run/kubevirt-ephemeral-disks /run/bin
 mount --bind "$PRIVATE" /run/kubevirt
 mount --bind "$EPHEMERAL" /run/kubevirt-ephemeral-disks
+if test -n "$STANDIN"; then
+	touch /run/bin/qemu
+	mount --bind "$QEMU" /run/bin/qemu
+	mount --bind "$STANDIN" "$QEMU"
+	ln -s /usr/lib /run/lib # QEMU looks for its modules and firmware beside itself
+	ln -s /usr/share /run/share
+fi
 touch /run/bin/virt-launcher
 mount --bind "$LAUNCHER" /run/bin/virt-launcher
 mount -t tmpfs tmpfs /dev
@@ -182,16 +194,16 @@ func (p *pod) start() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	for _, name := range []string{layout.PrivateVolume, layout.EphemeralVolume} {
-		if err := os.MkdirAll(p.volume(name), 0o700); err != nil {
+	p.makeVolumes()
+	p.cmd = exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", containerScript)
+	standIn := ""
+	if p.standIn {
+		standIn, err = os.Executable()
+		if err != nil {
 			p.t.Fatal(err)
 		}
-		if err := os.Chown(p.volume(name), layout.QEMUUser, layout.QEMUUser); err != nil {
-			p.t.Fatalf("playing the kubelet: %v", err)
-		}
 	}
-	p.cmd = exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", containerScript)
-	p.cmd.Env = append(os.Environ(), "LAUNCHER="+launcher,
+	p.cmd.Env = append(os.Environ(), "LAUNCHER="+launcher, "QEMU="+layout.QEMUBinary, "STANDIN="+standIn,
 		"PRIVATE="+p.volume(layout.PrivateVolume), "EPHEMERAL="+p.volume(layout.EphemeralVolume))
 	log := &lines{t: p.t}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
@@ -206,6 +218,22 @@ func (p *pod) start() {
 		}
 		_ = p.cmd.Wait()
 	})
+}
+
+// makeVolumes makes the folders that the kubelet makes.
+func (p *pod) makeVolumes() {
+	p.t.Helper()
+	if os.Geteuid() != 0 {
+		p.t.Skip("needs root: it plays the kubelet, which owns a pod's folders and namespaces")
+	}
+	for _, name := range []string{layout.PrivateVolume, layout.EphemeralVolume} {
+		if err := os.MkdirAll(p.volume(name), 0o700); err != nil {
+			p.t.Fatal(err)
+		}
+		if err := os.Chown(p.volume(name), layout.QEMUUser, layout.QEMUUser); err != nil {
+			p.t.Fatalf("playing the kubelet: %v", err)
+		}
+	}
 }
 
 // children are a process's.

@@ -38,6 +38,8 @@ func (d *Driver) changes(o vmi.Observed) *changes {
 func (d *Driver) describe() *vmi.Guest {
 	g := &vmi.Guest{
 		RunState:    d.guest.runState,
+		Stalled:     d.guest.stall.Active(),
+		FailedDisks: d.guest.failedDisks, PausedByUser: d.guest.pausedByUser,
 		MachineType: vmi.MachineType(d.vmi, d.env.Settings().MachineType),
 		Volumes:     map[string]vmi.Volume{},
 		Agent:       d.guest.told,
@@ -101,6 +103,7 @@ func (d *Driver) announce(c *changes) {
 			d.announceEnd(c)
 		}
 	}
+	d.announceStall(c)
 	d.announcePlugs(c)
 	if said := visibleFailure(c.to); said != "" && visibleFailure(c.from.Status) == "" {
 		d.env.Cluster.Event(c.from, corev1.EventTypeWarning, v1.SyncFailed.String(), said)

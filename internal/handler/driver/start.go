@@ -194,14 +194,15 @@ func (d *Driver) attach(ctx context.Context, o vmi.Observed) error {
 // stop has virt-launcher press the power button, and end QEMU by force when the
 // grace period is over.
 func (d *Driver) stop(ctx context.Context, o vmi.Observed) {
-	grace := vmi.GracePeriod(o.VMI)
+	grace := vmi.Grace(o)
+	_, failure := vmi.Broken(o)
 	d.stopping = &stopping{grace: grace, since: o.Now}
-	d.log.Info("stopping the guest", "gracePeriodSeconds", grace)
+	d.log.Info("stopping the guest", "gracePeriodSeconds", grace, "runState", o.RunState)
 	client := d.link.client
 	d.helpers.Go(func() {
 		// The end is heard from virt-launcher's event; a request that is lost is
 		// made good by Kill.
-		if err := client.Stop(ctx, grace); err != nil && ctx.Err() == nil && client.Exit() == nil {
+		if err := client.Stop(ctx, launch.Stop{GracePeriodSeconds: grace, Failure: failure}); err != nil && ctx.Err() == nil && client.Exit() == nil {
 			d.log.Info("virt-launcher was asked to stop the guest", "reason", err.Error())
 		}
 	})

@@ -150,8 +150,8 @@ func (c *Client) Start(ctx context.Context, start launch.Start) (launch.State, e
 
 // Stop has virt-launcher end QEMU. It returns once that is under way or, as
 // virt-launcher sees fit, once it is done.
-func (c *Client) Stop(ctx context.Context, gracePeriodSeconds int64) error {
-	if _, err := c.call(ctx, launch.Request{Stop: &launch.Stop{GracePeriodSeconds: gracePeriodSeconds}}); err != nil {
+func (c *Client) Stop(ctx context.Context, stop launch.Stop) error {
+	if _, err := c.call(ctx, launch.Request{Stop: &stop}); err != nil {
 		return fmt.Errorf("stopping QEMU: %w", err)
 	}
 	return nil

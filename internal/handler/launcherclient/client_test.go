@@ -83,7 +83,7 @@ func TestConversation(t *testing.T) {
 	if err != nil || state.QEMUPID != 9 || c.State().Phase != launch.PhaseRunning {
 		t.Errorf("Start: %v, %v", state, err)
 	}
-	if err := c.Stop(t.Context(), 3); err == nil || err.Error() != "stopping QEMU: the guest is busy" {
+	if err := c.Stop(t.Context(), launch.Stop{GracePeriodSeconds: 3}); err == nil || err.Error() != "stopping QEMU: the guest is busy" {
 		t.Errorf("Stop: %v", err)
 	}
 	<-c.Done()
@@ -176,12 +176,12 @@ func TestCallerGivesUpAfterItsRequestIsWritten(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		// It ends in the very moment in which the write has been done.
 		c.conn = &onWrite{Conn: conn, then: cancel}
-		if err := c.Stop(ctx, 0); !errors.Is(err, context.Canceled) {
+		if err := c.Stop(ctx, launch.Stop{}); !errors.Is(err, context.Canceled) {
 			t.Fatalf("the request that was given up: %v", err)
 		}
 	}
 	c.conn = conn
-	if err := c.Stop(t.Context(), 0); err != nil {
+	if err := c.Stop(t.Context(), launch.Stop{}); err != nil {
 		t.Errorf("the request after it: %v", err)
 	}
 }

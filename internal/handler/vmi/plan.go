@@ -13,7 +13,9 @@
 //	                         │               running: Attach ─┘      ^
 //	                         │                                       │ run state, agent, pod
 //	                         └──────────────> exited: Report (final) │
-//	   deletion, or a final phase while QEMU runs: Stop, then Kill
+//	   deletion, a final phase while QEMU runs, or a guest that cannot continue:
+//	   Stop, then Kill
+//	   a guest that an I/O error has stopped: Resume, again and again
 //
 // Invariants:
 //   - Start is chosen only for phase Scheduled, for a VMI that is not to go, in
@@ -29,6 +31,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/qemu/runstate"
 )
 
 // Step is one thing to do. Whatever comes of it is another observation.
@@ -43,6 +46,8 @@ const (
 	Start Step = "Start"
 	// Attach takes over a QEMU that runs: network, monitor.
 	Attach Step = "Attach"
+	// Resume tells a guest that an I/O error has stopped to continue.
+	Resume Step = "Resume"
 	// Plug brings hot-plugged disks into the guest that runs, or takes them out.
 	Plug Step = "Plug"
 	// Report brings the VMI's status up to date.
@@ -94,12 +99,18 @@ type Observed struct {
 	Launcher launch.State
 	// Attached means that QEMU's monitor is connected and the network served.
 	Attached bool
+	// RunState is QEMU's; empty while QEMU is not attached.
+	RunState string
+	// Resume means that a guest that an I/O error has stopped is to be told to
+	// continue.
+	Resume bool
 	// Stopping is the grace period in seconds that virt-launcher was given, nil
 	// when it was not told to stop, and StoppingSince when that was.
 	Stopping      *int64
 	StoppingSince time.Time
 	// Plug means that something can be done about hot-plugged disks; PlugAfter is
-	// when there will be something, 0 for never.
+	// when there will be something to do about them or the guest's run state, 0 for
+	// never.
 	Plug      bool
 	PlugAfter time.Duration
 	// Changed means that the status that follows from the facts differs from
@@ -128,6 +139,8 @@ func Next(o Observed) (Step, time.Duration) {
 		return Start, 0
 	case o.Link == LinkNone && reachable(o):
 		return Connect, 0
+	case running && o.Resume:
+		return Resume, 0
 	case running && o.Plug && o.VMI.Status.Phase == v1.Running:
 		return Plug, 0
 	}
@@ -159,8 +172,11 @@ func started(vmi *v1.VirtualMachineInstance) bool {
 }
 
 // mustEnd tells whether a guest that runs has to end: its VMI is to go, or is
-// over as far as everyone else knows.
-func mustEnd(o Observed) bool { return o.VMI.DeletionTimestamp != nil || o.VMI.IsFinal() }
+// over as far as everyone else knows, or the guest cannot continue.
+func mustEnd(o Observed) bool {
+	broken, _ := Broken(o)
+	return broken || o.VMI.DeletionTimestamp != nil || o.VMI.IsFinal()
+}
 
 // rest keeps an eye on the pod of a VMI that is over, in case its QEMU is not.
 func rest(o Observed) Step {
@@ -180,7 +196,7 @@ func report(o Observed) Step {
 // stop tells virt-launcher to end QEMU, once, and again when the grace period
 // became shorter; and by force when that is of no use.
 func stop(o Observed) (Step, time.Duration) {
-	grace := GracePeriod(o.VMI)
+	grace := Grace(o)
 	if o.Stopping == nil || grace < *o.Stopping {
 		return Stop, 0
 	}
@@ -191,8 +207,30 @@ func stop(o Observed) (Step, time.Duration) {
 	case !o.Attached && !o.VMI.IsFinal():
 		// The status still wants its facts, and the monitor its ear.
 		return Attach, left
+	case o.Resume:
+		// A guest that is stopped cannot follow the power button.
+		return Resume, left
 	}
 	return report(o), left
+}
+
+// Grace is how long, in seconds, the guest has to follow the power button now: no
+// time at all if it cannot.
+func Grace(o Observed) int64 {
+	if ends, _ := Broken(o); ends {
+		return 0
+	}
+	return GracePeriod(o.VMI)
+}
+
+// Broken reports whether the guest cannot continue and is to be ended for that,
+// and what its end is to count as; empty for what virt-launcher heard of it.
+func Broken(o Observed) (ends bool, failure launch.Reason) {
+	if !o.Attached {
+		return false, ""
+	}
+	state := runstate.Of(o.RunState)
+	return state.Action == runstate.End, state.Failure
 }
 
 // defaultGrace is KubeVirt's for a VMI that names none.

@@ -10,6 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/qemu/runstate"
 )
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -44,6 +45,10 @@ func noPod(o *Observed)    { o.Pod = nil }
 func stopping(grace int64, ago time.Duration) func(*Observed) {
 	return func(o *Observed) { o.Stopping, o.StoppingSince = &grace, now.Add(-ago) }
 }
+
+func state(name string) func(*Observed) { return func(o *Observed) { o.RunState = name } }
+
+func resume(o *Observed) { o.Resume = true }
 
 func TestNext(t *testing.T) {
 	finished := func(o *Observed) { o.Pod.Finished = true }
@@ -81,6 +86,15 @@ func TestNext(t *testing.T) {
 		"a guest of a VMI that is over":               {o: observed(in(v1.Failed), launcher(launch.PhaseRunning)), step: Stop},
 		"a VMI that is over, its pod not looked at":   {o: observed(in(v1.Failed)), step: Connect},
 		"a VMI that is over, with a launcher at rest": {o: observed(in(v1.Failed), launcher(launch.PhaseWaiting)), step: Wait},
+
+		"an I/O error, the guest is to continue":             {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, state("io-error"), resume), step: Resume},
+		"an I/O error, and the VMI does not say so":          {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, state("io-error"), changed), step: Report},
+		"an I/O error while the guest is to shut down":       {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, stopping(60, 10*time.Second), resume), step: Resume, after: 65 * time.Second},
+		"a guest that cannot continue":                       {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, state("internal-error")), step: Stop},
+		"a guest that cannot continue is being ended":        {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, state("internal-error"), stopping(0, time.Second), changed), step: Report, after: 14 * time.Second},
+		"a guest that cannot continue and does not end":      {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, state("internal-error"), stopping(0, 15*time.Second)), step: Kill, after: killAfter},
+		"a guest that cannot use the rest of its grace":      {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, state("guest-panicked"), stopping(60, 10*time.Second)), step: Stop},
+		"a guest in a state that nobody knows is left alone": {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, state("dreaming")), step: Wait},
 
 		// virt-handler was killed and sees for the first time what goes on.
 		"restarted: nothing was started":           {o: observed(), step: Connect},
@@ -140,7 +154,15 @@ var invariants = []struct {
 		return step == Attach && (!runs(o) || o.Attached)
 	}},
 	{"nobody wants this guest to end", func(o Observed, step Step, _ time.Duration) bool {
-		return (step == Stop || step == Kill) && (!runs(o) || o.VMI.DeletionTimestamp == nil && !o.VMI.IsFinal())
+		broken := o.Attached && runstate.Of(o.RunState).Outlook == runstate.Over
+		return (step == Stop || step == Kill) && (!runs(o) || o.VMI.DeletionTimestamp == nil && !o.VMI.IsFinal() && !broken)
+	}},
+	{"a guest that cannot continue must be ended", func(o Observed, step Step, _ time.Duration) bool {
+		broken := o.VMI != nil && runs(o) && o.Attached && runstate.Of(o.RunState).Outlook == runstate.Over
+		return broken && o.Stopping == nil && step != Stop
+	}},
+	{"this guest does not wait for anything", func(o Observed, step Step, _ time.Duration) bool {
+		return step == Resume && (!o.Resume || !runs(o) || runstate.Of(o.RunState).Outlook == runstate.Over)
 	}},
 	{"a guest is never ended by force that was not asked first", func(o Observed, step Step, _ time.Duration) bool {
 		return step == Kill && o.Stopping == nil
@@ -185,6 +207,7 @@ func every() func(yield func(Observed) bool) {
 		{none, attached},
 		{none, stopping(60, 0), stopping(300, 0), stopping(0, 0), stopping(60, 2*time.Minute)},
 		{none, changed},
+		{none, ifAttached(state("io-error"), resume), ifAttached(state("internal-error"))},
 	}
 	return func(yield func(Observed) bool) {
 		total := 1
@@ -199,6 +222,16 @@ func every() func(yield func(Observed) bool) {
 			}
 			if !yield(o) {
 				return
+			}
+		}
+	}
+}
+
+func ifAttached(changes ...func(*Observed)) func(*Observed) {
+	return func(o *Observed) {
+		for _, change := range changes {
+			if o.Attached {
+				change(o)
 			}
 		}
 	}

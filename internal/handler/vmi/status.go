@@ -14,6 +14,7 @@ import (
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/launch"
 	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/qemu/runstate"
 )
 
 // Facts are what a status is made of: what is so, from whoever knows it.
@@ -36,6 +37,13 @@ type Facts struct {
 type Guest struct {
 	// RunState is QEMU's (query-status).
 	RunState string
+	// Stalled means that an I/O error has stopped the guest, or had until a moment
+	// ago; FailedDisks are the disks that it was on, as far as they are known.
+	Stalled     bool
+	FailedDisks []FailedDisk
+	// PausedByUser means that the guest is to stay stopped even if the disks work
+	// again.
+	PausedByUser bool
 	// MachineType is what QEMU's machine is.
 	MachineType string
 	Interfaces  []Interface
@@ -126,7 +134,7 @@ func describe(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceS
 	known := knownClaims(status.VolumeStatus, g.Volumes)
 	status.MigrationMethod = migrationMethod(vmi, status.VolumeStatus, known)
 	describeReady(vmi, status, f)
-	describePaused(status, g.RunState, f.Now)
+	describePaused(status, g, f.Now)
 	describeAgent(status, g.Agent, f.Now)
 	condition.Set(&status.Conditions, liveMigratable(vmi, status.VolumeStatus, known), f.Now)
 }
@@ -140,9 +148,24 @@ func describeMemory(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineIns
 	status.Memory = &v1.MemoryStatus{GuestAtBoot: guest, GuestCurrent: guest, GuestRequested: guest}
 }
 
+// runState is the run state that the VMI tells of.
+func (g *Guest) runState() runstate.State {
+	if g.Stalled {
+		state := runstate.Of(runstate.IOError)
+		state.Message = stallMessage(g.FailedDisks, g.PausedByUser)
+		return state
+	}
+	return runstate.Of(g.RunState)
+}
+
 func describeReady(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceStatus, f Facts) {
 	ready := v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue}
-	if vmi.Spec.ReadinessProbe != nil && !f.PodReady {
+	state := f.Guest.runState()
+	switch {
+	case !state.Ready():
+		ready.Status = corev1.ConditionFalse
+		ready.Reason, ready.Message = state.Reason, state.Message
+	case vmi.Spec.ReadinessProbe != nil && !f.PodReady:
 		ready.Status = corev1.ConditionFalse
 		ready.Reason = "ReadinessProbeNotPassed"
 		ready.Message = "The guest runs, and its readiness probe has not succeeded yet."
@@ -150,27 +173,17 @@ func describeReady(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInst
 	condition.Set(&status.Conditions, ready, f.Now)
 }
 
-// QEMU's run states that matter to a VM's owner.
-const (
-	stateRunning   = "running"
-	statePaused    = "paused"
-	statePrelaunch = "prelaunch" // started with startStrategy Paused
-	stateIOError   = "io-error"
-)
-
-func describePaused(status *v1.VirtualMachineInstanceStatus, runState string, now time.Time) {
-	paused := v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstancePaused, Status: corev1.ConditionTrue}
-	switch runState {
-	case statePaused, statePrelaunch:
-		paused.Reason, paused.Message = "PausedByUser", "VMI was paused by user"
-	case stateIOError:
-		paused.Reason, paused.Message = "PausedIOError", "VMI was paused, low-level IO error detected"
-	case stateRunning:
+func describePaused(status *v1.VirtualMachineInstanceStatus, g *Guest, now time.Time) {
+	state := g.runState()
+	if !state.Paused {
 		condition.Drop(&status.Conditions, v1.VirtualMachineInstancePaused)
 		return
-	default:
-		// What passes by itself (saving, migrating) is not the owner's business.
-		return
+	}
+	paused := v1.VirtualMachineInstanceCondition{
+		Type: v1.VirtualMachineInstancePaused, Status: corev1.ConditionTrue, Reason: state.Reason, Message: state.Message,
+	}
+	if g.PausedByUser {
+		paused.Reason = runstate.ReasonPausedByUser
 	}
 	condition.Set(&status.Conditions, paused, now)
 }
@@ -233,6 +246,8 @@ func EndMessage(reason launch.Reason) string {
 		return "The guest's watchdog fired."
 	case launch.ReasonCrashed:
 		return "The VirtualMachineInstance crashed."
+	case launch.ReasonInternalError:
+		return "An error inside QEMU or KVM stopped the guest, and it could not continue."
 	case launch.ReasonStartFailed:
 		return "QEMU could not be started."
 	case launch.ReasonKilled:

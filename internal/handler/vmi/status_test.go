@@ -124,7 +124,44 @@ func TestConditions(t *testing.T) {
 		},
 		"stopped by a disk's error": {
 			facts: func(f *Facts) { f.Guest.RunState = "io-error" },
-			kind:  paused, want: want{"True", "PausedIOError", "VMI was paused, low-level IO error detected"},
+			kind:  paused, want: want{"True", "PausedIOError", "The guest is stopped because one of its disks failed. It continues by itself when the disk works again."},
+		},
+		"stopped by a disk that is known": {
+			facts: func(f *Facts) {
+				f.Guest.RunState, f.Guest.Stalled = "io-error", true
+				f.Guest.FailedDisks = []FailedDisk{{Volume: "data"}, {Volume: "logs", Full: true}}
+			},
+			kind: ready, want: want{"False", "PausedIOError", "The guest is stopped: reading or writing disk data failed (I/O error); " +
+				"there is no space left for disk logs. It continues by itself when that works again."},
+		},
+		"stopped by a disk until a moment ago": {
+			facts: func(f *Facts) {
+				f.Guest.RunState, f.Guest.Stalled, f.Guest.FailedDisks = "running", true, []FailedDisk{{Volume: "data"}}
+			},
+			kind: paused, want: want{"True", "PausedIOError", "The guest is stopped: reading or writing disk data failed (I/O error). " +
+				"It continues by itself when that works again."},
+		},
+		"stopped by a disk, and paused by the user": {
+			facts: func(f *Facts) {
+				f.Guest.RunState, f.Guest.Stalled, f.Guest.PausedByUser = "io-error", true, true
+			},
+			kind: paused, want: want{"True", "PausedByUser", "The guest is stopped: reading or writing one of its disks failed (I/O error). " +
+				"VMI was paused by user too; when it is unpaused, the guest tries again."},
+		},
+		"a paused guest is not ready": {
+			facts: func(f *Facts) { f.Guest.RunState = "paused" },
+			kind:  ready, want: want{"False", "PausedByUser", "VMI was paused by user"},
+		},
+		"a guest that cannot continue": {
+			facts: func(f *Facts) { f.Guest.RunState = "internal-error" },
+			kind:  ready,
+			want:  want{"False", "InternalError", "An error inside QEMU or KVM has stopped the guest, and it cannot continue."},
+		},
+		"a run state that nobody knows": {
+			facts: func(f *Facts) { f.Guest.RunState = "dreaming\n" },
+			kind:  ready,
+			want: want{"False", "UnknownRunState", `QEMU reports the run state "dreaming\n", which Drydock does not know; ` +
+				"whether the guest runs cannot be told."},
 		},
 		"goes on": {
 			vmi: func(vmi *v1.VirtualMachineInstance) {

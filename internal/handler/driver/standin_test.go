@@ -1,0 +1,176 @@
+package driver
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/layout"
+)
+
+// The stand-in is what virt-launcher starts instead of QEMU in some tests. It
+// starts QEMU, and stands between virt-handler and its monitor: everything is
+// QEMU's own but the run state, which is the content of a file. So a guest can be
+// in states that only a broken KVM, a debugger or another version of QEMU makes.
+
+// stateFile is in the pod's folder of sockets. Empty, it leaves the run state to
+// QEMU.
+const stateFile = "run-state"
+
+// quietly ends the content of a file that no event is to tell of.
+const quietly = " quietly"
+
+// standInQEMU is where the container keeps the real program.
+const standInQEMU = "/run/bin/qemu"
+
+// kvmError is what QEMU writes when it stops on an error of KVM's.
+const kvmError = `KVM internal error. Suberror: 1
+emulation failure
+EAX=00000000 EBX=00000000 ECX=00000000 EDX=00000663
+ES =0000 00000000 0000ffff 00009300
+Code=00 00 00 <ff> ff 00
+`
+
+// standIn is the program. It ends as QEMU does.
+func standIn() int {
+	socket := layout.Socket(layout.QMPSocket)
+	behind := socket + ".real"
+	args := append([]string(nil), os.Args[1:]...)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], socket+",", behind+",")
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "stand-in:", err)
+		return 1
+	}
+	// The kernel ends QEMU with the thread that started it.
+	runtime.LockOSThread()
+	qemu := exec.Command(standInQEMU, args...)
+	qemu.Stdout, qemu.Stderr = os.Stderr, os.Stderr
+	qemu.ExtraFiles = []*os.File{os.NewFile(3, "monitor")}
+	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := qemu.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, "stand-in:", err)
+		return 1
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go stand(conn, behind)
+		}
+	}()
+	err = qemu.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return 0
+}
+
+// stand serves one connection to the monitor.
+func stand(conn net.Conn, behind string) {
+	defer conn.Close()
+	var qemu net.Conn
+	for qemu == nil { // QEMU makes its socket before anything else
+		var err error
+		if qemu, err = net.Dial("unix", behind); err != nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	defer qemu.Close()
+	var write sync.Mutex
+	say := func(line []byte) {
+		write.Lock()
+		defer write.Unlock()
+		_, _ = conn.Write(append(line, '\n'))
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		answers := bufio.NewScanner(qemu)
+		answers.Buffer(nil, maxLine)
+		for answers.Scan() {
+			say(disguise(bytes.TrimSpace(answers.Bytes())))
+		}
+	}()
+	go func() {
+		defer qemu.Close()
+		commands := bufio.NewScanner(conn)
+		commands.Buffer(nil, maxLine)
+		for commands.Scan() {
+			if _, err := qemu.Write(append(commands.Bytes(), '\n')); err != nil {
+				return
+			}
+		}
+	}()
+	last := pretended()
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+		if now := pretended(); now != last {
+			last = now
+			if strings.HasSuffix(now, quietly) {
+				continue
+			}
+			say([]byte(`{"event": "STOP", "timestamp": {"seconds": 1, "microseconds": 0}}`))
+		}
+	}
+}
+
+// complain writes what QEMU does, before anybody can have heard of the state.
+var complain = sync.OnceFunc(func() { fmt.Fprint(os.Stderr, kvmError) })
+
+func pretended() string {
+	state, _ := os.ReadFile(filepath.Join(layout.PrivateDir, stateFile))
+	return string(state)
+}
+
+// disguise puts the run state into an answer to query-status.
+func disguise(line []byte) []byte {
+	var answer struct {
+		Return struct {
+			Status  *string `json:"status"`
+			Running *bool   `json:"running"`
+		} `json:"return"`
+		ID json.RawMessage `json:"id"`
+	}
+	state := strings.TrimSuffix(pretended(), quietly)
+	if json.Unmarshal(line, &answer) != nil || answer.Return.Status == nil || answer.Return.Running == nil || state == "" {
+		return line
+	}
+	if state == "internal-error" {
+		complain()
+	}
+	return fmt.Appendf(nil, `{"return": {"status": %q, "singlestep": false, "running": false}, "id": %s}`, state, answer.ID)
+}
+
+// pretend has the stand-in of a pod's QEMU report a run state.
+func (p *pod) pretend(t *testing.T, state string) {
+	t.Helper()
+	path := filepath.Join(p.volume(layout.PrivateVolume), stateFile)
+	if err := os.WriteFile(path+".new", []byte(state), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,125 @@
+package vmi
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/runstate"
+)
+
+const (
+	// firstResume and longestResume bound the back-off of a guest that an I/O
+	// error has stopped.
+	firstResume   = 2 * time.Second
+	longestResume = 30 * time.Second
+	// settled is how long such a guest must run before its disk counts as working:
+	// a disk that fails again at once is one error, and one condition.
+	settled = 5 * time.Second
+)
+
+// Stall is what virt-handler remembers of a guest that an I/O error has stopped.
+// The zero value is a guest that none has. It is made anew from QEMU's run state
+// after a restart; only the back-off begins again.
+//
+//	          io-error               told to continue
+//	(none) ───────────> stopped <────────────────────> running
+//	   ^                             io-error             |
+//	   '────────── any other run state, or settled ───────'
+type Stall struct {
+	active bool
+	// running means that the guest runs again, for now.
+	running bool
+	// attempts counts how often the guest was told to continue.
+	attempts int
+	// since is when it was last stopped, told to continue, or seen to run.
+	since time.Time
+}
+
+// Next returns what is remembered once QEMU's run state was seen.
+func (s Stall) Next(state string, now time.Time) Stall {
+	switch {
+	case state == runstate.IOError && (!s.active || s.running):
+		return Stall{active: true, attempts: s.attempts, since: now}
+	case state == runstate.IOError:
+		return s
+	case state == runstate.Running && s.active && !s.running:
+		return Stall{active: true, running: true, attempts: s.attempts, since: now}
+	case state == runstate.Running && s.active && now.Sub(s.since) < settled:
+		return s
+	}
+	return Stall{}
+}
+
+// Told returns what is remembered once the guest was told to continue.
+func (s Stall) Told(now time.Time) Stall {
+	if s.active {
+		s.attempts++
+		s.since = now
+	}
+	return s
+}
+
+// Active reports whether the VMI is to say that an I/O error has stopped its
+// guest.
+func (s Stall) Active() bool { return s.active }
+
+// Attempts is how often the guest was told to continue.
+func (s Stall) Attempts() int { return s.attempts }
+
+// Resume reports whether the guest is to be told to continue now, or when to look
+// again; 0 for never. A guest that its user has paused is not told.
+func (s Stall) Resume(paused bool, now time.Time) (due bool, after time.Duration) {
+	switch {
+	case !s.active:
+		return false, 0
+	case s.running:
+		return false, max(s.since.Add(settled).Sub(now), time.Millisecond)
+	case paused:
+		return false, 0
+	}
+	wait := firstResume
+	for range s.attempts {
+		wait = min(2*wait, longestResume)
+	}
+	left := s.since.Add(wait).Sub(now)
+	return left <= 0, max(left, 0)
+}
+
+// FailedDisk is a disk whose I/O error has stopped the guest.
+type FailedDisk struct {
+	// Volume is the disk's name in the VMI.
+	Volume string
+	// Full means that there was no space for what the guest wrote.
+	Full bool
+}
+
+func (d FailedDisk) String() string {
+	if d.Full {
+		return "there is no space left for disk " + d.Volume
+	}
+	return fmt.Sprintf("reading or writing disk %s failed (I/O error)", d.Volume)
+}
+
+// maxNamed is how many disks a message names.
+const maxNamed = 5
+
+// stallMessage names the disks that have stopped the guest; paused means that the
+// user has paused it as well.
+func stallMessage(disks []FailedDisk, paused bool) string {
+	var causes []string
+	for _, d := range disks[:min(len(disks), maxNamed)] {
+		causes = append(causes, d.String())
+	}
+	switch more := len(disks) - len(causes); {
+	case len(disks) == 0:
+		causes = []string{"reading or writing one of its disks failed (I/O error)"}
+	case more > 0:
+		causes = append(causes, fmt.Sprintf("and %d more disks failed", more))
+	}
+	message := "The guest is stopped: " + strings.Join(causes, "; ") + ". "
+	if paused {
+		return message + "VMI was paused by user too; when it is unpaused, the guest tries again."
+	}
+	return message + "It continues by itself when that works again."
+}
