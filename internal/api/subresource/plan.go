@@ -3,10 +3,12 @@ package subresource
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/condition"
+	"drydock.dev/drydock/internal/qemu/runstate"
 )
 
 // Plan is what a verb on a VirtualMachine changes, in this order.
@@ -211,18 +213,22 @@ func Pause(vmi *v1.VirtualMachineInstance) error {
 		return apierrors.NewForbidden(v1.Resource("virtualmachineinstance"), vmi.Name,
 			fmt.Errorf("%s", "Pausing VMIs with LivenessProbe is currently not supported"))
 	}
-	if condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused) {
+	paused := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstancePaused)
+	if paused != nil && paused.Status == corev1.ConditionTrue && paused.Reason != runstate.ReasonPausedIOError {
 		return vmiConflict(vmi, "VMI is already paused")
 	}
 	return nil
 }
 
-// Unpause refuses to resume a guest that runs.
+// Unpause refuses to resume a guest that runs. One that has suspended itself is
+// woken up.
 func Unpause(vmi *v1.VirtualMachineInstance) error {
 	if err := ready(vmi); err != nil {
 		return err
 	}
-	if !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused) {
+	told := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
+	suspended := told != nil && told.Reason == runstate.ReasonSuspended
+	if !suspended && !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused) {
 		return vmiConflict(vmi, "VMI is not paused")
 	}
 	return nil

@@ -193,11 +193,15 @@ func TestVerbsOnAGuest(t *testing.T) {
 		vmi  *v1.VirtualMachineInstance
 		err  string
 	}{
-		"pause a guest that runs":                {Pause, running(), ""},
-		"pause one that is paused":               {Pause, paused(), conflicts("VMI is already paused")},
-		"pause one that is being scheduled":      {Pause, instance(v1.Scheduling), conflicts("VMI is not running")},
-		"pause one that is leaving":              {Pause, leaving, conflicts("VMI is not running")},
-		"pause one that its probe would kill":    {Pause, probed, `virtualmachineinstance.kubevirt.io "vm-cirros" is forbidden: Pausing VMIs with LivenessProbe is currently not supported`},
+		"pause a guest that runs":                 {Pause, running(), ""},
+		"pause one that is paused":                {Pause, paused(), conflicts("VMI is already paused")},
+		"pause one that is being scheduled":       {Pause, instance(v1.Scheduling), conflicts("VMI is not running")},
+		"pause one that is leaving":               {Pause, leaving, conflicts("VMI is not running")},
+		"pause one that its probe would kill":     {Pause, probed, `virtualmachineinstance.kubevirt.io "vm-cirros" is forbidden: Pausing VMIs with LivenessProbe is currently not supported`},
+		"pause one that an I/O error has stopped": {Pause, because(paused(), v1.VirtualMachineInstancePaused, "PausedIOError"), ""},
+		"pause one that a watchdog has stopped":   {Pause, because(paused(), v1.VirtualMachineInstancePaused, "PausedByWatchdog"), conflicts("VMI is already paused")},
+		"wake one up that has suspended itself": {Unpause, because(withCondition(running(), v1.VirtualMachineInstanceReady),
+			v1.VirtualMachineInstanceReady, "GuestSuspended"), ""},
 		"unpause one that is paused":             {Unpause, paused(), ""},
 		"unpause one that runs":                  {Unpause, running(), conflicts("VMI is not paused")},
 		"soft-reboot by ACPI":                    {SoftReboot, running(), ""},
@@ -226,6 +230,16 @@ func TestVerbsOnAGuest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// because gives one of a VMI's conditions a reason.
+func because(vmi *v1.VirtualMachineInstance, kind v1.VirtualMachineInstanceConditionType, reason string) *v1.VirtualMachineInstance {
+	for i := range vmi.Status.Conditions {
+		if c := &vmi.Status.Conditions[i]; c.Type == kind {
+			c.Reason = reason
+		}
+	}
+	return vmi
 }
 
 // Clients that wait for a console try again on 400 and give up on all else.
