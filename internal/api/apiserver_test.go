@@ -447,13 +447,6 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // sentence is what a user reads of an error.
 func sentence(err error) string {
 	var status apierrors.APIStatus

@@ -95,7 +95,7 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	if err := (&cdi.Reconciler{Client: mgr.GetClient(), Direct: direct, Namespace: o.namespace}).SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("adding the loop of CDI's definitions: %w", err)
 	}
-	kubevirtLoop := &kubevirt.Reconciler{Client: mgr.GetClient(), Namespace: o.namespace}
+	kubevirtLoop := &kubevirt.Reconciler{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Namespace: o.namespace}
 	if err := kubevirtLoop.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("adding the loop of the KubeVirt object: %w", err)
 	}

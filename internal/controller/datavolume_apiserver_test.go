@@ -24,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -384,6 +385,15 @@ func TestACopyAcrossNamespacesLeavesNothingBehind(t *testing.T) {
 	})
 }
 
+func TestATenantsDeploymentDoesNotPassForCDI(t *testing.T) {
+	w := newWorld(t)
+	class := w.storageClass(storagev1.VolumeBindingImmediate)
+	w.defineCDI()
+	w.deployCDI(metav1.OwnerReference{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "CDI", Name: "cdi", UID: "forged", Controller: new(true)})
+	w.createDV("disk", class, blank())
+	w.awaitClaim("disk")
+}
+
 func TestDrydockStandsDownWhileCDIIsInstalled(t *testing.T) {
 	w := newWorld(t)
 	class := w.storageClass(storagev1.VolumeBindingImmediate)
@@ -401,6 +411,22 @@ func TestDrydockStandsDownWhileCDIIsInstalled(t *testing.T) {
 // installCDI makes what CDI is known by.
 func (w *world) installCDI() *appsv1.Deployment {
 	w.t.Helper()
+	w.defineCDI()
+	owner := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI"}}
+	owner.SetName("cdi")
+	w.eventually("the CDI object to be made", func() (bool, string) {
+		err := w.client.Create(w.ctx, owner)
+		return err == nil, fmt.Sprint(err)
+	})
+	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), owner) })
+	return w.deployCDI(metav1.OwnerReference{
+		APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "CDI", Name: "cdi", UID: owner.GetUID(), Controller: new(true),
+	})
+}
+
+// defineCDI makes the definition by which CDI is known.
+func (w *world) defineCDI() {
+	w.t.Helper()
 	definition := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "cdis.cdi.kubevirt.io"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
@@ -412,9 +438,14 @@ func (w *world) installCDI() *appsv1.Deployment {
 	}
 	w.do("defining CDI", w.client.Create(w.ctx, definition))
 	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), definition) })
+}
+
+// deployCDI makes a Deployment with the name of CDI's.
+func (w *world) deployCDI(owners ...metav1.OwnerReference) *appsv1.Deployment {
+	w.t.Helper()
 	labels := map[string]string{"app": "cdi"}
 	deployment := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "cdi-deployment", Namespace: w.namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: "cdi-deployment", Namespace: w.namespace, OwnerReferences: owners},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: new(int32(0)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{

@@ -57,7 +57,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // Reconcile creates what is missing.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	installed, err := Installed(ctx, r.Client)
+	installed, err := Installed(ctx, r.Client, r.Direct)
 	if err != nil || installed != "" {
 		return ctrl.Result{}, err
 	}

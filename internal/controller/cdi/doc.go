@@ -1,10 +1,10 @@
 // Package cdi settles between Drydock and CDI who serves DataVolumes, and keeps
 // what Drydock serves of CDI's API when it is Drydock.
 //
-// CDI is installed when its CustomResourceDefinition cdis.cdi.kubevirt.io and
-// its Deployment cdi-deployment exist. Then Drydock leaves every object of
-// CDI's API alone. Both are watched, so that it stands down and takes over
-// without a restart.
+// CDI is installed when its CustomResourceDefinition cdis.cdi.kubevirt.io, its
+// Deployment cdi-deployment and the CDI object that controls the Deployment
+// exist. Then Drydock leaves every object of CDI's API alone. The first two are
+// watched, so that it stands down and takes over without a restart.
 //
 // Drydock's manifests do not carry CDI's definitions, since applied over CDI's
 // own they would damage them. virt-controller creates those that are missing,

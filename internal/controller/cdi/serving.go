@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,10 +29,18 @@ func Definition() *metav1.PartialObjectMetadata {
 	return object
 }
 
-// Installed tells where CDI's Deployment is ("namespace/name"), empty when CDI is
-// not installed and DataVolumes are Drydock's to serve.
-func Installed(ctx context.Context, c client.Reader) (string, error) {
-	err := c.Get(ctx, client.ObjectKey{Name: definitionName}, Definition())
+// ownerKind is the kind of the object by which an administrator installs CDI; its
+// operator makes that object the controller of what it deploys.
+var ownerKind = schema.GroupVersionKind{Group: "cdi.kubevirt.io", Version: "v1beta1", Kind: "CDI"}
+
+// Installed returns where CDI's Deployment is ("namespace/name"), empty when CDI is
+// not installed and DataVolumes are Drydock's to serve. Whoever may make a
+// Deployment in a namespace of his own can choose its name and its owner
+// references: it counts when it is controlled by a CDI object that exists, which
+// only an administrator can make. Cached has Deployments and definitions, direct
+// asks the API server.
+func Installed(ctx context.Context, cached, direct client.Reader) (string, error) {
+	err := cached.Get(ctx, client.ObjectKey{Name: definitionName}, Definition())
 	if client.IgnoreNotFound(err) != nil {
 		return "", fmt.Errorf("looking for CDI's definition %s: %w", definitionName, err)
 	}
@@ -38,15 +48,37 @@ func Installed(ctx context.Context, c client.Reader) (string, error) {
 		return "", nil
 	}
 	var list appsv1.DeploymentList
-	if err := c.List(ctx, &list); err != nil {
+	if err := cached.List(ctx, &list); err != nil {
 		return "", fmt.Errorf("looking for CDI's Deployment %s: %w", DeploymentName, err)
 	}
 	for i := range list.Items {
-		if d := &list.Items[i]; d.Name == DeploymentName && d.DeletionTimestamp == nil {
-			return d.Namespace + "/" + d.Name, nil
+		d := &list.Items[i]
+		if d.Name != DeploymentName || d.DeletionTimestamp != nil {
+			continue
+		}
+		if is, err := ofCDI(ctx, direct, d); err != nil || is {
+			return d.Namespace + "/" + d.Name, err
 		}
 	}
 	return "", nil
+}
+
+// ofCDI reports whether a CDI object that exists controls the Deployment.
+func ofCDI(ctx context.Context, direct client.Reader, d *appsv1.Deployment) (bool, error) {
+	ref := metav1.GetControllerOf(d)
+	if ref == nil || ref.Kind != ownerKind.Kind || schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group != ownerKind.Group {
+		return false, nil
+	}
+	owner := &metav1.PartialObjectMetadata{}
+	owner.SetGroupVersionKind(ownerKind)
+	err := direct.Get(ctx, client.ObjectKey{Name: ref.Name}, owner)
+	switch {
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("looking for the CDI object %s: %w", ref.Name, err)
+	}
+	return owner.UID == ref.UID, nil
 }
 
 // Decisive lets those objects through by which Installed decides.

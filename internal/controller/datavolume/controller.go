@@ -111,7 +111,7 @@ const steps = 24
 
 // Reconcile brings one DataVolume as far as it can come now.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	installed, err := cdi.Installed(ctx, r.Client)
+	installed, err := cdi.Installed(ctx, r.Client, r.Reader)
 	if err != nil || installed != "" {
 		return ctrl.Result{}, err
 	}

@@ -57,7 +57,7 @@ func (d *DataSources) leadingTo(ctx context.Context, object client.Object) []rec
 
 // Reconcile writes the status of one DataSource.
 func (d *DataSources) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	installed, err := cdi.Installed(ctx, d.Client)
+	installed, err := cdi.Installed(ctx, d.Client, d.Reader)
 	if err != nil || installed != "" {
 		return ctrl.Result{}, err
 	}

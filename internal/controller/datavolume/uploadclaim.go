@@ -41,7 +41,7 @@ func (u *UploadClaims) SetupWithManager(mgr ctrl.Manager, pace controller.Option
 
 // Reconcile brings one claim as far as it can come now.
 func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	installed, err := cdi.Installed(ctx, u.Client)
+	installed, err := cdi.Installed(ctx, u.Client, u.Reader)
 	if err != nil || installed != "" {
 		return ctrl.Result{}, err
 	}

@@ -32,9 +32,11 @@ var (
 	daemonSets  = []string{"virt-handler"}
 )
 
-// Reconciler is the loop. Client and Namespace are required.
+// Reconciler is the loop. Client, Reader and Namespace are required.
 type Reconciler struct {
-	Client    client.Client
+	Client client.Client
+	// Reader asks the API server itself.
+	Reader    client.Reader
 	Namespace string
 
 	written written.Memory[*v1.KubeVirt]
@@ -67,7 +69,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	installed, err := cdi.Installed(ctx, r.Client)
+	installed, err := cdi.Installed(ctx, r.Client, r.Reader)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
