@@ -90,11 +90,16 @@ func newManager(server *rest.Config, o options) (ctrl.Manager, error) {
 	return mgr, addHealth(mgr)
 }
 
+// noTimeout lets a loop wait for the kinds that it watches as long as it takes: a
+// kind that can't be listed (its definition is gone, say) would else end the
+// process after two minutes, and every other loop with it. Readiness tells of it.
+const noTimeout = 365 * 24 * time.Hour
+
 // loopDefaults are the settings of every loop. The queue is client-go's:
 // controller-runtime's own can block for ever when it is shut down, and the process
 // would then hold the lease until its grace period is over (decision 178).
 func loopDefaults(o options) config.Controller {
-	return config.Controller{SkipNameValidation: &o.several, UsePriorityQueue: new(false)}
+	return config.Controller{SkipNameValidation: &o.several, UsePriorityQueue: new(false), CacheSyncTimeout: noTimeout}
 }
 
 // addHealth serves liveness and readiness beside the metrics, on one port for
@@ -126,8 +131,12 @@ func cachesSynced(mgr ctrl.Manager) healthz.Checker {
 // is most of is read in the cheaper way.
 func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache.Options, error) {
 	newInformer, err := wire.Informers(server, scheme, map[schema.GroupVersionKind]string{
-		v1.VirtualMachineInstanceGroupVersionKind: "virtualmachineinstances",
-		v1.VirtualMachineGroupVersionKind:         "virtualmachines",
+		v1.VirtualMachineInstanceGroupVersionKind:           "virtualmachineinstances",
+		v1.VirtualMachineGroupVersionKind:                   "virtualmachines",
+		v1.VirtualMachineInstanceReplicaSetGroupVersionKind: "virtualmachineinstancereplicasets",
+		cdiv1.SchemeGroupVersion.WithKind("DataVolume"):     "datavolumes",
+		cdiv1.SchemeGroupVersion.WithKind("DataSource"):     "datasources",
+		cdiv1.SchemeGroupVersion.WithKind("CDIConfig"):      "cdiconfigs",
 	})
 	if err != nil {
 		return cache.Options{}, err

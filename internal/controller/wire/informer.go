@@ -11,6 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"drydock.dev/drydock/internal/controller/lenient"
 )
 
 // NewInformer makes an informer, as cache.NewSharedIndexInformer does.
@@ -42,9 +45,10 @@ func Informers(config *rest.Config, scheme *runtime.Scheme, kinds map[schema.Gro
 
 // newSource lists and watches a resource in all namespaces.
 func newSource(config *rest.Config, client *http.Client, scheme *runtime.Scheme, version schema.GroupVersion, resource string) (cache.ListerWatcher, error) {
+	report := func(u lenient.Unreadable) { klog.Background().WithName("watch").Info(u.String()) }
 	config = rest.CopyConfig(config)
 	config.GroupVersion, config.APIPath = &version, "/apis"
-	config.NegotiatedSerializer = newSerializer(scheme)
+	config.NegotiatedSerializer = lenient.Serializer(newSerializer(scheme), scheme, report)
 	if config.UserAgent == "" {
 		config.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
@@ -52,5 +56,6 @@ func newSource(config *rest.Config, client *http.Client, scheme *runtime.Scheme,
 	if err != nil {
 		return nil, err
 	}
-	return cache.NewListWatchFromClient(from, resource, metav1.NamespaceAll, fields.Everything()), nil
+	all := cache.NewListWatchFromClient(from, resource, metav1.NamespaceAll, fields.Everything())
+	return lenient.ListWatch(all, report), nil
 }

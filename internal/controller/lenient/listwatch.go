@@ -1,0 +1,43 @@
+package lenient
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// ListWatch gives what a client with Serializer lists and watches, without
+// placeholders: an object that becomes unreadable is told of as deleted.
+func ListWatch(inner cache.ListerWatcherWithContext, report func(Unreadable)) cache.ListerWatcher {
+	readable := func(event watch.Event) (watch.Event, bool) { return filter(event, report) }
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return inner.ListWithContext(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			w, err := inner.WatchWithContext(ctx, options)
+			if err != nil {
+				return nil, err
+			}
+			return watch.Filter(w, readable), nil
+		},
+	}
+}
+
+// filter turns the change of an object that can't be read any more into its
+// deletion. To an informer that never had it, that is nothing.
+func filter(event watch.Event, report func(Unreadable)) (watch.Event, bool) {
+	if event.Type != watch.Added && event.Type != watch.Modified {
+		return event, true
+	}
+	reason, ok := placeholderReason(event.Object)
+	if !ok {
+		return event, true
+	}
+	report(unreadable(event.Object, reason))
+	event.Type = watch.Deleted
+	return event, true
+}
