@@ -100,6 +100,7 @@ func parse(goPackage string) (*parsed, error) {
 		GenerateEmbeddedObjectMeta: true,
 	}
 	crd.AddKnownTypes(parser)
+	checkDurations(parser)
 	parser.NeedPackage(roots[0])
 	return &parsed{parser: parser, root: roots[0]}, nil
 }
@@ -173,6 +174,27 @@ func tidy(schema *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
+// What Go reads as a time and as a duration is less than what a definition lets
+// through by itself: "2026-01-01 00:00:00" is a date-time to the API server, and
+// any text a duration. An object that is stored and can't be read would be hidden
+// from every component.
+const (
+	timePattern = `^[0-9]{4}-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?` +
+		`(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
+	durationPattern = `^[+-]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+$`
+)
+
+// checkDurations gives the schema of a duration its pattern: once it is in a
+// kind's schema, it is a string like any other.
+func checkDurations(parser *crd.Parser) {
+	const apimachinery = "k8s.io/apimachinery/pkg/apis/meta/v1"
+	known := parser.PackageOverrides[apimachinery]
+	parser.PackageOverrides[apimachinery] = func(p *crd.Parser, pkg *loader.Package) {
+		known(p, pkg)
+		p.Schemata[crd.TypeIdent{Name: "Duration", Package: pkg}] = apiextensionsv1.JSONSchemaProps{Type: "string", Pattern: durationPattern}
+	}
+}
+
 // editor changes every schema below spec and status.
 type editor struct{}
 
@@ -180,6 +202,9 @@ type editor struct{}
 func (e editor) Visit(schema *apiextensionsv1.JSONSchemaProps) crd.SchemaVisitor {
 	if schema == nil {
 		return e
+	}
+	if schema.Format == "date-time" && schema.Pattern == "" {
+		schema.Pattern = timePattern
 	}
 	if meta, ok := schema.Properties["metadata"]; ok {
 		schema.Properties["metadata"] = templateMetadata(meta)

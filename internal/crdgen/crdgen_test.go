@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"sigs.k8s.io/controller-tools/pkg/crd"
 	"sigs.k8s.io/yaml"
 )
 
@@ -117,4 +120,49 @@ func definitions(t *testing.T) map[string]*apiextensionsv1.CustomResourceDefinit
 		found[filepath.Base(path)] = definition
 	}
 	return found
+}
+
+// What a definition lets through as a time or a duration, Go must be able to read:
+// one object that can't be read hides itself from every component.
+func TestTimesAndDurationsAreWhatGoReads(t *testing.T) {
+	times, durations := regexp.MustCompile(timePattern), regexp.MustCompile(durationPattern)
+	for text, want := range map[string]bool{
+		"2026-01-01T00:00:00Z": true, "2026-01-01T00:00:00.123456789+01:30": true,
+		"2026-01-01 00:00:00": false, "2026-01-01T00:00:00": false, "2026-01-01T00:00:00+0100": false, "2026-01-01t00:00:00z": false,
+		"2026-01-01": false, "": false, "2026-01-01T00:00:00Z\nx": false,
+	} {
+		if got := times.MatchString(text); got != want {
+			t.Errorf("the pattern of times says %v of %q", got, text)
+		}
+		if _, err := time.Parse(time.RFC3339, text); want && err != nil {
+			t.Errorf("Go does not read the time %q: %v", text, err)
+		}
+	}
+	for text, want := range map[string]bool{
+		"1h30m": true, "0": true, "-1.5s": true, "10ms": true, "3": false, "soon": false, "": false, "1d": false, "1h 2m": false,
+	} {
+		if got := durations.MatchString(text); got != want {
+			t.Errorf("the pattern of durations says %v of %q", got, text)
+		}
+		if _, err := time.ParseDuration(text); want && err != nil {
+			t.Errorf("Go does not read the duration %q: %v", text, err)
+		}
+	}
+	for name, definition := range definitions(t) {
+		crd.EditSchema(definition.Spec.Versions[0].Schema.OpenAPIV3Schema, visitor(func(s *apiextensionsv1.JSONSchemaProps) {
+			if s.Format == "date-time" && s.Pattern != timePattern {
+				t.Errorf("%s: a time has the pattern %q", name, s.Pattern)
+			}
+		}))
+	}
+}
+
+// visitor calls a function for every schema.
+type visitor func(*apiextensionsv1.JSONSchemaProps)
+
+func (v visitor) Visit(schema *apiextensionsv1.JSONSchemaProps) crd.SchemaVisitor {
+	if schema != nil {
+		v(schema)
+	}
+	return v
 }
