@@ -1,10 +1,15 @@
 package launcherpod
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"pgregory.net/rapid"
 )
 
 func on(values ...string) corev1.NodeSelectorRequirement {
@@ -19,6 +24,76 @@ func selector(requirements ...corev1.NodeSelectorRequirement) *corev1.NodeSelect
 	return s
 }
 
+func repeat(s *corev1.NodeSelector, times int) []*corev1.NodeSelector {
+	out := make([]*corev1.NodeSelector, times)
+	for i := range out {
+		out[i] = s
+	}
+	return out
+}
+
+// Nothing but the number of terms is bounded: what the scheduler would do with the
+// product of all terms, it does with what is left of it.
+func TestNearMeansTheSameAsTheProduct(t *testing.T) {
+	nodes := map[string]*corev1.Node{}
+	for _, host := range []string{"a", "b", "c"} {
+		for _, disk := range []string{"fast", "slow"} {
+			nodes[host+disk] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: host + disk, Labels: map[string]string{corev1.LabelHostname: host, "disk": disk}}}
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		requirement := rapid.Custom(func(t *rapid.T) corev1.NodeSelectorRequirement {
+			r := corev1.NodeSelectorRequirement{
+				Key:      rapid.SampledFrom([]string{corev1.LabelHostname, "disk"}).Draw(t, "key"),
+				Operator: rapid.SampledFrom([]corev1.NodeSelectorOperator{corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn, corev1.NodeSelectorOpExists}).Draw(t, "operator"),
+			}
+			if r.Operator != corev1.NodeSelectorOpExists {
+				r.Values = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "fast", "slow"}), 1, 3, rapid.ID).Draw(t, "values")
+			}
+			return r
+		})
+		term := rapid.Custom(func(t *rapid.T) corev1.NodeSelectorTerm {
+			return corev1.NodeSelectorTerm{MatchExpressions: rapid.SliceOfN(requirement, 0, 2).Draw(t, "requirements")}
+		})
+		homes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *corev1.NodeSelector {
+			return &corev1.NodeSelector{NodeSelectorTerms: rapid.SliceOfN(term, 1, 3).Draw(t, "terms")}
+		}), 1, 4).Draw(t, "homes")
+		pod := &corev1.Pod{}
+		if err := Near(pod, homes); err != nil {
+			t.Fatal(err)
+		}
+		for name, node := range nodes {
+			want := true
+			for _, home := range homes {
+				want = want && matches(t, home, node)
+			}
+			if got := matches(t, pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution, node); got != want {
+				t.Fatalf("node %s: the pod may run there is %v, want %v", name, got, want)
+			}
+		}
+	})
+}
+
+func matches(t *rapid.T, selector *corev1.NodeSelector, node *corev1.Node) bool {
+	compiled, err := nodeaffinity.NewNodeSelector(selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compiled.Match(node)
+}
+
+func TestTooManyWaysToRestrictAPodAreRefused(t *testing.T) {
+	var homes []*corev1.NodeSelector
+	for i := range 16 {
+		label := corev1.NodeSelectorRequirement{Key: fmt.Sprintf("disk-%d", i), Operator: corev1.NodeSelectorOpExists}
+		other := corev1.NodeSelectorRequirement{Key: fmt.Sprintf("disk-%d-other", i), Operator: corev1.NodeSelectorOpExists}
+		homes = append(homes, selector(label, other))
+	}
+	if err := Near(&corev1.Pod{}, homes); err == nil || !strings.Contains(err.Error(), "at most 256") {
+		t.Errorf("65,536 terms: %v", err)
+	}
+}
+
 func TestNear(t *testing.T) {
 	fast := corev1.NodeSelectorRequirement{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"fast"}}
 	for name, test := range map[string]struct {
@@ -26,10 +101,22 @@ func TestNear(t *testing.T) {
 		homes []*corev1.NodeSelector
 		want  [][]corev1.NodeSelectorRequirement
 	}{
-		"a pod that may run anywhere":   {homes: []*corev1.NodeSelector{selector(on("a"))}, want: [][]corev1.NodeSelectorRequirement{{on("a")}}},
-		"a pod with a wish of its own":  {own: selector(fast), homes: []*corev1.NodeSelector{selector(on("a"))}, want: [][]corev1.NodeSelectorRequirement{{fast, on("a")}}},
-		"two disks":                     {homes: []*corev1.NodeSelector{selector(on("a", "b")), selector(on("b"))}, want: [][]corev1.NodeSelectorRequirement{{on("a", "b"), on("b")}}},
-		"a disk that is in two places":  {own: selector(fast), homes: []*corev1.NodeSelector{selector(on("a"), on("b"))}, want: [][]corev1.NodeSelectorRequirement{{fast, on("a")}, {fast, on("b")}}},
+		"a pod that may run anywhere":  {homes: []*corev1.NodeSelector{selector(on("a"))}, want: [][]corev1.NodeSelectorRequirement{{on("a")}}},
+		"a pod with a wish of its own": {own: selector(fast), homes: []*corev1.NodeSelector{selector(on("a"))}, want: [][]corev1.NodeSelectorRequirement{{fast, on("a")}}},
+		"two disks":                    {homes: []*corev1.NodeSelector{selector(on("a", "b")), selector(on("b"))}, want: [][]corev1.NodeSelectorRequirement{{on("b")}}},
+		"a disk that is in two places": {own: selector(fast), homes: []*corev1.NodeSelector{selector(on("a"), on("b"))}, want: [][]corev1.NodeSelectorRequirement{{fast, on("a")}, {fast, on("b")}}},
+		"the same two places, often": {
+			homes: repeat(selector(on("a"), on("b")), 16), want: [][]corev1.NodeSelectorRequirement{{on("a")}, {on("b")}},
+		},
+		"two places and a wish, often": {
+			own: selector(fast), homes: repeat(selector(on("a"), on("b")), 16), want: [][]corev1.NodeSelectorRequirement{{fast, on("a")}, {fast, on("b")}},
+		},
+		"places of which one is in the other": {
+			homes: []*corev1.NodeSelector{selector(on("a", "b", "c")), selector(on("a"), on("a", "b"))}, want: [][]corev1.NodeSelectorRequirement{{on("a", "b")}},
+		},
+		"places that have nothing in common": {
+			homes: []*corev1.NodeSelector{selector(on("a")), selector(on("b"))}, want: [][]corev1.NodeSelectorRequirement{{on("a"), on("b")}},
+		},
 		"a pod without disks to come":   {own: selector(fast), want: [][]corev1.NodeSelectorRequirement{{fast}}},
 		"a pod without any wish or one": {},
 	} {
@@ -38,7 +125,9 @@ func TestNear(t *testing.T) {
 			if test.own != nil {
 				pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: test.own}}
 			}
-			Near(pod, test.homes)
+			if err := Near(pod, test.homes); err != nil {
+				t.Fatal(err)
+			}
 			var got [][]corev1.NodeSelectorRequirement
 			if a := pod.Spec.Affinity; a != nil {
 				for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {

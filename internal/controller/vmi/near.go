@@ -2,6 +2,7 @@ package vmi
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,7 +31,9 @@ func (r *Reconciler) nearPlugged(ctx context.Context, vmi *v1.VirtualMachineInst
 			homes = append(homes, home)
 		}
 	}
-	launcherpod.Near(pod, homes)
+	if err := launcherpod.Near(pod, homes); err != nil {
+		return fmt.Errorf("placing the guest of VMI %s near its disks: %w", vmi.Name, err)
+	}
 	return nil
 }
 
