@@ -16,7 +16,8 @@ type Source struct {
 	Volume *corev1.PersistentVolume
 	// Unfilled names the DataVolume that has not filled Claim yet.
 	Unfilled string
-	// UsedBy names a pod that may write to Claim.
+	// UsedBy names a pod that may write to Claim. It is only looked for when
+	// AsksForWriters.
 	UsedBy string
 	// SnapshotExists, SnapshotReady, SnapshotDriver and RestoreSize are about a
 	// VolumeSnapshot.
@@ -152,6 +153,19 @@ func unknownSource(o Observed) *obstacle {
 			namespace, name, human(o.Source.RestoreSize), human(requested(o.DataVolume))), true}
 	}
 	return nil
+}
+
+// AsksForWriters reports whether the next step depends on who writes to a clone's
+// source: the claim is to be made by the driver, or one of the two pods that copy is.
+// Once these exist nothing is asked any more, however often the progress is.
+func AsksForWriters(o Observed) bool {
+	switch methodOf(o) {
+	case methodClone:
+		return o.Claim == nil
+	case methodCopy:
+		return o.Claim == nil || o.Worker == nil || o.SourcePod == nil
+	}
+	return false
 }
 
 // busySource is the obstacle as long as the source's content may change.

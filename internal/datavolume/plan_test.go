@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -411,6 +412,12 @@ func TestAClonesSourceIsLookedAt(t *testing.T) {
 			c := Condition(&cdiv1.DataVolume{Status: p.Status}, cdiv1.DataVolumeRunning)
 			if test.says != "" && (c == nil || c.Message != test.says) {
 				t.Errorf("says %+v, want %s", c, test.says)
+			}
+			if !AsksForWriters(o) {
+				o.Source.UsedBy = "virt-launcher-y"
+				if diff := cmp.Diff(p, Decide(o)); diff != "" {
+					t.Errorf("a writer that is not asked for changes the plan:\n%s", diff)
+				}
 			}
 			if name == "the driver clones what is as large" && (p.CreateClaim == nil || p.CreateClaim.Spec.DataSource == nil) {
 				t.Errorf("the claim %+v has no source", p.CreateClaim)

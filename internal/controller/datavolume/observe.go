@@ -194,7 +194,7 @@ func (r *round) observeSource(ctx context.Context, o *datavolume.Observed) error
 	key := client.ObjectKey{Namespace: namespace, Name: name}
 	switch kind {
 	case "pvc":
-		if err := r.observeSourceClaim(ctx, key, &o.Source); err != nil || o.Source.Claim == nil {
+		if err := r.observeSourceClaim(ctx, key, &o.Source); err != nil || o.Source.Claim == nil || !datavolume.AsksForWriters(*o) {
 			return err
 		}
 		var err error

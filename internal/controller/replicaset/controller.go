@@ -89,7 +89,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, reconcile.TerminalError(fmt.Errorf("reading the selector of replica set %s: %w", req.NamespacedName, err))
 	}
 	var list v1.VirtualMachineInstanceList
-	if err := r.Client.List(ctx, &list, client.InNamespace(req.Namespace)); err != nil {
+	// The VMIs of the whole namespace are looked at, and only at: a copy of each for
+	// every event of one would cost more than all that is decided.
+	if err := r.Client.List(ctx, &list, client.InNamespace(req.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing the VMIs of replica set %s: %w", req.NamespacedName, err)
 	}
 	vmis := make([]*v1.VirtualMachineInstance, len(list.Items))

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -106,7 +107,14 @@ func TestDecide(t *testing.T) {
 	selector := labels.SelectorFromSet(match)
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
+			var cached vmis
+			for _, vmi := range test.vmis {
+				cached = append(cached, vmi.DeepCopy())
+			}
 			p := decide(test.rs, selector, test.vmis, now)
+			if diff := cmp.Diff(cached, test.vmis); diff != "" {
+				t.Errorf("the cache's own objects were changed:\n%s", diff)
+			}
 			if names(p.create) != test.create || names(p.remove) != test.remove || names(p.adopt) != test.adopt || names(p.release) != test.release {
 				t.Errorf("create %s, remove %s, adopt %s, release %s", names(p.create), names(p.remove), names(p.adopt), names(p.release))
 			}
