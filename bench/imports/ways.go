@@ -120,7 +120,7 @@ func (b *bench) newRoot() (string, error) {
 
 func (b *bench) worker(ctx context.Context, root string) *exec.Cmd {
 	cmd := command(ctx, b.program, "-root", root, "-progress", "127.0.0.1:0", "-termination", filepath.Join(root, "log"))
-	cmd.Env = append(os.Environ(), fmt.Sprintf(`%s={"kind":"http","url":%q,"size":%d}`, transfer.TaskEnv, b.url, diskSize))
+	cmd.Env = append(os.Environ(), fmt.Sprintf(`%s={"kind":"http","url":%q,"size":%d,"allowedNetworks":["127.0.0.0/8"]}`, transfer.TaskEnv, b.url, diskSize))
 	return cmd
 }
 

@@ -9,8 +9,10 @@ package controller
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,6 +36,9 @@ type options struct {
 	metricsAddr   string
 	// pprofAddr is empty where nobody looks for what time and memory go into.
 	pprofAddr string
+	// deniedNetworks and allowedNetworks are where imports must not go, beside what
+	// is always denied, and may go all the same.
+	deniedNetworks, allowedNetworks []string
 	// maxHolders is how many attachment pods a VMI keeps at rest.
 	maxHolders int
 	// identity is this process's name in the election.
@@ -54,6 +59,9 @@ func NewCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.launcherImage == "" || o.importerImage == "" {
 				return fmt.Errorf("--launcher-image and --importer-image must name the container images of launchers and import workers")
+			}
+			if err := checkNetworks(o.deniedNetworks, o.allowedNetworks); err != nil {
+				return err
 			}
 			ctrl.SetLogger(klog.NewKlogr())
 			collectLess()
@@ -83,10 +91,23 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&o.importerImage, "importer-image", "", "container image of the workers that fill claims")
 	flags.IntVar(&o.maxHolders, "max-attachment-pods", hotplug.DefaultMaxHolders,
 		"how many pods hold a VM's hot-plugged volumes at rest; more are merged when nothing changes")
+	flags.StringSliceVar(&o.deniedNetworks, "import-denied-networks", nil,
+		"networks, such as 10.0.0.0/8, that imports must not read from, beside loopback and link-local addresses")
+	flags.StringSliceVar(&o.allowedNetworks, "import-allowed-networks", nil, "networks that imports may read from whatever else denies them")
 	flags.StringVar(&o.metricsAddr, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
 	flags.StringVar(&o.pprofAddr, "pprof-addr", "", "address of /debug/pprof; empty for none, since profiles tell what others do")
 	flags.StringVar(&o.identity, "identity", defaultIdentity(), "name of this process in the leader election")
 	return cmd
+}
+
+// checkNetworks reports the first network that is none.
+func checkNetworks(lists ...[]string) error {
+	for _, text := range slices.Concat(lists...) {
+		if _, err := netip.ParsePrefix(text); err != nil {
+			return fmt.Errorf("reading the networks of imports: %q is no network such as 10.0.0.0/8 or fd00::/8: %w", text, err)
+		}
+	}
+	return nil
 }
 
 // garbagePercent is how much the heap may grow, of what is in use, before garbage

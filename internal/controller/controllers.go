@@ -77,6 +77,7 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	volumeLoop := &datavolume.Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: eventnote.Fitting(mgr.GetEventRecorder("datavolume-controller")),
 		Settings: settings(mgr.GetClient(), o.namespace), ImporterImage: o.importerImage, Namespace: o.namespace,
+		DeniedNetworks: o.deniedNetworks, AllowedNetworks: o.allowedNetworks,
 		Progress: datavolume.Ask, Now: o.now,
 	}
 	if err := volumeLoop.SetupWithManager(mgr, pace(workers)); err != nil {

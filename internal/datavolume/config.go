@@ -25,7 +25,9 @@ type Config struct {
 	ImagePullSecrets   []corev1.LocalObjectReference
 	InsecureRegistries []string
 	Proxy              *cdiv1.ImportProxy
-	overhead           cdiv1.FilesystemOverhead
+	// DeniedNetworks and AllowedNetworks are virt-controller's flags.
+	DeniedNetworks, AllowedNetworks []string
+	overhead                        cdiv1.FilesystemOverhead
 }
 
 // ConfigOf reads the CDIConfig; nil gives the defaults.

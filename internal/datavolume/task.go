@@ -55,6 +55,7 @@ func TaskOf(o Observed) transfer.Task {
 	if dv.Spec.Preallocation != nil {
 		task.Preallocate = *dv.Spec.Preallocation
 	}
+	task.DeniedNetworks, task.AllowedNetworks = o.Config.DeniedNetworks, o.Config.AllowedNetworks
 	switch source := dv.Spec.Source; {
 	case source.HTTP != nil:
 		task.Kind, task.URL = transfer.KindHTTP, source.HTTP.URL

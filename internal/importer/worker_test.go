@@ -48,6 +48,7 @@ type pod struct {
 
 func newPod(t *testing.T, task transfer.Task) *pod {
 	t.Helper()
+	task.AllowedNetworks = []string{"127.0.0.0/8"}
 	p := &pod{t: t, root: t.TempDir(), task: task, progress: "127.0.0.1:0"}
 	p.job = job.Under(p.root)
 	for _, dir := range []string{p.job.Dir, p.job.Work, p.job.CA, p.job.Credentials, p.job.Headers} {

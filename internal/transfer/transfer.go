@@ -113,6 +113,11 @@ type Task struct {
 	Size int64 `json:"size"`
 	// Preallocate writes or reserves every block of the target.
 	Preallocate bool `json:"preallocate,omitempty"`
+	// DeniedNetworks and AllowedNetworks are prefixes of addresses that a source must
+	// not be at, beside those that none may, and may be at whatever else is denied:
+	// the administrator's.
+	DeniedNetworks  []string `json:"deniedNetworks,omitempty"`
+	AllowedNetworks []string `json:"allowedNetworks,omitempty"`
 	// StallSeconds is for how long a source may give no byte; 0 is a minute.
 	StallSeconds int64 `json:"stallSeconds,omitempty"`
 }

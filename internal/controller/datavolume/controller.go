@@ -46,6 +46,9 @@ type Reconciler struct {
 	// ImporterImage is the workers' container image; Namespace is Drydock's own.
 	ImporterImage string
 	Namespace     string
+	// DeniedNetworks and AllowedNetworks are where imports must not go and may go,
+	// beside what is denied everywhere.
+	DeniedNetworks, AllowedNetworks []string
 	// Progress asks the worker in a pod how far it is.
 	Progress func(context.Context, *corev1.Pod) (*transfer.Progress, error)
 	// Now is the clock.

@@ -64,13 +64,15 @@ func (r *round) observeWarning(ctx context.Context, o *datavolume.Observed) erro
 func (r *Reconciler) config(ctx context.Context) (datavolume.Config, error) {
 	var config cdiv1.CDIConfig
 	err := r.Client.Get(ctx, client.ObjectKey{Name: datavolume.ConfigName}, &config)
-	if apierrors.IsNotFound(err) {
-		return datavolume.ConfigOf(nil), nil
-	}
-	if err != nil {
+	if client.IgnoreNotFound(err) != nil {
 		return datavolume.Config{}, fmt.Errorf("reading the CDIConfig %s: %w", datavolume.ConfigName, err)
 	}
-	return datavolume.ConfigOf(&config), nil
+	out := datavolume.ConfigOf(nil)
+	if err == nil {
+		out = datavolume.ConfigOf(&config)
+	}
+	out.DeniedNetworks, out.AllowedNetworks = r.DeniedNetworks, r.AllowedNetworks
+	return out, nil
 }
 
 // observeClaim reads the claim of the DataVolume's name. One that this round has

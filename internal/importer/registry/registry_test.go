@@ -117,7 +117,9 @@ func quiet() http.Handler { return regtest.New(regtest.Logger(log.New(io.Discard
 func jobFor(t *testing.T, url string) *job.Job {
 	t.Helper()
 	j := &job.Job{Places: job.Under(t.TempDir()), Meter: job.NewMeter()}
-	j.Task = transfer.Task{Kind: transfer.KindRegistry, URL: url, Insecure: true, Size: diskSize}
+	j.Task = transfer.Task{
+		Kind: transfer.KindRegistry, URL: url, Insecure: true, Size: diskSize, AllowedNetworks: []string{"127.0.0.0/8"},
+	}
 	for _, dir := range []string{j.Places.Dir, j.Places.Work, j.Places.CA, j.Places.Credentials, j.Places.SourceDir} {
 		must(t, os.MkdirAll(dir, 0o755))
 	}

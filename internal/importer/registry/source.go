@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/importer/reach"
 	"drydock.dev/drydock/internal/importer/web"
 	"drydock.dev/drydock/internal/transfer"
 )
@@ -147,9 +148,12 @@ func (i *image) explain(err error) error {
 	var fault *job.Fault
 	var answer *transport.Error
 	var authority x509.UnknownAuthorityError
+	var denied *reach.Refused
 	switch {
 	case err == nil, errors.As(err, &fault), errors.Is(err, context.Canceled):
 		return err
+	case errors.As(err, &denied):
+		return job.Faultf(transfer.ReasonSourceRefused, "the registry %s can't be a source: %w", i.ref.Context().RegistryStr(), denied)
 	case errors.As(err, &authority):
 		// First: a registry on this machine is then asked by plain HTTP, too.
 		return i.unreachable(authority)

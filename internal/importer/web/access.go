@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/importer/reach"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -58,13 +59,17 @@ func NewTransport(j *job.Job) (*http.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
+	guard, err := reach.New(j.Task.DeniedNetworks, j.Task.AllowedNetworks)
+	if err != nil {
+		return nil, fmt.Errorf("reading where the source may be: %w", err)
+	}
 	patience := answering
 	if stall := j.Stall(); stall > 0 {
 		patience = stall
 	}
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: dialing}).DialContext,
+		DialContext:           (&net.Dialer{Timeout: dialing, Control: guard.Control}).DialContext,
 		TLSClientConfig:       &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:   shaking,
 		ResponseHeaderTimeout: patience,

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/importer/reach"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -24,7 +25,10 @@ func Unreachable(at *url.URL, err error) error {
 		err = failed.Err // without the address, which may hold a password
 	}
 	var timeout net.Error
+	var denied *reach.Refused
 	switch {
+	case errors.As(err, &denied):
+		return job.Faultf(transfer.ReasonSourceRefused, "%s can't be a source: %w", at.Host, denied)
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &hostname):

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -26,6 +27,7 @@ func newJob(t *testing.T, task transfer.Task, files map[string]string) *job.Job 
 			t.Fatal(err)
 		}
 	}
+	task.AllowedNetworks = append(task.AllowedNetworks, "127.0.0.0/8")
 	return &job.Job{Task: task, Places: job.Under(root), Meter: job.NewMeter()}
 }
 
@@ -167,5 +169,47 @@ func TestAPasswordInTheURLIsNotRepeated(t *testing.T) {
 	_, err = source.Open(context.Background(), 0)
 	if err == nil || strings.Contains(err.Error(), "geheim") {
 		t.Errorf("got the error %v", err)
+	}
+}
+
+// What listens on the worker's own node, and what a cloud tells its machines, is not
+// for whoever may write a DataVolume.
+func TestNoImportReachesTheNodeItself(t *testing.T) {
+	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the server was called") }))
+	t.Cleanup(secret.Close)
+	_, port, err := net.SplitHostPort(secret.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fetch := func(task transfer.Task) error {
+		source, err := New(&job.Job{Task: task, Places: job.Under(t.TempDir()), Meter: job.NewMeter()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := source.Open(t.Context(), 0)
+		if err == nil {
+			_ = stream.Body.Close()
+		}
+		return err
+	}
+	for _, url := range []string{secret.URL, "http://localhost:" + port, "http://[::ffff:127.0.0.1]:" + port, "http://169.254.169.254/"} {
+		err := fetch(transfer.Task{URL: url})
+		var fault *job.Fault
+		if !errors.As(err, &fault) || fault.Reason != transfer.ReasonSourceRefused || !strings.Contains(err.Error(), "imports must not call") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+
+	// A server that may be called and sends the worker on gains nothing.
+	outside := httptest.NewUnstartedServer(http.RedirectHandler(secret.URL, http.StatusFound))
+	_ = outside.Listener.Close()
+	if outside.Listener, err = net.Listen("tcp", "127.7.7.7:0"); err != nil {
+		t.Fatal(err)
+	}
+	outside.Start()
+	t.Cleanup(outside.Close)
+	err = fetch(transfer.Task{URL: outside.URL, AllowedNetworks: []string{"127.7.7.7/32"}})
+	if err == nil || !strings.Contains(err.Error(), "imports must not call") {
+		t.Errorf("a redirection to the node: %v", err)
 	}
 }

@@ -1,0 +1,127 @@
+// Package reach judges the addresses that an import's source may be at.
+//
+// A DataVolume's URL is its creator's, and the worker calls it from inside the
+// cluster: without a judge it would read, for anybody, what listens on the worker's
+// own node or what a cloud tells each of its machines about itself. The address is
+// judged when it is called, so a name that resolves to another address the second
+// time, or a server that redirects, gains nothing.
+//
+// It owns the list only. Whoever makes a connection calls Guard.Control.
+package reach
+
+import (
+	"fmt"
+	"net/netip"
+	"syscall"
+)
+
+// Guard says where connections may go. The zero value denies what is always denied.
+type Guard struct{ denied, allowed []netip.Prefix }
+
+// New makes a guard that denies the given networks beside those that are always
+// denied, and lets the allowed ones through whatever else says otherwise. Networks
+// are prefixes such as 10.0.0.0/8 or fd00::/8.
+func New(denied, allowed []string) (Guard, error) {
+	var g Guard
+	for list, texts := range map[*[]netip.Prefix][]string{&g.denied: denied, &g.allowed: allowed} {
+		for _, text := range texts {
+			prefix, err := netip.ParsePrefix(text)
+			if err != nil {
+				return Guard{}, fmt.Errorf("%q is no network such as 10.0.0.0/8 or fd00::/8: %w", text, err)
+			}
+			*list = append(*list, prefix.Masked())
+		}
+	}
+	return g, nil
+}
+
+// Refused is the error of a connection that must not be made.
+type Refused struct {
+	Address netip.Addr
+	// Kind says what is at such addresses.
+	Kind string
+}
+
+func (r *Refused) Error() string {
+	return fmt.Sprintf("it is at %s, and imports must not call %s", r.Address, r.Kind)
+}
+
+// Control is a net.Dialer's: it is called with each address before it is connected to,
+// after every resolution of a name.
+func (g Guard) Control(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("reading the address %q: %w", address, err)
+	}
+	return g.Judge(to.Addr())
+}
+
+// Judge returns a *Refused for an address that must not be called.
+func (g Guard) Judge(address netip.Addr) error {
+	address = address.WithZone("").Unmap()
+	if contains(g.allowed, address) {
+		return nil
+	}
+	if kind := reserved(address); kind != "" {
+		return &Refused{address, kind}
+	}
+	if contains(g.denied, address) {
+		return &Refused{address, "networks that the administrator has denied"}
+	}
+	if inner, ok := embedded(address); ok {
+		return g.Judge(inner)
+	}
+	return nil
+}
+
+func contains(prefixes []netip.Prefix, address netip.Addr) bool {
+	for _, p := range prefixes {
+		if p.Contains(address) {
+			return true
+		}
+	}
+	return false
+}
+
+// Addresses at which clouds tell machines about themselves, beside the link-local one
+// that most have.
+var metadata = []netip.Prefix{netip.MustParsePrefix("fd00:ec2::254/128"), netip.MustParsePrefix("100.100.100.200/32")}
+
+// thisHost is the network that Linux takes for the machine itself.
+var thisHost = netip.MustParsePrefix("0.0.0.0/8")
+
+// reserved names what is at an address that no image server has.
+func reserved(address netip.Addr) string {
+	switch {
+	case address.IsLoopback(), address.IsUnspecified(), thisHost.Contains(address):
+		return "the worker's own loopback"
+	case address.IsLinkLocalUnicast():
+		return "link-local addresses, where nodes and clouds have services of their own"
+	case contains(metadata, address):
+		return "a cloud's metadata service"
+	case address.IsMulticast(), address == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "many machines at once"
+	}
+	return ""
+}
+
+// Networks whose addresses stand for IPv4 addresses.
+var (
+	nat64  = netip.MustParsePrefix("64:ff9b::/96")
+	sixTo4 = netip.MustParsePrefix("2002::/16")
+)
+
+// embedded gives the IPv4 address that a router may make of an IPv6 address.
+func embedded(address netip.Addr) (netip.Addr, bool) {
+	if !address.Is6() {
+		return netip.Addr{}, false
+	}
+	bytes := address.As16()
+	switch {
+	case nat64.Contains(address):
+		return netip.AddrFrom4([4]byte(bytes[12:16])), true
+	case sixTo4.Contains(address):
+		return netip.AddrFrom4([4]byte(bytes[2:6])), true
+	}
+	return netip.Addr{}, false
+}
