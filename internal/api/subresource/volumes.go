@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/retry"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -28,8 +29,12 @@ func (s *Server) addToInstance(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.editInstance(w, r, options.DryRun, func(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+		before := vmi.Spec.DeepCopy()
 		if err := pluggable.Add(&vmi.Spec, options); err != nil {
 			return vmiConflict(vmi, err.Error())
+		}
+		if errs := validate.Added(&vmi.Spec, before, field.NewPath("spec")); len(errs) > 0 {
+			return apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi.Name, errs)
 		}
 		pluggable.NoteAdded(vmi, options.Name)
 		return s.available(ctx, vmi, options)
@@ -91,8 +96,12 @@ func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.editMachine(w, r, options.DryRun, func(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
+		before := vm.Spec.Template.Spec.DeepCopy()
 		if err := pluggable.Add(&vm.Spec.Template.Spec, options); err != nil {
 			return conflict(vm, "%v", err)
+		}
+		if errs := validate.Added(&vm.Spec.Template.Spec, before, field.NewPath("spec", "template", "spec")); len(errs) > 0 {
+			return apierrors.NewInvalid(v1.VirtualMachineGroupVersionKind.GroupKind(), vm.Name, errs)
 		}
 		if !active(vmi) {
 			return nil // what is missing may come until it starts

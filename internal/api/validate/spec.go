@@ -1,8 +1,14 @@
 package validate
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/api/defaults"
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/supported"
 )
 
 // Spec judges the values in a VMI's spec, which must have its defaults.
@@ -14,6 +20,25 @@ func Spec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList
 		errs = append(errs, rule(spec, path)...)
 	}
 	return errs
+}
+
+// Added gives what is wrong with a VMI's spec and was not before: what somebody who
+// adds a part to it has to mend. Virt-api writes the addition in its own name, so
+// admission does not judge it again, and what is wrong would show at the next start.
+func Added(after, before *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+	known := map[string]bool{}
+	for _, err := range complete(before, path) {
+		known[err.Error()] = true
+	}
+	return slices.DeleteFunc(complete(after, path), func(err *field.Error) bool { return known[err.Error()] })
+}
+
+// complete judges a spec as a whole, with the defaults of a cluster without settings:
+// they are the same before and after.
+func complete(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+	spec = spec.DeepCopy()
+	defaults.Spec(spec, clusterconfig.FromKubeVirt(nil))
+	return append(supported.VMISpec(spec, path), Spec(spec, path)...)
 }
 
 // bootOrder judges the order in which disks and interfaces are tried, which is

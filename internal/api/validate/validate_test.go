@@ -1,10 +1,13 @@
 package validate
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
@@ -271,5 +274,39 @@ func TestDeprecatedFieldsAreNamedWithTheirSuccessors(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestWhatIsAddedIsJudgedInItsPlace(t *testing.T) {
+	one := uint(1)
+	disk := func(name string, edit func(*v1.Disk)) v1.Disk {
+		d := v1.Disk{Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}}}
+		edit(&d)
+		return d
+	}
+	volume := func(name string) v1.Volume {
+		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}, Hotpluggable: true,
+		}}}
+	}
+	memory := resource.MustParse("64Mi")
+	before := &v1.VirtualMachineInstanceSpec{Domain: v1.DomainSpec{Memory: &v1.Memory{Guest: &memory}}}
+	before.Domain.Devices.Disks = []v1.Disk{disk("root", func(d *v1.Disk) { d.BootOrder, d.Tag = &one, "admitted by an earlier release" })}
+	before.Volumes = []v1.Volume{volume("root")}
+	for name, c := range map[string]struct {
+		edit func(*v1.Disk)
+		want string
+	}{
+		"nothing that stands in the way":  {func(*v1.Disk) {}, ""},
+		"a place in the order of booting": {func(d *v1.Disk) { d.BootOrder = &one }, "spec.domain.devices.disks[1].bootOrder: Duplicate value: 1"},
+		"a field that is not served":      {func(d *v1.Disk) { d.Tag = "x" }, "spec.domain.devices.disks[1].tag: Forbidden: not supported by Drydock"},
+	} {
+		after := before.DeepCopy()
+		after.Domain.Devices.Disks = append(after.Domain.Devices.Disks, disk("data", c.edit))
+		after.Volumes = append(after.Volumes, volume("data"))
+		errs := Added(after, before, field.NewPath("spec"))
+		if got := fmt.Sprint(errs.ToAggregate()); c.want == "" && len(errs) > 0 || c.want != "" && got != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 }
