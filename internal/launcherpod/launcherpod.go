@@ -131,8 +131,8 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	delete(labels, v1.NodeNameLabel)
 	labels[v1.AppLabel] = AppLabelValue
 	labels[v1.CreatedByLabel] = string(vmi.UID)
-	labels[v1.DeprecatedVirtualMachineNameLabel] = labelValue(vmi.Name)
-	labels[v1.VirtualMachineInstanceIDLabel] = labelValue(vmi.Name)
+	labels[v1.DeprecatedVirtualMachineNameLabel] = layout.LabelValue(vmi.Name)
+	labels[v1.VirtualMachineInstanceIDLabel] = layout.LabelValue(vmi.Name)
 
 	annotations := maps.Clone(vmi.Annotations)
 	if annotations == nil {

@@ -46,6 +46,7 @@ import (
 
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/firmware"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/pluggable"
 )
 
@@ -137,7 +138,7 @@ func (d *decision) takeStock() {
 // owner: kubectl delete --cascade=orphan, then the VM made again.
 func adoptable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	return metav1.GetControllerOf(vmi) == nil && vmi.DeletionTimestamp == nil &&
-		vmi.Labels[v1.VirtualMachineLabel] == vm.Name && vm.DeletionTimestamp == nil
+		vmi.Labels[v1.VirtualMachineLabel] == layout.LabelValue(vm.Name) && vm.DeletionTimestamp == nil
 }
 
 // complete gives the VM what it must have: the finalizer, and the UUID that
@@ -315,7 +316,7 @@ func newVMI(vm *v1.VirtualMachine, request *v1.VirtualMachineStateChangeRequest)
 	if vmi.Labels == nil {
 		vmi.Labels = map[string]string{}
 	}
-	vmi.Labels[v1.VirtualMachineLabel] = vm.Name
+	vmi.Labels[v1.VirtualMachineLabel] = layout.LabelValue(vm.Name)
 	if request != nil && request.Data[v1.StartRequestDataPausedKey] == v1.StartRequestDataPausedTrue {
 		vmi.Spec.StartStrategy = new(v1.StartStrategyPaused)
 	}

@@ -8,8 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/layout"
 )
 
 // subject is what a Service is to lead to.
@@ -21,14 +22,10 @@ type subject struct {
 }
 
 // ofMachine selects the one launcher pod of a VM or VMI: it always bears the
-// machine's name, and no other machine's pod does. A label cannot hold a name
-// of more than 63 characters.
+// machine's name, and no other machine's pod does. A name that is too long for a
+// label is in it as Drydock cuts it.
 func ofMachine(name string, spec *v1.VirtualMachineInstanceSpec) (subject, error) {
-	if len(name) > validation.LabelValueMaxLength {
-		return subject{}, fmt.Errorf("its name is longer than the %d characters of a label: give its template a label and "+
-			"write a Service that selects that", validation.LabelValueMaxLength)
-	}
-	selector := map[string]string{v1.DeprecatedVirtualMachineNameLabel: name}
+	selector := map[string]string{v1.DeprecatedVirtualMachineNameLabel: layout.LabelValue(name)}
 	return subject{selector, spec.Domain.Devices.Interfaces}, nil
 }
 
