@@ -47,6 +47,9 @@ type Settings struct {
 	// widest with emulation.
 	MachineType string
 	CPUModel    string
+	// SMBIOS is what guests are told of their manufacturer; nil for KubeVirt's own
+	// words (configuration.smbios). Its holder must not change it.
+	SMBIOS *v1.SMBiosConfiguration
 	// DefaultNetworkInterface is the binding of the pod network's interface in
 	// a VMI that lists no network: "masquerade" or "bridge".
 	DefaultNetworkInterface string
@@ -103,6 +106,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 		s.DefaultNetworkInterface = n.NetworkInterface
 	}
 	s.CPUModel = c.CPUModel
+	s.SMBIOS = c.SMBIOSConfig.DeepCopy()
 	s.AdditionalGuestMemoryOverheadRatio = additionalOverhead(c)
 	if d := c.DeveloperConfiguration; d != nil {
 		s.UseEmulation = d.UseEmulation

@@ -88,13 +88,13 @@ func (b *builder) uefi(e *v1.EFI) {
 		b.option("global", "driver=cfi.pflash01,property=secure,value=on")
 		b.option("global", "driver=ICH9-LPC,property=disable_s3,value=1")
 	}
-	b.file(fileNode{name: "f-uefi-code", path: code, readOnly: true})
-	b.blockdev(format(formatRaw, "uefi-code", "f-uefi-code", true))
-	b.file(fileNode{name: "bf-uefi-vars", path: image.Source, readOnly: true})
-	b.blockdev(format(formatRaw, "b-uefi-vars", "bf-uefi-vars", true))
-	b.file(fileNode{name: "f-uefi-vars", path: image.Overlay})
-	variables := format(formatQCOW2, "uefi-vars", "f-uefi-vars", false)
-	variables["backing"] = "b-uefi-vars"
+	b.file(fileNode{name: "uefi-code-file", path: code, readOnly: true})
+	b.blockdev(format(formatRaw, "uefi-code", "uefi-code-file", true))
+	b.file(fileNode{name: "uefi-vars-base-file", path: image.Source, readOnly: true})
+	b.blockdev(format(formatRaw, "uefi-vars-base", "uefi-vars-base-file", true))
+	b.file(fileNode{name: "uefi-vars-file", path: image.Overlay})
+	variables := format(formatQCOW2, "uefi-vars", "uefi-vars-file", false)
+	variables["backing"] = "uefi-vars-base"
 	b.blockdev(variables)
 	b.machineOption("pflash0", "uefi-code")
 	b.machineOption("pflash1", "uefi-vars")

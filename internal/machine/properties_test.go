@@ -11,6 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
+// firmwareNames are volume names that the firmware's own block nodes have, or had.
+var firmwareNames = []string{"uefi-code", "uefi-vars", "uefi-code-file", "uefi-vars-file", "uefi-vars-base", "uefi-vars-base-file"}
+
 // anyVMI draws a VMI that admission would let through.
 func anyVMI(t *rapid.T) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{}
@@ -27,7 +30,11 @@ func anyVMI(t *rapid.T) *v1.VirtualMachineInstance {
 		domain.IOThreadsPolicy = &policy
 	}
 	for i := range rapid.IntRange(0, 12).Draw(t, "disks") {
-		addDisk(t, vmi, fmt.Sprintf("disk%d", i))
+		name := fmt.Sprintf("disk%d", i)
+		if i < len(firmwareNames) && rapid.Bool().Draw(t, "named like the firmware's") {
+			name = firmwareNames[i]
+		}
+		addDisk(t, vmi, name)
 	}
 	for i := range rapid.IntRange(0, 5).Draw(t, "interfaces") {
 		addInterface(t, vmi, fmt.Sprintf("nic%d", i))

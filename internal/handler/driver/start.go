@@ -154,7 +154,7 @@ func (d *Driver) input(instance *v1.VirtualMachineInstance, p *prepared) machine
 	settings := d.env.Settings()
 	in := machine.Input{
 		VMI: instance, KVM: d.env.KVM && p.kvm,
-		MachineType: settings.MachineType, CPUModel: settings.CPUModel,
+		MachineType: settings.MachineType, CPUModel: settings.CPUModel, SMBIOS: settings.SMBIOS,
 		Images: p.images, NICs: map[string]machine.NIC{}, Now: d.env.Now(),
 	}
 	for _, i := range p.interfaces {
