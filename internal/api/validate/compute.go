@@ -38,8 +38,8 @@ func compute(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorL
 
 // resources judges what is asked of the cluster beside the guest's own figures.
 func resources(r *v1.ResourceRequirements, path *field.Path) field.ErrorList {
-	errs := notNegative(r.Requests, path.Child("requests"))
-	errs = append(errs, notNegative(r.Limits, path.Child("limits"))...)
+	errs := quantities(r.Requests, path.Child("requests"))
+	errs = append(errs, quantities(r.Limits, path.Child("limits"))...)
 	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
 		request := r.Requests[name]
 		if limit, limited := r.Limits[name]; limited && request.Cmp(limit) > 0 {
@@ -47,14 +47,32 @@ func resources(r *v1.ResourceRequirements, path *field.Path) field.ErrorList {
 				fmt.Sprintf("must be less than or equal to the %s limit of %s", name, limit.String())))
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
+		limit, request := r.Limits[name], r.Requests[name]
+		if _, requested := r.Requests[name]; requested && countable(name) && request.Cmp(limit) < 0 {
+			errs = append(errs, field.Invalid(path.Child("requests").Child(string(name)), request.String(),
+				fmt.Sprintf("must be equal to the %s limit of %s", name, limit.String())))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
+		if _, limited := r.Limits[name]; countable(name) && !limited {
+			errs = append(errs, field.Required(path.Child("limits").Child(string(name)), "a node can't have more of it in use than it has: the limit must be equal to the request"))
+		}
+	}
 	return errs
 }
 
-func notNegative(list corev1.ResourceList, path *field.Path) field.ErrorList {
+// quantities judges the names and the figures in a list of requests or limits.
+func quantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
-		if q := list[name]; q.Sign() < 0 {
-			errs = append(errs, field.Invalid(path.Child(string(name)), q.String(), "must not be negative"))
+		at := path.Child(string(name))
+		errs = append(errs, resourceName(name, at)...)
+		switch q := list[name]; {
+		case q.Sign() < 0:
+			errs = append(errs, field.Invalid(at, q.String(), "must not be negative"))
+		case countable(name) && q.MilliValue()%1000 != 0:
+			errs = append(errs, field.Invalid(at, q.String(), "must be a whole number"))
 		}
 	}
 	return errs

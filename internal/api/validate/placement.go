@@ -56,10 +56,23 @@ func gracePeriod(seconds int64, path *field.Path) field.ErrorList {
 }
 
 func affinity(a *corev1.Affinity, path *field.Path) field.ErrorList {
-	if a == nil || a.NodeAffinity == nil {
+	var errs field.ErrorList
+	if a == nil {
 		return nil
 	}
-	node, path := a.NodeAffinity, path.Child("nodeAffinity")
+	if p := a.PodAffinity; p != nil {
+		errs = append(errs, podAffinity(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAffinity"))...)
+	}
+	if p := a.PodAntiAffinity; p != nil {
+		errs = append(errs, podAffinity(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAntiAffinity"))...)
+	}
+	return append(errs, nodeAffinity(a.NodeAffinity, path.Child("nodeAffinity"))...)
+}
+
+func nodeAffinity(node *corev1.NodeAffinity, path *field.Path) field.ErrorList {
+	if node == nil {
+		return nil
+	}
 	var errs field.ErrorList
 	if required := node.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 		at := path.Child("requiredDuringSchedulingIgnoredDuringExecution")
@@ -117,11 +130,25 @@ func spread(c *corev1.TopologySpreadConstraint, path *field.Path) field.ErrorLis
 	if c.MaxSkew <= 0 {
 		errs = append(errs, field.Invalid(path.Child("maxSkew"), c.MaxSkew, "must be greater than zero"))
 	}
-	if c.TopologyKey == "" {
-		errs = append(errs, field.Required(path.Child("topologyKey"), "names the label whose values are spread over"))
+	errs = append(errs, topologyKey(c.TopologyKey, path.Child("topologyKey"))...)
+	errs = append(errs, labelSelector(c.LabelSelector, path.Child("labelSelector"))...)
+	errs = append(errs, labelKeys(c.MatchLabelKeys, c.LabelSelector, path.Child("matchLabelKeys"))...)
+	if d := c.MinDomains; d != nil && *d <= 0 {
+		errs = append(errs, field.Invalid(path.Child("minDomains"), *d, "must be greater than zero"))
+	} else if d != nil && c.WhenUnsatisfiable != corev1.DoNotSchedule {
+		errs = append(errs, field.Invalid(path.Child("minDomains"), *d, "needs whenUnsatisfiable to be DoNotSchedule"))
 	}
+	errs = append(errs, inclusion(c.NodeAffinityPolicy, path.Child("nodeAffinityPolicy"))...)
+	errs = append(errs, inclusion(c.NodeTaintsPolicy, path.Child("nodeTaintsPolicy"))...)
 	return append(errs, oneOf(c.WhenUnsatisfiable, path.Child("whenUnsatisfiable"),
 		corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
+}
+
+func inclusion(policy *corev1.NodeInclusionPolicy, path *field.Path) field.ErrorList {
+	if policy == nil {
+		return nil
+	}
+	return oneOf(*policy, path, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
 }
 
 func dns(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/pluggable"
 )
 
@@ -203,6 +204,12 @@ func downwardAPI(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 		}
 		if (f.FieldRef == nil) == (f.ResourceFieldRef == nil) {
 			errs = append(errs, field.Required(at, "has exactly one of fieldRef and resourceFieldRef"))
+			continue
+		}
+		errs = append(errs, fieldRef(f.FieldRef, at.Child("fieldRef"))...)
+		errs = append(errs, resourceFieldRef(f.ResourceFieldRef, layout.ComputeContainer, at.Child("resourceFieldRef"))...)
+		if f.Mode != nil && (*f.Mode < 0 || *f.Mode > 0o777) {
+			errs = append(errs, field.Invalid(at.Child("mode"), *f.Mode, "must be between 0 and 0777 (octal)"))
 		}
 	}
 	return errs
