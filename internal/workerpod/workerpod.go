@@ -158,6 +158,9 @@ func withClaim(labels map[string]string, w *datavolume.Worker) map[string]string
 	return labels
 }
 
+// lostSeconds is how long Kubernetes leaves pods on a node that it has lost.
+const lostSeconds = int64(300)
+
 // tolerations let the worker follow its claim to a node that is kept for others:
 // there it was bound by a VM that may run there, and the worker has no choice any
 // more. A worker that binds its claim itself keeps to the nodes for everybody.
@@ -165,7 +168,14 @@ func tolerations(claim *corev1.PersistentVolumeClaim) []corev1.Toleration {
 	if claim.Status.Phase != corev1.ClaimBound {
 		return nil
 	}
-	return []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
+	return []corev1.Toleration{
+		// The first that fits a taint counts: a node that is lost the worker leaves as
+		// any pod does.
+		{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(lostSeconds)},
+		{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(lostSeconds)},
+		{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+		{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+	}
 }
 
 // addClaim gives the worker its claim: to write, or for a source to read.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -122,5 +123,39 @@ func TestAServiceLeadsToItsUploadAlone(t *testing.T) {
 	}
 	if pod.Spec.Containers[0].ReadinessProbe == nil || service.Spec.Ports[0].Port != transfer.UploadPort {
 		t.Errorf("ports %+v, readiness probe %+v", service.Spec.Ports, pod.Spec.Containers[0].ReadinessProbe)
+	}
+}
+
+func TestAWorkerFollowsABoundClaimToAnyNodeThatLives(t *testing.T) {
+	const forever = int64(-1)
+	// The first toleration that fits a taint decides, for the scheduler and for who
+	// evicts pods.
+	tolerated := func(pod *corev1.Pod, taint corev1.Taint) (seconds int64, ok bool) {
+		for _, toleration := range pod.Spec.Tolerations {
+			if !toleration.ToleratesTaint(logr.Discard(), &taint, false) {
+				continue
+			}
+			if toleration.TolerationSeconds == nil {
+				return forever, true
+			}
+			return *toleration.TolerationSeconds, true
+		}
+		return 0, false
+	}
+	for name, c := range map[string]struct {
+		phase   corev1.PersistentVolumeClaimPhase
+		taint   corev1.Taint
+		seconds int64
+		ok      bool
+	}{
+		"kept for others":                    {corev1.ClaimBound, corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}, forever, true},
+		"kept for others, who are sent away": {corev1.ClaimBound, corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoExecute}, forever, true},
+		"lost":                               {corev1.ClaimBound, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, 300, true},
+		"kept for others, the claim unbound": {corev1.ClaimPending, corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoExecute}, 0, false},
+	} {
+		pod := render(t, transfer.Task{Kind: transfer.KindBlank}, cdiv1.DataVolumeSource{}, func(w *datavolume.Worker) { w.Claim.Status.Phase = c.phase })
+		if seconds, ok := tolerated(pod, c.taint); seconds != c.seconds || ok != c.ok {
+			t.Errorf("a node that is %s: tolerated %v for %d s, want %v for %d s", name, ok, seconds, c.ok, c.seconds)
+		}
 	}
 }
