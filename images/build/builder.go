@@ -5,11 +5,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"drydock.dev/drydock/images/archive"
+	"drydock.dev/drydock/images/debian"
 	"drydock.dev/drydock/images/rootfs"
 )
 
@@ -89,6 +94,35 @@ func (b builder) key(image image, parts []part) (string, error) {
 		fmt.Fprintln(sum, part.key)
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// unpackers is how many lists of packages are fetched and unpacked at once: one
+// waits for the network while another unpacks.
+const unpackers = 3
+
+// unpackPackages has the Debian packages of all images at hand.
+func (b builder) unpackPackages(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(unpackers)
+	seen := map[string]bool{}
+	for _, name := range b.images {
+		packages, err := images[name].packages()
+		if err != nil {
+			return errors.Join(err, group.Wait())
+		}
+		key := strings.Join(packages, " ")
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		group.Go(func() error {
+			if _, err := debian.Extract(ctx, b.cache, packages); err != nil {
+				return fmt.Errorf("gathering the packages of %s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 // writeRootfs writes an image's files into a folder, for container builds that

@@ -28,6 +28,8 @@ const qemuID = 107
 // image is one of Drydock's images.
 type image struct {
 	config v1.Config
+	// packages lists the Debian packages that files are taken from.
+	packages func() ([]string, error)
 	// parts lists the layers, the one that changes least first.
 	parts func(ctx context.Context, b builder) ([]part, error)
 }
@@ -36,23 +38,27 @@ const path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 
 var images = map[string]image{
 	"virt": {
-		config: v1.Config{Entrypoint: []string{"/usr/bin/virt"}, Env: []string{path}},
-		parts:  virtParts,
+		config:   v1.Config{Entrypoint: []string{"/usr/bin/virt"}, Env: []string{path}},
+		packages: listOf("virt"),
+		parts:    virtParts,
 	},
 	"virt-launcher": {
-		config: v1.Config{Entrypoint: []string{"/usr/bin/virt-launcher"}, Env: []string{path}, User: "107:107"},
-		parts:  launcherParts,
+		config:   v1.Config{Entrypoint: []string{"/usr/bin/virt-launcher"}, Env: []string{path}, User: "107:107"},
+		packages: listOf("virt-launcher"),
+		parts:    launcherParts,
 	},
 	"virt-importer": {
-		config: v1.Config{Entrypoint: []string{"/usr/bin/virt-importer"}, Env: []string{path}, User: "107:107"},
-		parts:  importerParts,
+		config:   v1.Config{Entrypoint: []string{"/usr/bin/virt-importer"}, Env: []string{path}, User: "107:107"},
+		packages: listOf("virt-importer"),
+		parts:    importerParts,
 	},
-	"test-guest":        {parts: diskOf(guest.Cloud)},
-	"test-guest-full":   {parts: diskOf(guest.Full)},
-	"test-guest-kernel": {parts: kernelOf(guest.Cloud)},
+	"test-guest":        {packages: packagesOf(guest.Cloud), parts: diskOf(guest.Cloud)},
+	"test-guest-full":   {packages: packagesOf(guest.Full), parts: diskOf(guest.Full)},
+	"test-guest-kernel": {packages: packagesOf(guest.Cloud), parts: kernelOf(guest.Cloud)},
 	"test-tools": {
-		config: v1.Config{Cmd: []string{"/bin/sh"}, Env: []string{path}},
-		parts:  toolsParts,
+		config:   v1.Config{Cmd: []string{"/bin/sh"}, Env: []string{path}},
+		packages: listOf("test-tools"),
+		parts:    toolsParts,
 	},
 }
 
@@ -61,11 +67,7 @@ func imageNames() []string { return slices.Sorted(maps.Keys(images)) }
 // virtParts: certificates to check servers by, users, and the one program. There
 // is no shell and no library; nobody can do more in there than the program can.
 func virtParts(ctx context.Context, b builder) ([]part, error) {
-	packages, err := readList("virt/packages.txt")
-	if err != nil {
-		return nil, err
-	}
-	tree, err := debian.Extract(ctx, b.cache, packages)
+	tree, err := treeOf(ctx, b.cache, "virt")
 	if err != nil {
 		return nil, err
 	}
@@ -143,15 +145,11 @@ func importerBase(ctx context.Context, cache string) (part, error) {
 
 // qemuBase is the layer with the files that an image's lists name, for user 107.
 func qemuBase(ctx context.Context, cache, image string) (debian.Tree, part, error) {
-	packages, err := readList(image + "/packages.txt")
-	if err != nil {
-		return debian.Tree{}, part{}, err
-	}
 	patterns, err := readList(image + "/files.txt")
 	if err != nil {
 		return debian.Tree{}, part{}, err
 	}
-	tree, err := debian.Extract(ctx, cache, packages)
+	tree, err := treeOf(ctx, cache, image)
 	if err != nil {
 		return debian.Tree{}, part{}, err
 	}
@@ -248,11 +246,7 @@ func copyFiles(root *rootfs.FS, tree debian.Tree, patterns []string) error {
 // toolsParts: a shell and its tools, for the pods that tests look at the cluster
 // from.
 func toolsParts(ctx context.Context, b builder) ([]part, error) {
-	packages, err := readList("test-tools/packages.txt")
-	if err != nil {
-		return nil, err
-	}
-	tree, err := debian.Extract(ctx, b.cache, packages)
+	tree, err := treeOf(ctx, b.cache, "test-tools")
 	if err != nil {
 		return nil, err
 	}
@@ -298,6 +292,24 @@ func guestParts(flavor guest.Flavor, fill func(*rootfs.FS, guest.Files) error) f
 		}
 		return []part{{key: files.Kernel, make: layer}}, nil
 	}
+}
+
+// listOf reads the packages in an image's own list.
+func listOf(image string) func() ([]string, error) {
+	return func() ([]string, error) { return readList(image + "/packages.txt") }
+}
+
+func packagesOf(flavor guest.Flavor) func() ([]string, error) {
+	return func() ([]string, error) { return guest.Packages(flavor) }
+}
+
+// treeOf returns the unpacked packages of an image's own list.
+func treeOf(ctx context.Context, cache, image string) (debian.Tree, error) {
+	packages, err := listOf(image)()
+	if err != nil {
+		return debian.Tree{}, err
+	}
+	return debian.Extract(ctx, cache, packages)
 }
 
 // readList reads one of the lists beside this program.

@@ -35,6 +35,8 @@ type options struct {
 	out, cache, bin, tag string
 	// rootfs is a folder to write one image's files to, in place of archives.
 	rootfs string
+	// unpack is whether to stop at the Debian packages.
+	unpack bool
 	images []string
 }
 
@@ -46,6 +48,7 @@ func parseOptions(args []string) (options, error) {
 	flags.StringVar(&o.bin, "bin", "bin", "folder with Drydock's programs")
 	flags.StringVar(&o.tag, "tag", "devel", "tag of the images")
 	flags.StringVar(&o.rootfs, "rootfs", "", "write the files of the one image named into this `folder` instead")
+	flags.BoolVar(&o.unpack, "packages", false, "only fetch and unpack the Debian packages, which needs none of Drydock's programs")
 	flags.Usage = func() {
 		fmt.Fprintf(flags.Output(), "usage: build [flags] [image ...]\n\nimages (all, if none is named): %s\n\nflags:\n",
 			strings.Join(imageNames(), " "))
@@ -75,6 +78,9 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	b := builder{options: o}
+	if o.unpack {
+		return b.unpackPackages(ctx)
+	}
 	if o.rootfs != "" {
 		return b.writeRootfs(ctx, o.images[0])
 	}

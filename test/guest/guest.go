@@ -62,11 +62,11 @@ func Build(ctx context.Context, cache string, flavor Flavor) (Files, error) {
 	if err := compile(ctx, guestd); err != nil {
 		return Files{}, err
 	}
-	packages, err := fs.ReadFile(source, "packages.txt")
+	packages, err := Packages(flavor)
 	if err != nil {
-		return Files{}, fmt.Errorf("reading the guest's list of packages: %w", err)
+		return Files{}, err
 	}
-	tree, err := debian.Extract(ctx, cache, append(debian.ParseList(string(packages)), kernelPackages[flavor]))
+	tree, err := debian.Extract(ctx, cache, packages)
 	if err != nil {
 		return Files{}, err
 	}
@@ -79,6 +79,15 @@ func Build(ctx context.Context, cache string, flavor Flavor) (Files, error) {
 		return filesIn(folder), nil
 	}
 	return assemble(ctx, folder, parts{tree: tree, guestd: guestd, flavor: flavor})
+}
+
+// Packages lists the Debian packages that a guest is made from.
+func Packages(flavor Flavor) ([]string, error) {
+	list, err := fs.ReadFile(source, "packages.txt")
+	if err != nil {
+		return nil, fmt.Errorf("reading the guest's list of packages: %w", err)
+	}
+	return append(debian.ParseList(string(list)), kernelPackages[flavor]), nil
 }
 
 func filesIn(folder string) Files {
