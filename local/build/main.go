@@ -1,154 +1,103 @@
-// Command build compiles everything that an embedded cluster runs and puts it
-// into one folder: go run ./build -o ../bin
+// Command build makes everything that `make run` and the tests start, from
+// sources and Debian packages: Drydock's programs, the embedded Kubernetes with
+// its container runtime, and the container images.
 //
-// There are two Go modules behind it. containerd and Kubernetes ask for
-// different versions of the CRI API and do not compile together, so that
-// containerd lives, with the other programs that Drydock does not link, in
-// the module runtime.
+//	go run ./build [-version v] programs|all|linter      (in the module local)
 //
-// Everything but runc is built without cgo: CoreDNS and pause are the only
-// program in their image and must not need a C library, and the others then
-// share what was compiled for these.
+// It owns the order: what waits for the network goes on beside what compiles, and
+// only one step compiles at a time, because the Go tool uses all cores itself
+// and two of them would compile the same packages twice. It decides nothing about
+// what is in a program or an image.
+//
+// There are three Go modules behind it: Drydock, the embedded Kubernetes (local)
+// and the container runtime (local/runtime; see decision 010). They name the same
+// versions of what they share, and everything is built with the same flags and
+// without cgo, so that a package is compiled once (decision 185).
 package main
 
 import (
-	"errors"
+	"context"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
-	"time"
-
-	"drydock.dev/local/internal/layout"
+	"syscall"
 )
 
-// step is one call of go build.
-type step struct {
-	name     string
-	dir      string
-	cgo      string
-	tags     string
-	ldflags  string
-	packages []string
-}
-
 func main() {
-	out := flag.String("o", "../bin", "folder for the programs, relative to the module local")
-	flag.Parse()
-	if err := run(*out); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintf(os.Stderr, "build: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(out string) error {
-	out, err := filepath.Abs(out)
+// options are what the command line asks for.
+type options struct {
+	// root is the folder of the module drydock.
+	root string
+	// version is Drydock's.
+	version string
+	// kubernetes is the version of Kubernetes that the module local names.
+	kubernetes string
+	// goal is what to make.
+	goal goal
+}
+
+// goal is what one call makes.
+type goal string
+
+const (
+	programs goal = "programs" // into bin/
+	all      goal = "all"      // and the container images, into build/images/
+	linter   goal = "linter"   // golangci-lint, into bin/
+)
+
+func run(ctx context.Context, args []string) error {
+	o, err := parseOptions(args)
 	if err != nil {
-		return fmt.Errorf("finding the folder for the programs: %w", err)
-	}
-	if err := checkTools(); err != nil {
 		return err
 	}
-	version, err := output("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
-	if err != nil {
-		return fmt.Errorf("asking for the version of Kubernetes: %w", err)
-	}
-	for _, s := range steps(version) {
-		began := time.Now()
-		args := append([]string{"build", "-tags=" + s.tags, "-ldflags=-s -w " + s.ldflags, "-o", out + "/"}, s.packages...)
-		cmd := exec.Command("go", args...)
-		cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, os.Stdout, os.Stderr
-		cmd.Env = append(os.Environ(), "CGO_ENABLED="+s.cgo)
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("building %s: %w", s.name, err)
-		}
-		fmt.Printf("%-40s %5.1fs\n", s.name, time.Since(began).Seconds())
-	}
-	return snapshotDefinitions(out)
-}
-
-// snapshotDefinitions puts the definitions of the snapshot API, which its
-// module carries as files, beside the programs.
-func snapshotDefinitions(out string) error {
-	module, err := output("go", "list", "-m", "-f", "{{.Dir}}", "github.com/kubernetes-csi/external-snapshotter/client/v8")
-	if err != nil {
-		return fmt.Errorf("looking for the module of the snapshot API: %w", err)
-	}
-	files, err := filepath.Glob(filepath.Join(module, "config", "crd", "snapshot.storage.k8s.io_*.yaml"))
-	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("there is none in %s", module)
-	}
-	if err != nil {
-		return fmt.Errorf("looking for the definitions of the snapshot API: %w", err)
-	}
-	var all []byte
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("reading a definition of the snapshot API: %w", err)
-		}
-		all = append(append(all, "---\n"...), data...)
-	}
-	if err := os.WriteFile(filepath.Join(out, layout.SnapshotDefinitions), all, 0o644); err != nil {
-		return fmt.Errorf("writing the definitions of the snapshot API: %w", err)
-	}
-	return nil
-}
-
-func steps(version string) []step {
-	return []step{
-		{name: "runc", dir: "runtime", cgo: "1", tags: "seccomp", packages: []string{"github.com/opencontainers/runc"}},
-		{name: "containerd, CNI plugins and CoreDNS", dir: "runtime", cgo: "0", packages: []string{
-			"github.com/containerd/containerd/v2/cmd/containerd",
-			"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
-			"github.com/containernetworking/plugins/plugins/main/bridge",
-			"github.com/containernetworking/plugins/plugins/main/loopback",
-			"github.com/containernetworking/plugins/plugins/ipam/host-local",
-			"github.com/containernetworking/plugins/plugins/meta/portmap",
-			"github.com/coredns/coredns",
-		}},
-		{name: "pause", dir: ".", cgo: "0", packages: []string{"./cmd/pause"}},
-		{name: "storage driver", dir: ".", cgo: "0", packages: []string{"./cmd/drydock-storage", "./cmd/drydock-csi-node"}},
-		{name: "drydock with Kubernetes " + version, dir: ".", cgo: "0", ldflags: kubernetesVersion(version), packages: []string{"./cmd/drydock"}},
-	}
-}
-
-// kubernetesVersion tells Kubernetes which version it is, as its own build does.
-func kubernetesVersion(version string) string {
-	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
-	var flags []string
-	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		for _, v := range [][2]string{
-			{"gitVersion", version}, {"gitMajor", parts[0]}, {"gitMinor", parts[1]}, {"gitTreeState", "clean"},
-		} {
-			flags = append(flags, fmt.Sprintf("-X %s.%s=%s", pkg, v[0], v[1]))
+	if o.goal != linter {
+		if o.kubernetes, err = moduleField(ctx, "k8s.io/kubernetes", "{{.Version}}"); err != nil {
+			return err
 		}
 	}
-	return strings.Join(flags, " ")
+	return runAll(ctx, steps(o), newProgress(os.Stdout))
 }
 
-// checkTools names what runc needs: its first steps are written in C, and
-// seccomp profiles are made with libseccomp.
-func checkTools() error {
-	var missing []string
-	if _, err := exec.LookPath("gcc"); err != nil {
-		missing = append(missing, "gcc", "libc6-dev")
+func parseOptions(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("build", flag.ContinueOnError)
+	flags.StringVar(&o.version, "version", "devel", "version that Drydock's programs report")
+	root := flags.String("root", "..", "folder of the module drydock")
+	if err := flags.Parse(args); err != nil {
+		return o, err
 	}
-	if _, err := exec.LookPath("pkg-config"); err != nil {
-		missing = append(missing, "pkg-config")
+	o.goal = goal(strings.Join(flags.Args(), " "))
+	if !slices.Contains([]goal{programs, all, linter}, o.goal) {
+		return o, fmt.Errorf("say what to make: programs, all or linter, not %q", o.goal)
 	}
-	if _, err := os.Stat("/usr/include/seccomp.h"); err != nil {
-		missing = append(missing, "libseccomp-dev")
+	var err error
+	if o.root, err = filepath.Abs(*root); err != nil {
+		return o, fmt.Errorf("finding the folder of the module drydock: %w", err)
 	}
-	if len(missing) > 0 {
-		return errors.New("runc can't be built yet: apt-get install " + strings.Join(missing, " "))
-	}
-	return nil
+	return o, nil
 }
 
-func output(name string, args ...string) (string, error) {
-	out, err := exec.Command(name, args...).Output()
-	return strings.TrimSpace(string(out)), err
+// moduleField asks the Go tool about a module that the module local requires.
+func moduleField(ctx context.Context, module, format string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", format, module)
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("asking for the module %s: %w\n%s", module, err, said.String())
+	}
+	return strings.TrimSpace(string(out)), nil
 }

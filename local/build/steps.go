@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"drydock.dev/local/internal/layout"
+)
+
+// names of steps that others need.
+const (
+	fetchDrydock    = "fetch the modules of Drydock"
+	fetchKubernetes = "fetch the modules of Kubernetes"
+	fetchRuntime    = "fetch the modules of the container runtime"
+	compileBuilder  = "compile the image builder"
+	compileDrydock  = "compile Drydock"
+	unpackPackages  = "fetch and unpack Debian packages"
+)
+
+// builderProgram is the image builder, below the root.
+const builderProgram = "build/cache/image-builder"
+
+var (
+	drydockPrograms    = []string{"./cmd/..."}
+	kubernetesPrograms = []string{"./cmd/..."}
+	runtimePrograms    = []string{
+		"./containerd",
+		"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+		"github.com/containernetworking/plugins/plugins/main/bridge",
+		"github.com/containernetworking/plugins/plugins/main/loopback",
+		"github.com/containernetworking/plugins/plugins/ipam/host-local",
+		"github.com/containernetworking/plugins/plugins/meta/portmap",
+	}
+)
+
+// runc is the only program with C in it. Its tags keep the standard library's
+// packages as the other programs have them, without C, so that they and what
+// imports them are not compiled again.
+const (
+	runc     = "github.com/opencontainers/runc"
+	runcTags = "seccomp,netgo,osusergo"
+)
+
+// golangci is the linter, which the module tools pins.
+const golangci = "github.com/golangci/golangci-lint/v2/cmd/golangci-lint"
+
+// steps lists what is to be done.
+func steps(o options) []step {
+	switch o.goal {
+	case linter:
+		return linterSteps(o)
+	case all:
+		return append(imageSteps(o), programSteps(o)...)
+	default:
+		return programSteps(o)
+	}
+}
+
+// programSteps stand in the order in which steps that could compile now get their
+// turn: what later steps need first, and the largest last. Modules are fetched one
+// list after the other, so that compiling starts with the first.
+func programSteps(o options) []step {
+	local := filepath.Join(o.root, "local")
+	runtime := filepath.Join(local, "runtime")
+	bin := filepath.Join(o.root, "bin") + "/"
+	withC := append(collector(), "CGO_ENABLED=1")
+	drydock := "-X drydock.dev/drydock/internal/version.Version=" + o.version
+	return []step{
+		{name: fetchDrydock, do: command(o.root, nil, list(append(drydockPrograms, "./images/build", "./test/guest/guestd")...))},
+		{name: fetchRuntime, needs: []string{fetchDrydock}, do: command(runtime, []string{"CGO_ENABLED=1"}, list(append(runtimePrograms, runc)...))},
+		{name: fetchKubernetes, needs: []string{fetchRuntime}, do: command(local, nil, list(kubernetesPrograms...))},
+		{name: compileDrydock, compiles: true, needs: []string{fetchDrydock},
+			do: command(o.root, collector(), build(bin, "", drydock, drydockPrograms...))},
+		{name: "compile containerd, its shim and CNI plugins", compiles: true, needs: []string{fetchRuntime},
+			do: command(runtime, collector(), build(bin, "", "", runtimePrograms...))},
+		{name: "compile runc", compiles: true, needs: []string{fetchRuntime},
+			do: command(runtime, withC, build(bin, runcTags, "", runc))},
+		{name: "copy the definitions of the snapshot API", needs: []string{fetchKubernetes},
+			do: func(ctx context.Context, _ io.Writer) (*os.ProcessState, error) {
+				return nil, snapshotDefinitions(ctx, filepath.Join(bin, layout.SnapshotDefinitions))
+			}},
+		{name: "compile Kubernetes " + o.kubernetes + ", CoreDNS and the storage driver", compiles: true, needs: []string{fetchKubernetes},
+			do: command(local, collector(), build(bin, "", kubernetesVersion(o.kubernetes), kubernetesPrograms...))},
+	}
+}
+
+// imageSteps make the container images. Their Debian packages need no program of
+// ours, so that they come first.
+func imageSteps(o options) []step {
+	builder := filepath.Join(o.root, builderProgram)
+	return []step{
+		{name: compileBuilder, compiles: true, needs: []string{fetchDrydock},
+			do: command(o.root, collector(), build(builder, "", "", "./images/build"))},
+		{name: unpackPackages, needs: []string{compileBuilder}, do: command(o.root, nil, []string{builder, "-packages"})},
+		{name: "make the container images", needs: []string{unpackPackages, compileDrydock}, do: command(o.root, nil, []string{builder})},
+	}
+}
+
+func linterSteps(o options) []step {
+	const fetch = "fetch the modules of the linter"
+	tools := filepath.Join(o.root, "tools")
+	return []step{
+		{name: fetch, do: command(tools, nil, list(golangci))},
+		{name: "compile the linter", compiles: true, needs: []string{fetch},
+			do: command(tools, collector(), build(filepath.Join(o.root, "bin")+"/", "", "", golangci))},
+	}
+}
+
+// list reads all that the packages import, which has the Go tool download it and
+// nothing else: a module's go.mod names far more.
+func list(packages ...string) []string {
+	return append([]string{"go", "list", "-deps", "-f", `{{""}}`, "--"}, packages...)
+}
+
+// build compiles programs. Whatever differs from program to program is a flag of
+// the linker: a flag of the compiler would have everything compiled again.
+func build(out, tags, variables string, packages ...string) []string {
+	return append([]string{"go", "build", "-tags=" + tags, "-ldflags=" + strings.TrimSpace("-s -w "+variables), "-o", out, "--"}, packages...)
+}
+
+// kubernetesVersion tells Kubernetes which version it is, as its own build does.
+func kubernetesVersion(version string) string {
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	var flags []string
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		for _, v := range [][2]string{
+			{"gitVersion", version}, {"gitMajor", parts[0]}, {"gitMinor", parts[1]}, {"gitTreeState", "clean"},
+		} {
+			flags = append(flags, fmt.Sprintf("-X %s.%s=%s", pkg, v[0], v[1]))
+		}
+	}
+	return strings.Join(flags, " ")
+}
+
+// snapshotDefinitions puts the definitions of the snapshot API, which its
+// module carries as files, beside the programs.
+func snapshotDefinitions(ctx context.Context, out string) error {
+	module, err := moduleField(ctx, "github.com/kubernetes-csi/external-snapshotter/client/v8", "{{.Dir}}")
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(module, "config", "crd", "snapshot.storage.k8s.io_*.yaml"))
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("there is none in %s", module)
+	}
+	if err != nil {
+		return fmt.Errorf("looking for the definitions of the snapshot API: %w", err)
+	}
+	var all []byte
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("reading a definition of the snapshot API: %w", err)
+		}
+		all = append(append(all, "---\n"...), data...)
+	}
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return fmt.Errorf("making the folder for the programs: %w", err)
+	}
+	if err := os.WriteFile(out, all, 0o644); err != nil {
+		return fmt.Errorf("writing the definitions of the snapshot API: %w", err)
+	}
+	return nil
+}
+
+// command is the work of a step that runs one command. The command and all that
+// it starts are one process group, which ends when the step is given up.
+func command(dir string, env, argv []string) work {
+	return func(ctx context.Context, out io.Writer) (*os.ProcessState, error) {
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
+		cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
+		inGroup(cmd)
+		err := cmd.Run()
+		return cmd.ProcessState, err
+	}
+}
