@@ -23,6 +23,8 @@ func Up(ctx context.Context, programs string) error {
 		{drydock, "up", "--nodes", "2"},
 		append([]string{drydock, "image", "load"}, images...),
 		{filepath.Join("hack", "deploy"), "config", filepath.Join("config", "kubevirt", "emulated.yaml")},
+		// The figures are of one replica each: what a second costs is its memory at rest.
+		{drydock, "kubectl", "-n", Namespace, "scale", "--replicas=1", "deployment/virt-api", "deployment/virt-controller"},
 	} {
 		if err := tell(ctx, step); err != nil {
 			return fmt.Errorf("starting the cluster: %w", err)

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,6 +61,8 @@ type world struct {
 	config    *rest.Config
 	namespace string
 	node      *node
+	// stop ends virt-api; again is fine.
+	stop func()
 	// uploadAddress is the upload proxy's.
 	uploadAddress string
 }
@@ -91,12 +94,13 @@ func start(t *testing.T) *world {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, o) }()
-	t.Cleanup(func() {
+	w.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("virt-api ended with: %v", err)
 		}
 	})
+	t.Cleanup(w.stop)
 	w.node = w.newNode(config)
 	w.awaitAdmission()
 	return w

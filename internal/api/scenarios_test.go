@@ -53,6 +53,7 @@ func TestVirtAPI(t *testing.T) {
 	t.Run("who may do what", w.roles)
 	t.Run("an image is uploaded", w.uploads)
 	t.Run("a lost certificate is made again", w.rotation)
+	t.Run("objects go while virt-api is away", w.away)
 }
 
 func (w *world) newVM(t *testing.T) {
@@ -401,4 +402,33 @@ func (w *world) rotation(t *testing.T) {
 		return w.admin.Create(t.Context(), w.vm("after-rotation"), client.DryRunAll)
 	})
 	t.Logf("admission answered %v after the rotation", time.Since(began).Round(time.Millisecond))
+}
+
+// away ends virt-api: what it would have nothing to say about goes on without it.
+func (w *world) away(t *testing.T) {
+	const finalizer = "example.com/held"
+	vm, vmi := w.vm("left"), w.vmi("left")
+	vm.SetFinalizers([]string{finalizer})
+	vmi.Finalizers = []string{finalizer}
+	must(t, w.admin.Create(t.Context(), vm))
+	must(t, w.admin.Create(t.Context(), vmi))
+	w.stop()
+
+	patch := func(c client.Client, object client.Object, text string) error {
+		return c.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(text)))
+	}
+	for _, object := range []client.Object{vm, vmi} {
+		if err := patch(w.admin, object, `{"metadata":{"labels":{"changed":"true"}}}`); err == nil || !strings.Contains(err.Error(), "failed calling webhook") {
+			t.Errorf("a change of %T that nobody has judged: %v", object, err)
+		}
+	}
+	controller := w.component(admission.ControllerServiceAccount)
+	must(t, patch(controller, vm, `{"metadata":{"labels":{"noted":"true"}}}`))
+	for _, object := range []client.Object{vm, vmi} {
+		must(t, client.IgnoreNotFound(w.admin.Delete(t.Context(), object)))
+		must(t, patch(w.admin, object, `{"metadata":{"finalizers":null}}`))
+		if err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); !apierrors.IsNotFound(err) {
+			t.Errorf("%T is not gone: %v", object, err)
+		}
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -133,7 +134,7 @@ func partsOf(t *testing.T, vmi *v1.VirtualMachineInstance) []part {
 	t.Helper()
 	memory := int(vmi.Spec.Domain.Memory.Guest.Value() >> 10)
 	pod := launcherPod(t, vmi)
-	handler, controller := componentPod(t, "virt-handler", vmi.Status.NodeName), componentPod(t, "virt-controller", "")
+	handler, controller := componentPod(t, "virt-handler", vmi.Status.NodeName), leader(t)
 	return []part{
 		{name: "QEMU", pid: processOf(t, pod, "qemu-system-x86_64"), ram: memory, spread: qemuSpread},
 		{name: "virt-launcher", pid: processOf(t, pod, "virt-launcher"), spread: launcherSpread},
@@ -142,7 +143,21 @@ func partsOf(t *testing.T, vmi *v1.VirtualMachineInstance) []part {
 	}
 }
 
-// componentPod is a component's pod, on the node if one is named.
+// leader is the pod of the virt-controller that acts.
+func leader(t *testing.T) *corev1.Pod {
+	t.Helper()
+	var lease coordinationv1.Lease
+	if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: "kubevirt", Name: "virt-controller"}, &lease); err != nil {
+		t.Fatalf("looking who leads: %v", err)
+	}
+	var pod corev1.Pod
+	if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: "kubevirt", Name: *lease.Spec.HolderIdentity}, &pod); err != nil {
+		t.Fatalf("reading the pod of the virt-controller that leads: %v", err)
+	}
+	return &pod
+}
+
+// componentPod is a component's pod on a node.
 func componentPod(t *testing.T, name, node string) *corev1.Pod {
 	t.Helper()
 	var pods corev1.PodList
@@ -150,7 +165,7 @@ func componentPod(t *testing.T, name, node string) *corev1.Pod {
 		t.Fatalf("listing the pods of %s: %v", name, err)
 	}
 	for i := range pods.Items {
-		if node == "" || pods.Items[i].Spec.NodeName == node {
+		if pods.Items[i].Spec.NodeName == node {
 			return &pods.Items[i]
 		}
 	}
