@@ -136,7 +136,7 @@ func bytesQuantity(n int64) *resource.Quantity { return resource.NewQuantity(n, 
 func devices(settings clusterconfig.Settings) []corev1.ResourceName {
 	out := []corev1.ResourceName{layout.ResourceTUN}
 	if !settings.UseEmulation {
-		out = append(out, layout.ResourceKVM, layout.ResourceVhostNet)
+		out = append(out, layout.ResourceKVM)
 	}
 	return out
 }

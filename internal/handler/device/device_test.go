@@ -124,8 +124,17 @@ func TestResources(t *testing.T) {
 		want           map[string][]string
 	}{
 		"a node with everything": {kvm: true, exist: all, want: map[string][]string{
-			"devices.kubevirt.io/kvm":       {"/dev/kvm"},
+			"devices.kubevirt.io/kvm":       {"/dev/kvm", "/dev/vhost-net"},
 			"devices.kubevirt.io/tun":       {"/dev/net/tun"},
+			"devices.kubevirt.io/vhost-net": {"/dev/vhost-net"},
+		}},
+		"a node without vhost-net runs guests, too": {kvm: true, exist: all[:2], want: map[string][]string{
+			"devices.kubevirt.io/kvm": {"/dev/kvm"},
+			"devices.kubevirt.io/tun": {"/dev/net/tun"},
+		}},
+		"emulation allowed where everything is usable": {kvm: true, emulation: true, exist: all, want: map[string][]string{
+			"devices.kubevirt.io/kvm":       {"/dev/kvm", "/dev/vhost-net"},
+			"devices.kubevirt.io/tun":       {"/dev/net/tun", "/dev/kvm", "/dev/vhost-net"},
 			"devices.kubevirt.io/vhost-net": {"/dev/vhost-net"},
 		}},
 		"emulation allowed where KVM is usable": {kvm: true, emulation: true, exist: all[:2], want: map[string][]string{

@@ -49,15 +49,21 @@ func Resources(f Facts) []Resource {
 	add := func(name string, nodes func() []string) {
 		list = append(list, Resource{Name: name, Count: guests, Nodes: nodes})
 	}
+	// What speeds up a guest with KVM and is missing on some nodes comes with KVM
+	// instead of being asked for: a pod is made before its node is known.
+	accelerated := []string{kvm}
+	if f.Exists(vhostNet) {
+		accelerated = append(accelerated, vhostNet)
+	}
 	if f.KVM {
-		add(layout.ResourceKVM, func() []string { return []string{kvm} })
+		add(layout.ResourceKVM, func() []string { return accelerated })
 	}
 	if f.Exists(tun) {
 		add(layout.ResourceTUN, func() []string {
 			// Where emulation is allowed, pods do not ask for KVM; they get it
 			// here, so that emulation is only for nodes without.
 			if f.KVM && f.Emulation() {
-				return []string{tun, kvm}
+				return append([]string{tun}, accelerated...)
 			}
 			return []string{tun}
 		})
