@@ -65,7 +65,7 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 		ObjectMeta: objectMeta(vmi),
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyNever,
-			TerminationGracePeriodSeconds: new(GracePeriodSeconds(vmi) + gracePeriodMarginSeconds),
+			TerminationGracePeriodSeconds: new(PodGracePeriodSeconds(vmi)),
 			AutomountServiceAccountToken:  new(false),
 			EnableServiceLinks:            new(false),
 			ServiceAccountName:            storage.serviceAccount,
@@ -87,6 +87,7 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 			}},
 		},
 	}
+	labelClaims(pod, &vmi.Spec)
 	place(&pod.Spec, vmi, settings)
 	return pod, nil
 }

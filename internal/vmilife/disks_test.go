@@ -61,14 +61,14 @@ func TestWhatIsSaidOfDisks(t *testing.T) {
 		"it is filled, and its launcher pod waits for the other to go": {
 			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: filledBy(cdiv1.Succeeded, corev1.ClaimBound), ClaimsConfirmed: true, Provisioning: provisioningPod()}, v1.Pending, "unprovision", nil},
 		"it is filled": {
-			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: filledBy(cdiv1.Succeeded, corev1.ClaimBound), ClaimsConfirmed: true}, v1.Scheduling, "create",
+			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: filledBy(cdiv1.Succeeded, corev1.ClaimBound), ClaimsConfirmed: true, RivalsAsked: true}, v1.Scheduling, "create",
 			[]string{"DataVolumesReady=True AllDVsReady: all of the VMI's DataVolumes are filled", "Ready=False GuestNotRunning: waiting for a node for the launcher pod"}},
 		"filled disks that no node has all of": {
 			Observed{VMI: newVMI(), Claims: filledBy(cdiv1.Succeeded, corev1.ClaimBound), ClaimsConfirmed: true, Homes: apart}, v1.Pending, "",
 			[]string{"Ready=False GuestNotRunning: no node has all of the VM's disks: claim x is on node a, claim y is on node b",
 				"PodScheduled=False Unschedulable: no node has all of the VM's disks: claim x is on node a, claim y is on node b"}},
 		"the VMI is to go": {
-			Observed{VMI: newVMI(inPhase(v1.Pending, 0), deleted(0)), Claims: waiting, Provisioning: provisioningPod(), PodAbsent: true}, v1.Pending, "unprovision", nil},
+			Observed{VMI: newVMI(inPhase(v1.Pending, 0), deleted(0)), Claims: waiting, Provisioning: provisioningPod(), PodAsked: true}, v1.Pending, "unprovision", nil},
 		"the guest runs": {
 			Observed{VMI: newVMI(inPhase(v1.Running, 0)), Pod: newPod(bound), Provisioning: provisioningPod()}, v1.Running, "unprovision", nil},
 	}

@@ -9,6 +9,7 @@ import (
 
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/layout"
 )
 
@@ -21,12 +22,7 @@ type ending struct {
 // podGone is the end of a VMI whose launcher pod does not exist any more.
 var podGone = ending{failed: true, reason: "LauncherPodGone", message: "the launcher pod is gone"}
 
-// podFinished tells whether no process of the pod runs any more: the kubelet
-// reports these phases only then, and whoever else sets them (the pod garbage
-// collector, for a node that is fenced) says the same with it.
-func podFinished(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
+func podFinished(pod *corev1.Pod) bool { return launcherpod.Finished(pod) }
 
 // endOf reads how the guest ended from a finished pod: virt-launcher leaves it
 // in its termination message; without one the pod's own end has to do.

@@ -11,12 +11,12 @@ func TestNews(t *testing.T) {
 	refused := CreateFailed(newVMI(), errors.New("exceeded quota: pods"), now)
 	waits := Decide(Observed{VMI: newVMI(), Claims: missingClaims("data"), Now: now}).VMI
 	runs := newVMI(inPhase(v1.Running, 0))
-	lost := Decide(Observed{VMI: runs, PodAbsent: true, Now: now}).VMI
+	lost := Decide(Observed{VMI: runs, PodAsked: true, NodeAsked: true, Node: fenced, Now: now}).VMI
 	tests := map[string]struct {
 		from, to *v1.VirtualMachineInstance
 		want     []Event
 	}{
-		"a start is no news": {newVMI(), Decide(Observed{VMI: newVMI(), Now: now}).VMI, nil},
+		"a start is no news": {newVMI(), Decide(Observed{VMI: newVMI(), RivalsAsked: true, Now: now}).VMI, nil},
 		"a pod that is refused": {newVMI(), refused,
 			[]Event{{"Warning", "FailedCreate", "CreatePod", "failed to create the launcher pod: exceeded quota: pods"}}},
 		"the same refusal again is no news": {refused, CreateFailed(refused, errors.New("exceeded quota: pods"), now), nil},

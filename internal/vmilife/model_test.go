@@ -72,8 +72,12 @@ func (m *model) controller(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, budg
 	}
 	o := Observed{VMI: vmi, Pod: pod, Claims: missingClaims(m.missing...), Now: m.now}
 	plan := Decide(o)
-	if plan.AskForPod {
-		o.Pod, o.PodAbsent = m.pod(), m.pod() == nil
+	for plan.AskForPod || plan.AskForRivals || plan.AskForNode {
+		if plan.AskForPod {
+			o.Pod, o.PodAsked = m.pod(), true
+		}
+		o.RivalsAsked = o.RivalsAsked || plan.AskForRivals
+		o.NodeAsked, o.Node = true, answering
 		plan = Decide(o)
 	}
 	if plan.CreatePod && spend(&budget) && m.pod() == nil {

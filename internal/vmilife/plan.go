@@ -14,12 +14,18 @@
 //
 // Invariants:
 //   - The phase never goes back, and a final phase is never changed.
-//   - A VMI has at most one launcher pod: its name follows from the VMI's UID.
+//   - A VMI has at most one launcher pod: its name follows from the VMI's UID. The
+//     pod is the VMI's by that name, whoever owns it (launcherpod.BondOf).
 //   - No guest runs before Scheduled has been written: virt-handler starts QEMU
 //     only in a pod that status.activePods names. So a pod that vanishes before
-//     is made again, and one that vanishes after is the end of the VMI.
+//     is made again, and one that vanishes after is the end of the VMI, but not
+//     at once: a pod that is deleted by force vanishes while its guest runs
+//     (vanished.go).
 //   - That a pod is absent is believed of the API server only, never of a cache.
-//   - The finalizers stay until no launcher pod is left that could run.
+//   - The finalizers stay until no guest can run: virt-handler has said so, or the
+//     pod's processes have ended, or their time is over on a node that answers.
+//   - No pod is made, and none is handed over to its node, while a guest may run
+//     beside which this one must not run (rivals.go).
 package vmilife
 
 import (
@@ -33,6 +39,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/condition"
+	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/placement"
 )
@@ -51,11 +58,20 @@ const schedulerPatience = 2 * time.Second
 // Observed is what a decision is made on.
 type Observed struct {
 	VMI *v1.VirtualMachineInstance
-	// Pod is the VMI's launcher pod, nil when none is known.
+	// Pod is the pod that has the name of the VMI's launcher pod, nil when none is
+	// known. A pod that is gone is still shown if its processes had ended by then.
 	Pod *corev1.Pod
-	// PodAbsent means that the API server itself was asked for the pod and has
-	// none; only then is Pod == nil a fact.
-	PodAbsent bool
+	// PodAsked means that Pod, also when it is nil, is what the API server itself
+	// has said.
+	PodAsked bool
+	// Rivals are the guests beside which this one must not run, as far as
+	// RivalsAsked: then they are what the API server has said.
+	Rivals      []Rival
+	RivalsAsked bool
+	// Node is the VMI's node, as the API server has said when NodeAsked; nil when
+	// there is none.
+	Node      *corev1.Node
+	NodeAsked bool
 	// Claims are those that the VMI's volumes are on, ClaimsConfirmed and Homes
 	// what the API server says of them, as package placement has it. They need
 	// not be known of a VMI whose guest may run.
@@ -81,13 +97,21 @@ type Plan struct {
 	Disks placement.Plan
 	// AskForPod asks the API server whether the pod exists, and plans again.
 	AskForPod bool
+	// AskForRivals asks the API server for the guests beside which this one must
+	// not run, and plans again; AskForNode asks it for the VMI's node.
+	AskForRivals, AskForNode bool
 	// AskForWarning asks the API server what the pod's events complain about,
 	// and plans again.
 	AskForWarning bool
 	CreatePod     bool
+	// Sweep ends the launcher pods of VMIs of the same name that do not exist any
+	// more.
+	Sweep bool
 	// VMI is the VMI as it should be; never nil. It shares the spec, which is not
 	// this loop's, with the VMI that was observed.
-	VMI       *v1.VirtualMachineInstance
+	VMI *v1.VirtualMachineInstance
+	// DeletePod deletes the pod that was observed, on condition that the VMI is
+	// still the one that was observed.
 	DeletePod bool
 	// After asks for another look at a later time; zero for none.
 	After time.Duration
@@ -97,11 +121,9 @@ type Plan struct {
 func Decide(o Observed) Plan {
 	p := Plan{VMI: withoutItsSpec(o.VMI)}
 	p.Disks = planDisks(o)
-	if stray(o) {
-		// A leader with an old view made it after the VMI's own pod had gone,
-		// which is thereby a fact: their names are the same.
-		p.DeletePod = !podFinished(o.Pod) && o.Pod.DeletionTimestamp == nil
-		o.Pod, o.PodAbsent = nil, true
+	if settled := o.settleBond(&p); !settled {
+		p.AskForPod = true
+		return p
 	}
 	switch {
 	case o.VMI.DeletionTimestamp != nil:
@@ -136,13 +158,24 @@ func planDisks(o Observed) placement.Plan {
 	})
 }
 
-// stray tells whether the pod is none that a guest of this VMI may run in.
-func stray(o Observed) bool {
-	if o.Pod == nil || !started(o.VMI) {
+// settleBond looks at whose the pod is that has the name. It reports false when a
+// cache shows another pod than the one that the VMI was handed over with.
+func (o *Observed) settleBond(p *Plan) bool {
+	if o.Pod == nil {
+		return true
+	}
+	bond := launcherpod.BondOf(o.Pod, o.VMI)
+	switch {
+	case bond == launcherpod.Chosen, !started(o.VMI) && (bond != launcherpod.Foreign || o.VMI.DeletionTimestamp == nil):
+		return true
+	case !o.PodAsked:
 		return false
 	}
-	_, active := o.VMI.Status.ActivePods[o.Pod.UID]
-	return !active
+	// The VMI's own pod is gone: the names are the same. A leader with an old view
+	// has made this one since, unless it is none of ours at all.
+	p.DeletePod = bond != launcherpod.Foreign && !podFinished(o.Pod) && o.Pod.DeletionTimestamp == nil
+	o.Pod = nil
+	return true
 }
 
 // started tells whether a guest may run: virt-handler owns the phase from
@@ -158,7 +191,7 @@ func started(vmi *v1.VirtualMachineInstance) bool {
 // decideStart brings a VMI whose guest cannot run yet to Scheduled.
 func decideStart(o Observed, p *Plan) {
 	switch {
-	case o.Pod == nil && !o.PodAbsent && o.VMI.Status.Phase == v1.Scheduling:
+	case o.Pod == nil && !o.PodAsked && o.VMI.Status.Phase == v1.Scheduling:
 		// It has been made; a read is cheaper than a creation that fails.
 		p.AskForPod = true
 	case p.Disks.Confirm:
@@ -170,6 +203,10 @@ func decideStart(o Observed, p *Plan) {
 			setPhase(p.VMI, v1.Pending, o.Now)
 		}
 		reportDisks(p.VMI, o, p.Disks)
+	case o.Pod == nil && !o.RivalsAsked:
+		p.AskForRivals = true
+	case o.Pod == nil && len(o.Rivals) > 0:
+		awaitRivals(o, p)
 	case o.Pod == nil && unspoken(o):
 		p.CreatePod = true
 		p.After = schedulerPatience
@@ -180,22 +217,44 @@ func decideStart(o Observed, p *Plan) {
 		condition.Drop(&p.VMI.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
 		setPhase(p.VMI, v1.Scheduling, o.Now)
 		condition.Set(&p.VMI.Status.Conditions, notReady(waitingForNode), o.Now)
+	default:
+		decidePod(o, p)
+	}
+}
+
+// decidePod looks after a launcher pod in which no guest can run yet.
+func decidePod(o Observed, p *Plan) {
+	switch bond := launcherpod.BondOf(o.Pod, o.VMI); {
+	case bond == launcherpod.Foreign:
+		reportTaken(o, p)
+	case bond == launcherpod.Damaged:
+		p.DeletePod = o.Pod.DeletionTimestamp == nil
+		awaitPodsEnd(o, p)
+	case o.Pod.DeletionTimestamp != nil:
+		// Somebody deleted it before it was of use, or it made way for another
+		// guest; its successor has the same name and must wait until it is gone.
+		awaitPodsEnd(o, p)
 	case podFinished(o.Pod):
 		finish(p.VMI, o, endOf(o.Pod))
-	case o.Pod.DeletionTimestamp != nil:
-		// Somebody deleted it before it was of use; its successor has the same
-		// name and must wait until it is gone.
-		setPhase(p.VMI, v1.Scheduling, o.Now)
-		condition.Set(&p.VMI.Status.Conditions, notReady(fmt.Sprintf("waiting for the launcher pod %s to go before it is made again", o.Pod.Name)), o.Now)
 	case o.Pod.Spec.NodeName == "" && unspoken(o) && soon(o) > 0:
 		p.After = soon(o)
 	case o.Pod.Spec.NodeName == "":
 		condition.Drop(&p.VMI.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
 		setPhase(p.VMI, v1.Scheduling, o.Now)
 		reportScheduling(p.VMI, o)
+	case !o.RivalsAsked && len(launcherpod.ExclusiveClaims(&o.VMI.Spec)) > 0:
+		p.AskForRivals = true
+	case len(o.Rivals) > 0:
+		yieldOrWait(o, p)
 	default:
 		recordScheduled(p.VMI, o)
 	}
+}
+
+func awaitPodsEnd(o Observed, p *Plan) {
+	setPhase(p.VMI, v1.Scheduling, o.Now)
+	message := fmt.Sprintf("waiting for the launcher pod %s to go before it is made again", o.Pod.Name)
+	condition.Set(&p.VMI.Status.Conditions, notReady(message), o.Now)
 }
 
 // unspoken tells whether phase Scheduling may go unsaid: nothing had to be said of
@@ -240,12 +299,14 @@ func recordScheduled(vmi *v1.VirtualMachineInstance, o Observed) {
 // pod, and what keeps the pod's container from starting, are seen here.
 func decideStarted(o Observed, p *Plan) {
 	switch {
-	case o.Pod == nil && !o.PodAbsent:
+	case o.Pod == nil && !o.PodAsked:
 		p.AskForPod = true
 	case o.Pod == nil:
-		finish(p.VMI, o, podGone)
+		decideVanished(o, p)
 	case podFinished(o.Pod):
 		finish(p.VMI, o, endOf(o.Pod))
+	case o.Pod.DeletionTimestamp != nil, marksNodeLost(o.Pod):
+		reportInterrupted(o, p)
 	case o.VMI.Status.Phase == v1.Scheduled && beingMade(o.Pod):
 		reportPreparation(p, o)
 	case o.VMI.Status.Phase == v1.Scheduled:
@@ -265,18 +326,22 @@ func decideFinal(o Observed, p *Plan) {
 // decideDeletion ends a VMI that is to go, gracefully while a guest may run.
 func decideDeletion(o Observed, p *Plan) {
 	switch {
-	case o.Pod == nil && !o.PodAbsent:
+	case o.Pod == nil && !o.PodAsked:
 		p.AskForPod = true
-	case o.Pod == nil:
-		if started(o.VMI) && !o.VMI.IsFinal() {
-			finish(p.VMI, o, podGone)
+	case o.Pod == nil && started(o.VMI) && !o.VMI.IsFinal():
+		if decideVanished(o, p) {
+			dropFinalizers(p.VMI)
 		}
+	case o.Pod == nil:
 		dropFinalizers(p.VMI)
 	case podFinished(o.Pod):
 		if !o.VMI.IsFinal() {
 			finish(p.VMI, o, endOf(o.Pod))
 		}
 		// It can't run any more; its owner's end is its own.
+		dropFinalizers(p.VMI)
+	case o.Pod.DeletionTimestamp != nil && o.Pod.Spec.NodeName == "":
+		// It gets no node any more, whatever else keeps its object.
 		dropFinalizers(p.VMI)
 	case o.Pod.DeletionTimestamp != nil:
 	case o.VMI.Status.Phase == v1.Running:

@@ -47,9 +47,13 @@ func deleted(ago time.Duration) func(*v1.VirtualMachineInstance) {
 
 func newPod(edit ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "pod", Namespace: "ns", UID: "pod-uid"},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: layout.ComputeContainer, Image: "launcher:1"}}},
-		Status:     corev1.PodStatus{Phase: corev1.PodPending},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "pod", Namespace: "ns", UID: "pod-uid",
+			Labels:          map[string]string{v1.AppLabel: "virt-launcher", v1.CreatedByLabel: string(newVMI().UID)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(newVMI(), v1.VirtualMachineInstanceGroupVersionKind)},
+		},
+		Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: layout.ComputeContainer, Image: "launcher:1"}}},
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
 	}
 	for _, e := range edit {
 		e(pod)
@@ -103,6 +107,7 @@ func waiting(reason, message string) func(*corev1.Pod) {
 type outcome struct {
 	ask, create, remove, freed bool
 	askWarning                 bool
+	askRivals, askNode, sweep  bool
 	phase                      v1.VirtualMachineInstancePhase
 	reason                     string
 	after                      time.Duration
@@ -112,8 +117,8 @@ type outcome struct {
 
 func outcomeOf(p Plan) outcome {
 	out := outcome{
-		askWarning: p.AskForWarning,
-		ask:        p.AskForPod, create: p.CreatePod, remove: p.DeletePod, freed: len(p.VMI.Finalizers) == 0,
+		askWarning: p.AskForWarning, askRivals: p.AskForRivals, askNode: p.AskForNode, sweep: p.Sweep,
+		ask: p.AskForPod, create: p.CreatePod, remove: p.DeletePod, freed: len(p.VMI.Finalizers) == 0,
 		phase: p.VMI.Status.Phase, reason: p.VMI.Status.Reason, after: p.After,
 	}
 	for _, c := range p.VMI.Status.Conditions {
@@ -124,17 +129,24 @@ func outcomeOf(p Plan) outcome {
 
 const saysWaiting = "Ready=False GuestNotRunning: Guest VM is not reported as running"
 
+// decision is what was observed and what is to come of it.
+type decision struct {
+	o    Observed
+	want outcome
+}
+
 func TestDecide(t *testing.T) {
-	tests := map[string]struct {
-		o    Observed
-		want outcome
-	}{
-		"a new VMI gets its pod, and the scheduler a moment": {
+	judge(t, map[string]decision{
+		"before a pod is made, the guests are asked for beside which its own must not run": {
 			Observed{VMI: newVMI()},
+			outcome{askRivals: true},
+		},
+		"a new VMI gets its pod, and the scheduler a moment": {
+			Observed{VMI: newVMI(), RivalsAsked: true},
 			outcome{create: true, after: schedulerPatience},
 		},
 		"a VMI that had something to say says that it is over": {
-			Observed{VMI: newVMI(inPhase(v1.Pending, 0))},
+			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), RivalsAsked: true},
 			outcome{create: true, phase: v1.Scheduling, says: []string{"Ready=False GuestNotRunning: waiting for a node for the launcher pod"}},
 		},
 		"a pod that the scheduler has not looked at yet": {
@@ -183,7 +195,7 @@ func TestDecide(t *testing.T) {
 			outcome{ask: true, phase: v1.Scheduling},
 		},
 		"a pod that is gone before a guest could run is made again": {
-			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), PodAbsent: true},
+			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), PodAsked: true, RivalsAsked: true},
 			outcome{create: true, phase: v1.Scheduling, says: []string{"Ready=False GuestNotRunning: waiting for a node for the launcher pod"}},
 		},
 		"the kubelet refused the pod: failed, for its reason": {
@@ -224,16 +236,20 @@ func TestDecide(t *testing.T) {
 			Observed{VMI: newVMI(inPhase(v1.Running, 0))},
 			outcome{ask: true, phase: v1.Running},
 		},
-		"the pod is really gone: failed": {
-			Observed{VMI: newVMI(inPhase(v1.Running, 0)), PodAbsent: true},
-			outcome{phase: v1.Failed, reason: "LauncherPodGone", says: []string{"Ready=False PodNotExists: the launcher pod is gone"}},
+		"the pod is really gone: its node is asked for": {
+			Observed{VMI: newVMI(inPhase(v1.Running, 0)), PodAsked: true},
+			outcome{askNode: true, phase: v1.Running},
 		},
 		"a pod on a node that is lost is still there: nothing is assumed": {
 			Observed{VMI: newVMI(inPhase(v1.Running, 0)), Pod: newPod(bound, terminating, podPhase(corev1.PodRunning))},
-			outcome{phase: v1.Running},
+			outcome{phase: v1.Running, says: []string{"Ready=False PodTerminating: the launcher pod pod is being deleted"}},
+		},
+		"a cache shows a pod that is not the one that was handed over: the API server is asked": {
+			Observed{VMI: newVMI(inPhase(v1.Running, 0)), Pod: newPod(func(p *corev1.Pod) { p.UID = "another" })},
+			outcome{ask: true, phase: v1.Running},
 		},
 		"a pod that is not the one that was handed over: the VMI's own is gone": {
-			Observed{VMI: newVMI(inPhase(v1.Running, 0)), Pod: newPod(func(p *corev1.Pod) { p.UID = "another" })},
+			Observed{VMI: newVMI(inPhase(v1.Running, 0)), Pod: newPod(func(p *corev1.Pod) { p.UID = "another" }), PodAsked: true, NodeAsked: true, Node: fenced},
 			outcome{phase: v1.Failed, reason: "LauncherPodGone", remove: true, says: []string{"Ready=False PodNotExists: the launcher pod is gone"}},
 		},
 		"the guest powered off while virt-handler was away": {
@@ -266,7 +282,7 @@ func TestDecide(t *testing.T) {
 			outcome{ask: true},
 		},
 		"deleted and surely without a pod: gone": {
-			Observed{VMI: newVMI(deleted(0)), PodAbsent: true},
+			Observed{VMI: newVMI(deleted(0)), PodAsked: true},
 			outcome{freed: true},
 		},
 		"deleted while it waits for a node: the pod goes at once": {
@@ -293,13 +309,20 @@ func TestDecide(t *testing.T) {
 			Observed{VMI: newVMI(inPhase(v1.Running, 0), deleted(0)), Pod: newPod(bound, podPhase(corev1.PodSucceeded))},
 			outcome{phase: v1.Succeeded, freed: true, says: []string{"Ready=False GuestNotRunning: the guest has ended"}},
 		},
-	}
+	})
+}
+
+func judge(t *testing.T, tests map[string]decision) {
+	t.Helper()
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			test.o.Now = now
 			before := test.o.VMI.DeepCopy()
 			plan := Decide(test.o)
 			got := outcomeOf(plan)
+			if got.askRivals != test.want.askRivals || got.askNode != test.want.askNode || got.sweep != test.want.sweep {
+				t.Errorf("got  %+v\nwant %+v", got, test.want)
+			}
 			if got.ask != test.want.ask || got.create != test.want.create || got.remove != test.want.remove || got.freed != test.want.freed {
 				t.Errorf("got  %+v\nwant %+v", got, test.want)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/firmware"
+	"drydock.dev/drydock/internal/vmilife"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -250,7 +251,7 @@ func TestDecide(t *testing.T) {
 }
 
 func TestPrintableOfAVMIOnItsWay(t *testing.T) {
-	synchronized := v1.VirtualMachineInstanceSynchronized
+	synchronized, ready := v1.VirtualMachineInstanceSynchronized, v1.VirtualMachineInstanceReady
 	tests := map[string]struct {
 		vmi  *v1.VirtualMachineInstance
 		want v1.VirtualMachinePrintableStatus
@@ -266,7 +267,11 @@ func TestPrintableOfAVMIOnItsWay(t *testing.T) {
 		"migrating": {newTestVMI(running, func(vmi *v1.VirtualMachineInstance) {
 			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{StartTimestamp: &metav1.Time{Time: now}}
 		}), "Migrating"},
-		"its node does not answer": {newTestVMI([]v1.VirtualMachineInstancePhase{v1.Unknown}), "Unknown"},
+		"its phase is not known":                                  {newTestVMI([]v1.VirtualMachineInstancePhase{v1.Unknown}), "Unknown"},
+		"its node does not answer":                                {newTestVMI(running, vmiSays(ready, "False", vmilife.ReasonNodeLost, "x")), "Unknown"},
+		"its pod is being deleted":                                {newTestVMI(running, vmiSays(ready, "False", "PodTerminating", "x")), "Stopping"},
+		"its pod is being deleted on a node that does not answer": {newTestVMI(running, vmiSays(ready, "Unknown", "PodTerminating", "x")), "Unknown"},
+		"its pod was deleted by force, and its guest ends":        {newTestVMI(running, vmiSays(ready, "False", "PodNotExists", "x")), "Stopping"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/pluggable"
+	"drydock.dev/drydock/internal/vmilife"
 )
 
 // Reasons that a VM's conditions have beside those of its VMI.
@@ -72,8 +73,10 @@ func (d *decision) stopping() bool {
 func (d *decision) printableOfVMI() v1.VirtualMachinePrintableStatus {
 	vmi := d.vmi
 	switch {
-	case vmi.Status.Phase == v1.Unknown:
+	case vmi.Status.Phase == v1.Unknown, vmilife.Unanswered(vmi):
 		return v1.VirtualMachineStatusUnknown
+	case vmi.Status.Phase == v1.Running && vmilife.Interrupted(vmi):
+		return v1.VirtualMachineStatusStopping
 	case vmi.Status.Phase == v1.Running && migrating(vmi):
 		return v1.VirtualMachineStatusMigrating
 	case condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused):

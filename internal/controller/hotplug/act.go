@@ -220,23 +220,3 @@ func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod, uid types.U
 	}
 	return false, nil
 }
-
-// sweep ends the attachment pods of a VMI that is gone. They would go with its
-// launcher pod, but linger.
-func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName) error {
-	var pods corev1.PodList
-	if err := r.listPods(ctx, key, &pods); err != nil {
-		return err
-	}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		grace := pod.DeletionGracePeriodSeconds
-		if grace != nil && *grace <= attachmentpod.GracePeriodSeconds {
-			continue
-		}
-		if _, err := r.deletePod(ctx, pod, pod.UID); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -15,7 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
@@ -33,6 +32,7 @@ import (
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/controller/written"
 	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/machine"
 )
 
@@ -111,11 +111,11 @@ func concerned(o client.Object) bool {
 // guestOf is the VMI of a launcher pod, if it is concerned. One that comes to be
 // is looked at then, with its pod.
 func (r *Reconciler) guestOf(ctx context.Context, pod client.Object) []reconcile.Request {
-	owner := metav1.GetControllerOf(pod)
-	if owner == nil || owner.Kind != v1.VirtualMachineInstanceGroupVersionKind.Kind {
+	name := launcherpod.VMIOf(pod)
+	if name == "" {
 		return nil
 	}
-	key := types.NamespacedName{Namespace: pod.GetNamespace(), Name: owner.Name}
+	key := types.NamespacedName{Namespace: pod.GetNamespace(), Name: name}
 	var vmi v1.VirtualMachineInstance
 	// It is only looked at, and most pods come by for nothing: no copy.
 	err := r.Client.Get(ctx, key, &vmi, client.UnsafeDisableDeepCopy)
@@ -183,7 +183,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if s == nil {
 			r.written.Forget(req.NamespacedName)
 			r.memory.forget(req.NamespacedName)
-			return ctrl.Result{}, r.sweep(ctx, req.NamespacedName)
+			return r.sweep(ctx, req.NamespacedName)
 		}
 		plan := hotplug.Decide(s.Observed)
 		switch {

@@ -120,7 +120,7 @@ func (r *Reconciler) observeLauncher(ctx context.Context, s *sight) error {
 	var pod corev1.Pod
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.vmi.Namespace, Name: launcherpod.Name(s.vmi)}, &pod)
 	switch {
-	case err == nil && metav1.IsControlledBy(&pod, s.vmi):
+	case err == nil && launcherpod.BondOf(&pod, s.vmi) >= launcherpod.Whole:
 		s.launcher = &pod
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("reading the launcher pod of VMI %s/%s: %w", s.vmi.Namespace, s.vmi.Name, err)

@@ -58,6 +58,14 @@ func readySince(ago time.Duration) func(*v1.VirtualMachineInstance) {
 	}
 }
 
+// unready is a guest that is not Ready for some reason.
+func unready(reason string) func(*v1.VirtualMachineInstance) {
+	return func(vmi *v1.VirtualMachineInstance) {
+		vmi.Status.Phase = v1.Running
+		vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse, Reason: reason}}
+	}
+}
+
 func goneSoon(vmi *v1.VirtualMachineInstance)  { vmi.DeletionTimestamp = &metav1.Time{Time: now} }
 func relabeled(vmi *v1.VirtualMachineInstance) { vmi.Labels = nil }
 func free(vmi *v1.VirtualMachineInstance)      { vmi.OwnerReferences = nil }
@@ -101,6 +109,9 @@ func TestDecide(t *testing.T) {
 		"and then it is":                                  {rs: newSet(1), vmis: vmis{member(0, ended(v1.Failed, time.Minute, false))}, remove: "0", create: "1"},
 		"one that lost its labels is let go and replaced": {rs: newSet(1), vmis: vmis{member(0, relabeled)}, release: "0", create: "1"},
 		"one that has the labels and no owner is adopted": {rs: newSet(1), vmis: vmis{member(7, free)}, adopt: "7", replicas: 1},
+		"one whose pod is being deleted is replaced":      {rs: newSet(1), vmis: vmis{member(0, unready(v1.PodTerminatingReason))}, create: "1"},
+		"one whose pod was deleted by force is replaced":  {rs: newSet(1), vmis: vmis{member(0, unready(v1.PodNotExistsReason))}, create: "1"},
+		"one whose node does not answer keeps its place":  {rs: newSet(1), vmis: vmis{member(0, unready("NodeLost"))}, replicas: 1},
 		"paused: nothing is made or deleted":              {rs: paused, vmis: vmis{member(0, ended(v1.Succeeded, 0, true))}},
 		"deleted: the garbage collector's":                {rs: deleting, vmis: vmis{member(0)}, replicas: 1},
 	}

@@ -52,6 +52,7 @@ type Reconciler struct {
 	deleted written.Deletions
 	// unplaced are the deletions of provisioning pods.
 	unplaced written.Deletions
+	ended    endedPods
 }
 
 // SetupWithManager registers the loop, which works at the given pace.
@@ -62,10 +63,13 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 	if err != nil {
 		return fmt.Errorf("indexing VMIs by claim: %w", err)
 	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, launcherIndex, launcherIndexValue); err != nil {
+		return fmt.Errorf("indexing launcher pods by VMI: %w", err)
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachineinstance").
 		For(&v1.VirtualMachineInstance{}).
-		Owns(&corev1.Pod{}).
+		Watches(&corev1.Pod{}, r.podEvents()).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
 		// A DataVolume has the name of its claim.
 		Watches(&cdiv1.DataVolume{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
@@ -93,32 +97,46 @@ func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []re
 // Reconcile looks at one VMI and does what is next.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	observed, err := r.observe(ctx, req.NamespacedName)
-	if err != nil || observed.VMI == nil {
+	if err != nil {
 		return ctrl.Result{}, err
 	}
-	plan := vmilife.Decide(observed)
-	if plan.AskForPod {
-		if err := r.askForPod(ctx, &observed); err != nil {
-			return ctrl.Result{}, err
-		}
-		plan = vmilife.Decide(observed)
+	if observed.VMI == nil {
+		return ctrl.Result{}, r.sweep(ctx, req.NamespacedName)
 	}
-	if plan.Disks.Confirm {
-		if err := r.confirmDisks(ctx, &observed); err != nil {
-			return ctrl.Result{}, err
-		}
-		plan = vmilife.Decide(observed)
-	}
-	if plan.AskForWarning {
-		if err := r.askForWarning(ctx, &observed); err != nil {
-			return ctrl.Result{}, err
-		}
-		plan = vmilife.Decide(observed)
+	plan, err := r.decide(ctx, &observed)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
 	if err := r.carryOut(ctx, observed, plan); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: plan.After}, nil
+}
+
+// decide plans, and asks the API server for what the plan turns out to depend on.
+// Each question is asked at most once.
+func (r *Reconciler) decide(ctx context.Context, o *vmilife.Observed) (vmilife.Plan, error) {
+	for {
+		plan := vmilife.Decide(*o)
+		var err error
+		switch {
+		case plan.AskForPod && !o.PodAsked:
+			err = r.askForPod(ctx, o)
+		case plan.Disks.Confirm && !o.ClaimsConfirmed:
+			err = r.confirmDisks(ctx, o)
+		case plan.AskForRivals && !o.RivalsAsked:
+			err = r.askForRivals(ctx, o)
+		case plan.AskForNode && !o.NodeAsked:
+			err = r.askForNode(ctx, o)
+		case plan.AskForWarning && !o.WarningAsked:
+			err = r.askForWarning(ctx, o)
+		default:
+			return plan, nil
+		}
+		if err != nil {
+			return plan, err
+		}
+	}
 }
 
 // observe gathers what is known of a VMI; VMI is nil when it is gone.
@@ -129,6 +147,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmi
 		r.written.Forget(key)
 		r.deleted.Forget(key)
 		r.unplaced.Forget(key)
+		r.ended.forget(key)
 		return o, client.IgnoreNotFound(err)
 	}
 	o.VMI = r.written.Newer(&vmi)
@@ -136,9 +155,11 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmi
 	var pod corev1.Pod
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: launcherpod.Name(o.VMI)}, &pod)
 	switch {
-	case err == nil && metav1.IsControlledBy(&pod, o.VMI):
+	case err == nil:
 		o.Pod = &pod
-	case client.IgnoreNotFound(err) != nil:
+	case apierrors.IsNotFound(err):
+		o.Pod = r.ended.of(o.VMI)
+	default:
 		return o, fmt.Errorf("reading the launcher pod of VMI %s: %w", key, err)
 	}
 	return o, r.observeDisks(ctx, &o)
@@ -147,17 +168,13 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmi
 // askForPod asks the API server for the launcher pod that the cache lacks.
 func (r *Reconciler) askForPod(ctx context.Context, o *vmilife.Observed) error {
 	key := types.NamespacedName{Namespace: o.VMI.Namespace, Name: launcherpod.Name(o.VMI)}
-	var pod corev1.Pod
-	err := r.Reader.Get(ctx, key, &pod)
-	switch {
-	case apierrors.IsNotFound(err):
-		o.PodAbsent = true
-	case err != nil:
-		return fmt.Errorf("asking for the launcher pod %s: %w", key, err)
-	case metav1.IsControlledBy(&pod, o.VMI):
-		o.Pod = &pod
-	default:
-		o.PodAbsent = true
+	pod := &corev1.Pod{}
+	found, err := exists(ctx, r.stored, key, pod)
+	if err != nil {
+		return err
+	}
+	if o.PodAsked, o.Pod = true, nil; found {
+		o.Pod = pod
 	}
 	return nil
 }
@@ -196,10 +213,13 @@ func (r *Reconciler) carryOut(ctx context.Context, o vmilife.Observed, plan vmil
 			return r.reportFailedCreate(ctx, o.VMI, err)
 		}
 	}
-	if err := r.patch(ctx, o.VMI, plan.VMI); err != nil {
+	current, err := r.patch(ctx, o.VMI, plan.VMI)
+	switch {
+	case err != nil || !current:
 		return err
-	}
-	if plan.DeletePod {
+	case plan.Sweep:
+		return r.sweep(ctx, client.ObjectKeyFromObject(o.VMI))
+	case plan.DeletePod:
 		return r.deletePod(ctx, o.VMI, o.Pod)
 	}
 	return nil
@@ -212,7 +232,7 @@ func (r *Reconciler) reportFailedCreate(ctx context.Context, vmi *v1.VirtualMach
 		// The VMI goes with its namespace, and wakes the loop then.
 		return nil
 	}
-	if err := r.patch(ctx, vmi, vmilife.CreateFailed(vmi, cause, r.Now())); err != nil {
+	if _, err := r.patch(ctx, vmi, vmilife.CreateFailed(vmi, cause, r.Now())); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "reporting a pod that could not be created")
 	}
 	return cause
@@ -230,30 +250,18 @@ func (r *Reconciler) createPod(ctx context.Context, o vmilife.Observed) error {
 	if err := r.nearPlugged(ctx, o.VMI, pod); err != nil {
 		return err
 	}
-	return r.make(ctx, o.VMI, pod)
+	return r.make(ctx, pod)
 }
 
-// make creates a pod of the VMI's, unless it is there already.
-func (r *Reconciler) make(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+// make creates a pod of the VMI's, unless it is there already: an earlier creation
+// of our own is as good. Whose a launcher pod is that exists, and what is to be
+// done about it, is decided when it is seen.
+func (r *Reconciler) make(ctx context.Context, pod *corev1.Pod) error {
 	err := r.Client.Create(ctx, pod)
 	if apierrors.IsAlreadyExists(err) {
-		return r.expectOurs(ctx, vmi, pod)
+		return nil
 	}
 	return err
-}
-
-// expectOurs tells an earlier creation of our own, which is as good, from a
-// pod that somebody else gave the name.
-func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
-	var existing corev1.Pod
-	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(pod), &existing)
-	if err != nil {
-		return fmt.Errorf("reading the existing pod %s: %w", pod.Name, err)
-	}
-	if !metav1.IsControlledBy(&existing, vmi) {
-		return fmt.Errorf("a pod %s exists that does not belong to VMI %s", pod.Name, vmi.Name)
-	}
-	return nil
 }
 
 // facts are what the claims say of themselves that the launcher pod depends on.
@@ -267,26 +275,27 @@ func facts(claims []placement.Claim) launcherpod.Facts {
 	return out
 }
 
-// patch writes the difference, on condition that nobody wrote in between. Who
-// did has brought a newer version, which wakes this loop again.
-func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInstance) error {
+// patch writes the difference, on condition that nobody wrote in between. It
+// reports false when somebody did: what was planned is out of date, and the newer
+// version wakes this loop again.
+func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInstance) (current bool, err error) {
 	patch, err := difference(from, to)
 	if err != nil || patch == nil {
-		return err
+		return err == nil, err
 	}
 	patched := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: from.Namespace, Name: from.Name}}
 	err = r.Client.Patch(ctx, patched, patch)
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return nil
+		return false, nil
 	case err != nil:
-		return fmt.Errorf("patching VMI %s/%s: %w", from.Namespace, from.Name, err)
+		return false, fmt.Errorf("patching VMI %s/%s: %w", from.Namespace, from.Name, err)
 	}
 	r.written.Wrote(patched)
 	for _, e := range vmilife.News(from, to) {
 		r.tell(from, nil, e)
 	}
-	return nil
+	return true, nil
 }
 
 func (r *Reconciler) tell(vmi *v1.VirtualMachineInstance, pod runtime.Object, e vmilife.Event) {

@@ -203,5 +203,20 @@ func (r *Reconciler) createProvisioning(ctx context.Context, vmi *v1.VirtualMach
 	if err := r.nearPlugged(ctx, vmi, pod); err != nil {
 		return err
 	}
-	return r.make(ctx, vmi, pod)
+	return r.makeProvisioning(ctx, vmi, pod)
+}
+
+// makeProvisioning creates the pod, unless an earlier attempt has; a pod that
+// somebody else gave the name is an error.
+func (r *Reconciler) makeProvisioning(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	err := r.Client.Create(ctx, pod)
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	existing := &corev1.Pod{}
+	found, err := exists(ctx, r.stored, client.ObjectKeyFromObject(pod), existing)
+	if err == nil && found && !metav1.IsControlledBy(existing, vmi) {
+		return fmt.Errorf("a pod %s exists that does not belong to VMI %s", pod.Name, vmi.Name)
+	}
+	return err
 }

@@ -1,0 +1,92 @@
+package hotplug
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/attachmentpod"
+	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/launcherpod"
+)
+
+// guestPause is when the attachment pods of a guest that outlives its VMI are
+// looked at again.
+const guestPause = 5 * time.Second
+
+// sweep ends the attachment pods of VMIs of a name that are gone. They would go
+// with their launcher pod, but linger. The cache says which pods there are; that
+// nothing uses them, only the API server does.
+func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName) (ctrl.Result, error) {
+	var pods corev1.PodList
+	if err := r.listPods(ctx, key, &pods); err != nil {
+		return ctrl.Result{}, err
+	}
+	pods.Items = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+		grace := pod.DeletionGracePeriodSeconds
+		return grace != nil && *grace <= attachmentpod.GracePeriodSeconds
+	})
+	if len(pods.Items) == 0 {
+		return ctrl.Result{}, nil
+	}
+	left, wait, err := r.leftovers(ctx, key, pods.Items)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	for _, p := range left {
+		pod := &corev1.Pod{}
+		pod.Namespace, pod.Name = key.Namespace, p.Name
+		if _, err := r.deletePod(ctx, pod, p.UID); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if wait {
+		return ctrl.Result{RequeueAfter: guestPause}, nil
+	}
+	return ctrl.Result{}, nil
+}
+
+// leftovers asks the API server which of the pods nothing uses.
+func (r *Reconciler) leftovers(ctx context.Context, key types.NamespacedName, pods []corev1.Pod) ([]hotplug.Pod, bool, error) {
+	guests := map[types.UID]bool{}
+	var seen []hotplug.Leftover
+	for i := range pods {
+		of := types.UID(pods[i].Labels[v1.CreatedByLabel])
+		seen = append(seen, hotplug.Leftover{Pod: podOf(&pods[i]), VMI: of})
+		if _, asked := guests[of]; asked || of == "" {
+			continue
+		}
+		running, err := r.guestRuns(ctx, key.Namespace, of)
+		if err != nil {
+			return nil, false, err
+		}
+		guests[of] = running
+	}
+	vmi, err := get(ctx, r.Reader, key, &v1.VirtualMachineInstance{})
+	if err != nil {
+		return nil, false, err
+	}
+	var instance types.UID
+	if vmi != nil {
+		instance = vmi.UID
+	}
+	left, wait := hotplug.Leftovers(seen, instance, guests)
+	return left, wait, nil
+}
+
+// guestRuns reports whether a launcher pod of a VMI has not ended.
+func (r *Reconciler) guestRuns(ctx context.Context, namespace string, vmi types.UID) (bool, error) {
+	var launchers corev1.PodList
+	labels := client.MatchingLabels{v1.AppLabel: launcherpod.AppLabelValue, v1.CreatedByLabel: string(vmi)}
+	if err := r.Reader.List(ctx, &launchers, client.InNamespace(namespace), labels); err != nil {
+		return false, fmt.Errorf("asking for the launcher pods of the VMI with the UID %s: %w", vmi, err)
+	}
+	return slices.ContainsFunc(launchers.Items, func(pod corev1.Pod) bool { return !launcherpod.Finished(&pod) }), nil
+}

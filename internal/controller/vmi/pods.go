@@ -1,0 +1,198 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/vmilife"
+)
+
+// launcherIndex finds the launcher pods that were made for VMIs of a name.
+const launcherIndex = "drydock.launcher-pods"
+
+func launcherIndexValue(o client.Object) []string {
+	if !launcherpod.IsLauncher(o) {
+		return nil
+	}
+	return []string{o.GetLabels()[launcherpod.NameLabel]}
+}
+
+// queue is where the loop takes its work from.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// podEvents wakes the loop for the VMI of a pod, whoever owns the pod; and, when
+// the pod can't hold a guest any more, for the VMIs that may have waited for that.
+func (r *Reconciler) podEvents() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueueOwn(e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			enqueueOwn(e.ObjectNew, q)
+			before, after, ok := launchers(e.ObjectOld, e.ObjectNew)
+			if ok && !launcherpod.Finished(before) && launcherpod.Finished(after) {
+				r.enqueueWaiting(ctx, after, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			if pod, _, ok := launchers(e.Object, e.Object); ok {
+				r.ended.note(pod)
+				r.enqueueWaiting(ctx, pod, q)
+			}
+			enqueueOwn(e.Object, q)
+		},
+	}
+}
+
+func launchers(before, after client.Object) (*corev1.Pod, *corev1.Pod, bool) {
+	was, ok := before.(*corev1.Pod)
+	is, too := after.(*corev1.Pod)
+	return was, is, ok && too && launcherpod.IsLauncher(is)
+}
+
+func enqueueOwn(pod client.Object, q queue) {
+	if name := launcherpod.VMIOf(pod); name != "" {
+		q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: pod.GetNamespace(), Name: name}})
+	}
+}
+
+// enqueueWaiting wakes the loop for the VMIs that write to a claim of the pod's
+// and have no node yet. One of the same name is woken as the pod's own.
+func (r *Reconciler) enqueueWaiting(ctx context.Context, pod *corev1.Pod, q queue) {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.PersistentVolumeClaim == nil {
+			continue
+		}
+		claim := &corev1.PersistentVolumeClaim{}
+		claim.Namespace, claim.Name = pod.Namespace, v.PersistentVolumeClaim.ClaimName
+		for _, request := range r.usersOfClaim(ctx, claim) {
+			q.Add(request)
+		}
+	}
+}
+
+// endedPods remembers, for each VMI, the launcher pod that was gone after its
+// processes had ended. It spares a VMI the wait that a pod which was deleted by
+// force asks for; a process that has forgotten only waits longer. The zero value
+// is empty; it is safe for concurrent use.
+type endedPods struct {
+	mu   sync.Mutex
+	pods map[types.NamespacedName]*corev1.Pod
+}
+
+// note remembers a pod as it was when it went.
+func (e *endedPods) note(pod *corev1.Pod) {
+	if !launcherpod.Finished(pod) {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.pods == nil {
+		e.pods = map[types.NamespacedName]*corev1.Pod{}
+	}
+	e.pods[types.NamespacedName{Namespace: pod.Namespace, Name: launcherpod.VMIOf(pod)}] = pod
+}
+
+// of is the pod that the VMI was handed over with, as it was when it went; nil
+// when it is not known to have ended.
+func (e *endedPods) of(vmi *v1.VirtualMachineInstance) *corev1.Pod {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	pod := e.pods[client.ObjectKeyFromObject(vmi)]
+	if pod == nil || launcherpod.BondOf(pod, vmi) != launcherpod.Chosen {
+		return nil
+	}
+	return pod
+}
+
+func (e *endedPods) forget(vmi types.NamespacedName) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.pods, vmi)
+}
+
+// askForRivals asks the API server for the guests beside which the VMI's must not
+// run.
+func (r *Reconciler) askForRivals(ctx context.Context, o *vmilife.Observed) error {
+	selectors := []client.MatchingLabels{{v1.AppLabel: launcherpod.AppLabelValue, launcherpod.NameLabel: launcherpod.NameLabelValue(o.VMI.Name)}}
+	for _, claim := range launcherpod.ExclusiveClaims(&o.VMI.Spec) {
+		selectors = append(selectors, client.MatchingLabels{v1.AppLabel: launcherpod.AppLabelValue, launcherpod.ClaimLabel(claim): ""})
+	}
+	o.Rivals, o.RivalsAsked = nil, true
+	for _, selector := range selectors {
+		var list corev1.PodList
+		if err := r.Reader.List(ctx, &list, client.InNamespace(o.VMI.Namespace), selector); err != nil {
+			return fmt.Errorf("asking for the guests beside which VMI %s/%s must not run: %w", o.VMI.Namespace, o.VMI.Name, err)
+		}
+		for i := range list.Items {
+			if rival, is := vmilife.RivalOf(o.VMI, &list.Items[i]); is {
+				o.Rivals = append(o.Rivals, rival)
+			}
+		}
+	}
+	return nil
+}
+
+// askForNode asks the API server for the VMI's node.
+func (r *Reconciler) askForNode(ctx context.Context, o *vmilife.Observed) error {
+	node := &corev1.Node{}
+	found, err := exists(ctx, r.stored, types.NamespacedName{Name: o.VMI.Status.NodeName}, node)
+	if err != nil {
+		return err
+	}
+	if o.NodeAsked = true; found {
+		o.Node = node
+	}
+	return nil
+}
+
+// sweep ends the launcher pods of VMIs of a name that do not exist any more, as
+// far as nobody else does: the garbage collector knows owners only. That such a
+// VMI does not exist is the API server's word; it is asked after the pods were
+// seen.
+func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName) error {
+	var pods corev1.PodList
+	err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace),
+		client.MatchingFields{launcherIndex: launcherpod.NameLabelValue(key.Name)})
+	if err != nil {
+		return fmt.Errorf("listing the launcher pods of VMIs of the name %s: %w", key, err)
+	}
+	pods.Items = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+		owner := metav1.GetControllerOf(&pod)
+		return pod.DeletionTimestamp != nil || owner != nil && owner.UID == launcherpod.MadeFor(&pod)
+	})
+	if len(pods.Items) == 0 {
+		return nil
+	}
+	vmi := &v1.VirtualMachineInstance{}
+	found, err := exists(ctx, r.stored, key, vmi)
+	if err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if found && launcherpod.MadeFor(pod) == vmi.UID {
+			continue
+		}
+		ctrl.LoggerFrom(ctx).Info("deleting a launcher pod whose VMI is gone", "pod", pod.Name, "uid", launcherpod.MadeFor(pod))
+		err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting the launcher pod %s/%s, whose VMI is gone: %w", pod.Namespace, pod.Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package vmilife
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/condition"
+	"drydock.dev/drydock/internal/launcherpod"
+)
+
+// Reasons of the condition Synchronized of a VMI that waits for another's guest.
+const (
+	ReasonClaimInUse      = "ClaimInUse"
+	ReasonPredecessorRuns = "PredecessorNotEnded"
+	ReasonPodNameTaken    = "LauncherPodNameTaken"
+)
+
+// rivalPause is when the rivals are looked at again if nothing has told of their
+// end before.
+const rivalPause = 10 * time.Second
+
+// Rival is a launcher pod whose guest may run, and beside which the VMI's must
+// not.
+//
+// Two guests exclude each other like this: a pod that has a node is seen by
+// whoever asks the API server afterwards. A VMI is handed over to its node only
+// when, after its own pod had one, no rival was there. So of two at least one
+// sees the other. Of two that see each other the one with the younger pod takes
+// its pod back, and waits before it makes another.
+type Rival struct {
+	Pod, VMI string
+	// Claim is the claim that both write to, "" when the pod is one of an earlier
+	// VMI of the same name.
+	Claim   string
+	UID     types.UID
+	Created time.Time
+}
+
+// RivalOf reports what makes a pod a rival of the VMI. A pod without a node holds
+// no guest, and gets none while there is another's.
+func RivalOf(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (Rival, bool) {
+	r := Rival{Pod: pod.Name, VMI: launcherpod.VMIOf(pod), UID: pod.UID, Created: pod.CreationTimestamp.Time}
+	if !launcherpod.IsLauncher(pod) || launcherpod.MadeFor(pod) == vmi.UID || pod.Name == launcherpod.Name(vmi) ||
+		podFinished(pod) || pod.Spec.NodeName == "" {
+		return r, false
+	}
+	if pod.Labels[launcherpod.NameLabel] == launcherpod.NameLabelValue(vmi.Name) {
+		return r, true
+	}
+	for _, claim := range launcherpod.ExclusiveClaims(&vmi.Spec) {
+		if _, writes := pod.Labels[launcherpod.ClaimLabel(claim)]; writes {
+			r.Claim = claim
+			return r, true
+		}
+	}
+	return r, false
+}
+
+// awaitRivals has a VMI without a pod wait until the guests are gone beside which
+// its own must not run.
+func awaitRivals(o Observed, p *Plan) {
+	if o.VMI.Status.Phase == v1.VmPhaseUnset {
+		setPhase(p.VMI, v1.Pending, o.Now)
+	}
+	disksReady(p.VMI, o)
+	reportRivals(o, p)
+	p.Sweep = slices.ContainsFunc(o.Rivals, func(r Rival) bool { return r.Claim == "" })
+}
+
+// yieldOrWait takes the VMI's pod back in favor of an older one.
+func yieldOrWait(o Observed, p *Plan) {
+	setPhase(p.VMI, v1.Scheduling, o.Now)
+	reportRivals(o, p)
+	p.DeletePod = slices.ContainsFunc(o.Rivals, func(r Rival) bool { return r.before(o.Pod) })
+}
+
+// before reports whether the rival has precedence over the pod.
+func (r Rival) before(pod *corev1.Pod) bool {
+	order := r.Created.Compare(pod.CreationTimestamp.Time)
+	return cmp.Or(order, cmp.Compare(r.UID, pod.UID)) < 0
+}
+
+func reportRivals(o Observed, p *Plan) {
+	p.After = rivalPause
+	r := slices.MinFunc(o.Rivals, func(a, b Rival) int { return cmp.Compare(a.Pod, b.Pod) })
+	reason := ReasonPredecessorRuns
+	message := fmt.Sprintf("the launcher pod %s of an earlier VMI %s has not ended yet; this one starts when it has", r.Pod, r.VMI)
+	if r.Claim != "" {
+		reason = ReasonClaimInUse
+		message = fmt.Sprintf("the claim %s is written to by the guest of VMI %s (pod %s); this one starts when that has ended, "+
+			"or together with it when the disk is shareable in both", r.Claim, r.VMI, r.Pod)
+	}
+	condition.Set(&p.VMI.Status.Conditions, notSynchronized(reason, message), o.Now)
+	condition.Set(&p.VMI.Status.Conditions, notReady(message), o.Now)
+}
+
+// reportTaken says that a pod of the launcher pod's name is none.
+func reportTaken(o Observed, p *Plan) {
+	setPhase(p.VMI, v1.Scheduling, o.Now)
+	message := fmt.Sprintf("a pod %s exists that was not made for this VMI; delete it", o.Pod.Name)
+	condition.Set(&p.VMI.Status.Conditions, notSynchronized(ReasonPodNameTaken, message), o.Now)
+	condition.Set(&p.VMI.Status.Conditions, notReady(message), o.Now)
+}
