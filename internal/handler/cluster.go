@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -41,6 +42,16 @@ func (c *cluster) Claim(ctx context.Context, namespace, name string) (*corev1.Pe
 		return nil, err
 	}
 	return claim, nil
+}
+
+func (c *cluster) PodExists(ctx context.Context, namespace, name string, uid types.UID) (bool, error) {
+	pod := &metav1.PartialObjectMetadata{}
+	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	err := c.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil && pod.UID == uid, err
 }
 
 func (c *cluster) Event(vmi *v1.VirtualMachineInstance, eventType, reason, message string) {

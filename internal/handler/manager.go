@@ -111,7 +111,7 @@ func stripPod(obj any) (any, error) {
 	}
 	kept.Status.Phase = pod.Status.Phase
 	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
+		if c.Type == corev1.PodReady || c.Type == corev1.ContainersReady {
 			kept.Status.Conditions = append(kept.Status.Conditions, c)
 		}
 	}

@@ -305,7 +305,7 @@ func decideStarted(o Observed, p *Plan) {
 		decideVanished(o, p)
 	case podFinished(o.Pod):
 		finish(p.VMI, o, endOf(o.Pod))
-	case o.Pod.DeletionTimestamp != nil, marksNodeLost(o.Pod):
+	case o.Pod.DeletionTimestamp != nil, MarksNodeLost(o.Pod):
 		reportInterrupted(o, p)
 	case o.VMI.Status.Phase == v1.Scheduled && beingMade(o.Pod):
 		reportPreparation(p, o)

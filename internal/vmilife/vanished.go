@@ -40,10 +40,10 @@ func Unanswered(vmi *v1.VirtualMachineInstance) bool {
 	return c != nil && !vmi.IsFinal() && (c.Reason == ReasonNodeLost || c.Status == corev1.ConditionUnknown)
 }
 
-// marksNodeLost reports whether Kubernetes has marked the pod as one of a node
+// MarksNodeLost reports whether Kubernetes has marked the pod as one of a node
 // that does not answer: it takes the pod's condition Ready away, which the
 // containers' own readiness does not explain. The kubelet gives it back.
-func marksNodeLost(pod *corev1.Pod) bool {
+func MarksNodeLost(pod *corev1.Pod) bool {
 	ready, containers := podCondition(pod, corev1.PodReady), podCondition(pod, corev1.ContainersReady)
 	return ready != nil && ready.Status == corev1.ConditionFalse &&
 		containers != nil && containers.Status == corev1.ConditionTrue
@@ -116,7 +116,7 @@ func reportMissed(vmi *v1.VirtualMachineInstance, o Observed, status corev1.Cond
 // reportInterrupted says what keeps a guest that may run from being Ready: its
 // pod is being deleted, or its node does not answer.
 func reportInterrupted(o Observed, p *Plan) {
-	lost := marksNodeLost(o.Pod)
+	lost := MarksNodeLost(o.Pod)
 	if lost && !o.NodeAsked {
 		p.AskForNode = true
 		return

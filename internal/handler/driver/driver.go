@@ -26,6 +26,7 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/vmilife"
 )
 
 // Network makes and serves the guests' networks.
@@ -41,6 +42,8 @@ type Cluster interface {
 	// VMI reads the VMI as it is now, not from a cache.
 	VMI(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error)
 	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
+	// PodExists asks for the very pod, not from a cache.
+	PodExists(ctx context.Context, namespace, name string, uid types.UID) (bool, error)
 	// Event tells the VM's owner what happened; it never fails or waits.
 	Event(vmi *v1.VirtualMachineInstance, eventType, reason, message string)
 }
@@ -81,8 +84,10 @@ type Driver struct {
 	helpers sync.WaitGroup
 
 	mu sync.Mutex
-	// vmi is the newest that is known, nil when it is gone.
+	// vmi is the newest that is known, nil when it is not this node's any more.
 	vmi *v1.VirtualMachineInstance
+	// absent is what the caches do not show.
+	absent absent
 	// pods are those in the VMI's namespace that say they are its launcher's.
 	pods []*corev1.Pod
 	// holders are the VMI's attachment pods on this node.
@@ -142,11 +147,12 @@ func (d *Driver) poke() {
 	}
 }
 
-// setVMI takes over what was seen of the VMI; nil when it is gone. What is
-// older than what the driver has itself written is passed over.
+// setVMI takes over what was seen of the VMI; nil when it is not seen any more.
+// What is older than what the driver has itself written is passed over.
 func (d *Driver) setVMI(seen *v1.VirtualMachineInstance) {
 	d.mu.Lock()
-	if seen == nil || d.vmi == nil || !older(seen, d.vmi) {
+	d.absent.vmi = seen == nil
+	if seen != nil && (d.vmi == nil || !older(seen, d.vmi)) {
 		d.vmi = seen
 	}
 	d.mu.Unlock()
@@ -188,10 +194,16 @@ func (d *Driver) Run(ctx context.Context) {
 	defer d.release()
 	defer cancel()
 	for ctx.Err() == nil {
+		askAgain, hold := d.askForAbsent(ctx)
+		if hold {
+			d.sleep(ctx, askAgain)
+			continue
+		}
 		d.refresh(ctx)
 		plug, plugAfter := d.lookAtPlugs(ctx)
 		o, changes := d.observe(plug, sooner(d.grow(ctx), plugAfter))
 		step, after := vmi.Next(o)
+		after = sooner(after, askAgain)
 		if step == vmi.Release {
 			d.log.Info("let go of the VMI")
 			return
@@ -261,7 +273,7 @@ func (d *Driver) observe(plug bool, plugAfter time.Duration) (vmi.Observed, *cha
 	d.dropDeadLink()
 	d.dropDeadGuest()
 	o := vmi.Observed{
-		VMI: d.vmi, Node: d.env.Node, Pod: podOf(launcherPod(d.vmi, d.pods)), Attached: d.guest.alive(),
+		VMI: d.vmi, Deserted: d.absent.deserted, Node: d.env.Node, Pod: d.pod(), Attached: d.guest.alive(),
 		Plug: plug, PlugAfter: plugAfter, Now: d.env.Now(),
 	}
 	if o.Attached {
@@ -286,7 +298,7 @@ func (d *Driver) observe(plug bool, plugAfter time.Duration) (vmi.Observed, *cha
 	if d.stopping != nil {
 		o.Stopping, o.StoppingSince = &d.stopping.grace, d.stopping.since
 	}
-	if d.vmi == nil {
+	if d.vmi == nil || o.Deserted {
 		return o, nil
 	}
 	changes := d.changes(o)
@@ -344,6 +356,7 @@ func podOf(pod *corev1.Pod) *vmi.Pod {
 			p.Ready = c.Status == corev1.ConditionTrue
 		}
 	}
+	p.Interrupted = pod.DeletionTimestamp != nil || vmilife.MarksNodeLost(pod)
 	return p
 }
 

@@ -318,14 +318,16 @@ func (l *lines) Write(data []byte) (int, error) {
 // api is an API server that holds one VMI: patches are applied as JSON patches,
 // with their tests, and every change is told to whoever watches.
 type api struct {
-	mu       sync.Mutex
-	changed  *sync.Cond
-	vmi      *v1.VirtualMachineInstance
-	watcher  *Supervisor
-	away     bool
-	patches  []string
-	events   []string
-	outdated int
+	mu      sync.Mutex
+	changed *sync.Cond
+	vmi     *v1.VirtualMachineInstance
+	watcher *Supervisor
+	away    bool
+	// deserted means that the VMI does not exist, podGone that its pod does not.
+	deserted, podGone bool
+	patches           []string
+	events            []string
+	outdated          int
 }
 
 func newAPI(instance *v1.VirtualMachineInstance) *api {
@@ -404,7 +406,29 @@ func (a *api) PatchVMI(_ context.Context, instance *v1.VirtualMachineInstance, p
 func (a *api) VMI(context.Context, string, string) (*v1.VirtualMachineInstance, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	switch {
+	case a.away:
+		return nil, errors.New("connection refused")
+	case a.deserted:
+		return nil, apierrors.NewNotFound(vmis, a.vmi.Name)
+	}
 	return a.vmi.DeepCopy(), nil
+}
+
+func (a *api) PodExists(context.Context, string, string, types.UID) (bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.away {
+		return false, errors.New("connection refused")
+	}
+	return !a.podGone, nil
+}
+
+// remove takes the VMI or its pod away, as the API server knows them.
+func (a *api) remove(vmi, pod bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.deserted, a.podGone = a.deserted || vmi, a.podGone || pod
 }
 
 func (a *api) Claim(_ context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {

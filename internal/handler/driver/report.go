@@ -24,7 +24,9 @@ type changes struct {
 func (d *Driver) changes(o vmi.Observed) *changes {
 	facts := vmi.Facts{
 		Exit: d.exit, Lost: vmi.Lost(o), PodReady: o.Pod != nil && o.Pod.Ready,
-		Failure: d.troubles.visible(), Now: o.Now,
+		PodInterrupted: o.Pod != nil && o.Pod.Interrupted,
+		Vanished:       o.Pod != nil && o.Pod.Gone && !o.Pod.Remains && o.Link != vmi.LinkUp,
+		Failure:        d.troubles.visible(), Now: o.Now,
 	}
 	if d.guest.alive() && d.prepared != nil {
 		facts.Guest = d.describe()

@@ -186,5 +186,5 @@ func (s *Supervisor) Lookup(namespace, name string, uid types.UID) (*Machine, er
 func (d *Driver) is(namespace, name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.vmi != nil && d.vmi.Namespace == namespace && d.vmi.Name == name
+	return d.vmi != nil && !d.absent.vmi && d.vmi.Namespace == namespace && d.vmi.Name == name
 }

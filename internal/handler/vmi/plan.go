@@ -13,8 +13,8 @@
 //	                         │               running: Attach ─┘      ^
 //	                         │                                       │ run state, agent, pod
 //	                         └──────────────> exited: Report (final) │
-//	   deletion, a final phase while QEMU runs, or a guest that cannot continue:
-//	   Stop, then Kill
+//	   deletion, a final phase, the VMI or its pod gone while QEMU runs, or a guest
+//	   that cannot continue: Stop, then Kill
 //	   a guest that an I/O error has stopped: Resume, again and again
 //
 // Invariants:
@@ -71,6 +71,13 @@ type Pod struct {
 	Finished bool
 	// Ready is the kubelet's opinion, readiness probe included.
 	Ready bool
+	// Interrupted means that the pod is being deleted, or that Kubernetes has marked
+	// it as one of a node that does not answer: what the VMI's condition Ready says
+	// is virt-controller's then.
+	Interrupted bool
+	// Gone means that the pod's object does not exist any more, as the API server
+	// has said; Remains that the node has something left of the pod.
+	Gone, Remains bool
 }
 
 // Link is the connection to virt-launcher.
@@ -87,8 +94,11 @@ const (
 
 // Observed is what a step is chosen on.
 type Observed struct {
-	// VMI is nil when it does not exist any more, or not on this node.
+	// VMI is nil when it is not this node's any more.
 	VMI *v1.VirtualMachineInstance
+	// Deserted means that the VMI does not exist any more, as the API server has
+	// said. VMI is what was last known of it.
+	Deserted bool
 	// Node is this node's name.
 	Node string
 	// Pod is nil when the node has no launcher pod of the VMI.
@@ -126,6 +136,9 @@ func Next(o Observed) (Step, time.Duration) {
 		return Release, 0
 	}
 	running := o.Link == LinkUp && o.Launcher.Phase == launch.PhaseRunning
+	if o.Deserted {
+		return endDeserted(o, running)
+	}
 	switch {
 	case o.Launcher.Phase == launch.PhaseExited:
 		return report(o), 0
@@ -144,8 +157,33 @@ func Next(o Observed) (Step, time.Duration) {
 	case running && o.Plug && o.VMI.Status.Phase == v1.Running:
 		return Plug, 0
 	}
+	if podGone(o) {
+		return report(o), remainsAgain
+	}
 	return report(o), o.PlugAfter
 }
+
+// remainsAgain is when the node is looked at again for what is left of a pod that
+// is gone: nothing tells of the end of a folder.
+const remainsAgain = 2 * time.Second
+
+// endDeserted ends the guest of a VMI that does not exist any more: somebody has
+// taken its finalizers away.
+func endDeserted(o Observed, running bool) (Step, time.Duration) {
+	switch {
+	case running:
+		return stop(o)
+	case o.Launcher.Phase == launch.PhaseExited, o.Link == LinkUp, !reachable(o):
+		return Release, 0
+	case o.Link == LinkNone:
+		return Connect, 0
+	}
+	return Wait, remainsAgain
+}
+
+// podGone reports whether the pod's object was taken away while its processes
+// may run: somebody has deleted it by force.
+func podGone(o Observed) bool { return o.Pod != nil && o.Pod.Gone }
 
 // mayStart is the gate of a guest's one start.
 func mayStart(o Observed) bool {
@@ -155,12 +193,12 @@ func mayStart(o Observed) bool {
 // active tells whether the controller has chosen this pod on this node to run
 // the guest.
 func active(o Observed) bool {
-	return o.Pod != nil && o.VMI.Status.ActivePods[o.Pod.UID] == o.Node
+	return o.Pod != nil && !o.Pod.Gone && o.VMI.Status.ActivePods[o.Pod.UID] == o.Node
 }
 
 // reachable tells whether a virt-launcher may be listening, or about to.
 func reachable(o Observed) bool {
-	return o.Pod != nil && !o.Pod.Finished && started(o.VMI)
+	return o.Pod != nil && !o.Pod.Finished && (!o.Pod.Gone || o.Pod.Remains) && started(o.VMI)
 }
 
 func started(vmi *v1.VirtualMachineInstance) bool {
@@ -172,10 +210,11 @@ func started(vmi *v1.VirtualMachineInstance) bool {
 }
 
 // mustEnd tells whether a guest that runs has to end: its VMI is to go, or is
-// over as far as everyone else knows, or the guest cannot continue.
+// over as far as everyone else knows, or its pod is gone, or the guest cannot
+// continue.
 func mustEnd(o Observed) bool {
 	broken, _ := Broken(o)
-	return broken || o.VMI.DeletionTimestamp != nil || o.VMI.IsFinal()
+	return broken || o.VMI.DeletionTimestamp != nil || o.VMI.IsFinal() || podGone(o)
 }
 
 // rest keeps an eye on the pod of a VMI that is over, in case its QEMU is not.
@@ -204,7 +243,9 @@ func stop(o Observed) (Step, time.Duration) {
 	switch {
 	case left <= 0:
 		return Kill, killAfter
-	case !o.Attached && !o.VMI.IsFinal():
+	case o.Deserted:
+		return Wait, left
+	case !o.Attached && !o.VMI.IsFinal() && !podGone(o):
 		// The status still wants its facts, and the monitor its ear.
 		return Attach, left
 	case o.Resume:

@@ -53,6 +53,9 @@ func resume(o *Observed) { o.Resume = true }
 func TestNext(t *testing.T) {
 	finished := func(o *Observed) { o.Pod.Finished = true }
 	gone := func(o *Observed) { o.VMI = nil }
+	deserted := func(o *Observed) { o.Deserted = true }
+	podRemains := func(o *Observed) { o.Pod.Gone, o.Pod.Remains = true, true }
+	podVanished := func(o *Observed) { o.Pod.Gone = true }
 	pending := func(o *Observed) { o.Link = LinkPending }
 	notChosen := func(o *Observed) { o.VMI.Status.ActivePods = map[types.UID]string{"other": "node1"} }
 	elsewhere := func(o *Observed) { o.VMI.Status.ActivePods = map[types.UID]string{"pod": "node2"} }
@@ -75,6 +78,20 @@ func TestNext(t *testing.T) {
 		"the VMI is gone":                                  {o: observed(gone), step: Release},
 		"the pod has finished and nobody was told":         {o: observed(in(v1.Running), finished), step: Wait},
 		"a launcher that has forgotten its guest":          {o: observed(in(v1.Running), launcher(launch.PhaseWaiting), changed), step: Report},
+
+		"the pod is deleted by force while the guest runs":               {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, podRemains), step: Stop},
+		"the pod is gone, the guest is to end and is not attached to":    {o: observed(in(v1.Running), launcher(launch.PhaseRunning), podRemains, stopping(60, 0)), step: Wait, after: 75 * time.Second},
+		"the pod is gone, and something of it is left":                   {o: observed(in(v1.Running), podRemains), step: Connect},
+		"the pod is gone, and nothing of it is left":                     {o: observed(in(v1.Running), podVanished, changed), step: Report, after: remainsAgain},
+		"the pod is gone while its launcher waits":                       {o: observed(launcher(launch.PhaseWaiting), podRemains), step: Wait, after: remainsAgain},
+		"the VMI does not exist any more while its guest runs":           {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, deserted), step: Stop},
+		"the VMI does not exist, its guest stops":                        {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, changed, deserted, stopping(60, 0)), step: Wait, after: 75 * time.Second},
+		"the VMI does not exist, its guest does not stop":                {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, deserted, stopping(60, 80*time.Second)), step: Kill, after: killAfter},
+		"the VMI does not exist, its launcher is not connected to":       {o: observed(in(v1.Running), deserted), step: Connect},
+		"the VMI does not exist, its launcher's socket is followed":      {o: observed(in(v1.Running), pending, deserted), step: Wait, after: remainsAgain},
+		"the VMI does not exist, its launcher waits: nothing is started": {o: observed(launcher(launch.PhaseWaiting), deserted), step: Release},
+		"the VMI does not exist, its guest has ended":                    {o: observed(in(v1.Running), launcher(launch.PhaseExited), deserted), step: Release},
+		"the VMI does not exist, nor does its pod":                       {o: observed(in(v1.Running), pending, noPod, deserted), step: Release},
 
 		"deleted before the launcher is there":        {o: observed(deleted), step: Connect},
 		"deleted while virt-launcher waits":           {o: observed(deleted, launcher(launch.PhaseWaiting)), step: Wait},

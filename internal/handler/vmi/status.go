@@ -15,6 +15,7 @@ import (
 	"drydock.dev/drydock/internal/launch"
 	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/vmilife"
 )
 
 // Facts are what a status is made of: what is so, from whoever knows it.
@@ -24,10 +25,15 @@ type Facts struct {
 	// Lost means that the guest ran and does not any more, and that nobody
 	// knows how it ended.
 	Lost bool
+	// Vanished means that the launcher pod was deleted by force, and that nothing
+	// of it is left on the node: nobody has heard how the guest ended.
+	Vanished bool
 	// Guest is the guest that runs; nil while none does or none is known.
 	Guest *Guest
 	// PodReady is the kubelet's opinion of the launcher pod.
 	PodReady bool
+	// PodInterrupted means that what Ready says is virt-controller's.
+	PodInterrupted bool
 	// Failure is why the last step failed; nil when it did not.
 	Failure error
 	Now     time.Time
@@ -102,6 +108,8 @@ func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceSt
 		finish(&status, endOf(vmi, *f.Exit), f.Now)
 	case f.Lost:
 		finish(&status, ending{failed: true, reason: "GuestLost", message: "The guest is gone, and its launcher does not know how it ended."}, f.Now)
+	case f.Vanished:
+		finish(&status, ending{failed: true, reason: "LauncherPodGone", message: "The launcher pod was deleted by force, and the guest has ended with it."}, f.Now)
 	case f.Guest != nil:
 		describe(vmi, &status, f)
 	}
@@ -158,7 +166,13 @@ func (g *Guest) runState() runstate.State {
 	return runstate.Of(g.RunState)
 }
 
+// describeReady leaves alone what virt-controller has to say: that the pod is being
+// deleted or is gone, which nothing takes back, or that the node does not answer,
+// for as long as Kubernetes says so.
 func describeReady(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceStatus, f Facts) {
+	if f.PodInterrupted || vmilife.Interrupted(vmi) {
+		return
+	}
 	ready := v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue}
 	state := f.Guest.runState()
 	switch {

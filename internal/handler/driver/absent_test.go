@@ -1,0 +1,147 @@
+package driver
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// awaitQEMUs waits until so many QEMUs run in the pod.
+func (p *pod) awaitQEMUs(want int) {
+	p.t.Helper()
+	deadline := time.Now().Add(patience)
+	for len(p.qemus()) != want {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("QEMUs run: %v, want %d", p.qemus(), want)
+		}
+		time.Sleep(10 * time.Millisecond) // a process's end has no event here
+	}
+}
+
+// running starts a guest and the handler that looks after it.
+func running(t *testing.T, uid string) (*node, *pod, *handler) {
+	t.Helper()
+	n := newNode(t, scheduled(uid))
+	p := n.newPod(n.api.vmi)
+	h := n.startHandler(p)
+	p.start()
+	n.api.await(t, "phase Running", phase(v1.Running))
+	return n, p, h
+}
+
+func ended(instance *v1.VirtualMachineInstance) bool { return instance.IsFinal() }
+
+func TestPodDeletedByForceUnderAGuest(t *testing.T) {
+	n, p, h := running(t, "forced")
+	n.api.remove(false, true)
+	h.supervisor.PodGone(p.object)
+	// The kubelet has not even noticed: virt-handler ends the guest, and says so
+	// when it has ended.
+	n.api.await(t, "the end", ended)
+	p.awaitQEMUs(0)
+}
+
+func TestPodDeletedByForceWhileVirtHandlerIsAway(t *testing.T) {
+	n, p, first := running(t, "forcedmeanwhile")
+	first.stop()
+	n.api.remove(false, true)
+	n.startHandler() // which sees no pod
+	n.api.await(t, "the end", ended)
+	p.awaitQEMUs(0)
+}
+
+func TestPodThatIsOnlyNotSeen(t *testing.T) {
+	n, p, h := running(t, "unseen")
+	qemus := p.qemus()
+	// Its labels were taken away; it exists.
+	h.supervisor.PodGone(p.object)
+	time.Sleep(podPatience + askPause) // that nothing happens has no event
+	if got := p.qemus(); !slices.Equal(got, qemus) || n.api.vmi.IsFinal() {
+		t.Errorf("QEMU was %v and is %v, phase %s", qemus, got, n.api.vmi.Status.Phase)
+	}
+}
+
+func TestVMIGoneUnderAGuest(t *testing.T) {
+	n, p, h := running(t, "deserted")
+	// Somebody has taken the finalizers away.
+	n.api.remove(true, false)
+	h.supervisor.VMIGone(n.api.vmi.UID)
+	p.awaitQEMUs(0)
+	h.stop()
+	if len(h.supervisor.drivers) != 0 {
+		t.Error("the driver of a VMI that is gone has not let go")
+	}
+}
+
+func TestVMIGoneWhileTheAPIServerIsAway(t *testing.T) {
+	n, p, h := running(t, "desertedlater")
+	qemus := p.qemus()
+	n.api.setAway(true)
+	h.supervisor.VMIGone(n.api.vmi.UID)
+	time.Sleep(askPause) // that nothing happens has no event
+	if got := p.qemus(); !slices.Equal(got, qemus) {
+		t.Fatalf("a guest was ended on a cache's word: QEMU was %v and is %v", qemus, got)
+	}
+	n.api.remove(true, false)
+	n.api.setAway(false)
+	p.awaitQEMUs(0)
+}
+
+func TestVMIThatHasLostItsLabelKeepsItsGuest(t *testing.T) {
+	n, p, h := running(t, "unlabeled")
+	qemus := p.qemus()
+	h.supervisor.VMIGone(n.api.vmi.UID)
+	deadline := time.Now().Add(patience)
+	for h.drives("unlabeled") {
+		if time.Now().After(deadline) {
+			t.Fatal("the driver does not let go of a VMI that is not this node's any more")
+		}
+		time.Sleep(10 * time.Millisecond) // there is nothing to be told by
+	}
+	if got := p.qemus(); !slices.Equal(got, qemus) {
+		t.Errorf("QEMU was %v and is %v", qemus, got)
+	}
+}
+
+// drives reports whether the VMI has a driver.
+func (h *handler) drives(uid string) bool {
+	h.supervisor.mu.Lock()
+	defer h.supervisor.mu.Unlock()
+	for driven := range h.supervisor.drivers {
+		if string(driven) == uid {
+			return true
+		}
+	}
+	return false
+}
+
+func TestNothingIsLeftOfThePod(t *testing.T) {
+	instance := scheduled("vanished")
+	instance.Status.Phase = v1.Running
+	instance.DeletionTimestamp = new(metav1.Now())
+	n := newNode(t, instance)
+	n.api.remove(false, true)
+	folder := filepath.Join(n.dir, "pod-of-vanished")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n.startHandler()
+	time.Sleep(podPatience + askPause) // that nothing happens has no event
+	n.api.mu.Lock()
+	if got := n.api.vmi.Status.Phase; got != v1.Running {
+		t.Errorf("the end was said while the node had the pod's folder: phase %s", got)
+	}
+	n.api.mu.Unlock()
+	if err := os.Remove(folder); err != nil {
+		t.Fatal(err)
+	}
+	failed := n.api.await(t, "phase Failed", phase(v1.Failed))
+	if failed.Status.Reason != "LauncherPodGone" {
+		t.Errorf("reason %q", failed.Status.Reason)
+	}
+}
