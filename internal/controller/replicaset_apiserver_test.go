@@ -33,18 +33,25 @@ func (w *world) awaitReplicas(n int) {
 	})
 }
 
-func TestAReplicaSetKeepsItsNumber(t *testing.T) {
-	w := newWorld(t)
+// createSet makes a replica set of so many VMIs.
+func (w *world) createSet(replicas int32) *v1.VirtualMachineInstanceReplicaSet {
+	w.t.Helper()
 	match := map[string]string{"app": "set"}
 	rs := &v1.VirtualMachineInstanceReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "set", Namespace: w.namespace},
 		Spec: v1.VirtualMachineInstanceReplicaSetSpec{
-			Replicas: new(int32(3)),
+			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: match},
 			Template: &v1.VirtualMachineInstanceTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: match}, Spec: testSpec()},
 		},
 	}
 	w.do("creating the replica set", w.client.Create(w.ctx, rs))
+	return rs
+}
+
+func TestAReplicaSetKeepsItsNumber(t *testing.T) {
+	w := newWorld(t)
+	rs := w.createSet(3)
 	w.awaitReplicas(3)
 	w.quiet()
 	if n := len(w.pods()); n != 3 {

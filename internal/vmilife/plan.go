@@ -104,9 +104,6 @@ type Plan struct {
 	// and plans again.
 	AskForWarning bool
 	CreatePod     bool
-	// Sweep ends the launcher pods of VMIs of the same name that do not exist any
-	// more.
-	Sweep bool
 	// VMI is the VMI as it should be; never nil. It shares the spec, which is not
 	// this loop's, with the VMI that was observed.
 	VMI *v1.VirtualMachineInstance

@@ -107,7 +107,7 @@ func waiting(reason, message string) func(*corev1.Pod) {
 type outcome struct {
 	ask, create, remove, freed bool
 	askWarning                 bool
-	askRivals, askNode, sweep  bool
+	askRivals, askNode         bool
 	phase                      v1.VirtualMachineInstancePhase
 	reason                     string
 	after                      time.Duration
@@ -117,7 +117,7 @@ type outcome struct {
 
 func outcomeOf(p Plan) outcome {
 	out := outcome{
-		askWarning: p.AskForWarning, askRivals: p.AskForRivals, askNode: p.AskForNode, sweep: p.Sweep,
+		askWarning: p.AskForWarning, askRivals: p.AskForRivals, askNode: p.AskForNode,
 		ask: p.AskForPod, create: p.CreatePod, remove: p.DeletePod, freed: len(p.VMI.Finalizers) == 0,
 		phase: p.VMI.Status.Phase, reason: p.VMI.Status.Reason, after: p.After,
 	}
@@ -320,7 +320,7 @@ func judge(t *testing.T, tests map[string]decision) {
 			before := test.o.VMI.DeepCopy()
 			plan := Decide(test.o)
 			got := outcomeOf(plan)
-			if got.askRivals != test.want.askRivals || got.askNode != test.want.askNode || got.sweep != test.want.sweep {
+			if got.askRivals != test.want.askRivals || got.askNode != test.want.askNode {
 				t.Errorf("got  %+v\nwant %+v", got, test.want)
 			}
 			if got.ask != test.want.ask || got.create != test.want.create || got.remove != test.want.remove || got.freed != test.want.freed {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -62,6 +63,15 @@ func RivalOf(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (Rival, bool) {
 	return r, false
 }
 
+// Abandoned reports whether a launcher pod is left of a VMI that does not exist any
+// more, and nobody else deletes it: the garbage collector knows the owner only.
+// instance is the UID of the VMI that has the name now, "" for none; it must be
+// the API server's word, and younger than the pod.
+func Abandoned(pod *corev1.Pod, instance types.UID) bool {
+	of, owner := launcherpod.MadeFor(pod), metav1.GetControllerOf(pod)
+	return launcherpod.IsLauncher(pod) && of != instance && pod.DeletionTimestamp == nil && (owner == nil || owner.UID != of)
+}
+
 // awaitRivals has a VMI without a pod wait until the guests are gone beside which
 // its own must not run.
 func awaitRivals(o Observed, p *Plan) {
@@ -70,7 +80,6 @@ func awaitRivals(o Observed, p *Plan) {
 	}
 	disksReady(p.VMI, o)
 	reportRivals(o, p)
-	p.Sweep = slices.ContainsFunc(o.Rivals, func(r Rival) bool { return r.Claim == "" })
 }
 
 // yieldOrWait takes the VMI's pod back in favor of an older one.

@@ -86,9 +86,9 @@ func TestAGuestWaitsForItsRivals(t *testing.T) {
 	unowned := func(p *corev1.Pod) { p.OwnerReferences = nil }
 	unlabeled := func(p *corev1.Pod) { p.Labels = nil }
 	judge(t, map[string]decision{
-		"the guest of an earlier VMI runs: no pod is made, and what is left of it is ended": {
+		"the guest of an earlier VMI runs: no pod is made": {
 			Observed{VMI: newVMI(), RivalsAsked: true, Rivals: old},
-			outcome{phase: v1.Pending, after: rivalPause, sweep: true, says: says(ReasonPredecessorRuns, predecessor)}},
+			outcome{phase: v1.Pending, after: rivalPause, says: says(ReasonPredecessorRuns, predecessor)}},
 		"another VM's guest writes to its disk: no pod is made": {
 			Observed{VMI: newVMI(), RivalsAsked: true, Rivals: user(0)},
 			outcome{phase: v1.Pending, after: rivalPause, says: says(ReasonClaimInUse, inUse)}},

@@ -100,8 +100,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if observed.VMI == nil {
-		return ctrl.Result{}, r.sweep(ctx, req.NamespacedName)
+	var instance types.UID
+	if observed.VMI != nil {
+		instance = observed.VMI.UID
+	}
+	if err := r.sweep(ctx, req.NamespacedName, instance); err != nil || observed.VMI == nil {
+		return ctrl.Result{}, err
 	}
 	plan, err := r.decide(ctx, &observed)
 	if err != nil {
@@ -214,15 +218,10 @@ func (r *Reconciler) carryOut(ctx context.Context, o vmilife.Observed, plan vmil
 		}
 	}
 	current, err := r.patch(ctx, o.VMI, plan.VMI)
-	switch {
-	case err != nil || !current:
+	if err != nil || !current || !plan.DeletePod {
 		return err
-	case plan.Sweep:
-		return r.sweep(ctx, client.ObjectKeyFromObject(o.VMI))
-	case plan.DeletePod:
-		return r.deletePod(ctx, o.VMI, o.Pod)
 	}
-	return nil
+	return r.deletePod(ctx, o.VMI, o.Pod)
 }
 
 // reportFailedCreate says on the VMI why a pod could not be created. It gives the

@@ -161,35 +161,33 @@ func (r *Reconciler) askForNode(ctx context.Context, o *vmilife.Observed) error 
 }
 
 // sweep ends the launcher pods of VMIs of a name that do not exist any more, as
-// far as nobody else does: the garbage collector knows owners only. That such a
-// VMI does not exist is the API server's word; it is asked after the pods were
-// seen.
-func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName) error {
+// far as nobody else does. instance is the UID of the VMI that the cache shows.
+// What a cache shows is only a reason to ask: the VMI is the API server's word,
+// and asked for after the pods were seen.
+func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, instance types.UID) error {
 	var pods corev1.PodList
-	err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace),
+	// They are only looked at, and nearly all are the VMI's own: no copies.
+	err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy,
 		client.MatchingFields{launcherIndex: launcherpod.NameLabelValue(key.Name)})
 	if err != nil {
 		return fmt.Errorf("listing the launcher pods of VMIs of the name %s: %w", key, err)
 	}
-	pods.Items = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
-		owner := metav1.GetControllerOf(&pod)
-		return pod.DeletionTimestamp != nil || owner != nil && owner.UID == launcherpod.MadeFor(&pod)
-	})
-	if len(pods.Items) == 0 {
+	if !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return vmilife.Abandoned(&pod, instance) }) {
 		return nil
 	}
 	vmi := &v1.VirtualMachineInstance{}
-	found, err := exists(ctx, r.stored, key, vmi)
-	if err != nil {
+	if _, err := exists(ctx, r.stored, key, vmi); err != nil {
 		return err
 	}
 	for i := range pods.Items {
+		// Without a VMI, its UID is empty.
 		pod := &pods.Items[i]
-		if found && launcherpod.MadeFor(pod) == vmi.UID {
+		if !vmilife.Abandoned(pod, vmi.UID) {
 			continue
 		}
 		ctrl.LoggerFrom(ctx).Info("deleting a launcher pod whose VMI is gone", "pod", pod.Name, "uid", launcherpod.MadeFor(pod))
-		err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+		gone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+		err := r.Client.Delete(ctx, gone, client.Preconditions{UID: &pod.UID})
 		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 			return fmt.Errorf("deleting the launcher pod %s/%s, whose VMI is gone: %w", pod.Namespace, pod.Name, err)
 		}

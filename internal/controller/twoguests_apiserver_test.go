@@ -1,0 +1,385 @@
+//go:build apiserver
+
+package controller
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/vmilife"
+)
+
+// nodeSays has the test's node answer or not, for so long.
+func (w *world) nodeSays(ready corev1.ConditionStatus, since time.Duration) {
+	w.t.Helper()
+	node := &corev1.Node{}
+	w.do("reading the node", w.client.Get(w.ctx, client.ObjectKey{Name: testNode}, node))
+	before := node.DeepCopy()
+	node.Status.Conditions = []corev1.NodeCondition{{
+		Type: corev1.NodeReady, Status: ready, Reason: "AsTheTestSays", Message: "as the test says",
+		LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.NewTime(time.Now().Add(-since)),
+	}}
+	w.do("writing the node's status", w.client.Status().Patch(w.ctx, node, client.MergeFrom(before)))
+}
+
+// disown takes the owner references off a pod, as a user or the garbage collector
+// may.
+func (w *world) disown(pod *corev1.Pod) {
+	w.t.Helper()
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))
+	w.do("taking the owner off the pod", w.client.Patch(w.ctx, pod.DeepCopy(), patch))
+}
+
+// desert takes the finalizers off a VMI and deletes it.
+func (w *world) desert(vmi *v1.VirtualMachineInstance) {
+	w.t.Helper()
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	w.do("taking the finalizers off the VMI", w.client.Patch(w.ctx, vmi.DeepCopy(), patch))
+	w.do("deleting the VMI", client.IgnoreNotFound(w.client.Delete(w.ctx, vmi)))
+}
+
+func (w *world) awaitReady(name string, status corev1.ConditionStatus, reason string) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("VMI %s to say Ready %s %s", name, status, reason), func() (bool, string) {
+		vmi := w.vmi(name)
+		if vmi == nil {
+			return false, "there is no VMI"
+		}
+		for _, c := range vmi.Status.Conditions {
+			if c.Type == v1.VirtualMachineInstanceReady {
+				return c.Status == status && c.Reason == reason, fmt.Sprintf("%+v", c)
+			}
+		}
+		return false, "it has no such condition"
+	})
+}
+
+func (w *world) awaitWaiting(name, reason string) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("VMI %s to wait for %s", name, reason), func() (bool, string) {
+		vmi := w.vmi(name)
+		if vmi == nil {
+			return false, "there is no VMI"
+		}
+		for _, c := range vmi.Status.Conditions {
+			if c.Type == v1.VirtualMachineInstanceSynchronized {
+				return c.Reason == reason, c.Message
+			}
+		}
+		return false, fmt.Sprintf("it says nothing: %+v", vmi.Status)
+	})
+}
+
+func (w *world) deleting(pod *corev1.Pod) bool {
+	var stored corev1.Pod
+	err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), &stored)
+	return err != nil || stored.DeletionTimestamp != nil
+}
+
+// finishPod plays the kubelet that has ended a pod's processes and lets it go.
+func (w *world) finishPod(pod *corev1.Pod) {
+	w.t.Helper()
+	w.podStatus(pod, func(s *corev1.PodStatus) { s.Phase = corev1.PodSucceeded })
+	w.removePod(pod)
+}
+
+func TestAVMIDeletedWithItsPodOrphanedStaysUntilItsGuestHasEnded(t *testing.T) {
+	w := newWorld(t)
+	w.createVM("vm", v1.RunStrategyAlways)
+	pod := w.run("vm")
+	first := w.vmi("vm")
+	w.do("deleting the VMI alone", w.client.Delete(w.ctx, first, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+	w.eventually("the garbage collector to orphan the pod", func() (bool, string) {
+		w.do("reading the pod", w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod))
+		return len(pod.OwnerReferences) == 0, "it has its owner"
+	})
+	w.noSuccessor("vm", first)
+	if vmi := w.vmi("vm"); vmi == nil || vmi.UID != first.UID || len(w.pods()) != 1 {
+		t.Fatalf("while the guest runs, the VMI is %+v and there are %d pods", vmi, len(w.pods()))
+	}
+	w.phase("vm", v1.Succeeded) // virt-handler has ended the guest
+	w.awaitPodDeletion(pod)
+	w.finishPod(pod)
+	second := w.successor("vm", first)
+	w.awaitPod(second)
+}
+
+func TestAPodWithoutItsOwnerIsKeptWhileItsGuestRuns(t *testing.T) {
+	w := newWorld(t)
+	w.createVM("vm", v1.RunStrategyAlways)
+	pod := w.run("vm")
+	first := w.vmi("vm")
+	w.disown(pod)
+	w.noSuccessor("vm", first)
+	if vmi := w.vmi("vm"); vmi == nil || vmi.Status.Phase != v1.Running || w.deleting(pod) {
+		t.Errorf("the guest was given up: %+v", vmi)
+	}
+	// It is noticed, too, how the guest ends.
+	w.end("vm", pod, v1.Failed)
+	w.successor("vm", first)
+}
+
+func TestAPodThatLosesItsOwnerBeforeItsGuestStartsIsMadeAgain(t *testing.T) {
+	w := newWorld(t)
+	w.createVMI("vmi")
+	pod := w.awaitLauncher("vmi")
+	w.awaitPhase("vmi", v1.Scheduling)
+	w.disown(pod)
+	w.eventually("another pod of the name", func() (bool, string) {
+		var next corev1.Pod
+		err := w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), &next)
+		return err == nil && next.UID != pod.UID, fmt.Sprint(err)
+	})
+	w.run("vmi")
+}
+
+func TestTheGuestOfAVMIThatIsGoneIsEndedBeforeTheNextOneStarts(t *testing.T) {
+	w := newWorld(t)
+	w.createVM("vm", v1.RunStrategyAlways)
+	pod := w.run("vm")
+	first := w.vmi("vm")
+	w.disown(pod)
+	w.desert(first)
+	second := w.successor("vm", first)
+	w.awaitWaiting("vm", vmilife.ReasonPredecessorRuns)
+	w.awaitPodDeletion(pod)
+	w.quiet()
+	if pods := w.pods(); len(pods) != 1 {
+		t.Fatalf("there are %d pods while the first guest may run", len(pods))
+	}
+	w.finishPod(pod)
+	w.awaitPod(second)
+	w.run("vm")
+}
+
+func TestAPodThatIsNobodysIsNeitherUsedNorDeleted(t *testing.T) {
+	w := newWorld(t)
+	vmi := &v1.VirtualMachineInstance{Spec: testSpec()}
+	vmi.Name, vmi.Namespace, vmi.Finalizers = "vmi", w.namespace, []string{v1.VirtualMachineInstanceFinalizer}
+	vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = claimDisk("data")
+	w.do("creating the VMI", w.client.Create(w.ctx, vmi))
+	w.awaitPhase("vmi", v1.Pending) // its claim is missing
+	forged := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: launcherpod.Name(w.vmi("vmi")), Namespace: w.namespace}}
+	forged.Spec.SchedulerName = "the-test"
+	forged.Spec.Containers = []corev1.Container{{Name: "compute", Image: "example.com/evil:1"}}
+	w.do("creating a pod of the launcher pod's name", w.client.Create(w.ctx, forged))
+	w.createClaim("data")
+	w.eventually("the VMI to say that the name is taken", func() (bool, string) {
+		for _, c := range w.vmi("vmi").Status.Conditions {
+			if c.Type == v1.VirtualMachineInstanceReady {
+				return true, ""
+			}
+		}
+		return false, "it says nothing"
+	})
+	w.bind(forged)
+	w.quiet()
+	if vmi := w.vmi("vmi"); len(vmi.Status.ActivePods) != 0 || w.deleting(forged) {
+		t.Errorf("the pod is used or deleted: active pods %v, deleted %v", vmi.Status.ActivePods, w.deleting(forged))
+	}
+	w.do("deleting the VMI", w.client.Delete(w.ctx, w.vmi("vmi")))
+	w.awaitGone("vmi")
+	if w.deleting(forged) {
+		t.Error("the pod was deleted with the VMI")
+	}
+}
+
+func claimDisk(claim string) ([]v1.Volume, []v1.Disk) {
+	source := &v1.PersistentVolumeClaimVolumeSource{}
+	source.ClaimName = claim
+	return []v1.Volume{{Name: "disk", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: source}}},
+		[]v1.Disk{{Name: "disk", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{}}}}
+}
+
+func (w *world) createClaim(name string) {
+	w.t.Helper()
+	claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}}
+	claim.Name, claim.Namespace = name, w.namespace
+	w.do("creating the claim", w.client.Create(w.ctx, claim))
+}
+
+func (w *world) createVMIOn(name, claim string) {
+	w.t.Helper()
+	vmi := &v1.VirtualMachineInstance{Spec: testSpec()}
+	vmi.Name, vmi.Namespace, vmi.Finalizers = name, w.namespace, []string{v1.VirtualMachineInstanceFinalizer}
+	vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = claimDisk(claim)
+	w.do("creating the VMI", w.client.Create(w.ctx, vmi))
+}
+
+func TestTwoVMIsOnOneDiskTakeTurns(t *testing.T) {
+	w := newWorld(t)
+	w.createClaim("data")
+	w.createVMIOn("one", "data")
+	pod := w.run("one")
+	w.createVMIOn("two", "data")
+	w.awaitWaiting("two", vmilife.ReasonClaimInUse)
+	w.quiet()
+	if n := len(w.pods()); n != 1 {
+		t.Fatalf("there are %d pods on one disk", n)
+	}
+	w.end("one", pod, v1.Succeeded)
+	w.run("two")
+}
+
+func TestOfTwoVMIsThatStartOnOneDiskOneMakesWay(t *testing.T) {
+	w := newWorld(t)
+	w.createClaim("data")
+	w.createVMIOn("one", "data")
+	w.createVMIOn("two", "data")
+	pods := map[string]*corev1.Pod{"one": w.awaitLauncher("one"), "two": w.awaitLauncher("two")}
+	for _, pod := range pods {
+		w.bind(pod)
+	}
+	var winner, loser string
+	w.eventually("one of them to be handed over", func() (bool, string) {
+		for name, pod := range pods {
+			if w.vmi(name).Status.Phase == v1.Scheduled {
+				winner = name
+			} else {
+				loser = name
+			}
+			if w.deleting(pod) && w.vmi(name).Status.Phase == v1.Scheduled {
+				t.Fatalf("the pod of %s was deleted after it had been handed over", name)
+			}
+		}
+		if winner == "" && loser != "" {
+			// The kubelet's part in making way.
+			for _, pod := range pods {
+				if w.deleting(pod) {
+					w.do("removing", client.IgnoreNotFound(w.client.Delete(w.ctx, pod, client.GracePeriodSeconds(0))))
+				}
+			}
+		}
+		return winner != "", "none is"
+	})
+	for name := range pods {
+		if name != winner {
+			loser = name
+		}
+	}
+	w.quiet()
+	if phase := w.vmi(loser).Status.Phase; phase == v1.Scheduled {
+		t.Fatalf("both were handed over to their nodes on one disk")
+	}
+	w.phase(winner, v1.Running)
+	w.awaitWaiting(loser, vmilife.ReasonClaimInUse)
+}
+
+func TestAPodDeletedByForceIsNotTheEndOfItsGuest(t *testing.T) {
+	w := newWorld(t)
+	w.nodeSays(corev1.ConditionTrue, time.Hour)
+	w.createVM("vm", v1.RunStrategyAlways)
+	pod := w.run("vm")
+	first := w.vmi("vm")
+	w.removePod(pod) // with a grace period of 0, under the guest
+	w.awaitReady("vm", corev1.ConditionFalse, v1.PodNotExistsReason)
+	w.awaitPrintable("vm", v1.VirtualMachineStatusStopping)
+	w.do("deleting the VMI", w.client.Delete(w.ctx, first))
+	w.noSuccessor("vm", first)
+	if vmi := w.vmi("vm"); vmi == nil || len(w.pods()) != 0 {
+		t.Fatalf("while the guest may run, the VMI is %+v and there are %d pods", vmi, len(w.pods()))
+	}
+	w.phase("vm", v1.Failed) // virt-handler says that it has ended
+	w.awaitPod(w.successor("vm", first))
+}
+
+func TestAPodDeletedByForceIsWaitedForWithoutVirtHandler(t *testing.T) {
+	w := newWorld(t)
+	w.nodeSays(corev1.ConditionTrue, time.Hour)
+	w.createVM("vm", v1.RunStrategyAlways)
+	pod := w.run("vm")
+	first := w.vmi("vm")
+	w.removePod(pod)
+	w.awaitReady("vm", corev1.ConditionFalse, v1.PodNotExistsReason)
+	w.stop()
+	w.nodeSays(corev1.ConditionUnknown, time.Minute)
+	w.options.identity += " two minutes later"
+	w.options.now = func() time.Time { return time.Now().Add(2 * time.Minute) }
+	w.startLoops()
+	// The time is over, but nobody knows what the node does.
+	w.awaitReady("vm", corev1.ConditionUnknown, v1.PodNotExistsReason)
+	w.awaitPrintable("vm", v1.VirtualMachineStatusUnknown)
+	w.noSuccessor("vm", first)
+	w.nodeSays(corev1.ConditionTrue, time.Hour)
+	w.awaitPod(w.successor("vm", first))
+}
+
+func TestAPodThatWentAfterItsEndIsNotWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	w.createVM("vm", v1.RunStrategyAlways)
+	pod := w.run("vm")
+	first := w.vmi("vm")
+	w.podStatus(pod, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed })
+	w.removePod(pod)
+	w.awaitPod(w.successor("vm", first))
+}
+
+func TestAPodThatIsBeingDeletedIsNoticedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.createVM("vm", v1.RunStrategyAlways)
+	pod := w.run("vm")
+	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	w.do("deleting the pod", w.client.Delete(w.ctx, pod))
+	w.awaitReady("vm", corev1.ConditionFalse, v1.PodTerminatingReason)
+	w.awaitPrintable("vm", v1.VirtualMachineStatusStopping)
+	w.quiet()
+}
+
+func TestAReplicaWhosePodIsBeingDeletedIsReplacedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.createSet(1)
+	w.awaitReplicas(1)
+	first := w.activeVMIs()[0]
+	pod := w.run(first.Name)
+	w.do("deleting the pod", w.client.Delete(w.ctx, pod))
+	w.eventually("a replacement beside it", func() (bool, string) {
+		n := len(w.activeVMIs())
+		return n == 2, fmt.Sprintf("there are %d VMIs", n)
+	})
+	if vmi := w.vmi(first.Name); vmi == nil || vmi.DeletionTimestamp != nil {
+		t.Errorf("the guest that ends was not left to end: %+v", vmi)
+	}
+	w.end(first.Name, pod, v1.Succeeded)
+	w.awaitReplicas(1)
+}
+
+func TestAGuestOnANodeThatDoesNotAnswerIsNotReady(t *testing.T) {
+	w := newWorld(t)
+	w.nodeSays(corev1.ConditionTrue, time.Hour)
+	w.createVM("vm", v1.RunStrategyAlways)
+	pod := w.run("vm")
+	first := w.vmi("vm")
+	ready := func(pod, node corev1.ConditionStatus) func(*corev1.PodStatus) {
+		w.nodeSays(node, time.Minute)
+		return func(s *corev1.PodStatus) {
+			s.Phase = corev1.PodRunning
+			s.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: pod}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue}}
+		}
+	}
+	w.podStatus(pod, ready(corev1.ConditionTrue, corev1.ConditionTrue))
+	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	// Kubernetes does this to the pods of a node that it does not hear of.
+	w.podStatus(pod, ready(corev1.ConditionFalse, corev1.ConditionUnknown))
+	w.awaitReady("vm", corev1.ConditionFalse, vmilife.ReasonNodeLost)
+	if vm := w.awaitPrintable("vm", v1.VirtualMachineStatusUnknown); vm.Status.Ready {
+		t.Error("the VM is said to be ready")
+	}
+	w.noSuccessor("vm", first)
+	// The node comes back, and virt-handler with it.
+	w.podStatus(pod, ready(corev1.ConditionTrue, corev1.ConditionTrue))
+	w.phase("vm", v1.Running)
+	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	w.quiet()
+}
