@@ -1,0 +1,232 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/vmilife"
+)
+
+// census counts the QEMU processes of a VM on all nodes, which are namespaces of
+// this machine, again and again.
+type census struct {
+	stop func()
+	most int
+}
+
+// countQEMUs begins to count. The most that ran at once is known after stop.
+func countQEMUs(t *testing.T, namespace, name string) *census {
+	t.Helper()
+	uuid := string(awaitRunning(t, namespace, name).Spec.Domain.Firmware.UUID)
+	c := &census{}
+	var counting sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	counting.Go(func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			c.most = max(c.most, qemusOf(uuid))
+			<-tick.C
+		}
+	})
+	c.stop = sync.OnceFunc(func() {
+		cancel()
+		counting.Wait()
+	})
+	t.Cleanup(c.stop)
+	return c
+}
+
+// qemusOf counts the QEMU processes with a VM's UUID.
+func qemusOf(uuid string) int {
+	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, path := range commands {
+		// One that can't be read has ended.
+		if line, err := os.ReadFile(path); err == nil && strings.Contains(string(line), "qemu-system") && strings.Contains(string(line), uuid) {
+			n++
+		}
+	}
+	return n
+}
+
+// once requires that there was never more than one.
+func (c *census) once(t *testing.T) {
+	t.Helper()
+	c.stop()
+	if c.most != 1 {
+		t.Errorf("%d QEMUs ran at once, want 1", c.most)
+	}
+}
+
+// awaitNoPods waits until the launcher pods of an instance are gone.
+func awaitNoPods(t *testing.T, vmi *v1.VirtualMachineInstance) {
+	t.Helper()
+	eventually(t, "the launcher pods of the instance before to be gone", func(context.Context) error {
+		if n := len(launcherPods(t, vmi)); n > 0 {
+			return fmt.Errorf("%d are there", n)
+		}
+		return nil
+	})
+}
+
+// TestAVMIThatIsDeletedAloneHasNoSecondGuest deletes VMIs in the ways that take
+// the launcher pod's owner away, and the pod by force. The VM starts again, after
+// the guest before has ended.
+func TestAVMIThatIsDeletedAloneHasNoSecondGuest(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(t *testing.T, vmi *v1.VirtualMachineInstance){
+		"orphaned": func(t *testing.T, vmi *v1.VirtualMachineInstance) {
+			out, err := kubectl(t.Context(), "-n", vmi.Namespace, "delete", "vmi", vmi.Name, "--cascade=orphan", "--wait=false")
+			if err != nil {
+				t.Fatalf("deleting the VMI: %v\n%s", err, out)
+			}
+		},
+		"disowned": func(t *testing.T, vmi *v1.VirtualMachineInstance) {
+			disown(t, vmi)
+			deleteObject(t, vmi)
+		},
+		"stripped": func(t *testing.T, vmi *v1.VirtualMachineInstance) {
+			disown(t, vmi)
+			deleteObject(t, vmi)
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+			if err := client.IgnoreNotFound(cluster.client.Patch(t.Context(), vmi, patch)); err != nil {
+				t.Fatalf("taking the VMI's finalizers away: %v", err)
+			}
+		},
+		"forced": func(t *testing.T, vmi *v1.VirtualMachineInstance) {
+			out, err := kubectl(t.Context(), "-n", vmi.Namespace, "delete", "pod", launcherPod(t, vmi).Name, "--force", "--grace-period=0")
+			if err != nil {
+				t.Fatalf("deleting the pod by force: %v\n%s", err, out)
+			}
+		},
+	}
+	for name, take := range tests {
+		t.Run(name, func(t *testing.T) {
+			ns := newNamespace(t)
+			bootVM(t, newVM(newVMI(ns, name), v1.RunStrategyAlways))
+			vmi := awaitRunning(t, ns, name)
+			c := countQEMUs(t, ns, name)
+			take(t, vmi.DeepCopy())
+			awaitNextInstance(t, ns, name, vmi.UID)
+			c.once(t)
+			awaitNoPods(t, vmi)
+			startedOnce(t, ns, name)
+		})
+	}
+}
+
+func disown(t *testing.T, vmi *v1.VirtualMachineInstance) {
+	t.Helper()
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))
+	if err := cluster.client.Patch(t.Context(), launcherPod(t, vmi), patch); err != nil {
+		t.Fatalf("taking the launcher pod's owner away: %v", err)
+	}
+}
+
+// TestAPodDeletedByForceWhileVirtHandlerIsAway stops every virt-handler, so that
+// only the kubelet ends the guest, which does not follow the power button: QEMU
+// runs on for most of its pod's grace period, and the VM waits for that. Not
+// parallel: the others need virt-handler.
+func TestAPodDeletedByForceWhileVirtHandlerIsAway(t *testing.T) {
+	ns := newNamespace(t)
+	vmi := newVMI(ns, "unattended")
+	vmi.Spec.TerminationGracePeriodSeconds = new(int64(5))
+	bootVM(t, newVM(vmi, v1.RunStrategyAlways))
+	first := awaitRunning(t, ns, "unattended")
+	pod := launcherPod(t, first)
+	var thaw []func()
+	for _, pid := range componentPIDs("handler")(t) {
+		thaw = append(thaw, freeze(t, pid))
+	}
+	c := countQEMUs(t, ns, "unattended")
+	if err := cluster.client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatalf("deleting the pod by force: %v", err)
+	}
+	awaitVMI(t, ns, "unattended", "to say that its pod is gone", func(vmi *v1.VirtualMachineInstance) bool {
+		return readyReason(vmi) == v1.PodNotExistsReason
+	})
+	eventually(t, "the guest to be given up", func(ctx context.Context) error {
+		stored := &v1.VirtualMachineInstance{}
+		err := cluster.client.Get(ctx, client.ObjectKeyFromObject(first), stored)
+		if err == nil && stored.UID == first.UID && !stored.IsFinal() {
+			return fmt.Errorf("it is in phase %s", stored.Status.Phase)
+		}
+		return err
+	})
+	for _, back := range thaw {
+		back()
+	}
+	awaitNextInstance(t, ns, "unattended", first.UID)
+	c.once(t)
+}
+
+func readyReason(vmi *v1.VirtualMachineInstance) string {
+	for _, c := range vmi.Status.Conditions {
+		if c.Type == v1.VirtualMachineInstanceReady {
+			return c.Reason
+		}
+	}
+	return ""
+}
+
+// TestAGuestOnANodeThatFallsSilent stops a node's kubelet: the VM is Unknown and
+// not ready, and its guest runs on. When the kubelet is back, so is the VM. Then
+// the node dies, and the VM with it; it starts again when the node does. Not
+// parallel: it takes a node from the others.
+func TestAGuestOnANodeThatFallsSilent(t *testing.T) {
+	ns := newNamespace(t)
+	vm := newVM(newVMI(ns, "lonely"), v1.RunStrategyAlways)
+	vm.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node2}
+	g := bootVM(t, vm)
+	bootID, first := g.bootID(), awaitRunning(t, ns, "lonely")
+	c := countQEMUs(t, ns, "lonely")
+
+	thaw := freeze(t, kubeletOf(t, node2))
+	awaitVM(t, ns, "lonely", "not to be ready, for its node does not answer", func(vm *v1.VirtualMachine) bool {
+		return vm.Status.PrintableStatus == v1.VirtualMachineStatusUnknown && !vm.Status.Ready
+	})
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "lonely"}}
+	if err := cluster.client.Get(t.Context(), client.ObjectKeyFromObject(vmi), vmi); err != nil {
+		t.Fatal(err)
+	}
+	if reason := readyReason(vmi); reason != vmilife.ReasonNodeLost {
+		t.Errorf("the VMI is not Ready for the reason %q, want %q", reason, vmilife.ReasonNodeLost)
+	}
+	thaw()
+	awaitReady(t, node2)
+	awaitVM(t, ns, "lonely", "to be back with its node", func(vm *v1.VirtualMachine) bool {
+		return vm.Status.PrintableStatus == v1.VirtualMachineStatusRunning && vm.Status.Ready
+	})
+	if back := login(t, ns, "lonely").bootID(); back != bootID || instanceUID(t, ns, "lonely") != first.UID {
+		t.Error("the guest was started again when its node was silent")
+	}
+
+	if out, err := output(t.Context(), "drydock", "node", "kill", node2); err != nil {
+		t.Fatalf("killing the node: %v\n%s", err, out)
+	}
+	awaitPrintable(t, ns, "lonely", v1.VirtualMachineStatusUnknown)
+	if out, err := output(t.Context(), "drydock", "node", "start", node2); err != nil {
+		t.Fatalf("starting the node: %v\n%s", err, out)
+	}
+	awaitReady(t, node2)
+	awaitNextInstance(t, ns, "lonely", first.UID)
+	c.once(t)
+}
