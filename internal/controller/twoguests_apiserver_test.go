@@ -165,22 +165,15 @@ func TestAPodThatIsNobodysIsNeitherUsedNorDeleted(t *testing.T) {
 	w := newWorld(t)
 	vmi := &v1.VirtualMachineInstance{Spec: testSpec()}
 	vmi.Name, vmi.Namespace, vmi.Finalizers = "vmi", w.namespace, []string{v1.VirtualMachineInstanceFinalizer}
-	vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = claimDisk("data")
+	vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = claimDisk()
 	w.do("creating the VMI", w.client.Create(w.ctx, vmi))
 	w.awaitPhase("vmi", v1.Pending) // its claim is missing
 	forged := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: launcherpod.Name(w.vmi("vmi")), Namespace: w.namespace}}
 	forged.Spec.SchedulerName = "the-test"
 	forged.Spec.Containers = []corev1.Container{{Name: "compute", Image: "example.com/evil:1"}}
 	w.do("creating a pod of the launcher pod's name", w.client.Create(w.ctx, forged))
-	w.createClaim("data")
-	w.eventually("the VMI to say that the name is taken", func() (bool, string) {
-		for _, c := range w.vmi("vmi").Status.Conditions {
-			if c.Type == v1.VirtualMachineInstanceReady {
-				return true, ""
-			}
-		}
-		return false, "it says nothing"
-	})
+	w.createClaim()
+	w.awaitWaiting("vmi", vmilife.ReasonPodNameTaken)
 	w.bind(forged)
 	w.quiet()
 	if vmi := w.vmi("vmi"); len(vmi.Status.ActivePods) != 0 || w.deleting(forged) {
@@ -193,37 +186,40 @@ func TestAPodThatIsNobodysIsNeitherUsedNorDeleted(t *testing.T) {
 	}
 }
 
-func claimDisk(claim string) ([]v1.Volume, []v1.Disk) {
+// claimName is the claim that VMIs want for themselves.
+const claimName = "data"
+
+func claimDisk() ([]v1.Volume, []v1.Disk) {
 	source := &v1.PersistentVolumeClaimVolumeSource{}
-	source.ClaimName = claim
+	source.ClaimName = claimName
 	return []v1.Volume{{Name: "disk", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: source}}},
 		[]v1.Disk{{Name: "disk", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{}}}}
 }
 
-func (w *world) createClaim(name string) {
+func (w *world) createClaim() {
 	w.t.Helper()
 	claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
 		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 	}}
-	claim.Name, claim.Namespace = name, w.namespace
+	claim.Name, claim.Namespace = claimName, w.namespace
 	w.do("creating the claim", w.client.Create(w.ctx, claim))
 }
 
-func (w *world) createVMIOn(name, claim string) {
+func (w *world) createVMIOn(name string) {
 	w.t.Helper()
 	vmi := &v1.VirtualMachineInstance{Spec: testSpec()}
 	vmi.Name, vmi.Namespace, vmi.Finalizers = name, w.namespace, []string{v1.VirtualMachineInstanceFinalizer}
-	vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = claimDisk(claim)
+	vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = claimDisk()
 	w.do("creating the VMI", w.client.Create(w.ctx, vmi))
 }
 
 func TestTwoVMIsOnOneDiskTakeTurns(t *testing.T) {
 	w := newWorld(t)
-	w.createClaim("data")
-	w.createVMIOn("one", "data")
+	w.createClaim()
+	w.createVMIOn("one")
 	pod := w.run("one")
-	w.createVMIOn("two", "data")
+	w.createVMIOn("two")
 	w.awaitWaiting("two", vmilife.ReasonClaimInUse)
 	w.quiet()
 	if n := len(w.pods()); n != 1 {
@@ -235,9 +231,9 @@ func TestTwoVMIsOnOneDiskTakeTurns(t *testing.T) {
 
 func TestOfTwoVMIsThatStartOnOneDiskOneMakesWay(t *testing.T) {
 	w := newWorld(t)
-	w.createClaim("data")
-	w.createVMIOn("one", "data")
-	w.createVMIOn("two", "data")
+	w.createClaim()
+	w.createVMIOn("one")
+	w.createVMIOn("two")
 	pods := map[string]*corev1.Pod{"one": w.awaitLauncher("one"), "two": w.awaitLauncher("two")}
 	for _, pod := range pods {
 		w.bind(pod)

@@ -437,24 +437,31 @@ func kubelet(s *state, i int8, add adder) {
 		if proc == assigned && s.nodes[i] != fenced {
 			add("the kubelet starts the launcher", false, func(to *state) { *to.proc(id) = waiting })
 		}
-		if proc == guest {
-			add("the guest ends by itself", true, func(to *state) { *to.proc(id) = ended })
-			if s.budget[unhears] > 0 {
-				add("the guest ends by itself, unheard", true, func(to *state) { *to.proc(id) = endedUnheard; to.budget[unhears]-- })
-			}
-		}
-		if (proc == assigned || proc.alive()) && reachable && (!known || p.deleting) {
-			add("the kubelet ends a pod that is to go", false, func(to *state) { *to.proc(id) = ended })
-			if s.budget[unhears] > 0 {
-				add("the kubelet ends a pod, unheard", true, func(to *state) { *to.proc(id) = endedUnheard; to.budget[unhears]-- })
-			}
-		}
+		endings(s, id, reachable && (!known || p.deleting), add)
 		if known && !p.finished && (proc == ended || proc == endedUnheard) && reachable {
 			add("the kubelet says that the pod has ended", false, func(to *state) { to.pods[i].finished = true })
 		}
 		if known && p.finished && p.deleting && reachable {
 			add("the kubelet lets the pod go", false, func(to *state) { to.pods[i] = pod{} })
 		}
+	}
+}
+
+// endings are the ways in which a pod's processes end: by themselves, or with
+// unwanted because the kubelet ends them.
+func endings(s *state, id podID, unwanted bool, add adder) {
+	ends := func(name string, disturbs bool) {
+		add(name, disturbs, func(to *state) { *to.proc(id) = ended })
+		if s.budget[unhears] > 0 {
+			add(name+", unheard", true, func(to *state) { *to.proc(id) = endedUnheard; to.budget[unhears]-- })
+		}
+	}
+	proc := *s.proc(id)
+	if proc == guest {
+		ends("the guest ends by itself", true)
+	}
+	if unwanted && (proc == assigned || proc.alive()) {
+		ends("the kubelet ends a pod that is to go", false)
 	}
 }
 

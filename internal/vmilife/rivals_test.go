@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/launcherpod"
@@ -23,10 +22,10 @@ func shareable(vmi *v1.VirtualMachineInstance) {
 }
 
 // launcher is a launcher pod with a node, made for another VMI.
-func launcher(name, of string, edits ...func(*corev1.Pod)) *corev1.Pod {
+func launcher(of string, edits ...func(*corev1.Pod)) *corev1.Pod {
 	pod := newPod(bound, podPhase(corev1.PodRunning))
-	pod.Name, pod.UID, pod.OwnerReferences = name, types.UID(name), nil
-	pod.Labels[v1.CreatedByLabel] = "uid-of-" + name
+	pod.Name, pod.UID, pod.OwnerReferences = "p", "p", nil
+	pod.Labels[v1.CreatedByLabel] = "another"
 	pod.Labels[launcherpod.NameLabel] = of
 	pod.Annotations = map[string]string{v1.DomainAnnotation: of}
 	for _, e := range edits {
@@ -47,16 +46,16 @@ func TestBesideWhichPodsAGuestMustNotRun(t *testing.T) {
 		rival bool
 		claim string
 	}{
-		"an earlier VMI's of the same name":                    {plain, launcher("p", "vmi"), true, ""},
-		"one that has ended":                                   {plain, launcher("p", "vmi", podPhase(corev1.PodFailed)), false, ""},
-		"one that is being deleted and has not ended":          {plain, launcher("p", "vmi", terminating), true, ""},
-		"one without a node":                                   {plain, launcher("p", "vmi", func(p *corev1.Pod) { p.Spec.NodeName = "" }), false, ""},
+		"an earlier VMI's of the same name":                    {plain, launcher("vmi"), true, ""},
+		"one that has ended":                                   {plain, launcher("vmi", podPhase(corev1.PodFailed)), false, ""},
+		"one that is being deleted and has not ended":          {plain, launcher("vmi", terminating), true, ""},
+		"one without a node":                                   {plain, launcher("vmi", func(p *corev1.Pod) { p.Spec.NodeName = "" }), false, ""},
 		"its own":                                              {plain, newPod(bound), false, ""},
-		"another VM's, without disks in common":                {disk, launcher("p", "other", writes("x")), false, ""},
-		"another VM's that writes to its claim":                {disk, launcher("p", "other", writes("data")), true, "data"},
-		"another VM's that writes to a claim that it shares":   {newVMI(onClaim, shareable), launcher("p", "other", writes("data")), false, ""},
-		"a pod that has the labels and is no launcher pod":     {disk, launcher("p", "vmi", func(p *corev1.Pod) { p.Labels[v1.AppLabel] = "web" }), false, ""},
-		"a provisioning pod, which says nothing of its origin": {disk, launcher("p", "vmi", func(p *corev1.Pod) { delete(p.Labels, v1.CreatedByLabel) }), false, ""},
+		"another VM's, without disks in common":                {disk, launcher("other", writes("x")), false, ""},
+		"another VM's that writes to its claim":                {disk, launcher("other", writes("data")), true, "data"},
+		"another VM's that writes to a claim that it shares":   {newVMI(onClaim, shareable), launcher("other", writes("data")), false, ""},
+		"a pod that has the labels and is no launcher pod":     {disk, launcher("vmi", func(p *corev1.Pod) { p.Labels[v1.AppLabel] = "web" }), false, ""},
+		"a provisioning pod, which says nothing of its origin": {disk, launcher("vmi", func(p *corev1.Pod) { delete(p.Labels, v1.CreatedByLabel) }), false, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

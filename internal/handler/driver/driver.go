@@ -147,13 +147,28 @@ func (d *Driver) poke() {
 	}
 }
 
-// setVMI takes over what was seen of the VMI; nil when it is not seen any more.
-// What is older than what the driver has itself written is passed over.
+// setVMI takes over what the cache shows of the VMI; nil when it is not shown any
+// more. What is older than what the driver has itself written is passed over.
 func (d *Driver) setVMI(seen *v1.VirtualMachineInstance) {
 	d.mu.Lock()
 	d.absent.vmi = seen == nil
 	if seen != nil && (d.vmi == nil || !older(seen, d.vmi)) {
 		d.vmi = seen
+	}
+	d.mu.Unlock()
+	d.poke()
+}
+
+// setStored takes over the VMI as the API server has answered; nil when it has
+// none. The answer may be older than what the cache has shown meanwhile, also that
+// the VMI is gone.
+func (d *Driver) setStored(stored *v1.VirtualMachineInstance) {
+	d.mu.Lock()
+	switch {
+	case stored == nil:
+		d.absent.vmi = true
+	case d.vmi != nil && !older(stored, d.vmi):
+		d.vmi = stored
 	}
 	d.mu.Unlock()
 	d.poke()

@@ -90,7 +90,7 @@ func (d *Driver) report(ctx context.Context, c *changes) error {
 	if now != nil && now.UID != d.uid {
 		now = nil // another VMI of the same name
 	}
-	d.setVMI(now)
+	d.setStored(now)
 	return nil
 }
 

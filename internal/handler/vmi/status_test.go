@@ -14,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/vmilife"
 )
 
 // instance is a scheduled VMI with one interface and one claim, as the
@@ -113,6 +114,18 @@ func TestConditions(t *testing.T) {
 			vmi:   func(vmi *v1.VirtualMachineInstance) { vmi.Spec.ReadinessProbe = &v1.Probe{} },
 			facts: func(f *Facts) { f.PodReady = true },
 			kind:  ready, want: want{status: "True"},
+		},
+		"its pod is being deleted: virt-controller says so": {
+			facts: func(f *Facts) { f.PodInterrupted = true },
+			kind:  ready, want: want{"False", v1.GuestNotRunningReason, ""},
+		},
+		"its pod was said to be deleted: nothing takes that back": {
+			vmi:  func(vmi *v1.VirtualMachineInstance) { vmi.Status.Conditions[0].Reason = v1.PodTerminatingReason },
+			kind: ready, want: want{"False", v1.PodTerminatingReason, ""},
+		},
+		"its node was said not to answer, and it does": {
+			vmi:  func(vmi *v1.VirtualMachineInstance) { vmi.Status.Conditions[0].Reason = vmilife.ReasonNodeLost },
+			kind: ready, want: want{status: "True"},
 		},
 		"paused by the user": {
 			facts: func(f *Facts) { f.Guest.RunState = "paused" },
