@@ -173,9 +173,8 @@ func TestAPodThatIsNobodysIsNeitherUsedNorDeleted(t *testing.T) {
 	forged.Spec.Containers = []corev1.Container{{Name: "compute", Image: "example.com/evil:1"}}
 	w.do("creating a pod of the launcher pod's name", w.client.Create(w.ctx, forged))
 	w.createClaim()
-	w.awaitWaiting("vmi", vmilife.ReasonPodNameTaken)
+	w.awaitWaiting("vmi", vmilife.ReasonFailedCreate)
 	w.bind(forged)
-	w.quiet()
 	if vmi := w.vmi("vmi"); len(vmi.Status.ActivePods) != 0 || w.deleting(forged) {
 		t.Errorf("the pod is used or deleted: active pods %v, deleted %v", vmi.Status.ActivePods, w.deleting(forged))
 	}

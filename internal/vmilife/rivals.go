@@ -112,6 +112,7 @@ func reportRivals(o Observed, p *Plan) {
 // reportTaken says that a pod of the launcher pod's name is none.
 func reportTaken(o Observed, p *Plan) {
 	setPhase(p.VMI, v1.Scheduling, o.Now)
+	p.After = rivalPause
 	message := fmt.Sprintf("a pod %s exists that was not made for this VMI; delete it", o.Pod.Name)
 	condition.Set(&p.VMI.Status.Conditions, notSynchronized(ReasonPodNameTaken, message), o.Now)
 	condition.Set(&p.VMI.Status.Conditions, notReady(message), o.Now)

@@ -109,7 +109,7 @@ func TestAGuestWaitsForItsRivals(t *testing.T) {
 			outcome{phase: v1.Scheduling, remove: true, says: []string{"Ready=False GuestNotRunning: waiting for the launcher pod pod to go before it is made again"}}},
 		"a pod that has only the name: it is neither used nor deleted": {
 			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: newPod(bound, unowned, unlabeled)},
-			outcome{phase: v1.Scheduling, says: says(ReasonPodNameTaken, "a pod pod exists that was not made for this VMI; delete it")}},
+			outcome{phase: v1.Scheduling, after: rivalPause, says: says(ReasonPodNameTaken, "a pod pod exists that was not made for this VMI; delete it")}},
 		"a pod that has only the name keeps no VMI from going": {
 			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0), deleted(0)), Pod: newPod(bound, unowned, unlabeled), PodAsked: true},
 			outcome{phase: v1.Scheduling, freed: true}},

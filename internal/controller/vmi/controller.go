@@ -249,16 +249,21 @@ func (r *Reconciler) createPod(ctx context.Context, o vmilife.Observed) error {
 	if err := r.nearPlugged(ctx, o.VMI, pod); err != nil {
 		return err
 	}
-	return r.make(ctx, pod)
+	return r.make(ctx, o.VMI, pod)
 }
 
-// make creates a pod of the VMI's, unless it is there already: an earlier creation
-// of our own is as good. Whose a launcher pod is that exists, and what is to be
-// done about it, is decided when it is seen.
-func (r *Reconciler) make(ctx context.Context, pod *corev1.Pod) error {
+// make creates the launcher pod, unless it is there already: an earlier creation
+// of our own is as good, and what is to be done about a pod that has been tampered
+// with is decided when it is seen. One that is none of ours may never be seen.
+func (r *Reconciler) make(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	err := r.Client.Create(ctx, pod)
-	if apierrors.IsAlreadyExists(err) {
-		return nil
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	existing := &corev1.Pod{}
+	found, err := exists(ctx, r.stored, client.ObjectKeyFromObject(pod), existing)
+	if err == nil && found && launcherpod.BondOf(existing, vmi) == launcherpod.Foreign {
+		return fmt.Errorf("a pod %s exists that does not belong to VMI %s", pod.Name, vmi.Name)
 	}
 	return err
 }
