@@ -49,11 +49,11 @@ build: prerequisites ## Build all programs into bin/
 images: prerequisites ## Build all programs, and the container images without a registry, into build/images/
 	@$(BUILD) all
 
-generate: ## Make the generated files: CRDs, docs/supported-fields.md
+generate: ## Make the generated files: CRDs, docs/supported-fields.md, the node probe's guest
 	go generate ./...
 
 generate-check: generate ## Fail when a generated file is not up to date
-	@git diff --exit-code --stat -- config/crd internal/controller/cdi/crd docs/supported-fields.md || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
+	@git diff --exit-code --stat -- config/crd internal/controller/cdi/crd docs/supported-fields.md internal/launcher/bootprobe/guest || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
 
 manifests: build ## Write the one manifest that installs Drydock into a cluster
 	@mkdir -p build && bin/drydock kubectl kustomize config > build/drydock.yaml && echo build/drydock.yaml

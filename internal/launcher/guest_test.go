@@ -1,8 +1,6 @@
 package launcher
 
 import (
-	"io"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -164,20 +162,6 @@ func TestOnlyAFailureCountsAsOne(t *testing.T) {
 	}
 }
 
-func TestWhatQEMUSaysOfAnErrorIsNotLostAmongRegisters(t *testing.T) {
-	tail := &tail{also: io.Discard}
-	text := "KVM internal error. Suberror: 1\nemulation failure\n"
-	for range 40 {
-		text += "EAX=00000000 EBX=00000000 ECX=00000000 EDX=00000663\nES =0000 00000000 0000ffff 00009300\n"
-	}
-	if _, err := tail.Write([]byte(text + "CR0=60000010 CR2=00000000\nEFER=0000000000000000\nCode=00 00 <ff> ff\n")); err != nil {
-		t.Fatal(err)
-	}
-	if got := tail.sentence(); got != "KVM internal error. Suberror: 1; emulation failure" {
-		t.Errorf("the sentence is %q", got)
-	}
-}
-
 func FuzzEvent(f *testing.F) {
 	f.Add("SHUTDOWN", []byte(`{"reason":"guest-shutdown"}`))
 	f.Add("WATCHDOG", []byte(`[1]`))
@@ -186,22 +170,4 @@ func FuzzEvent(f *testing.F) {
 		g.event(name, data)
 		g.exit(clean)
 	})
-}
-
-func TestTheTailKeepsTheLastWords(t *testing.T) {
-	var log strings.Builder
-	tail := &tail{also: &log}
-	for range 100 {
-		_, _ = tail.Write([]byte("qemu: warning: a feature is missing\n"))
-	}
-	if got := tail.sentence(); len(got) > maxTail || !strings.HasSuffix(got, "a feature is missing") {
-		t.Errorf("%d bytes: %q", len(got), got)
-	}
-	_, _ = tail.Write([]byte("qemu: cannot open the disk\n\n"))
-	if got := tail.sentence(); !strings.HasSuffix(got, "qemu: cannot open the disk") {
-		t.Errorf("%q", got)
-	}
-	if log.Len() < 3000 {
-		t.Error("the log does not have everything")
-	}
 }

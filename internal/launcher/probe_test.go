@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"drydock.dev/drydock/internal/launcher/bootprobe"
 	"drydock.dev/drydock/internal/nodeprobe"
 )
 
@@ -127,8 +128,12 @@ func TestTheNodeIsProbedByRunningQEMU(t *testing.T) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.KVM.Usable == (r.KVM.Reason != "") {
-		t.Errorf("KVM is %+v", r.KVM)
+	t.Log(summary(r))
+	if r.KVM.Usable == (r.KVM.Reason != "") || r.TCG.Usable == (r.TCG.Reason != "") {
+		t.Errorf("KVM is %+v, emulation %+v", r.KVM, r.TCG)
+	}
+	if !r.TCG.Usable || r.TCG.UEFI != "" {
+		t.Errorf("emulation is %+v; it works on every host", r.TCG)
 	}
 	if (r.HostModel != "") && !r.KVM.Usable {
 		t.Errorf("without KVM the host's model is %q", r.HostModel)
@@ -136,11 +141,42 @@ func TestTheNodeIsProbedByRunningQEMU(t *testing.T) {
 	if r.QEMU == "" || !slices.Contains(r.MachineTypes, "q35") || !slices.Contains(r.CPUModels, "qemu64") || slices.Contains(r.CPUModels, "max") {
 		t.Errorf("%+v", r)
 	}
-	if _, err := os.Stat("/dev/kvm"); err != nil && r.KVM.Usable {
-		t.Error("KVM is usable without /dev/kvm")
+	if _, err := os.Stat(kvmDevice); (err != nil) != r.KVM.Absent || r.KVM.Absent && r.KVM.Usable {
+		t.Errorf("KVM is %+v, and the device: %v", r.KVM, err)
 	}
-	if code, _, stderr := verb(t, "probe-node", "--qemu", "/no/such/qemu"); code != 1 || !strings.Contains(stderr, "running QEMU without KVM") {
-		t.Errorf("without QEMU: exit code %d, %s", code, stderr)
+	if !r.KVM.Usable {
+		return
+	}
+	for _, firmware := range []bootprobe.Firmware{bootprobe.BIOS, bootprobe.UEFI} {
+		again := bootprobe.Probe{QEMU: qemuBinary(t), Accel: bootprobe.KVM, Firmware: firmware, Deadline: patience}.Run(t.Context())
+		if !again.OK {
+			t.Errorf("KVM is called usable, and through %s %s", firmware, again.Reason)
+		}
+	}
+}
+
+func TestWithoutQEMUTheProbeReportsIt(t *testing.T) {
+	code, stdout, stderr := verb(t, "probe-node", "--qemu", "/no/such/qemu")
+	var r nodeprobe.Result
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != 0 {
+		t.Fatalf("exit code %d, %v, %s", code, err, stderr)
+	}
+	if r.Use() != "" || !strings.Contains(r.TCG.Reason, "/no/such/qemu") || !strings.Contains(stderr, "guests can run with nothing") {
+		t.Errorf("%+v, %s", r, stderr)
+	}
+}
+
+func TestTheAcceleratorCanBeFixed(t *testing.T) {
+	code, stdout, stderr := verb(t, "probe-node", "--qemu", qemuBinary(t), "--accel", "tcg")
+	var r nodeprobe.Result
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil || code != 0 {
+		t.Fatalf("exit code %d, %v, %s", code, err, stderr)
+	}
+	if r.Use() != "tcg" || r.Requested != "tcg" || r.KVM.Usable || r.KVM.Milliseconds != 0 {
+		t.Errorf("%+v", r)
+	}
+	if code, _, stderr := verb(t, "probe-node", "--accel", "xen"); code != 1 || !strings.Contains(stderr, `DRYDOCK_ACCEL) is "xen"; it must be kvm, tcg or empty`) {
+		t.Errorf("an unknown accelerator: exit code %d, %s", code, stderr)
 	}
 }
 

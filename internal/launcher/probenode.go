@@ -5,45 +5,42 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/nodeprobe"
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// probePatience is how long a guest has to run its first instructions.
-const probePatience = 20 * time.Second
-
-// Emulated and hardware-assisted, as -accel names them.
-const (
-	accelTCG = "tcg"
-	accelKVM = "kvm"
-)
-
-// probeNodeMain is `virt-launcher probe-node`: it starts QEMU once with KVM
-// and once without, and writes what it learns. A device node says little:
-// /dev/kvm can be there and even make a machine, and QEMU still abort at its
-// first instruction.
+// probeNodeMain is `virt-launcher probe-node`: it runs a guest with KVM and without,
+// and writes what it learns. A device node says little: /dev/kvm can be there and
+// make a machine whose guest stops in its first instructions, or crawls.
 func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	flags := flag.NewFlagSet("probe-node", flag.ContinueOnError)
 	out := flags.String("out", "", "file to write the result to; standard output if empty")
 	program := flags.String("qemu", layout.QEMUBinary, "QEMU's program")
+	accel := flags.String("accel", os.Getenv("DRYDOCK_ACCEL"),
+		"the only accelerator that guests may have here, kvm or tcg; the probe chooses if empty (environment DRYDOCK_ACCEL)")
 	if err := flags.Parse(args); err != nil {
 		return exitFailed, err
 	}
-	result, err := probeNode(ctx, *program)
-	if err != nil {
-		return exitFailed, err
+	if *accel != "" && *accel != nodeprobe.KVM && *accel != nodeprobe.TCG {
+		return exitFailed, fmt.Errorf("the accelerator (--accel, DRYDOCK_ACCEL) is %q; it must be kvm, tcg or empty", *accel)
 	}
+	result := prober{qemu: *program, requested: *accel, device: kvmDevice, firmware: layout.UEFICode}.probe(ctx)
+	if result.KVM.Usable {
+		cpuinfo, err := os.ReadFile("/proc/cpuinfo")
+		if err != nil {
+			return exitFailed, fmt.Errorf("reading the host's CPU: %w", err)
+		}
+		result.HostModel = hostModel(string(cpuinfo), result.CPUModels)
+	}
+	// For those who look at the init container's log.
+	fmt.Fprintln(os.Stderr, summary(result))
 	text, err := json.MarshalIndent(result, "", "  ")
 	if err != nil {
 		return exitFailed, fmt.Errorf("encoding the result: %w", err)
@@ -75,83 +72,11 @@ func replaceFile(path string, text []byte) error {
 	return os.Rename(f.Name(), path)
 }
 
-func probeNode(ctx context.Context, program string) (nodeprobe.Result, error) {
-	found, err := probeQEMU(ctx, program, accelTCG)
-	if err != nil {
-		return nodeprobe.Result{}, fmt.Errorf("running QEMU without KVM: %w", err)
-	}
-	result := nodeprobe.Result{QEMU: found.version, MachineTypes: found.machines}
-	withKVM, err := probeQEMU(ctx, program, accelKVM)
-	if err != nil {
-		result.KVM.Reason = err.Error()
-		result.CPUModels = found.models
-		return result, nil
-	}
-	result.KVM.Usable = true
-	result.CPUModels = withKVM.models
-	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return nodeprobe.Result{}, fmt.Errorf("reading the host's CPU: %w", err)
-	}
-	result.HostModel = hostModel(string(cpuinfo), withKVM.models)
-	return result, nil
-}
-
 // capabilities are what one QEMU says of itself.
 type capabilities struct {
 	version  string
 	models   []string
 	machines []string
-}
-
-// probeQEMU runs a machine until its BIOS has said something, which proves
-// that it executes instructions, and asks it what it has.
-func probeQEMU(ctx context.Context, program, accel string) (capabilities, error) {
-	ctx, cancel := context.WithTimeout(ctx, probePatience)
-	defer cancel()
-	ours, theirs, err := socketPair()
-	if err != nil {
-		return capabilities{}, err
-	}
-	defer theirs.Close()
-	last := &tail{also: io.Discard}
-	cmd := exec.CommandContext(ctx, program,
-		"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accel, "-cpu", "max", "-m", "32", "-display", "none",
-		"-chardev", "stdio,id=bios,signal=off", "-device", "isa-debugcon,iobase=0x402,chardev=bios",
-		"-chardev", "socket,id=qmp,fd="+strconv.Itoa(monitorFD), "-mon", "chardev=qmp,mode=control")
-	cmd.Stderr = last
-	cmd.ExtraFiles = []*os.File{theirs}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	bios, err := cmd.StdoutPipe()
-	if err != nil {
-		_ = ours.Close()
-		return capabilities{}, fmt.Errorf("reading from QEMU: %w", err)
-	}
-	if err := cmd.Start(); err != nil {
-		_ = ours.Close()
-		return capabilities{}, fmt.Errorf("starting QEMU: %w", err)
-	}
-	_ = theirs.Close()
-	found, err := interview(ctx, ours, bios)
-	cancel()
-	// It was killed, by us or by its own fault; what matters is in err.
-	_ = cmd.Wait()
-	if err != nil && last.sentence() != "" {
-		err = fmt.Errorf("%w: %s", err, last.sentence())
-	}
-	return found, err
-}
-
-func interview(ctx context.Context, monitor io.ReadWriteCloser, bios io.Reader) (capabilities, error) {
-	client, err := qmp.New(ctx, monitor, nil)
-	if err != nil {
-		return capabilities{}, fmt.Errorf("QEMU does not start: %w", err)
-	}
-	defer func() { _ = client.Close() }()
-	if _, err := io.ReadFull(bios, make([]byte, 1)); err != nil {
-		return capabilities{}, fmt.Errorf("the guest does not run: %w", err)
-	}
-	return ask(ctx, client)
 }
 
 func ask(ctx context.Context, client *qmp.Client) (capabilities, error) {

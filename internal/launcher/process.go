@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"drydock.dev/drydock/internal/launcher/stderrtail"
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
@@ -24,7 +25,7 @@ type process struct {
 	pid     int
 	ended   <-chan syscall.WaitStatus
 	monitor net.Conn
-	stderr  *tail
+	stderr  *stderrtail.Tail
 	// drained is closed when all of QEMU's standard error is in the tail.
 	drained chan struct{}
 	// connected is closed when client is set or never will be.
@@ -36,7 +37,7 @@ type process struct {
 // startProcess starts QEMU. If the launcher dies, however it does, so does
 // QEMU: a guest without its launcher would be one that nobody answers for.
 func startProcess(program string, args []string, log io.Writer, children *reaper) (*process, error) {
-	ours, theirs, err := socketPair()
+	ours, theirs, err := qmp.SocketPair()
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func startProcess(program string, args []string, log io.Writer, children *reaper
 	}
 	defer write.Close()
 	p := &process{
-		monitor: ours, stderr: &tail{also: log}, drained: make(chan struct{}),
+		monitor: ours, stderr: &stderrtail.Tail{Also: log}, drained: make(chan struct{}),
 		connected: make(chan struct{}), gone: make(chan struct{}),
 	}
 	argv := append([]string{program}, args...)
@@ -125,7 +126,7 @@ func (p *process) watch(w watcher) {
 		<-client.Done()
 		_ = client.Close()
 	}
-	w.ended(exitStatus{wait: status, stderr: p.stderr.sentence()})
+	w.ended(exitStatus{wait: status, stderr: p.stderr.Sentence()})
 }
 
 // pressEvery is how often a guest is asked to end. One that is still booting
@@ -177,21 +178,4 @@ func (p *process) command(name string) {
 		// A monitor that fails is QEMU's end, which watch reports.
 		_ = p.client.Execute(ctx, name, nil, nil)
 	}
-}
-
-// socketPair makes a monitor's connection: our end, and the one to inherit.
-func socketPair() (net.Conn, *os.File, error) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making QEMU's monitor: %w", err)
-	}
-	theirs := os.NewFile(uintptr(fds[1]), "monitor")
-	file := os.NewFile(uintptr(fds[0]), "monitor")
-	defer file.Close()
-	ours, err := net.FileConn(file)
-	if err != nil {
-		_ = theirs.Close()
-		return nil, nil, fmt.Errorf("making QEMU's monitor: %w", err)
-	}
-	return ours, theirs, nil
 }

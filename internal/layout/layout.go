@@ -72,6 +72,12 @@ const (
 	QEMUImgBinary  = "/usr/bin/qemu-img"
 )
 
+// UEFI firmware in the launcher's image, and the template of its variables.
+const (
+	UEFICode = "/usr/share/OVMF/OVMF_CODE_4M.fd"
+	UEFIVars = "/usr/share/OVMF/OVMF_VARS_4M.fd"
+)
+
 // PodVolume is the pod volume of the VMI volume with the given name.
 func PodVolume(volume string) string { return VolumePrefix + volume }
 

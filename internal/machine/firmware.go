@@ -12,8 +12,8 @@ import (
 // The UEFI firmware in the launcher's image. Its variables start as the
 // template says: with Microsoft's keys enrolled for Secure Boot, empty without.
 const (
-	ovmfCode       = "/usr/share/OVMF/OVMF_CODE_4M.fd"
-	ovmfVars       = "/usr/share/OVMF/OVMF_VARS_4M.fd"
+	ovmfCode       = layout.UEFICode
+	ovmfVars       = layout.UEFIVars
 	ovmfSecureCode = "/usr/share/OVMF/OVMF_CODE_4M.secboot.fd"
 	ovmfSecureVars = "/usr/share/OVMF/OVMF_VARS_4M.ms.fd"
 )

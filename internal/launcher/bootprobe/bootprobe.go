@@ -1,0 +1,366 @@
+// Package bootprobe finds out whether QEMU can run a guest with an accelerator, by
+// running one: a small guest of its own (folder guest), which does what an operating
+// system does on its way up and reports each stage.
+//
+// It owns that guest, QEMU's command line for it, and the judgement of one run. What
+// follows for a node from several runs is decided by its caller. It must not depend
+// on what a host is known for: everything is found out by use.
+package bootprobe
+
+import (
+	"context"
+	_ "embed" // for the guest
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/drydock/internal/launcher/stderrtail"
+	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/qemu/qmp"
+)
+
+//go:generate guest/assemble.sh
+
+var (
+	//go:embed guest/bios.bin
+	biosGuest []byte
+	//go:embed guest/uefi.efi
+	uefiGuest []byte
+)
+
+// Accelerators, as -accel and DRYDOCK_ACCEL name them.
+const (
+	TCG = "tcg"
+	KVM = "kvm"
+)
+
+// Firmware starts the guest.
+type Firmware string
+
+// The firmware that guests are started by.
+const (
+	BIOS Firmware = "BIOS"
+	UEFI Firmware = "UEFI"
+)
+
+const (
+	// startPatience is how long QEMU has to start and to answer. No guest runs
+	// yet, so it says nothing of the accelerator but that it can be opened.
+	startPatience = 20 * time.Second
+	// pollInterval is how soon a guest that has stopped is noticed.
+	pollInterval = 50 * time.Millisecond
+	// endPatience is how long QEMU has to go after its monitor has.
+	endPatience = 5 * time.Second
+)
+
+// Descriptors that QEMU inherits.
+const (
+	monitorFD = 3 + iota
+	stagesFD
+	imageFD
+	varsFD
+)
+
+// diskSize is the size of the boot sector's disk: a BIOS takes a disk for one only
+// when it is at least a cylinder.
+const diskSize = 1 << 20
+
+// Probe is one run of the guest.
+type Probe struct {
+	// QEMU is its program.
+	QEMU string
+	// Accel is the accelerator, TCG or KVM.
+	Accel string
+	// Firmware starts the guest.
+	Firmware Firmware
+	// Deadline is how long the guest may run.
+	Deadline time.Duration
+	// Ask, which may be nil, is called with the monitor before the guest runs.
+	Ask func(context.Context, *qmp.Client) error
+	// image takes the place of the project's own guest in tests.
+	image []byte
+	// env is added to QEMU's environment, and start takes the place of
+	// startPatience, in tests.
+	env   []string
+	start time.Duration
+}
+
+// Run runs the guest to its end, or to the deadline.
+func (p Probe) Run(ctx context.Context) Outcome {
+	if p.start == 0 {
+		p.start = startPatience
+	}
+	seen, err := p.observe(ctx)
+	if err != nil {
+		return Outcome{Reason: err.Error()}
+	}
+	return judge(seen, p.Firmware)
+}
+
+// observe runs QEMU and notes what it does. An error means that it could not even be
+// tried.
+func (p Probe) observe(ctx context.Context) (observation, error) {
+	files, err := p.open()
+	defer files.close()
+	if err != nil {
+		return observation{}, fmt.Errorf("preparing the node probe's guest: %w", err)
+	}
+	words := &stderrtail.Tail{Also: io.Discard}
+	cmd := exec.Command(p.QEMU, p.args()...)
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.Stderr = words
+	cmd.WaitDelay = endPatience
+	cmd.ExtraFiles = files.theirs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return observation{}, fmt.Errorf("QEMU does not start: %w", err)
+	}
+	files.started()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // the state says how it ended
+	}()
+	r := run{probe: p, ended: ended, seen: observation{start: p.start, deadline: p.Deadline}}
+	r.watch(ctx, files)
+	select {
+	case <-ended:
+		r.seen.exited = true
+	default:
+		_ = cmd.Process.Kill()
+		<-ended
+	}
+	r.seen.status = cmd.ProcessState.Sys().(syscall.WaitStatus)
+	r.seen.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	r.seen.words = words.Sentence()
+	r.seen.letters = <-files.letters
+	return r.seen, nil
+}
+
+// args is QEMU's command line: the machine of a small VM with two CPUs, and the two
+// debug devices by which the guest reports.
+func (p Probe) args() []string {
+	accel := p.Accel
+	if accel == TCG {
+		accel = "tcg,thread=multi,tb-size=32"
+	}
+	inherited := func(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+	args := []string{
+		"-S", "-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accel, "-cpu", "max", "-smp", "2", "-display", "none",
+		"-action", "reboot=shutdown",
+		"-chardev", "socket,id=qmp,fd=" + strconv.Itoa(monitorFD), "-mon", "chardev=qmp,mode=control",
+		"-chardev", "file,id=stages,path=" + inherited(stagesFD), "-device", "isa-debugcon,iobase=0xe9,chardev=stages",
+		"-device", "isa-debug-exit,iobase=0xf4,iosize=4",
+	}
+	if p.Firmware == UEFI {
+		return append(args, "-m", "64",
+			"-drive", "if=pflash,format=raw,readonly=on,file="+layout.UEFICode,
+			"-drive", "if=pflash,format=raw,file="+inherited(varsFD),
+			"-kernel", inherited(imageFD))
+	}
+	return append(args, "-m", "32",
+		"-blockdev", "driver=file,node-name=boot,read-only=on,filename="+inherited(imageFD),
+		"-device", "virtio-blk-pci,drive=boot,bootindex=1")
+}
+
+// files are what this process and QEMU share.
+type files struct {
+	monitor io.ReadWriteCloser
+	stages  *os.File
+	theirs  []*os.File
+	// letters gets the stages' letters when QEMU has ended.
+	letters chan []byte
+}
+
+func (p Probe) open() (*files, error) {
+	f := &files{letters: make(chan []byte, 1)}
+	ours, theirs, err := qmp.SocketPair()
+	if err != nil {
+		return f, err
+	}
+	f.monitor, f.theirs = ours, append(f.theirs, theirs)
+	read, write, err := os.Pipe()
+	if err != nil {
+		return f, fmt.Errorf("making a pipe for the stages: %w", err)
+	}
+	f.stages, f.theirs = read, append(f.theirs, write)
+	image := p.image
+	if image == nil && p.Firmware == UEFI {
+		image = uefiGuest
+	} else if image == nil {
+		image = biosGuest
+	}
+	size := 0
+	if p.Firmware == BIOS {
+		size = diskSize
+	}
+	memory, err := memoryFile("guest", image, size)
+	if err != nil {
+		return f, err
+	}
+	f.theirs = append(f.theirs, memory)
+	if p.Firmware != UEFI {
+		return f, nil
+	}
+	template, err := os.ReadFile(layout.UEFIVars)
+	if err != nil {
+		return f, fmt.Errorf("reading the UEFI variables: %w", err)
+	}
+	vars, err := memoryFile("variables", template, 0)
+	if err != nil {
+		return f, err
+	}
+	f.theirs = append(f.theirs, vars)
+	return f, nil
+}
+
+// memoryFile is a file without a place in the file system.
+func memoryFile(name string, content []byte, size int) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("making the file %q in memory: %w", name, err)
+	}
+	file := os.NewFile(uintptr(fd), name)
+	_, err = file.Write(content)
+	if err == nil && size > len(content) {
+		err = file.Truncate(int64(size))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("filling the file %q in memory: %w", name, err), file.Close())
+	}
+	return file, nil
+}
+
+// started is called when QEMU has its descriptors.
+func (f *files) started() {
+	for _, file := range f.theirs {
+		_ = file.Close()
+	}
+	f.theirs = nil
+	go func() { f.letters <- readLetters(f.stages) }()
+}
+
+func (f *files) close() {
+	for _, file := range f.theirs {
+		_ = file.Close()
+	}
+	if f.monitor != nil {
+		_ = f.monitor.Close()
+	}
+	if f.stages != nil {
+		_ = f.stages.Close()
+	}
+}
+
+// maxLetters is more than the guest has stages.
+const maxLetters = 64
+
+// readLetters reads to the end, so that no flood holds QEMU up, and keeps the
+// beginning.
+func readLetters(from io.Reader) []byte {
+	var kept []byte
+	buffer := make([]byte, 4096)
+	for {
+		n, err := from.Read(buffer)
+		kept = append(kept, buffer[:min(n, maxLetters-len(kept))]...)
+		if err != nil {
+			return kept
+		}
+	}
+}
+
+// run is a QEMU that runs.
+type run struct {
+	probe Probe
+	ended <-chan struct{}
+	seen  observation
+}
+
+// watch starts the guest and follows it until it has ended, can't go on, or has used
+// up its time.
+func (r *run) watch(ctx context.Context, f *files) {
+	starting, cancel := context.WithTimeout(ctx, r.probe.start)
+	defer cancel()
+	client, err := qmp.New(starting, f.monitor, nil)
+	if err != nil {
+		r.failed(err)
+		return
+	}
+	defer func() { _ = client.Close() }()
+	if r.probe.Ask != nil {
+		if err := r.probe.Ask(starting, client); err != nil {
+			r.failed(err)
+			return
+		}
+	}
+	begin := time.Now()
+	running, cancel := context.WithTimeout(ctx, r.probe.Deadline)
+	defer cancel()
+	r.seen.ran = true
+	var refused *qmp.Error
+	if err := client.Execute(running, "cont", nil, nil); err != nil && !errors.As(err, &refused) {
+		r.failed(err)
+		return
+	}
+	// What a refusal is for, the run state says.
+	r.follow(running, client)
+	r.seen.took = time.Since(begin)
+}
+
+// failed notes that the monitor has failed; if QEMU has ended, that says more.
+func (r *run) failed(err error) {
+	r.seen.err = err
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return
+	}
+	r.awaitEnd()
+}
+
+func (r *run) awaitEnd() {
+	timer := time.NewTimer(endPatience)
+	defer timer.Stop()
+	select {
+	case <-r.ended:
+	case <-timer.C:
+	}
+}
+
+func (r *run) follow(ctx context.Context, client *qmp.Client) {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-r.ended:
+			return
+		case <-client.Done():
+			r.awaitEnd()
+			return
+		case <-ctx.Done():
+			r.seen.late = true
+			return
+		case <-ticker.C:
+		}
+		var status struct {
+			Status string `json:"status"`
+		}
+		err := client.Execute(ctx, "query-status", nil, &status)
+		if err != nil {
+			continue // its end, or the deadline's
+		}
+		r.seen.state = status.Status
+		if status.Status == "shutdown" {
+			r.awaitEnd() // and the exit code, which says why
+			return
+		}
+		if !goesOn(status.Status) {
+			return
+		}
+	}
+}

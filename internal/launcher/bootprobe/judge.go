@@ -1,0 +1,177 @@
+package bootprobe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+)
+
+// Outcome is how a run of the guest ended.
+type Outcome struct {
+	// OK: the guest went through all of its stages and said so.
+	OK bool
+	// Stage is the last stage that it reached; empty when it reached none.
+	Stage string
+	// Reason says where and how it stopped; empty if OK.
+	Reason string
+	// Starved: it had not ended by the deadline, and QEMU had used less than half of
+	// that time on a CPU: it waited for something, or for a CPU.
+	Starved bool
+	// Took is how long it ran.
+	Took time.Duration
+}
+
+// observation is what was seen of one run.
+type observation struct {
+	// start and deadline are the time that QEMU and the guest were given.
+	start, deadline time.Duration
+	// err is why the guest never ran, or the monitor's failure.
+	err error
+	// ran: the guest was let go.
+	ran bool
+	// late: the deadline passed.
+	late bool
+	// state is the last run state that QEMU gave.
+	state string
+	// exited: QEMU ended of itself, with this status.
+	exited bool
+	status syscall.WaitStatus
+	// words are what QEMU wrote to standard error.
+	words string
+	// letters are the stages that the guest reported.
+	letters []byte
+	took    time.Duration
+	// cpu is the CPU time that QEMU has used.
+	cpu time.Duration
+}
+
+// stage is a letter that the guest writes, and what it has reached then.
+type stage struct {
+	letter byte
+	name   string
+}
+
+// The stages of the guest, in their order; guest/bios.S writes the letters.
+var (
+	fromProtected = []stage{
+		{'p', "protected mode"},
+		{'l', "long mode"},
+		{'m', "memory-mapped I/O"},
+		{'t', "the timer interrupt"},
+		{'i', "the local APIC's interrupt"},
+		{'a', "the start of the second CPU"},
+		{'c', "long mode on the second CPU"},
+	}
+	stagesOf = map[Firmware][]stage{
+		BIOS: append([]stage{{'r', "real mode"}}, fromProtected...),
+		UEFI: append([]stage{{'u', "the UEFI application"}}, fromProtected...),
+	}
+)
+
+// Values that the guest writes to isa-debug-exit (guest/bios.S). QEMU's exit code is
+// twice the value and one.
+const (
+	exitDone      = 0x2a
+	exitDisk      = 0x30
+	exitPort      = 0x31
+	exitLongMode  = 0x32
+	exitMMIO      = 0x33
+	exitException = 0x40
+
+	exceptions = 32
+)
+
+var faults = map[int]string{
+	exitDisk:     "the BIOS could not read its disk",
+	exitPort:     "port I/O gave a wrong answer",
+	exitLongMode: "the CPU has no long mode",
+	exitMMIO:     "memory-mapped I/O gave a wrong answer",
+}
+
+// judge says how a run ended.
+func judge(seen observation, firmware Firmware) Outcome {
+	stages := stagesOf[firmware]
+	reached := count(stages, seen.letters)
+	outcome := Outcome{Took: seen.took}
+	if reached > 0 {
+		outcome.Stage = stages[reached-1].name
+	}
+	if reached == len(stages) && seen.exited && seen.status.Exited() && seen.status.ExitStatus() == exitDone<<1|1 {
+		outcome.OK = true
+		return outcome
+	}
+	outcome.Starved = seen.late && seen.cpu < seen.deadline/2
+	if !seen.ran {
+		outcome.Reason = "QEMU does not start: " + how(seen)
+		return outcome
+	}
+	outcome.Reason = fmt.Sprintf("the guest stopped %s: %s", where(stages, reached, firmware), how(seen))
+	return outcome
+}
+
+// count is how many of the stages were reported, in their order.
+func count(stages []stage, letters []byte) int {
+	reached := 0
+	for _, letter := range letters {
+		if reached < len(stages) && letter == stages[reached].letter {
+			reached++
+		}
+	}
+	return reached
+}
+
+func where(stages []stage, reached int, firmware Firmware) string {
+	switch reached {
+	case 0:
+		return fmt.Sprintf("in the firmware (%s), before its own first instruction", firmware)
+	case len(stages):
+		return "after its last stage"
+	}
+	return fmt.Sprintf("after %s, before %s", stages[reached-1].name, stages[reached].name)
+}
+
+// how says what became of QEMU, with QEMU's words.
+func how(seen observation) string {
+	said := end(seen)
+	if seen.words != "" {
+		said += ": " + seen.words
+	}
+	return said
+}
+
+func end(seen observation) string {
+	switch {
+	case seen.exited && seen.status.Signaled():
+		return fmt.Sprintf("QEMU was ended by signal %d (%s)", seen.status.Signal(), seen.status.Signal())
+	case seen.exited:
+		return endedWith(seen.status.ExitStatus(), seen.ran)
+	case !goesOn(seen.state):
+		return "QEMU's run state is " + seen.state
+	case seen.late, errors.Is(seen.err, context.DeadlineExceeded) && seen.ran:
+		return fmt.Sprintf("it did not finish within %v", seen.deadline)
+	case errors.Is(seen.err, context.DeadlineExceeded):
+		return fmt.Sprintf("QEMU did not answer within %v", seen.start)
+	case seen.err != nil:
+		return seen.err.Error()
+	}
+	return "QEMU's monitor was closed"
+}
+
+func endedWith(code int, ran bool) string {
+	value := code >> 1
+	switch {
+	case code == 0 && ran:
+		return "it was reset, as by a triple fault"
+	case code&1 == 1 && value >= exitException && value < exitException+exceptions:
+		return fmt.Sprintf("the CPU raised exception %d", value-exitException)
+	case code&1 == 1 && faults[value] != "":
+		return faults[value]
+	}
+	return fmt.Sprintf("QEMU ended with exit code %d", code)
+}
+
+// goesOn reports whether a guest makes progress in a run state of QEMU's; "" is one
+// that nobody has asked for yet.
+func goesOn(state string) bool { return state == "" || state == "running" }

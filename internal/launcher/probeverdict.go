@@ -1,0 +1,176 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"drydock.dev/drydock/internal/launcher/bootprobe"
+	"drydock.dev/drydock/internal/nodeprobe"
+	"drydock.dev/drydock/internal/qemu/qmp"
+)
+
+const kvmDevice = "/dev/kvm"
+
+// How long the probe's guests may run. Alone on a machine the guest takes 10 ms with
+// KVM and 0.3 s emulated, and through UEFI 1 s and 3 s of CPU time. The init container
+// may have to share its CPUs with twenty others, so emulation has twenty times that.
+// KVM has the two seconds in which a guest that runs at all is long done, or twice
+// what emulation took just before, on the same busy machine: a KVM that is slower
+// than that is of no use.
+const (
+	tcgDeadline     = 20 * time.Second
+	kvmDeadline     = 2 * time.Second
+	tcgUEFIDeadline = 60 * time.Second
+	kvmUEFIDeadline = 20 * time.Second
+
+	// probeDeadline bounds all together: virt-handler waits for it.
+	probeDeadline = 2 * time.Minute
+)
+
+// prober runs the probe's guests.
+type prober struct {
+	qemu, requested string
+	// device is KVM's device node, firmware the UEFI's file.
+	device, firmware string
+}
+
+// outcomes are what became of the guests; nil for those that were not run.
+type outcomes struct {
+	tcg, kvm, tcgUEFI, kvmUEFI *bootprobe.Outcome
+	// kvmAbsent: the node has no KVM.
+	kvmAbsent bool
+}
+
+func (p prober) probe(ctx context.Context) nodeprobe.Result {
+	ctx, cancel := context.WithTimeout(ctx, probeDeadline)
+	defer cancel()
+	var emulated, accelerated capabilities
+	var o outcomes
+	o.tcg = p.run(ctx, bootprobe.TCG, bootprobe.BIOS, tcgDeadline, &emulated)
+	uefi, stop := context.WithCancel(ctx)
+	defer stop()
+	var emulatedUEFI sync.WaitGroup
+	if o.tcg.OK && p.hasUEFI() {
+		emulatedUEFI.Go(func() { o.tcgUEFI = p.run(uefi, bootprobe.TCG, bootprobe.UEFI, tcgUEFIDeadline, nil) })
+	}
+	_, err := os.Stat(p.device)
+	o.kvmAbsent = os.IsNotExist(err)
+	if !o.kvmAbsent && p.requested != nodeprobe.TCG {
+		p.withKVM(ctx, &o, &accelerated)
+	}
+	if o.kvmWell() {
+		// No guest is emulated here, so nobody waits to hear how that would go.
+		stop()
+	}
+	emulatedUEFI.Wait()
+	if uefi.Err() != nil {
+		o.tcgUEFI = nil
+	}
+	return result(o, p.requested, emulated, accelerated)
+}
+
+// withKVM runs the guest with KVM, through the BIOS and then through UEFI.
+func (p prober) withKVM(ctx context.Context, o *outcomes, found *capabilities) {
+	o.kvm = p.run(ctx, bootprobe.KVM, bootprobe.BIOS, kvmTime(o.tcg), found)
+	if o.kvm.Starved {
+		// A moment in which others had the CPUs must not cost the node its KVM.
+		again := p.run(ctx, bootprobe.TCG, bootprobe.BIOS, tcgDeadline, nil)
+		o.kvm = p.run(ctx, bootprobe.KVM, bootprobe.BIOS, kvmTime(again), found)
+	}
+	if o.kvm.OK && p.hasUEFI() {
+		o.kvmUEFI = p.run(ctx, bootprobe.KVM, bootprobe.UEFI, kvmUEFIDeadline, nil)
+	}
+}
+
+func (p prober) hasUEFI() bool {
+	_, err := os.Stat(p.firmware)
+	return err == nil
+}
+
+// kvmWell reports whether KVM ran all that it was given.
+func (o outcomes) kvmWell() bool {
+	return o.kvm != nil && o.kvm.OK && (o.kvmUEFI == nil || o.kvmUEFI.OK)
+}
+
+// kvmTime is how long the guest may take with KVM when emulated it went as it did.
+func kvmTime(tcg *bootprobe.Outcome) time.Duration {
+	if !tcg.OK {
+		return kvmDeadline
+	}
+	return max(kvmDeadline, 2*tcg.Took)
+}
+
+// run runs one guest, and asks QEMU what it has if found is not nil.
+func (p prober) run(ctx context.Context, accel string, firmware bootprobe.Firmware, deadline time.Duration, found *capabilities) *bootprobe.Outcome {
+	guest := bootprobe.Probe{QEMU: p.qemu, Accel: accel, Firmware: firmware, Deadline: deadline}
+	if found != nil {
+		guest.Ask = func(ctx context.Context, client *qmp.Client) (err error) {
+			*found, err = ask(ctx, client)
+			return err
+		}
+	}
+	outcome := guest.Run(ctx)
+	return &outcome
+}
+
+// result is what follows from the outcomes. It is pure.
+//
+// KVM must run the guest through both firmwares: a pod with /dev/kvm may be of either
+// kind, and nothing places VMs by it. Only when emulation fails through UEFI too the
+// fault is the firmware's, and KVM remains in use.
+func result(o outcomes, requested string, emulated, accelerated capabilities) nodeprobe.Result {
+	r := nodeprobe.Result{
+		TCG: accelerator(o.tcg, o.tcgUEFI), KVM: accelerator(o.kvm, o.kvmUEFI), Requested: requested,
+		QEMU: emulated.version, MachineTypes: emulated.machines, CPUModels: emulated.models,
+	}
+	switch {
+	case o.kvmAbsent:
+		r.KVM = nodeprobe.Accelerator{Absent: true, Reason: "the node has no " + kvmDevice}
+	case o.kvm == nil:
+		r.KVM.Reason = "not tried: DRYDOCK_ACCEL asks for emulation"
+	case r.KVM.UEFI != "" && o.tcgUEFI != nil && o.tcgUEFI.OK:
+		r.KVM.Usable, r.KVM.Stage = false, o.kvmUEFI.Stage
+		r.KVM.Reason, r.KVM.UEFI = "through UEFI, "+r.KVM.UEFI, ""
+	}
+	if r.KVM.Usable {
+		r.QEMU, r.MachineTypes, r.CPUModels = accelerated.version, accelerated.machines, accelerated.models
+	}
+	return r
+}
+
+func accelerator(bios, uefi *bootprobe.Outcome) nodeprobe.Accelerator {
+	var a nodeprobe.Accelerator
+	if bios == nil {
+		return a
+	}
+	a.Usable, a.Reason, a.Milliseconds = bios.OK, bios.Reason, bios.Took.Milliseconds()
+	if !bios.OK {
+		a.Stage = bios.Stage
+	}
+	if uefi != nil {
+		a.UEFI = uefi.Reason
+	}
+	return a
+}
+
+// summary is the result in one line, for the log.
+func summary(r nodeprobe.Result) string {
+	use := r.Use()
+	if use == "" {
+		use = "nothing"
+	}
+	return fmt.Sprintf("guests can run with %s; KVM: %s; emulation: %s", use, verdict(r.KVM), verdict(r.TCG))
+}
+
+func verdict(a nodeprobe.Accelerator) string {
+	switch {
+	case !a.Usable:
+		return a.Reason
+	case a.UEFI != "":
+		return fmt.Sprintf("usable (%d ms), but not through UEFI: %s", a.Milliseconds, a.UEFI)
+	}
+	return fmt.Sprintf("usable (%d ms)", a.Milliseconds)
+}

@@ -1,0 +1,87 @@
+package launcher
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/launcher/bootprobe"
+	"drydock.dev/drydock/internal/nodeprobe"
+)
+
+func TestWhatFollowsFromTheProbesGuests(t *testing.T) {
+	emulated := capabilities{version: "7.2.22", models: []string{"qemu64"}, machines: []string{"q35"}}
+	accelerated := capabilities{version: "7.2.22", models: []string{"Haswell", "qemu64"}, machines: []string{"q35"}}
+	ok := func(ms int64) *bootprobe.Outcome {
+		return &bootprobe.Outcome{OK: true, Stage: "long mode on the second CPU", Took: time.Duration(ms) * time.Millisecond}
+	}
+	failed := &bootprobe.Outcome{Stage: "real mode", Reason: "the guest stopped", Took: 2 * time.Second}
+	works := nodeprobe.Accelerator{Usable: true, Milliseconds: 300}
+	for name, c := range map[string]struct {
+		outcomes  outcomes
+		requested string
+		use       string
+		kvm, tcg  nodeprobe.Accelerator
+		models    int
+	}{
+		"everything works": {
+			outcomes: outcomes{tcg: ok(300), kvm: ok(10), kvmUEFI: ok(900)},
+			use:      "kvm", kvm: nodeprobe.Accelerator{Usable: true, Milliseconds: 10}, tcg: works, models: 2},
+		"everything works, and emulation is asked for": {
+			outcomes: outcomes{tcg: ok(300), tcgUEFI: ok(900)}, requested: "tcg",
+			use: "tcg", kvm: nodeprobe.Accelerator{Reason: "not tried: DRYDOCK_ACCEL asks for emulation"}, tcg: works, models: 1},
+		"the node has no KVM": {
+			outcomes: outcomes{tcg: ok(300), tcgUEFI: ok(900), kvmAbsent: true},
+			use:      "tcg", kvm: nodeprobe.Accelerator{Absent: true, Reason: "the node has no /dev/kvm"}, tcg: works, models: 1},
+		"the node has no KVM, and it is asked for": {
+			outcomes: outcomes{tcg: ok(300), kvmAbsent: true}, requested: "kvm",
+			kvm: nodeprobe.Accelerator{Absent: true, Reason: "the node has no /dev/kvm"}, tcg: works, models: 1},
+		"KVM does not run the guest": {
+			outcomes: outcomes{tcg: ok(300), kvm: failed},
+			use:      "tcg", kvm: nodeprobe.Accelerator{Reason: "the guest stopped", Stage: "real mode", Milliseconds: 2000}, tcg: works, models: 1},
+		"KVM does not run the guest, and is asked for": {
+			outcomes: outcomes{tcg: ok(300), kvm: failed}, requested: "kvm",
+			kvm: nodeprobe.Accelerator{Reason: "the guest stopped", Stage: "real mode", Milliseconds: 2000}, tcg: works, models: 1},
+		"KVM runs the guest through the BIOS only": {
+			outcomes: outcomes{tcg: ok(300), tcgUEFI: ok(900), kvm: ok(10), kvmUEFI: failed}, use: "tcg",
+			kvm: nodeprobe.Accelerator{Reason: "through UEFI, the guest stopped", Stage: "real mode", Milliseconds: 10}, tcg: works, models: 1},
+		"UEFI itself is broken": {
+			outcomes: outcomes{tcg: ok(300), tcgUEFI: failed, kvm: ok(10), kvmUEFI: failed}, use: "kvm",
+			kvm: nodeprobe.Accelerator{Usable: true, UEFI: "the guest stopped", Milliseconds: 10},
+			tcg: nodeprobe.Accelerator{Usable: true, UEFI: "the guest stopped", Milliseconds: 300}, models: 2},
+		"only KVM works": {
+			outcomes: outcomes{tcg: failed, kvm: ok(10), kvmUEFI: ok(900)}, use: "kvm", kvm: nodeprobe.Accelerator{Usable: true, Milliseconds: 10},
+			tcg: nodeprobe.Accelerator{Reason: "the guest stopped", Stage: "real mode", Milliseconds: 2000}, models: 2},
+		"only KVM works, and not through UEFI": {
+			outcomes: outcomes{tcg: failed, kvm: ok(10), kvmUEFI: failed}, use: "kvm",
+			kvm: nodeprobe.Accelerator{Usable: true, UEFI: "the guest stopped", Milliseconds: 10},
+			tcg: nodeprobe.Accelerator{Reason: "the guest stopped", Stage: "real mode", Milliseconds: 2000}, models: 2},
+		"nothing works": {
+			outcomes: outcomes{tcg: failed, kvm: failed},
+			kvm:      nodeprobe.Accelerator{Reason: "the guest stopped", Stage: "real mode", Milliseconds: 2000},
+			tcg:      nodeprobe.Accelerator{Reason: "the guest stopped", Stage: "real mode", Milliseconds: 2000}, models: 1},
+	} {
+		r := result(c.outcomes, c.requested, emulated, accelerated)
+		if !reflect.DeepEqual(r.KVM, c.kvm) || !reflect.DeepEqual(r.TCG, c.tcg) {
+			t.Errorf("%s: KVM %+v, emulation %+v", name, r.KVM, r.TCG)
+		}
+		if r.Use() != c.use || len(r.CPUModels) != c.models {
+			t.Errorf("%s: guests run with %q as %v", name, r.Use(), r.CPUModels)
+		}
+	}
+}
+
+func TestKVMHasTwoSecondsOrTwiceWhatEmulationTook(t *testing.T) {
+	for name, c := range map[string]struct {
+		tcg  bootprobe.Outcome
+		want time.Duration
+	}{
+		"a machine with time":   {bootprobe.Outcome{OK: true, Took: 300 * time.Millisecond}, 2 * time.Second},
+		"a busy machine":        {bootprobe.Outcome{OK: true, Took: 3 * time.Second}, 6 * time.Second},
+		"emulation that failed": {bootprobe.Outcome{Took: 20 * time.Second}, 2 * time.Second},
+	} {
+		if got := kvmTime(&c.tcg); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package qmp
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+)
+
+// SocketPair makes the connection of a monitor that nobody else can reach: the
+// caller's end, and the one for QEMU to inherit.
+func SocketPair() (net.Conn, *os.File, error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making QEMU's monitor: %w", err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "monitor")
+	file := os.NewFile(uintptr(fds[0]), "monitor")
+	defer file.Close()
+	ours, err := net.FileConn(file)
+	if err != nil {
+		_ = theirs.Close()
+		return nil, nil, fmt.Errorf("making QEMU's monitor: %w", err)
+	}
+	return ours, theirs, nil
+}
