@@ -31,6 +31,7 @@ import (
 	"drydock.dev/drydock/internal/handler/server"
 	"drydock.dev/drydock/internal/handler/stream"
 	"drydock.dev/drydock/internal/nodeapi"
+	"drydock.dev/drydock/internal/nodeprobe"
 )
 
 // assemble is the list of virt-handler's parts.
@@ -55,7 +56,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 		Root:     func(pod types.UID, name string) (*podpath.Dir, error) { return podpath.FindRoot(string(pod), name) },
 		Settings: settings.Get,
 		Attached: record(consoles, mgr.GetLogger().WithName("console")),
-		KVM:      probe.KVM.Usable,
+		KVM:      probe.Use() == nodeprobe.KVM,
 		Belongs:  func(peer *podpath.Peer, pod types.UID) error { return peer.BelongsTo(string(pod)) },
 		Now:      time.Now,
 		Log:      mgr.GetLogger().WithName("driver"),
@@ -70,12 +71,12 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 	if err != nil {
 		return nil, err
 	}
-	mgr.GetLogger().Info("the node was probed", "kvm", probe.KVM.Usable, "why", probe.KVM.Reason, "qemu", probe.QEMU)
+	mgr.GetLogger().Info("the node was probed", "guests", probe.Use(), "qemu", probe.QEMU, "kvm", probe.KVM, "tcg", probe.TCG)
 	labeler := &node.Labeler{
-		Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(),
-		Node: o.node, Labels: node.Labels(probe), Log: mgr.GetLogger().WithName("node"),
+		Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Node: o.node, Probe: probe,
+		Recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")), Log: mgr.GetLogger().WithName("node"),
 	}
-	parts := append(served, plugins(mgr, o, probe.KVM.Usable, settings)...)
+	parts := append(served, plugins(mgr, o, probe.Use() == nodeprobe.KVM, settings)...)
 	return append(parts,
 		manager.RunnableFunc(watcher.Run),
 		manager.RunnableFunc(labeler.Run),

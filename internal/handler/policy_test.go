@@ -103,6 +103,7 @@ func TestVirtHandlerLabelsItsNodeAndNoMore(t *testing.T) {
 		"what its node can do":           {by: handlerOn("node1"), change: labeled},
 		"what another node can do":       {by: handlerOn("node2"), change: labeled, refused: "its own node"},
 		"a label that places pods":       {by: handlerOn("node1"), change: func(o client.Object) { o.GetLabels()["zone"] = "b" }, refused: "labels that say"},
+		"another label of ours":          {by: handlerOn("node1"), change: func(o client.Object) { o.GetLabels()["drydock.dev/other"] = "b" }, refused: "labels that say"},
 		"a label taken away":             {by: handlerOn("node1"), change: func(o client.Object) { delete(o.GetLabels(), "zone") }, refused: "labels that say"},
 		"a label that was not there":     {by: handlerOn("node1"), change: func(o client.Object) { o.GetLabels()["trusted"] = "true" }, refused: "labels that say"},
 		"taints":                         {by: handlerOn("node1"), change: func(o client.Object) { o.(*corev1.Node).Spec.Unschedulable = true }, refused: "nothing of a node but labels"},

@@ -40,8 +40,8 @@ type prober struct {
 // outcomes are what became of the guests; nil for those that were not run.
 type outcomes struct {
 	tcg, kvm, tcgUEFI, kvmUEFI *bootprobe.Outcome
-	// kvmAbsent: the node has no KVM.
-	kvmAbsent bool
+	// kvmAbsent: the node has no KVM; uefiAbsent: the image has no UEFI.
+	kvmAbsent, uefiAbsent bool
 }
 
 func (p prober) probe(ctx context.Context) nodeprobe.Result {
@@ -53,7 +53,8 @@ func (p prober) probe(ctx context.Context) nodeprobe.Result {
 	uefi, stop := context.WithCancel(ctx)
 	defer stop()
 	var emulatedUEFI sync.WaitGroup
-	if o.tcg.OK && p.hasUEFI() {
+	o.uefiAbsent = !p.hasUEFI()
+	if o.tcg.OK && !o.uefiAbsent {
 		emulatedUEFI.Go(func() { o.tcgUEFI = p.run(uefi, bootprobe.TCG, bootprobe.UEFI, tcgUEFIDeadline, nil) })
 	}
 	_, err := os.Stat(p.device)
@@ -80,7 +81,7 @@ func (p prober) withKVM(ctx context.Context, o *outcomes, found *capabilities) {
 		again := p.run(ctx, bootprobe.TCG, bootprobe.BIOS, tcgDeadline, nil)
 		o.kvm = p.run(ctx, bootprobe.KVM, bootprobe.BIOS, kvmTime(again), found)
 	}
-	if o.kvm.OK && p.hasUEFI() {
+	if o.kvm.OK && !o.uefiAbsent {
 		o.kvmUEFI = p.run(ctx, bootprobe.KVM, bootprobe.UEFI, kvmUEFIDeadline, nil)
 	}
 }
@@ -123,7 +124,7 @@ func (p prober) run(ctx context.Context, accel string, firmware bootprobe.Firmwa
 // fault is the firmware's, and KVM remains in use.
 func result(o outcomes, requested string, emulated, accelerated capabilities) nodeprobe.Result {
 	r := nodeprobe.Result{
-		TCG: accelerator(o.tcg, o.tcgUEFI), KVM: accelerator(o.kvm, o.kvmUEFI), Requested: requested,
+		TCG: accelerator(o.tcg, o.tcgUEFI), KVM: accelerator(o.kvm, o.kvmUEFI), Requested: requested, UEFIAbsent: o.uefiAbsent,
 		QEMU: emulated.version, MachineTypes: emulated.machines, CPUModels: emulated.models,
 	}
 	switch {

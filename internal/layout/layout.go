@@ -115,6 +115,13 @@ func UserDataVolume(volume string) string { return "udata-" + volume }
 // NetworkDataVolume is UserDataVolume for networkDataSecretRef.
 func NetworkDataVolume(volume string) string { return "ndata-" + volume }
 
+// Labels of a node with what its probe found of KVM, of emulation and of UEFI guests.
+const (
+	KVMLabel  = "drydock.dev/kvm"
+	TCGLabel  = "drydock.dev/tcg"
+	UEFILabel = "drydock.dev/uefi"
+)
+
 // Device plugin resources.
 const (
 	ResourceKVM      = "devices.kubevirt.io/kvm"

@@ -23,6 +23,8 @@ type Result struct {
 	// Requested is the only accelerator that guests may have here (DRYDOCK_ACCEL);
 	// empty when the probe is to choose.
 	Requested string `json:"requested,omitempty"`
+	// UEFIAbsent: there is no UEFI firmware to start a guest with.
+	UEFIAbsent bool `json:"uefiAbsent,omitempty"`
 	// QEMU is its version, such as 7.2.22.
 	QEMU string `json:"qemu"`
 	// CPUModels are the named models that a guest can have here in full,

@@ -2,8 +2,9 @@
 // goes by.
 //
 // It owns the labels of the Node object that begin with KubeVirt's prefixes for
-// scheduling. It writes them when they differ and never otherwise: that the
-// node lives is told by its Ready condition, not by a heartbeat of ours.
+// scheduling and those with the probe's results, and the events that tell of a change
+// of these. It writes labels when they differ and never otherwise: that the node
+// lives is told by its Ready condition, not by a heartbeat of ours.
 package node
 
 import (
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -47,7 +50,10 @@ func ReadProbe(path string) (nodeprobe.Result, error) {
 
 // Labels are those that a node with this probe has.
 func Labels(probe nodeprobe.Result) map[string]string {
-	labels := map[string]string{v1.NodeSchedulable: "true"}
+	labels := map[string]string{v1.NodeSchedulable: strconv.FormatBool(probe.Use() != "")}
+	for _, c := range capabilities(probe) {
+		labels[c.label] = c.state
+	}
 	for _, model := range probe.CPUModels {
 		labels[v1.CPUModelLabel+model] = "true"
 	}
@@ -95,8 +101,12 @@ type Labeler struct {
 	Reader client.Reader
 	Writer client.Writer
 	Node   string
-	Labels map[string]string
-	Log    logr.Logger
+	Probe  nodeprobe.Result
+	// Recorder takes the events on the node.
+	Recorder events.EventRecorder
+	Log      logr.Logger
+
+	reported bool
 }
 
 // backoff is for an API server that is away.
@@ -126,7 +136,15 @@ func (l *Labeler) label(ctx context.Context) error {
 	if err := l.Reader.Get(ctx, client.ObjectKey{Name: l.Node}, node); err != nil {
 		return fmt.Errorf("reading node %s: %w", l.Node, err)
 	}
-	patch, err := Patch(node.Labels, l.Labels)
+	if !l.reported {
+		// Before the labels, by which it would be known that it has been told: an
+		// event too many is better than one too few.
+		for _, r := range Reports(node.Labels, l.Probe) {
+			l.Recorder.Eventf(node, nil, r.Type, r.Reason, "Probe", "%s", r.Message)
+		}
+		l.reported = true
+	}
+	patch, err := Patch(node.Labels, Labels(l.Probe))
 	if err != nil || patch == nil {
 		return err
 	}

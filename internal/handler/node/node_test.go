@@ -1,26 +1,127 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"drydock.dev/drydock/internal/nodeprobe"
 )
 
+var (
+	runs  = nodeprobe.Accelerator{Usable: true}
+	fails = nodeprobe.Accelerator{Reason: "the guest stopped after real mode: QEMU's run state is internal-error"}
+	none  = nodeprobe.Accelerator{Absent: true, Reason: "the node has no /dev/kvm"}
+)
+
 func TestLabels(t *testing.T) {
-	got := Labels(nodeprobe.Result{CPUModels: []string{"Nehalem", "qemu64"}, HostModel: "Nehalem"})
-	want := map[string]string{
-		"kubevirt.io/schedulable":                 "true",
-		"cpu-model.node.kubevirt.io/Nehalem":      "true",
-		"cpu-model.node.kubevirt.io/qemu64":       "true",
-		"host-model-cpu.node.kubevirt.io/Nehalem": "true",
+	for name, tc := range map[string]struct {
+		probe                       nodeprobe.Result
+		schedulable, kvm, tcg, uefi string
+	}{
+		"everything works":               {nodeprobe.Result{KVM: runs, TCG: runs}, "true", "usable", "usable", "usable"},
+		"no KVM":                         {nodeprobe.Result{KVM: none, TCG: runs}, "true", "absent", "usable", "usable"},
+		"a broken KVM":                   {nodeprobe.Result{KVM: fails, TCG: runs}, "true", "unusable", "usable", "usable"},
+		"only emulation asked for":       {nodeprobe.Result{KVM: fails, TCG: runs, Requested: "tcg"}, "true", "off", "usable", "usable"},
+		"only a broken KVM asked for":    {nodeprobe.Result{KVM: fails, TCG: runs, Requested: "kvm"}, "false", "unusable", "usable", "unusable"},
+		"only an absent KVM asked for":   {nodeprobe.Result{KVM: none, TCG: runs, Requested: "kvm"}, "false", "absent", "usable", "unusable"},
+		"emulation broken, KVM works":    {nodeprobe.Result{KVM: runs, TCG: fails}, "true", "usable", "unusable", "usable"},
+		"nothing works":                  {nodeprobe.Result{KVM: fails, TCG: fails}, "false", "unusable", "unusable", "unusable"},
+		"UEFI is broken in emulation":    {nodeprobe.Result{KVM: none, TCG: nodeprobe.Accelerator{Usable: true, UEFI: "no"}}, "true", "absent", "usable", "unusable"},
+		"UEFI is broken, and not in use": {nodeprobe.Result{KVM: runs, TCG: nodeprobe.Accelerator{Usable: true, UEFI: "no"}}, "true", "usable", "usable", "usable"},
+		"an image without UEFI":          {nodeprobe.Result{KVM: runs, TCG: runs, UEFIAbsent: true}, "true", "usable", "usable", "absent"},
+	} {
+		tc.probe.CPUModels, tc.probe.HostModel = []string{"Nehalem", "qemu64"}, "Nehalem"
+		want := map[string]string{
+			"kubevirt.io/schedulable": tc.schedulable, "drydock.dev/kvm": tc.kvm, "drydock.dev/tcg": tc.tcg, "drydock.dev/uefi": tc.uefi,
+			"cpu-model.node.kubevirt.io/Nehalem":      "true",
+			"cpu-model.node.kubevirt.io/qemu64":       "true",
+			"host-model-cpu.node.kubevirt.io/Nehalem": "true",
+		}
+		if diff := cmp.Diff(want, Labels(tc.probe)); diff != "" {
+			t.Errorf("%s: labels (-want +got):\n%s", name, diff)
+		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("labels (-want +got):\n%s", diff)
+}
+
+func TestAChangeIsReportedOnce(t *testing.T) {
+	const (
+		unusable = "Warning KVMUnusable KVM can't be used on this node: the guest stopped after real mode: QEMU's run state is internal-error. " +
+			"Guests are emulated if the KubeVirt object has developerConfiguration.useEmulation, and do not run here otherwise"
+		nothing = "Warning NoAccelerator no guest can run on this node. Emulation: the guest stopped after real mode: QEMU's run state is internal-error. " +
+			"KVM: the guest stopped after real mode: QEMU's run state is internal-error"
+	)
+	broken := nodeprobe.Result{KVM: fails, TCG: runs}
+	all := nodeprobe.Result{KVM: runs, TCG: runs}
+	for name, tc := range map[string]struct {
+		before *nodeprobe.Result
+		now    nodeprobe.Result
+		want   []string
+	}{
+		"a new node on which all works":       {nil, all, nil},
+		"a new node without KVM":              {nil, nodeprobe.Result{KVM: none, TCG: runs}, nil},
+		"a new node with a broken KVM":        {nil, broken, []string{unusable}},
+		"the same at a restart":               {&broken, broken, nil},
+		"KVM that has broken":                 {&all, broken, []string{unusable}},
+		"KVM that works again":                {&broken, all, []string{"Normal KVMUsable a guest ran on this node; it can be used again"}},
+		"KVM that was taken away":             {&all, nodeprobe.Result{KVM: none, TCG: runs}, nil},
+		"emulation asked for":                 {&all, nodeprobe.Result{KVM: nodeprobe.Accelerator{Reason: "not tried"}, TCG: runs, Requested: "tcg"}, nil},
+		"nothing works":                       {&all, nodeprobe.Result{KVM: fails, TCG: fails}, []string{nothing}},
+		"nothing works, again":                {&nodeprobe.Result{KVM: fails, TCG: fails}, nodeprobe.Result{KVM: fails, TCG: fails}, nil},
+		"something works again":               {&nodeprobe.Result{KVM: fails, TCG: fails}, broken, []string{"Normal AcceleratorFound guests can run on this node with tcg", "Normal EmulationUsable a guest ran on this node; it can be used again", "Normal UEFIUsable a guest ran on this node; it can be used again"}},
+		"emulation that has broken":           {&all, nodeprobe.Result{KVM: runs, TCG: fails}, []string{"Warning EmulationUnusable QEMU can't emulate a guest on this node: " + fails.Reason}},
+		"UEFI that has broken":                {&all, nodeprobe.Result{KVM: nodeprobe.Accelerator{Usable: true, UEFI: "it stopped"}, TCG: runs}, []string{"Warning UEFIUnusable guests with UEFI can't run on this node: it stopped"}},
+		"KVM asked for that the node has not": {&all, nodeprobe.Result{KVM: none, TCG: runs, Requested: "kvm"}, []string{"Warning NoAccelerator no guest can run on this node. Emulation: usable. KVM: the node has no /dev/kvm. DRYDOCK_ACCEL allows kvm only"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{}
+			node.Name = "node1"
+			if tc.before != nil {
+				node.Labels = Labels(*tc.before)
+			}
+			failures := 1
+			server := fake.NewClientBuilder().WithObjects(node).WithInterceptorFuncs(interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+					if failures--; failures >= 0 {
+						return errors.New("the API server is away")
+					}
+					return c.Patch(ctx, o, p, opts...)
+				},
+			}).Build()
+			recorder := events.NewFakeRecorder(10)
+			// Twice: virt-handler restarts.
+			for range 2 {
+				l := &Labeler{Reader: server, Writer: server, Node: "node1", Probe: tc.now, Recorder: recorder, Log: logr.Discard()}
+				if err := l.Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			close(recorder.Events)
+			var got []string
+			for event := range recorder.Events {
+				got = append(got, event)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			if err := server.Get(t.Context(), client.ObjectKey{Name: "node1"}, node); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(Labels(tc.now), node.Labels); diff != "" {
+				t.Errorf("labels (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
