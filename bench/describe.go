@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -51,12 +52,12 @@ func describeCluster(ctx context.Context, c *cluster.Cluster, r *report.Report) 
 	if err != nil {
 		return fmt.Errorf("asking for the API server's version: %w", err)
 	}
-	nodes, err := c.Run(ctx, "drydock", "kubectl", "get", "nodes", "-o", "jsonpath={.items[0].status.nodeInfo.containerRuntimeVersion} {.items[*].metadata.labels.kubevirt\\.io/kvm}")
+	nodes, err := c.Run(ctx, "drydock", "kubectl", "get", "nodes", "-o", "jsonpath={.items[0].status.nodeInfo.containerRuntimeVersion} {.items[*].metadata.labels.drydock\\.dev/kvm}")
 	if err != nil {
 		return err
 	}
 	runtimeVersion, kvm, _ := strings.Cut(nodes, " ")
-	usesKVM := strings.Contains(kvm, "true")
+	usesKVM := slices.Contains(strings.Fields(kvm), "usable")
 	r.Machine.KVM = &usesKVM
 	r.Versions["kubernetes"] = version.GitVersion
 	r.Versions["containerd"] = runtimeVersion

@@ -110,7 +110,7 @@ func TestAKilledLauncherTakesQEMUWithIt(t *testing.T) {
 func TestAMachineThatQEMURefusesFailsWithQEMUsWords(t *testing.T) {
 	r := newLauncher(t)
 	c, _ := r.connect()
-	reply := c.ask(launch.Request{Start: &launch.Start{Args: qemuArgs(r.dir, "-device", "no-such-device")}})
+	reply := c.ask(launch.Request{Start: &launch.Start{Args: r.qemuArgs("-device", "no-such-device")}})
 	if !strings.Contains(reply.Error, "no-such-device") {
 		t.Errorf("the answer is %+v", reply)
 	}
@@ -143,12 +143,12 @@ func TestANewConnectionReplacesTheOldOneAndKnowsEverything(t *testing.T) {
 func TestAStartFromTwoConnectionsStartsOneQEMU(t *testing.T) {
 	r := newLauncher(t)
 	first, _ := r.connect()
-	request := []byte(`{"id":1,"start":{"args":["` + strings.Join(qemuArgs(r.dir), `","`) + `"],"gracePeriodSeconds":1}}` + "\n")
+	request := []byte(`{"id":1,"start":{"args":["` + strings.Join(r.qemuArgs(), `","`) + `"],"gracePeriodSeconds":1}}` + "\n")
 	if _, err := first.conn.Write(request); err != nil {
 		t.Fatal(err)
 	}
 	second, _ := r.connect()
-	reply := second.ask(launch.Request{Start: &launch.Start{Args: qemuArgs(r.dir)}})
+	reply := second.ask(launch.Request{Start: &launch.Start{Args: r.qemuArgs()}})
 	if reply.Error != "" || reply.State.Phase != launch.PhaseRunning || reply.State.QEMUPID == 0 {
 		t.Errorf("the second start answers %+v", reply)
 	}

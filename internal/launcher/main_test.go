@@ -18,6 +18,7 @@ import (
 	"drydock.dev/drydock/internal/launch"
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/test/accelerator"
 )
 
 // asLauncher, when set, makes the test binary be virt-launcher: a process that
@@ -45,11 +46,12 @@ const patience = 30 * time.Second
 
 // qemuArgs is the smallest machine: SeaBIOS without a disk, which runs until
 // it is ended.
-func qemuArgs(dir string, more ...string) []string {
+func (r *running) qemuArgs(more ...string) []string {
+	r.t.Helper()
 	return append([]string{
-		"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", "tcg", "-m", "32", "-display", "none",
+		"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator.Of(r.t), "-m", "32", "-display", "none",
 		"-action", "shutdown=poweroff,reboot=reset,panic=shutdown",
-		"-chardev", "socket,id=qmp0,path=" + filepath.Join(dir, layout.QMPSocket) + ",server=on,wait=off",
+		"-chardev", "socket,id=qmp0,path=" + filepath.Join(r.dir, layout.QMPSocket) + ",server=on,wait=off",
 		"-mon", "chardev=qmp0,mode=control",
 	}, more...)
 }
@@ -199,7 +201,7 @@ func (r *running) start(grace int64) (*client, int) {
 	if state.Phase != launch.PhaseWaiting {
 		r.t.Fatalf("a new launcher is %s", state.Phase)
 	}
-	reply := c.ask(launch.Request{Start: &launch.Start{Args: qemuArgs(r.dir), GracePeriodSeconds: grace}})
+	reply := c.ask(launch.Request{Start: &launch.Start{Args: r.qemuArgs(), GracePeriodSeconds: grace}})
 	if reply.Error != "" || reply.State == nil || reply.State.Phase != launch.PhaseRunning {
 		r.t.Fatalf("starting QEMU: %+v", reply)
 	}

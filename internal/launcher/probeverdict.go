@@ -124,7 +124,7 @@ func (p prober) run(ctx context.Context, accel string, firmware bootprobe.Firmwa
 // fault is the firmware's, and KVM remains in use.
 func result(o outcomes, requested string, emulated, accelerated capabilities) nodeprobe.Result {
 	r := nodeprobe.Result{
-		TCG: accelerator(o.tcg, o.tcgUEFI), KVM: accelerator(o.kvm, o.kvmUEFI), Requested: requested, UEFIAbsent: o.uefiAbsent,
+		TCG: condense(o.tcg, o.tcgUEFI), KVM: condense(o.kvm, o.kvmUEFI), Requested: requested, UEFIAbsent: o.uefiAbsent,
 		QEMU: emulated.version, MachineTypes: emulated.machines, CPUModels: emulated.models,
 	}
 	switch {
@@ -142,7 +142,7 @@ func result(o outcomes, requested string, emulated, accelerated capabilities) no
 	return r
 }
 
-func accelerator(bios, uefi *bootprobe.Outcome) nodeprobe.Accelerator {
+func condense(bios, uefi *bootprobe.Outcome) nodeprobe.Accelerator {
 	var a nodeprobe.Accelerator
 	if bios == nil {
 		return a

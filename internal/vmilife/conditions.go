@@ -8,6 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/condition"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/placement"
 )
 
@@ -69,11 +70,20 @@ func reportVerdict(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, o Observed) 
 		condition.Drop(&vmi.Status.Conditions, scheduledCondition)
 		return false
 	}
+	message := verdict.Message
+	if strings.Contains(message, layout.ResourceKVM) {
+		message += kvmHint
+	}
 	condition.Set(&vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{
-		Type: scheduledCondition, Status: corev1.ConditionFalse, Reason: verdict.Reason, Message: verdict.Message,
+		Type: scheduledCondition, Status: corev1.ConditionFalse, Reason: verdict.Reason, Message: message,
 	}, o.Now)
 	return true
 }
+
+// kvmHint goes with the scheduler's word that nodes lack KVM's device: on its own it
+// reads as if they were full.
+const kvmHint = " (a node offers " + layout.ResourceKVM + " when its KVM has run a guest, see the node's label " + layout.KVMLabel +
+	" and its events; with developerConfiguration.useEmulation in the KubeVirt object guests are emulated where it has not)"
 
 // preparationPatience is how long a node may take to prepare a pod before its
 // events are asked for a reason, and preparationInterval how often they are

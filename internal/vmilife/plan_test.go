@@ -89,6 +89,11 @@ func unschedulable(pod *corev1.Pod) {
 	}}
 }
 
+func lackingKVM(pod *corev1.Pod) {
+	unschedulable(pod)
+	pod.Status.Conditions[0].Message = "0/2 nodes are available: 2 Insufficient devices.kubevirt.io/kvm."
+}
+
 func compute(state corev1.ContainerState) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: layout.ComputeContainer, State: state}}
@@ -161,6 +166,15 @@ func TestDecide(t *testing.T) {
 			Observed{VMI: newVMI(), Pod: newPod(made(0), unschedulable)},
 			outcome{phase: v1.Scheduling, says: []string{
 				"PodScheduled=False Unschedulable: 0/2 nodes are available: 2 Insufficient memory.",
+				"Ready=False GuestNotRunning: waiting for a node for the launcher pod",
+			}},
+		},
+		"no node's KVM runs guests: what to look at": {
+			Observed{VMI: newVMI(), Pod: newPod(made(0), lackingKVM)},
+			outcome{phase: v1.Scheduling, says: []string{
+				"PodScheduled=False Unschedulable: 0/2 nodes are available: 2 Insufficient devices.kubevirt.io/kvm." +
+					" (a node offers devices.kubevirt.io/kvm when its KVM has run a guest, see the node's label drydock.dev/kvm and its events;" +
+					" with developerConfiguration.useEmulation in the KubeVirt object guests are emulated where it has not)",
 				"Ready=False GuestNotRunning: waiting for a node for the launcher pod",
 			}},
 		},

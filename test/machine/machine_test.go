@@ -17,9 +17,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/launcher/bootprobe"
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/test/accelerator"
 	"drydock.dev/drydock/test/console"
 	"drydock.dev/drydock/test/guest"
 )
@@ -184,7 +186,8 @@ func (p *pod) ask(request launch.Request) launch.Reply {
 // no rights.
 func (p *pod) boot(vmi *v1.VirtualMachineInstance) {
 	p.t.Helper()
-	in := machine.Input{VMI: vmi, Images: make(map[string]launch.PreparedImage), NICs: make(map[string]machine.NIC), Now: time.Now()}
+	in := machine.Input{VMI: vmi, Images: make(map[string]launch.PreparedImage), NICs: make(map[string]machine.NIC), Now: time.Now(),
+		KVM: accelerator.Of(p.t) == bootprobe.KVM}
 	for _, image := range p.ask(launch.Request{Prepare: &launch.Prepare{Images: machine.Images(vmi)}}).Images {
 		in.Images[image.Name] = image
 	}

@@ -11,6 +11,7 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/hotdisk"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/test/accelerator"
 )
 
 const patience = 30 * time.Second
@@ -33,7 +34,7 @@ func start(t *testing.T) *machine {
 	}
 	socket := filepath.Join(dir, "qmp.sock")
 	cmd := exec.Command("qemu-system-x86_64",
-		"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", "tcg", "-m", "32", "-display", "none",
+		"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator.Of(t), "-m", "32", "-display", "none",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-device", "virtio-scsi-pci,id=scsi0", "-device", "pcie-root-port,id=port1,chassis=1",
 		"-device", "ide-cd,id=disk-cd,bus=ide.0", "-qmp", "unix:"+socket+",server=on,wait=off")

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/test/accelerator"
 )
 
 const patience = 30 * time.Second
@@ -34,7 +35,7 @@ func realQEMU(t *testing.T) string {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "qmp.sock")
-	cmd := exec.Command("qemu-system-x86_64", "-nodefaults", "-no-user-config", "-machine", "q35", "-accel", "tcg",
+	cmd := exec.Command("qemu-system-x86_64", "-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator.Of(t),
 		"-m", "32", "-display", "none", "-S", "-qmp", "unix:"+socket+",server=on,wait=off")
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("starting QEMU: %v", err)

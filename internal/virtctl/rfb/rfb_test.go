@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"drydock.dev/drydock/test/accelerator"
 )
 
 // TestPictureOfARealQEMU looks at the screen of a machine without a disk, on
@@ -20,7 +22,7 @@ func TestPictureOfARealQEMU(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "vnc.sock")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-nodefaults", "-device", "VGA",
+	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", "-machine", "q35,accel="+accelerator.Of(t), "-nodefaults", "-device", "VGA",
 		"-display", "none", "-m", "32", "-vnc", "unix:"+socket)
 	var stderr bytes.Buffer
 	qemu.Stderr = &stderr
