@@ -2,7 +2,7 @@
 // running one: a small guest of its own (folder guest), which does what an operating
 // system does on its way up and reports each stage.
 //
-// It owns that guest, QEMU's command line for it, and the judgement of one run. What
+// (docs/decisions/195-kvm-is-judged-by-a-guest.md says why.) It owns that guest, QEMU's command line for it, and the judgement of one run. What
 // follows for a node from several runs is decided by its caller. It must not depend
 // on what a host is known for: everything is found out by use.
 package bootprobe
@@ -23,6 +23,7 @@ import (
 
 	"drydock.dev/drydock/internal/launcher/stderrtail"
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/nodeprobe"
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
@@ -37,8 +38,8 @@ var (
 
 // Accelerators, as -accel and DRYDOCK_ACCEL name them.
 const (
-	TCG = "tcg"
-	KVM = "kvm"
+	TCG = nodeprobe.TCG
+	KVM = nodeprobe.KVM
 )
 
 // Firmware starts the guest.
