@@ -131,13 +131,10 @@ func (p Probe) observe(ctx context.Context) (observation, error) {
 	}()
 	r := run{probe: p, ended: ended, seen: observation{start: p.start, deadline: p.Deadline}}
 	r.watch(ctx, files)
-	select {
-	case <-ended:
-		r.seen.exited = true
-	default:
+	if !r.seen.exited {
 		_ = cmd.Process.Kill()
-		<-ended
 	}
+	<-ended
 	r.seen.status = cmd.ProcessState.Sys().(syscall.WaitStatus)
 	r.seen.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	r.seen.words = words.Sentence()
@@ -329,6 +326,7 @@ func (r *run) awaitEnd() {
 	defer timer.Stop()
 	select {
 	case <-r.ended:
+		r.seen.exited = true
 	case <-timer.C:
 	}
 }
@@ -339,6 +337,7 @@ func (r *run) follow(ctx context.Context, client *qmp.Client) {
 	for {
 		select {
 		case <-r.ended:
+			r.seen.exited = true
 			return
 		case <-client.Done():
 			r.awaitEnd()

@@ -174,7 +174,7 @@ func standIn(behavior string) {
 	stages := os.NewFile(stagesFD, "stages")
 	switch behavior {
 	case "mute":
-		select {}
+		hang()
 	case "floods":
 		go func() {
 			for {
@@ -185,10 +185,18 @@ func standIn(behavior string) {
 		for err == nil {
 			_, err = conn.Write(event)
 		}
-		select {}
+		hang()
 	}
 	_, _ = stages.WriteString("r")
 	answer(conn, behavior)
+}
+
+// hang does nothing until the process is killed. (Go ends a program that only waits
+// for what can't happen.)
+func hang() {
+	for {
+		time.Sleep(time.Hour)
+	}
 }
 
 // answer speaks QMP as far as the probe needs it.
@@ -210,9 +218,9 @@ func answer(conn net.Conn, behavior string) {
 			fmt.Fprintln(os.Stderr, "error: kvm run failed Bad address")
 			fmt.Fprintln(os.Stderr, "RIP=000000000000fff0 RFL=00000002")
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {}
+			hang()
 		case command.Execute == "query-status" && behavior == "stops answering":
-			select {}
+			hang()
 		case command.Execute == "query-status":
 			fmt.Fprintln(os.Stderr, "KVM internal error. Suberror: 1")
 			say(fmt.Sprintf(`{"id": %d, "return": {"status": "internal-error", "running": false}}`, command.ID))

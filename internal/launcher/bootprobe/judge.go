@@ -35,7 +35,7 @@ type observation struct {
 	late bool
 	// state is the last run state that QEMU gave.
 	state string
-	// exited: QEMU ended of itself, with this status.
+	// exited: QEMU ended of itself, and not because it was given up; status is how.
 	exited bool
 	status syscall.WaitStatus
 	// words are what QEMU wrote to standard error.
