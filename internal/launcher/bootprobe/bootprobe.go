@@ -2,9 +2,10 @@
 // running one: a small guest of its own (folder guest), which does what an operating
 // system does on its way up and reports each stage.
 //
-// (docs/decisions/195-kvm-is-judged-by-a-guest.md says why.) It owns that guest, QEMU's command line for it, and the judgement of one run. What
-// follows for a node from several runs is decided by its caller. It must not depend
-// on what a host is known for: everything is found out by use.
+// It owns that guest, QEMU's command line for it, and the judgement of one run; the
+// reasons are in docs/decisions/195-kvm-is-judged-by-a-guest.md. What follows for a
+// node from several runs is decided by its caller. It must not depend on what a host
+// is known for: everything is found out by use.
 package bootprobe
 
 import (
