@@ -21,10 +21,9 @@ const kvmDevice = "/dev/kvm"
 // what emulation took just before, on the same busy machine: a KVM that is slower
 // than that is of no use.
 const (
-	tcgDeadline     = 20 * time.Second
-	kvmDeadline     = 2 * time.Second
-	tcgUEFIDeadline = 60 * time.Second
-	kvmUEFIDeadline = 20 * time.Second
+	tcgDeadline  = 20 * time.Second
+	kvmDeadline  = 2 * time.Second
+	uefiDeadline = 60 * time.Second
 
 	// probeDeadline bounds all together: virt-handler waits for it.
 	probeDeadline = 2 * time.Minute
@@ -55,7 +54,7 @@ func (p prober) probe(ctx context.Context) nodeprobe.Result {
 	var emulatedUEFI sync.WaitGroup
 	o.uefiAbsent = !p.hasUEFI()
 	if o.tcg.OK && !o.uefiAbsent {
-		emulatedUEFI.Go(func() { o.tcgUEFI = p.run(uefi, bootprobe.TCG, bootprobe.UEFI, tcgUEFIDeadline, nil) })
+		emulatedUEFI.Go(func() { o.tcgUEFI = p.run(uefi, bootprobe.TCG, bootprobe.UEFI, uefiDeadline, nil) })
 	}
 	_, err := os.Stat(p.device)
 	o.kvmAbsent = os.IsNotExist(err)
@@ -82,7 +81,7 @@ func (p prober) withKVM(ctx context.Context, o *outcomes, found *capabilities) {
 		o.kvm = p.run(ctx, bootprobe.KVM, bootprobe.BIOS, kvmTime(again), found)
 	}
 	if o.kvm.OK && !o.uefiAbsent {
-		o.kvmUEFI = p.run(ctx, bootprobe.KVM, bootprobe.UEFI, kvmUEFIDeadline, nil)
+		o.kvmUEFI = p.run(ctx, bootprobe.KVM, bootprobe.UEFI, uefiDeadline, nil)
 	}
 }
 

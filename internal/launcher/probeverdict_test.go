@@ -1,11 +1,14 @@
 package launcher
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
 
 	"drydock.dev/drydock/internal/launcher/bootprobe"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/nodeprobe"
 )
 
@@ -83,5 +86,50 @@ func TestKVMHasTwoSecondsOrTwiceWhatEmulationTook(t *testing.T) {
 		if got := kvmTime(&c.tcg); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// qemuWhose writes a program that is QEMU, but for what the script makes of its
+// arguments; with KVM it emulates, so that KVM works on every host.
+func qemuWhose(t *testing.T, script string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "qemu")
+	text := "#!/bin/sh\nall=\"$*\"\n" + script + "\nfor word; do\n" +
+		"  shift\n  [ \"$word\" != kvm ] || word=tcg,thread=multi\n  set -- \"$@\" \"$word\"\ndone\nexec " + qemuBinary(t) + " \"$@\"\n"
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestANodeIsProbed(t *testing.T) {
+	device := filepath.Join(t.TempDir(), "kvm")
+	if err := os.WriteFile(device, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const fails = "echo 'qemu: failed to initialize kvm: Device or resource busy' >&2; exit 1"
+	for name, c := range map[string]struct {
+		script, device, firmware string
+		use, kvm                 string
+	}{
+		"KVM works":                   {"", device, layout.UEFICode, "kvm", ""},
+		"there is no KVM and no UEFI": {"", "/no/such/device", "/no/such/firmware", "tcg", "the node has no /dev/kvm"},
+		"QEMU refuses KVM": {`case "$all" in *"-accel kvm"*) ` + fails + "; esac", device, layout.UEFICode, "tcg",
+			"QEMU does not start: QEMU ended with exit code 1: qemu: failed to initialize kvm: Device or resource busy"},
+		"KVM runs no UEFI": {`case "$all" in *"-accel kvm"*-kernel*) ` + fails + "; esac", device, layout.UEFICode, "tcg",
+			"through UEFI, QEMU does not start: QEMU ended with exit code 1: qemu: failed to initialize kvm: Device or resource busy"},
+		"UEFI does not run at all": {`case "$all" in *-kernel*) ` + fails + "; esac", device, layout.UEFICode, "kvm", ""},
+		"QEMU does not run at all": {fails, device, layout.UEFICode, "",
+			"QEMU does not start: QEMU ended with exit code 1: qemu: failed to initialize kvm: Device or resource busy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := prober{qemu: qemuWhose(t, c.script), device: c.device, firmware: c.firmware}.probe(t.Context())
+			if r.Use() != c.use || r.KVM.Reason != c.kvm {
+				t.Errorf("guests run with %q; KVM %+v, emulation %+v", r.Use(), r.KVM, r.TCG)
+			}
+			if absent := c.firmware != layout.UEFICode; r.UEFIAbsent != absent {
+				t.Errorf("UEFI is absent: %t", r.UEFIAbsent)
+			}
+		})
 	}
 }
