@@ -14,12 +14,11 @@ import (
 
 const kvmDevice = "/dev/kvm"
 
-// How long the probe's guests may run. Alone on a machine the guest takes 10 ms with
-// KVM and 0.3 s emulated, and through UEFI 1 s and 3 s of CPU time. The init container
-// may have to share its CPUs with twenty others, so emulation has twenty times that.
-// KVM has the two seconds in which a guest that runs at all is long done, or twice
-// what emulation took just before, on the same busy machine: a KVM that is slower
-// than that is of no use.
+// How long the probe's guests may run. Emulated, the guest takes 0.3 s, and 3 s of CPU
+// time through UEFI. The init container may have to share its CPUs with twenty
+// others, so it has many times that. With KVM it has two seconds, or twice what
+// emulation took just before, on the same busy machine: a KVM that is slower than
+// that is of no use.
 const (
 	tcgDeadline  = 20 * time.Second
 	kvmDeadline  = 2 * time.Second
