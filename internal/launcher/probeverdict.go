@@ -90,7 +90,7 @@ func (p prober) hasUEFI() bool {
 }
 
 // kvmWell reports whether KVM ran all that it was given.
-func (o outcomes) kvmWell() bool {
+func (o *outcomes) kvmWell() bool {
 	return o.kvm != nil && o.kvm.OK && (o.kvmUEFI == nil || o.kvmUEFI.OK)
 }
 
