@@ -18,6 +18,7 @@ import (
 
 	"drydock.dev/local/internal/layout"
 	"drydock.dev/local/internal/nodeinit"
+	"drydock.dev/local/internal/prerequisites"
 	"drydock.dev/local/internal/supervisor"
 	"drydock.dev/local/internal/upstream"
 )
@@ -30,6 +31,10 @@ type options struct {
 
 // Main runs the program that the arguments name and returns its exit code.
 func Main(args []string) int {
+	// After a plain su root's PATH lacks what root executes.
+	if err := os.Setenv("PATH", prerequisites.CompletePath(os.Getenv("PATH"))); err != nil {
+		return exitCode(fmt.Errorf("completing the PATH: %w", err))
+	}
 	if len(args) > 1 {
 		switch name := args[1]; {
 		case upstream.Is(name):

@@ -43,7 +43,7 @@ func newUp(o *options) *cobra.Command {
 
 func (o *options) up(ctx context.Context, nodes int) error {
 	began := time.Now()
-	programs, err := checkHost()
+	programs, err := o.checkHost()
 	if err != nil {
 		return err
 	}
@@ -77,22 +77,15 @@ func (o *options) up(ctx context.Context, nodes int) error {
 	return nil
 }
 
-// roomy is the free space that a cluster and Drydock's images fit in. The nodes
-// turn no pod away for a full disk, so that what runs out of space fails where it
-// writes.
-const roomy = 2 << 30
-
 // warnOfLittleSpace says before anything fails for it that the disk is nearly full.
+// The nodes turn no pod away for a full disk, so that what runs out of space fails
+// where it writes.
 func (o *options) warnOfLittleSpace() error {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(o.dir, &fs); err != nil {
-		return fmt.Errorf("looking how much space is left in %s: %w", o.dir, err)
+	little, err := host.LittleSpace([]host.Need{{Dir: o.dir, Bytes: host.ClusterSpace, For: "a cluster takes"}})
+	for _, problem := range little {
+		fmt.Fprintf(o.err, "drydock: warning: %s (--dir)\n", problem)
 	}
-	if free := fs.Bavail * uint64(fs.Bsize); free < roomy {
-		fmt.Fprintf(o.err, "drydock: warning: only %d MiB are free in %s; a cluster takes about %d: make room, or choose another folder with --dir\n",
-			free>>20, o.dir, roomy>>20)
-	}
-	return nil
+	return err
 }
 
 // explain says of a wait that was too long for the user's --timeout what was still
@@ -114,12 +107,11 @@ func explain(ctx context.Context, c layout.Cluster, err error) error {
 }
 
 // checkHost names all that is missing at once. It returns the folder of our programs.
-func checkHost() (programs string, err error) {
-	facts, err := host.Gather()
+func (o *options) checkHost() (programs string, err error) {
+	missing, err := host.Missing(o.dir)
 	if err != nil {
 		return "", err
 	}
-	missing := facts.Missing()
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("finding our own program: %w", err)
@@ -166,23 +158,14 @@ func (o *options) record(nodes int) (layout.Cluster, error) {
 	if err != nil {
 		return c, err
 	}
-	taken, err := network.Taken()
-	if err != nil {
+	if c, err = network.ChooseSubnet(c, found); err != nil {
 		return c, err
-	}
-	if !found {
-		if c.Net, err = layout.ChooseNet(c, taken); err != nil {
-			return c, err
-		}
 	}
 	if c, err = c.WithNodes(nodes); err != nil {
 		return c, err
 	}
 	if network.Present(c) {
 		return c, c.Save()
-	}
-	if conflict := layout.Conflict(c.Net, taken); conflict != nil {
-		return c, fmt.Errorf("starting cluster %s: its subnet %s overlaps %s, which the host uses now; end what uses it, or begin anew with: drydock down --purge", c.Name, c.Subnet(), conflict)
 	}
 	if err := c.Save(); err != nil {
 		return c, err

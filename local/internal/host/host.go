@@ -1,6 +1,7 @@
 // Package host finds out what the machine can do and says what is missing, with
 // the command that installs it. It changes nothing on the machine, but for
-// kernel modules that it loads to see whether they are there.
+// kernel modules that it loads to see whether they are there; what it tries is
+// gone when it has been tried.
 package host
 
 import (
@@ -27,8 +28,6 @@ type Facts struct {
 	CgroupV2 bool
 	// SysResource tells whether an OOM score may be lowered.
 	SysResource bool
-	// Overlay tells whether the kernel has overlayfs.
-	Overlay bool
 	// BridgeFilter tells whether packets between ports of a bridge can be translated.
 	BridgeFilter bool
 	// Absent are the programs that a cluster executes and the machine lacks.
@@ -42,21 +41,15 @@ type Facts struct {
 // Gather looks at the machine.
 func Gather() (Facts, error) {
 	f := Facts{Root: os.Geteuid() == 0, Absent: prerequisites.Missing(prerequisites.Run)}
-	var fs unix.Statfs_t
-	if err := unix.Statfs("/sys/fs/cgroup", &fs); err != nil {
-		return f, fmt.Errorf("looking at /sys/fs/cgroup: %w", err)
+	var err error
+	if f.CgroupV2, err = unifiedCgroups(); err != nil {
+		return f, err
 	}
-	f.CgroupV2 = fs.Type == unix.CGROUP2_SUPER_MAGIC
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return f, fmt.Errorf("reading our capabilities: %w", err)
 	}
 	f.SysResource = hasCapability(string(status), unix.CAP_SYS_RESOURCE)
-	filesystems, err := os.ReadFile("/proc/filesystems")
-	if err != nil {
-		return f, fmt.Errorf("reading the list of filesystems: %w", err)
-	}
-	f.Overlay = strings.Contains(string(filesystems), "\toverlay\n") || load("overlay")
 	_, err = os.Stat(BridgeFilter)
 	f.BridgeFilter = err == nil || load("br_netfilter")
 	var uts unix.Utsname
@@ -68,7 +61,33 @@ func Gather() (Facts, error) {
 	return f, nil
 }
 
-// Missing lists what keeps a cluster from running here, each with its remedy.
+// unifiedCgroups reports whether /sys/fs/cgroup is the unified hierarchy.
+func unifiedCgroups() (bool, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs("/sys/fs/cgroup", &fs); err != nil {
+		return false, fmt.Errorf("looking at /sys/fs/cgroup: %w", err)
+	}
+	return fs.Type == unix.CGROUP2_SUPER_MAGIC, nil
+}
+
+// ClusterSpace is the disk space that a cluster and Drydock's images fit in.
+const ClusterSpace = 2 << 30
+
+// Missing lists all that keeps a cluster with its data in dir from running here, each
+// with its remedy.
+func Missing(dir string) ([]string, error) {
+	facts, err := Gather()
+	if err != nil {
+		return nil, err
+	}
+	missing := facts.Missing()
+	if facts.Root {
+		missing = append(missing, Try(dir)...)
+	}
+	return append(missing, TakenPorts()...), nil
+}
+
+// Missing lists what the facts lack, each with its remedy.
 func (f Facts) Missing() []string {
 	if !f.Root {
 		return []string{"root is needed to make network, mount and PID namespaces: run the command with sudo"}
@@ -76,9 +95,6 @@ func (f Facts) Missing() []string {
 	var missing []string
 	if len(f.Absent) > 0 {
 		missing = append(missing, notInstalled(f.Absent))
-	}
-	if !f.Overlay {
-		missing = append(missing, "the kernel has no overlayfs (containers are put together with it): install the distribution's kernel and modules, then modprobe overlay")
 	}
 	if !f.BridgeFilter {
 		missing = append(missing, "the kernel has no br_netfilter (a pod reaches a service whose pod is on its own node by it): install the distribution's kernel and modules, then modprobe br_netfilter")

@@ -42,17 +42,17 @@ func TestParseNameservers(t *testing.T) {
 }
 
 func TestMissingNamesTheRemedy(t *testing.T) {
-	if missing := (Facts{Root: true, Overlay: true, BridgeFilter: true}).Missing(); missing != nil {
+	if missing := (Facts{Root: true, BridgeFilter: true}).Missing(); missing != nil {
 		t.Errorf("nothing is missing, yet: %q", missing)
 	}
 	for _, p := range prerequisites.For(prerequisites.Run) {
-		f := Facts{Root: true, Overlay: true, BridgeFilter: true, Absent: []prerequisites.Program{p}}
+		f := Facts{Root: true, BridgeFilter: true, Absent: []prerequisites.Program{p}}
 		missing := f.Missing()
 		if len(missing) != 1 || !strings.Contains(missing[0], p.Name+" ") || !strings.HasSuffix(missing[0], " "+p.Package) {
 			t.Errorf("without %s: %q", p.Name, missing)
 		}
 	}
-	if missing := (Facts{Root: true}).Missing(); len(missing) != 2 || !strings.Contains(missing[1], "modprobe br_netfilter") {
+	if missing := (Facts{Root: true}).Missing(); len(missing) != 1 || !strings.Contains(missing[0], "modprobe br_netfilter") {
 		t.Errorf("without kernel modules: %q", missing)
 	}
 	if missing := (Facts{}).Missing(); len(missing) != 1 || !strings.Contains(missing[0], "sudo") {

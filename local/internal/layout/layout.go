@@ -27,6 +27,19 @@ const (
 	maxDir = 80
 )
 
+// The ports of the control plane, all of them at HostIP. The last two are Kubernetes'
+// own for the controller manager and the scheduler.
+const (
+	EtcdPort              = 2379
+	EtcdPeerPort          = 2380
+	APIServerPort         = 6443
+	ControllerManagerPort = 10257
+	SchedulerPort         = 10259
+)
+
+// Ports are what no other program may listen on at every address of the host.
+var Ports = []int{EtcdPort, EtcdPeerPort, APIServerPort, ControllerManagerPort, SchedulerPort}
+
 var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
 
 // Cluster is one embedded cluster. What it does not hold follows from it.
@@ -119,7 +132,7 @@ func (c Cluster) KubernetesIP() netip.Addr { return c.addr(128, 1) }
 func (c Cluster) DNSIP() netip.Addr { return c.addr(128, 10) }
 
 // APIServer is the URL of the API server.
-func (c Cluster) APIServer() string { return fmt.Sprintf("https://%s:6443", c.HostIP()) }
+func (c Cluster) APIServer() string { return fmt.Sprintf("https://%s:%d", c.HostIP(), APIServerPort) }
 
 // Kernel objects. Interface names have at most 15 bytes, hence the hash.
 

@@ -40,6 +40,27 @@ func Taken() ([]netip.Prefix, error) {
 	return taken, nil
 }
 
+// ChooseSubnet gives a new cluster a range of addresses that nothing on the host uses.
+// A cluster that is found keeps its own; it is an error when something else has taken
+// that while the cluster was down.
+func ChooseSubnet(c layout.Cluster, found bool) (layout.Cluster, error) {
+	taken, err := Taken()
+	if err != nil {
+		return c, err
+	}
+	if !found {
+		c.Net, err = layout.ChooseNet(c, taken)
+		return c, err
+	}
+	if Present(c) {
+		return c, nil
+	}
+	if conflict := layout.Conflict(c.Net, taken); conflict != nil {
+		return c, fmt.Errorf("starting cluster %s: its subnet %s overlaps %s, which the host uses now; end what uses it, or begin anew with: drydock down --purge", c.Name, c.Subnet(), conflict)
+	}
+	return c, nil
+}
+
 // MTU is the largest packet that leaves the host whole, 1500 if it has no way out.
 func MTU() (int, error) {
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)

@@ -37,7 +37,7 @@ func containerdReady(ctx context.Context) error {
 // clients of the components retry what comes too early, but they wait longer
 // and longer in between: this saves them the first tries.
 func awaitAPIServer(ctx context.Context, c layout.Cluster) error {
-	address := netip.AddrPortFrom(c.HostIP(), 6443).String()
+	address := netip.AddrPortFrom(c.HostIP(), layout.APIServerPort).String()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -11,8 +11,8 @@ import (
 
 // Etcd is etcd's command line. It listens on the bridge only, with mutual TLS.
 func Etcd(c layout.Cluster) []string {
-	client := fmt.Sprintf("https://%s:2379", c.HostIP())
-	peer := fmt.Sprintf("https://%s:2380", c.HostIP())
+	client := fmt.Sprintf("https://%s:%d", c.HostIP(), layout.EtcdPort)
+	peer := fmt.Sprintf("https://%s:%d", c.HostIP(), layout.EtcdPeerPort)
 	return []string{
 		"--name=" + c.Name,
 		"--data-dir=" + c.Etcd(),
@@ -44,7 +44,7 @@ func APIServer(c layout.Cluster) []string {
 	return []string{
 		"--advertise-address=" + ip,
 		"--bind-address=" + ip,
-		"--secure-port=6443",
+		fmt.Sprintf("--secure-port=%d", layout.APIServerPort),
 		"--allow-privileged=true",
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
@@ -52,7 +52,7 @@ func APIServer(c layout.Cluster) []string {
 		"--client-ca-file=" + c.PKI("ca.crt"),
 		"--tls-cert-file=" + c.PKI("apiserver.crt"),
 		"--tls-private-key-file=" + c.PKI("apiserver.key"),
-		"--etcd-servers=https://" + ip + ":2379",
+		fmt.Sprintf("--etcd-servers=https://%s:%d", ip, layout.EtcdPort),
 		"--etcd-cafile=" + c.PKI("ca.crt"),
 		"--etcd-certfile=" + c.PKI("apiserver-etcd-client.crt"),
 		"--etcd-keyfile=" + c.PKI("apiserver-etcd-client.key"),

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +29,9 @@ func (s *Supervisor) controlPlane(c layout.Cluster) ([]proc.Component, error) {
 	if err != nil {
 		return nil, err
 	}
-	host := c.HostIP().String()
+	url := func(port uint16, path string) string {
+		return "https://" + netip.AddrPortFrom(c.HostIP(), port).String() + path
+	}
 	// Both serve with certificates that they make up at every start; all that
 	// is asked here is whether they answer.
 	selfSigned := &tls.Config{InsecureSkipVerify: true}
@@ -47,10 +50,10 @@ func (s *Supervisor) controlPlane(c layout.Cluster) ([]proc.Component, error) {
 		Ready: proc.SocketReady(c.StorageSocket()),
 	}
 	return []proc.Component{
-		component("etcd", render.Etcd(c), proc.HTTPSReady(etcdTLS, "https://"+host+":2379/health")),
+		component("etcd", render.Etcd(c), proc.HTTPSReady(etcdTLS, url(layout.EtcdPort, "/health"))),
 		component("kube-apiserver", render.APIServer(c), proc.HTTPSReady(adminTLS, c.APIServer()+"/readyz")),
-		component("kube-controller-manager", render.ControllerManager(c), proc.HTTPSReady(selfSigned, "https://"+host+":10257/healthz")),
-		component("kube-scheduler", render.Scheduler(c), proc.HTTPSReady(selfSigned, "https://"+host+":10259/healthz")),
+		component("kube-controller-manager", render.ControllerManager(c), proc.HTTPSReady(selfSigned, url(layout.ControllerManagerPort, "/healthz"))),
+		component("kube-scheduler", render.Scheduler(c), proc.HTTPSReady(selfSigned, url(layout.SchedulerPort, "/healthz"))),
 		storage,
 	}, nil
 }

@@ -1,0 +1,107 @@
+package host
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Need is how much space something takes in a folder.
+type Need struct {
+	Dir   string
+	Bytes uint64
+	// For says what takes the space.
+	For string
+}
+
+// volume is a file system as far as room is concerned.
+type volume struct {
+	device uint64
+	free   uint64
+}
+
+// LittleSpace names the file systems that have less room than what is to lie there
+// takes together. Folders that are not there yet count where they will be.
+func LittleSpace(needs []Need) ([]string, error) {
+	return littleSpace(needs, func(dir string) (volume, error) {
+		dir = existing(dir)
+		var st unix.Stat_t
+		if err := unix.Stat(dir, &st); err != nil {
+			return volume{}, fmt.Errorf("looking at %s: %w", dir, err)
+		}
+		var fs unix.Statfs_t
+		if err := unix.Statfs(dir, &fs); err != nil {
+			return volume{}, fmt.Errorf("looking how much space is left in %s: %w", dir, err)
+		}
+		return volume{device: st.Dev, free: fs.Bavail * uint64(fs.Bsize)}, nil
+	})
+}
+
+func littleSpace(needs []Need, look func(dir string) (volume, error)) ([]string, error) {
+	wanted := map[uint64]uint64{}
+	uses := map[uint64][]string{}
+	var volumes []volume
+	for _, need := range needs {
+		v, err := look(need.Dir)
+		if err != nil {
+			return nil, err
+		}
+		if wanted[v.device] == 0 {
+			volumes = append(volumes, v)
+		}
+		wanted[v.device] += need.Bytes
+		uses[v.device] = append(uses[v.device], fmt.Sprintf("%s about %s in %s", need.For, gib(need.Bytes), need.Dir))
+	}
+	var little []string
+	for _, v := range volumes {
+		if v.free < wanted[v.device] {
+			little = append(little, fmt.Sprintf("only %s of disk space are free, %s are needed: %s; make room, or choose other folders",
+				gib(v.free), gib(wanted[v.device]), strings.Join(uses[v.device], ", ")))
+		}
+	}
+	return little, nil
+}
+
+func gib(bytes uint64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
+
+// Memory is what the machine has, swap included, in bytes.
+type Memory struct{ Total, Available uint64 }
+
+// ReadMemory reads how much memory the machine has and could give.
+func ReadMemory() (Memory, error) {
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return Memory{}, fmt.Errorf("asking how much memory there is: %w", err)
+	}
+	return parseMemory(string(data))
+}
+
+func parseMemory(meminfo string) (Memory, error) {
+	kib := map[string]uint64{}
+	for line := range strings.Lines(meminfo) {
+		name, value, _ := strings.Cut(line, ":")
+		number, _, _ := strings.Cut(strings.TrimSpace(value), " ")
+		if n, err := strconv.ParseUint(number, 10, 64); err == nil {
+			kib[name] = n
+		}
+	}
+	if kib["MemTotal"] == 0 {
+		return Memory{}, fmt.Errorf("asking how much memory there is: /proc/meminfo has no MemTotal")
+	}
+	return Memory{Total: (kib["MemTotal"] + kib["SwapTotal"]) << 10, Available: (kib["MemAvailable"] + kib["SwapFree"]) << 10}, nil
+}
+
+// Little says what is wrong with so much memory: impossible names what can't be
+// done with it, tight what can only be done when other programs end.
+func (m Memory) Little(need uint64, what string) (impossible, tight []string) {
+	switch {
+	case m.Total < need:
+		impossible = []string{fmt.Sprintf("the machine has %s of memory with swap, and %s takes %s: give it more, or add swap", gib(m.Total), what, gib(need))}
+	case m.Available < need:
+		tight = []string{fmt.Sprintf("only %s of memory are free, and %s takes %s: end other programs, or it may be slow or be killed", gib(m.Available), what, gib(need))}
+	}
+	return impossible, tight
+}
