@@ -1,0 +1,167 @@
+package prerequisites
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"drydock.dev/local/internal/prerequisites/executed"
+)
+
+const repository = "../../.."
+
+// The folders of what runs in the test guest, whose programs are not this machine's.
+var inTheGuest = []string{"test/guest/skeleton", "test/guest/guestd"}
+
+// everywhere stands in the list for any file, and anything for any expression.
+const (
+	everywhere = "any file: "
+	anything   = ": anything"
+)
+
+// dynamic are the places where only the running program knows what is executed, by
+// file and expression, with the programs that it can be; none where it is the
+// repository's own, or one that the user names.
+var dynamic = map[string][]string{
+	"local/build/steps.go" + anything:                                            {"go"}, // and the builder of the images, which it has built
+	"local/internal/prerequisites/script_test.go: bash":                          {"bash"},
+	"bench/cluster/cluster.go: filepath.Join(c.Programs, program)":               nil,
+	"bench/cluster/life.go: step":                                                nil,
+	"bench/cluster/life.go: filepath.Join(programs, \"drydock\")":                nil,
+	"bench/imports/ways.go: b.program":                                           nil,
+	"bench/scale/nodes.go: filepath.Join(n.cluster.Programs, \"kwok\")":          nil,
+	"internal/importer/worker_test.go: program":                                  nil,
+	"internal/launcher/hold_test.go: buildLauncher(t)":                           nil,
+	"internal/launcher/launcher_test.go: program":                                nil,
+	"local/system/cluster_test.go: c.program":                                    nil,
+	"local/system/system_test.go: c.program":                                     nil,
+	"test/e2e/cluster_test.go: binary(program)":                                  nil,
+	"test/e2e/network_test.go: binary(\"virtctl\")":                              nil,
+	"test/machine/machine_test.go: launcherProgram":                              nil,
+	"images/debian/debian.go: t.Path(name)":                                      nil,
+	"internal/virtctl/vnc/vnc.go: o.viewer":                                      nil,
+	"internal/virtctl/vnc/vnc.go: v.program":                                     nil,
+	"internal/virtctl/ssh/ssh.go: path":                                          nil,
+	"internal/virtctl/script_test.go: \"trap '' HUP; \" + command":               nil,
+	"local/internal/prerequisites/prerequisites.go: filepath.Join(folder, name)": nil,
+	"images/build/build_test.go: test.command[0]":                                {"qemu-img", "qemu-system-x86_64"},
+	"images/build/build_test.go: command[0]":                                     {"qemu-img", "xz"},
+	"internal/importer/unpack/unpack_test.go: program":                           {"gzip", "xz", "zstd"},
+	everywhere + "filepath.Base(layout.QEMUBinary)":                              {"qemu-system-x86_64"},
+	"internal/handler/driver/standin_test.go: qemu":                              {"qemu-system-x86_64"}, // under the name that the pod has it by
+	"internal/qemu/runstate/runstate_test.go: program":                           {"qemu-system-x86_64"},
+	"internal/launcher/probe_test.go: program":                                   {"qemu-ga"},
+	"internal/qemu/agent/agent_test.go: program":                                 {"qemu-ga"},
+	"internal/launcher/bootprobe/bootprobe.go: p.QEMU":                           {"qemu-system-x86_64"},
+	"test/e2e/placement_test.go: args[0]":                                        {"qemu-img", "gzip"},
+	"test/guest/disk.go: step[0]":                                                {"mformat", "mmd", "mcopy"},
+}
+
+// sources lists the files of the repository that are Go code, by folder, and those
+// that are scripts.
+func sources(t *testing.T) (packages map[string][]string, scripts []string) {
+	t.Helper()
+	packages = map[string][]string{}
+	err := filepath.WalkDir(repository, func(path string, entry fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(repository, path)
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (name == ".git" || name == "bin" || name == "build" || slices.Contains(inTheGuest, name) || entry.Name() == "testdata"):
+			return fs.SkipDir
+		case !entry.Type().IsRegular():
+		case filepath.Ext(name) == ".go":
+			packages[filepath.Dir(path)] = append(packages[filepath.Dir(path)], path)
+		case isScript(path):
+			scripts = append(scripts, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packages, scripts
+}
+
+func isScript(path string) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	begin := make([]byte, 64)
+	n, _ := file.Read(begin) // an empty file is no script
+	line, _, _ := strings.Cut(string(begin[:n]), "\n")
+	return strings.HasPrefix(line, "#!") && strings.HasSuffix(line, "sh")
+}
+
+func TestTheTableHasAllThatTheRepositoryExecutes(t *testing.T) {
+	known := names(All())
+	check := func(where, program string) {
+		if known[program] == 0 {
+			t.Errorf("%s executes %s, which is not in local/internal/prerequisites/programs.txt: add it with its package, purpose and user",
+				strings.TrimPrefix(where, repository+"/"), program)
+		}
+	}
+	packages, scripts := sources(t)
+	used := map[string]bool{}
+	for _, files := range packages {
+		calls, err := executed.Go(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, call := range calls {
+			file, _, _ := strings.Cut(strings.TrimPrefix(call.Where, repository+"/"), ":")
+			place := file + ": " + call.Program + call.Expression
+			programs, listed := dynamic[place]
+			for _, wider := range []string{everywhere + call.Expression, file + anything} {
+				if !listed && call.Program == "" {
+					place = wider
+					programs, listed = dynamic[place]
+				}
+			}
+			switch {
+			case listed:
+				used[place] = true
+				for _, program := range programs {
+					check(call.Where, program)
+				}
+			case call.Program != "":
+				check(call.Where, call.Program)
+			default:
+				t.Errorf("%s executes what only the running program knows: name the programs in the list of this test, under %q",
+					call.Where, file+": "+call.Expression)
+			}
+		}
+	}
+	for place := range dynamic {
+		if !used[place] {
+			t.Errorf("%s: nothing is executed there any more: strike it from the list", place)
+		}
+	}
+	for _, path := range scripts {
+		checkScript(t, path, executed.Shell, check)
+	}
+	checkScript(t, filepath.Join(repository, "Makefile"), executed.Makefile, check)
+	if len(packages) < 50 || len(scripts) < 5 {
+		t.Errorf("only %d packages and %d scripts were found: the test looks in the wrong place", len(packages), len(scripts))
+	}
+}
+
+func checkScript(t *testing.T, path string, read func(string) ([]string, error), check func(where, program string)) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs, err := read(string(text))
+	if err != nil {
+		t.Errorf("%s: %v", path, err)
+	}
+	for _, program := range programs {
+		check(path, program)
+	}
+}
