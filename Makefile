@@ -21,18 +21,26 @@ run: images ## Start the embedded cluster with Drydock in it and boot a VM
 down: ## Stop the embedded cluster; its data stays (`bin/drydock down --purge` removes it)
 	bin/drydock down
 
-test: check unit system ## Everything: checks, unit tests, API server, whole system with real guests
+test: ## Everything but the soaks: checks, unit tests, API server, whole system with real guests
+	hack/stages prerequisites images check unit fresh system
+
+soak: images ## What takes long: disks come and go for half an hour, watched for gaps and leaks (root)
+	hack/test-cluster -timeout 2h -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing' \
+		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500
+
+fresh: ## `make prerequisites` on a minimal Debian with nothing but Go, git and make (root)
+	hack/fresh-root make prerequisites
 
 check: prerequisites generate-check lint ## What needs no running: lint, drift of generated files
 
 unit: ## Unit tests, without a cluster; without root, too: what needs it is then left out
 	@echo 'guests of unit tests run with $(or $(DRYDOCK_ACCEL),tcg) (DRYDOCK_ACCEL)'
-	go test ./...
-	cd local && go test ./...
-	cd local/runtime && go test ./...
+	hack/stage "Drydock's packages" go test -timeout 30m ./...
+	hack/stage "the packages of local" go -C local test -timeout 30m ./...
+	hack/stage "the packages of local/runtime" go -C local/runtime test -timeout 30m ./...
 
 system: images ## Tests on an embedded cluster with real guests (root)
-	cd local && go test -count=1 -tags system ./internal/network ./internal/loop ./internal/csi/... ./system
+	hack/stage "the embedded Kubernetes" go -C local test -count=1 -tags system ./internal/network ./internal/loop ./internal/csi/... ./system
 	hack/test-cluster
 
 bench: images ## What a VM costs; WHAT=start,api,idle,memory,hotplug,import,scale,up chooses, BENCHFLAGS adds flags (root)
@@ -41,13 +49,17 @@ bench: images ## What a VM costs; WHAT=start,api,idle,memory,hotplug,import,scal
 bench-import: build ## Imports against curl and qemu-img: time, memory, what a killed worker fetches again
 	hack/bench -what import
 
-prerequisites: ## Install the Debian or Ubuntu packages that are missing
+prerequisites: ## Install the Debian or Ubuntu packages that are missing; name what else is
 	@hack/prerequisites
 
-build: prerequisites ## Build all programs into bin/
+# Running needs less than testing.
+to-build-and-run:
+	@hack/prerequisites build run
+
+build: to-build-and-run ## Build all programs into bin/
 	@$(BUILD) programs
 
-images: prerequisites ## Build all programs, and the container images without a registry, into build/images/
+images: to-build-and-run ## Build all programs, and the container images without a registry, into build/images/
 	@$(BUILD) all
 
 generate: ## Make the generated files: CRDs, docs/supported-fields.md, the node probe's guest
@@ -71,4 +83,4 @@ bin/golangci-lint: tools/go.mod tools/go.sum
 flaky: ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help run down bench bench-import test check unit system prerequisites build images generate generate-check manifests lint flaky
+.PHONY: help run soak fresh to-build-and-run down bench bench-import test check unit system prerequisites build images generate generate-check manifests lint flaky

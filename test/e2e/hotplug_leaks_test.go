@@ -22,8 +22,8 @@ import (
 	"drydock.dev/drydock/bench/proc"
 )
 
-// A long run asks for more than every run can afford: 500.
-var cycles = flag.Int("hotplug.cycles", 20, "how often volumes come and go, four at a time")
+// A long run asks for more than every run can afford: see `make soak`.
+var cycles = flag.Int("hotplug.cycles", 12, "how often volumes come and go, four at a time")
 
 // atOnce are the volumes that come and go together: cycles overlap, and what is
 // left of a shared attachment pod is handed over when one goes.
