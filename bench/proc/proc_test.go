@@ -12,7 +12,7 @@ func TestThisProcessIsSeen(t *testing.T) {
 	before := time.Now()
 	var cpu time.Duration
 	var err error
-	for cpu == 0 && err == nil && time.Since(before) < 30*time.Second {
+	for cpu == 0 && err == nil && time.Since(before) < 2*time.Minute {
 		cpu, err = CPU(os.Getpid()) // which takes some itself
 	}
 	if err != nil || cpu <= 0 || cpu > time.Minute {

@@ -67,7 +67,8 @@ type world struct {
 	uploadAddress string
 }
 
-var patience = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 40, Cap: 2 * time.Second}
+// patience is how long a test waits for one thing on a busy machine.
+var patience = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1, Steps: 2400}
 
 // start brings virt-api up once for all the subtests of t.
 func start(t *testing.T) *world {
@@ -389,13 +390,13 @@ func (w *world) newNode(config *rest.Config) *node {
 	// An address of its own, so that the port is free whatever else runs.
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.29", strconv.Itoa(nodeapi.Port)))
 	must(w.t, err)
-	server := &http.Server{Handler: n, ReadHeaderTimeout: time.Second, TLSConfig: identity.ServerConfig()}
+	server := &http.Server{Handler: n, ReadHeaderTimeout: time.Minute, TLSConfig: identity.ServerConfig()}
 	go func() { _ = server.Serve(tls.NewListener(listener, identity.ServerConfig())) }()
 	w.t.Cleanup(func() { _ = server.Close() })
 	w.newHandlerPod(n.name, "127.0.0.29")
 	select {
 	case <-identity.Ready():
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		w.t.Fatal("virt-handler's certificate was not made")
 	}
 	return n

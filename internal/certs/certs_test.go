@@ -54,7 +54,7 @@ func serve(t *testing.T, config *tls.Config) string {
 		t.Fatal(err)
 	}
 	server := &http.Server{
-		ReadHeaderTimeout: time.Second,
+		ReadHeaderTimeout: time.Minute,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName)
 		}),

@@ -56,15 +56,12 @@ func TestALeaderThatWasKilledNeedNotWaitForItsOwnLease(t *testing.T) {
 	key := client.ObjectKey{Namespace: w.namespace, Name: leaseName}
 	w.do("reading the lease", w.client.Get(w.ctx, key, &lease))
 	lease.Spec.HolderIdentity = &w.options.identity
-	lease.Spec.LeaseDurationSeconds = new(int32(leaseDuration / time.Second))
+	// Whoever waits for this lease to end waits longer than the test does.
+	lease.Spec.LeaseDurationSeconds = new(int32(10 * patience / time.Second))
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
 	w.do("leaving the lease as a killed process does", w.client.Update(w.ctx, &lease))
 
-	begin := time.Now()
 	w.startLoops()
 	w.createVMI("after")
 	w.awaitPhase("after", v1.Scheduling)
-	if took := time.Since(begin); took > leaseDuration/2 {
-		t.Errorf("it took %s until the loops worked again", took)
-	}
 }

@@ -17,7 +17,7 @@ import (
 // TestALoopEndsInTheMiddleOfItsWork ends loops whose work begets work, each of
 // them at another moment.
 func TestALoopEndsInTheMiddleOfItsWork(t *testing.T) {
-	const rounds, grace = 40, 10 * time.Second
+	const rounds, grace = 40, 2 * time.Minute
 	for range rounds {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := runBusyLoop(ctx, t)

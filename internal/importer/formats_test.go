@@ -202,7 +202,7 @@ func TestProgressIsToldWhileTheWorkerWorks(t *testing.T) {
 		t.Fatal(err)
 	}
 	var last transfer.Progress
-	for deadline := time.Now().Add(20 * time.Second); last.Done < s.slow-mib && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); last.Done < s.slow-mib && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		response, err := http.Get("http://" + p.progress + transfer.ProgressPath)
 		if err != nil {
 			continue // it does not listen yet

@@ -22,6 +22,9 @@ import (
 	"drydock.dev/drydock/internal/transfer"
 )
 
+// patience is how long a test waits for one thing on a busy machine.
+const patience = 2 * time.Minute
+
 // asWorker makes this program the worker: the tests below run it as a process of its
 // own, as the kubelet does.
 const asWorker = "DRYDOCK_TEST_WORKER"

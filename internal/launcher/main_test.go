@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // qemuArgs is the smallest machine: SeaBIOS without a disk, which runs until
 // it is ended.

@@ -56,7 +56,6 @@ func runningAgent(t *testing.T) string {
 }
 
 func TestProbesAskTheGuest(t *testing.T) {
-	socket := runningAgent(t)
 	for name, c := range map[string]struct {
 		args           []string
 		code           int
@@ -73,7 +72,8 @@ func TestProbesAskTheGuest(t *testing.T) {
 		"a deadline that is no time": {[]string{"exec", "--timeout=soon"}, 1, "", `"soon" is not a duration`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			args := append([]string{"probe", c.args[0], "--socket=" + socket}, c.args[1:]...)
+			// One agent for each: qemu-ga may not outlive a conversation that is cut short.
+			args := append([]string{"probe", c.args[0], "--socket=" + runningAgent(t)}, c.args[1:]...)
 			var code int
 			var stdout, stderr string
 			// qemu-ga makes its socket anew after each conversation.

@@ -122,7 +122,7 @@ func (h *host) start(m *Machine) *qmp.Client {
 		_ = cmd.Process.Kill()
 		<-ended
 	})
-	ctx, cancel := context.WithTimeout(h.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(h.t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		client, err := qmp.Dial(ctx, h.path(layout.Socket(layout.QMPSocket)), nil)

@@ -26,7 +26,7 @@ import (
 )
 
 // patience bounds each wait in the scripts.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // TestMain lets the scripts run virtctl as a program, and stand-ins for the
 // programs that virtctl runs.

@@ -57,7 +57,7 @@ func newCluster(t *testing.T, name string) *cluster {
 
 // try runs drydock and returns what it printed.
 func (c *cluster) try(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.program, append([]string{"--dir=" + c.Dir, "--name=" + c.Name}, args...)...)
 	var out bytes.Buffer
@@ -116,7 +116,7 @@ func (c *cluster) exec(pod, container string, args ...string) (string, error) {
 func (c *cluster) mustExec(pod, container string, args ...string) string {
 	c.t.Helper()
 	var out string
-	c.eventually(10*time.Second, fmt.Sprintf("%v in %s", args, pod), func() (err error) {
+	c.eventually(fmt.Sprintf("%v in %s", args, pod), func() (err error) {
 		if out, err = c.exec(pod, container, args...); err != nil {
 			err = fmt.Errorf("%w: %s", err, out)
 		}
@@ -160,8 +160,11 @@ func (c *cluster) kill(pid int) {
 	}
 }
 
+// patience is how long a test waits for one thing on a busy machine.
+const patience = 3 * time.Minute
+
 // eventually looks until a condition holds; the error of the last look is told when it never does.
-func (c *cluster) eventually(patience time.Duration, what string, look func() error) {
+func (c *cluster) eventually(what string, look func() error) {
 	c.t.Helper()
 	deadline := time.Now().Add(patience)
 	for {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -37,7 +36,7 @@ func volumesServe(t *testing.T, c *cluster) {
 			c.mustExec(at[0], "agent", "put", at[1], text)
 		}
 	}
-	c.eventually(time.Second, "what was written is there, for both nodes", c.volumesHold)
+	c.eventually("what was written is there, for both nodes", c.volumesHold)
 	for path, want := range map[string]int64{"/dev/own": 64 * mib, "/dev/shared": 64 * mib} {
 		if got := c.size("keeper", path); got != want {
 			t.Errorf("%s has %d bytes, want %d", path, got, want)
@@ -96,7 +95,7 @@ func volumesAreCopied(t *testing.T, c *cluster) {
 	c.mustExec("keeper", "agent", "put", "/own/file", "own files")
 	c.mustExec("keeper", "agent", "put", "/dev/own", "own device")
 	c.drydock("kubectl", "delete", "-f", "copies.yaml", "--wait")
-	c.eventually(20*time.Second, "the copies are gone from the disk", func() error {
+	c.eventually("the copies are gone from the disk", func() error {
 		out, err := exec.Command("find", c.Dir, "-path", "*/csi/*", "-name", "volume.json").Output()
 		if left := strings.Count(string(out), "\n"); err != nil || left != 4 {
 			return fmt.Errorf("%d volumes and snapshots are there, want 4: %s %w", left, out, err)
@@ -121,21 +120,21 @@ func volumesGrow(t *testing.T, c *cluster) {
 			return nil
 		}
 	}
-	c.eventually(40*time.Second, "the device grows under its pod", grown("/dev/own", 128*mib))
+	c.eventually("the device grows under its pod", grown("/dev/own", 128*mib))
 	if facts.SysResource {
-		c.eventually(40*time.Second, "the filesystem grows under its pod", grown("/own", 96*mib))
+		c.eventually("the filesystem grows under its pod", grown("/own", 96*mib))
 	}
 	// Elsewhere it grows when it is mounted next. In any case the next pod finds everything.
 	c.drydock("kubectl", "delete", "pod", "keeper", "--wait")
 	c.drydock("kubectl", "apply", "-f", "keepers.yaml")
 	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/keeper", "--timeout=30s")
-	c.eventually(time.Second, "the filesystem is larger for the next pod", grown("/own", 96*mib))
-	c.eventually(time.Second, "the volumes kept their data", c.volumesHold)
+	c.eventually("the filesystem is larger for the next pod", grown("/own", 96*mib))
+	c.eventually("the volumes kept their data", c.volumesHold)
 }
 
 func volumesGo(t *testing.T, c *cluster) {
 	c.drydock("kubectl", "delete", "-f", "keepers.yaml", "-f", "volumes.yaml", "--wait")
-	c.eventually(20*time.Second, "no volume, file or loop device is left", func() error {
+	c.eventually("no volume, file or loop device is left", func() error {
 		volumes, err := c.client().CoreV1().PersistentVolumes().List(context.Background(), metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -38,7 +38,7 @@ func TestClusterLives(t *testing.T) {
 	c.up("--nodes=2")
 	c.drydock("image", "load", agentImage(t, "drydock.test/agent:1"))
 	c.drydock("kubectl", "apply", "-f", "pods.yaml")
-	c.eventually(20*time.Second, "the first pods work", c.works)
+	c.eventually("the first pods work", c.works)
 
 	chapters := []struct {
 		name string
@@ -181,7 +181,7 @@ func namesAndServices(t *testing.T, c *cluster) {
 		t.Errorf("kubernetes.default resolved to %q", got)
 	}
 	answered := map[string]bool{}
-	c.eventually(20*time.Second, "the service spreads over both pods", func() error {
+	c.eventually("the service spreads over both pods", func() error {
 		answered[c.mustExec("asker", "agent", "get", "http://web/")] = true
 		if len(answered) < 2 {
 			return fmt.Errorf("only %v answered", answered)
@@ -237,7 +237,7 @@ func portForward(t *testing.T, c *cluster) {
 	select {
 	case err := <-ended:
 		t.Logf("port-forward ended: %v", err)
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Errorf("port-forward does not end when it is asked to")
 		_ = cmd.Process.Kill() // the test has failed already
 	}
@@ -248,7 +248,7 @@ func resize(t *testing.T, c *cluster) {
 	const patch = `{"spec":{"containers":[{"name":"agent","resources":{"limits":{"memory":"96Mi"},"requests":{"memory":"96Mi"}}}]}}`
 	before := c.mustExec("sized", "agent", "cat", "/proc/self/cgroup")
 	c.drydock("kubectl", "patch", "pod", "sized", "--subresource=resize", "-p", patch)
-	c.eventually(10*time.Second, "the new limit is in the status", func() error {
+	c.eventually("the new limit is in the status", func() error {
 		pod, err := c.client().CoreV1().Pods("default").Get(context.Background(), "sized", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -275,7 +275,9 @@ func privilegedPod(t *testing.T, c *cluster) {
 	}
 }
 
-// podCosts prints what pods cost; its limits only catch the loss of an order of magnitude.
+// podCosts prints what pods cost. Its limit only catches the loss of an order of
+// magnitude, against a pod's own start, which the machine's other load slows as much;
+// figures are the benchmark's.
 func podCosts(t *testing.T, c *cluster) {
 	client := c.client()
 	var running, ended, gone []time.Duration
@@ -287,14 +289,13 @@ func podCosts(t *testing.T, c *cluster) {
 		ended = append(ended, ends.until(corev1.PodSucceeded))
 		ends.untilGone()
 	}
+	median := func(took []time.Duration) time.Duration { return slices.Sorted(slices.Values(took))[len(took)/2] }
 	for what, took := range map[string][]time.Duration{
 		"from creation to Running": running, "from creation to the end of one that ends at once": ended, "from deletion to gone": gone,
 	} {
-		slices.Sort(took)
-		median := took[len(took)/2]
-		t.Logf("a bare pod %s: median %s, all %s", what, median, took)
-		if median > 5*time.Second {
-			t.Errorf("a bare pod %s takes %s", what, median)
+		t.Logf("a bare pod %s: median %s, all %s", what, median(took), took)
+		if median(took) > 10*median(running) {
+			t.Errorf("a bare pod %s takes %s, and only %s from creation to Running", what, median(took), median(running))
 		}
 	}
 }
@@ -310,7 +311,7 @@ type watched struct {
 
 func startPod(t *testing.T, client kubernetes.Interface, name string, args ...string) *watched {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	grace := int64(1)
 	pod := &corev1.Pod{
@@ -380,7 +381,7 @@ func killComponents(t *testing.T, c *cluster) {
 		old := c.pids()[name]
 		began := time.Now()
 		c.kill(old)
-		c.eventually(15*time.Second, name+" heals", func() error {
+		c.eventually(name+" heals", func() error {
 			if pid := c.pids()[name]; pid == 0 || pid == old {
 				return fmt.Errorf("%s was process %d and is %d", name, old, pid)
 			}
@@ -389,14 +390,14 @@ func killComponents(t *testing.T, c *cluster) {
 		t.Logf("%s healed after %.1fs", name, time.Since(began).Seconds())
 	}
 	c.assertSameContainers(before)
-	c.eventually(5*time.Second, "the volumes kept their data", c.volumesHold)
+	c.eventually("the volumes kept their data", c.volumesHold)
 }
 
 // assertSameContainers fails if a container was started anew.
 func (c *cluster) assertSameContainers(before map[string]string) {
 	c.t.Helper()
 	var after map[string]string
-	c.eventually(10*time.Second, "all containers run", func() (err error) {
+	c.eventually("all containers run", func() (err error) {
 		after, err = c.containers()
 		return err
 	})
@@ -425,7 +426,7 @@ func killSupervisor(t *testing.T, c *cluster) {
 	c.assertSameContainers(containers)
 	// It watches what it took over.
 	c.kill(after["kube-scheduler"])
-	c.eventually(15*time.Second, "an adopted component heals", func() error {
+	c.eventually("an adopted component heals", func() error {
 		if pid := c.pids()["kube-scheduler"]; pid == 0 || pid == after["kube-scheduler"] {
 			return fmt.Errorf("kube-scheduler is process %d", pid)
 		}
@@ -443,11 +444,11 @@ func nodeDies(t *testing.T, c *cluster) {
 		t.Errorf("node2 is dead and its status is %+v", st.Nodes[1])
 	}
 	c.drydock("node", "start", "node2")
-	c.eventually(30*time.Second, "the containers of the node are new and the others are not", func() error {
+	c.eventually("the containers of the node are new and the others are not", func() error {
 		return c.renewed(before, "node2")
 	})
-	c.eventually(30*time.Second, "the pods of the node work", c.works)
-	c.eventually(5*time.Second, "the volumes kept their data", c.volumesHold)
+	c.eventually("the pods of the node work", c.works)
+	c.eventually("the volumes kept their data", c.volumesHold)
 }
 
 // renewed says which containers were not started anew although their node died,
@@ -514,7 +515,7 @@ func downAndUp(t *testing.T, c *cluster) {
 func (c *cluster) comesBack(before map[string]string) {
 	c.t.Helper()
 	c.up("--nodes=2")
-	c.eventually(60*time.Second, "all containers are new", func() error { return c.renewed(before, "node1", "node2") })
-	c.eventually(30*time.Second, "the pods work", c.works)
-	c.eventually(5*time.Second, "the volumes kept their data", c.volumesHold)
+	c.eventually("all containers are new", func() error { return c.renewed(before, "node1", "node2") })
+	c.eventually("the pods work", c.works)
+	c.eventually("the volumes kept their data", c.volumesHold)
 }

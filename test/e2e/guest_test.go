@@ -208,22 +208,25 @@ type disk struct {
 	serial string
 }
 
-// diskBySerial finds a disk in the guest by its serial.
+// diskBySerial waits for a disk in the guest that has a serial.
 func (g *guest) diskBySerial(serial string) disk {
 	g.t.Helper()
-	out := g.run("guestinfo disks")
-	for line := range strings.Lines(out) {
-		f := strings.Fields(line)
-		if len(f) >= 3 && f[2] == serial {
-			size, err := strconv.ParseInt(f[1], 10, 64)
-			if err != nil {
-				g.t.Fatalf("reading the size in %q: %v", line, err)
-			}
-			return disk{name: f[0], bytes: size, serial: f[2]}
+	var found disk
+	eventually(g.t, fmt.Sprintf("a disk with serial %q in the guest %s", serial, g.name), func(context.Context) error {
+		out, err := g.try("guestinfo disks")
+		if err != nil {
+			return err
 		}
-	}
-	g.t.Fatalf("%s has no disk with serial %q; it has:\n%s", g.name, serial, out)
-	return disk{}
+		for line := range strings.Lines(out) {
+			if f := strings.Fields(line); len(f) >= 3 && f[2] == serial {
+				found.name, found.serial = f[0], f[2]
+				found.bytes, err = strconv.ParseInt(f[1], 10, 64)
+				return err
+			}
+		}
+		return fmt.Errorf("it has:\n%s", out)
+	})
+	return found
 }
 
 // toolsPod is a pod with a shell and busybox's network tools.

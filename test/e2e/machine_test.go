@@ -3,9 +3,10 @@
 package e2e
 
 import (
+	"context"
 	"encoding/base64"
+	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -95,9 +96,7 @@ func statusMatchesGuest(t *testing.T, g *guest) {
 	if vmi.Status.NodeName != pod.Spec.NodeName {
 		t.Errorf("status says the node is %s, the pod's is %s", vmi.Status.NodeName, pod.Spec.NodeName)
 	}
-	if !strings.HasPrefix(g.run("guestinfo nics"), "eth0 02:00:00:aa:bb:cc 10.0.2.2") {
-		t.Errorf("the guest's NICs are %q, want eth0 with 10.0.2.2 by DHCP", g.run("guestinfo nics"))
-	}
+	g.sees("its NIC, with an address by DHCP", "guestinfo nics | head -n 1 | cut -d' ' -f1-3", "eth0 02:00:00:aa:bb:cc 10.0.2.2")
 }
 
 // TestGuestBoots boots the guest in every way that firmware can.
@@ -159,12 +158,17 @@ func TestDiskOnAClaimKeepsItsData(t *testing.T) {
 	second.sees("the same MAC address", "cat /sys/class/net/eth0/address", mac)
 }
 
-// sees runs a command in the guest and compares what it prints.
+// sees waits until a command in the guest prints what it should: a guest has disks
+// and addresses a moment after it is asked for them. The command may run many times.
 func (g *guest) sees(what, command, want string) {
 	g.t.Helper()
-	if got := g.run(command); got != want {
-		g.t.Errorf("%s in the guest %s: got %q, want %q", what, g.name, got, want)
-	}
+	eventually(g.t, fmt.Sprintf("%s in the guest %s", what, g.name), func(context.Context) error {
+		got, err := g.try(command)
+		if err == nil && got != want {
+			err = fmt.Errorf("got %q, want %q", got, want)
+		}
+		return err
+	})
 }
 
 // memoryKiB is MemTotal in the guest: what was asked for, less the kernel's own.

@@ -50,8 +50,12 @@ func TestGuestAndPodsReachEachOther(t *testing.T) {
 			service := serviceAddress(t, ns, "networked")
 			fromPod(t, ns, "nslookup networked."+ns+".svc.cluster.local | grep "+service)
 			fromPod(t, ns, httpGet(service, 8000)+" | grep '200 OK'")
-			g.run("ping -c 3 -W 5 " + peer.Status.PodIP)
-			g.run("nslookup kubernetes.default.svc.cluster.local")
+			for _, command := range []string{"ping -c 3 -W 5 " + peer.Status.PodIP, "nslookup kubernetes.default.svc.cluster.local"} {
+				eventually(t, command+" in the guest", func(context.Context) error {
+					_, err := g.try(command)
+					return err
+				})
+			}
 		})
 	}
 }

@@ -30,7 +30,7 @@ import (
 const buildCache = "../../build/cache"
 
 // patience is for one boot on a machine that has other things to do.
-const patience = 120 * time.Second
+const patience = 4 * time.Minute
 
 // pod is what a launcher's container would be: virt-launcher in a folder that
 // stands for the container's paths.
@@ -70,7 +70,7 @@ var launcherProgram string
 
 func buildGuest(t *testing.T, flavor guest.Flavor) guest.Files {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	files, err := guest.Build(ctx, buildCache, flavor)
 	if err != nil {
@@ -181,6 +181,10 @@ func (p *pod) ask(request launch.Request) launch.Reply {
 	return *m.Reply
 }
 
+// grace is longer than any test waits: a guest that is slow to follow is not one that
+// does not follow.
+const grace = int64(10 * patience / time.Second)
+
 // boot does what virt-handler does: it has the images prepared, builds the
 // machine and has it started. The network is QEMU's own, so that the test needs
 // no rights.
@@ -202,7 +206,7 @@ func (p *pod) boot(vmi *v1.VirtualMachineInstance) {
 		m.Netdevs[i] = machine.Properties{"type": "user", "id": netdev["id"]}
 	}
 	began := time.Now()
-	reply := p.ask(launch.Request{Start: &launch.Start{Args: m.Args(), GracePeriodSeconds: 60}})
+	reply := p.ask(launch.Request{Start: &launch.Start{Args: m.Args(), GracePeriodSeconds: grace}})
 	if reply.State.Phase != launch.PhaseRunning {
 		p.t.Fatalf("QEMU is %s", reply.State.Phase)
 	}
@@ -222,15 +226,25 @@ func (p *pod) login() {
 	}
 }
 
-// prints runs a command in the guest and compares what it prints.
+// prints waits until a command in the guest succeeds and prints what it should: the
+// guest has devices a moment after it is asked for them. The command may run many
+// times.
 func (p *pod) prints(command, want string) {
 	p.t.Helper()
-	got, status, err := p.console.Run(p.ctx, command)
-	if err != nil || status != 0 {
-		p.t.Fatalf("%s: exit status %d, %v: %s", command, status, err, got)
-	}
-	if got != want {
-		p.t.Errorf("%s prints\n%s\nwant\n%s", command, got, want)
+	last := "nothing"
+	for {
+		got, status, err := p.console.Run(p.ctx, command)
+		if err != nil {
+			p.t.Fatalf("%s: %v; it printed before\n%s\nwant\n%s", command, err, last, want)
+		}
+		if status == 0 && got == want {
+			return
+		}
+		last = fmt.Sprintf("%s\nwith exit status %d", got, status)
+		select {
+		case <-p.ctx.Done():
+		case <-time.After(50 * time.Millisecond): // nothing tells when a guest has something new
+		}
 	}
 }
 

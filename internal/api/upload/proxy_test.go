@@ -252,7 +252,7 @@ func TestAProxyThatCannotReachTheWorkerSaysWhy(t *testing.T) {
 	// A server that is not this claim's worker must not get the image.
 	listener, err := net.Listen("tcp", net.JoinHostPort(workerIP, strconv.Itoa(transfer.UploadPort)))
 	must(t, err)
-	other := &http.Server{ReadHeaderTimeout: time.Second}
+	other := &http.Server{ReadHeaderTimeout: time.Minute}
 	go func() {
 		_ = other.Serve(tls.NewListener(listener, workertls.ServerConfig(workertlstest.Server(t, s.by, workertls.ServerName("other", "ns")))))
 	}()

@@ -43,7 +43,7 @@ func TestAWorkerKnowsItsCallers(t *testing.T) {
 	dir := workertlstest.Server(t, a, name)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprint(w, map[workertls.Role]string{workertls.Stranger: "stranger", workertls.Proxy: "proxy", workertls.Source: "source"}[workertls.Caller(r.TLS, name)])
 		})}

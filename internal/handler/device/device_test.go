@@ -55,7 +55,7 @@ func (k *kubelet) await(t *testing.T) *v1beta1.RegisterRequest {
 	select {
 	case r := <-k.registered:
 		return r
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("nobody registered")
 		return nil
 	}

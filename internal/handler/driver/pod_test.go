@@ -31,7 +31,7 @@ import (
 
 // patience is how long a test waits for something that should happen soon: QEMU
 // is emulated, and the machine may be busy.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // launcherBinary is virt-launcher, built once for all tests.
 var launcherBinary = sync.OnceValues(func() (string, error) {

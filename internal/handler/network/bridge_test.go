@@ -46,7 +46,7 @@ func TestBridgeGivesThePodsPlaceToTheGuest(t *testing.T) {
 		t.Errorf("a connection to the guest comes from %s", seen)
 	}
 	carries(t, conn, 1<<20)
-	if _, err := dial(t, w.node, "tcp", podAddress+":81"); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := dialFor(t, w.node, "tcp", podAddress+":81", soon); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a port that nobody in the guest listens on: got %v, want it refused", err)
 	}
 	if mac := neighbor(t, w); !bytes.Equal(mac, w.podMAC) {

@@ -76,7 +76,7 @@ func (w *world) lease6(t *testing.T, mac string) *dhcpv6.Message {
 	solicit, err := dhcpv6.NewSolicit(hw, dhcpv6.WithRapidCommit)
 	check(t, err)
 	buffer := make([]byte, 2000)
-	for range 20 {
+	for deadline := time.Now().Add(soon); time.Now().Before(deadline); {
 		_, err := client.WriteTo(solicit.ToBytes(), &net.UDPAddr{IP: dhcpv6.AllDHCPRelayAgentsAndServers, Port: 547, Zone: guestNIC})
 		check(t, err)
 		check(t, client.SetReadDeadline(time.Now().Add(500*time.Millisecond)))

@@ -109,7 +109,7 @@ func TestMasqueradeOpensDeclaredPortsOnly(t *testing.T) {
 	if _, seen := reach(t, w.node, podAddress+":80"); seen != nodeAddress {
 		t.Errorf("a connection to the guest comes from %s", seen)
 	}
-	if _, err := dial(t, w.node, "tcp", podAddress+":81"); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := dialFor(t, w.node, "tcp", podAddress+":81", soon); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a port that is not declared: got %v, want it refused", err)
 	}
 	if !udpAnswers(t, w.node, podAddress+":53", soon) {

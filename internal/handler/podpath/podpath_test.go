@@ -199,7 +199,7 @@ func TestAwaitFollowsFoldersAsTheyAppear(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatal("the file was not noticed")
 		}
 	}

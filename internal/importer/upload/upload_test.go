@@ -29,6 +29,9 @@ import (
 	"drydock.dev/drydock/internal/transfer"
 )
 
+// patience is how long a test waits for one thing on a busy machine.
+const patience = 2 * time.Minute
+
 const diskSize = 8 << 20
 
 // worker is a real one: its certificates, its engine, its folder.
@@ -108,7 +111,7 @@ func (w *worker) filled(want []byte) {
 	select {
 	case err := <-w.ended:
 		must(w.t, err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		w.t.Fatal("the worker does not end")
 	}
 	got, err := os.ReadFile(filepath.Join(w.job.Places.Dir, "disk.img"))
@@ -124,7 +127,7 @@ func (w *worker) filled(want []byte) {
 // eventually waits for what progress says.
 func (w *worker) eventually(what string, is func(transfer.Progress) bool) {
 	w.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		now := w.job.Meter.Progress()
 		if is(now) {
 			return

@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/agent"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // agents are the real one and a fake that behaves; both pass the same tests.
 var agents = map[string]func(*testing.T) string{"qemu-ga": realAgent, "fake": fakeAgent}

@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/test/accelerator"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // machine is a QEMU without a guest's system: its firmware runs, and nobody
 // answers when a PCI device is to be unplugged.

@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/test/accelerator"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // servers are the real QEMU and a fake one that behaves; both must pass the
 // same tests, so that the fake can stand for the real one where the tests want
@@ -356,7 +356,7 @@ func TestTheHandshakeFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			limit := patience
 			if name == "the peer says nothing" {
-				limit = 100 * time.Millisecond
+				limit = 2 * time.Second
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()

@@ -20,7 +20,7 @@ import (
 // which its firmware says so.
 func TestPictureOfARealQEMU(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "vnc.sock")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", "-machine", "q35,accel="+accelerator.Of(t), "-nodefaults", "-device", "VGA",
 		"-display", "none", "-m", "32", "-vnc", "unix:"+socket)

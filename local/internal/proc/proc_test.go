@@ -45,10 +45,13 @@ func sleeper(t *testing.T, marker string) Component {
 	return Component{Name: "sleeper", Spec: Spec{Path: path, Argv: []string{"sleep", marker}, Log: filepath.Join(t.TempDir(), "log")}}
 }
 
+// patience is how long a test waits for one thing on a busy machine.
+const patience = 2 * time.Minute
+
 // eventually looks until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not in time", what)
 		}
