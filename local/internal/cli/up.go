@@ -252,6 +252,10 @@ func replace(ctx context.Context, pid int) error {
 
 // lockFile takes a lock that goes with the process at the latest.
 func lockFile(path string) (unlock func(), err error) {
+	// Not every machine has /run/lock from its start.
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("making the folder of the lock %s: %w", path, err)
+	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the lock %s: %w", path, err)
