@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/machine"
 )
 
@@ -17,7 +18,7 @@ const claimLabelPrefix = "claim.drydock.dev/"
 
 // ClaimLabel is the label, without a value, of launcher pods that write to a
 // claim.
-func ClaimLabel(claim string) string { return claimLabelPrefix + labelValue(claim) }
+func ClaimLabel(claim string) string { return claimLabelPrefix + layout.LabelValue(claim) }
 
 // labelClaims names on the pod the claims that it writes to, and takes away what
 // the VMI's own labels said of claims.
@@ -32,7 +33,7 @@ func labelClaims(pod *corev1.Pod, spec *v1.VirtualMachineInstanceSpec) {
 const NameLabel = v1.VirtualMachineInstanceIDLabel
 
 // NameLabelValue is the value of NameLabel for the VMIs of a name.
-func NameLabelValue(vmi string) string { return labelValue(vmi) }
+func NameLabelValue(vmi string) string { return layout.LabelValue(vmi) }
 
 // WrittenClaims lists the claims that a guest writes to from its start, in the
 // order of its disks.
