@@ -99,7 +99,7 @@ func kvmTime(tcg *bootprobe.Outcome) time.Duration {
 	if !tcg.OK {
 		return kvmDeadline
 	}
-	return max(kvmDeadline, 2*tcg.Took)
+	return max(kvmDeadline, 2*tcg.Took.Round(100*time.Millisecond))
 }
 
 // run runs one guest, and asks QEMU what it has if found is not nil.
