@@ -64,9 +64,7 @@ func (b *builder) basics() {
 	b.option("sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
 	b.option("display", "none")
 	b.option("action", "shutdown=poweroff,reboot="+b.rebootAction()+",panic=shutdown"+b.watchdogAction())
-	if s := b.vmi.Spec.StartStrategy; s != nil && *s == v1.StartStrategyPaused {
-		b.option("S", "")
-	}
+	b.halt()
 }
 
 func (b *builder) rebootAction() string {
