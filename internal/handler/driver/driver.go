@@ -272,6 +272,8 @@ func (d *Driver) act(ctx context.Context, step vmi.Step, o vmi.Observed, changes
 		return d.kill()
 	case vmi.Resume:
 		return d.resume(ctx)
+	case vmi.Begin:
+		return d.begin(ctx, o.VMI)
 	case vmi.Plug:
 		d.plug(ctx, o)
 		return nil

@@ -41,6 +41,14 @@ type guest struct {
 	stall        vmi.Stall
 	failedDisks  []vmi.FailedDisk
 	pausedByUser bool
+	// halted means that the guest's CPUs have never been started, because they wait
+	// for volumes (vmi.Halt).
+	halted bool
+	// begun means that they have: nothing makes a guest halted again. It is the Run
+	// goroutine's own.
+	begun bool
+	// resets holds a value once QEMU has told of a reset.
+	resets chan struct{}
 	// power keeps a user's verbs and virt-handler's own attempts to resume the
 	// guest apart: each looks at the run state and acts on what it saw.
 	power sync.Mutex
@@ -95,7 +103,7 @@ func (d *Driver) openGuest(ctx context.Context) (*guest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to QEMU's monitor: %w", err)
 	}
-	g := &guest{private: d.link.private, plugs: d.newPlugs(), growing: newGrowing()}
+	g := &guest{private: d.link.private, plugs: d.newPlugs(), growing: newGrowing(), resets: make(chan struct{}, 1)}
 	if g.pid, err = podpath.PeerPID(conn); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -144,6 +152,12 @@ func (d *Driver) onEvent(g *guest, e qmp.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g.tellPlugs(e)
+	if e.Name == "RESET" {
+		select {
+		case g.resets <- struct{}{}:
+		default:
+		}
+	}
 	switch e.Name {
 	case "DEVICE_DELETED", "DEVICE_UNPLUG_GUEST_ERROR", "DEVICE_TRAY_MOVED":
 	case "STOP", "RESUME", "RESET", "BLOCK_IO_ERROR", "WATCHDOG", "GUEST_PANICKED", "SUSPEND", "WAKEUP", "SHUTDOWN", "MIGRATION":

@@ -91,6 +91,7 @@ func (d *Driver) claimCapacity(ctx context.Context, claim string) (int64, error)
 func (d *Driver) lookAtPlugs(ctx context.Context) (due bool, after time.Duration) {
 	d.mu.Lock()
 	g, instance, holders := d.guest, d.vmi, d.holders
+	halted := g != nil && g.halted
 	d.mu.Unlock()
 	if !g.alive() || instance == nil || instance.DeletionTimestamp != nil || instance.IsFinal() {
 		return false, 0
@@ -101,7 +102,7 @@ func (d *Driver) lookAtPlugs(ctx context.Context) (due bool, after time.Duration
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	due, after, err = g.plugs.Look(ctx, g.monitor, plug.View{VMI: instance, Record: record, Holders: holders})
+	due, after, err = g.plugs.Look(ctx, g.monitor, plug.View{VMI: instance, Record: record, Holders: holders, Halted: halted})
 	if err != nil {
 		d.log.Info("a step failed", "step", vmi.Plug, "reason", err.Error())
 	}

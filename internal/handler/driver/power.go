@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/qemu/agent"
 	"drydock.dev/drydock/internal/qemu/runstate"
 )
@@ -13,6 +14,12 @@ import (
 // it, and stay so until Unpause.
 func (m *Machine) Pause(ctx context.Context) error {
 	return m.inState(ctx, func(ctx context.Context, state runstate.State) error {
+		switch halted, err := m.guest.isHalted(ctx, state.Name); {
+		case err != nil:
+			return err
+		case halted:
+			return m.pauseHalted(ctx)
+		}
 		if state.Outlook != runstate.Runs && state.Name != runstate.IOError {
 			return m.refusePause(state)
 		}
@@ -43,7 +50,12 @@ func (m *Machine) refusePause(state runstate.State) error {
 // Unpause has a guest continue that is stopped and can, whatever has stopped it.
 func (m *Machine) Unpause(ctx context.Context) error {
 	return m.inState(ctx, func(ctx context.Context, state runstate.State) error {
+		halted, err := m.guest.isHalted(ctx, state.Name)
 		switch {
+		case err != nil:
+			return err
+		case halted:
+			return m.unpauseHalted(ctx)
 		case state.Outlook == runstate.Runs:
 			return m.conflict("VMI is not paused")
 		case state.Outlook != runstate.Waits:
@@ -66,7 +78,7 @@ func (m *Machine) Reset(ctx context.Context) error {
 		if state.Outlook != runstate.Runs && state.Outlook != runstate.Waits {
 			return m.conflict("VMI cannot be reset: " + state.Message)
 		}
-		paused, err := m.guest.hasPauseMarker(ctx)
+		paused, err := m.guest.hasMarker(ctx, machine.PauseMarker)
 		if err != nil {
 			return err
 		}
@@ -109,9 +121,11 @@ func (m *Machine) continueReset(ctx context.Context) error {
 // Ctrl-Alt-Del, which most systems take for the same wish.
 func (m *Machine) SoftReboot(ctx context.Context) error {
 	m.d.mu.Lock()
-	hasAgent, state := m.guest.agentOpen, runstate.Of(m.guest.runState)
+	hasAgent, halted, state := m.guest.agentOpen, m.guest.halted, runstate.Of(m.guest.runState)
 	m.d.mu.Unlock()
 	switch {
+	case halted:
+		return m.conflict("VMI cannot be rebooted: it waits for volumes before it starts")
 	case state.Paused:
 		return m.conflict("VMI is paused")
 	case state.Outlook != runstate.Runs:

@@ -42,6 +42,7 @@ func (d *Driver) describe() *vmi.Guest {
 		RunState:    d.guest.runState,
 		Stalled:     d.guest.stall.Active(),
 		FailedDisks: d.guest.failedDisks, PausedByUser: d.guest.pausedByUser,
+		Halt:        d.halt(),
 		MachineType: vmi.MachineType(d.vmi, d.env.Settings().MachineType),
 		Volumes:     map[string]vmi.Volume{},
 		Agent:       d.guest.told,

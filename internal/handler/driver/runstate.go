@@ -18,14 +18,6 @@ import (
 // reasonIOError is KubeVirt's for the event of a guest that an I/O error stops.
 const reasonIOError = "IOerror"
 
-// pauseMarker is an object without effect in QEMU. It is there while the user
-// wants a guest paused that an I/O error has stopped already: QEMU has no run
-// state for both, and virt-handler keeps no journal.
-const (
-	pauseMarker     = "paused-by-user"
-	pauseMarkerType = "rng-builtin"
-)
-
 func (g *guest) queryStatus(ctx context.Context) (string, error) {
 	var status struct {
 		Status string `json:"status"`
@@ -42,15 +34,15 @@ func (d *Driver) askRunState(ctx context.Context, g *guest) error {
 		return err
 	}
 	var failed []vmi.FailedDisk
-	paused := false
 	if state == runstate.IOError {
 		failed, err = g.queryFailedDisks(ctx, d.disks())
-		if err == nil {
-			paused, err = g.hasPauseMarker(ctx)
-		}
 		if err != nil {
 			return err
 		}
+	}
+	paused, halted, err := g.askMarkers(ctx, state)
+	if err != nil {
+		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,7 +51,7 @@ func (d *Driver) askRunState(ctx context.Context, g *guest) error {
 	}
 	g.runState = state
 	g.stall = g.stall.Next(state, d.env.Now())
-	g.pausedByUser = paused
+	g.pausedByUser, g.halted = paused, halted
 	if state == runstate.IOError || !g.stall.Active() {
 		// A guest that has just been told to continue may stop again at once: until
 		// it has run for a while, what is known of its disks stands.
@@ -115,7 +107,8 @@ func failedDisks(devices []blockDevice, disks []v1.Disk) []vmi.FailedDisk {
 	return failed
 }
 
-func (g *guest) hasPauseMarker(ctx context.Context) (bool, error) {
+// hasMarker reports whether QEMU has one of machine's markers.
+func (g *guest) hasMarker(ctx context.Context, marker string) (bool, error) {
 	var objects []struct {
 		Name string `json:"name"`
 	}
@@ -123,7 +116,7 @@ func (g *guest) hasPauseMarker(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	for _, o := range objects {
-		if o.Name == pauseMarker {
+		if o.Name == marker {
 			return true, nil
 		}
 	}
@@ -132,14 +125,14 @@ func (g *guest) hasPauseMarker(ctx context.Context) (bool, error) {
 
 // setPauseMarker makes or removes the marker. The caller holds g.power.
 func (g *guest) setPauseMarker(ctx context.Context, want bool) error {
-	have, err := g.hasPauseMarker(ctx)
+	have, err := g.hasMarker(ctx, machine.PauseMarker)
 	if err != nil || have == want {
 		return err
 	}
 	if want {
-		return g.monitor.Execute(ctx, "object-add", map[string]any{"qom-type": pauseMarkerType, "id": pauseMarker}, nil)
+		return g.monitor.Execute(ctx, "object-add", map[string]any{"qom-type": machine.MarkerType, "id": machine.PauseMarker}, nil)
 	}
-	return g.monitor.Execute(ctx, "object-del", map[string]any{"id": pauseMarker}, nil)
+	return g.removeMarker(ctx, machine.PauseMarker)
 }
 
 // passingPause is how often QEMU is asked for a run state that it may leave
@@ -163,6 +156,10 @@ func (d *Driver) observeRunState(o *vmi.Observed) {
 	if passing(g.runState) {
 		after = sooner(after, passingPause)
 	}
+	if g.halted && d.vmi != nil {
+		halt := vmi.DecideHalt(d.vmi, g.plugs.Plugged(d.vmi), o.Now)
+		o.Halted, o.Begin, after = true, halt.Begin, sooner(after, halt.After)
+	}
 	o.RunState, o.Resume, o.PlugAfter = g.runState, due, sooner(o.PlugAfter, after)
 }
 
@@ -183,7 +180,7 @@ func (d *Driver) resume(ctx context.Context) error {
 	if err != nil || state != runstate.IOError {
 		return err
 	}
-	if paused, err := g.hasPauseMarker(ctx); err != nil || paused {
+	if paused, err := g.hasMarker(ctx, machine.PauseMarker); err != nil || paused {
 		return err
 	}
 	d.log.V(1).Info("telling a guest to continue that an I/O error has stopped", "attempt", attempt)

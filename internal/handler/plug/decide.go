@@ -36,6 +36,8 @@ type Observed struct {
 	// Opened tells through which holder each volume's disk has been opened, and
 	// has not been plugged or let go of since.
 	Opened map[string]types.UID
+	// Halted means that the guest's CPUs have never been started.
+	Halted bool
 	// Verified tells in which holder each volume's disk was seen to be there, too.
 	Verified map[string]types.UID
 }
@@ -159,6 +161,10 @@ func (o Observed) decide(name string) Decision {
 		d.Claim = disk.Claim
 	}
 	switch {
+	case disk.Stage == hotdisk.Partial && disk.Bare && o.Halted && wanted && e.attached():
+		// A plug that failed. QEMU 7.2 keeps the descriptor until the guest runs, and
+		// the guest may not run before the disk is there: it is plugged beside that.
+		o.bringIn(&d, e)
 	case disk.Stage == hotdisk.Partial:
 		d.Action = Clear
 		if !wanted && e.attached() {

@@ -23,6 +23,8 @@ type world struct {
 	pod   types.UID
 	qemu  hotdisk.Stage
 	tray  bool
+	// bare: QEMU has only the file. halted: the guest's CPUs have not been started.
+	bare, halted bool
 	// forced: the user has asked for it. qemuHas is the claim of QEMU's disk, if it
 	// is not the status's.
 	forced  bool
@@ -36,7 +38,7 @@ type world struct {
 
 func (w world) observed() Observed {
 	o := Observed{
-		VMI: &v1.VirtualMachineInstance{}, Holders: w.holder,
+		VMI: &v1.VirtualMachineInstance{}, Holders: w.holder, Halted: w.halted,
 		Disks: map[string]hotdisk.Disk{}, Opened: map[string]types.UID{}, Verified: map[string]types.UID{},
 	}
 	if w.spec != "" {
@@ -55,7 +57,7 @@ func (w world) observed() Observed {
 		if w.qemuHas != "" {
 			tag.Claim = w.qemuHas
 		}
-		o.Disks["a"] = hotdisk.Disk{Tag: tag, Stage: w.qemu, TrayOpen: w.tray}
+		o.Disks["a"] = hotdisk.Disk{Tag: tag, Stage: w.qemu, Bare: w.bare, TrayOpen: w.tray}
 	}
 	if w.forced {
 		o.VMI.Annotations = map[string]string{pluggable.ForcedAnnotation: `["a"]`}
@@ -102,6 +104,20 @@ func TestDecide(t *testing.T) {
 	}{
 		"a volume that waits for its claim is none of ours": {
 			world{spec: "c", phase: v1.VolumePending, claim: "c", holder: []Holder{x}}, want{},
+		},
+		"a plug that failed leaves a descriptor": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, bare: true, holder: []Holder{x}, opened: "x"}, want{action: Clear},
+		},
+		"a plug that failed leaves a descriptor in a halted guest": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, bare: true, halted: true, holder: []Holder{x}, opened: "x"},
+			want{action: Plug, where: "x"},
+		},
+		"a plug that failed leaves more than that in a halted guest": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, halted: true, holder: []Holder{x}, opened: "x"}, want{action: Clear},
+		},
+		"a halted guest has the descriptor of a volume that was removed": {
+			world{phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, bare: true, halted: true, holder: []Holder{x}},
+			want{action: Clear, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"a holder runs, but the status does not name it yet": {
 			world{spec: "c", phase: v1.VolumeBound, claim: "c", holder: []Holder{x}, recorded: []string{"hp-x"}}, want{},

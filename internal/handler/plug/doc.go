@@ -13,7 +13,8 @@
 //	AttachedToNode    Plugged   Ready
 //	Ready             Plugged   nothing; or, when a newer pod that the record names
 //	                            holds the volume too: open it there, then name it
-//	any               Partial   clear it: a plug that was cut short
+//	any               Partial   clear it: a plug that was cut short; in a guest whose
+//	                            CPUs have not started, plug the disk beside what QEMU keeps
 //	not wanted        Plugged   Detaching: ask the guest, again and again
 //	not wanted        Absent    UnMountedFromPod
 //	Detaching, and    Plugged   take the disk from the guest by force

@@ -101,6 +101,8 @@ type View struct {
 	VMI     *v1.VirtualMachineInstance
 	Record  hotplug.Record
 	Holders []Holder
+	// Halted means that the guest's CPUs have never been started.
+	Halted bool
 }
 
 // Look asks QEMU if that is called for, and decides. It tells whether there is
@@ -124,7 +126,7 @@ func (w *Worker) Look(ctx context.Context, m hotdisk.Monitor, view View) (due bo
 	defer w.mu.Unlock()
 	o := Observed{
 		VMI: view.VMI, Record: view.Record, Holders: view.Holders, Disks: w.disks,
-		Opened: map[string]types.UID{}, Verified: w.verified,
+		Opened: map[string]types.UID{}, Verified: w.verified, Halted: view.Halted,
 	}
 	for volume, h := range w.opened {
 		o.Opened[volume] = h.holder
@@ -262,6 +264,15 @@ func (w *Worker) openIn(ctx context.Context, d Decision, readOnly bool) (*Opened
 	return OpenDisk(ctx, root, Request{
 		Volume: d.Volume, Claim: d.Claim, ReadOnly: readOnly || d.Action == Verify, Capacity: w.env.Capacity,
 	})
+}
+
+// Plugged are the volumes of the spec that QEMU has, as the last Look has found.
+func (w *Worker) Plugged(instance *v1.VirtualMachineInstance) map[string]bool {
+	plugged := map[string]bool{}
+	for name, disk := range w.disks {
+		plugged[name] = disk.Stage == hotdisk.Plugged && disk.Claim == Claim(&instance.Spec, name)
+	}
+	return plugged
 }
 
 func (w *Worker) drop(volume string) {

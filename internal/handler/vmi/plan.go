@@ -16,6 +16,7 @@
 //	   deletion, a final phase, the VMI or its pod gone while QEMU runs, or a guest
 //	   that cannot continue: Stop, then Kill
 //	   a guest that an I/O error has stopped: Resume, again and again
+//	   a guest whose CPUs wait for volumes: Begin when it has them (Halt)
 //
 // Invariants:
 //   - Start is chosen only for phase Scheduled, for a VMI that is not to go, in
@@ -48,6 +49,8 @@ const (
 	Attach Step = "Attach"
 	// Resume tells a guest that an I/O error has stopped to continue.
 	Resume Step = "Resume"
+	// Begin starts the CPUs of a guest that has waited for volumes.
+	Begin Step = "Begin"
 	// Plug brings hot-plugged disks into the guest that runs, or takes them out.
 	Plug Step = "Plug"
 	// Report brings the VMI's status up to date.
@@ -114,6 +117,9 @@ type Observed struct {
 	// Resume means that a guest that an I/O error has stopped is to be told to
 	// continue.
 	Resume bool
+	// Halted means that the guest's CPUs have never been started, and Begin that
+	// they are to be now.
+	Halted, Begin bool
 	// Stopping is the grace period in seconds that virt-launcher was given, nil
 	// when it was not told to stop, and StoppingSince when that was.
 	Stopping      *int64
@@ -152,10 +158,8 @@ func Next(o Observed) (Step, time.Duration) {
 		return Start, 0
 	case o.Link == LinkNone && reachable(o):
 		return Connect, 0
-	case running && o.Resume:
-		return Resume, 0
-	case running && o.Plug && o.VMI.Status.Phase == v1.Running:
-		return Plug, 0
+	case running && tend(o) != Wait:
+		return tend(o), 0
 	}
 	if podGone(o) {
 		return report(o), remainsAgain
@@ -184,6 +188,20 @@ func endDeserted(o Observed, running bool) (Step, time.Duration) {
 // podGone reports whether the pod's object was taken away while its processes
 // may run: somebody has deleted it by force.
 func podGone(o Observed) bool { return o.Pod != nil && o.Pod.Gone }
+
+// tend is what is to be done about a guest that is there and shall be.
+func tend(o Observed) Step {
+	known := o.VMI.Status.Phase == v1.Running
+	switch {
+	case o.Resume:
+		return Resume
+	case o.Begin && known:
+		return Begin
+	case o.Plug && known:
+		return Plug
+	}
+	return Wait
+}
 
 // mayStart is the gate of a guest's one start.
 func mayStart(o Observed) bool {
@@ -258,7 +276,7 @@ func stop(o Observed) (Step, time.Duration) {
 // Grace is how long, in seconds, the guest has to follow the power button now: no
 // time at all if it cannot.
 func Grace(o Observed) int64 {
-	if ends, _ := Broken(o); ends {
+	if ends, _ := Broken(o); ends || o.Halted {
 		return 0
 	}
 	return GracePeriod(o.VMI)

@@ -49,6 +49,9 @@ func stopping(grace int64, ago time.Duration) func(*Observed) {
 func state(name string) func(*Observed) { return func(o *Observed) { o.RunState = name } }
 
 func resume(o *Observed) { o.Resume = true }
+func halted(o *Observed) { o.Halted = true }
+func begin(o *Observed)  { o.Halted, o.Begin = true, true }
+func plug(o *Observed)   { o.Plug = true }
 
 func TestNext(t *testing.T) {
 	finished := func(o *Observed) { o.Pod.Finished = true }
@@ -112,6 +115,13 @@ func TestNext(t *testing.T) {
 		"a guest that cannot continue and does not end":      {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, state("internal-error"), stopping(0, 15*time.Second)), step: Kill, after: killAfter},
 		"a guest that cannot use the rest of its grace":      {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, state("guest-panicked"), stopping(60, 10*time.Second)), step: Stop},
 		"a guest in a state that nobody knows is left alone": {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, state("dreaming")), step: Wait},
+
+		"a guest that waits for volumes":              {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, halted), step: Wait},
+		"a guest that waits for volumes, one is here": {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, halted, plug), step: Plug},
+		"a guest that has waited for volumes":         {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, begin, plug), step: Begin},
+		"it has, and its phase is not written yet":    {o: observed(launcher(launch.PhaseRunning), attached, begin, changed), step: Report},
+		"it has, and is to go":                        {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, begin), step: Stop},
+		"it is to go and has its grace period":        {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, halted, stopping(60, 10*time.Second)), step: Stop},
 
 		// virt-handler was killed and sees for the first time what goes on.
 		"restarted: nothing was started":           {o: observed(), step: Connect},
@@ -181,6 +191,9 @@ var invariants = []struct {
 	{"this guest does not wait for anything", func(o Observed, step Step, _ time.Duration) bool {
 		return step == Resume && (!o.Resume || !runs(o) || runstate.Of(o.RunState).Outlook == runstate.Over)
 	}},
+	{"this guest has been started, or waits, or is to go", func(o Observed, step Step, _ time.Duration) bool {
+		return step == Begin && (!runs(o) || !o.Attached || !o.Halted || !o.Begin || o.VMI.Status.Phase != v1.Running || o.VMI.DeletionTimestamp != nil)
+	}},
 	{"a guest is never ended by force that was not asked first", func(o Observed, step Step, _ time.Duration) bool {
 		return step == Kill && o.Stopping == nil
 	}},
@@ -224,7 +237,7 @@ func every() func(yield func(Observed) bool) {
 		{none, attached},
 		{none, stopping(60, 0), stopping(300, 0), stopping(0, 0), stopping(60, 2*time.Minute)},
 		{none, changed},
-		{none, ifAttached(state("io-error"), resume), ifAttached(state("internal-error"))},
+		{none, ifAttached(state("io-error"), resume), ifAttached(state("internal-error")), ifAttached(state("prelaunch"), halted), ifAttached(state("prelaunch"), begin)},
 	}
 	return func(yield func(Observed) bool) {
 		total := 1

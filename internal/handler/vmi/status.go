@@ -50,6 +50,9 @@ type Guest struct {
 	// PausedByUser means that the guest is to stay stopped even if the disks work
 	// again.
 	PausedByUser bool
+	// Halt is set while the guest's CPUs have not been started, because they wait
+	// for volumes.
+	Halt *Halt
 	// MachineType is what QEMU's machine is.
 	MachineType string
 	Interfaces  []Interface
@@ -157,7 +160,10 @@ func describeMemory(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineIns
 }
 
 // runState is the run state that the VMI tells of.
-func (g *Guest) runState() runstate.State {
+func (g *Guest) runState(list []v1.VolumeStatus) runstate.State {
+	if g.Halt != nil {
+		return g.Halt.state(list, g.PausedByUser)
+	}
 	if g.Stalled {
 		state := runstate.Of(runstate.IOError)
 		state.Message = stallMessage(g.FailedDisks, g.PausedByUser)
@@ -174,7 +180,7 @@ func describeReady(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInst
 		return
 	}
 	ready := v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue}
-	state := f.Guest.runState()
+	state := f.Guest.runState(status.VolumeStatus)
 	switch {
 	case !state.Ready():
 		ready.Status = corev1.ConditionFalse
@@ -188,7 +194,7 @@ func describeReady(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInst
 }
 
 func describePaused(status *v1.VirtualMachineInstanceStatus, g *Guest, now time.Time) {
-	state := g.runState()
+	state := g.runState(status.VolumeStatus)
 	if !state.Paused {
 		condition.Drop(&status.Conditions, v1.VirtualMachineInstancePaused)
 		return

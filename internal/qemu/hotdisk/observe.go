@@ -57,6 +57,8 @@ type Disk struct {
 	Stage Stage
 	// Size is what the guest sees, in bytes.
 	Size int64
+	// Bare means that all that QEMU has of a Partial disk is the file.
+	Bare bool
 	// TrayOpen and Locked are a drive's.
 	TrayOpen, Locked bool
 
@@ -130,6 +132,7 @@ func (d *Disk) find(sizes map[string]int64) {
 func (d *Disk) judge(devices map[string]bool, drives map[string]drive) {
 	d.Stage = Partial
 	top := ""
+	d.Bare = len(d.nodes) == 0 && !devices[d.Device]
 	if len(d.Nodes) > 0 {
 		top = d.Nodes[len(d.Nodes)-1]
 	}

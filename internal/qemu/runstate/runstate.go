@@ -67,11 +67,15 @@ const (
 	ReasonGuestPanicked    = "GuestPanicked"
 	ReasonPoweredOff       = "GuestPoweredOff"
 	ReasonUnknown          = "UnknownRunState"
+	// ReasonWaitingForVolumes is that of a guest whose CPUs have never been started
+	// because it waits for hotpluggable volumes. QEMU's run state is Prelaunch.
+	ReasonWaitingForVolumes = "WaitingForVolumes"
 )
 
 // Names of the run states that code asks for by name.
 const (
 	Running   = "running"
+	Prelaunch = "prelaunch"
 	IOError   = "io-error"
 	Suspended = "suspended"
 )
@@ -106,7 +110,7 @@ var table = []State{
 		Message: "VMI was paused by user",
 	},
 	{
-		Name: "prelaunch", Outlook: Waits, Action: Leave, Paused: true, Reason: ReasonPausedByUser,
+		Name: Prelaunch, Outlook: Waits, Action: Leave, Paused: true, Reason: ReasonPausedByUser,
 		// Started paused, or reset while it was paused.
 		Message: "VMI was paused by user",
 	},

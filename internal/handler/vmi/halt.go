@@ -1,0 +1,133 @@
+package vmi
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/qemu/runstate"
+)
+
+// dataPatience is how long a guest whose CPUs have not started waits for the
+// hotpluggable volumes that it does not boot from. As a rule they take a few
+// seconds; one that takes longer may never come.
+const dataPatience = 30 * time.Second
+
+// Halt is a guest whose CPUs have never been started, because hotpluggable
+// volumes have to be plugged before its firmware looks for disks.
+//
+//	QEMU's run state and objects                 what virt-handler does
+//	prelaunch, WaitMarker                        plugs; when nothing is waited for: boot
+//	                                             order, reset, cont, then removes the marker
+//	prelaunch, WaitMarker and PauseMarker        the same without cont: the guest is paused
+//	any other run state, WaitMarker              removes the marker: the guest has run
+//	without WaitMarker                           nothing
+//
+// The markers are QEMU's: QEMU is started with WaitMarker, and nobody adds it
+// later, so a guest that has run is never taken for one that has not.
+//
+//   - virt-handler dies while it waits: the next one reads the marker and goes on; the
+//     30 seconds count from the VMI's phase Running, which the status has.
+//   - it dies before cont: the order and the reset are repeated; no CPU has run.
+//   - it dies after cont: the guest runs; the next one only removes the marker, before
+//     it serves any verb that could bring the guest back to prelaunch.
+//   - the attachment pod dies: as for any hot-plugged volume; the guest waits on.
+//   - QEMU dies: the VMI is over, as always.
+type Halt struct {
+	// Missing are the volumes that are waited for, or would be if their time were
+	// not over.
+	Missing []machine.Awaited
+	// Begin means that the CPUs are to start now, with what there is.
+	Begin bool
+	// After is when to look again if nothing happens; 0 for never.
+	After time.Duration
+}
+
+// DecideHalt decides about a guest that is halted. plugged are the volumes that
+// QEMU has.
+func DecideHalt(vmi *v1.VirtualMachineInstance, plugged map[string]bool, now time.Time) Halt {
+	var h Halt
+	boots := false
+	for _, a := range machine.AwaitedVolumes(&vmi.Spec) {
+		if !plugged[a.Volume] {
+			h.Missing = append(h.Missing, a)
+			boots = boots || a.Boots
+		}
+	}
+	switch left := runningSince(vmi, now).Add(dataPatience).Sub(now); {
+	case len(h.Missing) == 0:
+		h.Begin = true
+	case boots:
+	case left <= 0:
+		h.Begin = true
+	default:
+		h.After = left
+	}
+	return h
+}
+
+// runningSince is when the VMI's phase became Running, which is when QEMU was
+// found to run.
+func runningSince(vmi *v1.VirtualMachineInstance, now time.Time) time.Time {
+	for _, t := range vmi.Status.PhaseTransitionTimestamps {
+		if t.Phase == v1.Running {
+			return t.PhaseTransitionTimestamp.Time
+		}
+	}
+	return now
+}
+
+// state is what the VMI says of its guest meanwhile. It is not Paused: nobody has
+// to do anything for it to go on.
+func (h Halt) state(list []v1.VolumeStatus, paused bool) runstate.State {
+	state := runstate.Of(runstate.Prelaunch)
+	state.Reason, state.Paused, state.Message = runstate.ReasonWaitingForVolumes, paused, h.message(list)
+	return state
+}
+
+func (h Halt) message(list []v1.VolumeStatus) string {
+	var boots, others []string
+	for _, a := range h.Missing {
+		name := a.Volume + why(list, a.Volume)
+		if a.Boots {
+			boots = append(boots, name)
+		} else {
+			others = append(others, name)
+		}
+	}
+	switch {
+	case len(boots) > 0:
+		return fmt.Sprintf("The guest has not been started: it may boot from a hotpluggable volume that is not attached yet: %s. "+
+			"It starts when the volume is attached, or removed (virtctl removevolume).", strings.Join(boots, "; "))
+	case len(others) > 0:
+		return fmt.Sprintf("The guest has not been started: it waits, for %v at most, for hotpluggable volumes that are not attached yet: %s.",
+			dataPatience, strings.Join(others, "; "))
+	}
+	return "The guest is being started with its hotpluggable volumes."
+}
+
+// why is what a volume's status says about it.
+func why(list []v1.VolumeStatus, volume string) string {
+	for i := range list {
+		if list[i].Name == volume && list[i].Message != "" {
+			return " (" + list[i].Message + ")"
+		}
+	}
+	return ""
+}
+
+// LateMessage says what a guest is started without; empty when it has all.
+func (h Halt) LateMessage() string {
+	if len(h.Missing) == 0 {
+		return ""
+	}
+	var names []string
+	for _, a := range h.Missing {
+		names = append(names, a.Volume)
+	}
+	return fmt.Sprintf("The guest starts without volumes that were not attached within %v: %s. Each is plugged in when it comes.",
+		dataPatience, strings.Join(names, ", "))
+}
