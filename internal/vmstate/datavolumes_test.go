@@ -11,6 +11,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/condition"
+	"drydock.dev/drydock/internal/qemu/runstate"
 )
 
 // withDisk gives the VM a template for the DataVolume "disk".
@@ -171,11 +172,15 @@ func TestTheVMISaysWhatItsDisksWaitFor(t *testing.T) {
 		dv   DataVolume
 		want v1.VirtualMachinePrintableStatus
 	}{
-		"the claims are being bound":   {newTestVMI(onlyPending, notReady, waits), disk(cdiv1.WaitForFirstConsumer), v1.VirtualMachineStatusWaitingForVolumeBinding},
-		"no node fits":                 {newTestVMI(onlyPending, notReady, waits, unplaced), disk(cdiv1.WaitForFirstConsumer), v1.VirtualMachineStatusUnschedulable},
-		"the disks are being filled":   {newTestVMI(onlyPending, notReady), disk(cdiv1.ImportInProgress), v1.VirtualMachineStatusProvisioning},
-		"a disk has failed":            {newTestVMI(onlyPending, notReady), disk(cdiv1.Failed), v1.VirtualMachineStatusDataVolumeError},
-		"the disks are filled":         {newTestVMI(slices.Concat(onlyPending, []v1.VirtualMachineInstancePhase{v1.Scheduling})), disk(cdiv1.Succeeded), v1.VirtualMachineStatusStarting},
+		"the claims are being bound": {newTestVMI(onlyPending, notReady, waits), disk(cdiv1.WaitForFirstConsumer), v1.VirtualMachineStatusWaitingForVolumeBinding},
+		"no node fits":               {newTestVMI(onlyPending, notReady, waits, unplaced), disk(cdiv1.WaitForFirstConsumer), v1.VirtualMachineStatusUnschedulable},
+		"the disks are being filled": {newTestVMI(onlyPending, notReady), disk(cdiv1.ImportInProgress), v1.VirtualMachineStatusProvisioning},
+		"a disk has failed":          {newTestVMI(onlyPending, notReady), disk(cdiv1.Failed), v1.VirtualMachineStatusDataVolumeError},
+		"the disks are filled":       {newTestVMI(slices.Concat(onlyPending, []v1.VirtualMachineInstancePhase{v1.Scheduling})), disk(cdiv1.Succeeded), v1.VirtualMachineStatusStarting},
+		"the guest waits for volumes": {newTestVMI(running, pending(v1.VirtualMachineInstanceReady, corev1.ConditionFalse, runstate.ReasonWaitingForVolumes)),
+			disk(cdiv1.Succeeded), v1.VirtualMachineStatusStarting},
+		"the guest is not Ready": {newTestVMI(running, pending(v1.VirtualMachineInstanceReady, corev1.ConditionFalse, "ReadinessProbeNotPassed")),
+			disk(cdiv1.Succeeded), v1.VirtualMachineStatusRunning},
 		"the guest runs, disk or none": {newTestVMI(running), disk(cdiv1.Failed), v1.VirtualMachineStatusRunning},
 	} {
 		vm := newVM(v1.RunStrategyAlways, withDisk)

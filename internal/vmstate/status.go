@@ -10,6 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/pluggable"
+	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/vmilife"
 )
 
@@ -81,10 +82,19 @@ func (d *decision) printableOfVMI() v1.VirtualMachinePrintableStatus {
 		return v1.VirtualMachineStatusMigrating
 	case condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused):
 		return v1.VirtualMachineStatusPaused
+	case vmi.Status.Phase == v1.Running && waitsForVolumes(vmi):
+		return v1.VirtualMachineStatusStarting
 	case vmi.Status.Phase == v1.Running:
 		return v1.VirtualMachineStatusRunning
 	}
 	return d.printableOfStart()
+}
+
+// waitsForVolumes reports whether QEMU runs and the guest's CPUs have not been
+// started, because they wait for hotpluggable volumes.
+func waitsForVolumes(vmi *v1.VirtualMachineInstance) bool {
+	ready := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
+	return ready != nil && ready.Status == corev1.ConditionFalse && ready.Reason == runstate.ReasonWaitingForVolumes
 }
 
 // printableOfStart is what a VMI waits for whose guest does not run yet.
