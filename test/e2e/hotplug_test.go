@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -59,6 +60,28 @@ func TestVolumesArePluggedAndUnplugged(t *testing.T) {
 		g.gets(name)
 		g.sees("what was written to "+name+" before the restart", "head -n 1 "+g.device(name), "written-to-"+name)
 	}
+}
+
+// TestAVMBootsFromAHotpluggableDisk starts a VM whose only disk is hotpluggable,
+// and restarts it: each time its firmware finds the disk.
+func TestAVMBootsFromAHotpluggableDisk(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	create(t, newDataVolume(ns, "root", "64Mi", cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{
+		URL: new("docker://" + guestImage), PullMethod: new(cdiv1.RegistryPullNode),
+	}}))
+	vmi := newVMI(ns, "boots")
+	vmi.Spec.Domain.Devices.Disks[0].Disk.Bus = v1.DiskBusSCSI
+	vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root", Hotpluggable: true}}
+	g := bootVM(t, newVM(vmi, v1.RunStrategyAlways))
+	g.run("echo it-has-booted")
+	g.gets("root")
+
+	restartAndAwait(t, ns, "boots")
+	g = login(t, ns, "boots")
+	g.run("echo it-has-booted-again")
+	g.gets("root")
+	awaitPrintable(t, ns, "boots", v1.VirtualMachineStatusRunning)
 }
 
 // onNode1 puts a VMI to where the claims of these tests are.
