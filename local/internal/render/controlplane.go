@@ -9,7 +9,8 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// Etcd is etcd's command line. It listens on the bridge only, with mutual TLS.
+// Etcd is etcd's command line. It listens on the bridge only, with mutual TLS and
+// an authority of its own: whoever talks to etcd is past all of RBAC.
 func Etcd(c layout.Cluster) []string {
 	client := fmt.Sprintf("https://%s:%d", c.HostIP(), layout.EtcdPort)
 	peer := fmt.Sprintf("https://%s:%d", c.HostIP(), layout.EtcdPeerPort)
@@ -23,11 +24,11 @@ func Etcd(c layout.Cluster) []string {
 		"--initial-cluster=" + c.Name + "=" + peer,
 		"--cert-file=" + c.PKI("etcd.crt"),
 		"--key-file=" + c.PKI("etcd.key"),
-		"--trusted-ca-file=" + c.PKI("ca.crt"),
+		"--trusted-ca-file=" + c.PKI("etcd-ca.crt"),
 		"--client-cert-auth=true",
 		"--peer-cert-file=" + c.PKI("etcd.crt"),
 		"--peer-key-file=" + c.PKI("etcd.key"),
-		"--peer-trusted-ca-file=" + c.PKI("ca.crt"),
+		"--peer-trusted-ca-file=" + c.PKI("etcd-ca.crt"),
 		"--peer-client-cert-auth=true",
 		"--auto-compaction-retention=1h",
 		"--quota-backend-bytes=2147483648",
@@ -53,7 +54,7 @@ func APIServer(c layout.Cluster) []string {
 		"--tls-cert-file=" + c.PKI("apiserver.crt"),
 		"--tls-private-key-file=" + c.PKI("apiserver.key"),
 		fmt.Sprintf("--etcd-servers=https://%s:%d", ip, layout.EtcdPort),
-		"--etcd-cafile=" + c.PKI("ca.crt"),
+		"--etcd-cafile=" + c.PKI("etcd-ca.crt"),
 		"--etcd-certfile=" + c.PKI("apiserver-etcd-client.crt"),
 		"--etcd-keyfile=" + c.PKI("apiserver-etcd-client.key"),
 		"--kubelet-certificate-authority=" + c.PKI("ca.crt"),
@@ -91,6 +92,8 @@ func ControllerManager(c layout.Cluster) []string {
 		"--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig,
 		"--bind-address=" + c.HostIP().String(),
+		"--tls-cert-file=" + c.PKI("controller-manager.crt"),
+		"--tls-private-key-file=" + c.PKI("controller-manager.key"),
 		"--client-ca-file=" + c.PKI("ca.crt"),
 		"--requestheader-client-ca-file=" + c.PKI("front-proxy-ca.crt"),
 		"--root-ca-file=" + c.PKI("ca.crt"),
@@ -119,6 +122,8 @@ func Scheduler(c layout.Cluster) []string {
 		"--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig,
 		"--bind-address=" + c.HostIP().String(),
+		"--tls-cert-file=" + c.PKI("scheduler.crt"),
+		"--tls-private-key-file=" + c.PKI("scheduler.key"),
 		"--client-ca-file=" + c.PKI("ca.crt"),
 		"--requestheader-client-ca-file=" + c.PKI("front-proxy-ca.crt"),
 		"--leader-elect=false",

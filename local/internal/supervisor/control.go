@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/pki"
 	"drydock.dev/local/internal/proc"
 	"drydock.dev/local/internal/render"
 )
@@ -20,21 +20,12 @@ import (
 const Storage = "drydock-storage"
 
 // controlPlane lists the components in the order of their dependence.
-func (s *Supervisor) controlPlane(c layout.Cluster) ([]proc.Component, error) {
-	etcdTLS, err := clientTLS(c, "apiserver-etcd-client")
-	if err != nil {
-		return nil, err
-	}
-	adminTLS, err := clientTLS(c, "apiserver-kubelet-client")
-	if err != nil {
-		return nil, err
-	}
+func (s *Supervisor) controlPlane(c layout.Cluster) []proc.Component {
 	url := func(port uint16, path string) string {
 		return "https://" + netip.AddrPortFrom(c.HostIP(), port).String() + path
 	}
-	// Both serve with certificates that they make up at every start; all that
-	// is asked here is whether they answer.
-	selfSigned := &tls.Config{InsecureSkipVerify: true}
+	asAdmin := func() (*tls.Config, error) { return pki.APIServerClient(c) }
+	asAPIServer := func() (*tls.Config, error) { return pki.EtcdClient(c) }
 	component := func(name string, args []string, ready func(context.Context) error) proc.Component {
 		return proc.Component{
 			Name:  name,
@@ -50,26 +41,12 @@ func (s *Supervisor) controlPlane(c layout.Cluster) ([]proc.Component, error) {
 		Ready: proc.SocketReady(c.StorageSocket()),
 	}
 	return []proc.Component{
-		component("etcd", render.Etcd(c), proc.HTTPSReady(etcdTLS, url(layout.EtcdPort, "/health"))),
-		component("kube-apiserver", render.APIServer(c), proc.HTTPSReady(adminTLS, c.APIServer()+"/readyz")),
-		component("kube-controller-manager", render.ControllerManager(c), proc.HTTPSReady(selfSigned, url(layout.ControllerManagerPort, "/healthz"))),
-		component("kube-scheduler", render.Scheduler(c), proc.HTTPSReady(selfSigned, url(layout.SchedulerPort, "/healthz"))),
+		component("etcd", render.Etcd(c), proc.HTTPSReady(asAPIServer, url(layout.EtcdPort, "/health"))),
+		component("kube-apiserver", render.APIServer(c), proc.HTTPSReady(asAdmin, c.APIServer()+"/readyz")),
+		component("kube-controller-manager", render.ControllerManager(c), proc.HTTPSReady(asAdmin, url(layout.ControllerManagerPort, "/healthz"))),
+		component("kube-scheduler", render.Scheduler(c), proc.HTTPSReady(asAdmin, url(layout.SchedulerPort, "/healthz"))),
 		storage,
-	}, nil
-}
-
-func clientTLS(c layout.Cluster, name string) (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(c.PKI(name+".crt"), c.PKI(name+".key"))
-	if err != nil {
-		return nil, fmt.Errorf("reading the certificate %s: %w", name, err)
 	}
-	ca, err := os.ReadFile(c.PKI("ca.crt"))
-	if err != nil {
-		return nil, fmt.Errorf("reading the cluster's authority: %w", err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
-	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
 
 // startControlPlane starts what does not run yet. Processes that an earlier
@@ -80,10 +57,7 @@ func (s *Supervisor) startControlPlane(life context.Context, c layout.Cluster) e
 	if s.control != nil {
 		return nil
 	}
-	components, err := s.controlPlane(c)
-	if err != nil {
-		return err
-	}
+	components := s.controlPlane(c)
 	if err := s.endStrays(c, components); err != nil {
 		return err
 	}

@@ -134,6 +134,12 @@ func (s *Supervisor) serve(ctx context.Context, end context.CancelFunc) error {
 	if err := os.Chmod(socket, 0o600); err != nil {
 		return errors.Join(fmt.Errorf("closing the socket to others: %w", err), listener.Close())
 	}
+	checks := time.NewTicker(checkCertificates)
+	defer checks.Stop()
+	var renewing sync.WaitGroup
+	renewing.Go(func() { s.keepCertificates(ctx, checks.C) })
+	defer renewing.Wait()
+	defer end()
 	server := &http.Server{Handler: s.handler(ctx, end), ReadHeaderTimeout: 5 * time.Second}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"drydock.dev/local/internal/bootstrap"
 	"drydock.dev/local/internal/image"
 	"drydock.dev/local/internal/layout"
 	"drydock.dev/local/internal/network"
-	"drydock.dev/local/internal/pki"
 	"drydock.dev/local/internal/render"
 )
 
@@ -22,7 +22,7 @@ func (s *Supervisor) bringUp(ctx, life context.Context, say report) error {
 	if err != nil {
 		return err
 	}
-	if err := s.prepare(c); err != nil {
+	if err := s.prepare(c, say); err != nil {
 		return err
 	}
 	say("certificates and network are there")
@@ -78,11 +78,11 @@ func (s *Supervisor) reload() (layout.Cluster, error) {
 }
 
 // prepare makes what has to be there before the first process starts.
-func (s *Supervisor) prepare(c layout.Cluster) error {
+func (s *Supervisor) prepare(c layout.Cluster, say report) error {
 	if err := raiseWatchLimit(); err != nil {
 		return err
 	}
-	if err := pki.Ensure(c); err != nil {
+	if err := s.ensureCertificates(c, time.Now(), say); err != nil {
 		return err
 	}
 	if err := layout.WriteFile(c.Config("audit-policy.yaml"), []byte(render.AuditPolicy()), 0o600); err != nil {

@@ -1,0 +1,159 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/pki"
+	"drydock.dev/local/internal/proc"
+)
+
+// checkCertificates is between two looks at the certificates. Certificates are
+// renewed a month before they expire, so that a machine that sleeps for most of
+// the day is early enough, too.
+const checkCertificates = time.Hour
+
+// ensureCertificates makes what is missing or no longer good. Where that is an
+// authority, everything that trusts it ends first: it reads authorities once, and
+// what is ended here starts after the new certificates are written. An interrupted
+// `up` leaves nothing running that trusts the old one.
+func (s *Supervisor) ensureCertificates(c layout.Cluster, now time.Time, say report) error {
+	reasons, err := pki.Unusable(c, now)
+	if err != nil {
+		return err
+	}
+	if len(reasons) > 0 {
+		say("%s; it is made anew, and kubeconfigs that were copied elsewhere are void", strings.Join(reasons, "; "))
+		if err := s.endClients(c); err != nil {
+			return err
+		}
+	}
+	return pki.Ensure(c, now)
+}
+
+// endClients ends the control plane, then the kubelets and kube-proxies. These are
+// started again by their nodes, but not before there is an API server. Pods go on.
+func (s *Supervisor) endClients(c layout.Cluster) error {
+	s.mu.Lock()
+	control := s.control
+	s.control = nil
+	s.mu.Unlock()
+	for _, task := range slices.Backward(control) {
+		task.Stop()
+	}
+	if err := s.endStrays(c, nil); err != nil {
+		return err
+	}
+	for _, node := range c.Nodes {
+		pids, err := s.tree.Procs(c.NodeSystemCgroup(node))
+		if err != nil {
+			return err
+		}
+		if err := endPrograms(pids, apiClients); err != nil {
+			return fmt.Errorf("ending what trusts the old authority on %s: %w", node, err)
+		}
+	}
+	return nil
+}
+
+// apiClients are the components of a node that speak to the API server.
+var apiClients = []string{"kubelet", "kube-proxy"}
+
+func endPrograms(pids []int, programs []string) error {
+	var errs []error
+	for _, pid := range pids {
+		if !slices.Contains(programs, proc.Program(proc.Argv(pid))) {
+			continue
+		}
+		p, err := proc.Open(pid)
+		if err != nil {
+			continue // gone by itself
+		}
+		errs = append(errs, p.Stop(nodeGrace))
+		p.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// keepCertificates renews certificates while the cluster runs, at each of the
+// times that it is given, until the context ends.
+func (s *Supervisor) keepCertificates(ctx context.Context, times <-chan time.Time) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-times:
+			if err := s.renewCertificates(ctx, now); err != nil {
+				fmt.Fprintf(os.Stderr, "renewing certificates, to be tried again in %s: %v\n", checkCertificates, err)
+			}
+		}
+	}
+}
+
+// renewCertificates renews what expires soon. An authority is not replaced in a
+// cluster that runs: that ends the control plane for a moment, so `up` does it.
+func (s *Supervisor) renewCertificates(ctx context.Context, now time.Time) error {
+	s.up.Lock()
+	defer s.up.Unlock()
+	s.mu.Lock()
+	c, runs := s.cluster, s.control != nil
+	s.mu.Unlock()
+	if !runs {
+		return nil
+	}
+	reasons, err := pki.Unusable(c, now)
+	if err != nil {
+		return err
+	}
+	for _, reason := range reasons {
+		fmt.Fprintf(os.Stderr, "warning: %s: run drydock up, which makes it anew\n", reason)
+	}
+	renewed, err := pki.Renew(c, now)
+	if err != nil {
+		return err
+	}
+	if len(renewed) > 0 {
+		fmt.Fprintf(os.Stderr, "renewed the certificates %s\n", strings.Join(renewed, ", "))
+	}
+	for _, name := range restarts(renewed) {
+		if err := s.restart(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restarts names the components that start again after a renewal, in their order.
+// Every component reads its certificate files again by itself. But these three also
+// have one in memory for connections to themselves, for three years from their
+// start; they start again each time that the API server's is renewed.
+func restarts(renewed []string) []string {
+	if !slices.Contains(renewed, "apiserver") {
+		return nil
+	}
+	return []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+}
+
+// restart ends a component of the control plane, starts it and waits for it.
+func (s *Supervisor) restart(ctx context.Context, name string) error {
+	s.mu.Lock()
+	i := slices.IndexFunc(s.control, func(t *proc.Task) bool { return t.Name == name })
+	if i < 0 {
+		s.mu.Unlock()
+		return fmt.Errorf("starting %s again: it is not part of the cluster", name)
+	}
+	old := s.control[i]
+	s.mu.Unlock()
+	old.Stop()
+	task := s.runner.Run(context.WithoutCancel(ctx), old.Component)
+	s.mu.Lock()
+	s.control[i] = task
+	s.mu.Unlock()
+	return task.Await(ctx)
+}
