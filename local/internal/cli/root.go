@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/component-base/version/verflag"
 
+	"drydock.dev/local/internal/environ"
 	"drydock.dev/local/internal/layout"
 	"drydock.dev/local/internal/nodeinit"
 	"drydock.dev/local/internal/prerequisites"
@@ -118,5 +119,19 @@ func (o *options) cluster() (layout.Cluster, error) {
 	if err == nil && !found {
 		err = fmt.Errorf("looking for cluster %s: there is none in %s; make one with: drydock up", o.name, o.dir)
 	}
+	if err == nil {
+		err = reachDirectly(c)
+	}
 	return c, err
+}
+
+// reachDirectly keeps our own connections to the cluster, and kubectl's, off a proxy
+// that the user's environment names. It must come before the first connection.
+func reachDirectly(c layout.Cluster) error {
+	for _, name := range []string{"NO_PROXY", "no_proxy"} {
+		if err := os.Setenv(name, environ.Direct(c, os.Environ())); err != nil {
+			return fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"drydock.dev/local/internal/environ"
 	"drydock.dev/local/internal/host"
 	"drydock.dev/local/internal/image"
 	"drydock.dev/local/internal/layout"
@@ -57,7 +58,7 @@ func (o *options) up(ctx context.Context, nodes int) error {
 	if err != nil {
 		return err
 	}
-	if err := ownImages(c, programs); err != nil {
+	if err := errors.Join(reachDirectly(c), ownImages(c, programs)); err != nil {
 		return err
 	}
 	err = supervisor.ErrGone
@@ -194,7 +195,7 @@ func (o *options) ensureSupervisor(ctx context.Context, c layout.Cluster) error 
 		return fmt.Errorf("finding our own program: %w", err)
 	}
 	p, err := proc.Start(proc.Spec{
-		Path: self, Argv: supervisor.Argv(c), Log: c.Log("supervisor"),
+		Path: self, Argv: supervisor.Argv(c), Env: environ.Of(c, os.Environ()), Log: c.Log("supervisor"),
 		Attr: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {

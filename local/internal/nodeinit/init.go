@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drydock.dev/local/internal/cgroup"
+	"drydock.dev/local/internal/environ"
 	"drydock.dev/local/internal/host"
 	"drydock.dev/local/internal/image"
 	"drydock.dev/local/internal/layout"
@@ -133,6 +134,10 @@ func (n *machine) run(ctx context.Context) error {
 	return nil
 }
 
+// environ is the environment of the node's components. The init's own came from the
+// supervisor in the same way.
+func (n *machine) environ() []string { return environ.Of(n.cluster, os.Environ()) }
+
 func (n *machine) containerd() proc.Component {
 	bin := filepath.Join(filepath.Dir(n.self), "containerd")
 	return proc.Component{
@@ -141,7 +146,7 @@ func (n *machine) containerd() proc.Component {
 			Path: bin,
 			Argv: []string{"containerd", "--config=" + n.cluster.Node(n.name, "containerd.toml"), "--log-level=warn"},
 			// The shim is looked up there.
-			Env: []string{"PATH=" + filepath.Dir(n.self) + ":" + os.Getenv("PATH")},
+			Env: append(n.environ(), "PATH="+filepath.Dir(n.self)+":"+os.Getenv("PATH")),
 			Log: n.cluster.NodeLog(n.name, "containerd"),
 		},
 		Ready: containerdReady,
@@ -154,6 +159,7 @@ func (n *machine) kubelet(containerd *proc.Task) proc.Component {
 		Spec: proc.Spec{
 			Path: n.self,
 			Argv: append([]string{"drydock", "kubelet"}, render.KubeletFlags(n.cluster, n.name)...),
+			Env:  n.environ(),
 			Log:  n.cluster.NodeLog(n.name, "kubelet"),
 		},
 		Needs: func(ctx context.Context) error {
@@ -176,6 +182,7 @@ func (n *machine) csi() proc.Component {
 		Spec: proc.Spec{
 			Path: filepath.Join(filepath.Dir(n.self), CSINode),
 			Argv: []string{CSINode, n.cluster.Name, n.cluster.Dir, n.name, render.KubeletRoot},
+			Env:  n.environ(),
 			Log:  n.cluster.NodeLog(n.name, CSINode),
 		},
 	}
@@ -187,6 +194,7 @@ func (n *machine) proxy() proc.Component {
 		Spec: proc.Spec{
 			Path: n.self,
 			Argv: []string{"drydock", "kube-proxy", "--config=" + n.cluster.Node(n.name, "kube-proxy.yaml")},
+			Env:  n.environ(),
 			Log:  n.cluster.NodeLog(n.name, "kube-proxy"),
 		},
 		Needs: func(ctx context.Context) error { return awaitAPIServer(ctx, n.cluster) },

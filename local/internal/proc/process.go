@@ -110,8 +110,9 @@ type Spec struct {
 	Path string
 	// Argv includes the name that the process shows.
 	Argv []string
-	Env  []string
-	Log  string
+	// Env is the whole environment: nothing of ours is inherited.
+	Env []string
+	Log string
 	// Attr is for programs that get namespaces of their own.
 	Attr *syscall.SysProcAttr
 	// Files are inherited from descriptor 3 on.
@@ -126,7 +127,7 @@ func Start(s Spec) (*Process, error) {
 	}
 	defer log.Close()
 	cmd := exec.Cmd{
-		Path: s.Path, Args: s.Argv, Env: append(os.Environ(), s.Env...), Dir: "/",
+		Path: s.Path, Args: s.Argv, Env: append([]string{}, s.Env...), Dir: "/",
 		Stdout: log, Stderr: log, SysProcAttr: s.Attr, ExtraFiles: s.Files,
 	}
 	if err := cmd.Start(); err != nil {

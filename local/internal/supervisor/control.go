@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"drydock.dev/local/internal/environ"
 	"drydock.dev/local/internal/layout"
 	"drydock.dev/local/internal/pki"
 	"drydock.dev/local/internal/proc"
@@ -24,18 +25,19 @@ func (s *Supervisor) controlPlane(c layout.Cluster) []proc.Component {
 	url := func(port uint16, path string) string {
 		return "https://" + netip.AddrPortFrom(c.HostIP(), port).String() + path
 	}
+	env := environ.Of(c, os.Environ())
 	asAdmin := func() (*tls.Config, error) { return pki.APIServerClient(c) }
 	asAPIServer := func() (*tls.Config, error) { return pki.EtcdClient(c) }
 	component := func(name string, args []string, ready func(context.Context) error) proc.Component {
 		return proc.Component{
 			Name:  name,
-			Spec:  proc.Spec{Path: s.self, Argv: append([]string{"drydock", name}, args...), Log: c.Log(name)},
+			Spec:  proc.Spec{Path: s.self, Argv: append([]string{"drydock", name}, args...), Env: env, Log: c.Log(name)},
 			Ready: ready,
 		}
 	}
 	storage := proc.Component{
 		Name: Storage,
-		Spec: proc.Spec{Path: s.beside(Storage), Argv: []string{Storage, c.Name, c.Dir}, Log: c.Log(Storage)},
+		Spec: proc.Spec{Path: s.beside(Storage), Argv: []string{Storage, c.Name, c.Dir}, Env: env, Log: c.Log(Storage)},
 		// Its socket is there before its controllers have seen the cluster: volumes
 		// that are asked for in between wait in the API.
 		Ready: proc.SocketReady(c.StorageSocket()),

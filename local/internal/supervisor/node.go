@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"drydock.dev/local/internal/environ"
 	"drydock.dev/local/internal/layout"
 	"drydock.dev/local/internal/loop"
 	"drydock.dev/local/internal/network"
@@ -145,6 +146,7 @@ func (s *Supervisor) bootNode(ctx context.Context, c layout.Cluster, name string
 	p, err := proc.Start(proc.Spec{
 		Path:  s.self,
 		Argv:  nodeinit.Argv(c, name),
+		Env:   environ.Of(c, os.Environ()),
 		Log:   c.NodeLog(name, "init"),
 		Files: []*os.File{hold},
 		Attr: &syscall.SysProcAttr{
