@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -79,7 +78,8 @@ func MTU() (int, error) {
 	return 1500, nil
 }
 
-// EnsureHost makes the bridge with the host's address and opens the way out.
+// EnsureHost makes the bridge with the host's address, and the rules that let the
+// cluster's packets through the host's firewall and no others to the cluster.
 func EnsureHost(c layout.Cluster, mtu int) error {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: c.Bridge(), MTU: mtu}}
 	if err := netlink.LinkAdd(bridge); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -110,53 +110,7 @@ func EnsureHost(c layout.Cluster, mtu int) error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
 		return fmt.Errorf("turning forwarding on: %w", err)
 	}
-	return openWayOut(c)
-}
-
-// openWayOut hides the cluster's addresses behind the host's.
-func openWayOut(c layout.Cluster) error {
-	rules := fmt.Sprintf(`table ip %[1]s
-delete table ip %[1]s
-table ip %[1]s {
-	chain postrouting {
-		type nat hook postrouting priority srcnat;
-		ip saddr %[2]s ip daddr != %[2]s masquerade
-	}
-}
-`, c.Table(), c.Subnet())
-	if err := nft(rules); err != nil {
-		return err
-	}
-	return allowForward(c, "-I")
-}
-
-// allowForward lets the cluster's packets through on hosts that drop forwarded
-// packets by default, as Docker sets them up. op is -I to insert, -D to delete.
-func allowForward(c layout.Cluster, op string) error {
-	policy, err := exec.Command("iptables", "-S", "FORWARD").Output()
-	if err != nil || !strings.HasPrefix(string(policy), "-P FORWARD DROP") {
-		return nil // no iptables, no policy to get around
-	}
-	for _, direction := range []string{"-i", "-o"} {
-		rule := []string{"FORWARD", direction, c.Bridge(), "-j", "ACCEPT"}
-		present := exec.Command("iptables", append([]string{"-C"}, rule...)...).Run() == nil
-		if present == (op == "-I") {
-			continue
-		}
-		if out, err := exec.Command("iptables", append([]string{op}, rule...)...).CombinedOutput(); err != nil {
-			return fmt.Errorf("changing the host's forwarding rules: %w: %s", err, out)
-		}
-	}
-	return nil
-}
-
-func nft(rules string) error {
-	cmd := exec.Command("nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(rules)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("loading nftables rules: %w: %s", err, out)
-	}
-	return nil
+	return openFirewall(c)
 }
 
 // AttachNode lays the cable to a node whose init has the given process number.
@@ -252,8 +206,7 @@ func Remove(c layout.Cluster) error {
 			errs = append(errs, deleteLink(name))
 		}
 	}
-	errs = append(errs, nft(fmt.Sprintf("table ip %[1]s\ndelete table ip %[1]s\n", c.Table())), allowForward(c, "-D"))
-	return errors.Join(errs...)
+	return errors.Join(append(errs, closeFirewall(c))...)
 }
 
 func deleteLink(name string) error {

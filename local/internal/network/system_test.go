@@ -5,12 +5,9 @@ package network
 import (
 	"os/exec"
 	"runtime"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"drydock.dev/local/internal/layout"
 )
 
 // ownNamespace gives the test a host of its own as far as the network goes.
@@ -30,37 +27,6 @@ func run(t *testing.T, command string) string {
 		t.Fatalf("%s: %v: %s", command, err, out)
 	}
 	return string(out)
-}
-
-// TestHostThatDropsForwardedPackets has the policy that Docker sets.
-func TestHostThatDropsForwardedPackets(t *testing.T) {
-	ownNamespace(t)
-	run(t, "iptables -P FORWARD DROP")
-	c := layout.Cluster{Name: "net", Dir: "/nowhere", Net: 77, Nodes: []string{"node1", "node2"}}
-	for range 2 { // the second time must change nothing
-		if err := EnsureHost(c, 1400); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want := "-P FORWARD DROP\n-A FORWARD -o " + c.Bridge() + " -j ACCEPT\n-A FORWARD -i " + c.Bridge() + " -j ACCEPT\n"
-	if got := run(t, "iptables -S FORWARD"); got != want {
-		t.Errorf("the forwarding rules are:\n%swant:\n%s", got, want)
-	}
-	if got := strings.Count(run(t, "nft list table ip "+c.Table()), "masquerade"); got != 1 {
-		t.Errorf("addresses are hidden by %d rules", got)
-	}
-	if err := Remove(c); err != nil {
-		t.Fatal(err)
-	}
-	if got := run(t, "iptables -S FORWARD"); got != "-P FORWARD DROP\n" {
-		t.Errorf("left in the forwarding rules:\n%s", got)
-	}
-	if got := run(t, "ip -o link show type bridge; nft list tables | grep drydock || true"); got != "" {
-		t.Errorf("left behind: %s", got)
-	}
-	if err := Remove(c); err != nil {
-		t.Errorf("removing twice: %v", err)
-	}
 }
 
 func TestMTUFollowsTheWayOut(t *testing.T) {
