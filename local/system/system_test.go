@@ -30,6 +30,7 @@ import (
 	"drydock.dev/local/internal/cgroup"
 	"drydock.dev/local/internal/host"
 	"drydock.dev/local/internal/image"
+	"drydock.dev/local/internal/layout"
 )
 
 // TestClusterLives is the story of one cluster; each chapter needs those before it.
@@ -135,6 +136,44 @@ func TestCommandsSayWhatIsWrong(t *testing.T) {
 	assertNothingLeft(t, c.Cluster)
 	if err := os.Remove(c.Dir); err != nil {
 		t.Errorf("the refused commands left something in the folder: %v", err)
+	}
+}
+
+// TestUpLeavesAFolderInUseAlone gives `up` a source checkout, by a relative path, by its
+// name and by a symbolic link, and the root folder.
+func TestUpLeavesAFolderInUseAlone(t *testing.T) {
+	c := newCluster(t, "inuse")
+	checkout := filepath.Join(c.Dir, "checkout")
+	files := []string{"config/crd.yaml", "images/main.go", "nodes/list", "go.mod"}
+	for _, file := range files {
+		if err := layout.WriteFile(filepath.Join(checkout, file), []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("checkout", filepath.Join(c.Dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{
+		".": "is not empty and holds no cluster", checkout: "is not empty and holds no cluster",
+		"../link": "is not empty and holds no cluster", "/": "it can't be /",
+	} {
+		for _, command := range [][]string{{"up"}, {"down", "--purge"}} {
+			cmd := exec.Command(c.program, append([]string{"--name=inuse", "--dir=" + dir}, command...)...)
+			cmd.Dir = checkout
+			out, err := cmd.CombinedOutput()
+			if command[0] == "up" && (err == nil || !strings.Contains(string(out), want)) {
+				t.Errorf("up in %s: %v: %q, want %q", dir, err, out, want)
+			}
+		}
+	}
+	for _, file := range files {
+		if _, err := os.Stat(filepath.Join(checkout, file)); err != nil {
+			t.Errorf("a file of the checkout is gone: %v", err)
+		}
+	}
+	assertNothingLeft(t, layout.Cluster{Name: "inuse", Dir: checkout})
+	if err := os.RemoveAll(c.Dir); err != nil {
+		t.Error(err)
 	}
 }
 

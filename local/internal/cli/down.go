@@ -46,6 +46,11 @@ func (o *options) down(ctx context.Context, purge bool) error {
 		fmt.Fprintf(o.out, "There is no cluster %s in %s.\n", c.Name, c.Dir)
 		return nil
 	}
+	if purge {
+		if err := c.Purgeable(); err != nil {
+			return err
+		}
+	}
 	facts, err := host.Gather()
 	if err != nil {
 		return err

@@ -159,6 +159,9 @@ func (o *options) record(nodes int) (layout.Cluster, error) {
 	if err != nil {
 		return c, err
 	}
+	if c, err = c.Claim(found); err != nil {
+		return c, err
+	}
 	if c, err = network.ChooseSubnet(c, found); err != nil {
 		return c, err
 	}

@@ -6,6 +6,7 @@ package layout
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -45,7 +46,12 @@ var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
 // Cluster is one embedded cluster. What it does not hold follows from it.
 type Cluster struct {
 	Name string `json:"name"`
-	Dir  string `json:"-"`
+	// Dir is the data folder. The record names it, so that a copy of the record in
+	// another folder makes nobody the owner of that.
+	Dir string `json:"dir,omitempty"`
+	// Alone marks a folder that held nothing else when the cluster was made: what has
+	// the names of the cluster's parts in it is the cluster's.
+	Alone bool `json:"alone,omitempty"`
 	// Net is the second octet of the cluster's 10.Net.0.0/16.
 	Net   int      `json:"net"`
 	Nodes []string `json:"nodes"`
@@ -55,6 +61,9 @@ type Cluster struct {
 func Check(name, dir string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("checking the cluster name %q: it must be 1 to 20 lower-case letters, digits and inner hyphens", name)
+	}
+	if filepath.Clean(dir) == "/" {
+		return errors.New("checking the data folder: it can't be /: name a folder for the cluster with --dir")
 	}
 	if !filepath.IsAbs(dir) || len(dir) > maxDir {
 		return fmt.Errorf("checking the data folder %q: it must be an absolute path of at most %d bytes (a Unix socket lives in it)", dir, maxDir)
@@ -172,7 +181,7 @@ func (c Cluster) path(elem ...string) string {
 }
 
 // Record is the file that this type is stored in.
-func (c Cluster) Record() string { return c.path("cluster.json") }
+func (c Cluster) Record() string { return c.path(record) }
 
 // Kubeconfig is the administrator's.
 func (c Cluster) Kubeconfig() string { return c.path("kubeconfig") }

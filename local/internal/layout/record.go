@@ -18,13 +18,15 @@ const (
 	netCount = 64
 )
 
-// Load reads a cluster's record. found is false when there is none yet.
+// Load reads a cluster's record. found is false when there is none yet. The cluster's
+// Dir is the folder as it was named first, and as given where that is not known.
 func Load(name, dir string) (c Cluster, found bool, err error) {
 	if err := Check(name, dir); err != nil {
 		return Cluster{}, false, err
 	}
 	c = Cluster{Name: name, Dir: dir}
-	data, err := os.ReadFile(c.Record())
+	record := c.Record()
+	data, err := os.ReadFile(record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, false, nil
 	}
@@ -32,12 +34,40 @@ func Load(name, dir string) (c Cluster, found bool, err error) {
 		return c, false, fmt.Errorf("reading the cluster's record: %w", err)
 	}
 	if err := json.Unmarshal(data, &c); err != nil {
-		return c, false, fmt.Errorf("reading the cluster's record %s: %w", c.Record(), err)
+		return c, false, fmt.Errorf("reading the cluster's record %s: %w", record, err)
 	}
 	if c.Name != name {
-		return c, false, fmt.Errorf("reading the cluster's record %s: the folder belongs to cluster %q, not %q", c.Record(), c.Name, name)
+		return c, false, fmt.Errorf("reading the cluster's record %s: the folder belongs to cluster %q, not %q; give --name %s, or another --dir", record, c.Name, name, c.Name)
+	}
+	c.Dir, err = firstName(c.Dir, dir)
+	if err != nil {
+		return c, false, fmt.Errorf("reading the cluster's record %s: %w", record, err)
 	}
 	return c, true, nil
+}
+
+// firstName is the name under which a cluster's folder was recorded, if it leads to the
+// folder that is given: kernel objects carry names that follow from it. A folder that was
+// moved since goes by its new name; a copy is refused.
+func firstName(recorded, given string) (string, error) {
+	if recorded == "" || recorded == given {
+		return given, nil
+	}
+	there, err := os.Stat(recorded)
+	if errors.Is(err, fs.ErrNotExist) {
+		return given, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("looking at the folder that it names: %w", err)
+	}
+	here, err := os.Stat(given)
+	if err != nil {
+		return "", fmt.Errorf("looking at its folder: %w", err)
+	}
+	if !os.SameFile(there, here) {
+		return "", fmt.Errorf("it is that of the cluster in %s, copied to %s: use --dir %s, or delete the copy", recorded, given, recorded)
+	}
+	return recorded, nil
 }
 
 // Save writes the record so that a reader never sees half of it.
@@ -108,24 +138,6 @@ func Conflict(net int, taken []netip.Prefix) *netip.Prefix {
 		if p.Bits() > 0 && p.Overlaps(mine) {
 			return &p
 		}
-	}
-	return nil
-}
-
-// Purge deletes a cluster's data: what Drydock has put into the folder, and
-// the folder itself if nothing else is in it.
-func (c Cluster) Purge() error {
-	for _, name := range []string{"nodes", "etcd", "images", "config", "pki", "logs", "run", "shared", "kubeconfig", "cluster.json"} {
-		if err := os.RemoveAll(c.path(name)); err != nil {
-			return fmt.Errorf("deleting the cluster's data: %w", err)
-		}
-	}
-	entries, err := os.ReadDir(c.Dir)
-	if err == nil && len(entries) == 0 {
-		err = os.Remove(c.Dir)
-	}
-	if err != nil {
-		return fmt.Errorf("deleting the cluster's folder: %w", err)
 	}
 	return nil
 }
