@@ -58,6 +58,8 @@ func TestClusterLives(t *testing.T) {
 		{"volumes grow", volumesGrow},
 		{"up again changes nothing", upAgain},
 		{"each component is killed and heals, pods stay", killComponents},
+		{"renewed certificates are taken without a restart", certificatesRenewed},
+		{"authorities that a wrong clock made are replaced, pods stay", authoritiesReplaced},
 		{"the supervisor is killed and the next takes over", killSupervisor},
 		{"a node dies and comes back", nodeDies},
 		{"all processes are killed and up brings all back", killEverything},

@@ -19,7 +19,7 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// testHost is a host with a cluster of two nodes and a neighbour in its LAN, each in
+// testHost is a host with a cluster of two nodes and a neighbor in its LAN, each in
 // a network namespace of its own. The test's thread is in the host's.
 type testHost struct {
 	t              *testing.T
@@ -42,7 +42,7 @@ func machine(t *testing.T) (int, netns.NsHandle) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer own.Close()
+	defer func() { _ = own.Close() }() // a descriptor to compare with
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		ns, err := netns.GetFromPid(cmd.Process.Pid)
 		if err == nil && !ns.Equal(own) {

@@ -71,7 +71,7 @@ func admitted(c layout.Cluster, listener net.Listener, name string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // the answer is read
 	_, err = conn.Read(make([]byte, 2))
 	return err
 }
