@@ -2,6 +2,9 @@ package crdgen
 
 import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/vmstate"
 )
 
 // kind is what the API module's Go types don't say about a kind.
@@ -36,6 +39,10 @@ func kinds() []kind {
 				age(),
 				text("Status", ".status.printableStatus", "Human readable status"),
 				condition("Ready", "Ready", 0),
+				said("Node", vmstate.ConditionNode, "The node that the guest runs on"),
+				said("IP", vmstate.ConditionAddress, "The address of the guest's first interface"),
+				said("Guest-OS", vmstate.ConditionGuestOS, "What the guest agent calls the guest's system"),
+				wide(text("Image", ".spec.template.spec.volumes[*].containerDisk.image", "The image of the first container disk")),
 			},
 			selectable: []string{".status.printableStatus"},
 		}),
@@ -156,4 +163,15 @@ func condition(name, conditionType string, priority int32) apiextensionsv1.Custo
 		Name: name, Type: "string", Priority: priority,
 		JSONPath: ".status.conditions[?(@.type=='" + conditionType + "')].status",
 	}
+}
+
+// said shows a condition's message, in wide output only.
+func said(name string, conditionType v1.VirtualMachineConditionType, description string) apiextensionsv1.CustomResourceColumnDefinition {
+	return wide(text(name, ".status.conditions[?(@.type=='"+string(conditionType)+"')].message", description))
+}
+
+// wide shows a column in wide output only.
+func wide(column apiextensionsv1.CustomResourceColumnDefinition) apiextensionsv1.CustomResourceColumnDefinition {
+	column.Priority = 1
+	return column
 }

@@ -158,6 +158,9 @@ func (d *decision) reportConditions() {
 		set(c)
 	}
 	set(d.ready())
+	for _, c := range d.whereabouts() {
+		set(c)
+	}
 	d.reportFailure()
 	d.reportRestartRequired()
 	sortConditions(d.VM)
