@@ -6,7 +6,7 @@ SHELL := /bin/bash -o pipefail
 # Without cgo programs are static, and tests share what the build compiled; runc's
 # build (local/build) asks for cgo itself.
 export CGO_ENABLED := 0
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+export VERSION := $(or $(VERSION),$(shell hack/version))
 BUILD := cd local && go run ./build -version '$(VERSION)'
 # The linter reads all that is imported, from source, when its cache is empty. A third
 # of its time went into collecting garbage; up to 4 GiB it now seldom does.
@@ -16,7 +16,7 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 run: images ## Start the embedded cluster with Drydock in it and boot a VM
-	hack/run
+	bin/drydock run
 
 down: ## Stop the embedded cluster; its data stays (`bin/drydock down --purge` removes it)
 	bin/drydock down

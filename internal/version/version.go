@@ -1,15 +1,51 @@
-// Package version says which Drydock this is. The linker sets Version; every
-// program and every answer that names a version reads it here.
+// Package version describes this build of Drydock. The linker sets Version, Commit
+// and Date to what hack/version finds out; every program and every answer that names
+// a version reads it here.
 package version
 
-import "runtime"
+import (
+	"runtime"
+	"strings"
+)
 
-// Version is Drydock's own version, set by the linker (-X) to what
-// `git describe` says.
-var Version = "devel"
+// Set by the linker (-X).
+var (
+	// Version is a semantic version with a leading v: clients parse it.
+	Version = "v0.0.0-devel"
+	// Commit is empty when the source was not in a git checkout, as is Date, the
+	// commit's time in RFC 3339.
+	Commit = ""
+	Date   = ""
+)
 
-// Platform is the platform that the program was built for, such as linux/amd64.
-func Platform() string { return runtime.GOOS + "/" + runtime.GOARCH }
+// Info describes a build in the fields that KubeVirt's clients read.
+type Info struct {
+	GitVersion   string `json:"gitVersion"`
+	GitCommit    string `json:"gitCommit"`
+	GitTreeState string `json:"gitTreeState"`
+	BuildDate    string `json:"buildDate"`
+	GoVersion    string `json:"goVersion"`
+	Compiler     string `json:"compiler"`
+	Platform     string `json:"platform"`
+}
 
-// GoVersion is the Go release that built the program.
-func GoVersion() string { return runtime.Version() }
+// Get returns the description of this program. Its date is the commit's: builds of
+// one commit are equal.
+func Get() Info {
+	info := Info{
+		GitVersion:   Version,
+		GitCommit:    Commit,
+		GitTreeState: "clean",
+		BuildDate:    Date,
+		GoVersion:    runtime.Version(),
+		Compiler:     runtime.Compiler,
+		Platform:     runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	switch {
+	case Commit == "":
+		info.GitTreeState = "unknown"
+	case strings.HasSuffix(Version, "+dirty"):
+		info.GitTreeState = "dirty"
+	}
+	return info
+}

@@ -41,8 +41,10 @@ func main() {
 type options struct {
 	// root is the folder of the module drydock.
 	root string
-	// version is Drydock's.
-	version string
+	// version is Drydock's, when it is not what hack/version finds out; stamp and
+	// localStamp are the linker flags that put it into the programs of the modules
+	// drydock and local.
+	version, stamp, localStamp string
 	// kubernetes is the version of Kubernetes that the module local names.
 	kubernetes string
 	// goal is what to make.
@@ -64,6 +66,12 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if o.goal != linter {
+		if o.stamp, err = o.versionFlags(ctx, "drydock.dev/drydock/internal/version"); err != nil {
+			return err
+		}
+		if o.localStamp, err = o.versionFlags(ctx, "drydock.dev/local/internal/version"); err != nil {
+			return err
+		}
 		if o.kubernetes, err = moduleField(ctx, "k8s.io/kubernetes", "{{.Version}}"); err != nil {
 			return err
 		}
@@ -74,7 +82,7 @@ func run(ctx context.Context, args []string) error {
 func parseOptions(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("build", flag.ContinueOnError)
-	flags.StringVar(&o.version, "version", "devel", "version that Drydock's programs report")
+	flags.StringVar(&o.version, "version", "", "version that Drydock's programs report, in place of what hack/version says")
 	root := flags.String("root", "..", "folder of the module drydock")
 	if err := flags.Parse(args); err != nil {
 		return o, err

@@ -69,13 +69,12 @@ func programSteps(o options) []step {
 	runtime := filepath.Join(local, "runtime")
 	bin := filepath.Join(o.root, "bin") + "/"
 	withC := append(collector(), "CGO_ENABLED=1")
-	drydock := "-X drydock.dev/drydock/internal/version.Version=" + o.version
 	return []step{
 		{name: fetchDrydock, do: command(o.root, nil, list(append(drydockPrograms, "./images/build", "./test/guest/guestd")...))},
 		{name: fetchRuntime, needs: []string{fetchDrydock}, do: command(runtime, []string{"CGO_ENABLED=1"}, list(append(runtimePrograms, runc)...))},
 		{name: fetchKubernetes, needs: []string{fetchRuntime}, do: command(local, nil, list(kubernetesPrograms...))},
 		{name: compileDrydock, compiles: true, needs: []string{fetchDrydock},
-			do: command(o.root, collector(), build(bin, "", drydock, drydockPrograms...))},
+			do: command(o.root, collector(), build(bin, "", o.stamp, drydockPrograms...))},
 		{name: "compile containerd, its shim and CNI plugins", compiles: true, needs: []string{fetchRuntime},
 			do: command(runtime, collector(), build(bin, "", "", runtimePrograms...))},
 		{name: "compile runc", compiles: true, needs: []string{fetchRuntime},
@@ -85,7 +84,7 @@ func programSteps(o options) []step {
 				return nil, snapshotDefinitions(ctx, filepath.Join(bin, layout.SnapshotDefinitions))
 			}},
 		{name: "compile Kubernetes " + o.kubernetes + ", CoreDNS and the storage driver", compiles: true, needs: []string{fetchKubernetes},
-			do: command(local, collector(), build(bin, "", kubernetesVersion(o.kubernetes), kubernetesPrograms...))},
+			do: command(local, collector(), build(bin, "", kubernetesVersion(o.kubernetes)+" "+o.localStamp, kubernetesPrograms...))},
 	}
 }
 
@@ -121,6 +120,17 @@ func list(packages ...string) []string {
 // the linker: a flag of the compiler would have everything compiled again.
 func build(out, tags, variables string, packages ...string) []string {
 	return append([]string{"go", "build", "-tags=" + tags, "-ldflags=" + strings.TrimSpace("-s -w "+variables), "-o", out, "--"}, packages...)
+}
+
+// versionFlags are the linker flags that tell a package which Drydock it is part of.
+func (o options) versionFlags(ctx context.Context, pkg string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(o.root, "hack", "version"), pkg)
+	cmd.Env, cmd.Stderr = append(os.Environ(), "VERSION="+o.version), os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("asking hack/version for Drydock's version: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 // kubernetesVersion tells Kubernetes which version it is, as its own build does.

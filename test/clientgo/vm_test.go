@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -132,8 +133,15 @@ func TestServerVersion(t *testing.T) {
 	if err != nil {
 		t.Fatalf("asking for the version: %v", err)
 	}
-	if info.GitVersion == "" || info.GoVersion == "" || info.Platform == "" {
-		t.Errorf("the version lacks something: %+v", info)
+	if _, err := version.ParseSemantic(info.GitVersion); err != nil {
+		t.Errorf("no client can compare the server's version with its own: %v", err)
+	}
+	for name, value := range map[string]string{
+		"gitTreeState": info.GitTreeState, "goVersion": info.GoVersion, "compiler": info.Compiler, "platform": info.Platform,
+	} {
+		if value == "" {
+			t.Errorf("the server's version has no %s: %+v", name, info)
+		}
 	}
 }
 

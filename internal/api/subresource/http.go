@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	apimachineryversion "k8s.io/apimachinery/pkg/version"
 
 	"drydock.dev/drydock/internal/version"
 )
@@ -99,15 +98,9 @@ func writeError(w http.ResponseWriter, err error) {
 	_, _ = w.Write(text)
 }
 
-// version answers in the shape of Kubernetes' own version.
+// version describes this build in the fields that KubeVirt's clients read.
 func (s *Server) version(w http.ResponseWriter, _ *http.Request) {
-	info := apimachineryversion.Info{
-		GitVersion: version.Version,
-		GoVersion:  version.GoVersion(),
-		Compiler:   "gc",
-		Platform:   version.Platform(),
-	}
-	if err := writeJSON(w, info); err != nil {
+	if err := writeJSON(w, version.Get()); err != nil {
 		writeError(w, err)
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -15,21 +13,10 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// Info describes a build, in the fields that KubeVirt's clients read.
-type Info struct {
-	GitVersion   string `json:"gitVersion"`
-	GitCommit    string `json:"gitCommit"`
-	GitTreeState string `json:"gitTreeState"`
-	BuildDate    string `json:"buildDate"`
-	GoVersion    string `json:"goVersion"`
-	Compiler     string `json:"compiler"`
-	Platform     string `json:"platform"`
-}
-
 // answer is what -o json prints.
 type answer struct {
-	Client Info  `json:"clientVersion"`
-	Server *Info `json:"serverVersion,omitempty"`
+	Client version.Info  `json:"clientVersion"`
+	Server *version.Info `json:"serverVersion,omitempty"`
 }
 
 // NewCommand makes the command.
@@ -57,7 +44,7 @@ func run(ctx context.Context, e *env.Env, clientOnly bool, output string) error 
 			return err
 		}
 	}
-	versions := answer{Client: build()}
+	versions := answer{Client: version.Get()}
 	if !clientOnly {
 		server, err := serverVersion(ctx, e)
 		if err != nil {
@@ -75,7 +62,7 @@ func run(ctx context.Context, e *env.Env, clientOnly bool, output string) error 
 	return nil
 }
 
-func serverVersion(ctx context.Context, e *env.Env) (*Info, error) {
+func serverVersion(ctx context.Context, e *env.Env) (*version.Info, error) {
 	c, err := e.Client()
 	if err != nil {
 		return nil, err
@@ -84,32 +71,9 @@ func serverVersion(ctx context.Context, e *env.Env) (*Info, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking the server for its version: %w", err)
 	}
-	server := &Info{}
+	server := &version.Info{}
 	if err := json.Unmarshal(body, server); err != nil {
 		return nil, fmt.Errorf("reading the server's version: %w", err)
 	}
 	return server, nil
-}
-
-// build is this program's own description, as the Go tool chain recorded it.
-func build() Info {
-	info := Info{
-		GitVersion: version.Version, GitTreeState: "clean",
-		GoVersion: version.GoVersion(), Compiler: runtime.Compiler, Platform: version.Platform(),
-	}
-	recorded, ok := debug.ReadBuildInfo()
-	if !ok {
-		return info
-	}
-	for _, setting := range recorded.Settings {
-		switch {
-		case setting.Key == "vcs.revision":
-			info.GitCommit = setting.Value
-		case setting.Key == "vcs.time":
-			info.BuildDate = setting.Value
-		case setting.Key == "vcs.modified" && setting.Value == "true":
-			info.GitTreeState = "dirty"
-		}
-	}
-	return info
 }

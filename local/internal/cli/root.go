@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-	"k8s.io/component-base/version/verflag"
 
 	"drydock.dev/local/internal/environ"
 	"drydock.dev/local/internal/layout"
@@ -22,6 +21,7 @@ import (
 	"drydock.dev/local/internal/prerequisites"
 	"drydock.dev/local/internal/supervisor"
 	"drydock.dev/local/internal/upstream"
+	"drydock.dev/local/internal/version"
 )
 
 // options are the flags that every command has, and the streams it speaks on.
@@ -48,6 +48,7 @@ func Main(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
+	upstream.HideFlags()
 	root := newRoot(os.Stdout, os.Stderr)
 	root.SetArgs(args[1:])
 	return exitCode(root.ExecuteContext(ctx))
@@ -79,10 +80,9 @@ func newRoot(out, errOut io.Writer) *cobra.Command {
 		TraverseChildren: true,
 		SilenceUsage:     true,
 		SilenceErrors:    true,
+		Version:          version.Version,
 		RunE:             group,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
-			// Kubernetes' own --version is a flag of every program that links it.
-			verflag.PrintAndExitIfRequested()
 			dir, err := filepath.Abs(o.dir)
 			if err != nil {
 				return fmt.Errorf("finding the data folder: %w", err)
@@ -94,8 +94,21 @@ func newRoot(out, errOut io.Writer) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.dir, "dir", fromEnv("DRYDOCK_DIR", layout.DefaultDir), "data folder of the cluster (DRYDOCK_DIR)")
 	flags.StringVar(&o.name, "name", fromEnv("DRYDOCK_NAME", layout.DefaultName), "name of the cluster (DRYDOCK_NAME)")
-	root.AddCommand(newUp(o), newDown(o), newStatus(o), newKubectl(o), newImage(o), newNode(o))
+	root.SetVersionTemplate(version.Text())
+	root.AddCommand(newRun(o), newUp(o), newDown(o), newStatus(o), newKubectl(o), newImage(o), newDeploy(o), newNode(o), newVersion(o))
 	return root
+}
+
+func newVersion(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the versions of Drydock and of the Kubernetes in it",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprint(o.out, version.Text())
+			return err
+		},
+	}
 }
 
 // group is run when a command that has only subcommands is not followed by one of them.

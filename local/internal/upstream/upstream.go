@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"          // the log format json
@@ -31,6 +32,14 @@ var programs = map[string]func() *cobra.Command{
 	"kube-proxy":              proxy.NewProxyCommand,
 	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
 }
+
+// flags are those that Kubernetes' packages register for whatever program links
+// them; cobra shows them with every command.
+var flags = pflag.CommandLine
+
+// HideFlags takes Kubernetes' flags from the commands that are made from now on. A
+// program of Kubernetes that is run later has them all the same.
+func HideFlags() { pflag.CommandLine = pflag.NewFlagSet(os.Args[0], pflag.ContinueOnError) }
 
 // Etcd is the one program that is not a cobra command.
 const Etcd = "etcd"
@@ -58,6 +67,7 @@ func Kubectl(ctx context.Context, kubeconfig string, args []string) int {
 		fmt.Fprintf(os.Stderr, "drydock: preparing kubectl: %v\n", err)
 		return 1
 	}
+	pflag.CommandLine = flags
 	// kubectl looks at the process's own arguments when it searches for plugins.
 	os.Args = append([]string{"kubectl"}, args...)
 	command := cmd.NewDefaultKubectlCommand()

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"drydock.dev/local/internal/deploy"
+	"drydock.dev/local/internal/image"
+	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/manifest"
+)
+
+func newDeploy(o *options) *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "deploy FOLDER|FILE...",
+		Short: "Apply kustomize folders and manifests, one after the other, and wait until each works",
+		Long: `Apply kustomize folders and manifests, one after the other, and wait until each works.
+
+Pods of Deployments and DaemonSets are started anew when an image of theirs was
+loaded with other content.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			c, err := o.cluster()
+			if err != nil {
+				return err
+			}
+			began := time.Now()
+			return o.deploy(ctx, c, args, func(text string) {
+				fmt.Fprintf(o.out, "%6.1fs  %s\n", time.Since(began).Seconds(), text)
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long to wait for all of it")
+	return cmd
+}
+
+// deploy applies what is in the paths and tells of each that works.
+func (o *options) deploy(ctx context.Context, c layout.Cluster, paths []string, tell func(string)) error {
+	digest, err := loadedDigests(c)
+	if err != nil {
+		return err
+	}
+	cluster, err := deploy.Connect(c.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		objects, err := manifest.Read(path)
+		if err != nil {
+			return err
+		}
+		for _, object := range objects {
+			if err := manifest.MarkImages(object, digest); err != nil {
+				return err
+			}
+		}
+		if err := cluster.Deploy(ctx, objects); err != nil {
+			return fmt.Errorf("deploying %s: %w; to see more: drydock kubectl get pods -A; it can be called again", path, err)
+		}
+		tell(fmt.Sprintf("%s: %d objects work", path, len(objects)))
+	}
+	return nil
+}
+
+// loadedDigests returns a function from an image's name to the digest of the
+// archive that it was loaded from, empty for one that was not loaded.
+func loadedDigests(c layout.Cluster) (func(name string) string, error) {
+	archives, err := image.NewStore(c.Images()).List()
+	if err != nil {
+		return nil, err
+	}
+	digests := map[string]string{}
+	for _, archive := range archives {
+		for _, ref := range archive.Refs {
+			digests[ref] = archive.Digest[:12]
+		}
+	}
+	return func(name string) string { return digests[image.FullName(name)] }, nil
+}

@@ -1,0 +1,274 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"drydock.dev/local/internal/deploy"
+	"drydock.dev/local/internal/distribution"
+	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/manifest"
+	"drydock.dev/local/internal/prerequisites"
+)
+
+// runOptions are what `drydock run` was asked for.
+type runOptions struct {
+	nodes     int
+	noInstall bool
+	timeout   time.Duration
+}
+
+func newRun(o *options) *cobra.Command {
+	var r runOptions
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Start the cluster with Drydock in it, boot a virtual machine and show its console",
+		Long: `Start the cluster with Drydock in it, boot a virtual machine and show its console.
+
+It uses the programs, images and manifests that lie beside this program. It can be
+called again at any time: what runs stays, what has changed is brought in, and what
+was interrupted is completed.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), r.timeout)
+			defer cancel()
+			return o.run(ctx, r)
+		},
+	}
+	cmd.Flags().IntVar(&r.nodes, "nodes", 2, "number of nodes; nodes that exist are never taken away")
+	cmd.Flags().BoolVar(&r.noInstall, "no-install", false, "install no package; only name those that are missing")
+	cmd.Flags().DurationVar(&r.timeout, "timeout", 15*time.Minute, "how long to wait for all of it")
+	return cmd
+}
+
+// step is a part of `drydock run`. A step that is repeated completes what an earlier
+// call has begun.
+type step struct {
+	doing string
+	do    func(context.Context) error
+}
+
+func (o *options) run(ctx context.Context, r runOptions) error {
+	began := time.Now()
+	parts, err := o.prepare(ctx, r)
+	if err != nil {
+		return err
+	}
+	s := session{options: o, parts: parts, began: began}
+	steps := []step{
+		{fmt.Sprintf("starting a Kubernetes of %d nodes", r.nodes), func(ctx context.Context) error { return o.up(ctx, r.nodes) }},
+		{"loading the images", func(ctx context.Context) error { return o.loadImages(ctx, parts.Images) }},
+		{"installing Drydock", s.install},
+		{"booting a virtual machine", s.boot},
+		{"what the guest says on its serial console", s.console},
+	}
+	for i, step := range steps {
+		fmt.Fprintf(o.out, "\n== %d of %d, after %.1fs: %s\n", i+1, len(steps), time.Since(began).Seconds(), step.doing)
+		if err := step.do(ctx); err != nil {
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				err = fmt.Errorf("%w; all of it took longer than --timeout=%s", err, r.timeout)
+			}
+			return err
+		}
+	}
+	return s.tellWhatToTry()
+}
+
+// prepare finds what lies beside this program and installs what the machine lacks.
+func (o *options) prepare(ctx context.Context, r runOptions) (distribution.Parts, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return distribution.Parts{}, fmt.Errorf("finding our own program: %w", err)
+	}
+	parts, err := distribution.Find(filepath.Dir(self))
+	if err != nil {
+		return parts, err
+	}
+	missing := prerequisites.Missing(prerequisites.Run)
+	if len(missing) == 0 {
+		return parts, nil
+	}
+	packages := prerequisites.Packages(missing)
+	if _, err := exec.LookPath("apt-get"); err != nil || r.noInstall || os.Geteuid() != 0 {
+		return parts, lacks(missing)
+	}
+	fmt.Fprintf(o.out, "installing %s\n", strings.Join(packages, ", "))
+	return parts, o.installPackages(ctx, packages)
+}
+
+// lacks names all programs that are missing and the one command that installs them.
+func lacks(missing []prerequisites.Program) error {
+	var names []string
+	for _, p := range missing {
+		names = append(names, p.String())
+	}
+	return fmt.Errorf("checking this machine: not installed:\n  %s\non Debian and Ubuntu, as root:\n  apt-get update && %s",
+		strings.Join(names, "\n  "), strings.Join(prerequisites.InstallCommand(prerequisites.Packages(missing)), " "))
+}
+
+// installPackages shows what apt-get says only when it fails.
+func (o *options) installPackages(ctx context.Context, packages []string) error {
+	for _, args := range [][]string{{"apt-get", "update"}, prerequisites.InstallCommand(packages)} {
+		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("running %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	return nil
+}
+
+// session is one `drydock run` whose parts were found.
+type session struct {
+	*options
+	parts distribution.Parts
+	began time.Time
+}
+
+func (s session) install(ctx context.Context) error {
+	c, err := s.cluster()
+	if err != nil {
+		return err
+	}
+	return s.deploy(ctx, c, []string{s.parts.Install, s.parts.KubeVirt}, func(text string) {
+		fmt.Fprintf(s.out, "%6.1fs  %s\n", time.Since(s.began).Seconds(), text)
+	})
+}
+
+// boot applies the example as users do, so that their own `kubectl apply` of it
+// later finds what it expects, and waits until the guest runs.
+func (s session) boot(ctx context.Context) error {
+	c, err := s.cluster()
+	if err != nil {
+		return err
+	}
+	objects, err := manifest.Read(s.parts.Example)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding our own program: %w", err)
+	}
+	apply := exec.CommandContext(ctx, self, "--dir", c.Dir, "--name", c.Name, "kubectl", "apply", "-f", s.parts.Example)
+	if err := s.pass(apply); err != nil {
+		return fmt.Errorf("applying %s: %w", s.parts.Example, err)
+	}
+	cluster, err := deploy.Connect(c.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		if err := cluster.Await(ctx, object); err != nil {
+			return fmt.Errorf("%w; to see more: drydock kubectl describe vm,vmi", err)
+		}
+	}
+	return nil
+}
+
+const (
+	machine = "vm-drydock"
+	// guestLine is what the test guest prints when it has booted. Who opens the console
+	// later is shown the last screen.
+	guestLine = "drydock guest ready.*"
+)
+
+// quiet is how long a guest that has run for a while may say nothing.
+const quiet = 10 * time.Second
+
+func (s session) console(ctx context.Context) error {
+	c, err := s.cluster()
+	if err != nil {
+		return err
+	}
+	booted, err := s.bootedEarlier(ctx, c)
+	if err != nil {
+		return err
+	}
+	if booted {
+		// It has said its line, perhaps to a console that nobody keeps any more.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, quiet)
+		defer cancel()
+	}
+	read := exec.CommandContext(ctx, s.parts.Virtctl, "console", machine, "--timeout", "5", "--until", guestLine)
+	read.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
+	err = s.pass(read)
+	if booted && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		fmt.Fprintln(s.out, "(The guest has run since before this command, and says nothing now.)")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the guest's console until %q: %w; to see more: drydock kubectl describe vmi %s", guestLine, err, machine)
+	}
+	return nil
+}
+
+// bootedEarlier reports whether the guest was started before this command.
+func (s session) bootedEarlier(ctx context.Context, c layout.Cluster) (bool, error) {
+	cluster, err := deploy.Connect(c.Kubeconfig())
+	if err != nil {
+		return false, err
+	}
+	made, err := cluster.Created(ctx, instanceOf(machine))
+	// Times in the API have no fractions of a second.
+	return made.Before(s.began.Truncate(time.Second)), err
+}
+
+// instanceOf names the instance of a virtual machine in the default namespace.
+func instanceOf(name string) *unstructured.Unstructured {
+	instance := &unstructured.Unstructured{}
+	instance.SetAPIVersion("kubevirt.io/v1")
+	instance.SetKind("VirtualMachineInstance")
+	instance.SetName(name)
+	return instance
+}
+
+// pass runs a program that speaks to the user itself. When the context ends, it is
+// asked to end before it is killed.
+func (s session) pass(cmd *exec.Cmd) error {
+	cmd.Stdout, cmd.Stderr = s.out, s.err
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+	cmd.WaitDelay = 5 * time.Second
+	return cmd.Run()
+}
+
+func (s session) tellWhatToTry() error {
+	c, err := s.cluster()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(s.out, whatToTry(filepath.Dir(s.parts.Virtctl), c, time.Since(s.began)))
+	return err
+}
+
+func whatToTry(programs string, c layout.Cluster, took time.Duration) string {
+	drydock := filepath.Join(programs, "drydock")
+	if c.Dir != layout.DefaultDir {
+		drydock += " --dir " + c.Dir
+	}
+	if c.Name != layout.DefaultName {
+		drydock += " --name " + c.Name
+	}
+	virtctl := filepath.Join(programs, "virtctl")
+	return fmt.Sprintf(`
+A virtual machine runs, %.1fs after this command began. What to try next:
+
+  export KUBECONFIG=%s    # for virtctl and any kubectl
+  %[3]s kubectl get vm,vmi,pods -A
+  %[4]s console %[5]s    # login guest, password guest; leave with Ctrl-]
+  %[4]s vnc %[5]s
+  %[4]s stop %[5]s
+  %[3]s down             # stops the cluster and keeps its data; with --purge it goes, too
+`, took.Seconds(), c.Kubeconfig(), drydock, virtctl, machine)
+}

@@ -1,0 +1,176 @@
+// Package deploy applies manifests to a cluster and waits until what it applied
+// works. It decides nothing about what is in them.
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	"drydock.dev/local/internal/manifest"
+)
+
+// manager is the owner of the fields that are applied here.
+const manager = "drydock-deploy"
+
+// Cluster is a cluster to deploy to.
+type Cluster struct {
+	client dynamic.Interface
+	mapper *restmapper.DeferredDiscoveryRESTMapper
+}
+
+// Connect makes a client with a kubeconfig.
+func Connect(kubeconfig string) (*Cluster, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig %s: %w", kubeconfig, err)
+	}
+	// One administrator's client, on the same machine: no need to spare the API server.
+	config.QPS, config.Burst = 200, 400
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	asking, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return &Cluster{client: client, mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(asking))}, nil
+}
+
+// Deploy applies the objects in their order and waits for each that has a state to
+// wait for. Definitions are waited for before the objects that follow them.
+func (c *Cluster) Deploy(ctx context.Context, objects []*unstructured.Unstructured) error {
+	var waiting []*unstructured.Unstructured
+	for _, object := range objects {
+		if !isDefinition(object) {
+			// What follows may be of the definitions' kinds.
+			if err := c.awaitDefinitions(ctx, &waiting); err != nil {
+				return err
+			}
+		}
+		if err := c.apply(ctx, object); err != nil {
+			return err
+		}
+		waiting = append(waiting, object)
+	}
+	for _, object := range waiting {
+		if err := c.Await(ctx, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isDefinition(object *unstructured.Unstructured) bool {
+	return object.GetKind() == "CustomResourceDefinition"
+}
+
+// awaitDefinitions waits for the definitions in the list and empties it of them.
+func (c *Cluster) awaitDefinitions(ctx context.Context, waiting *[]*unstructured.Unstructured) error {
+	var others []*unstructured.Unstructured
+	for _, object := range *waiting {
+		if !isDefinition(object) {
+			others = append(others, object)
+			continue
+		}
+		if err := c.Await(ctx, object); err != nil {
+			return err
+		}
+	}
+	*waiting = others
+	return nil
+}
+
+func (c *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) error {
+	resource, err := c.resource(object)
+	if err != nil {
+		return err
+	}
+	_, err = resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: manager, Force: true})
+	if err != nil {
+		return fmt.Errorf("applying %s: %w", manifest.Name(object), err)
+	}
+	return nil
+}
+
+// resource is where the API server has objects of this kind and namespace.
+func (c *Cluster) resource(object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+	kind := object.GroupVersionKind()
+	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, fmt.Errorf("asking what the cluster calls %s: %w", manifest.Name(object), err)
+	}
+	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		return c.client.Resource(mapping.Resource), nil
+	}
+	if object.GetNamespace() == "" {
+		object.SetNamespace(metav1.NamespaceDefault)
+	}
+	return c.client.Resource(mapping.Resource).Namespace(object.GetNamespace()), nil
+}
+
+// Created returns when an object was created.
+func (c *Cluster) Created(ctx context.Context, object *unstructured.Unstructured) (time.Time, error) {
+	resource, err := c.resource(object)
+	if err != nil {
+		return time.Time{}, err
+	}
+	found, err := resource.Get(ctx, object.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading %s: %w", manifest.Name(object), err)
+	}
+	return found.GetCreationTimestamp().Time, nil
+}
+
+// Await waits until an object works. When the context ends first, the error says
+// what the object's status said last.
+func (c *Cluster) Await(ctx context.Context, object *unstructured.Unstructured) error {
+	if !hasState(object) {
+		return nil
+	}
+	resource, err := c.resource(object)
+	if err != nil {
+		return err
+	}
+	named := fields.OneTermEqualSelector("metadata.name", object.GetName()).String()
+	list := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = named
+			return resource.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = named
+			return resource.Watch(ctx, o)
+		},
+	}
+	last := "it is not there"
+	_, err = watchtools.UntilWithSync(ctx, list, &unstructured.Unstructured{}, nil, func(event watch.Event) (bool, error) {
+		seen, ok := event.Object.(*unstructured.Unstructured)
+		if !ok || event.Type == watch.Deleted {
+			last = "it is not there"
+			return false, nil
+		}
+		works, why, err := state(seen)
+		last = why
+		return works, err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for %s: %w; its state was: %s", manifest.Name(object), err, last)
+	}
+	return nil
+}
