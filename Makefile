@@ -7,6 +7,7 @@ SHELL := /bin/bash -o pipefail
 # build (local/build) asks for cgo itself.
 export CGO_ENABLED := 0
 export VERSION := $(or $(VERSION),$(shell hack/version))
+RELEASE := build/drydock-$(VERSION)-linux-amd64.tar.gz
 BUILD := cd local && go run ./build -version '$(VERSION)'
 # The linter reads all that is imported, from source, when its cache is empty. A third
 # of its time went into collecting garbage; up to 4 GiB it now seldom does.
@@ -22,7 +23,7 @@ down: ## Stop the embedded cluster; its data stays (`bin/drydock down --purge` r
 	bin/drydock down
 
 test: ## Everything but the soaks: checks, unit tests, API server, whole system with real guests
-	hack/stages prerequisites images check unit fresh system
+	hack/stages prerequisites images check unit fresh system test-release
 
 soak: images ## What takes long: disks come and go for half an hour, watched for gaps and leaks (root)
 	hack/test-cluster -timeout 2h -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing' \
@@ -71,6 +72,12 @@ generate-check: generate ## Fail when a generated file is not up to date
 manifests: build ## Write the one manifest that installs Drydock into a cluster
 	@mkdir -p build && bin/drydock kubectl kustomize config > build/drydock.yaml && echo build/drydock.yaml
 
+release: images manifests ## Make the one file that runs without the source and without Go, build/drydock-*.tar.gz
+	go run ./release -version '$(VERSION)'
+
+test-release: release ## Unpack the release into an empty folder and run it without Go (root)
+	DRYDOCK_RELEASE='$(CURDIR)/$(RELEASE)' go test -count=1 -v -timeout 30m -tags release ./release
+
 lint: bin/golangci-lint ## gofmt, golangci-lint with the project's own configuration
 	$(LINT) ./...
 	cd local && $(LINT) ./...
@@ -83,4 +90,4 @@ bin/golangci-lint: tools/go.mod tools/go.sum
 flaky: ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help run soak fresh to-build-and-run down bench bench-import test check unit system prerequisites build images generate generate-check manifests lint flaky
+.PHONY: help run soak fresh to-build-and-run down bench bench-import test check unit system prerequisites build images generate generate-check manifests release test-release lint flaky

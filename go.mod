@@ -3,6 +3,7 @@ module drydock.dev/drydock
 go 1.26.0
 
 require (
+	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/cheggaaa/pb/v3 v3.1.7
 	github.com/diskfs/go-diskfs v1.9.4
 	github.com/evanphx/json-patch/v5 v5.9.11

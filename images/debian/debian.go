@@ -72,7 +72,7 @@ func Extract(ctx context.Context, cache string, packages []string) (Tree, error)
 // maintainer script, so that neither a chroot nor a mount is needed.
 func unpack(ctx context.Context, root string, packages []string) error {
 	cmd := exec.CommandContext(ctx, "mmdebstrap",
-		"--mode=chrootless", "--variant=extract", "--format=directory",
+		"--mode=chrootless", "--variant=extract", "--format=directory", "--extract-hook="+noteContents,
 		"--include="+strings.Join(packages, ","), Suite, root)
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
@@ -87,7 +87,7 @@ func unpack(ctx context.Context, root string, packages []string) error {
 func treeKey(packages []string) string {
 	sorted := slices.Clone(packages)
 	slices.Sort(sorted)
-	sum := sha256.Sum256([]byte(Suite + "\n" + strings.Join(slices.Compact(sorted), "\n")))
+	sum := sha256.Sum256([]byte(noteContents + "\n" + Suite + "\n" + strings.Join(slices.Compact(sorted), "\n")))
 	return hex.EncodeToString(sum[:6])
 }
 

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+//go:embed README.md
+var readme string
+
+// programs are those that run outside of images. The first two are also at the top.
+var programs = []string{
+	"drydock", "virtctl",
+	"bridge", "containerd", "containerd-shim-runc-v2", "coredns", "drydock-csi-node", "drydock-storage",
+	"host-local", "loopback", "pause", "portmap", "runc",
+}
+
+// definitions is what lies beside the programs and is none.
+const definitions = "volumesnapshot-crds.yaml"
+
+// file is one file of the release; either its content, its source, or what it
+// links to is set.
+type file struct {
+	name   string
+	mode   fs.FileMode
+	data   []byte
+	source string
+	link   string
+}
+
+func (f file) open() (io.ReadCloser, error) {
+	if f.source == "" {
+		return io.NopCloser(bytes.NewReader(f.data)), nil
+	}
+	return os.Open(f.source)
+}
+
+// gather lists all files but those that describe the others.
+func gather(o options) ([]file, error) {
+	if o.version == "" {
+		return nil, fmt.Errorf("naming the release: give its version with -version")
+	}
+	files := []file{
+		{name: "README.md", mode: 0o644, data: []byte(strings.ReplaceAll(readme, "VERSION", o.version))},
+		{name: "LICENSE", mode: 0o644, source: "LICENSE"},
+		{name: "manifests/drydock.yaml", mode: 0o644, source: o.install},
+		{name: "manifests/kubevirt.yaml", mode: 0o644, source: "config/kubevirt/kubevirt.yaml"},
+		{name: "manifests/kubevirt-emulated.yaml", mode: 0o644, source: "config/kubevirt/emulated.yaml"},
+		{name: "bin/" + definitions, mode: 0o644, source: filepath.Join(o.bin, definitions)},
+	}
+	for i, name := range programs {
+		files = append(files, file{name: "bin/" + name, mode: 0o755, source: filepath.Join(o.bin, name)})
+		if i < 2 {
+			files = append(files, file{name: name, link: "bin/" + name})
+		}
+	}
+	for _, name := range imageNames() {
+		files = append(files, file{name: "images/" + name + ".tar", mode: 0o644, source: filepath.Join(o.images, name+".tar")})
+	}
+	examples, err := filepath.Glob("examples/*.yaml")
+	if err != nil || len(examples) == 0 {
+		return nil, fmt.Errorf("listing the examples: there is none: %w", err)
+	}
+	for _, name := range examples {
+		files = append(files, file{name: name, mode: 0o644, source: name})
+	}
+	return files, nil
+}
+
+// checksums lists the files as sha256sum does, in the order of their names.
+func checksums(files []file) ([]byte, error) {
+	var lines []string
+	for _, f := range files {
+		if f.link != "" {
+			continue
+		}
+		sum, err := f.sha256()
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, sum+"  "+f.name+"\n")
+	}
+	slices.SortFunc(lines, func(a, b string) int { return cmp.Compare(a[64:], b[64:]) })
+	return []byte(strings.Join(lines, "")), nil
+}
+
+func (f file) sha256() (string, error) {
+	from, err := f.open()
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", f.name, err)
+	}
+	defer func() { _ = from.Close() }()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, from); err != nil {
+		return "", fmt.Errorf("reading %s: %w", f.name, err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
