@@ -4,6 +4,7 @@ package deploy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -97,7 +99,7 @@ func (c *Cluster) awaitDefinitions(ctx context.Context, waiting *[]*unstructured
 }
 
 func (c *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) error {
-	resource, err := c.resource(object)
+	resource, err := c.resource(ctx, object)
 	if err != nil {
 		return err
 	}
@@ -108,12 +110,27 @@ func (c *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) 
 	return nil
 }
 
+// discovered is how long a kind may take to be listed that has just been defined.
+const discovered = 30 * time.Second
+
 // resource is where the API server has objects of this kind and namespace.
-func (c *Cluster) resource(object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+func (c *Cluster) resource(ctx context.Context, object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	kind := object.GroupVersionKind()
-	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	var mapping *meta.RESTMapping
+	var lacks error
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, discovered, true, func(context.Context) (bool, error) {
+		var err error
+		mapping, err = c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if meta.IsNoMatchError(err) {
+			// What was listed earlier is kept, and lacks a kind that is new.
+			lacks = err
+			c.mapper.Reset()
+			return false, nil
+		}
+		return err == nil, err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("asking what the cluster calls %s: %w", manifest.Name(object), err)
+		return nil, fmt.Errorf("asking what the cluster calls %s: %w", manifest.Name(object), errors.Join(lacks, err))
 	}
 	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
 		return c.client.Resource(mapping.Resource), nil
@@ -126,7 +143,7 @@ func (c *Cluster) resource(object *unstructured.Unstructured) (dynamic.ResourceI
 
 // Created returns when an object was created.
 func (c *Cluster) Created(ctx context.Context, object *unstructured.Unstructured) (time.Time, error) {
-	resource, err := c.resource(object)
+	resource, err := c.resource(ctx, object)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -143,7 +160,7 @@ func (c *Cluster) Await(ctx context.Context, object *unstructured.Unstructured) 
 	if !hasState(object) {
 		return nil
 	}
-	resource, err := c.resource(object)
+	resource, err := c.resource(ctx, object)
 	if err != nil {
 		return err
 	}
