@@ -22,7 +22,7 @@ func Up(ctx context.Context, programs string) error {
 	for _, step := range [][]string{
 		{drydock, "up", "--nodes", "2"},
 		append([]string{drydock, "image", "load"}, images...),
-		{filepath.Join("hack", "deploy"), "config", filepath.Join("config", "kubevirt", "emulated.yaml")},
+		{drydock, "deploy", "config", filepath.Join("config", "kubevirt", "emulated.yaml")},
 		// The figures are of one replica each: what a second costs is its memory at rest.
 		{drydock, "kubectl", "-n", Namespace, "scale", "--replicas=1", "deployment/virt-api", "deployment/virt-controller"},
 	} {

@@ -3,9 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"drydock.dev/local/internal/deploy"
 	"drydock.dev/local/internal/image"
@@ -21,7 +23,8 @@ func newDeploy(o *options) *cobra.Command {
 		Long: `Apply kustomize folders and manifests, one after the other, and wait until each works.
 
 Pods of Deployments and DaemonSets are started anew when an image of theirs was
-loaded with other content.`,
+loaded with other content. The environment variable DRYDOCK_ACCEL, kvm or tcg, is the
+only accelerator that guests get; without it each node's probe chooses.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
@@ -46,6 +49,10 @@ func (o *options) deploy(ctx context.Context, c layout.Cluster, paths []string, 
 	if err != nil {
 		return err
 	}
+	accelerator, err := deploy.ParseAccelerator(os.Getenv(deploy.AcceleratorVariable))
+	if err != nil {
+		return err
+	}
 	cluster, err := deploy.Connect(c.Kubeconfig())
 	if err != nil {
 		return err
@@ -55,17 +62,40 @@ func (o *options) deploy(ctx context.Context, c layout.Cluster, paths []string, 
 		if err != nil {
 			return err
 		}
-		for _, object := range objects {
-			if err := manifest.MarkImages(object, digest); err != nil {
-				return err
-			}
+		probes, err := adapt(objects, digest, accelerator)
+		if err != nil {
+			return err
 		}
 		if err := cluster.Deploy(ctx, objects); err != nil {
 			return fmt.Errorf("deploying %s: %w; to see more: drydock kubectl get pods -A; it can be called again", path, err)
 		}
 		tell(fmt.Sprintf("%s: %d objects work", path, len(objects)))
+		if !probes {
+			continue
+		}
+		found, err := cluster.AwaitAccelerator(ctx, accelerator)
+		if err != nil {
+			return err
+		}
+		tell(fmt.Sprintf("accelerators (%s=%s): %s", deploy.AcceleratorVariable, accelerator, found))
 	}
 	return nil
+}
+
+// adapt puts into the objects what depends on this cluster. It reports whether
+// virt-handler is among them, which probes the nodes.
+func adapt(objects []*unstructured.Unstructured, digest func(string) string, a deploy.Accelerator) (probes bool, err error) {
+	for _, object := range objects {
+		if err := manifest.MarkImages(object, digest); err != nil {
+			return false, err
+		}
+		handler, err := a.Fix(object)
+		if err != nil {
+			return false, err
+		}
+		probes = probes || handler
+	}
+	return probes, nil
 }
 
 // loadedDigests returns a function from an image's name to the digest of the

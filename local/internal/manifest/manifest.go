@@ -130,3 +130,26 @@ func MarkImages(object *unstructured.Unstructured, digest func(image string) str
 	}
 	return nil
 }
+
+// SetEnv sets an environment variable of one of the init containers of an object's pods.
+func SetEnv(object *unstructured.Unstructured, container, variable, value string) error {
+	path := []string{"spec", "template", "spec", "initContainers"}
+	containers, _, err := unstructured.NestedSlice(object.Object, path...)
+	if err != nil {
+		return fmt.Errorf("reading the init containers of %s: %w", Name(object), err)
+	}
+	for _, item := range containers {
+		fields, _ := item.(map[string]any)
+		if fields["name"] != container {
+			continue
+		}
+		env, _ := fields["env"].([]any)
+		env = slices.DeleteFunc(env, func(e any) bool {
+			entry, _ := e.(map[string]any)
+			return entry["name"] == variable
+		})
+		fields["env"] = append(env, map[string]any{"name": variable, "value": value})
+		return unstructured.SetNestedSlice(object.Object, containers, path...)
+	}
+	return fmt.Errorf("setting %s of %s: it has no init container %s", variable, Name(object), container)
+}

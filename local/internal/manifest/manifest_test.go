@@ -119,3 +119,26 @@ func TestPodsAreMarkedWithTheContentOfTheirOwnImages(t *testing.T) {
 		}
 	}
 }
+
+func TestAVariableOfAnInitContainerIsSetOnce(t *testing.T) {
+	objects, err := Parse(mixed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{"kvm", "tcg", ""} {
+		if err := SetEnv(objects[2], "probe", "ACCEL", value); err != nil {
+			t.Fatal(err)
+		}
+		containers, _, err := unstructured.NestedSlice(objects[2].Object, "spec", "template", "spec", "initContainers")
+		if err != nil {
+			t.Fatal(err)
+		}
+		env, _ := containers[0].(map[string]any)["env"].([]any)
+		if len(env) != 1 || env[0].(map[string]any)["value"] != value {
+			t.Errorf("the environment is %v, not ACCEL=%q", env, value)
+		}
+	}
+	if err := SetEnv(objects[2], "api", "ACCEL", "kvm"); err == nil || !strings.Contains(err.Error(), "no init container api") {
+		t.Errorf("an init container that is not there: %v", err)
+	}
+}

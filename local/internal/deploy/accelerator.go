@@ -1,0 +1,92 @@
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"drydock.dev/local/internal/manifest"
+)
+
+// AcceleratorVariable is the environment variable that fixes what guests run with,
+// kvm or tcg; without it each node's probe chooses.
+const AcceleratorVariable = "DRYDOCK_ACCEL"
+
+// labelKVM is where a node says what its probe has found.
+const labelKVM = "drydock.dev/kvm"
+
+// realNodes leaves out those that a benchmark only pretends.
+const realNodes = "!bench.drydock.dev/simulated"
+
+// Accelerator is the only accelerator that guests get, or empty.
+type Accelerator string
+
+// ParseAccelerator reads the variable's value.
+func ParseAccelerator(value string) (Accelerator, error) {
+	switch value {
+	case "", "kvm", "tcg":
+		return Accelerator(value), nil
+	}
+	return "", fmt.Errorf("%s is %q; it must be kvm, tcg or empty", AcceleratorVariable, value)
+}
+
+// expected is what the label says when the probe has seen the variable.
+func (a Accelerator) expected() string {
+	return map[Accelerator]string{"kvm": "usable", "tcg": "off"}[a]
+}
+
+// Fix has virt-handler's probe allow this accelerator only. It reports whether the
+// object is virt-handler.
+func (a Accelerator) Fix(object *unstructured.Unstructured) (bool, error) {
+	if object.GetKind() != "DaemonSet" || object.GetName() != "virt-handler" {
+		return false, nil
+	}
+	return true, manifest.SetEnv(object, "probe-node", AcceleratorVariable, string(a))
+}
+
+// AwaitAccelerator waits until every node says what its probe has found, and returns
+// that, a line for each node.
+func (c *Cluster) AwaitAccelerator(ctx context.Context, a Accelerator) (string, error) {
+	nodes := c.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
+	var text string
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		list, err := nodes.List(ctx, metav1.ListOptions{LabelSelector: realNodes})
+		if err != nil {
+			return false, fmt.Errorf("listing the nodes: %w", err)
+		}
+		var all bool
+		all, text = accelerators(list.Items, a)
+		return all, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("waiting for the nodes to say what guests run with (%s is %q): %w; they say: %s; to see more: drydock kubectl get events -A",
+			AcceleratorVariable, a, err, text)
+	}
+	return text, nil
+}
+
+// accelerators reports whether all nodes say what is expected, and what they say.
+func accelerators(nodes []unstructured.Unstructured, a Accelerator) (all bool, text string) {
+	all = len(nodes) > 0
+	var lines []string
+	for _, node := range nodes {
+		labels := node.GetLabels()
+		kvm := labels[labelKVM]
+		all = all && kvm != "" && (a.expected() == "" || kvm == a.expected())
+		lines = append(lines, fmt.Sprintf("%s: KVM %s, emulation %s", node.GetName(), orUnknown(kvm), orUnknown(labels["drydock.dev/tcg"])))
+	}
+	return all, strings.Join(lines, "; ")
+}
+
+func orUnknown(text string) string {
+	if text == "" {
+		return "unknown"
+	}
+	return text
+}
