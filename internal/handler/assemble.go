@@ -34,6 +34,9 @@ import (
 	"drydock.dev/drydock/internal/nodeprobe"
 )
 
+// hostRoot is the node's root directory: virt-handler shares its process IDs.
+const hostRoot = "/proc/1/root"
+
 // assemble is the list of virt-handler's parts.
 func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runnable, error) {
 	watcher, err := podpath.NewWatcher()
@@ -53,7 +56,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 			reader: mgr.GetAPIReader(), writer: mgr.GetClient(),
 			recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")),
 		},
-		Root:     func(pod types.UID, name string) (*podpath.Dir, error) { return podpath.FindRoot(string(pod), name) },
+		Volumes:  podpath.Volumes{Kubelet: o.kubeletDir, Host: hostRoot},
 		Settings: settings.Get,
 		Attached: record(consoles, mgr.GetLogger().WithName("console")),
 		KVM:      probe.Use() == nodeprobe.KVM,

@@ -54,6 +54,14 @@ func (c *cluster) PodExists(ctx context.Context, namespace, name string, uid typ
 	return err == nil && pod.UID == uid, err
 }
 
+func (c *cluster) PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
+	volume := &corev1.PersistentVolume{}
+	if err := c.reader.Get(ctx, client.ObjectKey{Name: name}, volume); err != nil {
+		return nil, err
+	}
+	return volume, nil
+}
+
 func (c *cluster) Event(vmi *v1.VirtualMachineInstance, eventType, reason, message string) {
 	c.recorder.Eventf(vmi, nil, eventType, reason, reason, "%s", message)
 }

@@ -17,9 +17,12 @@ import (
 )
 
 const (
-	// maxFile bounds one file of a ConfigMap or Secret; both hold 1 MiB at most.
-	maxFile = 2 << 20
-	// maxFolder bounds the number of files in an image.
+	// maxFile bounds one file of a ConfigMap or Secret, and maxTotal all files of one
+	// volume: both kinds hold 1 MiB at most. Sizes are looked at before anything is
+	// read: what lies in a pod may be anybody's.
+	maxFile  = 2 << 20
+	maxTotal = 2 << 20
+	// maxFolder bounds the number of names in a volume.
 	maxFolder = 4096
 )
 
@@ -99,17 +102,42 @@ func (c Copy) read(root *podpath.Dir) ([]byte, error) {
 	return nil, fmt.Errorf("%s has no key %s", c.Of, strings.Join(c.Keys, " or "))
 }
 
-// readFolder reads all files of a volume that the kubelet wrote. Names that
-// begin with two dots are its own (..data), through which the others lead.
+// readFolder reads all files of a volume that the kubelet wrote, once it is known
+// that they are not too many and not too large.
 func readFolder(root *podpath.Dir, folder string) ([]iso.File, error) {
-	var files []iso.File
+	names, err := listFolder(root, folder)
+	if err != nil {
+		return nil, err
+	}
+	files := make([]iso.File, 0, len(names))
+	left := int64(maxTotal)
+	for _, name := range names {
+		// The size may have changed since it was looked at.
+		data, err := root.ReadFile(path.Join(folder, name), min(left, maxFile))
+		if err != nil {
+			return nil, err
+		}
+		left -= int64(len(data))
+		files = append(files, iso.File{Path: name, Data: data})
+	}
+	return files, nil
+}
+
+// listFolder lists the files of a volume, and refuses one that holds too much.
+// Names that begin with two dots are the kubelet's own (..data), through which the
+// others lead.
+func listFolder(root *podpath.Dir, folder string) (names []string, err error) {
 	pending := []string{""}
+	seen, total := 0, int64(0)
 	for len(pending) > 0 {
 		dir := pending[0]
 		pending = pending[1:]
-		entries, err := root.ReadDir(path.Join(folder, dir))
+		entries, err := root.ReadDir(path.Join(folder, dir), maxFolder)
 		if err != nil {
 			return nil, err
+		}
+		if seen += len(entries); seen > maxFolder {
+			return nil, fmt.Errorf("%s holds more than %d files", folder, maxFolder)
 		}
 		for _, entry := range entries {
 			name := path.Join(dir, entry.Name())
@@ -122,17 +150,17 @@ func readFolder(root *podpath.Dir, folder string) ([]iso.File, error) {
 				pending = append(pending, name)
 				continue
 			}
-			data, err := root.ReadFile(path.Join(folder, name), maxFile)
+			size, err := root.FileSize(path.Join(folder, name))
 			if err != nil {
 				return nil, err
 			}
-			files = append(files, iso.File{Path: name, Data: data})
-		}
-		if len(files)+len(pending) > maxFolder {
-			return nil, fmt.Errorf("%s holds more than %d files", folder, maxFolder)
+			if total += size; size > maxFile || total > maxTotal {
+				return nil, fmt.Errorf("the files of %s hold more than the %d bytes that a ConfigMap or Secret can", folder, maxTotal)
+			}
+			names = append(names, name)
 		}
 	}
-	return files, nil
+	return names, nil
 }
 
 // Make makes the file, if it is missing, and gives the disk to QEMU's user.
@@ -144,7 +172,7 @@ func (r Raw) Make(ctx context.Context, pod Pod) error {
 		if isDevice, err := pod.Root.Exists(r.Device); err != nil {
 			return err
 		} else if isDevice {
-			return pod.Root.Own(r.Device, pod.User)
+			return pod.Root.OwnDevice(r.Device, pod.User)
 		}
 	}
 	folder, err := pod.Root.Strict(r.Folder)
@@ -152,12 +180,20 @@ func (r Raw) Make(ctx context.Context, pod Pod) error {
 		return err
 	}
 	defer folder.Close()
+	return r.MakeIn(ctx, folder, pod)
+}
+
+// MakeIn does the same for an image in a folder that is open.
+func (r Raw) MakeIn(ctx context.Context, folder *podpath.Dir, pod Pod) error {
+	if r.ReadOnly {
+		return nil
+	}
 	exists, err := folder.Exists(r.Name)
 	if err != nil {
 		return err
 	}
 	if exists {
-		return folder.Own(r.Name, pod.User)
+		return folder.OwnFile(r.Name, pod.User)
 	}
 	size, err := r.size(ctx, folder, pod)
 	if err != nil {
@@ -197,7 +233,7 @@ var devices = []string{"/dev/kvm", "/dev/net/tun", "/dev/vhost-net"}
 // own copies, so nothing changes for the node.
 func OwnDevices(pod Pod) error {
 	for _, device := range devices {
-		err := pod.Root.Own(device, pod.User)
+		err := pod.Root.OwnDevice(device, pod.User)
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return err
 		}

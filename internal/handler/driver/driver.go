@@ -44,6 +44,7 @@ type Cluster interface {
 	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	// PodExists asks for the very pod, not from a cache.
 	PodExists(ctx context.Context, namespace, name string, uid types.UID) (bool, error)
+	PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error)
 	// Event tells the VM's owner what happened; it never fails or waits.
 	Event(vmi *v1.VirtualMachineInstance, eventType, reason, message string)
 }
@@ -56,8 +57,8 @@ type Env struct {
 	Watcher *podpath.Watcher
 	Network Network
 	Cluster Cluster
-	// Root finds the file system of a pod's container that has a name.
-	Root func(pod types.UID, name string) (*podpath.Dir, error)
+	// Volumes finds the persistent volumes of pods.
+	Volumes podpath.Volumes
 	// Settings are the cluster's, newest first asked for.
 	Settings func() clusterconfig.Settings
 	// Attached is told, by the driver's own goroutine, of a guest that a driver

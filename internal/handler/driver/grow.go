@@ -10,8 +10,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/plug"
-	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
 )
@@ -22,12 +20,11 @@ const growPause = 30 * time.Second
 
 // growth is a disk whose claim is larger than it.
 type growth struct {
-	volume   string
-	capacity int64
-	have     int64
-	// holder is the attachment pod that has the claim, empty for one that is in
-	// the launcher pod.
-	holder types.UID
+	volume, claim string
+	capacity      int64
+	have          int64
+	// pod has the claim: an attachment pod or the launcher pod.
+	pod types.UID
 }
 
 // growing is what is known of the disks that are to grow. The driver's mu guards
@@ -64,8 +61,7 @@ func (d *Driver) grow(ctx context.Context) (after time.Duration) {
 			continue
 		}
 		g.growing.busy[grown.volume] = true
-		root := d.link.peer.Root
-		d.helpers.Go(func() { d.growOne(ctx, g, root, grown) })
+		d.helpers.Go(func() { d.growOne(ctx, g, grown) })
 	}
 	return after
 }
@@ -80,9 +76,11 @@ func (d *Driver) growths() []growth {
 			continue
 		}
 		capacity := s.PersistentVolumeClaimInfo.Capacity[corev1.ResourceStorage]
-		grown := growth{volume: s.Name, capacity: capacity.Value(), have: s.Size}
+		grown := growth{
+			volume: s.Name, claim: s.PersistentVolumeClaimInfo.ClaimName, capacity: capacity.Value(), have: s.Size, pod: d.link.pod,
+		}
 		if s.HotplugVolume != nil {
-			grown.holder = s.HotplugVolume.AttachPodUID
+			grown.pod = s.HotplugVolume.AttachPodUID
 			if s.Phase != v1.VolumeReady {
 				continue
 			}
@@ -97,8 +95,8 @@ func (d *Driver) growths() []growth {
 }
 
 // growOne makes one disk grow, off the driver's goroutine: it asks storage.
-func (d *Driver) growOne(ctx context.Context, g *guest, root *podpath.Dir, grown growth) {
-	size, err := d.resize(ctx, g, root, grown)
+func (d *Driver) growOne(ctx context.Context, g *guest, grown growth) {
+	size, err := d.resize(ctx, g, grown)
 	d.mu.Lock()
 	delete(g.growing.busy, grown.volume)
 	switch {
@@ -124,23 +122,13 @@ func (d *Driver) growOne(ctx context.Context, g *guest, root *podpath.Dir, grown
 	d.poke()
 }
 
-func (d *Driver) resize(ctx context.Context, g *guest, root *podpath.Dir, grown growth) (int64, error) {
-	places := []string{layout.VolumeDevice(grown.volume), layout.VolumeDir(grown.volume)}
-	if grown.holder != "" {
-		places = []string{plug.Path(grown.volume)}
-		held, err := d.env.Root(grown.holder, places[0])
-		if err != nil {
-			return 0, err
-		}
-		defer held.Close()
-		root = held
-	}
-	if exists, err := root.Exists(places[0]); err != nil {
+func (d *Driver) resize(ctx context.Context, g *guest, grown growth) (int64, error) {
+	volume, err := d.openVolume(ctx, grown.pod, grown.claim)
+	if err != nil {
 		return 0, err
-	} else if !exists {
-		places = places[1:]
 	}
-	size, err := plug.SizeFor(root, places[0], grown.capacity)
+	defer volume.Close()
+	size, err := plug.SizeFor(volume, grown.capacity)
 	if err != nil || size <= grown.have {
 		return grown.have, err
 	}

@@ -63,7 +63,7 @@ func holderOf(pod *corev1.Pod) plug.Holder {
 // newPlugs makes the Worker of a guest whose monitor is about to be connected.
 func (d *Driver) newPlugs() *plug.Worker {
 	return plug.NewWorker(plug.Env{
-		Root: d.env.Root, Capacity: d.claimCapacity, Go: func(f func()) { d.helpers.Go(f) }, Poke: d.poke, Now: d.env.Now,
+		Volume: d.openVolume, Capacity: d.claimCapacity, Go: func(f func()) { d.helpers.Go(f) }, Poke: d.poke, Now: d.env.Now,
 	})
 }
 

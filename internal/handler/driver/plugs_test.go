@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
 )
@@ -24,9 +23,9 @@ import (
 // claims are the claims of these tests, with their sizes.
 var claims = map[string]resource.Quantity{"claim-a": resource.MustParse("8Mi"), "claim-b": resource.MustParse("16Mi")}
 
-// root is the file system of a holder's container: a folder of the node's.
-func (n *node) root(pod types.UID, _ string) (*podpath.Dir, error) {
-	return podpath.OpenRoot(filepath.Join(n.dir, string(pod)))
+// mount is where the kubelet has a claim's file system for a pod.
+func (n *node) mount(pod, claim string) string {
+	return filepath.Join(n.dir, pod, "volumes/kubernetes.io~csi/volume-of-"+claim+"/mount")
 }
 
 // holder is an attachment pod with empty file system claims.
@@ -42,8 +41,8 @@ func (n *node) holder(instance *v1.VirtualMachineInstance, uid string, volumes m
 		v := corev1.Volume{Name: volume}
 		v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}
 		p.Spec.Volumes = append(p.Spec.Volumes, v)
-		shared := filepath.Join(n.dir, "storage", claim)
-		mount := filepath.Join(n.dir, uid, "path", volume)
+		shared := filepath.Join(filepath.Dir(n.dir), "storage", claim)
+		mount := n.mount(uid, claim)
 		for _, dir := range []string{shared, filepath.Dir(mount)} {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				n.t.Fatal(err)
@@ -207,7 +206,7 @@ func TestAVolumeThatCannotBePluggedDelaysNoOther(t *testing.T) {
 	n := newNode(t, scheduled("broken"))
 	_, h := n.running()
 	broken := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
-	image := filepath.Join(n.dir, "holder-1/path/a/disk.img")
+	image := filepath.Join(n.mount("holder-1", "claim-a"), "disk.img")
 	if err := os.Remove(image); err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +222,7 @@ func TestAVolumeThatCannotBePluggedDelaysNoOther(t *testing.T) {
 	n.api.await(t, "volume b Ready", in("b", v1.VolumeReady))
 	n.api.await(t, "the reason why a is not", func(instance *v1.VirtualMachineInstance) bool {
 		s := volume(instance, "a")
-		return s.Phase == v1.HotplugVolumeAttachedToNode && s.Reason == "FailedHotplug" && strings.Contains(s.Message, "is a directory")
+		return s.Phase == v1.HotplugVolumeAttachedToNode && s.Reason == "FailedHotplug" && strings.Contains(s.Message, "no regular file")
 	})
 	n.api.update(dropA)
 	n.api.await(t, "volume a UnMountedFromPod", in("a", v1.HotplugVolumeUnMounted))
@@ -314,7 +313,7 @@ func TestADiskGrowsWithItsClaim(t *testing.T) {
 	if d := h.disks(t, grown)["a"]; d.Size != grownTo {
 		t.Errorf("QEMU has %+v", d)
 	}
-	if info, err := os.Stat(filepath.Join(n.dir, "holder-1/path/a/disk.img")); err != nil || info.Size() != grownTo {
+	if info, err := os.Stat(filepath.Join(n.mount("holder-1", "claim-a"), "disk.img")); err != nil || info.Size() != grownTo {
 		t.Errorf("the image: %v, %v", info, err)
 	}
 }

@@ -62,7 +62,8 @@ func TestMain(m *testing.M) {
 // node is a node without a kubelet: a folder like the kubelet's, and an API
 // server's worth of one VMI.
 type node struct {
-	t       *testing.T
+	t *testing.T
+	// dir is the kubelet's folder of pods.
 	dir     string
 	api     *api
 	network *network.Manager
@@ -70,7 +71,7 @@ type node struct {
 
 func newNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
 	t.Helper()
-	return &node{t: t, dir: t.TempDir(), api: newAPI(instance), network: network.New(logTo(t))}
+	return &node{t: t, dir: filepath.Join(t.TempDir(), "pods"), api: newAPI(instance), network: network.New(logTo(t))}
 }
 
 func logTo(t *testing.T) logr.Logger {
@@ -86,6 +87,9 @@ type handler struct {
 // startHandler starts a virt-handler that sees what there is.
 func (n *node) startHandler(pods ...*pod) *handler {
 	n.t.Helper()
+	if err := os.MkdirAll(n.dir, 0o755); err != nil {
+		n.t.Fatal(err)
+	}
 	watcher, err := podpath.NewWatcher()
 	if err != nil {
 		n.t.Fatal(err)
@@ -95,7 +99,7 @@ func (n *node) startHandler(pods ...*pod) *handler {
 		Settings: (&clusterconfig.Current{}).Get,
 		// The tests' pods have no cgroups.
 		Belongs: func(*podpath.Peer, types.UID) error { return nil },
-		Root:    n.root,
+		Volumes: podpath.Volumes{Kubelet: filepath.Dir(n.dir), Host: "/"},
 		Now:     time.Now, Log: logTo(n.t),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -434,10 +438,22 @@ func (a *api) remove(vmi, pod bool) {
 func (a *api) Claim(_ context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	if size, ok := claims[name]; ok {
 		claim := &corev1.PersistentVolumeClaim{}
+		claim.Namespace, claim.Name, claim.UID = namespace, name, types.UID("uid-of-"+name)
+		claim.Spec.VolumeName = "volume-of-" + name
 		claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: size}
 		return claim, nil
 	}
 	return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), namespace+"/"+name)
+}
+
+func (a *api) PersistentVolume(_ context.Context, name string) (*corev1.PersistentVolume, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	claim := strings.TrimPrefix(name, "volume-of-")
+	volume := &corev1.PersistentVolume{}
+	volume.Name = name
+	volume.Spec.ClaimRef = &corev1.ObjectReference{Namespace: a.vmi.Namespace, Name: claim, UID: types.UID("uid-of-" + claim)}
+	return volume, nil
 }
 
 func (a *api) Event(_ *v1.VirtualMachineInstance, kind, reason, message string) {

@@ -10,35 +10,24 @@ import (
 
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/layout"
 )
 
 // SizeFor is the size that the disk of a claim of capacity bytes is to have: the
 // device's own, or for an image in a file system as much as there is room for.
-// place is where in root the claim is, a device or a folder.
-func SizeFor(root *podpath.Dir, place string, capacity int64) (int64, error) {
-	isFolder, err := root.IsDir(place)
-	if err != nil {
-		return 0, err
-	}
-	if !isFolder {
-		device, err := root.File(place, unix.O_RDONLY)
+func SizeFor(volume *podpath.Volume, capacity int64) (int64, error) {
+	if volume.Folder == nil {
+		device, err := volume.Device(unix.O_RDONLY)
 		if err != nil {
 			return 0, err
 		}
 		defer device.Close()
 		size, err := device.Seek(0, io.SeekEnd)
 		if err != nil {
-			return 0, fmt.Errorf("measuring %s: %w", place, err)
+			return 0, fmt.Errorf("measuring %s: %w", device.Name(), err)
 		}
 		return size, nil
 	}
-	folder, err := root.Strict(place)
-	if err != nil {
-		return 0, err
-	}
-	defer folder.Close()
-	image, err := folder.File(layout.DiskImage, unix.O_RDONLY)
+	image, err := image(volume)(unix.O_RDONLY)
 	if err != nil {
 		return 0, err
 	}
@@ -47,7 +36,7 @@ func SizeFor(root *podpath.Dir, place string, capacity int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	available, err := folder.Available()
+	available, err := volume.Folder.Available()
 	if err != nil {
 		return 0, err
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 
 	"golang.org/x/sys/unix"
 
@@ -15,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/layout"
 )
 
-// Request is a disk to be opened in a holder.
+// Request is a disk to be opened.
 type Request struct {
 	Volume, Claim string
 	ReadOnly      bool
@@ -30,39 +29,30 @@ type Opened struct {
 	Image launch.PreparedImage
 }
 
-// Path is where a holder has a volume: a folder, or a device.
-func Path(volume string) string { return path.Join("/path", volume) }
-
-// OpenDisk opens the disk behind a volume in the file system of its holder. In an
-// empty claim it makes the image.
-func OpenDisk(ctx context.Context, root *podpath.Dir, r Request) (*Opened, error) {
-	place := Path(r.Volume)
-	isFolder, err := root.IsDir(place)
-	if err != nil {
+// OpenDisk opens the disk in a volume, as the kubelet has it. In an empty claim it
+// makes the image.
+func OpenDisk(ctx context.Context, volume *podpath.Volume, r Request) (*Opened, error) {
+	if volume.Folder == nil {
+		return open(volume.Device, r, true)
+	}
+	raw := disk.Raw{Volume: r.Volume, Name: layout.DiskImage, Claim: r.Claim, ReadOnly: r.ReadOnly}
+	if err := raw.MakeIn(ctx, volume.Folder, disk.Pod{User: layout.QEMUUser, Capacity: r.Capacity}); err != nil {
 		return nil, err
 	}
-	if !isFolder {
-		return open(root, place, r, true)
-	}
-	raw := disk.Raw{Volume: r.Volume, Folder: place, Name: layout.DiskImage, Claim: r.Claim, ReadOnly: r.ReadOnly}
-	if err := raw.Make(ctx, disk.Pod{Root: root, User: layout.QEMUUser, Capacity: r.Capacity}); err != nil {
-		return nil, err
-	}
-	// Whoever wrote to the claim may have planted a symlink.
-	folder, err := root.Strict(place)
-	if err != nil {
-		return nil, err
-	}
-	defer folder.Close()
-	return open(folder, layout.DiskImage, r, false)
+	return open(image(volume), r, false)
 }
 
-func open(dir *podpath.Dir, name string, r Request, device bool) (*Opened, error) {
+// image opens the disk image in a volume that is a file system.
+func image(volume *podpath.Volume) func(flags int) (*os.File, error) {
+	return func(flags int) (*os.File, error) { return volume.Folder.File(layout.DiskImage, flags) }
+}
+
+func open(file func(flags int) (*os.File, error), r Request, device bool) (*Opened, error) {
 	mode := unix.O_RDWR
 	if r.ReadOnly {
 		mode = unix.O_RDONLY
 	}
-	f, err := dir.File(name, mode)
+	f, err := file(mode)
 	if err != nil {
 		return nil, err
 	}
@@ -71,26 +61,16 @@ func open(dir *podpath.Dir, name string, r Request, device bool) (*Opened, error
 		f.Close()
 		return nil, err
 	}
-	if direct, err := dir.File(name, unix.O_RDONLY|unix.O_DIRECT); err == nil {
+	if direct, err := file(unix.O_RDONLY | unix.O_DIRECT); err == nil {
 		o.Image.DirectIO = true
 		direct.Close()
 	}
 	return o, nil
 }
 
-// inspect says what the open file is.
+// inspect measures the open disk.
 func (o *Opened) inspect() error {
-	info, err := o.File.Stat()
-	if err != nil {
-		return fmt.Errorf("looking at the disk: %w", err)
-	}
-	kind := info.Mode().Type()
-	if o.Image.BlockDevice && kind != os.ModeDevice {
-		return fmt.Errorf("%s is no block device", o.File.Name())
-	}
-	if !o.Image.BlockDevice && kind != 0 {
-		return fmt.Errorf("%s is no regular file", o.File.Name())
-	}
+	var err error
 	if o.Image.VirtualSize, err = o.File.Seek(0, io.SeekEnd); err != nil {
 		return fmt.Errorf("measuring the disk: %w", err)
 	}

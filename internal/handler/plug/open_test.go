@@ -15,23 +15,29 @@ import (
 	"drydock.dev/drydock/internal/layout"
 )
 
-// container is the file system of a holder with volume a, an empty folder.
-func container(t *testing.T) (root *podpath.Dir, volume string) {
+// claimed is a volume of pod u, an empty file system, as its kubelet has it; folder
+// is where it is mounted.
+func claimed(t *testing.T) (volume *podpath.Volume, folder string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it gives files to QEMU's user")
 	}
-	dir := t.TempDir()
-	volume = filepath.Join(dir, "path/a")
-	if err := os.MkdirAll(volume, 0o755); err != nil {
+	kubelet := t.TempDir()
+	folder = filepath.Join(kubelet, "pods/u/volumes/kubernetes.io~csi/pv/mount")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	root, err := podpath.OpenRoot(dir)
+	return opened(t, kubelet, podpath.VolumeID{Pod: "u", Name: "pv"}), folder
+}
+
+func opened(t *testing.T, kubelet string, id podpath.VolumeID) *podpath.Volume {
+	t.Helper()
+	volume, err := podpath.Volumes{Kubelet: kubelet, Host: "/"}.Open(id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(root.Close)
-	return root, volume
+	t.Cleanup(volume.Close)
+	return volume
 }
 
 func request() Request {
@@ -39,9 +45,9 @@ func request() Request {
 }
 
 func TestAnEmptyClaimGetsAnImage(t *testing.T) {
-	root, volume := container(t)
+	volume, folder := claimed(t)
 	for range 2 { // the second time it is there
-		o, err := OpenDisk(t.Context(), root, request())
+		o, err := OpenDisk(t.Context(), volume, request())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,21 +57,21 @@ func TestAnEmptyClaimGetsAnImage(t *testing.T) {
 		}
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(filepath.Join(volume, layout.DiskImage), &st); err != nil || st.Uid != layout.QEMUUser {
+	if err := unix.Stat(filepath.Join(folder, layout.DiskImage), &st); err != nil || st.Uid != layout.QEMUUser {
 		t.Errorf("the image belongs to %d (%v)", st.Uid, err)
 	}
 }
 
 func TestAPlantedSymlinkIsNotFollowed(t *testing.T) {
-	root, volume := container(t)
-	secret := filepath.Join(filepath.Dir(volume), "secret")
+	volume, folder := claimed(t)
+	secret := filepath.Join(filepath.Dir(folder), "secret")
 	if err := os.WriteFile(secret, []byte("not for guests"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("../secret", filepath.Join(volume, layout.DiskImage)); err != nil {
+	if err := os.Symlink("../secret", filepath.Join(folder, layout.DiskImage)); err != nil {
 		t.Fatal(err)
 	}
-	o, err := OpenDisk(t.Context(), root, request())
+	o, err := OpenDisk(t.Context(), volume, request())
 	if err == nil {
 		o.File.Close()
 		t.Fatalf("%s was opened", o.File.Name())
@@ -73,16 +79,16 @@ func TestAPlantedSymlinkIsNotFollowed(t *testing.T) {
 }
 
 func TestAReadOnlyVolumeIsOpenedForReadingAndNeverMade(t *testing.T) {
-	root, volume := container(t)
+	volume, folder := claimed(t)
 	r := request()
 	r.ReadOnly = true
-	if _, err := OpenDisk(t.Context(), root, r); !errors.Is(err, os.ErrNotExist) {
+	if _, err := OpenDisk(t.Context(), volume, r); !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("an empty claim: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(volume, layout.DiskImage), make([]byte, 512), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, layout.DiskImage), make([]byte, 512), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o, err := OpenDisk(t.Context(), root, r)
+	o, err := OpenDisk(t.Context(), volume, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +99,9 @@ func TestAReadOnlyVolumeIsOpenedForReadingAndNeverMade(t *testing.T) {
 }
 
 func TestABlockDevice(t *testing.T) {
-	root, volume := container(t)
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it makes a block device")
+	}
 	image := filepath.Join(t.TempDir(), "image")
 	if err := os.WriteFile(image, make([]byte, 8<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -104,17 +112,13 @@ func TestABlockDevice(t *testing.T) {
 	}
 	device := strings.TrimSpace(string(out))
 	t.Cleanup(func() { _ = exec.Command("losetup", "--detach", device).Run() })
-	var st unix.Stat_t
-	if err := unix.Stat(device, &st); err != nil {
+	kubelet := t.TempDir()
+	link := filepath.Join(kubelet, "pods/u/volumeDevices/kubernetes.io~csi/pv")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(device, link)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(volume); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mknod(volume, unix.S_IFBLK|0o600, int(st.Rdev)); err != nil {
-		t.Fatal(err)
-	}
-	o, err := OpenDisk(t.Context(), root, request())
+	volume := opened(t, kubelet, podpath.VolumeID{Pod: "u", Name: "pv", Block: true})
+	o, err := OpenDisk(t.Context(), volume, request())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +126,7 @@ func TestABlockDevice(t *testing.T) {
 	if !o.Image.BlockDevice || o.Image.VirtualSize != 8<<20 || o.Image.LogicalBlock != 512 || !o.Image.DirectIO {
 		t.Errorf("the device is %+v", o.Image)
 	}
-	if size, err := SizeFor(root, "/path/a", 16<<20); err != nil || size != 8<<20 {
+	if size, err := SizeFor(volume, 16<<20); err != nil || size != 8<<20 {
 		t.Errorf("for a claim of 16 MiB it says %d, %v", size, err)
 	}
 }

@@ -18,8 +18,8 @@ import (
 
 // Env is what a Worker needs of its surroundings.
 type Env struct {
-	// Root finds the file system of a holder's container that has name.
-	Root func(pod types.UID, name string) (*podpath.Dir, error)
+	// Volume opens the volume of a claim that a holder has.
+	Volume func(ctx context.Context, pod types.UID, claim string) (*podpath.Volume, error)
 	// Capacity is that of one of the VMI's claims.
 	Capacity func(ctx context.Context, claim string) (int64, error)
 	// Go runs what may wait for storage, on a goroutine that the caller owns.
@@ -256,12 +256,12 @@ func (w *Worker) open(ctx context.Context, d Decision, readOnly bool) {
 }
 
 func (w *Worker) openIn(ctx context.Context, d Decision, readOnly bool) (*Opened, error) {
-	root, err := w.env.Root(d.Holder.UID, Path(d.Volume))
+	volume, err := w.env.Volume(ctx, d.Holder.UID, d.Claim)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	return OpenDisk(ctx, root, Request{
+	defer volume.Close()
+	return OpenDisk(ctx, volume, Request{
 		Volume: d.Volume, Claim: d.Claim, ReadOnly: readOnly || d.Action == Verify, Capacity: w.env.Capacity,
 	})
 }

@@ -13,10 +13,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -97,14 +99,31 @@ func (d *Dir) Strict(name string) (*Dir, error) {
 	return sub, err
 }
 
-// File opens a file beneath d. flags are those of open(2); O_NONBLOCK is
-// always added, so that a FIFO in a file's place stalls nobody.
+// File opens a regular file beneath d; nothing else is ever opened, whatever has
+// been planted under the name. flags are those of open(2).
 func (d *Dir) File(name string, flags int) (*os.File, error) {
-	fd, err := d.openat(name, flags|unix.O_NONBLOCK, 0)
+	found, err := d.find(name, 0)
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), filepath.Join(d.path, name)), nil
+	defer found.close()
+	if !found.is(unix.S_IFREG) {
+		return nil, fmt.Errorf("opening %s: it is no regular file", found.path)
+	}
+	return found.reopen(flags)
+}
+
+// FileSize is the size of a regular file beneath d, without opening it.
+func (d *Dir) FileSize(name string) (int64, error) {
+	found, err := d.find(name, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer found.close()
+	if !found.is(unix.S_IFREG) {
+		return 0, fmt.Errorf("measuring %s: it is no regular file", found.path)
+	}
+	return found.stat.Size, nil
 }
 
 // ReadFile reads a regular file beneath d, of at most limit bytes.
@@ -118,9 +137,6 @@ func (d *Dir) ReadFile(name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking at %s: %w", f.Name(), err)
 	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("reading %s: it is no regular file", f.Name())
-	}
 	if info.Size() > limit {
 		return nil, fmt.Errorf("reading %s: its %d bytes are more than the %d that are allowed", f.Name(), info.Size(), limit)
 	}
@@ -132,33 +148,32 @@ func (d *Dir) ReadFile(name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// ReadDir lists the names of a directory beneath d.
-func (d *Dir) ReadDir(name string) ([]fs.DirEntry, error) {
+// ReadDir lists the names of a directory beneath d, which may hold at most limit.
+func (d *Dir) ReadDir(name string, limit int) ([]fs.DirEntry, error) {
 	fd, err := d.openat(name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), filepath.Join(d.path, name))
 	defer f.Close()
-	entries, err := f.ReadDir(-1)
-	if err != nil {
+	entries, err := f.ReadDir(limit + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("listing %s: %w", f.Name(), err)
+	}
+	if len(entries) > limit {
+		return nil, fmt.Errorf("listing %s: it holds more than %d names", f.Name(), limit)
 	}
 	return entries, nil
 }
 
-// IsDir tells whether name, or what it links to, is a directory.
+// IsDir reports whether name, or what it links to, is a directory.
 func (d *Dir) IsDir(name string) (bool, error) {
-	fd, err := d.openat(name, unix.O_PATH, 0)
+	found, err := d.find(name, 0)
 	if err != nil {
 		return false, err
 	}
-	defer release(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return false, fmt.Errorf("looking at %s: %w", filepath.Join(d.path, name), err)
-	}
-	return st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
+	defer found.close()
+	return found.is(unix.S_IFDIR), nil
 }
 
 // Available is how many bytes an unprivileged process can still write to the
@@ -220,54 +235,57 @@ func (d *Dir) publish(f *os.File, from, to string, owner int, mode fs.FileMode, 
 	return nil
 }
 
-// Own gives the file or device name to user owner (uid and gid), unless it is
-// the owner's already. A symlink is refused.
-func (d *Dir) Own(name string, owner int) error {
-	fd, err := d.openat(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+// OwnFile gives the regular file name to user owner (uid and gid), unless it is
+// the owner's already.
+func (d *Dir) OwnFile(name string, owner int) error {
+	return d.own(name, owner, "regular file", unix.S_IFREG)
+}
+
+// OwnDevice does the same with a device node.
+func (d *Dir) OwnDevice(name string, owner int) error {
+	return d.own(name, owner, "device", unix.S_IFBLK, unix.S_IFCHR)
+}
+
+func (d *Dir) own(name string, owner int, what string, kinds ...uint32) error {
+	found, err := d.find(name, unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
-	defer release(fd)
-	full := filepath.Join(d.path, name)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("looking at %s: %w", full, err)
+	defer found.close()
+	if !slices.ContainsFunc(kinds, found.is) {
+		return fmt.Errorf("giving %s to user %d: it is no %s", found.path, owner, what)
 	}
-	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
-		return fmt.Errorf("giving %s to user %d: it is a symlink", full, owner)
-	}
-	if int(st.Uid) == owner {
+	if int(found.stat.Uid) == owner {
 		return nil
 	}
-	if err := unix.Fchownat(fd, "", owner, owner, unix.AT_EMPTY_PATH); err != nil {
-		return fmt.Errorf("giving %s to user %d: %w", full, owner, err)
+	if err := unix.Fchownat(found.fd, "", owner, owner, unix.AT_EMPTY_PATH); err != nil {
+		return fmt.Errorf("giving %s to user %d: %w", found.path, owner, err)
 	}
 	return nil
 }
 
 // Dial connects to the unix socket name beneath d.
 func (d *Dir) Dial(ctx context.Context, name string) (*net.UnixConn, error) {
-	fd, err := d.openat(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	found, err := d.find(name, unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
 	}
-	defer release(fd)
-	full := filepath.Join(d.path, name)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("looking at %s: %w", full, err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return nil, fmt.Errorf("connecting to %s: it is no socket", full)
+	defer found.close()
+	if !found.is(unix.S_IFSOCK) {
+		return nil, fmt.Errorf("connecting to %s: it is no socket", found.path)
 	}
 	// The descriptor's own link names the very socket that was looked at.
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
+	conn, err := dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", found.fd))
 	if err != nil {
-		return nil, fmt.Errorf("connecting to %s: %w", full, err)
+		return nil, fmt.Errorf("connecting to %s: %w", found.path, err)
 	}
 	return conn.(*net.UnixConn), nil
 }
+
+// maxLooks bounds how often a walk is begun anew. Somebody who renames folders all
+// the time must not keep the caller.
+const maxLooks = 1000
 
 func (d *Dir) openat(name string, flags int, mode fs.FileMode) (int, error) {
 	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: d.resolve}
@@ -276,8 +294,8 @@ func (d *Dir) openat(name string, flags int, mode fs.FileMode) (int, error) {
 	}
 	fd := -1
 	err := d.with(func(dir int) error {
-		for {
-			var err error
+		var err error
+		for range maxLooks {
 			fd, err = unix.Openat2(dir, name, how)
 			// EAGAIN: a rename elsewhere raced with the walk; the kernel asks to
 			// look again.
@@ -285,6 +303,7 @@ func (d *Dir) openat(name string, flags int, mode fs.FileMode) (int, error) {
 				return err
 			}
 		}
+		return fmt.Errorf("names on its way change all the time: %w", err)
 	})
 	if err != nil {
 		return -1, fmt.Errorf("opening %s: %w", filepath.Join(d.path, name), err)

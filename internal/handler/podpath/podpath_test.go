@@ -53,7 +53,7 @@ func TestStrictFolderIsNotLeft(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"absolute", "harmless"} {
-		if err := d.Own(name, 107); err == nil {
+		if err := d.OwnFile(name, 107); err == nil {
 			t.Errorf("%s was given away", name)
 		}
 	}

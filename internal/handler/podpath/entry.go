@@ -1,0 +1,85 @@
+package podpath
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How long a file is waited for that another process holds a lease on. Whoever
+// owns a file may take one, and a guest's process owns its disks. The kernel ends
+// a lease some time after the first attempt (45 s by default), so a later attempt
+// of the caller's succeeds.
+const (
+	leasePatience = time.Second
+	leasePause    = 20 * time.Millisecond
+)
+
+// entry is a name that was found and opened for nothing (O_PATH): what it is can
+// be asked without a device's driver, a FIFO's other end or the holder of a lease
+// noticing.
+type entry struct {
+	fd   int
+	path string
+	stat unix.Stat_t
+}
+
+// find opens what has the name beneath d. extra are flags beside O_PATH.
+func (d *Dir) find(name string, extra int) (*entry, error) {
+	fd, err := d.openat(name, unix.O_PATH|extra, 0)
+	if err != nil {
+		return nil, err
+	}
+	return newEntry(fd, filepath.Join(d.path, name))
+}
+
+// newEntry takes over a descriptor.
+func newEntry(fd int, path string) (*entry, error) {
+	e := &entry{fd: fd, path: path}
+	if err := unix.Fstat(fd, &e.stat); err != nil {
+		e.close()
+		return nil, fmt.Errorf("looking at %s: %w", path, err)
+	}
+	return e, nil
+}
+
+func (e *entry) close() { release(e.fd) }
+
+// is reports whether the entry is of a type (unix.S_IFREG and the like).
+func (e *entry) is(kind uint32) bool { return e.stat.Mode&unix.S_IFMT == kind }
+
+// reopen opens the very file or device that was looked at. flags are those of
+// open(2).
+func (e *entry) reopen(flags int) (*os.File, error) {
+	link := "/proc/self/fd/" + strconv.Itoa(e.fd)
+	deadline := time.Now().Add(leasePatience)
+	for {
+		fd, err := unix.Open(link, flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), e.path), nil
+		case errors.Is(err, unix.EINTR):
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return nil, fmt.Errorf("opening %s: %w", e.path, err)
+		case time.Now().After(deadline):
+			return nil, fmt.Errorf("opening %s: another process holds a lease on the file and does not give it up: %w", e.path, err)
+		default:
+			time.Sleep(leasePause)
+		}
+	}
+}
+
+// detach gives the entry a mount of its own, which is in no mount namespace. What
+// is opened through it keeps nobody from unmounting the one that it was found in.
+func (e *entry) detach() (*entry, error) {
+	fd, err := unix.OpenTree(e.fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil, fmt.Errorf("cloning the mount of %s: %w", e.path, err)
+	}
+	return newEntry(fd, e.path)
+}

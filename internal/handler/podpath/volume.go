@@ -1,0 +1,198 @@
+package podpath
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Volumes finds the persistent volumes of pods where the kubelet has set them up,
+// and nowhere else: what a container's file system shows was written by whoever
+// made its image, device nodes included.
+type Volumes struct {
+	// Kubelet is the kubelet's folder.
+	Kubelet string
+	// Host is the node's root directory, where the kubelet's links to devices lead.
+	Host string
+}
+
+// VolumeID names a persistent volume that a pod has.
+type VolumeID struct {
+	// Pod is the pod's UID, Name the persistent volume's.
+	Pod, Name string
+	// Block says that it is a device and no file system.
+	Block bool
+	// HostPath is the node's own folder or device that the volume consists of, empty
+	// for all other types. The kubelet keeps no entry for it.
+	HostPath string
+}
+
+// Volume is a persistent volume that is open. Exactly one of its parts is set.
+type Volume struct {
+	// Folder is a file system's root. No symlink is followed beneath it.
+	Folder *Dir
+	device *entry
+}
+
+// Plugins of the kubelet whose volumes are named by a pod's author, not after a
+// persistent volume.
+var unnamedPlugins = []string{
+	"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~secret",
+	"kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~git-repo",
+}
+
+// Plugins whose mount is in a subfolder of the volume's.
+var mountFolder = map[string]string{"kubernetes.io~csi": "mount"}
+
+// Open opens a volume. It stays usable when the kubelet takes the volume down, and
+// does not keep the kubelet from that.
+func (v Volumes) Open(id VolumeID) (*Volume, error) {
+	for what, name := range map[string]string{"pod UID": id.Pod, "volume name": id.Name} {
+		if name == "" || name == ".." || name == "." || strings.ContainsRune(name, filepath.Separator) {
+			return nil, fmt.Errorf("opening volume %q of pod %q: the %s is no name", id.Name, id.Pod, what)
+		}
+	}
+	found, err := v.find(id)
+	if err != nil {
+		return nil, fmt.Errorf("opening volume %s of pod %s: %w", id.Name, id.Pod, err)
+	}
+	defer found.close()
+	kind := uint32(unix.S_IFDIR)
+	if id.Block {
+		kind = unix.S_IFBLK
+	}
+	if !found.is(kind) {
+		return nil, fmt.Errorf("opening volume %s of pod %s: %s has mode %o, which is not that of a %s",
+			id.Name, id.Pod, found.path, found.stat.Mode, map[bool]string{true: "block device", false: "folder"}[id.Block])
+	}
+	own, err := found.detach()
+	if err != nil {
+		return nil, fmt.Errorf("opening volume %s of pod %s: %w", id.Name, id.Pod, err)
+	}
+	if id.Block {
+		return &Volume{device: own}, nil
+	}
+	return &Volume{Folder: &Dir{file: os.NewFile(uintptr(own.fd), own.path), path: own.path, resolve: strict}}, nil
+}
+
+func (v Volumes) find(id VolumeID) (*entry, error) {
+	switch {
+	case id.HostPath != "":
+		return v.onHost(id.HostPath)
+	case id.Block:
+		return v.findDevice(id)
+	}
+	return v.findMount(id)
+}
+
+// findMount finds a file system that the kubelet has mounted for the pod.
+func (v Volumes) findMount(id VolumeID) (*entry, error) {
+	folder, plugin, err := v.entryOf(id, "volumes", unix.O_DIRECTORY)
+	if err != nil || mountFolder[plugin] == "" {
+		return folder, err
+	}
+	defer folder.close()
+	fd, err := unix.Openat2(folder.fd, mountFolder[plugin], &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: strict,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening %s/%s: %w", folder.path, mountFolder[plugin], err)
+	}
+	return newEntry(fd, filepath.Join(folder.path, mountFolder[plugin]))
+}
+
+// findDevice follows the kubelet's link to the device that it gives to the pod's
+// container.
+func (v Volumes) findDevice(id VolumeID) (*entry, error) {
+	link, _, err := v.entryOf(id, "volumeDevices", unix.O_NOFOLLOW)
+	if err != nil || !link.is(unix.S_IFLNK) {
+		return link, err
+	}
+	defer link.close()
+	target := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(link.fd, "", target)
+	if err != nil {
+		return nil, fmt.Errorf("reading the link %s: %w", link.path, err)
+	}
+	return v.onHost(string(target[:n]))
+}
+
+// onHost opens a path of the node's. What lies in the kubelet's folder is looked
+// for in the one that is mounted here: the kubelet's mounts may be hidden from the
+// node's first process.
+func (v Volumes) onHost(path string) (*entry, error) {
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("%q is no absolute path", path)
+	}
+	base := v.Host
+	if rel, err := filepath.Rel(v.Kubelet, path); err == nil && filepath.IsLocal(rel) {
+		base, path = v.Kubelet, rel
+	}
+	root, err := OpenRoot(base)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.find(path, 0)
+}
+
+// entryOf is what the kubelet has under the volume's name in a folder of the pod's,
+// and the plugin that it belongs to.
+func (v Volumes) entryOf(id VolumeID, folder string, flags int) (found *entry, plugin string, err error) {
+	base, err := Open(v.Kubelet)
+	if err != nil {
+		return nil, "", err
+	}
+	defer base.Close()
+	dir := filepath.Join("pods", id.Pod, folder)
+	plugins, err := base.ReadDir(dir, maxPlugins)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, p := range plugins {
+		if slices.Contains(unnamedPlugins, p.Name()) {
+			continue
+		}
+		e, err := base.find(filepath.Join(dir, p.Name(), id.Name), flags)
+		switch {
+		case errors.Is(err, unix.ENOENT):
+		case err != nil:
+			return nil, "", err
+		case found != nil:
+			e.close()
+			found.close()
+			return nil, "", fmt.Errorf("both %s and %s have it", found.path, e.path)
+		default:
+			found, plugin = e, p.Name()
+		}
+	}
+	if found == nil {
+		return nil, "", fmt.Errorf("the kubelet has not set it up in %s/%s: %w", v.Kubelet, dir, unix.ENOENT)
+	}
+	return found, plugin, nil
+}
+
+// maxPlugins bounds the volume plugins of one pod; a kubelet knows some ten.
+const maxPlugins = 256
+
+// Close lets go of the volume. What was opened of it stays open.
+func (v *Volume) Close() {
+	if v.Folder != nil {
+		v.Folder.Close()
+	} else {
+		v.device.close()
+	}
+}
+
+// Device opens the block device. flags are those of open(2).
+func (v *Volume) Device(flags int) (*os.File, error) {
+	if v.device == nil {
+		return nil, fmt.Errorf("opening %s: it is no block device", v.Folder.path)
+	}
+	return v.device.reopen(flags)
+}
