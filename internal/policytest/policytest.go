@@ -1,0 +1,174 @@
+// Package policytest judges writes by the ValidatingAdmissionPolicies of a manifest,
+// with the API server's own code. It is for tests: no program links it.
+package policytest
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	sigyaml "sigs.k8s.io/yaml"
+)
+
+// Policy is a policy as the API server makes it, with its bindings.
+type Policy struct {
+	rules     []admissionregistrationv1.NamedRuleWithOperations
+	selectors []labels.Selector
+	validator validating.Validator
+}
+
+// Write is a write that somebody attempts.
+type Write struct {
+	By user.Info
+	// Resource is that of the request's path: pods, or pods/status.
+	Resource string
+	// Old is the object as it is, nil for one that is created.
+	Old, New client.Object
+}
+
+// Answer is why a write is refused, empty when it is not.
+func (p *Policy) Answer(t testing.TB, w Write) string {
+	t.Helper()
+	operation, old := admission.Update, w.Old
+	if old == nil {
+		operation = admission.Create
+	}
+	if !p.concerns(w, operation) {
+		return ""
+	}
+	after := untyped(t, w.New)
+	kind := after.GroupVersionKind()
+	resource, subresource, _ := strings.Cut(w.Resource, "/")
+	// An interface that holds a nil pointer would not be nil.
+	var before runtime.Object
+	if old != nil {
+		before = untyped(t, old)
+	}
+	attributes := &admission.VersionedAttributes{
+		Attributes: admission.NewAttributesRecord(after, before, kind, w.New.GetNamespace(), w.New.GetName(),
+			schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: resource}, subresource,
+			operation, &metav1.PatchOptions{}, false, w.By),
+		VersionedObject: after, VersionedOldObject: before, VersionedKind: kind,
+	}
+	result := p.validator.Validate(t.Context(), attributes.GetResource(), attributes, nil, nil, celconfig.RuntimeCELCostBudget, nil)
+	var said []string
+	for _, d := range result.Decisions {
+		if d.Action == validating.ActionDeny {
+			said = append(said, d.Message)
+		}
+	}
+	return strings.Join(said, "; ")
+}
+
+// concerns reports whether the policy is asked about the write at all.
+func (p *Policy) concerns(w Write, operation admission.Operation) bool {
+	ruled := slices.ContainsFunc(p.rules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
+		return slices.Contains(r.Resources, w.Resource) &&
+			slices.Contains(r.Operations, admissionregistrationv1.OperationType(operation))
+	})
+	return ruled && slices.ContainsFunc(p.selectors, func(s labels.Selector) bool {
+		return s.Matches(labels.Set(w.New.GetLabels())) || w.Old != nil && s.Matches(labels.Set(w.Old.GetLabels()))
+	})
+}
+
+func untyped(t testing.TB, object client.Object) *unstructured.Unstructured {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: content}
+}
+
+// Load reads the policy of that name, which must be bound to refuse.
+func Load(t testing.TB, manifest, name string) *Policy {
+	t.Helper()
+	spec, bindings := read(t, manifest, name)
+	p := &Policy{rules: spec.MatchConstraints.ResourceRules, validator: compiled(t, name, spec)}
+	for _, b := range bindings {
+		selector := labels.Everything()
+		if b.MatchResources != nil && b.MatchResources.ObjectSelector != nil {
+			var err error
+			if selector, err = metav1.LabelSelectorAsSelector(b.MatchResources.ObjectSelector); err != nil {
+				t.Fatalf("a binding of the policy %s: %v", name, err)
+			}
+		}
+		p.selectors = append(p.selectors, selector)
+	}
+	return p
+}
+
+func compiled(t testing.TB, name string, spec admissionregistrationv1.ValidatingAdmissionPolicySpec) validating.Validator {
+	t.Helper()
+	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var variables []cel.NamedExpressionAccessor
+	for i := range spec.Variables {
+		variables = append(variables, &validating.Variable{Name: spec.Variables[i].Name, Expression: spec.Variables[i].Expression})
+	}
+	options := cel.OptionalVariableDeclarations{}
+	compiler.CompileAndStoreVariables(variables, options, environment.NewExpressions)
+	var conditions, validations []cel.ExpressionAccessor
+	for i := range spec.MatchConditions {
+		conditions = append(conditions, (*matchconditions.MatchCondition)(&spec.MatchConditions[i]))
+	}
+	for _, v := range spec.Validations {
+		validations = append(validations, &validating.ValidationCondition{Expression: v.Expression, Message: v.Message})
+	}
+	condition := compiler.CompileCondition(conditions, options, environment.NewExpressions)
+	validation := compiler.CompileCondition(validations, options, environment.NewExpressions)
+	if errs := append(condition.CompilationErrors(), validation.CompilationErrors()...); len(errs) > 0 {
+		t.Fatalf("the policy %s can't be compiled: %v", name, errors.Join(errs...))
+	}
+	none := compiler.CompileCondition(nil, options, environment.NewExpressions)
+	matcher := matchconditions.NewMatcher(condition, spec.FailurePolicy, "policy", "validate", name)
+	return validating.NewValidator(validation, matcher, none, none, spec.FailurePolicy, nil)
+}
+
+func read(t testing.TB, manifest, name string) (
+	spec admissionregistrationv1.ValidatingAdmissionPolicySpec, bindings []admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec,
+) {
+	t.Helper()
+	data, err := os.ReadFile(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, document := range strings.Split(string(data), "\n---\n") {
+		var policy admissionregistrationv1.ValidatingAdmissionPolicy
+		var binding admissionregistrationv1.ValidatingAdmissionPolicyBinding
+		if strings.Contains(document, "\nkind: ValidatingAdmissionPolicyBinding\n") {
+			err = sigyaml.UnmarshalStrict([]byte(document), &binding)
+			if binding.Spec.PolicyName == name && slices.Contains(binding.Spec.ValidationActions, admissionregistrationv1.Deny) {
+				bindings = append(bindings, binding.Spec)
+			}
+		} else if err = sigyaml.UnmarshalStrict([]byte(document), &policy); policy.Name == name {
+			found, spec = true, policy.Spec
+		}
+		if err != nil {
+			t.Fatalf("reading %s: %v", manifest, err)
+		}
+	}
+	if !found || len(bindings) == 0 || spec.MatchConstraints == nil {
+		t.Fatalf("%s has no policy %s that refuses", manifest, name)
+	}
+	return spec, bindings
+}
