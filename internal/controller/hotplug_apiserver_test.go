@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/attachmentpod"
+	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/hotplug/invariant"
 	"drydock.dev/drydock/test/follow"
 )
@@ -371,6 +372,37 @@ func TestTheLoopMayEndAtAnyMomentOfAPlug(t *testing.T) {
 	}
 	if ever, _ := w.history.Pods(); ever != 4 {
 		t.Errorf("%d pods were made for 4 volumes", ever)
+	}
+}
+
+// The names of attachment pods are no secret: whoever may make pods can make one
+// first.
+func TestAForeignPodOfAnAttachmentPodsNameIsReportedAndNotUsed(t *testing.T) {
+	w := newPlugWorld(t)
+	foreign := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.namespace, Name: attachmentpod.Prefix(w.vmi("vmi")) + "-1",
+			Annotations: map[string]string{v1.DomainAnnotation: "vmi"},
+		},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "hotplug-disk", Image: "evil"}}},
+	}
+	w.do("making the foreign pod", w.client.Create(w.ctx, foreign))
+	w.claim("a", "")
+	w.add("a")
+	w.eventually("the volume's status to name the foreign pod", func() (bool, string) {
+		s := w.volume("a")
+		return s != nil && strings.Contains(s.Message, "pod "+foreign.Name+" exists and is not Drydock's"), fmt.Sprintf("%+v", s)
+	})
+	if s := w.volume("a"); s.HotplugVolume.AttachPodUID != "" {
+		t.Errorf("the volume is said to come from it: %+v", s.HotplugVolume)
+	}
+	w.do("deleting the foreign pod", w.client.Delete(w.ctx, foreign, client.GracePeriodSeconds(0)))
+	pod := w.awaitHolders(1)[0]
+	w.start(&pod)
+	s := w.awaitVolume("a", v1.HotplugVolumeAttachedToNode)
+	record, err := hotplug.ReadRecord(w.vmi("vmi").Annotations)
+	if err != nil || s.HotplugVolume.AttachPodUID != pod.UID || !record.Has(pod.Name, pod.UID) {
+		t.Errorf("pod %s is not recorded as the one that serves: %+v, %+v (%v)", pod.UID, record, s.HotplugVolume, err)
 	}
 }
 

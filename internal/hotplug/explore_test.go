@@ -166,7 +166,7 @@ func (x *exploration) rest(s *state) error {
 			continue
 		}
 		// A pod that has failed stays while the status of what the guest keeps names it.
-		if !s.vmi.records(p.name) && !x.sticks(s, p.volumes) {
+		if !s.vmi.expects(p.name, p.uid) && !x.sticks(s, p.volumes) {
 			problems = append(problems, fmt.Errorf("H4: pod %d is left over", p.name))
 		}
 		if p.volumes&(x.broken|x.exclusive) == 0 {

@@ -56,12 +56,12 @@ func (p *planning) addApart(volumes []Volume) {
 }
 
 // dead tells whether the holder's pod will not hold anything any more. A pod
-// that was made and is not seen has been deleted by somebody; one that was
-// never seen is made.
+// that was made and is not seen, or is seen with another UID, has been deleted by
+// somebody; one that was never seen is made.
 func (p *planning) dead(h *Holder) bool {
 	pod := p.pod(h.Name)
 	if pod == nil {
-		return p.assigned(h.Name) && p.absenceIsFact()
+		return (h.UID != "" || p.assigned(h.Name)) && p.absenceIsFact()
 	}
 	return pod.Terminating || pod.Finished && !pod.Cooling
 }

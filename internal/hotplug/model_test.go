@@ -61,8 +61,8 @@ type entry struct {
 }
 
 type holder struct {
-	name    uint8
-	volumes set
+	name, uid uint8
+	volumes   set
 }
 
 // object is the VMI.
@@ -147,7 +147,7 @@ func (sc *scenario) initial() state {
 	n := uint8(0)
 	hold := func(volumes set) {
 		s.pods[n] = pod{name: n + 1, uid: n + 1, volumes: volumes, state: running, ran: true}
-		s.vmi.holders[n] = holder{name: n + 1, volumes: volumes}
+		s.vmi.holders[n] = holder{name: n + 1, uid: n + 1, volumes: volumes}
 		n++
 		for v := range sc.volumes {
 			if volumes.has(v) {
@@ -217,6 +217,18 @@ func nameOf(name string) uint8 {
 	return uint8(n)
 }
 
+// uidOf is the number of a UID, 0 for none.
+func uidOf(uid types.UID) uint8 {
+	if uid == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(string(uid))
+	if err != nil || n > 255 {
+		panic("bad UID " + uid)
+	}
+	return uint8(n)
+}
+
 // observed is what the planner gets to see of a VMI and pods.
 func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool) hotplug.Observed {
 	o := hotplug.Observed{Prefix: "hp", Settled: settled, Live: live, MaxHolders: sc.maxHolders}
@@ -235,7 +247,11 @@ func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool)
 	o.Record.Generation = int(vmi.generation)
 	for _, h := range vmi.holders {
 		if h.name != 0 {
-			o.Record.Holders = append(o.Record.Holders, hotplug.Holder{Name: podNames[h.name], Volumes: volumeLists[h.volumes]})
+			recorded := hotplug.Holder{Name: podNames[h.name], Volumes: volumeLists[h.volumes]}
+			if h.uid != 0 {
+				recorded.UID = uids[h.uid]
+			}
+			o.Record.Holders = append(o.Record.Holders, recorded)
 		}
 	}
 	for i := range seen {
@@ -259,17 +275,13 @@ func written(vmi object, plan *hotplug.Plan) object {
 		panic("more holders than the model has room for")
 	}
 	for i, h := range plan.Record.Holders {
-		next.holders[i] = holder{name: nameOf(h.Name), volumes: setOf(h.Volumes)}
+		next.holders[i] = holder{name: nameOf(h.Name), uid: uidOf(h.UID), volumes: setOf(h.Volumes)}
 	}
 	for _, e := range plan.Entries {
 		v := e.Name[0] - 'A'
 		to := entry{phase: phaseOf(e.Phase)}
 		if e.PodUID != "" {
-			uid, err := strconv.Atoi(string(e.PodUID))
-			if err != nil {
-				panic(err)
-			}
-			to.name, to.uid = nameOf(e.PodName), uint8(uid)
+			to.name, to.uid = nameOf(e.PodName), uidOf(e.PodUID)
 			to.orphan = vmi.entries[v].orphan && vmi.entries[v].uid == to.uid
 		}
 		next.entries[v] = to
@@ -317,6 +329,7 @@ func (s *state) eachName(name, uid func(*uint8)) {
 		name(&vmi.generation)
 		for i := range vmi.holders {
 			name(&vmi.holders[i].name)
+			uid(&vmi.holders[i].uid)
 		}
 		for i := range vmi.entries {
 			name(&vmi.entries[i].name)

@@ -29,8 +29,17 @@ func oneHolder(o hotplug.Observed, guarded bool) hotplug.Plan {
 	default:
 		plan.Record.Holders = nil
 	}
+	noted := false
+	plan.Record.Holders = slices.Clone(plan.Record.Holders)
+	for i := range plan.Record.Holders {
+		for _, p := range o.Pods {
+			if h := &plan.Record.Holders[i]; h.UID == "" && p.Name == h.Name && p.Running {
+				h.UID, noted = p.UID, true
+			}
+		}
+	}
 	plan.Entries = oneHoldersEntries(o, plan.Record)
-	plan.Changed = !slices.Equal(plan.Entries, o.Entries) || plan.Record.Generation != o.Record.Generation ||
+	plan.Changed = noted || !slices.Equal(plan.Entries, o.Entries) || plan.Record.Generation != o.Record.Generation ||
 		len(plan.Record.Holders) != len(o.Record.Holders)
 	if plan.Changed {
 		return plan

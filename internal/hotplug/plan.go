@@ -39,6 +39,7 @@ func Decide(o Observed) Plan {
 	p.merge()
 	p.assign()
 	p.dropIdle()
+	p.noteUIDs()
 	p.dropEntries()
 	return p.plan()
 }
@@ -50,7 +51,7 @@ func (p *planning) plan() Plan {
 		return out
 	}
 	for _, h := range p.record.Holders {
-		if p.pod(h.Name) == nil && !p.assigned(h.Name) {
+		if h.UID == "" && p.pod(h.Name) == nil && !p.assigned(h.Name) {
 			out.Create = append(out.Create, h)
 		}
 	}
@@ -235,9 +236,10 @@ func (p *planning) entry(v Volume) *Entry {
 	return nil
 }
 
+// pod is the pod of that name, unless another one is recorded.
 func (p *planning) pod(name string) *Pod {
 	for i := range p.Pods {
-		if p.Pods[i].Name == name {
+		if p.Pods[i].Name == name && !p.foreign(&p.Pods[i]) {
 			return &p.Pods[i]
 		}
 	}
@@ -246,6 +248,6 @@ func (p *planning) pod(name string) *Pod {
 
 func sameRecord(a, b Record) bool {
 	return a.Generation == b.Generation && slices.EqualFunc(a.Holders, b.Holders, func(x, y Holder) bool {
-		return x.Name == y.Name && slices.Equal(x.Volumes, y.Volumes)
+		return x.Name == y.Name && x.UID == y.UID && slices.Equal(x.Volumes, y.Volumes)
 	})
 }

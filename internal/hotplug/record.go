@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // RecordAnnotation holds the Record on a VMI.
@@ -21,8 +23,11 @@ type Record struct {
 
 // Holder is an attachment pod that should exist.
 type Holder struct {
-	Name    string   `json:"name"`
-	Volumes []Volume `json:"volumes"`
+	Name string `json:"name"`
+	// UID is that of its pod, once that has been seen to run. From then on a pod of
+	// the name with another UID is foreign, and the pod is never made again.
+	UID     types.UID `json:"uid,omitempty"`
+	Volumes []Volume  `json:"volumes"`
 }
 
 // ReadRecord reads the record from a VMI's annotations; a VMI without one has
@@ -54,6 +59,30 @@ func (r Record) Text() string {
 // Names tells whether the record names the pod.
 func (r Record) Names(pod string) bool {
 	return slices.ContainsFunc(r.Holders, func(h Holder) bool { return h.Name == pod })
+}
+
+// Has reports whether the record names this very pod.
+func (r Record) Has(name string, uid types.UID) bool {
+	return slices.ContainsFunc(r.Holders, func(h Holder) bool { return h.Name == name && h.UID == uid })
+}
+
+// foreign reports whether a pod has the name of a recorded one and is not that.
+func (p *planning) foreign(pod *Pod) bool {
+	return slices.ContainsFunc(p.record.Holders, func(h Holder) bool {
+		return h.Name == pod.Name && h.UID != "" && h.UID != pod.UID
+	})
+}
+
+// noteUIDs records the pods that run. A pod that is seen here was made by
+// virt-controller, since only it may give a pod its labels; but as soon as it is
+// used, it counts by its UID alone.
+func (p *planning) noteUIDs() {
+	for i := range p.record.Holders {
+		h := &p.record.Holders[i]
+		if pod := p.pod(h.Name); h.UID == "" && pod != nil && pod.alive() {
+			h.UID = pod.UID
+		}
+	}
 }
 
 // add records one more holder, under a name that was never used. Beside the

@@ -439,7 +439,7 @@ func (sc *scenario) handOver(s *state, v int, emit emitter) {
 	}
 	for i := from; i < maxPods; i++ {
 		p := &s.pods[i]
-		if p.state == noPod || p.state == failed || !p.ran || !p.volumes.has(v) || !s.vmi.records(p.name) {
+		if p.state == noPod || p.state == failed || !p.ran || !p.volumes.has(v) || !s.vmi.records(p.name, p.uid) {
 			continue
 		}
 		to := *s
@@ -449,13 +449,18 @@ func (sc *scenario) handOver(s *state, v int, emit emitter) {
 	}
 }
 
-func (o *object) records(name uint8) bool {
+func (o *object) records(name, uid uint8) bool {
 	for _, h := range o.holders {
-		if h.name == name {
+		if h.name == name && h.uid == uid {
 			return true
 		}
 	}
 	return false
+}
+
+// expects reports whether the pod is a recorded one, or may become it.
+func (o *object) expects(name, uid uint8) bool {
+	return o.records(name, uid) || o.records(name, 0)
 }
 
 func (s *state) podByUID(uid uint8) *pod {

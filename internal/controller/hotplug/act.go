@@ -157,8 +157,7 @@ func (r *Reconciler) makePod(ctx context.Context, vmi *v1.VirtualMachineInstance
 	err := r.Client.Create(ctx, pod)
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		// Its name follows from the record: it is what was made before.
-		return nil
+		return r.expectOurs(ctx, vmi, pod)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
 	case err != nil:
@@ -170,6 +169,33 @@ func (r *Reconciler) makePod(ctx context.Context, vmi *v1.VirtualMachineInstance
 	r.memory.made(key, pod.Name, r.Now())
 	r.Recorder.Eventf(vmi, pod, corev1.EventTypeNormal, reasonCreated, "CreatePod", "Created attachment pod %s", pod.Name)
 	return nil
+}
+
+// expectOurs tells an earlier creation of our own, which the cache does not show yet,
+// from a pod that somebody else gave the name. Only virt-controller can give a pod
+// these labels (config/rbac/pod-policy.yaml).
+func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	existing, err := get(ctx, r.Reader, client.ObjectKeyFromObject(pod), &corev1.Pod{})
+	if err != nil || existing == nil || ours(vmi, existing) {
+		return err
+	}
+	foreign := fmt.Sprintf("pod %s exists and is not Drydock's: the volumes wait until it is deleted", pod.Name)
+	if r.memory.failed(client.ObjectKeyFromObject(vmi), pod.Name, foreign) {
+		r.Recorder.Eventf(vmi, nil, corev1.EventTypeWarning, reasonFailed, "CreatePod", "%s", foreign)
+		return errors.New(foreign) // the loop looks again at once, and says so in the status
+	}
+	// Nothing wakes the loop when that pod goes: it looks again after cacheLag.
+	return nil
+}
+
+// ours reports whether a pod says that it is an attachment pod of the VMI.
+func ours(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
+	for key, value := range attachmentpod.Labels(vmi) {
+		if pod.Labels[key] != value {
+			return false
+		}
+	}
+	return true
 }
 
 // blockClaims finds out which of the holders' claims are devices. A volume may

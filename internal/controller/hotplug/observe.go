@@ -152,7 +152,7 @@ func (r *Reconciler) observePods(ctx context.Context, s *sight, pods []corev1.Po
 	s.Settled = true
 	for i := range pods {
 		pod := &pods[i]
-		if pod.Labels[v1.CreatedByLabel] != string(s.vmi.UID) {
+		if !ours(s.vmi, pod) {
 			continue
 		}
 		seen := podOf(pod)

@@ -272,7 +272,7 @@ func (o Observed) holder(uid types.UID) (Holder, bool) {
 func (o Observed) newest(volume, claim string) (Holder, bool) {
 	var best Holder
 	for _, h := range o.Holders {
-		if !h.Alive || h.Claims[volume] != claim || !o.Record.Names(h.Name) {
+		if !h.Alive || h.Claims[volume] != claim || !o.Record.Has(h.Name, h.UID) {
 			continue
 		}
 		if best.UID == "" || h.Created.After(best.Created) || h.Created.Equal(best.Created) && h.UID > best.UID {

@@ -1,6 +1,7 @@
 package plug
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -30,7 +31,8 @@ type world struct {
 	forced  bool
 	qemuHas string
 	holder  []Holder
-	// recorded are the names of the record's holders.
+	// recorded are the names of the record's holders; their UIDs follow from these, or
+	// come after a slash.
 	recorded []string
 	opened   types.UID
 	verified types.UID
@@ -63,7 +65,11 @@ func (w world) observed() Observed {
 		o.VMI.Annotations = map[string]string{pluggable.ForcedAnnotation: `["a"]`}
 	}
 	for _, name := range w.recorded {
-		o.Record.Holders = append(o.Record.Holders, hotplug.Holder{Name: name})
+		name, uid, _ := strings.Cut(name, "/")
+		if uid == "" {
+			uid = strings.TrimPrefix(name, "hp-")
+		}
+		o.Record.Holders = append(o.Record.Holders, hotplug.Holder{Name: name, UID: types.UID(uid)})
 	}
 	if w.opened != "" {
 		o.Opened["a"] = w.opened
@@ -162,6 +168,9 @@ func TestDecide(t *testing.T) {
 			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x, y}, recorded: []string{"hp-x"}, qemu: hotdisk.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
 		},
+		"a younger pod has the name of a holder with another UID": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x, y}, recorded: []string{"hp-x", "hp-y/another"}, qemu: hotdisk.Plugged},
+			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady}},
 		"a younger holder is recorded": {
 			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: hotdisk.Plugged},
 			want{action: Verify, where: "y", phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
