@@ -1,14 +1,18 @@
 package handler
 
 import (
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	sigyaml "sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/internal/handler/node"
 	"drydock.dev/drydock/internal/nodeprobe"
@@ -74,7 +78,9 @@ func TestVirtHandlerReportsTheMachinesOfItsNodeAndNoMore(t *testing.T) {
 	})
 }
 
-func TestVirtHandlerLabelsItsNodeAndNoMore(t *testing.T) {
+// CVE-2023-26484: whoever has virt-handler's token changes any node, and has by that
+// any pod of the cluster brought to his own.
+func TestCVE202326484VirtHandlerLabelsItsNodeAndNoMore(t *testing.T) {
 	object := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	object.Name = "node1"
 	object.Labels = map[string]string{"zone": "a", v1.CPUModelLabel + "Conroe": "true"}
@@ -98,6 +104,44 @@ func TestVirtHandlerLabelsItsNodeAndNoMore(t *testing.T) {
 		"an annotation":                  {by: handlerOn("node1"), change: func(o client.Object) { o.SetAnnotations(map[string]string{"a": "b"}) }, refused: "nothing of a node but labels"},
 		"the writes of an administrator": {by: &user.DefaultInfo{Name: "admin"}, change: func(o client.Object) { o.GetLabels()["zone"] = "b" }},
 	})
+}
+
+// What virt-handler may do at all: the policies judge only what RBAC lets through.
+func TestCVE202326484VirtHandlersRolesAreShort(t *testing.T) {
+	data, err := os.ReadFile("../../config/rbac/handler.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := map[string]string{
+		"kubevirt.io/virtualmachineinstances": "get list patch watch",
+		"/pods":                               "list watch",
+		"/persistentvolumeclaims":             "get",
+		"/persistentvolumes":                  "get",
+		"/nodes":                              "get patch",
+		"events.k8s.io/events":                "create patch update",
+	}
+	for document := range strings.SplitSeq(string(data), "\n---\n") {
+		var role rbacv1.ClusterRole
+		if err := sigyaml.Unmarshal([]byte(document), &role); err != nil {
+			t.Fatal(err)
+		}
+		if role.Kind != "ClusterRole" {
+			continue
+		}
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				what := strings.Join(rule.APIGroups, "|") + "/" + resource
+				verbs := slices.Sorted(slices.Values(rule.Verbs))
+				if got := strings.Join(verbs, " "); allowed[what] != got {
+					t.Errorf("virt-handler may %q %s in all namespaces, want %q", got, what, allowed[what])
+				}
+				delete(allowed, what)
+			}
+		}
+	}
+	if len(allowed) > 0 {
+		t.Errorf("the manifest does not have %v", allowed)
+	}
 }
 
 // judge has the policy of that name judge writes to an object.

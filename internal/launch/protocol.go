@@ -121,6 +121,10 @@ type Image struct {
 	// a directory with exactly one regular file in it. Empty for an image that
 	// is made from nothing.
 	Source string `json:"source,omitempty"`
+	// Root, when not empty, is the folder that no symlink on the way to Source may
+	// lead out of: who fills a claim or makes an image does not choose among the
+	// launcher's own files.
+	Root string `json:"root,omitempty"`
 	// Device is the block device to read instead of Source where it exists: a
 	// claim is one or the other, and the pod is what knows.
 	Device string `json:"device,omitempty"`

@@ -67,6 +67,9 @@ func prepareOne(image launch.Image) (launch.PreparedImage, error) {
 // inspect finds the source and says what it is.
 func inspect(image launch.Image, p *launch.PreparedImage) error {
 	path, err := find(image)
+	if err == nil && image.Root != "" && path != image.Device {
+		path, err = within(image.Root, path)
+	}
 	if err != nil {
 		return err
 	}
@@ -145,6 +148,23 @@ func find(image launch.Image) (string, error) {
 		return "", fmt.Errorf("there is no file in %s", image.Source)
 	}
 	return filepath.Join(image.Source, found), nil
+}
+
+// within is the path without its symlinks, none of which may lead out of root.
+func within(root, path string) (string, error) {
+	realRoot, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return "", fmt.Errorf("finding the volume: %w", err)
+	}
+	realPath, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", fmt.Errorf("finding the disk: %w", err)
+	}
+	rel, err := filepath.Rel(realRoot, realPath)
+	if err != nil || !filepath.IsLocal(rel) {
+		return "", fmt.Errorf("%s is a symlink that leads out of its volume", strings.TrimPrefix(path, root))
+	}
+	return filepath.Join(root, rel), nil
 }
 
 // absent says what the volume lacks, as its maker knows it: where virt-launcher

@@ -170,3 +170,56 @@ func TestVirtLauncherAnswersPrepare(t *testing.T) {
 		t.Errorf("%+v", reply)
 	}
 }
+
+// GHSA-qw6q-3pgr-5cwq: the disk image in a claim is a symlink, and the guest reads
+// files of its launcher as a disk. GHSA-qv98-3369-g364: the same by way of an image's
+// content, which containerDisk.path and the paths of kernelBoot name.
+func TestGHSAqw6q3pgr5cwqAndGHSAqv983369g364ADiskIsNoFileOfTheLauncher(t *testing.T) {
+	own := filepath.Join(t.TempDir(), "own")
+	writeFile(t, own, 1<<20)
+	for what, plant := range map[string]func(t *testing.T, root string) (source string){
+		"disk.img is a symlink": func(t *testing.T, root string) string {
+			return symlink(t, own, filepath.Join(root, "disk.img"))
+		},
+		"a relative one": func(t *testing.T, root string) string {
+			up, err := filepath.Rel(root, own)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return symlink(t, up, filepath.Join(root, "disk.img"))
+		},
+		"a folder on the way is one": func(t *testing.T, root string) string {
+			return filepath.Join(symlink(t, filepath.Dir(own), filepath.Join(root, "disk")), "own")
+		},
+		"the folder with the only file is one": func(t *testing.T, root string) string {
+			return symlink(t, filepath.Dir(own), filepath.Join(root, "disk"))
+		},
+		"the device of a process": func(t *testing.T, root string) string {
+			return symlink(t, "/proc/self/exe", filepath.Join(root, "vmlinuz"))
+		},
+	} {
+		for _, format := range []string{"", formatRaw} {
+			root := t.TempDir()
+			source := plant(t, root)
+			prepared, err := prepare([]launch.Image{{Name: "root", Root: root, Source: source, Format: format}})
+			if err == nil || !strings.Contains(err.Error(), "leads out of its volume") {
+				t.Errorf("%s: prepared %+v, %v", what, prepared, err)
+			}
+		}
+	}
+	// A link within the volume is the image's own business.
+	root := t.TempDir()
+	inside := writeFile(t, filepath.Join(root, "images/a.img"), 1<<20)
+	link := symlink(t, "images/a.img", filepath.Join(root, "disk.img"))
+	if p := prepareOnly(t, launch.Image{Name: "root", Root: root, Source: link, Format: formatRaw}); p.Source != inside {
+		t.Errorf("prepared %+v, want %s", p, inside)
+	}
+}
+
+func symlink(t *testing.T, target, link string) string {
+	t.Helper()
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	return link
+}

@@ -2,6 +2,8 @@ package machine
 
 import (
 	"path"
+	"slices"
+	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
 
@@ -33,6 +35,25 @@ func Images(vmi *v1.VirtualMachineInstance) []launch.Image {
 	if image, ok := nvram(vmi); ok {
 		images = append(images, image)
 	}
+	return append(images, kernelImages(vmi)...)
+}
+
+// kernelImages are the files of a kernel's image that QEMU reads by itself: they are
+// prepared only to see that they are that image's. Their names are no volume's.
+func kernelImages(vmi *v1.VirtualMachineInstance) []launch.Image {
+	f := vmi.Spec.Domain.Firmware
+	if f == nil || f.KernelBoot == nil || f.KernelBoot.Container == nil {
+		return nil
+	}
+	var images []launch.Image
+	for name, file := range map[string]string{
+		"kernelBoot.kernel": f.KernelBoot.Container.KernelPath, "kernelBoot.initrd": f.KernelBoot.Container.InitrdPath,
+	} {
+		if file != "" {
+			images = append(images, launch.Image{Name: name, Root: layout.KernelBootDir, Source: inKernelBoot(file), Format: formatRaw})
+		}
+	}
+	slices.SortFunc(images, func(a, b launch.Image) int { return strings.Compare(b.Name, a.Name) })
 	return images
 }
 
@@ -42,13 +63,15 @@ func volumeImage(v *v1.Volume) (launch.Image, bool) {
 	image := launch.Image{Name: v.Name}
 	switch {
 	case v.ContainerDisk != nil:
-		image.Source = path.Join(layout.VolumeDir(v.Name), path.Join("/", containerDiskPath(v.ContainerDisk)))
+		image.Root = layout.VolumeDir(v.Name)
+		image.Source = path.Join(image.Root, path.Join("/", containerDiskPath(v.ContainerDisk)))
 		image.Overlay = layout.OverlayFile(v.Name)
 	case v.EmptyDisk != nil:
 		image.Overlay = layout.OverlayFile(v.Name)
 		image.Size = v.EmptyDisk.Capacity.Value()
 	case v.HostDisk != nil:
-		image.Source = path.Join(layout.VolumeDir(v.Name), path.Base(v.HostDisk.Path))
+		image.Root = layout.VolumeDir(v.Name)
+		image.Source = path.Join(image.Root, path.Base(v.HostDisk.Path))
 		image.Format = formatRaw
 	case v.PersistentVolumeClaim != nil, v.DataVolume != nil:
 		claimImage(&image)
@@ -64,7 +87,8 @@ func volumeImage(v *v1.Volume) (launch.Image, bool) {
 // claimImage is the disk in a claim: the block device, or disk.img in the file
 // system; raw in both, so that what a guest writes stays what it was.
 func claimImage(image *launch.Image) {
-	image.Source = path.Join(layout.VolumeDir(image.Name), layout.DiskImage)
+	image.Root = layout.VolumeDir(image.Name)
+	image.Source = path.Join(image.Root, layout.DiskImage)
 	image.Device = layout.VolumeDevice(image.Name)
 	image.Format = formatRaw
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/guestinfo"
@@ -18,6 +19,13 @@ import (
 // agentTimeout bounds one conversation with the guest agent, which may wait for
 // another one (a probe's) to end first.
 const agentTimeout = 10 * time.Second
+
+// maxConversations bounds the conversations with guest agents that go on at a time
+// on the node, and with them what hostile agents together can make virt-handler
+// hold: some 3 MiB each. Agents that say nothing keep their places for agentTimeout,
+// so there are more places than an honest node needs, whose agents answer in
+// milliseconds.
+const maxConversations = 16
 
 // agentLooks are the waits before each time that a new agent is asked: it is
 // often up before the guest's network is, and nothing announces that. Once
@@ -135,6 +143,12 @@ func (g *guest) askAgent(ctx context.Context) (*vmi.Agent, error) {
 func (g *guest) withAgent(ctx context.Context, talk func(context.Context, *agent.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
+	select {
+	case g.agents <- struct{}{}:
+		defer func() { <-g.agents }()
+	case <-ctx.Done():
+		return apierrors.NewTooManyRequests("virt-handler is talking to as many guest agents as it may at a time; try again", 1)
+	}
 	conn, err := g.private.Dial(ctx, layout.AgentSocket)
 	if err != nil {
 		return fmt.Errorf("connecting to the guest agent: %w", err)

@@ -70,6 +70,10 @@ type Env struct {
 	Belongs func(peer *podpath.Peer, pod types.UID) error
 	Now     func() time.Time
 	Log     logr.Logger
+
+	// agents has a place for each conversation with a guest agent that may go on at
+	// a time.
+	agents chan struct{}
 }
 
 // Driver looks after one VMI. Its Run is the only goroutine that acts; other

@@ -28,6 +28,9 @@ type guest struct {
 	// pid is QEMU's process, for its figures only: nothing is done to it.
 	pid     int
 	private *podpath.Dir
+	// agents has a place for each conversation with a guest agent that the node
+	// may have at a time.
+	agents chan struct{}
 	// plugs looks after the disks that come and go.
 	plugs *plug.Worker
 	// growing are the disks that follow their claims.
@@ -103,11 +106,11 @@ func (d *Driver) openGuest(ctx context.Context) (*guest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to QEMU's monitor: %w", err)
 	}
-	g := &guest{private: d.link.private, plugs: d.newPlugs(), growing: newGrowing(), resets: make(chan struct{}, 1)}
+	g := &guest{private: d.link.private, agents: d.env.agents, plugs: d.newPlugs(), growing: newGrowing(), resets: make(chan struct{}, 1)}
 	if g.pid, err = podpath.PeerPID(conn); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	g.monitor, err = qmp.New(asking, &bounded{monitorConn: conn}, func(e qmp.Event) { d.onEvent(g, e) })
+	g.monitor, err = qmp.New(asking, conn, func(e qmp.Event) { d.onEvent(g, e) })
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,9 @@ import (
 	"drydock.dev/drydock/internal/layout"
 )
 
+// longestLine is more than any message of QEMU's.
+const longestLine = 8 << 20
+
 // The stand-in is what virt-launcher starts instead of QEMU in some tests. It
 // starts QEMU, and stands between virt-handler and its monitor: everything is
 // QEMU's own but the run state, which is the content of a file. So a guest can be
@@ -104,7 +107,7 @@ func stand(conn net.Conn, behind string) {
 	go func() {
 		defer close(done)
 		answers := bufio.NewScanner(qemu)
-		answers.Buffer(nil, maxLine)
+		answers.Buffer(nil, longestLine)
 		for answers.Scan() {
 			say(disguise(bytes.TrimSpace(answers.Bytes())))
 		}
@@ -112,7 +115,7 @@ func stand(conn net.Conn, behind string) {
 	go func() {
 		defer qemu.Close()
 		commands := bufio.NewScanner(conn)
-		commands.Buffer(nil, maxLine)
+		commands.Buffer(nil, longestLine)
 		for commands.Scan() {
 			if _, err := qemu.Write(append(commands.Bytes(), '\n')); err != nil {
 				return

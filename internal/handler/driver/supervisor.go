@@ -48,6 +48,7 @@ func ownerOf(pod *corev1.Pod) owner {
 
 // NewSupervisor makes a Supervisor; its drivers start with Run.
 func NewSupervisor(env *Env) *Supervisor {
+	env.agents = make(chan struct{}, maxConversations)
 	return &Supervisor{
 		env: env, drivers: map[types.UID]*Driver{},
 		pods:    map[owner]map[types.UID]*corev1.Pod{},

@@ -36,10 +36,11 @@ func (s *Server) Handler() http.Handler {
 	handle(http.MethodGet, nodeapi.UserList, "", query(Machine.UserList))
 	handle(http.MethodGet, nodeapi.FilesystemList, "", query(Machine.FilesystemList))
 
-	handle(http.MethodGet, nodeapi.Console, "", s.console)
-	handle(http.MethodGet, nodeapi.VNC, "", vnc)
-	handle(http.MethodGet, nodeapi.PortForward, "/{port}", portForward)
-	handle(http.MethodGet, nodeapi.PortForward, "/{port}/{protocol}", portForward)
+	handle(http.MethodGet, nodeapi.Console, "", s.streams.limited(nodeapi.Console, s.console))
+	handle(http.MethodGet, nodeapi.VNC, "", s.streams.limited(nodeapi.VNC, vnc))
+	forward := s.streams.limited(nodeapi.PortForward, portForward)
+	handle(http.MethodGet, nodeapi.PortForward, "/{port}", forward)
+	handle(http.MethodGet, nodeapi.PortForward, "/{port}/{protocol}", forward)
 
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, &apierrors.StatusError{ErrStatus: metav1.Status{

@@ -60,6 +60,7 @@ type Server struct {
 	consoles *stream.Consoles
 	tls      *tls.Config
 	log      logr.Logger
+	streams  streams
 }
 
 // New returns a Server for the machines of this node. tlsConfig must ask for

@@ -259,6 +259,51 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+func TestAMachineHasOnlySoManyStreams(t *testing.T) {
+	for verb, most := range maxStreams {
+		m := &recorder{}
+		s := newServer(t, m)
+		m.dialed = make(chan net.Conn, most+2)
+		path := nodeapi.Path("ns", "vm", "u1", verb)
+		if verb == nodeapi.PortForward {
+			path = nodeapi.Path("ns", "vm", "u1", verb, "80")
+		}
+		url := "ws" + strings.TrimPrefix(s.URL, "http") + path.String()
+		open := func() (*websocket.Conn, int, string) {
+			ws, response, err := websocket.DefaultDialer.Dial(url, nil)
+			if err == nil {
+				return ws, response.StatusCode, ""
+			}
+			if response == nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(response.Body)
+			return nil, response.StatusCode, string(body)
+		}
+		var all []*websocket.Conn
+		for range most {
+			ws, code, body := open()
+			if ws == nil {
+				t.Fatalf("%s: stream %d of %d is answered %d %s", verb, len(all)+1, most, code, body)
+			}
+			all = append(all, ws)
+		}
+		ws, code, body := open()
+		if ws != nil || code != http.StatusTooManyRequests || !strings.Contains(body, "close one of them") {
+			t.Errorf("%s: one stream more is answered %d %s", verb, code, body)
+		}
+		_ = all[0].Close()
+		for deadline := time.Now().Add(30 * time.Second); ws == nil; {
+			if ws, code, body = open(); ws == nil && time.Now().After(deadline) {
+				t.Fatalf("%s: after one has ended, the next is answered %d %s", verb, code, body)
+			}
+		}
+		for _, ws := range append(all, ws) {
+			_ = ws.Close()
+		}
+	}
+}
+
 // identity is a certificate that vouches for itself.
 func identity(t *testing.T) tls.Certificate {
 	t.Helper()

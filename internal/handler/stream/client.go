@@ -26,7 +26,7 @@ const (
 	// maxDatagram is the largest that UDP carries, so that none is cut.
 	maxDatagram = 64 << 10
 	// maxMessage bounds what one frame of a client can make us hold.
-	maxMessage = 4 << 20
+	maxMessage = 1 << 20
 	// pingPeriod keeps the proxies between a client and us from taking an idle
 	// stream for a dead one; those that do so wait 30 seconds at least.
 	pingPeriod = 20 * time.Second

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -354,5 +355,28 @@ func TestSpliceKeepsDatagrams(t *testing.T) {
 		if err != nil || len(data) != n {
 			t.Fatalf("a datagram of %d bytes became a frame of %d (%v)", n, len(data), err)
 		}
+	}
+}
+
+// CVE-2026-13322: what a guest writes to its serial port is kept without a bound.
+func TestCVE202613322AConsoleKeepsOnlySoMuchOfWhatAGuestWrites(t *testing.T) {
+	g := newGuest(t)
+	consoles := NewConsoles()
+	defer consoles.Close()
+	if _, err := consoles.Open(t.Context(), "guest", g.dial); err != nil {
+		t.Fatal(err)
+	}
+	conn := g.conn(t)
+	text := []byte(strings.Repeat("x", 1<<20))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 64 {
+		if _, err := conn.Write(text); err != nil {
+			t.Fatalf("the guest is held up: %v", err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 4<<20 {
+		t.Errorf("64 MiB of a guest's output made %d bytes", used)
 	}
 }

@@ -22,12 +22,17 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"drydock.dev/drydock/internal/qemu/wire"
 )
 
+// limits bound what a guest can make the caller hold: the agent is the guest's
+// program, and the guest may be hostile. The longest answer of a real one names the
+// addresses and counters of each network interface, some 600 bytes and 25 values:
+// 400 of them fit.
+var limits = wire.Limits{Bytes: 256 << 10, Values: 16 << 10, Depth: 32}
+
 const (
-	// maxAnswer bounds what a guest can make the caller hold: the agent is the
-	// guest's program, and the guest may be hostile.
-	maxAnswer = 16 << 20
 	// delimiter is a byte that no JSON text contains. Before a command it makes
 	// the agent drop what it has read of a half-sent one; before the answer to
 	// guest-sync-delimited it lets the reader drop an earlier caller's answers.
@@ -195,9 +200,12 @@ func (c *Client) send(command string, args any) error {
 }
 
 func (c *Client) receive() (*reply, error) {
-	line, err := readLine(c.reader)
+	line, err := limits.ReadLine(c.reader)
+	if err == nil {
+		err = limits.Check(line)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading the answer: %w", unexpected(err))
 	}
 	var r reply
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -214,23 +222,6 @@ func skipToDelimiter(r *bufio.Reader) error {
 		}
 		if b == delimiter {
 			return nil
-		}
-	}
-}
-
-func readLine(r *bufio.Reader) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := r.ReadSlice('\n')
-		line = append(line, part...)
-		if len(line) > maxAnswer {
-			return nil, fmt.Errorf("reading the answer: it is longer than %d bytes", maxAnswer)
-		}
-		switch {
-		case err == nil:
-			return line, nil
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil, fmt.Errorf("reading the answer: %w", unexpected(err))
 		}
 	}
 }

@@ -2,7 +2,7 @@
 //
 // It owns the handshake, the matching of answers to commands and the order of
 // events. It knows no command's meaning and must import the standard library
-// only: virt-launcher links it, and what virt-launcher links is paid for by
+// and package wire only: virt-launcher links it, and what virt-launcher links is paid for by
 // every VM.
 package qmp
 
@@ -18,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"drydock.dev/drydock/internal/qemu/wire"
 )
 
 // Error is QEMU's refusal of a command.
@@ -51,6 +53,11 @@ var (
 	errDeaf  = errors.New("QEMU does not read its commands")
 	errFlood = errors.New("QEMU tells of more events than can be followed")
 )
+
+// limits bound one message of QEMU's. The longest that a real one sends, the schema
+// of its own commands, has some 250 KiB; of those that Drydock asks for, the block
+// nodes of a guest with a hundred disks have about as much, with 100 values each.
+var limits = wire.Limits{Bytes: 4 << 20, Values: 64 << 10, Depth: 64}
 
 // Client is one connection to a monitor. Its methods may be called from
 // several goroutines; QEMU executes the commands one after another.
@@ -275,11 +282,11 @@ func (c *Client) bound(ctx context.Context) (release func()) {
 
 // read is the goroutine that owns the connection's incoming side.
 func (c *Client) read(greeted chan<- error) {
-	decoder := json.NewDecoder(bufio.NewReader(c.conn))
+	reader := bufio.NewReader(c.conn)
 	var greeting struct {
 		QMP json.RawMessage `json:"QMP"`
 	}
-	if err := decoder.Decode(&greeting); err != nil {
+	if err := decode(reader, &greeting); err != nil {
 		greeted <- fmt.Errorf("reading QEMU's greeting: %w", err)
 		return
 	}
@@ -290,12 +297,24 @@ func (c *Client) read(greeted chan<- error) {
 	greeted <- nil
 	for {
 		var m message
-		if err := decoder.Decode(&m); err != nil {
+		if err := decode(reader, &m); err != nil {
 			c.fail(fmt.Errorf("QEMU ended the connection: %w", asEnd(err)))
 			return
 		}
 		c.receive(m)
 	}
+}
+
+// decode reads one message, which QEMU writes as one line.
+func decode(r *bufio.Reader, into any) error {
+	line, err := limits.ReadLine(r)
+	if err == nil {
+		err = limits.Check(line)
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(line, into)
 }
 
 // asEnd takes a reset for the end that it is: QEMU may exit before it has read

@@ -4,7 +4,7 @@ import "sync"
 
 // maxPending bounds the bytes of events that wait. A real QEMU limits the rate of
 // what could come in floods; one in a guest's hands could fill its reader's memory.
-const maxPending = 8 << 20
+const maxPending = 2 << 20
 
 // eventCost is what an event takes beside its text.
 const eventCost = 64

@@ -14,6 +14,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/dhcpv6"
 	"golang.org/x/net/bpf"
+	"golang.org/x/time/rate"
 )
 
 // advertisePeriod is how often the guest is told of its IPv6 router without
@@ -24,11 +25,21 @@ const advertisePeriod = 10 * time.Minute
 // guest; what is longer is cut off, and no request then.
 const maxFrame = 4<<10 + ethernetHeader
 
+// A guest asks a few times when it boots and twice in a lease's time. What it asks
+// beyond waits, and what has no room to wait is dropped by the kernel at no cost.
+const (
+	maxRequests = 20 // in a second
+	maxBurst    = 100
+)
+
 // Server answers one guest until it is closed.
 type Server struct {
 	lease Lease
 	link  io.ReadWriteCloser
 	log   logr.Logger
+
+	// pace is how many requests are looked at.
+	pace *rate.Limiter
 
 	ended chan struct{}
 	parts sync.WaitGroup
@@ -38,7 +49,7 @@ type Server struct {
 // Ethernet frame at a time and belongs to the Server from now on. Its Close
 // must end a Read.
 func Serve(link io.ReadWriteCloser, lease Lease, log logr.Logger) *Server {
-	s := &Server{lease: lease, link: link, log: log, ended: make(chan struct{})}
+	s := &Server{lease: lease, link: link, log: log, pace: rate.NewLimiter(maxRequests, maxBurst), ended: make(chan struct{})}
 	s.parts.Go(s.listen)
 	if lease.IPv6 != nil {
 		s.parts.Go(s.advertise)
@@ -55,7 +66,7 @@ func (s *Server) Close() {
 
 func (s *Server) listen() {
 	frame := make([]byte, maxFrame)
-	for {
+	for s.await() {
 		n, err := s.link.Read(frame)
 		if err != nil {
 			if !s.over(err) {
@@ -71,6 +82,18 @@ func (s *Server) listen() {
 		if answer != nil {
 			s.send(answer)
 		}
+	}
+}
+
+// await waits until one more request may be read; false when the service has ended.
+func (s *Server) await() bool {
+	timer := time.NewTimer(s.pace.Reserve().Delay())
+	defer timer.Stop()
+	select {
+	case <-s.ended:
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 
