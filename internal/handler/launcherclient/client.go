@@ -18,11 +18,15 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/qemu/wire"
 )
 
 // maxMessage bounds one message of virt-launcher. Its longest is the reply to
 // Prepare, a few hundred bytes for each of at most a few dozen volumes.
 const maxMessage = 1 << 20
+
+// limits bound what a message can become: a few dozen values for each volume.
+var limits = wire.Limits{Bytes: maxMessage, Values: 16 << 10, Depth: 16}
 
 // maxText bounds a sentence of virt-launcher's, which comes to stand in the VMI's
 // status: more would make the VMI too large to be written at all.
@@ -276,6 +280,9 @@ func next(in *bufio.Scanner) (launch.Message, error) {
 		return launch.Message{}, ErrClosed
 	}
 	var message launch.Message
+	if err := limits.Check(in.Bytes()); err != nil {
+		return launch.Message{}, fmt.Errorf("reading from virt-launcher: a message is too large: %w", err)
+	}
 	if err := json.Unmarshal(in.Bytes(), &message); err != nil {
 		return launch.Message{}, fmt.Errorf("reading from virt-launcher: %w", err)
 	}

@@ -222,3 +222,23 @@ func TestEndlessSentencesAreCut(t *testing.T) {
 		t.Errorf("the end's message has %d bytes", got)
 	}
 }
+
+// A virt-launcher in a guest's hands makes little text into much.
+func TestAMessageThatDecodesToMuchEndsTheConnection(t *testing.T) {
+	l, conn := pair(t)
+	go func() {
+		l.say(launch.Message{Hello: &launch.Hello{State: launch.State{Phase: launch.PhaseWaiting}}})
+		l.hear()
+		line := `{"reply": {"id": 1, "images": [` + strings.Repeat("{},", 300_000) + `{}]}}` + "\n"
+		_, _ = l.conn.Write([]byte(line)) // the client may have enough before the end
+	}()
+	c, err := New(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	images, err := c.Prepare(t.Context(), nil)
+	if !errors.Is(err, ErrClosed) || len(images) > 0 || c.Err() == nil || !strings.Contains(c.Err().Error(), "values") {
+		t.Errorf("it was taken: %d images, %v, and then %v", len(images), err, c.Err())
+	}
+}
