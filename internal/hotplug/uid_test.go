@@ -1,14 +1,16 @@
 package hotplug
 
 import (
+	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 )
 
-func noted(n int, names ...string) Holder {
-	h := held(n, names...)
-	h.UID = runs(n).UID
+// noted is a holder whose pod has been seen to run.
+func noted(h Holder) Holder {
+	h.UID = types.UID("u" + strings.TrimPrefix(h.Name, "hp-"))
 	return h
 }
 
@@ -30,7 +32,7 @@ func TestTheUIDOfAPodIsNotedWithTheWriteThatUsesIt(t *testing.T) {
 func TestAPodIsHandedOverToOnlyAfterItsUIDWasNoted(t *testing.T) {
 	o := Observed{
 		Prefix: "hp", MaxHolders: 1, Wanted: want("a", "b"),
-		Record:  Record{Generation: 2, Holders: []Holder{noted(1, "a"), held(2, "a", "b")}},
+		Record:  Record{Generation: 2, Holders: []Holder{noted(held(1, "a")), held(2, "a", "b")}},
 		Entries: []Entry{through(1, v1.VolumeReady, "a"), through(0, v1.VolumeBound, "b")},
 		Pods:    []Pod{runs(1, "a"), runs(2, "a", "b")},
 	}
@@ -46,7 +48,7 @@ func TestAPodOfAnotherUIDIsForeign(t *testing.T) {
 	foreign := runs(1, "a")
 	foreign.UID = "forged"
 	o := Observed{
-		Prefix: "hp", MaxHolders: 1, Wanted: want("a"), Record: Record{Generation: 1, Holders: []Holder{noted(1, "a")}},
+		Prefix: "hp", MaxHolders: 1, Wanted: want("a"), Record: Record{Generation: 1, Holders: []Holder{noted(held(1, "a"))}},
 		Pods: []Pod{foreign},
 	}
 	for _, phase := range []v1.VolumePhase{v1.VolumeBound, v1.HotplugVolumeAttachedToNode, v1.VolumeReady} {
@@ -74,7 +76,7 @@ func TestAPodOfAnotherUIDIsForeign(t *testing.T) {
 func TestAPodWhoseUIDWasNotedIsNeverMadeAgain(t *testing.T) {
 	o := Observed{
 		Prefix: "hp", MaxHolders: 1, Wanted: want("a"), Live: true,
-		Record:  Record{Generation: 1, Holders: []Holder{noted(1, "a")}},
+		Record:  Record{Generation: 1, Holders: []Holder{noted(held(1, "a"))}},
 		Entries: []Entry{through(0, v1.VolumeBound, "a")},
 	}
 	plan := Decide(o)

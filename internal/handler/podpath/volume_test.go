@@ -111,11 +111,14 @@ func (k kubelet) link(target, path string) {
 	}
 }
 
+// deviceSize is the size of loopDevice.
+const deviceSize = 1 << 20
+
 // loopDevice is a block device of the node's.
-func loopDevice(t *testing.T, size int64) string {
+func loopDevice(t *testing.T) string {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "image")
-	if err := os.WriteFile(image, make([]byte, size), 0o600); err != nil {
+	if err := os.WriteFile(image, make([]byte, deviceSize), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command("losetup", "--find", "--show", image).CombinedOutput()
@@ -128,7 +131,7 @@ func loopDevice(t *testing.T, size int64) string {
 }
 
 func TestVolumesAreFoundWhereTheKubeletHasThem(t *testing.T) {
-	device := loopDevice(t, 1<<20)
+	device := loopDevice(t)
 	k := newKubelet(t)
 	k.folder("volumes/kubernetes.io~csi/csi/mount")
 	k.folder("volumes/kubernetes.io~local-volume/local")
@@ -173,7 +176,7 @@ func TestVolumesAreFoundWhereTheKubeletHasThem(t *testing.T) {
 				continue
 			}
 			defer f.Close()
-			if size, err := f.Seek(0, io.SeekEnd); err != nil || size != 1<<20 {
+			if size, err := f.Seek(0, io.SeekEnd); err != nil || size != deviceSize {
 				t.Errorf("%s: it has %d bytes (%v)", what, size, err)
 			}
 			err = unix.Fstat(int(f.Fd()), &got)
