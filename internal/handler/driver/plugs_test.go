@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,10 +49,14 @@ func (n *node) holder(instance *v1.VirtualMachineInstance, uid string, volumes m
 				n.t.Fatal(err)
 			}
 		}
-		// What a mount would show there.
 		if err := os.Mkdir(mount, 0o755); err != nil {
 			n.t.Fatal(err)
 		}
+		// Storage as the kubelet mounts it.
+		if err := unix.Mount(shared, mount, "", unix.MS_BIND, ""); err != nil {
+			n.t.Fatalf("playing the kubelet: %v", err)
+		}
+		n.t.Cleanup(func() { _ = unix.Unmount(mount, unix.MNT_DETACH) })
 		image := filepath.Join(shared, "disk.img")
 		if f, err := os.OpenFile(image, os.O_CREATE, 0o600); err != nil {
 			n.t.Fatal(err)
@@ -59,9 +64,6 @@ func (n *node) holder(instance *v1.VirtualMachineInstance, uid string, volumes m
 			f.Close()
 		}
 		if err := os.Truncate(image, 8<<20); err != nil {
-			n.t.Fatal(err)
-		}
-		if err := os.Link(image, filepath.Join(mount, "disk.img")); err != nil {
 			n.t.Fatal(err)
 		}
 	}

@@ -27,6 +27,10 @@ func claimed(t *testing.T) (volume *podpath.Volume, folder string) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if err := unix.Mount(folder, folder, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(folder, unix.MNT_DETACH) })
 	return opened(t, kubelet, podpath.VolumeID{Pod: "u", Name: "pv"}), folder
 }
 

@@ -74,6 +74,21 @@ func (e *entry) reopen(flags int) (*os.File, error) {
 	}
 }
 
+// mustBeMounted returns an error unless something is mounted at the entry.
+func (e *entry) mustBeMounted() error {
+	var st unix.Statx_t
+	if err := unix.Statx(e.fd, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE, &st); err != nil {
+		return fmt.Errorf("looking at %s: %w", e.path, err)
+	}
+	switch {
+	case st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0:
+		return fmt.Errorf("looking at %s: this kernel does not say what is mounted; 5.8 or later does", e.path)
+	case st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0:
+		return fmt.Errorf("nothing is mounted at %s, or not any more", e.path)
+	}
+	return nil
+}
+
 // detach gives the entry a mount of its own, which is in no mount namespace. What
 // is opened through it keeps nobody from unmounting the one that it was found in.
 func (e *entry) detach() (*entry, error) {

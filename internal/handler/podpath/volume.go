@@ -90,8 +90,22 @@ func (v Volumes) find(id VolumeID) (*entry, error) {
 	return v.findMount(id)
 }
 
-// findMount finds a file system that the kubelet has mounted for the pod.
+// findMount finds a file system that the kubelet has mounted for the pod. Before and
+// after that the folder is an empty one of the node's own, in which a disk would be
+// made that is nobody's.
 func (v Volumes) findMount(id VolumeID) (*entry, error) {
+	found, err := v.findMountFolder(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := found.mustBeMounted(); err != nil {
+		found.close()
+		return nil, err
+	}
+	return found, nil
+}
+
+func (v Volumes) findMountFolder(id VolumeID) (*entry, error) {
 	folder, plugin, err := v.entryOf(id, "volumes", unix.O_DIRECTORY)
 	if err != nil || mountFolder[plugin] == "" {
 		return folder, err

@@ -103,6 +103,17 @@ func (k kubelet) folder(path string) string {
 	return full
 }
 
+// mounted makes a folder of the pod's that something is mounted at.
+func (k kubelet) mounted(path string) string {
+	k.t.Helper()
+	full := k.folder(path)
+	if err := unix.Mount(full, full, "", unix.MS_BIND, ""); err != nil {
+		k.t.Fatal(err)
+	}
+	k.t.Cleanup(func() { _ = unix.Unmount(full, unix.MNT_DETACH) })
+	return full
+}
+
 func (k kubelet) link(target, path string) {
 	k.t.Helper()
 	k.folder(filepath.Dir(path))
@@ -133,8 +144,8 @@ func loopDevice(t *testing.T) string {
 func TestVolumesAreFoundWhereTheKubeletHasThem(t *testing.T) {
 	device := loopDevice(t)
 	k := newKubelet(t)
-	k.folder("volumes/kubernetes.io~csi/csi/mount")
-	k.folder("volumes/kubernetes.io~local-volume/local")
+	k.mounted("volumes/kubernetes.io~csi/csi/mount")
+	k.mounted("volumes/kubernetes.io~local-volume/local")
 	k.link(device, "volumeDevices/kubernetes.io~local-volume/disk")
 	published := filepath.Join(k.Kubelet, "plugins/publish/pv")
 	if err := os.MkdirAll(filepath.Dir(published), 0o755); err != nil {
@@ -194,7 +205,8 @@ func TestVolumesAreFoundWhereTheKubeletHasThem(t *testing.T) {
 // The names of these volumes are a pod author's to choose, or were tampered with.
 func TestWhatTheKubeletHasNotSetUpIsNoVolume(t *testing.T) {
 	k := newKubelet(t)
-	k.folder("volumes/kubernetes.io~empty-dir/pv-own")
+	k.folder("volumes/kubernetes.io~csi/pv-unmounted/mount")
+	k.mounted("volumes/kubernetes.io~empty-dir/pv-own")
 	k.folder("volumes/kubernetes.io~csi/pv-two/mount")
 	k.folder("volumes/kubernetes.io~nfs/pv-two")
 	k.link("/etc", "volumes/kubernetes.io~nfs/pv-link")
@@ -211,6 +223,7 @@ func TestWhatTheKubeletHasNotSetUpIsNoVolume(t *testing.T) {
 		want string
 	}{
 		"a device in the image":                {VolumeID{Pod: "u", Name: "disk", Block: true}, "has not set it up"},
+		"a volume that is not mounted yet":     {VolumeID{Pod: "u", Name: "pv-unmounted"}, "nothing is mounted"},
 		"an emptyDir with the volume's name":   {VolumeID{Pod: "u", Name: "pv-own"}, "has not set it up"},
 		"two volumes of the same name":         {VolumeID{Pod: "u", Name: "pv-two"}, "both"},
 		"a symlink instead of a folder":        {VolumeID{Pod: "u", Name: "pv-link"}, ""},
@@ -254,6 +267,10 @@ func TestTheKubeletUnmountsWhatAGuestHasOpen(t *testing.T) {
 	v.Close()
 	if err := unix.Unmount(mount, 0); err != nil {
 		t.Fatalf("the kubelet can't unmount the volume: %v", err)
+	}
+	if v, err := k.Open(VolumeID{Pod: "u", Name: "pv"}); err == nil {
+		v.Close()
+		t.Error("the folder that the volume was mounted at is taken for the volume")
 	}
 	if _, err := os.Stat(filepath.Join(mount, "disk.img")); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("it is still mounted (%v)", err)
