@@ -114,7 +114,7 @@ func TestCVE202326484VirtHandlersRolesAreShort(t *testing.T) {
 	}
 	allowed := map[string]string{
 		"kubevirt.io/virtualmachineinstances": "get list patch watch",
-		"/pods":                               "list watch",
+		"/pods":                               "get list watch",
 		"/persistentvolumeclaims":             "get",
 		"/persistentvolumes":                  "get",
 		"/nodes":                              "get patch",
