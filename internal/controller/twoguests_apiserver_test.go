@@ -102,14 +102,14 @@ func TestAVMIDeletedWithItsPodOrphanedStaysUntilItsGuestHasEnded(t *testing.T) {
 		w.do("reading the pod", w.client.Get(w.ctx, client.ObjectKeyFromObject(pod), pod))
 		return len(pod.OwnerReferences) == 0, "it has its owner"
 	})
-	w.noSuccessor("vm", first)
+	w.noSuccessor(first)
 	if vmi := w.vmi("vm"); vmi == nil || vmi.UID != first.UID || len(w.pods()) != 1 {
 		t.Fatalf("while the guest runs, the VMI is %+v and there are %d pods", vmi, len(w.pods()))
 	}
 	w.phase("vm", v1.Succeeded) // virt-handler has ended the guest
 	w.awaitPodDeletion(pod)
 	w.finishPod(pod)
-	second := w.successor("vm", first)
+	second := w.successor(first)
 	w.awaitPod(second)
 }
 
@@ -119,13 +119,13 @@ func TestAPodWithoutItsOwnerIsKeptWhileItsGuestRuns(t *testing.T) {
 	pod := w.run("vm")
 	first := w.vmi("vm")
 	w.disown(pod)
-	w.noSuccessor("vm", first)
+	w.noSuccessor(first)
 	if vmi := w.vmi("vm"); vmi == nil || vmi.Status.Phase != v1.Running || w.deleting(pod) {
 		t.Errorf("the guest was given up: %+v", vmi)
 	}
 	// It is noticed, too, how the guest ends.
 	w.end("vm", pod, v1.Failed)
-	w.successor("vm", first)
+	w.successor(first)
 }
 
 func TestAPodThatLosesItsOwnerBeforeItsGuestStartsIsMadeAgain(t *testing.T) {
@@ -149,7 +149,7 @@ func TestTheGuestOfAVMIThatIsGoneIsEndedBeforeTheNextOneStarts(t *testing.T) {
 	first := w.vmi("vm")
 	w.disown(pod)
 	w.desert(first)
-	second := w.successor("vm", first)
+	second := w.successor(first)
 	w.awaitWaiting("vm", vmilife.ReasonPredecessorRuns)
 	w.awaitPodDeletion(pod)
 	w.quiet()
@@ -279,15 +279,15 @@ func TestAPodDeletedByForceIsNotTheEndOfItsGuest(t *testing.T) {
 	pod := w.run("vm")
 	first := w.vmi("vm")
 	w.removePod(pod) // with a grace period of 0, under the guest
-	w.awaitReady("vm", corev1.ConditionFalse, v1.PodNotExistsReason)
+	w.awaitReady(first.Name, corev1.ConditionFalse, v1.PodNotExistsReason)
 	w.awaitPrintable("vm", v1.VirtualMachineStatusStopping)
 	w.do("deleting the VMI", w.client.Delete(w.ctx, first))
-	w.noSuccessor("vm", first)
+	w.noSuccessor(first)
 	if vmi := w.vmi("vm"); vmi == nil || len(w.pods()) != 0 {
 		t.Fatalf("while the guest may run, the VMI is %+v and there are %d pods", vmi, len(w.pods()))
 	}
 	w.phase("vm", v1.Failed) // virt-handler says that it has ended
-	w.awaitPod(w.successor("vm", first))
+	w.awaitPod(w.successor(first))
 }
 
 func TestAPodDeletedByForceIsWaitedForWithoutVirtHandler(t *testing.T) {
@@ -297,18 +297,18 @@ func TestAPodDeletedByForceIsWaitedForWithoutVirtHandler(t *testing.T) {
 	pod := w.run("vm")
 	first := w.vmi("vm")
 	w.removePod(pod)
-	w.awaitReady("vm", corev1.ConditionFalse, v1.PodNotExistsReason)
+	w.awaitReady(first.Name, corev1.ConditionFalse, v1.PodNotExistsReason)
 	w.stop()
 	w.nodeSays(corev1.ConditionUnknown, time.Minute)
 	w.options.identity += " two minutes later"
 	w.options.now = func() time.Time { return time.Now().Add(2 * time.Minute) }
 	w.startLoops()
 	// The time is over, but nobody knows what the node does.
-	w.awaitReady("vm", corev1.ConditionUnknown, v1.PodNotExistsReason)
+	w.awaitReady(first.Name, corev1.ConditionUnknown, v1.PodNotExistsReason)
 	w.awaitPrintable("vm", v1.VirtualMachineStatusUnknown)
-	w.noSuccessor("vm", first)
+	w.noSuccessor(first)
 	w.nodeSays(corev1.ConditionTrue, time.Hour)
-	w.awaitPod(w.successor("vm", first))
+	w.awaitPod(w.successor(first))
 }
 
 func TestAPodThatWentAfterItsEndIsNotWaitedFor(t *testing.T) {
@@ -318,7 +318,7 @@ func TestAPodThatWentAfterItsEndIsNotWaitedFor(t *testing.T) {
 	first := w.vmi("vm")
 	w.podStatus(pod, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed })
 	w.removePod(pod)
-	w.awaitPod(w.successor("vm", first))
+	w.awaitPod(w.successor(first))
 }
 
 func TestAPodThatIsBeingDeletedIsNoticedAtOnce(t *testing.T) {
@@ -326,8 +326,9 @@ func TestAPodThatIsBeingDeletedIsNoticedAtOnce(t *testing.T) {
 	w.createVM("vm", v1.RunStrategyAlways)
 	pod := w.run("vm")
 	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	first := w.vmi("vm")
 	w.do("deleting the pod", w.client.Delete(w.ctx, pod))
-	w.awaitReady("vm", corev1.ConditionFalse, v1.PodTerminatingReason)
+	w.awaitReady(first.Name, corev1.ConditionFalse, v1.PodTerminatingReason)
 	w.awaitPrintable("vm", v1.VirtualMachineStatusStopping)
 	w.quiet()
 }
@@ -367,11 +368,11 @@ func TestAGuestOnANodeThatDoesNotAnswerIsNotReady(t *testing.T) {
 	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 	// Kubernetes does this to the pods of a node that it does not hear of.
 	w.podStatus(pod, ready(corev1.ConditionFalse, corev1.ConditionUnknown))
-	w.awaitReady("vm", corev1.ConditionFalse, vmilife.ReasonNodeLost)
+	w.awaitReady(first.Name, corev1.ConditionFalse, vmilife.ReasonNodeLost)
 	if vm := w.awaitPrintable("vm", v1.VirtualMachineStatusUnknown); vm.Status.Ready {
 		t.Error("the VM is said to be ready")
 	}
-	w.noSuccessor("vm", first)
+	w.noSuccessor(first)
 	// The node comes back, and virt-handler with it.
 	w.podStatus(pod, ready(corev1.ConditionTrue, corev1.ConditionTrue))
 	w.phase("vm", v1.Running)

@@ -44,21 +44,21 @@ func (w *world) endDeletion(name string, pod *corev1.Pod) {
 }
 
 // successor waits for another VMI than the one with this UID.
-func (w *world) successor(name string, than *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+func (w *world) successor(than *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	w.t.Helper()
 	var vmi *v1.VirtualMachineInstance
-	w.eventually("another VMI "+name, func() (bool, string) {
-		vmi = w.vmi(name)
+	w.eventually("another VMI "+than.Name, func() (bool, string) {
+		vmi = w.vmi(than.Name)
 		return vmi != nil && vmi.UID != than.UID, "there is none"
 	})
 	return vmi
 }
 
-func (w *world) noSuccessor(name string, than *v1.VirtualMachineInstance) {
+func (w *world) noSuccessor(than *v1.VirtualMachineInstance) {
 	w.t.Helper()
 	w.quiet()
-	if vmi := w.vmi(name); vmi != nil && vmi.UID != than.UID {
-		w.t.Fatalf("VM %s was started again", name)
+	if vmi := w.vmi(than.Name); vmi != nil && vmi.UID != than.UID {
+		w.t.Fatalf("VM %s was started again", than.Name)
 	}
 }
 
@@ -120,11 +120,11 @@ func TestAGuestThatPowersOff(t *testing.T) {
 			w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 			w.end("vm", pod, test.phase)
 			if test.again {
-				w.successor("vm", first)
+				w.successor(first)
 				return
 			}
 			w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
-			w.noSuccessor("vm", first)
+			w.noSuccessor(first)
 		})
 	}
 }
@@ -137,7 +137,7 @@ func TestAGuestThatFailsIsRunAgain(t *testing.T) {
 			pod := w.run("vm")
 			first := w.vmi("vm")
 			w.end("vm", pod, v1.Failed)
-			w.successor("vm", first)
+			w.successor(first)
 			w.run("vm")
 			vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 			if vm.Status.StartFailure != nil || len(vm.Status.StateChangeRequests) != 0 {
@@ -182,7 +182,7 @@ func TestManualStartsStopsAndRestartsOnRequest(t *testing.T) {
 		v1.VirtualMachineStateChangeRequest{Action: v1.StopRequest, UID: &first.UID},
 		v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest})
 	w.endDeletion("vm", pod)
-	second := w.successor("vm", first)
+	second := w.successor(first)
 	pod = w.run("vm")
 	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 	if len(vm.Status.StateChangeRequests) != 0 {
@@ -190,7 +190,7 @@ func TestManualStartsStopsAndRestartsOnRequest(t *testing.T) {
 	}
 	w.end("vm", pod, v1.Succeeded)
 	w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
-	w.noSuccessor("vm", second)
+	w.noSuccessor(second)
 }
 
 func TestARunningVMWithoutAUUIDGetsItsLegacyOneWithoutRestart(t *testing.T) {
@@ -215,7 +215,7 @@ func TestARunningVMWithoutAUUIDGetsItsLegacyOneWithoutRestart(t *testing.T) {
 		f := w.vm("vm").Spec.Template.Spec.Domain.Firmware
 		return f != nil && f.UUID == firmware.Legacy("vm"), "it is not"
 	})
-	w.noSuccessor("vm", first)
+	w.noSuccessor(first)
 	for _, c := range w.vm("vm").Status.Conditions {
 		if c.Type == v1.VirtualMachineRestartRequired {
 			t.Errorf("a UUID that the guest has anyway asks for a restart: %s", c.Message)

@@ -54,7 +54,7 @@ var phases = []v1.VirtualMachineInstancePhase{v1.VmPhaseUnset, v1.Pending, v1.Sc
 
 func phaseOf(p v1.VirtualMachineInstancePhase) int8 { return int8(slices.Index(phases, p)) }
 
-var phaseScheduled, phaseRunning, phaseSucceeded = phaseOf(v1.Scheduled), phaseOf(v1.Running), phaseOf(v1.Succeeded)
+var phaseRunning, phaseSucceeded = phaseOf(v1.Running), phaseOf(v1.Succeeded)
 
 func (i instance) final() bool { return i.phase >= phaseSucceeded }
 

@@ -82,8 +82,8 @@ func (n *node) comes(h *handler, bus v1.DiskBus, holder *corev1.Pod) {
 	n.api.update(status(want("a", "claim-a", bus, holder)))
 }
 
-// asks asks QEMU for the guest's run state and for machine's markers.
-func (n *node) asks(h *handler) (state string, waits, paused bool) {
+// asks asks QEMU for the guest's run state and for the marker of one that waits.
+func (n *node) asks(h *handler) (state string, waits bool) {
 	n.t.Helper()
 	m := n.machine(h, n.api.vmi.UID)
 	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
@@ -95,10 +95,7 @@ func (n *node) asks(h *handler) (state string, waits, paused bool) {
 	if waits, err = m.guest.hasMarker(ctx, machine.WaitMarker); err != nil {
 		n.t.Fatal(err)
 	}
-	if paused, err = m.guest.hasMarker(ctx, machine.PauseMarker); err != nil {
-		n.t.Fatal(err)
-	}
-	return state, waits, paused
+	return state, waits
 }
 
 // TestAGuestBootsFromItsHotpluggableDisk: the disk has a boot sector that powers
@@ -147,12 +144,12 @@ func TestAnotherHandlerStartsAGuestThatWaits(t *testing.T) {
 	p, h, holder := n.halted(v1.DiskBusSCSI, bootHalt)
 	h.stop()
 	h = n.startHandler(p)
-	if state, waits, _ := n.asks(h); state != runstate.Prelaunch || !waits {
+	if state, waits := n.asks(h); state != runstate.Prelaunch || !waits {
 		t.Fatalf("the guest that waits is in %s, its marker is there: %v", state, waits)
 	}
 	n.comes(h, v1.DiskBusSCSI, holder)
 	n.api.await(t, "a guest that runs", well)
-	if state, waits, _ := n.asks(h); state != runstate.Running || waits {
+	if state, waits := n.asks(h); state != runstate.Running || waits {
 		t.Errorf("the guest that was started is in %s, its marker is there: %v", state, waits)
 	}
 
@@ -172,7 +169,7 @@ func TestAnotherHandlerStartsAGuestThatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.api.await(t, "a guest that its user has paused", reports(runstate.ReasonPausedByUser, runstate.ReasonPausedByUser))
-	if state, waits, _ := n.asks(h); state == runstate.Running || waits {
+	if state, waits := n.asks(h); state == runstate.Running || waits {
 		t.Errorf("the paused guest is in %s, its marker is there: %v", state, waits)
 	}
 }
@@ -182,7 +179,7 @@ func TestAGuestThatWaitsStartsWithoutAVolumeThatIsRemoved(t *testing.T) {
 	_, h, _ := n.halted(v1.DiskBusSCSI, bootHalt)
 	n.api.update(dropA)
 	n.api.await(t, "a guest that runs", well)
-	if _, waits, _ := n.asks(h); waits {
+	if _, waits := n.asks(h); waits {
 		t.Error("the marker is still there")
 	}
 }
@@ -240,7 +237,7 @@ func TestAUserPausesAGuestThatWaits(t *testing.T) {
 	n.api.await(t, "a guest that waits and is paused", pausedAndWaits)
 	n.comes(h, v1.DiskBusSCSI, holder)
 	n.api.await(t, "a guest that is paused", reports(runstate.ReasonPausedByUser, runstate.ReasonPausedByUser))
-	if state, waits, _ := n.asks(h); state != runstate.Prelaunch || waits {
+	if state, waits := n.asks(h); state != runstate.Prelaunch || waits {
 		t.Errorf("the paused guest is in %s, its marker is there: %v", state, waits)
 	}
 	if err := m.Unpause(t.Context()); err != nil {

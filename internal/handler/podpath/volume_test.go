@@ -104,14 +104,13 @@ func (k kubelet) folder(path string) string {
 }
 
 // mounted makes a folder of the pod's that something is mounted at.
-func (k kubelet) mounted(path string) string {
+func (k kubelet) mounted(path string) {
 	k.t.Helper()
 	full := k.folder(path)
 	if err := unix.Mount(full, full, "", unix.MS_BIND, ""); err != nil {
 		k.t.Fatal(err)
 	}
 	k.t.Cleanup(func() { _ = unix.Unmount(full, unix.MNT_DETACH) })
-	return full
 }
 
 func (k kubelet) link(target, path string) {
