@@ -3,7 +3,6 @@ package driver
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ func (n *node) bootable(claim string, code []byte) {
 	sector := make([]byte, 512)
 	copy(sector, code)
 	copy(sector[510:], []byte{0x55, 0xaa})
-	f, err := os.OpenFile(filepath.Join(n.dir, "storage", claim, "disk.img"), os.O_WRONLY, 0)
+	f, err := os.OpenFile(n.image(claim), os.O_WRONLY, 0)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -252,7 +251,7 @@ func TestAUserPausesAGuestThatWaits(t *testing.T) {
 func TestAFailedPlugHoldsNoGuestUp(t *testing.T) {
 	n := newNode(t, withoutScratch(scheduled("locked")))
 	_, h, holder := n.halted(v1.DiskBusSCSI, bootPowerOff)
-	unlock := lockImage(t, filepath.Join(n.dir, "storage/claim-a/disk.img"))
+	unlock := lockImage(t, n.image("claim-a"))
 	n.comes(h, v1.DiskBusSCSI, holder)
 	stuck := n.api.await(t, "the reason why a does not come", func(instance *v1.VirtualMachineInstance) bool {
 		return strings.Contains(volume(instance, "a").Message, "lock")

@@ -29,6 +29,14 @@ func (n *node) mount(pod, claim string) string {
 	return filepath.Join(n.dir, pod, "volumes/kubernetes.io~csi/volume-of-"+claim+"/mount")
 }
 
+// storage is where a claim's file system is, whoever has it mounted.
+func (n *node) storage(claim string) string {
+	return filepath.Join(filepath.Dir(n.dir), "storage", claim)
+}
+
+// image is the disk image on a claim.
+func (n *node) image(claim string) string { return filepath.Join(n.storage(claim), "disk.img") }
+
 // holder is an attachment pod with empty file system claims.
 func (n *node) holder(instance *v1.VirtualMachineInstance, uid string, volumes map[string]string) *corev1.Pod {
 	n.t.Helper()
@@ -42,7 +50,7 @@ func (n *node) holder(instance *v1.VirtualMachineInstance, uid string, volumes m
 		v := corev1.Volume{Name: volume}
 		v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}
 		p.Spec.Volumes = append(p.Spec.Volumes, v)
-		shared := filepath.Join(filepath.Dir(n.dir), "storage", claim)
+		shared := n.storage(claim)
 		mount := n.mount(uid, claim)
 		for _, dir := range []string{shared, filepath.Dir(mount)} {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -57,7 +65,7 @@ func (n *node) holder(instance *v1.VirtualMachineInstance, uid string, volumes m
 			n.t.Fatalf("playing the kubelet: %v", err)
 		}
 		n.t.Cleanup(func() { _ = unix.Unmount(mount, unix.MNT_DETACH) })
-		image := filepath.Join(shared, "disk.img")
+		image := n.image(claim)
 		if f, err := os.OpenFile(image, os.O_CREATE, 0o600); err != nil {
 			n.t.Fatal(err)
 		} else {

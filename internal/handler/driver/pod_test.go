@@ -71,7 +71,11 @@ type node struct {
 
 func newNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
 	t.Helper()
-	return &node{t: t, dir: filepath.Join(t.TempDir(), "pods"), api: newAPI(instance), network: network.New(logTo(t))}
+	n := &node{t: t, dir: filepath.Join(t.TempDir(), "pods"), api: newAPI(instance), network: network.New(logTo(t))}
+	if err := os.Mkdir(n.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func logTo(t *testing.T) logr.Logger {
@@ -87,9 +91,6 @@ type handler struct {
 // startHandler starts a virt-handler that sees what there is.
 func (n *node) startHandler(pods ...*pod) *handler {
 	n.t.Helper()
-	if err := os.MkdirAll(n.dir, 0o755); err != nil {
-		n.t.Fatal(err)
-	}
 	watcher, err := podpath.NewWatcher()
 	if err != nil {
 		n.t.Fatal(err)
