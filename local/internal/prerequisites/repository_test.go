@@ -57,6 +57,14 @@ var dynamic = map[string][]string{
 	"internal/qemu/agent/agent_test.go: program":                                 {"qemu-ga"},
 	"internal/launcher/bootprobe/bootprobe.go: p.QEMU":                           {"qemu-system-x86_64"},
 	"test/e2e/placement_test.go: args[0]":                                        {"qemu-img", "gzip"},
+	"internal/version/version_test.go: version":                                  nil,
+	"release/system_test.go: drydock":                                            nil,
+	"local/internal/cli/run.go: args[0]":                                         {"apt-get"},
+	"local/internal/cli/run.go: self":                                            nil,
+	"local/internal/cli/run.go: s.parts.Virtctl":                                 nil,
+	"local/internal/network/firewall_test.go: policies":                          {"iptables", "nft"},
+	"local/internal/network/firewall_test.go: test.before":                       {"iptables", "nft"},
+	"local/internal/network/firewall_test.go: test.after":                        {"iptables", "nft"},
 	"test/guest/disk.go: step[0]":                                                {"mformat", "mmd", "mcopy"},
 }
 
