@@ -42,8 +42,8 @@ func (w *world) volumesOfAVM(t *testing.T) {
 		t.Errorf("after a dry run the template has %d volumes", n)
 	}
 	for disk, refusal := range map[string]string{
-		`"disk":{"bus":"scsi"},"tag":"fast"`:      "spec.template.spec.domain.devices.disks[1].tag: Forbidden",
-		`"lun":{"bus":"scsi","reservation":true}`: "spec.template.spec.domain.devices.disks[1].lun.reservation: Forbidden",
+		`"disk":{"bus":"scsi"},"tag":"fast"`:      "spec.template.spec.domain.devices.disks[0].tag: Forbidden",
+		`"lun":{"bus":"scsi","reservation":true}`: "spec.template.spec.domain.devices.disks[0].lun.reservation: Forbidden",
 	} {
 		body := fmt.Sprintf(`{"name":"data","disk":{%s},"volumeSource":{"persistentVolumeClaim":{"claimName":"data"}}}`, disk)
 		_, err = w.call(http.MethodPut, path("addvolume"), body)
