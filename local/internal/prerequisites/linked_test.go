@@ -82,9 +82,6 @@ var byName = map[string]string{
 	"github.com/containerd/containerd/v2/core/mount":                  "mount helpers of other snapshotters than overlayfs",
 	"github.com/containerd/containerd/v2/core/runtime/v2":             "the shim beside containerd",
 	"github.com/containerd/containerd/v2/pkg/archive/compression":     "igzip and unpigz",
-	"github.com/containerd/containerd/v2/pkg/imageverifier/bindir":    "verifiers of images: the folder has none",
-	"github.com/containerd/containerd/v2/plugins/snapshots/devmapper": "the snapshotter devmapper is not configured",
-	"github.com/containerd/go-dmverity":                               "the snapshotter erofs is not configured",
 	"github.com/containerd/go-runc":                                   "runc beside the shim",
 	"github.com/containerd/nri":                                       "plugins of NRI: the folder has none",
 	"github.com/checkpoint-restore/go-criu/v7":                        "criu",
@@ -95,28 +92,14 @@ var byName = map[string]string{
 	"github.com/mistifyio/go-zfs":                                     "zfs: no storage is on it",
 	"github.com/opencontainers/runc/libcontainer":                     "itself, and the container's own program",
 	"k8s.io/client-go/plugin/pkg/client/auth/exec":                    "a credential helper that a user's kubeconfig names",
-	"k8s.io/kubectl": "diff, an editor and plugins, as the user of kubectl has them",
-	"k8s.io/kubernetes/pkg/credentialprovider/plugin": "credential helpers: none is configured",
-	"k8s.io/kubernetes/pkg/kubelet":                   "getsubids, for user namespaces of other users than root; journalctl",
-	"k8s.io/kubernetes/pkg/util/iptables":             "iptables, ip6tables and their -save and -restore",
-	"k8s.io/kubernetes/pkg/volume/util/fsquota":       "xfs_quota and the like: quotas of the file system are off",
-	"k8s.io/mount-utils":                              "mkfs.ext4; others for volumes of other drivers",
-	"sigs.k8s.io/knftables":                           "nft",
-	"sigs.k8s.io/kustomize":                           "git, helm and plugins, as the user of kubectl kustomize asks",
-}
-
-// unreached are packages that are linked and never called, with the reason.
-var unreached = map[string]string{
-	"cloud.google.com/go":                         "CoreDNS: the plugin clouddns is not configured",
-	"github.com/Azure/go-autorest":                "CoreDNS: the plugin azure is not configured",
-	"github.com/DataDog/dd-trace-go":              "CoreDNS: the plugin trace is not configured",
-	"github.com/aws/aws-sdk-go-v2":                "CoreDNS: the plugin route53 is not configured",
-	"github.com/coredns/caddy":                    "CoreDNS: the plugin on is not configured",
-	"github.com/googleapis":                       "CoreDNS: the plugin clouddns is not configured",
-	"github.com/mitchellh/go-homedir":             "CoreDNS: the plugin azure is not configured",
-	"golang.org/x/oauth2/google":                  "CoreDNS: the plugin clouddns is not configured",
-	"google.golang.org/api":                       "CoreDNS: the plugin clouddns is not configured",
-	"github.com/containerd/go-dmverity/pkg/utils": "the snapshotter erofs is not configured",
+	"k8s.io/kubectl":                                                  "diff, an editor and plugins, as the user of kubectl has them",
+	"k8s.io/kubernetes/pkg/credentialprovider/plugin":                 "credential helpers: none is configured",
+	"k8s.io/kubernetes/pkg/kubelet":                                   "getsubids, for user namespaces of other users than root; journalctl",
+	"k8s.io/kubernetes/pkg/util/iptables":                             "iptables, ip6tables and their -save and -restore",
+	"k8s.io/kubernetes/pkg/volume/util/fsquota":                       "xfs_quota and the like: quotas of the file system are off",
+	"k8s.io/mount-utils":                                              "mkfs.ext4; others for volumes of other drivers",
+	"sigs.k8s.io/knftables":                                           "nft",
+	"sigs.k8s.io/kustomize":                                           "git, helm and plugins, as the user of kubectl kustomize asks",
 }
 
 func TestTheTableHasAllThatLinkedCodeExecutes(t *testing.T) {
@@ -125,18 +108,28 @@ func TestTheTableHasAllThatLinkedCodeExecutes(t *testing.T) {
 	}
 	packages := ofTheBuild(t, "../..", "0", "./cmd/...")
 	packages = append(packages, ofTheBuild(t, "../../runtime", "1", append(foreignMains(t), "./...")...)...)
-	known := names(All())
+	known, used, called := names(All()), map[string]bool{}, map[string]bool{}
 	for _, p := range packages {
 		for _, call := range executedBy(t, p) {
+			called[call.Program] = true
 			switch {
-			case covered(p.ImportPath, unreached):
 			case call.Program != "" && known[call.Program] == 0:
 				t.Errorf("%s (%s) executes %s, which is not in programs.txt: add it, with the purpose never and the reason if it can't come to that",
 					p.ImportPath, filepath.Base(call.Where), call.Program)
-			case call.Program == "" && !covered(p.ImportPath, byName):
+			case call.Program == "" && !covered(p.ImportPath, used):
 				t.Errorf("%s (%s) executes what only the running program knows, %s: say in the list of this test what that is",
 					p.ImportPath, filepath.Base(call.Where), call.Expression)
 			}
+		}
+	}
+	for prefix := range byName {
+		if !used[prefix] {
+			t.Errorf("%s is in the list of this test and executes nothing of the kind: take it out", prefix)
+		}
+	}
+	for _, program := range For(Never) {
+		if !called[program.Name] {
+			t.Errorf("%s is in programs.txt as what linked code executes in no case here, and no linked code does at all: take it out", program.Name)
 		}
 	}
 	if len(packages) < 1000 {
@@ -144,10 +137,12 @@ func TestTheTableHasAllThatLinkedCodeExecutes(t *testing.T) {
 	}
 }
 
-// covered reports whether a list has a package or one that its path begins with.
-func covered(path string, list map[string]string) bool {
-	for prefix := range list {
+// covered reports whether byName has a package or one that its path begins with, and
+// notes which.
+func covered(path string, used map[string]bool) bool {
+	for prefix := range byName {
 		if path == prefix || strings.HasPrefix(path, prefix+"/") {
+			used[prefix] = true
 			return true
 		}
 	}
