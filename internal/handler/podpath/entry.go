@@ -27,6 +27,9 @@ type entry struct {
 	fd   int
 	path string
 	stat unix.Stat_t
+	// onNode says that it was found from the node's root, where the mounts are those
+	// of another mount namespace.
+	onNode bool
 }
 
 // find opens what has the name beneath d. extra are flags beside O_PATH.
@@ -91,7 +94,17 @@ func (e *entry) mustBeMounted() error {
 
 // detach gives the entry a mount of its own, which is in no mount namespace. What
 // is opened through it keeps nobody from unmounting the one that it was found in.
+//
+// The node's own mounts can't be cloned from here, and need not be: the kubelet
+// unmounts none of them with the pod.
 func (e *entry) detach() (*entry, error) {
+	if e.onNode {
+		fd, err := unix.FcntlInt(uintptr(e.fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("keeping %s open: %w", e.path, err)
+		}
+		return newEntry(fd, e.path)
+	}
 	fd, err := unix.OpenTree(e.fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return nil, fmt.Errorf("cloning the mount of %s: %w", e.path, err)

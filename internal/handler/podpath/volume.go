@@ -143,16 +143,20 @@ func (v Volumes) onHost(path string) (*entry, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("%q is no absolute path", path)
 	}
-	base := v.Host
+	base, onNode := v.Host, true
 	if rel, err := filepath.Rel(v.Kubelet, path); err == nil && filepath.IsLocal(rel) {
-		base, path = v.Kubelet, rel
+		base, path, onNode = v.Kubelet, rel, false
 	}
 	root, err := OpenRoot(base)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	return root.find(path, 0)
+	found, err := root.find(path, 0)
+	if err == nil {
+		found.onNode = onNode
+	}
+	return found, err
 }
 
 // entryOf is what the kubelet has under the volume's name in a folder of the pod's,

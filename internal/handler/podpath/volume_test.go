@@ -2,6 +2,7 @@ package podpath
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -90,7 +91,23 @@ type kubelet struct {
 func newKubelet(t *testing.T) kubelet {
 	t.Helper()
 	needRoot(t)
-	return kubelet{Volumes: Volumes{Kubelet: t.TempDir(), Host: "/"}, t: t}
+	return kubelet{Volumes: Volumes{Kubelet: t.TempDir(), Host: nodeRoot(t)}, t: t}
+}
+
+// nodeRoot is the root directory of a process with mounts of its own, as that of the
+// node's first process is for virt-handler.
+func nodeRoot(t *testing.T) string {
+	t.Helper()
+	process := exec.Command("sleep", "infinity")
+	process.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = process.Process.Kill() // it runs until then
+		_ = process.Wait()         // with the signal's error
+	})
+	return fmt.Sprintf("/proc/%d/root", process.Process.Pid)
 }
 
 // folder makes a folder of the pod's.
@@ -158,13 +175,15 @@ func TestVolumesAreFoundWhereTheKubeletHasThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.link(published, "volumeDevices/kubernetes.io~csi/published")
+	own := t.TempDir()
 	for what, tc := range map[string]struct {
 		id   VolumeID
 		path string
 	}{
 		"a CSI driver's file system": {VolumeID{Name: "csi"}, filepath.Join(k.Kubelet, "pods/u/volumes/kubernetes.io~csi/csi/mount")},
 		"another plugin's":           {VolumeID{Name: "local"}, filepath.Join(k.Kubelet, "pods/u/volumes/kubernetes.io~local-volume/local")},
-		"a folder of the node's":     {VolumeID{Name: "host", HostPath: k.Kubelet}, k.Kubelet},
+		"a folder of the node's":     {VolumeID{Name: "host", HostPath: own}, own},
+		"one in the kubelet's":       {VolumeID{Name: "host", HostPath: k.Kubelet}, k.Kubelet},
 		"a device of the node's":     {VolumeID{Name: "disk", Block: true}, device},
 		"a CSI driver's device":      {VolumeID{Name: "published", Block: true}, published},
 	} {
