@@ -43,7 +43,7 @@ func TestAForgedAttachmentPodIsRefused(t *testing.T) {
 	debugged.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
 		EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", Image: "evil", ImagePullPolicy: corev1.PullNever},
 	}}
-	refusedByPolicy(t, "a container more", cluster.client.SubResource("ephemeralcontainers").Update(t.Context(), debugged))
+	refusedByPolicy(t, "a container more", cluster.client.SubResource("ephemeralcontainers").Patch(t.Context(), debugged, client.MergeFrom(launcher)))
 
 	own := toolsPod(ns, "own")
 	create(t, own)
