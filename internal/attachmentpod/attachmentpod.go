@@ -61,6 +61,8 @@ type Input struct {
 	Block    map[string]bool
 	Settings clusterconfig.Settings
 	Image    string
+	// SELinux are the pod's options; nil for none (selinux.AttachmentOptions).
+	SELinux *corev1.SELinuxOptions
 }
 
 // Prefix begins the names of a VMI's attachment pods, and of no other's.
@@ -105,6 +107,7 @@ func Render(in Input) *corev1.Pod {
 				FSGroup:             new(int64(layout.QEMUUser)),
 				FSGroupChangePolicy: new(corev1.FSGroupChangeOnRootMismatch),
 				SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+				SELinuxOptions:      in.SELinux,
 			},
 			Containers: []corev1.Container{container(in)},
 		},

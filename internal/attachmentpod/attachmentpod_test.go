@@ -101,3 +101,21 @@ func TestItIsKeptFromNoNode(t *testing.T) {
 		}
 	}
 }
+
+func TestThePodHasTheContextThatItsLauncherHas(t *testing.T) {
+	if got := Render(input()).Spec.SecurityContext.SELinuxOptions; got != nil {
+		t.Errorf("on a node without SELinux it has %v", got)
+	}
+	in := input()
+	in.SELinux = &corev1.SELinuxOptions{Type: "container_kvm_t", Level: "s0:c12,c34"}
+	pod := Render(in)
+	if diff := cmp.Diff(in.SELinux, pod.Spec.SecurityContext.SELinuxOptions); diff != "" {
+		t.Error(diff)
+	}
+	// A container's own options would be those that its volumes are labeled with.
+	for _, c := range pod.Spec.Containers {
+		if c.SecurityContext.SELinuxOptions != nil {
+			t.Errorf("container %s has options of its own: %v", c.Name, c.SecurityContext.SELinuxOptions)
+		}
+	}
+}

@@ -59,6 +59,9 @@ type Settings struct {
 	// AdditionalGuestMemoryOverheadRatio multiplies the memory that is asked
 	// for beside the guest's own, as a decimal string; empty means 1.
 	AdditionalGuestMemoryOverheadRatio string
+	// SELinuxLauncherType is the SELinux type that launcher pods ask for; empty to
+	// leave it to the container runtime (configuration.selinuxLauncherType).
+	SELinuxLauncherType string
 	// HostDisk lets VMs have disks in files of their node
 	// (developerConfiguration.featureGates).
 	HostDisk bool
@@ -106,6 +109,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 		s.DefaultNetworkInterface = n.NetworkInterface
 	}
 	s.CPUModel = c.CPUModel
+	s.SELinuxLauncherType = c.SELinuxLauncherType
 	s.SMBIOS = c.SMBIOSConfig.DeepCopy()
 	s.AdditionalGuestMemoryOverheadRatio = additionalOverhead(c)
 	if d := c.DeveloperConfiguration; d != nil {

@@ -26,6 +26,7 @@ func trimPod(object any) (any, error) {
 		SchedulerName:     pod.Spec.SchedulerName,
 		Containers:        namesAndImages(pod.Spec.Containers),
 		Volumes:           onClaims(pod.Spec.Volumes),
+		SecurityContext:   withSELinux(pod.Spec.SecurityContext),
 	}
 	return pod, nil
 }
@@ -36,6 +37,14 @@ func namesAndImages(containers []corev1.Container) []corev1.Container {
 		out[i].Name, out[i].Image = containers[i].Name, containers[i].Image
 	}
 	return out
+}
+
+// withSELinux keeps the SELinux options, which the pod's attachment pods share.
+func withSELinux(security *corev1.PodSecurityContext) *corev1.PodSecurityContext {
+	if security == nil || security.SELinuxOptions == nil {
+		return nil
+	}
+	return &corev1.PodSecurityContext{SELinuxOptions: security.SELinuxOptions}
 }
 
 // onClaims are the volumes by which a pod holds claims.

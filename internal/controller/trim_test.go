@@ -17,6 +17,9 @@ func podWith(app string) *corev1.Pod {
 	pod.Spec = corev1.PodSpec{
 		NodeName: "a", PriorityClassName: "b", SchedulerName: "c",
 		Tolerations: []corev1.Toleration{{Key: "t"}},
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsUser: new(int64(107)), SELinuxOptions: &corev1.SELinuxOptions{Type: "container_kvm_t"},
+		},
 		Containers: []corev1.Container{{
 			Name: "compute", Image: "launcher:1", Command: []string{"virt-launcher"},
 			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}},
@@ -33,6 +36,7 @@ func podWith(app string) *corev1.Pod {
 func TestOfALauncherPodOnlyWhatIsReadIsKept(t *testing.T) {
 	want := podWith("virt-launcher")
 	want.Spec.Tolerations = nil
+	want.Spec.SecurityContext.RunAsUser = nil
 	want.Spec.Containers = []corev1.Container{{Name: "compute", Image: "launcher:1"}}
 	want.Spec.Volumes = want.Spec.Volumes[1:]
 	got, err := trimPod(podWith("virt-launcher"))

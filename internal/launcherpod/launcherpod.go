@@ -17,6 +17,7 @@ import (
 
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/selinux"
 )
 
 // defaultContainer names the container that kubectl means when none is named.
@@ -71,7 +72,7 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 			ServiceAccountName:            storage.serviceAccount,
 			ImagePullSecrets:              storage.pullSecrets,
 			Volumes:                       storage.volumes,
-			SecurityContext:               podSecurity(),
+			SecurityContext:               podSecurity(settings),
 			Containers: []corev1.Container{{
 				Name:            layout.ComputeContainer,
 				Image:           launcherImage,
@@ -94,7 +95,7 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 
 // podSecurity is the same for every pod that virt-launcher runs in: QEMU's user,
 // and nothing that a Pod Security level would refuse.
-func podSecurity() *corev1.PodSecurityContext {
+func podSecurity(settings clusterconfig.Settings) *corev1.PodSecurityContext {
 	return &corev1.PodSecurityContext{
 		RunAsUser:      new(int64(layout.QEMUUser)),
 		RunAsGroup:     new(int64(layout.QEMUUser)),
@@ -104,6 +105,7 @@ func podSecurity() *corev1.PodSecurityContext {
 		// A claim that belongs to QEMU already is not walked again
 		// at every start.
 		FSGroupChangePolicy: new(corev1.FSGroupChangeOnRootMismatch),
+		SELinuxOptions:      selinux.LauncherOptions(settings.SELinuxLauncherType),
 	}
 }
 

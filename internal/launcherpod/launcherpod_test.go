@@ -265,3 +265,38 @@ func TestCPUModelsAreAskedOfHardwareOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestTheSELinuxTypeIsTheAdministrators: nothing else of the context is said, so that
+// the container runtime gives each pod categories of its own; and nothing that a VMI
+// says is heard.
+func TestTheSELinuxTypeIsTheAdministrators(t *testing.T) {
+	for _, launcherType := range []string{"", "container_kvm_t"} {
+		var want *corev1.SELinuxOptions
+		if launcherType != "" {
+			want = &corev1.SELinuxOptions{Type: launcherType}
+		}
+		settings := clusterconfig.FromKubeVirt(&v1.KubeVirt{Spec: v1.KubeVirtSpec{
+			Configuration: v1.KubeVirtConfiguration{SELinuxLauncherType: launcherType},
+		}})
+		vmi := readVMI(t, "testdata/minimal-emulated.vmi.yaml")
+		vmi.Status.SelinuxContext = "system_u:system_r:spc_t:s0"
+		launcher, err := Render(vmi, settings, "image", Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		provisioning, err := RenderProvisioning(vmi, settings, "image")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pod := range []*corev1.Pod{launcher, provisioning} {
+			if diff := cmp.Diff(want, pod.Spec.SecurityContext.SELinuxOptions); diff != "" {
+				t.Errorf("type %q, pod %s: %s", launcherType, pod.Name, diff)
+			}
+			for _, c := range pod.Spec.Containers {
+				if c.SecurityContext.SELinuxOptions != nil {
+					t.Errorf("type %q: container %s has options of its own", launcherType, c.Name)
+				}
+			}
+		}
+	}
+}

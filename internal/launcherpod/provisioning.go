@@ -38,7 +38,7 @@ func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.S
 			TerminationGracePeriodSeconds: new(int64(0)),
 			AutomountServiceAccountToken:  new(false),
 			EnableServiceLinks:            new(false),
-			SecurityContext:               podSecurity(),
+			SecurityContext:               podSecurity(settings),
 			ReadinessGates:                []corev1.PodReadinessGate{{ConditionType: neverReady}},
 			Volumes:                       claimVolumes(vmi),
 			Containers: []corev1.Container{{

@@ -122,6 +122,13 @@ const (
 	UEFILabel = "drydock.dev/uefi"
 )
 
+// SELinuxLabel of a node, with the value SELinuxEnabled, says that virt-handler reports
+// the SELinux contexts of the node's launchers.
+const (
+	SELinuxLabel   = "drydock.dev/selinux"
+	SELinuxEnabled = "enabled"
+)
+
 // Device plugin resources.
 const (
 	ResourceKVM      = "devices.kubevirt.io/kvm"

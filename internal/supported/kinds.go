@@ -94,7 +94,7 @@ var configurationTable = table{
 	"configuration.architectureConfiguration.defaultArchitecture":    only("amd64"),
 
 	"configuration.ovmfPath":                           no(),
-	"configuration.selinuxLauncherType":                no(),
+	"configuration.selinuxLauncherType":                noted("SELinux type of launcher and attachment pods; without it the container runtime chooses"),
 	"configuration.defaultRuntimeClass":                no(),
 	"configuration.smbios.manufacturer":                yes(),
 	"configuration.smbios.product":                     yes(),

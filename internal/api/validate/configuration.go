@@ -5,6 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/selinux"
 )
 
 // configuration judges the values of what is supported of the KubeVirt object.
@@ -28,6 +30,9 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	}
 	if a := c.ArchitectureConfiguration; a != nil && a.Amd64 != nil && a.Amd64.MachineType != "" {
 		errs = append(errs, machineType(a.Amd64.MachineType, path.Child("architectureConfiguration", "amd64", "machineType"))...)
+	}
+	if t := c.SELinuxLauncherType; t != "" && !selinux.ValidType(t) {
+		errs = append(errs, field.Invalid(path.Child("selinuxLauncherType"), t, "must be the name of an SELinux type, such as container_t"))
 	}
 	if c.CPUModel != "" {
 		errs = append(errs, cpuModel(c.CPUModel, path.Child("cpuModel"))...)

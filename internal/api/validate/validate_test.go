@@ -184,6 +184,24 @@ func TestWhatIsReservedOnANewVMIIsForComponents(t *testing.T) {
 	}
 }
 
+// TestNobodyChoosesTheContextOfHisPods: virt-controller gives a VMI's attachment pods
+// the level that its status names, so with somebody else's level he would have his
+// volumes, and those that he shares, labeled for another tenant's guests.
+func TestNobodyChoosesTheContextOfHisPods(t *testing.T) {
+	const stolen = "system_u:system_r:container_t:s0:c1,c2"
+	vmi := &v1.VirtualMachineInstance{Spec: good(t).Spec.Template.Spec}
+	vmi.Status.SelinuxContext = stolen
+	defaults.VMI(vmi, settings)
+	if got := vmi.Status.SelinuxContext; got != "" {
+		t.Errorf("a new VMI was admitted with the context %s", got)
+	}
+	changed := vmi.DeepCopy()
+	changed.Status.SelinuxContext = stolen
+	if diff := cmp.Diff([]string{"status"}, fields(VMIUpdate(changed, vmi))); diff != "" {
+		t.Errorf("a tenant's change of the context: %s", diff)
+	}
+}
+
 // Whoever makes VMs reaches the files of nodes by hostDisk, so an administrator
 // allows it first.
 func TestHostDisksNeedTheirGate(t *testing.T) {

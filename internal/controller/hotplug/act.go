@@ -17,6 +17,7 @@ import (
 	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/pluggable"
+	"drydock.dev/drydock/internal/selinux"
 )
 
 // Events' reasons, as KubeVirt has them.
@@ -117,6 +118,13 @@ func (r *Reconciler) makePods(ctx context.Context, s *sight, holders []hotplug.H
 	if len(holders) == 0 {
 		return nil
 	}
+	options, err := r.selinuxOptions(ctx, s, holders)
+	if errors.Is(err, selinux.ErrUnknown) {
+		return nil // the report wakes the loop
+	}
+	if err != nil {
+		return err
+	}
 	settings, err := r.Settings(ctx)
 	if err != nil {
 		return err
@@ -132,6 +140,7 @@ func (r *Reconciler) makePods(ctx context.Context, s *sight, holders []hotplug.H
 	for _, h := range holders {
 		pod := attachmentpod.Render(attachmentpod.Input{
 			VMI: s.vmi, Launcher: s.launcher, Holder: h, Block: block, Settings: settings, Image: r.LauncherImage,
+			SELinux: options,
 		})
 		failed = append(failed, r.makePod(ctx, s.vmi, pod))
 	}

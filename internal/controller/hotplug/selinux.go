@@ -1,0 +1,53 @@
+package hotplug
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/selinux"
+)
+
+// selinuxOptions are those of the VMI's attachment pods. While they can't be known, no
+// pod is made: one with another level would take its volumes' labels away from the
+// guest.
+func (r *Reconciler) selinuxOptions(ctx context.Context, s *sight, holders []hotplug.Holder) (*corev1.SELinuxOptions, error) {
+	enabled := false
+	reported := s.vmi.Status.SelinuxContext
+	if reported == "" || reported == selinux.None {
+		node, err := get(ctx, r.Reader, types.NamespacedName{Name: s.launcher.Spec.NodeName}, &corev1.Node{})
+		if err != nil {
+			return nil, err
+		}
+		enabled = node != nil && node.Labels[layout.SELinuxLabel] == layout.SELinuxEnabled
+	}
+	var launcher *corev1.SELinuxOptions
+	if security := s.launcher.Spec.SecurityContext; security != nil {
+		launcher = security.SELinuxOptions
+	}
+	options, err := selinux.AttachmentOptions(launcher, reported, enabled)
+	if err == nil {
+		return options, nil
+	}
+	// Until the guest runs there is nothing to be said: the report comes with it.
+	if !errors.Is(err, selinux.ErrUnknown) || s.vmi.Status.Phase == v1.Running {
+		r.sayWhy(s.vmi, holders, err)
+	}
+	return nil, fmt.Errorf("choosing the SELinux options of the attachment pods of VMI %s/%s: %w", s.vmi.Namespace, s.vmi.Name, err)
+}
+
+// sayWhy has the volumes of holders tell why their pods are not made, once.
+func (r *Reconciler) sayWhy(vmi *v1.VirtualMachineInstance, holders []hotplug.Holder, why error) {
+	for _, h := range holders {
+		if r.memory.failed(client.ObjectKeyFromObject(vmi), h.Name, fmt.Sprintf("the attachment pod %s can't be made: %v", h.Name, why)) {
+			r.Recorder.Eventf(vmi, nil, corev1.EventTypeWarning, reasonFailed, "CreatePod", "Error creating attachment pod %s: %v", h.Name, why)
+		}
+	}
+}

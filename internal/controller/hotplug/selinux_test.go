@@ -1,0 +1,119 @@
+package hotplug
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/client-go/tools/events"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/selinux"
+)
+
+const launcherContext = "system_u:system_r:container_kvm_t:s0:c12,c34"
+
+// onNode is a VMI whose launcher is on a node.
+func onNode(enabled bool, phase v1.VirtualMachineInstancePhase, reported string) (*sight, *corev1.Node) {
+	node := &corev1.Node{}
+	node.Name = "one"
+	if enabled {
+		node.Labels = map[string]string{"drydock.dev/selinux": "enabled"}
+	}
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Name, vmi.Namespace, vmi.UID = "vm", "ns", "u"
+	vmi.Status.Phase, vmi.Status.SelinuxContext = phase, reported
+	launcher := &corev1.Pod{}
+	launcher.Name, launcher.Namespace, launcher.UID, launcher.Spec.NodeName = "virt-launcher-vm", "ns", "l", "one"
+	launcher.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Type: "container_kvm_t"}}
+	return &sight{vmi: vmi, launcher: launcher}, node
+}
+
+// TestNoAttachmentPodIsMadeWithoutTheLaunchersLevel: one with a level of its own would
+// take the labels of its volumes away from whoever uses them.
+func TestNoAttachmentPodIsMadeWithoutTheLaunchersLevel(t *testing.T) {
+	own := &corev1.SELinuxOptions{Type: "container_kvm_t"}
+	level := &corev1.SELinuxOptions{Type: "container_kvm_t", Level: "s0:c12,c34"}
+	for name, tc := range map[string]struct {
+		enabled  bool
+		phase    v1.VirtualMachineInstancePhase
+		reported string
+		want     *corev1.SELinuxOptions // nil for no pod
+		says     string
+		fails    bool
+	}{
+		"a node without SELinux":                    {phase: v1.Scheduled, want: own},
+		"the guest has not started":                 {enabled: true, phase: v1.Scheduled},
+		"the guest runs, and nothing is reported":   {enabled: true, phase: v1.Running, says: "has not reported"},
+		"the context is known":                      {enabled: true, phase: v1.Running, reported: launcherContext, want: level},
+		"it is known before the node has its label": {phase: v1.Running, reported: launcherContext, want: level},
+		"what is reported is no context":            {enabled: true, phase: v1.Running, reported: "spc_t:s0", says: "no SELinux context", fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, node := onNode(tc.enabled, tc.phase, tc.reported)
+			cluster, recorder := clientOf(t, node), events.NewFakeRecorder(10)
+			r := &Reconciler{Client: cluster, Reader: cluster, Recorder: recorder, Now: time.Now,
+				Settings: func(context.Context) (clusterconfig.Settings, error) { return clusterconfig.FromKubeVirt(nil), nil }}
+			holders := []hotplug.Holder{{Name: "hp-volume-1"}}
+			// Twice, as the loop does: what is said is said once.
+			for range 2 {
+				if err := r.makePods(t.Context(), s, holders); (err != nil) != tc.fails {
+					t.Fatal(err)
+				}
+			}
+			var pods corev1.PodList
+			if err := cluster.List(t.Context(), &pods); err != nil {
+				t.Fatal(err)
+			}
+			var got []*corev1.SELinuxOptions
+			for i := range pods.Items {
+				got = append(got, pods.Items[i].Spec.SecurityContext.SELinuxOptions)
+			}
+			var want []*corev1.SELinuxOptions
+			if tc.want != nil {
+				want = append(want, tc.want)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("pods (-want +got):\n%s", diff)
+			}
+			said := r.memory.failures(client.ObjectKeyFromObject(s.vmi))["hp-volume-1"]
+			if !strings.Contains(said, tc.says) || (said == "") != (tc.says == "") {
+				t.Errorf("it says %q, want %q", said, tc.says)
+			}
+			close(recorder.Events)
+			var warnings []string
+			for event := range recorder.Events {
+				if strings.HasPrefix(event, corev1.EventTypeWarning) {
+					warnings = append(warnings, event)
+				}
+			}
+			if (len(warnings) == 1) != (tc.says != "") || len(warnings) > 1 {
+				t.Errorf("events %q", warnings)
+			}
+			var budgets policyv1.PodDisruptionBudgetList
+			if err := cluster.List(t.Context(), &budgets); err != nil || (len(budgets.Items) > 0) != (tc.want != nil) {
+				t.Errorf("%d budgets, %v", len(budgets.Items), err)
+			}
+		})
+	}
+}
+
+// TestTheReportIsEachVMIsOwn: the level of one VMI's pods is that of its own status.
+func TestTheReportIsEachVMIsOwn(t *testing.T) {
+	s, node := onNode(true, v1.Running, launcherContext)
+	other, _ := onNode(true, v1.Running, "")
+	other.vmi.Name = "other"
+	cluster := clientOf(t, node, s.vmi)
+	r := &Reconciler{Client: cluster, Reader: cluster, Recorder: events.NewFakeRecorder(10), Now: time.Now}
+	if options, err := r.selinuxOptions(t.Context(), other, nil); !errors.Is(err, selinux.ErrUnknown) {
+		t.Errorf("options %v, %v", options, err)
+	}
+}
