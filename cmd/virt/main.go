@@ -20,7 +20,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: false,
 	}
-	root.AddCommand(api.NewCommand(), controller.NewCommand(), handler.NewCommand())
+	root.AddCommand(api.NewCommand(), controller.NewCommand(), handler.NewCommand(), handler.NewTapCommand())
 	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		os.Exit(1)
 	}

@@ -27,6 +27,7 @@ import (
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/node"
+	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/server"
 	"drydock.dev/drydock/internal/handler/stream"
@@ -37,6 +38,10 @@ import (
 // hostRoot is the node's root directory: virt-handler shares its process IDs.
 const hostRoot = "/proc/1/root"
 
+// deviceNodes is where virt-handler may make device nodes for itself: its container's
+// own file system of devices, which goes with the container.
+const deviceNodes = "/dev"
+
 // assemble is the list of virt-handler's parts.
 func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runnable, error) {
 	watcher, err := podpath.NewWatcher()
@@ -44,6 +49,10 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 		return nil, err
 	}
 	probe, err := node.ReadProbe(o.probeFile)
+	if err != nil {
+		return nil, err
+	}
+	selinux, err := nodeselinux.Find(nodeselinux.Real{})
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +65,8 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 			reader: mgr.GetAPIReader(), writer: mgr.GetClient(),
 			recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")),
 		},
-		Volumes:  podpath.Volumes{Kubelet: o.kubeletDir, Host: hostRoot},
+		Volumes:  podpath.Volumes{Kubelet: o.kubeletDir, Host: hostRoot, Nodes: deviceNodes},
+		SELinux:  selinux,
 		Settings: settings.Get,
 		Attached: record(consoles, mgr.GetLogger().WithName("console")),
 		KVM:      probe.Use() == nodeprobe.KVM,
@@ -74,9 +84,9 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 	if err != nil {
 		return nil, err
 	}
-	mgr.GetLogger().Info("the node was probed", "guests", probe.Use(), "qemu", probe.QEMU, "kvm", probe.KVM, "tcg", probe.TCG)
+	mgr.GetLogger().Info("the node was probed", "selinux", selinux != nil, "guests", probe.Use(), "qemu", probe.QEMU, "kvm", probe.KVM, "tcg", probe.TCG)
 	labeler := &node.Labeler{
-		Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Node: o.node, Probe: probe,
+		Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Node: o.node, Probe: probe, SELinux: selinux != nil,
 		Recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")), Log: mgr.GetLogger().WithName("node"),
 	}
 	parts := append(served, plugins(mgr, o, probe.Use() == nodeprobe.KVM, settings)...)

@@ -15,6 +15,7 @@ import (
 	sigyaml "sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/internal/handler/node"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/nodeprobe"
 	"drydock.dev/drydock/internal/policytest"
 )
@@ -94,7 +95,10 @@ func TestCVE202326484VirtHandlerLabelsItsNodeAndNoMore(t *testing.T) {
 		}
 	}
 	judge(t, "virt-handler-nodes", "nodes", object, map[string]write{
-		"what its node can do":           {by: handlerOn("node1"), change: labeled},
+		"what its node can do": {by: handlerOn("node1"), change: labeled},
+		"that its node has SELinux": {by: handlerOn("node1"), change: func(o client.Object) {
+			o.GetLabels()[layout.SELinuxLabel] = layout.SELinuxEnabled
+		}},
 		"what another node can do":       {by: handlerOn("node2"), change: labeled, refused: "its own node"},
 		"a label that places pods":       {by: handlerOn("node1"), change: func(o client.Object) { o.GetLabels()["zone"] = "b" }, refused: "labels that say"},
 		"another label of ours":          {by: handlerOn("node1"), change: func(o client.Object) { o.GetLabels()["drydock.dev/other"] = "b" }, refused: "labels that say"},

@@ -82,6 +82,9 @@ func (e *Env) greet(ctx context.Context, made *link) error {
 	}
 	err = e.Belongs(made.peer, made.pod)
 	if err == nil {
+		err = e.learnSELinux(made)
+	}
+	if err == nil {
 		made.client, err = launcherclient.New(ctx, conn)
 	} else {
 		_ = conn.Close() // nothing was said on it
@@ -90,5 +93,20 @@ func (e *Env) greet(ctx context.Context, made *link) error {
 		made.peer.Close()
 		return err
 	}
+	return nil
+}
+
+// learnSELinux asks what the launcher is known by, and has virt-handler's files in the
+// pod labeled for it.
+func (e *Env) learnSELinux(made *link) error {
+	if e.SELinux == nil {
+		return nil
+	}
+	launcher, err := e.SELinux.Launcher(made.peer)
+	if err != nil {
+		return err
+	}
+	made.selinux = launcher
+	made.peer.Root.LabelNew(launcher.Files())
 	return nil
 }

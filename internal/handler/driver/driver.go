@@ -22,6 +22,7 @@ import (
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/handler/launcherclient"
 	"drydock.dev/drydock/internal/handler/network"
+	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/plug"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/vmi"
@@ -64,6 +65,8 @@ type Env struct {
 	// Attached is told, by the driver's own goroutine, of a guest that a driver
 	// has just started or taken over; it may be nil.
 	Attached func(ctx context.Context, guest *Machine)
+	// SELinux is the node's; nil without.
+	SELinux *nodeselinux.Node
 	// KVM says that the node's probe found KVM usable.
 	KVM bool
 	// Belongs checks that a process is one of a pod's.
@@ -120,6 +123,8 @@ type link struct {
 	pod    types.UID
 	client *launcherclient.Client
 	peer   *podpath.Peer
+	// selinux is what the launcher is known by; nil on a node without SELinux.
+	selinux *nodeselinux.Launcher
 	// private is the pod's folder of sockets.
 	private *podpath.Dir
 }

@@ -25,6 +25,7 @@ import (
 
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/handler/network"
+	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/layout"
 )
@@ -52,6 +53,9 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == filepath.Base(layout.QEMUBinary) {
 		os.Exit(standIn())
 	}
+	if len(os.Args) > 1 && os.Args[1] == network.TapCommand {
+		os.Exit(confinedTap(os.Args[2:]))
+	}
 	code := m.Run()
 	if path, err := launcherBinary(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(path))
@@ -67,6 +71,8 @@ type node struct {
 	dir     string
 	api     *api
 	network *network.Manager
+	// selinux is the node's; nil without.
+	selinux *nodeselinux.Node
 }
 
 func newNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
@@ -101,6 +107,7 @@ func (n *node) startHandler(pods ...*pod) *handler {
 		// The tests' pods have no cgroups.
 		Belongs: func(*podpath.Peer, types.UID) error { return nil },
 		Volumes: podpath.Volumes{Kubelet: filepath.Dir(n.dir), Host: "/"},
+		SELinux: n.selinux,
 		Now:     time.Now, Log: logTo(n.t),
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -45,7 +45,9 @@ func (d *Driver) describe() *vmi.Guest {
 		Halt:        d.halt(),
 		MachineType: vmi.MachineType(d.vmi, d.env.Settings().MachineType),
 		Volumes:     map[string]vmi.Volume{},
-		Agent:       d.guest.told,
+
+		SELinuxContext: d.prepared.selinux.Context(),
+		Agent:          d.guest.told,
 	}
 	for _, i := range d.prepared.interfaces {
 		g.Interfaces = append(g.Interfaces, vmi.Interface{

@@ -3,14 +3,17 @@ package driver
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/network"
+	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/launch"
 	"drydock.dev/drydock/internal/layout"
@@ -28,6 +31,9 @@ const (
 	maxResolvConf = 64 << 10
 )
 
+// tunNumber is the number of /dev/net/tun (the kernel's admin-guide/devices.txt).
+var tunNumber = unix.Mkdev(10, 200)
+
 // prepared is what the preparation of a pod has found or made. It is the same
 // whether the guest is to be started or runs already.
 type prepared struct {
@@ -35,6 +41,8 @@ type prepared struct {
 	images     map[string]launch.PreparedImage
 	claims     map[string]*v1.PersistentVolumeClaimInfo // by volume
 	kvm, vhost bool
+	// selinux is what the launcher is known by; nil on a node without SELinux.
+	selinux *nodeselinux.Launcher
 }
 
 // prepare makes everything that QEMU opens, and what the guest's network needs
@@ -42,7 +50,7 @@ type prepared struct {
 func (d *Driver) prepare(ctx context.Context, instance *v1.VirtualMachineInstance) (*prepared, error) {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
-	p := &prepared{}
+	p := &prepared{selinux: d.link.selinux}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		p.interfaces, err = d.prepareNetwork(ctx, instance)
@@ -67,6 +75,12 @@ func (d *Driver) prepareNetwork(ctx context.Context, instance *v1.VirtualMachine
 		return nil, fmt.Errorf("reading the pod's DNS settings: %w", err)
 	}
 	pod := network.Pod{NetNS: d.link.peer.NetNS, ResolvConf: string(resolvConf)}
+	if d.link.selinux.Apart() {
+		root := d.link.peer.Root
+		pod.Taps = &network.TapChild{Enter: d.link.selinux.Exec, Open: func() (*os.File, error) {
+			return root.CharDevice("/dev/net/tun", tunNumber, unix.O_RDWR)
+		}}
+	}
 	interfaces, err := d.env.Network.Setup(ctx, pod, instance)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the network: %w", err)

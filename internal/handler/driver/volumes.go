@@ -25,7 +25,17 @@ func (d *Driver) openVolume(ctx context.Context, pod types.UID, claim string) (*
 		return nil, fmt.Errorf("finding the volume of PVC %s/%s: %w", d.namespace, claim, err)
 	}
 	id.Pod = string(pod)
-	return d.env.Volumes.Open(id)
+	volume, err := d.env.Volumes.Open(id)
+	if err != nil {
+		return nil, err
+	}
+	// There is a guest, or no volume would be opened for it.
+	d.mu.Lock()
+	if d.prepared != nil {
+		volume.Label(d.prepared.selinux.Files())
+	}
+	d.mu.Unlock()
+	return volume, nil
 }
 
 // volumeOf is what the API server knows of the volume that a claim is bound to.

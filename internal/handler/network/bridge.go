@@ -57,7 +57,7 @@ func setupBridge(pod Pod, p plan, log logr.Logger) (Interface, []server, error) 
 	if p.macChosen {
 		mac = p.mac
 	}
-	tap, err := ensureTap(pod.NetNS, nl, p, bridge, outside.mtu)
+	tap, err := ensureTap(pod, nl, p, bridge, outside.mtu)
 	if err != nil {
 		return Interface{}, nil, err
 	}

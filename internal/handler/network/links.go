@@ -10,8 +10,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"drydock.dev/drydock/internal/layout"
 )
 
 // facts are what is known of the pod's own interface.
@@ -121,11 +119,11 @@ func bridgeOnly() error {
 
 // ensureTap makes the persistent tap that QEMU opens, or finds it, as a port
 // of the bridge. QEMU needs no capability for it: it belongs to QEMU's user.
-func ensureTap(namespace *os.File, nl *netlink.Handle, p plan, bridge netlink.Link, mtu int) (netlink.Link, error) {
+func ensureTap(pod Pod, nl *netlink.Handle, p plan, bridge netlink.Link, mtu int) (netlink.Link, error) {
 	link, err := nl.LinkByName(p.tap)
 	var missing netlink.LinkNotFoundError
 	if errors.As(err, &missing) {
-		if err := inside(namespace, func() error { return makeTap(p.tap, p.queues > 1) }); err != nil {
+		if err := inside(pod.NetNS, func() error { return pod.makeTap(p.tap, p.queues > 1) }); err != nil {
 			return nil, fmt.Errorf("making tap %s: %w", p.tap, err)
 		}
 		link, err = nl.LinkByName(p.tap)
@@ -133,7 +131,7 @@ func ensureTap(namespace *os.File, nl *netlink.Handle, p plan, bridge netlink.Li
 	if err != nil {
 		return nil, fmt.Errorf("looking for tap %s: %w", p.tap, err)
 	}
-	if err := inside(namespace, func() error { return withoutIPv6(p.tap) }); err != nil {
+	if err := inside(pod.NetNS, func() error { return withoutIPv6(p.tap) }); err != nil {
 		return nil, err
 	}
 	if link.Attrs().MTU != mtu {
@@ -142,36 +140,6 @@ func ensureTap(namespace *os.File, nl *netlink.Handle, p plan, bridge netlink.Li
 		}
 	}
 	return link, enslave(nl, link, bridge)
-}
-
-// makeTap makes a tap in the calling thread's network namespace.
-func makeTap(name string, multiQueue bool) error {
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("opening /dev/net/tun: %w", err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	request, err := unix.NewIfreq(name)
-	if err != nil {
-		return err
-	}
-	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-	if multiQueue {
-		flags |= unix.IFF_MULTI_QUEUE
-	}
-	request.SetUint16(flags)
-	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
-		return fmt.Errorf("creating it: %w", err)
-	}
-	if err := unix.IoctlSetInt(fd, unix.TUNSETOWNER, layout.QEMUUser); err != nil {
-		return fmt.Errorf("giving it to user %d: %w", layout.QEMUUser, err)
-	}
-	// Only now does it outlive this process, so that what was made halfway
-	// goes by itself.
-	if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
-		return fmt.Errorf("keeping it: %w", err)
-	}
-	return nil
 }
 
 // enslave makes link a port of the bridge and switches both on.

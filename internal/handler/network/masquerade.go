@@ -41,7 +41,7 @@ func setupMasquerade(pod Pod, p plan, log logr.Logger) (Interface, []server, err
 	if err != nil {
 		return Interface{}, nil, err
 	}
-	tap, err := ensureTap(pod.NetNS, nl, p, bridge, outside.mtu)
+	tap, err := ensureTap(pod, nl, p, bridge, outside.mtu)
 	if err != nil {
 		return Interface{}, nil, err
 	}

@@ -30,6 +30,17 @@ type Pod struct {
 	// ResolvConf is the content of the container's /etc/resolv.conf, from
 	// which the guest's DNS servers and search domains are taken.
 	ResolvConf string
+	// Taps makes taps under the SELinux context of the pod; nil where that is
+	// virt-handler's own, or there is none.
+	Taps *TapChild
+}
+
+// makeTap makes a tap in the calling thread's network namespace.
+func (p Pod) makeTap(name string, multiQueue bool) error {
+	if p.Taps != nil {
+		return p.Taps.make(name, multiQueue)
+	}
+	return makeTapHere(name, multiQueue)
 }
 
 // Interface is one of the guest's interfaces, ready for QEMU.

@@ -2,8 +2,8 @@
 // goes by.
 //
 // It owns the labels of the Node object that begin with KubeVirt's prefixes for
-// scheduling and those with the probe's results, and the events that tell of a change
-// of these. It writes labels when they differ and never otherwise: that the node
+// scheduling, those with the probe's results and the one that tells of SELinux, and the
+// events that tell of a change of the probe's results. It writes labels when they differ and never otherwise: that the node
 // lives is told by its Ready condition, not by a heartbeat of ours.
 package node
 
@@ -26,6 +26,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/nodeprobe"
 )
 
@@ -93,7 +94,7 @@ func ours(label string) bool {
 			return true
 		}
 	}
-	return false
+	return label == layout.SELinuxLabel
 }
 
 // Labeler gives a node its labels.
@@ -102,6 +103,8 @@ type Labeler struct {
 	Writer client.Writer
 	Node   string
 	Probe  nodeprobe.Result
+	// SELinux says that the node has SELinux.
+	SELinux bool
 	// Recorder takes the events on the node.
 	Recorder events.EventRecorder
 	Log      logr.Logger
@@ -144,7 +147,11 @@ func (l *Labeler) label(ctx context.Context) error {
 		}
 		l.reported = true
 	}
-	patch, err := Patch(node.Labels, Labels(l.Probe))
+	want := Labels(l.Probe)
+	if l.SELinux {
+		want[layout.SELinuxLabel] = layout.SELinuxEnabled
+	}
+	patch, err := Patch(node.Labels, want)
 	if err != nil || patch == nil {
 		return err
 	}

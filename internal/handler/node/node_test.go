@@ -166,3 +166,36 @@ func TestReadProbe(t *testing.T) {
 		t.Errorf("read %+v, %v", probe, err)
 	}
 }
+
+// TestTheLabelOfSELinuxComesAndGoesWithIt: a node without it gets no label, and no
+// write because of it.
+func TestTheLabelOfSELinuxComesAndGoesWithIt(t *testing.T) {
+	probe := nodeprobe.Result{KVM: runs, TCG: runs}
+	object := &corev1.Node{}
+	object.Name = "node1"
+	object.Labels = Labels(probe)
+	writes := 0
+	server := fake.NewClientBuilder().WithObjects(object).WithInterceptorFuncs(interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			writes++
+			return c.Patch(ctx, o, p, opts...)
+		},
+	}).Build()
+	for _, step := range []struct {
+		selinux bool
+		want    string
+		writes  int
+	}{{false, "", 0}, {true, "enabled", 1}, {true, "enabled", 1}, {false, "", 2}} {
+		l := &Labeler{Reader: server, Writer: server, Node: "node1", Probe: probe, SELinux: step.selinux,
+			Recorder: events.NewFakeRecorder(10), Log: logr.Discard()}
+		if err := l.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Get(t.Context(), client.ObjectKey{Name: "node1"}, object); err != nil {
+			t.Fatal(err)
+		}
+		if got := object.Labels["drydock.dev/selinux"]; got != step.want || writes != step.writes {
+			t.Errorf("SELinux %v: label %q after %d writes, want %q after %d", step.selinux, got, writes, step.want, step.writes)
+		}
+	}
+}

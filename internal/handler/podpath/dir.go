@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,7 +30,12 @@ type Dir struct {
 	path string
 	// resolve restricts how names are resolved (openat2's RESOLVE flags).
 	resolve uint64
+	// label labels what is made beneath the directory; nil where nothing is labeled.
+	label Labeler
 }
+
+// Labeler gives the file at a path the label by which SELinux lets a launcher use it.
+type Labeler func(path string) error
 
 // strict refuses every symlink: for directories that the guest's process can
 // write to.
@@ -86,8 +92,20 @@ func (d *Dir) Sub(name string) (*Dir, error) {
 		return nil, err
 	}
 	path := filepath.Join(d.path, name)
-	return &Dir{file: os.NewFile(uintptr(fd), path), path: path, resolve: d.resolve}, nil
+	return &Dir{file: os.NewFile(uintptr(fd), path), path: path, resolve: d.resolve, label: d.label}, nil
 }
+
+// LabelNew has files that are made beneath d labeled.
+func (d *Dir) LabelNew(label Labeler) { d.label = label }
+
+// Named calls do with a path that names the directory itself, whatever has become of
+// the one that it was opened by.
+func (d *Dir) Named(do func(path string) error) error {
+	return d.with(func(fd int) error { return do(ownPath(fd)) })
+}
+
+// ownPath names what a descriptor is open for.
+func ownPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // Strict is Sub for a directory that guests can write to: beneath it, no
 // symlink is followed.
@@ -109,6 +127,19 @@ func (d *Dir) File(name string, flags int) (*os.File, error) {
 	defer found.close()
 	if !found.is(unix.S_IFREG) {
 		return nil, fmt.Errorf("opening %s: it is no regular file", found.path)
+	}
+	return found.reopen(flags)
+}
+
+// CharDevice opens the character device of that number beneath d, and no other.
+func (d *Dir) CharDevice(name string, number uint64, flags int) (*os.File, error) {
+	found, err := d.find(name, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer found.close()
+	if !found.is(unix.S_IFCHR) || found.stat.Rdev != number {
+		return nil, fmt.Errorf("opening %s: it is not the character device %d:%d", found.path, unix.Major(number), unix.Minor(number))
 	}
 	return found.reopen(flags)
 }
@@ -218,7 +249,29 @@ func (d *Dir) Create(name string, owner int, mode fs.FileMode, fill func(*os.Fil
 	return nil
 }
 
+// labelFile labels a file before it has its name.
+func (d *Dir) labelFile(f *os.File) error {
+	if d.label == nil {
+		return nil
+	}
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("labeling %s: %w", f.Name(), err)
+	}
+	var labelErr error
+	if err := raw.Control(func(fd uintptr) { labelErr = d.label(ownPath(int(fd))) }); err != nil {
+		return fmt.Errorf("labeling %s: %w", f.Name(), err)
+	}
+	if labelErr != nil {
+		return fmt.Errorf("creating %s: %w", f.Name(), labelErr)
+	}
+	return nil
+}
+
 func (d *Dir) publish(f *os.File, from, to string, owner int, mode fs.FileMode, fill func(*os.File) error) error {
+	if err := d.labelFile(f); err != nil {
+		return err
+	}
 	if err := fill(f); err != nil {
 		return err
 	}
@@ -276,7 +329,7 @@ func (d *Dir) Dial(ctx context.Context, name string) (*net.UnixConn, error) {
 	}
 	// The descriptor's own link names the very socket that was looked at.
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", found.fd))
+	conn, err := dialer.DialContext(ctx, "unix", ownPath(found.fd))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", found.path, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,7 +58,7 @@ func (e *entry) is(kind uint32) bool { return e.stat.Mode&unix.S_IFMT == kind }
 // reopen opens the very file or device that was looked at. flags are those of
 // open(2).
 func (e *entry) reopen(flags int) (*os.File, error) {
-	link := "/proc/self/fd/" + strconv.Itoa(e.fd)
+	link := ownPath(e.fd)
 	deadline := time.Now().Add(leasePatience)
 	for {
 		fd, err := unix.Open(link, flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)

@@ -42,11 +42,20 @@ func OpenPeer(conn *net.UnixConn) (*Peer, error) {
 	}
 	// If the process lives now, then it lived while its files were opened, so
 	// they are its own and not those of a later process of the same number.
-	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil {
+	if err := peer.Alive(); err != nil {
 		peer.Close()
-		return nil, fmt.Errorf("process %d ended meanwhile: %w", pid, err)
+		return nil, err
 	}
 	return peer, nil
+}
+
+// Alive returns an error unless the process lives: then its number has been its own
+// all the time.
+func (p *Peer) Alive() error {
+	if err := unix.PidfdSendSignal(p.pidfd, 0, nil, 0); err != nil {
+		return fmt.Errorf("process %d ended meanwhile: %w", p.PID, err)
+	}
+	return nil
 }
 
 func (p *Peer) open() error {

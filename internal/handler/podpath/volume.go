@@ -19,6 +19,9 @@ type Volumes struct {
 	Kubelet string
 	// Host is the node's root directory, where the kubelet's links to devices lead.
 	Host string
+	// Nodes is a folder of virt-handler's own in which device nodes can be made and
+	// opened.
+	Nodes string
 }
 
 // VolumeID names a persistent volume that a pod has.
@@ -37,6 +40,8 @@ type Volume struct {
 	// Folder is a file system's root. No symlink is followed beneath it.
 	Folder *Dir
 	device *entry
+	nodes  string
+	label  Labeler
 }
 
 // Plugins of the kubelet whose volumes are named by a pod's author, not after a
@@ -75,7 +80,7 @@ func (v Volumes) Open(id VolumeID) (*Volume, error) {
 		return nil, fmt.Errorf("opening volume %s of pod %s: %w", id.Name, id.Pod, err)
 	}
 	if id.Block {
-		return &Volume{device: own}, nil
+		return &Volume{device: own, nodes: v.Nodes}, nil
 	}
 	return &Volume{Folder: &Dir{file: os.NewFile(uintptr(own.fd), own.path), path: own.path, resolve: strict}}, nil
 }
@@ -207,10 +212,51 @@ func (v *Volume) Close() {
 	}
 }
 
+// Label has what is made in the volume labeled, and its device opened by a node that
+// is; nil changes nothing.
+func (v *Volume) Label(label Labeler) {
+	v.label = label
+	if v.Folder != nil {
+		v.Folder.LabelNew(label)
+	}
+}
+
 // Device opens the block device. flags are those of open(2).
 func (v *Volume) Device(flags int) (*os.File, error) {
 	if v.device == nil {
 		return nil, fmt.Errorf("opening %s: it is no block device", v.Folder.path)
 	}
+	if v.label != nil {
+		return v.labeledDevice(flags)
+	}
 	return v.device.reopen(flags)
+}
+
+// labeledDevice opens the device by a node of its own. SELinux judges whoever gets the
+// descriptor by the label of the node that it was opened by; the node's own is one for
+// the node's disks, and everybody's who uses it.
+func (v *Volume) labeledDevice(flags int) (*os.File, error) {
+	dir, err := os.MkdirTemp(v.nodes, "volume-")
+	if err != nil {
+		return nil, fmt.Errorf("making a device node for %s: %w", v.device.path, err)
+	}
+	// What is open stays so.
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "disk")
+	if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(v.device.stat.Rdev)); err != nil {
+		return nil, fmt.Errorf("making a device node for %s: %w", v.device.path, err)
+	}
+	if err := v.label(path); err != nil {
+		return nil, fmt.Errorf("making a device node for %s: %w", v.device.path, err)
+	}
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening a device node for %s: %w", v.device.path, err)
+	}
+	node, err := newEntry(fd, v.device.path)
+	if err != nil {
+		return nil, err
+	}
+	defer node.close()
+	return node.reopen(flags)
 }

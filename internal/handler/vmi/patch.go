@@ -14,6 +14,7 @@ import (
 var owned = []string{
 	"phase", "phaseTransitionTimestamps", "reason", "conditions", "interfaces", "guestOSInfo",
 	"machine", "memory", "currentCPUTopology", "volumeStatus", "migrationMethod",
+	"selinuxContext",
 }
 
 // operation is one of a JSON patch (RFC 6902).

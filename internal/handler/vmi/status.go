@@ -55,8 +55,10 @@ type Guest struct {
 	Halt *Halt
 	// MachineType is what QEMU's machine is.
 	MachineType string
-	Interfaces  []Interface
-	Volumes     map[string]Volume
+	// SELinuxContext is the launcher's, empty on a node without SELinux.
+	SELinuxContext string
+	Interfaces     []Interface
+	Volumes        map[string]Volume
 	// Plugged is what is known of the volumes that come and go.
 	Plugged map[string]Plugged
 	// Agent is what the guest agent told; nil while it is not connected.
@@ -138,6 +140,7 @@ func describe(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceS
 	if g.MachineType != "" {
 		status.Machine = &v1.Machine{Type: g.MachineType}
 	}
+	status.SelinuxContext = g.SELinuxContext
 	status.CurrentCPUTopology = new(machine.Topology(&vmi.Spec))
 	describeMemory(vmi, status)
 	status.Interfaces = interfaces(vmi, g)

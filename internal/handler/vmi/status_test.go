@@ -3,6 +3,7 @@ package vmi
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -471,6 +472,29 @@ func TestPatchTakesAwayWhatIsNoMore(t *testing.T) {
 		`{"op":"test","path":"/status/phase","value":"Scheduled"},{"op":"remove","path":"/status/interfaces"}]`
 	if string(patch) != text {
 		t.Errorf("patch %s", patch)
+	}
+}
+
+// TestTheSELinuxContextIsReportedWithTheGuest: in the write that says Running, and in
+// none of its own; and none is said where the node has no SELinux.
+func TestTheSELinuxContextIsReportedWithTheGuest(t *testing.T) {
+	const context = "system_u:system_r:container_t:s0:c12,c34"
+	for _, want := range []string{"", context} {
+		f := facts()
+		f.Guest.SELinuxContext = want
+		vmi := instance()
+		status := Status(vmi, f)
+		if status.SelinuxContext != want || status.Phase != v1.Running {
+			t.Errorf("phase %s with the context %q, want %q", status.Phase, status.SelinuxContext, want)
+		}
+		patch, err := Patch(vmi, status)
+		if err != nil || strings.Contains(string(patch), "selinuxContext") != (want != "") {
+			t.Errorf("%s, %v", patch, err)
+		}
+		vmi.Status = status
+		if again, err := Patch(vmi, Status(vmi, f)); err != nil || again != nil {
+			t.Errorf("it is written again: %s, %v", again, err)
+		}
 	}
 }
 

@@ -1,0 +1,44 @@
+package nodeselinux
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/opencontainers/selinux/go-selinux"
+)
+
+// Real is the kernel that virt-handler runs on.
+type Real struct{}
+
+// Known implements Kernel.
+func (Real) Known() (bool, error) { return knows(fileSystems) }
+
+// Own implements Kernel.
+func (Real) Own() (string, error) { return selinux.CurrentLabel() }
+
+// OfProcess implements Kernel.
+func (Real) OfProcess(pid int) (string, error) {
+	context, err := selinux.PidLabel(pid)
+	if err == nil && context == "" {
+		return "", errors.New("the process has ended, or the kernel does not tell")
+	}
+	return context, err
+}
+
+// OfFile implements Kernel.
+func (Real) OfFile(path string) (string, error) { return selinux.FileLabel(path) }
+
+// SetExec implements Kernel.
+func (Real) SetExec(context string) error { return selinux.SetExecLabel(context) }
+
+// SetFile implements Kernel.
+func (Real) SetFile(path, label string) error { return selinux.SetFileLabel(path, label) }
+
+func hasLine(data []byte, want string) bool {
+	for line := range bytes.Lines(data) {
+		if string(bytes.TrimSuffix(line, []byte("\n"))) == want {
+			return true
+		}
+	}
+	return false
+}

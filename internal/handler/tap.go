@@ -1,0 +1,21 @@
+package handler
+
+import (
+	"github.com/spf13/cobra"
+
+	"drydock.dev/drydock/internal/handler/network"
+)
+
+// NewTapCommand is the command `virt make-tap`, which virt-handler runs under the
+// SELinux context of a launcher (network.TapChild).
+func NewTapCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:                network.TapCommand,
+		Short:              "Make a tap for a guest; run by virt-handler",
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return network.RunTapCommand(args)
+		},
+	}
+}
