@@ -8,15 +8,12 @@ package attachmentpod
 import (
 	"crypto/sha256"
 	"encoding/base32"
-	"math"
 	"path"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/clusterconfig"
@@ -175,23 +172,4 @@ func onNode(node string) *corev1.Affinity {
 			}},
 		}}},
 	}}
-}
-
-// Protection keeps a drain from evicting the VMI's attachment pods before its
-// guest is gone from the node: no eviction is ever within this budget, and
-// virt-controller, which deletes them when the guest is gone, does not evict.
-func Protection(vmi *v1.VirtualMachineInstance) *policyv1.PodDisruptionBudget {
-	owner := *metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)
-	owner.BlockOwnerDeletion = nil
-	return &policyv1.PodDisruptionBudget{
-		TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},
-		ObjectMeta: metav1.ObjectMeta{
-			Name: Prefix(vmi), Namespace: vmi.Namespace, Labels: Labels(vmi), OwnerReferences: []metav1.OwnerReference{owner},
-		},
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			// Only a number works for pods whose owner can't be scaled.
-			MinAvailable: new(intstr.FromInt32(math.MaxInt32)),
-			Selector:     &metav1.LabelSelector{MatchLabels: Labels(vmi)},
-		},
-	}
 }

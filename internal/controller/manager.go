@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -151,11 +152,12 @@ func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache
 		NewInformer:      newInformer,
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:        {Label: podsOfDrydock(), Transform: trimPod},
-			&v1.KubeVirt{}:       {Namespaces: own},
-			&appsv1.Deployment{}: {Namespaces: deployments},
-			cdi.Definition():     {Transform: nameAndLabels},
-			&appsv1.DaemonSet{}:  {Namespaces: own},
+			&corev1.Pod{}:                   {Label: podsOfDrydock(), Transform: trimPod},
+			&policyv1.PodDisruptionBudget{}: {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: attachmentpod.AppLabelValue})},
+			&v1.KubeVirt{}:                  {Namespaces: own},
+			&appsv1.Deployment{}:            {Namespaces: deployments},
+			cdi.Definition():                {Transform: nameAndLabels},
+			&appsv1.DaemonSet{}:             {Namespaces: own},
 		},
 	}, nil
 }

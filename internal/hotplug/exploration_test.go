@@ -3,6 +3,7 @@ package hotplug_test
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,7 +63,7 @@ func TestEveryReachableStateKeepsTheInvariants(t *testing.T) {
 	states, transitions := 0, 0
 	for _, sc := range list {
 		t.Run(sc.name, func(t *testing.T) {
-			sc.decide = hotplug.Decide
+			sc.decide = withAndWithoutBudget(t)
 			begin := time.Now()
 			x, err := explore(&sc)
 			t.Logf("%d states, %d transitions in %s", len(x.hashes), x.transitions, time.Since(begin).Round(time.Millisecond))
@@ -73,6 +74,30 @@ func TestEveryReachableStateKeepsTheInvariants(t *testing.T) {
 		})
 	}
 	t.Logf("in all %d states, %d transitions", states, transitions)
+}
+
+// withAndWithoutBudget decides, and holds in every state that is reached what the
+// lack of a budget may change: pods of volumes that the guest does not have wait.
+func withAndWithoutBudget(t *testing.T) func(hotplug.Observed) hotplug.Plan {
+	return func(o hotplug.Observed) hotplug.Plan {
+		plan := hotplug.Decide(o)
+		o.Budget = hotplug.Budget{}
+		bare := hotplug.Decide(o)
+		used := map[hotplug.Volume]bool{}
+		for _, e := range o.Entries {
+			used[e.Volume] = hotplug.InUse(e.Phase)
+		}
+		for _, h := range bare.Guarded {
+			if slices.ContainsFunc(h.Volumes, func(v hotplug.Volume) bool { return used[v] }) {
+				t.Errorf("without a budget %s waits, which holds what the guest has: %+v", h.Name, o)
+			}
+		}
+		if len(bare.Create)+len(bare.Guarded) != len(plan.Create) || bare.Changed != plan.Changed || bare.AskLive != plan.AskLive ||
+			len(bare.Delete) != len(plan.Delete) || len(plan.Guarded) > 0 {
+			t.Errorf("the budget changes more than what is made: %+v, %+v", plan, bare)
+		}
+		return plan
+	}
 }
 
 // What the seed describes: one pod is to hold what is ready to be held; a pod that

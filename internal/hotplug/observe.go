@@ -98,6 +98,8 @@ type Observed struct {
 	Entries []Entry
 	Record  Record
 	Pods    []Pod
+	// Budget keeps evictions from the pods.
+	Budget Budget
 	// Failures tells why holders' pods could not be made, by name.
 	Failures map[string]string
 	// Prefix begins the name of every holder of this VMI and of no other.
@@ -122,7 +124,10 @@ type Plan struct {
 	// Entries and Record are the VMI's as they should be.
 	Entries []Entry
 	Record  Record
+	// Create are holders whose pods are to be made, Guarded those whose pods are to
+	// be made as soon as the VMI's disruption budget is right.
 	Create  []Holder
+	Guarded []Holder
 	Delete  []Pod
 }
 

@@ -50,9 +50,13 @@ func (p *planning) plan() Plan {
 	if out.Changed {
 		return out
 	}
-	for _, h := range p.record.Holders {
-		if h.UID == "" && p.pod(h.Name) == nil && !p.assigned(h.Name) {
-			out.Create = append(out.Create, h)
+	for i := range p.record.Holders {
+		switch h := &p.record.Holders[i]; {
+		case h.UID != "" || p.pod(h.Name) != nil || p.assigned(h.Name):
+		case p.guarded(h):
+			out.Guarded = append(out.Guarded, *h)
+		default:
+			out.Create = append(out.Create, *h)
 		}
 	}
 	for i := range p.Pods {
@@ -141,6 +145,9 @@ func (p *planning) why(v Volume) string {
 	name := p.designated(v)
 	if pod := p.pod(name); pod != nil {
 		return pod.Why
+	}
+	if why := p.withheld(name); why != "" {
+		return why
 	}
 	return p.Failures[name]
 }

@@ -182,7 +182,7 @@ func TestPlan(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			test.o.Prefix = "hp"
+			test.o.Prefix, test.o.Budget.State = "hp", BudgetRight
 			plan := Decide(test.o)
 			if got := told(plan); got != test.want {
 				t.Errorf("\n got %s\nwant %s", got, test.want)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/attachmentpod"
@@ -109,6 +110,23 @@ func claimInfo(name string, claim *corev1.PersistentVolumeClaim) *v1.PersistentV
 	return info
 }
 
+// act does what is planned. A step that fails keeps none of the others back, but
+// for the pods that are only made within the budget.
+func (r *Reconciler) act(ctx context.Context, s *sight, plan hotplug.Plan) (ctrl.Result, error) {
+	if len(plan.Create)+len(plan.Guarded) > 0 {
+		s.lookAgain(cacheLag)
+	}
+	protected, err := r.protect(ctx, s)
+	create := plan.Create
+	if protected {
+		create = slices.Concat(create, plan.Guarded)
+	}
+	if err := errors.Join(err, r.makePods(ctx, s, create), r.deletePods(ctx, s.vmi, plan.Delete)); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: s.after}, nil
+}
+
 // makePods makes the pods of recorded holders. One that fails does not keep the
 // others back.
 func (r *Reconciler) makePods(ctx context.Context, s *sight, holders []hotplug.Holder) error {
@@ -129,9 +147,6 @@ func (r *Reconciler) makePods(ctx context.Context, s *sight, holders []hotplug.H
 	if err != nil {
 		return err
 	}
-	if err := r.protect(ctx, s.vmi); err != nil {
-		return err
-	}
 	block, err := r.blockClaims(ctx, s, holders)
 	if err != nil {
 		return err
@@ -145,20 +160,6 @@ func (r *Reconciler) makePods(ctx context.Context, s *sight, holders []hotplug.H
 		failed = append(failed, r.makePod(ctx, s.vmi, pod))
 	}
 	return errors.Join(failed...)
-}
-
-// protect keeps drains from the VMI's attachment pods.
-func (r *Reconciler) protect(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
-	key := client.ObjectKeyFromObject(vmi)
-	if r.memory.protected(key, vmi.UID) {
-		return nil
-	}
-	err := r.Client.Create(ctx, attachmentpod.Protection(vmi))
-	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return fmt.Errorf("protecting the attachment pods of VMI %s from eviction: %w", key, err)
-	}
-	r.memory.protect(key, vmi.UID)
-	return nil
 }
 
 func (r *Reconciler) makePod(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {

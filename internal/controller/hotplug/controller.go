@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -94,6 +95,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		})).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.guestOf)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(instanceOf)).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(guestOfBudget), builder.WithPredicates(ruleChanged())).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
 		// A DataVolume has the name of its claim.
 		Watches(&cdiv1.DataVolume{}, handler.EnqueueRequestsFromMapFunc(r.usersOfClaim)).
@@ -196,13 +198,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		case plan.AskLive && !live:
 			live = true
 		default:
-			if len(plan.Create) > 0 {
-				s.lookAgain(cacheLag)
-			}
-			if err := r.makePods(ctx, s, plan.Create); err != nil {
-				return ctrl.Result{}, err
-			}
-			return ctrl.Result{RequeueAfter: s.after}, r.deletePods(ctx, s.vmi, plan.Delete)
+			return r.act(ctx, s, plan)
 		}
 	}
 	return ctrl.Result{RequeueAfter: time.Second}, nil

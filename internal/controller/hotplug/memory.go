@@ -21,13 +21,11 @@ type memory struct {
 	vmis map[types.NamespacedName]*remembered
 }
 
-// remembered is about one VMI.
+// remembered is about one VMI: when each of its pods and its disruption budget
+// was made, and why each could not be made, by name.
 type remembered struct {
-	// budgetFor is the UID of the VMI that has its disruption budget.
-	budgetFor types.UID
-	// pods are when each was made, why each could not be made.
-	pods map[string]time.Time
-	why  map[string]string
+	objects map[string]time.Time
+	why     map[string]string
 }
 
 // of is what is remembered of a VMI. The caller holds m.mu.
@@ -36,56 +34,51 @@ func (m *memory) of(vmi types.NamespacedName) *remembered {
 		m.vmis = map[types.NamespacedName]*remembered{}
 	}
 	if m.vmis[vmi] == nil {
-		m.vmis[vmi] = &remembered{pods: map[string]time.Time{}, why: map[string]string{}}
+		m.vmis[vmi] = &remembered{objects: map[string]time.Time{}, why: map[string]string{}}
 	}
 	return m.vmis[vmi]
 }
 
-// made remembers a pod that was made.
-func (m *memory) made(vmi types.NamespacedName, pod string, now time.Time) {
+// made remembers an object that was made.
+func (m *memory) made(vmi types.NamespacedName, name string, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.of(vmi)
-	maps.DeleteFunc(r.pods, func(_ string, at time.Time) bool { return now.Sub(at) >= cacheLag })
-	r.pods[pod] = now
-	delete(r.why, pod)
+	maps.DeleteFunc(r.objects, func(_ string, at time.Time) bool { return now.Sub(at) >= cacheLag })
+	r.objects[name] = now
+	delete(r.why, name)
 }
 
-// madeLately tells whether the cache may not show the pod yet.
-func (m *memory) madeLately(vmi types.NamespacedName, pod string, now time.Time) bool {
+// settled forgets why an object could not be made.
+func (m *memory) settled(vmi types.NamespacedName, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	at, ok := m.of(vmi).pods[pod]
+	delete(m.of(vmi).why, name)
+}
+
+// madeLately reports whether the cache may not show the object yet.
+func (m *memory) madeLately(vmi types.NamespacedName, name string, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, ok := m.of(vmi).objects[name]
 	return ok && now.Sub(at) < cacheLag
 }
 
-// failed remembers why a pod could not be made, and tells whether that is news.
-func (m *memory) failed(vmi types.NamespacedName, pod, why string) (news bool) {
+// failed remembers why an object could not be made, and reports whether that is news.
+func (m *memory) failed(vmi types.NamespacedName, name, why string) (news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.of(vmi)
-	news = r.why[pod] != why
-	r.why[pod] = why
+	news = r.why[name] != why
+	r.why[name] = why
 	return news
 }
 
-// failures are why the VMI's pods could not be made, by pod.
+// failures are why the VMI's pods and its budget could not be made, by name.
 func (m *memory) failures(vmi types.NamespacedName) map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.of(vmi).why)
-}
-
-func (m *memory) protect(vmi types.NamespacedName, uid types.UID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.of(vmi).budgetFor = uid
-}
-
-func (m *memory) protected(vmi types.NamespacedName, uid types.UID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.of(vmi).budgetFor == uid
 }
 
 func (m *memory) forget(vmi types.NamespacedName) {

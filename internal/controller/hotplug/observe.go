@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,6 +40,7 @@ type sight struct {
 	hotplug.Observed
 	vmi      *v1.VirtualMachineInstance
 	launcher *corev1.Pod
+	budget   *policyv1.PodDisruptionBudget
 	claims   map[string]*corev1.PersistentVolumeClaim
 	// after is when time alone may change something; zero for never.
 	after time.Duration
@@ -87,6 +89,9 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live
 		return nil, err
 	}
 	if err := r.observePods(ctx, s, pods.Items); err != nil {
+		return nil, err
+	}
+	if err := r.observeBudget(ctx, s); err != nil {
 		return nil, err
 	}
 	s.Failures = r.memory.failures(key)

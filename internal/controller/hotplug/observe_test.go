@@ -100,7 +100,7 @@ func TestStatusesKeepWhatIsOthers(t *testing.T) {
 func TestMemoryOnlySparesRequests(t *testing.T) {
 	var m memory
 	vmi, now := types.NamespacedName{Namespace: "ns", Name: "vm"}, time.Unix(100, 0)
-	if m.madeLately(vmi, "hp-1", now) || m.protected(vmi, "1") {
+	if m.madeLately(vmi, "hp-1", now) || len(m.failures(vmi)) > 0 {
 		t.Error("it remembers what never was")
 	}
 	if !m.failed(vmi, "hp-1", "quota") || m.failed(vmi, "hp-1", "quota") {
@@ -113,12 +113,13 @@ func TestMemoryOnlySparesRequests(t *testing.T) {
 	if len(m.failures(vmi)) != 0 {
 		t.Error("a pod that was made has not failed")
 	}
-	m.protect(vmi, "1")
-	if !m.protected(vmi, "1") || m.protected(vmi, "2") {
-		t.Error("a budget is one VMI's, not its name's")
+	m.failed(vmi, "hp", "quota")
+	m.settled(vmi, "hp")
+	if !m.failed(vmi, "hp", "quota") {
+		t.Error("what was settled and fails again is news")
 	}
 	m.forget(vmi)
-	if m.protected(vmi, "1") {
+	if len(m.failures(vmi)) > 0 || m.madeLately(vmi, "hp-1", now) {
 		t.Error("it does not forget")
 	}
 }

@@ -1,0 +1,135 @@
+package hotplug
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/attachmentpod"
+	"drydock.dev/drydock/internal/hotplug"
+)
+
+// actionProtect is what the events about a budget name as having failed.
+const actionProtect = "ProtectVolumes"
+
+// observeBudget finds how the VMI's disruption budget is. What this process has
+// just made or restored counts as right for as long as the cache may lag: somebody
+// who undoes it again and again costs no more than one write in that time.
+func (r *Reconciler) observeBudget(ctx context.Context, s *sight) error {
+	name := attachmentpod.Prefix(s.vmi)
+	if err := r.readBudget(ctx, r.Client, s); err != nil {
+		return err
+	}
+	key := client.ObjectKeyFromObject(s.vmi)
+	switch {
+	case s.Budget.State == hotplug.BudgetRight:
+		r.memory.settled(key, name)
+	case r.memory.madeLately(key, name, r.Now()):
+		s.Budget.State = hotplug.BudgetRight
+		s.lookAgain(cacheLag)
+	default:
+		s.Budget.Why = r.memory.failures(key)[name]
+	}
+	return nil
+}
+
+func (r *Reconciler) readBudget(ctx context.Context, reader client.Reader, s *sight) error {
+	key := types.NamespacedName{Namespace: s.vmi.Namespace, Name: attachmentpod.Prefix(s.vmi)}
+	budget, err := get(ctx, reader, key, &policyv1.PodDisruptionBudget{})
+	if err != nil {
+		return err
+	}
+	s.budget, s.Budget.State = budget, attachmentpod.JudgeProtection(s.vmi, budget)
+	return nil
+}
+
+// protect sees to the VMI's disruption budget, and reports whether it keeps drains
+// from the attachment pods. What is in the way is told by an event, and by the
+// status of the volumes that wait for it.
+func (r *Reconciler) protect(ctx context.Context, s *sight) (bool, error) {
+	step := hotplug.PlanBudget(s.Observed)
+	if step == hotplug.BudgetStay {
+		return s.Budget.State == hotplug.BudgetRight, nil
+	}
+	err := r.carryOutBudget(ctx, s, step)
+	if apierrors.IsAlreadyExists(err) {
+		// The cache does not show it yet, or never will: it has none of the labels.
+		if err = r.readBudget(ctx, r.Reader, s); err == nil {
+			err = r.carryOutBudget(ctx, s, hotplug.PlanBudget(s.Observed))
+		}
+	}
+	key, name := client.ObjectKeyFromObject(s.vmi), attachmentpod.Prefix(s.vmi)
+	switch {
+	case err == nil:
+		r.memory.made(key, name, r.Now())
+		return true, nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return false, nil // nothing more is made there
+	case apierrors.IsConflict(err):
+		s.lookAgain(time.Second) // by then the cache has the newer version
+		return false, nil
+	}
+	err = fmt.Errorf("the PodDisruptionBudget %s, which keeps drains from hot-plugged volumes, %w", name, err)
+	if r.memory.failed(key, name, err.Error()) {
+		r.Recorder.Eventf(s.vmi, nil, corev1.EventTypeWarning, reasonFailed, actionProtect, "%v", err)
+	}
+	return false, fmt.Errorf("protecting the attachment pods of VMI %s: %w", key, err)
+}
+
+var errForeignBudget = errors.New("exists and is not Drydock's: what is plugged in waits until it is deleted")
+
+// carryOutBudget takes one step.
+func (r *Reconciler) carryOutBudget(ctx context.Context, s *sight, step hotplug.BudgetStep) error {
+	switch step {
+	case hotplug.BudgetMake:
+		if err := r.Client.Create(ctx, attachmentpod.Protection(s.vmi)); err != nil {
+			return fmt.Errorf("can't be made: %w", err)
+		}
+	case hotplug.BudgetRestore:
+		ctrl.LoggerFrom(ctx).Info("restoring a disruption budget that was changed", "budget", s.budget.Name)
+		to := attachmentpod.Restored(s.vmi, s.budget)
+		err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(s.budget, client.MergeFromWithOptimisticLock{}))
+		if err != nil {
+			return fmt.Errorf("was changed and can't be restored: %w", err)
+		}
+	case hotplug.BudgetRefuse:
+		return errForeignBudget
+	case hotplug.BudgetStay:
+	}
+	return nil
+}
+
+// guestOfBudget is the VMI that a budget says it belongs to.
+func guestOfBudget(_ context.Context, budget client.Object) []reconcile.Request {
+	owner := metav1.GetControllerOf(budget)
+	if owner == nil || owner.Kind != v1.VirtualMachineInstanceGroupVersionKind.Kind {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: budget.GetNamespace(), Name: owner.Name}}}
+}
+
+// ruleChanged lets through what may have changed what a budget protects. Its status
+// changes with every pod.
+func ruleChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*policyv1.PodDisruptionBudget)
+		after, alike := e.ObjectNew.(*policyv1.PodDisruptionBudget)
+		return ok && alike && !(equality.Semantic.DeepEqual(before.Spec, after.Spec) &&
+			equality.Semantic.DeepEqual(before.Labels, after.Labels) &&
+			equality.Semantic.DeepEqual(before.OwnerReferences, after.OwnerReferences))
+	}}
+}
