@@ -49,6 +49,9 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 	if err := vmiLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
 		return fmt.Errorf("adding the loop of VirtualMachineInstances: %w", err)
 	}
+	if err := (&vmi.SelectedNodes{Reconciler: vmiLoop}).SetupWithManager(mgr, pace(1)); err != nil {
+		return fmt.Errorf("adding the loop of claims with a selected node: %w", err)
+	}
 	plugLoop := &hotplug.Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: eventnote.Fitting(mgr.GetEventRecorder("virtualmachine-controller")),
 		Settings: settings(mgr.GetClient(), o.namespace), LauncherImage: o.launcherImage, MaxHolders: o.maxHolders, Now: o.now,

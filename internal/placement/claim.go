@@ -18,9 +18,6 @@ type Claim struct {
 	// does, and DataVolume that DataVolume, nil when it does not exist.
 	Source     string
 	DataVolume *cdiv1.DataVolume
-	// NodeLost means that the node on which the scheduler wants the claim's
-	// storage made can't make it any more.
-	NodeLost bool
 }
 
 // Source names the DataVolume that fills a claim: its owner, or the one that the
@@ -100,20 +97,6 @@ func (c *Claim) unsettled() bool {
 		return true
 	}
 	return false
-}
-
-// SelectedNodeAnnotation is where the scheduler tells a provisioner the node on
-// which a claim's storage is to be made. Whoever takes it away asks the scheduler
-// to choose again.
-const SelectedNodeAnnotation = "volume.kubernetes.io/selected-node"
-
-// SelectedNode is the node on which the scheduler wants the storage of a claim
-// made that is not bound yet, empty for none.
-func SelectedNode(claim *corev1.PersistentVolumeClaim) string {
-	if claim == nil || claim.Status.Phase == corev1.ClaimBound {
-		return ""
-	}
-	return claim.Annotations[SelectedNodeAnnotation]
 }
 
 func waitsForConsumer(phase cdiv1.DataVolumePhase) bool {

@@ -34,7 +34,8 @@
 //   - the pod (evicted, rejected by the kubelet, deleted): it is made again while
 //     anything waits. It mounts nothing and its deletion needs no kubelet.
 //   - the node, before the claims are bound: what the scheduler had settled on
-//     (the claims' selected-node) is taken back, and it chooses again.
+//     (the claims' selected-node) is taken back, and it chooses again. That is so
+//     for whichever pod the choice was made (DecideChoice).
 //   - the VMI: the pod is deleted at once, the claims stay as they are.
 //
 // Invariants:

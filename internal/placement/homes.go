@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -129,23 +128,4 @@ func where(nodes []string) string {
 		return fmt.Sprintf("nodes %s and %d more", strings.Join(nodes[:mostNodes], ", "), n-mostNodes)
 	}
 	return "nodes " + strings.Join(nodes, ", ")
-}
-
-// nodePatience is how long a node that the scheduler has settled on may be away
-// before the choice is taken back. Kubernetes has waited most of a minute by
-// then for a sign of life; a kubelet that restarts is back within this.
-const nodePatience = 30 * time.Second
-
-// NodeLost tells whether a node, nil when there is none, can't be expected to
-// make a claim's storage.
-func NodeLost(node *corev1.Node, now time.Time) bool {
-	if node == nil {
-		return true
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status != corev1.ConditionTrue && now.Sub(c.LastTransitionTime.Time) >= nodePatience
-		}
-	}
-	return false
 }

@@ -2,7 +2,6 @@ package placement
 
 import (
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,27 +45,6 @@ func TestHomes(t *testing.T) {
 			t.Errorf("%s: they meet is %v: %+v", name, meet(homes), homes)
 		case c.want != "" && apart(homes) != c.want:
 			t.Errorf("%s: %q, want %q", name, apart(homes), c.want)
-		}
-	}
-}
-
-func TestNodeLost(t *testing.T) {
-	node := func(status corev1.ConditionStatus, ago time.Duration) *corev1.Node {
-		return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
-			{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.NewTime(now.Add(-ago))},
-		}}}
-	}
-	for name, c := range map[string]struct {
-		node *corev1.Node
-		want bool
-	}{
-		"ready":                         {node(corev1.ConditionTrue, time.Hour), false},
-		"its kubelet has just gone":     {node(corev1.ConditionFalse, time.Second), false},
-		"nobody has heard of it lately": {node(corev1.ConditionUnknown, time.Minute), true},
-		"deleted":                       {nil, true},
-	} {
-		if got := NodeLost(c.node, now); got != c.want {
-			t.Errorf("%s: lost is %v", name, got)
 		}
 	}
 }

@@ -64,12 +64,32 @@ func (m *model) change(edit func(*world)) {
 }
 
 func (w *world) observe() Observed {
-	o := Observed{Wanted: w.wanted && !w.launched, Claims: w.claims, Pod: w.pod, Now: w.now}
-	for i := range o.Claims {
-		node := SelectedNode(o.Claims[i].Claim)
-		o.Claims[i].NodeLost = node != "" && !w.alive[node]
+	return Observed{Wanted: w.wanted && !w.launched, Claims: w.claims, Pod: w.pod, Now: w.now}
+}
+
+// choices is the loop of the scheduler's choices, on what the caches show.
+func (m *model) choices(seen *world) {
+	for i := range seen.claims {
+		c := Choice{Claim: seen.claims[i].Claim, Used: seen.wanted || seen.claims[i].Source != "", Now: m.now().now}
+		plan := DecideChoice(c)
+		if !plan.AskForNode {
+			continue
+		}
+		chosen := SelectedNode(c.Claim)
+		if c.NodeAsked = true; m.now().alive[chosen] {
+			c.Node = &corev1.Node{}
+		}
+		if plan = DecideChoice(c); plan.AskForClaim {
+			c.ClaimAsked, c.Claim = true, m.now().claims[i].Claim
+			if SelectedNode(c.Claim) != chosen {
+				c.Claim = nil
+			}
+			plan = DecideChoice(c)
+		}
+		if plan.Release {
+			m.change(func(w *world) { delete(w.claims[i].Claim.Annotations, SelectedNodeAnnotation) })
+		}
 	}
-	return o
 }
 
 // controller is one round on what the caches show, cut off after budget actions.
@@ -81,17 +101,6 @@ func (m *model) controller(seen *world, budget int) State {
 		truth := m.now().copy().observe()
 		o.Claims, o.Confirmed, o.Homes = truth.Claims, true, m.homes()
 		plan = Decide(o)
-	}
-	if len(plan.Release) > 0 && spend(&budget) {
-		m.change(func(w *world) {
-			for i := range w.claims {
-				for _, name := range plan.Release {
-					if w.claims[i].Name == name && w.claims[i].Claim != nil {
-						delete(w.claims[i].Claim.Annotations, SelectedNodeAnnotation)
-					}
-				}
-			}
-		})
 	}
 	if plan.Create && spend(&budget) && m.now().pod == nil {
 		m.pods++
@@ -230,6 +239,7 @@ func (m *model) settle() State {
 			}
 		})
 		last = m.controller(m.now(), 10)
+		m.choices(m.now())
 		m.dataVolumes()
 		m.schedule()
 	}
@@ -250,12 +260,13 @@ func TestWhateverHappensNoProvisioningPodIsLeftAndTheDisksMeet(t *testing.T) {
 			"the controller works": func(t *rapid.T) {
 				m.controller(m.history[m.cache], rapid.IntRange(0, 2).Draw(t, "actions until it dies"))
 			},
-			"another leader works on what is true": func(*rapid.T) { m.controller(m.now(), 10) },
-			"the cache moves on":                   func(*rapid.T) { m.cache = min(m.cache+1, len(m.history)-1) },
-			"the cache is up to date":              func(*rapid.T) { m.cache = len(m.history) - 1 },
-			"DataVolumes move on":                  func(*rapid.T) { m.dataVolumes() },
-			"the scheduler works":                  func(*rapid.T) { m.schedule() },
-			"time passes":                          func(*rapid.T) { m.change(func(w *world) { w.now = w.now.Add(4 * time.Second) }) },
+			"the scheduler's choices are looked at": func(*rapid.T) { m.choices(m.history[m.cache]) },
+			"another leader works on what is true":  func(*rapid.T) { m.controller(m.now(), 10) },
+			"the cache moves on":                    func(*rapid.T) { m.cache = min(m.cache+1, len(m.history)-1) },
+			"the cache is up to date":               func(*rapid.T) { m.cache = len(m.history) - 1 },
+			"DataVolumes move on":                   func(*rapid.T) { m.dataVolumes() },
+			"the scheduler works":                   func(*rapid.T) { m.schedule() },
+			"time passes":                           func(*rapid.T) { m.change(func(w *world) { w.now = w.now.Add(4 * time.Second) }) },
 			"the pod is evicted": func(*rapid.T) {
 				m.change(func(w *world) {
 					if w.pod != nil {

@@ -14,9 +14,9 @@ const (
 	// its time (evicted, rejected by the kubelet) to be made again: a node that
 	// rejects each of them must not be asked many times a second.
 	failedPodPause = 15 * time.Second
-	// nodeCheck is how often the nodes are looked at that the scheduler has
-	// settled on while the claims are being bound. Nodes change all the time, so
-	// they are not followed.
+	// nodeCheck is how often a node is looked at that the scheduler has settled on
+	// while a claim is being bound. Nodes change all the time, so they are not
+	// followed.
 	nodeCheck = 15 * time.Second
 	// dividedCheck is how often claims that are on nodes without one in common are
 	// looked at again: a node that joins, or a volume that moves, tells nobody.
@@ -51,16 +51,14 @@ const (
 	Clear        State = "Clear"
 )
 
-// Plan is what is to be done, in this order: confirm and plan again, take the
-// selected nodes off, create or delete the provisioning pod.
+// Plan is what is to be done, in this order: confirm and plan again, create or
+// delete the provisioning pod.
 type Plan struct {
 	State State
 	// Message says what is waited for, to the owner of a VM.
 	Message string
 	// Confirm asks the API server for what the plan rests on.
 	Confirm bool
-	// Release names the claims for which the scheduler is to choose a node again.
-	Release []string
 	// Create and Delete are about the provisioning pod.
 	Create, Delete bool
 	// After asks for another look at a later time; zero for none.
@@ -135,13 +133,6 @@ func provision(o Observed, p *Plan) {
 			return
 		}
 		p.Delete = true
-	default:
-		for i := range o.Claims {
-			if c := &o.Claims[i]; c.NodeLost && SelectedNode(c.Claim) != "" {
-				p.Release = append(p.Release, c.Name)
-			}
-		}
-		p.After = nodeCheck
 	}
 }
 

@@ -40,16 +40,6 @@ func plain(name string, phase corev1.PersistentVolumeClaimPhase) Claim {
 	return Claim{Name: name, Claim: claimOf(name, phase)}
 }
 
-func on(node string, c Claim) Claim {
-	c.Claim.Annotations = map[string]string{SelectedNodeAnnotation: node}
-	return c
-}
-
-func lost(c Claim) Claim {
-	c.NodeLost = true
-	return c
-}
-
 func pod(phase corev1.PodPhase, age time.Duration) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "pod", CreationTimestamp: metav1.NewTime(now.Add(-age))},
@@ -104,12 +94,12 @@ func TestDecide(t *testing.T) {
 		"a bound claim and one that waits": {
 			Observed{Wanted: true, Confirmed: true, Claims: []Claim{waiting, disk("b", bound, cdiv1.Succeeded), plain("c", bound)}},
 			Plan{State: Provisioning, Message: message, Create: true}},
-		"the pod is there: nothing but to wait, and to mind its nodes": {
+		"the pod is there: nothing but to wait": {
 			Observed{Wanted: true, Claims: []Claim{waiting}, Pod: pod(corev1.PodPending, time.Second)},
-			Plan{State: Provisioning, Message: message, After: nodeCheck}},
+			Plan{State: Provisioning, Message: message}},
 		"the first DataVolume goes on before the others are bound: the pod stays": {
 			Observed{Wanted: true, Claims: []Claim{disk("b", bound, cdiv1.ImportScheduled), plain("a", unbound)}, Pod: pod(corev1.PodPending, 0)},
-			Plan{State: Provisioning, Message: message, After: nodeCheck}},
+			Plan{State: Provisioning, Message: message}},
 		"every claim is bound: the pod goes before anything is filled": {
 			Observed{Wanted: true, Claims: []Claim{disk("a", bound, cdiv1.WaitForFirstConsumer)}, Pod: pod(corev1.PodPending, time.Second)},
 			Plan{State: Filling, Message: "waiting for DataVolumes to be filled: a", Delete: true}},
@@ -125,9 +115,6 @@ func TestDecide(t *testing.T) {
 		"a pod whose deletion was cut off is deleted again": {
 			Observed{Wanted: true, Claims: []Claim{waiting}, Pod: terminating(pod(corev1.PodRunning, time.Minute))},
 			Plan{State: Provisioning, Message: message, Delete: true}},
-		"the node that was chosen is lost: the choice is taken back": {
-			Observed{Wanted: true, Claims: []Claim{lost(on("node-1", waiting)), disk("b", bound, cdiv1.ImportScheduled)}, Pod: pod(corev1.PodPending, 0)},
-			Plan{State: Provisioning, Message: message, Release: []string{"a"}, After: nodeCheck}},
 		"the VMI is not wanted any more": {
 			Observed{Claims: []Claim{waiting}, Pod: pod(corev1.PodPending, 0)},
 			Plan{State: Unwanted, Delete: true}},

@@ -108,11 +108,17 @@ func reportPreparation(p *Plan, o Observed) {
 		p.After = left
 		return
 	}
+	if !o.NodeAsked {
+		p.AskForNode = true
+		return
+	}
+	if p.After = preparationInterval; reportUnprepared(p, o) {
+		return
+	}
 	if !o.WarningAsked {
 		p.AskForWarning = true
 		return
 	}
-	p.After = preparationInterval
 	if o.Warning == nil || !fromKubelet(o.Warning.Reason) {
 		return
 	}

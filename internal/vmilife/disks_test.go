@@ -99,8 +99,10 @@ func TestWhatIsSaidOfDisks(t *testing.T) {
 }
 
 func TestDisksAreLookedAtAgain(t *testing.T) {
-	p := Decide(Observed{VMI: newVMI(), Claims: filledBy(cdiv1.WaitForFirstConsumer, corev1.ClaimPending), Provisioning: provisioningPod(), Now: now})
+	rejected := provisioningPod()
+	rejected.Status.Phase, rejected.CreationTimestamp = corev1.PodFailed, metav1.NewTime(now)
+	p := Decide(Observed{VMI: newVMI(), Claims: filledBy(cdiv1.WaitForFirstConsumer, corev1.ClaimPending), Provisioning: rejected, Now: now})
 	if p.After <= 0 || p.After > time.Minute {
-		t.Errorf("the nodes are looked at again after %v", p.After)
+		t.Errorf("a provisioning pod that was rejected is looked at again after %v", p.After)
 	}
 }

@@ -226,12 +226,16 @@ func TestDecide(t *testing.T) {
 			Observed{VMI: newVMI(inPhase(v1.Scheduled, 0)), Pod: newPod(bound, waiting("ContainerCreating", ""))},
 			outcome{phase: v1.Scheduled, after: 10 * time.Second},
 		},
-		"a pod that is being made for long: its events are asked": {
+		"a pod that is being made for long: its node is asked for": {
 			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound)},
-			outcome{phase: v1.Scheduled, askWarning: true},
+			outcome{phase: v1.Scheduled, askNode: true},
+		},
+		"a pod that is being made for long on a node that answers: its events are asked": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), NodeAsked: true, Node: answering},
+			outcome{phase: v1.Scheduled, askWarning: true, after: preparationInterval},
 		},
 		"a volume can't be mounted: the kubelet's words": {
-			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), WarningAsked: true,
+			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), NodeAsked: true, Node: answering, WarningAsked: true,
 				Warning: &Warning{"FailedMount", `MountVolume.SetUp failed for volume "vol-x" : secret "x" not found`}},
 			outcome{phase: v1.Scheduled, after: 20 * time.Second, says: []string{
 				`Synchronized=False FailedMount: MountVolume.SetUp failed for volume "vol-x" : secret "x" not found`,
@@ -239,11 +243,11 @@ func TestDecide(t *testing.T) {
 			}},
 		},
 		"nothing is complained about: it is only slow": {
-			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), WarningAsked: true},
+			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), NodeAsked: true, Node: answering, WarningAsked: true},
 			outcome{phase: v1.Scheduled, after: 20 * time.Second},
 		},
 		"a warning that is no obstacle is left to the pod": {
-			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), WarningAsked: true, Warning: &Warning{"Unhealthy", "x"}},
+			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), NodeAsked: true, Node: answering, WarningAsked: true, Warning: &Warning{"Unhealthy", "x"}},
 			outcome{phase: v1.Scheduled, after: 20 * time.Second},
 		},
 		"a pod that vanished under a guest is asked for first": {

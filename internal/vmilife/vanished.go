@@ -10,6 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/placement"
 )
 
 // ReasonNodeLost is the condition Ready's reason while the VMI's node does not
@@ -114,12 +115,17 @@ func reportMissed(vmi *v1.VirtualMachineInstance, o Observed, status corev1.Cond
 }
 
 // reportInterrupted says what keeps a guest that may run from being Ready: its
-// pod is being deleted, or its node does not answer.
+// pod is being deleted, or its node does not answer. Kubernetes marks no pod as
+// lost whose container it has not seen running, so the node is asked for.
 func reportInterrupted(o Observed, p *Plan) {
-	lost := MarksNodeLost(o.Pod)
+	unseen := o.VMI.Status.Phase == v1.Scheduled && beingMade(o.Pod)
+	lost := MarksNodeLost(o.Pod) || unseen
 	if lost && !o.NodeAsked {
 		p.AskForNode = true
 		return
+	}
+	if unseen {
+		p.After = nodePause
 	}
 	ready, why := nodeReady(o.Node)
 	lost = lost && (ready == nil || ready.Status != corev1.ConditionTrue)
@@ -137,6 +143,27 @@ func reportInterrupted(o Observed, p *Plan) {
 		return
 	}
 	condition.Set(&p.VMI.Status.Conditions, c, o.Now)
+}
+
+// reportUnprepared says that the node which is to prepare the pod does not answer,
+// takes that back, and reports whether it is so. That the API server knows of no
+// container does not mean that there is none: a kubelet that is cut off may have
+// started it. So the VMI waits as for a guest that runs.
+func reportUnprepared(p *Plan, o Observed) bool {
+	_, why := nodeReady(o.Node)
+	if !placement.NodeLost(o.Node, o.Now) {
+		told := condition.Find(p.VMI.Status.Conditions, v1.VirtualMachineInstanceReady)
+		if told != nil && told.Reason == ReasonNodeLost {
+			condition.Set(&p.VMI.Status.Conditions, notReady(guestNotRunning), o.Now)
+		}
+		return false
+	}
+	condition.Set(&p.VMI.Status.Conditions, v1.VirtualMachineInstanceCondition{
+		Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse, Reason: ReasonNodeLost,
+		Message: fmt.Sprintf("node %s does not answer (%s); whether it has started the launcher pod %s is not known; if the node is off, give it the taint %s",
+			o.VMI.Status.NodeName, why, o.Pod.Name, corev1.TaintNodeOutOfService),
+	}, o.Now)
+	return true
 }
 
 // nodeReady is the node's condition Ready, nil when it has none, and why it is

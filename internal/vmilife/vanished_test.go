@@ -91,6 +91,30 @@ func TestAPodThatVanishesUnderAGuest(t *testing.T) {
 	})
 }
 
+// A kubelet that is cut off may have started what the API server has seen nothing of.
+func TestAPodThatWasNeverSeenToStartIsWaitedForOnADeadNode(t *testing.T) {
+	unanswered := "node node does not answer (NodeStatusUnknown: Kubelet stopped posting node status.); "
+	scheduled := func(n *corev1.Node, edits ...func(*corev1.Pod)) Observed {
+		return Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute), onNode), Pod: newPod(append(edits, bound)...), NodeAsked: true, Node: n}
+	}
+	dark := outcome{phase: v1.Scheduled, after: preparationInterval, says: []string{"Ready=False NodeLost: " + unanswered +
+		"whether it has started the launcher pod pod is not known; if the node is off, give it the taint node.kubernetes.io/out-of-service"}}
+	recovered := scheduled(answering)
+	recovered.WarningAsked = true
+	condition.Set(&recovered.VMI.Status.Conditions, v1.VirtualMachineInstanceCondition{
+		Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse, Reason: ReasonNodeLost}, now)
+	unasked := scheduled(nil, terminating)
+	unasked.NodeAsked = false
+	judge(t, map[string]decision{
+		"the node does not answer":                  {scheduled(silent), dark},
+		"it has only just stopped answering":        {scheduled(node(corev1.ConditionUnknown, time.Second)), outcome{phase: v1.Scheduled, askWarning: true, after: preparationInterval}},
+		"the node answers again":                    {recovered, outcome{phase: v1.Scheduled, after: preparationInterval, says: []string{"Ready=False GuestNotRunning: " + guestNotRunning}}},
+		"the pod is evicted: the node is asked for": {unasked, outcome{phase: v1.Scheduled, askNode: true}},
+		"the pod is evicted from a dead node, and stays": {scheduled(silent, terminating), outcome{phase: v1.Scheduled, after: nodePause, says: []string{
+			"Ready=Unknown PodTerminating: the launcher pod pod is being deleted, and " + unanswered + "how the guest is, is not known"}}},
+	})
+}
+
 func TestWhenThePodWasMissedIsKept(t *testing.T) {
 	o := Observed{VMI: newVMI(inPhase(v1.Running, time.Hour), onNode), PodAsked: true, NodeAsked: true, Node: answering, Now: now}
 	vmi := Decide(o).VMI

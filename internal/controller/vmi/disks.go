@@ -33,10 +33,7 @@ func (r *Reconciler) observeDisks(ctx context.Context, o *vmilife.Observed) erro
 		return nil
 	}
 	o.Claims, err = r.claims(ctx, o.VMI, r.cachedOrStored)
-	if err != nil || o.Provisioning == nil {
-		return err
-	}
-	return r.observeSelectedNodes(ctx, o)
+	return err
 }
 
 // getter reads an object.
@@ -96,28 +93,6 @@ func exists(ctx context.Context, get getter, key types.NamespacedName, object cl
 	return true, nil
 }
 
-// observeSelectedNodes looks whether the scheduler has settled on nodes that are
-// no more.
-func (r *Reconciler) observeSelectedNodes(ctx context.Context, o *vmilife.Observed) error {
-	for i := range o.Claims {
-		c := &o.Claims[i]
-		name := placement.SelectedNode(c.Claim)
-		if name == "" {
-			continue
-		}
-		node := &corev1.Node{}
-		found, err := exists(ctx, r.stored, types.NamespacedName{Name: name}, node)
-		if err != nil {
-			return err
-		}
-		if !found {
-			node = nil
-		}
-		c.NodeLost = placement.NodeLost(node, o.Now)
-	}
-	return nil
-}
-
 // confirmDisks asks the API server for the claims and what fills them, and where
 // those that are bound can be used.
 func (r *Reconciler) confirmDisks(ctx context.Context, o *vmilife.Observed) error {
@@ -161,32 +136,11 @@ func (r *Reconciler) homes(ctx context.Context, claims []placement.Claim) ([]pla
 
 // provision does what is planned for the disks.
 func (r *Reconciler) provision(ctx context.Context, o vmilife.Observed, plan placement.Plan) error {
-	for i := range o.Claims {
-		c := &o.Claims[i]
-		for _, name := range plan.Release {
-			if c.Name == name {
-				if err := r.release(ctx, c.Claim); err != nil {
-					return err
-				}
-			}
-		}
-	}
 	switch {
 	case plan.Create:
 		return r.createProvisioning(ctx, o.VMI)
 	case plan.Delete:
 		return r.remove(ctx, &r.unplaced, o.VMI, o.Provisioning)
-	}
-	return nil
-}
-
-// release takes the node off a claim, on which the scheduler chooses again.
-func (r *Reconciler) release(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
-	to := claim.DeepCopy()
-	delete(to.Annotations, placement.SelectedNodeAnnotation)
-	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{}))
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("taking the node that is lost off the claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
 	return nil
 }
