@@ -13,6 +13,9 @@ type Budget struct {
 	// Why says what has kept virt-controller from making or restoring it; empty when
 	// nothing has.
 	Why string
+	// Lately means that virt-controller has just made or restored it: what is seen of it
+	// may be older. It bounds how often it is written, and makes nothing right.
+	Lately bool
 }
 
 // BudgetState is how a VMI's disruption budget is found.
@@ -45,7 +48,7 @@ const (
 // PlanBudget gives the step for what was observed. Nothing is done where there is
 // nothing to protect: before the first holder is recorded, and when the guest is gone.
 func PlanBudget(o Observed) BudgetStep {
-	if o.Stage == Over || len(o.Record.Holders) == 0 && len(o.Pods) == 0 {
+	if o.Stage == Over || len(o.Record.Holders) == 0 && len(o.Pods) == 0 || o.Budget.Lately {
 		return BudgetStay
 	}
 	switch o.Budget.State {

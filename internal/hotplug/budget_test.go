@@ -17,6 +17,8 @@ func TestWhatIsDoneAboutABudget(t *testing.T) {
 		"the first holder is recorded":                     {Observed{Record: recorded}, BudgetMake},
 		"it is there":                                      {Observed{Record: recorded, Budget: Budget{State: BudgetRight}}, BudgetStay},
 		"it was refused before: it is tried again":         {Observed{Record: recorded, Budget: Budget{Why: "exceeded quota"}}, BudgetMake},
+		"it was just made, and is not seen yet":            {Observed{Record: recorded, Budget: Budget{Lately: true}}, BudgetStay},
+		"it was just restored, and is changed again":       {Observed{Record: recorded, Budget: Budget{State: BudgetAltered, Lately: true}}, BudgetStay},
 		"somebody changed it":                              {Observed{Record: recorded, Budget: Budget{State: BudgetAltered}}, BudgetRestore},
 		"somebody else's object has its name":              {Observed{Record: recorded, Budget: Budget{State: BudgetForeign}}, BudgetRefuse},
 		"deleted while the guest moves":                    {Observed{Stage: Frozen, Record: recorded, Pods: []Pod{runs(1, "a")}}, BudgetMake},
@@ -59,6 +61,9 @@ func TestWithoutABudgetOnlyWhatTheGuestHasIsHeld(t *testing.T) {
 		"the pod of a volume that the guest is just given was taken away": {
 			Observed{Wanted: want("a"), Entries: []Entry{through(1, attached, "a")}, Record: Record{2, []Holder{held(2, "a")}},
 				Pods: []Pod{runs(1, "a")}}, "hp-2|"},
+		"somebody deletes the budget as soon as it is made: what is new waits": {
+			Observed{Wanted: want("a"), Entries: []Entry{through(0, bound, "a")}, Record: Record{1, []Holder{held(1, "a")}},
+				Budget: Budget{Lately: true}}, "|hp-1"},
 		"one of each": {
 			Observed{Wanted: want("a", "b"), Entries: []Entry{through(1, ready, "a"), through(0, bound, "b")},
 				Record: Record{3, []Holder{held(2, "a"), held(3, "b")}}}, "hp-2|hp-3"},

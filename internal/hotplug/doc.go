@@ -55,6 +55,8 @@
 //     share one.
 //   - H5: a volume that never becomes ready delays no other: a holder that does
 //     not start is split into one holder for each of its volumes.
+//   - H6: a volume that the guest does not have gets a pod only within the VMI's
+//     disruption budget; one that it has gets it in any case (budget.go).
 //
 // What somebody else takes away (an eviction, a deletion by hand, a node's
 // kubelet) is outside of H1 and H2; it is replaced at once. Package invariant

@@ -12,6 +12,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -137,13 +138,40 @@ func TestVirtControllerDiesAtEachStepOfADisk(t *testing.T) {
 	}
 }
 
-// TestANodeIsLostBeforeItsClaimsAreBound has the scheduler settle on a node, the
-// storage's provisioner hang, and then the node. Not parallel: the other tests
-// need both.
+// TestANodeIsLostBeforeItsClaimsAreBound has a provisioning pod bind them.
 func TestANodeIsLostBeforeItsClaimsAreBound(t *testing.T) {
 	ns := newNamespace(t)
 	vm := vmWithBlankDisk(ns, "vm", classLocal)
 	addDataVolume(vm, "more", classLocal, blankDisk())
+	loseNodeOf(t, vm)
+}
+
+// TestANodeIsLostBeforeALauncherPodsClaimsAreBound has claims without DataVolumes,
+// which the launcher pod binds itself.
+func TestANodeIsLostBeforeALauncherPodsClaimsAreBound(t *testing.T) {
+	ns := newNamespace(t)
+	vm := newVM(newVMI(ns, "vm"), v1.RunStrategyAlways)
+	for _, name := range []string{"data", "more"} {
+		create(t, &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vm-" + name},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new(classLocal),
+				VolumeMode: new(corev1.PersistentVolumeBlock),
+				Resources:  corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")}},
+			},
+		})
+		source := &v1.PersistentVolumeClaimVolumeSource{}
+		source.ClaimName = "vm-" + name
+		addClaimDisk(vm, name, v1.VolumeSource{PersistentVolumeClaim: source})
+	}
+	loseNodeOf(t, vm)
+}
+
+// loseNodeOf has the scheduler settle on a node for the VM's claims, the storage's
+// provisioner hang, and then the node. Not in parallel: other tests need both.
+func loseNodeOf(t *testing.T, vm *v1.VirtualMachine) {
+	t.Helper()
+	ns := vm.Namespace
 	vm.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
 			Weight: 100, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{

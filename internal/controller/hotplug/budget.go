@@ -27,8 +27,8 @@ import (
 const actionProtect = "ProtectVolumes"
 
 // observeBudget finds how the VMI's disruption budget is. What this process has
-// just made or restored counts as right for as long as the cache may lag: somebody
-// who undoes it again and again costs no more than one write in that time.
+// just made or restored is not written again for as long as the cache may lag, so
+// somebody who undoes it again and again costs no more than one write in that time.
 func (r *Reconciler) observeBudget(ctx context.Context, s *sight) error {
 	name := attachmentpod.Prefix(s.vmi)
 	if err := r.readBudget(ctx, r.Client, s); err != nil {
@@ -39,7 +39,7 @@ func (r *Reconciler) observeBudget(ctx context.Context, s *sight) error {
 	case s.Budget.State == hotplug.BudgetRight:
 		r.memory.settled(key, name)
 	case r.memory.madeLately(key, name, r.Now()):
-		s.Budget.State = hotplug.BudgetRight
+		s.Budget.Lately = true
 		s.lookAgain(cacheLag)
 	default:
 		s.Budget.Why = r.memory.failures(key)[name]
