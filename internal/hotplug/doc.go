@@ -44,15 +44,19 @@
 // # Invariants
 //
 //   - H1: a volume in use is held by a pod that runs and is not terminating.
+//
 //   - H2: a pod is deleted only when each of its volumes is in use through
 //     another pod that runs, is not terminating and is named by the volume's status,
 //     or is not in use at all and not about to be (AttachedToNode) through this
 //     pod. "Not in use" includes a volume that never was: a holder that can't start
 //     must not hold back the volumes that it shares.
+//
 //   - H3: where nothing changed, nothing is created, deleted or written.
+//
 //   - H4: with healthy storage every wanted volume becomes Ready and every
 //     unwanted one goes; at rest at most MaxHolders pods hold the volumes that can
 //     share one.
+//
 //   - H5: a volume that never becomes ready delays no other: a holder that does
 //     not start is split into one holder for each of its volumes.
 //   - H6: a volume that the guest does not have gets a pod only within the VMI's

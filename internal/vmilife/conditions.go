@@ -108,18 +108,13 @@ func reportPreparation(p *Plan, o Observed) {
 		p.After = left
 		return
 	}
-	if !o.NodeAsked {
-		p.AskForNode = true
-		return
-	}
-	if p.After = preparationInterval; reportUnprepared(p, o) {
-		return
-	}
 	if !o.WarningAsked {
 		p.AskForWarning = true
 		return
 	}
+	p.After = preparationInterval
 	if o.Warning == nil || !fromKubelet(o.Warning.Reason) {
+		reportUnprepared(p, o)
 		return
 	}
 	told := condition.Find(p.VMI.Status.Conditions, v1.VirtualMachineInstanceSynchronized)

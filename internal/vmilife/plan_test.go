@@ -226,13 +226,13 @@ func TestDecide(t *testing.T) {
 			Observed{VMI: newVMI(inPhase(v1.Scheduled, 0)), Pod: newPod(bound, waiting("ContainerCreating", ""))},
 			outcome{phase: v1.Scheduled, after: 10 * time.Second},
 		},
-		"a pod that is being made for long: its node is asked for": {
+		"a pod that is being made for long: its events are asked": {
 			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound)},
-			outcome{phase: v1.Scheduled, askNode: true},
+			outcome{phase: v1.Scheduled, askWarning: true},
 		},
-		"a pod that is being made for long on a node that answers: its events are asked": {
-			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), NodeAsked: true, Node: answering},
-			outcome{phase: v1.Scheduled, askWarning: true, after: preparationInterval},
+		"nothing is complained about: its node is asked for": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), WarningAsked: true},
+			outcome{phase: v1.Scheduled, askNode: true, after: preparationInterval},
 		},
 		"a volume can't be mounted: the kubelet's words": {
 			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), NodeAsked: true, Node: answering, WarningAsked: true,

@@ -145,25 +145,28 @@ func reportInterrupted(o Observed, p *Plan) {
 	condition.Set(&p.VMI.Status.Conditions, c, o.Now)
 }
 
-// reportUnprepared says that the node which is to prepare the pod does not answer,
-// takes that back, and reports whether it is so. That the API server knows of no
+// reportUnprepared says that the node which is to prepare the pod, and has complained
+// about nothing, does not answer; and takes that back. That the API server knows of no
 // container does not mean that there is none: a kubelet that is cut off may have
 // started it. So the VMI waits as for a guest that runs.
-func reportUnprepared(p *Plan, o Observed) bool {
+func reportUnprepared(p *Plan, o Observed) {
+	if !o.NodeAsked {
+		p.AskForNode = true
+		return
+	}
 	_, why := nodeReady(o.Node)
 	if !placement.NodeLost(o.Node, o.Now) {
 		told := condition.Find(p.VMI.Status.Conditions, v1.VirtualMachineInstanceReady)
 		if told != nil && told.Reason == ReasonNodeLost {
 			condition.Set(&p.VMI.Status.Conditions, notReady(guestNotRunning), o.Now)
 		}
-		return false
+		return
 	}
 	condition.Set(&p.VMI.Status.Conditions, v1.VirtualMachineInstanceCondition{
 		Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse, Reason: ReasonNodeLost,
 		Message: fmt.Sprintf("node %s does not answer (%s); whether it has started the launcher pod %s is not known; if the node is off, give it the taint %s",
 			o.VMI.Status.NodeName, why, o.Pod.Name, corev1.TaintNodeOutOfService),
 	}, o.Now)
-	return true
 }
 
 // nodeReady is the node's condition Ready, nil when it has none, and why it is

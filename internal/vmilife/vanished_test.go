@@ -95,19 +95,18 @@ func TestAPodThatVanishesUnderAGuest(t *testing.T) {
 func TestAPodThatWasNeverSeenToStartIsWaitedForOnADeadNode(t *testing.T) {
 	unanswered := "node node does not answer (NodeStatusUnknown: Kubelet stopped posting node status.); "
 	scheduled := func(n *corev1.Node, edits ...func(*corev1.Pod)) Observed {
-		return Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute), onNode), Pod: newPod(append(edits, bound)...), NodeAsked: true, Node: n}
+		return Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute), onNode), Pod: newPod(append(edits, bound)...), NodeAsked: true, Node: n, WarningAsked: true}
 	}
 	dark := outcome{phase: v1.Scheduled, after: preparationInterval, says: []string{"Ready=False NodeLost: " + unanswered +
 		"whether it has started the launcher pod pod is not known; if the node is off, give it the taint node.kubernetes.io/out-of-service"}}
 	recovered := scheduled(answering)
-	recovered.WarningAsked = true
 	condition.Set(&recovered.VMI.Status.Conditions, v1.VirtualMachineInstanceCondition{
 		Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse, Reason: ReasonNodeLost}, now)
 	unasked := scheduled(nil, terminating)
 	unasked.NodeAsked = false
 	judge(t, map[string]decision{
 		"the node does not answer":                  {scheduled(silent), dark},
-		"it has only just stopped answering":        {scheduled(node(corev1.ConditionUnknown, time.Second)), outcome{phase: v1.Scheduled, askWarning: true, after: preparationInterval}},
+		"it has only just stopped answering":        {scheduled(node(corev1.ConditionUnknown, time.Second)), outcome{phase: v1.Scheduled, after: preparationInterval}},
 		"the node answers again":                    {recovered, outcome{phase: v1.Scheduled, after: preparationInterval, says: []string{"Ready=False GuestNotRunning: " + guestNotRunning}}},
 		"the pod is evicted: the node is asked for": {unasked, outcome{phase: v1.Scheduled, askNode: true}},
 		"the pod is evicted from a dead node, and stays": {scheduled(silent, terminating), outcome{phase: v1.Scheduled, after: nodePause, says: []string{
