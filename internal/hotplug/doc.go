@@ -59,6 +59,7 @@
 //
 //   - H5: a volume that never becomes ready delays no other: a holder that does
 //     not start is split into one holder for each of its volumes.
+//
 //   - H6: a volume that the guest does not have gets a pod only within the VMI's
 //     disruption budget; one that it has gets it in any case (budget.go).
 //

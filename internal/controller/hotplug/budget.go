@@ -128,8 +128,9 @@ func ruleChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*policyv1.PodDisruptionBudget)
 		after, alike := e.ObjectNew.(*policyv1.PodDisruptionBudget)
-		return ok && alike && !(equality.Semantic.DeepEqual(before.Spec, after.Spec) &&
+		same := ok && alike && equality.Semantic.DeepEqual(before.Spec, after.Spec) &&
 			equality.Semantic.DeepEqual(before.Labels, after.Labels) &&
-			equality.Semantic.DeepEqual(before.OwnerReferences, after.OwnerReferences))
+			equality.Semantic.DeepEqual(before.OwnerReferences, after.OwnerReferences)
+		return !same
 	}}
 }
