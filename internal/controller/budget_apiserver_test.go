@@ -21,11 +21,11 @@ import (
 	"drydock.dev/drydock/internal/hotplug"
 )
 
-// budget is the disruption budget of the VMI of a name, nil when there is none.
-func (w *world) budget(vmi string) *policyv1.PodDisruptionBudget {
+// budget is the disruption budget of the VMI, nil when there is none.
+func (w *world) budget() *policyv1.PodDisruptionBudget {
 	w.t.Helper()
 	var budget policyv1.PodDisruptionBudget
-	err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: attachmentpod.Prefix(w.vmi(vmi))}, &budget)
+	err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: attachmentpod.Prefix(w.vmi("vmi"))}, &budget)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -73,7 +73,7 @@ func TestARefusedBudgetIsToldAndHoldsUpOnlyWhatIsNew(t *testing.T) {
 	first := w.awaitHolders(1)[0]
 	w.plug(&first)
 	quota := w.forbidBudgets()
-	w.do("deleting the budget by hand", w.client.Delete(w.ctx, w.budget("vmi")))
+	w.do("deleting the budget by hand", w.client.Delete(w.ctx, w.budget()))
 
 	// What the guest has is held again when its pod is taken away, budget or not.
 	w.history.Rob(string(first.UID))
@@ -100,7 +100,7 @@ func TestARefusedBudgetIsToldAndHoldsUpOnlyWhatIsNew(t *testing.T) {
 
 	w.do("lifting the quota", w.client.Delete(w.ctx, quota))
 	both := w.awaitHolders(2)
-	if w.budget("vmi") == nil {
+	if w.budget() == nil {
 		t.Error("the pod was made before the budget")
 	}
 	w.plug(&both[1])
@@ -115,11 +115,11 @@ func TestABudgetThatSomebodyUndoesIsRestored(t *testing.T) {
 	w.add("a")
 	pod := w.awaitHolders(1)[0]
 	w.plug(&pod)
-	whole := w.budget("vmi")
+	whole := w.budget()
 	isRight := func(why string) {
 		t.Helper()
 		w.eventually("the budget to be restored after: "+why, func() (bool, string) {
-			b := w.budget("vmi")
+			b := w.budget()
 			return attachmentpod.JudgeProtection(w.vmi("vmi"), b) == hotplug.BudgetRight, fmt.Sprintf("%+v", b)
 		})
 		w.quiet()
@@ -136,7 +136,7 @@ func TestABudgetThatSomebodyUndoesIsRestored(t *testing.T) {
 		},
 	} {
 		w.eventually("the budget to be changed: "+why, func() (bool, string) {
-			b := w.budget("vmi")
+			b := w.budget()
 			before := b.DeepCopy()
 			edit(b)
 			err := w.client.Patch(w.ctx, b, client.MergeFrom(before))
