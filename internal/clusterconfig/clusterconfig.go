@@ -21,6 +21,9 @@ const (
 	Name      = "kubevirt"
 )
 
+// HandlerServiceAccount is what virt-handler runs as, in Namespace.
+const HandlerServiceAccount = "kubevirt-handler"
+
 // DefaultMachineType is what a VM without a machine type is pinned to when it
 // is created: a versioned type, so that an upgrade of QEMU changes no guest's
 // hardware.

@@ -41,7 +41,7 @@ func (r Request[T]) Component() bool { return IsComponent(r.Username) }
 const (
 	APIServiceAccount        = "kubevirt-apiserver"
 	ControllerServiceAccount = "kubevirt-controller"
-	HandlerServiceAccount    = "kubevirt-handler"
+	HandlerServiceAccount    = clusterconfig.HandlerServiceAccount
 )
 
 // IsComponent tells whether username is one of Drydock's service accounts.

@@ -1,0 +1,135 @@
+package nodecert
+
+import (
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+)
+
+// InUse is the certificate that a virt-handler serves with.
+type InUse struct {
+	Leaf *x509.Certificate
+	// Renew is when another is asked for.
+	Renew time.Time
+}
+
+// Renewal is when a certificate that is taken now is renewed: when about half of its
+// time is over. spread, from 0 to 1, keeps nodes that started together from asking
+// together.
+func Renewal(leaf *x509.Certificate, now time.Time, spread float64) time.Time {
+	left := leaf.NotAfter.Sub(now)
+	return now.Add(left/2 - time.Duration(spread*float64(left)/10))
+}
+
+// Observation is what a virt-handler knows when it decides.
+type Observation struct {
+	Node string
+	Now  time.Time
+	// InUse is nil before there is a certificate.
+	InUse *InUse
+	// Trust are the authorities that peers know virt-handlers by; nil while they are
+	// not known.
+	Trust *x509.CertPool
+	// Key is the one that was last asked for, nil before that.
+	Key crypto.Signer
+	// Request is what the API server has under the node's name, nil for nothing.
+	Request *certificatesv1.CertificateSigningRequest
+}
+
+// Step is what a virt-handler does next.
+type Step int
+
+// Steps.
+const (
+	// Rest until Decision.Until, or until the authorities change.
+	Rest Step = iota
+	// Ask with a new key.
+	Ask
+	// Await a change of the request.
+	Await
+	// Take the certificate of Decision.Certificate and serve with it.
+	Take
+	// Discard the request. Decision.Reason is why it failed, nil for one that has
+	// served its purpose; after a failure the next request waits a while.
+	Discard
+)
+
+// Decision is a Step with what it needs.
+type Decision struct {
+	Step        Step
+	Until       time.Time
+	Certificate *tls.Certificate
+	Reason      error
+}
+
+// Decide is the next step towards a certificate that is good until the next
+// renewal, and no request left behind. The certificate in use stays until another
+// is there, whatever happens to the request.
+func Decide(o Observation) Decision {
+	due := o.due()
+	switch {
+	case o.Request == nil && o.Now.Before(due):
+		return Decision{Step: Rest, Until: due}
+	case o.Request == nil:
+		return Decision{Step: Ask}
+	case o.Now.Before(due):
+		return Decision{Step: Discard}
+	case o.Key == nil || !madeWith(o.Request, o.Key):
+		return Decision{Step: Discard, Reason: fmt.Errorf("the request %s is for a key that this process does not have", o.Request.Name)}
+	}
+	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+		if c, refused := condition(o.Request, kind); refused {
+			return Decision{Step: Discard, Reason: fmt.Errorf("the request %s is %s: %s", o.Request.Name, kind, c.Message)}
+		}
+	}
+	if len(o.Request.Status.Certificate) == 0 || o.Trust == nil {
+		return Decision{Step: Await}
+	}
+	pair, err := o.issued()
+	if err != nil {
+		return Decision{Step: Discard, Reason: fmt.Errorf("the certificate of the request %s can't be used: %w", o.Request.Name, err)}
+	}
+	return Decision{Step: Take, Certificate: pair}
+}
+
+// due is when another certificate is needed: at the renewal of the one in use, and
+// at once when peers don't accept it any more.
+func (o *Observation) due() time.Time {
+	if o.InUse == nil || o.Trust != nil && verify(o.InUse.Leaf, o.Node, o.Trust, o.Now) != nil {
+		return time.Time{}
+	}
+	return o.InUse.Renew
+}
+
+// issued is the request's certificate with its key.
+func (o *Observation) issued() (*tls.Certificate, error) {
+	der, err := single(o.Request.Status.Certificate)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("reading it: %w", err)
+	}
+	public, ok := o.Key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(leaf.PublicKey) {
+		return nil, errors.New("it is for another key")
+	}
+	if err := verify(leaf, o.Node, o.Trust, o.Now); err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: o.Key, Leaf: leaf}, nil
+}
+
+// verify is what virt-api does with the certificate.
+func verify(leaf *x509.Certificate, node string, trust *x509.CertPool, now time.Time) error {
+	_, err := leaf.Verify(x509.VerifyOptions{
+		Roots: trust, DNSName: DNSName(node), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	return err
+}

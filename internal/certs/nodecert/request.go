@@ -1,0 +1,165 @@
+package nodecert
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	requestBlock = "CERTIFICATE REQUEST"
+	// maxRequest bounds a request in bytes: a P-256 key and a name of 300 bytes take
+	// about 700.
+	maxRequest = 4096
+	commonName = "virt-handler"
+)
+
+// usages are what a certificate is for. It can't be shown by a client.
+func usages() []certificatesv1.KeyUsage {
+	return []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
+}
+
+// New is the request for the certificate of a node's key.
+func New(node string, key crypto.Signer) (*certificatesv1.CertificateSigningRequest, error) {
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		// The node's name may be longer than a common name.
+		Subject:  pkix.Name{CommonName: commonName},
+		DNSNames: []string{DNSName(node)},
+	}, key)
+	if err != nil {
+		return nil, fmt.Errorf("making the certificate request of node %s: %w", node, err)
+	}
+	request := &certificatesv1.CertificateSigningRequest{
+		TypeMeta:   metav1.TypeMeta{APIVersion: certificatesv1.SchemeGroupVersion.String(), Kind: "CertificateSigningRequest"},
+		ObjectMeta: metav1.ObjectMeta{Name: RequestName(node)},
+	}
+	request.Spec.SignerName = SignerName
+	request.Spec.Usages = usages()
+	request.Spec.ExpirationSeconds = new(int32(Lifetime / time.Second))
+	request.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: requestBlock, Bytes: der})
+	return request, nil
+}
+
+// Grant is what a request has earned. The zero value is good for nothing.
+type Grant struct {
+	// Node is the one that the API server knows the requester's token to be bound to.
+	Node string
+
+	key      *ecdsa.PublicKey
+	lifetime time.Duration
+}
+
+// Check reports what the request's author may have: a certificate for the node of
+// its token. Nothing of the request but its key gets into the certificate. The error
+// is a sentence for the request's status.
+func Check(request *certificatesv1.CertificateSigningRequest) (Grant, error) {
+	spec := &request.Spec
+	node, err := requester(spec)
+	if err != nil {
+		return Grant{}, err
+	}
+	if request.Name != RequestName(node) {
+		return Grant{}, fmt.Errorf("the request of the virt-handler on node %s must be named %s", node, RequestName(node))
+	}
+	if !sameUsages(spec.Usages) {
+		return Grant{}, fmt.Errorf("the usages must be %v", usages())
+	}
+	content, err := parse(spec.Request)
+	if err != nil {
+		return Grant{}, err
+	}
+	key, err := keyOf(content, node)
+	if err != nil {
+		return Grant{}, err
+	}
+	return Grant{Node: node, key: key, lifetime: lifetime(spec.ExpirationSeconds)}, nil
+}
+
+// requester is the node of the virt-handler that made the request.
+func requester(spec *certificatesv1.CertificateSigningRequestSpec) (string, error) {
+	if spec.Username != Account {
+		return "", fmt.Errorf("only %s may ask for certificates of %s", Account, SignerName)
+	}
+	nodes, pods := spec.Extra[nodeNameExtra], spec.Extra[podUIDExtra]
+	if len(nodes) != 1 || nodes[0] == "" || len(pods) != 1 || pods[0] == "" {
+		return "", errors.New("the requester's token is not bound to a pod on a node")
+	}
+	return nodes[0], nil
+}
+
+func sameUsages(asked []certificatesv1.KeyUsage) bool {
+	return slices.Equal(slices.Sorted(slices.Values(asked)), slices.Sorted(slices.Values(usages())))
+}
+
+// parse decodes one request and nothing beside it.
+func parse(text []byte) (*x509.CertificateRequest, error) {
+	if len(text) > maxRequest {
+		return nil, fmt.Errorf("the request has %d bytes; %d are enough", len(text), maxRequest)
+	}
+	block, rest := pem.Decode(text)
+	if block == nil || block.Type != requestBlock || len(block.Headers) > 0 || len(rest) > 0 {
+		return nil, fmt.Errorf("the request must be one PEM block %q", requestBlock)
+	}
+	content, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("the request can't be read: %w", err)
+	}
+	return content, nil
+}
+
+// subjectAltName is the only extension that a request may have.
+var subjectAltName = asn1.ObjectIdentifier{2, 5, 29, 17}
+
+// keyOf is the key of a request that asks for the node's name and no more.
+func keyOf(content *x509.CertificateRequest, node string) (*ecdsa.PublicKey, error) {
+	if content.Subject.String() != "CN="+commonName {
+		return nil, fmt.Errorf("the subject must be CN=%s", commonName)
+	}
+	others := len(content.IPAddresses) + len(content.EmailAddresses) + len(content.URIs)
+	if !slices.Equal(content.DNSNames, []string{DNSName(node)}) || others > 0 {
+		return nil, fmt.Errorf("the virt-handler on node %s may have the name %s and no other", node, DNSName(node))
+	}
+	for _, extension := range content.Extensions {
+		if !extension.Id.Equal(subjectAltName) {
+			return nil, fmt.Errorf("the request has the extension %s", extension.Id)
+		}
+	}
+	key, ok := content.PublicKey.(*ecdsa.PublicKey)
+	if !ok || key.Curve != elliptic.P256() {
+		return nil, errors.New("the key must be one of ECDSA on P-256")
+	}
+	if err := content.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("the requester does not prove to have the key: %w", err)
+	}
+	return key, nil
+}
+
+// lifetime is what was asked for, and never more than Lifetime.
+func lifetime(seconds *int32) time.Duration {
+	if seconds == nil {
+		return Lifetime
+	}
+	return min(max(time.Duration(*seconds)*time.Second, 0), Lifetime)
+}
+
+// madeWith reports whether the request is for this key.
+func madeWith(request *certificatesv1.CertificateSigningRequest, key crypto.Signer) bool {
+	content, err := parse(request.Spec.Request)
+	if err != nil {
+		return false
+	}
+	public, ok := key.Public().(*ecdsa.PublicKey)
+	return ok && public.Equal(content.PublicKey)
+}
