@@ -38,32 +38,50 @@ type Write struct {
 	By user.Info
 	// Resource is that of the request's path: pods, or pods/status.
 	Resource string
-	// Old is the object as it is, nil for one that is created.
+	// Old is the object as it is, nil for one that is created; New is nil for one that
+	// is deleted.
 	Old, New client.Object
+}
+
+// object is the one that the write is about.
+func (w Write) object() client.Object {
+	if w.New == nil {
+		return w.Old
+	}
+	return w.New
+}
+
+func (w Write) operation() admission.Operation {
+	switch {
+	case w.Old == nil:
+		return admission.Create
+	case w.New == nil:
+		return admission.Delete
+	default:
+		return admission.Update
+	}
 }
 
 // Answer is why a write is refused, empty when it is not.
 func (p *Policy) Answer(t testing.TB, w Write) string {
 	t.Helper()
-	operation, old := admission.Update, w.Old
-	if old == nil {
-		operation = admission.Create
-	}
-	if !p.concerns(w, operation) {
+	if !p.concerns(w) {
 		return ""
 	}
-	after := untyped(t, w.New)
-	kind := after.GroupVersionKind()
+	kind := untyped(t, w.object()).GroupVersionKind()
 	resource, subresource, _ := strings.Cut(w.Resource, "/")
-	// An interface that holds a nil pointer would not be nil.
-	var before runtime.Object
-	if old != nil {
-		before = untyped(t, old)
+	// Interfaces that hold nil pointers would not be nil.
+	var before, after runtime.Object
+	if w.Old != nil {
+		before = untyped(t, w.Old)
+	}
+	if w.New != nil {
+		after = untyped(t, w.New)
 	}
 	attributes := &admission.VersionedAttributes{
-		Attributes: admission.NewAttributesRecord(after, before, kind, w.New.GetNamespace(), w.New.GetName(),
+		Attributes: admission.NewAttributesRecord(after, before, kind, w.object().GetNamespace(), w.object().GetName(),
 			schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: resource}, subresource,
-			operation, &metav1.PatchOptions{}, false, w.By),
+			w.operation(), &metav1.PatchOptions{}, false, w.By),
 		VersionedObject: after, VersionedOldObject: before, VersionedKind: kind,
 	}
 	result := p.validator.Validate(t.Context(), attributes.GetResource(), attributes, nil, nil, celconfig.RuntimeCELCostBudget, nil)
@@ -77,13 +95,13 @@ func (p *Policy) Answer(t testing.TB, w Write) string {
 }
 
 // concerns reports whether the policy is asked about the write at all.
-func (p *Policy) concerns(w Write, operation admission.Operation) bool {
+func (p *Policy) concerns(w Write) bool {
 	ruled := slices.ContainsFunc(p.rules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
 		return slices.Contains(r.Resources, w.Resource) &&
-			slices.Contains(r.Operations, admissionregistrationv1.OperationType(operation))
+			slices.Contains(r.Operations, admissionregistrationv1.OperationType(w.operation()))
 	})
 	return ruled && slices.ContainsFunc(p.selectors, func(s labels.Selector) bool {
-		return s.Matches(labels.Set(w.New.GetLabels())) || w.Old != nil && s.Matches(labels.Set(w.Old.GetLabels()))
+		return w.New != nil && s.Matches(labels.Set(w.New.GetLabels())) || w.Old != nil && s.Matches(labels.Set(w.Old.GetLabels()))
 	})
 }
 
