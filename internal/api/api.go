@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,6 +41,7 @@ import (
 	"drydock.dev/drydock/internal/api/subresource"
 	"drydock.dev/drydock/internal/api/upload"
 	"drydock.dev/drydock/internal/certs"
+	"drydock.dev/drydock/internal/certs/nodesigner"
 	"drydock.dev/drydock/internal/clusterconfig"
 )
 
@@ -130,6 +132,7 @@ func (p *process) manager() (manager.Manager, error) {
 				&v1.KubeVirt{}:      {Namespaces: namespace},
 				&corev1.Secret{}:    {Namespaces: namespace},
 				&corev1.ConfigMap{}: {Namespaces: namespace},
+				&certificatesv1.CertificateSigningRequest{}: nodesigner.Cached(),
 				&corev1.Pod{}: {
 					Namespaces: namespace,
 					Label:      labels.SelectorFromSet(labels.Set{v1.AppLabel: "virt-handler"}),
@@ -182,7 +185,8 @@ func (p *process) add(mgr manager.Manager) error {
 	if err != nil {
 		return err
 	}
-	api := subresource.New(direct, &handlers{pods: mgr.GetClient()}, handlerTransport(calling))
+	nodes := &handlers{pods: mgr.GetClient()}
+	api := subresource.New(direct, handlerTransport(calling, nodes))
 	metrics.Registry.MustRegister(api.Collectors()...)
 	groups := []server.Group{{GroupVersion: subresource.GroupVersion, API: api, Resources: api.Resources()}}
 	tokens := upload.NewTokens(direct)
@@ -196,7 +200,7 @@ func (p *process) add(mgr manager.Manager) error {
 			return fmt.Errorf("adding a part of virt-api: %w", err)
 		}
 	}
-	return upload.Register(mgr, apiService)
+	return errors.Join(nodesigner.Add(mgr), upload.Register(mgr, apiService))
 }
 
 // uploads are the parts of the upload proxy.
@@ -226,13 +230,15 @@ func ready(ctx context.Context, identity *certs.Source) bool {
 	}
 }
 
-// handlerTransport calls virt-handlers with mutual TLS. It stays at HTTP/1.1,
-// which streams are upgraded from.
-func handlerTransport(identity *certs.Source) http.RoundTripper {
+// handlerTransport calls virt-handlers with mutual TLS, by the names in their
+// certificates (nodecert.DNSName): a connection is one to the node that it was made
+// for, and no other's answers for it. It stays at HTTP/1.1, which streams are
+// upgraded from.
+func handlerTransport(identity *certs.Source, nodes *handlers) http.RoundTripper {
 	return &http.Transport{
 		TLSClientConfig:     identity.ClientConfig(),
 		TLSHandshakeTimeout: 5 * time.Second,
-		DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		DialContext:         nodes.Dial,
 		IdleConnTimeout:     time.Minute,
 		MaxIdleConnsPerHost: 4,
 	}

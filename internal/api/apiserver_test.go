@@ -5,7 +5,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,9 +27,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -61,6 +60,10 @@ type world struct {
 	config    *rest.Config
 	namespace string
 	node      *node
+	// kubeconfig is virt-api's.
+	kubeconfig string
+	// policy is the binding of virt-handlers' policy on requests for certificates.
+	policy client.Object
 	// stop ends virt-api; again is fine.
 	stop func()
 	// uploadAddress is the upload proxy's.
@@ -91,7 +94,8 @@ func start(t *testing.T) *world {
 	w.install(address)
 	w.namespace = w.newNamespace()
 
-	o := options{kubeconfig: impersonating(t, path), address: address, metricsAddress: "127.0.0.1:0", uploadAddress: w.uploadAddress}
+	w.kubeconfig = impersonating(t, path)
+	o := options{kubeconfig: w.kubeconfig, address: address, metricsAddress: "127.0.0.1:0", uploadAddress: w.uploadAddress}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, o) }()
@@ -102,7 +106,7 @@ func start(t *testing.T) *world {
 		}
 	})
 	t.Cleanup(w.stop)
-	w.node = w.newNode(config)
+	w.node = w.newNode()
 	w.awaitAdmission()
 	return w
 }
@@ -135,7 +139,8 @@ func impersonating(t *testing.T, path string) string {
 func (w *world) install(address string) {
 	w.t.Helper()
 	host, port := w.reachable(), portOf(address)
-	for _, file := range []string{"namespace.yaml", "rbac/api.yaml", "rbac/users.yaml", "deploy/api.yaml"} {
+	defer w.leaveSharedKey()
+	for _, file := range []string{"namespace.yaml", "rbac/api.yaml", "rbac/handler.yaml", "rbac/users.yaml", "deploy/api.yaml"} {
 		for _, object := range manifests(w.t, filepath.Join("../../config", file)) {
 			switch object.GetKind() {
 			case "Deployment":
@@ -153,6 +158,16 @@ func (w *world) install(address string) {
 			w.apply(object)
 		}
 	}
+}
+
+// leaveSharedKey leaves what an earlier version kept the key of all virt-handlers in.
+func (w *world) leaveSharedKey() {
+	w.t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: clusterconfig.Namespace, Name: sharedSecret}}
+	must(w.t, client.IgnoreAlreadyExists(w.admin.Create(w.t.Context(), secret)))
+	trusted := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: clusterconfig.Namespace, Name: certs.TrustConfigMap}}
+	patch := []byte(`{"data":{"` + sharedSecret + `.crt":"an authority"}}`)
+	must(w.t, w.admin.Patch(w.t.Context(), trusted, client.RawPatch(types.MergePatchType, patch)))
 }
 
 // endpoint leads a service without a selector to this process. (An ExternalName
@@ -369,58 +384,6 @@ func (w *world) component(account string) client.Client {
 	c, err := client.New(config, client.Options{Scheme: w.admin.Scheme()})
 	must(w.t, err)
 	return c
-}
-
-// node stands in for a virt-handler: the real certificates, and answers that
-// say what was asked.
-type node struct {
-	name  string
-	asked chan string
-}
-
-func (w *world) newNode(config *rest.Config) *node {
-	w.t.Helper()
-	n := &node{name: "api-test-node", asked: make(chan string, 8)}
-	clientset, err := kubernetes.NewForConfig(config)
-	must(w.t, err)
-	identity := certs.NewSource(clientset, certs.HandlerServer())
-	ctx, cancel := context.WithCancel(w.t.Context())
-	w.t.Cleanup(cancel)
-	go func() { _ = identity.Start(ctx) }()
-	// An address of its own, so that the port is free whatever else runs.
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.29", strconv.Itoa(nodeapi.Port)))
-	must(w.t, err)
-	server := &http.Server{Handler: n, ReadHeaderTimeout: time.Minute, TLSConfig: identity.ServerConfig()}
-	go func() { _ = server.Serve(tls.NewListener(listener, identity.ServerConfig())) }()
-	w.t.Cleanup(func() { _ = server.Close() })
-	w.newHandlerPod(n.name, "127.0.0.29")
-	select {
-	case <-identity.Ready():
-	case <-time.After(2 * time.Minute):
-		w.t.Fatal("virt-handler's certificate was not made")
-	}
-	return n
-}
-
-func (w *world) newHandlerPod(nodeName, ip string) {
-	w.t.Helper()
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			GenerateName: "virt-handler-api-test-", Namespace: clusterconfig.Namespace,
-			Labels: map[string]string{v1.AppLabel: "virt-handler"},
-		},
-		Spec: corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "a", Image: "a"}},
-			AutomountServiceAccountToken: new(false)},
-	}
-	// The namespace's default service account comes a moment after it.
-	w.eventually(w.t, "a pod can be made", func() error { return w.admin.Create(w.t.Context(), pod) })
-	w.t.Cleanup(func() {
-		if err := w.admin.Delete(context.Background(), pod, client.GracePeriodSeconds(0)); err != nil {
-			w.t.Errorf("removing the pod: %v", err)
-		}
-	})
-	pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, ip, []corev1.PodIP{{IP: ip}}
-	must(w.t, w.admin.Status().Update(w.t.Context(), pod))
 }
 
 // ServeHTTP tells what was asked; streams are echoed.

@@ -52,8 +52,10 @@ func TestVirtAPI(t *testing.T) {
 	t.Run("a console is passed through", w.console)
 	t.Run("who may do what", w.roles)
 	t.Run("an image is uploaded", w.uploads)
+	t.Run("a node has its own certificate and no other", w.nodeCertificates)
 	t.Run("a lost certificate is made again", w.rotation)
 	t.Run("objects go while virt-api is away", w.away)
+	t.Run("what virt-api has approved is signed by the next", w.approvedBefore)
 }
 
 func (w *world) newVM(t *testing.T) {
@@ -307,7 +309,7 @@ func (w *world) verbs(t *testing.T) {
 	lost.Status.NodeName = "gone"
 	must(t, w.component(admission.HandlerServiceAccount).Patch(t.Context(), lost, client.MergeFrom(vmi)))
 	_, err = w.call(http.MethodPut, w.subresource("virtualmachineinstances", "guest", "pause"), "{}")
-	if want := "Internal error occurred: no virt-handler runs on node gone"; sentence(err) != want {
+	if want := "Internal error occurred: calling virt-handler on node gone: none runs there"; sentence(err) != want {
 		t.Errorf("answer is %q, want %q", sentence(err), want)
 	}
 }

@@ -1,8 +1,13 @@
 package certs
 
 import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"io"
 	"net"
 	"net/http"
@@ -11,10 +16,13 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"drydock.dev/drydock/internal/certs/nodecert"
 )
 
 // issued is a certificate with its authority, made as the rotator makes them.
-type issued struct{ authority, cert, key []byte }
+type issued struct{ authority, authorityKey, cert, key []byte }
 
 func issue(t *testing.T, secret string, usage x509.ExtKeyUsage) issued {
 	t.Helper()
@@ -28,22 +36,22 @@ func issue(t *testing.T, secret string, usage x509.ExtKeyUsage) issued {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return issued{authority.CertPEM, cert, key}
+	return issued{authority.CertPEM, authority.KeyPEM, cert, key}
 }
 
 func source(identity Identity, own issued, trusted ...issued) *Source {
 	s := NewSource(nil, identity)
 	s.setPair(own.cert, own.key)
-	s.setTrust(bundle(trusted...))
+	s.setPool(&s.trust, bundle(trusted...))
 	return s
 }
 
-func bundle(trusted ...issued) []byte {
+func bundle(trusted ...issued) string {
 	var all []byte
 	for _, i := range trusted {
 		all = append(all, i.authority...)
 	}
-	return all
+	return string(all)
 }
 
 // serve answers with the name on the client's certificate.
@@ -61,13 +69,17 @@ func serve(t *testing.T, config *tls.Config) string {
 	}
 	go func() { _ = server.Serve(tls.NewListener(listener, config)) }()
 	t.Cleanup(func() { _ = server.Close() })
-	return "https://" + listener.Addr().String()
+	return listener.Addr().String()
 }
 
-func call(t *testing.T, url string, config *tls.Config) (string, error) {
+// call calls a server by the name that is expected of it, wherever it is.
+func call(t *testing.T, address, name string, config *tls.Config) (string, error) {
 	t.Helper()
-	c := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
-	response, err := c.Get(url)
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		}}}
+	response, err := c.Get("https://" + name)
 	if err != nil {
 		return "", err
 	}
@@ -76,67 +88,127 @@ func call(t *testing.T, url string, config *tls.Config) (string, error) {
 	return string(body), err
 }
 
+// node is the virt-handler of a node with a certificate of the authority.
+func node(t *testing.T, name string, authority issued, trusted ...issued) *Source {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := nodecert.New(name, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Spec.Username = nodecert.Account
+	request.Spec.Extra = map[string]certificatesv1.ExtraValue{
+		"authentication.kubernetes.io/node-name": {name}, "authentication.kubernetes.io/pod-uid": {"u"},
+	}
+	grant, err := nodecert.Check(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := nodecert.NewAuthority(authority.authority, authority.authorityKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := signer.Sign(grant, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(text)
+	s := NewSource(nil, HandlerServer())
+	s.setPool(&s.trust, bundle(trusted...))
+	s.Use(&tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key})
+	return s
+}
+
 func TestMutualTLS(t *testing.T) {
-	handler := issue(t, HandlerServerSecret, x509.ExtKeyUsageServerAuth)
+	handlers := issue(t, HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth)
 	api := issue(t, HandlerClientSecret, x509.ExtKeyUsageClientAuth)
 	stranger := issue(t, HandlerClientSecret, x509.ExtKeyUsageClientAuth)
-	url := serve(t, source(HandlerServer(), handler, api).ServerConfig())
+	address := serve(t, node(t, "node1", handlers, api).ServerConfig())
+	node1 := nodecert.DNSName("node1")
 
-	got, err := call(t, url, source(HandlerClient(), api, handler).ClientConfig())
+	got, err := call(t, address, node1, source(HandlerClient(), api, handlers).ClientConfig())
 	if err != nil || got != "virt-api-client.kubevirt.svc" {
 		t.Errorf("virt-api calls virt-handler: %q, %v", got, err)
 	}
-	if _, err := call(t, url, source(HandlerClient(), stranger, handler).ClientConfig()); err == nil {
+	if _, err := call(t, address, node1, source(HandlerClient(), stranger, handlers).ClientConfig()); err == nil {
 		t.Error("virt-handler answers a client of another authority")
 	}
-	if _, err := call(t, url, source(HandlerClient(), api, stranger).ClientConfig()); err == nil {
+	if _, err := call(t, address, node1, source(HandlerClient(), api, stranger).ClientConfig()); err == nil {
 		t.Error("virt-api trusts a server of another authority")
 	}
 	// What a node holds must not pass for virt-api.
-	if _, err := call(t, url, source(HandlerClient(), handler, handler).ClientConfig()); err == nil {
+	config := source(HandlerClient(), api, handlers).ClientConfig()
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return node(t, "node2", handlers, api).pair.Load().tls, nil
+	}
+	if _, err := call(t, address, node1, config); err == nil {
 		t.Error("virt-handler answers another virt-handler")
 	}
 }
 
-func TestServerOfAnotherNameIsRefused(t *testing.T) {
-	// The authority is the right one; the certificate is for something else.
-	other := issue(t, APISecret, x509.ExtKeyUsageServerAuth)
+// A node that is taken over draws the connections to another node to itself: it has a
+// certificate of the right authority, and it is still not the other node.
+func TestANodeDoesNotPassForAnother(t *testing.T) {
+	handlers := issue(t, HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth)
 	api := issue(t, HandlerClientSecret, x509.ExtKeyUsageClientAuth)
-	url := serve(t, source(HandlerServer(), other, api).ServerConfig())
-	_, err := call(t, url, source(HandlerClient(), api, other).ClientConfig())
-	if err == nil || !strings.Contains(err.Error(), "not virt-handler.kubevirt.svc") {
-		t.Errorf("error is %v", err)
+	config := source(HandlerClient(), api, handlers).ClientConfig()
+	address := serve(t, node(t, "node1", handlers, api).ServerConfig())
+	if _, err := call(t, address, nodecert.DNSName("node1"), config); err != nil {
+		t.Errorf("as itself: %v", err)
+	}
+	for _, name := range []string{nodecert.DNSName("node2"), "virt-handler.kubevirt.svc", "virt-api.kubevirt.svc"} {
+		_, err := call(t, address, name, config)
+		if want := "the certificate of " + name + " is not accepted"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("as %s: error is %v, want %q", name, err, want)
+		}
+	}
+	// Without a name there is nothing to check the certificate for.
+	if _, err := call(t, address, "127.0.0.1", config); err == nil || !strings.Contains(err.Error(), "must be called by a name") {
+		t.Errorf("as an address: error is %v", err)
+	}
+	// What cert-controller makes beside the authority is nobody's.
+	beside := serve(t, source(HandlerServer(), handlers, api).ServerConfig())
+	for _, name := range []string{nodecert.DNSName("node1"), "virt-handler-ca.kubevirt.svc"} {
+		if _, err := call(t, beside, name, config); err == nil {
+			t.Errorf("the authority's own certificate passes for %s", name)
+		}
 	}
 }
 
 // Both sides rotate while they run, authorities included; old and new are
 // trusted side by side as the ConfigMap has them.
 func TestRotationNeedsNoRestart(t *testing.T) {
-	oldHandler, newHandler := issue(t, HandlerServerSecret, x509.ExtKeyUsageServerAuth), issue(t, HandlerServerSecret, x509.ExtKeyUsageServerAuth)
+	oldHandler, newHandler := issue(t, HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth), issue(t, HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth)
 	oldAPI, newAPI := issue(t, HandlerClientSecret, x509.ExtKeyUsageClientAuth), issue(t, HandlerClientSecret, x509.ExtKeyUsageClientAuth)
-	server, client := source(HandlerServer(), oldHandler, oldAPI), source(HandlerClient(), oldAPI, oldHandler)
-	url, config := serve(t, server.ServerConfig()), client.ClientConfig()
+	server, client := node(t, "node1", oldHandler, oldAPI), source(HandlerClient(), oldAPI, oldHandler)
+	address, config := serve(t, server.ServerConfig()), client.ClientConfig()
 	for _, step := range []struct {
 		what   string
 		change func()
 	}{
 		{"nothing has changed", func() {}},
-		{"the client trusts the server's next authority", func() { client.setTrust(bundle(newHandler, oldHandler)) }},
-		{"the server has its next certificate", func() { server.setPair(newHandler.cert, newHandler.key) }},
-		{"the server trusts the client's next authority", func() { server.setTrust(bundle(newAPI, oldAPI)) }},
+		{"the client trusts the server's next authority", func() { client.setPool(&client.trust, bundle(newHandler, oldHandler)) }},
+		{"the server has its next certificate", func() { server.Use(node(t, "node1", newHandler).pair.Load().tls) }},
+		{"the server trusts the client's next authority", func() { server.setPool(&server.trust, bundle(newAPI, oldAPI)) }},
 		{"the client has its next certificate", func() { client.setPair(newAPI.cert, newAPI.key) }},
-		{"the old ones are forgotten", func() { client.setTrust(bundle(newHandler)); server.setTrust(bundle(newAPI)) }},
+		{"the old ones are forgotten", func() {
+			client.setPool(&client.trust, bundle(newHandler))
+			server.setPool(&server.trust, bundle(newAPI))
+		}},
 	} {
 		step.change()
-		if _, err := call(t, url, config); err != nil {
+		if _, err := call(t, address, nodecert.DNSName("node1"), config); err != nil {
 			t.Errorf("%s: %v", step.what, err)
 		}
 	}
 }
 
 func TestSourceIsReadyWhenItIsComplete(t *testing.T) {
-	own, peer := issue(t, HandlerServerSecret, x509.ExtKeyUsageServerAuth), issue(t, HandlerClientSecret, x509.ExtKeyUsageClientAuth)
-	s := NewSource(nil, HandlerServer())
+	own, peer := issue(t, HandlerClientSecret, x509.ExtKeyUsageClientAuth), issue(t, HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth)
+	s := NewSource(nil, HandlerClient())
 	changes := 0
 	s.OnChange(func() { changes++ })
 	ready := func() bool {
@@ -155,8 +227,8 @@ func TestSourceIsReadyWhenItIsComplete(t *testing.T) {
 	if _, err := s.ServerConfig().GetConfigForClient(nil); err == nil || !strings.Contains(err.Error(), "no authority") {
 		t.Errorf("serving too early: %v", err)
 	}
-	s.setTrust(nil)
-	s.setTrust(peer.authority)
+	s.setPool(&s.trust, "")
+	s.setPool(&s.trust, string(peer.authority))
 	if !ready() {
 		t.Error("not ready with everything there")
 	}

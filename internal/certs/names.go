@@ -7,11 +7,13 @@
 //
 //	Secret                              holder        who trusts its authority
 //	kubevirt-virt-api-certs             virt-api      kube-apiserver (caBundle of webhooks and APIService)
-//	kubevirt-virt-handler-server-certs  virt-handler  virt-api
+//	kubevirt-virt-handler-ca            virt-api      virt-api, of virt-handlers
 //	kubevirt-virt-handler-client-certs  virt-api      virt-handler
 //	kubevirt-upload-certs               virt-api      workers that take uploads and clones
 //
-// The authority of the last also signs the workers' own certificates, for which
+// A virt-handler has a key and a certificate for its node alone, in no Secret; the
+// authority in kubevirt-virt-handler-ca signs it (nodecert, nodekey, nodesigner).
+// The authority of the last Secret also signs the workers' own certificates, for which
 // virt-controller reads it (workertls.Authority).
 //
 // Each Secret has an authority of its own, so that a node that loses its key
@@ -26,11 +28,11 @@ import (
 
 // Names of the Secrets and of the ConfigMap in clusterconfig.Namespace.
 const (
-	APISecret           = "kubevirt-virt-api-certs"
-	HandlerServerSecret = "kubevirt-virt-handler-server-certs"
-	HandlerClientSecret = "kubevirt-virt-handler-client-certs"
-	UploadSecret        = "kubevirt-upload-certs"
-	TrustConfigMap      = "kubevirt-ca"
+	APISecret              = "kubevirt-virt-api-certs"
+	HandlerAuthoritySecret = "kubevirt-virt-handler-ca"
+	HandlerClientSecret    = "kubevirt-virt-handler-client-certs"
+	UploadSecret           = "kubevirt-upload-certs"
+	TrustConfigMap         = "kubevirt-ca"
 )
 
 // UploadProxyService is the name of the Service, in clusterconfig.Namespace,
@@ -39,13 +41,14 @@ const UploadProxyService = "cdi-uploadproxy"
 
 // Identity names a certificate and those that its holder trusts.
 type Identity struct {
-	// Secret holds tls.crt and tls.key.
+	// Secret holds tls.crt and tls.key; empty when the holder's key is in none (Use).
 	Secret string
 	// TrustKey is the entry of TrustConfigMap with the peers' authorities; empty
 	// when the holder trusts nobody by certificate.
 	TrustKey string
-	// ServerName is what the peer's certificate must be valid for.
-	ServerName string
+	// OwnKey is the entry of TrustConfigMap with the authorities of the holder's own
+	// certificate; empty when it need not know them.
+	OwnKey string
 }
 
 // APIServer is what virt-api serves its webhooks and its API with.
@@ -53,20 +56,20 @@ func APIServer() Identity { return Identity{Secret: APISecret} }
 
 // HandlerServer is what virt-handler serves with; it trusts virt-api only.
 func HandlerServer() Identity {
-	return Identity{Secret: HandlerServerSecret, TrustKey: trustKey(HandlerClientSecret)}
+	return Identity{TrustKey: trustKey(HandlerClientSecret), OwnKey: HandlerTrust()}
 }
 
-// HandlerClient is what virt-api calls virt-handler with.
+// HandlerClient is what virt-api calls virt-handlers with. Each must show the
+// certificate of its own node (nodecert.DNSName).
 func HandlerClient() Identity {
-	return Identity{
-		Secret:     HandlerClientSecret,
-		TrustKey:   trustKey(HandlerServerSecret),
-		ServerName: dnsName(HandlerServerSecret),
-	}
+	return Identity{Secret: HandlerClientSecret, TrustKey: HandlerTrust()}
 }
+
+// HandlerTrust is the entry of TrustConfigMap with the authorities of virt-handlers.
+func HandlerTrust() string { return trustKey(HandlerAuthoritySecret) }
 
 // UploadProxy is what virt-api calls the workers with that take uploads. Each
-// has a name of its own, to be given with ClientConfigFor.
+// has a name of its own, which is given to ClientConfigFor.
 func UploadProxy() Identity {
 	return Identity{Secret: UploadSecret, TrustKey: trustKey(UploadSecret)}
 }
@@ -84,8 +87,10 @@ func dnsName(secret string) string {
 	switch secret {
 	case APISecret:
 		return "virt-api." + clusterconfig.Namespace + ".svc"
-	case HandlerServerSecret:
-		return "virt-handler." + clusterconfig.Namespace + ".svc"
+	case HandlerAuthoritySecret:
+		// The certificate that cert-controller makes beside the authority is no
+		// node's, and nobody uses it.
+		return "virt-handler-ca." + clusterconfig.Namespace + ".svc"
 	case UploadSecret:
 		return workertls.ProxyName
 	default:

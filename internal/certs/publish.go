@@ -18,13 +18,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// authorityKey is the entry of a rotated Secret with its authority's
+// AuthorityEntry is the entry of a rotated Secret with its authority's
 // certificate.
-const authorityKey = "ca.crt"
+const AuthorityEntry = "ca.crt"
 
 // keptAuthorities bounds how many authorities of one Secret are trusted at a
 // time: the newest and those that certificates in use may still come from.
 const keptAuthorities = 3
+
+// AuthorityKeyEntry is the entry of a rotated Secret with its authority's key.
+const AuthorityKeyEntry = "ca.key"
 
 // publisher copies the authorities' certificates into the ConfigMap
 // kubevirt-ca. An authority that is replaced stays trusted beside its
@@ -37,7 +40,7 @@ type publisher struct {
 func addPublisher(mgr manager.Manager) error {
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		switch o.GetName() {
-		case APISecret, HandlerServerSecret, HandlerClientSecret, UploadSecret:
+		case APISecret, HandlerAuthoritySecret, HandlerClientSecret, UploadSecret:
 			return true
 		}
 		return false
@@ -58,7 +61,7 @@ func (p *publisher) Reconcile(ctx context.Context, request reconcile.Request) (r
 	if err := p.client.Get(ctx, request.NamespacedName, secret); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if len(secret.Data[authorityKey]) == 0 {
+	if len(secret.Data[AuthorityEntry]) == 0 {
 		return reconcile.Result{}, nil
 	}
 	trusted := &corev1.ConfigMap{}
@@ -67,7 +70,7 @@ func (p *publisher) Reconcile(ctx context.Context, request reconcile.Request) (r
 		return reconcile.Result{}, fmt.Errorf("reading ConfigMap %s: %w", name, err)
 	}
 	key := trustKey(secret.Name)
-	bundle := mergeAuthorities(secret.Data[authorityKey], []byte(trusted.Data[key]), time.Now())
+	bundle := mergeAuthorities(secret.Data[AuthorityEntry], []byte(trusted.Data[key]), time.Now())
 	if bytes.Equal(bundle, []byte(trusted.Data[key])) {
 		return reconcile.Result{}, nil
 	}

@@ -36,7 +36,7 @@ func Add(mgr manager.Manager, injected Injected) (<-chan struct{}, error) {
 	api := newRotator(APISecret, x509.ExtKeyUsageServerAuth, injected.webhooks())
 	for _, r := range []*rotator.CertRotator{
 		api,
-		newRotator(HandlerServerSecret, x509.ExtKeyUsageServerAuth, nil),
+		newRotator(HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth, nil),
 		newRotator(HandlerClientSecret, x509.ExtKeyUsageClientAuth, nil),
 		newRotator(UploadSecret, x509.ExtKeyUsageClientAuth, nil),
 	} {
@@ -44,6 +44,9 @@ func Add(mgr manager.Manager, injected Injected) (<-chan struct{}, error) {
 		if err := rotator.AddRotator(mgr, r); err != nil {
 			return nil, fmt.Errorf("adding the rotation of Secret %s: %w", r.SecretKey, err)
 		}
+	}
+	if err := mgr.Add(&retirement{client: mgr.GetClient(), reader: mgr.GetAPIReader()}); err != nil {
+		return nil, fmt.Errorf("adding the removal of what is no longer used: %w", err)
 	}
 	return api.IsReady, addPublisher(mgr)
 }

@@ -26,6 +26,7 @@ type Source struct {
 
 	pair  atomic.Pointer[KeyPair]
 	trust atomic.Pointer[x509.CertPool]
+	own   atomic.Pointer[x509.CertPool]
 
 	mu        sync.Mutex
 	ready     chan struct{}
@@ -49,16 +50,19 @@ func NewSource(client kubernetes.Interface, identity Identity) *Source {
 func (s *Source) Start(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	secrets := s.informer("secrets", s.identity.Secret, &corev1.Secret{}, func(obj any) {
-		if secret, ok := obj.(*corev1.Secret); ok {
-			s.setPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
-		}
-	})
-	wg.Go(func() { secrets.RunWithContext(ctx) })
-	if s.identity.TrustKey != "" {
+	if s.identity.Secret != "" {
+		secrets := s.informer("secrets", s.identity.Secret, &corev1.Secret{}, func(obj any) {
+			if secret, ok := obj.(*corev1.Secret); ok {
+				s.setPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+			}
+		})
+		wg.Go(func() { secrets.RunWithContext(ctx) })
+	}
+	if s.identity.TrustKey != "" || s.identity.OwnKey != "" {
 		authorities := s.informer("configmaps", TrustConfigMap, &corev1.ConfigMap{}, func(obj any) {
 			if cm, ok := obj.(*corev1.ConfigMap); ok {
-				s.setTrust([]byte(cm.Data[s.identity.TrustKey]))
+				s.setPool(&s.trust, cm.Data[s.identity.TrustKey])
+				s.setPool(&s.own, cm.Data[s.identity.OwnKey])
 			}
 		})
 		wg.Go(func() { authorities.RunWithContext(ctx) })
@@ -92,14 +96,26 @@ func (s *Source) setPair(certPEM, keyPEM []byte) {
 	s.changed()
 }
 
-func (s *Source) setTrust(pem []byte) {
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return
-	}
-	s.trust.Store(pool)
+// Use serves with a certificate that the holder has got itself.
+func (s *Source) Use(pair *tls.Certificate) {
+	s.pair.Store(&KeyPair{tls: pair})
 	s.changed()
 }
+
+// setPool takes authorities over; none at all are passed over as a certificate that
+// is incomplete is.
+func (s *Source) setPool(pool *atomic.Pointer[x509.CertPool], pem string) {
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM([]byte(pem)) {
+		return
+	}
+	pool.Store(authorities)
+	s.changed()
+}
+
+// OwnAuthorities are those of the holder's own certificate (Identity.OwnKey), nil
+// before they are known.
+func (s *Source) OwnAuthorities() *x509.CertPool { return s.own.Load() }
 
 func (s *Source) changed() {
 	s.mu.Lock()
@@ -120,6 +136,9 @@ func (s *Source) Ready() <-chan struct{} { return s.ready }
 
 // complete says what is missing.
 func (s *Source) complete() error {
+	if s.pair.Load() == nil && s.identity.Secret == "" {
+		return errors.New("no certificate yet")
+	}
 	if s.pair.Load() == nil {
 		return fmt.Errorf("no certificate in Secret %s/%s yet", clusterconfig.Namespace, s.identity.Secret)
 	}
@@ -130,7 +149,8 @@ func (s *Source) complete() error {
 	return nil
 }
 
-// Current is the newest certificate, nil before there is one.
+// Current is the newest certificate, nil before there is one. One that Use was given
+// has no PEM.
 func (s *Source) Current() *KeyPair { return s.pair.Load() }
 
 // OnChange has notify called after every change. notify must not block.
@@ -164,11 +184,12 @@ func (s *Source) ServerConfig() *tls.Config {
 }
 
 // ClientConfig is for a client that shows its certificate and trusts the
-// authorities of the TrustKey only. The peer is known by the identity's
-// ServerName, whatever address it was called by.
-func (s *Source) ClientConfig() *tls.Config { return s.ClientConfigFor(s.identity.ServerName) }
+// authorities of the TrustKey only. The peer is known by the host of the URL that
+// is called.
+func (s *Source) ClientConfig() *tls.Config { return s.ClientConfigFor("") }
 
-// ClientConfigFor is for a client of peers that have a name each.
+// ClientConfigFor is ClientConfig for a peer of that name, whatever address it is
+// called by.
 func (s *Source) ClientConfigFor(server string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -182,28 +203,33 @@ func (s *Source) ClientConfigFor(server string) *tls.Config {
 		// The roots change with a rotation, RootCAs can't; so the chain is
 		// verified in VerifyConnection instead, as strictly.
 		InsecureSkipVerify: true,
-		VerifyConnection: func(state tls.ConnectionState) error {
-			return s.verifyServer(state, server)
-		},
+		VerifyConnection:   s.verifyServer,
 	}
 }
 
-func (s *Source) verifyServer(state tls.ConnectionState, name string) error {
+// verifyServer checks the peer's certificate for the name that was asked for.
+func (s *Source) verifyServer(state tls.ConnectionState) error {
 	if err := s.complete(); err != nil {
 		return err
 	}
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("the server shows no certificate")
 	}
+	// An empty name would be one that every certificate is good for.
+	if state.ServerName == "" {
+		return errors.New("a server must be called by a name, for its certificate to be checked")
+	}
 	options := x509.VerifyOptions{
 		Roots:         s.trust.Load(),
-		DNSName:       name,
+		DNSName:       state.ServerName,
 		Intermediates: x509.NewCertPool(),
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	for _, cert := range state.PeerCertificates[1:] {
 		options.Intermediates.AddCert(cert)
 	}
-	_, err := state.PeerCertificates[0].Verify(options)
-	return err
+	if _, err := state.PeerCertificates[0].Verify(options); err != nil {
+		return fmt.Errorf("the certificate of %s is not accepted: %w", state.ServerName, err)
+	}
+	return nil
 }

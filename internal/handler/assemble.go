@@ -20,6 +20,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"drydock.dev/drydock/internal/certs"
+	"drydock.dev/drydock/internal/certs/nodekey"
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/eventnote"
 	"drydock.dev/drydock/internal/handler/device"
@@ -167,19 +168,30 @@ func record(consoles *stream.Consoles, log logr.Logger) func(context.Context, *d
 	}
 }
 
-// serve is the HTTP interface to virt-api and the certificate that it shows.
+// serve is the HTTP interface to virt-api and the certificate that it shows. Until
+// there is one, virt-api is refused the connection; nothing else waits for it.
 func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.Consoles) ([]manager.Runnable, error) {
 	clientset, err := kubernetes.NewForConfig(mgr.GetConfig())
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	source := certs.NewSource(clientset, certs.HandlerServer())
+	keeper := &nodekey.Keeper{
+		Node: o.node, Requests: clientset.CertificatesV1().CertificateSigningRequests(), Holder: source,
+		Log: mgr.GetLogger().WithName("certificate"),
+	}
 	http := server.New(machines{s}, consoles, source.ServerConfig(), mgr.GetLogger().WithName("server"))
 	address := net.JoinHostPort(o.podIP, strconv.Itoa(nodeapi.Port))
 	return []manager.Runnable{
 		manager.RunnableFunc(source.Start),
+		manager.RunnableFunc(keeper.Start),
 		manager.RunnableFunc(func(ctx context.Context) error {
 			defer consoles.Close()
+			select {
+			case <-source.Ready():
+			case <-ctx.Done():
+				return nil
+			}
 			return http.Run(ctx, address)
 		}),
 	}, nil

@@ -1,11 +1,17 @@
 package handler
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	sigyaml "sigs.k8s.io/yaml"
 
+	"drydock.dev/drydock/internal/certs/nodecert"
+	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/handler/node"
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/nodeprobe"
@@ -123,6 +131,8 @@ func TestCVE202326484VirtHandlersRolesAreShort(t *testing.T) {
 		"/persistentvolumes":                  "get",
 		"/nodes":                              "get patch",
 		"events.k8s.io/events":                "create patch update",
+		// Only its own request, from one signer: the policy virt-handler-certificates.
+		"certificates.k8s.io/certificatesigningrequests": "create delete get watch",
 	}
 	for document := range strings.SplitSeq(string(data), "\n---\n") {
 		var role rbacv1.ClusterRole
@@ -145,6 +155,116 @@ func TestCVE202326484VirtHandlersRolesAreShort(t *testing.T) {
 	}
 	if len(allowed) > 0 {
 		t.Errorf("the manifest does not have %v", allowed)
+	}
+}
+
+// A node that is taken over must not get another node's certificate, and not one of
+// another kind.
+func TestVirtHandlerAsksForItsOwnCertificateAndNoMore(t *testing.T) {
+	policy := policytest.Load(t, policies, "virt-handler-certificates")
+	request := func(node string, change func(*certificatesv1.CertificateSigningRequest)) *certificatesv1.CertificateSigningRequest {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := nodecert.New(node, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(made)
+		return made
+	}
+	asIs := func(*certificatesv1.CertificateSigningRequest) {}
+	signer := func(name string) func(*certificatesv1.CertificateSigningRequest) {
+		return func(r *certificatesv1.CertificateSigningRequest) { r.Spec.SignerName = name }
+	}
+	foreign := request("node1", func(r *certificatesv1.CertificateSigningRequest) {
+		r.Name, r.Spec.SignerName = "csr-1", "example.com/signer"
+	})
+	admin := &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters"}}
+	collector := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:certificate-controller"}
+	for what, test := range map[string]struct {
+		by       user.Info
+		old, new *certificatesv1.CertificateSigningRequest
+		refused  string
+	}{
+		"its own":                         {by: handlerOn("node1"), new: request("node1", asIs)},
+		"another node's":                  {by: handlerOn("node2"), new: request("node1", asIs), refused: "of its own node"},
+		"a token that is bound to no pod": {by: handlerOn(), new: request("node1", asIs), refused: "of its own node"},
+		"a generated name": {by: handlerOn("node1"), refused: "of its own node", new: request("node1", func(r *certificatesv1.CertificateSigningRequest) {
+			r.Name, r.GenerateName = "", nodecert.RequestName("node1")
+		})},
+		"a kubelet's certificate":      {by: handlerOn("node1"), new: request("node1", signer(certificatesv1.KubeAPIServerClientKubeletSignerName)), refused: "no other signer"},
+		"a tenant's":                   {by: &user.DefaultInfo{Name: "tenant"}, new: request("node1", asIs), refused: "only virt-handler"},
+		"an administrator's":           {by: admin, new: request("node1", asIs), refused: "only virt-handler"},
+		"a name of ours that is taken": {by: &user.DefaultInfo{Name: "tenant"}, new: request("node1", signer("example.com/signer")), refused: "only virt-handler"},
+		"somebody else's request":      {by: &user.DefaultInfo{Name: "tenant"}, new: foreign},
+		"its own, deleted":             {by: handlerOn("node1"), old: request("node1", asIs)},
+		"another node's, deleted":      {by: handlerOn("node1"), old: request("node2", asIs), refused: "of its own node"},
+		"somebody else's, deleted":     {by: handlerOn("node1"), old: foreign, refused: "of its own node"},
+		"deleted by the cleaner":       {by: collector, old: request("node1", asIs)},
+		"deleted by an administrator":  {by: admin, old: request("node1", asIs)},
+	} {
+		w := policytest.Write{By: test.by, Resource: "certificatesigningrequests"}
+		if test.old != nil {
+			w.Old = test.old
+		}
+		if test.new != nil {
+			w.New = test.new
+		}
+		if got := policy.Answer(t, w); (got == "") != (test.refused == "") || !strings.Contains(got, test.refused) {
+			t.Errorf("%s: answered %q, want %q", what, got, test.refused)
+		}
+	}
+}
+
+// The key of the authority of virt-handlers makes whoever has it any node's
+// virt-handler; virt-api's client key makes him virt-api.
+func TestVirtHandlerReadsNoSecret(t *testing.T) {
+	files, err := filepath.Glob("../../config/rbac/*.yaml")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	roles := map[string]rbacv1.ClusterRole{}
+	var bound []string
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for document := range strings.SplitSeq(string(data), "\n---\n") {
+			// Both kinds of role have rules, and both kinds of binding subjects.
+			var role rbacv1.ClusterRole
+			var binding rbacv1.ClusterRoleBinding
+			if err := errors.Join(sigyaml.Unmarshal([]byte(document), &role), sigyaml.Unmarshal([]byte(document), &binding)); err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(role.Kind, "Role") {
+				roles[role.Kind+" "+role.Name] = role
+			}
+			for _, subject := range binding.Subjects {
+				if subject.Kind != "ServiceAccount" || subject.Name == clusterconfig.HandlerServiceAccount {
+					bound = append(bound, binding.RoleRef.Kind+" "+binding.RoleRef.Name)
+				}
+			}
+		}
+	}
+	if len(bound) < 2 {
+		t.Fatalf("virt-handler has the roles %v", bound)
+	}
+	for _, name := range bound {
+		role, known := roles[name]
+		if !known {
+			t.Errorf("virt-handler has the %s, which is not in config/rbac", name)
+		}
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				core := slices.Contains(rule.APIGroups, "") || slices.Contains(rule.APIGroups, "*")
+				if core && (resource == "*" || strings.HasPrefix(resource, "secrets")) || strings.HasPrefix(resource, "serviceaccounts") {
+					t.Errorf("by %s virt-handler may %v %s", name, rule.Verbs, resource)
+				}
+			}
+		}
 	}
 }
 

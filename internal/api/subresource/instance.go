@@ -2,6 +2,7 @@ package subresource
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/certs/nodecert"
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/nodeapi"
 )
@@ -36,7 +38,8 @@ func (s *Server) act(verb nodeapi.Verb, allowed precondition) handler {
 			w.WriteHeader(http.StatusOK)
 			return nil
 		}
-		return s.pass(w, r, vmi, verb)
+		s.pass(w, r, vmi, verb)
+		return nil
 	}
 }
 
@@ -59,7 +62,8 @@ func (s *Server) stream(verb nodeapi.Verb, allowed precondition) handler {
 			counted.add(key(r), 1)
 			defer counted.add(key(r), -1)
 		}
-		return s.pass(w, r, vmi, verb, extra...)
+		s.pass(w, r, vmi, verb, extra...)
+		return nil
 	}
 }
 
@@ -90,13 +94,10 @@ func (s *Server) instance(r *http.Request, allowed precondition) (*v1.VirtualMac
 
 // pass hands the request on to virt-handler. What the caller authenticated
 // itself with stays here.
-func (s *Server) pass(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualMachineInstance, verb nodeapi.Verb, extra ...string) error {
-	address, err := s.nodes.Address(r.Context(), vmi.Status.NodeName)
-	if err != nil {
-		return apierrors.NewInternalError(err)
-	}
+func (s *Server) pass(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualMachineInstance, verb nodeapi.Verb, extra ...string) {
 	destination := nodeapi.Path(vmi.Namespace, vmi.Name, string(vmi.UID), verb, extra...)
-	destination.Scheme, destination.Host = "https", address
+	destination.Scheme = "https"
+	destination.Host = net.JoinHostPort(nodecert.DNSName(vmi.Status.NodeName), strconv.Itoa(nodeapi.Port))
 	proxy := &httputil.ReverseProxy{
 		Transport: s.transport,
 		// Streams must not wait in a buffer.
@@ -108,7 +109,6 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualMac
 		},
 	}
 	proxy.ServeHTTP(w, r)
-	return nil
 }
 
 func rewrite(out *http.Request, destination *url.URL) {

@@ -9,7 +9,6 @@
 package subresource
 
 import (
-	"context"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,26 +33,19 @@ type Cluster interface {
 	client.Client
 }
 
-// Nodes finds the virt-handler of a node.
-type Nodes interface {
-	// Address is host:port of the virt-handler on the node.
-	Address(ctx context.Context, node string) (string, error)
-}
-
 // Server serves the group.
 type Server struct {
 	cluster   Cluster
-	nodes     Nodes
 	transport http.RoundTripper
 	mux       *http.ServeMux
 	resources []metav1.APIResource
 	streams   map[nodeapi.Verb]*streams
 }
 
-// New makes a Server. transport calls virt-handlers; it must speak HTTP/1.1,
-// which streams are upgraded from.
-func New(cluster Cluster, nodes Nodes, transport http.RoundTripper) *Server {
-	s := &Server{cluster: cluster, nodes: nodes, transport: transport, mux: http.NewServeMux(), streams: newStreams()}
+// New makes a Server. transport calls virt-handlers by their nodecert.DNSName; it
+// must speak HTTP/1.1, which streams are upgraded from.
+func New(cluster Cluster, transport http.RoundTripper) *Server {
+	s := &Server{cluster: cluster, transport: transport, mux: http.NewServeMux(), streams: newStreams()}
 	s.routeMachines()
 	s.routeInstances()
 	s.routeCluster()

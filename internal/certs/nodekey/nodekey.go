@@ -1,0 +1,212 @@
+// Package nodekey is virt-handler's side of its certificate: it owns the private
+// key, which is nowhere but in this process's memory, asks for a certificate for
+// its node, and renews it with another key while virt-handler runs.
+//
+// What it does when is nodecert.Decide's; this package observes and acts. It must
+// not hold anything up but connections of virt-api: without a certificate guests run.
+package nodekey
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"math"
+	mathrand "math/rand/v2"
+	"time"
+
+	"github.com/go-logr/logr"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	certificatesclient "k8s.io/client-go/kubernetes/typed/certificates/v1"
+
+	"drydock.dev/drydock/internal/certs/nodecert"
+)
+
+// Holder serves with the certificate (certs.Source).
+type Holder interface {
+	// Use is called with every new certificate.
+	Use(*tls.Certificate)
+	// OwnAuthorities are those that peers know virt-handlers by, nil while they are
+	// not known.
+	OwnAuthorities() *x509.CertPool
+	// OnChange has notify called, which must not block, when these change.
+	OnChange(notify func())
+}
+
+// Keeper keeps the certificate of one node good.
+type Keeper struct {
+	Node     string
+	Requests certificatesclient.CertificateSigningRequestInterface
+	Holder   Holder
+	Log      logr.Logger
+
+	inUse *nodecert.InUse
+	// key is the one that was last asked for.
+	key     crypto.Signer
+	changed chan struct{}
+	backoff wait.Backoff
+}
+
+const (
+	// watchFor is how long a change of the request is waited for before it is read
+	// again.
+	watchFor = 5 * time.Minute
+	// watchPause follows a watch that ended early.
+	watchPause = time.Second
+)
+
+// patient begins at a fifth of a second, for what a restart has left, and asks a
+// signer that refuses every two minutes.
+func patient() wait.Backoff {
+	return wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Cap: 2 * time.Minute, Steps: math.MaxInt32}
+}
+
+// Start keeps the certificate until ctx ends. It is a controller-runtime Runnable.
+func (k *Keeper) Start(ctx context.Context) error {
+	k.changed = make(chan struct{}, 1)
+	k.Holder.OnChange(func() {
+		select {
+		case k.changed <- struct{}{}:
+		default:
+		}
+	})
+	k.backoff = patient()
+	for ctx.Err() == nil {
+		if err := k.step(ctx); err != nil && ctx.Err() == nil {
+			k.Log.Error(err, "this node's certificate is not renewed yet; streams go on with the one in use", "inUse", k.until())
+			k.rest(ctx, k.backoff.Step())
+		}
+	}
+	return nil
+}
+
+// until says how long the certificate in use is good.
+func (k *Keeper) until() string {
+	if k.inUse == nil {
+		return "none: consoles, screens and ports of this node's guests can't be reached"
+	}
+	return "until " + k.inUse.Leaf.NotAfter.Format(time.RFC3339)
+}
+
+// step observes, decides and acts once. An error is followed by a pause.
+func (k *Keeper) step(ctx context.Context) error {
+	request, err := k.Requests.Get(ctx, nodecert.RequestName(k.Node), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		request = nil
+	case err != nil:
+		return fmt.Errorf("reading the CertificateSigningRequest %s: %w", nodecert.RequestName(k.Node), err)
+	}
+	decision := nodecert.Decide(nodecert.Observation{
+		Node: k.Node, Now: time.Now(), InUse: k.inUse, Trust: k.Holder.OwnAuthorities(), Key: k.key, Request: request,
+	})
+	switch decision.Step {
+	case nodecert.Ask:
+		return k.ask(ctx)
+	case nodecert.Await:
+		return k.await(ctx, request)
+	case nodecert.Take:
+		k.take(decision.Certificate)
+	case nodecert.Discard:
+		return k.discard(ctx, request, decision.Reason)
+	case nodecert.Rest:
+		k.rest(ctx, time.Until(decision.Until))
+	}
+	return nil
+}
+
+// ask makes a key and a request for it.
+func (k *Keeper) ask(ctx context.Context) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("making a key: %w", err)
+	}
+	request, err := nodecert.New(k.Node, key)
+	if err != nil {
+		return err
+	}
+	k.key = key
+	if _, err := k.Requests.Create(ctx, request, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating the CertificateSigningRequest %s: %w", request.Name, err)
+	}
+	return nil
+}
+
+// await returns when the request, or what peers trust, may have changed.
+func (k *Keeper) await(ctx context.Context, request *certificatesv1.CertificateSigningRequest) error {
+	watcher, err := k.Requests.Watch(ctx, metav1.ListOptions{
+		FieldSelector:   fields.OneTermEqualSelector("metadata.name", request.Name).String(),
+		ResourceVersion: request.ResourceVersion,
+		TimeoutSeconds:  new(int64(watchFor / time.Second)),
+	})
+	if err != nil {
+		return fmt.Errorf("watching the CertificateSigningRequest %s: %w", request.Name, err)
+	}
+	defer watcher.Stop()
+	timeout := time.NewTimer(watchFor)
+	defer timeout.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.changed:
+			return nil
+		case <-timeout.C:
+			return nil
+		case event, ok := <-watcher.ResultChan():
+			if !ok {
+				k.rest(ctx, watchPause)
+				return nil
+			}
+			if event.Type == watch.Error {
+				return fmt.Errorf("watching the CertificateSigningRequest %s: %w", request.Name, apierrors.FromObject(event.Object))
+			}
+			if !same(event, request) {
+				return nil
+			}
+		}
+	}
+}
+
+// same reports whether the event says nothing new.
+func same(event watch.Event, request *certificatesv1.CertificateSigningRequest) bool {
+	now, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
+	return ok && event.Type != watch.Deleted && now.UID == request.UID && now.ResourceVersion == request.ResourceVersion
+}
+
+// take serves with the certificate from the next connection on.
+func (k *Keeper) take(pair *tls.Certificate) {
+	k.inUse = &nodecert.InUse{Leaf: pair.Leaf, Renew: nodecert.Renewal(pair.Leaf, time.Now(), mathrand.Float64())}
+	k.Holder.Use(pair)
+	k.backoff = patient()
+	k.Log.Info("this node has a new certificate", "until", pair.Leaf.NotAfter.Format(time.RFC3339))
+}
+
+// discard deletes this very request; reason is why another must wait.
+func (k *Keeper) discard(ctx context.Context, request *certificatesv1.CertificateSigningRequest, reason error) error {
+	err := k.Requests.Delete(ctx, request.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(request.UID))})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting the CertificateSigningRequest %s: %w", request.Name, err)
+	}
+	return reason
+}
+
+// rest waits, or until the authorities change.
+func (k *Keeper) rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-k.changed:
+	case <-timer.C:
+	}
+}

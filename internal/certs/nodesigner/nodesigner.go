@@ -1,0 +1,166 @@
+// Package nodesigner is virt-api's side of virt-handlers' certificates: the signer
+// drydock.dev/virt-handler of the cluster's CertificateSigningRequests.
+//
+// Which request is approved, signed or refused is nodecert.Judge's; this package
+// watches requests, reads the authority and writes what was decided. It is the only
+// one that reads the authority's key, and must not give anybody anything but
+// certificates.
+package nodesigner
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/certs"
+	"drydock.dev/drydock/internal/certs/nodecert"
+	"drydock.dev/drydock/internal/clusterconfig"
+)
+
+// Cached is what the manager's cache keeps of requests: those for this signer.
+func Cached() cache.ByObject {
+	return cache.ByObject{Field: fields.OneTermEqualSelector("spec.signerName", nodecert.SignerName)}
+}
+
+// Signer signs requests. Several may work at once: of two that write the same
+// request the API server refuses one.
+type Signer struct {
+	client client.Client
+	now    func() time.Time
+
+	// mu guards pace.
+	mu   sync.Mutex
+	pace *pace
+}
+
+// Add puts the signer into the manager.
+func Add(mgr manager.Manager) error {
+	s := &Signer{client: mgr.GetClient(), now: time.Now, pace: newPace()}
+	err := builder.ControllerManagedBy(mgr).
+		Named("virt-handler-certificates").
+		For(&certificatesv1.CertificateSigningRequest{}).
+		// Requests wait until the authority is published.
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(s.waiting), builder.WithPredicates(predicate.NewPredicateFuncs(
+			func(o client.Object) bool { return o.GetName() == certs.TrustConfigMap }))).
+		Complete(s)
+	if err != nil {
+		return fmt.Errorf("adding the signer of virt-handlers' certificates: %w", err)
+	}
+	return nil
+}
+
+// waiting are the requests that nothing was decided about.
+func (s *Signer) waiting(ctx context.Context, _ client.Object) []reconcile.Request {
+	list := &certificatesv1.CertificateSigningRequestList{}
+	if err := s.client.List(ctx, list); err != nil {
+		log.FromContext(ctx).Error(err, "listing the requests for certificates")
+		return nil
+	}
+	var waiting []reconcile.Request
+	for i := range list.Items {
+		if nodecert.Judge(&list.Items[i]).Act != nodecert.Ignore {
+			waiting = append(waiting, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return waiting
+}
+
+// Reconcile decides about one request and does it.
+func (s *Signer) Reconcile(ctx context.Context, name reconcile.Request) (reconcile.Result, error) {
+	request := &certificatesv1.CertificateSigningRequest{}
+	if err := s.client.Get(ctx, name.NamespacedName, request); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	verdict := nodecert.Judge(request)
+	if verdict.Act == nodecert.Ignore {
+		return reconcile.Result{}, nil
+	}
+	authority, err := s.authority(ctx)
+	if authority == nil || err != nil {
+		return reconcile.Result{}, err
+	}
+	if wait := s.wait(nodecert.Requester(request), request.UID); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	err = s.carryOut(ctx, request.DeepCopy(), verdict, authority)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		// Another virt-api was first, or the request is gone; the cache will say so.
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// authority is nil as long as there is none that peers know: a certificate of
+// an authority that was not published would be refused by them.
+func (s *Signer) authority(ctx context.Context) (*nodecert.Authority, error) {
+	secret, trusted := &corev1.Secret{}, &corev1.ConfigMap{}
+	for name, object := range map[string]client.Object{certs.HandlerAuthoritySecret: secret, certs.TrustConfigMap: trusted} {
+		key := types.NamespacedName{Namespace: clusterconfig.Namespace, Name: name}
+		if err := s.client.Get(ctx, key, object); err != nil {
+			return nil, fmt.Errorf("reading the authority of virt-handlers: %w", err)
+		}
+	}
+	if len(secret.Data[certs.AuthorityEntry]) == 0 {
+		return nil, nil
+	}
+	authority, err := nodecert.NewAuthority(secret.Data[certs.AuthorityEntry], secret.Data[certs.AuthorityKeyEntry])
+	if err != nil {
+		return nil, fmt.Errorf("the Secret %s: %w", certs.HandlerAuthoritySecret, err)
+	}
+	if !authority.PublishedIn([]byte(trusted.Data[certs.HandlerTrust()])) {
+		return nil, nil
+	}
+	return authority, nil
+}
+
+// carryOut writes the verdict. What was approved is signed at once.
+func (s *Signer) carryOut(ctx context.Context, request *certificatesv1.CertificateSigningRequest, v nodecert.Verdict, a *nodecert.Authority) error {
+	switch v.Act {
+	case nodecert.Approve, nodecert.Refuse:
+		nodecert.Conclude(request, v, metav1.NewTime(s.now()))
+		subresource := "approval"
+		if v.Condition.Type == certificatesv1.CertificateFailed {
+			subresource = "status"
+		}
+		if err := s.client.SubResource(subresource).Update(ctx, request); err != nil {
+			return fmt.Errorf("writing %s of the CertificateSigningRequest %s: %w", v.Condition.Type, request.Name, err)
+		}
+		log.FromContext(ctx).Info("judged", "condition", v.Condition.Type, "message", v.Condition.Message)
+		if v.Act == nodecert.Refuse {
+			return nil
+		}
+	case nodecert.Ignore, nodecert.Sign:
+	}
+	certificate, err := a.Sign(v.Grant, s.now())
+	if err != nil {
+		return err
+	}
+	request.Status.Certificate = certificate
+	if err := s.client.SubResource("status").Update(ctx, request); err != nil {
+		return fmt.Errorf("writing the certificate of the CertificateSigningRequest %s: %w", request.Name, err)
+	}
+	return nil
+}
+
+// wait is how long the requester has to wait for this request.
+func (s *Signer) wait(node string, request types.UID) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pace.wait(node, request, s.now())
+}
