@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"strconv"
@@ -68,8 +69,9 @@ func (w *world) keep(t *testing.T, as *rest.Config, nodeName string) *certs.Sour
 	go func() { ended <- keeper.Start(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		<-ended
-		<-ended
+		if err := errors.Join(<-ended, <-ended); err != nil {
+			t.Error(err)
+		}
 	})
 	select {
 	case <-identity.Ready():

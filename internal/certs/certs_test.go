@@ -24,9 +24,9 @@ import (
 // issued is a certificate with its authority, made as the rotator makes them.
 type issued struct{ authority, authorityKey, cert, key []byte }
 
-func issue(t *testing.T, secret string, usage x509.ExtKeyUsage) issued {
+func issue(t *testing.T, secret string) issued {
 	t.Helper()
-	r := newRotator(secret, usage, nil)
+	r := newRotator(secret, x509.ExtKeyUsageClientAuth, nil)
 	from, to := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	authority, err := r.CreateCACert(from, to)
 	if err != nil {
@@ -123,9 +123,9 @@ func node(t *testing.T, name string, authority issued, trusted ...issued) *Sourc
 }
 
 func TestMutualTLS(t *testing.T) {
-	handlers := issue(t, HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth)
-	api := issue(t, HandlerClientSecret, x509.ExtKeyUsageClientAuth)
-	stranger := issue(t, HandlerClientSecret, x509.ExtKeyUsageClientAuth)
+	handlers := issue(t, HandlerAuthoritySecret)
+	api := issue(t, HandlerClientSecret)
+	stranger := issue(t, HandlerClientSecret)
 	address := serve(t, node(t, "node1", handlers, api).ServerConfig())
 	node1 := nodecert.DNSName("node1")
 
@@ -152,8 +152,8 @@ func TestMutualTLS(t *testing.T) {
 // A node that is taken over draws the connections to another node to itself: it has a
 // certificate of the right authority, and it is still not the other node.
 func TestANodeDoesNotPassForAnother(t *testing.T) {
-	handlers := issue(t, HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth)
-	api := issue(t, HandlerClientSecret, x509.ExtKeyUsageClientAuth)
+	handlers := issue(t, HandlerAuthoritySecret)
+	api := issue(t, HandlerClientSecret)
 	config := source(HandlerClient(), api, handlers).ClientConfig()
 	address := serve(t, node(t, "node1", handlers, api).ServerConfig())
 	if _, err := call(t, address, nodecert.DNSName("node1"), config); err != nil {
@@ -181,8 +181,8 @@ func TestANodeDoesNotPassForAnother(t *testing.T) {
 // Both sides rotate while they run, authorities included; old and new are
 // trusted side by side as the ConfigMap has them.
 func TestRotationNeedsNoRestart(t *testing.T) {
-	oldHandler, newHandler := issue(t, HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth), issue(t, HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth)
-	oldAPI, newAPI := issue(t, HandlerClientSecret, x509.ExtKeyUsageClientAuth), issue(t, HandlerClientSecret, x509.ExtKeyUsageClientAuth)
+	oldHandler, newHandler := issue(t, HandlerAuthoritySecret), issue(t, HandlerAuthoritySecret)
+	oldAPI, newAPI := issue(t, HandlerClientSecret), issue(t, HandlerClientSecret)
 	server, client := node(t, "node1", oldHandler, oldAPI), source(HandlerClient(), oldAPI, oldHandler)
 	address, config := serve(t, server.ServerConfig()), client.ClientConfig()
 	for _, step := range []struct {
@@ -207,7 +207,7 @@ func TestRotationNeedsNoRestart(t *testing.T) {
 }
 
 func TestSourceIsReadyWhenItIsComplete(t *testing.T) {
-	own, peer := issue(t, HandlerClientSecret, x509.ExtKeyUsageClientAuth), issue(t, HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth)
+	own, peer := issue(t, HandlerClientSecret), issue(t, HandlerAuthoritySecret)
 	s := NewSource(nil, HandlerClient())
 	changes := 0
 	s.OnChange(func() { changes++ })
