@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,6 +32,8 @@ type guest struct {
 	// conns are the connections in the order of their coming.
 	conns chan net.Conn
 	dials atomic.Int32
+	// wrap changes virt-handler's end of each connection, if set.
+	wrap func(net.Conn) net.Conn
 }
 
 func newGuest(t *testing.T) *guest {
@@ -56,7 +59,11 @@ func newGuest(t *testing.T) *guest {
 func (g *guest) dial(ctx context.Context) (net.Conn, error) {
 	g.dials.Add(1)
 	var d net.Dialer
-	return d.DialContext(ctx, "unix", g.listener.Addr().String())
+	conn, err := d.DialContext(ctx, "unix", g.listener.Addr().String())
+	if err != nil || g.wrap == nil {
+		return conn, err
+	}
+	return g.wrap(conn), nil
 }
 
 // conn is the guest's end of the next connection.
@@ -252,16 +259,42 @@ func TestASlowViewerStallsNobody(t *testing.T) {
 
 func TestAGuestThatDoesNotListenHoldsNobody(t *testing.T) {
 	g := newGuest(t)
+	writing := make(chan struct{})
+	g.wrap = func(conn net.Conn) net.Conn { return &deaf{Conn: conn, writing: writing, closed: make(chan struct{})} }
 	h := newHost(t, g)
 	stuck := h.view(t)
 	conn := g.conn(t)
-	// The guest reads nothing, so at some point nothing more is taken.
-	for range 64 {
-		stuck.say(t, strings.Repeat("x", 64<<10))
+	stuck.say(t, "one keystroke, and ")
+	select {
+	case <-writing:
+	case <-time.After(soon):
+		t.Fatal("no keystroke goes to the guest")
 	}
+	stuck.say(t, "the next one, which nobody can take")
 	other := h.view(t)
 	say(t, conn, "still here\r\n")
 	other.await(t, "still here")
+	stuck.await(t, "still here")
+}
+
+// deaf is the connection to a guest that reads nothing and whose buffers are
+// full, whatever their size on this machine.
+type deaf struct {
+	net.Conn
+	// writing is closed by the first Write, and closed by Close.
+	writing, closed chan struct{}
+	once            sync.Once
+}
+
+func (d *deaf) Write([]byte) (int, error) {
+	close(d.writing)
+	<-d.closed
+	return 0, net.ErrClosed
+}
+
+func (d *deaf) Close() error {
+	d.once.Do(func() { close(d.closed) })
+	return d.Conn.Close()
 }
 
 func TestTheEndOfTheGuestEndsItsViewers(t *testing.T) {
