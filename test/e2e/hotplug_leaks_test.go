@@ -75,10 +75,11 @@ func TestPluggingLeaksNothing(t *testing.T) {
 	t.Logf("in the end:\n%s", costs(t, parts))
 }
 
-// lastToFirst compares the last fifth, or two at least, with the first.
+// lastToFirst compares the fastest of the last fifth, or of two at least, with that of
+// the first: load can only make one slower.
 func lastToFirst(d []time.Duration) float64 {
 	n := max(len(d)/5, 2)
-	return float64(median(d[len(d)-n:])) / float64(median(d[:n]))
+	return float64(slices.Min(d[len(d)-n:])) / float64(slices.Min(d[:n]))
 }
 
 // plugAndUnplug has volumes come, waits until they are Ready, has them go and
