@@ -16,6 +16,7 @@ import (
 
 	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/vmilife"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 // nodeSays has the test's node answer or not, for so long.
@@ -173,7 +174,7 @@ func TestAPodThatIsNobodysIsNeitherUsedNorDeleted(t *testing.T) {
 	forged.Spec.Containers = []corev1.Container{{Name: "compute", Image: "example.com/evil:1"}}
 	w.do("creating a pod of the launcher pod's name", w.client.Create(w.ctx, forged))
 	w.createClaim()
-	w.awaitWaiting("vmi", vmilife.ReasonFailedCreate)
+	w.awaitWaiting("vmi", vmistatus.ReasonFailedCreate)
 	w.bind(forged)
 	if vmi := w.vmi("vmi"); len(vmi.Status.ActivePods) != 0 || w.deleting(forged) {
 		t.Errorf("the pod is used or deleted: active pods %v, deleted %v", vmi.Status.ActivePods, w.deleting(forged))
@@ -368,7 +369,7 @@ func TestAGuestOnANodeThatDoesNotAnswerIsNotReady(t *testing.T) {
 	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 	// Kubernetes does this to the pods of a node that it does not hear of.
 	w.podStatus(pod, ready(corev1.ConditionFalse, corev1.ConditionUnknown))
-	w.awaitReady(first.Name, corev1.ConditionFalse, vmilife.ReasonNodeLost)
+	w.awaitReady(first.Name, corev1.ConditionFalse, vmistatus.ReasonNodeLost)
 	if vm := w.awaitPrintable("vm", v1.VirtualMachineStatusUnknown); vm.Status.Ready {
 		t.Error("the VM is said to be ready")
 	}

@@ -81,9 +81,10 @@ type (
 		nodeAsked     bool
 	}
 	planned struct {
-		ask, askRivals, askNode, create bool
-		vmi                             instance
-		remove                          podID
+		needs  vmilife.Question
+		create bool
+		vmi    instance
+		remove podID
 	}
 )
 
@@ -105,7 +106,7 @@ func (sc *scenario) decide(k seen) planned {
 	}
 	plan := sc.rules.life(o)
 	p := planned{
-		ask: plan.AskForPod, askRivals: plan.AskForRivals, askNode: plan.AskForNode, create: plan.CreatePod,
+		needs: plan.Needs, create: plan.CreatePod,
 		vmi: k.vmi.read(plan.VMI),
 	}
 	if plan.DeletePod {
@@ -121,12 +122,12 @@ func (sc *scenario) round(s *state, vmi instance, own pod) planned {
 	k := seen{vmi: vmi, own: own}
 	for {
 		p := sc.decide(k)
-		switch {
-		case p.ask && !k.asked:
+		switch p.needs {
+		case vmilife.NeedPod:
 			k.asked, k.own = true, s.pods[vmi.number]
-		case p.askRivals && !k.looked:
+		case vmilife.NeedRivals:
 			k.looked, k.rival = true, s.pods[1-vmi.number]
-		case p.askNode && !k.nodeAsked:
+		case vmilife.NeedNode:
 			k.nodeAsked, k.node = true, s.nodes[vmi.number]
 		default:
 			return p

@@ -5,70 +5,51 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/placement"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
-// scheduledCondition is the pod's condition of that name, on the VMI while its
-// pod has no node.
-const scheduledCondition = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
-
-// reportDisks says on the VMI what its disks wait for. Each condition is there
-// only while it is so:
+// awaitDisks says what the VMI's disks wait for:
 //
 //	Synchronized False      claims are missing
 //	DataVolumesReady False  DataVolumes are not filled
 //	Provisioning True       the claims are being bound where the VMI fits
 //	PodScheduled False      the scheduler finds no node for that, or there is none
-func reportDisks(vmi *v1.VirtualMachineInstance, o Observed, disks placement.Plan) {
-	conditions := &vmi.Status.Conditions
-	said := disks.Message
+func (d *decision) awaitDisks() {
+	disks, wait := d.p.Disks, &d.facts.Wait
+	wait.Phase, wait.For = firstPhase(d.o.VMI), disks.Message
+	d.facts.Obstacle = none
 	if disks.State == placement.Missing {
-		missing := notSynchronized(ReasonPVCNotFound, claimsMissing(vmi.Namespace, placement.MissingClaims(o.Claims)))
-		condition.Set(conditions, missing, o.Now)
-		said = missing.Message
-	} else {
-		condition.Drop(conditions, v1.VirtualMachineInstanceSynchronized)
+		wait.For = claimsMissing(d.o.VMI.Namespace, placement.MissingClaims(d.o.Claims))
+		d.facts.Obstacle = vmistatus.Known(&vmistatus.Obstacle{Reason: vmistatus.ReasonPVCNotFound, Message: wait.For})
 	}
-	if placement.FilledByDataVolumes(o.Claims) && disks.State != placement.Divided {
-		condition.Set(conditions, v1.VirtualMachineInstanceCondition{
-			Type: v1.VirtualMachineInstanceDataVolumesReady, Status: corev1.ConditionFalse,
-			Reason: v1.VirtualMachineInstanceReasonNotAllDVsReady, Message: said,
-		}, o.Now)
-	} else {
-		condition.Drop(conditions, v1.VirtualMachineInstanceDataVolumesReady)
-	}
+	wait.DataVolumes = vmistatus.Known(vmistatus.DataVolumes{
+		Exist: placement.FilledByDataVolumes(d.o.Claims) && disks.State != placement.Divided, Message: wait.For,
+	})
+	provisioning := ""
 	if disks.State == placement.Provisioning {
-		condition.Set(conditions, v1.VirtualMachineInstanceCondition{
-			Type: v1.VirtualMachineInstanceProvisioning, Status: corev1.ConditionTrue, Message: said,
-		}, o.Now)
-	} else {
-		condition.Drop(conditions, v1.VirtualMachineInstanceProvisioning)
+		provisioning = wait.For
 	}
-	condition.Set(conditions, notReady(said), o.Now)
-	reportPlace(vmi, o, disks)
+	wait.Provisioning = vmistatus.Known(provisioning)
+	d.reportPlace()
 }
 
 // reportPlace says why there is no node for the VMI and its disks.
-func reportPlace(vmi *v1.VirtualMachineInstance, o Observed, disks placement.Plan) {
-	unplaced := v1.VirtualMachineInstanceCondition{Type: scheduledCondition, Status: corev1.ConditionFalse}
+func (d *decision) reportPlace() {
+	disks, pod := d.p.Disks, d.o.Provisioning
+	var unplaced *vmistatus.Obstacle
 	switch {
 	case disks.State == placement.Divided:
-		unplaced.Reason, unplaced.Message = corev1.PodReasonUnschedulable, disks.Message
-	case disks.State == placement.Provisioning && o.Provisioning != nil && placement.Ended(o.Provisioning):
-		unplaced.Reason = corev1.PodReasonUnschedulable
-		unplaced.Message = "the provisioning pod has ended and is made again: " + endOfProvisioning(o.Provisioning)
-	case disks.State == placement.Provisioning && o.Provisioning != nil:
-		reportVerdict(vmi, o.Provisioning, o)
-		return
-	default:
-		condition.Drop(&vmi.Status.Conditions, scheduledCondition)
-		return
+		unplaced = &vmistatus.Obstacle{Reason: corev1.PodReasonUnschedulable, Message: disks.Message}
+	case disks.State == placement.Provisioning && pod != nil && placement.Ended(pod):
+		unplaced = &vmistatus.Obstacle{Reason: corev1.PodReasonUnschedulable,
+			Message: "the provisioning pod has ended and is made again: " + endOfProvisioning(pod)}
+		d.facts.Wait.For = unplaced.Message
+	case disks.State == placement.Provisioning && pod != nil:
+		unplaced = verdictOn(pod)
 	}
-	condition.Set(&vmi.Status.Conditions, unplaced, o.Now)
-	condition.Set(&vmi.Status.Conditions, notReady(unplaced.Message), o.Now)
+	d.facts.Wait.Unscheduled = vmistatus.Known(unplaced)
 }
 
 func endOfProvisioning(pod *corev1.Pod) string {
@@ -82,18 +63,11 @@ func endOfProvisioning(pod *corev1.Pod) string {
 }
 
 // disksReady takes back what was said of the disks.
-func disksReady(vmi *v1.VirtualMachineInstance, o Observed) {
-	conditions := &vmi.Status.Conditions
-	condition.Drop(conditions, v1.VirtualMachineInstanceProvisioning)
-	condition.Drop(conditions, scheduledCondition)
-	if !placement.FilledByDataVolumes(o.Claims) {
-		condition.Drop(conditions, v1.VirtualMachineInstanceDataVolumesReady)
-		return
-	}
-	condition.Set(conditions, v1.VirtualMachineInstanceCondition{
-		Type: v1.VirtualMachineInstanceDataVolumesReady, Status: corev1.ConditionTrue,
-		Reason: v1.VirtualMachineInstanceReasonAllDVsReady, Message: "all of the VMI's DataVolumes are filled",
-	}, o.Now)
+func (d *decision) disksReady() {
+	wait := &d.facts.Wait
+	wait.Provisioning = vmistatus.Known("")
+	wait.Unscheduled = none
+	wait.DataVolumes = vmistatus.Known(vmistatus.DataVolumes{Exist: placement.FilledByDataVolumes(d.o.Claims), Filled: true})
 }
 
 func claimsMissing(namespace string, claims []string) string {

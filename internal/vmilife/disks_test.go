@@ -48,13 +48,13 @@ func TestWhatIsSaidOfDisks(t *testing.T) {
 			[]string{"DataVolumesReady=False NotAllDVsReady: " + finding, "Provisioning=True : " + finding, "Ready=False GuestNotRunning: " + finding}},
 		"no node fits: the scheduler's words": {
 			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: waiting, Provisioning: provisioningPod(unschedulable)}, v1.Pending, "",
-			[]string{"DataVolumesReady=False NotAllDVsReady: " + finding, "Provisioning=True : " + finding, "Ready=False GuestNotRunning: " + finding,
-				"PodScheduled=False Unschedulable: 0/2 nodes are available: 2 Insufficient memory."}},
+			[]string{"DataVolumesReady=False NotAllDVsReady: " + finding, "Provisioning=True : " + finding,
+				"PodScheduled=False Unschedulable: 0/2 nodes are available: 2 Insufficient memory.", "Ready=False GuestNotRunning: " + finding}},
 		"the provisioning pod was refused by its node": {
 			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: waiting, Provisioning: provisioningPod(podPhase(corev1.PodFailed), func(p *corev1.Pod) { p.Status.Reason = "OutOfpods" })}, v1.Pending, "",
 			[]string{"DataVolumesReady=False NotAllDVsReady: " + finding, "Provisioning=True : " + finding,
-				"Ready=False GuestNotRunning: the provisioning pod has ended and is made again: OutOfpods",
-				"PodScheduled=False Unschedulable: the provisioning pod has ended and is made again: OutOfpods"}},
+				"PodScheduled=False Unschedulable: the provisioning pod has ended and is made again: OutOfpods",
+				"Ready=False GuestNotRunning: the provisioning pod has ended and is made again: OutOfpods"}},
 		"it has its place": {
 			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: filledBy(cdiv1.PVCBound, corev1.ClaimBound), Provisioning: provisioningPod()}, v1.Pending, "unprovision",
 			[]string{"DataVolumesReady=False NotAllDVsReady: " + filling, "Ready=False GuestNotRunning: " + filling}},
@@ -65,8 +65,8 @@ func TestWhatIsSaidOfDisks(t *testing.T) {
 			[]string{"DataVolumesReady=True AllDVsReady: all of the VMI's DataVolumes are filled", "Ready=False GuestNotRunning: waiting for a node for the launcher pod"}},
 		"filled disks that no node has all of": {
 			Observed{VMI: newVMI(), Claims: filledBy(cdiv1.Succeeded, corev1.ClaimBound), ClaimsConfirmed: true, Homes: apart}, v1.Pending, "",
-			[]string{"Ready=False GuestNotRunning: no node has all of the VM's disks: claim x is on node a, claim y is on node b",
-				"PodScheduled=False Unschedulable: no node has all of the VM's disks: claim x is on node a, claim y is on node b"}},
+			[]string{"PodScheduled=False Unschedulable: no node has all of the VM's disks: claim x is on node a, claim y is on node b",
+				"Ready=False GuestNotRunning: no node has all of the VM's disks: claim x is on node a, claim y is on node b"}},
 		"the VMI is to go": {
 			Observed{VMI: newVMI(inPhase(v1.Pending, 0), deleted(0)), Claims: waiting, Provisioning: provisioningPod(), PodAsked: true}, v1.Pending, "unprovision", nil},
 		"the guest runs": {

@@ -7,6 +7,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/condition"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 // Event is something that a VMI's owner is told once.
@@ -25,7 +26,7 @@ func News(from, to *v1.VirtualMachineInstance) []Event {
 	if c := condition.Find(to.Status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
 		before := condition.Find(from.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
 		told := before != nil && before.Reason == c.Reason && before.Message == c.Message
-		if !told && (c.Reason == ReasonFailedCreate || c.Reason == ReasonPVCNotFound) {
+		if !told && (c.Reason == vmistatus.ReasonFailedCreate || c.Reason == vmistatus.ReasonPVCNotFound) {
 			out = append(out, Event{corev1.EventTypeWarning, c.Reason, "CreatePod", c.Message})
 		}
 	}

@@ -23,7 +23,7 @@ func TestNews(t *testing.T) {
 		"a claim that is missing": {newVMI(), waits,
 			[]Event{{"Warning", "FailedPvcNotFound", "CreatePod", "PVC ns/data does not exist, waiting for it to appear"}}},
 		"a pod that is lost": {runs, lost,
-			[]Event{{"Warning", "LauncherPodGone", "Watch", "The virtual machine instance has failed: the launcher pod is gone"}}},
+			[]Event{{"Warning", "LauncherPodGone", "Watch", "The virtual machine instance has failed: The launcher pod is gone, and the guest has ended with it."}}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -72,11 +72,15 @@ func (m *model) controller(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, budg
 	}
 	o := Observed{VMI: vmi, Pod: pod, Claims: missingClaims(m.missing...), Now: m.now}
 	plan := Decide(o)
-	for plan.AskForPod || plan.AskForRivals || plan.AskForNode {
-		if plan.AskForPod {
+	for asked := 0; plan.Needs != "" && plan.Needs != NeedDisks; asked++ {
+		if asked > 4 {
+			panic("a question is asked again that was answered: " + plan.Needs)
+		}
+		if plan.Needs == NeedPod {
 			o.Pod, o.PodAsked = m.pod(), true
 		}
-		o.RivalsAsked = o.RivalsAsked || plan.AskForRivals
+		o.RivalsAsked = o.RivalsAsked || plan.Needs == NeedRivals
+		o.WarningAsked = o.WarningAsked || plan.Needs == NeedWarning
 		o.NodeAsked, o.Node = true, answering
 		plan = Decide(o)
 	}
@@ -119,13 +123,13 @@ func (m *model) deletePod() {
 func (m *model) handlerStarts() {
 	vmi, pod := m.vmi(), m.pod()
 	if vmi == nil || pod == nil || vmi.Status.Phase != v1.Scheduled || vmi.DeletionTimestamp != nil ||
-		pod.DeletionTimestamp != nil || podFinished(pod) || vmi.Status.ActivePods[pod.UID] == "" {
+		pod.DeletionTimestamp != nil || finished(pod) || vmi.Status.ActivePods[pod.UID] == "" {
 		return
 	}
 	m.guests[pod.UID], m.everRan[pod.UID] = true, true
 	m.editPod(podPhase(corev1.PodRunning))
 	next := vmi.DeepCopy()
-	setPhase(next, v1.Running, m.now)
+	enter(next, v1.Running, m.now)
 	m.writeVMI(next)
 }
 
@@ -138,9 +142,9 @@ func (m *model) handlerEnds(failed bool) {
 	delete(m.guests, pod.UID)
 	next := vmi.DeepCopy()
 	if failed {
-		setPhase(next, v1.Failed, m.now)
+		enter(next, v1.Failed, m.now)
 	} else {
-		setPhase(next, v1.Succeeded, m.now)
+		enter(next, v1.Succeeded, m.now)
 	}
 	m.writeVMI(next)
 }
@@ -148,7 +152,7 @@ func (m *model) handlerEnds(failed bool) {
 // kubeletEnds ends the pod's processes, the guest with them, and says so.
 func (m *model) kubeletEnds(phase corev1.PodPhase) {
 	pod := m.pod()
-	if pod == nil || pod.Spec.NodeName == "" || podFinished(pod) {
+	if pod == nil || pod.Spec.NodeName == "" || finished(pod) {
 		return
 	}
 	delete(m.guests, pod.UID)
@@ -157,7 +161,7 @@ func (m *model) kubeletEnds(phase corev1.PodPhase) {
 
 // kubeletRemoves is the end of a pod's deletion.
 func (m *model) kubeletRemoves() {
-	if pod := m.pod(); pod != nil && pod.DeletionTimestamp != nil && podFinished(pod) {
+	if pod := m.pod(); pod != nil && pod.DeletionTimestamp != nil && finished(pod) {
 		m.writePod(nil)
 	}
 }

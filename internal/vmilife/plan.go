@@ -1,10 +1,9 @@
 // Package vmilife decides what virt-controller does for one VMI: when its
-// launcher pod is made and deleted, which phase the VMI is in as far as its
-// pod tells, what its conditions say, and when it may go.
+// launcher pod is made and deleted, when the VMI is handed over to a node, what
+// of its pod is a fact for its status, and when it may go.
 //
 // It owns the decision only. It is pure: it must not import a client or read
-// the clock. What virt-handler decides (Running, how a guest ended when it
-// heard the end itself) is not decided again here.
+// the clock. What the facts make of the VMI's status is package vmistatus'.
 //
 //	(empty) ──> Pending ──> Scheduling ──> Scheduled ──> Running ──> Succeeded
 //	              │             │              │            │        Failed
@@ -29,19 +28,16 @@
 package vmilife
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/launcherpod"
-	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/placement"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 // handlerPatience is how long virt-handler, whose task it is, is left alone
@@ -90,20 +86,31 @@ type Observed struct {
 // Warning is what an Event says.
 type Warning struct{ Reason, Message string }
 
-// Plan is what is to be done, in this order: ask and plan again, what concerns
-// the disks, create the launcher pod, patch the VMI, delete the pod.
+// Question is something that only the API server can answer.
+type Question string
+
+const (
+	// NeedPod asks whether the launcher pod exists.
+	NeedPod Question = "the launcher pod"
+	// NeedDisks asks what placement.Plan.Confirm asks for.
+	NeedDisks Question = "the claims and what uses them"
+	// NeedRivals asks for the guests beside which this one must not run.
+	NeedRivals Question = "the guests beside which this one must not run"
+	// NeedNode asks for the VMI's node.
+	NeedNode Question = "the VMI's node"
+	// NeedWarning asks what the pod's events complain about.
+	NeedWarning Question = "the launcher pod's events"
+)
+
+// Plan is what is to be done, in this order: what concerns the disks, create the
+// launcher pod, patch the VMI, delete the pod.
 type Plan struct {
+	// Needs is what has to be asked before anything is done: then this is no plan, and
+	// another one is to be made.
+	Needs Question
 	// Disks is what package placement has planned.
-	Disks placement.Plan
-	// AskForPod asks the API server whether the pod exists, and plans again.
-	AskForPod bool
-	// AskForRivals asks the API server for the guests beside which this one must
-	// not run, and plans again; AskForNode asks it for the VMI's node.
-	AskForRivals, AskForNode bool
-	// AskForWarning asks the API server what the pod's events complain about,
-	// and plans again.
-	AskForWarning bool
-	CreatePod     bool
+	Disks     placement.Plan
+	CreatePod bool
 	// VMI is the VMI as it should be; never nil. It shares the spec, which is not
 	// this loop's, with the VMI that was observed.
 	VMI *v1.VirtualMachineInstance
@@ -114,28 +121,46 @@ type Plan struct {
 	After time.Duration
 }
 
+// decision is a plan that is being made, with the facts for the VMI's status.
+type decision struct {
+	o     Observed
+	p     Plan
+	facts vmistatus.Facts
+	// unsaid is for how long the facts may go unsaid of a VMI of which nothing had to
+	// be said so far.
+	unsaid time.Duration
+}
+
 // Decide gives the plan for what was observed.
 func Decide(o Observed) Plan {
-	p := Plan{VMI: withoutItsSpec(o.VMI)}
-	p.Disks = planDisks(o)
-	if settled := o.settleBond(&p); !settled {
-		p.AskForPod = true
-		return p
+	d := &decision{o: o, facts: vmistatus.Facts{Now: o.Now}}
+	d.p.VMI = withoutItsSpec(o.VMI)
+	d.p.Disks = planDisks(o)
+	if settled := d.settleBond(); !settled {
+		d.p.Needs = NeedPod
+		return d.p
 	}
-	switch {
-	case o.VMI.DeletionTimestamp != nil:
-		decideDeletion(o, &p)
-	case o.VMI.IsFinal():
-		decideFinal(o, &p)
-	case started(o.VMI):
-		decideStarted(o, &p)
-	default:
-		decideStart(o, &p)
+	switch vmistatus.StageOf(o.VMI.Status.Phase) {
+	case vmistatus.Waiting:
+		d.decideWaiting()
+	case vmistatus.HandedOver:
+		d.decideHandedOver()
+	case vmistatus.Ended:
+		d.decideEnded()
 	}
-	if p.After == 0 || p.Disks.After > 0 && p.Disks.After < p.After {
-		p.After = p.Disks.After
+	d.writeStatus()
+	if d.p.Needs == "" && d.p.Disks.Confirm && !o.ClaimsConfirmed {
+		d.p.Needs = NeedDisks
 	}
-	return p
+	d.lookAgain(d.p.Disks.After)
+	return d.p
+}
+
+// lookAgain asks for another look, which an earlier one replaces.
+func (d *decision) lookAgain(after time.Duration) {
+	if d.p.After == 0 || after > 0 && after < d.p.After {
+		d.p.After = after
+	}
 }
 
 // withoutItsSpec copies all of a VMI but the spec.
@@ -146,215 +171,151 @@ func withoutItsSpec(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return &out
 }
 
+// writeStatus makes the status of the facts, unless the difference is not worth a
+// write.
+func (d *decision) writeStatus() {
+	from := &d.o.VMI.Status
+	obstacle, _ := d.facts.Obstacle.Get()
+	switch {
+	case d.unsaid > 0 && from.Phase == v1.VmPhaseUnset && !placement.FilledByDataVolumes(d.o.Claims):
+		// The scheduler needs some milliseconds as a rule, and the pod, bound, takes
+		// the VMI to Scheduled in the first write that it gets.
+		d.lookAgain(d.unsaid)
+	case obstacle != nil && obstacle.Reason == vmistatus.ReasonSandbox && failedFor(from) == vmistatus.ReasonSandbox:
+		// It names another sandbox at every attempt.
+	default:
+		d.p.VMI.Status = vmistatus.Project(d.o.VMI, vmistatus.Controller, d.facts)
+	}
+}
+
+// failedFor is the reason of the condition Synchronized, "" without one.
+func failedFor(status *v1.VirtualMachineInstanceStatus) string {
+	if c := condition.Find(status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
 // planDisks brings the VMI's disks to where it fits, as long as it has no
 // launcher pod: from then on they are where it is.
 func planDisks(o Observed) placement.Plan {
 	return placement.Decide(placement.Observed{
-		Wanted: o.Pod == nil && o.VMI.DeletionTimestamp == nil && !o.VMI.IsFinal() && !started(o.VMI),
+		Wanted: o.Pod == nil && o.VMI.DeletionTimestamp == nil && waits(o.VMI),
 		Claims: o.Claims, Confirmed: o.ClaimsConfirmed, Homes: o.Homes, Pod: o.Provisioning, Now: o.Now,
 	})
 }
 
+// waits reports whether no guest can run yet.
+func waits(vmi *v1.VirtualMachineInstance) bool {
+	return vmistatus.StageOf(vmi.Status.Phase) == vmistatus.Waiting
+}
+
 // settleBond looks at whose the pod is that has the name. It reports false when a
 // cache shows another pod than the one that the VMI was handed over with.
-func (o *Observed) settleBond(p *Plan) bool {
+func (d *decision) settleBond() bool {
+	o := &d.o
 	if o.Pod == nil {
 		return true
 	}
 	bond := launcherpod.BondOf(o.Pod, o.VMI)
 	switch {
-	case bond == launcherpod.Chosen, !started(o.VMI) && (bond != launcherpod.Foreign || o.VMI.DeletionTimestamp == nil):
+	case bond == launcherpod.Chosen, waits(o.VMI) && (bond != launcherpod.Foreign || o.VMI.DeletionTimestamp == nil):
 		return true
 	case !o.PodAsked:
 		return false
 	}
 	// The VMI's own pod is gone: the names are the same. A leader with an old view
 	// has made this one since, unless it is none of ours at all.
-	p.DeletePod = bond != launcherpod.Foreign && !podFinished(o.Pod) && o.Pod.DeletionTimestamp == nil
+	d.p.DeletePod = bond != launcherpod.Foreign && !launcherpod.Finished(o.Pod) && o.Pod.DeletionTimestamp == nil
 	o.Pod = nil
 	return true
 }
 
-// started tells whether a guest may run: virt-handler owns the phase from
-// Scheduled on.
-func started(vmi *v1.VirtualMachineInstance) bool {
-	switch vmi.Status.Phase {
-	case v1.VmPhaseUnset, v1.Pending, v1.Scheduling:
-		return false
-	}
-	return true
-}
-
-// decideStart brings a VMI whose guest cannot run yet to Scheduled.
-func decideStart(o Observed, p *Plan) {
-	switch {
-	case o.Pod == nil && !o.PodAsked && o.VMI.Status.Phase == v1.Scheduling:
-		// It has been made; a read is cheaper than a creation that fails.
-		p.AskForPod = true
-	case p.Disks.Confirm:
-		// Nothing is said before it is sure.
-	case o.Pod == nil && p.Disks.State == placement.Clear && o.Provisioning != nil:
-		// What it asks for is not to be counted twice.
-	case o.Pod == nil && p.Disks.State != placement.Clear:
-		if o.VMI.Status.Phase == v1.VmPhaseUnset {
-			setPhase(p.VMI, v1.Pending, o.Now)
-		}
-		reportDisks(p.VMI, o, p.Disks)
-	case o.Pod == nil && !o.RivalsAsked:
-		p.AskForRivals = true
-	case o.Pod == nil && len(o.Rivals) > 0:
-		awaitRivals(o, p)
-	case o.Pod == nil && unspoken(o):
-		p.CreatePod = true
-		p.After = schedulerPatience
-	case o.Pod == nil:
-		// A second creation, on whatever stale view, meets the first one's name.
-		p.CreatePod = true
-		disksReady(p.VMI, o)
-		condition.Drop(&p.VMI.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
-		setPhase(p.VMI, v1.Scheduling, o.Now)
-		condition.Set(&p.VMI.Status.Conditions, notReady(waitingForNode), o.Now)
-	default:
-		decidePod(o, p)
-	}
-}
-
-// decidePod looks after a launcher pod in which no guest can run yet.
-func decidePod(o Observed, p *Plan) {
-	switch bond := launcherpod.BondOf(o.Pod, o.VMI); {
-	case bond == launcherpod.Foreign:
-		reportTaken(o, p)
-	case bond == launcherpod.Damaged:
-		p.DeletePod = o.Pod.DeletionTimestamp == nil
-		awaitPodsEnd(o, p)
-	case o.Pod.DeletionTimestamp != nil:
-		// Somebody deleted it before it was of use, or it made way for another
-		// guest; its successor has the same name and must wait until it is gone.
-		awaitPodsEnd(o, p)
-	case podFinished(o.Pod):
-		finish(p.VMI, o, endOf(o.Pod))
-	case o.Pod.Spec.NodeName == "" && unspoken(o) && soon(o) > 0:
-		p.After = soon(o)
-	case o.Pod.Spec.NodeName == "":
-		condition.Drop(&p.VMI.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
-		setPhase(p.VMI, v1.Scheduling, o.Now)
-		reportScheduling(p.VMI, o)
-	case !o.RivalsAsked && len(launcherpod.ExclusiveClaims(&o.VMI.Spec)) > 0:
-		p.AskForRivals = true
-	case len(o.Rivals) > 0:
-		yieldOrWait(o, p)
-	default:
-		recordScheduled(p.VMI, o)
-	}
-}
-
-func awaitPodsEnd(o Observed, p *Plan) {
-	setPhase(p.VMI, v1.Scheduling, o.Now)
-	message := fmt.Sprintf("waiting for the launcher pod %s to go before it is made again", o.Pod.Name)
-	condition.Set(&p.VMI.Status.Conditions, notReady(message), o.Now)
-}
-
-// unspoken tells whether phase Scheduling may go unsaid: nothing had to be said of
-// the VMI so far. The scheduler needs some milliseconds as a rule, and the pod,
-// bound, takes the VMI to Scheduled in the first write that it gets.
-func unspoken(o Observed) bool {
-	return o.VMI.Status.Phase == v1.VmPhaseUnset && !placement.FilledByDataVolumes(o.Claims)
-}
-
-// soon is how long the scheduler may still be silent about the pod.
-func soon(o Observed) time.Duration {
-	if podCondition(o.Pod, corev1.PodScheduled) != nil {
-		return 0
-	}
-	return o.Pod.CreationTimestamp.Add(schedulerPatience).Sub(o.Now)
-}
-
-// recordScheduled hands the VMI over to virt-handler on the pod's node.
-func recordScheduled(vmi *v1.VirtualMachineInstance, o Observed) {
-	setPhase(vmi, v1.Scheduling, o.Pod.CreationTimestamp.Time)
-	setPhase(vmi, v1.Scheduled, o.Now)
-	condition.Drop(&vmi.Status.Conditions, v1.VirtualMachineInstanceConditionType(corev1.PodScheduled))
-	condition.Drop(&vmi.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
-	condition.Set(&vmi.Status.Conditions, notReady(guestNotRunning), o.Now)
-	if vmi.Labels == nil {
-		vmi.Labels = map[string]string{}
-	}
-	node := o.Pod.Spec.NodeName
-	vmi.Labels[v1.NodeNameLabel] = node
-	vmi.Status.NodeName = node
-	vmi.Status.ActivePods = map[types.UID]string{o.Pod.UID: node}
-	vmi.Status.RuntimeUser = layout.QEMUUser
-	vmi.Status.QOSClass = new(qosClass(o.Pod))
-	for i := range o.Pod.Spec.Containers {
-		if c := &o.Pod.Spec.Containers[i]; c.Name == layout.ComputeContainer {
-			vmi.Status.LauncherContainerImageVersion = c.Image
-		}
-	}
-}
-
-// decideStarted looks after a VMI that is virt-handler's: only the end of its
-// pod, and what keeps the pod's container from starting, are seen here.
-func decideStarted(o Observed, p *Plan) {
-	switch {
-	case o.Pod == nil && !o.PodAsked:
-		p.AskForPod = true
-	case o.Pod == nil:
-		decideVanished(o, p)
-	case podFinished(o.Pod):
-		finish(p.VMI, o, endOf(o.Pod))
-	case o.Pod.DeletionTimestamp != nil, MarksNodeLost(o.Pod):
-		reportInterrupted(o, p)
-	case o.VMI.Status.Phase == v1.Scheduled && beingMade(o.Pod):
-		reportPreparation(p, o)
-	case o.VMI.Status.Phase == v1.Scheduled:
-		reportContainer(p.VMI, o)
-	}
-}
-
-// decideFinal deletes a pod that outlives its guest: virt-launcher ends with
-// QEMU, so this covers one that never started it.
-func decideFinal(o Observed, p *Plan) {
-	if o.Pod == nil || podFinished(o.Pod) || o.Pod.DeletionTimestamp != nil {
+// decideWaiting looks after a VMI whose guest cannot run yet: it is brought to
+// Scheduled, or goes.
+func (d *decision) decideWaiting() {
+	if d.o.VMI.DeletionTimestamp != nil {
+		d.decideDeletion()
 		return
 	}
-	p.await(o.Now, phaseSince(o.VMI).Add(handlerPatience))
+	for _, c := range startChecks {
+		if c.applies(d) {
+			c.then(d)
+			return
+		}
+	}
+}
+
+// decideHandedOver looks after a VMI that is virt-handler's: only the end of its
+// pod, and what keeps the pod's container from starting, are seen here.
+func (d *decision) decideHandedOver() {
+	o := &d.o
+	switch {
+	case o.Pod == nil && !o.PodAsked:
+		d.p.Needs = NeedPod
+	case o.Pod == nil:
+		d.decideVanished()
+	case launcherpod.Finished(o.Pod):
+		d.facts.End = vmistatus.EndOfPod(o.VMI, o.Pod)
+	case o.VMI.DeletionTimestamp != nil:
+		// virt-handler ends the guest, and the pod's end is seen.
+	case o.Pod.DeletionTimestamp != nil, MarksNodeLost(o.Pod):
+		d.reportInterrupted()
+	case o.VMI.Status.Phase == v1.Scheduled && beingMade(o.Pod):
+		d.reportPreparation()
+	case o.VMI.Status.Phase == v1.Scheduled:
+		d.facts.Obstacle = containerObstacle(o.Pod)
+	}
+	if o.VMI.DeletionTimestamp != nil {
+		d.decideDeletion()
+	}
+}
+
+// decideEnded deletes a pod that outlives its guest: virt-launcher ends with
+// QEMU, so this covers one that never started it.
+func (d *decision) decideEnded() {
+	o := &d.o
+	switch {
+	case o.VMI.DeletionTimestamp != nil:
+		d.decideDeletion()
+	case o.Pod != nil && !launcherpod.Finished(o.Pod) && o.Pod.DeletionTimestamp == nil:
+		d.await(vmistatus.PhaseSince(o.VMI).Add(handlerPatience))
+	}
 }
 
 // decideDeletion ends a VMI that is to go, gracefully while a guest may run.
-func decideDeletion(o Observed, p *Plan) {
+func (d *decision) decideDeletion() {
+	o := &d.o
+	mayRun := vmistatus.StageOf(o.VMI.Status.Phase) == vmistatus.HandedOver
 	switch {
 	case o.Pod == nil && !o.PodAsked:
-		p.AskForPod = true
-	case o.Pod == nil && started(o.VMI) && !o.VMI.IsFinal():
-		if decideVanished(o, p) {
-			dropFinalizers(p.VMI)
-		}
+		d.p.Needs = NeedPod
+	case o.Pod == nil && mayRun && d.facts.End == nil:
+		// It has not been given up yet.
 	case o.Pod == nil:
-		dropFinalizers(p.VMI)
-	case podFinished(o.Pod):
-		if !o.VMI.IsFinal() {
-			finish(p.VMI, o, endOf(o.Pod))
-		}
+		dropFinalizers(d.p.VMI)
+	case launcherpod.Finished(o.Pod):
 		// It can't run any more; its owner's end is its own.
-		dropFinalizers(p.VMI)
+		d.facts.End = vmistatus.EndOfPod(o.VMI, o.Pod)
+		dropFinalizers(d.p.VMI)
 	case o.Pod.DeletionTimestamp != nil && o.Pod.Spec.NodeName == "":
 		// It gets no node any more, whatever else keeps its object.
-		dropFinalizers(p.VMI)
+		dropFinalizers(d.p.VMI)
 	case o.Pod.DeletionTimestamp != nil:
 	case o.VMI.Status.Phase == v1.Running:
-		p.await(o.Now, o.VMI.DeletionTimestamp.Add(handlerPatience))
+		d.await(o.VMI.DeletionTimestamp.Add(handlerPatience))
 	default:
-		p.DeletePod = true
+		d.p.DeletePod = true
 	}
 }
 
 // await deletes the pod when the deadline has passed, or asks to look again then.
-func (p *Plan) await(now, deadline time.Time) {
-	if now.Before(deadline) {
-		p.After = deadline.Sub(now)
+func (d *decision) await(deadline time.Time) {
+	if d.o.Now.Before(deadline) {
+		d.p.After = deadline.Sub(d.o.Now)
 		return
 	}
-	p.DeletePod = true
+	d.p.DeletePod = true
 }
 
 func dropFinalizers(vmi *v1.VirtualMachineInstance) {
@@ -364,40 +325,4 @@ func dropFinalizers(vmi *v1.VirtualMachineInstance) {
 	if len(vmi.Finalizers) == 0 {
 		vmi.Finalizers = nil
 	}
-}
-
-// qosClass is the class that the kubelet will report. The API server fills it
-// in at creation.
-func qosClass(pod *corev1.Pod) corev1.PodQOSClass {
-	if pod.Status.QOSClass != "" {
-		return pod.Status.QOSClass
-	}
-	return corev1.PodQOSBurstable
-}
-
-func setPhase(vmi *v1.VirtualMachineInstance, phase v1.VirtualMachineInstancePhase, now time.Time) {
-	if vmi.Status.Phase == phase {
-		return
-	}
-	if len(vmi.Status.PhaseTransitionTimestamps) == 0 && phase != v1.Pending {
-		// Pending is not worth a write of its own: it began with the object.
-		stamp(vmi, v1.Pending, vmi.CreationTimestamp)
-	}
-	vmi.Status.Phase = phase
-	stamp(vmi, phase, metav1.NewTime(now.Truncate(time.Second)))
-}
-
-func stamp(vmi *v1.VirtualMachineInstance, phase v1.VirtualMachineInstancePhase, at metav1.Time) {
-	vmi.Status.PhaseTransitionTimestamps = append(vmi.Status.PhaseTransitionTimestamps,
-		v1.VirtualMachineInstancePhaseTransitionTimestamp{Phase: phase, PhaseTransitionTimestamp: at})
-}
-
-// phaseSince is when the VMI reached its phase, or the zero time.
-func phaseSince(vmi *v1.VirtualMachineInstance) time.Time {
-	for _, t := range vmi.Status.PhaseTransitionTimestamps {
-		if t.Phase == vmi.Status.Phase {
-			return t.PhaseTransitionTimestamp.Time
-		}
-	}
-	return time.Time{}
 }

@@ -31,11 +31,22 @@ func newVMI(edit ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance
 
 func inPhase(phase v1.VirtualMachineInstancePhase, ago time.Duration) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
-		setPhase(vmi, phase, now.Add(-ago))
-		if started(vmi) {
+		enter(vmi, phase, now.Add(-ago))
+		if phase != v1.Pending && phase != v1.Scheduling {
 			vmi.Status.ActivePods = map[types.UID]string{"pod-uid": "node"}
 		}
 	}
+}
+
+func enter(vmi *v1.VirtualMachineInstance, phase v1.VirtualMachineInstancePhase, at time.Time) {
+	vmi.Status.Phase = phase
+	vmi.Status.PhaseTransitionTimestamps = append(vmi.Status.PhaseTransitionTimestamps,
+		v1.VirtualMachineInstancePhaseTransitionTimestamp{Phase: phase, PhaseTransitionTimestamp: metav1.NewTime(at)})
+}
+
+// finished reports whether a pod's processes have ended.
+func finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 func deleted(ago time.Duration) func(*v1.VirtualMachineInstance) {
@@ -122,8 +133,8 @@ type outcome struct {
 
 func outcomeOf(p Plan) outcome {
 	out := outcome{
-		askWarning: p.AskForWarning, askRivals: p.AskForRivals, askNode: p.AskForNode,
-		ask: p.AskForPod, create: p.CreatePod, remove: p.DeletePod, freed: len(p.VMI.Finalizers) == 0,
+		askWarning: p.Needs == NeedWarning, askRivals: p.Needs == NeedRivals, askNode: p.Needs == NeedNode,
+		ask: p.Needs == NeedPod, create: p.CreatePod, remove: p.DeletePod, freed: len(p.VMI.Finalizers) == 0,
 		phase: p.VMI.Status.Phase, reason: p.VMI.Status.Reason, after: p.After,
 	}
 	for _, c := range p.VMI.Status.Conditions {
@@ -134,14 +145,14 @@ func outcomeOf(p Plan) outcome {
 
 const saysWaiting = "Ready=False GuestNotRunning: Guest VM is not reported as running"
 
-// decision is what was observed and what is to come of it.
-type decision struct {
+// testCase is what was observed and what is to come of it.
+type testCase struct {
 	o    Observed
 	want outcome
 }
 
 func TestDecide(t *testing.T) {
-	judge(t, map[string]decision{
+	judge(t, map[string]testCase{
 		"before a pod is made, the guests are asked for beside which its own must not run": {
 			Observed{VMI: newVMI()},
 			outcome{askRivals: true},
@@ -268,20 +279,20 @@ func TestDecide(t *testing.T) {
 		},
 		"a pod that is not the one that was handed over: the VMI's own is gone": {
 			Observed{VMI: newVMI(inPhase(v1.Running, 0)), Pod: newPod(func(p *corev1.Pod) { p.UID = "another" }), PodAsked: true, NodeAsked: true, Node: fenced},
-			outcome{phase: v1.Failed, reason: "LauncherPodGone", remove: true, says: []string{"Ready=False PodNotExists: the launcher pod is gone"}},
+			outcome{phase: v1.Failed, reason: "LauncherPodGone", remove: true, says: []string{"Ready=False PodNotExists: The launcher pod is gone, and the guest has ended with it."}},
 		},
 		"the guest powered off while virt-handler was away": {
 			Observed{VMI: newVMI(inPhase(v1.Running, 0)), Pod: newPod(bound, podPhase(corev1.PodSucceeded), exited(`{"reason":"GuestShutdown","code":0}`))},
-			outcome{phase: v1.Succeeded, says: []string{"Ready=False GuestNotRunning: the guest has ended"}},
+			outcome{phase: v1.Succeeded, says: []string{"Ready=False GuestNotRunning: The VirtualMachineInstance was shut down."}},
 		},
 		"QEMU crashed while virt-handler was away": {
 			Observed{VMI: newVMI(inPhase(v1.Running, 0)), Pod: newPod(bound, podPhase(corev1.PodFailed), exited(`{"reason":"Crashed","code":-1,"message":"segfault"}`))},
-			outcome{phase: v1.Failed, reason: "Crashed", says: []string{"Ready=False GuestNotRunning: segfault"}},
+			outcome{phase: v1.Failed, reason: "Crashed", says: []string{"Ready=False GuestNotRunning: The VirtualMachineInstance crashed. QEMU said: segfault"}},
 		},
 		"the launcher was killed: failed, with the exit code": {
 			Observed{VMI: newVMI(inPhase(v1.Running, 0)), Pod: newPod(bound, podPhase(corev1.PodFailed), exited(""))},
 			outcome{phase: v1.Failed, reason: "LauncherPodFailed", says: []string{
-				"Ready=False GuestNotRunning: the launcher's container ended with Error (exit code 1)"}},
+				"Ready=False GuestNotRunning: The launcher's container ended with Error (exit code 1)."}},
 		},
 		"a final phase stays, whatever the pod says": {
 			Observed{VMI: newVMI(inPhase(v1.Succeeded, time.Hour)), Pod: newPod(bound, podPhase(corev1.PodFailed))},
@@ -325,12 +336,12 @@ func TestDecide(t *testing.T) {
 		},
 		"the pod has ended: the VMI goes, its phase told": {
 			Observed{VMI: newVMI(inPhase(v1.Running, 0), deleted(0)), Pod: newPod(bound, podPhase(corev1.PodSucceeded))},
-			outcome{phase: v1.Succeeded, freed: true, says: []string{"Ready=False GuestNotRunning: the guest has ended"}},
+			outcome{phase: v1.Succeeded, freed: true, says: []string{"Ready=False GuestNotRunning: The VirtualMachineInstance was shut down."}},
 		},
 	})
 }
 
-func judge(t *testing.T, tests map[string]decision) {
+func judge(t *testing.T, tests map[string]testCase) {
 	t.Helper()
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 // Reasons of the condition Synchronized of a VMI that waits for another's guest.
@@ -48,7 +48,7 @@ type Rival struct {
 func RivalOf(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (Rival, bool) {
 	r := Rival{Pod: pod.Name, VMI: launcherpod.VMIOf(pod), UID: pod.UID, Created: pod.CreationTimestamp.Time}
 	if !launcherpod.IsLauncher(pod) || launcherpod.MadeFor(pod) == vmi.UID || pod.Name == launcherpod.Name(vmi) ||
-		podFinished(pod) || pod.Spec.NodeName == "" {
+		launcherpod.Finished(pod) || pod.Spec.NodeName == "" {
 		return r, false
 	}
 	if pod.Labels[launcherpod.NameLabel] == launcherpod.NameLabelValue(vmi.Name) {
@@ -74,19 +74,17 @@ func Abandoned(pod *corev1.Pod, instance types.UID) bool {
 
 // awaitRivals has a VMI without a pod wait until the guests are gone beside which
 // its own must not run.
-func awaitRivals(o Observed, p *Plan) {
-	if o.VMI.Status.Phase == v1.VmPhaseUnset {
-		setPhase(p.VMI, v1.Pending, o.Now)
-	}
-	disksReady(p.VMI, o)
-	reportRivals(o, p)
+func (d *decision) awaitRivals() {
+	d.facts.Wait.Phase = firstPhase(d.o.VMI)
+	d.disksReady()
+	d.reportRivals()
 }
 
 // yieldOrWait takes the VMI's pod back in favor of an older one.
-func yieldOrWait(o Observed, p *Plan) {
-	setPhase(p.VMI, v1.Scheduling, o.Now)
-	reportRivals(o, p)
-	p.DeletePod = slices.ContainsFunc(o.Rivals, func(r Rival) bool { return r.before(o.Pod) })
+func (d *decision) yieldOrWait() {
+	d.facts.Wait.Phase = v1.Scheduling
+	d.reportRivals()
+	d.p.DeletePod = slices.ContainsFunc(d.o.Rivals, func(r Rival) bool { return r.before(d.o.Pod) })
 }
 
 // before reports whether the rival has precedence over the pod.
@@ -95,25 +93,25 @@ func (r Rival) before(pod *corev1.Pod) bool {
 	return cmp.Or(order, cmp.Compare(r.UID, pod.UID)) < 0
 }
 
-func reportRivals(o Observed, p *Plan) {
-	p.After = rivalPause
-	r := slices.MinFunc(o.Rivals, func(a, b Rival) int { return cmp.Compare(a.Pod, b.Pod) })
-	reason := ReasonPredecessorRuns
-	message := fmt.Sprintf("the launcher pod %s of an earlier VMI %s has not ended yet; this one starts when it has", r.Pod, r.VMI)
+func (d *decision) reportRivals() {
+	d.p.After = rivalPause
+	r := slices.MinFunc(d.o.Rivals, func(a, b Rival) int { return cmp.Compare(a.Pod, b.Pod) })
+	obstacle := &vmistatus.Obstacle{
+		Reason:  ReasonPredecessorRuns,
+		Message: fmt.Sprintf("the launcher pod %s of an earlier VMI %s has not ended yet; this one starts when it has", r.Pod, r.VMI),
+	}
 	if r.Claim != "" {
-		reason = ReasonClaimInUse
-		message = fmt.Sprintf("the claim %s is written to by the guest of VMI %s (pod %s); this one starts when that has ended, "+
+		obstacle.Reason = ReasonClaimInUse
+		obstacle.Message = fmt.Sprintf("the claim %s is written to by the guest of VMI %s (pod %s); this one starts when that has ended, "+
 			"or together with it when the disk is shareable in both", r.Claim, r.VMI, r.Pod)
 	}
-	condition.Set(&p.VMI.Status.Conditions, notSynchronized(reason, message), o.Now)
-	condition.Set(&p.VMI.Status.Conditions, notReady(message), o.Now)
+	d.facts.Obstacle = vmistatus.Known(obstacle)
 }
 
 // reportTaken says that a pod of the launcher pod's name is none.
-func reportTaken(o Observed, p *Plan) {
-	setPhase(p.VMI, v1.Scheduling, o.Now)
-	p.After = rivalPause
-	message := fmt.Sprintf("a pod %s exists that was not made for this VMI; delete it", o.Pod.Name)
-	condition.Set(&p.VMI.Status.Conditions, notSynchronized(ReasonPodNameTaken, message), o.Now)
-	condition.Set(&p.VMI.Status.Conditions, notReady(message), o.Now)
+func (d *decision) reportTaken() {
+	d.p.After = rivalPause
+	d.facts.Wait.Phase = v1.Scheduling
+	d.facts.Obstacle = vmistatus.Known(&vmistatus.Obstacle{Reason: ReasonPodNameTaken,
+		Message: fmt.Sprintf("a pod %s exists that was not made for this VMI; delete it", d.o.Pod.Name)})
 }

@@ -84,7 +84,7 @@ func TestAGuestWaitsForItsRivals(t *testing.T) {
 	}
 	unowned := func(p *corev1.Pod) { p.OwnerReferences = nil }
 	unlabeled := func(p *corev1.Pod) { p.Labels = nil }
-	judge(t, map[string]decision{
+	judge(t, map[string]testCase{
 		"the guest of an earlier VMI runs: no pod is made": {
 			Observed{VMI: newVMI(), RivalsAsked: true, Rivals: old},
 			outcome{phase: v1.Pending, after: rivalPause, says: says(ReasonPredecessorRuns, predecessor)}},
@@ -122,7 +122,7 @@ func TestAGuestsPodStaysItsOwn(t *testing.T) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "x", UID: "x", Controller: new(true)}}
 	}
 	runs := podPhase(corev1.PodRunning)
-	judge(t, map[string]decision{
+	judge(t, map[string]testCase{
 		"deleted with its dependents orphaned: virt-handler ends the guest": {
 			Observed{VMI: newVMI(inPhase(v1.Running, 0), deleted(3*time.Second)), Pod: newPod(bound, runs, unowned)},
 			outcome{phase: v1.Running, after: 7 * time.Second}},

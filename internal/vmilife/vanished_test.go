@@ -9,6 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/condition"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 func node(ready corev1.ConditionStatus, ago time.Duration) *corev1.Node {
@@ -33,7 +34,10 @@ var (
 func missed(ago time.Duration) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
 		vmi.Status.NodeName = "node"
-		reportMissed(vmi, Observed{Now: now.Add(-ago)}, corev1.ConditionFalse, "gone")
+		vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
+			Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse, Reason: "PodNotExists", Message: "gone",
+			LastProbeTime: metav1.NewTime(now.Add(-ago)),
+		}}
 	}
 }
 
@@ -47,7 +51,7 @@ const whole = time.Minute
 func TestAPodThatVanishesUnderAGuest(t *testing.T) {
 	const (
 		ending = "Ready=False PodNotExists: the launcher pod is gone; its guest is given the time to end on node node"
-		gone   = "Ready=False PodNotExists: the launcher pod is gone"
+		gone   = "Ready=False PodNotExists: The launcher pod is gone, and the guest has ended with it."
 		dark   = "Ready=Unknown PodNotExists: the launcher pod is gone, and node node does not answer " +
 			"(NodeStatusUnknown: Kubelet stopped posting node status.): whether the guest runs is not known; " +
 			"if the node is off, give it the taint node.kubernetes.io/out-of-service"
@@ -59,7 +63,7 @@ func TestAPodThatVanishesUnderAGuest(t *testing.T) {
 	failed := outcome{phase: v1.Failed, reason: "LauncherPodGone", says: []string{gone}}
 	failedAndFreed := failed
 	failedAndFreed.freed = true
-	judge(t, map[string]decision{
+	judge(t, map[string]testCase{
 		"it is missed first: the guest is given the time that its pod would have had": {
 			absent(answering), outcome{phase: v1.Running, after: whole, says: []string{ending}}},
 		"a moment before that time is over": {
@@ -101,13 +105,13 @@ func TestAPodThatWasNeverSeenToStartIsWaitedForOnADeadNode(t *testing.T) {
 		"whether it has started the launcher pod pod is not known; if the node is off, give it the taint node.kubernetes.io/out-of-service"}}
 	recovered := scheduled(answering)
 	condition.Set(&recovered.VMI.Status.Conditions, v1.VirtualMachineInstanceCondition{
-		Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse, Reason: ReasonNodeLost}, now)
+		Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse, Reason: vmistatus.ReasonNodeLost}, now)
 	unasked := scheduled(nil, terminating)
 	unasked.NodeAsked = false
-	judge(t, map[string]decision{
+	judge(t, map[string]testCase{
 		"the node does not answer":                  {scheduled(silent), dark},
 		"it has only just stopped answering":        {scheduled(node(corev1.ConditionUnknown, time.Second)), outcome{phase: v1.Scheduled, after: preparationInterval}},
-		"the node answers again":                    {recovered, outcome{phase: v1.Scheduled, after: preparationInterval, says: []string{"Ready=False GuestNotRunning: " + guestNotRunning}}},
+		"the node answers again":                    {recovered, outcome{phase: v1.Scheduled, after: preparationInterval, says: []string{saysWaiting}}},
 		"the pod is evicted: the node is asked for": {unasked, outcome{phase: v1.Scheduled, askNode: true}},
 		"the pod is evicted from a dead node, and stays": {scheduled(silent, terminating), outcome{phase: v1.Scheduled, after: nodePause, says: []string{
 			"Ready=Unknown PodTerminating: the launcher pod pod is being deleted, and " + unanswered + "how the guest is, is not known"}}},
@@ -144,7 +148,7 @@ func TestWhatKeepsAGuestFromBeingReady(t *testing.T) {
 		o.NodeAsked, o.Node = true, n
 		return o
 	}
-	judge(t, map[string]decision{
+	judge(t, map[string]testCase{
 		"a guest that runs": {running(), outcome{phase: v1.Running}},
 		"its pod is being deleted": {running(terminating),
 			outcome{phase: v1.Running, says: []string{"Ready=False PodTerminating: the launcher pod pod is being deleted"}}},
@@ -180,14 +184,14 @@ func TestWhatReadySaysIsReadBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.o.Now = now
 			vmi := Decide(test.o).VMI
-			if Interrupted(vmi) != test.interrupted || Unanswered(vmi) != test.unanswered {
-				t.Errorf("interrupted %v, unanswered %v of %+v", Interrupted(vmi), Unanswered(vmi), vmi.Status.Conditions)
+			if vmistatus.Interrupted(vmi) != test.interrupted || vmistatus.Unanswered(vmi) != test.unanswered {
+				t.Errorf("interrupted %v, unanswered %v of %+v", vmistatus.Interrupted(vmi), vmistatus.Unanswered(vmi), vmi.Status.Conditions)
 			}
 		})
 	}
 	ready := newVMI(inPhase(v1.Running, 0))
 	condition.Set(&ready.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue}, now)
-	if Interrupted(ready) || Unanswered(ready) {
+	if vmistatus.Interrupted(ready) || vmistatus.Unanswered(ready) {
 		t.Error("a VMI that is Ready is neither")
 	}
 }

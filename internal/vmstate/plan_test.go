@@ -12,7 +12,7 @@ import (
 
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/firmware"
-	"drydock.dev/drydock/internal/vmilife"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -268,7 +268,7 @@ func TestPrintableOfAVMIOnItsWay(t *testing.T) {
 			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{StartTimestamp: &metav1.Time{Time: now}}
 		}), "Migrating"},
 		"its phase is not known":                                  {newTestVMI([]v1.VirtualMachineInstancePhase{v1.Unknown}), "Unknown"},
-		"its node does not answer":                                {newTestVMI(running, vmiSays(ready, "False", vmilife.ReasonNodeLost, "x")), "Unknown"},
+		"its node does not answer":                                {newTestVMI(running, vmiSays(ready, "False", vmistatus.ReasonNodeLost, "x")), "Unknown"},
 		"its pod is being deleted":                                {newTestVMI(running, vmiSays(ready, "False", "PodTerminating", "x")), "Stopping"},
 		"its pod is being deleted on a node that does not answer": {newTestVMI(running, vmiSays(ready, "Unknown", "PodTerminating", "x")), "Unknown"},
 		"its pod was deleted by force, and its guest ends":        {newTestVMI(running, vmiSays(ready, "False", "PodNotExists", "x")), "Stopping"},

@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/pluggable"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/vmilife"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 // Reasons that a VM's conditions have beside those of its VMI.
@@ -74,9 +74,9 @@ func (d *decision) stopping() bool {
 func (d *decision) printableOfVMI() v1.VirtualMachinePrintableStatus {
 	vmi := d.vmi
 	switch {
-	case vmi.Status.Phase == v1.Unknown, vmilife.Unanswered(vmi):
+	case vmi.Status.Phase == v1.Unknown, vmistatus.Unanswered(vmi):
 		return v1.VirtualMachineStatusUnknown
-	case vmi.Status.Phase == v1.Running && vmilife.Interrupted(vmi):
+	case vmi.Status.Phase == v1.Running && vmistatus.Interrupted(vmi):
 		return v1.VirtualMachineStatusStopping
 	case vmi.Status.Phase == v1.Running && migrating(vmi):
 		return v1.VirtualMachineStatusMigrating

@@ -18,7 +18,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/vmilife"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 // census counts the QEMU processes of a VM on all nodes, which are namespaces of
@@ -207,8 +207,8 @@ func TestAGuestOnANodeThatFallsSilent(t *testing.T) {
 	if err := cluster.client.Get(t.Context(), client.ObjectKeyFromObject(vmi), vmi); err != nil {
 		t.Fatal(err)
 	}
-	if reason := readyReason(vmi); reason != vmilife.ReasonNodeLost {
-		t.Errorf("the VMI is not Ready for the reason %q, want %q", reason, vmilife.ReasonNodeLost)
+	if reason := readyReason(vmi); reason != vmistatus.ReasonNodeLost {
+		t.Errorf("the VMI is not Ready for the reason %q, want %q", reason, vmistatus.ReasonNodeLost)
 	}
 	thaw()
 	awaitReady(t, node2)

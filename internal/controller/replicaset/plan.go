@@ -15,7 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/condition"
-	"drydock.dev/drydock/internal/vmilife"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 // failurePause is how long a VMI that failed before its guest ran is kept
@@ -50,11 +50,11 @@ func decide(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, v
 			p.release = append(p.release, vmi)
 		case owned && vmi.IsFinal():
 			p.replace(vmi, now)
-		case owned && vmilife.Interrupted(vmi):
+		case owned && vmistatus.Interrupted(vmi):
 			// Its guest ends; another takes its place meanwhile.
 		case owned:
 			active = append(active, vmi)
-		case matches && metav1.GetControllerOf(vmi) == nil && !vmi.IsFinal() && !vmilife.Interrupted(vmi):
+		case matches && metav1.GetControllerOf(vmi) == nil && !vmi.IsFinal() && !vmistatus.Interrupted(vmi):
 			p.adopt = append(p.adopt, vmi)
 			active = append(active, vmi)
 		}

@@ -122,25 +122,30 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 func (r *Reconciler) decide(ctx context.Context, o *vmilife.Observed) (vmilife.Plan, error) {
 	for {
 		plan := vmilife.Decide(*o)
-		var err error
-		switch {
-		case plan.AskForPod && !o.PodAsked:
-			err = r.askForPod(ctx, o)
-		case plan.Disks.Confirm && !o.ClaimsConfirmed:
-			err = r.confirmDisks(ctx, o)
-		case plan.AskForRivals && !o.RivalsAsked:
-			err = r.askForRivals(ctx, o)
-		case plan.AskForNode && !o.NodeAsked:
-			err = r.askForNode(ctx, o)
-		case plan.AskForWarning && !o.WarningAsked:
-			err = r.askForWarning(ctx, o)
-		default:
+		if plan.Needs == "" {
 			return plan, nil
 		}
-		if err != nil {
+		if err := r.ask(ctx, plan.Needs, o); err != nil {
 			return plan, err
 		}
 	}
+}
+
+// ask puts a question to the API server.
+func (r *Reconciler) ask(ctx context.Context, question vmilife.Question, o *vmilife.Observed) error {
+	switch question {
+	case vmilife.NeedPod:
+		return r.askForPod(ctx, o)
+	case vmilife.NeedDisks:
+		return r.confirmDisks(ctx, o)
+	case vmilife.NeedRivals:
+		return r.askForRivals(ctx, o)
+	case vmilife.NeedNode:
+		return r.askForNode(ctx, o)
+	case vmilife.NeedWarning:
+		return r.askForWarning(ctx, o)
+	}
+	return fmt.Errorf("nobody can ask for %s", question)
 }
 
 // observe gathers what is known of a VMI; VMI is nil when it is gone.

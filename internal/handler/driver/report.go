@@ -10,6 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 // changes is a status to be written.
@@ -126,7 +127,7 @@ func (d *Driver) announceEnd(c *changes) {
 			message = condition.Message
 		}
 	}
-	if kind == corev1.EventTypeNormal && c.from.DeletionTimestamp != nil && message == vmi.EndMessage(launch.ReasonHostShutdown) {
+	if kind == corev1.EventTypeNormal && c.from.DeletionTimestamp != nil && message == vmistatus.EndMessage(launch.ReasonHostShutdown) {
 		// It ended as it was asked to, and its VMI goes with it.
 		return
 	}

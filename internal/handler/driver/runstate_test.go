@@ -21,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 // Boot sectors, at 0000:7c00 in real mode.
@@ -416,7 +417,7 @@ func TestAGuestThatCannotContinueFails(t *testing.T) {
 					t.Errorf("%s, reason %q", ended.Status.Phase, ended.Status.Reason)
 				}
 				c := condition(ended, v1.VirtualMachineInstanceReady)
-				want := vmi.EndMessage(state.Failure)
+				want := vmistatus.EndMessage(state.Failure)
 				if state.Name == "internal-error" {
 					want += " QEMU said: KVM internal error. Suberror: 1; emulation failure"
 				}

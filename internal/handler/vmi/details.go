@@ -11,6 +11,7 @@ import (
 
 	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 // Origins of an interface's information, as the API names them.
@@ -77,9 +78,9 @@ func masqueraded(vmi *v1.VirtualMachineInstance, name string) bool {
 // bridge binding gives its guest the pod's own address.
 const allowPodBridge = "kubevirt.io/allow-pod-bridge-network-live-migration"
 
-// liveMigratable says whether the VMI, whose volumes are as the status says, can
-// move to another node, or all that stands in the way.
-func liveMigratable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume) v1.VirtualMachineInstanceCondition {
+// immovable is all that keeps the VMI, whose volumes are as the status says, from
+// moving to another node; nil when nothing does.
+func immovable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume) *vmistatus.Obstacle {
 	reason, hindrances := "", []string(nil)
 	add := func(why, message string) {
 		reason = cmp.Or(reason, why)
@@ -102,13 +103,10 @@ func liveMigratable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, kn
 				fmt.Sprintf("interface %s gives the guest the pod's own address (bridge on the pod network)", iface.Name))
 		}
 	}
-	condition := v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue}
-	if reason != "" {
-		condition.Status = corev1.ConditionFalse
-		condition.Reason = reason
-		condition.Message = "cannot migrate VMI: " + strings.Join(hindrances, "; ")
+	if reason == "" {
+		return nil
 	}
-	return condition
+	return &vmistatus.Obstacle{Reason: reason, Message: "cannot migrate VMI: " + strings.Join(hindrances, "; ")}
 }
 
 // onItsWay tells whether a volume is asked for but not in the guest yet. What it

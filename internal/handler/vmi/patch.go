@@ -8,14 +8,12 @@ import (
 	"slices"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 // owned are the fields of the status that virt-handler may change.
-var owned = []string{
-	"phase", "phaseTransitionTimestamps", "reason", "conditions", "interfaces", "guestOSInfo",
-	"machine", "memory", "currentCPUTopology", "volumeStatus", "migrationMethod",
-	"selinuxContext",
-}
+var owned = vmistatus.Writable(vmistatus.Handler)
 
 // operation is one of a JSON patch (RFC 6902).
 type operation struct {

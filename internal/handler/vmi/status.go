@@ -1,13 +1,10 @@
 package vmi
 
 import (
-	"slices"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -15,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/launch"
 	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/vmilife"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 // Facts are what a status is made of: what is so, from whoever knows it.
@@ -97,69 +94,66 @@ type Agent struct {
 	Interfaces []v1.VirtualMachineInstanceNetworkInterface
 }
 
-// reasonSyncFailed is KubeVirt's for the condition Synchronized of a VMI whose
-// node has trouble with it.
-const reasonSyncFailed = "Synchronizing with the Domain failed."
-
-// Status is the status that the VMI should have. It changes only the fields
-// that virt-handler owns.
+// Status is the status that the VMI should have, as virt-handler on the node knows it.
 func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceStatus {
-	status := *vmi.Status.DeepCopy()
-	if vmi.IsFinal() {
-		return status
+	facts := vmistatus.Facts{Now: f.Now, Failure: vmistatus.Known(""), End: endOf(vmi, f)}
+	if f.Failure != nil {
+		facts.Failure = vmistatus.Known(f.Failure.Error())
 	}
+	if f.PodInterrupted {
+		facts.Pod = vmistatus.Known(vmistatus.Pod{State: vmistatus.PodReportedByController})
+	}
+	if f.Guest != nil {
+		facts.Guest = vmistatus.Known(describe(vmi, f.Guest, f.PodReady))
+	}
+	return vmistatus.Project(vmi, vmistatus.Handler, facts)
+}
+
+// endOf is how the VMI ends, nil if it does not.
+func endOf(vmi *v1.VirtualMachineInstance, f Facts) *vmistatus.End {
 	switch {
 	case f.Exit != nil:
-		finish(&status, endOf(vmi, *f.Exit), f.Now)
+		return vmistatus.EndOfQEMU(vmi, *f.Exit)
 	case f.Lost:
-		finish(&status, ending{failed: true, reason: "GuestLost", message: "The guest is gone, and its launcher does not know how it ended."}, f.Now)
+		return vmistatus.EndOfGuestLost()
 	case f.Vanished:
-		finish(&status, ending{failed: true, reason: "LauncherPodGone", message: "The launcher pod was deleted by force, and the guest has ended with it."}, f.Now)
-	case f.Guest != nil:
-		describe(vmi, &status, f)
+		return vmistatus.EndOfPodGone()
 	}
-	synchronized(&status, f)
-	return status
+	return nil
 }
 
-func synchronized(status *v1.VirtualMachineInstanceStatus, f Facts) {
-	if f.Failure == nil || isFinal(status.Phase) {
-		dropOwn(status, v1.VirtualMachineInstanceSynchronized, reasonSyncFailed)
-		return
+// describe is what a status says of a guest that runs.
+func describe(vmi *v1.VirtualMachineInstance, g *Guest, podReady bool) vmistatus.Guest {
+	list := volumes(vmi, vmi.Status.VolumeStatus, g)
+	known := knownClaims(list, g.Volumes)
+	out := vmistatus.Guest{
+		RunState: g.runState(list), PausedByUser: g.PausedByUser,
+		AwaitsProbe:    vmi.Spec.ReadinessProbe != nil && !podReady,
+		AgentConnected: g.Agent != nil,
+		Immovable:      immovable(vmi, list, known),
+		Details: vmistatus.Details{
+			Memory: bootMemory(vmi), CPUTopology: new(machine.Topology(&vmi.Spec)), SELinuxContext: g.SELinuxContext,
+			Interfaces: interfaces(vmi, g), Volumes: list, MigrationMethod: migrationMethod(vmi, list, known),
+		},
 	}
-	condition.Set(&status.Conditions, v1.VirtualMachineInstanceCondition{
-		Type: v1.VirtualMachineInstanceSynchronized, Status: corev1.ConditionFalse,
-		Reason: reasonSyncFailed, Message: f.Failure.Error(),
-	}, f.Now)
-}
-
-// describe is the status of a guest that runs.
-func describe(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceStatus, f Facts) {
-	enter(status, v1.Running, f.Now)
-	g := f.Guest
 	if g.MachineType != "" {
-		status.Machine = &v1.Machine{Type: g.MachineType}
+		out.Details.Machine = &v1.Machine{Type: g.MachineType}
 	}
-	status.SelinuxContext = g.SELinuxContext
-	status.CurrentCPUTopology = new(machine.Topology(&vmi.Spec))
-	describeMemory(vmi, status)
-	status.Interfaces = interfaces(vmi, g)
-	status.VolumeStatus = volumes(vmi, status.VolumeStatus, g)
-	known := knownClaims(status.VolumeStatus, g.Volumes)
-	status.MigrationMethod = migrationMethod(vmi, status.VolumeStatus, known)
-	describeReady(vmi, status, f)
-	describePaused(status, g, f.Now)
-	describeAgent(status, g.Agent, f.Now)
-	condition.Set(&status.Conditions, liveMigratable(vmi, status.VolumeStatus, known), f.Now)
+	if g.Agent != nil {
+		out.Details.OS = g.Agent.OS
+	}
+	return out
 }
 
-func describeMemory(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceStatus) {
+// bootMemory is the guest's memory when it starts; nil when it is not known, or has
+// been said.
+func bootMemory(vmi *v1.VirtualMachineInstance) *v1.MemoryStatus {
 	size := machine.GuestMemory(&vmi.Spec)
-	if size == 0 || status.Memory != nil {
-		return
+	if size == 0 || vmi.Status.Memory != nil {
+		return nil
 	}
 	guest := resource.NewQuantity(size, resource.BinarySI)
-	status.Memory = &v1.MemoryStatus{GuestAtBoot: guest, GuestCurrent: guest, GuestRequested: guest}
+	return &v1.MemoryStatus{GuestAtBoot: guest, GuestCurrent: guest, GuestRequested: guest}
 }
 
 // runState is the run state that the VMI tells of.
@@ -173,54 +167,6 @@ func (g *Guest) runState(list []v1.VolumeStatus) runstate.State {
 		return state
 	}
 	return runstate.Of(g.RunState)
-}
-
-// describeReady leaves alone what virt-controller has to say: that the pod is being
-// deleted or is gone, which nothing takes back, or that the node does not answer,
-// for as long as Kubernetes says so.
-func describeReady(vmi *v1.VirtualMachineInstance, status *v1.VirtualMachineInstanceStatus, f Facts) {
-	if f.PodInterrupted || vmilife.Interrupted(vmi) {
-		return
-	}
-	ready := v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue}
-	state := f.Guest.runState(status.VolumeStatus)
-	switch {
-	case !state.Ready():
-		ready.Status = corev1.ConditionFalse
-		ready.Reason, ready.Message = state.Reason, state.Message
-	case vmi.Spec.ReadinessProbe != nil && !f.PodReady:
-		ready.Status = corev1.ConditionFalse
-		ready.Reason = "ReadinessProbeNotPassed"
-		ready.Message = "The guest runs, and its readiness probe has not succeeded yet."
-	}
-	condition.Set(&status.Conditions, ready, f.Now)
-}
-
-func describePaused(status *v1.VirtualMachineInstanceStatus, g *Guest, now time.Time) {
-	state := g.runState(status.VolumeStatus)
-	if !state.Paused {
-		condition.Drop(&status.Conditions, v1.VirtualMachineInstancePaused)
-		return
-	}
-	paused := v1.VirtualMachineInstanceCondition{
-		Type: v1.VirtualMachineInstancePaused, Status: corev1.ConditionTrue, Reason: state.Reason, Message: state.Message,
-	}
-	if g.PausedByUser {
-		paused.Reason = runstate.ReasonPausedByUser
-	}
-	condition.Set(&status.Conditions, paused, now)
-}
-
-func describeAgent(status *v1.VirtualMachineInstanceStatus, agent *Agent, now time.Time) {
-	if agent == nil {
-		condition.Drop(&status.Conditions, v1.VirtualMachineInstanceAgentConnected)
-		status.GuestOSInfo = v1.VirtualMachineInstanceGuestOSInfo{}
-		return
-	}
-	status.GuestOSInfo = agent.OS
-	condition.Set(&status.Conditions, v1.VirtualMachineInstanceCondition{
-		Type: v1.VirtualMachineInstanceAgentConnected, Status: corev1.ConditionTrue,
-	}, now)
 }
 
 // AgentOf reads back from a status what the agent told when it was written; nil
@@ -238,83 +184,4 @@ func AgentOf(status v1.VirtualMachineInstanceStatus) *Agent {
 		}
 	}
 	return agent
-}
-
-// ending is how a VMI comes to its end.
-type ending struct {
-	failed          bool
-	reason, message string
-}
-
-// endOf words QEMU's end for the VM's owner.
-func endOf(vmi *v1.VirtualMachineInstance, exit launch.Exit) ending {
-	if vmi.Status.Phase == v1.Scheduled && vmi.DeletionTimestamp == nil && exit.Reason == launch.ReasonHostShutdown {
-		// Nobody wanted this VMI to end: its pod was deleted, or evicted.
-		return ending{failed: true, reason: "LauncherPodEnded", message: "The launcher pod was ended before the guest ran."}
-	}
-	e := ending{failed: exit.Reason.Failed(), reason: string(exit.Reason), message: EndMessage(exit.Reason)}
-	if e.failed && exit.Message != "" {
-		e.message += " QEMU said: " + exit.Message
-	}
-	return e
-}
-
-// EndMessage is the sentence for a reason, in KubeVirt's words where it has
-// some.
-func EndMessage(reason launch.Reason) string {
-	switch reason {
-	case launch.ReasonGuestPanicked:
-		return "The guest's kernel panicked."
-	case launch.ReasonWatchdog:
-		return "The guest's watchdog fired."
-	case launch.ReasonCrashed:
-		return "The VirtualMachineInstance crashed."
-	case launch.ReasonInternalError:
-		return "An error inside QEMU or KVM stopped the guest, and it could not continue."
-	case launch.ReasonStartFailed:
-		return "QEMU could not be started."
-	case launch.ReasonKilled:
-		return "The guest did not shut down within its grace period and was ended by force."
-	}
-	return "The VirtualMachineInstance was shut down."
-}
-
-func finish(status *v1.VirtualMachineInstanceStatus, e ending, now time.Time) {
-	phase := v1.Succeeded
-	if e.failed {
-		phase = v1.Failed
-		status.Reason = e.reason
-	}
-	enter(status, phase, now)
-	condition.Drop(&status.Conditions, v1.VirtualMachineInstancePaused)
-	condition.Drop(&status.Conditions, v1.VirtualMachineInstanceAgentConnected)
-	condition.Set(&status.Conditions, v1.VirtualMachineInstanceCondition{
-		Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse,
-		Reason: v1.GuestNotRunningReason, Message: e.message,
-	}, now)
-}
-
-func isFinal(phase v1.VirtualMachineInstancePhase) bool {
-	return phase == v1.Succeeded || phase == v1.Failed
-}
-
-func enter(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInstancePhase, now time.Time) {
-	if status.Phase == phase {
-		return
-	}
-	status.Phase = phase
-	status.PhaseTransitionTimestamps = append(status.PhaseTransitionTimestamps, v1.VirtualMachineInstancePhaseTransitionTimestamp{
-		Phase: phase, PhaseTransitionTimestamp: second(now),
-	})
-}
-
-// second is the precision that the API server keeps.
-func second(now time.Time) metav1.Time { return metav1.NewTime(now.Truncate(time.Second)) }
-
-// dropOwn drops a condition that the controller sets too, if it is ours, or if
-// it is about a start that has meanwhile succeeded.
-func dropOwn(status *v1.VirtualMachineInstanceStatus, kind v1.VirtualMachineInstanceConditionType, reason string) {
-	status.Conditions = slices.DeleteFunc(status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
-		return c.Type == kind && (c.Reason == reason || status.Phase == v1.Running)
-	})
 }

@@ -15,7 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/launch"
-	"drydock.dev/drydock/internal/vmilife"
+	"drydock.dev/drydock/internal/vmistatus"
 )
 
 // instance is a scheduled VMI with one interface and one claim, as the
@@ -125,7 +125,7 @@ func TestConditions(t *testing.T) {
 			kind: ready, want: want{"False", v1.PodTerminatingReason, ""},
 		},
 		"its node was said not to answer, and it does": {
-			vmi:  func(vmi *v1.VirtualMachineInstance) { vmi.Status.Conditions[0].Reason = vmilife.ReasonNodeLost },
+			vmi:  func(vmi *v1.VirtualMachineInstance) { vmi.Status.Conditions[0].Reason = vmistatus.ReasonNodeLost },
 			kind: ready, want: want{status: "True"},
 		},
 		"paused by the user": {
@@ -190,7 +190,7 @@ func TestConditions(t *testing.T) {
 		"a step that does not fail any more": {
 			vmi: func(vmi *v1.VirtualMachineInstance) {
 				vmi.Status.Conditions = append(vmi.Status.Conditions,
-					v1.VirtualMachineInstanceCondition{Type: synchronized, Status: "False", Reason: reasonSyncFailed})
+					v1.VirtualMachineInstanceCondition{Type: synchronized, Status: "False", Reason: vmistatus.ReasonSyncFailed})
 			},
 			facts: func(f *Facts) { f.Guest = nil },
 			kind:  synchronized, want: absent,

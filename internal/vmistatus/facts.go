@@ -1,0 +1,141 @@
+package vmistatus
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/qemu/runstate"
+)
+
+// Fact is a value that whoever writes a status may not know. The zero value is not
+// known.
+type Fact[T any] struct {
+	known bool
+	value T
+}
+
+// Known returns the fact of a value.
+func Known[T any](value T) Fact[T] { return Fact[T]{known: true, value: value} }
+
+// Get returns the value, and whether it is known.
+func (f Fact[T]) Get() (value T, known bool) { return f.value, f.known }
+
+// Facts are what a component knows of a VMI at one moment. What it does not know is
+// left as it is in the status.
+type Facts struct {
+	Now time.Time
+	// Wait is what a VMI waits for that has not been handed over to a node.
+	Wait Wait
+	// HandOver is the pod that the VMI is handed over with, nil if it is not now.
+	HandOver *HandOver
+	// Obstacle is what keeps the launcher pod from being made or from starting; nil
+	// for nothing.
+	Obstacle Fact[*Obstacle]
+	// Pod is what has become of the launcher pod since the VMI was handed over.
+	Pod Fact[Pod]
+	// Failure is why a step of virt-handler's fails; "" when none does.
+	Failure Fact[string]
+	// Guest is the guest that runs.
+	Guest Fact[Guest]
+	// End is how the VMI ends, nil if it does not.
+	End *End
+}
+
+// Obstacle is something that may not go away by itself.
+type Obstacle struct{ Reason, Message string }
+
+// Wait is what a VMI waits for that has not been handed over to a node.
+type Wait struct {
+	// Phase is the one that it enters, "" for the one that it has.
+	Phase v1.VirtualMachineInstancePhase
+	// For says what it waits for; "" when nothing new is known. An obstacle's message
+	// goes before.
+	For string
+	// DataVolumes is whether its DataVolumes are filled.
+	DataVolumes Fact[DataVolumes]
+	// Provisioning says what is being done to bind its claims, "" for nothing.
+	Provisioning Fact[string]
+	// Unscheduled is why its pod gets no node, nil when nothing speaks against one.
+	Unscheduled Fact[*Obstacle]
+}
+
+// DataVolumes says whether a VMI's DataVolumes are filled. The zero value is a VMI
+// that has none.
+type DataVolumes struct {
+	Exist, Filled bool
+	// Message is what is said of them.
+	Message string
+}
+
+// HandOver is the pod that a VMI is handed over with to virt-handler on the pod's node.
+type HandOver struct {
+	Pod types.UID
+	// Node is where the scheduler has bound the pod; Created when it was made.
+	Node    string
+	Created time.Time
+	Image   string
+	User    uint64
+	QOS     corev1.PodQOSClass
+}
+
+// PodState is what has become of a launcher pod.
+type PodState int
+
+const (
+	// PodThere: nothing is known that speaks against it.
+	PodThere PodState = iota
+	// PodTerminating: it is being deleted.
+	PodTerminating
+	// PodGone: its object does not exist any more, and its guest may still run.
+	PodGone
+	// PodSilent: it runs on a node that does not answer.
+	PodSilent
+	// PodUnseen: its node does not answer, and has not said whether it has started the
+	// container.
+	PodUnseen
+	// PodReportedByController: it is being deleted, or Kubernetes has marked it as one
+	// of a node that does not answer. virt-controller, which can ask for the node,
+	// says what Ready is.
+	PodReportedByController
+)
+
+// Pod is the launcher pod of a VMI that has been handed over.
+type Pod struct {
+	State PodState
+	Name  string
+	// Node is the pod's, and Silent why that does not answer; "" when it does.
+	Node, Silent string
+	// Since is when the pod was found to be gone.
+	Since time.Time
+}
+
+// Guest is what a guest that runs is, and does.
+type Guest struct {
+	// RunState is what QEMU's run state means; PausedByUser goes before its reason.
+	RunState     runstate.State
+	PausedByUser bool
+	// AwaitsProbe means that the guest has a readiness probe that has not succeeded.
+	AwaitsProbe bool
+	// AgentConnected means that the guest agent answers.
+	AgentConnected bool
+	// Immovable is why the guest can't migrate, nil when it can.
+	Immovable *Obstacle
+	// Details are the fields of the status that describe it.
+	Details Details
+}
+
+// Details are the fields of a status that describe a guest that runs.
+type Details struct {
+	// Machine, Memory: nil leaves what is said.
+	Machine         *v1.Machine
+	Memory          *v1.MemoryStatus
+	CPUTopology     *v1.CPUTopology
+	SELinuxContext  string
+	Interfaces      []v1.VirtualMachineInstanceNetworkInterface
+	Volumes         []v1.VolumeStatus
+	MigrationMethod v1.VirtualMachineInstanceMigrationMethod
+	OS              v1.VirtualMachineInstanceGuestOSInfo
+}

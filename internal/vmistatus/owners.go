@@ -1,0 +1,165 @@
+package vmistatus
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Writer is a component that writes the status of VMIs.
+type Writer string
+
+const (
+	// Nobody writes a field that is not in use.
+	Nobody     Writer = ""
+	Controller Writer = "virt-controller"
+	// Handler is virt-handler on the node that status.nodeName names, where the
+	// guest runs.
+	Handler Writer = "virt-handler"
+	// TargetHandler is virt-handler on the node that the guest migrates to. Its pod
+	// and its QEMU are not the guest's yet, and nothing that happens to them is in
+	// the phase or in a condition.
+	TargetHandler Writer = "virt-handler of the target"
+)
+
+// HandlerOn returns what virt-handler on a node is to the VMI.
+func HandlerOn(node string, status *v1.VirtualMachineInstanceStatus) Writer {
+	if m := status.MigrationState; m != nil && m.TargetNode == node && status.NodeName != node {
+		return TargetHandler
+	}
+	return Handler
+}
+
+// Stage is a stretch of a VMI's life in which the owners of its fields stay the same.
+type Stage int
+
+const (
+	// Waiting: no guest can run, because virt-handler starts one only in phase Scheduled.
+	Waiting Stage = iota
+	// HandedOver: a guest may run.
+	HandedOver
+	// Ended: the phase is final.
+	Ended
+	stages
+)
+
+func (s Stage) String() string {
+	return [...]string{"until Scheduled", "from Scheduled on", "Succeeded or Failed"}[s]
+}
+
+// StageOf returns the stage that a phase belongs to. A phase that is not known is
+// one in which a guest may run.
+func StageOf(phase v1.VirtualMachineInstancePhase) Stage {
+	switch phase {
+	case v1.VmPhaseUnset, v1.Pending, v1.Scheduling:
+		return Waiting
+	case v1.Succeeded, v1.Failed:
+		return Ended
+	}
+	return HandedOver
+}
+
+// Owner is who writes a field during one stage.
+type Owner struct {
+	Owner Writer
+	// Deputy writes it too, when the owner can't know or is away: Field.Deputizes
+	// says when. Both write on condition that nobody has written in between.
+	Deputy Writer
+}
+
+// Field is a field of a VMI's status, or a condition.
+type Field struct {
+	// Name is the field's in JSON. Condition is set for a condition, whose name is
+	// its type then.
+	Name      string
+	Condition bool
+	// Owners are the owners by stage.
+	Owners [stages]Owner
+	// Deputizes says when the deputy writes the field.
+	Deputizes string
+}
+
+var (
+	// scheduling is what is known before the guest is, and stays as it is then.
+	scheduling = [stages]Owner{Waiting: {Owner: Controller}}
+	// placing may change when the guest moves.
+	placing = [stages]Owner{Waiting: {Owner: Controller}, HandedOver: {Owner: Controller}}
+	// guests are what only the node knows.
+	guests = [stages]Owner{HandedOver: {Owner: Handler}}
+	// shared are reported by virt-handler once it has the VMI, unless it can't.
+	shared = [stages]Owner{Waiting: {Owner: Controller}, HandedOver: {Owner: Handler, Deputy: Controller}}
+	// ending are virt-handler's, and go when the VMI ends.
+	ending = [stages]Owner{HandedOver: {Owner: Handler, Deputy: Controller}}
+)
+
+const (
+	atItsEnd     = "the pod has ended or is gone"
+	whileNoGuest = "the container does not start"
+)
+
+// Fields are all fields of a VMI's status, and all conditions that Drydock sets.
+var Fields = []Field{
+	{Name: "phase", Owners: shared, Deputizes: atItsEnd},
+	{Name: "phaseTransitionTimestamps", Owners: shared, Deputizes: atItsEnd},
+	{Name: "reason", Owners: shared, Deputizes: atItsEnd},
+	{Name: "nodeName", Owners: placing},
+	{Name: "activePods", Owners: placing},
+	{Name: "launcherContainerImageVersion", Owners: placing},
+	{Name: "qosClass", Owners: placing},
+	{Name: "runtimeUser", Owners: scheduling},
+	{Name: "interfaces", Owners: guests},
+	{Name: "guestOSInfo", Owners: guests},
+	{Name: "machine", Owners: guests},
+	{Name: "currentCPUTopology", Owners: guests},
+	{Name: "memory", Owners: guests},
+	{Name: "migrationMethod", Owners: guests},
+	{Name: "selinuxContext", Owners: guests},
+	{Name: "volumeStatus", Owners: shared, Deputizes: "the phases of hotplug that are virt-controller's, and the sizes of claims"},
+	{Name: "conditions", Owners: shared, Deputizes: "see the conditions"},
+
+	{Name: string(v1.VirtualMachineInstanceReady), Condition: true, Owners: shared,
+		Deputizes: "the pod is being deleted, is gone or has ended, its node does not answer, or its container does not start"},
+	{Name: string(v1.VirtualMachineInstanceSynchronized), Condition: true, Owners: shared, Deputizes: whileNoGuest},
+	{Name: string(PodScheduled), Condition: true, Owners: scheduling},
+	{Name: string(v1.VirtualMachineInstanceDataVolumesReady), Condition: true, Owners: scheduling},
+	{Name: string(v1.VirtualMachineInstanceProvisioning), Condition: true, Owners: scheduling},
+	{Name: string(v1.VirtualMachineInstancePaused), Condition: true, Owners: ending, Deputizes: atItsEnd},
+	{Name: string(v1.VirtualMachineInstanceAgentConnected), Condition: true, Owners: ending, Deputizes: atItsEnd},
+	{Name: string(v1.VirtualMachineInstanceIsMigratable), Condition: true, Owners: guests},
+
+	// Not in use.
+	{Name: "migrationState"},
+	{Name: "migrationTransport"},
+	{Name: "migratedVolumes"},
+	{Name: "evacuationNodeName"},
+	{Name: "kernelBootStatus"},
+	{Name: "fsFreezeStatus"},
+	{Name: "topologyHints"},
+	{Name: "virtualMachineRevisionName"},
+	{Name: "VSOCKCID"},
+	{Name: "changedBlockTracking"},
+}
+
+// PodScheduled is the pod's condition of that name, on the VMI while its pod has no
+// node.
+const PodScheduled = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
+
+// MayWrite reports whether the writer may change the field at a stage.
+func (f *Field) MayWrite(by Writer, at Stage) bool {
+	o := f.Owners[at]
+	return by != Nobody && (o.Owner == by || o.Deputy == by)
+}
+
+// Writable returns the names of the fields that the writer may change at some stage,
+// without the conditions, in the order of Fields.
+func Writable(by Writer) []string {
+	var names []string
+	for i := range Fields {
+		f := &Fields[i]
+		if !f.Condition && slices.ContainsFunc([]Stage{Waiting, HandedOver, Ended}, func(s Stage) bool { return f.MayWrite(by, s) }) {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,81 @@
+package vmistatus
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Every field of the API's status is in the table once, and so is every condition
+// that is ever set.
+func TestEveryFieldHasItsOwners(t *testing.T) {
+	var want, got []string
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[v1.VirtualMachineInstanceStatus]()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		want = append(want, name)
+	}
+	for _, rule := range conditionRules {
+		want = append(want, "condition "+string(rule.kind))
+	}
+	for _, f := range Fields {
+		name := f.Name
+		if f.Condition {
+			name = "condition " + name
+		}
+		got = append(got, name)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("the table has %q\nthe status has %q", got, want)
+	}
+}
+
+// A field has one owner at a stage, who is nobody's deputy there.
+func TestAFieldHasOneOwnerAtAStage(t *testing.T) {
+	for _, f := range Fields {
+		for stage := range stages {
+			switch o := f.Owners[stage]; {
+			case o.Deputy != Nobody && (o.Owner == Nobody || o.Owner == o.Deputy):
+				t.Errorf("%s, %s: %q deputizes for %q", f.Name, stage, o.Deputy, o.Owner)
+			case o.Deputy != Nobody && f.Deputizes == "":
+				t.Errorf("%s: nothing says when %q writes it", f.Name, o.Deputy)
+			case stage == Ended && o.Owner != Nobody:
+				t.Errorf("%s: %q writes it although the VMI has ended", f.Name, o.Owner)
+			}
+		}
+	}
+}
+
+func TestEveryPhaseHasAStage(t *testing.T) {
+	for phase, want := range map[v1.VirtualMachineInstancePhase]Stage{
+		v1.VmPhaseUnset: Waiting, v1.Pending: Waiting, v1.Scheduling: Waiting,
+		v1.Scheduled: HandedOver, v1.Running: HandedOver, v1.WaitingForSync: HandedOver, v1.Unknown: HandedOver, "of another release": HandedOver,
+		v1.Succeeded: Ended, v1.Failed: Ended,
+	} {
+		if got := StageOf(phase); got != want {
+			t.Errorf("phase %q is %q, want %q", phase, got, want)
+		}
+	}
+}
+
+func TestTheTargetOfAMigrationIsNotTheGuestsNode(t *testing.T) {
+	migrating := &v1.VirtualMachineInstanceMigrationState{TargetNode: "b", SourceNode: "a"}
+	for name, c := range map[string]struct {
+		node   string
+		status v1.VirtualMachineInstanceStatus
+		want   Writer
+	}{
+		"no migration":                         {"a", v1.VirtualMachineInstanceStatus{NodeName: "a"}, Handler},
+		"the source":                           {"a", v1.VirtualMachineInstanceStatus{NodeName: "a", MigrationState: migrating}, Handler},
+		"the target":                           {"b", v1.VirtualMachineInstanceStatus{NodeName: "a", MigrationState: migrating}, TargetHandler},
+		"the target that the guest has got to": {"b", v1.VirtualMachineInstanceStatus{NodeName: "b", MigrationState: migrating}, Handler},
+	} {
+		if got := HandlerOn(c.node, &c.status); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
