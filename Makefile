@@ -63,11 +63,11 @@ build: to-build-and-run ## Build all programs into bin/
 images: to-build-and-run ## Build all programs, and the container images without a registry, into build/images/
 	@$(BUILD) all
 
-generate: ## Make the generated files: CRDs, docs/supported-fields.md, the node probe's guest
+generate: ## Make the generated files: CRDs, docs/supported-fields.md, who writes a VMI's status, the node probe's guest
 	go generate ./...
 
 generate-check: generate ## Fail when a generated file is not up to date
-	@git diff --exit-code --stat -- config/crd internal/controller/cdi/crd docs/supported-fields.md internal/launcher/bootprobe/guest || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
+	@git diff --exit-code --stat -- config/crd config/rbac/status-policy.yaml internal/controller/cdi/crd docs/supported-fields.md docs/architecture.md internal/launcher/bootprobe/guest || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
 
 manifests: build ## Write the one manifest that installs Drydock into a cluster
 	@mkdir -p build && bin/drydock kubectl kustomize config > build/drydock.yaml && echo build/drydock.yaml
