@@ -47,9 +47,21 @@ type Choice struct {
 	Now        time.Time
 }
 
-// ChoicePlan is what is to be done: ask and plan again, or take the choice back.
+// ChoiceQuestion is something that only the API server can answer.
+type ChoiceQuestion string
+
+const (
+	// NeedNode asks for the chosen node.
+	NeedNode ChoiceQuestion = "the chosen node"
+	// NeedClaim asks for the claim, and for the pods that are on it.
+	NeedClaim ChoiceQuestion = "the claim and its pods"
+)
+
+// ChoicePlan is what is to be done.
 type ChoicePlan struct {
-	AskForNode, AskForClaim bool
+	// Needs is what has to be asked first: then this is no plan, and another one is to
+	// be made.
+	Needs ChoiceQuestion
 	// Release takes the choice back, on condition that the claim is still the version
 	// that was observed.
 	Release bool
@@ -69,11 +81,11 @@ func DecideChoice(c Choice) ChoicePlan {
 	case !c.Used || SelectedNode(c.Claim) == "":
 		return ChoicePlan{}
 	case !c.NodeAsked:
-		return ChoicePlan{AskForNode: true}
+		return ChoicePlan{Needs: NeedNode}
 	case !NodeLost(c.Node, c.Now):
 		return ChoicePlan{After: nodeCheck}
 	case !c.ClaimAsked:
-		return ChoicePlan{AskForClaim: true}
+		return ChoicePlan{Needs: NeedClaim}
 	case c.Holder != "":
 		return ChoicePlan{After: nodeCheck}
 	}

@@ -37,15 +37,15 @@ func TestWhenAChoiceIsTakenBack(t *testing.T) {
 		"the claim has its volume and is just being bound": {
 			Choice{Used: true, Claim: chosen(func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" })}, ChoicePlan{}},
 		"somebody else's claim": {Choice{Claim: waiting, NodeAsked: true}, ChoicePlan{}},
-		"the node is asked for": {Choice{Used: true, Claim: waiting}, ChoicePlan{AskForNode: true}},
+		"the node is asked for": {Choice{Used: true, Claim: waiting}, ChoicePlan{Needs: NeedNode}},
 		"the node is well: it is looked at again": {
 			Choice{Used: true, Claim: waiting, NodeAsked: true, Node: readyNode(corev1.ConditionTrue, time.Hour)}, ChoicePlan{After: nodeCheck}},
 		"the kubelet is restarting": {
 			Choice{Used: true, Claim: waiting, NodeAsked: true, Node: readyNode(corev1.ConditionFalse, 5*time.Second)}, ChoicePlan{After: nodeCheck}},
 		"the node is dead: nothing is done on a cache's word": {
-			Choice{Used: true, Claim: waiting, NodeAsked: true, Node: dead}, ChoicePlan{AskForClaim: true}},
+			Choice{Used: true, Claim: waiting, NodeAsked: true, Node: dead}, ChoicePlan{Needs: NeedClaim}},
 		"the node is gone: nothing is done on a cache's word": {
-			Choice{Used: true, Claim: waiting, NodeAsked: true}, ChoicePlan{AskForClaim: true}},
+			Choice{Used: true, Claim: waiting, NodeAsked: true}, ChoicePlan{Needs: NeedClaim}},
 		"the node is dead, and the claim waits": {
 			Choice{Used: true, Claim: waiting, NodeAsked: true, Node: dead, ClaimAsked: true}, ChoicePlan{Release: true}},
 		"the node is gone, and the claim waits": {

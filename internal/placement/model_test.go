@@ -72,14 +72,14 @@ func (m *model) choices(seen *world) {
 	for i := range seen.claims {
 		c := Choice{Claim: seen.claims[i].Claim, Used: seen.wanted || seen.claims[i].Source != "", Now: m.now().now}
 		plan := DecideChoice(c)
-		if !plan.AskForNode {
+		if plan.Needs != NeedNode {
 			continue
 		}
 		chosen := SelectedNode(c.Claim)
 		if c.NodeAsked = true; m.now().alive[chosen] {
 			c.Node = &corev1.Node{}
 		}
-		if plan = DecideChoice(c); plan.AskForClaim {
+		if plan = DecideChoice(c); plan.Needs == NeedClaim {
 			c.ClaimAsked, c.Claim = true, m.now().claims[i].Claim
 			if SelectedNode(c.Claim) != chosen {
 				c.Claim = nil

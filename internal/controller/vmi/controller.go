@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/written"
 	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/placement"
@@ -118,17 +119,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // decide plans, and asks the API server for what the plan turns out to depend on.
-// Each question is asked at most once.
 func (r *Reconciler) decide(ctx context.Context, o *vmilife.Observed) (vmilife.Plan, error) {
-	for {
+	return settle.Plan(ctx, func() (vmilife.Plan, vmilife.Question) {
 		plan := vmilife.Decide(*o)
-		if plan.Needs == "" {
-			return plan, nil
-		}
-		if err := r.ask(ctx, plan.Needs, o); err != nil {
-			return plan, err
-		}
-	}
+		return plan, plan.Needs
+	}, func(ctx context.Context, question vmilife.Question) error { return r.ask(ctx, question, o) })
 }
 
 // ask puts a question to the API server.

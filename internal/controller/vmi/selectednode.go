@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/placement"
 )
@@ -90,22 +91,19 @@ func (s *SelectedNodes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	if c.Used, err = s.used(ctx, claim); err != nil {
 		return ctrl.Result{}, err
 	}
-	for {
+	plan, err := settle.Plan(ctx, func() (placement.ChoicePlan, placement.ChoiceQuestion) {
 		plan := placement.DecideChoice(c)
-		switch {
-		case plan.AskForNode && !c.NodeAsked:
-			err = s.askForChosenNode(ctx, &c)
-		case plan.AskForClaim && !c.ClaimAsked:
-			err = s.askForClaim(ctx, &c)
-		case plan.Release:
-			return ctrl.Result{}, s.release(ctx, c.Claim)
-		default:
-			return ctrl.Result{RequeueAfter: plan.After}, nil
+		return plan, plan.Needs
+	}, func(ctx context.Context, question placement.ChoiceQuestion) error {
+		if question == placement.NeedNode {
+			return s.askForChosenNode(ctx, &c)
 		}
-		if err != nil {
-			return ctrl.Result{}, err
-		}
+		return s.askForClaim(ctx, &c)
+	})
+	if err != nil || !plan.Release {
+		return ctrl.Result{RequeueAfter: plan.After}, err
 	}
+	return ctrl.Result{}, s.release(ctx, c.Claim)
 }
 
 // used reports whether a VMI that has not ended is on the claim, or a DataVolume

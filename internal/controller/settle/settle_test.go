@@ -1,0 +1,58 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+)
+
+// needs is a decision that asks for each of its questions until it is answered.
+type needs struct {
+	questions, asked []string
+	fails            string
+	// forgetful asks again for what was answered.
+	forgetful bool
+}
+
+func (n *needs) decide() (string, string) {
+	for _, q := range n.questions {
+		if n.forgetful || !slices.Contains(n.asked, q) {
+			return "not yet", q
+		}
+	}
+	return "done", ""
+}
+
+func (n *needs) ask(_ context.Context, question string) error {
+	n.asked = append(n.asked, question)
+	if question == n.fails {
+		return errors.New("the API server is away")
+	}
+	return nil
+}
+
+func TestPlan(t *testing.T) {
+	for name, c := range map[string]struct {
+		n     needs
+		plan  string
+		err   string
+		asked []string
+	}{
+		"nothing has to be asked":        {needs{}, "done", "", nil},
+		"each question is asked in turn": {needs{questions: []string{"pod", "node"}}, "done", "", []string{"pod", "node"}},
+		"an answer that can't be had":    {needs{questions: []string{"pod", "node"}, fails: "pod"}, "not yet", "the API server is away", []string{"pod"}},
+		"a question that comes up again": {needs{questions: []string{"pod"}, forgetful: true}, "not yet", "the decision still depends on pod, which has been asked for", []string{"pod"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, err := Plan(t.Context(), c.n.decide, c.n.ask)
+			message := ""
+			if err != nil {
+				message = err.Error()
+			}
+			if plan != c.plan || message != c.err || !slices.Equal(c.n.asked, c.asked) {
+				t.Errorf("got %q, %q after asking for %v", plan, message, c.n.asked)
+			}
+		})
+	}
+}
