@@ -85,20 +85,20 @@ type HandOver struct {
 type PodState int
 
 const (
-	// PodThere: nothing is known that speaks against it.
+	// PodThere is a pod of which nothing is known that speaks against it.
 	PodThere PodState = iota
-	// PodTerminating: it is being deleted.
+	// PodTerminating is a pod that is being deleted.
 	PodTerminating
-	// PodGone: its object does not exist any more, and its guest may still run.
+	// PodGone is a pod whose object does not exist any more; its guest may still run.
 	PodGone
-	// PodSilent: it runs on a node that does not answer.
+	// PodSilent is a pod that runs on a node that does not answer.
 	PodSilent
-	// PodUnseen: its node does not answer, and has not said whether it has started the
-	// container.
+	// PodUnseen is a pod whose node does not answer, and has not said whether it has
+	// started the container.
 	PodUnseen
-	// PodReportedByController: it is being deleted, or Kubernetes has marked it as one
-	// of a node that does not answer. virt-controller, which can ask for the node,
-	// says what Ready is.
+	// PodReportedByController is a pod that is being deleted, or that Kubernetes has
+	// marked as one of a node that does not answer. virt-controller, which can ask for
+	// the node, says what Ready is.
 	PodReportedByController
 )
 

@@ -12,7 +12,8 @@ type Writer string
 
 const (
 	// Nobody writes a field that is not in use.
-	Nobody     Writer = ""
+	Nobody Writer = ""
+	// Controller is virt-controller, which makes the pods.
 	Controller Writer = "virt-controller"
 	// Handler is virt-handler on the node that status.nodeName names, where the
 	// guest runs.
@@ -35,11 +36,12 @@ func HandlerOn(node string, status *v1.VirtualMachineInstanceStatus) Writer {
 type Stage int
 
 const (
-	// Waiting: no guest can run, because virt-handler starts one only in phase Scheduled.
+	// Waiting is the stage in which no guest can run: virt-handler starts one only in
+	// phase Scheduled.
 	Waiting Stage = iota
-	// HandedOver: a guest may run.
+	// HandedOver is the stage in which a guest may run.
 	HandedOver
-	// Ended: the phase is final.
+	// Ended is the stage of a final phase.
 	Ended
 	stages
 )
