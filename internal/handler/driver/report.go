@@ -24,6 +24,7 @@ type changes struct {
 // changes works out the status from the facts. The caller holds d.mu.
 func (d *Driver) changes(o vmi.Observed) *changes {
 	facts := vmi.Facts{
+		Node: d.env.Node,
 		Exit: d.exit, Lost: vmi.Lost(o), PodReady: o.Pod != nil && o.Pod.Ready,
 		PodInterrupted: o.Pod != nil && o.Pod.Interrupted,
 		Vanished:       o.Pod != nil && o.Pod.Gone && !o.Pod.Remains && o.Link != vmi.LinkUp,

@@ -17,6 +17,8 @@ import (
 
 // Facts are what a status is made of: what is so, from whoever knows it.
 type Facts struct {
+	// Node is this node's name.
+	Node string
 	// Exit says how QEMU ended; nil while it has not.
 	Exit *launch.Exit
 	// Lost means that the guest ran and does not any more, and that nobody
@@ -106,7 +108,7 @@ func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceSt
 	if f.Guest != nil {
 		facts.Guest = vmistatus.Known(describe(vmi, f.Guest, f.PodReady))
 	}
-	return vmistatus.Project(vmi, vmistatus.Handler, facts)
+	return vmistatus.Project(vmi, vmistatus.HandlerOn(f.Node, &vmi.Status), facts)
 }
 
 // endOf is how the VMI ends, nil if it does not.

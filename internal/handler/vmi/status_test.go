@@ -289,6 +289,30 @@ func plugging(vmi *v1.VirtualMachineInstance, phase v1.VolumePhase) {
 	vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{Name: "plugged", Phase: phase, HotplugVolume: &v1.HotplugVolumeStatus{}})
 }
 
+// What happens to the QEMU that a guest migrates to is not the guest's: virt-handler
+// there changes nothing of what the source's says.
+func TestTheTargetOfAMigrationReportsNothingOfItsOwn(t *testing.T) {
+	vmi := instance()
+	vmi.Status = Status(vmi, facts())
+	vmi.Status.NodeName = "source"
+	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{SourceNode: "source", TargetNode: "target"}
+	for what, f := range map[string]Facts{
+		"its QEMU waits for the guest": {Guest: &Guest{RunState: "inmigrate"}},
+		"its QEMU crashes":             {Exit: &launch.Exit{Reason: launch.ReasonCrashed}},
+		"a step fails":                 {Failure: errors.New("no disk")},
+		"its pod vanishes":             {Vanished: true},
+	} {
+		f.Node, f.Now = "target", now.Add(time.Minute)
+		if diff := cmp.Diff(vmi.Status, Status(vmi, f)); diff != "" {
+			t.Errorf("%s, and the status changes:\n%s", what, diff)
+		}
+		f.Node = "source"
+		if cmp.Equal(vmi.Status, Status(vmi, f)) {
+			t.Errorf("%s on the source, and nothing changes", what)
+		}
+	}
+}
+
 func TestEnds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		facts           Facts
