@@ -88,7 +88,7 @@ func main() {
 	ctrl.SetLogger(klog.NewKlogr())
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
-		os.Exit(1) //nolint:gocritic // the process ends; nothing is left to stop
+		os.Exit(1) // the process ends; nothing is left to stop
 	}
 }
 

@@ -1,8 +1,8 @@
 package fill
 
 import (
-	"crypto/md5"  //nolint:gosec // users have such sums, and CDI takes them
-	"crypto/sha1" //nolint:gosec // as above
+	"crypto/md5"  // users have such sums, and CDI takes them
+	"crypto/sha1" // as above
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"

@@ -135,7 +135,7 @@ func (u *upload) findProxy(ctx context.Context) error {
 	u.http = &http.Client{Transport: &http.Transport{
 		Proxy: http.ProxyFromEnvironment,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots,
-			InsecureSkipVerify: u.insecure}, //nolint:gosec // the user says so with --insecure
+			InsecureSkipVerify: u.insecure}, // the user says so with --insecure
 		TLSHandshakeTimeout:   15 * time.Second,
 		ExpectContinueTimeout: 5 * time.Second,
 	}}
