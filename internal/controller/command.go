@@ -112,7 +112,7 @@ func checkNetworks(lists ...[]string) error {
 
 // garbagePercent is how much the heap may grow, of what is in use, before garbage
 // is collected. Go's own 100 made that a fifth of virt-controller's CPU time; each
-// VMI's share of the memory grows by a quarter with this, and stays below 40 KiB.
+// VMI's share of the memory grows by a quarter with this, and stays below 40 KiB (decision 176).
 const garbagePercent = 150
 
 // collectLess spends memory on CPU time, unless the environment has said how much.

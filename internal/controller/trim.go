@@ -10,7 +10,7 @@ import (
 // trimPod keeps of a launcher pod what the loops look at. There is one for each
 // VMI, and most of it says to the kubelet what the loops have said themselves:
 // whole pods are two thirds of all that virt-controller remembers. A loop that
-// wants more of a launcher pod than this leaves must keep it here.
+// wants more of a launcher pod than this leaves must keep it here (decision 142).
 func trimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

@@ -27,7 +27,7 @@ type Source struct {
 }
 
 // drivers that are known to clone volumes. Nothing in the API tells; the class's
-// StorageProfile (cloneStrategy) decides for others and against these.
+// StorageProfile (cloneStrategy) decides for others and against these (decision 122).
 var clonesVolumes = map[string]bool{
 	"local.csi.drydock.dev":                 true,
 	"rbd.csi.ceph.com":                      true,

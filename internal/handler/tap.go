@@ -7,7 +7,7 @@ import (
 )
 
 // NewTapCommand is the command `virt make-tap`, which virt-handler runs under the
-// SELinux context of a launcher (network.TapChild).
+// SELinux context of a launcher (network.TapChild, decision 237).
 func NewTapCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                network.TapCommand,

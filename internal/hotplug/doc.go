@@ -39,7 +39,7 @@
 //
 // Acting on a stale cache is therefore harmless: a write is refused, a creation
 // answers AlreadyExists or makes a pod that nobody uses, and a deletion is only
-// ever decided on what the API server itself answers (Observed.Live).
+// ever decided on what the API server itself answers (Observed.Live): decision 114.
 //
 // # Invariants
 //
@@ -49,7 +49,7 @@
 //     another pod that runs, is not terminating and is named by the volume's status,
 //     or is not in use at all and not about to be (AttachedToNode) through this
 //     pod. "Not in use" includes a volume that never was: a holder that can't start
-//     must not hold back the volumes that it shares.
+//     must not hold back the volumes that it shares (decision 111).
 //
 //   - H3: where nothing changed, nothing is created, deleted or written.
 //
@@ -61,7 +61,7 @@
 //     not start is split into one holder for each of its volumes.
 //
 //   - H6: a volume that the guest does not have gets a pod only within the VMI's
-//     disruption budget; one that it has gets it in any case (budget.go).
+//     disruption budget; one that it has gets it in any case (budget.go, decision 232).
 //
 // What somebody else takes away (an eviction, a deletion by hand, a node's
 // kubelet) is outside of H1 and H2; it is replaced at once. Package invariant

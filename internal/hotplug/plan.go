@@ -9,7 +9,7 @@ import (
 // maxStarting is how many holders of newly wanted volumes are started at a
 // time. Two let a volume that is added while another one starts go ahead at
 // once; what is added beyond shares the next holder, so that a user who adds a
-// disk every second gets few pods and waits for none that is slow.
+// disk every second gets few pods and waits for none that is slow (decision 112).
 const maxStarting = 2
 
 // planning is a plan in the making.

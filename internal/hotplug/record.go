@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// RecordAnnotation holds the Record on a VMI.
+// RecordAnnotation holds the Record on a VMI (decision 110).
 const RecordAnnotation = "drydock.dev/attachment-pods"
 
 // Record is which holders there should be. The last one that has a volume is

@@ -17,7 +17,7 @@ import (
 
 // monitorFD is the descriptor that QEMU inherits for the launcher's own
 // monitor. virt-handler has the one that listens on a socket; this one cannot be
-// taken away, and is there before anything else.
+// taken away, and is there before anything else (decision 033).
 const monitorFD = 3
 
 // process is a running QEMU.

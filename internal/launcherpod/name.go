@@ -14,6 +14,7 @@ const (
 // Name is the launcher pod's name. It follows from the VMI's name and UID, so
 // that creating it twice, on whatever stale view, gives one pod, and a VMI of
 // the same name created later has another.
+// See decision 002.
 func Name(vmi *v1.VirtualMachineInstance) string { return podName(namePrefix, vmi) }
 
 // ProvisioningName is the provisioning pod's name, by the same rule.

@@ -26,6 +26,7 @@ const neverReady = "drydock.dev/provisioning-only"
 // pulled, mounted or read. No claim is mounted either: a pod's use of a claim
 // is what binds it, and what is not mounted can't be written to and keeps no
 // node from letting the pod go. So its deletion need not wait for the kubelet.
+// See decision 130.
 func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, launcherImage string) (*corev1.Pod, error) {
 	resources, err := computeResources(vmi, settings)
 	if err != nil {

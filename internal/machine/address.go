@@ -7,7 +7,7 @@ import (
 )
 
 // Slots of the root bus, pcie.0. Each part of the machine that cannot be
-// unplugged has its own place, so that adding one never moves another.
+// unplugged has its own place, so that adding one never moves another (decision 030).
 // 0x00 is the host bridge and 0x1f the chipset with its SATA controller.
 const (
 	slotVideo    = 0x01

@@ -11,10 +11,10 @@ import (
 // know again after a restart.
 const (
 	// WaitMarker is there from QEMU's start until the guest's CPUs have been
-	// started, if they wait for hot-plugged volumes.
+	// started, if they wait for hot-plugged volumes (decision 230).
 	WaitMarker = "waits-for-volumes"
 	// PauseMarker is there while the user wants a guest paused that is stopped for
-	// another reason.
+	// another reason (decision 200).
 	PauseMarker = "paused-by-user"
 	// MarkerType is the type of both.
 	MarkerType = "rng-builtin"

@@ -85,7 +85,7 @@ func volumeImage(v *v1.Volume) (launch.Image, bool) {
 }
 
 // claimImage is the disk in a claim: the block device, or disk.img in the file
-// system; raw in both, so that what a guest writes stays what it was.
+// system; raw in both, so that what a guest writes stays what it was (decision 031).
 func claimImage(image *launch.Image) {
 	image.Root = layout.VolumeDir(image.Name)
 	image.Source = path.Join(image.Root, layout.DiskImage)

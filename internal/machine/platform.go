@@ -13,7 +13,8 @@ const (
 	// TranslationCacheMi bounds in mebibytes the memory that QEMU spends on
 	// translated code without KVM; left alone it may take a gibibyte, which no
 	// pod's memory request would account for. A Linux guest's boot fills 61; with
-	// less room than that the cache is thrown away and boots take twice as long.
+	// less room than that the cache is thrown away and boots take twice as long
+	// (decision 034).
 	TranslationCacheMi = 96
 )
 

@@ -101,7 +101,7 @@ func Holds(pod *corev1.Pod, claim string) bool {
 
 // nodePatience is how long a node that the scheduler has settled on may be away
 // before the choice is taken back. Kubernetes has waited most of a minute by
-// then for a sign of life; a kubelet that restarts is back within this.
+// then for a sign of life; a kubelet that restarts is back within this (decision 233).
 const nodePatience = 30 * time.Second
 
 // NodeLost reports whether a node, nil when there is none, can't be expected to

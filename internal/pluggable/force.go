@@ -9,7 +9,7 @@ import (
 // ForcedAnnotation lists on a VMI the volumes whose disks are to be taken from its
 // guest by force. A note is about the removal that is under way: it can be made
 // only while the volume is Detaching, and ends with any change of the spec's
-// volume of that name, so that no later removal is forced by it.
+// volume of that name, so that no later removal is forced by it (decision 156).
 const ForcedAnnotation = "drydock.dev/forced-volumes"
 
 // Forced tells whether a volume's disk is to be taken from the guest by force.

@@ -10,7 +10,7 @@ import (
 )
 
 // RemovedAnnotation lists on a VMI the volumes of its VM's template that were
-// taken out of the VMI alone.
+// taken out of the VMI alone (decision 118).
 const RemovedAnnotation = "drydock.dev/removed-volumes"
 
 // Own is where a VMI differs from its VM's template on purpose: volumes that

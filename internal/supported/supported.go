@@ -1,6 +1,6 @@
 // Package supported holds the one table of which fields of Drydock's kinds are
 // supported. Admission refuses an object that sets any other, so that nothing
-// in a manifest is silently ignored; docs/supported-fields.md is generated from
+// in a manifest is silently ignored (decision 061); docs/supported-fields.md is generated from
 // it; and a test holds it against the types of the API module, so that a field
 // that is new there can't slip through.
 //

@@ -22,7 +22,7 @@ const templatePath = "spec.template.spec"
 
 // RevisionName names the ControllerRevision that keeps the template that a VMI
 // is made from. It follows from the template, so that a restart without a
-// change makes no new one.
+// change makes no new one (decision 071).
 func RevisionName(vm *v1.VirtualMachine) string {
 	sum := sha256.Sum256(mustMarshal(templateSpec(vm)))
 	return fmt.Sprintf("revision-start-vm-%s-%s", vm.UID, hex.EncodeToString(sum[:])[:10])

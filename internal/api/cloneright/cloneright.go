@@ -2,7 +2,7 @@
 // another namespace: who may create datavolumes/source (cdi.kubevirt.io) there
 // may.
 //
-// It must not refuse anything: admission does.
+// It must not refuse anything: admission does. See decision 124.
 package cloneright
 
 import (

@@ -2,7 +2,7 @@
 // server without storage that authenticates and authorizes by asking the
 // cluster, with APIs and the admission webhooks mounted on it.
 //
-// It must not know what is behind them.
+// It must not know what is behind them. See decision 062.
 package server
 
 import (

@@ -32,7 +32,7 @@ type registrar struct {
 
 // Register has mgr keep the APIService, with the Service and the authority of
 // the APIService like, which also owns it: who uninstalls the one is rid of the
-// other.
+// other. See decision 106.
 func Register(mgr manager.Manager, like string) error {
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetName() == like || o.GetName() == apiServiceName

@@ -4,6 +4,7 @@
 //
 // What it does when is nodecert.Decide's; this package observes and acts. It must
 // not hold anything up but connections of virt-api: without a certificate guests run.
+// See decision 234.
 package nodekey
 
 import (

@@ -4,7 +4,7 @@
 // Which request is approved, signed or refused is nodecert.Judge's; this package
 // watches requests, reads the authority and writes what was decided. It is the only
 // one that reads the authority's key, and must not give anybody anything but
-// certificates.
+// certificates. See decision 235.
 package nodesigner
 
 import (

@@ -9,7 +9,7 @@
 // Drydock's manifests do not carry CDI's definitions, since applied over CDI's
 // own they would damage them. virt-controller creates those that are missing,
 // before its loops start and whenever one goes, and updates those that bear its
-// label; others are somebody else's.
+// label; others are somebody else's (decision 123).
 //
 // It owns those definitions, and CDIConfig's status while Drydock serves. It must
 // not look at any DataVolume.

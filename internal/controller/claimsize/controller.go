@@ -1,5 +1,5 @@
 // Package claimsize is the loop that tells running VMIs that their claims have
-// grown: virt-handler, which grows the disks, watches VMIs but no claims.
+// grown: virt-handler, which grows the disks, watches VMIs but no claims (decision 119).
 //
 // It owns persistentVolumeClaimInfo.capacity and .requests of a running VMI's
 // volume status. It must not touch claims, nor anything else of a VMI.

@@ -20,7 +20,7 @@ import (
 
 // equip makes the certificate of a worker that serves or calls, and the Service
 // of one that serves. Both outlast the pod, so that what replaces a lost one has
-// them, too.
+// them, too. See decision 165.
 func (r *Reconciler) equip(ctx context.Context, worker *datavolume.Worker, pod *corev1.Pod) error {
 	if err := r.certify(ctx, *worker.Certificate, pod); err != nil {
 		return err

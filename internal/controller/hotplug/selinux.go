@@ -17,7 +17,7 @@ import (
 
 // selinuxOptions are those of the VMI's attachment pods. While they can't be known, no
 // pod is made: one with another level would take its volumes' labels away from the
-// guest.
+// guest (decision 238).
 func (r *Reconciler) selinuxOptions(ctx context.Context, s *sight, holders []hotplug.Holder) (*corev1.SELinuxOptions, error) {
 	enabled := false
 	reported := s.vmi.Status.SelinuxContext

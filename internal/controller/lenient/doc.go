@@ -13,5 +13,5 @@
 // where it matters: the API server itself refuses a second object of that name,
 // and a read of the object itself fails with an error that is tried again.
 //
-// It must not judge an object nor know a kind.
+// It must not judge an object nor know a kind. See decision 224.
 package lenient

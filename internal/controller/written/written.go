@@ -4,6 +4,7 @@
 // API server can only refuse.
 //
 // It owns that memory and nothing else: it must not read or write the cluster.
+// See decision 073.
 package written
 
 import (

@@ -41,7 +41,7 @@ type absent struct {
 
 // askForAbsent asks the API server for what the caches do not show. It returns
 // when to ask again, 0 for not at all, and with hold that nothing may be done
-// before that.
+// before that. See decision 211.
 func (d *Driver) askForAbsent(ctx context.Context) (after time.Duration, hold bool) {
 	d.mu.Lock()
 	if d.absent.vmi && !d.guestMayRun() {

@@ -13,7 +13,7 @@ const (
 	firstDelay   = 10 * time.Millisecond
 	longestDelay = 30 * time.Second
 	// worthSaying is how often a step must fail before the VMI's owner hears of
-	// it: what the next attempt mends is not worth a write.
+	// it: what the next attempt mends is not worth a write (decision 044).
 	worthSaying = 7
 )
 

@@ -3,6 +3,7 @@
 //
 // It owns the format: Rock Ridge names for Unix guests, Joliet names for
 // Windows where they fit. It must not know what the files mean.
+// See decision 041.
 package iso
 
 import (

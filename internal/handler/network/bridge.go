@@ -86,7 +86,7 @@ func setupBridge(pod Pod, p plan, log logr.Logger) (Interface, []server, error) 
 }
 
 // handOver takes the pod's interface out of the pod's own network stack, and
-// returns the MAC address that it had.
+// returns the MAC address that it had. The addresses stay (decision 051).
 func handOver(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.HardwareAddr, error) {
 	own, err := remember(nl, outside, bridge)
 	if err != nil {

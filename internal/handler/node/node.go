@@ -4,7 +4,7 @@
 // It owns the labels of the Node object that begin with KubeVirt's prefixes for
 // scheduling, those with the probe's results and the one that tells of SELinux, and the
 // events that tell of a change of the probe's results. It writes labels when they differ and never otherwise: that the node
-// lives is told by its Ready condition, not by a heartbeat of ours.
+// lives is told by its Ready condition, not by a heartbeat of ours (decision 043).
 package node
 
 import (
@@ -49,7 +49,7 @@ func ReadProbe(path string) (nodeprobe.Result, error) {
 	return result, nil
 }
 
-// Labels are those that a node with this probe has.
+// Labels are those that a node with this probe has (decisions 195 and 196).
 func Labels(probe nodeprobe.Result) map[string]string {
 	labels := map[string]string{v1.NodeSchedulable: strconv.FormatBool(probe.Use() != "")}
 	for _, c := range capabilities(probe) {

@@ -5,7 +5,7 @@
 //
 // Decide is pure. Everything it looks at can be asked for anew after
 // virt-handler was killed: the VMI, the attachment pods of the node, and QEMU,
-// which remembers whose its descriptors are (package hotdisk).
+// which remembers whose its descriptors are (package hotdisk, decision 116).
 //
 //	status            QEMU      what is done
 //	AttachedToNode    Absent    open the disk in the pod that the status names,

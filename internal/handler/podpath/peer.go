@@ -25,7 +25,7 @@ type Peer struct {
 	pidfd int
 }
 
-// OpenPeer finds the process that listens at the other end of conn.
+// OpenPeer finds the process that listens at the other end of conn (decision 040).
 func OpenPeer(conn *net.UnixConn) (*Peer, error) {
 	pid, err := PeerPID(conn)
 	if err != nil {

@@ -55,7 +55,7 @@ var unnamedPlugins = []string{
 var mountFolder = map[string]string{"kubernetes.io~csi": "mount"}
 
 // Open opens a volume. It stays usable when the kubelet takes the volume down, and
-// does not keep the kubelet from that.
+// does not keep the kubelet from that (decision 217).
 func (v Volumes) Open(id VolumeID) (*Volume, error) {
 	for what, name := range map[string]string{"pod UID": id.Pod, "volume name": id.Name} {
 		if name == "" || name == ".." || name == "." || strings.ContainsRune(name, filepath.Separator) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Consoles shares serial consoles. QEMU's end of a console takes a single
+// Consoles shares serial consoles (decision 052). QEMU's end of a console takes a single
 // connection, so there is one for each guest, held from the first look (or
 // from Record) until the guest's QEMU ends. What the guest writes is always
 // read at once and kept in a ring, from which each viewer reads at its own

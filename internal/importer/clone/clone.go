@@ -7,7 +7,7 @@
 // virt-controller starts this worker only when nobody else has the claim.
 //
 // The package must not know how the receiver writes, and must never write to the
-// source.
+// source. See decision 109.
 package clone
 
 import (

@@ -23,7 +23,7 @@ type checkpoints struct {
 }
 
 // newCheckpoints begins at a place. 1/128 of the content from one to the next and
-// 3/128 at most keep what is fetched again below 5 %, with all that is on its way.
+// 3/128 at most keep what is fetched again below 5 %, with all that is on its way (decision 104).
 func newCheckpoints(disk *target.Disk, notes notebook, base journal, sum hash.Hash) *checkpoints {
 	every := min(max(base.Size/128, 64<<10), 256<<20)
 	return &checkpoints{disk: disk, notes: notes, base: base, sum: sum, every: every, most: 3 * every, safe: base.Place}

@@ -1,5 +1,5 @@
 // Package qcow2 reads qcow2 images in the order of the file, which is the order
-// in which a network brings them, and not in the order of the disk.
+// in which a network brings them, and not in the order of the disk (decision 100).
 //
 //	      read tables by ranges        tables seen as they pass
 //	       |                              |

@@ -4,7 +4,7 @@
 // cluster: without a judge it would read, for anybody, what listens on the worker's
 // own node or what a cloud tells each of its machines about itself. The address is
 // judged when it is called, so a name that resolves to another address the second
-// time, or a server that redirects, gains nothing.
+// time, or a server that redirects, gains nothing (decision 225).
 //
 // It owns the list only. Whoever makes a connection calls Guard.Control.
 package reach

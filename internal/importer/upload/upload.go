@@ -9,7 +9,7 @@
 //
 // One sender at a time; a second one is refused, not queued. What fails leaves nothing
 // that looks whole, is told to the sender, and the next one begins from nothing: an
-// upload is not resumed, since nobody can say that the file is still the same. Only
+// upload is not resumed, since nobody can say that the file is still the same (decision 108). Only
 // when the sender has had its answer before the end (UploadAsyncPath) does a failure end
 // the worker, for the DataVolume to show it. When the worker dies, its sender sees the
 // connection break; when it dies after the disk was whole, the next one finds that so

@@ -3,7 +3,7 @@
 // system does on its way up and reports each stage.
 //
 // It owns that guest, QEMU's command line for it, and the judgement of one run; the
-// reasons are in docs/decisions/195-kvm-is-judged-by-a-guest.md. What follows for a
+// reasons are in decision 195. What follows for a
 // node from several runs is decided by its caller. It must not depend on what a host
 // is known for: everything is found out by use.
 package bootprobe

@@ -3,7 +3,7 @@
 // A disk comes as an open file: QEMU gets the descriptor (add-fd) and opens its
 // block nodes on it, so that nothing has to be made inside of QEMU's container
 // and nothing that happens to the container's mounts or device rules can take
-// the disk away. With the descriptor goes a Tag that says whose it is; QEMU
+// the disk away (decision 115). With the descriptor goes a Tag that says whose it is; QEMU
 // keeps it, so whoever connects next, after whatever was killed, reads from
 // QEMU itself what has been plugged and how far it got.
 //

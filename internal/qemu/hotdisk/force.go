@@ -17,7 +17,7 @@ const peripherals = "/machine/peripheral"
 // Force takes a disk from a guest that does not let go of it. A medium is out of
 // its drive when Force returns; a device stays in the guest, and there is a node
 // named hollow behind it instead of the disk's, which is then Partial. It can be
-// repeated.
+// repeated. See decision 155.
 func Force(ctx context.Context, m Monitor, d Disk, hollow string) error {
 	if d.Stage != Plugged {
 		return nil

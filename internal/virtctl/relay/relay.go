@@ -15,7 +15,7 @@ import (
 
 // linger is how long the guest may stay silent after the local side has
 // finished sending. A WebSocket cannot be closed in one direction only, so
-// this stands in for TCP's half-close.
+// this stands in for TCP's half-close (decision 081).
 const linger = 2 * time.Second
 
 // Conns joins two connections until one of them ends or the context does. It

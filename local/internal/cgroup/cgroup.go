@@ -1,7 +1,7 @@
 // Package cgroup makes, joins, empties and removes the cluster's cgroups, on
 // hosts with the unified hierarchy and on those with one hierarchy per
 // controller. A cluster's cgroup is also its process table: a process can't
-// leave it by forking, so whatever is in it belongs to the cluster.
+// leave it by forking, so whatever is in it belongs to the cluster (decision 011).
 package cgroup
 
 import (

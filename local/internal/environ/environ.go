@@ -1,6 +1,6 @@
 // Package environ decides which environment the processes of a cluster get. They
 // live longer than the shell of the user who happened to start them, so that they
-// get no more of its environment than they need. It starts nothing.
+// get no more of its environment than they need (decision 227). It starts nothing.
 package environ
 
 import (

@@ -15,7 +15,7 @@ import (
 // addresses behind the host's and drops what must not reach the cluster. But what one
 // table accepts, another may still drop: the host's own firewall, where there is one,
 // needs rules that accept what the cluster needs. These carry the name of our table as
-// their comment, by which they are found again, whatever has become of the policies.
+// their comment, by which they are found again, whatever has become of the policies. See decision 229.
 
 // ownTable drops what comes from elsewhere to nodes and pods, but for answers and for
 // what the administrator forwards by an address translation of theirs, and what is not

@@ -47,7 +47,7 @@ const serviceAccounts = "sa"
 // Unusable says which authorities have to be made anew, and why: those that expire
 // soon, and those that a wrong clock has made. While one of them is replaced, no
 // component may run that trusts it. An authority that is missing is not among them,
-// for nobody can trust it.
+// for nobody can trust it. See decision 226.
 func Unusable(c layout.Cluster, now time.Time) ([]string, error) {
 	if err := checkClock(now); err != nil {
 		return nil, err

@@ -1,6 +1,6 @@
 // Package volume keeps volumes and snapshots as files: what exists, how it is
 // made, copied, grown and deleted. It serves no protocol, mounts nothing and
-// attaches nothing, and it keeps no state but the files.
+// attaches nothing, and it keeps no state but the files (decisions 090 and 093).
 //
 // A disk is a folder: a node's own, or the one that all nodes share.
 //

@@ -4,7 +4,7 @@
 // What is answered is a pure function of the Lease and the request. The server
 // reads and writes whole Ethernet frames on the guest's tap, below the pod's
 // bridge and IP stack, so it needs no address of its own there, hears no guest
-// but its own, and nobody else on the pod's network hears it. It hands out one
+// but its own, and nobody else on the pod's network hears it (decision 050). It hands out one
 // address to one MAC for ever: leases, pools and databases do not exist here.
 package dhcp
 

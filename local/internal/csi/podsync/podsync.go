@@ -8,7 +8,7 @@
 //	claim's status: NodeResizePending -> annotation -> kubelet syncs the pod -> expanded
 //
 // It owns that annotation and must not touch anything else of a pod. All state is
-// in the claim and the annotation, so that a restart loses and repeats nothing.
+// in the claim and the annotation, so that a restart loses and repeats nothing. See decision 205.
 package podsync
 
 import (
