@@ -75,7 +75,7 @@ func learn(ctx context.Context, p proc.Process) (*Machine, error) {
 	return m, nil
 }
 
-// IsQEMU says whether a process is one.
+// IsQEMU reports whether a process is one.
 func IsQEMU(p proc.Process) bool { return strings.HasPrefix(p.Name(), "qemu-system-") }
 
 func (m *Machine) copyDisk(p proc.Process) error {

@@ -68,7 +68,7 @@ func anew(ctx context.Context, c *cluster.Cluster, name string, atWork func(cont
 	return now, err
 }
 
-// leads says whether a virt-controller is the one that acts.
+// leads reports whether a virt-controller is the one that acts.
 func leads(ctx context.Context, c *cluster.Cluster, controller component) error {
 	page, err := metrics(ctx, c, controller.pod)
 	if err != nil {
@@ -80,7 +80,7 @@ func leads(ctx context.Context, c *cluster.Cluster, controller component) error 
 	return nil
 }
 
-// admits says whether virt-api answers the API server.
+// admits reports whether virt-api answers the API server.
 func admits(ctx context.Context, c *cluster.Cluster, _ component) error {
 	return c.Client.Create(ctx, cluster.VMI(metav1.NamespaceDefault, "asked-for"), client.DryRunAll)
 }

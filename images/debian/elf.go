@@ -40,7 +40,7 @@ func (t Tree) Libraries(programs ...string) ([]string, error) {
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// isProgram says whether a file is a program or a library.
+// isProgram reports whether a file is a program or a library.
 func (t Tree) isProgram(name string) (bool, error) {
 	place, err := t.Real(name)
 	if err != nil {

@@ -146,7 +146,7 @@ func (p *process) manager() (manager.Manager, error) {
 	return mgr, nil
 }
 
-// readyz tells whether kube-apiserver can call webhooks and API.
+// readyz reports whether kube-apiserver can call webhooks and API.
 func (p *process) readyz(w http.ResponseWriter, _ *http.Request) {
 	if !p.serving.Load() {
 		http.Error(w, "virt-api does not serve yet", http.StatusServiceUnavailable)

@@ -44,7 +44,7 @@ func addDataVolumes(add adder, settings *clusterconfig.Current, right cloneright
 	add(validateDV, validating, err)
 }
 
-// mayCloneInto tells whether the DataVolume's creator may read its source. What a
+// mayCloneInto reports whether the DataVolume's creator may read its source. What a
 // component makes, of a VM's templates, was judged when the VM was admitted.
 func mayCloneInto(ctx context.Context, r admission.Request[cdiv1.DataVolume], right cloneright.Checker) (bool, error) {
 	if r.Component() {

@@ -117,7 +117,7 @@ func Render(in Input) *corev1.Pod {
 	return pod
 }
 
-// readOnly tells whether the VMI asks for the claim to be mounted for reading only,
+// readOnly reports whether the VMI asks for the claim to be mounted for reading only,
 // as it would in its own pod: storage may give it in no other way.
 func readOnly(vmi *v1.VirtualMachineInstance, v hotplug.Volume) bool {
 	for i := range vmi.Spec.Volumes {

@@ -44,7 +44,7 @@ func Find[C Condition[K], K ~string](list []C, kind K) *C {
 	return nil
 }
 
-// IsTrue tells whether the list has the condition with status True.
+// IsTrue reports whether the list has the condition with status True.
 func IsTrue[C Condition[K], K ~string](list []C, kind K) bool {
 	i := index(list, kind)
 	return i >= 0 && shape[K](list[i]).Status == corev1.ConditionTrue

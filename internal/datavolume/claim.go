@@ -57,7 +57,7 @@ func ClassName(dv *cdiv1.DataVolume) *string {
 	return nil
 }
 
-// waits tells whether claims of the class are bound only where a pod uses them.
+// waits reports whether claims of the class are bound only where a pod uses them.
 func waits(class *storagev1.StorageClass) bool {
 	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
@@ -242,12 +242,12 @@ func withOverhead(size int64, overhead float64) int64 {
 
 func roundUp(size int64) int64 { return (size + mebibyte - 1) / mebibyte * mebibyte }
 
-// IsBlock tells whether the claim is a device and not a file system.
+// IsBlock reports whether the claim is a device and not a file system.
 func IsBlock(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
 
-// WantsImmediate tells whether the worker may be the claim's first consumer. As
+// WantsImmediate reports whether the worker may be the claim's first consumer. As
 // with CDI the annotation's presence counts, not its value.
 func WantsImmediate(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
 	_, asked := dv.Annotations[AnnImmediate]

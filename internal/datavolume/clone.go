@@ -71,7 +71,7 @@ func SourceOf(spec *cdiv1.DataVolumeSpec, own string) (namespace, kind, name str
 	return namespace, kind, name
 }
 
-// driverClones tells whether the storage driver can make the clone, in a claim
+// driverClones reports whether the storage driver can make the clone, in a claim
 // that is as free to be bound anywhere as one that a worker fills: the driver's
 // clone lies where its source lies, which for a class that waits for its first
 // consumer may not be where that can run.

@@ -95,7 +95,7 @@ func override(list, with corev1.ResourceList) {
 	}
 }
 
-// valid tells whether a share of the file system is one: at least none of the
+// valid reports whether a share of the file system is one: at least none of the
 // claim and less than all of it.
 func valid(p cdiv1.Percent) bool {
 	share, err := strconv.ParseFloat(string(p), 64)

@@ -87,7 +87,7 @@ func SecretName(worker string, uid types.UID) string {
 	return worker + "-" + strings.SplitN(string(uid), "-", 2)[0]
 }
 
-// serves tells whether the worker takes what another sends.
+// serves reports whether the worker takes what another sends.
 func serves(dv *cdiv1.DataVolume) bool {
 	s := dv.Spec.Source
 	return dv.Spec.SourceRef != nil || s != nil && (s.Upload != nil || s.PVC != nil)

@@ -18,7 +18,7 @@ const (
 	methodAdopt   method = "adopt"
 )
 
-// byWorker tells whether a worker fills the claim, and not the storage driver
+// byWorker reports whether a worker fills the claim, and not the storage driver
 // or somebody before.
 func (m method) byWorker() bool {
 	return m == methodImport || m == methodUpload || m == methodCopy
@@ -99,7 +99,7 @@ func (m method) path(waits bool) []cdiv1.DataVolumePhase {
 }
 
 // next is the phase after current on the path when the stage has been reached,
-// and current when it has not. More tells whether there is another one to go to
+// and current when it has not. More reports whether there is another one to go to
 // at once.
 func next(path []cdiv1.DataVolumePhase, current cdiv1.DataVolumePhase, reached stage) (phase cdiv1.DataVolumePhase, more bool) {
 	ahead := func(p cdiv1.DataVolumePhase) bool { return stages[p] > stages[current] && stages[p] <= reached }

@@ -223,12 +223,12 @@ func claimDeleted(dv *cdiv1.DataVolume) string {
 	return fmt.Sprintf("the claim %s was deleted before it was filled: delete the DataVolume to begin again", dv.Name)
 }
 
-// mayAdopt tells whether a claim of nobody is offered to the DataVolume.
+// mayAdopt reports whether a claim of nobody is offered to the DataVolume.
 func mayAdopt(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
 	return metav1.GetControllerOf(claim) == nil && (claim.Annotations[AnnAdoption] == "true" || dv.Annotations[AnnAdoption] == "true")
 }
 
-// isFilled tells whether the claim is filled already, by somebody's word.
+// isFilled reports whether the claim is filled already, by somebody's word.
 func isFilled(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
 	return claim != nil && (claim.Annotations[AnnPopulatedFor] == dv.Name || dv.Annotations[AnnPrePopulated] == claim.Name)
 }
@@ -288,7 +288,7 @@ func (d *decision) makeClaim() *obstacle {
 	return nil
 }
 
-// mayWork tells whether a worker may use the claim: it is bound, or the worker
+// mayWork reports whether a worker may use the claim: it is bound, or the worker
 // shall be its first consumer.
 func (d *decision) mayWork() bool {
 	if d.Claim.Status.Phase == corev1.ClaimBound {

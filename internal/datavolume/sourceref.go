@@ -33,7 +33,7 @@ func refNamespace(ref *cdiv1.DataVolumeSourceRef, own string) string {
 	return own
 }
 
-// Refers tells whether the DataVolume's source is what a DataSource leads to, and
+// Refers reports whether the DataVolume's source is what a DataSource leads to, and
 // which.
 func Refers(dv *cdiv1.DataVolume) (namespace, name string, refers bool) {
 	ref := dv.Spec.SourceRef

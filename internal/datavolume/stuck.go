@@ -28,10 +28,10 @@ func Stuck(o Observed) metav1.Object {
 	return o.Claim
 }
 
-// Ended tells whether the DataVolume will not change any more by itself.
+// Ended reports whether the DataVolume will not change any more by itself.
 func Ended(dv *cdiv1.DataVolume) bool { return stages[dv.Status.Phase] == stageDone }
 
-// Writes tells whether the pod may write to the claim now or later. Workers that
+// Writes reports whether the pod may write to the claim now or later. Workers that
 // read a clone's source do not.
 func Writes(pod *corev1.Pod, claim string) bool {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {

@@ -85,7 +85,7 @@ func registryTask(task *transfer.Task, source *cdiv1.DataVolumeSourceRegistry, i
 	task.Insecure = slices.Contains(insecure, host)
 }
 
-// NodePull tells whether the node's container runtime pulls the image.
+// NodePull reports whether the node's container runtime pulls the image.
 func NodePull(source *cdiv1.DataVolumeSourceRegistry) bool {
 	return source != nil && source.PullMethod != nil && *source.PullMethod == cdiv1.RegistryPullNode
 }

@@ -61,7 +61,7 @@ type UploadPlan struct {
 	DeleteWorker bool
 }
 
-// TakesUpload tells whether the claim waits for an upload of its own.
+// TakesUpload reports whether the claim waits for an upload of its own.
 func TakesUpload(claim metav1.Object) bool {
 	if _, asked := claim.GetAnnotations()[AnnUploadTarget]; !asked {
 		return false
@@ -92,7 +92,7 @@ func DecideUpload(o ObservedUpload) UploadPlan {
 	return p
 }
 
-// unbound tells whether the claim waits for a first consumer other than the
+// unbound reports whether the claim waits for a first consumer other than the
 // worker.
 func (o ObservedUpload) unbound() bool {
 	return o.Claim.Status.Phase != corev1.ClaimBound && waits(o.Class) && !WantsImmediate(&cdiv1.DataVolume{}, o.Claim)

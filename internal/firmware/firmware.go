@@ -33,7 +33,7 @@ func Legacy(vmName string) types.UID {
 // New is a random UUID, version 4.
 func New() types.UID { return types.UID(uuid.NewString()) }
 
-// Missing tells whether spec has no firmware UUID.
+// Missing reports whether spec has no firmware UUID.
 func Missing(spec *v1.VirtualMachineInstanceSpec) bool {
 	return spec.Domain.Firmware == nil || spec.Domain.Firmware.UUID == ""
 }
@@ -47,7 +47,7 @@ func Set(spec *v1.VirtualMachineInstanceSpec, uid types.UID) {
 }
 
 // Create is the rule for a new object: it gets a random UUID unless it brings
-// one. It tells whether it changed spec.
+// one. It reports whether it changed spec.
 func Create(spec *v1.VirtualMachineInstanceSpec) bool {
 	if !Missing(spec) {
 		return false
@@ -58,7 +58,7 @@ func Create(spec *v1.VirtualMachineInstanceSpec) bool {
 
 // Persist is the rule for a VM that exists already, and for one that is
 // restored from a snapshot: it gets its legacy UUID unless it has one. It
-// tells whether it changed spec.
+// reports whether it changed spec.
 func Persist(spec *v1.VirtualMachineInstanceSpec, vmName string) bool {
 	if !Missing(spec) {
 		return false

@@ -57,7 +57,7 @@ func (w *Wanted) waits(reason, format string, args ...any) {
 	w.Reason, w.Message = reason, fmt.Sprintf(format, args...)
 }
 
-// filledByDataVolume tells whether a DataVolume is to fill the claim.
+// filledByDataVolume reports whether a DataVolume is to fill the claim.
 func (f *ClaimFacts) filledByDataVolume() bool {
 	if f.Claim == nil {
 		return f.DataVolumeNamed
@@ -126,7 +126,7 @@ func (f *ClaimFacts) judgeClaim(w *Wanted) {
 	}
 }
 
-// reachable tells whether the bound volume can be used on the VM's node, as
+// reachable reports whether the bound volume can be used on the VM's node, as
 // far as is known.
 func (f *ClaimFacts) reachable() bool {
 	if f.PV == nil || f.Node == nil || f.PV.Spec.NodeAffinity == nil || f.PV.Spec.NodeAffinity.Required == nil {

@@ -179,7 +179,7 @@ func (x *exploration) rest(s *state) error {
 	return errors.Join(problems...)
 }
 
-// sticks tells whether the guest keeps one of the volumes, which puts merging
+// sticks reports whether the guest keeps one of the volumes, which puts merging
 // off and keeps the pod that holds it.
 func (x *exploration) sticks(s *state, volumes set) bool {
 	for v := range x.volumes {

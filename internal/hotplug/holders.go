@@ -55,7 +55,7 @@ func (p *planning) addApart(volumes []Volume) {
 	p.add(together)
 }
 
-// dead tells whether the holder's pod will not hold anything any more. A pod
+// dead reports whether the holder's pod will not hold anything any more. A pod
 // that was made and is not seen, or is seen with another UID, has been deleted by
 // somebody; one that was never seen is made.
 func (p *planning) dead(h *Holder) bool {
@@ -66,14 +66,14 @@ func (p *planning) dead(h *Holder) bool {
 	return pod.Terminating || pod.Finished && !pod.Cooling
 }
 
-// assigned tells whether an entry has named the pod, which then existed.
+// assigned reports whether an entry has named the pod, which then existed.
 func (p *planning) assigned(pod string) bool {
 	return slices.ContainsFunc(p.entries, func(e Entry) bool {
 		return e.PodName == pod && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode)
 	})
 }
 
-// outranked tells whether virt-handler would never hand a volume over to the
+// outranked reports whether virt-handler would never hand a volume over to the
 // holder: it prefers the newest pod by a time in whole seconds, and the pod
 // was made in the same second as the one that it should follow.
 func (p *planning) outranked(h *Holder) bool {
@@ -145,12 +145,12 @@ func (p *planning) splitStuck() {
 	}
 }
 
-// starving tells whether no pod that runs has the volume.
+// starving reports whether no pod that runs has the volume.
 func (p *planning) starving(v Volume) bool {
 	return !slices.ContainsFunc(p.Pods, func(pod Pod) bool { return pod.alive() && contains(pod.Volumes, v) })
 }
 
-// heldBySharer tells whether the pod that serves the volume also holds one
+// heldBySharer reports whether the pod that serves the volume also holds one
 // that waits to be let go.
 func (p *planning) heldBySharer(v Volume) bool {
 	pod := p.pod(p.entry(v).PodName)

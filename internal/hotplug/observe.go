@@ -39,7 +39,7 @@ type Entry struct {
 	Reason, Message string
 }
 
-// InUse tells whether the guest may be using a volume in this phase.
+// InUse reports whether the guest may be using a volume in this phase.
 func InUse(phase v1.VolumePhase) bool {
 	switch phase {
 	case v1.HotplugVolumeMounted, v1.VolumeReady, v1.HotplugVolumeDetaching:
@@ -65,7 +65,7 @@ type Pod struct {
 	Volumes []Volume
 }
 
-// alive tells whether the pod holds its volumes and goes on doing so.
+// alive reports whether the pod holds its volumes and goes on doing so.
 func (p *Pod) alive() bool { return p.Running && !p.Terminating && !p.Finished }
 
 // newerThan is the order in which virt-handler prefers pods.

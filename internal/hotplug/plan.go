@@ -155,7 +155,7 @@ func (p *planning) why(v Volume) string {
 // ReasonAttachFailed is the reason of a volume whose attachment pod does not start.
 const ReasonAttachFailed = "FailedAttach"
 
-// lost tells whether the pod that an entry names is no use any more.
+// lost reports whether the pod that an entry names is no use any more.
 func (p *planning) lost(e *Entry) bool {
 	pod := p.pod(e.PodName)
 	if pod == nil {
@@ -164,7 +164,7 @@ func (p *planning) lost(e *Entry) bool {
 	return pod.UID != e.PodUID || pod.Terminating || pod.Finished
 }
 
-// absenceIsFact tells whether a pod that is not seen does not exist. A cache
+// absenceIsFact reports whether a pod that is not seen does not exist. A cache
 // that lags lacks pods, too.
 func (p *planning) absenceIsFact() bool {
 	if !p.Live {
@@ -202,7 +202,7 @@ func (p *planning) deletable(pod *Pod) bool {
 	return true
 }
 
-// needed tells whether a volume must have a holder.
+// needed reports whether a volume must have a holder.
 func (p *planning) needed(e *Entry) bool {
 	if InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode {
 		return true

@@ -34,7 +34,7 @@ func (x *exploration) checkProgress() error {
 var fair = []kind{kubeletStarts, kubeletRemoves, deletionArrives, vmiCacheMoves, podCacheMoves,
 	handlerMounts, handlerPlugs, handlerDetaches, handlerUnplugs, handlerHandsOver, handlerForces}
 
-// unfair tells whether going round in the component for ever keeps something
+// unfair reports whether going round in the component for ever keeps something
 // from happening that is possible in each of its states, and would lead out
 // each time.
 func (x *exploration) unfair(component int32, components []int32) bool {

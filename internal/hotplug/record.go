@@ -56,7 +56,7 @@ func (r Record) Text() string {
 	return string(text)
 }
 
-// Names tells whether the record names the pod.
+// Names reports whether the record names the pod.
 func (r Record) Names(pod string) bool {
 	return slices.ContainsFunc(r.Holders, func(h Holder) bool { return h.Name == pod })
 }

@@ -223,7 +223,7 @@ func (sc *scenario) kubelet(s *state, emit emitter) {
 	}
 }
 
-// excluded tells whether another pod keeps an exclusive claim of the pod.
+// excluded reports whether another pod keeps an exclusive claim of the pod.
 func (sc *scenario) excluded(s *state, i int) bool {
 	for j := range s.pods {
 		p := &s.pods[j]

@@ -69,7 +69,7 @@ const (
 	ReasonMigrated Reason = "Migrated"
 )
 
-// Failed tells whether a guest that stopped for the reason r has failed
+// Failed reports whether a guest that stopped for the reason r has failed
 // (VMI phase Failed) rather than come to an end (Succeeded).
 func (r Reason) Failed() bool {
 	switch r {

@@ -211,7 +211,7 @@ func overlay(path string, image qcow2.Image) (int64, error) {
 	return header.VirtualSize, nil
 }
 
-// directIO tells whether the file's storage takes O_DIRECT.
+// directIO reports whether the file's storage takes O_DIRECT.
 func directIO(path string) bool {
 	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_DIRECT|syscall.O_CLOEXEC, 0)
 	if err != nil {

@@ -133,7 +133,7 @@ func format(kind, name, file string, readOnly bool) Properties {
 	return p
 }
 
-// isReadOnly tells whether a disk must not be written to.
+// isReadOnly reports whether a disk must not be written to.
 func isReadOnly(d *v1.Disk) bool {
 	return d.CDRom != nil || d.LUN != nil && d.LUN.ReadOnly || d.Disk != nil && d.Disk.ReadOnly
 }
@@ -170,7 +170,7 @@ func (b *builder) caching(d disk, image launch.PreparedImage, readOnly bool) (ca
 	return caching{}, false
 }
 
-// native tells whether the kernel's asynchronous I/O is used. It wants direct
+// native reports whether the kernel's asynchronous I/O is used. It wants direct
 // I/O, and it blocks the guest where a file must grow; so by default it is for
 // block devices.
 func (b *builder) native(d disk, image launch.PreparedImage, mode caching) bool {

@@ -30,7 +30,7 @@ var maxSerial = map[v1.DiskBus]int{
 // DiskID names the disk of a volume, on the command line and in QMP.
 func DiskID(volume string) string { return "disk-" + volume }
 
-// isVirtio tells whether a disk is a PCI device of its own.
+// isVirtio reports whether a disk is a PCI device of its own.
 func isVirtio(d *v1.Disk) bool { return d.Disk != nil && d.Disk.Bus == v1.DiskBusVirtio }
 
 // diskBus is the bus of a disk: what the spec says; SATA, which every guest
@@ -54,7 +54,7 @@ func diskBus(d *v1.Disk) v1.DiskBus {
 	return bus
 }
 
-// isSATADisk tells whether a disk is a hard disk on SATA, which has no read-only ones.
+// isSATADisk reports whether a disk is a hard disk on SATA, which has no read-only ones.
 func isSATADisk(d *v1.Disk) bool { return d.Disk != nil && diskBus(d) == v1.DiskBusSATA }
 
 // disk is one disk while it is being built.
@@ -278,7 +278,7 @@ func sataBus(nth int) string {
 
 func sataID(controller int) string { return fmt.Sprintf("sata%d", controller) }
 
-// isoVolume tells whether virt-handler makes an ISO image of the volume.
+// isoVolume reports whether virt-handler makes an ISO image of the volume.
 func isoVolume(v *v1.Volume) bool {
 	return v.CloudInitNoCloud != nil || v.CloudInitConfigDrive != nil || v.ConfigMap != nil ||
 		v.Secret != nil || v.DownwardAPI != nil || v.ServiceAccount != nil

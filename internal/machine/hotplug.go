@@ -11,7 +11,7 @@ import (
 // more; a guest looks no further than this without being asked to.
 const maxSCSIDisks = 256
 
-// Hotpluggable tells whether a volume is one that comes and goes while the
+// Hotpluggable reports whether a volume is one that comes and goes while the
 // guest runs: it is not in the launcher pod, and no machine starts with it.
 func Hotpluggable(v *v1.Volume) bool {
 	switch {
@@ -209,7 +209,7 @@ func findVolume(spec *v1.VirtualMachineInstanceSpec, name string) *v1.Volume {
 	return nil
 }
 
-// ReadOnly tells whether the guest may only read a volume.
+// ReadOnly reports whether the guest may only read a volume.
 func ReadOnly(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	if v := findVolume(spec, volume); v != nil && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly {
 		return true
@@ -222,7 +222,7 @@ func ReadOnly(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	return false
 }
 
-// IsDrive tells whether the volume is a medium in a drive that stays.
+// IsDrive reports whether the volume is a medium in a drive that stays.
 func IsDrive(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	for i := range spec.Domain.Devices.Disks {
 		if d := &spec.Domain.Devices.Disks[i]; d.Name == volume {

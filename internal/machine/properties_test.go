@@ -151,7 +151,7 @@ func TestNoTwoDevicesShareANameOrAPlace(t *testing.T) {
 	})
 }
 
-// onNoBus tells whether a device has no place that could be taken: ISA devices
+// onNoBus reports whether a device has no place that could be taken: ISA devices
 // that bring their own.
 func onNoBus(m *Machine, id string) bool {
 	i := slices.IndexFunc(m.Devices, func(p Properties) bool { return p["id"] == id })

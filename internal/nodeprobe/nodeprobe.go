@@ -37,7 +37,7 @@ type Result struct {
 	HostModel string `json:"hostModel,omitempty"`
 }
 
-// Accelerator says whether a guest ran with it.
+// Accelerator reports whether a guest ran with it.
 type Accelerator struct {
 	Usable bool `json:"usable"`
 	// Absent: the node does not have it.

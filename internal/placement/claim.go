@@ -39,7 +39,7 @@ func Source(claim *corev1.PersistentVolumeClaim, dataVolumeNamed bool, name stri
 
 const dataVolumeKind = "DataVolume"
 
-// NamesDataVolume tells whether one of the volumes is the DataVolume.
+// NamesDataVolume reports whether one of the volumes is the DataVolume.
 func NamesDataVolume(volumes []v1.Volume, name string) bool {
 	for i := range volumes {
 		if d := volumes[i].DataVolume; d != nil && d.Name == name {
@@ -49,7 +49,7 @@ func NamesDataVolume(volumes []v1.Volume, name string) bool {
 	return false
 }
 
-// missing tells whether there is nothing to wait for but somebody's action.
+// missing reports whether there is nothing to wait for but somebody's action.
 func (c *Claim) missing() bool {
 	return c.Claim == nil && c.DataVolume == nil
 }
@@ -58,7 +58,7 @@ func (c *Claim) bound() bool {
 	return c.Claim != nil && c.Claim.Status.Phase == corev1.ClaimBound
 }
 
-// filled tells whether a guest may use the claim.
+// filled reports whether a guest may use the claim.
 func (c *Claim) filled() bool {
 	if c.Claim == nil {
 		return false
@@ -66,19 +66,19 @@ func (c *Claim) filled() bool {
 	return c.Source == "" || c.DataVolume != nil && c.DataVolume.Status.Phase == cdiv1.Succeeded
 }
 
-// waits tells whether the DataVolume goes on only when a consumer of its claim
+// waits reports whether the DataVolume goes on only when a consumer of its claim
 // has been given a node.
 func (c *Claim) waits() bool {
 	return c.Claim != nil && !c.bound() && c.DataVolume != nil && waitsForConsumer(c.DataVolume.Status.Phase)
 }
 
-// unserved tells whether the claim is still to be bound. CDI's populators bind
+// unserved reports whether the claim is still to be bound. CDI's populators bind
 // it only when it is filled; its DataVolume goes on before.
 func (c *Claim) unserved() bool {
 	return !c.bound() && (c.Source == "" || c.waits())
 }
 
-// unsettled tells whether it can't be said yet where the claim is to be bound: it
+// unsettled reports whether it can't be said yet where the claim is to be bound: it
 // does not exist, or what is to become of it is not decided.
 func (c *Claim) unsettled() bool {
 	if c.Claim == nil {
@@ -103,13 +103,13 @@ func waitsForConsumer(phase cdiv1.DataVolumePhase) bool {
 	return phase == cdiv1.WaitForFirstConsumer || phase == cdiv1.PendingPopulation
 }
 
-// Binding tells whether the DataVolume's claim is there and is still to be bound.
+// Binding reports whether the DataVolume's claim is there and is still to be bound.
 func Binding(dv *cdiv1.DataVolume) bool {
 	bound := dataVolumeCondition(dv, cdiv1.DataVolumeBound)
 	return dv.Status.Phase == cdiv1.Pending && dv.Status.ClaimName != "" && bound != nil && bound.Status == corev1.ConditionFalse
 }
 
-// Ready tells whether a VMI may be made that uses the DataVolume: it is filled,
+// Ready reports whether a VMI may be made that uses the DataVolume: it is filled,
 // or waits for the VMI.
 func Ready(dv *cdiv1.DataVolume) bool {
 	return dv.Status.Phase == cdiv1.Succeeded || waitsForConsumer(dv.Status.Phase)

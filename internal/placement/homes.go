@@ -38,7 +38,7 @@ func Homes(claims []Claim, volumes map[string]*corev1.PersistentVolume, nodes []
 	return out
 }
 
-// OneHome tells whether the volumes can be used on the same nodes, whichever these
+// OneHome reports whether the volumes can be used on the same nodes, whichever these
 // are. It is so for nearly every VM, and costs no look at the nodes.
 func OneHome(volumes map[string]*corev1.PersistentVolume) bool {
 	var first *corev1.NodeSelector
@@ -78,7 +78,7 @@ func matching(required *corev1.NodeSelector, nodes []corev1.Node) []string {
 	return out
 }
 
-// meet tells whether some node can use all of the claims.
+// meet reports whether some node can use all of the claims.
 func meet(homes []Home) bool {
 	var common []string
 	restricted := false

@@ -326,7 +326,7 @@ func TestWhateverHappensNoProvisioningPodIsLeftAndTheDisksMeet(t *testing.T) {
 	})
 }
 
-// onDeadNode tells whether some claim is bound where nothing runs any more.
+// onDeadNode reports whether some claim is bound where nothing runs any more.
 func (m *model) onDeadNode() bool {
 	for _, c := range m.now().claims {
 		if c.bound() && !m.now().alive[c.Claim.Spec.VolumeName] {

@@ -25,7 +25,7 @@ const (
 
 // Observed is what a decision is made on.
 type Observed struct {
-	// Wanted tells whether the VMI is to start and has no launcher pod.
+	// Wanted reports whether the VMI is to start and has no launcher pod.
 	Wanted bool
 	// Claims are those that the VMI's volumes are on, in the order of the volumes.
 	Claims []Claim
@@ -106,7 +106,7 @@ func state(o Observed) (State, string) {
 	return Clear, ""
 }
 
-// provisions tells whether the provisioning pod has a purpose. Once it is there
+// provisions reports whether the provisioning pod has a purpose. Once it is there
 // it stays until all that it carries is bound: the first DataVolume that goes on
 // must not leave the other claims to another node.
 func provisions(o Observed) bool {
@@ -136,7 +136,7 @@ func provision(o Observed, p *Plan) {
 	}
 }
 
-// Ended tells whether a pod has come to its end.
+// Ended reports whether a pod has come to its end.
 func Ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
@@ -150,7 +150,7 @@ func Unbound(claims []Claim) []string {
 	return names(claims, func(c *Claim) bool { return c.Claim != nil && !c.bound() })
 }
 
-// FilledByDataVolumes tells whether any of the claims is filled by a DataVolume.
+// FilledByDataVolumes reports whether any of the claims is filled by a DataVolume.
 func FilledByDataVolumes(claims []Claim) bool {
 	return anyOf(claims, func(c *Claim) bool { return c.Source != "" })
 }

@@ -12,7 +12,7 @@ import (
 // volume of that name, so that no later removal is forced by it (decision 156).
 const ForcedAnnotation = "drydock.dev/forced-volumes"
 
-// Forced tells whether a volume's disk is to be taken from the guest by force.
+// Forced reports whether a volume's disk is to be taken from the guest by force.
 func Forced(vmi *v1.VirtualMachineInstance, name string) bool {
 	return detaching(vmi, name) && slices.Contains(names(vmi.Annotations[ForcedAnnotation]), name)
 }

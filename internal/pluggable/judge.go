@@ -112,7 +112,7 @@ func Follow(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceS
 	return changed
 }
 
-// leaving tells whether another volume of the name is still on its way out of
+// leaving reports whether another volume of the name is still on its way out of
 // the guest.
 func leaving(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
 	for i := range vmi.Status.VolumeStatus {

@@ -121,7 +121,7 @@ func overfull(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) string {
 	return ""
 }
 
-// comesAndGoes tells whether a disk is plugged with its volume.
+// comesAndGoes reports whether a disk is plugged with its volume.
 func comesAndGoes(spec *v1.VirtualMachineInstanceSpec, d *v1.Disk) bool {
 	v := Find(spec, d.Name)
 	return v != nil && machine.Hotpluggable(v) && d.CDRom == nil

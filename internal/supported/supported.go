@@ -129,7 +129,7 @@ func (w *walk) judge(e entry, value reflect.Value, path *field.Path) {
 	w.errs = append(w.errs, field.Forbidden(path, NotSupported))
 }
 
-// allows tells whether a field may be set to value.
+// allows reports whether a field may be set to value.
 func (e entry) allows(value reflect.Value) bool {
 	if len(e.only) == 0 {
 		return e.yes
@@ -144,7 +144,7 @@ func text(value reflect.Value) string {
 	return fmt.Sprint(value.Interface())
 }
 
-// isSet tells whether a manifest says something here: a pointer that is there
+// isSet reports whether a manifest says something here: a pointer that is there
 // says something even when it points to nothing.
 func isSet(value reflect.Value) bool {
 	switch value.Kind() {

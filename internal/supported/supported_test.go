@@ -56,7 +56,7 @@ func (c *census) visit(t reflect.Type, at string) {
 	}
 }
 
-// ownStruct tells whether t is a struct of KubeVirt's; those of Kubernetes go
+// ownStruct reports whether t is a struct of KubeVirt's; those of Kubernetes go
 // into the launcher pod as they are.
 func ownStruct(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && strings.HasPrefix(t.PkgPath(), "kubevirt.io/")

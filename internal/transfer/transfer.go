@@ -53,7 +53,7 @@ const (
 	UploadPort = 8443
 	// UploadPath takes the image as the body of a POST or PUT; the answer comes
 	// when the image is whole. UploadAsyncPath answers as soon as the body is
-	// read. HEAD on either says whether the worker takes an upload.
+	// read. HEAD on either reports whether the worker takes an upload.
 	UploadPath      = "/v1beta1/upload"
 	UploadAsyncPath = "/v1beta1/upload-async"
 	// UploadFormPath and UploadFormAsyncPath take the same as the file of a form
@@ -166,7 +166,7 @@ const (
 	ReasonInternal Reason = "Error"
 )
 
-// Permanent tells whether the same task would end the same way again.
+// Permanent reports whether the same task would end the same way again.
 func (r Reason) Permanent() bool {
 	switch r {
 	case ReasonChecksumMismatch, ReasonInvalidImage, ReasonUnsafeImage, ReasonTooLarge, ReasonLimit:

@@ -91,12 +91,12 @@ func (d *decision) postponeDisks() {
 	}
 }
 
-// disksReady tells whether a VMI may be made.
+// disksReady reports whether a VMI may be made.
 func (d *decision) disksReady() bool {
 	return len(d.disks.unready) == 0 && len(d.disks.coming) == 0 && d.disks.blocked == ""
 }
 
-// disksInTrouble tells whether a DataVolume needs somebody to look after it.
+// disksInTrouble reports whether a DataVolume needs somebody to look after it.
 func (d *decision) disksInTrouble() bool {
 	for _, dv := range d.disks.unready {
 		if _, serious := placement.Trouble(dv); serious {

@@ -127,7 +127,7 @@ func (m *model) ask(requests ...v1.VirtualMachineStateChangeRequest) {
 	m.writeVM(func(vm *v1.VirtualMachine) { vm.Status.StateChangeRequests = requests })
 }
 
-// unrecorded tells whether there is a VMI whose start the VM does not know of.
+// unrecorded reports whether there is a VMI whose start the VM does not know of.
 func (m *model) unrecorded() bool {
 	vmi, vm := m.vmi(), m.vm()
 	if vmi == nil || vmi.DeletionTimestamp != nil {

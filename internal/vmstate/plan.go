@@ -134,7 +134,7 @@ func (d *decision) takeStock() {
 	}
 }
 
-// adoptable tells whether the VMI was a VM's of this name and has lost its
+// adoptable reports whether the VMI was a VM's of this name and has lost its
 // owner: kubectl delete --cascade=orphan, then the VM made again.
 func adoptable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	return metav1.GetControllerOf(vmi) == nil && vmi.DeletionTimestamp == nil &&
@@ -237,7 +237,7 @@ func (d *decision) keepOrEnd(requested bool) {
 	}
 }
 
-// wantsFirst tells whether a VM without a VMI is to have one unasked.
+// wantsFirst reports whether a VM without a VMI is to have one unasked.
 func (d *decision) wantsFirst() bool {
 	switch d.strategy {
 	case v1.RunStrategyAlways:
@@ -248,7 +248,7 @@ func (d *decision) wantsFirst() bool {
 	return false
 }
 
-// changedStrategy tells whether the run strategy is one that starts a VM when
+// changedStrategy reports whether the run strategy is one that starts a VM when
 // it comes into force, and has not done so yet.
 func (d *decision) changedStrategy() bool {
 	switch d.strategy {

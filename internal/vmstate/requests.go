@@ -15,7 +15,7 @@ const (
 	backOffLimit = 5 * time.Minute
 )
 
-// settleRequests drops the requests that are done and tells whether the first
+// settleRequests drops the requests that are done and reports whether the first
 // that is left asks to stop the VMI.
 func (d *decision) settleRequests() (stop bool) {
 	requests := d.VM.Status.StateChangeRequests
@@ -55,13 +55,13 @@ func (d *decision) startRequest() *v1.VirtualMachineStateChangeRequest {
 	return nil
 }
 
-// startRequested tells whether a start is asked for and the run strategy
+// startRequested reports whether a start is asked for and the run strategy
 // allows it.
 func (d *decision) startRequested() bool {
 	return d.strategy != v1.RunStrategyHalted && d.startRequest() != nil
 }
 
-// restarts tells whether the run strategy starts a VM again that failed.
+// restarts reports whether the run strategy starts a VM again that failed.
 func (d *decision) restarts() bool {
 	return d.strategy == v1.RunStrategyAlways || d.strategy == v1.RunStrategyRerunOnFailure
 }
@@ -89,7 +89,7 @@ func (d *decision) trackFailures() {
 	}
 }
 
-// ran tells whether the VMI's guest has ever run.
+// ran reports whether the VMI's guest has ever run.
 func ran(vmi *v1.VirtualMachineInstance) bool {
 	for _, t := range vmi.Status.PhaseTransitionTimestamps {
 		if t.Phase == v1.Running {

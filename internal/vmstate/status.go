@@ -65,7 +65,7 @@ func (d *decision) printable() v1.VirtualMachinePrintableStatus {
 	return v1.VirtualMachineStatusStopped
 }
 
-// stopping tells whether the VMI is on its way out.
+// stopping reports whether the VMI is on its way out.
 func (d *decision) stopping() bool {
 	return d.vmi != nil && (d.Delete || d.vmi.DeletionTimestamp != nil)
 }

@@ -111,7 +111,7 @@ func (g *guest) loses(volume string) {
 	}
 }
 
-// has tells whether the guest has a disk with the volume's name as its serial.
+// has reports whether the guest has a disk with the volume's name as its serial.
 func (g *guest) has(volume string, want bool) error {
 	out, err := g.try("guestinfo disks")
 	if err != nil {

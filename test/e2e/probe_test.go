@@ -46,7 +46,7 @@ func TestReadinessComesFromTheGuest(t *testing.T) {
 	}
 }
 
-// ready tells whether a VMI's condition Ready is true.
+// ready reports whether a VMI's condition Ready is true.
 func ready(vmi *v1.VirtualMachineInstance) bool {
 	for _, c := range vmi.Status.Conditions {
 		if c.Type == v1.VirtualMachineInstanceReady {

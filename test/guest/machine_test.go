@@ -154,7 +154,7 @@ func (m *machine) ends() {
 	}
 }
 
-// happened says whether QEMU reported an event.
+// happened reports whether QEMU reported an event.
 func (m *machine) happened(name string) bool {
 	for {
 		select {

@@ -34,7 +34,7 @@ type Request[T any] struct {
 	Old, New *T
 }
 
-// Component tells whether one of Drydock's own components asks.
+// Component reports whether one of Drydock's own components asks.
 func (r Request[T]) Component() bool { return IsComponent(r.Username) }
 
 // ServiceAccounts of Drydock's components, in clusterconfig.Namespace.
@@ -44,7 +44,7 @@ const (
 	HandlerServiceAccount    = clusterconfig.HandlerServiceAccount
 )
 
-// IsComponent tells whether username is one of Drydock's service accounts.
+// IsComponent reports whether username is one of Drydock's service accounts.
 func IsComponent(username string) bool {
 	account, ok := strings.CutPrefix(username, "system:serviceaccount:"+clusterconfig.Namespace+":")
 	if !ok {

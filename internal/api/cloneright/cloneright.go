@@ -20,7 +20,7 @@ import (
 // Checker asks. Client must not be a cache's.
 type Checker struct{ Client client.Client }
 
-// Allowed tells whether user may create a DataVolume with the spec in the
+// Allowed reports whether user may create a DataVolume with the spec in the
 // namespace as far as its source is concerned. What is in the DataVolume's own
 // namespace, or in none, needs no right.
 func (c Checker) Allowed(ctx context.Context, user authenticationv1.UserInfo, spec *cdiv1.DataVolumeSpec, namespace string) (bool, error) {

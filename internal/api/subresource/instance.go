@@ -131,7 +131,7 @@ func rewrite(out *http.Request, destination *url.URL) {
 	}
 }
 
-// credential tells whether a header says who the caller is.
+// credential reports whether a header says who the caller is.
 func credential(header string) bool {
 	switch http.CanonicalHeaderKey(header) {
 	case "Authorization", "Cookie", "Origin":

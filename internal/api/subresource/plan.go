@@ -158,7 +158,7 @@ func exists(vmi *v1.VirtualMachineInstance) bool {
 	return vmi != nil && vmi.DeletionTimestamp == nil
 }
 
-// active tells whether there is a guest, or will be one, that was not told to
+// active reports whether there is a guest, or will be one, that was not told to
 // end.
 func active(vmi *v1.VirtualMachineInstance) bool { return exists(vmi) && !vmi.IsFinal() }
 
@@ -170,7 +170,7 @@ func forget(vm *v1.VirtualMachine) []v1.VirtualMachineStateChangeRequest {
 	return []v1.VirtualMachineStateChangeRequest{}
 }
 
-// underway tells whether an earlier request has not been done yet.
+// underway reports whether an earlier request has not been done yet.
 func underway(vm *v1.VirtualMachine) bool { return len(vm.Status.StateChangeRequests) > 0 }
 
 // validGrace refuses a grace period that is none, or longer than the VMI's

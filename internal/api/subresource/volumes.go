@@ -241,7 +241,7 @@ func validRemoval(o *v1.RemoveVolumeOptions) error {
 	return nil
 }
 
-// forced tells whether a removal is to be forced. KubeVirt's options have no field
+// forced reports whether a removal is to be forced. KubeVirt's options have no field
 // for it, so it is asked for in the query, which servers that do not know of it
 // pass over: there it is an ordinary removal.
 func forced(r *http.Request) (bool, error) {

@@ -61,7 +61,7 @@ func target(ctx context.Context, cluster client.Reader, name types.NamespacedNam
 	return claim, nil
 }
 
-// wantsUpload tells whether the claim, or the DataVolume that it belongs to,
+// wantsUpload reports whether the claim, or the DataVolume that it belongs to,
 // says that it is filled by an upload.
 func wantsUpload(ctx context.Context, cluster client.Reader, claim *corev1.PersistentVolumeClaim) (bool, error) {
 	if _, marked := claim.Annotations[targetAnnotation]; marked {

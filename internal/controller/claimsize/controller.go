@@ -62,7 +62,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		Complete(r)
 }
 
-// grew tells whether a claim has another size than before.
+// grew reports whether a claim has another size than before.
 func grew(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*corev1.PersistentVolumeClaim)
 	after, alike := e.ObjectNew.(*corev1.PersistentVolumeClaim)

@@ -144,7 +144,7 @@ func (l *renewals) made(c datavolume.Certificate, authority []byte, now time.Tim
 	l.list[c] = renewal{at: now, looked: now, authority: string(authority)}
 }
 
-// due tells whether it is time to look at a certificate.
+// due reports whether it is time to look at a certificate.
 func (l *renewals) due(c datavolume.Certificate, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +152,7 @@ func (l *renewals) due(c datavolume.Certificate, now time.Time) bool {
 	return !known || now.Sub(last.looked) >= lookEvery
 }
 
-// good tells whether a certificate needs no renewal.
+// good reports whether a certificate needs no renewal.
 func (l *renewals) good(c datavolume.Certificate, authority []byte, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

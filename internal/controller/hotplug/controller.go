@@ -103,7 +103,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		Complete(r)
 }
 
-// concerned tells whether a VMI has anything to do with volumes that come and go.
+// concerned reports whether a VMI has anything to do with volumes that come and go.
 // Most have not, and are not looked at with each change.
 func concerned(o client.Object) bool {
 	vmi, ok := o.(*v1.VirtualMachineInstance)

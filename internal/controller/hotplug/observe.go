@@ -320,7 +320,7 @@ func (r *Reconciler) claimFacts(ctx context.Context, s *sight, volume hotplug.Vo
 	return f, err
 }
 
-// served tells whether the volume has left the phases in which its claim matters.
+// served reports whether the volume has left the phases in which its claim matters.
 func served(s *sight, volume hotplug.Volume) bool {
 	for _, e := range s.Entries {
 		if e.Volume == volume && (e.Phase == v1.HotplugVolumeAttachedToNode || hotplug.InUse(e.Phase)) {

@@ -173,7 +173,7 @@ func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi
 	return spec, nil
 }
 
-// completes tells whether more than the status is to change.
+// completes reports whether more than the status is to change.
 func (r *Reconciler) completes(from, to *v1.VirtualMachine) bool {
 	return !equality.Semantic.DeepEqual(from.Finalizers, to.Finalizers) || !equality.Semantic.DeepEqual(from.Spec, to.Spec)
 }

@@ -52,7 +52,7 @@ func (m *Memory[T]) Newer(cached T) T {
 	return cached
 }
 
-// Has tells whether a version of the object is remembered.
+// Has reports whether a version of the object is remembered.
 func (m *Memory[T]) Has(key types.NamespacedName) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,7 +76,7 @@ type Deletions struct {
 	asked map[types.NamespacedName]types.UID
 }
 
-// Asked tells whether the deletion of the owner's dependent has been asked for.
+// Asked reports whether the deletion of the owner's dependent has been asked for.
 func (d *Deletions) Asked(owner types.NamespacedName, dependent types.UID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -179,7 +179,7 @@ func (p *Plugin) awaitRestart(ctx context.Context, changes *fsnotify.Watcher, be
 	}
 }
 
-// removed tells whether the plugin's socket is gone.
+// removed reports whether the plugin's socket is gone.
 func (p *Plugin) removed() bool {
 	_, err := os.Stat(filepath.Join(p.dir, p.socket()))
 	return errors.Is(err, os.ErrNotExist)

@@ -29,9 +29,9 @@ type Resource struct {
 type Facts struct {
 	// KVM says that the probe ran a guest with it.
 	KVM bool
-	// Exists tells whether the node has a device node.
+	// Exists reports whether the node has a device node.
 	Exists func(path string) bool
-	// Emulation tells whether the cluster lets guests run without KVM.
+	// Emulation reports whether the cluster lets guests run without KVM.
 	Emulation func() bool
 }
 

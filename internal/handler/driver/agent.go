@@ -108,7 +108,7 @@ func (d *Driver) learn(ctx context.Context, g *guest, instance *v1.VirtualMachin
 	}
 }
 
-// complete tells whether the agent has named an address for each of the VMI's
+// complete reports whether the agent has named an address for each of the VMI's
 // interfaces.
 func complete(told *vmi.Agent, instance *v1.VirtualMachineInstance) bool {
 	addressed := 0

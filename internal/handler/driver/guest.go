@@ -69,7 +69,7 @@ type guest struct {
 	faded  bool
 }
 
-// alive tells whether the monitor is connected; a nil guest is not.
+// alive reports whether the monitor is connected; a nil guest is not.
 func (g *guest) alive() bool {
 	if g == nil {
 		return false

@@ -86,7 +86,7 @@ func (d *Driver) claimCapacity(ctx context.Context, claim string) (int64, error)
 	return size.Value(), nil
 }
 
-// lookAtPlugs tells whether there is something to be done about the disks that
+// lookAtPlugs reports whether there is something to be done about the disks that
 // come and go, or when there will be. A guest that is to end keeps what it has.
 func (d *Driver) lookAtPlugs(ctx context.Context) (due bool, after time.Duration) {
 	d.mu.Lock()

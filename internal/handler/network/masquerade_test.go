@@ -345,7 +345,7 @@ func udpAnswers(t *testing.T, from *os.File, address string, patience time.Durat
 	return err == nil && n == 5
 }
 
-// ping sends one echo request and tells whether its answer came.
+// ping sends one echo request and reports whether its answer came.
 func ping(t *testing.T, from *os.File, address string, patience time.Duration) bool {
 	t.Helper()
 	conn, err := dial(t, from, "ip4:icmp", address)

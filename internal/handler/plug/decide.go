@@ -130,7 +130,7 @@ type entry struct {
 	name  string
 }
 
-// attached tells whether virt-controller has given the volume to virt-handler,
+// attached reports whether virt-controller has given the volume to virt-handler,
 // which has not given it back yet.
 func (e entry) attached() bool {
 	return e.phase == v1.HotplugVolumeAttachedToNode || hotplug.InUse(e.phase)

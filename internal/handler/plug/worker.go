@@ -105,7 +105,7 @@ type View struct {
 	Halted bool
 }
 
-// Look asks QEMU if that is called for, and decides. It tells whether there is
+// Look asks QEMU if that is called for, and decides. It reports whether there is
 // something to do now, and if not, when there will be; zero for never.
 func (w *Worker) Look(ctx context.Context, m hotdisk.Monitor, view View) (due bool, after time.Duration, err error) {
 	w.mu.Lock()

@@ -217,7 +217,7 @@ func (d *Dir) Available() (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// Exists tells whether anything has the name, a symlink included.
+// Exists reports whether anything has the name, a symlink included.
 func (d *Dir) Exists(name string) (bool, error) {
 	fd, err := d.openat(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ENOENT) {

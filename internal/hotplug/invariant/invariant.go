@@ -46,7 +46,7 @@ type Snapshot struct {
 func (p *Pod) holds(volume string) bool { return slices.Contains(p.Volumes, volume) }
 func (p *Pod) alive() bool              { return p.Running && !p.Terminating }
 
-// inUse tells whether the guest may be using a volume in this phase.
+// inUse reports whether the guest may be using a volume in this phase.
 func inUse(phase v1.VolumePhase) bool {
 	return phase == v1.HotplugVolumeMounted || phase == v1.VolumeReady || phase == v1.HotplugVolumeDetaching
 }

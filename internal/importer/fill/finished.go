@@ -6,7 +6,7 @@ import (
 )
 
 // Finished does what an earlier worker left to do when it had made the disk whole, and
-// tells whether there was one. A worker whose source does not come by itself, an
+// reports whether there was one. A worker whose source does not come by itself, an
 // upload, asks before it waits for it once more.
 func Finished(j *job.Job) (transfer.Result, bool, error) {
 	f := &filling{job: j, notes: notebookOf(j)}

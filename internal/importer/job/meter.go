@@ -35,7 +35,7 @@ func (m *Meter) Step(words string) {
 	m.state.Step = words
 }
 
-// Ready says whether an upload is taken now.
+// Ready reports whether an upload is taken now.
 func (m *Meter) Ready(ready bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

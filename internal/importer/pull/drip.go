@@ -32,7 +32,7 @@ func (d *drip) add(bytes int64, took time.Duration) {
 	}
 }
 
-// endless tells whether the content would not come to an end in any useful time.
+// endless reports whether the content would not come to an end in any useful time.
 func (d *drip) endless(stall time.Duration) bool {
 	d.cut = d.waited >= slowly*stall
 	return d.cut

@@ -216,7 +216,7 @@ func cut(err error, at int64) error {
 	return job.Faultf(transfer.ReasonCut, "the connection broke after %s: %w", job.Bytes(at), err)
 }
 
-// worthAnother tells whether a new connection may do better.
+// worthAnother reports whether a new connection may do better.
 func worthAnother(err error) bool {
 	var fault *job.Fault
 	if !errors.As(err, &fault) {

@@ -119,7 +119,7 @@ func (h *Header) checkL1(entries int64) error {
 	return nil
 }
 
-// aligned tells whether something may be at a place: no cluster begins elsewhere,
+// aligned reports whether something may be at a place: no cluster begins elsewhere,
 // none replaces the header, and none lies where no file reaches.
 func (h *Header) aligned(at int64) bool {
 	return at >= h.cluster() && at < 1<<56 && at&(h.cluster()-1) == 0

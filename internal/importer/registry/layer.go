@@ -29,7 +29,7 @@ const folder = "/disk"
 // layers below have in it.
 type removed map[string]bool
 
-// whiteout takes up what an entry of a layer says, and tells whether it did.
+// whiteout takes up what an entry of a layer says, and reports whether it did.
 func (r removed) whiteout(name string) bool {
 	dir, base := path.Split(name)
 	switch {
@@ -43,7 +43,7 @@ func (r removed) whiteout(name string) bool {
 	return true
 }
 
-// hides tells whether a path of a lower layer is gone.
+// hides reports whether a path of a lower layer is gone.
 func (r removed) hides(name string) bool {
 	if r[name] {
 		return true

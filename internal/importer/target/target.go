@@ -223,7 +223,7 @@ func Remove(j *job.Job) error {
 	return nil
 }
 
-// Whole tells whether the disk has its final name already. A device never does.
+// Whole reports whether the disk has its final name already. A device never does.
 func Whole(j *job.Job) bool {
 	if j.Task.Block {
 		return false

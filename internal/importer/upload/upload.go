@@ -139,7 +139,7 @@ func (s *server) route(mux *http.ServeMux, path string, role workertls.Role, tak
 	mux.HandleFunc("PUT "+path, allowed(take))
 }
 
-// head says whether an upload is taken now.
+// head reports whether an upload is taken now.
 func (s *server) head(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

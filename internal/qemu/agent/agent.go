@@ -50,7 +50,7 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("guest agent: %s: %s", e.Command, e.Desc) }
 
-// Unsupported tells whether err says that this agent lacks the command.
+// Unsupported reports whether err says that this agent lacks the command.
 func Unsupported(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && (e.Class == "CommandNotFound" || e.Class == "CommandDisabled")

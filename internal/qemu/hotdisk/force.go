@@ -58,7 +58,7 @@ func (d *Disk) makeHollow(ctx context.Context, m Monitor, node string) error {
 	return m.Execute(ctx, "blockdev-add", Properties{"driver": "null-co", "node-name": node, "size": 0}, nil)
 }
 
-// serves tells whether a hollow is behind the device that it was made for.
+// serves reports whether a hollow is behind the device that it was made for.
 func (d *Disk) serves(ctx context.Context, m Monitor, devices map[string]bool) (bool, error) {
 	if !devices[d.Device] {
 		return false, nil

@@ -37,7 +37,7 @@ func (m *machine) is(want hotdisk.Stage) hotdisk.Disk {
 	return d
 }
 
-// hasOpen tells whether QEMU has the disk's file open.
+// hasOpen reports whether QEMU has the disk's file open.
 func (m *machine) hasOpen() bool {
 	m.t.Helper()
 	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", m.pid))

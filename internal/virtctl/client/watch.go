@@ -57,7 +57,7 @@ func (c *Client) AwaitRunning(ctx context.Context, namespace, name string, seen 
 	return err
 }
 
-// expectedByVM tells whether a VM of that name is about to create the missing
+// expectedByVM reports whether a VM of that name is about to create the missing
 // VMI; if there is no such VM it returns notFound.
 func (c *Client) expectedByVM(ctx context.Context, namespace, name string, notFound error) error {
 	vm, err := c.VM(ctx, namespace, name)

@@ -79,7 +79,7 @@ type watcher struct {
 	printed int
 }
 
-// hear takes what came, and tells whether a whole line in it matches.
+// hear takes what came, and reports whether a whole line in it matches.
 func (w *watcher) hear(data []byte) (found bool, err error) {
 	for _, b := range data {
 		w.line.WriteByte(b)
@@ -95,7 +95,7 @@ func (w *watcher) hear(data []byte) (found bool, err error) {
 	return false, nil
 }
 
-// end prints the rest of the line as it is now, and tells whether it matches.
+// end prints the rest of the line as it is now, and reports whether it matches.
 func (w *watcher) end() (found bool, err error) {
 	rest := w.line.Bytes()[w.printed:]
 	w.printed = w.line.Len()

@@ -83,7 +83,7 @@ func (u *upload) prepare(ctx context.Context) error {
 	return u.mark(ctx, s.claim)
 }
 
-// usable tells whether an existing volume can be uploaded to.
+// usable reports whether an existing volume can be uploaded to.
 func (s state) usable(name string) error {
 	switch {
 	case s.dv != nil && (s.dv.Spec.Source == nil || s.dv.Spec.Source.Upload == nil):
@@ -211,7 +211,7 @@ func (u *upload) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// ready tells whether the volume takes an upload, what it waits for if not, and whether it
+// ready reports whether the volume takes an upload, what it waits for if not, and whether it
 // will never.
 func (s state) ready(bound bool, before string) (ready bool, waiting string, err error) {
 	if s.claim != nil && s.claim.Annotations[readyAnnotation] == "true" || s.dv != nil && s.dv.Status.Phase == cdiv1.UploadReady {
@@ -266,7 +266,7 @@ func (s state) failed() error {
 	return fmt.Errorf("%s has failed: %s", name, words)
 }
 
-// done tells whether the volume is filled.
+// done reports whether the volume is filled.
 func (s state) done() bool {
 	return s.dv != nil && s.dv.Status.Phase == cdiv1.Succeeded ||
 		s.dv == nil && s.claim != nil && s.claim.Annotations[phaseAnnotation] == string(corev1.PodSucceeded)

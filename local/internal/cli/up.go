@@ -222,7 +222,7 @@ func (o *options) ensureSupervisor(ctx context.Context, c layout.Cluster) error 
 	return nil
 }
 
-// answers tells whether a supervisor listens.
+// answers reports whether a supervisor listens.
 func answers(c layout.Cluster) bool { return listener(c) != 0 }
 
 // listener is the process number of the supervisor that listens, 0 if there is none.

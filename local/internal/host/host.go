@@ -26,9 +26,9 @@ type Facts struct {
 	Root bool
 	// CgroupV2 is true where /sys/fs/cgroup is the unified hierarchy.
 	CgroupV2 bool
-	// SysResource tells whether an OOM score may be lowered.
+	// SysResource reports whether an OOM score may be lowered.
 	SysResource bool
-	// BridgeFilter tells whether packets between ports of a bridge can be translated.
+	// BridgeFilter reports whether packets between ports of a bridge can be translated.
 	BridgeFilter bool
 	// Absent are the programs that a cluster executes and the machine lacks.
 	Absent []prerequisites.Program

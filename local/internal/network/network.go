@@ -235,7 +235,7 @@ func ipnet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// Present tells whether the cluster's bridge is there.
+// Present reports whether the cluster's bridge is there.
 func Present(c layout.Cluster) bool {
 	_, err := netlink.LinkByName(c.Bridge())
 	return err == nil

@@ -196,7 +196,7 @@ func Program(argv []string) string {
 	return ""
 }
 
-// Outdated tells whether the program of a process was replaced on disk since it started.
+// Outdated reports whether the program of a process was replaced on disk since it started.
 func Outdated(pid int) bool {
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	return err == nil && strings.HasSuffix(exe, " (deleted)")

@@ -123,7 +123,7 @@ func readyNodes(ctx context.Context, c layout.Cluster) map[string]bool {
 	return ready
 }
 
-// Running tells whether anything of the cluster runs.
+// Running reports whether anything of the cluster runs.
 func (c Cluster) Running() bool {
 	alive := func(p Component) bool { return p.PID != 0 }
 	return c.Supervisor != 0 || slices.ContainsFunc(c.ControlPlane, alive) ||

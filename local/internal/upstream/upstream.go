@@ -44,7 +44,7 @@ func HideFlags() { pflag.CommandLine = pflag.NewFlagSet(os.Args[0], pflag.Contin
 // Etcd is the one program that is not a cobra command.
 const Etcd = "etcd"
 
-// Is tells whether a name is that of a program.
+// Is reports whether a name is that of a program.
 func Is(name string) bool {
 	_, ok := programs[name]
 	return ok || name == Etcd

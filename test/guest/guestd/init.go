@@ -41,7 +41,7 @@ func initProcess(context.Context, []string) error {
 	return nil
 }
 
-// reap takes in all children that ended and says whether one of them was pid.
+// reap takes in all children that ended and reports whether one of them was pid.
 func reap(pid int) bool {
 	met := false
 	for {

@@ -72,7 +72,7 @@ func moduleName(file string) string {
 }
 
 // serve loads what a device (its modalias) or the kernel (a module's name) asks
-// for, and says whether that was news. Most of a machine's devices have their
+// for, and reports whether that was news. Most of a machine's devices have their
 // driver built in, so that to know nothing about a request is no error.
 func (d *drivers) serve(request string) (bool, error) {
 	d.mu.Lock()

@@ -134,7 +134,7 @@ func (n *network) wait(ctx context.Context) {
 	})
 }
 
-// missing says whether a card still has no address. Cards without a link can be
+// missing reports whether a card still has no address. Cards without a link can be
 // left out.
 func (n *network) missing(onlyLinked bool) bool {
 	n.mu.Lock()

@@ -243,7 +243,7 @@ func (s *seed) runOnce(ctx context.Context) error {
 	return os.WriteFile(scriptState, []byte("ran\n"), 0o644)
 }
 
-// mark remembers an instance in a folder and says whether it was known.
+// mark remembers an instance in a folder and reports whether it was known.
 func mark(folder, instance string) (bool, error) {
 	name := filepath.Join(folder, strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`/\:*?"<>|`, r) {

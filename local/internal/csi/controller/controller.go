@@ -238,7 +238,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// ValidateVolumeCapabilities says whether an existing volume could serve so.
+// ValidateVolumeCapabilities reports whether an existing volume could serve so.
 func (s *Server) ValidateVolumeCapabilities(_ context.Context, r *spec.ValidateVolumeCapabilitiesRequest) (*spec.ValidateVolumeCapabilitiesResponse, error) {
 	if r.GetVolumeId() == "" || len(r.GetVolumeCapabilities()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "no volume or no capability is given")

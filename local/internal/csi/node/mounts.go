@@ -30,7 +30,7 @@ func mountOptions(options []string) (flags uintptr, data string) {
 	return flags, strings.Join(rest, ",")
 }
 
-// isMounted tells whether something is mounted at a path.
+// isMounted reports whether something is mounted at a path.
 func isMounted(path string) (bool, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, os.ErrNotExist) {
