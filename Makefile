@@ -25,7 +25,7 @@ down: ## Stop the embedded cluster; its data stays (`bin/drydock down --purge` r
 test: ## Everything but the soaks: checks, unit tests, API server, whole system with real guests
 	hack/stages prerequisites images check unit fresh system test-release
 
-soak: images ## What takes long: disks come and go for half an hour, watched for gaps and leaks (root)
+soak: images ## What takes long: disks are hotplugged and removed for half an hour, watched for gaps and leaks (root)
 	hack/test-cluster -timeout 2h -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing' \
 		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500
 

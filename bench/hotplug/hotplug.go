@@ -6,7 +6,7 @@
 // so on the serial console; it is told the same way with a QEMU that is started by
 // hand.
 //
-// It must not judge whether hot-plug is right, which is for the tests.
+// It must not judge whether hotplug is right, which is for the tests.
 package hotplug
 
 import (
@@ -35,10 +35,10 @@ type Options struct {
 
 // Flags adds the benchmark's flags.
 func (o *Options) Flags(f *flag.FlagSet) {
-	f.IntVar(&o.rounds, "hotplug-rounds", 13, "hotplug: how often a volume comes and goes")
+	f.IntVar(&o.rounds, "hotplug-rounds", 13, "hotplug: how often a volume is plugged and unplugged")
 }
 
-// volume is the name of the volume that comes and goes, and of its claim.
+// volume is the name of the hotplugged volume, and of its claim.
 const volume = "vol"
 
 // Run measures.
@@ -66,7 +66,7 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	return nil
 }
 
-// turn has a disk come and go each way, and keeps how long that took.
+// turn plugs and unplugs a disk each way, and keeps how long that took.
 type turn struct {
 	*setting
 	number int
@@ -105,7 +105,7 @@ func (t *turn) startPod(ctx context.Context) error {
 	return nil
 }
 
-// plugByHand has a disk come and go in QEMU that was started by hand.
+// plugByHand plugs and unplugs a disk in a QEMU that was started by hand.
 func (t *turn) plugByHand(ctx context.Context) error {
 	if err := t.byHand.watch(ctx, true); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (t *turn) plugByHand(ctx context.Context) error {
 	return nil
 }
 
-// plug has the volume come and go in the VMI.
+// plug plugs and unplugs the volume in the VMI.
 func (t *turn) plug(ctx context.Context) error {
 	if err := t.guest.watch(ctx, true); err != nil {
 		return err

@@ -1,8 +1,8 @@
-// Package attachmentpod renders the pod that holds hot-plugged volumes of a VMI
+// Package attachmentpod renders the pod that holds hotplugged volumes of a VMI
 // on its node, and what protects that pod.
 //
 // It owns how such a pod looks and nothing else. It is pure: it must not import
-// a client or decide when a pod is made; that is package hotplug's.
+// a client or decide when a pod is made; package hotplug does.
 package attachmentpod
 
 import (

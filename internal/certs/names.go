@@ -3,7 +3,7 @@
 // peers trust, and follows all of it through the API (Source), so that a
 // rotation needs neither a restart nor a mounted Secret.
 //
-// It must not know what is served under a certificate.
+// It must not know what a certificate is used for.
 //
 //	Secret                              holder        who trusts its authority
 //	kubevirt-virt-api-certs             virt-api      kube-apiserver (caBundle of webhooks and APIService)
@@ -16,9 +16,9 @@
 // The authority of the last Secret also signs the workers' own certificates, for which
 // virt-controller reads it (workertls.Authority).
 //
-// Each Secret has an authority of its own, so that a node that loses its key
-// can't pass for virt-api. The authorities' certificates, without keys, are in
-// the ConfigMap kubevirt-ca; but for that, no component reads the Secret of another.
+// Each Secret has an authority of its own, so that nobody can pass
+// for virt-api with the stolen key of a node. The authorities' certificates, without
+// keys, are in the ConfigMap kubevirt-ca; no component reads the Secret of another.
 package certs
 
 import (

@@ -1,6 +1,6 @@
 // Package clusterconfig turns the one KubeVirt object into the settings that
-// Drydock's components work by, with every default filled in, and hands the
-// newest settings to whoever asks.
+// Drydock's components work by, with every default filled in, and gives the
+// newest settings to its callers.
 //
 // It owns the defaults and nothing else: it does not validate (admission
 // does), write or report status.

@@ -2,8 +2,8 @@
 // KubeVirt API's statuses hold: one rule for every kind of object of when a
 // transition's time changes, which decides whether a write is needed at all.
 //
-// It must not know any condition by name: what a condition says and when is its
-// owner's.
+// It must not know any condition by name: the owner of a condition decides what it
+// says.
 package condition
 
 import (

@@ -90,7 +90,7 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&o.launcherImage, "launcher-image", "", "container image of the launcher pods")
 	flags.StringVar(&o.importerImage, "importer-image", "", "container image of the workers that fill claims")
 	flags.IntVar(&o.maxHolders, "max-attachment-pods", hotplug.DefaultMaxHolders,
-		"how many pods hold a VM's hot-plugged volumes at rest; more are merged when nothing changes")
+		"how many pods hold a VM's hotplugged volumes at rest; more are merged when nothing changes")
 	flags.StringSliceVar(&o.deniedNetworks, "import-denied-networks", nil,
 		"networks, such as 10.0.0.0/8, that imports must not read from, beside loopback and link-local addresses")
 	flags.StringSliceVar(&o.allowedNetworks, "import-allowed-networks", nil, "networks that imports may read from whatever else denies them")

@@ -57,7 +57,7 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 		Settings: settings(mgr.GetClient(), o.namespace), LauncherImage: o.launcherImage, MaxHolders: o.maxHolders, Now: o.now,
 	}
 	if err := plugLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
-		return fmt.Errorf("adding the loop of hot-plugged volumes: %w", err)
+		return fmt.Errorf("adding the loop of hotplugged volumes: %w", err)
 	}
 	sizeLoop := &claimsize.Reconciler{Client: mgr.GetClient()}
 	if err := sizeLoop.SetupWithManager(ctx, mgr, pace(1)); err != nil {

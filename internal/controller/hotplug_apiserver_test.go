@@ -343,7 +343,7 @@ func TestManyHoldersAreMergedByAHandover(t *testing.T) {
 }
 
 // TestTheLoopMayEndAtAnyMomentOfAPlug ends the loops again and again while
-// volumes come and go.
+// volumes are plugged and unplugged.
 func TestTheLoopMayEndAtAnyMomentOfAPlug(t *testing.T) {
 	w := newPlugWorld(t)
 	for i := range 4 {

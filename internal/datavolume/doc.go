@@ -1,5 +1,5 @@
-// Package datavolume decides how a DataVolume comes to a claim that is filled:
-// what its claim is like, when which worker is needed, and what its status says.
+// Package datavolume decides how the claim of a DataVolume is made and filled:
+// what the claim looks like, which worker is needed when, and what the status says.
 //
 // It is pure: it must neither read nor change the cluster. Package
 // internal/controller/datavolume observes, calls Decide and does what is planned;
@@ -32,22 +32,22 @@
 //	                      bound the cloned claim
 //	Failed                a Result for which Permanent is true; the claim was lost
 //
-// # Who dies when
+// # When a part dies
 //
 // Every object has a name that follows from the DataVolume's, so that making it
 // twice makes it once; Decide needs no memory but the cluster.
 //
 //   - virt-controller between two actions: the next round sees what was done. The
-//     status is written before the worker is deleted whose result it tells.
+//     status is written before the worker whose result it reports is deleted.
 //   - Stale caches: before a claim or a worker is made, the shell asks the API
 //     server for the DataVolume, so that nothing is filled again after Succeeded.
 //   - The worker's container: the kubelet restarts it, with back-off; the restarts
-//     are counted. The reason is shown meanwhile; an event tells it when it is
-//     another than the last time.
+//     are counted. The reason is in the status meanwhile; an event reports it when it
+//     has changed.
 //   - The worker's pod (deleted, evicted, node gone): when it is gone, another is
 //     made. While it is terminating nothing is: two would write one disk.
-//   - The claim, before it was bound: made again. Afterwards: Failed, since what
-//     was filled is gone and whoever deleted it shall know.
+//   - The claim, before it was bound: made again. Afterwards: Failed, so that
+//     the user learns that the content is gone.
 //   - The DataVolume: claim, worker, Service and Secret go by ownership. A source
 //     pod in another namespace can't be owned; for it the DataVolume has a finalizer
 //     from before the pod is made until it is gone.

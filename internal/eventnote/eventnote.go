@@ -1,8 +1,8 @@
-// Package eventnote keeps what Drydock's events say within what the API server
-// takes: it refuses an event whose note is longer than a kibibyte, and the VM's
-// owner would not hear of just those failures that take the longest to explain.
+// Package eventnote shortens the notes of Drydock's events to the length that the
+// API server accepts: it refuses an event whose note is longer than a kibibyte, and
+// the VM's owner would miss the failures with the longest explanations.
 //
-// It owns the cut, and decides neither what is told nor to whom.
+// It owns the cut. It does not decide what is reported or to whom.
 package eventnote
 
 import (

@@ -1,5 +1,5 @@
-// Package firmware holds the rules of a VM's firmware UUID: who gets a random
-// one, who gets the legacy one, and what a user may do to it. Admission, the VM
+// Package firmware holds the rules of a VM's firmware UUID: which objects get a
+// random one, which get the legacy one, and how a user may change it. Admission, the VM
 // controller and restore call it, so that each rule is written once.
 //
 // It decides and edits the object that it is given; it imports no client and

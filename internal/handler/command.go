@@ -1,5 +1,5 @@
-// Package handler is virt-handler: the process on each node that gives the
-// node's VMIs their guests.
+// Package handler is virt-handler: the process on each node that runs the
+// guests of the node's VMIs.
 //
 // It owns how the parts are wired together and what is watched of the cluster.
 // It must not hold a decision about a VMI (package vmi), a step of a guest's

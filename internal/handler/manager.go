@@ -86,7 +86,7 @@ func cacheOptions(o options) cache.Options {
 const launcherLabel = "virt-launcher"
 
 // nodePods selects the pods that virt-handler looks at: launcher pods and the
-// attachment pods of hot-plugged volumes.
+// attachment pods of hotplugged volumes.
 func nodePods() labels.Selector {
 	is, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{launcherLabel, driver.HolderLabel})
 	utilruntime.Must(err)

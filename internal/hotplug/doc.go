@@ -1,4 +1,4 @@
-// Package hotplug decides which attachment pods hold a VMI's hot-plugged
+// Package hotplug decides which attachment pods hold a VMI's hotplugged
 // volumes on its node, and what virt-controller says about each volume.
 //
 // It owns the decision only. It is pure: it must not import a client or read
@@ -27,11 +27,11 @@
 // Recorded and dropped are states of the record, an annotation of the VMI; the
 // rest is the pod's. Both changes are one write of the VMI on condition of the
 // version that was read; only then does a pod follow. A name that was dropped
-// is never recorded again: names carry the record's generation, which only
-// grows. That is the fence that everything rests on:
+// is never recorded again: names contain the record's generation, which only
+// grows. The safety of all the rest depends on this:
 //
-//   - Nobody brings a volume into use from a pod that is not recorded in the
-//     version of the VMI on which his write is conditional.
+//   - No component brings a volume into use from a pod that is not recorded in the
+//     version of the VMI on which its write is conditional.
 //   - So a pod that is neither recorded nor named by a volume in use, in any
 //     version of the VMI that is younger than the pod, can't come into use again.
 //     A pod is recorded before it is made, so every version that is read after the
@@ -63,11 +63,11 @@
 //   - H6: a volume that the guest does not have gets a pod only within the VMI's
 //     disruption budget; one that it has gets it in any case (budget.go, decision 232).
 //
-// What somebody else takes away (an eviction, a deletion by hand, a node's
-// kubelet) is outside of H1 and H2; it is replaced at once. Package invariant
-// states all of this as code, exploration explores it.
+// A pod that something else removes (an eviction, a user, a node's kubelet) is
+// outside of H1 and H2; it is replaced at once. Package invariant
+// states all of this as code, and the exploration tests it in every state.
 //
-// # Who dies in the middle
+// # When a part dies
 //
 //   - virt-controller after the record, before the pod: the next round makes it.
 //   - virt-controller after the pod: the next round finds it recorded.

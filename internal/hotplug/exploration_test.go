@@ -24,11 +24,11 @@ const (
 // scenarios are explored exhaustively. Each is small in one way so that it can
 // be large in another.
 var scenarios = []scenario{
-	{name: "one volume comes and goes, and its pod is taken away", volumes: 1, changes: 3, adds: all, removes: all, robberies: 1, maxHolders: 1},
-	{name: "two volumes come and go", volumes: 2, changes: 2, adds: all, removes: all, maxHolders: 1},
-	{name: "a volume comes and goes beside one in use", volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, maxHolders: 1},
+	{name: "one volume is plugged and unplugged, and its pod is taken away", volumes: 1, changes: 3, adds: all, removes: all, robberies: 1, maxHolders: 1},
+	{name: "two volumes are plugged and unplugged", volumes: 2, changes: 2, adds: all, removes: all, maxHolders: 1},
+	{name: "a volume is plugged and unplugged beside one in use", volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, maxHolders: 1},
 	{name: "a controller dies between writing and creating", volumes: 2, first: volumeA, changes: 1, adds: all, removes: all, late: 1, maxHolders: 1},
-	{name: "two volumes in one pod come and go", volumes: 2, first: volumeA | volumeB, changes: 3, adds: all, removes: all, maxHolders: 1},
+	{name: "two volumes in one pod are plugged and unplugged", volumes: 2, first: volumeA | volumeB, changes: 3, adds: all, removes: all, maxHolders: 1},
 	{name: "two volumes in two pods come, go and are merged", volumes: 2, first: volumeA | volumeB, firstApart: true, changes: 1, adds: all, removes: all, maxHolders: 1},
 	{name: "three volumes in three pods are merged", volumes: 3, first: all, firstApart: true, maxHolders: 1},
 	{name: "the pod of two volumes is taken away", volumes: 2, first: volumeA | volumeB, robberies: 1, maxHolders: 1},

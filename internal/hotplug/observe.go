@@ -8,7 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Volume is a hot-plugged volume on its claim.
+// Volume is a hotplugged volume on its claim.
 type Volume struct {
 	Name  string `json:"name"`
 	Claim string `json:"claim"`

@@ -1,8 +1,8 @@
-// Package importer is the worker that fills a claim: it reads its task, lets the
-// right part do it, serves progress meanwhile and says at the end how it went.
+// Package importer is the worker that fills a claim: it reads its task, runs the
+// package that does it, serves progress meanwhile and reports the result at the end.
 //
-// It holds no knowledge about sources and formats; those are below it: web,
-// registry, upload and clone move content, fill makes disks of it.
+// It knows nothing about sources and formats; packages below it do: web, registry,
+// upload and clone move content, fill makes disks of it.
 package importer
 
 import (

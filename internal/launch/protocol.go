@@ -3,8 +3,8 @@
 // virt-launcher listens on in its pod.
 //
 // It owns the messages and their encoding. It must not import Kubernetes or
-// API types: virt-launcher links it, and what virt-launcher links is paid for
-// by every VM.
+// API types: virt-launcher links it, and every VM pays for what virt-launcher
+// links.
 //
 // A conversation:
 //
@@ -14,8 +14,8 @@
 //	virt-launcher   -> Event{Exited}       (QEMU ended; virt-launcher exits after it)
 //
 // virt-launcher serves one connection; a new one replaces the old one, so that
-// a restarted virt-handler takes over by connecting. Hello makes that enough:
-// nothing that was said on an earlier connection need be remembered.
+// a restarted virt-handler takes over by connecting. Hello contains the
+// whole state: nothing from an earlier connection need be remembered.
 package launch
 
 // Phase is what virt-launcher's QEMU is doing.

@@ -1,5 +1,5 @@
 // Package launcher is virt-launcher: it starts QEMU with the machine that
-// virt-handler hands it, ends it gracefully, and reports how it ended.
+// virt-handler sends, ends it gracefully, and reports how it ended.
 //
 // It owns the QEMU process and what is known about its end, the disk images'
 // inspection inside the pod, and the socket that virt-handler talks to. It is

@@ -27,7 +27,7 @@ func TestQuitOverTheMonitorIsAShutdownFromOutside(t *testing.T) {
 
 func TestAGuestThatIgnoresThePowerButtonIsKilledAfterItsGracePeriod(t *testing.T) {
 	r := newLauncher(t)
-	// The BIOS has no ear for the button.
+	// The BIOS does not react to the button.
 	c, _ := r.start(1)
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

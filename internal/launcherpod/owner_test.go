@@ -80,7 +80,7 @@ func TestWhichClaimsAGuestHasForItself(t *testing.T) {
 		"a LUN that is only read":       {disk("d", readOnlyLUN), v1.VolumeSource{PersistentVolumeClaim: claim(false)}, nil, nil},
 		"the base of an ephemeral disk": {disk("d", plain), v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}, nil, nil},
 		"a volume that is no disk":      {disk("other", plain), v1.VolumeSource{PersistentVolumeClaim: claim(false)}, nil, nil},
-		"a volume that comes and goes": {disk("d", plain),
+		"a hotpluggable volume": {disk("d", plain),
 			v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "dv", Hotpluggable: true}}, nil, nil},
 	}
 	for name, test := range tests {

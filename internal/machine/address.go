@@ -190,7 +190,7 @@ func onRootBus(p Properties, slot int) Properties {
 	return p
 }
 
-// behindPort is the place of a device that can come and go.
+// behindPort is the place of a device that can be unplugged.
 func behindPort(p Properties, port int) Properties {
 	p["bus"], p["addr"] = PortID(port), "0x0"
 	return p

@@ -11,7 +11,7 @@ import (
 // know again after a restart.
 const (
 	// WaitMarker is there from QEMU's start until the guest's CPUs have been
-	// started, if they wait for hot-plugged volumes (decision 230).
+	// started, if they wait for hotplugged volumes (decision 230).
 	WaitMarker = "waits-for-volumes"
 	// PauseMarker is there while the user wants a guest paused that is stopped for
 	// another reason (decision 200).

@@ -11,7 +11,7 @@ import (
 // more; a guest looks no further than this without being asked to.
 const maxSCSIDisks = 256
 
-// Hotpluggable reports whether a volume is one that comes and goes while the
+// Hotpluggable reports whether a volume is plugged and unplugged while the
 // guest runs: it is not in the launcher pod, and no machine starts with it.
 func Hotpluggable(v *v1.Volume) bool {
 	switch {
@@ -24,7 +24,7 @@ func Hotpluggable(v *v1.Volume) bool {
 }
 
 // hotDisks are the disks that are plugged with their volume. A drive for CDs
-// stays where it is: only its medium comes and goes.
+// stays where it is: only its medium is exchanged.
 func hotDisks(spec *v1.VirtualMachineInstanceSpec) map[string]bool {
 	hot := map[string]bool{}
 	for i := range spec.Volumes {
@@ -78,7 +78,7 @@ func FreeSlot(spec *v1.VirtualMachineInstanceSpec, volume string, taken []Slot) 
 	return Slot{}, fmt.Errorf("the bus %s is full: this machine takes at most %d more disks than it started with", bus, len(all))
 }
 
-// slots are all places for the disks that come and go on the bus of a volume's
+// slots are all places for the hotplugged disks on the bus of a volume's
 // disk, in order.
 func slots(spec *v1.VirtualMachineInstanceSpec, volume string) (v1.DiskBus, []Slot) {
 	bus := v1.DiskBus("")

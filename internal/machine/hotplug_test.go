@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/launch"
 )
 
-// plug adds a volume that comes and goes.
+// plug adds a hotpluggable volume.
 func plug(spec *v1.VirtualMachineInstanceSpec, name string, device v1.DiskDevice) {
 	spec.Volumes = append(spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
 		DataVolume: &v1.DataVolumeSource{Name: name, Hotpluggable: true},
@@ -53,7 +53,7 @@ func withoutHalt(args []string) []string {
 	return rest
 }
 
-// TestSlots: disks that come and go in any order never meet each other or what
+// TestSlots: disks that are plugged and unplugged in any order never meet each other or what
 // the machine started with, as many as it has room for, and after all of them
 // have gone each gets the place that the spec's order gives it.
 func TestSlots(t *testing.T) {

@@ -3,9 +3,9 @@
 //
 // It owns every rule of how a field of the VMI's spec becomes something that
 // the guest can see. It is pure: it opens no file, starts nothing, asks no
-// clock; the same Input always gives the same Machine, text for text. It must
-// not import a client, and it does not repeat admission: what it refuses is
-// what it could not express.
+// clock; the same Input always gives the same Machine, to the byte. It must
+// not import a client, and it does not repeat admission: it refuses only what it
+// can't express.
 package machine
 
 import (

@@ -1,9 +1,8 @@
 // Package nodeprobe is what `virt-launcher probe-node` writes and virt-handler
 // reads: what QEMU can do on a node.
 //
-// It owns the JSON, and which accelerator follows from it; finding it out is
-// virt-launcher's, acting on it virt-handler's. It must import the standard library
-// only.
+// It owns the JSON, and which accelerator follows from it. virt-launcher finds it out
+// and virt-handler acts on it. It must import the standard library only.
 package nodeprobe
 
 // File is where the DaemonSet's init container leaves the result for virt-handler.

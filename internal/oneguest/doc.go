@@ -7,7 +7,7 @@
 // packages vmilife, vmstate, launcherpod and handler/vmi, whose functions it
 // calls.
 //
-// Who takes part:
+// The participants:
 //
 //	virt-controller  two processes at once: one sees what is so, the other what
 //	                 its caches showed at any time before, and it may be cut off
@@ -19,8 +19,8 @@
 //	                 force; removes owner references and finalizers
 //
 // In every state at most one QEMU of the VM runs (G1). From every state a way leads
-// to a state in which the VM runs and no pod is left of earlier VMIs (G2), without
-// anything that a user must do beyond bringing a node back.
+// to a state in which the VM runs and no pod is left of earlier VMIs (G2), and
+// the user need do nothing for it but bring a node back.
 //
 // Time is in the model as far as the rules depend on it: the time that a guest is
 // given after its pod's object is gone passes only when the kubelet of a node

@@ -30,7 +30,7 @@ func SelectedNode(claim *corev1.PersistentVolumeClaim) string {
 //	   └──(node is lost, and no pod with the claim is on it)──> released: the
 //	                                               scheduler chooses again
 //
-// Nothing is recorded: whoever dies in between, the next look finds the same.
+// Nothing is recorded: after a crash of any part the next look finds the same.
 type Choice struct {
 	Claim *corev1.PersistentVolumeClaim
 	// Used means that a VMI that has not ended is on the claim, or that a DataVolume

@@ -52,7 +52,7 @@ func detaching(vmi *v1.VirtualMachineInstance, name string) bool {
 	return s != nil && s.Phase == v1.HotplugVolumeDetaching
 }
 
-// statusOf is the status of a volume that comes and goes.
+// statusOf is the status of a hotplugged volume.
 func statusOf(vmi *v1.VirtualMachineInstance, name string) *v1.VolumeStatus {
 	for i := range vmi.Status.VolumeStatus {
 		if s := &vmi.Status.VolumeStatus[i]; s.Name == name && s.HotplugVolume != nil {

@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/machine"
 )
 
-// Judge judges the volumes of a spec that come and go, and their disks; at is
+// Judge judges the hotpluggable volumes of a spec, and their disks; at is
 // the spec's path.
 func Judge(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -47,7 +47,7 @@ func Judge(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList 
 }
 
 // Lasting is the part of a spec that a change of which needs a restart: without
-// the volumes that come and go, and their disks.
+// the hotpluggable volumes, and their disks.
 func Lasting(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec {
 	out := spec.DeepCopy()
 	for i := range spec.Volumes {
@@ -66,7 +66,7 @@ func Lasting(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec
 }
 
 // Follow brings the volumes of a VMI to those of its VM's template, but for
-// what somebody has put into the VMI alone, or taken out of it alone. It tells
+// what somebody has put into the VMI alone, or taken out of it alone. It reports
 // whether it has changed anything.
 func Follow(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
 	own := ReadOwn(vmi.Annotations)

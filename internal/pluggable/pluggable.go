@@ -1,10 +1,9 @@
-// Package pluggable holds the rules about volumes that come and go while a
-// guest runs, as far as they are about specs: what such a volume and its disk
-// may be, how one is put into a spec and taken out, and how a VMI follows the
-// template of its VM.
+// Package pluggable holds the rules about hotpluggable volumes in specs: what such a
+// volume and its disk may be, how one is added to a spec and removed, and how a VMI
+// follows the template of its VM.
 //
-// It is pure: it must not import a client. How a volume gets to the node and
-// into the guest is the business of the packages hotplug and handler/plug.
+// It is pure: it must not import a client. Packages hotplug and handler/plug bring
+// a volume to the node and into the guest.
 package pluggable
 
 import (
@@ -93,7 +92,7 @@ func settle(d *v1.Disk) (problem string) {
 	return busProblem(d)
 }
 
-// busProblem says why a disk cannot come and go on its bus; empty if it can.
+// busProblem says why a disk cannot be hotplugged on its bus; empty if it can.
 func busProblem(d *v1.Disk) string {
 	switch bus := machine.HotBus(d); {
 	case d.LUN != nil && bus != v1.DiskBusSCSI:

@@ -1,8 +1,8 @@
 // Package selinux holds the rules about SELinux contexts: how one is written, which
 // part of it a pod may be given, and which pods are given one.
 //
-// It is pure: it must not read a process's context or a file's label, which is package
-// nodeselinux's in virt-handler, and it must not import a client.
+// It is pure: it must not read a process's context or a file's label, which is the work of
+// package nodeselinux in virt-handler, and it must not import a client.
 package selinux
 
 import (

@@ -4,8 +4,8 @@
 // it; and a test holds it against the types of the API module, so that a field
 // that is new there can't slip through.
 //
-// It is pure, and it judges whether a field means anything here, not whether
-// its value makes sense: that is the validation's part.
+// It is pure. It decides whether a field is supported, not whether its value makes
+// sense: package validate does.
 package supported
 
 import (

@@ -7,7 +7,7 @@
 // A worker gets its Task as JSON in the environment variable TaskEnv; Secrets
 // and ConfigMaps that the task needs are mounted at the paths below. While it
 // runs it answers GET ProgressPath on ProgressPort with Progress as JSON, by
-// plain HTTP: nothing in it is secret and nobody decides by it. Its container's
+// plain HTTP: nothing in it is secret and no decision depends on it. Its container's
 // termination message is a Result as JSON, after a failure as well.
 //
 // A worker's container is restarted in its pod (restartPolicy OnFailure), with

@@ -1,6 +1,6 @@
 // Package virtctl is the command line: it puts the commands together, and turns
 // an error into a message and an exit code. What a command does is in the
-// package that bears its name.
+// package of its name.
 package virtctl
 
 import (

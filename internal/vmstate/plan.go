@@ -194,7 +194,7 @@ func (d *decision) decideVMI() {
 	d.recordStrategy()
 }
 
-// followTemplate brings volumes that come and go into a VMI that stays.
+// followTemplate brings hotpluggable volumes into a VMI that stays.
 func (d *decision) followTemplate() {
 	if d.vmi == nil || d.Adopt || d.Delete || d.vmi.DeletionTimestamp != nil || d.vmi.IsFinal() || d.VM.Spec.Template == nil {
 		return

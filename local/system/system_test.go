@@ -52,7 +52,7 @@ func TestClusterLives(t *testing.T) {
 		{"a privileged pod sees its node", privilegedPod},
 		{"kubectl forwards a port and ends when asked", portForward},
 		{"a pod grows in place", resize},
-		{"bare pods come and go fast", podCosts},
+		{"bare pods start and end fast", podCosts},
 		{"pods write to volumes of every kind", volumesServe},
 		{"a snapshot is restored and a volume cloned", volumesAreCopied},
 		{"volumes grow", volumesGrow},

@@ -23,13 +23,13 @@ import (
 )
 
 // A long run asks for more than every run can afford: see `make soak`.
-var cycles = flag.Int("hotplug.cycles", 12, "how often volumes come and go, four at a time")
+var cycles = flag.Int("hotplug.cycles", 12, "how often volumes are plugged and unplugged, four at a time")
 
-// atOnce are the volumes that come and go together: cycles overlap, and what is
+// atOnce are the volumes that are plugged and unplugged together: cycles overlap, and what is
 // left of a shared attachment pod is handed over when one goes.
 const atOnce = 4
 
-// TestPluggingLeaksNothing has volumes come and go, over and over. QEMU,
+// TestPluggingLeaksNothing plugs and unplugs volumes, over and over. QEMU,
 // virt-launcher, virt-handler and virt-controller keep no descriptor, mount,
 // goroutine or memory of it, and it takes no longer in the end. Not parallel: what
 // other tests do would count.

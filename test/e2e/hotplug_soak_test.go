@@ -23,12 +23,12 @@ import (
 
 // A long run asks for more than every run can afford: see `make soak`.
 var (
-	soakFor    = flag.Duration("hotplug.for", 20*time.Second, "how long a disk in use is watched while others come and go")
+	soakFor    = flag.Duration("hotplug.for", 20*time.Second, "how long a disk in use is watched while others are plugged and unplugged")
 	changesFor = flag.Duration("hotplug.changes", 20*time.Second, "how long a template is changed every second")
 )
 
 // TestADiskInUseIsNeverDropped has a guest write and read vol-a with direct I/O
-// all the time, while other volumes come and go in random order (files,
+// all the time, while other volumes are plugged and unplugged in random order (files,
 // devices, local storage that the attachment pod binds), one never gets its
 // claim, one can't be mounted, attachment pods are taken away by hand, and
 // components are killed. A watch sees to the holders' invariants. When all are
@@ -85,7 +85,7 @@ func TestADiskInUseIsNeverDropped(t *testing.T) {
 	awaitNoTraces(t, vmi, before)
 }
 
-// soakedClaims makes vol-a and what is never plugged, and names what comes and goes.
+// soakedClaims makes vol-a and what is never plugged, and names what is plugged and unplugged.
 func soakedClaims(t *testing.T, ns string) (comeAndGo []string) {
 	t.Helper()
 	for _, name := range []string{"vol-a", "vol-b", "vol-c"} {

@@ -1,4 +1,4 @@
-// Package follow records, for tests, what watches tell of a VMI's hot-plugged
+// Package follow records, for tests, what watches tell of a VMI's hotplugged
 // volumes and their attachment pods, and holds it to their invariants when the
 // test ends.
 //

@@ -264,7 +264,7 @@ func TestTheGuestServesHotplugsAndPanics(t *testing.T) {
 		checkAgent(t, agent)
 		checkAgentPort(t, m, agent)
 	})
-	t.Run("disk and NIC come and go", func(t *testing.T) {
+	t.Run("disk and NIC are plugged and unplugged", func(t *testing.T) {
 		m.monitorRuns("device_add", map[string]any{"driver": "virtio-blk-pci", "id": "disk", "drive": "nothing", "bus": "port1", "serial": "late"})
 		m.monitorRuns("device_add", map[string]any{"driver": "virtio-net-pci", "id": "nic", "netdev": "net1", "bus": "port2", "mac": "02:00:00:00:00:08", "romfile": ""})
 		m.sees("guestinfo disks | cut -d' ' -f1-4", "vda 1048576 late virtio")

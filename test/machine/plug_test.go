@@ -136,7 +136,7 @@ func (p *pod) awaits(serial string, there bool) {
 }
 
 // TestDisksComeAndGoWhileTheGuestWrites: one disk is written to and read past all
-// caches all the time; others come and go on both buses. PCI disks go when the
+// caches all the time; others are plugged and unplugged on both buses. PCI disks go when the
 // guest's kernel agrees. Nothing of them stays in QEMU.
 func TestDisksComeAndGoWhileTheGuestWrites(t *testing.T) {
 	files := buildGuest(t, guest.Cloud)

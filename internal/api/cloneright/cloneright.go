@@ -1,6 +1,5 @@
-// Package cloneright asks the cluster whether somebody may clone a disk out of
-// another namespace: who may create datavolumes/source (cdi.kubevirt.io) there
-// may.
+// Package cloneright asks the cluster whether a user may clone a disk from another
+// namespace: users who may create datavolumes/source (cdi.kubevirt.io) there may.
 //
 // It must not refuse anything: admission does. See decision 124.
 package cloneright

@@ -1,8 +1,8 @@
 // Package defaults fills in what a new object must have from its first moment:
-// in a VirtualMachine only what its guest's identity hangs on (firmware UUID,
-// machine type), so that what a user keeps under version control stays what
-// it is; in a VirtualMachineInstance everything that the components would else
-// have to guess, each for itself.
+// in a VirtualMachine only what its guest's identity depends on (firmware UUID,
+// machine type), so that manifests under version control stay as they are; in a
+// VirtualMachineInstance everything that each component would otherwise have to
+// guess.
 //
 // It is pure: it edits the object that it is given and knows no client.
 package defaults

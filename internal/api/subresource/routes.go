@@ -1,10 +1,9 @@
 // Package subresource serves subresources.kubevirt.io/v1: the verbs on
 // VirtualMachines and VirtualMachineInstances that are no fields, such as
-// start, pause, console. What a verb means in which state of a VM is decided by
-// pure functions (plan.go); verbs on a guest are passed on to the virt-handler
-// of its node, streams untouched.
+// start, pause, console. Pure functions (plan.go) decide what a verb means in each state of a VM;
+// verbs on a guest are passed on to the virt-handler of its node, streams unchanged.
 //
-// Who may do what is not decided here: the API server in front of it asks the
+// Permissions are not decided here: the API server in front of it asks the
 // cluster's authorizer about every request.
 package subresource
 

@@ -1,18 +1,18 @@
 // Package upload lets users fill claims from their own machines: it serves
-// upload.cdi.kubevirt.io/v1beta1 UploadTokenRequest, which gives who may create
-// one a token for one claim, and the upload proxy, which takes that token and
-// passes an image on to the claim's worker.
+// upload.cdi.kubevirt.io/v1beta1 UploadTokenRequest, which answers with a token for
+// one claim, and the upload proxy, which takes that token and passes an image on to
+// the claim's worker.
 //
 //	virtctl ──UploadTokenRequest──> kube-apiserver ──> Tokens ──token──┐
 //	   └────image, bearer token──> Proxy ──mutual TLS──> worker <──claim┘
 //
-// Who may ask for tokens is decided by the cluster's authorizer before a
-// request gets here. The proxy trusts the token alone, so that it can be
+// The cluster's authorizer decides who may create token requests, before a request
+// gets here. The proxy trusts the token alone, so that it can be
 // reached from outside of the cluster; the token names the claim by its UID,
 // so that it opens no successor of the same name, and ends after minutes (an
-// upload that has begun then goes on). Nothing is kept but the keys that tokens
-// are signed with, in a Secret that all virt-apis share; a virt-api that dies
-// cuts its uploads, which start again.
+// upload that has begun then goes on). The only state is the keys that sign
+// tokens, in a Secret that all virt-apis share; when a virt-api dies, its uploads
+// break and start again.
 //
 // The package must not decide what a claim's worker does with the content, and
 // must not write to claims or pods.

@@ -2,8 +2,8 @@
 // wrong with an object, each error with the field's path, the value and what is
 // allowed, all at once; and which changes of an object its owner may make.
 //
-// It is pure: it must neither change an object nor read the cluster. Whether a
-// field is implemented at all is package supported's to say.
+// It is pure: it must neither change an object nor read the cluster. Package
+// supported decides whether a field is implemented at all.
 package validate
 
 import (

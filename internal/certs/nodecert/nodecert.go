@@ -15,8 +15,8 @@
 //	deletion                    virt-handler, once it has taken the certificate; else
 //	                            kube-controller-manager, after an hour
 //
-// A node has one request at a time, by its name. Whoever dies in the middle leaves
-// a request that the next one recognizes by its key and by its conditions:
+// A node has one request at a time, by its name. After a crash the next
+// process recognizes the request by its key and by its conditions:
 //
 //	virt-handler, after it asked   its successor has another key, deletes the
 //	                               request and asks anew

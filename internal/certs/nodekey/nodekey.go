@@ -1,9 +1,9 @@
 // Package nodekey is virt-handler's side of its certificate: it owns the private
-// key, which is nowhere but in this process's memory, asks for a certificate for
+// key, which exists only in this process's memory, asks for a certificate for
 // its node, and renews it with another key while virt-handler runs.
 //
-// What it does when is nodecert.Decide's; this package observes and acts. It must
-// not hold anything up but connections of virt-api: without a certificate guests run.
+// nodecert.Decide decides; this package observes and acts. Without a certificate only
+// virt-api's connections have to wait: it must not delay guests.
 // See decision 234.
 package nodekey
 

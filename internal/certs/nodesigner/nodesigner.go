@@ -1,10 +1,9 @@
 // Package nodesigner is virt-api's side of virt-handlers' certificates: the signer
 // drydock.dev/virt-handler of the cluster's CertificateSigningRequests.
 //
-// Which request is approved, signed or refused is nodecert.Judge's; this package
-// watches requests, reads the authority and writes what was decided. It is the only
-// one that reads the authority's key, and must not give anybody anything but
-// certificates. See decision 235.
+// nodecert.Judge decides which request is approved, signed or refused; this package
+// watches requests, reads the authority and writes the decision. It is the only package
+// that reads the authority's key, and must give out nothing but certificates. See decision 235.
 package nodesigner
 
 import (

@@ -1,5 +1,5 @@
 // Package workertls owns the certificates between the workers that fill claims
-// and those who send to them: who is called what, how virt-controller signs
+// and those who send to them: their names, how virt-controller signs
 // (Authority), and how a worker serves and calls with the files of its pod
 // (ServerConfig, ClientConfig).
 //
@@ -11,9 +11,9 @@
 //	worker, kind upload        ServerName(claim, namespace)  server  virt-controller
 //	worker, kind clone-source  SourceName(claim, namespace)  client  virt-controller
 //
-// All are of one authority, which signs nothing else. A namespace's owner can
-// read his workers' keys; what they are good for is to take an upload into that
-// claim, and to send a clone into it.
+// All are of one authority, which signs nothing else. The owner of a
+// namespace can read its workers' keys; with them one can only receive an upload into
+// that claim, and send a clone into it.
 package workertls
 
 import (

@@ -1,5 +1,5 @@
-// Package claimsize is the loop that tells running VMIs that their claims have
-// grown: virt-handler, which grows the disks, watches VMIs but no claims (decision 119).
+// Package claimsize is the loop that reports grown claims in the status of running
+// VMIs: virt-handler, which grows the disks, watches VMIs but no claims (decision 119).
 //
 // It owns persistentVolumeClaimInfo.capacity and .requests of a running VMI's
 // volume status. It must not touch claims, nor anything else of a VMI.
@@ -131,7 +131,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, nil
 }
 
-// Update brings the claims' sizes in a volume status up to date, and tells
+// Update brings the claims' sizes in a volume status up to date, and reports
 // whether it has changed any.
 func Update(list []v1.VolumeStatus, claims map[string]*corev1.PersistentVolumeClaim) bool {
 	changed := false

@@ -28,7 +28,7 @@ const (
 	reasonFailed  = "FailedCreate"
 )
 
-// entries are what the VMI's status says of hot-plugged volumes.
+// entries are what the VMI's status says of hotplugged volumes.
 func entries(vmi *v1.VirtualMachineInstance) []hotplug.Entry {
 	var out []hotplug.Entry
 	for i := range vmi.Status.VolumeStatus {

@@ -83,7 +83,7 @@ func (r *Reconciler) protect(ctx context.Context, s *sight) (bool, error) {
 		s.lookAgain(time.Second) // by then the cache has the newer version
 		return false, nil
 	}
-	err = fmt.Errorf("the PodDisruptionBudget %s, which keeps drains from hot-plugged volumes, %w", name, err)
+	err = fmt.Errorf("the PodDisruptionBudget %s, which keeps drains from hotplugged volumes, %w", name, err)
 	if r.memory.failed(key, name, err.Error()) {
 		r.Recorder.Eventf(s.vmi, nil, corev1.EventTypeWarning, reasonFailed, actionProtect, "%v", err)
 	}

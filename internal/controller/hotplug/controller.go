@@ -1,4 +1,4 @@
-// Package hotplug is the loop that keeps the attachment pods of VMIs' hot-plugged
+// Package hotplug is the loop that keeps the attachment pods of VMIs' hotplugged
 // volumes, and what virt-controller says of these volumes. Package
 // internal/hotplug decides; this package observes and acts.
 //
@@ -37,7 +37,7 @@ import (
 	"drydock.dev/drydock/internal/machine"
 )
 
-// claimIndex finds the VMIs that have a claim hot-plugged, podIndex the attachment
+// claimIndex finds the VMIs that have a claim hotplugged, podIndex the attachment
 // pods of whichever VMI has a name.
 const (
 	claimIndex = "drydock.hotplugged-claims"
@@ -76,7 +76,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		return names
 	})
 	if err != nil {
-		return fmt.Errorf("indexing VMIs by the claims that they have hot-plugged: %w", err)
+		return fmt.Errorf("indexing VMIs by the claims that they have hotplugged: %w", err)
 	}
 	err = mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podIndex, func(o client.Object) []string {
 		if o.GetLabels()[v1.AppLabel] != attachmentpod.AppLabelValue {
@@ -103,7 +103,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		Complete(r)
 }
 
-// concerned reports whether a VMI has anything to do with volumes that come and go.
+// concerned reports whether a VMI has anything to do with hotplugged volumes.
 // Most have not, and are not looked at with each change.
 func concerned(o client.Object) bool {
 	vmi, ok := o.(*v1.VirtualMachineInstance)
@@ -153,7 +153,7 @@ func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []re
 	return out
 }
 
-// hotplugged are the spec's volumes that come and go.
+// hotplugged are the spec's hotpluggable volumes.
 func hotplugged(spec *v1.VirtualMachineInstanceSpec) []hotplug.Volume {
 	var out []hotplug.Volume
 	for i := range spec.Volumes {

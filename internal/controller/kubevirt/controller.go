@@ -1,4 +1,4 @@
-// Package kubevirt is the loop that says in the KubeVirt object's status
+// Package kubevirt is the loop that reports in the KubeVirt object's status
 // whether Drydock serves.
 //
 // It owns that status. It must not deploy anything: the manifests do. The

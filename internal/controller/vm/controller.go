@@ -1,5 +1,5 @@
-// Package vm is the loop that makes VirtualMachines what their run strategies
-// ask for. Package vmstate decides; this package observes and acts.
+// Package vm is the loop that starts and stops VirtualMachines as their run
+// strategies ask. Package vmstate decides; this package observes and acts.
 //
 // It owns a VM's VMI (that it exists, its owner), the DataVolumes of its
 // dataVolumeTemplates (likewise), its ControllerRevisions and its status. It must

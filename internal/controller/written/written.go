@@ -1,7 +1,7 @@
 // Package written remembers the newest version of each object that this
-// process wrote, until the cache has it too. A loop that is woken in between
-// would otherwise decide on what it has just changed and spend writes that the
-// API server can only refuse.
+// process wrote, until the cache has it too. A loop that runs in between
+// would otherwise decide on the state before its own write, and make writes that the
+// API server refuses.
 //
 // It owns that memory and nothing else: it must not read or write the cluster.
 // See decision 073.

@@ -3,7 +3,7 @@
 // /dev/vhost-net as devices.kubevirt.io/kvm, tun and vhost-net.
 //
 // It owns the device plugins and their registration, again after each start of
-// the kubelet. It must not decide whether KVM is of use; the node's probe does.
+// the kubelet. It must not decide whether KVM is usable; the node's probe does.
 package device
 
 import (

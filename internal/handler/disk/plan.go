@@ -3,10 +3,10 @@
 // raw image in an empty claim or at a hostDisk's path, and the ownership that
 // lets QEMU's unprivileged process open them.
 //
-// NewPlan decides, from the VMI alone; Plan.Carry acts inside the pod, seen
-// from outside. What exists is never overwritten, so that all of it can be
-// repeated while the guest runs. Inspecting images and making overlays is
-// virt-launcher's part, which has no privileges to lose.
+// NewPlan decides, from the VMI alone; Plan.Carry acts on the pod's volumes from
+// outside of the pod. It never overwrites what exists, so all of it can be
+// repeated while the guest runs. virt-launcher, which has no privileges, inspects
+// images and makes overlays.
 package disk
 
 import (

@@ -1,10 +1,10 @@
-// Package driver brings the VMIs of a node to life: one driver for each VMI,
-// each with one goroutine that observes, lets package vmi decide, and acts.
+// Package driver runs the VMIs of a node: one driver for each VMI, each with one
+// goroutine that observes, lets package vmi decide, and acts.
 //
 // It owns the connections to virt-launcher and QEMU and the order in which
 // things are done. It must not decide what a VMI needs (package vmi does), make
 // disks or networks itself, or know how VMIs and pods are watched. It keeps no
-// journal: a new driver finds a guest that runs by its sockets and goes on.
+// journal: a new driver finds a running guest by its sockets and continues.
 package driver
 
 import (

@@ -31,7 +31,7 @@ type guest struct {
 	// agents has a place for each conversation with a guest agent that the node
 	// may have at a time.
 	agents chan struct{}
-	// plugs looks after the disks that come and go.
+	// plugs looks after the hotplugged disks.
 	plugs *plug.Worker
 	// growing are the disks that follow their claims.
 	growing growing

@@ -86,8 +86,8 @@ func (d *Driver) claimCapacity(ctx context.Context, claim string) (int64, error)
 	return size.Value(), nil
 }
 
-// lookAtPlugs reports whether there is something to be done about the disks that
-// come and go, or when there will be. A guest that is to end keeps what it has.
+// lookAtPlugs reports whether there is something to be done about the hotplugged
+// disks, or when there will be. A guest that is to end keeps what it has.
 func (d *Driver) lookAtPlugs(ctx context.Context) (due bool, after time.Duration) {
 	d.mu.Lock()
 	g, instance, holders := d.guest, d.vmi, d.holders

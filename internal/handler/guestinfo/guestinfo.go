@@ -1,9 +1,7 @@
-// Package guestinfo says in the API's words what a guest agent has said in its
-// own.
+// Package guestinfo converts the answers of a guest agent into API types.
 //
-// It is pure: asking the agent is somebody else's business. What it is given
-// comes from the guest, which may be hostile; it passes text on, and trusts
-// none of it.
+// It is pure: package driver asks the agent. Its input comes from the guest, which
+// may be hostile: it passes text on and trusts none of it.
 package guestinfo
 
 import (

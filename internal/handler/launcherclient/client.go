@@ -2,7 +2,7 @@
 // virt-launcher (internal/launch).
 //
 // It owns the connection: its Hello, one reply for each request, and the news
-// of QEMU's end. It decides nothing, and it believes nothing that could harm
+// of QEMU's end. It decides nothing, and it trusts nothing that could harm
 // the node: virt-launcher's process is as trustworthy as its guest.
 package launcherclient
 

@@ -1,9 +1,8 @@
-// Package metrics tells Prometheus what the guests of a node use, under the
-// names that KubeVirt's users have on their dashboards.
+// Package metrics exports to Prometheus what the guests of a node use, under
+// KubeVirt's metric names.
 //
-// It owns names, labels and units. It asks at each scrape and keeps nothing: a
-// guest that nobody measures costs nothing. Where the figures come from is the
-// Source's business.
+// It owns names, labels and units. It asks at each scrape and keeps nothing: without
+// scrapes it costs nothing. The Source knows where the figures come from.
 package metrics
 
 import (

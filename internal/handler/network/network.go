@@ -1,11 +1,11 @@
 // Package network owns what a guest's network needs inside its launcher pod's
 // network namespace: bridge, tap, address translation, and the DHCP server that
-// tells the guest its address.
+// gives the guest its address.
 //
 // Everything is made from outside the pod, in a namespace that the caller has
-// opened, and everything is found again: Setup on a pod that has been set up
+// opened, and everything can be found again: Setup on a pod that has been set up
 // already changes nothing that the guest could notice and serves DHCP again.
-// The package keeps no file and no journal; the namespace itself is the memory.
+// The package keeps no file and no journal; all state is in the namespace.
 // It knows nothing of QEMU, pods or the API server.
 package network
 

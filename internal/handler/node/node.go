@@ -1,10 +1,9 @@
-// Package node says what a node can do for VMs, as labels that the scheduler
-// goes by.
+// Package node reports what a node can do for VMs, as labels for the scheduler.
 //
 // It owns the labels of the Node object that begin with KubeVirt's prefixes for
-// scheduling, those with the probe's results and the one that tells of SELinux, and the
-// events that tell of a change of the probe's results. It writes labels when they differ and never otherwise: that the node
-// lives is told by its Ready condition, not by a heartbeat of ours (decision 043).
+// scheduling, those with the probe's results and the one for SELinux, and the events about a
+// change of the probe's results. It writes labels only when they differ: whether the
+// node lives is in its Ready condition, and there is no heartbeat (decision 043).
 package node
 
 import (

@@ -2,9 +2,9 @@
 // says of a launcher's process, the context that a program is run under, and the
 // labels of files.
 //
-// It acts, through the kernel's own interfaces. What a context means is package
-// selinux's, and what is made under one or labeled is its users'. On a node without
-// SELinux there is no Node, and nothing of all this is read or written.
+// It acts through the kernel's interfaces. Package selinux knows what a context means;
+// the callers know what they make or label. On a node without SELinux there is no
+// Node, and nothing of this is read or written.
 package nodeselinux
 
 import (

@@ -282,7 +282,7 @@ func (o Observed) newest(volume, claim string) (Holder, bool) {
 	return best, best.UID != ""
 }
 
-// Claim is the claim of a volume that comes and goes; empty when the spec has
+// Claim is the claim of a hotpluggable volume; empty when the spec has
 // no such volume.
 func Claim(spec *v1.VirtualMachineInstanceSpec, volume string) string {
 	for i := range spec.Volumes {

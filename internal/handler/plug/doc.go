@@ -1,11 +1,11 @@
-// Package plug brings a VMI's hot-plugged volumes from their attachment pods
+// Package plug brings a VMI's hotplugged volumes from their attachment pods
 // into the QEMU that runs, and takes them out again: it opens the disk that an
-// attachment pod holds, decides what is to be done about each volume, and says
-// what virt-handler knows of it for the VMI's status.
+// attachment pod holds, decides what to do about each volume, and reports it for the
+// VMI's status.
 //
-// Decide is pure. Everything it looks at can be asked for anew after
-// virt-handler was killed: the VMI, the attachment pods of the node, and QEMU,
-// which remembers whose its descriptors are (package hotdisk, decision 116).
+// Decide is pure. After a restart virt-handler can read all of its input
+// again: the VMI, the attachment pods of the node, and QEMU, which remembers which
+// volume each descriptor belongs to (package hotdisk, decision 116).
 //
 //	status            QEMU      what is done
 //	AttachedToNode    Absent    open the disk in the pod that the status names,
@@ -23,7 +23,7 @@
 //	                            go of what is left of the device
 //	AttachedToNode    Hollow    the same; the volume waits, and its status says so
 //
-// # Who dies in the middle
+// # When a part dies
 //
 //   - virt-handler before QEMU has the descriptor: nothing has happened.
 //   - virt-handler between that and the disk: QEMU has it Partial, and it is
@@ -31,14 +31,14 @@
 //   - virt-handler before the status is written: QEMU has it Plugged, and the
 //     status follows.
 //   - virt-handler after it asked the guest to let go: the guest is asked again.
-//     What Detaching says is never taken back, since the question cannot be.
+//     Detaching is never taken back, because the request cannot be.
 //   - virt-handler while it takes a disk by force: QEMU knows how far that got
-//     (package hotdisk), the VMI that it was asked for. The guest may be using the
-//     disk until UnMountedFromPod is said, and that is said when QEMU has closed it.
+//     (package hotdisk), and the VMI knows that it was requested. The guest may use
+//     the disk until UnMountedFromPod is written, which follows after QEMU has closed it.
 //   - QEMU: its descriptors end with it; the VMI is over.
 //   - The attachment pod: QEMU keeps the disk, which is open; the status says that
 //     its holder is gone until another one holds it.
-//   - The kubelet, containerd: nobody here needs them.
+//   - The kubelet, containerd: they are not needed here.
 //
 // The package must not make or delete pods, and must not name a pod in the
 // status that the VMI's record does not name.

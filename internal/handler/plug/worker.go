@@ -29,7 +29,7 @@ type Env struct {
 	Now  func() time.Time
 }
 
-// Worker looks after the hot-plugged volumes of one guest. Look, Act and Close
+// Worker looks after the hotplugged volumes of one guest. Look, Act and Close
 // are for one goroutine; Told may be called by any.
 type Worker struct {
 	env Env
@@ -118,7 +118,7 @@ func (w *Worker) Look(ctx context.Context, m hotdisk.Monitor, view View) (due bo
 			w.mu.Lock()
 			w.stale = true
 			w.mu.Unlock()
-			return false, longestDelay, fmt.Errorf("asking QEMU for its hot-plugged disks: %w", err)
+			return false, longestDelay, fmt.Errorf("asking QEMU for its hotplugged disks: %w", err)
 		}
 		w.disks = disks
 	}

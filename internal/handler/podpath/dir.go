@@ -2,9 +2,9 @@
 // cannot be left through a planted symlink, sockets found by inotify, and the
 // process at a socket's other end.
 //
-// Everything below a pod's own volumes may have been made by a guest that broke
-// out of QEMU, so every name there is resolved by openat2 beneath a directory
-// that the kubelet made. The package knows no Kubernetes object and makes no
+// A guest that broke out of QEMU may have made everything below a pod's own
+// volumes, so openat2 resolves every name there beneath a directory that the
+// kubelet made. The package knows no Kubernetes object and makes no
 // decision about a VM.
 package podpath
 

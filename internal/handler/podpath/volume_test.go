@@ -231,7 +231,7 @@ func TestWhatTheKubeletHasNotSetUpIsNoVolume(t *testing.T) {
 	k.link("/dev/null", "volumeDevices/kubernetes.io~csi/pv-null")
 	k.link("/etc/passwd", "volumeDevices/kubernetes.io~csi/pv-file")
 	k.link("../../../../etc", "volumeDevices/kubernetes.io~csi/pv-relative")
-	// What a container of the pod shows under the path that hot-plugged volumes have.
+	// What a container of the pod shows under the path that hotplugged volumes have.
 	k.folder("path")
 	if err := unix.Mknod(filepath.Join(k.Kubelet, "pods/u/path/disk"), unix.S_IFBLK|0o666, unassigned); err != nil {
 		t.Fatal(err)

@@ -2,10 +2,10 @@
 // internal/nodeapi on the VMIs that run on this node, and the streams to their
 // consoles, screens and ports.
 //
-// It owns routes, answers and the encoding of errors (metav1.Status). What a
-// verb does is the business of the Machine that it is done to; the package
-// knows no QEMU and no API server. Who may call is decided by the TLS
-// configuration, which admits virt-api's certificate and no other.
+// It owns routes, answers and the encoding of errors (metav1.Status). The
+// Machine decides what a verb does; the package knows no QEMU and no API server.
+// The TLS configuration decides who may call: it admits virt-api's certificate and
+// no other.
 package server
 
 import (

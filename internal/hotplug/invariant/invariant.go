@@ -1,4 +1,4 @@
-// Package invariant states what must hold of a VMI's hot-plugged volumes and
+// Package invariant states what must hold of a VMI's hotplugged volumes and
 // their attachment pods at every observable moment: H1 to H3 of package
 // hotplug, as code.
 //
@@ -14,7 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Volume is what the VMI's status says of a hot-plugged volume, and whether
+// Volume is what the VMI's status says of a hotplugged volume, and whether
 // its spec asks for it.
 type Volume struct {
 	Name  string

@@ -1,7 +1,7 @@
 // Package archive unpacks a tar file into the folder of a claim.
 //
-// It writes nothing outside of that folder: every name is resolved below it by the
-// kernel (os.Root), whatever links the archive made before. It makes files, folders
+// It writes nothing outside of that folder: the kernel resolves every name below it
+// (os.Root), even if the archive made links before. It makes files, folders
 // and links; devices and other special files are refused.
 package archive
 

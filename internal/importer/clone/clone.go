@@ -1,10 +1,10 @@
 // Package clone is the worker that sends the disk of one claim to the worker that
-// fills another: zstd, with holes that cost next to nothing to send.
+// fills another: zstd, in which holes take almost no bytes.
 //
 // The receiver counts the bytes and compares the sum that comes after the last of them,
 // so that a sender that dies, or whose connection breaks, never leaves a clone that looks
-// whole; the sender begins again from nothing. The source must not change meanwhile:
-// virt-controller starts this worker only when nobody else has the claim.
+// complete; the sender starts again from the beginning. The source must not change meanwhile:
+// virt-controller starts this worker only when no other pod uses the claim.
 //
 // The package must not know how the receiver writes, and must never write to the
 // source. See decision 109.

@@ -3,8 +3,8 @@
 //
 // The limits are set when the program has started and before it is given anything to
 // read by pipe; one that opens a file by itself is limited within its first
-// millisecond, which is spent on its libraries. What can be reached at all is bounded
-// by the worker's container, not here. See decision 102.
+// millisecond, which is spent on its libraries. The worker's container limits
+// what they can reach, not this package. See decision 102.
 package confine
 
 import (

@@ -3,6 +3,6 @@
 // after a cut connection where the source can, and says when content changed
 // meanwhile or ended early.
 //
-// It owns the connection and its second chances. It must know nothing of what the
+// It owns the connection and its retries. It must know nothing about what the
 // content means.
 package pull

@@ -1,12 +1,12 @@
 // Package reach judges the addresses that an import's source may be at.
 //
-// A DataVolume's URL is its creator's, and the worker calls it from inside the
-// cluster: without a judge it would read, for anybody, what listens on the worker's
-// own node or what a cloud tells each of its machines about itself. The address is
-// judged when it is called, so a name that resolves to another address the second
-// time, or a server that redirects, gains nothing (decision 225).
+// The creator of a DataVolume chooses its URL, and the worker calls it from inside the
+// cluster: without this check any user could read what listens on the worker's
+// node, or a cloud's metadata about its machines. The address is judged when it is
+// called, so a name that resolves to another address the second time, or a server
+// that redirects, gains nothing (decision 225).
 //
-// It owns the list only. Whoever makes a connection calls Guard.Control.
+// It owns the list only. The code that makes a connection calls Guard.Control.
 package reach
 
 import (

@@ -1,7 +1,6 @@
-// Package sniff tells by the first bytes of content what it is: how it is
+// Package sniff recognizes by the first bytes of content what it is: how it is
 // compressed, which format of disk image it has, or that it is no disk at all. It is
-// pure, and never says what it does not recognize for certain: such content is a raw
-// disk.
+// pure. Content that it does not recognize for certain is a raw disk.
 package sniff
 
 import (

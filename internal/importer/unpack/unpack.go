@@ -1,6 +1,6 @@
 // Package unpack decompresses content as it comes, with a bound on the memory that
 // the compressed content can ask for: gzip needs little, zstd's window and xz's
-// dictionary are limited. How much comes out is for the reader to bound.
+// dictionary are limited. The reader limits how much comes out.
 package unpack
 
 import (

@@ -1,15 +1,15 @@
-// Package upload is the worker that takes what others send: an image that a user
-// uploads, through virt-api's proxy, or the clone of another claim. It serves HTTPS
-// and knows its callers by their certificates.
+// Package upload is the worker that receives content: an image that a user
+// uploads through virt-api's proxy, or the clone of another claim. It serves HTTPS
+// and identifies its callers by their certificates.
 //
 //	       HEAD: 200          503             409
 //	──> waiting ──POST──> receiving ──────> done ──> the worker ends
 //	       ^                  |
 //	       └──── failed ──────┘
 //
-// One sender at a time; a second one is refused, not queued. What fails leaves nothing
-// that looks whole, is told to the sender, and the next one begins from nothing: an
-// upload is not resumed, since nobody can say that the file is still the same (decision 108). Only
+// One sender at a time; a second one is refused, not queued. An upload that fails
+// leaves nothing that looks complete, and the sender gets the error. The next one starts
+// from the beginning: nothing could tell whether the file is still the same (decision 108). Only
 // when the sender has had its answer before the end (UploadAsyncPath) does a failure end
 // the worker, for the DataVolume to show it. When the worker dies, its sender sees the
 // connection break; when it dies after the disk was whole, the next one finds that so

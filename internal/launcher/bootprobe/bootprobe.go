@@ -4,8 +4,8 @@
 //
 // It owns that guest, QEMU's command line for it, and the judgement of one run; the
 // reasons are in decision 195. What follows for a
-// node from several runs is decided by its caller. It must not depend on what a host
-// is known for: everything is found out by use.
+// node from several runs is decided by its caller. It must not depend on a host's
+// model or version: it finds everything out by use.
 package bootprobe
 
 import (

@@ -1,7 +1,7 @@
 // Package stderrtail keeps the end of what QEMU writes to standard error, and makes
-// one sentence of it for those who hear that QEMU has failed.
+// one sentence of it for messages about QEMU's failure.
 //
-// It owns which lines are worth repeating, and decides nothing by them.
+// It owns the choice of the lines, and decides nothing by them.
 package stderrtail
 
 import (

@@ -4,8 +4,8 @@
 // block nodes on it, so that nothing has to be made inside of QEMU's container
 // and nothing that happens to the container's mounts or device rules can take
 // the disk away (decision 115). With the descriptor goes a Tag that says whose it is; QEMU
-// keeps it, so whoever connects next, after whatever was killed, reads from
-// QEMU itself what has been plugged and how far it got.
+// keeps it, so after a restart virt-handler reads from QEMU itself what has been
+// plugged and how far each plug got.
 //
 //	          add-fd          blockdev-add …       device_add
 //	Absent ───────────> Partial ───────────> Partial ───────────> Plugged
@@ -13,22 +13,22 @@
 //	   └──── remove-fd ────┴──── blockdev-del … ──── DEVICE_DELETED ─┘ when the guest
 //	                                                                  lets go
 //
-// A disk that is found Partial is never completed but cleared: it is what a
-// virt-handler left that died, or a device that its guest has let go of.
+// A disk that is found Partial is never completed but cleared: a virt-handler died
+// while it plugged the disk, or the guest has released the device.
 //
 // # Taking a disk by force
 //
-// No command takes a PCI device from a guest that does not let go of it. What is
-// behind the device can be taken: Force puts a node of no size in its place, so
-// that the guest's device is hollow and all that it reads and writes fails.
+// No QEMU command removes a PCI device from a guest that does not release it. But the
+// block node behind the device can be replaced: Force puts a node of no size in its
+// place, so that the guest's device is hollow and all its reads and writes fail.
 //
 //	           add-fd, blockdev-add          qom-set            blockdev-del …, remove-fd
 //	Plugged ───────────────────────> Plugged ───────> Partial ───────────────────────────> Hollow
 //	                                                                     when the guest      │
 //	                                    Absent <── remove-fd ── Partial <── lets go at last ─┘
 //
-// The hollow has a Tag of its own, on a descriptor of nothing, that comes before
-// anything else of it and goes last. Who dies in the middle:
+// The hollow has a Tag of its own, on a descriptor of nothing, that is added
+// before anything else of it and removed last. When a part dies:
 //
 //   - before qom-set: the guest has its disk. Force goes on with the hollow that is
 //     there, or, when the guest lets go by itself, the hollow is cleared as Partial.

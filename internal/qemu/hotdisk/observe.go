@@ -105,7 +105,7 @@ func Observe(ctx context.Context, m Monitor) (map[string]Disk, error) {
 	return disks, nil
 }
 
-// devices are those that can come and go, by id.
+// devices are those that can be unplugged, by id.
 func devices(ctx context.Context, m Monitor) (map[string]bool, error) {
 	var list []struct {
 		Name string `json:"name"`

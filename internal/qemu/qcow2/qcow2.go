@@ -1,7 +1,7 @@
 // Package qcow2 reads the header of a qcow2 image and writes new, empty ones.
 //
-// It owns the question of what a header that may come from anyone says, before
-// QEMU opens the image, and saves starting qemu-img for what takes a few writes (decision 032).
+// It owns the check of a header that may come from anyone, before QEMU opens the
+// image, and it creates images without starting qemu-img (decision 032).
 // It knows nothing of an image's contents and must import the standard library
 // only: virt-launcher links it.
 package qcow2

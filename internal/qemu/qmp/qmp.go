@@ -2,8 +2,8 @@
 //
 // It owns the handshake, the matching of answers to commands and the order of
 // events. It knows no command's meaning and must import the standard library
-// and package wire only: virt-launcher links it, and what virt-launcher links is paid for by
-// every VM.
+// and package wire only: virt-launcher links it, and every VM pays for what
+// virt-launcher links.
 package qmp
 
 import (

@@ -1,8 +1,8 @@
 // Package runstate is the table of QEMU's run states: what each means for a
 // guest, what its VMI says, and what virt-handler does about it.
 //
-// It owns the table and the words in it, and nothing else: it asks no QEMU and
-// knows no API type. Every part that acts on a run state looks it up here.
+// It owns the table and its texts, and nothing else: it asks no QEMU and
+// knows no API type. Every package that acts on a run state looks it up here.
 //
 //	          stop                     disk fails
 //	paused <───────> running <───────────────────> io-error     virt-handler resumes

@@ -1,7 +1,7 @@
-// Package wire bounds what is read from QEMU and from guest agents, which are in a
-// guest's hands when the guest is hostile: the bytes of a message, and what its
-// decoding can make of them. A few bytes of JSON ("{},") become a struct of a
-// hundred and more, so bytes alone bound nothing (decision 219).
+// Package wire limits what is read from QEMU and from guest agents, which a hostile
+// guest can control: the bytes of a message, and the memory that decoding it takes.
+// A few bytes of JSON ("{},") become a struct of a hundred and more, so a limit of
+// the bytes alone is not enough (decision 219).
 //
 // It knows no message's meaning and imports the standard library only.
 package wire

@@ -1,6 +1,6 @@
-// Package env is what a virtctl command finds around it: streams, the
-// kubeconfig's settings, the name it was called by and whether a terminal is
-// there. Commands take it as a value, so that a test can hand them another. It
+// Package env is the environment of a virtctl command: streams, the
+// kubeconfig's settings, the name it was called by and whether there is a
+// terminal. Commands take it as a value, so that a test can pass another. It
 // holds no command and no request.
 package env
 

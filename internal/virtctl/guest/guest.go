@@ -1,4 +1,4 @@
-// Package guest holds virtctl's questions to the agent in a guest: guestosinfo,
+// Package guest holds virtctl's commands that ask the agent in a guest: guestosinfo,
 // fslist and userlist. The answers are printed as the server gives them.
 package guest
 

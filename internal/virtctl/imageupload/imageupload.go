@@ -1,7 +1,7 @@
 // Package imageupload is virtctl image-upload: it fills a DataVolume or a claim
-// with a disk image that lies on the user's machine.
+// with a disk image on the user's machine.
 //
-// What an image may be, and whether it fits, is decided by those who take it.
+// The worker that receives an image decides whether it is one and whether it fits.
 package imageupload
 
 import (

@@ -1,6 +1,6 @@
 // Package power holds virtctl's verbs that change whether a machine runs:
 // start, stop, restart, pause, unpause, soft-reboot and reset. Each is one
-// request; what the request means is decided by virt-api.
+// request; virt-api decides what the request means.
 package power
 
 import (

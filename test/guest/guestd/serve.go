@@ -16,7 +16,7 @@ import (
 //	mounts -> drivers -> cloud-init's data -> name, keys, files -> network
 //	       -> services -> "ready" -> logins, user's script
 //
-// From then on it answers hot-plugged devices. What fails is
+// From then on it answers hotplugged devices. What fails is
 // said on the console and does not keep the rest from coming up: a test wants to
 // look into a guest that is half broken too.
 func serve(ctx context.Context, _ []string) error {
@@ -118,7 +118,7 @@ func startServices(ctx context.Context) {
 	go supervise(ctx, "/usr/sbin/dropbear", "-F", "-R", "-E")
 }
 
-// hotplug answers devices that come and go.
+// hotplug answers devices that are plugged and unplugged.
 type hotplug struct {
 	drivers *drivers
 	network *network

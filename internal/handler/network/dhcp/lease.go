@@ -1,10 +1,10 @@
-// Package dhcp tells one guest its network configuration, on one link: DHCPv4,
+// Package dhcp gives one guest its network configuration, on one link: DHCPv4,
 // and for IPv6 router advertisements with DHCPv6.
 //
 // What is answered is a pure function of the Lease and the request. The server
 // reads and writes whole Ethernet frames on the guest's tap, below the pod's
-// bridge and IP stack, so it needs no address of its own there, hears no guest
-// but its own, and nobody else on the pod's network hears it (decision 050). It hands out one
+// bridge and IP stack, so it needs no address of its own there, receives requests
+// of its own guest only, and sends to nobody else (decision 050). It hands out one
 // address to one MAC for ever: leases, pools and databases do not exist here.
 package dhcp
 
