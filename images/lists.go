@@ -1,6 +1,5 @@
 // Package images holds the lists of what goes into Drydock's container images.
-// Both the builder (images/build) and whoever wants to know read them; it holds no
-// code beside.
+// The builder (images/build) and tests read them; it holds no other code.
 package images
 
 import "embed"

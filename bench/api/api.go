@@ -1,11 +1,11 @@
 // Package api measures what a VM costs the API server: the requests in the life of
-// one VMI and of one VM. What VMs cost that only run is for package idle.
+// one VMI and of one VM. Package idle measures VMs that only run.
 //
 // A life begins with the creation and ends when the object is gone; in between
-// the guest has booted and its agent has told its name. The requests of Drydock's
-// components are counted by themselves, and the writes of all components together:
-// scheduler, kubelet and controllers write for the launcher pod, too. What a bare
-// pod costs of that is measured beside it.
+// the guest has booted and its agent has answered. The requests of Drydock's
+// components are counted separately, and the writes of all components together:
+// scheduler, kubelet and controllers write for the launcher pod, too. The cost of a
+// bare pod is measured beside it.
 package api
 
 import (

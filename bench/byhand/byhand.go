@@ -1,12 +1,12 @@
-// Package byhand starts QEMU without Kubernetes and without Drydock, as somebody
-// would at a shell: what VMIs are compared with.
+// Package byhand starts QEMU without Kubernetes and without Drydock: the baseline
+// that VMIs are compared with.
 //
-// It has the very arguments of a VMI's QEMU, read from the process; only the paths
-// are others, and its network is QEMU's own, since the tap belongs to the pod. It
-// runs beside the pods, with the same share of the CPUs (share): otherwise a busy
-// machine would slow down one of the two more than the other.
+// It uses the arguments of a VMI's QEMU, read from the process, with other paths and
+// QEMU's own network, since the tap belongs to the pod. It runs beside the pods, with
+// the same share of the CPUs (share): otherwise a busy machine would slow down one of
+// the two more than the other.
 //
-// It must not measure; it tells when the guest was started.
+// It must not measure; it returns the time at which the guest was started.
 package byhand
 
 import (

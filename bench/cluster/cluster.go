@@ -1,7 +1,7 @@
 // Package cluster is the embedded cluster that is measured: a client of it, the
-// objects that are measured in it, and waits that tell when something happened.
+// objects that are measured in it, and waits that return when something happened.
 //
-// It must not measure; what a moment means is for the packages that use it.
+// It must not measure; the packages that use it know what a time means.
 package cluster
 
 import (

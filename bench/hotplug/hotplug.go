@@ -1,12 +1,12 @@
-// Package hotplug measures how long a volume takes to come into a running guest
-// and to go, beside what can't be saved: a bare pod with that claim, and QEMU's own
-// device_add. The three go by turns in one run, since machines are noisy.
+// Package hotplug measures how long it takes to plug a volume into a running guest
+// and to unplug it, beside what can't be saved: a bare pod with that claim, and QEMU's
+// own device_add. The three are measured alternately in one run, since machines are
+// noisy.
 //
-// A disk has come when a shell in the guest, which looks fifty times a second, says
-// so on the serial console; it is told the same way with a QEMU that is started by
-// hand.
+// A disk is there when a shell in the guest, which looks fifty times a second, prints
+// so on the serial console; the same holds for the QEMU that is started by hand.
 //
-// It must not judge whether hotplug is right, which is for the tests.
+// It must not judge whether hotplug is right: tests do.
 package hotplug
 
 import (

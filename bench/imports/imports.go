@@ -1,5 +1,5 @@
 // Package imports measures the import worker: the time that an image takes from
-// the network to a disk, beside curl and qemu-img by turns in one run; the memory
+// the network to a disk, alternately with curl and qemu-img in one run; the memory
 // that it takes; and what is fetched again after a worker was killed half way.
 //
 // It needs no cluster: it runs the worker as its pod would, on a server of its own.

@@ -5,7 +5,7 @@
 // parts, so that sums are true.
 //
 // A guest is measured twice: when it has just booted, and when it has worked, since
-// emulation keeps what it has translated. What a pod requests has to do for the second.
+// emulation keeps what it has translated. What a pod requests must be enough for the second.
 package memory
 
 import (

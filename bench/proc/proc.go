@@ -3,7 +3,7 @@
 //
 // It reads /proc of this machine, which sees the processes of the embedded
 // cluster's pods, too. It knows nothing of Kubernetes but that a pod's processes
-// are in cgroups that bear its UID.
+// are in cgroups whose names contain its UID.
 package proc
 
 import (

@@ -1,6 +1,6 @@
 // Package start measures how long a VM takes to start, beside a bare pod of the
-// same image and beside QEMU started by hand with the same arguments, by turns in
-// one run, since machines are noisy.
+// same image and beside QEMU started by hand with the same arguments, alternately
+// in one run, since machines are noisy.
 //
 // The guest's first line is the one that its init prints when its services are
 // up; the kernel of the test guest is quiet before.

@@ -1,5 +1,5 @@
-// Package accelerator says with what the tests run their guests that start QEMU
-// themselves: emulated, which works everywhere, or as DRYDOCK_ACCEL has it.
+// Package accelerator chooses the accelerator for tests that start QEMU themselves:
+// emulation, which works everywhere, or the one in DRYDOCK_ACCEL.
 //
 // It owns that choice for tests and must not be linked into a program.
 package accelerator

@@ -1,5 +1,5 @@
 // Package console types at a guest's serial console for a test and reads what
-// comes back. It copes with what makes consoles tiresome: echo, prompts, escape
+// comes back. It handles the difficulties of consoles: echo, prompts, escape
 // sequences, lines of the kernel in between, and a session that an earlier test
 // left behind.
 //

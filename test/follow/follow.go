@@ -1,5 +1,5 @@
-// Package follow records, for tests, what watches tell of a VMI's hotplugged
-// volumes and their attachment pods, and holds it to their invariants when the
+// Package follow records, for tests, what watches report of a VMI's hotplugged
+// volumes and their attachment pods, and checks it against their invariants when the
 // test ends.
 //
 // It owns the watching only: what must hold is package invariant's. Nothing but

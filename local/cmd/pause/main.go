@@ -1,5 +1,5 @@
 // Command pause is what runs in a pod's sandbox: it holds the pod's namespaces
-// open and buries the orphans of pods that share a PID namespace.
+// open and reaps the orphans of pods that share a PID namespace.
 package main
 
 import (

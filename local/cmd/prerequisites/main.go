@@ -2,7 +2,7 @@
 // testing Drydock, prints one line for each thing, and installs nothing:
 // go run ./cmd/prerequisites build run
 //
-// It links little, so that it is there before anything large has been compiled.
+// It links little, so that it is built before anything large is compiled.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package bootstrap puts the objects into a new cluster that it can't work
-// without, and waits for the cluster's own objects to say that it works. It
+// Package bootstrap creates the objects without which a new cluster does not work,
+// and waits until the cluster's own objects report that it works. It
 // speaks to the API server only.
 package bootstrap
 

@@ -1,4 +1,4 @@
-// Package csi holds what both halves of the CSI driver have in common: its
+// Package csi holds what both services of the CSI driver have in common: its
 // name, the identity service, and how a service is offered on a socket. What
 // the driver does is in the packages below it and in internal/volume.
 package csi

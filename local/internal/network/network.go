@@ -1,6 +1,7 @@
-// Package network lays the cables of a cluster: the bridge on the host, one
-// veth pair per node, the routes to the pods and the way out. What it makes it
-// also takes away; everything inside a node's namespace goes with the node.
+// Package network makes the network of a cluster: the bridge on the host, one
+// veth pair per node, the routes to the pods and the address translation to the
+// outside. It removes what it makes; everything inside a node's namespace ends with
+// the node.
 package network
 
 import (

@@ -1,6 +1,6 @@
 // Package nodeinit is the first process of a node: it runs in namespaces of
 // the node's own, mounts the node's file system, reaps orphans and keeps
-// containerd, the kubelet, kube-proxy and the CSI driver running. Its death is the node's.
+// containerd, the kubelet, kube-proxy and the CSI driver running. The node ends with it.
 package nodeinit
 
 import (

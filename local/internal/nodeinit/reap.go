@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reap buries every process whose parent has gone; all orphans of a node are
+// reap waits for every process whose parent has gone; all orphans of a node are
 // its init's. Our own children are among them: proc watches those by pidfd and
 // does not need their status.
 func reap(ctx context.Context) {

@@ -1,4 +1,4 @@
-// Package proc runs long-lived programs: it starts them, tells when they are
+// Package proc runs long-lived programs: it starts them, reports when they are
 // ready, starts them again when they die, and takes over those that an earlier
 // supervisor left running. It knows nothing about what the programs are.
 package proc

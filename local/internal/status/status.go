@@ -1,6 +1,6 @@
-// Package status tells what of a cluster runs. It looks at the processes
-// themselves and asks nobody who might be dead, so that it is right also when
-// the supervisor was killed.
+// Package status reports which parts of a cluster run. It looks at the processes
+// themselves and asks no component, so it is right also when the supervisor was
+// killed.
 package status
 
 import (

@@ -1,7 +1,7 @@
 // Package supervisor is the daemon behind a cluster: it owns the control plane
 // and the nodes as processes, and answers the commands on a Unix socket. It
-// keeps no state of its own: the cluster's record says what is to be, the
-// cluster's cgroup shows what is, so that another supervisor can take over
+// keeps no state of its own: the cluster's record has the desired state, the
+// cluster's cgroup shows the actual state, so that another supervisor can take over
 // from one that was killed.
 package supervisor
 

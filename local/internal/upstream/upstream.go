@@ -1,5 +1,5 @@
-// Package upstream holds the programs of Kubernetes that the drydock binary is
-// at the same time. Each is the project's own command, unchanged; only the one
+// Package upstream holds the programs of Kubernetes that the drydock binary
+// contains. Each is the project's own command, unchanged; only the one
 // that is to run is made, because two in one process both claim the signal
 // handler. It must not decide how they are configured.
 package upstream

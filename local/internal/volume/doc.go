@@ -8,10 +8,10 @@
 //	DISK/volumes/NAME/data          the image file, or the folder of a Folder
 //	DISK/snapshots/NAME/…           the same; nobody writes to it
 //
-// A volume comes and goes by the rename of its folder: it is put together as
-// .new-NAME, synced, and renamed; it is deleted by renaming it to .gone-NAME. Who
-// dies in between leaves a folder with such a name, which Sweep removes at the
-// next start, and the call is simply made again. Growing first makes the file
+// A volume is created and deleted by the rename of its folder: it is made as
+// .new-NAME, synced, and renamed; it is deleted by renaming it to .gone-NAME. A crash
+// in between leaves a folder with such a name, which Sweep removes at the next
+// start, and the call is made again. Growing first makes the file
 // longer and then writes the record; a call that finds only the first done does
 // the second.
 package volume

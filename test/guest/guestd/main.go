@@ -1,6 +1,6 @@
 // Command guestd is the one program that Drydock's test guest adds to busybox. As
 // init it is the first process; as guestd it brings the guest up and serves it:
-// mounts, drivers, network, cloud-init, logins. As acpid it heeds the power button.
+// mounts, drivers, network, cloud-init, logins. As acpid it handles the power button.
 // Under other names it is the commands that tests type in the guest: guestinfo,
 // disksoak, panic and shutdown.
 //

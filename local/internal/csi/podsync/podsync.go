@@ -1,4 +1,4 @@
-// Package podsync has kubelets look at pods whose claims have grown.
+// Package podsync makes kubelets sync pods whose claims have grown.
 //
 // A kubelet expands a mounted volume when it syncs the pod. By itself it does that
 // once in a minute or so; to do it more often costs for every pod, and for one with an

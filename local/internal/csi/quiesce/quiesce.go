@@ -1,6 +1,6 @@
-// Package quiesce lets the controller hold a volume still on the node where it
-// is mounted, while it is copied. It carries the wish and its end between the two
-// processes; what holding means is the node service's business.
+// Package quiesce lets the controller freeze a volume on the node where it is
+// mounted, while it is copied. It carries the request and its end between the two
+// processes; the node service decides how a volume is frozen.
 //
 //	controller                     node
 //	    | ---- volume's ID ------>  |  holds it

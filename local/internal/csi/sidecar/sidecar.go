@@ -1,8 +1,8 @@
 // Package sidecar runs the controllers between Kubernetes and the CSI driver:
 // the projects' own code of csi-provisioner, csi-resizer, csi-snapshotter and
-// snapshot-controller, and podsync, as one process with one set of watches. It decides how
-// they are configured, and nothing else: what they do is theirs, what a volume
-// is belongs to the driver behind the socket.
+// snapshot-controller, and podsync, as one process with one set of watches. It
+// decides only how they are configured. The driver behind the socket knows what a
+// volume is.
 package sidecar
 
 import (
