@@ -143,7 +143,7 @@ func (p *prepared) capacity(_ context.Context, claim string) (int64, error) {
 	return 0, fmt.Errorf("PVC %s is none of the VMI's", claim)
 }
 
-// start starts the guest.
+// start has virt-launcher start the guest.
 func (d *Driver) start(ctx context.Context, o vmi.Observed) error {
 	p, err := d.prepare(ctx, o.VMI)
 	if err != nil {
