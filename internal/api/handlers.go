@@ -39,7 +39,7 @@ func (h *handlers) Dial(ctx context.Context, network, address string) (net.Conn,
 	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, net.JoinHostPort(ip, port))
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, fmt.Errorf("it takes no connections; it is starting, or waits for its certificate, "+
-			"which its log and the CertificateSigningRequest %s tell about: %w", nodecert.RequestName(node), err)
+			"see its log and the CertificateSigningRequest %s: %w", nodecert.RequestName(node), err)
 	}
 	return conn, err
 }

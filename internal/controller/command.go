@@ -95,7 +95,7 @@ func NewCommand() *cobra.Command {
 		"networks, such as 10.0.0.0/8, that imports must not read from, beside loopback and link-local addresses")
 	flags.StringSliceVar(&o.allowedNetworks, "import-allowed-networks", nil, "networks that imports may read from whatever else denies them")
 	flags.StringVar(&o.metricsAddr, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
-	flags.StringVar(&o.pprofAddr, "pprof-addr", "", "address of /debug/pprof; empty for none, since profiles tell what others do")
+	flags.StringVar(&o.pprofAddr, "pprof-addr", "", "address of /debug/pprof; empty for none, since profiles show what others do")
 	flags.StringVar(&o.identity, "identity", defaultIdentity(), "name of this process in the leader election")
 	return cmd
 }

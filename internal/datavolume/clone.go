@@ -122,7 +122,7 @@ func notAllowed(dv *cdiv1.DataVolume) *obstacle {
 		return nil
 	}
 	namespace, kind, name := SourceOf(&dv.Spec, dv.Namespace)
-	return &obstacle{ReasonNotAllowed, fmt.Sprintf("whoever created this DataVolume may not read %s %s/%s: "+
+	return &obstacle{ReasonNotAllowed, fmt.Sprintf("the user who created this DataVolume may not read %s %s/%s: "+
 		"create it again as a user who may create datavolumes/source in namespace %s", kind, namespace, name, namespace), true}
 }
 

@@ -347,11 +347,11 @@ func TestAClonesSourceIsLookedAt(t *testing.T) {
 	}{
 		"whoever may not read it gets nothing": {
 			newDV(cloneOf("golden", "image"), inPhase(cdiv1.Pending)), func(*Observed) {}, cdiv1.Failed, "",
-			"whoever created this DataVolume may not read pvc golden/image: create it again as a user who may create datavolumes/source in namespace golden",
+			"the user who created this DataVolume may not read pvc golden/image: create it again as a user who may create datavolumes/source in namespace golden",
 		},
 		"the right to read another is none": {
 			newDV(cloneOf("golden", "secret"), inPhase(cdiv1.Pending), allowed), func(*Observed) {}, cdiv1.Failed, "",
-			"whoever created this DataVolume may not read pvc golden/secret: create it again as a user who may create datavolumes/source in namespace golden",
+			"the user who created this DataVolume may not read pvc golden/secret: create it again as a user who may create datavolumes/source in namespace golden",
 		},
 		"one that does not exist is waited for": {
 			newDV(cloneOf("golden", "image"), inPhase(cdiv1.Pending), allowed), func(o *Observed) { o.Source.Claim = nil }, cdiv1.Pending, "",

@@ -52,7 +52,7 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's folder")
 	flags.StringVar(&o.probeFile, "probe-file", nodeprobe.File, "what virt-launcher probe-node has found out about this node")
 	flags.StringVar(&o.metricsAddr, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
-	flags.StringVar(&o.pprofAddr, "pprof-addr", "", "address of /debug/pprof; empty for none, since profiles tell what others do")
+	flags.StringVar(&o.pprofAddr, "pprof-addr", "", "address of /debug/pprof; empty for none, since profiles show what others do")
 	return cmd
 }
 

@@ -131,7 +131,7 @@ func explain(status exitStatus) string {
 	}
 	text := fmt.Sprintf("QEMU was ended by signal %d (%s)", status.wait.Signal(), status.wait.Signal())
 	if status.wait.Signal() == syscall.SIGKILL {
-		text += "; if nobody did so, the pod ran out of memory"
+		text += "; if nobody killed it, the pod ran out of memory"
 	}
 	if status.stderr != "" {
 		text += ": " + status.stderr

@@ -104,12 +104,12 @@ func TestReasons(t *testing.T) {
 		"QEMU is killed by someone": {
 			status: killed,
 			want: launch.Exit{Reason: launch.ReasonCrashed, Code: -1,
-				Message: "QEMU was ended by signal 9 (killed); if nobody did so, the pod ran out of memory"},
+				Message: "QEMU was ended by signal 9 (killed); if nobody killed it, the pod ran out of memory"},
 		},
 		"QEMU is killed while the guest shuts down": {
 			guest: guest{stopping: true}, events: []event{{"POWERDOWN", ""}}, status: killed,
 			want: launch.Exit{Reason: launch.ReasonCrashed, Code: -1,
-				Message: "QEMU was ended by signal 9 (killed); if nobody did so, the pod ran out of memory"},
+				Message: "QEMU was ended by signal 9 (killed); if nobody killed it, the pod ran out of memory"},
 		},
 		"QEMU aborts": {
 			status: abort,

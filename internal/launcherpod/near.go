@@ -37,7 +37,7 @@ func Near(pod *corev1.Pod, homes []*corev1.NodeSelector) error {
 	for _, home := range homes {
 		required.NodeSelectorTerms = intersect(required.NodeSelectorTerms, home.NodeSelectorTerms)
 		if n := len(required.NodeSelectorTerms); n > maxAffinityTerms {
-			return fmt.Errorf("the volumes that are plugged once the guest runs restrict its nodes in %d ways together; at most %d can be told to the scheduler: "+
+			return fmt.Errorf("the volumes that are plugged once the guest runs restrict its nodes in %d ways together; at most %d can be given to the scheduler: "+
 				"make some of them volumes that the guest starts with", n, maxAffinityTerms)
 		}
 	}

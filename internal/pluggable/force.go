@@ -24,7 +24,7 @@ func NoteForced(vmi *v1.VirtualMachineInstance, name string) error {
 	case statusOf(vmi, name) == nil:
 		return &Refusal{"force out", name, "it does not exist"}
 	case !detaching(vmi, name):
-		return &Refusal{"force out", name, "it is not Detaching: remove it first, and force it out if the guest does not let go"}
+		return &Refusal{"force out", name, "it is not Detaching: remove it first, and force it out if the guest does not release it"}
 	case !slices.Contains(list, name):
 		writeNames(vmi, ForcedAnnotation, append(list, name))
 	}

@@ -22,8 +22,8 @@ func TestOnlyWhatIsDetachingIsForced(t *testing.T) {
 		want   string
 	}{
 		"the guest does not let go":       {"a", v1.HotplugVolumeDetaching, ""},
-		"the guest was not asked":         {"a", v1.VolumeReady, "Unable to force out volume [a] because it is not Detaching: remove it first, and force it out if the guest does not let go"},
-		"it is out":                       {"a", v1.HotplugVolumeUnMounted, "Unable to force out volume [a] because it is not Detaching: remove it first, and force it out if the guest does not let go"},
+		"the guest was not asked":         {"a", v1.VolumeReady, "Unable to force out volume [a] because it is not Detaching: remove it first, and force it out if the guest does not release it"},
+		"it is out":                       {"a", v1.HotplugVolumeUnMounted, "Unable to force out volume [a] because it is not Detaching: remove it first, and force it out if the guest does not release it"},
 		"there is no such volume":         {"b", v1.HotplugVolumeDetaching, "Unable to force out volume [b] because it does not exist"},
 		"the guest began with the volume": {"root", v1.HotplugVolumeDetaching, "Unable to force out volume [root] because it does not exist"},
 	} {

@@ -107,7 +107,7 @@ func (k *worker) ask(ctx context.Context, transport http.RoundTripper, url strin
 	case http.StatusOK:
 		return "", nil
 	case http.StatusServiceUnavailable:
-		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("PVC %s is being uploaded to by somebody else", k.claim))
+		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("PVC %s receives another upload already", k.claim))
 	case http.StatusConflict:
 		return "", apierrors.NewConflict(corev1.Resource("persistentvolumeclaims"), k.claim.Name,
 			fmt.Errorf("PVC %s is already successfully populated", k.claim))

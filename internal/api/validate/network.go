@@ -203,7 +203,7 @@ func dhcp(options *v1.DHCPOptions, at *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(at.Child("option"), option.Option, "must be between 224 and 254"))
 		}
 		if option.Value == "" {
-			errs = append(errs, field.Required(at.Child("value"), "is what the guest is told"))
+			errs = append(errs, field.Required(at.Child("value"), "is the value that the guest gets"))
 		}
 		errs = append(errs, unique(seen, option.Option, at.Child("option"))...)
 	}

@@ -230,7 +230,7 @@ func (d *Driver) Run(ctx context.Context) {
 		step, after := vmi.Next(o)
 		after = sooner(after, askAgain)
 		if step == vmi.Release {
-			d.log.Info("let go of the VMI")
+			d.log.Info("released the VMI")
 			return
 		}
 		step, after = d.troubles.hold(step, after, o)

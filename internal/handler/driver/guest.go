@@ -177,7 +177,7 @@ func (d *Driver) onEvent(g *guest, e qmp.Event) {
 	default:
 		return
 	}
-	d.log.V(1).Info("QEMU told of an event", "event", e.Name)
+	d.log.V(1).Info("QEMU reported an event", "event", e.Name)
 	d.poke()
 }
 

@@ -270,7 +270,7 @@ func TestAGuestThatDoesNotLetGoIsReported(t *testing.T) {
 	n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
 	n.api.update(dropA)
 	detaching := n.api.await(t, "volume a Detaching", in("a", v1.HotplugVolumeDetaching))
-	if s := volume(detaching, "a"); s.Message != "waiting for the guest to let go of the disk" || s.HotplugVolume.AttachPodUID != "holder-1" {
+	if s := volume(detaching, "a"); s.Message != "waiting for the guest to release the disk" || s.HotplugVolume.AttachPodUID != "holder-1" {
 		t.Errorf("the status is %+v", s)
 	}
 	if d := h.disks(t, detaching)["a"]; d.Stage != hotdisk.Plugged {

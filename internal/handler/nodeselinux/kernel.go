@@ -20,7 +20,7 @@ func (Real) Own() (string, error) { return selinux.CurrentLabel() }
 func (Real) OfProcess(pid int) (string, error) {
 	context, err := selinux.PidLabel(pid)
 	if err == nil && context == "" {
-		return "", errors.New("the process has ended, or the kernel does not tell")
+		return "", errors.New("the process has ended, or the kernel does not report its context")
 	}
 	return context, err
 }

@@ -168,7 +168,7 @@ func (o Observed) decide(name string) Decision {
 	case disk.Stage == hotdisk.Partial:
 		d.Action = Clear
 		if !wanted && e.attached() {
-			d.say(v1.HotplugVolumeDetaching, e, ReasonDetaching, "the guest has let go of the disk, QEMU has not yet")
+			d.say(v1.HotplugVolumeDetaching, e, ReasonDetaching, "the guest has released the disk, QEMU has not yet")
 		}
 	case !wanted:
 		o.takeOut(&d, e, disk)
@@ -177,7 +177,7 @@ func (o Observed) decide(name string) Decision {
 	case disk.Stage == hotdisk.Hollow:
 		d.Action = Ask
 		if e.attached() {
-			d.say(e.phase, e, ReasonHollow, "the guest still has the disk of this name that was forced out; the volume comes when the guest lets go of that, or starts anew")
+			d.say(e.phase, e, ReasonHollow, "the guest still has the disk of this name that was forced out; the volume is plugged in when the guest releases that disk or is restarted")
 		}
 	case e.attached():
 		o.bringIn(&d, e)
@@ -198,7 +198,7 @@ func (o Observed) takeOut(d *Decision, e entry, disk hotdisk.Disk) {
 			d.Action = Force
 		}
 		if e.attached() {
-			d.say(v1.HotplugVolumeDetaching, e, ReasonDetaching, "waiting for the guest to let go of the disk")
+			d.say(v1.HotplugVolumeDetaching, e, ReasonDetaching, "waiting for the guest to release the disk")
 		}
 	case disk.Stage == hotdisk.Hollow:
 		d.Action = Ask

@@ -73,7 +73,7 @@ func (w *Worker) Facts(instance *v1.VirtualMachineInstance) map[string]Fact {
 			f.tell(t, entryOf(instance, d.Volume))
 		}
 		if d.Action == Ask && d.Phase == v1.HotplugVolumeDetaching && w.refused[machine.DiskID(d.Volume)] {
-			f.Reason, f.Message = ReasonRefused, "the guest has refused to let go of the disk; it is asked again"
+			f.Reason, f.Message = ReasonRefused, "the guest has refused to release the disk; it is asked again"
 		}
 		facts[d.Volume] = f
 	}

@@ -52,7 +52,7 @@ func Inspect(ctx context.Context, format sniff.Format, image *os.File) (int64, e
 	case info.Backing != "":
 		return 0, refers(format)
 	case info.Encrypted:
-		return 0, job.Faultf(transfer.ReasonUnsafeImage, "the %s image is encrypted, and nobody gave the key: decrypt it by qemu-img convert", format)
+		return 0, job.Faultf(transfer.ReasonUnsafeImage, "the %s image is encrypted, and no key was given: decrypt it by qemu-img convert", format)
 	}
 	return info.VirtualSize, nil
 }

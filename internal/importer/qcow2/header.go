@@ -57,7 +57,7 @@ func Parse(head []byte) (*Header, error) {
 		return nil, unsafe("has a backing file, which is not part of it: make one image of both by qemu-img convert")
 	}
 	if u32(head, 32) != 0 {
-		return nil, unsafe("is encrypted, and nobody gave the key: decrypt it by qemu-img convert")
+		return nil, unsafe("is encrypted, and no key was given: decrypt it by qemu-img convert")
 	}
 	if err := h.parseFeatures(head); err != nil {
 		return nil, err

@@ -51,7 +51,7 @@ var ErrClosed = errors.New("the QMP connection was closed")
 // errDeaf and errFlood end the connection to a QEMU that is not itself any more.
 var (
 	errDeaf  = errors.New("QEMU does not read its commands")
-	errFlood = errors.New("QEMU tells of more events than can be followed")
+	errFlood = errors.New("QEMU reports more events than can be processed")
 )
 
 // limits bound one message of QEMU's. The longest that a real one sends, the schema

@@ -337,7 +337,7 @@ func TestAFloodOfEventsEndsTheConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-c.Done()
-	if err := c.Err(); err == nil || !strings.Contains(err.Error(), "more events than can be followed") {
+	if err := c.Err(); err == nil || !strings.Contains(err.Error(), "more events than can be processed") {
 		t.Errorf("the connection ended with %v", err)
 	}
 }

@@ -73,7 +73,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.path, "image-path", "", "path of the disk image")
 	flags.StringVar(&o.archive, "archive-path", "", "path of a tar file to be unpacked into the volume, in place of a disk image")
-	flags.StringVar(&o.url, "uploadproxy-url", "", "address of the upload proxy, if it is not the one that the cluster tells")
+	flags.StringVar(&o.url, "uploadproxy-url", "", "address of the upload proxy, if it is not the one that the cluster names")
 	flags.BoolVar(&o.insecure, "insecure", false, "do not check the certificate of the upload proxy")
 	flags.UintVar(&o.wait, "wait-secs", 300, "seconds to wait until the upload can begin")
 	flags.UintVar(&o.retries, "retry", 5, "how often an upload that failed is tried again")

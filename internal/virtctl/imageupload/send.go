@@ -117,7 +117,7 @@ func (u *upload) findProxy(ctx context.Context) error {
 		}
 	}
 	if address == "" {
-		return fmt.Errorf("uploadproxy URL not found: the cluster tells none, so name it with --uploadproxy-url")
+		return fmt.Errorf("uploadproxy URL not found: the cluster names none; give it with --uploadproxy-url")
 	}
 	if !strings.Contains(address, "://") {
 		address = "https://" + address

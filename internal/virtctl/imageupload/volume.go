@@ -190,7 +190,7 @@ func (u *upload) newClaim(meta metav1.ObjectMeta) *corev1.PersistentVolumeClaim 
 // awaitReady waits until the volume takes an upload.
 func (u *upload) awaitReady(ctx context.Context) error {
 	u.say("Waiting for PVC %s upload pod to be ready...", u.name)
-	waiting := "nobody has taken it up; is virt-controller running?"
+	waiting := "no controller has handled it yet; is virt-controller running?"
 	err := wait.PollUntilContextTimeout(ctx, look, u.patience(), true, func(context.Context) (bool, error) {
 		// The end of the wait must not look like a failed request.
 		s, err := u.read(ctx)

@@ -126,7 +126,7 @@ func (s *session) authenticate() error {
 		return err
 	}
 	if !bytes.Contains(offered, []byte{securityNone}) {
-		return fmt.Errorf("the screen wants a password (security types %v)", offered)
+		return fmt.Errorf("the screen asks for a password (security types %v)", offered)
 	}
 	if _, err := s.conn.Write([]byte{securityNone}); err != nil {
 		return err

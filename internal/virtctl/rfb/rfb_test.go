@@ -118,7 +118,7 @@ func TestPictureOfAScreenThatShrinks(t *testing.T) {
 func TestPictureSaysWhatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct{ server, want string }{
 		"not RFB":               {"HTTP/1.1 400", "which is not RFB"},
-		"a password":            {"RFB 003.008\n\x01\x02", "wants a password"},
+		"a password":            {"RFB 003.008\n\x01\x02", "asks for a password"},
 		"a refusal":             {"RFB 003.008\n\x00\x00\x00\x00\x04busy", "the server refuses: busy"},
 		"a late refusal":        {"RFB 003.008\n\x01\x01\x00\x00\x00\x01\x00\x00\x00\x02no", "the server refuses: no"},
 		"a huge screen":         {hello + "\xff\xff\xff\xff" + screen[4:], "too large"},

@@ -91,12 +91,12 @@ func newRemove(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "removevolume VMI",
 		Short: "Unplug a volume from a running virtual machine",
-		Long: "Unplug a volume from a running machine. Its guest is asked to let go of the disk first;\n" +
-			"until it has, the volume's status says Detaching. From a guest that does not let go the disk\n" +
+		Long: "Unplug a volume from a running machine. Its guest is asked to release the disk first;\n" +
+			"until it has, the volume's status says Detaching. From a guest that does not release it the disk\n" +
 			"can then be taken by force: what the guest still reads and writes there fails.",
 		Example: e.Example("# Unplug the volume 'data':", "removevolume vm-cirros --volume-name=data",
 			"# And from the virtual machine, so that it starts without it:", "removevolume vm-cirros --volume-name=data --persist",
-			"# The guest does not let go of it, and shall be without it now:", "removevolume vm-cirros --volume-name=data --force"),
+			"# The guest does not release it, and must be without it now:", "removevolume vm-cirros --volume-name=data --force"),
 		Args: env.ExactArgs("VMI"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.machine = args[0]
@@ -114,7 +114,7 @@ func newRemove(e *env.Env) *cobra.Command {
 		},
 	}
 	r.addFlags(cmd)
-	cmd.Flags().BoolVar(&r.force, "force", false, "take the disk of a volume that is Detaching from a guest that does not let go of it")
+	cmd.Flags().BoolVar(&r.force, "force", false, "take the disk of a volume that is Detaching from a guest that does not release it")
 	return cmd
 }
 

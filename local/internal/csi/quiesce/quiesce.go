@@ -87,7 +87,7 @@ func serve(conn net.Conn, hold func(string) (func(), error)) error {
 		return err
 	}
 	if _, err := in.ReadString('\n'); err != nil {
-		return fmt.Errorf("it is let go early: %w", err)
+		return fmt.Errorf("it is released early: %w", err)
 	}
 	_, err = fmt.Fprintln(conn, until)
 	return err
