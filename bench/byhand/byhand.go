@@ -152,7 +152,7 @@ type Guest struct {
 	qemu    *exec.Cmd
 }
 
-// Start starts QEMU with a fresh overlay. Whoever starts it ends it by Stop.
+// Start starts QEMU with a fresh overlay. The caller ends it by Stop.
 func (m *Machine) Start(ctx context.Context) (*Guest, error) {
 	create := exec.CommandContext(ctx, "qemu-img", "create", "-q", "-f", "qcow2", m.Path("root.qcow2"), fmt.Sprint(m.size))
 	if out, err := create.CombinedOutput(); err != nil {
@@ -188,7 +188,7 @@ func (g *Guest) Console(ctx context.Context) (net.Conn, error) {
 	return conn, err
 }
 
-// Monitor connects to QEMU's monitor. Whoever asks closes the connection.
+// Monitor connects to QEMU's monitor. The caller closes the connection.
 func (g *Guest) Monitor(ctx context.Context) (*qmp.Client, error) {
 	monitor, err := qmp.Dial(ctx, g.machine.Path("qmp.sock"), nil)
 	if err != nil {

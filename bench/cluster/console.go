@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/test/console"
 )
 
-// Console opens the serial console of a VMI. Whoever asks closes the connection.
+// Console opens the serial console of a VMI. The caller closes the connection.
 func (c *Cluster) Console(ctx context.Context, namespace, name string) (net.Conn, error) {
 	client, err := virtctl.New(c.Config)
 	if err != nil {

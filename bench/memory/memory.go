@@ -157,7 +157,7 @@ func eachGuest(ctx context.Context, c *cluster.Cluster, ns string, tell func(usa
 	return nil
 }
 
-// addIdle tells what a guest costs that has booted and does nothing.
+// addIdle adds what a guest costs that has booted and does nothing.
 func (u usage) addIdle(r *report.Report) {
 	r.Add("memory.beside_qemu_mib", "MiB", float64(u.beside)/mib)
 	r.Add("memory.launcher_rss_mib", "MiB", float64(u.launcherRSS)/mib)
@@ -167,7 +167,7 @@ func (u usage) addIdle(r *report.Report) {
 	r.Add("memory.overhead_used_idle_mib", "MiB", float64(u.overhead())/mib)
 }
 
-// addWorked tells what a guest costs that has worked, and what was requested for it.
+// addWorked adds what a guest costs that has worked, and what was requested for it.
 func (u usage) addWorked(r *report.Report) {
 	requested := u.requested - guestRAM
 	r.Add("memory.overhead_requested_mib", "MiB", float64(requested)/mib)

@@ -59,7 +59,7 @@ func (r *Report) Add(name, unit string, samples ...float64) {
 	r.units[name] = unit
 }
 
-// Logf tells the reader what is being done, and what there is beside figures.
+// Logf prints what is being done, and what there is beside figures.
 func (r *Report) Logf(format string, args ...any) {
 	fmt.Fprintf(r.out, format+"\n", args...)
 }

@@ -97,7 +97,7 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	return nil
 }
 
-// addGrowth tells how the cost grows with the number of VMIs.
+// addGrowth adds how the cost grows with the number of VMIs.
 func addGrowth(r *report.Report, costs []cost) {
 	if len(costs) > 1 {
 		r.Add("scale.cost_exponent", "exponent", exponent(costs))

@@ -386,7 +386,7 @@ func (w *world) component(account string) client.Client {
 	return c
 }
 
-// ServeHTTP tells what was asked; streams are echoed.
+// ServeHTTP answers with what was asked; streams are echoed.
 func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secret := slices.ContainsFunc([]string{"Authorization", "X-Remote-User", "X-Remote-Group"},
 		func(h string) bool { return r.Header.Get(h) != "" })

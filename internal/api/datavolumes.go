@@ -53,7 +53,7 @@ func mayCloneInto(ctx context.Context, r admission.Request[cdiv1.DataVolume], ri
 	return right.Allowed(ctx, r.User, &r.New.Spec, r.Namespace)
 }
 
-// mayCloneAll refuses the dataVolumeTemplates whose source whoever writes the VM
+// mayCloneAll refuses the dataVolumeTemplates whose source the user who writes the VM
 // may not read: virt-controller will make the DataVolumes in its own name.
 func mayCloneAll(ctx context.Context, r admission.Request[v1.VirtualMachine], right cloneright.Checker) (field.ErrorList, error) {
 	var errs field.ErrorList

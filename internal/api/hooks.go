@@ -44,7 +44,7 @@ func webhooks(settings *clusterconfig.Current, right cloneright.Checker) (map[st
 	return served, failed
 }
 
-// adviseVM tells a VM's owner, and no component, what of the VM will not be served
+// adviseVM warns a VM's owner, and no component, what of the VM will not be served
 // for ever.
 func adviseVM(r admission.Request[v1.VirtualMachine]) []string {
 	if r.Component() || r.New == nil {
@@ -81,7 +81,7 @@ func addValidating(add adder, settings *clusterconfig.Current, right cloneright.
 		if errs := validate.VM(r.New, r.Old, settings.Get()); len(errs) > 0 {
 			return errs, nil
 		}
-		// Also where CDI serves DataVolumes: it asks for the right of whoever makes
+		// Also where CDI serves DataVolumes: it asks for the right of the user who makes
 		// the DataVolume, and that is virt-controller, which may clone everything.
 		return mayCloneAll(ctx, r, right)
 	}, adviseVM)

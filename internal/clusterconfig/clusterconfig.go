@@ -142,7 +142,7 @@ func additionalOverhead(c *v1.KubeVirtConfiguration) string {
 }
 
 // Current holds the newest settings. The zero value holds the defaults; it is
-// safe for concurrent use. Whoever watches the KubeVirt object calls Set.
+// safe for concurrent use. The watch of the KubeVirt object calls Set.
 type Current struct {
 	settings atomic.Pointer[Settings]
 }

@@ -93,7 +93,7 @@ func newManager(server *rest.Config, o options) (ctrl.Manager, error) {
 
 // noTimeout lets a loop wait for the kinds that it watches as long as it takes: a
 // kind that can't be listed (its definition is gone, say) would else end the
-// process after two minutes, and every other loop with it. Readiness tells of it.
+// process after two minutes, and every other loop with it. Readiness reports it.
 const noTimeout = 365 * 24 * time.Hour
 
 // loopDefaults are the settings of every loop. The queue is client-go's:

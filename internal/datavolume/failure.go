@@ -6,7 +6,7 @@ import (
 )
 
 // unready is the Ready condition of a DataVolume on its way. Why the worker
-// failed stays there while it is tried again: whoever looks then sees both, and
+// failed stays there while it is tried again: a reader then sees both, and
 // it is how the loop knows what it has told.
 func (d *decision) unready(running condition) condition {
 	switch f := d.worker.failure; {

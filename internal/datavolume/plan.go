@@ -54,7 +54,7 @@ type Plan struct {
 	Status cdiv1.DataVolumeStatus
 	// AnnotateClaim are annotations that the claim lacks.
 	AnnotateClaim map[string]string
-	// Event tells the DataVolume's owner, nil when there is nothing to tell.
+	// Event is for the DataVolume's owner, nil when there is nothing to report.
 	Event *Event
 
 	DeleteWorker, DeleteSourcePod bool
@@ -471,7 +471,7 @@ func (d *decision) stopAt(o *obstacle) {
 	d.plan.After = retry
 }
 
-// retry is how often is looked again at what nobody tells about: the pods that
+// retry is how often is looked again at what no event reports: the pods that
 // use a source, a snapshot.
 const retry = 5 * time.Second
 

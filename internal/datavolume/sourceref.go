@@ -13,7 +13,7 @@ import (
 // moment when its claim is made; the claim keeps that in AnnSource, so that a
 // golden image which is replaced meanwhile does not change half of a disk. The
 // right to clone is asked for the DataSource's namespace, where a source must
-// lie therefore: whoever may change a DataSource can't lend the rights of others (decision 166).
+// lie therefore: a user who may change a DataSource can't grant the rights of others (decision 166).
 
 // AnnSource on a claim is the source that sourceRef has led to,
 // "<kind>/<namespace>/<name>".

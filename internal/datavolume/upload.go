@@ -30,11 +30,11 @@ type ObservedUpload struct {
 	Config Config
 }
 
-// Certificate is what a worker shows to who connects to it, or to whom it connects.
+// Certificate is what a worker shows to its peer.
 type Certificate struct {
 	// Secret in Namespace holds it; Name is what it says.
 	Namespace, Secret, Name string
-	// Server tells one that serves from one that calls.
+	// Server distinguishes one that serves from one that calls.
 	Server bool
 }
 

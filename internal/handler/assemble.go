@@ -114,7 +114,7 @@ func plugins(mgr ctrl.Manager, o options, kvm bool, settings *clusterconfig.Curr
 	return list
 }
 
-// watch tells the supervisor of the node's VMIs and launcher pods, and keeps
+// watch reports to the supervisor the node's VMIs and launcher pods, and keeps
 // the settings current.
 func watch(ctx context.Context, informers ctrlcache.Cache, s *driver.Supervisor, settings *clusterconfig.Current) error {
 	handlers := map[client.Object]cache.ResourceEventHandler{
@@ -158,7 +158,7 @@ func onChange[T client.Object](seen, gone func(T)) cache.ResourceEventHandler {
 	}
 }
 
-// record opens a guest's console from its first moment on, so that whoever looks
+// record opens a guest's console from its first moment on, so that a viewer who looks
 // later sees how it booted.
 func record(consoles *stream.Consoles, log logr.Logger) func(context.Context, *driver.Machine) {
 	return func(ctx context.Context, guest *driver.Machine) {

@@ -29,7 +29,7 @@ const (
 // not exist, or has no part in it, is nil.
 type ClaimFacts struct {
 	Volume
-	// DataVolumeNamed tells that the spec names a DataVolume and not the claim.
+	// DataVolumeNamed reports whether the spec names a DataVolume and not the claim.
 	DataVolumeNamed bool
 	Claim           *corev1.PersistentVolumeClaim
 	DataVolume      *cdiv1.DataVolume

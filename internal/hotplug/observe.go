@@ -17,13 +17,13 @@ type Volume struct {
 // Wanted is a volume that the VMI's spec asks for.
 type Wanted struct {
 	Volume
-	// Attach tells that a holder may be made: the claim is bound, or is bound by
+	// Attach reports whether a holder may be made: the claim is bound, or is bound by
 	// the pod that uses it.
 	Attach bool
-	// Alone tells that the volume must not share a holder: only one pod may use the
+	// Alone reports whether the volume must not share a holder: only one pod may use the
 	// claim, or it is not sure yet that the claim can be bound on the node.
 	Alone bool
-	// Empty tells that the claim is not filled: its holder is to bind it only.
+	// Empty reports whether the claim is not filled: its holder is to bind it only.
 	Empty bool
 	// Reason and Message say what a claim that is not bound waits for; without a
 	// reason the claim is bound.
@@ -53,14 +53,14 @@ type Pod struct {
 	Name    string
 	UID     types.UID
 	Created time.Time
-	// Running tells that its container runs, and with it that every volume is there.
+	// Running reports whether its container runs, and with it that every volume is there.
 	Running bool
-	// Terminating tells that it is being deleted, Finished that it has ended.
+	// Terminating reports whether it is being deleted, Finished whether it has ended.
 	Terminating, Finished bool
-	// Stuck tells that it should have been running by now, and Why what is in its way.
+	// Stuck reports whether it should have been running by now, and Why what is in its way.
 	Stuck bool
 	Why   string
-	// Cooling tells that it ended so soon that its successor would do the same.
+	// Cooling reports whether it ended so soon that its successor would do the same.
 	Cooling bool
 	Volumes []Volume
 }
@@ -100,14 +100,14 @@ type Observed struct {
 	Pods    []Pod
 	// Budget keeps evictions from the pods.
 	Budget Budget
-	// Failures tells why holders' pods could not be made, by name.
+	// Failures says why holders' pods could not be made, by name.
 	Failures map[string]string
 	// Prefix begins the name of every holder of this VMI and of no other.
 	Prefix string
-	// Live tells that the API server itself was asked for the pods, and then for
+	// Live reports whether the API server itself was asked for the pods, and then for
 	// the VMI.
 	Live bool
-	// Settled tells that nothing has changed for a while: a time to merge holders.
+	// Settled reports whether nothing has changed for a while: a time to merge holders.
 	Settled bool
 	// MaxHolders is how many holders may stay at rest, those of volumes that can't
 	// share one aside.

@@ -140,7 +140,7 @@ func (p *planning) serving(v Volume) *Pod {
 	return nil
 }
 
-// why tells what keeps the volume's holder from running, as far as is known.
+// why returns what keeps the volume's holder from running, as far as is known.
 func (p *planning) why(v Volume) string {
 	name := p.designated(v)
 	if pod := p.pod(name); pod != nil {

@@ -128,7 +128,7 @@ func (x *exploration) components() []int32 {
 	return component
 }
 
-// roundTrip tells how to come to a state and how to come back to it.
+// roundTrip returns how to come to a state and how to come back to it.
 func (x *exploration) roundTrip(id int32, components []int32) error {
 	from := map[int32]int32{}
 	queue := []int32{id}

@@ -192,7 +192,7 @@ type Reply struct {
 	State  *State          `json:"state,omitempty"`
 }
 
-// Event tells of a change that nobody asked for.
+// Event reports a change that no request caused.
 type Event struct {
 	Exited *Exit `json:"exited,omitempty"`
 }

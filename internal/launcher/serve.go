@@ -79,7 +79,7 @@ func (l *launcher) hangUp() {
 	}
 }
 
-// tell writes to whoever is connected. Nothing is lost when nobody is: the
+// tell writes to the connected client. Nothing is lost when there is none: the
 // next connection begins with the state.
 func (l *launcher) tell(m launch.Message) {
 	if l.peer == nil {

@@ -28,7 +28,7 @@ const (
 )
 
 // BondOf reports how a pod is bound to a VMI. Owner references and labels can be
-// taken away by whoever may change pods, names and UIDs can't: so a pod whose UID
+// removed by anyone who may change pods, names and UIDs can't: so a pod whose UID
 // the VMI's status names stays the VMI's (decision 210).
 func BondOf(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) Bond {
 	if _, chosen := vmi.Status.ActivePods[pod.UID]; chosen {

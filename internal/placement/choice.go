@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// SelectedNodeAnnotation is where the scheduler tells a provisioner the node on
-// which a claim's storage is to be made. Whoever takes it away asks the scheduler
+// SelectedNodeAnnotation is where the scheduler names for a provisioner the node on
+// which a claim's storage is to be made. Removing it asks the scheduler
 // to choose again.
 const SelectedNodeAnnotation = "volume.kubernetes.io/selected-node"
 

@@ -144,7 +144,7 @@ func Trouble(dv *cdiv1.DataVolume) (sentence string, serious bool) {
 // boundQuota is CDI's reason for a claim that the namespace's quota forbids.
 const boundQuota = "ErrExceededQuota"
 
-// normal tells the reasons with which a worker does not run and need not.
+// normal reports whether the reason is one with which a worker need not run.
 func normal(reason string) bool {
 	switch reason {
 	case "", "Pending", "ContainerCreating", "PodInitializing", "TransferRunning", "Completed", "WaitForFirstConsumer":
@@ -153,7 +153,7 @@ func normal(reason string) bool {
 	return false
 }
 
-// passes tells the reasons of waits that end by themselves.
+// passes reports whether the reason is one of a wait that ends by itself.
 func passes(reason string) bool {
 	return reason == "CloneSourceInUse" || reason == "CloneSourceNotReady" || reason == corev1.PodReasonUnschedulable
 }

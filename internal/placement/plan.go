@@ -19,7 +19,7 @@ const (
 	// followed.
 	nodeCheck = 15 * time.Second
 	// dividedCheck is how often claims that are on nodes without one in common are
-	// looked at again: a node that joins, or a volume that moves, tells nobody.
+	// looked at again: a node that joins, or a volume that moves, causes no event here.
 	dividedCheck = 30 * time.Second
 )
 

@@ -67,5 +67,5 @@ func packageDocs(t *testing.T) map[string][]string {
 	return docs
 }
 
-// isDirective tells a comment that only speaks to tools from one for readers.
+// isDirective reports whether a comment is for tools and not for readers.
 func isDirective(text string) bool { return strings.HasPrefix(text, "+k8s:") }

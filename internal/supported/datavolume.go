@@ -49,7 +49,7 @@ var dataVolumeTable = table{
 	"preallocation":                         yes(),
 }
 
-// DataVolumeSpec tells which fields that spec sets are not supported. path is
+// DataVolumeSpec returns which fields that spec sets are not supported. path is
 // where the spec lies in its object.
 func DataVolumeSpec(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
 	return check(dataVolumeTable, reflect.ValueOf(spec), path)

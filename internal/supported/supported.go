@@ -49,7 +49,7 @@ func no() entry                        { return entry{} }
 func instead(note string) entry        { return entry{note: note} }
 func (e entry) because(n string) entry { e.note = n; return e }
 
-// VMISpec tells which fields that spec sets are not supported. path is where
+// VMISpec returns which fields that spec sets are not supported. path is where
 // the spec lies in its object.
 func VMISpec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	return check(vmiTable, reflect.ValueOf(spec), path)

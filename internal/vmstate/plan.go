@@ -121,7 +121,7 @@ type decision struct {
 	disks dataVolumes
 }
 
-// takeStock tells the VM's own VMI from a stranger of its name.
+// takeStock distinguishes the VM's own VMI from a foreign one of its name.
 func (d *decision) takeStock() {
 	switch vmi := d.o.VMI; {
 	case vmi == nil:

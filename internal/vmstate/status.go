@@ -173,7 +173,7 @@ func sortConditions(vm *v1.VirtualMachine) {
 	})
 }
 
-// ownCondition tells the conditions that are the VM's and not copied.
+// ownCondition reports whether a condition is the VM's own and not copied from its VMI.
 func ownCondition(kind v1.VirtualMachineConditionType) bool {
 	switch kind {
 	case v1.VirtualMachineFailure, v1.VirtualMachineRestartRequired, v1.VirtualMachineManualRecoveryRequired:

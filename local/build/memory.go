@@ -29,7 +29,7 @@ func collectorSettings(memory uint64, cores int) []string {
 	return []string{"GOGC=800", fmt.Sprintf("GOMEMLIMIT=%dMiB", limit/mebibyte)}
 }
 
-// collector returns the settings for this machine. Who has chosen some keeps them.
+// collector returns the settings for this machine. Settings in the environment are kept.
 func collector() []string {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return nil

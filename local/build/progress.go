@@ -11,7 +11,7 @@ import (
 // heartbeat is how often the steps under way are named.
 const heartbeat = 30 * time.Second
 
-// progress tells how far the build is. Its methods are called by one goroutine.
+// progress reports how far the build is. Its methods are called by one goroutine.
 type progress struct {
 	out     io.Writer
 	now     func() time.Time

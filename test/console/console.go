@@ -32,7 +32,7 @@ type Console struct {
 	commands int
 }
 
-// New reads from the terminal until that ends. Whoever made the terminal ends it,
+// New reads from the terminal until that ends. The maker of the terminal ends it,
 // by closing it.
 func New(terminal io.ReadWriter) *Console {
 	c := &Console{terminal: terminal, more: make(chan struct{})}

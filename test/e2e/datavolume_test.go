@@ -58,7 +58,7 @@ func awaitFilled(t *testing.T, ns, name string) *cdiv1.DataVolume {
 	return awaitDataVolume(t, ns, name, "success", func(dv *cdiv1.DataVolume) bool { return dv.Status.Phase == cdiv1.Succeeded })
 }
 
-// says tells what the DataVolume's Running condition says, "reason: message".
+// says returns what the DataVolume's Running condition says, "reason: message".
 func says(dv *cdiv1.DataVolume) string {
 	for _, c := range dv.Status.Conditions {
 		if c.Type == cdiv1.DataVolumeRunning {

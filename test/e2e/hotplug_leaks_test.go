@@ -260,7 +260,7 @@ func goroutines(t *testing.T, pod string) int {
 	return n
 }
 
-// grownSince tells which part has more than it had.
+// grownSince returns which part has more than it had.
 func (c costTable) grownSince(before costTable) error {
 	for i, now := range c {
 		then := before[i]

@@ -38,7 +38,7 @@ func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) {
 		setMachine(spec, settings.MachineType)
 		return
 	}
-	// Who replaces a VM by a manifest that does not name the machine type
+	// A user who replaces a VM by a manifest that does not name the machine type
 	// does not mean to change the guest's hardware.
 	if old.Spec.Template != nil && old.Spec.Template.Spec.Domain.Machine != nil {
 		setMachine(spec, old.Spec.Template.Spec.Domain.Machine.Type)

@@ -140,7 +140,7 @@ func credential(header string) bool {
 	return strings.HasPrefix(http.CanonicalHeaderKey(header), "X-Remote-")
 }
 
-// healthz tells that this API can reach the cluster.
+// healthz reports whether this API can reach the cluster.
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	kubevirts := &v1.KubeVirtList{}
 	if err := s.cluster.List(r.Context(), kubevirts, client.InNamespace(clusterconfig.Namespace)); err != nil {

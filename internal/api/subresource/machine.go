@@ -95,7 +95,7 @@ func (s *Server) read(ctx context.Context, name types.NamespacedName) (*v1.Virtu
 }
 
 // carryOut writes what a plan changes: the grace period first, so that the
-// shutdown that follows has it; the run strategy last, so that whoever sees
+// shutdown that follows has it; the run strategy last, so that a reader who sees
 // the VM start also sees how.
 func (s *Server) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p Plan, dryRun []string) error {
 	options := writeOptions(dryRun)

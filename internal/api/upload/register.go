@@ -71,7 +71,7 @@ func (g *registrar) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
 		return reconcile.Result{}, fmt.Errorf("registering %s: %w", apiServiceName, err)
 	}
-	// Who was faster is told by the watch.
+	// The watch shows which process was faster.
 	return reconcile.Result{}, nil
 }
 

@@ -62,7 +62,7 @@ func runStrategy(spec *v1.VirtualMachineSpec, path *field.Path) field.ErrorList 
 	return nil
 }
 
-// Deprecated tells of the fields of a VM that are served, but by which nothing new
+// Deprecated lists the fields of a VM that are served, but by which nothing new
 // should be written.
 func Deprecated(vm *v1.VirtualMachine) []string {
 	if vm.Spec.Running == nil {

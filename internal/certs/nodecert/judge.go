@@ -32,7 +32,7 @@ type Verdict struct {
 	Condition certificatesv1.CertificateSigningRequestCondition
 }
 
-// Judge decides about a request as it is now. Who approved it counts for nothing:
+// Judge decides about a request as it is now. The approver counts for nothing:
 // what is signed has always been checked here.
 func Judge(request *certificatesv1.CertificateSigningRequest) Verdict {
 	if request.Spec.SignerName != SignerName || len(request.Status.Certificate) > 0 ||

@@ -147,7 +147,7 @@ const (
 	Source
 )
 
-// Caller tells the role of the client at the other end of a connection that
+// Caller returns the role of the client at the other end of a connection that
 // was made with ServerConfig.
 func Caller(state *tls.ConnectionState, server string) Role {
 	if state == nil || len(state.VerifiedChains) == 0 {

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// claimIndex finds the VMIs whose status tells of a claim.
+// claimIndex finds the VMIs whose status names a claim.
 const claimIndex = "drydock.claims-in-status"
 
 // again is the pause after somebody else has written the VMI; by then the cache
@@ -69,7 +69,7 @@ func grew(e event.UpdateEvent) bool {
 	return ok && alike && !equality.Semantic.DeepEqual(before.Status.Capacity, after.Status.Capacity)
 }
 
-// claims are those that the VMI's status tells of.
+// claims are those that the VMI's status names.
 func claims(o client.Object) []string {
 	var names []string
 	if vmi, ok := o.(*v1.VirtualMachineInstance); ok {
@@ -82,7 +82,7 @@ func claims(o client.Object) []string {
 	return names
 }
 
-// users are the VMIs whose status tells of a claim.
+// users are the VMIs whose status names a claim.
 func (r *Reconciler) users(ctx context.Context, claim client.Object) []reconcile.Request {
 	var list v1.VirtualMachineInstanceList
 	err := r.Client.List(ctx, &list, client.InNamespace(claim.GetNamespace()), client.MatchingFields{claimIndex: claim.GetName()})

@@ -150,7 +150,7 @@ func stage(vmi *v1.VirtualMachineInstance, launcher *corev1.Pod) hotplug.Stage {
 	return hotplug.Active
 }
 
-// observePods tells of each of the VMI's pods how it is.
+// observePods returns the state of each of the VMI's pods.
 func (r *Reconciler) observePods(ctx context.Context, s *sight, pods []corev1.Pod) error {
 	now := r.Now()
 	youngest := time.Time{}
@@ -247,7 +247,7 @@ func complaint(pod *corev1.Pod) string {
 }
 
 // warning asks the API server for the newest warning about a pod that does
-// not start: only events tell of a volume that can't be attached or mounted.
+// not start: only events report a volume that can't be attached or mounted.
 func (r *Reconciler) warning(ctx context.Context, pod *corev1.Pod) (string, error) {
 	var list corev1.EventList
 	err := r.Reader.List(ctx, &list, client.InNamespace(pod.Namespace), client.MatchingFields{

@@ -43,7 +43,7 @@ func (r *Reconciler) selinuxOptions(ctx context.Context, s *sight, holders []hot
 	return nil, fmt.Errorf("choosing the SELinux options of the attachment pods of VMI %s/%s: %w", s.vmi.Namespace, s.vmi.Name, err)
 }
 
-// sayWhy has the volumes of holders tell why their pods are not made, once.
+// sayWhy reports once in the status of the holders' volumes why their pods are not made.
 func (r *Reconciler) sayWhy(vmi *v1.VirtualMachineInstance, holders []hotplug.Holder, why error) {
 	for _, h := range holders {
 		if r.memory.failed(client.ObjectKeyFromObject(vmi), h.Name, fmt.Sprintf("the attachment pod %s can't be made: %v", h.Name, why)) {

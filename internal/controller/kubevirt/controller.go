@@ -2,7 +2,7 @@
 // whether Drydock serves.
 //
 // It owns that status. It must not deploy anything: the manifests do. The
-// object's configuration is read by whoever needs it (package clusterconfig).
+// object's configuration is read by the components that need it (package clusterconfig).
 package kubevirt
 
 import (

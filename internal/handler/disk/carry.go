@@ -32,7 +32,7 @@ type Pod struct {
 	Root *podpath.Dir
 	// User is uid and gid of QEMU's process.
 	User int
-	// Capacity tells the capacity of a claim in the VMI's namespace, in bytes.
+	// Capacity returns the capacity of a claim in the VMI's namespace, in bytes.
 	Capacity func(ctx context.Context, claim string) (int64, error)
 }
 

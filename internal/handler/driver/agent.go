@@ -39,7 +39,7 @@ const agentPause = 10 * time.Second
 
 // agentPatience is how long an agent may be gone before the status says so. A
 // guest that shuts down or reboots loses its agent first, and its end, or the
-// agent's return, makes two writes of it that tell nobody anything.
+// agent's return, makes two writes of it that report nothing new.
 const agentPatience = 10 * time.Second
 
 // followAgent starts and ends the goroutine that asks the agent, as the agent

@@ -46,7 +46,7 @@ type Cluster interface {
 	// PodExists asks for the very pod, not from a cache.
 	PodExists(ctx context.Context, namespace, name string, uid types.UID) (bool, error)
 	PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error)
-	// Event tells the VM's owner what happened; it never fails or waits.
+	// Event reports to the VM's owner what happened; it never fails or waits.
 	Event(vmi *v1.VirtualMachineInstance, eventType, reason, message string)
 }
 

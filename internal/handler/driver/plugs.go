@@ -127,7 +127,7 @@ func (d *Driver) plugged() map[string]vmi.Plugged {
 	return list
 }
 
-// tellPlugs passes on what QEMU tells of its disks.
+// tellPlugs passes on what QEMU reports about its disks.
 func (g *guest) tellPlugs(e qmp.Event) {
 	var data struct {
 		Device string `json:"device"`

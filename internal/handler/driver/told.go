@@ -21,7 +21,7 @@ func (m *Machine) ask(ctx context.Context, talk func(context.Context, *agent.Cli
 	return m.guest.withAgent(ctx, talk)
 }
 
-// UserList tells who is logged in to the guest.
+// UserList returns who is logged in to the guest.
 func (m *Machine) UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSUserList, error) {
 	var users []agent.User
 	err := m.ask(ctx, func(ctx context.Context, a *agent.Client) (err error) {
@@ -31,7 +31,7 @@ func (m *Machine) UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestO
 	return guestinfo.UserList(users), err
 }
 
-// FilesystemList tells which file systems the guest has mounted.
+// FilesystemList returns which file systems the guest has mounted.
 func (m *Machine) FilesystemList(ctx context.Context) (v1.VirtualMachineInstanceFileSystemList, error) {
 	var filesystems []agent.Filesystem
 	err := m.ask(ctx, func(ctx context.Context, a *agent.Client) (err error) {
@@ -41,8 +41,8 @@ func (m *Machine) FilesystemList(ctx context.Context) (v1.VirtualMachineInstance
 	return guestinfo.FilesystemList(filesystems), err
 }
 
-// GuestOSInfo tells all that the guest agent knows of the guest. What this
-// agent cannot tell is left out.
+// GuestOSInfo returns all that the guest agent knows of the guest. What this
+// agent does not report is left out.
 func (m *Machine) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuestAgentInfo, error) {
 	var f guestinfo.Facts
 	err := m.ask(ctx, func(ctx context.Context, a *agent.Client) error {

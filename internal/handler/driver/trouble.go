@@ -91,7 +91,7 @@ func sooner(wait, other time.Duration) time.Duration {
 	return min(wait, other)
 }
 
-// visible is the trouble that the VMI's status tells of. That it cannot be
+// visible is the trouble that the VMI's status shows. That it cannot be
 // written is no news that it could tell.
 func (t *troubles) visible() error {
 	if t.step.attempts < worthSaying {

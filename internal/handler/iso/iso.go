@@ -51,7 +51,7 @@ func Write(image *os.File, label string, files []File) (err error) {
 		return fmt.Errorf("writing an ISO image: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(private)) }()
-	// The image's root folder gets this one's mode, for whoever reads it in the
+	// The image's root folder gets this one's mode, for those who read it in the
 	// guest; on the node the private folder around it keeps everyone out.
 	workspace := filepath.Join(private, "root")
 	if err := errors.Join(os.Mkdir(workspace, 0o755), os.Chmod(workspace, 0o755)); err != nil {

@@ -58,7 +58,7 @@ type port struct {
 	number   uint16
 }
 
-// guestOptions are what DHCP tells beside the address.
+// guestOptions are what DHCP gives beside the address.
 type guestOptions struct {
 	hostname, subdomain string
 	dhcp                v1.DHCPOptions

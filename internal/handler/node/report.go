@@ -82,9 +82,9 @@ func stateOf(a nodeprobe.Accelerator) string {
 // Report is an event on the node.
 type Report struct{ Type, Reason, Message string }
 
-// Reports are the events that tell what a probe changes on a node with these labels.
+// Reports are the events about what a probe changes on a node with these labels.
 // A node whose labels say the same already has none, so that a restart of
-// virt-handler tells nothing twice.
+// virt-handler reports nothing twice.
 func Reports(have map[string]string, probe nodeprobe.Result) []Report {
 	if probe.Use() == "" {
 		// The rest follows from it.

@@ -96,7 +96,7 @@ func (n *Node) Launcher(peer *podpath.Peer) (*Launcher, error) {
 	return l, nil
 }
 
-// Context is the launcher's context as the VMI's status tells it. A nil Launcher, on a
+// Context is the launcher's context for the VMI's status. A nil Launcher, on a
 // node without SELinux, has none.
 func (l *Launcher) Context() string {
 	if l == nil {
@@ -138,7 +138,7 @@ func (l *Launcher) Files() podpath.Labeler {
 	return l.LabelFile
 }
 
-// fileSystems is where the kernel tells what it knows.
+// fileSystems is where the kernel lists the file systems that it knows.
 const fileSystems = "/proc/filesystems"
 
 func knows(list string) (bool, error) {

@@ -33,12 +33,12 @@ type Observed struct {
 	Holders []Holder
 	// Disks are what QEMU has, by volume.
 	Disks map[string]hotdisk.Disk
-	// Opened tells through which holder each volume's disk has been opened, and
+	// Opened says through which holder each volume's disk has been opened, and
 	// has not been plugged or let go of since.
 	Opened map[string]types.UID
 	// Halted means that the guest's CPUs have never been started.
 	Halted bool
-	// Verified tells in which holder each volume's disk was seen to be there, too.
+	// Verified says in which holder each volume's disk was seen to be there, too.
 	Verified map[string]types.UID
 }
 
@@ -78,7 +78,7 @@ type Decision struct {
 	// PodName and PodUID are the holder to be named with the phase.
 	PodName string
 	PodUID  types.UID
-	// Message tells what the phase alone does not.
+	// Message says what the phase alone does not.
 	Reason, Message string
 }
 

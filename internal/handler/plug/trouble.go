@@ -80,7 +80,7 @@ func (w *Worker) Facts(instance *v1.VirtualMachineInstance) map[string]Fact {
 	return facts
 }
 
-// tell adds what is in the way.
+// tell adds what prevents progress.
 func (f *Fact) tell(t *trouble, e entry) {
 	if t.err == nil || t.attempts < worthSaying || !e.attached() {
 		return

@@ -140,7 +140,7 @@ func (w *Worker) Look(ctx context.Context, m hotdisk.Monitor, view View) (due bo
 	return due, after, nil
 }
 
-// schedule tells which of the decisions can be acted on now. The caller holds
+// schedule returns which of the decisions can be acted on now. The caller holds
 // w.mu.
 func (w *Worker) schedule() (due bool, after time.Duration) {
 	now := w.env.Now()

@@ -65,7 +65,7 @@ func OpenRoot(path string) (*Dir, error) {
 	return d, err
 }
 
-// Close lets go of the directory. Whoever still uses it meets os.ErrClosed,
+// Close releases the directory. A later use of it returns os.ErrClosed,
 // never a descriptor that has another meaning by then.
 func (d *Dir) Close() {
 	// It was opened for nothing that a close could lose.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long a file is waited for that another process holds a lease on. Whoever
+// How long to wait for a file that another process holds a lease on. Whoever
 // owns a file may take one, and a guest's process owns its disks. The kernel ends
 // a lease some time after the first attempt (45 s by default), so a later attempt
 // of the caller's succeeds.

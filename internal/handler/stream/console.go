@@ -18,7 +18,7 @@ import (
 type Consoles struct {
 	mu   sync.Mutex
 	open map[string]*Console
-	// ended tells that Close has been called.
+	// ended reports whether Close has been called.
 	ended bool
 }
 

@@ -53,7 +53,7 @@ func (r *ring) write(p []byte) {
 	}
 }
 
-// end tells the readers that nothing will be written any more.
+// end signals to the readers that nothing will be written any more.
 func (r *ring) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -69,7 +69,7 @@ func (h *History) Pod(pod *corev1.Pod, gone bool) {
 	}
 }
 
-// Rob tells that somebody who is not the planner has taken a pod away.
+// Rob records that somebody who is not the planner has taken a pod away.
 func (h *History) Rob(uid string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -30,7 +30,7 @@ type Pod struct {
 	Volumes []string
 	// Running includes a pod that is being deleted and still runs.
 	Running, Terminating bool
-	// Robbed tells that somebody who is not the planner has taken it away: it was
+	// Robbed reports whether somebody who is not the planner has taken it away: it was
 	// evicted, deleted by hand, or it failed.
 	Robbed bool
 }

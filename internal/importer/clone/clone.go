@@ -69,7 +69,7 @@ func (s Sender) Send(ctx context.Context, j *job.Job) (transfer.Result, error) {
 	return transfer.Result{VirtualSize: size, Read: stream.read}, nil
 }
 
-// open opens the source's disk and tells its size.
+// open opens the source's disk and returns its size.
 func open(j *job.Job) (*os.File, int64, error) {
 	path := filepath.Join(j.Places.SourceDir, "disk.img")
 	if j.Task.Block {

@@ -27,7 +27,7 @@ var (
 // inherited is how a child process names the first file that it is given.
 const inherited = "/dev/fd/3"
 
-// Inspect tells the size of the disk in an image, and refuses one that is unsafe to
+// Inspect returns the size of the disk in an image, and refuses one that is unsafe to
 // read.
 func Inspect(ctx context.Context, format sniff.Format, image *os.File) (int64, error) {
 	if err := selfContained(format, image); err != nil {

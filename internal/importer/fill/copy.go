@@ -141,7 +141,7 @@ func (f *filling) qcow2Head(ctx context.Context, ranger job.Ranger) ([]byte, err
 	return head, ranger.ReadRange(ctx, head, 0)
 }
 
-// truncated tells a table that lies behind the end of the content from a source that
+// truncated distinguishes a table that lies behind the end of the content from a source that
 // does not answer.
 func (f *filling) truncated(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {

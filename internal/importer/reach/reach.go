@@ -83,7 +83,7 @@ func contains(prefixes []netip.Prefix, address netip.Addr) bool {
 	return false
 }
 
-// Addresses at which clouds tell machines about themselves, beside the link-local one
+// Addresses at which clouds serve metadata to machines, beside the link-local one
 // that most have.
 var metadata = []netip.Prefix{netip.MustParsePrefix("fd00:ec2::254/128"), netip.MustParsePrefix("100.100.100.200/32")}
 

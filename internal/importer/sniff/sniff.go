@@ -37,7 +37,7 @@ const (
 	VHD   Format = "vpc"
 )
 
-// CompressionOf tells how content is compressed.
+// CompressionOf returns how content is compressed.
 func CompressionOf(head []byte) Compression {
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b, 8}):
@@ -86,7 +86,7 @@ var strangers = []struct{ magic, is string }{
 // texts begin documents; letters of either case are the same.
 var texts = []string{"<!doctype", "<html", "<?xml", "<error", "{\"", "{\n", "404 ", "not found", "access denied"}
 
-// FormatOf tells which format content has that is not compressed, or by a Fault that
+// FormatOf returns which format content has that is not compressed, or by a Fault that
 // it is not the image of a disk. size is the content's, -1 while it is not known.
 func FormatOf(head []byte, size int64) (Format, error) {
 	if len(head) == 0 {

@@ -252,7 +252,7 @@ var refusals = map[int]string{
 	http.StatusConflict:           "the claim is filled already",
 }
 
-// failed tells the sender why, and waits for the next one.
+// failed reports the reason to the sender, and waits for the next one.
 func (s *server) failed(w http.ResponseWriter, r *http.Request, fault *job.Fault) {
 	s.wait()
 	s.job.Meter.Step(waiting + "; the last one failed: " + fault.Message)

@@ -98,7 +98,7 @@ func CloseTray(ctx context.Context, m Monitor, device string) error {
 	return m.Execute(ctx, "blockdev-close-tray", Properties{"id": device}, nil)
 }
 
-// Ask asks the guest to let go of a disk. QEMU tells by an event when it has:
+// Ask asks the guest to let go of a disk. QEMU reports by an event when it has:
 // DEVICE_DELETED, or DEVICE_TRAY_MOVED for a medium, after which Ask takes the
 // medium out. It can be repeated.
 func Ask(ctx context.Context, m Monitor, d Disk) error {

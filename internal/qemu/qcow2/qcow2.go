@@ -92,7 +92,7 @@ func Read(r io.ReaderAt) (Header, error) {
 	return h, nil
 }
 
-// Check tells why an image from elsewhere must not be opened; nil when it may.
+// Check returns why an image from elsewhere must not be opened; nil when it may.
 // A backing or data file is a path of the image author's choice, which QEMU
 // would open with the rights of the pod.
 func (h Header) Check() error {

@@ -53,8 +53,8 @@ func alreadyRuns(err error) bool {
 	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "already running")
 }
 
-// missingAPI tells a cluster without the API from one without the object: only
-// the latter's answer names what was looked for.
+// missingAPI reports whether the cluster lacks the API, and not only the object: the
+// answer about a missing object names it.
 func missingAPI(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Code != http.StatusNotFound {
@@ -64,7 +64,7 @@ func missingAPI(err error) bool {
 	return details == nil || details.Name == ""
 }
 
-// noVMI tells a VMI that is not there from other objects.
+// noVMI reports whether the missing object is a VMI.
 func noVMI(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {

@@ -27,7 +27,7 @@ func (c *Client) AwaitRunning(ctx context.Context, namespace, name string, seen 
 	vmi, err := c.VMI(ctx, namespace, name)
 	switch {
 	case apierrors.IsForbidden(err):
-		// Who may open a console need not be allowed to read the object; the
+		// A user who may open a console need not be allowed to read the object; the
 		// server decides when the stream is asked for.
 		return nil
 	case apierrors.IsNotFound(err):

@@ -80,7 +80,7 @@ func (e *Env) Client() (*client.Client, error) {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	// Without any word of the user's the loader guesses at a server on this
-	// machine, whose refusal would tell nobody what is missing.
+	// machine, whose refusal would not name what is missing.
 	guessed := config.Host == clientcmd.ClusterDefaults.Server
 	if guessed && len(raw.Clusters) == 0 && *e.Flags.APIServer == "" && os.Getenv("KUBERNETES_MASTER") == "" {
 		return nil, ErrNoCluster

@@ -18,7 +18,7 @@ import (
 
 // options is a parsed command line.
 type options struct {
-	// dataVolume tells a DataVolume from a claim alone.
+	// dataVolume is true for a DataVolume, false for a claim alone.
 	dataVolume bool
 	name       string
 

@@ -248,7 +248,7 @@ func (s state) words() string {
 	return ""
 }
 
-// failed tells why the volume will never be filled, nil while it may.
+// failed returns why the volume will never be filled, nil while it may.
 func (s state) failed() error {
 	name := ""
 	switch {

@@ -132,7 +132,7 @@ func (f *forwarder) dial(ctx context.Context, p port) (net.Conn, error) {
 	return remote, nil
 }
 
-// complain tells the user about one connection that failed; the others go on.
+// complain reports to the user one connection that failed; the others go on.
 func (f *forwarder) complain(err error) {
 	if err != nil {
 		fmt.Fprintf(f.env.Err, "error: %v\n", err)

@@ -69,7 +69,7 @@ func parseCopy(source, destination string) (transfer, error) {
 	}
 }
 
-// splitRemote tells a path on a machine from a local one: before its colon
+// splitRemote distinguishes a path on a machine from a local one: before its colon
 // stands a target, which always has a slash and never starts with a dot or one.
 func splitRemote(text string) (machine, path string, remote bool) {
 	machine, path, remote = strings.Cut(text, ":")

@@ -43,7 +43,7 @@ only accelerator that guests get; without it each node's probe chooses.`,
 	return cmd
 }
 
-// deploy applies what is in the paths and tells of each that works.
+// deploy applies what is in the paths and reports each that works.
 func (o *options) deploy(ctx context.Context, c layout.Cluster, paths []string, tell func(string)) error {
 	digest, err := loadedDigests(c)
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	Driver = "local.csi.drydock.dev"
 	// Topology is the label that says on which node's disk a volume lies.
 	Topology = "topology." + Driver + "/node"
-	// version is told to whoever asks for it; the driver comes with the cluster.
+	// version is the answer to version queries; the driver comes with the cluster.
 	version = "1"
 )
 

@@ -74,7 +74,7 @@ func Check(name, dir string) error {
 // NodeName is the name of the i-th node, counted from zero.
 func NodeName(i int) string { return fmt.Sprintf("node%d", i+1) }
 
-// ID tells clusters of one name in different folders apart.
+// ID distinguishes clusters of one name in different folders.
 func (c Cluster) ID() string { return c.Name + "-" + c.hash()[:6] }
 
 func (c Cluster) hash() string {

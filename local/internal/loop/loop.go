@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is what the kernel tells about a loop device in use.
+// device is what the kernel reports about a loop device in use.
 type device struct {
 	path string
 	// backing is the file's path as far as our namespace can name it.

@@ -17,7 +17,7 @@ type Progress struct {
 	Done    bool          `json:"done,omitempty"`
 }
 
-// report tells the user what has just been reached.
+// report shows the user what has just been reached.
 type report func(format string, args ...any)
 
 // handler maps commands to what they do. A command that is under way ends with

@@ -43,7 +43,7 @@ func (s Store) source(shelf, id string) (*Source, error) {
 	return &Source{Volume: v, shelf: shelf, path: filepath.Join(root, shelf, v.Name, dataName), hold: s.Hold}, nil
 }
 
-// Fits tells why a source can't become a volume, if so.
+// Fits returns why a source can't become a volume, if so.
 func (s *Source) Fits(want Volume) error {
 	switch {
 	case s.Kind != want.Kind:

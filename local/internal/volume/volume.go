@@ -42,7 +42,7 @@ type Volume struct {
 // ID is what the volume is called outside: it says where the volume is.
 func (v Volume) ID() string { return v.Disk + "." + v.Name }
 
-// Errors that a caller tells apart.
+// Errors that a caller distinguishes.
 var (
 	// ErrNotFound says that there is no such volume or snapshot.
 	ErrNotFound = errors.New("there is none of that name")

@@ -107,7 +107,7 @@ func addNameservers(servers []string) error {
 }
 
 // wait returns when every card has an address, or when patience has run out. The
-// kernel tells when addresses change.
+// kernel reports when addresses change.
 func (n *network) wait(ctx context.Context) {
 	changes, err := listenKernel(unix.NETLINK_ROUTE, unix.RTMGRP_IPV4_IFADDR|unix.RTMGRP_LINK)
 	if err != nil {

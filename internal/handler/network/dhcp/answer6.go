@@ -12,7 +12,7 @@ import (
 )
 
 // answer6 returns the answer to a DHCPv6 message, nil when it deserves none.
-// The lease must have an IPv6 part. Who asks is known by the frame's sender.
+// The lease must have an IPv6 part. The frame's sender identifies the client.
 func (l *Lease) answer6(message *dhcpv6.Message) (*dhcpv6.Message, error) {
 	self := &dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: l.ServerMAC}
 	if chosen := message.Options.ServerID(); chosen != nil && !chosen.Equal(self) {

@@ -118,7 +118,7 @@ func (s *Server) send(frame []byte) {
 	}
 }
 
-// over tells the end of the service, or of the link, from an error.
+// over reports whether err is the end of the service, or of the link, and no failure.
 func (s *Server) over(err error) bool {
 	select {
 	case <-s.ended:

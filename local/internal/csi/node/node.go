@@ -324,7 +324,7 @@ func (s *Server) expand(t target) error {
 	return err
 }
 
-// NodeGetVolumeStats tells how full a volume is.
+// NodeGetVolumeStats returns how full a volume is.
 func (s *Server) NodeGetVolumeStats(_ context.Context, r *spec.NodeGetVolumeStatsRequest) (*spec.NodeGetVolumeStatsResponse, error) {
 	t, err := s.find(r.GetVolumeId(), r.GetVolumePath())
 	if err != nil {
