@@ -181,8 +181,8 @@ func (r *Reconciler) makePod(ctx context.Context, vmi *v1.VirtualMachineInstance
 	return nil
 }
 
-// expectOurs returns nil for a pod of our own that the cache does not show yet, and an
-// error for a foreign pod of that name. Only virt-controller can give a pod
+// expectOurs accepts a pod of our own that the cache does not show yet, and reports a
+// foreign pod of that name. Only virt-controller can give a pod
 // these labels (config/rbac/pod-policy.yaml).
 func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	existing, err := get(ctx, r.Reader, client.ObjectKeyFromObject(pod), &corev1.Pod{})
