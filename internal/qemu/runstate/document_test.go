@@ -44,7 +44,7 @@ func document() string {
 
 var outlooks = map[runstate.Outlook]string{
 	runstate.Runs: "runs", runstate.Waits: "is stopped and can continue", runstate.Passes: "is stopped; QEMU ends that",
-	runstate.Moved: "continues elsewhere", runstate.Over: "cannot continue", runstate.Unknown: "cannot be told",
+	runstate.Moved: "continues elsewhere", runstate.Over: "cannot continue", runstate.Unknown: "is unknown",
 }
 
 // deed is what virt-handler does.
