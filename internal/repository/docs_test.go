@@ -118,6 +118,29 @@ func TestPathsNamedOnPagesExist(t *testing.T) {
 	}
 }
 
+// TestEveryPackageIsInTheTableOfPackages holds docs/architecture.md to the folders below
+// internal: its table says of each what it is and what it may import.
+func TestEveryPackageIsInTheTableOfPackages(t *testing.T) {
+	_, section, found := strings.Cut(readText(t, "docs/architecture.md"), "## Packages\n")
+	if !found {
+		t.Fatal("docs/architecture.md has no section Packages")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	missing := map[string]bool{}
+	for _, path := range goFiles(t) {
+		parts := strings.Split(path, "/")
+		if len(parts) < 3 || parts[1] != "internal" {
+			continue
+		}
+		if name := "internal/" + parts[2]; !strings.Contains(section, "`"+name+"`") {
+			missing[name] = true
+		}
+	}
+	for name := range missing {
+		t.Errorf("%s is not in the table of packages in docs/architecture.md", name)
+	}
+}
+
 // isBuilt reports whether path is made by a run and so is not in a fresh clone.
 func isBuilt(path string) bool { return path == "bench/results.raw.json" }
 
