@@ -54,7 +54,7 @@ func NewCommand() *cobra.Command {
 	o := options{now: time.Now}
 	cmd := &cobra.Command{
 		Use:   "controller",
-		Short: "Run the loops that make VMs what their objects ask for",
+		Short: "Run the control loops of VMs, VMIs and DataVolumes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.launcherImage == "" || o.importerImage == "" {

@@ -23,7 +23,7 @@ func newStatus(o *options) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what of the cluster runs, with process numbers",
+		Short: "Show which parts of the cluster run, with process ids",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if format != "" && format != "json" {

@@ -29,7 +29,7 @@ func newUp(o *options) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Start the cluster, or complete what of it runs",
+		Short: "Start the cluster, or the parts of it that do not run",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
