@@ -56,6 +56,13 @@ func TestWhatThePolicyLetsPass(t *testing.T) {
 			By: &user.DefaultInfo{Name: "system:serviceaccount:kubevirt:kubevirt-controller"}, Old: withStatus(nil), New: withStatus(map[string]any{"phase": "Pending"})},
 		"a write of virt-controller that is not about the status": {
 			By: &user.DefaultInfo{Name: "system:serviceaccount:kubevirt:kubevirt-controller"}, Old: withStatus(nil), New: withStatus(nil)},
+		"a condition of virt-controller's that virt-handler repeats": {
+			By:  &user.DefaultInfo{Name: "system:serviceaccount:kubevirt:kubevirt-handler"},
+			Old: withStatus(map[string]any{"phase": "Scheduled", "conditions": []any{map[string]any{"type": "DataVolumesReady", "status": "True"}}}),
+			New: withStatus(map[string]any{"phase": "Running", "conditions": []any{
+				map[string]any{"type": "DataVolumesReady", "status": "True", "lastProbeTime": nil},
+				map[string]any{"type": "Ready", "status": "True", "lastProbeTime": nil},
+			}})},
 		"another account": {By: &user.DefaultInfo{Name: "admin"}, Old: withStatus(nil), New: changed},
 	} {
 		w.Resource = "virtualmachineinstances"

@@ -71,6 +71,7 @@ func (d *Driver) report(ctx context.Context, c *changes) error {
 		return c.err
 	}
 	now, err := d.env.Cluster.PatchVMI(ctx, c.from, c.patch)
+	refused := err
 	switch {
 	case err == nil:
 		d.announce(c)
@@ -86,8 +87,8 @@ func (d *Driver) report(ctx context.Context, c *changes) error {
 			return fmt.Errorf("reading VMI %s/%s: %w", c.from.Namespace, c.from.Name, err)
 		}
 		if now != nil && now.UID == c.from.UID && now.ResourceVersion == c.from.ResourceVersion {
-			return fmt.Errorf("patching the status of VMI %s/%s: the API server refuses it although nobody else has changed the VMI",
-				c.from.Namespace, c.from.Name)
+			return fmt.Errorf("patching the status of VMI %s/%s: the API server refuses it although nobody else has changed the VMI: %w",
+				c.from.Namespace, c.from.Name, refused)
 		}
 	default:
 		return fmt.Errorf("patching the status of VMI %s/%s: %w", c.from.Namespace, c.from.Name, err)
