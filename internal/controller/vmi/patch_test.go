@@ -3,7 +3,9 @@ package vmi
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -53,6 +55,40 @@ func TestTheDifferenceIsThatOfTheWholeObjects(t *testing.T) {
 		}
 		if got, err := patch.Data(to); err != nil || string(got) != string(want) {
 			t.Errorf("with the changes %b the patch is %s (%v), not %s", which, got, err, want)
+		}
+	}
+}
+
+func TestAnAbsentListAndAnEmptyOneAreNoDifference(t *testing.T) {
+	absent := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: "7"}}
+	empty := absent.DeepCopy()
+	empty.Finalizers, empty.Annotations = []string{}, map[string]string{}
+	empty.Status.Interfaces = []v1.VirtualMachineInstanceNetworkInterface{}
+	for name, of := range map[string][2]*v1.VirtualMachineInstance{"absent, then empty": {absent, empty}, "empty, then absent": {empty, absent}} {
+		if patch, err := difference(of[0], of[1]); err != nil || patch != nil {
+			t.Errorf("%s: there is a patch %v (%v)", name, patch, err)
+		}
+	}
+}
+
+// BenchmarkDifference compares a VMI that runs with itself, which the loop does
+// whenever nothing is to be written.
+func BenchmarkDifference(b *testing.B) {
+	from := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", Labels: map[string]string{v1.NodeNameLabel: "n"}}}
+	from.Status = v1.VirtualMachineInstanceStatus{
+		Phase: v1.Running, NodeName: "n", ActivePods: map[types.UID]string{"u": "n"},
+		Conditions: []v1.VirtualMachineInstanceCondition{
+			{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue}, {Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue}},
+		Interfaces:   []v1.VirtualMachineInstanceNetworkInterface{{Name: "default", IP: "10.0.0.5", IPs: []string{"10.0.0.5"}, MAC: "02:84:b9:bc:9d:9f"}},
+		VolumeStatus: []v1.VolumeStatus{{Name: "root", Target: "vda", Size: 64 << 20}},
+		PhaseTransitionTimestamps: []v1.VirtualMachineInstancePhaseTransitionTimestamp{
+			{Phase: v1.Pending}, {Phase: v1.Scheduled}, {Phase: v1.Running}},
+	}
+	to := from.DeepCopy()
+	b.ReportAllocs()
+	for b.Loop() {
+		if patch, err := difference(from, to); err != nil || patch != nil {
+			b.Fatalf("there is a patch %v (%v)", patch, err)
 		}
 	}
 }
