@@ -2,12 +2,10 @@ package driver
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/prometheus/procfs"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/metrics"
@@ -36,32 +34,23 @@ func (s *Supervisor) Usage(ctx context.Context) []metrics.Usage {
 func (m *Machine) usage(ctx context.Context) metrics.Usage {
 	u := metrics.Usage{
 		Namespace: m.vmi.Namespace, Name: m.vmi.Name, GuestBytes: float64(machine.GuestMemory(&m.vmi.Spec)),
-		Drives: m.drives(ctx), Interfaces: m.traffic(),
+		Drives: m.drives(ctx),
 	}
 	// A process that has just ended has no figures.
-	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.guest.pid)); err == nil {
-		u.CPUSeconds, u.ResidentBytes = processUsage(string(stat), os.Getpagesize())
+	if process, err := procfs.NewProc(m.guest.pid); err == nil {
+		u.CPUSeconds, u.ResidentBytes = processUsage(process)
+		u.Interfaces = traffic(process, m.taps)
 	}
 	return u
 }
 
-// ticks is how many of the clock ticks in /proc make a second; the kernel's
-// interface has had this one figure on every architecture that runs KVM.
-const ticks = 100
-
-// processUsage reads proc_pid_stat(5): CPU seconds and resident bytes.
-func processUsage(stat string, pageSize int) (cpu, resident float64) {
-	// The program's name, in parentheses, may hold anything.
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	const utime, stime, rss = 11, 12, 21 // of the fields after the name
-	if len(fields) <= rss {
+// processUsage returns the CPU seconds and the resident bytes of a process.
+func processUsage(process procfs.Proc) (cpu, resident float64) {
+	stat, err := process.Stat()
+	if err != nil {
 		return 0, 0
 	}
-	number := func(i int) float64 {
-		n, _ := strconv.ParseFloat(fields[i], 64) // the kernel writes numbers
-		return n
-	}
-	return (number(utime) + number(stime)) / ticks, number(rss) * float64(pageSize)
+	return stat.CPUTime(), float64(stat.ResidentMemory())
 }
 
 // blockStats is what QEMU counts of one device.
@@ -116,45 +105,26 @@ func drivesOf(answer []blockStats, disks []v1.Disk) []metrics.Drive {
 	return drives
 }
 
-// traffic reads the taps' counters in the pod's network namespace, which QEMU's
-// process is in.
-func (m *Machine) traffic() []metrics.Interface {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", m.guest.pid))
+// traffic returns the counters of the taps, by interface name, in the network
+// namespace of a process. What a tap receives is what the guest sends.
+func traffic(process procfs.Proc, taps map[string]string) []metrics.Interface {
+	devices, err := process.NetDev()
 	if err != nil {
 		return nil
 	}
-	counters := linkCounters(string(text))
 	var list []metrics.Interface
-	for name, tap := range m.taps {
-		if c, ok := counters[tap]; ok {
-			c.Name = name
-			list = append(list, c)
-		}
-	}
-	return list
-}
-
-// linkCounters reads /proc/net/dev. What a tap receives is what the guest sends.
-func linkCounters(text string) map[string]metrics.Interface {
-	counters := map[string]metrics.Interface{}
-	for line := range strings.Lines(text) {
-		name, rest, found := strings.Cut(line, ":")
-		fields := strings.Fields(rest)
-		// Each direction counts bytes, packets, errors, dropped packets and four more.
-		const received, sent, all = 0, 8, 16
-		if !found || len(fields) < all {
+	for name, tap := range taps {
+		device, ok := devices[tap]
+		if !ok {
 			continue
 		}
-		number := func(i int) float64 {
-			n, _ := strconv.ParseFloat(fields[i], 64) // the kernel writes numbers
-			return n
-		}
-		counters[strings.TrimSpace(name)] = metrics.Interface{
-			SentBytes: number(received), SentPackets: number(received + 1),
-			SendErrors: number(received + 2), SendDrops: number(received + 3),
-			ReceivedBytes: number(sent), ReceivedPackets: number(sent + 1),
-			ReceiveErrors: number(sent + 2), ReceiveDrops: number(sent + 3),
-		}
+		list = append(list, metrics.Interface{
+			Name:      name,
+			SentBytes: float64(device.RxBytes), SentPackets: float64(device.RxPackets),
+			SendErrors: float64(device.RxErrors), SendDrops: float64(device.RxDropped),
+			ReceivedBytes: float64(device.TxBytes), ReceivedPackets: float64(device.TxPackets),
+			ReceiveErrors: float64(device.TxErrors), ReceiveDrops: float64(device.TxDropped),
+		})
 	}
-	return counters
+	return list
 }
