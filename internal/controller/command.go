@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -64,7 +63,6 @@ func NewCommand() *cobra.Command {
 				return err
 			}
 			ctrl.SetLogger(klog.NewKlogr())
-			collectLess()
 			config, err := ctrl.GetConfig()
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
@@ -108,18 +106,6 @@ func checkNetworks(lists ...[]string) error {
 		}
 	}
 	return nil
-}
-
-// garbagePercent is how much the heap may grow, of what is in use, before garbage
-// is collected. Go's own 100 made that a fifth of virt-controller's CPU time; each
-// VMI's share of the memory grows by a quarter with this, and stays below 40 KiB (decision 176).
-const garbagePercent = 150
-
-// collectLess spends memory on CPU time, unless the environment has said how much.
-func collectLess() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbagePercent)
-	}
 }
 
 // prepare makes sure of what the caches watch.

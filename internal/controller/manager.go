@@ -30,7 +30,7 @@ import (
 
 	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/controller/cdi"
-	"drydock.dev/drydock/internal/controller/wire"
+	"drydock.dev/drydock/internal/controller/lenient"
 	"drydock.dev/drydock/internal/datavolume"
 	"drydock.dev/drydock/internal/launcherpod"
 )
@@ -128,10 +128,10 @@ func cachesSynced(mgr ctrl.Manager) healthz.Checker {
 	}
 }
 
-// cacheOptions keeps of the cluster what the loops look at and no more. What there
-// is most of is read in the cheaper way.
+// cacheOptions keeps of the cluster what the loops look at and no more. The kinds
+// that users write as custom resources are read object by object.
 func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache.Options, error) {
-	newInformer, err := wire.Informers(server, scheme, map[schema.GroupVersionKind]string{
+	newInformer, err := lenient.Informers(server, scheme, map[schema.GroupVersionKind]string{
 		v1.VirtualMachineInstanceGroupVersionKind:           "virtualmachineinstances",
 		v1.VirtualMachineGroupVersionKind:                   "virtualmachines",
 		v1.VirtualMachineInstanceReplicaSetGroupVersionKind: "virtualmachineinstancereplicasets",

@@ -1,4 +1,4 @@
-package wire
+package lenient
 
 import (
 	"fmt"
@@ -9,19 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-
-	"drydock.dev/drydock/internal/controller/lenient"
 )
 
 // NewInformer makes an informer, as cache.NewSharedIndexInformer does.
 type NewInformer func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer
 
-// Informers makes informers that watch the given kinds, of which there is one
-// version, in all namespaces and whole, in the way of this package, and all
-// others as usual. Kinds of the scheme are told by their Go type.
+// Informers makes informers that read the given kinds object by object, in all
+// namespaces, and every other kind as client-go does. The kinds have one version
+// each and are recognized by their Go type.
 func Informers(config *rest.Config, scheme *runtime.Scheme, kinds map[schema.GroupVersionKind]string) (NewInformer, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -43,12 +42,13 @@ func Informers(config *rest.Config, scheme *runtime.Scheme, kinds map[schema.Gro
 	}, nil
 }
 
-// newSource lists and watches a resource in all namespaces.
+// newSource returns what lists and watches a resource in all namespaces.
 func newSource(config *rest.Config, client *http.Client, scheme *runtime.Scheme, version schema.GroupVersion, resource string) (cache.ListerWatcher, error) {
-	report := func(u lenient.Unreadable) { klog.Background().WithName("watch").Info(u.String()) }
+	report := func(u Unreadable) { klog.Background().WithName("watch").Info(u.String()) }
+	ordinary := serializer.WithoutConversionCodecFactory{CodecFactory: serializer.NewCodecFactory(scheme)}
 	config = rest.CopyConfig(config)
 	config.GroupVersion, config.APIPath = &version, "/apis"
-	config.NegotiatedSerializer = lenient.Serializer(newSerializer(scheme), scheme, report)
+	config.NegotiatedSerializer = Serializer(ordinary, scheme, report)
 	if config.UserAgent == "" {
 		config.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
@@ -57,5 +57,5 @@ func newSource(config *rest.Config, client *http.Client, scheme *runtime.Scheme,
 		return nil, err
 	}
 	all := cache.NewListWatchFromClient(from, resource, metav1.NamespaceAll, fields.Everything())
-	return lenient.ListWatch(all, report), nil
+	return ListWatch(all, report), nil
 }
