@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"k8s.io/client-go/discovery"
 
 	"drydock.dev/drydock/bench/cluster"
@@ -18,10 +17,7 @@ import (
 
 // describeMachine says on what and of what the figures are.
 func describeMachine(ctx context.Context, r *report.Report) {
-	r.Machine = report.Machine{
-		CPU: field("/proc/cpuinfo", "model name"), CPUs: runtime.NumCPU(), MemoryMiB: memoryMiB(),
-		Kernel: firstLine("/proc/sys/kernel/osrelease"), Load: load(),
-	}
+	r.Machine = machine()
 	r.Versions["go"] = runtime.Version()
 	r.Versions["qemu"] = said(ctx, "qemu-system-x86_64", "--version")
 	r.Versions["drydock"] = said(ctx, "git", "describe", "--always", "--dirty")
@@ -32,14 +28,27 @@ func describeMachine(ctx context.Context, r *report.Report) {
 	}
 }
 
-// load is how many processes wanted a CPU in the last minute.
-func load() float64 {
-	first, _, _ := strings.Cut(firstLine("/proc/loadavg"), " ")
-	n, err := strconv.ParseFloat(first, 64)
+// machine is what the kernel says of the machine. What it does not say stays empty.
+func machine() report.Machine {
+	out := report.Machine{CPUs: runtime.NumCPU()}
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
-		return 0
+		return out
 	}
-	return n
+	if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 {
+		out.CPU = cpus[0].ModelName
+	}
+	if memory, err := fs.Meminfo(); err == nil && memory.MemTotalBytes != nil {
+		out.MemoryMiB = int(*memory.MemTotalBytes >> 20)
+	}
+	if release, err := fs.SysctlStrings("kernel.osrelease"); err == nil && len(release) > 0 {
+		out.Kernel = release[0]
+	}
+	// How many processes wanted a CPU in the last minute.
+	if load, err := fs.LoadAvg(); err == nil {
+		out.Load = load.Load1
+	}
+	return out
 }
 
 // describeCluster says what the cluster is made of.
@@ -73,36 +82,4 @@ func said(ctx context.Context, program string, args ...string) string {
 	}
 	line, _, _ := strings.Cut(string(out), "\n")
 	return line
-}
-
-func firstLine(path string) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	line, _, _ := strings.Cut(string(data), "\n")
-	return line
-}
-
-func memoryMiB() int {
-	kib, err := strconv.Atoi(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"))
-	if err != nil {
-		return 0
-	}
-	return kib >> 10
-}
-
-// field is the value of the first "name: value" in a file of the kernel's.
-func field(path, name string) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(data)) {
-		key, value, _ := strings.Cut(line, ":")
-		if strings.TrimSpace(key) == name {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }

@@ -48,21 +48,9 @@ func children(pid int) []int {
 // highWater is the most memory in bytes that a process had resident so far; a
 // process that has ended has none.
 func highWater(pid int) int64 {
-	kib, _ := statusKiB(pid, "VmHWM")
-	return kib << 10
-}
-
-// statusKiB is a field of /proc/PID/status.
-func statusKiB(pid int, name string) (int64, bool) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	status, err := statusOf(pid)
 	if err != nil {
-		return 0, false
+		return 0
 	}
-	for line := range strings.Lines(string(status)) {
-		if rest, is := strings.CutPrefix(line, name+":"); is {
-			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			return kib, err == nil
-		}
-	}
-	return 0, false
+	return int64(status.VmHWM)
 }

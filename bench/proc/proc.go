@@ -3,11 +3,12 @@
 //
 // It reads /proc of this machine, which sees the processes of the embedded
 // cluster's pods, too. It knows nothing of Kubernetes but that a pod's processes
-// are in cgroups whose names contain its UID.
+// are in cgroups whose names contain its UID. Package procfs reads what it covers:
+// not the memory of one mapping, a start to a hundredth of a second, nor the
+// children of a process.
 package proc
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // tick is the kernel's unit of CPU time in /proc; it is the same everywhere.
@@ -42,63 +45,37 @@ func ByArgs(text string) ([]Process, error) {
 	return slices.DeleteFunc(all, func(p Process) bool { return !strings.Contains(strings.Join(p.Args, " "), text) }), err
 }
 
-func find(in func(cgroup string) bool) ([]Process, error) {
-	entries, err := os.ReadDir("/proc")
+// find returns the processes with a cgroup of the given paths.
+func find(in func(path string) bool) ([]Process, error) {
+	all, err := procfs.AllProcs()
 	if err != nil {
 		return nil, fmt.Errorf("listing processes: %w", err)
 	}
 	var out []Process
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	for _, p := range all {
 		// A process that ends meanwhile is none.
-		cgroup, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-		if err != nil || !in(string(cgroup)) {
+		cgroups, err := p.Cgroups()
+		if err != nil || !slices.ContainsFunc(cgroups, func(c procfs.Cgroup) bool { return in(c.Path) }) {
 			continue
 		}
-		if args := commandLine(pid); len(args) > 0 {
-			out = append(out, Process{pid, args})
+		if args, err := p.CmdLine(); err == nil && len(args) > 0 {
+			out = append(out, Process{p.PID, args})
 		}
 	}
 	return out, nil
 }
 
-func commandLine(pid int) []string {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil || len(data) == 0 {
-		return nil
-	}
-	return strings.Split(string(bytes.TrimRight(data, "\x00")), "\x00")
-}
-
 // CPU is the CPU time that a process has used so far.
 func CPU(pid int) (time.Duration, error) {
-	fields, err := stat(pid)
-	if err != nil {
-		return 0, err
-	}
-	var ticks int64
-	for _, i := range []int{11, 12} { // utime, stime
-		n, err := strconv.ParseInt(fields[i], 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("reading the CPU time of process %d: %w", pid, err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * tick, nil
+	stat, err := statOf(pid)
+	return time.Duration(stat.UTime+stat.STime) * tick, err
 }
 
 // Started is when a process was started, to a hundredth of a second.
 func Started(pid int) (time.Time, error) {
-	fields, err := stat(pid)
+	stat, err := statOf(pid)
 	if err != nil {
 		return time.Time{}, err
-	}
-	ticks, err := strconv.ParseInt(fields[19], 10, 64)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("reading the start of process %d: %w", pid, err)
 	}
 	uptime, err := os.ReadFile("/proc/uptime")
 	if err != nil {
@@ -110,20 +87,26 @@ func Started(pid int) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("reading how long the machine is up: %w", err)
 	}
 	boot := now.Add(-time.Duration(up * float64(time.Second)))
-	return boot.Add(time.Duration(ticks) * tick), nil
+	return boot.Add(time.Duration(stat.Starttime) * tick), nil
 }
 
-// stat are the fields of /proc/PID/stat behind the program's name.
-func stat(pid int) ([]string, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+// Parent is the process that a process belongs to.
+func Parent(pid int) (int, error) {
+	stat, err := statOf(pid)
+	return stat.PPID, err
+}
+
+// statOf is what the kernel counts of a process.
+func statOf(pid int) (procfs.ProcStat, error) {
+	process, err := procfs.NewProc(pid)
 	if err != nil {
-		return nil, fmt.Errorf("reading what process %d has used: %w", pid, err)
+		return procfs.ProcStat{}, fmt.Errorf("reading what process %d has used: %w", pid, err)
 	}
-	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	if len(fields) < 20 {
-		return nil, fmt.Errorf("reading what process %d has used: %q", pid, data)
+	stat, err := process.Stat()
+	if err != nil {
+		return procfs.ProcStat{}, fmt.Errorf("reading what process %d has used: %w", pid, err)
 	}
-	return fields, nil
+	return stat, nil
 }
 
 // Memory is what a process has in memory, in KiB.
@@ -135,29 +118,34 @@ type Memory struct {
 
 // MemoryOf reads a process's memory.
 func MemoryOf(pid int) (Memory, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	process, err := procfs.NewProc(pid)
 	if err != nil {
 		return Memory{}, fmt.Errorf("reading the memory of process %d: %w", pid, err)
 	}
-	var m Memory
-	for line := range strings.Lines(string(data)) {
-		m.add(line)
+	sum, err := process.ProcSMapsRollup()
+	if err != nil {
+		return Memory{}, fmt.Errorf("reading the memory of process %d: %w", pid, err)
 	}
-	return m, nil
+	return Memory{PSS: int(sum.Pss >> 10), RSS: int(sum.Rss >> 10)}, nil
 }
 
-func (m *Memory) add(line string) {
-	name, rest, _ := strings.Cut(line, ":")
-	kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
+// PageTables is what the kernel has for a process's page tables, in KiB.
+func PageTables(pid int) (int, error) {
+	status, err := statusOf(pid)
+	return int(status.VmPTE >> 10), err
+}
+
+// statusOf is what the kernel says of a process's memory.
+func statusOf(pid int) (procfs.ProcStatus, error) {
+	process, err := procfs.NewProc(pid)
 	if err != nil {
-		return
+		return procfs.ProcStatus{}, fmt.Errorf("reading the status of process %d: %w", pid, err)
 	}
-	switch name {
-	case "Pss":
-		m.PSS += kib
-	case "Rss":
-		m.RSS += kib
+	status, err := process.NewStatus()
+	if err != nil {
+		return procfs.ProcStatus{}, fmt.Errorf("reading the status of process %d: %w", pid, err)
 	}
+	return status, nil
 }
 
 // Mapping is the memory of the mapping of exactly a size, which the guest's RAM
@@ -186,24 +174,17 @@ func Mapping(pid int, sizeKiB int) (Memory, error) {
 	return Memory{}, fmt.Errorf("looking for the guest's RAM: process %d has no mapping of %d KiB", pid, sizeKiB)
 }
 
-// PageTables is what the kernel has for a process's page tables, in KiB.
-func PageTables(pid int) (int, error) {
-	kib, ok := statusKiB(pid, "VmPTE")
-	if !ok {
-		return 0, fmt.Errorf("reading the page tables of process %d: its status does not tell", pid)
-	}
-	return int(kib), nil
-}
-
-// Parent is the process that a process belongs to.
-func Parent(pid int) (int, error) {
-	fields, err := stat(pid)
+// add counts a line of the mapping.
+func (m *Memory) add(line string) {
+	name, rest, _ := strings.Cut(line, ":")
+	kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
 	if err != nil {
-		return 0, err
+		return
 	}
-	parent, err := strconv.Atoi(fields[1])
-	if err != nil {
-		return 0, fmt.Errorf("reading the parent of process %d: %w", pid, err)
+	switch name {
+	case "Pss":
+		m.PSS += kib
+	case "Rss":
+		m.RSS += kib
 	}
-	return parent, nil
 }
