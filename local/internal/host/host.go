@@ -10,9 +10,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"drydock.dev/local/internal/prerequisites"
@@ -45,11 +45,13 @@ func Gather() (Facts, error) {
 	if f.CgroupV2, err = unifiedCgroups(); err != nil {
 		return f, err
 	}
-	status, err := os.ReadFile("/proc/self/status")
+	self, err := procfs.Self()
 	if err != nil {
 		return f, fmt.Errorf("reading our capabilities: %w", err)
 	}
-	f.SysResource = hasCapability(string(status), unix.CAP_SYS_RESOURCE)
+	if f.SysResource, err = hasCapability(self, unix.CAP_SYS_RESOURCE); err != nil {
+		return f, err
+	}
 	_, err = os.Stat(BridgeFilter)
 	f.BridgeFilter = err == nil || load("br_netfilter")
 	var uts unix.Utsname
@@ -122,16 +124,13 @@ func (f Facts) ProxyMode() string {
 	return "iptables"
 }
 
-func hasCapability(status string, bit int) bool {
-	for line := range strings.Lines(status) {
-		value, ok := strings.CutPrefix(line, "CapEff:")
-		if !ok {
-			continue
-		}
-		set, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
-		return err == nil && set&(1<<bit) != 0
+// hasCapability reports whether a process may make use of a capability now.
+func hasCapability(process procfs.Proc, bit int) (bool, error) {
+	status, err := process.NewStatus()
+	if err != nil {
+		return false, fmt.Errorf("reading our capabilities: %w", err)
 	}
-	return false
+	return status.CapEff&(1<<bit) != 0, nil
 }
 
 func kernelVersion(release string) (major, minor int) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"drydock.dev/local/internal/prerequisites"
@@ -12,14 +13,29 @@ import (
 
 func TestHasCapability(t *testing.T) {
 	const without = "Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t000001fffeffffff\nCapBnd:\t000001ffffffffff\n"
-	if hasCapability(without, unix.CAP_SYS_RESOURCE) {
-		t.Error("CAP_SYS_RESOURCE was found in an effective set without it")
+	for name, test := range map[string]struct {
+		status     string
+		capability int
+		want       bool
+	}{
+		"a capability that is not in the effective set": {without, unix.CAP_SYS_RESOURCE, false},
+		"a capability in the effective set":             {without, unix.CAP_NET_ADMIN, true},
+		"a kernel that lists none":                      {"no such line\n", unix.CAP_NET_ADMIN, false},
+	} {
+		process, err := procOf(t, "42/status", test.status).Proc(42)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := hasCapability(process, test.capability); err != nil || got != test.want {
+			t.Errorf("%s: got %t, %v", name, got, err)
+		}
 	}
-	if !hasCapability(without, unix.CAP_NET_ADMIN) {
-		t.Error("CAP_NET_ADMIN was not found")
+	self, err := procfs.Self()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if hasCapability("no such line", unix.CAP_NET_ADMIN) {
-		t.Error("a capability was found where none is listed")
+	if _, err := hasCapability(self, unix.CAP_NET_ADMIN); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -2,10 +2,9 @@ package host
 
 import (
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -72,26 +71,31 @@ type Memory struct{ Total, Available uint64 }
 
 // ReadMemory reads how much memory the machine has and could give.
 func ReadMemory() (Memory, error) {
-	data, err := os.ReadFile("/proc/meminfo")
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return Memory{}, fmt.Errorf("asking how much memory there is: %w", err)
 	}
-	return parseMemory(string(data))
+	return memoryIn(fs)
 }
 
-func parseMemory(meminfo string) (Memory, error) {
-	kib := map[string]uint64{}
-	for line := range strings.Lines(meminfo) {
-		name, value, _ := strings.Cut(line, ":")
-		number, _, _ := strings.Cut(strings.TrimSpace(value), " ")
-		if n, err := strconv.ParseUint(number, 10, 64); err == nil {
-			kib[name] = n
-		}
+func memoryIn(fs procfs.FS) (Memory, error) {
+	info, err := fs.Meminfo()
+	if err != nil {
+		return Memory{}, fmt.Errorf("asking how much memory there is: %w", err)
 	}
-	if kib["MemTotal"] == 0 {
+	bytes := func(figure *uint64) uint64 {
+		if figure == nil {
+			return 0
+		}
+		return *figure
+	}
+	if bytes(info.MemTotalBytes) == 0 {
 		return Memory{}, fmt.Errorf("asking how much memory there is: /proc/meminfo has no MemTotal")
 	}
-	return Memory{Total: (kib["MemTotal"] + kib["SwapTotal"]) << 10, Available: (kib["MemAvailable"] + kib["SwapFree"]) << 10}, nil
+	return Memory{
+		Total:     bytes(info.MemTotalBytes) + bytes(info.SwapTotalBytes),
+		Available: bytes(info.MemAvailableBytes) + bytes(info.SwapFreeBytes),
+	}, nil
 }
 
 // Little says what is wrong with so much memory: impossible names what can't be

@@ -2,8 +2,12 @@ package host
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/procfs"
 )
 
 const gibibyte = 1 << 30
@@ -54,9 +58,26 @@ func TestSpaceOfAFolderThatIsNotThereYet(t *testing.T) {
 	}
 }
 
+// procOf is a /proc with one file.
+func procOf(t *testing.T, name, text string) procfs.FS {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fs, err := procfs.NewFS(strings.TrimSuffix(path, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fs
+}
+
 func TestMemory(t *testing.T) {
 	const meminfo = "MemTotal: 4194304 kB\nMemFree: 1000 kB\nMemAvailable: 1048576 kB\nSwapTotal: 1048576 kB\nSwapFree: 524288 kB\nHugePages_Total: 0\n"
-	m, err := parseMemory(meminfo)
+	m, err := memoryIn(procOf(t, "meminfo", meminfo))
 	if err != nil || m.Total != 5*gibibyte || m.Available != 3*gibibyte/2 {
 		t.Fatalf("read %+v, %v; want what there is with swap", m, err)
 	}
@@ -72,7 +93,7 @@ func TestMemory(t *testing.T) {
 			t.Errorf("%s: impossible %q, tight %q", name, impossible, tight)
 		}
 	}
-	if _, err := parseMemory("nothing\n"); err == nil {
+	if _, err := memoryIn(procOf(t, "meminfo", "SwapTotal: 1048576 kB\n")); err == nil {
 		t.Error("a list without the total is no error")
 	}
 }
