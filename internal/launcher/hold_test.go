@@ -1,14 +1,14 @@
 package launcher
 
 import (
-	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // holdLimitMi is the most memory that one holder may keep: there are up to a
@@ -57,17 +57,15 @@ func buildLauncher(t *testing.T) string {
 	return program
 }
 
-func residentKiB(t *testing.T, pid int) (kib int) {
+func residentKiB(t *testing.T, pid int) int {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	process, err := procfs.NewProc(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(text)) {
-		if n, _ := fmt.Sscanf(line, "VmRSS: %d kB", &kib); n == 1 {
-			return kib
-		}
+	status, err := process.NewStatus()
+	if err != nil || status.VmRSS == 0 {
+		t.Fatalf("the kernel does not say how large process %d is: %v", pid, err)
 	}
-	t.Fatalf("no VmRSS in %s", text)
-	return 0
+	return int(status.VmRSS >> 10)
 }

@@ -10,10 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"drydock.dev/drydock/internal/launch"
 	"drydock.dev/drydock/internal/layout"
@@ -253,6 +254,10 @@ func waitFor(t *testing.T, what string, condition func() bool) {
 
 // alive reports whether a process exists and is no zombie.
 func alive(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && !strings.Contains(string(text), ") Z ")
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return false
+	}
+	stat, err := process.Stat()
+	return err == nil && stat.State != "Z"
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -276,9 +277,13 @@ func (c costTable) grownSince(before costTable) error {
 
 func openFiles(t *testing.T, pid int) int {
 	t.Helper()
-	files, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd")
+	process, err := procfs.NewProc(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(files)
+	n, err := process.FileDescriptorsLen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/procfs"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -169,18 +170,21 @@ func loopDevices(t *testing.T) []string {
 // deviceCgroup is the folder of a process's cgroup that has device rules.
 func deviceCgroup(t *testing.T, pid int) string {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cgroups, err := process.Cgroups()
 	if err != nil {
 		t.Fatal(err)
 	}
 	unified := ""
-	for line := range strings.Lines(string(data)) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		switch parts[1] {
-		case "devices":
-			return filepath.Join("/sys/fs/cgroup/devices", parts[2])
-		case "":
-			unified = filepath.Join("/sys/fs/cgroup", parts[2])
+	for _, c := range cgroups {
+		switch {
+		case slices.Contains(c.Controllers, "devices"):
+			return filepath.Join("/sys/fs/cgroup/devices", c.Path)
+		case c.HierarchyID == 0:
+			unified = filepath.Join("/sys/fs/cgroup", c.Path)
 		}
 	}
 	return unified

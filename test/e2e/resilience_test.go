@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/prometheus/procfs"
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -142,22 +142,15 @@ func controlPlanePIDs(name string) func(*testing.T) []int {
 // processes are the ids of the processes that match accepts by their arguments.
 func processes(t *testing.T, match func(pid int, args []string) bool) []int {
 	t.Helper()
-	entries, err := os.ReadDir("/proc")
+	all, err := procfs.AllProcs()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var found []int
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue // not a process
-		}
-		raw, err := os.ReadFile("/proc/" + entry.Name() + "/cmdline")
-		if err != nil {
-			continue // it ended meanwhile
-		}
-		if match(pid, strings.Split(string(raw), "\x00")) {
-			found = append(found, pid)
+	for _, process := range all {
+		// One whose arguments can't be read has ended meanwhile; the kernel's own have none.
+		if args, err := process.CmdLine(); err == nil && len(args) > 0 && match(process.PID, args) {
+			found = append(found, process.PID)
 		}
 	}
 	return found

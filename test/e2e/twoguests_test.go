@@ -5,13 +5,12 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -53,14 +52,17 @@ func countQEMUs(t *testing.T, namespace, name string) *census {
 
 // qemusOf counts the QEMU processes with a VM's UUID.
 func qemusOf(uuid string) int {
-	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	all, err := procfs.AllProcs()
 	if err != nil {
 		return 0
 	}
 	n := 0
-	for _, path := range commands {
-		// One that can't be read has ended.
-		if line, err := os.ReadFile(path); err == nil && strings.Contains(string(line), "qemu-system") && strings.Contains(string(line), uuid) {
+	for _, process := range all {
+		args, err := process.CmdLine()
+		if err != nil {
+			continue // it has ended
+		}
+		if line := strings.Join(args, " "); strings.Contains(line, "qemu-system") && strings.Contains(line, uuid) {
 			n++
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr/testr"
 	"github.com/google/nftables"
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/prometheus/procfs"
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	v1 "kubevirt.io/api/core/v1"
@@ -301,9 +302,11 @@ func inventory(t *testing.T, where *os.File) contents {
 
 func descriptors(t *testing.T) int {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
+	self, err := procfs.Self()
 	check(t, err)
-	return len(entries)
+	n, err := self.FileDescriptorsLen()
+	check(t, err)
+	return n
 }
 
 // udpEcho answers datagrams, and passes on what they said.

@@ -3,11 +3,12 @@ package hotdisk_test
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"drydock.dev/drydock/internal/qemu/hotdisk"
 )
@@ -40,14 +41,11 @@ func (m *machine) is(want hotdisk.Stage) hotdisk.Disk {
 // hasOpen reports whether QEMU has the disk's file open.
 func (m *machine) hasOpen() bool {
 	m.t.Helper()
-	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", m.pid))
+	process, err := procfs.NewProc(m.pid)
 	m.must(err)
-	for _, fd := range open {
-		if target, err := os.Readlink(fd); err == nil && strings.HasSuffix(target, "/disk.img") {
-			return true
-		}
-	}
-	return false
+	open, err := process.FileDescriptorTargets()
+	m.must(err)
+	return slices.ContainsFunc(open, func(target string) bool { return strings.HasSuffix(target, "/disk.img") })
 }
 
 func TestADiskIsTakenFromAGuestThatDoesNotLetGo(t *testing.T) {
