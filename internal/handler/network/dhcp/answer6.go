@@ -1,14 +1,15 @@
 package dhcp
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv6"
 	"github.com/insomniacslk/dhcp/iana"
 	"github.com/insomniacslk/dhcp/rfc1035label"
+	"github.com/mdlayher/ndp"
 )
 
 // answer6 returns the answer to a DHCPv6 message, nil when it deserves none.
@@ -51,31 +52,19 @@ func (l *Lease) answer6(message *dhcpv6.Message) (*dhcpv6.Message, error) {
 	return nil, nil
 }
 
-const (
-	// routerLifetime is the longest that RFC 4861 lets a router promise.
-	routerLifetime = 9000
-	// icmpRouterSolicitation and icmpRouterAdvertisement are ICMPv6 types.
-	icmpRouterSolicitation  = 133
-	icmpRouterAdvertisement = 134
-)
+// routerLifetime is the longest that RFC 4861 lets a router promise.
+const routerLifetime = 9000 * time.Second
 
-// advertisement is the ICMPv6 message by which the guest learns its router,
-// and that its address comes by DHCPv6. Its checksum is still zero.
-func (l *Lease) advertisement() []byte {
-	const (
-		hopLimit           = 64
-		managedAndOther    = 0xc0
-		optionSourceMAC    = 1
-		optionMTU          = 5
-		lengthInEightBytes = 1
-	)
-	message := []byte{icmpRouterAdvertisement, 0, 0, 0, hopLimit, managedAndOther}
-	message = binary.BigEndian.AppendUint16(message, routerLifetime)
-	message = append(message, make([]byte, 8)...) // reachable time, retransmission timer: unspecified
-	message = append(message, optionSourceMAC, lengthInEightBytes)
-	message = append(message, l.ServerMAC...)
-	message = append(message, optionMTU, lengthInEightBytes, 0, 0)
-	return binary.BigEndian.AppendUint32(message, uint32(l.MTU))
+// advertisement is the message by which the guest learns its router, and that its
+// address comes by DHCPv6.
+func (l *Lease) advertisement() *ndp.RouterAdvertisement {
+	return &ndp.RouterAdvertisement{
+		CurrentHopLimit: 64, ManagedConfiguration: true, OtherConfiguration: true, RouterLifetime: routerLifetime,
+		Options: []ndp.Option{
+			&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: l.ServerMAC},
+			ndp.NewMTU(uint32(l.MTU)),
+		},
+	}
 }
 
 // allNodes is where advertisements go.

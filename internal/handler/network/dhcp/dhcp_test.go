@@ -3,6 +3,7 @@ package dhcp
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"net"
 	"net/netip"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/dhcpv6"
+	"github.com/mdlayher/ndp"
 	"golang.org/x/net/bpf"
 )
 
@@ -34,6 +36,33 @@ func message(t *testing.T, kind dhcpv4.MessageType, modifiers ...dhcpv4.Modifier
 		t.Fatal(err)
 	}
 	return m
+}
+
+// routers is where guests look for routers.
+var routers = netip.MustParseAddr("ff02::2")
+
+// toRouters is a message of the guest to its routers.
+func toRouters(t testing.TB, message ndp.Message) []byte {
+	t.Helper()
+	frame, err := neighborFrame(endpoint{mac: guestMAC, addr: netip.MustParseAddr("fe80::2")}, endpoint{mac: serverMAC, addr: routers}, message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frame
+}
+
+// TestASolicitationIsAnsweredByAnAdvertisement holds the whole frame against its
+// bytes, checksum included.
+func TestASolicitationIsAnsweredByAnAdvertisement(t *testing.T) {
+	const want = "333300000001" + "020000090909" + "86dd" + // Ethernet: to all nodes
+		"6000000000203aff" + "fe800000000000000000000000000001" + "ff020000000000000000000000000001" + // IPv6
+		"86000179" + "40c02328" + "00000000" + "00000000" + // 64 hops, addresses by DHCPv6, 9000 s
+		"0101020000090909" + "05010000000005aa" // the router's MAC, an MTU of 1450
+	lease := testLease()
+	answer, err := lease.answer(toRouters(t, &ndp.RouterSolicitation{}))
+	if got := hex.EncodeToString(answer); err != nil || got != want {
+		t.Errorf("the answer is\n%s (%v), want\n%s", got, err, want)
+	}
 }
 
 // A story of DHCP: what the guest says, and what it is answered.
@@ -195,9 +224,6 @@ func TestFilterLetsRequestsThroughAndNothingElse(t *testing.T) {
 	six := func(port uint16) []byte {
 		return udpFrame(endpoint{guestMAC, netip.MustParseAddr("fe80::2"), 546}, endpoint{serverMAC, netip.MustParseAddr("ff02::1:2"), port}, []byte("x"))
 	}
-	icmp := func(kind byte) []byte {
-		return icmpFrame(endpoint{mac: guestMAC, addr: netip.MustParseAddr("fe80::2")}, endpoint{mac: serverMAC, addr: netip.MustParseAddr("ff02::2")}, []byte{kind, 0, 0, 0, 0, 0, 0, 0})
-	}
 	fragment := four(67)
 	fragment[ethernetHeader+7] = 1
 	tcp := four(67)
@@ -208,10 +234,10 @@ func TestFilterLetsRequestsThroughAndNothingElse(t *testing.T) {
 	}{
 		"DHCPv4":                  {four(67), true},
 		"DHCPv6":                  {six(547), true},
-		"router solicitation":     {icmp(133), true},
+		"router solicitation":     {toRouters(t, &ndp.RouterSolicitation{}), true},
 		"DNS":                     {four(53), false},
 		"DNS over IPv6":           {six(53), false},
-		"neighbor solicitation":   {icmp(135), false},
+		"neighbor solicitation":   {toRouters(t, &ndp.NeighborSolicitation{TargetAddress: routers}), false},
 		"a fragment":              {fragment, false},
 		"TCP to the same port":    {tcp, false},
 		"ARP":                     {append(make([]byte, 12), 8, 6, 0, 1), false},
@@ -240,7 +266,7 @@ func FuzzAnswer(f *testing.F) {
 	}
 	f.Add(udpFrame(endpoint{guestMAC, netip.MustParseAddr("0.0.0.0"), 68}, endpoint{serverMAC, netip.MustParseAddr("255.255.255.255"), 67}, discover.ToBytes()))
 	f.Add(udpFrame(endpoint{guestMAC, netip.MustParseAddr("fe80::2"), 546}, endpoint{serverMAC, netip.MustParseAddr("ff02::1:2"), 547}, solicit.ToBytes()))
-	f.Add(icmpFrame(endpoint{mac: guestMAC, addr: netip.MustParseAddr("fe80::2")}, endpoint{mac: serverMAC, addr: netip.MustParseAddr("ff02::2")}, []byte{133, 0, 0, 0, 0, 0, 0, 0}))
+	f.Add(toRouters(f, &ndp.RouterSolicitation{}))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		lease := testLease()
 		answer, err := lease.answer(frame)

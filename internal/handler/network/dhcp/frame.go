@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+
+	"github.com/mdlayher/ndp"
 )
 
 const (
@@ -118,19 +121,21 @@ func udpFrame(from, to endpoint, payload []byte) []byte {
 	datagram = binary.BigEndian.AppendUint16(datagram, uint16(udpHeader+len(payload)))
 	datagram = append(datagram, 0, 0)
 	datagram = append(datagram, payload...)
-	const at = 6
-	return ipFrame(from, to, protocolUDP, datagram, at)
+	binary.BigEndian.PutUint16(datagram[6:], udpChecksum(from.addr, to.addr, datagram))
+	return ipFrame(from, to, protocolUDP, datagram)
 }
 
-// icmpFrame makes the frame of an ICMPv6 message.
-func icmpFrame(from, to endpoint, message []byte) []byte {
-	const at = 2
-	return ipFrame(from, to, protocolICMPv6, bytes.Clone(message), at)
+// neighborFrame makes the frame of a message of neighbor discovery.
+func neighborFrame(from, to endpoint, message ndp.Message) ([]byte, error) {
+	body, err := ndp.MarshalMessageChecksum(message, from.addr, to.addr)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a %s: %w", message.Type(), err)
+	}
+	return ipFrame(from, to, protocolICMPv6, body), nil
 }
 
-// ipFrame puts body, whose checksum belongs at the offset given, into a frame.
-func ipFrame(from, to endpoint, protocol byte, body []byte, checksumAt int) []byte {
-	binary.BigEndian.PutUint16(body[checksumAt:], bodyChecksum(from.addr, to.addr, protocol, body))
+// ipFrame puts body, whose checksum is in it, into a frame.
+func ipFrame(from, to endpoint, protocol byte, body []byte) []byte {
 	frame := append(append([]byte{}, to.mac...), from.mac...)
 	if from.addr.Is4() {
 		frame = binary.BigEndian.AppendUint16(frame, etherIPv4)
@@ -141,19 +146,19 @@ func ipFrame(from, to endpoint, protocol byte, body []byte, checksumAt int) []by
 		return append(append(frame, header...), body...)
 	}
 	frame = binary.BigEndian.AppendUint16(frame, etherIPv6)
-	header := []byte{0x60, 0, 0, 0, 0, 0, protocol, 255} // neighbor discovery demands 255 hops
+	header := []byte{0x60, 0, 0, 0, 0, 0, protocol, ndp.HopLimit}
 	header = append(append(header, from.addr.AsSlice()...), to.addr.AsSlice()...)
 	binary.BigEndian.PutUint16(header[4:], uint16(len(body)))
 	return append(append(frame, header...), body...)
 }
 
-// bodyChecksum is the checksum over the pseudo header and the body.
-func bodyChecksum(from, to netip.Addr, protocol byte, body []byte) uint16 {
+// udpChecksum is the checksum over the pseudo header and a datagram.
+func udpChecksum(from, to netip.Addr, datagram []byte) uint16 {
 	pseudo := append(from.AsSlice(), to.AsSlice()...)
-	pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(body)))
-	pseudo = append(pseudo, 0, 0, 0, protocol)
-	checksum := ^sum(sum(0, pseudo), body)
-	if checksum == 0 && protocol == protocolUDP {
+	pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(datagram)))
+	pseudo = append(pseudo, 0, 0, 0, protocolUDP)
+	checksum := ^sum(sum(0, pseudo), datagram)
+	if checksum == 0 {
 		return 0xffff // zero would mean that there is none
 	}
 	return checksum

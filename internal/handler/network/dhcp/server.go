@@ -14,6 +14,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/dhcpv6"
 	"golang.org/x/net/bpf"
+	"golang.org/x/net/ipv6"
 	"golang.org/x/time/rate"
 )
 
@@ -99,10 +100,15 @@ func (s *Server) await() bool {
 
 // advertise sends router advertisements without being asked.
 func (s *Server) advertise() {
+	frame, err := s.lease.advertisementFrame()
+	if err != nil {
+		s.log.Error(err, "the guest's router can't be advertised")
+		return
+	}
 	ticker := time.NewTicker(advertisePeriod)
 	defer ticker.Stop()
 	for {
-		s.send(s.lease.advertisementFrame())
+		s.send(frame)
 		select {
 		case <-s.ended:
 			return
@@ -144,8 +150,8 @@ func (l *Lease) answer(frame []byte) ([]byte, error) {
 		return nil, nil
 	case request.protocol == protocolUDP && request.port == serverPort6:
 		return l.answerFrame6(request)
-	case request.protocol == protocolICMPv6 && len(request.payload) > 0 && request.payload[0] == icmpRouterSolicitation:
-		return l.advertisementFrame(), nil
+	case request.protocol == protocolICMPv6 && len(request.payload) > 0 && request.payload[0] == byte(ipv6.ICMPTypeRouterSolicitation):
+		return l.advertisementFrame()
 	}
 	return nil, nil
 }
@@ -185,10 +191,10 @@ func (l *Lease) answerFrame6(request packet) ([]byte, error) {
 	return udpFrame(from, to, answer.ToBytes()), nil
 }
 
-func (l *Lease) advertisementFrame() []byte {
+func (l *Lease) advertisementFrame() ([]byte, error) {
 	from := endpoint{mac: l.ServerMAC, addr: l.IPv6.Router}
 	to := endpoint{mac: multicastMAC(allNodes), addr: allNodes}
-	return icmpFrame(from, to, l.advertisement())
+	return neighborFrame(from, to, l.advertisement())
 }
 
 // Filter is the kernel's filter for a socket that a Server reads from: it lets
@@ -222,7 +228,7 @@ func Filter() ([]bpf.RawInstruction, error) {
 		/* 14 */ bpf.JumpIf{Cond: bpf.JumpEqual, Val: serverPort6, SkipTrue: 3, SkipFalse: 2},
 
 		/* 15 */ bpf.LoadAbsolute{Off: icmpType6, Size: 1},
-		/* 16 */ bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmpRouterSolicitation, SkipTrue: 1},
+		/* 16 */ bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(ipv6.ICMPTypeRouterSolicitation), SkipTrue: 1},
 
 		/* 17 */ bpf.RetConstant{Val: 0},
 		/* 18 */ bpf.RetConstant{Val: maxFrame},
