@@ -123,8 +123,8 @@ type link struct {
 	pod    types.UID
 	client *launcherclient.Client
 	peer   *podpath.Peer
-	// selinux is what the launcher is known by; nil on a node without SELinux.
-	selinux *nodeselinux.Launcher
+	// selinux is what the launcher is known by.
+	selinux nodeselinux.Launcher
 	// private is the pod's folder of sockets.
 	private *podpath.Dir
 }
@@ -300,7 +300,7 @@ func (d *Driver) observe(plug bool, plugAfter time.Duration) (vmi.Observed, *cha
 	d.dropDeadLink()
 	d.dropDeadGuest()
 	o := vmi.Observed{
-		VMI: d.vmi, Deserted: d.absent.deserted, Node: d.env.Node, Pod: d.pod(), Attached: d.guest.alive(),
+		VMI: d.vmi, Deserted: d.absent.deserted, Node: d.env.Node, Pod: d.pod(), Attached: d.attached(),
 		Plug: plug, PlugAfter: plugAfter, Now: d.env.Now(),
 	}
 	if o.Attached {

@@ -49,7 +49,7 @@ func (d *Driver) grow(ctx context.Context) (after time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g := d.guest
-	if !g.alive() || d.vmi == nil || d.prepared == nil || !d.vmi.IsRunning() || d.vmi.DeletionTimestamp != nil {
+	if !d.attached() || d.vmi == nil || d.prepared == nil || !d.vmi.IsRunning() || d.vmi.DeletionTimestamp != nil {
 		return 0
 	}
 	for _, grown := range d.growths() {

@@ -69,11 +69,12 @@ type guest struct {
 	faded  bool
 }
 
-// alive reports whether the monitor is connected; a nil guest is not.
+// attached reports whether there is a guest whose monitor is connected. The caller
+// holds d.mu.
+func (d *Driver) attached() bool { return d.guest != nil && d.guest.alive() }
+
+// alive reports whether the monitor is connected.
 func (g *guest) alive() bool {
-	if g == nil {
-		return false
-	}
 	select {
 	case <-g.monitor.Done():
 		return false
@@ -186,7 +187,7 @@ func (d *Driver) onEvent(g *guest, e qmp.Event) {
 func (d *Driver) refresh(ctx context.Context) {
 	d.mu.Lock()
 	g := d.guest
-	if !g.alive() {
+	if !d.attached() {
 		d.mu.Unlock()
 		return
 	}

@@ -33,7 +33,7 @@ type Machine struct {
 func (d *Driver) machine() (*Machine, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.vmi == nil || !d.guest.alive() || d.prepared == nil {
+	if d.vmi == nil || !d.attached() || d.prepared == nil {
 		return nil, errors.New("VMI is not running")
 	}
 	m := &Machine{d: d, guest: d.guest, vmi: d.vmi, taps: map[string]string{}}

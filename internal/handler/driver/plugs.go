@@ -91,9 +91,9 @@ func (d *Driver) claimCapacity(ctx context.Context, claim string) (int64, error)
 func (d *Driver) lookAtPlugs(ctx context.Context) (due bool, after time.Duration) {
 	d.mu.Lock()
 	g, instance, holders := d.guest, d.vmi, d.holders
-	halted := g != nil && g.halted
+	attached, halted := d.attached(), g != nil && g.halted
 	d.mu.Unlock()
-	if !g.alive() || instance == nil || instance.DeletionTimestamp != nil || instance.IsFinal() {
+	if !attached || instance == nil || instance.DeletionTimestamp != nil || instance.IsFinal() {
 		return false, 0
 	}
 	record, err := hotplug.ReadRecord(instance.Annotations)

@@ -30,7 +30,7 @@ func (d *Driver) changes(o vmi.Observed) *changes {
 		Vanished:       o.Pod != nil && o.Pod.Gone && !o.Pod.Remains && o.Link != vmi.LinkUp,
 		Failure:        d.troubles.visible(), Now: o.Now,
 	}
-	if d.guest.alive() && d.prepared != nil {
+	if d.attached() && d.prepared != nil {
 		facts.Guest = d.describe()
 	}
 	c := &changes{from: d.vmi, to: vmi.Status(d.vmi, facts)}

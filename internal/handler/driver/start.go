@@ -41,8 +41,8 @@ type prepared struct {
 	images     map[string]launch.PreparedImage
 	claims     map[string]*v1.PersistentVolumeClaimInfo // by volume
 	kvm, vhost bool
-	// selinux is what the launcher is known by; nil on a node without SELinux.
-	selinux *nodeselinux.Launcher
+	// selinux is what the launcher is known by.
+	selinux nodeselinux.Launcher
 }
 
 // prepare makes everything that QEMU opens, and what the guest's network needs

@@ -57,9 +57,12 @@ func Find(kernel Kernel) (*Node, error) {
 	return &Node{kernel: kernel, own: own}, nil
 }
 
-// Launcher is what SELinux knows a launcher by.
+// Launcher is what SELinux knows a launcher by. The zero value is a launcher on a node
+// without SELinux: it has no context, and nothing is done for it.
 type Launcher struct {
-	node *Node
+	// known is set on a node with SELinux.
+	known bool
+	node  *Node
 	// Process is the context of virt-launcher, and of the QEMU that it starts.
 	Process selinux.Context
 	// files is the label of what lies in the pod.
@@ -68,38 +71,37 @@ type Launcher struct {
 
 // Launcher asks the kernel for the context of a launcher's process, and for the label
 // that the container runtime has given to its files.
-func (n *Node) Launcher(peer *podpath.Peer) (*Launcher, error) {
+func (n *Node) Launcher(peer *podpath.Peer) (Launcher, error) {
 	text, err := n.kernel.OfProcess(peer.PID)
 	if err != nil {
-		return nil, fmt.Errorf("reading the SELinux context of virt-launcher (process %d): %w", peer.PID, err)
+		return Launcher{}, fmt.Errorf("reading the SELinux context of virt-launcher (process %d): %w", peer.PID, err)
 	}
 	// Only a process that still lives has the number to itself.
 	if err := peer.Alive(); err != nil {
-		return nil, fmt.Errorf("reading the SELinux context of virt-launcher: %w", err)
+		return Launcher{}, fmt.Errorf("reading the SELinux context of virt-launcher: %w", err)
 	}
 	process, err := selinux.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("reading the SELinux context of virt-launcher (process %d): %w", peer.PID, err)
+		return Launcher{}, fmt.Errorf("reading the SELinux context of virt-launcher (process %d): %w", peer.PID, err)
 	}
-	l := &Launcher{node: n, Process: process}
+	l := Launcher{known: true, node: n, Process: process}
 	// The root of the container, whose label no process in it can change.
 	err = peer.Root.Named(func(path string) error {
 		l.files, err = n.kernel.OfFile(path)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading the SELinux label of the launcher's root: %w", err)
+		return Launcher{}, fmt.Errorf("reading the SELinux label of the launcher's root: %w", err)
 	}
 	if _, err := selinux.Parse(l.files); err != nil {
-		return nil, fmt.Errorf("reading the SELinux label of the launcher's root: %w", err)
+		return Launcher{}, fmt.Errorf("reading the SELinux label of the launcher's root: %w", err)
 	}
 	return l, nil
 }
 
-// Context is the launcher's context for the VMI's status. A nil Launcher, on a
-// node without SELinux, has none.
-func (l *Launcher) Context() string {
-	if l == nil {
+// Context is the launcher's context for the VMI's status.
+func (l Launcher) Context() string {
+	if !l.known {
 		return ""
 	}
 	return l.Process.String()
@@ -107,12 +109,12 @@ func (l *Launcher) Context() string {
 
 // Apart reports whether the launcher has another context than virt-handler. Where
 // containers are given none, they all have the runtime's.
-func (l *Launcher) Apart() bool { return l != nil && l.Process != l.node.own }
+func (l Launcher) Apart() bool { return l.known && l.Process != l.node.own }
 
 // Exec sets the context of what the calling thread executes next to the launcher's.
 // The caller must have locked the thread, and end it afterwards: nothing else may be
 // executed by it.
-func (l *Launcher) Exec() error {
+func (l Launcher) Exec() error {
 	if err := l.node.kernel.SetExec(l.Process.String()); err != nil {
 		return fmt.Errorf("setting the SELinux context %s for a program: %w", l.Process, err)
 	}
@@ -122,7 +124,7 @@ func (l *Launcher) Exec() error {
 // LabelFile gives a file of virt-handler's making the label of the launcher's files. A
 // file system that takes no labels, since its mount has one for all files, or is NFS,
 // has been mounted with what is right for the pod.
-func (l *Launcher) LabelFile(path string) error {
+func (l Launcher) LabelFile(path string) error {
 	err := l.node.kernel.SetFile(path, l.files)
 	if err == nil || errors.Is(err, errors.ErrUnsupported) {
 		return nil
@@ -130,9 +132,9 @@ func (l *Launcher) LabelFile(path string) error {
 	return fmt.Errorf("labeling a file %s for the launcher: %w", l.files, err)
 }
 
-// Files is LabelFile as podpath takes it; nil for a nil Launcher.
-func (l *Launcher) Files() podpath.Labeler {
-	if l == nil {
+// Files is LabelFile as podpath takes it, nil where nothing is to be labeled.
+func (l Launcher) Files() podpath.Labeler {
+	if !l.known {
 		return nil
 	}
 	return l.LabelFile

@@ -198,7 +198,7 @@ func TestContainersWithoutContexts(t *testing.T) {
 }
 
 func TestWithoutSELinuxThereIsNothing(t *testing.T) {
-	var l *Launcher
+	var l Launcher
 	if l.Context() != "" || l.Apart() || l.Files() != nil {
 		t.Error("a node without SELinux has contexts")
 	}

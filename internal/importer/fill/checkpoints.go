@@ -7,8 +7,10 @@ import (
 )
 
 // checkpoints write the journal from time to time, in a goroutine of their own: the
-// content goes on coming while the disk takes what came.
+// content goes on coming while the disk takes what came. The zero value makes none.
 type checkpoints struct {
+	// made is set where checkpoints are made.
+	made  bool
 	disk  *target.Disk
 	notes notebook
 	// base is the journal without place and sum.
@@ -24,14 +26,14 @@ type checkpoints struct {
 
 // newCheckpoints begins at a place. 1/128 of the content from one to the next and
 // 3/128 at most keep what is fetched again below 5 %, with all that is on its way (decision 104).
-func newCheckpoints(disk *target.Disk, notes notebook, base journal, sum hash.Hash) *checkpoints {
+func newCheckpoints(disk *target.Disk, notes notebook, base journal, sum hash.Hash) checkpoints {
 	every := min(max(base.Size/128, 64<<10), 256<<20)
-	return &checkpoints{disk: disk, notes: notes, base: base, sum: sum, every: every, most: 3 * every, safe: base.Place}
+	return checkpoints{made: true, disk: disk, notes: notes, base: base, sum: sum, every: every, most: 3 * every, safe: base.Place}
 }
 
 // at is told every place up to which all is written once settle returns.
 func (c *checkpoints) at(place int64, settle func() error) error {
-	if c == nil || place-c.safe < c.every {
+	if !c.made || place-c.safe < c.every {
 		return nil
 	}
 	if c.underWay != nil {
@@ -74,7 +76,7 @@ func (c *checkpoints) look(wait bool) error {
 
 // wait waits for the one that is under way.
 func (c *checkpoints) wait() error {
-	if c == nil || c.underWay == nil {
+	if c.underWay == nil {
 		return nil
 	}
 	return c.arrived(<-c.underWay)

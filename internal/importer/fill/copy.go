@@ -151,7 +151,7 @@ func (f *filling) truncated(err error) error {
 }
 
 func (f *filling) streamQcow2(header *qcow2.Header, from qcow2.Feed, sink qcow2.Sink) error {
-	f.points = nil // what is put aside is lost with the worker
+	f.points = checkpoints{} // what is put aside is lost with the worker
 	dir := f.job.Places.Dir
 	if f.job.Task.Block {
 		dir = f.job.Places.Work
@@ -204,7 +204,7 @@ func (f *feed) Discard(n int64) error {
 
 // convert has QEMU read the image, once all of it is here and is the right one.
 func (f *filling) convert(ctx context.Context) error {
-	f.points = nil
+	f.points = checkpoints{}
 	dir, err := f.spoolDir(max(f.reader.Stream().Size, 0))
 	if err != nil {
 		return err

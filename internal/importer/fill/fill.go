@@ -66,7 +66,7 @@ type filling struct {
 	unpacker        io.Closer
 	format          sniff.Format
 	disk            *target.Disk
-	points          *checkpoints
+	points          checkpoints
 	// kept says that a journal is or may be there.
 	kept bool
 }
