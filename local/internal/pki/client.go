@@ -2,9 +2,9 @@ package pki
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"os"
+
+	certutil "k8s.io/client-go/util/cert"
 
 	"drydock.dev/local/internal/layout"
 )
@@ -25,11 +25,9 @@ func clientTLS(c layout.Cluster, name, authority string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the certificate %s: %w", name, err)
 	}
-	ca, err := os.ReadFile(c.PKI(authority + ".crt"))
+	pool, err := certutil.NewPool(c.PKI(authority + ".crt"))
 	if err != nil {
 		return nil, fmt.Errorf("reading the authority %s: %w", authority, err)
 	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
 	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }

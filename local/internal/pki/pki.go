@@ -6,21 +6,21 @@ package pki
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"net"
 	"os"
 	"slices"
 	"time"
+
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+	kubeadmapi "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm"
+	"k8s.io/kubernetes/cmd/kubeadm/app/util/pkiutil"
 
 	"drydock.dev/local/internal/layout"
 )
@@ -35,14 +35,14 @@ const (
 	// authorityMargin is when `up` makes an authority anew. It is long, because a
 	// cluster that runs only warns of it.
 	authorityMargin = 90 * 24 * time.Hour
+	// algorithm is that of every key.
+	algorithm = kubeadmapi.EncryptionAlgorithmECDSAP256
 )
 
 // Authority signs certificates.
 type Authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
-	// PEM is the authority's own certificate.
-	PEM []byte
 }
 
 // Leaf says what a certificate is to be good for.
@@ -58,8 +58,8 @@ type Pair struct{ Cert, Key []byte }
 
 // unusable says why an authority can't be used any longer; it is nil for one that can.
 func (a *Authority) unusable(now time.Time) error {
-	switch pub, ok := a.key.Public().(*ecdsa.PublicKey); {
-	case !ok || !pub.Equal(a.cert.PublicKey):
+	switch {
+	case !fits(a.key, a.cert):
 		return errors.New("its key belongs to another certificate")
 	case now.Before(a.cert.NotBefore):
 		return fmt.Errorf("it is valid from %s only: the clock was wrong when it was made, or is now", a.cert.NotBefore.Format(time.RFC3339))
@@ -71,6 +71,12 @@ func (a *Authority) unusable(now time.Time) error {
 	return nil
 }
 
+// fits reports whether a key is that of a certificate.
+func fits(key crypto.Signer, cert *x509.Certificate) bool {
+	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	return ok && public.Equal(cert.PublicKey)
+}
+
 // stale says why a certificate has to be made anew; it is nil for one that is good.
 func (a *Authority) stale(pair Pair, leaf Leaf, now time.Time) error {
 	both, err := tls.X509KeyPair(pair.Cert, pair.Key)
@@ -78,15 +84,12 @@ func (a *Authority) stale(pair Pair, leaf Leaf, now time.Time) error {
 		return err
 	}
 	cert := both.Leaf
-	want, err := a.template(leaf, now)
-	if err != nil {
-		return err
-	}
+	want := a.config(leaf, now)
+	subject := pkix.Name{CommonName: want.CommonName, Organization: want.Organization}
 	switch {
 	case cert.CheckSignatureFrom(a.cert) != nil:
 		return errors.New("another authority has signed it")
-	case cert.Subject.String() != want.Subject.String(), !slices.Equal(cert.DNSNames, want.DNSNames),
-		!slices.EqualFunc(cert.IPAddresses, want.IPAddresses, net.IP.Equal):
+	case cert.Subject.String() != subject.String(), !slices.Equal(hosts(cert.DNSNames, cert.IPAddresses), hosts(want.AltNames.DNSNames, want.AltNames.IPs)):
 		return errors.New("it is for another name")
 	case now.Before(cert.NotBefore):
 		return errors.New("it is not valid yet")
@@ -96,54 +99,46 @@ func (a *Authority) stale(pair Pair, leaf Leaf, now time.Time) error {
 	return nil
 }
 
+// hosts are names and addresses in an order that does not depend on who wrote them.
+func hosts(names []string, ips []net.IP) []string {
+	all := slices.Clone(names)
+	for _, ip := range ips {
+		all = append(all, ip.String())
+	}
+	slices.Sort(all)
+	return all
+}
+
 // load reads an authority from two files. It returns nil when there is none.
 func load(name, certFile, keyFile string) (*Authority, error) {
-	certPEM, err := os.ReadFile(certFile)
+	certs, err := certutil.CertsFromFile(certFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the authority %s: %w", name, err)
 	}
-	keyPEM, err := os.ReadFile(keyFile)
+	key, err := keyutil.PrivateKeyFromFile(keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key of the authority %s: %w", name, err)
 	}
-	certBlock, _ := pem.Decode(certPEM)
-	keyBlock, _ := pem.Decode(keyPEM)
-	if certBlock == nil || keyBlock == nil {
-		return nil, fmt.Errorf("reading the authority %s: %s or %s is not PEM", name, certFile, keyFile)
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("reading the key of the authority %s: %s has a key that can't sign", name, keyFile)
 	}
-	cert, err := x509.ParseCertificate(certBlock.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("reading the authority %s: %w", name, err)
-	}
-	key, err := x509.ParseECPrivateKey(keyBlock.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("reading the key of the authority %s: %w", name, err)
-	}
-	return &Authority{cert: cert, key: key, PEM: certPEM}, nil
+	return &Authority{cert: certs[0], key: signer}, nil
 }
 
 // newAuthority makes an authority and writes it into two files.
 func newAuthority(name, certFile, keyFile string, now time.Time) (*Authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("making the key of the authority %s: %w", name, err)
-	}
-	template, err := template(Leaf{Name: name}, now, now.Add(authorityLife))
-	if err != nil {
-		return nil, err
-	}
-	template.IsCA = true
-	template.BasicConstraintsValid = true
-	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = nil
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	cert, key, err := pkiutil.NewCertificateAuthority(&pkiutil.CertConfig{
+		Config:   certutil.Config{CommonName: name, NotBefore: now.Add(-skew)},
+		NotAfter: now.Add(authorityLife), EncryptionAlgorithm: algorithm,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("making the authority %s: %w", name, err)
 	}
-	pair, err := encode(der, key)
+	pair, err := encode(cert, key)
 	if err != nil {
 		return nil, err
 	}
@@ -160,19 +155,12 @@ func newAuthority(name, certFile, keyFile string, now time.Time) (*Authority, er
 
 // sign makes a certificate.
 func (a *Authority) sign(leaf Leaf, now time.Time) (Pair, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	config := a.config(leaf, now)
+	cert, key, err := pkiutil.NewCertAndKey(a.cert, a.key, &config)
 	if err != nil {
-		return Pair{}, fmt.Errorf("making a key for %s: %w", leaf.Name, err)
+		return Pair{}, fmt.Errorf("making the certificate of %s: %w", leaf.Name, err)
 	}
-	template, err := a.template(leaf, now)
-	if err != nil {
-		return Pair{}, err
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
-	if err != nil {
-		return Pair{}, fmt.Errorf("signing the certificate of %s: %w", leaf.Name, err)
-	}
-	return encode(der, key)
+	return encode(cert, key)
 }
 
 // ensure writes a certificate and its key anew unless those in the files are good.
@@ -206,48 +194,35 @@ func readPair(certFile, keyFile string) (Pair, error) {
 	return Pair{Cert: cert, Key: key}, nil
 }
 
-// template is a certificate that does not outlive its authority.
-func (a *Authority) template(leaf Leaf, now time.Time) (*x509.Certificate, error) {
-	until := now.Add(leafLife)
-	if a.cert.NotAfter.Before(until) {
-		until = a.cert.NotAfter
+// config says what a certificate is to be, which does not outlive its authority.
+func (a *Authority) config(leaf Leaf, now time.Time) pkiutil.CertConfig {
+	c := pkiutil.CertConfig{
+		Config: certutil.Config{
+			CommonName: leaf.Name, Organization: leaf.Groups, NotBefore: now.Add(-skew),
+			Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		},
+		NotAfter: now.Add(leafLife), EncryptionAlgorithm: algorithm,
 	}
-	return template(leaf, now, until)
-}
-
-func template(leaf Leaf, now, until time.Time) (*x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return nil, fmt.Errorf("making a serial number for %s: %w", leaf.Name, err)
-	}
-	t := &x509.Certificate{
-		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: leaf.Name, Organization: leaf.Groups},
-		NotBefore:    now.Add(-skew),
-		NotAfter:     until,
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	if a.cert.NotAfter.Before(c.NotAfter) {
+		c.NotAfter = a.cert.NotAfter
 	}
 	for _, host := range leaf.Hosts {
 		if ip := net.ParseIP(host); ip != nil {
-			t.IPAddresses = append(t.IPAddresses, ip)
+			c.AltNames.IPs = append(c.AltNames.IPs, ip)
 		} else {
-			t.DNSNames = append(t.DNSNames, host)
+			c.AltNames.DNSNames = append(c.AltNames.DNSNames, host)
 		}
 	}
 	if len(leaf.Hosts) > 0 {
-		t.ExtKeyUsage = append(t.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+		c.Usages = append(c.Usages, x509.ExtKeyUsageServerAuth)
 	}
-	return t, nil
+	return c
 }
 
-func encode(der []byte, key *ecdsa.PrivateKey) (Pair, error) {
-	keyDER, err := x509.MarshalECPrivateKey(key)
+func encode(cert *x509.Certificate, key crypto.Signer) (Pair, error) {
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
-		return Pair{}, fmt.Errorf("encoding a key: %w", err)
+		return Pair{}, fmt.Errorf("encoding the key of %s: %w", cert.Subject.CommonName, err)
 	}
-	return Pair{
-		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		Key:  pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}),
-	}, nil
+	return Pair{Cert: pkiutil.EncodeCertPEM(cert), Key: keyPEM}, nil
 }

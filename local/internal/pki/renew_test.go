@@ -1,8 +1,14 @@
 package pki
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -205,5 +211,44 @@ func TestComponentsReferToFilesThatTheyReadAgain(t *testing.T) {
 		if transport.TLS.CertFile == "" || transport.TLS.KeyFile == "" || len(transport.TLS.CertData) > 0 {
 			t.Errorf("the kubeconfig of %s carries its certificate: client-go never reads it again", user)
 		}
+	}
+}
+
+// TestTheOrderOfHostsIsNoReasonToRenew keeps the certificates of earlier builds, which
+// name the hosts in another order.
+func TestTheOrderOfHostsIsNoReasonToRenew(t *testing.T) {
+	c := newCluster(t)
+	now := time.Now()
+	ca, err := newAuthority("some-ca", c.PKI("some-ca.crt"), c.PKI("some-ca.key"), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "server", Organization: []string{"g"}},
+		NotBefore: now.Add(-skew), NotAfter: now.Add(leafLife),
+		DNSNames: []string{"localhost", "a"}, IPAddresses: []net.IP{{10, 0, 0, 2}, {10, 0, 0, 1}},
+	}, ca.cert, key.Public(), ca.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := encode(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := Leaf{Name: "server", Groups: []string{"g"}, Hosts: []string{"a", "10.0.0.1", "10.0.0.2", "localhost"}}
+	if why := ca.stale(pair, leaf, now); why != nil {
+		t.Errorf("a certificate with the same hosts is to be made anew: %v", why)
+	}
+	leaf.Hosts = leaf.Hosts[1:]
+	if ca.stale(pair, leaf, now) == nil {
+		t.Error("a certificate for a host too many stays")
 	}
 }
