@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -40,70 +41,67 @@ func pace(workers int) controller.Options {
 	}
 }
 
+// loop is a part of virt-controller that watches objects of a kind and acts on them.
+type loop struct {
+	// of says what the loop is about.
+	of    string
+	setup func() error
+}
+
 // register adds every loop to the manager.
 func register(ctx context.Context, mgr ctrl.Manager, o options) error {
-	vmiLoop := &vmi.Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: eventnote.Fitting(mgr.GetEventRecorder("virtualmachine-controller")),
-		Settings: settings(mgr.GetClient(), o.namespace), LauncherImage: o.launcherImage, Now: o.now,
-	}
-	if err := vmiLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
-		return fmt.Errorf("adding the loop of VirtualMachineInstances: %w", err)
-	}
-	if err := (&vmi.SelectedNodes{Reconciler: vmiLoop}).SetupWithManager(mgr, pace(1)); err != nil {
-		return fmt.Errorf("adding the loop of claims with a selected node: %w", err)
-	}
-	plugLoop := &hotplug.Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: eventnote.Fitting(mgr.GetEventRecorder("virtualmachine-controller")),
-		Settings: settings(mgr.GetClient(), o.namespace), LauncherImage: o.launcherImage, MaxHolders: o.maxHolders, Now: o.now,
-	}
-	if err := plugLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
-		return fmt.Errorf("adding the loop of hotplugged volumes: %w", err)
-	}
-	sizeLoop := &claimsize.Reconciler{Client: mgr.GetClient()}
-	if err := sizeLoop.SetupWithManager(ctx, mgr, pace(1)); err != nil {
-		return fmt.Errorf("adding the loop of claims that grow: %w", err)
-	}
-	vmLoop := &vm.Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: eventnote.Fitting(mgr.GetEventRecorder("virtualmachine-controller")),
-		Now: o.now,
-	}
-	if err := vmLoop.SetupWithManager(ctx, mgr, pace(workers)); err != nil {
-		return fmt.Errorf("adding the loop of VirtualMachines: %w", err)
-	}
-	setLoop := &replicaset.Reconciler{
-		Client: mgr.GetClient(), Recorder: eventnote.Fitting(mgr.GetEventRecorder("virtualmachinereplicaset-controller")),
-		Now: o.now,
-	}
-	if err := setLoop.SetupWithManager(mgr, pace(1)); err != nil {
-		return fmt.Errorf("adding the loop of VirtualMachineInstanceReplicaSets: %w", err)
-	}
-	volumeLoop := &datavolume.Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Recorder: eventnote.Fitting(mgr.GetEventRecorder("datavolume-controller")),
-		Settings: settings(mgr.GetClient(), o.namespace), ImporterImage: o.importerImage, Namespace: o.namespace,
-		DeniedNetworks: o.deniedNetworks, AllowedNetworks: o.allowedNetworks,
-		Progress: datavolume.Ask, Now: o.now,
-	}
-	if err := volumeLoop.SetupWithManager(mgr, pace(workers)); err != nil {
-		return fmt.Errorf("adding the loop of DataVolumes: %w", err)
-	}
-	if err := (&datavolume.UploadClaims{Reconciler: volumeLoop}).SetupWithManager(mgr, pace(1)); err != nil {
-		return fmt.Errorf("adding the loop of claims that take uploads: %w", err)
-	}
-	if err := (&datavolume.DataSources{Reconciler: volumeLoop}).SetupWithManager(mgr, pace(1)); err != nil {
-		return fmt.Errorf("adding the loop of DataSources: %w", err)
-	}
-	direct, err := directClient(mgr)
+	all, err := loops(ctx, mgr, o)
 	if err != nil {
 		return err
 	}
-	if err := (&cdi.Reconciler{Client: mgr.GetClient(), Direct: direct, Namespace: o.namespace}).SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("adding the loop of CDI's definitions: %w", err)
-	}
-	kubevirtLoop := &kubevirt.Reconciler{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Namespace: o.namespace}
-	if err := kubevirtLoop.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("adding the loop of the KubeVirt object: %w", err)
+	for _, l := range all {
+		if err := l.setup(); err != nil {
+			return fmt.Errorf("adding the loop of %s: %w", l.of, err)
+		}
 	}
 	return nil
+}
+
+// loops are all loops.
+func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
+	cached, reader, settings := mgr.GetClient(), mgr.GetAPIReader(), settings(mgr.GetClient(), o.namespace)
+	recorder := func(name string) events.EventRecorder { return eventnote.Fitting(mgr.GetEventRecorder(name)) }
+	direct, err := directClient(mgr)
+	if err != nil {
+		return nil, err
+	}
+	vmis := &vmi.Reconciler{
+		Client: cached, Reader: reader, Recorder: recorder("virtualmachine-controller"),
+		Settings: settings, LauncherImage: o.launcherImage, Now: o.now,
+	}
+	plugs := &hotplug.Reconciler{
+		Client: cached, Reader: reader, Recorder: recorder("virtualmachine-controller"),
+		Settings: settings, LauncherImage: o.launcherImage, MaxHolders: o.maxHolders, Now: o.now,
+	}
+	sizes := &claimsize.Reconciler{Client: cached}
+	vms := &vm.Reconciler{Client: cached, Reader: reader, Recorder: recorder("virtualmachine-controller"), Now: o.now}
+	sets := &replicaset.Reconciler{Client: cached, Recorder: recorder("virtualmachinereplicaset-controller"), Now: o.now}
+	volumes := &datavolume.Reconciler{
+		Client: cached, Reader: reader, Recorder: recorder("datavolume-controller"),
+		Settings: settings, ImporterImage: o.importerImage, Namespace: o.namespace,
+		DeniedNetworks: o.deniedNetworks, AllowedNetworks: o.allowedNetworks,
+		Progress: datavolume.Ask, Now: o.now,
+	}
+	definitions := &cdi.Reconciler{Client: cached, Direct: direct, Namespace: o.namespace}
+	installation := &kubevirt.Reconciler{Client: cached, Reader: reader, Namespace: o.namespace}
+	return []loop{
+		{"VirtualMachineInstances", func() error { return vmis.SetupWithManager(ctx, mgr, pace(workers)) }},
+		{"claims with a selected node", func() error { return (&vmi.SelectedNodes{Reconciler: vmis}).SetupWithManager(mgr, pace(1)) }},
+		{"hotplugged volumes", func() error { return plugs.SetupWithManager(ctx, mgr, pace(workers)) }},
+		{"claims that grow", func() error { return sizes.SetupWithManager(ctx, mgr, pace(1)) }},
+		{"VirtualMachines", func() error { return vms.SetupWithManager(ctx, mgr, pace(workers)) }},
+		{"VirtualMachineInstanceReplicaSets", func() error { return sets.SetupWithManager(mgr, pace(1)) }},
+		{"DataVolumes", func() error { return volumes.SetupWithManager(mgr, pace(workers)) }},
+		{"claims that take uploads", func() error { return (&datavolume.UploadClaims{Reconciler: volumes}).SetupWithManager(mgr, pace(1)) }},
+		{"DataSources", func() error { return (&datavolume.DataSources{Reconciler: volumes}).SetupWithManager(mgr, pace(1)) }},
+		{"CDI's definitions", func() error { return definitions.SetupWithManager(mgr) }},
+		{"the KubeVirt object", func() error { return installation.SetupWithManager(mgr) }},
+	}, nil
 }
 
 // directClient asks the API server and no cache.
