@@ -3,6 +3,8 @@ package byhand
 import (
 	"slices"
 	"testing"
+
+	"github.com/prometheus/procfs"
 )
 
 func TestArgumentsFindTheirFilesElsewhere(t *testing.T) {
@@ -32,11 +34,18 @@ func TestTheCgroupOfTheCPUsIsFound(t *testing.T) {
 		"31 25 0:27 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory\n" +
 		"32 25 0:28 / /sys/fs/cgroup/unified rw shared:11 - cgroup2 cgroup2 rw\n"
 	const unified = "30 25 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
-	for name, c := range map[string]struct{ memberships, mounts, want string }{
+	for name, c := range map[string]struct {
+		memberships  []procfs.Cgroup
+		mounts, want string
+	}{
 		"one hierarchy for each controller": {
-			"4:memory:/other\n1:cpu,cpuacct:/kubepods/pod1/c\n0::/other\n", split, "/sys/fs/cgroup/cpu,cpuacct/kubepods/pod1/c",
+			[]procfs.Cgroup{
+				{HierarchyID: 4, Controllers: []string{"memory"}, Path: "/other"},
+				{HierarchyID: 1, Controllers: []string{"cpu", "cpuacct"}, Path: "/kubepods/pod1/c"},
+				{Path: "/other"},
+			}, split, "/sys/fs/cgroup/cpu,cpuacct/kubepods/pod1/c",
 		},
-		"one for all": {"0::/kubepods/pod1/c\n", unified, "/sys/fs/cgroup/kubepods/pod1/c"},
+		"one for all": {[]procfs.Cgroup{{Path: "/kubepods/pod1/c"}}, unified, "/sys/fs/cgroup/kubepods/pod1/c"},
 	} {
 		if got := cpuCgroup(c.memberships, c.mounts); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)

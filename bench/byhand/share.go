@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/prometheus/procfs"
 )
 
 // share is a cgroup beside a pod's, with the same weight of the CPUs. It is a
@@ -26,7 +28,11 @@ var weights = []string{"cpu.shares", "cpu.weight"}
 
 // shareLike makes a share like that of the pod that a process runs in.
 func shareLike(pid int) (*share, error) {
-	memberships, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return nil, fmt.Errorf("reading the cgroup of QEMU: %w", err)
+	}
+	memberships, err := process.Cgroups()
 	if err != nil {
 		return nil, fmt.Errorf("reading the cgroup of QEMU: %w", err)
 	}
@@ -34,7 +40,7 @@ func shareLike(pid int) (*share, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for cgroup hierarchies: %w", err)
 	}
-	container := cpuCgroup(string(memberships), string(mounts))
+	container := cpuCgroup(memberships, string(mounts))
 	pod := filepath.Dir(container)
 	if !strings.Contains(filepath.Base(pod), "pod") {
 		return nil, fmt.Errorf("looking for the CPU share of a pod: process %d is in %q", pid, container)
@@ -65,19 +71,15 @@ func (s *share) weighLike(pod string) error {
 }
 
 // cpuCgroup is the folder of the cgroup that decides about a process's CPU time,
-// given /proc/PID/cgroup and /proc/self/mountinfo; empty if there is none.
-func cpuCgroup(memberships, mounts string) string {
+// given its cgroups and /proc/self/mountinfo; empty if there is none.
+func cpuCgroup(memberships []procfs.Cgroup, mounts string) string {
 	unified := ""
-	for line := range strings.Lines(memberships) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) != 3 {
-			continue
+	for _, m := range memberships {
+		if slices.Contains(m.Controllers, "cpu") {
+			return filepath.Join(mountOf(mounts, "cgroup", "cpu"), m.Path)
 		}
-		if slices.Contains(strings.Split(parts[1], ","), "cpu") {
-			return filepath.Join(mountOf(mounts, "cgroup", "cpu"), parts[2])
-		}
-		if parts[1] == "" {
-			unified = parts[2]
+		if m.HierarchyID == 0 {
+			unified = m.Path
 		}
 	}
 	return filepath.Join(mountOf(mounts, "cgroup2", ""), unified)
