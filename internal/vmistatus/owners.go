@@ -130,8 +130,10 @@ var Fields = []Field{
 	{Name: string(v1.VirtualMachineInstanceAgentConnected), Condition: true, Owners: ending, Deputizes: atItsEnd},
 	{Name: string(v1.VirtualMachineInstanceIsMigratable), Condition: true, Owners: guests},
 
+	// Nobody migrates a guest yet; a VMI that says it does is left alone.
+	{Name: "migrationState", Owners: [stages]Owner{HandedOver: {Owner: Controller}}},
+
 	// Not in use.
-	{Name: "migrationState"},
 	{Name: "migrationTransport"},
 	{Name: "migratedVolumes"},
 	{Name: "evacuationNodeName"},
