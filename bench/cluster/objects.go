@@ -7,12 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/layout"
 )
 
 const (
 	// LauncherImage is what launcher pods, and the bare pods that they are
 	// compared with, are made of.
-	LauncherImage = "drydock.dev/virt-launcher:devel"
+	LauncherImage = layout.DevelLauncherImage
 	guestImage    = "drydock.dev/test-guest:devel"
 	// GuestMemoryMiB is the guest's memory everywhere here.
 	GuestMemoryMiB = 128
@@ -59,7 +61,7 @@ func BarePod(namespace, name string) *corev1.Pod {
 			TerminationGracePeriodSeconds: new(int64(0)),
 			Containers: []corev1.Container{{
 				Name: "hold", Image: LauncherImage, ImagePullPolicy: corev1.PullIfNotPresent,
-				Command: []string{"/usr/bin/virt-launcher", "hold"},
+				Command: []string{layout.LauncherBinary, "hold"},
 			}},
 		},
 	}

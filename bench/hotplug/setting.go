@@ -17,6 +17,7 @@ import (
 	"drydock.dev/drydock/bench/byhand"
 	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/internal/attachmentpod"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	virtctl "drydock.dev/drydock/internal/virtctl/client"
 	"drydock.dev/drydock/test/console"
@@ -108,7 +109,7 @@ func (s *setting) startGuest(ctx context.Context) error {
 		return err
 	}
 	var pods corev1.PodList
-	if err := s.cluster.Client.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{v1.AppLabel: "virt-launcher"}); err != nil {
+	if err := s.cluster.Client.List(ctx, &pods, client.InNamespace(s.namespace), client.MatchingLabels{v1.AppLabel: layout.LauncherApp}); err != nil {
 		return fmt.Errorf("listing launcher pods: %w", err)
 	}
 	if len(pods.Items) != 1 {

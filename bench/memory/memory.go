@@ -111,7 +111,7 @@ func (o *Options) work(ctx context.Context, c *cluster.Cluster, ns string) error
 // workIn has one guest work.
 func workIn(ctx context.Context, c *cluster.Cluster, ns, name string) error {
 	var pods corev1.PodList
-	if err := c.Client.List(ctx, &pods, client.InNamespace(ns), client.MatchingLabels{"vm.kubevirt.io/name": name}); err != nil {
+	if err := c.Client.List(ctx, &pods, client.InNamespace(ns), client.MatchingLabels{v1.DeprecatedVirtualMachineNameLabel: name}); err != nil {
 		return fmt.Errorf("looking for the launcher pod of %s: %w", name, err)
 	}
 	if len(pods.Items) != 1 {

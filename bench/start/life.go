@@ -18,6 +18,7 @@ import (
 	"drydock.dev/drydock/bench/byhand"
 	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/bench/proc"
+	"drydock.dev/drydock/internal/layout"
 )
 
 // life is when what happened in a VMI's start.
@@ -57,7 +58,7 @@ func observeStart(ctx context.Context, c *cluster.Cluster, vmi *v1.VirtualMachin
 	l := &life{}
 	var mu sync.Mutex // the two watches tell at the same time
 	var pod *corev1.Pod
-	ours := client.MatchingLabels{v1.AppLabel: "virt-launcher", "vm.kubevirt.io/name": vmi.Name}
+	ours := client.MatchingLabels{v1.AppLabel: layout.LauncherApp, v1.DeprecatedVirtualMachineNameLabel: vmi.Name}
 	pods, err := c.Follow(ctx, &corev1.PodList{}, vmi.Namespace, ours, func(_ watch.EventType, o client.Object) bool {
 		mu.Lock()
 		defer mu.Unlock()

@@ -17,6 +17,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"drydock.dev/drydock/images/rootfs"
+	"drydock.dev/drydock/internal/layout"
 )
 
 // buildCache is shared with `make images`.
@@ -98,7 +99,7 @@ func TestTheCommandLineIsUnderstood(t *testing.T) {
 }
 
 func TestAProgramThatNeedsLibrariesIsRefused(t *testing.T) {
-	err := checkStatic("/usr/bin/qemu-img")
+	err := checkStatic(layout.QEMUImgBinary)
 	if err == nil || !strings.Contains(err.Error(), "build it with CGO_ENABLED=0") {
 		t.Errorf("got the error %v", err)
 	}
@@ -177,16 +178,16 @@ func TestQEMUStartsInTheLauncherImage(t *testing.T) {
 		name, input, want string
 		command           []string
 	}{
-		{"qemu-img", "", "Supported formats:", []string{"/usr/bin/qemu-img", "--help"}},
+		{"qemu-img", "", "Supported formats:", []string{layout.QEMUImgBinary, "--help"}},
 		{"an emulated machine with the devices of a guest", quit, `"status": "prelaunch"`, []string{
-			"/usr/bin/qemu-system-x86_64", "-machine", "q35", "-accel", "tcg", "-nodefaults", "-no-user-config",
+			layout.QEMUBinary, "-machine", "q35", "-accel", "tcg", "-nodefaults", "-no-user-config",
 			"-display", "none", "-S", "-qmp", "stdio",
 			"-device", "virtio-gpu-pci", "-device", "qemu-xhci", "-device", "usb-tablet", "-vnc", "unix:/tmp/vnc.sock",
 			"-netdev", "user,id=n0", "-device", "virtio-net-pci,netdev=n0", "-device", "e1000e", "-device", "e1000", "-device", "rtl8139",
 			"-device", "virtio-scsi-pci", "-device", "virtio-rng-pci", "-device", "i6300esb", "-device", "pvpanic-pci",
 		}},
 		{"UEFI with secure boot", quit, `"status": "prelaunch"`, []string{
-			"/usr/bin/qemu-system-x86_64", "-machine", "q35,smm=on", "-nodefaults", "-display", "none", "-S", "-qmp", "stdio",
+			layout.QEMUBinary, "-machine", "q35,smm=on", "-nodefaults", "-display", "none", "-S", "-qmp", "stdio",
 			"-device", "VGA",
 			"-drive", "if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.secboot.fd",
 			"-drive", "if=pflash,unit=1,format=raw,snapshot=on,file=/usr/share/OVMF/OVMF_VARS_4M.ms.fd",
@@ -221,7 +222,7 @@ func TestTheImporterImageReadsImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, command := range map[string][]string{
-		"vhdx":    {"/usr/bin/qemu-img", "--help"},
+		"vhdx":    {layout.QEMUImgBinary, "--help"},
 		"liblzma": {"/usr/bin/xz", "--version"},
 	} {
 		cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)

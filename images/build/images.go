@@ -18,6 +18,7 @@ import (
 	lists "drydock.dev/drydock/images"
 	"drydock.dev/drydock/images/debian"
 	"drydock.dev/drydock/images/rootfs"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/test/guest"
 )
 
@@ -43,7 +44,7 @@ var images = map[string]image{
 		parts:    virtParts,
 	},
 	"virt-launcher": {
-		config:   v1.Config{Entrypoint: []string{"/usr/bin/virt-launcher"}, Env: []string{path}, User: "107:107"},
+		config:   v1.Config{Entrypoint: []string{layout.LauncherBinary}, Env: []string{path}, User: "107:107"},
 		packages: listOf("virt-launcher"),
 		parts:    launcherParts,
 	},

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"drydock.dev/drydock/internal/layout"
 )
 
 func TestAListHasNamesAndComments(t *testing.T) {
@@ -73,7 +75,7 @@ func TestAPatternWithoutAMatchIsAnError(t *testing.T) {
 // TestAProgramComesWithItsLibrariesAndTheirs asks about a program of this machine,
 // whose libraries need others in turn.
 func TestAProgramComesWithItsLibrariesAndTheirs(t *testing.T) {
-	libraries, err := Tree{Root: "/"}.Libraries("/usr/bin/qemu-img")
+	libraries, err := Tree{Root: "/"}.Libraries(layout.QEMUImgBinary)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +91,7 @@ func TestALibraryThatIsNotThereIsNamed(t *testing.T) {
 	if err := os.MkdirAll(tree.Path("/bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile("/usr/bin/qemu-img")
+	program, err := os.ReadFile(layout.QEMUImgBinary)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -352,7 +352,7 @@ func (w *world) subresource(resource, name, verb string) string {
 // vm is a small VM as a user would write it.
 func (w *world) vm(name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+		"apiVersion": v1.SchemeGroupVersion.String(), "kind": "VirtualMachine",
 		"metadata": map[string]any{"name": name, "namespace": w.namespace},
 		"spec": map[string]any{
 			"runStrategy": "Halted",

@@ -34,6 +34,7 @@ import (
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/upload"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -44,7 +45,7 @@ const workerIP = "127.0.0.37"
 // and behind it a real worker with a certificate as virt-controller makes it.
 func (w *world) uploads(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
-		Name: "disk", Namespace: w.namespace, Annotations: map[string]string{"cdi.kubevirt.io/storage.upload.target": ""},
+		Name: "disk", Namespace: w.namespace, Annotations: map[string]string{layout.AnnUploadTarget: ""},
 	}}
 	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}
@@ -113,7 +114,7 @@ func (w *world) uploadToken(t *testing.T, as *rest.Config, claim string) (string
 // listed expects discovery to tell of the kind.
 func (w *world) listed(t *testing.T) {
 	t.Helper()
-	text, err := w.call(http.MethodGet, "/apis/upload.cdi.kubevirt.io/v1beta1", "")
+	text, err := w.call(http.MethodGet, "/apis/"+uploadv1.SchemeGroupVersion.String(), "")
 	if err != nil || !strings.Contains(text, `"uploadtokenrequests"`) {
 		t.Errorf("discovery: %s %v", text, err)
 	}

@@ -8,7 +8,6 @@ package attachmentpod
 import (
 	"crypto/sha256"
 	"encoding/base32"
-	"path"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,15 +18,6 @@ import (
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/layout"
-)
-
-const (
-	// AppLabelValue is the value of the label kubevirt.io of every attachment pod.
-	AppLabelValue = "hotplug-disk"
-	// Container is the name of its one container.
-	Container = "hotplug-disk"
-	// Root is the folder in which the container has each volume under its name.
-	Root = "/path"
 )
 
 // How long a pod that somebody takes away (an eviction, a deletion by hand)
@@ -65,12 +55,12 @@ type Input struct {
 // Prefix begins the names of a VMI's attachment pods, and of no other's.
 func Prefix(vmi *v1.VirtualMachineInstance) string {
 	sum := sha256.Sum256([]byte(vmi.UID))
-	return "hp-volume-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:10]
+	return layout.AttachmentPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:10]
 }
 
 // Labels are on every attachment pod of the VMI.
 func Labels(vmi *v1.VirtualMachineInstance) map[string]string {
-	return map[string]string{v1.AppLabel: AppLabelValue, v1.CreatedByLabel: string(vmi.UID)}
+	return map[string]string{v1.AppLabel: layout.AttachmentApp, v1.CreatedByLabel: string(vmi.UID)}
 }
 
 // Render gives the pod of a holder.
@@ -131,7 +121,7 @@ func readOnly(vmi *v1.VirtualMachineInstance, v hotplug.Volume) bool {
 
 func container(in Input) corev1.Container {
 	c := corev1.Container{
-		Name:            Container,
+		Name:            layout.AttachmentContainer,
 		Image:           in.Image,
 		ImagePullPolicy: in.Settings.ImagePullPolicy,
 		Command:         []string{layout.LauncherBinary, "hold"},
@@ -148,7 +138,7 @@ func container(in Input) corev1.Container {
 		},
 	}
 	for _, v := range in.Holder.Volumes {
-		at := path.Join(Root, v.Name)
+		at := layout.AttachedVolume(v.Name)
 		if in.Block[v.Claim] {
 			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: v.Name, DevicePath: at})
 		} else {

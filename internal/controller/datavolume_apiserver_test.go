@@ -32,6 +32,7 @@ import (
 
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/datavolume"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -389,7 +390,7 @@ func TestATenantsDeploymentDoesNotPassForCDI(t *testing.T) {
 	w := newWorld(t)
 	class := w.storageClass(storagev1.VolumeBindingImmediate)
 	w.defineCDI()
-	w.deployCDI(metav1.OwnerReference{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "CDI", Name: "cdi", UID: "forged", Controller: new(true)})
+	w.deployCDI(metav1.OwnerReference{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "CDI", Name: "cdi", UID: "forged", Controller: new(true)})
 	w.createDV("disk", class, blank())
 	w.awaitClaim("disk")
 }
@@ -412,7 +413,7 @@ func TestDrydockStandsDownWhileCDIIsInstalled(t *testing.T) {
 func (w *world) installCDI() *appsv1.Deployment {
 	w.t.Helper()
 	w.defineCDI()
-	owner := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDI"}}
+	owner := &unstructured.Unstructured{Object: map[string]any{"apiVersion": cdiv1.SchemeGroupVersion.String(), "kind": "CDI"}}
 	owner.SetName("cdi")
 	w.eventually("the CDI object to be made", func() (bool, string) {
 		err := w.client.Create(w.ctx, owner)
@@ -420,7 +421,7 @@ func (w *world) installCDI() *appsv1.Deployment {
 	})
 	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), owner) })
 	return w.deployCDI(metav1.OwnerReference{
-		APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "CDI", Name: "cdi", UID: owner.GetUID(), Controller: new(true),
+		APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "CDI", Name: "cdi", UID: owner.GetUID(), Controller: new(true),
 	})
 }
 
@@ -487,7 +488,7 @@ func TestAClaimOfItsOwnTakesAnUpload(t *testing.T) {
 	w.uploadAuthority()
 	class := w.storageClass(storagev1.VolumeBindingImmediate)
 	claim := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: w.namespace, Annotations: map[string]string{datavolume.AnnUploadTarget: ""}},
+		ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: w.namespace, Annotations: map[string]string{layout.AnnUploadTarget: ""}},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
@@ -498,7 +499,7 @@ func TestAClaimOfItsOwnTakesAnUpload(t *testing.T) {
 	awaitPhase := func(want corev1.PodPhase) {
 		w.eventually("the claim to say "+string(want), func() (bool, string) {
 			got := w.awaitClaim("disk").Annotations
-			return got[datavolume.AnnPodPhase] == string(want), fmt.Sprint(got)
+			return got[layout.AnnPodPhase] == string(want), fmt.Sprint(got)
 		})
 	}
 	pod := w.awaitWorker("cdi-upload-disk")

@@ -19,6 +19,7 @@ import (
 	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/hotplug/invariant"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/test/follow"
 )
 
@@ -167,7 +168,7 @@ func (w *plugWorld) setVolume(name string, phase v1.VolumePhase, through *corev1
 func (w *plugWorld) holders() []corev1.Pod {
 	w.t.Helper()
 	pods := w.pods()
-	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.Labels[v1.AppLabel] != attachmentpod.AppLabelValue })
+	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.Labels[v1.AppLabel] != layout.AttachmentApp })
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(generation(a.Name), generation(b.Name)) })
 	return pods
 }
@@ -203,7 +204,7 @@ func (w *plugWorld) start(pod *corev1.Pod) {
 	w.bind(pod)
 	w.podStatus(pod, func(s *corev1.PodStatus) {
 		s.Phase = corev1.PodRunning
-		s.ContainerStatuses = []corev1.ContainerStatus{{Name: attachmentpod.Container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+		s.ContainerStatuses = []corev1.ContainerStatus{{Name: layout.AttachmentContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 	})
 }
 
@@ -384,7 +385,7 @@ func TestAForeignPodOfAnAttachmentPodsNameIsReportedAndNotUsed(t *testing.T) {
 			Namespace: w.namespace, Name: attachmentpod.Prefix(w.vmi("vmi")) + "-1",
 			Annotations: map[string]string{v1.DomainAnnotation: "vmi"},
 		},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "hotplug-disk", Image: "evil"}}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: layout.AttachmentContainer, Image: "evil"}}},
 	}
 	w.do("making the foreign pod", w.client.Create(w.ctx, foreign))
 	w.claim("a", "")

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/layout"
 )
 
 func (w *world) kubevirt() *v1.KubeVirt {
@@ -73,7 +74,7 @@ func TestASettingIsInForceWithTheNextPod(t *testing.T) {
 	w := newWorld(t)
 	w.createVMI("hardware")
 	pod := w.awaitLauncher("hardware")
-	if _, ok := pod.Spec.Containers[0].Resources.Limits["devices.kubevirt.io/kvm"]; !ok {
+	if _, ok := pod.Spec.Containers[0].Resources.Limits[layout.ResourceKVM]; !ok {
 		t.Error("without emulation a launcher must ask for KVM")
 	}
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: clusterconfig.Name, Namespace: w.namespace}}
@@ -84,7 +85,7 @@ func TestASettingIsInForceWithTheNextPod(t *testing.T) {
 	})
 	w.createVMI("emulated")
 	pod = w.awaitLauncher("emulated")
-	if _, ok := pod.Spec.Containers[0].Resources.Limits["devices.kubevirt.io/kvm"]; ok {
+	if _, ok := pod.Spec.Containers[0].Resources.Limits[layout.ResourceKVM]; ok {
 		t.Error("with emulation a launcher must not ask for KVM")
 	}
 }

@@ -28,11 +28,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/lenient"
 	"drydock.dev/drydock/internal/datavolume"
-	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/layout"
 )
 
 // leaseName is the lease that the leader holds.
@@ -153,7 +152,7 @@ func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:                   {Label: podsOfDrydock(), Transform: trimPod},
-			&policyv1.PodDisruptionBudget{}: {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: attachmentpod.AppLabelValue})},
+			&policyv1.PodDisruptionBudget{}: {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: layout.AttachmentApp})},
 			&v1.KubeVirt{}:                  {Namespaces: own},
 			&appsv1.Deployment{}:            {Namespaces: deployments},
 			cdi.Definition():                {Transform: nameAndLabels},
@@ -165,7 +164,7 @@ func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache
 // podsOfDrydock are the pods that the loops make.
 func podsOfDrydock() labels.Selector {
 	ours, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{
-		launcherpod.AppLabelValue, attachmentpod.AppLabelValue, datavolume.WorkerAppLabel,
+		layout.LauncherApp, layout.AttachmentApp, datavolume.WorkerAppLabel,
 	})
 	utilruntime.Must(err)
 	return labels.NewSelector().Add(*ours)

@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/datavolume"
 	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/policytest"
 )
 
@@ -39,7 +39,7 @@ func anInstance() *v1.VirtualMachineInstance {
 
 func attachmentPod() *corev1.Pod {
 	pod := attachmentpod.Render(attachmentpod.Input{
-		VMI: anInstance(), Launcher: &corev1.Pod{}, Image: "drydock.dev/virt-launcher:devel",
+		VMI: anInstance(), Launcher: &corev1.Pod{}, Image: layout.DevelLauncherImage,
 		Holder: hotplug.Holder{Name: attachmentpod.Prefix(anInstance()) + "-1", Volumes: []hotplug.Volume{{Name: "a", Claim: "data"}}},
 	})
 	return pod
@@ -66,7 +66,7 @@ func TestGHSA9m94w2vqhcf9NobodyButVirtControllerMakesPodsWithItsLabels(t *testin
 	for what, pod := range map[string]*corev1.Pod{
 		"an attachment pod":           attachmentPod(),
 		"one with an image of theirs": forged,
-		"the launcher's app label":    labeled(plainPod(), v1.AppLabel, launcherpod.AppLabelValue),
+		"the launcher's app label":    labeled(plainPod(), v1.AppLabel, layout.LauncherApp),
 		"a worker's app label":        labeled(plainPod(), v1.AppLabel, datavolume.WorkerAppLabel),
 		"a VMI's UID":                 labeled(plainPod(), v1.CreatedByLabel, "9f4c"),
 	} {
@@ -82,7 +82,7 @@ func TestGHSA9m94w2vqhcf9NobodyButVirtControllerMakesPodsWithItsLabels(t *testin
 	for what, pod := range map[string]*corev1.Pod{
 		"a tenant's own pod":             plainPod(),
 		"a pod of virt-handler's":        labeled(plainPod(), v1.AppLabel, "virt-handler"),
-		"the label that Services select": labeled(plainPod(), "vm.kubevirt.io/name", "web"),
+		"the label that Services select": labeled(plainPod(), v1.DeprecatedVirtualMachineNameLabel, "web"),
 	} {
 		if got := policy.Answer(t, policytest.Write{By: tenant, Resource: "pods", New: pod}); got != "" {
 			t.Errorf("%s: answered %q", what, got)
@@ -101,7 +101,7 @@ func TestNobodyRelabelsDrydocksPodsOrChangesTheirImages(t *testing.T) {
 		refused  string
 	}{
 		"a tenant's pod gets the launcher's label": {tenant, "pods", plainPod(),
-			func(p *corev1.Pod) { p.Labels[v1.AppLabel] = "virt-launcher" }, labels},
+			func(p *corev1.Pod) { p.Labels[v1.AppLabel] = layout.LauncherApp }, labels},
 		"a tenant's pod gets a VMI's UID": {tenant, "pods", plainPod(),
 			func(p *corev1.Pod) { p.Labels[v1.CreatedByLabel] = "9f4c" }, labels},
 		"the same by way of the status": {tenant, "pods/status", plainPod(),

@@ -15,6 +15,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/placement"
 )
 
@@ -125,7 +126,7 @@ func TestANodeIsTakenBackFromWhatDrydockUsesOnly(t *testing.T) {
 	w.awaitReleased("data")
 
 	w.createDV("disk", w.storageClass(storagev1.VolumeBindingWaitForFirstConsumer), blank(), func(dv *cdiv1.DataVolume) {
-		metav1.SetMetaDataAnnotation(&dv.ObjectMeta, "cdi.kubevirt.io/storage.bind.immediate.requested", "")
+		metav1.SetMetaDataAnnotation(&dv.ObjectMeta, layout.AnnImmediate, "")
 	})
 	w.awaitWorker("importer-disk")
 	w.choose("disk", dead)

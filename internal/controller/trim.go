@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/layout"
 )
 
 // trimPod keeps of a launcher pod what the loops look at. There is one for each
@@ -17,7 +17,7 @@ func trimPod(object any) (any, error) {
 		return object, nil
 	}
 	pod.ManagedFields = nil
-	if pod.Labels[v1.AppLabel] != launcherpod.AppLabelValue {
+	if pod.Labels[v1.AppLabel] != layout.LauncherApp {
 		return pod, nil
 	}
 	pod.Spec = corev1.PodSpec{

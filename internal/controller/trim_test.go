@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/layout"
 )
 
 func podWith(app string) *corev1.Pod {
@@ -46,8 +48,8 @@ func TestOfALauncherPodOnlyWhatIsReadIsKept(t *testing.T) {
 }
 
 func TestOtherPodsAndObjectsAreKeptWhole(t *testing.T) {
-	got, err := trimPod(podWith("hotplug-disk"))
-	if diff := cmp.Diff(podWith("hotplug-disk"), got); err != nil || diff != "" {
+	got, err := trimPod(podWith(layout.AttachmentContainer))
+	if diff := cmp.Diff(podWith(layout.AttachmentContainer), got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}
 	volume := &cdiv1.DataVolume{}

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/layout"
 )
 
 const mebibyte = 1 << 20
@@ -87,7 +89,7 @@ func newClaim(o Observed, how method) *corev1.PersistentVolumeClaim {
 	}
 	switch how {
 	case methodUpload:
-		claim.Annotations[AnnUploadTarget] = ""
+		claim.Annotations[layout.AnnUploadTarget] = ""
 	case methodClone:
 		claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: dv.Spec.Source.PVC.Name}
 	case methodRestore:
@@ -109,7 +111,7 @@ func withOurs(labels map[string]string) map[string]string {
 // claimAnnotations are the DataVolume's own, but for what kubectl keeps there and
 // for what only the DataVolume may carry.
 func claimAnnotations(dv *cdiv1.DataVolume) map[string]string {
-	out := map[string]string{AnnContentType: string(contentType(dv))}
+	out := map[string]string{layout.AnnContentType: string(contentType(dv))}
 	for name, value := range dv.Annotations {
 		switch name {
 		case corev1.LastAppliedConfigAnnotation, AnnCloneAllowed, AnnAdoption, AnnPrePopulated, AnnPopulatedFor, AnnSource:
@@ -250,9 +252,9 @@ func IsBlock(claim *corev1.PersistentVolumeClaim) bool {
 // WantsImmediate reports whether the worker may be the claim's first consumer. As
 // with CDI the annotation's presence counts, not its value.
 func WantsImmediate(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
-	_, asked := dv.Annotations[AnnImmediate]
+	_, asked := dv.Annotations[layout.AnnImmediate]
 	if !asked && claim != nil {
-		_, asked = claim.Annotations[AnnImmediate]
+		_, asked = claim.Annotations[layout.AnnImmediate]
 	}
 	return asked
 }

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"pgregory.net/rapid"
+
+	"drydock.dev/drydock/internal/layout"
 )
 
 // A disk of the size that spec.storage asks for fits into its claim beside
@@ -88,7 +90,7 @@ func TestAClaimIsWhatTheDataVolumeAsksFor(t *testing.T) {
 func TestTheNoteOnCloningDoesNotReachTheClaim(t *testing.T) {
 	dv := newDV(httpSource(), annotated(AnnCloneAllowed, "x"), annotated("mine", "kept"), annotated(AnnPopulatedFor, "disk"))
 	claim := newClaim(Observed{DataVolume: dv, Config: ConfigOf(nil)}, methodImport)
-	want := map[string]string{"mine": "kept", AnnContentType: "kubevirt"}
+	want := map[string]string{"mine": "kept", layout.AnnContentType: "kubevirt"}
 	if diff := cmp.Diff(want, claim.Annotations); diff != "" {
 		t.Error(diff)
 	}

@@ -13,6 +13,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"pgregory.net/rapid"
 
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -58,7 +59,7 @@ func newModel(t *rapid.T) *model {
 	source := rapid.SampledFrom([]cdiv1.DataVolumeSource{httpSource(), {Upload: &cdiv1.DataVolumeSourceUpload{}}}).Draw(t, "source")
 	dv := newDV(source)
 	if rapid.Bool().Draw(t, "immediate") {
-		annotated(AnnImmediate, "")(dv)
+		annotated(layout.AnnImmediate, "")(dv)
 	}
 	dv.ResourceVersion = "0"
 	m.dvs.write(dv)

@@ -7,19 +7,17 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"kubevirt.io/containerized-data-importer-api/pkg/apis/core"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/transfer"
 )
 
-// Labels and annotations as users of CDI know them.
+// Labels and annotations as users of CDI know them; those that other components need as
+// well are package layout's.
 const (
-	group = "cdi.kubevirt.io"
+	group = core.GroupName
 
-	// AnnImmediate on a DataVolume or claim lets its worker be the first consumer.
-	AnnImmediate = group + "/storage.bind.immediate.requested"
-	// AnnContentType on a claim says what it holds.
-	AnnContentType = group + "/storage.contentType"
 	// AnnAdoption on a claim or DataVolume lets a DataVolume take a claim of its name
 	// that is filled already.
 	AnnAdoption = group + "/allowClaimAdoption"

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -438,7 +439,7 @@ func (d *decision) working() condition {
 		return isFalse(ReasonPending, "the claim is waiting for its volume")
 	case d.reached() == stageWaiting:
 		return isFalse(ReasonWaiting, "the claim is bound where the first pod that uses it is scheduled; "+
-			"annotate the DataVolume with "+AnnImmediate+" not to wait")
+			"annotate the DataVolume with "+layout.AnnImmediate+" not to wait")
 	case (d.how == methodClone || d.how == methodRestore) && d.reached() == stageRunning:
 		return isTrue(ReasonTransferRunning, "the storage driver makes the volume")
 	}

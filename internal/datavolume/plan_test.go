@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -147,7 +148,7 @@ func TestEachStateHasOneNextStep(t *testing.T) {
 		"one that shall not wait has its worker at once": {
 			cdiv1.Pending, httpSource(), func(o *Observed) {
 				o.Class = waiting
-				annotated(AnnImmediate, "")(o.DataVolume)
+				annotated(layout.AnnImmediate, "")(o.DataVolume)
 				o.Claim = claimOf(*o, corev1.ClaimPending)
 			},
 			cdiv1.Pending, "create worker", "False Pending: the claim is waiting for its volume",

@@ -9,17 +9,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/certs/workertls"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/transfer"
-)
-
-// Annotations of a claim that takes an upload. The first is set by who makes the
-// claim; clients read the others.
-const (
-	AnnUploadTarget  = group + "/storage.upload.target"
-	AnnPodPhase      = group + "/storage.pod.phase"
-	AnnPodReady      = group + "/storage.pod.ready"
-	AnnRunningReason = group + "/storage.condition.running.reason"
-	AnnRunningWords  = group + "/storage.condition.running.message"
 )
 
 // ObservedUpload is what is known of a claim that takes an upload by itself.
@@ -63,18 +54,18 @@ type UploadPlan struct {
 
 // TakesUpload reports whether the claim waits for an upload of its own.
 func TakesUpload(claim metav1.Object) bool {
-	if _, asked := claim.GetAnnotations()[AnnUploadTarget]; !asked {
+	if _, asked := claim.GetAnnotations()[layout.AnnUploadTarget]; !asked {
 		return false
 	}
 	owner := metav1.GetControllerOf(claim)
 	return owner == nil || owner.Kind != "DataVolume"
 }
 
-// DecideUpload plans the next step of such a claim. The annotation AnnPodPhase is
+// DecideUpload plans the next step of such a claim. The annotation layout.AnnPodPhase is
 // its memory: once it says Succeeded or Failed nothing is made again.
 func DecideUpload(o ObservedUpload) UploadPlan {
 	w := look(o.Worker)
-	phase := corev1.PodPhase(o.Claim.Annotations[AnnPodPhase])
+	phase := corev1.PodPhase(o.Claim.Annotations[layout.AnnPodPhase])
 	ended := phase == corev1.PodSucceeded || phase == corev1.PodFailed
 	var p UploadPlan
 	switch {
@@ -131,7 +122,7 @@ const uploadComplete = "Upload Complete"
 
 func uploadAnnotations(phase corev1.PodPhase, ready bool, reason, words string) map[string]string {
 	return map[string]string{
-		AnnPodPhase: string(phase), AnnPodReady: strconv.FormatBool(ready), AnnRunningReason: reason, AnnRunningWords: words,
+		layout.AnnPodPhase: string(phase), layout.AnnPodReady: strconv.FormatBool(ready), layout.AnnRunningReason: reason, layout.AnnRunningMessage: words,
 	}
 }
 
@@ -158,7 +149,7 @@ func uploadWorker(o ObservedUpload) *Worker {
 		Certificate: &certificate,
 		Task: transfer.Task{
 			Kind: transfer.KindUpload, Block: IsBlock(o.Claim), Size: diskOf(o.Claim, o.Config), Preallocate: o.Config.Preallocate,
-			Archive: o.Claim.Annotations[AnnContentType] == string(cdiv1.DataVolumeArchive),
+			Archive: o.Claim.Annotations[layout.AnnContentType] == string(cdiv1.DataVolumeArchive),
 		},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -27,15 +28,15 @@ func TestAClaimTakesOneUploadOfItsOwn(t *testing.T) {
 		"not while it waits for its consumer": {claim: func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending }},
 		"unless the worker shall be the first": {
 			claim: func(c *corev1.PersistentVolumeClaim) {
-				c.Status.Phase, c.Annotations[AnnImmediate] = corev1.ClaimPending, ""
+				c.Status.Phase, c.Annotations[layout.AnnImmediate] = corev1.ClaimPending, ""
 			}, creates: true, phase: "Pending", podReady: "false",
 		},
 		"a worker that listens is told of": {worker: &ready, phase: "Running", podReady: "true"},
 		"one that has the image, too":      {worker: new(completed()), phase: "Succeeded", podReady: "false"},
 		"then it goes": {
-			claim: func(c *corev1.PersistentVolumeClaim) { c.Annotations[AnnPodPhase] = "Succeeded" }, worker: new(completed()), deletes: true,
+			claim: func(c *corev1.PersistentVolumeClaim) { c.Annotations[layout.AnnPodPhase] = "Succeeded" }, worker: new(completed()), deletes: true,
 		},
-		"and no other comes": {claim: func(c *corev1.PersistentVolumeClaim) { c.Annotations[AnnPodPhase] = "Succeeded" }},
+		"and no other comes": {claim: func(c *corev1.PersistentVolumeClaim) { c.Annotations[layout.AnnPodPhase] = "Succeeded" }},
 		"an image that is none ends it": {
 			worker: new(restarting(1, transfer.Result{Reason: transfer.ReasonInvalidImage, Message: "no image"})), phase: "Failed", podReady: "false",
 		},
@@ -48,7 +49,7 @@ func TestAClaimTakesOneUploadOfItsOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := ObservedUpload{
 				Claim: &corev1.PersistentVolumeClaim{
-					ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", UID: "1-2", Annotations: map[string]string{AnnUploadTarget: ""}},
+					ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", UID: "1-2", Annotations: map[string]string{layout.AnnUploadTarget: ""}},
 					Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
 				},
 				Class: class(storagev1.VolumeBindingWaitForFirstConsumer), Config: ConfigOf(nil),
@@ -61,7 +62,7 @@ func TestAClaimTakesOneUploadOfItsOwn(t *testing.T) {
 			}
 			p := DecideUpload(o)
 			if (p.CreateWorker != nil) != test.creates || p.DeleteWorker != test.deletes ||
-				p.Annotations[AnnPodPhase] != test.phase || p.Annotations[AnnPodReady] != test.podReady {
+				p.Annotations[layout.AnnPodPhase] != test.phase || p.Annotations[layout.AnnPodReady] != test.podReady {
 				t.Errorf("creates %v, deletes %v, annotates %v", p.CreateWorker != nil, p.DeleteWorker, p.Annotations)
 			}
 		})
@@ -95,7 +96,7 @@ func TestTheClaimOfAnUploadSaysHowFarItIs(t *testing.T) {
 				o.Worker = podOf(o.DataVolume, *test.worker)
 			}
 			got := Decide(o).AnnotateClaim
-			if said := strings.TrimSpace(got[AnnPodPhase] + " " + got[AnnPodReady]); said != test.says {
+			if said := strings.TrimSpace(got[layout.AnnPodPhase] + " " + got[layout.AnnPodReady]); said != test.says {
 				t.Errorf("the claim says %q, want %q", said, test.says)
 			}
 			for name, value := range got {
@@ -107,7 +108,7 @@ func TestTheClaimOfAnUploadSaysHowFarItIs(t *testing.T) {
 		})
 	}
 	dv := newDV(cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}})
-	if _, asked := newClaim(Observed{DataVolume: dv}, methodUpload).Annotations[AnnUploadTarget]; !asked {
+	if _, asked := newClaim(Observed{DataVolume: dv}, methodUpload).Annotations[layout.AnnUploadTarget]; !asked {
 		t.Error("a claim is not known for one that takes an upload")
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"drydock.dev/drydock/internal/handler/driver"
+	"drydock.dev/drydock/internal/layout"
 )
 
 func newScheme() *runtime.Scheme {
@@ -82,13 +82,10 @@ func cacheOptions(o options) cache.Options {
 	}
 }
 
-// launcherLabel is the value of v1.AppLabel on launcher pods.
-const launcherLabel = "virt-launcher"
-
 // nodePods selects the pods that virt-handler looks at: launcher pods and the
 // attachment pods of hotplugged volumes.
 func nodePods() labels.Selector {
-	is, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{launcherLabel, driver.HolderLabel})
+	is, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{layout.LauncherApp, layout.AttachmentApp})
 	utilruntime.Must(err)
 	return labels.NewSelector().Add(*is)
 }
@@ -105,7 +102,7 @@ func stripPod(obj any) (any, error) {
 	kept.DeletionTimestamp = pod.DeletionTimestamp
 	kept.Labels = map[string]string{v1.CreatedByLabel: pod.Labels[v1.CreatedByLabel], v1.AppLabel: pod.Labels[v1.AppLabel]}
 	kept.Spec.NodeName = pod.Spec.NodeName
-	if pod.Labels[v1.AppLabel] == driver.HolderLabel {
+	if pod.Labels[v1.AppLabel] == layout.AttachmentApp {
 		kept.Spec.Volumes = pod.Spec.Volumes
 		kept.Status.ContainerStatuses = pod.Status.ContainerStatuses
 	}

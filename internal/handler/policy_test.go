@@ -53,7 +53,7 @@ type write struct {
 }
 
 func TestVirtHandlerReportsTheMachinesOfItsNodeAndNoMore(t *testing.T) {
-	instance := &v1.VirtualMachineInstance{TypeMeta: metav1.TypeMeta{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance"}}
+	instance := &v1.VirtualMachineInstance{TypeMeta: metav1.TypeMeta{APIVersion: v1.SchemeGroupVersion.String(), Kind: "VirtualMachineInstance"}}
 	instance.Namespace, instance.Name = "shop", "web"
 	instance.Labels = map[string]string{v1.NodeNameLabel: "node1", "app": "web"}
 	instance.Finalizers = []string{v1.VirtualMachineInstanceFinalizer}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -39,7 +40,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	flags.SetOutput(output)
 	flags.StringVar(&o.root, "root", "/", "folder that the places of a worker's pod are in")
 	flags.StringVar(&o.progress, "progress", ":"+strconv.Itoa(transfer.ProgressPort), "address to serve progress at")
-	flags.StringVar(&o.termination, "termination", transfer.TerminationMessage, "file for the result")
+	flags.StringVar(&o.termination, "termination", layout.TerminationLog, "file for the result")
 	return o, flags.Parse(args)
 }
 

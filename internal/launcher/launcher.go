@@ -40,7 +40,7 @@ func DefaultConfig() Config {
 	return Config{
 		Dir:            layout.PrivateDir,
 		QEMU:           layout.QEMUBinary,
-		TerminationLog: "/dev/termination-log",
+		TerminationLog: layout.TerminationLog,
 		Log:            os.Stderr,
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"drydock.dev/drydock/internal/launcher/bootprobe"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/nodeprobe"
 )
 
@@ -141,7 +142,7 @@ func TestTheNodeIsProbedByRunningQEMU(t *testing.T) {
 	if r.QEMU == "" || !slices.Contains(r.MachineTypes, "q35") || !slices.Contains(r.CPUModels, "qemu64") || slices.Contains(r.CPUModels, "max") {
 		t.Errorf("%+v", r)
 	}
-	if _, err := os.Stat(kvmDevice); (err != nil) != r.KVM.Absent || r.KVM.Absent && r.KVM.Usable {
+	if _, err := os.Stat(layout.KVMDevice); (err != nil) != r.KVM.Absent || r.KVM.Absent && r.KVM.Usable {
 		t.Errorf("KVM is %+v, and the device: %v", r.KVM, err)
 	}
 	if !r.KVM.Usable {

@@ -31,7 +31,7 @@ func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	if *accel != "" && *accel != nodeprobe.KVM && *accel != nodeprobe.TCG {
 		return exitFailed, fmt.Errorf("the accelerator (--accel, DRYDOCK_ACCEL) is %q; it must be kvm, tcg or empty", *accel)
 	}
-	result := prober{qemu: *program, requested: *accel, device: kvmDevice, firmware: layout.UEFICode}.probe(ctx)
+	result := prober{qemu: *program, requested: *accel, device: layout.KVMDevice, firmware: layout.UEFICode}.probe(ctx)
 	if result.KVM.Usable {
 		cpuinfo, err := os.ReadFile("/proc/cpuinfo")
 		if err != nil {

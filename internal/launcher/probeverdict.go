@@ -8,11 +8,10 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/launcher/bootprobe"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/nodeprobe"
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
-
-const kvmDevice = "/dev/kvm"
 
 // How long the probe's guests may run. Emulated, the guest takes 0.3 s, and 3 s of CPU
 // time through UEFI. The init container may have to share its CPUs with twenty
@@ -127,7 +126,7 @@ func result(o outcomes, requested string, emulated, accelerated capabilities) no
 	}
 	switch {
 	case o.kvmAbsent:
-		r.KVM = nodeprobe.Accelerator{Absent: true, Reason: "the node has no " + kvmDevice}
+		r.KVM = nodeprobe.Accelerator{Absent: true, Reason: "the node has no " + layout.KVMDevice}
 	case o.kvm == nil:
 		r.KVM.Reason = "not tried: DRYDOCK_ACCEL asks for emulation"
 	case r.KVM.UEFI != "" && o.tcgUEFI != nil && o.tcgUEFI.OK:

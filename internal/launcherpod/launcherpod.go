@@ -23,9 +23,6 @@ import (
 // defaultContainer names the container that kubectl means when none is named.
 const defaultContainer = "kubectl.kubernetes.io/default-container"
 
-// AppLabelValue is the value of the label kubevirt.io of every launcher pod.
-const AppLabelValue = "virt-launcher"
-
 // defaultGracePeriodSeconds is what a VMI without
 // terminationGracePeriodSeconds gets, as the API documents.
 const defaultGracePeriodSeconds = 30
@@ -132,7 +129,7 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	// The node's name is the VMI's state; on the pod it would be a copy that
 	// nobody keeps true.
 	delete(labels, v1.NodeNameLabel)
-	labels[v1.AppLabel] = AppLabelValue
+	labels[v1.AppLabel] = layout.LauncherApp
 	labels[v1.CreatedByLabel] = string(vmi.UID)
 	labels[v1.DeprecatedVirtualMachineNameLabel] = layout.LabelValue(vmi.Name)
 	labels[v1.VirtualMachineInstanceIDLabel] = layout.LabelValue(vmi.Name)

@@ -6,16 +6,13 @@ import (
 	"drydock.dev/drydock/internal/layout"
 )
 
-const (
-	namePrefix         = "virt-launcher-"
-	provisioningPrefix = "virt-provisioning-"
-)
+const provisioningPrefix = "virt-provisioning-"
 
 // Name is the launcher pod's name. It follows from the VMI's name and UID, so
 // that creating it twice, on whatever stale view, gives one pod, and a VMI of
 // the same name created later has another.
 // See decision 002.
-func Name(vmi *v1.VirtualMachineInstance) string { return podName(namePrefix, vmi) }
+func Name(vmi *v1.VirtualMachineInstance) string { return podName(layout.LauncherPrefix, vmi) }
 
 // ProvisioningName is the provisioning pod's name, by the same rule.
 func ProvisioningName(vmi *v1.VirtualMachineInstance) string { return podName(provisioningPrefix, vmi) }

@@ -5,6 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/layout"
 )
 
 // Bond is how a pod that has the name of a VMI's launcher pod, or is said to be
@@ -48,7 +50,7 @@ func BondOf(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) Bond {
 // IsLauncher reports whether a pod says that it is a launcher pod. Provisioning
 // pods, in which no guest can run, do not.
 func IsLauncher(pod metav1.Object) bool {
-	return pod.GetLabels()[v1.AppLabel] == AppLabelValue && pod.GetLabels()[v1.CreatedByLabel] != ""
+	return pod.GetLabels()[v1.AppLabel] == layout.LauncherApp && pod.GetLabels()[v1.CreatedByLabel] != ""
 }
 
 // VMIOf is the name of the VMI that a pod says it was made for, "" for a pod of
@@ -58,7 +60,7 @@ func VMIOf(pod metav1.Object) string {
 	if owner != nil && owner.Kind == v1.VirtualMachineInstanceGroupVersionKind.Kind {
 		return owner.Name
 	}
-	if pod.GetLabels()[v1.AppLabel] == AppLabelValue {
+	if pod.GetLabels()[v1.AppLabel] == layout.LauncherApp {
 		return pod.GetAnnotations()[v1.DomainAnnotation]
 	}
 	return ""

@@ -1,12 +1,24 @@
 // Package layout names the places of a launcher pod: its container, volumes,
 // mount paths and sockets. virt-controller renders the pod with these names,
 // the machine model refers to the paths, virt-handler finds its way into the
-// pod by them. A name lives here and nowhere else.
+// pod by them. It also has the other names by which components know each other's
+// objects: labels, annotations, devices, and how an object's name is made of
+// another's. A name that two packages need lives here and nowhere else, unless the
+// API's own modules have it.
 //
 // It must not import anything but the standard library: virt-launcher links it.
 package layout
 
 import "path"
+
+// Values of the label kubevirt.io (AppLabel of the API's module) on the pods of a guest.
+const (
+	LauncherApp   = "virt-launcher"
+	AttachmentApp = "hotplug-disk"
+)
+
+// LauncherPrefix begins the names of launcher pods.
+const LauncherPrefix = "virt-launcher-"
 
 // The launcher pod's one container, and the user that QEMU runs as.
 const (
@@ -39,8 +51,10 @@ const (
 	HugepagesDir  = "/dev/hugepages"
 	KernelBootDir = "/var/run/kubevirt-kernel-boot"
 
+	// VolumeDevicesDir has the block devices of the VMI's volumes.
+	VolumeDevicesDir = "/dev/kubevirt-volumes"
+
 	volumesDir = "/var/run/kubevirt-volumes"
-	devicesDir = "/dev/kubevirt-volumes"
 )
 
 // Socket names in PrivateDir.
@@ -86,7 +100,7 @@ func PodVolume(volume string) string { return VolumePrefix + volume }
 func VolumeDir(volume string) string { return path.Join(volumesDir, volume) }
 
 // VolumeDevice is where a block PVC is in the container.
-func VolumeDevice(volume string) string { return path.Join(devicesDir, volume) }
+func VolumeDevice(volume string) string { return path.Join(VolumeDevicesDir, volume) }
 
 // OverlayFile is the qcow2 file that takes the guest's writes to a volume
 // that must not change (containerDisk, ephemeral), or all of an emptyDisk.
@@ -128,6 +142,20 @@ const (
 	SELinuxLabel   = "drydock.dev/selinux"
 	SELinuxEnabled = "enabled"
 )
+
+// Devices that a launcher pod is given, by the names that they have on the node as well.
+const (
+	KVMDevice      = "/dev/kvm"
+	TUNDevice      = "/dev/net/tun"
+	VhostNetDevice = "/dev/vhost-net"
+)
+
+// TerminationLog is where the kubelet reads a container's last words, unless a pod
+// names another path: none of Drydock's does.
+const TerminationLog = "/dev/termination-log"
+
+// DevelLauncherImage is the launcher's image as `make images` makes it.
+const DevelLauncherImage = "drydock.dev/virt-launcher:devel"
 
 // Device plugin resources.
 const (

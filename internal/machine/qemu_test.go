@@ -44,8 +44,8 @@ func newHost(t *testing.T) *host {
 }
 
 func (h *host) path(text string) string {
-	text = strings.ReplaceAll(text, "/var/run/kubevirt", h.dir+"/kubevirt")
-	return strings.ReplaceAll(text, "/dev/kubevirt", h.dir+"/dev-kubevirt")
+	text = strings.ReplaceAll(text, layout.PrivateDir, h.dir+"/kubevirt")
+	return strings.ReplaceAll(text, layout.VolumeDevicesDir, h.dir+"/dev-kubevirt-volumes")
 }
 
 // input makes the files that a machine's images name.

@@ -20,7 +20,8 @@ const Port = 8186
 // every component offers.
 const MetricsPort = 8080
 
-// StreamProtocol is the WebSocket subprotocol of all streams.
+// StreamProtocol is the WebSocket subprotocol of all KubeVirt streams: binary
+// messages that carry bytes and nothing else.
 const StreamProtocol = "plain.kubevirt.io"
 
 // Verb is the last part of a route and is the subresource's own name.

@@ -12,6 +12,7 @@ import (
 
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/layout"
 )
 
 // The bounds of the model: how many VMIs a VM has one after the other, and how
@@ -280,7 +281,7 @@ func (p pod) object() *corev1.Pod {
 	out.Name, out.Namespace, out.UID = launcherpod.Name(of), "ns", p.id.uid()
 	out.CreationTimestamp = past
 	out.Labels = map[string]string{
-		v1.AppLabel: launcherpod.AppLabelValue, v1.CreatedByLabel: string(of.UID),
+		v1.AppLabel: layout.LauncherApp, v1.CreatedByLabel: string(of.UID),
 		launcherpod.NameLabel: launcherpod.NameLabelValue(of.Name),
 	}
 	out.Status.Phase = corev1.PodRunning

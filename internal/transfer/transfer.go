@@ -41,8 +41,6 @@ const (
 	// TLSDir holds tls.crt, tls.key and ca.crt of a worker that serves uploads, or of one
 	// that sends a clone to it.
 	TLSDir = "/tls"
-	// TerminationMessage is the kubelet's default path.
-	TerminationMessage = "/dev/termination-log"
 )
 
 // Ports of a worker.

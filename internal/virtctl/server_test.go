@@ -12,6 +12,9 @@ import (
 	"github.com/gorilla/websocket"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/nodeapi"
 )
 
 // token is what the kubeconfig of the scripts authenticates with.
@@ -136,7 +139,7 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 		items = append(items, object.Object)
 	}
 	writeJSON(w, http.StatusOK, map[string]any{
-		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceList",
+		"apiVersion": v1.SchemeGroupVersion.String(), "kind": "VirtualMachineInstanceList",
 		"metadata": map[string]any{"resourceVersion": "1"}, "items": items,
 	})
 }
@@ -186,13 +189,13 @@ func (s *apiServer) stream(w http.ResponseWriter, r *http.Request, guest func(*w
 	// before this goes on.
 	s.guests.Add(1)
 	defer s.guests.Done()
-	upgrader := websocket.Upgrader{Subprotocols: []string{"plain.kubevirt.io"}}
+	upgrader := websocket.Upgrader{Subprotocols: []string{nodeapi.StreamProtocol}}
 	conn, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	if conn.Subprotocol() != "plain.kubevirt.io" {
+	if conn.Subprotocol() != nodeapi.StreamProtocol {
 		return
 	}
 	guest(conn)

@@ -60,7 +60,7 @@ func newPod(edit ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "pod", Namespace: "ns", UID: "pod-uid",
-			Labels:          map[string]string{v1.AppLabel: "virt-launcher", v1.CreatedByLabel: string(newVMI().UID)},
+			Labels:          map[string]string{v1.AppLabel: layout.LauncherApp, v1.CreatedByLabel: string(newVMI().UID)},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(newVMI(), v1.VirtualMachineInstanceGroupVersionKind)},
 		},
 		Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: layout.ComputeContainer, Image: "launcher:1"}}},

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -39,7 +40,7 @@ func TestWrongManifestsAreRefusedByTheCluster(t *testing.T) {
 				t.Fatal(err)
 			}
 			if obj.GetAPIVersion() == "" {
-				obj.SetAPIVersion("kubevirt.io/v1")
+				obj.SetAPIVersion(v1.SchemeGroupVersion.String())
 			}
 			obj.SetNamespace(ns)
 			if obj.GetName() == "" {

@@ -14,6 +14,7 @@ import (
 
 	"drydock.dev/drydock/bench/audit"
 	"drydock.dev/drydock/bench/proc"
+	"drydock.dev/drydock/internal/layout"
 )
 
 // Budgets of one VM.
@@ -112,8 +113,8 @@ func TestStartIsNearABarePod(t *testing.T) {
 // startPod starts a pod of the launcher's image that does nothing.
 func startPod(t *testing.T, namespace, name string) time.Duration {
 	pod := toolsPod(namespace, name)
-	pod.Spec.Containers[0].Image = "drydock.dev/virt-launcher:devel"
-	pod.Spec.Containers[0].Command = []string{"/usr/bin/virt-launcher", "pause"}
+	pod.Spec.Containers[0].Image = layout.DevelLauncherImage
+	pod.Spec.Containers[0].Command = []string{layout.LauncherBinary, "pause"}
 	begin := time.Now()
 	create(t, pod)
 	awaitPodRunning(t, namespace, name)

@@ -19,13 +19,16 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/datavolume"
+	"drydock.dev/drydock/internal/layout"
 )
 
 // newDataVolume does not wait for a first consumer.
 func newDataVolume(ns, name, size string, source cdiv1.DataVolumeSource) *cdiv1.DataVolume {
 	return &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: ns, Name: name, Annotations: map[string]string{"cdi.kubevirt.io/storage.bind.immediate.requested": ""},
+			Namespace: ns, Name: name, Annotations: map[string]string{layout.AnnImmediate: ""},
 		},
 		Spec: cdiv1.DataVolumeSpec{Source: &source, Storage: &cdiv1.StorageSpec{
 			StorageClassName: new(classLocal),
@@ -194,7 +197,7 @@ func TestACloneNeedsTheRightToReadItsSource(t *testing.T) {
 	byReference := newDataVolume(ns, "by-reference", "16Mi", cdiv1.DataVolumeSource{})
 	byReference.Spec.Source, byReference.Spec.SourceRef = nil, &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Namespace: &golden, Name: "image"}
 	forged := newDataVolume(ns, "forged", "16Mi", fromClaim(golden, "image"))
-	forged.Annotations["drydock.dev/clone-allowed"] = "pvc/" + golden + "/image"
+	forged.Annotations[datavolume.AnnCloneAllowed] = "pvc/" + golden + "/image"
 	eventually(t, "the refusal", func(ctx context.Context) error {
 		err := as.Create(ctx, forged.DeepCopy())
 		if apierrors.IsForbidden(err) {

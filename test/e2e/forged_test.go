@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/layout"
 )
 
 // TestAForgedAttachmentPodIsRefused: nobody but virt-controller makes a pod that
@@ -22,8 +24,8 @@ func TestAForgedAttachmentPodIsRefused(t *testing.T) {
 	launcher := launcherPod(t, vmi)
 
 	for what, labels := range map[string]map[string]string{
-		"an attachment pod": {v1.AppLabel: "hotplug-disk", v1.CreatedByLabel: string(vmi.UID)},
-		"a launcher pod":    {v1.AppLabel: "virt-launcher"},
+		"an attachment pod": {v1.AppLabel: layout.AttachmentApp, v1.CreatedByLabel: string(vmi.UID)},
+		"a launcher pod":    {v1.AppLabel: layout.LauncherApp},
 		"a VMI's UID":       {v1.CreatedByLabel: string(vmi.UID)},
 	} {
 		forged := toolsPod(ns, "forged")
@@ -54,7 +56,7 @@ func TestAForgedAttachmentPodIsRefused(t *testing.T) {
 	}
 	refusedByPolicy(t, "one's own pod made a launcher", cluster.client.Patch(t.Context(), func() *corev1.Pod {
 		changed := labeled.DeepCopy()
-		changed.Labels[v1.AppLabel] = "virt-launcher"
+		changed.Labels[v1.AppLabel] = layout.LauncherApp
 		return changed
 	}(), client.MergeFrom(labeled)))
 	noted := launcher.DeepCopy()

@@ -12,6 +12,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/layout"
 )
 
 // TestVolumesArePluggedAndUnplugged brings claims of both modes on both buses
@@ -141,7 +143,7 @@ func volumeStatus(vmi *v1.VirtualMachineInstance, volume string) *v1.VolumeStatu
 // holders are the attachment pods of a VMI.
 func holders(ctx context.Context, namespace, name string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
-	err := cluster.client.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1.AppLabel: "hotplug-disk"})
+	err := cluster.client.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1.AppLabel: layout.AttachmentApp})
 	var own []corev1.Pod
 	for _, pod := range pods.Items {
 		if pod.Annotations[v1.DomainAnnotation] == name {

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/layout"
 )
 
 // deleteObject deletes an object; one that is gone already is fine.
@@ -29,7 +31,7 @@ func launcherPods(t *testing.T, vmi *v1.VirtualMachineInstance) []corev1.Pod {
 	t.Helper()
 	var pods corev1.PodList
 	if err := cluster.client.List(t.Context(), &pods, client.InNamespace(vmi.Namespace),
-		client.MatchingLabels{v1.CreatedByLabel: string(vmi.UID), v1.AppLabel: "virt-launcher"}); err != nil {
+		client.MatchingLabels{v1.CreatedByLabel: string(vmi.UID), v1.AppLabel: layout.LauncherApp}); err != nil {
 		t.Fatalf("listing the launcher pods of %s: %v", vmi.Name, err)
 	}
 	return pods.Items

@@ -23,6 +23,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/layout"
 )
 
 // Classes of the embedded cluster, and its nodes.
@@ -347,7 +349,7 @@ func TestDisksGoWhereOnlyTheVMFits(t *testing.T) {
 	}))
 	create(t, made("control", func(vm *v1.VirtualMachine) {
 		devices(vm)
-		vm.Spec.DataVolumeTemplates[0].Annotations = map[string]string{"cdi.kubevirt.io/storage.bind.immediate.requested": ""}
+		vm.Spec.DataVolumeTemplates[0].Annotations = map[string]string{layout.AnnImmediate: ""}
 	}))
 	awaitOn(t, ns, "device", node2)
 	awaitOn(t, ns, "anti-affinity", node2)
@@ -482,7 +484,7 @@ func TestDisksThatAreBoundAtOnceNeedNoProvisioningPod(t *testing.T) {
 	seen := watchDisks(t, ns)
 	create(t, vmWithBlankDisk(ns, "class", classImmediate))
 	annotated := vmWithBlankDisk(ns, "annotation", classLocal)
-	annotated.Spec.DataVolumeTemplates[0].Annotations = map[string]string{"cdi.kubevirt.io/storage.bind.immediate.requested": "true"}
+	annotated.Spec.DataVolumeTemplates[0].Annotations = map[string]string{layout.AnnImmediate: "true"}
 	create(t, annotated)
 	awaitRunning(t, ns, "class")
 	awaitRunning(t, ns, "annotation")

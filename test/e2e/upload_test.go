@@ -18,6 +18,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/layout"
 )
 
 // classShared has volumes that every node sees, so that two claims that are
@@ -77,8 +79,8 @@ func saysUploaded(t *testing.T, ns, name string) {
 	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
 	await(t, claim, &corev1.PersistentVolumeClaimList{}, "annotations of an upload that is done", func(c *corev1.PersistentVolumeClaim) bool {
-		_, takes := c.Annotations["cdi.kubevirt.io/storage.upload.target"]
-		return takes && c.Annotations["cdi.kubevirt.io/storage.pod.phase"] == "Succeeded"
+		_, takes := c.Annotations[layout.AnnUploadTarget]
+		return takes && c.Annotations[layout.AnnPodPhase] == "Succeeded"
 	})
 }
 

@@ -17,8 +17,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/hotplug/invariant"
+	"drydock.dev/drydock/internal/layout"
 )
 
 // Holders follows the VMI from now on and until the test ends.
@@ -44,7 +44,7 @@ func Holders(t *testing.T, c client.WithWatch, namespace, vmi string) *invariant
 		})
 	}
 	begin(&v1.VirtualMachineInstanceList{})
-	begin(&corev1.PodList{}, client.MatchingLabels{v1.AppLabel: attachmentpod.AppLabelValue})
+	begin(&corev1.PodList{}, client.MatchingLabels{v1.AppLabel: layout.AttachmentApp})
 	t.Cleanup(func() {
 		cancel()
 		watches.Wait()

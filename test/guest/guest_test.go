@@ -16,13 +16,11 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/handler/iso"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/test/guest"
 )
 
 const uuid = "5d307ca9-b3ef-428c-8861-06e72d69f223"
-
-// ovmf is where the firmware for UEFI lies.
-const ovmf = "/usr/share/OVMF/"
 
 // firmwareOf returns QEMU's arguments for each way to start the guest.
 func firmwareOf(t *testing.T, files guest.Files, way string) []string {
@@ -37,7 +35,7 @@ func firmwareOf(t *testing.T, files guest.Files, way string) []string {
 	case "BIOS":
 		return disk
 	default:
-		variables, err := os.ReadFile(ovmf + "OVMF_VARS_4M.fd")
+		variables, err := os.ReadFile(layout.UEFIVars)
 		if err != nil {
 			t.Fatalf("reading the UEFI firmware (apt-get install ovmf): %v", err)
 		}
@@ -46,7 +44,7 @@ func firmwareOf(t *testing.T, files guest.Files, way string) []string {
 			t.Fatal(err)
 		}
 		return append(disk,
-			"-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+ovmf+"OVMF_CODE_4M.fd",
+			"-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+layout.UEFICode,
 			"-drive", "if=pflash,unit=1,format=raw,file="+own)
 	}
 }

@@ -98,7 +98,7 @@ func newPod(t *testing.T) *pod {
 			t.Fatal(err)
 		}
 	}
-	p.program = exec.Command(launcherProgram, "-dir", p.path(layout.PrivateDir), "-qemu", "/usr/bin/qemu-system-x86_64")
+	p.program = exec.Command(launcherProgram, "-dir", p.path(layout.PrivateDir), "-qemu", layout.QEMUBinary)
 	p.program.Stderr = os.Stderr
 	if err := p.program.Start(); err != nil {
 		t.Fatal(err)
@@ -129,8 +129,8 @@ func (p *pod) path(inContainer string) string { return p.inPod(inContainer) }
 
 // inPod replaces the container's paths in a text.
 func (p *pod) inPod(text string) string {
-	text = strings.ReplaceAll(text, "/var/run/kubevirt", p.dir+"/kubevirt")
-	return strings.ReplaceAll(text, "/dev/kubevirt", p.dir+"/dev-kubevirt")
+	text = strings.ReplaceAll(text, layout.PrivateDir, p.dir+"/kubevirt")
+	return strings.ReplaceAll(text, layout.VolumeDevicesDir, p.dir+"/dev-kubevirt-volumes")
 }
 
 // dial connects to one of the pod's sockets as soon as it is there.

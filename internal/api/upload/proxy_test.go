@@ -32,6 +32,7 @@ import (
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/importer/job"
 	importerupload "drydock.dev/drydock/internal/importer/upload"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -161,7 +162,7 @@ func (s *scene) send(method, path, token string, body []byte) (int, string) {
 	return response.StatusCode, strings.TrimSpace(string(text))
 }
 
-var marked = map[string]string{targetAnnotation: ""}
+var marked = map[string]string{layout.AnnUploadTarget: ""}
 
 func TestAnUploadGoesThroughTheProxy(t *testing.T) {
 	for _, path := range []string{"/v1beta1/upload", "/v1beta1/upload-async", "/v1alpha1/upload"} {
@@ -291,7 +292,7 @@ func TestATokenIsForATargetOfUploads(t *testing.T) {
 		"of a DataVolume for uploads": {nil, upload, `{"spec":{"pvcName":"disk"}}`, 201, ""},
 		"of another DataVolume":       {nil, blank, `{"spec":{"pvcName":"disk"}}`, 400, "is not an upload target"},
 		"any claim":                   {nil, nil, `{"spec":{"pvcName":"disk"}}`, 400, "is not an upload target"},
-		"one that is filled": {map[string]string{targetAnnotation: "", phaseAnnotation: "Succeeded"}, nil,
+		"one that is filled": {map[string]string{layout.AnnUploadTarget: "", layout.AnnPodPhase: "Succeeded"}, nil,
 			`{"spec":{"pvcName":"disk"}}`, 409, "already successfully populated"},
 		"none":              {marked, nil, `{"spec":{"pvcName":"other"}}`, 404, "not found"},
 		"no name":           {marked, nil, `{}`, 400, "spec.pvcName"},

@@ -29,13 +29,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-)
 
-const (
-	// targetAnnotation marks a claim that is to be filled by an upload.
-	targetAnnotation = "cdi.kubevirt.io/storage.upload.target"
-	// phaseAnnotation is the phase of the claim's worker pod.
-	phaseAnnotation = "cdi.kubevirt.io/storage.pod.phase"
+	"drydock.dev/drydock/internal/layout"
 )
 
 // target reads a claim and refuses one that takes no upload. The cluster must
@@ -51,10 +46,10 @@ func target(ctx context.Context, cluster client.Reader, name types.NamespacedNam
 		return nil, err
 	case !wanted:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("PVC %s is not an upload target: it has neither the annotation %s "+
-			"nor a DataVolume with the source upload", name, targetAnnotation))
+			"nor a DataVolume with the source upload", name, layout.AnnUploadTarget))
 	case claim.DeletionTimestamp != nil:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("PVC %s is being deleted", name))
-	case claim.Annotations[phaseAnnotation] == string(corev1.PodSucceeded):
+	case claim.Annotations[layout.AnnPodPhase] == string(corev1.PodSucceeded):
 		return nil, apierrors.NewConflict(corev1.Resource("persistentvolumeclaims"), name.Name,
 			fmt.Errorf("PVC %s is already successfully populated", name))
 	}
@@ -64,7 +59,7 @@ func target(ctx context.Context, cluster client.Reader, name types.NamespacedNam
 // wantsUpload reports whether the claim, or the DataVolume that it belongs to,
 // says that it is filled by an upload.
 func wantsUpload(ctx context.Context, cluster client.Reader, claim *corev1.PersistentVolumeClaim) (bool, error) {
-	if _, marked := claim.Annotations[targetAnnotation]; marked {
+	if _, marked := claim.Annotations[layout.AnnUploadTarget]; marked {
 		return true, nil
 	}
 	owner := metav1.GetControllerOf(claim)

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/datavolume"
+	"drydock.dev/drydock/internal/layout"
 )
 
 // lagging gives a loop whose cache keeps showing what is deleted, and the number
@@ -78,7 +79,7 @@ func TestThePodsOfADataVolumeAreDeletedOnce(t *testing.T) {
 func TestTheWorkerOfAnUploadClaimIsDeletedOnce(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: "disk", UID: "1234-5",
-		Annotations: map[string]string{datavolume.AnnUploadTarget: "", datavolume.AnnPodPhase: string(corev1.PodSucceeded)},
+		Annotations: map[string]string{layout.AnnUploadTarget: "", layout.AnnPodPhase: string(corev1.PodSucceeded)},
 	}}
 	worker := workerOf(claim, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), datavolume.UploadWorkerName(claim))
 	r, asked := lagging(t, claim, worker)

@@ -29,11 +29,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/controller/written"
 	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/machine"
 )
 
@@ -79,7 +79,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		return fmt.Errorf("indexing VMIs by the claims that they have hotplugged: %w", err)
 	}
 	err = mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podIndex, func(o client.Object) []string {
-		if o.GetLabels()[v1.AppLabel] != attachmentpod.AppLabelValue {
+		if o.GetLabels()[v1.AppLabel] != layout.AttachmentApp {
 			return nil
 		}
 		return []string{o.GetAnnotations()[v1.DomainAnnotation]}
@@ -130,7 +130,7 @@ func (r *Reconciler) guestOf(ctx context.Context, pod client.Object) []reconcile
 
 // instanceOf is the VMI of an attachment pod.
 func instanceOf(_ context.Context, pod client.Object) []reconcile.Request {
-	if pod.GetLabels()[v1.AppLabel] != attachmentpod.AppLabelValue {
+	if pod.GetLabels()[v1.AppLabel] != layout.AttachmentApp {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{

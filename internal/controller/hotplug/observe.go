@@ -19,6 +19,7 @@ import (
 	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/layout"
 )
 
 const (
@@ -113,7 +114,7 @@ func (r *Reconciler) listPods(ctx context.Context, key types.NamespacedName, pod
 
 // askForPods asks the API server for the attachment pods of the namespace.
 func (r *Reconciler) askForPods(ctx context.Context, key types.NamespacedName, pods *corev1.PodList) error {
-	labels := client.MatchingLabels{v1.AppLabel: attachmentpod.AppLabelValue}
+	labels := client.MatchingLabels{v1.AppLabel: layout.AttachmentApp}
 	if err := r.Reader.List(ctx, pods, client.InNamespace(key.Namespace), labels); err != nil {
 		return fmt.Errorf("asking for the attachment pods of VMI %s: %w", key, err)
 	}
@@ -214,7 +215,7 @@ func podOf(pod *corev1.Pod) hotplug.Pod {
 
 func status(pod *corev1.Pod) *corev1.ContainerStatus {
 	for i := range pod.Status.ContainerStatuses {
-		if c := &pod.Status.ContainerStatuses[i]; c.Name == attachmentpod.Container {
+		if c := &pod.Status.ContainerStatuses[i]; c.Name == layout.AttachmentContainer {
 			return c
 		}
 	}

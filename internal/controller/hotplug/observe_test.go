@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/layout"
 )
 
 func TestHowFarAVMIIs(t *testing.T) {
@@ -53,7 +53,7 @@ func migrates(state *v1.VirtualMachineInstanceMigrationState) func(*v1.VirtualMa
 
 func TestWhatKeepsAPodFromRunning(t *testing.T) {
 	waiting := func(reason, message string) corev1.PodStatus {
-		return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: attachmentpod.Container,
+		return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: layout.AttachmentContainer,
 			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}}
 	}
 	tests := map[string]struct {

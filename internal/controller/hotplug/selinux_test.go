@@ -15,6 +15,7 @@ import (
 
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/selinux"
 )
 
@@ -25,7 +26,7 @@ func onNode(enabled bool, phase v1.VirtualMachineInstancePhase, reported string)
 	node := &corev1.Node{}
 	node.Name = "one"
 	if enabled {
-		node.Labels = map[string]string{"drydock.dev/selinux": "enabled"}
+		node.Labels = map[string]string{layout.SELinuxLabel: layout.SELinuxEnabled}
 	}
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Name, vmi.Namespace, vmi.UID = "vm", "ns", "u"

@@ -15,6 +15,7 @@ import (
 	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/layout"
 )
 
 // guestPause is when the attachment pods of a guest that outlives its VMI are
@@ -84,7 +85,7 @@ func (r *Reconciler) leftovers(ctx context.Context, key types.NamespacedName, po
 // guestRuns reports whether a launcher pod of a VMI has not ended.
 func (r *Reconciler) guestRuns(ctx context.Context, namespace string, vmi types.UID) (bool, error) {
 	var launchers corev1.PodList
-	labels := client.MatchingLabels{v1.AppLabel: launcherpod.AppLabelValue, v1.CreatedByLabel: string(vmi)}
+	labels := client.MatchingLabels{v1.AppLabel: layout.LauncherApp, v1.CreatedByLabel: string(vmi)}
 	if err := r.Reader.List(ctx, &launchers, client.InNamespace(namespace), labels); err != nil {
 		return false, fmt.Errorf("asking for the launcher pods of the VMI with the UID %s: %w", vmi, err)
 	}

@@ -13,8 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"drydock.dev/drydock/internal/attachmentpod"
-	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/layout"
 )
 
 // clientOf makes a client that knows these objects.
@@ -42,7 +41,7 @@ func labeled(name string, app, vmi string) *corev1.Pod {
 func TestNoAttachmentPodIsDeletedOnACachesWord(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Name, vmi.Namespace, vmi.UID = "vm", "ns", "new"
-	running := labeled("launcher", launcherpod.AppLabelValue, "old")
+	running := labeled("launcher", layout.LauncherApp, "old")
 	ended := running.DeepCopy()
 	ended.Status.Phase = corev1.PodSucceeded
 	tests := map[string]struct {
@@ -57,7 +56,7 @@ func TestNoAttachmentPodIsDeletedOnACachesWord(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			attachments := []client.Object{
-				labeled("hp-new", attachmentpod.AppLabelValue, "new"), labeled("hp-old", attachmentpod.AppLabelValue, "old")}
+				labeled("hp-new", layout.AttachmentApp, "new"), labeled("hp-old", layout.AttachmentApp, "old")}
 			cache := clientOf(t, attachments...)
 			r := &Reconciler{Client: cache, Reader: clientOf(t, append(test.stored, attachments...)...)}
 			result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "vm"}})

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/vmilife"
 )
 
@@ -128,9 +129,9 @@ func (e *endedPods) forget(vmi types.NamespacedName) {
 // askForRivals asks the API server for the guests beside which the VMI's must not
 // run.
 func (r *Reconciler) askForRivals(ctx context.Context, o *vmilife.Observed) error {
-	selectors := []client.MatchingLabels{{v1.AppLabel: launcherpod.AppLabelValue, launcherpod.NameLabel: launcherpod.NameLabelValue(o.VMI.Name)}}
+	selectors := []client.MatchingLabels{{v1.AppLabel: layout.LauncherApp, launcherpod.NameLabel: launcherpod.NameLabelValue(o.VMI.Name)}}
 	for _, claim := range launcherpod.ExclusiveClaims(&o.VMI.Spec) {
-		selectors = append(selectors, client.MatchingLabels{v1.AppLabel: launcherpod.AppLabelValue, launcherpod.ClaimLabel(claim): ""})
+		selectors = append(selectors, client.MatchingLabels{v1.AppLabel: layout.LauncherApp, launcherpod.ClaimLabel(claim): ""})
 	}
 	o.Rivals, o.RivalsAsked = nil, true
 	for _, selector := range selectors {

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"drydock.dev/drydock/internal/layout"
 )
 
 // kubelet is the registration service of a kubelet, as its device manager
@@ -64,7 +66,7 @@ func (k *kubelet) await(t *testing.T) *v1beta1.RegisterRequest {
 func TestRegistersWithEveryKubelet(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
-	resource := Resource{Name: "devices.kubevirt.io/kvm", Count: 3, Nodes: func() []string { return []string{"/dev/kvm"} }}
+	resource := Resource{Name: layout.ResourceKVM, Count: 3, Nodes: func() []string { return []string{layout.KVMDevice} }}
 	ended := make(chan error, 1)
 	go func() { ended <- NewPlugin(resource, dir, testr.New(t)).Run(ctx) }()
 
@@ -111,38 +113,38 @@ func checkPlugin(t *testing.T, socket string) {
 		t.Fatal(err)
 	}
 	devices := given.ContainerResponses[0].Devices
-	if len(devices) != 1 || devices[0].HostPath != "/dev/kvm" || devices[0].ContainerPath != "/dev/kvm" {
+	if len(devices) != 1 || devices[0].HostPath != layout.KVMDevice || devices[0].ContainerPath != layout.KVMDevice {
 		t.Errorf("allocated: %v", devices)
 	}
 }
 
 func TestResources(t *testing.T) {
-	all := []string{"/dev/kvm", "/dev/net/tun", "/dev/vhost-net"}
+	all := []string{layout.KVMDevice, layout.TUNDevice, layout.VhostNetDevice}
 	for name, tc := range map[string]struct {
 		kvm, emulation bool
 		exist          []string
 		want           map[string][]string
 	}{
 		"a node with everything": {kvm: true, exist: all, want: map[string][]string{
-			"devices.kubevirt.io/kvm":       {"/dev/kvm", "/dev/vhost-net"},
-			"devices.kubevirt.io/tun":       {"/dev/net/tun"},
-			"devices.kubevirt.io/vhost-net": {"/dev/vhost-net"},
+			layout.ResourceKVM:      {layout.KVMDevice, layout.VhostNetDevice},
+			layout.ResourceTUN:      {layout.TUNDevice},
+			layout.ResourceVhostNet: {layout.VhostNetDevice},
 		}},
 		"a node without vhost-net runs guests, too": {kvm: true, exist: all[:2], want: map[string][]string{
-			"devices.kubevirt.io/kvm": {"/dev/kvm"},
-			"devices.kubevirt.io/tun": {"/dev/net/tun"},
+			layout.ResourceKVM: {layout.KVMDevice},
+			layout.ResourceTUN: {layout.TUNDevice},
 		}},
 		"emulation allowed where everything is usable": {kvm: true, emulation: true, exist: all, want: map[string][]string{
-			"devices.kubevirt.io/kvm":       {"/dev/kvm", "/dev/vhost-net"},
-			"devices.kubevirt.io/tun":       {"/dev/net/tun", "/dev/kvm", "/dev/vhost-net"},
-			"devices.kubevirt.io/vhost-net": {"/dev/vhost-net"},
+			layout.ResourceKVM:      {layout.KVMDevice, layout.VhostNetDevice},
+			layout.ResourceTUN:      {layout.TUNDevice, layout.KVMDevice, layout.VhostNetDevice},
+			layout.ResourceVhostNet: {layout.VhostNetDevice},
 		}},
 		"emulation allowed where KVM is usable": {kvm: true, emulation: true, exist: all[:2], want: map[string][]string{
-			"devices.kubevirt.io/kvm": {"/dev/kvm"},
-			"devices.kubevirt.io/tun": {"/dev/net/tun", "/dev/kvm"},
+			layout.ResourceKVM: {layout.KVMDevice},
+			layout.ResourceTUN: {layout.TUNDevice, layout.KVMDevice},
 		}},
 		"a KVM that exists and does not work": {emulation: true, exist: all[:2], want: map[string][]string{
-			"devices.kubevirt.io/tun": {"/dev/net/tun"},
+			layout.ResourceTUN: {layout.TUNDevice},
 		}},
 		"nothing": {want: map[string][]string{}},
 	} {

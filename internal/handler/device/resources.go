@@ -6,12 +6,6 @@ import (
 	"drydock.dev/drydock/internal/layout"
 )
 
-const (
-	kvm      = "/dev/kvm"
-	tun      = "/dev/net/tun"
-	vhostNet = "/dev/vhost-net"
-)
-
 // guests is how many of each device are offered. The devices are not scarce:
 // every open of one is another; the number is only more than a node can run.
 const guests = 1000
@@ -51,25 +45,25 @@ func Resources(f Facts) []Resource {
 	}
 	// What speeds up a guest with KVM and is missing on some nodes comes with KVM
 	// instead of being asked for: a pod is made before its node is known.
-	accelerated := []string{kvm}
-	if f.Exists(vhostNet) {
-		accelerated = append(accelerated, vhostNet)
+	accelerated := []string{layout.KVMDevice}
+	if f.Exists(layout.VhostNetDevice) {
+		accelerated = append(accelerated, layout.VhostNetDevice)
 	}
 	if f.KVM {
 		add(layout.ResourceKVM, func() []string { return accelerated })
 	}
-	if f.Exists(tun) {
+	if f.Exists(layout.TUNDevice) {
 		add(layout.ResourceTUN, func() []string {
 			// Where emulation is allowed, pods do not ask for KVM; they get it
 			// here, so that emulation is only for nodes without.
 			if f.KVM && f.Emulation() {
-				return append([]string{tun}, accelerated...)
+				return append([]string{layout.TUNDevice}, accelerated...)
 			}
-			return []string{tun}
+			return []string{layout.TUNDevice}
 		})
 	}
-	if f.Exists(vhostNet) {
-		add(layout.ResourceVhostNet, func() []string { return []string{vhostNet} })
+	if f.Exists(layout.VhostNetDevice) {
+		add(layout.ResourceVhostNet, func() []string { return []string{layout.VhostNetDevice} })
 	}
 	return list
 }

@@ -227,7 +227,7 @@ func (r Raw) size(ctx context.Context, folder *podpath.Dir, pod Pod) (int64, err
 
 // devices are the device nodes in the pod that QEMU opens, where the pod has
 // them. On a node they belong to root.
-var devices = []string{"/dev/kvm", "/dev/net/tun", "/dev/vhost-net"}
+var devices = []string{layout.KVMDevice, layout.TUNDevice, layout.VhostNetDevice}
 
 // OwnDevices gives the pod's device nodes to QEMU's user. They are the pod's
 // own copies, so nothing changes for the node.

@@ -380,7 +380,7 @@ func TestDevicesOfThePod(t *testing.T) {
 	}
 	c.write(t, "/victim", "")
 	c.mkdir(t, "/dev")
-	if err := os.Symlink("/victim", c.real("/dev/kvm")); err != nil {
+	if err := os.Symlink("/victim", c.real(layout.KVMDevice)); err != nil {
 		t.Fatal(err)
 	}
 	if err := OwnDevices(c.pod); err == nil || !strings.Contains(err.Error(), "it is no device") {

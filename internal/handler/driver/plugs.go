@@ -15,13 +15,11 @@ import (
 	"drydock.dev/drydock/internal/handler/plug"
 	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// HolderLabel is the value of v1.AppLabel on attachment pods.
-const HolderLabel = "hotplug-disk"
-
-func isHolder(pod *corev1.Pod) bool { return pod.Labels[v1.AppLabel] == HolderLabel }
+func isHolder(pod *corev1.Pod) bool { return pod.Labels[v1.AppLabel] == layout.AttachmentApp }
 
 // holderChanged takes over an attachment pod of this node, or forgets it. The
 // caller holds s.mu.

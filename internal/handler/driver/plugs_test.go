@@ -18,6 +18,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
 )
 
@@ -41,8 +42,8 @@ func (n *node) image(claim string) string { return filepath.Join(n.storage(claim
 func (n *node) holder(instance *v1.VirtualMachineInstance, uid string, volumes map[string]string) *corev1.Pod {
 	n.t.Helper()
 	p := &corev1.Pod{}
-	p.Name, p.Namespace, p.UID = "hp-volume-"+uid, instance.Namespace, types.UID(uid)
-	p.Labels = map[string]string{v1.CreatedByLabel: string(instance.UID), v1.AppLabel: HolderLabel}
+	p.Name, p.Namespace, p.UID = layout.AttachmentPrefix+uid, instance.Namespace, types.UID(uid)
+	p.Labels = map[string]string{v1.CreatedByLabel: string(instance.UID), v1.AppLabel: layout.AttachmentApp}
 	p.CreationTimestamp = metav1.Now()
 	p.Status.Phase = corev1.PodRunning
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}

@@ -149,7 +149,7 @@ type pod struct {
 func (n *node) newPod(instance *v1.VirtualMachineInstance) *pod {
 	uid := "pod-of-" + string(instance.UID)
 	p := &pod{t: n.t, dir: filepath.Join(n.dir, uid), object: &corev1.Pod{}}
-	p.object.Name, p.object.Namespace, p.object.UID = "virt-launcher-"+instance.Name, instance.Namespace, types.UID(uid)
+	p.object.Name, p.object.Namespace, p.object.UID = layout.LauncherPrefix+instance.Name, instance.Namespace, types.UID(uid)
 	p.object.Labels = map[string]string{v1.CreatedByLabel: string(instance.UID)}
 	p.object.Spec.NodeName = "node1"
 	return p

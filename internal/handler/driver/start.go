@@ -78,7 +78,7 @@ func (d *Driver) prepareNetwork(ctx context.Context, instance *v1.VirtualMachine
 	if d.link.selinux.Apart() {
 		root := d.link.peer.Root
 		pod.Taps = &network.TapChild{Enter: d.link.selinux.Exec, Open: func() (*os.File, error) {
-			return root.CharDevice("/dev/net/tun", tunNumber, unix.O_RDWR)
+			return root.CharDevice(layout.TUNDevice, tunNumber, unix.O_RDWR)
 		}}
 	}
 	interfaces, err := d.env.Network.Setup(ctx, pod, instance)
@@ -95,10 +95,10 @@ func (d *Driver) prepareDisks(ctx context.Context, instance *v1.VirtualMachineIn
 		return err
 	}
 	var err error
-	if p.kvm, err = root.Exists("/dev/kvm"); err != nil {
+	if p.kvm, err = root.Exists(layout.KVMDevice); err != nil {
 		return err
 	}
-	if p.vhost, err = root.Exists("/dev/vhost-net"); err != nil {
+	if p.vhost, err = root.Exists(layout.VhostNetDevice); err != nil {
 		return err
 	}
 	plan, err := disk.NewPlan(instance)

@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/layout"
 )
 
 // claiming is a running pod that says of itself that it belongs to the VMI.
@@ -23,15 +25,15 @@ func claiming(instance *v1.VirtualMachineInstance, namespace, uid, app string) *
 
 func TestOnlyTheChosenPodIsTheLauncher(t *testing.T) {
 	instance := scheduled("u")
-	chosen := claiming(instance, "shop", "pod-of-u", "virt-launcher")
+	chosen := claiming(instance, "shop", "pod-of-u", layout.LauncherApp)
 	for name, c := range map[string]struct {
 		pods []*corev1.Pod
 		want *corev1.Pod
 	}{
 		"the chosen pod":                         {[]*corev1.Pod{chosen}, chosen},
-		"a younger pod bears the label, too":     {[]*corev1.Pod{claiming(instance, "shop", "younger", "virt-launcher"), chosen}, chosen},
-		"only a pod that bears the label":        {[]*corev1.Pod{claiming(instance, "shop", "younger", "virt-launcher")}, nil},
-		"a pod of that UID in another namespace": {[]*corev1.Pod{claiming(instance, "other", "pod-of-u", "virt-launcher")}, nil},
+		"a younger pod bears the label, too":     {[]*corev1.Pod{claiming(instance, "shop", "younger", layout.LauncherApp), chosen}, chosen},
+		"only a pod that bears the label":        {[]*corev1.Pod{claiming(instance, "shop", "younger", layout.LauncherApp)}, nil},
+		"a pod of that UID in another namespace": {[]*corev1.Pod{claiming(instance, "other", "pod-of-u", layout.LauncherApp)}, nil},
 	} {
 		if got := launcherPod(instance, c.pods); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -46,8 +48,8 @@ func TestPodsOfOtherNamespacesAreNobodys(t *testing.T) {
 	d := newDriver(s.env, instance)
 	s.drivers[instance.UID] = d
 	for _, namespace := range []string{"shop", "other"} {
-		s.PodSeen(claiming(instance, namespace, namespace+"-launcher", "virt-launcher"))
-		s.PodSeen(claiming(instance, namespace, namespace+"-holder", HolderLabel))
+		s.PodSeen(claiming(instance, namespace, namespace+"-launcher", layout.LauncherApp))
+		s.PodSeen(claiming(instance, namespace, namespace+"-holder", layout.AttachmentApp))
 	}
 	if len(d.pods) != 1 || d.pods[0].Namespace != "shop" {
 		t.Errorf("the driver was given the launcher pods %v", d.pods)
@@ -56,8 +58,8 @@ func TestPodsOfOtherNamespacesAreNobodys(t *testing.T) {
 		t.Errorf("the driver was given the attachment pods %+v", d.holders)
 	}
 	gone := func(namespace string) {
-		s.PodGone(claiming(instance, namespace, namespace+"-launcher", "virt-launcher"))
-		s.PodGone(claiming(instance, namespace, namespace+"-holder", HolderLabel))
+		s.PodGone(claiming(instance, namespace, namespace+"-launcher", layout.LauncherApp))
+		s.PodGone(claiming(instance, namespace, namespace+"-holder", layout.AttachmentApp))
 	}
 	gone("other")
 	if len(d.pods) != 1 || len(d.holders) != 1 {

@@ -89,7 +89,7 @@ func RunTapCommand(args []string) error {
 
 // openTunDevice opens the node's own /dev/net/tun.
 func openTunDevice() (int, error) {
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(layout.TUNDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("opening /dev/net/tun: %w", err)
 	}

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 }
 
 // openTun opens the pod's /dev/net/tun.
-func openTun() (*os.File, error) { return os.OpenFile("/dev/net/tun", os.O_RDWR, 0) }
+func openTun() (*os.File, error) { return os.OpenFile(layout.TUNDevice, os.O_RDWR, 0) }
 
 func TestATapIsMadeByAProgramOfTheThreadsContext(t *testing.T) {
 	namespace := newNetNS(t)

@@ -348,7 +348,7 @@ func openTapAs(t *testing.T, where *os.File, name string, user int, flags uint16
 	t.Helper()
 	var file *os.File
 	in(t, where, func() error {
-		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		fd, err := unix.Open(layout.TUNDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/nodeprobe"
 )
 
@@ -44,7 +45,7 @@ func TestLabels(t *testing.T) {
 	} {
 		tc.probe.CPUModels, tc.probe.HostModel = []string{"Nehalem", "qemu64"}, "Nehalem"
 		want := map[string]string{
-			"kubevirt.io/schedulable": tc.schedulable, "drydock.dev/kvm": tc.kvm, "drydock.dev/tcg": tc.tcg, "drydock.dev/uefi": tc.uefi,
+			"kubevirt.io/schedulable": tc.schedulable, layout.KVMLabel: tc.kvm, layout.TCGLabel: tc.tcg, layout.UEFILabel: tc.uefi,
 			"cpu-model.node.kubevirt.io/Nehalem":      "true",
 			"cpu-model.node.kubevirt.io/qemu64":       "true",
 			"host-model-cpu.node.kubevirt.io/Nehalem": "true",
@@ -194,7 +195,7 @@ func TestTheLabelOfSELinuxComesAndGoesWithIt(t *testing.T) {
 		if err := server.Get(t.Context(), client.ObjectKey{Name: "node1"}, object); err != nil {
 			t.Fatal(err)
 		}
-		if got := object.Labels["drydock.dev/selinux"]; got != step.want || writes != step.writes {
+		if got := object.Labels[layout.SELinuxLabel]; got != step.want || writes != step.writes {
 			t.Errorf("SELinux %v: label %q after %d writes, want %q after %d", step.selinux, got, writes, step.want, step.writes)
 		}
 	}

@@ -57,7 +57,7 @@ func TestTheGuestRunsEmulated(t *testing.T) {
 
 // Whatever the host's KVM is, a run ends with a judgement.
 func TestTheGuestIsJudgedWithTheHostsKVM(t *testing.T) {
-	_, err := os.Stat("/dev/kvm")
+	_, err := os.Stat(layout.KVMDevice)
 	for _, firmware := range []Firmware{BIOS, UEFI} {
 		t.Run(string(firmware), func(t *testing.T) {
 			got := Probe{QEMU: qemu(t), Accel: KVM, Firmware: firmware, Deadline: 20 * time.Second}.Run(t.Context())

@@ -92,7 +92,7 @@ func (c *Client) ReplicaSet(ctx context.Context, namespace, name string) (*v1.Vi
 // HasDataVolume reports whether there is a DataVolume of the name. Where there is no
 // such kind, there is none.
 func (c *Client) HasDataVolume(ctx context.Context, namespace, name string) (bool, error) {
-	err := c.rest.Get().AbsPath("/apis/cdi.kubevirt.io/v1beta1/namespaces", namespace, "datavolumes", name).Do(ctx).Error()
+	err := c.rest.Get().AbsPath(cdiRoot, "namespaces", namespace, "datavolumes", name).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}

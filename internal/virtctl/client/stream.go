@@ -22,12 +22,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/nodeapi"
 )
 
 const (
-	// streamProtocol is the WebSocket subprotocol of all KubeVirt streams:
-	// binary messages that carry bytes and nothing else.
-	streamProtocol = "plain.kubevirt.io"
 	// pingPeriod keeps idle streams open: load balancers in front of an API
 	// server commonly cut connections after 60 s of silence.
 	pingPeriod = 30 * time.Second
@@ -98,7 +97,7 @@ func (c *Client) dialer() (*websocket.Dialer, error) {
 		Proxy:            proxy,
 		NetDialContext:   c.config.Dial,
 		TLSClientConfig:  tlsConfig,
-		Subprotocols:     []string{streamProtocol},
+		Subprotocols:     []string{nodeapi.StreamProtocol},
 		HandshakeTimeout: 30 * time.Second,
 	}, nil
 }

@@ -13,9 +13,10 @@ import (
 	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
 )
 
-const (
-	cdiRoot    = "/apis/cdi.kubevirt.io/v1beta1"
-	uploadRoot = "/apis/upload.cdi.kubevirt.io/v1beta1"
+// Where the API server has the groups.
+var (
+	cdiRoot    = "/apis/" + cdiv1.SchemeGroupVersion.String()
+	uploadRoot = "/apis/" + uploadv1.SchemeGroupVersion.String()
 )
 
 // DataVolume reads a DataVolume.
@@ -26,13 +27,13 @@ func (c *Client) DataVolume(ctx context.Context, namespace, name string) (*cdiv1
 
 // CreateDataVolume makes a DataVolume.
 func (c *Client) CreateDataVolume(ctx context.Context, dv *cdiv1.DataVolume) error {
-	dv.TypeMeta = metav1.TypeMeta{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume"}
+	dv.TypeMeta = metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "DataVolume"}
 	return c.post(ctx, dv, dv, cdiRoot, "namespaces", dv.Namespace, "datavolumes")
 }
 
 // ApplyDataSource makes or changes a DataSource.
 func (c *Client) ApplyDataSource(ctx context.Context, source *cdiv1.DataSource) error {
-	source.TypeMeta = metav1.TypeMeta{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataSource"}
+	source.TypeMeta = metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: "DataSource"}
 	body, err := json.Marshal(source)
 	if err != nil {
 		return fmt.Errorf("encoding the DataSource: %w", err)
@@ -50,7 +51,7 @@ func (c *Client) CDIConfig(ctx context.Context) (*cdiv1.CDIConfig, error) {
 // UploadToken asks for a token to upload into a claim with.
 func (c *Client) UploadToken(ctx context.Context, namespace, claim string) (string, error) {
 	request := &uploadv1.UploadTokenRequest{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "upload.cdi.kubevirt.io/v1beta1", Kind: "UploadTokenRequest"},
+		TypeMeta:   metav1.TypeMeta{APIVersion: uploadv1.SchemeGroupVersion.String(), Kind: "UploadTokenRequest"},
 		ObjectMeta: metav1.ObjectMeta{Name: claim, Namespace: namespace},
 		Spec:       uploadv1.UploadTokenRequestSpec{PvcName: claim},
 	}

@@ -22,6 +22,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
 
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
@@ -62,7 +63,7 @@ func (c *cluster) ready() {
 		c.dv.Status.Phase = cdiv1.UploadReady
 		return
 	}
-	c.claim.Annotations[readyAnnotation] = "true"
+	c.claim.Annotations[layout.AnnPodReady] = "true"
 }
 
 func (c *cluster) serveAPI(w http.ResponseWriter, r *http.Request) {
@@ -101,7 +102,7 @@ func (c *cluster) serveAPI(w http.ResponseWriter, r *http.Request) {
 		_ = json.Unmarshal(body, &c.source)
 		answer(c.source, true)
 	case r.Method == http.MethodPatch:
-		c.claim.Annotations = map[string]string{targetAnnotation: ""}
+		c.claim.Annotations = map[string]string{layout.AnnUploadTarget: ""}
 		c.onReady(c)
 		answer(c.claim, true)
 	case strings.Contains(r.URL.Path, "/datavolumes/"):
@@ -130,7 +131,7 @@ func (c *cluster) serveProxy(w http.ResponseWriter, r *http.Request) {
 		if c.dv != nil {
 			c.dv.Status.Phase = cdiv1.Succeeded
 		} else {
-			c.claim.Annotations[phaseAnnotation] = "Succeeded"
+			c.claim.Annotations[layout.AnnPodPhase] = "Succeeded"
 		}
 	}
 }
@@ -188,7 +189,7 @@ func TestADataVolumeIsMadeAndFilled(t *testing.T) {
 		storage.AccessModes[0] != corev1.ReadWriteMany || storage.Resources.Requests.Storage().String() != "1Gi" {
 		t.Errorf("the DataVolume is %+v", c.dv.Spec)
 	}
-	if _, bound := c.dv.Annotations[bindAnnotation]; !bound || c.dv.Labels["instancetype.kubevirt.io/default-instancetype"] != "u1.small" {
+	if _, bound := c.dv.Annotations[layout.AnnImmediate]; !bound || c.dv.Labels["instancetype.kubevirt.io/default-instancetype"] != "u1.small" {
 		t.Errorf("its metadata is %+v", c.dv.ObjectMeta)
 	}
 	if string(c.received) != "a disk" || c.path != asyncPath {
@@ -205,7 +206,7 @@ func TestAClaimIsMadeAndFilled(t *testing.T) {
 	if out, err := c.upload("pvc", "disk", "--size=1Gi", "--archive-path="+image(t)); err != nil || !strings.HasPrefix(out, "PVC lab/disk created\n") {
 		t.Fatalf("%s%v", out, err)
 	}
-	if _, marked := c.claim.Annotations[targetAnnotation]; !marked || c.claim.Annotations[contentAnnotation] != "archive" ||
+	if _, marked := c.claim.Annotations[layout.AnnUploadTarget]; !marked || c.claim.Annotations[layout.AnnContentType] != "archive" ||
 		c.claim.Spec.AccessModes[0] != corev1.ReadWriteOnce {
 		t.Errorf("the claim is %+v", c.claim)
 	}

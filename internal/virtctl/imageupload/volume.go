@@ -13,16 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"kubevirt.io/api/instancetype"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
-)
 
-// Annotations as CDI names them.
-const (
-	targetAnnotation  = "cdi.kubevirt.io/storage.upload.target"
-	contentAnnotation = "cdi.kubevirt.io/storage.contentType"
-	bindAnnotation    = "cdi.kubevirt.io/storage.bind.immediate.requested"
-	phaseAnnotation   = "cdi.kubevirt.io/storage.pod.phase"
-	readyAnnotation   = "cdi.kubevirt.io/storage.pod.ready"
-	wordsAnnotation   = "cdi.kubevirt.io/storage.condition.running.message"
+	"drydock.dev/drydock/internal/layout"
 )
 
 // look is how often the volume's state is read. It is in up to two objects, of
@@ -88,7 +80,7 @@ func (s state) usable(name string) error {
 	switch {
 	case s.dv != nil && (s.dv.Spec.Source == nil || s.dv.Spec.Source.Upload == nil):
 		return fmt.Errorf("DataVolume %s does not have the source upload, so it is filled in another way", name)
-	case s.dv != nil && s.dv.Status.Phase == cdiv1.Succeeded, s.claim != nil && s.claim.Annotations[phaseAnnotation] == string(corev1.PodSucceeded):
+	case s.dv != nil && s.dv.Status.Phase == cdiv1.Succeeded, s.claim != nil && s.claim.Annotations[layout.AnnPodPhase] == string(corev1.PodSucceeded):
 		return fmt.Errorf("PVC %s already successfully imported/cloned/updated", name)
 	case s.dv == nil && s.claim != nil && metav1.GetControllerOf(s.claim) != nil:
 		owner := metav1.GetControllerOf(s.claim)
@@ -102,10 +94,10 @@ func (u *upload) mark(ctx context.Context, claim *corev1.PersistentVolumeClaim) 
 	if u.dataVolume || claim == nil {
 		return nil
 	}
-	if _, marked := claim.Annotations[targetAnnotation]; marked {
+	if _, marked := claim.Annotations[layout.AnnUploadTarget]; marked {
 		return nil
 	}
-	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, targetAnnotation)
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, layout.AnnUploadTarget)
 	_, err := u.client.Core().PersistentVolumeClaims(u.namespace).Patch(ctx, u.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("marking PVC %s/%s as an upload's target: %w", u.namespace, u.name, err)
@@ -116,7 +108,7 @@ func (u *upload) mark(ctx context.Context, claim *corev1.PersistentVolumeClaim) 
 func (u *upload) create(ctx context.Context) error {
 	meta := metav1.ObjectMeta{Name: u.name, Namespace: u.namespace, Annotations: map[string]string{}, Labels: u.labels.set()}
 	if u.forceBind {
-		meta.Annotations[bindAnnotation] = ""
+		meta.Annotations[layout.AnnImmediate] = ""
 	}
 	var err error
 	if u.dataVolume {
@@ -175,10 +167,10 @@ func (u *upload) newDataVolume(meta metav1.ObjectMeta) *cdiv1.DataVolume {
 
 func (u *upload) newClaim(meta metav1.ObjectMeta) *corev1.PersistentVolumeClaim {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: meta}
-	claim.Annotations[targetAnnotation] = ""
-	claim.Annotations[contentAnnotation] = string(cdiv1.DataVolumeKubeVirt)
+	claim.Annotations[layout.AnnUploadTarget] = ""
+	claim.Annotations[layout.AnnContentType] = string(cdiv1.DataVolumeKubeVirt)
 	if u.archive != "" {
-		claim.Annotations[contentAnnotation] = string(cdiv1.DataVolumeArchive)
+		claim.Annotations[layout.AnnContentType] = string(cdiv1.DataVolumeArchive)
 	}
 	claim.Spec.StorageClassName, claim.Spec.AccessModes, claim.Spec.VolumeMode, claim.Spec.Resources = u.shape()
 	if claim.Spec.AccessModes == nil {
@@ -214,7 +206,7 @@ func (u *upload) awaitReady(ctx context.Context) error {
 // ready reports whether the volume takes an upload, what it waits for if not, and whether it
 // will never.
 func (s state) ready(bound bool, before string) (ready bool, waiting string, err error) {
-	if s.claim != nil && s.claim.Annotations[readyAnnotation] == "true" || s.dv != nil && s.dv.Status.Phase == cdiv1.UploadReady {
+	if s.claim != nil && s.claim.Annotations[layout.AnnPodReady] == "true" || s.dv != nil && s.dv.Status.Phase == cdiv1.UploadReady {
 		return true, "", nil
 	}
 	if failed := s.failed(); failed != nil {
@@ -227,7 +219,7 @@ func (s state) ready(bound bool, before string) (ready bool, waiting string, err
 		return false, s.words(), nil
 	case s.dv != nil && s.dv.Status.Phase != "":
 		return false, "it is in phase " + string(s.dv.Status.Phase), nil
-	case s.dv == nil && s.claim != nil && s.claim.Status.Phase == corev1.ClaimPending && s.claim.Annotations[phaseAnnotation] == "":
+	case s.dv == nil && s.claim != nil && s.claim.Status.Phase == corev1.ClaimPending && s.claim.Annotations[layout.AnnPodPhase] == "":
 		return false, "the claim is not bound; if its storage class waits for a first consumer, use --force-bind", nil
 	}
 	return false, before, nil
@@ -243,7 +235,7 @@ func (s state) words() string {
 		}
 	}
 	if s.claim != nil {
-		return s.claim.Annotations[wordsAnnotation]
+		return s.claim.Annotations[layout.AnnRunningMessage]
 	}
 	return ""
 }
@@ -254,7 +246,7 @@ func (s state) failed() error {
 	switch {
 	case s.dv != nil && s.dv.Status.Phase == cdiv1.Failed:
 		name = "DataVolume " + s.dv.Name
-	case s.claim != nil && s.claim.Annotations[phaseAnnotation] == string(corev1.PodFailed):
+	case s.claim != nil && s.claim.Annotations[layout.AnnPodPhase] == string(corev1.PodFailed):
 		name = "PVC " + s.claim.Name
 	default:
 		return nil
@@ -269,7 +261,7 @@ func (s state) failed() error {
 // done reports whether the volume is filled.
 func (s state) done() bool {
 	return s.dv != nil && s.dv.Status.Phase == cdiv1.Succeeded ||
-		s.dv == nil && s.claim != nil && s.claim.Annotations[phaseAnnotation] == string(corev1.PodSucceeded)
+		s.dv == nil && s.claim != nil && s.claim.Annotations[layout.AnnPodPhase] == string(corev1.PodSucceeded)
 }
 
 // restarts counts the workers that failed.

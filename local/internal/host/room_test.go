@@ -16,7 +16,7 @@ func TestSpaceIsAddedUpPerFileSystem(t *testing.T) {
 	needs := []Need{
 		{"/clone", 2 * gibibyte, "programs take"},
 		{"/home/cache", 7 * gibibyte, "compiled packages take"},
-		{"/var/lib/drydock", 2 * gibibyte, "a cluster takes"},
+		{"/var/lib/cluster", 2 * gibibyte, "a cluster takes"},
 	}
 	oneDisk := func(free uint64) func(string) (volume, error) {
 		return func(string) (volume, error) { return volume{device: 1, free: free}, nil }

@@ -1,0 +1,184 @@
+package repository
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"drydock.dev/drydock/internal/layout"
+)
+
+// contractName matches what one process writes and another one reads: labels,
+// annotations, resources and API versions of the groups that Drydock serves, paths in
+// its pods and on its nodes, and what the names of its pods begin with.
+var contractName = regexp.MustCompile(`^(/apis/)?([a-z.]+\.)?(kubevirt\.io|drydock\.dev)/[A-Za-z0-9./-]+$` +
+	`|^/(var/run|var/lib|path|dev)/\S+$|^/usr/(bin|share)/(virt-|qemu-|OVMF/)\S+$` +
+	`|^(hp-volume|virt-launcher|virt-provisioning)-$`)
+
+// notOurs matches what looks like one of them and is none: what Linux calls its own
+// devices, and the import paths of Go packages.
+var notOurs = regexp.MustCompile(`^/dev/(null|zero|console|full|pts|shm|loop.*|random|urandom|fd)$|^drydock\.dev/(drydock|local)/`)
+
+// TestAContractNameHasOneHome fails when two packages spell a contract's name: it
+// belongs to internal/layout, or to the one package that has it to itself. Modules that
+// can't import layout are held to one package among themselves.
+func TestAContractNameHasOneHome(t *testing.T) {
+	spelled := contractNames(t)
+	for _, known := range []string{layout.PrivateDir, layout.KVMLabel, layout.ResourceTUN, layout.AttachmentPrefix} {
+		if !spelled[""][known]["internal/layout"] {
+			t.Fatalf("%q is not found in internal/layout: the test looks in the wrong place", known)
+		}
+	}
+	for _, module := range slices.Sorted(maps.Keys(spelled)) {
+		for _, name := range slices.Sorted(maps.Keys(spelled[module])) {
+			if places := spelled[module][name]; len(places) > 1 {
+				t.Errorf("%q is spelled in %s; use one constant, of internal/layout or of the API's own module",
+					name, strings.Join(slices.Sorted(maps.Keys(places)), ", "))
+			}
+		}
+	}
+}
+
+// contractNames maps, for each module, the names to the packages that spell them.
+func contractNames(t *testing.T) map[string]map[string]map[string]bool {
+	t.Helper()
+	spelled := map[string]map[string]map[string]bool{}
+	modules := moduleFolders(t)
+	for dir, files := range parsedPackages(t) {
+		module := moduleOf(dir, modules)
+		if spelled[module] == nil {
+			spelled[module] = map[string]map[string]bool{}
+		}
+		for name := range texts(files) {
+			if !contractName.MatchString(name) || notOurs.MatchString(name) {
+				continue
+			}
+			if spelled[module][name] == nil {
+				spelled[module][name] = map[string]bool{}
+			}
+			spelled[module][name][dir] = true
+		}
+	}
+	return spelled
+}
+
+// moduleFolders are the folders of the repository's further modules.
+func moduleFolders(t *testing.T) []string {
+	t.Helper()
+	var folders []string
+	for _, pattern := range []string{"*/go.mod", "*/*/go.mod"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range found {
+			dir, err := filepath.Rel(root, filepath.Dir(file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			folders = append(folders, dir)
+		}
+	}
+	return folders
+}
+
+// moduleOf is the folder of the module that a package belongs to, "" for the root's.
+func moduleOf(dir string, modules []string) string {
+	of := ""
+	for _, module := range modules {
+		if (dir == module || strings.HasPrefix(dir, module+"/")) && len(module) > len(of) {
+			of = module
+		}
+	}
+	return of
+}
+
+// parsedPackages are the files of every package of the repository, tests included,
+// by folder.
+func parsedPackages(t *testing.T) map[string][]*ast.File {
+	t.Helper()
+	packages := map[string][]*ast.File{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "bin" || d.Name() == "build" && filepath.Dir(path) == root || d.Name() == "testdata" || d.Name() == ".git") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(path))
+		packages[dir] = append(packages[dir], file)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packages
+}
+
+// texts are the strings that a package's code spells: its literals, and the constants
+// that it joins of its own literals.
+func texts(files []*ast.File) map[string]bool {
+	constants := map[string]ast.Expr{}
+	for _, file := range files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Names) == len(spec.Values) {
+				for i, name := range spec.Names {
+					constants[name.Name] = spec.Values[i]
+				}
+			}
+			return true
+		})
+	}
+	out := map[string]bool{}
+	for _, file := range files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if _, imports := n.(*ast.ImportSpec); imports {
+				return false
+			}
+			if e, ok := n.(ast.Expr); ok {
+				if text, ok := textOf(e, constants, 3); ok {
+					out[text] = true
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// textOf evaluates a literal, or a sum of literals and of the package's constants.
+func textOf(e ast.Expr, constants map[string]ast.Expr, depth int) (string, bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		return text, e.Kind == token.STRING && err == nil
+	case *ast.BinaryExpr:
+		left, ok := operand(e.X, constants, depth)
+		right, too := operand(e.Y, constants, depth)
+		return left + right, e.Op == token.ADD && ok && too
+	}
+	return "", false
+}
+
+// operand evaluates one side of a sum, which may be a constant's name.
+func operand(e ast.Expr, constants map[string]ast.Expr, depth int) (string, bool) {
+	if name, ok := e.(*ast.Ident); ok && depth > 0 && constants[name.Name] != nil {
+		return operand(constants[name.Name], constants, depth-1)
+	}
+	return textOf(e, constants, depth)
+}
