@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/podstatus"
 )
 
 // Stuck is the object whose events tell why the DataVolume does not go on, nil
@@ -34,7 +36,7 @@ func Ended(dv *cdiv1.DataVolume) bool { return stages[dv.Status.Phase] == stageD
 // Writes reports whether the pod may write to the claim now or later. Workers that
 // read a clone's source do not.
 func Writes(pod *corev1.Pod, claim string) bool {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if podstatus.Terminal(pod) {
 		return false
 	}
 	for i := range pod.Spec.Volumes {

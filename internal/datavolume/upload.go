@@ -10,6 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/certs/workertls"
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/podstatus"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -66,7 +67,7 @@ func TakesUpload(claim metav1.Object) bool {
 func DecideUpload(o ObservedUpload) UploadPlan {
 	w := look(o.Worker)
 	phase := corev1.PodPhase(o.Claim.Annotations[layout.AnnPodPhase])
-	ended := phase == corev1.PodSucceeded || phase == corev1.PodFailed
+	ended := podstatus.TerminalPhase(phase)
 	var p UploadPlan
 	switch {
 	case ended || o.Claim.DeletionTimestamp != nil:

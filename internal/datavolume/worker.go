@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/podstatus"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -51,8 +52,7 @@ func look(pod *corev1.Pod) worker {
 	if len(pod.Status.ContainerStatuses) > 0 {
 		w.lookAt(&pod.Status.ContainerStatuses[0])
 	}
-	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	w.dead = ended && !w.completed && !w.permanent()
+	w.dead = podstatus.Terminal(pod) && !w.completed && !w.permanent()
 	if w.dead && w.failure == nil {
 		w.failure = &transfer.Result{Reason: transfer.ReasonInternal, Message: lost(pod)}
 	}

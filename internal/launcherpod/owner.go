@@ -69,13 +69,6 @@ func VMIOf(pod metav1.Object) string {
 // MadeFor is the UID of the VMI that a launcher pod says it was made for.
 func MadeFor(pod metav1.Object) types.UID { return types.UID(pod.GetLabels()[v1.CreatedByLabel]) }
 
-// Finished reports whether no process of the pod runs any more: the kubelet
-// reports these phases only then, and whoever else sets them (the pod garbage
-// collector, for a node that is fenced) says the same with it.
-func Finished(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
 // PodGracePeriodSeconds is how long the kubelet gives the pod of a VMI to end.
 func PodGracePeriodSeconds(vmi *v1.VirtualMachineInstance) int64 {
 	return GracePeriodSeconds(vmi) + gracePeriodMarginSeconds

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/podstatus"
 )
 
 // SelectedNodeAnnotation is where the scheduler names for a provisioner the node on
@@ -94,7 +96,7 @@ func DecideChoice(c Choice) ChoicePlan {
 
 // Holds reports whether a pod that is on the claim has its node and has not ended.
 func Holds(pod *corev1.Pod, claim string) bool {
-	return pod.Spec.NodeName != "" && !Ended(pod) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+	return pod.Spec.NodeName != "" && !podstatus.Terminal(pod) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
 	})
 }

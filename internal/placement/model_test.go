@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"pgregory.net/rapid"
+
+	"drydock.dev/drydock/internal/podstatus"
 )
 
 // world is what is true of one VMI with two DataVolumes and a plain claim, on two
@@ -161,7 +163,7 @@ func (m *model) dataVolumes() {
 // are bound already; then the pod has its node.
 func (m *model) schedule() {
 	w := m.now()
-	if w.pod == nil || Ended(w.pod) || w.pod.Spec.NodeName != "" {
+	if w.pod == nil || podstatus.Terminal(w.pod) || w.pod.Spec.NodeName != "" {
 		return
 	}
 	node := m.fits()

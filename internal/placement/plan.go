@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/podstatus"
 )
 
 const (
@@ -127,18 +129,13 @@ func provision(o Observed, p *Plan) {
 		// Its successor has the same name. With no grace to wait for, a deletion
 		// that is seen was cut off half way, and nobody else ends it.
 		p.Delete = true
-	case Ended(o.Pod):
+	case podstatus.Terminal(o.Pod):
 		if left := o.Pod.CreationTimestamp.Add(failedPodPause).Sub(o.Now); left > 0 {
 			p.After = left
 			return
 		}
 		p.Delete = true
 	}
-}
-
-// Ended reports whether a pod has come to its end.
-func Ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // MissingClaims names the claims that do not exist and that nothing is known to

@@ -101,11 +101,17 @@ func moduleOf(dir string, modules []string) string {
 	return of
 }
 
+// source is a file of a package.
+type source struct {
+	*ast.File
+	test bool
+}
+
 // parsedPackages are the files of every package of the repository, tests included,
 // by folder.
-func parsedPackages(t *testing.T) map[string][]*ast.File {
+func parsedPackages(t *testing.T) map[string][]source {
 	t.Helper()
-	packages := map[string][]*ast.File{}
+	packages := map[string][]source{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -121,7 +127,7 @@ func parsedPackages(t *testing.T) map[string][]*ast.File {
 			return err
 		}
 		dir, err := filepath.Rel(root, filepath.Dir(path))
-		packages[dir] = append(packages[dir], file)
+		packages[dir] = append(packages[dir], source{file, strings.HasSuffix(path, "_test.go")})
 		return err
 	})
 	if err != nil {
@@ -132,10 +138,10 @@ func parsedPackages(t *testing.T) map[string][]*ast.File {
 
 // texts are the strings that a package's code spells: its literals, and the constants
 // that it joins of its own literals.
-func texts(files []*ast.File) map[string]bool {
+func texts(files []source) map[string]bool {
 	constants := map[string]ast.Expr{}
 	for _, file := range files {
-		ast.Inspect(file, func(n ast.Node) bool {
+		ast.Inspect(file.File, func(n ast.Node) bool {
 			if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Names) == len(spec.Values) {
 				for i, name := range spec.Names {
 					constants[name.Name] = spec.Values[i]
@@ -146,7 +152,7 @@ func texts(files []*ast.File) map[string]bool {
 	}
 	out := map[string]bool{}
 	for _, file := range files {
-		ast.Inspect(file, func(n ast.Node) bool {
+		ast.Inspect(file.File, func(n ast.Node) bool {
 			if _, imports := n.(*ast.ImportSpec); imports {
 				return false
 			}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/placement"
+	"drydock.dev/drydock/internal/podstatus"
 	"drydock.dev/drydock/internal/vmistatus"
 )
 
@@ -42,7 +43,7 @@ func (d *decision) reportPlace() {
 	switch {
 	case disks.State == placement.Divided:
 		unplaced = &vmistatus.Obstacle{Reason: corev1.PodReasonUnschedulable, Message: disks.Message}
-	case disks.State == placement.Provisioning && pod != nil && placement.Ended(pod):
+	case disks.State == placement.Provisioning && pod != nil && podstatus.Terminal(pod):
 		unplaced = &vmistatus.Obstacle{Reason: corev1.PodReasonUnschedulable,
 			Message: "the provisioning pod has ended and is made again: " + endOfProvisioning(pod)}
 		d.facts.Wait.For = unplaced.Message

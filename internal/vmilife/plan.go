@@ -37,6 +37,7 @@ import (
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/placement"
+	"drydock.dev/drydock/internal/podstatus"
 	"drydock.dev/drydock/internal/vmistatus"
 )
 
@@ -226,7 +227,7 @@ func (d *decision) settleBond() bool {
 	}
 	// The VMI's own pod is gone: the names are the same. A leader with an old view
 	// has made this one since, unless it is none of ours at all.
-	d.p.DeletePod = bond != launcherpod.Foreign && !launcherpod.Finished(o.Pod) && o.Pod.DeletionTimestamp == nil
+	d.p.DeletePod = bond != launcherpod.Foreign && !podstatus.Terminal(o.Pod) && o.Pod.DeletionTimestamp == nil
 	o.Pod = nil
 	return true
 }
@@ -255,7 +256,7 @@ func (d *decision) decideHandedOver() {
 		d.p.Needs = NeedPod
 	case o.Pod == nil:
 		d.decideVanished()
-	case launcherpod.Finished(o.Pod):
+	case podstatus.Terminal(o.Pod):
 		d.facts.End = vmistatus.EndOfPod(o.VMI, o.Pod)
 	case o.VMI.DeletionTimestamp != nil:
 		// virt-handler ends the guest, and the pod's end is seen.
@@ -278,7 +279,7 @@ func (d *decision) decideEnded() {
 	switch {
 	case o.VMI.DeletionTimestamp != nil:
 		d.decideDeletion()
-	case o.Pod != nil && !launcherpod.Finished(o.Pod) && o.Pod.DeletionTimestamp == nil:
+	case o.Pod != nil && !podstatus.Terminal(o.Pod) && o.Pod.DeletionTimestamp == nil:
 		d.await(vmistatus.PhaseSince(o.VMI).Add(handlerPatience))
 	}
 }
@@ -294,7 +295,7 @@ func (d *decision) decideDeletion() {
 		// It has not been given up yet.
 	case o.Pod == nil:
 		dropFinalizers(d.p.VMI)
-	case launcherpod.Finished(o.Pod):
+	case podstatus.Terminal(o.Pod):
 		// It can't run any more; its owner's end is its own.
 		d.facts.End = vmistatus.EndOfPod(o.VMI, o.Pod)
 		dropFinalizers(d.p.VMI)

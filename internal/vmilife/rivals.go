@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/podstatus"
 	"drydock.dev/drydock/internal/vmistatus"
 )
 
@@ -48,7 +49,7 @@ type Rival struct {
 func RivalOf(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (Rival, bool) {
 	r := Rival{Pod: pod.Name, VMI: launcherpod.VMIOf(pod), UID: pod.UID, Created: pod.CreationTimestamp.Time}
 	if !launcherpod.IsLauncher(pod) || launcherpod.MadeFor(pod) == vmi.UID || pod.Name == launcherpod.Name(vmi) ||
-		launcherpod.Finished(pod) || pod.Spec.NodeName == "" {
+		podstatus.Terminal(pod) || pod.Spec.NodeName == "" {
 		return r, false
 	}
 	if pod.Labels[launcherpod.NameLabel] == launcherpod.NameLabelValue(vmi.Name) {

@@ -10,6 +10,7 @@ import (
 	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/placement"
+	"drydock.dev/drydock/internal/podstatus"
 	"drydock.dev/drydock/internal/vmistatus"
 )
 
@@ -64,7 +65,7 @@ var startChecks = []struct {
 		func(d *decision) bool { return d.o.Pod.DeletionTimestamp != nil },
 		(*decision).awaitPodsEnd},
 	{"the pod has finished",
-		func(d *decision) bool { return launcherpod.Finished(d.o.Pod) },
+		func(d *decision) bool { return podstatus.Terminal(d.o.Pod) },
 		func(d *decision) { d.facts.End = vmistatus.EndOfPod(d.o.VMI, d.o.Pod) }},
 	{"the pod has no node",
 		func(d *decision) bool { return d.o.Pod.Spec.NodeName == "" },

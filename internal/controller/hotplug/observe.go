@@ -20,6 +20,7 @@ import (
 	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/podstatus"
 )
 
 const (
@@ -144,8 +145,7 @@ func stage(vmi *v1.VirtualMachineInstance, launcher *corev1.Pod) hotplug.Stage {
 		vmi.Status.Phase != v1.Scheduled && vmi.Status.Phase != v1.Running,
 		migration != nil && !migration.Completed && !migration.Failed:
 		return hotplug.Frozen
-	case vmi.DeletionTimestamp != nil || launcher.DeletionTimestamp != nil || launcher.Status.Phase == corev1.PodSucceeded ||
-		launcher.Status.Phase == corev1.PodFailed:
+	case vmi.DeletionTimestamp != nil || launcher.DeletionTimestamp != nil || podstatus.Terminal(launcher):
 		return hotplug.Ending
 	}
 	return hotplug.Active
@@ -200,7 +200,7 @@ func podOf(pod *corev1.Pod) hotplug.Pod {
 	out := hotplug.Pod{
 		Name: pod.Name, UID: pod.UID, Created: pod.CreationTimestamp.Time,
 		Terminating: pod.DeletionTimestamp != nil,
-		Finished:    pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+		Finished:    podstatus.Terminal(pod),
 	}
 	if c := status(pod); c != nil {
 		out.Running = pod.Status.Phase == corev1.PodRunning && c.State.Running != nil

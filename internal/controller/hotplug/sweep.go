@@ -14,8 +14,8 @@ import (
 
 	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/podstatus"
 )
 
 // guestPause is when the attachment pods of a guest that outlives its VMI are
@@ -89,5 +89,5 @@ func (r *Reconciler) guestRuns(ctx context.Context, namespace string, vmi types.
 	if err := r.Reader.List(ctx, &launchers, client.InNamespace(namespace), labels); err != nil {
 		return false, fmt.Errorf("asking for the launcher pods of the VMI with the UID %s: %w", vmi, err)
 	}
-	return slices.ContainsFunc(launchers.Items, func(pod corev1.Pod) bool { return !launcherpod.Finished(&pod) }), nil
+	return slices.ContainsFunc(launchers.Items, func(pod corev1.Pod) bool { return !podstatus.Terminal(&pod) }), nil
 }

@@ -20,6 +20,7 @@ import (
 
 	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/podstatus"
 	"drydock.dev/drydock/internal/vmilife"
 )
 
@@ -44,7 +45,7 @@ func (r *Reconciler) podEvents() handler.EventHandler {
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			enqueueOwn(e.ObjectNew, q)
 			before, after, ok := launchers(e.ObjectOld, e.ObjectNew)
-			if ok && !launcherpod.Finished(before) && launcherpod.Finished(after) {
+			if ok && !podstatus.Terminal(before) && podstatus.Terminal(after) {
 				r.enqueueWaiting(ctx, after, q)
 			}
 		},
@@ -97,7 +98,7 @@ type endedPods struct {
 
 // note remembers a pod as it was when it went.
 func (e *endedPods) note(pod *corev1.Pod) {
-	if !launcherpod.Finished(pod) {
+	if !podstatus.Terminal(pod) {
 		return
 	}
 	e.mu.Lock()

@@ -27,6 +27,7 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/podstatus"
 	"drydock.dev/drydock/internal/vmilife"
 )
 
@@ -376,7 +377,7 @@ func podOf(pod *corev1.Pod) *vmi.Pod {
 	}
 	p := &vmi.Pod{
 		UID:      pod.UID,
-		Finished: pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+		Finished: podstatus.Terminal(pod),
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady {

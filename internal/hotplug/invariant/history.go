@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/podstatus"
 )
 
 // History is what watches have told of one VMI and its attachment pods. The
@@ -64,7 +66,7 @@ func (h *History) Pod(pod *corev1.Pod, gone bool) {
 		m.pod.Running = pod.Status.Phase == corev1.PodRunning && pod.Status.ContainerStatuses[i].State.Running != nil
 	}
 	h.add(m)
-	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+	if podstatus.Terminal(pod) {
 		h.Rob(string(pod.UID))
 	}
 }

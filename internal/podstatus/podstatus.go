@@ -1,0 +1,18 @@
+// Package podstatus answers questions about any pod's status.
+//
+// It owns what a pod's phase means to whoever waits for its end. It is pure, and must
+// not know what a pod is for: what the end of a launcher pod means is package vmilife's.
+package podstatus
+
+import corev1 "k8s.io/api/core/v1"
+
+// Terminal reports whether no process of the pod runs any more: the kubelet reports
+// these phases only then, and whoever else sets them (the pod garbage collector, for a
+// node that is fenced) says the same with it. A pod that is being deleted is not
+// terminal before it is in one of them.
+func Terminal(pod *corev1.Pod) bool { return TerminalPhase(pod.Status.Phase) }
+
+// TerminalPhase reports whether a pod in the phase never leaves it.
+func TerminalPhase(phase corev1.PodPhase) bool {
+	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
+}

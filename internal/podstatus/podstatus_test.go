@@ -1,0 +1,37 @@
+package podstatus
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestTerminal(t *testing.T) {
+	for name, c := range map[string]struct {
+		phase   corev1.PodPhase
+		deleted bool
+		want    bool
+	}{
+		"a pod that was just made":             {"", false, false},
+		"one that waits":                       {corev1.PodPending, false, false},
+		"one that runs":                        {corev1.PodRunning, false, false},
+		"one that is being deleted still runs": {corev1.PodRunning, true, false},
+		"one whose node nobody hears of":       {corev1.PodUnknown, false, false},
+		"one that has done its work":           {corev1.PodSucceeded, false, true},
+		"one that has failed":                  {corev1.PodFailed, false, true},
+		"one that was deleted and has ended":   {corev1.PodFailed, true, true},
+		"a phase of a later Kubernetes":        {"Frozen", false, false},
+	} {
+		pod := &corev1.Pod{Status: corev1.PodStatus{Phase: c.phase}}
+		if c.deleted {
+			pod.DeletionTimestamp = &metav1.Time{}
+		}
+		if got := Terminal(pod); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		if got := TerminalPhase(c.phase); got != c.want {
+			t.Errorf("%s: the phase alone: %v, want %v", name, got, c.want)
+		}
+	}
+}

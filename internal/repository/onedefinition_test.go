@@ -1,0 +1,105 @@
+package repository
+
+import (
+	"go/ast"
+	"go/token"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// definition is a rule that one package has, and how a second one would look.
+type definition struct {
+	// home is the package that has it; use what others call.
+	home, use string
+	// looksLike reports whether a function spells the rule itself.
+	looksLike func(f *ast.FuncDecl) bool
+	// besides are functions, as "package.Function", that look like it and are another
+	// thing, with the reason.
+	besides map[string]string
+}
+
+var definitions = map[string]definition{
+	"a pod has ended": {
+		home: "internal/podstatus", use: "podstatus.Terminal",
+		looksLike: func(f *ast.FuncDecl) bool {
+			return contains(f, func(n ast.Node) bool {
+				e, ok := n.(*ast.BinaryExpr)
+				return ok && (e.Op == token.LOR || e.Op == token.LAND) && selects(e, "PodSucceeded") && selects(e, "PodFailed")
+			})
+		},
+	},
+}
+
+// TestARuleHasOneDefinition fails when a package spells a rule that another one has.
+// Tests may: they say in their own words what they expect. Other modules can't import
+// the rules.
+func TestARuleHasOneDefinition(t *testing.T) {
+	functions := functionsOf(t)
+	for _, name := range slices.Sorted(maps.Keys(definitions)) {
+		rule := definitions[name]
+		atHome, used := false, map[string]bool{}
+		for where, named := range functions {
+			if !slices.ContainsFunc(named, rule.looksLike) {
+				continue
+			}
+			dir := where[:strings.LastIndexByte(where, '.')]
+			_, excused := rule.besides[where]
+			used[where] = excused
+			switch {
+			case dir == rule.home:
+				atHome = true
+			case !excused:
+				t.Errorf("%s: %s decides it itself; use %s", name, where, rule.use)
+			}
+		}
+		if !atHome {
+			t.Errorf("%s: not found in %s: the test looks for the wrong thing", name, rule.home)
+		}
+		for where := range rule.besides {
+			if !used[where] {
+				t.Errorf("%s: %s needs no exception any more", name, where)
+			}
+		}
+	}
+}
+
+// functionsOf are the functions of the root module's packages without their tests, by
+// "folder.Function".
+func functionsOf(t *testing.T) map[string][]*ast.FuncDecl {
+	t.Helper()
+	out := map[string][]*ast.FuncDecl{}
+	modules := moduleFolders(t)
+	for dir, files := range parsedPackages(t) {
+		if moduleOf(dir, modules) != "" {
+			continue
+		}
+		for _, file := range files {
+			for _, d := range file.Decls {
+				if f, ok := d.(*ast.FuncDecl); ok && !file.test {
+					out[dir+"."+f.Name.Name] = append(out[dir+"."+f.Name.Name], f)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// contains reports whether a node below the root is as asked for.
+func contains(root ast.Node, is func(ast.Node) bool) bool {
+	found := false
+	ast.Inspect(root, func(n ast.Node) bool {
+		found = found || n != nil && is(n)
+		return !found
+	})
+	return found
+}
+
+// selects reports whether an expression names X.field of some X.
+func selects(root ast.Node, field string) bool {
+	return contains(root, func(n ast.Node) bool {
+		s, ok := n.(*ast.SelectorExpr)
+		return ok && s.Sel.Name == field
+	})
+}
