@@ -10,6 +10,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/objectevent"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -29,7 +30,7 @@ type Observed struct {
 	Stranger bool
 	// Warning is the newest one about the claim or the pod that Stuck names, nil
 	// when there is none.
-	Warning *Warning
+	Warning *objectevent.Warning
 	// Progress is what the worker told, nil when it was not asked.
 	Progress *transfer.Progress
 	Source   Source
@@ -67,9 +68,6 @@ type Plan struct {
 	Again bool
 	After time.Duration
 }
-
-// Warning is what only an event tells: why a volume is not made, or mounted.
-type Warning struct{ Reason, Message string }
 
 // Worker is a worker pod to be made.
 type Worker struct {

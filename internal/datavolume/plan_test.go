@@ -14,6 +14,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/objectevent"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -155,14 +156,14 @@ func TestEachStateHasOneNextStep(t *testing.T) {
 		},
 		"a claim that the driver can't make says why": {
 			cdiv1.Pending, httpSource(), func(o *Observed) {
-				o.Claim, o.Warning = claimOf(*o, corev1.ClaimPending), &Warning{"ProvisioningFailed", "no space"}
+				o.Claim, o.Warning = claimOf(*o, corev1.ClaimPending), &objectevent.Warning{Reason: "ProvisioningFailed", Message: "no space"}
 			},
 			cdiv1.Pending, "", "False ProvisioningFailed: no space",
 		},
 		"a worker whose Secret is not there says so": {
 			cdiv1.ImportScheduled, httpSource(), func(o *Observed) {
 				o.Claim, o.Worker = claimOf(*o, corev1.ClaimBound), podOf(o.DataVolume, corev1.PodStatus{Phase: corev1.PodPending})
-				o.Warning = &Warning{"FailedMount", `secret "password" not found`}
+				o.Warning = &objectevent.Warning{Reason: "FailedMount", Message: `secret "password" not found`}
 			},
 			cdiv1.ImportScheduled, "", `False FailedMount: secret "password" not found`,
 		},

@@ -21,6 +21,10 @@ type definition struct {
 }
 
 var definitions = map[string]definition{
+	"the newest warning": {
+		home: "internal/objectevent", use: "objectevent.NewestWarning",
+		looksLike: func(f *ast.FuncDecl) bool { return selects(f, "LastTimestamp") || selects(f, "EventTime") },
+	},
 	"a pod has ended": {
 		home: "internal/podstatus", use: "podstatus.Terminal",
 		looksLike: func(f *ast.FuncDecl) bool {

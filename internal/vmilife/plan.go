@@ -36,6 +36,7 @@ import (
 
 	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/objectevent"
 	"drydock.dev/drydock/internal/placement"
 	"drydock.dev/drydock/internal/podstatus"
 	"drydock.dev/drydock/internal/vmistatus"
@@ -85,7 +86,7 @@ type Observed struct {
 }
 
 // Warning is what an Event says.
-type Warning struct{ Reason, Message string }
+type Warning = objectevent.Warning
 
 // Question is something that only the API server can answer.
 type Question string

@@ -247,7 +247,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a volume can't be mounted: the kubelet's words": {
 			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), NodeAsked: true, Node: answering, WarningAsked: true,
-				Warning: &Warning{"FailedMount", `MountVolume.SetUp failed for volume "vol-x" : secret "x" not found`}},
+				Warning: &Warning{Reason: "FailedMount", Message: `MountVolume.SetUp failed for volume "vol-x" : secret "x" not found`}},
 			outcome{phase: v1.Scheduled, after: 20 * time.Second, says: []string{
 				`Synchronized=False FailedMount: MountVolume.SetUp failed for volume "vol-x" : secret "x" not found`,
 				`Ready=False GuestNotRunning: MountVolume.SetUp failed for volume "vol-x" : secret "x" not found`,
@@ -258,7 +258,7 @@ func TestDecide(t *testing.T) {
 			outcome{phase: v1.Scheduled, after: 20 * time.Second},
 		},
 		"a warning that is no obstacle is left to the pod": {
-			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), NodeAsked: true, Node: answering, WarningAsked: true, Warning: &Warning{"Unhealthy", "x"}},
+			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound), NodeAsked: true, Node: answering, WarningAsked: true, Warning: &Warning{Reason: "Unhealthy", Message: "x"}},
 			outcome{phase: v1.Scheduled, after: 20 * time.Second},
 		},
 		"a pod that vanished under a guest is asked for first": {

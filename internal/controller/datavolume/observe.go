@@ -3,7 +3,6 @@ package datavolume
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -16,6 +15,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/objectevents"
 	"drydock.dev/drydock/internal/datavolume"
 )
 
@@ -40,25 +40,9 @@ func (r *round) observeWarning(ctx context.Context, o *datavolume.Observed) erro
 	if stuck == nil {
 		return nil
 	}
-	var list corev1.EventList
-	err := r.Reader.List(ctx, &list, client.InNamespace(stuck.GetNamespace()), client.MatchingFields{
-		"involvedObject.uid": string(stuck.GetUID()), "type": corev1.EventTypeWarning,
-	})
-	if err != nil {
-		return fmt.Errorf("asking for the events of %s/%s: %w", stuck.GetNamespace(), stuck.GetName(), err)
-	}
-	var newest time.Time
-	for i := range list.Items {
-		e := &list.Items[i]
-		at := e.LastTimestamp.Time
-		if at.IsZero() {
-			at = e.EventTime.Time
-		}
-		if o.Warning == nil || at.After(newest) {
-			o.Warning, newest = &datavolume.Warning{Reason: e.Reason, Message: e.Message}, at
-		}
-	}
-	return nil
+	var err error
+	o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, stuck)
+	return err
 }
 
 func (r *Reconciler) config(ctx context.Context) (datavolume.Config, error) {

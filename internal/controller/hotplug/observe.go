@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/attachmentpod"
+	"drydock.dev/drydock/internal/controller/objectevents"
 	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/layout"
@@ -250,26 +251,15 @@ func complaint(pod *corev1.Pod) string {
 // warning asks the API server for the newest warning about a pod that does
 // not start: only events report a volume that can't be attached or mounted.
 func (r *Reconciler) warning(ctx context.Context, pod *corev1.Pod) (string, error) {
-	var list corev1.EventList
-	err := r.Reader.List(ctx, &list, client.InNamespace(pod.Namespace), client.MatchingFields{
-		"involvedObject.uid": string(pod.UID), "type": corev1.EventTypeWarning,
-	})
-	if err != nil {
-		return "", fmt.Errorf("asking for the events of the attachment pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	var newest time.Time
 	said := fmt.Sprintf("the attachment pod %s does not start", pod.Name)
-	for i := range list.Items {
-		e := &list.Items[i]
-		at := e.LastTimestamp.Time
-		if at.IsZero() {
-			at = e.EventTime.Time
-		}
-		if !at.Before(newest) {
-			said, newest = fmt.Sprintf("the attachment pod %s does not start: %s: %s", pod.Name, e.Reason, e.Message), at
-		}
+	newest, err := objectevents.NewestWarning(ctx, r.Reader, pod)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("looking what keeps the attachment pod: %w", err)
+	case newest == nil:
+		return said, nil
 	}
-	return said, nil
+	return fmt.Sprintf("%s: %s: %s", said, newest.Reason, newest.Message), nil
 }
 
 // observeWanted judges the claims of the volumes that the spec asks for.

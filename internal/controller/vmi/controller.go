@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/controller/objectevents"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/written"
 	"drydock.dev/drydock/internal/launcherpod"
@@ -185,25 +186,11 @@ func (r *Reconciler) askForPod(ctx context.Context, o *vmilife.Observed) error {
 
 // askForWarning asks the API server for the newest warning about the pod.
 func (r *Reconciler) askForWarning(ctx context.Context, o *vmilife.Observed) error {
-	var list corev1.EventList
-	err := r.Reader.List(ctx, &list, client.InNamespace(o.Pod.Namespace), client.MatchingFields{
-		"involvedObject.uid": string(o.Pod.UID), "type": corev1.EventTypeWarning,
-	})
-	if err != nil {
-		return fmt.Errorf("asking for the events of the launcher pod %s/%s: %w", o.Pod.Namespace, o.Pod.Name, err)
+	var err error
+	if o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, o.Pod); err != nil {
+		return fmt.Errorf("looking what keeps the launcher pod: %w", err)
 	}
 	o.WarningAsked = true
-	var newest time.Time
-	for i := range list.Items {
-		e := &list.Items[i]
-		at := e.LastTimestamp.Time
-		if at.IsZero() {
-			at = e.EventTime.Time
-		}
-		if o.Warning == nil || at.After(newest) {
-			o.Warning, newest = &vmilife.Warning{Reason: e.Reason, Message: e.Message}, at
-		}
-	}
 	return nil
 }
 
