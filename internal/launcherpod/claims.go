@@ -10,6 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 // claimLabelPrefix begins the labels by which the launcher pods that write to a
@@ -79,13 +80,8 @@ func readOnly(d *v1.Disk) bool {
 // writtenClaim is the claim that a volume lets the guest write to from its
 // start, "" for none.
 func writtenClaim(v *v1.Volume) string {
-	switch {
-	case machine.Hotpluggable(v):
+	if machine.Hotpluggable(v) {
 		return ""
-	case v.PersistentVolumeClaim != nil && !v.PersistentVolumeClaim.ReadOnly:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.DataVolume != nil:
-		return v.DataVolume.Name
 	}
-	return ""
+	return volumeclaim.Written(&v.VolumeSource)
 }

@@ -7,6 +7,7 @@ import (
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 // HoldContainer is the provisioning pod's one container.
@@ -70,7 +71,7 @@ func claimVolumes(vmi *v1.VirtualMachineInstance) []corev1.Volume {
 	seen := map[string]bool{}
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		name := claimName(v)
+		name := volumeclaim.Name(&v.VolumeSource)
 		if name == "" || seen[name] || machine.Hotpluggable(v) {
 			continue
 		}

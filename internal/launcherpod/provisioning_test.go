@@ -9,6 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 func bothPods(t *testing.T, input string) (launcher, provisioning *corev1.Pod) {
@@ -105,7 +106,7 @@ volumes:
 	if diff := cmp.Diff([]string{"root"}, StartClaims(&vmi.Spec)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"root", "later"}, Claims(&vmi.Spec)); diff != "" {
+	if diff := cmp.Diff([]string{"root", "later"}, volumeclaim.Names(vmi.Spec.Volumes)); diff != "" {
 		t.Error(diff)
 	}
 }

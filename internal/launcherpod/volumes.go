@@ -10,6 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 // storage is what the VMI's volumes mean for the pod.
@@ -47,16 +48,14 @@ func podStorage(vmi *v1.VirtualMachineInstance, facts Facts) (*storage, error) {
 func (s *storage) add(v *v1.Volume, facts Facts) error {
 	name, dir := layout.PodVolume(v.Name), layout.VolumeDir(v.Name)
 	readOnly := corev1.VolumeMount{MountPath: dir, ReadOnly: true}
+	if claim, ok := volumeclaim.Of(&v.VolumeSource); ok {
+		s.claim(v.Name, claim, facts)
+		return nil
+	}
 	switch {
 	case v.ContainerDisk != nil:
 		d := v.ContainerDisk
 		s.image(name, dir, d.Image, d.ImagePullPolicy, d.ImagePullSecret)
-	case v.PersistentVolumeClaim != nil:
-		s.claim(v.Name, v.PersistentVolumeClaim.ClaimName, v.PersistentVolumeClaim.ReadOnly, facts)
-	case v.DataVolume != nil:
-		s.claim(v.Name, v.DataVolume.Name, false, facts)
-	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
-		s.claim(v.Name, v.Ephemeral.PersistentVolumeClaim.ClaimName, true, facts)
 	case v.HostDisk != nil:
 		s.hostDisk(name, dir, v.HostDisk)
 	case v.EmptyDisk != nil:
@@ -109,12 +108,12 @@ func (s *storage) image(name, dir, reference string, policy corev1.PullPolicy, p
 
 // claim adds a PersistentVolumeClaim: a device when it is a block volume, a
 // folder otherwise.
-func (s *storage) claim(volume, claim string, readOnly bool, facts Facts) {
+func (s *storage) claim(volume string, claim volumeclaim.Claim, facts Facts) {
 	v := corev1.Volume{Name: layout.PodVolume(volume), VolumeSource: corev1.VolumeSource{
-		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: readOnly},
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name, ReadOnly: claim.ReadOnly},
 	}}
-	if !facts.BlockClaims[claim] {
-		s.mount(v, corev1.VolumeMount{MountPath: layout.VolumeDir(volume), ReadOnly: readOnly})
+	if !facts.BlockClaims[claim.Name] {
+		s.mount(v, corev1.VolumeMount{MountPath: layout.VolumeDir(volume), ReadOnly: claim.ReadOnly})
 		return
 	}
 	s.volumes = append(s.volumes, v)
@@ -188,37 +187,10 @@ func hugepages(vmi *v1.VirtualMachineInstance) *v1.Hugepages {
 	return m.Hugepages
 }
 
-// StartClaims are those of Claims that the guest starts with: a hotpluggable
+// StartClaims are the claims of the VMI's volumes that the guest starts with: a hotpluggable
 // volume comes when it is ready, and delays nothing.
 func StartClaims(spec *v1.VirtualMachineInstanceSpec) []string {
 	fixed := spec.DeepCopy()
 	fixed.Volumes = slices.DeleteFunc(fixed.Volumes, func(v v1.Volume) bool { return machine.Hotpluggable(&v) })
-	return Claims(fixed)
-}
-
-// Claims lists the claims that the VMI's volumes are on, each once, in the
-// order of the volumes. A DataVolume's claim has its name.
-func Claims(spec *v1.VirtualMachineInstanceSpec) []string {
-	var names []string
-	seen := map[string]bool{}
-	for i := range spec.Volumes {
-		name := claimName(&spec.Volumes[i])
-		if name != "" && !seen[name] {
-			seen[name] = true
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func claimName(v *v1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.DataVolume != nil:
-		return v.DataVolume.Name
-	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
-		return v.Ephemeral.PersistentVolumeClaim.ClaimName
-	}
-	return ""
+	return volumeclaim.Names(fixed.Volumes)
 }

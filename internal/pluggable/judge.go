@@ -7,6 +7,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 // Judge judges the hotpluggable volumes of a spec, and their disks; at is
@@ -77,7 +78,7 @@ func Follow(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceS
 			continue
 		}
 		// The same name on another claim is another volume: this one goes first.
-		if t := Find(template, v.Name); t == nil || !machine.Hotpluggable(t) || ClaimOf(t) != ClaimOf(&v) {
+		if t := Find(template, v.Name); t == nil || !machine.Hotpluggable(t) || volumeclaim.Disk(&t.VolumeSource) != volumeclaim.Disk(&v.VolumeSource) {
 			remove(&vmi.Spec, v.Name)
 			forgetForced(vmi, v.Name)
 			changed = true
@@ -118,7 +119,7 @@ func leaving(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
 	for i := range vmi.Status.VolumeStatus {
 		s := &vmi.Status.VolumeStatus[i]
 		if s.Name == v.Name && s.HotplugVolume != nil && s.PersistentVolumeClaimInfo != nil {
-			return s.PersistentVolumeClaimInfo.ClaimName != ClaimOf(v)
+			return s.PersistentVolumeClaimInfo.ClaimName != volumeclaim.Disk(&v.VolumeSource)
 		}
 	}
 	return false

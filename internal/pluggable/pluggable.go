@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 // Refusal says why a volume cannot be put in or taken out. The words before
@@ -35,7 +36,7 @@ func Add(spec *v1.VirtualMachineInstanceSpec, o *v1.AddVolumeOptions) error {
 	for i := range spec.Volumes {
 		if v := &spec.Volumes[i]; v.Name == o.Name {
 			return refuse("volume with that name already exists")
-		} else if claim := ClaimOf(v); claim != "" && claim == ClaimOf(&volume) {
+		} else if claim := volumeclaim.Disk(&v.VolumeSource); claim != "" && claim == volumeclaim.Disk(&volume.VolumeSource) {
 			return refuse("PVC [%s] is already in use by volume [%s]", claim, v.Name)
 		}
 	}
@@ -155,17 +156,6 @@ func Find(spec *v1.VirtualMachineInstanceSpec, name string) *v1.Volume {
 		}
 	}
 	return nil
-}
-
-// ClaimOf is the claim that a volume's disk lies on, empty for none.
-func ClaimOf(v *v1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.DataVolume != nil:
-		return v.DataVolume.Name
-	}
-	return ""
 }
 
 func diskAt(spec *v1.VirtualMachineInstanceSpec, name string) int {

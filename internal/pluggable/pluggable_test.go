@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 	"pgregory.net/rapid"
+
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 // machine is a spec with a root disk on virtio and an empty drive for CDs.
@@ -205,7 +207,7 @@ func TestAVolumeOnAnotherClaimGoesBeforeItComes(t *testing.T) {
 		t.Fatalf("while the old one is in the guest, the VMI has %+v", vmi.Spec.Volumes)
 	}
 	vmi.Status.VolumeStatus = nil
-	if !Follow(vmi, template) || ClaimOf(Find(&vmi.Spec, "a")) != "new" {
+	if !Follow(vmi, template) || volumeclaim.Disk(&Find(&vmi.Spec, "a").VolumeSource) != "new" {
 		t.Fatalf("after that, the VMI has %+v", vmi.Spec.Volumes)
 	}
 }

@@ -25,6 +25,16 @@ var definitions = map[string]definition{
 		home: "internal/objectevent", use: "objectevent.NewestWarning",
 		looksLike: func(f *ast.FuncDecl) bool { return selects(f, "LastTimestamp") || selects(f, "EventTime") },
 	},
+	"the claim of a volume": {
+		home: "internal/volumeclaim", use: "volumeclaim.Of, Disk, Written or Names",
+		looksLike: func(f *ast.FuncDecl) bool {
+			return selects(f, "ClaimName") && selects(f, "PersistentVolumeClaim") && selects(f, "DataVolume")
+		},
+		besides: map[string]string{
+			"internal/api/subresource.validAddition": "says which name of a request is missing",
+			"internal/api/subresource.available":     "asks for a DataVolume or for a claim, as the request has it",
+		},
+	},
 	"a pod has ended": {
 		home: "internal/podstatus", use: "podstatus.Terminal",
 		looksLike: func(f *ast.FuncDecl) bool {

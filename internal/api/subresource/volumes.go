@@ -18,6 +18,7 @@ import (
 
 	"drydock.dev/drydock/internal/api/validate"
 	"drydock.dev/drydock/internal/pluggable"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 func (s *Server) addToInstance(w http.ResponseWriter, r *http.Request) error {
@@ -115,7 +116,7 @@ func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
 			if err := pluggable.Add(&probe.Spec, options); err != nil {
 				return conflict(vm, "%v", err)
 			}
-		} else if pluggable.ClaimOf(v) != pluggable.ClaimOf(pluggable.Find(&vm.Spec.Template.Spec, options.Name)) {
+		} else if volumeclaim.Disk(&v.VolumeSource) != volumeclaim.Disk(&pluggable.Find(&vm.Spec.Template.Spec, options.Name).VolumeSource) {
 			return conflict(vm, "Unable to add volume [%s] because the running VMI has a volume with that name already", options.Name)
 		}
 		return s.available(ctx, vmi, options)
@@ -344,7 +345,7 @@ func (s *Server) unused(ctx context.Context, vmi *v1.VirtualMachineInstance, o *
 		}
 		for j := range other.Spec.Volumes {
 			v := &other.Spec.Volumes[j]
-			if pluggable.ClaimOf(v) == claim && (!shares || !shared(other, v.Name)) {
+			if volumeclaim.Disk(&v.VolumeSource) == claim && (!shares || !shared(other, v.Name)) {
 				return unavailable(vmi, o.Name, "PVC [%s] is in use by VirtualMachineInstance [%s] and is not shareable in both", claim, other.Name)
 			}
 		}

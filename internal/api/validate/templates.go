@@ -9,6 +9,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 // dataVolumeTemplates judges the DataVolumes that a VM is to have. Where CDI
@@ -46,15 +47,8 @@ func claimsOfVolumes(vm *v1.VirtualMachine) map[string]bool {
 	if vm.Spec.Template == nil {
 		return out
 	}
-	for i := range vm.Spec.Template.Spec.Volumes {
-		switch v := &vm.Spec.Template.Spec.Volumes[i]; {
-		case v.DataVolume != nil:
-			out[v.DataVolume.Name] = true
-		case v.PersistentVolumeClaim != nil:
-			out[v.PersistentVolumeClaim.ClaimName] = true
-		case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
-			out[v.Ephemeral.PersistentVolumeClaim.ClaimName] = true
-		}
+	for _, name := range volumeclaim.Names(vm.Spec.Template.Spec.Volumes) {
+		out[name] = true
 	}
 	return out
 }

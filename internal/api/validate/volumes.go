@@ -11,6 +11,7 @@ import (
 
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/pluggable"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 const (
@@ -125,13 +126,14 @@ func volumeSource(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 // writable is the claim that a volume writes to; two disks on one claim would
 // destroy each other's data.
 func writable(source *v1.VolumeSource, at *field.Path) (string, *field.Path) {
+	claim := volumeclaim.Disk(source)
 	switch {
-	case source.PersistentVolumeClaim != nil:
-		return source.PersistentVolumeClaim.ClaimName, at.Child("persistentVolumeClaim", "claimName")
-	case source.DataVolume != nil:
-		return source.DataVolume.Name, at.Child("dataVolume", "name")
+	case claim == "":
+		return "", nil
+	case source.PersistentVolumeClaim == nil:
+		return claim, at.Child("dataVolume", "name")
 	}
-	return "", nil
+	return claim, at.Child("persistentVolumeClaim", "claimName")
 }
 
 // onlyOnce names the kind of a volume of which a guest has at most one.

@@ -35,6 +35,7 @@ import (
 	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 // claimIndex finds the VMIs that have a claim hotplugged, podIndex the attachment
@@ -157,13 +158,8 @@ func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []re
 func hotplugged(spec *v1.VirtualMachineInstanceSpec) []hotplug.Volume {
 	var out []hotplug.Volume
 	for i := range spec.Volumes {
-		v := &spec.Volumes[i]
-		switch {
-		case !machine.Hotpluggable(v):
-		case v.DataVolume != nil:
-			out = append(out, hotplug.Volume{Name: v.Name, Claim: v.DataVolume.Name})
-		default:
-			out = append(out, hotplug.Volume{Name: v.Name, Claim: v.PersistentVolumeClaim.ClaimName})
+		if v := &spec.Volumes[i]; machine.Hotpluggable(v) {
+			out = append(out, hotplug.Volume{Name: v.Name, Claim: volumeclaim.Disk(&v.VolumeSource)})
 		}
 	}
 	return out

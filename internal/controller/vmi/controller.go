@@ -33,6 +33,7 @@ import (
 	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/placement"
 	"drydock.dev/drydock/internal/vmilife"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 // claimIndex finds the VMIs that use a claim.
@@ -60,7 +61,7 @@ type Reconciler struct {
 // SetupWithManager registers the loop, which works at the given pace.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &v1.VirtualMachineInstance{}, claimIndex, func(o client.Object) []string {
-		return launcherpod.Claims(&o.(*v1.VirtualMachineInstance).Spec)
+		return volumeclaim.Names(o.(*v1.VirtualMachineInstance).Spec.Volumes)
 	})
 	if err != nil {
 		return fmt.Errorf("indexing VMIs by claim: %w", err)

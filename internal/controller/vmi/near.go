@@ -10,7 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/machine"
-	"drydock.dev/drydock/internal/pluggable"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 // nearPlugged puts a pod near the disks that are plugged once its guest runs. A
@@ -23,7 +23,7 @@ func (r *Reconciler) nearPlugged(ctx context.Context, vmi *v1.VirtualMachineInst
 		if !machine.Hotpluggable(v) {
 			continue
 		}
-		home, err := r.home(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: pluggable.ClaimOf(v)})
+		home, err := r.home(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: volumeclaim.Disk(&v.VolumeSource)})
 		if err != nil {
 			return err
 		}

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/controller/settle"
-	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/placement"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 // The event on a claim whose node was taken back.
@@ -77,7 +77,7 @@ func claimsOf(object client.Object) []string {
 	if !ok {
 		return nil
 	}
-	return launcherpod.Claims(&vmi.Spec)
+	return volumeclaim.Names(vmi.Spec.Volumes)
 }
 
 // Reconcile looks at one claim.

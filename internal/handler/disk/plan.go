@@ -19,6 +19,7 @@ import (
 	"drydock.dev/drydock/internal/handler/iso"
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 // dataLabel is the volume label of ConfigMaps and the like where the VMI names
@@ -128,13 +129,10 @@ func rawOf(v *v1.Volume) (Raw, bool) {
 		Volume: v.Name, Device: layout.VolumeDevice(v.Name),
 		Folder: layout.VolumeDir(v.Name), Name: layout.DiskImage,
 	}
+	claim, claimed := volumeclaim.Of(&v.VolumeSource)
 	switch {
-	case v.PersistentVolumeClaim != nil:
-		raw.Claim, raw.ReadOnly = v.PersistentVolumeClaim.ClaimName, v.PersistentVolumeClaim.ReadOnly
-	case v.DataVolume != nil:
-		raw.Claim = v.DataVolume.Name // the claim of a DataVolume bears its name
-	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
-		raw.Claim, raw.ReadOnly = v.Ephemeral.PersistentVolumeClaim.ClaimName, true
+	case claimed:
+		raw.Claim, raw.ReadOnly = claim.Name, claim.ReadOnly
 	case v.HostDisk != nil:
 		raw.Device, raw.Name = "", path.Base(v.HostDisk.Path)
 		if v.HostDisk.Type == v1.HostDiskExistsOrCreate {

@@ -13,6 +13,7 @@ import (
 	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/pluggable"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 // Holder is an attachment pod on this node.
@@ -287,13 +288,9 @@ func (o Observed) newest(volume, claim string) (Holder, bool) {
 func Claim(spec *v1.VirtualMachineInstanceSpec, volume string) string {
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]
-		if v.Name != volume || !machine.Hotpluggable(v) {
-			continue
+		if v.Name == volume && machine.Hotpluggable(v) {
+			return volumeclaim.Disk(&v.VolumeSource)
 		}
-		if v.DataVolume != nil {
-			return v.DataVolume.Name
-		}
-		return v.PersistentVolumeClaim.ClaimName
 	}
 	return ""
 }

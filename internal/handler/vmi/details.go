@@ -12,6 +12,7 @@ import (
 	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/vmistatus"
+	"drydock.dev/drydock/internal/volumeclaim"
 )
 
 // Origins of an interface's information, as the API names them.
@@ -120,7 +121,7 @@ func onItsWay(v *v1.Volume, status []v1.VolumeStatus) bool {
 // stays says why a volume cannot be reached from another node; empty when it
 // can, or when what it holds can be sent along.
 func stays(v *v1.Volume, known map[string]Volume) string {
-	claim := claimOf(v)
+	claim := volumeclaim.Disk(&v.VolumeSource)
 	switch {
 	case v.HostDisk != nil && (v.HostDisk.Shared == nil || !*v.HostDisk.Shared):
 		return fmt.Sprintf("volume %s is a file on this node (hostDisk without shared)", v.Name)
@@ -137,17 +138,6 @@ func stays(v *v1.Volume, known map[string]Volume) string {
 	return ""
 }
 
-// claimOf is the claim whose content the guest changes; empty for none.
-func claimOf(v *v1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.DataVolume != nil:
-		return v.DataVolume.Name
-	}
-	return ""
-}
-
 // Claims maps the VMI's volumes to their claims, those that are only read
 // included. Volumes that come and go are none of the launcher pod's.
 func Claims(vmi *v1.VirtualMachineInstance) map[string]string {
@@ -157,10 +147,8 @@ func Claims(vmi *v1.VirtualMachineInstance) map[string]string {
 		if machine.Hotpluggable(v) {
 			continue
 		}
-		if claim := claimOf(v); claim != "" {
+		if claim := volumeclaim.Name(&v.VolumeSource); claim != "" {
 			claims[v.Name] = claim
-		} else if v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil {
-			claims[v.Name] = v.Ephemeral.PersistentVolumeClaim.ClaimName
 		}
 	}
 	return claims
@@ -179,7 +167,7 @@ func onPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
 func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume) v1.VirtualMachineInstanceMigrationMethod {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		if !onItsWay(v, status) && (claimOf(v) == "" || stays(v, known) != "") {
+		if !onItsWay(v, status) && (volumeclaim.Disk(&v.VolumeSource) == "" || stays(v, known) != "") {
 			return v1.BlockMigration
 		}
 	}
