@@ -18,6 +18,7 @@ import (
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/claimsize"
+	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/datavolume"
 	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/kubevirt"
@@ -50,6 +51,9 @@ type loop struct {
 
 // register adds every loop to the manager.
 func register(ctx context.Context, mgr ctrl.Manager, o options) error {
+	if err := claimusers.Register(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
 	all, err := loops(ctx, mgr, o)
 	if err != nil {
 		return err
@@ -93,7 +97,7 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		{"VirtualMachineInstances", func() error { return vmis.SetupWithManager(ctx, mgr, pace(workers)) }},
 		{"claims with a selected node", func() error { return (&vmi.SelectedNodes{Reconciler: vmis}).SetupWithManager(mgr, pace(1)) }},
 		{"hotplugged volumes", func() error { return plugs.SetupWithManager(ctx, mgr, pace(workers)) }},
-		{"claims that grow", func() error { return sizes.SetupWithManager(ctx, mgr, pace(1)) }},
+		{"claims that grow", func() error { return sizes.SetupWithManager(mgr, pace(1)) }},
 		{"VirtualMachines", func() error { return vms.SetupWithManager(ctx, mgr, pace(workers)) }},
 		{"VirtualMachineInstanceReplicaSets", func() error { return sets.SetupWithManager(mgr, pace(1)) }},
 		{"DataVolumes", func() error { return volumes.SetupWithManager(mgr, pace(workers)) }},

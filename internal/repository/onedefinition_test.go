@@ -35,6 +35,19 @@ var definitions = map[string]definition{
 			"internal/api/subresource.available":     "asks for a DataVolume or for a claim, as the request has it",
 		},
 	},
+	"the VMIs that use a claim": {
+		home: "internal/controller/claimusers", use: "claimusers.List or Requests",
+		// An index of VMIs by claim, whatever it reads the claims from.
+		looksLike: func(f *ast.FuncDecl) bool {
+			return contains(f, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				return ok && selects(call.Fun, "IndexField") && contains(call, func(n ast.Node) bool {
+					s, ok := n.(*ast.SelectorExpr)
+					return ok && s.Sel.Name == "VirtualMachineInstance"
+				})
+			})
+		},
+	},
 	"a pod has ended": {
 		home: "internal/podstatus", use: "podstatus.Terminal",
 		looksLike: func(f *ast.FuncDecl) bool {

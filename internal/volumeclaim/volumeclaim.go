@@ -4,7 +4,11 @@
 // but API types. Who may use a claim beside whom is for its callers to decide.
 package volumeclaim
 
-import v1 "kubevirt.io/api/core/v1"
+import (
+	"slices"
+
+	v1 "kubevirt.io/api/core/v1"
+)
 
 // Claim is what a volume has of a PVC. The zero value is that of a volume on none.
 type Claim struct {
@@ -65,6 +69,29 @@ func Names(volumes []v1.Volume) []string {
 		if name != "" && !seen[name] {
 			seen[name] = true
 			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// UsedBy lists the claims that a VMI uses, each once: those of its volumes, and those
+// that its status tells of, of volumes on their way out of the guest.
+func UsedBy(vmi *v1.VirtualMachineInstance) []string {
+	names := Names(vmi.Spec.Volumes)
+	for _, name := range InStatus(vmi) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// InStatus lists the claims that the VMI's status tells of, in its order.
+func InStatus(vmi *v1.VirtualMachineInstance) []string {
+	var names []string
+	for _, s := range vmi.Status.VolumeStatus {
+		if s.PersistentVolumeClaimInfo != nil {
+			names = append(names, s.PersistentVolumeClaimInfo.ClaimName)
 		}
 	}
 	return names

@@ -77,3 +77,36 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+func TestUsedBy(t *testing.T) {
+	told := func(names ...string) v1.VirtualMachineInstanceStatus {
+		status := v1.VirtualMachineInstanceStatus{VolumeStatus: []v1.VolumeStatus{{Name: "no-claim"}}}
+		for _, name := range names {
+			status.VolumeStatus = append(status.VolumeStatus, v1.VolumeStatus{PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: name}})
+		}
+		return status
+	}
+	of := func(sources ...v1.VolumeSource) (spec v1.VirtualMachineInstanceSpec) {
+		for _, source := range sources {
+			spec.Volumes = append(spec.Volumes, v1.Volume{VolumeSource: source})
+		}
+		return spec
+	}
+	for name, c := range map[string]struct {
+		vmi            v1.VirtualMachineInstance
+		used, inStatus []string
+	}{
+		"no volumes":                     {v1.VirtualMachineInstance{}, nil, nil},
+		"not started":                    {v1.VirtualMachineInstance{Spec: of(dataVolume("a"), ephemeral("b"))}, []string{"a", "b"}, nil},
+		"running":                        {v1.VirtualMachineInstance{Spec: of(dataVolume("a")), Status: told("a")}, []string{"a"}, []string{"a"}},
+		"a volume on its way out":        {v1.VirtualMachineInstance{Spec: of(dataVolume("a")), Status: told("a", "gone")}, []string{"a", "gone"}, []string{"a", "gone"}},
+		"a volume of the name elsewhere": {v1.VirtualMachineInstance{Spec: of(dataVolume("new")), Status: told("old")}, []string{"new", "old"}, []string{"old"}},
+	} {
+		if diff := cmp.Diff(c.used, UsedBy(&c.vmi)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if diff := cmp.Diff(c.inStatus, InStatus(&c.vmi)); diff != "" {
+			t.Errorf("%s: in its status: %s", name, diff)
+		}
+	}
+}

@@ -8,6 +8,7 @@ package claimsize
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,10 +24,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-)
 
-// claimIndex finds the VMIs whose status names a claim.
-const claimIndex = "drydock.claims-in-status"
+	"drydock.dev/drydock/internal/controller/claimusers"
+	"drydock.dev/drydock/internal/volumeclaim"
+)
 
 // again is the pause after somebody else has written the VMI; by then the cache
 // knows.
@@ -37,13 +38,9 @@ type Reconciler struct {
 	Client client.Client
 }
 
-// SetupWithManager registers the loop. It is woken by claims that have grown,
-// and by VMIs that list their volumes for the first time.
-func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
-	err := mgr.GetFieldIndexer().IndexField(ctx, &v1.VirtualMachineInstance{}, claimIndex, claims)
-	if err != nil {
-		return fmt.Errorf("indexing VMIs by the claims in their status: %w", err)
-	}
+// SetupWithManager registers the loop, which needs the index of package claimusers. It is
+// woken by claims that have grown, and by VMIs that list their volumes for the first time.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("claimsize").
 		For(&v1.VirtualMachineInstance{}, builder.WithPredicates(predicate.Funcs{
@@ -71,30 +68,17 @@ func grew(e event.UpdateEvent) bool {
 
 // claims are those that the VMI's status names.
 func claims(o client.Object) []string {
-	var names []string
 	if vmi, ok := o.(*v1.VirtualMachineInstance); ok {
-		for _, s := range vmi.Status.VolumeStatus {
-			if s.PersistentVolumeClaimInfo != nil {
-				names = append(names, s.PersistentVolumeClaimInfo.ClaimName)
-			}
-		}
+		return volumeclaim.InStatus(vmi)
 	}
-	return names
+	return nil
 }
 
 // users are the VMIs whose status names a claim.
 func (r *Reconciler) users(ctx context.Context, claim client.Object) []reconcile.Request {
-	var list v1.VirtualMachineInstanceList
-	err := r.Client.List(ctx, &list, client.InNamespace(claim.GetNamespace()), client.MatchingFields{claimIndex: claim.GetName()})
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing the VMIs that use a claim", "claim", client.ObjectKeyFromObject(claim))
-		return nil
-	}
-	var out []reconcile.Request
-	for i := range list.Items {
-		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return out
+	return claimusers.Requests(ctx, r.Client, claim, func(vmi *v1.VirtualMachineInstance) bool {
+		return slices.Contains(claims(vmi), claim.GetName())
+	})
 }
 
 // Reconcile brings the sizes of one VMI's claims up to date.

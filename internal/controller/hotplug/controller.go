@@ -11,6 +11,7 @@ package hotplug
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/written"
 	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/launcherpod"
@@ -38,12 +40,8 @@ import (
 	"drydock.dev/drydock/internal/volumeclaim"
 )
 
-// claimIndex finds the VMIs that have a claim hotplugged, podIndex the attachment
-// pods of whichever VMI has a name.
-const (
-	claimIndex = "drydock.hotplugged-claims"
-	podIndex   = "drydock.attachment-pods"
-)
+// podIndex finds the attachment pods of whichever VMI has a name.
+const podIndex = "drydock.attachment-pods"
 
 // DefaultMaxHolders is how many attachment pods a VMI keeps at rest, those
 // aside whose claims allow one pod only. Each costs a few MiB on the node; fewer
@@ -67,19 +65,10 @@ type Reconciler struct {
 	memory  memory
 }
 
-// SetupWithManager registers the loop, which works at the given pace.
+// SetupWithManager registers the loop, which works at the given pace and needs the index
+// of package claimusers.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
-	err := mgr.GetFieldIndexer().IndexField(ctx, &v1.VirtualMachineInstance{}, claimIndex, func(o client.Object) []string {
-		var names []string
-		for _, v := range hotplugged(&o.(*v1.VirtualMachineInstance).Spec) {
-			names = append(names, v.Claim)
-		}
-		return names
-	})
-	if err != nil {
-		return fmt.Errorf("indexing VMIs by the claims that they have hotplugged: %w", err)
-	}
-	err = mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podIndex, func(o client.Object) []string {
+	err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podIndex, func(o client.Object) []string {
 		if o.GetLabels()[v1.AppLabel] != layout.AttachmentApp {
 			return nil
 		}
@@ -141,17 +130,9 @@ func instanceOf(_ context.Context, pod client.Object) []reconcile.Request {
 
 // usersOfClaim are the VMIs that may wait for a claim, or for what fills it.
 func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []reconcile.Request {
-	var list v1.VirtualMachineInstanceList
-	err := r.Client.List(ctx, &list, client.InNamespace(claim.GetNamespace()), client.MatchingFields{claimIndex: claim.GetName()})
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing the VMIs that a claim is plugged into", "claim", client.ObjectKeyFromObject(claim))
-		return nil
-	}
-	var out []reconcile.Request
-	for i := range list.Items {
-		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return out
+	return claimusers.Requests(ctx, r.Client, claim, func(vmi *v1.VirtualMachineInstance) bool {
+		return slices.ContainsFunc(hotplugged(&vmi.Spec), func(v hotplug.Volume) bool { return v.Claim == claim.GetName() })
+	})
 }
 
 // hotplugged are the spec's hotpluggable volumes.

@@ -27,17 +27,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/objectevents"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/written"
 	"drydock.dev/drydock/internal/launcherpod"
 	"drydock.dev/drydock/internal/placement"
 	"drydock.dev/drydock/internal/vmilife"
-	"drydock.dev/drydock/internal/volumeclaim"
 )
-
-// claimIndex finds the VMIs that use a claim.
-const claimIndex = "drydock.claims"
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
@@ -58,14 +55,9 @@ type Reconciler struct {
 	ended    endedPods
 }
 
-// SetupWithManager registers the loop, which works at the given pace.
+// SetupWithManager registers the loop, which works at the given pace and needs the index
+// of package claimusers.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
-	err := mgr.GetFieldIndexer().IndexField(ctx, &v1.VirtualMachineInstance{}, claimIndex, func(o client.Object) []string {
-		return volumeclaim.Names(o.(*v1.VirtualMachineInstance).Spec.Volumes)
-	})
-	if err != nil {
-		return fmt.Errorf("indexing VMIs by claim: %w", err)
-	}
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, launcherIndex, launcherIndexValue); err != nil {
 		return fmt.Errorf("indexing launcher pods by VMI: %w", err)
 	}
@@ -82,19 +74,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 
 // usersOfClaim are the VMIs that may have waited for a claim.
 func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []reconcile.Request {
-	var list v1.VirtualMachineInstanceList
-	err := r.Client.List(ctx, &list, client.InNamespace(claim.GetNamespace()), client.MatchingFields{claimIndex: claim.GetName()})
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing the VMIs of a claim", "claim", client.ObjectKeyFromObject(claim))
-		return nil
-	}
-	var out []reconcile.Request
-	for i := range list.Items {
-		if vmi := &list.Items[i]; vmi.Status.NodeName == "" {
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(vmi)})
-		}
-	}
-	return out
+	return claimusers.Requests(ctx, r.Client, claim, func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.NodeName == "" })
 }
 
 // Reconcile looks at one VMI and does what is next.

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/placement"
 	"drydock.dev/drydock/internal/volumeclaim"
@@ -113,18 +114,8 @@ func (s *SelectedNodes) used(ctx context.Context, claim *corev1.PersistentVolume
 		schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).Group == cdiv1.SchemeGroupVersion.Group {
 		return true, nil
 	}
-	var list v1.VirtualMachineInstanceList
-	err := s.Client.List(ctx, &list, client.InNamespace(claim.Namespace), client.UnsafeDisableDeepCopy,
-		client.MatchingFields{claimIndex: claim.Name})
-	if err != nil {
-		return false, fmt.Errorf("listing the VMIs of the claim %s/%s: %w", claim.Namespace, claim.Name, err)
-	}
-	for i := range list.Items {
-		if !list.Items[i].IsFinal() {
-			return true, nil
-		}
-	}
-	return false, nil
+	users, err := claimusers.List(ctx, s.Client, claim)
+	return slices.ContainsFunc(users, func(vmi v1.VirtualMachineInstance) bool { return !vmi.IsFinal() }), err
 }
 
 func (s *SelectedNodes) askForChosenNode(ctx context.Context, c *placement.Choice) error {
