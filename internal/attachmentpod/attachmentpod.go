@@ -6,10 +6,6 @@
 package attachmentpod
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,8 +50,7 @@ type Input struct {
 
 // Prefix begins the names of a VMI's attachment pods, and of no other's.
 func Prefix(vmi *v1.VirtualMachineInstance) string {
-	sum := sha256.Sum256([]byte(vmi.UID))
-	return layout.AttachmentPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:10]
+	return layout.AttachmentPrefix + layout.LongDigest(string(vmi.UID))
 }
 
 // Labels are on every attachment pod of the VMI.

@@ -1,8 +1,6 @@
 package datavolume
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +8,7 @@ import (
 	"kubevirt.io/containerized-data-importer-api/pkg/apis/core"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -60,15 +59,13 @@ const (
 	ComponentCloner   = "cdi-clone-source"
 )
 
-// maxPodName is how long a pod's name may be that is also its hostname.
-const maxPodName = 63
-
 // WorkerName is the name of the pod that fills the DataVolume's claim.
 func WorkerName(dv *cdiv1.DataVolume) string {
 	if serves(dv) {
 		return transfer.UploadName(dv.Name)
 	}
-	return shorten("importer-" + dv.Name)
+	name := "importer-" + dv.Name
+	return layout.HostName(name, name)
 }
 
 // UploadWorkerName is the name of the pod that takes a claim's upload.
@@ -89,17 +86,4 @@ func SecretName(worker string, uid types.UID) string {
 func serves(dv *cdiv1.DataVolume) bool {
 	s := dv.Spec.Source
 	return dv.Spec.SourceRef != nil || s != nil && (s.Upload != nil || s.PVC != nil)
-}
-
-func shorten(name string) string {
-	if len(name) <= maxPodName && !strings.Contains(name, ".") {
-		return name
-	}
-	sum := sha256.Sum256([]byte(name))
-	hash := hex.EncodeToString(sum[:4])
-	name = strings.ReplaceAll(name, ".", "-")
-	if longest := maxPodName - len(hash) - 1; len(name) > longest {
-		name = strings.TrimRight(name[:longest], "-")
-	}
-	return name + "-" + hash
 }

@@ -1,12 +1,10 @@
 package machine
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/layout"
 )
 
 const (
@@ -26,8 +24,7 @@ func nodeName(prefix, volume string) string {
 	if len(name) <= maxNodeName {
 		return name
 	}
-	sum := sha256.Sum256([]byte(volume))
-	tail := "-" + hex.EncodeToString(sum[:4])
+	tail := "-" + layout.HexDigest(volume, 8)
 	return name[:maxNodeName-len(tail)] + tail
 }
 

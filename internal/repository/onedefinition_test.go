@@ -48,6 +48,16 @@ var definitions = map[string]definition{
 			})
 		},
 	},
+	"a name with a hash": {
+		home: "internal/layout", use: "layout.HostName, PodName, LabelValue, ReplicaName or their digests",
+		looksLike: func(f *ast.FuncDecl) bool {
+			return contains(f, func(n ast.Node) bool { return named(n, "sha256", "Sum256") }) && selects(f, "EncodeToString")
+		},
+		besides: map[string]string{
+			"images/debian.treeKey": "the key of a cache's folder, of more than one text",
+			"images/build.fileKey":  "a file's checksum",
+		},
+	},
 	"a pod has ended": {
 		home: "internal/podstatus", use: "podstatus.Terminal",
 		looksLike: func(f *ast.FuncDecl) bool {
@@ -121,6 +131,16 @@ func contains(root ast.Node, is func(ast.Node) bool) bool {
 		return !found
 	})
 	return found
+}
+
+// named reports whether a node is a package's name.
+func named(n ast.Node, pkg, name string) bool {
+	s, ok := n.(*ast.SelectorExpr)
+	if !ok || s.Sel.Name != name {
+		return false
+	}
+	x, ok := s.X.(*ast.Ident)
+	return ok && x.Name == pkg
 }
 
 // selects reports whether an expression names X.field of some X.

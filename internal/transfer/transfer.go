@@ -1,7 +1,7 @@
 // Package transfer is the contract between virt-controller and the worker pods
 // that fill claims: what a worker is to do, how far it is and how it ended.
 //
-// It owns the messages, ports and paths. It must import nothing but the
+// It owns the messages, ports and paths. It must import nothing but layout and the
 // standard library: the worker links it, and the worker's memory is limited.
 //
 // A worker gets its Task as JSON in the environment variable TaskEnv; Secrets

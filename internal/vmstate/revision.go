@@ -1,8 +1,6 @@
 package vmstate
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -15,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/firmware"
+	"drydock.dev/drydock/internal/layout"
 )
 
 // templatePath is where the compared specs are in a VM.
@@ -24,8 +23,7 @@ const templatePath = "spec.template.spec"
 // is made from. It follows from the template, so that a restart without a
 // change makes no new one (decision 071).
 func RevisionName(vm *v1.VirtualMachine) string {
-	sum := sha256.Sum256(mustMarshal(templateSpec(vm)))
-	return fmt.Sprintf("revision-start-vm-%s-%s", vm.UID, hex.EncodeToString(sum[:])[:10])
+	return fmt.Sprintf("revision-start-vm-%s-%s", vm.UID, layout.HexDigest(string(mustMarshal(templateSpec(vm))), 10))
 }
 
 // NewRevision is that ControllerRevision.

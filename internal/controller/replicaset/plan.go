@@ -1,8 +1,6 @@
 package replicaset
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/condition"
+	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/vmistatus"
 )
 
@@ -173,13 +171,7 @@ func newReplica(rs *v1.VirtualMachineInstanceReplicaSet, name string) *v1.Virtua
 }
 
 func replicaName(rs *v1.VirtualMachineInstanceReplicaSet, number int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", rs.UID, number))
-	suffix := "-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:5]
-	stem := rs.Name
-	if over := len(stem) + len(suffix) - validation.DNS1123LabelMaxLength; over > 0 {
-		stem = strings.TrimRight(stem[:len(stem)-over], "-.")
-	}
-	return stem + suffix
+	return layout.ReplicaName(rs.Name, fmt.Sprintf("%s/%d", rs.UID, number))
 }
 
 // status counts the replicas. The conditions of failures are the caller's, who
