@@ -150,3 +150,23 @@ func selects(root ast.Node, field string) bool {
 		return ok && s.Sel.Name == field
 	})
 }
+
+// TestTheMarkOfQCOW2IsReadInOnePlace does the same for the header of qcow2 images, which
+// begins with these four bytes.
+func TestTheMarkOfQCOW2IsReadInOnePlace(t *testing.T) {
+	const mark, home = "QFI" + "\xfb", "internal/qemu/qcow2"
+	modules, found := moduleFolders(t), false
+	for dir, files := range parsedPackages(t) {
+		files = slices.DeleteFunc(files, func(s source) bool { return s.test })
+		if moduleOf(dir, modules) != "" || !texts(files)[mark] {
+			continue
+		}
+		found = found || dir == home
+		if dir != home {
+			t.Errorf("%s knows how a qcow2 image begins; use %s", dir, home)
+		}
+	}
+	if !found {
+		t.Errorf("the mark is not found in %s: the test looks for the wrong thing", home)
+	}
+}

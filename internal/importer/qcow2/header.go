@@ -2,26 +2,15 @@ package qcow2
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/qemu/qcow2"
 	"drydock.dev/drydock/internal/transfer"
 )
 
 // HeaderSize is how much of the file Parse wants to see.
-const HeaderSize = 112
-
-// Magic is what an image begins with.
-const Magic = "QFI\xfb"
-
-// Features that an image may have and a reader must know.
-const (
-	featureDirty       = 1 << 0 // reference counts may be wrong, which no reader needs
-	featureCorrupt     = 1 << 1
-	featureDataFile    = 1 << 2
-	featureCompression = 1 << 3
-	featureExtendedL2  = 1 << 4
-	featuresKnown      = featureDirty | featureCorrupt | featureDataFile | featureCompression | featureExtendedL2
-)
+const HeaderSize = qcow2.HeaderSize
 
 // maxL1 is the longest L1 table in bytes, which is QEMU's limit, too.
 const maxL1 = 32 << 20
@@ -30,7 +19,7 @@ const maxL1 = 32 << 20
 type Header struct {
 	// Size is the size of the disk in bytes.
 	Size        int64
-	version     uint32
+	version     int
 	clusterBits uint32
 	zstd        bool
 	extended    bool
@@ -49,56 +38,57 @@ func unsafe(format string, args ...any) error {
 
 // Parse reads an image's header.
 func Parse(head []byte) (*Header, error) {
-	if len(head) < 72 || string(head[:4]) != Magic {
-		return nil, invalid("it has no whole header")
+	said, err := qcow2.Parse(head)
+	if err != nil {
+		return nil, unreadable(err)
 	}
-	h := &Header{version: u32(head, 4), clusterBits: u32(head, 20), Size: int64(u64(head, 24)), l1Offset: int64(u64(head, 40))}
-	if u64(head, 8) != 0 {
-		return nil, unsafe("has a backing file, which is not part of it: make one image of both by qemu-img convert")
-	}
-	if u32(head, 32) != 0 {
-		return nil, unsafe("is encrypted, and no key was given: decrypt it by qemu-img convert")
-	}
-	if err := h.parseFeatures(head); err != nil {
+	if err := refusal(said); err != nil {
 		return nil, err
+	}
+	switch said.Compression {
+	case qcow2.CompressionUnnamed:
+		return nil, invalid("it names no compression")
+	case qcow2.CompressionDeflate, qcow2.CompressionZstd:
+	default:
+		return nil, invalid("compression of kind %d", said.Compression)
+	}
+	h := &Header{
+		Size: said.VirtualSize, version: said.Version, clusterBits: said.ClusterBits, l1Offset: int64(said.L1Offset),
+		extended: said.ExtendedL2(), zstd: said.Compression == qcow2.CompressionZstd,
 	}
 	if h.clusterBits < 9 || h.clusterBits > 21 || h.extended && h.clusterBits < 14 {
 		return nil, invalid("clusters of 2^%d bytes", h.clusterBits)
 	}
-	if h.Size < 0 || h.Size > 1<<62 {
-		return nil, invalid("a disk of %d bytes", uint64(h.Size))
-	}
-	return h, h.checkL1(int64(u32(head, 36)))
+	return h, h.checkL1(int64(said.L1Entries))
 }
 
-func (h *Header) parseFeatures(head []byte) error {
+// unreadable says what is wrong with a header that can't be read.
+func unreadable(err error) error {
+	var version qcow2.VersionError
+	var size qcow2.SizeError
 	switch {
-	case h.version == 2:
-		return nil
-	case h.version != 3:
-		return job.Faultf(transfer.ReasonInvalidImage, "the qcow image has version %d, and only 2 and 3 can be read: convert it by qemu-img", h.version)
-	case len(head) < 104:
-		return invalid("it has no whole header")
+	case errors.As(err, &version):
+		return job.Faultf(transfer.ReasonInvalidImage, "the qcow image has version %d, and only 2 and 3 can be read: convert it by qemu-img", uint32(version))
+	case errors.As(err, &size):
+		return invalid("a disk of %d bytes", uint64(size))
 	}
-	features := u64(head, 72)
-	h.extended = features&featureExtendedL2 != 0
-	switch {
-	case features&featureDataFile != 0:
+	return invalid("it has no whole header")
+}
+
+// refusal says why an image is not read, nil when it is.
+func refusal(said qcow2.Header) error {
+	switch said.Obstacle() {
+	case qcow2.BackingFile:
+		return unsafe("has a backing file, which is not part of it: make one image of both by qemu-img convert")
+	case qcow2.Encrypted:
+		return unsafe("is encrypted, and no key was given: decrypt it by qemu-img convert")
+	case qcow2.DataFile:
 		return unsafe("keeps its data in another file: make one image of both by qemu-img convert")
-	case features&featureCorrupt != 0:
+	case qcow2.Corrupt:
 		return invalid("it is marked so: repair it by qemu-img check -r all")
-	case features&^uint64(featuresKnown) != 0:
-		return job.Faultf(transfer.ReasonInvalidImage, "the qcow2 image has features (%#x) that Drydock does not know: convert it by qemu-img", features&^uint64(featuresKnown))
-	case features&featureCompression == 0:
-		return nil
+	case qcow2.Unknown:
+		return job.Faultf(transfer.ReasonInvalidImage, "the qcow2 image has features (%#x) that Drydock does not know: convert it by qemu-img", said.UnknownFeatures())
 	}
-	if length := u32(head, 100); length <= 104 || len(head) <= 104 {
-		return invalid("it names no compression")
-	}
-	if kind := head[104]; kind > 1 {
-		return invalid("compression of kind %d", kind)
-	}
-	h.zstd = head[104] == 1
 	return nil
 }
 
@@ -136,7 +126,5 @@ func (h *Header) entrySize() int64 {
 }
 
 func (h *Header) tableEntries() int64 { return h.cluster() / h.entrySize() }
-
-func u32(p []byte, at int) uint32 { return binary.BigEndian.Uint32(p[at:]) }
 
 func u64(p []byte, at int) uint64 { return binary.BigEndian.Uint64(p[at:]) }

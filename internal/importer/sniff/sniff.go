@@ -7,6 +7,7 @@ import (
 	"bytes"
 
 	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/qemu/qcow2"
 	"drydock.dev/drydock/internal/transfer"
 )
 
@@ -57,7 +58,7 @@ var formats = []struct {
 	at     int
 	magic  string
 }{
-	{Qcow2, 0, "QFI\xfb"},
+	{Qcow2, 0, qcow2.Magic},
 	{VMDK, 0, "KDMV"},
 	{VHDX, 0, "vhdxfile"},
 	{VDI, 64, "\x7f\x10\xda\xbe"},

@@ -72,7 +72,7 @@ func Create(f *os.File, image Image) error {
 
 func header(image Image, size, l1Entries uint64) []byte {
 	h := make([]byte, headerV3)
-	copy(h, magic)
+	copy(h, Magic)
 	be := binary.BigEndian
 	be.PutUint32(h[offVersion:], 3)
 	be.PutUint32(h[offClusterBits:], clusterBits)

@@ -1,7 +1,7 @@
 // Package qcow2 reads the header of a qcow2 image and writes new, empty ones.
 //
-// It owns the check of a header that may come from anyone, before QEMU opens the
-// image, and it creates images without starting qemu-img (decision 032).
+// It owns the check of a header that may come from anyone, before QEMU or the import
+// worker reads the image, and it creates images without starting qemu-img (decision 032).
 // It knows nothing of an image's contents and must import the standard library
 // only: virt-launcher links it.
 package qcow2
@@ -28,26 +28,59 @@ const (
 	offIncompatible  = 72
 	offRefcountOrder = 96
 	offHeaderLength  = 100
+	offCompression   = 104
 
 	headerV2 = 72
 	headerV3 = 104
 )
 
-const magic = "QFI\xfb"
+// HeaderSize is how much of an image Parse wants to see.
+const HeaderSize = 112
+
+// Magic is what an image begins with.
+const Magic = "QFI\xfb"
 
 // Incompatible feature bits.
 const (
-	incompatDirty       = 1 << 0
-	incompatCorrupt     = 1 << 1
-	incompatDataFile    = 1 << 2
-	incompatCompression = 1 << 3
-	incompatExtendedL2  = 1 << 4
+	featureDirty       = 1 << 0 // reference counts may be wrong, which no reader needs
+	featureCorrupt     = 1 << 1
+	featureDataFile    = 1 << 2
+	featureCompression = 1 << 3
+	featureExtendedL2  = 1 << 4
 
-	incompatHarmless = incompatDirty | incompatCompression | incompatExtendedL2
+	featuresHarmless = featureDirty | featureCompression | featureExtendedL2
+	featuresKnown    = featuresHarmless | featureCorrupt | featureDataFile
 )
 
-// ErrNotQCOW2 says that a file is something else.
-var ErrNotQCOW2 = errors.New("not a qcow2 image")
+// Kinds of compression.
+const (
+	CompressionDeflate = 0
+	CompressionZstd    = 1
+	// CompressionUnnamed is that of a header which says that there is one and not which.
+	CompressionUnnamed = -1
+)
+
+// maxSize is the largest virtual size that is believed.
+const maxSize = 1 << 62
+
+var (
+	// ErrNotQCOW2 says that a file is something else.
+	ErrNotQCOW2 = errors.New("not a qcow2 image")
+	// ErrCut says that the header is not whole.
+	ErrCut = errors.New("the header is not whole")
+)
+
+// VersionError is a version of the format that is unknown.
+type VersionError uint32
+
+func (e VersionError) Error() string { return fmt.Sprintf("version %d is unknown", uint32(e)) }
+
+// SizeError is a virtual size that is impossible.
+type SizeError uint64
+
+func (e SizeError) Error() string {
+	return fmt.Sprintf("a virtual size of %d bytes is impossible", uint64(e))
+}
 
 // Header is what matters of an image's header.
 type Header struct {
@@ -58,55 +91,121 @@ type Header struct {
 	Incompatible uint64
 	// Backing says that the image names a backing file.
 	Backing bool
+	// L1Entries and L1Offset are the first table's: how many it has, and where it is.
+	L1Entries uint32
+	L1Offset  uint64
+	// Compression is the kind of compressed clusters.
+	Compression int
 }
+
+// ExtendedL2 reports whether the entries of second tables have parts.
+func (h Header) ExtendedL2() bool { return h.Incompatible&featureExtendedL2 != 0 }
+
+// UnknownFeatures are the incompatible features that this package does not know.
+func (h Header) UnknownFeatures() uint64 { return h.Incompatible &^ uint64(featuresKnown) }
 
 // Read reads the header of an image.
 func Read(r io.ReaderAt) (Header, error) {
-	raw := make([]byte, headerV3)
-	n, err := r.ReadAt(raw, 0)
+	head := make([]byte, HeaderSize)
+	n, err := r.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return Header{}, fmt.Errorf("reading the image's header: %w", err)
 	}
-	if n < headerV2 || string(raw[:len(magic)]) != magic {
+	h, err := Parse(head[:n])
+	if err != nil && !errors.Is(err, ErrNotQCOW2) {
+		err = fmt.Errorf("reading the image's header: %w", err)
+	}
+	return h, err
+}
+
+// Parse reads a header from the first bytes of an image, HeaderSize of them unless the
+// image has fewer. Its errors are ErrNotQCOW2, ErrCut, a VersionError or a SizeError.
+func Parse(head []byte) (Header, error) {
+	if len(head) < headerV2 || string(head[:len(Magic)]) != Magic {
 		return Header{}, ErrNotQCOW2
 	}
 	be := binary.BigEndian
-	h := Header{
-		Version:     int(be.Uint32(raw[offVersion:])),
-		ClusterBits: be.Uint32(raw[offClusterBits:]),
-		Encrypted:   be.Uint32(raw[offCrypt:]) != 0,
-		Backing:     be.Uint64(raw[offBackingOffset:]) != 0 || be.Uint32(raw[offBackingSize:]) != 0,
+	switch version := be.Uint32(head[offVersion:]); {
+	case version != 2 && version != 3:
+		return Header{}, VersionError(version)
+	case version == 3 && len(head) < headerV3:
+		return Header{}, ErrCut
 	}
-	size := be.Uint64(raw[offSize:])
-	if size > 1<<62 {
-		return Header{}, fmt.Errorf("reading the image's header: a virtual size of %d bytes is impossible", size)
+	h := Header{
+		Version:     int(be.Uint32(head[offVersion:])),
+		ClusterBits: be.Uint32(head[offClusterBits:]),
+		Encrypted:   be.Uint32(head[offCrypt:]) != 0,
+		Backing:     be.Uint64(head[offBackingOffset:]) != 0 || be.Uint32(head[offBackingSize:]) != 0,
+		L1Entries:   be.Uint32(head[offL1Size:]),
+		L1Offset:    be.Uint64(head[offL1Offset:]),
+	}
+	size := be.Uint64(head[offSize:])
+	if size > maxSize {
+		return Header{}, SizeError(size)
 	}
 	h.VirtualSize = int64(size)
-	switch {
-	case h.Version == 2:
-	case h.Version == 3 && n == headerV3:
-		h.Incompatible = be.Uint64(raw[offIncompatible:])
-	default:
-		return Header{}, fmt.Errorf("reading the image's header: version %d is unknown", h.Version)
+	if h.Version == 3 {
+		h.Incompatible = be.Uint64(head[offIncompatible:])
+		h.Compression = compression(head, h.Incompatible)
 	}
 	return h, nil
 }
 
-// Check returns why an image from elsewhere must not be opened; nil when it may.
-// A backing or data file is a path of the image author's choice, which QEMU
-// would open with the rights of the pod.
-func (h Header) Check() error {
+// compression reads the kind from the part of the header that not all have.
+func compression(head []byte, features uint64) int {
+	switch {
+	case features&featureCompression == 0:
+		return CompressionDeflate
+	case binary.BigEndian.Uint32(head[offHeaderLength:]) <= offCompression || len(head) <= offCompression:
+		return CompressionUnnamed
+	}
+	return int(head[offCompression])
+}
+
+// Obstacle is why an image from elsewhere must not be opened.
+type Obstacle int
+
+// The obstacles. A backing or data file is a path of the image author's choice, which
+// QEMU would open with the rights of the pod.
+const (
+	None Obstacle = iota
+	BackingFile
+	DataFile
+	Encrypted
+	Corrupt
+	Unknown // features that this package does not know
+)
+
+// Obstacle returns the first of the image's obstacles, None when it may be opened.
+func (h Header) Obstacle() Obstacle {
 	switch {
 	case h.Backing:
-		return errors.New("the image needs a backing file; flatten it with qemu-img convert")
-	case h.Incompatible&incompatDataFile != 0:
-		return errors.New("the image keeps its data in another file; flatten it with qemu-img convert")
+		return BackingFile
+	case h.Incompatible&featureDataFile != 0:
+		return DataFile
 	case h.Encrypted:
+		return Encrypted
+	case h.Incompatible&featureCorrupt != 0:
+		return Corrupt
+	case h.UnknownFeatures() != 0:
+		return Unknown
+	}
+	return None
+}
+
+// Check returns why an image from elsewhere must not be opened; nil when it may.
+func (h Header) Check() error {
+	switch h.Obstacle() {
+	case BackingFile:
+		return errors.New("the image needs a backing file; flatten it with qemu-img convert")
+	case DataFile:
+		return errors.New("the image keeps its data in another file; flatten it with qemu-img convert")
+	case Encrypted:
 		return errors.New("the image is encrypted")
-	case h.Incompatible&incompatCorrupt != 0:
+	case Corrupt:
 		return errors.New("the image is marked as corrupt; repair it with qemu-img check -r all")
-	case h.Incompatible&^incompatHarmless != 0:
-		return fmt.Errorf("the image has unknown features (%#x)", h.Incompatible&^uint64(incompatHarmless))
+	case Unknown:
+		return fmt.Errorf("the image has unknown features (%#x)", h.UnknownFeatures())
 	}
 	return nil
 }

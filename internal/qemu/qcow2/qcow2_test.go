@@ -2,6 +2,7 @@ package qcow2
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"os"
@@ -142,7 +143,7 @@ func TestWhatMustNotBeOpenedIsRefused(t *testing.T) {
 
 func TestOtherFilesAreNotQCOW2(t *testing.T) {
 	for name, content := range map[string]string{
-		"empty": "", "short": magic, "text": strings.Repeat("x", 200),
+		"empty": "", "short": Magic, "text": strings.Repeat("x", 200),
 	} {
 		if _, err := Read(strings.NewReader(content)); !errors.Is(err, ErrNotQCOW2) {
 			t.Errorf("%s: %v", name, err)
@@ -159,4 +160,74 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("negative size %d", h.VirtualSize)
 		}
 	})
+}
+
+// head is a whole header of version 3, changed.
+func head(edits ...func([]byte)) []byte {
+	h := make([]byte, HeaderSize)
+	copy(h, header(Image{VirtualSize: 1 << 20}, 1<<20, 1))
+	for _, edit := range edits {
+		edit(h)
+	}
+	return h
+}
+
+func set32(at int, value uint32) func([]byte) {
+	return func(h []byte) { binary.BigEndian.PutUint32(h[at:], value) }
+}
+
+func set64(at int, value uint64) func([]byte) {
+	return func(h []byte) { binary.BigEndian.PutUint64(h[at:], value) }
+}
+
+func TestWhatAHeaderSays(t *testing.T) {
+	compressed := set64(offIncompatible, featureCompression)
+	long := set32(offHeaderLength, HeaderSize)
+	for name, c := range map[string]struct {
+		head        []byte
+		err         error
+		obstacle    Obstacle
+		compression int
+		extended    bool
+	}{
+		"a plain image":                    {head: head()},
+		"compressed as ever":               {head: head(compressed, long), compression: CompressionDeflate},
+		"compressed by zstd":               {head: head(compressed, long, func(h []byte) { h[offCompression] = 1 }), compression: CompressionZstd},
+		"of a kind that nobody has named":  {head: head(compressed, long, func(h []byte) { h[offCompression] = 9 }), compression: 9},
+		"a header without room for a kind": {head: head(compressed), compression: CompressionUnnamed},
+		"a file that ends before the kind": {head: head(compressed, long)[:headerV3], compression: CompressionUnnamed},
+		"extended second tables":           {head: head(set64(offIncompatible, featureExtendedL2)), extended: true},
+		"used when the power failed":       {head: head(set64(offIncompatible, featureDirty))},
+		"a backing file by its place":      {head: head(set64(offBackingOffset, 1)), obstacle: BackingFile},
+		"a backing file by its length":     {head: head(set32(offBackingSize, 1)), obstacle: BackingFile},
+		"data in another file":             {head: head(set64(offIncompatible, featureDataFile)), obstacle: DataFile},
+		"encrypted":                        {head: head(set32(offCrypt, 2)), obstacle: Encrypted},
+		"corrupt":                          {head: head(set64(offIncompatible, featureCorrupt)), obstacle: Corrupt},
+		"of a later time":                  {head: head(set64(offIncompatible, 1<<63)), obstacle: Unknown},
+		"version 2 has no features":        {head: head(set32(offVersion, 2), set64(offIncompatible, 1<<63))},
+		"version 2 may be shorter":         {head: head(set32(offVersion, 2))[:headerV2]},
+		"version 3 may not":                {head: head()[:headerV3-1], err: ErrCut},
+		"the format before this one":       {head: head(set32(offVersion, 1)), err: VersionError(1)},
+		"a format after this one":          {head: head(set32(offVersion, 4)), err: VersionError(4)},
+		"as large as is believed":          {head: head(set64(offSize, maxSize))},
+		"larger":                           {head: head(set64(offSize, maxSize+1)), err: SizeError(maxSize + 1)},
+		"a negative size, to who reads so": {head: head(set64(offSize, 1<<63)), err: SizeError(1 << 63)},
+		"not even a header of version 2":   {head: head()[:headerV2-1], err: ErrNotQCOW2},
+		"something else":                   {head: head(func(h []byte) { h[0] = 'q' }), err: ErrNotQCOW2},
+		"nothing":                          {err: ErrNotQCOW2},
+	} {
+		h, err := Parse(c.head)
+		if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+			t.Errorf("%s: error %v, want %v", name, err, c.err)
+		}
+		if h.Obstacle() != c.obstacle || h.Compression != c.compression || h.ExtendedL2() != c.extended {
+			t.Errorf("%s: %+v with obstacle %d", name, h, h.Obstacle())
+		}
+		if (h.Check() == nil) != (c.obstacle == None) {
+			t.Errorf("%s: Check() = %v", name, h.Check())
+		}
+		if err == nil && (h.L1Entries != 1 || h.L1Offset != l1Cluster*clusterSize || h.ClusterBits != clusterBits) {
+			t.Errorf("%s: tables %+v", name, h)
+		}
+	}
 }
