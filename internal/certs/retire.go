@@ -7,10 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"drydock.dev/drydock/internal/backoff"
 	"drydock.dev/drydock/internal/clusterconfig"
 )
 
@@ -26,18 +26,15 @@ type retirement struct {
 	reader client.Reader
 }
 
-// retireBackoff is for an API server that does not answer.
-var retireBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Cap: time.Minute, Steps: 1 << 30}
-
 // Start removes it, however long the API server is away. It is a controller-runtime
 // Runnable.
 func (r *retirement) Start(ctx context.Context) error {
-	_ = wait.ExponentialBackoffWithContext(ctx, retireBackoff, func(ctx context.Context) (bool, error) {
-		if err := r.remove(ctx); err != nil {
+	backoff.Retry(ctx, backoff.Doubling(time.Second, time.Minute), func(ctx context.Context) bool {
+		err := r.remove(ctx)
+		if err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "what an earlier version has left is not removed yet")
-			return false, nil
 		}
-		return true, nil
+		return err == nil
 	})
 	return nil
 }

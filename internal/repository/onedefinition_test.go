@@ -13,9 +13,9 @@ import (
 type definition struct {
 	// home is the package that has it; use what others call.
 	home, use string
-	// looksLike reports whether a function spells the rule itself.
-	looksLike func(f *ast.FuncDecl) bool
-	// besides are functions, as "package.Function", that look like it and are another
+	// looksLike reports whether a function, or a variable, spells the rule itself.
+	looksLike func(f ast.Node) bool
+	// besides are functions, as "folder.Function", that look like it and are another
 	// thing, with the reason.
 	besides map[string]string
 }
@@ -23,22 +23,23 @@ type definition struct {
 var definitions = map[string]definition{
 	"the newest warning": {
 		home: "internal/objectevent", use: "objectevent.NewestWarning",
-		looksLike: func(f *ast.FuncDecl) bool { return selects(f, "LastTimestamp") || selects(f, "EventTime") },
+		looksLike: func(f ast.Node) bool { return selects(f, "LastTimestamp") || selects(f, "EventTime") },
 	},
 	"the claim of a volume": {
 		home: "internal/volumeclaim", use: "volumeclaim.Of, Disk, Written or Names",
-		looksLike: func(f *ast.FuncDecl) bool {
+		looksLike: func(f ast.Node) bool {
 			return selects(f, "ClaimName") && selects(f, "PersistentVolumeClaim") && selects(f, "DataVolume")
 		},
 		besides: map[string]string{
 			"internal/api/subresource.validAddition": "says which name of a request is missing",
+			"internal/api/validate.volumeRules":      "judges every source's own fields",
 			"internal/api/subresource.available":     "asks for a DataVolume or for a claim, as the request has it",
 		},
 	},
 	"the VMIs that use a claim": {
 		home: "internal/controller/claimusers", use: "claimusers.List or Requests",
 		// An index of VMIs by claim, whatever it reads the claims from.
-		looksLike: func(f *ast.FuncDecl) bool {
+		looksLike: func(f ast.Node) bool {
 			return contains(f, func(n ast.Node) bool {
 				call, ok := n.(*ast.CallExpr)
 				return ok && selects(call.Fun, "IndexField") && contains(call, func(n ast.Node) bool {
@@ -50,7 +51,7 @@ var definitions = map[string]definition{
 	},
 	"a name with a hash": {
 		home: "internal/layout", use: "layout.HostName, PodName, LabelValue, ReplicaName or their digests",
-		looksLike: func(f *ast.FuncDecl) bool {
+		looksLike: func(f ast.Node) bool {
 			return contains(f, func(n ast.Node) bool { return named(n, "sha256", "Sum256") }) && selects(f, "EncodeToString")
 		},
 		besides: map[string]string{
@@ -58,9 +59,27 @@ var definitions = map[string]definition{
 			"images/build.fileKey":  "a file's checksum",
 		},
 	},
+	"the delays of a back-off": {
+		home: "internal/backoff", use: "backoff.Doubling, Delay or Retry",
+		looksLike: func(f ast.Node) bool {
+			return contains(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.CompositeLit:
+					return named(n.Type, "wait", "Backoff")
+				case *ast.CallExpr: // min(2*delay, longest)
+					name, ok := n.Fun.(*ast.Ident)
+					return ok && name.Name == "min" && slices.ContainsFunc(n.Args, doubles)
+				}
+				return named(n, "wait", "ExponentialBackoffWithContext") || named(n, "wait", "ExponentialBackoff")
+			})
+		},
+		besides: map[string]string{
+			"test/guest/guestd.next": "runs in the test's guest, whose memory links no Kubernetes",
+		},
+	},
 	"a pod has ended": {
 		home: "internal/podstatus", use: "podstatus.Terminal",
-		looksLike: func(f *ast.FuncDecl) bool {
+		looksLike: func(f ast.Node) bool {
 			return contains(f, func(n ast.Node) bool {
 				e, ok := n.(*ast.BinaryExpr)
 				return ok && (e.Op == token.LOR || e.Op == token.LAND) && selects(e, "PodSucceeded") && selects(e, "PodFailed")
@@ -102,25 +121,48 @@ func TestARuleHasOneDefinition(t *testing.T) {
 	}
 }
 
-// functionsOf are the functions of the root module's packages without their tests, by
-// "folder.Function".
-func functionsOf(t *testing.T) map[string][]*ast.FuncDecl {
+// functionsOf are the functions and variables of the root module's packages without their
+// tests, by "folder.Name".
+func functionsOf(t *testing.T) map[string][]ast.Node {
 	t.Helper()
-	out := map[string][]*ast.FuncDecl{}
+	out := map[string][]ast.Node{}
 	modules := moduleFolders(t)
 	for dir, files := range parsedPackages(t) {
 		if moduleOf(dir, modules) != "" {
 			continue
 		}
 		for _, file := range files {
+			if file.test {
+				continue
+			}
 			for _, d := range file.Decls {
-				if f, ok := d.(*ast.FuncDecl); ok && !file.test {
-					out[dir+"."+f.Name.Name] = append(out[dir+"."+f.Name.Name], f)
+				for _, name := range declared(d) {
+					out[dir+"."+name] = append(out[dir+"."+name], d)
 				}
 			}
 		}
 	}
 	return out
+}
+
+// declared are the names of the function, or of the variables, that a declaration makes.
+func declared(d ast.Decl) []string {
+	if f, ok := d.(*ast.FuncDecl); ok {
+		return []string{f.Name.Name}
+	}
+	general, ok := d.(*ast.GenDecl)
+	if !ok {
+		return nil
+	}
+	var names []string
+	for _, spec := range general.Specs {
+		if value, ok := spec.(*ast.ValueSpec); ok {
+			for _, name := range value.Names {
+				names = append(names, name.Name)
+			}
+		}
+	}
+	return names
 }
 
 // contains reports whether a node below the root is as asked for.
@@ -131,6 +173,16 @@ func contains(root ast.Node, is func(ast.Node) bool) bool {
 		return !found
 	})
 	return found
+}
+
+// doubles reports whether an expression is 2*x.
+func doubles(e ast.Expr) bool {
+	product, ok := e.(*ast.BinaryExpr)
+	if !ok || product.Op != token.MUL {
+		return false
+	}
+	two, ok := product.X.(*ast.BasicLit)
+	return ok && two.Value == "2"
 }
 
 // named reports whether a node is a package's name.

@@ -16,7 +16,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"math"
 	mathrand "math/rand/v2"
 	"time"
 
@@ -29,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	certificatesclient "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
+	"drydock.dev/drydock/internal/backoff"
 	"drydock.dev/drydock/internal/certs/nodecert"
 )
 
@@ -54,7 +54,7 @@ type Keeper struct {
 	// key is the one that was last asked for.
 	key     crypto.Signer
 	changed chan struct{}
-	backoff wait.Backoff
+	delays  wait.Backoff
 }
 
 const (
@@ -68,7 +68,9 @@ const (
 // patient begins at a fifth of a second, for what a restart has left, and asks a
 // signer that refuses every two minutes.
 func patient() wait.Backoff {
-	return wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Cap: 2 * time.Minute, Steps: math.MaxInt32}
+	delays := backoff.Doubling(200*time.Millisecond, 2*time.Minute)
+	delays.Jitter = 0.2
+	return delays
 }
 
 // Start keeps the certificate until ctx ends. It is a controller-runtime Runnable.
@@ -80,11 +82,11 @@ func (k *Keeper) Start(ctx context.Context) error {
 		default:
 		}
 	})
-	k.backoff = patient()
+	k.delays = patient()
 	for ctx.Err() == nil {
 		if err := k.step(ctx); err != nil && ctx.Err() == nil {
 			k.Log.Error(err, "this node's certificate is not renewed yet; streams go on with the one in use", "inUse", k.until())
-			k.rest(ctx, k.backoff.Step())
+			k.rest(ctx, k.delays.Step())
 		}
 	}
 	return nil
@@ -188,7 +190,7 @@ func same(event watch.Event, request *certificatesv1.CertificateSigningRequest) 
 func (k *Keeper) take(pair *tls.Certificate) {
 	k.inUse = &nodecert.InUse{Leaf: pair.Leaf, Renew: nodecert.Renewal(pair.Leaf, time.Now(), mathrand.Float64())}
 	k.Holder.Use(pair)
-	k.backoff = patient()
+	k.delays = patient()
 	k.Log.Info("this node has a new certificate", "until", pair.Leaf.NotAfter.Format(time.RFC3339))
 }
 

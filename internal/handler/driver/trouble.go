@@ -3,6 +3,7 @@ package driver
 import (
 	"time"
 
+	"drydock.dev/drydock/internal/backoff"
 	"drydock.dev/drydock/internal/handler/vmi"
 )
 
@@ -48,16 +49,8 @@ func (t *trouble) note(step vmi.Step, err error, now time.Time) {
 	if err != nil {
 		t.err = err
 		t.attempts++
-		t.retry = now.Add(delay(t.attempts))
+		t.retry = now.Add(backoff.Delay(firstDelay, longestDelay, t.attempts))
 	}
-}
-
-func delay(attempts int) time.Duration {
-	d := firstDelay
-	for range attempts - 1 {
-		d = min(2*d, longestDelay)
-	}
-	return d
 }
 
 // hold gives the step that may be taken now, and when to look again.

@@ -20,11 +20,11 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/backoff"
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/nodeprobe"
 )
@@ -111,26 +111,22 @@ type Labeler struct {
 	reported bool
 }
 
-// backoff is for an API server that is away.
-var backoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Cap: 30 * time.Second, Steps: 20}
+// The delays bound the back-off from an API server that is away.
+const (
+	firstDelay   = 200 * time.Millisecond
+	longestDelay = 30 * time.Second
+)
 
 // Run labels the node, as often as it takes, and returns.
 func (l *Labeler) Run(ctx context.Context) error {
-	delays := backoff
-	for {
+	backoff.Retry(ctx, backoff.Doubling(firstDelay, longestDelay), func(ctx context.Context) bool {
 		err := l.label(ctx)
-		if err == nil || ctx.Err() != nil {
-			return nil
+		if err != nil && ctx.Err() == nil {
+			l.Log.Info("the node could not be labeled; trying again", "reason", err.Error())
 		}
-		l.Log.Info("the node could not be labeled; trying again", "reason", err.Error())
-		timer := time.NewTimer(delays.Step())
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-		}
-	}
+		return err == nil
+	})
+	return nil
 }
 
 func (l *Labeler) label(ctx context.Context) error {

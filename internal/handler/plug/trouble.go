@@ -5,6 +5,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/backoff"
 	"drydock.dev/drydock/internal/machine"
 )
 
@@ -34,22 +35,14 @@ type trouble struct {
 func (t *trouble) note(err error, now time.Time) {
 	t.err = err
 	t.attempts++
-	t.retry = now.Add(doubled(firstDelay, longestDelay, t.attempts))
+	t.retry = now.Add(backoff.Delay(firstDelay, longestDelay, t.attempts))
 }
 
 // asked is for an action that has been done and shows its effect later.
 func (t *trouble) asked(now time.Time) {
 	t.err = nil
 	t.attempts++
-	t.retry = now.Add(doubled(firstAsk, longestAsk, t.attempts))
-}
-
-func doubled(first, longest time.Duration, attempts int) time.Duration {
-	d := first
-	for range attempts - 1 {
-		d = min(2*d, longest)
-	}
-	return d
+	t.retry = now.Add(backoff.Delay(firstAsk, longestAsk, t.attempts))
 }
 
 // Fact is what is known of a volume for the VMI's status.

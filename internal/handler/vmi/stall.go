@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"drydock.dev/drydock/internal/backoff"
 	"drydock.dev/drydock/internal/qemu/runstate"
 )
 
@@ -78,11 +79,7 @@ func (s Stall) Resume(paused bool, now time.Time) (due bool, after time.Duration
 	case paused:
 		return false, 0
 	}
-	wait := firstResume
-	for range s.attempts {
-		wait = min(2*wait, longestResume)
-	}
-	left := s.since.Add(wait).Sub(now)
+	left := s.since.Add(backoff.Delay(firstResume, longestResume, s.attempts+1)).Sub(now)
 	return left <= 0, max(left, 0)
 }
 

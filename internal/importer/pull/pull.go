@@ -187,7 +187,7 @@ func (r *Reader) again(ctx context.Context, at int64, failed int, cause *error) 
 		*cause = cut(*cause, at)
 		return nil
 	}
-	if !wait(ctx, r.pause<<(failed-1)) {
+	if !r.await(ctx, failed) {
 		*cause = context.Cause(ctx)
 		return nil
 	}
@@ -225,8 +225,10 @@ func worthAnother(err error) bool {
 	return fault.Reason == transfer.ReasonCut || fault.Reason == transfer.ReasonSourceUnreachable
 }
 
-func wait(ctx context.Context, pause time.Duration) bool {
-	timer := time.NewTimer(pause)
+// await waits after so many failures in a row, false when ctx has ended. There are a few
+// tries only, so the delays need no bound, and the worker no library.
+func (r *Reader) await(ctx context.Context, failed int) bool {
+	timer := time.NewTimer(r.pause << (failed - 1))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -243,7 +245,7 @@ func (r *Reader) connect(ctx context.Context, offset int64, first bool) (*connec
 		if err == nil {
 			return opened, nil
 		}
-		if failed >= tries || !worthAnother(err) || !wait(ctx, r.pause<<(failed-1)) {
+		if failed >= tries || !worthAnother(err) || !r.await(ctx, failed) {
 			if !first {
 				err = cut(err, offset)
 			}
