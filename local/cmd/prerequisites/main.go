@@ -62,10 +62,12 @@ func (f *findings) look(purposes []string) error {
 	return nil
 }
 
-// What a build from nothing takes, measured on two cores; see docs/decisions/181.
+// What a build from nothing takes, with some room: measured were 1.2 GB of modules,
+// 3.9 GB of compiled packages and 1.9 GB of products; see docs/decisions/181. Together
+// they are the disk that README.md asks for.
 const (
-	downloads     = 4 << 30
-	compiled      = 7 << 30
+	downloads     = 3 << 29
+	compiled      = 9 << 29
 	products      = 2 << 30
 	buildMemory   = 3 << 30
 	clusterMemory = 2 << 30
