@@ -92,7 +92,7 @@ func withAndWithoutBudget(t *testing.T) func(hotplug.Observed) hotplug.Plan {
 				t.Errorf("without a budget %s waits, which holds what the guest has: %+v", h.Name, o)
 			}
 		}
-		if len(bare.Create)+len(bare.Guarded) != len(plan.Create) || bare.Changed != plan.Changed || bare.AskLive != plan.AskLive ||
+		if len(bare.Create)+len(bare.Guarded) != len(plan.Create) || bare.Changed != plan.Changed || bare.Needs != plan.Needs ||
 			len(bare.Delete) != len(plan.Delete) || len(plan.Guarded) > 0 {
 			t.Errorf("the budget changes more than what is made: %+v, %+v", plan, bare)
 		}

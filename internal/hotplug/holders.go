@@ -55,15 +55,20 @@ func (p *planning) addApart(volumes []Volume) {
 	p.add(together)
 }
 
-// dead reports whether the holder's pod will not hold anything any more. A pod
-// that was made and is not seen, or is seen with another UID, has been deleted by
-// somebody; one that was never seen is made.
+// dead reports whether it is known that the holder's pod will not hold anything any
+// more.
 func (p *planning) dead(h *Holder) bool {
 	pod := p.pod(h.Name)
 	if pod == nil {
-		return (h.UID != "" || p.assigned(h.Name)) && p.absenceIsFact()
+		return p.Live && p.missing(h)
 	}
 	return pod.Terminating || pod.Finished && !pod.Cooling
+}
+
+// missing reports whether the holder's pod was made and is not seen, or is seen with
+// another UID: if that is so, somebody has deleted it. One that was never seen is made.
+func (p *planning) missing(h *Holder) bool {
+	return p.pod(h.Name) == nil && (h.UID != "" || p.assigned(h.Name))
 }
 
 // assigned reports whether an entry has named the pod, which then existed.

@@ -114,13 +114,20 @@ type Observed struct {
 	MaxHolders int
 }
 
+// Question is something that only the API server can answer.
+type Question string
+
+// NeedPods asks for the attachment pods and then for the VMI: an observation with Live.
+const NeedPods Question = "the attachment pods, and then the VMI"
+
 // Plan is what is to be done. A plan that changes the VMI does nothing else:
 // the change is written on condition of the observed version, and what it
 // brings is planned anew on the answer.
 type Plan struct {
-	// AskLive asks to observe anew with Live, and to plan again.
-	AskLive bool
 	Changed bool
+	// Needs is what has to be asked before any pod is made or deleted: then this is no
+	// plan, and another one is to be made. A plan that changes the VMI needs nothing.
+	Needs Question
 	// Entries and Record are the VMI's as they should be.
 	Entries []Entry
 	Record  Record

@@ -17,7 +17,6 @@ type planning struct {
 	Observed
 	entries []Entry
 	record  Record
-	askLive bool
 }
 
 // Decide gives the plan for what was observed.
@@ -45,11 +44,17 @@ func Decide(o Observed) Plan {
 }
 
 func (p *planning) plan() Plan {
-	out := Plan{AskLive: p.askLive, Entries: p.entries, Record: p.record}
+	out := Plan{Entries: p.entries, Record: p.record}
 	out.Changed = !slices.Equal(p.entries, p.Entries) || !sameRecord(p.record, p.Record)
 	if out.Changed {
 		return out
 	}
+	deletable := p.deletable()
+	if !p.Live && (len(deletable) > 0 || p.missesPods()) {
+		out.Needs = NeedPods
+		return out
+	}
+	out.Delete = deletable
 	for i := range p.record.Holders {
 		switch h := &p.record.Holders[i]; {
 		case h.UID != "" || p.pod(h.Name) != nil || p.assigned(h.Name):
@@ -59,17 +64,16 @@ func (p *planning) plan() Plan {
 			out.Create = append(out.Create, *h)
 		}
 	}
-	for i := range p.Pods {
-		pod := &p.Pods[i]
-		switch {
-		case pod.Terminating || p.record.Names(pod.Name) || !p.deletable(pod):
-		case p.Live:
-			out.Delete = append(out.Delete, *pod)
-		default:
-			out.AskLive = true
-		}
-	}
 	return out
+}
+
+// missesPods reports whether a pod that existed is not seen and the plan depends on
+// whether it is gone. Of a cache, that is no answer: one that lags lacks pods, too.
+func (p *planning) missesPods() bool {
+	return slices.ContainsFunc(p.record.Holders, func(h Holder) bool { return p.missing(&h) }) ||
+		slices.ContainsFunc(p.entries, func(e Entry) bool {
+			return e.Phase == v1.HotplugVolumeAttachedToNode && p.wanted(e.Volume) != nil && p.pod(e.PodName) == nil
+		})
 }
 
 // followSpec brings the entries to what the spec asks for, as far as they are
@@ -155,22 +159,13 @@ func (p *planning) why(v Volume) string {
 // ReasonAttachFailed is the reason of a volume whose attachment pod does not start.
 const ReasonAttachFailed = "FailedAttach"
 
-// lost reports whether the pod that an entry names is no use any more.
+// lost reports whether the pod that an entry names is known to be of no use any more.
 func (p *planning) lost(e *Entry) bool {
 	pod := p.pod(e.PodName)
 	if pod == nil {
-		return p.absenceIsFact()
+		return p.Live
 	}
 	return pod.UID != e.PodUID || pod.Terminating || pod.Finished
-}
-
-// absenceIsFact reports whether a pod that is not seen does not exist. A cache
-// that lags lacks pods, too.
-func (p *planning) absenceIsFact() bool {
-	if !p.Live {
-		p.askLive = true
-	}
-	return p.Live
 }
 
 // dropEntries lets a volume's entry go when nothing holds its claim any more.
@@ -181,8 +176,19 @@ func (p *planning) dropEntries() {
 	})
 }
 
-// deletable is H2 for a pod that is not recorded.
-func (p *planning) deletable(pod *Pod) bool {
+// deletable are the pods that may be deleted.
+func (p *planning) deletable() []Pod {
+	var out []Pod
+	for i := range p.Pods {
+		if pod := &p.Pods[i]; !pod.Terminating && !p.record.Names(pod.Name) && p.unused(pod) {
+			out = append(out, *pod)
+		}
+	}
+	return out
+}
+
+// unused is H2 for a pod that is not recorded.
+func (p *planning) unused(pod *Pod) bool {
 	for _, v := range pod.Volumes {
 		e := p.entry(v)
 		if e == nil {

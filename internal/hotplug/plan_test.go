@@ -78,7 +78,7 @@ func told(p Plan) string {
 	for i := range p.Delete {
 		out = append(out, "delete "+p.Delete[i].Name)
 	}
-	if p.AskLive {
+	if p.Needs != "" {
 		out = append(out, "ask")
 	}
 	return strings.Join(out, "; ")

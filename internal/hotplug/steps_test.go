@@ -299,7 +299,7 @@ func (sc *scenario) act(s *state, vmi *object, plan *hotplug.Plan, emit emitter)
 			emit(step{kind: controllerWritesAndDies}, to)
 		}
 		return
-	case plan.AskLive && !s.asking:
+	case plan.Needs != "":
 		to := *s
 		to.asking, to.podStale = true, false
 		emit(step{kind: controllerAsks}, to)

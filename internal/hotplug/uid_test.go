@@ -57,7 +57,7 @@ func TestAPodOfAnotherUIDIsForeign(t *testing.T) {
 			n = 0
 		}
 		o.Live, o.Entries = false, []Entry{through(n, phase, "a")}
-		if plan := Decide(o); !plan.AskLive || plan.Changed {
+		if plan := Decide(o); plan.Needs != NeedPods || plan.Changed {
 			t.Errorf("%s: on the word of a cache: %+v", phase, plan)
 		}
 		o.Live = true

@@ -32,6 +32,7 @@ import (
 
 	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/controller/claimusers"
+	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/written"
 	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/launcherpod"
@@ -146,37 +147,49 @@ func hotplugged(spec *v1.VirtualMachineInstanceSpec) []hotplug.Volume {
 	return out
 }
 
-// mostRounds bounds how often one call plans anew: a change of the entries, one
-// of the record, a look at the API server, and what these bring. What is left
-// then is brought back by the changes themselves.
+// mostRounds bounds how often one call writes the VMI and plans anew: a change of the
+// entries, one of the record, and what these bring. What is left then is brought back
+// by the changes themselves.
 const mostRounds = 6
 
 // Reconcile looks at one VMI and does what is next.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	live := false
 	for range mostRounds {
-		s, err := r.observe(ctx, req.NamespacedName, live)
-		if err != nil {
+		s, plan, err := r.plan(ctx, req.NamespacedName)
+		switch {
+		case err != nil:
 			return ctrl.Result{}, err
-		}
-		if s == nil {
+		case s == nil:
 			r.written.Forget(req.NamespacedName)
 			r.memory.forget(req.NamespacedName)
 			return r.sweep(ctx, req.NamespacedName)
-		}
-		plan := hotplug.Decide(s.Observed)
-		switch {
-		case plan.Changed:
-			again, err := r.write(ctx, s, plan)
-			if err != nil || !again {
-				return ctrl.Result{}, err
-			}
-			live = false
-		case plan.AskLive && !live:
-			live = true
-		default:
+		case !plan.Changed:
 			return r.act(ctx, s, plan)
+		}
+		again, err := r.write(ctx, s, plan)
+		if err != nil || !again {
+			return ctrl.Result{}, err
 		}
 	}
 	return ctrl.Result{RequeueAfter: time.Second}, nil
+}
+
+// plan decides on what the caches show, and on what the API server says if the
+// decision needs that. It returns no observation when the VMI is gone.
+func (r *Reconciler) plan(ctx context.Context, key types.NamespacedName) (*sight, hotplug.Plan, error) {
+	s, err := r.observe(ctx, key, false)
+	if err != nil {
+		return nil, hotplug.Plan{}, err
+	}
+	plan, err := settle.Plan(ctx, func() (hotplug.Plan, hotplug.Question) {
+		if s == nil {
+			return hotplug.Plan{}, ""
+		}
+		plan := hotplug.Decide(s.Observed)
+		return plan, plan.Needs
+	}, func(ctx context.Context, _ hotplug.Question) (err error) {
+		s, err = r.observe(ctx, key, true)
+		return err
+	})
+	return s, plan, err
 }
