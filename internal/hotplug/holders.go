@@ -78,26 +78,6 @@ func (p *planning) assigned(pod string) bool {
 	})
 }
 
-// outranked reports whether virt-handler would never hand a volume over to the
-// holder: it prefers the newest pod by a time in whole seconds, and the pod
-// was made in the same second as the one that it should follow.
-func (p *planning) outranked(h *Holder) bool {
-	pod := p.pod(h.Name)
-	if pod == nil {
-		return false
-	}
-	for _, v := range p.designees(h) {
-		e := p.entry(v)
-		if !InUse(e.Phase) || e.PodName == h.Name {
-			continue
-		}
-		if serving := p.pod(e.PodName); serving != nil && serving.alive() && serving.newerThan(pod) {
-			return true
-		}
-	}
-	return false
-}
-
 // coverNew records holders for volumes that have none.
 func (p *planning) coverNew() {
 	var inUse, waiting []Volume
@@ -152,7 +132,7 @@ func (p *planning) splitStuck() {
 
 // starving reports whether no pod that runs has the volume.
 func (p *planning) starving(v Volume) bool {
-	return !slices.ContainsFunc(p.Pods, func(pod Pod) bool { return pod.alive() && contains(pod.Volumes, v) })
+	return !slices.ContainsFunc(p.Pods, func(pod Pod) bool { return pod.Alive() && pod.Holds(v) })
 }
 
 // heldBySharer reports whether the pod that serves the volume also holds one
@@ -169,7 +149,7 @@ func (p *planning) heldBySharer(v Volume) bool {
 func (p *planning) letGo() {
 	for _, h := range slices.Clone(p.record.Holders) {
 		pod := p.pod(h.Name)
-		if pod == nil || !pod.alive() {
+		if pod == nil || !pod.Alive() {
 			continue
 		}
 		stay := p.designees(&h)
@@ -199,7 +179,7 @@ func (p *planning) merge() {
 		if slices.ContainsFunc(volumes, func(v Volume) bool { return !InUse(p.entry(v).Phase) || p.alone(v) }) {
 			continue
 		}
-		if pod := p.pod(h.Name); pod != nil && pod.alive() && len(volumes) > 0 {
+		if pod := p.pod(h.Name); pod != nil && pod.Alive() && len(volumes) > 0 {
 			sharers = append(sharers, Holder{Name: h.Name, Volumes: volumes})
 		}
 	}

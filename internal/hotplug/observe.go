@@ -65,17 +65,6 @@ type Pod struct {
 	Volumes []Volume
 }
 
-// alive reports whether the pod holds its volumes and goes on doing so.
-func (p *Pod) alive() bool { return p.Running && !p.Terminating && !p.Finished }
-
-// newerThan is the order in which virt-handler prefers pods.
-func (p *Pod) newerThan(q *Pod) bool {
-	if !p.Created.Equal(q.Created) {
-		return p.Created.After(q.Created)
-	}
-	return p.UID > q.UID
-}
-
 // Stage is how far the VMI is, as far as its volumes care.
 type Stage int
 

@@ -52,7 +52,7 @@ func (c *cluster) handle() {
 			e.Phase = v1.VolumeReady
 		}
 		for j := range c.Pods {
-			if p := &c.Pods[j]; e.Phase == v1.VolumeReady && p.Running && contains(p.Volumes, e.Volume) && c.Record.Names(p.Name) {
+			if p := &c.Pods[j]; e.Phase == v1.VolumeReady && p.Running && p.Holds(e.Volume) && c.Record.Names(p.Name) {
 				e.PodName, e.PodUID = p.Name, p.UID
 			}
 		}

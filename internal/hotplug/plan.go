@@ -137,7 +137,7 @@ func (p *planning) assign() {
 // serving is the youngest recorded holder's pod that runs and has the volume.
 func (p *planning) serving(v Volume) *Pod {
 	for i := len(p.record.Holders) - 1; i >= 0; i-- {
-		if pod := p.pod(p.record.Holders[i].Name); pod != nil && pod.alive() && contains(pod.Volumes, v) {
+		if pod := p.pod(p.record.Holders[i].Name); pod != nil && pod.Alive() && pod.Holds(v) {
 			return pod
 		}
 	}
@@ -172,7 +172,7 @@ func (p *planning) lost(e *Entry) bool {
 func (p *planning) dropEntries() {
 	p.entries = slices.DeleteFunc(p.entries, func(e Entry) bool {
 		return e.Phase == v1.HotplugVolumeUnMounted && p.wanted(e.Volume) == nil && p.designated(e.Volume) == "" &&
-			!slices.ContainsFunc(p.Pods, func(pod Pod) bool { return contains(pod.Volumes, e.Volume) })
+			!slices.ContainsFunc(p.Pods, func(pod Pod) bool { return pod.Holds(e.Volume) })
 	})
 }
 
@@ -201,7 +201,7 @@ func (p *planning) unused(pod *Pod) bool {
 			continue
 		}
 		through := p.pod(e.PodName)
-		if through == nil || through.UID != e.PodUID || !through.alive() {
+		if through == nil || through.UID != e.PodUID || !through.Alive() {
 			return false
 		}
 	}

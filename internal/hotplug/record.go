@@ -79,7 +79,7 @@ func (p *planning) foreign(pod *Pod) bool {
 func (p *planning) noteUIDs() {
 	for i := range p.record.Holders {
 		h := &p.record.Holders[i]
-		if pod := p.pod(h.Name); h.UID == "" && pod != nil && pod.alive() {
+		if pod := p.pod(h.Name); h.UID == "" && pod != nil && pod.Alive() {
 			h.UID = pod.UID
 		}
 	}

@@ -162,7 +162,7 @@ func (r *Reconciler) observePods(ctx context.Context, s *sight, pods []corev1.Po
 		if !ours(s.vmi, pod) {
 			continue
 		}
-		seen := podOf(pod)
+		seen := attachmentpod.Observe(pod)
 		age := now.Sub(seen.Created)
 		if !seen.Running && !seen.Terminating && !seen.Finished {
 			seen.Why = complaint(pod)
@@ -197,32 +197,6 @@ func (r *Reconciler) observePods(ctx context.Context, s *sight, pods []corev1.Po
 	return nil
 }
 
-func podOf(pod *corev1.Pod) hotplug.Pod {
-	out := hotplug.Pod{
-		Name: pod.Name, UID: pod.UID, Created: pod.CreationTimestamp.Time,
-		Terminating: pod.DeletionTimestamp != nil,
-		Finished:    podstatus.Terminal(pod),
-	}
-	if c := status(pod); c != nil {
-		out.Running = pod.Status.Phase == corev1.PodRunning && c.State.Running != nil
-	}
-	for i := range pod.Spec.Volumes {
-		if v := &pod.Spec.Volumes[i]; v.PersistentVolumeClaim != nil {
-			out.Volumes = append(out.Volumes, hotplug.Volume{Name: v.Name, Claim: v.PersistentVolumeClaim.ClaimName})
-		}
-	}
-	return out
-}
-
-func status(pod *corev1.Pod) *corev1.ContainerStatus {
-	for i := range pod.Status.ContainerStatuses {
-		if c := &pod.Status.ContainerStatuses[i]; c.Name == layout.AttachmentContainer {
-			return c
-		}
-	}
-	return nil
-}
-
 func scheduling(pod *corev1.Pod) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled {
@@ -242,7 +216,7 @@ func complaint(pod *corev1.Pod) string {
 	if unschedulable(pod) {
 		return fmt.Sprintf("the attachment pod %s can't be scheduled: %s", pod.Name, scheduling(pod).Message)
 	}
-	if c := status(pod); c != nil && c.State.Waiting != nil && c.State.Waiting.Message != "" {
+	if c := attachmentpod.Status(pod); c != nil && c.State.Waiting != nil && c.State.Waiting.Message != "" {
 		return fmt.Sprintf("the attachment pod %s does not start: %s: %s", pod.Name, c.State.Waiting.Reason, c.State.Waiting.Message)
 	}
 	return ""

@@ -60,7 +60,7 @@ func (r *Reconciler) leftovers(ctx context.Context, key types.NamespacedName, po
 	var seen []hotplug.Leftover
 	for i := range pods {
 		of := types.UID(pods[i].Labels[v1.CreatedByLabel])
-		seen = append(seen, hotplug.Leftover{Pod: podOf(&pods[i]), VMI: of})
+		seen = append(seen, hotplug.Leftover{Pod: attachmentpod.Observe(&pods[i]), VMI: of})
 		if _, asked := guests[of]; asked || of == "" {
 			continue
 		}

@@ -23,9 +23,9 @@ import (
 	"drydock.dev/drydock/internal/handler/launcherclient"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
-	"drydock.dev/drydock/internal/handler/plug"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/launch"
 	"drydock.dev/drydock/internal/podstatus"
 	"drydock.dev/drydock/internal/vmilife"
@@ -100,7 +100,7 @@ type Driver struct {
 	// pods are those in the VMI's namespace that say they are its launcher's.
 	pods []*corev1.Pod
 	// holders are the VMI's attachment pods on this node.
-	holders []plug.Holder
+	holders []hotplug.Pod
 	// link is the way to virt-launcher, linkFailure why there is none.
 	link        *link
 	linkFailure error

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/attachmentpod"
 	"drydock.dev/drydock/internal/handler/plug"
 	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/hotplug"
@@ -26,9 +27,9 @@ func isHolder(pod *corev1.Pod) bool { return pod.Labels[v1.AppLabel] == layout.A
 func (s *Supervisor) holderChanged(pod *corev1.Pod, exists bool) {
 	of := ownerOf(pod)
 	if s.holders[of] == nil {
-		s.holders[of] = map[types.UID]plug.Holder{}
+		s.holders[of] = map[types.UID]hotplug.Pod{}
 	}
-	s.holders[of][pod.UID] = holderOf(pod)
+	s.holders[of][pod.UID] = attachmentpod.Observe(pod)
 	if !exists {
 		delete(s.holders[of], pod.UID)
 	}
@@ -41,21 +42,6 @@ func (s *Supervisor) holderChanged(pod *corev1.Pod, exists bool) {
 	if len(s.holders[of]) == 0 {
 		delete(s.holders, of)
 	}
-}
-
-func holderOf(pod *corev1.Pod) plug.Holder {
-	h := plug.Holder{Name: pod.Name, UID: pod.UID, Created: pod.CreationTimestamp.Time, Claims: map[string]string{}}
-	running := len(pod.Status.ContainerStatuses) > 0
-	for i := range pod.Status.ContainerStatuses {
-		running = running && pod.Status.ContainerStatuses[i].State.Running != nil
-	}
-	h.Alive = running && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning
-	for i := range pod.Spec.Volumes {
-		if v := &pod.Spec.Volumes[i]; v.PersistentVolumeClaim != nil {
-			h.Claims[v.Name] = v.PersistentVolumeClaim.ClaimName
-		}
-	}
-	return h
 }
 
 // newPlugs makes the Worker of a guest whose monitor is about to be connected.
@@ -119,7 +105,7 @@ func (d *Driver) plugged() map[string]vmi.Plugged {
 	for name, f := range d.guest.plugs.Facts(d.vmi) {
 		list[name] = vmi.Plugged{
 			Phase: f.Phase, Reason: f.Reason, Message: f.Message,
-			PodName: f.Holder.Name, PodUID: f.Holder.UID, Size: f.Size,
+			PodName: f.PodName, PodUID: f.PodUID, Size: f.Size,
 		}
 	}
 	return list

@@ -46,7 +46,7 @@ func (n *node) holder(instance *v1.VirtualMachineInstance, uid string, volumes m
 	p.Labels = map[string]string{v1.CreatedByLabel: string(instance.UID), v1.AppLabel: layout.AttachmentApp}
 	p.CreationTimestamp = metav1.Now()
 	p.Status.Phase = corev1.PodRunning
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: layout.AttachmentContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 	for volume, claim := range volumes {
 		v := corev1.Volume{Name: volume}
 		v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/handler/plug"
+	"drydock.dev/drydock/internal/hotplug"
 )
 
 // Supervisor keeps one driver for each VMI of the node. Its methods are called
@@ -28,7 +28,7 @@ type Supervisor struct {
 	pods map[owner]map[types.UID]*corev1.Pod
 	// holders are the attachment pods of the node, by their VMI and by their own
 	// UID.
-	holders map[owner]map[types.UID]plug.Holder
+	holders map[owner]map[types.UID]hotplug.Pod
 	// waiting are VMIs that were seen before Run.
 	waiting map[types.UID]*v1.VirtualMachineInstance
 	running sync.WaitGroup
@@ -52,7 +52,7 @@ func NewSupervisor(env *Env) *Supervisor {
 	return &Supervisor{
 		env: env, drivers: map[types.UID]*Driver{},
 		pods:    map[owner]map[types.UID]*corev1.Pod{},
-		holders: map[owner]map[types.UID]plug.Holder{},
+		holders: map[owner]map[types.UID]hotplug.Pod{},
 		waiting: map[types.UID]*v1.VirtualMachineInstance{},
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -16,22 +15,12 @@ import (
 	"drydock.dev/drydock/internal/volumeclaim"
 )
 
-// Holder is an attachment pod on this node.
-type Holder struct {
-	Name    string
-	UID     types.UID
-	Created time.Time
-	// Alive means that its container runs and that it is not being deleted.
-	Alive bool
-	// Claims are what it holds, by volume.
-	Claims map[string]string
-}
-
 // Observed is what is decided on.
 type Observed struct {
-	VMI     *v1.VirtualMachineInstance
-	Record  hotplug.Record
-	Holders []Holder
+	VMI    *v1.VirtualMachineInstance
+	Record hotplug.Record
+	// Holders are the attachment pods on this node.
+	Holders []hotplug.Pod
 	// Disks are what QEMU has, by volume.
 	Disks map[string]hotdisk.Disk
 	// Opened says through which holder each volume's disk has been opened, and
@@ -72,7 +61,7 @@ type Decision struct {
 	Volume, Claim string
 	Action        Action
 	// Holder is where Open, Plug and Verify find the disk.
-	Holder Holder
+	Holder hotplug.Pod
 	// Phase is what the status shall say; empty when it is not for virt-handler to
 	// say anything.
 	Phase v1.VolumePhase
@@ -220,7 +209,7 @@ func (o Observed) bringIn(d *Decision, e entry) {
 	switch {
 	case isOpen && (!ok || opened != holder.UID):
 		d.Action = Drop
-	case !ok || !holder.Alive || holder.Claims[d.Volume] != e.claim:
+	case !ok || !holder.Alive() || !holder.Holds(hotplug.Volume{Name: d.Volume, Claim: e.claim}):
 		// Its end is seen by virt-controller, too, which finds another.
 	case isOpen:
 		d.Action, d.Holder = Plug, holder
@@ -237,17 +226,17 @@ func (o Observed) keep(d *Decision, e entry) {
 	if !e.attached() {
 		return
 	}
-	next, found := o.newest(d.Volume, e.claim)
-	if found && next.UID != e.pod {
+	next := hotplug.Successor(o.Record, hotplug.Volume{Name: d.Volume, Claim: e.claim}, o.Holders)
+	if next != nil && next.UID != e.pod {
 		if o.Verified[d.Volume] != next.UID {
-			d.Action, d.Holder = Verify, next
+			d.Action, d.Holder = Verify, *next
 		} else {
 			e.name, e.pod = next.Name, next.UID
 		}
 	}
 	serving, ok := o.holder(e.pod)
 	switch {
-	case ok && serving.Alive:
+	case ok && serving.Alive():
 		d.say(v1.VolumeReady, e, ReasonReady, fmt.Sprintf("Successfully attach hotplugged volume %s to VM", d.Volume))
 	case e.phase != v1.HotplugVolumeAttachedToNode:
 		d.say(e.phase, e, ReasonHolder, fmt.Sprintf("the guest keeps the disk although its attachment pod %s does not run any more", e.name))
@@ -260,27 +249,13 @@ func (d *Decision) say(phase v1.VolumePhase, e entry, reason, message string) {
 }
 
 // holder finds a holder by what names it in the status.
-func (o Observed) holder(uid types.UID) (Holder, bool) {
+func (o Observed) holder(uid types.UID) (hotplug.Pod, bool) {
 	for _, h := range o.Holders {
 		if h.UID == uid {
 			return h, true
 		}
 	}
-	return Holder{}, false
-}
-
-// newest is the youngest of the holders that are recorded and hold the volume.
-func (o Observed) newest(volume, claim string) (Holder, bool) {
-	var best Holder
-	for _, h := range o.Holders {
-		if !h.Alive || h.Claims[volume] != claim || !o.Record.Has(h.Name, h.UID) {
-			continue
-		}
-		if best.UID == "" || h.Created.After(best.Created) || h.Created.Equal(best.Created) && h.UID > best.UID {
-			best = h
-		}
-	}
-	return best, best.UID != ""
+	return hotplug.Pod{}, false
 }
 
 // Claim is the claim of a hotpluggable volume; empty when the spec has

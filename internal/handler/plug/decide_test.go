@@ -30,7 +30,7 @@ type world struct {
 	// is not the status's.
 	forced  bool
 	qemuHas string
-	holder  []Holder
+	holder  []hotplug.Pod
 	// recorded are the names of the record's holders; their UIDs follow from these, or
 	// come after a slash.
 	recorded []string
@@ -81,9 +81,9 @@ func (w world) observed() Observed {
 }
 
 // pod is a holder of volume a on claim c; the later its letter, the younger.
-func pod(uid types.UID, alive bool) Holder {
-	return Holder{
-		Name: "hp-" + string(uid), UID: uid, Created: time.Unix(int64(uid[0]), 0), Alive: alive, Claims: map[string]string{"a": "c"},
+func pod(uid types.UID, alive bool) hotplug.Pod {
+	return hotplug.Pod{
+		Name: "hp-" + string(uid), UID: uid, Created: time.Unix(int64(uid[0]), 0), Running: alive, Volumes: []hotplug.Volume{{Name: "a", Claim: "c"}},
 	}
 }
 
@@ -109,74 +109,74 @@ func TestDecide(t *testing.T) {
 		want
 	}{
 		"a volume that waits for its claim is none of ours": {
-			world{spec: "c", phase: v1.VolumePending, claim: "c", holder: []Holder{x}}, want{},
+			world{spec: "c", phase: v1.VolumePending, claim: "c", holder: []hotplug.Pod{x}}, want{},
 		},
 		"a plug that failed leaves a descriptor": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, bare: true, holder: []Holder{x}, opened: "x"}, want{action: Clear},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, bare: true, holder: []hotplug.Pod{x}, opened: "x"}, want{action: Clear},
 		},
 		"a plug that failed leaves a descriptor in a halted guest": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, bare: true, halted: true, holder: []Holder{x}, opened: "x"},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, bare: true, halted: true, holder: []hotplug.Pod{x}, opened: "x"},
 			want{action: Plug, where: "x"},
 		},
 		"a plug that failed leaves more than that in a halted guest": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, halted: true, holder: []Holder{x}, opened: "x"}, want{action: Clear},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, halted: true, holder: []hotplug.Pod{x}, opened: "x"}, want{action: Clear},
 		},
 		"a halted guest has the descriptor of a volume that was removed": {
-			world{phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, bare: true, halted: true, holder: []Holder{x}},
+			world{phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, bare: true, halted: true, holder: []hotplug.Pod{x}},
 			want{action: Clear, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"a holder runs, but the status does not name it yet": {
-			world{spec: "c", phase: v1.VolumeBound, claim: "c", holder: []Holder{x}, recorded: []string{"hp-x"}}, want{},
+			world{spec: "c", phase: v1.VolumeBound, claim: "c", holder: []hotplug.Pod{x}, recorded: []string{"hp-x"}}, want{},
 		},
 		"the holder that is named has not been seen yet": {
 			world{spec: "c", phase: attached, claim: "c", pod: "x"}, want{},
 		},
 		"the holder that is named runs": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []Holder{x}}, want{action: Open, where: "x"},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}}, want{action: Open, where: "x"},
 		},
 		"the first time, only the holder that is named counts": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []Holder{x, y}, recorded: []string{"hp-x", "hp-y"}},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y"}},
 			want{action: Open, where: "x"},
 		},
 		"the holder that is named is being deleted": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []Holder{pod("x", false)}}, want{},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{pod("x", false)}}, want{},
 		},
 		"the disk is open": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []Holder{x}, opened: "x"}, want{action: Plug, where: "x"},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}, opened: "x"}, want{action: Plug, where: "x"},
 		},
 		"the disk is open in a holder that is not named any more": {
-			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []Holder{x, y}, opened: "x"}, want{action: Drop},
+			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []hotplug.Pod{x, y}, opened: "x"}, want{action: Drop},
 		},
 		"the disk is open and its holder is gone": {
 			world{spec: "c", phase: attached, claim: "c", pod: "x", opened: "x"}, want{action: Drop},
 		},
 		"a plug was cut short": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Partial}, want{action: Clear},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Partial}, want{action: Clear},
 		},
 		"the guest has it, and nobody knows yet": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Plugged},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
 		},
 		"the guest has it through a holder that went before anybody knew": {
 			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Plugged}, want{},
 		},
 		"at rest": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x}, recorded: []string{"hp-x"}, qemu: hotdisk.Plugged},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, recorded: []string{"hp-x"}, qemu: hotdisk.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
 		},
 		"a younger holder is seen, but not recorded": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x, y}, recorded: []string{"hp-x"}, qemu: hotdisk.Plugged},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x"}, qemu: hotdisk.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
 		},
 		"a younger pod has the name of a holder with another UID": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x, y}, recorded: []string{"hp-x", "hp-y/another"}, qemu: hotdisk.Plugged},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y/another"}, qemu: hotdisk.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady}},
 		"a younger holder is recorded": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: hotdisk.Plugged},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: hotdisk.Plugged},
 			want{action: Verify, where: "y", phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
 		},
 		"a younger holder was seen to have the disk": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: hotdisk.Plugged, verified: "y"},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: hotdisk.Plugged, verified: "y"},
 			want{phase: v1.VolumeReady, naming: "y", reason: ReasonReady},
 		},
 		"the serving holder has died": {
@@ -184,63 +184,63 @@ func TestDecide(t *testing.T) {
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonHolder},
 		},
 		"the guest has thrown its disk out": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x}}, want{action: Open, where: "x"},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}}, want{action: Open, where: "x"},
 		},
 		"it is not wanted any more": {
-			world{phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Plugged},
+			world{phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Plugged},
 			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is wanted again while the guest is asked to let go": {
-			world{spec: "c", phase: detaching, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Plugged},
+			world{spec: "c", phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Plugged},
 			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is wanted on another claim": {
-			world{spec: "d", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Plugged},
+			world{spec: "d", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Plugged},
 			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"the guest has opened the tray": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Plugged, tray: true},
+			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Plugged, tray: true},
 			want{action: Eject, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"the guest has let go, QEMU has not": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Partial},
+			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Partial},
 			want{action: Clear, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is out": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []Holder{x}}, want{phase: unmounted, naming: "x", reason: ReasonUnmounted},
+			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}}, want{phase: unmounted, naming: "x", reason: ReasonUnmounted},
 		},
 		"it was given to us and is not wanted before we did anything": {
-			world{phase: attached, claim: "c", pod: "x", holder: []Holder{x}}, want{phase: unmounted, naming: "x", reason: ReasonUnmounted},
+			world{phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}}, want{phase: unmounted, naming: "x", reason: ReasonUnmounted},
 		},
 		"it is not wanted while its disk is open": {
-			world{phase: mounted, claim: "c", pod: "x", holder: []Holder{x}, opened: "x"}, want{action: Drop},
+			world{phase: mounted, claim: "c", pod: "x", holder: []hotplug.Pod{x}, opened: "x"}, want{action: Drop},
 		},
 		"it is out and said to be": {
 			world{phase: unmounted, claim: "c", pod: "x"}, want{},
 		},
 		"the user forces it, and the guest was asked": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Plugged, forced: true},
+			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Plugged, forced: true},
 			want{action: Force, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"an older wish to force says nothing before the guest was asked": {
-			world{phase: v1.VolumeReady, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Plugged, forced: true},
+			world{phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Plugged, forced: true},
 			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is taken by force, and QEMU still has it open": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Partial, forced: true},
+			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Partial, forced: true},
 			want{action: Clear, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is taken by force": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []Holder{x}, qemu: hotdisk.Hollow, forced: true},
+			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Hollow, forced: true},
 			want{action: Ask, phase: unmounted, naming: "x", reason: ReasonForced},
 		},
 		"it was taken by force, and the guest keeps the device": {world{qemu: hotdisk.Hollow}, want{action: Ask}},
 		"it is wanted again while the guest keeps the device": {
-			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []Holder{y}, qemu: hotdisk.Hollow},
+			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []hotplug.Pod{y}, qemu: hotdisk.Hollow},
 			want{action: Ask, phase: attached, naming: "y", reason: ReasonHollow},
 		},
 		"another claim is wanted under its name while the guest keeps the device": {
-			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []Holder{y}, qemu: hotdisk.Hollow, qemuHas: "d"},
+			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []hotplug.Pod{y}, qemu: hotdisk.Hollow, qemuHas: "d"},
 			want{action: Ask, phase: attached, naming: "y", reason: ReasonHollow},
 		},
 		"QEMU has what no status tells of": {

@@ -3,6 +3,7 @@ package plug
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/backoff"
@@ -50,7 +51,9 @@ type Fact struct {
 	// Phase is empty when the status is to stay as it is.
 	Phase           v1.VolumePhase
 	Reason, Message string
-	Holder          Holder
+	// PodName and PodUID are the holder to be named with the phase.
+	PodName string
+	PodUID  types.UID
 	// Size is what the guest sees in bytes, 0 when it sees nothing.
 	Size int64
 }
@@ -61,7 +64,7 @@ func (w *Worker) Facts(instance *v1.VirtualMachineInstance) map[string]Fact {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, d := range w.decisions {
-		f := Fact{Phase: d.Phase, Reason: d.Reason, Message: d.Message, Holder: Holder{Name: d.PodName, UID: d.PodUID}, Size: w.disks[d.Volume].Size}
+		f := Fact{Phase: d.Phase, Reason: d.Reason, Message: d.Message, PodName: d.PodName, PodUID: d.PodUID, Size: w.disks[d.Volume].Size}
 		if t := w.troubles[d.Volume]; t != nil {
 			f.tell(t, entryOf(instance, d.Volume))
 		}
@@ -79,7 +82,7 @@ func (f *Fact) tell(t *trouble, e entry) {
 		return
 	}
 	if f.Phase == "" {
-		f.Phase, f.Holder = e.phase, Holder{Name: e.name, UID: e.pod}
+		f.Phase, f.PodName, f.PodUID = e.phase, e.name, e.pod
 		if t.action == Plug {
 			f.Phase = v1.HotplugVolumeMounted
 		}

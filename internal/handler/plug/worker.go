@@ -100,7 +100,7 @@ func (w *Worker) Told(event, device string) {
 type View struct {
 	VMI     *v1.VirtualMachineInstance
 	Record  hotplug.Record
-	Holders []Holder
+	Holders []hotplug.Pod
 	// Halted means that the guest's CPUs have never been started.
 	Halted bool
 }
