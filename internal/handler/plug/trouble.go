@@ -58,11 +58,17 @@ type Fact struct {
 	Size int64
 }
 
-// Facts gives what the last Look has found, by volume.
+// Facts gives what the last Look has found, by volume, for the status of the VMI that it
+// was found for. Of another version of the VMI there are none before the next Look: what
+// was decided on one is not to be written on condition of another, for a pod that a
+// record names in one version may be deleted in the next.
 func (w *Worker) Facts(instance *v1.VirtualMachineInstance) map[string]Fact {
 	facts := map[string]Fact{}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if instance.ResourceVersion != w.version {
+		return facts
+	}
 	for _, d := range w.decisions {
 		f := Fact{Phase: d.Phase, Reason: d.Reason, Message: d.Message, PodName: d.PodName, PodUID: d.PodUID, Size: w.disks[d.Volume].Size}
 		if t := w.troubles[d.Volume]; t != nil {

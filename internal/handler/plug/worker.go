@@ -37,7 +37,9 @@ type Worker struct {
 	// disks are QEMU's, as it was last asked; nil when that was never.
 	disks     map[string]hotdisk.Disk
 	decisions []Decision
-	troubles  map[string]*trouble
+	// version is that of the VMI that was decided on.
+	version  string
+	troubles map[string]*trouble
 
 	mu sync.Mutex
 	// stale asks QEMU again.
@@ -131,7 +133,7 @@ func (w *Worker) Look(ctx context.Context, m hotdisk.Monitor, view View) (due bo
 	for volume, h := range w.opened {
 		o.Opened[volume] = h.holder
 	}
-	w.decisions = Decide(o)
+	w.decisions, w.version = Decide(o), view.VMI.ResourceVersion
 	if w.resumed {
 		w.resumed = false
 		clear(w.troubles)
