@@ -72,7 +72,8 @@ func (p *planning) plan() Plan {
 func (p *planning) missesPods() bool {
 	return slices.ContainsFunc(p.record.Holders, func(h Holder) bool { return p.missing(&h) }) ||
 		slices.ContainsFunc(p.entries, func(e Entry) bool {
-			return e.Phase == v1.HotplugVolumeAttachedToNode && p.wanted(e.Volume) != nil && p.pod(e.PodName) == nil
+			return e.Phase == v1.HotplugVolumeAttachedToNode && p.wanted(e.Volume) != nil &&
+				p.unsettled(&e) && p.serving(e.Volume) != nil
 		})
 }
 
@@ -115,22 +116,37 @@ func unattached(phase v1.VolumePhase) bool {
 	return phase == "" || phase == v1.VolumePending || phase == v1.VolumeBound
 }
 
-// assign gives each volume that waits the youngest holder that runs, and takes
-// back an assignment to a holder that has died before virt-handler took it up.
+// assign gives each volume that waits the youngest holder that runs, and another one
+// when that has died before virt-handler said that it took the volume up. It may have
+// done so without having said it yet, so that the volume stays AttachedToNode: only
+// virt-handler says that a volume is out.
 func (p *planning) assign() {
 	for i := range p.entries {
 		e := &p.entries[i]
 		w := p.wanted(e.Volume)
-		if w == nil || !p.needed(e) || InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode && !p.lost(e) {
+		attached := e.Phase == v1.HotplugVolumeAttachedToNode
+		if w == nil || !p.needed(e) || InUse(e.Phase) || attached && p.serves(e) {
 			continue
 		}
-		*e = entryOf(w)
-		if pod := p.serving(e.Volume); pod != nil && !w.Empty {
-			e.Phase, e.PodName, e.PodUID = v1.HotplugVolumeAttachedToNode, pod.Name, pod.UID
-			e.Reason, e.Message = "", ""
-		} else if why := p.why(e.Volume); why != "" {
-			e.Reason, e.Message = ReasonAttachFailed, why
+		next := p.serving(e.Volume)
+		switch {
+		case next != nil && attached && p.unsettled(e):
+		case next != nil && !w.Empty:
+			*e = Entry{Volume: e.Volume, Phase: v1.HotplugVolumeAttachedToNode, PodName: next.Name, PodUID: next.UID}
+		case !attached:
+			*e = entryOf(w)
+			p.explain(e)
+		case e.Reason == "" || e.Reason == ReasonAttachFailed:
+			// Any other reason is virt-handler's.
+			p.explain(e)
 		}
+	}
+}
+
+// explain says what keeps the volume's holder from running, as far as is known.
+func (p *planning) explain(e *Entry) {
+	if why := p.why(e.Volume); why != "" {
+		e.Reason, e.Message = ReasonAttachFailed, why
 	}
 }
 
@@ -159,14 +175,14 @@ func (p *planning) why(v Volume) string {
 // ReasonAttachFailed is the reason of a volume whose attachment pod does not start.
 const ReasonAttachFailed = "FailedAttach"
 
-// lost reports whether the pod that an entry names is known to be of no use any more.
-func (p *planning) lost(e *Entry) bool {
+// serves reports whether the pod that an entry names is there and goes on.
+func (p *planning) serves(e *Entry) bool {
 	pod := p.pod(e.PodName)
-	if pod == nil {
-		return p.Live
-	}
-	return pod.UID != e.PodUID || pod.Terminating || pod.Finished
+	return pod != nil && pod.UID == e.PodUID && !pod.Terminating && !pod.Finished
 }
+
+// unsettled reports whether it is open if the pod that an entry names is gone.
+func (p *planning) unsettled(e *Entry) bool { return !p.Live && p.pod(e.PodName) == nil }
 
 // dropEntries lets a volume's entry go when nothing holds its claim any more.
 func (p *planning) dropEntries() {

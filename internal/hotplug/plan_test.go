@@ -179,6 +179,20 @@ func TestPlan(t *testing.T) {
 		"a volume that virt-handler may be bringing in is its to give back": {
 			Observed{Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{1, []Holder{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
 			"a=a AttachedToNode hp-1; hp-1{a}"},
+		"the same when its pod has died": {
+			Observed{Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{2, []Holder{held(2, "a")}}, Live: true},
+			"a=a AttachedToNode hp-1; hp-2{a}; make hp-2"},
+		"what it may be bringing in from a pod that has died gets another holder": {
+			Observed{Wanted: want("a"), Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{1, []Holder{held(1, "a")}}, Live: true},
+			"a=a AttachedToNode hp-1; hp-2{a}"},
+		"and then that one's pod": {
+			Observed{Wanted: want("a"), Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{2, []Holder{noted(held(2, "a"))}},
+				Pods: []Pod{runs(2, "a")}, Live: true},
+			"a=a AttachedToNode hp-2; hp-2{a}"},
+		"but not on the word of a cache, which lacks the first": {
+			Observed{Wanted: want("a"), Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{2, []Holder{noted(held(2, "a"))}},
+				Pods: []Pod{runs(2, "a")}},
+			"a=a AttachedToNode hp-1; hp-2{a}; ask"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -205,6 +219,14 @@ func TestWhyAHolderDoesNotStartIsSaidOfItsVolumes(t *testing.T) {
 	o.Pods = []Pod{pod}
 	if e := Decide(o).Entries[0]; e.Message != pod.Why {
 		t.Errorf("a pod that does not start: %+v", e)
+	}
+	o.Entries = []Entry{through(7, v1.HotplugVolumeAttachedToNode, "a")}
+	if e := Decide(o).Entries[0]; e.Message != pod.Why || e.PodName != "hp-7" {
+		t.Errorf("the same, after a pod that has died: %+v", e)
+	}
+	o.Entries[0].Reason, o.Entries[0].Message = "FailedHotplug", "virt-handler's"
+	if e := Decide(o).Entries[0]; e.Message != "virt-handler's" {
+		t.Errorf("what virt-handler says of it is gone: %+v", e)
 	}
 }
 
