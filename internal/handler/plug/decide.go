@@ -204,18 +204,32 @@ func (o Observed) takeOut(d *Decision, e entry, disk hotdisk.Disk) {
 
 // bringIn is for a volume that a holder has and QEMU has not.
 func (o Observed) bringIn(d *Decision, e entry) {
-	holder, ok := o.holder(e.pod)
+	holder := o.source(d.Volume, e)
 	opened, isOpen := o.Opened[d.Volume]
 	switch {
-	case isOpen && (!ok || opened != holder.UID):
+	case isOpen && (holder == nil || opened != holder.UID):
 		d.Action = Drop
-	case !ok || !holder.Alive() || !holder.Holds(hotplug.Volume{Name: d.Volume, Claim: e.claim}):
+	case holder == nil:
 		// Its end is seen by virt-controller, too, which finds another.
 	case isOpen:
-		d.Action, d.Holder = Plug, holder
+		d.Action, d.Holder = Plug, *holder
 	default:
-		d.Action, d.Holder = Open, holder
+		d.Action, d.Holder = Open, *holder
 	}
+}
+
+// source is the holder to bring a volume in from: the one that the status names. Where
+// that one is gone, a volume that the guest had before comes from the next, as a
+// handover has it, because virt-controller names the first one only.
+func (o Observed) source(volume string, e entry) *hotplug.Pod {
+	v := hotplug.Volume{Name: volume, Claim: e.claim}
+	if named, ok := o.holder(e.pod); ok && named.Alive() && named.Holds(v) {
+		return &named
+	}
+	if hotplug.InUse(e.phase) {
+		return hotplug.Successor(o.Record, v, o.Holders)
+	}
+	return nil
 }
 
 // keep is for a volume that the guest has and shall have.

@@ -150,6 +150,23 @@ func TestDecide(t *testing.T) {
 		"the disk is open and its holder is gone": {
 			world{spec: "c", phase: attached, claim: "c", pod: "x", opened: "x"}, want{action: Drop},
 		},
+		"the disk is open and its holder ends": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{pod("x", false)}, opened: "x"}, want{action: Drop},
+		},
+		"the guest has no disk of a Ready volume, and its holder is gone": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{y}, recorded: []string{"hp-y"}},
+			want{action: Open, where: "y"},
+		},
+		"the same, and the disk is open in the next one": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{y}, recorded: []string{"hp-y"}, opened: "y"},
+			want{action: Plug, where: "y"},
+		},
+		"the same, and the next one is not recorded": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{y}}, want{},
+		},
+		"the holder of a volume that was never plugged is gone, and another one is recorded": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{y}, recorded: []string{"hp-y"}}, want{},
+		},
 		"a plug was cut short": {
 			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Partial}, want{action: Clear},
 		},

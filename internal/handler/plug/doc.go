@@ -11,6 +11,8 @@
 //	AttachedToNode    Absent    open the disk in the pod that the status names,
 //	                            then plug it: MountedToPod while that fails
 //	AttachedToNode    Plugged   Ready
+//	MountedToPod,     Absent    the same; when the pod that the status names is gone,
+//	Ready                       from the newest one that the record names
 //	Ready             Plugged   nothing; or, when a newer pod that the record names
 //	                            holds the volume too: open it there, then name it
 //	any               Partial   clear it: a plug that was cut short; in a guest whose
