@@ -18,7 +18,9 @@
 //	          controller                               virt-handler
 //
 // The guest may use a volume that is MountedToPod, Ready or Detaching. Such a
-// volume is "in use" below.
+// volume is "in use" below. One that is AttachedToNode may be in QEMU already without
+// virt-handler having said so: it can be given another pod, and leaves that phase by
+// virt-handler alone (decision 256).
 //
 // # States of a holder
 //
@@ -43,7 +45,8 @@
 //
 // # Invariants
 //
-//   - H1: a volume in use is held by a pod that runs and is not terminating.
+//   - H1: a volume that is in use, or that QEMU has open whatever the status says, is
+//     held by a pod that runs and is not terminating.
 //
 //   - H2: a pod is deleted only when each of its volumes is in use through
 //     another pod that runs, is not terminating and is named by the volume's status,
@@ -65,7 +68,9 @@
 //
 // A pod that something else removes (an eviction, a user, a node's kubelet) is
 // outside of H1 and H2; it is replaced at once. Package invariant
-// states all of this as code, and the exploration tests it in every state.
+// states all of this as code, and the exploration tests it in every state that
+// virt-controller's and virt-handler's own decisions reach. The order of a handover is in
+// handover.go.
 //
 // # When a part dies
 //

@@ -89,7 +89,7 @@ func (x *exploration) expand(id int32, s *state) ([]state, error) {
 			reached = append(reached, to)
 		}
 		x.transitions++
-		if !st.kind.disturbs() && target != id {
+		if !st.kind.disturbs() && !st.disturbs && target != id {
 			x.targets = append(x.targets, target)
 			x.kinds = append(x.kinds, st.kind)
 		}
@@ -150,11 +150,15 @@ func (x *exploration) rest(s *state) error {
 		e := &s.vmi.entries[v]
 		name := volumeNames[v].Name
 		switch p := s.podByUID(e.uid); {
+		case e.phase == absent && s.disks[v].open():
+			problems = append(problems, fmt.Errorf("H4: no status tells of volume %s, which QEMU has", name))
 		case x.sticks(s, 1<<v), e.phase == unmounted && p != nil && x.sticks(s, p.volumes):
 		case !s.vmi.wanted.has(v) && e.phase != absent:
 			problems = append(problems, fmt.Errorf("H4: volume %s is not wanted and does not go", name))
 		case s.vmi.wanted.has(v) && !x.broken.has(v) && e.phase != ready:
 			problems = append(problems, fmt.Errorf("H4, H5: volume %s is wanted and does not become ready", name))
+		case e.phase == ready && s.disks[v] != plugged:
+			problems = append(problems, fmt.Errorf("H4: volume %s is Ready and the guest does not have it", name))
 		case e.phase == ready && (p == nil || !p.alive()):
 			problems = append(problems, fmt.Errorf("H4: volume %s is Ready through a pod that is gone", name))
 		}
@@ -183,7 +187,12 @@ func (x *exploration) rest(s *state) error {
 // off and keeps the pod that holds it.
 func (x *exploration) sticks(s *state, volumes set) bool {
 	for v := range x.volumes {
-		if volumes.has(v) && x.sticky.has(v) && s.vmi.entries[v].phase == detaching && !s.vmi.forced.has(v) {
+		if !volumes.has(v) || !x.sticky.has(v) {
+			continue
+		}
+		// It keeps the disk, or what is left of one that was taken by force.
+		phase := s.vmi.entries[v].phase
+		if phase == detaching && !s.vmi.forced.has(v) || phase == attached && s.disks[v] == hollow {
 			return true
 		}
 	}

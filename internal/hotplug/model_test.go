@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/handler/plug"
 	"drydock.dev/drydock/internal/hotplug"
 )
 
@@ -105,6 +106,8 @@ type pods [maxPods]pod
 type state struct {
 	vmi  object
 	pods pods
+	// disks are QEMU's.
+	disks [maxVolumes]disk
 	// What the controller's caches show, where that is not what is true.
 	vmiCache           object
 	podCache           pods
@@ -138,7 +141,16 @@ type scenario struct {
 	exclusive, broken, sticky set
 	// forces are what the user may have taken from a guest by force.
 	forces set
+	// failing lets every plug fail any number of times.
+	failing bool
+	// What virt-controller and virt-handler decide.
 	decide func(hotplug.Observed) hotplug.Plan
+	handle func(plug.Observed) plug.Decision
+	// writesLate has virt-handler write on one version of the VMI what it has decided on
+	// an older one.
+	writesLate bool
+	// What virt-handler has decided before is not decided again.
+	verdicts map[glance]verdict
 }
 
 func (sc *scenario) initial() state {
@@ -152,6 +164,7 @@ func (sc *scenario) initial() state {
 		for v := range sc.volumes {
 			if volumes.has(v) {
 				s.vmi.entries[v] = entry{phase: ready, name: n, uid: n}
+				s.disks[v] = plugged
 			}
 		}
 	}

@@ -32,7 +32,8 @@ func (x *exploration) checkProgress() error {
 // fair are the steps that happen sooner or later when they remain possible:
 // what does not depend on what the controller makes of its observations.
 var fair = []kind{kubeletStarts, kubeletRemoves, deletionArrives, vmiCacheMoves, podCacheMoves,
-	handlerMounts, handlerPlugs, handlerDetaches, handlerUnplugs, handlerHandsOver, handlerForces}
+	handlerPlugs, handlerForces, handlerClears, guestReleases, handlerSaysAttached, handlerSaysMounted, handlerSaysReady, handlerSaysDetaching,
+	handlerSaysUnmounted, handlerHandsOver}
 
 // unfair reports whether going round in the component for ever keeps something
 // from happening that is possible in each of its states, and would lead out

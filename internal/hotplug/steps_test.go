@@ -1,7 +1,6 @@
 package hotplug_test
 
 import (
-	"errors"
 	"fmt"
 
 	"drydock.dev/drydock/internal/hotplug"
@@ -31,15 +30,24 @@ const (
 	controllerDeletes
 	controllerAsks
 	controllerLooks
-	handlerMounts
 	handlerPlugs
-	handlerDetaches
-	handlerUnplugs
-	handlerHandsOver
+	handlerFails
 	handlerForces
+	handlerClears
+	guestReleases
+	handlerSaysAttached
+	handlerSaysMounted
+	handlerSaysReady
+	handlerSaysDetaching
+	handlerSaysUnmounted
+	handlerHandsOver
 )
 
 func (k kind) disturbs() bool { return k < kubeletStarts }
+
+func (k kind) ofVolume() bool {
+	return k >= handlerPlugs || k == userAdds || k == userRemoves || k == userForces
+}
 
 var kindNames = [...]string{
 	"the user adds %s", "the user removes %s", "the user forces %s out", "somebody deletes pod %d", "pod %d fails", "the controller dies",
@@ -47,24 +55,28 @@ var kindNames = [...]string{
 	"pod %d starts", "pod %d is gone", "the deletion of pod %d arrives", "the VMI cache catches up", "the pod cache catches up",
 	"the controller writes the VMI", "the controller creates a pod", "the controller decides to delete pods",
 	"the controller asks for the pods", "the controller asks for the VMI, and sees nothing to do",
-	"virt-handler mounts %s", "virt-handler plugs %s", "virt-handler unplugs %s", "the guest gives %s back",
-	"virt-handler hands %s over", "virt-handler takes %s by force",
+	"virt-handler plugs %s", "virt-handler fails to plug %s", "virt-handler takes %s by force", "virt-handler clears %s",
+	"the guest releases %s", "virt-handler says that %s waits", "virt-handler says that %s is mounted",
+	"virt-handler says that %s is ready", "virt-handler says that %s is detaching", "virt-handler says that %s is unmounted",
+	"virt-handler hands %s over",
 }
 
 // step is one transition; its argument is a volume or a pod's place.
 type step struct {
 	kind kind
 	arg  int
+	// disturbs is set for what need not happen.
+	disturbs bool
 	// broken is the invariant that the step itself violates.
 	broken error
 }
 
 func (st step) describe(from, to *state) string {
 	text := kindNames[st.kind]
-	switch st.kind {
-	case userAdds, userRemoves, handlerMounts, handlerPlugs, handlerDetaches, handlerUnplugs, handlerHandsOver, handlerForces, userForces:
+	switch {
+	case st.kind.ofVolume():
 		text = fmt.Sprintf(text, volumeNames[st.arg].Name)
-	case podRobbed, podFails, kubeletStarts, kubeletRemoves, deletionArrives:
+	case st.kind == podRobbed, st.kind == podFails, st.kind == kubeletStarts, st.kind == kubeletRemoves, st.kind == deletionArrives:
 		text = fmt.Sprintf(text, from.pods[st.arg].name)
 	}
 	return fmt.Sprintf("%-45s %s", text, to)
@@ -83,6 +95,9 @@ func (s *state) String() string {
 			if e.uid != 0 {
 				out += fmt.Sprintf(" (pod %d)", e.name)
 			}
+		}
+		if d := s.disks[v]; d != noDisk {
+			out += fmt.Sprintf("; QEMU has %s %s", volumeNames[v].Name, [...]string{"", "plugged", "partly", "closing", "hollow"}[d])
 		}
 	}
 	for i := range s.pods {
@@ -287,7 +302,9 @@ func (sc *scenario) act(s *state, vmi *object, plan *hotplug.Plan, emit emitter)
 			for v := range to.vmi.entries {
 				e := &to.vmi.entries[v]
 				p := to.podByUID(e.uid)
-				e.orphan = e.orphan || p != nil && p.robbed
+				// A volume whose pod was taken away goes on being without one when the
+				// next is gone, too.
+				e.orphan = e.orphan || p != nil && p.robbed || p == nil && e.uid != 0 && s.vmi.entries[v].orphan
 			}
 			emit(step{kind: controllerWrites}, to)
 			// Its successor may begin with what was true before, or long before.
@@ -382,73 +399,6 @@ func (s *state) touchPods() {
 	}
 }
 
-// handler is virt-handler's next step for a volume. It writes on condition of
-// the VMI's version, so it acts on what is true of the VMI; of the pods it may
-// not know yet that they are being deleted.
-func (sc *scenario) handler(s *state, v int, emit emitter) {
-	e := &s.vmi.entries[v]
-	wanted := s.vmi.wanted.has(v)
-	move := func(k kind, to phase) {
-		next := *s
-		next.touchVMI()
-		next.vmi.entries[v].phase = to
-		emit(step{kind: k, arg: v}, next)
-	}
-	switch {
-	case e.phase == attached && !wanted:
-		move(handlerDetaches, unmounted)
-	case e.phase == attached:
-		if p := s.podByUID(e.uid); p != nil && p.ran && p.state != failed {
-			move(handlerMounts, mounted)
-		}
-	case e.phase == mounted && wanted:
-		move(handlerPlugs, ready)
-	case (e.phase == mounted || e.phase == ready) && !wanted:
-		next := *s
-		next.touchVMI()
-		next.vmi.entries[v].phase = detaching
-		emit(step{kind: handlerDetaches, arg: v, broken: unasked(s.vmi.forced.has(v))}, next)
-	case e.phase == detaching && s.vmi.forced.has(v):
-		// Between taking the disk and having closed it, virt-handler may die; the
-		// phase stays and another one goes on.
-		move(handlerForces, unmounted)
-	case e.phase == detaching && !sc.sticky.has(v):
-		move(handlerUnplugs, unmounted)
-	case e.phase == ready:
-		sc.handOver(s, v, emit)
-	}
-}
-
-// unasked: an older wish to force must not be about a removal that begins now.
-func unasked(forced bool) error {
-	if forced {
-		return errors.New("the removal is forced before the guest was asked")
-	}
-	return nil
-}
-
-// handOver lets virt-handler go on to a recorded pod that is newer than the
-// one that serves the volume, or to any when that one is gone.
-func (sc *scenario) handOver(s *state, v int, emit emitter) {
-	e := &s.vmi.entries[v]
-	from := 0
-	for i := range s.pods {
-		if s.pods[i].state != noPod && s.pods[i].uid == e.uid {
-			from = i + 1
-		}
-	}
-	for i := from; i < maxPods; i++ {
-		p := &s.pods[i]
-		if p.state == noPod || p.state == failed || !p.ran || !p.volumes.has(v) || !s.vmi.records(p.name, p.uid) {
-			continue
-		}
-		to := *s
-		to.touchVMI()
-		to.vmi.entries[v] = entry{phase: ready, name: p.name, uid: p.uid, orphan: p.robbed}
-		emit(step{kind: handlerHandsOver, arg: v}, to)
-	}
-}
-
 func (o *object) records(name, uid uint8) bool {
 	for _, h := range o.holders {
 		if h.name == name && h.uid == uid {
@@ -483,9 +433,10 @@ func (sc *scenario) snapshot(s *state) invariant.Snapshot {
 		return false
 	}}
 	for v := range sc.volumes {
-		if e := s.vmi.entries[v]; e.phase != absent {
+		if e := s.vmi.entries[v]; e.phase != absent || s.disks[v].open() {
 			out.Volumes = append(out.Volumes, invariant.Volume{
 				Name: volumeNames[v].Name, Phase: phaseNames[e.phase], Pod: string(uids[e.uid]), Wanted: s.vmi.wanted.has(v),
+				Open: s.disks[v].open(),
 			})
 		}
 	}

@@ -84,6 +84,22 @@ func TestHistory(t *testing.T) {
 	}
 }
 
+func TestWhatQEMUHasOpenIsHeldWhateverTheStatusSays(t *testing.T) {
+	holding := Pod{UID: "1", Volumes: []string{"data"}, Running: true}
+	for _, phase := range []v1.VolumePhase{"", v1.VolumeBound, v1.HotplugVolumeAttachedToNode, v1.HotplugVolumeUnMounted} {
+		s := Snapshot{Volumes: []Volume{{Name: "data", Phase: phase, Open: true}}}
+		if Held(s) == nil {
+			t.Errorf("%q: no pod holds it, and that is no violation", phase)
+		}
+		if s.Pods = []Pod{holding}; Held(s) != nil {
+			t.Errorf("%q: a pod holds it: %v", phase, Held(s))
+		}
+		if s.Volumes[0].Open, s.Pods = false, nil; Held(s) != nil {
+			t.Errorf("%q: QEMU does not have it: %v", phase, Held(s))
+		}
+	}
+}
+
 func TestAPodThatSomebodyTookAwayIsForgiven(t *testing.T) {
 	var h History
 	podIs("1", nil)(&h, "1")

@@ -22,6 +22,9 @@ type Volume struct {
 	// Pod is the UID of the attachment pod that the status names.
 	Pod    string
 	Wanted bool
+	// Open reports whether QEMU is known to have the volume's disk open, whatever the
+	// status says.
+	Open bool
 }
 
 // Pod is an attachment pod.
@@ -51,12 +54,12 @@ func inUse(phase v1.VolumePhase) bool {
 	return phase == v1.HotplugVolumeMounted || phase == v1.VolumeReady || phase == v1.HotplugVolumeDetaching
 }
 
-// Held is H1: every volume in use is held by a pod that runs and is not
-// terminating, unless somebody else took away the pod that served it.
+// Held is H1: every volume that is in use, or that QEMU has open, is held by a pod that
+// runs and is not terminating, unless somebody else took away the pod that served it.
 func Held(s Snapshot) error {
 	for i := range s.Volumes {
 		v := &s.Volumes[i]
-		if !inUse(v.Phase) || s.robbed(v.Pod) {
+		if !inUse(v.Phase) && !v.Open || s.robbed(v.Pod) {
 			continue
 		}
 		if !slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.alive() && p.holds(v.Name) }) {
