@@ -147,21 +147,7 @@ func (x *exploration) violation(id int32, broken error, on ...int32) error {
 func (x *exploration) rest(s *state) error {
 	var problems []error
 	for v := range x.volumes {
-		e := &s.vmi.entries[v]
-		name := volumeNames[v].Name
-		switch p := s.podByUID(e.uid); {
-		case e.phase == absent && s.disks[v].open():
-			problems = append(problems, fmt.Errorf("H4: no status tells of volume %s, which QEMU has", name))
-		case x.sticks(s, 1<<v), e.phase == unmounted && p != nil && x.sticks(s, p.volumes):
-		case !s.vmi.wanted.has(v) && e.phase != absent:
-			problems = append(problems, fmt.Errorf("H4: volume %s is not wanted and does not go", name))
-		case s.vmi.wanted.has(v) && !x.broken.has(v) && e.phase != ready:
-			problems = append(problems, fmt.Errorf("H4, H5: volume %s is wanted and does not become ready", name))
-		case e.phase == ready && s.disks[v] != plugged:
-			problems = append(problems, fmt.Errorf("H4: volume %s is Ready and the guest does not have it", name))
-		case e.phase == ready && (p == nil || !p.alive()):
-			problems = append(problems, fmt.Errorf("H4: volume %s is Ready through a pod that is gone", name))
-		}
+		problems = append(problems, x.restOf(s, v))
 	}
 	sharers := 0
 	for i := range s.pods {
@@ -181,6 +167,26 @@ func (x *exploration) rest(s *state) error {
 		problems = append(problems, fmt.Errorf("H4: %d holders are left, at most %d should be", sharers, x.maxHolders))
 	}
 	return errors.Join(problems...)
+}
+
+// restOf says what is wrong with the rest of one volume.
+func (x *exploration) restOf(s *state, v int) error {
+	e := &s.vmi.entries[v]
+	name := volumeNames[v].Name
+	switch p := s.podByUID(e.uid); {
+	case e.phase == absent && s.disks[v].open():
+		return fmt.Errorf("H4: no status tells of volume %s, which QEMU has", name)
+	case x.sticks(s, 1<<v), e.phase == unmounted && p != nil && x.sticks(s, p.volumes):
+	case !s.vmi.wanted.has(v) && e.phase != absent:
+		return fmt.Errorf("H4: volume %s is not wanted and does not go", name)
+	case s.vmi.wanted.has(v) && !x.broken.has(v) && e.phase != ready:
+		return fmt.Errorf("H4, H5: volume %s is wanted and does not become ready", name)
+	case e.phase == ready && s.disks[v] != plugged:
+		return fmt.Errorf("H4: volume %s is Ready and the guest does not have it", name)
+	case e.phase == ready && (p == nil || !p.alive()):
+		return fmt.Errorf("H4: volume %s is Ready through a pod that is gone", name)
+	}
+	return nil
 }
 
 // sticks reports whether the guest keeps one of the volumes, which puts merging

@@ -299,13 +299,7 @@ func (sc *scenario) act(s *state, vmi *object, plan *hotplug.Plan, emit emitter)
 		if vmi == &s.vmi { // otherwise the API server refuses
 			to.vmi = written(s.vmi, plan)
 			to.vmiStale = false
-			for v := range to.vmi.entries {
-				e := &to.vmi.entries[v]
-				p := to.podByUID(e.uid)
-				// A volume whose pod was taken away goes on being without one when the
-				// next is gone, too.
-				e.orphan = e.orphan || p != nil && p.robbed || p == nil && e.uid != 0 && s.vmi.entries[v].orphan
-			}
+			to.findOrphans(&s.vmi)
 			emit(step{kind: controllerWrites}, to)
 			// Its successor may begin with what was true before, or long before.
 			to.vmiStale, to.vmiCache = true, s.vmi
@@ -345,6 +339,16 @@ func (sc *scenario) act(s *state, vmi *object, plan *hotplug.Plan, emit emitter)
 		}
 	}
 	emit(step{kind: controllerDeletes}, to)
+}
+
+// findOrphans marks the volumes whose pods somebody has taken away. One whose pod was
+// goes on being without one when the next is gone, too.
+func (s *state) findOrphans(before *object) {
+	for v := range s.vmi.entries {
+		e := &s.vmi.entries[v]
+		p := s.podByUID(e.uid)
+		e.orphan = e.orphan || p != nil && p.robbed || p == nil && e.uid != 0 && before.entries[v].orphan
+	}
 }
 
 // create makes a pod unless one of the name exists, or the bound on pods that
