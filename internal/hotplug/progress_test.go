@@ -17,16 +17,27 @@ func (x *exploration) checkProgress() error {
 		}
 	}
 	components := x.components()
-	size := map[int32]int{}
-	for _, c := range components {
-		size[c]++
-	}
-	for id, c := range components {
-		if size[c] > 1 && !x.unfair(c, components) {
-			return x.roundTrip(int32(id), components)
+	for _, members := range rounds(components) {
+		if !x.unfair(members, components) {
+			return x.roundTrip(members[0], components)
 		}
 	}
 	return nil
+}
+
+// rounds are the states of each component that has more than one.
+func rounds(components []int32) map[int32][]int32 {
+	size := make([]int32, len(components))
+	for _, c := range components {
+		size[c]++
+	}
+	members := map[int32][]int32{}
+	for id, c := range components {
+		if size[c] > 1 {
+			members[c] = append(members[c], int32(id))
+		}
+	}
+	return members
 }
 
 // fair are the steps that happen sooner or later when they remain possible:
@@ -38,19 +49,16 @@ var fair = []kind{kubeletStarts, kubeletRemoves, deletionArrives, vmiCacheMoves,
 // unfair reports whether going round in the component for ever keeps something
 // from happening that is possible in each of its states, and would lead out
 // each time.
-func (x *exploration) unfair(component int32, components []int32) bool {
+func (x *exploration) unfair(members, components []int32) bool {
 	starved := map[kind]bool{}
 	for _, k := range fair {
 		starved[k] = true
 	}
-	for id, c := range components {
-		if c != component {
-			continue
-		}
+	for _, id := range members {
 		possible := map[kind]bool{}
 		for i := x.offsets[id]; i < x.offsets[id+1]; i++ {
 			possible[x.kinds[i]] = true
-			if components[x.targets[i]] == component {
+			if components[x.targets[i]] == components[id] {
 				starved[x.kinds[i]] = false
 			}
 		}
