@@ -29,10 +29,5 @@ func Observe(pod *corev1.Pod) hotplug.Pod {
 
 // Status is the state of the pod's container, nil when it is not known yet.
 func Status(pod *corev1.Pod) *corev1.ContainerStatus {
-	for i := range pod.Status.ContainerStatuses {
-		if c := &pod.Status.ContainerStatuses[i]; c.Name == layout.AttachmentContainer {
-			return c
-		}
-	}
-	return nil
+	return podstatus.Container(pod, layout.AttachmentContainer)
 }

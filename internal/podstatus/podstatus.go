@@ -6,6 +6,17 @@ package podstatus
 
 import corev1 "k8s.io/api/core/v1"
 
+// Container returns the status of the pod's container of a name, nil when it is not
+// known yet.
+func Container(pod *corev1.Pod, name string) *corev1.ContainerStatus {
+	for i := range pod.Status.ContainerStatuses {
+		if s := &pod.Status.ContainerStatuses[i]; s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
 // Terminal reports whether no process of the pod runs any more: the kubelet reports
 // these phases only then, and whoever else sets them (the pod garbage collector, for a
 // node that is fenced) says the same with it. A pod that is being deleted is not

@@ -114,7 +114,7 @@ type Plan struct {
 	Disks     placement.Plan
 	CreatePod bool
 	// VMI is the VMI as it should be; never nil. It shares the spec, which is not
-	// this loop's, with the VMI that was observed.
+	// this loop's, with the VMI that was observed, and the status if that is to stay.
 	VMI *v1.VirtualMachineInstance
 	// DeletePod deletes the pod that was observed, on condition that the VMI is
 	// still the one that was observed.
@@ -165,11 +165,11 @@ func (d *decision) lookAgain(after time.Duration) {
 	}
 }
 
-// withoutItsSpec copies all of a VMI but the spec.
+// withoutItsSpec copies a VMI's metadata. Spec and status stay shared: the one is not
+// this loop's, and the other is replaced as a whole.
 func withoutItsSpec(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	out := *vmi
 	vmi.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
-	vmi.Status.DeepCopyInto(&out.Status)
 	return &out
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/placement"
+	"drydock.dev/drydock/internal/podstatus"
 	"drydock.dev/drydock/internal/vmistatus"
 )
 
@@ -113,12 +114,7 @@ func containerObstacle(pod *corev1.Pod) vmistatus.Fact[*vmistatus.Obstacle] {
 }
 
 func computeStatus(pod *corev1.Pod) *corev1.ContainerStatus {
-	for i := range pod.Status.ContainerStatuses {
-		if s := &pod.Status.ContainerStatuses[i]; s.Name == layout.ComputeContainer {
-			return s
-		}
-	}
-	return nil
+	return podstatus.Container(pod, layout.ComputeContainer)
 }
 
 func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {

@@ -9,6 +9,7 @@ import (
 
 	"drydock.dev/drydock/internal/launch"
 	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/podstatus"
 )
 
 // Reasons of a VMI's end that are not virt-launcher's.
@@ -90,10 +91,8 @@ func exitIn(container *corev1.ContainerStateTerminated) *launch.Exit {
 }
 
 func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {
-	for i := range pod.Status.ContainerStatuses {
-		if s := &pod.Status.ContainerStatuses[i]; s.Name == layout.ComputeContainer {
-			return s.State.Terminated
-		}
+	if s := podstatus.Container(pod, layout.ComputeContainer); s != nil {
+		return s.State.Terminated
 	}
 	return nil
 }
