@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/internal/api/validate"
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/virtctl"
 	"drydock.dev/drydock/internal/virtctl/env"
 )

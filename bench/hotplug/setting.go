@@ -16,9 +16,9 @@ import (
 
 	"drydock.dev/drydock/bench/byhand"
 	"drydock.dev/drydock/bench/cluster"
-	"drydock.dev/drydock/internal/attachmentpod"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/hotplugpod"
 	virtctl "drydock.dev/drydock/internal/virtctl/client"
 	"drydock.dev/drydock/test/console"
 )
@@ -93,7 +93,7 @@ func (s *setting) makeClaim(ctx context.Context) error {
 func (s *setting) barePod(name string) *corev1.Pod {
 	pod := cluster.BarePod(s.namespace, name)
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: s.node}
-	pod.Spec.TerminationGracePeriodSeconds = new(int64(attachmentpod.GracePeriodSeconds))
+	pod.Spec.TerminationGracePeriodSeconds = new(int64(hotplugpod.GracePeriodSeconds))
 	pod.Spec.Volumes = []corev1.Volume{{Name: volume, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume},
 	}}}

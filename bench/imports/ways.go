@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drydock.dev/drydock/bench/proc"
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
 // makeImage makes an image of a GiB, of what does not compress and of holes. It

@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/bench/cluster"
-	"drydock.dev/drydock/internal/condition"
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/handler/vmi"
-	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/rules/condition"
 )
 
 // agent plays virt-handler for all simulated nodes: it watches VMIs and writes

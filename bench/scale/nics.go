@@ -13,7 +13,7 @@ import (
 
 	"drydock.dev/drydock/bench/audit"
 	"drydock.dev/drydock/bench/cluster"
-	"drydock.dev/drydock/internal/condition"
+	"drydock.dev/drydock/internal/rules/condition"
 	virtctl "drydock.dev/drydock/internal/virtctl/client"
 )
 

@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/bench/byhand"
 	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/bench/proc"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // life is when what happened in a VMI's start.

@@ -17,7 +17,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"drydock.dev/drydock/images/rootfs"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // buildCache is shared with `make images`.

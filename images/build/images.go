@@ -18,7 +18,7 @@ import (
 	lists "drydock.dev/drydock/images"
 	"drydock.dev/drydock/images/debian"
 	"drydock.dev/drydock/images/rootfs"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/test/guest"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 func TestAListHasNamesAndComments(t *testing.T) {

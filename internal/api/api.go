@@ -42,7 +42,7 @@ import (
 	"drydock.dev/drydock/internal/api/upload"
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/nodesigner"
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // What kube-apiserver calls virt-api by; its authority is injected there.

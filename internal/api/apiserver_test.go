@@ -38,8 +38,8 @@ import (
 
 	"drydock.dev/drydock/internal/api/admission"
 	"drydock.dev/drydock/internal/certs"
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/nodeapi"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // These tests run virt-api in this process against a real kube-apiserver, whose

@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/api/cloneright"
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/api/validate"
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/datavolume"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // addDataVolumes serves the rules for DataVolumes. Where CDI serves them they

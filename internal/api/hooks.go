@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/api/cloneright"
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/api/validate"
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // Paths of the admission webhooks, as config/deploy/api.yaml registers them.

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/cloneright"
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // authorizer answers every question about a right with the same word.

@@ -28,9 +28,9 @@ import (
 
 	"drydock.dev/drydock/internal/api/admission"
 	"drydock.dev/drydock/internal/certs"
-	"drydock.dev/drydock/internal/certs/nodecert"
 	"drydock.dev/drydock/internal/certs/nodesigner"
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
 // sharedSecret is what an earlier version kept the key of all virt-handlers in.

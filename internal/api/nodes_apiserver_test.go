@@ -23,8 +23,8 @@ import (
 
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/nodekey"
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/nodeapi"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // node stands in for a virt-handler: a pod's real token, a certificate that it gets

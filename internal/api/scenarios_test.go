@@ -29,8 +29,8 @@ import (
 	"drydock.dev/drydock/internal/api/admission"
 	"drydock.dev/drydock/internal/api/validate"
 	"drydock.dev/drydock/internal/certs"
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/nodeapi"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 func quantity(text string) resource.Quantity { return resource.MustParse(text) }

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/admission"
-	"drydock.dev/drydock/internal/pluggable"
+	"drydock.dev/drydock/internal/rules/hotplugspec"
 )
 
 // volumes plugs claims into a stopped VM and into VMIs, and tries what can't be.
@@ -125,7 +125,7 @@ func (w *world) forced(t *testing.T, path string) {
 	}
 	noted := func() string {
 		must(t, w.admin.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "plugged"}, vmi))
-		return vmi.Annotations[pluggable.ForcedAnnotation]
+		return vmi.Annotations[hotplugspec.ForcedAnnotation]
 	}
 	is(v1.VolumeReady)
 	expect(t, force("?force=true"), "Unable to force out volume [data] because it is not Detaching")
@@ -137,7 +137,7 @@ func (w *world) forced(t *testing.T, path string) {
 		t.Errorf("what is to be forced out is noted as %q", got)
 	}
 	mine := vmi.DeepCopy()
-	delete(mine.Annotations, pluggable.ForcedAnnotation)
+	delete(mine.Annotations, hotplugspec.ForcedAnnotation)
 	expect(t, w.admin.Patch(t.Context(), mine, client.MergeFrom(vmi)), "only Drydock's components keep this record")
 	_, err := w.call(http.MethodPut, w.subresource("virtualmachines", "stopped", "removevolume")+"?force=true", `{"name":"data"}`)
 	expect(t, err, "force is about the guest that runs")

@@ -18,7 +18,7 @@ import (
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
 	certificatesv1 "k8s.io/api/certificates/v1"
 
-	"drydock.dev/drydock/internal/certs/nodecert"
+	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
 // issued is a certificate with its authority, made as the rotator makes them.

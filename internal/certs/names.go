@@ -23,7 +23,7 @@ package certs
 
 import (
 	"drydock.dev/drydock/internal/certs/workertls"
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // Names of the Secrets and of the ConfigMap in clusterconfig.Namespace.

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"drydock.dev/drydock/internal/backoff"
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // retiredSecret held the one key that all virt-handlers served with, and their

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // Source follows one Identity through the API and gives TLS configurations

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/hotplug"
-	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
 // testNode is the node that pods are bound to. It exists, because the cluster's

@@ -17,15 +17,15 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/attachmentpod"
-	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugpod"
 )
 
 // budget is the disruption budget of the VMI, nil when there is none.
 func (w *world) budget() *policyv1.PodDisruptionBudget {
 	w.t.Helper()
 	var budget policyv1.PodDisruptionBudget
-	err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: attachmentpod.Prefix(w.vmi("vmi"))}, &budget)
+	err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: hotplugpod.Prefix(w.vmi("vmi"))}, &budget)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -84,7 +84,7 @@ func TestARefusedBudgetIsToldAndHoldsUpOnlyWhatIsNew(t *testing.T) {
 	w.removePod(&first)
 
 	w.add("b")
-	name := attachmentpod.Prefix(w.vmi("vmi"))
+	name := hotplugpod.Prefix(w.vmi("vmi"))
 	w.eventually("volume b to say what it waits for", func() (bool, string) {
 		s := w.volume("b")
 		return s != nil && s.Reason == hotplug.ReasonAttachFailed && strings.Contains(s.Message, name) &&
@@ -120,7 +120,7 @@ func TestABudgetThatSomebodyUndoesIsRestored(t *testing.T) {
 		t.Helper()
 		w.eventually("the budget to be restored after: "+why, func() (bool, string) {
 			b := w.budget()
-			return attachmentpod.JudgeProtection(w.vmi("vmi"), b) == hotplug.BudgetRight, fmt.Sprintf("%+v", b)
+			return hotplugpod.JudgeProtection(w.vmi("vmi"), b) == hotplug.BudgetRight, fmt.Sprintf("%+v", b)
 		})
 		w.quiet()
 	}
@@ -152,7 +152,7 @@ func TestABudgetThatSomebodyUndoesIsRestored(t *testing.T) {
 func TestAForeignBudgetIsReportedAndLeftAndDelaysNoOtherVMI(t *testing.T) {
 	w := newPlugWorld(t)
 	foreign := &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: attachmentpod.Prefix(w.vmi("vmi"))},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: hotplugpod.Prefix(w.vmi("vmi"))},
 		Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(1)),
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
 	}

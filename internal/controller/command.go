@@ -21,10 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/metrics"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // options are the command's flags.

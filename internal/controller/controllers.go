@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/claimsize"
 	"drydock.dev/drydock/internal/controller/claimusers"
@@ -26,6 +25,7 @@ import (
 	"drydock.dev/drydock/internal/controller/vm"
 	"drydock.dev/drydock/internal/controller/vmi"
 	"drydock.dev/drydock/internal/eventnote"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // workers is how many VMs, and how many VMIs, are worked on at once. One step is

@@ -31,9 +31,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/certs"
-	"drydock.dev/drydock/internal/datavolume"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // storageClass makes a class that no driver serves: the test binds its claims.

@@ -16,10 +16,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/attachmentpod"
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/hotplug/invariant"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplug/invariant"
+	"drydock.dev/drydock/internal/rules/hotplugpod"
 	"drydock.dev/drydock/test/follow"
 )
 
@@ -240,7 +240,7 @@ func TestAVolumeComesAndGoesWithoutTouchingAnother(t *testing.T) {
 		t.Errorf("the attachment pod does not belong to the launcher pod: %+v", owner)
 	}
 	var protection policyv1.PodDisruptionBudget
-	w.do("reading the disruption budget", w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: attachmentpod.Prefix(w.vmi("vmi"))}, &protection))
+	w.do("reading the disruption budget", w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: hotplugpod.Prefix(w.vmi("vmi"))}, &protection))
 	w.plug(&first)
 	w.quiet()
 	cost := w.writes.of(w.namespace)[before:]
@@ -382,7 +382,7 @@ func TestAForeignPodOfAnAttachmentPodsNameIsReportedAndNotUsed(t *testing.T) {
 	w := newPlugWorld(t)
 	foreign := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: w.namespace, Name: attachmentpod.Prefix(w.vmi("vmi")) + "-1",
+			Namespace: w.namespace, Name: hotplugpod.Prefix(w.vmi("vmi")) + "-1",
 			Annotations: map[string]string{v1.DomainAnnotation: "vmi"},
 		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: layout.AttachmentContainer, Image: "evil"}}},

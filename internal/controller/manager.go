@@ -28,10 +28,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/lenient"
-	"drydock.dev/drydock/internal/datavolume"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // leaseName is the lease that the leader holds.

@@ -16,8 +16,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/launcherpod"
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
 // createVMWithDisks makes a VM that is to run, with a blank DataVolume for each disk, in a class.

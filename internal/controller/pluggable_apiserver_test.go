@@ -11,8 +11,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/condition"
-	"drydock.dev/drydock/internal/pluggable"
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/hotplugspec"
 )
 
 // TestAVMIFollowsItsTemplatesVolumes: a volume that is put into the template of a
@@ -32,7 +32,7 @@ func TestAVMIFollowsItsTemplatesVolumes(t *testing.T) {
 	has := func(want bool) {
 		t.Helper()
 		w.eventually("the VMI to follow", func() (bool, string) {
-			return (pluggable.Find(&w.vmi("vm").Spec, "data") != nil) == want, "it does not"
+			return (hotplugspec.Find(&w.vmi("vm").Spec, "data") != nil) == want, "it does not"
 		})
 		w.quiet()
 		if c := condition.Find(w.vm("vm").Status.Conditions, v1.VirtualMachineRestartRequired); c != nil {
@@ -40,12 +40,12 @@ func TestAVMIFollowsItsTemplatesVolumes(t *testing.T) {
 		}
 	}
 	edit(func(spec *v1.VirtualMachineInstanceSpec) error {
-		return pluggable.Add(spec, &v1.AddVolumeOptions{
+		return hotplugspec.Add(spec, &v1.AddVolumeOptions{
 			Name: "data", Disk: &v1.Disk{}, VolumeSource: &v1.HotplugVolumeSource{DataVolume: &v1.DataVolumeSource{Name: "data"}},
 		})
 	})
 	has(true)
-	edit(func(spec *v1.VirtualMachineInstanceSpec) error { return pluggable.Remove(spec, "data") })
+	edit(func(spec *v1.VirtualMachineInstanceSpec) error { return hotplugspec.Remove(spec, "data") })
 	has(false)
 }
 

@@ -9,11 +9,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/attachmentpod"
-	"drydock.dev/drydock/internal/datavolume"
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/policytest"
+	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugpod"
 )
 
 // These tests judge writes by config/rbac/pod-policy.yaml, with the API server's own
@@ -38,9 +38,9 @@ func anInstance() *v1.VirtualMachineInstance {
 }
 
 func attachmentPod() *corev1.Pod {
-	pod := attachmentpod.Render(attachmentpod.Input{
+	pod := hotplugpod.Render(hotplugpod.Input{
 		VMI: anInstance(), Launcher: &corev1.Pod{}, Image: layout.DevelLauncherImage,
-		Holder: hotplug.Holder{Name: attachmentpod.Prefix(anInstance()) + "-1", Volumes: []hotplug.Volume{{Name: "a", Claim: "data"}}},
+		Holder: hotplug.Holder{Name: hotplugpod.Prefix(anInstance()) + "-1", Volumes: []hotplug.Volume{{Name: "a", Claim: "data"}}},
 	})
 	return pod
 }

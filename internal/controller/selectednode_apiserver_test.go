@@ -15,8 +15,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/placement"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/placement"
 )
 
 // deadNode makes a node that has not answered for a while.

@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // trimPod keeps of a launcher pod what the loops look at. There is one for each

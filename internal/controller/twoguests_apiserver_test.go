@@ -14,9 +14,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/launcherpod"
-	"drydock.dev/drydock/internal/vmilife"
-	"drydock.dev/drydock/internal/vmistatus"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // nodeSays has the test's node answer or not, for so long.
@@ -151,7 +151,7 @@ func TestTheGuestOfAVMIThatIsGoneIsEndedBeforeTheNextOneStarts(t *testing.T) {
 	w.disown(pod)
 	w.desert(first)
 	second := w.successor(first)
-	w.awaitWaiting("vm", vmilife.ReasonPredecessorRuns)
+	w.awaitWaiting("vm", vmilifecycle.ReasonPredecessorRuns)
 	w.awaitPodDeletion(pod)
 	w.quiet()
 	if pods := w.pods(); len(pods) != 1 {
@@ -220,7 +220,7 @@ func TestTwoVMIsOnOneDiskTakeTurns(t *testing.T) {
 	w.createVMIOn("one")
 	pod := w.run("one")
 	w.createVMIOn("two")
-	w.awaitWaiting("two", vmilife.ReasonClaimInUse)
+	w.awaitWaiting("two", vmilifecycle.ReasonClaimInUse)
 	w.quiet()
 	if n := len(w.pods()); n != 1 {
 		t.Fatalf("there are %d pods on one disk", n)
@@ -270,7 +270,7 @@ func TestOfTwoVMIsThatStartOnOneDiskOneMakesWay(t *testing.T) {
 		t.Fatalf("both were handed over to their nodes on one disk")
 	}
 	w.phase(winner, v1.Running)
-	w.awaitWaiting(loser, vmilife.ReasonClaimInUse)
+	w.awaitWaiting(loser, vmilifecycle.ReasonClaimInUse)
 }
 
 func TestAPodDeletedByForceIsNotTheEndOfItsGuest(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/vmstate"
+	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
 
 // kind is what the API module's Go types don't say about a kind.
@@ -39,9 +39,9 @@ func kinds() []kind {
 				age(),
 				text("Status", ".status.printableStatus", "Human readable status"),
 				condition("Ready", "Ready", 0),
-				said("Node", vmstate.ConditionNode, "The node that the guest runs on"),
-				said("IP", vmstate.ConditionAddress, "The address of the guest's first interface"),
-				said("Guest-OS", vmstate.ConditionGuestOS, "What the guest agent calls the guest's system"),
+				said("Node", vmlifecycle.ConditionNode, "The node that the guest runs on"),
+				said("IP", vmlifecycle.ConditionAddress, "The address of the guest's first interface"),
+				said("Guest-OS", vmlifecycle.ConditionGuestOS, "What the guest agent calls the guest's system"),
 				wide(text("Image", ".spec.template.spec.volumes[*].containerDisk.image", "The image of the first container disk")),
 			},
 			selectable: []string{".status.printableStatus"},

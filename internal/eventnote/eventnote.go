@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 
-	"drydock.dev/drydock/internal/objectevent"
+	"drydock.dev/drydock/internal/rules/objectevent"
 )
 
 // Fitting is the recorder with notes cut to what the API server takes.

@@ -21,7 +21,8 @@ import (
 
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/nodekey"
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/eventnote"
 	"drydock.dev/drydock/internal/handler/device"
 	"drydock.dev/drydock/internal/handler/driver"
@@ -32,8 +33,7 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/server"
 	"drydock.dev/drydock/internal/handler/stream"
-	"drydock.dev/drydock/internal/nodeapi"
-	"drydock.dev/drydock/internal/nodeprobe"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // hostRoot is the node's root directory: virt-handler shares its process IDs.

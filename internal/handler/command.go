@@ -17,8 +17,8 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/nodeprobe"
+	"drydock.dev/drydock/internal/contracts/nodeprobe"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // options are the command's flags.

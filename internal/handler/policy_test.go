@@ -20,12 +20,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	sigyaml "sigs.k8s.io/yaml"
 
-	"drydock.dev/drydock/internal/certs/nodecert"
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/handler/node"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/nodeprobe"
 	"drydock.dev/drydock/internal/policytest"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
 // These tests judge writes by config/rbac/handler-policy.yaml, with the API

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
 // made has qemu-img create an empty image.

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/target"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 const mib = 1 << 20

@@ -20,9 +20,9 @@ import (
 	"strconv"
 	"time"
 
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // memory is what the collector aims at; with a window and the buffers of the largest

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/clone"
 	"drydock.dev/drydock/internal/importer/fill"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/registry"
 	"drydock.dev/drydock/internal/importer/upload"
 	"drydock.dev/drydock/internal/importer/web"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // kinds is who does what.

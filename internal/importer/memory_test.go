@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"drydock.dev/drydock/bench/proc"
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
 // TestMemoryIsBounded lets the worker read what costs it most.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
 // stopHalfWay runs a worker until the server has sent half of the content, and ends it

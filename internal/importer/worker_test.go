@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // patience is how long a test waits for one thing on a busy machine.

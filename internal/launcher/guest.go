@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
-	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/contracts/launch"
 )
 
 // guest is what has been learned about the guest's end so far. It is pure: the

@@ -4,7 +4,7 @@ import (
 	"syscall"
 	"testing"
 
-	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/contracts/launch"
 )
 
 // ends of a process.

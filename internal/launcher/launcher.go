@@ -19,8 +19,8 @@ import (
 	"syscall"
 	"time"
 
-	"drydock.dev/drydock/internal/launch"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // Config is where a launcher finds its surroundings.

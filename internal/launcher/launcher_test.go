@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/contracts/launch"
 )
 
 func TestQuitOverTheMonitorIsAShutdownFromOutside(t *testing.T) {

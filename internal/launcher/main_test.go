@@ -16,8 +16,8 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"drydock.dev/drydock/internal/launch"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/test/accelerator"
 )

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"unsafe"
 
-	"drydock.dev/drydock/internal/launch"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/qcow2"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"drydock.dev/drydock/internal/launch"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 func writeFile(t *testing.T, path string, size int64) string {

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/launcher/bootprobe"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/nodeprobe"
 )
 
 // verb runs one of virt-launcher's small programs to its end.

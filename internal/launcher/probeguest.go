@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/agent"
 )
 

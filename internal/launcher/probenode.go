@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/nodeprobe"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 

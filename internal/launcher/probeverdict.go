@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/launcher/bootprobe"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/nodeprobe"
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 

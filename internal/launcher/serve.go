@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/contracts/launch"
 )
 
 // writePatience is how long a virt-handler that does not read may hold up the

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // contractName matches what one process writes and another one reads: labels,
@@ -28,19 +28,19 @@ var contractName = regexp.MustCompile(`^(/apis/)?([a-z.]+\.)?(kubevirt\.io|drydo
 var notOurs = regexp.MustCompile(`^/dev/(null|zero|console|full|pts|shm|loop.*|random|urandom|fd)$|^drydock\.dev/(drydock|local)/`)
 
 // TestAContractNameHasOneHome fails when two packages spell a contract's name: it
-// belongs to internal/layout, or to the one package that has it to itself. Modules that
+// belongs to internal/contracts/layout, or to the one package that has it to itself. Modules that
 // can't import layout are held to one package among themselves.
 func TestAContractNameHasOneHome(t *testing.T) {
 	spelled := contractNames(t)
 	for _, known := range []string{layout.PrivateDir, layout.KVMLabel, layout.ResourceTUN, layout.AttachmentPrefix} {
-		if !spelled[""][known]["internal/layout"] {
-			t.Fatalf("%q is not found in internal/layout: the test looks in the wrong place", known)
+		if !spelled[""][known]["internal/contracts/layout"] {
+			t.Fatalf("%q is not found in internal/contracts/layout: the test looks in the wrong place", known)
 		}
 	}
 	for _, module := range slices.Sorted(maps.Keys(spelled)) {
 		for _, name := range slices.Sorted(maps.Keys(spelled[module])) {
 			if places := spelled[module][name]; len(places) > 1 {
-				t.Errorf("%q is spelled in %s; use one constant, of internal/layout or of the API's own module",
+				t.Errorf("%q is spelled in %s; use one constant, of internal/contracts/layout or of the API's own module",
 					name, strings.Join(slices.Sorted(maps.Keys(places)), ", "))
 			}
 		}

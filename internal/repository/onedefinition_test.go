@@ -22,11 +22,11 @@ type definition struct {
 
 var definitions = map[string]definition{
 	"the newest warning": {
-		home: "internal/objectevent", use: "objectevent.NewestWarning",
+		home: "internal/rules/objectevent", use: "objectevent.NewestWarning",
 		looksLike: func(f ast.Node) bool { return selects(f, "LastTimestamp") || selects(f, "EventTime") },
 	},
 	"the claim of a volume": {
-		home: "internal/volumeclaim", use: "volumeclaim.Of, Disk, Written or Names",
+		home: "internal/rules/volumeclaim", use: "volumeclaim.Of, Disk, Written or Names",
 		looksLike: func(f ast.Node) bool {
 			return selects(f, "ClaimName") && selects(f, "PersistentVolumeClaim") && selects(f, "DataVolume")
 		},
@@ -50,7 +50,7 @@ var definitions = map[string]definition{
 		},
 	},
 	"a name with a hash": {
-		home: "internal/layout", use: "layout.HostName, PodName, LabelValue, ReplicaName or their digests",
+		home: "internal/contracts/layout", use: "layout.HostName, PodName, LabelValue, ReplicaName or their digests",
 		looksLike: func(f ast.Node) bool {
 			return contains(f, func(n ast.Node) bool { return named(n, "sha256", "Sum256") }) && selects(f, "EncodeToString")
 		},
@@ -60,7 +60,7 @@ var definitions = map[string]definition{
 		},
 	},
 	"the delays of a back-off": {
-		home: "internal/backoff", use: "backoff.Doubling, Delay or Retry",
+		home: "internal/rules/backoff", use: "backoff.Doubling, Delay or Retry",
 		looksLike: func(f ast.Node) bool {
 			return contains(f, func(n ast.Node) bool {
 				switch n := n.(type) {
@@ -78,7 +78,7 @@ var definitions = map[string]definition{
 		},
 	},
 	"a pod has ended": {
-		home: "internal/podstatus", use: "podstatus.Terminal",
+		home: "internal/rules/podstatus", use: "podstatus.Terminal",
 		looksLike: func(f ast.Node) bool {
 			return contains(f, func(n ast.Node) bool {
 				e, ok := n.(*ast.BinaryExpr)

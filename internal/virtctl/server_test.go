@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/nodeapi"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
 // token is what the kubeconfig of the scripts authenticates with.

@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if o.goal != linter {
-		if o.stamp, err = o.versionFlags(ctx, "drydock.dev/drydock/internal/version"); err != nil {
+		if o.stamp, err = o.versionFlags(ctx, "drydock.dev/drydock/internal/contracts/version"); err != nil {
 			return err
 		}
 		if o.localStamp, err = o.versionFlags(ctx, "drydock.dev/local/internal/version"); err != nil {

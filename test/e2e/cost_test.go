@@ -14,7 +14,7 @@ import (
 
 	"drydock.dev/drydock/bench/audit"
 	"drydock.dev/drydock/bench/proc"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // Budgets of one VM.

@@ -17,7 +17,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/hotplug/invariant"
+	"drydock.dev/drydock/internal/rules/hotplug/invariant"
 	"drydock.dev/drydock/test/follow"
 )
 

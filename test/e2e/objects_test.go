@@ -14,7 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // deleteObject deletes an object; one that is gone already is fine.

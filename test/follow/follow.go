@@ -17,8 +17,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/hotplug/invariant"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/hotplug/invariant"
 )
 
 // Holders follows the VMI from now on and until the test ends.

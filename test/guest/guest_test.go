@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/iso"
-	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/test/guest"
 )
 

@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"testing"
 
-	"drydock.dev/drydock/internal/launch"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/test/guest"
 )
 
@@ -71,7 +71,7 @@ func TestTheGuestSeesWhatTheSpecSays(t *testing.T) {
 				"vdb 5242880 the-data virtio rw disk",
 			}, "\n"))
 			p.prints("guestinfo nics | cut -d' ' -f1-2", "eth0 "+machine.MAC(vmi, "default")+"\neth1 02:00:00:00:00:07")
-			// The addresses are those that internal/machine promises: port n is bus n+1.
+			// The addresses are those that internal/rules/machine promises: port n is bus n+1.
 			for device, address := range map[string]string{
 				"/sys/class/net/eth0/device": "0000:01:00.0",
 				"/sys/block/vda/device":      "0000:02:00.0",

@@ -12,8 +12,8 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/test/guest"
 )
 

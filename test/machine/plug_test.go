@@ -11,9 +11,9 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/launch"
-	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/test/guest"
 )
 

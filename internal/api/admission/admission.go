@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // Request is one request for admission of a T.

@@ -13,7 +13,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/datavolume"
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // Checker asks. Client must not be a cache's.

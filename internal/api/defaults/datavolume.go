@@ -3,7 +3,7 @@ package defaults
 import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"drydock.dev/drydock/internal/datavolume"
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // DataVolume notes on a new DataVolume which source in another namespace its

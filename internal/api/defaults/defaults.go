@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/firmware"
-	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // Architecture is the only one that Drydock runs guests of.

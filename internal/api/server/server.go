@@ -30,7 +30,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"drydock.dev/drydock/internal/certs"
-	"drydock.dev/drydock/internal/version"
+	"drydock.dev/drydock/internal/contracts/version"
 )
 
 // Config is what a Server is made of.

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"drydock.dev/drydock/internal/version"
+	"drydock.dev/drydock/internal/contracts/version"
 )
 
 // maxBody bounds a request's body; the largest is a whole VirtualMachine.

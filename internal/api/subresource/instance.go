@@ -14,9 +14,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/certs/nodecert"
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/nodeapi"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
 // precondition refuses a verb that a VMI can't follow in its present state.

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
-	"drydock.dev/drydock/internal/nodeapi"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
 // streams counts the streams of one kind that are open, by VMI. A VMI without

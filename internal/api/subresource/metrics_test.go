@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
-	"drydock.dev/drydock/internal/nodeapi"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
 func TestStreamsAreCountedWhileTheyAreOpen(t *testing.T) {

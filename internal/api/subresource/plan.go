@@ -7,8 +7,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/condition"
 )
 
 // Plan is what a verb on a VirtualMachine changes, in this order.

@@ -16,8 +16,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/nodeapi"
-	"drydock.dev/drydock/internal/supported"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/rules/supported"
 )
 
 // GroupVersion is what is served.

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/validate"
-	"drydock.dev/drydock/internal/pluggable"
-	"drydock.dev/drydock/internal/volumeclaim"
+	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 func (s *Server) addToInstance(w http.ResponseWriter, r *http.Request) error {
@@ -31,13 +31,13 @@ func (s *Server) addToInstance(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.editInstance(w, r, options.DryRun, func(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 		before := vmi.Spec.DeepCopy()
-		if err := pluggable.Add(&vmi.Spec, options); err != nil {
+		if err := hotplugspec.Add(&vmi.Spec, options); err != nil {
 			return vmiConflict(vmi, err.Error())
 		}
 		if errs := validate.Added(&vmi.Spec, before, field.NewPath("spec")); len(errs) > 0 {
 			return apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi.Name, errs)
 		}
-		pluggable.NoteAdded(vmi, options.Name)
+		hotplugspec.NoteAdded(vmi, options.Name)
 		return s.available(ctx, vmi, options)
 	})
 }
@@ -56,15 +56,15 @@ func (s *Server) removeFromInstance(w http.ResponseWriter, r *http.Request) erro
 	}
 	return s.editInstance(w, r, options.DryRun, func(_ context.Context, vmi *v1.VirtualMachineInstance) error {
 		if byForce {
-			if err := pluggable.NoteForced(vmi, options.Name); err != nil {
+			if err := hotplugspec.NoteForced(vmi, options.Name); err != nil {
 				return vmiConflict(vmi, err.Error())
 			}
 			return nil
 		}
-		if err := pluggable.Remove(&vmi.Spec, options.Name); err != nil {
+		if err := hotplugspec.Remove(&vmi.Spec, options.Name); err != nil {
 			return vmiConflict(vmi, err.Error())
 		}
-		pluggable.NoteRemoved(vmi, options.Name)
+		hotplugspec.NoteRemoved(vmi, options.Name)
 		return nil
 	})
 }
@@ -98,7 +98,7 @@ func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.editMachine(w, r, options.DryRun, func(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
 		before := vm.Spec.Template.Spec.DeepCopy()
-		if err := pluggable.Add(&vm.Spec.Template.Spec, options); err != nil {
+		if err := hotplugspec.Add(&vm.Spec.Template.Spec, options); err != nil {
 			return conflict(vm, "%v", err)
 		}
 		if errs := validate.Added(&vm.Spec.Template.Spec, before, field.NewPath("spec", "template", "spec")); len(errs) > 0 {
@@ -112,11 +112,11 @@ func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
 		}
 		// What somebody has put into the VMI alone may be in the way there.
 		probe := vmi.DeepCopy()
-		if v := pluggable.Find(&vmi.Spec, options.Name); v == nil {
-			if err := pluggable.Add(&probe.Spec, options); err != nil {
+		if v := hotplugspec.Find(&vmi.Spec, options.Name); v == nil {
+			if err := hotplugspec.Add(&probe.Spec, options); err != nil {
 				return conflict(vm, "%v", err)
 			}
-		} else if volumeclaim.Disk(&v.VolumeSource) != volumeclaim.Disk(&pluggable.Find(&vm.Spec.Template.Spec, options.Name).VolumeSource) {
+		} else if volumeclaim.Disk(&v.VolumeSource) != volumeclaim.Disk(&hotplugspec.Find(&vm.Spec.Template.Spec, options.Name).VolumeSource) {
 			return conflict(vm, "Unable to add volume [%s] because the running VMI has a volume with that name already", options.Name)
 		}
 		return s.available(ctx, vmi, options)
@@ -137,7 +137,7 @@ func (s *Server) removeFromMachine(w http.ResponseWriter, r *http.Request) error
 		return apierrors.NewBadRequest("force is about the guest that runs: ask for it on the VirtualMachineInstance, after the volume was removed from the VirtualMachine")
 	}
 	return s.editMachine(w, r, options.DryRun, func(_ context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
-		if err := pluggable.Remove(&vm.Spec.Template.Spec, options.Name); err != nil {
+		if err := hotplugspec.Remove(&vm.Spec.Template.Spec, options.Name); err != nil {
 			return conflict(vm, "%v", err)
 		}
 		if active(vmi) {
@@ -226,7 +226,7 @@ func validAddition(o *v1.AddVolumeOptions) error {
 // validDisk judges the disk by the rules of every disk.
 func validDisk(o *v1.AddVolumeOptions) error {
 	spec := &v1.VirtualMachineInstanceSpec{}
-	if o.Disk.CDRom != nil || pluggable.Add(spec, o) != nil {
+	if o.Disk.CDRom != nil || hotplugspec.Add(spec, o) != nil {
 		return nil // which is refused in words of its own
 	}
 	if errs := validate.Storage(spec, nil); len(errs) > 0 {

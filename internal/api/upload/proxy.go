@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/certs/workertls"
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
 // routes are the paths that users call, and the worker's for each. v1alpha1 is

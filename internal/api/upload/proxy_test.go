@@ -29,11 +29,11 @@ import (
 
 	"drydock.dev/drydock/internal/certs/workertls"
 	"drydock.dev/drydock/internal/certs/workertls/workertlstest"
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
 	importerupload "drydock.dev/drydock/internal/importer/upload"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // workerIP is an address of this machine that nothing else listens on.

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
 // pause between two looks at a worker that is not there yet.

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/selinux"
+	"drydock.dev/drydock/internal/rules/selinux"
 )
 
 // configuration judges the values of what is supported of the KubeVirt object.

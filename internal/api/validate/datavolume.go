@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"drydock.dev/drydock/internal/datavolume"
-	"drydock.dev/drydock/internal/supported"
+	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/supported"
 )
 
 // DataVolume judges a DataVolume; old is nil on creation. That its creator may

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/firmware"
+	"drydock.dev/drydock/internal/rules/firmware"
 )
 
 // maxSerial bounds the system serial in SMBIOS.

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/internal/api/admission"
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/datavolume"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // Each file of testdata/refused holds a wrong manifest, a line of dashes and

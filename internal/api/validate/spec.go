@@ -7,8 +7,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/defaults"
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/supported"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/supported"
 )
 
 // Spec judges the values in a VMI's spec, which must have its defaults.

@@ -8,8 +8,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/volumeclaim"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // dataVolumeTemplates judges the DataVolumes that a VM is to have. Where CDI

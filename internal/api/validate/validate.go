@@ -21,11 +21,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/defaults"
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/firmware"
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/pluggable"
-	"drydock.dev/drydock/internal/supported"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/supported"
 )
 
 // VM judges a VirtualMachine; old is nil on creation. A VM is judged by the
@@ -167,7 +167,7 @@ func reservedLabels(now, before map[string]string, path *field.Path) field.Error
 
 // records are annotations in which Drydock's components keep what they know of a
 // VMI's volumes: a guest's disks hang on them.
-var records = []string{hotplug.RecordAnnotation, pluggable.RemovedAnnotation, pluggable.ForcedAnnotation}
+var records = []string{hotplug.RecordAnnotation, hotplugspec.RemovedAnnotation, hotplugspec.ForcedAnnotation}
 
 func reservedAnnotations(now, before map[string]string, path *field.Path) field.ErrorList {
 	return unchanged(records, now, before, path, "only Drydock's components keep this record of a VMI's volumes")

@@ -13,10 +13,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/defaults"
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/firmware"
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/pluggable"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugspec"
 )
 
 var settings = clusterconfig.FromKubeVirt(nil)
@@ -140,7 +140,7 @@ func TestUpdateOfVMIByUsers(t *testing.T) {
 			want:   "metadata.annotations[drydock.dev/attachment-pods]: Forbidden: only Drydock's components keep this record of a VMI's volumes",
 		},
 		"what is to be forced out of its guest": {
-			change: func(vmi *v1.VirtualMachineInstance) { vmi.Annotations[pluggable.ForcedAnnotation] = `["data"]` },
+			change: func(vmi *v1.VirtualMachineInstance) { vmi.Annotations[hotplugspec.ForcedAnnotation] = `["data"]` },
 			want:   "metadata.annotations[drydock.dev/forced-volumes]: Forbidden: only Drydock's components keep this record of a VMI's volumes",
 		},
 		"spec and status": {

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/pluggable"
-	"drydock.dev/drydock/internal/volumeclaim"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 func Storage(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	errs := volumes(spec.Volumes, path.Child("volumes"))
 	errs = append(errs, disks(spec, path.Child("domain", "devices", "disks"))...)
-	return append(errs, pluggable.Judge(spec, path)...)
+	return append(errs, hotplugspec.Judge(spec, path)...)
 }
 
 // volumeRules judge each kind of volume, in the order in which they are named

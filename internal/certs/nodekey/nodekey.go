@@ -28,8 +28,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	certificatesclient "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
-	"drydock.dev/drydock/internal/backoff"
-	"drydock.dev/drydock/internal/certs/nodecert"
+	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
 // Holder serves with the certificate (certs.Source).

@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
-	"drydock.dev/drydock/internal/certs/nodecert"
+	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
 // signer answers requests as virt-api does, by the same decisions.

@@ -28,8 +28,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/certs"
-	"drydock.dev/drydock/internal/certs/nodecert"
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
 // Cached is what the manager's cache keeps of requests: those for this signer.

@@ -29,7 +29,7 @@ import (
 	"math/big"
 	"time"
 
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
 // Files of transfer.TLSDir, and entries of the Secret that is mounted there.

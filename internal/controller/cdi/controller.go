@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/certs"
-	"drydock.dev/drydock/internal/datavolume"
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // Reconciler keeps the definitions and the CDIConfig. All fields are required.

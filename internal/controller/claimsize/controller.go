@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/controller/claimusers"
-	"drydock.dev/drydock/internal/volumeclaim"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // again is the pause after somebody else has written the VMI; by then the cache

@@ -12,9 +12,9 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/controller/written"
-	"drydock.dev/drydock/internal/datavolume"
-	"drydock.dev/drydock/internal/workerpod"
+	"drydock.dev/drydock/internal/controller/mutationcache"
+	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/workerpod"
 )
 
 // carryOut does what is planned, in the plan's order.
@@ -265,7 +265,7 @@ func (r *round) delete(ctx context.Context, object client.Object) error {
 }
 
 // deletePod deletes the pod of a name, as it is in the cache.
-func (r *round) deletePod(ctx context.Context, asked *written.Deletions, namespace, name string) error {
+func (r *round) deletePod(ctx context.Context, asked *mutationcache.Deletions, namespace, name string) error {
 	pod, err := r.pod(ctx, client.ObjectKey{Namespace: namespace, Name: name})
 	if err != nil || pod == nil || pod.DeletionTimestamp != nil {
 		return err
@@ -275,7 +275,7 @@ func (r *round) deletePod(ctx context.Context, asked *written.Deletions, namespa
 
 // endWorker deletes this very pod of the owner, once as long as the cache still
 // shows it.
-func (r *Reconciler) endWorker(ctx context.Context, asked *written.Deletions, owner client.Object, pod *corev1.Pod) error {
+func (r *Reconciler) endWorker(ctx context.Context, asked *mutationcache.Deletions, owner client.Object, pod *corev1.Pod) error {
 	key := client.ObjectKeyFromObject(owner)
 	if asked.Asked(key, pod.UID) {
 		return nil

@@ -13,9 +13,9 @@ import (
 
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/workertls"
-	"drydock.dev/drydock/internal/datavolume"
-	"drydock.dev/drydock/internal/transfer"
-	"drydock.dev/drydock/internal/workerpod"
+	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/workerpod"
 )
 
 // equip makes the certificate of a worker that serves or calls, and the Service

@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/workertls"
 	"drydock.dev/drydock/internal/certs/workertls/workertlstest"
-	"drydock.dev/drydock/internal/datavolume"
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // TestAWorkersCertificateIsRenewed follows the certificate of a worker that waits

@@ -28,11 +28,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/controller/cdi"
-	"drydock.dev/drydock/internal/controller/written"
-	"drydock.dev/drydock/internal/datavolume"
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/controller/mutationcache"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // Reconciler is the loop. All fields are required.
@@ -54,11 +54,11 @@ type Reconciler struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	written  written.Memory[*cdiv1.DataVolume]
+	written  mutationcache.Memory[*cdiv1.DataVolume]
 	renewals renewals
 	// deletedWorkers and deletedSources are the deletions of the pods that fill, and
 	// of those that send for a clone.
-	deletedWorkers, deletedSources written.Deletions
+	deletedWorkers, deletedSources mutationcache.Deletions
 }
 
 // SetupWithManager registers the loop, which works at the given pace.

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/controller/cdi"
-	"drydock.dev/drydock/internal/datavolume"
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // snapshotEvery is how often the snapshot that a DataSource leads to is looked at:

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
 func TestAWorkerIsBelievedAsFarAsItMatters(t *testing.T) {

@@ -15,17 +15,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"drydock.dev/drydock/internal/controller/cdi"
-	"drydock.dev/drydock/internal/controller/written"
-	"drydock.dev/drydock/internal/datavolume"
-	"drydock.dev/drydock/internal/workerpod"
+	"drydock.dev/drydock/internal/controller/mutationcache"
+	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/workerpod"
 )
 
 // UploadClaims is the loop of claims that take an upload without a DataVolume.
 type UploadClaims struct {
 	*Reconciler
 
-	written written.Memory[*corev1.PersistentVolumeClaim]
-	deleted written.Deletions
+	written mutationcache.Memory[*corev1.PersistentVolumeClaim]
+	deleted mutationcache.Deletions
 }
 
 // SetupWithManager registers the loop.

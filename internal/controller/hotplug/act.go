@@ -15,10 +15,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/attachmentpod"
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/pluggable"
-	"drydock.dev/drydock/internal/selinux"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugpod"
+	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/selinux"
 )
 
 // Events' reasons, as KubeVirt has them.
@@ -61,7 +61,7 @@ func (r *Reconciler) write(ctx context.Context, s *sight, plan hotplug.Plan) (ag
 		}
 		next.Annotations[hotplug.RecordAnnotation] = text
 	}
-	pluggable.SettleForced(next)
+	hotplugspec.SettleForced(next)
 	err = r.Client.Patch(ctx, next, client.MergeFromWithOptions(s.vmi, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
@@ -153,7 +153,7 @@ func (r *Reconciler) makePods(ctx context.Context, s *sight, holders []hotplug.H
 	}
 	var failed []error
 	for _, h := range holders {
-		pod := attachmentpod.Render(attachmentpod.Input{
+		pod := hotplugpod.Render(hotplugpod.Input{
 			VMI: s.vmi, Launcher: s.launcher, Holder: h, Block: block, Settings: settings, Image: r.LauncherImage,
 			SELinux: options,
 		})
@@ -200,7 +200,7 @@ func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInsta
 
 // ours reports whether a pod says that it is an attachment pod of the VMI.
 func ours(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
-	for key, value := range attachmentpod.Labels(vmi) {
+	for key, value := range hotplugpod.Labels(vmi) {
 		if pod.Labels[key] != value {
 			return false
 		}
@@ -247,7 +247,7 @@ func (r *Reconciler) deletePods(ctx context.Context, vmi *v1.VirtualMachineInsta
 
 // deletePod deletes this very pod without letting it linger.
 func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod, uid types.UID) (gone bool, err error) {
-	err = r.Client.Delete(ctx, pod, client.GracePeriodSeconds(attachmentpod.GracePeriodSeconds), client.Preconditions{UID: &uid})
+	err = r.Client.Delete(ctx, pod, client.GracePeriodSeconds(hotplugpod.GracePeriodSeconds), client.Preconditions{UID: &uid})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return true, nil
 	}

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"drydock.dev/drydock/internal/attachmentpod"
-	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugpod"
 )
 
 // actionProtect is what the events about a budget name as having failed.
@@ -30,7 +30,7 @@ const actionProtect = "ProtectVolumes"
 // just made or restored is not written again for as long as the cache may lag, so
 // somebody who undoes it again and again costs no more than one write in that time.
 func (r *Reconciler) observeBudget(ctx context.Context, s *sight) error {
-	name := attachmentpod.Prefix(s.vmi)
+	name := hotplugpod.Prefix(s.vmi)
 	if err := r.readBudget(ctx, r.Client, s); err != nil {
 		return err
 	}
@@ -48,12 +48,12 @@ func (r *Reconciler) observeBudget(ctx context.Context, s *sight) error {
 }
 
 func (r *Reconciler) readBudget(ctx context.Context, reader client.Reader, s *sight) error {
-	key := types.NamespacedName{Namespace: s.vmi.Namespace, Name: attachmentpod.Prefix(s.vmi)}
+	key := types.NamespacedName{Namespace: s.vmi.Namespace, Name: hotplugpod.Prefix(s.vmi)}
 	budget, err := get(ctx, reader, key, &policyv1.PodDisruptionBudget{})
 	if err != nil {
 		return err
 	}
-	s.budget, s.Budget.State = budget, attachmentpod.JudgeProtection(s.vmi, budget)
+	s.budget, s.Budget.State = budget, hotplugpod.JudgeProtection(s.vmi, budget)
 	return nil
 }
 
@@ -72,7 +72,7 @@ func (r *Reconciler) protect(ctx context.Context, s *sight) (bool, error) {
 			err = r.carryOutBudget(ctx, s, hotplug.PlanBudget(s.Observed))
 		}
 	}
-	key, name := client.ObjectKeyFromObject(s.vmi), attachmentpod.Prefix(s.vmi)
+	key, name := client.ObjectKeyFromObject(s.vmi), hotplugpod.Prefix(s.vmi)
 	switch {
 	case err == nil:
 		r.memory.made(key, name, r.Now())
@@ -96,12 +96,12 @@ var errForeignBudget = errors.New("exists and is not Drydock's: what is plugged 
 func (r *Reconciler) carryOutBudget(ctx context.Context, s *sight, step hotplug.BudgetStep) error {
 	switch step {
 	case hotplug.BudgetMake:
-		if err := r.Client.Create(ctx, attachmentpod.Protection(s.vmi)); err != nil {
+		if err := r.Client.Create(ctx, hotplugpod.Protection(s.vmi)); err != nil {
 			return fmt.Errorf("can't be made: %w", err)
 		}
 	case hotplug.BudgetRestore:
 		ctrl.LoggerFrom(ctx).Info("restoring a disruption budget that was changed", "budget", s.budget.Name)
-		to := attachmentpod.Restored(s.vmi, s.budget)
+		to := hotplugpod.Restored(s.vmi, s.budget)
 		err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(s.budget, client.MergeFromWithOptimisticLock{}))
 		if err != nil {
 			return fmt.Errorf("was changed and can't be restored: %w", err)

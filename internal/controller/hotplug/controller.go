@@ -1,11 +1,11 @@
 // Package hotplug is the loop that keeps the attachment pods of VMIs' hotplugged
 // volumes, and what virt-controller says of these volumes. Package
-// internal/hotplug decides; this package observes and acts.
+// internal/rules/hotplug decides; this package observes and acts.
 //
 // It owns the attachment pods, their disruption budgets, the record of holders
 // on a VMI, and of a VMI's volume status what docs/architecture.md gives to the
 // controller. It must not decide: what depends on more than "did the API server
-// do it" belongs to internal/hotplug.
+// do it" belongs to internal/rules/hotplug.
 package hotplug
 
 import (
@@ -30,15 +30,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/claimusers"
+	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/settle"
-	"drydock.dev/drydock/internal/controller/written"
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/launcherpod"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/machine"
-	"drydock.dev/drydock/internal/volumeclaim"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // podIndex finds the attachment pods of whichever VMI has a name.
@@ -62,7 +62,7 @@ type Reconciler struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	written written.Memory[*v1.VirtualMachineInstance]
+	written mutationcache.Memory[*v1.VirtualMachineInstance]
 	memory  memory
 }
 

@@ -16,12 +16,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/attachmentpod"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/objectevents"
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/launcherpod"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/podstatus"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugpod"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
 const (
@@ -72,7 +72,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live
 		return nil, client.IgnoreNotFound(err)
 	}
 	s.vmi = r.written.Newer(vmi)
-	s.MaxHolders, s.Prefix, s.Live = r.MaxHolders, attachmentpod.Prefix(s.vmi), live
+	s.MaxHolders, s.Prefix, s.Live = r.MaxHolders, hotplugpod.Prefix(s.vmi), live
 	s.Stage = hotplug.Frozen
 	if s.Entries = entries(s.vmi); !concerned(s.vmi) {
 		return s, nil
@@ -162,7 +162,7 @@ func (r *Reconciler) observePods(ctx context.Context, s *sight, pods []corev1.Po
 		if !ours(s.vmi, pod) {
 			continue
 		}
-		seen := attachmentpod.Observe(pod)
+		seen := hotplugpod.Observe(pod)
 		age := now.Sub(seen.Created)
 		if !seen.Running && !seen.Terminating && !seen.Finished {
 			seen.Why = complaint(pod)
@@ -216,7 +216,7 @@ func complaint(pod *corev1.Pod) string {
 	if unschedulable(pod) {
 		return fmt.Sprintf("the attachment pod %s can't be scheduled: %s", pod.Name, scheduling(pod).Message)
 	}
-	if c := attachmentpod.Status(pod); c != nil && c.State.Waiting != nil && c.State.Waiting.Message != "" {
+	if c := hotplugpod.Status(pod); c != nil && c.State.Waiting != nil && c.State.Waiting.Message != "" {
 		return fmt.Sprintf("the attachment pod %s does not start: %s: %s", pod.Name, c.State.Waiting.Reason, c.State.Waiting.Message)
 	}
 	return ""

@@ -10,9 +10,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/selinux"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/selinux"
 )
 
 // selinuxOptions are those of the VMI's attachment pods. While they can't be known, no

@@ -13,10 +13,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/selinux"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/selinux"
 )
 
 const launcherContext = "system_u:system_r:container_kvm_t:s0:c12,c34"

@@ -12,10 +12,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/attachmentpod"
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/podstatus"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugpod"
+	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
 // guestPause is when the attachment pods of a guest that outlives its VMI are
@@ -32,7 +32,7 @@ func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName) (ctrl.
 	}
 	pods.Items = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
 		grace := pod.DeletionGracePeriodSeconds
-		return grace != nil && *grace <= attachmentpod.GracePeriodSeconds
+		return grace != nil && *grace <= hotplugpod.GracePeriodSeconds
 	})
 	if len(pods.Items) == 0 {
 		return ctrl.Result{}, nil
@@ -60,7 +60,7 @@ func (r *Reconciler) leftovers(ctx context.Context, key types.NamespacedName, po
 	var seen []hotplug.Leftover
 	for i := range pods {
 		of := types.UID(pods[i].Labels[v1.CreatedByLabel])
-		seen = append(seen, hotplug.Leftover{Pod: attachmentpod.Observe(&pods[i]), VMI: of})
+		seen = append(seen, hotplug.Leftover{Pod: hotplugpod.Observe(&pods[i]), VMI: of})
 		if _, asked := guests[of]; asked || of == "" {
 			continue
 		}

@@ -21,9 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/controller/cdi"
-	"drydock.dev/drydock/internal/controller/written"
+	"drydock.dev/drydock/internal/controller/mutationcache"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // Drydock's workloads.
@@ -39,7 +39,7 @@ type Reconciler struct {
 	Reader    client.Reader
 	Namespace string
 
-	written written.Memory[*v1.KubeVirt]
+	written mutationcache.Memory[*v1.KubeVirt]
 }
 
 // SetupWithManager registers the loop.

@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/condition"
-	"drydock.dev/drydock/internal/version"
+	"drydock.dev/drydock/internal/contracts/version"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/condition"
 )
 
 // Reasons of the conditions.

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/objectevent"
+	"drydock.dev/drydock/internal/rules/objectevent"
 )
 
 // NewestWarning returns the newest warning about an object, nil when there is none. The

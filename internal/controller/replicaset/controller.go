@@ -26,8 +26,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"drydock.dev/drydock/internal/condition"
-	"drydock.dev/drydock/internal/controller/written"
+	"drydock.dev/drydock/internal/controller/mutationcache"
+	"drydock.dev/drydock/internal/rules/condition"
 )
 
 // Reconciler is the loop. All fields are required.
@@ -37,7 +37,7 @@ type Reconciler struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	written written.Memory[*v1.VirtualMachineInstanceReplicaSet]
+	written mutationcache.Memory[*v1.VirtualMachineInstanceReplicaSet]
 }
 
 // SetupWithManager registers the loop, which works at the given pace.

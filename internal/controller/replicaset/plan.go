@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/condition"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/vmistatus"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // failurePause is how long a VMI that failed before its guest ran is kept

@@ -1,5 +1,5 @@
 // Package vm is the loop that starts and stops VirtualMachines as their run
-// strategies ask. Package vmstate decides; this package observes and acts.
+// strategies ask. Package vmlifecycle decides; this package observes and acts.
 //
 // It owns a VM's VMI (that it exists, its owner), the DataVolumes of its
 // dataVolumeTemplates (likewise), its ControllerRevisions and its status. It must
@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"drydock.dev/drydock/internal/controller/written"
-	"drydock.dev/drydock/internal/vmstate"
+	"drydock.dev/drydock/internal/controller/mutationcache"
+	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
 
 // Reconciler is the loop. All fields are required.
@@ -40,9 +40,9 @@ type Reconciler struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	written written.Memory[*v1.VirtualMachine]
-	created written.Memory[*v1.VirtualMachineInstance]
-	deleted written.Deletions
+	written mutationcache.Memory[*v1.VirtualMachine]
+	created mutationcache.Memory[*v1.VirtualMachineInstance]
+	deleted mutationcache.Deletions
 	started templates
 }
 
@@ -83,14 +83,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || observed.VM == nil {
 		return ctrl.Result{}, err
 	}
-	plan := vmstate.Decide(observed)
+	plan := vmlifecycle.Decide(observed)
 	if r.completes(observed.VM, plan.VM) {
 		newest, err := r.complete(ctx, observed.VM, plan.VM)
 		if err != nil || newest == nil {
 			return ctrl.Result{}, err
 		}
 		observed.VM = newest
-		plan = vmstate.Decide(observed)
+		plan = vmlifecycle.Decide(observed)
 	}
 	if err := r.carryOut(ctx, observed, plan); err != nil {
 		return ctrl.Result{}, err
@@ -99,8 +99,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // observe gathers what is known of a VM; VM is nil when it is gone.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmstate.Observed, error) {
-	o := vmstate.Observed{Now: r.Now()}
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmlifecycle.Observed, error) {
+	o := vmlifecycle.Observed{Now: r.Now()}
 	var vm v1.VirtualMachine
 	if err := r.Client.Get(ctx, key, &vm); err != nil {
 		r.written.Forget(key)
@@ -150,7 +150,7 @@ func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi
 	if name == "" || vm.Spec.Template == nil || !metav1.IsControlledBy(vmi, vm) {
 		return nil, nil
 	}
-	if name == vmstate.RevisionName(vm) {
+	if name == vmlifecycle.RevisionName(vm) {
 		r.started.forget(key)
 		return &vm.Spec.Template.Spec, nil
 	}
@@ -165,7 +165,7 @@ func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi
 	if err != nil {
 		return nil, fmt.Errorf("reading the ControllerRevision %s: %w", name, err)
 	}
-	spec, err := vmstate.StartedFrom(&revision)
+	spec, err := vmlifecycle.StartedFrom(&revision)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func (r *Reconciler) complete(ctx context.Context, from, to *v1.VirtualMachine) 
 }
 
 // carryOut does what is planned, in the plan's order.
-func (r *Reconciler) carryOut(ctx context.Context, o vmstate.Observed, plan vmstate.Plan) error {
+func (r *Reconciler) carryOut(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
 	if plan.ConfirmVMI {
 		if current, err := r.isCurrent(ctx, o.VMI); err != nil || !current {
 			return err
@@ -246,7 +246,7 @@ func (r *Reconciler) isCurrent(ctx context.Context, vmi *v1.VirtualMachineInstan
 }
 
 // adopt makes the VM the owner of a VMI that has lost its VM.
-func (r *Reconciler) adopt(ctx context.Context, o vmstate.Observed) error {
+func (r *Reconciler) adopt(ctx context.Context, o vmlifecycle.Observed) error {
 	to := o.VMI.DeepCopy()
 	to.OwnerReferences = append(to.OwnerReferences, *metav1.NewControllerRef(o.VM, v1.VirtualMachineGroupVersionKind))
 	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(o.VMI, client.MergeFromWithOptimisticLock{}))
@@ -269,7 +269,7 @@ func (r *Reconciler) follow(ctx context.Context, from, to *v1.VirtualMachineInst
 // create makes the VMI, and before it the record of what it is made from. It
 // tells false when what was observed turned out to be out of date; the newer
 // version wakes the loop again.
-func (r *Reconciler) create(ctx context.Context, o vmstate.Observed, plan vmstate.Plan) (bool, error) {
+func (r *Reconciler) create(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) (bool, error) {
 	var newest v1.VirtualMachine
 	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(o.VM), &newest)
 	if apierrors.IsNotFound(err) {
@@ -281,7 +281,7 @@ func (r *Reconciler) create(ctx context.Context, o vmstate.Observed, plan vmstat
 	if newest.UID != o.VM.UID || newest.ResourceVersion != o.VM.ResourceVersion {
 		return false, nil
 	}
-	revision := vmstate.NewRevision(plan.VM)
+	revision := vmlifecycle.NewRevision(plan.VM)
 	if err := r.Client.Create(ctx, revision); err != nil && !apierrors.IsAlreadyExists(err) {
 		return false, fmt.Errorf("recording the template: %w", err)
 	}
@@ -304,7 +304,7 @@ func (r *Reconciler) create(ctx context.Context, o vmstate.Observed, plan vmstat
 func (r *Reconciler) pruneRevisions(ctx context.Context, vm *v1.VirtualMachine, keep string) {
 	log := ctrl.LoggerFrom(ctx)
 	var list appsv1.ControllerRevisionList
-	err := r.Reader.List(ctx, &list, client.InNamespace(vm.Namespace), client.MatchingLabels{vmstate.RevisionLabel: string(vm.UID)})
+	err := r.Reader.List(ctx, &list, client.InNamespace(vm.Namespace), client.MatchingLabels{vmlifecycle.RevisionLabel: string(vm.UID)})
 	if err != nil {
 		log.Error(err, "listing the records of earlier templates")
 		return
@@ -320,12 +320,12 @@ func (r *Reconciler) pruneRevisions(ctx context.Context, vm *v1.VirtualMachine, 
 
 // reportFailedCreate says on the VM what could not be created. It gives the error
 // back, which has the loop try again, but for the end of the namespace.
-func (r *Reconciler) reportFailedCreate(ctx context.Context, o vmstate.Observed, plan vmstate.Plan, cause error) error {
+func (r *Reconciler) reportFailedCreate(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan, cause error) error {
 	if apierrors.HasStatusCause(cause, corev1.NamespaceTerminatingCause) {
 		// The VM goes with its namespace, and wakes the loop then.
 		return nil
 	}
-	undone := vmstate.Undone(o, plan, cause.Error())
+	undone := vmlifecycle.Undone(o, plan, cause.Error())
 	if equality.Semantic.DeepEqual(o.VM.Status, undone.Status) {
 		return cause
 	}
@@ -356,7 +356,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, from, to *v1.VirtualMachin
 }
 
 // deleteVMI deletes this very VMI.
-func (r *Reconciler) deleteVMI(ctx context.Context, o vmstate.Observed) error {
+func (r *Reconciler) deleteVMI(ctx context.Context, o vmlifecycle.Observed) error {
 	key := client.ObjectKeyFromObject(o.VM)
 	if r.deleted.Asked(key, o.VMI.UID) {
 		return nil

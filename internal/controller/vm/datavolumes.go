@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"drydock.dev/drydock/internal/vmstate"
+	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
 
 // dataVolumeIndex finds the VMs that have or name a DataVolume.
@@ -79,13 +79,13 @@ func deletions() predicate.Predicate {
 
 // observeDataVolumes gathers what exists of the VM's DataVolumes. What the cache
 // does not know is asked of the API server, so that none is made twice.
-func (r *Reconciler) observeDataVolumes(ctx context.Context, o *vmstate.Observed) error {
+func (r *Reconciler) observeDataVolumes(ctx context.Context, o *vmlifecycle.Observed) error {
 	if o.VM.DeletionTimestamp != nil {
 		return nil
 	}
 	for i := range o.VM.Spec.DataVolumeTemplates {
 		key := types.NamespacedName{Namespace: o.VM.Namespace, Name: o.VM.Spec.DataVolumeTemplates[i].Name}
-		observed := vmstate.DataVolume{Name: key.Name}
+		observed := vmlifecycle.DataVolume{Name: key.Name}
 		dv, claim := &cdiv1.DataVolume{}, &corev1.PersistentVolumeClaim{}
 		found, err := r.exists(ctx, key, dv)
 		if err != nil {
@@ -129,7 +129,7 @@ func (r *Reconciler) exists(ctx context.Context, key types.NamespacedName, objec
 
 // keepDataVolumes makes the DataVolumes that are missing and adopts those that
 // have lost their VM. One that can't be made is no reason not to make the others.
-func (r *Reconciler) keepDataVolumes(ctx context.Context, vm *v1.VirtualMachine, plan vmstate.Plan) error {
+func (r *Reconciler) keepDataVolumes(ctx context.Context, vm *v1.VirtualMachine, plan vmlifecycle.Plan) error {
 	var failed []error
 	for _, dv := range plan.AdoptDataVolumes {
 		to := dv.DeepCopy()

@@ -1,10 +1,10 @@
 // Package vmi is the loop that brings VirtualMachineInstances to a node and
-// takes them away again. Package vmilife decides; this package observes and
+// takes them away again. Package vmilifecycle decides; this package observes and
 // acts.
 //
 // It owns the launcher pods, and of a VMI what docs/architecture.md gives to
 // the controller. It must not decide: what depends on more than "did the API
-// server do it" belongs to vmilife.
+// server do it" belongs to vmilifecycle.
 package vmi
 
 import (
@@ -26,14 +26,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"drydock.dev/drydock/internal/clusterconfig"
 	"drydock.dev/drydock/internal/controller/claimusers"
+	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/objectevents"
 	"drydock.dev/drydock/internal/controller/settle"
-	"drydock.dev/drydock/internal/controller/written"
-	"drydock.dev/drydock/internal/launcherpod"
-	"drydock.dev/drydock/internal/placement"
-	"drydock.dev/drydock/internal/vmilife"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/placement"
+	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
 // Reconciler is the loop. All fields are required.
@@ -48,10 +48,10 @@ type Reconciler struct {
 	// Now is the clock.
 	Now func() time.Time
 
-	written written.Memory[*v1.VirtualMachineInstance]
-	deleted written.Deletions
+	written mutationcache.Memory[*v1.VirtualMachineInstance]
+	deleted mutationcache.Deletions
 	// unplaced are the deletions of provisioning pods.
-	unplaced written.Deletions
+	unplaced mutationcache.Deletions
 	ended    endedPods
 }
 
@@ -101,33 +101,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // decide plans, and asks the API server for what the plan turns out to depend on.
-func (r *Reconciler) decide(ctx context.Context, o *vmilife.Observed) (vmilife.Plan, error) {
-	return settle.Plan(ctx, func() (vmilife.Plan, vmilife.Question) {
-		plan := vmilife.Decide(*o)
+func (r *Reconciler) decide(ctx context.Context, o *vmilifecycle.Observed) (vmilifecycle.Plan, error) {
+	return settle.Plan(ctx, func() (vmilifecycle.Plan, vmilifecycle.Question) {
+		plan := vmilifecycle.Decide(*o)
 		return plan, plan.Needs
-	}, func(ctx context.Context, question vmilife.Question) error { return r.ask(ctx, question, o) })
+	}, func(ctx context.Context, question vmilifecycle.Question) error { return r.ask(ctx, question, o) })
 }
 
 // ask puts a question to the API server.
-func (r *Reconciler) ask(ctx context.Context, question vmilife.Question, o *vmilife.Observed) error {
+func (r *Reconciler) ask(ctx context.Context, question vmilifecycle.Question, o *vmilifecycle.Observed) error {
 	switch question {
-	case vmilife.NeedPod:
+	case vmilifecycle.NeedPod:
 		return r.askForPod(ctx, o)
-	case vmilife.NeedDisks:
+	case vmilifecycle.NeedDisks:
 		return r.confirmDisks(ctx, o)
-	case vmilife.NeedRivals:
+	case vmilifecycle.NeedRivals:
 		return r.askForRivals(ctx, o)
-	case vmilife.NeedNode:
+	case vmilifecycle.NeedNode:
 		return r.askForNode(ctx, o)
-	case vmilife.NeedWarning:
+	case vmilifecycle.NeedWarning:
 		return r.askForWarning(ctx, o)
 	}
 	return fmt.Errorf("nobody can ask for %s", question)
 }
 
 // observe gathers what is known of a VMI; VMI is nil when it is gone.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmilife.Observed, error) {
-	o := vmilife.Observed{Now: r.Now()}
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmilifecycle.Observed, error) {
+	o := vmilifecycle.Observed{Now: r.Now()}
 	var vmi v1.VirtualMachineInstance
 	if err := r.Client.Get(ctx, key, &vmi); err != nil {
 		r.written.Forget(key)
@@ -152,7 +152,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmi
 }
 
 // askForPod asks the API server for the launcher pod that the cache lacks.
-func (r *Reconciler) askForPod(ctx context.Context, o *vmilife.Observed) error {
+func (r *Reconciler) askForPod(ctx context.Context, o *vmilifecycle.Observed) error {
 	key := types.NamespacedName{Namespace: o.VMI.Namespace, Name: launcherpod.Name(o.VMI)}
 	pod := &corev1.Pod{}
 	found, err := exists(ctx, r.stored, key, pod)
@@ -166,7 +166,7 @@ func (r *Reconciler) askForPod(ctx context.Context, o *vmilife.Observed) error {
 }
 
 // askForWarning asks the API server for the newest warning about the pod.
-func (r *Reconciler) askForWarning(ctx context.Context, o *vmilife.Observed) error {
+func (r *Reconciler) askForWarning(ctx context.Context, o *vmilifecycle.Observed) error {
 	var err error
 	if o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, o.Pod); err != nil {
 		return fmt.Errorf("looking what keeps the launcher pod: %w", err)
@@ -176,7 +176,7 @@ func (r *Reconciler) askForWarning(ctx context.Context, o *vmilife.Observed) err
 }
 
 // carryOut does what is planned, in the plan's order.
-func (r *Reconciler) carryOut(ctx context.Context, o vmilife.Observed, plan vmilife.Plan) error {
+func (r *Reconciler) carryOut(ctx context.Context, o vmilifecycle.Observed, plan vmilifecycle.Plan) error {
 	if err := r.provision(ctx, o, plan.Disks); err != nil {
 		return r.reportFailedCreate(ctx, o.VMI, err)
 	}
@@ -199,13 +199,13 @@ func (r *Reconciler) reportFailedCreate(ctx context.Context, vmi *v1.VirtualMach
 		// The VMI goes with its namespace, and wakes the loop then.
 		return nil
 	}
-	if _, err := r.patch(ctx, vmi, vmilife.CreateFailed(vmi, cause, r.Now())); err != nil {
+	if _, err := r.patch(ctx, vmi, vmilifecycle.CreateFailed(vmi, cause, r.Now())); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "reporting a pod that could not be created")
 	}
 	return cause
 }
 
-func (r *Reconciler) createPod(ctx context.Context, o vmilife.Observed) error {
+func (r *Reconciler) createPod(ctx context.Context, o vmilifecycle.Observed) error {
 	settings, err := r.Settings(ctx)
 	if err != nil {
 		return err
@@ -264,13 +264,13 @@ func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInsta
 		return false, fmt.Errorf("patching VMI %s/%s: %w", from.Namespace, from.Name, err)
 	}
 	r.written.Wrote(patched)
-	for _, e := range vmilife.News(from, to) {
+	for _, e := range vmilifecycle.News(from, to) {
 		r.tell(from, nil, e)
 	}
 	return true, nil
 }
 
-func (r *Reconciler) tell(vmi *v1.VirtualMachineInstance, pod runtime.Object, e vmilife.Event) {
+func (r *Reconciler) tell(vmi *v1.VirtualMachineInstance, pod runtime.Object, e vmilifecycle.Event) {
 	r.Recorder.Eventf(vmi, pod, e.Type, e.Reason, e.Action, "%s", e.Message)
 }
 
@@ -280,7 +280,7 @@ func (r *Reconciler) deletePod(ctx context.Context, vmi *v1.VirtualMachineInstan
 }
 
 // remove deletes this very pod, once as long as the cache still shows it.
-func (r *Reconciler) remove(ctx context.Context, asked *written.Deletions, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+func (r *Reconciler) remove(ctx context.Context, asked *mutationcache.Deletions, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	key := client.ObjectKeyFromObject(vmi)
 	if asked.Asked(key, pod.UID) {
 		return nil

@@ -12,14 +12,14 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/launcherpod"
-	"drydock.dev/drydock/internal/placement"
-	"drydock.dev/drydock/internal/vmilife"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/placement"
+	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
 // observeDisks gathers what is known of the VMI's claims and its provisioning
 // pod. Once the VMI has its node, only the pod matters.
-func (r *Reconciler) observeDisks(ctx context.Context, o *vmilife.Observed) error {
+func (r *Reconciler) observeDisks(ctx context.Context, o *vmilifecycle.Observed) error {
 	key := types.NamespacedName{Namespace: o.VMI.Namespace, Name: launcherpod.ProvisioningName(o.VMI)}
 	var pod corev1.Pod
 	err := r.Client.Get(ctx, key, &pod)
@@ -95,7 +95,7 @@ func exists(ctx context.Context, get getter, key types.NamespacedName, object cl
 
 // confirmDisks asks the API server for the claims and what fills them, and where
 // those that are bound can be used.
-func (r *Reconciler) confirmDisks(ctx context.Context, o *vmilife.Observed) error {
+func (r *Reconciler) confirmDisks(ctx context.Context, o *vmilifecycle.Observed) error {
 	claims, err := r.claims(ctx, o.VMI, r.stored)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (r *Reconciler) homes(ctx context.Context, claims []placement.Claim) ([]pla
 }
 
 // provision does what is planned for the disks.
-func (r *Reconciler) provision(ctx context.Context, o vmilife.Observed, plan placement.Plan) error {
+func (r *Reconciler) provision(ctx context.Context, o vmilifecycle.Observed, plan placement.Plan) error {
 	switch {
 	case plan.Create:
 		return r.createProvisioning(ctx, o.VMI)

@@ -12,7 +12,7 @@ import (
 
 // difference is the merge patch from one version of a VMI to another, on
 // condition that nobody wrote in between; nil when they do not differ. The spec is
-// the same in both, as package vmilife plans it. The patch is found by encoding
+// the same in both, as package vmilifecycle plans it. The patch is found by encoding
 // both, and what is equal is left out of that beforehand: most of a VMI, nearly
 // always.
 func difference(from, to *v1.VirtualMachineInstance) (client.Patch, error) {

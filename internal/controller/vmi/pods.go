@@ -18,10 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"drydock.dev/drydock/internal/launcherpod"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/podstatus"
-	"drydock.dev/drydock/internal/vmilife"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
 // launcherIndex finds the launcher pods that were made for VMIs of a name.
@@ -129,7 +129,7 @@ func (e *endedPods) forget(vmi types.NamespacedName) {
 
 // askForRivals asks the API server for the guests beside which the VMI's must not
 // run.
-func (r *Reconciler) askForRivals(ctx context.Context, o *vmilife.Observed) error {
+func (r *Reconciler) askForRivals(ctx context.Context, o *vmilifecycle.Observed) error {
 	selectors := []client.MatchingLabels{{v1.AppLabel: layout.LauncherApp, launcherpod.NameLabel: launcherpod.NameLabelValue(o.VMI.Name)}}
 	for _, claim := range launcherpod.ExclusiveClaims(&o.VMI.Spec) {
 		selectors = append(selectors, client.MatchingLabels{v1.AppLabel: layout.LauncherApp, launcherpod.ClaimLabel(claim): ""})
@@ -141,7 +141,7 @@ func (r *Reconciler) askForRivals(ctx context.Context, o *vmilife.Observed) erro
 			return fmt.Errorf("asking for the guests beside which VMI %s/%s must not run: %w", o.VMI.Namespace, o.VMI.Name, err)
 		}
 		for i := range list.Items {
-			if rival, is := vmilife.RivalOf(o.VMI, &list.Items[i]); is {
+			if rival, is := vmilifecycle.RivalOf(o.VMI, &list.Items[i]); is {
 				o.Rivals = append(o.Rivals, rival)
 			}
 		}
@@ -150,7 +150,7 @@ func (r *Reconciler) askForRivals(ctx context.Context, o *vmilife.Observed) erro
 }
 
 // askForNode asks the API server for the VMI's node.
-func (r *Reconciler) askForNode(ctx context.Context, o *vmilife.Observed) error {
+func (r *Reconciler) askForNode(ctx context.Context, o *vmilifecycle.Observed) error {
 	node := &corev1.Node{}
 	found, err := exists(ctx, r.stored, types.NamespacedName{Name: o.VMI.Status.NodeName}, node)
 	if err != nil {
@@ -174,7 +174,7 @@ func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, instan
 	if err != nil {
 		return fmt.Errorf("listing the launcher pods of VMIs of the name %s: %w", key, err)
 	}
-	if !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return vmilife.Abandoned(&pod, instance) }) {
+	if !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return vmilifecycle.Abandoned(&pod, instance) }) {
 		return nil
 	}
 	vmi := &v1.VirtualMachineInstance{}
@@ -184,7 +184,7 @@ func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, instan
 	for i := range pods.Items {
 		// Without a VMI, its UID is empty.
 		pod := &pods.Items[i]
-		if !vmilife.Abandoned(pod, vmi.UID) {
+		if !vmilifecycle.Abandoned(pod, vmi.UID) {
 			continue
 		}
 		ctrl.LoggerFrom(ctx).Info("deleting a launcher pod whose VMI is gone", "pod", pod.Name, "uid", launcherpod.MadeFor(pod))

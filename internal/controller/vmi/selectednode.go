@@ -23,8 +23,8 @@ import (
 
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/settle"
-	"drydock.dev/drydock/internal/placement"
-	"drydock.dev/drydock/internal/volumeclaim"
+	"drydock.dev/drydock/internal/rules/placement"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // The event on a claim whose node was taken back.

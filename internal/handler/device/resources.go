@@ -3,7 +3,7 @@ package device
 import (
 	"os"
 
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // guests is how many of each device are offered. The devices are not scarce:

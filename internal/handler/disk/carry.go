@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/iso"
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/layout"
 )
 
 const (

@@ -7,9 +7,9 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/iso"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // Labels by which cloud-init finds its data sources.

@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/layout"
 )
 
 func vmi(volumes ...v1.Volume) *v1.VirtualMachineInstance {

@@ -16,10 +16,10 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/iso"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/machine"
-	"drydock.dev/drydock/internal/volumeclaim"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // dataLabel is the volume label of ConfigMaps and the like where the VMI names

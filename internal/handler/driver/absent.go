@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/vmi"
-	"drydock.dev/drydock/internal/launcherpod"
+	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
 const (

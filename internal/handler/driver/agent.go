@@ -10,9 +10,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/guestinfo"
 	"drydock.dev/drydock/internal/handler/vmi"
-	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/qemu/agent"
 )
 

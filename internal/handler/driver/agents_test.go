@@ -10,8 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/qemu/agent"
 )
 

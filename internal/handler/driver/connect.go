@@ -8,9 +8,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/launcherclient"
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/layout"
 )
 
 // helloTimeout bounds the wait for a virt-launcher that accepts a connection

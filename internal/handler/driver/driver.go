@@ -19,16 +19,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/handler/launcherclient"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/vmi"
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/launch"
-	"drydock.dev/drydock/internal/podstatus"
-	"drydock.dev/drydock/internal/vmilife"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
 // Network makes and serves the guests' networks.
@@ -384,7 +384,7 @@ func podOf(pod *corev1.Pod) *vmi.Pod {
 			p.Ready = c.Status == corev1.ConditionTrue
 		}
 	}
-	p.Interrupted = pod.DeletionTimestamp != nil || vmilife.MarksNodeLost(pod)
+	p.Interrupted = pod.DeletionTimestamp != nil || vmilifecycle.MarksNodeLost(pod)
 	return p
 }
 

@@ -8,14 +8,14 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/pluggable"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/rules/hotplugspec"
 )
 
 // force is a change of the VMI as virt-api makes it for a forced removal.
 func force(volume string) func(*v1.VirtualMachineInstance) {
 	return func(instance *v1.VirtualMachineInstance) {
-		if err := pluggable.NoteForced(instance, volume); err != nil {
+		if err := hotplugspec.NoteForced(instance, volume); err != nil {
 			panic(err)
 		}
 	}
@@ -31,7 +31,7 @@ func forget(volume string) func(*v1.VirtualMachineInstance) {
 			}
 		}
 		instance.Status.VolumeStatus = list
-		pluggable.SettleForced(instance)
+		hotplugspec.SettleForced(instance)
 	}
 }
 

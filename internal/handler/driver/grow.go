@@ -10,8 +10,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/plug"
-	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // growPause is how long a disk is left alone that could not be made to grow: its

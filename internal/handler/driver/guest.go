@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/plug"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/vmi"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // commandTimeout bounds a QMP command that QEMU answers at once; its main loop

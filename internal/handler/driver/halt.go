@@ -9,8 +9,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/vmi"
-	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // reasonLate is the event of a guest that is started without some of its volumes.

@@ -11,9 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // bootHalt is a guest that stops its CPU for good.

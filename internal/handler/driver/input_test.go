@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/clusterconfig"
-	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 func TestTheClustersSMBIOSReachesTheGuest(t *testing.T) {

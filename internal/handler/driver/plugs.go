@@ -12,12 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/attachmentpod"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/plug"
 	"drydock.dev/drydock/internal/handler/vmi"
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugpod"
 )
 
 func isHolder(pod *corev1.Pod) bool { return pod.Labels[v1.AppLabel] == layout.AttachmentApp }
@@ -29,7 +29,7 @@ func (s *Supervisor) holderChanged(pod *corev1.Pod, exists bool) {
 	if s.holders[of] == nil {
 		s.holders[of] = map[types.UID]hotplug.Pod{}
 	}
-	s.holders[of][pod.UID] = attachmentpod.Observe(pod)
+	s.holders[of][pod.UID] = hotplugpod.Observe(pod)
 	if !exists {
 		delete(s.holders[of], pod.UID)
 	}

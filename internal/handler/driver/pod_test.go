@@ -23,11 +23,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/clusterconfig"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // patience is how long a test waits for something that should happen soon: QEMU

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/qemu/agent"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // Pause stops the guest's CPUs. It succeeds only if they are stopped because of

@@ -8,9 +8,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/handler/vmi"
-	"drydock.dev/drydock/internal/launch"
-	"drydock.dev/drydock/internal/vmistatus"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // changes is a status to be written.

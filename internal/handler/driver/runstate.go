@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	conditions "drydock.dev/drydock/internal/condition"
 	"drydock.dev/drydock/internal/handler/vmi"
-	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	conditions "drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // reasonIOError is KubeVirt's for the event of a guest that an I/O error stops.

@@ -18,10 +18,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/vmi"
-	"drydock.dev/drydock/internal/layout"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/vmistatus"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // Boot sectors, at 0000:7c00 in real mode.

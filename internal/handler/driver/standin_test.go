@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // longestLine is more than any message of QEMU's.

@@ -11,13 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/vmi"
-	"drydock.dev/drydock/internal/launch"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
 // Supervisor keeps one driver for each VMI of the node. Its methods are called

@@ -3,8 +3,8 @@ package driver
 import (
 	"time"
 
-	"drydock.dev/drydock/internal/backoff"
 	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/rules/backoff"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/metrics"
-	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // Usage measures all guests that run, side by side.

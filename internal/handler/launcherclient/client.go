@@ -1,5 +1,5 @@
 // Package launcherclient is virt-handler's end of the conversation with a
-// virt-launcher (internal/launch).
+// virt-launcher (internal/contracts/launch).
 //
 // It owns the connection: its Hello, one reply for each request, and the news
 // of QEMU's end. It decides nothing, and it trusts nothing that could harm
@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/qemu/wire"
 )
 

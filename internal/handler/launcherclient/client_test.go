@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/contracts/launch"
 )
 
 // launcher is the other end of a client under test: it says and expects lines.

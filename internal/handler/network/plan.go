@@ -9,7 +9,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // Names in the pod's network namespace. They are upstream's, which people and

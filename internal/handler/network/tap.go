@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // TapCommand is the subcommand of virt-handler's program that makes a tap; tapQueues is

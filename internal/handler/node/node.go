@@ -24,9 +24,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/backoff"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/nodeprobe"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/nodeprobe"
+	"drydock.dev/drydock/internal/rules/backoff"
 )
 
 // prefixes are of labels of which a node has one for each thing that it can.

@@ -4,8 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/nodeprobe"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/nodeprobe"
 )
 
 // Values of the labels KVMLabel, TCGLabel and UEFILabel.

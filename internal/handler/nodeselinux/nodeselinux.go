@@ -13,7 +13,7 @@ import (
 	"os"
 
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/selinux"
+	"drydock.dev/drydock/internal/rules/selinux"
 )
 
 // Kernel is the kernel's interface, as far as it is used.

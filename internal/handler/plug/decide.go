@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/machine"
-	"drydock.dev/drydock/internal/pluggable"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
-	"drydock.dev/drydock/internal/volumeclaim"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // Observed is what is decided on.
@@ -184,7 +184,7 @@ func (o Observed) takeOut(d *Decision, e entry, disk hotdisk.Disk) {
 		switch {
 		case disk.Drive && disk.TrayOpen:
 			d.Action = Eject
-		case pluggable.Forced(o.VMI, d.Volume):
+		case hotplugspec.Forced(o.VMI, d.Volume):
 			d.Action = Force
 		}
 		if e.attached() {

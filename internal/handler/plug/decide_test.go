@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/pluggable"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugspec"
 )
 
 // world is what is observed of one volume, "a".
@@ -62,7 +62,7 @@ func (w world) observed() Observed {
 		o.Disks["a"] = hotdisk.Disk{Tag: tag, Stage: w.qemu, Bare: w.bare, TrayOpen: w.tray}
 	}
 	if w.forced {
-		o.VMI.Annotations = map[string]string{pluggable.ForcedAnnotation: `["a"]`}
+		o.VMI.Annotations = map[string]string{hotplugspec.ForcedAnnotation: `["a"]`}
 	}
 	for _, name := range w.recorded {
 		name, uid, _ := strings.Cut(name, "/")

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/hotplug"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
 // TestWhatWasDecidedOnOneVersionIsNotSaidOnAnother: between a decision and the status

@@ -8,10 +8,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/launch"
-	"drydock.dev/drydock/internal/layout"
 )
 
 // Request is a disk to be opened.

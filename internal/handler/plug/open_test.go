@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/layout"
 )
 
 // claimed is a volume of pod u, an empty file system, as its kubelet has it; folder

@@ -11,9 +11,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // Env is what a Worker needs of its surroundings.

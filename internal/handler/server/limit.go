@@ -7,7 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"drydock.dev/drydock/internal/nodeapi"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
 // maxStreams are how many streams of a kind one machine may have at a time. Each

@@ -13,15 +13,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/handler/stream"
-	"drydock.dev/drydock/internal/nodeapi"
 )
 
 // answer does what a route is for. What it returns as an error becomes the
 // answer; without one it has answered itself.
 type answer func(m Machine, w http.ResponseWriter, r *http.Request) error
 
-// Handler serves the routes of internal/nodeapi.
+// Handler serves the routes of internal/contracts/nodeapi.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(method string, verb nodeapi.Verb, rest string, do answer) {

@@ -1,5 +1,5 @@
 // Package server is virt-handler's HTTP interface to virt-api: the verbs of
-// internal/nodeapi on the VMIs that run on this node, and the streams to their
+// internal/contracts/nodeapi on the VMIs that run on this node, and the streams to their
 // consoles, screens and ports.
 //
 // It owns routes, answers and the encoding of errors (metav1.Status). The

@@ -28,8 +28,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/handler/stream"
-	"drydock.dev/drydock/internal/nodeapi"
 )
 
 // recorder is a Machine that notes what is done to it.

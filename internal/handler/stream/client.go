@@ -17,7 +17,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"drydock.dev/drydock/internal/nodeapi"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
 const (

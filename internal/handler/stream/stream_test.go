@@ -19,7 +19,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"drydock.dev/drydock/internal/nodeapi"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
 // soon is how long a test waits for what must come, on a busy machine too.

@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/hotplug"
-	"drydock.dev/drydock/internal/machine"
-	"drydock.dev/drydock/internal/vmistatus"
-	"drydock.dev/drydock/internal/volumeclaim"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // Origins of an interface's information, as the API names them.

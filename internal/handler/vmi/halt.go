@@ -7,8 +7,8 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/machine"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // dataPatience is how long a guest whose CPUs have not started waits for the

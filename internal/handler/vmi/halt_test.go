@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/condition"
-	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // halting is a VMI with a root disk that it starts with, unless root is false, and

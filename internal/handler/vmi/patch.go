@@ -9,7 +9,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/vmistatus"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // owned are the fields of the status that virt-handler may change.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"drydock.dev/drydock/internal/backoff"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/backoff"
 )
 
 const (

@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/condition"
-	"drydock.dev/drydock/internal/launch"
-	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/vmistatus"
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // Facts are what a status is made of: what is so, from whoever knows it.

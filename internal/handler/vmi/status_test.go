@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/launch"
-	"drydock.dev/drydock/internal/vmistatus"
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // instance is a scheduled VMI with one interface and one claim, as the

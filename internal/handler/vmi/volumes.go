@@ -6,7 +6,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/machine"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // volumes lists the VMI's volumes by name: those that the guest started with,

@@ -16,8 +16,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // maxEntries is how many files an archive may have.

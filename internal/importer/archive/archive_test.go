@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 func archive(t *testing.T, entries ...tar.Header) *bytes.Reader {

@@ -25,8 +25,8 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/certs/workertls"
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // Timing of the wait for the receiver, which is started at the same time.

@@ -14,8 +14,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // piece is how much of the disk is read at once, and the least that counts as a hole.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // sparse makes a disk of a size with random data at some places.

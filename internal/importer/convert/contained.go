@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/sniff"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // selfContained refuses an image that leads to other files when it is merely opened.

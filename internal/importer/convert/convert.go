@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/confine"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/sniff"
 	"drydock.dev/drydock/internal/importer/target"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // What qemu-img may take. It needs about 90 MiB of addresses and 30 MiB of memory for

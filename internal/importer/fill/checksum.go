@@ -9,8 +9,8 @@ import (
 	"hash"
 	"strings"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 var algorithms = map[string]func() hash.Hash{

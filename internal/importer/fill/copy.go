@@ -9,12 +9,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/convert"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/qcow2"
 	"drydock.dev/drydock/internal/importer/sniff"
 	"drydock.dev/drydock/internal/importer/target"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // step is how much raw content is handled at once.

@@ -8,13 +8,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/archive"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/pull"
 	"drydock.dev/drydock/internal/importer/sniff"
 	"drydock.dev/drydock/internal/importer/target"
 	"drydock.dev/drydock/internal/importer/unpack"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // Fill makes the disk of a job out of the content of a source. The target is whole

@@ -1,8 +1,8 @@
 package fill
 
 import (
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // Finished does what an earlier worker left to do when it had made the disk whole, and

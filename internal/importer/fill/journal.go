@@ -9,10 +9,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/sniff"
 	"drydock.dev/drydock/internal/importer/target"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // journal is what the next worker needs to go on. It is written after the data that

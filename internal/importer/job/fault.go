@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
 // Fault is an error that says how the worker ends.

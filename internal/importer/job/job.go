@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
 // Job is one worker's task and its surroundings.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
 func TestProgressOnlyGrowsAndKnowsTheTimeLeft(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"drydock.dev/drydock/internal/transfer"
+	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
 // recent is how much of the past the estimate of the time left rests on.

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // script is a source of which every connection goes as it says, and the last one to

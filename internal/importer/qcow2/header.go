@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/qemu/qcow2"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // HeaderSize is how much of the file Parse wants to see.

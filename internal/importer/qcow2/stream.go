@@ -8,8 +8,8 @@ import (
 	"os"
 	"slices"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // maxAhead is how many tables and extents a stream may announce before they come.

@@ -12,10 +12,10 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/sniff"
 	"drydock.dev/drydock/internal/importer/unpack"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // maxScan is how many bytes, beside the disk, a layer may have: a layer that grows

@@ -9,8 +9,8 @@ import (
 	"os"
 	"strings"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // mounted is a disk in an image that is mounted at a folder.

@@ -18,10 +18,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/reach"
 	"drydock.dev/drydock/internal/importer/web"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // stall is for how long a registry may give no byte of what follows the disk.

@@ -6,9 +6,9 @@ package sniff
 import (
 	"bytes"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/qemu/qcow2"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // HeadSize is how much of the content is looked at.

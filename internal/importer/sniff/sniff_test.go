@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 func TestCompressionsAreKnownByTheirMagic(t *testing.T) {

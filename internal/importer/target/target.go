@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // Names in the folder of a file system claim.

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 func newJob(t testing.TB, task transfer.Task) *job.Job {

@@ -12,9 +12,9 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/sniff"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // maxWindow is how far back zstd may look: what `zstd --ultra -21` uses. It is held

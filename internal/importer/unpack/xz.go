@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/confine"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/sniff"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // What xz may take: a dictionary of 64 MiB, as `xz -9` makes it, and its libraries'

@@ -14,8 +14,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 const (

@@ -30,9 +30,9 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/certs/workertls"
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/fill"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // waiting is what progress says while nobody sends.

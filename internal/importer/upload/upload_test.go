@@ -23,10 +23,10 @@ import (
 
 	"drydock.dev/drydock/internal/certs/workertls"
 	"drydock.dev/drydock/internal/certs/workertls/workertlstest"
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/clone"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/upload"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // patience is how long a test waits for one thing on a busy machine.

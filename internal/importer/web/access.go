@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/reach"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // How long a server may take for each step before it counts as unreachable.

@@ -10,9 +10,9 @@ import (
 	"net/url"
 	"strconv"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/reach"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // Unreachable says why a server could not be asked.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"sync"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 // Source is a file on a server. It is a job.Ranger.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
-	"drydock.dev/drydock/internal/transfer"
 )
 
 func newJob(t *testing.T, task transfer.Task, files map[string]string) *job.Job {

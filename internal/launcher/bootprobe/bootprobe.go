@@ -22,9 +22,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/launcher/stderrtail"
-	"drydock.dev/drydock/internal/layout"
-	"drydock.dev/drydock/internal/nodeprobe"
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 

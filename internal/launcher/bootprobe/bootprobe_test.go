@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // asQEMU, when set, makes the test binary take QEMU's place; its value says how it

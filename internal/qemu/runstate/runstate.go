@@ -17,7 +17,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"drydock.dev/drydock/internal/launch"
+	"drydock.dev/drydock/internal/contracts/launch"
 )
 
 // Outlook is what becomes of a guest in a run state.

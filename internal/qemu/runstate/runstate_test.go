@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"drydock.dev/drydock/internal/launch"
-	"drydock.dev/drydock/internal/layout"
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/runstate"
 )

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/nodeapi"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"drydock.dev/drydock/internal/version"
+	"drydock.dev/drydock/internal/contracts/version"
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 

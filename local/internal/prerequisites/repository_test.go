@@ -58,7 +58,7 @@ var dynamic = map[string][]string{
 	"internal/qemu/agent/agent_test.go: program":                                 {"qemu-ga"},
 	"internal/launcher/bootprobe/bootprobe.go: p.QEMU":                           {"qemu-system-x86_64"},
 	"test/e2e/placement_test.go: args[0]":                                        {"qemu-img", "gzip"},
-	"internal/version/version_test.go: version":                                  nil,
+	"internal/contracts/version/version_test.go: version":                        nil,
 	"release/system_test.go: drydock":                                            nil,
 	"local/internal/cli/run.go: args[0]":                                         {"apt-get"},
 	"local/internal/cli/run.go: self":                                            nil,

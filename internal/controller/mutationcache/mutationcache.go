@@ -1,0 +1,101 @@
+// Package mutationcache remembers the newest version of each object that this
+// process wrote, until the cache has it too. A loop that runs in between
+// would otherwise decide on the state before its own write, and make writes that the
+// API server refuses.
+//
+// It owns that memory and nothing else: it must not read or write the cluster.
+// See decision 073.
+package mutationcache
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Memory is the memory for one kind of object. The zero value is empty; it is
+// safe for concurrent use.
+type Memory[T client.Object] struct {
+	mu     sync.Mutex
+	newest map[types.NamespacedName]T
+}
+
+// Wrote remembers an object as the API server answered it.
+func (m *Memory[T]) Wrote(object T) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.newest == nil {
+		m.newest = map[types.NamespacedName]T{}
+	}
+	m.newest[client.ObjectKeyFromObject(object)] = object
+}
+
+// Newer gives what was written of the object when that is newer than cached,
+// and cached otherwise. The caller must not change what it gets.
+func (m *Memory[T]) Newer(cached T) T {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := client.ObjectKeyFromObject(cached)
+	ours, ok := m.newest[key]
+	if !ok {
+		return cached
+	}
+	if ours.GetUID() == cached.GetUID() {
+		order, err := resourceversion.CompareResourceVersion(ours.GetResourceVersion(), cached.GetResourceVersion())
+		if err == nil && order > 0 {
+			return ours
+		}
+	}
+	delete(m.newest, key)
+	return cached
+}
+
+// Has reports whether a version of the object is remembered.
+func (m *Memory[T]) Has(key types.NamespacedName) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.newest[key]
+	return ok
+}
+
+// Forget drops what is remembered of an object that is gone.
+func (m *Memory[T]) Forget(key types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.newest, key)
+}
+
+// Deletions remembers, for each object that a loop works on, which dependent
+// this process has asked the API server to delete, so that it does not ask
+// again while the cache does not show it yet. The zero value is empty; it is
+// safe for concurrent use.
+type Deletions struct {
+	mu    sync.Mutex
+	asked map[types.NamespacedName]types.UID
+}
+
+// Asked reports whether the deletion of the owner's dependent has been asked for.
+func (d *Deletions) Asked(owner types.NamespacedName, dependent types.UID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.asked[owner] == dependent
+}
+
+// Ask remembers that the API server has taken the deletion of the dependent.
+func (d *Deletions) Ask(owner types.NamespacedName, dependent types.UID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.asked == nil {
+		d.asked = map[types.NamespacedName]types.UID{}
+	}
+	d.asked[owner] = dependent
+}
+
+// Forget drops what is remembered for an owner.
+func (d *Deletions) Forget(owner types.NamespacedName) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.asked, owner)
+}

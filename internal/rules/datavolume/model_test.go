@@ -1,0 +1,284 @@
+package datavolume
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"pgregory.net/rapid"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/transfer"
+)
+
+// model is a cluster with one DataVolume, in which everything may happen at any
+// time: caches lag, the controller dies between two actions, the driver, the
+// kubelet and users do what they may. It checks after each step what must never
+// be, and at the end that everything comes to rest.
+type model struct {
+	// Versions that the API server has stored; the last one is in force, nil is
+	// "does not exist". Caches may show any version from the last seen one on.
+	dvs    history[cdiv1.DataVolume]
+	claims history[corev1.PersistentVolumeClaim]
+	pods   history[corev1.Pod]
+	class  *storagev1.StorageClass
+	now    time.Time
+	made   int
+	// phases are those that a watch has seen.
+	phases   []cdiv1.DataVolumePhase
+	progress float64
+	// filled is the claim that a worker has filled to the end.
+	filled types.UID
+	// meddled says that somebody deleted the claim.
+	meddled bool
+}
+
+type history[T any] struct {
+	versions []*T
+	seen     int
+}
+
+func (h *history[T]) last() *T   { return h.versions[len(h.versions)-1] }
+func (h *history[T]) write(v *T) { h.versions = append(h.versions, v) }
+
+// cached is a version that a cache may show.
+func (h *history[T]) cached(t *rapid.T, name string) *T {
+	h.seen = rapid.IntRange(h.seen, len(h.versions)-1).Draw(t, name)
+	return h.versions[h.seen]
+}
+
+func newModel(t *rapid.T) *model {
+	mode := rapid.SampledFrom([]storagev1.VolumeBindingMode{storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer}).Draw(t, "binding")
+	m := &model{class: class(mode), now: noon, progress: -1}
+	source := rapid.SampledFrom([]cdiv1.DataVolumeSource{httpSource(), {Upload: &cdiv1.DataVolumeSourceUpload{}}}).Draw(t, "source")
+	dv := newDV(source)
+	if rapid.Bool().Draw(t, "immediate") {
+		annotated(layout.AnnImmediate, "")(dv)
+	}
+	dv.ResourceVersion = "0"
+	m.dvs.write(dv)
+	m.claims.write(nil)
+	m.pods.write(nil)
+	return m
+}
+
+// controller is one round of the loop on what its caches show, cut off after
+// budget actions as if the process had died.
+func (m *model) controller(t *rapid.T, o Observed, budget int) {
+	if o.DataVolume == nil {
+		return
+	}
+	o.Class, o.Config, o.Now = m.class, ConfigOf(nil), m.now
+	plan := Decide(o)
+	if plan.Poll {
+		o.Progress = &transfer.Progress{Total: 100, Done: rapid.Int64Range(0, 100).Draw(t, "done")}
+		plan = Decide(o)
+	}
+	current := m.dvs.last() != nil && m.dvs.last().ResourceVersion == o.DataVolume.ResourceVersion
+	if plan.CreateClaim != nil || plan.CreateWorker != nil {
+		// The shell asks the API server.
+		if !current {
+			return
+		}
+	}
+	if plan.CreateClaim != nil && spend(&budget) && m.claims.last() == nil {
+		claim := plan.CreateClaim.DeepCopy()
+		m.made++
+		claim.UID = types.UID(fmt.Sprintf("claim-%d", m.made))
+		claim.Status.Phase = corev1.ClaimPending
+		m.claims.write(claim)
+	}
+	if plan.CreateWorker != nil && spend(&budget) && m.pods.last() == nil {
+		if m.dvs.last().Status.Phase == cdiv1.Succeeded {
+			t.Fatal("a claim that others may use by now gets a worker again")
+		}
+		pod := podOf(o.DataVolume, corev1.PodStatus{Phase: corev1.PodPending})
+		m.made++
+		pod.UID = types.UID(fmt.Sprintf("pod-%d", m.made))
+		pod.Annotations = map[string]string{AnnRestarts: fmt.Sprint(plan.CreateWorker.RestartsBefore)}
+		m.pods.write(pod)
+	}
+	if fmt.Sprint(plan.Status) != fmt.Sprint(o.DataVolume.Status) && spend(&budget) {
+		if !current {
+			return
+		}
+		to := o.DataVolume.DeepCopy()
+		to.Status, to.ResourceVersion = plan.Status, fmt.Sprint(len(m.dvs.versions))
+		m.dvs.write(to)
+		m.watch(t, to)
+	}
+	if plan.DeleteWorker && spend(&budget) && m.pods.last() != nil && m.pods.last().UID == o.Worker.UID {
+		m.deletePod()
+	}
+}
+
+func spend(budget *int) bool {
+	*budget--
+	return *budget >= 0
+}
+
+// watch sees every version of the DataVolume and holds it to the rules.
+func (m *model) watch(t *rapid.T, dv *cdiv1.DataVolume) {
+	if phase := dv.Status.Phase; len(m.phases) == 0 || m.phases[len(m.phases)-1] != phase {
+		m.phases = append(m.phases, phase)
+	}
+	how := methodOf(Observed{DataVolume: dv})
+	path := how.path(waits(m.class) && !WantsImmediate(dv, nil))
+	seen := slices.Clone(m.phases)
+	if seen[len(seen)-1] == cdiv1.Failed {
+		seen = seen[:len(seen)-1]
+	}
+	if len(seen) > len(path) || !slices.Equal(seen, path[:len(seen)]) {
+		t.Fatalf("phases %v are not the beginning of %v", m.phases, path)
+	}
+	percent := percentOf(dv.Status.Progress)
+	if percent < m.progress {
+		t.Fatalf("progress went back from %v to %v", m.progress, percent)
+	}
+	m.progress = percent
+	if dv.Status.Phase == cdiv1.Succeeded && m.filled == "" {
+		t.Fatal("Succeeded, and no worker has filled the claim")
+	}
+}
+
+func (m *model) deletePod() {
+	pod := m.pods.last().DeepCopy()
+	if pod.DeletionTimestamp == nil {
+		pod.DeletionTimestamp = &metav1.Time{Time: m.now}
+		m.pods.write(pod)
+	}
+}
+
+// kubelet lets the worker go one step on.
+func (m *model) kubelet(t *rapid.T) {
+	pod := m.pods.last()
+	claim := m.claims.last()
+	if pod == nil || claim == nil {
+		return
+	}
+	if claim.Status.Phase != corev1.ClaimBound {
+		m.bind()
+		return
+	}
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return
+	}
+	next := pod.DeepCopy()
+	switch rapid.SampledFrom([]string{"runs", "ready", "retries", "permanent", "evicted", "lost message", "completes"}).Draw(t, "worker") {
+	case "runs":
+		next.Status = running()
+	case "ready":
+		next.Status = running()
+		next.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	case "retries":
+		next.Status = restarting(1, transfer.Result{Reason: transfer.ReasonCut, Message: "cut"})
+	case "permanent":
+		next.Status = restarting(1, transfer.Result{Reason: transfer.ReasonTooLarge, Message: "too large"})
+	case "evicted":
+		next.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}
+	case "lost message":
+		next.Status = ended(corev1.PodSucceeded, 0, transfer.Result{})
+	case "completes":
+		next.Status = completed()
+		m.filled = claim.UID
+	}
+	m.pods.write(next)
+}
+
+func (m *model) bind() {
+	claim := m.claims.last().DeepCopy()
+	claim.Status.Phase = corev1.ClaimBound
+	m.claims.write(claim)
+}
+
+// removed ends what is terminating, and what has lost its owner.
+func (m *model) removed() {
+	if pod := m.pods.last(); pod != nil && (pod.DeletionTimestamp != nil || m.dvs.last() == nil) {
+		m.pods.write(nil)
+	}
+	claim := m.claims.last()
+	if claim != nil && m.pods.last() == nil && (claim.DeletionTimestamp != nil || m.dvs.last() == nil) {
+		m.claims.write(nil)
+	}
+}
+
+func TestNothingIsFilledTwiceOrHalfOrLeftBehind(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"controller": func(t *rapid.T) {
+				o := Observed{DataVolume: m.dvs.cached(t, "dv"), Claim: m.claims.cached(t, "claim"), Worker: m.pods.cached(t, "pod")}
+				m.controller(t, o, rapid.IntRange(0, 4).Draw(t, "budget"))
+			},
+			"driver": func(*rapid.T) {
+				if c := m.claims.last(); c != nil && c.Status.Phase != corev1.ClaimBound {
+					m.bind()
+				}
+			},
+			"kubelet": m.kubelet,
+			"removal": func(*rapid.T) { m.removed() },
+			"clock":   func(*rapid.T) { m.now = m.now.Add(3 * time.Second) },
+			"somebody deletes the worker": func(*rapid.T) {
+				if m.pods.last() != nil {
+					m.deletePod()
+				}
+			},
+			"somebody deletes the claim": func(t *rapid.T) {
+				if c := m.claims.last(); c != nil && rapid.IntRange(0, 9).Draw(t, "luck") == 0 {
+					c = c.DeepCopy()
+					c.DeletionTimestamp = &metav1.Time{Time: m.now}
+					m.claims.write(c)
+					m.meddled = true
+				}
+			},
+			"the DataVolume is deleted": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "luck") == 0 {
+					m.dvs.write(nil)
+				}
+			},
+			"": func(*rapid.T) {},
+		})
+		m.rest(t)
+	})
+}
+
+// rest lets everybody do his work, with caches that are up to date and a worker
+// that succeeds.
+func (m *model) rest(t *rapid.T) {
+	for range 60 {
+		m.controller(t, Observed{DataVolume: m.dvs.last(), Claim: m.claims.last(), Worker: m.pods.last()}, 9)
+		m.removed()
+		if c := m.claims.last(); c != nil && c.Status.Phase != corev1.ClaimBound {
+			m.bind()
+		}
+		if pod, claim := m.pods.last(), m.claims.last(); pod != nil && claim != nil && pod.DeletionTimestamp == nil &&
+			pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && !new(look(pod)).permanent() {
+			pod = pod.DeepCopy()
+			pod.Status = completed()
+			m.filled = claim.UID
+			m.pods.write(pod)
+		}
+	}
+	// Whatever version of it a cache may still show, nothing is made any more.
+	for _, dv := range m.dvs.versions {
+		m.controller(t, Observed{DataVolume: dv, Claim: m.claims.last(), Worker: m.pods.last()}, 9)
+	}
+	dv, pod, claim := m.dvs.last(), m.pods.last(), m.claims.last()
+	switch {
+	case pod != nil:
+		t.Fatalf("the worker is left: %+v", pod.Status)
+	case dv == nil && claim != nil:
+		t.Fatal("the claim is left of a DataVolume that is gone")
+	case dv == nil:
+	case !Ended(dv):
+		t.Fatalf("the DataVolume rests in phase %s: %+v", dv.Status.Phase, dv.Status.Conditions)
+	case dv.Status.Phase == cdiv1.Succeeded && !m.meddled && (claim == nil || claim.UID != m.filled):
+		t.Fatal("Succeeded, but the claim is not the one that was filled")
+	}
+}

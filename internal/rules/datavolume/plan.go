@@ -1,0 +1,489 @@
+package datavolume
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/rules/objectevent"
+)
+
+// Observed is what is known when a decision is made; all of it may be out of
+// date.
+type Observed struct {
+	DataVolume *cdiv1.DataVolume
+	// Claim has the DataVolume's name, nil when there is none.
+	Claim *corev1.PersistentVolumeClaim
+	// Class is the claim's, or the one that it would get; nil when there is none.
+	// Profile is the class's.
+	Class   *storagev1.StorageClass
+	Profile *cdiv1.StorageProfile
+	// Worker has the worker's name and is the DataVolume's; SourcePod likewise.
+	Worker, SourcePod *corev1.Pod
+	// Stranger says that a pod with the worker's name is somebody else's.
+	Stranger bool
+	// Warning is the newest one about the claim or the pod that Stuck names, nil
+	// when there is none.
+	Warning *objectevent.Warning
+	// Progress is what the worker told, nil when it was not asked.
+	Progress *transfer.Progress
+	Source   Source
+	// Lead is where the DataVolume's sourceRef leads to. When it leads somewhere,
+	// DataVolume has that as its source.
+	Lead   Lead
+	Config Config
+	Now    time.Time
+}
+
+// Plan is what is to be done, in the order of its fields: what is made is made
+// before the status says so, and deleted when the status has said why.
+type Plan struct {
+	// AddFinalizer is needed before a pod is made that can't be owned.
+	AddFinalizer bool
+	CreateClaim  *corev1.PersistentVolumeClaim
+	// AdoptClaim makes the DataVolume the owner of a claim that is filled.
+	AdoptClaim bool
+	// CreateWorker is the worker to be made, CreateSourcePod the one that sends.
+	CreateWorker    *Worker
+	CreateSourcePod *Worker
+
+	Status cdiv1.DataVolumeStatus
+	// AnnotateClaim are annotations that the claim lacks.
+	AnnotateClaim map[string]string
+	// Event is for the DataVolume's owner, nil when there is nothing to report.
+	Event *Event
+
+	DeleteWorker, DeleteSourcePod bool
+	RemoveFinalizer               bool
+
+	// Poll asks for the worker's progress, and to decide again with it.
+	Poll bool
+	// Again says that there is more to do at once, After that there will be.
+	Again bool
+	After time.Duration
+}
+
+// Worker is a worker pod to be made.
+type Worker struct {
+	Name, Namespace string
+	Component       string
+	Task            transfer.Task
+	// Claim is filled, or by a source pod read; it is mounted.
+	Claim *corev1.PersistentVolumeClaim
+	// Certificate is nil when it needs none.
+	Certificate *Certificate
+	// RestartsBefore counts the restarts of the workers before it.
+	RestartsBefore int32
+}
+
+// Event is what the DataVolume's owner is told.
+type Event struct {
+	Type, Reason, Message string
+}
+
+// Decide plans the next step of a DataVolume.
+func Decide(o Observed) Plan {
+	d := decision{Observed: o, plan: Plan{Status: *o.DataVolume.Status.DeepCopy()}, worker: look(o.Worker)}
+	switch stage := stages[o.DataVolume.Status.Phase]; {
+	case o.DataVolume.DeletionTimestamp != nil:
+		d.letGo()
+	case stage == stageDone:
+		d.rest()
+	default:
+		d.advance()
+	}
+	d.tellClaim()
+	return d.plan
+}
+
+// decision is a plan in the making.
+type decision struct {
+	Observed
+	plan   Plan
+	how    method
+	worker worker
+}
+
+func (d *decision) phase() cdiv1.DataVolumePhase { return d.DataVolume.Status.Phase }
+func (d *decision) stage() stage                 { return stages[d.phase()] }
+
+// letGo ends what ownership does not end.
+func (d *decision) letGo() {
+	d.endSource()
+}
+
+// endSource deletes the source pod and then lets the DataVolume go.
+func (d *decision) endSource() {
+	switch {
+	case d.SourcePod == nil:
+		d.plan.RemoveFinalizer = hasFinalizer(d.DataVolume)
+	case d.SourcePod.DeletionTimestamp == nil:
+		d.plan.DeleteSourcePod = true
+	}
+}
+
+// rest is for a DataVolume that has ended: its worker goes, and its conditions
+// stay true.
+func (d *decision) rest() {
+	_, retain := d.DataVolume.Annotations[AnnRetain]
+	d.plan.DeleteWorker = d.worker.exists && !d.worker.terminating && !retain
+	d.endSource()
+	d.set(cdiv1.DataVolumeBound, boundCondition(d.DataVolume, d.Claim))
+	if d.phase() != cdiv1.Succeeded {
+		return
+	}
+	bound := d.Claim != nil && d.Claim.Status.Phase == corev1.ClaimBound
+	if bound {
+		d.set(cdiv1.DataVolumeReady, isTrue("", ""))
+	} else {
+		d.set(cdiv1.DataVolumeReady, isFalse(ReasonNotFound, fmt.Sprintf("the filled claim %s is gone or lost its volume", d.DataVolume.Name)))
+	}
+}
+
+// advance makes what is missing and says how far it is.
+func (d *decision) advance() {
+	d.plan.Status.ClaimName = d.DataVolume.Name
+	if d.plan.Status.Progress == "" {
+		d.plan.Status.Progress = progressUnknown
+	}
+	switch _, _, refers := Refers(d.DataVolume); {
+	case refers:
+		d.lookUp()
+		return
+	case d.DataVolume.Spec.Source == nil:
+		d.fail(ReasonError, "spec.source says nothing that Drydock could fill the claim from")
+		return
+	}
+	d.how = methodOf(d.Observed)
+	d.plan.Status.RestartCount = max(d.plan.Status.RestartCount, d.worker.restarts)
+	if d.stage() == stageNone {
+		// The first word, before anything is made.
+		d.step(stagePending)
+		d.conditions()
+		return
+	}
+	stop := d.stopped()
+	if stop == nil {
+		stop = d.make()
+	}
+	if stop != nil {
+		d.conditions()
+		d.stopAt(stop)
+		return
+	}
+	d.step(d.reached())
+	d.conditions()
+	d.tellFailure()
+}
+
+// stopped is what ends or stops the DataVolume where it is.
+func (d *decision) stopped() *obstacle {
+	dv := d.DataVolume
+	if o := notAllowed(dv); o != nil {
+		return o
+	}
+	if d.worker.permanent() && d.how.byWorker() {
+		return &obstacle{string(d.worker.failure.Reason), d.worker.failure.Message, true}
+	}
+	claim := d.Claim
+	begun := d.stage() >= stageBound
+	switch {
+	case claim == nil && begun:
+		return &obstacle{ReasonClaimLost, claimDeleted(dv), true}
+	case claim == nil:
+		return nil
+	case claim.DeletionTimestamp != nil && begun:
+		return &obstacle{ReasonClaimLost, fmt.Sprintf("the claim %s is being deleted before it was filled: "+
+			"delete the DataVolume to begin again", dv.Name), true}
+	case claim.DeletionTimestamp != nil:
+		// A claim goes only when no pod uses it.
+		d.plan.DeleteWorker = d.worker.exists && !d.worker.terminating
+		return &obstacle{reason: ReasonPending, message: fmt.Sprintf("the claim %s is being deleted", dv.Name)}
+	case claim.Status.Phase == corev1.ClaimLost:
+		return &obstacle{ReasonClaimLost, fmt.Sprintf("the claim %s has lost its volume %s: "+
+			"delete the DataVolume to begin again", dv.Name, claim.Spec.VolumeName), true}
+	case metav1.IsControlledBy(claim, dv) || d.how == methodAdopt:
+		return nil
+	case mayAdopt(dv, claim):
+		d.plan.AdoptClaim, d.plan.Again = true, true
+		return nil
+	}
+	return &obstacle{reason: ReasonExists, message: fmt.Sprintf("the claim %s exists and is not of this DataVolume: "+
+		"delete it, or annotate it with %s=true when it is filled already", dv.Name, AnnAdoption)}
+}
+
+func claimDeleted(dv *cdiv1.DataVolume) string {
+	return fmt.Sprintf("the claim %s was deleted before it was filled: delete the DataVolume to begin again", dv.Name)
+}
+
+// mayAdopt reports whether a claim of nobody is offered to the DataVolume.
+func mayAdopt(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
+	return metav1.GetControllerOf(claim) == nil && (claim.Annotations[AnnAdoption] == "true" || dv.Annotations[AnnAdoption] == "true")
+}
+
+// isFilled reports whether the claim is filled already, by somebody's word.
+func isFilled(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
+	return claim != nil && (claim.Annotations[AnnPopulatedFor] == dv.Name || dv.Annotations[AnnPrePopulated] == claim.Name)
+}
+
+// make plans what is missing: the claim, and when that is bound, the workers.
+func (d *decision) make() *obstacle {
+	if d.plan.AdoptClaim {
+		return nil
+	}
+	if d.Claim == nil {
+		return d.makeClaim()
+	}
+	if !d.how.byWorker() || !d.mayWork() {
+		return nil
+	}
+	if d.Stranger {
+		return &obstacle{reason: ReasonExists, message: fmt.Sprintf("a pod %s exists that is not of this DataVolume", WorkerName(d.DataVolume))}
+	}
+	switch {
+	case d.worker.terminating:
+		return &obstacle{reason: ReasonWorkerGone, message: "the worker pod is being deleted; another is made when it is gone"}
+	case d.worker.dead:
+		d.plan.DeleteWorker = true
+		return &obstacle{reason: string(d.worker.failure.Reason), message: d.worker.failure.Message}
+	case !d.worker.exists:
+		if stop := d.busy(); stop != nil {
+			return stop
+		}
+		d.plan.CreateWorker = d.newWorker()
+		d.plan.Again = true
+	}
+	if d.how == methodCopy && !d.worker.completed {
+		return d.makeSource()
+	}
+	return nil
+}
+
+// makeClaim plans the claim, when enough is known of what it is for.
+func (d *decision) makeClaim() *obstacle {
+	if d.DataVolume.Annotations[AnnPrePopulated] != "" {
+		return &obstacle{reason: ReasonNotFound, message: fmt.Sprintf("the claim %s is said to be filled and does not exist",
+			d.DataVolume.Annotations[AnnPrePopulated])}
+	}
+	if stop := unknownSource(d.Observed); stop != nil {
+		return stop
+	}
+	if d.how == methodClone {
+		if stop := busySource(d.Observed); stop != nil {
+			return stop
+		}
+	}
+	if name := ClassName(d.DataVolume); name != nil && *name != "" && d.Class == nil {
+		return &obstacle{reason: ReasonNoClass, message: fmt.Sprintf("there is no StorageClass %s", *name)}
+	}
+	d.plan.CreateClaim = newClaim(d.Observed, d.how)
+	d.plan.Again = true
+	return nil
+}
+
+// mayWork reports whether a worker may use the claim: it is bound, or the worker
+// shall be its first consumer.
+func (d *decision) mayWork() bool {
+	if d.Claim.Status.Phase == corev1.ClaimBound {
+		return d.stage() >= stageBound
+	}
+	return waits(d.Class) && WantsImmediate(d.DataVolume, d.Claim)
+}
+
+// busy is the obstacle when the source of a copy can't be read now.
+func (d *decision) busy() *obstacle {
+	if d.how != methodCopy {
+		return nil
+	}
+	if stop := unknownSource(d.Observed); stop != nil {
+		return stop
+	}
+	return busySource(d.Observed)
+}
+
+// makeSource plans the pod that reads the source of a copy.
+func (d *decision) makeSource() *obstacle {
+	switch {
+	case d.SourcePod != nil && look(d.SourcePod).dead:
+		d.plan.DeleteSourcePod = d.SourcePod.DeletionTimestamp == nil
+		return nil
+	case d.SourcePod != nil:
+		return nil
+	case d.DataVolume.Spec.Source.PVC.Namespace != d.DataVolume.Namespace && !hasFinalizer(d.DataVolume):
+		d.plan.AddFinalizer, d.plan.Again = true, true
+		return nil
+	}
+	if stop := d.busy(); stop != nil {
+		return stop
+	}
+	d.plan.CreateSourcePod = d.newSource()
+	return nil
+}
+
+func hasFinalizer(dv *cdiv1.DataVolume) bool {
+	for _, f := range dv.Finalizers {
+		if f == Finalizer {
+			return true
+		}
+	}
+	return false
+}
+
+// reached is how far the DataVolume has come by what is observed.
+func (d *decision) reached() stage {
+	if d.Claim == nil || d.plan.AdoptClaim {
+		return stagePending
+	}
+	if d.Claim.Status.Phase != corev1.ClaimBound {
+		switch {
+		case !waits(d.Class):
+		case WantsImmediate(d.DataVolume, d.Claim):
+			return stagePending
+		case d.Claim.Annotations[annSelectedNode] == "":
+			return stageWaiting
+		}
+		if d.how == methodClone || d.how == methodRestore {
+			return stageRunning
+		}
+		return stagePending
+	}
+	switch {
+	case !d.how.byWorker() || d.worker.completed:
+		return stageDone
+	case d.how == methodUpload && d.worker.exists && !d.worker.ready:
+		return stageScheduled
+	case d.worker.started:
+		return stageRunning
+	case d.worker.exists:
+		return stageScheduled
+	}
+	return stageBound
+}
+
+// annSelectedNode is set by the scheduler when a first consumer has its node.
+const annSelectedNode = "volume.kubernetes.io/selected-node"
+
+// step goes to the next phase on the path.
+func (d *decision) step(reached stage) {
+	waiting := waits(d.Class) && !WantsImmediate(d.DataVolume, d.Claim)
+	phase, more := next(d.how.path(waiting), d.phase(), reached)
+	if phase == d.phase() {
+		return
+	}
+	d.plan.Status.Phase = phase
+	d.plan.Again = d.plan.Again || more || phase == cdiv1.Pending || phase == cdiv1.PVCBound || phase == cdiv1.Succeeded
+	if phase == cdiv1.Succeeded {
+		d.plan.Status.Progress = progressDone
+		d.plan.Event = &Event{corev1.EventTypeNormal, d.verb() + "Succeeded", fmt.Sprintf("Successfully filled PVC %s", d.DataVolume.Name)}
+	}
+}
+
+// verb begins the reasons of a DataVolume's events.
+func (d *decision) verb() string {
+	switch d.how {
+	case methodUpload:
+		return "Upload"
+	case methodCopy, methodClone, methodRestore:
+		return "Clone"
+	}
+	return "Import"
+}
+
+// conditions says what is the case.
+func (d *decision) conditions() {
+	d.set(cdiv1.DataVolumeBound, boundCondition(d.DataVolume, d.Claim))
+	if d.plan.Status.Phase == cdiv1.Succeeded {
+		d.set(cdiv1.DataVolumeReady, isTrue("", ""))
+		d.set(cdiv1.DataVolumeRunning, isFalse(ReasonCompleted, d.verb()+" Complete"))
+		return
+	}
+	running := d.working()
+	d.set(cdiv1.DataVolumeReady, d.unready(running))
+	d.set(cdiv1.DataVolumeRunning, running)
+}
+
+// working is the Running condition of a DataVolume on its way.
+func (d *decision) working() condition {
+	w := &d.worker
+	switch {
+	case w.running && d.Progress == nil && d.plan.Status.Phase == d.phase():
+		d.plan.Poll, d.plan.After = true, pace
+		if last := Condition(d.DataVolume, cdiv1.DataVolumeRunning); last != nil && last.Status == corev1.ConditionTrue {
+			return isTrue(last.Reason, last.Message)
+		}
+		return isTrue(ReasonPodRunning, "")
+	case w.running:
+		d.plan.After = pace
+		return d.progressing()
+	case w.failure != nil:
+		return isFalse(string(w.failure.Reason), w.failure.Message)
+	case w.reason != "":
+		return isFalse(w.reason, w.waiting)
+	case d.Warning != nil:
+		d.plan.After = retry
+		return isFalse(d.Warning.Reason, d.Warning.Message)
+	case w.exists:
+		d.plan.After = retry
+		return isFalse(ReasonPending, "the worker pod is starting")
+	case d.Claim == nil:
+	case d.Claim.Status.Phase != corev1.ClaimBound && d.reached() != stageWaiting && d.how != methodClone && d.how != methodRestore:
+		d.plan.After = retry
+		return isFalse(ReasonPending, "the claim is waiting for its volume")
+	case d.reached() == stageWaiting:
+		return isFalse(ReasonWaiting, "the claim is bound where the first pod that uses it is scheduled; "+
+			"annotate the DataVolume with "+layout.AnnImmediate+" not to wait")
+	case (d.how == methodClone || d.how == methodRestore) && d.reached() == stageRunning:
+		return isTrue(ReasonTransferRunning, "the storage driver makes the volume")
+	}
+	return isFalse("", "")
+}
+
+// progressing takes over what the worker told, not more often than pace.
+func (d *decision) progressing() condition {
+	last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
+	if last != nil && last.Status == corev1.ConditionTrue && d.plan.Status.Phase == d.phase() &&
+		d.Now.Sub(last.LastHeartbeatTime.Time) < pace && last.Message != "" {
+		return isTrue(last.Reason, last.Message)
+	}
+	d.plan.Status.Progress = grown(d.plan.Status.Progress, d.Progress)
+	return isTrue(ReasonPodRunning, describe(d.Progress))
+}
+
+// stopAt says what stands in the way, or that it can't be overcome.
+func (d *decision) stopAt(o *obstacle) {
+	if o.permanent {
+		d.fail(o.reason, o.message)
+		return
+	}
+	last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
+	if last == nil || last.Reason != o.reason {
+		d.plan.Event = &Event{corev1.EventTypeWarning, o.reason, o.message}
+	}
+	d.set(cdiv1.DataVolumeRunning, isFalse(o.reason, o.message))
+	d.set(cdiv1.DataVolumeReady, isFalse(o.reason, ""))
+	d.plan.After = retry
+}
+
+// retry is how often is looked again at what no event reports: the pods that
+// use a source, a snapshot.
+const retry = 5 * time.Second
+
+// fail ends the DataVolume.
+func (d *decision) fail(reason, message string) {
+	d.plan = Plan{Status: d.plan.Status, Again: true}
+	d.plan.Status.Phase = cdiv1.Failed
+	d.set(cdiv1.DataVolumeBound, boundCondition(d.DataVolume, d.Claim))
+	d.set(cdiv1.DataVolumeRunning, isFalse(reason, message))
+	d.set(cdiv1.DataVolumeReady, isFalse(ReasonError, message))
+	d.plan.Event = &Event{corev1.EventTypeWarning, d.verb() + "Failed", message}
+}
+
+func (d *decision) set(kind cdiv1.DataVolumeConditionType, c condition) {
+	set(&d.plan.Status.Conditions, kind, c, d.Now)
+}

@@ -1,0 +1,170 @@
+package datavolume
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/transfer"
+)
+
+// Reasons of the conditions; those of transfer.Result are further ones.
+const (
+	ReasonBound           = "Bound"
+	ReasonPending         = "Pending"
+	ReasonWaiting         = "WaitForFirstConsumer"
+	ReasonNotFound        = "NotFound"
+	ReasonClaimLost       = "ClaimLost"
+	ReasonTransferRunning = "TransferRunning"
+	ReasonCompleted       = "Completed"
+	ReasonError           = "Error"
+	ReasonPodRunning      = "Pod is running"
+	ReasonExists          = "ErrResourceExists"
+	ReasonIncompatible    = "ErrIncompatiblePVC"
+	ReasonNoClass         = "ErrClaimNotValid"
+	ReasonNotAllowed      = "CloneSourceNotAllowed"
+	ReasonSourceNotFound  = "CloneSourceNotFound"
+	ReasonSourceNotReady  = "CloneSourceNotReady"
+	ReasonSourceInUse     = "CloneSourceInUse"
+	ReasonWorkerGone      = "WorkerGone"
+)
+
+// Values of status.progress.
+const (
+	progressUnknown cdiv1.DataVolumeProgress = "N/A"
+	progressDone    cdiv1.DataVolumeProgress = "100.0%"
+)
+
+// pace is how often the progress is asked for and written at most.
+const pace = 2 * time.Second
+
+// condition is one of the three, before it is compared with the last.
+type condition struct {
+	status          corev1.ConditionStatus
+	reason, message string
+}
+
+func isTrue(reason, message string) condition {
+	return condition{corev1.ConditionTrue, reason, message}
+}
+func isFalse(reason, message string) condition {
+	return condition{corev1.ConditionFalse, reason, message}
+}
+
+// set makes c the condition of its type. The transition's time changes with the
+// status, the heartbeat's with anything.
+func set(list *[]cdiv1.DataVolumeCondition, kind cdiv1.DataVolumeConditionType, c condition, now time.Time) {
+	at := metav1.NewTime(now.Truncate(time.Second))
+	want := cdiv1.DataVolumeCondition{
+		Type: kind, Status: c.status, Reason: c.reason, Message: c.message, LastTransitionTime: at, LastHeartbeatTime: at,
+	}
+	i := slices.IndexFunc(*list, func(c cdiv1.DataVolumeCondition) bool { return c.Type == kind })
+	if i < 0 {
+		*list = append(*list, want)
+		return
+	}
+	current := &(*list)[i]
+	if current.Status == want.Status {
+		want.LastTransitionTime = current.LastTransitionTime
+		if current.Reason == want.Reason && current.Message == want.Message {
+			return
+		}
+	}
+	*current = want
+}
+
+// Condition is the condition of the type, nil when there is none.
+func Condition(dv *cdiv1.DataVolume, kind cdiv1.DataVolumeConditionType) *cdiv1.DataVolumeCondition {
+	return lastCondition(dv.Status.Conditions, kind)
+}
+
+func lastCondition(list []cdiv1.DataVolumeCondition, kind cdiv1.DataVolumeConditionType) *cdiv1.DataVolumeCondition {
+	for i := range list {
+		if list[i].Type == kind {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// boundCondition is about the claim.
+func boundCondition(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) condition {
+	switch {
+	case claim == nil:
+		return isFalse(ReasonNotFound, "No PVC found")
+	case claim.Status.Phase == corev1.ClaimBound:
+		return isTrue(ReasonBound, fmt.Sprintf("PVC %s Bound", dv.Name))
+	case claim.Status.Phase == corev1.ClaimLost:
+		return isFalse(ReasonClaimLost, fmt.Sprintf("PVC %s Lost", dv.Name))
+	}
+	return isFalse(ReasonPending, fmt.Sprintf("PVC %s Pending", dv.Name))
+}
+
+// grown is the progress after what the worker told; it never goes back.
+func grown(before cdiv1.DataVolumeProgress, told *transfer.Progress) cdiv1.DataVolumeProgress {
+	if before == "" {
+		before = progressUnknown
+	}
+	if told == nil || told.Total <= 0 {
+		return before
+	}
+	// What is not whole is not 100 %.
+	percent := min(100*float64(told.Done)/float64(told.Total), 99.99)
+	if percent < percentOf(before) {
+		return before
+	}
+	return cdiv1.DataVolumeProgress(fmt.Sprintf("%.2f%%", max(percent, 0)))
+}
+
+// percentOf is less than 0 while the progress is not known.
+func percentOf(p cdiv1.DataVolumeProgress) float64 {
+	value, err := strconv.ParseFloat(strings.TrimSuffix(string(p), "%"), 64)
+	if err != nil {
+		return -1
+	}
+	return value
+}
+
+// describe puts a worker's progress in words.
+func describe(p *transfer.Progress) string {
+	if p == nil {
+		return ""
+	}
+	words := p.Step
+	switch {
+	case p.Total > 0:
+		words = join(words, fmt.Sprintf("%s of %s", size(p.Done), size(p.Total)))
+	case p.Done > 0:
+		words = join(words, size(p.Done))
+	}
+	if p.SecondsLeft > 0 {
+		words = join(words, fmt.Sprintf("about %s left", time.Duration(p.SecondsLeft)*time.Second))
+	}
+	return words
+}
+
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + ", " + b
+}
+
+// size is a number of bytes as people read it.
+func size(bytes int64) string {
+	const unit = 1024
+	if bytes < unit {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	value, names := float64(bytes)/unit, "KMGTPE"
+	for value >= unit && len(names) > 1 {
+		value, names = value/unit, names[1:]
+	}
+	return fmt.Sprintf("%.1f %ciB", value, names[0])
+}

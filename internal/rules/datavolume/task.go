@@ -1,0 +1,103 @@
+package datavolume
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/certs/workertls"
+	"drydock.dev/drydock/internal/contracts/transfer"
+)
+
+// newWorker is the worker that fills the claim.
+func (d *decision) newWorker() *Worker {
+	dv := d.DataVolume
+	w := &Worker{
+		Name: WorkerName(dv), Namespace: dv.Namespace, Component: ComponentImporter,
+		Claim: d.Claim, Task: TaskOf(d.Observed), RestartsBefore: d.plan.Status.RestartCount,
+	}
+	if w.Task.Kind == transfer.KindUpload {
+		certificate := UploadCertificate(dv)
+		w.Component, w.Certificate = ComponentUpload, &certificate
+	}
+	// One that was lost is a restart, too.
+	if d.stage() >= stageScheduled {
+		w.RestartsBefore++
+	}
+	return w
+}
+
+// newSource is the worker that sends a copy's source.
+func (d *decision) newSource() *Worker {
+	certificate := SourceCertificate(d.DataVolume, d.Source.Claim.Namespace)
+	return &Worker{
+		Name: SourcePodName(d.DataVolume), Namespace: d.Source.Claim.Namespace, Component: ComponentCloner,
+		Claim: d.Source.Claim, Certificate: &certificate,
+		Task: transfer.Task{
+			Kind: transfer.KindCloneSource, Block: IsBlock(d.Source.Claim),
+			URL: fmt.Sprintf("https://%s:%d%s", workertls.ServerName(d.DataVolume.Name, d.DataVolume.Namespace),
+				transfer.UploadPort, transfer.ClonePath),
+		},
+	}
+}
+
+// TaskOf is what the DataVolume's worker is to do.
+func TaskOf(o Observed) transfer.Task {
+	dv := o.DataVolume
+	task := transfer.Task{
+		Block: IsBlock(o.Claim), Size: DiskSize(o),
+		Archive:     contentType(dv) == cdiv1.DataVolumeArchive,
+		Checksum:    dv.Annotations[AnnChecksum],
+		Preallocate: o.Config.Preallocate,
+	}
+	if dv.Spec.Preallocation != nil {
+		task.Preallocate = *dv.Spec.Preallocation
+	}
+	task.DeniedNetworks, task.AllowedNetworks = o.Config.DeniedNetworks, o.Config.AllowedNetworks
+	switch source := dv.Spec.Source; {
+	case source.HTTP != nil:
+		task.Kind, task.URL = transfer.KindHTTP, source.HTTP.URL
+		task.Credentials, task.CA = source.HTTP.SecretRef != "", source.HTTP.CertConfigMap != ""
+		task.Headers, task.SecretHeaders = source.HTTP.ExtraHeaders, len(source.HTTP.SecretExtraHeaders) > 0
+	case source.Registry != nil:
+		task.Kind = transfer.KindRegistry
+		registryTask(&task, source.Registry, o.Config.InsecureRegistries)
+	case source.Blank != nil:
+		task.Kind = transfer.KindBlank
+	default:
+		task.Kind = transfer.KindUpload
+	}
+	return task
+}
+
+func registryTask(task *transfer.Task, source *cdiv1.DataVolumeSourceRegistry, insecure []string) {
+	task.CA = value(source.CertConfigMap) != ""
+	task.Credentials = value(source.SecretRef) != ""
+	task.URL = value(source.URL)
+	if NodePull(source) {
+		// The kubelet mounts the image; its files are read where they are.
+		task.URL = "file://" + transfer.SourceDir
+		return
+	}
+	host, _, _ := strings.Cut(strings.TrimPrefix(task.URL, cdiv1.RegistrySchemeDocker+"://"), "/")
+	task.Insecure = slices.Contains(insecure, host)
+}
+
+// NodePull reports whether the node's container runtime pulls the image.
+func NodePull(source *cdiv1.DataVolumeSourceRegistry) bool {
+	return source != nil && source.PullMethod != nil && *source.PullMethod == cdiv1.RegistryPullNode
+}
+
+// NodeImage is the image that the node pulls.
+func NodeImage(source *cdiv1.DataVolumeSourceRegistry) string {
+	return strings.TrimPrefix(value(source.URL), cdiv1.RegistrySchemeDocker+"://")
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,156 @@
+package datavolume
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/certs/workertls"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/rules/podstatus"
+)
+
+// ObservedUpload is what is known of a claim that takes an upload by itself.
+type ObservedUpload struct {
+	Claim  *corev1.PersistentVolumeClaim
+	Class  *storagev1.StorageClass
+	Worker *corev1.Pod
+	Config Config
+}
+
+// Certificate is what a worker shows to its peer.
+type Certificate struct {
+	// Secret in Namespace holds it; Name is what it says.
+	Namespace, Secret, Name string
+	// Server distinguishes one that serves from one that calls.
+	Server bool
+}
+
+// UploadCertificate is that of the worker that takes what is sent for the owner, a
+// DataVolume or a claim.
+func UploadCertificate(owner metav1.Object) Certificate {
+	return Certificate{
+		Namespace: owner.GetNamespace(), Secret: SecretName(transfer.UploadName(owner.GetName()), owner.GetUID()),
+		Name: workertls.ServerName(owner.GetName(), owner.GetNamespace()), Server: true,
+	}
+}
+
+// SourceCertificate is that of the worker in another namespace, or the same, that
+// sends a clone into the DataVolume's claim.
+func SourceCertificate(dv *cdiv1.DataVolume, namespace string) Certificate {
+	return Certificate{Namespace: namespace, Secret: SourcePodName(dv), Name: workertls.SourceName(dv.Name, dv.Namespace)}
+}
+
+// UploadPlan is what is to be done for it. The worker is made first, then the
+// annotations are set, then it is deleted.
+type UploadPlan struct {
+	CreateWorker *Worker
+	Annotations  map[string]string
+	DeleteWorker bool
+}
+
+// TakesUpload reports whether the claim waits for an upload of its own.
+func TakesUpload(claim metav1.Object) bool {
+	if _, asked := claim.GetAnnotations()[layout.AnnUploadTarget]; !asked {
+		return false
+	}
+	owner := metav1.GetControllerOf(claim)
+	return owner == nil || owner.Kind != "DataVolume"
+}
+
+// DecideUpload plans the next step of such a claim. The annotation layout.AnnPodPhase is
+// its memory: once it says Succeeded or Failed nothing is made again.
+func DecideUpload(o ObservedUpload) UploadPlan {
+	w := look(o.Worker)
+	phase := corev1.PodPhase(o.Claim.Annotations[layout.AnnPodPhase])
+	ended := podstatus.TerminalPhase(phase)
+	var p UploadPlan
+	switch {
+	case ended || o.Claim.DeletionTimestamp != nil:
+		p.DeleteWorker = w.exists && !w.terminating
+		return p
+	case w.terminating, !w.exists && o.unbound():
+		return p
+	case w.dead:
+		p.DeleteWorker = true
+	case !w.exists:
+		p.CreateWorker = uploadWorker(o)
+	}
+	p.Annotations = w.annotations()
+	return p
+}
+
+// unbound reports whether the claim waits for a first consumer other than the
+// worker.
+func (o ObservedUpload) unbound() bool {
+	return o.Claim.Status.Phase != corev1.ClaimBound && waits(o.Class) && !WantsImmediate(&cdiv1.DataVolume{}, o.Claim)
+}
+
+// tellClaim has the claim of a DataVolume that takes an upload say what a claim
+// says that takes one by itself: upstream's virtctl waits for that.
+func (d *decision) tellClaim() {
+	dv, claim := d.DataVolume, d.Claim
+	if dv.DeletionTimestamp != nil || dv.Spec.Source == nil || dv.Spec.Source.Upload == nil ||
+		claim == nil || claim.DeletionTimestamp != nil || !metav1.IsControlledBy(claim, dv) || isFilled(dv, claim) {
+		return
+	}
+	var wanted map[string]string
+	switch {
+	case d.plan.Status.Phase == cdiv1.Succeeded:
+		wanted = uploadAnnotations(corev1.PodSucceeded, false, ReasonCompleted, uploadComplete)
+	case d.plan.Status.Phase == cdiv1.Failed:
+		running := condition{}
+		if c := lastCondition(d.plan.Status.Conditions, cdiv1.DataVolumeRunning); c != nil {
+			running = isFalse(c.Reason, c.Message)
+		}
+		wanted = uploadAnnotations(corev1.PodFailed, false, running.reason, running.message)
+	case d.worker.exists:
+		wanted = d.worker.annotations()
+	}
+	for name, value := range wanted {
+		if claim.Annotations[name] == value {
+			delete(wanted, name)
+		}
+	}
+	d.plan.AnnotateClaim = wanted
+}
+
+const uploadComplete = "Upload Complete"
+
+func uploadAnnotations(phase corev1.PodPhase, ready bool, reason, words string) map[string]string {
+	return map[string]string{
+		layout.AnnPodPhase: string(phase), layout.AnnPodReady: strconv.FormatBool(ready), layout.AnnRunningReason: reason, layout.AnnRunningMessage: words,
+	}
+}
+
+// annotations are what clients wait for.
+func (w *worker) annotations() map[string]string {
+	phase, reason, words := corev1.PodPending, w.reason, w.waiting
+	switch {
+	case w.completed:
+		phase, reason, words = corev1.PodSucceeded, ReasonCompleted, uploadComplete
+	case w.permanent():
+		phase, reason, words = corev1.PodFailed, string(w.failure.Reason), w.failure.Message
+	case w.running:
+		phase, reason, words = corev1.PodRunning, ReasonPodRunning, ""
+	case w.failure != nil:
+		reason, words = string(w.failure.Reason), w.failure.Message
+	}
+	return uploadAnnotations(phase, w.running && w.ready, reason, words)
+}
+
+func uploadWorker(o ObservedUpload) *Worker {
+	certificate := UploadCertificate(o.Claim)
+	return &Worker{
+		Name: transfer.UploadName(o.Claim.Name), Namespace: o.Claim.Namespace, Component: ComponentUpload, Claim: o.Claim,
+		Certificate: &certificate,
+		Task: transfer.Task{
+			Kind: transfer.KindUpload, Block: IsBlock(o.Claim), Size: diskOf(o.Claim, o.Config), Preallocate: o.Config.Preallocate,
+			Archive: o.Claim.Annotations[layout.AnnContentType] == string(cdiv1.DataVolumeArchive),
+		},
+	}
+}

@@ -1,0 +1,114 @@
+package datavolume
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/transfer"
+)
+
+func TestAClaimTakesOneUploadOfItsOwn(t *testing.T) {
+	ready := running()
+	ready.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	tests := map[string]struct {
+		claim    func(*corev1.PersistentVolumeClaim)
+		worker   *corev1.PodStatus
+		creates  bool
+		deletes  bool
+		phase    string
+		podReady string
+	}{
+		"its worker is made":                  {creates: true, phase: "Pending", podReady: "false"},
+		"not while it waits for its consumer": {claim: func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending }},
+		"unless the worker shall be the first": {
+			claim: func(c *corev1.PersistentVolumeClaim) {
+				c.Status.Phase, c.Annotations[layout.AnnImmediate] = corev1.ClaimPending, ""
+			}, creates: true, phase: "Pending", podReady: "false",
+		},
+		"a worker that listens is told of": {worker: &ready, phase: "Running", podReady: "true"},
+		"one that has the image, too":      {worker: new(completed()), phase: "Succeeded", podReady: "false"},
+		"then it goes": {
+			claim: func(c *corev1.PersistentVolumeClaim) { c.Annotations[layout.AnnPodPhase] = "Succeeded" }, worker: new(completed()), deletes: true,
+		},
+		"and no other comes": {claim: func(c *corev1.PersistentVolumeClaim) { c.Annotations[layout.AnnPodPhase] = "Succeeded" }},
+		"an image that is none ends it": {
+			worker: new(restarting(1, transfer.Result{Reason: transfer.ReasonInvalidImage, Message: "no image"})), phase: "Failed", podReady: "false",
+		},
+		"a claim that is deleted is let go": {
+			claim:  func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{Time: noon} },
+			worker: &ready, deletes: true,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := ObservedUpload{
+				Claim: &corev1.PersistentVolumeClaim{
+					ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", UID: "1-2", Annotations: map[string]string{layout.AnnUploadTarget: ""}},
+					Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+				},
+				Class: class(storagev1.VolumeBindingWaitForFirstConsumer), Config: ConfigOf(nil),
+			}
+			if test.claim != nil {
+				test.claim(o.Claim)
+			}
+			if test.worker != nil {
+				o.Worker = &corev1.Pod{Status: *test.worker}
+			}
+			p := DecideUpload(o)
+			if (p.CreateWorker != nil) != test.creates || p.DeleteWorker != test.deletes ||
+				p.Annotations[layout.AnnPodPhase] != test.phase || p.Annotations[layout.AnnPodReady] != test.podReady {
+				t.Errorf("creates %v, deletes %v, annotates %v", p.CreateWorker != nil, p.DeleteWorker, p.Annotations)
+			}
+		})
+	}
+}
+
+func TestTheClaimOfAnUploadSaysHowFarItIs(t *testing.T) {
+	ready := running()
+	ready.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	tests := map[string]struct {
+		phase  cdiv1.DataVolumePhase
+		worker *corev1.PodStatus
+		// says is "phase ready", empty when nothing is to be written.
+		says string
+	}{
+		"nothing before there is a worker":    {phase: cdiv1.PVCBound},
+		"that its worker starts":              {phase: cdiv1.UploadScheduled, worker: &corev1.PodStatus{Phase: corev1.PodPending}, says: "Pending false"},
+		"that an upload is taken":             {phase: cdiv1.UploadReady, worker: &ready, says: "Running true"},
+		"that it is filled":                   {phase: cdiv1.UploadReady, worker: new(completed()), says: "Succeeded false"},
+		"the same when the worker is gone":    {phase: cdiv1.Succeeded, says: "Succeeded false"},
+		"why it has failed, from the failure": {phase: cdiv1.Failed, says: "Failed false"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := Observed{
+				DataVolume: newDV(cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}, inPhase(test.phase)),
+				Class:      class(storagev1.VolumeBindingImmediate), Config: ConfigOf(nil), Now: noon,
+			}
+			o.Claim = claimOf(o, corev1.ClaimBound)
+			if test.worker != nil {
+				o.Worker = podOf(o.DataVolume, *test.worker)
+			}
+			got := Decide(o).AnnotateClaim
+			if said := strings.TrimSpace(got[layout.AnnPodPhase] + " " + got[layout.AnnPodReady]); said != test.says {
+				t.Errorf("the claim says %q, want %q", said, test.says)
+			}
+			for name, value := range got {
+				o.Claim.Annotations[name] = value
+			}
+			if again := Decide(o).AnnotateClaim; len(again) > 0 {
+				t.Errorf("what the claim says already is written again: %v", again)
+			}
+		})
+	}
+	dv := newDV(cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}})
+	if _, asked := newClaim(Observed{DataVolume: dv}, methodUpload).Annotations[layout.AnnUploadTarget]; !asked {
+		t.Error("a claim is not known for one that takes an upload")
+	}
+}

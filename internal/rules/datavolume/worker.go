@@ -1,0 +1,111 @@
+package datavolume
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/rules/podstatus"
+)
+
+// worker is what a worker's pod tells.
+type worker struct {
+	exists, terminating bool
+	// dead pods make no progress any more: evicted, say, or ended without a result
+	// that counts.
+	dead bool
+	// started is whether its container has ever run, running whether it does now.
+	started, running bool
+	// ready is whether it takes an upload.
+	ready bool
+	// completed is whether it has filled the claim.
+	completed bool
+	// failure is how the container ended the last time, nil if it did not.
+	failure *transfer.Result
+	// waiting says why the container does not run.
+	waiting  string
+	reason   string
+	restarts int32
+}
+
+// look reads a worker's pod.
+func look(pod *corev1.Pod) worker {
+	if pod == nil {
+		return worker{}
+	}
+	w := worker{exists: true, terminating: pod.DeletionTimestamp != nil}
+	before, err := strconv.ParseInt(pod.Annotations[AnnRestarts], 10, 32)
+	if err == nil {
+		w.restarts = int32(before)
+	}
+	for _, condition := range pod.Status.Conditions {
+		switch {
+		case condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse:
+			w.reason, w.waiting = condition.Reason, condition.Message
+		case condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue:
+			w.ready = true
+		}
+	}
+	if len(pod.Status.ContainerStatuses) > 0 {
+		w.lookAt(&pod.Status.ContainerStatuses[0])
+	}
+	w.dead = podstatus.Terminal(pod) && !w.completed && !w.permanent()
+	if w.dead && w.failure == nil {
+		w.failure = &transfer.Result{Reason: transfer.ReasonInternal, Message: lost(pod)}
+	}
+	return w
+}
+
+// lookAt reads the status of a worker's only container.
+func (w *worker) lookAt(status *corev1.ContainerStatus) {
+	w.restarts += status.RestartCount
+	w.running = status.State.Running != nil
+	if waiting := status.State.Waiting; waiting != nil && waiting.Reason != "ContainerCreating" {
+		w.reason, w.waiting = waiting.Reason, waiting.Message
+	}
+	end := status.State.Terminated
+	if end == nil {
+		end = status.LastTerminationState.Terminated
+	}
+	w.started = w.running || end != nil || status.RestartCount > 0
+	if end == nil {
+		return
+	}
+	result := resultOf(end)
+	if result.Reason == transfer.ReasonCompleted {
+		w.completed = status.State.Terminated != nil
+		return
+	}
+	w.failure = &result
+}
+
+// resultOf is how a container ended. Completed counts only together with exit
+// code 0; what a killed container leaves is no result.
+func resultOf(end *corev1.ContainerStateTerminated) transfer.Result {
+	var result transfer.Result
+	err := json.Unmarshal([]byte(end.Message), &result)
+	if err == nil && (result.Reason == transfer.ReasonCompleted) == (end.ExitCode == 0) && result.Reason != "" {
+		return result
+	}
+	message := fmt.Sprintf("the worker ended with exit code %d", end.ExitCode)
+	if end.Reason != "" {
+		message += " (" + end.Reason + ")"
+	}
+	return transfer.Result{Reason: transfer.ReasonInternal, Message: message + " and said no more"}
+}
+
+func lost(pod *corev1.Pod) string {
+	message := "the worker pod was ended from outside"
+	if pod.Status.Reason != "" {
+		message += " (" + pod.Status.Reason + ")"
+	}
+	if pod.Status.Message != "" {
+		message += ": " + pod.Status.Message
+	}
+	return message
+}
+
+func (w *worker) permanent() bool { return w.failure != nil && w.failure.Reason.Permanent() }

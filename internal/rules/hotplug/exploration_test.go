@@ -1,0 +1,267 @@
+package hotplug_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/plug"
+	"drydock.dev/drydock/internal/rules/hotplug"
+)
+
+// longRun names the environment variable that has the exploration go to larger
+// bounds, which takes many minutes and some GiB of memory.
+const longRun = "DRYDOCK_EXPLORE"
+
+const (
+	volumeA, volumeB, volumeC set = 1, 2, 4
+
+	all = volumeA | volumeB | volumeC
+)
+
+// scenarios are explored exhaustively. Each is small in one way so that it can
+// be large in another.
+var scenarios = []scenario{
+	{name: "one volume is plugged and unplugged, and its pod is taken away", volumes: 1, changes: 3, adds: all, removes: all, robberies: 1, maxHolders: 1},
+	{name: "two volumes are plugged and unplugged", volumes: 2, changes: 2, adds: all, removes: all, maxHolders: 1},
+	{name: "a volume is plugged and unplugged beside one in use", volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, maxHolders: 1},
+	{name: "a controller dies between writing and creating", volumes: 2, first: volumeA, changes: 1, adds: all, removes: all, late: 1, maxHolders: 1},
+	{name: "two volumes in one pod are plugged and unplugged", volumes: 2, first: volumeA | volumeB, changes: 3, adds: all, removes: all, maxHolders: 1},
+	{name: "two volumes in two pods come, go and are merged", volumes: 2, first: volumeA | volumeB, firstApart: true, changes: 1, adds: all, removes: all, maxHolders: 1},
+	{name: "a plug fails, its pod is taken away, the volume goes", volumes: 1, changes: 3, adds: all, removes: all, robberies: 1, failing: true, maxHolders: 1},
+	{name: "a plug fails beside a volume in the same pod", volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, failing: true, maxHolders: 1},
+	{name: "three volumes in three pods are merged", volumes: 3, first: all, firstApart: true, maxHolders: 1},
+	{name: "the pod of two volumes is taken away", volumes: 2, first: volumeA | volumeB, robberies: 1, maxHolders: 1},
+	{name: "two volumes of which one never attaches", volumes: 2, changes: 2, adds: all, removes: all, broken: volumeB, maxHolders: 1},
+	{name: "one that never attaches beside one in use", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, broken: volumeB, maxHolders: 1},
+	{name: "a claim for one pod only", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, exclusive: volumeB, maxHolders: 1},
+	{name: "a guest that does not give a disk back", volumes: 2, first: volumeA | volumeB, changes: 2, adds: all, removes: all, sticky: volumeB, maxHolders: 1},
+	{name: "a disk that the guest does not give back is forced out", volumes: 2, first: volumeA | volumeB, changes: 3, adds: volumeB, removes: volumeB, sticky: volumeB, forces: volumeB, maxHolders: 1},
+	{name: "a disk is forced out, its pod is taken away, it comes again", volumes: 1, first: volumeA, changes: 4, adds: all, removes: all, sticky: volumeA, forces: volumeA, robberies: 1, maxHolders: 1},
+}
+
+// longScenarios are what the long run adds.
+var longScenarios = []scenario{
+	{name: "one volume, often", volumes: 1, changes: 4, adds: all, removes: all, robberies: 2, maxHolders: 1},
+	{name: "two volumes, often", volumes: 2, changes: 3, adds: all, removes: all, maxHolders: 1},
+	{name: "beside one in use, often", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, maxHolders: 1},
+	{name: "two volumes in two pods, often", volumes: 2, first: volumeA | volumeB, firstApart: true, changes: 2, adds: all, removes: all, maxHolders: 1},
+	{name: "the pod of two volumes is taken away amid a change", volumes: 2, first: volumeA | volumeB, changes: 1, adds: all, removes: all, robberies: 1, maxHolders: 1},
+	{name: "three volumes are added", volumes: 3, changes: 3, adds: all, removes: all, maxHolders: 2},
+	{name: "three volumes of which one never attaches", volumes: 3, changes: 3, adds: all, removes: all, broken: volumeC, maxHolders: 2},
+	{name: "any disk is forced out, also when the guest would have let go", volumes: 2, first: volumeA | volumeB, changes: 3, adds: all, removes: all, sticky: volumeB, forces: all, maxHolders: 1},
+	{name: "a controller dies while a disk is forced out", volumes: 2, first: volumeA | volumeB, changes: 3, adds: volumeB, removes: volumeB, sticky: volumeB, forces: volumeB, late: 1, maxHolders: 1},
+	{name: "three volumes in one pod", volumes: 3, first: all, changes: 2, adds: all, removes: all, maxHolders: 1},
+	{name: "a volume beside two in one pod", volumes: 3, first: volumeA | volumeB, changes: 2, adds: all, removes: all, maxHolders: 1},
+}
+
+func TestEveryReachableStateKeepsTheInvariants(t *testing.T) {
+	list := scenarios
+	if os.Getenv(longRun) != "" {
+		list = append(list, longScenarios...)
+	}
+	states, transitions := 0, 0
+	for _, sc := range list {
+		t.Run(sc.name, func(t *testing.T) {
+			sc.decide, sc.handle = withAndWithoutBudget(t), theVolume
+			begin := time.Now()
+			x, err := explore(&sc)
+			t.Logf("%d states, %d transitions in %s", len(x.hashes), x.transitions, time.Since(begin).Round(time.Millisecond))
+			states, transitions = states+len(x.hashes), transitions+x.transitions
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	t.Logf("in all %d states, %d transitions", states, transitions)
+}
+
+// withAndWithoutBudget decides, and holds in every state that is reached what the
+// lack of a budget may change: pods of volumes that the guest does not have wait.
+func withAndWithoutBudget(t *testing.T) func(hotplug.Observed) hotplug.Plan {
+	return func(o hotplug.Observed) hotplug.Plan {
+		plan := hotplug.Decide(o)
+		o.Budget = hotplug.Budget{}
+		bare := hotplug.Decide(o)
+		used := map[hotplug.Volume]bool{}
+		for _, e := range o.Entries {
+			used[e.Volume] = hotplug.InUse(e.Phase)
+		}
+		for _, h := range bare.Guarded {
+			if slices.ContainsFunc(h.Volumes, func(v hotplug.Volume) bool { return used[v] }) {
+				t.Errorf("without a budget %s waits, which holds what the guest has: %+v", h.Name, o)
+			}
+		}
+		if len(bare.Create)+len(bare.Guarded) != len(plan.Create) || bare.Changed != plan.Changed || bare.Needs != plan.Needs ||
+			len(bare.Delete) != len(plan.Delete) || len(plan.Guarded) > 0 {
+			t.Errorf("the budget changes more than what is made: %+v, %+v", plan, bare)
+		}
+		return plan
+	}
+}
+
+// What the seed describes: one pod is to hold what is ready to be held; a pod that
+// holds anything else is deleted.
+func deleteWhatDoesNotMatch(o hotplug.Observed) hotplug.Plan { return oneHolder(o, false) }
+
+// The seed's guard: the same, but old pods are deleted only when the status of
+// every wanted volume is Ready.
+func deleteWhenAllAreReady(o hotplug.Observed) hotplug.Plan { return oneHolder(o, true) }
+
+// believeCaches takes what it sees for what the API server has.
+func believeCaches(o hotplug.Observed) hotplug.Plan {
+	o.Live = true
+	return hotplug.Decide(o)
+}
+
+func TestWhatTheSeedDescribesIsCaught(t *testing.T) {
+	tests := map[string]struct {
+		decide func(hotplug.Observed) hotplug.Plan
+		sc     scenario
+		want   string
+	}{
+		"deleting what does not match, when a volume is added": {
+			deleteWhatDoesNotMatch, scenario{volumes: 2, first: volumeA, changes: 1, adds: all, maxHolders: 1}, "H2"},
+		"deleting when all are Ready, when a volume is removed": {
+			deleteWhenAllAreReady, scenario{volumes: 2, first: volumeA | volumeB, changes: 1, removes: volumeB, maxHolders: 1}, "H2"},
+		"deleting on what the caches show": {
+			believeCaches, scenario{volumes: 1, changes: 1, adds: all, late: 1, maxHolders: 1}, "H2"},
+		"deleting when all are Ready, with one that never is": {
+			deleteWhenAllAreReady, scenario{volumes: 2, changes: 2, adds: all, broken: volumeB, maxHolders: 2}, "H5"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.sc.decide, test.sc.handle = test.decide, theVolume
+			expectViolation(t, &test.sc, test.want)
+		})
+	}
+}
+
+// decided changes what virt-handler sees or decides.
+func decided(see func(*plug.Observed), change func(*plug.Observed, *plug.Decision)) func(plug.Observed) plug.Decision {
+	return func(o plug.Observed) plug.Decision {
+		if see != nil {
+			see(&o)
+		}
+		d := theVolume(o)
+		if change != nil {
+			change(&o, &d)
+		}
+		return d
+	}
+}
+
+// everyPodIsRecorded has virt-handler hand over to pods that the record does not name.
+func everyPodIsRecorded(o *plug.Observed) {
+	o.Record.Holders = nil
+	for _, p := range o.Holders {
+		o.Record.Holders = append(o.Record.Holders, hotplug.Holder{Name: p.Name, UID: p.UID})
+	}
+}
+
+// outAsSoonAsUnwanted says that a volume is out before QEMU has let go of it.
+func outAsSoonAsUnwanted(_ *plug.Observed, d *plug.Decision) {
+	if d.Phase == v1.HotplugVolumeDetaching {
+		d.Phase = v1.HotplugVolumeUnMounted
+	}
+}
+
+// anyPodWillDo brings a volume in from whichever pod has it, the named one or not.
+func anyPodWillDo(o *plug.Observed, d *plug.Decision) {
+	if d.Action != plug.Rest || d.Phase != "" || len(o.Disks) > 0 || len(o.VMI.Spec.Volumes) == 0 {
+		return
+	}
+	for _, p := range o.Holders {
+		if p.Alive() {
+			d.Action, d.Holder = plug.Plug, p
+		}
+	}
+}
+
+// nobodyIsNamed has the status name no pod for a volume that is Ready.
+func nobodyIsNamed(_ *plug.Observed, d *plug.Decision) { d.PodName, d.PodUID = "", "" }
+
+// theFirstStays never hands over.
+func theFirstStays(o *plug.Observed) { o.Record.Holders = nil }
+
+// waitForAName is what virt-handler did: a volume that the guest had is brought back
+// from the pod that is named only.
+func waitForAName(o *plug.Observed, d *plug.Decision) {
+	if len(o.VMI.Status.VolumeStatus) == 0 || len(o.Disks) > 0 {
+		return
+	}
+	if named := o.VMI.Status.VolumeStatus[0].HotplugVolume.AttachPodUID; d.Holder.UID != named {
+		d.Action, d.Holder = plug.Rest, hotplug.Pod{}
+	}
+}
+
+// takeBack is what virt-controller did: what is AttachedToNode through a pod that has
+// died becomes Bound.
+func takeBack(o hotplug.Observed) hotplug.Plan {
+	entries := slices.Clone(o.Entries)
+	for i := range entries {
+		e := &entries[i]
+		at := slices.IndexFunc(o.Pods, func(p hotplug.Pod) bool { return p.UID == e.PodUID })
+		if e.Phase != v1.HotplugVolumeAttachedToNode || at >= 0 && !o.Pods[at].Terminating && !o.Pods[at].Finished || at < 0 && !o.Live {
+			continue
+		}
+		*e = hotplug.Entry{Volume: e.Volume, Phase: v1.VolumeBound}
+	}
+	changed := !slices.Equal(entries, o.Entries)
+	o.Entries = entries
+	plan := hotplug.Decide(o)
+	if changed && !plan.Changed {
+		return hotplug.Plan{Changed: true, Entries: plan.Entries, Record: plan.Record}
+	}
+	return plan
+}
+
+// TestWhatVirtHandlerMustNotDoIsCaught puts what was wrong, or could be, in the place of
+// virt-handler's decision, and of what virt-controller makes of it.
+func TestWhatVirtHandlerMustNotDoIsCaught(t *testing.T) {
+	beside := scenario{volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, maxHolders: 1}
+	taken := scenario{volumes: 1, changes: 3, adds: all, removes: all, robberies: 1, maxHolders: 1}
+	apart := scenario{volumes: 2, first: volumeA | volumeB, firstApart: true, changes: 1, adds: all, removes: all, maxHolders: 1}
+	late := apart
+	late.writesLate = true
+	tests := map[string]struct {
+		handle func(plug.Observed) plug.Decision
+		decide func(hotplug.Observed) hotplug.Plan
+		sc     scenario
+		want   string
+	}{
+		"it hands over to pods that the record does not name":     {decided(everyPodIsRecorded, nil), hotplug.Decide, apart, "H2"},
+		"it hands over on one version what it decided on another": {theVolume, hotplug.Decide, late, "H2"},
+		"it says that a volume is out before QEMU let go":         {decided(nil, outAsSoonAsUnwanted), hotplug.Decide, beside, "H1"},
+		"it brings a volume in from a pod that nobody named":      {decided(nil, anyPodWillDo), hotplug.Decide, beside, "H1"},
+		"it names no pod":     {decided(nil, nobodyIsNamed), hotplug.Decide, beside, "H2"},
+		"it never hands over": {decided(theFirstStays, nil), hotplug.Decide, apart, "H4"},
+		"as it was, it waits for a name for what the guest had":            {decided(nil, waitForAName), hotplug.Decide, taken, "H4"},
+		"as it was, virt-controller takes back what virt-handler may have": {theVolume, takeBack, taken, "H1"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.sc.decide, test.sc.handle = test.decide, test.handle
+			expectViolation(t, &test.sc, test.want)
+		})
+	}
+}
+
+// expectViolation explores until an invariant is broken, which must be the wanted one.
+func expectViolation(t *testing.T, sc *scenario, want string) {
+	t.Helper()
+	x, err := explore(sc)
+	var broken *violation
+	if !errors.As(err, &broken) {
+		t.Fatalf("it survives (%v): %d states, %d transitions", err, len(x.hashes), x.transitions)
+	}
+	t.Log(broken)
+	if !strings.Contains(broken.broken.Error(), want) {
+		t.Errorf("it breaks %v, expected %s", broken.broken, want)
+	}
+}

@@ -1,0 +1,339 @@
+package hotplug_test
+
+import (
+	"errors"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/plug"
+	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugspec"
+)
+
+// virt-handler, QEMU and the guest. What virt-handler does and says is decided by
+// virt-handler's own function, of each volume by itself.
+
+// disk is what QEMU has of a volume.
+type disk uint8
+
+const (
+	noDisk disk = iota
+	plugged
+	// cut: QEMU has the file and the guest has no disk, since a plug was cut short or an
+	// unplug is not through.
+	cut
+	// closing: the disk was taken by force, and QEMU still has the file open.
+	closing
+	// hollow: the guest has what is left of a disk that was taken by force.
+	hollow
+)
+
+var stages = [...]hotdisk.Stage{hotdisk.Absent, hotdisk.Plugged, hotdisk.Partial, hotdisk.Partial, hotdisk.Hollow}
+
+// open reports whether QEMU has the volume's file open.
+func (d disk) open() bool { return d == plugged || d == cut || d == closing }
+
+// place is that of a pod in a state, or one of these.
+type place int8
+
+const (
+	nowhere place = -1
+	// gone is the place of a pod that does not exist any more.
+	gone place = maxPods
+)
+
+// glance is all that a decision of virt-handler's about a volume depends on.
+type glance struct {
+	wanted, forced bool
+	phase          phase
+	disk           disk
+	// serving is the pod that the status names, opened where the disk is open, and
+	// verified where it was seen.
+	serving, opened, verified place
+	// Of the pods that hold the volume, by place: those that are seen, those that are
+	// seen to run and stay, and those that the record names.
+	seen, alive, recorded uint8
+}
+
+// verdict is a decision; says is absent when nothing is to be said.
+type verdict struct {
+	action plug.Action
+	where  place
+	says   phase
+	naming place
+}
+
+func (g *glance) sees(i place) bool { return g.seen&(1<<i) != 0 }
+
+// judge has virt-handler decide, once for each glance.
+func (sc *scenario) judge(g glance) verdict {
+	if v, ok := sc.verdicts[g]; ok {
+		return v
+	}
+	if sc.verdicts == nil {
+		sc.verdicts = map[glance]verdict{}
+	}
+	d := sc.handle(g.observed())
+	v := verdict{action: d.Action, where: placeOf(d.Holder.UID)}
+	if d.Phase != "" {
+		v.says, v.naming = phaseOf(d.Phase), placeOf(d.PodUID)
+	}
+	sc.verdicts[g] = v
+	return v
+}
+
+func placeOf(uid types.UID) place { return place(uidOf(uid)) - 1 }
+
+func (p place) name() string   { return podNames[p+1] }
+func (p place) uid() types.UID { return uids[p+1] }
+
+// observed is what virt-handler sees of volume A.
+func (g *glance) observed() plug.Observed {
+	volume := volumeNames[0]
+	o := plug.Observed{
+		VMI: &v1.VirtualMachineInstance{}, Disks: map[string]hotdisk.Disk{},
+		Opened: map[string]types.UID{}, Verified: map[string]types.UID{},
+	}
+	if g.wanted {
+		o.VMI.Spec.Volumes = []v1.Volume{{Name: volume.Name, VolumeSource: v1.VolumeSource{
+			DataVolume: &v1.DataVolumeSource{Name: volume.Claim, Hotpluggable: true},
+		}}}
+	}
+	if g.phase != absent {
+		status := v1.VolumeStatus{
+			Name: volume.Name, Phase: phaseNames[g.phase], HotplugVolume: &v1.HotplugVolumeStatus{},
+			PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: volume.Claim},
+		}
+		if g.serving != nowhere {
+			status.HotplugVolume.AttachPodName, status.HotplugVolume.AttachPodUID = g.serving.name(), g.serving.uid()
+		}
+		o.VMI.Status.VolumeStatus = []v1.VolumeStatus{status}
+	}
+	if g.forced {
+		o.VMI.Annotations = map[string]string{hotplugspec.ForcedAnnotation: `["` + volume.Name + `"]`}
+	}
+	for i := range place(maxPods) {
+		if g.recorded&(1<<i) != 0 {
+			o.Record.Holders = append(o.Record.Holders, hotplug.Holder{Name: i.name(), UID: i.uid()})
+		}
+		if g.sees(i) {
+			o.Holders = append(o.Holders, hotplug.Pod{
+				Name: i.name(), UID: i.uid(), Created: creationTimes[i], Running: g.alive&(1<<i) != 0,
+				Volumes: volumeLists[1],
+			})
+		}
+	}
+	if g.disk != noDisk {
+		tag := hotdisk.Tag{Volume: volume.Name, Claim: volume.Claim, Hollow: g.disk == hollow}
+		o.Disks[volume.Name] = hotdisk.Disk{Tag: tag, Stage: stages[g.disk]}
+	}
+	if g.opened != nowhere {
+		o.Opened[volume.Name] = g.opened.uid()
+	}
+	if g.verified != nowhere {
+		o.Verified[volume.Name] = g.verified.uid()
+	}
+	return o
+}
+
+// theVolume has the decision about the one volume that there is.
+func theVolume(o plug.Observed) plug.Decision {
+	for _, d := range plug.Decide(o) {
+		return d
+	}
+	return plug.Decision{}
+}
+
+// handler is all that virt-handler may do next about a volume. It writes on condition
+// of the VMI's version, so it decides on what is true of the VMI; of the pods it may
+// not know yet how they are.
+func (sc *scenario) handler(s *state, v int, emit emitter) {
+	vmi := &s.vmi
+	if sc.writesLate && s.vmiStale {
+		vmi = &s.vmiCache
+	}
+	g := glance{
+		wanted: vmi.wanted.has(v), forced: vmi.forced.has(v), phase: vmi.entries[v].phase, disk: s.disks[v],
+		serving: nowhere, opened: nowhere, verified: nowhere,
+	}
+	if vmi.entries[v].uid != 0 {
+		g.serving = gone
+	}
+	var maybe, running uint8
+	for i := range s.pods {
+		p := &s.pods[i]
+		if p.state == noPod || !p.volumes.has(v) {
+			continue
+		}
+		bit := uint8(1) << i
+		g.seen |= bit
+		if p.uid == vmi.entries[v].uid {
+			g.serving = place(i)
+		}
+		if vmi.records(p.name, p.uid) {
+			g.recorded |= bit
+		}
+		if p.ran {
+			maybe |= bit
+		}
+		if p.alive() {
+			running |= bit
+		}
+	}
+	h := handling{scenario: sc, s: s, v: v, emit: emit}
+	for _, h.disturbs = range []bool{false, true} {
+		for alive := maybe; ; alive = (alive - 1) & maybe {
+			if g.alive = alive; outdated(g, running) == h.disturbs {
+				h.see(g)
+			}
+			if alive == 0 {
+				break
+			}
+		}
+		h.openedBefore(g, maybe)
+	}
+}
+
+// outdated reports whether virt-handler's view lags in a way that it need not: it may
+// learn late that pods run, but the one that serves the volume was seen to run, and the
+// ends of pods are seen some time.
+func outdated(g glance, running uint8) bool {
+	missed := running &^ g.alive
+	return g.alive&^running != 0 || g.serving >= 0 && g.serving != gone && missed&(1<<g.serving) != 0
+}
+
+// handling is what virt-handler may do next about a volume.
+type handling struct {
+	*scenario
+	s    *state
+	v    int
+	emit emitter
+	// disturbs is set for what follows from a view that lags more than it need.
+	disturbs bool
+	// done is what other views have led to already.
+	done []verdict
+}
+
+// see takes virt-handler's steps with one view. What it opens, it opens at once.
+func (h *handling) see(g glance) {
+	d := h.judge(g)
+	switch d.action {
+	case plug.Open:
+		g.opened = d.where
+		d = h.judge(g)
+	case plug.Verify:
+		h.do(d)
+		g.verified = d.where
+		d = h.judge(g)
+	}
+	h.do(d)
+}
+
+// openedBefore takes virt-handler's steps when it has opened the disk at any time before,
+// whichever pods it sees now.
+func (h *handling) openedBefore(g glance, maybe uint8) {
+	if !h.disturbs || g.disk != noDisk {
+		return
+	}
+	for alive := maybe; ; alive = (alive - 1) & maybe {
+		g.alive = alive
+		for i := range gone + 1 {
+			if i == gone || g.sees(i) {
+				g.opened = i
+				h.do(h.judge(g))
+			}
+		}
+		if alive == 0 {
+			return
+		}
+	}
+}
+
+// do does what virt-handler has decided, and writes what it says.
+func (h *handling) do(d verdict) {
+	if slices.Contains(h.done, d) {
+		return
+	}
+	h.done = append(h.done, d)
+	if d.says != absent {
+		h.write(d, h.disturbs)
+	}
+	sticky := h.sticky.has(h.v)
+	switch have := h.s.disks[h.v]; d.action {
+	case plug.Plug:
+		h.become(handlerPlugs, plugged, h.disturbs)
+		if h.failing {
+			h.become(handlerFails, cut, true)
+			h.write(verdict{says: mounted, naming: gone}, true)
+		}
+	case plug.Ask, plug.Eject:
+		switch {
+		case have == plugged && !sticky:
+			h.become(guestReleases, cut, h.disturbs)
+		case have == hollow:
+			h.become(guestReleases, noDisk, h.disturbs || sticky)
+		}
+	case plug.Force:
+		h.become(handlerForces, closing, h.disturbs)
+	case plug.Clear:
+		if have == closing {
+			h.become(handlerClears, hollow, h.disturbs)
+		} else {
+			h.become(handlerClears, noDisk, h.disturbs)
+		}
+	}
+}
+
+// become changes what QEMU has.
+func (h *handling) become(k kind, to disk, disturbs bool) {
+	next := *h.s
+	next.disks[h.v] = to
+	h.emit(step{kind: k, arg: h.v, disturbs: disturbs}, next)
+}
+
+// write writes what virt-handler says of a volume, if that is anything new.
+func (h *handling) write(d verdict, disturbs bool) {
+	have := h.s.vmi.entries[h.v]
+	if have.phase == absent {
+		return // there is nothing to write it to
+	}
+	to := have
+	to.phase = d.says
+	switch {
+	case d.naming == nowhere:
+		to.name, to.uid, to.orphan = 0, 0, false
+	case d.naming != gone: // where it is, the status goes on naming it
+		p := &h.s.pods[d.naming]
+		to.name, to.uid, to.orphan = p.name, p.uid, p.robbed || have.orphan && have.uid == p.uid
+	}
+	if to == have {
+		return
+	}
+	next := *h.s
+	next.touchVMI()
+	next.vmi.entries[h.v] = to
+	st := step{kind: handlerSays[d.says], arg: h.v, disturbs: disturbs}
+	if d.says == ready && have.phase == ready {
+		st.kind = handlerHandsOver
+	}
+	if d.says == detaching {
+		st.broken = unasked(h.s.vmi.forced.has(h.v))
+	}
+	h.emit(st, next)
+}
+
+var handlerSays = map[phase]kind{
+	attached: handlerSaysAttached, mounted: handlerSaysMounted, ready: handlerSaysReady,
+	detaching: handlerSaysDetaching, unmounted: handlerSaysUnmounted,
+}
+
+// unasked: an older wish to force must not be about a removal that begins now.
+func unasked(forced bool) error {
+	if forced {
+		return errors.New("the removal is forced before the guest was asked")
+	}
+	return nil
+}

@@ -1,0 +1,358 @@
+package hotplug_test
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/plug"
+	"drydock.dev/drydock/internal/rules/hotplug"
+)
+
+// The model: one VMI, its attachment pods, a controller with caches that lag,
+// and everybody else who may act. A state is a value of fixed size, so that it
+// is its own key.
+
+// Bounds of the model: volumes, pods that exist at a time (a creation beyond
+// waits), and holders recorded at a time (more would end the run).
+const (
+	maxVolumes = 3
+	maxPods    = 5
+	maxHolders = 6
+)
+
+type phase uint8
+
+const (
+	absent phase = iota
+	pending
+	boundClaim
+	attached
+	mounted
+	ready
+	detaching
+	unmounted
+)
+
+var phaseNames = [...]v1.VolumePhase{"", v1.VolumePending, v1.VolumeBound, v1.HotplugVolumeAttachedToNode,
+	v1.HotplugVolumeMounted, v1.VolumeReady, v1.HotplugVolumeDetaching, v1.HotplugVolumeUnMounted}
+
+func phaseOf(name v1.VolumePhase) phase {
+	for i, n := range phaseNames {
+		if n == name && i > 0 {
+			return phase(i)
+		}
+	}
+	panic("unknown phase " + name)
+}
+
+type set uint8
+
+func (s set) has(v int) bool { return s&(1<<v) != 0 }
+
+// entry is a volume's status.
+type entry struct {
+	phase     phase
+	name, uid uint8
+	// orphan: somebody took away the pod that it names.
+	orphan bool
+}
+
+type holder struct {
+	name, uid uint8
+	volumes   set
+}
+
+// object is the VMI.
+type object struct {
+	wanted set
+	// forced: the user wants the disk taken from the guest by force.
+	forced     set
+	generation uint8
+	holders    [maxHolders]holder
+	entries    [maxVolumes]entry
+}
+
+type podState uint8
+
+const (
+	noPod podState = iota
+	starting
+	running
+	// ending: being deleted, and running until the kubelet has done it.
+	ending
+	// failed: finished by itself.
+	failed
+)
+
+type pod struct {
+	name, uid uint8
+	volumes   set
+	state     podState
+	ran       bool
+	robbed    bool
+	// deletion: a request to delete this pod is on its way.
+	deletion bool
+}
+
+func (p *pod) alive() bool { return p.state == running }
+
+type pods [maxPods]pod
+
+// state is everything. Pods are in the order of their creation.
+type state struct {
+	vmi  object
+	pods pods
+	// disks are QEMU's.
+	disks [maxVolumes]disk
+	// What the controller's caches show, where that is not what is true.
+	vmiCache           object
+	podCache           pods
+	vmiStale, podStale bool
+	// before is the VMI as it was before the user's last change, for a controller
+	// that begins with a cache of that time.
+	before object
+	// asking: the controller has read the pods from the API server and goes on
+	// to read the VMI.
+	asking bool
+	// What the user, the robbers and dead controllers may still do.
+	changes, robberies, late uint8
+}
+
+// scenario is what is fixed in an exploration.
+type scenario struct {
+	name    string
+	volumes int
+	// first is what is plugged in at the beginning, in one holder or each in its own.
+	first      set
+	firstApart bool
+	// What the user does: at most so many changes, of these volumes only.
+	changes       uint8
+	adds, removes set
+	robberies     uint8
+	// late is how many creations may arrive from a controller that has died.
+	late       uint8
+	maxHolders int
+	// exclusive volumes can be used by one pod only; broken ones never attach;
+	// sticky ones are never given back by the guest.
+	exclusive, broken, sticky set
+	// forces are what the user may have taken from a guest by force.
+	forces set
+	// failing lets every plug fail any number of times.
+	failing bool
+	// What virt-controller and virt-handler decide.
+	decide func(hotplug.Observed) hotplug.Plan
+	handle func(plug.Observed) plug.Decision
+	// writesLate has virt-handler write on one version of the VMI what it has decided on
+	// an older one.
+	writesLate bool
+	// What virt-handler has decided before is not decided again.
+	verdicts map[glance]verdict
+}
+
+func (sc *scenario) initial() state {
+	s := state{changes: sc.changes, robberies: sc.robberies, late: sc.late}
+	s.vmi.wanted = sc.first
+	n := uint8(0)
+	hold := func(volumes set) {
+		s.pods[n] = pod{name: n + 1, uid: n + 1, volumes: volumes, state: running, ran: true}
+		s.vmi.holders[n] = holder{name: n + 1, uid: n + 1, volumes: volumes}
+		n++
+		for v := range sc.volumes {
+			if volumes.has(v) {
+				s.vmi.entries[v] = entry{phase: ready, name: n, uid: n}
+				s.disks[v] = plugged
+			}
+		}
+	}
+	if sc.firstApart {
+		for v := range sc.volumes {
+			if sc.first.has(v) {
+				hold(1 << v)
+			}
+		}
+	} else if sc.first != 0 {
+		hold(sc.first)
+	}
+	s.vmi.generation = n
+	return s
+}
+
+// Names as the planner sees them; made once.
+var (
+	volumeNames = [maxVolumes]hotplug.Volume{{Name: "A", Claim: "a"}, {Name: "B", Claim: "b"}, {Name: "C", Claim: "c"}}
+	volumeLists = func() (out [1 << maxVolumes][]hotplug.Volume) {
+		for mask := range out {
+			for v := range maxVolumes {
+				if set(mask).has(v) {
+					out[mask] = append(out[mask], volumeNames[v])
+				}
+			}
+		}
+		return out
+	}()
+	podNames = func() (out [256]string) {
+		for i := range out {
+			out[i] = "hp-" + strconv.Itoa(i)
+		}
+		return out
+	}()
+	uids = func() (out [256]types.UID) {
+		for i := range out {
+			out[i] = types.UID(fmt.Sprintf("%03d", i))
+		}
+		return out
+	}()
+	creationTimes = func() (out [maxPods]time.Time) {
+		for i := range out {
+			out[i] = time.Unix(int64(i), 0)
+		}
+		return out
+	}()
+)
+
+func setOf(volumes []hotplug.Volume) set {
+	var s set
+	for _, v := range volumes {
+		s |= 1 << (v.Name[0] - 'A')
+	}
+	return s
+}
+
+func nameOf(name string) uint8 {
+	n, err := strconv.Atoi(name[len("hp-"):])
+	if err != nil || n > 255 {
+		panic("bad name " + name)
+	}
+	return uint8(n)
+}
+
+// uidOf is the number of a UID, 0 for none.
+func uidOf(uid types.UID) uint8 {
+	if uid == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(string(uid))
+	if err != nil || n > 255 {
+		panic("bad UID " + uid)
+	}
+	return uint8(n)
+}
+
+// observed is what the planner gets to see of a VMI and pods.
+func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool) hotplug.Observed {
+	o := hotplug.Observed{Prefix: "hp", Settled: settled, Live: live, MaxHolders: sc.maxHolders, Budget: hotplug.Budget{State: hotplug.BudgetRight}}
+	for v := range sc.volumes {
+		if vmi.wanted.has(v) {
+			o.Wanted = append(o.Wanted, hotplug.Wanted{Volume: volumeNames[v], Attach: true, Alone: sc.exclusive.has(v)})
+		}
+		if e := vmi.entries[v]; e.phase != absent {
+			entry := hotplug.Entry{Volume: volumeNames[v], Phase: phaseNames[e.phase]}
+			if e.uid != 0 {
+				entry.PodName, entry.PodUID = podNames[e.name], uids[e.uid]
+			}
+			o.Entries = append(o.Entries, entry)
+		}
+	}
+	o.Record.Generation = int(vmi.generation)
+	for _, h := range vmi.holders {
+		if h.name != 0 {
+			recorded := hotplug.Holder{Name: podNames[h.name], Volumes: volumeLists[h.volumes]}
+			if h.uid != 0 {
+				recorded.UID = uids[h.uid]
+			}
+			o.Record.Holders = append(o.Record.Holders, recorded)
+		}
+	}
+	for i := range seen {
+		p := &seen[i]
+		if p.state == noPod {
+			continue
+		}
+		o.Pods = append(o.Pods, hotplug.Pod{
+			Name: podNames[p.name], UID: uids[p.uid], Created: creationTimes[i], Volumes: volumeLists[p.volumes],
+			Running: p.state == running || p.state == ending && p.ran, Terminating: p.state == ending, Finished: p.state == failed,
+			Stuck: stuck && p.state == starting,
+		})
+	}
+	return o
+}
+
+// written is the VMI with what a plan makes of it.
+func written(vmi object, plan *hotplug.Plan) object {
+	next := object{wanted: vmi.wanted, forced: vmi.forced, generation: uint8(plan.Record.Generation)}
+	if len(plan.Record.Holders) > maxHolders {
+		panic("more holders than the model has room for")
+	}
+	for i, h := range plan.Record.Holders {
+		next.holders[i] = holder{name: nameOf(h.Name), uid: uidOf(h.UID), volumes: setOf(h.Volumes)}
+	}
+	for _, e := range plan.Entries {
+		v := e.Name[0] - 'A'
+		to := entry{phase: phaseOf(e.Phase)}
+		if e.PodUID != "" {
+			to.name, to.uid = nameOf(e.PodName), uidOf(e.PodUID)
+			to.orphan = vmi.entries[v].orphan && vmi.entries[v].uid == to.uid
+		}
+		next.entries[v] = to
+	}
+	for v := range maxVolumes {
+		if next.entries[v].phase != detaching {
+			next.forced &^= 1 << v // as package hotplugspec settles it
+		}
+	}
+	return next
+}
+
+// canonical renames pods and instances so that states that differ in names
+// only are one, and forgets what a cache shows when that is what is true. The
+// order of names is kept, since it is the order of generations.
+func (s *state) canonical() {
+	if !s.vmiStale {
+		s.vmiCache = object{}
+	}
+	if !s.podStale {
+		s.podCache = pods{}
+	}
+	if s.late == 0 {
+		s.before = object{}
+	}
+	var usedNames, usedUIDs [256]bool
+	s.eachName(func(name *uint8) { usedNames[*name] = true }, func(uid *uint8) { usedUIDs[*uid] = true })
+	names, uids := ranks(&usedNames), ranks(&usedUIDs)
+	s.eachName(func(name *uint8) { *name = names[*name] }, func(uid *uint8) { *uid = uids[*uid] })
+}
+
+func ranks(used *[256]bool) (rank [256]uint8) {
+	n := uint8(0)
+	for i := 1; i < len(used); i++ {
+		if used[i] {
+			n++
+			rank[i] = n
+		}
+	}
+	return rank
+}
+
+func (s *state) eachName(name, uid func(*uint8)) {
+	for _, vmi := range []*object{&s.vmi, &s.vmiCache, &s.before} {
+		name(&vmi.generation)
+		for i := range vmi.holders {
+			name(&vmi.holders[i].name)
+			uid(&vmi.holders[i].uid)
+		}
+		for i := range vmi.entries {
+			name(&vmi.entries[i].name)
+			uid(&vmi.entries[i].uid)
+		}
+	}
+	for _, seen := range []*pods{&s.pods, &s.podCache} {
+		for i := range seen {
+			name(&seen[i].name)
+			uid(&seen[i].uid)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package hotplug_test
+
+import (
+	"slices"
+	"strconv"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/hotplug"
+)
+
+// oneHolder is a planner that keeps one holder for all volumes that are
+// wanted. It replaces the holder whenever the set changes, and deletes every
+// other pod, at once or when guarded by all wanted volumes being Ready.
+func oneHolder(o hotplug.Observed, guarded bool) hotplug.Plan {
+	plan := hotplug.Plan{Record: o.Record}
+	var volumes []hotplug.Volume
+	for i := range o.Wanted {
+		volumes = append(volumes, o.Wanted[i].Volume)
+	}
+	current := slices.IndexFunc(o.Record.Holders, func(h hotplug.Holder) bool { return slices.Equal(h.Volumes, volumes) })
+	switch {
+	case current >= 0:
+		plan.Record.Holders = []hotplug.Holder{o.Record.Holders[current]}
+	case len(volumes) > 0:
+		plan.Record.Generation++
+		name := o.Prefix + "-" + strconv.Itoa(plan.Record.Generation)
+		plan.Record.Holders = []hotplug.Holder{{Name: name, Volumes: volumes}}
+	default:
+		plan.Record.Holders = nil
+	}
+	noted := false
+	plan.Record.Holders = slices.Clone(plan.Record.Holders)
+	for i := range plan.Record.Holders {
+		for _, p := range o.Pods {
+			if h := &plan.Record.Holders[i]; h.UID == "" && p.Name == h.Name && p.Running {
+				h.UID, noted = p.UID, true
+			}
+		}
+	}
+	plan.Entries = oneHoldersEntries(o, plan.Record)
+	plan.Changed = noted || !slices.Equal(plan.Entries, o.Entries) || plan.Record.Generation != o.Record.Generation ||
+		len(plan.Record.Holders) != len(o.Record.Holders)
+	if plan.Changed {
+		return plan
+	}
+	for _, h := range plan.Record.Holders {
+		if !slices.ContainsFunc(o.Pods, func(p hotplug.Pod) bool { return p.Name == h.Name }) {
+			plan.Create = append(plan.Create, h)
+		}
+	}
+	allReady := !slices.ContainsFunc(plan.Entries, func(e hotplug.Entry) bool {
+		return slices.Contains(volumes, e.Volume) && e.Phase != v1.VolumeReady
+	})
+	for _, p := range o.Pods {
+		if !p.Terminating && !plan.Record.Names(p.Name) && (allReady || !guarded) {
+			plan.Delete = append(plan.Delete, p)
+		}
+	}
+	return plan
+}
+
+func oneHoldersEntries(o hotplug.Observed, record hotplug.Record) []hotplug.Entry {
+	var entries []hotplug.Entry
+	for _, w := range o.Wanted {
+		at := slices.IndexFunc(o.Entries, func(e hotplug.Entry) bool { return e.Volume == w.Volume })
+		e := hotplug.Entry{Volume: w.Volume, Phase: v1.VolumeBound}
+		if at >= 0 && o.Entries[at].Phase != v1.HotplugVolumeUnMounted {
+			e = o.Entries[at]
+		}
+		for _, p := range o.Pods {
+			if e.Phase == v1.VolumeBound && p.Running && record.Names(p.Name) {
+				e.Phase, e.PodName, e.PodUID = v1.HotplugVolumeAttachedToNode, p.Name, p.UID
+			}
+		}
+		entries = append(entries, e)
+	}
+	for _, e := range o.Entries {
+		wanted := slices.ContainsFunc(o.Wanted, func(w hotplug.Wanted) bool { return w.Volume == e.Volume })
+		if !wanted && (hotplug.InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode) {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}

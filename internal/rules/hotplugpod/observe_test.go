@@ -1,0 +1,60 @@
+package hotplugpod
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/hotplug"
+)
+
+func TestWhatIsSeenOfAnAttachmentPod(t *testing.T) {
+	created := time.Unix(100, 0)
+	base := hotplug.Pod{
+		Name: "hp-volume-x-1", UID: "u1", Created: created, Running: true,
+		Volumes: []hotplug.Volume{{Name: "data", Claim: "data-claim"}},
+	}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	for name, test := range map[string]struct {
+		edit func(*corev1.Pod)
+		want func(*hotplug.Pod)
+	}{
+		"it runs": {func(*corev1.Pod) {}, func(*hotplug.Pod) {}},
+		"its container waits": {func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
+		}, func(p *hotplug.Pod) { p.Running = false }},
+		"nothing is known of its container": {func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }, func(p *hotplug.Pod) { p.Running = false }},
+		"it is pending":                     {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, func(p *hotplug.Pod) { p.Running = false }},
+		"a container that somebody has added does not run": {func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = append([]corev1.ContainerStatus{{Name: "added"}}, p.Status.ContainerStatuses...)
+		}, func(*hotplug.Pod) {}},
+		"only a container that somebody has added runs": {func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "added", State: running}}
+		}, func(p *hotplug.Pod) { p.Running = false }},
+		"it is being deleted": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, func(p *hotplug.Pod) { p.Terminating = true }},
+		"it has failed": {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed },
+			func(p *hotplug.Pod) { p.Running, p.Finished = false, true }},
+		"it has ended": {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
+			func(p *hotplug.Pod) { p.Running, p.Finished = false, true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "hp-volume-x-1", UID: "u1", CreationTimestamp: metav1.NewTime(created)}}
+			pod.Spec.Volumes = []corev1.Volume{
+				{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-claim"}}},
+				{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			}
+			pod.Status.Phase = corev1.PodRunning
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: layout.AttachmentContainer, State: running}}
+			test.edit(pod)
+			want := base
+			test.want(&want)
+			if diff := cmp.Diff(want, Observe(pod)); diff != "" {
+				t.Errorf("seen (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,83 @@
+package hotplugpod
+
+import (
+	"math"
+
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/hotplug"
+)
+
+// Protection keeps a drain from evicting the VMI's attachment pods before its
+// guest is gone from the node: no eviction is ever within this budget, and
+// virt-controller, which deletes them when the guest is gone, does not evict.
+func Protection(vmi *v1.VirtualMachineInstance) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: Prefix(vmi), Namespace: vmi.Namespace, Labels: Labels(vmi), OwnerReferences: []metav1.OwnerReference{budgetOwner(vmi)},
+		},
+		Spec: protectionSpec(vmi),
+	}
+}
+
+func budgetOwner(vmi *v1.VirtualMachineInstance) metav1.OwnerReference {
+	owner := *metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)
+	owner.BlockOwnerDeletion = nil
+	return owner
+}
+
+func protectionSpec(vmi *v1.VirtualMachineInstance) policyv1.PodDisruptionBudgetSpec {
+	return policyv1.PodDisruptionBudgetSpec{
+		// Only a number works for pods whose owner can't be scaled.
+		MinAvailable: new(intstr.FromInt32(math.MaxInt32)),
+		Selector:     &metav1.LabelSelector{MatchLabels: Labels(vmi)},
+	}
+}
+
+// JudgeProtection finds how the object is that has the name of the VMI's budget,
+// nil when there is none. It is the VMI's when the VMI controls it, or when nobody
+// does and it has the labels that Protection gives. Anything else is somebody's own.
+func JudgeProtection(vmi *v1.VirtualMachineInstance, budget *policyv1.PodDisruptionBudget) hotplug.BudgetState {
+	if budget == nil {
+		return hotplug.BudgetAbsent
+	}
+	owned, labeled := metav1.IsControlledBy(budget, vmi), hasLabels(vmi, budget)
+	switch {
+	case !owned && (metav1.GetControllerOf(budget) != nil || !labeled):
+		return hotplug.BudgetForeign
+	case owned && labeled && equality.Semantic.DeepEqual(budget.Spec, protectionSpec(vmi)):
+		return hotplug.BudgetRight
+	}
+	return hotplug.BudgetAltered
+}
+
+func hasLabels(vmi *v1.VirtualMachineInstance, budget *policyv1.PodDisruptionBudget) bool {
+	for key, value := range Labels(vmi) {
+		if budget.Labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// Restored is the VMI's budget as it should be. What others have added beside its
+// rule, such as labels of their own, stays.
+func Restored(vmi *v1.VirtualMachineInstance, budget *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudget {
+	out := budget.DeepCopy()
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	for key, value := range Labels(vmi) {
+		out.Labels[key] = value
+	}
+	if !metav1.IsControlledBy(out, vmi) {
+		out.OwnerReferences = append(out.OwnerReferences, budgetOwner(vmi))
+	}
+	out.Spec = protectionSpec(vmi)
+	return out
+}

@@ -1,0 +1,63 @@
+package hotplugspec
+
+import (
+	"slices"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// ForcedAnnotation lists on a VMI the volumes whose disks are to be taken from its
+// guest by force. A note is about the removal that is under way: it can be made
+// only while the volume is Detaching, and ends with any change of the spec's
+// volume of that name, so that no later removal is forced by it (decision 156).
+const ForcedAnnotation = "drydock.dev/forced-volumes"
+
+// Forced reports whether a volume's disk is to be taken from the guest by force.
+func Forced(vmi *v1.VirtualMachineInstance, name string) bool {
+	return detaching(vmi, name) && slices.Contains(names(vmi.Annotations[ForcedAnnotation]), name)
+}
+
+// NoteForced notes that a volume's disk is to be taken by force. It refuses when
+// the guest was not asked to let go of it.
+func NoteForced(vmi *v1.VirtualMachineInstance, name string) error {
+	switch list := names(vmi.Annotations[ForcedAnnotation]); {
+	case statusOf(vmi, name) == nil:
+		return &Refusal{"force out", name, "it does not exist"}
+	case !detaching(vmi, name):
+		return &Refusal{"force out", name, "it is not Detaching: remove it first, and force it out if the guest does not release it"}
+	case !slices.Contains(list, name):
+		writeNames(vmi, ForcedAnnotation, append(list, name))
+	}
+	return nil
+}
+
+// SettleForced forgets the notes of volumes that are out.
+func SettleForced(vmi *v1.VirtualMachineInstance) {
+	forget(vmi, func(name string) bool { return !detaching(vmi, name) })
+}
+
+// forgetForced ends a note whose volume comes or goes.
+func forgetForced(vmi *v1.VirtualMachineInstance, name string) {
+	forget(vmi, func(noted string) bool { return noted == name })
+}
+
+func forget(vmi *v1.VirtualMachineInstance, which func(string) bool) {
+	if list := names(vmi.Annotations[ForcedAnnotation]); slices.ContainsFunc(list, which) {
+		writeNames(vmi, ForcedAnnotation, slices.DeleteFunc(list, which))
+	}
+}
+
+func detaching(vmi *v1.VirtualMachineInstance, name string) bool {
+	s := statusOf(vmi, name)
+	return s != nil && s.Phase == v1.HotplugVolumeDetaching
+}
+
+// statusOf is the status of a hotplugged volume.
+func statusOf(vmi *v1.VirtualMachineInstance, name string) *v1.VolumeStatus {
+	for i := range vmi.Status.VolumeStatus {
+		if s := &vmi.Status.VolumeStatus[i]; s.Name == name && s.HotplugVolume != nil {
+			return s
+		}
+	}
+	return nil
+}

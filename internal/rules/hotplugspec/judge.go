@@ -1,0 +1,126 @@
+package hotplugspec
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
+)
+
+// Judge judges the hotpluggable volumes of a spec, and their disks; at is
+// the spec's path.
+func Judge(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range spec.Volumes {
+		v := &spec.Volumes[i]
+		if !machine.Hotpluggable(v) {
+			continue
+		}
+		path := at.Child("volumes").Index(i)
+		if spec.Domain.Devices.DisableHotplug {
+			errs = append(errs, field.Forbidden(path, "a volume can't be hotpluggable while spec.domain.devices.disableHotplug is set"))
+		}
+		if diskAt(spec, v.Name) < 0 {
+			errs = append(errs, field.Forbidden(path, "a hotpluggable volume needs a disk of its name"))
+		}
+	}
+	disks := at.Child("domain", "devices", "disks")
+	counted := map[v1.DiskBus]bool{}
+	for i := range spec.Domain.Devices.Disks {
+		d := &spec.Domain.Devices.Disks[i]
+		if !comesAndGoes(spec, d) {
+			continue
+		}
+		if problem := busProblem(d); problem != "" {
+			errs = append(errs, field.Forbidden(disks.Index(i), problem))
+			continue
+		}
+		bus := machine.HotBus(d)
+		if full := overfull(spec, bus); full != "" && !counted[bus] {
+			errs = append(errs, field.Forbidden(disks.Index(i), full))
+		}
+		counted[bus] = true
+	}
+	return errs
+}
+
+// Lasting is the part of a spec that a change of which needs a restart: without
+// the hotpluggable volumes, and their disks.
+func Lasting(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec {
+	out := spec.DeepCopy()
+	for i := range spec.Volumes {
+		if v := &spec.Volumes[i]; machine.Hotpluggable(v) {
+			remove(out, v.Name)
+		}
+	}
+	// None and an empty list are the same to everybody.
+	if len(out.Volumes) == 0 {
+		out.Volumes = nil
+	}
+	if len(out.Domain.Devices.Disks) == 0 {
+		out.Domain.Devices.Disks = nil
+	}
+	return out
+}
+
+// Follow brings the volumes of a VMI to those of its VM's template, but for
+// what somebody has put into the VMI alone, or taken out of it alone. It reports
+// whether it has changed anything.
+func Follow(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
+	own := ReadOwn(vmi.Annotations)
+	before := own.text()
+	changed := false
+	for _, v := range slices.Clone(vmi.Spec.Volumes) {
+		if !machine.Hotpluggable(&v) || own.added(v.Name) {
+			continue
+		}
+		// The same name on another claim is another volume: this one goes first.
+		if t := Find(template, v.Name); t == nil || !machine.Hotpluggable(t) || volumeclaim.Disk(&t.VolumeSource) != volumeclaim.Disk(&v.VolumeSource) {
+			remove(&vmi.Spec, v.Name)
+			forgetForced(vmi, v.Name)
+			changed = true
+		}
+	}
+	own.settle(&vmi.Spec, template)
+	for i := range template.Volumes {
+		t := &template.Volumes[i]
+		if !machine.Hotpluggable(t) || own.removed(t.Name) || Find(&vmi.Spec, t.Name) != nil || leaving(vmi, t) {
+			continue
+		}
+		at, there := diskAt(template, t.Name), diskAt(&vmi.Spec, t.Name) >= 0
+		if at < 0 || there && vmi.Spec.Domain.Devices.Disks[diskAt(&vmi.Spec, t.Name)].CDRom == nil {
+			continue
+		}
+		disk := template.Domain.Devices.Disks[at].DeepCopy()
+		if !there && disk.CDRom != nil {
+			continue // a drive needs a restart, and its medium comes with it
+		}
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, *t.DeepCopy())
+		forgetForced(vmi, t.Name)
+		if !there {
+			settle(disk) // what it finds wrong has been refused in the template
+			vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, *disk)
+		}
+		changed = true
+	}
+	if text := own.text(); text != before {
+		own.write(vmi)
+		changed = true
+	}
+	return changed
+}
+
+// leaving reports whether another volume of the name is still on its way out of
+// the guest.
+func leaving(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
+	for i := range vmi.Status.VolumeStatus {
+		s := &vmi.Status.VolumeStatus[i]
+		if s.Name == v.Name && s.HotplugVolume != nil && s.PersistentVolumeClaimInfo != nil {
+			return s.PersistentVolumeClaimInfo.ClaimName != volumeclaim.Disk(&v.VolumeSource)
+		}
+	}
+	return false
+}

@@ -1,0 +1,87 @@
+package launcherpod
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
+)
+
+// claimLabelPrefix begins the labels by which the launcher pods that write to a
+// claim are found without reading every pod of a namespace.
+const claimLabelPrefix = "claim.drydock.dev/"
+
+// ClaimLabel is the label, without a value, of launcher pods that write to a
+// claim.
+func ClaimLabel(claim string) string { return claimLabelPrefix + layout.LabelValue(claim) }
+
+// labelClaims names on the pod the claims that it writes to, and takes away what
+// the VMI's own labels said of claims.
+func labelClaims(pod *corev1.Pod, spec *v1.VirtualMachineInstanceSpec) {
+	maps.DeleteFunc(pod.Labels, func(key, _ string) bool { return strings.HasPrefix(key, claimLabelPrefix) })
+	for _, claim := range WrittenClaims(spec) {
+		pod.Labels[ClaimLabel(claim)] = ""
+	}
+}
+
+// NameLabel selects, with NameLabelValue, the launcher pods of VMIs of a name.
+const NameLabel = v1.VirtualMachineInstanceIDLabel
+
+// NameLabelValue is the value of NameLabel for the VMIs of a name.
+func NameLabelValue(vmi string) string { return layout.LabelValue(vmi) }
+
+// WrittenClaims lists the claims that a guest writes to from its start, in the
+// order of its disks.
+func WrittenClaims(spec *v1.VirtualMachineInstanceSpec) []string {
+	return diskClaims(spec, func(*v1.Disk) bool { return true })
+}
+
+// ExclusiveClaims lists those of WrittenClaims that no other guest may write to
+// meanwhile: all whose disk is not shareable.
+func ExclusiveClaims(spec *v1.VirtualMachineInstanceSpec) []string {
+	return diskClaims(spec, func(d *v1.Disk) bool { return d.Shareable == nil || !*d.Shareable })
+}
+
+func diskClaims(spec *v1.VirtualMachineInstanceSpec, counts func(*v1.Disk) bool) []string {
+	var claims []string
+	for i := range spec.Domain.Devices.Disks {
+		disk := &spec.Domain.Devices.Disks[i]
+		if readOnly(disk) || !counts(disk) {
+			continue
+		}
+		for j := range spec.Volumes {
+			claim := writtenClaim(&spec.Volumes[j])
+			if claim != "" && spec.Volumes[j].Name == disk.Name && !slices.Contains(claims, claim) {
+				claims = append(claims, claim)
+			}
+		}
+	}
+	return claims
+}
+
+func readOnly(d *v1.Disk) bool {
+	switch {
+	case d.CDRom != nil:
+		return true
+	case d.Disk != nil:
+		return d.Disk.ReadOnly
+	case d.LUN != nil:
+		return d.LUN.ReadOnly
+	}
+	return false
+}
+
+// writtenClaim is the claim that a volume lets the guest write to from its
+// start, "" for none.
+func writtenClaim(v *v1.Volume) string {
+	if machine.Hotpluggable(v) {
+		return ""
+	}
+	return volumeclaim.Written(&v.VolumeSource)
+}

@@ -1,0 +1,302 @@
+package launcherpod
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
+
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var (
+	hardware = clusterconfig.FromKubeVirt(nil)
+	emulated = func() clusterconfig.Settings {
+		s := clusterconfig.FromKubeVirt(nil)
+		s.UseEmulation = true
+		return s
+	}()
+)
+
+// TestGolden renders each testdata/*.vmi.yaml to the .pod.yaml beside it.
+func TestGolden(t *testing.T) {
+	inputs, err := filepath.Glob("testdata/*.vmi.yaml")
+	if err != nil || len(inputs) == 0 {
+		t.Fatalf("no input: %v", err)
+	}
+	for _, input := range inputs {
+		t.Run(filepath.Base(input), func(t *testing.T) {
+			settings := hardware
+			if strings.Contains(input, "emulated") {
+				settings = emulated
+			}
+			pod, err := Render(readVMI(t, input), settings, "drydock.dev/virt-launcher:test", Facts{BlockClaims: map[string]bool{"block": true}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := yaml.Marshal(pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := strings.TrimSuffix(input, ".vmi.yaml") + ".pod.yaml"
+			if *update {
+				if err := os.WriteFile(golden, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("the pod has changed (-want +got; go test -update writes it anew):\n%s", diff)
+			}
+		})
+	}
+}
+
+func readVMI(t *testing.T, path string) *v1.VirtualMachineInstance {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vmi v1.VirtualMachineInstance
+	if err := yaml.UnmarshalStrict(data, &vmi); err != nil {
+		t.Fatalf("reading %s: %v", path, err)
+	}
+	return &vmi
+}
+
+func vmiWith(spec string) *v1.VirtualMachineInstance {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Name, vmi.Namespace, vmi.UID = "vmi", "ns", "uid"
+	if err := yaml.UnmarshalStrict([]byte(spec), &vmi.Spec); err != nil {
+		panic(err)
+	}
+	return vmi
+}
+
+func TestNoLauncherHasPrivileges(t *testing.T) {
+	inputs, err := filepath.Glob("testdata/*.vmi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, input := range inputs {
+		pod, err := Render(readVMI(t, input), hardware, "image", Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := pod.Spec.Containers[0].SecurityContext
+		if len(pod.Spec.Containers) != 1 || len(pod.Spec.InitContainers) != 0 {
+			t.Errorf("%s: not exactly one container", input)
+		}
+		if *c.AllowPrivilegeEscalation || c.Privileged != nil || len(c.Capabilities.Add) != 0 || c.Capabilities.Drop[0] != "ALL" {
+			t.Errorf("%s: the container has privileges: %+v", input, c)
+		}
+		if *pod.Spec.AutomountServiceAccountToken || !*pod.Spec.SecurityContext.RunAsNonRoot {
+			t.Errorf("%s: the pod has a token or is root", input)
+		}
+	}
+}
+
+func TestMemory(t *testing.T) {
+	overhead := func(vmi *v1.VirtualMachineInstance) int64 {
+		bytes, err := Overhead(vmi, hardware)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes
+	}
+	gib := int64(1 << 30)
+	tests := map[string]struct {
+		spec           string
+		request, limit func(overhead int64) int64
+	}{
+		"the guest's memory and the overhead are requested": {
+			`domain: {memory: {guest: 1Gi}, devices: {}}`,
+			func(o int64) int64 { return gib + o }, nil},
+		"a smaller request overcommits the guest, not the overhead": {
+			`domain: {memory: {guest: 1Gi}, resources: {requests: {memory: 512Mi}}, devices: {}}`,
+			func(o int64) int64 { return gib/2 + o }, nil},
+		"a limit grows by the overhead": {
+			`domain: {memory: {guest: 1Gi}, resources: {limits: {memory: 2Gi}}, devices: {}}`,
+			func(o int64) int64 { return gib + o }, func(o int64) int64 { return 2*gib + o }},
+		"the overhead may be left out of the request": {
+			`domain: {resources: {requests: {memory: 1Gi}, overcommitGuestOverhead: true, limits: {memory: 1Gi}}, devices: {}}`,
+			func(int64) int64 { return gib }, func(o int64) int64 { return gib + o }},
+		"with hugepages only the overhead is ordinary memory": {
+			`domain: {memory: {guest: 1Gi, hugepages: {pageSize: 2Mi}}, devices: {}}`,
+			func(o int64) int64 { return o }, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			vmi := vmiWith(test.spec)
+			pod, err := Render(vmi, hardware, "image", Facts{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := pod.Spec.Containers[0].Resources
+			if got, want := r.Requests.Memory().Value(), test.request(overhead(vmi)); got != want {
+				t.Errorf("request %d, want %d", got, want)
+			}
+			limit, limited := r.Limits[corev1.ResourceMemory]
+			switch {
+			case limited != (test.limit != nil):
+				t.Errorf("limited: %v", limited)
+			case limited && limit.Value() != test.limit(overhead(vmi)):
+				t.Errorf("limit %d, want %d", limit.Value(), test.limit(overhead(vmi)))
+			}
+			if h := vmi.Spec.Domain.Memory; h != nil && h.Hugepages != nil {
+				pages := r.Limits["hugepages-2Mi"]
+				if pages.Value() != gib {
+					t.Errorf("hugepages %s", pages.String())
+				}
+			}
+		})
+	}
+}
+
+func TestOverheadOfKnownGuests(t *testing.T) {
+	ratio := hardware
+	ratio.AdditionalGuestMemoryOverheadRatio = "1.5"
+	tests := map[string]struct {
+		spec     string
+		settings clusterconfig.Settings
+		wantMi   int64
+	}{
+		"a small guest":                  {`domain: {memory: {guest: 128Mi}, devices: {}}`, hardware, 103},
+		"emulated":                       {`domain: {memory: {guest: 128Mi}, devices: {}}`, emulated, 199},
+		"without a screen":               {`domain: {memory: {guest: 128Mi}, devices: {autoattachGraphicsDevice: false}}`, hardware, 71},
+		"large":                          {`domain: {memory: {guest: 64Gi}, cpu: {sockets: 2, cores: 8}, devices: {}}`, hardware, 418},
+		"CPUs asked for by the request":  {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 3500m}}, devices: {}}`, hardware, 115},
+		"CPUs asked for by the limit":    {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 1}, limits: {cpu: 4}}, devices: {}}`, hardware, 115},
+		"with half as much again":        {`domain: {memory: {guest: 128Mi}, devices: {}}`, ratio, 154},
+		"with what the VMI asks for too": {`domain: {memory: {guest: 128Mi, reservedOverhead: {addedOverhead: 100Mi}}, devices: {}}`, hardware, 203},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := Overhead(vmiWith(test.spec), test.settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != test.wantMi<<20 {
+				t.Errorf("%d MiB, want %d", got>>20, test.wantMi)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeRenderedNamesItsField(t *testing.T) {
+	bad := hardware
+	bad.AdditionalGuestMemoryOverheadRatio = "much"
+	tests := map[string]struct {
+		spec     string
+		settings clusterconfig.Settings
+		want     string
+	}{
+		"no memory": {`domain: {devices: {}}`, hardware, "spec.domain.memory.guest: the guest's memory must be set"},
+		"a volume without a source": {`{domain: {memory: {guest: 1Gi}, devices: {}}, volumes: [{name: x}]}`, hardware,
+			`spec.volumes[0]: the source of volume "x" is not supported by Drydock`},
+		"a probe without a handler": {`{domain: {memory: {guest: 1Gi}, devices: {}}, readinessProbe: {periodSeconds: 1}}`, hardware,
+			"spec.readinessProbe: one of tcpSocket, httpGet, exec and guestAgentPing must be set"},
+		"a ratio that is no number": {`domain: {memory: {guest: 1Gi}, devices: {}}`, bad,
+			`reading additionalGuestMemoryOverheadRatio: "much" is not a positive number`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := Render(vmiWith(test.spec), test.settings, "image", Facts{})
+			if err == nil || err.Error() != test.want {
+				t.Errorf("got %v, want %s", err, test.want)
+			}
+		})
+	}
+}
+
+func TestNamesAreValidAndFollowFromTheVMI(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		vmi := vmiWith(`domain: {memory: {guest: 1Gi}, devices: {}}`)
+		vmi.Name = rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?){0,3}`).Draw(t, "name")
+		vmi.UID = "a"
+		pod, err := Render(vmi, hardware, "image", Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if problems := validation.IsDNS1123Subdomain(pod.Name); len(problems) > 0 {
+			t.Errorf("the pod's name %q: %v", pod.Name, problems)
+		}
+		if problems := validation.IsDNS1123Label(pod.Spec.Hostname); len(problems) > 0 {
+			t.Errorf("the host name %q: %v", pod.Spec.Hostname, problems)
+		}
+		for key, value := range pod.Labels {
+			if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
+				t.Errorf("the label %s: %v", key, problems)
+			}
+		}
+		if again := Name(vmi); again != pod.Name {
+			t.Errorf("the name is once %s and once %s", pod.Name, again)
+		}
+		vmi.UID = "b"
+		if Name(vmi) == pod.Name {
+			t.Error("a later VMI of the same name has the same pod")
+		}
+	})
+}
+
+func TestCPUModelsAreAskedOfHardwareOnly(t *testing.T) {
+	vmi := vmiWith(`domain: {memory: {guest: 1Gi}, cpu: {model: Haswell}, devices: {}}`)
+	for settings, want := range map[*clusterconfig.Settings]string{&hardware: "true", &emulated: ""} {
+		pod, err := Render(vmi, *settings, "image", Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pod.Spec.NodeSelector[v1.CPUModelLabel+"Haswell"]; got != want {
+			t.Errorf("emulation %v: the selector is %q, want %q", settings.UseEmulation, got, want)
+		}
+	}
+}
+
+// TestTheSELinuxTypeIsTheAdministrators: nothing else of the context is said, so that
+// the container runtime gives each pod categories of its own; and nothing that a VMI
+// says is heard.
+func TestTheSELinuxTypeIsTheAdministrators(t *testing.T) {
+	for _, launcherType := range []string{"", "container_kvm_t"} {
+		var want *corev1.SELinuxOptions
+		if launcherType != "" {
+			want = &corev1.SELinuxOptions{Type: launcherType}
+		}
+		settings := clusterconfig.FromKubeVirt(&v1.KubeVirt{Spec: v1.KubeVirtSpec{
+			Configuration: v1.KubeVirtConfiguration{SELinuxLauncherType: launcherType},
+		}})
+		vmi := readVMI(t, "testdata/minimal-emulated.vmi.yaml")
+		vmi.Status.SelinuxContext = "system_u:system_r:spc_t:s0"
+		launcher, err := Render(vmi, settings, "image", Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		provisioning, err := RenderProvisioning(vmi, settings, "image")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pod := range []*corev1.Pod{launcher, provisioning} {
+			if diff := cmp.Diff(want, pod.Spec.SecurityContext.SELinuxOptions); diff != "" {
+				t.Errorf("type %q, pod %s: %s", launcherType, pod.Name, diff)
+			}
+			for _, c := range pod.Spec.Containers {
+				if c.SecurityContext.SELinuxOptions != nil {
+					t.Errorf("type %q: container %s has options of its own", launcherType, c.Name)
+				}
+			}
+		}
+	}
+}

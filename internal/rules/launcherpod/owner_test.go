@@ -1,0 +1,123 @@
+package launcherpod
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+)
+
+func TestHowAPodIsBoundToItsVMI(t *testing.T) {
+	unowned := func(pod *corev1.Pod, _ *v1.VirtualMachineInstance) { pod.OwnerReferences = nil }
+	unlabeled := func(pod *corev1.Pod, _ *v1.VirtualMachineInstance) { pod.Labels = nil }
+	chosen := func(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+		vmi.Status.ActivePods = map[types.UID]string{pod.UID: "node"}
+	}
+	tests := map[string]struct {
+		edits []func(*corev1.Pod, *v1.VirtualMachineInstance)
+		want  Bond
+	}{
+		"as it was made":                               {nil, Whole},
+		"without its owner":                            {edits(unowned), Damaged},
+		"without its labels":                           {edits(unlabeled), Damaged},
+		"with its name alone":                          {edits(unowned, unlabeled), Foreign},
+		"named by the VMI's status":                    {edits(chosen), Chosen},
+		"named by the VMI's status, with nothing else": {edits(chosen, unowned, unlabeled), Chosen},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			vmi := &v1.VirtualMachineInstance{}
+			vmi.Name, vmi.Namespace, vmi.UID = "web", "shop", "1234"
+			pod := &corev1.Pod{ObjectMeta: objectMeta(vmi)}
+			pod.UID = "pod-uid"
+			for _, edit := range test.edits {
+				edit(pod, vmi)
+			}
+			if got := BondOf(pod, vmi); got != test.want {
+				t.Errorf("the bond is %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+func edits(list ...func(*corev1.Pod, *v1.VirtualMachineInstance)) []func(*corev1.Pod, *v1.VirtualMachineInstance) {
+	return list
+}
+
+func TestWhichClaimsAGuestHasForItself(t *testing.T) {
+	disk := func(name string, edit func(*v1.Disk)) v1.Disk {
+		d := v1.Disk{Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{}}}
+		edit(&d)
+		return d
+	}
+	claim := func(readOnly bool) *v1.PersistentVolumeClaimVolumeSource {
+		out := &v1.PersistentVolumeClaimVolumeSource{}
+		out.ClaimName, out.ReadOnly = "claim", readOnly
+		return out
+	}
+	plain := func(*v1.Disk) {}
+	shared := func(d *v1.Disk) { d.Shareable = new(true) }
+	cd := func(d *v1.Disk) { d.DiskDevice = v1.DiskDevice{CDRom: &v1.CDRomTarget{}} }
+	readOnlyDisk := func(d *v1.Disk) { d.Disk.ReadOnly = true }
+	readOnlyLUN := func(d *v1.Disk) { d.DiskDevice = v1.DiskDevice{LUN: &v1.LunTarget{ReadOnly: true}} }
+	tests := map[string]struct {
+		disk                v1.Disk
+		source              v1.VolumeSource
+		written, exclusives []string
+	}{
+		"a claim":                       {disk("d", plain), v1.VolumeSource{PersistentVolumeClaim: claim(false)}, []string{"claim"}, []string{"claim"}},
+		"a DataVolume":                  {disk("d", plain), v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "dv"}}, []string{"dv"}, []string{"dv"}},
+		"a shareable disk":              {disk("d", shared), v1.VolumeSource{PersistentVolumeClaim: claim(false)}, []string{"claim"}, nil},
+		"a claim that is only read":     {disk("d", plain), v1.VolumeSource{PersistentVolumeClaim: claim(true)}, nil, nil},
+		"a CD-ROM":                      {disk("d", cd), v1.VolumeSource{PersistentVolumeClaim: claim(false)}, nil, nil},
+		"a disk that is only read":      {disk("d", readOnlyDisk), v1.VolumeSource{PersistentVolumeClaim: claim(false)}, nil, nil},
+		"a LUN that is only read":       {disk("d", readOnlyLUN), v1.VolumeSource{PersistentVolumeClaim: claim(false)}, nil, nil},
+		"the base of an ephemeral disk": {disk("d", plain), v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}, nil, nil},
+		"a volume that is no disk":      {disk("other", plain), v1.VolumeSource{PersistentVolumeClaim: claim(false)}, nil, nil},
+		"a hotpluggable volume": {disk("d", plain),
+			v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "dv", Hotpluggable: true}}, nil, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			spec := &v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{{Name: "d", VolumeSource: test.source}}}
+			spec.Domain.Devices.Disks = []v1.Disk{test.disk}
+			if got := WrittenClaims(spec); !slices.Equal(got, test.written) {
+				t.Errorf("written to are %q, want %q", got, test.written)
+			}
+			if got := ExclusiveClaims(spec); !slices.Equal(got, test.exclusives) {
+				t.Errorf("exclusive are %q, want %q", got, test.exclusives)
+			}
+		})
+	}
+}
+
+func TestAPodIsFoundByTheClaimsThatItWritesTo(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Name, vmi.Namespace, vmi.UID = "web", "shop", "1234"
+	vmi.Spec.Domain.Memory = &v1.Memory{Guest: new(resource.MustParse("64Mi"))}
+	long := strings.Repeat("a", 100) + ".b"
+	for _, name := range []string{"data", long} {
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: name}}})
+		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{Name: name})
+	}
+	// What a VMI's author says of claims counts for nothing.
+	vmi.Labels = map[string]string{ClaimLabel("another"): ""}
+	pod, err := Render(vmi, clusterconfig.FromKubeVirt(nil), "launcher", Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for claim, want := range map[string]bool{"data": true, long: true, "another": false} {
+		if _, has := pod.Labels[ClaimLabel(claim)]; has != want {
+			t.Errorf("the pod has the label of the claim %s: %v, want %v; labels %v", claim, has, want, pod.Labels)
+		}
+		if _, name, _ := strings.Cut(ClaimLabel(claim), "/"); len(name) > 63 {
+			t.Errorf("the label of the claim %s is longer than the API allows", claim)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package launcherpod
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
+)
+
+// HoldContainer is the provisioning pod's one container.
+const HoldContainer = "hold"
+
+// holdCommand is the verb of virt-launcher that does nothing until it is told to end.
+const holdCommand = "hold"
+
+// neverReady is a readiness gate that nobody opens: the pod has the VMI's labels,
+// which the scheduler goes by, and must not become an endpoint of the VMI's
+// Services.
+const neverReady = "drydock.dev/provisioning-only"
+
+// RenderProvisioning renders the pod whose only purpose is to be given a node: to
+// the scheduler it is the launcher pod, with all of the VMI's claims and without
+// a guest. What the scheduler does not look at is left out, so that nothing is
+// pulled, mounted or read. No claim is mounted either: a pod's use of a claim
+// is what binds it, and what is not mounted can't be written to and keeps no
+// node from letting the pod go. So its deletion need not wait for the kubelet.
+// See decision 130.
+func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, launcherImage string) (*corev1.Pod, error) {
+	resources, err := computeResources(vmi, settings)
+	if err != nil {
+		return nil, err
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: objectMeta(vmi),
+		Spec: corev1.PodSpec{
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			TerminationGracePeriodSeconds: new(int64(0)),
+			AutomountServiceAccountToken:  new(false),
+			EnableServiceLinks:            new(false),
+			SecurityContext:               podSecurity(settings),
+			ReadinessGates:                []corev1.PodReadinessGate{{ConditionType: neverReady}},
+			Volumes:                       claimVolumes(vmi),
+			Containers: []corev1.Container{{
+				Name:            HoldContainer,
+				Image:           launcherImage,
+				ImagePullPolicy: settings.ImagePullPolicy,
+				Command:         []string{layout.LauncherBinary, holdCommand},
+				Resources:       resources,
+				SecurityContext: containerSecurity(),
+			}},
+		},
+	}
+	pod.APIVersion, pod.Kind = "v1", "Pod"
+	pod.Name = ProvisioningName(vmi)
+	// virt-handler finds a VMI's launcher pod by this.
+	delete(pod.Labels, v1.CreatedByLabel)
+	pod.Annotations[v1.EphemeralProvisioningObject] = "true"
+	pod.Annotations[defaultContainer] = HoldContainer
+	place(&pod.Spec, vmi, settings)
+	// A name that the guest will have in its network is not this pod's.
+	pod.Spec.Hostname, pod.Spec.Subdomain = "", ""
+	return pod, nil
+}
+
+// claimVolumes are the claims that the launcher pod has, each once.
+func claimVolumes(vmi *v1.VirtualMachineInstance) []corev1.Volume {
+	var out []corev1.Volume
+	seen := map[string]bool{}
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		name := volumeclaim.Name(&v.VolumeSource)
+		if name == "" || seen[name] || machine.Hotpluggable(v) {
+			continue
+		}
+		seen[name] = true
+		out = append(out, corev1.Volume{Name: layout.PodVolume(v.Name), VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+		}})
+	}
+	return out
+}

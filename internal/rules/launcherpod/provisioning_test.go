@@ -1,0 +1,112 @@
+package launcherpod
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
+)
+
+func bothPods(t *testing.T, input string) (launcher, provisioning *corev1.Pod) {
+	t.Helper()
+	vmi := readVMI(t, input)
+	launcher, err := Render(vmi, hardware, "image", Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	provisioning, err = RenderProvisioning(vmi, hardware, "image")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return launcher, provisioning
+}
+
+// What the scheduler looks at must be the same for both, or the claims are bound
+// where the VM does not fit.
+func TestTheSchedulerCannotTellAProvisioningPodFromALauncher(t *testing.T) {
+	inputs, err := filepath.Glob("testdata/*.vmi.yaml")
+	if err != nil || len(inputs) == 0 {
+		t.Fatalf("no input: %v", err)
+	}
+	for _, input := range inputs {
+		launcher, provisioning := bothPods(t, input)
+		looks := func(p *corev1.Pod) any {
+			labels := map[string]string{}
+			for key, value := range p.Labels {
+				if key != v1.CreatedByLabel {
+					labels[key] = value
+				}
+			}
+			s := &p.Spec
+			return []any{labels, p.OwnerReferences, s.Containers[0].Resources, s.NodeSelector, s.Affinity, s.Tolerations,
+				s.TopologySpreadConstraints, s.SchedulerName, s.PriorityClassName, claimsIn(p), s.Containers[0].Image}
+		}
+		if diff := cmp.Diff(looks(launcher), looks(provisioning)); diff != "" {
+			t.Errorf("%s (-launcher +provisioning):\n%s", input, diff)
+		}
+	}
+}
+
+func claimsIn(p *corev1.Pod) []string {
+	var out []string
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			out = append(out, v.Name+"="+v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return out
+}
+
+func TestAProvisioningPodHoldsNothingButItsPlace(t *testing.T) {
+	_, pod := bothPods(t, "testdata/storage.vmi.yaml")
+	c := &pod.Spec.Containers[0]
+	if len(pod.Spec.Volumes) != len(claimsIn(pod)) || len(claimsIn(pod)) == 0 {
+		t.Errorf("it has volumes that are no claims: %+v", pod.Spec.Volumes)
+	}
+	if len(c.VolumeMounts) != 0 || len(c.VolumeDevices) != 0 || len(pod.Spec.ImagePullSecrets) != 0 || pod.Spec.ServiceAccountName != "" {
+		t.Errorf("it mounts or reads something: %+v", pod.Spec)
+	}
+	if *pod.Spec.TerminationGracePeriodSeconds != 0 {
+		t.Error("its end waits for a kubelet that may be lost")
+	}
+	if diff := cmp.Diff([]string{layout.LauncherBinary, "hold"}, c.Command); diff != "" {
+		t.Error(diff)
+	}
+	if pod.Annotations[v1.EphemeralProvisioningObject] != "true" || pod.Labels[v1.CreatedByLabel] != "" {
+		t.Errorf("it can be taken for a launcher: %v, %v", pod.Annotations, pod.Labels)
+	}
+	if len(pod.Spec.ReadinessGates) != 1 || c.ReadinessProbe != nil || len(c.Ports) != 0 || pod.Spec.Hostname != "" {
+		t.Error("it can be taken for the guest on the network")
+	}
+	if *c.SecurityContext.AllowPrivilegeEscalation || c.SecurityContext.Capabilities.Drop[0] != "ALL" || !*pod.Spec.SecurityContext.RunAsNonRoot {
+		t.Error("it has privileges")
+	}
+}
+
+func TestAHotpluggableClaimIsNotBoundByTheStart(t *testing.T) {
+	vmi := vmiWith(`
+domain: {memory: {guest: 1Gi}, devices: {}}
+volumes:
+- {name: root, dataVolume: {name: root}}
+- {name: later, dataVolume: {name: later, hotpluggable: true}}
+- {name: again, ephemeral: {persistentVolumeClaim: {claimName: root}}}
+`)
+	pod, err := RenderProvisioning(vmi, hardware, "image")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"vol-root=root"}, claimsIn(pod)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"root"}, StartClaims(&vmi.Spec)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"root", "later"}, volumeclaim.Names(vmi.Spec.Volumes)); diff != "" {
+		t.Error(diff)
+	}
+}

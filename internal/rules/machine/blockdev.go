@@ -1,0 +1,212 @@
+package machine
+
+import (
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+const (
+	formatRaw   = "raw"
+	formatQCOW2 = "qcow2"
+
+	// maxNodeName is QEMU's limit for the name of a block node.
+	maxNodeName = 31
+)
+
+// NodeName names the block node that the volume's disk reads and writes. A
+// name that is too long for QEMU is cut and told apart by a hash.
+func NodeName(volume string) string { return nodeName("n-", volume) }
+
+func nodeName(prefix, volume string) string {
+	name := prefix + volume
+	if len(name) <= maxNodeName {
+		return name
+	}
+	tail := "-" + layout.HexDigest(volume, 8)
+	return name[:maxNodeName-len(tail)] + tail
+}
+
+// node is the top of a disk's chain of block nodes.
+type node struct {
+	name string
+	// writeCache is the device's own property: whether the guest is told of a
+	// volatile cache, which it then flushes.
+	writeCache bool
+	// cdrom nodes have nothing to cache.
+	readOnly bool
+}
+
+func (n node) apply(device Properties) {
+	if !n.readOnly {
+		device["write-cache"] = onOff(n.writeCache)
+	}
+}
+
+// caching is how the host treats what the guest writes.
+type caching struct {
+	// direct bypasses the host's page cache.
+	direct bool
+	// noFlush drops the guest's flushes.
+	noFlush bool
+	// through makes each write reach the medium before it is answered.
+	through bool
+}
+
+// source adds the block nodes of a volume; false when it could not.
+func (b *builder) source(d disk, v *v1.Volume) (node, bool) {
+	if isoVolume(v) {
+		// SATA has no disks that can't be written to. The image is this pod's own
+		// and dies with it, so a guest that wants to write does no harm.
+		readOnly := !isSATADisk(d.spec)
+		file := fileNode{name: nodeName("f-", v.Name), path: isoFile(v), readOnly: readOnly, caching: caching{noFlush: !readOnly}}
+		b.file(file)
+		b.blockdev(format(formatRaw, NodeName(v.Name), file.name, readOnly))
+		return node{name: NodeName(v.Name), writeCache: true, readOnly: readOnly}, true
+	}
+	if _, ok := volumeImage(v); !ok {
+		b.refuse(d.path+".name", "the volume %q is of a kind that a disk cannot be made of", v.Name)
+		return node{}, false
+	}
+	image, ok := b.in.Images[v.Name]
+	if !ok {
+		b.refuse(d.path+".name", "the image of volume %q has not been prepared", v.Name)
+		return node{}, false
+	}
+	if d.spec.LUN != nil && !image.BlockDevice {
+		b.refuse(d.path+".lun", "volume %q is not a block device: a lun needs a claim with volumeMode Block", v.Name)
+		return node{}, false
+	}
+	return b.imageNode(d, v, image)
+}
+
+// imageNode adds the nodes of an image that virt-launcher has prepared.
+func (b *builder) imageNode(d disk, v *v1.Volume, image launch.PreparedImage) (node, bool) {
+	readOnly := isReadOnly(d.spec) || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+	if readOnly && isSATADisk(d.spec) {
+		b.refuse(d.path, "a disk on the bus sata can't be read-only: take the bus virtio, scsi or usb, or a cdrom")
+		return node{}, false
+	}
+	mode, ok := b.caching(d, image, readOnly)
+	if !ok {
+		return node{}, false
+	}
+	result := node{name: NodeName(v.Name), writeCache: !mode.through, readOnly: readOnly}
+	fileName := nodeName("f-", v.Name)
+	if image.Overlay == "" {
+		b.file(fileNode{
+			name: fileName, path: image.Source, device: image.BlockDevice, readOnly: readOnly,
+			caching: mode, native: b.native(d, image, mode),
+		})
+		b.blockdev(format(image.SourceFormat, result.name, fileName, readOnly))
+		return result, true
+	}
+	top := format(formatQCOW2, result.name, fileName, readOnly)
+	if image.Source != "" {
+		// The backing image is read by many guests: it belongs in the page cache.
+		b.file(fileNode{
+			name: nodeName("bf-", v.Name), path: image.Source, device: image.BlockDevice, readOnly: true,
+		})
+		base := nodeName("b-", v.Name)
+		b.blockdev(format(image.SourceFormat, base, nodeName("bf-", v.Name), true))
+		top["backing"] = base
+	}
+	b.file(fileNode{name: fileName, path: image.Overlay, readOnly: readOnly, caching: mode})
+	b.blockdev(top)
+	return result, true
+}
+
+// format is a block node that reads a file's format. It has no backing image
+// unless one is set: what an image says about that itself is never followed.
+func format(kind, name, file string, readOnly bool) Properties {
+	p := Properties{"driver": kind, "node-name": name, "file": file, "read-only": readOnly}
+	if !readOnly {
+		p["discard"] = "unmap"
+	}
+	if kind == formatQCOW2 {
+		p["backing"] = nil
+	}
+	return p
+}
+
+// isReadOnly reports whether a disk must not be written to.
+func isReadOnly(d *v1.Disk) bool {
+	return d.CDRom != nil || d.LUN != nil && d.LUN.ReadOnly || d.Disk != nil && d.Disk.ReadOnly
+}
+
+// caching chooses the cache mode. What dies with the pod (an overlay) needs no
+// flush to survive a crash of the node, and the page cache makes it quick. A
+// lasting disk bypasses the page cache where the storage can, and is written
+// through it where not: that is safe on every storage.
+func (b *builder) caching(d disk, image launch.PreparedImage, readOnly bool) (caching, bool) {
+	switch d.spec.Cache {
+	case "":
+		switch {
+		case readOnly:
+			return caching{}, true
+		case image.Overlay != "":
+			return caching{noFlush: true}, true
+		case image.DirectIO:
+			return caching{direct: true}, true
+		}
+		return caching{through: true}, true
+	case v1.CacheNone:
+		if !image.DirectIO {
+			b.refuse(d.path+".cache", "the storage of volume %q has no direct I/O, which the mode none needs; use writethrough or writeback",
+				d.spec.Name)
+			return caching{}, false
+		}
+		return caching{direct: true}, true
+	case v1.CacheWriteThrough:
+		return caching{through: true}, true
+	case v1.CacheWriteBack:
+		return caching{}, true
+	}
+	b.refuse(d.path+".cache", "%q is none of none, writethrough, writeback", d.spec.Cache)
+	return caching{}, false
+}
+
+// native reports whether the kernel's asynchronous I/O is used. It wants direct
+// I/O, and it blocks the guest where a file must grow; so by default it is for
+// block devices.
+func (b *builder) native(d disk, image launch.PreparedImage, mode caching) bool {
+	switch d.spec.IO {
+	case "", v1.DriverIO("default"):
+		return image.BlockDevice && mode.direct
+	case v1.IOThreads:
+		return false
+	case v1.IONative:
+		if !mode.direct {
+			b.refuse(d.path+".io", "native needs the cache mode none")
+		}
+		return true
+	}
+	b.refuse(d.path+".io", "%q is none of native, threads, default", d.spec.IO)
+	return false
+}
+
+// fileNode is the bottom of a chain: a file or a block device of the host.
+type fileNode struct {
+	name, path       string
+	device, readOnly bool
+	caching          caching
+	native           bool
+}
+
+func (b *builder) file(f fileNode) {
+	p := Properties{"driver": "file", "node-name": f.name, "filename": f.path, "read-only": f.readOnly}
+	if f.device {
+		p["driver"] = "host_device"
+	}
+	if !f.readOnly {
+		p["discard"] = "unmap"
+	}
+	if f.caching.direct || f.caching.noFlush {
+		p["cache"] = Properties{"direct": f.caching.direct, "no-flush": f.caching.noFlush}
+	}
+	if f.native {
+		p["aio"] = "native"
+	}
+	b.blockdev(p)
+}

@@ -1,0 +1,232 @@
+package machine
+
+import (
+	"fmt"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+// Ids of the controllers, and the buses they offer.
+const (
+	scsiID     = "scsi0"
+	scsiBus    = scsiID + ".0"
+	usbID      = "usb0"
+	usbBus     = usbID + ".0"
+	channelsID = "channels0"
+	serialID   = "serial0"
+	agentID    = "agent0"
+	monitorID  = "qmp0"
+	watchdogID = "watchdog0"
+)
+
+// AgentPort is the guest agent's virtio-serial port as QEMU's events name it.
+const AgentPort = agentID
+
+// controllers are the buses that disks and inputs are attached to. The SCSI
+// controller is there even without a SCSI disk, since one can be plugged later.
+func (b *builder) controllers() {
+	count := make(map[v1.DiskBus]int)
+	for i := range b.spec.Devices.Disks {
+		if d := &b.spec.Devices.Disks[i]; !b.hot[d.Name] {
+			count[diskBus(d)]++
+		}
+	}
+	if count[v1.DiskBusSCSI] > 0 || !b.spec.Devices.DisableHotplug {
+		queues := 1
+		if isTrue(b.spec.Devices.BlockMultiQueue) {
+			queues = VCPUs(b.topology)
+		}
+		b.device(onRootBus(b.virtio(Properties{
+			"driver": "virtio-scsi-pci", "id": scsiID, "num_queues": queues,
+		}), slotSCSI))
+	}
+	for extra := 1; extra*sataPorts < count[v1.DiskBusSATA] && extra < maxSATAControllers; extra++ {
+		controller := onRootBus(Properties{"driver": "ich9-ahci", "id": sataID(extra)}, slotSATA)
+		controller["addr"] = fmt.Sprintf("%#x.%d", slotSATA, extra-1)
+		controller["multifunction"] = extra == 1
+		b.device(controller)
+	}
+	if count[v1.DiskBusUSB] > 0 || b.hasUSBInput() {
+		b.device(onRootBus(Properties{
+			"driver": "qemu-xhci", "id": usbID, "p2": lastUSBPort, "p3": lastUSBPort,
+		}, slotUSB))
+	}
+}
+
+// channels are the lines between the guest and the pod: virt-handler's
+// monitor, the guest agent, the serial console.
+func (b *builder) channels() {
+	b.socket(monitorID, layout.QMPSocket)
+	b.option("mon", "chardev="+monitorID+",mode=control")
+	b.device(onRootBus(b.virtio(Properties{"driver": "virtio-serial-pci", "id": channelsID}), slotChannels))
+	b.socket("char-"+agentID, layout.AgentSocket)
+	b.device(Properties{
+		"driver": "virtserialport", "id": agentID, "bus": channelsID + ".0", "nr": 1,
+		"chardev": "char-" + agentID, "name": "org.qemu.guest_agent.0",
+	})
+	if !isFalse(b.spec.Devices.AutoattachSerialConsole) {
+		b.socket("char-"+serialID, layout.SerialSocket)
+		b.device(Properties{"driver": "isa-serial", "id": serialID, "chardev": "char-" + serialID, "index": 0})
+	}
+}
+
+// videoDrivers are the video types that spec.domain.devices.video knows.
+var videoDrivers = map[string]string{
+	"vga":     "VGA",
+	v1.VirtIO: "virtio-vga",
+	"bochs":   "bochs-display",
+	"cirrus":  "cirrus-vga",
+	"ramfb":   "ramfb",
+}
+
+// display is the screen. Several viewers share it.
+func (b *builder) display() {
+	if isFalse(b.spec.Devices.AutoattachGraphicsDevice) {
+		if b.spec.Devices.Video != nil {
+			b.refuse("devices.video", "autoattachGraphicsDevice is false: there is no screen")
+		}
+		return
+	}
+	b.option("vnc", "unix:"+layout.Socket(layout.VNCSocket)+",share=force-shared")
+	kind := "vga"
+	if efi(&b.vmi.Spec) != nil {
+		kind = "bochs"
+	}
+	if v := b.spec.Devices.Video; v != nil && v.Type != "" {
+		kind = v.Type
+	}
+	driver, ok := videoDrivers[kind]
+	if !ok {
+		b.refuse("devices.video.type", "%q is none of vga, virtio, bochs, cirrus, ramfb", kind)
+		return
+	}
+	video := Properties{"driver": driver, "id": "video0"}
+	if kind != "ramfb" {
+		onRootBus(video, slotVideo)
+	}
+	b.device(video)
+}
+
+// peripherals are the small devices.
+func (b *builder) peripherals() {
+	if !isFalse(b.spec.Devices.AutoattachMemBalloon) {
+		b.device(onRootBus(b.virtio(Properties{
+			"driver": "virtio-balloon-pci", "id": "balloon0", "free-page-reporting": true,
+		}), slotBalloon))
+	}
+	if b.spec.Devices.Rng != nil {
+		b.object(Properties{"qom-type": "rng-builtin", "id": "entropy0"})
+		b.device(onRootBus(b.virtio(Properties{
+			"driver": "virtio-rng-pci", "id": "rng0", "rng": "entropy0",
+		}), slotRNG))
+	}
+	if w := b.spec.Devices.Watchdog; w != nil {
+		if w.Diag288 != nil {
+			b.refuse("devices.watchdog.diag288", "this watchdog exists on s390x only; use i6300esb")
+		}
+		b.device(onRootBus(Properties{"driver": "i6300esb", "id": watchdogID}, slotWatchdog))
+	}
+	b.panicDevices()
+	b.inputs()
+}
+
+// watchdogAction is the part of -action that the watchdog decides.
+func (b *builder) watchdogAction() string {
+	w := b.spec.Devices.Watchdog
+	if w == nil {
+		return ""
+	}
+	action := v1.WatchdogActionReset
+	if w.I6300ESB != nil && w.I6300ESB.Action != "" {
+		action = w.I6300ESB.Action
+	}
+	switch action {
+	case v1.WatchdogActionReset, v1.WatchdogActionShutdown, v1.WatchdogActionPoweroff:
+	default:
+		b.refuse("devices.watchdog.i6300esb.action", "%q is none of reset, shutdown, poweroff", action)
+	}
+	return ",watchdog=" + string(action)
+}
+
+// panicDevices let a guest say that its kernel has panicked. Every machine has
+// the ISA one, unless the VMI chooses.
+func (b *builder) panicDevices() {
+	devices := b.spec.Devices.PanicDevices
+	if len(devices) == 0 {
+		b.device(Properties{"driver": "pvpanic", "id": "panic0"})
+	}
+	for i, d := range devices {
+		id := fmt.Sprintf("panic%d", i)
+		switch {
+		case d.Model == nil || *d.Model == v1.Isa:
+			b.device(Properties{"driver": "pvpanic", "id": id})
+		case *d.Model == v1.Pvpanic:
+			b.device(onRootBus(Properties{"driver": "pvpanic-pci", "id": id}, slotPanic))
+		case *d.Model == v1.Hyperv:
+			// A property of the CPU.
+		default:
+			b.refuse(fmt.Sprintf("devices.panicDevices[%d].model", i), "%q is none of isa, hyperv, pvpanic", *d.Model)
+		}
+	}
+}
+
+// allInputs are the spec's inputs and the one that autoattachInputDevice adds.
+func (b *builder) allInputs() []v1.Input {
+	inputs := b.spec.Devices.Inputs
+	if isTrue(b.spec.Devices.AutoattachInputDevice) && len(inputs) == 0 {
+		inputs = []v1.Input{{Name: "default-0", Type: v1.InputTypeTablet, Bus: v1.InputBusUSB}}
+	}
+	return inputs
+}
+
+func (b *builder) hasUSBInput() bool {
+	for _, in := range b.allInputs() {
+		if in.Bus != v1.InputBusVirtio {
+			return true
+		}
+	}
+	return false
+}
+
+// inputs have a port or function each, counted by bus.
+func (b *builder) inputs() {
+	inputs := b.allInputs()
+	if len(inputs) >= firstUSBDiskPort {
+		b.refuse("devices.inputs", "a machine has at most %d inputs", firstUSBDiskPort-1)
+		return
+	}
+	nth := make(map[v1.InputBus]int)
+	for i, in := range inputs {
+		path := fmt.Sprintf("devices.inputs[%d]", i)
+		b.named(path, in.Name)
+		if in.Type != v1.InputTypeTablet && in.Type != v1.InputTypeKeyboard {
+			b.refuse(path+".type", "%q is none of tablet, keyboard", in.Type)
+			continue
+		}
+		bus := v1.InputBus(or(string(in.Bus), string(v1.InputBusUSB)))
+		device := Properties{"id": "input-" + in.Name}
+		switch bus {
+		case v1.InputBusVirtio:
+			device["driver"] = "virtio-" + string(in.Type) + "-pci"
+			onRootBus(b.virtio(device), slotInputs)
+			device["addr"] = fmt.Sprintf("%#x.%d", slotInputs, nth[bus])
+			device["multifunction"] = nth[bus] == 0
+		case v1.InputBusUSB:
+			device["driver"], device["bus"], device["port"] = usbInput(in.Type), usbBus, fmt.Sprint(nth[bus]+1)
+		default:
+			b.refuse(path+".bus", "%q is none of usb, virtio", in.Bus)
+			continue
+		}
+		nth[bus]++
+		b.device(device)
+	}
+}
+
+func usbInput(t v1.InputType) string {
+	if t == v1.InputTypeKeyboard {
+		return "usb-kbd"
+	}
+	return "usb-tablet"
+}

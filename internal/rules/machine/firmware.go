@@ -1,0 +1,157 @@
+package machine
+
+import (
+	"path"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+// The UEFI firmware in the launcher's image. Its variables start as the
+// template says: with Microsoft's keys enrolled for Secure Boot, empty without.
+const (
+	ovmfCode       = layout.UEFICode
+	ovmfVars       = layout.UEFIVars
+	ovmfSecureCode = "/usr/share/OVMF/OVMF_CODE_4M.secboot.fd"
+	ovmfSecureVars = "/usr/share/OVMF/OVMF_VARS_4M.ms.fd"
+)
+
+// nvramImage is the name of the UEFI variables among the images. No volume can
+// have it: a volume's name has no slash.
+const nvramImage = "firmware/nvram"
+
+// What SMBIOS says where neither the cluster nor the VMI does; guests and
+// their tools recognize a KubeVirt machine by it.
+const (
+	defaultManufacturer = "KubeVirt"
+	defaultProduct      = "None"
+	defaultFamily       = "KubeVirt"
+)
+
+func efi(spec *v1.VirtualMachineInstanceSpec) *v1.EFI {
+	if f := spec.Domain.Firmware; f != nil && f.Bootloader != nil {
+		return f.Bootloader.EFI
+	}
+	return nil
+}
+
+func secureBoot(e *v1.EFI) bool { return e.SecureBoot == nil || *e.SecureBoot }
+
+// nvram is the image of the UEFI variables: an overlay on their template, so
+// that no guest's variables reach another; false for a BIOS guest.
+func nvram(vmi *v1.VirtualMachineInstance) (launch.Image, bool) {
+	e := efi(&vmi.Spec)
+	if e == nil {
+		return launch.Image{}, false
+	}
+	template := ovmfVars
+	if secureBoot(e) {
+		template = ovmfSecureVars
+	}
+	return launch.Image{Name: nvramImage, Source: template, Format: formatRaw, Overlay: layout.NVRAMFile()}, true
+}
+
+func (b *builder) firmware() {
+	b.smbios()
+	b.option("boot", "strict=on")
+	if e := efi(&b.vmi.Spec); e != nil {
+		b.uefi(e)
+	} else {
+		b.bios()
+	}
+	b.kernelBoot()
+}
+
+func (b *builder) bios() {
+	f := b.spec.Firmware
+	if f == nil || f.Bootloader == nil || f.Bootloader.BIOS == nil || !isTrue(f.Bootloader.BIOS.UseSerial) {
+		return
+	}
+	// SeaBIOS talks on the serial port when it is told that nothing else is there.
+	b.machineOption("graphics", "off")
+}
+
+func (b *builder) uefi(e *v1.EFI) {
+	image, ok := b.in.Images[nvramImage]
+	if !ok {
+		b.refuse("firmware.bootloader.efi", "the UEFI variables have not been prepared")
+		return
+	}
+	code := ovmfCode
+	if secureBoot(e) {
+		code = ovmfSecureCode
+		if f := b.spec.Features; f == nil || f.SMM == nil || !isOn(f.SMM) {
+			b.refuse("firmware.bootloader.efi.secureBoot", "Secure Boot needs spec.domain.features.smm.enabled to be true")
+		}
+		b.option("global", "driver=cfi.pflash01,property=secure,value=on")
+		b.option("global", "driver=ICH9-LPC,property=disable_s3,value=1")
+	}
+	b.file(fileNode{name: "uefi-code-file", path: code, readOnly: true})
+	b.blockdev(format(formatRaw, "uefi-code", "uefi-code-file", true))
+	b.file(fileNode{name: "uefi-vars-base-file", path: image.Source, readOnly: true})
+	b.blockdev(format(formatRaw, "uefi-vars-base", "uefi-vars-base-file", true))
+	b.file(fileNode{name: "uefi-vars-file", path: image.Overlay})
+	variables := format(formatQCOW2, "uefi-vars", "uefi-vars-file", false)
+	variables["backing"] = "uefi-vars-base"
+	b.blockdev(variables)
+	b.machineOption("pflash0", "uefi-code")
+	b.machineOption("pflash1", "uefi-vars")
+}
+
+// smbios is how the guest is known to its operating system. The system UUID is
+// the firmware's, written as the spec has it.
+func (b *builder) smbios() {
+	f := b.spec.Firmware
+	if f != nil && f.UUID != "" {
+		b.option("uuid", string(f.UUID))
+	}
+	system := smbiosTable{"type=1"}
+	cluster := b.in.SMBIOS
+	if cluster == nil {
+		cluster = &v1.SMBiosConfiguration{}
+	}
+	system.add("manufacturer", or(cluster.Manufacturer, defaultManufacturer))
+	system.add("product", or(cluster.Product, defaultProduct))
+	system.add("version", cluster.Version)
+	if f != nil {
+		system.add("serial", f.Serial)
+	}
+	system.add("sku", cluster.Sku)
+	system.add("family", or(cluster.Family, defaultFamily))
+	b.option("smbios", system.text())
+	if c := b.spec.Chassis; c != nil {
+		chassis := smbiosTable{"type=3"}
+		chassis.add("manufacturer", c.Manufacturer)
+		chassis.add("version", c.Version)
+		chassis.add("serial", c.Serial)
+		chassis.add("asset", c.Asset)
+		chassis.add("sku", c.Sku)
+		b.option("smbios", chassis.text())
+	}
+}
+
+func (b *builder) kernelBoot() {
+	f := b.spec.Firmware
+	if f == nil || f.KernelBoot == nil {
+		return
+	}
+	c := f.KernelBoot.Container
+	if c == nil || c.KernelPath == "" {
+		if f.KernelBoot.KernelArgs != "" || c != nil {
+			b.refuse("firmware.kernelBoot.container.kernelPath", "a kernel is needed to boot from")
+		}
+		return
+	}
+	b.option("kernel", inKernelBoot(c.KernelPath))
+	if c.InitrdPath != "" {
+		b.option("initrd", inKernelBoot(c.InitrdPath))
+	}
+	if f.KernelBoot.KernelArgs != "" {
+		b.option("append", f.KernelBoot.KernelArgs)
+	}
+}
+
+// inKernelBoot is a path of the kernel's image where it is mounted.
+func inKernelBoot(p string) string { return path.Join(layout.KernelBootDir, path.Join("/", p)) }

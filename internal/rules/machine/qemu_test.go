@@ -1,0 +1,254 @@
+package machine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/qemu/qcow2"
+	"drydock.dev/drydock/internal/qemu/qmp"
+)
+
+// host stands for a pod: its folder holds the paths of a launcher's container.
+type host struct {
+	t   *testing.T
+	dir string
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "machine") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	h := &host{t: t, dir: dir}
+	for _, path := range []string{layout.PrivateDir, layout.EphemeralDir, layout.KernelBootDir + "/boot"} {
+		if err := os.MkdirAll(h.path(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+func (h *host) path(text string) string {
+	text = strings.ReplaceAll(text, layout.PrivateDir, h.dir+"/kubevirt")
+	return strings.ReplaceAll(text, layout.VolumeDevicesDir, h.dir+"/dev-kubevirt-volumes")
+}
+
+// input makes the files that a machine's images name.
+func (h *host) input(vmi *v1.VirtualMachineInstance) Input {
+	h.t.Helper()
+	in := prepared(vmi)
+	for name, image := range in.Images {
+		image.BlockDevice = false
+		if strings.HasPrefix(image.Source, "/usr/") { // the UEFI variables
+			h.create(image.Overlay, qcow2.Image{VirtualSize: 540672, Backing: image.Source, BackingFormat: "raw"})
+			in.Images[name] = image
+			continue
+		}
+		if image.Source != "" {
+			image.SourceFormat = "qcow2"
+			h.create(image.Source, qcow2.Image{VirtualSize: 1 << 20})
+		}
+		if image.Overlay != "" {
+			h.create(image.Overlay, qcow2.Image{VirtualSize: 1 << 20})
+		}
+		in.Images[name] = image
+	}
+	for i := range vmi.Spec.Volumes {
+		if v := &vmi.Spec.Volumes[i]; isoVolume(v) {
+			h.create(isoFile(v), qcow2.Image{VirtualSize: 1 << 20})
+		}
+	}
+	return in
+}
+
+func (h *host) create(path string, image qcow2.Image) {
+	h.t.Helper()
+	path = h.path(path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer f.Close()
+	if err := qcow2.Create(f, image); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// withoutTaps gives a machine QEMU's own network, which needs no rights.
+func withoutTaps(m *Machine) *Machine {
+	for i, netdev := range m.Netdevs {
+		m.Netdevs[i] = Properties{"type": "user", "id": netdev["id"]}
+	}
+	return m
+}
+
+// start runs QEMU, its guest stopped, until the test ends.
+func (h *host) start(m *Machine) *qmp.Client {
+	h.t.Helper()
+	var args []string
+	for _, a := range withoutTaps(m).Args() {
+		args = append(args, h.path(a))
+	}
+	var stderr bytes.Buffer
+	cmd := exec.Command("qemu-system-x86_64", append(args, "-S")...)
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		h.t.Fatalf("starting QEMU: %v", err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
+	h.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+	ctx, cancel := context.WithTimeout(h.t.Context(), 2*time.Minute)
+	defer cancel()
+	for {
+		client, err := qmp.Dial(ctx, h.path(layout.Socket(layout.QMPSocket)), nil)
+		if err == nil {
+			h.t.Cleanup(func() { _ = client.Close() })
+			return client
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ended:
+			h.t.Fatalf("QEMU refuses the machine: %s", stderr.String())
+		case <-ctx.Done():
+			h.t.Fatalf("connecting to QEMU: %v", err)
+		}
+	}
+}
+
+// adapted is a VMI of testdata as this test's host can run it: without a
+// block device, hugepages, or a kernel.
+func adapted(t *testing.T, file string) *v1.VirtualMachineInstance {
+	t.Helper()
+	vmi := readVMI(t, file)
+	domain := &vmi.Spec.Domain
+	domain.Devices.Disks = slices.DeleteFunc(domain.Devices.Disks, func(d v1.Disk) bool { return d.LUN != nil })
+	if domain.Memory != nil {
+		domain.Memory.Hugepages = nil
+	}
+	if domain.Firmware != nil {
+		domain.Firmware.KernelBoot = nil
+	}
+	return vmi
+}
+
+func TestQEMUTakesEveryMachine(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("finding the VMIs: %v, %d files", err, len(files))
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			vmi := adapted(t, file)
+			h := newHost(t)
+			m, err := Build(h.input(vmi))
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := h.start(m)
+			for _, d := range m.Devices {
+				var properties []struct{ Name string }
+				path := map[string]any{"path": fmt.Sprintf("/machine/peripheral/%s", d["id"])}
+				if err := client.Execute(t.Context(), "qom-list", path, &properties); err != nil || len(properties) == 0 {
+					t.Errorf("QEMU does not have %s: %v", d["id"], err)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatIsPluggedIntoARunningMachineSitsWhereTheNextStartPutsIt(t *testing.T) {
+	vmi := adapted(t, "testdata/smallest.yaml")
+	h := newHost(t)
+	m, err := Build(h.input(vmi))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := h.start(m)
+	devices := &vmi.Spec.Domain.Devices
+	devices.Disks = append(devices.Disks,
+		v1.Disk{Name: "plugged", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
+		v1.Disk{Name: "plugged2", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}}})
+	devices.Interfaces = append(devices.Interfaces, v1.Interface{Name: "plugged"})
+	for _, name := range []string{"plugged", "plugged2"} {
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
+			DataVolume: &v1.DataVolumeSource{Name: name}}})
+	}
+	in := h.input(vmi)
+	next, err := Build(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugged := 0
+	for _, section := range []struct {
+		command     string
+		before, now []Properties
+	}{
+		{"blockdev-add", m.Blockdevs, next.Blockdevs},
+		{"netdev_add", m.Netdevs, withoutTaps(next).Netdevs},
+		{"device_add", m.Devices, next.Devices},
+	} {
+		for _, p := range section.now {
+			if slices.ContainsFunc(section.before, func(old Properties) bool { return reflect.DeepEqual(old, p) }) {
+				continue
+			}
+			plugged++
+			if filename, ok := p["filename"].(string); ok {
+				p["filename"] = h.path(filename)
+			}
+			if err := client.Execute(t.Context(), section.command, p, nil); err != nil {
+				t.Errorf("%s: %v", section.command, err)
+			}
+		}
+	}
+	if plugged != 8 { // two disks of two nodes and a device each, an interface of two
+		t.Errorf("%d things were plugged", plugged)
+	}
+}
+
+func TestAStartWithManyDevicesWorks(t *testing.T) {
+	vmi := adapted(t, "testdata/smallest.yaml")
+	devices := &vmi.Spec.Domain.Devices
+	for i := range 20 {
+		name := fmt.Sprintf("more%d", i)
+		devices.Disks = append(devices.Disks, v1.Disk{Name: name,
+			DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: []v1.DiskBus{v1.DiskBusVirtio, v1.DiskBusSATA}[i%2]}}})
+		devices.Interfaces = append(devices.Interfaces, v1.Interface{Name: name})
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
+			EmptyDisk: &v1.EmptyDiskSource{}}})
+	}
+	h := newHost(t)
+	in := h.input(vmi)
+	for name, image := range in.Images {
+		in.Images[name] = launch.PreparedImage{Name: name, Source: image.Source, SourceFormat: image.SourceFormat, Overlay: image.Overlay}
+	}
+	m, err := Build(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.start(m)
+}

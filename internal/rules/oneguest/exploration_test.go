@@ -1,0 +1,183 @@
+package oneguest
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	handlervmi "drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/rules/vmilifecycle"
+)
+
+// longRun names the environment variable that has the exploration go to larger
+// bounds, which takes minutes and some GiB of memory.
+const longRun = "DRYDOCK_EXPLORE"
+
+// scenarios are explored exhaustively. Each is small in one way so that it can
+// be large in another.
+var scenarios = []scenario{
+	{name: "a life from its beginning, and a deletion", budget: [budgets]int8{deletesVMI: 1}},
+	{name: "the VMI is deleted and its pod orphaned", started: true, budget: [budgets]int8{orphansVMI: 1, unhears: 1}},
+	{name: "the pod loses its owner, the VMI is deleted", started: true, budget: [budgets]int8{disownsPod: 1, deletesVMI: 1}},
+	{name: "the pod loses its owner before its guest runs", budget: [budgets]int8{disownsPod: 1}},
+	{name: "the pod is deleted by force, and the end is not heard", started: true, budget: [budgets]int8{forcesPod: 1, unhears: 1}},
+	{name: "the pod is deleted by force before its guest runs", budget: [budgets]int8{forcesPod: 1}},
+	{name: "the pod is deleted by force, and the VMI", started: true, budget: [budgets]int8{forcesPod: 1, deletesVMI: 1}},
+	{name: "the VMI's finalizers are taken away", started: true, budget: [budgets]int8{stripsVMI: 1, unhears: 1}},
+	{name: "the VMI's finalizers are taken away, and the pod's owner", started: true, budget: [budgets]int8{stripsVMI: 1, disownsPod: 1}},
+	{name: "the node falls silent, and the pod is deleted by force", started: true, budget: [budgets]int8{silences: 1, forcesPod: 1}},
+	{name: "the node falls silent, and VMI and pod are deleted", started: true, prompt: true, budget: [budgets]int8{silences: 1, deletesVMI: 1, deletesPod: 1}},
+	{name: "an old leader, and a guest that ends by itself", started: true, oldLeader: true, prompt: true},
+}
+
+// longScenarios are what the long run adds.
+var longScenarios = []scenario{
+	{name: "an old leader from the beginning", oldLeader: true, prompt: true},
+	{name: "an old leader, and the VMI is deleted and its pod orphaned", started: true, oldLeader: true, prompt: true, budget: [budgets]int8{orphansVMI: 1}},
+	{name: "an old leader, and a pod deleted before its guest runs", oldLeader: true, prompt: true, budget: [budgets]int8{deletesPod: 1}},
+	{name: "an old leader from the beginning, and a forced deletion", oldLeader: true, prompt: true, budget: [budgets]int8{forcesPod: 1}},
+	{name: "an old leader, and a forced deletion that is not heard", started: true, oldLeader: true, prompt: true, budget: [budgets]int8{forcesPod: 1, unhears: 1}},
+	{name: "an old leader, and finalizers and owner are taken away", started: true, oldLeader: true, prompt: true, budget: [budgets]int8{stripsVMI: 1, disownsPod: 1}},
+	{name: "an old leader, a silent node and a forced deletion", started: true, oldLeader: true, prompt: true, budget: [budgets]int8{silences: 1, forcesPod: 1}},
+	{name: "an old leader and late virt-handlers, the VMI is deleted and its pod orphaned", started: true, oldLeader: true, budget: [budgets]int8{orphansVMI: 1}},
+	{name: "an old leader and late virt-handlers, a pod deleted before its guest runs", oldLeader: true, budget: [budgets]int8{deletesPod: 1}},
+	{name: "much at once", budget: [budgets]int8{deletesVMI: 1, deletesPod: 1, forcesPod: 1, disownsPod: 1, unhears: 1}},
+	{name: "much at once, and a silent node", started: true, budget: [budgets]int8{orphansVMI: 1, deletesPod: 1, forcesPod: 1, silences: 1, unhears: 1}},
+}
+
+func TestAVMNeverHasTwoGuests(t *testing.T) {
+	list := scenarios
+	if os.Getenv(longRun) != "" {
+		list = append(list, longScenarios...)
+	}
+	states, transitions := 0, 0
+	for _, sc := range list {
+		t.Run(sc.name, func(t *testing.T) {
+			sc.rules = drydocks
+			begin := time.Now()
+			x, err := explore(&sc)
+			t.Logf("%d states, %d transitions in %s", len(x.hashes), x.transitions, time.Since(begin).Round(time.Millisecond))
+			states, transitions = states+len(x.hashes), transitions+x.transitions
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	t.Logf("in all %d states, %d transitions", states, transitions)
+}
+
+// life makes rules of Drydock's with another view for vmilifecycle.Decide.
+func life(changes ...func(*vmilifecycle.Observed)) rules {
+	r := drydocks
+	r.life = func(o vmilifecycle.Observed) vmilifecycle.Plan {
+		for _, change := range changes {
+			change(&o)
+		}
+		return vmilifecycle.Decide(o)
+	}
+	return r
+}
+
+// The rules as they were, and as they could be. Some are wrong only together: what
+// one lets through, another stops.
+func byOwnerOnly(o *vmilifecycle.Observed) {
+	if o.Pod != nil && !metav1.IsControlledBy(o.Pod, o.VMI) {
+		o.Pod = nil
+	}
+}
+
+func withoutLooking(o *vmilifecycle.Observed) { o.Rivals, o.RivalsAsked = nil, true }
+
+func goneIsEnded(o *vmilifecycle.Observed) { o.NodeAsked, o.Node = true, fenced.object() }
+
+func timePassesInSilence(o *vmilifecycle.Observed) {
+	if o.Node != nil {
+		o.Node = answers.object()
+	}
+}
+
+func cachesAreBelieved(o *vmilifecycle.Observed) { o.PodAsked = true }
+
+var (
+	// Pods whose VMI is gone are left to the garbage collector.
+	withoutSweeping = func() rules {
+		r := drydocks
+		r.sweep = func(*corev1.Pod, types.UID) bool { return false }
+		return r
+	}()
+	blindHandler = func() rules {
+		r := withoutSweeping
+		r.next = func(o handlervmi.Observed) handlervmi.Step {
+			if o.Deserted {
+				return handlervmi.Release
+			}
+			step, _ := handlervmi.Next(o)
+			return step
+		}
+		return r
+	}()
+)
+
+// TestWhatIsWrongIsFound puts what was wrong, or could be, in the place of each
+// rule: the exploration has to find the way to the two guests, or to the VM that
+// never runs again.
+func TestWhatIsWrongIsFound(t *testing.T) {
+	tests := map[string]struct {
+		rules rules
+		sc    scenario
+		want  error
+	}{
+		"as it was, a pod belongs to its owner: the VMI is deleted and its pod orphaned": {
+			life(byOwnerOnly, goneIsEnded, withoutLooking), scenario{started: true, budget: [budgets]int8{orphansVMI: 1}}, errTwoGuests},
+		"as it was, a pod belongs to its owner: its owner is taken away": {
+			life(byOwnerOnly, goneIsEnded, withoutLooking), scenario{started: true, budget: [budgets]int8{disownsPod: 1}}, errTwoGuests},
+		"a pod belongs to its owner, all else as it is: its owner is taken away": {
+			life(byOwnerOnly), scenario{started: true, budget: [budgets]int8{disownsPod: 1}}, errStuck},
+		"nobody looks before a pod is made: finalizers are taken away": {
+			life(withoutLooking), scenario{started: true, budget: [budgets]int8{stripsVMI: 1}}, errTwoGuests},
+		"as it was, a pod that is gone has ended: it is deleted by force": {
+			life(goneIsEnded), scenario{started: true, budget: [budgets]int8{forcesPod: 1}}, errTwoGuests},
+		"as it was, a pod that is gone has ended: it is deleted by force while its guest starts": {
+			life(goneIsEnded), scenario{budget: [budgets]int8{forcesPod: 1}}, errTwoGuests},
+		"time passes on a silent node: a pod is deleted by force": {
+			life(timePassesInSilence), scenario{started: true, budget: [budgets]int8{forcesPod: 1, silences: 1}}, errTwoGuests},
+		"caches are believed, and nobody looks: an old leader's lack the pod of a guest": {
+			life(cachesAreBelieved, goneIsEnded, withoutLooking), scenario{oldLeader: true, prompt: true}, errTwoGuests},
+		"nobody sweeps: finalizers and owner are taken away": {
+			withoutSweeping, scenario{started: true, budget: [budgets]int8{stripsVMI: 1, disownsPod: 1}}, errStuck},
+		"virt-handler lets go of what is not seen, and nobody sweeps: the same": {
+			blindHandler, scenario{started: true, budget: [budgets]int8{stripsVMI: 1, disownsPod: 1}}, errStuck},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.sc.rules = test.rules
+			x, err := explore(&test.sc)
+			var broken *violation
+			if !errors.As(err, &broken) {
+				t.Fatalf("it survives (%v): %d states, %d transitions", err, len(x.hashes), x.transitions)
+			}
+			t.Log(broken)
+			if !errors.Is(broken.broken, test.want) {
+				t.Errorf("it breaks %v, expected %v", broken.broken, test.want)
+			}
+		})
+	}
+}
+
+// TestWhatNobodyCanKnow shows the one way that is left open: who takes a VMI's
+// finalizers away and deletes its pod by force, too, has taken away all that says
+// that there is a guest. virt-handler and the kubelet end it, but nobody waits.
+func TestWhatNobodyCanKnow(t *testing.T) {
+	sc := scenario{started: true, rules: drydocks, budget: [budgets]int8{stripsVMI: 1, forcesPod: 1}}
+	_, err := explore(&sc)
+	var broken *violation
+	if !errors.As(err, &broken) || !errors.Is(broken.broken, errTwoGuests) {
+		t.Fatalf("the exploration finds %v: say so in docs/lifecycle.md", err)
+	}
+	t.Log(broken)
+}

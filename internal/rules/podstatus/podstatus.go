@@ -1,0 +1,29 @@
+// Package podstatus answers questions about any pod's status.
+//
+// It owns what a pod's phase means to whoever waits for its end. It is pure, and must
+// not know what a pod is for: what the end of a launcher pod means is package vmilifecycle's.
+package podstatus
+
+import corev1 "k8s.io/api/core/v1"
+
+// Container returns the status of the pod's container of a name, nil when it is not
+// known yet.
+func Container(pod *corev1.Pod, name string) *corev1.ContainerStatus {
+	for i := range pod.Status.ContainerStatuses {
+		if s := &pod.Status.ContainerStatuses[i]; s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// Terminal reports whether no process of the pod runs any more: the kubelet reports
+// these phases only then, and whoever else sets them (the pod garbage collector, for a
+// node that is fenced) says the same with it. A pod that is being deleted is not
+// terminal before it is in one of them.
+func Terminal(pod *corev1.Pod) bool { return TerminalPhase(pod.Status.Phase) }
+
+// TerminalPhase reports whether a pod in the phase never leaves it.
+func TerminalPhase(phase corev1.PodPhase) bool {
+	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
+}

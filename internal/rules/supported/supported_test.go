@@ -1,0 +1,183 @@
+package supported
+
+import (
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/yaml"
+)
+
+// specs are the types that the tables are about.
+var specs = map[string]struct {
+	table table
+	typ   reflect.Type
+}{
+	"VirtualMachineInstance":           {vmiTable, reflect.TypeFor[v1.VirtualMachineInstanceSpec]()},
+	"VirtualMachine":                   {vmTable, reflect.TypeFor[v1.VirtualMachineSpec]()},
+	"VirtualMachineInstanceReplicaSet": {replicaSetTable, reflect.TypeFor[v1.VirtualMachineInstanceReplicaSetSpec]()},
+	"VirtualMachineInstanceMigration":  {migrationTable, reflect.TypeFor[v1.VirtualMachineInstanceMigrationSpec]()},
+	"DataVolume":                       {dataVolumeTable, reflect.TypeFor[cdiv1.DataVolumeSpec]()},
+	"KubeVirt":                         {kubeVirtTable, reflect.TypeFor[v1.KubeVirtSpec]()},
+}
+
+// census compares a table with a type.
+type census struct {
+	table table
+	seen  map[string]bool
+	// unlisted are fields without an entry; coarse are entries that support a
+	// whole struct of KubeVirt's, where a field could be added unnoticed.
+	unlisted, coarse []string
+}
+
+func (c *census) visit(t reflect.Type, at string) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	e, listed := c.table[at]
+	switch {
+	case listed:
+		c.seen[at] = true
+		if e.yes && at != "template.spec" && at != "dataVolumeTemplates.spec" && ownStruct(t) && t.NumField() > 0 {
+			c.coarse = append(c.coarse, at)
+		}
+	case ownStruct(t) && t.NumField() > 0:
+		for _, f := range fieldsOf(t) {
+			c.visit(f.typ, join(at, f.name))
+		}
+	default:
+		c.unlisted = append(c.unlisted, at+" ("+t.String()+")")
+	}
+}
+
+// ownStruct reports whether t is a struct of KubeVirt's; those of Kubernetes go
+// into the launcher pod as they are.
+func ownStruct(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && strings.HasPrefix(t.PkgPath(), "kubevirt.io/")
+}
+
+func TestTablesHoldEveryFieldOfTheTypes(t *testing.T) {
+	for kind, spec := range specs {
+		c := &census{table: spec.table, seen: map[string]bool{}}
+		c.visit(spec.typ, "")
+		for _, path := range c.unlisted {
+			t.Errorf("%s: the API has %s, the table says nothing about it", kind, path)
+		}
+		for _, path := range c.coarse {
+			t.Errorf("%s: %s supports a whole struct; list its fields, so that a new one is noticed", kind, path)
+		}
+		for path := range spec.table {
+			if !c.seen[path] {
+				t.Errorf("%s: the table lists %s, which the API does not have", kind, path)
+			}
+		}
+	}
+}
+
+func TestCensusNoticesANewField(t *testing.T) {
+	without := merge(vmiTable)
+	delete(without, "domain.devices.rng")
+	without["domain.devices.quantumLink"] = yes()
+	c := &census{table: without, seen: map[string]bool{}}
+	c.visit(reflect.TypeFor[v1.VirtualMachineInstanceSpec](), "")
+	if !slices.ContainsFunc(c.unlisted, func(s string) bool { return strings.HasPrefix(s, "domain.devices.rng ") }) {
+		t.Error("a field without an entry is not noticed")
+	}
+	if c.seen["domain.devices.quantumLink"] {
+		t.Error("an entry without a field is not noticed")
+	}
+}
+
+// A manifest with a field of every kind that is not supported; each is named.
+func TestUnsupportedFieldsAreNamed(t *testing.T) {
+	vm := &v1.VirtualMachine{}
+	manifest := `
+spec:
+  instancetype: {name: u1.medium}
+  runStrategy: WaitAsReceiver
+  updateVolumesStrategy: Migration
+  template:
+    spec:
+      evictionStrategy: LiveMigrate
+      domain:
+        cpu: {dedicatedCpuPlacement: true, cores: 2}
+        firmware: {bootloader: {efi: {persistent: true, secureBoot: false}}}
+        devices:
+          gpus: [{name: gpu}]
+          tpm: {}
+          autoattachVSOCK: false
+          rng: {}
+          interfaces: [{name: default, masquerade: {}}, {name: two, sriov: {}, state: absent}]
+          disks: [{name: a, disk: {bus: virtio}}, {name: b, tag: x, lun: {bus: sata}}]
+      networks: [{name: default, pod: {}}, {name: two, multus: {networkName: blue}}]
+      volumes:
+      - name: a
+        persistentVolumeClaim: {claimName: a, hotpluggable: true}
+      - name: b
+        sysprep: {secret: {name: s}}
+`
+	if err := yaml.UnmarshalStrict([]byte(manifest), vm); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`spec.instancetype: Forbidden: not supported by Drydock`,
+		`spec.updateVolumesStrategy: Forbidden: not supported by Drydock`,
+		`spec.runStrategy: Unsupported value: "WaitAsReceiver": supported values: "Always", "RerunOnFailure", "Once", "Manual", "Halted"`,
+		`spec.template.spec.evictionStrategy: Unsupported value: "LiveMigrate": supported values: "None", "LiveMigrateIfPossible"`,
+		`spec.template.spec.domain.cpu.dedicatedCpuPlacement: Forbidden: not supported by Drydock`,
+		`spec.template.spec.domain.firmware.bootloader.efi.persistent: Forbidden: not supported by Drydock`,
+		`spec.template.spec.domain.devices.gpus: Forbidden: not supported by Drydock`,
+		`spec.template.spec.domain.devices.tpm: Forbidden: not supported by Drydock`,
+		`spec.template.spec.domain.devices.interfaces[1].sriov: Forbidden: not supported by Drydock`,
+		`spec.template.spec.domain.devices.interfaces[1].state: Unsupported value: "absent": supported values: "up"`,
+		`spec.template.spec.domain.devices.disks[1].lun.bus: Unsupported value: "sata": supported values: "scsi"`,
+		`spec.template.spec.domain.devices.disks[1].tag: Forbidden: not supported by Drydock`,
+		`spec.template.spec.networks[1].multus: Forbidden: not supported by Drydock`,
+		`spec.template.spec.volumes[1].sysprep: Forbidden: not supported by Drydock`,
+	}
+	var got []string
+	for _, err := range VMSpec(&vm.Spec, field.NewPath("spec")) {
+		got = append(got, err.Error())
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestKubeVirtObjectsOfUpstreamsManifestsAreAccepted(t *testing.T) {
+	kv := &v1.KubeVirt{}
+	manifest := `
+spec:
+  certificateRotateStrategy: {}
+  customizeComponents: {}
+  imagePullPolicy: IfNotPresent
+  workloadUpdateStrategy: {}
+  configuration:
+    vmRolloutStrategy: LiveUpdate
+    developerConfiguration: {featureGates: [HotplugVolumes], useEmulation: true}
+`
+	if err := yaml.UnmarshalStrict([]byte(manifest), kv); err != nil {
+		t.Fatal(err)
+	}
+	if errs := KubeVirtSpec(&kv.Spec, field.NewPath("spec")); len(errs) > 0 {
+		t.Error(errs.ToAggregate())
+	}
+}
+
+func TestPageIsWhatTheTableSays(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/supported-fields.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(Document()), string(page)); diff != "" {
+		t.Errorf("docs/supported-fields.md is not what is generated; run make generate\n%s", diff)
+	}
+}

@@ -1,0 +1,84 @@
+package vmilifecycle
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/placement"
+	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+// awaitDisks says what the VMI's disks wait for:
+//
+//	Synchronized False      claims are missing
+//	DataVolumesReady False  DataVolumes are not filled
+//	Provisioning True       the claims are being bound where the VMI fits
+//	PodScheduled False      the scheduler finds no node for that, or there is none
+func (d *decision) awaitDisks() {
+	disks, wait := d.p.Disks, &d.facts.Wait
+	wait.Phase, wait.For = firstPhase(d.o.VMI), disks.Message
+	d.facts.Obstacle = none
+	if disks.State == placement.Missing {
+		wait.For = claimsMissing(d.o.VMI.Namespace, placement.MissingClaims(d.o.Claims))
+		d.facts.Obstacle = vmistatus.Known(&vmistatus.Obstacle{Reason: vmistatus.ReasonPVCNotFound, Message: wait.For})
+	}
+	wait.DataVolumes = vmistatus.Known(vmistatus.DataVolumes{
+		Exist: placement.FilledByDataVolumes(d.o.Claims) && disks.State != placement.Divided, Message: wait.For,
+	})
+	provisioning := ""
+	if disks.State == placement.Provisioning {
+		provisioning = wait.For
+	}
+	wait.Provisioning = vmistatus.Known(provisioning)
+	d.reportPlace()
+}
+
+// reportPlace says why there is no node for the VMI and its disks.
+func (d *decision) reportPlace() {
+	disks, pod := d.p.Disks, d.o.Provisioning
+	var unplaced *vmistatus.Obstacle
+	switch {
+	case disks.State == placement.Divided:
+		unplaced = &vmistatus.Obstacle{Reason: corev1.PodReasonUnschedulable, Message: disks.Message}
+	case disks.State == placement.Provisioning && pod != nil && podstatus.Terminal(pod):
+		unplaced = &vmistatus.Obstacle{Reason: corev1.PodReasonUnschedulable,
+			Message: "the provisioning pod has ended and is made again: " + endOfProvisioning(pod)}
+		d.facts.Wait.For = unplaced.Message
+	case disks.State == placement.Provisioning && pod != nil:
+		unplaced = verdictOn(pod)
+	}
+	d.facts.Wait.Unscheduled = vmistatus.Known(unplaced)
+}
+
+func endOfProvisioning(pod *corev1.Pod) string {
+	switch {
+	case pod.Status.Message != "":
+		return pod.Status.Message
+	case pod.Status.Reason != "":
+		return pod.Status.Reason
+	}
+	return "its container has ended"
+}
+
+// disksReady takes back what was said of the disks.
+func (d *decision) disksReady() {
+	wait := &d.facts.Wait
+	wait.Provisioning = vmistatus.Known("")
+	wait.Unscheduled = none
+	wait.DataVolumes = vmistatus.Known(vmistatus.DataVolumes{Exist: placement.FilledByDataVolumes(d.o.Claims), Filled: true})
+}
+
+func claimsMissing(namespace string, claims []string) string {
+	names := make([]string, len(claims))
+	for i, claim := range claims {
+		names[i] = namespace + "/" + claim
+	}
+	verb, they := "does", "it"
+	if len(names) > 1 {
+		verb, they = "do", "them"
+	}
+	return fmt.Sprintf("PVC %s %s not exist, waiting for %s to appear", strings.Join(names, ", "), verb, they)
+}

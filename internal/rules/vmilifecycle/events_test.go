@@ -1,0 +1,41 @@
+package vmilifecycle
+
+import (
+	"errors"
+	"testing"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+func TestNews(t *testing.T) {
+	refused := CreateFailed(newVMI(), errors.New("exceeded quota: pods"), now)
+	waits := Decide(Observed{VMI: newVMI(), Claims: missingClaims("data"), Now: now}).VMI
+	runs := newVMI(inPhase(v1.Running, 0))
+	lost := Decide(Observed{VMI: runs, PodAsked: true, NodeAsked: true, Node: fenced, Now: now}).VMI
+	tests := map[string]struct {
+		from, to *v1.VirtualMachineInstance
+		want     []Event
+	}{
+		"a start is no news": {newVMI(), Decide(Observed{VMI: newVMI(), RivalsAsked: true, Now: now}).VMI, nil},
+		"a pod that is refused": {newVMI(), refused,
+			[]Event{{"Warning", "FailedCreate", "CreatePod", "failed to create the launcher pod: exceeded quota: pods"}}},
+		"the same refusal again is no news": {refused, CreateFailed(refused, errors.New("exceeded quota: pods"), now), nil},
+		"a claim that is missing": {newVMI(), waits,
+			[]Event{{"Warning", "FailedPvcNotFound", "CreatePod", "PVC ns/data does not exist, waiting for it to appear"}}},
+		"a pod that is lost": {runs, lost,
+			[]Event{{"Warning", "LauncherPodGone", "Watch", "The virtual machine instance has failed: The launcher pod is gone, and the guest has ended with it."}}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := News(test.from, test.to)
+			if len(got) != len(test.want) {
+				t.Fatalf("got %+v, want %+v", got, test.want)
+			}
+			for i := range got {
+				if got[i] != test.want[i] {
+					t.Errorf("got  %+v\nwant %+v", got[i], test.want[i])
+				}
+			}
+		})
+	}
+}

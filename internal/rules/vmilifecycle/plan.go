@@ -1,0 +1,330 @@
+// Package vmilifecycle decides what virt-controller does for one VMI: when its
+// launcher pod is made and deleted, when the VMI is handed over to a node, what
+// of its pod is a fact for its status, and when it may go.
+//
+// It owns the decision only. It is pure: it must not import a client or read
+// the clock. What the facts make of the VMI's status is package vmistatus'.
+//
+//	(empty) ──> Pending ──> Scheduling ──> Scheduled ──> Running ──> Succeeded
+//	              │             │              │            │        Failed
+//	              disks are     pod            pod bound    virt-handler's
+//	              not ready     created        to a node
+//	              (placement)
+//
+// Invariants:
+//   - The phase never goes back, and a final phase is never changed.
+//   - A VMI has at most one launcher pod: its name follows from the VMI's UID. The
+//     pod is the VMI's by that name, whoever owns it (launcherpod.BondOf).
+//   - No guest runs before Scheduled has been written: virt-handler starts QEMU
+//     only in a pod that status.activePods names. So a pod that vanishes before
+//     is made again, and one that vanishes after is the end of the VMI, but not
+//     at once: a pod that is deleted by force vanishes while its guest runs
+//     (vanished.go).
+//   - That a pod is absent is believed of the API server only, never of a cache.
+//   - The finalizers stay until no guest can run: virt-handler has said so, or the
+//     pod's processes have ended, or their time is over on a node that answers.
+//   - No pod is made, and none is handed over to its node, while a guest may run
+//     beside which this one must not run (rivals.go).
+package vmilifecycle
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/objectevent"
+	"drydock.dev/drydock/internal/rules/placement"
+	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+// handlerPatience is how long virt-handler, whose task it is, is left alone
+// with the end of a guest before the controller deletes the pod. The deletion
+// is as graceful (virt-launcher presses the power button, too), so being early
+// costs nothing but a write; it only covers a virt-handler that is away.
+const handlerPatience = 10 * time.Second
+
+// schedulerPatience is how long a VMI's pod may be without a node before the VMI
+// says so. The time of a pod's creation is known to the second only, so that less
+// than two would at times be none.
+const schedulerPatience = 2 * time.Second
+
+// Observed is what a decision is made on.
+type Observed struct {
+	VMI *v1.VirtualMachineInstance
+	// Pod is the pod that has the name of the VMI's launcher pod, nil when none is
+	// known. A pod that is gone is still shown if its processes had ended by then.
+	Pod *corev1.Pod
+	// PodAsked means that Pod, also when it is nil, is what the API server itself
+	// has said.
+	PodAsked bool
+	// Rivals are the guests beside which this one must not run, as far as
+	// RivalsAsked: then they are what the API server has said.
+	Rivals      []Rival
+	RivalsAsked bool
+	// Node is the VMI's node, as the API server has said when NodeAsked; nil when
+	// there is none.
+	Node      *corev1.Node
+	NodeAsked bool
+	// Claims are those that the VMI's volumes are on, ClaimsConfirmed and Homes
+	// what the API server says of them, as package placement has it. They need
+	// not be known of a VMI whose guest may run.
+	Claims          []placement.Claim
+	ClaimsConfirmed bool
+	Homes           []placement.Home
+	// Provisioning is the VMI's provisioning pod, nil when none is known.
+	Provisioning *corev1.Pod
+	// Warning is the newest warning about the pod when WarningAsked, nil when
+	// there is none.
+	Warning      *Warning
+	WarningAsked bool
+	Now          time.Time
+}
+
+// Warning is what an Event says.
+type Warning = objectevent.Warning
+
+// Question is something that only the API server can answer.
+type Question string
+
+const (
+	// NeedPod asks whether the launcher pod exists.
+	NeedPod Question = "the launcher pod"
+	// NeedDisks asks what placement.Plan.Confirm asks for.
+	NeedDisks Question = "the claims and what uses them"
+	// NeedRivals asks for the guests beside which this one must not run.
+	NeedRivals Question = "the guests beside which this one must not run"
+	// NeedNode asks for the VMI's node.
+	NeedNode Question = "the VMI's node"
+	// NeedWarning asks what the pod's events complain about.
+	NeedWarning Question = "the launcher pod's events"
+)
+
+// Plan is what is to be done, in this order: what concerns the disks, create the
+// launcher pod, patch the VMI, delete the pod.
+type Plan struct {
+	// Needs is what has to be asked before anything is done: then this is no plan, and
+	// another one is to be made.
+	Needs Question
+	// Disks is what package placement has planned.
+	Disks     placement.Plan
+	CreatePod bool
+	// VMI is the VMI as it should be; never nil. It shares the spec, which is not
+	// this loop's, with the VMI that was observed, and the status if that is to stay.
+	VMI *v1.VirtualMachineInstance
+	// DeletePod deletes the pod that was observed, on condition that the VMI is
+	// still the one that was observed.
+	DeletePod bool
+	// After asks for another look at a later time; zero for none.
+	After time.Duration
+}
+
+// decision is a plan that is being made, with the facts for the VMI's status.
+type decision struct {
+	o     Observed
+	p     Plan
+	facts vmistatus.Facts
+	// unsaid is for how long the facts may go unsaid of a VMI of which nothing had to
+	// be said so far.
+	unsaid time.Duration
+}
+
+// Decide gives the plan for what was observed.
+func Decide(o Observed) Plan {
+	d := &decision{o: o, facts: vmistatus.Facts{Now: o.Now}}
+	d.p.VMI = withoutItsSpec(o.VMI)
+	d.p.Disks = planDisks(o)
+	if settled := d.settleBond(); !settled {
+		d.p.Needs = NeedPod
+		return d.p
+	}
+	switch vmistatus.StageOf(o.VMI.Status.Phase) {
+	case vmistatus.Waiting:
+		d.decideWaiting()
+	case vmistatus.HandedOver:
+		d.decideHandedOver()
+	case vmistatus.Ended:
+		d.decideEnded()
+	}
+	d.writeStatus()
+	if d.p.Needs == "" && d.p.Disks.Confirm && !o.ClaimsConfirmed {
+		d.p.Needs = NeedDisks
+	}
+	d.lookAgain(d.p.Disks.After)
+	return d.p
+}
+
+// lookAgain asks for another look, which an earlier one replaces.
+func (d *decision) lookAgain(after time.Duration) {
+	if d.p.After == 0 || after > 0 && after < d.p.After {
+		d.p.After = after
+	}
+}
+
+// withoutItsSpec copies a VMI's metadata. Spec and status stay shared: the one is not
+// this loop's, and the other is replaced as a whole.
+func withoutItsSpec(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+	out := *vmi
+	vmi.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	return &out
+}
+
+// writeStatus makes the status of the facts, unless the difference is not worth a
+// write.
+func (d *decision) writeStatus() {
+	from := &d.o.VMI.Status
+	obstacle, _ := d.facts.Obstacle.Get()
+	switch {
+	case d.unsaid > 0 && from.Phase == v1.VmPhaseUnset && !placement.FilledByDataVolumes(d.o.Claims):
+		// The scheduler needs some milliseconds as a rule, and the pod, bound, takes
+		// the VMI to Scheduled in the first write that it gets.
+		d.lookAgain(d.unsaid)
+	case obstacle != nil && obstacle.Reason == vmistatus.ReasonSandbox && failedFor(from) == vmistatus.ReasonSandbox:
+		// It names another sandbox at every attempt.
+	default:
+		d.p.VMI.Status = vmistatus.Project(d.o.VMI, vmistatus.Controller, d.facts)
+	}
+}
+
+// failedFor is the reason of the condition Synchronized, "" without one.
+func failedFor(status *v1.VirtualMachineInstanceStatus) string {
+	if c := condition.Find(status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
+// planDisks brings the VMI's disks to where it fits, as long as it has no
+// launcher pod: from then on they are where it is.
+func planDisks(o Observed) placement.Plan {
+	return placement.Decide(placement.Observed{
+		Wanted: o.Pod == nil && o.VMI.DeletionTimestamp == nil && waits(o.VMI),
+		Claims: o.Claims, Confirmed: o.ClaimsConfirmed, Homes: o.Homes, Pod: o.Provisioning, Now: o.Now,
+	})
+}
+
+// waits reports whether no guest can run yet.
+func waits(vmi *v1.VirtualMachineInstance) bool {
+	return vmistatus.StageOf(vmi.Status.Phase) == vmistatus.Waiting
+}
+
+// settleBond looks at whose the pod is that has the name. It reports false when a
+// cache shows another pod than the one that the VMI was handed over with.
+func (d *decision) settleBond() bool {
+	o := &d.o
+	if o.Pod == nil {
+		return true
+	}
+	bond := launcherpod.BondOf(o.Pod, o.VMI)
+	switch {
+	case bond == launcherpod.Chosen, waits(o.VMI) && (bond != launcherpod.Foreign || o.VMI.DeletionTimestamp == nil):
+		return true
+	case !o.PodAsked:
+		return false
+	}
+	// The VMI's own pod is gone: the names are the same. A leader with an old view
+	// has made this one since, unless it is none of ours at all.
+	d.p.DeletePod = bond != launcherpod.Foreign && !podstatus.Terminal(o.Pod) && o.Pod.DeletionTimestamp == nil
+	o.Pod = nil
+	return true
+}
+
+// decideWaiting looks after a VMI whose guest cannot run yet: it is brought to
+// Scheduled, or goes.
+func (d *decision) decideWaiting() {
+	if d.o.VMI.DeletionTimestamp != nil {
+		d.decideDeletion()
+		return
+	}
+	for _, c := range startChecks {
+		if c.applies(d) {
+			c.then(d)
+			return
+		}
+	}
+}
+
+// decideHandedOver looks after a VMI that is virt-handler's: only the end of its
+// pod, and what keeps the pod's container from starting, are seen here.
+func (d *decision) decideHandedOver() {
+	o := &d.o
+	switch {
+	case o.Pod == nil && !o.PodAsked:
+		d.p.Needs = NeedPod
+	case o.Pod == nil:
+		d.decideVanished()
+	case podstatus.Terminal(o.Pod):
+		d.facts.End = vmistatus.EndOfPod(o.VMI, o.Pod)
+	case o.VMI.DeletionTimestamp != nil:
+		// virt-handler ends the guest, and the pod's end is seen.
+	case o.Pod.DeletionTimestamp != nil, MarksNodeLost(o.Pod):
+		d.reportInterrupted()
+	case o.VMI.Status.Phase == v1.Scheduled && beingMade(o.Pod):
+		d.reportPreparation()
+	case o.VMI.Status.Phase == v1.Scheduled:
+		d.facts.Obstacle = containerObstacle(o.Pod)
+	}
+	if o.VMI.DeletionTimestamp != nil {
+		d.decideDeletion()
+	}
+}
+
+// decideEnded deletes a pod that outlives its guest: virt-launcher ends with
+// QEMU, so this covers one that never started it.
+func (d *decision) decideEnded() {
+	o := &d.o
+	switch {
+	case o.VMI.DeletionTimestamp != nil:
+		d.decideDeletion()
+	case o.Pod != nil && !podstatus.Terminal(o.Pod) && o.Pod.DeletionTimestamp == nil:
+		d.await(vmistatus.PhaseSince(o.VMI).Add(handlerPatience))
+	}
+}
+
+// decideDeletion ends a VMI that is to go, gracefully while a guest may run.
+func (d *decision) decideDeletion() {
+	o := &d.o
+	mayRun := vmistatus.StageOf(o.VMI.Status.Phase) == vmistatus.HandedOver
+	switch {
+	case o.Pod == nil && !o.PodAsked:
+		d.p.Needs = NeedPod
+	case o.Pod == nil && mayRun && d.facts.End == nil:
+		// It has not been given up yet.
+	case o.Pod == nil:
+		dropFinalizers(d.p.VMI)
+	case podstatus.Terminal(o.Pod):
+		// It can't run any more; its owner's end is its own.
+		d.facts.End = vmistatus.EndOfPod(o.VMI, o.Pod)
+		dropFinalizers(d.p.VMI)
+	case o.Pod.DeletionTimestamp != nil && o.Pod.Spec.NodeName == "":
+		// It gets no node any more, whatever else keeps its object.
+		dropFinalizers(d.p.VMI)
+	case o.Pod.DeletionTimestamp != nil:
+	case o.VMI.Status.Phase == v1.Running:
+		d.await(o.VMI.DeletionTimestamp.Add(handlerPatience))
+	default:
+		d.p.DeletePod = true
+	}
+}
+
+// await deletes the pod when the deadline has passed, or asks to look again then.
+func (d *decision) await(deadline time.Time) {
+	if d.o.Now.Before(deadline) {
+		d.p.After = deadline.Sub(d.o.Now)
+		return
+	}
+	d.p.DeletePod = true
+}
+
+func dropFinalizers(vmi *v1.VirtualMachineInstance) {
+	vmi.Finalizers = slices.DeleteFunc(vmi.Finalizers, func(f string) bool {
+		return f == v1.VirtualMachineInstanceFinalizer || f == v1.DeprecatedVirtualMachineInstanceFinalizer
+	})
+	if len(vmi.Finalizers) == 0 {
+		vmi.Finalizers = nil
+	}
+}

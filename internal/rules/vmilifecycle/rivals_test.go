@@ -1,0 +1,140 @@
+package vmilifecycle
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/launcherpod"
+)
+
+// onClaim gives a VMI a disk on the claim data.
+func onClaim(vmi *v1.VirtualMachineInstance) {
+	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "disk"}}
+	vmi.Spec.Volumes = []v1.Volume{{Name: "disk", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "data"}}}}
+}
+
+func shareable(vmi *v1.VirtualMachineInstance) {
+	vmi.Spec.Domain.Devices.Disks[0].Shareable = new(true)
+}
+
+// launcher is a launcher pod with a node, made for another VMI.
+func launcher(of string, edits ...func(*corev1.Pod)) *corev1.Pod {
+	pod := newPod(bound, podPhase(corev1.PodRunning))
+	pod.Name, pod.UID, pod.OwnerReferences = "p", "p", nil
+	pod.Labels[v1.CreatedByLabel] = "another"
+	pod.Labels[launcherpod.NameLabel] = of
+	pod.Annotations = map[string]string{v1.DomainAnnotation: of}
+	for _, e := range edits {
+		e(pod)
+	}
+	return pod
+}
+
+func writes(claim string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Labels[launcherpod.ClaimLabel(claim)] = "" }
+}
+
+func TestBesideWhichPodsAGuestMustNotRun(t *testing.T) {
+	plain, disk := newVMI(), newVMI(onClaim)
+	tests := map[string]struct {
+		vmi   *v1.VirtualMachineInstance
+		pod   *corev1.Pod
+		rival bool
+		claim string
+	}{
+		"an earlier VMI's of the same name":                    {plain, launcher("vmi"), true, ""},
+		"one that has ended":                                   {plain, launcher("vmi", podPhase(corev1.PodFailed)), false, ""},
+		"one that is being deleted and has not ended":          {plain, launcher("vmi", terminating), true, ""},
+		"one without a node":                                   {plain, launcher("vmi", func(p *corev1.Pod) { p.Spec.NodeName = "" }), false, ""},
+		"its own":                                              {plain, newPod(bound), false, ""},
+		"another VM's, without disks in common":                {disk, launcher("other", writes("x")), false, ""},
+		"another VM's that writes to its claim":                {disk, launcher("other", writes("data")), true, "data"},
+		"another VM's that writes to a claim that it shares":   {newVMI(onClaim, shareable), launcher("other", writes("data")), false, ""},
+		"a pod that has the labels and is no launcher pod":     {disk, launcher("vmi", func(p *corev1.Pod) { p.Labels[v1.AppLabel] = "web" }), false, ""},
+		"a provisioning pod, which says nothing of its origin": {disk, launcher("vmi", func(p *corev1.Pod) { delete(p.Labels, v1.CreatedByLabel) }), false, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r, rival := RivalOf(test.vmi, test.pod)
+			if rival != test.rival || r.Claim != test.claim {
+				t.Errorf("a rival: %v, for claim %q; want %v, %q", rival, r.Claim, test.rival, test.claim)
+			}
+		})
+	}
+}
+
+func TestAGuestWaitsForItsRivals(t *testing.T) {
+	const (
+		predecessor = "the launcher pod old of an earlier VMI vmi has not ended yet; this one starts when it has"
+		inUse       = "the claim data is written to by the guest of VMI other (pod p); this one starts when that has ended, or together with it when the disk is shareable in both"
+	)
+	says := func(reason, message string) []string {
+		return []string{"Synchronized=False " + reason + ": " + message, "Ready=False GuestNotRunning: " + message}
+	}
+	old := []Rival{{Pod: "old", VMI: "vmi", UID: "old"}}
+	user := func(age time.Duration) []Rival {
+		return []Rival{{Pod: "p", VMI: "other", Claim: "data", UID: "p", Created: now.Add(-age)}}
+	}
+	handing := func(rivals []Rival, asked bool) Observed {
+		return Observed{VMI: newVMI(inPhase(v1.Scheduling, 0), onClaim), Pod: newPod(bound, made(time.Minute)), Rivals: rivals, RivalsAsked: asked}
+	}
+	unowned := func(p *corev1.Pod) { p.OwnerReferences = nil }
+	unlabeled := func(p *corev1.Pod) { p.Labels = nil }
+	judge(t, map[string]testCase{
+		"the guest of an earlier VMI runs: no pod is made": {
+			Observed{VMI: newVMI(), RivalsAsked: true, Rivals: old},
+			outcome{phase: v1.Pending, after: rivalPause, says: says(ReasonPredecessorRuns, predecessor)}},
+		"another VM's guest writes to its disk: no pod is made": {
+			Observed{VMI: newVMI(), RivalsAsked: true, Rivals: user(0)},
+			outcome{phase: v1.Pending, after: rivalPause, says: says(ReasonClaimInUse, inUse)}},
+		"a pod with a node and a disk of its own: the rivals are asked for once more": {
+			handing(nil, false), outcome{phase: v1.Scheduling, askRivals: true}},
+		"there are none: handed over": {
+			handing(nil, true), outcome{phase: v1.Scheduled, says: []string{saysWaiting}}},
+		"the other's pod is younger: it makes way": {
+			handing(user(0), true), outcome{phase: v1.Scheduling, after: rivalPause, says: says(ReasonClaimInUse, inUse)}},
+		"the other's pod is older: this one makes way": {
+			handing(user(time.Hour), true), outcome{phase: v1.Scheduling, after: rivalPause, remove: true, says: says(ReasonClaimInUse, inUse)}},
+		"of pods of the same second one makes way": {
+			handing(user(time.Minute), true), outcome{phase: v1.Scheduling, after: rivalPause, remove: true, says: says(ReasonClaimInUse, inUse)}},
+		"a pod that has made way has ended: the next one waits until it is gone": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0), onClaim), Pod: newPod(bound, terminating, podPhase(corev1.PodSucceeded))},
+			outcome{phase: v1.Scheduling, says: []string{"Ready=False GuestNotRunning: waiting for the launcher pod pod to go before it is made again"}}},
+		"a pod that has lost its owner before a guest could run in it is made again": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: newPod(bound, unowned)},
+			outcome{phase: v1.Scheduling, remove: true, says: []string{"Ready=False GuestNotRunning: waiting for the launcher pod pod to go before it is made again"}}},
+		"a pod that has only the name: it is neither used nor deleted": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: newPod(bound, unowned, unlabeled)},
+			outcome{phase: v1.Scheduling, after: rivalPause, says: says(ReasonPodNameTaken, "a pod pod exists that was not made for this VMI; delete it")}},
+		"a pod that has only the name keeps no VMI from going": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0), deleted(0)), Pod: newPod(bound, unowned, unlabeled), PodAsked: true},
+			outcome{phase: v1.Scheduling, freed: true}},
+	})
+}
+
+func TestAGuestsPodStaysItsOwn(t *testing.T) {
+	unowned := func(p *corev1.Pod) { p.OwnerReferences, p.Labels = nil, nil }
+	stolen := func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "x", UID: "x", Controller: new(true)}}
+	}
+	runs := podPhase(corev1.PodRunning)
+	judge(t, map[string]testCase{
+		"deleted with its dependents orphaned: virt-handler ends the guest": {
+			Observed{VMI: newVMI(inPhase(v1.Running, 0), deleted(3*time.Second)), Pod: newPod(bound, runs, unowned)},
+			outcome{phase: v1.Running, after: 7 * time.Second}},
+		"deleted with its dependents orphaned: the pod is not left behind": {
+			Observed{VMI: newVMI(inPhase(v1.Running, 0), deleted(time.Minute)), Pod: newPod(bound, runs, unowned)},
+			outcome{phase: v1.Running, remove: true}},
+		"the pod has lost its owner: the guest runs on": {
+			Observed{VMI: newVMI(inPhase(v1.Running, 0)), Pod: newPod(bound, runs, unowned)}, outcome{phase: v1.Running}},
+		"the pod has another owner: the guest runs on": {
+			Observed{VMI: newVMI(inPhase(v1.Running, 0)), Pod: newPod(bound, runs, stolen)}, outcome{phase: v1.Running}},
+		"the orphaned pod has ended: the VMI goes": {
+			Observed{VMI: newVMI(inPhase(v1.Succeeded, 0), deleted(0)), Pod: newPod(bound, podPhase(corev1.PodSucceeded), unowned)},
+			outcome{phase: v1.Succeeded, freed: true}},
+	})
+}

@@ -1,0 +1,130 @@
+package vmilifecycle
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+const (
+	// kubeletMargin is what a kubelet may take, beyond the grace period of a pod,
+	// to notice that the pod's object is gone and to end its processes.
+	kubeletMargin = 15 * time.Second
+	// nodePause is when a node that does not answer is looked at again.
+	nodePause = 15 * time.Second
+)
+
+// MarksNodeLost reports whether Kubernetes has marked the pod as one of a node
+// that does not answer: it takes the pod's condition Ready away, which the
+// containers' own readiness does not explain. The kubelet gives it back.
+func MarksNodeLost(pod *corev1.Pod) bool {
+	ready, containers := podCondition(pod, corev1.PodReady), podCondition(pod, corev1.ContainersReady)
+	return ready != nil && ready.Status == corev1.ConditionFalse &&
+		containers != nil && containers.Status == corev1.ConditionTrue
+}
+
+// decideVanished looks after a VMI whose pod's object is gone while, as far as is
+// known, its guest runs. The kubelet needs the pod's grace period to end a pod
+// that was deleted by force. virt-handler, which ends the guest too, says when it
+// has ended, and this is not come to then. Without its word the VMI has failed
+// once that time has passed on a node that answers.
+//
+// A node that does not answer may run the guest for as long as it likes. The VMI
+// waits until the node answers again, or is declared out of service, or does not
+// exist any more.
+func (d *decision) decideVanished() {
+	o := &d.o
+	if !o.NodeAsked {
+		d.p.Needs = NeedNode
+		return
+	}
+	pod := d.pod(vmistatus.PodGone)
+	pod.Since = vmistatus.MissedSince(o.VMI, o.Now)
+	since := pod.Since
+	ready, why := nodeReady(o.Node)
+	switch {
+	case outOfService(o.Node):
+		d.facts.End = vmistatus.EndOfPodGone()
+		return
+	case ready == nil && o.Node != nil, ready != nil && ready.Status != corev1.ConditionTrue:
+		pod.Silent, d.p.After = why, nodePause
+	default:
+		if ready != nil && ready.LastTransitionTime.After(since) {
+			since = ready.LastTransitionTime.Time
+		}
+		left := since.Add(endsWithin(o.VMI)).Sub(o.Now)
+		if left <= 0 {
+			d.facts.End = vmistatus.EndOfPodGone()
+			return
+		}
+		d.p.After = left
+	}
+	d.facts.Pod = vmistatus.Known(pod)
+}
+
+// endsWithin is how long a guest may outlive its pod's object on a node that
+// answers.
+func endsWithin(vmi *v1.VirtualMachineInstance) time.Duration {
+	return time.Duration(launcherpod.PodGracePeriodSeconds(vmi))*time.Second + kubeletMargin
+}
+
+// reportInterrupted says what keeps a guest that may run from being Ready: its
+// pod is being deleted, or its node does not answer. Kubernetes marks no pod as
+// lost whose container it has not seen running, so the node is asked for.
+func (d *decision) reportInterrupted() {
+	o := &d.o
+	unseen := o.VMI.Status.Phase == v1.Scheduled && beingMade(o.Pod)
+	lost := MarksNodeLost(o.Pod) || unseen
+	if lost && !o.NodeAsked {
+		d.p.Needs = NeedNode
+		return
+	}
+	if unseen {
+		d.p.After = nodePause
+	}
+	pod := d.pod(vmistatus.PodSilent)
+	ready, why := nodeReady(o.Node)
+	if lost = lost && (ready == nil || ready.Status != corev1.ConditionTrue); lost {
+		pod.Silent = why
+	}
+	switch {
+	case o.Pod.DeletionTimestamp != nil:
+		pod.State = vmistatus.PodTerminating
+	case !lost:
+		return
+	}
+	d.facts.Pod = vmistatus.Known(pod)
+}
+
+// nodeReady is the node's condition Ready, nil when it has none, and why it is
+// not true, in words.
+func nodeReady(node *corev1.Node) (*corev1.NodeCondition, string) {
+	if node == nil {
+		return nil, "it does not exist"
+	}
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c, fmt.Sprintf("%s: %s", c.Reason, c.Message)
+		}
+	}
+	return nil, "it has never said that it is ready"
+}
+
+// outOfService reports whether somebody has declared that nothing runs on the
+// node.
+func outOfService(node *corev1.Node) bool {
+	if node == nil {
+		return false
+	}
+	for i := range node.Spec.Taints {
+		if node.Spec.Taints[i].Key == corev1.TaintNodeOutOfService {
+			return true
+		}
+	}
+	return false
+}

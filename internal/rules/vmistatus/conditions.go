@@ -1,0 +1,273 @@
+package vmistatus
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/condition"
+)
+
+// Reasons of the conditions Ready and Synchronized, as KubeVirt's users know them
+// where KubeVirt has them.
+const (
+	ReasonPVCNotFound  = "FailedPvcNotFound"
+	ReasonFailedCreate = "FailedCreate"
+	// ReasonSyncFailed is of a VMI whose node fails to do what it is to do.
+	ReasonSyncFailed = "Synchronizing with the Domain failed."
+	// ReasonNodeLost is Ready's while the VMI's node does not answer: Kubernetes' own
+	// word for the pods of such a node.
+	ReasonNodeLost = "NodeLost"
+	// ReasonSandbox is the kubelet's for a pod whose network can't be made.
+	ReasonSandbox = "FailedCreatePodSandBox"
+)
+
+const (
+	// MessageNotRunning is what Ready says of a guest that is to start on its node.
+	MessageNotRunning = "Guest VM is not reported as running"
+	probeNotPassed    = "ReadinessProbeNotPassed"
+)
+
+// conditionRules are the conditions of a VMI, in the order in which they are added,
+// with the rule of each.
+var conditionRules = []struct {
+	kind v1.VirtualMachineInstanceConditionType
+	of   func(*projection) verdict
+}{
+	{v1.VirtualMachineInstanceSynchronized, (*projection).synchronized},
+	{v1.VirtualMachineInstanceDataVolumesReady, (*projection).dataVolumesReady},
+	{v1.VirtualMachineInstanceProvisioning, (*projection).provisioning},
+	{PodScheduled, (*projection).podScheduled},
+	{v1.VirtualMachineInstanceReady, (*projection).ready},
+	{v1.VirtualMachineInstancePaused, (*projection).paused},
+	{v1.VirtualMachineInstanceAgentConnected, (*projection).agentConnected},
+	{v1.VirtualMachineInstanceIsMigratable, (*projection).migratable},
+}
+
+// synchronized is False while a step fails: making the pod, starting its container, or
+// what virt-handler does then. Each component takes back what it has said itself.
+func (p *projection) synchronized() verdict {
+	failure, steps := p.Failure.Get()
+	obstacle, known := p.Obstacle.Get()
+	_, running := p.Guest.Get()
+	said := p.current(v1.VirtualMachineInstanceSynchronized).Reason
+	switch {
+	case p.End != nil && said == ReasonSyncFailed:
+		return absent
+	case p.End != nil:
+		return unknown
+	case failure != "":
+		return isFalse(ReasonSyncFailed, failure)
+	case obstacle != nil:
+		return isFalse(obstacle.Reason, obstacle.Message)
+	case known && p.stage == Waiting, known && FromKubelet(said):
+		return absent
+	case steps && (said == ReasonSyncFailed || running || p.vmi.Status.Phase == v1.Running):
+		return absent
+	}
+	return unknown
+}
+
+// dataVolumesReady is there for a VMI that has DataVolumes.
+func (p *projection) dataVolumesReady() verdict {
+	dvs, known := p.Wait.DataVolumes.Get()
+	switch {
+	case !known:
+		return unknown
+	case !dvs.Exist:
+		return absent
+	case dvs.Filled:
+		return isTrue(v1.VirtualMachineInstanceReasonAllDVsReady, "all of the VMI's DataVolumes are filled")
+	}
+	return isFalse(v1.VirtualMachineInstanceReasonNotAllDVsReady, dvs.Message)
+}
+
+// provisioning is there while claims are being bound where the VMI fits.
+func (p *projection) provisioning() verdict {
+	message, known := p.Wait.Provisioning.Get()
+	switch {
+	case !known:
+		return unknown
+	case message == "":
+		return absent
+	}
+	return isTrue("", message)
+}
+
+// podScheduled is there while there is no node for the VMI.
+func (p *projection) podScheduled() verdict {
+	why, known := p.Wait.Unscheduled.Get()
+	switch {
+	case p.HandOver != nil:
+		return absent
+	case !known:
+		return unknown
+	case why == nil:
+		return absent
+	}
+	return isFalse(why.Reason, why.Message)
+}
+
+// ready is True only while virt-handler reports a guest that runs, in a pod of which
+// virt-controller reports nothing else.
+func (p *projection) ready() verdict {
+	obstacle, known := p.Obstacle.Get()
+	pod, seen := p.Pod.Get()
+	guest, running := p.Guest.Get()
+	switch {
+	case p.End != nil && p.End.WithoutPod:
+		return isFalse(v1.PodNotExistsReason, p.End.Message)
+	case p.End != nil:
+		return notRunning(p.End.Message)
+	case obstacle != nil:
+		return notRunning(obstacle.Message)
+	case p.HandOver != nil:
+		return notRunning(MessageNotRunning)
+	case p.stage == Waiting && p.Wait.For != "":
+		return notRunning(p.Wait.For)
+	case p.stage == Waiting:
+		return unknown
+	case pod.State != PodThere:
+		return pod.ready()
+	case running && !Interrupted(p.vmi):
+		return guest.ready()
+	case p.vmi.Status.Phase == v1.Scheduled && (known && FromKubelet(p.current(v1.VirtualMachineInstanceSynchronized).Reason) ||
+		seen && p.current(v1.VirtualMachineInstanceReady).Reason == ReasonNodeLost):
+		return notRunning(MessageNotRunning)
+	}
+	return unknown
+}
+
+func notRunning(message string) verdict { return isFalse(v1.GuestNotRunningReason, message) }
+
+// ready is what a pod that does not serve any more makes of the condition. The time of
+// the last probe is when the pod was found to be gone.
+func (pod Pod) ready() verdict {
+	silent := fmt.Sprintf("node %s does not answer (%s)", pod.Node, pod.Silent)
+	switch {
+	case pod.State == PodReportedByController:
+		return unknown
+	case pod.State == PodSilent:
+		return isFalse(ReasonNodeLost, silent+"; how the guest is, is not known")
+	case pod.State == PodUnseen:
+		return isFalse(ReasonNodeLost, fmt.Sprintf("%s; whether it has started the launcher pod %s is not known; if the node is off, give it the taint %s",
+			silent, pod.Name, corev1.TaintNodeOutOfService))
+	case pod.State == PodTerminating && pod.Silent != "":
+		return is(corev1.ConditionUnknown, v1.PodTerminatingReason,
+			fmt.Sprintf("the launcher pod %s is being deleted, and %s; how the guest is, is not known", pod.Name, silent))
+	case pod.State == PodTerminating:
+		return isFalse(v1.PodTerminatingReason, fmt.Sprintf("the launcher pod %s is being deleted", pod.Name))
+	}
+	gone := isFalse(v1.PodNotExistsReason, fmt.Sprintf("the launcher pod is gone; its guest is given the time to end on node %s", pod.Node))
+	if pod.Silent != "" {
+		gone = is(corev1.ConditionUnknown, v1.PodNotExistsReason, fmt.Sprintf(
+			"the launcher pod is gone, and %s: whether the guest runs is not known; if the node is off, give it the taint %s",
+			silent, corev1.TaintNodeOutOfService))
+	}
+	gone.want.LastProbeTime = metav1.NewTime(pod.Since.Truncate(time.Second))
+	return gone
+}
+
+func (g *Guest) ready() verdict {
+	switch {
+	case !g.RunState.Ready():
+		return isFalse(g.RunState.Reason, g.RunState.Message)
+	case g.AwaitsProbe:
+		return isFalse(probeNotPassed, "The guest runs, and its readiness probe has not succeeded yet.")
+	}
+	return isTrue("", "")
+}
+
+// paused is there while the guest is stopped and may go on.
+func (p *projection) paused() verdict {
+	g, running := p.Guest.Get()
+	switch {
+	case p.End != nil:
+		return absent
+	case !running:
+		return unknown
+	case !g.RunState.Paused:
+		return absent
+	case g.PausedByUser:
+		return isTrue(runstate.ReasonPausedByUser, g.RunState.Message)
+	}
+	return isTrue(g.RunState.Reason, g.RunState.Message)
+}
+
+// agentConnected is there while the guest agent answers.
+func (p *projection) agentConnected() verdict {
+	g, running := p.Guest.Get()
+	switch {
+	case p.End != nil:
+		return absent
+	case !running:
+		return unknown
+	case !g.AgentConnected:
+		return absent
+	}
+	return isTrue("", "")
+}
+
+// migratable says whether the guest can move to another node.
+func (p *projection) migratable() verdict {
+	g, running := p.Guest.Get()
+	switch {
+	case !running, p.End != nil:
+		return unknown
+	case g.Immovable != nil:
+		return isFalse(g.Immovable.Reason, g.Immovable.Message)
+	}
+	return isTrue("", "")
+}
+
+// Interrupted reports, from what a VMI's condition Ready says, whether its launcher
+// pod is being deleted or is gone: the guest ends, and nothing takes that back.
+func Interrupted(vmi *v1.VirtualMachineInstance) bool {
+	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
+	return c != nil && c.Status != corev1.ConditionTrue &&
+		(c.Reason == v1.PodTerminatingReason || c.Reason == v1.PodNotExistsReason)
+}
+
+// Unanswered reports whether the VMI's node does not answer, so that nobody knows how
+// its guest is.
+func Unanswered(vmi *v1.VirtualMachineInstance) bool {
+	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
+	return c != nil && StageOf(vmi.Status.Phase) != Ended && (c.Reason == ReasonNodeLost || c.Status == corev1.ConditionUnknown)
+}
+
+// MissedSince returns when the launcher pod was first found to be gone: now if that
+// was not known.
+func MissedSince(vmi *v1.VirtualMachineInstance, now time.Time) time.Time {
+	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
+	if c != nil && c.Reason == v1.PodNotExistsReason && !c.LastProbeTime.IsZero() {
+		return c.LastProbeTime.Time
+	}
+	return now
+}
+
+// PhaseSince returns when the VMI reached its phase, or the zero time.
+func PhaseSince(vmi *v1.VirtualMachineInstance) time.Time {
+	for _, t := range vmi.Status.PhaseTransitionTimestamps {
+		if t.Phase == vmi.Status.Phase {
+			return t.PhaseTransitionTimestamp.Time
+		}
+	}
+	return time.Time{}
+}
+
+// FromKubelet reports whether a reason is one with which a container or a pod waits
+// for something that may never come.
+func FromKubelet(reason string) bool {
+	switch reason {
+	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
+		"RegistryUnavailable", "SignatureValidationFailed", "CreateContainerConfigError",
+		"CreateContainerError", "RunContainerError", "PreCreateHookError",
+		"FailedMount", "FailedAttachVolume", "FailedMapVolume", ReasonSandbox:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,117 @@
+package vmistatus
+
+import (
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/podstatus"
+)
+
+// Reasons of a VMI's end that are not virt-launcher's.
+const (
+	ReasonPodGone   = "LauncherPodGone"
+	ReasonPodEnded  = "LauncherPodEnded"
+	ReasonPodFailed = "LauncherPodFailed"
+	ReasonGuestLost = "GuestLost"
+)
+
+// End is how a VMI ends.
+type End struct {
+	Failed bool
+	// Reason is status.reason of a VMI that has failed.
+	Reason, Message string
+	// WithoutPod means that the launcher pod does not exist any more.
+	WithoutPod bool
+}
+
+// EndOfPodGone is the end of a VMI whose launcher pod does not exist any more, and
+// with it the guest.
+func EndOfPodGone() *End {
+	return &End{Failed: true, Reason: ReasonPodGone, Message: "The launcher pod is gone, and the guest has ended with it.", WithoutPod: true}
+}
+
+// EndOfGuestLost is the end of a VMI whose guest is gone from under virt-launcher.
+func EndOfGuestLost() *End {
+	return &End{Failed: true, Reason: ReasonGuestLost, Message: "The guest is gone, and its launcher does not know how it ended."}
+}
+
+// EndOfQEMU is the end of a VMI whose QEMU has exited, as virt-launcher tells it.
+func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit) *End {
+	if StageOf(vmi.Status.Phase) != Ended && vmi.Status.Phase != v1.Running && vmi.DeletionTimestamp == nil &&
+		exit.Reason == launch.ReasonHostShutdown {
+		// Nobody wanted this VMI to end: its pod was deleted, or evicted.
+		return &End{Failed: true, Reason: ReasonPodEnded, Message: "The launcher pod was ended before the guest ran."}
+	}
+	e := &End{Failed: exit.Reason.Failed(), Reason: string(exit.Reason), Message: EndMessage(exit.Reason)}
+	if e.Failed && exit.Message != "" {
+		e.Message += " QEMU said: " + exit.Message
+	}
+	return e
+}
+
+// EndOfPod is the end of a VMI whose launcher pod has finished. virt-launcher leaves
+// how QEMU exited in its termination message; without one the pod's own end has to do.
+func EndOfPod(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *End {
+	container := terminated(pod)
+	if exit := exitIn(container); exit != nil {
+		return EndOfQEMU(vmi, *exit)
+	}
+	if pod.Status.Phase == corev1.PodSucceeded {
+		return &End{Message: EndMessage(launch.ReasonGuestShutdown)}
+	}
+	e := &End{Failed: true, Reason: pod.Status.Reason, Message: pod.Status.Message}
+	if e.Reason == "" {
+		e.Reason = ReasonPodFailed
+	}
+	switch {
+	case e.Message != "":
+	case container != nil:
+		e.Message = fmt.Sprintf("The launcher's container ended with %s (exit code %d).", container.Reason, container.ExitCode)
+	default:
+		e.Message = "The launcher pod has failed: " + e.Reason + "."
+	}
+	return e
+}
+
+// exitIn returns the exit of QEMU in a termination message; nil when there is none.
+func exitIn(container *corev1.ContainerStateTerminated) *launch.Exit {
+	if container == nil {
+		return nil
+	}
+	var exit launch.Exit
+	if err := json.Unmarshal([]byte(container.Message), &exit); err != nil || exit.Reason == "" {
+		return nil
+	}
+	return &exit
+}
+
+func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {
+	if s := podstatus.Container(pod, layout.ComputeContainer); s != nil {
+		return s.State.Terminated
+	}
+	return nil
+}
+
+// EndMessage is the sentence for a reason, in KubeVirt's words where it has some.
+func EndMessage(reason launch.Reason) string {
+	switch reason {
+	case launch.ReasonGuestPanicked:
+		return "The guest's kernel panicked."
+	case launch.ReasonWatchdog:
+		return "The guest's watchdog fired."
+	case launch.ReasonCrashed:
+		return "The VirtualMachineInstance crashed."
+	case launch.ReasonInternalError:
+		return "An error inside QEMU or KVM stopped the guest, and it could not continue."
+	case launch.ReasonStartFailed:
+		return "QEMU could not be started."
+	case launch.ReasonKilled:
+		return "The guest did not shut down within its grace period and was ended by force."
+	}
+	return "The VirtualMachineInstance was shut down."
+}

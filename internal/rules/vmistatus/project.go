@@ -1,0 +1,161 @@
+package vmistatus
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/condition"
+)
+
+// Project returns the status that the VMI has with what the writer knows. It shares
+// nothing with the VMI's status.
+func Project(vmi *v1.VirtualMachineInstance, by Writer, f Facts) v1.VirtualMachineInstanceStatus {
+	status := *vmi.Status.DeepCopy()
+	if StageOf(status.Phase) == Ended || by == TargetHandler {
+		return status
+	}
+	p := projection{Facts: f, vmi: vmi, stage: StageOf(status.Phase)}
+	p.setPhase(&status)
+	p.handOver(&status)
+	p.describe(&status)
+	for _, rule := range conditionRules {
+		rule.of(&p).apply(&status.Conditions, rule.kind, f.Now)
+	}
+	return status
+}
+
+// projection is what the rules of one status look at.
+type projection struct {
+	Facts
+	vmi *v1.VirtualMachineInstance
+	// stage is that of the status as it is.
+	stage Stage
+}
+
+// current returns a condition as it is in the status; the zero value for none.
+func (p *projection) current(kind v1.VirtualMachineInstanceConditionType) v1.VirtualMachineInstanceCondition {
+	if c := condition.Find(p.vmi.Status.Conditions, kind); c != nil {
+		return *c
+	}
+	return v1.VirtualMachineInstanceCondition{}
+}
+
+func (p *projection) setPhase(status *v1.VirtualMachineInstanceStatus) {
+	created := p.vmi.CreationTimestamp.Time
+	_, running := p.Guest.Get()
+	switch {
+	case p.End != nil && p.End.Failed:
+		status.Reason = p.End.Reason
+		enter(status, v1.Failed, created, p.Now)
+	case p.End != nil:
+		enter(status, v1.Succeeded, created, p.Now)
+	case p.HandOver != nil:
+		enter(status, v1.Scheduling, created, p.HandOver.Created)
+		enter(status, v1.Scheduled, created, p.Now)
+	case running:
+		enter(status, v1.Running, created, p.Now)
+	case p.Wait.Phase != "" && p.stage == Waiting:
+		enter(status, p.Wait.Phase, created, p.Now)
+	}
+}
+
+// phases are the phases of a life in their order.
+var phases = []v1.VirtualMachineInstancePhase{
+	v1.VmPhaseUnset, v1.Pending, v1.Scheduling, v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed,
+}
+
+// enter has the status enter a phase, unless it is there or further. Pending is not
+// worth a write of its own: it began when the VMI was created.
+func enter(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInstancePhase, created, now time.Time) {
+	if slices.Index(phases, phase) <= slices.Index(phases, status.Phase) {
+		return
+	}
+	if status.Phase == v1.VmPhaseUnset && phase != v1.Pending {
+		stamp(status, v1.Pending, created)
+	}
+	status.Phase = phase
+	stamp(status, phase, now)
+}
+
+// stamp records when a phase began, to the second as the API server keeps it.
+func stamp(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInstancePhase, at time.Time) {
+	status.PhaseTransitionTimestamps = append(status.PhaseTransitionTimestamps, v1.VirtualMachineInstancePhaseTransitionTimestamp{
+		Phase: phase, PhaseTransitionTimestamp: metav1.NewTime(at.Truncate(time.Second)),
+	})
+}
+
+// handOver names the pod and the node.
+func (p *projection) handOver(status *v1.VirtualMachineInstanceStatus) {
+	h := p.HandOver
+	if h == nil {
+		return
+	}
+	status.NodeName = h.Node
+	status.ActivePods = map[types.UID]string{h.Pod: h.Node}
+	status.RuntimeUser = h.User
+	status.QOSClass = new(h.QOS)
+	status.LauncherContainerImageVersion = h.Image
+}
+
+// describe says what the guest is.
+func (p *projection) describe(status *v1.VirtualMachineInstanceStatus) {
+	g, running := p.Guest.Get()
+	if !running || p.End != nil {
+		return
+	}
+	d := &g.Details
+	if d.Machine != nil {
+		status.Machine = d.Machine
+	}
+	if d.Memory != nil {
+		status.Memory = d.Memory
+	}
+	status.CurrentCPUTopology = d.CPUTopology
+	status.SelinuxContext = d.SELinuxContext
+	status.Interfaces = d.Interfaces
+	status.VolumeStatus = d.Volumes
+	status.MigrationMethod = d.MigrationMethod
+	status.GuestOSInfo = d.OS
+}
+
+// verdict is what a rule says about a condition: what it is to be, that it is to go
+// (nil), or nothing, if it is not known.
+type verdict struct {
+	known bool
+	want  *v1.VirtualMachineInstanceCondition
+}
+
+// unknown leaves a condition as it is, and absent takes it away.
+var (
+	unknown = verdict{}
+	absent  = verdict{known: true}
+)
+
+func isTrue(reason, message string) verdict  { return is(corev1.ConditionTrue, reason, message) }
+func isFalse(reason, message string) verdict { return is(corev1.ConditionFalse, reason, message) }
+
+func is(status corev1.ConditionStatus, reason, message string) verdict {
+	return verdict{known: true, want: &v1.VirtualMachineInstanceCondition{Status: status, Reason: reason, Message: message}}
+}
+
+// apply makes the list say it. LastProbeTime stays as it was unless the verdict has
+// one: condition.Set keeps it.
+func (v verdict) apply(list *[]v1.VirtualMachineInstanceCondition, kind v1.VirtualMachineInstanceConditionType, now time.Time) {
+	switch {
+	case !v.known:
+	case v.want == nil:
+		condition.Drop(list, kind)
+	default:
+		want := *v.want
+		want.Type = kind
+		condition.Set(list, want, now)
+		if !want.LastProbeTime.IsZero() {
+			condition.Find(*list, kind).LastProbeTime = want.LastProbeTime
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package vmistatus
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/qemu/runstate"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func instance(phase v1.VirtualMachineInstancePhase, conditions ...v1.VirtualMachineInstanceCondition) *v1.VirtualMachineInstance {
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-time.Minute))}}
+	vmi.Status.Phase, vmi.Status.Conditions = phase, conditions
+	return vmi
+}
+
+func says(kind v1.VirtualMachineInstanceConditionType, status corev1.ConditionStatus, reason string) v1.VirtualMachineInstanceCondition {
+	return v1.VirtualMachineInstanceCondition{Type: kind, Status: status, Reason: reason}
+}
+
+func running() Fact[Guest] { return Known(Guest{RunState: runstate.Of("running")}) }
+
+// finishedPod is a launcher pod in which virt-launcher has left how QEMU exited.
+func finishedPod(phase corev1.PodPhase, exit *launch.Exit) *corev1.Pod {
+	state := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 1}}
+	if exit != nil {
+		message, err := json.Marshal(exit)
+		if err != nil {
+			panic(err)
+		}
+		state.Terminated.Message = string(message)
+	}
+	return &corev1.Pod{Status: corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{Name: layout.ComputeContainer, State: state}}}}
+}
+
+// The same exit of QEMU makes the same status, whether virt-handler has heard it from
+// virt-launcher or virt-controller reads it in the pod.
+func TestAnEndIsTheSameWhoeverReportsIt(t *testing.T) {
+	ready, paused, agent := v1.VirtualMachineInstanceReady, v1.VirtualMachineInstancePaused, v1.VirtualMachineInstanceAgentConnected
+	for _, reason := range []launch.Reason{
+		launch.ReasonGuestShutdown, launch.ReasonHostShutdown, launch.ReasonKilled, launch.ReasonGuestPanicked,
+		launch.ReasonWatchdog, launch.ReasonCrashed, launch.ReasonInternalError, launch.ReasonStartFailed,
+	} {
+		for _, phase := range []v1.VirtualMachineInstancePhase{v1.Scheduled, v1.Running} {
+			vmi := instance(phase, says(ready, "True", ""), says(paused, "True", "PausedByUser"), says(agent, "True", ""),
+				says(v1.VirtualMachineInstanceSynchronized, "False", ReasonSyncFailed))
+			exit := launch.Exit{Reason: reason, Message: "signal 11"}
+			heard := Project(vmi, Handler, Facts{Now: now, Failure: Known("no disk"), Guest: running(), End: EndOfQEMU(vmi, exit)})
+			read := Project(vmi, Controller, Facts{Now: now, End: EndOfPod(vmi, finishedPod(corev1.PodFailed, &exit))})
+			if diff := cmp.Diff(heard, read); diff != "" {
+				t.Errorf("%s in %s: virt-handler and virt-controller differ:\n%s", reason, phase, diff)
+			}
+			if len(read.Conditions) != 1 || read.Conditions[0].Type != ready || read.Conditions[0].Status != "False" || read.Conditions[0].Message == "" {
+				t.Errorf("%s in %s: the conditions are %+v", reason, phase, read.Conditions)
+			}
+		}
+	}
+}
+
+func TestEndsThatOnlyThePodTells(t *testing.T) {
+	refused := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfmemory", Message: "Node didn't have enough resource: memory"}}
+	for name, c := range map[string]struct {
+		pod  *corev1.Pod
+		want End
+	}{
+		"the kubelet refused it":                      {refused, End{Failed: true, Reason: "OutOfmemory", Message: "Node didn't have enough resource: memory"}},
+		"the container was killed":                    {finishedPod(corev1.PodFailed, nil), End{Failed: true, Reason: "LauncherPodFailed", Message: "The launcher's container ended with Error (exit code 1)."}},
+		"nobody knows of a container":                 {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}}, End{Failed: true, Reason: "LauncherPodFailed", Message: "The launcher pod has failed: LauncherPodFailed."}},
+		"it succeeded without a message":              {finishedPod(corev1.PodSucceeded, nil), End{Message: "The VirtualMachineInstance was shut down."}},
+		"its message is not virt-launcher's":          {finishedPod(corev1.PodFailed, &launch.Exit{Message: "x"}), End{Failed: true, Reason: "LauncherPodFailed", Message: "The launcher's container ended with Error (exit code 1)."}},
+		"it was deleted before the guest ran":         {finishedPod(corev1.PodSucceeded, &launch.Exit{Reason: launch.ReasonHostShutdown}), End{Failed: true, Reason: "LauncherPodEnded", Message: "The launcher pod was ended before the guest ran."}},
+		"the guest powered itself off while it began": {finishedPod(corev1.PodSucceeded, &launch.Exit{Reason: launch.ReasonGuestShutdown}), End{Reason: "GuestShutdown", Message: "The VirtualMachineInstance was shut down."}},
+	} {
+		if got := *EndOfPod(instance(v1.Scheduled), c.pod); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// What each component says about Ready and Synchronized, and what it leaves alone.
+func TestWhoSaysWhat(t *testing.T) {
+	ready, synchronized := v1.VirtualMachineInstanceReady, v1.VirtualMachineInstanceSynchronized
+	obstacle := Known(&Obstacle{"ErrImagePull", "not found"})
+	for name, c := range map[string]struct {
+		vmi  *v1.VirtualMachineInstance
+		by   Writer
+		f    Facts
+		kind v1.VirtualMachineInstanceConditionType
+		want string
+	}{
+		"nothing is known: it stays": {
+			instance(v1.Running, says(ready, "True", "")), Controller, Facts{}, ready, "True : "},
+		"the container does not start": {
+			instance(v1.Scheduled), Controller, Facts{Obstacle: obstacle}, synchronized, "False ErrImagePull: not found"},
+		"the container does not start, so the guest is not ready": {
+			instance(v1.Scheduled), Controller, Facts{Obstacle: obstacle}, ready, "False GuestNotRunning: not found"},
+		"the container starts: what was said of it goes": {
+			instance(v1.Scheduled, says(synchronized, "False", "ErrImagePull")), Controller, Facts{Obstacle: Known[*Obstacle](nil)}, synchronized, ""},
+		"the container starts: virt-handler's failure stays": {
+			instance(v1.Scheduled, says(synchronized, "False", ReasonSyncFailed)), Controller, Facts{Obstacle: Known[*Obstacle](nil)}, synchronized, "False " + ReasonSyncFailed + ": "},
+		"virt-handler's steps succeed: the container's obstacle stays": {
+			instance(v1.Scheduled, says(synchronized, "False", "ErrImagePull")), Handler, Facts{Failure: Known("")}, synchronized, "False ErrImagePull: "},
+		"the guest runs: every obstacle is over": {
+			instance(v1.Scheduled, says(synchronized, "False", "ErrImagePull")), Handler, Facts{Failure: Known(""), Guest: running()}, synchronized, ""},
+		"the guest runs": {
+			instance(v1.Scheduled, says(ready, "False", v1.GuestNotRunningReason)), Handler, Facts{Guest: running()}, ready, "True : "},
+		"the guest runs in a pod of which virt-controller reports something": {
+			instance(v1.Running, says(ready, "False", ReasonNodeLost)), Handler,
+			Facts{Guest: running(), Pod: Known(Pod{State: PodReportedByController})}, ready, "False NodeLost: "},
+		"the guest runs in a pod that was said to be deleted": {
+			instance(v1.Running, says(ready, "False", v1.PodTerminatingReason)), Handler, Facts{Guest: running()}, ready, "False PodTerminating: "},
+		"the node of a guest answers again: virt-handler says so": {
+			instance(v1.Running, says(ready, "False", ReasonNodeLost)), Controller, Facts{Pod: Known(Pod{})}, ready, "False NodeLost: "},
+		"the node answers that prepares the pod": {
+			instance(v1.Scheduled, says(ready, "False", ReasonNodeLost)), Controller, Facts{Pod: Known(Pod{})}, ready, "False GuestNotRunning: " + MessageNotRunning},
+		"the target of a migration says nothing": {
+			instance(v1.Running, says(ready, "True", "")), TargetHandler, Facts{Failure: Known("x"), End: EndOfGuestLost()}, ready, "True : "},
+		"an end is final": {
+			instance(v1.Failed, says(ready, "False", "x")), Handler, Facts{Guest: running()}, ready, "False x: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.f.Now = now
+			got := ""
+			for _, condition := range Project(c.vmi, c.by, c.f).Conditions {
+				if condition.Type == c.kind {
+					got = string(condition.Status) + " " + condition.Reason + ": " + condition.Message
+				}
+			}
+			if got != c.want {
+				t.Errorf("%s is %q, want %q", c.kind, got, c.want)
+			}
+		})
+	}
+}
+
+// controllerKnows and handlerKnows draw facts that the component can have.
+func controllerKnows(t *rapid.T, stage Stage) Facts {
+	f := Facts{Now: now}
+	some := &Obstacle{rapid.SampledFrom([]string{"ErrImagePull", ReasonPVCNotFound}).Draw(t, "obstacle"), "x"}
+	if rapid.Bool().Draw(t, "knows of obstacles") {
+		f.Obstacle = Known(rapid.SampledFrom([]*Obstacle{nil, some}).Draw(t, "known"))
+	}
+	switch {
+	case rapid.Bool().Draw(t, "the pod ends"):
+		f.End = rapid.SampledFrom([]*End{EndOfPodGone(), {Message: "x"}}).Draw(t, "end")
+	case stage == HandedOver && rapid.Bool().Draw(t, "knows of the pod"):
+		f.Pod = Known(Pod{State: PodState(rapid.IntRange(int(PodThere), int(PodUnseen)).Draw(t, "pod")), Silent: "x", Since: now})
+	case stage == Waiting && rapid.Bool().Draw(t, "hands over"):
+		f.HandOver = &HandOver{Pod: "pod", Node: "node", Created: now, Image: "image", User: 107, QOS: corev1.PodQOSBurstable}
+	case stage == Waiting:
+		f.Wait = Wait{
+			Phase: rapid.SampledFrom([]v1.VirtualMachineInstancePhase{"", v1.Pending, v1.Scheduling}).Draw(t, "phase"), For: "x",
+			DataVolumes: Known(DataVolumes{Exist: true}), Provisioning: Known("x"), Unscheduled: Known(some),
+		}
+	}
+	return f
+}
+
+func handlerKnows(t *rapid.T) Facts {
+	f := Facts{Now: now, Failure: Known(rapid.SampledFrom([]string{"", "x"}).Draw(t, "failure"))}
+	if rapid.Bool().Draw(t, "has a guest") {
+		f.Guest = Known(Guest{
+			RunState:       runstate.Of(rapid.SampledFrom([]string{"running", "paused", "io-error", "prelaunch"}).Draw(t, "run state")),
+			AgentConnected: rapid.Bool().Draw(t, "agent"),
+			Details: Details{Machine: &v1.Machine{Type: "q35"}, SELinuxContext: "x", MigrationMethod: v1.LiveMigration,
+				Interfaces: []v1.VirtualMachineInstanceNetworkInterface{{Name: "x"}}, Volumes: []v1.VolumeStatus{{Name: "x"}}},
+		})
+	}
+	if rapid.Bool().Draw(t, "it ends") {
+		f.End = EndOfGuestLost()
+	}
+	return f
+}
+
+// Whatever a component knows, it changes only what the table lets it change, the phase
+// does not go back, an end stays, and saying the same again changes nothing.
+func TestAWriterChangesOnlyItsFields(t *testing.T) {
+	order := []v1.VirtualMachineInstancePhase{v1.VmPhaseUnset, v1.Pending, v1.Scheduling, v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed}
+	rapid.Check(t, func(t *rapid.T) {
+		vmi := instance(rapid.SampledFrom(order).Draw(t, "phase"))
+		for _, rule := range conditionRules {
+			if mayBeThere(rule.kind, StageOf(vmi.Status.Phase)) && rapid.Bool().Draw(t, "has "+string(rule.kind)) {
+				reason := rapid.SampledFrom([]string{"", "ErrImagePull", ReasonSyncFailed, ReasonNodeLost, v1.PodTerminatingReason}).Draw(t, "reason")
+				vmi.Status.Conditions = append(vmi.Status.Conditions, says(rule.kind, "False", reason))
+			}
+		}
+		stage := StageOf(vmi.Status.Phase)
+		by, f := Controller, controllerKnows(t, stage)
+		if stage != Waiting && rapid.Bool().Draw(t, "virt-handler writes") {
+			by, f = Handler, handlerKnows(t)
+		}
+		to := Project(vmi, by, f)
+		for _, name := range changed(t, &vmi.Status, &to) {
+			at := slices.IndexFunc(Fields, func(f Field) bool { return f.Name == name })
+			if !Fields[at].MayWrite(by, stage) {
+				t.Fatalf("%s changes %s, %s", by, name, stage)
+			}
+		}
+		if slices.Index(order, to.Phase) < slices.Index(order, vmi.Status.Phase) {
+			t.Fatalf("the phase went back from %s to %s", vmi.Status.Phase, to.Phase)
+		}
+		if stage == Ended && !cmp.Equal(to, vmi.Status) {
+			t.Fatalf("a status that has ended changed:\n%s", cmp.Diff(vmi.Status, to))
+		}
+		vmi.Status = to
+		if StageOf(to.Phase) == stage {
+			if again := Project(vmi, by, f); !cmp.Equal(again, to) {
+				t.Fatalf("saying it again changes it:\n%s", cmp.Diff(to, again))
+			}
+		}
+	})
+}
+
+// mayBeThere reports whether somebody may have set a condition by a stage.
+func mayBeThere(kind v1.VirtualMachineInstanceConditionType, by Stage) bool {
+	return slices.ContainsFunc(Fields, func(f Field) bool {
+		return f.Name == string(kind) && (f.Owners[Waiting].Owner != Nobody || by != Waiting)
+	})
+}
+
+// changed lists the fields that differ, and the types of the conditions that do.
+func changed(t *rapid.T, from, to *v1.VirtualMachineInstanceStatus) []string {
+	var names []string
+	fields := func(status *v1.VirtualMachineInstanceStatus) map[string]json.RawMessage {
+		data, err := json.Marshal(status)
+		out := map[string]json.RawMessage{}
+		if err == nil {
+			err = json.Unmarshal(data, &out)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	before, after := fields(from), fields(to)
+	for i := range Fields {
+		name := Fields[i].Name
+		if Fields[i].Condition {
+			kind := func(c v1.VirtualMachineInstanceCondition) bool { return string(c.Type) == name }
+			a, b := slices.IndexFunc(from.Conditions, kind), slices.IndexFunc(to.Conditions, kind)
+			if (a < 0) != (b < 0) || a >= 0 && !cmp.Equal(from.Conditions[a], to.Conditions[b]) {
+				names = append(names, name)
+			}
+		} else if string(before[name]) != string(after[name]) {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,363 @@
+package vmlifecycle
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+const uuid = types.UID("5d307ca9-b3ef-428c-8861-06e72d69f223")
+
+type vmEdit func(*v1.VirtualMachine)
+
+func newVM(strategy v1.VirtualMachineRunStrategy, edits ...vmEdit) *v1.VirtualMachine {
+	vm := &v1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "vm", Namespace: "ns", UID: "vm-uid", Generation: 3,
+			Finalizers: []string{v1.VirtualMachineControllerFinalizer},
+		},
+		Spec: v1.VirtualMachineSpec{RunStrategy: &strategy, Template: &v1.VirtualMachineInstanceTemplateSpec{}},
+	}
+	firmware.Set(&vm.Spec.Template.Spec, uuid)
+	for _, e := range edits {
+		e(vm)
+	}
+	return vm
+}
+
+func deleting(finalizers ...string) vmEdit {
+	return func(vm *v1.VirtualMachine) {
+		vm.DeletionTimestamp = &metav1.Time{Time: now}
+		vm.Finalizers = append(vm.Finalizers, finalizers...)
+	}
+}
+
+func was(strategy v1.VirtualMachineRunStrategy) vmEdit {
+	return func(vm *v1.VirtualMachine) { vm.Status.RunStrategy = strategy }
+}
+
+func requests(r ...v1.VirtualMachineStateChangeRequest) vmEdit {
+	return func(vm *v1.VirtualMachine) { vm.Status.StateChangeRequests = r }
+}
+
+func failures(count int, uid types.UID, retry time.Duration) vmEdit {
+	return func(vm *v1.VirtualMachine) {
+		vm.Status.StartFailure = &v1.VirtualMachineStartFailure{
+			ConsecutiveFailCount: count, LastFailedVMIUID: uid, RetryAfterTimestamp: &metav1.Time{Time: now.Add(retry)},
+		}
+	}
+}
+
+var (
+	start       = v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest}
+	startPaused = v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest,
+		Data: map[string]string{v1.StartRequestDataPausedKey: v1.StartRequestDataPausedTrue}}
+)
+
+func stop(uid types.UID) v1.VirtualMachineStateChangeRequest {
+	return v1.VirtualMachineStateChangeRequest{Action: v1.StopRequest, UID: &uid}
+}
+
+type vmiEdit func(*v1.VirtualMachineInstance)
+
+func newTestVMI(phases []v1.VirtualMachineInstancePhase, edits ...vmiEdit) *v1.VirtualMachineInstance {
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
+		Name: "vm", Namespace: "ns", UID: "vmi-uid", Labels: map[string]string{v1.VirtualMachineLabel: "vm"},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(newVM(v1.RunStrategyAlways), v1.VirtualMachineGroupVersionKind)},
+	}}
+	for _, p := range phases {
+		vmi.Status.Phase = p
+		vmi.Status.PhaseTransitionTimestamps = append(vmi.Status.PhaseTransitionTimestamps,
+			v1.VirtualMachineInstancePhaseTransitionTimestamp{Phase: p})
+	}
+	for _, e := range edits {
+		e(vmi)
+	}
+	return vmi
+}
+
+var (
+	starting    = []v1.VirtualMachineInstancePhase{v1.Scheduling}
+	running     = []v1.VirtualMachineInstancePhase{v1.Scheduled, v1.Running}
+	succeeded   = []v1.VirtualMachineInstancePhase{v1.Scheduled, v1.Running, v1.Succeeded}
+	crashed     = []v1.VirtualMachineInstancePhase{v1.Scheduled, v1.Running, v1.Failed}
+	failedEarly = []v1.VirtualMachineInstancePhase{v1.Scheduled, v1.Failed}
+)
+
+func vmiDeleting(vmi *v1.VirtualMachineInstance) { vmi.DeletionTimestamp = &metav1.Time{Time: now} }
+
+func vmiSays(kind v1.VirtualMachineInstanceConditionType, status corev1.ConditionStatus, reason, message string) vmiEdit {
+	return func(vmi *v1.VirtualMachineInstance) {
+		vmi.Status.Conditions = append(vmi.Status.Conditions,
+			v1.VirtualMachineInstanceCondition{Type: kind, Status: status, Reason: reason, Message: message})
+	}
+}
+
+func ownerless(vmi *v1.VirtualMachineInstance) { vmi.OwnerReferences = nil }
+
+// outcome is what a plan comes to.
+type outcome struct {
+	create, remove, adopt, freed bool
+	paused                       bool
+	printable                    v1.VirtualMachinePrintableStatus
+	recorded                     v1.VirtualMachineRunStrategy
+	requests                     []v1.StateChangeRequestAction
+	fails                        int
+	after                        time.Duration
+}
+
+func outcomeOf(p Plan) outcome {
+	out := outcome{
+		create: p.Create != nil, remove: p.Delete, adopt: p.Adopt, freed: !slices.Contains(p.VM.Finalizers, v1.VirtualMachineControllerFinalizer),
+		printable: p.VM.Status.PrintableStatus, recorded: p.VM.Status.RunStrategy, after: p.After,
+	}
+	out.paused = p.Create != nil && p.Create.Spec.StartStrategy != nil && *p.Create.Spec.StartStrategy == v1.StartStrategyPaused
+	for _, r := range p.VM.Status.StateChangeRequests {
+		out.requests = append(out.requests, r.Action)
+	}
+	if f := p.VM.Status.StartFailure; f != nil {
+		out.fails = f.ConsecutiveFailCount
+	}
+	return out
+}
+
+func TestDecide(t *testing.T) {
+	always, halted, manual := v1.RunStrategyAlways, v1.RunStrategyHalted, v1.RunStrategyManual
+	once, rerun := v1.RunStrategyOnce, v1.RunStrategyRerunOnFailure
+	asked := []v1.StateChangeRequestAction{v1.StartRequest}
+	tests := map[string]struct {
+		vm   *v1.VirtualMachine
+		vmi  *v1.VirtualMachineInstance
+		want outcome
+	}{
+		"Always starts": {
+			newVM(always), nil, outcome{create: true, printable: "Starting", recorded: always}},
+		"Always starts a VM again whose guest powered off": {
+			newVM(always), newTestVMI(succeeded), outcome{remove: true, printable: "Starting", recorded: always}},
+		"Always starts a VM again whose guest crashed, at once": {
+			newVM(always), newTestVMI(crashed), outcome{remove: true, printable: "Starting", recorded: always}},
+		"Always waits before it starts a VM again that did not come up": {
+			newVM(always), newTestVMI(failedEarly), outcome{printable: "CrashLoopBackOff", recorded: always, fails: 1, after: 10 * time.Second}},
+		"the pause grows": {
+			newVM(always, failures(3, "earlier", -time.Second)), newTestVMI(failedEarly),
+			outcome{printable: "CrashLoopBackOff", recorded: always, fails: 4, after: 160 * time.Second}},
+		"the pause has a limit": {
+			newVM(always, failures(1000, "earlier", -time.Second)), newTestVMI(failedEarly),
+			outcome{printable: "CrashLoopBackOff", recorded: always, fails: 1001, after: 5 * time.Minute}},
+		"a failure is counted once": {
+			newVM(always, failures(1, "vmi-uid", 3*time.Second)), newTestVMI(failedEarly),
+			outcome{printable: "CrashLoopBackOff", recorded: always, fails: 1, after: 3 * time.Second}},
+		"the pause is over": {
+			newVM(always, failures(1, "vmi-uid", -time.Second)), newTestVMI(failedEarly),
+			outcome{remove: true, printable: "Starting", recorded: always, fails: 1}},
+		"a guest that runs ends the row of failures": {
+			newVM(always, failures(1, "earlier", -time.Second)), newTestVMI(running), outcome{printable: "Running", recorded: always}},
+		"Halted stops": {
+			newVM(halted), newTestVMI(running), outcome{remove: true, printable: "Stopping", recorded: halted}},
+		"Halted says Stopping until the VMI is gone": {
+			newVM(halted), newTestVMI(succeeded, vmiDeleting), outcome{printable: "Stopping", recorded: halted}},
+		"Halted cleans up what has ended": {
+			newVM(halted), newTestVMI(succeeded), outcome{remove: true, printable: "Stopping", recorded: halted}},
+		"Halted forgets a request to start": {
+			newVM(halted, requests(start)), nil, outcome{printable: "Stopped", recorded: halted}},
+		"a paused start waits for the run strategy that comes with it": {
+			newVM(halted, requests(startPaused)), nil, outcome{printable: "Stopped", recorded: halted, requests: asked}},
+		"and is paused then": {
+			newVM(always, requests(startPaused)), nil, outcome{create: true, paused: true, printable: "Starting", recorded: always}},
+		"Manual waits": {
+			newVM(manual), nil, outcome{printable: "Stopped", recorded: manual}},
+		"Manual starts on request": {
+			newVM(manual, requests(start)), nil, outcome{create: true, printable: "Starting", recorded: manual}},
+		"Manual stops on request": {
+			newVM(manual, requests(stop("vmi-uid"))), newTestVMI(running),
+			outcome{remove: true, printable: "Stopping", recorded: manual, requests: []v1.StateChangeRequestAction{v1.StopRequest}}},
+		"a request to stop another VMI is done": {
+			newVM(manual, requests(stop("another"))), newTestVMI(running), outcome{printable: "Running", recorded: manual}},
+		"a restart deletes first": {
+			newVM(manual, requests(stop("vmi-uid"), start)), newTestVMI(running),
+			outcome{remove: true, printable: "Stopping", recorded: manual, requests: []v1.StateChangeRequestAction{v1.StopRequest, v1.StartRequest}}},
+		"a restart then waits": {
+			newVM(manual, requests(stop("vmi-uid"), start)), newTestVMI(succeeded, vmiDeleting),
+			outcome{printable: "Starting", recorded: manual, requests: []v1.StateChangeRequestAction{v1.StopRequest, v1.StartRequest}}},
+		"a restart then starts": {
+			newVM(manual, requests(stop("vmi-uid"), start)), nil, outcome{create: true, printable: "Starting", recorded: manual}},
+		"a restart under Always": {
+			newVM(always, requests(stop("vmi-uid"), start)), newTestVMI(running),
+			outcome{remove: true, printable: "Stopping", recorded: always, requests: []v1.StateChangeRequestAction{v1.StopRequest, v1.StartRequest}}},
+		"Manual keeps what has ended": {
+			newVM(manual), newTestVMI(succeeded), outcome{printable: "Stopped", recorded: manual}},
+		"Manual starts again after the guest powered off, on request": {
+			newVM(manual, requests(start)), newTestVMI(succeeded), outcome{remove: true, printable: "Starting", recorded: manual, requests: asked}},
+		"Once starts": {
+			newVM(once), nil, outcome{create: true, printable: "Starting", recorded: once}},
+		"Once starts a VM that was halted": {
+			newVM(once, was(halted)), nil, outcome{create: true, printable: "Starting", recorded: once}},
+		"Once never starts again": {
+			newVM(once, was(once)), newTestVMI(crashed), outcome{printable: "Stopped", recorded: once}},
+		"Once never starts again, not even when its VMI is deleted": {
+			newVM(once, was(once)), nil, outcome{printable: "Stopped", recorded: once}},
+		"Once waits until the VMI of before is gone": {
+			newVM(once, was(halted)), newTestVMI(succeeded, vmiDeleting), outcome{printable: "Starting", recorded: halted}},
+		"RerunOnFailure starts": {
+			newVM(rerun), nil, outcome{create: true, printable: "Starting", recorded: rerun}},
+		"RerunOnFailure is content with success": {
+			newVM(rerun, was(rerun)), newTestVMI(succeeded), outcome{printable: "Stopped", recorded: rerun}},
+		"RerunOnFailure runs again after a failure, and remembers it": {
+			newVM(rerun, was(rerun)), newTestVMI(crashed), outcome{remove: true, printable: "Starting", recorded: rerun, requests: asked}},
+		"RerunOnFailure runs again though the controller died in between": {
+			newVM(rerun, was(rerun), requests(start)), nil, outcome{create: true, printable: "Starting", recorded: rerun}},
+		"RerunOnFailure leaves a VMI deleted that somebody deleted": {
+			newVM(rerun, was(rerun)), nil, outcome{printable: "Stopped", recorded: rerun}},
+		"a VM that is deleted takes its VMI with it": {
+			newVM(always, deleting()), newTestVMI(running), outcome{remove: true, printable: "Terminating"}},
+		"and waits for it": {
+			newVM(always, deleting()), newTestVMI(running, vmiDeleting), outcome{printable: "Terminating"}},
+		"and goes": {
+			newVM(always, deleting()), nil, outcome{freed: true, printable: "Terminating"}},
+		"a VM that is deleted alone leaves its VMI": {
+			newVM(always, deleting(metav1.FinalizerOrphanDependents)), newTestVMI(running), outcome{printable: "Terminating"}},
+		"and goes once the VMI is not its own any more": {
+			newVM(always, deleting(metav1.FinalizerOrphanDependents)), newTestVMI(running, ownerless), outcome{freed: true, printable: "Terminating"}},
+		"an orphan of the same name is adopted": {
+			newVM(always), newTestVMI(running, ownerless), outcome{adopt: true, printable: "Running", recorded: always}},
+		"a stranger of the same name is left alone": {
+			newVM(once), newTestVMI(running, ownerless, func(vmi *v1.VirtualMachineInstance) { vmi.Labels = nil }),
+			outcome{printable: "Starting"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := outcomeOf(Decide(Observed{VM: test.vm, VMI: test.vmi, Now: now}))
+			if !slices.Equal(got.requests, test.want.requests) {
+				t.Errorf("requests %v, want %v", got.requests, test.want.requests)
+			}
+			got.requests, test.want.requests = nil, nil
+			if a, b := got, test.want; a.create != b.create || a.remove != b.remove || a.adopt != b.adopt || a.freed != b.freed ||
+				a.paused != b.paused || a.printable != b.printable || a.recorded != b.recorded || a.fails != b.fails || a.after != b.after {
+				t.Errorf("\n got %+v\nwant %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestPrintableOfAVMIOnItsWay(t *testing.T) {
+	synchronized, ready := v1.VirtualMachineInstanceSynchronized, v1.VirtualMachineInstanceReady
+	tests := map[string]struct {
+		vmi  *v1.VirtualMachineInstance
+		want v1.VirtualMachinePrintableStatus
+	}{
+		"waiting for a node":       {newTestVMI(starting), "Starting"},
+		"no node fits":             {newTestVMI(starting, vmiSays("PodScheduled", "False", "Unschedulable", "0/2 nodes")), "ErrorUnschedulable"},
+		"a claim is not bound":     {newTestVMI(starting, vmiSays("PodScheduled", "False", "Unschedulable", "pod has unbound immediate PersistentVolumeClaims")), "WaitingForVolumeBinding"},
+		"a claim is missing":       {newTestVMI(starting, vmiSays(synchronized, "False", "FailedPvcNotFound", "x")), "ErrorPvcNotFound"},
+		"the image is not there":   {newTestVMI(starting, vmiSays(synchronized, "False", "ErrImagePull", "x")), "ErrImagePull"},
+		"the image is tried again": {newTestVMI(starting, vmiSays(synchronized, "False", "ImagePullBackOff", "x")), "ImagePullBackOff"},
+		"running":                  {newTestVMI(running), "Running"},
+		"paused":                   {newTestVMI(running, vmiSays(v1.VirtualMachineInstancePaused, "True", "PausedByUser", "")), "Paused"},
+		"migrating": {newTestVMI(running, func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{StartTimestamp: &metav1.Time{Time: now}}
+		}), "Migrating"},
+		"its phase is not known":                                  {newTestVMI([]v1.VirtualMachineInstancePhase{v1.Unknown}), "Unknown"},
+		"its node does not answer":                                {newTestVMI(running, vmiSays(ready, "False", vmistatus.ReasonNodeLost, "x")), "Unknown"},
+		"its pod is being deleted":                                {newTestVMI(running, vmiSays(ready, "False", "PodTerminating", "x")), "Stopping"},
+		"its pod is being deleted on a node that does not answer": {newTestVMI(running, vmiSays(ready, "Unknown", "PodTerminating", "x")), "Unknown"},
+		"its pod was deleted by force, and its guest ends":        {newTestVMI(running, vmiSays(ready, "False", "PodNotExists", "x")), "Stopping"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := Decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: test.vmi, Now: now})
+			if got := p.VM.Status.PrintableStatus; got != test.want {
+				t.Errorf("it says %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestConditionsAreTheVMIsAndComeToRest(t *testing.T) {
+	vmi := newTestVMI(running, vmiSays(v1.VirtualMachineInstanceReady, "True", "", ""),
+		vmiSays(v1.VirtualMachineInstanceAgentConnected, "True", "", ""))
+	first := Decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: vmi, Now: now}).VM
+	if !first.Status.Ready || !first.Status.Created {
+		t.Errorf("ready %v, created %v", first.Status.Ready, first.Status.Created)
+	}
+	if condition.Find(first.Status.Conditions, "AgentConnected") == nil {
+		t.Error("the VMI's conditions are not copied")
+	}
+	second := Decide(Observed{VM: first, VMI: vmi, Now: now.Add(time.Hour)}).VM
+	if len(second.Status.Conditions) != len(first.Status.Conditions) {
+		t.Fatalf("conditions %+v became %+v", first.Status.Conditions, second.Status.Conditions)
+	}
+	for i := range second.Status.Conditions {
+		if second.Status.Conditions[i] != first.Status.Conditions[i] {
+			t.Errorf("%+v became %+v", first.Status.Conditions[i], second.Status.Conditions[i])
+		}
+	}
+	gone := Decide(Observed{VM: newHaltedAfter(first), Now: now}).VM
+	if condition.Find(gone.Status.Conditions, "AgentConnected") != nil {
+		t.Error("a condition outlives its VMI")
+	}
+	if c := condition.Find(gone.Status.Conditions, v1.VirtualMachineReady); c == nil || c.Reason != ReasonVMINotExists {
+		t.Errorf("Ready is %+v", c)
+	}
+}
+
+func newHaltedAfter(vm *v1.VirtualMachine) *v1.VirtualMachine {
+	out := vm.DeepCopy()
+	out.Spec.RunStrategy = new(v1.RunStrategyHalted)
+	return out
+}
+
+func TestWhatCouldNotBeDoneIsNotRecorded(t *testing.T) {
+	o := Observed{VM: newVM(v1.RunStrategyOnce, requests(start)), Now: now}
+	undone := Undone(o, Decide(o), "failed to create the virtual machine instance: quota exceeded")
+	if undone.Status.RunStrategy != "" || len(undone.Status.StateChangeRequests) != 1 || undone.Status.Created {
+		t.Errorf("recorded %q, requests %v, created %v", undone.Status.RunStrategy, undone.Status.StateChangeRequests, undone.Status.Created)
+	}
+	c := condition.Find(undone.Status.Conditions, v1.VirtualMachineFailure)
+	if c == nil || c.Reason != ReasonFailedCreate || c.Message != "failed to create the virtual machine instance: quota exceeded" {
+		t.Fatalf("Failure is %+v", c)
+	}
+	o.VM, o.Now = undone, now.Add(time.Minute)
+	again := Undone(o, Decide(o), "failed to create the virtual machine instance: quota exceeded")
+	if *condition.Find(again.Status.Conditions, v1.VirtualMachineFailure) != *c {
+		t.Error("the same failure is written again")
+	}
+	if p := Decide(o); condition.Find(p.VM.Status.Conditions, v1.VirtualMachineFailure) != nil || p.Create == nil {
+		t.Error("a success would keep the condition")
+	}
+}
+
+func TestAStrangersNameIsSaidToBeTaken(t *testing.T) {
+	stranger := newTestVMI(running, ownerless)
+	stranger.Labels = nil
+	vm := Decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: stranger, Now: now}).VM
+	if c := condition.Find(vm.Status.Conditions, v1.VirtualMachineFailure); c == nil || c.Reason != ReasonNameTaken {
+		t.Errorf("Failure is %+v", c)
+	}
+}
+
+func TestTheVMIIsMadeOfTheTemplate(t *testing.T) {
+	vm := newVM(v1.RunStrategyAlways)
+	vm.Spec.Template.ObjectMeta.Labels = map[string]string{"a": "b"}
+	vm.Spec.Template.ObjectMeta.Annotations = map[string]string{"c": "d"}
+	vmi := Decide(Observed{VM: vm, Now: now}).Create
+	if vmi.Name != "vm" || vmi.Namespace != "ns" || !metav1.IsControlledBy(vmi, vm) {
+		t.Errorf("%s/%s, owners %+v", vmi.Namespace, vmi.Name, vmi.OwnerReferences)
+	}
+	if vmi.Labels["a"] != "b" || vmi.Labels[v1.VirtualMachineLabel] != "vm" || vmi.Annotations["c"] != "d" || len(vmi.Annotations) != 1 {
+		t.Errorf("labels %v, annotations %v", vmi.Labels, vmi.Annotations)
+	}
+	if vmi.Spec.Domain.Firmware.UUID != uuid || vmi.Status.VirtualMachineRevisionName != RevisionName(vm) {
+		t.Errorf("UUID %s, revision %s", vmi.Spec.Domain.Firmware.UUID, vmi.Status.VirtualMachineRevisionName)
+	}
+}

@@ -1,0 +1,242 @@
+package vmlifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+// Reasons that a VM's conditions have beside those of its VMI.
+const (
+	ReasonVMINotExists     = "VMINotExists"
+	ReasonStopping         = "Stopping"
+	ReasonFailedCreate     = "FailedCreate"
+	ReasonNameTaken        = "VirtualMachineInstanceNameTaken"
+	ReasonDataVolumeTaken  = "DataVolumeNameTaken"
+	ReasonInvalidSpec      = "InvalidSpec"
+	ReasonTemplateChanged  = "TemplateChanged"
+	reasonPVCNotFound      = "FailedPvcNotFound"
+	reasonImagePullBackOff = "ImagePullBackOff"
+	unboundImmediatePhrase = "unbound immediate PersistentVolumeClaims"
+	podScheduledCondition  = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
+	messageGuestNotRunning = "Guest VM is not reported as running"
+	messageStopping        = "the guest is being shut down"
+	messageVMIDoesNotExist = "VMI does not exist"
+)
+
+// report sets the status from what is known; nothing else sets conditions or
+// the printable status.
+func (d *decision) report() {
+	status := &d.VM.Status
+	status.Created = d.vmi != nil || d.Create != nil
+	status.Ready = d.ready().Status == corev1.ConditionTrue
+	status.PrintableStatus = d.printable()
+	status.DesiredGeneration = d.VM.Generation
+	d.reportConditions()
+	if changed := condition.Find(d.VM.Status.Conditions, v1.VirtualMachineRestartRequired); changed == nil {
+		status.ObservedGeneration = d.VM.Generation
+	}
+}
+
+// printable is the one word of `kubectl get vm`.
+func (d *decision) printable() v1.VirtualMachinePrintableStatus {
+	switch {
+	case d.o.VM.DeletionTimestamp != nil:
+		return v1.VirtualMachineStatusTerminating
+	case d.stopping() && (!d.start || !d.vmi.IsFinal()):
+		return v1.VirtualMachineStatusStopping
+	case d.vmi != nil && !d.vmi.IsFinal():
+		return d.printableOfVMI()
+	case d.start && d.backOff() > 0:
+		return v1.VirtualMachineStatusCrashLoopBackOff
+	case d.disksPrintable() != "":
+		return d.disksPrintable()
+	case d.start:
+		return v1.VirtualMachineStatusStarting
+	}
+	return v1.VirtualMachineStatusStopped
+}
+
+// stopping reports whether the VMI is on its way out.
+func (d *decision) stopping() bool {
+	return d.vmi != nil && (d.Delete || d.vmi.DeletionTimestamp != nil)
+}
+
+// printableOfVMI is what a VMI that is to live is doing.
+func (d *decision) printableOfVMI() v1.VirtualMachinePrintableStatus {
+	vmi := d.vmi
+	switch {
+	case vmi.Status.Phase == v1.Unknown, vmistatus.Unanswered(vmi):
+		return v1.VirtualMachineStatusUnknown
+	case vmi.Status.Phase == v1.Running && vmistatus.Interrupted(vmi):
+		return v1.VirtualMachineStatusStopping
+	case vmi.Status.Phase == v1.Running && migrating(vmi):
+		return v1.VirtualMachineStatusMigrating
+	case condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused):
+		return v1.VirtualMachineStatusPaused
+	case vmi.Status.Phase == v1.Running && waitsForVolumes(vmi):
+		return v1.VirtualMachineStatusStarting
+	case vmi.Status.Phase == v1.Running:
+		return v1.VirtualMachineStatusRunning
+	}
+	return d.printableOfStart()
+}
+
+// waitsForVolumes reports whether QEMU runs and the guest's CPUs have not been
+// started, because they wait for hotpluggable volumes.
+func waitsForVolumes(vmi *v1.VirtualMachineInstance) bool {
+	ready := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
+	return ready != nil && ready.Status == corev1.ConditionFalse && ready.Reason == runstate.ReasonWaitingForVolumes
+}
+
+// printableOfStart is what a VMI waits for whose guest does not run yet.
+func (d *decision) printableOfStart() v1.VirtualMachinePrintableStatus {
+	conditions := d.vmi.Status.Conditions
+	if c := condition.Find(conditions, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
+		switch c.Reason {
+		case reasonPVCNotFound:
+			return v1.VirtualMachineStatusPvcNotFound
+		case reasonImagePullBackOff:
+			return v1.VirtualMachineStatusImagePullBackOff
+		case "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable":
+			return v1.VirtualMachineStatusErrImagePull
+		}
+	}
+	if d.disksInTrouble() {
+		return v1.VirtualMachineStatusDataVolumeError
+	}
+	if c := condition.Find(conditions, podScheduledCondition); c != nil && c.Reason == corev1.PodReasonUnschedulable {
+		if strings.Contains(c.Message, unboundImmediatePhrase) {
+			return v1.VirtualMachineStatusWaitingForVolumeBinding
+		}
+		return v1.VirtualMachineStatusUnschedulable
+	}
+	if condition.IsTrue(conditions, v1.VirtualMachineInstanceProvisioning) {
+		return v1.VirtualMachineStatusWaitingForVolumeBinding
+	}
+	if c := condition.Find(conditions, v1.VirtualMachineInstanceDataVolumesReady); c != nil && c.Status == corev1.ConditionFalse {
+		return v1.VirtualMachineStatusProvisioning
+	}
+	return v1.VirtualMachineStatusStarting
+}
+
+func migrating(vmi *v1.VirtualMachineInstance) bool {
+	m := vmi.Status.MigrationState
+	return m != nil && m.StartTimestamp != nil && !m.Completed && !m.Failed
+}
+
+// reportConditions makes the list anew: the VMI's conditions, then the VM's own.
+func (d *decision) reportConditions() {
+	before := d.VM.DeepCopy()
+	d.VM.Status.Conditions = slices.DeleteFunc(d.VM.Status.Conditions, func(c v1.VirtualMachineCondition) bool {
+		return !ownCondition(c.Type)
+	})
+	set := func(c v1.VirtualMachineCondition) {
+		if old := condition.Find(before.Status.Conditions, c.Type); old != nil && condition.Find(d.VM.Status.Conditions, c.Type) == nil {
+			d.VM.Status.Conditions = append(d.VM.Status.Conditions, *old)
+		}
+		condition.Set(&d.VM.Status.Conditions, c, d.o.Now)
+	}
+	if d.vmi != nil {
+		for _, c := range d.vmi.Status.Conditions {
+			if c.Type != v1.VirtualMachineInstanceReady {
+				set(v1.VirtualMachineCondition{
+					Type: v1.VirtualMachineConditionType(c.Type), Status: c.Status, Reason: c.Reason, Message: c.Message,
+				})
+			}
+		}
+	}
+	if c, say := d.disksCondition(); say {
+		set(c)
+	}
+	set(d.ready())
+	for _, c := range d.whereabouts() {
+		set(c)
+	}
+	d.reportFailure()
+	d.reportRestartRequired()
+	sortConditions(d.VM)
+}
+
+// sortConditions gives them one order, whatever changed in which order.
+func sortConditions(vm *v1.VirtualMachine) {
+	slices.SortFunc(vm.Status.Conditions, func(a, b v1.VirtualMachineCondition) int {
+		return strings.Compare(string(a.Type), string(b.Type))
+	})
+}
+
+// ownCondition reports whether a condition is the VM's own and not copied from its VMI.
+func ownCondition(kind v1.VirtualMachineConditionType) bool {
+	switch kind {
+	case v1.VirtualMachineFailure, v1.VirtualMachineRestartRequired, v1.VirtualMachineManualRecoveryRequired:
+		return true
+	}
+	return false
+}
+
+// ready is the VMI's Ready condition. As long as the guest does not run it
+// says no more than that, so that a start costs the VM one write and not one
+// for each step of its VMI, which says them itself.
+func (d *decision) ready() v1.VirtualMachineCondition {
+	out := v1.VirtualMachineCondition{
+		Type: v1.VirtualMachineReady, Status: corev1.ConditionFalse,
+		Reason: v1.GuestNotRunningReason, Message: messageGuestNotRunning,
+	}
+	switch {
+	case d.vmi == nil && d.Create == nil:
+		out.Reason, out.Message = ReasonVMINotExists, messageVMIDoesNotExist
+	case d.stopping():
+		// Said once, when it begins: whether the guest still runs is the VMI's
+		// to say.
+		out.Reason, out.Message = ReasonStopping, messageStopping
+	case d.vmi != nil && d.vmi.Status.Phase == v1.Running:
+		if c := condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceReady); c != nil {
+			out.Status, out.Reason, out.Message = c.Status, c.Reason, c.Message
+		}
+	}
+	return out
+}
+
+// reportFailure says why there is no VMI although there should be one.
+func (d *decision) reportFailure() {
+	failure := v1.VirtualMachineCondition{Type: v1.VirtualMachineFailure, Status: corev1.ConditionTrue}
+	switch {
+	case d.invalid != nil:
+		failure.Reason, failure.Message = ReasonInvalidSpec, d.invalid.Error()
+	case d.start && d.stranger != nil:
+		failure.Reason = ReasonNameTaken
+		failure.Message = fmt.Sprintf("a virtual machine instance %s exists that does not belong to this virtual machine; delete it, or give this one another name", d.VM.Name)
+	case d.disks.blocked != "":
+		failure.Reason, failure.Message = ReasonDataVolumeTaken, d.disks.blocked
+	default:
+		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineFailure)
+		return
+	}
+	condition.Set(&d.VM.Status.Conditions, failure, d.o.Now)
+}
+
+// reportRestartRequired compares the template with the one that the VMI was
+// made from. Taking a change back takes the condition back.
+func (d *decision) reportRestartRequired() {
+	if d.vmi == nil || d.vmi.IsFinal() || d.o.Started == nil || d.VM.Spec.Template == nil {
+		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineRestartRequired)
+		return
+	}
+	paths := Changes(hotplugspec.Lasting(d.o.Started), hotplugspec.Lasting(&d.VM.Spec.Template.Spec), d.VM.Name)
+	if len(paths) == 0 {
+		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineRestartRequired)
+		return
+	}
+	condition.Set(&d.VM.Status.Conditions, v1.VirtualMachineCondition{
+		Type: v1.VirtualMachineRestartRequired, Status: corev1.ConditionTrue, Reason: ReasonTemplateChanged,
+		Message: "these changes take effect when the VM is restarted: " + strings.Join(paths, ", "),
+	}, d.o.Now)
+}

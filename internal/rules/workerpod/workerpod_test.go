@@ -1,0 +1,161 @@
+package workerpod
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/rules/datavolume"
+)
+
+func render(t *testing.T, task transfer.Task, source cdiv1.DataVolumeSource, edit func(*datavolume.Worker)) *corev1.Pod {
+	t.Helper()
+	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", UID: "1"}}
+	dv.Spec.Source, dv.Spec.PriorityClassName = &source, "urgent"
+	w := &datavolume.Worker{
+		Name: "importer-disk", Namespace: "ns", Component: datavolume.ComponentImporter, Task: task, RestartsBefore: 2,
+		Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns"}},
+	}
+	if edit != nil {
+		edit(w)
+	}
+	pod, err := Pod(w, dv, Settings{Image: "importer", Config: datavolume.ConfigOf(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// mounts are the places of a worker, and what is there.
+func mounts(pod *corev1.Pod) map[string]corev1.VolumeSource {
+	volumes, out := map[string]corev1.VolumeSource{}, map[string]corev1.VolumeSource{}
+	for _, v := range pod.Spec.Volumes {
+		volumes[v.Name] = v.VolumeSource
+	}
+	c := pod.Spec.Containers[0]
+	for _, m := range c.VolumeMounts {
+		out[m.MountPath] = volumes[m.Name]
+	}
+	for _, d := range c.VolumeDevices {
+		out[d.DevicePath] = volumes[d.Name]
+	}
+	return out
+}
+
+func TestAWorkerHasNoRights(t *testing.T) {
+	pod := render(t, transfer.Task{Kind: transfer.KindBlank}, cdiv1.DataVolumeSource{}, nil)
+	c, all := pod.Spec.Containers[0], pod.Spec.SecurityContext
+	switch {
+	case *pod.Spec.AutomountServiceAccountToken, !*all.RunAsNonRoot, *all.RunAsUser != 107, *all.FSGroup != 107,
+		all.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault:
+		t.Errorf("the pod may too much: %+v", pod.Spec)
+	case *c.SecurityContext.AllowPrivilegeEscalation, !*c.SecurityContext.ReadOnlyRootFilesystem,
+		!slices.Equal(c.SecurityContext.Capabilities.Drop, []corev1.Capability{"ALL"}), c.SecurityContext.Privileged != nil:
+		t.Errorf("the container may too much: %+v", c.SecurityContext)
+	}
+	if c.Resources.Limits.Memory().IsZero() || c.Resources.Limits.Cpu().IsZero() || pod.Spec.Volumes[0].EmptyDir.SizeLimit.IsZero() {
+		t.Error("what a hostile image may cost has no limit")
+	}
+	if !metav1.IsControlledBy(pod, &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{UID: "1"}}) || pod.Spec.PriorityClassName != "urgent" ||
+		pod.Spec.RestartPolicy != corev1.RestartPolicyOnFailure || pod.Annotations[datavolume.AnnRestarts] != "2" {
+		t.Errorf("metadata %+v, priority %q, restarts %s", pod.ObjectMeta, pod.Spec.PriorityClassName, pod.Spec.RestartPolicy)
+	}
+}
+
+func TestAWorkerFindsWhatItsTaskNeeds(t *testing.T) {
+	task := transfer.Task{Kind: transfer.KindHTTP, URL: "https://example.com", Size: 5}
+	pod := render(t, task, cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{
+		SecretRef: "password", CertConfigMap: "authorities", SecretExtraHeaders: []string{"one", "two"},
+	}}, nil)
+	var got transfer.Task
+	if err := json.Unmarshal([]byte(pod.Spec.Containers[0].Env[0].Value), &got); err != nil || got.URL != task.URL || got.Size != 5 {
+		t.Errorf("the task arrives as %+v (%v)", got, err)
+	}
+	at := mounts(pod)
+	if at[transfer.TargetDir].PersistentVolumeClaim.ClaimName != "disk" || at[transfer.CredentialsDir].Secret.SecretName != "password" ||
+		at[transfer.CADir].ConfigMap.Name != "authorities" || at[transfer.HeadersDir+"/1"].Secret.SecretName != "two" {
+		t.Errorf("the mounts are %+v", at)
+	}
+
+	device := mounts(render(t, transfer.Task{Kind: transfer.KindBlank, Block: true}, cdiv1.DataVolumeSource{}, nil))
+	if device[transfer.TargetDevice].PersistentVolumeClaim == nil {
+		t.Errorf("a block claim is at none of %+v", device)
+	}
+
+	image := mounts(render(t, transfer.Task{Kind: transfer.KindRegistry}, cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{
+		URL: new("docker://quay.io/disk:1"), PullMethod: new(cdiv1.RegistryPullNode),
+	}}, nil))
+	if image[transfer.SourceDir].Image == nil || image[transfer.SourceDir].Image.Reference != "quay.io/disk:1" {
+		t.Errorf("the node's image is at none of %+v", image)
+	}
+}
+
+func TestASourceIsReadAndOwnedByNobodyElsewhere(t *testing.T) {
+	pod := render(t, transfer.Task{Kind: transfer.KindCloneSource}, cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{}},
+		func(w *datavolume.Worker) {
+			w.Namespace, w.Certificate = "golden", &datavolume.Certificate{Secret: "certificate"}
+		})
+	at := mounts(pod)
+	claim := at[transfer.SourceDir].PersistentVolumeClaim
+	if claim == nil || !claim.ReadOnly || at[transfer.TLSDir].Secret.SecretName != "certificate" || len(pod.OwnerReferences) != 0 {
+		t.Errorf("mounts %+v, owners %v", at, pod.OwnerReferences)
+	}
+}
+
+func TestAServiceLeadsToItsUploadAlone(t *testing.T) {
+	pod := render(t, transfer.Task{Kind: transfer.KindUpload}, cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}},
+		func(w *datavolume.Worker) {
+			w.Name, w.Certificate = "cdi-upload-disk", &datavolume.Certificate{Secret: "certificate"}
+		})
+	other := render(t, transfer.Task{Kind: transfer.KindUpload}, cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}},
+		func(w *datavolume.Worker) { w.Name = "cdi-upload-other" })
+	service := Service(pod)
+	for name, value := range service.Spec.Selector {
+		if pod.Labels[name] != value || other.Labels[name] == value {
+			t.Errorf("%s=%s does not tell %q from %q", name, value, pod.Labels[name], other.Labels[name])
+		}
+	}
+	if pod.Spec.Containers[0].ReadinessProbe == nil || service.Spec.Ports[0].Port != transfer.UploadPort {
+		t.Errorf("ports %+v, readiness probe %+v", service.Spec.Ports, pod.Spec.Containers[0].ReadinessProbe)
+	}
+}
+
+func TestAWorkerFollowsABoundClaimToAnyNodeThatLives(t *testing.T) {
+	const forever = int64(-1)
+	// The first toleration that fits a taint decides, for the scheduler and for who
+	// evicts pods.
+	tolerated := func(pod *corev1.Pod, taint corev1.Taint) (seconds int64, ok bool) {
+		for _, toleration := range pod.Spec.Tolerations {
+			if !toleration.ToleratesTaint(logr.Discard(), &taint, false) {
+				continue
+			}
+			if toleration.TolerationSeconds == nil {
+				return forever, true
+			}
+			return *toleration.TolerationSeconds, true
+		}
+		return 0, false
+	}
+	for name, c := range map[string]struct {
+		phase   corev1.PersistentVolumeClaimPhase
+		taint   corev1.Taint
+		seconds int64
+		ok      bool
+	}{
+		"kept for others":                    {corev1.ClaimBound, corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}, forever, true},
+		"kept for others, who are sent away": {corev1.ClaimBound, corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoExecute}, forever, true},
+		"lost":                               {corev1.ClaimBound, corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}, 300, true},
+		"kept for others, the claim unbound": {corev1.ClaimPending, corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoExecute}, 0, false},
+	} {
+		pod := render(t, transfer.Task{Kind: transfer.KindBlank}, cdiv1.DataVolumeSource{}, func(w *datavolume.Worker) { w.Claim.Status.Phase = c.phase })
+		if seconds, ok := tolerated(pod, c.taint); seconds != c.seconds || ok != c.ok {
+			t.Errorf("a node that is %s: tolerated %v for %d s, want %v for %d s", name, ok, seconds, c.ok, c.seconds)
+		}
+	}
+}
