@@ -21,11 +21,11 @@ const Patience = 2 * time.Minute
 // poll is how often what can't be watched is looked at.
 const poll = 50 * time.Millisecond
 
-// Follow tells see of every state of an object, from its first on, until see
+// Watch tells see of every state of an object, from its first on, until see
 // returns true or the context ends. It returns when the watch is established;
 // the channel then gives one answer. Whoever creates the object afterwards misses
 // nothing.
-func (c *Cluster) Follow(ctx context.Context, list client.ObjectList, namespace string, selector client.ListOption, see func(watch.EventType, client.Object) bool) (<-chan error, error) {
+func (c *Cluster) Watch(ctx context.Context, list client.ObjectList, namespace string, selector client.ListOption, see func(watch.EventType, client.Object) bool) (<-chan error, error) {
 	options := []client.ListOption{client.InNamespace(namespace)}
 	if selector != nil {
 		options = append(options, selector)
@@ -63,7 +63,7 @@ func Named(name string) client.ListOption {
 func (c *Cluster) CreateAndAwait(ctx context.Context, object client.Object, list client.ObjectList, seen func(client.Object) bool) (began, ended time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	done, err := c.Follow(ctx, list, object.GetNamespace(), Named(object.GetName()), func(_ watch.EventType, o client.Object) bool {
+	done, err := c.Watch(ctx, list, object.GetNamespace(), Named(object.GetName()), func(_ watch.EventType, o client.Object) bool {
 		return seen(o)
 	})
 	if err != nil {

@@ -4,7 +4,7 @@
 // noisy.
 //
 // A disk is there when a shell in the guest, which looks fifty times a second, prints
-// so on the serial console; the same holds for the QEMU that is started by hand.
+// so on the serial console; the same holds for the baseline.
 //
 // It must not judge whether hotplug is right: tests do.
 package hotplug
@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/bench/interleave"
 	"drydock.dev/drydock/bench/report"
-	"drydock.dev/drydock/bench/turns"
 	virtctl "drydock.dev/drydock/internal/virtctl/client"
 )
 
@@ -54,20 +54,20 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	}
 	defer func() { err = errors.Join(err, s.end()) }()
 	for i := range o.rounds + 1 {
-		t := &turn{setting: s, number: i}
+		t := &round{setting: s, number: i}
 		if err := t.run(ctx); err != nil {
 			return fmt.Errorf("in turn %d: %w", i, err)
 		}
 		// The first volume is still an empty claim, and all is cold.
 		if i > 0 {
-			t.tell(r)
+			t.record(r)
 		}
 	}
 	return nil
 }
 
-// turn plugs and unplugs a disk each way, and keeps how long that took.
-type turn struct {
+// round plugs and unplugs a disk each way, and keeps how long that took.
+type round struct {
 	*setting
 	number int
 
@@ -76,13 +76,13 @@ type turn struct {
 }
 
 // run goes through the three ways.
-func (t *turn) run(ctx context.Context) error {
+func (t *round) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*cluster.Patience)
 	defer cancel()
-	return turns.Take(ctx, t.number, t.startPod, t.plugByHand, t.plug)
+	return interleave.Run(ctx, t.number, t.startPod, t.plugBaseline, t.plug)
 }
 
-func (t *turn) tell(r *report.Report) {
+func (t *round) record(r *report.Report) {
 	base := t.pod + t.deviceAdd
 	r.Add("hotplug.add_ratio", "ratio", t.seen.Seconds()/base.Seconds())
 	for figure, d := range map[string]time.Duration{
@@ -96,7 +96,7 @@ func (t *turn) tell(r *report.Report) {
 }
 
 // startPod starts and ends a bare pod with the claim, where the guest runs.
-func (t *turn) startPod(ctx context.Context) error {
+func (t *round) startPod(ctx context.Context) error {
 	took, err := t.cluster.TimePod(ctx, t.barePod("bare-"+strconv.Itoa(t.number)))
 	if err != nil {
 		return fmt.Errorf("starting a bare pod with the claim: %w", err)
@@ -105,32 +105,32 @@ func (t *turn) startPod(ctx context.Context) error {
 	return nil
 }
 
-// plugByHand plugs and unplugs a disk in a QEMU that was started by hand.
-func (t *turn) plugByHand(ctx context.Context) error {
-	if err := t.byHand.watch(ctx, true); err != nil {
+// plugBaseline plugs and unplugs a disk in the baseline.
+func (t *round) plugBaseline(ctx context.Context) error {
+	if err := t.baseline.watch(ctx, true); err != nil {
 		return err
 	}
 	began := time.Now()
 	if err := t.addDevice(ctx); err != nil {
-		return fmt.Errorf("plugging a disk by hand: %w", err)
+		return fmt.Errorf("plugging a disk into the baseline: %w", err)
 	}
-	if err := t.byHand.saw(ctx); err != nil {
+	if err := t.baseline.saw(ctx); err != nil {
 		return err
 	}
 	t.deviceAdd = time.Since(began)
 	if err := t.removeDevice(ctx); err != nil {
-		return fmt.Errorf("unplugging a disk by hand: %w", err)
+		return fmt.Errorf("unplugging a disk into the baseline: %w", err)
 	}
 	return nil
 }
 
 // plug plugs and unplugs the volume in the VMI.
-func (t *turn) plug(ctx context.Context) error {
+func (t *round) plug(ctx context.Context) error {
 	if err := t.guest.watch(ctx, true); err != nil {
 		return err
 	}
 	began := time.Now()
-	ready, err := t.follow(ctx, func(s *v1.VolumeStatus) bool { return s != nil && s.Phase == v1.VolumeReady })
+	ready, err := t.watch(ctx, func(s *v1.VolumeStatus) bool { return s != nil && s.Phase == v1.VolumeReady })
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (t *turn) plug(ctx context.Context) error {
 	}
 	t.ready = at.Sub(began)
 	removed := time.Now()
-	gone, err := t.follow(ctx, func(s *v1.VolumeStatus) bool { return s == nil })
+	gone, err := t.watch(ctx, func(s *v1.VolumeStatus) bool { return s == nil })
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (t *turn) plug(ctx context.Context) error {
 	return t.guest.lost(ctx)
 }
 
-func (t *turn) ref() virtctl.Ref {
+func (t *round) ref() virtctl.Ref {
 	return virtctl.Ref{Resource: virtctl.VirtualMachineInstances, Namespace: t.namespace, Name: guestName}
 }
 
@@ -177,11 +177,11 @@ func addition() *v1.AddVolumeOptions {
 	}
 }
 
-// follow watches the volume's status from now on. The function that it returns
+// watch watches the volume's status from now on. The function that it returns
 // waits for the status that is wanted and says when it was seen.
-func (t *turn) follow(ctx context.Context, wanted func(*v1.VolumeStatus) bool) (func() (time.Time, error), error) {
+func (t *round) watch(ctx context.Context, wanted func(*v1.VolumeStatus) bool) (func() (time.Time, error), error) {
 	var at time.Time
-	done, err := t.cluster.Follow(ctx, &v1.VirtualMachineInstanceList{}, t.namespace, cluster.Named(guestName), func(_ watch.EventType, o client.Object) bool {
+	done, err := t.cluster.Watch(ctx, &v1.VirtualMachineInstanceList{}, t.namespace, cluster.Named(guestName), func(_ watch.EventType, o client.Object) bool {
 		at = time.Now()
 		return wanted(statusOf(o.(*v1.VirtualMachineInstance)))
 	})
@@ -192,7 +192,7 @@ func (t *turn) follow(ctx context.Context, wanted func(*v1.VolumeStatus) bool) (
 }
 
 // phase is what the VMI says of the volume when it does not come.
-func (t *turn) phase(ctx context.Context) string {
+func (t *round) phase(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cluster.Patience)
 	defer cancel()
 	var vmi v1.VirtualMachineInstance

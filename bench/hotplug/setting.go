@@ -14,7 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/bench/byhand"
+	"drydock.dev/drydock/bench/baseline"
 	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/qmp"
@@ -27,22 +27,22 @@ const (
 	guestName = "guest"
 	// claimSize is large enough that a file system's own share is a small part.
 	claimSize = 1 << 30
-	// diskSize is the size of the disk that is plugged by hand.
+	// diskSize is the size of the disk that the baseline gets.
 	diskSize = 64 << 20
 )
 
-// setting is what all turns happen in: a claim, a VMI, and a QEMU that is started
-// by hand like the VMI's.
+// setting is what all rounds happen in: a claim, a VMI, and the baseline, a QEMU that is
+// started like the VMI's.
 type setting struct {
 	cluster   *cluster.Cluster
 	client    *virtctl.Client
 	namespace string
 	node      string
 
-	guest, byHand shell
-	machine       *byhand.Machine
-	qemu          *byhand.Guest
-	monitor       *qmp.Client
+	guest, baseline shell
+	machine         *baseline.Machine
+	qemu            *baseline.Guest
+	monitor         *qmp.Client
 }
 
 // shell is a shell in a guest, on its serial console.
@@ -54,7 +54,7 @@ type shell struct {
 // prepare makes all of it. What it made when it fails, it ends itself.
 func prepare(ctx context.Context, c *cluster.Cluster, ns string) (*setting, error) {
 	s := &setting{cluster: c, namespace: ns}
-	for _, step := range []func(context.Context) error{s.makeClaim, s.startGuest, s.startByHand} {
+	for _, step := range []func(context.Context) error{s.makeClaim, s.startGuest, s.startBaseline} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, s.end())
 		}
@@ -101,7 +101,7 @@ func (s *setting) barePod(name string) *corev1.Pod {
 	return pod
 }
 
-// startGuest starts the VMI and learns from it how to start QEMU by hand.
+// startGuest starts the VMI and learns from it how to start the baseline.
 func (s *setting) startGuest(ctx context.Context) error {
 	vmi := cluster.VMI(s.namespace, guestName)
 	vmi.Spec.NodeSelector = map[string]string{corev1.LabelHostname: s.node}
@@ -116,7 +116,7 @@ func (s *setting) startGuest(ctx context.Context) error {
 		return fmt.Errorf("looking for the launcher pod of the guest: there are %d", len(pods.Items))
 	}
 	var err error
-	if s.machine, err = byhand.Learn(ctx, &pods.Items[0]); err != nil {
+	if s.machine, err = baseline.Learn(ctx, &pods.Items[0]); err != nil {
 		return err
 	}
 	if s.client, err = virtctl.New(s.cluster.Config); err != nil {
@@ -128,21 +128,21 @@ func (s *setting) startGuest(ctx context.Context) error {
 	return s.guest.login(ctx)
 }
 
-func (s *setting) startByHand(ctx context.Context) error {
+func (s *setting) startBaseline(ctx context.Context) error {
 	if err := os.WriteFile(s.machine.Path(volume), nil, 0o600); err != nil {
-		return fmt.Errorf("making a disk to plug by hand: %w", err)
+		return fmt.Errorf("making the baseline's disk: %w", err)
 	}
 	if err := os.Truncate(s.machine.Path(volume), diskSize); err != nil {
-		return fmt.Errorf("making a disk to plug by hand: %w", err)
+		return fmt.Errorf("making the baseline's disk: %w", err)
 	}
 	var err error
 	if s.qemu, err = s.machine.Start(ctx); err != nil {
 		return err
 	}
-	if s.byHand.conn, err = s.qemu.Console(ctx); err != nil {
+	if s.baseline.conn, err = s.qemu.Console(ctx); err != nil {
 		return err
 	}
-	if err := s.byHand.login(ctx); err != nil {
+	if err := s.baseline.login(ctx); err != nil {
 		return err
 	}
 	s.monitor, err = s.qemu.Monitor(ctx)
@@ -151,7 +151,7 @@ func (s *setting) startByHand(ctx context.Context) error {
 
 // end ends what is outside the cluster; the namespace takes the rest with it.
 func (s *setting) end() error {
-	for _, sh := range []shell{s.guest, s.byHand} {
+	for _, sh := range []shell{s.guest, s.baseline} {
 		if sh.conn != nil {
 			_ = sh.conn.Close() // all was read that is wanted
 		}
@@ -229,7 +229,7 @@ func (s *setting) removeDevice(ctx context.Context) error {
 	if err := s.monitor.Execute(ctx, "device_del", map[string]any{"id": volume}, nil); err != nil {
 		return err
 	}
-	if err := s.byHand.lost(ctx); err != nil {
+	if err := s.baseline.lost(ctx); err != nil {
 		return err
 	}
 	return cluster.Eventually(ctx, "QEMU to let go of the disk", func(ctx context.Context) (bool, error) {

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/bench/audit"
-	"drydock.dev/drydock/bench/byhand"
+	"drydock.dev/drydock/bench/baseline"
 	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/bench/proc"
 	"drydock.dev/drydock/bench/report"
@@ -35,8 +35,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 }
 
 const (
-	// baseline is how long virt-handler is looked at before there are VMIs.
-	baseline = time.Minute
+	// baselineWindow is how long virt-handler is looked at before there are VMIs.
+	baselineWindow = time.Minute
 	// settle is how long guests are left alone after their agents have come: their
 	// addresses are asked for some times more, emulation translates what an idle guest
 	// needs, and the kubelet writes a pod's status once more at its first sync by the
@@ -106,7 +106,7 @@ func handlersAlone(ctx context.Context, c *cluster.Cluster) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := cluster.Wait(ctx, baseline); err != nil {
+	if err := cluster.Wait(ctx, baselineWindow); err != nil {
 		return 0, err
 	}
 	after, err := handlers(ctx, c)
@@ -171,7 +171,7 @@ func (s *spent) addPod(uid string) error {
 	for _, p := range processes {
 		of := s.launcher
 		switch {
-		case byhand.IsQEMU(p):
+		case baseline.IsQEMU(p):
 			of = s.qemu
 		case p.Name() != "virt-launcher":
 			continue

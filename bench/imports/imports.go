@@ -18,8 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"drydock.dev/drydock/bench/interleave"
 	"drydock.dev/drydock/bench/report"
-	"drydock.dev/drydock/bench/turns"
 )
 
 // Options are what can be chosen.
@@ -109,44 +109,44 @@ func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 // round imports the image both ways, there and back: whoever is second finds a
 // disk that has just been written a lot, and takes up to twice as long.
 func (b *bench) round(ctx context.Context) error {
-	there, err := b.turn(ctx, 0)
+	there, err := b.compare(ctx, 0)
 	if err != nil {
 		return err
 	}
-	back, err := b.turn(ctx, 1)
+	back, err := b.compare(ctx, 1)
 	if err != nil {
 		return err
 	}
-	ours, usual := there.ours.took+back.ours.took, there.usual.took+back.usual.took
-	flushed := there.usual.flushed + back.usual.flushed
+	ours, usual := there.worker.took+back.worker.took, there.baseline.took+back.baseline.took
+	flushed := there.baseline.flushed + back.baseline.flushed
 	b.report.Add("import.ratio", "ratio", ours.Seconds()/flushed.Seconds())
 	b.report.Add("import.ratio_to_unflushed", "ratio", ours.Seconds()/usual.Seconds())
 	return nil
 }
 
-// turn is one import each way.
-type turn struct {
-	ours  imported
-	usual fetched
+// comparison is one import each way.
+type comparison struct {
+	worker   imported
+	baseline fetched
 }
 
-// turn imports the image each way and compares the disks.
-func (b *bench) turn(ctx context.Context, number int) (t turn, err error) {
-	err = turns.Take(ctx, number,
-		func(ctx context.Context) (err error) { t.usual, err = b.fetchAndConvert(ctx); return err },
-		func(ctx context.Context) (err error) { t.ours, err = b.importIt(ctx); return err },
+// compare imports the image each way and compares the disks.
+func (b *bench) compare(ctx context.Context, number int) (t comparison, err error) {
+	err = interleave.Run(ctx, number,
+		func(ctx context.Context) (err error) { t.baseline, err = b.fetchAndConvert(ctx); return err },
+		func(ctx context.Context) (err error) { t.worker, err = b.importIt(ctx); return err },
 	)
 	if err != nil {
 		return t, err
 	}
-	if _, err := run(command(ctx, "cmp", t.ours.disk, t.usual.disk)); err != nil {
+	if _, err := run(command(ctx, "cmp", t.worker.disk, t.baseline.disk)); err != nil {
 		return t, err
 	}
-	b.tell(t.ours, t.usual)
-	return t, errors.Join(os.RemoveAll(t.ours.root), os.Remove(t.usual.disk))
+	b.record(t.worker, t.baseline)
+	return t, errors.Join(os.RemoveAll(t.worker.root), os.Remove(t.baseline.disk))
 }
 
-func (b *bench) tell(ours imported, usual fetched) {
+func (b *bench) record(ours imported, usual fetched) {
 	b.report.Add("import.import_s", "s", ours.took.Seconds())
 	b.report.Add("import.curl_and_convert_s", "s", usual.took.Seconds())
 	b.report.Add("import.curl_convert_and_flush_s", "s", usual.flushed.Seconds())

@@ -100,11 +100,11 @@ func (r *rollout) change(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()
 	vm := r.vm(name)
-	waits, err := r.cluster.Follow(ctx, &v1.VirtualMachineList{}, r.namespace, cluster.Named(name), restartRequired)
+	waits, err := r.cluster.Watch(ctx, &v1.VirtualMachineList{}, r.namespace, cluster.Named(name), restartRequired)
 	if err != nil {
 		return err
 	}
-	changed, err := r.cluster.Follow(ctx, &v1.VirtualMachineInstanceList{}, r.namespace, cluster.Named(name), runsChanged)
+	changed, err := r.cluster.Watch(ctx, &v1.VirtualMachineInstanceList{}, r.namespace, cluster.Named(name), runsChanged)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/bench/byhand"
+	"drydock.dev/drydock/bench/baseline"
 	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/bench/proc"
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -59,7 +59,7 @@ func observeStart(ctx context.Context, c *cluster.Cluster, vmi *v1.VirtualMachin
 	var mu sync.Mutex // the two watches tell at the same time
 	var pod *corev1.Pod
 	ours := client.MatchingLabels{v1.AppLabel: layout.LauncherApp, v1.DeprecatedVirtualMachineNameLabel: vmi.Name}
-	pods, err := c.Follow(ctx, &corev1.PodList{}, vmi.Namespace, ours, func(_ watch.EventType, o client.Object) bool {
+	pods, err := c.Watch(ctx, &corev1.PodList{}, vmi.Namespace, ours, func(_ watch.EventType, o client.Object) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		pod = o.(*corev1.Pod)
@@ -72,7 +72,7 @@ func observeStart(ctx context.Context, c *cluster.Cluster, vmi *v1.VirtualMachin
 	if err != nil {
 		return nil, nil, err
 	}
-	vmis, err := c.Follow(ctx, &v1.VirtualMachineInstanceList{}, vmi.Namespace, cluster.Named(vmi.Name), func(_ watch.EventType, o client.Object) bool {
+	vmis, err := c.Watch(ctx, &v1.VirtualMachineInstanceList{}, vmi.Namespace, cluster.Named(vmi.Name), func(_ watch.EventType, o client.Object) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		switch o.(*v1.VirtualMachineInstance).Status.Phase {
@@ -142,7 +142,7 @@ func (l *life) readProcesses(pod *corev1.Pod) error {
 			return err
 		}
 		switch {
-		case byhand.IsQEMU(p):
+		case baseline.IsQEMU(p):
 			l.qemu = at
 			if l.cpu, err = proc.CPU(p.PID); err != nil {
 				return err

@@ -1,6 +1,6 @@
 // Package start measures how long a VM takes to start, beside a bare pod of the
-// same image and beside QEMU started by hand with the same arguments, alternately
-// in one run, since machines are noisy.
+// same image and beside the baseline, a QEMU outside of Kubernetes with the same
+// arguments, alternately in one run, since machines are noisy.
 //
 // The guest's first line is the one that its init prints when its services are
 // up; the kernel of the test guest is quiet before.
@@ -16,11 +16,11 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/bench/byhand"
+	"drydock.dev/drydock/bench/baseline"
 	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/bench/interleave"
 	"drydock.dev/drydock/bench/proc"
 	"drydock.dev/drydock/bench/report"
-	"drydock.dev/drydock/bench/turns"
 )
 
 // firstLine is what the guest's first line begins with.
@@ -48,18 +48,18 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 		return fmt.Errorf("learning how QEMU is started: %w", err)
 	}
 	for i := range o.rounds {
-		t := &turn{cluster: c, namespace: ns, number: strconv.Itoa(i), hand: hand}
-		if err := turns.Take(ctx, i, t.startPod, t.startVMI, t.startByHand, t.startVM); err != nil {
+		t := &round{cluster: c, namespace: ns, number: strconv.Itoa(i), baseline: hand}
+		if err := interleave.Run(ctx, i, t.startPod, t.startVMI, t.startBaseline, t.startVM); err != nil {
 			return errors.Join(err, hand.Forget())
 		}
-		t.tell(r)
+		t.record(r)
 	}
 	return hand.Forget()
 }
 
 // learn starts a VMI, which also warms everything up, and looks how its QEMU is
 // started.
-func learn(ctx context.Context, c *cluster.Cluster, ns string) (*byhand.Machine, error) {
+func learn(ctx context.Context, c *cluster.Cluster, ns string) (*baseline.Machine, error) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()
 	vmi := cluster.VMI(ns, "learn")
@@ -67,15 +67,15 @@ func learn(ctx context.Context, c *cluster.Cluster, ns string) (*byhand.Machine,
 	if err != nil {
 		return nil, err
 	}
-	hand, err := byhand.Learn(ctx, pod)
+	hand, err := baseline.Learn(ctx, pod)
 	return hand, errors.Join(err, c.DeleteAndAwait(ctx, vmi))
 }
 
-// turn starts each of the four once, and keeps how long they took.
-type turn struct {
+// round starts each of the four once, and keeps how long they took.
+type round struct {
 	cluster           *cluster.Cluster
 	namespace, number string
-	hand              *byhand.Machine
+	baseline          *baseline.Machine
 
 	pod, vm time.Duration
 	qemu    booted
@@ -85,7 +85,7 @@ type turn struct {
 // booted is what a guest took until its first line.
 type booted struct{ wall, cpu time.Duration }
 
-func (t *turn) tell(r *report.Report) {
+func (t *round) record(r *report.Report) {
 	l := t.vmi
 	running, guest := l.running.Sub(l.created), l.guest.Sub(l.created)
 	for figure, d := range map[string]time.Duration{
@@ -106,15 +106,15 @@ func (t *turn) tell(r *report.Report) {
 	} {
 		r.Add("start."+figure+"_s", "s", d.Seconds())
 	}
-	r.Logf("pod %.2f s; VMI running %.2f s, guest %.2f s (%.2f s of CPU); QEMU by hand %.2f s (%.2f s of CPU); VM running %.2f s",
+	r.Logf("pod %.2f s; VMI running %.2f s, guest %.2f s (%.2f s of CPU); baseline %.2f s (%.2f s of CPU); VM running %.2f s",
 		t.pod.Seconds(), running.Seconds(), guest.Seconds(), l.cpu.Seconds(), t.qemu.wall.Seconds(), t.qemu.cpu.Seconds(), t.vm.Seconds())
 }
 
-// startByHand starts QEMU and waits for its guest's first line.
-func (t *turn) startByHand(ctx context.Context) error {
+// startBaseline starts QEMU and waits for its guest's first line.
+func (t *round) startBaseline(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()
-	guest, err := t.hand.Start(ctx)
+	guest, err := t.baseline.Start(ctx)
 	if err != nil {
 		return err
 	}
@@ -126,21 +126,21 @@ func (t *turn) startByHand(ctx context.Context) error {
 	defer conn.Close()
 	ended, err := awaitLine(ctx, conn)
 	if err != nil {
-		return fmt.Errorf("starting QEMU by hand: %w", err)
+		return fmt.Errorf("starting the baseline: %w", err)
 	}
 	t.qemu.wall = ended.Sub(guest.Began)
 	t.qemu.cpu, err = proc.CPU(guest.PID())
 	return err
 }
 
-func (t *turn) startVMI(ctx context.Context) (err error) {
+func (t *round) startVMI(ctx context.Context) (err error) {
 	if t.vmi, err = startVMI(ctx, t.cluster, t.namespace, "vmi-"+t.number); err != nil {
 		return fmt.Errorf("starting a VMI: %w", err)
 	}
 	return nil
 }
 
-func (t *turn) startPod(ctx context.Context) error {
+func (t *round) startPod(ctx context.Context) error {
 	pod := cluster.BarePod(t.namespace, "bare-"+t.number)
 	took, err := t.cluster.TimePod(ctx, pod)
 	if err != nil {
@@ -150,13 +150,13 @@ func (t *turn) startPod(ctx context.Context) error {
 	return nil
 }
 
-func (t *turn) startVM(ctx context.Context) error {
+func (t *round) startVM(ctx context.Context) error {
 	vmi := cluster.VMI(t.namespace, "vm-"+t.number)
 	vmi.Spec.TerminationGracePeriodSeconds = new(int64(0))
 	vm := cluster.VM(vmi)
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()
-	done, err := t.cluster.Follow(ctx, &v1.VirtualMachineInstanceList{}, t.namespace, cluster.Named(vmi.Name), runs)
+	done, err := t.cluster.Watch(ctx, &v1.VirtualMachineInstanceList{}, t.namespace, cluster.Named(vmi.Name), runs)
 	if err != nil {
 		return err
 	}

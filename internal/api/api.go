@@ -194,7 +194,7 @@ func (p *process) add(mgr manager.Manager) error {
 	serve := manager.RunnableFunc(func(ctx context.Context) error {
 		return p.serve(ctx, serving, groups, hooks)
 	})
-	parts := []manager.Runnable{serving, calling, &follower{cache: mgr.GetCache(), settings: &p.settings}, serve}
+	parts := []manager.Runnable{serving, calling, &settingsWatcher{cache: mgr.GetCache(), settings: &p.settings}, serve}
 	for _, part := range append(parts, p.uploads(clientset, direct, serving)...) {
 		if err := mgr.Add(part); err != nil {
 			return fmt.Errorf("adding a part of virt-api: %w", err)

@@ -164,7 +164,7 @@ func newWorld(t *testing.T, changes ...func(*options)) *world {
 	}
 	w.config.Impersonate = w.leastPrivilege()
 	w.options = options{namespace: ns.Name, launcherImage: "example.com/launcher:1", importerImage: "example.com/importer:1",
-		metricsAddr: "0", identity: t.Name(), several: true, now: time.Now, maxHolders: hotplug.DefaultMaxHolders}
+		metricsAddr: "0", identity: t.Name(), several: true, now: time.Now, maxAttachmentPods: hotplug.DefaultMaxAttachmentPods}
 	for _, change := range changes {
 		change(&w.options)
 	}

@@ -70,15 +70,15 @@ func TestARefusedBudgetIsToldAndHoldsUpOnlyWhatIsNew(t *testing.T) {
 	w.claim("a", "")
 	w.claim("b", "")
 	w.add("a")
-	first := w.awaitHolders(1)[0]
+	first := w.awaitAttachmentPods(1)[0]
 	w.plug(&first)
 	quota := w.forbidBudgets()
 	w.do("deleting the budget by hand", w.client.Delete(w.ctx, w.budget()))
 
 	// What the guest has is held again when its pod is taken away, budget or not.
-	w.history.Rob(string(first.UID))
+	w.history.DeleteExternally(string(first.UID))
 	w.do("deleting the pod by hand", w.client.Delete(w.ctx, &first))
-	successor := w.awaitHolders(2)[1]
+	successor := w.awaitAttachmentPods(2)[1]
 	w.start(&successor)
 	w.setVolume("a", v1.VolumeReady, &successor)
 	w.removePod(&first)
@@ -94,12 +94,12 @@ func TestARefusedBudgetIsToldAndHoldsUpOnlyWhatIsNew(t *testing.T) {
 		said := w.warnings(w.vmi("vmi"), "FailedCreate")
 		return slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, name) && strings.Contains(s, "exceeded quota") }), fmt.Sprint(said)
 	})
-	if pods := w.holders(); len(pods) != 1 || pods[0].UID != successor.UID {
+	if pods := w.attachmentPods(); len(pods) != 1 || pods[0].UID != successor.UID {
 		t.Errorf("an attachment pod was made for the new volume without a budget: %v", len(pods))
 	}
 
 	w.do("lifting the quota", w.client.Delete(w.ctx, quota))
-	both := w.awaitHolders(2)
+	both := w.awaitAttachmentPods(2)
 	if w.budget() == nil {
 		t.Error("the pod was made before the budget")
 	}
@@ -113,7 +113,7 @@ func TestABudgetThatSomebodyUndoesIsRestored(t *testing.T) {
 	w := newPlugWorld(t)
 	w.claim("a", "")
 	w.add("a")
-	pod := w.awaitHolders(1)[0]
+	pod := w.awaitAttachmentPods(1)[0]
 	w.plug(&pod)
 	whole := w.budget()
 	isRight := func(why string) {
@@ -144,7 +144,7 @@ func TestABudgetThatSomebodyUndoesIsRestored(t *testing.T) {
 		})
 		isRight(why)
 	}
-	if left := w.awaitHolders(1); left[0].UID != pod.UID || left[0].DeletionTimestamp != nil {
+	if left := w.awaitAttachmentPods(1); left[0].UID != pod.UID || left[0].DeletionTimestamp != nil {
 		t.Error("the attachment pod was touched")
 	}
 }
@@ -169,7 +169,7 @@ func TestAForeignBudgetIsReportedAndLeftAndDelaysNoOtherVMI(t *testing.T) {
 	w.run("other")
 	w.plugInto("other", "b")
 	w.eventually("the attachment pod of the other VMI", func() (bool, string) {
-		pods := w.holders()
+		pods := w.attachmentPods()
 		return len(pods) == 1 && pods[0].Labels[v1.CreatedByLabel] == string(w.vmi("other").UID), fmt.Sprint(len(pods))
 	})
 
@@ -180,7 +180,7 @@ func TestAForeignBudgetIsReportedAndLeftAndDelaysNoOtherVMI(t *testing.T) {
 	}
 	w.do("deleting the foreign budget", w.client.Delete(w.ctx, foreign))
 	w.eventually("an attachment pod of the first VMI", func() (bool, string) {
-		return slices.ContainsFunc(w.holders(), func(p corev1.Pod) bool { return p.Labels[v1.CreatedByLabel] == string(w.vmi("vmi").UID) }),
+		return slices.ContainsFunc(w.attachmentPods(), func(p corev1.Pod) bool { return p.Labels[v1.CreatedByLabel] == string(w.vmi("vmi").UID) }),
 			fmt.Sprintf("%+v", w.volume("a"))
 	})
 }

@@ -38,8 +38,8 @@ type options struct {
 	// deniedNetworks and allowedNetworks are where imports must not go, beside what
 	// is always denied, and may go all the same.
 	deniedNetworks, allowedNetworks []string
-	// maxHolders is how many attachment pods a VMI keeps at rest.
-	maxHolders int
+	// maxAttachmentPods is how many attachment pods a VMI keeps at rest.
+	maxAttachmentPods int
 	// identity is this process's name in the election.
 	identity string
 	// several lets more than one manager live in a process, as tests need.
@@ -87,7 +87,7 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&o.namespace, "namespace", clusterconfig.Namespace, "namespace of Drydock's components and of the KubeVirt object")
 	flags.StringVar(&o.launcherImage, "launcher-image", "", "container image of the launcher pods")
 	flags.StringVar(&o.importerImage, "importer-image", "", "container image of the workers that fill claims")
-	flags.IntVar(&o.maxHolders, "max-attachment-pods", hotplug.DefaultMaxHolders,
+	flags.IntVar(&o.maxAttachmentPods, "max-attachment-pods", hotplug.DefaultMaxAttachmentPods,
 		"how many pods hold a VM's hotplugged volumes at rest; more are merged when nothing changes")
 	flags.StringSliceVar(&o.deniedNetworks, "import-denied-networks", nil,
 		"networks, such as 10.0.0.0/8, that imports must not read from, beside loopback and link-local addresses")

@@ -80,7 +80,7 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 	}
 	plugs := &hotplug.Reconciler{
 		Client: cached, Reader: reader, Recorder: recorder("virtualmachine-controller"),
-		Settings: settings, LauncherImage: o.launcherImage, MaxHolders: o.maxHolders, Now: o.now,
+		Settings: settings, LauncherImage: o.launcherImage, MaxAttachmentPods: o.maxAttachmentPods, Now: o.now,
 	}
 	sizes := &claimsize.Reconciler{Client: cached}
 	vms := &vm.Reconciler{Client: cached, Reader: reader, Recorder: recorder("virtualmachine-controller"), Now: o.now}

@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplug/invariant"
 	"drydock.dev/drydock/internal/rules/hotplugpod"
-	"drydock.dev/drydock/test/follow"
+	"drydock.dev/drydock/test/hotplugwatch"
 )
 
 // plugWorld is a world with one running VMI, to which volumes are added and
@@ -38,7 +38,7 @@ func newPlugWorld(t *testing.T) *plugWorld {
 	w.run("vmi")
 	c, err := client.NewWithWatch(w.config, client.Options{Scheme: newScheme()})
 	w.do("making a client that watches", err)
-	w.history = follow.Holders(t, c, w.namespace, "vmi")
+	w.history = hotplugwatch.AttachmentPods(t, c, w.namespace, "vmi")
 	return w
 }
 
@@ -164,8 +164,8 @@ func (w *plugWorld) setVolume(name string, phase v1.VolumePhase, through *corev1
 	})
 }
 
-// holders are the attachment pods that are there, oldest first.
-func (w *plugWorld) holders() []corev1.Pod {
+// attachment pods are the attachment pods that are there, oldest first.
+func (w *plugWorld) attachmentPods() []corev1.Pod {
 	w.t.Helper()
 	pods := w.pods()
 	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.Labels[v1.AppLabel] != layout.AttachmentApp })
@@ -176,11 +176,11 @@ func (w *plugWorld) holders() []corev1.Pod {
 // generation makes names comparable as text.
 func generation(name string) string { return fmt.Sprintf("%4s", name[strings.LastIndex(name, "-"):]) }
 
-func (w *plugWorld) awaitHolders(n int) []corev1.Pod {
+func (w *plugWorld) awaitAttachmentPods(n int) []corev1.Pod {
 	w.t.Helper()
 	var pods []corev1.Pod
 	w.eventually(fmt.Sprintf("%d attachment pods", n), func() (bool, string) {
-		pods = w.holders()
+		pods = w.attachmentPods()
 		var names []string
 		for _, p := range pods {
 			names = append(names, fmt.Sprint(p.Name, volumes(&p), p.DeletionTimestamp))
@@ -235,7 +235,7 @@ func TestAVolumeComesAndGoesWithoutTouchingAnother(t *testing.T) {
 	w.claim("b", "")
 	before := len(w.writes.of(w.namespace))
 	w.add("a")
-	first := w.awaitHolders(1)[0]
+	first := w.awaitAttachmentPods(1)[0]
 	if owner := metav1.GetControllerOf(&first); owner == nil || owner.Kind != "Pod" {
 		t.Errorf("the attachment pod does not belong to the launcher pod: %+v", owner)
 	}
@@ -251,13 +251,13 @@ func TestAVolumeComesAndGoesWithoutTouchingAnother(t *testing.T) {
 	}
 
 	w.add("b")
-	both := w.awaitHolders(2)
+	both := w.awaitAttachmentPods(2)
 	w.plug(&both[1])
 	w.unplug("a")
-	w.awaitNoHolder(&first)
+	w.awaitNoAttachmentPod(&first)
 	w.awaitNoVolume("a")
 	w.quiet()
-	if left := w.awaitHolders(1); left[0].UID != both[1].UID || left[0].DeletionTimestamp != nil {
+	if left := w.awaitAttachmentPods(1); left[0].UID != both[1].UID || left[0].DeletionTimestamp != nil {
 		t.Errorf("the pod of volume b was touched")
 	}
 	if ever, now := w.history.Pods(); ever != 2 || now != 1 {
@@ -265,8 +265,8 @@ func TestAVolumeComesAndGoesWithoutTouchingAnother(t *testing.T) {
 	}
 }
 
-// awaitNoHolder waits until a pod is deleted, and plays the kubelet's part.
-func (w *plugWorld) awaitNoHolder(pod *corev1.Pod) {
+// awaitNoAttachmentPod waits until a pod is deleted, and plays the kubelet's part.
+func (w *plugWorld) awaitNoAttachmentPod(pod *corev1.Pod) {
 	w.t.Helper()
 	w.awaitPodDeletion(pod)
 	w.removePod(pod)
@@ -278,7 +278,7 @@ func TestAVolumeThatCannotBeAttachedSaysWhyAndDelaysNoOther(t *testing.T) {
 	w.pendingClaim("pending", "")
 	w.claim("good", "")
 	w.add("elsewhere", "pending", "missing", "good")
-	pod := w.awaitHolders(1)[0]
+	pod := w.awaitAttachmentPods(1)[0]
 	w.plug(&pod)
 	for name, want := range map[string]string{
 		"elsewhere": "PVC elsewhere can't be used on node " + testNode,
@@ -290,7 +290,7 @@ func TestAVolumeThatCannotBeAttachedSaysWhyAndDelaysNoOther(t *testing.T) {
 		}
 	}
 	w.claim("missing", "")
-	w.awaitHolders(2)
+	w.awaitAttachmentPods(2)
 	w.remove("pending")
 	w.awaitNoVolume("pending")
 }
@@ -299,35 +299,35 @@ func TestWhoeverTakesAPodAwayIsFollowedByAnother(t *testing.T) {
 	w := newPlugWorld(t)
 	w.claim("a", "")
 	w.add("a")
-	first := w.awaitHolders(1)[0]
+	first := w.awaitAttachmentPods(1)[0]
 	w.plug(&first)
-	w.history.Rob(string(first.UID))
+	w.history.DeleteExternally(string(first.UID))
 	w.do("deleting the pod by hand", w.client.Delete(w.ctx, &first))
-	both := w.awaitHolders(2)
+	both := w.awaitAttachmentPods(2)
 	w.start(&both[1])
 	w.setVolume("a", v1.VolumeReady, &both[1])
 	w.removePod(&first)
 	w.quiet()
-	if left := w.awaitHolders(1); left[0].UID != both[1].UID {
+	if left := w.awaitAttachmentPods(1); left[0].UID != both[1].UID {
 		t.Errorf("the successor is gone")
 	}
 }
 
-func TestManyHoldersAreMergedByAHandover(t *testing.T) {
+func TestManyAttachmentPodsAreMergedByAHandover(t *testing.T) {
 	w := newPlugWorld(t)
 	const volumes = 6
 	for i := range volumes {
 		name := fmt.Sprintf("v%d", i)
 		w.claim(name, "")
 		w.add(name)
-		w.plug(&w.awaitHolders(i + 1)[i])
+		w.plug(&w.awaitAttachmentPods(i + 1)[i])
 	}
 	w.quiet()
 	w.stop()
 	w.options.identity += " a minute later"
 	w.options.now = func() time.Time { return time.Now().Add(time.Minute) }
 	w.startLoops()
-	pods := w.awaitHolders(volumes + 1)
+	pods := w.awaitAttachmentPods(volumes + 1)
 	merged := pods[volumes]
 	w.start(&merged)
 	w.quiet() // nothing goes before virt-handler has handed over
@@ -336,10 +336,10 @@ func TestManyHoldersAreMergedByAHandover(t *testing.T) {
 	}
 	for i := range pods {
 		if pods[i].UID != merged.UID && slices.ContainsFunc(merged.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == pods[i].Spec.Volumes[0].Name }) {
-			w.awaitNoHolder(&pods[i])
+			w.awaitNoAttachmentPod(&pods[i])
 		}
 	}
-	w.awaitHolders(4)
+	w.awaitAttachmentPods(4)
 	w.quiet()
 }
 
@@ -356,7 +356,7 @@ func TestTheLoopMayEndAtAnyMomentOfAPlug(t *testing.T) {
 		time.Sleep(time.Duration(i) * 10 * time.Millisecond)
 		w.stop()
 		w.startLoops()
-		pods := w.awaitHolders(i + 1)
+		pods := w.awaitAttachmentPods(i + 1)
 		w.plug(&pods[i])
 	}
 	for i := range 4 {
@@ -365,8 +365,8 @@ func TestTheLoopMayEndAtAnyMomentOfAPlug(t *testing.T) {
 		w.stop()
 		w.startLoops()
 	}
-	for _, pod := range w.holders() {
-		w.awaitNoHolder(&pod)
+	for _, pod := range w.attachmentPods() {
+		w.awaitNoAttachmentPod(&pod)
 	}
 	for i := range 4 {
 		w.awaitNoVolume(fmt.Sprintf("v%d", i))
@@ -398,7 +398,7 @@ func TestAForeignPodOfAnAttachmentPodsNameIsReportedAndNotUsed(t *testing.T) {
 		t.Errorf("the volume is said to come from it: %+v", s.HotplugVolume)
 	}
 	w.do("deleting the foreign pod", w.client.Delete(w.ctx, foreign, client.GracePeriodSeconds(0)))
-	pod := w.awaitHolders(1)[0]
+	pod := w.awaitAttachmentPods(1)[0]
 	w.start(&pod)
 	s := w.awaitVolume("a", v1.HotplugVolumeAttachedToNode)
 	record, err := hotplug.ReadRecord(w.vmi("vmi").Annotations)
@@ -407,14 +407,14 @@ func TestAForeignPodOfAnAttachmentPodsNameIsReportedAndNotUsed(t *testing.T) {
 	}
 }
 
-func TestTheHoldersGoWithTheGuest(t *testing.T) {
+func TestTheAttachmentPodsGoWithTheGuest(t *testing.T) {
 	w := newPlugWorld(t)
 	w.claim("a", "")
 	w.add("a")
-	pod := w.awaitHolders(1)[0]
+	pod := w.awaitAttachmentPods(1)[0]
 	w.plug(&pod)
 	w.do("deleting the VMI", w.client.Delete(w.ctx, w.vmi("vmi")))
 	w.quiet() // a guest that shuts down still writes
 	w.phase("vmi", v1.Succeeded)
-	w.awaitNoHolder(&pod)
+	w.awaitNoAttachmentPod(&pod)
 }

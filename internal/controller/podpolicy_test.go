@@ -40,7 +40,7 @@ func anInstance() *v1.VirtualMachineInstance {
 func attachmentPod() *corev1.Pod {
 	pod := hotplugpod.Render(hotplugpod.Input{
 		VMI: anInstance(), Launcher: &corev1.Pod{}, Image: layout.DevelLauncherImage,
-		Holder: hotplug.Holder{Name: hotplugpod.Prefix(anInstance()) + "-1", Volumes: []hotplug.Volume{{Name: "a", Claim: "data"}}},
+		AttachmentPod: hotplug.AttachmentPod{Name: hotplugpod.Prefix(anInstance()) + "-1", Volumes: []hotplug.Volume{{Name: "a", Claim: "data"}}},
 	})
 	return pod
 }

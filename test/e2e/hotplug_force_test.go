@@ -48,7 +48,7 @@ func TestAVolumeIsForcedOutOfAGuestThatRefuses(t *testing.T) {
 	awaitVMI(t, ns, "refuses", "data gone from the status", func(vmi *v1.VirtualMachineInstance) bool {
 		return volumeStatus(vmi, "data") == nil
 	})
-	awaitHolders(t, ns, "refuses", 0)
+	awaitAttachmentPods(t, ns, "refuses", 0)
 	g.sees("that writing fails", "dd if=/dev/zero of="+device+" bs=4096 count=1 conv=fsync 2>&1 | grep -o 'Input/output error'", "Input/output error")
 	awaitEvent(t, ns, "VolumeForcedOut")
 
@@ -134,7 +134,7 @@ func TestCDsAreInsertedAndEjected(t *testing.T) {
 	gone("cd-device")
 	do(t, ns, "removevolume", "drives", "--volume-name=cd-locked", "--force")
 	gone("cd-locked")
-	awaitHolders(t, ns, "drives", 0)
+	awaitAttachmentPods(t, ns, "drives", 0)
 	g.run("exec 4<&-")
 	for i := range media {
 		g.sees("no medium", fmt.Sprintf("head -n 1 /dev/cd%d 2>&1 | grep -o 'No medium'", i), "No medium")

@@ -51,7 +51,7 @@ func TestPluggingLeaksNothing(t *testing.T) {
 	for range fifth {
 		g.plugAndUnplug(names)
 	}
-	awaitHolders(t, ns, "cycled", 0)
+	awaitAttachmentPods(t, ns, "cycled", 0)
 	before := costs(t, parts)
 	t.Logf("after %d cycles to warm up:\n%s", fifth*atOnce, before)
 
@@ -65,7 +65,7 @@ func TestPluggingLeaksNothing(t *testing.T) {
 				done*atOnce, median(took[done-fifth:]), atOnce, median(pods[done-fifth:]), fifth, costs(t, parts))
 		}
 	}
-	awaitHolders(t, ns, "cycled", 0)
+	awaitAttachmentPods(t, ns, "cycled", 0)
 	slower, load := lastToFirst(took), lastToFirst(pods)
 	t.Logf("figure hotplug: %d cycles, %d at once take %v (median); in the last fifth %.2f times as long as in the first, a pod %.2f times",
 		rounds*atOnce, atOnce, median(took), slower, load)

@@ -13,7 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/test/follow"
+	"drydock.dev/drydock/test/hotplugwatch"
 )
 
 // TestADrainWaitsForTheGuest cordons a guest's node, where volumes are plugged as
@@ -26,7 +26,7 @@ func TestADrainWaitsForTheGuest(t *testing.T) {
 		claim(t, ns, name, corev1.PersistentVolumeFilesystem, folderOnNode1(ns, name))
 	}
 	g := bootVM(t, newVM(onNode1(newVMI(ns, "drained")), v1.RunStrategyAlways))
-	follow.Holders(t, cluster.client, ns, "drained")
+	hotplugwatch.AttachmentPods(t, cluster.client, ns, "drained")
 	do(t, ns, "addvolume", "drained", "--volume-name=before", "--persist")
 	g.gets("before")
 	uncordon := cordon(t, node1)
@@ -40,7 +40,7 @@ func TestADrainWaitsForTheGuest(t *testing.T) {
 	if err == nil || !strings.Contains(out, "disruption budget") {
 		t.Errorf("draining attachment pods of a guest that runs (error: %v) says:\n%s", err, out)
 	}
-	pods, err := holders(t.Context(), ns, "drained")
+	pods, err := attachmentPods(t.Context(), ns, "drained")
 	if err != nil || len(pods) != 2 || pods[0].DeletionTimestamp != nil || pods[1].DeletionTimestamp != nil {
 		t.Errorf("%d attachment pods are there after the drain, want 2 that stay (%v)", len(pods), err)
 	}
@@ -49,7 +49,7 @@ func TestADrainWaitsForTheGuest(t *testing.T) {
 	if out, err := drain(t, node1, own, "80s"); err != nil {
 		t.Fatalf("draining the guest, too: %v\n%s", err, out)
 	}
-	awaitHolders(t, ns, "drained", 0)
+	awaitAttachmentPods(t, ns, "drained", 0)
 	uncordon()
 	awaitNextInstance(t, ns, "drained", instance)
 	g = login(t, ns, "drained")

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/rules/hotplug/invariant"
-	"drydock.dev/drydock/test/follow"
+	"drydock.dev/drydock/test/hotplugwatch"
 )
 
 // A long run asks for more than every run can afford: see `make soak`.
@@ -31,7 +31,7 @@ var (
 // all the time, while other volumes are plugged and unplugged in random order (files,
 // devices, local storage that the attachment pod binds), one never gets its
 // claim, one can't be mounted, attachment pods are taken away by hand, and
-// components are killed. A watch sees to the holders' invariants. When all are
+// components are killed. A watch sees to the attachment pods' invariants. When all are
 // gone the nodes are as they were. Not parallel: it breaks what the other tests
 // stand on.
 func TestADiskInUseIsNeverDropped(t *testing.T) {
@@ -40,7 +40,7 @@ func TestADiskInUseIsNeverDropped(t *testing.T) {
 	g := bootVM(t, newVM(onNode1(newVMI(ns, "soaked")), v1.RunStrategyAlways))
 	vmi := awaitRunning(t, ns, "soaked")
 	before := tracesOf(t, vmi)
-	history := follow.Holders(t, cluster.client, ns, "soaked")
+	history := hotplugwatch.AttachmentPods(t, cluster.client, ns, "soaked")
 	do(t, ns, "addvolume", "soaked", "--volume-name=vol-a")
 	g.gets("vol-a")
 	g.run("disksoak " + g.device("vol-a") + " >/tmp/soak 2>&1 & echo $! >/tmp/soak.pid")
@@ -70,7 +70,7 @@ func TestADiskInUseIsNeverDropped(t *testing.T) {
 	}
 	t.Logf("figure hotplug: %s writes in %v, longest %s ms, no error", sum[1], time.Since(began).Round(time.Second), sum[3])
 	// Four, and that of the volume which can't be mounted.
-	awaitHolders(t, ns, "soaked", 5)
+	awaitAttachmentPods(t, ns, "soaked", 5)
 
 	plugged["vol-a"], plugged["unbound"], plugged["missing"] = true, true, true
 	for name, is := range plugged {
@@ -81,7 +81,7 @@ func TestADiskInUseIsNeverDropped(t *testing.T) {
 	for name := range plugged {
 		g.loses(name)
 	}
-	awaitHolders(t, ns, "soaked", 0)
+	awaitAttachmentPods(t, ns, "soaked", 0)
 	awaitNoTraces(t, vmi, before)
 }
 
@@ -132,23 +132,23 @@ func unrest(t *testing.T, history *invariant.History, ns string, names []string)
 				}
 			}
 		case 2:
-			takeHolder(t, history, ns, "soaked")
+			deleteAttachmentPod(t, history, ns, "soaked")
 		}
 		time.Sleep(time.Duration(500+rand.IntN(2000)) * time.Millisecond)
 	}
 	return plugged
 }
 
-// takeHolder deletes one of a VMI's attachment pods, as only somebody who may
+// deleteAttachmentPod deletes one of a VMI's attachment pods, as only somebody who may
 // do anything can: an eviction is refused.
-func takeHolder(t *testing.T, history *invariant.History, namespace, name string) {
+func deleteAttachmentPod(t *testing.T, history *invariant.History, namespace, name string) {
 	t.Helper()
-	pods, err := holders(t.Context(), namespace, name)
+	pods, err := attachmentPods(t.Context(), namespace, name)
 	if err != nil || len(pods) == 0 {
 		return
 	}
 	pod := pods[rand.IntN(len(pods))]
-	history.Rob(string(pod.UID))
+	history.DeleteExternally(string(pod.UID))
 	if err := cluster.client.Delete(t.Context(), &pod); client.IgnoreNotFound(err) != nil {
 		t.Errorf("taking the attachment pod %s away: %v", pod.Name, err)
 	}
@@ -178,7 +178,7 @@ func TestTheLastSetThatWasAskedForIsThere(t *testing.T) {
 		claim(t, ns, name, corev1.PersistentVolumeFilesystem, folderOnNode1(ns, name))
 	}
 	g := bootVM(t, newVM(onNode1(newVMI(ns, "busy")), v1.RunStrategyAlways))
-	history := follow.Holders(t, cluster.client, ns, "busy")
+	history := hotplugwatch.AttachmentPods(t, cluster.client, ns, "busy")
 	do(t, ns, "addvolume", "busy", "--volume-name=patient", "--persist")
 	has := map[string]bool{}
 	second := time.NewTicker(time.Second)

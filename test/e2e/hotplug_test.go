@@ -46,7 +46,7 @@ func TestVolumesArePluggedAndUnplugged(t *testing.T) {
 	for _, name := range volumes {
 		g.loses(name)
 	}
-	awaitHolders(t, ns, "plugged", 0)
+	awaitAttachmentPods(t, ns, "plugged", 0)
 	for _, name := range volumes {
 		do(t, ns, "addvolume", "plugged", "--volume-name="+name, "--persist")
 	}
@@ -140,8 +140,8 @@ func volumeStatus(vmi *v1.VirtualMachineInstance, volume string) *v1.VolumeStatu
 	return nil
 }
 
-// holders are the attachment pods of a VMI.
-func holders(ctx context.Context, namespace, name string) ([]corev1.Pod, error) {
+// attachment pods are the attachment pods of a VMI.
+func attachmentPods(ctx context.Context, namespace, name string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	err := cluster.client.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{v1.AppLabel: layout.AttachmentApp})
 	var own []corev1.Pod
@@ -153,10 +153,10 @@ func holders(ctx context.Context, namespace, name string) ([]corev1.Pod, error) 
 	return own, err
 }
 
-func awaitHolders(t *testing.T, namespace, name string, most int) {
+func awaitAttachmentPods(t *testing.T, namespace, name string, most int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("at most %d attachment pods of %s", most, name), func(ctx context.Context) error {
-		pods, err := holders(ctx, namespace, name)
+		pods, err := attachmentPods(ctx, namespace, name)
 		if err == nil && len(pods) > most {
 			err = fmt.Errorf("there are %d", len(pods))
 		}
@@ -212,7 +212,7 @@ func TestManyVolumesComeWithOneEdit(t *testing.T) {
 		}
 		return nil
 	})
-	if pods, err := holders(t.Context(), ns, "many"); err != nil || len(pods) > 5 {
+	if pods, err := attachmentPods(t.Context(), ns, "many"); err != nil || len(pods) > 5 {
 		t.Errorf("%d attachment pods hold %d volumes (%v)", len(pods), many, err)
 	}
 }

@@ -177,7 +177,7 @@ func scheme(groups []Group) *runtime.Scheme {
 	return s
 }
 
-// certificate lets the server follow a certs.Source.
+// certificate lets the server use a certs.Source.
 type certificate struct{ source *certs.Source }
 
 // Name names the certificate in logs.

@@ -64,7 +64,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, dryRun []string,
 			refusal = err
 			return nil
 		}
-		return s.carryOut(r.Context(), vm, vmi, p, dryRun)
+		return s.apply(r.Context(), vm, vmi, p, dryRun)
 	})
 	if err != nil {
 		return err
@@ -94,10 +94,10 @@ func (s *Server) read(ctx context.Context, name types.NamespacedName) (*v1.Virtu
 	return vm, vmi, nil
 }
 
-// carryOut writes what a plan changes: the grace period first, so that the
+// apply writes what a plan changes: the grace period first, so that the
 // shutdown that follows has it; the run strategy last, so that a reader who sees
 // the VM start also sees how.
-func (s *Server) carryOut(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p Plan, dryRun []string) error {
+func (s *Server) apply(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p Plan, dryRun []string) error {
 	options := writeOptions(dryRun)
 	if p.GracePeriod != nil {
 		changed := vmi.DeepCopy()

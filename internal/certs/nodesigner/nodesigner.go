@@ -97,7 +97,7 @@ func (s *Signer) Reconcile(ctx context.Context, name reconcile.Request) (reconci
 	if wait := s.wait(nodecert.Requester(request), request.UID); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	err = s.carryOut(ctx, request.DeepCopy(), verdict, authority)
+	err = s.apply(ctx, request.DeepCopy(), verdict, authority)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// Another virt-api was first, or the request is gone; the cache will say so.
 		return reconcile.Result{}, nil
@@ -128,8 +128,8 @@ func (s *Signer) authority(ctx context.Context) (*nodecert.Authority, error) {
 	return authority, nil
 }
 
-// carryOut writes the verdict. What was approved is signed at once.
-func (s *Signer) carryOut(ctx context.Context, request *certificatesv1.CertificateSigningRequest, v nodecert.Verdict, a *nodecert.Authority) error {
+// apply writes the verdict. What was approved is signed at once.
+func (s *Signer) apply(ctx context.Context, request *certificatesv1.CertificateSigningRequest, v nodecert.Verdict, a *nodecert.Authority) error {
 	switch v.Act {
 	case nodecert.Approve, nodecert.Refuse:
 		nodecert.Conclude(request, v, metav1.NewTime(s.now()))

@@ -140,7 +140,7 @@ type Role int
 
 // Roles.
 const (
-	Stranger Role = iota
+	Unknown Role = iota
 	// Proxy sends what a user uploads.
 	Proxy
 	// Source sends a clone.
@@ -151,7 +151,7 @@ const (
 // was made with ServerConfig.
 func Caller(state *tls.ConnectionState, server string) Role {
 	if state == nil || len(state.VerifiedChains) == 0 {
-		return Stranger
+		return Unknown
 	}
 	for _, name := range state.PeerCertificates[0].DNSNames {
 		switch name {
@@ -161,7 +161,7 @@ func Caller(state *tls.ConnectionState, server string) Role {
 			return Source
 		}
 	}
-	return Stranger
+	return Unknown
 }
 
 // own reads the certificate and the trust of a worker's pod.

@@ -45,7 +45,7 @@ func TestAWorkerKnowsItsCallers(t *testing.T) {
 	must(t, err)
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
-			fmt.Fprint(w, map[workertls.Role]string{workertls.Stranger: "stranger", workertls.Proxy: "proxy", workertls.Source: "source"}[workertls.Caller(r.TLS, name)])
+			fmt.Fprint(w, map[workertls.Role]string{workertls.Unknown: "stranger", workertls.Proxy: "proxy", workertls.Source: "source"}[workertls.Caller(r.TLS, name)])
 		})}
 	go func() { _ = server.Serve(tls.NewListener(listener, workertls.ServerConfig(dir))) }()
 	t.Cleanup(func() { _ = server.Close() })

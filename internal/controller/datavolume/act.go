@@ -17,8 +17,8 @@ import (
 	"drydock.dev/drydock/internal/rules/workerpod"
 )
 
-// carryOut does what is planned, in the plan's order.
-func (r *round) carryOut(ctx context.Context, plan datavolume.Plan) error {
+// apply does what is planned, in the plan's order.
+func (r *round) apply(ctx context.Context, plan datavolume.Plan) error {
 	if plan.CreateClaim != nil || plan.CreateWorker != nil || plan.CreateSourcePod != nil || plan.AdoptClaim {
 		if err := r.confirm(ctx); err != nil || r.outdated {
 			return err

@@ -169,7 +169,7 @@ func (r *round) step(ctx context.Context) (datavolume.Plan, error) {
 		observed.Progress = r.poll(ctx, observed.Worker)
 		plan = datavolume.Decide(observed)
 	}
-	return plan, r.carryOut(ctx, plan)
+	return plan, r.apply(ctx, plan)
 }
 
 // keepCertificates sees to those of workers that are at work.

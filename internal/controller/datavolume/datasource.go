@@ -28,7 +28,7 @@ type DataSources struct{ *Reconciler }
 
 // SetupWithManager registers the loop.
 func (d *DataSources) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
-	leads := handler.EnqueueRequestsFromMapFunc(d.leadingTo)
+	leads := handler.EnqueueRequestsFromMapFunc(d.referring)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("datasource").
 		For(&cdiv1.DataSource{}).
@@ -38,9 +38,9 @@ func (d *DataSources) SetupWithManager(mgr ctrl.Manager, pace controller.Options
 		Complete(d)
 }
 
-// leadingTo are the DataSources that lead to a claim, by its name, which is also
+// referring are the DataSources that lead to a claim, by its name, which is also
 // that of the DataVolume that fills it.
-func (d *DataSources) leadingTo(ctx context.Context, object client.Object) []reconcile.Request {
+func (d *DataSources) referring(ctx context.Context, object client.Object) []reconcile.Request {
 	var list cdiv1.DataSourceList
 	if err := d.Client.List(ctx, &list, client.InNamespace(object.GetNamespace())); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing the DataSources")
@@ -65,22 +65,22 @@ func (d *DataSources) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	if err := d.Client.Get(ctx, req.NamespacedName, &source); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	lead := datavolume.LeadOf(&source, source.Namespace, source.Name)
+	reference := datavolume.ResolveReference(&source, source.Namespace, source.Name)
 	var observed datavolume.Source
 	var result ctrl.Result
 	switch {
-	case lead.Source == nil:
-	case lead.Source.PVC != nil:
-		err = d.observeSourceClaim(ctx, client.ObjectKey{Namespace: source.Namespace, Name: lead.Source.PVC.Name}, &observed)
+	case reference.Source == nil:
+	case reference.Source.PVC != nil:
+		err = d.observeSourceClaim(ctx, client.ObjectKey{Namespace: source.Namespace, Name: reference.Source.PVC.Name}, &observed)
 	default:
 		result.RequeueAfter = snapshotEvery
-		err = d.observeSnapshot(ctx, client.ObjectKey{Namespace: source.Namespace, Name: lead.Source.Snapshot.Name}, &observed)
+		err = d.observeSnapshot(ctx, client.ObjectKey{Namespace: source.Namespace, Name: reference.Source.Snapshot.Name}, &observed)
 	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	to := source.DeepCopy()
-	to.Status = datavolume.DataSourceStatus(&source, lead, observed, d.Now())
+	to.Status = datavolume.DataSourceStatus(&source, reference, observed, d.Now())
 	if equality.Semantic.DeepEqual(source.Status, to.Status) {
 		return result, nil
 	}

@@ -91,8 +91,8 @@ func (r *round) lookUp(ctx context.Context, o *datavolume.Observed) error {
 	}
 	source := datavolume.Chosen(r.dv, o.Claim)
 	if source == nil {
-		var lead cdiv1.DataSource
-		found := &lead
+		var reference cdiv1.DataSource
+		found := &reference
 		err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)
 		if apierrors.IsNotFound(err) {
 			found, err = nil, nil
@@ -100,8 +100,8 @@ func (r *round) lookUp(ctx context.Context, o *datavolume.Observed) error {
 		if err != nil {
 			return fmt.Errorf("reading the DataSource %s/%s: %w", namespace, name, err)
 		}
-		o.Lead = datavolume.LeadOf(found, namespace, name)
-		source = o.Lead.Source
+		o.Reference = datavolume.ResolveReference(found, namespace, name)
+		source = o.Reference.Source
 	}
 	o.DataVolume = r.dv.DeepCopy()
 	o.DataVolume.Spec.Source = source
@@ -116,7 +116,7 @@ func (r *round) observePods(ctx context.Context, o *datavolume.Observed) error {
 			return err
 		}
 		if pod != nil && !controlled(pod, r.dv) {
-			o.Stranger = true
+			o.Conflicting = true
 			pod = nil
 		}
 		o.Worker = pod

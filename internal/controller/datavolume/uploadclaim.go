@@ -60,12 +60,12 @@ func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	}
 	plan := datavolume.DecideUpload(o)
 	if o.Worker == nil || plan.DeleteWorker {
-		return ctrl.Result{}, u.carryOut(ctx, o, plan)
+		return ctrl.Result{}, u.apply(ctx, o, plan)
 	}
 	if err := u.keep(ctx, datavolume.UploadCertificate(o.Claim), o.Worker); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: lookEvery}, u.carryOut(ctx, o, plan)
+	return ctrl.Result{RequeueAfter: lookEvery}, u.apply(ctx, o, plan)
 }
 
 func (u *UploadClaims) observe(ctx context.Context, o *datavolume.ObservedUpload) error {
@@ -85,8 +85,8 @@ func (u *UploadClaims) observe(ctx context.Context, o *datavolume.ObservedUpload
 	return err
 }
 
-// carryOut does what is planned, in the plan's order.
-func (u *UploadClaims) carryOut(ctx context.Context, o datavolume.ObservedUpload, plan datavolume.UploadPlan) error {
+// apply does what is planned, in the plan's order.
+func (u *UploadClaims) apply(ctx context.Context, o datavolume.ObservedUpload, plan datavolume.UploadPlan) error {
 	if plan.CreateWorker != nil {
 		current, err := u.isCurrent(ctx, o.Claim)
 		if err != nil || !current {

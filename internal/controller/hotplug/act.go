@@ -52,7 +52,7 @@ func entries(vmi *v1.VirtualMachineInstance) []hotplug.Entry {
 // write brings the VMI to the plan, on condition that nobody wrote in between.
 // Who did has brought a newer version, which wakes this loop again; then there
 // is nothing to go on with.
-func (r *Reconciler) write(ctx context.Context, s *sight, plan hotplug.Plan) (again bool, err error) {
+func (r *Reconciler) write(ctx context.Context, s *observation, plan hotplug.Plan) (again bool, err error) {
 	next := s.vmi.DeepCopy()
 	next.Status.VolumeStatus = statuses(s, plan.Entries)
 	if text := plan.Record.Text(); text != "" {
@@ -75,7 +75,7 @@ func (r *Reconciler) write(ctx context.Context, s *sight, plan hotplug.Plan) (ag
 
 // statuses is the VMI's volume status with the plan's entries. What is not
 // planned here stays as it is.
-func statuses(s *sight, planned []hotplug.Entry) []v1.VolumeStatus {
+func statuses(s *observation, planned []hotplug.Entry) []v1.VolumeStatus {
 	var out []v1.VolumeStatus
 	old := map[string]v1.VolumeStatus{}
 	for _, have := range s.vmi.Status.VolumeStatus {
@@ -112,7 +112,7 @@ func claimInfo(name string, claim *corev1.PersistentVolumeClaim) *v1.PersistentV
 
 // act does what is planned. A step that fails keeps none of the others back, but
 // for the pods that are only made within the budget.
-func (r *Reconciler) act(ctx context.Context, s *sight, plan hotplug.Plan) (ctrl.Result, error) {
+func (r *Reconciler) act(ctx context.Context, s *observation, plan hotplug.Plan) (ctrl.Result, error) {
 	if len(plan.Create)+len(plan.Guarded) > 0 {
 		s.lookAgain(cacheLag)
 	}
@@ -127,16 +127,16 @@ func (r *Reconciler) act(ctx context.Context, s *sight, plan hotplug.Plan) (ctrl
 	return ctrl.Result{RequeueAfter: s.after}, nil
 }
 
-// makePods makes the pods of recorded holders. One that fails does not keep the
+// makePods makes recorded attachment pods. One that fails does not keep the
 // others back.
-func (r *Reconciler) makePods(ctx context.Context, s *sight, holders []hotplug.Holder) error {
-	holders = slices.DeleteFunc(holders, func(h hotplug.Holder) bool {
+func (r *Reconciler) makePods(ctx context.Context, s *observation, attachmentPods []hotplug.AttachmentPod) error {
+	attachmentPods = slices.DeleteFunc(attachmentPods, func(h hotplug.AttachmentPod) bool {
 		return r.memory.madeLately(client.ObjectKeyFromObject(s.vmi), h.Name, r.Now())
 	})
-	if len(holders) == 0 {
+	if len(attachmentPods) == 0 {
 		return nil
 	}
-	options, err := r.selinuxOptions(ctx, s, holders)
+	options, err := r.selinuxOptions(ctx, s, attachmentPods)
 	if errors.Is(err, selinux.ErrUnknown) {
 		return nil // the report wakes the loop
 	}
@@ -147,14 +147,14 @@ func (r *Reconciler) makePods(ctx context.Context, s *sight, holders []hotplug.H
 	if err != nil {
 		return err
 	}
-	block, err := r.blockClaims(ctx, s, holders)
+	block, err := r.blockClaims(ctx, s, attachmentPods)
 	if err != nil {
 		return err
 	}
 	var failed []error
-	for _, h := range holders {
+	for _, h := range attachmentPods {
 		pod := hotplugpod.Render(hotplugpod.Input{
-			VMI: s.vmi, Launcher: s.launcher, Holder: h, Block: block, Settings: settings, Image: r.LauncherImage,
+			VMI: s.vmi, Launcher: s.launcher, AttachmentPod: h, Block: block, Settings: settings, Image: r.LauncherImage,
 			SELinux: options,
 		})
 		failed = append(failed, r.makePod(ctx, s.vmi, pod))
@@ -208,11 +208,11 @@ func ours(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
 	return true
 }
 
-// blockClaims finds out which of the holders' claims are devices. A volume may
+// blockClaims finds out which of the attachment pods' claims are devices. A volume may
 // have to be held that the spec does not ask for any more.
-func (r *Reconciler) blockClaims(ctx context.Context, s *sight, holders []hotplug.Holder) (map[string]bool, error) {
+func (r *Reconciler) blockClaims(ctx context.Context, s *observation, attachmentPods []hotplug.AttachmentPod) (map[string]bool, error) {
 	block := map[string]bool{}
-	for _, h := range holders {
+	for _, h := range attachmentPods {
 		for _, v := range h.Volumes {
 			claim := s.claims[v.Claim]
 			if claim == nil {

@@ -29,7 +29,7 @@ const actionProtect = "ProtectVolumes"
 // observeBudget finds how the VMI's disruption budget is. What this process has
 // just made or restored is not written again for as long as the cache may lag, so
 // somebody who undoes it again and again costs no more than one write in that time.
-func (r *Reconciler) observeBudget(ctx context.Context, s *sight) error {
+func (r *Reconciler) observeBudget(ctx context.Context, s *observation) error {
 	name := hotplugpod.Prefix(s.vmi)
 	if err := r.readBudget(ctx, r.Client, s); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (r *Reconciler) observeBudget(ctx context.Context, s *sight) error {
 	return nil
 }
 
-func (r *Reconciler) readBudget(ctx context.Context, reader client.Reader, s *sight) error {
+func (r *Reconciler) readBudget(ctx context.Context, reader client.Reader, s *observation) error {
 	key := types.NamespacedName{Namespace: s.vmi.Namespace, Name: hotplugpod.Prefix(s.vmi)}
 	budget, err := get(ctx, reader, key, &policyv1.PodDisruptionBudget{})
 	if err != nil {
@@ -60,16 +60,16 @@ func (r *Reconciler) readBudget(ctx context.Context, reader client.Reader, s *si
 // protect sees to the VMI's disruption budget, and reports whether it keeps drains
 // from the attachment pods. What is in the way is told by an event, and by the
 // status of the volumes that wait for it.
-func (r *Reconciler) protect(ctx context.Context, s *sight) (bool, error) {
+func (r *Reconciler) protect(ctx context.Context, s *observation) (bool, error) {
 	step := hotplug.PlanBudget(s.Observed)
 	if step == hotplug.BudgetStay {
 		return s.Budget.State == hotplug.BudgetRight, nil
 	}
-	err := r.carryOutBudget(ctx, s, step)
+	err := r.applyBudget(ctx, s, step)
 	if apierrors.IsAlreadyExists(err) {
 		// The cache does not show it yet, or never will: it has none of the labels.
 		if err = r.readBudget(ctx, r.Reader, s); err == nil {
-			err = r.carryOutBudget(ctx, s, hotplug.PlanBudget(s.Observed))
+			err = r.applyBudget(ctx, s, hotplug.PlanBudget(s.Observed))
 		}
 	}
 	key, name := client.ObjectKeyFromObject(s.vmi), hotplugpod.Prefix(s.vmi)
@@ -92,8 +92,8 @@ func (r *Reconciler) protect(ctx context.Context, s *sight) (bool, error) {
 
 var errForeignBudget = errors.New("exists and is not Drydock's: what is plugged in waits until it is deleted")
 
-// carryOutBudget takes one step.
-func (r *Reconciler) carryOutBudget(ctx context.Context, s *sight, step hotplug.BudgetStep) error {
+// applyBudget takes one step.
+func (r *Reconciler) applyBudget(ctx context.Context, s *observation, step hotplug.BudgetStep) error {
 	switch step {
 	case hotplug.BudgetMake:
 		if err := r.Client.Create(ctx, hotplugpod.Protection(s.vmi)); err != nil {

@@ -2,7 +2,7 @@
 // volumes, and what virt-controller says of these volumes. Package
 // internal/rules/hotplug decides; this package observes and acts.
 //
-// It owns the attachment pods, their disruption budgets, the record of holders
+// It owns the attachment pods, their disruption budgets, the record of attachment pods
 // on a VMI, and of a VMI's volume status what docs/architecture.md gives to the
 // controller. It must not decide: what depends on more than "did the API server
 // do it" belongs to internal/rules/hotplug.
@@ -44,10 +44,10 @@ import (
 // podIndex finds the attachment pods of whichever VMI has a name.
 const podIndex = "drydock.attachment-pods"
 
-// DefaultMaxHolders is how many attachment pods a VMI keeps at rest, those
+// DefaultMaxAttachmentPods is how many attachment pods a VMI keeps at rest, those
 // aside whose claims allow one pod only. Each costs a few MiB on the node; fewer
 // would mean to replace a pod of many volumes whenever one of them goes.
-const DefaultMaxHolders = 4
+const DefaultMaxAttachmentPods = 4
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
@@ -56,9 +56,9 @@ type Reconciler struct {
 	Reader   client.Reader
 	Recorder events.EventRecorder
 	// Settings gives the cluster's settings of the moment.
-	Settings      func(context.Context) (clusterconfig.Settings, error)
-	LauncherImage string
-	MaxHolders    int
+	Settings          func(context.Context) (clusterconfig.Settings, error)
+	LauncherImage     string
+	MaxAttachmentPods int
 	// Now is the clock.
 	Now func() time.Time
 
@@ -176,7 +176,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // plan decides on what the caches show, and on what the API server says if the
 // decision needs that. It returns no observation when the VMI is gone.
-func (r *Reconciler) plan(ctx context.Context, key types.NamespacedName) (*sight, hotplug.Plan, error) {
+func (r *Reconciler) plan(ctx context.Context, key types.NamespacedName) (*observation, hotplug.Plan, error) {
 	s, err := r.observe(ctx, key, false)
 	if err != nil {
 		return nil, hotplug.Plan{}, err

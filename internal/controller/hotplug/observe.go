@@ -38,8 +38,8 @@ const (
 	settleFor = 30 * time.Second
 )
 
-// sight is what was observed, with the objects that it was taken from.
-type sight struct {
+// observation is what was observed, with the objects that it was taken from.
+type observation struct {
 	hotplug.Observed
 	vmi      *v1.VirtualMachineInstance
 	launcher *corev1.Pod
@@ -49,7 +49,7 @@ type sight struct {
 	after time.Duration
 }
 
-func (s *sight) lookAgain(after time.Duration) {
+func (s *observation) lookAgain(after time.Duration) {
 	if s.after == 0 || after < s.after {
 		s.after = max(after, time.Millisecond)
 	}
@@ -58,8 +58,8 @@ func (s *sight) lookAgain(after time.Duration) {
 // observe gathers what a decision needs; nil when the VMI is gone. With live
 // the API server itself is asked, for the pods first and then for the VMI: a VMI
 // that is read after a pod was seen is as young as what records the pod.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live bool) (*sight, error) {
-	s := &sight{claims: map[string]*corev1.PersistentVolumeClaim{}}
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live bool) (*observation, error) {
+	s := &observation{claims: map[string]*corev1.PersistentVolumeClaim{}}
 	reader, vmi := client.Reader(r.Client), &v1.VirtualMachineInstance{}
 	var pods corev1.PodList
 	if live {
@@ -72,7 +72,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live
 		return nil, client.IgnoreNotFound(err)
 	}
 	s.vmi = r.written.Newer(vmi)
-	s.MaxHolders, s.Prefix, s.Live = r.MaxHolders, hotplugpod.Prefix(s.vmi), live
+	s.MaxAttachmentPods, s.Prefix, s.Live = r.MaxAttachmentPods, hotplugpod.Prefix(s.vmi), live
 	s.Stage = hotplug.Frozen
 	if s.Entries = entries(s.vmi); !concerned(s.vmi) {
 		return s, nil
@@ -124,7 +124,7 @@ func (r *Reconciler) askForPods(ctx context.Context, key types.NamespacedName, p
 }
 
 // observeLauncher finds the guest's pod, and with it how far the VMI is.
-func (r *Reconciler) observeLauncher(ctx context.Context, s *sight) error {
+func (r *Reconciler) observeLauncher(ctx context.Context, s *observation) error {
 	var pod corev1.Pod
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.vmi.Namespace, Name: launcherpod.Name(s.vmi)}, &pod)
 	switch {
@@ -153,7 +153,7 @@ func stage(vmi *v1.VirtualMachineInstance, launcher *corev1.Pod) hotplug.Stage {
 }
 
 // observePods returns the state of each of the VMI's pods.
-func (r *Reconciler) observePods(ctx context.Context, s *sight, pods []corev1.Pod) error {
+func (r *Reconciler) observePods(ctx context.Context, s *observation, pods []corev1.Pod) error {
 	now := r.Now()
 	youngest := time.Time{}
 	s.Settled = true
@@ -165,7 +165,7 @@ func (r *Reconciler) observePods(ctx context.Context, s *sight, pods []corev1.Po
 		seen := hotplugpod.Observe(pod)
 		age := now.Sub(seen.Created)
 		if !seen.Running && !seen.Terminating && !seen.Finished {
-			seen.Why = complaint(pod)
+			seen.Why = problemOf(pod)
 			seen.Stuck = age >= stuckAfter || unschedulable(pod)
 			if !seen.Stuck {
 				s.lookAgain(stuckAfter - age)
@@ -190,7 +190,7 @@ func (r *Reconciler) observePods(ctx context.Context, s *sight, pods []corev1.Po
 	}
 	if wait := settleFor - now.Sub(youngest); s.Settled && wait > 0 {
 		s.Settled = false
-		if len(s.Record.Holders) > r.MaxHolders {
+		if len(s.Record.Pods) > r.MaxAttachmentPods {
 			s.lookAgain(wait)
 		}
 	}
@@ -211,8 +211,8 @@ func unschedulable(pod *corev1.Pod) bool {
 	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
 }
 
-// complaint is what the pod itself says of what keeps it from running.
-func complaint(pod *corev1.Pod) string {
+// problemOf is what the pod itself says of what keeps it from running.
+func problemOf(pod *corev1.Pod) string {
 	if unschedulable(pod) {
 		return fmt.Sprintf("the attachment pod %s can't be scheduled: %s", pod.Name, scheduling(pod).Message)
 	}
@@ -237,7 +237,7 @@ func (r *Reconciler) warning(ctx context.Context, pod *corev1.Pod) (string, erro
 }
 
 // observeWanted judges the claims of the volumes that the spec asks for.
-func (r *Reconciler) observeWanted(ctx context.Context, s *sight) error {
+func (r *Reconciler) observeWanted(ctx context.Context, s *observation) error {
 	for i := range s.vmi.Spec.Volumes {
 		v := &s.vmi.Spec.Volumes[i]
 		for _, volume := range hotplugged(&v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{*v}}) {
@@ -252,7 +252,7 @@ func (r *Reconciler) observeWanted(ctx context.Context, s *sight) error {
 	return nil
 }
 
-func (r *Reconciler) claimFacts(ctx context.Context, s *sight, volume hotplug.Volume, dataVolume bool) (hotplug.ClaimFacts, error) {
+func (r *Reconciler) claimFacts(ctx context.Context, s *observation, volume hotplug.Volume, dataVolume bool) (hotplug.ClaimFacts, error) {
 	f := hotplug.ClaimFacts{Volume: volume, DataVolumeNamed: dataVolume}
 	key := types.NamespacedName{Namespace: s.vmi.Namespace, Name: volume.Claim}
 	var err error
@@ -286,7 +286,7 @@ func (r *Reconciler) claimFacts(ctx context.Context, s *sight, volume hotplug.Vo
 }
 
 // served reports whether the volume has left the phases in which its claim matters.
-func served(s *sight, volume hotplug.Volume) bool {
+func served(s *observation, volume hotplug.Volume) bool {
 	for _, e := range s.Entries {
 		if e.Volume == volume && (e.Phase == v1.HotplugVolumeAttachedToNode || hotplug.InUse(e.Phase)) {
 			return true

@@ -69,7 +69,7 @@ func TestWhatKeepsAPodFromRunning(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "hp"}, Status: test.status}
-			if got := complaint(pod); got != test.want {
+			if got := problemOf(pod); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
@@ -78,7 +78,7 @@ func TestWhatKeepsAPodFromRunning(t *testing.T) {
 
 func TestStatusesKeepWhatIsOthers(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{VolumeMode: new(corev1.PersistentVolumeBlock)}}
-	s := &sight{vmi: &v1.VirtualMachineInstance{}, claims: map[string]*corev1.PersistentVolumeClaim{"new": claim}}
+	s := &observation{vmi: &v1.VirtualMachineInstance{}, claims: map[string]*corev1.PersistentVolumeClaim{"new": claim}}
 	s.vmi.Status.VolumeStatus = []v1.VolumeStatus{
 		{Name: "used", Target: "sda", Size: 7, Phase: v1.VolumeReady, HotplugVolume: &v1.HotplugVolumeStatus{AttachPodName: "hp-1", AttachPodUID: "1"},
 			PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "used"}},

@@ -18,7 +18,7 @@ import (
 // selinuxOptions are those of the VMI's attachment pods. While they can't be known, no
 // pod is made: one with another level would take its volumes' labels away from the
 // guest (decision 238).
-func (r *Reconciler) selinuxOptions(ctx context.Context, s *sight, holders []hotplug.Holder) (*corev1.SELinuxOptions, error) {
+func (r *Reconciler) selinuxOptions(ctx context.Context, s *observation, attachmentPods []hotplug.AttachmentPod) (*corev1.SELinuxOptions, error) {
 	enabled := false
 	reported := s.vmi.Status.SelinuxContext
 	if reported == "" || reported == selinux.None {
@@ -38,14 +38,14 @@ func (r *Reconciler) selinuxOptions(ctx context.Context, s *sight, holders []hot
 	}
 	// Until the guest runs there is nothing to be said: the report comes with it.
 	if !errors.Is(err, selinux.ErrUnknown) || s.vmi.Status.Phase == v1.Running {
-		r.sayWhy(s.vmi, holders, err)
+		r.reportProblems(s.vmi, attachmentPods, err)
 	}
 	return nil, fmt.Errorf("choosing the SELinux options of the attachment pods of VMI %s/%s: %w", s.vmi.Namespace, s.vmi.Name, err)
 }
 
-// sayWhy reports once in the status of the holders' volumes why their pods are not made.
-func (r *Reconciler) sayWhy(vmi *v1.VirtualMachineInstance, holders []hotplug.Holder, why error) {
-	for _, h := range holders {
+// reportProblems reports once in the status of the attachment pods' volumes why their pods are not made.
+func (r *Reconciler) reportProblems(vmi *v1.VirtualMachineInstance, attachmentPods []hotplug.AttachmentPod, why error) {
+	for _, h := range attachmentPods {
 		if r.memory.failed(client.ObjectKeyFromObject(vmi), h.Name, fmt.Sprintf("the attachment pod %s can't be made: %v", h.Name, why)) {
 			r.Recorder.Eventf(vmi, nil, corev1.EventTypeWarning, reasonFailed, "CreatePod", "Error creating attachment pod %s: %v", h.Name, why)
 		}

@@ -22,7 +22,7 @@ import (
 const launcherContext = "system_u:system_r:container_kvm_t:s0:c12,c34"
 
 // onNode is a VMI whose launcher is on a node.
-func onNode(enabled bool, phase v1.VirtualMachineInstancePhase, reported string) (*sight, *corev1.Node) {
+func onNode(enabled bool, phase v1.VirtualMachineInstancePhase, reported string) (*observation, *corev1.Node) {
 	node := &corev1.Node{}
 	node.Name = "one"
 	if enabled {
@@ -34,7 +34,7 @@ func onNode(enabled bool, phase v1.VirtualMachineInstancePhase, reported string)
 	launcher := &corev1.Pod{}
 	launcher.Name, launcher.Namespace, launcher.UID, launcher.Spec.NodeName = "virt-launcher-vm", "ns", "l", "one"
 	launcher.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Type: "container_kvm_t"}}
-	return &sight{vmi: vmi, launcher: launcher}, node
+	return &observation{vmi: vmi, launcher: launcher}, node
 }
 
 // TestNoAttachmentPodIsMadeWithoutTheLaunchersLevel: one with a level of its own would
@@ -62,10 +62,10 @@ func TestNoAttachmentPodIsMadeWithoutTheLaunchersLevel(t *testing.T) {
 			cluster, recorder := clientOf(t, node), events.NewFakeRecorder(10)
 			r := &Reconciler{Client: cluster, Reader: cluster, Recorder: recorder, Now: time.Now,
 				Settings: func(context.Context) (clusterconfig.Settings, error) { return clusterconfig.FromKubeVirt(nil), nil }}
-			holders := []hotplug.Holder{{Name: "hp-volume-1"}}
+			attachmentPods := []hotplug.AttachmentPod{{Name: "hp-volume-1"}}
 			// Twice, as the loop does: what is said is said once.
 			for range 2 {
-				if err := r.makePods(t.Context(), s, holders); (err != nil) != tc.fails {
+				if err := r.makePods(t.Context(), s, attachmentPods); (err != nil) != tc.fails {
 					t.Fatal(err)
 				}
 			}

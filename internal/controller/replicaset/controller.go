@@ -99,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		vmis[i] = &list.Items[i]
 	}
 	p := decide(rs, selector, vmis, r.Now())
-	failure := r.carryOut(ctx, rs, p)
+	failure := r.apply(ctx, rs, p)
 	if failure != nil {
 		condition.Set(&p.status.Conditions, trueCondition(v1.VirtualMachineInstanceReplicaSetReplicaFailure, "FailedCreate", failure.Error()), r.Now())
 	} else {
@@ -108,8 +108,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: p.after}, errors.Join(failure, r.patchStatus(ctx, rs, p.status))
 }
 
-// carryOut does what is planned; one VMI that fails does not hold up the rest.
-func (r *Reconciler) carryOut(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, p plan) error {
+// apply does what is planned; one VMI that fails does not hold up the rest.
+func (r *Reconciler) apply(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, p plan) error {
 	var failures []error
 	for _, vmi := range p.adopt {
 		owned := vmi.DeepCopy()

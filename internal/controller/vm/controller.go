@@ -92,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		observed.VM = newest
 		plan = vmlifecycle.Decide(observed)
 	}
-	if err := r.carryOut(ctx, observed, plan); err != nil {
+	if err := r.apply(ctx, observed, plan); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: plan.After}, nil
@@ -196,8 +196,8 @@ func (r *Reconciler) complete(ctx context.Context, from, to *v1.VirtualMachine) 
 	return patched, nil
 }
 
-// carryOut does what is planned, in the plan's order.
-func (r *Reconciler) carryOut(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
+// apply does what is planned, in the plan's order.
+func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
 	if plan.ConfirmVMI {
 		if current, err := r.isCurrent(ctx, o.VMI); err != nil || !current {
 			return err
@@ -220,8 +220,8 @@ func (r *Reconciler) carryOut(ctx context.Context, o vmlifecycle.Observed, plan 
 			return nil
 		}
 	}
-	if plan.Follow != nil {
-		if err := r.follow(ctx, o.VMI, plan.Follow); err != nil {
+	if plan.Sync != nil {
+		if err := r.syncVMI(ctx, o.VMI, plan.Sync); err != nil {
 			return err
 		}
 	}
@@ -256,9 +256,9 @@ func (r *Reconciler) adopt(ctx context.Context, o vmlifecycle.Observed) error {
 	return nil
 }
 
-// follow brings the template's volumes into the VMI. Whoever wrote the VMI in
+// syncVMI brings the template's volumes into the VMI. Whoever wrote the VMI in
 // between wakes the loop again.
-func (r *Reconciler) follow(ctx context.Context, from, to *v1.VirtualMachineInstance) error {
+func (r *Reconciler) syncVMI(ctx context.Context, from, to *v1.VirtualMachineInstance) error {
 	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("bringing the template's volumes into VMI %s/%s: %w", from.Namespace, from.Name, err)

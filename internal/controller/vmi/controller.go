@@ -94,7 +94,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.carryOut(ctx, observed, plan); err != nil {
+	if err := r.apply(ctx, observed, plan); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: plan.After}, nil
@@ -175,8 +175,8 @@ func (r *Reconciler) askForWarning(ctx context.Context, o *vmilifecycle.Observed
 	return nil
 }
 
-// carryOut does what is planned, in the plan's order.
-func (r *Reconciler) carryOut(ctx context.Context, o vmilifecycle.Observed, plan vmilifecycle.Plan) error {
+// apply does what is planned, in the plan's order.
+func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vmilifecycle.Plan) error {
 	if err := r.provision(ctx, o, plan.Disks); err != nil {
 		return r.reportFailedCreate(ctx, o.VMI, err)
 	}
@@ -214,7 +214,7 @@ func (r *Reconciler) createPod(ctx context.Context, o vmilifecycle.Observed) err
 	if err != nil {
 		return fmt.Errorf("rendering the launcher pod of VMI %s: %w", o.VMI.Name, err)
 	}
-	if err := r.nearPlugged(ctx, o.VMI, pod); err != nil {
+	if err := r.requireHotplugTopology(ctx, o.VMI, pod); err != nil {
 		return err
 	}
 	return r.make(ctx, o.VMI, pod)
@@ -264,13 +264,13 @@ func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInsta
 		return false, fmt.Errorf("patching VMI %s/%s: %w", from.Namespace, from.Name, err)
 	}
 	r.written.Wrote(patched)
-	for _, e := range vmilifecycle.News(from, to) {
-		r.tell(from, nil, e)
+	for _, e := range vmilifecycle.EventsOf(from, to) {
+		r.recordEvents(from, nil, e)
 	}
 	return true, nil
 }
 
-func (r *Reconciler) tell(vmi *v1.VirtualMachineInstance, pod runtime.Object, e vmilifecycle.Event) {
+func (r *Reconciler) recordEvents(vmi *v1.VirtualMachineInstance, pod runtime.Object, e vmilifecycle.Event) {
 	r.Recorder.Eventf(vmi, pod, e.Type, e.Reason, e.Action, "%s", e.Message)
 }
 

@@ -100,15 +100,15 @@ func (r *Reconciler) confirmDisks(ctx context.Context, o *vmilifecycle.Observed)
 	if err != nil {
 		return err
 	}
-	homes, err := r.homes(ctx, claims)
+	required, err := r.topologies(ctx, claims)
 	if err != nil {
 		return err
 	}
-	o.Claims, o.Homes, o.ClaimsConfirmed = claims, homes, true
+	o.Claims, o.Topologies, o.ClaimsConfirmed = claims, required, true
 	return nil
 }
 
-func (r *Reconciler) homes(ctx context.Context, claims []placement.Claim) ([]placement.Home, error) {
+func (r *Reconciler) topologies(ctx context.Context, claims []placement.Claim) ([]placement.Topology, error) {
 	volumes := map[string]*corev1.PersistentVolume{}
 	for i := range claims {
 		c := &claims[i]
@@ -124,14 +124,14 @@ func (r *Reconciler) homes(ctx context.Context, claims []placement.Claim) ([]pla
 			volumes[c.Name] = pv
 		}
 	}
-	if placement.OneHome(volumes) {
+	if placement.SameTopology(volumes) {
 		return nil, nil
 	}
 	var nodes corev1.NodeList
 	if err := r.Reader.List(ctx, &nodes); err != nil {
 		return nil, fmt.Errorf("listing the nodes to find one that has all of a VMI's disks: %w", err)
 	}
-	return placement.Homes(claims, volumes, nodes.Items), nil
+	return placement.Topologies(claims, volumes, nodes.Items), nil
 }
 
 // provision does what is planned for the disks.
@@ -154,7 +154,7 @@ func (r *Reconciler) createProvisioning(ctx context.Context, vmi *v1.VirtualMach
 	if err != nil {
 		return fmt.Errorf("rendering the provisioning pod of VMI %s: %w", vmi.Name, err)
 	}
-	if err := r.nearPlugged(ctx, vmi, pod); err != nil {
+	if err := r.requireHotplugTopology(ctx, vmi, pod); err != nil {
 		return err
 	}
 	return r.makeProvisioning(ctx, vmi, pod)

@@ -163,7 +163,7 @@ func (c *container) carry(t *testing.T, vmi *v1.VirtualMachineInstance) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return plan.Carry(t.Context(), c.pod)
+	return plan.Apply(t.Context(), c.pod)
 }
 
 func TestISOImages(t *testing.T) {

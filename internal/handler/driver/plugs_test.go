@@ -103,7 +103,7 @@ func record(holder *corev1.Pod) func(*v1.VirtualMachineInstance) {
 	return func(instance *v1.VirtualMachineInstance) {
 		r, _ := hotplug.ReadRecord(instance.Annotations)
 		r.Generation++
-		r.Holders = append(r.Holders, hotplug.Holder{Name: holder.Name, UID: holder.UID})
+		r.Pods = append(r.Pods, hotplug.AttachmentPod{Name: holder.Name, UID: holder.UID})
 		instance.Annotations = map[string]string{hotplug.RecordAnnotation: r.Text()}
 	}
 }

@@ -105,7 +105,7 @@ func (d *Driver) prepareDisks(ctx context.Context, instance *v1.VirtualMachineIn
 	if err != nil {
 		return err
 	}
-	if err := plan.Carry(ctx, pod); err != nil {
+	if err := plan.Apply(ctx, pod); err != nil {
 		return err
 	}
 	p.images, err = d.link.client.Prepare(ctx, machine.Images(instance))

@@ -69,7 +69,7 @@ func (w world) observed() Observed {
 		if uid == "" {
 			uid = strings.TrimPrefix(name, "hp-")
 		}
-		o.Record.Holders = append(o.Record.Holders, hotplug.Holder{Name: name, UID: types.UID(uid)})
+		o.Record.Pods = append(o.Record.Pods, hotplug.AttachmentPod{Name: name, UID: types.UID(uid)})
 	}
 	if w.opened != "" {
 		o.Opened["a"] = w.opened

@@ -35,7 +35,7 @@ func TestWhatWasDecidedOnOneVersionIsNotSaidOnAnother(t *testing.T) {
 	next := seen
 	next.VMI = seen.VMI.DeepCopy()
 	next.VMI.ResourceVersion = "2"
-	next.Record = hotplug.Record{Holders: []hotplug.Holder{{Name: "hp-x", UID: types.UID("x")}}}
+	next.Record = hotplug.Record{Pods: []hotplug.AttachmentPod{{Name: "hp-x", UID: types.UID("x")}}}
 	if got := w.Facts(next.VMI); len(got) > 0 {
 		t.Errorf("on the next version, this is said: %+v", got)
 	}

@@ -38,7 +38,7 @@ const maxSaid = 4 << 10
 type Program struct {
 	*exec.Cmd
 	limits Limits
-	said   tail
+	output tail
 }
 
 // New makes a program of a command, of which only the environment, the standard
@@ -46,7 +46,7 @@ type Program struct {
 func New(cmd *exec.Cmd, limits Limits) *Program {
 	p := &Program{Cmd: cmd, limits: limits}
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "TMPDIR=/nowhere", "MALLOC_ARENA_MAX=1"}
-	cmd.Stderr = &p.said
+	cmd.Stderr = &p.output
 	cmd.WaitDelay = 10 * time.Second
 	return p
 }
@@ -91,7 +91,7 @@ func (p *Program) Wait() error {
 	if err == nil {
 		return nil
 	}
-	said := p.Said()
+	said := p.Output()
 	if status, is := p.ProcessState.Sys().(syscall.WaitStatus); is && status.Signaled() {
 		if status.Signal() == syscall.SIGXCPU || status.Signal() == syscall.SIGKILL && p.ProcessState.UserTime() >= p.limits.CPU {
 			return job.Faultf(transfer.ReasonLimit, "reading the image took more than %s of computing: it is damaged, or made to cost time", p.limits.CPU)
@@ -103,8 +103,8 @@ func (p *Program) Wait() error {
 	return fmt.Errorf("%s: %w: %s", p.Args[0], err, said)
 }
 
-// Said is what the program said on its standard error.
-func (p *Program) Said() string { return strings.TrimSpace(p.said.String()) }
+// Output is what the program said on its standard error.
+func (p *Program) Output() string { return strings.TrimSpace(p.output.String()) }
 
 // tail keeps the end of what is written to it.
 type tail struct{ bytes.Buffer }

@@ -10,9 +10,9 @@ import (
 // content goes on coming while the disk takes what came. The zero value makes none.
 type checkpoints struct {
 	// made is set where checkpoints are made.
-	made  bool
-	disk  *target.Disk
-	notes notebook
+	made    bool
+	disk    *target.Disk
+	journal journalStore
 	// base is the journal without place and sum.
 	base journal
 	sum  hash.Hash
@@ -26,9 +26,9 @@ type checkpoints struct {
 
 // newCheckpoints begins at a place. 1/128 of the content from one to the next and
 // 3/128 at most keep what is fetched again below 5 %, with all that is on its way (decision 104).
-func newCheckpoints(disk *target.Disk, notes notebook, base journal, sum hash.Hash) checkpoints {
+func newCheckpoints(disk *target.Disk, notes journalStore, base journal, sum hash.Hash) checkpoints {
 	every := min(max(base.Size/128, 64<<10), 256<<20)
-	return checkpoints{made: true, disk: disk, notes: notes, base: base, sum: sum, every: every, most: 3 * every, safe: base.Place}
+	return checkpoints{made: true, disk: disk, journal: notes, base: base, sum: sum, every: every, most: 3 * every, safe: base.Place}
 }
 
 // at is told every place up to which all is written once settle returns.
@@ -54,7 +54,7 @@ func (c *checkpoints) at(place int64, settle func() error) error {
 	go func() {
 		err := c.disk.Sync()
 		if err == nil {
-			err = c.notes.write(now)
+			err = c.journal.write(now)
 		}
 		c.underWay <- err
 	}()

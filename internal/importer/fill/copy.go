@@ -27,7 +27,7 @@ func tooLarge(disk, claim int64) error {
 
 // fits refuses a disk that is larger than the one asked for, as far as its first bytes
 // tell.
-func (f *filling) fits(head []byte, size int64) error {
+func (f *importRun) fits(head []byte, size int64) error {
 	disk := size
 	switch f.format {
 	case sniff.Qcow2:
@@ -47,7 +47,7 @@ func (f *filling) fits(head []byte, size int64) error {
 }
 
 // copy brings the content to the disk.
-func (f *filling) copy(ctx context.Context) error {
+func (f *importRun) copy(ctx context.Context) error {
 	switch f.format {
 	case sniff.Raw:
 		return f.copyRaw(ctx)
@@ -57,14 +57,14 @@ func (f *filling) copy(ctx context.Context) error {
 	return f.convert(ctx)
 }
 
-func (f *filling) copyRaw(ctx context.Context) error {
+func (f *importRun) copyRaw(ctx context.Context) error {
 	w := newWriters(ctx, f.disk, nil)
 	defer w.close()
 	for {
 		data, err := f.content.Peek(step)
 		place := f.content.Place()
 		if end := place + int64(len(data)); end > f.job.Task.Size {
-			return f.moreThanAsked()
+			return f.exceedsRequest()
 		}
 		if len(data) > 0 {
 			if err := w.put(piece{data: data, at: place}); err != nil {
@@ -87,12 +87,12 @@ func (f *filling) copyRaw(ctx context.Context) error {
 	}
 }
 
-// moreThanAsked refuses a raw disk whose size nobody told before.
-func (f *filling) moreThanAsked() error {
+// exceedsRequest refuses a raw disk whose size nobody told before.
+func (f *importRun) exceedsRequest() error {
 	return job.Faultf(transfer.ReasonTooLarge, "the disk in the content has more than the %s that were asked for: request more", job.Bytes(f.job.Task.Size))
 }
 
-func (f *filling) copyQcow2(ctx context.Context) error {
+func (f *importRun) copyQcow2(ctx context.Context) error {
 	ranger, ranges := f.from.(job.Ranger)
 	ranges = ranges && f.content == f.served && f.reader.Stream().Ranges
 	head, err := f.qcow2Head(ctx, ranger)
@@ -133,7 +133,7 @@ func (f *filling) copyQcow2(ctx context.Context) error {
 }
 
 // qcow2Head is the beginning of the image, which a resumed window is past.
-func (f *filling) qcow2Head(ctx context.Context, ranger job.Ranger) ([]byte, error) {
+func (f *importRun) qcow2Head(ctx context.Context, ranger job.Ranger) ([]byte, error) {
 	if f.content.Place() == 0 {
 		return peek(f.content, qcow2.HeaderSize)
 	}
@@ -143,14 +143,14 @@ func (f *filling) qcow2Head(ctx context.Context, ranger job.Ranger) ([]byte, err
 
 // truncated distinguishes a table that lies behind the end of the content from a source that
 // does not answer.
-func (f *filling) truncated(err error) error {
+func (f *importRun) truncated(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return job.Faultf(transfer.ReasonInvalidImage, "the qcow2 image is damaged: the file ends before its tables do: it is truncated")
 	}
 	return err
 }
 
-func (f *filling) streamQcow2(header *qcow2.Header, from qcow2.Feed, sink qcow2.Sink) error {
+func (f *importRun) streamQcow2(header *qcow2.Header, from qcow2.Feed, sink qcow2.Sink) error {
 	f.points = checkpoints{} // what is put aside is lost with the worker
 	dir := f.job.Places.Dir
 	if f.job.Task.Block {
@@ -166,7 +166,7 @@ func (f *filling) streamQcow2(header *qcow2.Header, from qcow2.Feed, sink qcow2.
 
 // spoolDir is where a whole image can be put: on the claim, where that can take its
 // disk as well, else in the worker's pod.
-func (f *filling) spoolDir(size int64) (string, error) {
+func (f *importRun) spoolDir(size int64) (string, error) {
 	if !f.job.Task.Block {
 		free, err := target.Free(f.job.Places.Dir)
 		if err != nil || free >= 2*size {
@@ -203,7 +203,7 @@ func (f *feed) Discard(n int64) error {
 }
 
 // convert has QEMU read the image, once all of it is here and is the right one.
-func (f *filling) convert(ctx context.Context) error {
+func (f *importRun) convert(ctx context.Context) error {
 	f.points = checkpoints{}
 	dir, err := f.spoolDir(max(f.reader.Stream().Size, 0))
 	if err != nil {

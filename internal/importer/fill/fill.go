@@ -22,7 +22,7 @@ import (
 // something about it, and leave nothing that looks like a whole disk. A one-shot source
 // that failed may be followed by another one: nothing of the first is kept.
 func Fill(ctx context.Context, j *job.Job, from job.Source) (transfer.Result, error) {
-	f := &filling{job: j, from: from, notes: notebookOf(j)}
+	f := &importRun{job: j, from: from, journal: journalStoreOf(j)}
 	err := f.fill(ctx)
 	if f.reader != nil {
 		f.result.Read = f.reader.Total()
@@ -52,13 +52,13 @@ func spaceFault(err error) error {
 	return job.Faultf(transfer.ReasonNoSpace, "there is no space left for the import: request a larger claim (%w)", err)
 }
 
-// filling is one run of Fill.
-type filling struct {
-	job    *job.Job
-	from   job.Source
-	notes  notebook
-	sum    checksum
-	result transfer.Result
+// importRun is one run of Fill.
+type importRun struct {
+	job     *job.Job
+	from    job.Source
+	journal journalStore
+	sum     checksum
+	result  transfer.Result
 
 	reader *pull.Reader
 	// served is the content as the source serves it, content the same decompressed.
@@ -71,7 +71,7 @@ type filling struct {
 	kept bool
 }
 
-func (f *filling) fill(ctx context.Context) error {
+func (f *importRun) fill(ctx context.Context) error {
 	var err error
 	if f.sum, err = parseChecksum(f.job.Task.Checksum); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (f *filling) fill(ctx context.Context) error {
 	if f.job.Task.Archive {
 		return f.unpackArchive(ctx)
 	}
-	was := f.notes.read(f.job.Task)
+	was := f.journal.read(f.job.Task)
 	if was != nil && was.Whole {
 		return f.finishAgain(was)
 	}
@@ -101,7 +101,7 @@ func (f *filling) fill(ctx context.Context) error {
 }
 
 // resume takes up the work where an earlier worker left it, if the content is the same.
-func (f *filling) resume(ctx context.Context, was *journal) (bool, error) {
+func (f *importRun) resume(ctx context.Context, was *journal) (bool, error) {
 	ranger, can := f.from.(job.Ranger)
 	if !can {
 		return false, nil
@@ -136,7 +136,7 @@ func (f *filling) resume(ctx context.Context, was *journal) (bool, error) {
 }
 
 // open opens the source.
-func (f *filling) open(ctx context.Context, place int64) error {
+func (f *importRun) open(ctx context.Context, place int64) error {
 	f.job.Meter.Step("connecting to the source")
 	var options []pull.Option
 	if stall := f.job.Stall(); stall > 0 {
@@ -155,7 +155,7 @@ func (f *filling) open(ctx context.Context, place int64) error {
 
 // begin starts from nothing. The disk is opened, and emptied, only when the content
 // has shown that it can be one.
-func (f *filling) begin(ctx context.Context) error {
+func (f *importRun) begin(ctx context.Context) error {
 	if err := f.open(ctx, 0); err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (f *filling) begin(ctx context.Context) error {
 	if err := f.recognize(ctx, head); err != nil {
 		return err
 	}
-	if err := f.notes.remove(); err != nil {
+	if err := f.journal.remove(); err != nil {
 		return err
 	}
 	if f.disk, err = target.Open(f.job, false); err != nil {
@@ -181,7 +181,7 @@ func (f *filling) begin(ctx context.Context) error {
 
 // recognize finds out what the content is, and refuses what is no disk, or none that
 // fits.
-func (f *filling) recognize(ctx context.Context, head []byte) (err error) {
+func (f *importRun) recognize(ctx context.Context, head []byte) (err error) {
 	stream := f.reader.Stream()
 	size := stream.Size
 	if stream.Raw {
@@ -201,13 +201,13 @@ func (f *filling) recognize(ctx context.Context, head []byte) (err error) {
 }
 
 // watch keeps a journal from now on.
-func (f *filling) watch(base journal) {
+func (f *importRun) watch(base journal) {
 	f.kept = true
-	f.points = newCheckpoints(f.disk, f.notes, base, f.sum.Hash)
+	f.points = newCheckpoints(f.disk, f.journal, base, f.sum.Hash)
 }
 
 // unpack puts a decompressor between what is served and the content.
-func (f *filling) unpack(ctx context.Context, compression sniff.Compression) ([]byte, error) {
+func (f *importRun) unpack(ctx context.Context, compression sniff.Compression) ([]byte, error) {
 	unpacked, err := unpack.Open(ctx, compression, f.served)
 	if err != nil {
 		return nil, err
@@ -245,7 +245,7 @@ func peek(w *window, n int) ([]byte, error) {
 }
 
 // finish makes the disk whole: all of the content was there and is what it must be.
-func (f *filling) finish(ctx context.Context) error {
+func (f *importRun) finish(ctx context.Context) error {
 	if err := f.settle(ctx); err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func (f *filling) finish(ctx context.Context) error {
 	}
 	f.result.VirtualSize = f.disk.Size()
 	whole := journal{Task: f.job.Task, Whole: true, VirtualSize: f.disk.Size()}
-	if err := f.notes.write(whole); err != nil {
+	if err := f.journal.write(whole); err != nil {
 		return err
 	}
 	f.kept = true
@@ -266,7 +266,7 @@ func (f *filling) finish(ctx context.Context) error {
 }
 
 // settle reads the content to its end and asks whether it is the right one.
-func (f *filling) settle(ctx context.Context) error {
+func (f *importRun) settle(ctx context.Context) error {
 	if f.content != f.served {
 		if err := f.content.drain(); err != nil {
 			return err
@@ -283,7 +283,7 @@ func (f *filling) settle(ctx context.Context) error {
 }
 
 // finishAgain does what was left to do when the disk was whole.
-func (f *filling) finishAgain(was *journal) error {
+func (f *importRun) finishAgain(was *journal) error {
 	f.result.VirtualSize, f.result.Resumed = was.VirtualSize, was.VirtualSize
 	if f.job.Task.Block || target.Whole(f.job) {
 		return f.forget()
@@ -297,7 +297,7 @@ func (f *filling) finishAgain(was *journal) error {
 }
 
 // name gives the disk its name.
-func (f *filling) name() error {
+func (f *importRun) name() error {
 	disk := f.disk
 	f.disk = nil
 	if err := disk.Finish(); err != nil {
@@ -308,16 +308,16 @@ func (f *filling) name() error {
 
 // forget removes the journal of a whole disk. That of a device is all that says so, and
 // goes with the pod.
-func (f *filling) forget() error {
+func (f *importRun) forget() error {
 	if f.job.Task.Block {
 		return nil
 	}
-	return f.notes.remove()
+	return f.journal.remove()
 }
 
 // end leaves the disk as an error demands: what a later worker can go on with stays,
 // everything else goes.
-func (f *filling) end(err error) error {
+func (f *importRun) end(err error) error {
 	if f.unpacker != nil {
 		_ = f.unpacker.Close() // what it had to say, it said to its reader
 	}
@@ -333,22 +333,22 @@ func (f *filling) end(err error) error {
 		if !over {
 			return nil // what an earlier worker left may still be of use
 		}
-		return errors.Join(f.notes.remove(), target.Remove(f.job))
+		return errors.Join(f.journal.remove(), target.Remove(f.job))
 	}
 	waited := f.points.wait()
 	if f.kept && !over {
 		return errors.Join(waited, f.disk.Close())
 	}
-	return errors.Join(waited, f.notes.remove(), f.disk.Discard())
+	return errors.Join(waited, f.journal.remove(), f.disk.Discard())
 }
 
 // advance says how far the work is.
-func (f *filling) advance() {
+func (f *importRun) advance() {
 	f.job.Meter.Advance(f.served.Place(), f.reader.Stream().Size)
 }
 
 // unpackArchive unpacks content that is a tar file.
-func (f *filling) unpackArchive(ctx context.Context) error {
+func (f *importRun) unpackArchive(ctx context.Context) error {
 	if f.job.Task.Block {
 		return job.Faultf(transfer.ReasonInvalidImage, "an archive can only be unpacked into a claim with a file system")
 	}
@@ -377,7 +377,7 @@ func (f *filling) unpackArchive(ctx context.Context) error {
 }
 
 // reporting reads the content and says how far it is.
-type reporting struct{ filling *filling }
+type reporting struct{ filling *importRun }
 
 func (r *reporting) Read(p []byte) (int, error) {
 	n, err := r.filling.content.Read(p)

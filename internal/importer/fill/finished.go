@@ -9,8 +9,8 @@ import (
 // reports whether there was one. A worker whose source does not come by itself, an
 // upload, asks before it waits for it once more.
 func Finished(j *job.Job) (transfer.Result, bool, error) {
-	f := &filling{job: j, notes: notebookOf(j)}
-	was := f.notes.read(j.Task)
+	f := &importRun{job: j, journal: journalStoreOf(j)}
+	was := f.journal.read(j.Task)
 	if was == nil || !was.Whole {
 		return transfer.Result{}, false, nil
 	}

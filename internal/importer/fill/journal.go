@@ -33,21 +33,21 @@ type journal struct {
 	VirtualSize int64
 }
 
-// notebook is where the journal of a job is kept: beside the disk, or, when that is a
+// journalStore is where the journal of a job is kept: beside the disk, or, when that is a
 // block claim, where the worker's pod keeps things.
-type notebook struct{ dir, name string }
+type journalStore struct{ dir, name string }
 
-func notebookOf(j *job.Job) notebook {
+func journalStoreOf(j *job.Job) journalStore {
 	if j.Task.Block {
-		return notebook{dir: j.Places.Work, name: "journal"}
+		return journalStore{dir: j.Places.Work, name: "journal"}
 	}
-	return notebook{dir: j.Places.Dir, name: ".disk.img.journal"}
+	return journalStore{dir: j.Places.Dir, name: ".disk.img.journal"}
 }
 
-func (n notebook) path() string { return filepath.Join(n.dir, n.name) }
+func (n journalStore) path() string { return filepath.Join(n.dir, n.name) }
 
 // read reads the journal of a task; nil is none, or none that can be used.
-func (n notebook) read(task transfer.Task) *journal {
+func (n journalStore) read(task transfer.Task) *journal {
 	data, err := os.ReadFile(n.path())
 	if err != nil {
 		return nil
@@ -68,7 +68,7 @@ func (n notebook) read(task transfer.Task) *journal {
 }
 
 // write replaces the journal.
-func (n notebook) write(now journal) error {
+func (n journalStore) write(now journal) error {
 	data, err := json.Marshal(now)
 	if err != nil {
 		return fmt.Errorf("writing the journal: %w", err)
@@ -89,7 +89,7 @@ func (n notebook) write(now journal) error {
 }
 
 // remove leaves no journal.
-func (n notebook) remove() error {
+func (n journalStore) remove() error {
 	_ = os.Remove(n.path() + ".next")
 	if err := os.Remove(n.path()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing the journal: %w", err)

@@ -13,10 +13,10 @@ import (
 
 const (
 	chunkSize = 256 << 10
-	// ahead is how many chunks are read before anybody asks for them.
-	ahead = 8
-	// tries is how often in a row a connection may fail without one new byte.
-	tries = 4
+	// readAhead is how many chunks are read before anybody asks for them.
+	readAhead = 8
+	// maxAttempts is how often in a row a connection may fail without one new byte.
+	maxAttempts = 4
 )
 
 // Reader reads a source's content in order. Read and Close belong to one goroutine.
@@ -27,8 +27,8 @@ type Reader struct {
 	pause time.Duration
 	// head is the stream as it was opened first: all later ones must be of its Version.
 	head job.Stream
-	// slow is what the source gave in the time that it was waited for.
-	slow drip
+	// rate is what the source gave in the time that it was waited for.
+	rate rateGuard
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -54,7 +54,7 @@ func Stall(limit time.Duration) Option { return func(r *Reader) { r.stall = limi
 // Open opens a source at an offset and begins to read.
 func Open(ctx context.Context, source job.Source, offset int64, options ...Option) (*Reader, error) {
 	r := &Reader{source: source, stall: time.Minute,
-		chunks: make(chan chunk, ahead), spare: make(chan []byte, ahead+2)}
+		chunks: make(chan chunk, readAhead), spare: make(chan []byte, readAhead+2)}
 	for _, option := range options {
 		option(r)
 	}
@@ -141,7 +141,7 @@ func (r *Reader) copyFrom(ctx context.Context, from *connection, at *int64) erro
 		began := time.Now()
 		n, err := from.read(buffer)
 		r.total.Add(int64(n))
-		r.slow.add(int64(n), time.Since(began))
+		r.rate.add(int64(n), time.Since(began))
 		if n > 0 {
 			if !r.send(ctx, chunk{data: buffer[:n]}) {
 				return context.Cause(ctx)
@@ -156,8 +156,8 @@ func (r *Reader) copyFrom(ctx context.Context, from *connection, at *int64) erro
 			return job.Faultf(transfer.ReasonCut, "the connection ended after %s of %s", job.Bytes(*at), job.Bytes(size))
 		case err != nil:
 			return err
-		case r.slow.endless(r.stall):
-			return r.slow.fault()
+		case r.rate.tooSlow(r.stall):
+			return r.rate.fault()
 		}
 	}
 }
@@ -183,7 +183,7 @@ func (r *Reader) send(ctx context.Context, c chunk) bool {
 
 // again opens the source where the content was cut, if it can be.
 func (r *Reader) again(ctx context.Context, at int64, failed int, cause *error) *connection {
-	if !r.head.Ranges || failed >= tries || !worthAnother(*cause) || r.slow.cut || ctx.Err() != nil {
+	if !r.head.Ranges || failed >= maxAttempts || !worthAnother(*cause) || r.rate.cut || ctx.Err() != nil {
 		*cause = cut(*cause, at)
 		return nil
 	}
@@ -226,7 +226,7 @@ func worthAnother(err error) bool {
 }
 
 // await waits after so many failures in a row, false when ctx has ended. There are a few
-// tries only, so the delays need no bound, and the worker no library.
+// maxAttempts only, so the delays need no bound, and the worker no library.
 func (r *Reader) await(ctx context.Context, failed int) bool {
 	timer := time.NewTimer(r.pause << (failed - 1))
 	defer timer.Stop()
@@ -245,7 +245,7 @@ func (r *Reader) connect(ctx context.Context, offset int64, first bool) (*connec
 		if err == nil {
 			return opened, nil
 		}
-		if failed >= tries || !worthAnother(err) || !r.await(ctx, failed) {
+		if failed >= maxAttempts || !worthAnother(err) || !r.await(ctx, failed) {
 			if !first {
 				err = cut(err, offset)
 			}

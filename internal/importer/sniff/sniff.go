@@ -65,9 +65,9 @@ var formats = []struct {
 	{VHD, 0, "conectix"},
 }
 
-// strangers are what is served in place of a disk image, by mistake or by a server
+// unsupported are what is served in place of a disk image, by mistake or by a server
 // that says in words what went wrong.
-var strangers = []struct{ magic, is string }{
+var unsupported = []struct{ magic, is string }{
 	{"BZh", "compressed by bzip2: compress it by gzip, xz or zstd"},
 	{"PK\x03\x04", "a zip archive: unpack it first"},
 	{"7z\xbc\xaf\x27\x1c", "a 7z archive: unpack it first"},
@@ -101,7 +101,7 @@ func FormatOf(head []byte, size int64) (Format, error) {
 			return f.format, nil
 		}
 	}
-	for _, s := range strangers {
+	for _, s := range unsupported {
 		if bytes.HasPrefix(head, []byte(s.magic)) {
 			return "", notAnImage(s.is)
 		}

@@ -71,11 +71,11 @@ func (x *xz) verdict() error {
 		return io.EOF
 	case x.source.err != nil:
 		return x.source.err
-	case strings.Contains(x.program.Said(), "Memory usage limit"):
+	case strings.Contains(x.program.Output(), "Memory usage limit"):
 		return job.Faultf(transfer.ReasonLimit, "decompressing the content takes a dictionary of more than 64 MiB: compress it by xz -9 or less")
 	case errors.As(err, &fault):
 		return err
-	case strings.Contains(x.program.Said(), "Unexpected end of input"):
+	case strings.Contains(x.program.Output(), "Unexpected end of input"):
 		return x.source.damaged(sniff.XZ, io.ErrUnexpectedEOF)
 	}
 	return x.source.damaged(sniff.XZ, err)

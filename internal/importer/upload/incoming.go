@@ -22,12 +22,12 @@ const (
 	// linger is how long a Read may go on when its result is not wanted any more: a
 	// sender that sends ends it at once, one that stalls is cut off.
 	linger = 2 * time.Second
-	// hearing is how long, and hearingSize how far, the content is read on when it
+	// drainTimeout is how long, and drainSize how far, the content is read on when it
 	// was refused: a sender that is cut off while it sends misses the answer.
-	hearing = 10 * time.Second
-	// settling is how long an asynchronous upload is given to end after its last byte.
-	settling    = 3 * time.Second
-	hearingSize = 1 << 30
+	drainTimeout = 10 * time.Second
+	// settleTimeout is how long an asynchronous upload is given to end after its last byte.
+	settleTimeout = 3 * time.Second
+	drainSize     = 1 << 30
 )
 
 // incoming is the content of one request, as a source that can be read once.
@@ -67,8 +67,8 @@ func refuse(w http.ResponseWriter, r *http.Request, message string, code int) {
 	}
 	// Who is gone needs no answer.
 	_ = conn.Flush()
-	_ = conn.SetReadDeadline(time.Now().Add(hearing))
-	_, _ = io.CopyN(io.Discard, r.Body, hearingSize)
+	_ = conn.SetReadDeadline(time.Now().Add(drainTimeout))
+	_, _ = io.CopyN(io.Discard, r.Body, drainSize)
 }
 
 // form takes the first file of a form.

@@ -35,11 +35,11 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// waiting is what progress says while nobody sends.
-const waiting = "waiting for an upload"
+// stepWaiting is what progress says while nobody sends.
+const stepWaiting = "waiting for an upload"
 
-// farewell is how long the last answer may take to reach its sender.
-const farewell = 10 * time.Second
+// shutdownTimeout is how long the last answer may take to reach its sender.
+const shutdownTimeout = 10 * time.Second
 
 // Run serves until the claim is filled.
 func Run(ctx context.Context, j *job.Job) (transfer.Result, error) {
@@ -78,7 +78,7 @@ func Serve(ctx context.Context, j *job.Job, listener net.Listener) (transfer.Res
 	case <-ctx.Done():
 		return transfer.Result{}, errors.Join(context.Cause(ctx), web.Close())
 	case end := <-s.ended:
-		farewell, cancel := context.WithTimeout(ctx, farewell)
+		farewell, cancel := context.WithTimeout(ctx, shutdownTimeout)
 		defer cancel()
 		// The disk is what it is, whether or not the sender has read the answer.
 		_ = web.Shutdown(farewell)
@@ -161,7 +161,7 @@ func (s *server) wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state = idle
-	s.job.Meter.Step(waiting)
+	s.job.Meter.Step(stepWaiting)
 	s.job.Meter.Ready(true)
 }
 
@@ -242,7 +242,7 @@ func await(ended <-chan outcome, from *incoming, async bool) (o outcome, late bo
 	select {
 	case o = <-ended:
 		return o, false
-	case <-time.After(settling):
+	case <-time.After(settleTimeout):
 		return outcome{}, true
 	}
 }
@@ -255,7 +255,7 @@ var refusals = map[int]string{
 // failed reports the reason to the sender, and waits for the next one.
 func (s *server) failed(w http.ResponseWriter, r *http.Request, fault *job.Fault) {
 	s.wait()
-	s.job.Meter.Step(waiting + "; the last one failed: " + fault.Message)
+	s.job.Meter.Step(stepWaiting + "; the last one failed: " + fault.Message)
 	refuse(w, r, fault.Message, codeOf(fault.Reason))
 }
 

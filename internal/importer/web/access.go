@@ -21,9 +21,9 @@ import (
 
 // How long a server may take for each step before it counts as unreachable.
 const (
-	dialing   = 15 * time.Second
-	shaking   = 15 * time.Second
-	answering = time.Minute
+	dialTimeout     = 15 * time.Second
+	tlsTimeout      = 15 * time.Second
+	responseTimeout = time.Minute
 )
 
 // maxRedirects is how often a server may send the worker elsewhere.
@@ -63,15 +63,15 @@ func NewTransport(j *job.Job) (*http.Transport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading where the source may be: %w", err)
 	}
-	patience := answering
+	patience := responseTimeout
 	if stall := j.Stall(); stall > 0 {
 		patience = stall
 	}
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: dialing, Control: guard.Control}).DialContext,
+		DialContext:           (&net.Dialer{Timeout: dialTimeout, Control: guard.Control}).DialContext,
 		TLSClientConfig:       &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:   shaking,
+		TLSHandshakeTimeout:   tlsTimeout,
 		ResponseHeaderTimeout: patience,
 		// What is compressed is decompressed by the engine, and summed up before.
 		DisableCompression: true,

@@ -15,13 +15,13 @@ const reasonReady = "Ready"
 
 // DataSourceStatus is what a DataSource says: where it leads to, and whether a
 // DataVolume could be made of that now.
-func DataSourceStatus(source *cdiv1.DataSource, lead Lead, s Source, now time.Time) cdiv1.DataSourceStatus {
+func DataSourceStatus(source *cdiv1.DataSource, reference ResolvedReference, s Source, now time.Time) cdiv1.DataSourceStatus {
 	out := *source.Status.DeepCopy()
 	out.Source = *source.Spec.Source.DeepCopy()
-	ready := condition{status: corev1.ConditionFalse, reason: lead.Reason, message: lead.Message}
-	if lead.Source != nil {
+	ready := condition{status: corev1.ConditionFalse, reason: reference.Reason, message: reference.Message}
+	if reference.Source != nil {
 		ready = isTrue(reasonReady, "DataSource is ready to be consumed")
-		if stop := notConsumable(source.Namespace, lead.Source, s); stop != nil {
+		if stop := notConsumable(source.Namespace, reference.Source, s); stop != nil {
 			ready = isFalse(stop.reason, stop.message)
 		}
 	}

@@ -18,10 +18,10 @@ func (d *decision) unready(running condition) condition {
 	return isFalse("", "")
 }
 
-// tellFailure makes an event of a worker's failure that will be tried again: one
+// reportFailure makes an event of a worker's failure that will be tried again: one
 // for each reason, not one for each try, which may go on for days. What the
 // scheduler, the kubelet and the storage driver say has events of theirs.
-func (d *decision) tellFailure() {
+func (d *decision) reportFailure() {
 	f := d.worker.failure
 	if f == nil {
 		return

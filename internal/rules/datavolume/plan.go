@@ -26,19 +26,19 @@ type Observed struct {
 	Profile *cdiv1.StorageProfile
 	// Worker has the worker's name and is the DataVolume's; SourcePod likewise.
 	Worker, SourcePod *corev1.Pod
-	// Stranger says that a pod with the worker's name is somebody else's.
-	Stranger bool
+	// Conflicting says that a pod with the worker's name is somebody else's.
+	Conflicting bool
 	// Warning is the newest one about the claim or the pod that Stuck names, nil
 	// when there is none.
 	Warning *objectevent.Warning
 	// Progress is what the worker told, nil when it was not asked.
 	Progress *transfer.Progress
 	Source   Source
-	// Lead is where the DataVolume's sourceRef leads to. When it leads somewhere,
+	// Reference is where the DataVolume's sourceRef leads to. When it leads somewhere,
 	// DataVolume has that as its source.
-	Lead   Lead
-	Config Config
-	Now    time.Time
+	Reference ResolvedReference
+	Config    Config
+	Now       time.Time
 }
 
 // Plan is what is to be done, in the order of its fields: what is made is made
@@ -92,13 +92,13 @@ func Decide(o Observed) Plan {
 	d := decision{Observed: o, plan: Plan{Status: *o.DataVolume.Status.DeepCopy()}, worker: look(o.Worker)}
 	switch stage := stages[o.DataVolume.Status.Phase]; {
 	case o.DataVolume.DeletionTimestamp != nil:
-		d.letGo()
+		d.release()
 	case stage == stageDone:
 		d.rest()
 	default:
 		d.advance()
 	}
-	d.tellClaim()
+	d.reportClaim()
 	return d.plan
 }
 
@@ -113,8 +113,8 @@ type decision struct {
 func (d *decision) phase() cdiv1.DataVolumePhase { return d.DataVolume.Status.Phase }
 func (d *decision) stage() stage                 { return stages[d.phase()] }
 
-// letGo ends what ownership does not end.
-func (d *decision) letGo() {
+// release ends what ownership does not end.
+func (d *decision) release() {
 	d.endSource()
 }
 
@@ -179,7 +179,7 @@ func (d *decision) advance() {
 	}
 	d.step(d.reached())
 	d.conditions()
-	d.tellFailure()
+	d.reportFailure()
 }
 
 // stopped is what ends or stops the DataVolume where it is.
@@ -243,7 +243,7 @@ func (d *decision) make() *obstacle {
 	if !d.how.byWorker() || !d.mayWork() {
 		return nil
 	}
-	if d.Stranger {
+	if d.Conflicting {
 		return &obstacle{reason: ReasonExists, message: fmt.Sprintf("a pod %s exists that is not of this DataVolume", WorkerName(d.DataVolume))}
 	}
 	switch {

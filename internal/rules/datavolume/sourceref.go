@@ -70,17 +70,17 @@ func chosen(dv *cdiv1.DataVolume) string {
 	return kind + "/" + namespace + "/" + name
 }
 
-// Lead is the source that a DataSource leads to, or why it leads nowhere.
-type Lead struct {
+// ResolvedReference is the source that a DataSource leads to, or why it leads nowhere.
+type ResolvedReference struct {
 	Source *cdiv1.DataVolumeSource
 	// Reason and Message are for conditions.
 	Reason, Message string
 }
 
-// LeadOf follows a DataSource, nil when there is none of the name.
-func LeadOf(source *cdiv1.DataSource, namespace, name string) Lead {
-	nowhere := func(reason, format string, args ...any) Lead {
-		return Lead{Reason: reason, Message: fmt.Sprintf("the DataSource %s/%s ", namespace, name) + fmt.Sprintf(format, args...)}
+// ResolveReference follows a DataSource, nil when there is none of the name.
+func ResolveReference(source *cdiv1.DataSource, namespace, name string) ResolvedReference {
+	nowhere := func(reason, format string, args ...any) ResolvedReference {
+		return ResolvedReference{Reason: reason, Message: fmt.Sprintf("the DataSource %s/%s ", namespace, name) + fmt.Sprintf(format, args...)}
 	}
 	if source == nil {
 		return nowhere(ReasonSourceNotFound, "does not exist")
@@ -97,11 +97,11 @@ func LeadOf(source *cdiv1.DataSource, namespace, name string) Lead {
 	case to.PVC != nil && !own(&to.PVC.Namespace):
 		return nowhere(ReasonNotAllowed, elsewhere, to.PVC.Namespace)
 	case to.PVC != nil:
-		return Lead{Source: &cdiv1.DataVolumeSource{PVC: to.PVC}}
+		return ResolvedReference{Source: &cdiv1.DataVolumeSource{PVC: to.PVC}}
 	case to.Snapshot != nil && !own(&to.Snapshot.Namespace):
 		return nowhere(ReasonNotAllowed, elsewhere, to.Snapshot.Namespace)
 	case to.Snapshot != nil:
-		return Lead{Source: &cdiv1.DataVolumeSource{Snapshot: to.Snapshot}}
+		return ResolvedReference{Source: &cdiv1.DataVolumeSource{Snapshot: to.Snapshot}}
 	case to.DataSource != nil:
 		return nowhere(ReasonSourceNotReady, "leads to another DataSource, which Drydock does not follow: name the claim or snapshot")
 	}
@@ -119,6 +119,6 @@ func (d *decision) lookUp() {
 		d.fail(ReasonClaimLost, claimDeleted(dv))
 	default:
 		d.conditions()
-		d.stopAt(&obstacle{reason: d.Lead.Reason, message: d.Lead.Message})
+		d.stopAt(&obstacle{reason: d.Reference.Reason, message: d.Reference.Message})
 	}
 }

@@ -38,16 +38,16 @@ func TestADataSourceLeadsToWhatIsBesideIt(t *testing.T) {
 		"nothing, as there is none": {nil, "", "CloneSourceNotFound: the DataSource golden/debian does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lead := LeadOf(test.source, "golden", "debian")
+			reference := ResolveReference(test.source, "golden", "debian")
 			to := ""
-			if lead.Source != nil {
+			if reference.Source != nil {
 				dv := referring()
-				dv.Spec.Source = lead.Source
+				dv.Spec.Source = reference.Source
 				to = chosen(dv)
 			}
 			said := ""
-			if lead.Reason != "" {
-				said = lead.Reason + ": " + lead.Message
+			if reference.Reason != "" {
+				said = reference.Reason + ": " + reference.Message
 			}
 			if to != test.to || said != test.says {
 				t.Errorf("it leads to %q and says %q", to, said)
@@ -58,10 +58,10 @@ func TestADataSourceLeadsToWhatIsBesideIt(t *testing.T) {
 
 func TestADataVolumeWaitsForWhatItsDataSourceLeadsTo(t *testing.T) {
 	immediate := class(storagev1.VolumeBindingImmediate)
-	decide := func(dv *cdiv1.DataVolume, lead Lead, claim *corev1.PersistentVolumeClaim) Plan {
-		o := Observed{DataVolume: dv, Lead: lead, Claim: claim, Class: immediate, Config: ConfigOf(nil), Now: noon}
-		o.DataVolume.Spec.Source = lead.Source
-		if lead.Source != nil {
+	decide := func(dv *cdiv1.DataVolume, reference ResolvedReference, claim *corev1.PersistentVolumeClaim) Plan {
+		o := Observed{DataVolume: dv, Reference: reference, Claim: claim, Class: immediate, Config: ConfigOf(nil), Now: noon}
+		o.DataVolume.Spec.Source = reference.Source
+		if reference.Source != nil {
 			o.Source.Claim = &corev1.PersistentVolumeClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: "image"},
 				Status: corev1.PersistentVolumeClaimStatus{
@@ -71,8 +71,8 @@ func TestADataVolumeWaitsForWhatItsDataSourceLeadsTo(t *testing.T) {
 		}
 		return Decide(o)
 	}
-	nowhere := LeadOf(nil, "golden", "debian")
-	there := LeadOf(leadingTo(cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Name: "image"}}), "golden", "debian")
+	nowhere := ResolveReference(nil, "golden", "debian")
+	there := ResolveReference(leadingTo(cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Name: "image"}}), "golden", "debian")
 
 	if p := decide(referring(), nowhere, nil); p.Status.Phase != cdiv1.Pending || actions(p) != "" {
 		t.Errorf("a new one is %s and does %q", p.Status.Phase, actions(p))
@@ -89,8 +89,8 @@ func TestADataVolumeWaitsForWhatItsDataSourceLeadsTo(t *testing.T) {
 	if c := Condition(&cdiv1.DataVolume{Status: p.Status}, cdiv1.DataVolumeRunning); p.Status.Phase != cdiv1.Failed || c.Reason != ReasonClaimLost {
 		t.Errorf("when claim and DataSource are gone it is %s: %+v", p.Status.Phase, c)
 	}
-	stranger := referring(inPhase(cdiv1.Pending), annotated(AnnCloneAllowed, "sourceRef/golden/other"))
-	if p = decide(stranger, there, nil); p.Status.Phase != cdiv1.Failed {
+	conflicting := referring(inPhase(cdiv1.Pending), annotated(AnnCloneAllowed, "sourceRef/golden/other"))
+	if p = decide(conflicting, there, nil); p.Status.Phase != cdiv1.Failed {
 		t.Errorf("without the right it is %s and does %q", p.Status.Phase, actions(p))
 	}
 }
@@ -129,7 +129,7 @@ func TestADataSourceSaysWhetherItCanBeUsed(t *testing.T) {
 	source := leadingTo(cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Name: "image"}})
 	bound := &corev1.PersistentVolumeClaim{Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}}
 	ready := func(s Source) string {
-		source.Status = DataSourceStatus(source, LeadOf(source, "golden", "debian"), s, noon)
+		source.Status = DataSourceStatus(source, ResolveReference(source, "golden", "debian"), s, noon)
 		c := source.Status.Conditions[0]
 		return string(c.Status) + " " + c.Reason + ": " + c.Message
 	}
@@ -146,7 +146,7 @@ func TestADataSourceSaysWhetherItCanBeUsed(t *testing.T) {
 		}
 	}
 	before := source.DeepCopy()
-	if after := DataSourceStatus(source, LeadOf(source, "golden", "debian"), Source{Claim: bound}, noon.Add(time.Hour)); after.Conditions[0] != before.Status.Conditions[0] {
+	if after := DataSourceStatus(source, ResolveReference(source, "golden", "debian"), Source{Claim: bound}, noon.Add(time.Hour)); after.Conditions[0] != before.Status.Conditions[0] {
 		t.Error("what is said already is written again")
 	}
 }

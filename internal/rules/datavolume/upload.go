@@ -90,9 +90,9 @@ func (o ObservedUpload) unbound() bool {
 	return o.Claim.Status.Phase != corev1.ClaimBound && waits(o.Class) && !WantsImmediate(&cdiv1.DataVolume{}, o.Claim)
 }
 
-// tellClaim has the claim of a DataVolume that takes an upload say what a claim
+// reportClaim has the claim of a DataVolume that takes an upload say what a claim
 // says that takes one by itself: upstream's virtctl waits for that.
-func (d *decision) tellClaim() {
+func (d *decision) reportClaim() {
 	dv, claim := d.DataVolume, d.Claim
 	if dv.DeletionTimestamp != nil || dv.Spec.Source == nil || dv.Spec.Source.Upload == nil ||
 		claim == nil || claim.DeletionTimestamp != nil || !metav1.IsControlledBy(claim, dv) || isFilled(dv, claim) {

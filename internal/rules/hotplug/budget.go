@@ -46,9 +46,9 @@ const (
 )
 
 // PlanBudget gives the step for what was observed. Nothing is done where there is
-// nothing to protect: before the first holder is recorded, and when the guest is gone.
+// nothing to protect: before the first attachment pod is recorded, and when the guest is gone.
 func PlanBudget(o Observed) BudgetStep {
-	if o.Stage == Over || len(o.Record.Holders) == 0 && len(o.Pods) == 0 || o.Budget.Lately {
+	if o.Stage == Over || len(o.Record.Pods) == 0 && len(o.Pods) == 0 || o.Budget.Lately {
 		return BudgetStay
 	}
 	switch o.Budget.State {
@@ -62,20 +62,20 @@ func PlanBudget(o Observed) BudgetStep {
 	return BudgetStay
 }
 
-// guarded reports whether the pod of a holder is made only within a budget: none
+// guarded reports whether an attachment pod is made only within a budget: none
 // of its volumes is the guest's yet. What the guest has is held in any case.
-func (p *planning) guarded(h *Holder) bool {
+func (p *planning) guarded(h *AttachmentPod) bool {
 	return p.Budget.State != BudgetRight && !slices.ContainsFunc(h.Volumes, func(v Volume) bool {
 		e := p.entry(v)
 		return e != nil && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode)
 	})
 }
 
-// withheld says why the pod of a recorded holder is not made; empty when it is, or
+// withheld says why the pod of a recorded attachment pod is not made; empty when it is, or
 // nothing is known to be in the way.
-func (p *planning) withheld(holder string) string {
-	for i := range p.record.Holders {
-		if h := &p.record.Holders[i]; h.Name == holder && p.guarded(h) {
+func (p *planning) withheld(attachmentPod string) string {
+	for i := range p.record.Pods {
+		if h := &p.record.Pods[i]; h.Name == attachmentPod && p.guarded(h) {
 			return p.Budget.Why
 		}
 	}

@@ -74,7 +74,7 @@ func (f *ClaimFacts) judgeFilling(w *Wanted) {
 	case dv.Status.Phase == cdiv1.Failed:
 		w.waits(ReasonDataFailed, "DataVolume %s has failed%s", dv.Name, said(dv))
 	case f.waitsForConsumer():
-		// The holder only binds the claim: what is not filled is not for a guest.
+		// The attachment pod only binds the claim: what is not filled is not for a guest.
 		w.Attach, w.Alone, w.Empty = true, true, true
 		w.waits(ReasonFirstConsumer, messageFirstConsumer, f.Volume.Claim)
 	default:

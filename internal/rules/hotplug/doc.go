@@ -10,7 +10,7 @@
 // A volume is the pair of its name and its claim: the same name on another
 // claim is another volume.
 //
-//	           claim is there      its holder runs        virt-handler
+//	           claim is there      its attachment pod runs        virt-handler
 //	(none) ──> Pending ──> Bound ──> AttachedToNode ──> MountedToPod ──> Ready
 //	  ^           └─ controller ────────────┘                │             │
 //	  │                                                      v             v
@@ -22,7 +22,7 @@
 // virt-handler having said so: it can be given another pod, and leaves that phase by
 // virt-handler alone (decision 256).
 //
-// # States of a holder
+// # States of an attachment pod
 //
 //	recorded ──> pod created ──> starting ──> running ──> dropped ──> pod deleted
 //
@@ -51,17 +51,17 @@
 //   - H2: a pod is deleted only when each of its volumes is in use through
 //     another pod that runs, is not terminating and is named by the volume's status,
 //     or is not in use at all and not about to be (AttachedToNode) through this
-//     pod. "Not in use" includes a volume that never was: a holder that can't start
+//     pod. "Not in use" includes a volume that never was: an attachment pod that can't start
 //     must not hold back the volumes that it shares (decision 111).
 //
 //   - H3: where nothing changed, nothing is created, deleted or written.
 //
 //   - H4: with healthy storage every wanted volume becomes Ready and every
-//     unwanted one goes; at rest at most MaxHolders pods hold the volumes that can
+//     unwanted one goes; at rest at most MaxAttachmentPods pods hold the volumes that can
 //     share one.
 //
-//   - H5: a volume that never becomes ready delays no other: a holder that does
-//     not start is split into one holder for each of its volumes.
+//   - H5: a volume that never becomes ready delays no other: an attachment pod that does
+//     not start is split into one attachment pod for each of its volumes.
 //
 //   - H6: a volume that the guest does not have gets a pod only within the VMI's
 //     disruption budget; one that it has gets it in any case (budget.go, decision 232).
@@ -76,11 +76,11 @@
 //
 //   - virt-controller after the record, before the pod: the next round makes it.
 //   - virt-controller after the pod: the next round finds it recorded.
-//   - virt-controller after dropping a holder: the next round finds a pod that is
+//   - virt-controller after dropping an attachment pod: the next round finds a pod that is
 //     not recorded and deletes it.
-//   - virt-handler: phases stay where they are; no holder of a volume in use goes.
-//   - A holder: its successor is recorded as soon as it is seen to end, and the
+//   - virt-handler: phases stay where they are; no attachment pod of a volume in use goes.
+//   - An attachment pod: its successor is recorded as soon as it is seen to end, and the
 //     volume stays plugged meanwhile.
-//   - The VMI: its holders go when it is final; until then they stay, since a
+//   - The VMI: its attachment pods go when it is final; until then they stay, since a
 //     guest that shuts down writes.
 package hotplug

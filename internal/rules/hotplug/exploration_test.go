@@ -27,37 +27,37 @@ const (
 // scenarios are explored exhaustively. Each is small in one way so that it can
 // be large in another.
 var scenarios = []scenario{
-	{name: "one volume is plugged and unplugged, and its pod is taken away", volumes: 1, changes: 3, adds: all, removes: all, robberies: 1, maxHolders: 1},
-	{name: "two volumes are plugged and unplugged", volumes: 2, changes: 2, adds: all, removes: all, maxHolders: 1},
-	{name: "a volume is plugged and unplugged beside one in use", volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, maxHolders: 1},
-	{name: "a controller dies between writing and creating", volumes: 2, first: volumeA, changes: 1, adds: all, removes: all, late: 1, maxHolders: 1},
-	{name: "two volumes in one pod are plugged and unplugged", volumes: 2, first: volumeA | volumeB, changes: 3, adds: all, removes: all, maxHolders: 1},
-	{name: "two volumes in two pods come, go and are merged", volumes: 2, first: volumeA | volumeB, firstApart: true, changes: 1, adds: all, removes: all, maxHolders: 1},
-	{name: "a plug fails, its pod is taken away, the volume goes", volumes: 1, changes: 3, adds: all, removes: all, robberies: 1, failing: true, maxHolders: 1},
-	{name: "a plug fails beside a volume in the same pod", volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, failing: true, maxHolders: 1},
-	{name: "three volumes in three pods are merged", volumes: 3, first: all, firstApart: true, maxHolders: 1},
-	{name: "the pod of two volumes is taken away", volumes: 2, first: volumeA | volumeB, robberies: 1, maxHolders: 1},
-	{name: "two volumes of which one never attaches", volumes: 2, changes: 2, adds: all, removes: all, broken: volumeB, maxHolders: 1},
-	{name: "one that never attaches beside one in use", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, broken: volumeB, maxHolders: 1},
-	{name: "a claim for one pod only", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, exclusive: volumeB, maxHolders: 1},
-	{name: "a guest that does not give a disk back", volumes: 2, first: volumeA | volumeB, changes: 2, adds: all, removes: all, sticky: volumeB, maxHolders: 1},
-	{name: "a disk that the guest does not give back is forced out", volumes: 2, first: volumeA | volumeB, changes: 3, adds: volumeB, removes: volumeB, sticky: volumeB, forces: volumeB, maxHolders: 1},
-	{name: "a disk is forced out, its pod is taken away, it comes again", volumes: 1, first: volumeA, changes: 4, adds: all, removes: all, sticky: volumeA, forces: volumeA, robberies: 1, maxHolders: 1},
+	{name: "one volume is plugged and unplugged, and its pod is taken away", volumes: 1, changes: 3, adds: all, removes: all, deletions: 1, maxAttachmentPods: 1},
+	{name: "two volumes are plugged and unplugged", volumes: 2, changes: 2, adds: all, removes: all, maxAttachmentPods: 1},
+	{name: "a volume is plugged and unplugged beside one in use", volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, maxAttachmentPods: 1},
+	{name: "a controller dies between writing and creating", volumes: 2, first: volumeA, changes: 1, adds: all, removes: all, late: 1, maxAttachmentPods: 1},
+	{name: "two volumes in one pod are plugged and unplugged", volumes: 2, first: volumeA | volumeB, changes: 3, adds: all, removes: all, maxAttachmentPods: 1},
+	{name: "two volumes in two pods come, go and are merged", volumes: 2, first: volumeA | volumeB, firstApart: true, changes: 1, adds: all, removes: all, maxAttachmentPods: 1},
+	{name: "a plug fails, its pod is taken away, the volume goes", volumes: 1, changes: 3, adds: all, removes: all, deletions: 1, failing: true, maxAttachmentPods: 1},
+	{name: "a plug fails beside a volume in the same pod", volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, failing: true, maxAttachmentPods: 1},
+	{name: "three volumes in three pods are merged", volumes: 3, first: all, firstApart: true, maxAttachmentPods: 1},
+	{name: "the pod of two volumes is taken away", volumes: 2, first: volumeA | volumeB, deletions: 1, maxAttachmentPods: 1},
+	{name: "two volumes of which one never attaches", volumes: 2, changes: 2, adds: all, removes: all, broken: volumeB, maxAttachmentPods: 1},
+	{name: "one that never attaches beside one in use", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, broken: volumeB, maxAttachmentPods: 1},
+	{name: "a claim for one pod only", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, exclusive: volumeB, maxAttachmentPods: 1},
+	{name: "a guest that does not give a disk back", volumes: 2, first: volumeA | volumeB, changes: 2, adds: all, removes: all, sticky: volumeB, maxAttachmentPods: 1},
+	{name: "a disk that the guest does not give back is forced out", volumes: 2, first: volumeA | volumeB, changes: 3, adds: volumeB, removes: volumeB, sticky: volumeB, forces: volumeB, maxAttachmentPods: 1},
+	{name: "a disk is forced out, its pod is taken away, it comes again", volumes: 1, first: volumeA, changes: 4, adds: all, removes: all, sticky: volumeA, forces: volumeA, deletions: 1, maxAttachmentPods: 1},
 }
 
 // longScenarios are what the long run adds.
 var longScenarios = []scenario{
-	{name: "one volume, often", volumes: 1, changes: 4, adds: all, removes: all, robberies: 2, maxHolders: 1},
-	{name: "two volumes, often", volumes: 2, changes: 3, adds: all, removes: all, maxHolders: 1},
-	{name: "beside one in use, often", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, maxHolders: 1},
-	{name: "two volumes in two pods, often", volumes: 2, first: volumeA | volumeB, firstApart: true, changes: 2, adds: all, removes: all, maxHolders: 1},
-	{name: "the pod of two volumes is taken away amid a change", volumes: 2, first: volumeA | volumeB, changes: 1, adds: all, removes: all, robberies: 1, maxHolders: 1},
-	{name: "three volumes are added", volumes: 3, changes: 3, adds: all, removes: all, maxHolders: 2},
-	{name: "three volumes of which one never attaches", volumes: 3, changes: 3, adds: all, removes: all, broken: volumeC, maxHolders: 2},
-	{name: "any disk is forced out, also when the guest would have let go", volumes: 2, first: volumeA | volumeB, changes: 3, adds: all, removes: all, sticky: volumeB, forces: all, maxHolders: 1},
-	{name: "a controller dies while a disk is forced out", volumes: 2, first: volumeA | volumeB, changes: 3, adds: volumeB, removes: volumeB, sticky: volumeB, forces: volumeB, late: 1, maxHolders: 1},
-	{name: "three volumes in one pod", volumes: 3, first: all, changes: 2, adds: all, removes: all, maxHolders: 1},
-	{name: "a volume beside two in one pod", volumes: 3, first: volumeA | volumeB, changes: 2, adds: all, removes: all, maxHolders: 1},
+	{name: "one volume, often", volumes: 1, changes: 4, adds: all, removes: all, deletions: 2, maxAttachmentPods: 1},
+	{name: "two volumes, often", volumes: 2, changes: 3, adds: all, removes: all, maxAttachmentPods: 1},
+	{name: "beside one in use, often", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, maxAttachmentPods: 1},
+	{name: "two volumes in two pods, often", volumes: 2, first: volumeA | volumeB, firstApart: true, changes: 2, adds: all, removes: all, maxAttachmentPods: 1},
+	{name: "the pod of two volumes is taken away amid a change", volumes: 2, first: volumeA | volumeB, changes: 1, adds: all, removes: all, deletions: 1, maxAttachmentPods: 1},
+	{name: "three volumes are added", volumes: 3, changes: 3, adds: all, removes: all, maxAttachmentPods: 2},
+	{name: "three volumes of which one never attaches", volumes: 3, changes: 3, adds: all, removes: all, broken: volumeC, maxAttachmentPods: 2},
+	{name: "any disk is forced out, also when the guest would have let go", volumes: 2, first: volumeA | volumeB, changes: 3, adds: all, removes: all, sticky: volumeB, forces: all, maxAttachmentPods: 1},
+	{name: "a controller dies while a disk is forced out", volumes: 2, first: volumeA | volumeB, changes: 3, adds: volumeB, removes: volumeB, sticky: volumeB, forces: volumeB, late: 1, maxAttachmentPods: 1},
+	{name: "three volumes in one pod", volumes: 3, first: all, changes: 2, adds: all, removes: all, maxAttachmentPods: 1},
+	{name: "a volume beside two in one pod", volumes: 3, first: volumeA | volumeB, changes: 2, adds: all, removes: all, maxAttachmentPods: 1},
 }
 
 func TestEveryReachableStateKeepsTheInvariants(t *testing.T) {
@@ -107,11 +107,11 @@ func withAndWithoutBudget(t *testing.T) func(hotplug.Observed) hotplug.Plan {
 
 // What the seed describes: one pod is to hold what is ready to be held; a pod that
 // holds anything else is deleted.
-func deleteWhatDoesNotMatch(o hotplug.Observed) hotplug.Plan { return oneHolder(o, false) }
+func deleteWhatDoesNotMatch(o hotplug.Observed) hotplug.Plan { return oneAttachmentPod(o, false) }
 
 // The seed's guard: the same, but old pods are deleted only when the status of
 // every wanted volume is Ready.
-func deleteWhenAllAreReady(o hotplug.Observed) hotplug.Plan { return oneHolder(o, true) }
+func deleteWhenAllAreReady(o hotplug.Observed) hotplug.Plan { return oneAttachmentPod(o, true) }
 
 // believeCaches takes what it sees for what the API server has.
 func believeCaches(o hotplug.Observed) hotplug.Plan {
@@ -126,13 +126,13 @@ func TestWhatTheSeedDescribesIsCaught(t *testing.T) {
 		want   string
 	}{
 		"deleting what does not match, when a volume is added": {
-			deleteWhatDoesNotMatch, scenario{volumes: 2, first: volumeA, changes: 1, adds: all, maxHolders: 1}, "H2"},
+			deleteWhatDoesNotMatch, scenario{volumes: 2, first: volumeA, changes: 1, adds: all, maxAttachmentPods: 1}, "H2"},
 		"deleting when all are Ready, when a volume is removed": {
-			deleteWhenAllAreReady, scenario{volumes: 2, first: volumeA | volumeB, changes: 1, removes: volumeB, maxHolders: 1}, "H2"},
+			deleteWhenAllAreReady, scenario{volumes: 2, first: volumeA | volumeB, changes: 1, removes: volumeB, maxAttachmentPods: 1}, "H2"},
 		"deleting on what the caches show": {
-			believeCaches, scenario{volumes: 1, changes: 1, adds: all, late: 1, maxHolders: 1}, "H2"},
+			believeCaches, scenario{volumes: 1, changes: 1, adds: all, late: 1, maxAttachmentPods: 1}, "H2"},
 		"deleting when all are Ready, with one that never is": {
-			deleteWhenAllAreReady, scenario{volumes: 2, changes: 2, adds: all, broken: volumeB, maxHolders: 2}, "H5"},
+			deleteWhenAllAreReady, scenario{volumes: 2, changes: 2, adds: all, broken: volumeB, maxAttachmentPods: 2}, "H5"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -158,9 +158,9 @@ func decided(see func(*plug.Observed), change func(*plug.Observed, *plug.Decisio
 
 // everyPodIsRecorded has virt-handler hand over to pods that the record does not name.
 func everyPodIsRecorded(o *plug.Observed) {
-	o.Record.Holders = nil
+	o.Record.Pods = nil
 	for _, p := range o.Holders {
-		o.Record.Holders = append(o.Record.Holders, hotplug.Holder{Name: p.Name, UID: p.UID})
+		o.Record.Pods = append(o.Record.Pods, hotplug.AttachmentPod{Name: p.Name, UID: p.UID})
 	}
 }
 
@@ -187,7 +187,7 @@ func anyPodWillDo(o *plug.Observed, d *plug.Decision) {
 func nobodyIsNamed(_ *plug.Observed, d *plug.Decision) { d.PodName, d.PodUID = "", "" }
 
 // theFirstStays never hands over.
-func theFirstStays(o *plug.Observed) { o.Record.Holders = nil }
+func theFirstStays(o *plug.Observed) { o.Record.Pods = nil }
 
 // waitForAName is what virt-handler did: a volume that the guest had is brought back
 // from the pod that is named only.
@@ -224,9 +224,9 @@ func takeBack(o hotplug.Observed) hotplug.Plan {
 // TestWhatVirtHandlerMustNotDoIsCaught puts what was wrong, or could be, in the place of
 // virt-handler's decision, and of what virt-controller makes of it.
 func TestWhatVirtHandlerMustNotDoIsCaught(t *testing.T) {
-	beside := scenario{volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, maxHolders: 1}
-	taken := scenario{volumes: 1, changes: 3, adds: all, removes: all, robberies: 1, maxHolders: 1}
-	apart := scenario{volumes: 2, first: volumeA | volumeB, firstApart: true, changes: 1, adds: all, removes: all, maxHolders: 1}
+	beside := scenario{volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, maxAttachmentPods: 1}
+	taken := scenario{volumes: 1, changes: 3, adds: all, removes: all, deletions: 1, maxAttachmentPods: 1}
+	apart := scenario{volumes: 2, first: volumeA | volumeB, firstApart: true, changes: 1, adds: all, removes: all, maxAttachmentPods: 1}
 	late := apart
 	late.writesLate = true
 	tests := map[string]struct {

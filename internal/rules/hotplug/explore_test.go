@@ -163,8 +163,8 @@ func (x *exploration) rest(s *state) error {
 			sharers++
 		}
 	}
-	if sharers > x.maxHolders && !x.sticks(s, 1<<maxVolumes-1) {
-		problems = append(problems, fmt.Errorf("H4: %d holders are left, at most %d should be", sharers, x.maxHolders))
+	if sharers > x.maxAttachmentPods && !x.sticks(s, 1<<maxVolumes-1) {
+		problems = append(problems, fmt.Errorf("H4: %d attachment pods are left, at most %d should be", sharers, x.maxAttachmentPods))
 	}
 	return errors.Join(problems...)
 }

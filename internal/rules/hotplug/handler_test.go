@@ -117,7 +117,7 @@ func (g *glance) observed() plug.Observed {
 	}
 	for i := range place(maxPods) {
 		if g.recorded&(1<<i) != 0 {
-			o.Record.Holders = append(o.Record.Holders, hotplug.Holder{Name: i.name(), UID: i.uid()})
+			o.Record.Pods = append(o.Record.Pods, hotplug.AttachmentPod{Name: i.name(), UID: i.uid()})
 		}
 		if g.sees(i) {
 			o.Holders = append(o.Holders, hotplug.Pod{
@@ -307,7 +307,7 @@ func (h *handling) write(d verdict, disturbs bool) {
 		to.name, to.uid, to.orphan = 0, 0, false
 	case d.naming != gone: // where it is, the status goes on naming it
 		p := &h.s.pods[d.naming]
-		to.name, to.uid, to.orphan = p.name, p.uid, p.robbed || have.orphan && have.uid == p.uid
+		to.name, to.uid, to.orphan = p.name, p.uid, p.deletedExternally || have.orphan && have.uid == p.uid
 	}
 	if to == have {
 		return

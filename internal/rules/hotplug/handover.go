@@ -3,14 +3,14 @@ package hotplug
 // The order of a handover, by which a volume that the guest has comes to be held by
 // another pod. Each step waits for the one before it.
 //
-//	virt-controller  records the new holder, in one write of the VMI
+//	virt-controller  records the new attachment pod, in one write of the VMI
 //	virt-controller  makes its pod
 //	kubelet          starts the pod, and with it every volume is there
 //	virt-controller  notes the pod's UID in the record
 //	virt-handler     finds it to be the Successor, opens the disk there, and names the
 //	                 pod in the volume's status
-//	virt-controller  drops the old holder from the record
-//	virt-controller  deletes the old holder's pod, which neither record nor status names
+//	virt-controller  drops the old attachment pod from the record
+//	virt-controller  deletes the old attachment pod, which neither record nor status names
 //
 // The first time is no handover: a volume that the guest does not have yet
 // comes from the pod that AttachedToNode names, and from no other.
@@ -47,10 +47,10 @@ func Successor(record Record, v Volume, pods []Pod) *Pod {
 	return newest
 }
 
-// outranked reports whether the holder would never be the Successor of a volume that it
+// outranked reports whether the attachment pod would never be the Successor of a volume that it
 // should follow with: its pod was made in the same second as the one that serves the
 // volume, and comes before that in the order.
-func (p *planning) outranked(h *Holder) bool {
+func (p *planning) outranked(h *AttachmentPod) bool {
 	pod := p.pod(h.Name)
 	if pod == nil {
 		return false

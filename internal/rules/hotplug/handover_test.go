@@ -8,7 +8,7 @@ import (
 )
 
 func TestTheSuccessorIsTheNewestRecordedPodThatHoldsTheVolume(t *testing.T) {
-	record := Record{Holders: []Holder{
+	record := Record{Pods: []AttachmentPod{
 		{Name: "hp-1", UID: "u1"}, {Name: "hp-2", UID: "u2"}, {Name: "hp-3"},
 	}}
 	made := func(name string, uid types.UID, second int64, edits ...func(*Pod)) Pod {

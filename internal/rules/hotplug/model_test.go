@@ -17,11 +17,11 @@ import (
 // is its own key.
 
 // Bounds of the model: volumes, pods that exist at a time (a creation beyond
-// waits), and holders recorded at a time (more would end the run).
+// waits), and attachment pods recorded at a time (more would end the run).
 const (
-	maxVolumes = 3
-	maxPods    = 5
-	maxHolders = 6
+	maxVolumes        = 3
+	maxPods           = 5
+	maxAttachmentPods = 6
 )
 
 type phase uint8
@@ -61,7 +61,7 @@ type entry struct {
 	orphan bool
 }
 
-type holder struct {
+type attachmentPod struct {
 	name, uid uint8
 	volumes   set
 }
@@ -70,10 +70,10 @@ type holder struct {
 type object struct {
 	wanted set
 	// forced: the user wants the disk taken from the guest by force.
-	forced     set
-	generation uint8
-	holders    [maxHolders]holder
-	entries    [maxVolumes]entry
+	forced         set
+	generation     uint8
+	attachmentPods [maxAttachmentPods]attachmentPod
+	entries        [maxVolumes]entry
 }
 
 type podState uint8
@@ -89,11 +89,11 @@ const (
 )
 
 type pod struct {
-	name, uid uint8
-	volumes   set
-	state     podState
-	ran       bool
-	robbed    bool
+	name, uid         uint8
+	volumes           set
+	state             podState
+	ran               bool
+	deletedExternally bool
 	// deletion: a request to delete this pod is on its way.
 	deletion bool
 }
@@ -118,24 +118,24 @@ type state struct {
 	// asking: the controller has read the pods from the API server and goes on
 	// to read the VMI.
 	asking bool
-	// What the user, the robbers and dead controllers may still do.
-	changes, robberies, late uint8
+	// What the user, whoever else deletes pods and dead controllers may still do.
+	changes, deletions, late uint8
 }
 
 // scenario is what is fixed in an exploration.
 type scenario struct {
 	name    string
 	volumes int
-	// first is what is plugged in at the beginning, in one holder or each in its own.
+	// first is what is plugged in at the beginning, in one attachment pod or each in its own.
 	first      set
 	firstApart bool
 	// What the user does: at most so many changes, of these volumes only.
 	changes       uint8
 	adds, removes set
-	robberies     uint8
+	deletions     uint8
 	// late is how many creations may arrive from a controller that has died.
-	late       uint8
-	maxHolders int
+	late              uint8
+	maxAttachmentPods int
 	// exclusive volumes can be used by one pod only; broken ones never attach;
 	// sticky ones are never given back by the guest.
 	exclusive, broken, sticky set
@@ -154,12 +154,12 @@ type scenario struct {
 }
 
 func (sc *scenario) initial() state {
-	s := state{changes: sc.changes, robberies: sc.robberies, late: sc.late}
+	s := state{changes: sc.changes, deletions: sc.deletions, late: sc.late}
 	s.vmi.wanted = sc.first
 	n := uint8(0)
 	hold := func(volumes set) {
 		s.pods[n] = pod{name: n + 1, uid: n + 1, volumes: volumes, state: running, ran: true}
-		s.vmi.holders[n] = holder{name: n + 1, uid: n + 1, volumes: volumes}
+		s.vmi.attachmentPods[n] = attachmentPod{name: n + 1, uid: n + 1, volumes: volumes}
 		n++
 		for v := range sc.volumes {
 			if volumes.has(v) {
@@ -244,7 +244,7 @@ func uidOf(uid types.UID) uint8 {
 
 // observed is what the planner gets to see of a VMI and pods.
 func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool) hotplug.Observed {
-	o := hotplug.Observed{Prefix: "hp", Settled: settled, Live: live, MaxHolders: sc.maxHolders, Budget: hotplug.Budget{State: hotplug.BudgetRight}}
+	o := hotplug.Observed{Prefix: "hp", Settled: settled, Live: live, MaxAttachmentPods: sc.maxAttachmentPods, Budget: hotplug.Budget{State: hotplug.BudgetRight}}
 	for v := range sc.volumes {
 		if vmi.wanted.has(v) {
 			o.Wanted = append(o.Wanted, hotplug.Wanted{Volume: volumeNames[v], Attach: true, Alone: sc.exclusive.has(v)})
@@ -258,13 +258,13 @@ func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool)
 		}
 	}
 	o.Record.Generation = int(vmi.generation)
-	for _, h := range vmi.holders {
+	for _, h := range vmi.attachmentPods {
 		if h.name != 0 {
-			recorded := hotplug.Holder{Name: podNames[h.name], Volumes: volumeLists[h.volumes]}
+			recorded := hotplug.AttachmentPod{Name: podNames[h.name], Volumes: volumeLists[h.volumes]}
 			if h.uid != 0 {
 				recorded.UID = uids[h.uid]
 			}
-			o.Record.Holders = append(o.Record.Holders, recorded)
+			o.Record.Pods = append(o.Record.Pods, recorded)
 		}
 	}
 	for i := range seen {
@@ -284,11 +284,11 @@ func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool)
 // written is the VMI with what a plan makes of it.
 func written(vmi object, plan *hotplug.Plan) object {
 	next := object{wanted: vmi.wanted, forced: vmi.forced, generation: uint8(plan.Record.Generation)}
-	if len(plan.Record.Holders) > maxHolders {
-		panic("more holders than the model has room for")
+	if len(plan.Record.Pods) > maxAttachmentPods {
+		panic("more attachment pods than the model has room for")
 	}
-	for i, h := range plan.Record.Holders {
-		next.holders[i] = holder{name: nameOf(h.Name), uid: uidOf(h.UID), volumes: setOf(h.Volumes)}
+	for i, h := range plan.Record.Pods {
+		next.attachmentPods[i] = attachmentPod{name: nameOf(h.Name), uid: uidOf(h.UID), volumes: setOf(h.Volumes)}
 	}
 	for _, e := range plan.Entries {
 		v := e.Name[0] - 'A'
@@ -340,9 +340,9 @@ func ranks(used *[256]bool) (rank [256]uint8) {
 func (s *state) eachName(name, uid func(*uint8)) {
 	for _, vmi := range []*object{&s.vmi, &s.vmiCache, &s.before} {
 		name(&vmi.generation)
-		for i := range vmi.holders {
-			name(&vmi.holders[i].name)
-			uid(&vmi.holders[i].uid)
+		for i := range vmi.attachmentPods {
+			name(&vmi.attachmentPods[i].name)
+			uid(&vmi.attachmentPods[i].uid)
 		}
 		for i := range vmi.entries {
 			name(&vmi.entries[i].name)

@@ -9,42 +9,42 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
-// oneHolder is a planner that keeps one holder for all volumes that are
-// wanted. It replaces the holder whenever the set changes, and deletes every
+// oneAttachmentPod is a planner that keeps one attachment pod for all volumes that are
+// wanted. It replaces the attachment pod whenever the set changes, and deletes every
 // other pod, at once or when guarded by all wanted volumes being Ready.
-func oneHolder(o hotplug.Observed, guarded bool) hotplug.Plan {
+func oneAttachmentPod(o hotplug.Observed, guarded bool) hotplug.Plan {
 	plan := hotplug.Plan{Record: o.Record}
 	var volumes []hotplug.Volume
 	for i := range o.Wanted {
 		volumes = append(volumes, o.Wanted[i].Volume)
 	}
-	current := slices.IndexFunc(o.Record.Holders, func(h hotplug.Holder) bool { return slices.Equal(h.Volumes, volumes) })
+	current := slices.IndexFunc(o.Record.Pods, func(h hotplug.AttachmentPod) bool { return slices.Equal(h.Volumes, volumes) })
 	switch {
 	case current >= 0:
-		plan.Record.Holders = []hotplug.Holder{o.Record.Holders[current]}
+		plan.Record.Pods = []hotplug.AttachmentPod{o.Record.Pods[current]}
 	case len(volumes) > 0:
 		plan.Record.Generation++
 		name := o.Prefix + "-" + strconv.Itoa(plan.Record.Generation)
-		plan.Record.Holders = []hotplug.Holder{{Name: name, Volumes: volumes}}
+		plan.Record.Pods = []hotplug.AttachmentPod{{Name: name, Volumes: volumes}}
 	default:
-		plan.Record.Holders = nil
+		plan.Record.Pods = nil
 	}
 	noted := false
-	plan.Record.Holders = slices.Clone(plan.Record.Holders)
-	for i := range plan.Record.Holders {
+	plan.Record.Pods = slices.Clone(plan.Record.Pods)
+	for i := range plan.Record.Pods {
 		for _, p := range o.Pods {
-			if h := &plan.Record.Holders[i]; h.UID == "" && p.Name == h.Name && p.Running {
+			if h := &plan.Record.Pods[i]; h.UID == "" && p.Name == h.Name && p.Running {
 				h.UID, noted = p.UID, true
 			}
 		}
 	}
-	plan.Entries = oneHoldersEntries(o, plan.Record)
+	plan.Entries = sharedPodEntries(o, plan.Record)
 	plan.Changed = noted || !slices.Equal(plan.Entries, o.Entries) || plan.Record.Generation != o.Record.Generation ||
-		len(plan.Record.Holders) != len(o.Record.Holders)
+		len(plan.Record.Pods) != len(o.Record.Pods)
 	if plan.Changed {
 		return plan
 	}
-	for _, h := range plan.Record.Holders {
+	for _, h := range plan.Record.Pods {
 		if !slices.ContainsFunc(o.Pods, func(p hotplug.Pod) bool { return p.Name == h.Name }) {
 			plan.Create = append(plan.Create, h)
 		}
@@ -60,7 +60,7 @@ func oneHolder(o hotplug.Observed, guarded bool) hotplug.Plan {
 	return plan
 }
 
-func oneHoldersEntries(o hotplug.Observed, record hotplug.Record) []hotplug.Entry {
+func sharedPodEntries(o hotplug.Observed, record hotplug.Record) []hotplug.Entry {
 	var entries []hotplug.Entry
 	for _, w := range o.Wanted {
 		at := slices.IndexFunc(o.Entries, func(e hotplug.Entry) bool { return e.Volume == w.Volume })

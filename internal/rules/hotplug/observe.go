@@ -17,13 +17,13 @@ type Volume struct {
 // Wanted is a volume that the VMI's spec asks for.
 type Wanted struct {
 	Volume
-	// Attach reports whether a holder may be made: the claim is bound, or is bound by
+	// Attach reports whether an attachment pod may be made: the claim is bound, or is bound by
 	// the pod that uses it.
 	Attach bool
-	// Alone reports whether the volume must not share a holder: only one pod may use the
+	// Alone reports whether the volume must not share an attachment pod: only one pod may use the
 	// claim, or it is not sure yet that the claim can be bound on the node.
 	Alone bool
-	// Empty reports whether the claim is not filled: its holder is to bind it only.
+	// Empty reports whether the claim is not filled: its attachment pod is to bind it only.
 	Empty bool
 	// Reason and Message say what a claim that is not bound waits for; without a
 	// reason the claim is bound.
@@ -89,18 +89,18 @@ type Observed struct {
 	Pods    []Pod
 	// Budget keeps evictions from the pods.
 	Budget Budget
-	// Failures says why holders' pods could not be made, by name.
+	// Failures says why attachment pods could not be made, by name.
 	Failures map[string]string
-	// Prefix begins the name of every holder of this VMI and of no other.
+	// Prefix begins the name of every attachment pod of this VMI and of no other.
 	Prefix string
 	// Live reports whether the API server itself was asked for the pods, and then for
 	// the VMI.
 	Live bool
-	// Settled reports whether nothing has changed for a while: a time to merge holders.
+	// Settled reports whether nothing has changed for a while: a time to merge attachment pods.
 	Settled bool
-	// MaxHolders is how many holders may stay at rest, those of volumes that can't
+	// MaxAttachmentPods is how many attachment pods may stay at rest, those of volumes that can't
 	// share one aside.
-	MaxHolders int
+	MaxAttachmentPods int
 }
 
 // Question is something that only the API server can answer.
@@ -120,10 +120,10 @@ type Plan struct {
 	// Entries and Record are the VMI's as they should be.
 	Entries []Entry
 	Record  Record
-	// Create are holders whose pods are to be made, Guarded those whose pods are to
+	// Create are attachment pods whose pods are to be made, Guarded those whose pods are to
 	// be made as soon as the VMI's disruption budget is right.
-	Create  []Holder
-	Guarded []Holder
+	Create  []AttachmentPod
+	Guarded []AttachmentPod
 	Delete  []Pod
 }
 

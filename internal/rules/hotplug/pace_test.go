@@ -81,7 +81,7 @@ func (c *cluster) expectAllReady(t *testing.T) {
 }
 
 func TestAChangeEverySecondStarvesNobodyAndMakesFewPods(t *testing.T) {
-	c := cluster{Observed: Observed{Prefix: "hp", MaxHolders: 4, Budget: Budget{State: BudgetRight}}, now: time.Unix(0, 0), starts: 3 * time.Second}
+	c := cluster{Observed: Observed{Prefix: "hp", MaxAttachmentPods: 4, Budget: Budget{State: BudgetRight}}, now: time.Unix(0, 0), starts: 3 * time.Second}
 	names := []string{"a", "b", "c", "d", "e", "f", "g"}
 	waits := map[string]int{}
 	for second := range 60 {
@@ -115,7 +115,7 @@ func TestAChangeEverySecondStarvesNobodyAndMakesFewPods(t *testing.T) {
 }
 
 func TestManyVolumesAtOnceShareAPod(t *testing.T) {
-	c := cluster{Observed: Observed{Prefix: "hp", MaxHolders: 4, Budget: Budget{State: BudgetRight}}, now: time.Unix(0, 0), starts: 3 * time.Second}
+	c := cluster{Observed: Observed{Prefix: "hp", MaxAttachmentPods: 4, Budget: Budget{State: BudgetRight}}, now: time.Unix(0, 0), starts: 3 * time.Second}
 	for i := range 64 {
 		c.toggle(string(rune('A' + i)))
 	}
@@ -129,7 +129,7 @@ func TestManyVolumesAtOnceShareAPod(t *testing.T) {
 }
 
 func TestVolumesOneByOneComeToRestInFewPods(t *testing.T) {
-	c := cluster{Observed: Observed{Prefix: "hp", MaxHolders: 4, Budget: Budget{State: BudgetRight}}, now: time.Unix(0, 0), starts: 3 * time.Second}
+	c := cluster{Observed: Observed{Prefix: "hp", MaxAttachmentPods: 4, Budget: Budget{State: BudgetRight}}, now: time.Unix(0, 0), starts: 3 * time.Second}
 	for i := range 64 {
 		c.toggle(string(rune('A' + i)))
 		c.second()
@@ -143,7 +143,7 @@ func TestVolumesOneByOneComeToRestInFewPods(t *testing.T) {
 	}
 	c.expectAllReady(t)
 	t.Logf("64 volumes one by one made %d pods, %d are left", c.made, len(c.Pods))
-	if len(c.Pods) > c.MaxHolders {
-		t.Errorf("%d pods are left, at most %d should be", len(c.Pods), c.MaxHolders)
+	if len(c.Pods) > c.MaxAttachmentPods {
+		t.Errorf("%d pods are left, at most %d should be", len(c.Pods), c.MaxAttachmentPods)
 	}
 }

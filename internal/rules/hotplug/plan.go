@@ -6,9 +6,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// maxStarting is how many holders of newly wanted volumes are started at a
+// maxStarting is how many attachment pods of newly wanted volumes are started at a
 // time. Two let a volume that is added while another one starts go ahead at
-// once; what is added beyond shares the next holder, so that a user who adds a
+// once; what is added beyond shares the next attachment pod, so that a user who adds a
 // disk every second gets few pods and waits for none that is slow (decision 112).
 const maxStarting = 2
 
@@ -29,12 +29,12 @@ func Decide(o Observed) Plan {
 		return Plan{Entries: o.Entries, Record: o.Record}
 	}
 	p := &planning{Observed: o, entries: slices.Clone(o.Entries), record: o.Record}
-	p.record.Holders = slices.Clone(o.Record.Holders)
-	p.followSpec()
+	p.record.Pods = slices.Clone(o.Record.Pods)
+	p.syncSpec()
 	p.replaceDead()
 	p.coverNew()
 	p.splitStuck()
-	p.letGo()
+	p.releaseUnneeded()
 	p.merge()
 	p.assign()
 	p.dropIdle()
@@ -55,8 +55,8 @@ func (p *planning) plan() Plan {
 		return out
 	}
 	out.Delete = deletable
-	for i := range p.record.Holders {
-		switch h := &p.record.Holders[i]; {
+	for i := range p.record.Pods {
+		switch h := &p.record.Pods[i]; {
 		case h.UID != "" || p.pod(h.Name) != nil || p.assigned(h.Name):
 		case p.guarded(h):
 			out.Guarded = append(out.Guarded, *h)
@@ -70,16 +70,16 @@ func (p *planning) plan() Plan {
 // missesPods reports whether a pod that existed is not seen and the plan depends on
 // whether it is gone. Of a cache, that is no answer: one that lags lacks pods, too.
 func (p *planning) missesPods() bool {
-	return slices.ContainsFunc(p.record.Holders, func(h Holder) bool { return p.missing(&h) }) ||
+	return slices.ContainsFunc(p.record.Pods, func(h AttachmentPod) bool { return p.missing(&h) }) ||
 		slices.ContainsFunc(p.entries, func(e Entry) bool {
 			return e.Phase == v1.HotplugVolumeAttachedToNode && p.wanted(e.Volume) != nil &&
 				p.unsettled(&e) && p.serving(e.Volume) != nil
 		})
 }
 
-// followSpec brings the entries to what the spec asks for, as far as they are
+// syncSpec brings the entries to what the spec asks for, as far as they are
 // virt-controller's.
-func (p *planning) followSpec() {
+func (p *planning) syncSpec() {
 	p.entries = slices.DeleteFunc(p.entries, func(e Entry) bool {
 		if p.wanted(e.Volume) != nil {
 			return false
@@ -102,7 +102,7 @@ func (p *planning) followSpec() {
 	}
 }
 
-// entryOf is the entry of a wanted volume that no holder serves yet.
+// entryOf is the entry of a wanted volume that no attachment pod serves yet.
 func entryOf(w *Wanted) Entry {
 	e := Entry{Volume: w.Volume, Phase: v1.VolumeBound}
 	if w.Reason != "" {
@@ -111,12 +111,12 @@ func entryOf(w *Wanted) Entry {
 	return e
 }
 
-// unattached are the phases before a holder serves the volume.
+// unattached are the phases before an attachment pod serves the volume.
 func unattached(phase v1.VolumePhase) bool {
 	return phase == "" || phase == v1.VolumePending || phase == v1.VolumeBound
 }
 
-// assign gives each volume that waits the youngest holder that runs, and another one
+// assign gives each volume that waits the youngest attachment pod that runs, and another one
 // when that has died before virt-handler said that it took the volume up. It may have
 // done so without having said it yet, so that the volume stays AttachedToNode: only
 // virt-handler says that a volume is out.
@@ -143,24 +143,24 @@ func (p *planning) assign() {
 	}
 }
 
-// explain says what keeps the volume's holder from running, as far as is known.
+// explain says what keeps the volume's attachment pod from running, as far as is known.
 func (p *planning) explain(e *Entry) {
 	if why := p.why(e.Volume); why != "" {
 		e.Reason, e.Message = ReasonAttachFailed, why
 	}
 }
 
-// serving is the youngest recorded holder's pod that runs and has the volume.
+// serving is the youngest recorded attachment pod that runs and has the volume.
 func (p *planning) serving(v Volume) *Pod {
-	for i := len(p.record.Holders) - 1; i >= 0; i-- {
-		if pod := p.pod(p.record.Holders[i].Name); pod != nil && pod.Alive() && pod.Holds(v) {
+	for i := len(p.record.Pods) - 1; i >= 0; i-- {
+		if pod := p.pod(p.record.Pods[i].Name); pod != nil && pod.Alive() && pod.Holds(v) {
 			return pod
 		}
 	}
 	return nil
 }
 
-// why returns what keeps the volume's holder from running, as far as is known.
+// why returns what keeps the volume's attachment pod from running, as far as is known.
 func (p *planning) why(v Volume) string {
 	name := p.designated(v)
 	if pod := p.pod(name); pod != nil {
@@ -224,7 +224,7 @@ func (p *planning) unused(pod *Pod) bool {
 	return true
 }
 
-// needed reports whether a volume must have a holder.
+// needed reports whether a volume must have an attachment pod.
 func (p *planning) needed(e *Entry) bool {
 	if InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode {
 		return true
@@ -276,7 +276,7 @@ func (p *planning) pod(name string) *Pod {
 }
 
 func sameRecord(a, b Record) bool {
-	return a.Generation == b.Generation && slices.EqualFunc(a.Holders, b.Holders, func(x, y Holder) bool {
+	return a.Generation == b.Generation && slices.EqualFunc(a.Pods, b.Pods, func(x, y AttachmentPod) bool {
 		return x.Name == y.Name && x.UID == y.UID && slices.Equal(x.Volumes, y.Volumes)
 	})
 }

@@ -13,16 +13,16 @@ import (
 // RecordAnnotation holds the Record on a VMI (decision 110).
 const RecordAnnotation = "drydock.dev/attachment-pods"
 
-// Record is which holders there should be. The last one that has a volume is
+// Record is which attachment pods there should be. The last one that has a volume is
 // the one that the volume should come from.
 type Record struct {
-	// Generation is the number of the youngest holder that was ever recorded.
-	Generation int      `json:"generation,omitempty"`
-	Holders    []Holder `json:"holders,omitempty"`
+	// Generation is the number of the youngest attachment pod that was ever recorded.
+	Generation int             `json:"generation,omitempty"`
+	Pods       []AttachmentPod `json:"holders,omitempty"`
 }
 
-// Holder is an attachment pod that should exist.
-type Holder struct {
+// AttachmentPod is an attachment pod that should exist.
+type AttachmentPod struct {
 	Name string `json:"name"`
 	// UID is that of its pod, once that has been seen to run. From then on a pod of
 	// the name with another UID is foreign, and the pod is never made again.
@@ -46,7 +46,7 @@ func ReadRecord(annotations map[string]string) (Record, error) {
 
 // Text is the annotation's value, empty when there is nothing to keep.
 func (r Record) Text() string {
-	if r.Generation == 0 && len(r.Holders) == 0 {
+	if r.Generation == 0 && len(r.Pods) == 0 {
 		return ""
 	}
 	text, err := json.Marshal(r)
@@ -58,17 +58,17 @@ func (r Record) Text() string {
 
 // Names reports whether the record names the pod.
 func (r Record) Names(pod string) bool {
-	return slices.ContainsFunc(r.Holders, func(h Holder) bool { return h.Name == pod })
+	return slices.ContainsFunc(r.Pods, func(h AttachmentPod) bool { return h.Name == pod })
 }
 
 // Has reports whether the record names this very pod.
 func (r Record) Has(name string, uid types.UID) bool {
-	return slices.ContainsFunc(r.Holders, func(h Holder) bool { return h.Name == name && h.UID == uid })
+	return slices.ContainsFunc(r.Pods, func(h AttachmentPod) bool { return h.Name == name && h.UID == uid })
 }
 
 // foreign reports whether a pod has the name of a recorded one and is not that.
 func (p *planning) foreign(pod *Pod) bool {
-	return slices.ContainsFunc(p.record.Holders, func(h Holder) bool {
+	return slices.ContainsFunc(p.record.Pods, func(h AttachmentPod) bool {
 		return h.Name == pod.Name && h.UID != "" && h.UID != pod.UID
 	})
 }
@@ -77,15 +77,15 @@ func (p *planning) foreign(pod *Pod) bool {
 // virt-controller, since only it may give a pod its labels; but as soon as it is
 // used, it counts by its UID alone.
 func (p *planning) noteUIDs() {
-	for i := range p.record.Holders {
-		h := &p.record.Holders[i]
+	for i := range p.record.Pods {
+		h := &p.record.Pods[i]
 		if pod := p.pod(h.Name); h.UID == "" && pod != nil && pod.Alive() {
 			h.UID = pod.UID
 		}
 	}
 }
 
-// add records one more holder, under a name that was never used. Beside the
+// add records one more attachment pod, under a name that was never used. Beside the
 // record, the pods that are seen tell which names were: somebody may have
 // removed the annotation.
 func (p *planning) add(volumes []Volume) {
@@ -99,12 +99,12 @@ func (p *planning) add(volumes []Volume) {
 		p.record.Generation = max(p.record.Generation, generation(p.Prefix, p.entries[i].PodName))
 	}
 	p.record.Generation++
-	p.record.Holders = append(p.record.Holders, Holder{
+	p.record.Pods = append(p.record.Pods, AttachmentPod{
 		Name: p.Prefix + "-" + strconv.Itoa(p.record.Generation), Volumes: volumes,
 	})
 }
 
-// generation is the number at the end of a holder's name, 0 if there is none.
+// generation is the number at the end of an attachment pod's name, 0 if there is none.
 func generation(prefix, name string) int {
 	number, ok := strings.CutPrefix(name, prefix+"-")
 	if !ok {

@@ -117,7 +117,7 @@ type emitter func(step, state)
 // next emits all that can happen in s.
 func (sc *scenario) next(s *state, emit emitter) {
 	sc.user(s, emit)
-	sc.robbers(s, emit)
+	sc.deleteExternally(s, emit)
 	sc.kubelet(s, emit)
 	sc.caches(s, emit)
 	sc.controller(s, emit)
@@ -165,13 +165,13 @@ func (sc *scenario) forcer(s *state, emit emitter) {
 	}
 }
 
-func (sc *scenario) robbers(s *state, emit emitter) {
+func (sc *scenario) deleteExternally(s *state, emit emitter) {
 	if s.asking {
 		to := *s
 		to.asking = false
 		emit(step{kind: controllerDies}, to)
 	}
-	for _, h := range s.vmi.holders {
+	for _, h := range s.vmi.attachmentPods {
 		if s.late == 0 {
 			break
 		}
@@ -181,7 +181,7 @@ func (sc *scenario) robbers(s *state, emit emitter) {
 			emit(step{kind: lateCreation}, to)
 		}
 	}
-	if s.robberies == 0 {
+	if s.deletions == 0 {
 		return
 	}
 	for i := range s.pods {
@@ -194,9 +194,9 @@ func (sc *scenario) robbers(s *state, emit emitter) {
 			state podState
 		}{{podRobbed, ending}, {podFails, failed}} {
 			to := *s
-			to.robberies--
+			to.deletions--
 			to.touchPods()
-			to.pods[i].state, to.pods[i].robbed = end.state, true
+			to.pods[i].state, to.pods[i].deletedExternally = end.state, true
 			to.pods[i].deletion = to.pods[i].deletion && end.state == failed
 			for v := range sc.volumes {
 				if e := &to.vmi.entries[v]; e.uid == p.uid {
@@ -347,7 +347,7 @@ func (s *state) findOrphans(before *object) {
 	for v := range s.vmi.entries {
 		e := &s.vmi.entries[v]
 		p := s.podByUID(e.uid)
-		e.orphan = e.orphan || p != nil && p.robbed || p == nil && e.uid != 0 && before.entries[v].orphan
+		e.orphan = e.orphan || p != nil && p.deletedExternally || p == nil && e.uid != 0 && before.entries[v].orphan
 	}
 }
 
@@ -398,13 +398,13 @@ func (s *state) touchPods() {
 	if !s.podStale {
 		s.podCache, s.podStale = s.pods, true
 		for i := range s.podCache {
-			s.podCache[i].deletion, s.podCache[i].robbed = false, false
+			s.podCache[i].deletion, s.podCache[i].deletedExternally = false, false
 		}
 	}
 }
 
 func (o *object) records(name, uid uint8) bool {
-	for _, h := range o.holders {
+	for _, h := range o.attachmentPods {
 		if h.name == name && h.uid == uid {
 			return true
 		}
@@ -428,7 +428,7 @@ func (s *state) podByUID(uid uint8) *pod {
 
 // snapshot is the state as package invariant judges it.
 func (sc *scenario) snapshot(s *state) invariant.Snapshot {
-	out := invariant.Snapshot{Robbed: func(uid string) bool {
+	out := invariant.Snapshot{DeletedExternally: func(uid string) bool {
 		for v := range s.vmi.entries {
 			if e := &s.vmi.entries[v]; e.orphan && string(uids[e.uid]) == uid {
 				return true
@@ -447,7 +447,7 @@ func (sc *scenario) snapshot(s *state) invariant.Snapshot {
 	for i := range s.pods {
 		if p := &s.pods[i]; p.state != noPod {
 			out.Pods = append(out.Pods, invariant.Pod{
-				UID: string(uids[p.uid]), Volumes: namesOf[p.volumes], Robbed: p.robbed,
+				UID: string(uids[p.uid]), Volumes: namesOf[p.volumes], DeletedExternally: p.deletedExternally,
 				Running: p.state == running || p.state == ending && p.ran, Terminating: p.state == ending,
 			})
 		}

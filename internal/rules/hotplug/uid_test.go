@@ -8,15 +8,15 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// noted is a holder whose pod has been seen to run.
-func noted(h Holder) Holder {
+// noted is an attachment pod whose pod has been seen to run.
+func noted(h AttachmentPod) AttachmentPod {
 	h.UID = types.UID("u" + strings.TrimPrefix(h.Name, "hp-"))
 	return h
 }
 
 func TestTheUIDOfAPodIsNotedWithTheWriteThatUsesIt(t *testing.T) {
 	o := Observed{
-		Prefix: "hp", MaxHolders: 1, Wanted: want("a"), Record: Record{Generation: 1, Holders: []Holder{held(1, "a")}},
+		Prefix: "hp", MaxAttachmentPods: 1, Wanted: want("a"), Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}},
 		Entries: []Entry{through(0, v1.VolumeBound, "a")}, Pods: []Pod{starts(1, "a")},
 	}
 	if plan := Decide(o); plan.Changed {
@@ -24,15 +24,15 @@ func TestTheUIDOfAPodIsNotedWithTheWriteThatUsesIt(t *testing.T) {
 	}
 	o.Pods = []Pod{runs(1, "a")}
 	plan := Decide(o)
-	if e := plan.Entries[0]; e.Phase != v1.HotplugVolumeAttachedToNode || e.PodUID != "u1" || plan.Record.Holders[0].UID != "u1" {
+	if e := plan.Entries[0]; e.Phase != v1.HotplugVolumeAttachedToNode || e.PodUID != "u1" || plan.Record.Pods[0].UID != "u1" {
 		t.Errorf("the entry is %+v, the record %+v", e, plan.Record)
 	}
 }
 
 func TestAPodIsHandedOverToOnlyAfterItsUIDWasNoted(t *testing.T) {
 	o := Observed{
-		Prefix: "hp", MaxHolders: 1, Wanted: want("a", "b"),
-		Record:  Record{Generation: 2, Holders: []Holder{noted(held(1, "a")), held(2, "a", "b")}},
+		Prefix: "hp", MaxAttachmentPods: 1, Wanted: want("a", "b"),
+		Record:  Record{Generation: 2, Pods: []AttachmentPod{noted(held(1, "a")), held(2, "a", "b")}},
 		Entries: []Entry{through(1, v1.VolumeReady, "a"), through(0, v1.VolumeBound, "b")},
 		Pods:    []Pod{runs(1, "a"), runs(2, "a", "b")},
 	}
@@ -48,7 +48,7 @@ func TestAPodOfAnotherUIDIsForeign(t *testing.T) {
 	foreign := runs(1, "a")
 	foreign.UID = "forged"
 	o := Observed{
-		Prefix: "hp", MaxHolders: 1, Wanted: want("a"), Record: Record{Generation: 1, Holders: []Holder{noted(held(1, "a"))}},
+		Prefix: "hp", MaxAttachmentPods: 1, Wanted: want("a"), Record: Record{Generation: 1, Pods: []AttachmentPod{noted(held(1, "a"))}},
 		Pods: []Pod{foreign},
 	}
 	for _, phase := range []v1.VolumePhase{v1.VolumeBound, v1.HotplugVolumeAttachedToNode, v1.VolumeReady} {
@@ -62,7 +62,7 @@ func TestAPodOfAnotherUIDIsForeign(t *testing.T) {
 		}
 		o.Live = true
 		plan := Decide(o)
-		if len(plan.Record.Holders) != 1 || plan.Record.Holders[0].Name != "hp-2" || plan.Record.Holders[0].UID != "" {
+		if len(plan.Record.Pods) != 1 || plan.Record.Pods[0].Name != "hp-2" || plan.Record.Pods[0].UID != "" {
 			t.Errorf("%s: the record is %+v", phase, plan.Record)
 		}
 		for _, e := range plan.Entries {
@@ -75,12 +75,12 @@ func TestAPodOfAnotherUIDIsForeign(t *testing.T) {
 
 func TestAPodWhoseUIDWasNotedIsNeverMadeAgain(t *testing.T) {
 	o := Observed{
-		Prefix: "hp", MaxHolders: 1, Wanted: want("a"), Live: true,
-		Record:  Record{Generation: 1, Holders: []Holder{noted(held(1, "a"))}},
+		Prefix: "hp", MaxAttachmentPods: 1, Wanted: want("a"), Live: true,
+		Record:  Record{Generation: 1, Pods: []AttachmentPod{noted(held(1, "a"))}},
 		Entries: []Entry{through(0, v1.VolumeBound, "a")},
 	}
 	plan := Decide(o)
-	if len(plan.Create) > 0 || len(plan.Record.Holders) != 1 || plan.Record.Holders[0].Name != "hp-2" {
+	if len(plan.Create) > 0 || len(plan.Record.Pods) != 1 || plan.Record.Pods[0].Name != "hp-2" {
 		t.Errorf("planned: %+v", plan)
 	}
 }

@@ -38,8 +38,8 @@ type Input struct {
 	VMI *v1.VirtualMachineInstance
 	// Launcher is the pod of the guest: the attachment pod follows it to its node
 	// and goes with it.
-	Launcher *corev1.Pod
-	Holder   hotplug.Holder
+	Launcher      *corev1.Pod
+	AttachmentPod hotplug.AttachmentPod
 	// Block holds the names of the claims with volumeMode Block.
 	Block    map[string]bool
 	Settings clusterconfig.Settings
@@ -58,12 +58,12 @@ func Labels(vmi *v1.VirtualMachineInstance) map[string]string {
 	return map[string]string{v1.AppLabel: layout.AttachmentApp, v1.CreatedByLabel: string(vmi.UID)}
 }
 
-// Render gives the pod of a holder.
+// Render gives an attachment pod.
 func Render(in Input) *corev1.Pod {
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: in.Holder.Name, Namespace: in.VMI.Namespace, Labels: Labels(in.VMI),
+			Name: in.AttachmentPod.Name, Namespace: in.VMI.Namespace, Labels: Labels(in.VMI),
 			Annotations: map[string]string{v1.DomainAnnotation: in.VMI.Name},
 			// With a controller, a drain needs no --force for it.
 			OwnerReferences: []metav1.OwnerReference{{
@@ -94,7 +94,7 @@ func Render(in Input) *corev1.Pod {
 			Containers: []corev1.Container{container(in)},
 		},
 	}
-	for _, v := range in.Holder.Volumes {
+	for _, v := range in.AttachmentPod.Volumes {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.Claim, ReadOnly: readOnly(in.VMI, v)},
 		}})
@@ -132,7 +132,7 @@ func container(in Input) corev1.Container {
 			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
 	}
-	for _, v := range in.Holder.Volumes {
+	for _, v := range in.AttachmentPod.Volumes {
 		at := layout.AttachedVolume(v.Name)
 		if in.Block[v.Claim] {
 			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: v.Name, DevicePath: at})

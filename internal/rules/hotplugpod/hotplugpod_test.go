@@ -26,7 +26,7 @@ func input() Input {
 			ObjectMeta: metav1.ObjectMeta{Name: "virt-launcher-vm-abcde", UID: "launcher-uid"},
 			Spec:       corev1.PodSpec{NodeName: "node-1", PriorityClassName: "high", SchedulerName: "default-scheduler"},
 		},
-		Holder: hotplug.Holder{Name: Prefix(vmi) + "-3", Volumes: []hotplug.Volume{
+		AttachmentPod: hotplug.AttachmentPod{Name: Prefix(vmi) + "-3", Volumes: []hotplug.Volume{
 			{Name: "files", Claim: "claim-a"}, {Name: "device", Claim: "claim-b"},
 		}},
 		Block:    map[string]bool{"claim-b": true},

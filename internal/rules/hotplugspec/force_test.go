@@ -47,10 +47,13 @@ func TestAForcedRemovalForcesNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*v1.VirtualMachineInstance){
-		"addvolume":             func(vmi *v1.VirtualMachineInstance) { NoteAdded(vmi, "a") },
-		"removevolume":          func(vmi *v1.VirtualMachineInstance) { NoteRemoved(vmi, "a") },
-		"the template has it":   func(vmi *v1.VirtualMachineInstance) { Follow(vmi, template) },
-		"the template loses it": func(vmi *v1.VirtualMachineInstance) { vmi.Spec = *template.DeepCopy(); Follow(vmi, machineSpec()) },
+		"addvolume":           func(vmi *v1.VirtualMachineInstance) { NoteAdded(vmi, "a") },
+		"removevolume":        func(vmi *v1.VirtualMachineInstance) { NoteRemoved(vmi, "a") },
+		"the template has it": func(vmi *v1.VirtualMachineInstance) { SyncTemplate(vmi, template) },
+		"the template loses it": func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec = *template.DeepCopy()
+			SyncTemplate(vmi, machineSpec())
+		},
 		"it is out": func(vmi *v1.VirtualMachineInstance) {
 			vmi.Status.VolumeStatus[0].Phase = v1.HotplugVolumeUnMounted
 			SettleForced(vmi)

@@ -111,7 +111,7 @@ func busProblem(d *v1.Disk) string {
 func overfull(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) string {
 	count := 0
 	for i := range spec.Domain.Devices.Disks {
-		if d := &spec.Domain.Devices.Disks[i]; comesAndGoes(spec, d) && machine.HotBus(d) == bus {
+		if d := &spec.Domain.Devices.Disks[i]; hotplugSource(spec, d) && machine.HotBus(d) == bus {
 			count++
 		}
 	}
@@ -121,8 +121,8 @@ func overfull(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) string {
 	return ""
 }
 
-// comesAndGoes reports whether a disk is plugged with its volume.
-func comesAndGoes(spec *v1.VirtualMachineInstanceSpec, d *v1.Disk) bool {
+// hotplugSource reports whether a disk is plugged with its volume.
+func hotplugSource(spec *v1.VirtualMachineInstanceSpec, d *v1.Disk) bool {
 	v := Find(spec, d.Name)
 	return v != nil && machine.Hotpluggable(v) && d.CDRom == nil
 }

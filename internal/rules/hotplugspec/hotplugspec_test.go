@@ -163,8 +163,8 @@ func TestFollow(t *testing.T) {
 				}
 			case 1: // removevolume --persist
 				if Remove(template, name) == nil {
-					own := ReadOwn(vmi.Annotations)
-					asked[name] = own.added(name) && Find(&vmi.Spec, name) != nil
+					drift := ReadDrift(vmi.Annotations)
+					asked[name] = drift.added(name) && Find(&vmi.Spec, name) != nil
 				}
 			case 2: // addvolume
 				if Add(&vmi.Spec, options(name, "claim-"+name, on(""))) == nil {
@@ -177,8 +177,8 @@ func TestFollow(t *testing.T) {
 					asked[name] = false
 				}
 			}
-			Follow(vmi, template)
-			if Follow(vmi, template) {
+			SyncTemplate(vmi, template)
+			if SyncTemplate(vmi, template) {
 				t.Fatalf("following twice changes the VMI twice: %+v", vmi)
 			}
 		}
@@ -203,11 +203,11 @@ func TestAVolumeOnAnotherClaimGoesBeforeItComes(t *testing.T) {
 		Name: "a", Phase: v1.VolumeReady, HotplugVolume: &v1.HotplugVolumeStatus{},
 		PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "old"},
 	}}
-	if !Follow(vmi, template) || Find(&vmi.Spec, "a") != nil {
+	if !SyncTemplate(vmi, template) || Find(&vmi.Spec, "a") != nil {
 		t.Fatalf("while the old one is in the guest, the VMI has %+v", vmi.Spec.Volumes)
 	}
 	vmi.Status.VolumeStatus = nil
-	if !Follow(vmi, template) || volumeclaim.Disk(&Find(&vmi.Spec, "a").VolumeSource) != "new" {
+	if !SyncTemplate(vmi, template) || volumeclaim.Disk(&Find(&vmi.Spec, "a").VolumeSource) != "new" {
 		t.Fatalf("after that, the VMI has %+v", vmi.Spec.Volumes)
 	}
 }

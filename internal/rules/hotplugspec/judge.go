@@ -31,7 +31,7 @@ func Judge(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList 
 	counted := map[v1.DiskBus]bool{}
 	for i := range spec.Domain.Devices.Disks {
 		d := &spec.Domain.Devices.Disks[i]
-		if !comesAndGoes(spec, d) {
+		if !hotplugSource(spec, d) {
 			continue
 		}
 		if problem := busProblem(d); problem != "" {
@@ -66,15 +66,15 @@ func Lasting(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec
 	return out
 }
 
-// Follow brings the volumes of a VMI to those of its VM's template, but for
+// SyncTemplate brings the volumes of a VMI to those of its VM's template, but for
 // what somebody has put into the VMI alone, or taken out of it alone. It reports
 // whether it has changed anything.
-func Follow(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
-	own := ReadOwn(vmi.Annotations)
-	before := own.text()
+func SyncTemplate(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
+	drift := ReadDrift(vmi.Annotations)
+	before := drift.text()
 	changed := false
 	for _, v := range slices.Clone(vmi.Spec.Volumes) {
-		if !machine.Hotpluggable(&v) || own.added(v.Name) {
+		if !machine.Hotpluggable(&v) || drift.added(v.Name) {
 			continue
 		}
 		// The same name on another claim is another volume: this one goes first.
@@ -84,10 +84,10 @@ func Follow(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceS
 			changed = true
 		}
 	}
-	own.settle(&vmi.Spec, template)
+	drift.settle(&vmi.Spec, template)
 	for i := range template.Volumes {
 		t := &template.Volumes[i]
-		if !machine.Hotpluggable(t) || own.removed(t.Name) || Find(&vmi.Spec, t.Name) != nil || leaving(vmi, t) {
+		if !machine.Hotpluggable(t) || drift.removed(t.Name) || Find(&vmi.Spec, t.Name) != nil || leaving(vmi, t) {
 			continue
 		}
 		at, there := diskAt(template, t.Name), diskAt(&vmi.Spec, t.Name) >= 0
@@ -106,8 +106,8 @@ func Follow(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceS
 		}
 		changed = true
 	}
-	if text := own.text(); text != before {
-		own.write(vmi)
+	if text := drift.text(); text != before {
+		drift.write(vmi)
 		changed = true
 	}
 	return changed

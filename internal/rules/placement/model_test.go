@@ -101,7 +101,7 @@ func (m *model) controller(seen *world, budget int) State {
 	plan := Decide(o)
 	if plan.Confirm {
 		truth := m.now().copy().observe()
-		o.Claims, o.Confirmed, o.Homes = truth.Claims, true, m.homes()
+		o.Claims, o.Confirmed, o.Topologies = truth.Claims, true, m.homes()
 		plan = Decide(o)
 	}
 	if plan.Create && spend(&budget) && m.now().pod == nil {
@@ -127,11 +127,11 @@ func spend(budget *int) bool {
 }
 
 // homes are the nodes of the bound claims, which the volume's name tells here.
-func (m *model) homes() []Home {
-	var out []Home
+func (m *model) homes() []Topology {
+	var out []Topology
 	for _, c := range m.now().claims {
 		if c.bound() {
-			out = append(out, Home{Claim: c.Name, Nodes: []string{c.Claim.Spec.VolumeName}})
+			out = append(out, Topology{Claim: c.Name, Nodes: []string{c.Claim.Spec.VolumeName}})
 		}
 	}
 	return out
@@ -194,17 +194,17 @@ func (m *model) fits() string {
 	w := m.now()
 	node := ""
 	for _, c := range w.claims {
-		home := SelectedNode(c.Claim)
+		topology := SelectedNode(c.Claim)
 		if c.bound() {
-			home = c.Claim.Spec.VolumeName
+			topology = c.Claim.Spec.VolumeName
 		}
-		if home == "" {
+		if topology == "" {
 			continue
 		}
-		if node != "" && node != home {
+		if node != "" && node != topology {
 			return ""
 		}
-		node = home
+		node = topology
 	}
 	if node != "" {
 		return node

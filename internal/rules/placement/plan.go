@@ -35,9 +35,9 @@ type Observed struct {
 	Pod *corev1.Pod
 	// Confirmed means that the claims, their DataVolumes and the homes of those
 	// that are bound were asked of the API server itself, just now.
-	Confirmed bool
-	Homes     []Home
-	Now       time.Time
+	Confirmed  bool
+	Topologies []Topology
+	Now        time.Time
 }
 
 // State is where a VMI's disks are on their way.
@@ -96,10 +96,10 @@ func state(o Observed) (State, string) {
 	case anyOf(o.Claims, (*Claim).unsettled):
 		return Filling, notFilled(o.Claims)
 	}
-	divided := o.Confirmed && !meet(o.Homes)
+	divided := o.Confirmed && !shareNode(o.Topologies)
 	switch {
 	case provisions(o) && divided, allFilled(o.Claims) && divided:
-		return Divided, apart(o.Homes)
+		return Divided, describeApart(o.Topologies)
 	case provisions(o):
 		return Provisioning, provisioning(o.Claims)
 	case !allFilled(o.Claims):

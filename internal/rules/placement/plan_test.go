@@ -59,7 +59,7 @@ const (
 
 func TestDecide(t *testing.T) {
 	waiting := disk("a", unbound, cdiv1.WaitForFirstConsumer)
-	apart := []Home{{Claim: "a", Nodes: []string{"node-1"}}, {Claim: "b", Nodes: []string{"node-2"}}}
+	apart := []Topology{{Claim: "a", Nodes: []string{"node-1"}}, {Claim: "b", Nodes: []string{"node-2"}}}
 	const message = "finding a node on which the VM fits and these claims can be bound: a"
 	tests := map[string]struct {
 		o    Observed
@@ -138,10 +138,10 @@ func TestDecide(t *testing.T) {
 			Observed{Wanted: true, Confirmed: true, Claims: []Claim{disk("a", bound, cdiv1.Succeeded)}, Pod: pod(corev1.PodRunning, 0)},
 			Plan{State: Clear, Delete: true}},
 		"filled claims on nodes without one in common": {
-			Observed{Wanted: true, Confirmed: true, Homes: apart, Claims: []Claim{disk("a", bound, cdiv1.Succeeded), plain("b", bound)}},
+			Observed{Wanted: true, Confirmed: true, Topologies: apart, Claims: []Claim{disk("a", bound, cdiv1.Succeeded), plain("b", bound)}},
 			Plan{State: Divided, Message: "no node has all of the VM's disks: claim a is on node node-1, claim b is on node node-2", After: dividedCheck}},
 		"bound claims on nodes without one in common, before a pod is made for a third": {
-			Observed{Wanted: true, Confirmed: true, Homes: apart, Claims: []Claim{plain("a", bound), plain("b", bound), disk("c", unbound, cdiv1.WaitForFirstConsumer)}},
+			Observed{Wanted: true, Confirmed: true, Topologies: apart, Claims: []Claim{plain("a", bound), plain("b", bound), disk("c", unbound, cdiv1.WaitForFirstConsumer)}},
 			Plan{State: Divided, Message: "no node has all of the VM's disks: claim a is on node node-1, claim b is on node node-2", After: dividedCheck}},
 	}
 	for name, test := range tests {

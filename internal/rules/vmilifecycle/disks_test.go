@@ -31,7 +31,7 @@ func TestWhatIsSaidOfDisks(t *testing.T) {
 		finding = "finding a node on which the VM fits and these claims can be bound: disk"
 		filling = "waiting for DataVolumes to be filled: disk"
 	)
-	waiting, apart := filledBy(cdiv1.WaitForFirstConsumer, corev1.ClaimPending), []placement.Home{{Claim: "x", Nodes: []string{"a"}}, {Claim: "y", Nodes: []string{"b"}}}
+	waiting, apart := filledBy(cdiv1.WaitForFirstConsumer, corev1.ClaimPending), []placement.Topology{{Claim: "x", Nodes: []string{"a"}}, {Claim: "y", Nodes: []string{"b"}}}
 	tests := map[string]struct {
 		o     Observed
 		phase v1.VirtualMachineInstancePhase
@@ -64,7 +64,7 @@ func TestWhatIsSaidOfDisks(t *testing.T) {
 			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: filledBy(cdiv1.Succeeded, corev1.ClaimBound), ClaimsConfirmed: true, RivalsAsked: true}, v1.Scheduling, "create",
 			[]string{"DataVolumesReady=True AllDVsReady: all of the VMI's DataVolumes are filled", "Ready=False GuestNotRunning: waiting for a node for the launcher pod"}},
 		"filled disks that no node has all of": {
-			Observed{VMI: newVMI(), Claims: filledBy(cdiv1.Succeeded, corev1.ClaimBound), ClaimsConfirmed: true, Homes: apart}, v1.Pending, "",
+			Observed{VMI: newVMI(), Claims: filledBy(cdiv1.Succeeded, corev1.ClaimBound), ClaimsConfirmed: true, Topologies: apart}, v1.Pending, "",
 			[]string{"PodScheduled=False Unschedulable: no node has all of the VM's disks: claim x is on node a, claim y is on node b",
 				"Ready=False GuestNotRunning: no node has all of the VM's disks: claim x is on node a, claim y is on node b"}},
 		"the VMI is to go": {

@@ -16,12 +16,12 @@ type Event struct {
 	Type, Reason, Action, Message string
 }
 
-// News tells what is worth an event in a change of a VMI: that it waits for
+// EventsOf lists what is worth an event in a change of a VMI: that it waits for
 // something that may need its owner, and that it has failed. What comes and
 // goes by itself, such as the attempts to pull an image, is in the conditions
 // only; that the launcher pod was made, which every VMI has in common, is in
 // status.activePods, and virt-handler's event that the guest has started.
-func News(from, to *v1.VirtualMachineInstance) []Event {
+func EventsOf(from, to *v1.VirtualMachineInstance) []Event {
 	var out []Event
 	if c := condition.Find(to.Status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
 		before := condition.Find(from.Status.Conditions, v1.VirtualMachineInstanceSynchronized)

@@ -27,7 +27,7 @@ func TestNews(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := News(test.from, test.to)
+			got := EventsOf(test.from, test.to)
 			if len(got) != len(test.want) {
 				t.Fatalf("got %+v, want %+v", got, test.want)
 			}

@@ -75,7 +75,7 @@ type Observed struct {
 	// not be known of a VMI whose guest may run.
 	Claims          []placement.Claim
 	ClaimsConfirmed bool
-	Homes           []placement.Home
+	Topologies      []placement.Topology
 	// Provisioning is the VMI's provisioning pod, nil when none is known.
 	Provisioning *corev1.Pod
 	// Warning is the newest warning about the pod when WarningAsked, nil when
@@ -128,9 +128,9 @@ type decision struct {
 	o     Observed
 	p     Plan
 	facts vmistatus.Facts
-	// unsaid is for how long the facts may go unsaid of a VMI of which nothing had to
+	// unreported is for how long the facts may go unreported of a VMI of which nothing had to
 	// be said so far.
-	unsaid time.Duration
+	unreported time.Duration
 }
 
 // Decide gives the plan for what was observed.
@@ -179,10 +179,10 @@ func (d *decision) writeStatus() {
 	from := &d.o.VMI.Status
 	obstacle, _ := d.facts.Obstacle.Get()
 	switch {
-	case d.unsaid > 0 && from.Phase == v1.VmPhaseUnset && !placement.FilledByDataVolumes(d.o.Claims):
+	case d.unreported > 0 && from.Phase == v1.VmPhaseUnset && !placement.FilledByDataVolumes(d.o.Claims):
 		// The scheduler needs some milliseconds as a rule, and the pod, bound, takes
 		// the VMI to Scheduled in the first write that it gets.
-		d.lookAgain(d.unsaid)
+		d.lookAgain(d.unreported)
 	case obstacle != nil && obstacle.Reason == vmistatus.ReasonSandbox && failedFor(from) == vmistatus.ReasonSandbox:
 		// It names another sandbox at every attempt.
 	default:
@@ -203,7 +203,7 @@ func failedFor(status *v1.VirtualMachineInstanceStatus) string {
 func planDisks(o Observed) placement.Plan {
 	return placement.Decide(placement.Observed{
 		Wanted: o.Pod == nil && o.VMI.DeletionTimestamp == nil && waits(o.VMI),
-		Claims: o.Claims, Confirmed: o.ClaimsConfirmed, Homes: o.Homes, Pod: o.Provisioning, Now: o.Now,
+		Claims: o.Claims, Confirmed: o.ClaimsConfirmed, Topologies: o.Topologies, Pod: o.Provisioning, Now: o.Now,
 	})
 }
 

@@ -92,7 +92,7 @@ func (d *decision) createPod() {
 	d.disksReady()
 	d.facts.Obstacle = none
 	d.facts.Wait.Phase, d.facts.Wait.For = v1.Scheduling, waitingForNode
-	d.unsaid = schedulerPatience
+	d.unreported = schedulerPatience
 }
 
 // none is the fact that nothing is in the way.
@@ -113,7 +113,7 @@ func (d *decision) awaitNode() {
 		d.facts.Wait.For += "; these claims are not bound yet: " + strings.Join(pending, ", ")
 	}
 	if podCondition(d.o.Pod, corev1.PodScheduled) == nil {
-		d.unsaid = d.o.Pod.CreationTimestamp.Add(schedulerPatience).Sub(d.o.Now)
+		d.unreported = d.o.Pod.CreationTimestamp.Add(schedulerPatience).Sub(d.o.Now)
 	}
 }
 

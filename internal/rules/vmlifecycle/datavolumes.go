@@ -40,8 +40,8 @@ type dataVolumes struct {
 	blocked string
 }
 
-// takeStockOfDisks looks at the DataVolumes, and plans those that are missing.
-func (d *decision) takeStockOfDisks() {
+// classifyDisks looks at the DataVolumes, and plans those that are missing.
+func (d *decision) classifyDisks() {
 	templates := d.VM.Spec.DataVolumeTemplates
 	for i := range d.o.DataVolumes {
 		dv := &d.o.DataVolumes[i]

@@ -66,7 +66,7 @@ func TestDisks(t *testing.T) {
 		always       = v1.RunStrategyAlways
 		halted       = v1.RunStrategyHalted
 	)
-	stranger := metav1.OwnerReference{APIVersion: "v1", Kind: "VirtualMachine", Name: "other", UID: "other-uid", Controller: new(true)}
+	conflicting := metav1.OwnerReference{APIVersion: "v1", Kind: "VirtualMachine", Name: "other", UID: "other-uid", Controller: new(true)}
 	maker := metav1.OwnerReference{Kind: "DataVolume", Name: "disk", UID: "old", Controller: new(true)}
 	type does struct {
 		makes, adopts, starts bool
@@ -111,7 +111,7 @@ func TestDisks(t *testing.T) {
 			does{printable: inError, says: "DataVolume disk has failed: this is no image"}},
 		"it is being deleted": {newVM(always, withDisk), disk(cdiv1.Succeeded, func(dv *cdiv1.DataVolume) { dv.DeletionTimestamp = &metav1.Time{Time: now} }),
 			does{printable: provisioning, says: "DataVolumes are made: disk"}},
-		"it is somebody else's": {newVM(always, withDisk), disk(cdiv1.Succeeded, owned(stranger)),
+		"it is somebody else's": {newVM(always, withDisk), disk(cdiv1.Succeeded, owned(conflicting)),
 			does{printable: inError, says: "the DataVolume disk exists and belongs to VirtualMachine other; delete it, or give the template another name"}},
 		"it has lost its VM": {newVM(always, withDisk), disk(cdiv1.Succeeded, owned()),
 			does{adopts: true, starts: true, printable: starting}},

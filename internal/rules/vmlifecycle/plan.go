@@ -83,9 +83,9 @@ type Plan struct {
 	CreateDataVolumes, AdoptDataVolumes []*cdiv1.DataVolume
 	// Create is the VMI to create, nil for none.
 	Create *v1.VirtualMachineInstance
-	// Follow is the VMI as it is to be: with the volumes of the template that come
+	// Sync is the VMI as it is to be: with the volumes of the template that come
 	// and go while a guest runs. It is nil when it has them.
-	Follow *v1.VirtualMachineInstance
+	Sync   *v1.VirtualMachineInstance
 	Delete bool
 	// After asks for another look at a later time; zero for none.
 	After time.Duration
@@ -95,13 +95,13 @@ type Plan struct {
 func Decide(o Observed) Plan {
 	d := &decision{Plan: Plan{VM: o.VM.DeepCopy()}, o: o}
 	d.strategy, d.invalid = o.VM.RunStrategy()
-	d.takeStock()
+	d.classify()
 	if o.VM.DeletionTimestamp != nil {
 		d.decideDeletion()
 	} else {
 		d.complete()
 		d.decideVMI()
-		d.followTemplate()
+		d.syncTemplate()
 	}
 	d.report()
 	return d.Plan
@@ -113,16 +113,16 @@ type decision struct {
 	o        Observed
 	strategy v1.VirtualMachineRunStrategy
 	invalid  error
-	// vmi is the VM's own VMI, nil when there is none; stranger is one of its
+	// vmi is the VM's own VMI, nil when there is none; conflicting is one of its
 	// name that is not the VM's.
-	vmi, stranger *v1.VirtualMachineInstance
+	vmi, conflicting *v1.VirtualMachineInstance
 	// start means that a VMI is to be made, now or when the time has come.
 	start bool
 	disks dataVolumes
 }
 
-// takeStock distinguishes the VM's own VMI from a foreign one of its name.
-func (d *decision) takeStock() {
+// classify distinguishes the VM's own VMI from a foreign one of its name.
+func (d *decision) classify() {
 	switch vmi := d.o.VMI; {
 	case vmi == nil:
 	case metav1.IsControlledBy(vmi, d.o.VM):
@@ -130,7 +130,7 @@ func (d *decision) takeStock() {
 	case adoptable(d.o.VM, vmi):
 		d.vmi, d.Adopt = vmi, true
 	default:
-		d.stranger = vmi
+		d.conflicting = vmi
 	}
 }
 
@@ -173,7 +173,7 @@ func (d *decision) decideVMI() {
 	if d.invalid != nil || d.VM.Spec.Template == nil {
 		return
 	}
-	d.takeStockOfDisks()
+	d.classifyDisks()
 	d.trackFailures()
 	stop := d.settleRequests()
 	requested := d.startRequested()
@@ -194,14 +194,14 @@ func (d *decision) decideVMI() {
 	d.recordStrategy()
 }
 
-// followTemplate brings hotpluggable volumes into a VMI that stays.
-func (d *decision) followTemplate() {
+// syncTemplate brings hotpluggable volumes into a VMI that stays.
+func (d *decision) syncTemplate() {
 	if d.vmi == nil || d.Adopt || d.Delete || d.vmi.DeletionTimestamp != nil || d.vmi.IsFinal() || d.VM.Spec.Template == nil {
 		return
 	}
 	vmi := d.vmi.DeepCopy()
-	if hotplugspec.Follow(vmi, &d.VM.Spec.Template.Spec) {
-		d.Follow = vmi
+	if hotplugspec.SyncTemplate(vmi, &d.VM.Spec.Template.Spec) {
+		d.Sync = vmi
 	}
 }
 
@@ -261,7 +261,7 @@ func (d *decision) changedStrategy() bool {
 // createWhenDue makes the VMI unless the pause after failures is not over, its
 // name is taken, or its disks are not ready for it.
 func (d *decision) createWhenDue() {
-	if d.After = d.backOff(); d.After > 0 || d.stranger != nil || !d.disksReady() {
+	if d.After = d.backOff(); d.After > 0 || d.conflicting != nil || !d.disksReady() {
 		return
 	}
 	d.Create = newVMI(d.VM, d.startRequest())

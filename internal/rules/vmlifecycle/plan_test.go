@@ -338,9 +338,9 @@ func TestWhatCouldNotBeDoneIsNotRecorded(t *testing.T) {
 }
 
 func TestAStrangersNameIsSaidToBeTaken(t *testing.T) {
-	stranger := newTestVMI(running, ownerless)
-	stranger.Labels = nil
-	vm := Decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: stranger, Now: now}).VM
+	conflicting := newTestVMI(running, ownerless)
+	conflicting.Labels = nil
+	vm := Decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: conflicting, Now: now}).VM
 	if c := condition.Find(vm.Status.Conditions, v1.VirtualMachineFailure); c == nil || c.Reason != ReasonNameTaken {
 		t.Errorf("Failure is %+v", c)
 	}

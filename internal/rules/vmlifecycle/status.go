@@ -211,7 +211,7 @@ func (d *decision) reportFailure() {
 	switch {
 	case d.invalid != nil:
 		failure.Reason, failure.Message = ReasonInvalidSpec, d.invalid.Error()
-	case d.start && d.stranger != nil:
+	case d.start && d.conflicting != nil:
 		failure.Reason = ReasonNameTaken
 		failure.Message = fmt.Sprintf("a virtual machine instance %s exists that does not belong to this virtual machine; delete it, or give this one another name", d.VM.Name)
 	case d.disks.blocked != "":

@@ -18,9 +18,9 @@ import (
 // order of the moments is that of the API server's versions, so that it does
 // not matter in which order two watches deliver. It is safe for concurrent use.
 type History struct {
-	mu      sync.Mutex
-	moments []moment
-	robbed  map[string]bool
+	mu                sync.Mutex
+	moments           []moment
+	deletedExternally map[string]bool
 }
 
 // moment is one version of the VMI or of a pod.
@@ -67,18 +67,18 @@ func (h *History) Pod(pod *corev1.Pod, gone bool) {
 	}
 	h.add(m)
 	if podstatus.Terminal(pod) {
-		h.Rob(string(pod.UID))
+		h.DeleteExternally(string(pod.UID))
 	}
 }
 
-// Rob records that somebody who is not the planner has taken a pod away.
-func (h *History) Rob(uid string) {
+// DeleteExternally records that somebody who is not the planner has taken a pod away.
+func (h *History) DeleteExternally(uid string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.robbed == nil {
-		h.robbed = map[string]bool{}
+	if h.deletedExternally == nil {
+		h.deletedExternally = map[string]bool{}
 	}
-	h.robbed[uid] = true
+	h.deletedExternally[uid] = true
 }
 
 func (h *History) add(m moment) {
@@ -102,7 +102,7 @@ func (h *History) Check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	slices.SortStableFunc(h.moments, func(a, b moment) int { return cmp.Compare(a.version, b.version) })
-	s := Snapshot{Robbed: func(uid string) bool { return h.robbed[uid] }}
+	s := Snapshot{DeletedExternally: func(uid string) bool { return h.deletedExternally[uid] }}
 	var broken []error
 	note := func(m moment, err error) {
 		if err != nil {
@@ -116,8 +116,8 @@ func (h *History) Check() error {
 		if m.isVMI {
 			s.Volumes = m.volumes
 		} else {
-			m.pod.Robbed = h.robbed[m.pod.UID]
-			if before := s.pod(m.pod.UID); before != nil && !before.Robbed && !before.Terminating && (m.pod.Terminating || m.gone) {
+			m.pod.DeletedExternally = h.deletedExternally[m.pod.UID]
+			if before := s.pod(m.pod.UID); before != nil && !before.DeletedExternally && !before.Terminating && (m.pod.Terminating || m.gone) {
 				note(m, Deletable(s, m.pod.UID))
 			}
 			s.replace(m.pod, m.gone)

@@ -108,7 +108,7 @@ func TestAPodThatSomebodyTookAwayIsForgiven(t *testing.T) {
 	if h.Check() == nil {
 		t.Error("without being told, it is a violation")
 	}
-	h.Rob("1")
+	h.DeleteExternally("1")
 	if err := h.Check(); err != nil {
 		t.Error(err)
 	}

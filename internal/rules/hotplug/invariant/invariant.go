@@ -33,17 +33,17 @@ type Pod struct {
 	Volumes []string
 	// Running includes a pod that is being deleted and still runs.
 	Running, Terminating bool
-	// Robbed reports whether somebody who is not the planner has taken it away: it was
+	// DeletedExternally reports whether somebody who is not the planner has taken it away: it was
 	// evicted, deleted by hand, or it failed.
-	Robbed bool
+	DeletedExternally bool
 }
 
 // Snapshot is one observable moment.
 type Snapshot struct {
 	Volumes []Volume
 	Pods    []Pod
-	// Robbed are the UIDs of pods that are gone and were robbed.
-	Robbed func(uid string) bool
+	// DeletedExternally are the UIDs of pods that are gone because somebody else deleted them.
+	DeletedExternally func(uid string) bool
 }
 
 func (p *Pod) holds(volume string) bool { return slices.Contains(p.Volumes, volume) }
@@ -59,7 +59,7 @@ func inUse(phase v1.VolumePhase) bool {
 func Held(s Snapshot) error {
 	for i := range s.Volumes {
 		v := &s.Volumes[i]
-		if !inUse(v.Phase) && !v.Open || s.robbed(v.Pod) {
+		if !inUse(v.Phase) && !v.Open || s.wasDeletedExternally(v.Pod) {
 			continue
 		}
 		if !slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.alive() && p.holds(v.Name) }) {
@@ -87,7 +87,7 @@ func Deletable(s Snapshot, uid string) error {
 		switch {
 		case v.Pod == uid:
 			return fmt.Errorf("H2: pod %s is deleted, which volume %s is %s through", uid, v.Name, v.Phase)
-		case s.robbed(v.Pod):
+		case s.wasDeletedExternally(v.Pod):
 		case through == nil || !through.alive() || !through.holds(v.Name):
 			return fmt.Errorf("H2: pod %s is deleted and volume %s is %s through pod %q, which does not hold it", uid, v.Name, v.Phase, v.Pod)
 		}
@@ -104,9 +104,9 @@ func (s Snapshot) pod(uid string) *Pod {
 	return nil
 }
 
-func (s Snapshot) robbed(uid string) bool {
+func (s Snapshot) wasDeletedExternally(uid string) bool {
 	if p := s.pod(uid); p != nil {
-		return p.Robbed
+		return p.DeletedExternally
 	}
-	return s.Robbed != nil && s.Robbed(uid)
+	return s.DeletedExternally != nil && s.DeletedExternally(uid)
 }

@@ -1,4 +1,4 @@
-// Package byhand starts QEMU without Kubernetes and without Drydock: the baseline
+// Package baseline starts QEMU without Kubernetes and without Drydock: the baseline
 // that VMIs are compared with.
 //
 // It uses the arguments of a VMI's QEMU, read from the process, with other paths and
@@ -7,7 +7,7 @@
 // the two more than the other.
 //
 // It must not measure; it returns the time at which the guest was started.
-package byhand
+package baseline
 
 import (
 	"context"
@@ -29,7 +29,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// Machine is a VMI's machine that can be started by hand.
+// Machine is a VMI's machine that can be started as the baseline.
 type Machine struct {
 	dir   string
 	args  []string
@@ -139,7 +139,7 @@ func (m *Machine) Forget() error {
 		err = errors.Join(err, m.share.remove())
 	}
 	if err != nil {
-		return fmt.Errorf("removing what QEMU needed by hand: %w", err)
+		return fmt.Errorf("removing what QEMU of the baseline needed: %w", err)
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func (m *Machine) Start(ctx context.Context) (*Guest, error) {
 	qemu.Stderr = os.Stderr
 	g := &Guest{Began: time.Now(), machine: m, qemu: qemu}
 	if err := qemu.Start(); err != nil {
-		return nil, fmt.Errorf("starting QEMU by hand: %w", err)
+		return nil, fmt.Errorf("starting the baseline: %w", err)
 	}
 	return g, nil
 }
@@ -192,7 +192,7 @@ func (g *Guest) Console(ctx context.Context) (net.Conn, error) {
 func (g *Guest) Monitor(ctx context.Context) (*qmp.Client, error) {
 	monitor, err := qmp.Dial(ctx, g.machine.Path("qmp.sock"), nil)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the monitor of QEMU by hand: %w", err)
+		return nil, fmt.Errorf("connecting to the baseline's monitor: %w", err)
 	}
 	return monitor, nil
 }

@@ -13,25 +13,25 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// nearPlugged puts a pod near the disks that are plugged once its guest runs. A
+// requireHotplugTopology restricts a pod to the nodes of the disks that are plugged once its guest runs. A
 // claim that is missing or not bound holds nothing up: it is bound where the
 // guest runs, or its volume's status says why it can't be.
-func (r *Reconciler) nearPlugged(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
-	var homes []*corev1.NodeSelector
+func (r *Reconciler) requireHotplugTopology(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
+	var required []*corev1.NodeSelector
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
 		if !machine.Hotpluggable(v) {
 			continue
 		}
-		home, err := r.home(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: volumeclaim.Disk(&v.VolumeSource)})
+		selector, err := r.claimTopology(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: volumeclaim.Disk(&v.VolumeSource)})
 		if err != nil {
 			return err
 		}
-		if home != nil {
-			homes = append(homes, home)
+		if selector != nil {
+			required = append(required, selector)
 		}
 	}
-	if err := launcherpod.Near(pod, homes); err != nil {
+	if err := launcherpod.RequireNodes(pod, required); err != nil {
 		return fmt.Errorf("placing the guest of VMI %s near its disks: %w", vmi.Name, err)
 	}
 	return nil
@@ -39,7 +39,7 @@ func (r *Reconciler) nearPlugged(ctx context.Context, vmi *v1.VirtualMachineInst
 
 // home selects the nodes where a claim can be used; nil for any, or for a claim
 // that is not bound.
-func (r *Reconciler) home(ctx context.Context, key types.NamespacedName) (*corev1.NodeSelector, error) {
+func (r *Reconciler) claimTopology(ctx context.Context, key types.NamespacedName) (*corev1.NodeSelector, error) {
 	claim := &corev1.PersistentVolumeClaim{}
 	found, err := exists(ctx, r.cachedOrStored, key, claim)
 	if err != nil || !found || claim.Status.Phase != corev1.ClaimBound {

@@ -1,4 +1,4 @@
-package byhand
+package baseline
 
 import (
 	"bufio"
@@ -47,7 +47,7 @@ func shareLike(pid int) (*share, error) {
 	}
 	s := &share{filepath.Join(filepath.Dir(pod), shareName)}
 	if err := os.Mkdir(s.dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("making a cgroup for QEMU by hand: %w", err)
+		return nil, fmt.Errorf("making a cgroup for the baseline: %w", err)
 	}
 	return s, s.weighLike(pod)
 }

@@ -1,10 +1,10 @@
-// Package follow records, for tests, what watches report of a VMI's hotplugged
+// Package hotplugwatch records, for tests, what watches report of a VMI's hotplugged
 // volumes and their attachment pods, and checks it against their invariants when the
 // test ends.
 //
 // It owns the watching only: what must hold is package invariant's. Nothing but
 // tests may import it.
-package follow
+package hotplugwatch
 
 import (
 	"context"
@@ -21,8 +21,8 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/invariant"
 )
 
-// Holders follows the VMI from now on and until the test ends.
-func Holders(t *testing.T, c client.WithWatch, namespace, vmi string) *invariant.History {
+// AttachmentPods watches the VMI from now on and until the test ends.
+func AttachmentPods(t *testing.T, c client.WithWatch, namespace, vmi string) *invariant.History {
 	t.Helper()
 	h := &invariant.History{}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -30,7 +30,7 @@ func Holders(t *testing.T, c client.WithWatch, namespace, vmi string) *invariant
 	begin := func(list client.ObjectList, options ...client.ListOption) {
 		options = append(options, client.InNamespace(namespace))
 		if err := c.List(ctx, list, options...); err != nil {
-			t.Fatalf("listing what is to be followed: %v", err)
+			t.Fatalf("listing what is to be watched: %v", err)
 		}
 		from := &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}
 		events, err := c.Watch(ctx, list, append(options, &client.ListOptions{Raw: from})...)

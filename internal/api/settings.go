@@ -11,21 +11,21 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// follower keeps the settings those of the KubeVirt object.
-type follower struct {
+// settingsWatcher keeps the settings those of the KubeVirt object.
+type settingsWatcher struct {
 	cache    cache.Cache
 	settings *clusterconfig.Current
 }
 
-// Start follows until ctx ends.
-func (f *follower) Start(ctx context.Context) error {
+// Start watches until ctx ends.
+func (f *settingsWatcher) Start(ctx context.Context) error {
 	informer, err := f.cache.GetInformer(ctx, &v1.KubeVirt{})
 	if err != nil {
 		return fmt.Errorf("watching the KubeVirt object: %w", err)
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    f.seen,
-		UpdateFunc: func(_, obj any) { f.seen(obj) },
+		AddFunc:    f.set,
+		UpdateFunc: func(_, obj any) { f.set(obj) },
 		DeleteFunc: func(any) { f.settings.Set(nil) },
 	})
 	if err != nil {
@@ -35,7 +35,7 @@ func (f *follower) Start(ctx context.Context) error {
 	return nil
 }
 
-func (f *follower) seen(obj any) {
+func (f *settingsWatcher) set(obj any) {
 	if kv, ok := obj.(*v1.KubeVirt); ok {
 		f.settings.Set(kv)
 	}

@@ -10,37 +10,37 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Home is where a bound claim can be used.
-type Home struct {
+// Topology is where a bound claim can be used.
+type Topology struct {
 	Claim string
 	// Anywhere means that every node can; Nodes are those that can otherwise.
 	Anywhere bool
 	Nodes    []string
 }
 
-// Homes are those of bound claims whose volumes are given by claim. The nodes
+// Topologies are those of bound claims whose volumes are given by claim. The nodes
 // matter only where the volumes are bound to some.
-func Homes(claims []Claim, volumes map[string]*corev1.PersistentVolume, nodes []corev1.Node) []Home {
-	var out []Home
+func Topologies(claims []Claim, volumes map[string]*corev1.PersistentVolume, nodes []corev1.Node) []Topology {
+	var out []Topology
 	for i := range claims {
 		pv := volumes[claims[i].Name]
 		if pv == nil {
 			continue
 		}
-		home := Home{Claim: claims[i].Name}
+		topology := Topology{Claim: claims[i].Name}
 		if required := affinity(pv); required == nil {
-			home.Anywhere = true
+			topology.Anywhere = true
 		} else {
-			home.Nodes = matching(required, nodes)
+			topology.Nodes = matching(required, nodes)
 		}
-		out = append(out, home)
+		out = append(out, topology)
 	}
 	return out
 }
 
-// OneHome reports whether the volumes can be used on the same nodes, whichever these
+// SameTopology reports whether the volumes can be used on the same nodes, whichever these
 // are. It is so for nearly every VM, and costs no look at the nodes.
-func OneHome(volumes map[string]*corev1.PersistentVolume) bool {
+func SameTopology(volumes map[string]*corev1.PersistentVolume) bool {
 	var first *corev1.NodeSelector
 	for _, pv := range volumes {
 		required := affinity(pv)
@@ -78,11 +78,11 @@ func matching(required *corev1.NodeSelector, nodes []corev1.Node) []string {
 	return out
 }
 
-// meet reports whether some node can use all of the claims.
-func meet(homes []Home) bool {
+// shareNode reports whether some node can use all of the claims.
+func shareNode(topologies []Topology) bool {
 	var common []string
 	restricted := false
-	for _, h := range homes {
+	for _, h := range topologies {
 		switch {
 		case h.Anywhere:
 		case !restricted:
@@ -107,18 +107,18 @@ func intersect(a, b []string) []string {
 // mostNodes is how many nodes of a claim are named.
 const mostNodes = 3
 
-// apart says which claim is where.
-func apart(homes []Home) string {
+// describeApart says which claim is where.
+func describeApart(topologies []Topology) string {
 	var parts []string
-	for _, h := range homes {
+	for _, h := range topologies {
 		if !h.Anywhere {
-			parts = append(parts, fmt.Sprintf("claim %s is on %s", h.Claim, where(h.Nodes)))
+			parts = append(parts, fmt.Sprintf("claim %s is on %s", h.Claim, describeNodes(h.Nodes)))
 		}
 	}
 	return "no node has all of the VM's disks: " + strings.Join(parts, ", ")
 }
 
-func where(nodes []string) string {
+func describeNodes(nodes []string) string {
 	switch n := len(nodes); {
 	case n == 0:
 		return "a node that does not exist any more"

@@ -55,17 +55,17 @@ func TestNearMeansTheSameAsTheProduct(t *testing.T) {
 		term := rapid.Custom(func(t *rapid.T) corev1.NodeSelectorTerm {
 			return corev1.NodeSelectorTerm{MatchExpressions: rapid.SliceOfN(requirement, 0, 2).Draw(t, "requirements")}
 		})
-		homes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *corev1.NodeSelector {
+		selectors := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *corev1.NodeSelector {
 			return &corev1.NodeSelector{NodeSelectorTerms: rapid.SliceOfN(term, 1, 3).Draw(t, "terms")}
 		}), 1, 4).Draw(t, "homes")
 		pod := &corev1.Pod{}
-		if err := Near(pod, homes); err != nil {
+		if err := RequireNodes(pod, selectors); err != nil {
 			t.Fatal(err)
 		}
 		for name, node := range nodes {
 			want := true
-			for _, home := range homes {
-				want = want && matches(t, home, node)
+			for _, selector := range selectors {
+				want = want && matches(t, selector, node)
 			}
 			if got := matches(t, pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution, node); got != want {
 				t.Fatalf("node %s: the pod may run there is %v, want %v", name, got, want)
@@ -83,13 +83,13 @@ func matches(t *rapid.T, selector *corev1.NodeSelector, node *corev1.Node) bool 
 }
 
 func TestTooManyWaysToRestrictAPodAreRefused(t *testing.T) {
-	var homes []*corev1.NodeSelector
+	var selectors []*corev1.NodeSelector
 	for i := range 16 {
 		label := corev1.NodeSelectorRequirement{Key: fmt.Sprintf("disk-%d", i), Operator: corev1.NodeSelectorOpExists}
 		other := corev1.NodeSelectorRequirement{Key: fmt.Sprintf("disk-%d-other", i), Operator: corev1.NodeSelectorOpExists}
-		homes = append(homes, selector(label, other))
+		selectors = append(selectors, selector(label, other))
 	}
-	if err := Near(&corev1.Pod{}, homes); err == nil || !strings.Contains(err.Error(), "at most 256") {
+	if err := RequireNodes(&corev1.Pod{}, selectors); err == nil || !strings.Contains(err.Error(), "at most 256") {
 		t.Errorf("65,536 terms: %v", err)
 	}
 }
@@ -125,7 +125,7 @@ func TestNear(t *testing.T) {
 			if test.own != nil {
 				pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: test.own}}
 			}
-			if err := Near(pod, test.homes); err != nil {
+			if err := RequireNodes(pod, test.homes); err != nil {
 				t.Fatal(err)
 			}
 			var got [][]corev1.NodeSelectorRequirement

@@ -14,7 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/test/follow"
+	"drydock.dev/drydock/test/hotplugwatch"
 )
 
 // TestAHandoverLosesNothing lets two volumes share an attachment pod and takes
@@ -28,17 +28,17 @@ func TestAHandoverLosesNothing(t *testing.T) {
 		claim(t, ns, name, corev1.PersistentVolumeFilesystem, folderOnNode1(ns, name))
 	}
 	g := bootVM(t, newVM(onNode1(newVMI(ns, "handed")), v1.RunStrategyAlways))
-	history := follow.Holders(t, cluster.client, ns, "handed")
+	history := hotplugwatch.AttachmentPods(t, cluster.client, ns, "handed")
 
 	addToTemplate(t, ns, "handed", "stays", "goes")
 	g.gets("stays")
 	g.gets("goes")
-	shared := oneHolder(t, ns, "handed")
+	shared := oneAttachmentPod(t, ns, "handed")
 	g.run("echo kept | dd of=" + g.device("stays") + " conv=fsync")
 
 	do(t, ns, "removevolume", "handed", "--volume-name=goes", "--persist")
 	g.loses("goes")
-	second := oneHolder(t, ns, "handed")
+	second := oneAttachmentPod(t, ns, "handed")
 	if second.UID == shared.UID || len(second.Spec.Volumes) != 1 {
 		t.Errorf("pod %s holds what is left: %v", second.Name, second.Spec.Volumes)
 	}
@@ -51,7 +51,7 @@ func TestAHandoverLosesNothing(t *testing.T) {
 	if !apierrors.IsTooManyRequests(err) {
 		t.Errorf("an eviction of what a running guest needs is answered by %v", err)
 	}
-	history.Rob(string(second.UID))
+	history.DeleteExternally(string(second.UID))
 	if err := cluster.client.Delete(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestAHandoverLosesNothing(t *testing.T) {
 	g.sees("what was written before its pod was taken away", "head -n 1 "+g.device("stays"), "kept")
 
 	do(t, ns, "stop", "handed")
-	awaitHolders(t, ns, "handed", 0)
+	awaitAttachmentPods(t, ns, "handed", 0)
 }
 
 // addToTemplate adds claims to a VM's template in one edit.
@@ -83,12 +83,12 @@ func addToTemplate(t *testing.T, namespace, name string, claims ...string) {
 	}
 }
 
-// oneHolder waits until the VMI has exactly one attachment pod, which stays.
-func oneHolder(t *testing.T, namespace, name string) *corev1.Pod {
+// oneAttachmentPod waits until the VMI has exactly one attachment pod, which stays.
+func oneAttachmentPod(t *testing.T, namespace, name string) *corev1.Pod {
 	t.Helper()
 	var pod corev1.Pod
 	eventually(t, "one attachment pod of "+name, func(ctx context.Context) error {
-		pods, err := holders(ctx, namespace, name)
+		pods, err := attachmentPods(ctx, namespace, name)
 		if err != nil {
 			return err
 		}

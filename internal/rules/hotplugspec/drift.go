@@ -13,17 +13,17 @@ import (
 // taken out of the VMI alone (decision 118).
 const RemovedAnnotation = "drydock.dev/removed-volumes"
 
-// Own is where a VMI differs from its VM's template on purpose: volumes that
+// Drift is where a VMI differs from its VM's template on purpose: volumes that
 // were put in (KubeVirt's annotation) or taken out without --persist. It ends
 // with the VMI.
-type Own struct {
+type Drift struct {
 	in, out []string
 }
 
-// ReadOwn reads it from a VMI's annotations. What does not parse is nothing: the
+// ReadDrift reads it from a VMI's annotations. What does not parse is nothing: the
 // template counts.
-func ReadOwn(annotations map[string]string) Own {
-	return Own{in: names(annotations[v1.EphemeralHotplugAnnotation]), out: names(annotations[RemovedAnnotation])}
+func ReadDrift(annotations map[string]string) Drift {
+	return Drift{in: names(annotations[v1.EphemeralHotplugAnnotation]), out: names(annotations[RemovedAnnotation])}
 }
 
 func names(text string) []string {
@@ -34,10 +34,10 @@ func names(text string) []string {
 	return list
 }
 
-func (o *Own) added(name string) bool   { return slices.Contains(o.in, name) }
-func (o *Own) removed(name string) bool { return slices.Contains(o.out, name) }
+func (o *Drift) added(name string) bool   { return slices.Contains(o.in, name) }
+func (o *Drift) removed(name string) bool { return slices.Contains(o.out, name) }
 
-func (o *Own) text() string { return encode(o.in) + encode(o.out) }
+func (o *Drift) text() string { return encode(o.in) + encode(o.out) }
 
 func encode(list []string) string {
 	if len(list) == 0 {
@@ -53,7 +53,7 @@ func encode(list []string) string {
 // settle forgets what is no difference any more: a volume that was put in and
 // is in the template now or gone, one that was taken out and is not in the
 // template any more.
-func (o *Own) settle(spec, template *v1.VirtualMachineInstanceSpec) {
+func (o *Drift) settle(spec, template *v1.VirtualMachineInstanceSpec) {
 	o.in = slices.DeleteFunc(slices.Clone(o.in), func(name string) bool {
 		t := Find(template, name)
 		return Find(spec, name) == nil || t != nil && machine.Hotpluggable(t)
@@ -61,7 +61,7 @@ func (o *Own) settle(spec, template *v1.VirtualMachineInstanceSpec) {
 	o.out = slices.DeleteFunc(slices.Clone(o.out), func(name string) bool { return Find(template, name) == nil })
 }
 
-func (o *Own) write(vmi *v1.VirtualMachineInstance) {
+func (o *Drift) write(vmi *v1.VirtualMachineInstance) {
 	writeNames(vmi, v1.EphemeralHotplugAnnotation, o.in)
 	writeNames(vmi, RemovedAnnotation, o.out)
 }
@@ -82,22 +82,22 @@ func writeNames(vmi *v1.VirtualMachineInstance, annotation string, list []string
 // NoteAdded notes that a volume was put into the VMI alone.
 func NoteAdded(vmi *v1.VirtualMachineInstance, name string) {
 	forgetForced(vmi, name)
-	own := ReadOwn(vmi.Annotations)
-	own.out = slices.DeleteFunc(own.out, func(n string) bool { return n == name })
-	if !own.added(name) {
-		own.in = append(own.in, name)
+	drift := ReadDrift(vmi.Annotations)
+	drift.out = slices.DeleteFunc(drift.out, func(n string) bool { return n == name })
+	if !drift.added(name) {
+		drift.in = append(drift.in, name)
 	}
-	own.write(vmi)
+	drift.write(vmi)
 }
 
 // NoteRemoved notes that a volume was taken out of the VMI alone.
 func NoteRemoved(vmi *v1.VirtualMachineInstance, name string) {
 	forgetForced(vmi, name)
-	own := ReadOwn(vmi.Annotations)
-	wasAdded := own.added(name)
-	own.in = slices.DeleteFunc(own.in, func(n string) bool { return n == name })
-	if !wasAdded && !own.removed(name) {
-		own.out = append(own.out, name)
+	drift := ReadDrift(vmi.Annotations)
+	wasAdded := drift.added(name)
+	drift.in = slices.DeleteFunc(drift.in, func(n string) bool { return n == name })
+	if !wasAdded && !drift.removed(name) {
+		drift.out = append(drift.out, name)
 	}
-	own.write(vmi)
+	drift.write(vmi)
 }

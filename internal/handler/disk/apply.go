@@ -36,8 +36,8 @@ type Pod struct {
 	Capacity func(ctx context.Context, claim string) (int64, error)
 }
 
-// Carry makes everything that is missing.
-func (p Plan) Carry(ctx context.Context, pod Pod) error {
+// Apply makes everything that is missing.
+func (p Plan) Apply(ctx context.Context, pod Pod) error {
 	for _, image := range p.Images {
 		if err := image.make(pod); err != nil {
 			return fmt.Errorf("preparing volume %s: %w", image.Volume, err)

@@ -6,19 +6,19 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// designated is the holder that a volume should come from: the last recorded
+// designated is the attachment pod that a volume should come from: the last recorded
 // one that has it; empty when there is none.
 func (p *planning) designated(v Volume) string {
-	for i := len(p.record.Holders) - 1; i >= 0; i-- {
-		if contains(p.record.Holders[i].Volumes, v) {
-			return p.record.Holders[i].Name
+	for i := len(p.record.Pods) - 1; i >= 0; i-- {
+		if contains(p.record.Pods[i].Volumes, v) {
+			return p.record.Pods[i].Name
 		}
 	}
 	return ""
 }
 
-// designees are the needed volumes that should come from the holder.
-func (p *planning) designees(h *Holder) []Volume {
+// designees are the needed volumes that should come from the attachment pod.
+func (p *planning) designees(h *AttachmentPod) []Volume {
 	var out []Volume
 	for _, v := range h.Volumes {
 		if p.neededVolume(v) && p.designated(v) == h.Name {
@@ -28,10 +28,10 @@ func (p *planning) designees(h *Holder) []Volume {
 	return out
 }
 
-// replaceDead drops each holder whose pod has ended or is about to, and
+// replaceDead drops each attachment pod whose pod has ended or is about to, and
 // records another one for what is needed of it.
 func (p *planning) replaceDead() {
-	for _, h := range slices.Clone(p.record.Holders) {
+	for _, h := range slices.Clone(p.record.Pods) {
 		if !p.dead(&h) && !p.outranked(&h) {
 			continue
 		}
@@ -41,7 +41,7 @@ func (p *planning) replaceDead() {
 	}
 }
 
-// addApart records one holder for the volumes that may share one, and one for
+// addApart records one attachment pod for the volumes that may share one, and one for
 // each of the others.
 func (p *planning) addApart(volumes []Volume) {
 	var together []Volume
@@ -55,9 +55,9 @@ func (p *planning) addApart(volumes []Volume) {
 	p.add(together)
 }
 
-// dead reports whether it is known that the holder's pod will not hold anything any
+// dead reports whether it is known that the attachment pod will not hold anything any
 // more.
-func (p *planning) dead(h *Holder) bool {
+func (p *planning) dead(h *AttachmentPod) bool {
 	pod := p.pod(h.Name)
 	if pod == nil {
 		return p.Live && p.missing(h)
@@ -65,9 +65,9 @@ func (p *planning) dead(h *Holder) bool {
 	return pod.Terminating || pod.Finished && !pod.Cooling
 }
 
-// missing reports whether the holder's pod was made and is not seen, or is seen with
+// missing reports whether the attachment pod was made and is not seen, or is seen with
 // another UID: if that is so, somebody has deleted it. One that was never seen is made.
-func (p *planning) missing(h *Holder) bool {
+func (p *planning) missing(h *AttachmentPod) bool {
 	return p.pod(h.Name) == nil && (h.UID != "" || p.assigned(h.Name))
 }
 
@@ -78,7 +78,7 @@ func (p *planning) assigned(pod string) bool {
 	})
 }
 
-// coverNew records holders for volumes that have none.
+// coverNew records attachment pods for volumes that have none.
 func (p *planning) coverNew() {
 	var inUse, waiting []Volume
 	for i := range p.entries {
@@ -99,11 +99,11 @@ func (p *planning) coverNew() {
 	}
 }
 
-// starting counts the holders of new volumes that are about to run.
+// starting counts the attachment pods of new volumes that are about to run.
 func (p *planning) starting() int {
 	n := 0
-	for i := range p.record.Holders {
-		h := &p.record.Holders[i]
+	for i := range p.record.Pods {
+		h := &p.record.Pods[i]
 		if pod := p.pod(h.Name); pod != nil && (pod.Running || pod.Stuck || pod.Finished) {
 			continue
 		}
@@ -114,10 +114,10 @@ func (p *planning) starting() int {
 	return n
 }
 
-// splitStuck gives each volume of a holder that does not start a holder of its
+// splitStuck gives each volume of an attachment pod that does not start an attachment pod of its
 // own, so that those that are not to blame go ahead.
 func (p *planning) splitStuck() {
-	for _, h := range slices.Clone(p.record.Holders) {
+	for _, h := range slices.Clone(p.record.Pods) {
 		pod := p.pod(h.Name)
 		if pod == nil || !pod.Stuck || pod.Running || len(h.Volumes) < 2 {
 			continue
@@ -142,12 +142,12 @@ func (p *planning) heldBySharer(v Volume) bool {
 	return pod != nil && slices.ContainsFunc(pod.Volumes, func(other Volume) bool { return !p.neededVolume(other) })
 }
 
-// letGo records a holder without the volumes that are not needed any more for
+// releaseUnneeded records an attachment pod without the volumes that are not needed any more for
 // each one that has such, so that their claims are free as soon as the others
 // have been handed over. What is on its way out of the guest is not handed over:
-// while the guest keeps such a volume the holder stays as it is.
-func (p *planning) letGo() {
-	for _, h := range slices.Clone(p.record.Holders) {
+// while the guest keeps such a volume the attachment pod stays as it is.
+func (p *planning) releaseUnneeded() {
+	for _, h := range slices.Clone(p.record.Pods) {
 		pod := p.pod(h.Name)
 		if pod == nil || !pod.Alive() {
 			continue
@@ -162,9 +162,9 @@ func (p *planning) letGo() {
 	}
 }
 
-// merge records one holder for the volumes of the smallest ones when there are
+// merge records one attachment pod for the volumes of the smallest ones when there are
 // more than should stay, at a time when all is quiet. Volumes that wait for
-// their claim or their holder do not put it off: they may wait for ever.
+// their claim or their attachment pod do not put it off: they may wait for ever.
 func (p *planning) merge() {
 	if !p.Settled || p.Stage != Active || slices.ContainsFunc(p.entries, func(e Entry) bool {
 		handedOver := e.Phase == v1.VolumeReady && e.PodName == p.designated(e.Volume)
@@ -172,22 +172,22 @@ func (p *planning) merge() {
 	}) {
 		return
 	}
-	var sharers []Holder
-	for i := range p.record.Holders {
-		h := &p.record.Holders[i]
+	var sharers []AttachmentPod
+	for i := range p.record.Pods {
+		h := &p.record.Pods[i]
 		volumes := p.designees(h)
 		if slices.ContainsFunc(volumes, func(v Volume) bool { return !InUse(p.entry(v).Phase) || p.alone(v) }) {
 			continue
 		}
 		if pod := p.pod(h.Name); pod != nil && pod.Alive() && len(volumes) > 0 {
-			sharers = append(sharers, Holder{Name: h.Name, Volumes: volumes})
+			sharers = append(sharers, AttachmentPod{Name: h.Name, Volumes: volumes})
 		}
 	}
-	over := len(sharers) - max(1, p.MaxHolders)
+	over := len(sharers) - max(1, p.MaxAttachmentPods)
 	if over <= 0 {
 		return
 	}
-	slices.SortStableFunc(sharers, func(a, b Holder) int { return len(a.Volumes) - len(b.Volumes) })
+	slices.SortStableFunc(sharers, func(a, b AttachmentPod) int { return len(a.Volumes) - len(b.Volumes) })
 	var union []Volume
 	for _, h := range sharers[:over+1] {
 		union = append(union, h.Volumes...)
@@ -195,10 +195,10 @@ func (p *planning) merge() {
 	p.add(union)
 }
 
-// dropIdle drops the holders that nothing relies on.
+// dropIdle drops the attachment pods that nothing relies on.
 func (p *planning) dropIdle() {
-	var kept []Holder
-	for _, h := range p.record.Holders {
+	var kept []AttachmentPod
+	for _, h := range p.record.Pods {
 		if slices.ContainsFunc(h.Volumes, func(v Volume) bool {
 			e := p.entry(v)
 			return e != nil && p.needed(e) && (e.PodName == h.Name || p.designated(v) == h.Name)
@@ -206,9 +206,9 @@ func (p *planning) dropIdle() {
 			kept = append(kept, h)
 		}
 	}
-	p.record.Holders = kept
+	p.record.Pods = kept
 }
 
 func (p *planning) drop(name string) {
-	p.record.Holders = slices.DeleteFunc(p.record.Holders, func(h Holder) bool { return h.Name == name })
+	p.record.Pods = slices.DeleteFunc(p.record.Pods, func(h AttachmentPod) bool { return h.Name == name })
 }

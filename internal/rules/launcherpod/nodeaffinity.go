@@ -12,13 +12,13 @@ import (
 // handful of terms however many there are.
 const maxAffinityTerms = 256
 
-// Near restricts a pod to the nodes that all of homes select: where the disks
+// RequireNodes restricts a pod to the nodes that all of the selectors select: where the disks
 // are that are plugged once the guest runs. Such a disk is not among the pod's
 // volumes, so the scheduler would not look for it by itself; and as one of them
 // it would stay on the node after it was unplugged. It fails when what the
 // selectors have in common can't be said in a bounded number of terms.
-func Near(pod *corev1.Pod, homes []*corev1.NodeSelector) error {
-	if len(homes) == 0 {
+func RequireNodes(pod *corev1.Pod, selectors []*corev1.NodeSelector) error {
+	if len(selectors) == 0 {
 		return nil
 	}
 	if pod.Spec.Affinity == nil {
@@ -30,12 +30,12 @@ func Near(pod *corev1.Pod, homes []*corev1.NodeSelector) error {
 	node := pod.Spec.Affinity.NodeAffinity
 	required := node.RequiredDuringSchedulingIgnoredDuringExecution
 	if required == nil {
-		required = homes[0].DeepCopy()
+		required = selectors[0].DeepCopy()
 		node.RequiredDuringSchedulingIgnoredDuringExecution = required
-		homes = homes[1:]
+		selectors = selectors[1:]
 	}
-	for _, home := range homes {
-		required.NodeSelectorTerms = intersect(required.NodeSelectorTerms, home.NodeSelectorTerms)
+	for _, selector := range selectors {
+		required.NodeSelectorTerms = intersect(required.NodeSelectorTerms, selector.NodeSelectorTerms)
 		if n := len(required.NodeSelectorTerms); n > maxAffinityTerms {
 			return fmt.Errorf("the volumes that are plugged once the guest runs restrict its nodes in %d ways together; at most %d can be given to the scheduler: "+
 				"make some of them volumes that the guest starts with", n, maxAffinityTerms)

@@ -36,15 +36,15 @@ func TestHomes(t *testing.T) {
 		"one on a node, one in a zone away": {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n3"), "b": volumeIn("zone", "east")}, false, "no node has all of the VM's disks: claim a is on node n3, claim b is on nodes n1, n2, n4 and 1 more"},
 		"one on a node that is gone":        {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n9"), "b": volumeIn("host", "n2")}, false, "no node has all of the VM's disks: claim a is on a node that does not exist any more, claim b is on node n2"},
 	} {
-		if got := OneHome(c.volumes); got != c.oneHome {
+		if got := SameTopology(c.volumes); got != c.oneHome {
 			t.Errorf("%s: one home is %v", name, got)
 		}
-		homes := Homes([]Claim{{Name: "a"}, {Name: "b"}, {Name: "c"}}, c.volumes, nodes)
+		topologies := Topologies([]Claim{{Name: "a"}, {Name: "b"}, {Name: "c"}}, c.volumes, nodes)
 		switch {
-		case meet(homes) != (c.want == ""):
-			t.Errorf("%s: they meet is %v: %+v", name, meet(homes), homes)
-		case c.want != "" && apart(homes) != c.want:
-			t.Errorf("%s: %q, want %q", name, apart(homes), c.want)
+		case shareNode(topologies) != (c.want == ""):
+			t.Errorf("%s: they meet is %v: %+v", name, shareNode(topologies), topologies)
+		case c.want != "" && describeApart(topologies) != c.want:
+			t.Errorf("%s: %q, want %q", name, describeApart(topologies), c.want)
 		}
 	}
 }

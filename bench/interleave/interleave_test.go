@@ -1,4 +1,4 @@
-package turns
+package interleave
 
 import (
 	"context"
@@ -16,7 +16,7 @@ func TestWhoIsFirstChanges(t *testing.T) {
 				return err
 			}
 		}
-		err := Take(t.Context(), number, step("a", nil), step("b", broken), step("c", nil))
+		err := Run(t.Context(), number, step("a", nil), step("b", broken), step("c", nil))
 		if took != want || !errors.Is(err, broken) {
 			t.Errorf("turn %d took %q and ended with %v, want %q and %v", number, took, err, want, broken)
 		}

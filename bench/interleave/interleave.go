@@ -1,7 +1,7 @@
-// Package turns orders what is compared, so that no side always comes first (decision 144).
+// Package interleave orders what is compared, so that no side always comes first (decision 144).
 //
 // It measures nothing.
-package turns
+package interleave
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 // Step is one side of a comparison, or a part of it.
 type Step func(context.Context) error
 
-// Take goes through the steps up to one that fails, there in even turns and back in
+// Run goes through the steps up to one that fails, there in even turns and back in
 // odd ones: what load does while it grows or falls, and what each step leaves to
 // the next, is shared out.
-func Take(ctx context.Context, number int, steps ...Step) error {
+func Run(ctx context.Context, number int, steps ...Step) error {
 	order := slices.Clone(steps)
 	if number%2 == 1 {
 		slices.Reverse(order)
