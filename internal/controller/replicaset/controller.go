@@ -158,7 +158,7 @@ func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceRe
 		return nil
 	}
 	if apierrors.IsAlreadyExists(err) {
-		// Ours from an earlier round, or a stranger; once the cache shows it,
+		// Ours from an earlier round, or somebody else's; once the cache shows it,
 		// the next name is taken.
 		return nil
 	}

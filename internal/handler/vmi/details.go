@@ -110,7 +110,7 @@ func immovable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known m
 	return &vmistatus.Obstacle{Reason: reason, Message: "cannot migrate VMI: " + strings.Join(hindrances, "; ")}
 }
 
-// onItsWay tells whether a volume is asked for but not in the guest yet. What it
+// onItsWay reports whether a volume is asked for but not in the guest yet. What it
 // means for a migration is said together with its coming, in one write.
 func onItsWay(v *v1.Volume, status []v1.VolumeStatus) bool {
 	return machine.Hotpluggable(v) && !slices.ContainsFunc(status, func(s v1.VolumeStatus) bool {
@@ -139,7 +139,7 @@ func stays(v *v1.Volume, known map[string]Volume) string {
 }
 
 // Claims maps the VMI's volumes to their claims, those that are only read
-// included. Volumes that come and go are none of the launcher pod's.
+// included. Hotplugged volumes are none of the launcher pod's.
 func Claims(vmi *v1.VirtualMachineInstance) map[string]string {
 	claims := map[string]string{}
 	for i := range vmi.Spec.Volumes {
@@ -163,7 +163,7 @@ func onPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
 	return false
 }
 
-// migrationMethod tells whether a migration takes disks along.
+// migrationMethod reports whether a migration takes disks along.
 func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume) v1.VirtualMachineInstanceMigrationMethod {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]

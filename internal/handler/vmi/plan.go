@@ -208,13 +208,13 @@ func mayStart(o Observed) bool {
 	return o.VMI.Status.Phase == v1.Scheduled && o.VMI.DeletionTimestamp == nil && active(o)
 }
 
-// active tells whether the controller has chosen this pod on this node to run
+// active reports whether the controller has chosen this pod on this node to run
 // the guest.
 func active(o Observed) bool {
 	return o.Pod != nil && !o.Pod.Gone && o.VMI.Status.ActivePods[o.Pod.UID] == o.Node
 }
 
-// reachable tells whether a virt-launcher may be listening, or about to.
+// reachable reports whether a virt-launcher may be listening, or about to.
 func reachable(o Observed) bool {
 	return o.Pod != nil && !o.Pod.Finished && (!o.Pod.Gone || o.Pod.Remains) && started(o.VMI)
 }
@@ -227,7 +227,7 @@ func started(vmi *v1.VirtualMachineInstance) bool {
 	return false
 }
 
-// mustEnd tells whether a guest that runs has to end: its VMI is to go, or is
+// mustEnd reports whether a guest that runs has to end: its VMI is to go, or is
 // over as far as everyone else knows, or its pod is gone, or the guest cannot
 // continue.
 func mustEnd(o Observed) bool {
@@ -264,7 +264,7 @@ func stop(o Observed) (Step, time.Duration) {
 	case o.Deserted:
 		return Wait, left
 	case !o.Attached && !o.VMI.IsFinal() && !podGone(o):
-		// The status still wants its facts, and the monitor its ear.
+		// The status still needs its facts, and the monitor must be read.
 		return Attach, left
 	case o.Resume:
 		// A guest that is stopped cannot follow the power button.
@@ -283,7 +283,7 @@ func Grace(o Observed) int64 {
 }
 
 // Broken reports whether the guest cannot continue and is to be ended for that,
-// and what its end is to count as; empty for what virt-launcher heard of it.
+// and what its end is to count as; empty if what virt-launcher reported counts.
 func Broken(o Observed) (ends bool, failure launch.Reason) {
 	if !o.Attached {
 		return false, ""
@@ -307,7 +307,7 @@ func GracePeriod(vmi *v1.VirtualMachineInstance) int64 {
 	return defaultGrace
 }
 
-// Lost tells whether the guest ran, as the VMI's status says, under a
+// Lost reports whether the guest ran, as the VMI's status says, under a
 // virt-launcher that has been started anew since and knows nothing of it.
 func Lost(o Observed) bool {
 	return o.Link == LinkUp && o.Launcher.Phase == launch.PhaseWaiting &&

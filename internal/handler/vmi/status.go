@@ -25,7 +25,7 @@ type Facts struct {
 	// knows how it ended.
 	Lost bool
 	// Vanished means that the launcher pod was deleted by force, and that nothing
-	// of it is left on the node: nobody has heard how the guest ended.
+	// of it is left on the node: nobody knows how the guest ended.
 	Vanished bool
 	// Guest is the guest that runs; nil while none does or none is known.
 	Guest *Guest
@@ -58,7 +58,7 @@ type Guest struct {
 	SELinuxContext string
 	Interfaces     []Interface
 	Volumes        map[string]Volume
-	// Plugged is what is known of the volumes that come and go.
+	// Plugged is what is known of the hotplugged volumes.
 	Plugged map[string]Plugged
 	// Agent is what the guest agent told; nil while it is not connected.
 	Agent *Agent
@@ -79,7 +79,7 @@ type Volume struct {
 	Claim *v1.PersistentVolumeClaimInfo
 }
 
-// Plugged is what is known of a volume that comes and goes.
+// Plugged is what is known of a hotplugged volume.
 type Plugged struct {
 	// Phase is empty when virt-handler has nothing to say of it.
 	Phase           v1.VolumePhase

@@ -10,7 +10,7 @@ import (
 )
 
 // volumes lists the VMI's volumes by name: those that the guest started with,
-// and of those that come and go the ones that virt-controller has listed. What
+// and of the hotplugged ones those that virt-controller has listed. What
 // it keeps in a volume's status stays.
 func volumes(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus, g *Guest) []v1.VolumeStatus {
 	var list []v1.VolumeStatus
@@ -45,7 +45,7 @@ func volumes(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus, g *Guest) [
 	return list
 }
 
-// plugged is the status of a volume that comes and goes.
+// plugged is the status of a hotplugged volume.
 func plugged(status v1.VolumeStatus, p Plugged, names map[string]string) v1.VolumeStatus {
 	if p.Phase == "" {
 		return status
@@ -124,7 +124,7 @@ func bus(d *v1.Disk) v1.DiskBus {
 	return v1.DiskBusVirtio
 }
 
-// knownClaims adds the claims of the volumes that come and go, of which
+// knownClaims adds the claims of the hotplugged volumes, of which
 // virt-controller keeps what it knows in their status.
 func knownClaims(list []v1.VolumeStatus, known map[string]Volume) map[string]Volume {
 	all := map[string]Volume{}
