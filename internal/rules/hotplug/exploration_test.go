@@ -10,6 +10,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/exploration"
 	"drydock.dev/drydock/internal/handler/plug"
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
@@ -71,8 +72,8 @@ func TestEveryReachableStateKeepsTheInvariants(t *testing.T) {
 			sc.decide, sc.handle = withAndWithoutBudget(t), theVolume
 			begin := time.Now()
 			x, err := explore(&sc)
-			t.Logf("%d states, %d transitions in %s", len(x.hashes), x.transitions, time.Since(begin).Round(time.Millisecond))
-			states, transitions = states+len(x.hashes), transitions+x.transitions
+			t.Logf("%d states, %d transitions in %s", x.States(), x.Transitions, time.Since(begin).Round(time.Millisecond))
+			states, transitions = states+x.States(), transitions+x.Transitions
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -256,12 +257,12 @@ func TestWhatVirtHandlerMustNotDoIsCaught(t *testing.T) {
 func expectViolation(t *testing.T, sc *scenario, want string) {
 	t.Helper()
 	x, err := explore(sc)
-	var broken *violation
+	var broken *exploration.Violation
 	if !errors.As(err, &broken) {
-		t.Fatalf("it survives (%v): %d states, %d transitions", err, len(x.hashes), x.transitions)
+		t.Fatalf("it survives (%v): %d states, %d transitions", err, x.States(), x.Transitions)
 	}
 	t.Log(broken)
-	if !strings.Contains(broken.broken.Error(), want) {
-		t.Errorf("it breaks %v, expected %s", broken.broken, want)
+	if !strings.Contains(broken.Broken.Error(), want) {
+		t.Errorf("it breaks %v, expected %s", broken.Broken, want)
 	}
 }

@@ -3,151 +3,60 @@ package hotplug_test
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"strings"
 
+	"drydock.dev/drydock/internal/exploration"
 	"drydock.dev/drydock/internal/rules/hotplug/invariant"
 )
 
-// mostStates bounds the memory that an exploration takes (about 200 bytes for
-// a state).
+// mostStates bounds the memory that an exploration takes.
 const mostStates = 20_000_000
 
-// exploration is all that was reached in a scenario, breadth first, so that
-// the first violation found has the shortest trace.
-type exploration struct {
-	*scenario
-	seed    maphash.Seed
-	ids     map[uint64]int32
-	hashes  []uint64
-	parents []int32
-	// The steps that are no disturbance: those of state i are
-	// targets[offsets[i]:offsets[i+1]].
-	offsets     []int
-	targets     []int32
-	kinds       []kind
-	transitions int
-	// resting are the states in which nothing goes on by itself, with what is
-	// wrong with resting there.
-	unrest map[int32]error
-}
+var errEndless = errors.New("H3, H4: the last steps can be repeated for ever")
 
-// violation is a broken invariant and the way there.
-type violation struct {
-	broken error
-	trace  []string
-}
-
-func (v *violation) Error() string {
-	return fmt.Sprintf("%v, after %d steps:\n  %s", v.broken, len(v.trace)-1, strings.Join(v.trace, "\n  "))
-}
+// fair are the steps that happen sooner or later when they remain possible:
+// what does not depend on what the controller makes of its observations.
+var fair = []kind{kubeletStarts, kubeletRemoves, deletionArrives, vmiCacheMoves, podCacheMoves,
+	handlerPlugs, handlerForces, handlerClears, guestReleases, handlerSaysAttached, handlerSaysMounted, handlerSaysReady, handlerSaysDetaching,
+	handlerSaysUnmounted, handlerHandsOver}
 
 // explore visits every state that can be reached, and checks H1 and H2 in each
 // of them, then H3 to H5 on the whole.
-func explore(sc *scenario) (*exploration, error) {
-	x := &exploration{scenario: sc, seed: maphash.MakeSeed(), ids: map[uint64]int32{}, unrest: map[int32]error{}}
+func explore(sc *scenario) (*exploration.Graph[state, step], error) {
 	first := sc.initial()
 	first.canonical()
-	x.number(&first, -1)
-	frontier := []state{first}
-	for id := int32(0); len(frontier) > 0; {
-		var reached []state
-		for i := range frontier {
-			more, err := x.expand(id, &frontier[i])
-			if err != nil {
-				return x, err
-			}
-			reached = append(reached, more...)
-			id++
-		}
-		frontier = reached
-		if len(x.hashes) > mostStates {
-			return x, fmt.Errorf("more than %d states: choose a smaller bound", mostStates)
-		}
-	}
-	x.offsets = append(x.offsets, len(x.targets))
-	return x, x.checkProgress()
-}
-
-// expand checks a state, takes all its steps and gives the states not seen before.
-func (x *exploration) expand(id int32, s *state) ([]state, error) {
-	if err := invariant.Held(x.snapshot(s)); err != nil {
-		return nil, x.violation(id, err)
-	}
-	x.offsets = append(x.offsets, len(x.targets))
-	var reached []state
-	var broken error
-	x.next(s, func(st step, to state) {
-		if st.broken != nil && broken == nil {
-			broken = st.broken
-			return
-		}
-		to.canonical()
-		known := len(x.hashes)
-		target := x.number(&to, id)
-		if int(target) == known {
-			reached = append(reached, to)
-		}
-		x.transitions++
-		if !st.kind.disturbs() && !st.disturbs && target != id {
-			x.targets = append(x.targets, target)
-			x.kinds = append(x.kinds, st.kind)
-		}
+	g, err := exploration.Explore(&exploration.Model[state, step]{
+		Initial: first,
+		Next: func(s *state, emit func(step, state)) {
+			sc.next(s, func(st step, to state) {
+				to.canonical()
+				emit(st, to)
+			})
+		},
+		Check:    func(s *state) error { return invariant.Held(sc.snapshot(s)) },
+		Broken:   func(st step) error { return st.broken },
+		Progress: func(st step) (uint8, bool) { return uint8(st.kind), !st.kind.disturbs() && !st.disturbs },
+		Rest:     sc.rest,
+		Name:     step.describe,
+		Text:     (*state).String,
+		Most:     mostStates,
 	})
-	if broken != nil {
-		return nil, x.violation(id, broken)
+	if err != nil {
+		return g, err
 	}
-	if len(x.targets) == x.offsets[id] {
-		if err := x.rest(s); err != nil {
-			x.unrest[id] = err
-		}
+	// Without disturbances every run must come to rest, and rest must be good.
+	var kinds []uint8
+	for _, k := range fair {
+		kinds = append(kinds, uint8(k))
 	}
-	return reached, nil
-}
-
-// number gives a state its number, in the order of discovery.
-func (x *exploration) number(s *state, parent int32) int32 {
-	hash := maphash.Comparable(x.seed, *s)
-	if id, ok := x.ids[hash]; ok {
-		return id
-	}
-	id := int32(len(x.hashes))
-	x.ids[hash] = id
-	x.hashes = append(x.hashes, hash)
-	x.parents = append(x.parents, parent)
-	return id
-}
-
-// violation finds the way to a state, and on, by walking it again.
-func (x *exploration) violation(id int32, broken error, on ...int32) error {
-	var way []int32
-	for at := id; at >= 0; at = x.parents[at] {
-		way = append([]int32{at}, way...)
-	}
-	way = append(way, on...)
-	at := x.initial()
-	at.canonical()
-	trace := []string{fmt.Sprintf("%-45s %s", "at first", &at)}
-	for _, id := range way[1:] {
-		from := at
-		found := false
-		x.next(&from, func(st step, to state) {
-			to.canonical()
-			if !found && maphash.Comparable(x.seed, to) == x.hashes[id] {
-				trace = append(trace, st.describe(&from, &to))
-				at, found = to, true
-			}
-		})
-	}
-	return &violation{broken: broken, trace: trace}
+	return g, g.AlwaysRests(errEndless, kinds...)
 }
 
 // rest says what is wrong with a state in which nothing goes on by itself
 // (H4), volumes that can't become ready aside (H5).
-func (x *exploration) rest(s *state) error {
+func (sc *scenario) rest(s *state) error {
 	var problems []error
-	for v := range x.volumes {
-		problems = append(problems, x.restOf(s, v))
+	for v := range sc.volumes {
+		problems = append(problems, sc.restOf(s, v))
 	}
 	sharers := 0
 	for i := range s.pods {
@@ -156,30 +65,30 @@ func (x *exploration) rest(s *state) error {
 			continue
 		}
 		// A pod that has failed stays while the status of what the guest keeps names it.
-		if !s.vmi.expects(p.name, p.uid) && !x.sticks(s, p.volumes) {
+		if !s.vmi.expects(p.name, p.uid) && !sc.sticks(s, p.volumes) {
 			problems = append(problems, fmt.Errorf("H4: pod %d is left over", p.name))
 		}
-		if p.volumes&(x.broken|x.exclusive) == 0 {
+		if p.volumes&(sc.broken|sc.exclusive) == 0 {
 			sharers++
 		}
 	}
-	if sharers > x.maxAttachmentPods && !x.sticks(s, 1<<maxVolumes-1) {
-		problems = append(problems, fmt.Errorf("H4: %d attachment pods are left, at most %d should be", sharers, x.maxAttachmentPods))
+	if sharers > sc.maxAttachmentPods && !sc.sticks(s, 1<<maxVolumes-1) {
+		problems = append(problems, fmt.Errorf("H4: %d attachment pods are left, at most %d should be", sharers, sc.maxAttachmentPods))
 	}
 	return errors.Join(problems...)
 }
 
 // restOf says what is wrong with the rest of one volume.
-func (x *exploration) restOf(s *state, v int) error {
+func (sc *scenario) restOf(s *state, v int) error {
 	e := &s.vmi.entries[v]
 	name := volumeNames[v].Name
 	switch p := s.podByUID(e.uid); {
 	case e.phase == absent && s.disks[v].open():
 		return fmt.Errorf("H4: no status tells of volume %s, which QEMU has", name)
-	case x.sticks(s, 1<<v), e.phase == unmounted && p != nil && x.sticks(s, p.volumes):
+	case sc.sticks(s, 1<<v), e.phase == unmounted && p != nil && sc.sticks(s, p.volumes):
 	case !s.vmi.wanted.has(v) && e.phase != absent:
 		return fmt.Errorf("H4: volume %s is not wanted and does not go", name)
-	case s.vmi.wanted.has(v) && !x.broken.has(v) && e.phase != ready:
+	case s.vmi.wanted.has(v) && !sc.broken.has(v) && e.phase != ready:
 		return fmt.Errorf("H4, H5: volume %s is wanted and does not become ready", name)
 	case e.phase == ready && s.disks[v] != plugged:
 		return fmt.Errorf("H4: volume %s is Ready and the guest does not have it", name)
@@ -191,9 +100,9 @@ func (x *exploration) restOf(s *state, v int) error {
 
 // sticks reports whether the guest keeps one of the volumes, which puts merging
 // off and keeps the pod that holds it.
-func (x *exploration) sticks(s *state, volumes set) bool {
-	for v := range x.volumes {
-		if !volumes.has(v) || !x.sticky.has(v) {
+func (sc *scenario) sticks(s *state, volumes set) bool {
+	for v := range sc.volumes {
+		if !volumes.has(v) || !sc.sticky.has(v) {
 			continue
 		}
 		// It keeps the disk, or what is left of one that was taken by force.

@@ -14,7 +14,7 @@ const (
 	userAdds kind = iota
 	userRemoves
 	userForces
-	podRobbed
+	podDeleted
 	podFails
 	controllerDies
 	controllerWritesAndDies
@@ -71,15 +71,15 @@ type step struct {
 	broken error
 }
 
-func (st step) describe(from, to *state) string {
+func (st step) describe(from *state) string {
 	text := kindNames[st.kind]
 	switch {
 	case st.kind.ofVolume():
 		text = fmt.Sprintf(text, volumeNames[st.arg].Name)
-	case st.kind == podRobbed, st.kind == podFails, st.kind == kubeletStarts, st.kind == kubeletRemoves, st.kind == deletionArrives:
+	case st.kind == podDeleted, st.kind == podFails, st.kind == kubeletStarts, st.kind == kubeletRemoves, st.kind == deletionArrives:
 		text = fmt.Sprintf(text, from.pods[st.arg].name)
 	}
-	return fmt.Sprintf("%-45s %s", text, to)
+	return text
 }
 
 func (s *state) String() string {
@@ -192,7 +192,7 @@ func (sc *scenario) deleteExternally(s *state, emit emitter) {
 		for _, end := range []struct {
 			kind  kind
 			state podState
-		}{{podRobbed, ending}, {podFails, failed}} {
+		}{{podDeleted, ending}, {podFails, failed}} {
 			to := *s
 			to.deletions--
 			to.touchPods()

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"drydock.dev/drydock/internal/exploration"
 	handlervmi "drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
@@ -61,8 +62,8 @@ func TestAVMNeverHasTwoGuests(t *testing.T) {
 			sc.rules = drydocks
 			begin := time.Now()
 			x, err := explore(&sc)
-			t.Logf("%d states, %d transitions in %s", len(x.hashes), x.transitions, time.Since(begin).Round(time.Millisecond))
-			states, transitions = states+len(x.hashes), transitions+x.transitions
+			t.Logf("%d states, %d transitions in %s", x.States(), x.Transitions, time.Since(begin).Round(time.Millisecond))
+			states, transitions = states+x.States(), transitions+x.Transitions
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,13 +158,13 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.sc.rules = test.rules
 			x, err := explore(&test.sc)
-			var broken *violation
+			var broken *exploration.Violation
 			if !errors.As(err, &broken) {
-				t.Fatalf("it survives (%v): %d states, %d transitions", err, len(x.hashes), x.transitions)
+				t.Fatalf("it survives (%v): %d states, %d transitions", err, x.States(), x.Transitions)
 			}
 			t.Log(broken)
-			if !errors.Is(broken.broken, test.want) {
-				t.Errorf("it breaks %v, expected %v", broken.broken, test.want)
+			if !errors.Is(broken.Broken, test.want) {
+				t.Errorf("it breaks %v, expected %v", broken.Broken, test.want)
 			}
 		})
 	}
@@ -175,8 +176,8 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 func TestWhatNobodyCanKnow(t *testing.T) {
 	sc := scenario{started: true, rules: drydocks, budget: [budgets]int8{stripsVMI: 1, forcesPod: 1}}
 	_, err := explore(&sc)
-	var broken *violation
-	if !errors.As(err, &broken) || !errors.Is(broken.broken, errTwoGuests) {
+	var broken *exploration.Violation
+	if !errors.As(err, &broken) || !errors.Is(broken.Broken, errTwoGuests) {
 		t.Fatalf("the exploration finds %v: say so in docs/lifecycle.md", err)
 	}
 	t.Log(broken)
