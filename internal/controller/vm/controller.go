@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/controller/mutationcache"
+	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
 
@@ -83,19 +84,41 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || observed.VM == nil {
 		return ctrl.Result{}, err
 	}
-	plan := vmlifecycle.Decide(observed)
-	if r.completes(observed.VM, plan.VM) {
-		newest, err := r.complete(ctx, observed.VM, plan.VM)
-		if err != nil || newest == nil {
-			return ctrl.Result{}, err
-		}
-		observed.VM = newest
-		plan = vmlifecycle.Decide(observed)
+	plan, err := r.decide(ctx, &observed)
+	if err != nil || observed.VM == nil {
+		return ctrl.Result{}, err
 	}
 	if err := r.apply(ctx, observed, plan); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: plan.After}, nil
+}
+
+// decide plans, and asks the API server for what the plan turns out to depend on. The
+// VM is nil afterwards when it is gone or is not the newest version.
+func (r *Reconciler) decide(ctx context.Context, o *vmlifecycle.Observed) (plan vmlifecycle.Plan, err error) {
+	return settle.Plan(ctx, func() (vmlifecycle.Plan, vmlifecycle.Question) {
+		if o.VM == nil {
+			return vmlifecycle.Plan{}, ""
+		}
+		plan = vmlifecycle.Decide(*o)
+		return plan, plan.Needs
+	}, func(ctx context.Context, question vmlifecycle.Question) error {
+		return r.ask(ctx, question, o, plan.VM)
+	})
+}
+
+// ask puts a question to the API server. wanted is the VM as it is to be.
+func (r *Reconciler) ask(ctx context.Context, question vmlifecycle.Question, o *vmlifecycle.Observed, wanted *v1.VirtualMachine) error {
+	switch question {
+	case vmlifecycle.NeedStored:
+		return r.store(ctx, o, wanted)
+	case vmlifecycle.NeedVM:
+		return r.confirm(ctx, o)
+	case vmlifecycle.NeedVMI:
+		return r.askForVMI(ctx, o)
+	}
+	return fmt.Errorf("nobody can ask for %s", question)
 }
 
 // observe gathers what is known of a VM; VM is nil when it is gone.
@@ -173,36 +196,61 @@ func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi
 	return spec, nil
 }
 
-// completes reports whether more than the status is to change.
-func (r *Reconciler) completes(from, to *v1.VirtualMachine) bool {
-	return !equality.Semantic.DeepEqual(from.Finalizers, to.Finalizers) || !equality.Semantic.DeepEqual(from.Spec, to.Spec)
-}
-
-// complete writes what is to change beside the status and gives the VM as it
-// is then; nil when somebody else wrote first, or the VM is gone with it.
-func (r *Reconciler) complete(ctx context.Context, from, to *v1.VirtualMachine) (*v1.VirtualMachine, error) {
-	patched := to.DeepCopy()
+// store writes what is to change beside the status. The VM is nil afterwards when
+// somebody else wrote first, which wakes the loop again, or when it is gone with that.
+// What could be written on top of a version is the newest one.
+func (r *Reconciler) store(ctx context.Context, o *vmlifecycle.Observed, to *v1.VirtualMachine) error {
+	from, patched := o.VM, to.DeepCopy()
 	from.Status.DeepCopyInto(&patched.Status)
 	err := r.Client.Patch(ctx, patched, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return nil, nil
+		o.VM = nil
+		return nil
 	case err != nil:
-		return nil, fmt.Errorf("completing VM %s/%s: %w", from.Namespace, from.Name, err)
+		return fmt.Errorf("completing VM %s/%s: %w", from.Namespace, from.Name, err)
 	case patched.DeletionTimestamp != nil && len(patched.Finalizers) == 0:
-		return nil, nil
+		o.VM = nil
+		return nil
 	}
 	r.written.Wrote(patched)
-	return patched, nil
+	o.VM, o.VMConfirmed = patched, true
+	return nil
+}
+
+// confirm asks the API server whether the VM is as it was observed. Another version is
+// as good as none: it wakes the loop again.
+func (r *Reconciler) confirm(ctx context.Context, o *vmlifecycle.Observed) error {
+	var newest v1.VirtualMachine
+	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(o.VM), &newest)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("making sure of VM %s/%s: %w", o.VM.Namespace, o.VM.Name, err)
+	}
+	o.VMConfirmed = err == nil && newest.UID == o.VM.UID && newest.ResourceVersion == o.VM.ResourceVersion
+	if !o.VMConfirmed {
+		o.VM = nil
+	}
+	return nil
+}
+
+// askForVMI asks the API server for the VMI of the VM's name.
+func (r *Reconciler) askForVMI(ctx context.Context, o *vmlifecycle.Observed) error {
+	key, vmi := client.ObjectKeyFromObject(o.VM), &v1.VirtualMachineInstance{}
+	err := r.Reader.Get(ctx, key, vmi)
+	o.VMI, o.VMIAsked, o.Started = nil, true, nil
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("making sure of VMI %s: %w", key, err)
+	}
+	o.VMI = vmi
+	o.Started, err = r.startedFrom(ctx, o.VM, vmi)
+	return err
 }
 
 // apply does what is planned, in the plan's order.
 func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
-	if plan.ConfirmVMI {
-		if current, err := r.isCurrent(ctx, o.VMI); err != nil || !current {
-			return err
-		}
-	}
 	if plan.Adopt {
 		if err := r.adopt(ctx, o); err != nil {
 			return err
@@ -235,16 +283,6 @@ func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vml
 	return nil
 }
 
-// isCurrent asks the API server whether the VMI of this name is still this one.
-func (r *Reconciler) isCurrent(ctx context.Context, vmi *v1.VirtualMachineInstance) (bool, error) {
-	var stored v1.VirtualMachineInstance
-	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(vmi), &stored)
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("making sure of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
-	}
-	return err == nil && stored.UID == vmi.UID, nil
-}
-
 // adopt makes the VM the owner of a VMI that has lost its VM.
 func (r *Reconciler) adopt(ctx context.Context, o vmlifecycle.Observed) error {
 	to := o.VMI.DeepCopy()
@@ -267,25 +305,13 @@ func (r *Reconciler) syncVMI(ctx context.Context, from, to *v1.VirtualMachineIns
 }
 
 // create makes the VMI, and before it the record of what it is made from. It
-// tells false when what was observed turned out to be out of date; the newer
-// version wakes the loop again.
+// reports false when there is a VMI of the name, whose appearance wakes the loop again.
 func (r *Reconciler) create(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) (bool, error) {
-	var newest v1.VirtualMachine
-	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(o.VM), &newest)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("making sure of VM %s/%s: %w", o.VM.Namespace, o.VM.Name, err)
-	}
-	if newest.UID != o.VM.UID || newest.ResourceVersion != o.VM.ResourceVersion {
-		return false, nil
-	}
 	revision := vmlifecycle.NewRevision(plan.VM)
 	if err := r.Client.Create(ctx, revision); err != nil && !apierrors.IsAlreadyExists(err) {
 		return false, fmt.Errorf("recording the template: %w", err)
 	}
-	err = r.Client.Create(ctx, plan.Create)
+	err := r.Client.Create(ctx, plan.Create)
 	if apierrors.IsAlreadyExists(err) {
 		return false, nil
 	}

@@ -288,13 +288,17 @@ func (sc *scenario) decideVM(view instance) vmPlanned {
 	if p, ok := sc.vmMemo[view]; ok {
 		return p
 	}
-	o := vmlifecycle.Observed{VM: vmObject(), Now: clock}
+	// Nothing but its status ever changes of the VM, and it is always the newest.
+	o := vmlifecycle.Observed{VM: vmObject(), VMConfirmed: true, Now: clock}
 	if view.exists {
 		o.VMI = view.object()
 		// Its pause after failures is over.
 		o.VM.Status.StartFailure = &v1.VirtualMachineStartFailure{ConsecutiveFailCount: 1, LastFailedVMIUID: o.VMI.UID, RetryAfterTimestamp: &past}
 	}
 	plan := vmlifecycle.Decide(o)
+	if plan.Needs != "" {
+		panic("the VM's loop asks for " + plan.Needs)
+	}
 	p := vmPlanned{create: plan.Create != nil, remove: plan.Delete}
 	sc.vmMemo[view] = p
 	return p

@@ -122,7 +122,7 @@ func TestDisks(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := Decide(Observed{VM: test.vm, DataVolumes: []DataVolume{test.dv}, Now: now})
+			p := decide(Observed{VM: test.vm, DataVolumes: []DataVolume{test.dv}, Now: now})
 			got := does{
 				makes: len(p.CreateDataVolumes) == 1, adopts: len(p.AdoptDataVolumes) == 1, starts: p.Create != nil,
 				printable: p.VM.Status.PrintableStatus,
@@ -141,7 +141,7 @@ func TestDisks(t *testing.T) {
 
 func TestADataVolumeIsMadeOfItsTemplate(t *testing.T) {
 	vm := newVM(v1.RunStrategyAlways, withDisk, func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.PriorityClassName = "high" })
-	made := Decide(Observed{VM: vm, DataVolumes: []DataVolume{{Name: "disk"}}, Now: now}).CreateDataVolumes[0]
+	made := decide(Observed{VM: vm, DataVolumes: []DataVolume{{Name: "disk"}}, Now: now}).CreateDataVolumes[0]
 	switch {
 	case !metav1.IsControlledBy(made, vm) || !*made.OwnerReferences[0].BlockOwnerDeletion:
 		t.Errorf("its owner is %+v", made.OwnerReferences)
@@ -184,7 +184,7 @@ func TestTheVMISaysWhatItsDisksWaitFor(t *testing.T) {
 		"the guest runs, disk or none": {newTestVMI(running), disk(cdiv1.Failed), v1.VirtualMachineStatusRunning},
 	} {
 		vm := newVM(v1.RunStrategyAlways, withDisk)
-		got := Decide(Observed{VM: vm, VMI: c.vmi, DataVolumes: []DataVolume{c.dv}, Now: now}).VM.Status.PrintableStatus
+		got := decide(Observed{VM: vm, VMI: c.vmi, DataVolumes: []DataVolume{c.dv}, Now: now}).VM.Status.PrintableStatus
 		if got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}

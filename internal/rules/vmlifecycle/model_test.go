@@ -32,7 +32,7 @@ type model struct {
 func newModel(strategy v1.VirtualMachineRunStrategy) *model {
 	m := &model{now: now, allowed: 1}
 	m.vms = []*v1.VirtualMachine{newVM(strategy, withDisk)}
-	m.vms[0].ResourceVersion = "0"
+	m.vms[0].ResourceVersion, m.vms[0].Finalizers = "0", nil
 	m.vmis = []*v1.VirtualMachineInstance{nil}
 	return m
 }
@@ -59,9 +59,9 @@ func (m *model) editVMI(edit func(*v1.VirtualMachineInstance)) {
 // controller is one round of the loop, cut off after `budget` actions as if
 // the process had died.
 func (m *model) controller(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, budget int) {
-	plan := Decide(Observed{VM: vm, VMI: vmi, DataVolumes: []DataVolume{{Name: "disk", Object: m.disk}}, Now: m.now})
-	current := func() bool { return m.vm().ResourceVersion == vm.ResourceVersion }
-	if plan.ConfirmVMI && (m.vmi() == nil || m.vmi().UID != vmi.UID) {
+	o := Observed{VM: vm, VMI: vmi, DataVolumes: []DataVolume{{Name: "disk", Object: m.disk}}, Now: m.now}
+	plan, alive := m.plan(&o, &budget)
+	if !alive {
 		return
 	}
 	if len(plan.CreateDataVolumes) > 0 && spend(&budget) {
@@ -69,7 +69,7 @@ func (m *model) controller(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance
 	}
 	if plan.Create != nil {
 		m.tooEarly = m.tooEarly || m.disk == nil || m.disk.Status.Phase != cdiv1.Succeeded
-		if !current() || !spend(&budget) || m.vmi() != nil {
+		if !spend(&budget) || m.vmi() != nil {
 			return
 		}
 		m.starts++
@@ -77,15 +77,45 @@ func (m *model) controller(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance
 		created.UID = types.UID(fmt.Sprintf("vmi-%d", m.starts))
 		m.vmis = append(m.vmis, created)
 	}
-	if fmt.Sprint(plan.VM.Status) != fmt.Sprint(vm.Status) {
-		if !spend(&budget) || !current() {
+	if fmt.Sprint(plan.VM.Status) != fmt.Sprint(o.VM.Status) {
+		if !spend(&budget) || !m.current(o.VM) {
 			return
 		}
 		m.writeVM(func(v *v1.VirtualMachine) { v.Status = *plan.VM.Status.DeepCopy() })
 	}
-	if plan.Delete && spend(&budget) && m.vmi() != nil && m.vmi().UID == vmi.UID {
+	if plan.Delete && spend(&budget) && m.vmi() != nil && m.vmi().UID == o.VMI.UID {
 		m.deleteVMI()
 	}
+}
+
+// plan decides, and answers what is asked, as the loop does. It reports false when the
+// VM turns out to be another version, or the process has died.
+func (m *model) plan(o *Observed, budget *int) (Plan, bool) {
+	plan := Decide(*o)
+	for range 4 {
+		switch plan.Needs {
+		case "":
+			return plan, true
+		case NeedVMI:
+			o.VMI, o.VMIAsked = m.vmi(), true
+		case NeedVM:
+			if o.VMConfirmed = m.current(o.VM); !o.VMConfirmed {
+				return plan, false
+			}
+		case NeedStored:
+			if !m.current(o.VM) || !spend(budget) {
+				return plan, false
+			}
+			m.writeVM(func(v *v1.VirtualMachine) { v.Finalizers = plan.VM.Finalizers })
+			o.VM, o.VMConfirmed = m.vm(), true
+		}
+		plan = Decide(*o)
+	}
+	panic("a question is asked again that was answered: " + plan.Needs)
+}
+
+func (m *model) current(vm *v1.VirtualMachine) bool {
+	return m.vm().ResourceVersion == vm.ResourceVersion
 }
 
 func spend(budget *int) bool {

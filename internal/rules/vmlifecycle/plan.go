@@ -24,8 +24,8 @@
 //   - A VMI is created only when none of the VM's name is known.
 //   - What is to be done once (a Start request, a start under Once or
 //     RerunOnFailure) is done once: status.runStrategy and the requests are
-//     written after the VMI is, and before a creation the caller makes sure
-//     that the VM it looks at is the newest. Only a VMI that somebody deletes
+//     written after the VMI is, and a VMI is created only of a VM that the API
+//     server says to be the newest (NeedVM). Only a VMI that somebody deletes
 //     in the moment in between is made again: the VM still asks for it.
 //   - A VM that is being deleted never gets a VMI.
 //
@@ -53,9 +53,14 @@ import (
 // Observed is what a decision is made on.
 type Observed struct {
 	VM *v1.VirtualMachine
+	// VMConfirmed means that VM is the newest version that the API server has.
+	VMConfirmed bool
 	// VMI is the VirtualMachineInstance of the VM's name, whoever owns it; nil
 	// when there is none.
 	VMI *v1.VirtualMachineInstance
+	// VMIAsked means that VMI, also when it is nil, is what the API server itself has
+	// said.
+	VMIAsked bool
 	// Started is the template's spec that the VMI was made from, nil when it
 	// is not known.
 	Started *v1.VirtualMachineInstanceSpec
@@ -66,15 +71,29 @@ type Observed struct {
 	Now              time.Time
 }
 
-// Plan is what is to be done, in this order: confirm, patch the VM, adopt,
-// create the DataVolumes, create the VMI, patch the status, delete the VMI. The status comes before a deletion,
-// since it holds what is to happen after it.
+// Question is something that only the API server can answer.
+type Question string
+
+const (
+	// NeedStored asks to store what the plan's VM has beside its status, and for the VM
+	// as it is then: what follows is written on top of that.
+	NeedStored Question = "the VM with its finalizer and its firmware UUID"
+	// NeedVM asks whether the VM is the newest version.
+	NeedVM Question = "the newest version of the VM"
+	// NeedVMI asks for the VMI of the VM's name.
+	NeedVMI Question = "the VMI"
+)
+
+// Plan is what is to be done, in this order: adopt, create the DataVolumes, create the
+// VMI, patch the status, delete the VMI. The status comes before a deletion, since it
+// holds what is to happen after it.
 type Plan struct {
-	// ConfirmVMI means that the plan holds only if the VMI is still the one
-	// that was observed; the API server is to be asked for it.
-	ConfirmVMI bool
+	// Needs is what has to be asked before anything is done: then this is no plan, and
+	// another one is to be made.
+	Needs Question
 	// VM carries the wanted finalizers, spec and status; never nil. Outside of
-	// status only finalizers and a missing firmware UUID ever differ.
+	// status only finalizers and a missing firmware UUID ever differ, and only as long
+	// as Needs is NeedStored.
 	VM *v1.VirtualMachine
 	// Adopt makes the VM the owner of the VMI, which has none.
 	Adopt bool
@@ -121,6 +140,13 @@ type decision struct {
 	disks dataVolumes
 }
 
+// needs asks a question first. Of several, the first one is asked first.
+func (d *decision) needs(question Question) {
+	if d.Needs == "" {
+		d.Needs = question
+	}
+}
+
 // classify distinguishes the VM's own VMI from a foreign one of its name.
 func (d *decision) classify() {
 	switch vmi := d.o.VMI; {
@@ -146,9 +172,11 @@ func adoptable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 func (d *decision) complete() {
 	if !slices.Contains(d.VM.Finalizers, v1.VirtualMachineControllerFinalizer) {
 		d.VM.Finalizers = append(d.VM.Finalizers, v1.VirtualMachineControllerFinalizer)
+		d.needs(NeedStored)
 	}
 	if t := d.VM.Spec.Template; t != nil && firmware.Missing(&t.Spec) {
 		firmware.Set(&t.Spec, firmware.Legacy(d.VM.Name))
+		d.needs(NeedStored)
 	}
 }
 
@@ -160,6 +188,10 @@ func (d *decision) decideDeletion() {
 		d.Delete = !orphaned && d.vmi.DeletionTimestamp == nil
 		return
 	}
+	if !slices.Contains(d.VM.Finalizers, v1.VirtualMachineControllerFinalizer) {
+		return
+	}
+	d.needs(NeedStored)
 	d.VM.Finalizers = slices.DeleteFunc(d.VM.Finalizers, func(f string) bool {
 		return f == v1.VirtualMachineControllerFinalizer
 	})
@@ -231,7 +263,9 @@ func (d *decision) keepOrEnd(requested bool) {
 	if d.strategy == v1.RunStrategyRerunOnFailure && !requested {
 		// Without its VMI nothing else would tell that the VM is to run again.
 		// The failure of a VMI that is long gone must not be told twice.
-		d.ConfirmVMI = true
+		if !d.o.VMIAsked {
+			d.needs(NeedVMI)
+		}
 		d.VM.Status.StateChangeRequests = append(d.VM.Status.StateChangeRequests,
 			v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest})
 	}
@@ -263,6 +297,9 @@ func (d *decision) changedStrategy() bool {
 func (d *decision) createWhenDue() {
 	if d.After = d.backOff(); d.After > 0 || d.conflicting != nil || !d.disksReady() {
 		return
+	}
+	if !d.o.VMConfirmed {
+		d.needs(NeedVM)
 	}
 	d.Create = newVMI(d.VM, d.startRequest())
 	d.VM.Status.StateChangeRequests = slices.DeleteFunc(d.VM.Status.StateChangeRequests,

@@ -132,6 +132,45 @@ func outcomeOf(p Plan) outcome {
 	return out
 }
 
+// decide gives the plan when the API server confirms what was observed.
+func decide(o Observed) Plan {
+	o.VMConfirmed, o.VMIAsked = true, true
+	return Decide(o)
+}
+
+func TestWhatIsAskedFirst(t *testing.T) {
+	always, rerun := v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure
+	unfinished := func(vm *v1.VirtualMachine) { vm.Finalizers = nil }
+	nameless := func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.Domain.Firmware = nil }
+	for name, test := range map[string]struct {
+		o    Observed
+		want Question
+	}{
+		"a VM that has all and runs":                    {Observed{VM: newVM(always), VMI: newTestVMI(running)}, ""},
+		"a VM that does not run":                        {Observed{VM: newVM(v1.RunStrategyHalted)}, ""},
+		"a VM without the finalizer":                    {Observed{VM: newVM(always, unfinished)}, NeedStored},
+		"a VM without a UUID, though its guest runs":    {Observed{VM: newVM(always, nameless), VMI: newTestVMI(running)}, NeedStored},
+		"a VM whose VMI is to be made":                  {Observed{VM: newVM(always)}, NeedVM},
+		"and that is the newest":                        {Observed{VM: newVM(always), VMConfirmed: true}, ""},
+		"a VM that is to wait before it starts":         {Observed{VM: newVM(always, failures(1, "vmi-uid", time.Minute))}, ""},
+		"a VM that runs again after a failure":          {Observed{VM: newVM(rerun, was(rerun)), VMI: newTestVMI(crashed)}, NeedVMI},
+		"and whose VMI the API server has, too":         {Observed{VM: newVM(rerun, was(rerun)), VMI: newTestVMI(crashed), VMIAsked: true}, ""},
+		"a VM that always runs, whatever its VMI was":   {Observed{VM: newVM(always), VMI: newTestVMI(crashed)}, ""},
+		"a VM that goes when its VMI has gone":          {Observed{VM: newVM(always, deleting())}, NeedStored},
+		"and that only others keep":                     {Observed{VM: newVM(always, unfinished, deleting("example.com/backup"))}, ""},
+		"a VM that goes, as long as its VMI is there":   {Observed{VM: newVM(always, deleting()), VMI: newTestVMI(running)}, ""},
+		"a VM that goes is not completed any more":      {Observed{VM: newVM(always, unfinished, nameless, deleting("example.com/backup"))}, ""},
+		"of two questions, the one that changes the VM": {Observed{VM: newVM(always, unfinished, nameless), VMI: newTestVMI(crashed)}, NeedStored},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.o.Now = now
+			if got := Decide(test.o).Needs; got != test.want {
+				t.Errorf("asks for %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 func TestDecide(t *testing.T) {
 	always, halted, manual := v1.RunStrategyAlways, v1.RunStrategyHalted, v1.RunStrategyManual
 	once, rerun := v1.RunStrategyOnce, v1.RunStrategyRerunOnFailure
@@ -237,7 +276,7 @@ func TestDecide(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := outcomeOf(Decide(Observed{VM: test.vm, VMI: test.vmi, Now: now}))
+			got := outcomeOf(decide(Observed{VM: test.vm, VMI: test.vmi, Now: now}))
 			if !slices.Equal(got.requests, test.want.requests) {
 				t.Errorf("requests %v, want %v", got.requests, test.want.requests)
 			}
@@ -275,7 +314,7 @@ func TestPrintableOfAVMIOnItsWay(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := Decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: test.vmi, Now: now})
+			p := decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: test.vmi, Now: now})
 			if got := p.VM.Status.PrintableStatus; got != test.want {
 				t.Errorf("it says %s, want %s", got, test.want)
 			}
@@ -286,14 +325,14 @@ func TestPrintableOfAVMIOnItsWay(t *testing.T) {
 func TestConditionsAreTheVMIsAndComeToRest(t *testing.T) {
 	vmi := newTestVMI(running, vmiSays(v1.VirtualMachineInstanceReady, "True", "", ""),
 		vmiSays(v1.VirtualMachineInstanceAgentConnected, "True", "", ""))
-	first := Decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: vmi, Now: now}).VM
+	first := decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: vmi, Now: now}).VM
 	if !first.Status.Ready || !first.Status.Created {
 		t.Errorf("ready %v, created %v", first.Status.Ready, first.Status.Created)
 	}
 	if condition.Find(first.Status.Conditions, "AgentConnected") == nil {
 		t.Error("the VMI's conditions are not copied")
 	}
-	second := Decide(Observed{VM: first, VMI: vmi, Now: now.Add(time.Hour)}).VM
+	second := decide(Observed{VM: first, VMI: vmi, Now: now.Add(time.Hour)}).VM
 	if len(second.Status.Conditions) != len(first.Status.Conditions) {
 		t.Fatalf("conditions %+v became %+v", first.Status.Conditions, second.Status.Conditions)
 	}
@@ -302,7 +341,7 @@ func TestConditionsAreTheVMIsAndComeToRest(t *testing.T) {
 			t.Errorf("%+v became %+v", first.Status.Conditions[i], second.Status.Conditions[i])
 		}
 	}
-	gone := Decide(Observed{VM: newHaltedAfter(first), Now: now}).VM
+	gone := decide(Observed{VM: newHaltedAfter(first), Now: now}).VM
 	if condition.Find(gone.Status.Conditions, "AgentConnected") != nil {
 		t.Error("a condition outlives its VMI")
 	}
@@ -319,7 +358,7 @@ func newHaltedAfter(vm *v1.VirtualMachine) *v1.VirtualMachine {
 
 func TestWhatCouldNotBeDoneIsNotRecorded(t *testing.T) {
 	o := Observed{VM: newVM(v1.RunStrategyOnce, requests(start)), Now: now}
-	undone := Undone(o, Decide(o), "failed to create the virtual machine instance: quota exceeded")
+	undone := Undone(o, decide(o), "failed to create the virtual machine instance: quota exceeded")
 	if undone.Status.RunStrategy != "" || len(undone.Status.StateChangeRequests) != 1 || undone.Status.Created {
 		t.Errorf("recorded %q, requests %v, created %v", undone.Status.RunStrategy, undone.Status.StateChangeRequests, undone.Status.Created)
 	}
@@ -328,11 +367,11 @@ func TestWhatCouldNotBeDoneIsNotRecorded(t *testing.T) {
 		t.Fatalf("Failure is %+v", c)
 	}
 	o.VM, o.Now = undone, now.Add(time.Minute)
-	again := Undone(o, Decide(o), "failed to create the virtual machine instance: quota exceeded")
+	again := Undone(o, decide(o), "failed to create the virtual machine instance: quota exceeded")
 	if *condition.Find(again.Status.Conditions, v1.VirtualMachineFailure) != *c {
 		t.Error("the same failure is written again")
 	}
-	if p := Decide(o); condition.Find(p.VM.Status.Conditions, v1.VirtualMachineFailure) != nil || p.Create == nil {
+	if p := decide(o); condition.Find(p.VM.Status.Conditions, v1.VirtualMachineFailure) != nil || p.Create == nil {
 		t.Error("a success would keep the condition")
 	}
 }
@@ -340,7 +379,7 @@ func TestWhatCouldNotBeDoneIsNotRecorded(t *testing.T) {
 func TestAStrangersNameIsSaidToBeTaken(t *testing.T) {
 	conflicting := newTestVMI(running, ownerless)
 	conflicting.Labels = nil
-	vm := Decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: conflicting, Now: now}).VM
+	vm := decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: conflicting, Now: now}).VM
 	if c := condition.Find(vm.Status.Conditions, v1.VirtualMachineFailure); c == nil || c.Reason != ReasonNameTaken {
 		t.Errorf("Failure is %+v", c)
 	}
@@ -350,7 +389,7 @@ func TestTheVMIIsMadeOfTheTemplate(t *testing.T) {
 	vm := newVM(v1.RunStrategyAlways)
 	vm.Spec.Template.ObjectMeta.Labels = map[string]string{"a": "b"}
 	vm.Spec.Template.ObjectMeta.Annotations = map[string]string{"c": "d"}
-	vmi := Decide(Observed{VM: vm, Now: now}).Create
+	vmi := decide(Observed{VM: vm, Now: now}).Create
 	if vmi.Name != "vm" || vmi.Namespace != "ns" || !metav1.IsControlledBy(vmi, vm) {
 		t.Errorf("%s/%s, owners %+v", vmi.Namespace, vmi.Name, vmi.OwnerReferences)
 	}

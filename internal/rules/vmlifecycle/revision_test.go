@@ -18,14 +18,14 @@ import (
 func TestScenario1AStoppedVMWithoutAUUIDGetsItsLegacyOne(t *testing.T) {
 	vm := newVM(v1.RunStrategyHalted)
 	vm.Spec.Template.Spec.Domain.Firmware = nil
-	p := Decide(Observed{VM: vm, Now: now})
+	p := decide(Observed{VM: vm, Now: now})
 	if got := p.VM.Spec.Template.Spec.Domain.Firmware.UUID; got != firmware.Legacy("vm") {
 		t.Errorf("the UUID is %s, the legacy one %s", got, firmware.Legacy("vm"))
 	}
 }
 
 func TestScenario2AVMWithAUUIDKeepsIt(t *testing.T) {
-	p := Decide(Observed{VM: newVM(v1.RunStrategyHalted), Now: now})
+	p := decide(Observed{VM: newVM(v1.RunStrategyHalted), Now: now})
 	if got := p.VM.Spec.Template.Spec.Domain.Firmware.UUID; got != uuid {
 		t.Errorf("the UUID became %s", got)
 	}
@@ -35,7 +35,7 @@ func TestScenario3ARunningVMWithoutAUUIDGetsItsLegacyOneWithoutRestart(t *testin
 	vm := newVM(v1.RunStrategyAlways)
 	vm.Spec.Template.Spec.Domain.Firmware = nil
 	started := vm.Spec.Template.Spec.DeepCopy()
-	p := Decide(Observed{VM: vm, VMI: newTestVMI(running), Started: started, Now: now})
+	p := decide(Observed{VM: vm, VMI: newTestVMI(running), Started: started, Now: now})
 	if got := p.VM.Spec.Template.Spec.Domain.Firmware.UUID; got != firmware.Legacy("vm") {
 		t.Errorf("the UUID is %s, the legacy one %s", got, firmware.Legacy("vm"))
 	}
@@ -131,7 +131,7 @@ func TestRestartRequiredNamesTheFieldsAndClearsItself(t *testing.T) {
 	vm.Status.ObservedGeneration = 2
 	started := vm.Spec.Template.Spec.DeepCopy()
 	vm.Spec.Template.Spec.Hostname = "other"
-	changed := Decide(Observed{VM: vm, VMI: newTestVMI(running), Started: started, Now: now}).VM
+	changed := decide(Observed{VM: vm, VMI: newTestVMI(running), Started: started, Now: now}).VM
 	c := condition.Find(changed.Status.Conditions, v1.VirtualMachineRestartRequired)
 	if c == nil || c.Message != "these changes take effect when the VM is restarted: spec.template.spec.hostname" {
 		t.Fatalf("the condition is %+v", c)
@@ -140,7 +140,7 @@ func TestRestartRequiredNamesTheFieldsAndClearsItself(t *testing.T) {
 		t.Errorf("generations: observed %d, desired %d", changed.Status.ObservedGeneration, changed.Status.DesiredGeneration)
 	}
 	changed.Spec.Template.Spec.Hostname = ""
-	back := Decide(Observed{VM: changed, VMI: newTestVMI(running), Started: started, Now: now}).VM
+	back := decide(Observed{VM: changed, VMI: newTestVMI(running), Started: started, Now: now}).VM
 	if c := condition.Find(back.Status.Conditions, v1.VirtualMachineRestartRequired); c != nil {
 		t.Errorf("the condition stays: %+v", c)
 	}

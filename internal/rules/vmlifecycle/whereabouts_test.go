@@ -64,15 +64,15 @@ func TestAVMSaysWhereItsGuestIsWhileItRuns(t *testing.T) {
 func TestTheGuestsPlaceIsSaidTogetherWithReadyAndGoesTogetherWithIt(t *testing.T) {
 	vmi := newTestVMI(running, vmiSays(v1.VirtualMachineInstanceReady, "True", "", ""))
 	vmi.Status.NodeName = "node7"
-	up := Decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: vmi, Now: now}).VM
+	up := decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: vmi, Now: now}).VM
 	if c := condition.Find(up.Status.Conditions, ConditionNode); c == nil || c.Message != "node7" || !up.Status.Ready {
 		t.Errorf("ready is %v, and the conditions are %+v", up.Status.Ready, up.Status.Conditions)
 	}
-	again := Decide(Observed{VM: up, VMI: vmi, Now: now.Add(time.Hour)}).VM
+	again := decide(Observed{VM: up, VMI: vmi, Now: now.Add(time.Hour)}).VM
 	if !equality.Semantic.DeepEqual(up.Status, again.Status) {
 		t.Errorf("nothing happened, and %+v became %+v", up.Status, again.Status)
 	}
-	stopping := Decide(Observed{VM: newHaltedAfter(up), VMI: vmi, Now: now}).VM
+	stopping := decide(Observed{VM: newHaltedAfter(up), VMI: vmi, Now: now}).VM
 	if c := condition.Find(stopping.Status.Conditions, ConditionNode); c != nil || stopping.Status.Ready {
 		t.Errorf("a VM that stops is ready %v and says %+v", stopping.Status.Ready, c)
 	}
