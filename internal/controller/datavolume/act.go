@@ -19,11 +19,6 @@ import (
 
 // apply does what is planned, in the plan's order.
 func (r *round) apply(ctx context.Context, plan datavolume.Plan) error {
-	if plan.CreateClaim != nil || plan.CreateWorker != nil || plan.CreateSourcePod != nil || plan.AdoptClaim {
-		if err := r.confirm(ctx); err != nil || r.outdated {
-			return err
-		}
-	}
 	if plan.AddFinalizer {
 		return r.patchFinalizers(ctx, append(slices.Clone(r.dv.Finalizers), datavolume.Finalizer))
 	}
@@ -73,12 +68,8 @@ func (r *round) make(ctx context.Context, plan datavolume.Plan) error {
 	return nil
 }
 
-// confirm asks the API server whether the DataVolume is still as it was
-// observed: what is filled must never be filled again because a cache lags.
+// confirm asks the API server whether the DataVolume is still as it was observed.
 func (r *round) confirm(ctx context.Context) error {
-	if r.current {
-		return nil
-	}
 	var stored cdiv1.DataVolume
 	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(r.dv), &stored)
 	if client.IgnoreNotFound(err) != nil {

@@ -31,6 +31,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/mutationcache"
+	"drydock.dev/drydock/internal/controller/objectevents"
+	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
@@ -109,7 +111,8 @@ func (r *Reconciler) unfinished(ctx context.Context, _ client.Object) []reconcil
 	return out
 }
 
-// steps bounds how many steps are taken at once: more than any path has.
+// steps bounds how many steps are taken at once, each of which acts: more than any path
+// has.
 const steps = 24
 
 // Reconcile brings one DataVolume as far as it can come now.
@@ -126,19 +129,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	round := round{Reconciler: r, dv: r.written.Newer(&cached)}
-	for range steps {
+	var after time.Duration
+	rests, err := settle.Rounds(ctx, steps, func(ctx context.Context) (bool, error) {
 		plan, err := round.step(ctx)
-		if err != nil {
-			return ctrl.Result{}, err
-		}
-		if !plan.Again {
-			return ctrl.Result{RequeueAfter: plan.After}, nil
-		}
-		if round.outdated {
-			return ctrl.Result{}, nil
-		}
+		after = plan.After
+		return plan.Again && !round.outdated, err
+	})
+	if err == nil && !rests {
+		err = fmt.Errorf("DataVolume %s does not come to rest in %d steps", req, steps)
 	}
-	return ctrl.Result{}, fmt.Errorf("DataVolume %s does not come to rest in %d steps", req, steps)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
 }
 
 // round is one call of Reconcile. What it has made is what it knows, until the
@@ -164,12 +167,38 @@ func (r *round) step(ctx context.Context) (datavolume.Plan, error) {
 	if err := r.keepCertificates(ctx, observed); err != nil {
 		return datavolume.Plan{}, err
 	}
-	plan := datavolume.Decide(observed)
-	if plan.Poll {
-		observed.Progress = r.poll(ctx, observed.Worker)
-		plan = datavolume.Decide(observed)
+	plan, err := settle.Plan(ctx, func() (datavolume.Plan, datavolume.Question) {
+		if r.outdated {
+			return datavolume.Plan{}, ""
+		}
+		plan := datavolume.Decide(observed)
+		return plan, plan.Needs
+	}, func(ctx context.Context, question datavolume.Question) error { return r.ask(ctx, question, &observed) })
+	if err != nil || r.outdated {
+		return datavolume.Plan{}, err
 	}
 	return plan, r.apply(ctx, plan)
+}
+
+// ask finds out what the decision depends on.
+func (r *round) ask(ctx context.Context, question datavolume.Question, o *datavolume.Observed) (err error) {
+	switch question {
+	case datavolume.NeedDataVolume:
+		err = r.confirm(ctx)
+		o.Confirmed = r.current
+	case datavolume.NeedWriters:
+		namespace, _, name := datavolume.SourceOf(&o.DataVolume.Spec, r.dv.Namespace)
+		o.Source.UsedBy, err = r.writer(ctx, client.ObjectKey{Namespace: namespace, Name: name})
+		o.Source.WritersAsked = true
+	case datavolume.NeedWarning:
+		o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, datavolume.Stuck(*o))
+		o.WarningAsked = true
+	case datavolume.NeedProgress:
+		o.Progress = r.poll(ctx, o.Worker)
+	default:
+		err = fmt.Errorf("nobody can ask for %s", question)
+	}
+	return err
 }
 
 // keepCertificates sees to those of workers that are at work.

@@ -15,34 +15,20 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/controller/objectevents"
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // observe gathers what is known of the DataVolume.
 func (r *round) observe(ctx context.Context) (datavolume.Observed, error) {
-	o := datavolume.Observed{DataVolume: r.dv, Now: r.Now()}
+	o := datavolume.Observed{DataVolume: r.dv, Confirmed: r.current, Now: r.Now()}
 	for _, part := range []func(context.Context, *datavolume.Observed) error{r.observeClaim, r.lookUp, r.observePods, r.observeClass, r.observeSource} {
 		if err := part(ctx, &o); err != nil {
 			return o, err
 		}
 	}
 	var err error
-	if o.Config, err = r.config(ctx); err != nil {
-		return o, err
-	}
-	return o, r.observeWarning(ctx, &o)
-}
-
-// observeWarning asks for the newest warning about what does not go on.
-func (r *round) observeWarning(ctx context.Context, o *datavolume.Observed) error {
-	stuck := datavolume.Stuck(*o)
-	if stuck == nil {
-		return nil
-	}
-	var err error
-	o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, stuck)
-	return err
+	o.Config, err = r.config(ctx)
+	return o, err
 }
 
 func (r *Reconciler) config(ctx context.Context) (datavolume.Config, error) {
@@ -180,12 +166,7 @@ func (r *round) observeSource(ctx context.Context, o *datavolume.Observed) error
 	key := client.ObjectKey{Namespace: namespace, Name: name}
 	switch kind {
 	case "pvc":
-		if err := r.observeSourceClaim(ctx, key, &o.Source); err != nil || o.Source.Claim == nil || !datavolume.AsksForWriters(*o) {
-			return err
-		}
-		var err error
-		o.Source.UsedBy, err = r.writer(ctx, key)
-		return err
+		return r.observeSourceClaim(ctx, key, &o.Source)
 	case "snapshot":
 		return r.observeSnapshot(ctx, key, &o.Source)
 	}

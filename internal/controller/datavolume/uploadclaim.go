@@ -16,6 +16,7 @@ import (
 
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/mutationcache"
+	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/workerpod"
 )
@@ -58,7 +59,22 @@ func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	if err := u.observe(ctx, &o); err != nil {
 		return ctrl.Result{}, err
 	}
-	plan := datavolume.DecideUpload(o)
+	outdated := false
+	plan, err := settle.Plan(ctx, func() (datavolume.UploadPlan, datavolume.Question) {
+		if outdated {
+			return datavolume.UploadPlan{}, ""
+		}
+		plan := datavolume.DecideUpload(o)
+		return plan, plan.Needs
+	}, func(ctx context.Context, _ datavolume.Question) (err error) {
+		o.Confirmed, err = u.isCurrent(ctx, o.Claim)
+		outdated = !o.Confirmed
+		return err
+	})
+	if err != nil || outdated {
+		// A newer version wakes the loop.
+		return ctrl.Result{}, err
+	}
 	if o.Worker == nil || plan.DeleteWorker {
 		return ctrl.Result{}, u.apply(ctx, o, plan)
 	}
@@ -88,10 +104,6 @@ func (u *UploadClaims) observe(ctx context.Context, o *datavolume.ObservedUpload
 // apply does what is planned, in the plan's order.
 func (u *UploadClaims) apply(ctx context.Context, o datavolume.ObservedUpload, plan datavolume.UploadPlan) error {
 	if plan.CreateWorker != nil {
-		current, err := u.isCurrent(ctx, o.Claim)
-		if err != nil || !current {
-			return err
-		}
 		if err := u.createWorker(ctx, plan.CreateWorker); err != nil {
 			return err
 		}
@@ -119,8 +131,7 @@ func (u *UploadClaims) unequip(ctx context.Context, claim *corev1.PersistentVolu
 	return nil
 }
 
-// isCurrent asks the API server whether the claim is as it was observed: one that
-// was filled must not be filled again.
+// isCurrent asks the API server whether the claim is as it was observed.
 func (u *UploadClaims) isCurrent(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
 	var stored corev1.PersistentVolumeClaim
 	err := u.Reader.Get(ctx, client.ObjectKeyFromObject(claim), &stored)

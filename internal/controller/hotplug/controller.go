@@ -154,24 +154,27 @@ const mostRounds = 6
 
 // Reconcile looks at one VMI and does what is next.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	for range mostRounds {
+	var result ctrl.Result
+	rests, err := settle.Rounds(ctx, mostRounds, func(ctx context.Context) (again bool, err error) {
 		s, plan, err := r.plan(ctx, req.NamespacedName)
 		switch {
 		case err != nil:
-			return ctrl.Result{}, err
+			return false, err
 		case s == nil:
 			r.written.Forget(req.NamespacedName)
 			r.memory.forget(req.NamespacedName)
-			return r.sweep(ctx, req.NamespacedName)
+			result, err = r.sweep(ctx, req.NamespacedName)
+			return false, err
 		case !plan.Changed:
-			return r.act(ctx, s, plan)
+			result, err = r.act(ctx, s, plan)
+			return false, err
 		}
-		again, err := r.write(ctx, s, plan)
-		if err != nil || !again {
-			return ctrl.Result{}, err
-		}
+		return r.write(ctx, s, plan)
+	})
+	if err == nil && !rests {
+		result.RequeueAfter = time.Second
 	}
-	return ctrl.Result{RequeueAfter: time.Second}, nil
+	return result, err
 }
 
 // plan decides on what the caches show, and on what the API server says if the

@@ -1,9 +1,11 @@
-// Package settle makes the plans of loops that may have to ask the API server first:
-// decide on what the caches show, ask for what the decision turns out to depend on,
-// and decide again.
+// Package settle has a loop decide until its plan holds, and act until it comes to rest:
 //
-// It owns the order of that and nothing else: what is decided and what can be asked is
-// the caller's.
+//   - Plan decides on what the caches show, asks for what the decision turns out to
+//     depend on, and decides again;
+//   - Rounds observes, plans and acts again after an act that more follows at once.
+//
+// It owns the order of that and its bounds, and nothing else: what is decided, asked and
+// done is the caller's.
 package settle
 
 import (
@@ -31,4 +33,16 @@ func Plan[P any, Q comparable](ctx context.Context, decide func() (P, Q), ask fu
 			return plan, err
 		}
 	}
+}
+
+// Rounds takes rounds until one reports that nothing follows at once, at most so many.
+// It reports whether the loop came to rest.
+func Rounds(ctx context.Context, most int, round func(context.Context) (again bool, err error)) (rests bool, err error) {
+	for range most {
+		again, err := round(ctx)
+		if err != nil || !again {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }

@@ -56,3 +56,31 @@ func TestPlan(t *testing.T) {
 		})
 	}
 }
+
+func TestRounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		// rounds is how many the work takes, fails the one that fails, 0 for none.
+		rounds, fails int
+		rests         bool
+		taken         int
+	}{
+		"one is enough":                  {rounds: 1, rests: true, taken: 1},
+		"each is followed by another":    {rounds: 3, rests: true, taken: 3},
+		"the last one that there may be": {rounds: 5, rests: true, taken: 5},
+		"it never comes to rest":         {rounds: 99, rests: false, taken: 5},
+		"one fails":                      {rounds: 3, fails: 2, rests: false, taken: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			taken := 0
+			rests, err := Rounds(t.Context(), 5, func(context.Context) (bool, error) {
+				if taken++; taken == c.fails {
+					return true, errors.New("the API server is away")
+				}
+				return taken < c.rounds, nil
+			})
+			if rests != c.rests || taken != c.taken || (err != nil) != (c.fails > 0) {
+				t.Errorf("rests %v after %d rounds, with the error %v", rests, taken, err)
+			}
+		})
+	}
+}

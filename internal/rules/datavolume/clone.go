@@ -16,9 +16,10 @@ type Source struct {
 	Volume *corev1.PersistentVolume
 	// Unfilled names the DataVolume that has not filled Claim yet.
 	Unfilled string
-	// UsedBy names a pod that may write to Claim. It is only looked for when
-	// AsksForWriters.
-	UsedBy string
+	// UsedBy names a pod that may write to Claim when WritersAsked, empty when there is
+	// none.
+	UsedBy       string
+	WritersAsked bool
 	// SnapshotExists, SnapshotReady, SnapshotDriver and RestoreSize are about a
 	// VolumeSnapshot.
 	SnapshotExists, SnapshotReady bool
@@ -129,43 +130,47 @@ func notAllowed(dv *cdiv1.DataVolume) *obstacle {
 // unknownSource is the obstacle as long as not enough is known of the source to
 // make a claim for it.
 func unknownSource(o Observed) *obstacle {
-	source := o.DataVolume.Spec.Source
-	namespace, _, name := SourceOf(&o.DataVolume.Spec, o.DataVolume.Namespace)
-	wait := func(reason, format string, args ...any) *obstacle {
-		return &obstacle{reason: reason, message: fmt.Sprintf(format, args...)}
-	}
-	switch {
-	case source.PVC != nil && o.Source.Claim == nil:
-		return wait(ReasonSourceNotFound, "the source claim %s/%s does not exist", namespace, name)
-	case source.PVC != nil && o.Source.Claim.Status.Phase != corev1.ClaimBound:
-		return wait(ReasonSourceNotReady, "the source claim %s/%s is not bound yet", namespace, name)
-	case source.Snapshot != nil && namespace != o.DataVolume.Namespace:
-		return &obstacle{ReasonNotAllowed, fmt.Sprintf("a VolumeSnapshot can be restored in its own namespace %s only", namespace), true}
-	case source.Snapshot != nil && !o.Source.SnapshotExists:
-		return wait(ReasonSourceNotFound, "the VolumeSnapshot %s/%s does not exist", namespace, name)
-	case source.Snapshot != nil && !o.Source.SnapshotReady:
-		return wait(ReasonSourceNotReady, "the VolumeSnapshot %s/%s is not ready to use yet", namespace, name)
-	case source.Snapshot != nil && o.Class != nil && o.Source.SnapshotDriver != "" && o.Source.SnapshotDriver != o.Class.Provisioner:
-		return &obstacle{ReasonIncompatible, fmt.Sprintf("the VolumeSnapshot %s/%s is of the driver %s, the class %s of %s: "+
-			"name a class of the snapshot's driver", namespace, name, o.Source.SnapshotDriver, o.Class.Name, o.Class.Provisioner), true}
-	case source.Snapshot != nil && requested(o.DataVolume) > 0 && requested(o.DataVolume) < o.Source.RestoreSize:
-		return &obstacle{ReasonIncompatible, fmt.Sprintf("the VolumeSnapshot %s/%s needs %s, the DataVolume asks for %s",
-			namespace, name, human(o.Source.RestoreSize), human(requested(o.DataVolume))), true}
+	switch source := o.DataVolume.Spec.Source; {
+	case source.PVC != nil:
+		return unknownClaim(o)
+	case source.Snapshot != nil:
+		return unusableSnapshot(o)
 	}
 	return nil
 }
 
-// AsksForWriters reports whether the next step depends on who writes to a clone's
-// source: the claim is to be made by the driver, or one of the two pods that copy is.
-// Once these exist nothing is asked any more, however often the progress is.
-func AsksForWriters(o Observed) bool {
-	switch methodOf(o) {
-	case methodClone:
-		return o.Claim == nil
-	case methodCopy:
-		return o.Claim == nil || o.Worker == nil || o.SourcePod == nil
+// unknownClaim is the obstacle as long as a clone's source does not exist or is not bound.
+func unknownClaim(o Observed) *obstacle {
+	namespace, _, name := SourceOf(&o.DataVolume.Spec, o.DataVolume.Namespace)
+	switch {
+	case o.Source.Claim == nil:
+		return &obstacle{reason: ReasonSourceNotFound, message: fmt.Sprintf("the source claim %s/%s does not exist", namespace, name)}
+	case o.Source.Claim.Status.Phase != corev1.ClaimBound:
+		return &obstacle{reason: ReasonSourceNotReady, message: fmt.Sprintf("the source claim %s/%s is not bound yet", namespace, name)}
 	}
-	return false
+	return nil
+}
+
+// unusableSnapshot is the obstacle as long as a VolumeSnapshot can't be restored, or the
+// reason why it never can.
+func unusableSnapshot(o Observed) *obstacle {
+	namespace, _, name := SourceOf(&o.DataVolume.Spec, o.DataVolume.Namespace)
+	size := requested(o.DataVolume)
+	switch {
+	case namespace != o.DataVolume.Namespace:
+		return &obstacle{ReasonNotAllowed, fmt.Sprintf("a VolumeSnapshot can be restored in its own namespace %s only", namespace), true}
+	case !o.Source.SnapshotExists:
+		return &obstacle{reason: ReasonSourceNotFound, message: fmt.Sprintf("the VolumeSnapshot %s/%s does not exist", namespace, name)}
+	case !o.Source.SnapshotReady:
+		return &obstacle{reason: ReasonSourceNotReady, message: fmt.Sprintf("the VolumeSnapshot %s/%s is not ready to use yet", namespace, name)}
+	case o.Class != nil && o.Source.SnapshotDriver != "" && o.Source.SnapshotDriver != o.Class.Provisioner:
+		return &obstacle{ReasonIncompatible, fmt.Sprintf("the VolumeSnapshot %s/%s is of the driver %s, the class %s of %s: "+
+			"name a class of the snapshot's driver", namespace, name, o.Source.SnapshotDriver, o.Class.Name, o.Class.Provisioner), true}
+	case size > 0 && size < o.Source.RestoreSize:
+		return &obstacle{ReasonIncompatible, fmt.Sprintf("the VolumeSnapshot %s/%s needs %s, the DataVolume asks for %s",
+			namespace, name, human(o.Source.RestoreSize), human(size)), true}
+	}
+	return nil
 }
 
 // busySource is the obstacle as long as the source's content may change.

@@ -39,8 +39,9 @@
 //
 //   - virt-controller between two actions: the next round sees what was done. The
 //     status is written before the worker whose result it reports is deleted.
-//   - Stale caches: before a claim or a worker is made, the shell asks the API
-//     server for the DataVolume, so that nothing is filled again after Succeeded.
+//   - Stale caches: before a claim or a worker is made, the decision asks for the
+//     newest DataVolume (NeedDataVolume), so that nothing is filled again after
+//     Succeeded.
 //   - The worker's container: the kubelet restarts it, with back-off; the restarts
 //     are counted. The reason is in the status meanwhile; an event reports it when it
 //     has changed.

@@ -43,7 +43,7 @@ func TestAFailureIsToldOncePerReason(t *testing.T) {
 		{"it fills the claim", completed(), "Normal ImportSucceeded: Successfully filled PVC disk", ": "},
 	} {
 		o.Worker = podOf(o.DataVolume, step.worker)
-		plan := Decide(o)
+		plan := decide(o)
 		event := ""
 		if e := plan.Event; e != nil {
 			event = e.Type + " " + e.Reason + ": " + e.Message
@@ -71,7 +71,7 @@ func TestAFailureForGoodIsToldAsSuch(t *testing.T) {
 		transfer.ReasonSourceRefused: "SourceRefused",
 	} {
 		o.Worker = podOf(o.DataVolume, restarting(1, transfer.Result{Reason: reason, Message: "20 GiB"}))
-		e := Decide(o).Event
+		e := decide(o).Event
 		if e == nil || *e != (Event{corev1.EventTypeWarning, want, "20 GiB"}) {
 			t.Errorf("%s: the event is %+v, want a warning %s", reason, e, want)
 		}

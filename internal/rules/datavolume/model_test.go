@@ -75,17 +75,9 @@ func (m *model) controller(t *rapid.T, o Observed, budget int) {
 		return
 	}
 	o.Class, o.Config, o.Now = m.class, ConfigOf(nil), m.now
-	plan := Decide(o)
-	if plan.Poll {
-		o.Progress = &transfer.Progress{Total: 100, Done: rapid.Int64Range(0, 100).Draw(t, "done")}
-		plan = Decide(o)
-	}
-	current := m.dvs.last() != nil && m.dvs.last().ResourceVersion == o.DataVolume.ResourceVersion
-	if plan.CreateClaim != nil || plan.CreateWorker != nil {
-		// The shell asks the API server.
-		if !current {
-			return
-		}
+	plan, current := m.plan(t, &o)
+	if plan.Needs != "" {
+		return
 	}
 	if plan.CreateClaim != nil && spend(&budget) && m.claims.last() == nil {
 		claim := plan.CreateClaim.DeepCopy()
@@ -105,7 +97,7 @@ func (m *model) controller(t *rapid.T, o Observed, budget int) {
 		m.pods.write(pod)
 	}
 	if fmt.Sprint(plan.Status) != fmt.Sprint(o.DataVolume.Status) && spend(&budget) {
-		if !current {
+		if !current() {
 			return
 		}
 		to := o.DataVolume.DeepCopy()
@@ -116,6 +108,32 @@ func (m *model) controller(t *rapid.T, o Observed, budget int) {
 	if plan.DeleteWorker && spend(&budget) && m.pods.last() != nil && m.pods.last().UID == o.Worker.UID {
 		m.deletePod()
 	}
+}
+
+// plan decides, and answers what is asked, as the loop does. The plan still needs
+// something when the DataVolume turns out to be another version.
+func (m *model) plan(t *rapid.T, o *Observed) (plan Plan, current func() bool) {
+	current = func() bool {
+		return m.dvs.last() != nil && m.dvs.last().ResourceVersion == o.DataVolume.ResourceVersion
+	}
+	asked := map[Question]bool{}
+	for plan = Decide(*o); plan.Needs != ""; plan = Decide(*o) {
+		if asked[plan.Needs] {
+			t.Fatalf("it asks for %s again, which was answered", plan.Needs)
+		}
+		asked[plan.Needs] = true
+		switch plan.Needs {
+		case NeedDataVolume:
+			if o.Confirmed = current(); !o.Confirmed {
+				return plan, current
+			}
+		case NeedProgress:
+			o.Progress = &transfer.Progress{Total: 100, Done: rapid.Int64Range(0, 100).Draw(t, "done")}
+		case NeedWarning:
+			o.WarningAsked = true
+		}
+	}
+	return plan, current
 }
 
 func spend(budget *int) bool {

@@ -18,6 +18,8 @@ import (
 // date.
 type Observed struct {
 	DataVolume *cdiv1.DataVolume
+	// Confirmed means that DataVolume is the newest version that the API server has.
+	Confirmed bool
 	// Claim has the DataVolume's name, nil when there is none.
 	Claim *corev1.PersistentVolumeClaim
 	// Class is the claim's, or the one that it would get; nil when there is none.
@@ -28,10 +30,11 @@ type Observed struct {
 	Worker, SourcePod *corev1.Pod
 	// Conflicting says that a pod with the worker's name is somebody else's.
 	Conflicting bool
-	// Warning is the newest one about the claim or the pod that Stuck names, nil
-	// when there is none.
-	Warning *objectevent.Warning
-	// Progress is what the worker told, nil when it was not asked.
+	// Warning is the newest one about the claim or the pod that Stuck names when
+	// WarningAsked, nil when there is none.
+	Warning      *objectevent.Warning
+	WarningAsked bool
+	// Progress is what the worker said, nil when it was not asked.
 	Progress *transfer.Progress
 	Source   Source
 	// Reference is where the DataVolume's sourceRef leads to. When it leads somewhere,
@@ -41,9 +44,28 @@ type Observed struct {
 	Now       time.Time
 }
 
+// Question is something that must be known for sure, or that is asked for only when a
+// decision depends on it.
+type Question string
+
+const (
+	// NeedDataVolume asks whether the DataVolume is the newest version.
+	NeedDataVolume Question = "the newest version of the DataVolume"
+	// NeedWriters asks for a pod that may write to a clone's source.
+	NeedWriters Question = "the pods that write to the source"
+	// NeedWarning asks for the newest warning about what Stuck names.
+	NeedWarning Question = "the newest warning about what does not go on"
+	// NeedProgress asks the worker how far it is.
+	NeedProgress Question = "the worker's progress"
+)
+
 // Plan is what is to be done, in the order of its fields: what is made is made
 // before the status says so, and deleted when the status has said why.
 type Plan struct {
+	// Needs is what has to be asked before anything is done: then this is no plan, and
+	// another one is to be made.
+	Needs Question
+
 	// AddFinalizer is needed before a pod is made that can't be owned.
 	AddFinalizer bool
 	CreateClaim  *corev1.PersistentVolumeClaim
@@ -62,8 +84,6 @@ type Plan struct {
 	DeleteWorker, DeleteSourcePod bool
 	RemoveFinalizer               bool
 
-	// Poll asks for the worker's progress, and to decide again with it.
-	Poll bool
 	// Again says that there is more to do at once, After that there will be.
 	Again bool
 	After time.Duration
@@ -99,7 +119,16 @@ func Decide(o Observed) Plan {
 		d.advance()
 	}
 	d.reportClaim()
+	if d.plan.makes() && !o.Confirmed {
+		d.needs(NeedDataVolume)
+	}
 	return d.plan
+}
+
+// makes reports whether the plan gives the DataVolume something to be filled or to be
+// filled by. What is filled must never be filled again because a cache lags.
+func (p *Plan) makes() bool {
+	return p.CreateClaim != nil || p.AdoptClaim || p.CreateWorker != nil || p.CreateSourcePod != nil
 }
 
 // decision is a plan in the making.
@@ -108,6 +137,13 @@ type decision struct {
 	plan   Plan
 	how    method
 	worker worker
+}
+
+// needs asks a question first. Of several, the first one is asked first.
+func (d *decision) needs(question Question) {
+	if d.plan.Needs == "" {
+		d.plan.Needs = question
+	}
 }
 
 func (d *decision) phase() cdiv1.DataVolumePhase { return d.DataVolume.Status.Phase }
@@ -168,6 +204,7 @@ func (d *decision) advance() {
 		d.conditions()
 		return
 	}
+	d.letClaimGo()
 	stop := d.stopped()
 	if stop == nil {
 		stop = d.make()
@@ -180,6 +217,14 @@ func (d *decision) advance() {
 	d.step(d.reached())
 	d.conditions()
 	d.reportFailure()
+}
+
+// letClaimGo ends the worker of a claim that is being deleted: it goes only when no pod
+// uses it.
+func (d *decision) letClaimGo() {
+	if d.Claim != nil && d.Claim.DeletionTimestamp != nil {
+		d.plan.DeleteWorker = d.worker.exists && !d.worker.terminating
+	}
 }
 
 // stopped is what ends or stops the DataVolume where it is.
@@ -202,16 +247,11 @@ func (d *decision) stopped() *obstacle {
 		return &obstacle{ReasonClaimLost, fmt.Sprintf("the claim %s is being deleted before it was filled: "+
 			"delete the DataVolume to begin again", dv.Name), true}
 	case claim.DeletionTimestamp != nil:
-		// A claim goes only when no pod uses it.
-		d.plan.DeleteWorker = d.worker.exists && !d.worker.terminating
 		return &obstacle{reason: ReasonPending, message: fmt.Sprintf("the claim %s is being deleted", dv.Name)}
 	case claim.Status.Phase == corev1.ClaimLost:
 		return &obstacle{ReasonClaimLost, fmt.Sprintf("the claim %s has lost its volume %s: "+
 			"delete the DataVolume to begin again", dv.Name, claim.Spec.VolumeName), true}
-	case metav1.IsControlledBy(claim, dv) || d.how == methodAdopt:
-		return nil
-	case mayAdopt(dv, claim):
-		d.plan.AdoptClaim, d.plan.Again = true, true
+	case metav1.IsControlledBy(claim, dv), d.how == methodAdopt, mayAdopt(dv, claim):
 		return nil
 	}
 	return &obstacle{reason: ReasonExists, message: fmt.Sprintf("the claim %s exists and is not of this DataVolume: "+
@@ -234,11 +274,12 @@ func isFilled(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
 
 // make plans what is missing: the claim, and when that is bound, the workers.
 func (d *decision) make() *obstacle {
-	if d.plan.AdoptClaim {
-		return nil
-	}
 	if d.Claim == nil {
 		return d.makeClaim()
+	}
+	if d.how != methodAdopt && mayAdopt(d.DataVolume, d.Claim) {
+		d.plan.AdoptClaim, d.plan.Again = true, true
+		return nil
 	}
 	if !d.how.byWorker() || !d.mayWork() {
 		return nil
@@ -275,7 +316,7 @@ func (d *decision) makeClaim() *obstacle {
 		return stop
 	}
 	if d.how == methodClone {
-		if stop := busySource(d.Observed); stop != nil {
+		if stop := d.busySource(); stop != nil {
 			return stop
 		}
 	}
@@ -303,6 +344,16 @@ func (d *decision) busy() *obstacle {
 	}
 	if stop := unknownSource(d.Observed); stop != nil {
 		return stop
+	}
+	return d.busySource()
+}
+
+// busySource is the obstacle as long as the source's content may change; who may change
+// it is asked for only here, where a claim is to be made by the driver, or one of the
+// two pods that copy.
+func (d *decision) busySource() *obstacle {
+	if !d.Source.WritersAsked && d.Source.Unfilled == "" {
+		d.needs(NeedWriters)
 	}
 	return busySource(d.Observed)
 }
@@ -403,56 +454,87 @@ func (d *decision) conditions() {
 		d.set(cdiv1.DataVolumeRunning, isFalse(ReasonCompleted, d.verb()+" Complete"))
 		return
 	}
-	running := d.working()
+	d.askForState()
+	d.takeProgress()
+	running, after := d.working()
+	if after > 0 {
+		d.plan.After = after
+	}
 	d.set(cdiv1.DataVolumeReady, d.unready(running))
 	d.set(cdiv1.DataVolumeRunning, running)
 }
 
-// working is the Running condition of a DataVolume on its way.
-func (d *decision) working() condition {
-	w := &d.worker
+// askForState asks for what the Running condition depends on.
+func (d *decision) askForState() {
 	switch {
-	case w.running && d.Progress == nil && d.plan.Status.Phase == d.phase():
-		d.plan.Poll, d.plan.After = true, pace
-		if last := Condition(d.DataVolume, cdiv1.DataVolumeRunning); last != nil && last.Status == corev1.ConditionTrue {
-			return isTrue(last.Reason, last.Message)
-		}
-		return isTrue(ReasonPodRunning, "")
-	case w.running:
-		d.plan.After = pace
-		return d.progressing()
-	case w.failure != nil:
-		return isFalse(string(w.failure.Reason), w.failure.Message)
-	case w.reason != "":
-		return isFalse(w.reason, w.waiting)
-	case d.Warning != nil:
-		d.plan.After = retry
-		return isFalse(d.Warning.Reason, d.Warning.Message)
-	case w.exists:
-		d.plan.After = retry
-		return isFalse(ReasonPending, "the worker pod is starting")
-	case d.Claim == nil:
-	case d.Claim.Status.Phase != corev1.ClaimBound && d.reached() != stageWaiting && d.how != methodClone && d.how != methodRestore:
-		d.plan.After = retry
-		return isFalse(ReasonPending, "the claim is waiting for its volume")
-	case d.reached() == stageWaiting:
-		return isFalse(ReasonWaiting, "the claim is bound where the first pod that uses it is scheduled; "+
-			"annotate the DataVolume with "+layout.AnnImmediate+" not to wait")
-	case (d.how == methodClone || d.how == methodRestore) && d.reached() == stageRunning:
-		return isTrue(ReasonTransferRunning, "the storage driver makes the volume")
+	case d.worker.running && d.Progress == nil && !d.moves():
+		d.needs(NeedProgress)
+	case !d.WarningAsked && Stuck(d.Observed) != nil:
+		d.needs(NeedWarning)
 	}
-	return isFalse("", "")
 }
 
-// progressing takes over what the worker told, not more often than pace.
+// moves reports whether the phase changes.
+func (d *decision) moves() bool { return d.plan.Status.Phase != d.phase() }
+
+// working is the Running condition of a DataVolume on its way, and after what time to
+// look again at what no event reports.
+func (d *decision) working() (condition, time.Duration) {
+	w := &d.worker
+	switch {
+	case w.running:
+		return d.progressing(), pace
+	case w.failure != nil:
+		return isFalse(string(w.failure.Reason), w.failure.Message), 0
+	case w.reason != "":
+		return isFalse(w.reason, w.waiting), 0
+	case d.Warning != nil:
+		return isFalse(d.Warning.Reason, d.Warning.Message), retry
+	case w.exists:
+		return isFalse(ReasonPending, "the worker pod is starting"), retry
+	case d.Claim == nil:
+		return isFalse("", ""), 0
+	}
+	return d.binding()
+}
+
+// binding is the Running condition of a DataVolume without a worker: what its claim
+// waits for.
+func (d *decision) binding() (condition, time.Duration) {
+	reached, byDriver := d.reached(), d.how == methodClone || d.how == methodRestore
+	switch {
+	case reached == stageWaiting:
+		return isFalse(ReasonWaiting, "the claim is bound where the first pod that uses it is scheduled; "+
+			"annotate the DataVolume with "+layout.AnnImmediate+" not to wait"), 0
+	case byDriver && reached == stageRunning:
+		return isTrue(ReasonTransferRunning, "the storage driver makes the volume"), 0
+	case byDriver, d.Claim.Status.Phase == corev1.ClaimBound:
+		return isFalse("", ""), 0
+	}
+	return isFalse(ReasonPending, "the claim is waiting for its volume"), retry
+}
+
+// takeProgress takes over how far the worker is, not more often than pace.
+func (d *decision) takeProgress() {
+	if d.worker.running && !d.saidLately() {
+		d.plan.Status.Progress = grown(d.plan.Status.Progress, d.Progress)
+	}
+}
+
+// progressing is the Running condition of a DataVolume whose worker runs.
 func (d *decision) progressing() condition {
-	last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
-	if last != nil && last.Status == corev1.ConditionTrue && d.plan.Status.Phase == d.phase() &&
-		d.Now.Sub(last.LastHeartbeatTime.Time) < pace && last.Message != "" {
+	if d.saidLately() {
+		last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
 		return isTrue(last.Reason, last.Message)
 	}
-	d.plan.Status.Progress = grown(d.plan.Status.Progress, d.Progress)
 	return isTrue(ReasonPodRunning, describe(d.Progress))
+}
+
+// saidLately reports whether the progress was written so recently that it stays.
+func (d *decision) saidLately() bool {
+	last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
+	return last != nil && last.Status == corev1.ConditionTrue && !d.moves() &&
+		d.Now.Sub(last.LastHeartbeatTime.Time) < pace && last.Message != ""
 }
 
 // stopAt says what stands in the way, or that it can't be overcome.

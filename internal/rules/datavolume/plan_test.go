@@ -56,6 +56,16 @@ func class(mode storagev1.VolumeBindingMode) *storagev1.StorageClass {
 	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "local.csi.drydock.dev", VolumeBindingMode: &mode}
 }
 
+// decide gives the plan when all that it may depend on was asked for, and was as it was
+// observed.
+func decide(o Observed) Plan {
+	o.Confirmed, o.WarningAsked, o.Source.WritersAsked = true, true, true
+	if o.Progress == nil {
+		o.Progress = &transfer.Progress{}
+	}
+	return Decide(o)
+}
+
 // claimOf is the DataVolume's claim as Decide asks for it.
 func claimOf(o Observed, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
 	claim := newClaim(o, methodCopy)
@@ -297,7 +307,7 @@ func TestEachStateHasOneNextStep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := Observed{DataVolume: newDV(test.source, inPhase(test.phase)), Class: immediate, Config: ConfigOf(nil), Now: noon}
 			test.edit(&o)
-			p := Decide(o)
+			p := decide(o)
 			if p.Status.Phase != test.want || actions(p) != test.does {
 				t.Errorf("phase %s, does %q; want %s and %q", p.Status.Phase, actions(p), test.want, test.does)
 			}
@@ -407,7 +417,7 @@ func TestAClonesSourceIsLookedAt(t *testing.T) {
 			o := Observed{DataVolume: test.dv, Class: class(storagev1.VolumeBindingImmediate), Config: ConfigOf(nil), Now: noon}
 			o.Source.Claim, o.Source.Volume = source(), volume
 			test.edit(&o)
-			p := Decide(o)
+			p := decide(o)
 			if p.Status.Phase != test.want || actions(p) != test.does {
 				t.Errorf("phase %s, does %q; want %s and %q", p.Status.Phase, actions(p), test.want, test.does)
 			}
@@ -415,9 +425,10 @@ func TestAClonesSourceIsLookedAt(t *testing.T) {
 			if test.says != "" && (c == nil || c.Message != test.says) {
 				t.Errorf("says %+v, want %s", c, test.says)
 			}
-			if !AsksForWriters(o) {
+			o.Confirmed, o.WarningAsked, o.Progress = true, true, &transfer.Progress{}
+			if Decide(o).Needs != NeedWriters {
 				o.Source.UsedBy = "virt-launcher-y"
-				if diff := cmp.Diff(p, Decide(o)); diff != "" {
+				if diff := cmp.Diff(p, decide(o)); diff != "" {
 					t.Errorf("a writer that is not asked for changes the plan:\n%s", diff)
 				}
 			}
@@ -428,19 +439,78 @@ func TestAClonesSourceIsLookedAt(t *testing.T) {
 	}
 }
 
+func TestWhatIsAskedFirst(t *testing.T) {
+	source := func(o *Observed) {
+		o.Source.Claim = &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "image", Namespace: "ns"},
+			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: corev1.ResourceList{
+				corev1.ResourceStorage: resource.MustParse("1Gi"),
+			}},
+		}
+	}
+	bound := func(o *Observed) { o.Claim = claimOf(*o, corev1.ClaimBound) }
+	worker := func(status corev1.PodStatus) func(*Observed) {
+		return func(o *Observed) { o.Worker = podOf(o.DataVolume, status) }
+	}
+	confirmed := func(o *Observed) { o.Confirmed = true }
+	for name, test := range map[string]struct {
+		dv    *cdiv1.DataVolume
+		edits []func(*Observed)
+		want  Question
+	}{
+		"a new one gets its first word":                 {newDV(httpSource()), nil, ""},
+		"a claim is to be made":                         {newDV(httpSource(), inPhase(cdiv1.Pending)), nil, NeedDataVolume},
+		"and the DataVolume is the newest":              {newDV(httpSource(), inPhase(cdiv1.Pending)), []func(*Observed){confirmed}, ""},
+		"a filled claim is offered":                     {newDV(httpSource(), inPhase(cdiv1.Pending), annotated(AnnAdoption, "true")), []func(*Observed){bound, ownerless}, NeedDataVolume},
+		"a claim waits for its volume":                  {newDV(httpSource(), inPhase(cdiv1.Pending)), []func(*Observed){pendingSince(time.Minute)}, NeedWarning},
+		"and its warning is known":                      {newDV(httpSource(), inPhase(cdiv1.Pending)), []func(*Observed){pendingSince(time.Minute), func(o *Observed) { o.WarningAsked = true }}, ""},
+		"not yet for long":                              {newDV(httpSource(), inPhase(cdiv1.Pending)), []func(*Observed){pendingSince(time.Second)}, ""},
+		"a worker is to be made":                        {newDV(httpSource(), inPhase(cdiv1.PVCBound)), []func(*Observed){bound}, NeedDataVolume},
+		"a worker runs, and the phase is to be written": {newDV(httpSource(), inPhase(cdiv1.ImportScheduled)), []func(*Observed){bound, worker(running())}, ""},
+		"a worker runs":                                 {newDV(httpSource(), inPhase(cdiv1.ImportInProgress)), []func(*Observed){bound, worker(running())}, NeedProgress},
+		"a worker has ended":                            {newDV(httpSource(), inPhase(cdiv1.ImportInProgress)), []func(*Observed){bound, worker(completed())}, ""},
+		"a copy gets its claim, whoever writes":         {newDV(cloneOf("ns", "image"), inPhase(cdiv1.Pending)), []func(*Observed){source}, NeedDataVolume},
+		"the worker of a copy is to be made":            {newDV(cloneOf("ns", "image"), inPhase(cdiv1.PVCBound)), []func(*Observed){source, bound}, NeedWriters},
+		"a copy whose source is not filled":             {newDV(cloneOf("ns", "image"), inPhase(cdiv1.PVCBound)), []func(*Observed){source, bound, func(o *Observed) { o.Source.Unfilled = "other" }}, ""},
+		"the pod that sends a copy is missing":          {newDV(cloneOf("ns", "image"), inPhase(cdiv1.CloneScheduled)), []func(*Observed){source, bound, worker(corev1.PodStatus{})}, NeedWriters},
+		"both pods of a copy are there": {newDV(cloneOf("ns", "image"), inPhase(cdiv1.CloneScheduled)), []func(*Observed){source, bound, worker(corev1.PodStatus{}),
+			func(o *Observed) { o.SourcePod = &corev1.Pod{} }}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Observed{DataVolume: test.dv, Class: class(storagev1.VolumeBindingImmediate), Config: ConfigOf(nil), Now: noon}
+			for _, edit := range test.edits {
+				edit(&o)
+			}
+			if got := Decide(o).Needs; got != test.want {
+				t.Errorf("asks for %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// pendingSince makes the DataVolume's claim, which nobody has bound for that long.
+func pendingSince(age time.Duration) func(*Observed) {
+	return func(o *Observed) {
+		o.Claim = claimOf(*o, corev1.ClaimPending)
+		o.Claim.CreationTimestamp = metav1.NewTime(noon.Add(-age))
+	}
+}
+
+func ownerless(o *Observed) { o.Claim.OwnerReferences = nil }
+
 func TestProgressIsWrittenAtItsPaceAndNeverGoesBack(t *testing.T) {
 	o := Observed{
 		DataVolume: newDV(httpSource(), inPhase(cdiv1.ImportInProgress)), Class: class(storagev1.VolumeBindingImmediate),
 		Config: ConfigOf(nil), Now: noon,
 	}
 	o.Claim, o.Worker = claimOf(o, corev1.ClaimBound), podOf(o.DataVolume, running())
-	if !Decide(o).Poll {
-		t.Error("a worker at work is not asked how far it is")
+	if got := Decide(o).Needs; got != NeedProgress {
+		t.Errorf("of a worker at work it asks for %q, want its progress", got)
 	}
 	tell := func(after time.Duration, done int64) (cdiv1.DataVolumeProgress, string) {
 		o.Now = noon.Add(after)
 		o.Progress = &transfer.Progress{Done: done, Total: 1 << 30, SecondsLeft: 7, Step: "copying"}
-		o.DataVolume.Status = Decide(o).Status
+		o.DataVolume.Status = decide(o).Status
 		return o.DataVolume.Status.Progress, Condition(o.DataVolume, cdiv1.DataVolumeRunning).Message
 	}
 	for _, step := range []struct {
@@ -469,15 +539,15 @@ func TestRestartsAreCountedOverWorkersThatWereLost(t *testing.T) {
 	}
 	o.Claim = claimOf(o, corev1.ClaimBound)
 	o.Worker = podOf(o.DataVolume, restarting(3, transfer.Result{Reason: transfer.ReasonCut}))
-	o.DataVolume.Status = Decide(o).Status
+	o.DataVolume.Status = decide(o).Status
 	o.Worker = nil
-	made := Decide(o).CreateWorker
+	made := decide(o).CreateWorker
 	if made == nil || made.RestartsBefore != 4 {
 		t.Fatalf("the worker after the lost one is %+v, want 4 restarts before it", made)
 	}
 	o.Worker = podOf(o.DataVolume, running())
 	o.Worker.Annotations = map[string]string{AnnRestarts: "4"}
-	if got := Decide(o).Status.RestartCount; got != 4 {
+	if got := decide(o).Status.RestartCount; got != 4 {
 		t.Errorf("%d restarts, want 4", got)
 	}
 }

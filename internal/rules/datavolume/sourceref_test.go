@@ -58,7 +58,7 @@ func TestADataSourceLeadsToWhatIsBesideIt(t *testing.T) {
 
 func TestADataVolumeWaitsForWhatItsDataSourceLeadsTo(t *testing.T) {
 	immediate := class(storagev1.VolumeBindingImmediate)
-	decide := func(dv *cdiv1.DataVolume, reference ResolvedReference, claim *corev1.PersistentVolumeClaim) Plan {
+	decideWith := func(dv *cdiv1.DataVolume, reference ResolvedReference, claim *corev1.PersistentVolumeClaim) Plan {
 		o := Observed{DataVolume: dv, Reference: reference, Claim: claim, Class: immediate, Config: ConfigOf(nil), Now: noon}
 		o.DataVolume.Spec.Source = reference.Source
 		if reference.Source != nil {
@@ -69,28 +69,28 @@ func TestADataVolumeWaitsForWhatItsDataSourceLeadsTo(t *testing.T) {
 				},
 			}
 		}
-		return Decide(o)
+		return decide(o)
 	}
 	nowhere := ResolveReference(nil, "golden", "debian")
 	there := ResolveReference(leadingTo(cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Name: "image"}}), "golden", "debian")
 
-	if p := decide(referring(), nowhere, nil); p.Status.Phase != cdiv1.Pending || actions(p) != "" {
+	if p := decideWith(referring(), nowhere, nil); p.Status.Phase != cdiv1.Pending || actions(p) != "" {
 		t.Errorf("a new one is %s and does %q", p.Status.Phase, actions(p))
 	}
-	p := decide(referring(inPhase(cdiv1.Pending)), nowhere, nil)
+	p := decideWith(referring(inPhase(cdiv1.Pending)), nowhere, nil)
 	if c := Condition(&cdiv1.DataVolume{Status: p.Status}, cdiv1.DataVolumeRunning); c.Reason != ReasonSourceNotFound || p.After == 0 || actions(p) != "" {
 		t.Errorf("without a DataSource it says %+v, looks again after %s, does %q", c, p.After, actions(p))
 	}
-	p = decide(referring(inPhase(cdiv1.Pending)), there, nil)
+	p = decideWith(referring(inPhase(cdiv1.Pending)), there, nil)
 	if actions(p) != "create claim" || p.CreateClaim.Annotations[AnnSource] != "pvc/golden/image" {
 		t.Errorf("with a DataSource it does %q; the claim is %+v", actions(p), p.CreateClaim)
 	}
-	p = decide(referring(inPhase(cdiv1.CloneInProgress)), nowhere, nil)
+	p = decideWith(referring(inPhase(cdiv1.CloneInProgress)), nowhere, nil)
 	if c := Condition(&cdiv1.DataVolume{Status: p.Status}, cdiv1.DataVolumeRunning); p.Status.Phase != cdiv1.Failed || c.Reason != ReasonClaimLost {
 		t.Errorf("when claim and DataSource are gone it is %s: %+v", p.Status.Phase, c)
 	}
 	conflicting := referring(inPhase(cdiv1.Pending), annotated(AnnCloneAllowed, "sourceRef/golden/other"))
-	if p = decide(conflicting, there, nil); p.Status.Phase != cdiv1.Failed {
+	if p = decideWith(conflicting, there, nil); p.Status.Phase != cdiv1.Failed {
 		t.Errorf("without the right it is %s and does %q", p.Status.Phase, actions(p))
 	}
 }

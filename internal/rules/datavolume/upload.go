@@ -16,11 +16,16 @@ import (
 
 // ObservedUpload is what is known of a claim that takes an upload by itself.
 type ObservedUpload struct {
-	Claim  *corev1.PersistentVolumeClaim
-	Class  *storagev1.StorageClass
-	Worker *corev1.Pod
-	Config Config
+	Claim *corev1.PersistentVolumeClaim
+	// Confirmed means that Claim is the newest version that the API server has.
+	Confirmed bool
+	Class     *storagev1.StorageClass
+	Worker    *corev1.Pod
+	Config    Config
 }
+
+// NeedClaim asks whether a claim that takes an upload is the newest version.
+const NeedClaim Question = "the newest version of the claim"
 
 // Certificate is what a worker shows to its peer.
 type Certificate struct {
@@ -48,6 +53,8 @@ func SourceCertificate(dv *cdiv1.DataVolume, namespace string) Certificate {
 // UploadPlan is what is to be done for it. The worker is made first, then the
 // annotations are set, then it is deleted.
 type UploadPlan struct {
+	// Needs is what has to be asked before anything is done: then this is no plan.
+	Needs        Question
 	CreateWorker *Worker
 	Annotations  map[string]string
 	DeleteWorker bool
@@ -77,6 +84,9 @@ func DecideUpload(o ObservedUpload) UploadPlan {
 		return p
 	case w.dead:
 		p.DeleteWorker = true
+	case !w.exists && !o.Confirmed:
+		// One that was filled must not be filled again.
+		p.Needs = NeedClaim
 	case !w.exists:
 		p.CreateWorker = uploadWorker(o)
 	}

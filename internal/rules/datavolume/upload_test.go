@@ -60,8 +60,13 @@ func TestAClaimTakesOneUploadOfItsOwn(t *testing.T) {
 			if test.worker != nil {
 				o.Worker = &corev1.Pod{Status: *test.worker}
 			}
+			first := DecideUpload(o)
+			if asks := first.Needs == NeedClaim; asks != test.creates || first.CreateWorker != nil {
+				t.Errorf("asks for %q, creates %v", first.Needs, first.CreateWorker)
+			}
+			o.Confirmed = true
 			p := DecideUpload(o)
-			if (p.CreateWorker != nil) != test.creates || p.DeleteWorker != test.deletes ||
+			if p.Needs != "" || (p.CreateWorker != nil) != test.creates || p.DeleteWorker != test.deletes ||
 				p.Annotations[layout.AnnPodPhase] != test.phase || p.Annotations[layout.AnnPodReady] != test.podReady {
 				t.Errorf("creates %v, deletes %v, annotates %v", p.CreateWorker != nil, p.DeleteWorker, p.Annotations)
 			}
@@ -95,14 +100,14 @@ func TestTheClaimOfAnUploadSaysHowFarItIs(t *testing.T) {
 			if test.worker != nil {
 				o.Worker = podOf(o.DataVolume, *test.worker)
 			}
-			got := Decide(o).AnnotateClaim
+			got := decide(o).AnnotateClaim
 			if said := strings.TrimSpace(got[layout.AnnPodPhase] + " " + got[layout.AnnPodReady]); said != test.says {
 				t.Errorf("the claim says %q, want %q", said, test.says)
 			}
 			for name, value := range got {
 				o.Claim.Annotations[name] = value
 			}
-			if again := Decide(o).AnnotateClaim; len(again) > 0 {
+			if again := decide(o).AnnotateClaim; len(again) > 0 {
 				t.Errorf("what the claim says already is written again: %v", again)
 			}
 		})
