@@ -1,0 +1,98 @@
+package datavolume
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+)
+
+// Each case gives the version of an object that the cache shows and the one that the API
+// server has, none for "it is gone", and says whether one look makes something.
+var versions = map[string]struct {
+	shown, stored string
+	makes         bool
+}{
+	"what the cache shows is the newest": {"7", "7", true},
+	"somebody has written meanwhile":     {"7", "8", false},
+	"it is gone":                         {"7", "", false},
+}
+
+// newest gives the loop an API server that has the object in another version than the
+// cache, or not at all, and counts the claims that it makes.
+func newest(t *testing.T, object client.Object, shown, stored string) (r *Reconciler, made *int) {
+	t.Helper()
+	claims := 0
+	version := func(of string) []client.Object {
+		if of == "" {
+			return nil
+		}
+		copied := object.DeepCopyObject().(client.Object)
+		copied.SetResourceVersion(of)
+		return []client.Object{copied}
+	}
+	r, _ = lagging(t, version(shown)...)
+	api, _ := lagging(t, version(stored)...)
+	r.Reader = api.Client
+	r.Client = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
+		Create: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.CreateOption) error {
+			if claim, ok := object.(*corev1.PersistentVolumeClaim); ok {
+				claim.CreationTimestamp = metav1.Now()
+				claims++
+			}
+			return nil
+		},
+	})
+	return r, &claims
+}
+
+func TestNoClaimIsMadeOfWhatOnlyTheCacheShows(t *testing.T) {
+	dv := &cdiv1.DataVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", UID: "1234-5"},
+		Spec: cdiv1.DataVolumeSpec{
+			Source:  &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://example.com/disk.qcow2"}},
+			Storage: &cdiv1.StorageSpec{},
+		},
+		Status: cdiv1.DataVolumeStatus{Phase: cdiv1.Pending},
+	}
+	for name, c := range versions {
+		t.Run(name, func(t *testing.T) {
+			r, made := newest(t, dv, c.shown, c.stored)
+			wake(t, r, dv, 1)
+			if (*made == 1) != c.makes {
+				t.Errorf("made %d claims", *made)
+			}
+		})
+	}
+}
+
+func TestNoWorkerIsMadeForAClaimThatOnlyTheCacheShows(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "disk", UID: "1234-5", Annotations: map[string]string{layout.AnnUploadTarget: ""},
+		},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+	}
+	for name, c := range versions {
+		t.Run(name, func(t *testing.T) {
+			r, _ := newest(t, claim, c.shown, c.stored)
+			// What every worker is made with comes first.
+			begun := errors.New("a worker is being made")
+			r.Settings = func(context.Context) (clusterconfig.Settings, error) { return clusterconfig.Settings{}, begun }
+			loop := &UploadClaims{Reconciler: r}
+			_, err := loop.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(claim)})
+			if errors.Is(err, begun) != c.makes || err != nil && !c.makes {
+				t.Errorf("it ends with the error %v", err)
+			}
+		})
+	}
+}
