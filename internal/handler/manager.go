@@ -21,6 +21,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
 func newScheme() *runtime.Scheme {
@@ -107,9 +108,9 @@ func stripPod(obj any) (any, error) {
 		kept.Status.ContainerStatuses = pod.Status.ContainerStatuses
 	}
 	kept.Status.Phase = pod.Status.Phase
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady || c.Type == corev1.ContainersReady {
-			kept.Status.Conditions = append(kept.Status.Conditions, c)
+	for _, kind := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
+		if c := podstatus.Condition(pod, kind); c != nil {
+			kept.Status.Conditions = append(kept.Status.Conditions, *c)
 		}
 	}
 	return kept, nil

@@ -77,6 +77,22 @@ var definitions = map[string]definition{
 			"test/guest/guestd.next": "runs in the test's guest, whose memory links no Kubernetes",
 		},
 	},
+	"a pod's condition": {
+		home: "internal/rules/podstatus", use: "podstatus.Condition",
+		looksLike: func(f ast.Node) bool {
+			ofAPod := func(n ast.Node) bool {
+				return named(n, "corev1", "PodConditionType") || named(n, "corev1", "PodScheduled") ||
+					named(n, "corev1", "PodReady") || named(n, "corev1", "ContainersReady")
+			}
+			return contains(f, ofAPod) && contains(f, func(n ast.Node) bool {
+				loop, ok := n.(*ast.RangeStmt)
+				return ok && selects(loop.X, "Conditions")
+			})
+		},
+		besides: map[string]string{
+			"internal/handler/driver.podOf": "reads one condition of the launcher's pod, Ready",
+		},
+	},
 	"a pod has ended": {
 		home: "internal/rules/podstatus", use: "podstatus.Terminal",
 		looksLike: func(f ast.Node) bool {

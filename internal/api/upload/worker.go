@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
 // pause between two looks at a worker that is not there yet.
@@ -78,10 +79,9 @@ func reach(pod *corev1.Pod, claim types.NamespacedName) (address, waiting string
 
 // reason is what the cluster says about a pod that does not run.
 func reason(pod *corev1.Pod) string {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Message != "" {
-			return ": " + c.Message
-		}
+	c := podstatus.Condition(pod, corev1.PodScheduled)
+	if c != nil && c.Status == corev1.ConditionFalse && c.Message != "" {
+		return ": " + c.Message
 	}
 	for _, s := range pod.Status.ContainerStatuses {
 		if s.State.Waiting != nil && s.State.Waiting.Reason != "" {

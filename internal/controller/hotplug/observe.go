@@ -166,7 +166,7 @@ func (r *Reconciler) observePods(ctx context.Context, s *observation, pods []cor
 		age := now.Sub(seen.Created)
 		if !seen.Running && !seen.Terminating && !seen.Finished {
 			seen.Why = problemOf(pod)
-			seen.Stuck = age >= stuckAfter || unschedulable(pod)
+			seen.Stuck = age >= stuckAfter || unschedulable(pod) != nil
 			if !seen.Stuck {
 				s.lookAgain(stuckAfter - age)
 			} else if seen.Why == "" {
@@ -197,24 +197,20 @@ func (r *Reconciler) observePods(ctx context.Context, s *observation, pods []cor
 	return nil
 }
 
-func scheduling(pod *corev1.Pod) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled {
-			return c
-		}
+// unschedulable is the scheduler's word that it finds no node for the pod, nil when it
+// has not said so.
+func unschedulable(pod *corev1.Pod) *corev1.PodCondition {
+	c := podstatus.Condition(pod, corev1.PodScheduled)
+	if c == nil || c.Status != corev1.ConditionFalse || c.Reason != corev1.PodReasonUnschedulable {
+		return nil
 	}
-	return nil
-}
-
-func unschedulable(pod *corev1.Pod) bool {
-	c := scheduling(pod)
-	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+	return c
 }
 
 // problemOf is what the pod itself says of what keeps it from running.
 func problemOf(pod *corev1.Pod) string {
-	if unschedulable(pod) {
-		return fmt.Sprintf("the attachment pod %s can't be scheduled: %s", pod.Name, scheduling(pod).Message)
+	if c := unschedulable(pod); c != nil {
+		return fmt.Sprintf("the attachment pod %s can't be scheduled: %s", pod.Name, c.Message)
 	}
 	if c := hotplugpod.Status(pod); c != nil && c.State.Waiting != nil && c.State.Waiting.Message != "" {
 		return fmt.Sprintf("the attachment pod %s does not start: %s: %s", pod.Name, c.State.Waiting.Reason, c.State.Waiting.Message)

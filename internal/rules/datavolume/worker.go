@@ -41,13 +41,11 @@ func look(pod *corev1.Pod) worker {
 	if err == nil {
 		w.restarts = int32(before)
 	}
-	for _, condition := range pod.Status.Conditions {
-		switch {
-		case condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse:
-			w.reason, w.waiting = condition.Reason, condition.Message
-		case condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue:
-			w.ready = true
-		}
+	if c := podstatus.Condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+		w.reason, w.waiting = c.Reason, c.Message
+	}
+	if c := podstatus.Condition(pod, corev1.PodReady); c != nil {
+		w.ready = c.Status == corev1.ConditionTrue
 	}
 	if len(pod.Status.ContainerStatuses) > 0 {
 		w.lookAt(&pod.Status.ContainerStatuses[0])

@@ -1,6 +1,7 @@
 // Package podstatus answers questions about any pod's status.
 //
-// It owns what a pod's phase means to whoever waits for its end. It is pure, and must
+// It owns how a container's status and a condition are found, and what a pod's phase means
+// to whoever waits for its end. It is pure, and must
 // not know what a pod is for: what the end of a launcher pod means is package vmilifecycle's.
 package podstatus
 
@@ -12,6 +13,16 @@ func Container(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	for i := range pod.Status.ContainerStatuses {
 		if s := &pod.Status.ContainerStatuses[i]; s.Name == name {
 			return s
+		}
+	}
+	return nil
+}
+
+// Condition returns the pod's condition of a type, nil when it has none.
+func Condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == kind {
+			return c
 		}
 	}
 	return nil

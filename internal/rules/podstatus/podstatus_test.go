@@ -35,3 +35,18 @@ func TestTerminal(t *testing.T) {
 		}
 	}
 }
+
+func TestCondition(t *testing.T) {
+	pod := &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
+		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "NotYet"},
+	}}}
+	if c := Condition(pod, corev1.PodReady); c == nil || c.Reason != "NotYet" {
+		t.Errorf("Ready is %+v", c)
+	}
+	if c := Condition(pod, corev1.ContainersReady); c != nil {
+		t.Errorf("a condition that the pod does not have is %+v", c)
+	}
+	if c := Condition(&corev1.Pod{}, corev1.PodReady); c != nil {
+		t.Errorf("a pod without conditions has %+v", c)
+	}
+}

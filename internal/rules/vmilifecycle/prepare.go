@@ -116,12 +116,3 @@ func containerObstacle(pod *corev1.Pod) vmistatus.Fact[*vmistatus.Obstacle] {
 func computeStatus(pod *corev1.Pod) *corev1.ContainerStatus {
 	return podstatus.Container(pod, layout.ComputeContainer)
 }
-
-func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == kind {
-			return c
-		}
-	}
-	return nil
-}

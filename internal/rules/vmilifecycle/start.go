@@ -112,7 +112,7 @@ func (d *decision) awaitNode() {
 	if pending := placement.Unbound(d.o.Claims); verdict != nil && len(pending) > 0 {
 		d.facts.Wait.For += "; these claims are not bound yet: " + strings.Join(pending, ", ")
 	}
-	if podCondition(d.o.Pod, corev1.PodScheduled) == nil {
+	if podstatus.Condition(d.o.Pod, corev1.PodScheduled) == nil {
 		d.unreported = d.o.Pod.CreationTimestamp.Add(schedulerPatience).Sub(d.o.Now)
 	}
 }
@@ -120,7 +120,7 @@ func (d *decision) awaitNode() {
 // verdictOn is why the scheduler finds no node for a pod of the VMI's; nil when it has
 // not said so.
 func verdictOn(pod *corev1.Pod) *vmistatus.Obstacle {
-	verdict := podCondition(pod, corev1.PodScheduled)
+	verdict := podstatus.Condition(pod, corev1.PodScheduled)
 	if verdict == nil || verdict.Status != corev1.ConditionFalse {
 		return nil
 	}

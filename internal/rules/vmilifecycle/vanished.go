@@ -8,6 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
@@ -23,7 +24,7 @@ const (
 // that does not answer: it takes the pod's condition Ready away, which the
 // containers' own readiness does not explain. The kubelet gives it back.
 func MarksNodeLost(pod *corev1.Pod) bool {
-	ready, containers := podCondition(pod, corev1.PodReady), podCondition(pod, corev1.ContainersReady)
+	ready, containers := podstatus.Condition(pod, corev1.PodReady), podstatus.Condition(pod, corev1.ContainersReady)
 	return ready != nil && ready.Status == corev1.ConditionFalse &&
 		containers != nil && containers.Status == corev1.ConditionTrue
 }
