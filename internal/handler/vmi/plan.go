@@ -33,6 +33,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // Step is one thing to do. Whatever comes of it is another observation.
@@ -216,15 +217,8 @@ func active(o Observed) bool {
 
 // reachable reports whether a virt-launcher may be listening, or about to.
 func reachable(o Observed) bool {
-	return o.Pod != nil && !o.Pod.Finished && (!o.Pod.Gone || o.Pod.Remains) && started(o.VMI)
-}
-
-func started(vmi *v1.VirtualMachineInstance) bool {
-	switch vmi.Status.Phase {
-	case v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed:
-		return true
-	}
-	return false
+	return o.Pod != nil && !o.Pod.Finished && (!o.Pod.Gone || o.Pod.Remains) &&
+		vmistatus.StageOf(o.VMI.Status.Phase) != vmistatus.Waiting
 }
 
 // mustEnd reports whether a guest that runs has to end: its VMI is to go, or is

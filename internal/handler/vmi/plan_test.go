@@ -69,6 +69,7 @@ func TestNext(t *testing.T) {
 	}{
 		"scheduled, the pod is not seen yet":               {o: observed(noPod), step: Wait},
 		"scheduled, the pod is there":                      {o: observed(), step: Connect},
+		"a phase that this version does not know":          {o: observed(in("Frozen")), step: Connect},
 		"the socket is being followed":                     {o: observed(pending), step: Wait},
 		"virt-launcher waits":                              {o: observed(launcher(launch.PhaseWaiting)), step: Start},
 		"virt-launcher waits in a pod that is not the one": {o: observed(launcher(launch.PhaseWaiting), notChosen), step: Wait},
