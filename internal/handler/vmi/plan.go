@@ -153,19 +153,30 @@ func Next(o Observed) (Step, time.Duration) {
 		return stop(o)
 	case o.VMI.IsFinal():
 		return rest(o), 0
-	case running && !o.Attached:
-		return Attach, 0
-	case o.Link == LinkUp && o.Launcher.Phase == launch.PhaseWaiting && mayStart(o):
-		return Start, 0
-	case o.Link == LinkNone && reachable(o):
-		return Connect, 0
-	case running && tend(o) != Wait:
-		return tend(o), 0
+	}
+	if step := advance(o, running); step != Wait {
+		return step, 0
 	}
 	if podGone(o) {
 		return report(o), remainsAgain
 	}
 	return report(o), o.PlugAfter
+}
+
+// advance is the next step of a guest that shall run: towards its start, and then what
+// is to be done about it.
+func advance(o Observed, running bool) Step {
+	switch {
+	case running && !o.Attached:
+		return Attach
+	case o.Link == LinkUp && o.Launcher.Phase == launch.PhaseWaiting && mayStart(o):
+		return Start
+	case o.Link == LinkNone && reachable(o):
+		return Connect
+	case running:
+		return tend(o)
+	}
+	return Wait
 }
 
 // remainsAgain is when the node is looked at again for what is left of a pod that
