@@ -113,12 +113,15 @@ func (g *guest) reason(status exitStatus) launch.Reason {
 		return launch.ReasonCrashed
 	case g.migrated:
 		return launch.ReasonMigrated
-	case g.shutdown == shutdownGuestReset:
-		return launch.ReasonGuestShutdown
-	case g.shutdown == shutdownGuest && !g.powerButton:
+	case g.endedItself():
 		return launch.ReasonGuestShutdown
 	}
 	return launch.ReasonHostShutdown
+}
+
+// endedItself reports whether the guest shut down without having been asked to.
+func (g *guest) endedItself() bool {
+	return g.shutdown == shutdownGuestReset || g.shutdown == shutdownGuest && !g.powerButton
 }
 
 // explain is a sentence for the VM's owner.

@@ -165,17 +165,8 @@ func (r *Reconciler) observePods(ctx context.Context, s *observation, pods []cor
 		seen := hotplugpod.Observe(pod)
 		age := now.Sub(seen.Created)
 		if !seen.Running && !seen.Terminating && !seen.Finished {
-			seen.Why = problemOf(pod)
-			seen.Stuck = age >= stuckAfter || unschedulable(pod) != nil
-			if !seen.Stuck {
-				s.lookAgain(stuckAfter - age)
-			} else if seen.Why == "" {
-				why, err := r.warning(ctx, pod)
-				if err != nil {
-					return err
-				}
-				seen.Why = why
-				s.lookAgain(stuckAfter)
+			if err := r.observeStart(ctx, s, pod, &seen, age); err != nil {
+				return err
 			}
 		}
 		if seen.Finished && age < coolingFor {
@@ -193,6 +184,25 @@ func (r *Reconciler) observePods(ctx context.Context, s *observation, pods []cor
 		if len(s.Record.Pods) > r.MaxAttachmentPods {
 			s.lookAgain(wait)
 		}
+	}
+	return nil
+}
+
+// observeStart finds out what keeps a pod of that age from running: what it says itself,
+// or, when that is nothing and it takes too long, its events.
+func (r *Reconciler) observeStart(ctx context.Context, s *observation, pod *corev1.Pod, seen *hotplug.Pod, age time.Duration) error {
+	seen.Why = problemOf(pod)
+	seen.Stuck = age >= stuckAfter || unschedulable(pod) != nil
+	switch {
+	case !seen.Stuck:
+		s.lookAgain(stuckAfter - age)
+	case seen.Why == "":
+		why, err := r.warning(ctx, pod)
+		if err != nil {
+			return err
+		}
+		seen.Why = why
+		s.lookAgain(stuckAfter)
 	}
 	return nil
 }

@@ -38,25 +38,7 @@ type plan struct {
 // asked for.
 func decide(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance, now time.Time) plan {
 	var p plan
-	var active []*v1.VirtualMachineInstance
-	for _, vmi := range vmis {
-		owned := metav1.IsControlledBy(vmi, rs)
-		matches := selector.Matches(labels.Set(vmi.Labels))
-		switch {
-		case vmi.DeletionTimestamp != nil:
-		case owned && !matches:
-			p.release = append(p.release, vmi)
-		case owned && vmi.IsFinal():
-			p.replace(vmi, now)
-		case owned && vmistatus.Interrupted(vmi):
-			// Its guest ends; another takes its place meanwhile.
-		case owned:
-			active = append(active, vmi)
-		case matches && metav1.GetControllerOf(vmi) == nil && !vmi.IsFinal() && !vmistatus.Interrupted(vmi):
-			p.adopt = append(p.adopt, vmi)
-			active = append(active, vmi)
-		}
-	}
+	active := p.sort(rs, selector, vmis, now)
 	p.status = status(rs, selector, active, now)
 	if rs.DeletionTimestamp != nil {
 		return plan{status: p.status}
@@ -79,6 +61,30 @@ func decide(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, v
 		p.remove = append(p.remove, active[:len(active)-int(wanted)]...)
 	}
 	return p
+}
+
+// sort plans what each VMI asks for by itself, and returns those that count as replicas.
+func (p *plan) sort(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance, now time.Time) []*v1.VirtualMachineInstance {
+	var active []*v1.VirtualMachineInstance
+	for _, vmi := range vmis {
+		owned := metav1.IsControlledBy(vmi, rs)
+		matches := selector.Matches(labels.Set(vmi.Labels))
+		switch {
+		case vmi.DeletionTimestamp != nil:
+		case owned && !matches:
+			p.release = append(p.release, vmi)
+		case owned && vmi.IsFinal():
+			p.replace(vmi, now)
+		case owned && vmistatus.Interrupted(vmi):
+			// Its guest ends; another takes its place meanwhile.
+		case owned:
+			active = append(active, vmi)
+		case matches && metav1.GetControllerOf(vmi) == nil && !vmi.IsFinal() && !vmistatus.Interrupted(vmi):
+			p.adopt = append(p.adopt, vmi)
+			active = append(active, vmi)
+		}
+	}
+	return active
 }
 
 // replace removes a VMI that has ended, at once or after the pause.

@@ -151,15 +151,8 @@ func (o Observed) decide(name string) Decision {
 		d.Claim = disk.Claim
 	}
 	switch {
-	case disk.Stage == hotdisk.Partial && disk.Bare && o.Halted && wanted && e.attached():
-		// A plug that failed. QEMU 7.2 keeps the descriptor until the guest runs, and
-		// the guest may not run before the disk is there: it is plugged beside that.
-		o.bringIn(&d, e)
 	case disk.Stage == hotdisk.Partial:
-		d.Action = Clear
-		if !wanted && e.attached() {
-			d.say(v1.HotplugVolumeDetaching, e, ReasonDetaching, "the guest has released the disk, QEMU has not yet")
-		}
+		o.clear(&d, e, disk, wanted)
 	case !wanted:
 		o.takeOut(&d, e, disk)
 	case disk.Stage == hotdisk.Plugged:
@@ -173,6 +166,20 @@ func (o Observed) decide(name string) Decision {
 		o.bringIn(&d, e)
 	}
 	return d
+}
+
+// clear is for a disk of which QEMU has only a part.
+func (o Observed) clear(d *Decision, e entry, disk hotdisk.Disk, wanted bool) {
+	if disk.Bare && o.Halted && wanted && e.attached() {
+		// A plug that failed. QEMU 7.2 keeps the descriptor until the guest runs, and
+		// the guest may not run before the disk is there: it is plugged beside that.
+		o.bringIn(d, e)
+		return
+	}
+	d.Action = Clear
+	if !wanted && e.attached() {
+		d.say(v1.HotplugVolumeDetaching, e, ReasonDetaching, "the guest has released the disk, QEMU has not yet")
+	}
 }
 
 // takeOut is for a volume that nobody wants, or not on this claim.

@@ -392,17 +392,7 @@ func (d *decision) reached() stage {
 		return stagePending
 	}
 	if d.Claim.Status.Phase != corev1.ClaimBound {
-		switch {
-		case !waits(d.Class):
-		case WantsImmediate(d.DataVolume, d.Claim):
-			return stagePending
-		case d.Claim.Annotations[annSelectedNode] == "":
-			return stageWaiting
-		}
-		if d.how == methodClone || d.how == methodRestore {
-			return stageRunning
-		}
-		return stagePending
+		return d.reachedUnbound()
 	}
 	switch {
 	case !d.how.byWorker() || d.worker.completed:
@@ -416,6 +406,22 @@ func (d *decision) reached() stage {
 	}
 	return stageBound
 }
+
+// reachedUnbound is how far a DataVolume has come whose claim is not bound.
+func (d *decision) reachedUnbound() stage {
+	switch {
+	case waits(d.Class) && WantsImmediate(d.DataVolume, d.Claim):
+		return stagePending
+	case waits(d.Class) && d.Claim.Annotations[annSelectedNode] == "":
+		return stageWaiting
+	case d.byDriver():
+		return stageRunning
+	}
+	return stagePending
+}
+
+// byDriver reports whether the storage driver fills the claim as it makes the volume.
+func (d *decision) byDriver() bool { return d.how == methodClone || d.how == methodRestore }
 
 // annSelectedNode is set by the scheduler when a first consumer has its node.
 const annSelectedNode = "volume.kubernetes.io/selected-node"
@@ -501,14 +507,14 @@ func (d *decision) working() (condition, time.Duration) {
 // binding is the Running condition of a DataVolume without a worker: what its claim
 // waits for.
 func (d *decision) binding() (condition, time.Duration) {
-	reached, byDriver := d.reached(), d.how == methodClone || d.how == methodRestore
+	reached := d.reached()
 	switch {
 	case reached == stageWaiting:
 		return isFalse(ReasonWaiting, "the claim is bound where the first pod that uses it is scheduled; "+
 			"annotate the DataVolume with "+layout.AnnImmediate+" not to wait"), 0
-	case byDriver && reached == stageRunning:
+	case d.byDriver() && reached == stageRunning:
 		return isTrue(ReasonTransferRunning, "the storage driver makes the volume"), 0
-	case byDriver, d.Claim.Status.Phase == corev1.ClaimBound:
+	case d.byDriver(), d.Claim.Status.Phase == corev1.ClaimBound:
 		return isFalse("", ""), 0
 	}
 	return isFalse(ReasonPending, "the claim is waiting for its volume"), retry

@@ -72,6 +72,23 @@ func Lasting(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec
 func SyncTemplate(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
 	drift := ReadDrift(vmi.Annotations)
 	before := drift.text()
+	changed := removeStale(vmi, template, &drift)
+	drift.settle(&vmi.Spec, template)
+	for i := range template.Volumes {
+		if t := &template.Volumes[i]; !drift.removed(t.Name) && addMissing(vmi, template, t) {
+			changed = true
+		}
+	}
+	if text := drift.text(); text != before {
+		drift.write(vmi)
+		changed = true
+	}
+	return changed
+}
+
+// removeStale removes the volumes that the template does not have, or has on another
+// claim, and reports whether there were any.
+func removeStale(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, drift *Drift) bool {
 	changed := false
 	for _, v := range slices.Clone(vmi.Spec.Volumes) {
 		if !machine.Hotpluggable(&v) || drift.added(v.Name) {
@@ -84,33 +101,30 @@ func SyncTemplate(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineIns
 			changed = true
 		}
 	}
-	drift.settle(&vmi.Spec, template)
-	for i := range template.Volumes {
-		t := &template.Volumes[i]
-		if !machine.Hotpluggable(t) || drift.removed(t.Name) || Find(&vmi.Spec, t.Name) != nil || leaving(vmi, t) {
-			continue
-		}
-		at, there := diskAt(template, t.Name), diskAt(&vmi.Spec, t.Name) >= 0
-		if at < 0 || there && vmi.Spec.Domain.Devices.Disks[diskAt(&vmi.Spec, t.Name)].CDRom == nil {
-			continue
-		}
-		disk := template.Domain.Devices.Disks[at].DeepCopy()
-		if !there && disk.CDRom != nil {
-			continue // a drive needs a restart, and its medium comes with it
-		}
-		vmi.Spec.Volumes = append(vmi.Spec.Volumes, *t.DeepCopy())
-		forgetForced(vmi, t.Name)
-		if !there {
-			settle(disk) // what it finds wrong has been refused in the template
-			vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, *disk)
-		}
-		changed = true
-	}
-	if text := drift.text(); text != before {
-		drift.write(vmi)
-		changed = true
-	}
 	return changed
+}
+
+// addMissing adds a volume of the template that the VMI does not have and can have while
+// its guest runs, and reports whether there was one to add.
+func addMissing(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, t *v1.Volume) bool {
+	if !machine.Hotpluggable(t) || Find(&vmi.Spec, t.Name) != nil || leaving(vmi, t) {
+		return false
+	}
+	at, there := diskAt(template, t.Name), diskAt(&vmi.Spec, t.Name)
+	if at < 0 || there >= 0 && vmi.Spec.Domain.Devices.Disks[there].CDRom == nil {
+		return false
+	}
+	disk := template.Domain.Devices.Disks[at].DeepCopy()
+	if there < 0 && disk.CDRom != nil {
+		return false // a drive needs a restart, and its medium comes with it
+	}
+	vmi.Spec.Volumes = append(vmi.Spec.Volumes, *t.DeepCopy())
+	forgetForced(vmi, t.Name)
+	if there < 0 {
+		settle(disk) // what it finds wrong has been refused in the template
+		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, *disk)
+	}
+	return true
 }
 
 // leaving reports whether another volume of the name is still on its way out of

@@ -115,8 +115,8 @@ func (p *projection) podScheduled() verdict {
 // ready is True only while virt-handler reports a guest that runs, in a pod of which
 // virt-controller reports nothing else.
 func (p *projection) ready() verdict {
-	obstacle, known := p.Obstacle.Get()
-	pod, seen := p.Pod.Get()
+	obstacle, _ := p.Obstacle.Get()
+	pod, _ := p.Pod.Get()
 	guest, running := p.Guest.Get()
 	switch {
 	case p.End != nil && p.End.WithoutPod:
@@ -135,11 +135,19 @@ func (p *projection) ready() verdict {
 		return pod.ready()
 	case running && !Interrupted(p.vmi):
 		return guest.ready()
-	case p.vmi.Status.Phase == v1.Scheduled && (known && FromKubelet(p.current(v1.VirtualMachineInstanceSynchronized).Reason) ||
-		seen && p.current(v1.VirtualMachineInstanceReady).Reason == ReasonNodeLost):
+	case p.vmi.Status.Phase == v1.Scheduled && p.goesOn():
 		return notRunning(MessageNotRunning)
 	}
 	return unknown
+}
+
+// goesOn reports whether nothing is in the way any more of a start that something was in
+// the way of: the container's obstacle, or a node that did not answer.
+func (p *projection) goesOn() bool {
+	_, known := p.Obstacle.Get()
+	_, seen := p.Pod.Get()
+	return known && FromKubelet(p.current(v1.VirtualMachineInstanceSynchronized).Reason) ||
+		seen && p.current(v1.VirtualMachineInstanceReady).Reason == ReasonNodeLost
 }
 
 func notRunning(message string) verdict { return isFalse(v1.GuestNotRunningReason, message) }

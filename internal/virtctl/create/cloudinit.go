@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
@@ -32,9 +33,9 @@ const cloudInitVolume = "cloudinitdisk"
 
 // volume is the cloud-init volume that the flags ask for, or nil.
 func (c cloudInit) volume() (*v1.Volume, error) {
-	plain := c.user != "" || c.passwordFile != "" || len(c.sshKeys) > 0
+	plain := c.plain()
 	switch {
-	case c.source != noCloud && c.source != configDrive && c.source != none:
+	case !slices.Contains([]string{noCloud, configDrive, none}, c.source):
 		return nil, fmt.Errorf("--cloud-init must be %s, %s or %s, not %q", noCloud, configDrive, none, c.source)
 	case c.userData != "" && plain:
 		return nil, errors.New("--cloud-init-user-data already says everything: leave --user, --password-file and --ssh-key away")
@@ -56,6 +57,11 @@ func (c cloudInit) volume() (*v1.Volume, error) {
 		}
 	}
 	return c.inVolume(userData), nil
+}
+
+// plain reports whether flags say what is to be in the user data.
+func (c cloudInit) plain() bool {
+	return c.user != "" || c.passwordFile != "" || len(c.sshKeys) > 0
 }
 
 // cloudConfig is user data made of --user, --password-file and --ssh-key.

@@ -126,17 +126,26 @@ func (o *options) completeVolume() error {
 	if o.noCreate && o.size != "" {
 		return fmt.Errorf("--size has no meaning with --no-create: the volume exists")
 	}
-	if o.accessMode != "" {
-		mode, err := oneOf("access-mode", o.accessMode, string(corev1.ReadWriteOnce), string(corev1.ReadWriteMany),
-			string(corev1.ReadOnlyMany), string(corev1.ReadWriteOncePod))
-		if err != nil {
-			return err
-		}
-		if mode == string(corev1.ReadOnlyMany) {
-			return fmt.Errorf("cannot upload to a readonly volume, use either ReadWriteOnce or ReadWriteMany if supported")
-		}
-		o.accessMode = mode
+	if err := o.completeAccessMode(); err != nil {
+		return err
 	}
+	return o.completeVolumeMode()
+}
+
+func (o *options) completeAccessMode() error {
+	if o.accessMode == "" {
+		return nil
+	}
+	mode, err := oneOf("access-mode", o.accessMode, string(corev1.ReadWriteOnce), string(corev1.ReadWriteMany),
+		string(corev1.ReadOnlyMany), string(corev1.ReadWriteOncePod))
+	if err == nil && mode == string(corev1.ReadOnlyMany) {
+		err = fmt.Errorf("cannot upload to a readonly volume, use either ReadWriteOnce or ReadWriteMany if supported")
+	}
+	o.accessMode = mode
+	return err
+}
+
+func (o *options) completeVolumeMode() error {
 	if o.blockVolume {
 		if o.volumeMode != "" && !strings.EqualFold(o.volumeMode, string(corev1.PersistentVolumeBlock)) {
 			return fmt.Errorf("--block-volume contradicts --volume-mode=%s", o.volumeMode)

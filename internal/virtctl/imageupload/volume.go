@@ -206,7 +206,7 @@ func (u *upload) awaitReady(ctx context.Context) error {
 // ready reports whether the volume takes an upload, what it waits for if not, and whether it
 // will never.
 func (s state) ready(bound bool, before string) (ready bool, waiting string, err error) {
-	if s.claim != nil && s.claim.Annotations[layout.AnnPodReady] == "true" || s.dv != nil && s.dv.Status.Phase == cdiv1.UploadReady {
+	if s.listens() {
 		return true, "", nil
 	}
 	if failed := s.failed(); failed != nil {
@@ -223,6 +223,11 @@ func (s state) ready(bound bool, before string) (ready bool, waiting string, err
 		return false, "the claim is not bound; if its storage class waits for a first consumer, use --force-bind", nil
 	}
 	return false, before, nil
+}
+
+// listens reports whether a worker takes the upload.
+func (s state) listens() bool {
+	return s.claim != nil && s.claim.Annotations[layout.AnnPodReady] == "true" || s.dv != nil && s.dv.Status.Phase == cdiv1.UploadReady
 }
 
 // words are what the volume says about its worker.
