@@ -221,12 +221,35 @@ func TestVirtHandlerAsksForItsOwnCertificateAndNoMore(t *testing.T) {
 // The key of the authority of virt-handlers makes whoever has it any node's
 // virt-handler; virt-api's client key makes him virt-api.
 func TestVirtHandlerReadsNoSecret(t *testing.T) {
+	roles, bound := handlersRoles(t)
+	if len(bound) < 2 {
+		t.Fatalf("virt-handler has the roles %v", bound)
+	}
+	for _, name := range bound {
+		role, known := roles[name]
+		if !known {
+			t.Errorf("virt-handler has the %s, which is not in config/rbac", name)
+		}
+		for _, rule := range role.Rules {
+			for _, resource := range rule.Resources {
+				core := slices.Contains(rule.APIGroups, "") || slices.Contains(rule.APIGroups, "*")
+				if core && (resource == "*" || strings.HasPrefix(resource, "secrets")) || strings.HasPrefix(resource, "serviceaccounts") {
+					t.Errorf("by %s virt-handler may %v %s", name, rule.Verbs, resource)
+				}
+			}
+		}
+	}
+}
+
+// handlersRoles are the roles of config/rbac by kind and name, and those that virt-handler
+// is bound to, also as a member of a group.
+func handlersRoles(t *testing.T) (roles map[string]rbacv1.ClusterRole, bound []string) {
+	t.Helper()
 	files, err := filepath.Glob("../../config/rbac/*.yaml")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
-	roles := map[string]rbacv1.ClusterRole{}
-	var bound []string
+	roles = map[string]rbacv1.ClusterRole{}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -249,23 +272,7 @@ func TestVirtHandlerReadsNoSecret(t *testing.T) {
 			}
 		}
 	}
-	if len(bound) < 2 {
-		t.Fatalf("virt-handler has the roles %v", bound)
-	}
-	for _, name := range bound {
-		role, known := roles[name]
-		if !known {
-			t.Errorf("virt-handler has the %s, which is not in config/rbac", name)
-		}
-		for _, rule := range role.Rules {
-			for _, resource := range rule.Resources {
-				core := slices.Contains(rule.APIGroups, "") || slices.Contains(rule.APIGroups, "*")
-				if core && (resource == "*" || strings.HasPrefix(resource, "secrets")) || strings.HasPrefix(resource, "serviceaccounts") {
-					t.Errorf("by %s virt-handler may %v %s", name, rule.Verbs, resource)
-				}
-			}
-		}
-	}
+	return roles, bound
 }
 
 // judge has the policy of that name judge writes to an object.

@@ -84,22 +84,8 @@ func TestADeviceIsOpenedByALabeledNode(t *testing.T) {
 	if err != nil || labeled == nil || !os.SameFile(opened, labeled) {
 		t.Errorf("it was opened by %v, and %v was labeled: %v", opened, labeled, err)
 	}
-	var st unix.Stat_t
-	if err := unix.Stat(device, &st); err != nil {
-		t.Fatal(err)
-	}
-	var own unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &own); err != nil || own.Rdev != st.Rdev || own.Ino == st.Ino && own.Dev == st.Dev {
-		t.Errorf("opened %d:%d by node %d of %d, want the device %d by another node: %v", own.Rdev>>8, own.Rdev&0xff, own.Ino, own.Dev, st.Rdev, err)
-	}
-	if size, err := f.Seek(0, io.SeekEnd); err != nil || size != deviceSize {
-		t.Errorf("it has %d bytes, %v", size, err)
-	}
-	refusal := errors.New("no")
-	volume.Label(func(string) error { return refusal })
-	if f, err := volume.Device(unix.O_RDWR); !errors.Is(err, refusal) {
-		f.Close()
-		t.Errorf("a device was opened by a node without its label: %v", err)
+	if byNode(t, f, device) {
+		t.Error("it was opened by the node's own device node")
 	}
 	if names, err := os.ReadDir(k.Nodes); err != nil || len(names) > 0 {
 		t.Errorf("device nodes are left: %v, %v", names, err)
@@ -110,8 +96,45 @@ func TestADeviceIsOpenedByALabeledNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	if err := unix.Fstat(int(plain.Fd()), &own); err != nil || own.Ino != st.Ino {
-		t.Errorf("without labels it was opened by another node than the node's: %v", err)
+	if !byNode(t, plain, device) {
+		t.Error("without labels it was opened by another node than the node's")
+	}
+}
+
+// byNode reports whether the file was opened by this device node. It fails when it is
+// another device.
+func byNode(t *testing.T, f *os.File, node string) bool {
+	t.Helper()
+	var want, got unix.Stat_t
+	if err := errors.Join(unix.Stat(node, &want), unix.Fstat(int(f.Fd()), &got)); err != nil {
+		t.Fatal(err)
+	}
+	if got.Rdev != want.Rdev {
+		t.Errorf("opened %d:%d, want the device %d", got.Rdev>>8, got.Rdev&0xff, want.Rdev)
+	}
+	if size, err := f.Seek(0, io.SeekEnd); err != nil || size != deviceSize {
+		t.Errorf("it has %d bytes, %v", size, err)
+	}
+	return got.Ino == want.Ino && got.Dev == want.Dev
+}
+
+func TestADeviceIsNotOpenedByANodeWithoutItsLabel(t *testing.T) {
+	k := newKubelet(t)
+	k.Nodes = t.TempDir()
+	k.link(loopDevice(t), "volumeDevices/kubernetes.io~local-volume/disk")
+	volume, err := k.Open(VolumeID{Pod: "u", Name: "disk", Block: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer volume.Close()
+	refusal := errors.New("no")
+	volume.Label(func(string) error { return refusal })
+	if f, err := volume.Device(unix.O_RDWR); !errors.Is(err, refusal) {
+		f.Close()
+		t.Errorf("a device was opened by a node without its label: %v", err)
+	}
+	if names, err := os.ReadDir(k.Nodes); err != nil || len(names) > 0 {
+		t.Errorf("device nodes are left: %v, %v", names, err)
 	}
 }
 

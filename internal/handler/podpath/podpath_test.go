@@ -161,6 +161,24 @@ func TestCgroupsOfPod(t *testing.T) {
 	}
 }
 
+// makeAgainAndAgain makes a folder, removes it from its root on and makes it again, at
+// any pace relative to who waits for it. It is there in the end.
+func makeAgainAndAgain(t *testing.T, base, rel string) {
+	t.Helper()
+	root, _, _ := strings.Cut(rel, "/")
+	for range 50 {
+		if err := os.MkdirAll(filepath.Join(base, rel), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(filepath.Join(base, root)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(base, rel), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAwaitFollowsFoldersAsTheyAppear(t *testing.T) {
 	base := t.TempDir()
 	w, err := NewWatcher()
@@ -177,19 +195,7 @@ func TestAwaitFollowsFoldersAsTheyAppear(t *testing.T) {
 	for range waiters {
 		go func() { done <- w.Await(ctx, base, rel) }()
 	}
-	// Made, removed and made again, at any pace relative to the waiters.
-	folder := filepath.Join(base, filepath.Dir(rel))
-	for range 50 {
-		if err := os.MkdirAll(folder, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.RemoveAll(filepath.Join(base, "uid")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	makeAgainAndAgain(t, base, filepath.Dir(rel))
 	if err := os.WriteFile(filepath.Join(base, rel), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -199,24 +199,29 @@ func TestVolumesAreFoundWhereTheKubeletHasThem(t *testing.T) {
 			t.Fatal(err)
 		}
 		if tc.id.Block {
-			f, err := v.Device(unix.O_RDWR)
-			if err != nil {
-				t.Errorf("%s: %v", what, err)
-				continue
-			}
-			defer f.Close()
-			if size, err := f.Seek(0, io.SeekEnd); err != nil || size != deviceSize {
-				t.Errorf("%s: it has %d bytes (%v)", what, size, err)
-			}
-			err = unix.Fstat(int(f.Fd()), &got)
-			if err != nil || got.Rdev != want.Rdev {
-				t.Errorf("%s: device %x was opened, want %x (%v)", what, got.Rdev, want.Rdev, err)
-			}
+			opensDevice(t, what, v, want.Rdev)
 			continue
 		}
 		if err := v.Folder.with(func(fd int) error { return unix.Fstat(fd, &got) }); err != nil || got.Ino != want.Ino || got.Dev != want.Dev {
 			t.Errorf("%s: another folder was opened (%v)", what, err)
 		}
+	}
+}
+
+func opensDevice(t *testing.T, what string, v *Volume, number uint64) {
+	t.Helper()
+	f, err := v.Device(unix.O_RDWR)
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+		return
+	}
+	defer f.Close()
+	if size, err := f.Seek(0, io.SeekEnd); err != nil || size != deviceSize {
+		t.Errorf("%s: it has %d bytes (%v)", what, size, err)
+	}
+	var got unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &got); err != nil || got.Rdev != number {
+		t.Errorf("%s: device %x was opened, want %x (%v)", what, got.Rdev, number, err)
 	}
 }
 

@@ -111,23 +111,35 @@ func TestAVersionIsReadToItsEndOrNotAtAll(t *testing.T) {
 			if rest, err := io.ReadAll(stream.Body); err != nil || string(rest) != "789" {
 				t.Errorf("from 7 on: got %q, %v", rest, err)
 			}
-			piece := make([]byte, 3)
-			if err := source.ReadRange(t.Context(), piece, 2); err != nil || !bytes.Equal(piece, []byte("234")) {
-				t.Errorf("a piece: got %q, %v", piece, err)
-			}
-			if err := source.ReadRange(t.Context(), piece, 8); !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Errorf("a piece behind the end: got %v", err)
-			}
+			readsPieces(t, source)
 
 			c.content, c.tag, c.date = "abcdefghij", strings.Replace(c.tag, "1", "2", 1), c.date.Add(time.Hour)
-			if err := source.ReadRange(t.Context(), piece, 2); err == nil || job.FaultOf(err).Reason != transfer.ReasonCut {
-				t.Errorf("a piece of another version: got %q, %v", piece, err)
-			}
-			stream, err = source.Open(t.Context(), 7)
-			if err != nil || stream.Offset != 0 || stream.Version == stat.Version {
-				t.Errorf("from 7 on of another version: got %+v, %v", stream, err)
-			}
+			readsNothingOf(t, source, stat.Version)
 		})
+	}
+}
+
+// readsNothingOf fails when the source still reads a version that the server has no more.
+func readsNothingOf(t *testing.T, source *Source, version string) {
+	t.Helper()
+	piece := make([]byte, 3)
+	if err := source.ReadRange(t.Context(), piece, 2); err == nil || job.FaultOf(err).Reason != transfer.ReasonCut {
+		t.Errorf("a piece of another version: got %q, %v", piece, err)
+	}
+	stream, err := source.Open(t.Context(), 7)
+	if err != nil || stream.Offset != 0 || stream.Version == version {
+		t.Errorf("from 7 on of another version: got %+v, %v", stream, err)
+	}
+}
+
+func readsPieces(t *testing.T, source *Source) {
+	t.Helper()
+	piece := make([]byte, 3)
+	if err := source.ReadRange(t.Context(), piece, 2); err != nil || !bytes.Equal(piece, []byte("234")) {
+		t.Errorf("a piece: got %q, %v", piece, err)
+	}
+	if err := source.ReadRange(t.Context(), piece, 8); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a piece behind the end: got %v", err)
 	}
 }
 

@@ -186,18 +186,7 @@ func TestConformance(t *testing.T) {
 			c := dial(t, serve(t))
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			if err := c.Ping(ctx); err != nil {
-				t.Error(err)
-			}
-			if info, err := c.Info(ctx); err != nil || info.Version == "" || len(info.Commands) == 0 {
-				t.Errorf("guest-info: %+v, %v", info, err)
-			}
-			if got, err := c.HostName(ctx); err != nil || got != host {
-				t.Errorf("guest-get-host-name: %q, %v", got, err)
-			}
-			if os, err := c.OSInfo(ctx); err != nil || os.KernelRelease == "" || os.Machine == "" || runtime.GOARCH == "amd64" && os.Machine != "x86_64" {
-				t.Errorf("guest-get-osinfo: %+v, %v", os, err)
-			}
+			identity(ctx, t, c, host)
 			if zone, err := c.Timezone(ctx); err != nil || zone.Zone == "" {
 				t.Errorf("guest-get-timezone: %+v, %v", zone, err)
 			}
@@ -214,6 +203,23 @@ func TestConformance(t *testing.T) {
 			execute(ctx, t, c)
 			refusals(ctx, t, c)
 		})
+	}
+}
+
+// identity is what an agent says of itself and of its guest.
+func identity(ctx context.Context, t *testing.T, c *agent.Client, host string) {
+	t.Helper()
+	if err := c.Ping(ctx); err != nil {
+		t.Error(err)
+	}
+	if info, err := c.Info(ctx); err != nil || info.Version == "" || len(info.Commands) == 0 {
+		t.Errorf("guest-info: %+v, %v", info, err)
+	}
+	if got, err := c.HostName(ctx); err != nil || got != host {
+		t.Errorf("guest-get-host-name: %q, %v", got, err)
+	}
+	if os, err := c.OSInfo(ctx); err != nil || os.KernelRelease == "" || os.Machine == "" || runtime.GOARCH == "amd64" && os.Machine != "x86_64" {
+		t.Errorf("guest-get-osinfo: %+v, %v", os, err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
 // model is a cluster with one DataVolume, in which everything may happen at any
@@ -80,34 +81,51 @@ func (m *model) controller(t *rapid.T, o Observed, budget int) {
 		return
 	}
 	if plan.CreateClaim != nil && spend(&budget) && m.claims.last() == nil {
-		claim := plan.CreateClaim.DeepCopy()
-		m.made++
-		claim.UID = types.UID(fmt.Sprintf("claim-%d", m.made))
-		claim.Status.Phase = corev1.ClaimPending
-		m.claims.write(claim)
+		m.createClaim(plan.CreateClaim.DeepCopy())
 	}
 	if plan.CreateWorker != nil && spend(&budget) && m.pods.last() == nil {
-		if m.dvs.last().Status.Phase == cdiv1.Succeeded {
-			t.Fatal("a claim that others may use by now gets a worker again")
-		}
-		pod := podOf(o.DataVolume, corev1.PodStatus{Phase: corev1.PodPending})
-		m.made++
-		pod.UID = types.UID(fmt.Sprintf("pod-%d", m.made))
-		pod.Annotations = map[string]string{AnnRestarts: fmt.Sprint(plan.CreateWorker.RestartsBefore)}
-		m.pods.write(pod)
+		m.createWorker(t, plan.CreateWorker, o.DataVolume)
 	}
 	if fmt.Sprint(plan.Status) != fmt.Sprint(o.DataVolume.Status) && spend(&budget) {
 		if !current() {
-			return
+			return // the API server refuses: somebody wrote first
 		}
-		to := o.DataVolume.DeepCopy()
-		to.Status, to.ResourceVersion = plan.Status, fmt.Sprint(len(m.dvs.versions))
-		m.dvs.write(to)
-		m.watch(t, to)
+		m.writeStatus(t, o.DataVolume.DeepCopy(), plan.Status)
 	}
-	if plan.DeleteWorker && spend(&budget) && m.pods.last() != nil && m.pods.last().UID == o.Worker.UID {
+	if plan.DeleteWorker && spend(&budget) {
+		m.deleteWorker(o.Worker.UID)
+	}
+}
+
+func (m *model) createClaim(claim *corev1.PersistentVolumeClaim) {
+	m.made++
+	claim.UID = types.UID(fmt.Sprintf("claim-%d", m.made))
+	claim.Status.Phase = corev1.ClaimPending
+	m.claims.write(claim)
+}
+
+// deleteWorker deletes the pod, if it is still this one.
+func (m *model) deleteWorker(uid types.UID) {
+	if pod := m.pods.last(); pod != nil && pod.UID == uid {
 		m.deletePod()
 	}
+}
+
+func (m *model) writeStatus(t *rapid.T, dv *cdiv1.DataVolume, status cdiv1.DataVolumeStatus) {
+	dv.Status, dv.ResourceVersion = status, fmt.Sprint(len(m.dvs.versions))
+	m.dvs.write(dv)
+	m.watch(t, dv)
+}
+
+func (m *model) createWorker(t *rapid.T, worker *Worker, dv *cdiv1.DataVolume) {
+	if m.dvs.last().Status.Phase == cdiv1.Succeeded {
+		t.Fatal("a claim that others may use by now gets a worker again")
+	}
+	pod := podOf(dv, corev1.PodStatus{Phase: corev1.PodPending})
+	m.made++
+	pod.UID = types.UID(fmt.Sprintf("pod-%d", m.made))
+	pod.Annotations = map[string]string{AnnRestarts: fmt.Sprint(worker.RestartsBefore)}
+	m.pods.write(pod)
 }
 
 // plan decides, and answers what is asked, as the loop does. The plan still needs
@@ -266,6 +284,18 @@ func TestNothingIsFilledTwiceOrHalfOrLeftBehind(t *testing.T) {
 	})
 }
 
+// succeed has a worker that is at work fill its claim.
+func (m *model) succeed() {
+	pod, claim := m.pods.last(), m.claims.last()
+	if pod == nil || claim == nil || pod.DeletionTimestamp != nil || podstatus.Terminal(pod) || new(look(pod)).permanent() {
+		return
+	}
+	pod = pod.DeepCopy()
+	pod.Status = completed()
+	m.filled = claim.UID
+	m.pods.write(pod)
+}
+
 // rest lets everybody do his work, with caches that are up to date and a worker
 // that succeeds.
 func (m *model) rest(t *rapid.T) {
@@ -275,13 +305,7 @@ func (m *model) rest(t *rapid.T) {
 		if c := m.claims.last(); c != nil && c.Status.Phase != corev1.ClaimBound {
 			m.bind()
 		}
-		if pod, claim := m.pods.last(), m.claims.last(); pod != nil && claim != nil && pod.DeletionTimestamp == nil &&
-			pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && !new(look(pod)).permanent() {
-			pod = pod.DeepCopy()
-			pod.Status = completed()
-			m.filled = claim.UID
-			m.pods.write(pod)
-		}
+		m.succeed()
 	}
 	// Whatever version of it a cache may still show, nothing is made any more.
 	for _, dv := range m.dvs.versions {

@@ -90,9 +90,19 @@ func (sc *scenario) restOf(s *state, v int) error {
 		return fmt.Errorf("H4: volume %s is not wanted and does not go", name)
 	case s.vmi.wanted.has(v) && !sc.broken.has(v) && e.phase != ready:
 		return fmt.Errorf("H4, H5: volume %s is wanted and does not become ready", name)
-	case e.phase == ready && s.disks[v] != plugged:
+	case e.phase == ready:
+		return s.restOfReady(v, p)
+	}
+	return nil
+}
+
+// restOfReady says what is wrong with a volume that is Ready through a pod, nil when that
+// is gone.
+func (s *state) restOfReady(v int, p *pod) error {
+	switch name := volumeNames[v].Name; {
+	case s.disks[v] != plugged:
 		return fmt.Errorf("H4: volume %s is Ready and the guest does not have it", name)
-	case e.phase == ready && (p == nil || !p.alive()):
+	case p == nil, !p.alive():
 		return fmt.Errorf("H4: volume %s is Ready through a pod that is gone", name)
 	}
 	return nil

@@ -13,32 +13,12 @@ import (
 // wanted. It replaces the attachment pod whenever the set changes, and deletes every
 // other pod, at once or when guarded by all wanted volumes being Ready.
 func oneAttachmentPod(o hotplug.Observed, guarded bool) hotplug.Plan {
-	plan := hotplug.Plan{Record: o.Record}
 	var volumes []hotplug.Volume
 	for i := range o.Wanted {
 		volumes = append(volumes, o.Wanted[i].Volume)
 	}
-	current := slices.IndexFunc(o.Record.Pods, func(h hotplug.AttachmentPod) bool { return slices.Equal(h.Volumes, volumes) })
-	switch {
-	case current >= 0:
-		plan.Record.Pods = []hotplug.AttachmentPod{o.Record.Pods[current]}
-	case len(volumes) > 0:
-		plan.Record.Generation++
-		name := o.Prefix + "-" + strconv.Itoa(plan.Record.Generation)
-		plan.Record.Pods = []hotplug.AttachmentPod{{Name: name, Volumes: volumes}}
-	default:
-		plan.Record.Pods = nil
-	}
-	noted := false
-	plan.Record.Pods = slices.Clone(plan.Record.Pods)
-	for i := range plan.Record.Pods {
-		for _, p := range o.Pods {
-			if h := &plan.Record.Pods[i]; h.UID == "" && p.Name == h.Name && p.Running {
-				h.UID, noted = p.UID, true
-			}
-		}
-	}
-	plan.Entries = sharedPodEntries(o, plan.Record)
+	record, noted := sharedPodRecord(o, volumes)
+	plan := hotplug.Plan{Record: record, Entries: sharedPodEntries(o, record)}
 	plan.Changed = noted || !slices.Equal(plan.Entries, o.Entries) || plan.Record.Generation != o.Record.Generation ||
 		len(plan.Record.Pods) != len(o.Record.Pods)
 	if plan.Changed {
@@ -58,6 +38,32 @@ func oneAttachmentPod(o hotplug.Observed, guarded bool) hotplug.Plan {
 		}
 	}
 	return plan
+}
+
+// sharedPodRecord is the record of the one attachment pod of these volumes, and whether the UID
+// of its pod is new in it.
+func sharedPodRecord(o hotplug.Observed, volumes []hotplug.Volume) (record hotplug.Record, noted bool) {
+	record = o.Record
+	current := slices.IndexFunc(o.Record.Pods, func(h hotplug.AttachmentPod) bool { return slices.Equal(h.Volumes, volumes) })
+	switch {
+	case current >= 0:
+		record.Pods = []hotplug.AttachmentPod{o.Record.Pods[current]}
+	case len(volumes) > 0:
+		record.Generation++
+		name := o.Prefix + "-" + strconv.Itoa(record.Generation)
+		record.Pods = []hotplug.AttachmentPod{{Name: name, Volumes: volumes}}
+	default:
+		record.Pods = nil
+	}
+	record.Pods = slices.Clone(record.Pods)
+	for i := range record.Pods {
+		for _, p := range o.Pods {
+			if h := &record.Pods[i]; h.UID == "" && p.Name == h.Name && p.Running {
+				h.UID, noted = p.UID, true
+			}
+		}
+	}
+	return record, noted
 }
 
 func sharedPodEntries(o hotplug.Observed, record hotplug.Record) []hotplug.Entry {

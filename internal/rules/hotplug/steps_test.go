@@ -291,23 +291,28 @@ func (sc *scenario) controller(s *state, emit emitter) {
 	}
 }
 
+// write is virt-controller's write of the VMI, and the same with its end after it.
+func (s *state) write(plan *hotplug.Plan, emit emitter) {
+	to := *s
+	to.asking = false
+	to.vmi = written(s.vmi, plan)
+	to.vmiStale = false
+	to.findOrphans(&s.vmi)
+	emit(step{kind: controllerWrites}, to)
+	// Its successor may begin with what was true before, or long before.
+	to.vmiStale, to.vmiCache = true, s.vmi
+	if s.late > 0 {
+		to.vmiCache = s.before
+	}
+	to.vmiCache.forgetOrphans()
+	emit(step{kind: controllerWritesAndDies}, to)
+}
+
 func (sc *scenario) act(s *state, vmi *object, plan *hotplug.Plan, emit emitter) {
 	switch {
 	case plan.Changed:
-		to := *s
-		to.asking = false
 		if vmi == &s.vmi { // otherwise the API server refuses
-			to.vmi = written(s.vmi, plan)
-			to.vmiStale = false
-			to.findOrphans(&s.vmi)
-			emit(step{kind: controllerWrites}, to)
-			// Its successor may begin with what was true before, or long before.
-			to.vmiStale, to.vmiCache = true, s.vmi
-			if s.late > 0 {
-				to.vmiCache = s.before
-			}
-			to.vmiCache.forgetOrphans()
-			emit(step{kind: controllerWritesAndDies}, to)
+			s.write(plan, emit)
 		}
 		return
 	case plan.Needs != "":

@@ -90,13 +90,7 @@ func TestAdd(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if v := Find(spec, test.o.Name); v == nil || !v.DataVolume.Hotpluggable {
-				t.Errorf("the volume is %+v", v)
-			}
-			d := spec.Domain.Devices.Disks[diskAt(spec, test.o.Name)]
-			if test.bus != "" && (d.Disk == nil || d.Disk.Bus != test.bus) && (d.LUN == nil || d.LUN.Bus != test.bus) {
-				t.Errorf("the disk is %+v", d)
-			}
+			added(t, spec, test.o.Name, test.bus)
 			if errs := Judge(spec, field.NewPath("spec")); len(errs) > 0 {
 				t.Errorf("what was added is refused: %v", errs)
 			}
@@ -105,6 +99,19 @@ func TestAdd(t *testing.T) {
 				t.Errorf("taking it out again (%v) leaves %+v", err, spec)
 			}
 		})
+	}
+}
+
+// added fails when the spec lacks the volume, or its disk is on another bus; a medium's
+// drive may be on any.
+func added(t *testing.T, spec *v1.VirtualMachineInstanceSpec, name string, bus v1.DiskBus) {
+	t.Helper()
+	if v := Find(spec, name); v == nil || !v.DataVolume.Hotpluggable {
+		t.Errorf("the volume is %+v", v)
+	}
+	d := spec.Domain.Devices.Disks[diskAt(spec, name)]
+	if bus != "" && (d.Disk == nil || d.Disk.Bus != bus) && (d.LUN == nil || d.LUN.Bus != bus) {
+		t.Errorf("the disk is %+v", d)
 	}
 }
 

@@ -77,14 +77,19 @@ func TestAProvisioningPodHoldsNothingButItsPlace(t *testing.T) {
 	if diff := cmp.Diff([]string{layout.LauncherBinary, "hold"}, c.Command); diff != "" {
 		t.Error(diff)
 	}
+	if *c.SecurityContext.AllowPrivilegeEscalation || c.SecurityContext.Capabilities.Drop[0] != "ALL" || !*pod.Spec.SecurityContext.RunAsNonRoot {
+		t.Error("it has privileges")
+	}
+}
+
+func TestAProvisioningPodIsTakenForNothingElse(t *testing.T) {
+	_, pod := bothPods(t, "testdata/storage.vmi.yaml")
+	c := &pod.Spec.Containers[0]
 	if pod.Annotations[v1.EphemeralProvisioningObject] != "true" || pod.Labels[v1.CreatedByLabel] != "" {
 		t.Errorf("it can be taken for a launcher: %v, %v", pod.Annotations, pod.Labels)
 	}
 	if len(pod.Spec.ReadinessGates) != 1 || c.ReadinessProbe != nil || len(c.Ports) != 0 || pod.Spec.Hostname != "" {
 		t.Error("it can be taken for the guest on the network")
-	}
-	if *c.SecurityContext.AllowPrivilegeEscalation || c.SecurityContext.Capabilities.Drop[0] != "ALL" || !*pod.Spec.SecurityContext.RunAsNonRoot {
-		t.Error("it has privileges")
 	}
 }
 

@@ -443,12 +443,20 @@ func kubelet(s *state, i int8, add adder) {
 			add("the kubelet starts the launcher", false, func(to *state) { *to.proc(id) = waiting })
 		}
 		endings(s, id, reachable && (!known || p.deleting), add)
-		if known && !p.finished && (proc == ended || proc == endedUnheard) && reachable {
-			add("the kubelet says that the pod has ended", false, func(to *state) { to.pods[i].finished = true })
+		if known && reachable {
+			reports(s, id, add)
 		}
-		if known && p.finished && p.deleting && reachable {
-			add("the kubelet lets the pod go", false, func(to *state) { to.pods[i] = pod{} })
-		}
+	}
+}
+
+// reports are what the kubelet says of a pod whose processes have ended.
+func reports(s *state, id podID, add adder) {
+	i, proc := id.vmi(), *s.proc(id)
+	switch p := s.pods[i]; {
+	case !p.finished && (proc == ended || proc == endedUnheard):
+		add("the kubelet says that the pod has ended", false, func(to *state) { to.pods[i].finished = true })
+	case p.finished && p.deleting:
+		add("the kubelet lets the pod go", false, func(to *state) { to.pods[i] = pod{} })
 	}
 }
 
@@ -470,16 +478,32 @@ func endings(s *state, id podID, unwanted bool, add adder) {
 	}
 }
 
-// nodes are the life and death of VMI i's node, and the time that passes there.
-func nodes(s *state, i int8, add adder) {
-	idle := true
+// idle reports whether no processes are left on VMI i's node of pods whose objects are gone.
+func (s *state) idle(i int8) bool {
 	for g := range int8(mostPods) {
 		id := idOf(i, g)
-		if p := s.pods[i]; !p.exists || p.id != id {
-			proc := *s.proc(id)
-			idle = idle && proc != assigned && !proc.alive()
+		known := s.pods[i].exists && s.pods[i].id == id
+		if proc := *s.proc(id); !known && (proc == assigned || proc.alive()) {
+			return false
 		}
 	}
+	return true
+}
+
+// fence turns VMI i's node off, and declares it out of service.
+func (s *state) fence(i int8) {
+	s.nodes[i] = fenced
+	for g := range int8(mostPods) {
+		if proc := s.proc(idOf(i, g)); *proc != none {
+			*proc = endedUnheard
+		}
+	}
+	s.pods[i] = pod{}
+}
+
+// nodes are the life and death of VMI i's node, and the time that passes there.
+func nodes(s *state, i int8, add adder) {
+	idle := s.idle(i)
 	switch s.nodes[i] {
 	case answers:
 		// The node of the first guest will do.
@@ -488,15 +512,7 @@ func nodes(s *state, i int8, add adder) {
 		}
 	case silent:
 		add("the node answers again", false, func(to *state) { to.nodes[i] = back })
-		add("the node is off, and declared out of service", true, func(to *state) {
-			to.nodes[i] = fenced
-			for g := range int8(mostPods) {
-				if proc := to.proc(idOf(i, g)); *proc != none {
-					*proc = endedUnheard
-				}
-			}
-			to.pods[i] = pod{}
-		})
+		add("the node is off, and declared out of service", true, func(to *state) { to.fence(i) })
 	case back:
 		if idle {
 			add("the kubelet has caught up", false, func(to *state) { to.nodes[i] = answers })

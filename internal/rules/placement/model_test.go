@@ -305,27 +305,31 @@ func TestWhateverHappensNoProvisioningPodIsLeftAndTheDisksMeet(t *testing.T) {
 				})
 			},
 		})
-		last := m.settle()
-		w := m.now()
-		if m.onDeadNode() && w.wanted && w.pod != nil && last == Provisioning {
-			return // what is bound there holds all the others until the node is back
-		}
-		if w.pod != nil {
-			t.Fatalf("a provisioning pod is left in state %s: %+v", last, w.claims)
-		}
-		switch {
-		case !w.wanted || w.launched:
-		case last == Divided, m.onDeadNode():
-			// Bound before on nodes that were not the same, or on one that is dead.
-		default:
-			t.Fatalf("it does not come to rest: %s, %+v", last, w.claims)
-		}
-		made := m.pods
-		m.controller(m.now(), 10)
-		if m.pods != made {
-			t.Fatal("a pod is made when everything is done")
-		}
+		m.rests(t, m.settle())
 	})
+}
+
+// rests fails unless everything is done, or can't be.
+func (m *model) rests(t *rapid.T, last State) {
+	w := m.now()
+	if m.onDeadNode() && w.wanted && w.pod != nil && last == Provisioning {
+		return // what is bound there holds all the others until the node is back
+	}
+	if w.pod != nil {
+		t.Fatalf("a provisioning pod is left in state %s: %+v", last, w.claims)
+	}
+	switch {
+	case !w.wanted || w.launched:
+	case last == Divided, m.onDeadNode():
+		// Bound before on nodes that were not the same, or on one that is dead.
+	default:
+		t.Fatalf("it does not come to rest: %s, %+v", last, w.claims)
+	}
+	made := m.pods
+	m.controller(m.now(), 10)
+	if m.pods != made {
+		t.Fatal("a pod is made when everything is done")
+	}
 }
 
 // onDeadNode reports whether some claim is bound where nothing runs any more.

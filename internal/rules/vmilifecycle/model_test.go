@@ -71,19 +71,7 @@ func (m *model) controller(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, budg
 		return
 	}
 	o := Observed{VMI: vmi, Pod: pod, Claims: missingClaims(m.missing...), Now: m.now}
-	plan := Decide(o)
-	for asked := 0; plan.Needs != "" && plan.Needs != NeedDisks; asked++ {
-		if asked > 4 {
-			panic("a question is asked again that was answered: " + plan.Needs)
-		}
-		if plan.Needs == NeedPod {
-			o.Pod, o.PodAsked = m.pod(), true
-		}
-		o.RivalsAsked = o.RivalsAsked || plan.Needs == NeedRivals
-		o.WarningAsked = o.WarningAsked || plan.Needs == NeedWarning
-		o.NodeAsked, o.Node = true, answering
-		plan = Decide(o)
-	}
+	plan := m.plan(&o)
 	if plan.CreatePod && spend(&budget) && m.pod() == nil {
 		m.made++
 		m.writePod(newPod(func(p *corev1.Pod) { p.UID = types.UID(fmt.Sprintf("pod-%d", m.made)) }))
@@ -98,6 +86,24 @@ func (m *model) controller(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, budg
 	if plan.DeletePod && spend(&budget) && m.pod() != nil && m.pod().UID == o.Pod.UID {
 		m.deletePod()
 	}
+}
+
+// plan decides, and answers what is asked, as the loop does.
+func (m *model) plan(o *Observed) Plan {
+	plan := Decide(*o)
+	for asked := 0; plan.Needs != "" && plan.Needs != NeedDisks; asked++ {
+		if asked > 4 {
+			panic("a question is asked again that was answered: " + plan.Needs)
+		}
+		if plan.Needs == NeedPod {
+			o.Pod, o.PodAsked = m.pod(), true
+		}
+		o.RivalsAsked = o.RivalsAsked || plan.Needs == NeedRivals
+		o.WarningAsked = o.WarningAsked || plan.Needs == NeedWarning
+		o.NodeAsked, o.Node = true, answering
+		plan = Decide(*o)
+	}
+	return plan
 }
 
 func spend(budget *int) bool {

@@ -67,15 +67,8 @@ func (m *model) controller(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance
 	if len(plan.CreateDataVolumes) > 0 && spend(&budget) {
 		m.disk = plan.CreateDataVolumes[0].DeepCopy()
 	}
-	if plan.Create != nil {
-		m.tooEarly = m.tooEarly || m.disk == nil || m.disk.Status.Phase != cdiv1.Succeeded
-		if !spend(&budget) || m.vmi() != nil {
-			return
-		}
-		m.starts++
-		created := plan.Create.DeepCopy()
-		created.UID = types.UID(fmt.Sprintf("vmi-%d", m.starts))
-		m.vmis = append(m.vmis, created)
+	if plan.Create != nil && !m.create(plan.Create, &budget) {
+		return
 	}
 	if fmt.Sprint(plan.VM.Status) != fmt.Sprint(o.VM.Status) {
 		if !spend(&budget) || !m.current(o.VM) {
@@ -86,6 +79,19 @@ func (m *model) controller(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance
 	if plan.Delete && spend(&budget) && m.vmi() != nil && m.vmi().UID == o.VMI.UID {
 		m.deleteVMI()
 	}
+}
+
+// create makes a VMI, and reports whether it did.
+func (m *model) create(vmi *v1.VirtualMachineInstance, budget *int) bool {
+	m.tooEarly = m.tooEarly || m.disk == nil || m.disk.Status.Phase != cdiv1.Succeeded
+	if !spend(budget) || m.vmi() != nil {
+		return false
+	}
+	m.starts++
+	created := vmi.DeepCopy()
+	created.UID = types.UID(fmt.Sprintf("vmi-%d", m.starts))
+	m.vmis = append(m.vmis, created)
+	return true
 }
 
 // plan decides, and answers what is asked, as the loop does. It reports false when the
@@ -236,17 +242,22 @@ func TestWhateverHappensAVMIsStartedAsOftenAsAskedFor(t *testing.T) {
 		})
 		m.settle()
 		check(t)
-		vm, vmi := m.vm(), m.vmi()
-		if len(vm.Status.StateChangeRequests) > 0 {
-			t.Fatalf("requests are left: %v", vm.Status.StateChangeRequests)
-		}
-		if strategy == v1.RunStrategyAlways && (vmi == nil || vmi.Status.Phase != v1.Running) {
-			t.Fatalf("under Always it does not run: %s", vm.Status.PrintableStatus)
-		}
-		before := len(m.vms)
-		m.controller(m.vm(), m.vmi(), 10)
-		if len(m.vms) != before {
-			t.Fatal("it does not come to rest")
-		}
+		m.rests(t, strategy)
 	})
+}
+
+// rests fails unless everything that was asked for is done.
+func (m *model) rests(t *rapid.T, strategy v1.VirtualMachineRunStrategy) {
+	vm, vmi := m.vm(), m.vmi()
+	if len(vm.Status.StateChangeRequests) > 0 {
+		t.Fatalf("requests are left: %v", vm.Status.StateChangeRequests)
+	}
+	if strategy == v1.RunStrategyAlways && (vmi == nil || vmi.Status.Phase != v1.Running) {
+		t.Fatalf("under Always it does not run: %s", vm.Status.PrintableStatus)
+	}
+	before := len(m.vms)
+	m.controller(m.vm(), m.vmi(), 10)
+	if len(m.vms) != before {
+		t.Fatal("it does not come to rest")
+	}
 }

@@ -124,18 +124,11 @@ func TestTheTableHasAllThatTheRepositoryExecutes(t *testing.T) {
 		}
 		for _, call := range calls {
 			file, _, _ := strings.Cut(strings.TrimPrefix(call.Where, repository+"/"), ":")
-			place := file + ": " + call.Program + call.Expression
-			programs, listed := dynamic[place]
-			for _, wider := range []string{everywhere + call.Expression, file + anything} {
-				if !listed && call.Program == "" {
-					place = wider
-					programs, listed = dynamic[place]
-				}
-			}
+			place, listed := listedPlace(file, call)
 			switch {
 			case listed:
 				used[place] = true
-				for _, program := range programs {
+				for _, program := range dynamic[place] {
 					check(call.Where, program)
 				}
 			case call.Program != "":
@@ -158,6 +151,20 @@ func TestTheTableHasAllThatTheRepositoryExecutes(t *testing.T) {
 	if len(packages) < 50 || len(scripts) < 5 {
 		t.Errorf("only %d packages and %d scripts were found: the test looks in the wrong place", len(packages), len(scripts))
 	}
+}
+
+// listedPlace is the entry of the list for a call in a file, and whether there is one.
+func listedPlace(file string, call executed.Call) (place string, listed bool) {
+	places := []string{file + ": " + call.Program + call.Expression}
+	if call.Program == "" {
+		places = append(places, everywhere+call.Expression, file+anything)
+	}
+	for _, place := range places {
+		if _, listed := dynamic[place]; listed {
+			return place, true
+		}
+	}
+	return "", false
 }
 
 func checkScript(t *testing.T, path string, read func(string) ([]string, error), check func(where, program string)) {
