@@ -119,6 +119,9 @@ func Decide(o Observed) Plan {
 		d.advance()
 	}
 	d.reportClaim()
+	if d.readsSource() && !o.Source.WritersAsked {
+		d.needs(NeedWriters)
+	}
 	if d.plan.makes() && !o.Confirmed {
 		d.needs(NeedDataVolume)
 	}
@@ -137,6 +140,14 @@ type decision struct {
 	plan   Plan
 	how    method
 	worker worker
+}
+
+// readsSource reports whether the plan has a clone's source read: the claim is to be made
+// by the driver, or one of the two pods that copy is. Who writes to the source is asked
+// for only then, and not while it is read, however often the progress is.
+func (d *decision) readsSource() bool {
+	return d.how == methodClone && d.plan.CreateClaim != nil ||
+		d.how == methodCopy && (d.plan.CreateWorker != nil || d.plan.CreateSourcePod != nil)
 }
 
 // needs asks a question first. Of several, the first one is asked first.
@@ -316,7 +327,7 @@ func (d *decision) makeClaim() *obstacle {
 		return stop
 	}
 	if d.how == methodClone {
-		if stop := d.busySource(); stop != nil {
+		if stop := busySource(d.Observed); stop != nil {
 			return stop
 		}
 	}
@@ -344,16 +355,6 @@ func (d *decision) busy() *obstacle {
 	}
 	if stop := unknownSource(d.Observed); stop != nil {
 		return stop
-	}
-	return d.busySource()
-}
-
-// busySource is the obstacle as long as the source's content may change; who may change
-// it is asked for only here, where a claim is to be made by the driver, or one of the
-// two pods that copy.
-func (d *decision) busySource() *obstacle {
-	if !d.Source.WritersAsked && d.Source.Unfilled == "" {
-		d.needs(NeedWriters)
 	}
 	return busySource(d.Observed)
 }

@@ -425,7 +425,7 @@ func TestAClonesSourceIsLookedAt(t *testing.T) {
 			if test.says != "" && (c == nil || c.Message != test.says) {
 				t.Errorf("says %+v, want %s", c, test.says)
 			}
-			o.Confirmed, o.WarningAsked, o.Progress = true, true, &transfer.Progress{}
+			o.Confirmed, o.WarningAsked, o.Progress, o.Source.UsedBy = true, true, &transfer.Progress{}, ""
 			if Decide(o).Needs != NeedWriters {
 				o.Source.UsedBy = "virt-launcher-y"
 				if diff := cmp.Diff(p, decide(o)); diff != "" {
