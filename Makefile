@@ -32,7 +32,7 @@ soak: images ## What takes long: disks are hotplugged and removed for half an ho
 fresh: ## `make prerequisites` on a minimal Debian with nothing but Go, git and make (root)
 	hack/fresh-root make prerequisites
 
-check: prerequisites generate-check lint ## What needs no running: lint, drift of generated files
+check: prerequisites generate-check tidy-check lint ## What needs no running: lint, drift of generated files and of go.mod
 
 unit: ## Unit tests, without a cluster; without root, too: what needs it is then left out
 	@echo 'guests of unit tests run with $(or $(DRYDOCK_ACCEL),tcg) (DRYDOCK_ACCEL)'
@@ -69,6 +69,9 @@ generate: ## Make the generated files: CRDs, docs/supported-fields.md, who write
 generate-check: generate ## Fail when a generated file is not up to date
 	@git diff --exit-code --stat -- config/crd config/rbac/status-policy.yaml internal/controller/cdi/crd docs/supported-fields.md docs/architecture.md internal/launcher/bootprobe/guest || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
 
+tidy-check:
+	@hack/tidy-check
+
 manifests: build ## Write the one manifest that installs Drydock into a cluster
 	@mkdir -p build && bin/drydock kubectl kustomize config > build/drydock.yaml && echo build/drydock.yaml
 
@@ -90,4 +93,4 @@ bin/golangci-lint: tools/go.mod tools/go.sum
 flaky: ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help run soak fresh to-build-and-run down bench bench-import test check unit system prerequisites build images generate generate-check manifests release test-release lint flaky
+.PHONY: help run soak fresh to-build-and-run down bench bench-import test check unit system prerequisites build images generate generate-check tidy-check manifests release test-release lint flaky

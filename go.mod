@@ -54,6 +54,8 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
+require cyphar.com/go-pathrs v0.2.5 // indirect
+
 require (
 	cel.dev/expr v0.25.2 // indirect
 	github.com/Azure/go-ansiterm v0.0.0-20230124172434-306776ec8161 // indirect
