@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,32 +33,24 @@ func Open(unified bool) (Tree, error) {
 	if unified {
 		return Tree{unified: true, roots: []string{mountpoint}}, nil
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := mountinfo.GetMounts(v1Root)
 	if err != nil {
 		return Tree{}, fmt.Errorf("looking for cgroup hierarchies: %w", err)
 	}
-	roots := v1Roots(string(mounts))
-	if len(roots) == 0 {
+	if len(mounts) == 0 {
 		return Tree{}, fmt.Errorf("looking for cgroup hierarchies: none is mounted under %s", mountpoint)
 	}
-	return Tree{roots: roots}, nil
+	var tree Tree
+	for _, m := range mounts {
+		tree.roots = append(tree.roots, m.Mountpoint)
+	}
+	return tree, nil
 }
 
-// v1Roots reads the mount points of the hierarchies from a mountinfo file.
-func v1Roots(mountinfo string) []string {
-	var roots []string
-	for line := range strings.Lines(mountinfo) {
-		before, after, ok := strings.Cut(line, " - ")
-		fields := strings.Fields(before)
-		if !ok || len(fields) < 5 || !strings.HasPrefix(fields[4], mountpoint+"/") {
-			continue
-		}
-		kind, _, _ := strings.Cut(after, " ")
-		if kind == "cgroup" || kind == "cgroup2" {
-			roots = append(roots, fields[4])
-		}
-	}
-	return roots
+// v1Root skips every mount that is not a hierarchy's.
+func v1Root(m *mountinfo.Info) (skip, stop bool) {
+	hierarchy := m.FSType == "cgroup" || m.FSType == "cgroup2"
+	return !hierarchy || !strings.HasPrefix(m.Mountpoint, mountpoint+"/"), false
 }
 
 // Create makes a cgroup in every hierarchy.

@@ -3,8 +3,8 @@ package node
 import (
 	"fmt"
 	"os"
-	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"drydock.dev/local/internal/loop"
@@ -84,15 +84,16 @@ func mountOf(device string) (string, error) {
 	if err := unix.Stat(device, &st); err != nil {
 		return "", fmt.Errorf("looking at %s: %w", device, err)
 	}
-	number := fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
-	data, err := os.ReadFile("/proc/self/mountinfo")
+	major, minor := int(unix.Major(st.Rdev)), int(unix.Minor(st.Rdev))
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		found := m.Major == major && m.Minor == minor
+		return !found, found
+	})
 	if err != nil {
 		return "", fmt.Errorf("reading the mounts: %w", err)
 	}
-	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); len(fields) > 4 && fields[2] == number {
-			return unescape.Replace(fields[4]), nil
-		}
+	if len(mounts) == 0 {
+		return "", nil
 	}
-	return "", nil
+	return mounts[0].Mountpoint, nil
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,21 +40,12 @@ func isMounted(path string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("looking at %s: %w", path, err)
 	}
-	data, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(real))
 	if err != nil {
 		return false, fmt.Errorf("reading the mounts: %w", err)
 	}
-	for line := range strings.Lines(string(data)) {
-		fields := strings.Fields(line)
-		if len(fields) > 4 && unescape.Replace(fields[4]) == real {
-			return true, nil
-		}
-	}
-	return false, nil
+	return len(mounts) > 0, nil
 }
-
-// unescape undoes what the kernel does to the paths in its list of mounts.
-var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // bind lets a folder appear at a path.
 func bind(from, to string, readOnly bool, options []string) error {
