@@ -5,7 +5,7 @@
 //   - Rounds observes, plans and acts again after an act that more follows at once.
 //
 // It owns the order of that and its bounds, and nothing else: what is decided, asked and
-// done is the caller's.
+// done is the caller's (decision 268).
 package settle
 
 import (
