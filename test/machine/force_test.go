@@ -12,7 +12,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/test/guest"
 )
@@ -36,15 +36,15 @@ func bootFrom(t *testing.T, arguments, devices string) (*pod, *v1.VirtualMachine
 
 // cleared awaits that QEMU has nothing of a volume any more, or only what is left
 // of one that was forced out.
-func (p *pod) cleared(name string, want hotdisk.Stage) {
+func (p *pod) cleared(name string, want diskhotplug.Stage) {
 	p.t.Helper()
 	err := error(nil)
 	for ; p.disks()[name].Stage != want; time.Sleep(10 * time.Millisecond) {
 		if p.ctx.Err() != nil {
 			p.t.Fatalf("QEMU has %+v: %v", p.disks()[name], err)
 		}
-		if d := p.disks()[name]; d.Stage == hotdisk.Partial {
-			err = hotdisk.Clear(p.ctx, p.monitor, d)
+		if d := p.disks()[name]; d.Stage == diskhotplug.Partial {
+			err = diskhotplug.Clear(p.ctx, p.monitor, d)
 		}
 	}
 }
@@ -60,16 +60,16 @@ func TestAGuestLosesADiskThatItDoesNotLetGoOf(t *testing.T) {
 	p.awaits("vol", true)
 	p.prints("echo kept | dd of="+volDisk+" conv=fsync 2>/dev/null; head -n 1 "+volDisk, "kept")
 	for range 2 {
-		if err := hotdisk.Ask(p.ctx, p.monitor, p.disks()["vol"]); err != nil {
+		if err := diskhotplug.Ask(p.ctx, p.monitor, p.disks()["vol"]); err != nil {
 			t.Fatal(err)
 		}
 	}
 	p.prints("head -n 1 "+volDisk, "kept")
 
-	if err := hotdisk.Force(p.ctx, p.monitor, p.disks()["vol"], machine.HollowNode("vol")); err != nil {
+	if err := diskhotplug.Force(p.ctx, p.monitor, p.disks()["vol"], machine.HollowNode("vol")); err != nil {
 		t.Fatal(err)
 	}
-	p.cleared("vol", hotdisk.Hollow)
+	p.cleared("vol", diskhotplug.Hollow)
 	for _, command := range []string{
 		"dd if=/dev/zero of=" + volDisk + " bs=4096 count=1 conv=fsync",
 		"dd if=" + volDisk + " of=/dev/null bs=4096 skip=512 count=1",
@@ -85,7 +85,7 @@ func TestAGuestLosesADiskThatItDoesNotLetGoOf(t *testing.T) {
 	if err := p.monitor.Execute(p.ctx, "system_reset", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	p.cleared("vol", hotdisk.Absent)
+	p.cleared("vol", diskhotplug.Absent)
 }
 
 // TestALockedTrayKeepsItsMedium: as long as the guest has the drive open, it keeps
@@ -97,16 +97,16 @@ func TestALockedTrayKeepsItsMedium(t *testing.T) {
 		p.inserted(vmi, "cd", text+"\n")
 		p.prints("while [ ! -b /dev/sr0 ]; do sleep 0.05; done; head -n 1 /dev/sr0", text)
 		p.prints("exec 3</dev/sr0; echo held", "held")
-		if err := hotdisk.Ask(p.ctx, p.monitor, p.disks()["cd"]); err != nil {
+		if err := diskhotplug.Ask(p.ctx, p.monitor, p.disks()["cd"]); err != nil {
 			t.Fatal(err)
 		}
-		if d := p.disks()["cd"]; d.Stage != hotdisk.Plugged || !d.Locked || d.TrayOpen {
+		if d := p.disks()["cd"]; d.Stage != diskhotplug.Plugged || !d.Locked || d.TrayOpen {
 			t.Fatalf("with a locked tray, QEMU has %+v", d)
 		}
-		take := hotdisk.Ask
+		take := diskhotplug.Ask
 		if force {
-			take = func(ctx context.Context, m hotdisk.Monitor, d hotdisk.Disk) error {
-				return hotdisk.Force(ctx, m, d, machine.HollowNode("cd"))
+			take = func(ctx context.Context, m diskhotplug.Monitor, d diskhotplug.Disk) error {
+				return diskhotplug.Force(ctx, m, d, machine.HollowNode("cd"))
 			}
 		} else {
 			p.prints("exec 3<&-; echo free", "free")
@@ -114,7 +114,7 @@ func TestALockedTrayKeepsItsMedium(t *testing.T) {
 		if err := take(p.ctx, p.monitor, p.disks()["cd"]); err != nil {
 			t.Fatal(err)
 		}
-		p.cleared("cd", hotdisk.Absent)
+		p.cleared("cd", diskhotplug.Absent)
 		p.prints("exec 3<&-; head -n 1 /dev/sr0 2>&1 | grep -o 'No medium'", "No medium")
 		vmi.Spec.Volumes = nil
 	}

@@ -12,7 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
-	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/test/guest"
 )
@@ -36,14 +36,14 @@ func (p *pod) plugged(vmi *v1.VirtualMachineInstance, name string, bus v1.DiskBu
 	if !drive {
 		slot = p.freeSlot(vmi, name)
 	}
-	tag := hotdisk.Tag{
+	tag := diskhotplug.Tag{
 		Volume: name, Claim: name, Bus: string(slot.Bus), Number: slot.Number,
 		Device: machine.DiskID(name), Drive: drive, Nodes: machine.PlugNodes(name),
 	}
-	err := hotdisk.Plug(p.ctx, p.monitor, tag, f, func(path string) (hotdisk.Parts, error) {
+	err := diskhotplug.Plug(p.ctx, p.monitor, tag, f, func(path string) (diskhotplug.Parts, error) {
 		image := launch.PreparedImage{Name: name, Source: path, SourceFormat: "raw", DirectIO: true, VirtualSize: size}
 		made, err := machine.BuildPlug(machine.Input{VMI: vmi, Images: map[string]launch.PreparedImage{name: image}}, name, slot)
-		parts := hotdisk.Parts{Device: made.Device}
+		parts := diskhotplug.Parts{Device: made.Device}
 		for _, b := range made.Blockdevs {
 			parts.Blockdevs = append(parts.Blockdevs, b)
 		}
@@ -85,9 +85,9 @@ func (p *pod) freeSlot(vmi *v1.VirtualMachineInstance, name string) machine.Slot
 	return slot
 }
 
-func (p *pod) disks() map[string]hotdisk.Disk {
+func (p *pod) disks() map[string]diskhotplug.Disk {
 	p.t.Helper()
-	disks, err := hotdisk.Observe(p.ctx, p.monitor)
+	disks, err := diskhotplug.Observe(p.ctx, p.monitor)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -97,21 +97,21 @@ func (p *pod) disks() map[string]hotdisk.Disk {
 // unplugged has the guest let go of a volume, and waits until it has.
 func (p *pod) unplugged(vmi *v1.VirtualMachineInstance, name string) {
 	p.t.Helper()
-	if err := hotdisk.Ask(p.ctx, p.monitor, p.disks()[name]); err != nil {
+	if err := diskhotplug.Ask(p.ctx, p.monitor, p.disks()[name]); err != nil {
 		p.t.Fatal(err)
 	}
-	for p.disks()[name].Stage == hotdisk.Plugged {
+	for p.disks()[name].Stage == diskhotplug.Plugged {
 		if p.ctx.Err() != nil {
 			p.t.Fatalf("the guest does not let go of %s", name)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	// QEMU lets go of the node a moment after the device.
-	for err := error(nil); p.disks()[name].Stage != hotdisk.Absent; time.Sleep(10 * time.Millisecond) {
+	for err := error(nil); p.disks()[name].Stage != diskhotplug.Absent; time.Sleep(10 * time.Millisecond) {
 		if p.ctx.Err() != nil {
 			p.t.Fatalf("QEMU does not let go of %s: %v", name, err)
 		}
-		err = hotdisk.Clear(p.ctx, p.monitor, p.disks()[name])
+		err = diskhotplug.Clear(p.ctx, p.monitor, p.disks()[name])
 	}
 	for i := range vmi.Spec.Volumes {
 		if vmi.Spec.Volumes[i].Name == name {
@@ -171,7 +171,7 @@ func TestDisksComeAndGoWhileTheGuestWrites(t *testing.T) {
 	if err := os.Truncate(filepath.Join(p.dir, "vol-a"), 16<<20); err != nil {
 		t.Fatal(err)
 	}
-	if err := hotdisk.Resize(p.ctx, p.monitor, machine.NodeName("vol-a"), 16<<20); err != nil {
+	if err := diskhotplug.Resize(p.ctx, p.monitor, machine.NodeName("vol-a"), 16<<20); err != nil {
 		t.Fatal(err)
 	}
 	p.prints("while ! guestinfo disks | grep -q '16777216 vol-a'; do sleep 0.05; done; echo grown", "grown")

@@ -8,7 +8,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 )
 
@@ -54,7 +54,7 @@ func TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo(t *testing.T) {
 	if s := volume(out, "a"); s.Reason != "VolumeForcedOut" || !strings.Contains(s.Message, "by force") {
 		t.Errorf("the status is %+v", s)
 	}
-	if d := h.disks(t, out)["a"]; d.Stage != hotdisk.Hollow {
+	if d := h.disks(t, out)["a"]; d.Stage != diskhotplug.Hollow {
 		t.Errorf("QEMU has %+v", d)
 	}
 	if _, _, events := n.api.counts(); !strings.Contains(strings.Join(events, "\n"), "Warning VolumeForcedOut") {
@@ -72,7 +72,7 @@ func TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo(t *testing.T) {
 	})
 	h.reset(t, out)
 	again := n.api.await(t, "volume a Ready again", in("a", v1.VolumeReady))
-	if d := h.disks(t, again)["a"]; d.Stage != hotdisk.Plugged || d.Hollow {
+	if d := h.disks(t, again)["a"]; d.Stage != diskhotplug.Plugged || d.Hollow {
 		t.Errorf("QEMU has %+v", d)
 	}
 }

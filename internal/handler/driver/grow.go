@@ -10,7 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/plug"
-	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -105,7 +105,7 @@ func (d *Driver) growOne(ctx context.Context, g *guest, grown growth) {
 	default:
 		g.growing.tried[grown.volume] = grown.capacity
 		g.growing.sizes[grown.volume] = size
-		g.plugs.Told("BLOCK_RESIZED", "")
+		g.plugs.HandleEvent("BLOCK_RESIZED", "")
 	}
 	instance := d.vmi
 	d.mu.Unlock()
@@ -134,5 +134,5 @@ func (d *Driver) resize(ctx context.Context, g *guest, grown growth) (int64, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	return size, hotdisk.Resize(ctx, g.monitor, machine.NodeName(grown.volume), size)
+	return size, diskhotplug.Resize(ctx, g.monitor, machine.NodeName(grown.volume), size)
 }

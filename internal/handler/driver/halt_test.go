@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
 )
@@ -256,7 +256,7 @@ func TestAFailedPlugHoldsNoGuestUp(t *testing.T) {
 	stuck := n.api.await(t, "the reason why a does not come", func(instance *v1.VirtualMachineInstance) bool {
 		return strings.Contains(volume(instance, "a").Message, "lock")
 	})
-	if d := h.disks(t, stuck)["a"]; d.Stage != hotdisk.Partial || !d.Bare {
+	if d := h.disks(t, stuck)["a"]; d.Stage != diskhotplug.Partial || !d.Bare {
 		t.Errorf("QEMU has %+v", d)
 	}
 	unlock()

@@ -47,7 +47,7 @@ func (s *Supervisor) holderChanged(pod *corev1.Pod, exists bool) {
 // newPlugs makes the Worker of a guest whose monitor is about to be connected.
 func (d *Driver) newPlugs() *plug.Worker {
 	return plug.NewWorker(plug.Env{
-		Volume: d.openVolume, Capacity: d.claimCapacity, Go: func(f func()) { d.helpers.Go(f) }, Poke: d.poke, Now: d.env.Now,
+		Volume: d.openVolume, Capacity: d.claimCapacity, Go: func(f func()) { d.helpers.Go(f) }, Wake: d.poke, Now: d.env.Now,
 	})
 }
 
@@ -119,7 +119,7 @@ func (g *guest) tellPlugs(e qmp.Event) {
 	if len(e.Data) > 0 && json.Unmarshal(e.Data, &data) != nil {
 		return // none of the events that it waits for
 	}
-	g.plugs.Told(e.Name, data.Device)
+	g.plugs.HandleEvent(e.Name, data.Device)
 }
 
 // announcePlugs makes the events of volumes that have come or gone.

@@ -18,7 +18,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
@@ -139,7 +139,7 @@ func (n *node) running() (*pod, *handler) {
 }
 
 // disks is what QEMU itself says of the guest.
-func (h *handler) disks(t *testing.T, instance *v1.VirtualMachineInstance) map[string]hotdisk.Disk {
+func (h *handler) disks(t *testing.T, instance *v1.VirtualMachineInstance) map[string]diskhotplug.Disk {
 	t.Helper()
 	m, err := h.supervisor.Lookup(instance.Namespace, instance.Name, instance.UID)
 	if err != nil {
@@ -147,7 +147,7 @@ func (h *handler) disks(t *testing.T, instance *v1.VirtualMachineInstance) map[s
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	disks, err := hotdisk.Observe(ctx, m.guest.monitor)
+	disks, err := diskhotplug.Observe(ctx, m.guest.monitor)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestAVolumeComesAndGoes(t *testing.T) {
 	if got.Target != "sdb" || got.HotplugVolume.AttachPodUID != "holder-1" || got.Size != 8<<20 {
 		t.Errorf("the status of a volume that is Ready: %+v", got)
 	}
-	if d := h.disks(t, ready)["a"]; d.Stage != hotdisk.Plugged {
+	if d := h.disks(t, ready)["a"]; d.Stage != diskhotplug.Plugged {
 		t.Errorf("QEMU has %+v", d)
 	}
 
@@ -207,7 +207,7 @@ func TestANewerHolderTakesOverWithoutTouchingTheDisk(t *testing.T) {
 	}
 }
 
-func sameDisk(a, b hotdisk.Disk) bool {
+func sameDisk(a, b diskhotplug.Disk) bool {
 	return a.Stage == b.Stage && a.Number == b.Number && a.Size == b.Size
 }
 
@@ -274,7 +274,7 @@ func TestAGuestThatDoesNotLetGoIsReported(t *testing.T) {
 	if s := volume(detaching, "a"); s.Message != "waiting for the guest to release the disk" || s.HotplugVolume.AttachPodUID != "holder-1" {
 		t.Errorf("the status is %+v", s)
 	}
-	if d := h.disks(t, detaching)["a"]; d.Stage != hotdisk.Plugged {
+	if d := h.disks(t, detaching)["a"]; d.Stage != diskhotplug.Plugged {
 		t.Errorf("QEMU has %+v", d)
 	}
 }
@@ -295,7 +295,7 @@ func TestAMediumIsPutIntoADriveThatWasEmpty(t *testing.T) {
 		i.Spec.Domain.Devices.Disks = i.Spec.Domain.Devices.Disks[:drives]
 	})
 	ready := n.api.await(t, "the medium Ready", in("a", v1.VolumeReady))
-	if d := h.disks(t, ready)["a"]; d.Stage != hotdisk.Plugged || d.TrayOpen {
+	if d := h.disks(t, ready)["a"]; d.Stage != diskhotplug.Plugged || d.TrayOpen {
 		text, _ := json.Marshal(d)
 		t.Errorf("QEMU has %s", text)
 	}

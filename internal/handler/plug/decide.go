@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 	"drydock.dev/drydock/internal/rules/machine"
@@ -22,7 +22,7 @@ type Observed struct {
 	// Holders are the attachment pods on this node.
 	Holders []hotplug.Pod
 	// Disks are what QEMU has, by volume.
-	Disks map[string]hotdisk.Disk
+	Disks map[string]diskhotplug.Disk
 	// Opened says through which holder each volume's disk has been opened, and
 	// has not been plugged or let go of since.
 	Opened map[string]types.UID
@@ -144,20 +144,20 @@ func entryOf(vmi *v1.VirtualMachineInstance, name string) entry {
 func (o Observed) decide(name string) Decision {
 	e, disk, claim := entryOf(o.VMI, name), o.Disks[name], Claim(&o.VMI.Spec, name)
 	// What is left of a disk that was forced out is of no claim.
-	has := disk.Stage != hotdisk.Absent && !disk.Hollow
+	has := disk.Stage != diskhotplug.Absent && !disk.Hollow
 	wanted := claim != "" && e.phase != v1.HotplugVolumeDetaching && e.claim == claim && (!has || disk.Claim == claim)
 	d := Decision{Volume: name, Claim: e.claim}
 	if has {
 		d.Claim = disk.Claim
 	}
 	switch {
-	case disk.Stage == hotdisk.Partial:
+	case disk.Stage == diskhotplug.Partial:
 		o.clear(&d, e, disk, wanted)
 	case !wanted:
 		o.takeOut(&d, e, disk)
-	case disk.Stage == hotdisk.Plugged:
+	case disk.Stage == diskhotplug.Plugged:
 		o.keep(&d, e)
-	case disk.Stage == hotdisk.Hollow:
+	case disk.Stage == diskhotplug.Hollow:
 		d.Action = Ask
 		if e.attached() {
 			d.say(e.phase, e, ReasonHollow, "the guest still has the disk of this name that was forced out; the volume is plugged in when the guest releases that disk or is restarted")
@@ -169,7 +169,7 @@ func (o Observed) decide(name string) Decision {
 }
 
 // clear is for a disk of which QEMU has only a part.
-func (o Observed) clear(d *Decision, e entry, disk hotdisk.Disk, wanted bool) {
+func (o Observed) clear(d *Decision, e entry, disk diskhotplug.Disk, wanted bool) {
 	if disk.Bare && o.Halted && wanted && e.attached() {
 		// A plug that failed. QEMU 7.2 keeps the descriptor until the guest runs, and
 		// the guest may not run before the disk is there: it is plugged beside that.
@@ -183,10 +183,10 @@ func (o Observed) clear(d *Decision, e entry, disk hotdisk.Disk, wanted bool) {
 }
 
 // takeOut is for a volume that nobody wants, or not on this claim.
-func (o Observed) takeOut(d *Decision, e entry, disk hotdisk.Disk) {
+func (o Observed) takeOut(d *Decision, e entry, disk diskhotplug.Disk) {
 	_, opened := o.Opened[d.Volume]
 	switch {
-	case disk.Stage == hotdisk.Plugged:
+	case disk.Stage == diskhotplug.Plugged:
 		d.Action = Ask
 		switch {
 		case disk.Drive && disk.TrayOpen:
@@ -197,7 +197,7 @@ func (o Observed) takeOut(d *Decision, e entry, disk hotdisk.Disk) {
 		if e.attached() {
 			d.say(v1.HotplugVolumeDetaching, e, ReasonDetaching, "waiting for the guest to release the disk")
 		}
-	case disk.Stage == hotdisk.Hollow:
+	case disk.Stage == diskhotplug.Hollow:
 		d.Action = Ask
 		if e.attached() {
 			d.say(v1.HotplugVolumeUnMounted, e, ReasonForced, fmt.Sprintf("Volume %s has been taken from the guest by force: what the guest still does with its disk fails", d.Volume))

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 )
@@ -22,7 +22,7 @@ type world struct {
 	phase v1.VolumePhase
 	claim string
 	pod   types.UID
-	qemu  hotdisk.Stage
+	qemu  diskhotplug.Stage
 	tray  bool
 	// bare: QEMU has only the file. halted: the guest's CPUs have not been started.
 	bare, halted bool
@@ -41,7 +41,7 @@ type world struct {
 func (w world) observed() Observed {
 	o := Observed{
 		VMI: &v1.VirtualMachineInstance{}, Holders: w.holder, Halted: w.halted,
-		Disks: map[string]hotdisk.Disk{}, Opened: map[string]types.UID{}, Verified: map[string]types.UID{},
+		Disks: map[string]diskhotplug.Disk{}, Opened: map[string]types.UID{}, Verified: map[string]types.UID{},
 	}
 	if w.spec != "" {
 		o.VMI.Spec.Volumes = []v1.Volume{{Name: "a", VolumeSource: v1.VolumeSource{
@@ -54,12 +54,12 @@ func (w world) observed() Observed {
 			PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: w.claim},
 		}}
 	}
-	if w.qemu != hotdisk.Absent {
-		tag := hotdisk.Tag{Volume: "a", Claim: w.claim, Drive: w.tray, Hollow: w.qemu == hotdisk.Hollow}
+	if w.qemu != diskhotplug.Absent {
+		tag := diskhotplug.Tag{Volume: "a", Claim: w.claim, Drive: w.tray, Hollow: w.qemu == diskhotplug.Hollow}
 		if w.qemuHas != "" {
 			tag.Claim = w.qemuHas
 		}
-		o.Disks["a"] = hotdisk.Disk{Tag: tag, Stage: w.qemu, Bare: w.bare, TrayOpen: w.tray}
+		o.Disks["a"] = diskhotplug.Disk{Tag: tag, Stage: w.qemu, Bare: w.bare, TrayOpen: w.tray}
 	}
 	if w.forced {
 		o.VMI.Annotations = map[string]string{hotplugspec.ForcedAnnotation: `["a"]`}
@@ -112,17 +112,17 @@ func TestDecide(t *testing.T) {
 			world{spec: "c", phase: v1.VolumePending, claim: "c", holder: []hotplug.Pod{x}}, want{},
 		},
 		"a plug that failed leaves a descriptor": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, bare: true, holder: []hotplug.Pod{x}, opened: "x"}, want{action: Clear},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: diskhotplug.Partial, bare: true, holder: []hotplug.Pod{x}, opened: "x"}, want{action: Clear},
 		},
 		"a plug that failed leaves a descriptor in a halted guest": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, bare: true, halted: true, holder: []hotplug.Pod{x}, opened: "x"},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: diskhotplug.Partial, bare: true, halted: true, holder: []hotplug.Pod{x}, opened: "x"},
 			want{action: Plug, where: "x"},
 		},
 		"a plug that failed leaves more than that in a halted guest": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, halted: true, holder: []hotplug.Pod{x}, opened: "x"}, want{action: Clear},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: diskhotplug.Partial, halted: true, holder: []hotplug.Pod{x}, opened: "x"}, want{action: Clear},
 		},
 		"a halted guest has the descriptor of a volume that was removed": {
-			world{phase: attached, claim: "c", pod: "x", qemu: hotdisk.Partial, bare: true, halted: true, holder: []hotplug.Pod{x}},
+			world{phase: attached, claim: "c", pod: "x", qemu: diskhotplug.Partial, bare: true, halted: true, holder: []hotplug.Pod{x}},
 			want{action: Clear, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"a holder runs, but the status does not name it yet": {
@@ -168,59 +168,59 @@ func TestDecide(t *testing.T) {
 			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{y}, recorded: []string{"hp-y"}}, want{},
 		},
 		"a plug was cut short": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Partial}, want{action: Clear},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Partial}, want{action: Clear},
 		},
 		"the guest has it, and nobody knows yet": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Plugged},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
 		},
 		"the guest has it through a holder that went before anybody knew": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: hotdisk.Plugged}, want{},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: diskhotplug.Plugged}, want{},
 		},
 		"at rest": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, recorded: []string{"hp-x"}, qemu: hotdisk.Plugged},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, recorded: []string{"hp-x"}, qemu: diskhotplug.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
 		},
 		"a younger holder is seen, but not recorded": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x"}, qemu: hotdisk.Plugged},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x"}, qemu: diskhotplug.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
 		},
 		"a younger pod has the name of a holder with another UID": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y/another"}, qemu: hotdisk.Plugged},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y/another"}, qemu: diskhotplug.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady}},
 		"a younger holder is recorded": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: hotdisk.Plugged},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: diskhotplug.Plugged},
 			want{action: Verify, where: "y", phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
 		},
 		"a younger holder was seen to have the disk": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: hotdisk.Plugged, verified: "y"},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: diskhotplug.Plugged, verified: "y"},
 			want{phase: v1.VolumeReady, naming: "y", reason: ReasonReady},
 		},
 		"the serving holder has died": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", recorded: []string{"hp-x"}, qemu: hotdisk.Plugged},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", recorded: []string{"hp-x"}, qemu: diskhotplug.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonHolder},
 		},
 		"the guest has thrown its disk out": {
 			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}}, want{action: Open, where: "x"},
 		},
 		"it is not wanted any more": {
-			world{phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Plugged},
+			world{phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Plugged},
 			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is wanted again while the guest is asked to let go": {
-			world{spec: "c", phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Plugged},
+			world{spec: "c", phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Plugged},
 			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is wanted on another claim": {
-			world{spec: "d", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Plugged},
+			world{spec: "d", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Plugged},
 			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"the guest has opened the tray": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Plugged, tray: true},
+			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Plugged, tray: true},
 			want{action: Eject, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"the guest has let go, QEMU has not": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Partial},
+			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Partial},
 			want{action: Clear, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is out": {
@@ -236,32 +236,32 @@ func TestDecide(t *testing.T) {
 			world{phase: unmounted, claim: "c", pod: "x"}, want{},
 		},
 		"the user forces it, and the guest was asked": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Plugged, forced: true},
+			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Plugged, forced: true},
 			want{action: Force, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"an older wish to force says nothing before the guest was asked": {
-			world{phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Plugged, forced: true},
+			world{phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Plugged, forced: true},
 			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is taken by force, and QEMU still has it open": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Partial, forced: true},
+			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Partial, forced: true},
 			want{action: Clear, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is taken by force": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: hotdisk.Hollow, forced: true},
+			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Hollow, forced: true},
 			want{action: Ask, phase: unmounted, naming: "x", reason: ReasonForced},
 		},
-		"it was taken by force, and the guest keeps the device": {world{qemu: hotdisk.Hollow}, want{action: Ask}},
+		"it was taken by force, and the guest keeps the device": {world{qemu: diskhotplug.Hollow}, want{action: Ask}},
 		"it is wanted again while the guest keeps the device": {
-			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []hotplug.Pod{y}, qemu: hotdisk.Hollow},
+			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []hotplug.Pod{y}, qemu: diskhotplug.Hollow},
 			want{action: Ask, phase: attached, naming: "y", reason: ReasonHollow},
 		},
 		"another claim is wanted under its name while the guest keeps the device": {
-			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []hotplug.Pod{y}, qemu: hotdisk.Hollow, qemuHas: "d"},
+			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []hotplug.Pod{y}, qemu: diskhotplug.Hollow, qemuHas: "d"},
 			want{action: Ask, phase: attached, naming: "y", reason: ReasonHollow},
 		},
 		"QEMU has what no status tells of": {
-			world{claim: "c", qemu: hotdisk.Plugged}, want{action: Ask},
+			world{claim: "c", qemu: diskhotplug.Plugged}, want{action: Ask},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,7 +5,7 @@
 //
 // Decide is pure. After a restart virt-handler can read all of its input
 // again: the VMI, the attachment pods of the node, and QEMU, which remembers which
-// volume each descriptor belongs to (package hotdisk, decision 116).
+// volume each descriptor belongs to (package diskhotplug, decision 116).
 //
 //	status            QEMU      what is done
 //	AttachedToNode    Absent    open the disk in the pod that the status names,
@@ -35,7 +35,7 @@
 //   - virt-handler after it asked the guest to let go: the guest is asked again.
 //     Detaching is never taken back, because the request cannot be.
 //   - virt-handler while it takes a disk by force: QEMU knows how far that got
-//     (package hotdisk), and the VMI knows that it was requested. The guest may use
+//     (package diskhotplug), and the VMI knows that it was requested. The guest may use
 //     the disk until UnMountedFromPod is written, which follows after QEMU has closed it.
 //   - QEMU: its descriptors end with it; the VMI is over.
 //   - The attachment pod: QEMU keeps the disk, which is open; the status says that

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
@@ -16,7 +16,7 @@ import (
 // the record. The pod may be deleted from then on.
 func TestWhatWasDecidedOnOneVersionIsNotSaidOnAnother(t *testing.T) {
 	seen := world{
-		spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", qemu: hotdisk.Plugged, verified: "y",
+		spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", qemu: diskhotplug.Plugged, verified: "y",
 		holder: []hotplug.Pod{pod("x", true), pod("y", true)}, recorded: []string{"hp-x", "hp-y"},
 	}.observed()
 	seen.VMI.ResourceVersion = "1"

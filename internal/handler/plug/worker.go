@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
 )
@@ -24,18 +24,18 @@ type Env struct {
 	Capacity func(ctx context.Context, claim string) (int64, error)
 	// Go runs what may wait for storage, on a goroutine that the caller owns.
 	Go func(func())
-	// Poke is called when there is something to look at.
-	Poke func()
+	// Wake is called when there is something to look at.
+	Wake func()
 	Now  func() time.Time
 }
 
 // Worker looks after the hotplugged volumes of one guest. Look, Act and Close
-// are for one goroutine; Told may be called by any.
+// are for one goroutine; HandleEvent may be called by any.
 type Worker struct {
 	env Env
 
 	// disks are QEMU's, as it was last asked; nil when that was never.
-	disks     map[string]hotdisk.Disk
+	disks     map[string]diskhotplug.Disk
 	decisions []Decision
 	// version is that of the VMI that was decided on.
 	version  string
@@ -81,9 +81,9 @@ func (w *Worker) Close() {
 	clear(w.opened)
 }
 
-// Told takes note of QEMU's events that disks make, and of one that it does not
-// tell of: BLOCK_RESIZED.
-func (w *Worker) Told(event, device string) {
+// HandleEvent takes note of the events of QEMU that disks make, and of one that QEMU does not
+// report: BLOCK_RESIZED.
+func (w *Worker) HandleEvent(event, device string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch event {
@@ -109,13 +109,13 @@ type View struct {
 
 // Look asks QEMU if that is called for, and decides. It reports whether there is
 // something to do now, and if not, when there will be; zero for never.
-func (w *Worker) Look(ctx context.Context, m hotdisk.Monitor, view View) (due bool, after time.Duration, err error) {
+func (w *Worker) Look(ctx context.Context, m diskhotplug.Monitor, view View) (due bool, after time.Duration, err error) {
 	w.mu.Lock()
 	stale := w.stale
 	w.stale = false
 	w.mu.Unlock()
 	if stale {
-		disks, err := hotdisk.Observe(ctx, m)
+		disks, err := diskhotplug.Observe(ctx, m)
 		if err != nil {
 			w.mu.Lock()
 			w.stale = true
@@ -181,7 +181,7 @@ func (w *Worker) trouble(volume string, action Action) *trouble {
 
 // Act does what the last Look found to be due. What fails is tried again later
 // and holds nothing else up.
-func (w *Worker) Act(ctx context.Context, m hotdisk.Monitor, in machine.Input) {
+func (w *Worker) Act(ctx context.Context, m diskhotplug.Monitor, in machine.Input) {
 	for _, d := range w.decisions {
 		t := w.trouble(d.Volume, d.Action)
 		w.mu.Lock()
@@ -201,7 +201,7 @@ func (w *Worker) Act(ctx context.Context, m hotdisk.Monitor, in machine.Input) {
 	}
 }
 
-func (w *Worker) act(ctx context.Context, m hotdisk.Monitor, in machine.Input, d Decision) error {
+func (w *Worker) act(ctx context.Context, m diskhotplug.Monitor, in machine.Input, d Decision) error {
 	switch d.Action {
 	case Open, Verify:
 		w.open(ctx, d, machine.ReadOnly(&in.VMI.Spec, d.Volume))
@@ -215,11 +215,11 @@ func (w *Worker) act(ctx context.Context, m hotdisk.Monitor, in machine.Input, d
 	case Plug:
 		return w.plug(ctx, m, in, d)
 	case Ask, Eject:
-		return hotdisk.Ask(ctx, m, w.disks[d.Volume])
+		return diskhotplug.Ask(ctx, m, w.disks[d.Volume])
 	case Force:
-		return hotdisk.Force(ctx, m, w.disks[d.Volume], machine.HollowNode(d.Volume))
+		return diskhotplug.Force(ctx, m, w.disks[d.Volume], machine.HollowNode(d.Volume))
 	case Clear:
-		return hotdisk.Clear(ctx, m, w.disks[d.Volume])
+		return diskhotplug.Clear(ctx, m, w.disks[d.Volume])
 	}
 	return nil
 }
@@ -253,7 +253,7 @@ func (w *Worker) open(ctx context.Context, d Decision, readOnly bool) {
 			w.opened[d.Volume] = held{holder: d.Holder.UID, disk: opened}
 		}
 		w.mu.Unlock()
-		w.env.Poke()
+		w.env.Wake()
 	})
 }
 
@@ -272,7 +272,7 @@ func (w *Worker) openIn(ctx context.Context, d Decision, readOnly bool) (*Opened
 func (w *Worker) Plugged(instance *v1.VirtualMachineInstance) map[string]bool {
 	plugged := map[string]bool{}
 	for name, disk := range w.disks {
-		plugged[name] = disk.Stage == hotdisk.Plugged && disk.Claim == Claim(&instance.Spec, name)
+		plugged[name] = disk.Stage == diskhotplug.Plugged && disk.Claim == Claim(&instance.Spec, name)
 	}
 	return plugged
 }
@@ -286,12 +286,12 @@ func (w *Worker) drop(volume string) {
 	}
 }
 
-func (w *Worker) plug(ctx context.Context, m hotdisk.Monitor, in machine.Input, d Decision) error {
+func (w *Worker) plug(ctx context.Context, m diskhotplug.Monitor, in machine.Input, d Decision) error {
 	w.mu.Lock()
 	disk := w.opened[d.Volume].disk
 	delete(w.refused, machine.DiskID(d.Volume))
 	w.mu.Unlock()
-	tag := hotdisk.Tag{Volume: d.Volume, Claim: d.Claim, Device: machine.DiskID(d.Volume), Drive: machine.IsDrive(&in.VMI.Spec, d.Volume)}
+	tag := diskhotplug.Tag{Volume: d.Volume, Claim: d.Claim, Device: machine.DiskID(d.Volume), Drive: machine.IsDrive(&in.VMI.Spec, d.Volume)}
 	var slot machine.Slot
 	if !tag.Drive {
 		var err error
@@ -301,16 +301,16 @@ func (w *Worker) plug(ctx context.Context, m hotdisk.Monitor, in machine.Input, 
 		tag.Bus, tag.Number = string(slot.Bus), slot.Number
 	}
 	tag.Nodes = machine.PlugNodes(d.Volume)
-	err := hotdisk.Plug(ctx, m, tag, disk.File, func(path string) (hotdisk.Parts, error) {
+	err := diskhotplug.Plug(ctx, m, tag, disk.File, func(path string) (diskhotplug.Parts, error) {
 		image := disk.Image
 		image.Source = path
 		in.Images = maps.Clone(in.Images)
 		in.Images[d.Volume] = image
 		plug, err := machine.BuildPlug(in, d.Volume, slot)
 		if err != nil {
-			return hotdisk.Parts{}, err
+			return diskhotplug.Parts{}, err
 		}
-		parts := hotdisk.Parts{Device: plug.Device}
+		parts := diskhotplug.Parts{Device: plug.Device}
 		for _, b := range plug.Blockdevs {
 			parts.Blockdevs = append(parts.Blockdevs, b)
 		}
@@ -319,7 +319,7 @@ func (w *Worker) plug(ctx context.Context, m hotdisk.Monitor, in machine.Input, 
 	if err == nil {
 		// QEMU has it now; where it was opened for is what the status says.
 		w.drop(d.Volume)
-		w.disks[d.Volume] = hotdisk.Disk{Tag: tag, Stage: hotdisk.Plugged, Size: disk.Image.VirtualSize}
+		w.disks[d.Volume] = diskhotplug.Disk{Tag: tag, Stage: diskhotplug.Plugged, Size: disk.Image.VirtualSize}
 	}
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/plug"
-	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 )
@@ -31,7 +31,7 @@ const (
 	hollow
 )
 
-var stages = [...]hotdisk.Stage{hotdisk.Absent, hotdisk.Plugged, hotdisk.Partial, hotdisk.Partial, hotdisk.Hollow}
+var stages = [...]diskhotplug.Stage{diskhotplug.Absent, diskhotplug.Plugged, diskhotplug.Partial, diskhotplug.Partial, diskhotplug.Hollow}
 
 // open reports whether QEMU has the volume's file open.
 func (d disk) open() bool { return d == plugged || d == cut || d == closing }
@@ -94,7 +94,7 @@ func (p place) uid() types.UID { return uids[p+1] }
 func (g *glance) observed() plug.Observed {
 	volume := volumeNames[0]
 	o := plug.Observed{
-		VMI: &v1.VirtualMachineInstance{}, Disks: map[string]hotdisk.Disk{},
+		VMI: &v1.VirtualMachineInstance{}, Disks: map[string]diskhotplug.Disk{},
 		Opened: map[string]types.UID{}, Verified: map[string]types.UID{},
 	}
 	if g.wanted {
@@ -127,8 +127,8 @@ func (g *glance) observed() plug.Observed {
 		}
 	}
 	if g.disk != noDisk {
-		tag := hotdisk.Tag{Volume: volume.Name, Claim: volume.Claim, Hollow: g.disk == hollow}
-		o.Disks[volume.Name] = hotdisk.Disk{Tag: tag, Stage: stages[g.disk]}
+		tag := diskhotplug.Tag{Volume: volume.Name, Claim: volume.Claim, Hollow: g.disk == hollow}
+		o.Disks[volume.Name] = diskhotplug.Disk{Tag: tag, Stage: stages[g.disk]}
 	}
 	if g.opened != nowhere {
 		o.Opened[volume.Name] = g.opened.uid()

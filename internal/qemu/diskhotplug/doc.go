@@ -1,4 +1,4 @@
-// Package hotdisk brings disks into a QEMU that runs, and takes them out again.
+// Package diskhotplug brings disks into a QEMU that runs, and takes them out again.
 //
 // A disk comes as an open file: QEMU gets the descriptor (add-fd) and opens its
 // block nodes on it, so that nothing has to be made inside of QEMU's container
@@ -42,4 +42,4 @@
 //
 // The package knows no VMI and decides nothing about one. It must import
 // nothing of Drydock but the monitor's client.
-package hotdisk
+package diskhotplug

@@ -1,4 +1,4 @@
-package hotdisk
+package diskhotplug
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package hotdisk_test
+package diskhotplug_test
 
 import (
 	"errors"
@@ -10,26 +10,26 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
 )
 
 const hollowNode = "x-a"
 
-var virtio = hotdisk.Properties{"driver": "virtio-blk-pci", "bus": "port1", "addr": "0x0", "werror": "stop", "rerror": "stop"}
+var virtio = diskhotplug.Properties{"driver": "virtio-blk-pci", "bus": "port1", "addr": "0x0", "werror": "stop", "rerror": "stop"}
 
 // stubborn is a machine whose guest does not let go of its disk.
 func stubborn(t *testing.T) *machine {
 	t.Helper()
 	m := start(t)
 	f := m.file(1 << 20)
-	m.must(hotdisk.Plug(t.Context(), m, tag("disk-a"), f, parts(virtio)))
+	m.must(diskhotplug.Plug(t.Context(), m, tag("disk-a"), f, parts(virtio)))
 	f.Close()
-	m.must(hotdisk.Ask(t.Context(), m, m.look()))
+	m.must(diskhotplug.Ask(t.Context(), m, m.look()))
 	return m
 }
 
 // is asserts how far volume a is.
-func (m *machine) is(want hotdisk.Stage) hotdisk.Disk {
+func (m *machine) is(want diskhotplug.Stage) diskhotplug.Disk {
 	m.t.Helper()
 	d := m.look()
 	if d.Stage != want {
@@ -50,14 +50,14 @@ func (m *machine) hasOpen() bool {
 
 func TestADiskIsTakenFromAGuestThatDoesNotLetGo(t *testing.T) {
 	m := stubborn(t)
-	m.must(hotdisk.Force(t.Context(), m, m.is(hotdisk.Plugged), hollowNode))
-	m.must(hotdisk.Clear(t.Context(), m, m.is(hotdisk.Partial)))
-	d := m.is(hotdisk.Hollow)
+	m.must(diskhotplug.Force(t.Context(), m, m.is(diskhotplug.Plugged), hollowNode))
+	m.must(diskhotplug.Clear(t.Context(), m, m.is(diskhotplug.Partial)))
+	d := m.is(diskhotplug.Hollow)
 	if d.Volume != "a" || d.Claim != "claim" || d.Size != 0 || m.hasOpen() {
 		t.Errorf("what is left is %+v, the file is open: %v", d, m.hasOpen())
 	}
-	m.must(hotdisk.Force(t.Context(), m, d, hollowNode))
-	m.must(hotdisk.Ask(t.Context(), m, d))
+	m.must(diskhotplug.Force(t.Context(), m, d, hollowNode))
+	m.must(diskhotplug.Ask(t.Context(), m, d))
 
 	// A guest that starts anew has let go.
 	m.must(m.Execute(t.Context(), "system_reset", nil, nil))
@@ -73,13 +73,13 @@ func (m *machine) clearAll() {
 	for deadline := time.Now().Add(2 * patience); ; time.Sleep(50 * time.Millisecond) {
 		d := m.look()
 		switch {
-		case d.Stage == hotdisk.Absent:
+		case d.Stage == diskhotplug.Absent:
 			m.nothingLeft()
 			return
 		case time.Now().After(deadline):
 			m.t.Fatalf("QEMU still has %+v: %v", d, err)
-		case d.Stage == hotdisk.Partial:
-			if err = hotdisk.Clear(m.t.Context(), m, d); err != nil {
+		case d.Stage == diskhotplug.Partial:
+			if err = diskhotplug.Clear(m.t.Context(), m, d); err != nil {
 				m.must(m.Execute(m.t.Context(), "stop", nil, nil))
 				m.must(m.Execute(m.t.Context(), "cont", nil, nil))
 			}
@@ -92,13 +92,13 @@ func TestAForceThatWasCutShortGoesOn(t *testing.T) {
 	for done := range commands {
 		t.Run(fmt.Sprintf("virt-handler was killed after %d commands", done), func(t *testing.T) {
 			m := stubborn(t)
-			err := hotdisk.Force(t.Context(), &dying{m, done}, m.look(), hollowNode)
+			err := diskhotplug.Force(t.Context(), &dying{m, done}, m.look(), hollowNode)
 			if !errors.Is(err, errKilled) {
 				t.Fatalf("it says %v", err)
 			}
-			m.must(hotdisk.Force(t.Context(), m, m.is(hotdisk.Plugged), hollowNode))
-			m.must(hotdisk.Clear(t.Context(), m, m.is(hotdisk.Partial)))
-			m.is(hotdisk.Hollow)
+			m.must(diskhotplug.Force(t.Context(), m, m.is(diskhotplug.Plugged), hollowNode))
+			m.must(diskhotplug.Clear(t.Context(), m, m.is(diskhotplug.Partial)))
+			m.is(diskhotplug.Hollow)
 			m.must(m.Execute(t.Context(), "system_reset", nil, nil))
 			m.clearAll()
 		})
@@ -107,7 +107,7 @@ func TestAForceThatWasCutShortGoesOn(t *testing.T) {
 
 func TestAForceThatWasCutShortIsClearedWhenTheGuestLetsGo(t *testing.T) {
 	m := stubborn(t)
-	if err := hotdisk.Force(t.Context(), &dying{m, 2}, m.look(), hollowNode); !errors.Is(err, errKilled) {
+	if err := diskhotplug.Force(t.Context(), &dying{m, 2}, m.look(), hollowNode); !errors.Is(err, errKilled) {
 		t.Fatalf("it says %v", err)
 	}
 	m.must(m.Execute(t.Context(), "system_reset", nil, nil))
@@ -116,10 +116,10 @@ func TestAForceThatWasCutShortIsClearedWhenTheGuestLetsGo(t *testing.T) {
 
 func TestAMediumIsTakenFromItsDriveByForce(t *testing.T) {
 	m := start(t)
-	m.must(hotdisk.Plug(t.Context(), m, tag("disk-cd"), m.file(1<<20), parts(nil)))
-	m.must(hotdisk.Force(t.Context(), m, m.is(hotdisk.Plugged), hollowNode))
-	m.must(hotdisk.Clear(t.Context(), m, m.is(hotdisk.Partial)))
-	if d := m.look(); d.Stage != hotdisk.Absent || m.hasOpen() {
+	m.must(diskhotplug.Plug(t.Context(), m, tag("disk-cd"), m.file(1<<20), parts(nil)))
+	m.must(diskhotplug.Force(t.Context(), m, m.is(diskhotplug.Plugged), hollowNode))
+	m.must(diskhotplug.Clear(t.Context(), m, m.is(diskhotplug.Partial)))
+	if d := m.look(); d.Stage != diskhotplug.Absent || m.hasOpen() {
 		t.Errorf("QEMU still has %+v", d)
 	}
 }

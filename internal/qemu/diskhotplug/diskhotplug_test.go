@@ -1,4 +1,4 @@
-package hotdisk_test
+package diskhotplug_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"drydock.dev/drydock/internal/qemu/hotdisk"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/test/accelerator"
 )
@@ -28,7 +28,7 @@ type machine struct {
 
 func start(t *testing.T) *machine {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hotdisk") // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "hotplug") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,21 +74,21 @@ func (m *machine) file(size int64) *os.File {
 	return f
 }
 
-func tag(device string) hotdisk.Tag {
-	return hotdisk.Tag{Volume: "a", Claim: "claim", Device: device, Drive: device == "disk-cd", Nodes: []string{"f-a", "n-a"}}
+func tag(device string) diskhotplug.Tag {
+	return diskhotplug.Tag{Volume: "a", Claim: "claim", Device: device, Drive: device == "disk-cd", Nodes: []string{"f-a", "n-a"}}
 }
 
-var scsi = hotdisk.Properties{"driver": "scsi-hd", "bus": "scsi0.0", "channel": 0, "scsi-id": 0, "lun": 3}
+var scsi = diskhotplug.Properties{"driver": "scsi-hd", "bus": "scsi0.0", "channel": 0, "scsi-id": 0, "lun": 3}
 
 // parts is a raw disk on whatever device.
-func parts(device hotdisk.Properties) func(string) (hotdisk.Parts, error) {
-	return func(path string) (hotdisk.Parts, error) {
-		p := hotdisk.Parts{Blockdevs: []hotdisk.Properties{
-			{"driver": "file", "node-name": "f-a", "filename": path, "cache": hotdisk.Properties{"direct": true}},
+func parts(device diskhotplug.Properties) func(string) (diskhotplug.Parts, error) {
+	return func(path string) (diskhotplug.Parts, error) {
+		p := diskhotplug.Parts{Blockdevs: []diskhotplug.Properties{
+			{"driver": "file", "node-name": "f-a", "filename": path, "cache": diskhotplug.Properties{"direct": true}},
 			{"driver": "raw", "node-name": "n-a", "file": "f-a"},
 		}}
 		if device != nil {
-			p.Device = hotdisk.Properties{"id": "disk-a", "drive": "n-a"}
+			p.Device = diskhotplug.Properties{"id": "disk-a", "drive": "n-a"}
 			for key, value := range device {
 				p.Device[key] = value
 			}
@@ -98,9 +98,9 @@ func parts(device hotdisk.Properties) func(string) (hotdisk.Parts, error) {
 }
 
 // look gives what QEMU has of volume a.
-func (m *machine) look() hotdisk.Disk {
+func (m *machine) look() diskhotplug.Disk {
 	m.t.Helper()
-	disks, err := hotdisk.Observe(m.t.Context(), m)
+	disks, err := diskhotplug.Observe(m.t.Context(), m)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func (m *machine) must(err error) {
 // nothingLeft: no descriptor, no block node, no device.
 func (m *machine) nothingLeft() {
 	m.t.Helper()
-	if d := m.look(); d.Stage != hotdisk.Absent {
+	if d := m.look(); d.Stage != diskhotplug.Absent {
 		m.t.Errorf("QEMU still has %+v", d)
 	}
 	for command, args := range map[string]any{
@@ -148,23 +148,23 @@ func (m *machine) nothingLeft() {
 func TestADiskComesAndGoes(t *testing.T) {
 	m := start(t)
 	f := m.file(8 << 20)
-	m.must(hotdisk.Plug(t.Context(), m, tag("disk-a"), f, parts(scsi)))
+	m.must(diskhotplug.Plug(t.Context(), m, tag("disk-a"), f, parts(scsi)))
 	f.Close()
 	d := m.look()
-	if d.Stage != hotdisk.Plugged || d.Claim != "claim" || d.Size != 8<<20 {
+	if d.Stage != diskhotplug.Plugged || d.Claim != "claim" || d.Size != 8<<20 {
 		t.Fatalf("after the plug QEMU has %+v", d)
 	}
 	m.must(os.Truncate(filepath.Join(m.dir, "disk.img"), 16<<20))
-	m.must(hotdisk.Resize(t.Context(), m, "n-a", 16<<20))
+	m.must(diskhotplug.Resize(t.Context(), m, "n-a", 16<<20))
 	if d = m.look(); d.Size != 16<<20 {
 		t.Errorf("the disk has %d bytes after it grew", d.Size)
 	}
-	m.must(hotdisk.Ask(t.Context(), m, d))
+	m.must(diskhotplug.Ask(t.Context(), m, d))
 	m.await("DEVICE_DELETED")
-	if d = m.look(); d.Stage != hotdisk.Partial {
+	if d = m.look(); d.Stage != diskhotplug.Partial {
 		t.Fatalf("after the unplug QEMU has %+v", d)
 	}
-	m.must(hotdisk.Clear(t.Context(), m, d))
+	m.must(diskhotplug.Clear(t.Context(), m, d))
 	m.nothingLeft()
 }
 
@@ -195,31 +195,31 @@ func TestWhoeverComesNextClearsAPlugThatWasCutShort(t *testing.T) {
 	f := m.file(1 << 20)
 	const commands = 4 // add-fd, two nodes, the device
 	for done := range commands {
-		err := hotdisk.Plug(t.Context(), &dying{m, done}, tag("disk-a"), f, parts(scsi))
+		err := diskhotplug.Plug(t.Context(), &dying{m, done}, tag("disk-a"), f, parts(scsi))
 		if !errors.Is(err, errKilled) {
 			t.Fatalf("killed after %d commands, the plug says %v", done, err)
 		}
 		d := m.look()
-		if want := done > 0; (d.Stage == hotdisk.Partial) != want {
+		if want := done > 0; (d.Stage == diskhotplug.Partial) != want {
 			t.Fatalf("killed after %d commands, QEMU has %+v", done, d)
 		}
-		m.must(hotdisk.Clear(t.Context(), m, d))
+		m.must(diskhotplug.Clear(t.Context(), m, d))
 		m.nothingLeft()
 	}
-	m.must(hotdisk.Plug(t.Context(), m, tag("disk-a"), f, parts(scsi)))
+	m.must(diskhotplug.Plug(t.Context(), m, tag("disk-a"), f, parts(scsi)))
 }
 
 func TestAStepThatFailsUndoesThoseBefore(t *testing.T) {
 	m := start(t)
 	f := m.file(1 << 20)
-	for name, device := range map[string]hotdisk.Properties{
+	for name, device := range map[string]diskhotplug.Properties{
 		"no such bus":    {"driver": "scsi-hd", "bus": "scsi9.0"},
 		"no such driver": {"driver": "none"},
 		// What can be shown of a LUN without a SCSI device.
 		"a LUN on what is no SCSI device": {"driver": "scsi-block", "bus": "scsi0.0", "channel": 0, "scsi-id": 0, "lun": 3},
 	} {
 		var refusal *qmp.Error
-		if err := hotdisk.Plug(t.Context(), m, tag("disk-a"), f, parts(device)); !errors.As(err, &refusal) {
+		if err := diskhotplug.Plug(t.Context(), m, tag("disk-a"), f, parts(device)); !errors.As(err, &refusal) {
 			t.Errorf("%s: the plug says %v", name, err)
 		}
 		m.nothingLeft()
@@ -229,32 +229,32 @@ func TestAStepThatFailsUndoesThoseBefore(t *testing.T) {
 // Without a guest's system nobody answers, as in a guest without PCI hotplug.
 func TestAGuestThatDoesNotAnswerKeepsItsDisk(t *testing.T) {
 	m := start(t)
-	m.must(hotdisk.Plug(t.Context(), m, tag("disk-a"), m.file(1<<20), parts(hotdisk.Properties{
+	m.must(diskhotplug.Plug(t.Context(), m, tag("disk-a"), m.file(1<<20), parts(diskhotplug.Properties{
 		"driver": "virtio-blk-pci", "bus": "port1", "addr": "0x0",
 	})))
 	for range 2 {
 		d := m.look()
-		if d.Stage != hotdisk.Plugged {
+		if d.Stage != diskhotplug.Plugged {
 			t.Fatalf("QEMU has %+v", d)
 		}
-		m.must(hotdisk.Ask(t.Context(), m, d))
+		m.must(diskhotplug.Ask(t.Context(), m, d))
 	}
 }
 
 func TestAMediumIsPutIntoADriveAndTakenOut(t *testing.T) {
 	m := start(t)
-	m.must(hotdisk.Plug(t.Context(), m, tag("disk-cd"), m.file(1<<20), parts(nil)))
+	m.must(diskhotplug.Plug(t.Context(), m, tag("disk-cd"), m.file(1<<20), parts(nil)))
 	d := m.look()
-	if d.Stage != hotdisk.Plugged || d.TrayOpen {
+	if d.Stage != diskhotplug.Plugged || d.TrayOpen {
 		t.Fatalf("QEMU has %+v", d)
 	}
-	m.must(hotdisk.Ask(t.Context(), m, d))
+	m.must(diskhotplug.Ask(t.Context(), m, d))
 	d = m.look()
-	if d.Stage != hotdisk.Partial || d.TrayOpen {
+	if d.Stage != diskhotplug.Partial || d.TrayOpen {
 		t.Fatalf("after it was taken out QEMU has %+v", d)
 	}
-	m.must(hotdisk.Clear(t.Context(), m, d))
-	if d := m.look(); d.Stage != hotdisk.Absent {
+	m.must(diskhotplug.Clear(t.Context(), m, d))
+	if d := m.look(); d.Stage != diskhotplug.Absent {
 		t.Errorf("QEMU still has %+v", d)
 	}
 }
@@ -262,14 +262,14 @@ func TestAMediumIsPutIntoADriveAndTakenOut(t *testing.T) {
 // QEMU 7.2 removes no descriptor while its guest is paused.
 func TestAPausedGuestsDescriptorGoesWhenItRunsOn(t *testing.T) {
 	m := start(t)
-	m.must(hotdisk.Plug(t.Context(), m, tag("disk-a"), m.file(1<<20), parts(scsi)))
+	m.must(diskhotplug.Plug(t.Context(), m, tag("disk-a"), m.file(1<<20), parts(scsi)))
 	m.must(m.Execute(t.Context(), "stop", nil, nil))
-	m.must(hotdisk.Ask(t.Context(), m, m.look()))
+	m.must(diskhotplug.Ask(t.Context(), m, m.look()))
 	m.await("DEVICE_DELETED")
-	m.must(hotdisk.Clear(t.Context(), m, m.look()))
+	m.must(diskhotplug.Clear(t.Context(), m, m.look()))
 	m.must(m.Execute(t.Context(), "cont", nil, nil))
-	if d := m.look(); d.Stage == hotdisk.Partial {
-		m.must(hotdisk.Clear(t.Context(), m, d))
+	if d := m.look(); d.Stage == diskhotplug.Partial {
+		m.must(diskhotplug.Clear(t.Context(), m, d))
 	}
 	m.nothingLeft()
 }
