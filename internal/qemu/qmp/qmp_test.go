@@ -3,7 +3,6 @@ package qmp_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/test/accelerator"
 )
 
@@ -57,42 +57,17 @@ func realQEMU(t *testing.T) string {
 	}
 }
 
-// fakeQEMU answers as QEMU does, for the commands that the tests use.
+// fakeQEMU is the model that other packages' tests use for QEMU.
 func fakeQEMU(t *testing.T) string {
 	t.Helper()
-	return listen(t, func(conn net.Conn) {
-		fmt.Fprintln(conn, `{"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}}, "capabilities": ["oob"]}}`)
-		paused := true
-		scanner := bufio.NewScanner(conn)
-		for scanner.Scan() {
-			var c struct {
-				Execute string
-				ID      json.RawMessage
-			}
-			if json.Unmarshal(scanner.Bytes(), &c) != nil {
-				return
-			}
-			switch c.Execute {
-			case "qmp_capabilities":
-				fmt.Fprintf(conn, `{"return": {}, "id": %s}`+"\n", c.ID)
-			case "cont", "stop":
-				event := map[string]string{"cont": "RESUME", "stop": "STOP"}[c.Execute]
-				if paused == (c.Execute == "cont") {
-					fmt.Fprintf(conn, `{"timestamp": {"seconds": 1700000000, "microseconds": 7}, "event": %q}`+"\n", event)
-				}
-				paused = c.Execute == "stop"
-				fmt.Fprintf(conn, `{"return": {}, "id": %s}`+"\n", c.ID)
-			case "query-status":
-				fmt.Fprintf(conn, `{"return": {"running": %t}, "id": %s}`+"\n", !paused, c.ID)
-			case "quit":
-				fmt.Fprintf(conn, `{"return": {}, "id": %s}`+"\n", c.ID)
-				fmt.Fprintln(conn, `{"timestamp": {"seconds": -1, "microseconds": -1}, "event": "SHUTDOWN", "data": {"guest": false, "reason": "host-qmp-quit"}}`)
-				return
-			default:
-				fmt.Fprintf(conn, `{"id": %s, "error": {"class": "CommandNotFound", "desc": "The command %s has not been found"}}`+"\n", c.ID, c.Execute)
-			}
-		}
-	})
+	dir, err := os.MkdirTemp("", "qmp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "fake.sock")
+	qmptest.New(t).Listen(socket)
+	return socket
 }
 
 // listen serves every connection in a goroutine until the test ends.

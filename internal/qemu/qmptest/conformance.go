@@ -1,0 +1,252 @@
+package qmptest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/qmp"
+)
+
+// patience is how long the suite waits for what QEMU does by itself: it is emulated, and
+// the machine may be busy.
+const patience = 2 * time.Minute
+
+// Conn is a connection to the monitor of a machine that has just been started with
+// Arguments.
+type Conn struct {
+	t *testing.T
+	*qmp.Client
+	events chan qmp.Event
+}
+
+// Open starts such a machine and connects to its monitor. The machine ends with the test.
+type Open func(t *testing.T, events func(qmp.Event)) *qmp.Client
+
+// Conformance is what the model of this package and QEMU have in common. Each part starts
+// a machine of its own.
+func Conformance(t *testing.T, open Open) {
+	for name, part := range map[string]func(*Conn){
+		"a guest's CPUs are started and stopped":                     runStates,
+		"a command that does not exist is refused with its class":    unknownCommand,
+		"a reset is reported and leaves stopped CPUs in prelaunch":   resets,
+		"an object is there until it is deleted":                     objects,
+		"a device has a place in the boot order to itself":           bootOrder,
+		"a descriptor is kept with its text":                         descriptors,
+		"a block node exists once and is deleted when unused":        blockNodes,
+		"a disk on a bus of its own is taken out at once":            unplugSCSI,
+		"a disk on a port is the guest's to release":                 unplugPCI,
+		"a medium goes through an open tray":                         media,
+		"the disks are listed with their devices":                    blockLists,
+		"a disk's node is replaced behind its device":                replacedNode,
+		"keys and buttons are pressed":                               buttons,
+		"the guest agent's port is listed, closed without an agent":  agentPort,
+		"the monitor ends with QEMU, after the event that tells why": quits,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &Conn{t: t, events: make(chan qmp.Event, 100)}
+			c.Client = open(t, func(e qmp.Event) { c.events <- e })
+			defer func() { _ = c.Close() }()
+			part(c)
+		})
+	}
+}
+
+type properties = map[string]any
+
+// do executes a command that must succeed.
+func (c *Conn) do(command string, arguments any, result any) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	if err := c.Execute(ctx, command, arguments, result); err != nil {
+		c.t.Fatalf("%s: %v", command, err)
+	}
+}
+
+// refused executes a command that must be refused.
+func (c *Conn) refused(command string, arguments any, class, part string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	err := c.Execute(ctx, command, arguments, nil)
+	var refusal *qmp.Error
+	if !errors.As(err, &refusal) || refusal.Class != class || refusal.Command != command || !strings.Contains(refusal.Desc, part) {
+		c.t.Fatalf("%s %v: %v, want a refusal of class %s with %q", command, arguments, err, class, part)
+	}
+}
+
+// await waits for an event and passes others over.
+func (c *Conn) await(name string) qmp.Event {
+	c.t.Helper()
+	for timeout := time.After(patience); ; {
+		select {
+		case e := <-c.events:
+			if e.Name == name {
+				return e
+			}
+		case <-timeout:
+			c.t.Fatalf("no event %s", name)
+		}
+	}
+}
+
+// silent makes sure that no such event has come before the answers so far.
+func (c *Conn) silent(names ...string) {
+	c.t.Helper()
+	for {
+		select {
+		case e := <-c.events:
+			if slices.Contains(names, e.Name) {
+				c.t.Fatalf("the event %s %s", e.Name, e.Data)
+			}
+		default:
+			return
+		}
+	}
+}
+
+func (c *Conn) is(want string) {
+	c.t.Helper()
+	var status struct {
+		Status  string
+		Running bool
+	}
+	c.do("query-status", nil, &status)
+	if status.Status != want || status.Running != (want == "running") {
+		c.t.Fatalf("the guest is %+v, want %s", status, want)
+	}
+}
+
+func runStates(c *Conn) {
+	c.is("prelaunch")
+	c.do("stop", nil, nil)
+	c.is("prelaunch")
+	c.do("cont", nil, nil)
+	if e := c.await("RESUME"); e.Time.IsZero() {
+		c.t.Error("the event has no time")
+	}
+	c.is("running")
+	c.do("cont", nil, nil)
+	c.do("stop", nil, nil)
+	c.await("STOP")
+	c.is("paused")
+	c.do("stop", nil, nil)
+	c.is("paused")
+	c.silent("STOP", "RESUME")
+}
+
+func unknownCommand(c *Conn) {
+	c.refused("no-such-command", nil, "CommandNotFound", "The command no-such-command has not been found")
+}
+
+func resets(c *Conn) {
+	c.do("system_reset", nil, nil)
+	c.await("RESET")
+	c.is("prelaunch")
+	c.do("cont", nil, nil)
+	c.do("stop", nil, nil)
+	c.is("paused")
+	c.do("system_reset", nil, nil)
+	c.await("RESET")
+	c.is("prelaunch")
+}
+
+// names are those of the properties below a path.
+func (c *Conn) names(path string) []string {
+	c.t.Helper()
+	var list []struct{ Name, Type string }
+	c.do("qom-list", properties{"path": path}, &list)
+	var names []string
+	for _, p := range list {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+func objects(c *Conn) {
+	marker := properties{"qom-type": "rng-builtin", "id": "marker"}
+	c.do("object-add", marker, nil)
+	if !slices.Contains(c.names("/objects"), "marker") {
+		c.t.Errorf("the objects are %v", c.names("/objects"))
+	}
+	c.refused("object-add", marker, "GenericError", "duplicate")
+	c.do("object-del", properties{"id": "marker"}, nil)
+	if slices.Contains(c.names("/objects"), "marker") {
+		c.t.Error("the object is still there")
+	}
+	c.refused("object-del", properties{"id": "marker"}, "GenericError", "not found")
+}
+
+func bootIndex(device string, index int) properties {
+	return properties{"path": "/machine/peripheral/" + device, "property": "bootindex", "value": index}
+}
+
+func bootOrder(c *Conn) {
+	c.do("qom-set", bootIndex(RootDisk, 1), nil)
+	var index int
+	c.do("qom-get", properties{"path": "/machine/peripheral/" + RootDisk, "property": "bootindex"}, &index)
+	if index != 1 {
+		c.t.Errorf("the boot index is %d", index)
+	}
+	c.refused("qom-set", bootIndex(Drive, 1), "GenericError", "already been used")
+	c.refused("qom-set", bootIndex("none", 2), "DeviceNotFound", "not found")
+}
+
+// passes gives QEMU a file of some size.
+func (c *Conn) passes(text string, size int64) (set int64) {
+	c.t.Helper()
+	f, err := os.Create(filepath.Join(c.t.TempDir(), "disk.img"))
+	if err == nil {
+		err = f.Truncate(size)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer f.Close()
+	var added struct {
+		Set int64 `json:"fdset-id"`
+	}
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	if err := c.ExecuteWithFile(ctx, "add-fd", properties{"opaque": text}, f, &added); err != nil {
+		c.t.Fatal(err)
+	}
+	return added.Set
+}
+
+// sets are the texts of the descriptors.
+func (c *Conn) sets() map[int64]string {
+	c.t.Helper()
+	var list []struct {
+		ID  int64 `json:"fdset-id"`
+		FDs []struct{ Opaque string }
+	}
+	c.do("query-fdsets", nil, &list)
+	sets := map[int64]string{}
+	for _, s := range list {
+		for _, fd := range s.FDs {
+			sets[s.ID] = fd.Opaque
+		}
+	}
+	return sets
+}
+
+func descriptors(c *Conn) {
+	a, b := c.passes("a", 1), c.passes("b", 1)
+	if got := c.sets(); len(got) != 2 || got[a] != "a" || got[b] != "b" {
+		c.t.Errorf("the descriptors are %v, want a as %d and b as %d", got, a, b)
+	}
+	c.refused("add-fd", properties{"opaque": "none"}, "GenericError", "SCM_RIGHTS")
+	c.refused("remove-fd", properties{"fdset-id": 77}, "GenericError", "not found")
+	c.do("cont", nil, nil)
+	c.do("remove-fd", properties{"fdset-id": a}, nil)
+	if got := c.sets(); len(got) != 1 || got[b] != "b" {
+		c.t.Errorf("after one was removed, the descriptors are %v", got)
+	}
+}

@@ -1,0 +1,71 @@
+package qmptest_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/qemu/qmptest"
+	"drydock.dev/drydock/test/accelerator"
+)
+
+func TestTheModelConforms(t *testing.T) {
+	qmptest.Conformance(t, func(t *testing.T, events func(qmp.Event)) *qmp.Client {
+		c, err := qmp.New(t.Context(), qmptest.New(t).Dial(), events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	})
+}
+
+func TestQEMUConforms(t *testing.T) {
+	qmptest.Conformance(t, func(t *testing.T, events func(qmp.Event)) *qmp.Client {
+		dir, err := os.MkdirTemp("", "qmp") // t.TempDir is too long for a socket
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("qemu-system-x86_64", qmptest.Arguments(accelerator.Of(t), dir, "qmp.sock")...)
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatalf("starting QEMU: %v", err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			_ = os.RemoveAll(dir)
+		})
+		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
+			c, err := qmp.Dial(t.Context(), filepath.Join(dir, "qmp.sock"), events)
+			if err == nil {
+				return c
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("QEMU does not listen: %v", err)
+			}
+		}
+	})
+}
+
+// TestAMonitorIsServedOnASocket: one after another, as QEMU serves them.
+func TestAMonitorIsServedOnASocket(t *testing.T) {
+	s := qmptest.New(t)
+	socket := filepath.Join(t.TempDir(), "q")
+	s.Listen(socket)
+	for range 2 {
+		c, err := qmp.Dial(t.Context(), socket, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Execute(t.Context(), "query-status", nil, nil); err != nil {
+			t.Error(err)
+		}
+		_ = c.Close()
+	}
+	if got := s.Executed("query-status"); got != 2 {
+		t.Errorf("%d commands were executed", got)
+	}
+}

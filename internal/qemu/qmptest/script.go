@@ -1,0 +1,132 @@
+package qmptest
+
+import "slices"
+
+// RunState is the guest's run state.
+func (s *Server) RunState() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.machine.runState
+}
+
+// SetRunState puts the guest into a run state, without an event.
+func (s *Server) SetRunState(state string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.machine.runState = state
+}
+
+// EnterRunState puts the guest into a run state and reports the event that goes with it.
+func (s *Server) EnterRunState(state, event string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.machine.runState = state
+	s.emit(event, nil)
+}
+
+// FailDisk has the guest stopped by an error of one of its disks: "nospace" or "failed".
+func (s *Server) FailDisk(device, status string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.machine.devices[device]; d != nil {
+		d.ioStatus = status
+	}
+	s.machine.runState = "io-error"
+	s.emit("BLOCK_IO_ERROR", map[string]any{"device": "", "action": "stop", "nospace": status == "nospace"})
+	s.emit("STOP", nil)
+}
+
+// OpenAgent has the guest's agent open its port, or close it.
+func (s *Server) OpenAgent(open bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.machine.agentOpen = open
+	s.emit("VSERPORT_CHANGE", map[string]any{"id": AgentPort, "open": open})
+}
+
+// Release has the guest release a PCI device that it was asked for.
+func (s *Server) Release(device string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.machine.devices[device]; d != nil && d.leaving {
+		s.deleted(device)
+	}
+}
+
+// Refuse has the guest refuse that.
+func (s *Server) Refuse(device string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.machine.devices[device]; d != nil {
+		d.leaving = false
+	}
+	s.emit("DEVICE_UNPLUG_GUEST_ERROR", map[string]any{"device": device, "path": "/machine/peripheral/" + device})
+}
+
+// Lock has the guest lock a drive's tray, or unlock it.
+func (s *Server) Lock(drive string, locked bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.machine.devices[drive].locked = locked
+}
+
+// AddObject adds an object as -object does.
+func (s *Server) AddObject(kind, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.machine.objects[id] = kind
+}
+
+// HasObject reports whether there is an object.
+func (s *Server) HasObject(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, has := s.machine.objects[id]
+	return has
+}
+
+// AddDisk adds a disk as -blockdev and -device do.
+func (s *Server) AddDisk(id string, size int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.machine.addNode("n-"+id, &node{driver: "null-co", size: size})
+	s.machine.devices[id] = &device{driver: "virtio-blk-pci", node: "n-" + id, pci: true, ioStatus: "ok"}
+}
+
+// HasDevice reports whether there is a device.
+func (s *Server) HasDevice(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.machine.devices[id] != nil
+}
+
+// BootIndex is a device's place in the boot order; 0 when it was never given one.
+func (s *Server) BootIndex(id string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.machine.devices[id]; d != nil {
+		return d.bootIndex
+	}
+	return 0
+}
+
+// Executed reports how often a command was executed.
+func (s *Server) Executed(command string) int {
+	n := 0
+	for _, c := range s.Commands() {
+		if c == command {
+			n++
+		}
+	}
+	return n
+}
+
+// ids are the ids of a kind of thing, in order.
+func ids[T any](of map[string]T) []string {
+	list := make([]string, 0, len(of))
+	for id := range of {
+		list = append(list, id)
+	}
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,297 @@
+package qmptest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/qmp"
+)
+
+// Answer is how a command is answered: with a result, or a refusal (a *qmp.Error keeps its
+// class).
+type Answer func(arguments json.RawMessage) (any, error)
+
+// Server is a QEMU for tests. It starts as one with -S does, with the machine of Arguments.
+// Its methods may be called from several goroutines.
+type Server struct {
+	t testing.TB
+
+	mu       sync.Mutex
+	machine  *machine
+	answers  map[string]Answer
+	commands []string
+	// afterwards are what the current command causes after its answer.
+	afterwards []func()
+	monitors   map[*monitor]bool
+	exited     bool
+
+	serving   sync.WaitGroup
+	listeners []net.Listener
+}
+
+// New starts a Server that ends with the test.
+func New(t testing.TB) *Server {
+	s := &Server{t: t, machine: newMachine(), answers: map[string]Answer{}, monitors: map[*monitor]bool{}}
+	t.Cleanup(func() {
+		s.Exit()
+		s.serving.Wait()
+		s.machine.close()
+	})
+	return s
+}
+
+// Dial connects to a monitor of its own.
+func (s *Server) Dial() net.Conn {
+	s.t.Helper()
+	ours, theirs, err := qmp.SocketPair()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	conn, err := net.FileConn(theirs)
+	if err = errors.Join(err, theirs.Close()); err != nil {
+		s.t.Fatal(err)
+	}
+	s.serving.Go(func() { s.serve(conn) })
+	return ours
+}
+
+// Listen serves a monitor on a unix socket: one connection at a time, as QEMU does.
+func (s *Server) Listen(socket string) {
+	s.t.Helper()
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.listeners = append(s.listeners, listener)
+	s.mu.Unlock()
+	s.serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			s.serve(conn)
+		}
+	})
+}
+
+// Exit is the end of QEMU, without a word. It can be repeated.
+func (s *Server) Exit() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.exit()
+}
+
+// exit is Exit for callers that hold s.mu.
+func (s *Server) exit() {
+	s.exited = true
+	for _, l := range s.listeners {
+		_ = l.Close()
+	}
+	for m := range s.monitors {
+		_ = m.conn.Close()
+	}
+}
+
+// Override has a command answered by a test, without s.mu held; nil restores the model's
+// answer. An Answer that does not return is a QEMU that hangs.
+func (s *Server) Override(command string, answer Answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if answer == nil {
+		delete(s.answers, command)
+		return
+	}
+	s.answers[command] = answer
+}
+
+// Commands are the commands that were executed so far, in their order, handshakes aside.
+func (s *Server) Commands() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.commands...)
+}
+
+// Emit sends an event to all monitors.
+func (s *Server) Emit(name string, data any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.emit(name, data)
+}
+
+func (s *Server) emit(name string, data any) {
+	now := time.Now()
+	event := map[string]any{
+		"event":     name,
+		"timestamp": map[string]int64{"seconds": now.Unix(), "microseconds": int64(now.Nanosecond() / 1000)},
+	}
+	if data != nil {
+		event["data"] = data
+	}
+	for m := range s.monitors {
+		if m.negotiated {
+			m.send(event)
+		}
+	}
+}
+
+// monitor is one connection.
+type monitor struct {
+	conn net.Conn
+	// rest is what was read of the next lines, files came with it.
+	rest  []byte
+	files []*os.File
+	// negotiated is set by the handshake: no event comes before it.
+	negotiated bool
+}
+
+// send writes a message. A peer that has gone needs none.
+func (m *monitor) send(message any) {
+	line, err := json.Marshal(message)
+	if err != nil {
+		panic(fmt.Sprintf("qmptest: encoding %v: %v", message, err))
+	}
+	_, _ = m.conn.Write(append(line, '\n'))
+}
+
+func (s *Server) serve(conn net.Conn) {
+	m := &monitor{conn: conn}
+	defer func() {
+		_ = conn.Close()
+		for _, f := range m.files {
+			_ = f.Close()
+		}
+	}()
+	s.mu.Lock()
+	if s.exited {
+		s.mu.Unlock()
+		return
+	}
+	s.monitors[m] = true
+	m.send(map[string]any{"QMP": map[string]any{
+		"version":      map[string]any{"qemu": map[string]int{"major": 7, "minor": 2, "micro": 0}, "package": "qmptest"},
+		"capabilities": []string{"oob"},
+	}})
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.monitors, m)
+	}()
+	for {
+		line, err := m.readLine()
+		if err != nil {
+			return
+		}
+		s.execute(m, line)
+	}
+}
+
+// readLine reads a command, and the files beside it.
+func (m *monitor) readLine() ([]byte, error) {
+	for {
+		if line, rest, whole := bytes.Cut(m.rest, []byte("\n")); whole {
+			m.rest = append([]byte(nil), rest...)
+			return line, nil
+		}
+		data, rights := make([]byte, 64<<10), make([]byte, syscall.CmsgSpace(4*16))
+		socket, ok := m.conn.(*net.UnixConn)
+		if !ok {
+			return nil, errors.New("the monitor is no unix socket")
+		}
+		n, nr, _, _, err := socket.ReadMsgUnix(data, rights)
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return nil, net.ErrClosed
+		}
+		m.rest = append(m.rest, data[:n]...)
+		if err := m.take(rights[:nr]); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// take keeps the files that came beside a line.
+func (m *monitor) take(rights []byte) error {
+	messages, err := syscall.ParseSocketControlMessage(rights)
+	if err != nil {
+		return err
+	}
+	for i := range messages {
+		fds, err := syscall.ParseUnixRights(&messages[i])
+		if err != nil {
+			return err
+		}
+		for _, fd := range fds {
+			syscall.CloseOnExec(fd)
+			m.files = append(m.files, os.NewFile(uintptr(fd), "passed"))
+		}
+	}
+	return nil
+}
+
+// execute answers one command.
+func (s *Server) execute(m *monitor, line []byte) {
+	var c struct {
+		Execute   string          `json:"execute"`
+		Arguments json.RawMessage `json:"arguments"`
+		ID        json.RawMessage `json:"id"`
+	}
+	if err := json.Unmarshal(line, &c); err != nil {
+		m.send(map[string]any{"error": map[string]string{"class": "GenericError", "desc": "Invalid JSON syntax"}})
+		return
+	}
+	s.mu.Lock()
+	override := s.answers[c.Execute]
+	if c.Execute != "qmp_capabilities" {
+		s.commands = append(s.commands, c.Execute)
+	}
+	s.mu.Unlock()
+	var result any
+	var err error
+	if override != nil {
+		result, err = override(c.Arguments)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if override == nil {
+		result, err = s.answer(m, c.Execute, c.Arguments)
+	}
+	m.send(reply(c.ID, result, err))
+	afterwards := s.afterwards
+	s.afterwards = nil
+	for _, do := range afterwards {
+		do()
+	}
+}
+
+func reply(id json.RawMessage, result any, err error) map[string]any {
+	message := map[string]any{}
+	if id != nil {
+		message["id"] = id
+	}
+	if err != nil {
+		class, desc := "GenericError", err.Error()
+		if refused := (*qmp.Error)(nil); errors.As(err, &refused) {
+			class, desc = refused.Class, refused.Desc
+		}
+		message["error"] = map[string]string{"class": class, "desc": desc}
+		return message
+	}
+	if result == nil {
+		result = map[string]any{}
+	}
+	message["return"] = result
+	return message
+}
