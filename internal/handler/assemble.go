@@ -66,6 +66,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 			reader: mgr.GetAPIReader(), writer: mgr.GetClient(),
 			recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")),
 		},
+		Disks:    driver.PrepareDisks,
 		Volumes:  podpath.Volumes{Kubelet: o.kubeletDir, Host: hostRoot, Nodes: deviceNodes},
 		SELinux:  selinux,
 		Settings: settings.Get,

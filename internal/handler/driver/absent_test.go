@@ -11,6 +11,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
+// patienceOfCaches is more than package presence waits before it asks the API server, and
+// asks again.
+const patienceOfCaches = 3 * time.Second
+
 // awaitNoQEMU waits until no QEMU runs in the pod.
 func (p *pod) awaitNoQEMU() {
 	p.t.Helper()
@@ -60,7 +64,7 @@ func TestPodThatIsOnlyNotSeen(t *testing.T) {
 	qemus := p.qemus()
 	// Its labels were taken away; it exists.
 	h.supervisor.PodGone(p.object)
-	time.Sleep(podPatience + askPause) // that nothing happens has no event
+	time.Sleep(patienceOfCaches) // that nothing happens has no event
 	if got := p.qemus(); !slices.Equal(got, qemus) || n.api.vmi.IsFinal() {
 		t.Errorf("QEMU was %v and is %v, phase %s", qemus, got, n.api.vmi.Status.Phase)
 	}
@@ -83,7 +87,7 @@ func TestVMIGoneWhileTheAPIServerIsAway(t *testing.T) {
 	qemus := p.qemus()
 	n.api.setAway(true)
 	h.supervisor.VMIGone(n.api.vmi.UID)
-	time.Sleep(askPause) // that nothing happens has no event
+	time.Sleep(patienceOfCaches) // that nothing happens has no event
 	if got := p.qemus(); !slices.Equal(got, qemus) {
 		t.Fatalf("a guest was ended on a cache's word: QEMU was %v and is %v", qemus, got)
 	}
@@ -131,7 +135,7 @@ func TestNothingIsLeftOfThePod(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.startHandler()
-	time.Sleep(podPatience + askPause) // that nothing happens has no event
+	time.Sleep(patienceOfCaches) // that nothing happens has no event
 	n.api.mu.Lock()
 	if got := n.api.vmi.Status.Phase; got != v1.Running {
 		t.Errorf("the end was said while the node had the pod's folder: phase %s", got)

@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"context"
 	"os"
 	"strings"
 	"testing"
@@ -85,16 +84,12 @@ func (n *node) comes(h *handler, bus v1.DiskBus, holder *corev1.Pod) {
 func (n *node) asks(h *handler) (state string, waits bool) {
 	n.t.Helper()
 	m := n.machine(h, n.api.vmi.UID)
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
-	defer cancel()
-	state, err := m.guest.queryStatus(ctx)
-	if err != nil {
-		n.t.Fatal(err)
+	var objects []struct{ Name string }
+	n.execute(m, "qom-list", map[string]any{"path": "/objects"}, &objects)
+	for _, o := range objects {
+		waits = waits || o.Name == machine.WaitMarker
 	}
-	if waits, err = m.guest.hasMarker(ctx, machine.WaitMarker); err != nil {
-		n.t.Fatal(err)
-	}
-	return state, waits
+	return n.runState(m), waits
 }
 
 // TestAGuestBootsFromItsHotpluggableDisk: the disk has a boot sector that powers
@@ -155,9 +150,7 @@ func TestAnotherHandlerStartsAGuestThatWaits(t *testing.T) {
 	// One that died between the guest's start and the end of the marker.
 	m := n.machine(h, n.api.vmi.UID)
 	marker := map[string]any{"qom-type": machine.MarkerType, "id": machine.WaitMarker}
-	if err := m.guest.monitor.Execute(t.Context(), "object-add", marker, nil); err != nil {
-		t.Fatal(err)
-	}
+	n.execute(m, "object-add", marker, nil)
 	h.stop()
 	h = n.startHandler(p)
 	m = n.machine(h, n.api.vmi.UID)

@@ -6,12 +6,17 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/guestagent"
+	"drydock.dev/drydock/internal/handler/metrics"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // vmis is what the errors of this file are about.
@@ -20,9 +25,8 @@ var vmis = schema.GroupResource{Group: v1.GroupVersion.Group, Resource: "virtual
 // Machine is a guest that runs, for those who serve its verbs and streams
 // (server.Machine).
 type Machine struct {
-	d     *Driver
-	guest *guest
-	vmi   *v1.VirtualMachineInstance
+	*attached
+	vmi *v1.VirtualMachineInstance
 	// address is where the guest's ports are reached, empty without a network.
 	address string
 	// taps are the tap devices in the pod, by interface.
@@ -31,13 +35,12 @@ type Machine struct {
 
 // machine gives the guest that runs.
 func (d *Driver) machine() (*Machine, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.vmi == nil || !d.attached() || d.prepared == nil {
+	instance, a := d.presence.VMI(), d.alive()
+	if instance == nil || a == nil {
 		return nil, errors.New("VMI is not running")
 	}
-	m := &Machine{d: d, guest: d.guest, vmi: d.vmi, taps: map[string]string{}}
-	for _, i := range d.prepared.interfaces {
+	m := &Machine{attached: a, vmi: instance, taps: map[string]string{}}
+	for _, i := range a.prepared.interfaces {
 		m.taps[i.Name] = i.Tap
 		if m.address == "" && len(i.IPs) > 0 {
 			m.address = i.IPs[0]
@@ -50,10 +53,55 @@ func (m *Machine) conflict(message string) error {
 	return apierrors.NewConflict(vmis, m.vmi.Name, errors.New(message))
 }
 
-func (m *Machine) execute(ctx context.Context, command string, args any) error {
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	return m.guest.monitor.Execute(ctx, command, args, nil)
+// answer makes an answer to virt-api of what a part has said: a refusal is a conflict.
+func (m *Machine) answer(err error) error {
+	var refusal *guest.Refusal
+	switch {
+	case errors.As(err, &refusal):
+		return m.conflict(refusal.Message)
+	case errors.Is(err, guestagent.ErrNotConnected):
+		return m.conflict(err.Error())
+	}
+	return err
+}
+
+// Pause stops the guest's CPUs.
+func (m *Machine) Pause(ctx context.Context) error { return m.answer(m.guest.Pause(ctx)) }
+
+// Unpause has a guest continue that is stopped and can.
+func (m *Machine) Unpause(ctx context.Context) error { return m.answer(m.guest.Unpause(ctx)) }
+
+// Reset is the reset button.
+func (m *Machine) Reset(ctx context.Context) error { return m.answer(m.guest.Reset(ctx)) }
+
+// SoftReboot asks the agent to reboot the guest, or, without an agent, presses
+// Ctrl-Alt-Del, which most systems take for the same wish.
+func (m *Machine) SoftReboot(ctx context.Context) error {
+	if err := m.guest.CheckReboot(); err != nil {
+		return m.answer(err)
+	}
+	if done, err := m.agent.Reboot(ctx); done || err != nil {
+		return err
+	}
+	return m.guest.PressKeys(ctx, "ctrl", "alt", "delete")
+}
+
+// UserList returns who is logged in to the guest.
+func (m *Machine) UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSUserList, error) {
+	list, err := m.agent.UserList(ctx)
+	return list, m.answer(err)
+}
+
+// FilesystemList returns which file systems the guest has mounted.
+func (m *Machine) FilesystemList(ctx context.Context) (v1.VirtualMachineInstanceFileSystemList, error) {
+	list, err := m.agent.FilesystemList(ctx)
+	return list, m.answer(err)
+}
+
+// GuestOSInfo returns all that the guest agent knows of the guest.
+func (m *Machine) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuestAgentInfo, error) {
+	info, err := m.agent.GuestOSInfo(ctx)
+	return info, m.answer(err)
 }
 
 // ConsoleKey names the guest by its VMI, which has one life.
@@ -76,7 +124,7 @@ func (m *Machine) DialVNC(ctx context.Context) (net.Conn, error) {
 }
 
 func (m *Machine) dial(ctx context.Context, socket string) (net.Conn, error) {
-	conn, err := m.guest.private.Dial(ctx, socket)
+	conn, err := m.link.Dial(ctx, socket)
 	if err != nil {
 		return nil, err
 	}
@@ -94,4 +142,30 @@ func (m *Machine) DialPort(ctx context.Context, protocol string, port int) (net.
 		return nil, fmt.Errorf("connecting to the guest: %w", err)
 	}
 	return conn, nil
+}
+
+// usage is what the guest has used.
+func (m *Machine) usage(ctx context.Context) metrics.Usage {
+	u := m.guest.Usage(ctx, m.vmi.Spec.Domain.Devices.Disks, m.taps)
+	u.Namespace, u.Name, u.GuestBytes = m.vmi.Namespace, m.vmi.Name, float64(machine.GuestMemory(&m.vmi.Spec))
+	return u
+}
+
+// Usage measures all guests that run, side by side.
+func (s *Supervisor) Usage(ctx context.Context) []metrics.Usage {
+	s.mu.Lock()
+	var running []*Machine
+	for _, d := range s.drivers {
+		if m, err := d.machine(); err == nil {
+			running = append(running, m)
+		}
+	}
+	s.mu.Unlock()
+	usages := make([]metrics.Usage, len(running))
+	var asking sync.WaitGroup
+	for i, m := range running {
+		asking.Go(func() { usages[i] = m.usage(ctx) })
+	}
+	asking.Wait()
+	return usages
 }

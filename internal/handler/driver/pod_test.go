@@ -106,6 +106,7 @@ func (n *node) startHandler(pods ...*pod) *handler {
 		Settings: (&clusterconfig.Current{}).Get,
 		// The tests' pods have no cgroups.
 		Belongs: func(*podpath.Peer, types.UID) error { return nil },
+		Disks:   PrepareDisks,
 		Volumes: podpath.Volumes{Kubelet: filepath.Dir(n.dir), Host: "/"},
 		SELinux: n.selinux,
 		Now:     time.Now, Log: logTo(n.t),

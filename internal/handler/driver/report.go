@@ -9,8 +9,18 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/handler/plug"
 	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/qemu/runstate"
+	conditions "drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+const (
+	// reasonIOError is KubeVirt's for the event of a guest that an I/O error stops.
+	reasonIOError = "IOerror"
+	// reasonLate is the event of a guest that is started without some of its volumes.
+	reasonLate = "StartedWithoutVolumes"
 )
 
 // changes is a status to be written.
@@ -21,47 +31,11 @@ type changes struct {
 	err   error
 }
 
-// changes works out the status from the facts. The caller holds d.mu.
-func (d *Driver) changes(o vmi.Observed) *changes {
-	facts := vmi.Facts{
-		Node: d.env.Node,
-		Exit: d.exit, Lost: vmi.Lost(o), PodReady: o.Pod != nil && o.Pod.Ready,
-		PodInterrupted: o.Pod != nil && o.Pod.Interrupted,
-		Vanished:       o.Pod != nil && o.Pod.Gone && !o.Pod.Remains && o.Link != vmi.LinkUp,
-		Failure:        d.troubles.visible(), Now: o.Now,
-	}
-	if d.attached() && d.prepared != nil {
-		facts.Guest = d.describe()
-	}
-	c := &changes{from: d.vmi, to: vmi.Status(d.vmi, facts)}
-	c.patch, c.err = vmi.Patch(d.vmi, c.to)
+// newChanges works out the status from the facts.
+func newChanges(from *v1.VirtualMachineInstance, facts vmi.Facts) *changes {
+	c := &changes{from: from, to: vmi.Status(from, facts)}
+	c.patch, c.err = vmi.Patch(from, c.to)
 	return c
-}
-
-// describe gathers what is known of the guest that runs.
-func (d *Driver) describe() *vmi.Guest {
-	g := &vmi.Guest{
-		RunState:    d.guest.runState,
-		Stalled:     d.guest.stall.Active(),
-		FailedDisks: d.guest.failedDisks, PausedByUser: d.guest.pausedByUser,
-		Halt:        d.halt(),
-		MachineType: vmi.MachineType(d.vmi, d.env.Settings().MachineType),
-		Volumes:     map[string]vmi.Volume{},
-
-		SELinuxContext: d.prepared.selinux.Context(),
-		Agent:          d.guest.told,
-	}
-	for _, i := range d.prepared.interfaces {
-		g.Interfaces = append(g.Interfaces, vmi.Interface{
-			Name: i.Name, MAC: i.MAC, PodInterface: i.PodInterface, IPs: i.IPs, Queues: i.Queues,
-		})
-	}
-	for name, image := range d.prepared.images {
-		size := max(image.VirtualSize, d.guest.growing.sizes[name])
-		g.Volumes[name] = vmi.Volume{Size: size, Claim: d.prepared.claims[name]}
-	}
-	g.Plugged = d.plugged()
-	return g
 }
 
 // report writes the status. When someone was faster, the VMI is read again and
@@ -93,10 +67,7 @@ func (d *Driver) report(ctx context.Context, c *changes) error {
 	default:
 		return fmt.Errorf("patching the status of VMI %s/%s: %w", c.from.Namespace, c.from.Name, err)
 	}
-	if now != nil && now.UID != d.uid {
-		now = nil // another VMI of the same name
-	}
-	d.setStored(now)
+	d.presence.SetStored(now)
 	return nil
 }
 
@@ -112,7 +83,7 @@ func (d *Driver) announce(c *changes) {
 		}
 	}
 	d.announceStall(c)
-	d.announcePlugs(c)
+	d.announceVolumes(c)
 	if said := visibleFailure(c.to); said != "" && visibleFailure(c.from.Status) == "" {
 		d.env.Cluster.Event(c.from, corev1.EventTypeWarning, v1.SyncFailed.String(), said)
 	}
@@ -144,4 +115,44 @@ func visibleFailure(status v1.VirtualMachineInstanceStatus) string {
 		}
 	}
 	return ""
+}
+
+// announceStall makes the event of a guest that an I/O error has stopped: one for
+// each time that the VMI begins to say so.
+func (d *Driver) announceStall(c *changes) {
+	if stalled(c.from.Status) == nil {
+		if now := stalled(c.to); now != nil {
+			d.env.Cluster.Event(c.from, corev1.EventTypeWarning, reasonIOError, now.Message)
+		}
+	}
+}
+
+// stalled is the condition that says that an I/O error has stopped the guest, nil
+// when none does.
+func stalled(status v1.VirtualMachineInstanceStatus) *v1.VirtualMachineInstanceCondition {
+	ready := conditions.Find(status.Conditions, v1.VirtualMachineInstanceReady)
+	if ready == nil || ready.Reason != runstate.ReasonPausedIOError {
+		return nil
+	}
+	return ready
+}
+
+// announceVolumes makes the events of volumes that were plugged or unplugged.
+func (d *Driver) announceVolumes(c *changes) {
+	before := map[string]v1.VolumeStatus{}
+	for _, s := range c.from.Status.VolumeStatus {
+		before[s.Name] = s
+	}
+	for _, s := range c.to.VolumeStatus {
+		was := before[s.Name]
+		if s.HotplugVolume == nil || was.Phase == s.Phase && was.Reason == s.Reason || s.Reason == "" {
+			continue
+		}
+		kind := corev1.EventTypeNormal
+		switch s.Reason {
+		case plug.ReasonFailed, plug.ReasonHolder, plug.ReasonRefused, plug.ReasonForced, plug.ReasonHollow:
+			kind = corev1.EventTypeWarning
+		}
+		d.env.Cluster.Event(c.from, kind, s.Reason, s.Message)
+	}
 }

@@ -19,7 +19,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
@@ -321,9 +320,7 @@ func TestAGuestThatHasMovedIsNotContinuedHere(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	if err := m.execute(t.Context(), "migrate", map[string]any{"uri": "unix:" + path}); err != nil {
-		t.Fatal(err)
-	}
+	n.execute(m, "migrate", map[string]any{"uri": "unix:" + path}, nil)
 	n.api.await(t, "a guest that has moved", reports(runstate.ReasonMigrated, ""))
 	if err := m.Unpause(t.Context()); err == nil || !strings.Contains(err.Error(), "It does not continue here") {
 		t.Errorf("unpausing it: %v", err)
@@ -459,30 +456,31 @@ func TestPausingAGuestThatCannotContinueIsAnError(t *testing.T) {
 
 func (n *node) runState(m *Machine) string {
 	n.t.Helper()
-	state, err := m.guest.queryStatus(n.t.Context())
-	if err != nil {
+	var status struct{ Status string }
+	n.execute(m, "query-status", nil, &status)
+	return status.Status
+}
+
+// execute has QEMU itself execute a command.
+func (n *node) execute(m *Machine, command string, args, result any) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	defer cancel()
+	if err := m.guest.Monitor().Execute(ctx, command, args, result); err != nil {
 		n.t.Fatal(err)
 	}
-	return state
 }
 
 // setAction changes what QEMU does about one of the guest's deeds.
 func (n *node) setAction(m *Machine, of, action string) {
 	n.t.Helper()
-	if err := m.execute(n.t.Context(), "set-action", map[string]any{of: action}); err != nil {
-		n.t.Fatal(err)
-	}
+	n.execute(m, "set-action", map[string]any{of: action}, nil)
 }
 
 // awaitAttempts waits until virt-handler has told the guest so often to continue.
 func (n *node) awaitAttempts(m *Machine, want int) {
 	n.t.Helper()
-	attempts := func() int {
-		m.d.mu.Lock()
-		defer m.d.mu.Unlock()
-		return m.guest.stall.Attempts()
-	}
-	for deadline := time.Now().Add(patience); attempts() < want; time.Sleep(10 * time.Millisecond) { // nothing tells of it
+	for deadline := time.Now().Add(patience); m.guest.Observe().Attempts < want; time.Sleep(10 * time.Millisecond) { // nothing tells of it
 		if time.Now().After(deadline) {
 			n.t.Fatal("nobody has the guest try again")
 		}
@@ -505,23 +503,5 @@ func (p *pod) awaitWritten() {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("the guest has written %d bytes, which are not %d", info.Size(), size)
 		}
-	}
-}
-
-func TestWhichDisksHaveFailed(t *testing.T) {
-	disks := []v1.Disk{{Name: "root"}, {Name: "data"}, {Name: "sda"}, {Name: "well"}}
-	devices := []blockDevice{
-		{Device: "/machine/peripheral/disk-data/virtio-backend", IOStatus: "nospace"},
-		{Device: "disk-root", IOStatus: "failed"},
-		{Device: "/machine/peripheral/disk-well/virtio-backend", IOStatus: "ok"},
-		// What is not the VMI's, is there twice or makes no sense says nothing.
-		{Device: "/machine/peripheral/disk-other", IOStatus: "failed"},
-		{Device: "disk-root", IOStatus: "failed"},
-		{Device: "disk-sda", IOStatus: "\x1b[2J"},
-		{},
-	}
-	want := []vmi.FailedDisk{{Volume: "root"}, {Volume: "data", Full: true}}
-	if diff := cmp.Diff(want, failedDisks(devices, disks)); diff != "" {
-		t.Errorf("failed disks (-want +got):\n%s", diff)
 	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
@@ -17,6 +16,7 @@ import (
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -27,19 +27,17 @@ const (
 	// startTimeout bounds the wait for QEMU's monitor; with much memory to
 	// allocate in advance, QEMU takes its time.
 	startTimeout = 2 * time.Minute
-	// maxResolvConf bounds a file that the kubelet writes.
-	maxResolvConf = 64 << 10
 )
 
 // tunNumber is the number of /dev/net/tun (the kernel's admin-guide/devices.txt).
 var tunNumber = unix.Mkdev(10, 200)
 
 // prepared is what the preparation of a pod has found or made. It is the same
-// whether the guest is to be started or runs already.
+// whether the guest is to be started or runs already, and is not changed.
 type prepared struct {
 	interfaces []network.Interface
 	images     map[string]launch.PreparedImage
-	claims     map[string]*v1.PersistentVolumeClaimInfo // by volume
+	claims     volumes.Claims
 	kvm, vhost bool
 	// selinux is what the launcher is known by.
 	selinux nodeselinux.Launcher
@@ -50,14 +48,14 @@ type prepared struct {
 func (d *Driver) prepare(ctx context.Context, instance *v1.VirtualMachineInstance) (*prepared, error) {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
-	p := &prepared{selinux: d.link.selinux}
+	p := &prepared{selinux: d.link.SELinux}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		p.interfaces, err = d.prepareNetwork(ctx, instance)
 		return err
 	})
 	group.Go(func() (err error) {
-		p.claims, err = d.claims(ctx, instance)
+		p.claims, err = volumes.ReadClaims(ctx, d.env.Cluster, instance)
 		if err == nil {
 			err = d.prepareDisks(ctx, instance, p)
 		}
@@ -70,14 +68,14 @@ func (d *Driver) prepare(ctx context.Context, instance *v1.VirtualMachineInstanc
 }
 
 func (d *Driver) prepareNetwork(ctx context.Context, instance *v1.VirtualMachineInstance) ([]network.Interface, error) {
-	resolvConf, err := d.link.peer.Root.ReadFile("/etc/resolv.conf", maxResolvConf)
+	resolvConf, err := d.link.ResolvConf()
 	if err != nil {
-		return nil, fmt.Errorf("reading the pod's DNS settings: %w", err)
+		return nil, err
 	}
-	pod := network.Pod{NetNS: d.link.peer.NetNS, ResolvConf: string(resolvConf)}
-	if d.link.selinux.Apart() {
-		root := d.link.peer.Root
-		pod.Taps = &network.TapChild{Enter: d.link.selinux.Exec, Open: func() (*os.File, error) {
+	pod := network.Pod{NetNS: d.link.Peer.NetNS, ResolvConf: resolvConf}
+	if d.link.SELinux.Apart() {
+		root := d.link.Peer.Root
+		pod.Taps = &network.TapChild{Enter: d.link.SELinux.Exec, Open: func() (*os.File, error) {
 			return root.CharDevice(layout.TUNDevice, tunNumber, unix.O_RDWR)
 		}}
 	}
@@ -89,11 +87,7 @@ func (d *Driver) prepareNetwork(ctx context.Context, instance *v1.VirtualMachine
 }
 
 func (d *Driver) prepareDisks(ctx context.Context, instance *v1.VirtualMachineInstance, p *prepared) error {
-	root := d.link.peer.Root
-	pod := disk.Pod{Root: root, User: layout.QEMUUser, Capacity: p.capacity}
-	if err := disk.OwnDevices(pod); err != nil {
-		return err
-	}
+	root := d.link.Peer.Root
 	var err error
 	if p.kvm, err = root.Exists(layout.KVMDevice); err != nil {
 		return err
@@ -101,63 +95,40 @@ func (d *Driver) prepareDisks(ctx context.Context, instance *v1.VirtualMachineIn
 	if p.vhost, err = root.Exists(layout.VhostNetDevice); err != nil {
 		return err
 	}
+	if err := d.env.Disks(ctx, disk.Pod{Root: root, User: layout.QEMUUser, Capacity: p.claims.Capacity}, instance); err != nil {
+		return err
+	}
+	p.images, err = d.link.Prepare(ctx, machine.Images(instance))
+	return err
+}
+
+// PrepareDisks makes, in a launcher pod, the disks that need virt-handler's privileges, and
+// gives devices to QEMU's user. What exists is left as it is.
+func PrepareDisks(ctx context.Context, pod disk.Pod, instance *v1.VirtualMachineInstance) error {
+	if err := disk.OwnDevices(pod); err != nil {
+		return err
+	}
 	plan, err := disk.NewPlan(instance)
 	if err != nil {
 		return err
 	}
-	if err := plan.Apply(ctx, pod); err != nil {
-		return err
-	}
-	p.images, err = d.link.client.Prepare(ctx, machine.Images(instance))
-	return err
+	return plan.Apply(ctx, pod)
 }
 
-// claims reads the VMI's claims, each once.
-func (d *Driver) claims(ctx context.Context, instance *v1.VirtualMachineInstance) (map[string]*v1.PersistentVolumeClaimInfo, error) {
-	infos := map[string]*v1.PersistentVolumeClaimInfo{}
-	for volume, name := range vmi.Claims(instance) {
-		claim, err := d.env.Cluster.Claim(ctx, instance.Namespace, name)
-		if err != nil {
-			return nil, fmt.Errorf("reading PVC %s/%s: %w", instance.Namespace, name, err)
-		}
-		infos[volume] = &v1.PersistentVolumeClaimInfo{
-			ClaimName: name, AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode,
-			Capacity: claim.Status.Capacity, Requests: claim.Spec.Resources.Requests,
-		}
-	}
-	return infos, nil
-}
-
-// capacity is the size that a claim was given, or asked for.
-func (p *prepared) capacity(_ context.Context, claim string) (int64, error) {
-	for _, info := range p.claims {
-		if info.ClaimName != claim {
-			continue
-		}
-		if q, ok := info.Capacity[corev1.ResourceStorage]; ok {
-			return q.Value(), nil
-		}
-		q := info.Requests[corev1.ResourceStorage]
-		return q.Value(), nil
-	}
-	return 0, fmt.Errorf("PVC %s is none of the VMI's", claim)
-}
-
-// start has virt-launcher start the guest.
-func (d *Driver) start(ctx context.Context, o vmi.Observed) error {
-	p, err := d.prepare(ctx, o.VMI)
+// startGuest has virt-launcher start the guest.
+func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInstance) error {
+	p, err := d.prepare(ctx, instance)
 	if err != nil {
 		return err
 	}
-	m, err := machine.Build(d.input(o.VMI, p))
+	m, err := machine.Build(d.input(instance, p))
 	if err != nil {
 		return fmt.Errorf("building the machine: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	d.log.Info("starting the guest", "kvm", d.env.KVM && p.kvm)
-	_, err = d.link.client.Start(ctx, launch.Start{Args: m.Args(), GracePeriodSeconds: vmi.GracePeriod(o.VMI)})
-	if err != nil {
+	if err := d.link.Start(ctx, launch.Start{Args: m.Args(), GracePeriodSeconds: vmi.GracePeriod(instance)}); err != nil {
 		return err
 	}
 	d.prepared = p
@@ -177,54 +148,13 @@ func (d *Driver) input(instance *v1.VirtualMachineInstance, p *prepared) machine
 	return in
 }
 
-// attach takes over a QEMU that runs, whether this driver has started it or an
-// earlier one did.
-func (d *Driver) attach(ctx context.Context, o vmi.Observed) error {
-	if d.prepared == nil {
-		p, err := d.prepare(ctx, o.VMI)
-		if err != nil {
-			return err
-		}
-		d.prepared = p
-	}
-	g, err := d.openGuest(ctx)
-	if err != nil {
-		return err
-	}
-	d.mu.Lock()
-	d.closeGuest(d.guest)
-	d.guest = g
-	if d.vmi != nil {
-		// What the agent told an earlier virt-handler stands until it tells anew.
-		g.told = vmi.AgentOf(d.vmi.Status)
-	}
-	d.mu.Unlock()
-	if m, err := d.machine(); err == nil && d.env.Attached != nil {
-		d.env.Attached(ctx, m)
-	}
-	return nil
-}
-
 // stop has virt-launcher press the power button, and end QEMU by force when the
 // grace period is over.
 func (d *Driver) stop(ctx context.Context, o vmi.Observed) {
 	grace := vmi.Grace(o)
 	_, failure := vmi.Broken(o)
-	d.stopping = &stopping{grace: grace, since: o.Now}
 	d.log.Info("stopping the guest", "gracePeriodSeconds", grace, "runState", o.RunState)
-	client := d.link.client
-	d.helpers.Go(func() {
-		// The end is heard from virt-launcher's event; a request that is lost is
-		// made good by Kill.
-		if err := client.Stop(ctx, launch.Stop{GracePeriodSeconds: grace, Failure: failure}); err != nil && ctx.Err() == nil && client.Exit() == nil {
-			d.log.Info("virt-launcher was asked to stop the guest", "reason", err.Error())
-		}
+	d.link.Stop(ctx, launch.Stop{GracePeriodSeconds: grace, Failure: failure}, func(err error) {
+		d.log.Info("virt-launcher was asked to stop the guest", "reason", err.Error())
 	})
-}
-
-// kill ends a virt-launcher that does not do as it is told, and QEMU with it.
-func (d *Driver) kill() error {
-	d.log.Info("ending the launcher by force: it has not stopped the guest within its grace period")
-	d.stopping = &stopping{grace: 0, since: d.env.Now()}
-	return d.link.peer.Kill()
 }

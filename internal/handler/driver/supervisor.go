@@ -11,7 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/handler/connection"
+	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugpod"
 )
 
 // Supervisor keeps one driver for each VMI of the node. Its methods are called
@@ -26,9 +30,8 @@ type Supervisor struct {
 	drivers map[types.UID]*Driver
 	// pods are the launcher pods of the node, by their VMI and by their own UID.
 	pods map[owner]map[types.UID]*corev1.Pod
-	// holders are the attachment pods of the node, by their VMI and by their own
-	// UID.
-	holders map[owner]map[types.UID]hotplug.Pod
+	// attachmentPods are those of the node, by their VMI and by their own UID.
+	attachmentPods map[owner]map[types.UID]hotplug.Pod
 	// waiting are VMIs that were seen before Run.
 	waiting map[types.UID]*v1.VirtualMachineInstance
 	running sync.WaitGroup
@@ -48,12 +51,13 @@ func ownerOf(pod *corev1.Pod) owner {
 
 // NewSupervisor makes a Supervisor; its drivers start with Run.
 func NewSupervisor(env *Env) *Supervisor {
-	env.agents = make(chan struct{}, maxConversations)
+	env.agents = guestagent.NewPlaces()
+	env.connections = &connection.Env{Pods: env.Pods, Watcher: env.Watcher, SELinux: env.SELinux, Belongs: env.Belongs}
 	return &Supervisor{
 		env: env, drivers: map[types.UID]*Driver{},
-		pods:    map[owner]map[types.UID]*corev1.Pod{},
-		holders: map[owner]map[types.UID]hotplug.Pod{},
-		waiting: map[types.UID]*v1.VirtualMachineInstance{},
+		pods:           map[owner]map[types.UID]*corev1.Pod{},
+		attachmentPods: map[owner]map[types.UID]hotplug.Pod{},
+		waiting:        map[types.UID]*v1.VirtualMachineInstance{},
 	}
 }
 
@@ -86,7 +90,7 @@ func (s *Supervisor) VMISeen(instance *v1.VirtualMachineInstance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d, ok := s.drivers[instance.UID]; ok {
-		d.setVMI(instance)
+		d.presence.SetVMI(instance)
 		return
 	}
 	if s.ctx == nil {
@@ -102,7 +106,7 @@ func (s *Supervisor) VMIGone(uid types.UID) {
 	defer s.mu.Unlock()
 	delete(s.waiting, uid)
 	if d, ok := s.drivers[uid]; ok {
-		d.setVMI(nil)
+		d.presence.SetVMI(nil)
 	}
 }
 
@@ -110,8 +114,8 @@ func (s *Supervisor) VMIGone(uid types.UID) {
 func (s *Supervisor) PodSeen(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if isHolder(pod) {
-		s.holderChanged(pod, true)
+	if isAttachmentPod(pod) {
+		s.attachmentPodChanged(pod, true)
 		return
 	}
 	of := ownerOf(pod)
@@ -126,8 +130,8 @@ func (s *Supervisor) PodSeen(pod *corev1.Pod) {
 func (s *Supervisor) PodGone(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if isHolder(pod) {
-		s.holderChanged(pod, false)
+	if isAttachmentPod(pod) {
+		s.attachmentPodChanged(pod, false)
 		return
 	}
 	of := ownerOf(pod)
@@ -138,9 +142,30 @@ func (s *Supervisor) PodGone(pod *corev1.Pod) {
 	s.podsChanged(of)
 }
 
+func isAttachmentPod(pod *corev1.Pod) bool { return pod.Labels[v1.AppLabel] == layout.AttachmentApp }
+
+// attachmentPodChanged takes over an attachment pod of this node, or forgets it. The
+// caller holds s.mu.
+func (s *Supervisor) attachmentPodChanged(pod *corev1.Pod, exists bool) {
+	of := ownerOf(pod)
+	if s.attachmentPods[of] == nil {
+		s.attachmentPods[of] = map[types.UID]hotplug.Pod{}
+	}
+	s.attachmentPods[of][pod.UID] = hotplugpod.Observe(pod)
+	if !exists {
+		delete(s.attachmentPods[of], pod.UID)
+	}
+	if d, ok := s.driverOf(of); ok {
+		d.presence.SetAttachmentPods(slices.Collect(maps.Values(s.attachmentPods[of])))
+	}
+	if len(s.attachmentPods[of]) == 0 {
+		delete(s.attachmentPods, of)
+	}
+}
+
 func (s *Supervisor) podsChanged(of owner) {
 	if d, ok := s.driverOf(of); ok {
-		d.setPods(slices.Collect(maps.Values(s.pods[of])))
+		d.presence.SetPods(slices.Collect(maps.Values(s.pods[of])))
 	}
 }
 
@@ -158,8 +183,8 @@ func (s *Supervisor) drive(instance *v1.VirtualMachineInstance) {
 	}
 	d := newDriver(s.env, instance)
 	of := owner{namespace: instance.Namespace, uid: instance.UID}
-	d.pods = slices.Collect(maps.Values(s.pods[of]))
-	d.holders = slices.Collect(maps.Values(s.holders[of]))
+	d.presence.SetPods(slices.Collect(maps.Values(s.pods[of])))
+	d.presence.SetAttachmentPods(slices.Collect(maps.Values(s.attachmentPods[of])))
 	s.drivers[instance.UID] = d
 	s.running.Go(func() {
 		d.Run(s.ctx)
@@ -174,7 +199,7 @@ func (s *Supervisor) Lookup(namespace, name string, uid types.UID) (*Machine, er
 	s.mu.Lock()
 	d, ok := s.drivers[uid]
 	s.mu.Unlock()
-	if !ok || !d.is(namespace, name) {
+	if !ok || !d.presence.Shows(namespace, name) {
 		return nil, apierrors.NewNotFound(vmis, name)
 	}
 	m, err := d.machine()
@@ -182,10 +207,4 @@ func (s *Supervisor) Lookup(namespace, name string, uid types.UID) (*Machine, er
 		return nil, apierrors.NewConflict(vmis, name, err)
 	}
 	return m, nil
-}
-
-func (d *Driver) is(namespace, name string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.vmi != nil && !d.absent.vmi && d.vmi.Namespace == namespace && d.vmi.Name == name
 }

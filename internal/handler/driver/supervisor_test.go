@@ -23,24 +23,6 @@ func claiming(instance *v1.VirtualMachineInstance, namespace, uid, app string) *
 	}
 }
 
-func TestOnlyTheChosenPodIsTheLauncher(t *testing.T) {
-	instance := scheduled("u")
-	chosen := claiming(instance, "shop", "pod-of-u", layout.LauncherApp)
-	for name, c := range map[string]struct {
-		pods []*corev1.Pod
-		want *corev1.Pod
-	}{
-		"the chosen pod":                         {[]*corev1.Pod{chosen}, chosen},
-		"a younger pod bears the label, too":     {[]*corev1.Pod{claiming(instance, "shop", "younger", layout.LauncherApp), chosen}, chosen},
-		"only a pod that bears the label":        {[]*corev1.Pod{claiming(instance, "shop", "younger", layout.LauncherApp)}, nil},
-		"a pod of that UID in another namespace": {[]*corev1.Pod{claiming(instance, "other", "pod-of-u", layout.LauncherApp)}, nil},
-	} {
-		if got := launcherPod(instance, c.pods); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-	}
-}
-
 // A user of another namespace knows the VMI's UID, and labels pods with it.
 func TestPodsOfOtherNamespacesAreNobodys(t *testing.T) {
 	instance := scheduled("u")
@@ -49,24 +31,26 @@ func TestPodsOfOtherNamespacesAreNobodys(t *testing.T) {
 	s.drivers[instance.UID] = d
 	for _, namespace := range []string{"shop", "other"} {
 		s.PodSeen(claiming(instance, namespace, namespace+"-launcher", layout.LauncherApp))
-		s.PodSeen(claiming(instance, namespace, namespace+"-holder", layout.AttachmentApp))
+		s.PodSeen(claiming(instance, namespace, namespace+"-attachment", layout.AttachmentApp))
 	}
-	if len(d.pods) != 1 || d.pods[0].Namespace != "shop" {
-		t.Errorf("the driver was given the launcher pods %v", d.pods)
+	pods, attachmentPods := d.presence.Pods(), d.presence.Observe().AttachmentPods
+	if len(pods) != 1 || pods[0].Namespace != "shop" {
+		t.Errorf("the driver was given the launcher pods %v", pods)
 	}
-	if len(d.holders) != 1 || d.holders[0].Name != "shop-holder" {
-		t.Errorf("the driver was given the attachment pods %+v", d.holders)
+	if len(attachmentPods) != 1 || attachmentPods[0].Name != "shop-attachment" {
+		t.Errorf("the driver was given the attachment pods %+v", attachmentPods)
 	}
 	gone := func(namespace string) {
 		s.PodGone(claiming(instance, namespace, namespace+"-launcher", layout.LauncherApp))
-		s.PodGone(claiming(instance, namespace, namespace+"-holder", layout.AttachmentApp))
+		s.PodGone(claiming(instance, namespace, namespace+"-attachment", layout.AttachmentApp))
 	}
 	gone("other")
-	if len(d.pods) != 1 || len(d.holders) != 1 {
-		t.Errorf("the end of pods elsewhere took the VMI's own: %v, %v", d.pods, d.holders)
+	pods, attachmentPods = d.presence.Pods(), d.presence.Observe().AttachmentPods
+	if len(pods) != 1 || len(attachmentPods) != 1 {
+		t.Errorf("the end of pods elsewhere took the VMI's own: %v, %v", pods, attachmentPods)
 	}
 	gone("shop")
-	if len(s.pods) > 0 || len(s.holders) > 0 {
-		t.Errorf("of pods that are gone is kept: %v, %v", s.pods, s.holders)
+	if len(s.pods) > 0 || len(s.attachmentPods) > 0 {
+		t.Errorf("of pods that are gone is kept: %v, %v", s.pods, s.attachmentPods)
 	}
 }

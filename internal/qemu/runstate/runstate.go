@@ -78,6 +78,7 @@ const (
 	Prelaunch = "prelaunch"
 	IOError   = "io-error"
 	Suspended = "suspended"
+	InMigrate = "inmigrate"
 )
 
 // State is one of QEMU's run states.
@@ -143,7 +144,7 @@ var table = []State{
 		Message: "The guest is stopped while QEMU copies its state to a replica (COLO).",
 	},
 	{
-		Name: "inmigrate", Outlook: Passes, Action: Leave, Reason: ReasonMigrating,
+		Name: InMigrate, Outlook: Passes, Action: Leave, Reason: ReasonMigrating,
 		Message: "QEMU waits for the guest to arrive from another node.",
 	},
 	{

@@ -24,6 +24,9 @@ const (
 // AgentPort is the guest agent's virtio-serial port as QEMU's events name it.
 const AgentPort = agentID
 
+// AgentChardev is the label of the socket that the port is connected to.
+const AgentChardev = "char-" + agentID
+
 // controllers are the buses that disks and inputs are attached to. The SCSI
 // controller is there even without a SCSI disk, since one can be plugged later.
 func (b *builder) controllers() {
@@ -61,10 +64,10 @@ func (b *builder) channels() {
 	b.socket(monitorID, layout.QMPSocket)
 	b.option("mon", "chardev="+monitorID+",mode=control")
 	b.device(onRootBus(b.virtio(Properties{"driver": "virtio-serial-pci", "id": channelsID}), slotChannels))
-	b.socket("char-"+agentID, layout.AgentSocket)
+	b.socket(AgentChardev, layout.AgentSocket)
 	b.device(Properties{
 		"driver": "virtserialport", "id": agentID, "bus": channelsID + ".0", "nr": 1,
-		"chardev": "char-" + agentID, "name": "org.qemu.guest_agent.0",
+		"chardev": AgentChardev, "name": "org.qemu.guest_agent.0",
 	})
 	if !isFalse(b.spec.Devices.AutoattachSerialConsole) {
 		b.socket("char-"+serialID, layout.SerialSocket)

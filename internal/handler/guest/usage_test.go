@@ -1,4 +1,4 @@
-package driver
+package guest
 
 import (
 	"os"
@@ -68,7 +68,7 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-func TestEachDriveIsToldOnce(t *testing.T) {
+func TestEachDriveIsReportedOnce(t *testing.T) {
 	disks := []v1.Disk{{Name: "root"}, {Name: "data"}}
 	var answer []blockStats
 	for _, path := range []string{

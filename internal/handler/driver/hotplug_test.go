@@ -147,7 +147,7 @@ func (h *handler) disks(t *testing.T, instance *v1.VirtualMachineInstance) map[s
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	disks, err := diskhotplug.Observe(ctx, m.guest.monitor)
+	disks, err := diskhotplug.Observe(ctx, m.guest.Monitor())
 	if err != nil {
 		t.Fatal(err)
 	}

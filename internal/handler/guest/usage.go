@@ -1,9 +1,8 @@
-package driver
+package guest
 
 import (
 	"context"
 	"strings"
-	"sync"
 
 	"github.com/prometheus/procfs"
 	v1 "kubevirt.io/api/core/v1"
@@ -12,34 +11,14 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Usage measures all guests that run, side by side.
-func (s *Supervisor) Usage(ctx context.Context) []metrics.Usage {
-	s.mu.Lock()
-	var running []*Machine
-	for _, d := range s.drivers {
-		if m, err := d.machine(); err == nil {
-			running = append(running, m)
-		}
-	}
-	s.mu.Unlock()
-	usages := make([]metrics.Usage, len(running))
-	var asking sync.WaitGroup
-	for i, m := range running {
-		asking.Go(func() { usages[i] = m.usage(ctx) })
-	}
-	asking.Wait()
-	return usages
-}
-
-func (m *Machine) usage(ctx context.Context) metrics.Usage {
-	u := metrics.Usage{
-		Namespace: m.vmi.Namespace, Name: m.vmi.Name, GuestBytes: float64(machine.GuestMemory(&m.vmi.Spec)),
-		Drives: m.drives(ctx),
-	}
+// Usage is what QEMU has used: CPU time and memory of its process, the figures of disks and
+// of taps, which are named by interface. Names and memory are the caller's to fill in.
+func (g *Guest) Usage(ctx context.Context, disks []v1.Disk, taps map[string]string) metrics.Usage {
+	u := metrics.Usage{Drives: g.drives(ctx, disks)}
 	// A process that has just ended has no figures.
-	if process, err := procfs.NewProc(m.guest.pid); err == nil {
+	if process, err := procfs.NewProc(g.pid); err == nil {
 		u.CPUSeconds, u.ResidentBytes = processUsage(process)
-		u.Interfaces = traffic(process, m.taps)
+		u.Interfaces = traffic(process, taps)
 	}
 	return u
 }
@@ -70,16 +49,16 @@ type blockStats struct {
 }
 
 // drives asks QEMU; a QEMU that does not answer has no figures.
-func (m *Machine) drives(ctx context.Context) []metrics.Drive {
+func (g *Guest) drives(ctx context.Context, disks []v1.Disk) []metrics.Drive {
 	var answer []blockStats
-	if err := m.guest.monitor.Execute(ctx, "query-blockstats", nil, &answer); err != nil {
+	if err := g.monitor.Execute(ctx, "query-blockstats", nil, &answer); err != nil {
 		return nil
 	}
-	return drivesOf(answer, m.vmi.Spec.Domain.Devices.Disks)
+	return drivesOf(answer, disks)
 }
 
 // drivesOf are the figures of the VMI's disks, each once: a QEMU in a guest's
-// hands that tells one twice must not make the whole node's metrics invalid.
+// hands that reports one twice must not make the whole node's metrics invalid.
 func drivesOf(answer []blockStats, disks []v1.Disk) []metrics.Drive {
 	byDevice := map[string]string{}
 	for i := range disks {

@@ -1,4 +1,4 @@
-package driver
+package guestagent
 
 import (
 	"context"
@@ -28,12 +28,12 @@ func TestOnlySoManyAgentsAreTalkedToAtATime(t *testing.T) {
 	}
 	defer private.Close()
 	const places = 3
-	g := &guest{private: private, agents: make(chan struct{}, places)}
+	a := New(Env{Dial: func(ctx context.Context) (net.Conn, error) { return private.Dial(ctx, layout.AgentSocket) }, Places: make(Places, places)}, nil)
 	talking, end := make(chan struct{}), make(chan struct{})
 	var conversations sync.WaitGroup
 	for range places {
 		conversations.Go(func() {
-			err := g.withAgent(t.Context(), func(context.Context, *agent.Client) error {
+			err := a.Talk(t.Context(), func(context.Context, *agent.Client) error {
 				talking <- struct{}{}
 				<-end
 				return nil
@@ -48,7 +48,7 @@ func TestOnlySoManyAgentsAreTalkedToAtATime(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	err = g.withAgent(short, func(context.Context, *agent.Client) error {
+	err = a.Talk(short, func(context.Context, *agent.Client) error {
 		t.Error("one more conversation goes on")
 		return nil
 	})
@@ -57,7 +57,7 @@ func TestOnlySoManyAgentsAreTalkedToAtATime(t *testing.T) {
 	}
 	close(end)
 	conversations.Wait()
-	if err := g.withAgent(t.Context(), func(context.Context, *agent.Client) error { return nil }); err != nil {
+	if err := a.Talk(t.Context(), func(context.Context, *agent.Client) error { return nil }); err != nil {
 		t.Errorf("after they have ended: %v", err)
 	}
 }

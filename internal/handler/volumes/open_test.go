@@ -1,4 +1,4 @@
-package driver
+package volumes
 
 import (
 	"context"
@@ -41,8 +41,8 @@ func TestAClaimThatNamesSomebodyElsesVolumeOpensNothing(t *testing.T) {
 		b.claim.Namespace, b.claim.Name, b.claim.UID = "shop", "data", "claim"
 		b.claim.Spec.VolumeName = tc.names
 		b.volume.Name, b.volume.Spec.ClaimRef = "pv", tc.of
-		d := &Driver{env: &Env{Cluster: b}, namespace: "shop"}
-		v, err := d.openVolume(t.Context(), types.UID("pod"), "data")
+		volumes := New(Env{Cluster: b, Namespace: "shop"})
+		v, err := volumes.open(t.Context(), types.UID("pod"), "data")
 		if err == nil {
 			v.Close()
 			t.Errorf("%s: it was opened", what)

@@ -1,0 +1,139 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/handler/connection"
+	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/guestagent"
+	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/handler/volumes"
+	"drydock.dev/drydock/internal/qemu/qmp"
+)
+
+// attached is one QEMU that runs, with the parts that look after it.
+type attached struct {
+	link     *connection.Link
+	prepared *prepared
+	guest    *guest.Guest
+	agent    *guestagent.Agent
+	volumes  *volumes.Volumes
+}
+
+// alive is the QEMU that the driver is attached to, if its monitor is connected.
+func (d *Driver) alive() *attached {
+	a := d.attached.Load()
+	if a == nil || !a.guest.Alive() {
+		return nil
+	}
+	return a
+}
+
+// attach takes over a QEMU that runs, whether this driver has started it or an
+// earlier one did.
+func (d *Driver) attach(ctx context.Context, instance *v1.VirtualMachineInstance) error {
+	if d.prepared == nil {
+		p, err := d.prepare(ctx, instance)
+		if err != nil {
+			return err
+		}
+		d.prepared = p
+	}
+	a, err := d.open(ctx, instance)
+	if err != nil {
+		return err
+	}
+	d.detach()
+	d.attached.Store(a)
+	if m, err := d.machine(); err == nil && d.env.Attached != nil {
+		d.env.Attached(ctx, m)
+	}
+	return nil
+}
+
+// open connects to QEMU's monitor, and finds out what has happened so far.
+func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) (*attached, error) {
+	link := d.link
+	conn, err := link.Monitor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a := &attached{link: link, prepared: d.prepared}
+	a.agent = guestagent.New(guestagent.Env{
+		Dial: func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, layout.AgentSocket) }, Places: d.env.agents,
+		Go: d.start, Wake: d.wake, Now: d.env.Now, Log: d.log,
+	}, vmi.AgentOf(instance.Status))
+	a.volumes = volumes.New(volumes.Env{
+		Namespace: d.namespace, Cluster: d.env.Cluster, Opener: d.env.Volumes, Label: d.prepared.selinux.Files(),
+		Go: d.start, Wake: d.wake, Now: d.env.Now, Log: d.log,
+	})
+	a.guest, err = guest.Open(ctx, conn, guest.Env{
+		OnEvent: a.handleEvent, Wake: d.wake, Now: d.env.Now, Log: d.log,
+	}, instance.Spec.Domain.Devices.Disks)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.agent.Find(ctx, a.guest.Monitor()); err != nil {
+		a.guest.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// handleEvent hands QEMU's events on to the parts that they are for.
+func (a *attached) handleEvent(e qmp.Event) bool {
+	disks, agent := a.volumes.HandleEvent(e), a.agent.HandleEvent(e)
+	return disks || agent
+}
+
+// detach lets go of the QEMU that the driver is attached to, if it is to any.
+func (d *Driver) detach() {
+	a := d.attached.Swap(nil)
+	if a == nil {
+		return
+	}
+	a.agent.Close()
+	a.volumes.Close()
+	a.guest.Close()
+}
+
+// errMonitorEnded is a failure that mostly ends by itself: QEMU's end closes its
+// monitor a moment before virt-launcher can say how QEMU ended.
+var errMonitorEnded = errors.New("the connection to QEMU's monitor has ended")
+
+// monitorPause is that moment, on a machine that has much to do.
+const monitorPause = 500 * time.Millisecond
+
+// observeConnection looks at the way to virt-launcher, and lets go of what went with it.
+func (d *Driver) observeConnection() connection.Facts {
+	facts := d.connection.Observe()
+	if facts.Link != d.link {
+		d.detach()
+		d.link, d.prepared = facts.Link, nil
+	}
+	d.dropDeadGuest()
+	if facts.State == vmi.LinkUp {
+		d.failures.ended(vmi.Connect)
+	}
+	if facts.Failure != nil {
+		d.log.Info("a step failed", "step", vmi.Connect, "reason", facts.Failure.Error())
+		d.failures.note(vmi.Connect, facts.Failure, d.env.Now())
+	}
+	return facts
+}
+
+// dropDeadGuest lets go of a QEMU whose monitor has ended, and has some time pass before it is
+// connected to again.
+func (d *Driver) dropDeadGuest() {
+	if a := d.attached.Load(); a == nil || a.guest.Alive() {
+		return
+	}
+	d.detach()
+	d.failures.delay(vmi.Attach, errMonitorEnded, d.env.Now().Add(monitorPause))
+}

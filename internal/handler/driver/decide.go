@@ -1,0 +1,142 @@
+package driver
+
+import (
+	"context"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/connection"
+	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/guestagent"
+	"drydock.dev/drydock/internal/handler/presence"
+	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/handler/volumes"
+	"drydock.dev/drydock/internal/rules/machine"
+)
+
+// snapshot is what the parts report at one time.
+type snapshot struct {
+	presence   presence.Facts
+	connection connection.Facts
+	// attached is the QEMU that the rest is about; nil for none.
+	attached *attached
+	guest    guest.Facts
+	agent    guestagent.Facts
+	volumes  volumes.Facts
+	// plug means that something can be done about volumes; plugAfter and agentAfter are when the
+	// volumes and the agent are to be looked at again.
+	plug                  bool
+	plugAfter, agentAfter time.Duration
+	now                   time.Time
+}
+
+// observe has the parts look, and gathers what they report.
+func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot {
+	s := snapshot{connection: linked, attached: d.attached.Load()}
+	seen := d.presence.Observe()
+	if a := s.attached; a != nil && seen.VMI != nil {
+		s.agentAfter = a.agent.Tend(ctx, len(seen.VMI.Spec.Domain.Devices.Interfaces))
+		a.guest.Refresh(ctx, seen.VMI.Spec.Domain.Devices.Disks)
+		s.plug, s.plugAfter = a.volumes.Tend(ctx, a.guest.Monitor(), volumes.View{
+			VMI: seen.VMI, AttachmentPods: seen.AttachmentPods, LauncherPod: a.link.Pod,
+			Images: a.prepared.images, Halted: a.guest.Observe().Halted,
+		})
+	}
+	// All this took some time.
+	d.dropDeadGuest()
+	s.presence, s.now = d.presence.Observe(), d.env.Now()
+	if s.attached = d.attached.Load(); s.attached != nil {
+		s.guest, s.agent = s.attached.guest.Observe(), s.attached.agent.Observe()
+		if s.presence.VMI != nil {
+			s.volumes = s.attached.volumes.Observe(s.presence.VMI)
+		}
+	}
+	return s
+}
+
+// halt is what is decided about a guest whose CPUs have not been started; nil if
+// they have.
+func (s *snapshot) halt() *vmi.Halt {
+	if s.attached == nil || !s.guest.Halted || s.presence.VMI == nil {
+		return nil
+	}
+	h := vmi.DecideHalt(s.presence.VMI, s.volumes.Plugged, s.now)
+	return &h
+}
+
+// observed is what the next step is chosen on, but for whether the status is to change.
+func (s *snapshot) observed(node string) vmi.Observed {
+	o := vmi.Observed{
+		VMI: s.presence.VMI, Deserted: s.presence.Deserted, Node: node, Pod: s.presence.Pod,
+		Link: s.connection.State, Launcher: s.connection.Launcher, Attached: s.attached != nil,
+		Plug: s.plug, PlugAfter: s.plugAfter, Now: s.now,
+	}
+	if stopping := s.connection.Stopping; stopping != nil {
+		o.Stopping, o.StoppingSince = &stopping.Grace, stopping.Since
+	}
+	if !o.Attached {
+		return o
+	}
+	after := s.guest.After
+	if halt := s.halt(); halt != nil {
+		o.Halted, o.Begin, after = true, halt.Begin, sooner(after, halt.After)
+	}
+	o.RunState, o.Resume, o.PlugAfter = s.guest.RunState, s.guest.Resume, sooner(o.PlugAfter, after)
+	return o
+}
+
+// facts are what the status follows from, but for the guest's.
+func (s *snapshot) facts(o vmi.Observed, failure error) vmi.Facts {
+	return vmi.Facts{
+		Node: o.Node, Exit: s.connection.Exit, Lost: vmi.Lost(o), PodReady: o.Pod != nil && o.Pod.Ready,
+		PodInterrupted: o.Pod != nil && o.Pod.Interrupted,
+		Vanished:       o.Pod != nil && o.Pod.Gone && !o.Pod.Remains && o.Link != vmi.LinkUp,
+		Failure:        failure, Now: s.now,
+	}
+}
+
+// describe gathers what is known of the guest that runs.
+func (s *snapshot) describe(machineType string) *vmi.Guest {
+	p := s.attached.prepared
+	g := &vmi.Guest{
+		RunState: s.guest.RunState, Stalled: s.guest.Stalled,
+		FailedDisks: s.guest.FailedDisks, PausedByUser: s.guest.PausedByUser,
+		Halt:           s.halt(),
+		MachineType:    machineType,
+		Volumes:        map[string]vmi.Volume{},
+		SELinuxContext: p.selinux.Context(),
+		Agent:          s.agent.Answer,
+		Plugged:        s.volumes.Hotplugged,
+	}
+	for _, i := range p.interfaces {
+		g.Interfaces = append(g.Interfaces, vmi.Interface{
+			Name: i.Name, MAC: i.MAC, PodInterface: i.PodInterface, IPs: i.IPs, Queues: i.Queues,
+		})
+	}
+	for name, image := range p.images {
+		g.Volumes[name] = vmi.Volume{Size: max(image.VirtualSize, s.volumes.Grown[name]), Claim: p.claims[name]}
+	}
+	return g
+}
+
+// bootOrder is the order of the disks that a halted guest has by now.
+func bootOrder(instance *v1.VirtualMachineInstance, v volumes.Facts) []machine.BootIndex {
+	return machine.BootIndexes(&instance.Spec, v.Plugged)
+}
+
+// decided gives what the next step is chosen on, and the status that follows from the
+// facts.
+func (d *Driver) decided(s snapshot) (vmi.Observed, *changes) {
+	o := s.observed(d.env.Node)
+	if o.VMI == nil || o.Deserted {
+		return o, nil
+	}
+	facts := s.facts(o, d.failures.visible())
+	if s.attached != nil {
+		facts.Guest = s.describe(vmi.MachineType(o.VMI, d.env.Settings().MachineType))
+	}
+	changes := newChanges(o.VMI, facts)
+	o.Changed = changes.patch != nil || changes.err != nil
+	return o, changes
+}

@@ -1,0 +1,227 @@
+// Package guest is one QEMU that runs, through its monitor: its run state, what QEMU keeps
+// for virt-handler (markers), the power verbs, and its figures.
+//
+// Everything that it knows belongs to that QEMU and ends with it. It must not assume that
+// a VMI has one QEMU, or that a guest runs because its QEMU does: QEMU may be the target of a
+// migration. It knows no VMI's status and no API server; whoever owns it decides when it is
+// asked and what follows (package vmi).
+//
+// Observe gives what is known as values. What is to be remembered (memory.go) and what a
+// verb comes to (decide.go) are pure functions; the rest asks and tells QEMU.
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/qemu/qmp"
+)
+
+// commandTimeout bounds a QMP command that QEMU answers at once; its main loop
+// may be busy with storage for a while.
+const commandTimeout = 10 * time.Second
+
+// Refusal is why a verb can't be done in the state that the guest is in: a sentence for
+// whoever asked.
+type Refusal struct{ Message string }
+
+func (r *Refusal) Error() string { return r.Message }
+
+// Env is what a Guest needs of its surroundings.
+type Env struct {
+	// OnEvent is called with each event of QEMU's, from one goroutine, and reports whether
+	// the owner is to look at what has changed.
+	OnEvent func(qmp.Event) bool
+	// Wake is called when there is something to look at.
+	Wake func()
+	Now  func() time.Time
+	Log  logr.Logger
+}
+
+// Guest is one QEMU. Its methods may be called from several goroutines.
+type Guest struct {
+	env     Env
+	monitor *qmp.Client
+	// pid is QEMU's process, for its figures only: nothing is done to it.
+	pid int
+	// resets holds a value once QEMU has reported a reset.
+	resets chan struct{}
+	// power keeps a user's verbs and virt-handler's own attempts to resume the
+	// guest apart: each looks at the run state and acts on what it saw.
+	power sync.Mutex
+
+	mu sync.Mutex
+	// known is what was found out; stale asks QEMU again.
+	known memory
+	stale bool
+}
+
+// Facts are what is known of the guest.
+type Facts struct {
+	// RunState is QEMU's, as it was last asked for.
+	RunState string
+	// Stalled means that an I/O error has stopped the guest, or had until a moment ago;
+	// FailedDisks are the disks that it was on, as far as they are known.
+	Stalled     bool
+	FailedDisks []vmi.FailedDisk
+	// PausedByUser means that the guest is to stay stopped even if the disks work again.
+	PausedByUser bool
+	// Halted means that this QEMU waits for volumes before it runs its CPUs for the
+	// first time (vmi.Halt).
+	Halted bool
+	// Resume means that the guest is to be told to continue now, Attempts is how often it
+	// was.
+	Resume   bool
+	Attempts int
+	// After is when the guest is to be looked at again; 0 for when something happens.
+	After time.Duration
+}
+
+// Open takes over the connection to a QEMU's monitor, and asks what has happened so far.
+// disks are those of the guest's specification.
+func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*Guest, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	g := &Guest{env: env, resets: make(chan struct{}, 1)}
+	var err error
+	if g.pid, err = podpath.PeerPID(conn); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	if g.monitor, err = qmp.New(ctx, conn, g.handleEvent); err != nil {
+		return nil, err
+	}
+	if err := g.ask(ctx, disks); err != nil {
+		g.Close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// Close lets go of the monitor, and returns when no event will be reported any more. It
+// must not be called from OnEvent.
+func (g *Guest) Close() { _ = g.monitor.Close() }
+
+// Done is closed when the monitor has ended, which QEMU's end does, too.
+func (g *Guest) Done() <-chan struct{} { return g.monitor.Done() }
+
+// Alive reports whether the monitor is connected.
+func (g *Guest) Alive() bool {
+	select {
+	case <-g.monitor.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// Monitor is QEMU's, for those who look after other parts of it: disks, the agent's port.
+func (g *Guest) Monitor() *qmp.Client { return g.monitor }
+
+// Observe gives what is known now. It asks nobody.
+func (g *Guest) Observe() Facts {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.env.Now()
+	g.known = g.known.at(now)
+	return g.known.facts(now)
+}
+
+// changing are the events after which the run state may be another.
+var changing = []string{
+	"STOP", "RESUME", "RESET", "BLOCK_IO_ERROR", "WATCHDOG", "GUEST_PANICKED", "SUSPEND", "WAKEUP", "SHUTDOWN", "MIGRATION",
+}
+
+// handleEvent notes what QEMU reports. It is called from the monitor's goroutine.
+func (g *Guest) handleEvent(e qmp.Event) {
+	look := g.env.OnEvent(e)
+	if e.Name == "RESET" {
+		select {
+		case g.resets <- struct{}{}:
+		default:
+		}
+	}
+	if slices.Contains(changing, e.Name) {
+		look = true
+		g.mu.Lock()
+		g.stale = true
+		g.mu.Unlock()
+	}
+	if look {
+		g.env.Log.V(1).Info("QEMU reported an event", "event", e.Name)
+		g.env.Wake()
+	}
+}
+
+// Refresh follows up on events: what they say may be out of date by the time
+// they are read, so QEMU is asked. disks are those of the guest's specification.
+func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
+	g.mu.Lock()
+	stale := g.stale || passing(g.known.runState)
+	g.stale = false
+	g.mu.Unlock()
+	if !stale {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	if err := g.ask(ctx, disks); err != nil {
+		// QEMU is ending, which comes as an event of its own, or is stuck: then
+		// its last state is the best that is known.
+		g.env.Log.V(1).Info("QEMU did not say its state", "reason", err.Error())
+	}
+}
+
+// expire has the next Refresh ask QEMU.
+func (g *Guest) expire() {
+	g.mu.Lock()
+	g.stale = true
+	g.mu.Unlock()
+	g.env.Wake()
+}
+
+// exclusive does something that depends on the guest's run state, while nobody else
+// of this virt-handler changes it, and has the owner look at what has come of it.
+func (g *Guest) exclusive(ctx context.Context, do func(context.Context, observation) error) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	g.power.Lock()
+	defer g.power.Unlock()
+	seen, err := g.observePower(ctx)
+	if err != nil {
+		return err
+	}
+	defer g.expire()
+	return do(ctx, seen)
+}
+
+func (g *Guest) execute(ctx context.Context, command string, args any) error {
+	return g.monitor.Execute(ctx, command, args, nil)
+}
+
+// PressKeys presses a combination of keys, by their names in QEMU (QKeyCode).
+func (g *Guest) PressKeys(ctx context.Context, names ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	type key struct {
+		Type string `json:"type"`
+		Data string `json:"data"`
+	}
+	var keys []key
+	for _, name := range names {
+		keys = append(keys, key{"qcode", name})
+	}
+	if err := g.execute(ctx, "send-key", map[string]any{"keys": keys}); err != nil {
+		return fmt.Errorf("pressing keys: %w", err)
+	}
+	return nil
+}

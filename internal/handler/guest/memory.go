@@ -1,0 +1,92 @@
+package guest
+
+import (
+	"time"
+
+	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/qemu/runstate"
+)
+
+// memory is what was found out about one QEMU. It is a value: each function gives the
+// next one.
+type memory struct {
+	runState string
+	// stall is what is remembered of an I/O error that has stopped the guest,
+	// failedDisks where it was, and paused that its user has paused it too.
+	stall       vmi.Stall
+	failedDisks []vmi.FailedDisk
+	paused      bool
+	// halted means that the CPUs have never been started, because they wait for
+	// volumes. started means that they have: nothing makes a QEMU halted again.
+	halted, started bool
+}
+
+// answers are what QEMU says of its guest at one time.
+type answers struct {
+	runState string
+	// waits and paused mean that QEMU has the markers. They are false if they were not
+	// asked for.
+	waits, paused bool
+	// failed are the disks with an error, asked for in the run state io-error alone.
+	failed []vmi.FailedDisk
+}
+
+// asksMarkers reports whether QEMU's markers mean something in a run state.
+func (m memory) asksMarkers(runState string) bool {
+	return !m.started || runState == runstate.IOError
+}
+
+// halts reports whether a guest with WaitMarker has never run. In any other state but one, it
+// has: the marker is left when virt-handler dies after it has started the CPUs. In the
+// target of a migration it says nothing: the guest is what arrives.
+func halts(runState string, waits bool) bool { return waits && runState == runstate.Prelaunch }
+
+// outlived reports whether WaitMarker is to be removed, because the guest has run.
+func outlived(runState string, waits bool) bool {
+	return waits && runState != runstate.Prelaunch && runState != runstate.InMigrate
+}
+
+// with is what is known after QEMU has answered.
+func (m memory) with(a answers, now time.Time) memory {
+	next := memory{
+		runState: a.runState, stall: m.stall.Next(a.runState, now), failedDisks: m.failedDisks,
+		halted: halts(a.runState, a.waits), started: m.started,
+	}
+	next.started = next.started || !next.halted && a.runState != runstate.InMigrate
+	next.paused = a.paused && (next.halted || a.runState == runstate.IOError)
+	if a.runState == runstate.IOError || !next.stall.Active() {
+		// A guest that has just been told to continue may stop again at once: until
+		// it has run for a while, what is known of its disks stands.
+		next.failedDisks = a.failed
+	}
+	return next
+}
+
+// at is what is known when time has passed.
+func (m memory) at(now time.Time) memory {
+	m.stall = m.stall.Next(m.runState, now)
+	if !m.stall.Active() {
+		m.failedDisks = nil
+	}
+	return m
+}
+
+// passingPause is how often QEMU is asked for a run state that it may leave
+// without an event, as a migration's.
+const passingPause = time.Second
+
+func passing(state string) bool {
+	outlook := runstate.Of(state).Outlook
+	return outlook == runstate.Passes || outlook == runstate.Unknown
+}
+
+func (m memory) facts(now time.Time) Facts {
+	due, after := m.stall.Resume(m.paused, now)
+	if passing(m.runState) && (after == 0 || after > passingPause) {
+		after = passingPause
+	}
+	return Facts{
+		RunState: m.runState, Stalled: m.stall.Active(), FailedDisks: m.failedDisks,
+		PausedByUser: m.paused, Halted: m.halted, Resume: due, Attempts: m.stall.Attempts(), After: after,
+	}
+}

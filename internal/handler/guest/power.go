@@ -1,0 +1,130 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/machine"
+)
+
+// Pause stops the guest's CPUs. It succeeds only if they are stopped because of
+// it, and stay so until Unpause. One that is not possible is a *Refusal.
+func (g *Guest) Pause(ctx context.Context) error { return g.decided(ctx, decidePause) }
+
+// Unpause has a guest continue that is stopped and can, whatever has stopped it. One that is
+// not possible is a *Refusal.
+func (g *Guest) Unpause(ctx context.Context) error { return g.decided(ctx, decideUnpause) }
+
+// Reset is the reset button. A guest that its user has paused stays paused. One that is not
+// possible is a *Refusal.
+func (g *Guest) Reset(ctx context.Context) error { return g.decided(ctx, decideReset) }
+
+// CheckReboot gives a *Refusal for a guest that can't be asked to reboot.
+func (g *Guest) CheckReboot() error {
+	if message := decideReboot(g.Observe()); message != "" {
+		return &Refusal{message}
+	}
+	return nil
+}
+
+// Resume tells a guest that an I/O error has stopped to continue. What it does is
+// up to its disks.
+func (g *Guest) Resume(ctx context.Context) error {
+	g.mu.Lock()
+	g.known.stall = g.known.stall.Told(g.env.Now())
+	attempt := g.known.stall.Attempts()
+	g.mu.Unlock()
+	defer g.expire()
+	err := g.decided(ctx, func(o observation) decision {
+		d := decideResume(o)
+		if d.action == proceed {
+			g.env.Log.V(1).Info("telling a guest to continue that an I/O error has stopped", "attempt", attempt)
+		}
+		return d
+	})
+	if err != nil {
+		return fmt.Errorf("resuming the guest after an I/O error: %w", err)
+	}
+	return nil
+}
+
+// decided does what is decided on QEMU's present state.
+func (g *Guest) decided(ctx context.Context, decide func(observation) decision) error {
+	return g.exclusive(ctx, func(ctx context.Context, o observation) error { return g.act(ctx, o, decide(o)) })
+}
+
+func (g *Guest) act(ctx context.Context, o observation, d decision) error {
+	switch d.action {
+	case refuse:
+		return &Refusal{d.message}
+	case stop:
+		return g.stop(ctx, o)
+	case proceed:
+		// In this order: one that dies in between leaves a guest that an I/O error
+		// has stopped, and that is resumed anyway.
+		if err := g.unmark(ctx, o); err != nil {
+			return err
+		}
+		return g.execute(ctx, "cont", nil)
+	case wakeUp:
+		return g.execute(ctx, "system_wakeup", nil)
+	case mark:
+		return g.addMarker(ctx, machine.PauseMarker)
+	case unmark:
+		return g.unmark(ctx, o)
+	case reset:
+		return g.execute(ctx, "system_reset", nil)
+	case resetAndRun:
+		return g.resetAndRun(ctx)
+	}
+	return nil
+}
+
+// unmark removes PauseMarker if it is there.
+func (g *Guest) unmark(ctx context.Context, o observation) error {
+	if !o.paused {
+		return nil
+	}
+	return g.removeMarker(ctx, machine.PauseMarker)
+}
+
+func (g *Guest) stop(ctx context.Context, o observation) error {
+	if err := g.execute(ctx, "stop", nil); err != nil {
+		return err
+	}
+	name, err := g.queryStatus(ctx)
+	if err != nil {
+		return err
+	}
+	return g.act(ctx, o, decideStopped(runstate.Of(name)))
+}
+
+// resetPause is how often QEMU is asked whether it has reset the guest.
+const resetPause = 10 * time.Millisecond
+
+// resetAndRun has a guest run that an I/O error has stopped: QEMU keeps a stopped guest
+// stopped when it resets it. One that continues before the reset would only meet its error
+// again.
+func (g *Guest) resetAndRun(ctx context.Context) error {
+	if err := g.execute(ctx, "system_reset", nil); err != nil {
+		return err
+	}
+	ticker := time.NewTicker(resetPause)
+	defer ticker.Stop()
+	for {
+		name, err := g.queryStatus(ctx)
+		if err != nil {
+			return err
+		}
+		if name != runstate.IOError {
+			return g.execute(ctx, "cont", nil)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for QEMU to reset the guest: %w", ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}

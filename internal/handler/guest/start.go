@@ -1,0 +1,73 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+
+	"drydock.dev/drydock/internal/rules/machine"
+)
+
+// Start starts the CPUs of a halted guest for the first time, unless its user wants it
+// paused. The firmware reads the boot order at a reset, so there is one before. started is
+// false of a guest that is not halted any more.
+func (g *Guest) Start(ctx context.Context, order []machine.BootIndex) (started bool, err error) {
+	err = g.exclusive(ctx, func(ctx context.Context, o observation) error {
+		if !o.halted {
+			return nil
+		}
+		if err := g.orderBoot(ctx, order); err != nil {
+			return err
+		}
+		if err := g.resetHalted(ctx); err != nil {
+			return err
+		}
+		if err := g.run(ctx, o.paused); err != nil {
+			return fmt.Errorf("starting the guest's CPUs: %w", err)
+		}
+		started = true
+		return nil
+	})
+	return started, err
+}
+
+func (g *Guest) orderBoot(ctx context.Context, order []machine.BootIndex) error {
+	for _, place := range order {
+		args := map[string]any{"path": "/machine/peripheral/" + place.Device, "property": "bootindex", "value": place.Index}
+		if err := g.execute(ctx, "qom-set", args); err != nil {
+			return fmt.Errorf("setting the place of %s in the boot order: %w", place.Device, err)
+		}
+	}
+	return nil
+}
+
+// resetHalted resets a machine whose CPUs are stopped, and waits until that is
+// done: QEMU answers the command before.
+func (g *Guest) resetHalted(ctx context.Context) error {
+	select {
+	case <-g.resets: // of an earlier reset
+	default:
+	}
+	if err := g.execute(ctx, "system_reset", nil); err != nil {
+		return err
+	}
+	select {
+	case <-g.resets:
+		return nil
+	case <-g.monitor.Done():
+		return fmt.Errorf("waiting for QEMU to reset the machine: %w", g.monitor.Err())
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for QEMU to reset the machine: %w", ctx.Err())
+	}
+}
+
+// run starts the CPUs and then removes the marker, in this order: one that
+// dies in between leaves a guest that runs. A guest that its user has paused stays
+// in prelaunch, which without WaitMarker means just that.
+func (g *Guest) run(ctx context.Context, paused bool) error {
+	if !paused {
+		if err := g.execute(ctx, "cont", nil); err != nil {
+			return err
+		}
+	}
+	return g.removeMarker(ctx, machine.WaitMarker)
+}

@@ -1,0 +1,55 @@
+package guestagent
+
+import (
+	"net/netip"
+	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/qemu/agent"
+)
+
+const (
+	// maxReported bounds what a guest can put into its VMI's status.
+	maxReported = 32
+	maxIPs      = 16
+	maxText     = 256
+)
+
+// interfacesOf lists the interfaces that can be reached from outside.
+func interfacesOf(all []agent.Interface) []v1.VirtualMachineInstanceNetworkInterface {
+	var list []v1.VirtualMachineInstanceNetworkInterface
+	for _, i := range all {
+		if i.Name == "lo" || i.HardwareAddr == "" || i.HardwareAddr == "00:00:00:00:00:00" || len(list) == maxReported {
+			continue
+		}
+		status := v1.VirtualMachineInstanceNetworkInterface{InterfaceName: short(i.Name), MAC: short(strings.ToLower(i.HardwareAddr))}
+		for _, a := range i.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil && !ip.IsLinkLocalUnicast() && len(status.IPs) < maxIPs {
+				status.IPs = append(status.IPs, ip.String())
+			}
+		}
+		if len(status.IPs) > 0 {
+			status.IP = status.IPs[0]
+		}
+		list = append(list, status)
+	}
+	return list
+}
+
+// shortened cuts what a guest says of its system to what a status should hold.
+func shortened(i v1.VirtualMachineInstanceGuestOSInfo) v1.VirtualMachineInstanceGuestOSInfo {
+	for _, text := range []*string{
+		&i.Name, &i.KernelRelease, &i.Version, &i.PrettyName, &i.VersionID, &i.KernelVersion, &i.Machine, &i.ID,
+	} {
+		*text = short(*text)
+	}
+	return i
+}
+
+func short(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "")
+}

@@ -1,0 +1,161 @@
+// Package launchertest has a virt-launcher for tests: it speaks the protocol of internal/contracts/launch
+// on a socket, starts no QEMU, and does what a test says. Only tests may import it.
+package launchertest
+
+import (
+	"bufio"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+// Launcher is a virt-launcher in the test's own process. Its methods may be called from
+// several goroutines.
+type Launcher struct {
+	t        testing.TB
+	listener net.Listener
+	serving  sync.WaitGroup
+
+	mu       sync.Mutex
+	state    launch.State
+	conn     net.Conn
+	requests []launch.Request
+	// Started is called with each request to start QEMU, before it is answered; an error
+	// refuses it. It is set before there is a connection.
+	Started func(launch.Start) error
+	// Stopped is called with each request to stop QEMU, after it was answered.
+	Stopped func(launch.Stop)
+}
+
+// Private is the folder of sockets of a launcher pod, in a kubelet's folder of pods.
+func Private(pods, uid string) string {
+	return filepath.Join(pods, uid, "volumes", "kubernetes.io~empty-dir", layout.PrivateVolume)
+}
+
+// New starts a virt-launcher whose socket is in a folder, which is made. It ends with the
+// test.
+func New(t testing.TB, private string) *Launcher {
+	t.Helper()
+	if err := os.MkdirAll(private, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l := &Launcher{t: t, state: launch.State{Phase: launch.PhaseWaiting}}
+	listener, err := net.Listen("unix", filepath.Join(private, layout.LauncherSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.listener = listener
+	l.serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			l.serving.Go(func() { l.serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Vanish()
+		l.serving.Wait()
+	})
+	return l
+}
+
+// SetState says what has happened before anyone connects.
+func (l *Launcher) SetState(state launch.State) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state = state
+}
+
+// Requests are those that were answered so far, in their order.
+func (l *Launcher) Requests() []launch.Request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]launch.Request(nil), l.requests...)
+}
+
+// Exit is the end of QEMU: virt-launcher reports it and ends.
+func (l *Launcher) Exit(exit launch.Exit) {
+	l.mu.Lock()
+	l.state = launch.State{Phase: launch.PhaseExited, Exit: &exit}
+	if l.conn != nil {
+		l.say(l.conn, launch.Message{Event: &launch.Event{Exited: &exit}})
+	}
+	l.mu.Unlock()
+	l.Vanish()
+}
+
+// Vanish is the end of virt-launcher, without a word. It can be repeated.
+func (l *Launcher) Vanish() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = l.listener.Close()
+	if l.conn != nil {
+		_ = l.conn.Close()
+	}
+}
+
+// say writes a message. The caller holds l.mu; a peer that has gone needs none.
+func (l *Launcher) say(conn net.Conn, message launch.Message) {
+	line, err := json.Marshal(message)
+	if err != nil {
+		panic("launchertest: " + err.Error())
+	}
+	_, _ = conn.Write(append(line, '\n'))
+}
+
+// serve serves a connection, which replaces the one before.
+func (l *Launcher) serve(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	l.mu.Lock()
+	if l.conn != nil {
+		_ = l.conn.Close()
+	}
+	l.conn = conn
+	l.say(conn, launch.Message{Hello: &launch.Hello{State: l.state}})
+	l.mu.Unlock()
+	for in := bufio.NewScanner(conn); in.Scan(); {
+		var r launch.Request
+		if json.Unmarshal(in.Bytes(), &r) != nil {
+			return
+		}
+		l.answer(conn, r)
+	}
+}
+
+func (l *Launcher) answer(conn net.Conn, r launch.Request) {
+	reply := launch.Reply{ID: r.ID}
+	if r.Start != nil && l.Started != nil {
+		if err := l.Started(*r.Start); err != nil {
+			reply.Error = err.Error()
+		}
+	}
+	l.mu.Lock()
+	l.requests = append(l.requests, r)
+	switch {
+	case r.Prepare != nil:
+		for _, image := range r.Prepare.Images {
+			reply.Images = append(reply.Images, launch.PreparedImage{
+				Name: image.Name, Source: image.Source, SourceFormat: "raw", Overlay: image.Overlay, VirtualSize: max(image.Size, 1<<20),
+			})
+		}
+	case r.Start != nil && reply.Error == "":
+		if l.state.Phase == launch.PhaseWaiting {
+			l.state = launch.State{Phase: launch.PhaseRunning, QEMUPID: os.Getpid()}
+		}
+		state := l.state
+		reply.State = &state
+	}
+	l.say(conn, launch.Message{Reply: &reply})
+	l.mu.Unlock()
+	if r.Stop != nil && l.Stopped != nil {
+		l.Stopped(*r.Stop)
+	}
+}

@@ -1,0 +1,72 @@
+package presence
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/launcherpod"
+)
+
+// Ask asks the API server for what the caches do not show. It returns
+// when to ask again, 0 for not at all, and with hold that nothing may be done
+// before that.
+func (p *Presence) Ask(ctx context.Context, l Launcher) (after time.Duration, hold bool) {
+	p.mu.Lock()
+	known := p.vmi
+	d := decide(known, p.absent, p.env.Node, launcherPod(known, p.pods) != nil, l, p.env.Now())
+	p.absent = d.absent
+	if d.question == letGo {
+		p.vmi = nil
+	}
+	p.mu.Unlock()
+	switch d.question {
+	case theVMI:
+		after = p.askForVMI(ctx, known)
+		return after, after > 0
+	case thePod:
+		return p.askForPod(ctx, known, d.pod), false
+	}
+	return d.after, false
+}
+
+// askForVMI finds out whether a VMI that is not shown any more is gone, or has
+// left this node.
+func (p *Presence) askForVMI(ctx context.Context, known *v1.VirtualMachineInstance) time.Duration {
+	stored, err := p.env.Cluster.VMI(ctx, known.Namespace, known.Name)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !p.absent.vmi:
+		return 0 // it was shown again meanwhile
+	case apierrors.IsNotFound(err), err == nil && stored.UID != p.uid:
+		p.env.Log.Info("the VMI does not exist any more")
+		p.absent.deserted = true
+	case err != nil:
+		p.env.Log.Info("asking for a VMI that is not seen any more", "reason", err.Error())
+		return askPause
+	default:
+		p.vmi = nil
+	}
+	return 0
+}
+
+// askForPod finds out whether a launcher pod that is not shown is gone.
+func (p *Presence) askForPod(ctx context.Context, known *v1.VirtualMachineInstance, uid types.UID) time.Duration {
+	found, err := p.env.Cluster.PodExists(ctx, known.Namespace, launcherpod.Name(known), uid)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.absent.next = p.env.Now().Add(askPause)
+	switch {
+	case err != nil:
+		p.env.Log.Info("asking for a launcher pod that is not seen", "pod", uid, "reason", err.Error())
+	case !found:
+		p.env.Log.Info("the launcher pod does not exist any more", "pod", uid)
+		p.absent.pod = uid
+		return 0
+	}
+	return askPause
+}
