@@ -41,6 +41,7 @@ func (n *node) image(claim string) string { return filepath.Join(n.storage(claim
 // holder is an attachment pod with empty file system claims.
 func (n *node) holder(instance *v1.VirtualMachineInstance, uid string, volumes map[string]string) *corev1.Pod {
 	n.t.Helper()
+	needRoot(n.t)
 	p := &corev1.Pod{}
 	p.Name, p.Namespace, p.UID = layout.AttachmentPrefix+uid, instance.Namespace, types.UID(uid)
 	p.Labels = map[string]string{v1.CreatedByLabel: string(instance.UID), v1.AppLabel: layout.AttachmentApp}

@@ -24,9 +24,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
@@ -34,12 +36,16 @@ import (
 // is emulated, and the machine may be busy.
 const patience = 2 * time.Minute
 
+// launcherFolder is where launcherBinary is, if it was built.
+var launcherFolder string
+
 // launcherBinary is virt-launcher, built once for all tests.
 var launcherBinary = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "driver-test-")
 	if err != nil {
 		return "", err
 	}
+	launcherFolder = dir
 	path := filepath.Join(dir, "virt-launcher")
 	build := exec.Command("go", "build", "-o", path, "drydock.dev/drydock/cmd/virt-launcher")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -57,8 +63,8 @@ func TestMain(m *testing.M) {
 		os.Exit(confinedTap(os.Args[2:]))
 	}
 	code := m.Run()
-	if path, err := launcherBinary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
+	if launcherFolder != "" {
+		_ = os.RemoveAll(launcherFolder)
 	}
 	os.Exit(code)
 }
@@ -70,14 +76,17 @@ type node struct {
 	// dir is the kubelet's folder of pods.
 	dir     string
 	api     *api
-	network *network.Manager
+	network Network
+	disks   func(context.Context, disk.Pod, *v1.VirtualMachineInstance) error
+	volumes volumes.Opener
 	// selinux is the node's; nil without.
 	selinux *nodeselinux.Node
 }
 
 func newNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
 	t.Helper()
-	n := &node{t: t, dir: filepath.Join(t.TempDir(), "pods"), api: newAPI(instance), network: network.New(logTo(t))}
+	n := &node{t: t, dir: filepath.Join(t.TempDir(), "pods"), api: newAPI(instance), network: network.New(logTo(t)), disks: PrepareDisks}
+	n.volumes = podpath.Volumes{Kubelet: filepath.Dir(n.dir), Host: "/"}
 	if err := os.Mkdir(n.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +115,8 @@ func (n *node) startHandler(pods ...*pod) *handler {
 		Settings: (&clusterconfig.Current{}).Get,
 		// The tests' pods have no cgroups.
 		Belongs: func(*podpath.Peer, types.UID) error { return nil },
-		Disks:   PrepareDisks,
-		Volumes: podpath.Volumes{Kubelet: filepath.Dir(n.dir), Host: "/"},
+		Disks:   n.disks,
+		Volumes: n.volumes,
 		SELinux: n.selinux,
 		Now:     time.Now, Log: logTo(n.t),
 	})
@@ -197,12 +206,19 @@ ip route add default via 10.244.9.1
 exec setpriv --reuid 107 --regid 107 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs /run/bin/virt-launcher
 `
 
+// needRoot skips a test that plays the kubelet. What the driver decides is tested without
+// root in model_test.go.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it plays the kubelet, which owns a pod's folders and namespaces")
+	}
+}
+
 // start starts the container.
 func (p *pod) start() {
 	p.t.Helper()
-	if os.Geteuid() != 0 {
-		p.t.Skip("needs root: it plays the kubelet, which owns a pod's folders and namespaces")
-	}
+	needRoot(p.t)
 	launcher, err := launcherBinary()
 	if err != nil {
 		p.t.Fatal(err)
@@ -236,9 +252,7 @@ func (p *pod) start() {
 // makeVolumes makes the folders that the kubelet makes.
 func (p *pod) makeVolumes() {
 	p.t.Helper()
-	if os.Geteuid() != 0 {
-		p.t.Skip("needs root: it plays the kubelet, which owns a pod's folders and namespaces")
-	}
+	needRoot(p.t)
 	for _, name := range []string{layout.PrivateVolume, layout.EphemeralVolume} {
 		if err := os.MkdirAll(p.volume(name), 0o700); err != nil {
 			p.t.Fatal(err)

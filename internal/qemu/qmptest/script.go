@@ -93,6 +93,23 @@ func (s *Server) AddDisk(id string, size int64) {
 	s.machine.devices[id] = &device{driver: "virtio-blk-pci", node: "n-" + id, pci: true, ioStatus: "ok"}
 }
 
+// AddNode adds a block node as -blockdev does.
+func (s *Server) AddNode(name string, size int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.machine.addNode(name, &node{driver: "null-co", size: size})
+}
+
+// NodeSize is a block node's size; 0 when there is none.
+func (s *Server) NodeSize(name string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.machine.nodes[name]; n != nil {
+		return n.size
+	}
+	return 0
+}
+
 // HasDevice reports whether there is a device.
 func (s *Server) HasDevice(id string) bool {
 	s.mu.Lock()

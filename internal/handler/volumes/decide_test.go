@@ -1,0 +1,68 @@
+package volumes
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+)
+
+// status is that of a volume whose claim has a size, and whose disk has another.
+func status(volume, claim string, capacity, have int64) v1.VolumeStatus {
+	return v1.VolumeStatus{Name: volume, Size: have, PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{
+		ClaimName: claim, Capacity: corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(capacity, resource.BinarySI)},
+	}}
+}
+
+func TestDecideGrowth(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	grown := growth{volume: "root", claim: "c", capacity: 9, have: 5, pod: "launcher"}
+	plugged := grown
+	plugged.pod = "attachment"
+	for name, c := range map[string]struct {
+		change func(*View, *growing)
+		want   []growth
+		after  time.Duration
+	}{
+		"the claim has grown":             {func(*View, *growing) {}, []growth{grown}, 0},
+		"the VMI is being deleted":        {func(v *View, _ *growing) { v.VMI.DeletionTimestamp = new(metav1.Now()) }, nil, 0},
+		"its guest is not there":          {func(v *View, _ *growing) { v.VMI.Status.Phase = v1.Scheduled }, nil, 0},
+		"the disk has what the claim has": {func(v *View, _ *growing) { v.VMI.Status.VolumeStatus[0].Size = 9 }, nil, 0},
+		"the disk's size is not known":    {func(v *View, _ *growing) { v.VMI.Status.VolumeStatus[0].Size = 0 }, nil, 0},
+		"the volume has no claim":         {func(v *View, _ *growing) { v.VMI.Status.VolumeStatus[0].PersistentVolumeClaimInfo = nil }, nil, 0},
+		"the guest may only read":         {func(v *View, _ *growing) { v.VMI.Spec.Domain.Devices.Disks[0].Disk.ReadOnly = true }, nil, 0},
+		"the guest writes to an overlay":  {func(v *View, _ *growing) { v.Images["root"] = launch.PreparedImage{Overlay: "o"} }, nil, 0},
+		"QEMU was started without it":     {func(v *View, _ *growing) { delete(v.Images, "root") }, nil, 0},
+		"it is growing":                   {func(_ *View, g *growing) { g.busy["root"] = true }, nil, 0},
+		"it was brought to that size":     {func(_ *View, g *growing) { g.ended(grown, 8, nil, now) }, nil, 0},
+		"it was brought to another size":  {func(_ *View, g *growing) { g.tried["root"] = 8 }, []growth{grown}, 0},
+		"it failed just now":              {func(_ *View, g *growing) { g.ended(grown, 0, errors.New("full"), now) }, nil, growPause},
+		"it failed some time ago":         {func(_ *View, g *growing) { g.ended(grown, 0, errors.New("full"), now.Add(-growPause)) }, []growth{grown}, 0},
+		"it is hotplugged": {func(v *View, _ *growing) {
+			v.VMI.Status.VolumeStatus[0].HotplugVolume = &v1.HotplugVolumeStatus{AttachPodUID: "attachment"}
+			v.VMI.Status.VolumeStatus[0].Phase = v1.VolumeReady
+		}, []growth{plugged}, 0},
+		"it is being unplugged": {func(v *View, _ *growing) {
+			v.VMI.Status.VolumeStatus[0].HotplugVolume = &v1.HotplugVolumeStatus{AttachPodUID: "attachment"}
+			v.VMI.Status.VolumeStatus[0].Phase = v1.HotplugVolumeDetaching
+		}, nil, 0},
+	} {
+		instance := &v1.VirtualMachineInstance{}
+		instance.Status.Phase = v1.Running
+		instance.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{}}}}
+		instance.Status.VolumeStatus = []v1.VolumeStatus{status("root", "c", 9, 5)}
+		view, g := View{VMI: instance, LauncherPod: "launcher", Images: map[string]launch.PreparedImage{"root": {}}}, newGrowing()
+		c.change(&view, &g)
+		due, after := decideGrowth(view, &g, now)
+		if !slices.Equal(due, c.want) || after != c.after {
+			t.Errorf("%s: %+v, %v, want %+v, %v", name, due, after, c.want, c.after)
+		}
+	}
+}
