@@ -42,9 +42,9 @@ func forget(volume string) func(*v1.VirtualMachineInstance) {
 func TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo(t *testing.T) {
 	n := newNode(t, scheduled("forced"))
 	p, h := n.running()
-	holder := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
-	h.supervisor.PodSeen(holder)
-	n.api.update(want("a", "claim-a", v1.DiskBusVirtio, holder))
+	attachment := n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
+	h.supervisor.PodSeen(attachment)
+	n.api.update(want("a", "claim-a", v1.DiskBusVirtio, attachment))
 	n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
 	n.api.update(dropA)
 	n.api.await(t, "volume a Detaching", in("a", v1.HotplugVolumeDetaching))
@@ -63,9 +63,9 @@ func TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo(t *testing.T) {
 
 	h.stop()
 	n.api.update(forget("a"))
-	n.api.update(want("a", "claim-a", v1.DiskBusVirtio, holder))
+	n.api.update(want("a", "claim-a", v1.DiskBusVirtio, attachment))
 	h = n.startHandler(p)
-	h.supervisor.PodSeen(holder)
+	h.supervisor.PodSeen(attachment)
 	n.api.await(t, "the reason why a does not come", func(instance *v1.VirtualMachineInstance) bool {
 		s := volume(instance, "a")
 		return s.Phase == v1.HotplugVolumeAttachedToNode && s.Reason == "GuestKeepsForcedDisk"

@@ -18,7 +18,7 @@ import (
 // bootHalt is a guest that stops its CPU for good.
 var bootHalt = []byte{0xfa, 0xf4, 0xeb, 0xfc}
 
-// bootable puts a boot sector on a claim that a holder has.
+// bootable puts a boot sector on a claim that an attachment pod has.
 func (n *node) bootable(claim string, code []byte) {
 	n.t.Helper()
 	sector := make([]byte, 512)
@@ -62,22 +62,22 @@ func withoutScratch(instance *v1.VirtualMachineInstance) *v1.VirtualMachineInsta
 }
 
 // halted is a guest that was started and waits for volume a on claim-a.
-func (n *node) halted(bus v1.DiskBus, code []byte) (p *pod, h *handler, holder *corev1.Pod) {
+func (n *node) halted(bus v1.DiskBus, code []byte) (p *pod, h *handler, attachment *corev1.Pod) {
 	n.t.Helper()
-	holder = n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
+	attachment = n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
 	n.bootable("claim-a", code)
-	n.api.update(spec(want("a", "claim-a", bus, holder)))
+	n.api.update(spec(want("a", "claim-a", bus, attachment)))
 	p = n.newPod(n.api.vmi)
 	h = n.startHandler(p)
 	p.start()
 	n.api.await(n.t, "a guest that waits for its volume", waits)
-	return p, h, holder
+	return p, h, attachment
 }
 
 // comes is the volume's attachment.
-func (n *node) comes(h *handler, bus v1.DiskBus, holder *corev1.Pod) {
-	h.supervisor.PodSeen(holder)
-	n.api.update(status(want("a", "claim-a", bus, holder)))
+func (n *node) comes(h *handler, bus v1.DiskBus, attachment *corev1.Pod) {
+	h.supervisor.PodSeen(attachment)
+	n.api.update(status(want("a", "claim-a", bus, attachment)))
 }
 
 // asks asks QEMU for the guest's run state and for the marker of one that waits.
@@ -98,12 +98,12 @@ func TestAGuestBootsFromItsHotpluggableDisk(t *testing.T) {
 	for _, bus := range []v1.DiskBus{v1.DiskBusSCSI, v1.DiskBusVirtio} {
 		t.Run(string(bus), func(t *testing.T) {
 			n := newNode(t, withoutScratch(scheduled("boots-"+string(bus))))
-			_, h, holder := n.halted(bus, bootPowerOff)
+			_, h, attachment := n.halted(bus, bootPowerOff)
 			c := condition(n.api.await(t, "the reason", waits), v1.VirtualMachineInstanceReady)
 			if !strings.Contains(c.Message, "may boot from a hotpluggable volume that is not attached yet: a.") {
 				t.Errorf("Ready says %q", c.Message)
 			}
-			n.comes(h, bus, holder)
+			n.comes(h, bus, attachment)
 			n.api.await(t, "the end of a guest that has booted", phase(v1.Succeeded))
 		})
 	}
@@ -115,9 +115,9 @@ func TestTheBootOrderCountsPluggedDisks(t *testing.T) {
 	instance := scheduled("order")
 	instance.Spec.Domain.Devices.Disks[0].BootOrder = new(uint(2))
 	n := newNode(t, instance)
-	holder := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
+	attachment := n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
 	n.bootable("claim-a", bootPowerOff)
-	change := want("a", "claim-a", v1.DiskBusSCSI, holder)
+	change := want("a", "claim-a", v1.DiskBusSCSI, attachment)
 	n.api.update(spec(func(instance *v1.VirtualMachineInstance) {
 		change(instance)
 		instance.Spec.Domain.Devices.Disks[2].BootOrder = new(uint(1))
@@ -127,7 +127,7 @@ func TestTheBootOrderCountsPluggedDisks(t *testing.T) {
 	h := n.startHandler(p)
 	p.start()
 	n.api.await(t, "a guest that waits for its volume", waits)
-	n.comes(h, v1.DiskBusSCSI, holder)
+	n.comes(h, v1.DiskBusSCSI, attachment)
 	n.api.await(t, "the end of a guest that has booted from a", phase(v1.Succeeded))
 }
 
@@ -135,13 +135,13 @@ func TestTheBootOrderCountsPluggedDisks(t *testing.T) {
 // waits, and again when it runs: then nobody resets it.
 func TestAnotherHandlerStartsAGuestThatWaits(t *testing.T) {
 	n := newNode(t, scheduled("waits"))
-	p, h, holder := n.halted(v1.DiskBusSCSI, bootHalt)
+	p, h, attachment := n.halted(v1.DiskBusSCSI, bootHalt)
 	h.stop()
 	h = n.startHandler(p)
 	if state, waits := n.asks(h); state != runstate.Prelaunch || !waits {
 		t.Fatalf("the guest that waits is in %s, its marker is there: %v", state, waits)
 	}
-	n.comes(h, v1.DiskBusSCSI, holder)
+	n.comes(h, v1.DiskBusSCSI, attachment)
 	n.api.await(t, "a guest that runs", well)
 	if state, waits := n.asks(h); state != runstate.Running || waits {
 		t.Errorf("the guest that was started is in %s, its marker is there: %v", state, waits)
@@ -176,13 +176,13 @@ func TestAGuestThatWaitsStartsWithoutAVolumeThatIsRemoved(t *testing.T) {
 	}
 }
 
-// TestAGuestWaitsForDataOnlySoLong: a is not in the boot order, and its holder
+// TestAGuestWaitsForDataOnlySoLong: a is not in the boot order, and its attachment pod
 // never comes.
 func TestAGuestWaitsForDataOnlySoLong(t *testing.T) {
 	instance := scheduled("data")
 	instance.Spec.Domain.Devices.Disks[0].BootOrder = new(uint(1))
 	n := newNode(t, instance)
-	_, h, holder := n.halted(v1.DiskBusSCSI, bootHalt)
+	_, h, attachment := n.halted(v1.DiskBusSCSI, bootHalt)
 	n.api.update(func(instance *v1.VirtualMachineInstance) {
 		for i := range instance.Status.PhaseTransitionTimestamps {
 			at := &instance.Status.PhaseTransitionTimestamps[i].PhaseTransitionTimestamp
@@ -194,7 +194,7 @@ func TestAGuestWaitsForDataOnlySoLong(t *testing.T) {
 	if !strings.Contains(strings.Join(events, "\n"), "Warning "+reasonLate+": The guest starts without volumes that were not attached within 30s: a.") {
 		t.Errorf("the events are %q", events)
 	}
-	n.comes(h, v1.DiskBusSCSI, holder)
+	n.comes(h, v1.DiskBusSCSI, attachment)
 	n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
 }
 
@@ -204,9 +204,9 @@ func TestAUserPausesAGuestThatWaits(t *testing.T) {
 	instance := withoutScratch(scheduled("paused"))
 	instance.Spec.StartStrategy = new(v1.StartStrategyPaused)
 	n := newNode(t, instance)
-	holder := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
+	attachment := n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
 	n.bootable("claim-a", bootPowerOff)
-	n.api.update(spec(want("a", "claim-a", v1.DiskBusSCSI, holder)))
+	n.api.update(spec(want("a", "claim-a", v1.DiskBusSCSI, attachment)))
 	p := n.newPod(n.api.vmi)
 	h := n.startHandler(p)
 	p.start()
@@ -227,7 +227,7 @@ func TestAUserPausesAGuestThatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.api.await(t, "a guest that waits and is paused", pausedAndWaits)
-	n.comes(h, v1.DiskBusSCSI, holder)
+	n.comes(h, v1.DiskBusSCSI, attachment)
 	n.api.await(t, "a guest that is paused", reports(runstate.ReasonPausedByUser, runstate.ReasonPausedByUser))
 	if state, waits := n.asks(h); state != runstate.Prelaunch || waits {
 		t.Errorf("the paused guest is in %s, its marker is there: %v", state, waits)
@@ -243,9 +243,9 @@ func TestAUserPausesAGuestThatWaits(t *testing.T) {
 // not run.
 func TestAFailedPlugHoldsNoGuestUp(t *testing.T) {
 	n := newNode(t, withoutScratch(scheduled("locked")))
-	_, h, holder := n.halted(v1.DiskBusSCSI, bootPowerOff)
+	_, h, attachment := n.halted(v1.DiskBusSCSI, bootPowerOff)
 	unlock := lockImage(t, n.image("claim-a"))
-	n.comes(h, v1.DiskBusSCSI, holder)
+	n.comes(h, v1.DiskBusSCSI, attachment)
 	stuck := n.api.await(t, "the reason why a does not come", func(instance *v1.VirtualMachineInstance) bool {
 		return strings.Contains(volume(instance, "a").Message, "lock")
 	})

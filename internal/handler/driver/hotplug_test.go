@@ -38,8 +38,8 @@ func (n *node) storage(claim string) string {
 // image is the disk image on a claim.
 func (n *node) image(claim string) string { return filepath.Join(n.storage(claim), "disk.img") }
 
-// holder is an attachment pod with empty file system claims.
-func (n *node) holder(instance *v1.VirtualMachineInstance, uid string, volumes map[string]string) *corev1.Pod {
+// attachmentPod is an attachment pod with empty file system claims.
+func (n *node) attachmentPod(instance *v1.VirtualMachineInstance, uid string, volumes map[string]string) *corev1.Pod {
 	n.t.Helper()
 	needRoot(n.t)
 	p := &corev1.Pod{}
@@ -81,8 +81,8 @@ func (n *node) holder(instance *v1.VirtualMachineInstance, uid string, volumes m
 }
 
 // want is a change of the VMI's spec and status as virt-api and
-// virt-controller make it: a volume that a holder has been found for.
-func want(volume, claim string, bus v1.DiskBus, holder *corev1.Pod) func(*v1.VirtualMachineInstance) {
+// virt-controller make it: a volume that an attachment pod has been found for.
+func want(volume, claim string, bus v1.DiskBus, attachment *corev1.Pod) func(*v1.VirtualMachineInstance) {
 	return func(instance *v1.VirtualMachineInstance) {
 		instance.Spec.Volumes = append(instance.Spec.Volumes, v1.Volume{Name: volume, VolumeSource: v1.VolumeSource{
 			DataVolume: &v1.DataVolumeSource{Name: claim, Hotpluggable: true},
@@ -92,19 +92,19 @@ func want(volume, claim string, bus v1.DiskBus, holder *corev1.Pod) func(*v1.Vir
 		})
 		instance.Status.VolumeStatus = append(instance.Status.VolumeStatus, v1.VolumeStatus{
 			Name: volume, Phase: v1.HotplugVolumeAttachedToNode,
-			HotplugVolume:             &v1.HotplugVolumeStatus{AttachPodName: holder.Name, AttachPodUID: holder.UID},
+			HotplugVolume:             &v1.HotplugVolumeStatus{AttachPodName: attachment.Name, AttachPodUID: attachment.UID},
 			PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: claim},
 		})
-		record(holder)(instance)
+		record(attachment)(instance)
 	}
 }
 
-// record adds a holder to the record.
-func record(holder *corev1.Pod) func(*v1.VirtualMachineInstance) {
+// record adds an attachment pod to the record.
+func record(attachment *corev1.Pod) func(*v1.VirtualMachineInstance) {
 	return func(instance *v1.VirtualMachineInstance) {
 		r, _ := hotplug.ReadRecord(instance.Annotations)
 		r.Generation++
-		r.Pods = append(r.Pods, hotplug.AttachmentPod{Name: holder.Name, UID: holder.UID})
+		r.Pods = append(r.Pods, hotplug.AttachmentPod{Name: attachment.Name, UID: attachment.UID})
 		instance.Annotations = map[string]string{hotplug.RecordAnnotation: r.Text()}
 	}
 }
@@ -158,13 +158,13 @@ func (h *handler) disks(t *testing.T, instance *v1.VirtualMachineInstance) map[s
 func TestAVolumeComesAndGoes(t *testing.T) {
 	n := newNode(t, scheduled("plug"))
 	_, h := n.running()
-	holder := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
-	h.supervisor.PodSeen(holder)
-	n.api.update(want("a", "claim-a", v1.DiskBusSCSI, holder))
+	attachment := n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
+	h.supervisor.PodSeen(attachment)
+	n.api.update(want("a", "claim-a", v1.DiskBusSCSI, attachment))
 
 	ready := n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
 	got := volume(ready, "a")
-	if got.Target != "sdb" || got.HotplugVolume.AttachPodUID != "holder-1" || got.Size != 8<<20 {
+	if got.Target != "sdb" || got.HotplugVolume.AttachPodUID != "attachment-1" || got.Size != 8<<20 {
 		t.Errorf("the status of a volume that is Ready: %+v", got)
 	}
 	if d := h.disks(t, ready)["a"]; d.Stage != diskhotplug.Plugged {
@@ -184,20 +184,20 @@ func TestAVolumeComesAndGoes(t *testing.T) {
 	}
 }
 
-func TestANewerHolderTakesOverWithoutTouchingTheDisk(t *testing.T) {
+func TestANewerAttachmentPodTakesOverWithoutTouchingTheDisk(t *testing.T) {
 	n := newNode(t, scheduled("handover"))
 	_, h := n.running()
-	older := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
+	older := n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
 	h.supervisor.PodSeen(older)
 	n.api.update(want("a", "claim-a", v1.DiskBusSCSI, older))
 	before := h.disks(t, n.api.await(t, "volume a Ready", in("a", v1.VolumeReady)))
 
-	newer := n.holder(n.api.vmi, "holder-2", map[string]string{"a": "claim-a"})
+	newer := n.attachmentPod(n.api.vmi, "attachment-2", map[string]string{"a": "claim-a"})
 	newer.CreationTimestamp = metav1.NewTime(older.CreationTimestamp.Add(time.Second))
 	h.supervisor.PodSeen(newer)
 	n.api.update(record(newer))
-	taken := n.api.await(t, "the newer holder in the status", func(instance *v1.VirtualMachineInstance) bool {
-		return volume(instance, "a").HotplugVolume.AttachPodUID == "holder-2"
+	taken := n.api.await(t, "the newer attachment pod in the status", func(instance *v1.VirtualMachineInstance) bool {
+		return volume(instance, "a").HotplugVolume.AttachPodUID == "attachment-2"
 	})
 	if s := volume(taken, "a"); s.Phase != v1.VolumeReady {
 		t.Errorf("the phase is %s", s.Phase)
@@ -217,15 +217,15 @@ func sameDisk(a, b diskhotplug.Disk) bool {
 func TestAVolumeThatCannotBePluggedDelaysNoOther(t *testing.T) {
 	n := newNode(t, scheduled("broken"))
 	_, h := n.running()
-	broken := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
-	image := filepath.Join(n.mount("holder-1", "claim-a"), "disk.img")
+	broken := n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
+	image := filepath.Join(n.mount("attachment-1", "claim-a"), "disk.img")
 	if err := os.Remove(image); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(image, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	well := n.holder(n.api.vmi, "holder-2", map[string]string{"b": "claim-b"})
+	well := n.attachmentPod(n.api.vmi, "attachment-2", map[string]string{"b": "claim-b"})
 	h.supervisor.PodSeen(broken)
 	h.supervisor.PodSeen(well)
 	n.api.update(want("a", "claim-a", v1.DiskBusSCSI, broken))
@@ -245,17 +245,17 @@ func TestAVolumeThatCannotBePluggedDelaysNoOther(t *testing.T) {
 func TestAnotherHandlerGoesOn(t *testing.T) {
 	n := newNode(t, scheduled("killed"))
 	p, h := n.running()
-	holder := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
+	attachment := n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
 	h.stop()
-	n.api.update(want("a", "claim-a", v1.DiskBusSCSI, holder))
+	n.api.update(want("a", "claim-a", v1.DiskBusSCSI, attachment))
 	h = n.startHandler(p)
-	h.supervisor.PodSeen(holder)
+	h.supervisor.PodSeen(attachment)
 	n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
 
 	h.stop()
 	n.api.update(dropA)
 	h = n.startHandler(p)
-	h.supervisor.PodSeen(holder)
+	h.supervisor.PodSeen(attachment)
 	gone := n.api.await(t, "volume a UnMountedFromPod", in("a", v1.HotplugVolumeUnMounted))
 	if left := h.disks(t, gone); len(left) > 0 {
 		t.Errorf("QEMU still has %+v", left)
@@ -266,13 +266,13 @@ func TestAnotherHandlerGoesOn(t *testing.T) {
 func TestAGuestThatDoesNotLetGoIsReported(t *testing.T) {
 	n := newNode(t, scheduled("refuses"))
 	_, h := n.running()
-	holder := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
-	h.supervisor.PodSeen(holder)
-	n.api.update(want("a", "claim-a", v1.DiskBusVirtio, holder))
+	attachment := n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
+	h.supervisor.PodSeen(attachment)
+	n.api.update(want("a", "claim-a", v1.DiskBusVirtio, attachment))
 	n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
 	n.api.update(dropA)
 	detaching := n.api.await(t, "volume a Detaching", in("a", v1.HotplugVolumeDetaching))
-	if s := volume(detaching, "a"); s.Message != "waiting for the guest to release the disk" || s.HotplugVolume.AttachPodUID != "holder-1" {
+	if s := volume(detaching, "a"); s.Message != "waiting for the guest to release the disk" || s.HotplugVolume.AttachPodUID != "attachment-1" {
 		t.Errorf("the status is %+v", s)
 	}
 	if d := h.disks(t, detaching)["a"]; d.Stage != diskhotplug.Plugged {
@@ -287,9 +287,9 @@ func TestAMediumIsPutIntoADriveThatWasEmpty(t *testing.T) {
 	})
 	n := newNode(t, instance)
 	_, h := n.running()
-	holder := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
-	h.supervisor.PodSeen(holder)
-	insert := want("a", "claim-a", "", holder)
+	attachment := n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
+	h.supervisor.PodSeen(attachment)
+	insert := want("a", "claim-a", "", attachment)
 	n.api.update(func(i *v1.VirtualMachineInstance) {
 		drives := len(i.Spec.Domain.Devices.Disks)
 		insert(i)
@@ -308,9 +308,9 @@ func TestADiskGrowsWithItsClaim(t *testing.T) {
 	const grownTo = 30 << 20 // the file system keeps its share of 32 MiB
 	n := newNode(t, scheduled("grows"))
 	_, h := n.running()
-	holder := n.holder(n.api.vmi, "holder-1", map[string]string{"a": "claim-a"})
-	h.supervisor.PodSeen(holder)
-	n.api.update(want("a", "claim-a", v1.DiskBusSCSI, holder))
+	attachment := n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
+	h.supervisor.PodSeen(attachment)
+	n.api.update(want("a", "claim-a", v1.DiskBusSCSI, attachment))
 	n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
 	n.api.update(func(instance *v1.VirtualMachineInstance) {
 		for i := range instance.Status.VolumeStatus {
@@ -325,7 +325,7 @@ func TestADiskGrowsWithItsClaim(t *testing.T) {
 	if d := h.disks(t, grown)["a"]; d.Size != grownTo {
 		t.Errorf("QEMU has %+v", d)
 	}
-	if info, err := os.Stat(filepath.Join(n.mount("holder-1", "claim-a"), "disk.img")); err != nil || info.Size() != grownTo {
+	if info, err := os.Stat(filepath.Join(n.mount("attachment-1", "claim-a"), "disk.img")); err != nil || info.Size() != grownTo {
 		t.Errorf("the image: %v, %v", info, err)
 	}
 }

@@ -150,7 +150,7 @@ func (d *Driver) announceVolumes(c *changes) {
 		}
 		kind := corev1.EventTypeNormal
 		switch s.Reason {
-		case plug.ReasonFailed, plug.ReasonHolder, plug.ReasonRefused, plug.ReasonForced, plug.ReasonHollow:
+		case plug.ReasonFailed, plug.ReasonPodGone, plug.ReasonRefused, plug.ReasonForced, plug.ReasonHollow:
 			kind = corev1.EventTypeWarning
 		}
 		d.env.Cluster.Event(c.from, kind, s.Reason, s.Message)

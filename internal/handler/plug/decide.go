@@ -19,16 +19,16 @@ import (
 type Observed struct {
 	VMI    *v1.VirtualMachineInstance
 	Record hotplug.Record
-	// Holders are the attachment pods on this node.
-	Holders []hotplug.Pod
+	// AttachmentPods are those on this node.
+	AttachmentPods []hotplug.Pod
 	// Disks are what QEMU has, by volume.
 	Disks map[string]diskhotplug.Disk
-	// Opened says through which holder each volume's disk has been opened, and
+	// Opened says through which attachment pod each volume's disk has been opened, and
 	// has not been plugged or let go of since.
 	Opened map[string]types.UID
 	// Halted means that the guest's CPUs have never been started.
 	Halted bool
-	// Verified says in which holder each volume's disk was seen to be there, too.
+	// Verified says in which attachment pod each volume's disk was seen to be there, too.
 	Verified map[string]types.UID
 }
 
@@ -38,11 +38,11 @@ type Action string
 const (
 	// Rest does nothing.
 	Rest Action = ""
-	// Open opens the disk in a holder.
+	// Open opens the disk in an attachment pod.
 	Open Action = "Open"
 	// Plug gives the open disk to the guest.
 	Plug Action = "Plug"
-	// Verify opens the disk in a newer holder, to see that it is there.
+	// Verify opens the disk in a newer attachment pod, to see that it is there.
 	Verify Action = "Verify"
 	// Drop closes a disk that was opened and is not wanted any more.
 	Drop Action = "Drop"
@@ -60,12 +60,12 @@ const (
 type Decision struct {
 	Volume, Claim string
 	Action        Action
-	// Holder is where Open, Plug and Verify find the disk.
-	Holder hotplug.Pod
+	// Source is the attachment pod in which Open, Plug and Verify find the disk.
+	Source hotplug.Pod
 	// Phase is what the status shall say; empty when it is not for virt-handler to
 	// say anything.
 	Phase v1.VolumePhase
-	// PodName and PodUID are the holder to be named with the phase.
+	// PodName and PodUID are the attachment pod to be named with the phase.
 	PodName string
 	PodUID  types.UID
 	// Message says what the phase alone does not.
@@ -78,7 +78,7 @@ const (
 	ReasonMounted   = "VolumeMountedToPod"
 	ReasonUnmounted = "VolumeUnMountedFromPod"
 	ReasonDetaching = "DetachingVolume"
-	ReasonHolder    = "AttachmentPodGone"
+	ReasonPodGone   = "AttachmentPodGone"
 	ReasonFailed    = "FailedHotplug"
 	ReasonRefused   = "GuestRefused"
 	ReasonForced    = "VolumeForcedOut"
@@ -209,32 +209,32 @@ func (o Observed) takeOut(d *Decision, e entry, disk diskhotplug.Disk) {
 	}
 }
 
-// bringIn is for a volume that a holder has and QEMU has not.
+// bringIn is for a volume that an attachment pod has and QEMU has not.
 func (o Observed) bringIn(d *Decision, e entry) {
-	holder := o.source(d.Volume, e)
+	source := o.source(d.Volume, e)
 	opened, isOpen := o.Opened[d.Volume]
 	switch {
-	case isOpen && (holder == nil || opened != holder.UID):
+	case isOpen && (source == nil || opened != source.UID):
 		d.Action = Drop
-	case holder == nil:
+	case source == nil:
 		// Its end is seen by virt-controller, too, which finds another.
 	case isOpen:
-		d.Action, d.Holder = Plug, *holder
+		d.Action, d.Source = Plug, *source
 	default:
-		d.Action, d.Holder = Open, *holder
+		d.Action, d.Source = Open, *source
 	}
 }
 
-// source is the holder to bring a volume in from: the one that the status names. Where
+// source is the attachment pod to bring a volume in from: the one that the status names. Where
 // that one is gone, a volume that the guest had before comes from the next, as a
 // handover has it, because virt-controller names the first one only.
 func (o Observed) source(volume string, e entry) *hotplug.Pod {
 	v := hotplug.Volume{Name: volume, Claim: e.claim}
-	if named, ok := o.holder(e.pod); ok && named.Alive() && named.Holds(v) {
+	if named, ok := o.attachmentPod(e.pod); ok && named.Alive() && named.Holds(v) {
 		return &named
 	}
 	if hotplug.InUse(e.phase) {
-		return hotplug.Successor(o.Record, v, o.Holders)
+		return hotplug.Successor(o.Record, v, o.AttachmentPods)
 	}
 	return nil
 }
@@ -247,20 +247,20 @@ func (o Observed) keep(d *Decision, e entry) {
 	if !e.attached() {
 		return
 	}
-	next := hotplug.Successor(o.Record, hotplug.Volume{Name: d.Volume, Claim: e.claim}, o.Holders)
+	next := hotplug.Successor(o.Record, hotplug.Volume{Name: d.Volume, Claim: e.claim}, o.AttachmentPods)
 	if next != nil && next.UID != e.pod {
 		if o.Verified[d.Volume] != next.UID {
-			d.Action, d.Holder = Verify, *next
+			d.Action, d.Source = Verify, *next
 		} else {
 			e.name, e.pod = next.Name, next.UID
 		}
 	}
-	serving, ok := o.holder(e.pod)
+	serving, ok := o.attachmentPod(e.pod)
 	switch {
 	case ok && serving.Alive():
 		d.say(v1.VolumeReady, e, ReasonReady, fmt.Sprintf("Successfully attach hotplugged volume %s to VM", d.Volume))
 	case e.phase != v1.HotplugVolumeAttachedToNode:
-		d.say(e.phase, e, ReasonHolder, fmt.Sprintf("the guest keeps the disk although its attachment pod %s does not run any more", e.name))
+		d.say(e.phase, e, ReasonPodGone, fmt.Sprintf("the guest keeps the disk although its attachment pod %s does not run any more", e.name))
 	}
 	// Else virt-controller names another pod.
 }
@@ -269,11 +269,11 @@ func (d *Decision) say(phase v1.VolumePhase, e entry, reason, message string) {
 	d.Phase, d.PodName, d.PodUID, d.Reason, d.Message = phase, e.name, e.pod, reason, message
 }
 
-// holder finds a holder by what names it in the status.
-func (o Observed) holder(uid types.UID) (hotplug.Pod, bool) {
-	for _, h := range o.Holders {
-		if h.UID == uid {
-			return h, true
+// attachmentPod finds one by what names it in the status.
+func (o Observed) attachmentPod(uid types.UID) (hotplug.Pod, bool) {
+	for _, p := range o.AttachmentPods {
+		if p.UID == uid {
+			return p, true
 		}
 	}
 	return hotplug.Pod{}, false

@@ -18,7 +18,7 @@ import (
 type world struct {
 	// spec is the claim that the spec wants it on, empty when it does not.
 	spec string
-	// phase and claim are the status's, pod the holder that it names.
+	// phase and claim are the status's, pod the attachment pod that it names.
 	phase v1.VolumePhase
 	claim string
 	pod   types.UID
@@ -30,8 +30,8 @@ type world struct {
 	// is not the status's.
 	forced  bool
 	qemuHas string
-	holder  []hotplug.Pod
-	// recorded are the names of the record's holders; their UIDs follow from these, or
+	pods    []hotplug.Pod
+	// recorded are the names of the record's pods; their UIDs follow from these, or
 	// come after a slash.
 	recorded []string
 	opened   types.UID
@@ -40,7 +40,7 @@ type world struct {
 
 func (w world) observed() Observed {
 	o := Observed{
-		VMI: &v1.VirtualMachineInstance{}, Holders: w.holder, Halted: w.halted,
+		VMI: &v1.VirtualMachineInstance{}, AttachmentPods: w.pods, Halted: w.halted,
 		Disks: map[string]diskhotplug.Disk{}, Opened: map[string]types.UID{}, Verified: map[string]types.UID{},
 	}
 	if w.spec != "" {
@@ -80,7 +80,7 @@ func (w world) observed() Observed {
 	return o
 }
 
-// pod is a holder of volume a on claim c; the later its letter, the younger.
+// pod is an attachment pod of volume a on claim c; the later its letter, the younger.
 func pod(uid types.UID, alive bool) hotplug.Pod {
 	return hotplug.Pod{
 		Name: "hp-" + string(uid), UID: uid, Created: time.Unix(int64(uid[0]), 0), Running: alive, Volumes: []hotplug.Volume{{Name: "a", Claim: "c"}},
@@ -109,155 +109,155 @@ func TestDecide(t *testing.T) {
 		want
 	}{
 		"a volume that waits for its claim is none of ours": {
-			world{spec: "c", phase: v1.VolumePending, claim: "c", holder: []hotplug.Pod{x}}, want{},
+			world{spec: "c", phase: v1.VolumePending, claim: "c", pods: []hotplug.Pod{x}}, want{},
 		},
 		"a plug that failed leaves a descriptor": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: diskhotplug.Partial, bare: true, holder: []hotplug.Pod{x}, opened: "x"}, want{action: Clear},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: diskhotplug.Partial, bare: true, pods: []hotplug.Pod{x}, opened: "x"}, want{action: Clear},
 		},
 		"a plug that failed leaves a descriptor in a halted guest": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: diskhotplug.Partial, bare: true, halted: true, holder: []hotplug.Pod{x}, opened: "x"},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: diskhotplug.Partial, bare: true, halted: true, pods: []hotplug.Pod{x}, opened: "x"},
 			want{action: Plug, where: "x"},
 		},
 		"a plug that failed leaves more than that in a halted guest": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: diskhotplug.Partial, halted: true, holder: []hotplug.Pod{x}, opened: "x"}, want{action: Clear},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: diskhotplug.Partial, halted: true, pods: []hotplug.Pod{x}, opened: "x"}, want{action: Clear},
 		},
 		"a halted guest has the descriptor of a volume that was removed": {
-			world{phase: attached, claim: "c", pod: "x", qemu: diskhotplug.Partial, bare: true, halted: true, holder: []hotplug.Pod{x}},
+			world{phase: attached, claim: "c", pod: "x", qemu: diskhotplug.Partial, bare: true, halted: true, pods: []hotplug.Pod{x}},
 			want{action: Clear, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
-		"a holder runs, but the status does not name it yet": {
-			world{spec: "c", phase: v1.VolumeBound, claim: "c", holder: []hotplug.Pod{x}, recorded: []string{"hp-x"}}, want{},
+		"an attachment pod runs, but the status does not name it yet": {
+			world{spec: "c", phase: v1.VolumeBound, claim: "c", pods: []hotplug.Pod{x}, recorded: []string{"hp-x"}}, want{},
 		},
-		"the holder that is named has not been seen yet": {
+		"the attachment pod that is named has not been seen yet": {
 			world{spec: "c", phase: attached, claim: "c", pod: "x"}, want{},
 		},
-		"the holder that is named runs": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}}, want{action: Open, where: "x"},
+		"the attachment pod that is named runs": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", pods: []hotplug.Pod{x}}, want{action: Open, where: "x"},
 		},
-		"the first time, only the holder that is named counts": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y"}},
+		"the first time, only the attachment pod that is named counts": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", pods: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y"}},
 			want{action: Open, where: "x"},
 		},
-		"the holder that is named is being deleted": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{pod("x", false)}}, want{},
+		"the attachment pod that is named is being deleted": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", pods: []hotplug.Pod{pod("x", false)}}, want{},
 		},
 		"the disk is open": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}, opened: "x"}, want{action: Plug, where: "x"},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", pods: []hotplug.Pod{x}, opened: "x"}, want{action: Plug, where: "x"},
 		},
-		"the disk is open in a holder that is not named any more": {
-			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []hotplug.Pod{x, y}, opened: "x"}, want{action: Drop},
+		"the disk is open in an attachment pod that is not named any more": {
+			world{spec: "c", phase: attached, claim: "c", pod: "y", pods: []hotplug.Pod{x, y}, opened: "x"}, want{action: Drop},
 		},
-		"the disk is open and its holder is gone": {
+		"the disk is open and its attachment pod is gone": {
 			world{spec: "c", phase: attached, claim: "c", pod: "x", opened: "x"}, want{action: Drop},
 		},
-		"the disk is open and its holder ends": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{pod("x", false)}, opened: "x"}, want{action: Drop},
+		"the disk is open and its attachment pod ends": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", pods: []hotplug.Pod{pod("x", false)}, opened: "x"}, want{action: Drop},
 		},
-		"the guest has no disk of a Ready volume, and its holder is gone": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{y}, recorded: []string{"hp-y"}},
+		"the guest has no disk of a Ready volume, and its attachment pod is gone": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", pods: []hotplug.Pod{y}, recorded: []string{"hp-y"}},
 			want{action: Open, where: "y"},
 		},
 		"the same, and the disk is open in the next one": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{y}, recorded: []string{"hp-y"}, opened: "y"},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", pods: []hotplug.Pod{y}, recorded: []string{"hp-y"}, opened: "y"},
 			want{action: Plug, where: "y"},
 		},
 		"the same, and the next one is not recorded": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{y}}, want{},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", pods: []hotplug.Pod{y}}, want{},
 		},
-		"the holder of a volume that was never plugged is gone, and another one is recorded": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{y}, recorded: []string{"hp-y"}}, want{},
+		"the attachment pod of a volume that was never plugged is gone, and another one is recorded": {
+			world{spec: "c", phase: attached, claim: "c", pod: "x", pods: []hotplug.Pod{y}, recorded: []string{"hp-y"}}, want{},
 		},
 		"a plug was cut short": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Partial}, want{action: Clear},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", pods: []hotplug.Pod{x}, qemu: diskhotplug.Partial}, want{action: Clear},
 		},
 		"the guest has it, and nobody knows yet": {
-			world{spec: "c", phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Plugged},
+			world{spec: "c", phase: attached, claim: "c", pod: "x", pods: []hotplug.Pod{x}, qemu: diskhotplug.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
 		},
-		"the guest has it through a holder that went before anybody knew": {
+		"the guest has it through an attachment pod that went before anybody knew": {
 			world{spec: "c", phase: attached, claim: "c", pod: "x", qemu: diskhotplug.Plugged}, want{},
 		},
 		"at rest": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, recorded: []string{"hp-x"}, qemu: diskhotplug.Plugged},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", pods: []hotplug.Pod{x}, recorded: []string{"hp-x"}, qemu: diskhotplug.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
 		},
-		"a younger holder is seen, but not recorded": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x"}, qemu: diskhotplug.Plugged},
+		"a younger attachment pod is seen, but not recorded": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", pods: []hotplug.Pod{x, y}, recorded: []string{"hp-x"}, qemu: diskhotplug.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
 		},
-		"a younger pod has the name of a holder with another UID": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y/another"}, qemu: diskhotplug.Plugged},
+		"a younger pod has the name of an attachment pod with another UID": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", pods: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y/another"}, qemu: diskhotplug.Plugged},
 			want{phase: v1.VolumeReady, naming: "x", reason: ReasonReady}},
-		"a younger holder is recorded": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: diskhotplug.Plugged},
+		"a younger attachment pod is recorded": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", pods: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: diskhotplug.Plugged},
 			want{action: Verify, where: "y", phase: v1.VolumeReady, naming: "x", reason: ReasonReady},
 		},
-		"a younger holder was seen to have the disk": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: diskhotplug.Plugged, verified: "y"},
+		"a younger attachment pod was seen to have the disk": {
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", pods: []hotplug.Pod{x, y}, recorded: []string{"hp-x", "hp-y"}, qemu: diskhotplug.Plugged, verified: "y"},
 			want{phase: v1.VolumeReady, naming: "y", reason: ReasonReady},
 		},
-		"the serving holder has died": {
+		"the serving attachment pod has died": {
 			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", recorded: []string{"hp-x"}, qemu: diskhotplug.Plugged},
-			want{phase: v1.VolumeReady, naming: "x", reason: ReasonHolder},
+			want{phase: v1.VolumeReady, naming: "x", reason: ReasonPodGone},
 		},
 		"the guest has thrown its disk out": {
-			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}}, want{action: Open, where: "x"},
+			world{spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", pods: []hotplug.Pod{x}}, want{action: Open, where: "x"},
 		},
 		"it is not wanted any more": {
-			world{phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Plugged},
+			world{phase: v1.VolumeReady, claim: "c", pod: "x", pods: []hotplug.Pod{x}, qemu: diskhotplug.Plugged},
 			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is wanted again while the guest is asked to let go": {
-			world{spec: "c", phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Plugged},
+			world{spec: "c", phase: detaching, claim: "c", pod: "x", pods: []hotplug.Pod{x}, qemu: diskhotplug.Plugged},
 			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is wanted on another claim": {
-			world{spec: "d", phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Plugged},
+			world{spec: "d", phase: v1.VolumeReady, claim: "c", pod: "x", pods: []hotplug.Pod{x}, qemu: diskhotplug.Plugged},
 			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"the guest has opened the tray": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Plugged, tray: true},
+			world{phase: detaching, claim: "c", pod: "x", pods: []hotplug.Pod{x}, qemu: diskhotplug.Plugged, tray: true},
 			want{action: Eject, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"the guest has let go, QEMU has not": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Partial},
+			world{phase: detaching, claim: "c", pod: "x", pods: []hotplug.Pod{x}, qemu: diskhotplug.Partial},
 			want{action: Clear, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is out": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}}, want{phase: unmounted, naming: "x", reason: ReasonUnmounted},
+			world{phase: detaching, claim: "c", pod: "x", pods: []hotplug.Pod{x}}, want{phase: unmounted, naming: "x", reason: ReasonUnmounted},
 		},
 		"it was given to us and is not wanted before we did anything": {
-			world{phase: attached, claim: "c", pod: "x", holder: []hotplug.Pod{x}}, want{phase: unmounted, naming: "x", reason: ReasonUnmounted},
+			world{phase: attached, claim: "c", pod: "x", pods: []hotplug.Pod{x}}, want{phase: unmounted, naming: "x", reason: ReasonUnmounted},
 		},
 		"it is not wanted while its disk is open": {
-			world{phase: mounted, claim: "c", pod: "x", holder: []hotplug.Pod{x}, opened: "x"}, want{action: Drop},
+			world{phase: mounted, claim: "c", pod: "x", pods: []hotplug.Pod{x}, opened: "x"}, want{action: Drop},
 		},
 		"it is out and said to be": {
 			world{phase: unmounted, claim: "c", pod: "x"}, want{},
 		},
 		"the user forces it, and the guest was asked": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Plugged, forced: true},
+			world{phase: detaching, claim: "c", pod: "x", pods: []hotplug.Pod{x}, qemu: diskhotplug.Plugged, forced: true},
 			want{action: Force, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"an older wish to force says nothing before the guest was asked": {
-			world{phase: v1.VolumeReady, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Plugged, forced: true},
+			world{phase: v1.VolumeReady, claim: "c", pod: "x", pods: []hotplug.Pod{x}, qemu: diskhotplug.Plugged, forced: true},
 			want{action: Ask, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is taken by force, and QEMU still has it open": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Partial, forced: true},
+			world{phase: detaching, claim: "c", pod: "x", pods: []hotplug.Pod{x}, qemu: diskhotplug.Partial, forced: true},
 			want{action: Clear, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is taken by force": {
-			world{phase: detaching, claim: "c", pod: "x", holder: []hotplug.Pod{x}, qemu: diskhotplug.Hollow, forced: true},
+			world{phase: detaching, claim: "c", pod: "x", pods: []hotplug.Pod{x}, qemu: diskhotplug.Hollow, forced: true},
 			want{action: Ask, phase: unmounted, naming: "x", reason: ReasonForced},
 		},
 		"it was taken by force, and the guest keeps the device": {world{qemu: diskhotplug.Hollow}, want{action: Ask}},
 		"it is wanted again while the guest keeps the device": {
-			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []hotplug.Pod{y}, qemu: diskhotplug.Hollow},
+			world{spec: "c", phase: attached, claim: "c", pod: "y", pods: []hotplug.Pod{y}, qemu: diskhotplug.Hollow},
 			want{action: Ask, phase: attached, naming: "y", reason: ReasonHollow},
 		},
 		"another claim is wanted under its name while the guest keeps the device": {
-			world{spec: "c", phase: attached, claim: "c", pod: "y", holder: []hotplug.Pod{y}, qemu: diskhotplug.Hollow, qemuHas: "d"},
+			world{spec: "c", phase: attached, claim: "c", pod: "y", pods: []hotplug.Pod{y}, qemu: diskhotplug.Hollow, qemuHas: "d"},
 			want{action: Ask, phase: attached, naming: "y", reason: ReasonHollow},
 		},
 		"QEMU has what no status tells of": {
@@ -267,7 +267,7 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got want
 			for _, d := range Decide(test.observed()) {
-				got = want{d.Action, d.Holder.UID, d.Phase, d.PodUID, d.Reason}
+				got = want{d.Action, d.Source.UID, d.Phase, d.PodUID, d.Reason}
 			}
 			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(want{})); diff != "" {
 				t.Errorf("decision (-want +got):\n%s", diff)

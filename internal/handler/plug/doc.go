@@ -39,7 +39,7 @@
 //     the disk until UnMountedFromPod is written, which follows after QEMU has closed it.
 //   - QEMU: its descriptors end with it; the VMI is over.
 //   - The attachment pod: QEMU keeps the disk, which is open; the status says that
-//     its holder is gone until another one holds it.
+//     its attachment pod is gone until another one holds it.
 //   - The kubelet, containerd: they are not needed here.
 //
 // The package must not make or delete pods, and must not name a pod in the

@@ -17,14 +17,14 @@ import (
 func TestWhatWasDecidedOnOneVersionIsNotSaidOnAnother(t *testing.T) {
 	seen := world{
 		spec: "c", phase: v1.VolumeReady, claim: "c", pod: "x", qemu: diskhotplug.Plugged, verified: "y",
-		holder: []hotplug.Pod{pod("x", true), pod("y", true)}, recorded: []string{"hp-x", "hp-y"},
+		pods: []hotplug.Pod{pod("x", true), pod("y", true)}, recorded: []string{"hp-x", "hp-y"},
 	}.observed()
 	seen.VMI.ResourceVersion = "1"
 	w := NewWorker(Env{Now: time.Now})
 	w.stale, w.disks, w.verified = false, seen.Disks, seen.Verified
 	look := func(o Observed) {
 		t.Helper()
-		if _, _, err := w.Look(t.Context(), nil, View{VMI: o.VMI, Record: o.Record, Holders: o.Holders}); err != nil {
+		if _, _, err := w.Look(t.Context(), nil, View{VMI: o.VMI, Record: o.Record, AttachmentPods: o.AttachmentPods}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 
 // Env is what a Worker needs of its surroundings.
 type Env struct {
-	// Volume opens the volume of a claim that a holder has.
+	// Volume opens the volume of a claim that an attachment pod has.
 	Volume func(ctx context.Context, pod types.UID, claim string) (*podpath.Volume, error)
 	// Capacity is that of one of the VMI's claims.
 	Capacity func(ctx context.Context, claim string) (int64, error)
@@ -38,8 +38,8 @@ type Worker struct {
 	disks     map[string]diskhotplug.Disk
 	decisions []Decision
 	// version is that of the VMI that was decided on.
-	version  string
-	troubles map[string]*trouble
+	version string
+	tried   map[string]*attempts
 
 	mu sync.Mutex
 	// stale asks QEMU again.
@@ -47,7 +47,7 @@ type Worker struct {
 	// resumed: a guest that was stopped goes on. Until then QEMU 7.2 keeps the
 	// descriptors that it was told to remove.
 	resumed bool
-	// refused are the volumes of which QEMU told that the guest will not let go.
+	// refused are the volumes of which QEMU has reported that the guest does not release them.
 	refused  map[string]bool
 	opening  map[string]bool
 	opened   map[string]held
@@ -58,14 +58,14 @@ type Worker struct {
 
 // held is an open disk and where it was opened.
 type held struct {
-	holder types.UID
-	disk   *Opened
+	pod  types.UID
+	disk *Opened
 }
 
 // NewWorker makes the Worker of a guest whose monitor has just been connected.
 func NewWorker(env Env) *Worker {
 	return &Worker{
-		env: env, stale: true, troubles: map[string]*trouble{}, refused: map[string]bool{},
+		env: env, stale: true, tried: map[string]*attempts{}, refused: map[string]bool{},
 		opening: map[string]bool{}, opened: map[string]held{}, verified: map[string]types.UID{}, failed: map[string]error{},
 	}
 }
@@ -100,9 +100,9 @@ func (w *Worker) HandleEvent(event, device string) {
 
 // View is what the Worker is to look at, beside QEMU.
 type View struct {
-	VMI     *v1.VirtualMachineInstance
-	Record  hotplug.Record
-	Holders []hotplug.Pod
+	VMI            *v1.VirtualMachineInstance
+	Record         hotplug.Record
+	AttachmentPods []hotplug.Pod
 	// Halted means that the guest's CPUs have never been started.
 	Halted bool
 }
@@ -127,16 +127,16 @@ func (w *Worker) Look(ctx context.Context, m diskhotplug.Monitor, view View) (du
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o := Observed{
-		VMI: view.VMI, Record: view.Record, Holders: view.Holders, Disks: w.disks,
+		VMI: view.VMI, Record: view.Record, AttachmentPods: view.AttachmentPods, Disks: w.disks,
 		Opened: map[string]types.UID{}, Verified: w.verified, Halted: view.Halted,
 	}
 	for volume, h := range w.opened {
-		o.Opened[volume] = h.holder
+		o.Opened[volume] = h.pod
 	}
 	w.decisions, w.version = Decide(o), view.VMI.ResourceVersion
 	if w.resumed {
 		w.resumed = false
-		clear(w.troubles)
+		clear(w.tried)
 	}
 	due, after = w.schedule()
 	return due, after, nil
@@ -150,7 +150,7 @@ func (w *Worker) schedule() (due bool, after time.Duration) {
 	for i := range w.decisions {
 		d := &w.decisions[i]
 		seen[d.Volume] = true
-		t := w.trouble(d.Volume, d.Action)
+		t := w.attemptsOf(d.Volume, d.Action)
 		if err := w.failed[d.Volume]; err != nil {
 			delete(w.failed, d.Volume)
 			t.note(err, now)
@@ -165,16 +165,16 @@ func (w *Worker) schedule() (due bool, after time.Duration) {
 			after = left
 		}
 	}
-	maps.DeleteFunc(w.troubles, func(volume string, _ *trouble) bool { return !seen[volume] })
+	maps.DeleteFunc(w.tried, func(volume string, _ *attempts) bool { return !seen[volume] })
 	return due, after
 }
 
-// trouble is the memory of the volume's action, fresh when it is another one.
-func (w *Worker) trouble(volume string, action Action) *trouble {
-	t := w.troubles[volume]
+// attemptsOf is the memory of the volume's action, fresh when it is another one.
+func (w *Worker) attemptsOf(volume string, action Action) *attempts {
+	t := w.tried[volume]
 	if t == nil || t.action != action {
-		t = &trouble{action: action}
-		w.troubles[volume] = t
+		t = &attempts{action: action}
+		w.tried[volume] = t
 	}
 	return t
 }
@@ -183,7 +183,7 @@ func (w *Worker) trouble(volume string, action Action) *trouble {
 // and holds nothing else up.
 func (w *Worker) Act(ctx context.Context, m diskhotplug.Monitor, in machine.Input) {
 	for _, d := range w.decisions {
-		t := w.trouble(d.Volume, d.Action)
+		t := w.attemptsOf(d.Volume, d.Action)
 		w.mu.Lock()
 		waiting := w.opening[d.Volume] || w.env.Now().Before(t.retry)
 		w.mu.Unlock()
@@ -245,12 +245,12 @@ func (w *Worker) open(ctx context.Context, d Decision, readOnly bool) {
 		case err != nil:
 			w.failed[d.Volume] = err
 		case d.Action == Verify:
-			w.verified[d.Volume] = d.Holder.UID
+			w.verified[d.Volume] = d.Source.UID
 			opened.File.Close()
 		case w.closed:
 			opened.File.Close()
 		default:
-			w.opened[d.Volume] = held{holder: d.Holder.UID, disk: opened}
+			w.opened[d.Volume] = held{pod: d.Source.UID, disk: opened}
 		}
 		w.mu.Unlock()
 		w.env.Wake()
@@ -258,7 +258,7 @@ func (w *Worker) open(ctx context.Context, d Decision, readOnly bool) {
 }
 
 func (w *Worker) openIn(ctx context.Context, d Decision, readOnly bool) (*Opened, error) {
-	volume, err := w.env.Volume(ctx, d.Holder.UID, d.Claim)
+	volume, err := w.env.Volume(ctx, d.Source.UID, d.Claim)
 	if err != nil {
 		return nil, err
 	}

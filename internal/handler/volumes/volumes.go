@@ -134,7 +134,7 @@ func (v *Volumes) look(ctx context.Context, m diskhotplug.Monitor, view View) (d
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	due, after, err = v.worker.Look(ctx, m, plug.View{VMI: view.VMI, Record: record, Holders: view.AttachmentPods, Halted: view.Halted})
+	due, after, err = v.worker.Look(ctx, m, plug.View{VMI: view.VMI, Record: record, AttachmentPods: view.AttachmentPods, Halted: view.Halted})
 	if err != nil {
 		v.env.Log.Info("a step failed", "step", vmi.Plug, "reason", err.Error())
 	}

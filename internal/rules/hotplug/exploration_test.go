@@ -160,7 +160,7 @@ func decided(see func(*plug.Observed), change func(*plug.Observed, *plug.Decisio
 // everyPodIsRecorded has virt-handler hand over to pods that the record does not name.
 func everyPodIsRecorded(o *plug.Observed) {
 	o.Record.Pods = nil
-	for _, p := range o.Holders {
+	for _, p := range o.AttachmentPods {
 		o.Record.Pods = append(o.Record.Pods, hotplug.AttachmentPod{Name: p.Name, UID: p.UID})
 	}
 }
@@ -177,9 +177,9 @@ func anyPodWillDo(o *plug.Observed, d *plug.Decision) {
 	if d.Action != plug.Rest || d.Phase != "" || len(o.Disks) > 0 || len(o.VMI.Spec.Volumes) == 0 {
 		return
 	}
-	for _, p := range o.Holders {
+	for _, p := range o.AttachmentPods {
 		if p.Alive() {
-			d.Action, d.Holder = plug.Plug, p
+			d.Action, d.Source = plug.Plug, p
 		}
 	}
 }
@@ -196,8 +196,8 @@ func waitForAName(o *plug.Observed, d *plug.Decision) {
 	if len(o.VMI.Status.VolumeStatus) == 0 || len(o.Disks) > 0 {
 		return
 	}
-	if named := o.VMI.Status.VolumeStatus[0].HotplugVolume.AttachPodUID; d.Holder.UID != named {
-		d.Action, d.Holder = plug.Rest, hotplug.Pod{}
+	if named := o.VMI.Status.VolumeStatus[0].HotplugVolume.AttachPodUID; d.Source.UID != named {
+		d.Action, d.Source = plug.Rest, hotplug.Pod{}
 	}
 }
 

@@ -77,7 +77,7 @@ func (sc *scenario) judge(g glance) verdict {
 		sc.verdicts = map[glance]verdict{}
 	}
 	d := sc.handle(g.observed())
-	v := verdict{action: d.Action, where: placeOf(d.Holder.UID)}
+	v := verdict{action: d.Action, where: placeOf(d.Source.UID)}
 	if d.Phase != "" {
 		v.says, v.naming = phaseOf(d.Phase), placeOf(d.PodUID)
 	}
@@ -120,7 +120,7 @@ func (g *glance) observed() plug.Observed {
 			o.Record.Pods = append(o.Record.Pods, hotplug.AttachmentPod{Name: i.name(), UID: i.uid()})
 		}
 		if g.sees(i) {
-			o.Holders = append(o.Holders, hotplug.Pod{
+			o.AttachmentPods = append(o.AttachmentPods, hotplug.Pod{
 				Name: i.name(), UID: i.uid(), Created: creationTimes[i], Running: g.alive&(1<<i) != 0,
 				Volumes: volumeLists[1],
 			})

@@ -14,9 +14,9 @@ const (
 	// firstDelay and longestDelay bound the back-off of an action that fails.
 	firstDelay   = 50 * time.Millisecond
 	longestDelay = 30 * time.Second
-	// worthSaying is how often an action must fail before the status tells: what
+	// reportAfter is how often an action must fail before the status says so: what
 	// the next attempt mends is not worth a write.
-	worthSaying = 4
+	reportAfter = 4
 	// firstAsk is how long a guest has before it is asked again to let go of a
 	// disk. A Linux guest answers within a second; the hardware's own protocol
 	// gives it five.
@@ -24,26 +24,26 @@ const (
 	longestAsk = time.Minute
 )
 
-// trouble is the memory of one volume's action that fails, or has to be
+// attempts is the memory of one volume's action that fails, or has to be
 // repeated.
-type trouble struct {
-	action   Action
-	err      error
-	attempts int
-	retry    time.Time
+type attempts struct {
+	action Action
+	err    error
+	count  int
+	retry  time.Time
 }
 
-func (t *trouble) note(err error, now time.Time) {
+func (t *attempts) note(err error, now time.Time) {
 	t.err = err
-	t.attempts++
-	t.retry = now.Add(backoff.Delay(firstDelay, longestDelay, t.attempts))
+	t.count++
+	t.retry = now.Add(backoff.Delay(firstDelay, longestDelay, t.count))
 }
 
 // asked is for an action that has been done and shows its effect later.
-func (t *trouble) asked(now time.Time) {
+func (t *attempts) asked(now time.Time) {
 	t.err = nil
-	t.attempts++
-	t.retry = now.Add(backoff.Delay(firstAsk, longestAsk, t.attempts))
+	t.count++
+	t.retry = now.Add(backoff.Delay(firstAsk, longestAsk, t.count))
 }
 
 // Fact is what is known of a volume for the VMI's status.
@@ -51,7 +51,7 @@ type Fact struct {
 	// Phase is empty when the status is to stay as it is.
 	Phase           v1.VolumePhase
 	Reason, Message string
-	// PodName and PodUID are the holder to be named with the phase.
+	// PodName and PodUID are the attachment pod to be named with the phase.
 	PodName string
 	PodUID  types.UID
 	// Size is what the guest sees in bytes, 0 when it sees nothing.
@@ -71,8 +71,8 @@ func (w *Worker) Facts(instance *v1.VirtualMachineInstance) map[string]Fact {
 	}
 	for _, d := range w.decisions {
 		f := Fact{Phase: d.Phase, Reason: d.Reason, Message: d.Message, PodName: d.PodName, PodUID: d.PodUID, Size: w.disks[d.Volume].Size}
-		if t := w.troubles[d.Volume]; t != nil {
-			f.tell(t, entryOf(instance, d.Volume))
+		if t := w.tried[d.Volume]; t != nil {
+			f.addFailure(t, entryOf(instance, d.Volume))
 		}
 		if d.Action == Ask && d.Phase == v1.HotplugVolumeDetaching && w.refused[machine.DiskID(d.Volume)] {
 			f.Reason, f.Message = ReasonRefused, "the guest has refused to release the disk; it is asked again"
@@ -82,9 +82,9 @@ func (w *Worker) Facts(instance *v1.VirtualMachineInstance) map[string]Fact {
 	return facts
 }
 
-// tell adds what prevents progress.
-func (f *Fact) tell(t *trouble, e entry) {
-	if t.err == nil || t.attempts < worthSaying || !e.attached() {
+// addFailure adds what prevents progress.
+func (f *Fact) addFailure(t *attempts, e entry) {
+	if t.err == nil || t.count < reportAfter || !e.attached() {
 		return
 	}
 	if f.Phase == "" {
