@@ -42,6 +42,15 @@ func (n *node) image(claim string) string { return filepath.Join(n.storage(claim
 func (n *node) attachmentPod(instance *v1.VirtualMachineInstance, uid string, volumes map[string]string) *corev1.Pod {
 	n.t.Helper()
 	needRoot(n.t)
+	p := runningAttachmentPod(instance, uid, volumes)
+	for _, claim := range volumes {
+		n.mountClaim(uid, claim)
+	}
+	return p
+}
+
+// runningAttachmentPod is the object of one that has volumes, by their claims.
+func runningAttachmentPod(instance *v1.VirtualMachineInstance, uid string, volumes map[string]string) *corev1.Pod {
 	p := &corev1.Pod{}
 	p.Name, p.Namespace, p.UID = layout.AttachmentPrefix+uid, instance.Namespace, types.UID(uid)
 	p.Labels = map[string]string{v1.CreatedByLabel: string(instance.UID), v1.AppLabel: layout.AttachmentApp}
@@ -52,32 +61,38 @@ func (n *node) attachmentPod(instance *v1.VirtualMachineInstance, uid string, vo
 		v := corev1.Volume{Name: volume}
 		v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}
 		p.Spec.Volumes = append(p.Spec.Volumes, v)
-		shared := n.storage(claim)
-		mount := n.mount(uid, claim)
-		for _, dir := range []string{shared, filepath.Dir(mount)} {
-			if err := os.MkdirAll(dir, 0o755); err != nil {
-				n.t.Fatal(err)
-			}
-		}
-		if err := os.Mkdir(mount, 0o755); err != nil {
-			n.t.Fatal(err)
-		}
-		// Storage as the kubelet mounts it.
-		if err := unix.Mount(shared, mount, "", unix.MS_BIND, ""); err != nil {
-			n.t.Fatalf("playing the kubelet: %v", err)
-		}
-		n.t.Cleanup(func() { _ = unix.Unmount(mount, unix.MNT_DETACH) })
-		image := n.image(claim)
-		if f, err := os.OpenFile(image, os.O_CREATE, 0o600); err != nil {
-			n.t.Fatal(err)
-		} else {
-			f.Close()
-		}
-		if err := os.Truncate(image, 8<<20); err != nil {
+	}
+	return p
+}
+
+// mountClaim makes an empty file system with a disk image, and mounts it for a pod as the
+// kubelet does.
+func (n *node) mountClaim(pod, claim string) {
+	n.t.Helper()
+	shared := n.storage(claim)
+	mount := n.mount(pod, claim)
+	for _, dir := range []string{shared, filepath.Dir(mount)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			n.t.Fatal(err)
 		}
 	}
-	return p
+	if err := os.Mkdir(mount, 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	// Storage as the kubelet mounts it.
+	if err := unix.Mount(shared, mount, "", unix.MS_BIND, ""); err != nil {
+		n.t.Fatalf("playing the kubelet: %v", err)
+	}
+	n.t.Cleanup(func() { _ = unix.Unmount(mount, unix.MNT_DETACH) })
+	image := n.image(claim)
+	if f, err := os.OpenFile(image, os.O_CREATE, 0o600); err != nil {
+		n.t.Fatal(err)
+	} else {
+		f.Close()
+	}
+	if err := os.Truncate(image, 8<<20); err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 // want is a change of the VMI's spec and status as virt-api and

@@ -23,6 +23,7 @@ import (
 	"drydock.dev/drydock/internal/handler/launcherclient/launchertest"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/plug"
+	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
@@ -357,6 +358,50 @@ func TestAGuestStartsWithoutAVolumeThatIsRemoved(t *testing.T) {
 	n.api.await(t, "a guest that runs", well)
 	if m.qemu.HasObject(machine.WaitMarker) {
 		t.Error("the marker is still there")
+	}
+}
+
+// folders has the volumes of claims in folders that no kubelet has mounted.
+type folders string
+
+func (f folders) Open(id podpath.VolumeID) (*podpath.Volume, error) {
+	folder, err := podpath.Open(filepath.Join(string(f), id.Name))
+	if err != nil {
+		return nil, err
+	}
+	return &podpath.Volume{Folder: folder}, nil
+}
+
+// TestAGuestStartsWithItsHotpluggableDisk: what the volumes know comes to the guest, in whose boot
+// order the disk is before its CPUs run.
+func TestAGuestStartsWithItsHotpluggableDisk(t *testing.T) {
+	instance := hotpluggable("boots")
+	hot := &instance.Spec.Domain.Devices.Disks[len(instance.Spec.Domain.Devices.Disks)-1]
+	hot.BootOrder, hot.Disk.ReadOnly = new(uint(1)), true // what is read alone is not given to QEMU's user
+	n := newModelNode(t, instance)
+	n.volumes = folders(t.TempDir())
+	dir := filepath.Join(string(n.volumes.(folders)), "volume-of-claim-a")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, layout.DiskImage), make([]byte, 1<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m := n.launcher()
+	h := n.startHandler(n.newPod(n.api.vmi))
+	n.api.await(t, "a guest that waits", waits)
+	attachment := runningAttachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
+	h.supervisor.PodSeen(attachment)
+	n.api.update(status(want("a", "claim-a", v1.DiskBusSCSI, attachment)))
+	n.api.await(t, "volume a Ready", in("a", v1.VolumeReady))
+	n.api.await(t, "a guest that runs", well)
+	if got := m.qemu.BootIndex(machine.DiskID("a")); got < 1 || m.qemu.HasObject(machine.WaitMarker) {
+		t.Errorf("the disk's place in the boot order is %d, the marker is there: %v", got, m.qemu.HasObject(machine.WaitMarker))
+	}
+	n.api.update(dropA)
+	n.api.await(t, "volume a UnMountedFromPod", in("a", v1.HotplugVolumeUnMounted))
+	if m.qemu.HasDevice(machine.DiskID("a")) {
+		t.Error("QEMU still has the disk")
 	}
 }
 

@@ -33,7 +33,7 @@ func (g *Guest) CheckReboot() error {
 // up to its disks.
 func (g *Guest) Resume(ctx context.Context) error {
 	g.mu.Lock()
-	g.known.stall = g.known.stall.Told(g.env.Now())
+	g.known.stall = g.known.stall.AfterResume(g.env.Now())
 	attempt := g.known.stall.Attempts()
 	g.mu.Unlock()
 	defer g.expire()

@@ -52,8 +52,8 @@ func (s Stall) Next(state string, now time.Time) Stall {
 	return Stall{}
 }
 
-// Told returns what is remembered once the guest was told to continue.
-func (s Stall) Told(now time.Time) Stall {
+// AfterResume returns what is remembered once the guest was told to continue.
+func (s Stall) AfterResume(now time.Time) Stall {
 	if s.active {
 		s.attempts++
 		s.since = now

@@ -50,7 +50,7 @@ func TestTheStoryOfAStall(t *testing.T) {
 				step.at, step.state, s.Active(), due, after, step.active, step.due, step.after)
 		}
 		if step.told {
-			s = s.Told(now)
+			s = s.AfterResume(now)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func TestAttemptsToResumeAreNeverFurtherApartThan30Seconds(t *testing.T) {
 		if due, _ = s.Resume(false, now); !due {
 			t.Fatalf("not due after %d attempts", s.Attempts())
 		}
-		s = s.Told(now).Next("io-error", now)
+		s = s.AfterResume(now).Next("io-error", now)
 	}
 }
 
