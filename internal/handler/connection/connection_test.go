@@ -132,7 +132,7 @@ func TestALauncherIsReachedWhenItAppears(t *testing.T) {
 	if f := o.Observe(); f.State != vmi.LinkPending {
 		t.Errorf("before there is a launcher: %+v", f)
 	}
-	l := o.launcher()
+	o.launcher()
 	f := o.await("a link", up)
 	if f.Link == nil || f.Link.Pod != "p" || f.Launcher.Phase != launch.PhaseWaiting || f.Stopping != nil {
 		t.Errorf("known is %+v", f)
@@ -150,15 +150,22 @@ func TestALauncherIsReachedWhenItAppears(t *testing.T) {
 	if text, err := f.Link.ResolvConf(); err != nil || text == "" {
 		t.Errorf("DNS settings %q, %v", text, err)
 	}
+}
+
+func TestALauncherIsToldToStop(t *testing.T) {
+	o := own(t)
+	l := o.launcher()
+	o.Connect(t.Context(), "p")
+	f := o.await("a link", up)
 	failed := make(chan error, 1)
 	f.Link.Stop(t.Context(), launch.Stop{GracePeriodSeconds: 7}, func(err error) { failed <- err })
 	if f := o.Observe(); f.Stopping == nil || f.Stopping.Grace != 7 || time.Since(f.Stopping.Since) > patience {
 		t.Errorf("after the stop: %+v", f)
 	}
-	for len(l.Requests()) < 3 {
+	for len(l.Requests()) < 1 {
 		time.Sleep(time.Millisecond) // nothing tells of it
 	}
-	if r := l.Requests()[2]; r.Stop == nil || r.Stop.GracePeriodSeconds != 7 {
+	if r := l.Requests()[0]; r.Stop == nil || r.Stop.GracePeriodSeconds != 7 {
 		t.Errorf("virt-launcher was asked %+v", r)
 	}
 	l.Exit(launch.Exit{Reason: launch.ReasonHostShutdown})

@@ -192,13 +192,13 @@ func (w *world) drops(volume string) {
 	w.view.VMI = instance
 }
 
-// await tends the volumes, and acts when that is due, until a volume has the phase that
+// await tends the volumes, and acts when that is due, until volume a has the phase that
 // the status should have.
-func (w *world) await(volume string, phase v1.VolumePhase, reason string) {
+func (w *world) await(phase v1.VolumePhase, reason string) {
 	w.t.Helper()
 	for timeout := time.After(patience); ; {
 		due, after := w.Tend(w.t.Context(), w.monitor, w.view)
-		if f := w.Observe(w.view.VMI).Hotplugged[volume]; f.Phase == phase && f.Reason == reason {
+		if f := w.Observe(w.view.VMI).Hotplugged["a"]; f.Phase == phase && f.Reason == reason {
 			return
 		}
 		if due {
@@ -213,7 +213,7 @@ func (w *world) await(volume string, phase v1.VolumePhase, reason string) {
 		case <-w.woken:
 		case <-later:
 		case <-timeout:
-			w.t.Fatalf("volume %s: %+v, want %s for %s; QEMU was told %v", volume, w.Observe(w.view.VMI).Hotplugged[volume], phase, reason, w.qemu.Commands())
+			w.t.Fatalf("volume a: %+v, want %s for %s; QEMU was told %v", w.Observe(w.view.VMI).Hotplugged["a"], phase, reason, w.qemu.Commands())
 		}
 	}
 }
@@ -221,7 +221,7 @@ func (w *world) await(volume string, phase v1.VolumePhase, reason string) {
 func TestAVolumeIsPluggedAndUnplugged(t *testing.T) {
 	w := newWorld(t)
 	w.wants("a", "claim-a", "x")
-	w.await("a", v1.VolumeReady, "VolumeReady")
+	w.await(v1.VolumeReady, "VolumeReady")
 	if !w.qemu.HasDevice(machine.DiskID("a")) {
 		t.Error("QEMU has no disk")
 	}
@@ -235,7 +235,7 @@ func TestAVolumeIsPluggedAndUnplugged(t *testing.T) {
 		t.Errorf("on a version that nothing was decided on, this is said: %+v", f)
 	}
 	w.drops("a")
-	w.await("a", v1.HotplugVolumeUnMounted, "VolumeUnMountedFromPod")
+	w.await(v1.HotplugVolumeUnMounted, "VolumeUnMountedFromPod")
 	if w.qemu.HasDevice(machine.DiskID("a")) || w.Observe(w.view.VMI).Plugged["a"] {
 		t.Error("QEMU still has the disk")
 	}
@@ -245,12 +245,12 @@ func TestAVolumeThatCannotBeOpenedIsReported(t *testing.T) {
 	w := newWorld(t)
 	w.storage.fail(errors.New("the storage is away"))
 	w.wants("a", "claim-a", "x")
-	w.await("a", v1.HotplugVolumeAttachedToNode, "FailedHotplug")
+	w.await(v1.HotplugVolumeAttachedToNode, "FailedHotplug")
 	if f := w.Observe(w.view.VMI).Hotplugged["a"]; !strings.Contains(f.Message, "the storage is away") {
 		t.Errorf("its status says %q", f.Message)
 	}
 	w.storage.fail(nil)
-	w.await("a", v1.VolumeReady, "VolumeReady")
+	w.await(v1.VolumeReady, "VolumeReady")
 }
 
 func TestAVolumeOfAVMIThatIsToEndIsLeftAlone(t *testing.T) {
