@@ -90,7 +90,7 @@ var definitions = map[string]definition{
 			})
 		},
 		besides: map[string]string{
-			"internal/handler/driver.podOf": "reads one condition of the launcher's pod, Ready",
+			"internal/handler/presence.podOf": "reads one condition of the launcher's pod, Ready",
 		},
 	},
 	"a pod has ended": {

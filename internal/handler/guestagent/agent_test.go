@@ -291,14 +291,10 @@ func TestQuestionsOfUsers(t *testing.T) {
 	g := &guest{answers: map[string]string{
 		"guest-get-osinfo": osInfo, "guest-get-host-name": `{"return": {"host-name": "web"}}`,
 		"guest-get-users": `{"return": [{"user": "ann", "login-time": 1}]}`,
-		"guest-ping":      `{"error": {"class": "GenericError", "desc": "busy"}}`,
 	}}
 	w := watch(t, g, nil)
 	if _, err := w.UserList(t.Context()); !errors.Is(err, ErrNotConnected) {
 		t.Errorf("without an agent: %v", err)
-	}
-	if done, err := w.Reboot(t.Context()); done || err != nil {
-		t.Errorf("a reboot without an agent: %v, %v", done, err)
 	}
 	w.HandleEvent(port(true))
 	if list, err := w.UserList(t.Context()); err != nil || len(list.Items) != 1 || list.Items[0].UserName != "ann" {
@@ -312,16 +308,24 @@ func TestQuestionsOfUsers(t *testing.T) {
 	if list, err := w.FilesystemList(t.Context()); err == nil {
 		t.Errorf("file systems: %+v", list)
 	}
-	if done, err := w.Reboot(t.Context()); !done || err == nil {
-		t.Errorf("a reboot that the agent refuses: %v, %v", done, err)
-	}
-	g.set("guest-ping", `{"return": {}}`)
-	if done, err := w.Reboot(t.Context()); !done || err != nil {
-		t.Errorf("a reboot: %v, %v", done, err)
-	}
-	g.set("guest-ping", "")
-	if done, err := w.Reboot(t.Context()); done || err != nil {
-		t.Errorf("a reboot by an agent that knows nothing: %v, %v", done, err)
+}
+
+func TestReboot(t *testing.T) {
+	for name, c := range map[string]struct {
+		connected    bool
+		ping         string
+		done, failed bool
+	}{
+		"there is no agent":                     {false, "", false, false},
+		"the agent is there":                    {true, `{"return": {}}`, true, false},
+		"the agent refuses":                     {true, `{"error": {"class": "GenericError", "desc": "busy"}}`, true, true},
+		"the agent knows nothing of what to do": {true, unknown, false, false},
+	} {
+		w := watch(t, &guest{answers: map[string]string{"guest-ping": c.ping}}, nil)
+		w.HandleEvent(port(c.connected))
+		if done, err := w.Reboot(t.Context()); done != c.done || (err != nil) != c.failed {
+			t.Errorf("%s: %v, %v", name, done, err)
+		}
 	}
 }
 

@@ -190,6 +190,15 @@ func TestAPodThatIsNotShown(t *testing.T) {
 	if after := ask(); after != 0 {
 		t.Errorf("of a pod that is gone: again after %v", after)
 	}
+}
+
+func TestAPodThatIsGone(t *testing.T) {
+	s := see(t)
+	s.api.podGone = true
+	for range 2 {
+		s.Ask(t.Context(), Launcher{})
+		s.now = s.now.Add(podPatience)
+	}
 	folder := filepath.Join(s.pods, "p")
 	for _, left := range []bool{false, true} {
 		if left {
