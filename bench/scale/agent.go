@@ -20,8 +20,8 @@ import (
 
 	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/internal/contracts/launch"
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 // agent plays virt-handler for all simulated nodes: it watches VMIs and writes
@@ -201,8 +201,8 @@ func (a *agent) wait() { a.workers.Wait() }
 // gets the newer version by the watch.
 func (a *agent) write(ctx context.Context, instance *v1.VirtualMachineInstance) error {
 	f, _ := facts(instance, time.Now())
-	status := vmi.Status(instance, f)
-	patch, err := vmi.Patch(instance, status)
+	status := guestlifecycle.Status(instance, f)
+	patch, err := guestlifecycle.Patch(instance, status)
 	if err != nil || patch == nil {
 		return err
 	}
@@ -240,8 +240,8 @@ func (a *agent) tellStarted(ctx context.Context, instance *v1.VirtualMachineInst
 // facts are what a virt-handler would have found, and whether there is something
 // to write about the VMI: that its guest runs, then that its agent has come, and
 // at last that it has shut down.
-func facts(instance *v1.VirtualMachineInstance, now time.Time) (vmi.Facts, bool) {
-	f := vmi.Facts{PodReady: true, Now: now}
+func facts(instance *v1.VirtualMachineInstance, now time.Time) (guestlifecycle.Facts, bool) {
+	f := guestlifecycle.Facts{PodReady: true, Now: now}
 	agentCame := condition.IsTrue(instance.Status.Conditions, v1.VirtualMachineInstanceAgentConnected)
 	switch phase := instance.Status.Phase; {
 	case phase == v1.Running && instance.DeletionTimestamp != nil:
@@ -250,7 +250,7 @@ func facts(instance *v1.VirtualMachineInstance, now time.Time) (vmi.Facts, bool)
 		f.Guest = guest()
 	case phase == v1.Running && !agentCame:
 		f.Guest = guest()
-		f.Guest.Agent = &vmi.Agent{OS: v1.VirtualMachineInstanceGuestOSInfo{
+		f.Guest.Agent = &guestlifecycle.Agent{OS: v1.VirtualMachineInstanceGuestOSInfo{
 			Name: "Debian GNU/Linux", PrettyName: "Debian GNU/Linux 12 (bookworm)", ID: "debian",
 			Version: "12", VersionID: "12", KernelRelease: "6.1.0-cloud-amd64", Machine: "x86_64",
 		}}
@@ -260,12 +260,12 @@ func facts(instance *v1.VirtualMachineInstance, now time.Time) (vmi.Facts, bool)
 	return f, true
 }
 
-func guest() *vmi.Guest {
-	return &vmi.Guest{
+func guest() *guestlifecycle.Guest {
+	return &guestlifecycle.Guest{
 		RunState: "running", MachineType: "pc-q35-7.2",
-		Interfaces: []vmi.Interface{{
+		Interfaces: []guestlifecycle.Interface{{
 			Name: "default", MAC: "02:00:00:00:00:01", PodInterface: "eth0", IPs: []string{"10.200.0.1"}, Queues: 1,
 		}},
-		Volumes: map[string]vmi.Volume{"root": {Size: 64 << 20}},
+		Volumes: map[string]guestlifecycle.Volume{"root": {Size: 64 << 20}},
 	}
 }

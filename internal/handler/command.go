@@ -2,7 +2,7 @@
 // guests of the node's VMIs.
 //
 // It owns how the parts are wired together and what is watched of the cluster.
-// It must not hold a decision about a VMI (package vmi), a step of a guest's
+// It must not hold a decision about a VMI (package guestlifecycle), a step of a guest's
 // life (package driver), or a rule about disks, networks or devices.
 package handler
 

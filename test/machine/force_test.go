@@ -66,10 +66,10 @@ func TestAGuestLosesADiskThatItDoesNotLetGoOf(t *testing.T) {
 	}
 	p.prints("head -n 1 "+volDisk, "kept")
 
-	if err := diskhotplug.Force(p.ctx, p.monitor, p.disks()["vol"], machine.HollowNode("vol")); err != nil {
+	if err := diskhotplug.Force(p.ctx, p.monitor, p.disks()["vol"], machine.DetachedNode("vol")); err != nil {
 		t.Fatal(err)
 	}
-	p.cleared("vol", diskhotplug.Hollow)
+	p.cleared("vol", diskhotplug.Detached)
 	for _, command := range []string{
 		"dd if=/dev/zero of=" + volDisk + " bs=4096 count=1 conv=fsync",
 		"dd if=" + volDisk + " of=/dev/null bs=4096 skip=512 count=1",
@@ -106,7 +106,7 @@ func TestALockedTrayKeepsItsMedium(t *testing.T) {
 		take := diskhotplug.Ask
 		if force {
 			take = func(ctx context.Context, m diskhotplug.Monitor, d diskhotplug.Disk) error {
-				return diskhotplug.Force(ctx, m, d, machine.HollowNode("cd"))
+				return diskhotplug.Force(ctx, m, d, machine.DetachedNode("cd"))
 			}
 		} else {
 			p.prints("exec 3<&-; echo free", "free")

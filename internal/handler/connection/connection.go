@@ -3,7 +3,7 @@
 // ended.
 //
 // A Connection has at most one Link at a time; a Link belongs to one pod and ends with it. The
-// package must not decide when to connect or to stop a guest (package vmi does), and knows
+// package must not decide when to connect or to stop a guest (package guestlifecycle does), and knows
 // neither the API server nor QEMU's monitor.
 //
 //	         Connect               hello
@@ -24,7 +24,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 // Env is what the connections of a node share.
@@ -68,7 +68,7 @@ func New(env *Env, owner Owner) *Connection { return &Connection{env: env, owner
 type Facts struct {
 	// State is how far the connection is: none while QEMU has exited, whatever the link
 	// is then.
-	State vmi.Link
+	State guestlifecycle.Link
 	// Link is there while virt-launcher is connected.
 	Link *Link
 	// Launcher is what virt-launcher said.

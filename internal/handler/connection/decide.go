@@ -2,7 +2,7 @@ package connection
 
 import (
 	"drydock.dev/drydock/internal/contracts/launch"
-	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 // observation is what is seen of the connection at one time.
@@ -30,9 +30,9 @@ func decide(o observation) Facts {
 	case o.exit != nil:
 		f.Launcher = launch.State{Phase: launch.PhaseExited, Exit: o.exit}
 	case linked:
-		f.State, f.Launcher = vmi.LinkUp, o.launcher
+		f.State, f.Launcher = guestlifecycle.LinkUp, o.launcher
 	case o.pending:
-		f.State = vmi.LinkPending
+		f.State = guestlifecycle.LinkPending
 	}
 	return f
 }

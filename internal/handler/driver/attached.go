@@ -12,9 +12,9 @@ import (
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 // attached is one QEMU that runs, with the parts that look after it.
@@ -68,7 +68,7 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 	a.agent = guestagent.New(guestagent.Env{
 		Dial: func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, layout.AgentSocket) }, Places: d.env.agents,
 		Go: d.start, Wake: d.wake, Now: d.env.Now, Log: d.log,
-	}, vmi.AgentOf(instance.Status))
+	}, guestlifecycle.AgentOf(instance.Status))
 	a.volumes = volumes.New(volumes.Env{
 		Namespace: d.namespace, Cluster: d.env.Cluster, Opener: d.env.Volumes, Label: d.prepared.selinux.Files(),
 		Go: d.start, Wake: d.wake, Now: d.env.Now, Log: d.log,
@@ -118,12 +118,12 @@ func (d *Driver) observeConnection() connection.Facts {
 		d.link, d.prepared = facts.Link, nil
 	}
 	d.dropDeadGuest()
-	if facts.State == vmi.LinkUp {
-		d.failures.ended(vmi.Connect)
+	if facts.State == guestlifecycle.LinkUp {
+		d.failures.ended(guestlifecycle.Connect)
 	}
 	if facts.Failure != nil {
-		d.log.Info("a step failed", "step", vmi.Connect, "reason", facts.Failure.Error())
-		d.failures.note(vmi.Connect, facts.Failure, d.env.Now())
+		d.log.Info("a step failed", "step", guestlifecycle.Connect, "reason", facts.Failure.Error())
+		d.failures.note(guestlifecycle.Connect, facts.Failure, d.env.Now())
 	}
 	return facts
 }
@@ -135,5 +135,5 @@ func (d *Driver) dropDeadGuest() {
 		return
 	}
 	d.detach()
-	d.failures.delay(vmi.Attach, errMonitorEnded, d.env.Now().Add(monitorPause))
+	d.failures.delay(guestlifecycle.Attach, errMonitorEnded, d.env.Now().Add(monitorPause))
 }

@@ -10,8 +10,8 @@ import (
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/presence"
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/handler/volumes"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -57,17 +57,17 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 
 // halt is what is decided about a guest whose CPUs have not been started; nil if
 // they have.
-func (s *snapshot) halt() *vmi.Halt {
+func (s *snapshot) halt() *guestlifecycle.Halt {
 	if s.attached == nil || !s.guest.Halted || s.presence.VMI == nil {
 		return nil
 	}
-	h := vmi.DecideHalt(s.presence.VMI, s.volumes.Plugged, s.now)
+	h := guestlifecycle.DecideHalt(s.presence.VMI, s.volumes.Plugged, s.now)
 	return &h
 }
 
 // observed is what the next step is chosen on, but for whether the status is to change.
-func (s *snapshot) observed(node string) vmi.Observed {
-	o := vmi.Observed{
+func (s *snapshot) observed(node string) guestlifecycle.Observed {
+	o := guestlifecycle.Observed{
 		VMI: s.presence.VMI, Deserted: s.presence.Deserted, Node: node, Pod: s.presence.Pod,
 		Link: s.connection.State, Launcher: s.connection.Launcher, Attached: s.attached != nil,
 		Plug: s.plug, PlugAfter: s.plugAfter, Now: s.now,
@@ -87,35 +87,35 @@ func (s *snapshot) observed(node string) vmi.Observed {
 }
 
 // facts are what the status follows from, but for the guest's.
-func (s *snapshot) facts(o vmi.Observed, failure error) vmi.Facts {
-	return vmi.Facts{
-		Node: o.Node, Exit: s.connection.Exit, Lost: vmi.Lost(o), PodReady: o.Pod != nil && o.Pod.Ready,
+func (s *snapshot) facts(o guestlifecycle.Observed, failure error) guestlifecycle.Facts {
+	return guestlifecycle.Facts{
+		Node: o.Node, Exit: s.connection.Exit, Lost: guestlifecycle.Lost(o), PodReady: o.Pod != nil && o.Pod.Ready,
 		PodInterrupted: o.Pod != nil && o.Pod.Interrupted,
-		Vanished:       o.Pod != nil && o.Pod.Gone && !o.Pod.Remains && o.Link != vmi.LinkUp,
+		Vanished:       o.Pod != nil && o.Pod.Gone && !o.Pod.Remains && o.Link != guestlifecycle.LinkUp,
 		Failure:        failure, Now: s.now,
 	}
 }
 
 // describe gathers what is known of the guest that runs.
-func (s *snapshot) describe(machineType string) *vmi.Guest {
+func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 	p := s.attached.prepared
-	g := &vmi.Guest{
+	g := &guestlifecycle.Guest{
 		RunState: s.guest.RunState, Stalled: s.guest.Stalled,
 		FailedDisks: s.guest.FailedDisks, PausedByUser: s.guest.PausedByUser,
 		Halt:           s.halt(),
 		MachineType:    machineType,
-		Volumes:        map[string]vmi.Volume{},
+		Volumes:        map[string]guestlifecycle.Volume{},
 		SELinuxContext: p.selinux.Context(),
 		Agent:          s.agent.Answer,
 		Plugged:        s.volumes.Hotplugged,
 	}
 	for _, i := range p.interfaces {
-		g.Interfaces = append(g.Interfaces, vmi.Interface{
+		g.Interfaces = append(g.Interfaces, guestlifecycle.Interface{
 			Name: i.Name, MAC: i.MAC, PodInterface: i.PodInterface, IPs: i.IPs, Queues: i.Queues,
 		})
 	}
 	for name, image := range p.images {
-		g.Volumes[name] = vmi.Volume{Size: max(image.VirtualSize, s.volumes.Grown[name]), Claim: p.claims[name]}
+		g.Volumes[name] = guestlifecycle.Volume{Size: max(image.VirtualSize, s.volumes.Grown[name]), Claim: p.claims[name]}
 	}
 	return g
 }
@@ -127,14 +127,14 @@ func bootOrder(instance *v1.VirtualMachineInstance, v volumes.Facts) []machine.B
 
 // decided gives what the next step is chosen on, and the status that follows from the
 // facts.
-func (d *Driver) decided(s snapshot) (vmi.Observed, *changes) {
+func (d *Driver) decided(s snapshot) (guestlifecycle.Observed, *changes) {
 	o := s.observed(d.env.Node)
 	if o.VMI == nil || o.Deserted {
 		return o, nil
 	}
 	facts := s.facts(o, d.failures.visible())
 	if s.attached != nil {
-		facts.Guest = s.describe(vmi.MachineType(o.VMI, d.env.Settings().MachineType))
+		facts.Guest = s.describe(guestlifecycle.MachineType(o.VMI, d.env.Settings().MachineType))
 	}
 	changes := newChanges(o.VMI, facts)
 	o.Changed = changes.patch != nil || changes.err != nil

@@ -15,9 +15,9 @@ import (
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/presence"
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -25,8 +25,8 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 // attachedTo is a snapshot of a guest that runs in pod p.
 func attachedTo(instance *v1.VirtualMachineInstance) snapshot {
 	return snapshot{
-		presence:   presence.Facts{VMI: instance, Pod: &vmi.Pod{UID: "p", Ready: true}},
-		connection: connection.Facts{State: vmi.LinkUp, Launcher: launch.State{Phase: launch.PhaseRunning}},
+		presence:   presence.Facts{VMI: instance, Pod: &guestlifecycle.Pod{UID: "p", Ready: true}},
+		connection: connection.Facts{State: guestlifecycle.LinkUp, Launcher: launch.State{Phase: launch.PhaseRunning}},
 		attached:   &attached{prepared: &prepared{}},
 		guest:      guest.Facts{RunState: runstate.Running}, now: noon,
 	}
@@ -38,39 +38,41 @@ func TestWhatTheNextStepIsChosenOn(t *testing.T) {
 	waiting.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstancePhaseTransitionTimestamp{
 		{Phase: v1.Running, PhaseTransitionTimestamp: metav1.NewTime(noon)},
 	}
-	plain := vmi.Observed{
-		VMI: instance, Node: "node1", Pod: &vmi.Pod{UID: "p", Ready: true}, Link: vmi.LinkUp,
+	plain := guestlifecycle.Observed{
+		VMI: instance, Node: "node1", Pod: &guestlifecycle.Pod{UID: "p", Ready: true}, Link: guestlifecycle.LinkUp,
 		Launcher: launch.State{Phase: launch.PhaseRunning}, Attached: true, RunState: runstate.Running, Now: noon,
 	}
 	for name, c := range map[string]struct {
 		of     *v1.VirtualMachineInstance
 		change func(*snapshot)
-		want   func(*vmi.Observed)
+		want   func(*guestlifecycle.Observed)
 	}{
-		"a guest that runs": {instance, func(*snapshot) {}, func(*vmi.Observed) {}},
-		"no QEMU is attached": {instance, func(s *snapshot) { s.attached = nil; s.guest.Resume = true }, func(o *vmi.Observed) {
+		"a guest that runs": {instance, func(*snapshot) {}, func(*guestlifecycle.Observed) {}},
+		"no QEMU is attached": {instance, func(s *snapshot) { s.attached = nil; s.guest.Resume = true }, func(o *guestlifecycle.Observed) {
 			o.Attached, o.RunState = false, ""
 		}},
 		"virt-launcher was told to stop": {instance, func(s *snapshot) {
 			s.connection.Stopping = &connection.Stopping{Grace: 7, Since: noon}
-		}, func(o *vmi.Observed) { o.Stopping, o.StoppingSince = new(int64(7)), noon }},
-		"the VMI is gone": {instance, func(s *snapshot) { s.presence.Deserted = true }, func(o *vmi.Observed) { o.Deserted = true }},
+		}, func(o *guestlifecycle.Observed) { o.Stopping, o.StoppingSince = new(int64(7)), noon }},
+		"the VMI is gone": {instance, func(s *snapshot) { s.presence.Deserted = true }, func(o *guestlifecycle.Observed) { o.Deserted = true }},
 		"an I/O error has stopped the guest": {instance, func(s *snapshot) {
 			s.guest = guest.Facts{RunState: runstate.IOError, Stalled: true, Resume: true, After: time.Second}
-		}, func(o *vmi.Observed) { o.RunState, o.Resume, o.PlugAfter = runstate.IOError, true, time.Second }},
+		}, func(o *guestlifecycle.Observed) {
+			o.RunState, o.Resume, o.PlugAfter = runstate.IOError, true, time.Second
+		}},
 		"volumes are to be looked at sooner than the guest": {instance, func(s *snapshot) {
 			s.plug, s.plugAfter, s.guest.After = true, time.Second, time.Minute
-		}, func(o *vmi.Observed) { o.Plug, o.PlugAfter = true, time.Second }},
+		}, func(o *guestlifecycle.Observed) { o.Plug, o.PlugAfter = true, time.Second }},
 		"the guest waits for a volume that it boots from": {waiting, func(s *snapshot) {
 			s.guest = guest.Facts{RunState: runstate.Prelaunch, Halted: true}
-		}, func(o *vmi.Observed) { o.RunState, o.Halted = runstate.Prelaunch, true }},
+		}, func(o *guestlifecycle.Observed) { o.RunState, o.Halted = runstate.Prelaunch, true }},
 		"the volume is there": {waiting, func(s *snapshot) {
 			s.guest = guest.Facts{RunState: runstate.Prelaunch, Halted: true}
 			s.volumes.Plugged = map[string]bool{"a": true}
-		}, func(o *vmi.Observed) { o.RunState, o.Halted, o.Begin = runstate.Prelaunch, true, true }},
+		}, func(o *guestlifecycle.Observed) { o.RunState, o.Halted, o.Begin = runstate.Prelaunch, true, true }},
 		"a guest arrives from elsewhere": {instance, func(s *snapshot) {
 			s.guest = guest.Facts{RunState: runstate.InMigrate, After: time.Second}
-		}, func(o *vmi.Observed) { o.RunState, o.PlugAfter = runstate.InMigrate, time.Second }},
+		}, func(o *guestlifecycle.Observed) { o.RunState, o.PlugAfter = runstate.InMigrate, time.Second }},
 	} {
 		s, want := attachedTo(c.of), plain
 		want.VMI = c.of
@@ -84,31 +86,31 @@ func TestWhatTheNextStepIsChosenOn(t *testing.T) {
 
 func TestFactsOfAStatus(t *testing.T) {
 	exit, failure := &launch.Exit{Reason: launch.ReasonCrashed}, errors.New("no space")
-	plain := vmi.Facts{Node: "node1", PodReady: true, Now: noon}
+	plain := guestlifecycle.Facts{Node: "node1", PodReady: true, Now: noon}
 	for name, c := range map[string]struct {
 		change  func(*snapshot)
 		failure error
-		want    func(*vmi.Facts)
+		want    func(*guestlifecycle.Facts)
 	}{
-		"a guest that runs": {func(*snapshot) {}, nil, func(*vmi.Facts) {}},
-		"a step fails":      {func(*snapshot) {}, failure, func(f *vmi.Facts) { f.Failure = failure }},
-		"QEMU has ended":    {func(s *snapshot) { s.connection.Exit = exit }, nil, func(f *vmi.Facts) { f.Exit = exit }},
-		"the pod is being deleted": {func(s *snapshot) { s.presence.Pod.Interrupted = true }, nil, func(f *vmi.Facts) {
+		"a guest that runs": {func(*snapshot) {}, nil, func(*guestlifecycle.Facts) {}},
+		"a step fails":      {func(*snapshot) {}, failure, func(f *guestlifecycle.Facts) { f.Failure = failure }},
+		"QEMU has ended":    {func(s *snapshot) { s.connection.Exit = exit }, nil, func(f *guestlifecycle.Facts) { f.Exit = exit }},
+		"the pod is being deleted": {func(s *snapshot) { s.presence.Pod.Interrupted = true }, nil, func(f *guestlifecycle.Facts) {
 			f.PodInterrupted = true
 		}},
-		"the pod is gone, its launcher is not": {func(s *snapshot) { s.presence.Pod = &vmi.Pod{Gone: true} }, nil, func(f *vmi.Facts) {
+		"the pod is gone, its launcher is not": {func(s *snapshot) { s.presence.Pod = &guestlifecycle.Pod{Gone: true} }, nil, func(f *guestlifecycle.Facts) {
 			f.PodReady = false
 		}},
 		"nothing is left of the pod": {func(s *snapshot) {
-			s.presence.Pod, s.connection.State = &vmi.Pod{Gone: true}, vmi.LinkPending
-		}, nil, func(f *vmi.Facts) { f.PodReady, f.Vanished = false, true }},
+			s.presence.Pod, s.connection.State = &guestlifecycle.Pod{Gone: true}, guestlifecycle.LinkPending
+		}, nil, func(f *guestlifecycle.Facts) { f.PodReady, f.Vanished = false, true }},
 		"the node has something left of the pod": {func(s *snapshot) {
-			s.presence.Pod, s.connection.State = &vmi.Pod{Gone: true, Remains: true}, vmi.LinkPending
-		}, nil, func(f *vmi.Facts) { f.PodReady = false }},
+			s.presence.Pod, s.connection.State = &guestlifecycle.Pod{Gone: true, Remains: true}, guestlifecycle.LinkPending
+		}, nil, func(f *guestlifecycle.Facts) { f.PodReady = false }},
 		"virt-launcher knows nothing of the guest that ran": {func(s *snapshot) {
 			s.presence.VMI.Status.Phase, s.connection.Launcher.Phase = v1.Running, launch.PhaseWaiting
-		}, nil, func(f *vmi.Facts) { f.Lost = true }},
-		"there is no pod": {func(s *snapshot) { s.presence.Pod = nil }, nil, func(f *vmi.Facts) { f.PodReady = false }},
+		}, nil, func(f *guestlifecycle.Facts) { f.Lost = true }},
+		"there is no pod": {func(s *snapshot) { s.presence.Pod = nil }, nil, func(f *guestlifecycle.Facts) { f.PodReady = false }},
 	} {
 		s, want := attachedTo(scheduled("u")), plain
 		c.change(&s)
@@ -131,18 +133,18 @@ func TestWhatIsSaidOfAGuest(t *testing.T) {
 		images:     map[string]launch.PreparedImage{"root": {VirtualSize: 5}, "data": {VirtualSize: 5}},
 		claims:     volumes.Claims{"root": {ClaimName: "claim-root"}},
 	}
-	s.guest = guest.Facts{RunState: runstate.IOError, Stalled: true, FailedDisks: []vmi.FailedDisk{{Volume: "root"}}, PausedByUser: true}
-	answer := &vmi.Agent{}
+	s.guest = guest.Facts{RunState: runstate.IOError, Stalled: true, FailedDisks: []guestlifecycle.FailedDisk{{Volume: "root"}}, PausedByUser: true}
+	answer := &guestlifecycle.Agent{}
 	s.agent = guestagent.Facts{Connected: true, Answer: answer}
 	s.volumes = volumes.Facts{
-		Hotplugged: map[string]vmi.Plugged{"hot": {Phase: v1.VolumeReady}}, Grown: map[string]int64{"root": 9, "data": 3},
+		Hotplugged: map[string]guestlifecycle.Plugged{"hot": {Phase: v1.VolumeReady}}, Grown: map[string]int64{"root": 9, "data": 3},
 	}
-	want := &vmi.Guest{
-		RunState: runstate.IOError, Stalled: true, FailedDisks: []vmi.FailedDisk{{Volume: "root"}}, PausedByUser: true,
-		MachineType: "q35", Agent: answer, Plugged: map[string]vmi.Plugged{"hot": {Phase: v1.VolumeReady}},
-		Interfaces: []vmi.Interface{{Name: "default", MAC: "02:00:00:00:00:01", IPs: []string{"10.0.0.2"}, PodInterface: "eth0", Queues: 1}},
+	want := &guestlifecycle.Guest{
+		RunState: runstate.IOError, Stalled: true, FailedDisks: []guestlifecycle.FailedDisk{{Volume: "root"}}, PausedByUser: true,
+		MachineType: "q35", Agent: answer, Plugged: map[string]guestlifecycle.Plugged{"hot": {Phase: v1.VolumeReady}},
+		Interfaces: []guestlifecycle.Interface{{Name: "default", MAC: "02:00:00:00:00:01", IPs: []string{"10.0.0.2"}, PodInterface: "eth0", Queues: 1}},
 		// The guest has what it was told last, whatever its claim has.
-		Volumes: map[string]vmi.Volume{"root": {Size: 9, Claim: s.attached.prepared.claims["root"]}, "data": {Size: 5}},
+		Volumes: map[string]guestlifecycle.Volume{"root": {Size: 9, Claim: s.attached.prepared.claims["root"]}, "data": {Size: 5}},
 	}
 	if diff := cmp.Diff(want, s.describe("q35")); diff != "" {
 		t.Errorf("what is said (-want +got):\n%s", diff)

@@ -1,11 +1,11 @@
 // Package driver runs the VMIs of a node: one driver for each VMI, each with one goroutine
-// that observes, lets package vmi decide, and acts.
+// that observes, lets package guestlifecycle decide, and acts.
 //
 // A Driver owns the parts that look after one VMI on the node, and the order in which things
 // are done: presence (VMI and pods), connection (to virt-launcher), and, for each QEMU
 // that it is attached to, guest, guestagent and volumes. They report facts, as values, and
 // wake the driver; it hands on what one part must know of another. It must not decide what a
-// VMI needs (package vmi does), make disks or networks itself, or know how VMIs and pods are
+// VMI needs (package guestlifecycle does), make disks or networks itself, or know how VMIs and pods are
 // watched. It keeps no journal: a new driver finds a running guest by its sockets and
 // continues.
 package driver
@@ -28,9 +28,9 @@ import (
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/presence"
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 // Network makes and serves the guests' networks.
@@ -144,14 +144,14 @@ func (d *Driver) Run(ctx context.Context) {
 		}
 		s := d.observe(ctx, linked)
 		o, changes := d.decided(s)
-		step, after := vmi.Next(o)
+		step, after := guestlifecycle.Next(o)
 		after = sooner(after, sooner(askAgain, s.agentAfter))
-		if step == vmi.Release {
+		if step == guestlifecycle.Release {
 			d.log.Info("released the VMI")
 			return
 		}
 		step, after = d.failures.hold(step, after, o)
-		if step == vmi.Wait {
+		if step == guestlifecycle.Wait {
 			d.sleep(ctx, after, linked.Link)
 			continue
 		}
@@ -159,7 +159,7 @@ func (d *Driver) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if step != vmi.Connect { // how that ended is not known yet
+		if step != guestlifecycle.Connect { // how that ended is not known yet
 			d.failures.note(step, err, d.env.Now())
 		}
 		if err != nil {
@@ -193,30 +193,30 @@ func (d *Driver) sleep(ctx context.Context, limit time.Duration, link *connectio
 	}
 }
 
-func (d *Driver) act(ctx context.Context, step vmi.Step, s snapshot, o vmi.Observed, changes *changes) error {
+func (d *Driver) act(ctx context.Context, step guestlifecycle.Step, s snapshot, o guestlifecycle.Observed, changes *changes) error {
 	switch step {
-	case vmi.Connect:
+	case guestlifecycle.Connect:
 		d.connection.Connect(ctx, o.Pod.UID)
 		return nil
-	case vmi.Start:
+	case guestlifecycle.Start:
 		return d.startGuest(ctx, o.VMI)
-	case vmi.Attach:
+	case guestlifecycle.Attach:
 		return d.attach(ctx, o.VMI)
-	case vmi.Stop:
+	case guestlifecycle.Stop:
 		d.stop(ctx, o)
 		return nil
-	case vmi.Kill:
+	case guestlifecycle.Kill:
 		d.log.Info("ending the launcher by force: it has not stopped the guest within its grace period")
 		return d.link.Kill()
-	case vmi.Resume:
+	case guestlifecycle.Resume:
 		return s.attached.guest.Resume(ctx)
-	case vmi.Begin:
+	case guestlifecycle.Begin:
 		return d.begin(ctx, s)
-	case vmi.Plug:
+	case guestlifecycle.Plug:
 		// What fails is reported in the volumes' own status and is tried again by itself.
 		s.attached.volumes.Act(ctx, s.attached.guest.Monitor(), d.input(o.VMI, s.attached.prepared))
 		return nil
-	case vmi.Report:
+	case guestlifecycle.Report:
 		return d.report(ctx, changes)
 	}
 	return nil
@@ -229,7 +229,7 @@ func (d *Driver) begin(ctx context.Context, s snapshot) error {
 	if err != nil || !started {
 		return err
 	}
-	late := vmi.DecideHalt(instance, s.volumes.Plugged, d.env.Now()).LateMessage()
+	late := guestlifecycle.DecideHalt(instance, s.volumes.Plugged, d.env.Now()).LateMessage()
 	if late != "" {
 		d.env.Cluster.Event(instance, corev1.EventTypeWarning, reasonLate, late)
 	}

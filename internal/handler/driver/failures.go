@@ -3,8 +3,8 @@ package driver
 import (
 	"time"
 
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 const (
@@ -25,15 +25,15 @@ type failures struct{ step, report failure }
 
 // failure is the memory of a step that fails.
 type failure struct {
-	step     vmi.Step
+	step     guestlifecycle.Step
 	err      error
 	attempts int
 	retry    time.Time
 }
 
 // note records how a step ended.
-func (f *failures) note(step vmi.Step, err error, now time.Time) {
-	if step == vmi.Report {
+func (f *failures) note(step guestlifecycle.Step, err error, now time.Time) {
+	if step == guestlifecycle.Report {
 		f.report.note(step, err, now)
 		return
 	}
@@ -41,12 +41,12 @@ func (f *failures) note(step vmi.Step, err error, now time.Time) {
 }
 
 // delay holds a step back until a time, as one that has failed once.
-func (f *failures) delay(step vmi.Step, err error, until time.Time) {
+func (f *failures) delay(step guestlifecycle.Step, err error, until time.Time) {
 	f.step = failure{step: step, err: err, attempts: 1, retry: until}
 }
 
 // ended forgets the failure of a step that is known to have succeeded.
-func (f *failures) ended(step vmi.Step) {
+func (f *failures) ended(step guestlifecycle.Step) {
 	if f.step.step == step {
 		f.step = failure{}
 	}
@@ -54,7 +54,7 @@ func (f *failures) ended(step vmi.Step) {
 
 // note: a step that succeeds ends the failure of any other, too; it would not
 // have been chosen with that one still in the way.
-func (f *failure) note(step vmi.Step, err error, now time.Time) {
+func (f *failure) note(step guestlifecycle.Step, err error, now time.Time) {
 	if err == nil || step != f.step {
 		*f = failure{step: step}
 	}
@@ -66,22 +66,22 @@ func (f *failure) note(step vmi.Step, err error, now time.Time) {
 }
 
 // hold gives the step that may be taken now, and when to look again.
-func (f *failures) hold(step vmi.Step, after time.Duration, o vmi.Observed) (vmi.Step, time.Duration) {
+func (f *failures) hold(step guestlifecycle.Step, after time.Duration, o guestlifecycle.Observed) (guestlifecycle.Step, time.Duration) {
 	if left := f.step.left(step, o.Now); left > 0 {
-		step, after = vmi.Wait, sooner(after, left)
+		step, after = guestlifecycle.Wait, sooner(after, left)
 		if o.Changed {
-			step = vmi.Report
+			step = guestlifecycle.Report
 		}
 	}
 	if left := f.report.left(step, o.Now); left > 0 {
-		step, after = vmi.Wait, sooner(after, left)
+		step, after = guestlifecycle.Wait, sooner(after, left)
 	}
 	return step, after
 }
 
 // left is how long a step has to wait; not at all if it is not the one that has
 // failed.
-func (f *failure) left(step vmi.Step, now time.Time) time.Duration {
+func (f *failure) left(step guestlifecycle.Step, now time.Time) time.Duration {
 	if f.err == nil || step != f.step {
 		return 0
 	}

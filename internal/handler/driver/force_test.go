@@ -54,7 +54,7 @@ func TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo(t *testing.T) {
 	if s := volume(out, "a"); s.Reason != "VolumeForcedOut" || !strings.Contains(s.Message, "by force") {
 		t.Errorf("the status is %+v", s)
 	}
-	if d := h.disks(t, out)["a"]; d.Stage != diskhotplug.Hollow {
+	if d := h.disks(t, out)["a"]; d.Stage != diskhotplug.Detached {
 		t.Errorf("QEMU has %+v", d)
 	}
 	if _, _, events := n.api.counts(); !strings.Contains(strings.Join(events, "\n"), "Warning VolumeForcedOut") {
@@ -72,7 +72,7 @@ func TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo(t *testing.T) {
 	})
 	h.reset(t, out)
 	again := n.api.await(t, "volume a Ready again", in("a", v1.VolumeReady))
-	if d := h.disks(t, again)["a"]; d.Stage != diskhotplug.Plugged || d.Hollow {
+	if d := h.disks(t, again)["a"]; d.Stage != diskhotplug.Plugged || d.Detached {
 		t.Errorf("QEMU has %+v", d)
 	}
 }
@@ -94,7 +94,7 @@ func (h *handler) reset(t *testing.T, instance *v1.VirtualMachineInstance) {
 		}
 	}
 	do("system_reset")
-	for h.disks(t, instance)["a"].Hollow {
+	for h.disks(t, instance)["a"].Detached {
 		do("stop")
 		do("cont")
 		time.Sleep(50 * time.Millisecond)

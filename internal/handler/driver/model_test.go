@@ -22,7 +22,7 @@ import (
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/launcherclient/launchertest"
 	"drydock.dev/drydock/internal/handler/network"
-	"drydock.dev/drydock/internal/handler/plug"
+	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
@@ -86,7 +86,7 @@ func (n *node) launcher() *model {
 	spec := n.api.vmi.Spec.DeepCopy()
 	m.Started = func(start launch.Start) error {
 		for i := range spec.Domain.Devices.Disks {
-			if name := spec.Domain.Devices.Disks[i].Name; plug.Claim(spec, name) == "" {
+			if name := spec.Domain.Devices.Disks[i].Name; nodehotplug.Claim(spec, name) == "" {
 				m.qemu.AddDisk(machine.DiskID(name), 1<<20)
 			}
 		}

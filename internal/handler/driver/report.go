@@ -9,10 +9,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
-	"drydock.dev/drydock/internal/handler/plug"
-	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	conditions "drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
@@ -32,9 +32,9 @@ type changes struct {
 }
 
 // newChanges works out the status from the facts.
-func newChanges(from *v1.VirtualMachineInstance, facts vmi.Facts) *changes {
-	c := &changes{from: from, to: vmi.Status(from, facts)}
-	c.patch, c.err = vmi.Patch(from, c.to)
+func newChanges(from *v1.VirtualMachineInstance, facts guestlifecycle.Facts) *changes {
+	c := &changes{from: from, to: guestlifecycle.Status(from, facts)}
+	c.patch, c.err = guestlifecycle.Patch(from, c.to)
 	return c
 }
 
@@ -150,7 +150,7 @@ func (d *Driver) announceVolumes(c *changes) {
 		}
 		kind := corev1.EventTypeNormal
 		switch s.Reason {
-		case plug.ReasonFailed, plug.ReasonPodGone, plug.ReasonRefused, plug.ReasonForced, plug.ReasonHollow:
+		case nodehotplug.ReasonFailed, nodehotplug.ReasonPodGone, nodehotplug.ReasonRefused, nodehotplug.ReasonForced, nodehotplug.ReasonDetached:
 			kind = corev1.EventTypeWarning
 		}
 		d.env.Cluster.Event(c.from, kind, s.Reason, s.Message)

@@ -15,8 +15,8 @@ import (
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/handler/volumes"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -128,7 +128,7 @@ func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInst
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	d.log.Info("starting the guest", "kvm", d.env.KVM && p.kvm)
-	if err := d.link.Start(ctx, launch.Start{Args: m.Args(), GracePeriodSeconds: vmi.GracePeriod(instance)}); err != nil {
+	if err := d.link.Start(ctx, launch.Start{Args: m.Args(), GracePeriodSeconds: guestlifecycle.GracePeriod(instance)}); err != nil {
 		return err
 	}
 	d.prepared = p
@@ -150,9 +150,9 @@ func (d *Driver) input(instance *v1.VirtualMachineInstance, p *prepared) machine
 
 // stop has virt-launcher press the power button, and end QEMU by force when the
 // grace period is over.
-func (d *Driver) stop(ctx context.Context, o vmi.Observed) {
-	grace := vmi.Grace(o)
-	_, failure := vmi.Broken(o)
+func (d *Driver) stop(ctx context.Context, o guestlifecycle.Observed) {
+	grace := guestlifecycle.Grace(o)
+	_, failure := guestlifecycle.Broken(o)
 	d.log.Info("stopping the guest", "gracePeriodSeconds", grace, "runState", o.RunState)
 	d.link.Stop(ctx, launch.Stop{GracePeriodSeconds: grace, Failure: failure}, func(err error) {
 		d.log.Info("virt-launcher was asked to stop the guest", "reason", err.Error())

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 func TestDecideVerbs(t *testing.T) {
@@ -49,7 +49,7 @@ func TestDecideVerbs(t *testing.T) {
 
 func TestWhatIsKnownOfAGuest(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	failed := []vmi.FailedDisk{{Volume: "root"}}
+	failed := []guestlifecycle.FailedDisk{{Volume: "root"}}
 	said := func(state string, waits, paused bool) answers {
 		a := answers{runState: state, waits: waits, paused: paused}
 		if state == runstate.IOError {

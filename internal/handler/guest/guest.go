@@ -4,7 +4,7 @@
 // Everything that it knows belongs to that QEMU and ends with it. It must not assume that
 // a VMI has one QEMU, or that a guest runs because its QEMU does: QEMU may be the target of a
 // migration. It knows no VMI's status and no API server; whoever owns it decides when it is
-// asked and what follows (package vmi).
+// asked and what follows (package guestlifecycle).
 //
 // Observe gives what is known as values. What is to be remembered (memory.go) and what a
 // verb comes to (decide.go) are pure functions; the rest asks and tells QEMU.
@@ -23,8 +23,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 // commandTimeout bounds a QMP command that QEMU answers at once; its main loop
@@ -73,7 +73,7 @@ type Facts struct {
 	// Stalled means that an I/O error has stopped the guest, or had until a moment ago;
 	// FailedDisks are the disks that it was on, as far as they are known.
 	Stalled     bool
-	FailedDisks []vmi.FailedDisk
+	FailedDisks []guestlifecycle.FailedDisk
 	// PausedByUser means that the guest is to stay stopped even if the disks work again.
 	PausedByUser bool
 	// Halted means that this QEMU waits for volumes before it runs its CPUs for the

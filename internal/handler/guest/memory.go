@@ -3,8 +3,8 @@ package guest
 import (
 	"time"
 
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 // memory is what was found out about one QEMU. It is a value: each function gives the
@@ -13,8 +13,8 @@ type memory struct {
 	runState string
 	// stall is what is remembered of an I/O error that has stopped the guest,
 	// failedDisks where it was, and paused that its user has paused it too.
-	stall       vmi.Stall
-	failedDisks []vmi.FailedDisk
+	stall       guestlifecycle.Stall
+	failedDisks []guestlifecycle.FailedDisk
 	paused      bool
 	// halted means that the CPUs have never been started, because they wait for
 	// volumes. started means that they have: nothing makes a QEMU halted again.
@@ -28,7 +28,7 @@ type answers struct {
 	// asked for.
 	waits, paused bool
 	// failed are the disks with an error, asked for in the run state io-error alone.
-	failed []vmi.FailedDisk
+	failed []guestlifecycle.FailedDisk
 }
 
 // asksMarkers reports whether QEMU's markers mean something in a run state.

@@ -6,8 +6,8 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -80,7 +80,7 @@ type blockDevice struct {
 	IOStatus string `json:"io-status"`
 }
 
-func (g *Guest) queryFailedDisks(ctx context.Context, disks []v1.Disk) ([]vmi.FailedDisk, error) {
+func (g *Guest) queryFailedDisks(ctx context.Context, disks []v1.Disk) ([]guestlifecycle.FailedDisk, error) {
 	var devices []blockDevice
 	if err := g.monitor.Execute(ctx, "query-block", nil, &devices); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (g *Guest) queryFailedDisks(ctx context.Context, disks []v1.Disk) ([]vmi.Fa
 
 // failedDisks are the VMI's disks that have an error, in the specification's
 // order, each once: a QEMU in a guest's hands may answer anything.
-func failedDisks(devices []blockDevice, disks []v1.Disk) []vmi.FailedDisk {
+func failedDisks(devices []blockDevice, disks []v1.Disk) []guestlifecycle.FailedDisk {
 	errs := map[string]string{}
 	for _, device := range devices {
 		if device.IOStatus != "failed" && device.IOStatus != "nospace" {
@@ -101,10 +101,10 @@ func failedDisks(devices []blockDevice, disks []v1.Disk) []vmi.FailedDisk {
 			errs[part] = device.IOStatus
 		}
 	}
-	var failed []vmi.FailedDisk
+	var failed []guestlifecycle.FailedDisk
 	for i := range disks {
 		if status, ok := errs[machine.DiskID(disks[i].Name)]; ok {
-			failed = append(failed, vmi.FailedDisk{Volume: disks[i].Name, Full: status == "nospace"})
+			failed = append(failed, guestlifecycle.FailedDisk{Volume: disks[i].Name, Full: status == "nospace"})
 		}
 	}
 	return failed

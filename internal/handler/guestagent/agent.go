@@ -3,7 +3,7 @@
 //
 // What it knows belongs to that QEMU and its guest, and the guest may be hostile: each
 // conversation has a deadline, and what is kept of an answer a bound. It must not decide what a
-// status says (package vmi), and knows no API server.
+// status says (package guestlifecycle), and knows no API server.
 //
 // Observe gives what is known as values; when to ask is decided in decide.go.
 package guestagent
@@ -19,9 +19,9 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/qemu/agent"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -66,7 +66,7 @@ type Agent struct {
 	open, heard bool
 	// answer is what the agent answered last, which stays a while after it has gone; nil
 	// for nothing. It is never changed.
-	answer *vmi.Agent
+	answer *guestlifecycle.Agent
 	// asked is when the agent was asked last.
 	asked time.Time
 
@@ -83,12 +83,12 @@ type Facts struct {
 	Connected bool
 	// Answer is what the agent answered; nil when it has not, or is long gone. It must not
 	// be changed.
-	Answer *vmi.Agent
+	Answer *guestlifecycle.Agent
 }
 
 // New gives the Agent of a QEMU whose monitor is about to be connected. known is what an
 // agent answered an earlier virt-handler, which stands until it answers anew.
-func New(env Env, known *vmi.Agent) *Agent { return &Agent{env: env, answer: known} }
+func New(env Env, known *guestlifecycle.Agent) *Agent { return &Agent{env: env, answer: known} }
 
 // Observe gives what is known now.
 func (a *Agent) Observe() Facts {

@@ -15,9 +15,9 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/qmptest"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 // guest is a guest whose agent answers by a table.
@@ -102,7 +102,7 @@ type watched struct {
 	woken   chan struct{}
 }
 
-func watch(t *testing.T, g *guest, known *vmi.Agent) *watched {
+func watch(t *testing.T, g *guest, known *guestlifecycle.Agent) *watched {
 	w := &watched{t: t, woken: make(chan struct{}, 1)}
 	w.Agent = New(Env{
 		Dial: g.dial, Places: NewPlaces(), Go: func(f func()) { w.helpers.Go(f) }, Now: time.Now, Log: logr.Discard(),
@@ -234,7 +234,7 @@ func TestAnAgentThatAppearsAllTheTimeIsNotAskedAllTheTime(t *testing.T) {
 func TestWhatAnEarlierHandlerKnewStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &guest{absent: true}
-		known := &vmi.Agent{}
+		known := &guestlifecycle.Agent{}
 		known.OS.ID = "known"
 		w := watch(t, g, known)
 		w.run(func() {

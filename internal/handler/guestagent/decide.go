@@ -3,7 +3,7 @@ package guestagent
 import (
 	"time"
 
-	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 // looks are the waits before each time that a new agent is asked: it is
@@ -67,7 +67,7 @@ func decide(o observation) decision {
 
 // complete reports whether the agent has named an address for each of the guest's
 // interfaces.
-func complete(answer *vmi.Agent, interfaces int) bool {
+func complete(answer *guestlifecycle.Agent, interfaces int) bool {
 	addressed := 0
 	for _, i := range answer.Interfaces {
 		if len(i.IPs) > 0 {

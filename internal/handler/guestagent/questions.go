@@ -7,16 +7,16 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/guestinfo"
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/qemu/agent"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 // ErrNotConnected answers a question of a user's while the port is closed.
 var ErrNotConnected = errors.New("VMI does not have guest agent connected")
 
 // ask asks what the VMI's status reports.
-func (a *Agent) ask(ctx context.Context) (*vmi.Agent, error) {
-	answer := &vmi.Agent{}
+func (a *Agent) ask(ctx context.Context) (*guestlifecycle.Agent, error) {
+	answer := &guestlifecycle.Agent{}
 	err := a.Talk(ctx, func(ctx context.Context, c *agent.Client) error {
 		system, err := c.OSInfo(ctx)
 		if err != nil && !agent.Unsupported(err) {

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
@@ -76,7 +76,7 @@ type Facts struct {
 	// Deserted means that the VMI does not exist any more, as the API server has said.
 	Deserted bool
 	// Pod is the launcher pod; nil when the node has none.
-	Pod *vmi.Pod
+	Pod *guestlifecycle.Pod
 	// AttachmentPods are the VMI's on this node.
 	AttachmentPods []hotplug.Pod
 }
@@ -173,19 +173,19 @@ func launcherPod(instance *v1.VirtualMachineInstance, pods []*corev1.Pod) *corev
 }
 
 // pod is what is known of the launcher pod. The caller holds p.mu.
-func (p *Presence) pod() *vmi.Pod {
+func (p *Presence) pod() *guestlifecycle.Pod {
 	if shown := launcherPod(p.vmi, p.pods); shown != nil || p.vmi == nil || p.absent.pod == "" {
 		return podOf(shown)
 	}
 	_, err := os.Lstat(filepath.Join(p.env.Pods, string(p.absent.pod)))
-	return &vmi.Pod{UID: p.absent.pod, Gone: true, Remains: !os.IsNotExist(err)}
+	return &guestlifecycle.Pod{UID: p.absent.pod, Gone: true, Remains: !os.IsNotExist(err)}
 }
 
-func podOf(pod *corev1.Pod) *vmi.Pod {
+func podOf(pod *corev1.Pod) *guestlifecycle.Pod {
 	if pod == nil {
 		return nil
 	}
-	p := &vmi.Pod{
+	p := &guestlifecycle.Pod{
 		UID:      pod.UID,
 		Finished: podstatus.Terminal(pod),
 	}

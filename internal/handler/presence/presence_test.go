@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/handler/vmi"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
 func newPod(namespace, uid string) *corev1.Pod {
@@ -206,7 +206,7 @@ func TestAPodThatIsGone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got, want := s.Observe().Pod, (vmi.Pod{UID: "p", Gone: true, Remains: left}); got == nil || *got != want {
+		if got, want := s.Observe().Pod, (guestlifecycle.Pod{UID: "p", Gone: true, Remains: left}); got == nil || *got != want {
 			t.Errorf("the pod is %+v, want %+v", got, want)
 		}
 	}
@@ -253,17 +253,17 @@ func TestTheNewestVMIIsKnown(t *testing.T) {
 func TestWhatMattersOfAPod(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*corev1.Pod)
-		want   vmi.Pod
+		want   guestlifecycle.Pod
 	}{
-		"nothing is known": {func(*corev1.Pod) {}, vmi.Pod{UID: "p"}},
+		"nothing is known": {func(*corev1.Pod) {}, guestlifecycle.Pod{UID: "p"}},
 		"it is ready": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		}, vmi.Pod{UID: "p", Ready: true}},
+		}, guestlifecycle.Pod{UID: "p", Ready: true}},
 		"it is not ready": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
-		}, vmi.Pod{UID: "p"}},
-		"it is being deleted": {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }, vmi.Pod{UID: "p", Interrupted: true}},
-		"it has ended":        {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, vmi.Pod{UID: "p", Finished: true}},
+		}, guestlifecycle.Pod{UID: "p"}},
+		"it is being deleted": {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }, guestlifecycle.Pod{UID: "p", Interrupted: true}},
+		"it has ended":        {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, guestlifecycle.Pod{UID: "p", Finished: true}},
 	} {
 		p := newPod("shop", "p")
 		c.change(p)

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/handler/plug"
+	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/machine"
 )
@@ -54,7 +54,7 @@ func (v *Volumes) resize(ctx context.Context, m diskhotplug.Monitor, grown growt
 		return 0, err
 	}
 	defer volume.Close()
-	size, err := plug.SizeFor(volume, grown.capacity)
+	size, err := nodehotplug.SizeFor(volume, grown.capacity)
 	if err != nil || size <= grown.have {
 		return grown.have, err
 	}

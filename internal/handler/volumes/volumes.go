@@ -3,7 +3,7 @@
 // claims.
 //
 // What a Volumes knows belongs to one QEMU; the VMI's other QEMUs have their own. It decides
-// what to plug by package plug and what grows in decide.go, and must not write a VMI's
+// what to plug by package nodehotplug and what grows in decide.go, and must not write a VMI's
 // status: Observe gives what it should say of each volume.
 package volumes
 
@@ -21,11 +21,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
-	"drydock.dev/drydock/internal/handler/plug"
+	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/handler/vmi"
 	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
 )
@@ -66,7 +66,7 @@ type Env struct {
 // methods from one.
 type Volumes struct {
 	env    Env
-	worker *plug.Worker
+	worker *nodehotplug.Worker
 
 	mu      sync.Mutex
 	growing growing
@@ -75,7 +75,7 @@ type Volumes struct {
 // New gives the Volumes of a QEMU whose monitor is about to be connected.
 func New(env Env) *Volumes {
 	v := &Volumes{env: env, growing: newGrowing()}
-	v.worker = plug.NewWorker(plug.Env{Volume: v.open, Capacity: v.capacity, Go: env.Go, Wake: env.Wake, Now: env.Now})
+	v.worker = nodehotplug.NewWorker(nodehotplug.Env{Volume: v.open, Capacity: v.capacity, Go: env.Go, Wake: env.Wake, Now: env.Now})
 	return v
 }
 
@@ -134,9 +134,9 @@ func (v *Volumes) look(ctx context.Context, m diskhotplug.Monitor, view View) (d
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	due, after, err = v.worker.Look(ctx, m, plug.View{VMI: view.VMI, Record: record, AttachmentPods: view.AttachmentPods, Halted: view.Halted})
+	due, after, err = v.worker.Look(ctx, m, nodehotplug.View{VMI: view.VMI, Record: record, AttachmentPods: view.AttachmentPods, Halted: view.Halted})
 	if err != nil {
-		v.env.Log.Info("a step failed", "step", vmi.Plug, "reason", err.Error())
+		v.env.Log.Info("a step failed", "step", guestlifecycle.Plug, "reason", err.Error())
 	}
 	return due, after
 }
@@ -151,7 +151,7 @@ func (v *Volumes) Act(ctx context.Context, m diskhotplug.Monitor, in machine.Inp
 type Facts struct {
 	// Hotplugged are the volumes of which the last Tend has something to say on this
 	// version of the VMI.
-	Hotplugged map[string]vmi.Plugged
+	Hotplugged map[string]guestlifecycle.Plugged
 	// Plugged are the volumes of the spec that QEMU has.
 	Plugged map[string]bool
 	// Grown are the sizes in bytes that disks have grown to.
@@ -160,9 +160,9 @@ type Facts struct {
 
 // Observe gives what is known, for the status of a VMI. It asks nobody.
 func (v *Volumes) Observe(instance *v1.VirtualMachineInstance) Facts {
-	facts := Facts{Hotplugged: map[string]vmi.Plugged{}, Plugged: v.worker.Plugged(instance)}
+	facts := Facts{Hotplugged: map[string]guestlifecycle.Plugged{}, Plugged: v.worker.Plugged(instance)}
 	for name, f := range v.worker.Facts(instance) {
-		facts.Hotplugged[name] = vmi.Plugged{
+		facts.Hotplugged[name] = guestlifecycle.Plugged{
 			Phase: f.Phase, Reason: f.Reason, Message: f.Message,
 			PodName: f.PodName, PodUID: f.PodUID, Size: f.Size,
 		}
@@ -197,7 +197,7 @@ type Claims map[string]*v1.PersistentVolumeClaimInfo
 // ReadClaims reads a VMI's claims.
 func ReadClaims(ctx context.Context, cluster Cluster, instance *v1.VirtualMachineInstance) (Claims, error) {
 	claims := Claims{}
-	for volume, name := range vmi.Claims(instance) {
+	for volume, name := range guestlifecycle.Claims(instance) {
 		claim, err := cluster.Claim(ctx, instance.Namespace, name)
 		if err != nil {
 			return nil, fmt.Errorf("reading PVC %s/%s: %w", instance.Namespace, name, err)

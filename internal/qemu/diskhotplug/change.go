@@ -102,7 +102,7 @@ func CloseTray(ctx context.Context, m Monitor, device string) error {
 // DEVICE_DELETED, or DEVICE_TRAY_MOVED for a medium, after which Ask takes the
 // medium out. It can be repeated.
 func Ask(ctx context.Context, m Monitor, d Disk) error {
-	if d.Stage != Plugged && d.Stage != Hollow {
+	if d.Stage != Plugged && d.Stage != Detached {
 		return nil
 	}
 	if !d.Drive {

@@ -20,20 +20,20 @@
 //
 // No QEMU command removes a PCI device from a guest that does not release it. But the
 // block node behind the device can be replaced: Force puts a node of no size in its
-// place, so that the guest's device is hollow and all its reads and writes fail.
+// place, so that the guest's device has no backend any more and all its reads and writes fail.
 //
 //	           add-fd, blockdev-add          qom-set            blockdev-del …, remove-fd
-//	Plugged ───────────────────────> Plugged ───────> Partial ───────────────────────────> Hollow
+//	Plugged ───────────────────────> Plugged ───────> Partial ───────────────────────────> Detached
 //	                                                                     when the guest      │
 //	                                    Absent <── remove-fd ── Partial <── lets go at last ─┘
 //
-// The hollow has a Tag of its own, on a descriptor of nothing, that is added
+// What takes its place has a Tag of its own, on a descriptor of nothing, that is added
 // before anything else of it and removed last. When a part dies:
 //
-//   - before qom-set: the guest has its disk. Force goes on with the hollow that is
-//     there, or, when the guest lets go by itself, the hollow is cleared as Partial.
+//   - before qom-set: the guest has its disk. Force goes on with what takes its place that is
+//     there, or, when the guest lets go by itself, what takes its place is cleared as Partial.
 //   - after qom-set: the disk is Partial, as one is that the guest has let go of, and
-//     is cleared in the same way; then it is found Hollow.
+//     is cleared in the same way; then it is found Detached.
 //   - QEMU: all of it ends with it.
 //
 // QEMU waits for what the guest has written so far before it lets go of the node

@@ -16,9 +16,9 @@ const peripherals = "/machine/peripheral"
 
 // Force takes a disk from a guest that does not let go of it. A medium is out of
 // its drive when Force returns; a device stays in the guest, and there is a node
-// named hollow behind it instead of the disk's, which is then Partial. It can be
+// named detached behind it instead of the disk's, which is then Partial. It can be
 // repeated. See decision 155.
-func Force(ctx context.Context, m Monitor, d Disk, hollow string) error {
+func Force(ctx context.Context, m Monitor, d Disk, detached string) error {
 	if d.Stage != Plugged {
 		return nil
 	}
@@ -28,21 +28,21 @@ func Force(ctx context.Context, m Monitor, d Disk, hollow string) error {
 		}
 		return d.takeMedium(ctx, m)
 	}
-	if err := d.makeHollow(ctx, m, hollow); err != nil {
+	if err := d.insertDetached(ctx, m, detached); err != nil {
 		return err
 	}
-	return m.Execute(ctx, "qom-set", Properties{"path": path.Join(peripherals, d.Device), "property": "drive", "value": hollow}, nil)
+	return m.Execute(ctx, "qom-set", Properties{"path": path.Join(peripherals, d.Device), "property": "drive", "value": detached}, nil)
 }
 
-// makeHollow makes what goes in the disk's place, as far as it is not there. It is
+// insertDetached makes what goes in the disk's place, as far as it is not there. It is
 // a node of no size rather than one that fails: virtio answers what is beyond a
 // disk's end by itself, before the disk's error policy is asked, which may be to
 // stop the guest. A flush succeeds, and may: nothing was written to this node, and
 // what was written to the disk's is flushed when that is closed.
-func (d *Disk) makeHollow(ctx context.Context, m Monitor, node string) error {
+func (d *Disk) insertDetached(ctx context.Context, m Monitor, node string) error {
 	tag := d.Tag
-	tag.Hollow, tag.Nodes = true, []string{node}
-	if d.hollow == nil {
+	tag.Detached, tag.Nodes = true, []string{node}
+	if d.detached == nil {
 		nothing, err := os.Open(os.DevNull)
 		if err != nil {
 			return fmt.Errorf("opening what has no content: %w", err)
@@ -52,13 +52,13 @@ func (d *Disk) makeHollow(ctx context.Context, m Monitor, node string) error {
 			return err
 		}
 	}
-	if d.hollow != nil && slices.Contains(d.hollow.nodes, node) {
+	if d.detached != nil && slices.Contains(d.detached.nodes, node) {
 		return nil
 	}
 	return m.Execute(ctx, "blockdev-add", Properties{"driver": "null-co", "node-name": node, "size": 0}, nil)
 }
 
-// serves reports whether a hollow is behind the device that it was made for.
+// serves reports whether a detached is behind the device that it was made for.
 func (d *Disk) serves(ctx context.Context, m Monitor, devices map[string]bool) (bool, error) {
 	if !devices[d.Device] {
 		return false, nil
@@ -71,12 +71,12 @@ func (d *Disk) serves(ctx context.Context, m Monitor, devices map[string]bool) (
 	return slices.Contains(d.Nodes, node), err
 }
 
-// merge is the one disk that a disk and the hollow in its place, or for its place,
+// merge is the one disk that a disk and what takes its place in its place, or for its place,
 // are. A disk comes first: it is to be cleared before anything else is looked at.
 func (d *Disk) merge(disk Disk, serves bool) Disk {
 	switch {
 	case disk.Stage == Absent && serves:
-		d.Stage = Hollow
+		d.Stage = Detached
 		return *d
 	case disk.Stage == Absent:
 		d.Stage = Partial
@@ -84,6 +84,6 @@ func (d *Disk) merge(disk Disk, serves bool) Disk {
 	case serves:
 		disk.Stage = Partial
 	}
-	disk.hollow = d
+	disk.detached = d
 	return disk
 }

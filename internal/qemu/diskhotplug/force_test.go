@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/diskhotplug"
 )
 
-const hollowNode = "x-a"
+const detachedNode = "x-a"
 
 var virtio = diskhotplug.Properties{"driver": "virtio-blk-pci", "bus": "port1", "addr": "0x0", "werror": "stop", "rerror": "stop"}
 
@@ -50,13 +50,13 @@ func (m *machine) hasOpen() bool {
 
 func TestADiskIsTakenFromAGuestThatDoesNotLetGo(t *testing.T) {
 	m := stubborn(t)
-	m.must(diskhotplug.Force(t.Context(), m, m.is(diskhotplug.Plugged), hollowNode))
+	m.must(diskhotplug.Force(t.Context(), m, m.is(diskhotplug.Plugged), detachedNode))
 	m.must(diskhotplug.Clear(t.Context(), m, m.is(diskhotplug.Partial)))
-	d := m.is(diskhotplug.Hollow)
+	d := m.is(diskhotplug.Detached)
 	if d.Volume != "a" || d.Claim != "claim" || d.Size != 0 || m.hasOpen() {
 		t.Errorf("what is left is %+v, the file is open: %v", d, m.hasOpen())
 	}
-	m.must(diskhotplug.Force(t.Context(), m, d, hollowNode))
+	m.must(diskhotplug.Force(t.Context(), m, d, detachedNode))
 	m.must(diskhotplug.Ask(t.Context(), m, d))
 
 	// A guest that starts anew has let go.
@@ -92,13 +92,13 @@ func TestAForceThatWasCutShortGoesOn(t *testing.T) {
 	for done := range commands {
 		t.Run(fmt.Sprintf("virt-handler was killed after %d commands", done), func(t *testing.T) {
 			m := stubborn(t)
-			err := diskhotplug.Force(t.Context(), &dying{m, done}, m.look(), hollowNode)
+			err := diskhotplug.Force(t.Context(), &dying{m, done}, m.look(), detachedNode)
 			if !errors.Is(err, errKilled) {
 				t.Fatalf("it says %v", err)
 			}
-			m.must(diskhotplug.Force(t.Context(), m, m.is(diskhotplug.Plugged), hollowNode))
+			m.must(diskhotplug.Force(t.Context(), m, m.is(diskhotplug.Plugged), detachedNode))
 			m.must(diskhotplug.Clear(t.Context(), m, m.is(diskhotplug.Partial)))
-			m.is(diskhotplug.Hollow)
+			m.is(diskhotplug.Detached)
 			m.must(m.Execute(t.Context(), "system_reset", nil, nil))
 			m.clearAll()
 		})
@@ -107,7 +107,7 @@ func TestAForceThatWasCutShortGoesOn(t *testing.T) {
 
 func TestAForceThatWasCutShortIsClearedWhenTheGuestLetsGo(t *testing.T) {
 	m := stubborn(t)
-	if err := diskhotplug.Force(t.Context(), &dying{m, 2}, m.look(), hollowNode); !errors.Is(err, errKilled) {
+	if err := diskhotplug.Force(t.Context(), &dying{m, 2}, m.look(), detachedNode); !errors.Is(err, errKilled) {
 		t.Fatalf("it says %v", err)
 	}
 	m.must(m.Execute(t.Context(), "system_reset", nil, nil))
@@ -117,7 +117,7 @@ func TestAForceThatWasCutShortIsClearedWhenTheGuestLetsGo(t *testing.T) {
 func TestAMediumIsTakenFromItsDriveByForce(t *testing.T) {
 	m := start(t)
 	m.must(diskhotplug.Plug(t.Context(), m, tag("disk-cd"), m.file(1<<20), parts(nil)))
-	m.must(diskhotplug.Force(t.Context(), m, m.is(diskhotplug.Plugged), hollowNode))
+	m.must(diskhotplug.Force(t.Context(), m, m.is(diskhotplug.Plugged), detachedNode))
 	m.must(diskhotplug.Clear(t.Context(), m, m.is(diskhotplug.Partial)))
 	if d := m.look(); d.Stage != diskhotplug.Absent || m.hasOpen() {
 		t.Errorf("QEMU still has %+v", d)

@@ -29,8 +29,8 @@ type Tag struct {
 	Drive  bool   `json:"drive,omitempty"`
 	// Nodes are the block nodes, in the order in which they are made.
 	Nodes []string `json:"nodes"`
-	// Hollow marks what is put behind a device whose disk is taken by force.
-	Hollow bool `json:"hollow,omitempty"`
+	// Detached marks what is put behind a device whose disk is taken by force.
+	Detached bool `json:"hollow,omitempty"`
 }
 
 // prefix marks the descriptors that have a Tag.
@@ -46,9 +46,9 @@ const (
 	Partial Stage = "Partial"
 	// Plugged means that the guest has the disk, and may be using it.
 	Plugged Stage = "Plugged"
-	// Hollow means that the guest has a device whose disk was taken by force: the
+	// Detached means that the guest has a device whose disk was taken by force: the
 	// file is closed, and all that the guest asks of the device fails.
-	Hollow Stage = "Hollow"
+	Detached Stage = "Detached"
 )
 
 // Disk is a disk as QEMU has it.
@@ -67,14 +67,14 @@ type Disk struct {
 	sets []int64
 	// nodes are those of Tag.Nodes that exist.
 	nodes []string
-	// hollow is what there is already to be put in this disk's place.
-	hollow *Disk
+	// detached is what there is already to be put in this disk's place.
+	detached *Disk
 }
 
 // Observe reads from QEMU which disks were plugged into it, by volume.
 func Observe(ctx context.Context, m Monitor) (map[string]Disk, error) {
-	disks, hollows, err := tagged(ctx, m)
-	if err != nil || len(disks)+len(hollows) == 0 {
+	disks, detached, err := tagged(ctx, m)
+	if err != nil || len(disks)+len(detached) == 0 {
 		return disks, err
 	}
 	sizes, err := blockNodes(ctx, m)
@@ -94,13 +94,13 @@ func Observe(ctx context.Context, m Monitor) (map[string]Disk, error) {
 		disk.judge(present, drives)
 		disks[name] = disk
 	}
-	for name, hollow := range hollows {
-		hollow.find(sizes)
-		serves, err := hollow.serves(ctx, m, present)
+	for name, detached := range detached {
+		detached.find(sizes)
+		serves, err := detached.serves(ctx, m, present)
 		if err != nil {
 			return nil, err
 		}
-		disks[name] = hollow.merge(disks[name], serves)
+		disks[name] = detached.merge(disks[name], serves)
 	}
 	return disks, nil
 }
@@ -159,14 +159,14 @@ type set struct {
 
 // tagged lists the descriptors that have a Tag: those of disks, and those of
 // what is put in their places.
-func tagged(ctx context.Context, m Monitor) (disks, hollows map[string]Disk, err error) {
+func tagged(ctx context.Context, m Monitor) (disks, detached map[string]Disk, err error) {
 	var sets []set
 	if err := m.Execute(ctx, "query-fdsets", nil, &sets); err != nil {
 		return nil, nil, err
 	}
 	// The newest set comes last, whatever order QEMU keeps.
 	slices.SortFunc(sets, func(a, b set) int { return cmp.Compare(a.ID, b.ID) })
-	disks, hollows = map[string]Disk{}, map[string]Disk{}
+	disks, detached = map[string]Disk{}, map[string]Disk{}
 	for _, set := range sets {
 		for _, fd := range set.FDs {
 			text, ok := strings.CutPrefix(fd.Opaque, prefix)
@@ -178,15 +178,15 @@ func tagged(ctx context.Context, m Monitor) (disks, hollows map[string]Disk, err
 				return nil, nil, fmt.Errorf("reading what QEMU keeps of a descriptor: %w", err)
 			}
 			list := disks
-			if tag.Hollow {
-				list = hollows
+			if tag.Detached {
+				list = detached
 			}
 			disk := list[tag.Volume]
 			disk.Tag, disk.sets = tag, append(disk.sets, set.ID)
 			list[tag.Volume] = disk
 		}
 	}
-	return disks, hollows, nil
+	return disks, detached, nil
 }
 
 // blockNodes gives the sizes of all block nodes.

@@ -192,13 +192,13 @@ func blockLists(c *Conn) {
 
 func replacedNode(c *Conn) {
 	drive := properties{"path": "/machine/peripheral/" + RootDisk, "property": "drive"}
-	c.do("blockdev-add", properties{"driver": "null-co", "node-name": "hollow", "size": 0}, nil)
+	c.do("blockdev-add", properties{"driver": "null-co", "node-name": "detached", "size": 0}, nil)
 	replace := properties{"path": "/machine/peripheral/" + RootDisk, "property": "drive", "value": "none"}
 	c.refused("qom-set", replace, "GenericError", "none")
-	replace["value"] = "hollow"
+	replace["value"] = "detached"
 	c.do("qom-set", replace, nil)
 	var has string
-	if c.do("qom-get", drive, &has); has != "hollow" {
+	if c.do("qom-get", drive, &has); has != "detached" {
 		c.t.Errorf("behind the device is %q", has)
 	}
 	c.do("blockdev-del", byName(RootNode), nil)

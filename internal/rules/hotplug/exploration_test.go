@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/exploration"
-	"drydock.dev/drydock/internal/handler/plug"
+	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
@@ -144,8 +144,8 @@ func TestWhatTheSeedDescribesIsCaught(t *testing.T) {
 }
 
 // decided changes what virt-handler sees or decides.
-func decided(see func(*plug.Observed), change func(*plug.Observed, *plug.Decision)) func(plug.Observed) plug.Decision {
-	return func(o plug.Observed) plug.Decision {
+func decided(see func(*nodehotplug.Observed), change func(*nodehotplug.Observed, *nodehotplug.Decision)) func(nodehotplug.Observed) nodehotplug.Decision {
+	return func(o nodehotplug.Observed) nodehotplug.Decision {
 		if see != nil {
 			see(&o)
 		}
@@ -158,7 +158,7 @@ func decided(see func(*plug.Observed), change func(*plug.Observed, *plug.Decisio
 }
 
 // everyPodIsRecorded has virt-handler hand over to pods that the record does not name.
-func everyPodIsRecorded(o *plug.Observed) {
+func everyPodIsRecorded(o *nodehotplug.Observed) {
 	o.Record.Pods = nil
 	for _, p := range o.AttachmentPods {
 		o.Record.Pods = append(o.Record.Pods, hotplug.AttachmentPod{Name: p.Name, UID: p.UID})
@@ -166,38 +166,38 @@ func everyPodIsRecorded(o *plug.Observed) {
 }
 
 // outAsSoonAsUnwanted says that a volume is out before QEMU has let go of it.
-func outAsSoonAsUnwanted(_ *plug.Observed, d *plug.Decision) {
+func outAsSoonAsUnwanted(_ *nodehotplug.Observed, d *nodehotplug.Decision) {
 	if d.Phase == v1.HotplugVolumeDetaching {
 		d.Phase = v1.HotplugVolumeUnMounted
 	}
 }
 
 // anyPodWillDo brings a volume in from whichever pod has it, the named one or not.
-func anyPodWillDo(o *plug.Observed, d *plug.Decision) {
-	if d.Action != plug.Rest || d.Phase != "" || len(o.Disks) > 0 || len(o.VMI.Spec.Volumes) == 0 {
+func anyPodWillDo(o *nodehotplug.Observed, d *nodehotplug.Decision) {
+	if d.Action != nodehotplug.Rest || d.Phase != "" || len(o.Disks) > 0 || len(o.VMI.Spec.Volumes) == 0 {
 		return
 	}
 	for _, p := range o.AttachmentPods {
 		if p.Alive() {
-			d.Action, d.Source = plug.Plug, p
+			d.Action, d.Source = nodehotplug.Plug, p
 		}
 	}
 }
 
 // nobodyIsNamed has the status name no pod for a volume that is Ready.
-func nobodyIsNamed(_ *plug.Observed, d *plug.Decision) { d.PodName, d.PodUID = "", "" }
+func nobodyIsNamed(_ *nodehotplug.Observed, d *nodehotplug.Decision) { d.PodName, d.PodUID = "", "" }
 
 // theFirstStays never hands over.
-func theFirstStays(o *plug.Observed) { o.Record.Pods = nil }
+func theFirstStays(o *nodehotplug.Observed) { o.Record.Pods = nil }
 
 // waitForAName is what virt-handler did: a volume that the guest had is brought back
 // from the pod that is named only.
-func waitForAName(o *plug.Observed, d *plug.Decision) {
+func waitForAName(o *nodehotplug.Observed, d *nodehotplug.Decision) {
 	if len(o.VMI.Status.VolumeStatus) == 0 || len(o.Disks) > 0 {
 		return
 	}
 	if named := o.VMI.Status.VolumeStatus[0].HotplugVolume.AttachPodUID; d.Source.UID != named {
-		d.Action, d.Source = plug.Rest, hotplug.Pod{}
+		d.Action, d.Source = nodehotplug.Rest, hotplug.Pod{}
 	}
 }
 
@@ -231,7 +231,7 @@ func TestWhatVirtHandlerMustNotDoIsCaught(t *testing.T) {
 	late := apart
 	late.writesLate = true
 	tests := map[string]struct {
-		handle func(plug.Observed) plug.Decision
+		handle func(nodehotplug.Observed) nodehotplug.Decision
 		decide func(hotplug.Observed) hotplug.Plan
 		sc     scenario
 		want   string

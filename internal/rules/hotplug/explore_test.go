@@ -117,7 +117,7 @@ func (sc *scenario) sticks(s *state, volumes set) bool {
 		}
 		// It keeps the disk, or what is left of one that was taken by force.
 		phase := s.vmi.entries[v].phase
-		if phase == detaching && !s.vmi.forced.has(v) || phase == attached && s.disks[v] == hollow {
+		if phase == detaching && !s.vmi.forced.has(v) || phase == attached && s.disks[v] == detached {
 			return true
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/handler/plug"
+	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
@@ -27,11 +27,11 @@ const (
 	cut
 	// closing: the disk was taken by force, and QEMU still has the file open.
 	closing
-	// hollow: the guest has what is left of a disk that was taken by force.
-	hollow
+	// detached: the guest has what is left of a disk that was taken by force.
+	detached
 )
 
-var stages = [...]diskhotplug.Stage{diskhotplug.Absent, diskhotplug.Plugged, diskhotplug.Partial, diskhotplug.Partial, diskhotplug.Hollow}
+var stages = [...]diskhotplug.Stage{diskhotplug.Absent, diskhotplug.Plugged, diskhotplug.Partial, diskhotplug.Partial, diskhotplug.Detached}
 
 // open reports whether QEMU has the volume's file open.
 func (d disk) open() bool { return d == plugged || d == cut || d == closing }
@@ -60,7 +60,7 @@ type glance struct {
 
 // verdict is a decision; says is absent when nothing is to be said.
 type verdict struct {
-	action plug.Action
+	action nodehotplug.Action
 	where  place
 	says   phase
 	naming place
@@ -91,9 +91,9 @@ func (p place) name() string   { return podNames[p+1] }
 func (p place) uid() types.UID { return uids[p+1] }
 
 // observed is what virt-handler sees of volume A.
-func (g *glance) observed() plug.Observed {
+func (g *glance) observed() nodehotplug.Observed {
 	volume := volumeNames[0]
-	o := plug.Observed{
+	o := nodehotplug.Observed{
 		VMI: &v1.VirtualMachineInstance{}, Disks: map[string]diskhotplug.Disk{},
 		Opened: map[string]types.UID{}, Verified: map[string]types.UID{},
 	}
@@ -127,7 +127,7 @@ func (g *glance) observed() plug.Observed {
 		}
 	}
 	if g.disk != noDisk {
-		tag := diskhotplug.Tag{Volume: volume.Name, Claim: volume.Claim, Hollow: g.disk == hollow}
+		tag := diskhotplug.Tag{Volume: volume.Name, Claim: volume.Claim, Detached: g.disk == detached}
 		o.Disks[volume.Name] = diskhotplug.Disk{Tag: tag, Stage: stages[g.disk]}
 	}
 	if g.opened != nowhere {
@@ -140,11 +140,11 @@ func (g *glance) observed() plug.Observed {
 }
 
 // theVolume has the decision about the one volume that there is.
-func theVolume(o plug.Observed) plug.Decision {
-	for _, d := range plug.Decide(o) {
+func theVolume(o nodehotplug.Observed) nodehotplug.Decision {
+	for _, d := range nodehotplug.Decide(o) {
 		return d
 	}
-	return plug.Decision{}
+	return nodehotplug.Decision{}
 }
 
 // handler is all that virt-handler may do next about a volume. It writes on condition
@@ -221,10 +221,10 @@ type handling struct {
 func (h *handling) see(g glance) {
 	d := h.judge(g)
 	switch d.action {
-	case plug.Open:
+	case nodehotplug.Open:
 		g.opened = d.where
 		d = h.judge(g)
-	case plug.Verify:
+	case nodehotplug.Verify:
 		h.do(d)
 		g.verified = d.where
 		d = h.judge(g)
@@ -263,24 +263,24 @@ func (h *handling) do(d verdict) {
 	}
 	sticky := h.sticky.has(h.v)
 	switch have := h.s.disks[h.v]; d.action {
-	case plug.Plug:
+	case nodehotplug.Plug:
 		h.become(handlerPlugs, plugged, h.disturbs)
 		if h.failing {
 			h.become(handlerFails, cut, true)
 			h.write(verdict{says: mounted, naming: gone}, true)
 		}
-	case plug.Ask, plug.Eject:
+	case nodehotplug.Ask, nodehotplug.Eject:
 		switch {
 		case have == plugged && !sticky:
 			h.become(guestReleases, cut, h.disturbs)
-		case have == hollow:
+		case have == detached:
 			h.become(guestReleases, noDisk, h.disturbs || sticky)
 		}
-	case plug.Force:
+	case nodehotplug.Force:
 		h.become(handlerForces, closing, h.disturbs)
-	case plug.Clear:
+	case nodehotplug.Clear:
 		if have == closing {
-			h.become(handlerClears, hollow, h.disturbs)
+			h.become(handlerClears, detached, h.disturbs)
 		} else {
 			h.become(handlerClears, noDisk, h.disturbs)
 		}

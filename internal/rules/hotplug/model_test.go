@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/handler/plug"
+	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
@@ -145,7 +145,7 @@ type scenario struct {
 	failing bool
 	// What virt-controller and virt-handler decide.
 	decide func(hotplug.Observed) hotplug.Plan
-	handle func(plug.Observed) plug.Decision
+	handle func(nodehotplug.Observed) nodehotplug.Decision
 	// writesLate has virt-handler write on one version of the VMI what it has decided on
 	// an older one.
 	writesLate bool

@@ -97,7 +97,7 @@ func (s *state) String() string {
 			}
 		}
 		if d := s.disks[v]; d != noDisk {
-			out += fmt.Sprintf("; QEMU has %s %s", volumeNames[v].Name, [...]string{"", "plugged", "partly", "closing", "hollow"}[d])
+			out += fmt.Sprintf("; QEMU has %s %s", volumeNames[v].Name, [...]string{"", "plugged", "partly", "closing", "detached"}[d])
 		}
 	}
 	for i := range s.pods {

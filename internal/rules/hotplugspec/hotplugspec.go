@@ -2,7 +2,7 @@
 // volume and its disk may be, how one is added to a spec and removed, and how a VMI
 // follows the template of its VM.
 //
-// It is pure: it must not import a client. Packages hotplug and handler/plug bring
+// It is pure: it must not import a client. Packages hotplug and handler/nodehotplug bring
 // a volume to the node and into the guest.
 package hotplugspec
 

@@ -232,9 +232,9 @@ func IsDrive(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	return false
 }
 
-// HollowNode names the block node that takes the place of a volume's disk which
+// DetachedNode names the block node that takes the place of a volume's disk which
 // is taken from the guest by force.
-func HollowNode(volume string) string { return nodeName("x-", volume) }
+func DetachedNode(volume string) string { return nodeName("x-", volume) }
 
 // PlugNodes names the block nodes of a plug, in the order of its Blockdevs.
 func PlugNodes(volume string) []string { return []string{nodeName("f-", volume), NodeName(volume)} }

@@ -4,7 +4,7 @@
 //
 // It owns that exploration, which is a test, and no code that runs. It must not
 // hold a rule of its own: what virt-controller and virt-handler do is decided by
-// packages vmilifecycle, vmlifecycle, launcherpod and handler/vmi, whose functions it
+// packages vmilifecycle, vmlifecycle, launcherpod and guestlifecycle, whose functions it
 // calls.
 //
 // The participants:

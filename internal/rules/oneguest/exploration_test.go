@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"drydock.dev/drydock/internal/exploration"
-	handlervmi "drydock.dev/drydock/internal/handler/vmi"
+	handlervmi "drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 

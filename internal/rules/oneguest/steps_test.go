@@ -6,7 +6,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
-	handlervmi "drydock.dev/drydock/internal/handler/vmi"
+	handlervmi "drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )

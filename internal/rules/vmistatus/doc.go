@@ -7,7 +7,7 @@
 // know. Whether the result is worth a write is not decided here.
 //
 // The package is pure: it must not import a client, read the clock, or decide what is
-// done about a VMI (packages vmilifecycle and handler/vmi).
+// done about a VMI (packages vmilifecycle and guestlifecycle).
 //
 //	              HandOver            Guest              End
 //	(empty) Pending Scheduling ──> Scheduled ──> Running ──> Succeeded, Failed

@@ -1,4 +1,4 @@
-// Package vmi decides what virt-handler does for one VirtualMachineInstance on
+// Package guestlifecycle decides what virt-handler does for one VirtualMachineInstance on
 // its node, and what the VMI's status says about it.
 //
 // It is pure: it opens nothing, asks no clock and writes nowhere. Next gives
@@ -23,7 +23,7 @@
 //     a pod that status.activePods names for this node, of a virt-launcher that
 //     says it has started nothing yet.
 //   - The phase never goes back, and a final phase is never changed.
-package vmi
+package guestlifecycle
 
 import (
 	"time"

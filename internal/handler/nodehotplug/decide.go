@@ -1,4 +1,4 @@
-package plug
+package nodehotplug
 
 import (
 	"cmp"
@@ -82,7 +82,7 @@ const (
 	ReasonFailed    = "FailedHotplug"
 	ReasonRefused   = "GuestRefused"
 	ReasonForced    = "VolumeForcedOut"
-	ReasonHollow    = "GuestKeepsForcedDisk"
+	ReasonDetached  = "GuestKeepsForcedDisk"
 )
 
 // Decide decides about every volume that comes or goes, sorted by name.
@@ -144,7 +144,7 @@ func entryOf(vmi *v1.VirtualMachineInstance, name string) entry {
 func (o Observed) decide(name string) Decision {
 	e, disk, claim := entryOf(o.VMI, name), o.Disks[name], Claim(&o.VMI.Spec, name)
 	// What is left of a disk that was forced out is of no claim.
-	has := disk.Stage != diskhotplug.Absent && !disk.Hollow
+	has := disk.Stage != diskhotplug.Absent && !disk.Detached
 	wanted := claim != "" && e.phase != v1.HotplugVolumeDetaching && e.claim == claim && (!has || disk.Claim == claim)
 	d := Decision{Volume: name, Claim: e.claim}
 	if has {
@@ -157,10 +157,10 @@ func (o Observed) decide(name string) Decision {
 		o.takeOut(&d, e, disk)
 	case disk.Stage == diskhotplug.Plugged:
 		o.keep(&d, e)
-	case disk.Stage == diskhotplug.Hollow:
+	case disk.Stage == diskhotplug.Detached:
 		d.Action = Ask
 		if e.attached() {
-			d.say(e.phase, e, ReasonHollow, "the guest still has the disk of this name that was forced out; the volume is plugged in when the guest releases that disk or is restarted")
+			d.say(e.phase, e, ReasonDetached, "the guest still has the disk of this name that was forced out; the volume is plugged in when the guest releases that disk or is restarted")
 		}
 	case e.attached():
 		o.bringIn(&d, e)
@@ -197,7 +197,7 @@ func (o Observed) takeOut(d *Decision, e entry, disk diskhotplug.Disk) {
 		if e.attached() {
 			d.say(v1.HotplugVolumeDetaching, e, ReasonDetaching, "waiting for the guest to release the disk")
 		}
-	case disk.Stage == diskhotplug.Hollow:
+	case disk.Stage == diskhotplug.Detached:
 		d.Action = Ask
 		if e.attached() {
 			d.say(v1.HotplugVolumeUnMounted, e, ReasonForced, fmt.Sprintf("Volume %s has been taken from the guest by force: what the guest still does with its disk fails", d.Volume))

@@ -1,4 +1,4 @@
-package plug
+package nodehotplug
 
 import (
 	"strings"
@@ -55,7 +55,7 @@ func (w world) observed() Observed {
 		}}
 	}
 	if w.qemu != diskhotplug.Absent {
-		tag := diskhotplug.Tag{Volume: "a", Claim: w.claim, Drive: w.tray, Hollow: w.qemu == diskhotplug.Hollow}
+		tag := diskhotplug.Tag{Volume: "a", Claim: w.claim, Drive: w.tray, Detached: w.qemu == diskhotplug.Detached}
 		if w.qemuHas != "" {
 			tag.Claim = w.qemuHas
 		}
@@ -248,17 +248,17 @@ func TestDecide(t *testing.T) {
 			want{action: Clear, phase: detaching, naming: "x", reason: ReasonDetaching},
 		},
 		"it is taken by force": {
-			world{phase: detaching, claim: "c", pod: "x", pods: []hotplug.Pod{x}, qemu: diskhotplug.Hollow, forced: true},
+			world{phase: detaching, claim: "c", pod: "x", pods: []hotplug.Pod{x}, qemu: diskhotplug.Detached, forced: true},
 			want{action: Ask, phase: unmounted, naming: "x", reason: ReasonForced},
 		},
-		"it was taken by force, and the guest keeps the device": {world{qemu: diskhotplug.Hollow}, want{action: Ask}},
+		"it was taken by force, and the guest keeps the device": {world{qemu: diskhotplug.Detached}, want{action: Ask}},
 		"it is wanted again while the guest keeps the device": {
-			world{spec: "c", phase: attached, claim: "c", pod: "y", pods: []hotplug.Pod{y}, qemu: diskhotplug.Hollow},
-			want{action: Ask, phase: attached, naming: "y", reason: ReasonHollow},
+			world{spec: "c", phase: attached, claim: "c", pod: "y", pods: []hotplug.Pod{y}, qemu: diskhotplug.Detached},
+			want{action: Ask, phase: attached, naming: "y", reason: ReasonDetached},
 		},
 		"another claim is wanted under its name while the guest keeps the device": {
-			world{spec: "c", phase: attached, claim: "c", pod: "y", pods: []hotplug.Pod{y}, qemu: diskhotplug.Hollow, qemuHas: "d"},
-			want{action: Ask, phase: attached, naming: "y", reason: ReasonHollow},
+			world{spec: "c", phase: attached, claim: "c", pod: "y", pods: []hotplug.Pod{y}, qemu: diskhotplug.Detached, qemuHas: "d"},
+			want{action: Ask, phase: attached, naming: "y", reason: ReasonDetached},
 		},
 		"QEMU has what no status tells of": {
 			world{claim: "c", qemu: diskhotplug.Plugged}, want{action: Ask},

@@ -1,4 +1,4 @@
-// Package plug brings a VMI's hotplugged volumes from their attachment pods
+// Package nodehotplug brings a VMI's hotplugged volumes from their attachment pods
 // into the QEMU that runs, and takes them out again: it opens the disk that an
 // attachment pod holds, decides what to do about each volume, and reports it for the
 // VMI's status.
@@ -21,9 +21,9 @@
 //	not wanted        Absent    UnMountedFromPod
 //	Detaching, and    Plugged   take the disk from the guest by force
 //	noted as forced
-//	not wanted        Hollow    UnMountedFromPod; the guest is asked on and on to let
+//	not wanted        Detached    UnMountedFromPod; the guest is asked on and on to let
 //	                            go of what is left of the device
-//	AttachedToNode    Hollow    the same; the volume waits, and its status says so
+//	AttachedToNode    Detached    the same; the volume waits, and its status says so
 //
 // # When a part dies
 //
@@ -44,4 +44,4 @@
 //
 // The package must not make or delete pods, and must not name a pod in the
 // status that the VMI's record does not name.
-package plug
+package nodehotplug

@@ -1,4 +1,4 @@
-package plug
+package nodehotplug
 
 import (
 	"context"
@@ -217,7 +217,7 @@ func (w *Worker) act(ctx context.Context, m diskhotplug.Monitor, in machine.Inpu
 	case Ask, Eject:
 		return diskhotplug.Ask(ctx, m, w.disks[d.Volume])
 	case Force:
-		return diskhotplug.Force(ctx, m, w.disks[d.Volume], machine.HollowNode(d.Volume))
+		return diskhotplug.Force(ctx, m, w.disks[d.Volume], machine.DetachedNode(d.Volume))
 	case Clear:
 		return diskhotplug.Clear(ctx, m, w.disks[d.Volume])
 	}

@@ -1,4 +1,4 @@
-package vmi
+package guestlifecycle
 
 import (
 	"strings"
