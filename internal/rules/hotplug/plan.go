@@ -192,38 +192,6 @@ func (p *planning) dropEntries() {
 	})
 }
 
-// deletable are the pods that may be deleted.
-func (p *planning) deletable() []Pod {
-	var out []Pod
-	for i := range p.Pods {
-		if pod := &p.Pods[i]; !pod.Terminating && !p.record.Names(pod.Name) && p.unused(pod) {
-			out = append(out, *pod)
-		}
-	}
-	return out
-}
-
-// unused is H2 for a pod that is not recorded.
-func (p *planning) unused(pod *Pod) bool {
-	for _, v := range pod.Volumes {
-		e := p.entry(v)
-		if e == nil {
-			continue
-		}
-		if e.PodUID == pod.UID && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode) {
-			return false
-		}
-		if !InUse(e.Phase) {
-			continue
-		}
-		through := p.pod(e.PodName)
-		if through == nil || through.UID != e.PodUID || !through.Alive() {
-			return false
-		}
-	}
-	return true
-}
-
 // needed reports whether a volume must have an attachment pod.
 func (p *planning) needed(e *Entry) bool {
 	if InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode {
