@@ -90,7 +90,13 @@ lint: bin/golangci-lint ## gofmt, golangci-lint with the project's own configura
 bin/golangci-lint: tools/go.mod tools/go.sum
 	@$(BUILD) linter
 
+mutation: bin/gremlins ## Change the rules: do the unit tests notice? WHAT="vmlifecycle placement" chooses packages (half an hour)
+	go run ./test/mutation $(WHAT)
+
+bin/gremlins: tools/go.mod tools/go.sum
+	go -C tools build -o $(CURDIR)/bin/ github.com/go-gremlins/gremlins/cmd/gremlins
+
 flaky: ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help run soak fresh to-build-and-run down bench bench-import test check unit system prerequisites build images generate generate-check tidy-check manifests release test-release lint flaky
+.PHONY: help run soak fresh to-build-and-run down bench bench-import test check unit system prerequisites build images generate generate-check tidy-check manifests release test-release lint mutation flaky
