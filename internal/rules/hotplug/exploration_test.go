@@ -28,22 +28,22 @@ const (
 // scenarios are explored exhaustively. Each is small in one way so that it can
 // be large in another.
 var scenarios = []scenario{
-	{name: "one volume is plugged and unplugged, and its pod is taken away", volumes: 1, changes: 3, adds: all, removes: all, deletions: 1, maxAttachmentPods: 1},
+	{name: "one volume is plugged and unplugged, and its pod is taken away", large: true, volumes: 1, changes: 3, adds: all, removes: all, deletions: 1, maxAttachmentPods: 1},
 	{name: "two volumes are plugged and unplugged", volumes: 2, changes: 2, adds: all, removes: all, maxAttachmentPods: 1},
 	{name: "a volume is plugged and unplugged beside one in use", volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, maxAttachmentPods: 1},
 	{name: "a controller dies between writing and creating", volumes: 2, first: volumeA, changes: 1, adds: all, removes: all, late: 1, maxAttachmentPods: 1},
-	{name: "two volumes in one pod are plugged and unplugged", volumes: 2, first: volumeA | volumeB, changes: 3, adds: all, removes: all, maxAttachmentPods: 1},
+	{name: "two volumes in one pod are plugged and unplugged", large: true, volumes: 2, first: volumeA | volumeB, changes: 3, adds: all, removes: all, maxAttachmentPods: 1},
 	{name: "two volumes in two pods come, go and are merged", volumes: 2, first: volumeA | volumeB, firstApart: true, changes: 1, adds: all, removes: all, maxAttachmentPods: 1},
-	{name: "a plug fails, its pod is taken away, the volume goes", volumes: 1, changes: 3, adds: all, removes: all, deletions: 1, failing: true, maxAttachmentPods: 1},
+	{name: "a plug fails, its pod is taken away, the volume goes", large: true, volumes: 1, changes: 3, adds: all, removes: all, deletions: 1, failing: true, maxAttachmentPods: 1},
 	{name: "a plug fails beside a volume in the same pod", volumes: 2, first: volumeA, changes: 2, adds: all, removes: all, failing: true, maxAttachmentPods: 1},
 	{name: "three volumes in three pods are merged", volumes: 3, first: all, firstApart: true, maxAttachmentPods: 1},
-	{name: "the pod of two volumes is taken away", volumes: 2, first: volumeA | volumeB, deletions: 1, maxAttachmentPods: 1},
+	{name: "the pod of two volumes is taken away", large: true, volumes: 2, first: volumeA | volumeB, deletions: 1, maxAttachmentPods: 1},
 	{name: "two volumes of which one never attaches", volumes: 2, changes: 2, adds: all, removes: all, broken: volumeB, maxAttachmentPods: 1},
 	{name: "one that never attaches beside one in use", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, broken: volumeB, maxAttachmentPods: 1},
 	{name: "a claim for one pod only", volumes: 2, first: volumeA, changes: 3, adds: all, removes: all, exclusive: volumeB, maxAttachmentPods: 1},
 	{name: "a guest that does not give a disk back", volumes: 2, first: volumeA | volumeB, changes: 2, adds: all, removes: all, sticky: volumeB, maxAttachmentPods: 1},
 	{name: "a disk that the guest does not give back is forced out", volumes: 2, first: volumeA | volumeB, changes: 3, adds: volumeB, removes: volumeB, sticky: volumeB, forces: volumeB, maxAttachmentPods: 1},
-	{name: "a disk is forced out, its pod is taken away, it comes again", volumes: 1, first: volumeA, changes: 4, adds: all, removes: all, sticky: volumeA, forces: volumeA, deletions: 1, maxAttachmentPods: 1},
+	{name: "a disk is forced out, its pod is taken away, it comes again", large: true, volumes: 1, first: volumeA, changes: 4, adds: all, removes: all, sticky: volumeA, forces: volumeA, deletions: 1, maxAttachmentPods: 1},
 }
 
 // longScenarios are what the long run adds.
@@ -69,6 +69,9 @@ func TestEveryReachableStateKeepsTheInvariants(t *testing.T) {
 	states, transitions := 0, 0
 	for _, sc := range list {
 		t.Run(sc.name, func(t *testing.T) {
+			if sc.large && testing.Short() {
+				t.Skip("it has many states")
+			}
 			sc.decide, sc.handle = withAndWithoutBudget(t), theVolume
 			begin := time.Now()
 			x, err := explore(&sc)

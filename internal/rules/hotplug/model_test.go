@@ -124,7 +124,9 @@ type state struct {
 
 // scenario is what is fixed in an exploration.
 type scenario struct {
-	name    string
+	name string
+	// large scenarios have more than 25,000 states; -short leaves them out.
+	large   bool
 	volumes int
 	// first is what is plugged in at the beginning, in one attachment pod or each in its own.
 	first      set
