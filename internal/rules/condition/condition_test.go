@@ -64,9 +64,21 @@ func TestAConditionIsFoundAndDroppedByItsType(t *testing.T) {
 	if IsTrue(list, v1.VirtualMachineReady) || IsTrue(list, v1.VirtualMachineFailure) || !IsTrue(list, v1.VirtualMachinePaused) {
 		t.Error("one that is False or absent counts as True, or one that is True does not")
 	}
+	list[0].Status = "True"
+	if !IsTrue(list, v1.VirtualMachineReady) {
+		t.Error("the first of the list does not count as True")
+	}
 	Drop(&list, v1.VirtualMachinePaused)
 	Drop(&list, v1.VirtualMachineFailure)
 	if len(list) != 1 || Find(list, v1.VirtualMachinePaused) != nil || Find(list, v1.VirtualMachineReady) == nil {
 		t.Errorf("%+v is left", list)
+	}
+}
+
+func TestTheFirstConditionOfAListIsReplacedInItsPlace(t *testing.T) {
+	list := []v1.VirtualMachineInstanceCondition{ready("False", "waiting"), {Type: "Other", Status: "True"}}
+	Set(&list, ready("True", ""), noon)
+	if len(list) != 2 || list[0].Type != v1.VirtualMachineInstanceReady || list[0].Status != "True" {
+		t.Errorf("got %+v, want two conditions, the first of them Ready=True", list)
 	}
 }

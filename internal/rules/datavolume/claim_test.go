@@ -112,3 +112,130 @@ func TestTheDefaultClassForMachinesComesFirst(t *testing.T) {
 		}
 	}
 }
+
+func mebibytes(count int64) int64 { return count << 20 }
+
+func TestASizeThatIsLeftOpenIsTheSources(t *testing.T) {
+	file, device := corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock
+	claim := func(mode corev1.PersistentVolumeMode, asked, has string) *corev1.PersistentVolumeClaim {
+		c := &corev1.PersistentVolumeClaim{}
+		c.Spec.VolumeMode = &mode
+		c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(asked)}
+		if has != "" {
+			c.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(has)}
+		}
+		return c
+	}
+	for name, test := range map[string]struct {
+		asked   string
+		mode    corev1.PersistentVolumeMode
+		source  *corev1.PersistentVolumeClaim
+		restore int64
+		want    int64
+	}{
+		// Of 2048 MiB a file system leaves 94 %.
+		"the disk of a file system, as a device":     {"", device, claim(file, "2Gi", ""), 0, mebibytes(1925)},
+		"the disk of a file system, in one":          {"", file, claim(file, "2Gi", ""), 0, mebibytes(2048)},
+		"a device":                                   {"", device, claim(device, "2Gi", ""), 0, mebibytes(2048)},
+		"a device that is larger than was asked for": {"", device, claim(device, "2Gi", "3Gi"), 0, mebibytes(3072)},
+		"a device, in a file system":                 {"", file, claim(device, "2Gi", ""), 0, mebibytes(2179)},
+		"what is asked for goes before the source":   {"1Gi", device, claim(device, "2Gi", ""), 0, mebibytes(1024)},
+		"a snapshot":                                 {"", file, nil, mebibytes(5120), mebibytes(5120)},
+		"what is asked for goes before the snapshot": {"1Gi", device, nil, mebibytes(512), mebibytes(1024)},
+		"nothing is asked for, and nothing is known": {"", device, nil, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dv := newDV(cloneOf("ns", "image"), func(dv *cdiv1.DataVolume) {
+				dv.Spec.Storage.VolumeMode, dv.Spec.Storage.Resources.Requests = &test.mode, nil
+				if test.asked != "" {
+					dv.Spec.Storage.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(test.asked)}
+				}
+			})
+			o := Observed{DataVolume: dv, Config: ConfigOf(nil), Source: Source{Claim: test.source, RestoreSize: test.restore}}
+			size := newClaim(o, methodCopy).Spec.Resources.Requests[corev1.ResourceStorage]
+			if size.Value() != test.want {
+				t.Errorf("the claim asks for %d, want %d", size.Value(), test.want)
+			}
+		})
+	}
+}
+
+func TestOtherRequestsOfAClaimStay(t *testing.T) {
+	dv := newDV(httpSource(), func(dv *cdiv1.DataVolume) { dv.Spec.Storage.Resources.Requests["iops"] = resource.MustParse("5") })
+	requests := newClaim(Observed{DataVolume: dv, Config: ConfigOf(nil)}, methodImport).Spec.Resources.Requests
+	if iops := requests["iops"]; iops.Value() != 5 || len(requests) != 2 {
+		t.Errorf("the claim asks for %v, want 5 iops beside its size", requests)
+	}
+}
+
+func TestHowLargeTheDiskIs(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{}
+	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
+	asked := func(size string) *cdiv1.DataVolume {
+		return newDV(httpSource(), func(dv *cdiv1.DataVolume) {
+			dv.Spec.Storage.Resources.Requests = corev1.ResourceList{}
+			if size != "" {
+				dv.Spec.Storage.Resources.Requests[corev1.ResourceStorage] = resource.MustParse(size)
+			}
+		})
+	}
+	byTheLetter := newDV(httpSource(), func(dv *cdiv1.DataVolume) {
+		dv.Spec.Storage, dv.Spec.PVC = nil, claim.Spec.DeepCopy()
+	})
+	for name, test := range map[string]struct {
+		dv   *cdiv1.DataVolume
+		want int64
+	}{
+		"as asked for":                   {asked("1Gi"), mebibytes(1024)},
+		"to the next mebibyte":           {asked("1073741825"), mebibytes(1025)},
+		"as much as fits":                {asked(""), mebibytes(1925)},
+		"as much as fits, by the letter": {byTheLetter, mebibytes(1925)},
+	} {
+		if got := DiskSize(Observed{DataVolume: test.dv, Claim: claim, Config: ConfigOf(nil)}); got != test.want {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
+		}
+	}
+}
+
+func TestOnlyAWholeRecommendationCounts(t *testing.T) {
+	file, device := corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock
+	many := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	once := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	for name, test := range map[string]struct {
+		spec, status []cdiv1.ClaimPropertySet
+		mode         *corev1.PersistentVolumeMode
+		modes        []corev1.PersistentVolumeAccessMode
+		want         cdiv1.ClaimPropertySet
+	}{
+		"one without a mode":               {nil, []cdiv1.ClaimPropertySet{{AccessModes: many}}, nil, nil, cdiv1.ClaimPropertySet{AccessModes: once, VolumeMode: &file}},
+		"one without ways of access":       {nil, []cdiv1.ClaimPropertySet{{VolumeMode: &device}}, nil, nil, cdiv1.ClaimPropertySet{AccessModes: once, VolumeMode: &file}},
+		"one without a mode, one is asked": {nil, []cdiv1.ClaimPropertySet{{AccessModes: many}}, &file, nil, cdiv1.ClaimPropertySet{AccessModes: once, VolumeMode: &file}},
+		"the mode that is asked for": {nil, []cdiv1.ClaimPropertySet{{AccessModes: once, VolumeMode: &device}, {AccessModes: many, VolumeMode: &file}}, &file, nil,
+			cdiv1.ClaimPropertySet{AccessModes: many, VolumeMode: &file}},
+		"the access that is asked for": {nil, []cdiv1.ClaimPropertySet{{AccessModes: once, VolumeMode: &file}, {AccessModes: many, VolumeMode: &device}}, nil, many,
+			cdiv1.ClaimPropertySet{AccessModes: many, VolumeMode: &device}},
+		"the administrator's goes first": {[]cdiv1.ClaimPropertySet{{AccessModes: many, VolumeMode: &device}}, []cdiv1.ClaimPropertySet{{AccessModes: many, VolumeMode: &file}}, nil, nil,
+			cdiv1.ClaimPropertySet{AccessModes: many, VolumeMode: &device}},
+	} {
+		o := Observed{Profile: &cdiv1.StorageProfile{Spec: cdiv1.StorageProfileSpec{ClaimPropertySets: test.spec}, Status: cdiv1.StorageProfileStatus{ClaimPropertySets: test.status}}}
+		if diff := cmp.Diff(test.want, propertySet(o, test.modes, test.mode)); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+}
+
+func TestWhichClassesWaitForTheirFirstConsumer(t *testing.T) {
+	for name, test := range map[string]struct {
+		class *storagev1.StorageClass
+		want  bool
+	}{
+		"none":                  {nil, false},
+		"one that says no":      {class(storagev1.VolumeBindingImmediate), false},
+		"one that says yes":     {class(storagev1.VolumeBindingWaitForFirstConsumer), true},
+		"one that says nothing": {&storagev1.StorageClass{}, false},
+	} {
+		if got := waits(test.class); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -150,3 +150,17 @@ func TestADataSourceSaysWhetherItCanBeUsed(t *testing.T) {
 		t.Error("what is said already is written again")
 	}
 }
+
+func TestADataSourceIsWrittenWhenItSaysSomethingElse(t *testing.T) {
+	source := leadingTo(cdiv1.DataSourceSource{PVC: &cdiv1.DataVolumeSourcePVC{Name: "image"}})
+	for name, reference := range map[string]ResolvedReference{
+		"another reason":  {Reason: "Other", Message: "x"},
+		"another message": {Reason: "NotFound", Message: "y"},
+	} {
+		source.Status = DataSourceStatus(source, ResolvedReference{Reason: "NotFound", Message: "x"}, Source{}, noon)
+		later := DataSourceStatus(source, reference, Source{}, noon.Add(time.Hour)).Conditions[0]
+		if later.Reason != reference.Reason || later.Message != reference.Message || !later.LastTransitionTime.Time.Equal(noon) {
+			t.Errorf("%s: it says %+v", name, later)
+		}
+	}
+}

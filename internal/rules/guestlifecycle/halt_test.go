@@ -114,3 +114,29 @@ func TestStatusOfAGuestThatWaitsForVolumes(t *testing.T) {
 		})
 	}
 }
+
+func TestWhatIsSaidOfVolumesThatAreLate(t *testing.T) {
+	boots, data := machine.Awaited{Volume: "root", Boots: true}, machine.Awaited{Volume: "data"}
+	list := []v1.VolumeStatus{{Name: "root", Message: "no node has it"}, {Name: "data"}, {Name: "other", Message: "x"}}
+	for name, test := range map[string]struct {
+		missing       []machine.Awaited
+		message, late string
+	}{
+		"none": {nil, "The guest is being started with its hotpluggable volumes.", ""},
+		"one that it boots from, and others": {[]machine.Awaited{boots, data},
+			"The guest has not been started: it may boot from a hotpluggable volume that is not attached yet: root (no node has it). " +
+				"It starts when the volume is attached, or removed (virtctl removevolume).",
+			"The guest starts without volumes that were not attached within 30s: root, data. Each is plugged in when it comes."},
+		"one of data": {[]machine.Awaited{data},
+			"The guest has not been started: it waits, for 30s at most, for hotpluggable volumes that are not attached yet: data.",
+			"The guest starts without volumes that were not attached within 30s: data. Each is plugged in when it comes."},
+	} {
+		h := Halt{Missing: test.missing}
+		if got := h.message(list); got != test.message {
+			t.Errorf("%s: %q, want %q", name, got, test.message)
+		}
+		if got := h.LateMessage(); got != test.late {
+			t.Errorf("%s, when the guest starts: %q, want %q", name, got, test.late)
+		}
+	}
+}

@@ -291,3 +291,45 @@ func situation(o Observed) string {
 	}
 	return text
 }
+
+func TestHowLongAGuestHasToShutDown(t *testing.T) {
+	for name, test := range map[string]struct {
+		phase v1.VirtualMachineInstancePhase
+		grace *int64
+		want  int64
+	}{
+		"the VMI says nothing":      {v1.Running, nil, 30},
+		"the VMI says":              {v1.Running, new(int64(600)), 600},
+		"no time at all":            {v1.Running, new(int64(0)), 0},
+		"less than no time is none": {v1.Running, new(int64(-5)), 0},
+		"the VMI is over":           {v1.Failed, new(int64(600)), 0},
+	} {
+		vmi := &v1.VirtualMachineInstance{Spec: v1.VirtualMachineInstanceSpec{TerminationGracePeriodSeconds: test.grace}}
+		vmi.Status.Phase = test.phase
+		if got := GracePeriod(vmi); got != test.want {
+			t.Errorf("%s: %d s, want %d", name, got, test.want)
+		}
+	}
+}
+
+func TestWhichGuestsAreLost(t *testing.T) {
+	running := func() Observed {
+		return observed(in(v1.Running), launcher(launch.PhaseWaiting), func(o *Observed) { o.Link = LinkUp })
+	}
+	for name, test := range map[string]struct {
+		edit func(*Observed)
+		want bool
+	}{
+		"its launcher waits to be told of a guest": {func(*Observed) {}, true},
+		"its launcher has it":                      {func(o *Observed) { o.Launcher.Phase = launch.PhaseRunning }, false},
+		"its launcher does not answer":             {func(o *Observed) { o.Link = LinkPending }, false},
+		"it has never run":                         {in(v1.Scheduled), false},
+		"its VMI is gone":                          {func(o *Observed) { o.VMI = nil }, false},
+	} {
+		o := running()
+		test.edit(&o)
+		if got := Lost(o); got != test.want {
+			t.Errorf("%s: lost is %v", name, got)
+		}
+	}
+}

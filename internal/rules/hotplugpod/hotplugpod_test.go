@@ -84,6 +84,26 @@ func TestAClaimIsMountedAsTheVMIAsks(t *testing.T) {
 	}
 }
 
+// TestHowAClaimIsMountedIsTheVolumesOwn: neither another volume on the claim nor one that
+// is no claim at all makes it one for reading only.
+func TestHowAClaimIsMountedIsTheVolumesOwn(t *testing.T) {
+	claim := func(name string, readOnly bool) v1.Volume {
+		source := &v1.PersistentVolumeClaimVolumeSource{}
+		source.ClaimName, source.ReadOnly = "claim-a", readOnly
+		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: source}}
+	}
+	for name, volumes := range map[string][]v1.Volume{
+		"another volume is on the claim": {claim("other", true), claim("files", false)},
+		"the volume is a DataVolume":     {{Name: "files", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "claim-a"}}}},
+	} {
+		in := input()
+		in.VMI.Spec.Volumes = volumes
+		if got := Render(in).Spec.Volumes[0].PersistentVolumeClaim; got.ReadOnly {
+			t.Errorf("%s: the pod has %+v", name, got)
+		}
+	}
+}
+
 // TestItIsKeptFromNoNode: the pod goes where the guest is.
 func TestItIsKeptFromNoNode(t *testing.T) {
 	for _, taint := range []corev1.Taint{

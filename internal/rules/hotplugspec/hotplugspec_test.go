@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 	"pgregory.net/rapid"
@@ -56,6 +57,14 @@ func TestAdd(t *testing.T) {
 		"a new drive": {
 			o:    options("a", "a", v1.DiskDevice{CDRom: &v1.CDRomTarget{}}),
 			want: "only a medium can be put into a cdrom, whose drive must be among the machine's disks",
+		},
+		"the name is that of the first disk": {
+			spec: func(s *v1.VirtualMachineInstanceSpec) { s.Volumes = nil },
+			o:    options("root", "a", on("")), want: "disk with that name already exists",
+		},
+		"a medium into a drive that is the first disk": {
+			spec: func(s *v1.VirtualMachineInstanceSpec) { slices.Reverse(s.Domain.Devices.Disks) },
+			o:    options("drive", "a", v1.DiskDevice{}),
 		},
 		"a machine without hotplug": {
 			spec: func(s *v1.VirtualMachineInstanceSpec) { s.Domain.Devices.DisableHotplug = true },
@@ -135,14 +144,24 @@ func TestRemoveRefuses(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
+	first := &v1.VirtualMachineInstanceSpec{}
+	if err := Add(first, options("a", "a", on(""))); err != nil {
+		t.Fatal(err)
+	}
+	if errs := Judge(first, field.NewPath("spec")); len(errs) > 0 {
+		t.Errorf("a hotpluggable volume with the first disk: %v", errs)
+	}
 	spec := machineSpec()
 	spec.Volumes = append(spec.Volumes,
 		v1.Volume{Name: "alone", VolumeSource: source(options("", "x", on("")).VolumeSource)},
-		v1.Volume{Name: "sata", VolumeSource: source(options("", "y", on("")).VolumeSource)})
-	spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, v1.Disk{Name: "sata", DiskDevice: on(v1.DiskBusSATA)})
+		v1.Volume{Name: "sata", VolumeSource: source(options("", "y", on("")).VolumeSource)},
+		v1.Volume{Name: "usb", VolumeSource: source(options("", "z", on("")).VolumeSource)})
+	spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks,
+		v1.Disk{Name: "sata", DiskDevice: on(v1.DiskBusSATA)}, v1.Disk{Name: "usb", DiskDevice: on(v1.DiskBusUSB)})
 	want := []string{
 		"spec.volumes[1]: Forbidden: a hotpluggable volume needs a disk of its name",
 		"spec.domain.devices.disks[2]: Forbidden: a hotplugged disk must be on the bus scsi or virtio, not sata",
+		"spec.domain.devices.disks[3]: Forbidden: a hotplugged disk must be on the bus scsi or virtio, not usb",
 	}
 	var got []string
 	for _, err := range Judge(spec, field.NewPath("spec")) {
@@ -226,7 +245,127 @@ func TestLastingIsWhatNeedsARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if a, b := Lasting(plain), Lasting(plugged); len(a.Volumes) != len(b.Volumes) || len(a.Domain.Devices.Disks) != len(b.Domain.Devices.Disks) {
-		t.Errorf("%+v differs from %+v", a, b)
+	for name, spec := range map[string]*v1.VirtualMachineInstanceSpec{"plain": plain, "plugged": plugged} {
+		if diff := cmp.Diff(plain, Lasting(spec)); diff != "" {
+			t.Errorf("%s: what lasts is not the spec without what is plugged:\n%s", name, diff)
+		}
+	}
+	only := &v1.VirtualMachineInstanceSpec{}
+	if err := Add(only, options("a", "a", on(""))); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&v1.VirtualMachineInstanceSpec{}, Lasting(only)); diff != "" {
+		t.Errorf("a spec that has nothing but what is plugged:\n%s", diff)
+	}
+}
+
+// hot is a hotpluggable volume on the claim of its name.
+func hot(name string) v1.Volume {
+	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: name, Hotpluggable: true}}}
+}
+
+func scsi(name string) v1.Disk { return v1.Disk{Name: name, DiskDevice: on(v1.DiskBusSCSI)} }
+
+func drive(name string) v1.Disk {
+	return v1.Disk{Name: name, DiskDevice: v1.DiskDevice{CDRom: &v1.CDRomTarget{Bus: v1.DiskBusSATA}}}
+}
+
+func specOf(disks []v1.Disk, volumes ...v1.Volume) v1.VirtualMachineInstanceSpec {
+	spec := v1.VirtualMachineInstanceSpec{Volumes: volumes}
+	spec.Domain.Devices.Disks = disks
+	return spec
+}
+
+func TestWhatAVMITakesOverFromItsTemplate(t *testing.T) {
+	status := func(name, claim string, hotplugged bool) v1.VolumeStatus {
+		s := v1.VolumeStatus{Name: name, PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: claim}}
+		if hotplugged {
+			s.HotplugVolume = &v1.HotplugVolumeStatus{}
+		}
+		return s
+	}
+	for name, test := range map[string]struct {
+		template, vmi  v1.VirtualMachineInstanceSpec
+		status         []v1.VolumeStatus
+		volumes, disks string
+	}{
+		"a volume whose disk is the template's first": {
+			template: specOf([]v1.Disk{scsi("a")}, hot("a")), volumes: "a", disks: "a"},
+		"a volume without a disk is left out, and the next is not": {
+			template: specOf([]v1.Disk{scsi("b")}, hot("a"), hot("b")), volumes: "b", disks: "b"},
+		"a volume that the VMI has a disk for, which is the first, and no drive": {
+			template: specOf([]v1.Disk{scsi("a"), scsi("b")}, hot("a"), hot("b")), vmi: specOf([]v1.Disk{scsi("a")}), volumes: "b", disks: "a b"},
+		"a medium for the drive that the VMI has": {
+			template: specOf([]v1.Disk{drive("cd")}, hot("cd")), vmi: specOf([]v1.Disk{drive("cd")}), volumes: "cd", disks: "cd"},
+		"a drive needs a restart, and what comes after it does not": {
+			template: specOf([]v1.Disk{drive("cd"), scsi("b")}, hot("cd"), hot("b")), volumes: "b", disks: "b"},
+		"another volume is on its way out": {
+			template: specOf([]v1.Disk{scsi("a")}, hot("a")), status: []v1.VolumeStatus{status("b", "old", true)}, volumes: "a", disks: "a"},
+		"what the machine began with is not on its way out": {
+			template: specOf([]v1.Disk{scsi("a")}, hot("a")), status: []v1.VolumeStatus{status("a", "old", false)}, volumes: "a", disks: "a"},
+		"the same volume on another claim is on its way out": {
+			template: specOf([]v1.Disk{scsi("a")}, hot("a")), status: []v1.VolumeStatus{status("b", "b", true), status("a", "old", true)}},
+		"the same volume is coming back": {
+			template: specOf([]v1.Disk{scsi("a")}, hot("a")), status: []v1.VolumeStatus{status("a", "a", true)}, volumes: "a", disks: "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := &v1.VirtualMachineInstance{Spec: test.vmi}
+			vmi.Status.VolumeStatus = test.status
+			SyncTemplate(vmi, &test.template)
+			var volumes, disks []string
+			for _, v := range vmi.Spec.Volumes {
+				volumes = append(volumes, v.Name)
+			}
+			for _, d := range vmi.Spec.Domain.Devices.Disks {
+				disks = append(disks, d.Name)
+			}
+			if got := strings.Join(volumes, " "); got != test.volumes {
+				t.Errorf("it has the volumes %q, want %q", got, test.volumes)
+			}
+			if got := strings.Join(disks, " "); got != test.disks {
+				t.Errorf("it has the disks %q, want %q", got, test.disks)
+			}
+		})
+	}
+}
+
+func TestWhatIsNotedOfAVMIsOwnChanges(t *testing.T) {
+	add := func(name string) func(*v1.VirtualMachineInstance) {
+		return func(vmi *v1.VirtualMachineInstance) { NoteAdded(vmi, name) }
+	}
+	remove := func(name string) func(*v1.VirtualMachineInstance) {
+		return func(vmi *v1.VirtualMachineInstance) { NoteRemoved(vmi, name) }
+	}
+	for name, test := range map[string]struct {
+		steps      []func(*v1.VirtualMachineInstance)
+		added, out string
+	}{
+		"two are added":                            {[]func(*v1.VirtualMachineInstance){add("a"), add("b")}, `["a","b"]`, ""},
+		"one is added twice":                       {[]func(*v1.VirtualMachineInstance){add("a"), add("a")}, `["a"]`, ""},
+		"two are removed":                          {[]func(*v1.VirtualMachineInstance){remove("a"), remove("b")}, "", `["a","b"]`},
+		"one is removed twice":                     {[]func(*v1.VirtualMachineInstance){remove("a"), remove("a")}, "", `["a"]`},
+		"one of two that were removed comes again": {[]func(*v1.VirtualMachineInstance){remove("a"), remove("b"), add("a")}, `["a"]`, `["b"]`},
+		"one of two that were added goes again":    {[]func(*v1.VirtualMachineInstance){add("a"), add("b"), remove("a")}, `["b"]`, ""},
+	} {
+		vmi := &v1.VirtualMachineInstance{}
+		for _, step := range test.steps {
+			step(vmi)
+		}
+		if added, out := vmi.Annotations[v1.EphemeralHotplugAnnotation], vmi.Annotations[RemovedAnnotation]; added != test.added || out != test.out {
+			t.Errorf("%s: added %s, removed %s; want %s, %s", name, added, out, test.added, test.out)
+		}
+	}
+}
+
+// What a VMI has alone ends when the volume is gone, or the template has it.
+func TestWhatIsNoDifferenceAnyMoreIsForgotten(t *testing.T) {
+	fixed := hot("d")
+	fixed.DataVolume.Hotpluggable = false
+	template := specOf([]v1.Disk{scsi("c"), scsi("d")}, hot("c"), fixed)
+	vmi := &v1.VirtualMachineInstance{Spec: specOf([]v1.Disk{scsi("b"), scsi("c"), scsi("d")}, hot("b"), hot("c"), hot("d"))}
+	vmi.Annotations = map[string]string{v1.EphemeralHotplugAnnotation: `["a","b","c","d"]`, RemovedAnnotation: `["c","x"]`}
+	SyncTemplate(vmi, &template)
+	if added, out := vmi.Annotations[v1.EphemeralHotplugAnnotation], vmi.Annotations[RemovedAnnotation]; added != `["b","d"]` || out != `["c"]` {
+		t.Errorf("added alone %s, removed alone %s; want b and d, which the template does not plug, and c, which it has", added, out)
 	}
 }

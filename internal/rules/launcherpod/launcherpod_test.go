@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
@@ -138,6 +139,9 @@ func TestMemory(t *testing.T) {
 		"with hugepages only the overhead is ordinary memory": {
 			`domain: {memory: {guest: 1Gi, hugepages: {pageSize: 2Mi}}, devices: {}}`,
 			func(o int64) int64 { return o }, nil},
+		"with hugepages a limit is one of the overhead": {
+			`domain: {memory: {guest: 1Gi, hugepages: {pageSize: 2Mi}}, resources: {limits: {memory: 1Gi}}, devices: {}}`,
+			func(o int64) int64 { return o }, func(o int64) int64 { return o }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -297,6 +301,95 @@ func TestTheSELinuxTypeIsTheAdministrators(t *testing.T) {
 					t.Errorf("type %q: container %s has options of its own", launcherType, c.Name)
 				}
 			}
+		}
+	}
+}
+
+func TestOnlyNamedCPUModelsChooseANode(t *testing.T) {
+	for cpu, want := range map[string]string{
+		"{model: host-model}": "", "{model: host-passthrough}": "", "{model: Haswell}": "Haswell", "{cores: 2}": "",
+	} {
+		pod, err := Render(vmiWith(`domain: {memory: {guest: 1Gi}, cpu: `+cpu+`, devices: {}}`), hardware, "image", Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for label := range pod.Spec.NodeSelector {
+			if model, ok := strings.CutPrefix(label, v1.CPUModelLabel); ok {
+				got += model
+			}
+		}
+		if got != want {
+			t.Errorf("cpu %s asks nodes for %q, want %q", cpu, got, want)
+		}
+	}
+}
+
+func TestHowAGuestsProbesReachIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		probe v1.Probe
+		want  corev1.ProbeHandler
+	}{
+		"by TCP":  {v1.Probe{Handler: v1.Handler{TCPSocket: &corev1.TCPSocketAction{Host: "x"}}}, corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Host: "x"}}},
+		"by HTTP": {v1.Probe{Handler: v1.Handler{HTTPGet: &corev1.HTTPGetAction{Path: "/x"}}}, corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/x"}}},
+		"by the agent": {v1.Probe{Handler: v1.Handler{GuestAgentPing: &v1.GuestAgentPing{}}},
+			corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{layout.LauncherBinary, "probe", "guest-agent-ping", "--timeout=1s"}}}},
+		"by a command, which has its time": {v1.Probe{Handler: v1.Handler{Exec: &corev1.ExecAction{Command: []string{"cat", "/x"}}}, TimeoutSeconds: 7},
+			corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{layout.LauncherBinary, "probe", "exec", "--timeout=7s", "--", "cat", "/x"}}}},
+	} {
+		test.probe.PeriodSeconds, test.probe.FailureThreshold = 3, 4
+		got, err := probe(&test.probe, "spec.readinessProbe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &corev1.Probe{ProbeHandler: test.want, PeriodSeconds: 3, FailureThreshold: 4, TimeoutSeconds: test.probe.TimeoutSeconds}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+	if got, err := probe(nil, ""); got != nil || err != nil {
+		t.Errorf("no probe is %+v, %v", got, err)
+	}
+}
+
+func TestAPodGetsNoVolumeThatComesLater(t *testing.T) {
+	const spec = `{domain: {memory: {guest: 1Gi}, devices: {}}, volumes: [
+		{name: later, persistentVolumeClaim: {claimName: a, hotpluggable: true}}, {name: image, containerDisk: {image: one, imagePullSecret: s}},
+		{name: other, containerDisk: {image: two, imagePullSecret: s}}, {name: third, containerDisk: {image: three, imagePullSecret: u}}, {name: own, persistentVolumeClaim: {claimName: b}}]}`
+	pod, err := Render(vmiWith(spec), hardware, "image", Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"vol-own=b"}, claimsIn(pod)); diff != "" {
+		t.Errorf("its claims:\n%s", diff)
+	}
+	if diff := cmp.Diff([]corev1.LocalObjectReference{{Name: "s"}, {Name: "u"}}, pod.Spec.ImagePullSecrets); diff != "" {
+		t.Errorf("its secrets, each of them once:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"b"}, StartClaims(&vmiWith(spec).Spec)); diff != "" {
+		t.Errorf("the claims that it starts with:\n%s", diff)
+	}
+}
+
+func TestTheCPUsThatAPodAsksFor(t *testing.T) {
+	for name, test := range map[string]struct {
+		resources, want string
+		ratio           int
+	}{
+		"a share of the guest's":     {"{}", "400m", 10},
+		"no ratio is one":            {"{}", "4", 0},
+		"at least a thousandth":      {"{}", "1m", 1000000},
+		"what the VMI asks for":      {"{requests: {cpu: 250m}}", "250m", 10},
+		"a limit is the request too": {"{limits: {cpu: 3}}", "0", 10},
+	} {
+		settings := hardware
+		settings.CPUAllocationRatio = test.ratio
+		pod, err := Render(vmiWith(`domain: {memory: {guest: 1Gi}, cpu: {cores: 4}, resources: `+test.resources+`, devices: {}}`), settings, "image", Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pod.Spec.Containers[0].Resources.Requests.Cpu(); got.String() != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}
 }

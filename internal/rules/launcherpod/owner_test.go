@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -118,6 +119,52 @@ func TestAPodIsFoundByTheClaimsThatItWritesTo(t *testing.T) {
 		}
 		if _, name, _ := strings.Cut(ClaimLabel(claim), "/"); len(name) > 63 {
 			t.Errorf("the label of the claim %s is longer than the API allows", claim)
+		}
+	}
+}
+
+func TestWhichVMIAPodSaysItIsOf(t *testing.T) {
+	owned := func(kind string) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{Kind: kind, Name: "owner", UID: "o", Controller: new(true)}}
+	}
+	launcher := map[string]string{v1.AppLabel: "virt-launcher", v1.CreatedByLabel: "1234"}
+	says := map[string]string{v1.DomainAnnotation: "said"}
+	for name, test := range map[string]struct {
+		pod      metav1.ObjectMeta
+		vmi      string
+		launcher bool
+		madeFor  types.UID
+	}{
+		"a launcher pod":                   {metav1.ObjectMeta{OwnerReferences: owned("VirtualMachineInstance"), Labels: launcher, Annotations: says}, "owner", true, "1234"},
+		"a launcher pod without its owner": {metav1.ObjectMeta{Labels: launcher, Annotations: says}, "said", true, "1234"},
+		"a launcher pod of another owner":  {metav1.ObjectMeta{OwnerReferences: owned("ReplicaSet"), Labels: launcher, Annotations: says}, "said", true, "1234"},
+		"a provisioning pod":               {metav1.ObjectMeta{OwnerReferences: owned("VirtualMachineInstance"), Labels: map[string]string{v1.AppLabel: "virt-launcher"}}, "owner", false, ""},
+		"a pod that has lost its labels":   {metav1.ObjectMeta{OwnerReferences: owned("VirtualMachineInstance"), Annotations: says}, "owner", false, ""},
+		"another pod, whatever it says":    {metav1.ObjectMeta{OwnerReferences: owned("ReplicaSet"), Labels: map[string]string{v1.AppLabel: "web", v1.CreatedByLabel: "1234"}, Annotations: says}, "", false, "1234"},
+		"a pod with nothing":               {metav1.ObjectMeta{}, "", false, ""},
+	} {
+		pod := &corev1.Pod{ObjectMeta: test.pod}
+		if got := VMIOf(pod); got != test.vmi {
+			t.Errorf("%s: it is of the VMI %q, want %q", name, got, test.vmi)
+		}
+		if IsLauncher(pod) != test.launcher || MadeFor(pod) != test.madeFor {
+			t.Errorf("%s: a launcher pod: %v, made for %q; want %v, %q", name, IsLauncher(pod), MadeFor(pod), test.launcher, test.madeFor)
+		}
+	}
+}
+
+func TestHowLongAPodMayTakeToEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		grace      *int64
+		guest, pod int64
+	}{
+		"the VMI says nothing":     {nil, 30, 45},
+		"the VMI says":             {new(int64(600)), 600, 615},
+		"the guest gets no moment": {new(int64(0)), 0, 15},
+	} {
+		vmi := &v1.VirtualMachineInstance{Spec: v1.VirtualMachineInstanceSpec{TerminationGracePeriodSeconds: test.grace}}
+		if guest, pod := GracePeriodSeconds(vmi), PodGracePeriodSeconds(vmi); guest != test.guest || pod != test.pod {
+			t.Errorf("%s: %d s for the guest, %d s for its pod; want %d, %d", name, guest, pod, test.guest, test.pod)
 		}
 	}
 }

@@ -490,3 +490,42 @@ func TestAnAuthorityThatIsNoneIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestOneCertificateAndNothingBesideIt(t *testing.T) {
+	_, certificate := authority(t, time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
+	other := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")})
+	for name, test := range map[string]struct {
+		text []byte
+		ok   bool
+	}{
+		"one certificate":                    {certificate, true},
+		"one, and an empty line":             {append(slices.Clone(certificate), '\n'), true},
+		"nothing":                            {nil, false},
+		"no PEM":                             {[]byte("certificate"), false},
+		"a block of another type":            {other, false},
+		"a certificate and something beside": {append(slices.Clone(certificate), other...), false},
+	} {
+		if _, err := single(test.text); (err == nil) != test.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestARequestIsCountedForTheNodeThatIsProven(t *testing.T) {
+	request := asked(t, "node1", newKey(t))
+	if got := Requester(request); got != "node1" {
+		t.Errorf("the request of node1 is counted for %q", got)
+	}
+	request.Spec.Extra = nil
+	if got := Requester(request); got != "" {
+		t.Errorf("a request of which no node is proven is counted for %q", got)
+	}
+}
+
+func TestARequestOfTheLargestSizeIsRead(t *testing.T) {
+	for size, want := range map[int]string{4096: "must be one PEM block", 4097: "has 4097 bytes; 4096 are enough"} {
+		if _, err := parse(make([]byte, size)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bytes: %v, want %q", size, err, want)
+		}
+	}
+}

@@ -100,3 +100,21 @@ func TestWarningsAbout(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestWhatTheAPIServerTakesIsNotCut(t *testing.T) {
+	for name, c := range map[string]struct{ note, want string }{
+		"a note of 1024 bytes": {strings.Repeat("x", 1024), strings.Repeat("x", 1024)},
+		"one byte more":        {strings.Repeat("x", 1025), strings.Repeat("x", 1020) + " …"},
+	} {
+		if got := Fit(c.note); got != c.want {
+			t.Errorf("%s: %d bytes are left, want %d", name, len(got), len(c.want))
+		}
+	}
+}
+
+func TestOfWarningsOfOneVersionTheLaterOfTheListCounts(t *testing.T) {
+	got := NewestWarning([]corev1.Event{event("attach", "4", last(2)), event("mount", "4", last(2))})
+	if got == nil || got.Message != "mount" {
+		t.Errorf("%+v, want mount", got)
+	}
+}

@@ -39,9 +39,9 @@ func TestWhenAChoiceIsTakenBack(t *testing.T) {
 		"somebody else's claim": {Choice{Claim: waiting, NodeAsked: true}, ChoicePlan{}},
 		"the node is asked for": {Choice{Used: true, Claim: waiting}, ChoicePlan{Needs: NeedNode}},
 		"the node is well: it is looked at again": {
-			Choice{Used: true, Claim: waiting, NodeAsked: true, Node: readyNode(corev1.ConditionTrue, time.Hour)}, ChoicePlan{After: nodeCheck}},
+			Choice{Used: true, Claim: waiting, NodeAsked: true, Node: readyNode(corev1.ConditionTrue, time.Hour)}, ChoicePlan{After: 15 * time.Second}},
 		"the kubelet is restarting": {
-			Choice{Used: true, Claim: waiting, NodeAsked: true, Node: readyNode(corev1.ConditionFalse, 5*time.Second)}, ChoicePlan{After: nodeCheck}},
+			Choice{Used: true, Claim: waiting, NodeAsked: true, Node: readyNode(corev1.ConditionFalse, 5*time.Second)}, ChoicePlan{After: 15 * time.Second}},
 		"the node is dead: nothing is done on a cache's word": {
 			Choice{Used: true, Claim: waiting, NodeAsked: true, Node: dead}, ChoicePlan{Needs: NeedClaim}},
 		"the node is gone: nothing is done on a cache's word": {
@@ -55,7 +55,7 @@ func TestWhenAChoiceIsTakenBack(t *testing.T) {
 		"it was bound meanwhile": {
 			Choice{Used: true, NodeAsked: true, ClaimAsked: true, Claim: claimOf("a", bound)}, ChoicePlan{}},
 		"a pod with the claim is on the node that is dead": {
-			Choice{Used: true, Claim: waiting, NodeAsked: true, Node: dead, ClaimAsked: true, Holder: "virt-launcher-vm"}, ChoicePlan{After: nodeCheck}},
+			Choice{Used: true, Claim: waiting, NodeAsked: true, Node: dead, ClaimAsked: true, Holder: "virt-launcher-vm"}, ChoicePlan{After: 15 * time.Second}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -100,6 +100,9 @@ func TestNodeLost(t *testing.T) {
 	}{
 		"ready":                         {readyNode(corev1.ConditionTrue, time.Hour), false},
 		"its kubelet has just gone":     {readyNode(corev1.ConditionFalse, time.Second), false},
+		"away for almost long enough":   {readyNode(corev1.ConditionUnknown, 30*time.Second-time.Millisecond), false},
+		"away for just long enough":     {readyNode(corev1.ConditionUnknown, 30*time.Second), true},
+		"it never said how it is":       {&corev1.Node{}, false},
 		"nobody has heard of it lately": {readyNode(corev1.ConditionUnknown, time.Minute), true},
 		"deleted":                       {nil, true},
 	} {

@@ -109,6 +109,9 @@ func TestDecide(t *testing.T) {
 		"a pod that was evicted is made again, not at once": {
 			Observed{Wanted: true, Claims: []Claim{waiting}, Pod: pod(corev1.PodFailed, 5*time.Second)},
 			Plan{State: Provisioning, Message: message, After: 10 * time.Second}},
+		"a pod that was evicted just long enough ago goes": {
+			Observed{Wanted: true, Claims: []Claim{waiting}, Pod: pod(corev1.PodFailed, 15*time.Second)},
+			Plan{State: Provisioning, Message: message, Delete: true}},
 		"a pod that was evicted goes first": {
 			Observed{Wanted: true, Claims: []Claim{waiting}, Pod: pod(corev1.PodFailed, time.Minute)},
 			Plan{State: Provisioning, Message: message, Delete: true}},
@@ -139,10 +142,10 @@ func TestDecide(t *testing.T) {
 			Plan{State: Clear, Delete: true}},
 		"filled claims on nodes without one in common": {
 			Observed{Wanted: true, Confirmed: true, Topologies: apart, Claims: []Claim{disk("a", bound, cdiv1.Succeeded), plain("b", bound)}},
-			Plan{State: Divided, Message: "no node has all of the VM's disks: claim a is on node node-1, claim b is on node node-2", After: dividedCheck}},
+			Plan{State: Divided, Message: "no node has all of the VM's disks: claim a is on node node-1, claim b is on node node-2", After: 30 * time.Second}},
 		"bound claims on nodes without one in common, before a pod is made for a third": {
 			Observed{Wanted: true, Confirmed: true, Topologies: apart, Claims: []Claim{plain("a", bound), plain("b", bound), disk("c", unbound, cdiv1.WaitForFirstConsumer)}},
-			Plan{State: Divided, Message: "no node has all of the VM's disks: claim a is on node node-1, claim b is on node node-2", After: dividedCheck}},
+			Plan{State: Divided, Message: "no node has all of the VM's disks: claim a is on node node-1, claim b is on node node-2", After: 30 * time.Second}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -203,6 +206,59 @@ func TestTrouble(t *testing.T) {
 	} {
 		if got, serious := Trouble(c.dv); got != c.want || serious != c.serious {
 			t.Errorf("%s: %q, serious %v, want %q, %v", name, got, serious, c.want, c.serious)
+		}
+	}
+}
+
+func TestWhichClaimsDataVolumesFill(t *testing.T) {
+	for name, c := range map[string]struct {
+		claims []Claim
+		want   bool
+	}{
+		"a VM without claims":        {nil, false},
+		"claims that nothing fills":  {[]Claim{plain("a", bound), plain("b", unbound)}, false},
+		"one of two is filled":       {[]Claim{plain("a", bound), disk("b", unbound, cdiv1.Pending)}, true},
+		"one that is not there yet":  {[]Claim{{Name: "a", Source: "a"}}, true},
+		"one that is filled already": {[]Claim{disk("a", bound, cdiv1.Succeeded)}, true},
+	} {
+		if got := FilledByDataVolumes(c.claims); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// Who makes VMs asks whether a DataVolume is on its way: whether its claim is being
+// bound, and whether it is filled or waits for the VM.
+func TestHowFarADataVolumeIs(t *testing.T) {
+	condition := func(kind cdiv1.DataVolumeConditionType, status corev1.ConditionStatus) []cdiv1.DataVolumeCondition {
+		return []cdiv1.DataVolumeCondition{{Type: kind, Status: status}}
+	}
+	unboundYet := condition(cdiv1.DataVolumeBound, corev1.ConditionFalse)
+	for name, c := range map[string]struct {
+		phase          cdiv1.DataVolumePhase
+		claim          string
+		conditions     []cdiv1.DataVolumeCondition
+		binding, ready bool
+	}{
+		"its claim is being bound":                       {cdiv1.Pending, "disk", unboundYet, true, false},
+		"its claim is bound":                             {cdiv1.Pending, "disk", condition(cdiv1.DataVolumeBound, corev1.ConditionTrue), false, false},
+		"nothing is said of its claim":                   {cdiv1.Pending, "disk", nil, false, false},
+		"only another condition is known":                {cdiv1.Pending, "disk", condition(cdiv1.DataVolumeRunning, corev1.ConditionFalse), false, false},
+		"it has no claim yet":                            {cdiv1.Pending, "", unboundYet, false, false},
+		"it has no claim yet, and nothing is said of it": {cdiv1.Pending, "", nil, false, false},
+		"it is in another phase":                         {cdiv1.ImportScheduled, "disk", unboundYet, false, false},
+		"it is in another phase and says nothing":        {cdiv1.ImportScheduled, "disk", nil, false, false},
+		"it waits for the VM":                            {cdiv1.WaitForFirstConsumer, "disk", unboundYet, false, true},
+		"it waits for the VM, as CDI's populators do":    {cdiv1.PendingPopulation, "disk", unboundYet, false, true},
+		"it is filled":                                   {cdiv1.Succeeded, "disk", nil, false, true},
+		"it has failed":                                  {cdiv1.Failed, "disk", nil, false, false},
+	} {
+		dv := &cdiv1.DataVolume{Status: cdiv1.DataVolumeStatus{Phase: c.phase, ClaimName: c.claim, Conditions: c.conditions}}
+		if got := Binding(dv); got != c.binding {
+			t.Errorf("%s: being bound is %v", name, got)
+		}
+		if got := Ready(dv); got != c.ready {
+			t.Errorf("%s: ready is %v", name, got)
 		}
 	}
 }

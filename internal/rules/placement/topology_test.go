@@ -28,13 +28,15 @@ func TestHomes(t *testing.T) {
 		oneHome bool
 		want    string // empty when they meet
 	}{
-		"none is bound":                     {nil, true, ""},
-		"both on one node":                  {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n1"), "b": volumeIn("host", "n1")}, true, ""},
-		"one on a node, one anywhere":       {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n1"), "b": volumeIn("")}, true, ""},
-		"one on a node, one in its zone":    {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n1"), "b": volumeIn("zone", "east")}, false, ""},
-		"on two nodes":                      {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n1"), "b": volumeIn("host", "n2")}, false, "no node has all of the VM's disks: claim a is on node n1, claim b is on node n2"},
-		"one on a node, one in a zone away": {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n3"), "b": volumeIn("zone", "east")}, false, "no node has all of the VM's disks: claim a is on node n3, claim b is on nodes n1, n2, n4 and 1 more"},
-		"one on a node that is gone":        {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n9"), "b": volumeIn("host", "n2")}, false, "no node has all of the VM's disks: claim a is on a node that does not exist any more, claim b is on node n2"},
+		"none is bound":                                       {nil, true, ""},
+		"both on one node":                                    {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n1"), "b": volumeIn("host", "n1")}, true, ""},
+		"one on a node, one anywhere":                         {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n1"), "b": volumeIn("")}, true, ""},
+		"one on a node, one in its zone":                      {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n1"), "b": volumeIn("zone", "east")}, false, ""},
+		"on two nodes":                                        {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n1"), "b": volumeIn("host", "n2")}, false, "no node has all of the VM's disks: claim a is on node n1, claim b is on node n2"},
+		"one on a node, one in a zone away":                   {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n3"), "b": volumeIn("zone", "east")}, false, "no node has all of the VM's disks: claim a is on node n3, claim b is on nodes n1, n2, n4 and 1 more"},
+		"the first is not bound, the others are on two nodes": {map[string]*corev1.PersistentVolume{"b": volumeIn("host", "n1"), "c": volumeIn("host", "n2")}, false, "no node has all of the VM's disks: claim b is on node n1, claim c is on node n2"},
+		"one on a node, one on three others":                  {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n3"), "b": volumeIn("host", "n1", "n2", "n4")}, false, "no node has all of the VM's disks: claim a is on node n3, claim b is on nodes n1, n2, n4"},
+		"one on a node that is gone":                          {map[string]*corev1.PersistentVolume{"a": volumeIn("host", "n9"), "b": volumeIn("host", "n2")}, false, "no node has all of the VM's disks: claim a is on a node that does not exist any more, claim b is on node n2"},
 	} {
 		if got := SameTopology(c.volumes); got != c.oneHome {
 			t.Errorf("%s: one home is %v", name, got)

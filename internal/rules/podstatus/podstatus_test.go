@@ -50,3 +50,15 @@ func TestCondition(t *testing.T) {
 		t.Errorf("a pod without conditions has %+v", c)
 	}
 }
+
+func TestContainer(t *testing.T) {
+	pod := &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "proxy", RestartCount: 1}, {Name: "compute", RestartCount: 2}}}}
+	for name, want := range map[string]int32{"proxy": 1, "compute": 2} {
+		if s := Container(pod, name); s == nil || s.RestartCount != want {
+			t.Errorf("the status of %s is %+v, want the one that has restarted %d times", name, s, want)
+		}
+	}
+	if s := Container(pod, "init"); s != nil {
+		t.Errorf("a container of which the kubelet has said nothing has %+v", s)
+	}
+}

@@ -181,3 +181,63 @@ func TestPageIsWhatTheTableSays(t *testing.T) {
 		t.Errorf("docs/supported-fields.md is not what is generated; run make generate\n%s", diff)
 	}
 }
+
+func TestATemplateThatIsLeftOutIsNotJudged(t *testing.T) {
+	at := field.NewPath("spec")
+	if errs := VMSpec(&v1.VirtualMachineSpec{}, at); len(errs) > 0 {
+		t.Errorf("a VM without a template: %v", errs)
+	}
+	if errs := ReplicaSetSpec(&v1.VirtualMachineInstanceReplicaSetSpec{}, at); len(errs) > 0 {
+		t.Errorf("a replica set without a template: %v", errs)
+	}
+	template := &v1.VirtualMachineInstanceTemplateSpec{}
+	template.Spec.Domain.Devices.TPM = &v1.TPMDevice{}
+	errs := ReplicaSetSpec(&v1.VirtualMachineInstanceReplicaSetSpec{Template: template}, at)
+	if want := "spec.template.spec.domain.devices.tpm: Forbidden: not supported by Drydock"; len(errs) != 1 || errs[0].Error() != want {
+		t.Errorf("a replica set of machines with a TPM: %v, want %s", errs, want)
+	}
+}
+
+// Embedded is exported as the API's own embedded types are.
+type Embedded struct {
+	Inner string `json:"inner"`
+}
+
+func TestTheFieldsOfATypeAreThoseOfItsJSON(t *testing.T) {
+	for name, test := range map[string]struct {
+		of   any
+		want []string
+	}{
+		"names, without their options": {struct {
+			A string `json:"a"`
+			B string `json:"b,omitempty"`
+		}{}, []string{"a", "b"}},
+		"what has no name in JSON is left out, and what comes after it is not": {struct {
+			Hidden string `json:"-"`
+			Bare   string
+			A      string `json:"a"`
+		}{}, []string{"a"}},
+		"an embedded type without a tag": {struct {
+			Embedded
+			A string `json:"a"`
+		}{}, []string{"inner", "a"}},
+		"a named field that is inline": {struct {
+			E Embedded `json:",inline"`
+			A string   `json:"a"`
+		}{}, []string{"inner", "a"}},
+		"an embedded pointer that is inline": {struct {
+			*Embedded `json:",inline"`
+		}{}, []string{"inner"}},
+		"an embedded type with a name is a field": {struct {
+			Embedded `json:"e"`
+		}{}, []string{"e"}},
+	} {
+		var got []string
+		for _, f := range fieldsOf(reflect.TypeOf(test.of)) {
+			got = append(got, f.name)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}

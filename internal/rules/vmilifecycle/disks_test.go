@@ -42,7 +42,7 @@ func TestWhatIsSaidOfDisks(t *testing.T) {
 			Observed{VMI: newVMI(), Claims: filledBy(cdiv1.ImportInProgress, corev1.ClaimBound)}, v1.Pending, "",
 			[]string{"DataVolumesReady=False NotAllDVsReady: " + filling, "Ready=False GuestNotRunning: " + filling}},
 		"nothing is said or done before it is sure": {
-			Observed{VMI: newVMI(), Claims: waiting}, v1.VmPhaseUnset, "confirm", nil},
+			Observed{VMI: newVMI(), Claims: waiting}, v1.VmPhaseUnset, "ask,confirm", nil},
 		"a disk waits for its place": {
 			Observed{VMI: newVMI(), Claims: waiting, ClaimsConfirmed: true}, v1.Pending, "provision",
 			[]string{"DataVolumesReady=False NotAllDVsReady: " + finding, "Provisioning=True : " + finding, "Ready=False GuestNotRunning: " + finding}},
@@ -59,7 +59,10 @@ func TestWhatIsSaidOfDisks(t *testing.T) {
 			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: filledBy(cdiv1.PVCBound, corev1.ClaimBound), Provisioning: provisioningPod()}, v1.Pending, "unprovision",
 			[]string{"DataVolumesReady=False NotAllDVsReady: " + filling, "Ready=False GuestNotRunning: " + filling}},
 		"it is filled, and its launcher pod waits for the other to go": {
-			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: filledBy(cdiv1.Succeeded, corev1.ClaimBound), ClaimsConfirmed: true, Provisioning: provisioningPod()}, v1.Pending, "unprovision", nil},
+			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: filledBy(cdiv1.Succeeded, corev1.ClaimBound), ClaimsConfirmed: true, RivalsAsked: true, Provisioning: provisioningPod()}, v1.Pending, "unprovision", nil},
+		"its launcher pod was made meanwhile: that it is bound counts": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: newPod(bound), Provisioning: provisioningPod()}, v1.Scheduled, "unprovision",
+			[]string{saysWaiting}},
 		"it is filled": {
 			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: filledBy(cdiv1.Succeeded, corev1.ClaimBound), ClaimsConfirmed: true, RivalsAsked: true}, v1.Scheduling, "create",
 			[]string{"DataVolumesReady=True AllDVsReady: all of the VMI's DataVolumes are filled", "Ready=False GuestNotRunning: waiting for a node for the launcher pod"}},
@@ -78,7 +81,7 @@ func TestWhatIsSaidOfDisks(t *testing.T) {
 			p := Decide(test.o)
 			var does, says []string
 			for what, done := range map[string]bool{
-				"confirm": p.Disks.Confirm, "provision": p.Disks.Create, "unprovision": p.Disks.Delete, "create": p.CreatePod,
+				"ask": p.Needs == NeedDisks, "confirm": p.Disks.Confirm, "provision": p.Disks.Create, "unprovision": p.Disks.Delete, "create": p.CreatePod,
 			} {
 				if done {
 					does = append(does, what)

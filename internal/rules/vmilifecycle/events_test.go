@@ -12,6 +12,11 @@ func TestNews(t *testing.T) {
 	waits := Decide(Observed{VMI: newVMI(), Claims: missingClaims("data"), Now: now}).VMI
 	runs := newVMI(inPhase(v1.Running, 0))
 	lost := Decide(Observed{VMI: runs, PodAsked: true, NodeAsked: true, Node: fenced, Now: now}).VMI
+	unexplained := newVMI(inPhase(v1.Failed, 0))
+	unexplained.Status.Reason = "Crashed"
+	speechless := unexplained.DeepCopy()
+	speechless.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceReady, Status: "False"}}
+	crashed := []Event{{"Warning", "Crashed", "Watch", "The virtual machine instance has failed: Crashed"}}
 	tests := map[string]struct {
 		from, to *v1.VirtualMachineInstance
 		want     []Event
@@ -24,6 +29,8 @@ func TestNews(t *testing.T) {
 			[]Event{{"Warning", "FailedPvcNotFound", "CreatePod", "PVC ns/data does not exist, waiting for it to appear"}}},
 		"a pod that is lost": {runs, lost,
 			[]Event{{"Warning", "LauncherPodGone", "Watch", "The virtual machine instance has failed: The launcher pod is gone, and the guest has ended with it."}}},
+		"a failure of which the conditions say nothing: its reason": {runs, unexplained, crashed},
+		"a failure that Ready has no words for: its reason":         {runs, speechless, crashed},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -124,6 +124,7 @@ type outcome struct {
 	ask, create, remove, freed bool
 	askWarning                 bool
 	askRivals, askNode         bool
+	askDisks                   bool
 	phase                      v1.VirtualMachineInstancePhase
 	reason                     string
 	after                      time.Duration
@@ -133,7 +134,7 @@ type outcome struct {
 
 func outcomeOf(p Plan) outcome {
 	out := outcome{
-		askWarning: p.Needs == NeedWarning, askRivals: p.Needs == NeedRivals, askNode: p.Needs == NeedNode,
+		askWarning: p.Needs == NeedWarning, askRivals: p.Needs == NeedRivals, askNode: p.Needs == NeedNode, askDisks: p.Needs == NeedDisks,
 		ask: p.Needs == NeedPod, create: p.CreatePod, remove: p.DeletePod, freed: len(p.VMI.Finalizers) == 0,
 		phase: p.VMI.Status.Phase, reason: p.VMI.Status.Reason, after: p.After,
 	}
@@ -239,6 +240,10 @@ func TestDecide(t *testing.T) {
 		},
 		"a pod that is being made for long: its events are asked": {
 			Observed{VMI: newVMI(inPhase(v1.Scheduled, time.Minute)), Pod: newPod(bound)},
+			outcome{phase: v1.Scheduled, askWarning: true},
+		},
+		"at the very end of the time that a node has, its events are asked": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduled, 10*time.Second)), Pod: newPod(bound)},
 			outcome{phase: v1.Scheduled, askWarning: true},
 		},
 		"nothing is complained about: its node is asked for": {
@@ -349,7 +354,7 @@ func judge(t *testing.T, tests map[string]testCase) {
 			before := test.o.VMI.DeepCopy()
 			plan := Decide(test.o)
 			got := outcomeOf(plan)
-			if got.askRivals != test.want.askRivals || got.askNode != test.want.askNode {
+			if got.askRivals != test.want.askRivals || got.askNode != test.want.askNode || got.askDisks != test.want.askDisks {
 				t.Errorf("got  %+v\nwant %+v", got, test.want)
 			}
 			if got.ask != test.want.ask || got.create != test.want.create || got.remove != test.want.remove || got.freed != test.want.freed {
@@ -390,5 +395,83 @@ func TestAPullThatWorksInTheEndIsNotComplainedAbout(t *testing.T) {
 	vmi = Decide(Observed{VMI: vmi, Pod: newPod(bound, compute(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})), Now: now}).VMI
 	if c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil {
 		t.Errorf("the complaint stays: %+v", c)
+	}
+}
+
+func TestTheQOSClassIsThePods(t *testing.T) {
+	for name, test := range map[string]struct{ pods, want corev1.PodQOSClass }{
+		"the API server has set it":     {corev1.PodQOSGuaranteed, corev1.PodQOSGuaranteed},
+		"it is not known of a new pod":  {"", corev1.PodQOSBurstable},
+		"a pod without any reservation": {corev1.PodQOSBestEffort, corev1.PodQOSBestEffort},
+	} {
+		pod := newPod(bound, func(p *corev1.Pod) { p.Status.QOSClass = test.pods })
+		vmi := Decide(Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: pod, Now: now}).VMI
+		if got := vmi.Status.QOSClass; got == nil || *got != test.want {
+			t.Errorf("%s: %v, want %s", name, got, test.want)
+		}
+	}
+}
+
+// The kubelet names another sandbox at every attempt, and each write would wake who
+// watches the VMI.
+func TestASandboxThatCannotBeMadeIsSaidOnce(t *testing.T) {
+	complain := func(vmi *v1.VirtualMachineInstance, reason, message string) *v1.VirtualMachineInstance {
+		return Decide(Observed{VMI: vmi, Pod: newPod(bound), NodeAsked: true, Node: answering, WarningAsked: true,
+			Warning: &Warning{Reason: reason, Message: message}, Now: now}).VMI
+	}
+	said := func(vmi *v1.VirtualMachineInstance) string {
+		c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceSynchronized)
+		if c == nil {
+			return ""
+		}
+		return c.Reason + ": " + c.Message
+	}
+	const sandbox, mount = "FailedCreatePodSandBox", "FailedMount"
+	steps := []struct{ reason, message, want string }{
+		{mount, "no such secret", "FailedMount: no such secret"},
+		{mount, "no such key", "FailedMount: no such key"},
+		{sandbox, "sandbox 1 failed", "FailedCreatePodSandBox: sandbox 1 failed"},
+		{sandbox, "sandbox 2 failed", "FailedCreatePodSandBox: sandbox 1 failed"},
+		{mount, "no such secret", "FailedMount: no such secret"},
+		{sandbox, "sandbox 3 failed", "FailedCreatePodSandBox: sandbox 3 failed"},
+	}
+	vmi := newVMI(inPhase(v1.Scheduled, time.Minute))
+	for i, step := range steps {
+		vmi = complain(vmi, step.reason, step.message)
+		if got := said(vmi); got != step.want {
+			t.Errorf("complaint %d: %q, want %q", i+1, got, step.want)
+		}
+	}
+}
+
+func TestFinalizersOfOthersStay(t *testing.T) {
+	for name, test := range map[string]struct{ has, want []string }{
+		"only virt-controller's":           {[]string{v1.VirtualMachineInstanceFinalizer}, nil},
+		"the one of an earlier KubeVirt":   {[]string{v1.DeprecatedVirtualMachineInstanceFinalizer}, nil},
+		"both, and one of somebody else's": {[]string{v1.DeprecatedVirtualMachineInstanceFinalizer, "example.com/backup", v1.VirtualMachineInstanceFinalizer}, []string{"example.com/backup"}},
+	} {
+		vmi := newVMI(deleted(0))
+		vmi.Finalizers = test.has
+		got := Decide(Observed{VMI: vmi, PodAsked: true, Now: now}).VMI.Finalizers
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+}
+
+func TestTheEarlierOfTwoLooksCounts(t *testing.T) {
+	for name, test := range map[string]struct{ first, second, want time.Duration }{
+		"only the first is wanted":  {time.Minute, 0, time.Minute},
+		"only the second is wanted": {0, time.Minute, time.Minute},
+		"the first is earlier":      {time.Second, time.Minute, time.Second},
+		"the second is earlier":     {time.Minute, time.Second, time.Second},
+		"none is wanted":            {0, 0, 0},
+	} {
+		d := &decision{}
+		d.lookAgain(test.first)
+		d.lookAgain(test.second)
+		if d.p.After != test.want {
+			t.Errorf("%s: after %s, want %s", name, d.p.After, test.want)
+		}
 	}
 }

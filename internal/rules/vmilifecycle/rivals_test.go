@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/launcherpod"
@@ -67,6 +68,35 @@ func TestBesideWhichPodsAGuestMustNotRun(t *testing.T) {
 	}
 }
 
+func TestWhichLauncherPodsAreAbandoned(t *testing.T) {
+	owned := func(uid types.UID) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "VirtualMachineInstance", Name: "vmi", UID: uid, Controller: new(true)}}
+		}
+	}
+	tests := map[string]struct {
+		pod      *corev1.Pod
+		instance types.UID
+		want     bool
+	}{
+		"its VMI is gone, and it has lost its owner":                     {launcher("vmi"), "", true},
+		"its VMI has a successor, and it has lost its owner":             {launcher("vmi"), "uid", true},
+		"it has another owner, which the garbage collector judges it by": {launcher("vmi", owned("x")), "", true},
+		"its VMI is there": {launcher("vmi"), "another", false},
+		"it names its VMI as its owner: the garbage collector's": {launcher("vmi", owned("another")), "", false},
+		"it is being deleted":   {launcher("vmi", terminating), "", false},
+		"it is no launcher pod": {launcher("vmi", func(p *corev1.Pod) { p.Labels[v1.AppLabel] = "web" }), "", false},
+		"it is no launcher pod, and is owned by what it was made for": {launcher("vmi", owned("another"), func(p *corev1.Pod) { p.Labels[v1.AppLabel] = "web" }), "another", false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := Abandoned(test.pod, test.instance); got != test.want {
+				t.Errorf("abandoned: %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
 func TestAGuestWaitsForItsRivals(t *testing.T) {
 	const (
 		predecessor = "the launcher pod old of an earlier VMI vmi has not ended yet; this one starts when it has"
@@ -87,20 +117,23 @@ func TestAGuestWaitsForItsRivals(t *testing.T) {
 	judge(t, map[string]testCase{
 		"the guest of an earlier VMI runs: no pod is made": {
 			Observed{VMI: newVMI(), RivalsAsked: true, Rivals: old},
-			outcome{phase: v1.Pending, after: rivalPause, says: says(ReasonPredecessorRuns, predecessor)}},
+			outcome{phase: v1.Pending, after: 10 * time.Second, says: says(ReasonPredecessorRuns, predecessor)}},
 		"another VM's guest writes to its disk: no pod is made": {
 			Observed{VMI: newVMI(), RivalsAsked: true, Rivals: user(0)},
-			outcome{phase: v1.Pending, after: rivalPause, says: says(ReasonClaimInUse, inUse)}},
+			outcome{phase: v1.Pending, after: 10 * time.Second, says: says(ReasonClaimInUse, inUse)}},
 		"a pod with a node and a disk of its own: the rivals are asked for once more": {
 			handing(nil, false), outcome{phase: v1.Scheduling, askRivals: true}},
 		"there are none: handed over": {
 			handing(nil, true), outcome{phase: v1.Scheduled, says: []string{saysWaiting}}},
 		"the other's pod is younger: it makes way": {
-			handing(user(0), true), outcome{phase: v1.Scheduling, after: rivalPause, says: says(ReasonClaimInUse, inUse)}},
+			handing(user(0), true), outcome{phase: v1.Scheduling, after: 10 * time.Second, says: says(ReasonClaimInUse, inUse)}},
 		"the other's pod is older: this one makes way": {
-			handing(user(time.Hour), true), outcome{phase: v1.Scheduling, after: rivalPause, remove: true, says: says(ReasonClaimInUse, inUse)}},
+			handing(user(time.Hour), true), outcome{phase: v1.Scheduling, after: 10 * time.Second, remove: true, says: says(ReasonClaimInUse, inUse)}},
 		"of pods of the same second one makes way": {
-			handing(user(time.Minute), true), outcome{phase: v1.Scheduling, after: rivalPause, remove: true, says: says(ReasonClaimInUse, inUse)}},
+			handing(user(time.Minute), true), outcome{phase: v1.Scheduling, after: 10 * time.Second, remove: true, says: says(ReasonClaimInUse, inUse)}},
+		"a pod does not make way for itself": {
+			handing([]Rival{{Pod: "p", VMI: "other", Claim: "data", UID: "pod-uid", Created: now.Add(-time.Minute)}}, true),
+			outcome{phase: v1.Scheduling, after: 10 * time.Second, says: says(ReasonClaimInUse, inUse)}},
 		"a pod that has made way has ended: the next one waits until it is gone": {
 			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0), onClaim), Pod: newPod(bound, terminating, podPhase(corev1.PodSucceeded))},
 			outcome{phase: v1.Scheduling, says: []string{"Ready=False GuestNotRunning: waiting for the launcher pod pod to go before it is made again"}}},
@@ -109,7 +142,7 @@ func TestAGuestWaitsForItsRivals(t *testing.T) {
 			outcome{phase: v1.Scheduling, remove: true, says: []string{"Ready=False GuestNotRunning: waiting for the launcher pod pod to go before it is made again"}}},
 		"a pod that has only the name: it is neither used nor deleted": {
 			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: newPod(bound, unowned, unlabeled)},
-			outcome{phase: v1.Scheduling, after: rivalPause, says: says(ReasonPodNameTaken, "a pod pod exists that was not made for this VMI; delete it")}},
+			outcome{phase: v1.Scheduling, after: 10 * time.Second, says: says(ReasonPodNameTaken, "a pod pod exists that was not made for this VMI; delete it")}},
 		"a pod that has only the name keeps no VMI from going": {
 			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0), deleted(0)), Pod: newPod(bound, unowned, unlabeled), PodAsked: true},
 			outcome{phase: v1.Scheduling, freed: true}},

@@ -74,7 +74,7 @@ func TestAPodThatVanishesUnderAGuest(t *testing.T) {
 			absent(node(corev1.ConditionTrue, 10*time.Second), missed(time.Hour)),
 			outcome{phase: v1.Running, after: whole - 10*time.Second, says: []string{ending}}},
 		"the node does not answer: nothing is assumed, however long ago it was": {
-			absent(silent, missed(time.Hour)), outcome{phase: v1.Running, after: nodePause, says: []string{dark}}},
+			absent(silent, missed(time.Hour)), outcome{phase: v1.Running, after: 15 * time.Second, says: []string{dark}}},
 		"the node is declared out of service: failed at once": {
 			absent(fenced), failed},
 		"the node was taken out of the cluster: the time counts": {
@@ -84,7 +84,7 @@ func TestAPodThatVanishesUnderAGuest(t *testing.T) {
 		"a VMI that is to go keeps its finalizer meanwhile": {
 			absent(answering, deleted(time.Minute)), outcome{phase: v1.Running, after: whole, says: []string{ending}}},
 		"a VMI that is to go, on a node that does not answer, stays": {
-			absent(silent, deleted(time.Hour), missed(time.Hour)), outcome{phase: v1.Running, after: nodePause, says: []string{dark}}},
+			absent(silent, deleted(time.Hour), missed(time.Hour)), outcome{phase: v1.Running, after: 15 * time.Second, says: []string{dark}}},
 		"a VMI that is to go may go when the time is over": {
 			absent(answering, deleted(time.Hour), missed(whole)), failedAndFreed},
 		"virt-handler has said that the guest has ended: a VMI that is to go may go": {
@@ -113,7 +113,7 @@ func TestAPodThatWasNeverSeenToStartIsWaitedForOnADeadNode(t *testing.T) {
 		"it has only just stopped answering":        {scheduled(node(corev1.ConditionUnknown, time.Second)), outcome{phase: v1.Scheduled, after: preparationInterval}},
 		"the node answers again":                    {recovered, outcome{phase: v1.Scheduled, after: preparationInterval, says: []string{saysWaiting}}},
 		"the pod is evicted: the node is asked for": {unasked, outcome{phase: v1.Scheduled, askNode: true}},
-		"the pod is evicted from a dead node, and stays": {scheduled(silent, terminating), outcome{phase: v1.Scheduled, after: nodePause, says: []string{
+		"the pod is evicted from a dead node, and stays": {scheduled(silent, terminating), outcome{phase: v1.Scheduled, after: 15 * time.Second, says: []string{
 			"Ready=Unknown PodTerminating: the launcher pod pod is being deleted, and " + unanswered + "how the guest is, is not known"}}},
 	})
 }
@@ -140,6 +140,14 @@ func TestWhatKeepsAGuestFromBeingReady(t *testing.T) {
 		unready(p)
 		p.Status.Conditions[1].Status = corev1.ConditionFalse
 	}
+	ready := func(p *corev1.Pod) {
+		unready(p)
+		p.Status.Conditions[0].Status = corev1.ConditionTrue
+	}
+	halfSaid := func(p *corev1.Pod) {
+		unready(p)
+		p.Status.Conditions = p.Status.Conditions[1:]
+	}
 	const unanswered = "node node does not answer (NodeStatusUnknown: Kubelet stopped posting node status.); how the guest is, is not known"
 	running := func(edits ...func(*corev1.Pod)) Observed {
 		return Observed{VMI: newVMI(inPhase(v1.Running, 0), onNode), Pod: newPod(append(edits, bound, podPhase(corev1.PodRunning))...)}
@@ -158,7 +166,9 @@ func TestWhatKeepsAGuestFromBeingReady(t *testing.T) {
 			outcome{phase: v1.Running, says: []string{"Ready=False NodeLost: " + unanswered}}},
 		"its node does not exist": {asked(running(unready), nil),
 			outcome{phase: v1.Running, says: []string{"Ready=False NodeLost: node node does not answer (it does not exist); how the guest is, is not known"}}},
-		"its node answers by now": {asked(running(unready), answering), outcome{phase: v1.Running}},
+		"its node answers by now":                                      {asked(running(unready), answering), outcome{phase: v1.Running}},
+		"a guest whose pod and container are ready":                    {running(ready), outcome{phase: v1.Running}},
+		"a guest of whose pod only the container's readiness is known": {running(halfSaid), outcome{phase: v1.Running}},
 		"its readiness probe fails: virt-handler says so": {
 			running(probing), outcome{phase: v1.Running}},
 		"its pod is being deleted on a node that does not answer": {asked(running(unready, terminating), silent),

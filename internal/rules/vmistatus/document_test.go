@@ -21,8 +21,18 @@ func TestThePageIsMadeAnewWithoutAChange(t *testing.T) {
 	if err != nil || !bytes.Equal(again, page) {
 		t.Errorf("make generate changes the page (%v)", err)
 	}
-	if _, err := InPage([]byte("a page without a place for the table")); err == nil {
-		t.Error("a page without a place for the table is written")
+	for name, page := range map[string]string{
+		"a page without a place for the table":       "x",
+		"a page in which the table does not end":     "x\n" + tableBegins + "x\n",
+		"a page in which the table has no beginning": "x\n" + tableEnds + "x\n",
+	} {
+		if _, err := InPage([]byte(page)); err == nil {
+			t.Errorf("%s is written", name)
+		}
+	}
+	policy, err := os.ReadFile("../../../config/rbac/status-policy.yaml")
+	if err != nil || !bytes.Equal(policy, Policy()) {
+		t.Errorf("make generate changes the policy (%v)", err)
 	}
 }
 

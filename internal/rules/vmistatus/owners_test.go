@@ -79,3 +79,15 @@ func TestTheTargetOfAMigrationIsNotTheGuestsNode(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatAWriterMayWriteAtSomeStage(t *testing.T) {
+	names := Writable(Handler)
+	for name, want := range map[string]bool{"interfaces": true, "phase": true, "Ready": false, "AgentConnected": false, "topologyHints": false} {
+		if got := slices.Contains(names, name); got != want {
+			t.Errorf("virt-handler writes %s: %v, want %v", name, got, want)
+		}
+	}
+	if names := Writable(Nobody); len(names) > 0 {
+		t.Errorf("nobody writes %q", names)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 	"pgregory.net/rapid"
@@ -91,6 +92,7 @@ func TestEndsThatOnlyThePodTells(t *testing.T) {
 // What each component says about Ready and Synchronized, and what it leaves alone.
 func TestWhoSaysWhat(t *testing.T) {
 	ready, synchronized := v1.VirtualMachineInstanceReady, v1.VirtualMachineInstanceSynchronized
+	const unscheduled = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
 	obstacle := Known(&Obstacle{"ErrImagePull", "not found"})
 	for name, c := range map[string]struct {
 		vmi  *v1.VirtualMachineInstance
@@ -124,6 +126,30 @@ func TestWhoSaysWhat(t *testing.T) {
 			instance(v1.Running, says(ready, "False", ReasonNodeLost)), Controller, Facts{Pod: Known(Pod{})}, ready, "False NodeLost: "},
 		"the node answers that prepares the pod": {
 			instance(v1.Scheduled, says(ready, "False", ReasonNodeLost)), Controller, Facts{Pod: Known(Pod{})}, ready, "False GuestNotRunning: " + MessageNotRunning},
+		"virt-controller knows that no obstacle is left, and none was the kubelet's: it stays": {
+			instance(v1.Scheduled, says(synchronized, "False", ReasonSyncFailed), says(ready, "False", "x")), Controller, Facts{Obstacle: Known[*Obstacle](nil)}, ready, "False x: "},
+		"the kubelet's obstacle is over": {
+			instance(v1.Scheduled, says(synchronized, "False", "ErrImagePull"), says(ready, "False", "x")), Controller, Facts{Obstacle: Known[*Obstacle](nil)}, ready, "False GuestNotRunning: " + MessageNotRunning},
+		"nothing is known of the kubelet's obstacle: it stays": {
+			instance(v1.Scheduled, says(synchronized, "False", "ErrImagePull"), says(ready, "False", "x")), Handler, Facts{Failure: Known("")}, ready, "False x: "},
+		"the pod is well, and was not said to be lost: it stays": {
+			instance(v1.Scheduled, says(ready, "False", "x")), Controller, Facts{Pod: Known(Pod{})}, ready, "False x: "},
+		"nothing is known of a pod that was said to be lost: it stays": {
+			instance(v1.Scheduled, says(ready, "False", ReasonNodeLost)), Controller, Facts{}, ready, "False NodeLost: "},
+		"what a VMI waits for": {
+			instance(v1.Pending), Controller, Facts{Wait: Wait{For: "waiting for a node"}}, ready, "False GuestNotRunning: waiting for a node"},
+		"a VMI that waits for nothing that is known": {
+			instance(v1.Pending, says(ready, "False", "x")), Controller, Facts{}, ready, "False x: "},
+		"what a VMI waits for is not said of one that was handed over": {
+			instance(v1.Scheduled, says(ready, "False", "x")), Controller, Facts{Wait: Wait{For: "waiting for a node"}}, ready, "False x: "},
+		"its claims are being bound": {
+			instance(v1.Pending), Controller, Facts{Wait: Wait{Provisioning: Known("finding a node")}}, v1.VirtualMachineInstanceProvisioning, "True : finding a node"},
+		"its claims are bound": {
+			instance(v1.Pending, says(v1.VirtualMachineInstanceProvisioning, "True", "")), Controller, Facts{Wait: Wait{Provisioning: Known("")}}, v1.VirtualMachineInstanceProvisioning, ""},
+		"the scheduler finds no node": {
+			instance(v1.Scheduling), Controller, Facts{Wait: Wait{Unscheduled: Known(&Obstacle{"Unschedulable", "0/2 nodes"})}}, unscheduled, "False Unschedulable: 0/2 nodes"},
+		"nothing speaks against a node": {
+			instance(v1.Scheduling, says(unscheduled, "False", "Unschedulable")), Controller, Facts{Wait: Wait{Unscheduled: Known[*Obstacle](nil)}}, unscheduled, ""},
 		"the target of a migration says nothing": {
 			instance(v1.Running, says(ready, "True", "")), TargetHandler, Facts{Failure: Known("x"), End: EndOfGuestLost()}, ready, "True : "},
 		"an end is final": {
@@ -141,6 +167,129 @@ func TestWhoSaysWhat(t *testing.T) {
 				t.Errorf("%s is %q, want %q", c.kind, got, c.want)
 			}
 		})
+	}
+}
+
+// What Ready says of a launcher pod that does not serve any more.
+func TestWhatBecomesOfTheLauncherPodIsSaid(t *testing.T) {
+	const silent, dark = "node n does not answer (no word)", "; if the node is off, give it the taint node.kubernetes.io/out-of-service"
+	since := now.Add(-time.Hour)
+	for name, c := range map[string]struct {
+		pod   Pod
+		want  string
+		since time.Time
+	}{
+		"its node does not answer":                      {Pod{State: PodSilent, Silent: "no word"}, "False NodeLost: " + silent + "; how the guest is, is not known", time.Time{}},
+		"its node does not answer, and never said more": {Pod{State: PodUnseen, Silent: "no word"}, "False NodeLost: " + silent + "; whether it has started the launcher pod p is not known" + dark, time.Time{}},
+		"it is being deleted":                           {Pod{State: PodTerminating}, "False PodTerminating: the launcher pod p is being deleted", time.Time{}},
+		"it is being deleted from a node that does not answer": {Pod{State: PodTerminating, Silent: "no word"},
+			"Unknown PodTerminating: the launcher pod p is being deleted, and " + silent + "; how the guest is, is not known", time.Time{}},
+		"it is gone": {Pod{State: PodGone}, "False PodNotExists: the launcher pod is gone; its guest is given the time to end on node n", since},
+		"it is gone from a node that does not answer": {Pod{State: PodGone, Silent: "no word"},
+			"Unknown PodNotExists: the launcher pod is gone, and " + silent + ": whether the guest runs is not known" + dark, since},
+	} {
+		c.pod.Name, c.pod.Node, c.pod.Since = "p", "n", since
+		conditions := Project(instance(v1.Running), Controller, Facts{Now: now, Pod: Known(c.pod)}).Conditions
+		if len(conditions) != 1 || conditions[0].Type != v1.VirtualMachineInstanceReady {
+			t.Errorf("%s: the conditions are %+v, want Ready", name, conditions)
+			continue
+		}
+		got := conditions[0]
+		if text := string(got.Status) + " " + got.Reason + ": " + got.Message; text != c.want || !got.LastProbeTime.Time.Equal(c.since) {
+			t.Errorf("%s: Ready is %q since %s, want %q since %s", name, text, got.LastProbeTime, c.want, c.since)
+		}
+	}
+}
+
+// What others read in Ready: whether the guest is ending, and whether anybody knows of it.
+func TestWhatReadySaysOfAGuest(t *testing.T) {
+	ready := v1.VirtualMachineInstanceReady
+	for name, c := range map[string]struct {
+		phase                   v1.VirtualMachineInstancePhase
+		conditions              []v1.VirtualMachineInstanceCondition
+		interrupted, unanswered bool
+	}{
+		"nothing":                              {v1.Running, nil, false, false},
+		"something else":                       {v1.Running, []v1.VirtualMachineInstanceCondition{says(v1.VirtualMachineInstancePaused, "Unknown", ReasonNodeLost)}, false, false},
+		"that it is ready":                     {v1.Running, []v1.VirtualMachineInstanceCondition{says(ready, "True", "")}, false, false},
+		"that it is paused":                    {v1.Running, []v1.VirtualMachineInstanceCondition{says(ready, "False", "Paused")}, false, false},
+		"that its pod is being deleted":        {v1.Running, []v1.VirtualMachineInstanceCondition{says(ready, "False", "PodTerminating")}, true, false},
+		"that its pod is gone":                 {v1.Running, []v1.VirtualMachineInstanceCondition{says(ready, "False", "PodNotExists")}, true, false},
+		"that its node is lost":                {v1.Running, []v1.VirtualMachineInstanceCondition{says(ready, "False", ReasonNodeLost)}, false, true},
+		"that it is not known":                 {v1.Running, []v1.VirtualMachineInstanceCondition{says(ready, "Unknown", "PodTerminating")}, true, true},
+		"that its node was lost when it ended": {v1.Failed, []v1.VirtualMachineInstanceCondition{says(ready, "False", ReasonNodeLost)}, false, false},
+		"that it was not known when it ended":  {v1.Failed, []v1.VirtualMachineInstanceCondition{says(ready, "Unknown", "PodNotExists")}, true, false},
+	} {
+		vmi := instance(c.phase, c.conditions...)
+		if Interrupted(vmi) != c.interrupted || Unanswered(vmi) != c.unanswered {
+			t.Errorf("it says %s: interrupted %v, unanswered %v", name, Interrupted(vmi), Unanswered(vmi))
+		}
+	}
+}
+
+func TestSinceWhenAPodIsMissed(t *testing.T) {
+	before := now.Add(-time.Hour)
+	since := func(kind v1.VirtualMachineInstanceConditionType, reason string, at time.Time) v1.VirtualMachineInstanceCondition {
+		c := says(kind, "False", reason)
+		c.LastProbeTime = metav1.NewTime(at)
+		return c
+	}
+	ready := v1.VirtualMachineInstanceReady
+	for name, c := range map[string]struct {
+		conditions []v1.VirtualMachineInstanceCondition
+		want       time.Time
+	}{
+		"nobody has missed it yet":           {nil, now},
+		"it was missed before":               {[]v1.VirtualMachineInstanceCondition{since(ready, "PodNotExists", before)}, before},
+		"it was missed, nobody says when":    {[]v1.VirtualMachineInstanceCondition{says(ready, "False", "PodNotExists")}, now},
+		"the time is that of something else": {[]v1.VirtualMachineInstanceCondition{since(ready, ReasonNodeLost, before)}, now},
+		"another condition says so":          {[]v1.VirtualMachineInstanceCondition{since(v1.VirtualMachineInstancePaused, "PodNotExists", before)}, now},
+	} {
+		if got := MissedSince(instance(v1.Running, c.conditions...), now); !got.Equal(c.want) {
+			t.Errorf("%s: since %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestSinceWhenAVMIIsInItsPhase(t *testing.T) {
+	vmi := instance(v1.Running)
+	for i, phase := range []v1.VirtualMachineInstancePhase{v1.Pending, v1.Scheduled, v1.Running} {
+		vmi.Status.PhaseTransitionTimestamps = append(vmi.Status.PhaseTransitionTimestamps, v1.VirtualMachineInstancePhaseTransitionTimestamp{
+			Phase: phase, PhaseTransitionTimestamp: metav1.NewTime(now.Add(time.Duration(i) * time.Minute))})
+	}
+	if got := PhaseSince(vmi); !got.Equal(now.Add(2 * time.Minute)) {
+		t.Errorf("it runs since %s, want %s", got, now.Add(2*time.Minute))
+	}
+	if vmi.Status.Phase = v1.Failed; !PhaseSince(vmi).IsZero() {
+		t.Errorf("a phase of which no time is known began at %s", PhaseSince(vmi))
+	}
+}
+
+// A pod that is deleted has its QEMU shut down. That is the VMI's failure only when
+// nobody wanted the VMI to go and its guest has not run.
+func TestWhatAShutdownByTheHostMeans(t *testing.T) {
+	ended := End{Failed: true, Reason: "LauncherPodEnded", Message: "The launcher pod was ended before the guest ran."}
+	shutDown := End{Reason: "HostShutdown", Message: "The VirtualMachineInstance was shut down."}
+	for name, c := range map[string]struct {
+		phase   v1.VirtualMachineInstancePhase
+		deleted bool
+		reason  launch.Reason
+		want    End
+	}{
+		"before the guest ran":                         {v1.Scheduled, false, launch.ReasonHostShutdown, ended},
+		"before the guest ran, of a VMI that is to go": {v1.Scheduled, true, launch.ReasonHostShutdown, shutDown},
+		"while the guest ran":                          {v1.Running, false, launch.ReasonHostShutdown, shutDown},
+		"while the guest ran, of a VMI that is to go":  {v1.Running, true, launch.ReasonHostShutdown, shutDown},
+		"of a VMI that has ended":                      {v1.Succeeded, false, launch.ReasonHostShutdown, shutDown},
+		"another reason":                               {v1.Scheduled, false, launch.ReasonGuestShutdown, End{Reason: "GuestShutdown", Message: shutDown.Message}},
+	} {
+		vmi := instance(c.phase)
+		if c.deleted {
+			vmi.DeletionTimestamp = &metav1.Time{Time: now}
+		}
+		if got := *EndOfQEMU(vmi, launch.Exit{Reason: c.reason}); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
 	}
 }
 
@@ -257,4 +406,80 @@ func changed(t *rapid.T, from, to *v1.VirtualMachineInstanceStatus) []string {
 		}
 	}
 	return names
+}
+
+func TestWhichPhaseAVMIEnters(t *testing.T) {
+	created, made := now.Add(-time.Minute), now.Add(-time.Second)
+	handOver := &HandOver{Pod: "pod", Node: "node", Created: made}
+	for name, c := range map[string]struct {
+		from  v1.VirtualMachineInstancePhase
+		f     Facts
+		to    v1.VirtualMachineInstancePhase
+		times map[v1.VirtualMachineInstancePhase]time.Time
+	}{
+		"it waits for the first time":                        {v1.VmPhaseUnset, Facts{Wait: Wait{Phase: v1.Pending}}, v1.Pending, map[v1.VirtualMachineInstancePhase]time.Time{v1.Pending: now}},
+		"its first phase is a later one":                     {v1.VmPhaseUnset, Facts{Wait: Wait{Phase: v1.Scheduling}}, v1.Scheduling, map[v1.VirtualMachineInstancePhase]time.Time{v1.Pending: created, v1.Scheduling: now}},
+		"it goes on":                                         {v1.Pending, Facts{Wait: Wait{Phase: v1.Scheduling}}, v1.Scheduling, map[v1.VirtualMachineInstancePhase]time.Time{v1.Scheduling: now}},
+		"it does not go back":                                {v1.Scheduling, Facts{Wait: Wait{Phase: v1.Pending}}, v1.Scheduling, nil},
+		"nothing is said of its phase":                       {v1.Pending, Facts{}, v1.Pending, nil},
+		"it is handed over at once":                          {v1.VmPhaseUnset, Facts{HandOver: handOver}, v1.Scheduled, map[v1.VirtualMachineInstancePhase]time.Time{v1.Pending: created, v1.Scheduling: made, v1.Scheduled: now}},
+		"what is waited for counts before it is handed over": {v1.Unknown, Facts{Wait: Wait{Phase: v1.Pending}}, v1.Unknown, nil},
+		"its guest runs":                                     {v1.Scheduled, Facts{Guest: running()}, v1.Running, map[v1.VirtualMachineInstancePhase]time.Time{v1.Running: now}},
+		"it has ended":                                       {v1.Running, Facts{Guest: running(), End: &End{}}, v1.Succeeded, map[v1.VirtualMachineInstancePhase]time.Time{v1.Succeeded: now}},
+		"it has failed":                                      {v1.Running, Facts{Guest: running(), End: &End{Failed: true}}, v1.Failed, map[v1.VirtualMachineInstancePhase]time.Time{v1.Failed: now}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.f.Now = now
+			status := Project(instance(c.from), Controller, c.f)
+			if status.Phase != c.to || len(status.PhaseTransitionTimestamps) != len(c.times) {
+				t.Errorf("it is in %q with %v, want %q with %v", status.Phase, status.PhaseTransitionTimestamps, c.to, c.times)
+			}
+			for _, stamped := range status.PhaseTransitionTimestamps {
+				if want := c.times[stamped.Phase]; !stamped.PhaseTransitionTimestamp.Time.Equal(want) {
+					t.Errorf("it entered %s at %s, want %s", stamped.Phase, stamped.PhaseTransitionTimestamp, want)
+				}
+			}
+		})
+	}
+}
+
+func TestAGuestIsDescribedWhileItRuns(t *testing.T) {
+	before, after := &v1.Machine{Type: "before"}, &v1.Machine{Type: "after"}
+	memory := &v1.MemoryStatus{GuestCurrent: new(resource.MustParse("1Gi"))}
+	guest := func(d Details) Fact[Guest] { return Known(Guest{RunState: runstate.Of("running"), Details: d}) }
+	for name, c := range map[string]struct {
+		f       Facts
+		machine *v1.Machine
+		memory  *v1.MemoryStatus
+		context string
+	}{
+		"it runs":                              {Facts{Guest: guest(Details{Machine: after, Memory: memory, SELinuxContext: "x"})}, after, memory, "x"},
+		"it runs, and its machine was said":    {Facts{Guest: guest(Details{SELinuxContext: "x"})}, before, nil, "x"},
+		"nothing is known of it":               {Facts{}, before, nil, ""},
+		"it has ended, and stays as it was":    {Facts{Guest: guest(Details{Machine: after, Memory: memory, SELinuxContext: "x"}), End: &End{}}, before, nil, ""},
+		"nothing is known of it, it has ended": {Facts{End: &End{}}, before, nil, ""},
+	} {
+		vmi := instance(v1.Running)
+		vmi.Status.Machine = before
+		c.f.Now = now
+		status := Project(vmi, Handler, c.f)
+		if !cmp.Equal(status.Machine, c.machine) || !cmp.Equal(status.Memory, c.memory) || status.SelinuxContext != c.context {
+			t.Errorf("%s: machine %v, memory %v, context %q; want %v, %v, %q", name, status.Machine, status.Memory, status.SelinuxContext, c.machine, c.memory, c.context)
+		}
+	}
+}
+
+func TestWhatQEMUSaidIsPassedOnWhenItFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		exit launch.Exit
+		want string
+	}{
+		"it crashed and said why":      {launch.Exit{Reason: launch.ReasonCrashed, Message: "signal 11"}, "The VirtualMachineInstance crashed. QEMU said: signal 11"},
+		"it crashed without a word":    {launch.Exit{Reason: launch.ReasonCrashed}, "The VirtualMachineInstance crashed."},
+		"it was shut down, and talked": {launch.Exit{Reason: launch.ReasonGuestShutdown, Message: "bye"}, "The VirtualMachineInstance was shut down."},
+	} {
+		if got := EndOfQEMU(instance(v1.Running), c.exit).Message; got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
 }

@@ -159,3 +159,100 @@ func TestAWorkerFollowsABoundClaimToAnyNodeThatLives(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatAWorkerGetsFollowsFromItsTask(t *testing.T) {
+	registry := func(r cdiv1.DataVolumeSourceRegistry) cdiv1.DataVolumeSource {
+		return cdiv1.DataVolumeSource{Registry: &r}
+	}
+	for name, test := range map[string]struct {
+		task   transfer.Task
+		source cdiv1.DataVolumeSource
+		want   []string
+	}{
+		"nothing but an address": {transfer.Task{Kind: transfer.KindHTTP}, cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{}}, nil},
+		"a registry with a password and authorities": {transfer.Task{Kind: transfer.KindRegistry},
+			registry(cdiv1.DataVolumeSourceRegistry{URL: new("docker://quay.io/disk:1"), SecretRef: new("password"), CertConfigMap: new("authorities")}),
+			[]string{transfer.CredentialsDir, transfer.CADir}},
+		"a registry whose names are empty": {transfer.Task{Kind: transfer.KindRegistry},
+			registry(cdiv1.DataVolumeSourceRegistry{URL: new("docker://quay.io/disk:1"), SecretRef: new(""), CertConfigMap: new("")}), nil},
+		"a registry without more": {transfer.Task{Kind: transfer.KindRegistry}, registry(cdiv1.DataVolumeSourceRegistry{URL: new("docker://quay.io/disk:1")}), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := mounts(render(t, test.task, test.source, nil))
+			want := append([]string{transfer.WorkDir, transfer.TargetDir}, test.want...)
+			for _, dir := range want {
+				if _, there := at[dir]; !there {
+					t.Errorf("nothing is mounted at %s", dir)
+				}
+			}
+			if len(at) != len(want) {
+				t.Errorf("mounted are %+v, want nothing but %q", at, want)
+			}
+		})
+	}
+}
+
+// What a worker unpacks beside its target is bounded by the disk's size and what tools
+// need; it writes there and to its claim, and to nothing else.
+func TestWhatAWorkerMayWrite(t *testing.T) {
+	pod := render(t, transfer.Task{Kind: transfer.KindHTTP, Size: 5 << 30}, cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{SecretRef: "password"}}, nil)
+	if got, least := pod.Spec.Volumes[0].EmptyDir.SizeLimit.Value(), int64(5<<30); got <= least || got > least+1<<30 {
+		t.Errorf("beside a disk of 5 GiB it may write %d bytes", got)
+	}
+	for _, m := range pod.Spec.Containers[0].VolumeMounts {
+		if want := m.MountPath != transfer.WorkDir && m.MountPath != transfer.TargetDir; m.ReadOnly != want {
+			t.Errorf("%s is for reading only: %v, want %v", m.MountPath, m.ReadOnly, want)
+		}
+	}
+	if len(pod.Spec.SecurityContext.SupplementalGroups) != 0 {
+		t.Errorf("a worker without a device is in the groups %v", pod.Spec.SecurityContext.SupplementalGroups)
+	}
+	source := render(t, transfer.Task{Kind: transfer.KindCloneSource, Block: true}, cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{}}, nil)
+	if at := mounts(source)[transfer.SourceDevice].PersistentVolumeClaim; at == nil || !at.ReadOnly {
+		t.Errorf("the device of a source is %+v", at)
+	}
+}
+
+func TestOnlyAnUploadIsServed(t *testing.T) {
+	pod := render(t, transfer.Task{Kind: transfer.KindBlank}, cdiv1.DataVolumeSource{}, nil)
+	if c := pod.Spec.Containers[0]; c.ReadinessProbe != nil || len(c.Ports) != 1 || pod.Labels[serviceLabel] != "" {
+		t.Errorf("a worker that takes no upload has ports %+v, a probe %+v, labels %v", c.Ports, c.ReadinessProbe, pod.Labels)
+	}
+}
+
+func TestAWorkerIsToldOfTheProxy(t *testing.T) {
+	for name, test := range map[string]struct {
+		proxy *cdiv1.ImportProxy
+		want  []corev1.EnvVar
+	}{
+		"none":                 {nil, nil},
+		"all that is set":      {&cdiv1.ImportProxy{HTTPProxy: new("http://p"), HTTPSProxy: new("http://s"), NoProxy: new("local")}, []corev1.EnvVar{{Name: "HTTP_PROXY", Value: "http://p"}, {Name: "HTTPS_PROXY", Value: "http://s"}, {Name: "NO_PROXY", Value: "local"}}},
+		"what is empty is not": {&cdiv1.ImportProxy{HTTPProxy: new(""), HTTPSProxy: new("http://s")}, []corev1.EnvVar{{Name: "HTTPS_PROXY", Value: "http://s"}}},
+	} {
+		settings := Settings{Config: datavolume.ConfigOf(nil)}
+		settings.Config.Proxy = test.proxy
+		w := &datavolume.Worker{Name: "w", Claim: &corev1.PersistentVolumeClaim{}, Task: transfer.Task{Kind: transfer.KindBlank}}
+		pod, err := ClaimPod(w, settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pod.Spec.Containers[0].Env[1:]; !slices.Equal(got, test.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+		}
+	}
+}
+
+func TestTheWorkerOfAClaimIsTheClaims(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", UID: "7"}}
+	pod, err := ClaimPod(&datavolume.Worker{Name: "cdi-upload-disk", Namespace: "ns", Claim: claim, Task: transfer.Task{Kind: transfer.KindUpload}}, Settings{Image: "importer"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !metav1.IsControlledBy(pod, claim) || pod.OwnerReferences[0].Kind != "PersistentVolumeClaim" {
+		t.Errorf("its owners are %+v", pod.OwnerReferences)
+	}
+	secret := Secret(pod, "certificate", map[string][]byte{"tls.key": []byte("x")})
+	if secret.Name != "certificate" || secret.Namespace != "ns" || !metav1.IsControlledBy(secret, claim) || string(secret.Data["tls.key"]) != "x" {
+		t.Errorf("its certificate is in %+v", secret)
+	}
+}

@@ -1,0 +1,88 @@
+package clusterconfig
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// usual are the settings of a cluster of which nobody has set anything.
+func usual(edits ...func(*Settings)) Settings {
+	s := Settings{
+		ImagePullPolicy: "IfNotPresent", RolloutStrategy: "Stage", EvictionStrategy: "None", MachineType: "pc-q35-7.2",
+		DefaultNetworkInterface: "masquerade", CPUAllocationRatio: 10,
+	}
+	for _, edit := range edits {
+		edit(&s)
+	}
+	return s
+}
+
+func TestWhatTheKubeVirtObjectSets(t *testing.T) {
+	serves := func(status corev1.ConditionStatus) v1.KubeVirt {
+		return v1.KubeVirt{Status: v1.KubeVirtStatus{Conditions: []v1.KubeVirtCondition{
+			{Type: "Available", Status: corev1.ConditionFalse}, {Type: ConditionDataVolumes, Status: status}, {Type: "Degraded", Status: corev1.ConditionFalse},
+		}}}
+	}
+	configured := func(c v1.KubeVirtConfiguration) v1.KubeVirt {
+		return v1.KubeVirt{Spec: v1.KubeVirtSpec{Configuration: c}}
+	}
+	both := configured(v1.KubeVirtConfiguration{ImagePullPolicy: corev1.PullNever})
+	both.Spec.ImagePullPolicy = corev1.PullAlways
+	for name, test := range map[string]struct {
+		kv   v1.KubeVirt
+		want Settings
+	}{
+		"nothing":                               {v1.KubeVirt{}, usual()},
+		"CDI serves DataVolumes":                {serves(corev1.ConditionFalse), usual(func(s *Settings) { s.CDI = true })},
+		"Drydock serves them":                   {serves(corev1.ConditionTrue), usual()},
+		"the object's own policy":               {v1.KubeVirt{Spec: v1.KubeVirtSpec{ImagePullPolicy: corev1.PullAlways}}, usual(func(s *Settings) { s.ImagePullPolicy = "Always" })},
+		"the configuration's policy goes first": {both, usual(func(s *Settings) { s.ImagePullPolicy = "Never" })},
+		"strategies": {configured(v1.KubeVirtConfiguration{VMRolloutStrategy: new(v1.VMRolloutStrategyLiveUpdate), EvictionStrategy: new(v1.EvictionStrategyExternal)}),
+			usual(func(s *Settings) { s.RolloutStrategy, s.EvictionStrategy = "LiveUpdate", "External" })},
+		"a machine type": {configured(v1.KubeVirtConfiguration{ArchitectureConfiguration: &v1.ArchConfiguration{Amd64: &v1.ArchSpecificConfiguration{MachineType: "q35"}}}),
+			usual(func(s *Settings) { s.MachineType = "q35" })},
+		"an architecture without a machine type": {configured(v1.KubeVirtConfiguration{ArchitectureConfiguration: &v1.ArchConfiguration{Amd64: &v1.ArchSpecificConfiguration{}}}), usual()},
+		"another architecture":                   {configured(v1.KubeVirtConfiguration{ArchitectureConfiguration: &v1.ArchConfiguration{}}), usual()},
+		"a binding for pods' networks": {configured(v1.KubeVirtConfiguration{NetworkConfiguration: &v1.NetworkConfiguration{NetworkInterface: "bridge"}}),
+			usual(func(s *Settings) { s.DefaultNetworkInterface = "bridge" })},
+		"a network without a binding": {configured(v1.KubeVirtConfiguration{NetworkConfiguration: &v1.NetworkConfiguration{}}), usual()},
+		"what is taken as it is": {configured(v1.KubeVirtConfiguration{CPUModel: "Nehalem", SELinuxLauncherType: "virt_launcher.process",
+			SMBIOSConfig: &v1.SMBiosConfiguration{Family: "Example"}, AdditionalGuestMemoryOverheadRatio: new("1.5")}),
+			usual(func(s *Settings) {
+				s.CPUModel, s.SELinuxLauncherType, s.SMBIOS, s.AdditionalGuestMemoryOverheadRatio = "Nehalem", "virt_launcher.process", &v1.SMBiosConfiguration{Family: "Example"}, "1.5"
+			})},
+		"for developers": {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{UseEmulation: true, FeatureGates: []string{"HostDisk"}, CPUAllocationRatio: 1}}),
+			usual(func(s *Settings) { s.UseEmulation, s.HostDisk, s.CPUAllocationRatio = true, true, 1 })},
+		"for developers, with nothing in it":        {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{FeatureGates: []string{"Other"}}}), usual()},
+		"a ratio that divides by less than one CPU": {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{CPUAllocationRatio: -1}}), usual()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, FromKubeVirt(&test.kv)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if diff := cmp.Diff(usual(), FromKubeVirt(nil)); diff != "" {
+		t.Errorf("without a KubeVirt object:\n%s", diff)
+	}
+}
+
+func TestTheNewestSettingsCount(t *testing.T) {
+	var current Current
+	if diff := cmp.Diff(usual(), current.Get()); diff != "" {
+		t.Errorf("before anything is set:\n%s", diff)
+	}
+	kv := &v1.KubeVirt{}
+	kv.Spec.Configuration.CPUModel = "Nehalem"
+	current.Set(kv)
+	if got := current.Get().CPUModel; got != "Nehalem" {
+		t.Errorf("the CPU model is %q, want that of the object", got)
+	}
+	current.Set(nil)
+	if diff := cmp.Diff(usual(), current.Get()); diff != "" {
+		t.Errorf("after the object is gone:\n%s", diff)
+	}
+}

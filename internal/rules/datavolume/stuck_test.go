@@ -1,0 +1,104 @@
+package datavolume
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+func TestWhoseEventsAreAskedFor(t *testing.T) {
+	const claim, worker, nobody = "the claim's", "the worker's", "nobody's"
+	unbound := func(age time.Duration) func(*Observed) {
+		return func(o *Observed) {
+			o.Claim = claimOf(*o, corev1.ClaimPending)
+			o.Claim.CreationTimestamp = metav1.NewTime(noon.Add(-age))
+		}
+	}
+	bound := func(o *Observed) {
+		unbound(time.Hour)(o)
+		o.Claim.Status.Phase = corev1.ClaimBound
+	}
+	works := func(age time.Duration, edits ...func(*corev1.Pod)) func(*Observed) {
+		return func(o *Observed) {
+			o.Worker = podOf(o.DataVolume, corev1.PodStatus{Phase: corev1.PodPending})
+			o.Worker.Spec.NodeName, o.Worker.CreationTimestamp = "node", metav1.NewTime(noon.Add(-age))
+			for _, edit := range edits {
+				edit(o.Worker)
+			}
+		}
+	}
+	waiting := func(o *Observed) { o.Class = class(storagev1.VolumeBindingWaitForFirstConsumer) }
+	for name, test := range map[string]struct {
+		phase cdiv1.DataVolumePhase
+		edits []func(*Observed)
+		want  string
+	}{
+		"the claim is not bound":                 {cdiv1.Pending, []func(*Observed){unbound(3 * time.Second)}, claim},
+		"the claim is new":                       {cdiv1.Pending, []func(*Observed){unbound(3*time.Second - 1)}, nobody},
+		"there is no claim":                      {cdiv1.Pending, nil, nobody},
+		"the claim is bound, and no worker made": {cdiv1.PVCBound, []func(*Observed){bound}, nobody},
+		"the worker does not start":              {cdiv1.ImportScheduled, []func(*Observed){bound, works(3*time.Second + 1)}, worker},
+		"the worker is new":                      {cdiv1.ImportScheduled, []func(*Observed){bound, works(3 * time.Second)}, nobody},
+		"the worker has no node":                 {cdiv1.ImportScheduled, []func(*Observed){bound, works(time.Hour, func(p *corev1.Pod) { p.Spec.NodeName = "" })}, nobody},
+		"the worker has started":                 {cdiv1.ImportInProgress, []func(*Observed){bound, works(time.Hour, func(p *corev1.Pod) { p.Status = running() })}, nobody},
+		"the worker's status says why it does not start": {cdiv1.ImportScheduled, []func(*Observed){bound, works(time.Hour, func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}}}
+		})}, nobody},
+		"the worker is there, the claim is not bound": {cdiv1.Pending, []func(*Observed){unbound(time.Hour), works(0)}, nobody},
+		"the claim waits for its first consumer":      {cdiv1.WaitForFirstConsumer, []func(*Observed){unbound(time.Hour), waiting}, nobody},
+		"the first consumer has its node": {cdiv1.WaitForFirstConsumer, []func(*Observed){unbound(time.Hour), waiting, func(o *Observed) {
+			metav1.SetMetaDataAnnotation(&o.Claim.ObjectMeta, "volume.kubernetes.io/selected-node", "node")
+		}}, claim},
+		"it has succeeded": {cdiv1.Succeeded, []func(*Observed){unbound(time.Hour)}, nobody},
+		"it has failed":    {cdiv1.Failed, []func(*Observed){unbound(time.Hour)}, nobody},
+		"it is being deleted": {cdiv1.Pending, []func(*Observed){unbound(time.Hour), func(o *Observed) {
+			o.DataVolume.DeletionTimestamp = &metav1.Time{Time: noon}
+		}}, nobody},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Observed{DataVolume: newDV(httpSource(), inPhase(test.phase)), Class: class(storagev1.VolumeBindingImmediate), Config: ConfigOf(nil), Now: noon}
+			for _, edit := range test.edits {
+				edit(&o)
+			}
+			got := nobody
+			switch object := Stuck(o); object {
+			case nil:
+			case metav1.Object(o.Claim):
+				got = claim
+			case metav1.Object(o.Worker):
+				got = worker
+			}
+			if got != test.want {
+				t.Errorf("asked are %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestWhichPodsWriteToAClaim(t *testing.T) {
+	uses := func(claim string, readOnly bool) corev1.Volume {
+		return corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: readOnly}}}
+	}
+	for name, test := range map[string]struct {
+		phase   corev1.PodPhase
+		volumes []corev1.Volume
+		want    bool
+	}{
+		"it has none":              {corev1.PodRunning, nil, false},
+		"it has other volumes":     {corev1.PodRunning, []corev1.Volume{{Name: "scratch"}, uses("other", false)}, false},
+		"it writes to it":          {corev1.PodRunning, []corev1.Volume{{Name: "scratch"}, uses("disk", false)}, true},
+		"it will write to it":      {corev1.PodPending, []corev1.Volume{uses("disk", false)}, true},
+		"it reads it":              {corev1.PodRunning, []corev1.Volume{uses("disk", true)}, false},
+		"it reads it and writes":   {corev1.PodRunning, []corev1.Volume{uses("disk", true), uses("disk", false)}, true},
+		"it has written and ended": {corev1.PodSucceeded, []corev1.Volume{uses("disk", false)}, false},
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: test.volumes}, Status: corev1.PodStatus{Phase: test.phase}}
+		if got := Writes(pod, "disk"); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

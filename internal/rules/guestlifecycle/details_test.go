@@ -1,0 +1,73 @@
+package guestlifecycle
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
+	shared := map[string]Volume{"root": {Claim: &v1.PersistentVolumeClaimInfo{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadWriteMany}}}}
+	alone := map[string]Volume{"root": {Claim: &v1.PersistentVolumeClaimInfo{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}}}
+	file := func(shared *bool) func(*v1.VirtualMachineInstance) {
+		return func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{HostDisk: &v1.HostDisk{Path: "/x", Shared: shared}}
+		}
+	}
+	bridge := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}
+	}
+	const (
+		disks, unshared = "DisksNotLiveMigratable", "PVC data is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"
+		local           = "volume root is a file on this node (hostDisk without shared)"
+	)
+	for name, test := range map[string]struct {
+		edits  []func(*v1.VirtualMachineInstance)
+		known  map[string]Volume
+		want   vmistatus.Obstacle
+		method v1.VirtualMachineInstanceMigrationMethod
+	}{
+		"nothing":                   {nil, shared, vmistatus.Obstacle{}, v1.LiveMigration},
+		"a claim for one node":      {nil, alone, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + unshared}, v1.BlockMigration},
+		"a claim that is not known": {nil, nil, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: PVC data of volume root is not known yet"}, v1.BlockMigration},
+		"a file on the node":        {[]func(*v1.VirtualMachineInstance){file(nil)}, nil, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + local}, v1.BlockMigration},
+		"a file that is not shared": {[]func(*v1.VirtualMachineInstance){file(new(false))}, nil, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + local}, v1.BlockMigration},
+		"a file on every node":      {[]func(*v1.VirtualMachineInstance){file(new(true))}, nil, vmistatus.Obstacle{}, v1.BlockMigration},
+		"a disk that can be sent": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}}
+		}}, nil, vmistatus.Obstacle{}, v1.BlockMigration},
+		"a volume that is on its way": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) { plugging(vmi, v1.VolumePending) }}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
+		"a volume that was plugged": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) { plugging(vmi, v1.VolumeReady) }}, shared,
+			vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: PVC new of volume plugged is not known yet"}, v1.BlockMigration},
+		"the pod's own address": {[]func(*v1.VirtualMachineInstance){bridge}, shared,
+			vmistatus.Obstacle{Reason: "InterfaceNotLiveMigratable", Message: "cannot migrate VMI: interface default gives the guest the pod's own address (bridge on the pod network)"}, v1.LiveMigration},
+		"the pod's own address, which may change": {[]func(*v1.VirtualMachineInstance){bridge, func(vmi *v1.VirtualMachineInstance) {
+			vmi.Annotations = map[string]string{"kubevirt.io/allow-pod-bridge-network-live-migration": ""}
+		}}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
+		"a bridge on another network": {[]func(*v1.VirtualMachineInstance){bridge, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Networks[0].Pod = nil }}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
+		"a bridge on no network":      {[]func(*v1.VirtualMachineInstance){bridge, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Networks = nil }}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
+		"a disk and an address": {[]func(*v1.VirtualMachineInstance){bridge}, alone,
+			vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + unshared + "; interface default gives the guest the pod's own address (bridge on the pod network)"}, v1.BlockMigration},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := instance()
+			for _, edit := range test.edits {
+				edit(vmi)
+			}
+			var got vmistatus.Obstacle
+			if o := immovable(vmi, vmi.Status.VolumeStatus, test.known); o != nil {
+				got = *o
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if method := migrationMethod(vmi, vmi.Status.VolumeStatus, test.known); method != test.method {
+				t.Errorf("it migrates by %s, want %s", method, test.method)
+			}
+		})
+	}
+}
