@@ -5,7 +5,7 @@
 //
 //	go run ./test/mutation [-workers n] [package ...]
 //
-// A package is named by the end of its path (vmi, handler/vmi); without names all of them
+// A package is named by the end of its path (hotplug, rules/hotplug); without names all of them
 // are tested. It owns which packages these are (packages.go), how a mutant is run
 // (gocommand.go, decision 265) and what is good enough (judge.go). Which changes are made
 // is decided by gremlins. It must not change the source that it is started in: it works

@@ -177,13 +177,16 @@ func TestTheDriverIsAtWorkBeforeTheClaimIsBound(t *testing.T) {
 	for name, test := range map[string]struct {
 		o    Observed
 		want cdiv1.DataVolumePhase
+		says string
 	}{
-		"a clone":    {clone, cdiv1.CSICloneInProgress},
-		"a snapshot": {restore, cdiv1.CloneFromSnapshotSourceInProgress},
-		"an import waits, as its worker needs a volume": {imports, cdiv1.Pending},
+		"a clone":    {clone, cdiv1.CSICloneInProgress, "True TransferRunning: the storage driver makes the volume"},
+		"a snapshot": {restore, cdiv1.CloneFromSnapshotSourceInProgress, "True TransferRunning: the storage driver makes the volume"},
+		"an import waits, as its worker needs a volume": {imports, cdiv1.Pending, "False Pending: the claim is waiting for its volume"},
 	} {
-		if got := decide(test.o).Status.Phase; got != test.want {
-			t.Errorf("%s: %s, want %s", name, got, test.want)
+		status := decide(test.o).Status
+		c := Condition(&cdiv1.DataVolume{Status: status}, cdiv1.DataVolumeRunning)
+		if got := string(c.Status) + " " + c.Reason + ": " + c.Message; status.Phase != test.want || got != test.says {
+			t.Errorf("%s: %s, Running=%s; want %s, Running=%s", name, status.Phase, got, test.want, test.says)
 		}
 	}
 }
