@@ -1,11 +1,11 @@
 package vmilifecycle
 
 import (
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -354,17 +354,8 @@ func judge(t *testing.T, tests map[string]testCase) {
 			before := test.o.VMI.DeepCopy()
 			plan := Decide(test.o)
 			got := outcomeOf(plan)
-			if got.askRivals != test.want.askRivals || got.askNode != test.want.askNode || got.askDisks != test.want.askDisks {
-				t.Errorf("got  %+v\nwant %+v", got, test.want)
-			}
-			if got.ask != test.want.ask || got.create != test.want.create || got.remove != test.want.remove || got.freed != test.want.freed {
-				t.Errorf("got  %+v\nwant %+v", got, test.want)
-			}
-			if got.askWarning != test.want.askWarning || got.phase != test.want.phase || got.reason != test.want.reason || got.after != test.want.after {
-				t.Errorf("got  %+v\nwant %+v", got, test.want)
-			}
-			if !slices.Equal(got.says, test.want.says) {
-				t.Errorf("conditions\n got %q\nwant %q", got.says, test.want.says)
+			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(outcome{}), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("the outcome differs from what is wanted (-):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, test.o.VMI); diff != "" {
 				t.Errorf("the observation was changed:\n%s", diff)
