@@ -34,6 +34,8 @@ var dynamic = map[string][]string{
 	"bench/imports/ways.go: b.program":                                           nil,
 	"bench/scale/nodes.go: filepath.Join(n.cluster.Programs, \"kwok\")":          nil,
 	"internal/importer/worker_test.go: program":                                  nil,
+	"test/mutation/gocommand.go: r.Go":                                           {"go"},
+	"test/mutation/gocommand_test.go: self":                                      nil,
 	"internal/handler/network/tap.go: exe":                                       nil,
 	"internal/launcher/hold_test.go: buildLauncher(t)":                           nil,
 	"internal/launcher/launcher_test.go: program":                                nil,
