@@ -437,7 +437,11 @@ func (w *world) defineCDI() {
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}}},
 		},
 	}
-	w.do("defining CDI", w.client.Create(w.ctx, definition))
+	// That of an earlier test may still be on its way out.
+	w.eventually("CDI to be defined", func() (bool, string) {
+		err := w.client.Create(w.ctx, definition)
+		return err == nil, fmt.Sprint(err)
+	})
 	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), definition) })
 }
 
