@@ -89,9 +89,6 @@ var definitions = map[string]definition{
 				return ok && selects(loop.X, "Conditions")
 			})
 		},
-		besides: map[string]string{
-			"internal/handler/presence.podOf": "reads one condition of the launcher's pod, Ready",
-		},
 	},
 	"a pod has ended": {
 		home: "internal/rules/podstatus", use: "podstatus.Terminal",

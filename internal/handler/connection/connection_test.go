@@ -155,6 +155,8 @@ func TestALauncherIsReachedWhenItAppears(t *testing.T) {
 func TestALauncherIsToldToStop(t *testing.T) {
 	o := own(t)
 	l := o.launcher()
+	asked := make(chan launch.Stop, 1)
+	l.Stopped = func(stop launch.Stop) { asked <- stop }
 	o.Connect(t.Context(), "p")
 	f := o.await("a link", up)
 	failed := make(chan error, 1)
@@ -162,11 +164,13 @@ func TestALauncherIsToldToStop(t *testing.T) {
 	if f := o.Observe(); f.Stopping == nil || f.Stopping.Grace != 7 || time.Since(f.Stopping.Since) > patience {
 		t.Errorf("after the stop: %+v", f)
 	}
-	for len(l.Requests()) < 1 {
-		time.Sleep(time.Millisecond) // nothing tells of it
-	}
-	if r := l.Requests()[0]; r.Stop == nil || r.Stop.GracePeriodSeconds != 7 {
-		t.Errorf("virt-launcher was asked %+v", r)
+	select {
+	case stop := <-asked:
+		if stop.GracePeriodSeconds != 7 || len(l.Requests()) != 1 {
+			t.Errorf("virt-launcher was asked %+v", l.Requests())
+		}
+	case <-time.After(patience):
+		t.Fatal("virt-launcher was not asked to stop")
 	}
 	l.Exit(launch.Exit{Reason: launch.ReasonHostShutdown})
 	f = o.await("the end", func(f Facts) bool { return f.Exit != nil && f.Link == nil })

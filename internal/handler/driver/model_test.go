@@ -61,6 +61,8 @@ type model struct {
 	*launchertest.Launcher
 	qemu    *qmptest.Server
 	private string
+	// stopped is closed when virt-launcher was asked to stop QEMU.
+	stopped chan struct{}
 }
 
 // newModelNode is a node on which no program runs and nothing is mounted.
@@ -81,7 +83,7 @@ func newModelNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
 // started, and ends as it is told to.
 func (n *node) launcher() *model {
 	n.t.Helper()
-	m := &model{qemu: qmptest.New(n.t), private: launchertest.Private(n.dir, "pod-of-"+string(n.api.vmi.UID))}
+	m := &model{stopped: make(chan struct{}), qemu: qmptest.New(n.t), private: launchertest.Private(n.dir, "pod-of-"+string(n.api.vmi.UID))}
 	m.Launcher = launchertest.New(n.t, m.private)
 	spec := n.api.vmi.Spec.DeepCopy()
 	m.Started = func(start launch.Start) error {
@@ -98,7 +100,9 @@ func (n *node) launcher() *model {
 		m.qemu.SetRunState(runstate.Running)
 		return nil
 	}
+	var once sync.Once
 	m.Stopped = func(stop launch.Stop) {
+		once.Do(func() { close(m.stopped) })
 		reason := stop.Failure
 		if reason == "" {
 			reason = launch.ReasonHostShutdown
@@ -317,15 +321,10 @@ func TestAGuestWithoutItsVMIOrPodIsEnded(t *testing.T) {
 	} {
 		n, m, h := driven(t, "orphan")
 		take(n, h)
-		deadline := time.Now().Add(patience)
-		for stopped := false; !stopped; {
-			for _, r := range m.Requests() {
-				stopped = stopped || r.Stop != nil
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: its guest goes on", name)
-			}
-			time.Sleep(10 * time.Millisecond) // nothing tells of it
+		select {
+		case <-m.stopped:
+		case <-time.After(patience):
+			t.Fatalf("%s: its guest goes on", name)
 		}
 	}
 }

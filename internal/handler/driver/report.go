@@ -95,10 +95,8 @@ func (d *Driver) announceEnd(c *changes) {
 		kind = corev1.EventTypeWarning
 	}
 	message := "The VirtualMachineInstance was shut down."
-	for _, condition := range c.to.Conditions {
-		if condition.Type == v1.VirtualMachineInstanceReady {
-			message = condition.Message
-		}
+	if ready := conditions.Find(c.to.Conditions, v1.VirtualMachineInstanceReady); ready != nil {
+		message = ready.Message
 	}
 	if kind == corev1.EventTypeNormal && c.from.DeletionTimestamp != nil && message == vmistatus.EndMessage(launch.ReasonHostShutdown) {
 		// It ended as it was asked to, and its VMI goes with it.
@@ -109,10 +107,8 @@ func (d *Driver) announceEnd(c *changes) {
 
 // visibleFailure is what the status says about a step that fails.
 func visibleFailure(status v1.VirtualMachineInstanceStatus) string {
-	for _, c := range status.Conditions {
-		if c.Type == v1.VirtualMachineInstanceSynchronized && c.Status == corev1.ConditionFalse {
-			return c.Message
-		}
+	if c := conditions.Find(status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
+		return c.Message
 	}
 	return ""
 }

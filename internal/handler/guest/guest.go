@@ -77,7 +77,7 @@ type Facts struct {
 	// PausedByUser means that the guest is to stay stopped even if the disks work again.
 	PausedByUser bool
 	// Halted means that this QEMU waits for volumes before it runs its CPUs for the
-	// first time (vmi.Halt).
+	// first time (guestlifecycle.Halt).
 	Halted bool
 	// Resume means that the guest is to be told to continue now, Attempts is how often it
 	// was.

@@ -189,10 +189,8 @@ func podOf(pod *corev1.Pod) *guestlifecycle.Pod {
 		UID:      pod.UID,
 		Finished: podstatus.Terminal(pod),
 	}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			p.Ready = c.Status == corev1.ConditionTrue
-		}
+	if ready := podstatus.Condition(pod, corev1.PodReady); ready != nil {
+		p.Ready = ready.Status == corev1.ConditionTrue
 	}
 	p.Interrupted = pod.DeletionTimestamp != nil || vmilifecycle.MarksNodeLost(pod)
 	return p

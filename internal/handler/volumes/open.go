@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,9 @@ import (
 
 	"drydock.dev/drydock/internal/handler/podpath"
 )
+
+// errNotBound is that of a claim without a volume.
+var errNotBound = errors.New("it is not bound")
 
 // open opens the volume of one of the VMI's claims in the kubelet's folders
 // of a pod. Only what the kubelet has set up for that pod can be found there, and

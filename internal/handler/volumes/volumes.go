@@ -10,7 +10,6 @@ package volumes
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -219,6 +218,3 @@ func (c Claims) Capacity(_ context.Context, claim string) (int64, error) {
 	}
 	return 0, fmt.Errorf("PVC %s is none of the VMI's", claim)
 }
-
-// errNotBound is that of a claim without a volume.
-var errNotBound = errors.New("it is not bound")
