@@ -18,6 +18,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/objectevents"
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugpod"
 	"drydock.dev/drydock/internal/rules/launcherpod"
@@ -50,9 +51,7 @@ type observation struct {
 }
 
 func (s *observation) lookAgain(after time.Duration) {
-	if s.after == 0 || after < s.after {
-		s.after = max(after, time.Millisecond)
-	}
+	s.after = backoff.Sooner(s.after, max(after, time.Millisecond))
 }
 
 // observe gathers what a decision needs; nil when the VMI is gone. With live

@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
@@ -90,9 +91,7 @@ func (p *plan) sort(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Sel
 // replace removes a VMI that has ended, at once or after the pause.
 func (p *plan) replace(vmi *v1.VirtualMachineInstance, now time.Time) {
 	if left := pauseLeft(vmi, now); left > 0 {
-		if p.after == 0 || left < p.after {
-			p.after = left
-		}
+		p.after = backoff.Sooner(p.after, left)
 		return
 	}
 	p.remove = append(p.remove, vmi)

@@ -11,6 +11,7 @@ import (
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/presence"
 	"drydock.dev/drydock/internal/handler/volumes"
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
 )
@@ -80,9 +81,9 @@ func (s *snapshot) observed(node string) guestlifecycle.Observed {
 	}
 	after := s.guest.After
 	if halt := s.halt(); halt != nil {
-		o.Halted, o.Begin, after = true, halt.Begin, sooner(after, halt.After)
+		o.Halted, o.Begin, after = true, halt.Begin, backoff.Sooner(after, halt.After)
 	}
-	o.RunState, o.Resume, o.PlugAfter = s.guest.RunState, s.guest.Resume, sooner(o.PlugAfter, after)
+	o.RunState, o.Resume, o.PlugAfter = s.guest.RunState, s.guest.Resume, backoff.Sooner(o.PlugAfter, after)
 	return o
 }
 

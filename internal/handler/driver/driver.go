@@ -29,6 +29,7 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/presence"
 	"drydock.dev/drydock/internal/handler/volumes"
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
@@ -145,7 +146,7 @@ func (d *Driver) Run(ctx context.Context) {
 		s := d.observe(ctx, linked)
 		o, changes := d.decided(s)
 		step, after := guestlifecycle.Next(o)
-		after = sooner(after, sooner(askAgain, s.agentAfter))
+		after = backoff.Sooner(after, backoff.Sooner(askAgain, s.agentAfter))
 		if step == guestlifecycle.Release {
 			d.log.Info("released the VMI")
 			return

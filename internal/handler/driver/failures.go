@@ -68,13 +68,13 @@ func (f *failure) note(step guestlifecycle.Step, err error, now time.Time) {
 // hold gives the step that may be taken now, and when to look again.
 func (f *failures) hold(step guestlifecycle.Step, after time.Duration, o guestlifecycle.Observed) (guestlifecycle.Step, time.Duration) {
 	if left := f.step.left(step, o.Now); left > 0 {
-		step, after = guestlifecycle.Wait, sooner(after, left)
+		step, after = guestlifecycle.Wait, backoff.Sooner(after, left)
 		if o.Changed {
 			step = guestlifecycle.Report
 		}
 	}
 	if left := f.report.left(step, o.Now); left > 0 {
-		step, after = guestlifecycle.Wait, sooner(after, left)
+		step, after = guestlifecycle.Wait, backoff.Sooner(after, left)
 	}
 	return step, after
 }
@@ -86,14 +86,6 @@ func (f *failure) left(step guestlifecycle.Step, now time.Time) time.Duration {
 		return 0
 	}
 	return max(0, f.retry.Sub(now))
-}
-
-// sooner is the shorter of two waits, each of which may be none.
-func sooner(wait, other time.Duration) time.Duration {
-	if wait == 0 || other == 0 {
-		return max(wait, other)
-	}
-	return min(wait, other)
 }
 
 // visible is the failure that the VMI's status shows. That it cannot be

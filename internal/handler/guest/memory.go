@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
@@ -82,8 +83,8 @@ func passing(state string) bool {
 
 func (m memory) facts(now time.Time) Facts {
 	due, after := m.stall.Resume(m.paused, now)
-	if passing(m.runState) && (after == 0 || after > passingPause) {
-		after = passingPause
+	if passing(m.runState) {
+		after = backoff.Sooner(after, passingPause)
 	}
 	return Facts{
 		RunState: m.runState, Stalled: m.stall.Active(), FailedDisks: m.failedDisks,

@@ -12,6 +12,7 @@ import (
 
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/qemu/diskhotplug"
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
 )
@@ -158,11 +159,10 @@ func (w *Worker) schedule() (due bool, after time.Duration) {
 		if d.Action == Rest || w.opening[d.Volume] {
 			continue
 		}
-		switch left := t.retry.Sub(now); {
-		case left <= 0:
+		if left := t.retry.Sub(now); left > 0 {
+			after = backoff.Sooner(after, left)
+		} else {
 			due = true
-		case after == 0 || left < after:
-			after = left
 		}
 	}
 	maps.DeleteFunc(w.tried, func(volume string, _ *attempts) bool { return !seen[volume] })

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -62,9 +63,7 @@ func decideGrowth(view View, g *growing, now time.Time) (due []growth, after tim
 			continue
 		}
 		if left := g.retry[grown.volume].Sub(now); left > 0 {
-			if after == 0 || left < after {
-				after = left
-			}
+			after = backoff.Sooner(after, left)
 			continue
 		}
 		due = append(due, grown)

@@ -24,6 +24,7 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
@@ -115,10 +116,7 @@ type View struct {
 func (v *Volumes) Tend(ctx context.Context, m diskhotplug.Monitor, view View) (due bool, after time.Duration) {
 	grow := v.grow(ctx, m, view)
 	due, after = v.look(ctx, m, view)
-	if after == 0 || grow > 0 && grow < after {
-		after = grow
-	}
-	return due, after
+	return due, backoff.Sooner(after, grow)
 }
 
 // look reports whether there is something to be done about the hotplugged disks, or when there

@@ -1,4 +1,5 @@
-// Package backoff says how long what has failed is left alone before it is tried again.
+// Package backoff says how long what has failed is left alone before it is tried again,
+// and which of several waits ends first.
 //
 // It owns the one way in which such delays grow; the calculation is apimachinery's. How
 // short and how long a delay may be is for its callers to say. What links no Kubernetes
@@ -29,6 +30,15 @@ func Delay(first, longest time.Duration, failures int) time.Duration {
 		delay = delays.Step()
 	}
 	return delay
+}
+
+// Sooner returns the shorter of two waits, each of which may be none, which is zero: then
+// it is the other one.
+func Sooner(wait, other time.Duration) time.Duration {
+	if wait == 0 || other == 0 {
+		return max(wait, other)
+	}
+	return min(wait, other)
 }
 
 // Retry tries until it succeeds or ctx ends, with the delays in between. Unlike

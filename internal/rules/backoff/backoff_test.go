@@ -29,6 +29,23 @@ func TestDelay(t *testing.T) {
 	}
 }
 
+func TestSooner(t *testing.T) {
+	for name, c := range map[string]struct{ wait, other, want time.Duration }{
+		"nothing is waited for":          {0, 0, 0},
+		"the first of two is shorter":    {time.Second, time.Minute, time.Second},
+		"both are the same":              {time.Second, time.Second, time.Second},
+		"one alone, however long it is":  {time.Hour, 0, time.Hour},
+		"one alone, however short it is": {1, 0, 1},
+	} {
+		if got := Sooner(c.wait, c.other); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		if got := Sooner(c.other, c.wait); got != c.want {
+			t.Errorf("%s, in the other order: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // TestRetryDoesNotGiveUp tries far more often than it takes to reach the longest delay.
 func TestRetryDoesNotGiveUp(t *testing.T) {
 	tries := 0

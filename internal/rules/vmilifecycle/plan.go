@@ -34,6 +34,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/objectevent"
@@ -159,11 +160,7 @@ func Decide(o Observed) Plan {
 }
 
 // lookAgain asks for another look, which an earlier one replaces.
-func (d *decision) lookAgain(after time.Duration) {
-	if d.p.After == 0 || after > 0 && after < d.p.After {
-		d.p.After = after
-	}
-}
+func (d *decision) lookAgain(after time.Duration) { d.p.After = backoff.Sooner(d.p.After, after) }
 
 // withoutItsSpec copies a VMI's metadata. Spec and status stay shared: the one is not
 // this loop's, and the other is replaced as a whole.
