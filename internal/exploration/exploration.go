@@ -3,8 +3,8 @@
 //
 // A model is made of the real decision functions of Drydock's parts, and of whatever
 // else takes part (kubelets, caches, users, failures). This package owns the search, the
-// traces and the questions about progress; it knows nothing about any model. Only tests
-// are built with it.
+// traces, the questions about progress and the run through a model's scenarios; it knows
+// nothing about any model. Only tests are built with it.
 package exploration
 
 import (

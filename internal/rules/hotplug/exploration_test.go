@@ -2,11 +2,9 @@ package hotplug_test
 
 import (
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "kubevirt.io/api/core/v1"
 
@@ -14,10 +12,6 @@ import (
 	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
-
-// longRun names the environment variable that has the exploration go to larger
-// bounds, which takes many minutes and some GiB of memory.
-const longRun = "DRYDOCK_EXPLORE"
 
 const (
 	volumeA, volumeB, volumeC set = 1, 2, 4
@@ -62,27 +56,14 @@ var longScenarios = []scenario{
 }
 
 func TestEveryReachableStateKeepsTheInvariants(t *testing.T) {
-	list := scenarios
-	if os.Getenv(longRun) != "" {
-		list = append(list, longScenarios...)
-	}
-	states, transitions := 0, 0
-	for _, sc := range list {
-		t.Run(sc.name, func(t *testing.T) {
+	exploration.EachScenario(t, scenarios, longScenarios, func(sc scenario) string { return sc.name },
+		func(t *testing.T, sc scenario) (*exploration.Graph[state, step], error) {
 			if sc.large && testing.Short() {
 				t.Skip("it has many states")
 			}
 			sc.decide, sc.handle = withAndWithoutBudget(t), theVolume
-			begin := time.Now()
-			x, err := explore(&sc)
-			t.Logf("%d states, %d transitions in %s", x.States(), x.Transitions, time.Since(begin).Round(time.Millisecond))
-			states, transitions = states+x.States(), transitions+x.Transitions
-			if err != nil {
-				t.Fatal(err)
-			}
+			return explore(&sc)
 		})
-	}
-	t.Logf("in all %d states, %d transitions", states, transitions)
 }
 
 // withAndWithoutBudget decides, and holds in every state that is reached what the

@@ -2,9 +2,7 @@ package oneguest
 
 import (
 	"errors"
-	"os"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,10 +12,6 @@ import (
 	handlervmi "drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
-
-// longRun names the environment variable that has the exploration go to larger
-// bounds, which takes minutes and some GiB of memory.
-const longRun = "DRYDOCK_EXPLORE"
 
 // scenarios are explored exhaustively. Each is small in one way so that it can
 // be large in another.
@@ -52,24 +46,11 @@ var longScenarios = []scenario{
 }
 
 func TestAVMNeverHasTwoGuests(t *testing.T) {
-	list := scenarios
-	if os.Getenv(longRun) != "" {
-		list = append(list, longScenarios...)
-	}
-	states, transitions := 0, 0
-	for _, sc := range list {
-		t.Run(sc.name, func(t *testing.T) {
+	exploration.EachScenario(t, scenarios, longScenarios, func(sc scenario) string { return sc.name },
+		func(_ *testing.T, sc scenario) (*exploration.Graph[state, step], error) {
 			sc.rules = drydocks
-			begin := time.Now()
-			x, err := explore(&sc)
-			t.Logf("%d states, %d transitions in %s", x.States(), x.Transitions, time.Since(begin).Round(time.Millisecond))
-			states, transitions = states+x.States(), transitions+x.Transitions
-			if err != nil {
-				t.Fatal(err)
-			}
+			return explore(&sc)
 		})
-	}
-	t.Logf("in all %d states, %d transitions", states, transitions)
 }
 
 // life makes rules of Drydock's with another view for vmilifecycle.Decide.
