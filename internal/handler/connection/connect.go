@@ -19,7 +19,7 @@ const helloTimeout = 10 * time.Second
 
 // privatePath is the way from the kubelet's folder of a pod to the launcher's
 // sockets.
-var privatePath = filepath.Join("volumes", "kubernetes.io~empty-dir", layout.PrivateVolume)
+var privatePath = podpath.EmptyDir(layout.PrivateVolume)
 
 // reach waits for the pod's launcher and connects to it.
 func (e *Env) reach(ctx context.Context, pod types.UID) (*Link, error) {

@@ -166,7 +166,7 @@ func (n *node) newPod(instance *v1.VirtualMachineInstance) *pod {
 }
 
 func (p *pod) volume(name string) string {
-	return filepath.Join(p.dir, "volumes/kubernetes.io~empty-dir", name)
+	return filepath.Join(p.dir, podpath.EmptyDir(name))
 }
 
 // containerScript plays the container runtime: it is run by root in new mount,

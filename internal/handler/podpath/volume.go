@@ -44,10 +44,16 @@ type Volume struct {
 	label  Labeler
 }
 
+// emptyDirPlugin is the kubelet's plugin for volumes of type emptyDir.
+const emptyDirPlugin = "kubernetes.io~empty-dir"
+
+// EmptyDir returns where the kubelet has an emptyDir volume, beneath its folder of the pod.
+func EmptyDir(volume string) string { return filepath.Join("volumes", emptyDirPlugin, volume) }
+
 // Plugins of the kubelet whose volumes are named by a pod's author, not after a
 // persistent volume.
 var unnamedPlugins = []string{
-	"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~secret",
+	emptyDirPlugin, "kubernetes.io~configmap", "kubernetes.io~secret",
 	"kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~git-repo",
 }
 

@@ -305,3 +305,10 @@ func TestTheKubeletUnmountsWhatAGuestHasOpen(t *testing.T) {
 		t.Errorf("the open disk can't be written: %v", err)
 	}
 }
+
+// The kubelet's folders are what other processes make, so their names are written out.
+func TestAnEmptyDirIsWhereTheKubeletHasIt(t *testing.T) {
+	if got := EmptyDir("private"); got != "volumes/kubernetes.io~empty-dir/private" {
+		t.Errorf("the emptyDir private is looked for in %s", got)
+	}
+}

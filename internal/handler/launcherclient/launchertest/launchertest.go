@@ -13,6 +13,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/handler/podpath"
 )
 
 // Launcher is a virt-launcher in the test's own process. Its methods may be called from
@@ -35,7 +36,7 @@ type Launcher struct {
 
 // Private is the folder of sockets of a launcher pod, in a kubelet's folder of pods.
 func Private(pods, uid string) string {
-	return filepath.Join(pods, uid, "volumes", "kubernetes.io~empty-dir", layout.PrivateVolume)
+	return filepath.Join(pods, uid, podpath.EmptyDir(layout.PrivateVolume))
 }
 
 // New starts a virt-launcher whose socket is in a folder, which is made. It ends with the
