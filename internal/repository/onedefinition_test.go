@@ -3,6 +3,7 @@ package repository
 import (
 	"go/ast"
 	"go/token"
+	"go/types"
 	"maps"
 	"slices"
 	"strings"
@@ -75,6 +76,36 @@ var definitions = map[string]definition{
 		},
 		besides: map[string]string{
 			"test/guest/guestd.next": "runs in the test's guest, whose memory links no Kubernetes",
+		},
+	},
+	"the shorter of two waits, each of which may be none": {
+		home: "internal/rules/backoff", use: "backoff.Sooner",
+		// x == 0 || y < x, or the same with min.
+		looksLike: func(f ast.Node) bool {
+			return contains(f, func(n ast.Node) bool {
+				e, ok := n.(*ast.BinaryExpr)
+				if !ok || e.Op != token.LOR {
+					return false
+				}
+				wait := comparedWithZero(e.X)
+				return wait != "" && (contains(e.Y, compares(wait)) || contains(f, minimum(wait)))
+			})
+		},
+	},
+	"a DataVolume's condition": {
+		home: "internal/rules/datavolume", use: "datavolume.Condition or FailureDetail",
+		looksLike: func(f ast.Node) bool {
+			ofADataVolume := func(n ast.Node) bool {
+				return named(n, "cdiv1", "DataVolumeConditionType") || named(n, "cdiv1", "DataVolumeBound") ||
+					named(n, "cdiv1", "DataVolumeReady") || named(n, "cdiv1", "DataVolumeRunning")
+			}
+			return contains(f, ofADataVolume) && contains(f, func(n ast.Node) bool {
+				_, loop := n.(*ast.RangeStmt)
+				return loop
+			})
+		},
+		besides: map[string]string{
+			"internal/virtctl/imageupload.words": "virtctl knows the API and no rules",
 		},
 	},
 	"a pod's condition": {
@@ -196,6 +227,43 @@ func doubles(e ast.Expr) bool {
 	}
 	two, ok := product.X.(*ast.BasicLit)
 	return ok && two.Value == "2"
+}
+
+// comparedWithZero returns what an expression of the form x == 0 compares, "" for any other.
+func comparedWithZero(e ast.Expr) string {
+	comparison, ok := e.(*ast.BinaryExpr)
+	if !ok || comparison.Op != token.EQL {
+		return ""
+	}
+	if zero, ok := comparison.Y.(*ast.BasicLit); !ok || zero.Value != "0" {
+		return ""
+	}
+	switch comparison.X.(type) {
+	case *ast.Ident, *ast.SelectorExpr:
+		return types.ExprString(comparison.X)
+	}
+	return ""
+}
+
+// compares returns what reports whether a node is the comparison of x with something that
+// is less or greater.
+func compares(x string) func(ast.Node) bool {
+	return func(n ast.Node) bool {
+		e, ok := n.(*ast.BinaryExpr)
+		return ok && (e.Op == token.LSS || e.Op == token.GTR) && (types.ExprString(e.X) == x || types.ExprString(e.Y) == x)
+	}
+}
+
+// minimum returns what reports whether a node is min of x and more.
+func minimum(x string) func(ast.Node) bool {
+	return func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return false
+		}
+		name, ok := call.Fun.(*ast.Ident)
+		return ok && name.Name == "min" && slices.ContainsFunc(call.Args, func(e ast.Expr) bool { return types.ExprString(e) == x })
+	}
 }
 
 // named reports whether a node is a package's name.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/validate"
+	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
@@ -310,19 +311,9 @@ func (s *Server) dataVolume(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	case dv.DeletionTimestamp != nil:
 		return unavailable(vmi, volume, "DataVolume [%s] is being deleted", name)
 	case dv.Status.Phase == cdiv1.Failed:
-		return unavailable(vmi, volume, "DataVolume [%s] has failed%s", name, lastWords(dv))
+		return unavailable(vmi, volume, "DataVolume [%s] has failed%s", name, datavolume.FailureDetail(dv))
 	}
 	return nil
-}
-
-// lastWords is what a DataVolume says of its failure.
-func lastWords(dv *cdiv1.DataVolume) string {
-	for _, c := range dv.Status.Conditions {
-		if c.Type == cdiv1.DataVolumeRunning && c.Message != "" {
-			return ": " + c.Message
-		}
-	}
-	return ""
 }
 
 // unused refuses a claim that another VMI's guest writes to, unless both share

@@ -93,6 +93,15 @@ func lastCondition(list []cdiv1.DataVolumeCondition, kind cdiv1.DataVolumeCondit
 	return nil
 }
 
+// FailureDetail returns what a DataVolume that has failed says of it, to follow on a
+// sentence: a colon and the message, nothing when there is none.
+func FailureDetail(dv *cdiv1.DataVolume) string {
+	if running := Condition(dv, cdiv1.DataVolumeRunning); running != nil && running.Message != "" {
+		return ": " + running.Message
+	}
+	return ""
+}
+
 // boundCondition is about the claim.
 func boundCondition(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) condition {
 	switch {
@@ -162,8 +171,9 @@ func size(bytes int64) string {
 	if bytes < unit {
 		return fmt.Sprintf("%d B", bytes)
 	}
+	// The names suffice: an int64 is less than 8 EiB.
 	value, names := float64(bytes)/unit, "KMGTPE"
-	for value >= unit && len(names) > 1 {
+	for value >= unit {
 		value, names = value/unit, names[1:]
 	}
 	return fmt.Sprintf("%.1f %ciB", value, names[0])

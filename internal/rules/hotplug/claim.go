@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // Reasons of a volume that is Pending.
@@ -72,7 +74,7 @@ func (f *ClaimFacts) judgeFilling(w *Wanted) {
 	case dv == nil:
 		w.waits(ReasonClaimMissing, "DataVolume %s does not exist, waiting for it to appear", f.Volume.Claim)
 	case dv.Status.Phase == cdiv1.Failed:
-		w.waits(ReasonDataFailed, "DataVolume %s has failed%s", dv.Name, said(dv))
+		w.waits(ReasonDataFailed, "DataVolume %s has failed%s", dv.Name, datavolume.FailureDetail(dv))
 	case f.waitsForConsumer():
 		// The attachment pod only binds the claim: what is not filled is not for a guest.
 		w.Attach, w.Alone, w.Empty = true, true, true
@@ -92,16 +94,6 @@ func (f *ClaimFacts) judgeFilling(w *Wanted) {
 func (f *ClaimFacts) waitsForConsumer() bool {
 	phase := f.DataVolume.Status.Phase
 	return f.Claim != nil && f.Claim.Status.Phase != corev1.ClaimBound && (phase == cdiv1.WaitForFirstConsumer || phase == cdiv1.PendingPopulation)
-}
-
-// said is what a DataVolume says of its failure.
-func said(dv *cdiv1.DataVolume) string {
-	for _, c := range dv.Status.Conditions {
-		if c.Type == cdiv1.DataVolumeRunning && c.Message != "" {
-			return ": " + c.Message
-		}
-	}
-	return ""
 }
 
 // judgeClaim is for a claim that nothing is to be written to before.

@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
 // Claim is one of the claims that a VMI's volumes are on, with what fills it.
@@ -105,7 +107,7 @@ func waitsForConsumer(phase cdiv1.DataVolumePhase) bool {
 
 // Binding reports whether the DataVolume's claim is there and is still to be bound.
 func Binding(dv *cdiv1.DataVolume) bool {
-	bound := dataVolumeCondition(dv, cdiv1.DataVolumeBound)
+	bound := datavolume.Condition(dv, cdiv1.DataVolumeBound)
 	return dv.Status.Phase == cdiv1.Pending && dv.Status.ClaimName != "" && bound != nil && bound.Status == corev1.ConditionFalse
 }
 
@@ -119,7 +121,7 @@ func Ready(dv *cdiv1.DataVolume) bool {
 // when nothing is known to. It is serious when somebody may have to do something,
 // and not when it will pass, such as a source that is still in use.
 func Trouble(dv *cdiv1.DataVolume) (sentence string, serious bool) {
-	running := dataVolumeCondition(dv, cdiv1.DataVolumeRunning)
+	running := datavolume.Condition(dv, cdiv1.DataVolumeRunning)
 	said, reason := "", ""
 	if running != nil && running.Status != corev1.ConditionTrue {
 		said, reason = running.Message, running.Reason
@@ -132,7 +134,7 @@ func Trouble(dv *cdiv1.DataVolume) (sentence string, serious bool) {
 	case dv.Status.Phase == cdiv1.Failed:
 		return fmt.Sprintf("DataVolume %s has failed: %s", dv.Name, said), true
 	}
-	if bound := dataVolumeCondition(dv, cdiv1.DataVolumeBound); bound != nil && bound.Reason == boundQuota {
+	if bound := datavolume.Condition(dv, cdiv1.DataVolumeBound); bound != nil && bound.Reason == boundQuota {
 		return fmt.Sprintf("DataVolume %s gets no claim: %s", dv.Name, bound.Message), true
 	}
 	if said == "" || normal(reason) {
@@ -156,13 +158,4 @@ func normal(reason string) bool {
 // passes reports whether the reason is one of a wait that ends by itself.
 func passes(reason string) bool {
 	return reason == "CloneSourceInUse" || reason == "CloneSourceNotReady" || reason == corev1.PodReasonUnschedulable
-}
-
-func dataVolumeCondition(dv *cdiv1.DataVolume, kind cdiv1.DataVolumeConditionType) *cdiv1.DataVolumeCondition {
-	for i := range dv.Status.Conditions {
-		if c := &dv.Status.Conditions[i]; c.Type == kind {
-			return c
-		}
-	}
-	return nil
 }
