@@ -1,0 +1,201 @@
+package datavolume
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+// reached is how far the DataVolume has come by what is observed.
+func (d *decision) reached() stage {
+	if d.Claim == nil || d.plan.AdoptClaim {
+		return stagePending
+	}
+	if d.Claim.Status.Phase != corev1.ClaimBound {
+		return d.reachedUnbound()
+	}
+	switch {
+	case !d.how.byWorker() || d.worker.completed:
+		return stageDone
+	case d.how == methodUpload && d.worker.exists && !d.worker.ready:
+		return stageScheduled
+	case d.worker.started:
+		return stageRunning
+	case d.worker.exists:
+		return stageScheduled
+	}
+	return stageBound
+}
+
+// reachedUnbound is how far a DataVolume has come whose claim is not bound.
+func (d *decision) reachedUnbound() stage {
+	switch {
+	case waits(d.Class) && WantsImmediate(d.DataVolume, d.Claim):
+		return stagePending
+	case waits(d.Class) && d.Claim.Annotations[annSelectedNode] == "":
+		return stageWaiting
+	case d.byDriver():
+		return stageRunning
+	}
+	return stagePending
+}
+
+// byDriver reports whether the storage driver fills the claim as it makes the volume.
+func (d *decision) byDriver() bool { return d.how == methodClone || d.how == methodRestore }
+
+// annSelectedNode is set by the scheduler when a first consumer has its node.
+const annSelectedNode = "volume.kubernetes.io/selected-node"
+
+// step goes to the next phase on the path.
+func (d *decision) step(reached stage) {
+	waiting := waits(d.Class) && !WantsImmediate(d.DataVolume, d.Claim)
+	phase, more := next(d.how.path(waiting), d.phase(), reached)
+	if phase == d.phase() {
+		return
+	}
+	d.plan.Status.Phase = phase
+	d.plan.Again = d.plan.Again || more || phase == cdiv1.Pending || phase == cdiv1.PVCBound || phase == cdiv1.Succeeded
+	if phase == cdiv1.Succeeded {
+		d.plan.Status.Progress = progressDone
+		d.plan.Event = &Event{corev1.EventTypeNormal, d.verb() + "Succeeded", fmt.Sprintf("Successfully filled PVC %s", d.DataVolume.Name)}
+	}
+}
+
+// verb begins the reasons of a DataVolume's events.
+func (d *decision) verb() string {
+	switch d.how {
+	case methodUpload:
+		return "Upload"
+	case methodCopy, methodClone, methodRestore:
+		return "Clone"
+	}
+	return "Import"
+}
+
+// conditions says what is the case.
+func (d *decision) conditions() {
+	d.set(cdiv1.DataVolumeBound, boundCondition(d.DataVolume, d.Claim))
+	if d.plan.Status.Phase == cdiv1.Succeeded {
+		d.set(cdiv1.DataVolumeReady, isTrue("", ""))
+		d.set(cdiv1.DataVolumeRunning, isFalse(ReasonCompleted, d.verb()+" Complete"))
+		return
+	}
+	d.askForState()
+	d.takeProgress()
+	running, after := d.working()
+	if after > 0 {
+		d.plan.After = after
+	}
+	d.set(cdiv1.DataVolumeReady, d.unready(running))
+	d.set(cdiv1.DataVolumeRunning, running)
+}
+
+// askForState asks for what the Running condition depends on.
+func (d *decision) askForState() {
+	switch {
+	case d.worker.running && d.Progress == nil && !d.moves():
+		d.needs(NeedProgress)
+	case !d.WarningAsked && Stuck(d.Observed) != nil:
+		d.needs(NeedWarning)
+	}
+}
+
+// moves reports whether the phase changes.
+func (d *decision) moves() bool { return d.plan.Status.Phase != d.phase() }
+
+// working is the Running condition of a DataVolume on its way, and after what time to
+// look again at what no event reports.
+func (d *decision) working() (condition, time.Duration) {
+	w := &d.worker
+	switch {
+	case w.running:
+		return d.progressing(), pace
+	case w.failure != nil:
+		return isFalse(string(w.failure.Reason), w.failure.Message), 0
+	case w.reason != "":
+		return isFalse(w.reason, w.waiting), 0
+	case d.Warning != nil:
+		return isFalse(d.Warning.Reason, d.Warning.Message), retry
+	case w.exists:
+		return isFalse(ReasonPending, "the worker pod is starting"), retry
+	case d.Claim == nil:
+		return isFalse("", ""), 0
+	}
+	return d.binding()
+}
+
+// binding is the Running condition of a DataVolume without a worker: what its claim
+// waits for.
+func (d *decision) binding() (condition, time.Duration) {
+	reached := d.reached()
+	switch {
+	case reached == stageWaiting:
+		return isFalse(ReasonWaiting, "the claim is bound where the first pod that uses it is scheduled; "+
+			"annotate the DataVolume with "+layout.AnnImmediate+" not to wait"), 0
+	case d.byDriver() && reached == stageRunning:
+		return isTrue(ReasonTransferRunning, "the storage driver makes the volume"), 0
+	case d.byDriver(), d.Claim.Status.Phase == corev1.ClaimBound:
+		return isFalse("", ""), 0
+	}
+	return isFalse(ReasonPending, "the claim is waiting for its volume"), retry
+}
+
+// takeProgress takes over how far the worker is, not more often than pace.
+func (d *decision) takeProgress() {
+	if d.worker.running && !d.saidLately() {
+		d.plan.Status.Progress = grown(d.plan.Status.Progress, d.Progress)
+	}
+}
+
+// progressing is the Running condition of a DataVolume whose worker runs.
+func (d *decision) progressing() condition {
+	if d.saidLately() {
+		last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
+		return isTrue(last.Reason, last.Message)
+	}
+	return isTrue(ReasonPodRunning, describe(d.Progress))
+}
+
+// saidLately reports whether the progress was written so recently that it stays.
+func (d *decision) saidLately() bool {
+	last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
+	return last != nil && last.Status == corev1.ConditionTrue && !d.moves() &&
+		d.Now.Sub(last.LastHeartbeatTime.Time) < pace && last.Message != ""
+}
+
+// stopAt says what stands in the way, or that it can't be overcome.
+func (d *decision) stopAt(o *obstacle) {
+	if o.permanent {
+		d.fail(o.reason, o.message)
+		return
+	}
+	last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
+	if last == nil || last.Reason != o.reason {
+		d.plan.Event = &Event{corev1.EventTypeWarning, o.reason, o.message}
+	}
+	d.set(cdiv1.DataVolumeRunning, isFalse(o.reason, o.message))
+	d.set(cdiv1.DataVolumeReady, isFalse(o.reason, ""))
+	d.plan.After = retry
+}
+
+// retry is how often is looked again at what no event reports: the pods that
+// use a source, a snapshot.
+const retry = 5 * time.Second
+
+// fail ends the DataVolume.
+func (d *decision) fail(reason, message string) {
+	d.plan = Plan{Status: d.plan.Status, Again: true}
+	d.plan.Status.Phase = cdiv1.Failed
+	d.set(cdiv1.DataVolumeBound, boundCondition(d.DataVolume, d.Claim))
+	d.set(cdiv1.DataVolumeRunning, isFalse(reason, message))
+	d.set(cdiv1.DataVolumeReady, isFalse(ReasonError, message))
+	d.plan.Event = &Event{corev1.EventTypeWarning, d.verb() + "Failed", message}
+}
+
+func (d *decision) set(kind cdiv1.DataVolumeConditionType, c condition) {
+	set(&d.plan.Status.Conditions, kind, c, d.Now)
+}
