@@ -210,12 +210,16 @@ func TestWhatADataVolumeReads(t *testing.T) {
 		spec cdiv1.DataVolumeSpec
 		want string
 	}{
-		"nothing":                              {cdiv1.DataVolumeSpec{}, "//"},
-		"the web":                              {cdiv1.DataVolumeSpec{Source: new(httpSource())}, "//"},
-		"a claim":                              {cdiv1.DataVolumeSpec{Source: new(cloneOf("golden", "image"))}, "golden/pvc/image"},
-		"a claim beside it":                    {cdiv1.DataVolumeSpec{Source: new(cloneOf("", "image"))}, "ns/pvc/image"},
-		"a snapshot":                           {cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: "golden", Name: "s"}}}, "golden/snapshot/s"},
-		"a DataSource":                         {cdiv1.DataVolumeSpec{SourceRef: ref}, "golden/" + kindSourceRef + "/debian"},
+		"nothing":           {cdiv1.DataVolumeSpec{}, "//"},
+		"the web":           {cdiv1.DataVolumeSpec{Source: new(httpSource())}, "//"},
+		"a claim":           {cdiv1.DataVolumeSpec{Source: new(cloneOf("golden", "image"))}, "golden/pvc/image"},
+		"a claim beside it": {cdiv1.DataVolumeSpec{Source: new(cloneOf("", "image"))}, "ns/pvc/image"},
+		"a snapshot":        {cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: "golden", Name: "s"}}}, "golden/snapshot/s"},
+		"a DataSource":      {cdiv1.DataVolumeSpec{SourceRef: ref}, "golden/" + kindSourceRef + "/debian"},
+		"a DataSource beside it": {cdiv1.DataVolumeSpec{SourceRef: &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Name: "debian"}},
+			"ns/sourceRef/debian"},
+		"a DataSource whose namespace is empty": {cdiv1.DataVolumeSpec{SourceRef: &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Name: "debian", Namespace: new("")}},
+			"ns/sourceRef/debian"},
 		"what a DataSource was found to be of": {cdiv1.DataVolumeSpec{SourceRef: ref, Source: new(cloneOf("golden", "image"))}, "golden/pvc/image"},
 	} {
 		namespace, kind, object := SourceOf(&test.spec, "ns")

@@ -229,6 +229,15 @@ func TestEachStateHasOneNextStep(t *testing.T) {
 			},
 			cdiv1.ImportInProgress, "delete worker", "False Error: the worker ended with exit code 137 and said no more",
 		},
+		"a container that was killed says by whom": {
+			cdiv1.ImportInProgress, httpSource(), func(o *Observed) {
+				o.Claim = claimOf(*o, corev1.ClaimBound)
+				status := ended(corev1.PodFailed, 137, transfer.Result{})
+				status.ContainerStatuses[0].State.Terminated.Reason = "OOMKilled"
+				o.Worker = podOf(o.DataVolume, status)
+			},
+			cdiv1.ImportInProgress, "delete worker", "False Error: the worker ended with exit code 137 (OOMKilled) and said no more",
+		},
 		"an evicted worker is replaced when it is gone": {
 			cdiv1.ImportInProgress, httpSource(), func(o *Observed) {
 				o.Claim = claimOf(*o, corev1.ClaimBound)

@@ -85,9 +85,11 @@ func TestADataVolumeWaitsForWhatItsDataSourceLeadsTo(t *testing.T) {
 	if actions(p) != "create claim" || p.CreateClaim.Annotations[AnnSource] != "pvc/golden/image" {
 		t.Errorf("with a DataSource it does %q; the claim is %+v", actions(p), p.CreateClaim)
 	}
-	p = decideWith(referring(inPhase(cdiv1.CloneInProgress)), nowhere, nil)
-	if c := Condition(&cdiv1.DataVolume{Status: p.Status}, cdiv1.DataVolumeRunning); p.Status.Phase != cdiv1.Failed || c.Reason != ReasonClaimLost {
-		t.Errorf("when claim and DataSource are gone it is %s: %+v", p.Status.Phase, c)
+	for _, phase := range []cdiv1.DataVolumePhase{cdiv1.PVCBound, cdiv1.CloneInProgress} {
+		p = decideWith(referring(inPhase(phase)), nowhere, nil)
+		if c := Condition(&cdiv1.DataVolume{Status: p.Status}, cdiv1.DataVolumeRunning); p.Status.Phase != cdiv1.Failed || c.Reason != ReasonClaimLost {
+			t.Errorf("when claim and DataSource are gone after %s it is %s: %+v", phase, p.Status.Phase, c)
+		}
 	}
 	conflicting := referring(inPhase(cdiv1.Pending), annotated(AnnCloneAllowed, "sourceRef/golden/other"))
 	if p = decideWith(conflicting, there, nil); p.Status.Phase != cdiv1.Failed {

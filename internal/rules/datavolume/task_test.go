@@ -88,13 +88,15 @@ func TestWhichWorkersTakeWhatIsSent(t *testing.T) {
 }
 
 func TestWhatIsSaidOfAClaim(t *testing.T) {
-	for phase, want := range map[corev1.PersistentVolumeClaimPhase]corev1.ConditionStatus{
-		corev1.ClaimBound: corev1.ConditionTrue, corev1.ClaimPending: corev1.ConditionFalse, corev1.ClaimLost: corev1.ConditionFalse,
+	for phase, want := range map[corev1.PersistentVolumeClaimPhase]condition{
+		corev1.ClaimBound:   {"True", "Bound", "PVC disk Bound"},
+		corev1.ClaimPending: {"False", "Pending", "PVC disk Pending"},
+		corev1.ClaimLost:    {"False", "ClaimLost", "PVC disk Lost"},
 	} {
 		dv := newDV(httpSource())
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase}}
-		if got := boundCondition(dv, claim); got.status != want {
-			t.Errorf("a claim that is %s: %+v, want %s", phase, got, want)
+		if got := boundCondition(dv, claim); got != want {
+			t.Errorf("a claim that is %s: %+v, want %+v", phase, got, want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +33,11 @@ func TestAClaimTakesOneUploadOfItsOwn(t *testing.T) {
 			}, creates: true, phase: "Pending", podReady: "false",
 		},
 		"a worker that listens is told of": {worker: &ready, phase: "Running", podReady: "true"},
-		"one that has the image, too":      {worker: new(completed()), phase: "Succeeded", podReady: "false"},
+		"one that does not listen yet":     {worker: new(running()), phase: "Running", podReady: "false"},
+		"one that has listened and ended": {
+			worker: &corev1.PodStatus{Phase: corev1.PodPending, Conditions: ready.Conditions}, phase: "Pending", podReady: "false",
+		},
+		"one that has the image, too": {worker: new(completed()), phase: "Succeeded", podReady: "false"},
 		"then it goes": {
 			claim: func(c *corev1.PersistentVolumeClaim) { c.Annotations[layout.AnnPodPhase] = "Succeeded" }, worker: new(completed()), deletes: true,
 		},
@@ -115,5 +120,40 @@ func TestTheClaimOfAnUploadSaysHowFarItIs(t *testing.T) {
 	dv := newDV(cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}})
 	if _, asked := newClaim(Observed{DataVolume: dv}, methodUpload).Annotations[layout.AnnUploadTarget]; !asked {
 		t.Error("a claim is not known for one that takes an upload")
+	}
+}
+
+func TestWhatTheWorkerOfAnUploadIsToDo(t *testing.T) {
+	const block, file = corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem
+	for name, test := range map[string]struct {
+		content string
+		mode    corev1.PersistentVolumeMode
+		want    transfer.Task
+	}{
+		"an image in a file":            {"", file, transfer.Task{Kind: transfer.KindUpload, Preallocate: true}},
+		"an image, in so many words":    {"kubevirt", file, transfer.Task{Kind: transfer.KindUpload, Preallocate: true}},
+		"an image on a device":          {"", block, transfer.Task{Kind: transfer.KindUpload, Preallocate: true, Block: true}},
+		"an archive in the file system": {"archive", file, transfer.Task{Kind: transfer.KindUpload, Preallocate: true, Archive: true}},
+	} {
+		claim := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", UID: "1-2", Annotations: map[string]string{layout.AnnUploadTarget: ""}},
+			Spec:       corev1.PersistentVolumeClaimSpec{VolumeMode: &test.mode},
+			Status:     corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+		}
+		if test.content != "" {
+			claim.Annotations[layout.AnnContentType] = test.content
+		}
+		config := ConfigOf(&cdiv1.CDIConfig{Spec: cdiv1.CDIConfigSpec{Preallocation: new(true)}})
+		made := DecideUpload(ObservedUpload{Claim: claim, Confirmed: true, Config: config}).CreateWorker
+		if made == nil {
+			t.Errorf("%s: no worker is made", name)
+			continue
+		}
+		if diff := cmp.Diff(test.want, made.Task); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if c := made.Certificate; c == nil || !c.Server || c.Namespace != "ns" || made.Component != ComponentUpload {
+			t.Errorf("%s: the worker is %+v with the certificate %+v, want one that serves", name, made, c)
+		}
 	}
 }
