@@ -11,6 +11,9 @@ import (
 
 const launcher = "system_u:system_r:container_t:s0:c12,c34"
 
+// longest is as long as a context may be, 512 bytes.
+var longest = "system_u:system_r:container_t:s0:" + strings.Repeat("c1,", 159) + "c1"
+
 func TestParse(t *testing.T) {
 	for text, level := range map[string]string{
 		launcher:                                                               "s0:c12,c34",
@@ -21,6 +24,8 @@ func TestParse(t *testing.T) {
 		"system_u:system_r:container_t:s0:c1,c2-s0:c1,c2":                      "",
 		"system_u:object_r:container_file_t:s0:c12,c34,c56,c78.c90":            "s0:c12,c34,c56,c78.c90",
 		"system_u:system_r:container_t:s0:" + strings.Repeat("c1,", 99) + "c1": "s0:" + strings.Repeat("c1,", 99) + "c1",
+		"system_u:system_r:container_t:s0:c7.c7":                               "s0:c7.c7",
+		longest:                                                                "s0:" + strings.Repeat("c1,", 159) + "c1",
 	} {
 		context, err := Parse(text)
 		if err != nil {
@@ -55,6 +60,10 @@ func TestWhatIsNoContextIsRefused(t *testing.T) {
 		"a range backwards":              "system_u:system_r:spc_t:s0:c9.c1",
 		"a half range of levels":         "system_u:system_r:spc_t:s0-",
 		"a fifth part":                   "system_u:system_r:spc_t:s0:c1:c2",
+		"a byte too many":                longest + "0",
+		"a sensitivity without an s":     "system_u:system_r:spc_t:0",
+		"a category without a c":         "system_u:system_r:spc_t:s0:5",
+		"a range to no category":         "system_u:system_r:spc_t:s0:c1.5",
 		"a long text":                    "system_u:system_r:spc_t:s0:" + strings.Repeat("c1,", 300) + "c1",
 	} {
 		if context, err := Parse(text); err == nil {

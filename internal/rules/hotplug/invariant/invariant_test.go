@@ -48,6 +48,11 @@ func TestWhatHoldsAVolume(t *testing.T) {
 		"of a pod that is there its own word counts": {through(v1.VolumeReady, "1"), []Pod{serving("1", leaving)}, func(string) bool { return true }, false},
 		"the second volume is held by nobody": {append(through(v1.VolumeReady, "1"), Volume{Name: "other", Phase: v1.VolumeReady, Pod: "1"}),
 			[]Pod{serving("1")}, nil, false},
+		"the second volume is held by nobody, the first is not in use": {append(through(v1.VolumeBound, ""), Volume{Name: "other", Phase: v1.VolumeReady, Pod: "1"}),
+			[]Pod{serving("1")}, nil, false},
+		"the second volume is held by nobody, the first one's pod was taken away": {
+			[]Volume{{Name: "data", Phase: v1.VolumeReady, Pod: "2"}, {Name: "other", Phase: v1.VolumeReady, Pod: "1"}},
+			[]Pod{serving("1")}, func(uid string) bool { return uid == "2" }, false},
 	} {
 		s := Snapshot{Volumes: test.volumes, Pods: test.pods, DeletedExternally: test.deleted}
 		if err := Held(s); (err == nil) != test.held {
@@ -75,6 +80,8 @@ func TestWhichPodsMayBeDeleted(t *testing.T) {
 		"its successor was taken away":             {through(v1.VolumeReady, "2"), []Pod{serving("1")}, func(uid string) bool { return uid == "2" }, ""},
 		"one that a volume is to come in from":     {through(v1.HotplugVolumeAttachedToNode, "1"), []Pod{serving("1")}, nil, "which volume data is about to be brought in from"},
 		"one that a volume is not to come in from": {through(v1.HotplugVolumeAttachedToNode, "2"), []Pod{serving("1"), serving("2")}, nil, ""},
+		"it holds the second volume, and not the first": {append(through(v1.VolumeReady, "2"), Volume{Name: "other", Phase: v1.VolumeReady, Pod: "1"}),
+			[]Pod{serving("1", func(p *Pod) { p.Volumes = []string{"other"} })}, nil, "H2: pod 1 is deleted, which volume other"},
 		"the second of its volumes is in use": {append(through(v1.VolumeBound, ""), Volume{Name: "other", Phase: v1.VolumeReady, Pod: "1"}),
 			[]Pod{serving("1", func(p *Pod) { p.Volumes = []string{"data", "other"} })}, nil, "H2: pod 1 is deleted, which volume other"},
 	} {
