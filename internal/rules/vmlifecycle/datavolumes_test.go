@@ -3,6 +3,7 @@ package vmlifecycle
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -187,6 +188,65 @@ func TestTheVMISaysWhatItsDisksWaitFor(t *testing.T) {
 		got := decide(Observed{VM: vm, VMI: c.vmi, DataVolumes: []DataVolume{c.dv}, Now: now}).VM.Status.PrintableStatus
 		if got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// What was observed of another version of the VM says nothing about this one's disks.
+func TestDataVolumesOfAnotherVersionAreLeftAlone(t *testing.T) {
+	other := func(vm *v1.VirtualMachine) {
+		withDisk(vm)
+		vm.Spec.DataVolumeTemplates[0].Name = "other"
+	}
+	for name, test := range map[string]struct {
+		vm       *v1.VirtualMachine
+		observed []DataVolume
+		makes    int
+	}{
+		"the VM has no templates any more": {newVM(v1.RunStrategyAlways), []DataVolume{{Name: "disk"}}, 0},
+		"the VM has another template now":  {newVM(v1.RunStrategyAlways, other), []DataVolume{{Name: "disk"}}, 0},
+		"the VM has fewer templates now":   {newVM(v1.RunStrategyAlways, withDisk), []DataVolume{{Name: "disk"}, {Name: "more"}}, 1},
+		"the VM has them all":              {newVM(v1.RunStrategyAlways, withDisk), []DataVolume{{Name: "disk"}}, 1},
+	} {
+		if p := decide(Observed{VM: test.vm, DataVolumes: test.observed, Now: now}); len(p.CreateDataVolumes) != test.makes {
+			t.Errorf("%s: makes %d DataVolumes, want %d", name, len(p.CreateDataVolumes), test.makes)
+		}
+	}
+}
+
+func TestATemplatesOwnPriorityStays(t *testing.T) {
+	vm := newVM(v1.RunStrategyAlways, withDisk, func(vm *v1.VirtualMachine) {
+		vm.Spec.Template.Spec.PriorityClassName = "high"
+		vm.Spec.DataVolumeTemplates[0].Spec.PriorityClassName = "low"
+	})
+	made := decide(Observed{VM: vm, DataVolumes: []DataVolume{{Name: "disk"}}, Now: now}).CreateDataVolumes
+	if len(made) != 1 || made[0].Spec.PriorityClassName != "low" {
+		t.Errorf("made are %+v, want one of the priority low", made)
+	}
+}
+
+// Of a VM with a VMI, what the VMI says of the disks is all that is said.
+func TestWhoSaysWhatTheDisksWaitFor(t *testing.T) {
+	waits := vmiSays(v1.VirtualMachineInstanceDataVolumesReady, "False", "NotAllDVsReady", "said by the VMI")
+	for name, test := range map[string]struct {
+		vm   *v1.VirtualMachine
+		vmi  *v1.VirtualMachineInstance
+		dv   []DataVolume
+		want string
+	}{
+		"the VMI":                         {newVM(v1.RunStrategyAlways, withDisk), newTestVMI(starting, waits), []DataVolume{disk(cdiv1.ImportInProgress)}, "said by the VMI"},
+		"the VM, which has none":          {newVM(v1.RunStrategyAlways, withDisk), nil, []DataVolume{disk(cdiv1.ImportInProgress)}, "waiting for DataVolumes to be filled: disk"},
+		"nobody, since there are none":    {newVM(v1.RunStrategyAlways, failures(1, "x", time.Minute)), nil, nil, "nothing"},
+		"nobody, since they are filled":   {newVM(v1.RunStrategyHalted, withDisk), nil, []DataVolume{disk(cdiv1.Succeeded)}, "nothing"},
+		"nobody, since the VM is stopped": {newVM(v1.RunStrategyHalted, withDisk), nil, []DataVolume{{Name: "disk"}}, "nothing"},
+	} {
+		got := "nothing"
+		vm := decide(Observed{VM: test.vm, VMI: test.vmi, DataVolumes: test.dv, Now: now}).VM
+		if c := condition.Find(vm.Status.Conditions, "DataVolumesReady"); c != nil {
+			got = c.Message
+		}
+		if got != test.want {
+			t.Errorf("%s: the condition says %q, want %q", name, got, test.want)
 		}
 	}
 }

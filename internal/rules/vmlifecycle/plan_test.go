@@ -2,9 +2,11 @@ package vmlifecycle
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -106,6 +108,9 @@ func vmiSays(kind v1.VirtualMachineInstanceConditionType, status corev1.Conditio
 
 func ownerless(vmi *v1.VirtualMachineInstance) { vmi.OwnerReferences = nil }
 
+// ofAnother has the VMI owned by another VM.
+func ofAnother(vmi *v1.VirtualMachineInstance) { vmi.OwnerReferences[0].UID = "another-vm" }
+
 // outcome is what a plan comes to.
 type outcome struct {
 	create, remove, adopt, freed bool
@@ -200,6 +205,32 @@ func TestDecide(t *testing.T) {
 		"the pause is over": {
 			newVM(always, failures(1, "vmi-uid", -time.Second)), newTestVMI(failedEarly),
 			outcome{remove: true, printable: "Starting", recorded: always, fails: 1}},
+		"a VM whose VMI is gone waits for the end of the pause": {
+			newVM(always, failures(1, "vmi-uid", time.Minute)), nil,
+			outcome{printable: "CrashLoopBackOff", recorded: always, fails: 1, after: time.Minute}},
+		"a failure without an end of its pause is not waited for": {
+			newVM(always, func(vm *v1.VirtualMachine) {
+				vm.Status.StartFailure = &v1.VirtualMachineStartFailure{ConsecutiveFailCount: 2}
+			}), nil, outcome{create: true, printable: "Starting", recorded: always, fails: 2}},
+		"a VMI that is on its way out does not count as a failure again": {
+			newVM(always, failures(1, "earlier", -time.Second)), newTestVMI(failedEarly, vmiDeleting),
+			outcome{printable: "Starting", recorded: always, fails: 1}},
+		"a VMI that has not come up yet is no failure": {
+			newVM(always), newTestVMI(starting), outcome{printable: "Starting", recorded: always}},
+		"a guest that ended well goes at once, though the next one has to wait": {
+			newVM(always, failures(1, "earlier", time.Minute)), newTestVMI([]v1.VirtualMachineInstancePhase{v1.Scheduled, v1.Succeeded}),
+			outcome{remove: true, printable: "CrashLoopBackOff", recorded: always, fails: 1}},
+		"a guest of which nothing but its phase is known to have run": {
+			newVM(always, failures(1, "earlier", -time.Second)), newTestVMI(nil, func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Running }),
+			outcome{printable: "Running", recorded: always}},
+		"RerunOnFailure waits before it starts a VM again that did not come up": {
+			newVM(rerun, was(rerun)), newTestVMI(failedEarly), outcome{printable: "CrashLoopBackOff", recorded: rerun, fails: 1, after: 10 * time.Second}},
+		"Manual forgets the failures of another run strategy": {
+			newVM(manual, failures(1, "vmi-uid", time.Minute)), nil, outcome{printable: "Stopped", recorded: manual}},
+		"Always makes the next VMI when the one that ended is gone": {
+			newVM(always), newTestVMI(succeeded, vmiDeleting), outcome{printable: "Starting", recorded: always}},
+		"Manual makes none after one that somebody deletes": {
+			newVM(manual), newTestVMI(succeeded, vmiDeleting), outcome{printable: "Stopping", recorded: manual}},
 		"a guest that runs ends the row of failures": {
 			newVM(always, failures(1, "earlier", -time.Second)), newTestVMI(running), outcome{printable: "Running", recorded: always}},
 		"Halted stops": {
@@ -223,6 +254,17 @@ func TestDecide(t *testing.T) {
 			outcome{remove: true, printable: "Stopping", recorded: manual, requests: []v1.StateChangeRequestAction{v1.StopRequest}}},
 		"a request to stop another VMI is done": {
 			newVM(manual, requests(stop("another"))), newTestVMI(running), outcome{printable: "Running", recorded: manual}},
+		"a request to stop whatever VMI there is": {
+			newVM(manual, requests(v1.VirtualMachineStateChangeRequest{Action: v1.StopRequest})), newTestVMI(running),
+			outcome{remove: true, printable: "Stopping", recorded: manual, requests: []v1.StateChangeRequestAction{v1.StopRequest}}},
+		"a request to start what runs is done": {
+			newVM(manual, requests(start)), newTestVMI(running), outcome{printable: "Running", recorded: manual}},
+		"a request to start waits for the VMI that somebody deletes": {
+			newVM(manual, requests(start)), newTestVMI(running, vmiDeleting),
+			outcome{printable: "Stopping", recorded: manual, requests: asked}},
+		"a request to stop that came after the start stays": {
+			newVM(manual, requests(start, stop("vmi-uid"))), nil,
+			outcome{create: true, printable: "Starting", recorded: manual, requests: []v1.StateChangeRequestAction{v1.StopRequest}}},
 		"a restart deletes first": {
 			newVM(manual, requests(stop("vmi-uid"), start)), newTestVMI(running),
 			outcome{remove: true, printable: "Stopping", recorded: manual, requests: []v1.StateChangeRequestAction{v1.StopRequest, v1.StartRequest}}},
@@ -242,6 +284,8 @@ func TestDecide(t *testing.T) {
 			newVM(once), nil, outcome{create: true, printable: "Starting", recorded: once}},
 		"Once starts a VM that was halted": {
 			newVM(once, was(halted)), nil, outcome{create: true, printable: "Starting", recorded: once}},
+		"Once is content with a VMI that runs already": {
+			newVM(once, was(halted)), newTestVMI(running), outcome{printable: "Running", recorded: once}},
 		"Once never starts again": {
 			newVM(once, was(once)), newTestVMI(crashed), outcome{printable: "Stopped", recorded: once}},
 		"Once never starts again, not even when its VMI is deleted": {
@@ -254,6 +298,10 @@ func TestDecide(t *testing.T) {
 			newVM(rerun, was(rerun)), newTestVMI(succeeded), outcome{printable: "Stopped", recorded: rerun}},
 		"RerunOnFailure runs again after a failure, and remembers it": {
 			newVM(rerun, was(rerun)), newTestVMI(crashed), outcome{remove: true, printable: "Starting", recorded: rerun, requests: asked}},
+		"RerunOnFailure runs again on request after a success": {
+			newVM(rerun, was(rerun), requests(start)), newTestVMI(succeeded), outcome{remove: true, printable: "Starting", recorded: rerun, requests: asked}},
+		"RerunOnFailure remembers a failure once, also one after which somebody asked for a start": {
+			newVM(rerun, was(rerun), requests(start)), newTestVMI(crashed), outcome{remove: true, printable: "Starting", recorded: rerun, requests: asked}},
 		"RerunOnFailure runs again though the controller died in between": {
 			newVM(rerun, was(rerun), requests(start)), nil, outcome{create: true, printable: "Starting", recorded: rerun}},
 		"RerunOnFailure leaves a VMI deleted that somebody deleted": {
@@ -270,6 +318,10 @@ func TestDecide(t *testing.T) {
 			newVM(always, deleting(metav1.FinalizerOrphanDependents)), newTestVMI(running, ownerless), outcome{freed: true, printable: "Terminating"}},
 		"an orphan of the same name is adopted": {
 			newVM(always), newTestVMI(running, ownerless), outcome{adopt: true, printable: "Running", recorded: always}},
+		"an orphan that is being deleted is not adopted": {
+			newVM(always), newTestVMI(running, ownerless, vmiDeleting), outcome{printable: "Starting", recorded: always}},
+		"the VMI of another VM is not adopted": {
+			newVM(always), newTestVMI(running, ofAnother), outcome{printable: "Starting", recorded: always}},
 		"a stranger of the same name is left alone": {
 			newVM(once), newTestVMI(running, ownerless, func(vmi *v1.VirtualMachineInstance) { vmi.Labels = nil }),
 			outcome{printable: "Starting"}},
@@ -286,6 +338,86 @@ func TestDecide(t *testing.T) {
 				t.Errorf("\n got %+v\nwant %+v", got, test.want)
 			}
 		})
+	}
+}
+
+// What a VM that goes leaves to others: their finalizers, and nothing of its own.
+func TestAVMThatGoesTakesOnlyItsOwnFinalizerAway(t *testing.T) {
+	if p := decide(Observed{VM: newVM(v1.RunStrategyAlways, deleting()), Now: now}); p.VM.Finalizers != nil {
+		t.Errorf("the finalizers are %#v, want none", p.VM.Finalizers)
+	}
+	p := decide(Observed{VM: newVM(v1.RunStrategyAlways, deleting("example.com/backup")), Now: now})
+	if !slices.Equal(p.VM.Finalizers, []string{"example.com/backup"}) {
+		t.Errorf("the finalizers are %q, want that of the backup", p.VM.Finalizers)
+	}
+}
+
+// A spec from before admission looked at it, or past it: nothing is done, and the VM says why.
+func TestAVMThatSaysNothingSensibleStaysAsItIs(t *testing.T) {
+	both := newVM(v1.RunStrategyAlways, was(v1.RunStrategyManual), failures(1, "earlier", time.Minute),
+		func(vm *v1.VirtualMachine) { vm.Spec.Running = new(true) })
+	empty := newVM(v1.RunStrategyAlways, was(v1.RunStrategyManual), func(vm *v1.VirtualMachine) { vm.Spec.Template = nil })
+	for name, test := range map[string]struct {
+		vm    *v1.VirtualMachine
+		vmi   *v1.VirtualMachineInstance
+		want  outcome
+		fails bool
+	}{
+		"two run strategies":                     {both, nil, outcome{printable: "Stopped", recorded: v1.RunStrategyManual, fails: 1}, true},
+		"two run strategies, and its guest runs": {both, newTestVMI(running), outcome{printable: "Running", recorded: v1.RunStrategyManual, fails: 1}, true},
+		"no template":                            {empty, nil, outcome{printable: "Stopped", recorded: v1.RunStrategyManual}, false},
+		"no template, and its guest runs":        {empty, newTestVMI(running), outcome{printable: "Running", recorded: v1.RunStrategyManual}, false},
+	} {
+		p := decide(Observed{VM: test.vm, VMI: test.vmi, Started: &v1.VirtualMachineInstanceSpec{}, Now: now})
+		if diff := cmp.Diff(test.want, outcomeOf(p), cmp.AllowUnexported(outcome{})); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		failure := condition.Find(p.VM.Status.Conditions, v1.VirtualMachineFailure)
+		if (failure != nil) != test.fails || failure != nil && (failure.Reason != ReasonInvalidSpec || failure.Message == "") {
+			t.Errorf("%s: Failure is %+v", name, failure)
+		}
+	}
+}
+
+// Hotpluggable volumes of the template reach a guest that runs on, and no other.
+func TestWhichVMIsGetTheVolumesOfTheirTemplate(t *testing.T) {
+	withVolume := func(vm *v1.VirtualMachine) {
+		vm.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+				PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}, Hotpluggable: true,
+			},
+		}}}
+		vm.Spec.Template.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "data", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}}}}
+	}
+	has := func(vmi *v1.VirtualMachineInstance) {
+		spec := newVM(v1.RunStrategyAlways, withVolume).Spec.Template.Spec
+		vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = spec.Volumes, spec.Domain.Devices.Disks
+	}
+	always, manual := v1.RunStrategyAlways, v1.RunStrategyManual
+	for name, test := range map[string]struct {
+		vm   *v1.VirtualMachine
+		vmi  *v1.VirtualMachineInstance
+		want bool
+	}{
+		"one that runs":                       {newVM(always, withVolume), newTestVMI(running), true},
+		"one that has them":                   {newVM(always, withVolume), newTestVMI(running, has), false},
+		"one that has a volume too many":      {newVM(always), newTestVMI(running, has), true},
+		"none":                                {newVM(manual, withVolume), nil, false},
+		"one that is to be adopted first":     {newVM(always, withVolume), newTestVMI(running, ownerless), false},
+		"another VM's":                        {newVM(always, withVolume), newTestVMI(running, ofAnother), false},
+		"one that is to be deleted":           {newVM(v1.RunStrategyHalted, withVolume), newTestVMI(running), false},
+		"one that is being deleted":           {newVM(always, withVolume), newTestVMI(running, vmiDeleting), false},
+		"one that has ended":                  {newVM(manual, withVolume), newTestVMI(succeeded), false},
+		"that of a VM which is being deleted": {newVM(always, withVolume, deleting(metav1.FinalizerOrphanDependents)), newTestVMI(running), false},
+	} {
+		p := decide(Observed{VM: test.vm, VMI: test.vmi, Now: now})
+		if (p.Sync != nil) != test.want {
+			t.Errorf("%s: it is to become %+v", name, p.Sync)
+			continue
+		}
+		if p.Sync != nil && len(p.Sync.Spec.Volumes) != len(test.vm.Spec.Template.Spec.Volumes) {
+			t.Errorf("%s: its volumes are to be %+v", name, p.Sync.Spec.Volumes)
+		}
 	}
 }
 
@@ -306,6 +438,17 @@ func TestPrintableOfAVMIOnItsWay(t *testing.T) {
 		"migrating": {newTestVMI(running, func(vmi *v1.VirtualMachineInstance) {
 			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{StartTimestamp: &metav1.Time{Time: now}}
 		}), "Migrating"},
+		"it has migrated": {newTestVMI(running, func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{StartTimestamp: &metav1.Time{Time: now}, Completed: true}
+		}), "Running"},
+		"its migration has failed": {newTestVMI(running, func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{StartTimestamp: &metav1.Time{Time: now}, Failed: true}
+		}), "Running"},
+		"its migration has not begun": {newTestVMI(running, func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{}
+		}), "Running"},
+		"its pod is being deleted before its guest runs":          {newTestVMI(starting, vmiSays(ready, "False", "PodTerminating", "x")), "Starting"},
+		"its claim was missing":                                   {newTestVMI(starting, vmiSays(synchronized, "True", "FailedPvcNotFound", "x")), "Starting"},
 		"its phase is not known":                                  {newTestVMI([]v1.VirtualMachineInstancePhase{v1.Unknown}), "Unknown"},
 		"its node does not answer":                                {newTestVMI(running, vmiSays(ready, "False", vmistatus.ReasonNodeLost, "x")), "Unknown"},
 		"its pod is being deleted":                                {newTestVMI(running, vmiSays(ready, "False", "PodTerminating", "x")), "Stopping"},
@@ -373,6 +516,39 @@ func TestWhatCouldNotBeDoneIsNotRecorded(t *testing.T) {
 	}
 	if p := decide(o); condition.Find(p.VM.Status.Conditions, v1.VirtualMachineFailure) != nil || p.Create == nil {
 		t.Error("a success would keep the condition")
+	}
+}
+
+// What `kubectl wait` and the columns of `kubectl get vm` go by.
+func TestWhatAVMSaysOfItsVMI(t *testing.T) {
+	ready := v1.VirtualMachineInstanceReady
+	for name, test := range map[string]struct {
+		vm      *v1.VirtualMachine
+		vmi     *v1.VirtualMachineInstance
+		created bool
+		// says are the conditions, each as "type status reason".
+		says []string
+	}{
+		"there is none":          {newVM(v1.RunStrategyHalted), nil, false, []string{"Ready False VMINotExists"}},
+		"it is made":             {newVM(v1.RunStrategyAlways), nil, true, []string{"Ready False GuestNotRunning"}},
+		"it is waited for":       {newVM(v1.RunStrategyAlways, failures(1, "x", time.Minute)), nil, false, []string{"Ready False VMINotExists"}},
+		"its guest starts":       {newVM(v1.RunStrategyAlways), newTestVMI(starting, vmiSays(ready, "True", "Early", "")), true, []string{"Ready False GuestNotRunning"}},
+		"its guest runs":         {newVM(v1.RunStrategyAlways), newTestVMI(running, vmiSays(ready, "True", "", "")), true, []string{"Ready True "}},
+		"its guest is not ready": {newVM(v1.RunStrategyAlways), newTestVMI(running, vmiSays(ready, "False", "Probe", "")), true, []string{"Ready False Probe"}},
+		"it says nothing":        {newVM(v1.RunStrategyAlways), newTestVMI(running), true, []string{"Ready False GuestNotRunning"}},
+		"it is to go":            {newVM(v1.RunStrategyHalted), newTestVMI(running, vmiSays(ready, "True", "", "")), true, []string{"Ready False Stopping"}},
+		"it goes":                {newVM(v1.RunStrategyManual), newTestVMI(running, vmiDeleting), true, []string{"Ready False Stopping"}},
+		"it is another VM's":     {newVM(v1.RunStrategyAlways), newTestVMI(running, ofAnother), false, []string{"Failure True VirtualMachineInstanceNameTaken", "Ready False VMINotExists"}},
+		"it is another VM's, and this one does not run": {newVM(v1.RunStrategyHalted), newTestVMI(running, ofAnother), false, []string{"Ready False VMINotExists"}},
+	} {
+		status := decide(Observed{VM: test.vm, VMI: test.vmi, Now: now}).VM.Status
+		var says []string
+		for _, c := range status.Conditions {
+			says = append(says, string(c.Type)+" "+string(c.Status)+" "+c.Reason)
+		}
+		if status.Created != test.created || !slices.Equal(says, test.says) || status.Ready != strings.HasPrefix(test.says[0], "Ready True") {
+			t.Errorf("%s: created %v, ready %v, %q; want %v and %q", name, status.Created, status.Ready, says, test.created, test.says)
+		}
 	}
 }
 

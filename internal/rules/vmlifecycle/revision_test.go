@@ -148,3 +148,26 @@ func TestRestartRequiredNamesTheFieldsAndClearsItself(t *testing.T) {
 		t.Errorf("observed generation %d", back.Status.ObservedGeneration)
 	}
 }
+
+func TestOnlyAGuestThatRunsHasToBeRestarted(t *testing.T) {
+	started := newVM(v1.RunStrategyManual).Spec.Template.Spec.DeepCopy()
+	other := func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.Hostname = "other" }
+	for name, test := range map[string]struct {
+		vm      *v1.VirtualMachine
+		vmi     *v1.VirtualMachineInstance
+		started *v1.VirtualMachineInstanceSpec
+		want    bool
+	}{
+		"a guest that runs on an older template": {newVM(v1.RunStrategyManual, other), newTestVMI(running), started, true},
+		"a guest that starts on one":             {newVM(v1.RunStrategyManual, other), newTestVMI(starting), started, true},
+		"a guest that runs on this one":          {newVM(v1.RunStrategyManual), newTestVMI(running), started, false},
+		"a guest that has ended":                 {newVM(v1.RunStrategyManual, other), newTestVMI(succeeded), started, false},
+		"no guest":                               {newVM(v1.RunStrategyManual, other), nil, started, false},
+		"a guest whose template is not known":    {newVM(v1.RunStrategyManual, other), newTestVMI(running), nil, false},
+	} {
+		vm := decide(Observed{VM: test.vm, VMI: test.vmi, Started: test.started, Now: now}).VM
+		if c := condition.Find(vm.Status.Conditions, v1.VirtualMachineRestartRequired); (c != nil) != test.want {
+			t.Errorf("%s: RestartRequired is %+v", name, c)
+		}
+	}
+}
