@@ -174,19 +174,23 @@ func TestMemory(t *testing.T) {
 func TestOverheadOfKnownGuests(t *testing.T) {
 	ratio := hardware
 	ratio.AdditionalGuestMemoryOverheadRatio = "1.5"
+	nothing := hardware
+	nothing.AdditionalGuestMemoryOverheadRatio = "0"
 	tests := map[string]struct {
 		spec     string
 		settings clusterconfig.Settings
 		wantMi   int64
 	}{
-		"a small guest":                  {`domain: {memory: {guest: 128Mi}, devices: {}}`, hardware, 103},
-		"emulated":                       {`domain: {memory: {guest: 128Mi}, devices: {}}`, emulated, 199},
-		"without a screen":               {`domain: {memory: {guest: 128Mi}, devices: {autoattachGraphicsDevice: false}}`, hardware, 71},
-		"large":                          {`domain: {memory: {guest: 64Gi}, cpu: {sockets: 2, cores: 8}, devices: {}}`, hardware, 418},
-		"CPUs asked for by the request":  {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 3500m}}, devices: {}}`, hardware, 115},
-		"CPUs asked for by the limit":    {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 1}, limits: {cpu: 4}}, devices: {}}`, hardware, 115},
-		"with half as much again":        {`domain: {memory: {guest: 128Mi}, devices: {}}`, ratio, 154},
-		"with what the VMI asks for too": {`domain: {memory: {guest: 128Mi, reservedOverhead: {addedOverhead: 100Mi}}, devices: {}}`, hardware, 203},
+		"none, if the administrator says so":  {`domain: {memory: {guest: 128Mi}, devices: {}}`, nothing, 0},
+		"with nothing more that is asked for": {`domain: {memory: {guest: 128Mi, reservedOverhead: {}}, devices: {}}`, hardware, 103},
+		"a small guest":                       {`domain: {memory: {guest: 128Mi}, devices: {}}`, hardware, 103},
+		"emulated":                            {`domain: {memory: {guest: 128Mi}, devices: {}}`, emulated, 199},
+		"without a screen":                    {`domain: {memory: {guest: 128Mi}, devices: {autoattachGraphicsDevice: false}}`, hardware, 71},
+		"large":                               {`domain: {memory: {guest: 64Gi}, cpu: {sockets: 2, cores: 8}, devices: {}}`, hardware, 418},
+		"CPUs asked for by the request":       {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 3500m}}, devices: {}}`, hardware, 115},
+		"CPUs asked for by the limit":         {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 1}, limits: {cpu: 4}}, devices: {}}`, hardware, 115},
+		"with half as much again":             {`domain: {memory: {guest: 128Mi}, devices: {}}`, ratio, 154},
+		"with what the VMI asks for too":      {`domain: {memory: {guest: 128Mi, reservedOverhead: {addedOverhead: 100Mi}}, devices: {}}`, hardware, 203},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -204,6 +208,8 @@ func TestOverheadOfKnownGuests(t *testing.T) {
 func TestWhatCannotBeRenderedNamesItsField(t *testing.T) {
 	bad := hardware
 	bad.AdditionalGuestMemoryOverheadRatio = "much"
+	negative := hardware
+	negative.AdditionalGuestMemoryOverheadRatio = "-0.1"
 	tests := map[string]struct {
 		spec     string
 		settings clusterconfig.Settings
@@ -214,6 +220,8 @@ func TestWhatCannotBeRenderedNamesItsField(t *testing.T) {
 			`spec.volumes[0]: the source of volume "x" is not supported by Drydock`},
 		"a probe without a handler": {`{domain: {memory: {guest: 1Gi}, devices: {}}, readinessProbe: {periodSeconds: 1}}`, hardware,
 			"spec.readinessProbe: one of tcpSocket, httpGet, exec and guestAgentPing must be set"},
+		"a ratio below nothing": {`domain: {memory: {guest: 1Gi}, devices: {}}`, negative,
+			`reading additionalGuestMemoryOverheadRatio: "-0.1" is not a positive number`},
 		"a ratio that is no number": {`domain: {memory: {guest: 1Gi}, devices: {}}`, bad,
 			`reading additionalGuestMemoryOverheadRatio: "much" is not a positive number`},
 	}

@@ -92,6 +92,55 @@ func TestTooManyWaysToRestrictAPodAreRefused(t *testing.T) {
 	if err := RequireNodes(&corev1.Pod{}, selectors); err == nil || !strings.Contains(err.Error(), "at most 256") {
 		t.Errorf("65,536 terms: %v", err)
 	}
+	pod := &corev1.Pod{}
+	if err := RequireNodes(pod, selectors[:8]); err != nil {
+		t.Errorf("256 terms: %v", err)
+	} else if n := len(pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms); n != 256 {
+		t.Errorf("eight times two ways are %d terms, want 256", n)
+	}
+}
+
+// all is a term that asks for all of the requirements.
+func all(requirements ...corev1.NodeSelectorRequirement) corev1.NodeSelectorTerm {
+	return corev1.NodeSelectorTerm{MatchExpressions: requirements}
+}
+
+// named is a term for the nodes of these names.
+func named(nodes ...string) corev1.NodeSelectorTerm {
+	return corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{
+		{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: nodes},
+	}}
+}
+
+// The scheduler says what stands in the way term by term, so there are no more than need be.
+func TestWhatTwoDisksHaveInCommon(t *testing.T) {
+	ssd := corev1.NodeSelectorRequirement{Key: "ssd", Operator: corev1.NodeSelectorOpExists}
+	gpu := corev1.NodeSelectorRequirement{Key: "gpu", Operator: corev1.NodeSelectorOpExists}
+	notA := corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"a", "b"}}
+	notB := corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"b", "a"}}
+	terms := func(list ...corev1.NodeSelectorTerm) []corev1.NodeSelectorTerm { return list }
+	for name, test := range map[string]struct{ a, b, want []corev1.NodeSelectorTerm }{
+		"one place, of two in which the other may be": {terms(all(ssd, on("a"))), terms(all(on("b")), all(on("a"))), terms(all(ssd, on("a")))},
+		"several labels of one node": {
+			terms(all(on("a", "b"), ssd)), terms(all(on("b"), gpu)), terms(all(on("b"), ssd, gpu)),
+		},
+		"the node of a name":            {terms(named("n1", "n2")), terms(named("n2", "n3")), terms(named("n2"))},
+		"nodes of different names":      {terms(named("n1")), terms(named("n2")), terms(corev1.NodeSelectorTerm{MatchFields: append(named("n1").MatchFields, named("n2").MatchFields...)})},
+		"a name in two of three places": {terms(named("n1")), terms(named("n2"), named("n1")), terms(named("n1"))},
+		"a name and a label": {terms(named("n1")), terms(all(ssd)), terms(corev1.NodeSelectorTerm{
+			MatchFields: named("n1").MatchFields, MatchExpressions: []corev1.NodeSelectorRequirement{ssd},
+		})},
+		"two names with one label":        {terms(all(ssd)), terms(named("n1"), named("n1", "n2")), terms(corev1.NodeSelectorTerm{MatchFields: named("n1", "n2").MatchFields, MatchExpressions: []corev1.NodeSelectorRequirement{ssd}})},
+		"the same in another order":       {terms(all(notA)), terms(all(notB)), terms(all(notA))},
+		"a label, once with another":      {terms(all(ssd)), terms(all(ssd), all(gpu)), terms(all(ssd))},
+		"a term that no node fulfills":    {terms(corev1.NodeSelectorTerm{}, all(ssd)), terms(all(gpu)), terms(all(ssd, gpu))},
+		"nothing but terms that none can": {terms(corev1.NodeSelectorTerm{}), terms(all(gpu)), terms(corev1.NodeSelectorTerm{})},
+		"a place that is asked for twice": {terms(all(on("a", "a"))), terms(all(on("a"))), terms(all(on("a")))},
+	} {
+		if diff := cmp.Diff(test.want, intersect(test.a, test.b)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
 }
 
 func TestNear(t *testing.T) {

@@ -98,6 +98,33 @@ func TestWhichClaimsAGuestHasForItself(t *testing.T) {
 	}
 }
 
+func TestEachOfAGuestsDisksCounts(t *testing.T) {
+	vmi := vmiWith(`
+domain:
+  devices:
+    disks:
+    - {name: cd, cdrom: {}}
+    - {name: shared, disk: {}, shareable: true}
+    - {name: own, disk: {}, shareable: false}
+    - {name: again, disk: {}}
+    - {name: lun, lun: {}}
+    - {name: plain}
+volumes:
+- {name: cd, dataVolume: {name: install}}
+- {name: shared, dataVolume: {name: quorum}}
+- {name: own, dataVolume: {name: root}}
+- {name: again, dataVolume: {name: root}}
+- {name: lun, dataVolume: {name: lun}}
+- {name: plain, dataVolume: {name: plain}}
+`)
+	if got, want := WrittenClaims(&vmi.Spec), []string{"quorum", "root", "lun", "plain"}; !slices.Equal(got, want) {
+		t.Errorf("written to are %q, want %q", got, want)
+	}
+	if got, want := ExclusiveClaims(&vmi.Spec), []string{"root", "lun", "plain"}; !slices.Equal(got, want) {
+		t.Errorf("exclusive are %q, want %q", got, want)
+	}
+}
+
 func TestAPodIsFoundByTheClaimsThatItWritesTo(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Name, vmi.Namespace, vmi.UID = "web", "shop", "1234"
