@@ -1,0 +1,136 @@
+package guestlifecycle
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+func TestWhichClaimsAreTheLauncherPods(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	for _, name := range []string{"plugged", "empty", "root"} {
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: name})
+	}
+	vmi.Spec.Volumes[0].DataVolume = &v1.DataVolumeSource{Name: "later", Hotpluggable: true}
+	vmi.Spec.Volumes[1].EmptyDisk = &v1.EmptyDiskSource{}
+	vmi.Spec.Volumes[2].DataVolume = &v1.DataVolumeSource{Name: "root-disk"}
+	if diff := cmp.Diff(map[string]string{"root": "root-disk"}, Claims(vmi)); diff != "" {
+		t.Errorf("claims (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhichMachineAVMIAsksFor(t *testing.T) {
+	for name, test := range map[string]struct {
+		machine *v1.Machine
+		want    string
+	}{
+		"it says nothing":          {nil, "q35"},
+		"it says nothing of types": {&v1.Machine{}, "q35"},
+		"it names a type":          {&v1.Machine{Type: "pc-q35-7.2"}, "pc-q35-7.2"},
+	} {
+		vmi := &v1.VirtualMachineInstance{}
+		vmi.Spec.Domain.Machine = test.machine
+		if got := MachineType(vmi, "q35"); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+func TestTheMemoryOfTheStartIsSaidOnce(t *testing.T) {
+	gib, old := resource.MustParse("1Gi"), resource.MustParse("2Gi")
+	for name, test := range map[string]struct {
+		guest *resource.Quantity
+		said  *v1.MemoryStatus
+		want  string
+	}{
+		"it is known and was not said":  {&gib, nil, "1Gi"},
+		"it was said":                   {&gib, &v1.MemoryStatus{GuestAtBoot: &old}, "2Gi"},
+		"it is not known":               {nil, nil, "nothing"},
+		"it is not known, and was said": {nil, &v1.MemoryStatus{GuestAtBoot: &old}, "2Gi"},
+	} {
+		vmi, got := instance(), "nothing"
+		vmi.Spec.Domain.Memory.Guest, vmi.Status.Memory = test.guest, test.said
+		if m := Status(vmi, facts()).Memory; m != nil {
+			got = m.GuestAtBoot.String()
+		}
+		if got != test.want {
+			t.Errorf("%s: the status says %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+// What only the guest knows comes after what virt-handler made, in one order.
+func TestInterfacesOfTheGuest(t *testing.T) {
+	vmi := instance()
+	vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}
+	g := facts().Guest
+	g.Interfaces[0].Queues = 0
+	g.Interfaces = append(g.Interfaces, Interface{Name: "second", MAC: "02:00:00:00:00:02", Queues: 4})
+	inGuest := func(name, mac string, ips ...string) v1.VirtualMachineInstanceNetworkInterface {
+		return v1.VirtualMachineInstanceNetworkInterface{InterfaceName: name, MAC: mac, IPs: ips}
+	}
+	g.Agent = &Agent{Interfaces: []v1.VirtualMachineInstanceNetworkInterface{
+		inGuest("veth0", "0a:00:00:00:00:03"), inGuest("docker0", "0a:00:00:00:00:02"), inGuest("veth0", "0a:00:00:00:00:01"),
+		inGuest("eth0", "02:00:00:00:00:01"), inGuest("eth1", "02:00:00:00:00:02", "10.9.9.9", "fd00::9"),
+	}}
+	var got []string
+	for _, i := range interfaces(vmi, g) {
+		got = append(got, fmt.Sprintf("%s=%s %s %q %v x%d", i.Name, i.InterfaceName, i.MAC, i.IP, i.IPs, i.QueueCount))
+	}
+	want := []string{
+		// The agent knows no address yet: what virt-handler knows stays.
+		`default=eth0 02:00:00:00:00:01 "10.0.0.5" [10.0.0.5 fd00::5] x1`,
+		`second=eth1 02:00:00:00:00:02 "10.9.9.9" [10.9.9.9 fd00::9] x4`,
+		`=docker0 0a:00:00:00:00:02 "" [] x0`, `=veth0 0a:00:00:00:00:01 "" [] x0`, `=veth0 0a:00:00:00:00:03 "" [] x0`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("interfaces (-want +got):\n%s", diff)
+	}
+}
+
+// A disk that came while the guest ran keeps its name, whatever comes and goes beside it.
+func TestNamesOfDisksThatCome(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	add := func(name string, bus v1.DiskBus, hot bool) {
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
+			DataVolume: &v1.DataVolumeSource{Name: name, Hotpluggable: hot},
+		}})
+		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: bus}}})
+	}
+	add("first", "", true) // in front of what the guest starts with
+	add("root", v1.DiskBusVirtio, false)
+	add("kept", v1.DiskBusSCSI, true)
+	add("data", v1.DiskBusSATA, false)
+	add("fast", v1.DiskBusVirtio, true)
+	have := []v1.VolumeStatus{
+		{Name: "kept", Target: "sdc", HotplugVolume: &v1.HotplugVolumeStatus{}},
+		{Name: "first", HotplugVolume: &v1.HotplugVolumeStatus{}}, // it has no name yet
+		{Name: "root", Target: "vdz"},                             // of the guest's start: names follow from the spec
+	}
+	want := map[string]string{"root": "vda", "data": "sda", "kept": "sdc", "first": "sdb", "fast": "vdb"}
+	if diff := cmp.Diff(want, targets(vmi, have)); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
+
+func TestHowManyFailedDisksAreNamed(t *testing.T) {
+	disks := func(n int) (list []FailedDisk) {
+		for i := range n {
+			list = append(list, FailedDisk{Volume: fmt.Sprintf("d%d", i), Full: true})
+		}
+		return list
+	}
+	for n, want := range map[int]string{
+		1: "The guest is stopped: there is no space left for disk d0. It continues",
+		5: "there is no space left for disk d4. It continues",
+		6: "there is no space left for disk d4; and 1 more disks failed. It continues",
+	} {
+		if got := stallMessage(disks(n), false); !strings.Contains(got, want) || strings.Count(got, "no space") > 5 {
+			t.Errorf("%d disks: %q, want %q in it", n, got, want)
+		}
+	}
+}
