@@ -16,7 +16,11 @@ func claim(phase corev1.PersistentVolumeClaimPhase, modes ...corev1.PersistentVo
 }
 
 func filledBy(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
-	c.OwnerReferences = []metav1.OwnerReference{{Kind: "DataVolume", Name: "data", Controller: new(true)}}
+	return ownedBy("DataVolume", c)
+}
+
+func ownedBy(kind string, c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	c.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: "data", Controller: new(true)}}
 	return c
 }
 
@@ -37,6 +41,10 @@ func localTo(node string) *corev1.PersistentVolume {
 
 func TestWhatAClaimMeansForItsVolume(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{"host": "one"}}}
+	anywhere, vague, broken := localTo("two"), localTo("two"), localTo("two")
+	anywhere.Spec.NodeAffinity, vague.Spec.NodeAffinity.Required = nil, nil
+	broken.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Operator = "Near"
+	atOnce := &storagev1.StorageClass{VolumeBindingMode: new(storagev1.VolumeBindingImmediate)}
 	later := &storagev1.StorageClass{VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}
 	deleted := claim(corev1.ClaimBound)
 	deleted.DeletionTimestamp = &metav1.Time{}
@@ -80,6 +88,26 @@ func TestWhatAClaimMeansForItsVolume(t *testing.T) {
 			"DataVolumeError", "DataVolume data has failed: 404 Not Found"},
 		"its DataVolume has succeeded": {
 			ClaimFacts{Claim: filledBy(claim(corev1.ClaimBound)), DataVolume: dataVolume(cdiv1.Succeeded, "100.0%", "")}, true, false, false, "", ""},
+		"it is another owner's":                              {ClaimFacts{Claim: ownedBy("StatefulSet", claim(corev1.ClaimBound))}, true, false, false, "", ""},
+		"its volume can be used on any node":                 {ClaimFacts{Claim: claim(corev1.ClaimBound), PV: anywhere, Node: node}, true, false, false, "", ""},
+		"its volume says nothing of nodes":                   {ClaimFacts{Claim: claim(corev1.ClaimBound), PV: vague, Node: node}, true, false, false, "", ""},
+		"its volume says of nodes what nobody understands":   {ClaimFacts{Claim: claim(corev1.ClaimBound), PV: broken, Node: node}, true, false, false, "", ""},
+		"its volume is on a node, and the VM's is not known": {ClaimFacts{Claim: claim(corev1.ClaimBound), PV: localTo("two")}, true, false, false, "", ""},
+		"its volume is not known":                            {ClaimFacts{Claim: claim(corev1.ClaimBound), Node: node}, true, false, false, "", ""},
+		"it is pending in a class that waits for nobody": {ClaimFacts{Claim: claim(corev1.ClaimPending), Class: atOnce}, false, false, false,
+			"PVCNotReady", "PVC data is in phase Pending"},
+		"it is pending in a class that does not say": {ClaimFacts{Claim: claim(corev1.ClaimPending), Class: &storagev1.StorageClass{}}, false, false, false,
+			"PVCNotReady", "PVC data is in phase Pending"},
+		"it does not exist": {ClaimFacts{}, false, false, false, "FailedPvcNotFound", "PVC data does not exist, waiting for it to appear"},
+		"its DataVolume waits to be filled by others": {
+			ClaimFacts{Claim: filledBy(claim(corev1.ClaimPending)), DataVolume: dataVolume(cdiv1.PendingPopulation, "", "")}, true, true, true,
+			"WaitForFirstConsumer", firstConsumer},
+		"its DataVolume waits for a first consumer, and has no claim yet": {
+			ClaimFacts{DataVolumeNamed: true, DataVolume: dataVolume(cdiv1.WaitForFirstConsumer, "", "")}, false, false, false,
+			"DataVolumeNotReady", "DataVolume data is not filled yet: WaitForFirstConsumer"},
+		"its DataVolume waits for its claim": {
+			ClaimFacts{Claim: filledBy(claim(corev1.ClaimPending)), DataVolume: dataVolume(cdiv1.Pending, "", "")}, false, false, false,
+			"DataVolumeNotReady", "DataVolume data is not filled yet: Pending"},
 		"its DataVolume is gone and has left it": {
 			ClaimFacts{DataVolumeNamed: true, Claim: claim(corev1.ClaimBound)}, true, false, false, "", ""},
 	}

@@ -120,7 +120,8 @@ func TestWhatTwoDisksHaveInCommon(t *testing.T) {
 	notB := corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"b", "a"}}
 	terms := func(list ...corev1.NodeSelectorTerm) []corev1.NodeSelectorTerm { return list }
 	for name, test := range map[string]struct{ a, b, want []corev1.NodeSelectorTerm }{
-		"one place, of two in which the other may be": {terms(all(ssd, on("a"))), terms(all(on("b")), all(on("a"))), terms(all(ssd, on("a")))},
+		"one place, of two in which the other may be":    {terms(all(ssd, on("a"))), terms(all(on("b")), all(on("a"))), terms(all(ssd, on("a")))},
+		"one place or a label, and the place is another": {terms(all(ssd, on("a"))), terms(all(on("b")), all(gpu)), terms(all(ssd, on("a"), gpu))},
 		"several labels of one node": {
 			terms(all(on("a", "b"), ssd)), terms(all(on("b"), gpu)), terms(all(on("b"), ssd, gpu)),
 		},
