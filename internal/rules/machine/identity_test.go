@@ -26,3 +26,33 @@ func TestHostnameIsOneLabel(t *testing.T) {
 		})
 	}
 }
+
+func TestAnInterfacesOwnAddressComesFirst(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Name, vmi.Namespace = "web", "shop"
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{
+		{Name: "given", MacAddress: "DE-AD-00-00-BE-AF"}, {Name: "open"}, {Name: "strange", MacAddress: "none"},
+	}
+	for iface, want := range map[string]string{"given": "de:ad:00:00:be:af", "strange": "none"} {
+		if got := MAC(vmi, iface); got != want {
+			t.Errorf("%s: %s, want %s", iface, got, want)
+		}
+	}
+	open := MAC(vmi, "open")
+	if !strings.HasPrefix(open, "02:") || open == MAC(vmi, "other") {
+		t.Errorf("an interface without an address has %s", open)
+	}
+	// Without a firmware UUID it is the VMI's name that counts, with one it is not.
+	vmi.Spec.Domain.Firmware = &v1.Firmware{}
+	if got := MAC(vmi, "open"); got != open {
+		t.Errorf("firmware that says nothing makes %s of %s", got, open)
+	}
+	vmi.Spec.Domain.Firmware.UUID = "5d307ca9-b3ef-428c-8861-06e72d69f223"
+	if MAC(vmi, "open") == open {
+		t.Error("the firmware's UUID counts for nothing")
+	}
+	named := MAC(vmi, "open")
+	if vmi.Name = "renamed"; MAC(vmi, "open") != named {
+		t.Error("a guest that is known by its UUID gets another address with another name")
+	}
+}
