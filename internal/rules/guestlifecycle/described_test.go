@@ -2,8 +2,10 @@ package guestlifecycle
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -107,11 +109,11 @@ func TestNamesOfDisksThatCome(t *testing.T) {
 	add("data", v1.DiskBusSATA, false)
 	add("fast", v1.DiskBusVirtio, true)
 	have := []v1.VolumeStatus{
-		{Name: "kept", Target: "sdc", HotplugVolume: &v1.HotplugVolumeStatus{}},
+		{Name: "kept", Target: "sdf", HotplugVolume: &v1.HotplugVolumeStatus{}},
 		{Name: "first", HotplugVolume: &v1.HotplugVolumeStatus{}}, // it has no name yet
 		{Name: "root", Target: "vdz"},                             // of the guest's start: names follow from the spec
 	}
-	want := map[string]string{"root": "vda", "data": "sda", "kept": "sdc", "first": "sdb", "fast": "vdb"}
+	want := map[string]string{"root": "vda", "data": "sda", "kept": "sdf", "first": "sdb", "fast": "vdb"}
 	if diff := cmp.Diff(want, targets(vmi, have)); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
@@ -132,5 +134,28 @@ func TestHowManyFailedDisksAreNamed(t *testing.T) {
 		if got := stallMessage(disks(n), false); !strings.Contains(got, want) || strings.Count(got, "no space") > 5 {
 			t.Errorf("%d disks: %q, want %q in it", n, got, want)
 		}
+	}
+}
+
+// A volume on its way in says nothing of those behind it in the spec.
+func TestVolumesBehindOneThatComesCount(t *testing.T) {
+	vmi := instance()
+	plugging(vmi, v1.VolumeBound)
+	slices.Reverse(vmi.Spec.Volumes)
+	g := facts().Guest
+	if list := volumes(vmi, vmi.Status.VolumeStatus, g); len(list) != 2 || list[0].Name != "plugged" || list[1].Name != "root" {
+		t.Errorf("the volumes are %+v, want plugged and root", list)
+	}
+	alone := map[string]Volume{"root": {Claim: &v1.PersistentVolumeClaimInfo{ClaimName: "data"}}}
+	if o := immovable(vmi, vmi.Status.VolumeStatus, alone); o == nil || !strings.Contains(o.Message, "PVC data is not shared") {
+		t.Errorf("a claim for one node does not keep the VMI where it is: %+v", o)
+	}
+}
+
+// Nothing tells of the end of a pod's folder, so it is looked at again and again.
+func TestWhatIsLeftOfAPodIsLookedAtEveryTwoSeconds(t *testing.T) {
+	gone := func(o *Observed) { o.Pod.Gone = true }
+	if step, after := Next(observed(in(v1.Running), gone, changed)); step != Report || after != 2*time.Second {
+		t.Errorf("%s after %v, want %s after 2s", step, after, Report)
 	}
 }
