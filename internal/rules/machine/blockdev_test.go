@@ -168,3 +168,30 @@ func TestWhatCannotBePlugged(t *testing.T) {
 		t.Errorf("a machine that takes nothing: %v", err)
 	}
 }
+
+func TestAMachineIsBuiltWithTheDisksBehindOneThatComes(t *testing.T) {
+	vmi := parseDomain(t, "devices: {}")
+	vmi.Spec.Volumes = nil
+	hot("later", 0)(&vmi.Spec)
+	cold("root", 0, empty)(&vmi.Spec)
+	m, err := Build(prepared(vmi))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := render(m.Args())
+	if !strings.Contains(text, `"id":"disk-root"`) || strings.Contains(text, `"id":"disk-later"`) {
+		t.Errorf("it must have the disk root and not the disk later:\n%s", text)
+	}
+}
+
+// More disks may be asked for than there are places: the last of them takes what is free.
+func TestADiskWithoutAPlaceOfItsOwnTakesAFreeOne(t *testing.T) {
+	spec := specOf()
+	for i := range 9 {
+		plug(spec, string(rune('a'+i)), onBus(v1.DiskBusVirtio))
+	}
+	slot, err := FreeSlot(spec, "i", []Slot{{v1.DiskBusVirtio, 1}})
+	if err != nil || slot != (Slot{v1.DiskBusVirtio, 3}) {
+		t.Errorf("the ninth of nine disks on eight ports is at %v (%v), want the second port for disks", slot, err)
+	}
+}

@@ -157,11 +157,7 @@ func adapted(t *testing.T, file string) *v1.VirtualMachineInstance {
 }
 
 func TestQEMUTakesEveryMachine(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("finding the VMIs: %v, %d files", err, len(files))
-	}
-	for _, file := range files {
+	for _, file := range vmiFiles(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			vmi := adapted(t, file)
 			h := newHost(t)
