@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
@@ -174,6 +175,12 @@ func TestTheDriverIsAtWorkBeforeTheClaimIsBound(t *testing.T) {
 	restore.Claim.Status.Phase = corev1.ClaimPending
 	imports := Observed{DataVolume: newDV(httpSource(), inPhase(cdiv1.Pending)), Class: class(storagev1.VolumeBindingImmediate), Config: ConfigOf(nil), Now: noon}
 	imports.Claim = claimOf(imports, corev1.ClaimPending)
+	// Nobody comes whose node the driver could take, and the DataVolume asks not to wait.
+	nobody := restore
+	nobody.DataVolume = newDV(cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Name: "snap"}}, inPhase(cdiv1.Pending), annotated(layout.AnnImmediate, ""))
+	nobody.Class = class(storagev1.VolumeBindingWaitForFirstConsumer)
+	nobody.Claim = newClaim(nobody, methodRestore)
+	nobody.Claim.Status.Phase = corev1.ClaimPending
 	for name, test := range map[string]struct {
 		o    Observed
 		want cdiv1.DataVolumePhase
@@ -181,6 +188,7 @@ func TestTheDriverIsAtWorkBeforeTheClaimIsBound(t *testing.T) {
 	}{
 		"a clone":    {clone, cdiv1.CSICloneInProgress, "True TransferRunning: the storage driver makes the volume"},
 		"a snapshot": {restore, cdiv1.CloneFromSnapshotSourceInProgress, "True TransferRunning: the storage driver makes the volume"},
+		"a snapshot for which no consumer is waited":    {nobody, cdiv1.Pending, "False : "},
 		"an import waits, as its worker needs a volume": {imports, cdiv1.Pending, "False Pending: the claim is waiting for its volume"},
 	} {
 		status := decide(test.o).Status
