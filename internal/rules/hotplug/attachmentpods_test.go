@@ -2,6 +2,7 @@ package hotplug
 
 import (
 	"testing"
+	"time"
 
 	v1 "kubevirt.io/api/core/v1"
 )
@@ -14,6 +15,8 @@ func TestPlanOfSeveralAttachmentPods(t *testing.T) {
 	stuck := func(p *Pod) { p.Stuck = true }
 	cooling := func(p *Pod) { p.Finished, p.Cooling = true, true }
 	terminating := func(p *Pod) { p.Terminating = true }
+	// sameSecond makes a pod be of the same second as the first one, and come before it in the order.
+	sameSecond := func(p *Pod) { p.Created, p.UID = time.Unix(1, 0), "a smaller one" }
 	alone := func(names ...string) []Wanted {
 		list := want(names...)
 		list[0].Alone = true
@@ -99,6 +102,18 @@ func TestPlanOfSeveralAttachmentPods(t *testing.T) {
 				Record: Record{5, []AttachmentPod{held(4, "a"), held(5, "n")}},
 				Pods:   []Pod{runs(1, "n", "a"), edited(runs(3, "a"), terminating), starts(4, "a"), starts(5, "n")}},
 			"n=n Bound; a=a Ready hp-3; hp-4{a}; hp-5{n}"},
+		"a successor that virt-handler would not prefer, for the second of its volumes": {
+			Observed{Wanted: want("a", "b"), Entries: []Entry{through(0, bound, "a"), through(1, ready, "b")},
+				Record: Record{2, []AttachmentPod{noted(held(1, "b")), held(2, "a", "b")}}, Pods: []Pod{runs(1, "b"), edited(runs(2, "a", "b"), sameSecond)}},
+			"a=a Bound; b=b Ready hp-1; hp-1{b}; hp-3{a b}"},
+		"another pod of the same second, for a volume that the guest is just given": {
+			Observed{Wanted: want("a"), Entries: []Entry{through(1, attachedTo, "a")},
+				Record: Record{2, []AttachmentPod{noted(held(1, "a")), held(2, "a")}}, Pods: []Pod{runs(1, "a"), edited(runs(2, "a"), sameSecond)}},
+			"a=a AttachedToNode hp-1; hp-1{a}; hp-2{a}"},
+		"volumes that have waited and are not wanted any more": {
+			Observed{Entries: []Entry{through(0, v1.VolumePending, "a"), through(0, bound, "b"), through(0, "", "c")}}, ""},
+		"a volume in a phase that this version does not know": {
+			Observed{Entries: []Entry{through(0, "Strange", "a")}}, "a=a Strange"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.o.Prefix, test.o.Budget.State = "hp", BudgetRight
@@ -106,5 +121,38 @@ func TestPlanOfSeveralAttachmentPods(t *testing.T) {
 				t.Errorf("\n got %s\nwant %s", got, test.want)
 			}
 		})
+	}
+}
+
+func TestWhatIsSaidOfAVolume(t *testing.T) {
+	saying := func(e Entry, reason, message string) Entry {
+		e.Reason, e.Message = reason, message
+		return e
+	}
+	waiting := []Wanted{{Volume: vol("a")[0], Reason: "DataVolumeNotReady", Message: "42 %"}}
+	for name, test := range map[string]struct {
+		o    Observed
+		want Entry
+	}{
+		"what its claim waits for now": {
+			Observed{Wanted: waiting, Entries: []Entry{saying(through(0, v1.VolumePending, "a"), "PVCNotReady", "it is pending")}},
+			saying(through(0, v1.VolumePending, "a"), "DataVolumeNotReady", "42 %")},
+		"the same after it was out of the guest": {
+			Observed{Wanted: waiting, Entries: []Entry{through(1, v1.HotplugVolumeUnMounted, "a")}},
+			saying(through(0, v1.VolumePending, "a"), "DataVolumeNotReady", "42 %")},
+		"what virt-handler says, as long as its pod serves it": {
+			Observed{Wanted: want("a"), Entries: []Entry{saying(through(1, v1.HotplugVolumeAttachedToNode, "a"), "FailedHotplug", "no such disk")},
+				Record: Record{1, []AttachmentPod{noted(held(1, "a"))}}, Pods: []Pod{runs(1, "a")}},
+			saying(through(1, v1.HotplugVolumeAttachedToNode, "a"), "FailedHotplug", "no such disk")},
+		"why its own pod is not made, and not what another one waits for": {
+			Observed{Live: true, Wanted: want("a", "b"), Entries: []Entry{through(1, v1.HotplugVolumeAttachedToNode, "a"), through(0, v1.VolumeBound, "b")},
+				Record: Record{3, []AttachmentPod{held(3, "b"), held(2, "a")}}, Failures: map[string]string{"hp-2": "exceeded quota"},
+				Budget: Budget{Why: "there is no budget"}},
+			saying(through(1, v1.HotplugVolumeAttachedToNode, "a"), ReasonAttachFailed, "exceeded quota")},
+	} {
+		test.o.Prefix = "hp"
+		if got := Decide(test.o).Entries[0]; got != test.want {
+			t.Errorf("%s:\n got %+v\nwant %+v", name, got, test.want)
+		}
 	}
 }
