@@ -55,7 +55,7 @@ type write struct {
 func TestVirtHandlerReportsTheMachinesOfItsNodeAndNoMore(t *testing.T) {
 	instance := &v1.VirtualMachineInstance{TypeMeta: metav1.TypeMeta{APIVersion: v1.SchemeGroupVersion.String(), Kind: "VirtualMachineInstance"}}
 	instance.Namespace, instance.Name = "shop", "web"
-	instance.Labels = map[string]string{v1.NodeNameLabel: "node1", "app": "web"}
+	instance.Labels = map[string]string{v1.NodeNameLabel: "node1", v1.MigrationTargetNodeNameLabel: "node3", "app": "web"}
 	instance.Finalizers = []string{v1.VirtualMachineInstanceFinalizer}
 	instance.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root"}}
 	instance.Spec.Volumes = []v1.Volume{{Name: "root"}}
@@ -66,8 +66,12 @@ func TestVirtHandlerReportsTheMachinesOfItsNodeAndNoMore(t *testing.T) {
 		return func(o client.Object) { f(o.(*v1.VirtualMachineInstance)) }
 	}
 	judge(t, "virt-handler-virtualmachineinstances", "virtualmachineinstances", instance, map[string]write{
-		"a status on its own node":        {by: handlerOn("node1"), change: runs},
-		"a status on another node":        {by: handlerOn("node2"), change: runs, refused: "of its own node"},
+		"a status on its own node": {by: handlerOn("node1"), change: runs},
+		"a status on another node": {by: handlerOn("node2"), change: runs, refused: "of its own node"},
+		// What of it, the policy of the status judges (internal/rules/vmistatus).
+		"a status on the node that it migrates to": {by: handlerOn("node3"), change: runs},
+		"a machine taken from where it runs": {by: handlerOn("node3"), refused: "metadata",
+			change: change(func(vmi *v1.VirtualMachineInstance) { vmi.Labels[v1.NodeNameLabel] = "node3" })},
 		"a token that is bound to no pod": {by: handlerOn(), change: runs, refused: "of its own node"},
 		"a machine drawn to its own node": {by: handlerOn("node2"), refused: "of its own node",
 			change: change(func(vmi *v1.VirtualMachineInstance) { vmi.Labels[v1.NodeNameLabel] = "node2" })},

@@ -136,6 +136,7 @@ func describe(vmi *v1.VirtualMachineInstance, g *Guest, podReady bool) vmistatus
 		Details: vmistatus.Details{
 			Memory: bootMemory(vmi), CPUTopology: new(machine.Topology(&vmi.Spec)), SELinuxContext: g.SELinuxContext,
 			Interfaces: interfaces(vmi, g), Volumes: list, MigrationMethod: migrationMethod(vmi, list, known),
+			MigrationTransport: v1.MigrationTransportUnix,
 		},
 	}
 	if g.MachineType != "" {

@@ -74,7 +74,7 @@ func TestStatusOfARunningGuest(t *testing.T) {
 		VolumeStatus: []v1.VolumeStatus{{
 			Name: "root", Target: "vda", Size: 1 << 30, PersistentVolumeClaimInfo: facts().Guest.Volumes["root"].Claim,
 		}},
-		MigrationMethod: v1.LiveMigration,
+		MigrationMethod: v1.LiveMigration, MigrationTransport: v1.MigrationTransportUnix,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)

@@ -126,9 +126,10 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	// The node's name is the VMI's state; on the pod it would be a copy that
+	// The nodes' names are the VMI's state; on the pod they would be a copy that
 	// nobody keeps true.
 	delete(labels, v1.NodeNameLabel)
+	delete(labels, v1.MigrationTargetNodeNameLabel)
 	labels[v1.AppLabel] = layout.LauncherApp
 	labels[v1.CreatedByLabel] = string(vmi.UID)
 	labels[v1.DeprecatedVirtualMachineNameLabel] = layout.LabelValue(vmi.Name)

@@ -1,6 +1,7 @@
 package launcherpod
 
 import (
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -8,11 +9,52 @@ import (
 
 const provisioningPrefix = "virt-provisioning-"
 
-// Name is the launcher pod's name. It follows from the VMI's name and UID, so
-// that creating it twice, on whatever stale view, gives one pod, and a VMI of
-// the same name created later has another.
+// Name is the name of the launcher pod that a VMI starts in. It follows from the VMI's
+// name and UID, so that creating it twice, on whatever stale view, gives one pod, and a
+// VMI of the same name created later has another. Where the guest is after a migration,
+// CurrentName says.
 // See decision 002.
 func Name(vmi *v1.VirtualMachineInstance) string { return podName(layout.LauncherPrefix, vmi) }
+
+// TargetName is the name of the pod that a migration has the guest go to. It follows from
+// the migration's UID by the same rule: a migration has one target pod, ever.
+// See decision 289.
+func TargetName(vmi *v1.VirtualMachineInstance, migration types.UID) string {
+	return layout.PodName(layout.LauncherPrefix, vmi.Name, "-"+layout.Digest(string(migration)))
+}
+
+// CurrentName is the name of the launcher pod that the VMI's guest runs in, or is to run
+// in: that of the target once a migration has completed and the VMI's node is the target's,
+// and until then that of its source.
+func CurrentName(vmi *v1.VirtualMachineInstance) string {
+	m := vmi.Status.MigrationState
+	switch {
+	case m == nil || m.SourcePod == "":
+		return Name(vmi)
+	case arrived(vmi):
+		return m.TargetPod
+	}
+	return m.SourcePod
+}
+
+// OtherName is the name of the VMI's other launcher pod: that of the target of a migration,
+// or of its source once the guest has arrived; "" for a VMI that has never been migrated.
+func OtherName(vmi *v1.VirtualMachineInstance) string {
+	m := vmi.Status.MigrationState
+	switch {
+	case m == nil || m.SourcePod == "":
+		return ""
+	case arrived(vmi):
+		return m.SourcePod
+	}
+	return m.TargetPod
+}
+
+// arrived reports whether the VMI's last migration has completed and the VMI says so.
+func arrived(vmi *v1.VirtualMachineInstance) bool {
+	m := vmi.Status.MigrationState
+	return m.Completed && m.TargetPod != "" && vmi.Status.NodeName == m.TargetNode
+}
 
 // ProvisioningName is the provisioning pod's name, by the same rule.
 func ProvisioningName(vmi *v1.VirtualMachineInstance) string { return podName(provisioningPrefix, vmi) }

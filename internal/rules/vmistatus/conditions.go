@@ -46,6 +46,7 @@ var conditionRules = []struct {
 	{v1.VirtualMachineInstancePaused, (*projection).paused},
 	{v1.VirtualMachineInstanceAgentConnected, (*projection).agentConnected},
 	{v1.VirtualMachineInstanceIsMigratable, (*projection).migratable},
+	{v1.VirtualMachineInstanceMigrationRequired, (*projection).migrationRequired},
 }
 
 // synchronized is False while a step fails: making the pod, starting its container, or
@@ -230,6 +231,14 @@ func (p *projection) migratable() verdict {
 		return isFalse(g.Immovable.Reason, g.Immovable.Message)
 	}
 	return isTrue("", "")
+}
+
+// migrationRequired goes when the guest has got to another node. Nobody sets it yet.
+func (p *projection) migrationRequired() verdict {
+	if p.Migration.Arrived != nil {
+		return absent
+	}
+	return unknown
 }
 
 // Interrupted reports, from what a VMI's condition Ready says, whether its launcher

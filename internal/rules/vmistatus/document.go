@@ -58,10 +58,14 @@ func (f *Field) owners(at Stage) string {
 	switch {
 	case o.Owner == Nobody:
 		return "–"
-	case o.Deputy == Nobody:
+	case len(o.Deputies) == 0:
 		return string(o.Owner)
 	}
-	return fmt.Sprintf("%s; %s: %s", o.Owner, o.Deputy, f.Deputizes)
+	deputies := make([]string, len(o.Deputies))
+	for i, w := range o.Deputies {
+		deputies[i] = string(w)
+	}
+	return fmt.Sprintf("%s; %s: %s", o.Owner, strings.Join(deputies, ", "), f.Deputizes)
 }
 
 // Policy returns the manifest of the admission policy that holds each writer to its
@@ -69,29 +73,29 @@ func (f *Field) owners(at Stage) string {
 func Policy() []byte {
 	var b bytes.Buffer
 	b.WriteString(policyBegins)
-	for _, w := range []struct {
-		by      Writer
-		account string
-	}{{Controller, "kubevirt-controller"}, {Handler, "kubevirt-handler"}} {
+	for _, by := range []Writer{Controller, Handler, TargetHandler} {
 		for stage := range stages {
-			writeValidation(&b, w.by, w.account, stage)
+			writeValidation(&b, by, stage)
 		}
 	}
 	b.WriteString(policyEnds)
 	return b.Bytes()
 }
 
-func writeValidation(b *bytes.Buffer, by Writer, account string, stage Stage) {
+func writeValidation(b *bytes.Buffer, by Writer, stage Stage) {
 	var same, types []string
 	writes := false
 	for i := range Fields {
-		switch f := &Fields[i]; {
-		case f.MayWrite(by, stage):
-			writes = true
+		f := &Fields[i]
+		writes = writes || f.MayWrite(by, stage)
+		switch {
+		case f.Condition && f.MayWrite(by, stage):
 		case f.Condition:
 			types = append(types, fmt.Sprintf("%q", f.Name))
 		default:
-			same = append(same, fmt.Sprintf("variables.after.?%[1]s == variables.before.?%[1]s", f.Name))
+			if e := f.unchanged(by, stage); e != "" {
+				same = append(same, e)
+			}
 		}
 	}
 	switch {
@@ -101,9 +105,27 @@ func writeValidation(b *bytes.Buffer, by Writer, account string, stage Stage) {
 		list := strings.Join(types, ", ")
 		same = append(same, fmt.Sprintf("%s ==\n        %s", said("after", list), said("before", list)))
 	}
-	fmt.Fprintf(b, "    - expression: >-\n        request.userInfo.username != \"system:serviceaccount:kubevirt:%s\" || variables.stage != %q ||\n        %s\n",
-		account, stage, strings.Join(same, " &&\n        "))
+	fmt.Fprintf(b, "    - expression: >-\n        variables.writer != %q || variables.stage != %q ||\n        %s\n",
+		by, stage, strings.Join(same, " &&\n        "))
 	fmt.Fprintf(b, "      message: %q\n", fmt.Sprintf("%s may not change this part of a machine's status (%s)", by, stage))
+}
+
+// unchanged is the expression for a field that the writer may not change at a stage, or
+// only on a condition; "" for one that it may change.
+func (f *Field) unchanged(by Writer, stage Stage) string {
+	name := strings.ReplaceAll(f.Name, ".", ".?")
+	expression := fmt.Sprintf("variables.after.?%[1]s == variables.before.?%[1]s", name)
+	if when, depends := f.within[by]; f.MayWrite(by, stage) {
+		if !depends {
+			return ""
+		}
+		expression = fmt.Sprintf("(%s || %s)", expression, when)
+	}
+	if by == Controller && stage == HandedOver && strings.HasPrefix(f.Name, migrationState) {
+		// What another has written of a migration goes with it.
+		expression = fmt.Sprintf("(variables.replaces ? !variables.after.?%s.hasValue() : %s)", name, expression)
+	}
+	return expression
 }
 
 // said is the expression for what the conditions of some types say. A time that nobody
@@ -138,11 +160,35 @@ spec:
       expression: "has(oldObject.status) ? oldObject.status : {}"
     - name: after
       expression: "has(object.status) ? object.status : {}"
+    - name: nodes
+      expression: request.userInfo.?extra["authentication.kubernetes.io/node-name"].orValue([])
+    # virt-handler is the target's on a node that only the label of the target names.
+    - name: writer
+      expression: >-
+        request.userInfo.username == "system:serviceaccount:kubevirt:kubevirt-controller" ? "virt-controller" :
+        oldObject.metadata.?labels[?"kubevirt.io/migrationTargetNodeName"].orValue("") in variables.nodes &&
+        !(oldObject.metadata.?labels[?"kubevirt.io/nodeName"].orValue("") in variables.nodes) ? "virt-handler of the target" : "virt-handler"
     - name: stage
       expression: >-
         variables.before.?phase.orValue("") in ["", "Pending", "Scheduling"] ? "until Scheduled" :
         variables.before.?phase.orValue("") in ["Succeeded", "Failed"] ? "Succeeded or Failed" : "from Scheduled on"
+    # Whether the source's virt-handler has begun the migration, whether the VMI ends with
+    # this write, and whether another migration takes the place of the one before.
+    - name: begun
+      expression: variables.before.?migrationState.?startTimestamp.hasValue()
+    - name: ends
+      expression: variables.after.?phase.orValue("") in ["Succeeded", "Failed"]
+    - name: replaces
+      expression: >-
+        variables.after.?migrationState.?migrationUid != variables.before.?migrationState.?migrationUid
   validations:
+    - expression: >-
+        !variables.replaces || !variables.before.?migrationState.hasValue() ||
+        variables.before.?migrationState.?completed.orValue(false) || variables.before.?migrationState.?failed.orValue(false)
+      message: "a migration that is neither completed nor failed can't be replaced by another"
+    - expression: >-
+        !variables.after.?migrationState.?completed.orValue(false) || !variables.after.?migrationState.?failed.orValue(false)
+      message: "a migration can't be both completed and failed"
 `
 
 const policyEnds = `---

@@ -2,7 +2,9 @@ package vmistatus
 
 import (
 	"bytes"
+	"maps"
 	"os"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -36,19 +38,32 @@ func TestThePageIsMadeAnewWithoutAChange(t *testing.T) {
 	}
 }
 
+// accounts are who writes, with the nodes of the VMI in withStatus.
+var accounts = map[Writer]user.Info{
+	Controller:    &user.DefaultInfo{Name: "system:serviceaccount:kubevirt:kubevirt-controller"},
+	Handler:       handlerOn("source"),
+	TargetHandler: handlerOn("target"),
+}
+
+func handlerOn(node string) user.Info {
+	return &user.DefaultInfo{Name: "system:serviceaccount:kubevirt:kubevirt-handler",
+		Extra: map[string][]string{"authentication.kubernetes.io/node-name": {node}}}
+}
+
 // The API server lets each component change its fields at each stage, and no other.
 func TestThePolicyHoldsEachWriterToItsFields(t *testing.T) {
 	policy := policytest.Load(t, "../../../config/rbac/status-policy.yaml", "virtualmachineinstance-status")
 	phases := map[Stage]string{Waiting: "Pending", HandedOver: "Scheduled", Ended: "Failed"}
-	accounts := map[Writer]string{Controller: "kubevirt-controller", Handler: "kubevirt-handler"}
 	for by, account := range accounts {
 		for stage, phase := range phases {
 			for i := range Fields {
 				f := &Fields[i]
-				refused := policy.Answer(t, policytest.Write{
-					By: &user.DefaultInfo{Name: "system:serviceaccount:kubevirt:" + account}, Resource: "virtualmachineinstances",
-					Old: withStatus(map[string]any{"phase": phase}), New: withStatus(changedField(f, phase)),
-				})
+				before := map[string]any{"phase": phase, "migrationState": map[string]any{"migrationUid": "m", "failed": true}}
+				if by == TargetHandler {
+					before["migrationState"] = map[string]any{"migrationUid": "m", "startTimestamp": "then"}
+				}
+				refused := policy.Answer(t, policytest.Write{By: account, Resource: "virtualmachineinstances",
+					Old: withStatus(before), New: withStatus(changedField(f, before))})
 				if f.MayWrite(by, stage) != (refused == "") {
 					t.Errorf("%s changes %s, %s: %q", by, f.Name, stage, refused)
 				}
@@ -57,10 +72,51 @@ func TestThePolicyHoldsEachWriterToItsFields(t *testing.T) {
 	}
 }
 
+// What a component may write of a migration depends on how far that is.
+func TestThePolicyHoldsEachWriterToItsMomentOfAMigration(t *testing.T) {
+	policy := policytest.Load(t, "../../../config/rbac/status-policy.yaml", "virtualmachineinstance-status")
+	type state = map[string]any
+	waits, begun := state{"migrationUid": "m"}, state{"migrationUid": "m", "startTimestamp": "then"}
+	with := func(s state, more state) state {
+		out := maps.Clone(s)
+		maps.Copy(out, more)
+		return out
+	}
+	for name, c := range map[string]struct {
+		by            Writer
+		before, after state
+		phase         string
+		refused       string
+	}{
+		"virt-controller lets one fail that has not been begun": {Controller, waits, with(waits, state{"failed": true}), "Running", ""},
+		"virt-controller lets one fail that has been begun":     {Controller, begun, with(begun, state{"failed": true}), "Running", "virt-controller may not"},
+		"virt-controller lets it fail together with its VMI":    {Controller, begun, with(begun, state{"failed": true, "endTimestamp": "now"}), "Failed", ""},
+		"virt-controller ends what the source says of an abort": {Controller, begun, with(begun, state{"abortStatus": "Succeeded"}), "Running", "virt-controller may not"},
+		"the source lets it fail":                               {Handler, begun, with(begun, state{"failed": true}), "Running", ""},
+		"the target completes it":                               {TargetHandler, begun, with(begun, state{"completed": true, "endTimestamp": "now"}), "Running", ""},
+		"the target completes one that has not been begun":      {TargetHandler, waits, with(waits, state{"completed": true}), "Running", "virt-handler of the target may not"},
+		"the target completes one that has failed":              {TargetHandler, with(begun, state{"failed": true}), with(begun, state{"failed": true, "completed": true}), "Running", "both completed and failed"},
+		"the source completes it":                               {Handler, begun, with(begun, state{"completed": true}), "Running", "virt-handler may not"},
+		"another begins when one has completed":                 {Controller, with(begun, state{"completed": true}), state{"migrationUid": "n"}, "Running", ""},
+		"another begins when one has failed":                    {Controller, with(waits, state{"failed": true}), state{"migrationUid": "n"}, "Running", ""},
+		"another begins when one is not over":                   {Controller, begun, state{"migrationUid": "n"}, "Running", "can't be replaced"},
+		"another begins with what is known of the one before":   {Controller, with(begun, state{"completed": true}), with(begun, state{"completed": true, "migrationUid": "n"}), "Running", "virt-controller may not"},
+		"another begins that has been begun":                    {Controller, with(waits, state{"failed": true}), with(begun, state{"migrationUid": "n"}), "Running", "virt-controller may not"},
+		"the target has another begin":                          {TargetHandler, with(begun, state{"completed": true}), state{"migrationUid": "n"}, "Running", "virt-handler of the target may not"},
+	} {
+		after := state{"phase": c.phase, "migrationState": c.after}
+		got := policy.Answer(t, policytest.Write{By: accounts[c.by], Resource: "virtualmachineinstances",
+			Old: withStatus(state{"phase": "Running", "migrationState": c.before}), New: withStatus(after)})
+		if (got == "") != (c.refused == "") || !strings.Contains(got, c.refused) {
+			t.Errorf("%s: answered %q, want %q", name, got, c.refused)
+		}
+	}
+}
+
 // A VMI that nobody has looked at has no status, and other accounts are judged elsewhere.
 func TestWhatThePolicyLetsPass(t *testing.T) {
 	policy := policytest.Load(t, "../../../config/rbac/status-policy.yaml", "virtualmachineinstance-status")
-	changed := withStatus(map[string]any{"phase": "Running", "migrationState": "changed"})
+	changed := withStatus(map[string]any{"phase": "Running", "migrationState": map[string]any{"migrationUid": "changed"}})
 	for name, w := range map[string]policytest.Write{
 		"the first write of virt-controller": {
 			By: &user.DefaultInfo{Name: "system:serviceaccount:kubevirt:kubevirt-controller"}, Old: withStatus(nil), New: withStatus(map[string]any{"phase": "Pending"})},
@@ -73,6 +129,9 @@ func TestWhatThePolicyLetsPass(t *testing.T) {
 				map[string]any{"type": "DataVolumesReady", "status": "True", "lastProbeTime": nil},
 				map[string]any{"type": "Ready", "status": "True", "lastProbeTime": nil},
 			}})},
+		"the source's virt-handler when the guest has got to its node": {
+			By:  handlerOn("source"),
+			Old: withStatus(map[string]any{"phase": "Running"}), New: withStatus(map[string]any{"phase": "Running", "guestOSInfo": "changed"})},
 		"another account": {By: &user.DefaultInfo{Name: "admin"}, Old: withStatus(nil), New: changed},
 	} {
 		w.Resource = "virtualmachineinstances"
@@ -84,7 +143,8 @@ func TestWhatThePolicyLetsPass(t *testing.T) {
 
 func withStatus(status map[string]any) *unstructured.Unstructured {
 	content := map[string]any{
-		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": map[string]any{"namespace": "shop", "name": "web"},
+		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": map[string]any{"namespace": "shop", "name": "web",
+			"labels": map[string]any{"kubevirt.io/nodeName": "source", "kubevirt.io/migrationTargetNodeName": "target"}},
 	}
 	if status != nil {
 		content["status"] = status
@@ -92,14 +152,25 @@ func withStatus(status map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: content}
 }
 
-// changedField is a status in a phase with another value of the field.
-func changedField(f *Field, phase string) map[string]any {
-	status := map[string]any{"phase": phase}
+// changedField is a status with another value of the field.
+func changedField(f *Field, before map[string]any) map[string]any {
+	status := maps.Clone(before)
+	sub, ofMigration := strings.CutPrefix(f.Name, "migrationState.")
 	switch {
 	case f.Condition:
 		status["conditions"] = []any{map[string]any{"type": f.Name, "status": "False"}}
 	case f.Name == "conditions":
 		status["conditions"] = []any{map[string]any{"type": "Other", "status": "False"}}
+	case ofMigration:
+		was := before["migrationState"].(map[string]any)
+		m := maps.Clone(was)
+		switch m[sub] = "changed"; sub {
+		case "migrationUid":
+			m = map[string]any{sub: "changed"}
+		case "completed", "failed":
+			m[sub] = was[sub] != true
+		}
+		status["migrationState"] = m
 	default:
 		status[f.Name] = "changed"
 	}

@@ -42,6 +42,11 @@ type Facts struct {
 	Guest Fact[Guest]
 	// End is how the VMI ends, nil if it does not.
 	End *End
+	// Migration is what virt-controller does about a migration, Source what virt-handler
+	// on the guest's node knows of it, and Target what the one knows where it arrives.
+	Migration Migration
+	Source    Fact[SourceMigration]
+	Target    Fact[TargetMigration]
 }
 
 // Obstacle is something that may not go away by itself.
@@ -137,5 +142,7 @@ type Details struct {
 	Interfaces      []v1.VirtualMachineInstanceNetworkInterface
 	Volumes         []v1.VolumeStatus
 	MigrationMethod v1.VirtualMachineInstanceMigrationMethod
-	OS              v1.VirtualMachineInstanceGuestOSInfo
+	// MigrationTransport is how QEMU sends the guest.
+	MigrationTransport v1.VirtualMachineInstanceMigrationTransport
+	OS                 v1.VirtualMachineInstanceGuestOSInfo
 }

@@ -2,6 +2,7 @@ package vmistatus
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -65,9 +66,9 @@ func StageOf(phase v1.VirtualMachineInstancePhase) Stage {
 // Owner is who writes a field during one stage.
 type Owner struct {
 	Owner Writer
-	// Deputy writes it too, when the owner can't know or is away: Field.Deputizes
-	// says when. Both write on condition that nobody has written in between.
-	Deputy Writer
+	// Deputies write it too, when the owner can't know or is away: Field.Deputizes
+	// says when. All of them write on condition that nobody has written in between.
+	Deputies []Writer
 }
 
 // Field is a field of a VMI's status, or a condition.
@@ -78,9 +79,22 @@ type Field struct {
 	Condition bool
 	// Owners are the owners by stage.
 	Owners [stages]Owner
-	// Deputizes says when the deputy writes the field.
+	// Deputizes says when a deputy writes the field.
 	Deputizes string
+	// within is what the admission policy lets each writer's changes depend on; a
+	// writer that is missing here may change the field at any time.
+	within map[Writer]term
 }
+
+// term is an expression of the admission policy, over its variables.
+type term string
+
+const (
+	// hasBegun is a migration that the source's virt-handler has begun.
+	hasBegun term = "variables.begun"
+	// notBegun is a migration that it has not begun, or one whose VMI ends with the write.
+	notBegun term = "!variables.begun || variables.ends"
+)
 
 var (
 	// scheduling is what is known before the guest is, and stays as it is then.
@@ -90,17 +104,30 @@ var (
 	// guests are what only the node knows.
 	guests = [stages]Owner{HandedOver: {Owner: Handler}}
 	// shared are reported by virt-handler once it has the VMI, unless it can't.
-	shared = [stages]Owner{Waiting: {Owner: Controller}, HandedOver: {Owner: Handler, Deputy: Controller}}
+	shared = [stages]Owner{Waiting: {Owner: Controller}, HandedOver: {Owner: Handler, Deputies: []Writer{Controller}}}
 	// ending are virt-handler's, and go when the VMI ends.
-	ending = [stages]Owner{HandedOver: {Owner: Handler, Deputy: Controller}}
+	ending = [stages]Owner{HandedOver: {Owner: Handler, Deputies: []Writer{Controller}}}
+	// moving is virt-controller's once the guest may run.
+	moving = [stages]Owner{HandedOver: {Owner: Controller}}
+	// arriving is known on the node that the guest migrates to.
+	arriving = [stages]Owner{HandedOver: {Owner: TargetHandler}}
 )
 
 const (
 	atItsEnd     = "the pod has ended or is gone"
 	whileNoGuest = "the container does not start"
+	beforeStart  = "the migration has not been begun, or the VMI ends with it"
 )
 
-// Fields are all fields of a VMI's status, and all conditions that Drydock sets.
+// migrationState begins the names of the fields of that part of the status.
+const migrationState = "migrationState."
+
+// whileBegun lets nobody but the source's virt-handler say of a migration that has begun
+// that it has failed, and nobody say before that it is completed.
+var whileBegun = map[Writer]term{Controller: notBegun, TargetHandler: hasBegun}
+
+// Fields are all fields of a VMI's status, with those of its migrationState, and all
+// conditions that Drydock sets.
 var Fields = []Field{
 	{Name: "phase", Owners: shared, Deputizes: atItsEnd},
 	{Name: "phaseTransitionTimestamps", Owners: shared, Deputizes: atItsEnd},
@@ -116,6 +143,7 @@ var Fields = []Field{
 	{Name: "currentCPUTopology", Owners: guests},
 	{Name: "memory", Owners: guests},
 	{Name: "migrationMethod", Owners: guests},
+	{Name: "migrationTransport", Owners: guests},
 	{Name: "selinuxContext", Owners: guests},
 	{Name: "volumeStatus", Owners: shared, Deputizes: "the phases of hotplug that are virt-controller's, and the sizes of claims"},
 	{Name: "conditions", Owners: shared, Deputizes: "see the conditions"},
@@ -129,12 +157,41 @@ var Fields = []Field{
 	{Name: string(v1.VirtualMachineInstancePaused), Condition: true, Owners: ending, Deputizes: atItsEnd},
 	{Name: string(v1.VirtualMachineInstanceAgentConnected), Condition: true, Owners: ending, Deputizes: atItsEnd},
 	{Name: string(v1.VirtualMachineInstanceIsMigratable), Condition: true, Owners: guests},
+	{Name: string(v1.VirtualMachineInstanceMigrationRequired), Condition: true, Owners: moving},
 
-	// Nobody migrates a guest yet; a VMI that says it does is left alone.
-	{Name: "migrationState", Owners: [stages]Owner{HandedOver: {Owner: Controller}}},
+	// A migration: virt-controller begins it, and then each of the three parts writes
+	// what it alone knows. When another begins, virt-controller replaces all of it.
+	{Name: migrationState + "migrationUid", Owners: moving},
+	{Name: migrationState + "sourceNode", Owners: moving},
+	{Name: migrationState + "sourcePod", Owners: moving},
+	{Name: migrationState + "targetNode", Owners: moving},
+	{Name: migrationState + "targetPod", Owners: moving},
+	{Name: migrationState + "migrationPolicyName", Owners: moving},
+	{Name: migrationState + "migrationConfiguration", Owners: moving},
+	{Name: migrationState + "abortRequested", Owners: moving},
+	{Name: migrationState + "startTimestamp", Owners: guests},
+	{Name: migrationState + "mode", Owners: guests},
+	{Name: migrationState + "failed", Owners: ending, Deputizes: beforeStart, within: whileBegun},
+	{Name: migrationState + "failureReason", Owners: ending, Deputizes: beforeStart, within: whileBegun},
+	{Name: migrationState + "abortStatus", Owners: ending, Deputizes: beforeStart, within: whileBegun},
+	{Name: migrationState + "endTimestamp", Deputizes: "with completed and with failed", within: whileBegun,
+		Owners: [stages]Owner{HandedOver: {Owner: Handler, Deputies: []Writer{TargetHandler, Controller}}}},
+	{Name: migrationState + "targetNodeAddress", Owners: arriving},
+	{Name: migrationState + "targetNodeDomainDetected", Owners: arriving, within: whileBegun},
+	{Name: migrationState + "targetNodeDomainReadyTimestamp", Owners: arriving, within: whileBegun},
+	{Name: migrationState + "completed", Owners: arriving, within: whileBegun},
 
 	// Not in use.
-	{Name: "migrationTransport"},
+	{Name: migrationState + "targetDirectMigrationNodePorts"},
+	{Name: migrationState + "targetAttachmentPodUID"},
+	{Name: migrationState + "targetCPUSet"},
+	{Name: migrationState + "targetNodeTopology"},
+	{Name: migrationState + "sourcePersistentStatePVCName"},
+	{Name: migrationState + "targetPersistentStatePVCName"},
+	{Name: migrationState + "sourceState"},
+	{Name: migrationState + "targetState"},
+	{Name: migrationState + "migrationNetworkType"},
+	{Name: migrationState + "targetMemoryOverhead"},
 	{Name: "migratedVolumes"},
 	{Name: "evacuationNodeName"},
 	{Name: "kernelBootStatus"},
@@ -152,17 +209,19 @@ const PodScheduled = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
 // MayWrite reports whether the writer may change the field at a stage.
 func (f *Field) MayWrite(by Writer, at Stage) bool {
 	o := f.Owners[at]
-	return by != Nobody && (o.Owner == by || o.Deputy == by)
+	return by != Nobody && (o.Owner == by || slices.Contains(o.Deputies, by))
 }
 
-// Writable returns the names of the fields that the writer may change at some stage,
-// without the conditions, in the order of Fields.
+// Writable returns the names of the fields of a status that the writer may change at some
+// stage, in whole or in part, without the conditions and in the order of Fields.
 func Writable(by Writer) []string {
 	var names []string
 	for i := range Fields {
 		f := &Fields[i]
-		if !f.Condition && slices.ContainsFunc([]Stage{Waiting, HandedOver, Ended}, func(s Stage) bool { return f.MayWrite(by, s) }) {
-			names = append(names, f.Name)
+		name, _, _ := strings.Cut(f.Name, ".")
+		if !f.Condition && !slices.Contains(names, name) &&
+			slices.ContainsFunc([]Stage{Waiting, HandedOver, Ended}, func(s Stage) bool { return f.MayWrite(by, s) }) {
+			names = append(names, name)
 		}
 	}
 	return names

@@ -14,8 +14,12 @@ import (
 func TestEveryFieldHasItsOwners(t *testing.T) {
 	var want, got []string
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[v1.VirtualMachineInstanceStatus]()) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		want = append(want, name)
+		if name := inJSON(f); name != "migrationState" {
+			want = append(want, name)
+		}
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[v1.VirtualMachineInstanceMigrationState]()) {
+		want = append(want, "migrationState."+inJSON(f))
 	}
 	for _, rule := range conditionRules {
 		want = append(want, "condition "+string(rule.kind))
@@ -34,15 +38,20 @@ func TestEveryFieldHasItsOwners(t *testing.T) {
 	}
 }
 
+func inJSON(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
+
 // A field has one owner at a stage, who is nobody's deputy there.
 func TestAFieldHasOneOwnerAtAStage(t *testing.T) {
 	for _, f := range Fields {
 		for stage := range stages {
 			switch o := f.Owners[stage]; {
-			case o.Deputy != Nobody && (o.Owner == Nobody || o.Owner == o.Deputy):
-				t.Errorf("%s, %s: %q deputizes for %q", f.Name, stage, o.Deputy, o.Owner)
-			case o.Deputy != Nobody && f.Deputizes == "":
-				t.Errorf("%s: nothing says when %q writes it", f.Name, o.Deputy)
+			case len(o.Deputies) > 0 && (o.Owner == Nobody || slices.Contains(o.Deputies, o.Owner) || slices.Contains(o.Deputies, Nobody)):
+				t.Errorf("%s, %s: %q deputize for %q", f.Name, stage, o.Deputies, o.Owner)
+			case len(o.Deputies) > 0 && f.Deputizes == "":
+				t.Errorf("%s: nothing says when %q write it", f.Name, o.Deputies)
 			case stage == Ended && o.Owner != Nobody:
 				t.Errorf("%s: %q writes it although the VMI has ended", f.Name, o.Owner)
 			}
@@ -82,10 +91,13 @@ func TestTheTargetOfAMigrationIsNotTheGuestsNode(t *testing.T) {
 
 func TestWhatAWriterMayWriteAtSomeStage(t *testing.T) {
 	names := Writable(Handler)
-	for name, want := range map[string]bool{"interfaces": true, "phase": true, "Ready": false, "AgentConnected": false, "topologyHints": false} {
+	for name, want := range map[string]bool{"interfaces": true, "phase": true, "migrationState": true, "nodeName": false, "Ready": false, "AgentConnected": false, "topologyHints": false} {
 		if got := slices.Contains(names, name); got != want {
 			t.Errorf("virt-handler writes %s: %v, want %v", name, got, want)
 		}
+	}
+	if names := Writable(TargetHandler); !slices.Equal(names, []string{"migrationState"}) {
+		t.Errorf("virt-handler of the target writes %q", names)
 	}
 	if names := Writable(Nobody); len(names) > 0 {
 		t.Errorf("nobody writes %q", names)

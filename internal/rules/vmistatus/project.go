@@ -16,11 +16,16 @@ import (
 // nothing with the VMI's status.
 func Project(vmi *v1.VirtualMachineInstance, by Writer, f Facts) v1.VirtualMachineInstanceStatus {
 	status := *vmi.Status.DeepCopy()
-	if StageOf(status.Phase) == Ended || by == TargetHandler {
+	if StageOf(status.Phase) == Ended {
 		return status
 	}
 	p := projection{Facts: f, vmi: vmi, stage: StageOf(status.Phase)}
+	if by == TargetHandler {
+		p.arrive(&status)
+		return status
+	}
 	p.setPhase(&status)
+	p.migrate(&status)
 	p.handOver(&status)
 	p.describe(&status)
 	for _, rule := range conditionRules {
@@ -120,6 +125,7 @@ func (p *projection) describe(status *v1.VirtualMachineInstanceStatus) {
 	status.Interfaces = d.Interfaces
 	status.VolumeStatus = d.Volumes
 	status.MigrationMethod = d.MigrationMethod
+	status.MigrationTransport = d.MigrationTransport
 	status.GuestOSInfo = d.OS
 }
 

@@ -3,6 +3,7 @@ package vmistatus
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"pgregory.net/rapid"
 
@@ -300,6 +302,9 @@ func controllerKnows(t *rapid.T, stage Stage) Facts {
 	if rapid.Bool().Draw(t, "knows of obstacles") {
 		f.Obstacle = Known(rapid.SampledFrom([]*Obstacle{nil, some}).Draw(t, "known"))
 	}
+	if stage == HandedOver && rapid.Bool().Draw(t, "knows of a migration") {
+		f.Migration = migrationOfController(t)
+	}
 	switch {
 	case rapid.Bool().Draw(t, "the pod ends"):
 		f.End = rapid.SampledFrom([]*End{EndOfPodGone(), {Message: "x"}}).Draw(t, "end")
@@ -316,6 +321,40 @@ func controllerKnows(t *rapid.T, stage Stage) Facts {
 	return f
 }
 
+// uids are those of the migrations that are drawn.
+var uids = []types.UID{"m", "n"}
+
+func migrationOfController(t *rapid.T) Migration {
+	m := Migration{Of: rapid.SampledFrom(uids).Draw(t, "migration"), Abort: rapid.Bool().Draw(t, "abort"), Failure: rapid.SampledFrom([]string{"", "x"}).Draw(t, "why")}
+	if rapid.Bool().Draw(t, "another begins") {
+		m.Begin = &MigrationBegin{UID: rapid.SampledFrom(uids).Draw(t, "which"), TargetPodUID: "q", TargetNode: "target", PolicyName: "policy"}
+	}
+	if rapid.Bool().Draw(t, "it has arrived") {
+		m.Arrived = &Arrival{Image: "image"}
+	}
+	m.Ended = rapid.SampledFrom([][]types.UID{nil, {"p"}}).Draw(t, "ended pods")
+	return m
+}
+
+// migrating is a state of a migration that can be, nil for none.
+func migrating(t *rapid.T) *v1.VirtualMachineInstanceMigrationState {
+	if rapid.Bool().Draw(t, "there was no migration") {
+		return nil
+	}
+	m := &v1.VirtualMachineInstanceMigrationState{MigrationUID: rapid.SampledFrom(uids).Draw(t, "uid"), TargetNode: "target", AbortRequested: rapid.Bool().Draw(t, "abort requested")}
+	if rapid.Bool().Draw(t, "begun") {
+		m.StartTimestamp = second(now)
+		m.Completed = rapid.Bool().Draw(t, "completed")
+	}
+	m.Failed = !m.Completed && rapid.Bool().Draw(t, "failed")
+	return m
+}
+
+func targetKnows(t *rapid.T) Facts {
+	return Facts{Now: now, End: EndOfGuestLost(), Guest: running(), Target: Known(TargetMigration{
+		UID: rapid.SampledFrom(uids).Draw(t, "migration"), Address: rapid.SampledFrom([]string{"", "10.0.0.2:1"}).Draw(t, "address"), Runs: rapid.Bool().Draw(t, "runs")})}
+}
+
 func handlerKnows(t *rapid.T) Facts {
 	f := Facts{Now: now, Failure: Known(rapid.SampledFrom([]string{"", "x"}).Draw(t, "failure"))}
 	if rapid.Bool().Draw(t, "has a guest") {
@@ -328,6 +367,13 @@ func handlerKnows(t *rapid.T) Facts {
 	}
 	if rapid.Bool().Draw(t, "it ends") {
 		f.End = EndOfGuestLost()
+	}
+	if rapid.Bool().Draw(t, "it migrates") {
+		f.Source = Known(SourceMigration{
+			UID: rapid.SampledFrom(uids).Draw(t, "migration"), Begins: rapid.Bool().Draw(t, "begins"), Failure: rapid.SampledFrom([]string{"", "x"}).Draw(t, "why"),
+			Mode:  rapid.SampledFrom([]v1.MigrationMode{"", v1.MigrationPreCopy, v1.MigrationPostCopy}).Draw(t, "mode"),
+			Abort: rapid.SampledFrom([]v1.MigrationAbortStatus{"", v1.MigrationAbortSucceeded}).Draw(t, "abort"),
+		})
 	}
 	return f
 }
@@ -345,16 +391,28 @@ func TestAWriterChangesOnlyItsFields(t *testing.T) {
 			}
 		}
 		stage := StageOf(vmi.Status.Phase)
+		if stage != Waiting {
+			vmi.Status.MigrationState = migrating(t)
+			vmi.Status.ActivePods = map[types.UID]string{"p": "source"}
+		}
 		by, f := Controller, controllerKnows(t, stage)
-		if stage != Waiting && rapid.Bool().Draw(t, "virt-handler writes") {
-			by, f = Handler, handlerKnows(t)
+		if stage != Waiting {
+			switch by = rapid.SampledFrom([]Writer{Controller, Handler, TargetHandler}).Draw(t, "by"); by {
+			case Handler:
+				f = handlerKnows(t)
+			case TargetHandler:
+				f = targetKnows(t)
+			}
 		}
 		to := Project(vmi, by, f)
 		for _, name := range changed(t, &vmi.Status, &to) {
 			at := slices.IndexFunc(Fields, func(f Field) bool { return f.Name == name })
-			if !Fields[at].MayWrite(by, stage) {
+			if !Fields[at].MayWrite(by, stage) && !replaced(t, by, name, &vmi.Status, &to) {
 				t.Fatalf("%s changes %s, %s", by, name, stage)
 			}
+		}
+		if m := to.MigrationState; m != nil && m.Completed && m.Failed {
+			t.Fatalf("a migration has completed and failed: %+v", m)
 		}
 		if slices.Index(order, to.Phase) < slices.Index(order, vmi.Status.Phase) {
 			t.Fatalf("the phase went back from %s to %s", vmi.Status.Phase, to.Phase)
@@ -378,21 +436,37 @@ func mayBeThere(kind v1.VirtualMachineInstanceConditionType, by Stage) bool {
 	})
 }
 
+// replaced reports whether virt-controller drops what another has said of a migration
+// that is over, because another one begins.
+func replaced(t *rapid.T, by Writer, name string, from, to *v1.VirtualMachineInstanceStatus) bool {
+	_, said := fieldsOf(t, to)[name]
+	return by == Controller && strings.HasPrefix(name, migrationState) && !said &&
+		from.MigrationState.MigrationUID != to.MigrationState.MigrationUID && ActiveMigration(from) == nil
+}
+
+// fieldsOf are the fields of a status as they are written, those of migrationState each.
+func fieldsOf(t *rapid.T, status *v1.VirtualMachineInstanceStatus) map[string]json.RawMessage {
+	data, err := json.Marshal(status)
+	out, migration := map[string]json.RawMessage{}, map[string]json.RawMessage{}
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if m, migrates := out["migrationState"]; err == nil && migrates {
+		err = json.Unmarshal(m, &migration)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range migration {
+		out[migrationState+name] = value
+	}
+	return out
+}
+
 // changed lists the fields that differ, and the types of the conditions that do.
 func changed(t *rapid.T, from, to *v1.VirtualMachineInstanceStatus) []string {
 	var names []string
-	fields := func(status *v1.VirtualMachineInstanceStatus) map[string]json.RawMessage {
-		data, err := json.Marshal(status)
-		out := map[string]json.RawMessage{}
-		if err == nil {
-			err = json.Unmarshal(data, &out)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out
-	}
-	before, after := fields(from), fields(to)
+	before, after := fieldsOf(t, from), fieldsOf(t, to)
 	for i := range Fields {
 		name := Fields[i].Name
 		if Fields[i].Condition {
