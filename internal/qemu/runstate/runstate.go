@@ -79,6 +79,8 @@ const (
 	IOError   = "io-error"
 	Suspended = "suspended"
 	InMigrate = "inmigrate"
+	// PostMigrate is that of a guest that has been sent elsewhere.
+	PostMigrate = "postmigrate"
 )
 
 // State is one of QEMU's run states.
@@ -152,7 +154,7 @@ var table = []State{
 		Message: "The guest is stopped while the last of its state is sent to another node.",
 	},
 	{
-		Name: "postmigrate", Outlook: Moved, Action: Leave, Reason: ReasonMigrated,
+		Name: PostMigrate, Outlook: Moved, Action: Leave, Reason: ReasonMigrated,
 		Message: "The guest's state was sent to another QEMU. It does not continue here.",
 	},
 	{

@@ -1,0 +1,162 @@
+package switchover
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Limits are what a migration may take, and what may be done to make it end.
+type Limits struct {
+	// Completion is how long memory may be copied, Stall how long nothing may be transferred;
+	// 0 for no limit.
+	Completion, Stall time.Duration
+	// Bandwidth is in bytes a second, 0 for no limit. Bandwidth and AutoConverge are parameters
+	// of the migration from its beginning.
+	Bandwidth    int64
+	AutoConverge bool
+	// PostCopy and Pause are what may be done when Completion is over, in this order.
+	PostCopy, Pause bool
+}
+
+// The limits of KubeVirt's API where nothing is set.
+const (
+	secondsPerGiB = 150
+	secondsStall  = 150
+)
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// LimitsOf returns the limits of a migration that moves so many bytes of memory and disks.
+// What post-copy needs of the nodes is for the caller to know.
+func LimitsOf(config *v1.MigrationConfiguration, size int64) Limits {
+	if config == nil {
+		config = &v1.MigrationConfiguration{}
+	}
+	l := Limits{
+		Completion:   seconds(value(config.CompletionTimeoutPerGiB, secondsPerGiB), max(1, (size+gib-1)/gib)),
+		Stall:        seconds(value(config.ProgressTimeout, secondsStall), 1),
+		AutoConverge: value(config.AllowAutoConverge, false),
+	}
+	if config.BandwidthPerMigration != nil {
+		l.Bandwidth = max(0, config.BandwidthPerMigration.Value())
+	}
+	postCopy := value(config.AllowPostCopy, false)
+	disrupt := value(config.AllowWorkloadDisruption, postCopy)
+	l.PostCopy, l.Pause = postCopy && disrupt, disrupt
+	return l
+}
+
+func value[T any](set *T, otherwise T) T {
+	if set == nil {
+		return otherwise
+	}
+	return *set
+}
+
+// seconds is n times a number of seconds that a user has chosen, as far as a Duration goes.
+func seconds(each, n int64) time.Duration {
+	const most = int64(math.MaxInt64 / time.Second)
+	each = max(0, each)
+	if each > most/n {
+		return time.Duration(most) * time.Second
+	}
+	return time.Duration(each*n) * time.Second
+}
+
+// Sample is what query-migrate says while memory is copied.
+type Sample struct {
+	// Elapsed is the time since the migration's beginning.
+	Elapsed time.Duration
+	// Transferred and Remaining are in bytes, DirtyRate and Throughput in bytes a second.
+	Transferred, Remaining, DirtyRate, Throughput int64
+}
+
+// Progress is what a row of samples has shown. The zero value is that of a migration that has
+// just begun.
+type Progress struct {
+	Last Sample
+	// Moved is when something was transferred last.
+	Moved time.Duration
+}
+
+// Add returns the progress with one more sample.
+func (p Progress) Add(s Sample) Progress {
+	if s.Transferred > p.Last.Transferred {
+		p.Moved = s.Elapsed
+	}
+	p.Last = s
+	return p
+}
+
+// ConvergenceAction is what is done so that a migration ends.
+type ConvergenceAction string
+
+const (
+	// LetCopy means that the migration goes on as it is.
+	LetCopy ConvergenceAction = ""
+	// ConvergeByPostCopy means that the guest moves now, and its memory follows.
+	ConvergeByPostCopy ConvergenceAction = "post-copy"
+	// ConvergeByPause means that the guest is stopped while its memory is copied.
+	ConvergeByPause ConvergenceAction = "pause"
+	// GiveUp means that the migration is cancelled.
+	GiveUp ConvergenceAction = "give up"
+)
+
+// Convergence is what DecideConvergence decides.
+type Convergence struct {
+	Action ConvergenceAction
+	// Reason goes with GiveUp: what happened, and what would help.
+	Reason string
+}
+
+// DecideConvergence decides whether a migration that copies memory goes on.
+func DecideConvergence(p Progress, l Limits) Convergence {
+	stalled := p.Last.Elapsed - p.Moved
+	switch {
+	case l.Stall > 0 && stalled >= l.Stall:
+		return Convergence{Action: GiveUp, Reason: fmt.Sprintf(
+			"the migration has transferred nothing for %s; check the network between the nodes", stalled.Round(time.Second))}
+	case l.Completion == 0, p.Last.Elapsed < l.Completion:
+		return Convergence{}
+	case l.PostCopy:
+		return Convergence{Action: ConvergeByPostCopy}
+	case l.Pause:
+		return Convergence{Action: ConvergeByPause}
+	}
+	return Convergence{Action: GiveUp, Reason: tooSlow(p.Last, l)}
+}
+
+// tooSlow says why a migration has not ended in its time.
+func tooSlow(s Sample, l Limits) string {
+	cause := fmt.Sprintf("%s are left after %s at %s", amount(s.Remaining), s.Elapsed.Round(time.Second), rate(s.Throughput))
+	help := []string{"raise completionTimeoutPerGiB"}
+	if s.DirtyRate >= s.Throughput {
+		cause = fmt.Sprintf("the guest dirties memory at %s, and the migration transfers %s, so it has not ended after %s",
+			rate(s.DirtyRate), rate(s.Throughput), s.Elapsed.Round(time.Second))
+		help = nil
+		if !l.AutoConverge {
+			help = append(help, "allow auto-converge")
+		}
+		help = append(help, "allow post-copy")
+	}
+	if l.Bandwidth > 0 {
+		help = append(help, fmt.Sprintf("raise bandwidthPerMigration, which is %s", rate(l.Bandwidth)))
+	}
+	return cause + "; " + strings.Join(help, " or ")
+}
+
+func amount(bytes int64) string {
+	if bytes >= gib {
+		return fmt.Sprintf("%.1f GiB", float64(bytes)/gib)
+	}
+	return fmt.Sprintf("%d MiB", (bytes+mib-1)/mib)
+}
+
+func rate(bytes int64) string { return amount(bytes) + "/s" }

@@ -1,0 +1,356 @@
+package switchover
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/qemu/runstate"
+)
+
+// SourceFacts is what virt-handler at the source knows.
+type SourceFacts struct {
+	Record Record
+
+	// Process is that of the guest's launcher pod here; Exit is how it ended.
+	Process Process
+	Exit    Exit
+	// RunState is QEMU's (query-status), Status that of its last migration (query-migrate),
+	// asked in this order; PostCopyBytes is ram.postcopy-bytes.
+	RunState      string
+	Status        migrationstatus.Status
+	PostCopyBytes int64
+	// Error is query-migrate's error-desc, as QEMU says it.
+	Error string
+	// Begun means that QEMU has the begun marker of this migration. It is set first of all
+	// that a migration needs.
+	Begun bool
+	// Streams means that this virt-handler has begun the migration and forwards its stream. One
+	// that has started since does not.
+	Streams bool
+	// Cause is the reason of the Cancel that this virt-handler has done, empty without.
+	Cause string
+	// Settled means that no step of a hotplug is under way, and that disks that are mirrored are
+	// the same on both sides.
+	Settled bool
+	// Convergence is what DecideConvergence says, empty before the migration has begun.
+	Convergence Convergence
+	// Stopped is for how long this virt-handler has seen QEMU in pre-switchover.
+	Stopped time.Duration
+
+	// Connected means that the control connection to the target's virt-handler is up.
+	// Ready, Ran and Never are what came over any of them.
+	Connected         bool
+	Ready, Ran, Never bool
+}
+
+// SourceAction is what virt-handler does at the source.
+type SourceAction string
+
+const (
+	// SourceWait means that nothing is to be done until a fact changes.
+	SourceWait SourceAction = "wait"
+	// RecordStart writes startTimestamp and the mode PreCopy.
+	RecordStart SourceAction = "record the start"
+	// Begin sets the begun marker, then capabilities and parameters, then starts the migration.
+	Begin SourceAction = "begin"
+	// RecordPostCopy writes the mode PostCopy, SwitchToPostCopy does it (migrate-start-postcopy).
+	RecordPostCopy   SourceAction = "record the mode PostCopy"
+	SwitchToPostCopy SourceAction = "switch to post-copy"
+	// PauseGuest stops the guest, so that its memory can be sent while nothing changes it. The
+	// target runs it.
+	PauseGuest SourceAction = "pause the guest until it has moved"
+	// ContinueSwitchover has QEMU hand over the guest (migrate-continue).
+	ContinueSwitchover SourceAction = "continue the switchover"
+	// Cancel cancels the migration (migrate_cancel). QEMU decides whether that comes in time.
+	Cancel SourceAction = "cancel"
+	// RecordFailed writes failed, the reason, endTimestamp, and of an abort that it succeeded.
+	RecordFailed SourceAction = "record the failure"
+	// RecordAbortFailed writes that the abort came too late (abortStatus Failed).
+	RecordAbortFailed SourceAction = "record that the abort failed"
+	// Resume has the guest go on here after it was sent (cont).
+	Resume SourceAction = "resume"
+	// Quit ends QEMU, whose guest goes on elsewhere.
+	Quit SourceAction = "quit"
+	// Recover opens a new stream for a post-copy whose stream has broken.
+	Recover SourceAction = "recover the post-copy"
+	// EndLost ends QEMU; the guest is lost, and the VMI is Failed for the reason.
+	EndLost SourceAction = "end the lost guest"
+	// ReportEnd reports the guest's end as that of a guest that is not migrated.
+	ReportEnd SourceAction = "report the guest's end"
+)
+
+// SourceStep is what virt-handler at the source does next.
+type SourceStep struct {
+	Action SourceAction
+	// Tell is told to the target, beside the action.
+	Tell Fact
+	// Reason goes with Cancel, RecordFailed and EndLost: a sentence for the VM's owner.
+	Reason string
+}
+
+// switchoverPatience is how long a guest stands still before its switchover because something
+// is missing. It is what virt-launcher waits for without a virt-handler.
+const switchoverPatience = migrationstatus.Unattended
+
+// DecideSource returns the next step at the source.
+func DecideSource(f SourceFacts) SourceStep {
+	switch {
+	case f.Process == ProcessEnded:
+		return f.ended()
+	case f.Process != ProcessRuns:
+		return SourceStep{Action: SourceWait}
+	case !f.Begun:
+		return f.beforeBegin()
+	}
+	switch f.stage() {
+	case copies:
+		return f.whileCopying()
+	case preSwitchover:
+		return f.beforeSwitchover()
+	case device:
+		if reason := f.unwanted(); reason != "" {
+			return SourceStep{Action: Cancel, Reason: reason}
+		}
+	case postCopy:
+		return f.inPostCopy()
+	case sent:
+		return f.afterSent()
+	case back:
+		if !f.Record.Failed && !f.Record.Final {
+			return SourceStep{Action: RecordFailed, Reason: f.failure()}
+		}
+	}
+	return SourceStep{Action: SourceWait}
+}
+
+// stage is where QEMU is with a migration that has begun.
+type stage uint8
+
+const (
+	// passes means that QEMU leaves the state by itself, or that this QEMU is newer than what is
+	// known here.
+	passes stage = iota
+	copies
+	preSwitchover
+	device
+	postCopy
+	sent
+	// back means that the migration has ended, and the guest is here.
+	back
+)
+
+func (f *SourceFacts) stage() stage {
+	switch {
+	case f.Status.PostCopy():
+		return postCopy
+	case f.Status == migrationstatus.PreSwitchover:
+		return preSwitchover
+	case f.Status == migrationstatus.Device:
+		return device
+	}
+	switch f.Status {
+	case migrationstatus.Setup, migrationstatus.WaitUnplug, migrationstatus.Active:
+		return copies
+	case "", migrationstatus.None, migrationstatus.Failed, migrationstatus.Cancelled:
+		if f.here() {
+			return back
+		}
+	case migrationstatus.Completed:
+		switch {
+		case f.RunState == runstate.PostMigrate:
+			return sent
+		case f.here():
+			// It was sent, and has been resumed since.
+			return back
+		}
+	}
+	return passes
+}
+
+// here reports whether the guest is this QEMU's, whether it runs or not.
+func (f *SourceFacts) here() bool {
+	switch runstate.Of(f.RunState).Outlook {
+	case runstate.Runs, runstate.Waits, runstate.Over:
+		return true
+	}
+	return false
+}
+
+// never reports whether the target's QEMU is known to have ended without having run.
+func (f *SourceFacts) never() bool { return f.Never || f.Record.Current && !f.Record.TargetNamed }
+
+// unwanted returns why the migration is to be given up, empty if it is not.
+func (f *SourceFacts) unwanted() string {
+	switch {
+	case f.never():
+		return "the target's QEMU has ended"
+	case f.Record.AbortRequested:
+		return "the migration was aborted"
+	case f.Record.Deleting, f.Record.Final:
+		return "the VMI is ending"
+	}
+	return ""
+}
+
+func (f *SourceFacts) beforeBegin() SourceStep {
+	wait := SourceStep{Action: SourceWait}
+	if !f.Record.Current || f.Record.Failed || f.Record.Completed || f.Record.Final {
+		return wait
+	}
+	if reason := f.unwanted(); reason != "" {
+		if f.Record.Started {
+			return SourceStep{Action: RecordFailed, Reason: reason}
+		}
+		// Before the start, virt-controller records what it gives up.
+		return wait
+	}
+	switch state := runstate.Of(f.RunState); {
+	case !f.Record.Addressed, state.Outlook == runstate.Passes, !f.Settled:
+		return wait
+	case state.Outlook != runstate.Runs:
+		return SourceStep{Action: RecordFailed, Reason: fmt.Sprintf("the guest does not run (QEMU's run state is %s), so it cannot be migrated", bounded(f.RunState))}
+	case !f.Connected, !f.Ready:
+		return wait
+	case !f.Record.Started:
+		return SourceStep{Action: RecordStart}
+	}
+	return SourceStep{Action: Begin}
+}
+
+func (f *SourceFacts) whileCopying() SourceStep {
+	if reason := f.broken(); reason != "" {
+		return SourceStep{Action: Cancel, Reason: reason}
+	}
+	switch f.Convergence.Action {
+	case ConvergeByPostCopy:
+		if !f.Record.PostCopy {
+			return SourceStep{Action: RecordPostCopy}
+		}
+		return SourceStep{Action: SwitchToPostCopy}
+	case ConvergeByPause:
+		if runstate.Of(f.RunState).Outlook == runstate.Runs {
+			return SourceStep{Action: PauseGuest}
+		}
+	}
+	return SourceStep{Action: SourceWait}
+}
+
+// broken returns why a migration that copies can't or must not go on.
+func (f *SourceFacts) broken() string {
+	if reason := f.unwanted(); reason != "" {
+		return reason
+	}
+	switch {
+	case !f.Streams:
+		return "virt-handler at the source was restarted"
+	case f.Convergence.Action == GiveUp:
+		return f.Convergence.Reason
+	}
+	return ""
+}
+
+func (f *SourceFacts) beforeSwitchover() SourceStep {
+	reason := f.broken()
+	complete := f.Settled && f.Connected && f.Ready
+	switch {
+	case reason != "":
+		return SourceStep{Action: Cancel, Reason: reason}
+	case complete:
+		return SourceStep{Action: ContinueSwitchover}
+	case f.Stopped < switchoverPatience:
+		return SourceStep{Action: SourceWait}
+	case !f.Settled:
+		return SourceStep{Action: Cancel, Reason: "a disk of the guest was being plugged or unplugged"}
+	}
+	return SourceStep{Action: Cancel, Reason: "virt-handler at the target could not be reached"}
+}
+
+func (f *SourceFacts) inPostCopy() SourceStep {
+	step := SourceStep{Action: SourceWait}
+	if !f.irrevocable() {
+		return step
+	}
+	step.Tell = Released
+	switch {
+	case f.Record.Completed:
+		step.Action = Quit
+	case f.never():
+		step.Action, step.Reason = EndLost, "the target ended during the post-copy, from which the guest cannot go back"
+	case f.lateAbort():
+		step.Action = RecordAbortFailed
+	case f.Status == migrationstatus.PostCopyPaused:
+		step.Action = Recover
+	}
+	return step
+}
+
+// irrevocable reports whether QEMU can't have the guest go on here any more. The status
+// postcopy-active alone does not say so: until QEMU has sent the first page after the
+// guest's state, an error makes the migration fail, and the guest goes on.
+func (f *SourceFacts) irrevocable() bool {
+	switch f.Status {
+	case migrationstatus.PostCopyDevice:
+		return false
+	case migrationstatus.PostCopyActive:
+		return f.PostCopyBytes > 0
+	}
+	return true
+}
+
+func (f *SourceFacts) afterSent() SourceStep {
+	switch {
+	case f.Ran, f.Record.Completed:
+		return SourceStep{Action: Quit, Tell: Released}
+	case f.never():
+		return SourceStep{Action: Resume}
+	case f.lateAbort():
+		return SourceStep{Action: RecordAbortFailed, Tell: Released}
+	}
+	return SourceStep{Action: SourceWait, Tell: Released}
+}
+
+// lateAbort reports whether an abort is asked for that has not been answered.
+func (f *SourceFacts) lateAbort() bool {
+	return f.Record.AbortRequested && !f.Record.AbortFailed && !f.Record.Final
+}
+
+// ended is what follows from the end of QEMU here.
+func (f *SourceFacts) ended() SourceStep {
+	r := f.Record
+	switch {
+	case f.Exit.Known && f.Exit.Sent:
+		return SourceStep{Action: SourceWait, Tell: Released}
+	case r.Completed, r.Final:
+		return SourceStep{Action: SourceWait}
+	case !f.Exit.Known && r.Current && r.Started && !r.Failed:
+		// It may have sent the guest: virt-controller, which sees both ends, decides.
+		return SourceStep{Action: SourceWait}
+	}
+	return SourceStep{Action: ReportEnd}
+}
+
+// failure is why a migration has failed of which QEMU says that it has ended.
+func (f *SourceFacts) failure() string {
+	switch {
+	case f.Cause != "":
+		return f.Cause
+	case f.Record.AbortRequested:
+		return "the migration was aborted"
+	case f.never():
+		return "the target's QEMU has ended"
+	case f.Error != "":
+		return "QEMU reports: " + bounded(f.Error)
+	case !f.Streams:
+		return "virt-handler at the source was restarted"
+	}
+	return "the connection to the target has ended"
+}
+
+// mostOfError bounds what QEMU says, which a guest may have taken over.
+const mostOfError = 512
+
+func bounded(text string) string {
+	return strconv.QuoteToASCII(text[:min(len(text), mostOfError)])
+}
