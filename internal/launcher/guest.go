@@ -23,14 +23,28 @@ type guest struct {
 	powerButton bool
 	panicked    bool
 	watchdog    bool
-	migrated    bool
 	shutdown    string
+	// migration is the status of the last migration; ran means that the CPUs were started
+	// after QEMU's monitor had answered.
+	migration string
+	ran       bool
+
+	// incoming: QEMU waits for a guest that a migration brings.
+	incoming bool
 }
+
+// Values of the member status of QEMU's event MIGRATION.
+const (
+	migrationPreSwitchover = "pre-switchover"
+	migrationCompleted     = "completed"
+)
 
 // exitStatus is how the process ended.
 type exitStatus struct {
 	wait   syscall.WaitStatus
 	stderr string
+	// deaf means that the monitor ended before QEMU did.
+	deaf bool
 }
 
 // Values of the member reason of QEMU's event SHUTDOWN.
@@ -74,13 +88,51 @@ func (g *guest) event(name string, data []byte) {
 	case "WATCHDOG":
 		g.watchdog = g.watchdog || d.Action == "poweroff"
 	case "MIGRATION":
-		g.migrated = d.Status == "completed"
+		g.migration = d.Status
+	case "RESUME":
+		g.resumed()
 	}
+}
+
+// resumed notes that the guest's CPUs were started. A guest that goes on where it came from has
+// not been migrated.
+func (g *guest) resumed() {
+	g.ran = true
+	if g.migration == migrationCompleted {
+		g.migration = ""
+	}
+}
+
+// arriving reports whether QEMU waits for a guest that has not run here.
+func (g *guest) arriving() bool { return g.incoming && !g.ran }
+
+// migrated reports whether the guest's state was sent to another QEMU, and the guest has not gone
+// on here.
+func (g *guest) migrated() bool { return g.migration == migrationCompleted && !g.arriving() }
+
+// absent reports whether there is no guest here: it has not arrived, or has left.
+func (g *guest) absent() bool { return g.arriving() || g.migrated() }
+
+// handsOver reports whether the guest is stopped until somebody has QEMU hand it over or keep it.
+func (g *guest) handsOver() bool { return g.migration == migrationPreSwitchover && !g.incoming }
+
+// arrival is what is known of a guest that was to arrive.
+func (g *guest) arrival(status exitStatus) launch.Incoming {
+	switch {
+	case !g.incoming:
+		return ""
+	case g.ran:
+		return launch.IncomingRan
+	case g.started && status.deaf:
+		// Before QEMU has started (Start is answered) nobody can have had the guest run.
+		return ""
+	}
+	return launch.IncomingNeverRan
 }
 
 // exit says how the guest ended, from the process's end and what went before.
 func (g *guest) exit(status exitStatus) launch.Exit {
-	exit := launch.Exit{Reason: g.reason(status), Code: status.wait.ExitStatus()}
+	exit := launch.Exit{Reason: g.reason(status), Code: status.wait.ExitStatus(), Incoming: g.arrival(status)}
 	switch exit.Reason {
 	case launch.ReasonStartFailed, launch.ReasonCrashed:
 		exit.Message = explain(status)
@@ -95,6 +147,9 @@ func (g *guest) exit(status exitStatus) launch.Exit {
 func (g *guest) reason(status exitStatus) launch.Reason {
 	clean := status.wait.Exited() && status.wait.ExitStatus() == 0
 	switch {
+	case g.migrated():
+		// However this QEMU ends: the guest is not in it any more.
+		return launch.ReasonMigrated
 	case g.panicked:
 		return launch.ReasonGuestPanicked
 	case g.watchdog:
@@ -111,8 +166,6 @@ func (g *guest) reason(status exitStatus) launch.Reason {
 		return launch.ReasonStartFailed
 	case !clean:
 		return launch.ReasonCrashed
-	case g.migrated:
-		return launch.ReasonMigrated
 	case g.endedItself():
 		return launch.ReasonGuestShutdown
 	}

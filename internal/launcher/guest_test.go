@@ -57,6 +57,42 @@ func TestReasons(t *testing.T) {
 			events: []event{{"MIGRATION", `{"status":"failed"}`}, quit},
 			want:   launch.Exit{Reason: launch.ReasonHostShutdown},
 		},
+		"a source that is ended by force": {
+			guest:  guest{stopping: true, graceless: true, forced: true},
+			events: []event{{"MIGRATION", `{"status":"completed"}`}, quit},
+			want:   launch.Exit{Reason: launch.ReasonMigrated},
+		},
+		"a source that crashes after the guest has left": {
+			events: []event{{"MIGRATION", `{"status":"completed"}`}}, status: killed,
+			want: launch.Exit{Reason: launch.ReasonMigrated, Code: -1},
+		},
+		"a guest that goes on where it came from": {
+			events: []event{{"MIGRATION", `{"status":"completed"}`}, {"RESUME", ""}, quit},
+			want:   launch.Exit{Reason: launch.ReasonHostShutdown},
+		},
+		"a target that is ended before its guest has run": {
+			guest:  guest{incoming: true, stopping: true, graceless: true, forced: true},
+			events: []event{{"MIGRATION", `{"status":"completed"}`}, quit},
+			want:   launch.Exit{Reason: launch.ReasonHostShutdown, Incoming: launch.IncomingNeverRan},
+		},
+		"a target whose guest has run": {
+			guest:  guest{incoming: true},
+			events: []event{{"MIGRATION", `{"status":"completed"}`}, {"RESUME", ""}, guestShutdown},
+			want:   launch.Exit{Reason: launch.ReasonGuestShutdown, Incoming: launch.IncomingRan},
+		},
+		"a target whose guest has moved on": {
+			guest:  guest{incoming: true},
+			events: []event{{"MIGRATION", `{"status":"completed"}`}, {"RESUME", ""}, {"MIGRATION", `{"status":"completed"}`}, quit},
+			want:   launch.Exit{Reason: launch.ReasonMigrated, Incoming: launch.IncomingRan},
+		},
+		"a target whose source has ended": {
+			guest: guest{incoming: true}, status: failed,
+			want: launch.Exit{Reason: launch.ReasonCrashed, Code: 1, Message: "qemu: it broke", Incoming: launch.IncomingNeverRan},
+		},
+		"a target that has told nothing to the end": {
+			guest: guest{incoming: true}, status: exitStatus{deaf: true},
+			want: launch.Exit{Reason: launch.ReasonHostShutdown},
+		},
 		"the guest's kernel panics": {
 			events: []event{{"GUEST_PANICKED", `{"action":"shutdown"}`}, {"SHUTDOWN", `{"guest":true,"reason":"guest-panic"}`}},
 			want:   launch.Exit{Reason: launch.ReasonGuestPanicked},
@@ -142,6 +178,10 @@ func TestReasonsBeforeTheMonitorAnswers(t *testing.T) {
 	g := guest{}
 	if got := g.exit(failed); got.Reason != launch.ReasonStartFailed || got.Message != "qemu: it broke" {
 		t.Errorf("QEMU refuses the machine: %+v", got)
+	}
+	g.incoming = true
+	if got := g.exit(exitStatus{wait: failed.wait, deaf: true}); got.Incoming != launch.IncomingNeverRan {
+		t.Errorf("a guest arrived before virt-handler was told of QEMU: %+v", got)
 	}
 	g.stopping = true
 	if got := g.exit(killed); got.Reason != launch.ReasonHostShutdown {

@@ -111,8 +111,11 @@ type launcher struct {
 	// nil until QEMU is asked to end.
 	deadline <-chan time.Time
 	end      time.Time
-	peer     *peer
-	exit     *launch.Exit
+	// peer is virt-handler's connection. abandoned runs out when the guest has been stopped for
+	// a migration, and nobody connected, for too long; it is nil while one of both is not so.
+	peer      *peer
+	abandoned <-chan time.Time
+	exit      *launch.Exit
 }
 
 // spawn starts a goroutine that ends with the launcher.
@@ -143,12 +146,40 @@ func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.E
 			l.stop(l.grace)
 		case <-l.deadline:
 			l.force()
+		case <-l.abandoned:
+			l.cancelMigration()
 		case <-ctx.Done():
 			l.stop(0)
 			ctx = context.WithoutCancel(ctx)
 		}
+		l.watchHandover()
 	}
 	return *l.exit
+}
+
+// handlerPatience is how long a guest stays stopped, its state sent to another node, while no
+// virt-handler is connected that could have it go on there or here. It is longer than
+// virt-handler takes to start anew, as far as that is up to it (decision 296).
+const handlerPatience = 2 * time.Second
+
+// watchHandover sets the time at which a migration is cancelled that nobody finishes, or takes it
+// back.
+func (l *launcher) watchHandover() {
+	switch {
+	case l.peer != nil || !l.guest.handsOver():
+		l.abandoned = nil
+	case l.abandoned == nil:
+		l.abandoned = time.After(handlerPatience)
+	}
+}
+
+// cancelMigration has the guest go on here. If QEMU has handed it over meanwhile, the
+// cancellation does nothing.
+func (l *launcher) cancelMigration() {
+	l.abandoned = nil
+	l.guest.migration = ""
+	l.logf("the guest has been stopped for a migration and no virt-handler is connected: cancelling the migration")
+	l.spawn(func() { l.qemu.command("migrate_cancel") })
 }
 
 // leave makes the end known: to virt-handler, and to the kubelet for when
@@ -176,10 +207,11 @@ func (l *launcher) start(request *launch.Start, answer func(error)) {
 		return
 	}
 	l.grace = time.Duration(request.GracePeriodSeconds) * time.Second
+	l.guest.incoming = request.Incoming
 	process, err := startProcess(l.config.QEMU, request.Args, l.config.Log, l.children)
 	if err != nil {
 		answer(err)
-		l.exit = &launch.Exit{Reason: launch.ReasonStartFailed, Code: -1, Message: err.Error()}
+		l.exit = &launch.Exit{Reason: launch.ReasonStartFailed, Code: -1, Message: err.Error(), Incoming: launch.IncomingNeverRan}
 		return
 	}
 	l.qemu = process
@@ -217,12 +249,16 @@ func (l *launcher) answerStart(err error) {
 	l.starting = nil
 }
 
-// stop asks the guest to end and gives it the grace period; none means at once.
+// stop asks the guest to end and gives it the grace period; none means at once, as it does for a
+// guest that has not arrived, or has left.
 // Of several grace periods the one that ends first counts.
 func (l *launcher) stop(grace time.Duration) {
 	if l.qemu == nil {
-		l.exit = &launch.Exit{Reason: launch.ReasonHostShutdown, Code: 0}
+		l.exit = &launch.Exit{Reason: launch.ReasonHostShutdown, Code: 0, Incoming: launch.IncomingNeverRan}
 		return
+	}
+	if l.guest.absent() {
+		grace = 0 // nobody is there to follow the button
 	}
 	end := time.Now().Add(grace)
 	if l.guest.stopping && (l.guest.forced || !end.Before(l.end)) {

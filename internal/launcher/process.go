@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -121,12 +122,14 @@ func (p *process) watch(w watcher) {
 	status := <-p.ended
 	close(p.gone)
 	<-p.drained
+	deaf := true
 	if client != nil {
 		// QEMU's end closed the monitor. What it said last comes before its end.
 		<-client.Done()
+		deaf = !errors.Is(client.Err(), io.EOF)
 		_ = client.Close()
 	}
-	w.ended(exitStatus{wait: status, stderr: p.stderr.Sentence()})
+	w.ended(exitStatus{wait: status, stderr: p.stderr.Sentence(), deaf: deaf})
 }
 
 // pressEvery is how often a guest is asked to end. One that is still booting

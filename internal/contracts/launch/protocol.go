@@ -16,6 +16,10 @@
 // virt-launcher serves one connection; a new one replaces the old one, so that
 // a restarted virt-handler takes over by connecting. Hello contains the
 // whole state: nothing from an earlier connection need be remembered.
+//
+// While QEMU waits, its guest stopped, to hand the guest over to another node (migration status
+// pre-switchover) and no virt-handler is connected, virt-launcher cancels the migration after
+// two seconds, and the guest goes on (decision 296).
 package launch
 
 // Phase is what virt-launcher's QEMU is doing.
@@ -90,7 +94,23 @@ type Exit struct {
 	// Message is the last of what QEMU wrote to its standard error, at most
 	// 1 KiB, empty when Reason says everything.
 	Message string `json:"message,omitempty"`
+	// Incoming is what is known of a guest that was to arrive by a live migration. It is
+	// empty when QEMU was started with its guest, when virt-launcher has not heard all that
+	// QEMU reported, and from a virt-launcher that is older than live migration: then nobody
+	// knows that the guest has not run.
+	Incoming Incoming `json:"incoming,omitempty"`
 }
+
+// Incoming is what is known of a guest that was to arrive by a live migration.
+type Incoming string
+
+const (
+	// IncomingNeverRan means that the guest has not run here for a single instruction, and never
+	// will: no QEMU was started, or its CPUs were not started (QMP RESUME) before it ended.
+	IncomingNeverRan Incoming = "NeverRan"
+	// IncomingRan means that the guest's CPUs were started.
+	IncomingRan Incoming = "Ran"
+)
 
 // Hello is the first message on every connection.
 type Hello struct {
@@ -171,6 +191,9 @@ type Start struct {
 	// GracePeriodSeconds is how long a guest has to follow ACPI's power button
 	// when virt-launcher is told to end (SIGTERM, Stop).
 	GracePeriodSeconds int64 `json:"gracePeriodSeconds"`
+	// Incoming means that QEMU waits for its guest, which a live migration brings. Until its
+	// CPUs are started, virt-launcher ends QEMU at once when it is told to end.
+	Incoming bool `json:"incoming,omitempty"`
 }
 
 // Stop ends QEMU.
