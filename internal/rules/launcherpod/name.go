@@ -50,6 +50,18 @@ func OtherName(vmi *v1.VirtualMachineInstance) string {
 	return m.TargetPod
 }
 
+// OtherNode is the node of that pod.
+func OtherNode(vmi *v1.VirtualMachineInstance) string {
+	switch m := vmi.Status.MigrationState; {
+	case OtherName(vmi) == "":
+		return ""
+	case arrived(vmi):
+		return m.SourceNode
+	default:
+		return m.TargetNode
+	}
+}
+
 // arrived reports whether the VMI's last migration has completed and the VMI says so.
 func arrived(vmi *v1.VirtualMachineInstance) bool {
 	m := vmi.Status.MigrationState

@@ -150,6 +150,9 @@ func TestWhichPodTheGuestIsIn(t *testing.T) {
 		if current, other := CurrentName(vmi), OtherName(vmi); current != c.current || other != c.other {
 			t.Errorf("%s: in %q beside %q, want %q and %q", name, current, other, c.current, c.other)
 		}
+		if node, want := OtherNode(vmi), map[string]string{"": "", "one": "a", "two": "b"}[c.other]; node != want {
+			t.Errorf("%s: the other pod is on %q, want %q", name, node, want)
+		}
 	}
 }
 

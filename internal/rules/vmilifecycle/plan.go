@@ -13,8 +13,9 @@
 //
 // Invariants:
 //   - The phase never goes back, and a final phase is never changed.
-//   - A VMI has at most one launcher pod: its name follows from the VMI's UID. The
-//     pod is the VMI's by that name, whoever owns it (launcherpod.BondOf).
+//   - A VMI starts in at most one launcher pod: its name follows from the VMI's UID. The
+//     pod is the VMI's by that name, whoever owns it (launcherpod.BondOf). A second one is
+//     the VMI's while it migrates (migration.go).
 //   - No guest runs before Scheduled has been written: virt-handler starts QEMU
 //     only in a pod that status.activePods names. So a pod that vanishes before
 //     is made again, and one that vanishes after is the end of the VMI, but not
@@ -22,7 +23,7 @@
 //     (vanished.go).
 //   - That a pod is absent is believed of the API server only, never of a cache.
 //   - The finalizers stay until no guest can run: virt-handler has said so, or the
-//     pod's processes have ended, or their time is over on a node that answers.
+//     processes of both pods have ended, or their time is over on a node that answers.
 //   - No pod is made, and none is handed over to its node, while a guest may run
 //     beside which this one must not run (rivals.go).
 package vmilifecycle
@@ -57,12 +58,21 @@ const schedulerPatience = 2 * time.Second
 // Observed is what a decision is made on.
 type Observed struct {
 	VMI *v1.VirtualMachineInstance
-	// Pod is the pod that has the name of the VMI's launcher pod, nil when none is
-	// known. A pod that is gone is still shown if its processes had ended by then.
+	// Pod is the pod that has the name of the VMI's launcher pod (launcherpod.CurrentName),
+	// nil when none is known. A pod that is gone is still shown if its processes had ended by then.
 	Pod *corev1.Pod
 	// PodAsked means that Pod, also when it is nil, is what the API server itself
 	// has said.
 	PodAsked bool
+	// Other is the pod that has the name of launcherpod.OtherName, nil when none is known
+	// or the VMI names none; OtherAsked as for Pod. OtherMissed is when OtherAsked first
+	// found it gone, the zero time if that has not been, and OtherNode its node as the
+	// API server has said when OtherNodeAsked.
+	Other          *corev1.Pod
+	OtherAsked     bool
+	OtherMissed    time.Time
+	OtherNode      *corev1.Node
+	OtherNodeAsked bool
 	// Rivals are the guests beside which this one must not run, as far as
 	// RivalsAsked: then they are what the API server has said.
 	Rivals      []Rival
@@ -95,6 +105,10 @@ type Question string
 const (
 	// NeedPod asks whether the launcher pod exists.
 	NeedPod Question = "the launcher pod"
+	// NeedOther asks whether the VMI's other launcher pod exists, and NeedOtherNode for its
+	// node.
+	NeedOther     Question = "the other launcher pod"
+	NeedOtherNode Question = "the other launcher pod's node"
 	// NeedDisks asks what placement.Plan.Confirm asks for.
 	NeedDisks Question = "the claims and what uses them"
 	// NeedRivals asks for the guests beside which this one must not run.
@@ -106,7 +120,7 @@ const (
 )
 
 // Plan is what is to be done, in this order: what concerns the disks, create the
-// launcher pod, patch the VMI, delete the pod.
+// launcher pod, open the gate, patch the VMI, delete pods.
 type Plan struct {
 	// Needs is what has to be asked before anything is done: then this is no plan, and
 	// another one is to be made.
@@ -120,6 +134,11 @@ type Plan struct {
 	// DeletePod deletes the pod that was observed, on condition that the VMI is
 	// still the one that was observed.
 	DeletePod bool
+	// DeleteOther deletes the other pod that was observed, likewise.
+	DeleteOther bool
+	// OpenGate opens the readiness gate launcherpod.GuestGate of the other pod, in which
+	// the guest runs now.
+	OpenGate bool
 	// After asks for another look at a later time; zero for none.
 	After time.Duration
 }
@@ -220,6 +239,9 @@ func (d *decision) settleBond() bool {
 	switch {
 	case bond == launcherpod.Chosen, waits(o.VMI) && (bond != launcherpod.Foreign || o.VMI.DeletionTimestamp == nil):
 		return true
+	case bond == launcherpod.Whole && podstatus.Terminal(o.Pod) && len(d.uidsOn(o.VMI.Status.NodeName)) == 0 && d.migrates():
+		// It was taken out of activePods when it had ended and sent its guest.
+		return true
 	case !o.PodAsked:
 		return false
 	}
@@ -249,6 +271,11 @@ func (d *decision) decideWaiting() {
 // pod, and what keeps the pod's container from starting, are seen here.
 func (d *decision) decideHandedOver() {
 	o := &d.o
+	if d.migrates() {
+		d.decideMigrating()
+		return
+	}
+	d.deleteOther()
 	switch {
 	case o.Pod == nil && !o.PodAsked:
 		d.p.Needs = NeedPod
@@ -278,7 +305,11 @@ func (d *decision) decideEnded() {
 	case o.VMI.DeletionTimestamp != nil:
 		d.decideDeletion()
 	case o.Pod != nil && !podstatus.Terminal(o.Pod) && o.Pod.DeletionTimestamp == nil:
-		d.await(vmistatus.PhaseSince(o.VMI).Add(handlerPatience))
+		d.await(vmistatus.PhaseSince(o.VMI).Add(handlerPatience), &d.p.DeletePod)
+	}
+	if o.VMI.DeletionTimestamp == nil && o.Other != nil && !podstatus.Terminal(o.Other) && o.Other.DeletionTimestamp == nil &&
+		launcherpod.BondOf(o.Other, o.VMI) != launcherpod.Foreign {
+		d.await(vmistatus.PhaseSince(o.VMI).Add(handlerPatience), &d.p.DeleteOther)
 	}
 }
 
@@ -286,35 +317,42 @@ func (d *decision) decideEnded() {
 func (d *decision) decideDeletion() {
 	o := &d.o
 	mayRun := vmistatus.StageOf(o.VMI.Status.Phase) == vmistatus.HandedOver
+	otherEnded, settled := d.otherEnded()
+	letGo := func() {
+		if otherEnded {
+			dropFinalizers(d.p.VMI)
+		}
+	}
 	switch {
+	case !settled:
 	case o.Pod == nil && !o.PodAsked:
 		d.p.Needs = NeedPod
 	case o.Pod == nil && mayRun && d.facts.End == nil:
 		// It has not been given up yet.
 	case o.Pod == nil:
-		dropFinalizers(d.p.VMI)
+		letGo()
 	case podstatus.Terminal(o.Pod):
 		// It can't run any more; its owner's end is its own.
 		d.facts.End = vmistatus.EndOfPod(o.VMI, o.Pod)
-		dropFinalizers(d.p.VMI)
+		letGo()
 	case o.Pod.DeletionTimestamp != nil && o.Pod.Spec.NodeName == "":
 		// It gets no node any more, whatever else keeps its object.
-		dropFinalizers(d.p.VMI)
+		letGo()
 	case o.Pod.DeletionTimestamp != nil:
 	case o.VMI.Status.Phase == v1.Running:
-		d.await(o.VMI.DeletionTimestamp.Add(handlerPatience))
+		d.await(o.VMI.DeletionTimestamp.Add(handlerPatience), &d.p.DeletePod)
 	default:
 		d.p.DeletePod = true
 	}
 }
 
-// await deletes the pod when the deadline has passed, or asks to look again then.
-func (d *decision) await(deadline time.Time) {
+// await plans a deletion when the deadline has passed, or asks to look again then.
+func (d *decision) await(deadline time.Time, deletion *bool) {
 	if d.o.Now.Before(deadline) {
-		d.p.After = deadline.Sub(d.o.Now)
+		d.lookAgain(deadline.Sub(d.o.Now))
 		return
 	}
-	d.p.DeletePod = true
+	*deletion = true
 }
 
 func dropFinalizers(vmi *v1.VirtualMachineInstance) {

@@ -141,11 +141,7 @@ func (d *decision) handOver() {
 	pod := d.o.Pod
 	h := &vmistatus.HandOver{
 		Pod: pod.UID, Node: pod.Spec.NodeName, Created: pod.CreationTimestamp.Time, User: layout.QEMUUser, QOS: qosClass(pod),
-	}
-	for i := range pod.Spec.Containers {
-		if c := &pod.Spec.Containers[i]; c.Name == layout.ComputeContainer {
-			h.Image = c.Image
-		}
+		Image: imageOf(pod),
 	}
 	d.facts.HandOver, d.facts.Obstacle = h, none
 	vmi := d.p.VMI
@@ -153,6 +149,16 @@ func (d *decision) handOver() {
 		vmi.Labels = map[string]string{}
 	}
 	vmi.Labels[v1.NodeNameLabel] = h.Node
+}
+
+// imageOf is the image of a pod's launcher.
+func imageOf(pod *corev1.Pod) string {
+	for i := range pod.Spec.Containers {
+		if c := &pod.Spec.Containers[i]; c.Name == layout.ComputeContainer {
+			return c.Image
+		}
+	}
+	return ""
 }
 
 // qosClass is the class that the kubelet will report. The API server fills it

@@ -18,14 +18,17 @@ const (
 	kubeletMargin = 15 * time.Second
 	// nodePause is when a node that does not answer is looked at again.
 	nodePause = 15 * time.Second
+	// gateIsClosed is the kubelet's reason for a pod that is not ready although its containers
+	// are.
+	gateIsClosed = "ReadinessGatesNotReady"
 )
 
 // MarksNodeLost reports whether Kubernetes has marked the pod as one of a node
-// that does not answer: it takes the pod's condition Ready away, which the
-// containers' own readiness does not explain. The kubelet gives it back.
+// that does not answer: it takes the pod's condition Ready away, which neither the
+// containers' own readiness explains nor a gate. The kubelet gives it back.
 func MarksNodeLost(pod *corev1.Pod) bool {
 	ready, containers := podstatus.Condition(pod, corev1.PodReady), podstatus.Condition(pod, corev1.ContainersReady)
-	return ready != nil && ready.Status == corev1.ConditionFalse &&
+	return ready != nil && ready.Status == corev1.ConditionFalse && ready.Reason != gateIsClosed &&
 		containers != nil && containers.Status == corev1.ConditionTrue
 }
 
@@ -46,26 +49,28 @@ func (d *decision) decideVanished() {
 	}
 	pod := d.pod(vmistatus.PodGone)
 	pod.Since = vmistatus.MissedSince(o.VMI, o.Now)
-	since := pod.Since
-	ready, why := nodeReady(o.Node)
-	switch {
-	case outOfService(o.Node):
+	left, silent := leftOf(o.VMI, o.Node, pod.Since, o.Now)
+	if left <= 0 {
 		d.facts.End = vmistatus.EndOfPodGone()
 		return
-	case ready == nil && o.Node != nil, ready != nil && ready.Status != corev1.ConditionTrue:
-		pod.Silent, d.p.After = why, nodePause
-	default:
-		if ready != nil && ready.LastTransitionTime.After(since) {
-			since = ready.LastTransitionTime.Time
-		}
-		left := since.Add(endsWithin(o.VMI)).Sub(o.Now)
-		if left <= 0 {
-			d.facts.End = vmistatus.EndOfPodGone()
-			return
-		}
-		d.p.After = left
 	}
+	pod.Silent, d.p.After = silent, left
 	d.facts.Pod = vmistatus.Known(pod)
+}
+
+// leftOf is after what time a guest is looked at again whose pod has been gone for a while;
+// zero when it has ended by now. silent is why the node does not answer, "" when it does.
+func leftOf(vmi *v1.VirtualMachineInstance, node *corev1.Node, since, now time.Time) (left time.Duration, silent string) {
+	ready, why := nodeReady(node)
+	switch {
+	case outOfService(node):
+		return 0, ""
+	case ready == nil && node != nil, ready != nil && ready.Status != corev1.ConditionTrue:
+		return nodePause, why
+	case ready != nil && ready.LastTransitionTime.After(since):
+		since = ready.LastTransitionTime.Time
+	}
+	return max(0, since.Add(endsWithin(vmi)).Sub(now)), ""
 }
 
 // endsWithin is how long a guest may outlive its pod's object on a node that

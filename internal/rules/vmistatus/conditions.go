@@ -132,6 +132,9 @@ func (p *projection) ready() verdict {
 		return notRunning(p.Wait.For)
 	case p.stage == Waiting:
 		return unknown
+	case p.Migration.Arrived != nil && Interrupted(p.vmi):
+		// What was said was said of the pod that the guest has left.
+		return notRunning(MessageNotRunning)
 	case pod.State != PodThere:
 		return pod.ready()
 	case running && !Interrupted(p.vmi):

@@ -18,6 +18,8 @@ const (
 	ReasonPodEnded  = "LauncherPodEnded"
 	ReasonPodFailed = "LauncherPodFailed"
 	ReasonGuestLost = "GuestLost"
+	// ReasonMigrationLost is of a guest that was lost on its way to another node.
+	ReasonMigrationLost = "GuestLostInMigration"
 )
 
 // End is how a VMI ends.
@@ -40,6 +42,11 @@ func EndOfGuestLost() *End {
 	return &End{Failed: true, Reason: ReasonGuestLost, Message: "The guest is gone, and its launcher does not know how it ended."}
 }
 
+// EndOfMigration is the end of a VMI whose guest was lost on its way to another node.
+func EndOfMigration(how string) *End {
+	return &End{Failed: true, Reason: ReasonMigrationLost, Message: "The guest was lost while it was migrated: " + how + "."}
+}
+
 // EndOfQEMU is the end of a VMI whose QEMU has exited, as virt-launcher tells it.
 func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit) *End {
 	if StageOf(vmi.Status.Phase) != Ended && vmi.Status.Phase != v1.Running && vmi.DeletionTimestamp == nil &&
@@ -57,10 +64,10 @@ func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit) *End {
 // EndOfPod is the end of a VMI whose launcher pod has finished. virt-launcher leaves
 // how QEMU exited in its termination message; without one the pod's own end has to do.
 func EndOfPod(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *End {
-	container := terminated(pod)
-	if exit := exitIn(container); exit != nil {
+	if exit := ExitOf(pod); exit != nil {
 		return EndOfQEMU(vmi, *exit)
 	}
+	container := terminated(pod)
 	if pod.Status.Phase == corev1.PodSucceeded {
 		return &End{Message: EndMessage(launch.ReasonGuestShutdown)}
 	}
@@ -78,8 +85,10 @@ func EndOfPod(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *End {
 	return e
 }
 
-// exitIn returns the exit of QEMU in a termination message; nil when there is none.
-func exitIn(container *corev1.ContainerStateTerminated) *launch.Exit {
+// ExitOf returns the exit of QEMU in the termination message of a launcher pod; nil when
+// there is none.
+func ExitOf(pod *corev1.Pod) *launch.Exit {
+	container := terminated(pod)
 	if container == nil {
 		return nil
 	}
