@@ -125,7 +125,7 @@ func (r *Reconciler) askForPods(ctx context.Context, key types.NamespacedName, p
 // observeLauncher finds the guest's pod, and with it how far the VMI is.
 func (r *Reconciler) observeLauncher(ctx context.Context, s *observation) error {
 	var pod corev1.Pod
-	err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.vmi.Namespace, Name: launcherpod.Name(s.vmi)}, &pod)
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.vmi.Namespace, Name: launcherpod.CurrentName(s.vmi)}, &pod)
 	switch {
 	case err == nil && launcherpod.BondOf(&pod, s.vmi) >= launcherpod.Whole:
 		s.launcher = &pod

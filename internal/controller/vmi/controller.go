@@ -9,6 +9,7 @@ package vmi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -50,6 +51,10 @@ type Reconciler struct {
 
 	written mutationcache.Memory[*v1.VirtualMachineInstance]
 	deleted mutationcache.Deletions
+	// deletedOther are the deletions of other pods, and missed is when those were found to
+	// be gone.
+	deletedOther mutationcache.Deletions
+	missed       missedPods
 	// unplaced are the deletions of provisioning pods.
 	unplaced mutationcache.Deletions
 	ended    endedPods
@@ -113,6 +118,10 @@ func (r *Reconciler) ask(ctx context.Context, question vmilifecycle.Question, o 
 	switch question {
 	case vmilifecycle.NeedPod:
 		return r.askForPod(ctx, o)
+	case vmilifecycle.NeedOther:
+		return r.askForOther(ctx, o)
+	case vmilifecycle.NeedOtherNode:
+		return r.askForOtherNode(ctx, o)
 	case vmilifecycle.NeedDisks:
 		return r.confirmDisks(ctx, o)
 	case vmilifecycle.NeedRivals:
@@ -132,37 +141,68 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmi
 	if err := r.Client.Get(ctx, key, &vmi); err != nil {
 		r.written.Forget(key)
 		r.deleted.Forget(key)
+		r.deletedOther.Forget(key)
+		r.missed.forget(key)
 		r.unplaced.Forget(key)
 		r.ended.forget(key)
 		return o, client.IgnoreNotFound(err)
 	}
 	o.VMI = r.written.Newer(&vmi)
 
-	var pod corev1.Pod
-	err := r.Client.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: launcherpod.Name(o.VMI)}, &pod)
-	switch {
-	case err == nil:
-		o.Pod = &pod
-	case apierrors.IsNotFound(err):
-		o.Pod = r.ended.of(o.VMI)
-	default:
-		return o, fmt.Errorf("reading the launcher pod of VMI %s: %w", key, err)
+	var err error
+	if o.Pod, err = r.observePod(ctx, o.VMI, launcherpod.CurrentName(o.VMI)); err != nil {
+		return o, err
+	}
+	if other := launcherpod.OtherName(o.VMI); other != "" {
+		if o.Other, err = r.observePod(ctx, o.VMI, other); err != nil {
+			return o, err
+		}
 	}
 	return o, r.observeDisks(ctx, &o)
 }
 
+// observePod is one of the VMI's launcher pods as the cache shows it, or as it was when it
+// went; nil when neither is known.
+func (r *Reconciler) observePod(ctx context.Context, vmi *v1.VirtualMachineInstance, name string) (*corev1.Pod, error) {
+	var pod corev1.Pod
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, &pod)
+	switch {
+	case err == nil:
+		return &pod, nil
+	case apierrors.IsNotFound(err):
+		return r.ended.of(vmi, name), nil
+	}
+	return nil, fmt.Errorf("reading the launcher pod %s of VMI %s/%s: %w", name, vmi.Namespace, vmi.Name, err)
+}
+
 // askForPod asks the API server for the launcher pod that the cache lacks.
 func (r *Reconciler) askForPod(ctx context.Context, o *vmilifecycle.Observed) error {
-	key := types.NamespacedName{Namespace: o.VMI.Namespace, Name: launcherpod.Name(o.VMI)}
-	pod := &corev1.Pod{}
-	found, err := exists(ctx, r.stored, key, pod)
+	pod, err := r.storedPod(ctx, o.VMI, launcherpod.CurrentName(o.VMI))
+	if err == nil {
+		o.PodAsked, o.Pod = true, pod
+	}
+	return err
+}
+
+// askForOther asks it for the other launcher pod, and remembers since when that is gone.
+func (r *Reconciler) askForOther(ctx context.Context, o *vmilifecycle.Observed) error {
+	name := launcherpod.OtherName(o.VMI)
+	pod, err := r.storedPod(ctx, o.VMI, name)
 	if err != nil {
 		return err
 	}
-	if o.PodAsked, o.Pod = true, nil; found {
-		o.Pod = pod
-	}
+	o.OtherAsked, o.Other = true, pod
+	o.OtherMissed = r.missed.since(client.ObjectKeyFromObject(o.VMI), name, pod == nil || launcherpod.BondOf(pod, o.VMI) != launcherpod.Chosen, o.Now)
 	return nil
+}
+
+func (r *Reconciler) storedPod(ctx context.Context, vmi *v1.VirtualMachineInstance, name string) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	found, err := exists(ctx, r.stored, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, pod)
+	if err != nil || !found {
+		return nil, err
+	}
+	return pod, nil
 }
 
 // askForWarning asks the API server for the newest warning about the pod.
@@ -185,11 +225,43 @@ func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vm
 			return r.reportFailedCreate(ctx, o.VMI, err)
 		}
 	}
+	if plan.OpenGate {
+		if err := r.openGate(ctx, o.Other); err != nil {
+			return err
+		}
+	}
 	current, err := r.patch(ctx, o.VMI, plan.VMI)
-	if err != nil || !current || !plan.DeletePod {
+	if err != nil || !current {
 		return err
 	}
-	return r.deletePod(ctx, o.VMI, o.Pod)
+	if plan.DeleteOther {
+		if err := r.remove(ctx, &r.deletedOther, o.VMI, o.Other); err != nil {
+			return err
+		}
+	}
+	if !plan.DeletePod {
+		return nil
+	}
+	return r.remove(ctx, &r.deleted, o.VMI, o.Pod)
+}
+
+// openGate has the kubelet count the pod as ready in which the guest runs now.
+func (r *Reconciler) openGate(ctx context.Context, pod *corev1.Pod) error {
+	open := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	data, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID},
+		"status": map[string]any{"conditions": []corev1.PodCondition{{
+			Type: launcherpod.GuestGate, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(r.Now()),
+		}}},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the gate of the pod %s: %w", pod.Name, err)
+	}
+	err = r.Client.Status().Patch(ctx, open, client.RawPatch(types.StrategicMergePatchType, data))
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("opening the gate of the pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
 }
 
 // reportFailedCreate says on the VMI why a pod could not be created. It gives the
@@ -274,12 +346,7 @@ func (r *Reconciler) recordEvents(vmi *v1.VirtualMachineInstance, pod runtime.Ob
 	r.Recorder.Eventf(vmi, pod, e.Type, e.Reason, e.Action, "%s", e.Message)
 }
 
-// deletePod deletes this very launcher pod, gracefully.
-func (r *Reconciler) deletePod(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
-	return r.remove(ctx, &r.deleted, vmi, pod)
-}
-
-// remove deletes this very pod, once as long as the cache still shows it.
+// remove deletes this very pod, gracefully, once as long as the cache still shows it.
 func (r *Reconciler) remove(ctx context.Context, asked *mutationcache.Deletions, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	key := client.ObjectKeyFromObject(vmi)
 	if asked.Asked(key, pod.UID) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -87,14 +88,18 @@ func (r *Reconciler) enqueueWaiting(ctx context.Context, pod *corev1.Pod, q queu
 	}
 }
 
-// endedPods remembers, for each VMI, the launcher pod that was gone after its
+// endedPods remembers, for each VMI, the launcher pods that were gone after their
 // processes had ended. It spares a VMI the wait that a pod which was deleted by
 // force asks for; a process that has forgotten only waits longer. The zero value
 // is empty; it is safe for concurrent use.
 type endedPods struct {
 	mu   sync.Mutex
-	pods map[types.NamespacedName]*corev1.Pod
+	pods map[types.NamespacedName][]*corev1.Pod
 }
+
+// rememberedPods is how many ended pods of a VMI are remembered: as many as it has at a
+// time, and the one before.
+const rememberedPods = 3
 
 // note remembers a pod as it was when it went.
 func (e *endedPods) note(pod *corev1.Pod) {
@@ -104,27 +109,68 @@ func (e *endedPods) note(pod *corev1.Pod) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.pods == nil {
-		e.pods = map[types.NamespacedName]*corev1.Pod{}
+		e.pods = map[types.NamespacedName][]*corev1.Pod{}
 	}
-	e.pods[types.NamespacedName{Namespace: pod.Namespace, Name: launcherpod.VMIOf(pod)}] = pod
+	key := types.NamespacedName{Namespace: pod.Namespace, Name: launcherpod.VMIOf(pod)}
+	list := append(e.pods[key], pod)
+	e.pods[key] = list[max(0, len(list)-rememberedPods):]
 }
 
-// of is the pod that the VMI was handed over with, as it was when it went; nil
-// when it is not known to have ended.
-func (e *endedPods) of(vmi *v1.VirtualMachineInstance) *corev1.Pod {
+// of is the VMI's pod of a name, as it was when it went; nil when it is not known to have
+// ended.
+func (e *endedPods) of(vmi *v1.VirtualMachineInstance, name string) *corev1.Pod {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	pod := e.pods[client.ObjectKeyFromObject(vmi)]
-	if pod == nil || launcherpod.BondOf(pod, vmi) != launcherpod.Chosen {
-		return nil
+	for _, pod := range e.pods[client.ObjectKeyFromObject(vmi)] {
+		if pod.Name == name && launcherpod.BondOf(pod, vmi) == launcherpod.Chosen {
+			return pod
+		}
 	}
-	return pod
+	return nil
 }
 
 func (e *endedPods) forget(vmi types.NamespacedName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.pods, vmi)
+}
+
+// missedPods remembers, for each VMI, since when its other launcher pod is known to be
+// gone. A process that has forgotten waits once more. The zero value is empty; it is safe
+// for concurrent use.
+type missedPods struct {
+	mu   sync.Mutex
+	pods map[types.NamespacedName]missedPod
+}
+
+type missedPod struct {
+	name  string
+	since time.Time
+}
+
+// since is when the pod was found to be gone, now if that was not known; the zero time if
+// it is there.
+func (m *missedPods) since(vmi types.NamespacedName, pod string, gone bool, now time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !gone {
+		delete(m.pods, vmi)
+		return time.Time{}
+	}
+	if known := m.pods[vmi]; known.name == pod {
+		return known.since
+	}
+	if m.pods == nil {
+		m.pods = map[types.NamespacedName]missedPod{}
+	}
+	m.pods[vmi] = missedPod{pod, now}
+	return now
+}
+
+func (m *missedPods) forget(vmi types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pods, vmi)
 }
 
 // askForRivals asks the API server for the guests beside which the VMI's must not
@@ -151,15 +197,29 @@ func (r *Reconciler) askForRivals(ctx context.Context, o *vmilifecycle.Observed)
 
 // askForNode asks the API server for the VMI's node.
 func (r *Reconciler) askForNode(ctx context.Context, o *vmilifecycle.Observed) error {
+	var err error
+	if o.Node, err = r.storedNode(ctx, o.VMI.Status.NodeName); err == nil {
+		o.NodeAsked = true
+	}
+	return err
+}
+
+// askForOtherNode asks it for the node of the VMI's other launcher pod.
+func (r *Reconciler) askForOtherNode(ctx context.Context, o *vmilifecycle.Observed) error {
+	var err error
+	if o.OtherNode, err = r.storedNode(ctx, launcherpod.OtherNode(o.VMI)); err == nil {
+		o.OtherNodeAsked = true
+	}
+	return err
+}
+
+func (r *Reconciler) storedNode(ctx context.Context, name string) (*corev1.Node, error) {
 	node := &corev1.Node{}
-	found, err := exists(ctx, r.stored, types.NamespacedName{Name: o.VMI.Status.NodeName}, node)
-	if err != nil {
-		return err
+	found, err := exists(ctx, r.stored, types.NamespacedName{Name: name}, node)
+	if err != nil || !found {
+		return nil, err
 	}
-	if o.NodeAsked = true; found {
-		o.Node = node
-	}
-	return nil
+	return node, nil
 }
 
 // sweep ends the launcher pods of VMIs of a name that do not exist any more, as

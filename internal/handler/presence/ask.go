@@ -54,9 +54,18 @@ func (p *Presence) askForVMI(ctx context.Context, known *v1.VirtualMachineInstan
 	return 0
 }
 
+// podName is the name of the VMI's launcher pod on this node: on the node that its guest
+// migrates to, or has left, that of its other pod.
+func (p *Presence) podName(known *v1.VirtualMachineInstance) string {
+	if launcherpod.OtherNode(known) == p.env.Node {
+		return launcherpod.OtherName(known)
+	}
+	return launcherpod.CurrentName(known)
+}
+
 // askForPod finds out whether a launcher pod that is not shown is gone.
 func (p *Presence) askForPod(ctx context.Context, known *v1.VirtualMachineInstance, uid types.UID) time.Duration {
-	found, err := p.env.Cluster.PodExists(ctx, known.Namespace, launcherpod.Name(known), uid)
+	found, err := p.env.Cluster.PodExists(ctx, known.Namespace, p.podName(known), uid)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.absent.next = p.env.Now().Add(askPause)
