@@ -1,0 +1,218 @@
+package migration
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/backoff"
+)
+
+// After a migration of a VMI that Drydock asked for has failed, the next one waits: for so
+// long after one failure, twice as long after each further one, up to the longest.
+const (
+	firstBackOff   = 20 * time.Second
+	longestBackOff = 5 * time.Minute
+)
+
+// Choice is whether a migration may begin, and if not, why.
+type Choice struct {
+	May bool
+	// Reason and Message say what a migration waits for that may not begin; "" when it is
+	// none that could begin at all.
+	Reason, Message string
+	// After is when it may begin if time alone stands in the way; zero for another reason.
+	After time.Duration
+}
+
+// Cluster is what a choice is made from.
+type Cluster struct {
+	// Migrations are all of the cluster, those that have ended included.
+	Migrations []*v1.VirtualMachineInstanceMigration
+	// VMI returns the VMI of a name, nil when there is none.
+	VMI func(types.NamespacedName) *v1.VirtualMachineInstance
+	// Configuration is the cluster's, with every field set.
+	Configuration v1.MigrationConfiguration
+	Now           time.Time
+}
+
+// Choose decides for each migration that waits, by its UID, whether it may begin. Those that
+// are more urgent go first, in each rank those of the namespace of which the fewest run, and
+// of those the oldest. One that waits for its node keeps none of another node waiting. A
+// choice holds until something begins or ends.
+func Choose(c Cluster) map[types.UID]Choice {
+	q := newQueue(c)
+	for {
+		i, found := q.next()
+		if !found {
+			return q.choices
+		}
+		m := q.waiting[i]
+		q.waiting = slices.Delete(q.waiting, i, i+1)
+		q.choices[m.UID] = q.judge(m)
+	}
+}
+
+// queue is a choice that is being made.
+type queue struct {
+	c Cluster
+	// waiting are those that are not decided yet, the oldest first.
+	waiting []*v1.VirtualMachineInstanceMigration
+	choices map[types.UID]Choice
+	// running counts those that run or have been chosen.
+	running     uint32
+	nodes       map[string]uint32
+	namespaces  map[string]uint32
+	vmis        map[types.NamespacedName]bool
+	lastFailure map[types.NamespacedName]failures
+}
+
+// failures are those of a VMI's migrations since one has succeeded.
+type failures struct {
+	count int
+	last  time.Time
+}
+
+func newQueue(c Cluster) *queue {
+	q := &queue{
+		c: c, choices: map[types.UID]Choice{}, nodes: map[string]uint32{}, namespaces: map[string]uint32{},
+		vmis: map[types.NamespacedName]bool{}, lastFailure: failuresOf(c.Migrations),
+	}
+	for _, m := range c.Migrations {
+		switch vmi := c.VMI(vmiOf(m)); {
+		case m.IsRunning():
+			q.begin(m, vmi)
+		case !m.IsFinal() && m.DeletionTimestamp == nil && vmi != nil && Movable(vmi) == nil:
+			q.waiting = append(q.waiting, m)
+		}
+	}
+	slices.SortFunc(q.waiting, func(a, b *v1.VirtualMachineInstanceMigration) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return q
+}
+
+func vmiOf(m *v1.VirtualMachineInstanceMigration) types.NamespacedName {
+	return types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}
+}
+
+// begin counts a migration that runs.
+func (q *queue) begin(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance) {
+	q.running++
+	q.namespaces[m.Namespace]++
+	q.vmis[vmiOf(m)] = true
+	if node := sourceNode(m, vmi); node != "" {
+		q.nodes[node]++
+	}
+}
+
+// sourceNode is the node that a migration leaves, "" when it is not known.
+func sourceNode(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance) string {
+	switch {
+	case vmi == nil:
+		return ""
+	case vmi.Status.MigrationState != nil && vmi.Status.MigrationState.MigrationUID == m.UID:
+		return vmi.Status.MigrationState.SourceNode
+	}
+	return vmi.Status.NodeName
+}
+
+// next returns the place of the migration that is decided next.
+func (q *queue) next() (place int, found bool) {
+	for i, m := range q.waiting {
+		if !found || q.goesBefore(m, q.waiting[place]) {
+			place, found = i, true
+		}
+	}
+	return place, found
+}
+
+// goesBefore reports whether a is decided before b, which is older.
+func (q *queue) goesBefore(a, b *v1.VirtualMachineInstanceMigration) bool {
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(q.namespaces[a.Namespace], q.namespaces[b.Namespace])) < 0
+}
+
+// rank is how urgent a migration is, the most urgent first. One that does not say is a
+// user's.
+func rank(m *v1.VirtualMachineInstanceMigration) int {
+	if m.Spec.Priority == nil {
+		return 1
+	}
+	switch *m.Spec.Priority {
+	case v1.PrioritySystemCritical:
+		return 0
+	case v1.PrioritySystemMaintenance:
+		return 2
+	}
+	return 1
+}
+
+// judge decides on a migration whose turn it is.
+func (q *queue) judge(m *v1.VirtualMachineInstanceMigration) Choice {
+	vmi := q.c.VMI(vmiOf(m))
+	cluster, node := *q.c.Configuration.ParallelMigrationsPerCluster, *q.c.Configuration.ParallelOutboundMigrationsPerNode
+	from := sourceNode(m, vmi)
+	switch left := q.backOff(m); {
+	case q.vmis[vmiOf(m)]:
+		return Choice{Reason: ReasonAnotherMigration, Message: "another migration of the VMI goes first"}
+	case left > 0:
+		f := q.lastFailure[vmiOf(m)]
+		return Choice{Reason: ReasonBackOff, After: left, Message: fmt.Sprintf(
+			"%d migrations of the VMI have failed since one has succeeded, the last one at %s", f.count, f.last.UTC().Format(time.RFC3339))}
+	case q.running >= cluster:
+		return Choice{Reason: ReasonClusterLimit, Message: fmt.Sprintf(
+			"as many migrations run as the KubeVirt object allows at a time (parallelMigrationsPerCluster: %d)", cluster)}
+	case q.nodes[from] >= node:
+		return Choice{Reason: ReasonNodeLimit, Message: fmt.Sprintf(
+			"as many migrations leave node %s as the KubeVirt object allows at a time (parallelOutboundMigrationsPerNode: %d)", from, node)}
+	}
+	q.begin(m, vmi)
+	return Choice{May: true}
+}
+
+// backOff is how long a migration waits for those of its VMI that have failed. What a user
+// asks for does not.
+func (q *queue) backOff(m *v1.VirtualMachineInstanceMigration) time.Duration {
+	f := q.lastFailure[vmiOf(m)]
+	if !automatic(m) || f.count == 0 {
+		return 0
+	}
+	return f.last.Add(backoff.Delay(firstBackOff, longestBackOff, f.count)).Sub(q.c.Now)
+}
+
+// automatic reports whether Drydock itself asks for a migration: to empty a node, or to
+// update what a guest runs in.
+func automatic(m *v1.VirtualMachineInstanceMigration) bool {
+	_, evacuation := m.Annotations[v1.EvacuationMigrationAnnotation]
+	_, update := m.Annotations[v1.WorkloadUpdateMigrationAnnotation]
+	return evacuation || update
+}
+
+// failuresOf counts, for each VMI, the migrations that Drydock asked for and that have
+// failed since any has succeeded.
+func failuresOf(migrations []*v1.VirtualMachineInstanceMigration) map[types.NamespacedName]failures {
+	succeeded := map[types.NamespacedName]time.Time{}
+	for _, m := range migrations {
+		if at := endOf(m); m.Status.Phase == v1.MigrationSucceeded && at.After(succeeded[vmiOf(m)]) {
+			succeeded[vmiOf(m)] = at
+		}
+	}
+	out := map[types.NamespacedName]failures{}
+	for _, m := range migrations {
+		at := endOf(m)
+		if m.Status.Phase != v1.MigrationFailed || !automatic(m) || at.Before(succeeded[vmiOf(m)]) {
+			continue
+		}
+		f := out[vmiOf(m)]
+		f.count++
+		if at.After(f.last) {
+			f.last = at
+		}
+		out[vmiOf(m)] = f
+	}
+	return out
+}

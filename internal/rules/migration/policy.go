@@ -1,0 +1,87 @@
+package migration
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	v1 "kubevirt.io/api/core/v1"
+	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
+)
+
+// Configuration is what a migration goes by.
+type Configuration struct {
+	v1.MigrationConfiguration
+	// Policy is the name of the MigrationPolicy that it is of, "" for the cluster's own.
+	Policy string
+}
+
+// Effective returns the configuration for the migrations of a VMI: the cluster's, which has
+// every field set, with what the policy that fits the VMI best sets instead.
+func Effective(cluster v1.MigrationConfiguration, policies []migrationsv1alpha1.MigrationPolicy,
+	vmi *v1.VirtualMachineInstance, namespaceLabels map[string]string) Configuration {
+	c := Configuration{MigrationConfiguration: *cluster.DeepCopy()}
+	policy := best(policies, vmi.Labels, namespaceLabels)
+	if policy == nil {
+		return c
+	}
+	c.Policy = policy.Name
+	spec := policy.Spec.DeepCopy()
+	if spec.AllowPostCopy != nil && spec.AllowWorkloadDisruption == nil {
+		// The older field speaks for the newer one, as in the cluster's configuration.
+		spec.AllowWorkloadDisruption = spec.AllowPostCopy
+	}
+	override(&c.AllowAutoConverge, spec.AllowAutoConverge)
+	override(&c.BandwidthPerMigration, spec.BandwidthPerMigration)
+	override(&c.CompletionTimeoutPerGiB, spec.CompletionTimeoutPerGiB)
+	override(&c.AllowPostCopy, spec.AllowPostCopy)
+	override(&c.AllowWorkloadDisruption, spec.AllowWorkloadDisruption)
+	return c
+}
+
+func override[T any](field **T, value *T) {
+	if value != nil {
+		*field = value
+	}
+}
+
+// best is the policy that fits best, nil when none does: the one that names the most labels;
+// of those the one whose labels' names come first in the alphabet; of those the one whose
+// own name does.
+func best(policies []migrationsv1alpha1.MigrationPolicy, vmi, namespace map[string]string) *migrationsv1alpha1.MigrationPolicy {
+	var found *migrationsv1alpha1.MigrationPolicy
+	var its []string
+	for i := range policies {
+		p := &policies[i]
+		keys, fits := matched(p.Spec.Selectors, vmi, namespace)
+		if fits && (found == nil || before(keys, p.Name, its, found.Name)) {
+			found, its = p, keys
+		}
+	}
+	return found
+}
+
+func before(keys []string, name string, others []string, other string) bool {
+	return cmp.Or(cmp.Compare(len(others), len(keys)), slices.Compare(keys, others), cmp.Compare(name, other)) < 0
+}
+
+// matched returns the names of the labels that a policy asks for, in the alphabet's order,
+// and whether all of them are there. One that asks for none is for nobody: it would replace
+// the cluster's configuration without its being changed.
+func matched(selectors *migrationsv1alpha1.Selectors, vmi, namespace map[string]string) (keys []string, fits bool) {
+	if selectors == nil {
+		return nil, false
+	}
+	for _, s := range []struct{ asked, there map[string]string }{
+		{selectors.VirtualMachineInstanceSelector, vmi}, {selectors.NamespaceSelector, namespace},
+	} {
+		for key, value := range s.asked {
+			if has, there := s.there[key]; !there || has != value {
+				return nil, false
+			}
+		}
+		keys = slices.AppendSeq(keys, maps.Keys(s.asked))
+	}
+	slices.Sort(keys)
+	return keys, len(keys) > 0
+}

@@ -1,0 +1,197 @@
+package migration
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+// How long a migration waits before it is given up (decision 284). KubeVirt's annotations
+// for its own tests set the first two of one migration.
+const (
+	// unschedulableLimit is for a target pod that the scheduler finds no node for, and for
+	// one of which the kubelet says what keeps its container from starting.
+	unschedulableLimit = 5 * time.Minute
+	// pendingLimit is for a target pod that does not run, for whatever reason. A node that
+	// pulls the images of large disks may need long, and says nothing meanwhile.
+	pendingLimit = 15 * time.Minute
+	// preparationLimit is for the two virt-handlers, from the VMI's handing over until the
+	// guest's memory begins to move.
+	preparationLimit = 5 * time.Minute
+)
+
+// preparationPatience is how long a node may take to start the target pod's container
+// before its events are asked for a reason, and preparationInterval how often they are
+// asked then.
+const (
+	preparationPatience = 10 * time.Second
+	preparationInterval = 20 * time.Second
+)
+
+// awaitTarget brings a migration whose target pod has been made to where the VMI is handed
+// over.
+func (d *decision) awaitTarget() {
+	o := &d.o
+	switch {
+	case o.Target == nil && !o.TargetAsked:
+		d.p.Needs = NeedTarget
+	case o.Target == nil:
+		d.fail("the target pod %s is gone", o.TargetName)
+	case !d.whole():
+		d.fail("the pod %s, which has the name of the migration's target pod, is another one, or somebody has changed it", o.Target.Name)
+	case podstatus.Terminal(o.Target):
+		d.fail("%s", targetEnded(o.VMI, o.Target))
+	case o.Target.DeletionTimestamp != nil:
+		d.fail("the target pod %s is being deleted", o.Target.Name)
+	case o.Target.Spec.NodeName == o.VMI.Status.NodeName:
+		d.fail("the target pod %s has come to node %s, which the guest is on already", o.Target.Name, o.Target.Spec.NodeName)
+	case !d.ready():
+	case o.Target.Spec.NodeName == "":
+		d.awaitNode()
+	case !started(o.Target):
+		d.awaitContainer()
+	default:
+		d.handOver()
+	}
+}
+
+// whole reports whether the target pod is as it was made: the VMI's, and this migration's.
+func (d *decision) whole() bool {
+	return launcherpod.BondOf(d.o.Target, d.o.VMI) == launcherpod.Whole &&
+		d.o.Target.Labels[v1.MigrationJobLabel] == string(d.o.Migration.UID)
+}
+
+// started reports whether virt-launcher runs in a pod.
+func started(pod *corev1.Pod) bool {
+	status := podstatus.Container(pod, layout.ComputeContainer)
+	return status != nil && status.State.Running != nil
+}
+
+// awaitNode passes on what the scheduler says about the target pod, for as long as that may
+// take.
+func (d *decision) awaitNode() {
+	d.enter(v1.MigrationScheduling)
+	verdict := podstatus.Condition(d.o.Target, corev1.PodScheduled)
+	if verdict == nil || verdict.Status != corev1.ConditionFalse {
+		d.goOn()
+		d.expire(d.limit(v1.MigrationPendingPodTimeoutSecondsAnnotation, pendingLimit), "the scheduler has not found a node for the target pod %s", d.o.Target.Name)
+		return
+	}
+	message := fmt.Sprintf("the scheduler finds no node for the target pod %s: %s", d.o.Target.Name, verdict.Message)
+	if added := d.o.Migration.Spec.AddedNodeSelector; len(added) > 0 {
+		message += fmt.Sprintf(" (the migration's addedNodeSelector asks for %s)", labels.FormatLabels(added))
+	}
+	d.wait(verdict.Reason, message)
+	d.expire(d.limit(v1.MigrationUnschedulablePodTimeoutSecondsAnnotation, unschedulableLimit), "%s", message)
+}
+
+// awaitContainer passes on what the kubelet says about the target pod, for as long as that
+// may take.
+func (d *decision) awaitContainer() {
+	d.enter(v1.MigrationScheduling)
+	target := d.o.Target
+	if reason, message := obstacle(target); reason != "" {
+		d.waitForKubelet(reason, message)
+		d.expire(unschedulableLimit, "the target pod %s does not start on node %s: %s", target.Name, target.Spec.NodeName, message)
+		return
+	}
+	limit, slow := d.limit(v1.MigrationPendingPodTimeoutSecondsAnnotation, pendingLimit), "the target pod %s does not run on node %s"
+	switch at := target.CreationTimestamp.Add(preparationPatience); {
+	case d.o.Now.Before(at):
+		d.goOn()
+		d.lookAgain(at)
+		d.expire(limit, slow, target.Name, target.Spec.NodeName)
+	case !d.o.WarningAsked:
+		d.p.Needs = NeedWarning
+	case d.o.Warning == nil || !vmistatus.FromKubelet(d.o.Warning.Reason):
+		d.goOn()
+		d.lookAgain(d.o.Now.Add(preparationInterval))
+		d.expire(limit, slow, target.Name, target.Spec.NodeName)
+	default:
+		// Events are anybody's words: they are passed on, and shorten nothing.
+		d.waitForKubelet(d.o.Warning.Reason, d.o.Warning.Message)
+		d.lookAgain(d.o.Now.Add(preparationInterval))
+		d.expire(limit, slow+": %s", target.Name, target.Spec.NodeName, d.o.Warning.Message)
+	}
+}
+
+// obstacle is why the kubelet does not start the container of a pod, in its words; "" for
+// no reason.
+func obstacle(pod *corev1.Pod) (reason, message string) {
+	status := podstatus.Container(pod, layout.ComputeContainer)
+	if status == nil || status.State.Waiting == nil || !vmistatus.FromKubelet(status.State.Waiting.Reason) {
+		return "", ""
+	}
+	waiting := status.State.Waiting
+	if waiting.Message == "" {
+		return waiting.Reason, "the container waits: " + waiting.Reason
+	}
+	return waiting.Reason, waiting.Message
+}
+
+// expire ends the migration when its target pod is so old, and looks again then if it is
+// not.
+func (d *decision) expire(limit time.Duration, because string, args ...any) {
+	deadline := d.o.Target.CreationTimestamp.Add(limit)
+	if d.o.Now.Before(deadline) {
+		d.lookAgain(deadline)
+		return
+	}
+	d.p.After = 0
+	d.fail("%s, %v after it was made", fmt.Sprintf(because, args...), limit)
+}
+
+// limit is the usual one, unless an annotation sets another in whole seconds, up to an hour.
+func (d *decision) limit(annotation string, usual time.Duration) time.Duration {
+	const most = 3600
+	seconds, err := strconv.Atoi(strings.TrimSpace(d.o.Migration.Annotations[annotation]))
+	if err != nil || seconds < 1 || seconds > most {
+		return usual
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// overdue is why a migration that the virt-handlers are to begin is given up, "" as long as
+// they may take.
+func (d *decision) overdue() string {
+	ms := d.state()
+	switch {
+	case ms.StartTimestamp != nil, d.o.Now.Before(d.preparedUntil()):
+		return ""
+	case ms.TargetNodeAddress == "":
+		return fmt.Sprintf("virt-handler on node %s has not made the target ready within %v", ms.TargetNode, preparationLimit)
+	}
+	return fmt.Sprintf("virt-handler on node %s has not begun to send the guest within %v", ms.SourceNode, preparationLimit)
+}
+
+// awaitVirtHandlers looks again when what they are to begin is overdue.
+func (d *decision) awaitVirtHandlers(ms *v1.VirtualMachineInstanceMigrationState) {
+	if ms.StartTimestamp == nil {
+		d.lookAgain(d.preparedUntil())
+	}
+}
+
+// preparedUntil is when a migration that has not begun is given up.
+func (d *decision) preparedUntil() time.Time {
+	for _, t := range d.o.Migration.Status.PhaseTransitionTimestamps {
+		if t.Phase == v1.MigrationPreparingTarget {
+			return t.PhaseTransitionTimestamp.Add(preparationLimit)
+		}
+	}
+	return d.o.Now.Add(preparationLimit)
+}
+
+// targetEnded says how a target pod ended.
+func targetEnded(vmi *v1.VirtualMachineInstance, target *corev1.Pod) string {
+	return fmt.Sprintf("the target pod %s has ended: %s", target.Name, vmistatus.EndOfPod(vmi, target).Message)
+}
