@@ -36,6 +36,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/launcherpod"
@@ -97,9 +98,9 @@ type Plan struct {
 	Needs Question
 	// CreateTarget makes the target pod. A second creation meets the name of the first.
 	CreateTarget bool
-	// VMI is the VMI as it should be, to be patched on condition of its resourceVersion;
-	// nil if it is to stay. Only status.migrationState, status.activePods and labels differ.
-	VMI *v1.VirtualMachineInstance
+	// VMI is what the VMI is to be told of the migration, in one patch on condition of its
+	// resourceVersion; the zero value is nothing.
+	VMI Told
 	// Migration is the migration as it should be: its status, and its finalizers. It is
 	// never nil, and shares the spec with the one that was observed.
 	Migration *v1.VirtualMachineInstanceMigration
@@ -107,6 +108,33 @@ type Plan struct {
 	DeleteTarget bool
 	// After asks for another look at a later time; zero for none.
 	After time.Duration
+}
+
+// Told are facts for a VMI's status, of which package vmistatus makes it.
+type Told struct {
+	// Begin hands the VMI over to the virt-handlers of both nodes, nil if it is not now:
+	// migrationState is replaced by it, activePods gets the target pod, and the label
+	// v1.MigrationTargetNodeNameLabel the target's node.
+	Begin *Begin
+	// Abort means that the migration is to be stopped (abortRequested).
+	Abort bool
+	// Failure is why it has failed before anything of the guest was sent; "" if it has not.
+	// It must not be written once startTimestamp is.
+	Failure string
+	// Release takes the label v1.MigrationTargetNodeNameLabel off the VMI, and Ended these
+	// pods out of activePods: the migration has failed, and its target never runs.
+	Release bool
+	Ended   []types.UID
+}
+
+// Begin is what the VMI is told of a migration that it is handed over with.
+type Begin struct {
+	UID                   types.UID
+	SourceNode, SourcePod string
+	TargetNode, TargetPod string
+	TargetPodUID          types.UID
+	PolicyName            string
+	Configuration         *v1.MigrationConfiguration
 }
 
 // decision is a plan that is being made.
@@ -137,12 +165,12 @@ var checks = []struct {
 	applies func(*decision) bool
 	then    func(*decision)
 }{
-	{"the VMI is not shown",
-		func(d *decision) bool { return d.o.VMI == nil && !d.o.VMIAsked },
-		func(d *decision) { d.p.Needs = NeedVMI }},
 	{"it has ended",
 		func(d *decision) bool { return d.o.Migration.IsFinal() },
 		(*decision).tidy},
+	{"the VMI is not shown",
+		func(d *decision) bool { return d.o.VMI == nil && !d.o.VMIAsked },
+		func(d *decision) { d.p.Needs = NeedVMI }},
 	{"the VMI is gone",
 		func(d *decision) bool { return d.o.VMI == nil },
 		func(d *decision) { d.fail("VMI %s does not exist (any more)", d.o.Migration.Spec.VMIName) }},
@@ -255,7 +283,6 @@ func (d *decision) follow() {
 	case ms.Completed:
 		d.arrive()
 	case ms.Failed:
-		d.release()
 		d.end(v1.MigrationFailed)
 		d.tidy()
 	case d.o.VMI.IsFinal():
@@ -332,15 +359,16 @@ func (d *decision) stopsBecause() string {
 
 // tidy deletes what a migration that has ended leaves behind, and lets it go then.
 func (d *decision) tidy() {
-	ms := d.state()
-	if d.p.VMI == nil && ms != nil && !ms.Completed && !ms.Failed && !d.o.VMI.IsFinal() {
+	o, ms := &d.o, d.state()
+	if ms != nil && !ms.Completed && !ms.Failed && !o.VMI.IsFinal() {
 		// Somebody with an old view has handed over since.
-		d.stop("the migration has ended before it was begun")
+		d.stop("the migration had ended before the VMI was handed over")
 		return
 	}
-	switch o := &d.o; {
+	d.release()
+	switch {
 	case !slices.Contains(o.Migration.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer):
-		// Then somebody has taken it off, or it has been tidied up.
+		// It has been tidied up, or somebody has taken the finalizer off.
 		d.deleteTarget()
 	case d.p.Migration.Status.Phase == v1.MigrationSucceeded:
 		d.dropFinalizer()
@@ -379,22 +407,16 @@ func (d *decision) guestIsThere() bool {
 
 // deleteTarget deletes the target pod unless a guest may run in it.
 func (d *decision) deleteTarget() {
-	o := &d.o
+	o, ms := &d.o, d.state()
 	if d.p.Migration.Status.Phase == v1.MigrationSucceeded || !d.targetAlive() || o.Target.DeletionTimestamp != nil {
 		return
 	}
-	vmi := o.VMI
-	if d.p.VMI != nil {
-		// The patch of it comes first, and fails on anything newer.
-		vmi = d.p.VMI
-	}
 	switch {
-	case vmi == nil, vmi.IsFinal():
+	case o.VMI != nil && o.VMI.IsFinal(), ms != nil && ms.Failed:
 		d.p.DeleteTarget = true
-	case launcherpod.BondOf(o.Target, vmi) == launcherpod.Chosen:
-	case !o.VMIAsked && d.state() == nil:
+	case !o.VMIAsked:
 		d.p.Needs = NeedVMI
-	default:
+	case o.VMI == nil, launcherpod.BondOf(o.Target, o.VMI) != launcherpod.Chosen:
 		d.p.DeleteTarget = true
 	}
 }

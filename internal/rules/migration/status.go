@@ -3,8 +3,10 @@ package migration
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/condition"
@@ -78,11 +80,7 @@ func (d *decision) end(phase v1.VirtualMachineInstanceMigrationPhase) {
 	d.reach(phase)
 	d.goOn()
 	status := &d.p.Migration.Status
-	ms := d.state()
-	if d.p.VMI != nil && ms != nil {
-		ms = d.p.VMI.Status.MigrationState
-	}
-	if ms != nil {
+	if ms := d.state(); ms != nil {
 		status.MigrationState = ms.DeepCopy()
 	}
 	if phase == v1.MigrationFailed && status.MigrationState != nil {
@@ -180,4 +178,10 @@ func (d *decision) setCondition(kind v1.VirtualMachineInstanceMigrationCondition
 
 func (d *decision) dropCondition(kind v1.VirtualMachineInstanceMigrationConditionType) {
 	condition.Drop(&d.p.Migration.Status.Conditions, kind)
+}
+
+// now is the decision's time as the API server keeps it, in whole seconds.
+func (d *decision) now() *metav1.Time {
+	now := metav1.NewTime(d.o.Now.Truncate(time.Second))
+	return &now
 }
