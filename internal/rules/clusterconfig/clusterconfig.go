@@ -68,6 +68,9 @@ type Settings struct {
 	// HostDisk lets VMs have disks in files of their node
 	// (developerConfiguration.featureGates).
 	HostDisk bool
+	// Migrations is how guests migrate, with every field set that has a default
+	// (configuration.migrations). Its holder must not change what it points to.
+	Migrations v1.MigrationConfiguration
 	// CDI says that CDI is installed and serves DataVolumes instead of Drydock.
 	CDI bool
 }
@@ -86,6 +89,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 		MachineType:             DefaultMachineType,
 		DefaultNetworkInterface: "masquerade",
 		CPUAllocationRatio:      10,
+		Migrations:              migrations(nil),
 	}
 	if kv == nil {
 		return s
@@ -111,6 +115,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	if n := c.NetworkConfiguration; n != nil && n.NetworkInterface != "" {
 		s.DefaultNetworkInterface = n.NetworkInterface
 	}
+	s.Migrations = migrations(c.MigrationConfiguration)
 	s.CPUModel = c.CPUModel
 	s.SELinuxLauncherType = c.SELinuxLauncherType
 	s.SMBIOS = c.SMBIOSConfig.DeepCopy()

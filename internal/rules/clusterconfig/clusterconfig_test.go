@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -13,6 +14,12 @@ func usual(edits ...func(*Settings)) Settings {
 	s := Settings{
 		ImagePullPolicy: "IfNotPresent", RolloutStrategy: "Stage", EvictionStrategy: "None", MachineType: "pc-q35-7.2",
 		DefaultNetworkInterface: "masquerade", CPUAllocationRatio: 10,
+		Migrations: v1.MigrationConfiguration{
+			NodeDrainTaintKey: new("kubevirt.io/drain"), ParallelOutboundMigrationsPerNode: new(uint32(2)), ParallelMigrationsPerCluster: new(uint32(5)),
+			AllowAutoConverge: new(false), BandwidthPerMigration: new(resource.MustParse("0")), CompletionTimeoutPerGiB: new(int64(150)),
+			ProgressTimeout: new(int64(150)), UtilityVolumesTimeout: new(int64(150)), UnsafeMigrationOverride: new(false), AllowPostCopy: new(false),
+			AllowWorkloadDisruption: new(false), DisableTLS: new(false), MatchSELinuxLevelOnMigration: new(false),
+		},
 	}
 	for _, edit := range edits {
 		edit(&s)
@@ -56,6 +63,13 @@ func TestWhatTheKubeVirtObjectSets(t *testing.T) {
 			})},
 		"for developers": {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{UseEmulation: true, FeatureGates: []string{"HostDisk"}, CPUAllocationRatio: 1}}),
 			usual(func(s *Settings) { s.UseEmulation, s.HostDisk, s.CPUAllocationRatio = true, true, 1 })},
+		"migrations, all of it": {configured(v1.KubeVirtConfiguration{MigrationConfiguration: allOfMigrations()}), usual(func(s *Settings) { s.Migrations = *allOfMigrations() })},
+		"migrations, a part of it": {configured(v1.KubeVirtConfiguration{MigrationConfiguration: &v1.MigrationConfiguration{ProgressTimeout: new(int64(7))}}),
+			usual(func(s *Settings) { s.Migrations.ProgressTimeout = new(int64(7)) })},
+		"migrations by post-copy": {configured(v1.KubeVirtConfiguration{MigrationConfiguration: &v1.MigrationConfiguration{AllowPostCopy: new(true)}}),
+			usual(func(s *Settings) {
+				s.Migrations.AllowPostCopy, s.Migrations.AllowWorkloadDisruption = new(true), new(true)
+			})},
 		"for developers, with nothing in it":        {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{FeatureGates: []string{"Other"}}}), usual()},
 		"a ratio that divides by less than one CPU": {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{CPUAllocationRatio: -1}}), usual()},
 	} {
@@ -67,6 +81,26 @@ func TestWhatTheKubeVirtObjectSets(t *testing.T) {
 	}
 	if diff := cmp.Diff(usual(), FromKubeVirt(nil)); diff != "" {
 		t.Errorf("without a KubeVirt object:\n%s", diff)
+	}
+}
+
+// allOfMigrations sets every field to another value than the default's.
+func allOfMigrations() *v1.MigrationConfiguration {
+	return &v1.MigrationConfiguration{
+		NodeDrainTaintKey: new("example.com/drain"), ParallelOutboundMigrationsPerNode: new(uint32(3)), ParallelMigrationsPerCluster: new(uint32(9)),
+		AllowAutoConverge: new(true), BandwidthPerMigration: new(resource.MustParse("64Mi")), CompletionTimeoutPerGiB: new(int64(800)),
+		ProgressTimeout: new(int64(40)), UtilityVolumesTimeout: new(int64(50)), UnsafeMigrationOverride: new(true), AllowPostCopy: new(true),
+		AllowWorkloadDisruption: new(false), DisableTLS: new(true), Network: new("migration"), MatchSELinuxLevelOnMigration: new(true),
+	}
+}
+
+// What a component does with its settings must not reach the watched object.
+func TestSettingsShareNothingWithTheObject(t *testing.T) {
+	kv := &v1.KubeVirt{}
+	kv.Spec.Configuration.MigrationConfiguration = allOfMigrations()
+	*FromKubeVirt(kv).Migrations.Network = "another"
+	if got := *kv.Spec.Configuration.MigrationConfiguration.Network; got != "migration" {
+		t.Errorf("the object's network is %s now", got)
 	}
 }
 

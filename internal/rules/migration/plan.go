@@ -173,7 +173,7 @@ var checks = []struct {
 		func(d *decision) { d.p.Needs = NeedVMI }},
 	{"the VMI is gone",
 		func(d *decision) bool { return d.o.VMI == nil },
-		func(d *decision) { d.fail("VMI %s does not exist (any more)", d.o.Migration.Spec.VMIName) }},
+		func(d *decision) { d.fail("the VMI %s does not exist (any more)", d.o.Migration.Spec.VMIName) }},
 	{"the VMI has been handed over",
 		(*decision).handedOver,
 		(*decision).follow},

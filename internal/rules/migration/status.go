@@ -84,7 +84,7 @@ func (d *decision) end(phase v1.VirtualMachineInstanceMigrationPhase) {
 		status.MigrationState = ms.DeepCopy()
 	}
 	if phase == v1.MigrationFailed && status.MigrationState != nil {
-		status.MigrationState.FailureReason = d.wholeReason(status.MigrationState.FailureReason)
+		status.MigrationState.FailureReason = objectevent.Fit(d.wholeReason(status.MigrationState.FailureReason))
 	}
 }
 
@@ -97,7 +97,7 @@ func (d *decision) wholeReason(said string) string {
 	case said == "":
 		return abort.Message
 	}
-	return objectevent.Fit(abort.Message + "; " + said)
+	return abort.Message + "; " + said
 }
 
 // fail ends a migration that the VMI was not handed over with, or has nothing to say of any

@@ -1,0 +1,47 @@
+package clusterconfig
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Defaults of configuration.migrations, as KubeVirt documents them.
+const (
+	defaultNodeDrainTaintKey           = "kubevirt.io/drain"
+	defaultParallelPerCluster   uint32 = 5
+	defaultParallelPerNode      uint32 = 2
+	defaultSecondsPerGiB        int64  = 150
+	defaultSecondsOfNoProgress  int64  = 150
+	defaultUtilityVolumeSeconds int64  = 150
+)
+
+// migrations fills in what the KubeVirt object leaves open; nil leaves all open. Only the
+// network has no default: without one, guests migrate over the pods' network.
+func migrations(set *v1.MigrationConfiguration) v1.MigrationConfiguration {
+	c := v1.MigrationConfiguration{}
+	if set != nil {
+		c = *set.DeepCopy()
+	}
+	or(&c.NodeDrainTaintKey, defaultNodeDrainTaintKey)
+	or(&c.ParallelMigrationsPerCluster, defaultParallelPerCluster)
+	or(&c.ParallelOutboundMigrationsPerNode, defaultParallelPerNode)
+	or(&c.AllowAutoConverge, false)
+	or(&c.BandwidthPerMigration, resource.Quantity{})
+	or(&c.CompletionTimeoutPerGiB, defaultSecondsPerGiB)
+	or(&c.ProgressTimeout, defaultSecondsOfNoProgress)
+	or(&c.UtilityVolumesTimeout, defaultUtilityVolumeSeconds)
+	or(&c.UnsafeMigrationOverride, false)
+	or(&c.AllowPostCopy, false)
+	// The older field speaks for the newer one.
+	or(&c.AllowWorkloadDisruption, *c.AllowPostCopy)
+	or(&c.DisableTLS, false)
+	or(&c.MatchSELinuxLevelOnMigration, false)
+	return c
+}
+
+// or sets a field that is not set.
+func or[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
+	}
+}

@@ -1,0 +1,91 @@
+package migration
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
+)
+
+type set = map[string]string
+
+func policy(name string, vmi, namespace set) migrationsv1alpha1.MigrationPolicy {
+	return migrationsv1alpha1.MigrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: migrationsv1alpha1.MigrationPolicySpec{
+		Selectors: &migrationsv1alpha1.Selectors{VirtualMachineInstanceSelector: vmi, NamespaceSelector: namespace},
+	}}
+}
+
+func TestThePolicyThatFitsBest(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Labels: set{"size": "small", "os": "fedora", "gpu": "nvidia"}}}
+	namespace := set{"priority": "high", "bandwidth": "medium", "hpc-workload": "true"}
+	type policies = []migrationsv1alpha1.MigrationPolicy
+	for name, c := range map[string]struct {
+		policies policies
+		want     string
+	}{
+		"there is none":                                {nil, ""},
+		"one by the VMI's label":                       {policies{policy("a", set{"gpu": "nvidia"}, nil)}, "a"},
+		"one by the namespace's label":                 {policies{policy("a", nil, set{"priority": "high"})}, "a"},
+		"one by both":                                  {policies{policy("a", set{"gpu": "nvidia"}, set{"priority": "high"})}, "a"},
+		"the VMI's label is another":                   {policies{policy("a", set{"gpu": "intel"}, set{"priority": "high"})}, ""},
+		"the namespace's is another":                   {policies{policy("a", set{"gpu": "nvidia"}, set{"priority": "low"})}, ""},
+		"a label is missing":                           {policies{policy("a", set{"gpu": "nvidia", "arm": ""}, nil)}, ""},
+		"the VMI's label is no label of the namespace": {policies{policy("a", nil, set{"gpu": "nvidia"})}, ""},
+		"one that asks for nothing":                    {policies{policy("a", set{}, set{})}, ""},
+		"one without selectors":                        {policies{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}, ""},
+		"the one with more labels":                     {policies{policy("a", set{"gpu": "nvidia"}, nil), policy("b", set{"size": "small"}, set{"priority": "high"})}, "b"},
+		"it comes first in the list":                   {policies{policy("b", set{"size": "small"}, set{"priority": "high"}), policy("a", set{"gpu": "nvidia"}, nil)}, "b"},
+		"of as many labels the first key": {policies{
+			policy("a", set{"size": "small", "gpu": "nvidia"}, set{"priority": "high", "hpc-workload": "true"}),
+			policy("b", set{"size": "small", "gpu": "nvidia"}, set{"priority": "high", "bandwidth": "medium"})}, "b"},
+		"of as many labels the first key that differs": {policies{policy("a", set{"gpu": "nvidia", "size": "small"}, nil), policy("b", set{"gpu": "nvidia", "os": "fedora"}, nil)}, "b"},
+		"of the same labels the first name":            {policies{policy("b", set{"gpu": "nvidia"}, nil), policy("a", set{"gpu": "nvidia"}, nil), policy("c", set{"gpu": "nvidia"}, nil)}, "a"},
+	} {
+		if got := Effective(v1.MigrationConfiguration{}, c.policies, vmi, namespace).Policy; got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestWhatAPolicySets(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Labels: set{"gpu": "nvidia"}}}
+	base := func(edits ...func(*v1.MigrationConfiguration)) v1.MigrationConfiguration {
+		c := v1.MigrationConfiguration{AllowAutoConverge: new(false), BandwidthPerMigration: new(resource.MustParse("0")), CompletionTimeoutPerGiB: new(int64(150)),
+			AllowPostCopy: new(false), AllowWorkloadDisruption: new(false), ParallelMigrationsPerCluster: new(uint32(5))}
+		for _, e := range edits {
+			e(&c)
+		}
+		return c
+	}
+	for name, c := range map[string]struct {
+		spec migrationsv1alpha1.MigrationPolicySpec
+		want v1.MigrationConfiguration
+	}{
+		"nothing": {migrationsv1alpha1.MigrationPolicySpec{}, base()},
+		"all": {migrationsv1alpha1.MigrationPolicySpec{AllowAutoConverge: new(true), BandwidthPerMigration: new(resource.MustParse("64Mi")), CompletionTimeoutPerGiB: new(int64(800)), AllowPostCopy: new(true), AllowWorkloadDisruption: new(false)},
+			base(func(c *v1.MigrationConfiguration) {
+				c.AllowAutoConverge, c.BandwidthPerMigration, c.CompletionTimeoutPerGiB, c.AllowPostCopy = new(true), new(resource.MustParse("64Mi")), new(int64(800)), new(true)
+			})},
+		"post-copy alone": {migrationsv1alpha1.MigrationPolicySpec{AllowPostCopy: new(true)},
+			base(func(c *v1.MigrationConfiguration) { c.AllowPostCopy, c.AllowWorkloadDisruption = new(true), new(true) })},
+		"disruption alone": {migrationsv1alpha1.MigrationPolicySpec{AllowWorkloadDisruption: new(true)},
+			base(func(c *v1.MigrationConfiguration) { c.AllowWorkloadDisruption = new(true) })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := policy("a", set{"gpu": "nvidia"}, nil)
+			c.spec.Selectors = p.Spec.Selectors
+			p.Spec = c.spec
+			cluster := base()
+			got := Effective(cluster, []migrationsv1alpha1.MigrationPolicy{p}, vmi, nil)
+			if diff := cmp.Diff(Configuration{MigrationConfiguration: c.want, Policy: "a"}, got); diff != "" {
+				t.Errorf("want, got:\n%s", diff)
+			}
+			if diff := cmp.Diff(base(), cluster); diff != "" {
+				t.Errorf("the cluster's configuration has changed:\n%s", diff)
+			}
+		})
+	}
+}
