@@ -68,6 +68,7 @@ type ControllerStep struct {
 
 const (
 	lostUnknown  = "the guest was sent to the target, and nobody is left who knows whether it has run there"
+	lostBoth     = "both QEMUs ended during the switchover, before the guest went on in one of them"
 	lostPostCopy = "the source ended during the post-copy, before all of the guest's memory was at the target"
 )
 
@@ -121,6 +122,8 @@ func (f *ControllerFacts) afterCompleted() ControllerStep {
 
 func (f *ControllerFacts) afterFailed() ControllerStep {
 	switch {
+	case f.Source.State == PodEnded && f.Source.Exit.Sent:
+		return ControllerStep{Action: EndAsLost, Reason: lostBoth}
 	case f.Source.State == PodEnded:
 		return ControllerStep{Action: EndAsSource}
 	case f.Record.TargetNamed:

@@ -69,7 +69,7 @@ const (
 	RecordFailed SourceAction = "record the failure"
 	// RecordAbortFailed writes that the abort came too late (abortStatus Failed).
 	RecordAbortFailed SourceAction = "record that the abort failed"
-	// Resume has the guest go on here after it was sent (cont).
+	// Resume has the guest go on here after it was sent (cont). Failed is recorded before it.
 	Resume SourceAction = "resume"
 	// Quit ends QEMU, whose guest goes on elsewhere.
 	Quit SourceAction = "quit"
@@ -303,8 +303,14 @@ func (f *SourceFacts) afterSent() SourceStep {
 	switch {
 	case f.Ran, f.Record.Completed:
 		return SourceStep{Action: Quit, Tell: Released}
-	case f.never():
+	case f.Record.Failed:
 		return SourceStep{Action: Resume}
+	case f.Record.Final:
+		// What is lost stays lost: the guest is stopped.
+		return SourceStep{Action: SourceWait}
+	case f.never():
+		// First the record, so that virt-controller can't conclude meanwhile that the guest is lost.
+		return SourceStep{Action: RecordFailed, Reason: f.failure()}
 	case f.lateAbort():
 		return SourceStep{Action: RecordAbortFailed, Tell: Released}
 	}

@@ -1,0 +1,136 @@
+package switchover_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/exploration"
+)
+
+// longRun names the environment variable that has the exploration go to larger bounds, which
+// takes minutes and some GiB of memory.
+const longRun = "DRYDOCK_EXPLORE"
+
+// mostStates bounds the memory that an exploration takes.
+const mostStates = 20_000_000
+
+const (
+	ofProcesses = handlerDies | connectionCut | qemuDies | launcherDies
+	ofUsers     = podDeleted | podForced | canceled | vmiDeleted
+	everything  = ofProcesses | ofUsers | nodeSilent | givenUp
+)
+
+// scenarios are explored exhaustively. Each is small in one way so that it can be large in
+// another.
+var scenarios = []scenario{
+	{name: "any fault, from the beginning, with late views", faults: 1, kinds: everything},
+	{name: "any two faults", ready: true, prompt: true, faults: 2, kinds: everything},
+	{name: "two faults of processes, with late views", ready: true, faults: 2, kinds: handlerDies | connectionCut | launcherDies},
+	{name: "post-copy, and any fault", ready: true, prompt: true, postCopy: true, faults: 1, kinds: everything},
+	{name: "an old leader, and any other fault", ready: true, prompt: true, faults: 2, kinds: everything | oldLeader},
+	{name: "a second target pod", ready: true, prompt: true, faults: 2, kinds: podForced | secondPod},
+}
+
+// longScenarios are what the long run adds.
+var longScenarios = []scenario{
+	{name: "any three faults", ready: true, prompt: true, faults: 3, kinds: everything},
+	{name: "any two faults, from the beginning, with late views", faults: 2, kinds: everything},
+	{name: "post-copy, and any two faults", ready: true, prompt: true, postCopy: true, faults: 2, kinds: everything},
+	{name: "an old leader, and any two other faults", ready: true, prompt: true, faults: 3, kinds: everything | oldLeader},
+	{name: "a second target pod, and any fault", ready: true, prompt: true, faults: 3, kinds: everything | secondPod},
+}
+
+func TestNeverTwoGuestsAndNeverNoneForGood(t *testing.T) {
+	list := scenarios
+	if os.Getenv(longRun) != "" {
+		list = slices.Concat(list, longScenarios)
+	}
+	states, transitions := 0, 0
+	for _, sc := range list {
+		t.Run(sc.name, func(t *testing.T) {
+			sc.rules = drydocks
+			begin := time.Now()
+			x, err := explore(&sc)
+			t.Logf("%d states, %d transitions in %s", x.States(), x.Transitions, time.Since(begin).Round(time.Millisecond))
+			states, transitions = states+x.States(), transitions+x.Transitions
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	t.Logf("in all %d states, %d transitions", states, transitions)
+}
+
+// explore visits every state that can be reached, and checks that never two guests run, then
+// that every run comes to a rest with one guest, or a VMI that has ended.
+func explore(sc *scenario) (*exploration.Graph[state, step], error) {
+	var first state
+	first.initial(sc)
+	g, err := exploration.Explore(&exploration.Model[state, step]{
+		Initial:  first,
+		Next:     sc.next,
+		Check:    check,
+		Broken:   func(st step) error { return st.broken },
+		Progress: func(st step) (uint8, bool) { return 0, !st.disturbs },
+		Rest:     rest,
+		Name:     func(st step, _ *state) string { return st.name },
+		Text:     (*state).String,
+		Most:     mostStates,
+	})
+	if err != nil {
+		return g, err
+	}
+	return g, g.AlwaysRests(errEndless)
+}
+
+// check is what holds in every state.
+func check(s *state) error {
+	at := s.tgt == tgtRuns || s.tgt == tgtMarked
+	switch {
+	case s.src.runs() && at:
+		return errTwoGuests
+	case s.src.runs() && s.hasRun, s.stale && at:
+		return errOlder
+	case s.vmi.Failed && (at || s.vmi.Completed):
+		return errTwoEnds
+	}
+	return nil
+}
+
+// rest is what is expected of a state in which nothing goes on by itself.
+func rest(s *state) error {
+	r := s.vmi
+	ended := s.src == srcEnded && s.tgt == tgtEnded
+	switch {
+	case r.Final, r.Deleting:
+		if ended {
+			return nil
+		}
+	case r.Failed:
+		if s.src.runs() && s.tgt == tgtEnded && !r.TargetNamed {
+			return nil
+		}
+	case r.Completed:
+		if r.Switched && s.tgt == tgtRuns && s.whole && s.src == srcEnded && !r.SourceNamed {
+			return nil
+		}
+	}
+	return errStuck
+}
+
+// finds expects a violation of a kind, and shows it.
+func finds(t *testing.T, sc *scenario, want error) {
+	t.Helper()
+	x, err := explore(sc)
+	var broken *exploration.Violation
+	if !errors.As(err, &broken) {
+		t.Fatalf("it survives (%v): %d states, %d transitions", err, x.States(), x.Transitions)
+	}
+	t.Log(broken)
+	if !errors.Is(broken.Broken, want) {
+		t.Errorf("it breaks %v, expected %v", broken.Broken, want)
+	}
+}

@@ -1,0 +1,160 @@
+package switchover_test
+
+import (
+	"testing"
+
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/switchover"
+)
+
+// atSource are Drydock's rules with another source: one that sees something else, or does.
+func atSource(see func(*switchover.SourceFacts), do func(switchover.SourceFacts, *switchover.SourceStep)) rules {
+	r := drydocks
+	r.source = func(f switchover.SourceFacts) switchover.SourceStep {
+		if see != nil {
+			see(&f)
+		}
+		d := switchover.DecideSource(f)
+		if do != nil {
+			do(f, &d)
+		}
+		return d
+	}
+	return r
+}
+
+func atTarget(see func(*switchover.TargetFacts), do func(switchover.TargetFacts, *switchover.TargetStep)) rules {
+	r := drydocks
+	r.target = func(f switchover.TargetFacts) switchover.TargetStep {
+		if see != nil {
+			see(&f)
+		}
+		d := switchover.DecideTarget(f)
+		if do != nil {
+			do(f, &d)
+		}
+		return d
+	}
+	return r
+}
+
+func atController(see func(*switchover.ControllerFacts)) rules {
+	r := drydocks
+	r.controller = func(f switchover.ControllerFacts) switchover.ControllerStep {
+		see(&f)
+		return switchover.DecideController(f)
+	}
+	return r
+}
+
+func isSent(f switchover.SourceFacts) bool {
+	return f.Status == migrationstatus.Completed && f.RunState == runstate.PostMigrate
+}
+
+func runAtTheEndOfTheStream(f *switchover.TargetFacts) { f.Released = true }
+
+func resumeAfterAWhile(f switchover.SourceFacts, d *switchover.SourceStep) {
+	if isSent(f) && d.Action == switchover.SourceWait && f.Stopped > 0 {
+		d.Action = switchover.Resume
+	}
+}
+
+func resumeOnAbort(f switchover.SourceFacts, d *switchover.SourceStep) {
+	if isSent(f) && f.Record.AbortRequested {
+		d.Action = switchover.Resume
+	}
+}
+
+func resumeBeforeTheRecord(f switchover.SourceFacts, d *switchover.SourceStep) {
+	if isSent(f) && d.Action == switchover.RecordFailed {
+		d.Action = switchover.Resume
+	}
+}
+
+func neverAsSoonAsUnwanted(_ switchover.TargetFacts, d *switchover.TargetStep) {
+	if d.Action == switchover.Kill {
+		d.Tell = switchover.Never
+	}
+}
+
+func everyPodIsNamed(f *switchover.TargetFacts) { f.Named, f.Record.Current = true, true }
+
+func everyEndIsNever(f *switchover.TargetFacts) { f.Unmarked = true }
+
+func ranWithoutAMark(f *switchover.TargetFacts) { f.Marked = false }
+
+func releaseBeforeTheSwitchover(f switchover.SourceFacts, d *switchover.SourceStep) {
+	if f.Status == migrationstatus.PreSwitchover {
+		d.Tell = switchover.Released
+	}
+}
+
+func believePostCopysStatus(f *switchover.SourceFacts) { f.PostCopyBytes = 1 }
+
+func beginWithoutARecord(f *switchover.SourceFacts) { f.Record.Started = true }
+
+func endWithTheSourcePod(f *switchover.ControllerFacts) { f.Source.Exit.Sent = false }
+
+func silenceIsNever(f *switchover.ControllerFacts) { f.Target.Exit.Known = true }
+
+func silenceIsRelease(f *switchover.ControllerFacts) {
+	if f.Source.State == switchover.PodEnded && !f.Source.Exit.Known {
+		f.Source.Exit = switchover.Exit{Known: true, Sent: true}
+	}
+}
+
+func failWhatHasStarted(f *switchover.ControllerFacts) { f.Record.Started = false }
+
+func endWithoutASecondLook(f *switchover.ControllerFacts) {
+	f.Record.AbortFailed = f.Record.AbortFailed || f.Record.AbortRequested
+}
+
+// TestWhatIsWrongIsFound puts what would be wrong in the place of each rule: the exploration has
+// to find the way to two guests, to a guest with old memory, or to one that is ended.
+func TestWhatIsWrongIsFound(t *testing.T) {
+	tests := map[string]struct {
+		rules rules
+		sc    scenario
+		want  error
+	}{
+		"the target runs at the end of the stream": {
+			atTarget(runAtTheEndOfTheStream, nil), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errTwoGuests},
+		"the source goes on after a while": {
+			atSource(nil, resumeAfterAWhile), scenario{ready: true, prompt: true}, errTwoGuests},
+		"the source goes on for an abort": {
+			atSource(nil, resumeOnAbort), scenario{ready: true, prompt: true, faults: 1, kinds: canceled}, errTwoGuests},
+		"the source goes on before failed is recorded": {
+			atSource(nil, resumeBeforeTheRecord), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errEnded},
+		"Never is told of a QEMU that is to end": {
+			atTarget(nil, neverAsSoonAsUnwanted), scenario{ready: true, prompt: true, trusting: true, faults: 1, kinds: canceled}, errTwoGuests},
+		"Never is told of an end that nobody knows": {
+			atTarget(everyEndIsNever, nil), scenario{ready: true, prompt: true, trusting: true, faults: 1, kinds: everything}, errOlder},
+		"a second target pod speaks for the first": {
+			atTarget(everyPodIsNamed, nil), scenario{ready: true, prompt: true, trusting: true, faults: 2, kinds: podForced | secondPod}, errTwoGuests},
+		"the target forgets that it was let run": {
+			atTarget(ranWithoutAMark, nil), scenario{ready: true, prompt: true}, errStuck},
+		"Released is told before the switchover": {
+			atSource(nil, releaseBeforeTheSwitchover), scenario{ready: true, prompt: true, trusting: true, faults: 1, kinds: everything}, errTwoGuests},
+		"Released is told as soon as the status is postcopy-active": {
+			atSource(believePostCopysStatus, nil), scenario{ready: true, prompt: true, trusting: true, postCopy: true, faults: 1, kinds: everything}, errTwoGuests},
+		"the source begins before its record": {
+			atSource(beginWithoutARecord, nil), scenario{ready: true, prompt: true, faults: 1, kinds: canceled}, errTwoEnds},
+		"the end of the source pod is that of the VMI": {
+			atController(endWithTheSourcePod), scenario{ready: true, prompt: true}, errEnded},
+		"a target pod that ends without a word never ran": {
+			atController(silenceIsNever), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errOlder},
+		"a source pod that ends without a word has sent the guest": {
+			atController(silenceIsRelease), scenario{ready: true, prompt: true, faults: 2, kinds: connectionCut | launcherDies | handlerDies}, errOlder},
+		"virt-controller fails what has begun": {
+			atController(failWhatHasStarted), scenario{ready: true, prompt: true, faults: 1, kinds: canceled}, errTwoEnds},
+		"virt-controller does not wait for the source's answer": {
+			atController(endWithoutASecondLook), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errEnded},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.sc.rules = test.rules
+			finds(t, &test.sc, test.want)
+		})
+	}
+}

@@ -1,0 +1,553 @@
+package switchover_test
+
+import (
+	"errors"
+
+	"drydock.dev/drydock/internal/rules/switchover"
+)
+
+var (
+	errTwoGuests = errors.New("two QEMUs run the guest, or may at any moment")
+	errOlder     = errors.New("a QEMU runs the guest with memory from before it went on in the other")
+	errUntrue    = errors.New("a fact is told that is not true")
+	errTwoEnds   = errors.New("the migration has failed, and the target runs the guest")
+	errEnded     = errors.New("the VMI is ended although a guest runs or is free to")
+	errStuck     = errors.New("nothing goes on, and there is neither one guest where the VMI says nor a VMI that has ended")
+	errEndless   = errors.New("the last steps can be repeated for ever")
+)
+
+// step is something that happens.
+type step struct {
+	name string
+	// disturbs: it need not happen.
+	disturbs bool
+	broken   error
+}
+
+// rules are what is explored.
+type rules struct {
+	source     func(switchover.SourceFacts) switchover.SourceStep
+	target     func(switchover.TargetFacts) switchover.TargetStep
+	controller func(switchover.ControllerFacts) switchover.ControllerStep
+}
+
+var drydocks = rules{switchover.DecideSource, switchover.DecideTarget, switchover.DecideController}
+
+// fault is something that happens a limited number of times.
+type fault uint16
+
+const (
+	handlerDies fault = 1 << iota
+	connectionCut
+	qemuDies
+	launcherDies
+	podDeleted
+	podForced
+	nodeSilent
+	canceled
+	vmiDeleted
+	givenUp
+	oldLeader
+	secondPod
+)
+
+// scenario is what is fixed in an exploration.
+type scenario struct {
+	name string
+	// ready begins with a target that listens.
+	ready bool
+	// prompt virt-handlers see each version of the VMI at once.
+	prompt bool
+	// postCopy lets the convergence ask for post-copy.
+	postCopy bool
+	// trusting leaves out whether facts that are told are true, so that the consequence is shown.
+	trusting bool
+	kinds    fault
+	faults   int8
+	rules    rules
+}
+
+// turn is all that may happen in one state.
+type turn struct {
+	*scenario
+	s    *state
+	emit func(step, state)
+}
+
+func (sc *scenario) next(s *state, emit func(step, state)) {
+	t := turn{sc, s, emit}
+	for i := range s.handlers {
+		t.handler(side(i))
+		t.kubelet(side(i))
+		t.faultsOf(side(i))
+	}
+	t.sourceDecides()
+	t.targetDecides()
+	t.messages()
+	t.sourceQEMU()
+	t.targetQEMU()
+	t.controller()
+	t.faults()
+	t.secondPods()
+}
+
+// may takes a step if it changes anything.
+func (t *turn) may(st step, change func(*state)) {
+	to := *t.s
+	change(&to)
+	to.remember(t.s.src)
+	if t.prompt {
+		for i := range to.handlers {
+			to.look(side(i))
+		}
+	}
+	if to != *t.s || st.broken != nil {
+		t.emit(st, to)
+	}
+}
+
+// remember notes where the guest has gone on.
+func (s *state) remember(before sourceQEMU) {
+	s.hasRun = s.hasRun || s.tgt == tgtRuns
+	if s.src == srcBack && before != srcBack && s.tgt > tgtIncoming && s.tgt < tgtEnded {
+		s.stale = true
+	}
+}
+
+func (t *turn) goesOn(name string, change func(*state)) { t.may(step{name: name}, change) }
+
+// fault spends one of the faults.
+func (t *turn) fault(kind fault, name string, possible bool, change func(*state)) {
+	if !possible || t.s.faults == 0 || t.kinds&kind == 0 {
+		return
+	}
+	t.may(step{name: name, disturbs: true}, func(to *state) {
+		to.faults--
+		change(to)
+	})
+}
+
+// look has a virt-handler see the VMI as it is.
+func (s *state) look(i side) {
+	if s.handlers[i].up && s.nodes[i] == answers {
+		s.handlers[i].view = s.vmi
+	}
+}
+
+// write is a virt-handler's write of the VMI, which does not know whether it took effect.
+func (t *turn) write(i side, name string, broken error, change func(*switchover.Record)) {
+	if t.s.nodes[i] == answers && t.s.handlers[i].view == t.s.vmi {
+		t.may(step{name: name, broken: broken}, func(to *state) { change(&to.vmi) })
+	}
+}
+
+// handler is what a virt-handler does beside migrating.
+func (t *turn) handler(i side) {
+	s, h := t.s, t.s.handlers[i]
+	if !h.up {
+		if s.nodes[i] == answers {
+			t.goesOn(sides[i]+"'s virt-handler starts", func(to *state) { to.start(i) })
+		}
+		return
+	}
+	t.goesOn(sides[i]+"'s virt-handler sees the VMI", func(to *state) { to.look(i) })
+	stops := h.view.Final || h.view.Deleting && (i == source || s.tgt == tgtRuns)
+	if stops && s.alive(i) {
+		t.goesOn(sides[i]+"'s virt-handler stops the guest", func(to *state) { to.end(i, true) })
+	}
+}
+
+// start is a virt-handler that finds what there is.
+func (s *state) start(i side) {
+	s.handlers[i] = handler{up: true, view: s.vmi, unmarked: i == target && s.tgt < tgtMarked}
+}
+
+func (t *turn) sourceDecides() {
+	if !t.s.handlers[source].up {
+		return
+	}
+	f := t.s.sourceFacts()
+	t.sourceStep(t.rules.source(f))
+	f.Stopped = overdue
+	t.sourceStep(t.rules.source(f))
+	if t.postCopy {
+		f.Convergence.Action = switchover.ConvergeByPostCopy
+		t.sourceStep(t.rules.source(f))
+	}
+	f.Convergence = switchover.Convergence{Action: switchover.GiveUp, Reason: "it is too slow"}
+	if d := t.rules.source(f); d.Action == switchover.Cancel {
+		t.fault(givenUp, "the migration does not converge, and is cancelled", true, (*state).cancelCopy)
+	}
+}
+
+// sourceStep tells, and acts.
+func (t *turn) sourceStep(d switchover.SourceStep) {
+	s := t.s
+	if d.Tell == switchover.Released && s.connected() && !s.handlers[target].released {
+		var broken error
+		if s.src != srcSent && s.src != srcPostCopyFirm && s.src != srcPostCopyPaused && !s.exits[source].Sent && !t.trusting {
+			broken = errUntrue
+		}
+		t.may(step{name: "source tells Released", broken: broken}, func(to *state) { to.released = true })
+	}
+	name := "source: " + string(d.Action)
+	if write := sourceWrites[d.Action]; write != nil {
+		var broken error
+		if d.Action == switchover.ReportEnd {
+			broken = s.endedTooEarly()
+		}
+		t.write(source, name, broken, write)
+		return
+	}
+	switch d.Action {
+	case switchover.SourceWait:
+	case switchover.Begin:
+		t.goesOn(name, func(to *state) {
+			to.src, to.stream, to.handlers[source].streams = srcCopies, to.tgt == tgtIncoming && to.connected(), true
+		})
+		t.fault(handlerDies, "source: virt-handler dies while it begins", true, func(to *state) {
+			to.src = srcBack
+			to.die(source)
+		})
+	case switchover.Cancel:
+		t.cancel(name)
+	default:
+		t.goesOn(name, sourceActs[d.Action])
+	}
+}
+
+var sourceWrites = map[switchover.SourceAction]func(*switchover.Record){
+	switchover.RecordStart:       func(r *switchover.Record) { r.Started = true },
+	switchover.RecordPostCopy:    func(r *switchover.Record) { r.PostCopy = true },
+	switchover.RecordFailed:      func(r *switchover.Record) { r.Failed = true },
+	switchover.RecordAbortFailed: func(r *switchover.Record) { r.AbortFailed = true },
+	switchover.ReportEnd:         func(r *switchover.Record) { r.Final = true },
+}
+
+var sourceActs = map[switchover.SourceAction]func(*state){
+	switchover.SwitchToPostCopy: func(to *state) { to.byPostCopy = true },
+	switchover.ContinueSwitchover: func(to *state) {
+		switch {
+		case !to.stream:
+			to.src = srcBack
+		case to.byPostCopy:
+			to.src = srcPostCopy
+		default:
+			to.src = srcDevice
+		}
+	},
+	switchover.Resume: func(to *state) { to.src = srcBack },
+	switchover.Quit:   func(to *state) { to.end(source, true) },
+	switchover.Recover: func(to *state) {
+		if to.connected() && to.tgt > tgtIncoming && to.tgt < tgtEnded {
+			to.src, to.stream = srcPostCopyFirm, true
+		}
+	},
+	switchover.EndLost: func(to *state) { to.end(source, true) },
+}
+
+// cancelCopy is migrate_cancel before the switchover.
+func (s *state) cancelCopy() {
+	if s.src == srcCopies || s.src == srcPreSwitchover {
+		s.src, s.stream = srcBack, false
+	}
+}
+
+// cancel is migrate_cancel, which QEMU may find too late.
+func (t *turn) cancel(name string) {
+	t.goesOn(name, (*state).cancelCopy)
+	if t.s.src != srcDevice {
+		return
+	}
+	t.goesOn(name, func(to *state) { to.src, to.stream = srcBack, false })
+	if t.s.whole {
+		t.goesOn(name+", too late", func(to *state) { to.src = srcSent })
+	}
+}
+
+func (t *turn) targetDecides() {
+	s := t.s
+	if !s.handlers[target].up {
+		return
+	}
+	d := t.rules.target(s.targetFacts())
+	t.targetTells(d.Tell)
+	name := "target: " + string(d.Action)
+	switch d.Action {
+	case switchover.StartIncoming:
+		t.goesOn(name, func(to *state) { to.tgt = tgtIncoming })
+	case switchover.ReportReady:
+		t.write(target, name, nil, func(r *switchover.Record) { r.Addressed = true })
+	case switchover.ReportCompleted:
+		t.write(target, name, nil, func(r *switchover.Record) { r.Completed = true })
+	case switchover.MarkAndRun:
+		t.goesOn("target: mark", func(to *state) { to.tgt, to.handlers[target].unmarked = tgtMarked, false })
+	case switchover.Run:
+		t.goesOn(name, func(to *state) {
+			if to.tgt == tgtMarked {
+				to.tgt = tgtRuns
+			}
+		})
+	case switchover.Kill:
+		t.goesOn(name, func(to *state) { to.end(target, true) })
+	}
+}
+
+func (t *turn) targetTells(fact switchover.Fact) {
+	s := t.s
+	if !s.connected() || s.handlers[source].heard(fact) {
+		return
+	}
+	var broken error
+	if !t.trusting && (fact == switchover.Never && (s.tgt != tgtEnded || s.hasRun) || fact == switchover.Ran && !s.hasRun) {
+		broken = errUntrue
+	}
+	t.may(step{name: "target tells " + string(fact), broken: broken}, func(to *state) { to.send(fact) })
+}
+
+func (s *state) send(fact switchover.Fact) {
+	switch fact {
+	case switchover.Ready:
+		s.ready = true
+	case switchover.Ran:
+		s.ran = true
+	case switchover.Never:
+		s.never = true
+	}
+}
+
+func (h *handler) heard(fact switchover.Fact) bool {
+	switch fact {
+	case switchover.Ready:
+		return h.ready
+	case switchover.Ran:
+		return h.ran
+	case switchover.Never:
+		return h.never
+	}
+	return true
+}
+
+// messages arrive at any time, as long as their receiver lives.
+func (t *turn) messages() {
+	s := t.s
+	if s.handlers[source].up && s.nodes[source] == answers {
+		t.goesOn("Ready arrives", func(to *state) { to.handlers[source].ready, to.ready = s.handlers[source].ready || s.ready, false })
+		t.goesOn("Ran arrives", func(to *state) { to.handlers[source].ran, to.ran = s.handlers[source].ran || s.ran, false })
+		t.goesOn("Never arrives", func(to *state) { to.handlers[source].never, to.never = s.handlers[source].never || s.never, false })
+	}
+	if s.handlers[target].up && s.nodes[target] == answers {
+		t.goesOn("Released arrives", func(to *state) {
+			to.handlers[target].released, to.released = s.handlers[target].released || s.released, false
+		})
+	}
+	if !s.connected() {
+		t.may(step{name: "what is on its way is lost", disturbs: true}, (*state).lose)
+	}
+}
+
+func (s *state) lose() { s.ready, s.ran, s.never, s.released = false, false, false, false }
+
+// sourceQEMU is what QEMU at the source does by itself, and virt-launcher's watch over it.
+func (t *turn) sourceQEMU() {
+	s := t.s
+	arrived := s.tgt > tgtIncoming && s.tgt < tgtEnded
+	become := func(name string, q sourceQEMU) { t.goesOn(name, func(to *state) { to.src = q }) }
+	if !s.stream {
+		switch s.src {
+		case srcCopies, srcDevice, srcPostCopy:
+			become("source's QEMU sees that the stream is cut, and goes on", srcBack)
+		case srcPostCopyFirm:
+			become("source's QEMU pauses the post-copy", srcPostCopyPaused)
+		}
+	}
+	switch {
+	case s.src == srcCopies && s.stream:
+		become("source's QEMU stops the guest for the switchover", srcPreSwitchover)
+	case s.src == srcDevice && s.whole:
+		// The target's answer may have been on its way when the stream was cut.
+		become("source's QEMU has sent the guest", srcSent)
+	case s.src == srcPostCopy && s.stream:
+		become("source's QEMU sends the first page of post-copy", srcPostCopyFirm)
+	case s.src == srcPostCopyFirm && s.stream && arrived:
+		t.goesOn("source's QEMU has sent the last page of post-copy", func(to *state) { to.src, to.whole = srcSent, true })
+	case s.src == srcPreSwitchover && !s.handlers[source].up && s.nodes[source] != fenced:
+		t.goesOn("source's virt-launcher cancels without a virt-handler", (*state).cancelCopy)
+	}
+}
+
+// targetQEMU is what QEMU at the target does by itself.
+func (t *turn) targetQEMU() {
+	s := t.s
+	if s.tgt != tgtIncoming {
+		return
+	}
+	switch {
+	case !s.stream && s.src != srcRuns:
+		t.goesOn("target's QEMU ends with the stream", func(to *state) { to.end(target, true) })
+	case s.src == srcDevice:
+		t.goesOn("target's QEMU has loaded the guest", func(to *state) { to.tgt, to.whole = tgtLoaded, true })
+	case s.src == srcPostCopy, s.src == srcPostCopyFirm:
+		t.goesOn("target's QEMU has loaded what post-copy begins with", func(to *state) { to.tgt = tgtLoaded })
+	}
+}
+
+// kubelet is that of a node.
+func (t *turn) kubelet(i side) {
+	s, p := t.s, t.s.pods[i]
+	switch s.nodes[i] {
+	case silent:
+		t.goesOn(sides[i]+"'s node answers again", func(to *state) { to.nodes[i] = answers })
+		t.may(step{name: sides[i] + "'s node is off, and declared out of service", disturbs: true}, func(to *state) {
+			if to.alive(i) {
+				to.end(i, false)
+			}
+			to.die(i)
+			to.nodes[i], to.pods[i] = fenced, pod{gone: true}
+		})
+		return
+	case fenced:
+		return
+	}
+	switch {
+	case s.alive(i) && p.going():
+		t.goesOn(sides[i]+"'s kubelet ends the pod", func(to *state) { to.end(i, true) })
+	case !s.alive(i) && !p.final && !p.gone:
+		t.goesOn(sides[i]+"'s kubelet says that the pod has ended", func(to *state) { to.pods[i].final = true })
+	case p.final && p.deleting && !p.gone:
+		t.goesOn(sides[i]+"'s kubelet lets the pod go", func(to *state) { to.pods[i] = pod{gone: true} })
+	}
+}
+
+// die ends a virt-handler, and the streams through it.
+func (s *state) die(i side) {
+	s.handlers[i] = handler{}
+	s.stream = false
+	if i == source {
+		s.ready, s.ran, s.never = false, false, false
+	} else {
+		s.released = false
+	}
+}
+
+// faultsOf are what befalls one side.
+func (t *turn) faultsOf(i side) {
+	s, p := t.s, t.s.pods[i]
+	t.fault(handlerDies, sides[i]+"'s virt-handler dies", s.handlers[i].up, func(to *state) { to.die(i) })
+	t.fault(qemuDies, sides[i]+"'s QEMU ends by itself", s.alive(i), func(to *state) { to.end(i, true) })
+	t.fault(launcherDies, sides[i]+"'s virt-launcher is killed", s.alive(i), func(to *state) { to.end(i, false) })
+	t.fault(podDeleted, "somebody deletes the "+sides[i]+" pod", !p.going(), func(to *state) { to.pods[i].deleting = true })
+	t.fault(podForced, "somebody deletes the "+sides[i]+" pod by force", !p.gone, func(to *state) { to.pods[i] = pod{gone: true} })
+	t.fault(nodeSilent, sides[i]+"'s node falls silent", s.nodes[i] == answers, func(to *state) { to.nodes[i], to.stream = silent, false })
+}
+
+func (t *turn) faults() {
+	s := t.s
+	t.fault(connectionCut, "the connections are cut", s.connected(), func(to *state) {
+		to.stream = false
+		to.lose()
+	})
+	t.fault(canceled, "somebody cancels the migration", !s.cancel, func(to *state) { to.cancel = true })
+	t.fault(vmiDeleted, "somebody deletes the VMI", !s.vmi.Deleting, func(to *state) { to.vmi.Deleting = true })
+	t.fault(oldLeader, "a virt-controller begins to look away", !s.old.looked, func(to *state) {
+		to.old = leader{looked: true, vmi: s.vmi, pods: [2]switchover.Pod{s.podSeen(source), s.podSeen(target)}, cancel: s.cancel}
+	})
+}
+
+// controller is the virt-controller that sees what is so, and the one that does not.
+func (t *turn) controller() {
+	s := t.s
+	t.concludes("virt-controller: ", t.rules.controller(s.controllerFacts()))
+	if s.old.looked && s.old.vmi == s.vmi {
+		f := switchover.ControllerFacts{Record: s.vmi, Source: s.old.pods[source], Target: s.old.pods[target]}
+		if s.old.cancel {
+			f.GiveUp = "the migration is being deleted"
+		}
+		t.concludes("the old virt-controller: ", t.rules.controller(f))
+	}
+	remove := func(i side, name string) {
+		t.goesOn("virt-controller deletes the "+sides[i]+" pod, "+name, func(to *state) {
+			to.pods[i].deleting = to.pods[i].deleting || !to.pods[i].gone
+		})
+	}
+	r := s.vmi
+	switch {
+	case r.Final, r.Deleting:
+		remove(source, "as the VMI ends")
+		remove(target, "as the VMI ends")
+	case r.Failed:
+		remove(target, "as the migration has failed")
+	case r.Completed && r.Switched:
+		remove(source, "as the guest has moved")
+	}
+}
+
+// concludes writes what a virt-controller decides, on condition that the VMI is the one that it has
+// seen.
+func (t *turn) concludes(who string, d switchover.ControllerStep) {
+	write := controllerWrites[d.Action]
+	if write == nil {
+		return
+	}
+	var broken error
+	switch d.Action {
+	case switchover.EndAsSource, switchover.EndAsTarget:
+		broken = t.s.endedTooEarly()
+	case switchover.EndAsLost:
+		// In post-copy the source's end without a word ends the VMI, whatever the target has.
+		if !t.s.vmi.PostCopy || t.s.podSeen(source).Exit.Known || t.s.src.runs() {
+			broken = t.s.endedTooEarly()
+		}
+	}
+	t.may(step{name: who + string(d.Action), broken: broken}, func(to *state) { write(&to.vmi) })
+}
+
+var controllerWrites = map[switchover.ControllerAction]func(*switchover.Record){
+	switchover.ControllerRecordFailed: func(r *switchover.Record) { r.Failed = true },
+	switchover.RecordAbort:            func(r *switchover.Record) { r.AbortRequested = true },
+	switchover.DropSource:             func(r *switchover.Record) { r.SourceNamed = false },
+	switchover.DropTarget:             func(r *switchover.Record) { r.TargetNamed = false },
+	switchover.SwitchNode:             func(r *switchover.Record) { r.Switched = true },
+	switchover.EndAsSource:            func(r *switchover.Record) { r.Final = true },
+	switchover.EndAsTarget:            func(r *switchover.Record) { r.Final = true },
+	switchover.EndAsLost:              func(r *switchover.Record) { r.Final = true },
+}
+
+// endedTooEarly returns what is wrong with ending the VMI now: a guest runs with all of its
+// memory, or the target has all of one that the source has let go of.
+func (s *state) endedTooEarly() error {
+	whole := s.whole && (s.tgt == tgtRuns || s.tgt == tgtMarked || s.tgt == tgtLoaded && s.exits[source].Sent)
+	if !s.vmi.Deleting && (s.src.runs() || whole) {
+		return errEnded
+	}
+	return nil
+}
+
+// secondPods are target pods that a virt-controller with an old view makes when the first one's
+// object is gone.
+func (t *turn) secondPods() {
+	s := t.s
+	t.fault(secondPod, "an old virt-controller makes a second target pod", s.second == 0 && s.pods[target].gone, func(to *state) { to.second = 1 })
+	if s.second == 0 || !s.handlers[target].up {
+		return
+	}
+	f := switchover.TargetFacts{Record: s.handlers[target].view, Process: []switchover.Process{
+		switchover.ProcessNotStarted, switchover.ProcessRuns, switchover.ProcessEnded}[s.second-1]}
+	if s.second == 2 {
+		f.RunState, f.Unmarked = "inmigrate", true
+	}
+	if s.second == 3 {
+		f.Exit.Known, f.Unmarked = true, true
+	}
+	d := t.rules.target(f)
+	t.targetTells(d.Tell)
+	switch d.Action {
+	case switchover.StartIncoming:
+		t.goesOn("second target: "+string(d.Action), func(to *state) { to.second = 2 })
+	case switchover.Kill:
+		t.goesOn("second target: "+string(d.Action), func(to *state) { to.second = 3 })
+	}
+	if s.second < 3 {
+		t.may(step{name: "the second target ends", disturbs: true}, func(to *state) { to.second = 3 })
+	}
+}
