@@ -21,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/controller/datavolume"
 	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/kubevirt"
+	"drydock.dev/drydock/internal/controller/migration"
 	"drydock.dev/drydock/internal/controller/replicaset"
 	"drydock.dev/drydock/internal/controller/vm"
 	"drydock.dev/drydock/internal/controller/vmi"
@@ -32,6 +33,9 @@ import (
 // a handful of requests that wait on the API server, so more than the CPUs is
 // right.
 const workers = 16
+
+// migrationWorkers is how many migrations are worked on at once: about as many as run.
+const migrationWorkers = 4
 
 // pace is for a loop with so many workers. What fails is tried again soon, and
 // never less than twice a minute.
@@ -82,6 +86,10 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		Client: cached, Reader: reader, Recorder: recorder("virtualmachine-controller"),
 		Settings: settings, LauncherImage: o.launcherImage, MaxAttachmentPods: o.maxAttachmentPods, Now: o.now,
 	}
+	moves := &migration.Reconciler{
+		Client: cached, Reader: reader, Recorder: recorder("virtualmachineinstance-migration-controller"),
+		Settings: settings, Render: vmis.RenderTarget, Now: o.now,
+	}
 	sizes := &claimsize.Reconciler{Client: cached}
 	vms := &vm.Reconciler{Client: cached, Reader: reader, Recorder: recorder("virtualmachine-controller"), Now: o.now}
 	sets := &replicaset.Reconciler{Client: cached, Recorder: recorder("virtualmachinereplicaset-controller"), Now: o.now}
@@ -96,6 +104,7 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 	return []loop{
 		{"VirtualMachineInstances", func() error { return vmis.SetupWithManager(ctx, mgr, pace(workers)) }},
 		{"claims with a selected node", func() error { return (&vmi.SelectedNodes{Reconciler: vmis}).SetupWithManager(mgr, pace(1)) }},
+		{"VirtualMachineInstanceMigrations", func() error { return moves.SetupWithManager(ctx, mgr, pace(migrationWorkers)) }},
 		{"hotplugged volumes", func() error { return plugs.SetupWithManager(ctx, mgr, pace(workers)) }},
 		{"claims that grow", func() error { return sizes.SetupWithManager(mgr, pace(1)) }},
 		{"VirtualMachines", func() error { return vms.SetupWithManager(ctx, mgr, pace(workers)) }},

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	v1 "kubevirt.io/api/core/v1"
+	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -49,6 +50,7 @@ func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1.AddToScheme(scheme))
+	utilruntime.Must(migrationsv1alpha1.AddToScheme(scheme))
 	utilruntime.Must(cdiv1.AddToScheme(scheme))
 	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
 	return scheme
@@ -134,6 +136,7 @@ func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache
 		v1.VirtualMachineInstanceGroupVersionKind:           "virtualmachineinstances",
 		v1.VirtualMachineGroupVersionKind:                   "virtualmachines",
 		v1.VirtualMachineInstanceReplicaSetGroupVersionKind: "virtualmachineinstancereplicasets",
+		v1.VirtualMachineInstanceMigrationGroupVersionKind:  "virtualmachineinstancemigrations",
 		cdiv1.SchemeGroupVersion.WithKind("DataVolume"):     "datavolumes",
 		cdiv1.SchemeGroupVersion.WithKind("DataSource"):     "datasources",
 		cdiv1.SchemeGroupVersion.WithKind("CDIConfig"):      "cdiconfigs",

@@ -22,6 +22,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugpod"
 	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
@@ -137,13 +138,12 @@ func (r *Reconciler) observeLauncher(ctx context.Context, s *observation) error 
 }
 
 func stage(vmi *v1.VirtualMachineInstance, launcher *corev1.Pod) hotplug.Stage {
-	migration := vmi.Status.MigrationState
 	switch {
 	case vmi.IsFinal():
 		return hotplug.Over
 	case launcher == nil || launcher.Spec.NodeName == "", // an old cache: the VMI is Scheduled
 		vmi.Status.Phase != v1.Scheduled && vmi.Status.Phase != v1.Running,
-		migration != nil && !migration.Completed && !migration.Failed:
+		migration.InFlight(vmi):
 		return hotplug.Frozen
 	case vmi.DeletionTimestamp != nil || launcher.DeletionTimestamp != nil || podstatus.Terminal(launcher):
 		return hotplug.Ending

@@ -20,17 +20,18 @@ func TestHowFarAVMIIs(t *testing.T) {
 		edit func(*v1.VirtualMachineInstance, *corev1.Pod)
 		want hotplug.Stage
 	}{
-		"its guest runs":                   {func(*v1.VirtualMachineInstance, *corev1.Pod) {}, hotplug.Active},
-		"it has its node":                  {func(v *v1.VirtualMachineInstance, _ *corev1.Pod) { v.Status.Phase = v1.Scheduled }, hotplug.Active},
-		"it waits for a node":              {func(v *v1.VirtualMachineInstance, _ *corev1.Pod) { v.Status.Phase = v1.Scheduling }, hotplug.Frozen},
-		"its pod's node is not seen yet":   {func(_ *v1.VirtualMachineInstance, p *corev1.Pod) { p.Spec.NodeName = "" }, hotplug.Frozen},
-		"it is being deleted":              {func(v *v1.VirtualMachineInstance, _ *corev1.Pod) { v.DeletionTimestamp = deleted }, hotplug.Ending},
-		"its pod is being deleted":         {func(_ *v1.VirtualMachineInstance, p *corev1.Pod) { p.DeletionTimestamp = deleted }, hotplug.Ending},
-		"its pod has ended":                {func(_ *v1.VirtualMachineInstance, p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, hotplug.Ending},
-		"its guest has ended":              {func(v *v1.VirtualMachineInstance, _ *corev1.Pod) { v.Status.Phase = v1.Succeeded }, hotplug.Over},
-		"it moves to another node":         {migrates(&v1.VirtualMachineInstanceMigrationState{}), hotplug.Frozen},
-		"it has moved to another node":     {migrates(&v1.VirtualMachineInstanceMigrationState{Completed: true}), hotplug.Active},
-		"it could not move and stays here": {migrates(&v1.VirtualMachineInstanceMigrationState{Failed: true}), hotplug.Active},
+		"its guest runs":                    {func(*v1.VirtualMachineInstance, *corev1.Pod) {}, hotplug.Active},
+		"it has its node":                   {func(v *v1.VirtualMachineInstance, _ *corev1.Pod) { v.Status.Phase = v1.Scheduled }, hotplug.Active},
+		"it waits for a node":               {func(v *v1.VirtualMachineInstance, _ *corev1.Pod) { v.Status.Phase = v1.Scheduling }, hotplug.Frozen},
+		"its pod's node is not seen yet":    {func(_ *v1.VirtualMachineInstance, p *corev1.Pod) { p.Spec.NodeName = "" }, hotplug.Frozen},
+		"it is being deleted":               {func(v *v1.VirtualMachineInstance, _ *corev1.Pod) { v.DeletionTimestamp = deleted }, hotplug.Ending},
+		"its pod is being deleted":          {func(_ *v1.VirtualMachineInstance, p *corev1.Pod) { p.DeletionTimestamp = deleted }, hotplug.Ending},
+		"its pod has ended":                 {func(_ *v1.VirtualMachineInstance, p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, hotplug.Ending},
+		"its guest has ended":               {func(v *v1.VirtualMachineInstance, _ *corev1.Pod) { v.Status.Phase = v1.Succeeded }, hotplug.Over},
+		"it moves to another node":          {migrates(&v1.VirtualMachineInstanceMigrationState{}), hotplug.Frozen},
+		"it has moved to another node":      {migrates(&v1.VirtualMachineInstanceMigrationState{Completed: true}), hotplug.Active},
+		"it has moved, and does not say so": {migrates(&v1.VirtualMachineInstanceMigrationState{Completed: true, TargetNode: "two"}), hotplug.Frozen},
+		"it could not move and stays here":  {migrates(&v1.VirtualMachineInstanceMigrationState{Failed: true}), hotplug.Active},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

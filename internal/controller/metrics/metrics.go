@@ -25,6 +25,12 @@ var (
 	vmiInfo = prometheus.NewDesc("kubevirt_vmi_info",
 		"Information about virtual machine instances.",
 		[]string{"name", "namespace", "node", "phase"}, nil)
+	migrationsPending = prometheus.NewDesc("kubevirt_vmi_migrations_in_pending_phase",
+		"Number of current pending migrations.", nil, nil)
+	migrationsScheduling = prometheus.NewDesc("kubevirt_vmi_migrations_in_scheduling_phase",
+		"Number of current scheduling migrations.", nil, nil)
+	migrationsRunning = prometheus.NewDesc("kubevirt_vmi_migrations_in_running_phase",
+		"Number of current running migrations.", nil, nil)
 	leading = prometheus.NewDesc("kubevirt_virt_controller_leading_status",
 		"Indication for an operating virt-controller.", nil, nil)
 	ready = prometheus.NewDesc("kubevirt_virt_controller_ready_status",
@@ -42,7 +48,7 @@ type Collector struct {
 
 // Describe is part of prometheus.Collector.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{phaseCount, vmCount, vmInfo, vmiInfo, leading, ready} {
+	for _, d := range []*prometheus.Desc{phaseCount, vmCount, vmInfo, vmiInfo, migrationsPending, migrationsScheduling, migrationsRunning, leading, ready} {
 		out <- d
 	}
 }
@@ -59,6 +65,31 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	out <- gauge(leading, 1)
 	c.collectVMIs(out)
 	c.collectVMs(out)
+	c.collectMigrations(out)
+}
+
+// collectMigrations counts those that have not ended; a migration whose target is being
+// made ready counts as running.
+func (c *Collector) collectMigrations(out chan<- prometheus.Metric) {
+	var list v1.VirtualMachineInstanceMigrationList
+	if err := c.Cache.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
+		out <- prometheus.NewInvalidMetric(migrationsPending, err)
+		return
+	}
+	counts := map[*prometheus.Desc]int{migrationsPending: 0, migrationsScheduling: 0, migrationsRunning: 0}
+	for i := range list.Items {
+		switch list.Items[i].Status.Phase {
+		case v1.MigrationPhaseUnset, v1.MigrationPending:
+			counts[migrationsPending]++
+		case v1.MigrationScheduling:
+			counts[migrationsScheduling]++
+		case v1.MigrationScheduled, v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning:
+			counts[migrationsRunning]++
+		}
+	}
+	for desc, n := range counts {
+		out <- gauge(desc, n)
+	}
 }
 
 func (c *Collector) collectVMIs(out chan<- prometheus.Metric) {

@@ -16,6 +16,8 @@ type shelf struct {
 	client.Reader
 	vms  []v1.VirtualMachine
 	vmis []v1.VirtualMachineInstance
+	// migrations are the phases of migrations.
+	migrations []v1.VirtualMachineInstanceMigrationPhase
 }
 
 func (s shelf) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
@@ -24,6 +26,10 @@ func (s shelf) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 		l.Items = s.vms
 	case *v1.VirtualMachineInstanceList:
 		l.Items = s.vmis
+	case *v1.VirtualMachineInstanceMigrationList:
+		for _, phase := range s.migrations {
+			l.Items = append(l.Items, v1.VirtualMachineInstanceMigration{Status: v1.VirtualMachineInstanceMigrationStatus{Phase: phase}})
+		}
 	}
 	return nil
 }
@@ -43,13 +49,16 @@ func TestTheLeaderCounts(t *testing.T) {
 			Status:     v1.VirtualMachineStatus{PrintableStatus: v1.VirtualMachineStatusRunning},
 		}},
 		vmis: []v1.VirtualMachineInstance{vmi("a", "node1", v1.Running), vmi("b", "node1", v1.Running), vmi("c", "", v1.VmPhaseUnset)},
+		migrations: []v1.VirtualMachineInstanceMigrationPhase{"", v1.MigrationPending, v1.MigrationScheduling,
+			v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning, v1.MigrationSucceeded, v1.MigrationFailed},
 	}}
 	waiting := `
 # HELP kubevirt_virt_controller_leading_status Indication for an operating virt-controller.
 # TYPE kubevirt_virt_controller_leading_status gauge
 kubevirt_virt_controller_leading_status 0
 `
-	names := []string{"kubevirt_virt_controller_leading_status", "kubevirt_vmi_phase_count", "kubevirt_number_of_vms", "kubevirt_vm_info"}
+	names := []string{"kubevirt_virt_controller_leading_status", "kubevirt_vmi_phase_count", "kubevirt_number_of_vms", "kubevirt_vm_info",
+		"kubevirt_vmi_migrations_in_pending_phase", "kubevirt_vmi_migrations_in_running_phase", "kubevirt_vmi_migrations_in_scheduling_phase"}
 	if err := testutil.CollectAndCompare(c, strings.NewReader(waiting), names...); err != nil {
 		t.Errorf("before the election: %v", err)
 	}
@@ -64,6 +73,15 @@ kubevirt_virt_controller_leading_status 1
 # HELP kubevirt_vm_info Information about virtual machines: printable status and run strategy.
 # TYPE kubevirt_vm_info gauge
 kubevirt_vm_info{name="a",namespace="ns",run_strategy="Always",status="running"} 1
+# HELP kubevirt_vmi_migrations_in_pending_phase Number of current pending migrations.
+# TYPE kubevirt_vmi_migrations_in_pending_phase gauge
+kubevirt_vmi_migrations_in_pending_phase 2
+# HELP kubevirt_vmi_migrations_in_running_phase Number of current running migrations.
+# TYPE kubevirt_vmi_migrations_in_running_phase gauge
+kubevirt_vmi_migrations_in_running_phase 3
+# HELP kubevirt_vmi_migrations_in_scheduling_phase Number of current scheduling migrations.
+# TYPE kubevirt_vmi_migrations_in_scheduling_phase gauge
+kubevirt_vmi_migrations_in_scheduling_phase 1
 # HELP kubevirt_vmi_phase_count Sum of VMIs per phase and node.
 # TYPE kubevirt_vmi_phase_count gauge
 kubevirt_vmi_phase_count{node="",phase="pending"} 1

@@ -292,6 +292,23 @@ func (r *Reconciler) createPod(ctx context.Context, o vmilifecycle.Observed) err
 	return r.make(ctx, o.VMI, pod)
 }
 
+// RenderTarget renders the pod that a VMI's guest migrates to.
+func (r *Reconciler) RenderTarget(ctx context.Context, vmi *v1.VirtualMachineInstance, target launcherpod.Target) (*corev1.Pod, error) {
+	settings, err := r.Settings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	claims, err := r.claims(ctx, vmi, r.cachedOrStored)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := launcherpod.RenderTarget(vmi, target, settings, r.LauncherImage, facts(claims))
+	if err != nil {
+		return nil, fmt.Errorf("rendering the target pod of VMI %s: %w", vmi.Name, err)
+	}
+	return pod, r.requireHotplugTopology(ctx, vmi, pod)
+}
+
 // make creates the launcher pod, unless it is there already: an earlier creation
 // of our own is as good, and what is to be done about a pod that has been tampered
 // with is decided when it is seen. One that is none of ours may never be seen.

@@ -1,0 +1,250 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+// refusalPause is when a target pod is tried again that the API server refuses.
+const refusalPause = 20 * time.Second
+
+// apply does what is planned, in the plan's order, and returns when to look again.
+func (r *Reconciler) apply(ctx context.Context, o *migration.Observed, plan migration.Plan) (time.Duration, error) {
+	if plan.CreateTarget {
+		refused, err := r.createTarget(ctx, o)
+		if err != nil {
+			return 0, err
+		}
+		if refused != "" {
+			o.Refusal = refused
+			if plan, err = r.decide(ctx, o); err != nil {
+				return 0, err
+			}
+			plan.After = refusalPause
+		}
+	}
+	if current, err := r.tell(ctx, o, plan.VMI); err != nil || !current {
+		return 0, err
+	}
+	current, err := r.writeStatus(ctx, o, plan.Migration)
+	if err != nil || !current {
+		return 0, err
+	}
+	if plan.DeleteTarget {
+		if err := r.deleteTarget(ctx, o.Migration, o.Target); err != nil {
+			return 0, err
+		}
+	}
+	if err := r.writeFinalizers(ctx, o.Migration, plan.Migration); err != nil {
+		return 0, err
+	}
+	if !plan.Migration.IsFinal() {
+		return plan.After, nil
+	}
+	return r.collect(ctx, o, plan.After)
+}
+
+// createTarget makes the target pod, unless it is there already: an earlier creation of our
+// own is as good, and a pod of the name that is another one is seen when the API server is
+// asked for it. refused is why the API server lets nobody make it.
+func (r *Reconciler) createTarget(ctx context.Context, o *migration.Observed) (refused string, err error) {
+	target := launcherpod.Target{
+		Migration: o.Migration.UID, Name: o.Migration.Name, SourceNode: o.VMI.Status.NodeName, NodeSelector: map[string]string{},
+	}
+	node, err := read(ctx, r.Reader, types.NamespacedName{Name: target.SourceNode}, &corev1.Node{})
+	if err != nil {
+		return "", err
+	}
+	maps.Copy(target.NodeSelector, o.Migration.Spec.AddedNodeSelector)
+	if node != nil {
+		maps.Copy(target.NodeSelector, launcherpod.SameHost(o.VMI, node.Labels))
+	}
+	pod, err := r.Render(ctx, o.VMI, target)
+	if err != nil {
+		return err.Error(), nil
+	}
+	switch err := r.Client.Create(ctx, pod); {
+	case err == nil:
+		r.record(o.Migration, o.VMI, notice{corev1.EventTypeNormal, "SuccessfulCreate", "CreateTarget", "Created migration target pod " + pod.Name})
+		return "", nil
+	case apierrors.IsAlreadyExists(err):
+		return "", nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		r.record(o.Migration, o.VMI, notice{corev1.EventTypeWarning, "FailedCreate", "CreateTarget", "Error creating the target pod: " + err.Error()})
+		return err.Error(), nil
+	default:
+		return "", fmt.Errorf("creating the target pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+}
+
+// tell writes to the VMI what it is told, on condition that nobody wrote in between. It
+// reports false when somebody did: the newer version wakes this loop again.
+func (r *Reconciler) tell(ctx context.Context, o *migration.Observed, told migration.Told) (current bool, err error) {
+	if o.VMI == nil {
+		return true, nil
+	}
+	to := vmilifecycle.TellOfMigration(o.VMI, factsOf(o, told), told.Release, o.Now)
+	if equality.Semantic.DeepEqual(o.VMI.Status, to.Status) && equality.Semantic.DeepEqual(o.VMI.Labels, to.Labels) {
+		return true, nil
+	}
+	patch := client.MergeFromWithOptions(o.VMI, client.MergeFromWithOptimisticLock{})
+	written := to.DeepCopy()
+	switch err := r.Client.Patch(ctx, written, patch); {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("patching VMI %s/%s: %w", to.Namespace, to.Name, err)
+	}
+	r.vmis.Wrote(written)
+	r.choices.forget()
+	for _, e := range eventsOfVMI(o.Migration, told) {
+		r.record(o.VMI, o.Migration, e)
+	}
+	return true, nil
+}
+
+// factsOf is what the VMI is told, as package vmistatus has it.
+func factsOf(o *migration.Observed, told migration.Told) vmistatus.Migration {
+	out := vmistatus.Migration{Of: o.Migration.UID, Abort: told.Abort, Failure: told.Failure, Ended: told.Ended}
+	if b := told.Begin; b != nil {
+		out.Begin = (*vmistatus.MigrationBegin)(b)
+	}
+	return out
+}
+
+// writeStatus writes the migration's status, likewise.
+func (r *Reconciler) writeStatus(ctx context.Context, o *migration.Observed, to *v1.VirtualMachineInstanceMigration) (current bool, err error) {
+	from := o.Migration
+	if equality.Semantic.DeepEqual(from.Status, to.Status) {
+		return true, nil
+	}
+	patch := client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{})
+	written := from.DeepCopy()
+	written.Status = to.Status
+	switch err := r.Client.Status().Patch(ctx, written, patch); {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("patching the status of migration %s/%s: %w", from.Namespace, from.Name, err)
+	}
+	r.written.Wrote(written)
+	r.choices.forget()
+	for _, e := range eventsOf(from, written) {
+		r.record(from, o.VMI, e)
+	}
+	o.Migration = written
+	return true, nil
+}
+
+// writeFinalizers takes the migration's finalizer off when it is done with.
+func (r *Reconciler) writeFinalizers(ctx context.Context, from, to *v1.VirtualMachineInstanceMigration) error {
+	if equality.Semantic.DeepEqual(from.Finalizers, to.Finalizers) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{})
+	written := from.DeepCopy()
+	written.Finalizers = to.Finalizers
+	err := r.Client.Patch(ctx, written, patch)
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("taking the finalizer off migration %s/%s: %w", from.Namespace, from.Name, err)
+	}
+	r.written.Wrote(written)
+	return nil
+}
+
+// deleteTarget deletes this very pod, once as long as the cache still shows it.
+func (r *Reconciler) deleteTarget(ctx context.Context, m *v1.VirtualMachineInstanceMigration, pod *corev1.Pod) error {
+	key := client.ObjectKeyFromObject(m)
+	if r.deleted.Asked(key, pod.UID) {
+		return nil
+	}
+	if err := r.deletePod(ctx, pod); err != nil {
+		return err
+	}
+	r.deleted.Ask(key, pod.UID)
+	return nil
+}
+
+func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod) error {
+	gone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	err := r.Client.Delete(ctx, gone, client.Preconditions{UID: &pod.UID})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting the target pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// collect deletes the migrations of the same VMI that have ended long ago.
+func (r *Reconciler) collect(ctx context.Context, o *migration.Observed, after time.Duration) (time.Duration, error) {
+	list, err := r.migrationsOf(ctx, vmiKey(o.Migration))
+	if err != nil {
+		return 0, err
+	}
+	garbage, look := migration.Garbage(list, o.VMI != nil, o.Now)
+	for _, m := range garbage {
+		gone := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}}
+		err := r.Client.Delete(ctx, gone, client.Preconditions{UID: &m.UID})
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			return 0, fmt.Errorf("deleting the migration %s/%s, which has ended: %w", m.Namespace, m.Name, err)
+		}
+	}
+	if after == 0 || look > 0 && look < after {
+		after = look
+	}
+	return after, nil
+}
+
+// sweep deletes the target pods that were made for migrations of this name that do not exist
+// any more. m is the one that the cache shows, nil for none. What a cache shows is only a
+// reason to ask: migration and VMI are the API server's word, and younger than the pod.
+func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, m *v1.VirtualMachineInstanceMigration) error {
+	var pods corev1.PodList
+	err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{byMigration: key.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return fmt.Errorf("listing the target pods of migration %s: %w", key, err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		of, _ := launcherpod.IsTarget(pod)
+		if m != nil && m.UID == of || pod.DeletionTimestamp != nil {
+			continue
+		}
+		if err := r.sweepPod(ctx, key, pod, of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) sweepPod(ctx context.Context, key types.NamespacedName, pod *corev1.Pod, of types.UID) error {
+	m, err := read(ctx, r.Reader, key, &v1.VirtualMachineInstanceMigration{})
+	if err != nil || m != nil && m.UID == of {
+		return err
+	}
+	vmi, err := read(ctx, r.Reader, types.NamespacedName{Namespace: pod.Namespace, Name: launcherpod.VMIOf(pod)}, &v1.VirtualMachineInstance{})
+	if err != nil || vmi != nil && launcherpod.BondOf(pod, vmi) == launcherpod.Chosen {
+		// The loop of VMIs looks after a pod that the VMI names.
+		return err
+	}
+	ctrl.LoggerFrom(ctx).Info("deleting a target pod whose migration is gone", "pod", pod.Name, "migration", of)
+	return r.deletePod(ctx, pod)
+}

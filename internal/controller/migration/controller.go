@@ -1,0 +1,116 @@
+// Package migration is the loop that brings VirtualMachineInstanceMigrations to their end.
+// Package migration of the rules decides; this package observes and acts.
+//
+// It owns the target pods, the status and the finalizer of migrations, and of a VMI that a
+// migration begins and is given up. Where the guest runs afterwards, and what becomes of the
+// pod that it has left, is the loop of VMIs' (package vmi). It must not decide: what depends
+// on more than "did the API server do it" belongs to the rules.
+package migration
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"drydock.dev/drydock/internal/controller/mutationcache"
+	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/migration"
+)
+
+// Reconciler is the loop. All fields are required.
+type Reconciler struct {
+	// Client reads from the cache and writes; Reader asks the API server.
+	Client   client.Client
+	Reader   client.Reader
+	Recorder events.EventRecorder
+	// Settings gives the cluster's settings of the moment.
+	Settings func(context.Context) (clusterconfig.Settings, error)
+	// Render renders a target pod of a VMI.
+	Render func(context.Context, *v1.VirtualMachineInstance, launcherpod.Target) (*corev1.Pod, error)
+	// Now is the clock.
+	Now func() time.Time
+
+	written mutationcache.Memory[*v1.VirtualMachineInstanceMigration]
+	vmis    mutationcache.Memory[*v1.VirtualMachineInstance]
+	deleted mutationcache.Deletions
+	// starting is held from the choice of a migration until its status says that it has
+	// begun, so that two workers together begin no more than the limits allow.
+	starting sync.Mutex
+	choices  choices
+}
+
+// SetupWithManager registers the loop, which works at the given pace.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
+	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("virtualmachineinstancemigration").
+		Watches(&v1.VirtualMachineInstanceMigration{}, r.migrationEvents()).
+		Watches(&v1.VirtualMachineInstance{}, r.vmiEvents()).
+		Watches(&corev1.Pod{}, podEvents()).
+		Watches(&v1.KubeVirt{}, r.limitEvents()).
+		WithOptions(pace).
+		Complete(r)
+}
+
+// Reconcile looks at one migration and does what is next.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	m, err := r.migration(ctx, req.NamespacedName)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.sweep(ctx, req.NamespacedName, m); err != nil || m == nil {
+		return ctrl.Result{}, err
+	}
+	if !m.TargetIsCreated() {
+		r.starting.Lock()
+		defer r.starting.Unlock()
+		// Another worker may have written it while this one waited.
+		m = r.written.Newer(m)
+	}
+	o, err := r.observe(ctx, m)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	plan, err := r.decide(ctx, &o)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	after, err := r.apply(ctx, &o, plan)
+	return ctrl.Result{RequeueAfter: after}, err
+}
+
+// migration reads the migration; nil when it is gone.
+func (r *Reconciler) migration(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstanceMigration, error) {
+	m := &v1.VirtualMachineInstanceMigration{}
+	switch err := r.Client.Get(ctx, key, m); {
+	case apierrors.IsNotFound(err):
+		r.written.Forget(key)
+		r.deleted.Forget(key)
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the migration %s: %w", key, err)
+	}
+	return r.written.Newer(m), nil
+}
+
+// decide plans, and asks the API server for what the plan turns out to depend on.
+func (r *Reconciler) decide(ctx context.Context, o *migration.Observed) (migration.Plan, error) {
+	return settle.Plan(ctx, func() (migration.Plan, migration.Question) {
+		plan := migration.Decide(*o)
+		return plan, plan.Needs
+	}, func(ctx context.Context, question migration.Question) error { return r.ask(ctx, question, o) })
+}

@@ -1,0 +1,56 @@
+package migration
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/migration"
+)
+
+// notice is something that a migration's or a VMI's owner is told once. The reasons are
+// KubeVirt's.
+type notice struct{ kind, reason, action, message string }
+
+func (r *Reconciler) record(of, about runtime.Object, e notice) {
+	r.Recorder.Eventf(of, about, e.kind, e.reason, e.action, "%s", e.message)
+}
+
+// eventsOf lists what is worth an event in a change of a migration's status.
+func eventsOf(from, to *v1.VirtualMachineInstanceMigration) []notice {
+	switch {
+	case from.IsFinal():
+		return nil
+	case to.Status.Phase == v1.MigrationSucceeded:
+		return []notice{{corev1.EventTypeNormal, "SuccessfulMigration", "Migrate", "The guest runs on node " + to.Status.MigrationState.TargetNode}}
+	case to.Status.Phase == v1.MigrationFailed && to.DeletionTimestamp != nil:
+		return []notice{{corev1.EventTypeNormal, "SuccessfulAbortMigration", "AbortMigration", "The migration was cancelled"}}
+	case to.Status.Phase == v1.MigrationFailed:
+		return []notice{{corev1.EventTypeWarning, "FailedMigration", "Migrate", "The migration has failed: " + reasonOf(to)}}
+	case !from.TargetIsHandedOff() && to.TargetIsHandedOff():
+		return []notice{{corev1.EventTypeNormal, "SuccessfulHandOver", "HandOver", "Migration target pod is ready for preparation by virt-handler"}}
+	}
+	return nil
+}
+
+func reasonOf(m *v1.VirtualMachineInstanceMigration) string {
+	if ms := m.Status.MigrationState; ms != nil {
+		return ms.FailureReason
+	}
+	return ""
+}
+
+// eventsOfVMI lists those on the VMI, which what it was told is worth. How the migration
+// goes on, and how it ends, the virt-handlers say.
+func eventsOfVMI(m *v1.VirtualMachineInstanceMigration, told migration.Told) []notice {
+	switch {
+	case told.Begin != nil:
+		return []notice{{corev1.EventTypeNormal, string(v1.PreparingTarget), "HandOver",
+			fmt.Sprintf("Migrating from node %s to node %s (migration %s)", told.Begin.SourceNode, told.Begin.TargetNode, m.Name)}}
+	case told.Failure != "":
+		return []notice{{corev1.EventTypeWarning, string(v1.Migrated), "Migrate", fmt.Sprintf("The migration %s has failed: %s", m.Name, told.Failure)}}
+	}
+	return nil
+}

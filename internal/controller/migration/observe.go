@@ -1,0 +1,136 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/controller/objectevents"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/migration"
+)
+
+// observe gathers what the caches show of a migration.
+func (r *Reconciler) observe(ctx context.Context, m *v1.VirtualMachineInstanceMigration) (migration.Observed, error) {
+	o := migration.Observed{Migration: m, TargetName: targetName(m), Now: r.Now()}
+	var err error
+	if o.Target, err = read(ctx, r.Client, targetKey(m), &corev1.Pod{}); err != nil {
+		return o, err
+	}
+	vmi, err := read(ctx, r.Client, vmiKey(m), &v1.VirtualMachineInstance{})
+	switch {
+	case err != nil:
+		return o, err
+	case vmi == nil:
+		r.vmis.Forget(vmiKey(m))
+		return o, nil
+	}
+	o.VMI = r.vmis.Newer(vmi)
+	if o.Source, err = read(ctx, r.Client, sourceKey(o.VMI), &corev1.Pod{}); err != nil {
+		return o, err
+	}
+	if !m.TargetIsCreated() {
+		o.Choice, err = r.choose(ctx, m)
+		return o, err
+	}
+	if !handedOver(&o) && o.Target != nil && o.Target.Spec.NodeName != "" {
+		o.Configuration, err = r.configuration(ctx, o.VMI)
+	}
+	return o, err
+}
+
+// handedOver reports whether the VMI names the migration.
+func handedOver(o *migration.Observed) bool {
+	ms := o.VMI.Status.MigrationState
+	return ms != nil && ms.MigrationUID == o.Migration.UID
+}
+
+// ask puts a question to the API server.
+func (r *Reconciler) ask(ctx context.Context, question migration.Question, o *migration.Observed) error {
+	var err error
+	switch question {
+	case migration.NeedVMI:
+		o.VMI, err = read(ctx, r.Reader, vmiKey(o.Migration), &v1.VirtualMachineInstance{})
+		if o.VMIAsked = err == nil; o.VMI != nil && o.Source == nil {
+			o.Source, err = read(ctx, r.Client, sourceKey(o.VMI), &corev1.Pod{})
+		}
+	case migration.NeedSource:
+		o.Source, err = read(ctx, r.Reader, sourceKey(o.VMI), &corev1.Pod{})
+		o.SourceAsked = err == nil
+	case migration.NeedTarget:
+		o.Target, err = read(ctx, r.Reader, targetKey(o.Migration), &corev1.Pod{})
+		o.TargetAsked = err == nil
+	case migration.NeedWarning:
+		o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, o.Target)
+		o.WarningAsked = err == nil
+	default:
+		return fmt.Errorf("nobody can ask for %s", question)
+	}
+	return err
+}
+
+// configuration is what the VMI's migrations go by. It is asked for once in a migration's
+// life, and not worth a cache of its own.
+func (r *Reconciler) configuration(ctx context.Context, vmi *v1.VirtualMachineInstance) (migration.Configuration, error) {
+	settings, err := r.Settings(ctx)
+	if err != nil {
+		return migration.Configuration{}, err
+	}
+	var policies migrationsv1alpha1.MigrationPolicyList
+	if err := r.Reader.List(ctx, &policies); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return migration.Configuration{}, fmt.Errorf("listing the MigrationPolicies: %w", err)
+	}
+	var labels map[string]string
+	if len(policies.Items) > 0 {
+		namespace, err := read(ctx, r.Reader, types.NamespacedName{Name: vmi.Namespace}, &corev1.Namespace{})
+		if err != nil {
+			return migration.Configuration{}, err
+		}
+		if namespace != nil {
+			labels = namespace.Labels
+		}
+	}
+	return migration.Effective(settings.Migrations, policies.Items, vmi, labels), nil
+}
+
+// read reads an object, which is nil when it does not exist.
+func read[T client.Object](ctx context.Context, reader client.Reader, key types.NamespacedName, object T) (T, error) {
+	var none T
+	if key.Name == "" {
+		return none, nil
+	}
+	err := reader.Get(ctx, key, object)
+	switch {
+	case apierrors.IsNotFound(err):
+		return none, nil
+	case err != nil:
+		return none, fmt.Errorf("reading the %T %s: %w", object, key, err)
+	}
+	return object, nil
+}
+
+func vmiKey(m *v1.VirtualMachineInstanceMigration) types.NamespacedName {
+	return types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}
+}
+
+func sourceKey(vmi *v1.VirtualMachineInstance) types.NamespacedName {
+	return types.NamespacedName{Namespace: vmi.Namespace, Name: launcherpod.CurrentName(vmi)}
+}
+
+func targetKey(m *v1.VirtualMachineInstanceMigration) types.NamespacedName {
+	return types.NamespacedName{Namespace: m.Namespace, Name: targetName(m)}
+}
+
+// targetName is the name of the migration's target pod, whether or not there is a VMI.
+func targetName(m *v1.VirtualMachineInstanceMigration) string {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Name = m.Spec.VMIName
+	return launcherpod.TargetName(vmi, m.UID)
+}
