@@ -32,6 +32,9 @@ import (
 // collector of lost pods would end those of a node that doesn't.
 const testNode = "a-node"
 
+// otherNode is where guests migrate to.
+const otherNode = "another-node"
+
 // patience is how long a test waits for one thing on a busy machine.
 const patience = 2 * time.Minute
 
@@ -44,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// runOnNode runs the tests while testNode exists.
+// runOnNode runs the tests while testNode and otherNode exist.
 func runOnNode(m *testing.M) (code int, err error) {
 	config, err := serverUnderTest()
 	if err != nil {
@@ -54,11 +57,13 @@ func runOnNode(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("making a client: %w", err)
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: testNode, Labels: map[string]string{corev1.LabelHostname: testNode}}}
-	if err := c.Create(context.Background(), node); err != nil && !apierrors.IsAlreadyExists(err) {
-		return 0, fmt.Errorf("creating the node %s: %w", testNode, err)
+	for _, name := range []string{testNode, otherNode} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+		if err := c.Create(context.Background(), node); err != nil && !apierrors.IsAlreadyExists(err) {
+			return 0, fmt.Errorf("creating the node %s: %w", name, err)
+		}
+		defer func() { err = errors.Join(err, client.IgnoreNotFound(c.Delete(context.Background(), node))) }()
 	}
-	defer func() { err = errors.Join(err, client.IgnoreNotFound(c.Delete(context.Background(), node))) }()
 	return m.Run(), nil
 }
 
@@ -210,7 +215,9 @@ func (w *world) sweep(ns *corev1.Namespace) {
 	var vms v1.VirtualMachineList
 	var vmis v1.VirtualMachineInstanceList
 	var pods corev1.PodList
-	if err := errors.Join(w.client.List(ctx, &vms, here), w.client.List(ctx, &vmis, here), w.client.List(ctx, &pods, here)); err != nil {
+	var migrations v1.VirtualMachineInstanceMigrationList
+	if err := errors.Join(w.client.List(ctx, &vms, here), w.client.List(ctx, &vmis, here), w.client.List(ctx, &pods, here),
+		w.client.List(ctx, &migrations, here)); err != nil {
 		w.t.Errorf("sweeping namespace %s: %v", w.namespace, err)
 	}
 	var objects []client.Object
@@ -222,6 +229,9 @@ func (w *world) sweep(ns *corev1.Namespace) {
 	}
 	for i := range pods.Items {
 		objects = append(objects, &pods.Items[i])
+	}
+	for i := range migrations.Items {
+		objects = append(objects, &migrations.Items[i])
 	}
 	for _, object := range append(objects, ns) {
 		_ = w.client.Delete(ctx, object, client.GracePeriodSeconds(0))
@@ -355,7 +365,12 @@ func (w *world) awaitLauncher(name string) *corev1.Pod {
 // bind plays the scheduler.
 func (w *world) bind(pod *corev1.Pod) {
 	w.t.Helper()
-	binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: testNode}}
+	w.bindTo(pod, testNode)
+}
+
+func (w *world) bindTo(pod *corev1.Pod, node string) {
+	w.t.Helper()
+	binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: node}}
 	w.do("binding the pod", w.client.SubResource("binding").Create(w.ctx, pod, binding))
 }
 
