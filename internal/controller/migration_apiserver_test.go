@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -498,5 +499,51 @@ func TestPodsThatAreNotAMigrations(t *testing.T) {
 	w.awaitPodDeletion(target)
 	if w.deleting(source) {
 		t.Error("the guest's pod is being deleted")
+	}
+}
+
+// What the API server refuses is said, and the guest stays.
+func TestATargetPodThatAQuotaRefuses(t *testing.T) {
+	w := newWorld(t)
+	w.createVMI("vmi")
+	source := w.run("vmi")
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "pods", Namespace: w.namespace},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}}}
+	w.do("setting a quota", w.client.Create(w.ctx, quota))
+	w.eventually("the quota to be in force", func() (bool, string) {
+		w.do("reading the quota", w.client.Get(w.ctx, client.ObjectKeyFromObject(quota), quota))
+		used := quota.Status.Used[corev1.ResourcePods]
+		return used.Value() == 1, used.String()
+	})
+	m := w.migrate("move", "vmi")
+	w.eventually("the refusal to be said", func() (bool, string) {
+		m = w.migration("move")
+		c := condition.Find(m.Status.Conditions, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota)
+		return c != nil && m.Status.Phase == v1.MigrationPending && strings.Contains(c.Message, "exceeded quota"), fmt.Sprintf("%+v", m.Status)
+	})
+	w.do("cancelling", w.client.Delete(w.ctx, m))
+	w.awaitMigrationGone("move")
+	if vmi := w.vmi("vmi"); w.deleting(source) || vmi.Status.MigrationState != nil {
+		t.Errorf("the guest's pod is being deleted: %v; the VMI says %+v", w.deleting(source), vmi.Status.MigrationState)
+	}
+}
+
+// A source that is deleted by force after it has sent its guest may run on for as long as
+// its kubelet takes; the guest's end is not concluded from it.
+func TestASourcePodThatVanishesWhileItsGuestMoves(t *testing.T) {
+	w := newWorld(t)
+	w.nodeSays(corev1.ConditionTrue, time.Hour)
+	w.createVMI("vmi")
+	source := w.run("vmi")
+	m := w.migrate("move", "vmi")
+	target := w.bringTo(m, v1.MigrationRunning, otherNode)
+	w.removePod(source)
+	w.awaitReady("vmi", corev1.ConditionFalse, v1.PodNotExistsReason)
+	w.targetSays(m, vmistatus.TargetMigration{Runs: true})
+	w.awaitMigration("move", v1.MigrationSucceeded)
+	w.awaitReady("vmi", corev1.ConditionFalse, v1.GuestNotRunningReason)
+	vmi := w.vmi("vmi")
+	if _, named := vmi.Status.ActivePods[source.UID]; vmi.Status.Phase != v1.Running || vmi.Status.NodeName != otherNode || !named || w.deleting(target) {
+		t.Errorf("the VMI is in phase %s on %s with %v", vmi.Status.Phase, vmi.Status.NodeName, vmi.Status.ActivePods)
 	}
 }

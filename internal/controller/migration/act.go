@@ -241,8 +241,10 @@ func (r *Reconciler) sweepPod(ctx context.Context, key types.NamespacedName, pod
 		return err
 	}
 	vmi, err := read(ctx, r.Reader, types.NamespacedName{Namespace: pod.Namespace, Name: launcherpod.VMIOf(pod)}, &v1.VirtualMachineInstance{})
-	if err != nil || vmi != nil && launcherpod.BondOf(pod, vmi) == launcherpod.Chosen {
-		// The loop of VMIs looks after a pod that the VMI names.
+	if err != nil || vmi == nil || vmi.UID != launcherpod.MadeFor(pod) || launcherpod.BondOf(pod, vmi) == launcherpod.Chosen {
+		// The loop of VMIs looks after a pod that the VMI names, and after those of VMIs that
+		// do not exist any more. Whoever changes a pod can have it name another VMI, but not
+		// another UID.
 		return err
 	}
 	ctrl.LoggerFrom(ctx).Info("deleting a target pod whose migration is gone", "pod", pod.Name, "migration", of)

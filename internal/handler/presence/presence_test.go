@@ -17,6 +17,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
 func newPod(namespace, uid string) *corev1.Pod {
@@ -273,5 +274,37 @@ func TestWhatMattersOfAPod(t *testing.T) {
 	}
 	if podOf(nil) != nil {
 		t.Error("no pod is a pod")
+	}
+}
+
+// The API server is asked for the pod of this node: while a guest migrates, and afterwards,
+// there are two.
+func TestThePodOfThisNodeIsAskedFor(t *testing.T) {
+	migrating := func(node, at string, completed bool) (*Presence, *v1.VirtualMachineInstance) {
+		vmi := running()
+		vmi.Status.NodeName = at
+		vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
+			SourceNode: "a", SourcePod: "one", TargetNode: "b", TargetPod: "two", Completed: completed}
+		return New(Env{Node: node}, vmi), vmi
+	}
+	for name, c := range map[string]struct {
+		node, at  string
+		completed bool
+		want      string
+	}{
+		"at the source": {"a", "a", false, "one"},
+		"at the target": {"b", "a", false, "two"},
+		"at the target, where the guest runs already": {"b", "a", true, "two"},
+		"at the target, when the VMI says so":         {"b", "b", true, "two"},
+		"at the source, when the VMI says so":         {"a", "b", true, "one"},
+	} {
+		p, vmi := migrating(c.node, c.at, c.completed)
+		if got := p.podName(vmi); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+	p := New(Env{Node: "a"}, running())
+	if got := p.podName(running()); got != launcherpod.Name(running()) {
+		t.Errorf("of a guest that never migrated: %s", got)
 	}
 }

@@ -39,6 +39,10 @@ func writes(claim string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Labels[launcherpod.ClaimLabel(claim)] = "" }
 }
 
+func migratesBy(uid string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Labels[v1.MigrationJobLabel] = uid }
+}
+
 func TestBesideWhichPodsAGuestMustNotRun(t *testing.T) {
 	plain, disk := newVMI(), newVMI(onClaim)
 	tests := map[string]struct {
@@ -47,16 +51,20 @@ func TestBesideWhichPodsAGuestMustNotRun(t *testing.T) {
 		rival bool
 		claim string
 	}{
-		"an earlier VMI's of the same name":                    {plain, launcher("vmi"), true, ""},
-		"one that has ended":                                   {plain, launcher("vmi", podPhase(corev1.PodFailed)), false, ""},
-		"one that is being deleted and has not ended":          {plain, launcher("vmi", terminating), true, ""},
-		"one without a node":                                   {plain, launcher("vmi", func(p *corev1.Pod) { p.Spec.NodeName = "" }), false, ""},
-		"its own":                                              {plain, newPod(bound), false, ""},
-		"another VM's, without disks in common":                {disk, launcher("other", writes("x")), false, ""},
-		"another VM's that writes to its claim":                {disk, launcher("other", writes("data")), true, "data"},
-		"another VM's that writes to a claim that it shares":   {newVMI(onClaim, shareable), launcher("other", writes("data")), false, ""},
-		"a pod that has the labels and is no launcher pod":     {disk, launcher("vmi", func(p *corev1.Pod) { p.Labels[v1.AppLabel] = "web" }), false, ""},
-		"a provisioning pod, which says nothing of its origin": {disk, launcher("vmi", func(p *corev1.Pod) { delete(p.Labels, v1.CreatedByLabel) }), false, ""},
+		"an earlier VMI's of the same name":                     {plain, launcher("vmi"), true, ""},
+		"one that has ended":                                    {plain, launcher("vmi", podPhase(corev1.PodFailed)), false, ""},
+		"one that is being deleted and has not ended":           {plain, launcher("vmi", terminating), true, ""},
+		"one without a node":                                    {plain, launcher("vmi", func(p *corev1.Pod) { p.Spec.NodeName = "" }), false, ""},
+		"its own":                                               {plain, newPod(bound), false, ""},
+		"the pod that its guest migrates to":                    {disk, targetPod(writes("data")), false, ""},
+		"that of an earlier VMI's guest":                        {plain, launcher("vmi", migratesBy("m")), true, ""},
+		"that of another VM's guest, without disks in common":   {disk, launcher("other", migratesBy("m"), writes("x")), false, ""},
+		"that of another VM's guest, which writes to its claim": {disk, launcher("other", migratesBy("m"), writes("data")), true, "data"},
+		"another VM's, without disks in common":                 {disk, launcher("other", writes("x")), false, ""},
+		"another VM's that writes to its claim":                 {disk, launcher("other", writes("data")), true, "data"},
+		"another VM's that writes to a claim that it shares":    {newVMI(onClaim, shareable), launcher("other", writes("data")), false, ""},
+		"a pod that has the labels and is no launcher pod":      {disk, launcher("vmi", func(p *corev1.Pod) { p.Labels[v1.AppLabel] = "web" }), false, ""},
+		"a provisioning pod, which says nothing of its origin":  {disk, launcher("vmi", func(p *corev1.Pod) { delete(p.Labels, v1.CreatedByLabel) }), false, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -83,9 +91,11 @@ func TestWhichLauncherPodsAreAbandoned(t *testing.T) {
 		"its VMI has a successor, and it has lost its owner":             {launcher("vmi"), "uid", true},
 		"it has another owner, which the garbage collector judges it by": {launcher("vmi", owned("x")), "", true},
 		"its VMI is there": {launcher("vmi"), "another", false},
-		"it names its VMI as its owner: the garbage collector's": {launcher("vmi", owned("another")), "", false},
-		"it is being deleted":   {launcher("vmi", terminating), "", false},
-		"it is no launcher pod": {launcher("vmi", func(p *corev1.Pod) { p.Labels[v1.AppLabel] = "web" }), "", false},
+		"it names its VMI as its owner: the garbage collector's":      {launcher("vmi", owned("another")), "", false},
+		"a guest was to migrate to it, and its VMI is gone":           {launcher("vmi", migratesBy("m")), "", true},
+		"a guest is to migrate to it":                                 {targetPod(), "uid", false},
+		"it is being deleted":                                         {launcher("vmi", terminating), "", false},
+		"it is no launcher pod":                                       {launcher("vmi", func(p *corev1.Pod) { p.Labels[v1.AppLabel] = "web" }), "", false},
 		"it is no launcher pod, and is owned by what it was made for": {launcher("vmi", owned("another"), func(p *corev1.Pod) { p.Labels[v1.AppLabel] = "web" }), "another", false},
 	}
 	for name, test := range tests {
