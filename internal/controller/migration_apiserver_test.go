@@ -180,29 +180,15 @@ func TestAMigrationFromItsBeginningToItsEndAndBack(t *testing.T) {
 	for i, node := range []string{otherNode, testNode, otherNode} {
 		m := w.migrate(fmt.Sprintf("move-%d", i), "vmi")
 		target := w.bringTo(m, v1.MigrationTargetReady, node)
-		vmi := w.vmi("vmi")
-		ms := vmi.Status.MigrationState
-		if ms.SourcePod != source.Name || ms.TargetPod != target.Name || ms.SourceNode == node || ms.TargetNode != node || vmi.Labels[v1.MigrationTargetNodeNameLabel] != node {
-			t.Fatalf("migration %d is %+v, labels %v", i, ms, vmi.Labels)
-		}
-		if launcherpod.CurrentName(vmi) != source.Name || len(vmi.Status.ActivePods) != 2 {
-			t.Fatalf("before migration %d the guest is in %s, active pods %v", i, launcherpod.CurrentName(vmi), vmi.Status.ActivePods)
-		}
+		w.expectHandedOver(source, target, node)
 		w.sourceSays(m, vmistatus.SourceMigration{Begins: true})
 		w.awaitMigration(m.Name, v1.MigrationRunning)
 		w.targetSays(m, vmistatus.TargetMigration{Runs: true})
 		m = w.awaitMigration(m.Name, v1.MigrationSucceeded)
-		vmi = w.vmi("vmi")
-		if _, labeled := vmi.Labels[v1.MigrationTargetNodeNameLabel]; labeled || vmi.Labels[v1.NodeNameLabel] != node || vmi.Status.NodeName != node {
-			t.Fatalf("after migration %d the VMI is on %s, labels %v", i, vmi.Status.NodeName, vmi.Labels)
+		if !m.Status.MigrationState.Completed {
+			t.Fatalf("migration %d says %+v", i, m.Status.MigrationState)
 		}
-		if !m.Status.MigrationState.Completed || launcherpod.CurrentName(vmi) != target.Name {
-			t.Fatalf("after migration %d: %+v, in %s", i, m.Status.MigrationState, launcherpod.CurrentName(vmi))
-		}
-		w.do("reading the target pod", w.client.Get(w.ctx, client.ObjectKeyFromObject(target), target))
-		if gate := podstatus.Condition(target, launcherpod.GuestGate); gate == nil || gate.Status != corev1.ConditionTrue {
-			t.Errorf("the gate of the pod in which the guest runs is %+v", gate)
-		}
+		w.expectArrived(target, node)
 		w.endContainer(source, launch.Exit{Reason: launch.ReasonMigrated})
 		w.awaitPodDeletion(source)
 		w.removePod(source)
@@ -222,6 +208,35 @@ func TestAMigrationFromItsBeginningToItsEndAndBack(t *testing.T) {
 	}
 	if refused := slices.DeleteFunc(w.writes.of(w.namespace), func(s string) bool { return !strings.HasSuffix(s, " 422") && !strings.HasSuffix(s, " 403") }); len(refused) > 0 {
 		t.Errorf("the API server refused %q", refused)
+	}
+}
+
+// expectHandedOver looks at a VMI whose target is being made ready on a node.
+func (w *world) expectHandedOver(source, target *corev1.Pod, node string) {
+	w.t.Helper()
+	vmi := w.vmi("vmi")
+	ms := vmi.Status.MigrationState
+	if ms.SourcePod != source.Name || ms.TargetPod != target.Name || ms.SourceNode == node || ms.TargetNode != node || vmi.Labels[v1.MigrationTargetNodeNameLabel] != node {
+		w.t.Fatalf("on its way to %s the migration is %+v, labels %v", node, ms, vmi.Labels)
+	}
+	if launcherpod.CurrentName(vmi) != source.Name || len(vmi.Status.ActivePods) != 2 {
+		w.t.Fatalf("on its way to %s the guest is in %s, active pods %v", node, launcherpod.CurrentName(vmi), vmi.Status.ActivePods)
+	}
+}
+
+// expectArrived looks at a VMI whose guest has got to the target pod on a node.
+func (w *world) expectArrived(target *corev1.Pod, node string) {
+	w.t.Helper()
+	vmi := w.vmi("vmi")
+	if _, labeled := vmi.Labels[v1.MigrationTargetNodeNameLabel]; labeled || vmi.Labels[v1.NodeNameLabel] != node || vmi.Status.NodeName != node {
+		w.t.Fatalf("moved to %s, the VMI is on %s, labels %v", node, vmi.Status.NodeName, vmi.Labels)
+	}
+	if launcherpod.CurrentName(vmi) != target.Name {
+		w.t.Fatalf("moved to %s, the guest is in %s", node, launcherpod.CurrentName(vmi))
+	}
+	w.do("reading the target pod", w.client.Get(w.ctx, client.ObjectKeyFromObject(target), target))
+	if gate := podstatus.Condition(target, launcherpod.GuestGate); gate == nil || gate.Status != corev1.ConditionTrue {
+		w.t.Errorf("the gate of the pod in which the guest runs is %+v", gate)
 	}
 }
 
@@ -272,7 +287,7 @@ func TestAMigrationThatIsCancelledInEachPhase(t *testing.T) {
 		source := w.run(name)
 		m := w.migrate("move-"+name, name)
 		target := w.bringTo(m, phase, otherNode)
-		w.do("cancelling", w.client.Delete(w.ctx, m))
+		w.do("canceling", w.client.Delete(w.ctx, m))
 		if phase == v1.MigrationRunning {
 			w.eventually("the source to be asked", func() (bool, string) {
 				ms := w.vmi(name).Status.MigrationState
@@ -286,7 +301,7 @@ func TestAMigrationThatIsCancelledInEachPhase(t *testing.T) {
 		}
 		w.awaitMigrationGone(m.Name)
 		if ms := w.vmi(name).Status.MigrationState; ms != nil && (!ms.Failed || ms.AbortStatus != v1.MigrationAbortSucceeded) {
-			t.Errorf("cancelled in phase %s: %+v", phase, ms)
+			t.Errorf("canceled in phase %s: %+v", phase, ms)
 		}
 	}
 }
@@ -521,7 +536,7 @@ func TestATargetPodThatAQuotaRefuses(t *testing.T) {
 		c := condition.Find(m.Status.Conditions, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota)
 		return c != nil && m.Status.Phase == v1.MigrationPending && strings.Contains(c.Message, "exceeded quota"), fmt.Sprintf("%+v", m.Status)
 	})
-	w.do("cancelling", w.client.Delete(w.ctx, m))
+	w.do("canceling", w.client.Delete(w.ctx, m))
 	w.awaitMigrationGone("move")
 	if vmi := w.vmi("vmi"); w.deleting(source) || vmi.Status.MigrationState != nil {
 		t.Errorf("the guest's pod is being deleted: %v; the VMI says %+v", w.deleting(source), vmi.Status.MigrationState)

@@ -26,7 +26,7 @@ func eventsOf(from, to *v1.VirtualMachineInstanceMigration) []notice {
 	case to.Status.Phase == v1.MigrationSucceeded:
 		return []notice{{corev1.EventTypeNormal, "SuccessfulMigration", "Migrate", "The guest runs on node " + to.Status.MigrationState.TargetNode}}
 	case to.Status.Phase == v1.MigrationFailed && to.DeletionTimestamp != nil:
-		return []notice{{corev1.EventTypeNormal, "SuccessfulAbortMigration", "AbortMigration", "The migration was cancelled"}}
+		return []notice{{corev1.EventTypeNormal, "SuccessfulAbortMigration", "AbortMigration", "The migration was canceled"}}
 	case to.Status.Phase == v1.MigrationFailed:
 		return []notice{{corev1.EventTypeWarning, "FailedMigration", "Migrate", "The migration has failed: " + reasonOf(to)}}
 	case !from.TargetIsHandedOff() && to.TargetIsHandedOff():

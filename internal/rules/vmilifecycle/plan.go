@@ -105,9 +105,9 @@ type Question string
 const (
 	// NeedPod asks whether the launcher pod exists.
 	NeedPod Question = "the launcher pod"
-	// NeedOther asks whether the VMI's other launcher pod exists, and NeedOtherNode for its
-	// node.
-	NeedOther     Question = "the other launcher pod"
+	// NeedOther asks whether the VMI's other launcher pod exists.
+	NeedOther Question = "the other launcher pod"
+	// NeedOtherNode asks for that pod's node.
 	NeedOtherNode Question = "the other launcher pod's node"
 	// NeedDisks asks what placement.Plan.Confirm asks for.
 	NeedDisks Question = "the claims and what uses them"

@@ -39,9 +39,8 @@ func writes(claim string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Labels[launcherpod.ClaimLabel(claim)] = "" }
 }
 
-func migratesBy(uid string) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) { pod.Labels[v1.MigrationJobLabel] = uid }
-}
+// aTarget is a pod that a guest is to migrate to.
+func aTarget(pod *corev1.Pod) { pod.Labels[v1.MigrationJobLabel] = "m" }
 
 func TestBesideWhichPodsAGuestMustNotRun(t *testing.T) {
 	plain, disk := newVMI(), newVMI(onClaim)
@@ -57,9 +56,9 @@ func TestBesideWhichPodsAGuestMustNotRun(t *testing.T) {
 		"one without a node":                                    {plain, launcher("vmi", func(p *corev1.Pod) { p.Spec.NodeName = "" }), false, ""},
 		"its own":                                               {plain, newPod(bound), false, ""},
 		"the pod that its guest migrates to":                    {disk, targetPod(writes("data")), false, ""},
-		"that of an earlier VMI's guest":                        {plain, launcher("vmi", migratesBy("m")), true, ""},
-		"that of another VM's guest, without disks in common":   {disk, launcher("other", migratesBy("m"), writes("x")), false, ""},
-		"that of another VM's guest, which writes to its claim": {disk, launcher("other", migratesBy("m"), writes("data")), true, "data"},
+		"that of an earlier VMI's guest":                        {plain, launcher("vmi", aTarget), true, ""},
+		"that of another VM's guest, without disks in common":   {disk, launcher("other", aTarget, writes("x")), false, ""},
+		"that of another VM's guest, which writes to its claim": {disk, launcher("other", aTarget, writes("data")), true, "data"},
 		"another VM's, without disks in common":                 {disk, launcher("other", writes("x")), false, ""},
 		"another VM's that writes to its claim":                 {disk, launcher("other", writes("data")), true, "data"},
 		"another VM's that writes to a claim that it shares":    {newVMI(onClaim, shareable), launcher("other", writes("data")), false, ""},
@@ -92,7 +91,7 @@ func TestWhichLauncherPodsAreAbandoned(t *testing.T) {
 		"it has another owner, which the garbage collector judges it by": {launcher("vmi", owned("x")), "", true},
 		"its VMI is there": {launcher("vmi"), "another", false},
 		"it names its VMI as its owner: the garbage collector's":      {launcher("vmi", owned("another")), "", false},
-		"a guest was to migrate to it, and its VMI is gone":           {launcher("vmi", migratesBy("m")), "", true},
+		"a guest was to migrate to it, and its VMI is gone":           {launcher("vmi", aTarget), "", true},
 		"a guest is to migrate to it":                                 {targetPod(), "uid", false},
 		"it is being deleted":                                         {launcher("vmi", terminating), "", false},
 		"it is no launcher pod":                                       {launcher("vmi", func(p *corev1.Pod) { p.Labels[v1.AppLabel] = "web" }), "", false},

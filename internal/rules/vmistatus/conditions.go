@@ -132,22 +132,23 @@ func (p *projection) ready() verdict {
 		return notRunning(p.Wait.For)
 	case p.stage == Waiting:
 		return unknown
-	case p.Migration.Arrived != nil && Interrupted(p.vmi):
-		// What was said was said of the pod that the guest has left.
-		return notRunning(MessageNotRunning)
 	case pod.State != PodThere:
 		return pod.ready()
 	case running && !Interrupted(p.vmi):
 		return guest.ready()
-	case p.vmi.Status.Phase == v1.Scheduled && p.goesOn():
+	case p.goesOn():
 		return notRunning(MessageNotRunning)
 	}
 	return unknown
 }
 
 // goesOn reports whether nothing is in the way any more of a start that something was in
-// the way of: the container's obstacle, or a node that did not answer.
+// the way of: the container's obstacle, or a node that did not answer; or whether what was
+// said was said of the pod that the guest has left.
 func (p *projection) goesOn() bool {
+	if p.vmi.Status.Phase != v1.Scheduled {
+		return p.Migration.Arrived != nil && Interrupted(p.vmi)
+	}
 	_, known := p.Obstacle.Get()
 	_, seen := p.Pod.Get()
 	return known && FromKubelet(p.current(v1.VirtualMachineInstanceSynchronized).Reason) ||

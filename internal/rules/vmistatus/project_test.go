@@ -378,6 +378,19 @@ func handlerKnows(t *rapid.T) Facts {
 	return f
 }
 
+// aWriter draws who writes, and what that one knows.
+func aWriter(t *rapid.T, stage Stage) (Writer, Facts) {
+	if stage != Waiting {
+		switch by := rapid.SampledFrom([]Writer{Controller, Handler, TargetHandler}).Draw(t, "by"); by {
+		case Handler:
+			return by, handlerKnows(t)
+		case TargetHandler:
+			return by, targetKnows(t)
+		}
+	}
+	return Controller, controllerKnows(t, stage)
+}
+
 // Whatever a component knows, it changes only what the table lets it change, the phase
 // does not go back, an end stays, and saying the same again changes nothing.
 func TestAWriterChangesOnlyItsFields(t *testing.T) {
@@ -395,15 +408,7 @@ func TestAWriterChangesOnlyItsFields(t *testing.T) {
 			vmi.Status.MigrationState = migrating(t)
 			vmi.Status.ActivePods = map[types.UID]string{"p": "source"}
 		}
-		by, f := Controller, controllerKnows(t, stage)
-		if stage != Waiting {
-			switch by = rapid.SampledFrom([]Writer{Controller, Handler, TargetHandler}).Draw(t, "by"); by {
-			case Handler:
-				f = handlerKnows(t)
-			case TargetHandler:
-				f = targetKnows(t)
-			}
-		}
+		by, f := aWriter(t, stage)
 		to := Project(vmi, by, f)
 		for _, name := range changed(t, &vmi.Status, &to) {
 			at := slices.IndexFunc(Fields, func(f Field) bool { return f.Name == name })
