@@ -122,7 +122,7 @@ func (f *ControllerFacts) afterCompleted() ControllerStep {
 
 func (f *ControllerFacts) afterFailed() ControllerStep {
 	switch {
-	case f.Source.State == PodEnded && f.Source.Exit.Sent:
+	case f.Source.State == PodEnded && f.Source.Exit.sent():
 		return ControllerStep{Action: EndAsLost, Reason: lostBoth}
 	case f.Source.State == PodEnded:
 		return ControllerStep{Action: EndAsSource}
@@ -141,17 +141,17 @@ func (f *ControllerFacts) sourceEnded() ControllerStep {
 	case !r.Started:
 		// The migration has not begun: the guest ended where it was.
 		return ControllerStep{Action: EndAsSource}
-	case targetEnded && f.Target.Exit.Ran && (exit.Sent || !r.PostCopy):
+	case targetEnded && f.Target.Exit.ran() && (exit.sent() || !r.PostCopy):
 		return ControllerStep{Action: EndAsTarget}
-	case r.PostCopy && !exit.Sent:
+	case r.PostCopy && !exit.sent():
 		return ControllerStep{Action: EndAsLost, Reason: lostPostCopy}
-	case exit.Known && !exit.Sent:
+	case exit.Known && !exit.sent():
 		return ControllerStep{Action: EndAsSource}
 	case targetEnded:
 		return ControllerStep{Action: EndAsLost, Reason: lostUnknown}
-	case exit.Sent && r.SourceNamed:
+	case exit.sent() && r.SourceNamed:
 		return ControllerStep{Action: DropSource}
-	case !exit.Sent:
+	case !exit.sent():
 		// The target runs the guest if it was released, and otherwise ends for the abort.
 		return f.giveUp("the source pod ended without a word")
 	}
@@ -162,7 +162,7 @@ func (f *ControllerFacts) sourceEnded() ControllerStep {
 func (f *ControllerFacts) targetEnded() ControllerStep {
 	r, exit := f.Record, f.Target.Exit
 	switch {
-	case exit.Ran:
+	case exit.ran():
 		return ControllerStep{Action: EndAsTarget}
 	case !r.Started:
 		return ControllerStep{Action: ControllerRecordFailed, Reason: "the target pod has ended"}

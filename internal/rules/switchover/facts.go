@@ -84,3 +84,7 @@ type Exit struct {
 	// Ran means that QEMU has run its guest (event RESUME, or started without -S).
 	Ran bool
 }
+
+func (e Exit) sent() bool { return e.Known && e.Sent }
+
+func (e Exit) ran() bool { return e.Known && e.Ran }

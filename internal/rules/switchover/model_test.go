@@ -106,8 +106,9 @@ type handler struct {
 	view switchover.Record
 	// What it was told: Ready, Ran and Never at the source, Released at the target.
 	ready, ran, never, released bool
-	// streams: it has begun the migration. unmarked is TargetFacts.Unmarked.
-	streams, unmarked bool
+	// streams: it has begun the migration. unmarked is TargetFacts.Unmarked. kills: it has begun
+	// to end QEMU.
+	streams, unmarked, kills bool
 	// exit is what it heard of QEMU's end.
 	exit switchover.Exit
 }
@@ -129,6 +130,8 @@ type state struct {
 	tgt    targetQEMU
 	// whole: the target has all of the guest's memory. byPostCopy: the source was told to switch to post-copy.
 	whole, byPostCopy bool
+	// doomed: the target's virt-launcher was told to end QEMU.
+	doomed bool
 	// hasRun: the target has run the guest. stale: the guest has gone on at the source since the
 	// target loaded it.
 	hasRun, stale bool
@@ -162,7 +165,7 @@ func (s *state) String() string {
 		{"source pod going", s.pods[source].going()}, {"target pod going", s.pods[target].going()},
 		{"source handler down", !s.handlers[source].up}, {"target handler down", !s.handlers[target].up},
 		{"source node silent", s.nodes[source] == silent}, {"target node silent", s.nodes[target] == silent},
-		{"stale", s.stale}, {"second pod", s.second > 0},
+		{"stale", s.stale}, {"to be killed", s.doomed && s.tgt != tgtEnded}, {"second pod", s.second > 0},
 	} {
 		if mark.set {
 			text += ", " + mark.name
@@ -204,7 +207,7 @@ func (s *state) end(i side, word bool) {
 		s.src = srcEnded
 	} else {
 		exit.Ran = word && s.tgt == tgtRuns
-		s.tgt = tgtEnded
+		s.tgt, s.doomed = tgtEnded, false
 	}
 	s.exits[i], s.stream = exit, false
 	if s.handlers[i].up {

@@ -119,7 +119,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		want  error
 	}{
 		"the target runs at the end of the stream": {
-			atTarget(runAtTheEndOfTheStream, nil), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errTwoGuests},
+			atTarget(runAtTheEndOfTheStream, nil), scenario{ready: true, prompt: true, faults: 1, kinds: connectionCut}, errTwoGuests},
 		"the source goes on after a while": {
 			atSource(nil, resumeAfterAWhile), scenario{ready: true, prompt: true}, errTwoGuests},
 		"the source goes on for an abort": {
@@ -135,9 +135,9 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		"the target forgets that it was let run": {
 			atTarget(ranWithoutAMark, nil), scenario{ready: true, prompt: true}, errStuck},
 		"Released is told before the switchover": {
-			atSource(nil, releaseBeforeTheSwitchover), scenario{ready: true, prompt: true, trusting: true, faults: 1, kinds: everything}, errTwoGuests},
+			atSource(nil, releaseBeforeTheSwitchover), scenario{ready: true, prompt: true, trusting: true, faults: 1, kinds: connectionCut}, errTwoGuests},
 		"Released is told as soon as the status is postcopy-active": {
-			atSource(believePostCopysStatus, nil), scenario{ready: true, prompt: true, trusting: true, postCopy: true, faults: 1, kinds: everything}, errTwoGuests},
+			atSource(believePostCopysStatus, nil), scenario{ready: true, prompt: true, trusting: true, postCopy: true, faults: 1, kinds: connectionCut}, errTwoGuests},
 		"the source begins before its record": {
 			atSource(beginWithoutARecord, nil), scenario{ready: true, prompt: true, faults: 1, kinds: canceled}, errTwoEnds},
 		"the end of the source pod is that of the VMI": {

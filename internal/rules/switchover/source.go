@@ -326,7 +326,7 @@ func (f *SourceFacts) lateAbort() bool {
 func (f *SourceFacts) ended() SourceStep {
 	r := f.Record
 	switch {
-	case f.Exit.Known && f.Exit.Sent:
+	case f.Exit.sent():
 		return SourceStep{Action: SourceWait, Tell: Released}
 	case r.Completed, r.Final:
 		return SourceStep{Action: SourceWait}

@@ -54,13 +54,16 @@ const (
 // scenario is what is fixed in an exploration.
 type scenario struct {
 	name string
+	// large scenarios have more than 100,000 states; -short leaves them out.
+	large bool
 	// ready begins with a target that listens.
 	ready bool
 	// prompt virt-handlers see each version of the VMI at once.
 	prompt bool
 	// postCopy lets the convergence ask for post-copy.
 	postCopy bool
-	// trusting leaves out whether facts that are told are true, so that the consequence is shown.
+	// trusting leaves out what only announces a second guest, such as a fact that is told and not
+	// true, so that the consequence is shown.
 	trusting bool
 	kinds    fault
 	faults   int8
@@ -267,7 +270,7 @@ func (t *turn) cancel(name string) {
 
 func (t *turn) targetDecides() {
 	s := t.s
-	if !s.handlers[target].up {
+	if !s.handlers[target].up || s.handlers[target].kills && s.alive(target) {
 		return
 	}
 	d := t.rules.target(s.targetFacts())
@@ -289,7 +292,7 @@ func (t *turn) targetDecides() {
 			}
 		})
 	case switchover.Kill:
-		t.goesOn(name, func(to *state) { to.end(target, true) })
+		t.goesOn(name, func(to *state) { to.doomed, to.handlers[target].kills = true, true })
 	}
 }
 
@@ -379,6 +382,9 @@ func (t *turn) sourceQEMU() {
 // targetQEMU is what QEMU at the target does by itself.
 func (t *turn) targetQEMU() {
 	s := t.s
+	if s.doomed {
+		t.goesOn("target's virt-launcher ends QEMU", func(to *state) { to.end(target, true) })
+	}
 	if s.tgt != tgtIncoming {
 		return
 	}

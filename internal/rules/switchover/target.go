@@ -167,7 +167,7 @@ func (f *TargetFacts) run() TargetStep {
 // virt-handler that has not let it run knows that it has not.
 func (f *TargetFacts) ended() TargetStep {
 	switch {
-	case f.Exit.Known && f.Exit.Ran:
+	case f.Exit.ran():
 		if f.Record.Completed || f.Record.Final {
 			return TargetStep{Action: TargetWait, Tell: Ran}
 		}
