@@ -27,8 +27,8 @@ const (
 	PostCopyPaused       Status = "postcopy-paused"
 	PostCopyRecoverSetup Status = "postcopy-recover-setup"
 	PostCopyRecover      Status = "postcopy-recover"
-	Cancelling           Status = "cancelling"
-	Cancelled            Status = "cancelled"
+	Canceling            Status = "cancelling" //nolint:misspell // QEMU's word
+	Canceled             Status = "cancelled"  //nolint:misspell // QEMU's word
 	Failed               Status = "failed"
 	Completed            Status = "completed"
 )

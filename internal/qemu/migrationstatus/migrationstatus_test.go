@@ -1,18 +1,21 @@
 package migrationstatus_test
 
 import (
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/qemu/qmptest"
 )
 
 var all = []migrationstatus.Status{
 	"", migrationstatus.None, migrationstatus.Setup, migrationstatus.WaitUnplug, migrationstatus.Active,
 	migrationstatus.PreSwitchover, migrationstatus.Device, migrationstatus.PostCopyDevice, migrationstatus.PostCopyActive,
 	migrationstatus.PostCopyPaused, migrationstatus.PostCopyRecoverSetup, migrationstatus.PostCopyRecover,
-	migrationstatus.Cancelling, migrationstatus.Cancelled, migrationstatus.Failed, migrationstatus.Completed, "teleporting",
+	migrationstatus.Canceling, migrationstatus.Canceled, migrationstatus.Failed, migrationstatus.Completed, "teleporting",
 }
 
 func TestWhichStatusesArePostCopy(t *testing.T) {
@@ -24,13 +27,41 @@ func TestWhichStatusesArePostCopy(t *testing.T) {
 	}
 }
 
-func TestWhatIsCancelledWithoutVirtHandler(t *testing.T) {
+func TestWhatIsCanceledWithoutVirtHandler(t *testing.T) {
 	for _, s := range all {
 		for _, without := range []time.Duration{0, migrationstatus.Unattended - 1, migrationstatus.Unattended, time.Hour} {
 			want := s == "pre-switchover" && without >= 2*time.Second
 			if got := migrationstatus.CancelUnattended(s, without); got != want {
-				t.Errorf("%q, %s without virt-handler: cancelling is %v", s, without, got)
+				t.Errorf("%q, %s without virt-handler: canceling is %v", s, without, got)
 			}
 		}
+	}
+}
+
+// TestTheStatusesAreQEMUs holds the names to the QEMU that is installed. It may be older than some of
+// them; "colo" is of a use of migration that Drydock has not.
+func TestTheStatusesAreQEMUs(t *testing.T) {
+	theirs := qmptest.Values(t, filepath.Base(layout.QEMUBinary), "query-migrate", "status")
+	if len(theirs) < 10 {
+		t.Fatalf("QEMU names only %q", theirs)
+	}
+	newer := []migrationstatus.Status{"", "teleporting", migrationstatus.PostCopyDevice, migrationstatus.PostCopyRecoverSetup}
+	for _, s := range all {
+		if !slices.Contains(newer, s) && !slices.Contains(theirs, string(s)) {
+			t.Errorf("%q is none of QEMU's statuses: %q", s, theirs)
+		}
+	}
+	for _, name := range theirs {
+		if name != "colo" && !slices.Contains(all, migrationstatus.Status(name)) {
+			t.Errorf("QEMU's status %q is missing", name)
+		}
+	}
+}
+
+// TestQEMUCountsPostCopysBytes holds QEMU to having what shows that a post-copy can't be taken back.
+func TestQEMUCountsPostCopysBytes(t *testing.T) {
+	members := qmptest.Values(t, filepath.Base(layout.QEMUBinary), "query-migrate", "ram")
+	if !slices.Contains(members, "postcopy-bytes") {
+		t.Errorf("query-migrate's ram has no postcopy-bytes: %q", members)
 	}
 }

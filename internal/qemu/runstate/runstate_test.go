@@ -1,91 +1,19 @@
 package runstate_test
 
 import (
-	"context"
-	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
 )
 
-// schema is an entry of QEMU's description of its own protocol.
-type schema struct {
-	Name    string `json:"name"`
-	RetType string `json:"ret-type"`
-	Members []struct {
-		Name string `json:"name"`
-		Type string `json:"type"`
-	} `json:"members"`
-}
-
-// qemusStates are the run states of the QEMU that is installed, in its own words:
-// what query-status may answer.
-func qemusStates(t *testing.T) []string {
-	t.Helper()
-	program, err := exec.LookPath(filepath.Base(layout.QEMUBinary))
-	if err != nil {
-		t.Skip("QEMU is not installed")
-	}
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
-	conn, err := net.FileConn(ours)
-	_ = ours.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, "-machine", "none", "-nodefaults", "-display", "none",
-		"-chardev", "socket,id=m,fd=3", "-mon", "chardev=m,mode=control")
-	cmd.ExtraFiles = []*os.File{theirs}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = theirs.Close()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	client, err := qmp.New(ctx, conn, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = client.Close() }() // QEMU is killed anyway
-	var all []schema
-	if err := client.Execute(ctx, "query-qmp-schema", nil, &all); err != nil {
-		t.Fatal(err)
-	}
-	byName := map[string]schema{}
-	for _, entry := range all {
-		byName[entry.Name] = entry
-	}
-	// Types have no names there, so the way leads through the command.
-	var states []string
-	for _, member := range byName[byName["query-status"].RetType].Members {
-		if member.Name == "status" {
-			for _, state := range byName[member.Type].Members {
-				states = append(states, state.Name)
-			}
-		}
-	}
-	return states
-}
-
 func TestTheTableHasQEMUsRunStates(t *testing.T) {
-	theirs := qemusStates(t)
+	theirs := qmptest.Values(t, filepath.Base(layout.QEMUBinary), "query-status", "status")
 	if len(theirs) < 10 {
 		t.Fatalf("QEMU names only %q", theirs)
 	}

@@ -50,9 +50,9 @@ const (
 	DropTarget ControllerAction = "take the target out of activePods"
 	// SwitchNode makes the target's node the VMI's.
 	SwitchNode ControllerAction = "switch the VMI to the target"
-	// EndAsSource ends the VMI as the end of the source pod says, EndAsTarget as that of the
-	// target pod.
+	// EndAsSource ends the VMI as the end of the source pod says.
 	EndAsSource ControllerAction = "end the VMI as the source pod ended"
+	// EndAsTarget ends the VMI as the end of the target pod says.
 	EndAsTarget ControllerAction = "end the VMI as the target pod ended"
 	// EndAsLost makes the VMI Failed for the reason.
 	EndAsLost ControllerAction = "end the VMI, whose guest is lost"

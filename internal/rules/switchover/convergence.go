@@ -105,7 +105,7 @@ const (
 	ConvergeByPostCopy ConvergenceAction = "post-copy"
 	// ConvergeByPause means that the guest is stopped while its memory is copied.
 	ConvergeByPause ConvergenceAction = "pause"
-	// GiveUp means that the migration is cancelled.
+	// GiveUp means that the migration is canceled.
 	GiveUp ConvergenceAction = "give up"
 )
 

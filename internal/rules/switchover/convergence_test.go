@@ -39,7 +39,7 @@ func TestLimitsOfAMigration(t *testing.T) {
 		"no limits":                {&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(0)), ProgressTimeout: new(int64(0))}, gib, switchover.Limits{}},
 		"negative limits are none": {&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(-1)), ProgressTimeout: new(int64(-1))}, gib, switchover.Limits{}},
 		"limits beyond all time":   {&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(math.MaxInt64)), ProgressTimeout: new(int64(math.MaxInt64))}, 8 * gib, switchover.Limits{Completion: forever, Stall: forever}},
-		"the largest that fits":    {&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(math.MaxInt64/int64(time.Second)) / 2)}, 2 * gib, with(func(l *switchover.Limits) { l.Completion = forever / (2 * time.Second) * (2 * time.Second) })},
+		"the largest that fits":    {&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(math.MaxInt64 / int64(time.Second) / 2)}, 2 * gib, with(func(l *switchover.Limits) { l.Completion = forever / (2 * time.Second) * (2 * time.Second) })},
 		"a bandwidth":              {&v1.MigrationConfiguration{BandwidthPerMigration: new(resource.MustParse("64Mi"))}, gib, with(func(l *switchover.Limits) { l.Bandwidth = 64 * mib })},
 		"a negative bandwidth":     {&v1.MigrationConfiguration{BandwidthPerMigration: new(resource.MustParse("-1"))}, gib, defaults},
 		"auto-converge":            {&v1.MigrationConfiguration{AllowAutoConverge: new(true)}, gib, with(func(l *switchover.Limits) { l.AutoConverge = true })},

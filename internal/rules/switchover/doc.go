@@ -17,7 +17,7 @@
 //	  └──────────────── Resume, on Never only ─────────────────────────┘
 //
 // The guest stands still from pre-switchover on. Before sent, QEMU has the guest go on by
-// itself when the stream breaks or the migration is cancelled. In sent (run state postmigrate,
+// itself when the stream breaks or the migration is canceled. In sent (run state postmigrate,
 // status completed) it never does so by itself. In post-copy, the memory follows the guest
 // (copies ──> pre-switchover ──> post-copy ──> sent), and there is no way back.
 //
@@ -41,7 +41,8 @@
 //   - The target runs the guest only with Released. That it has loaded all of the guest is no
 //     substitute: its last answer may be lost, and then the source goes on (decision 280).
 //   - The source goes on from sent only with Never. Nothing else will do: no time that passes,
-//     no pod that is gone, no abort.
+//     no pod that is gone, no abort. It records failed first, so that nobody ends the VMI
+//     meanwhile as one whose guest is lost.
 //   - Who can't know does not guess. When the source has sent the guest and the target is gone
 //     without a word, the VMI is Failed, and its VM starts it again.
 //
@@ -71,7 +72,10 @@
 //	                       (and asks by Ready), marked (and runs it) or running.
 //	QEMU at the source     before sent: the guest has ended, and so has the VMI. After sent:
 //	                       Released, by its virt-handler, or by virt-controller from its pod.
-//	QEMU at the target     without having run: Never; the source cancels or goes on.
+//	QEMU at the target     without having run: Never; the source cancels or goes on. Without
+//	                       a word: virt-controller requests the abort, and the source cancels; or
+//	                       it answers that it has sent the guest (abortStatus Failed), and
+//	                       the VMI ends as lost.
 //	virt-controller        nothing waits for it but what only it concludes from pods.
 //	a node                 nothing on it is concluded until it answers, or is declared out of
 //	                       service; then its QEMU has ended without a word.

@@ -55,8 +55,9 @@ const (
 	RecordStart SourceAction = "record the start"
 	// Begin sets the begun marker, then capabilities and parameters, then starts the migration.
 	Begin SourceAction = "begin"
-	// RecordPostCopy writes the mode PostCopy, SwitchToPostCopy does it (migrate-start-postcopy).
-	RecordPostCopy   SourceAction = "record the mode PostCopy"
+	// RecordPostCopy writes the mode PostCopy.
+	RecordPostCopy SourceAction = "record the mode PostCopy"
+	// SwitchToPostCopy has the guest move before its memory (migrate-start-postcopy).
 	SwitchToPostCopy SourceAction = "switch to post-copy"
 	// PauseGuest stops the guest, so that its memory can be sent while nothing changes it. The
 	// target runs it.
@@ -153,7 +154,7 @@ func (f *SourceFacts) stage() stage {
 	switch f.Status {
 	case migrationstatus.Setup, migrationstatus.WaitUnplug, migrationstatus.Active:
 		return copies
-	case "", migrationstatus.None, migrationstatus.Failed, migrationstatus.Cancelled:
+	case "", migrationstatus.None, migrationstatus.Failed, migrationstatus.Canceled:
 		if f.here() {
 			return back
 		}

@@ -121,7 +121,7 @@ func TestSourceWhileItCopies(t *testing.T) {
 		"post-copy is recorded":                 {func(f *switchover.SourceFacts) { postCopy(f); f.Record.PostCopy = true }, switchover.SourceStep{Action: switchover.SwitchToPostCopy}},
 		"the guest is to be paused":             {pause, switchover.SourceStep{Action: switchover.PauseGuest}},
 		"the guest is paused":                   {func(f *switchover.SourceFacts) { pause(f); f.RunState = "paused" }, sourceWaits},
-		"QEMU cancels":                          {func(f *switchover.SourceFacts) { f.Status = migrationstatus.Cancelling }, sourceWaits},
+		"QEMU cancels":                          {func(f *switchover.SourceFacts) { f.Status = migrationstatus.Canceling }, sourceWaits},
 		"a status that nobody knows":            {func(f *switchover.SourceFacts) { f.Status = "teleporting" }, sourceWaits},
 		"an old Never of a record that is gone": {func(f *switchover.SourceFacts) { f.Record = switchover.Record{} }, sourceWaits},
 	})
@@ -169,7 +169,7 @@ func TestSourceInTheSwitchover(t *testing.T) {
 		"the target ends":                                 {func(f *switchover.SourceFacts) { f.Never = true }, cancels(targetGone)},
 		"completed, and the run state is about to follow": {func(f *switchover.SourceFacts) { f.Status = migrationstatus.Completed }, sourceWaits},
 		"failed, and the guest is about to go on":         {func(f *switchover.SourceFacts) { f.Status = migrationstatus.Failed }, sourceWaits},
-		"cancelled, and the guest is about to go on":      {func(f *switchover.SourceFacts) { f.Status = migrationstatus.Cancelled }, sourceWaits},
+		"canceled, and the guest is about to go on":       {func(f *switchover.SourceFacts) { f.Status = migrationstatus.Canceled }, sourceWaits},
 		"sent, in a migration that did not complete":      {func(f *switchover.SourceFacts) { f.RunState = "postmigrate"; f.Status = migrationstatus.Failed }, sourceWaits},
 	})
 }
@@ -203,21 +203,21 @@ func TestSourceThatHasSentTheGuest(t *testing.T) {
 func TestSourceWhoseGuestIsBack(t *testing.T) {
 	base := func(f *switchover.SourceFacts) { f.Status = migrationstatus.Failed }
 	testSource(t, base, map[string]sourceTest{
-		"the stream broke":              {asIs, recordsFailed("the connection to the target has ended")},
-		"virt-handler has cancelled it": {func(f *switchover.SourceFacts) { f.Status, f.Cause = migrationstatus.Cancelled, "it was too slow" }, recordsFailed("it was too slow")},
-		"QEMU says why":                 {func(f *switchover.SourceFacts) { f.Error = "no\x1b[2J memory" }, recordsFailed(`QEMU reports: "no\x1b[2J memory"`)},
-		"QEMU says too much":            {func(f *switchover.SourceFacts) { f.Error = strings.Repeat("x", 1<<20) }, recordsFailed(`QEMU reports: "` + strings.Repeat("x", 512) + `"`)},
-		"virt-handler was restarted":    {func(f *switchover.SourceFacts) { f.Streams = false }, recordsFailed(restarted)},
-		"it was aborted":                {func(f *switchover.SourceFacts) { f.Record.AbortRequested, f.Error = true, "cancelled" }, recordsFailed(aborted)},
-		"the target has ended":          {func(f *switchover.SourceFacts) { f.Never, f.Error = true, "broken pipe" }, recordsFailed(targetGone)},
-		"begun, and never started":      {func(f *switchover.SourceFacts) { f.Status, f.Streams = "", false }, recordsFailed(restarted)},
-		"begun, and QEMU says none":     {func(f *switchover.SourceFacts) { f.Status, f.Streams = migrationstatus.None, false }, recordsFailed(restarted)},
-		"resumed after it was sent":     {func(f *switchover.SourceFacts) { f.Status, f.Never = migrationstatus.Completed, true }, recordsFailed(targetGone)},
-		"stopped by an I/O error":       {func(f *switchover.SourceFacts) { f.RunState = "io-error" }, recordsFailed("the connection to the target has ended")},
-		"it has panicked":               {func(f *switchover.SourceFacts) { f.RunState = "guest-panicked" }, recordsFailed("the connection to the target has ended")},
-		"in a state that nobody knows":  {func(f *switchover.SourceFacts) { f.RunState = "hibernating" }, sourceWaits},
-		"the failure is recorded":       {func(f *switchover.SourceFacts) { f.Record.Failed = true }, sourceWaits},
-		"the VMI has ended":             {func(f *switchover.SourceFacts) { f.Record.Final = true }, sourceWaits},
+		"the stream broke":             {asIs, recordsFailed("the connection to the target has ended")},
+		"virt-handler has canceled it": {func(f *switchover.SourceFacts) { f.Status, f.Cause = migrationstatus.Canceled, "it was too slow" }, recordsFailed("it was too slow")},
+		"QEMU says why":                {func(f *switchover.SourceFacts) { f.Error = "no\x1b[2J memory" }, recordsFailed(`QEMU reports: "no\x1b[2J memory"`)},
+		"QEMU says too much":           {func(f *switchover.SourceFacts) { f.Error = strings.Repeat("x", 1<<20) }, recordsFailed(`QEMU reports: "` + strings.Repeat("x", 512) + `"`)},
+		"virt-handler was restarted":   {func(f *switchover.SourceFacts) { f.Streams = false }, recordsFailed(restarted)},
+		"it was aborted":               {func(f *switchover.SourceFacts) { f.Record.AbortRequested, f.Error = true, "canceled" }, recordsFailed(aborted)},
+		"the target has ended":         {func(f *switchover.SourceFacts) { f.Never, f.Error = true, "broken pipe" }, recordsFailed(targetGone)},
+		"begun, and never started":     {func(f *switchover.SourceFacts) { f.Status, f.Streams = "", false }, recordsFailed(restarted)},
+		"begun, and QEMU says none":    {func(f *switchover.SourceFacts) { f.Status, f.Streams = migrationstatus.None, false }, recordsFailed(restarted)},
+		"resumed after it was sent":    {func(f *switchover.SourceFacts) { f.Status, f.Never = migrationstatus.Completed, true }, recordsFailed(targetGone)},
+		"stopped by an I/O error":      {func(f *switchover.SourceFacts) { f.RunState = "io-error" }, recordsFailed("the connection to the target has ended")},
+		"it has panicked":              {func(f *switchover.SourceFacts) { f.RunState = "guest-panicked" }, recordsFailed("the connection to the target has ended")},
+		"in a state that nobody knows": {func(f *switchover.SourceFacts) { f.RunState = "hibernating" }, sourceWaits},
+		"the failure is recorded":      {func(f *switchover.SourceFacts) { f.Record.Failed = true }, sourceWaits},
+		"the VMI has ended":            {func(f *switchover.SourceFacts) { f.Record.Final = true }, sourceWaits},
 	})
 }
 

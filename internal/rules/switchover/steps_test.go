@@ -179,7 +179,7 @@ func (t *turn) sourceDecides() {
 	}
 	f.Convergence = switchover.Convergence{Action: switchover.GiveUp, Reason: "it is too slow"}
 	if d := t.rules.source(f); d.Action == switchover.Cancel {
-		t.fault(givenUp, "the migration does not converge, and is cancelled", true, (*state).cancelCopy)
+		t.fault(givenUp, "the migration does not converge, and is canceled", true, (*state).cancelCopy)
 	}
 }
 
@@ -354,8 +354,14 @@ func (s *state) lose() { s.ready, s.ran, s.never, s.released = false, false, fal
 // sourceQEMU is what QEMU at the source does by itself, and virt-launcher's watch over it.
 func (t *turn) sourceQEMU() {
 	s := t.s
-	arrived := s.tgt > tgtIncoming && s.tgt < tgtEnded
 	become := func(name string, q sourceQEMU) { t.goesOn(name, func(to *state) { to.src = q }) }
+	switch {
+	case s.src == srcDevice && s.whole:
+		// The target's answer may have been on its way when the stream was cut.
+		become("source's QEMU has sent the guest", srcSent)
+	case s.src == srcPreSwitchover && !s.handlers[source].up && s.nodes[source] != fenced:
+		t.goesOn("source's virt-launcher cancels without a virt-handler", (*state).cancelCopy)
+	}
 	if !s.stream {
 		switch s.src {
 		case srcCopies, srcDevice, srcPostCopy:
@@ -363,19 +369,17 @@ func (t *turn) sourceQEMU() {
 		case srcPostCopyFirm:
 			become("source's QEMU pauses the post-copy", srcPostCopyPaused)
 		}
+		return
 	}
-	switch {
-	case s.src == srcCopies && s.stream:
+	switch s.src {
+	case srcCopies:
 		become("source's QEMU stops the guest for the switchover", srcPreSwitchover)
-	case s.src == srcDevice && s.whole:
-		// The target's answer may have been on its way when the stream was cut.
-		become("source's QEMU has sent the guest", srcSent)
-	case s.src == srcPostCopy && s.stream:
+	case srcPostCopy:
 		become("source's QEMU sends the first page of post-copy", srcPostCopyFirm)
-	case s.src == srcPostCopyFirm && s.stream && arrived:
-		t.goesOn("source's QEMU has sent the last page of post-copy", func(to *state) { to.src, to.whole = srcSent, true })
-	case s.src == srcPreSwitchover && !s.handlers[source].up && s.nodes[source] != fenced:
-		t.goesOn("source's virt-launcher cancels without a virt-handler", (*state).cancelCopy)
+	case srcPostCopyFirm:
+		if s.tgt > tgtIncoming && s.tgt < tgtEnded {
+			t.goesOn("source's QEMU has sent the last page of post-copy", func(to *state) { to.src, to.whole = srcSent, true })
+		}
 	}
 }
 

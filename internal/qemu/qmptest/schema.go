@@ -1,0 +1,95 @@
+package qmptest
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/qmp"
+)
+
+// schema is an entry of QEMU's description of its own protocol.
+type schema struct {
+	Name    string `json:"name"`
+	RetType string `json:"ret-type"`
+	Members []struct {
+		Name string `json:"name"`
+		Type string `json:"type"`
+	} `json:"members"`
+}
+
+// Values returns, in the words of a QEMU that is installed, what a member of a command's answer
+// may be: the values of an enumeration, or the members of an object. Without that QEMU the
+// test is skipped.
+func Values(t testing.TB, program, command, member string) []string {
+	t.Helper()
+	byName := map[string]schema{}
+	for _, entry := range schemaOf(t, program) {
+		byName[entry.Name] = entry
+	}
+	// Types have no names there, so the way leads through the command.
+	var values []string
+	for _, m := range byName[byName[command].RetType].Members {
+		if m.Name == member {
+			for _, value := range byName[m.Type].Members {
+				values = append(values, value.Name)
+			}
+		}
+	}
+	return values
+}
+
+// schemaOf asks a QEMU that runs no machine.
+func schemaOf(t testing.TB, program string) []schema {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		t.Skip("QEMU is not installed")
+	}
+	ours, theirs, err := qmp.SocketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, end := startBare(t, path, ours, theirs)
+	defer end()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var all []schema
+	if err := client.Execute(ctx, "query-qmp-schema", nil, &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func startBare(t testing.TB, path string, ours net.Conn, theirs *os.File) (*qmp.Client, func()) {
+	t.Helper()
+	const fd = 3 // the first of ExtraFiles
+	cmd := exec.Command(path, "-machine", "none", "-nodefaults", "-display", "none",
+		"-chardev", "socket,id=m,fd="+strconv.Itoa(fd), "-mon", "chardev=m,mode=control")
+	cmd.ExtraFiles = []*os.File{theirs}
+	err := cmd.Start()
+	_ = theirs.Close()
+	if err != nil {
+		_ = ours.Close()
+		t.Fatal(err)
+	}
+	kill := func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	client, err := qmp.New(ctx, ours, nil)
+	if err != nil {
+		kill()
+		t.Fatal(err)
+	}
+	return client, func() {
+		_ = client.Close() // QEMU is killed anyway
+		kill()
+	}
+}
