@@ -132,28 +132,32 @@ func (f *ControllerFacts) afterFailed() ControllerStep {
 	return ControllerStep{Action: Nothing}
 }
 
+// sent reports whether the source's end is known to have come after it had sent the guest:
+// virt-launcher says so, or has said so before, when its pod was taken out of activePods.
+func (f *ControllerFacts) sent() bool { return f.Source.Exit.sent() || !f.Record.SourceNamed }
+
 // sourceEnded decides about a source pod that has ended before either side has recorded how
 // the migration ended.
 func (f *ControllerFacts) sourceEnded() ControllerStep {
-	r, exit := f.Record, f.Source.Exit
+	r := f.Record
 	targetEnded := f.Target.State == PodEnded
 	switch {
 	case !r.Started:
 		// The migration has not begun: the guest ended where it was.
 		return ControllerStep{Action: EndAsSource}
-	case targetEnded && f.Target.Exit.ran() && (exit.sent() || !r.PostCopy):
+	case targetEnded && f.Target.Exit.ran() && (f.sent() || !r.PostCopy):
 		return ControllerStep{Action: EndAsTarget}
-	case r.PostCopy && !exit.sent():
+	case r.PostCopy && !f.sent():
 		return ControllerStep{Action: EndAsLost, Reason: lostPostCopy}
-	case exit.Known && !exit.sent():
+	case f.Source.Exit.Known && !f.sent():
 		return ControllerStep{Action: EndAsSource}
 	case targetEnded:
 		return ControllerStep{Action: EndAsLost, Reason: lostUnknown}
-	case exit.sent() && r.SourceNamed:
-		return ControllerStep{Action: DropSource}
-	case !exit.sent():
+	case !f.sent():
 		// The target runs the guest if it was released, and otherwise ends for the abort.
 		return f.giveUp("the source pod ended without a word")
+	case r.SourceNamed:
+		return ControllerStep{Action: DropSource}
 	}
 	return ControllerStep{Action: Nothing}
 }
@@ -166,10 +170,11 @@ func (f *ControllerFacts) targetEnded() ControllerStep {
 		return ControllerStep{Action: EndAsTarget}
 	case !r.Started:
 		return ControllerStep{Action: ControllerRecordFailed, Reason: "the target pod has ended"}
-	case exit.Known && r.TargetNamed:
-		return ControllerStep{Action: DropTarget}
-	case exit.Known:
+	case !r.TargetNamed:
+		// The source was told that it has never run.
 		return ControllerStep{Action: Nothing}
+	case exit.Known:
+		return ControllerStep{Action: DropTarget}
 	case !r.AbortRequested:
 		return ControllerStep{Action: RecordAbort, Reason: "the target pod ended without a word"}
 	case r.AbortFailed:

@@ -116,12 +116,15 @@ func TestControllerWhenTheSourcePodHasEnded(t *testing.T) {
 		return func(f *switchover.ControllerFacts) { f.Target = ends(exit) }
 	}
 	testController(t, map[string]controllerTest{
-		"after it has sent the guest: the target is released": {source(sentIt, nothingElse), concludes(switchover.DropSource)},
-		"after it has sent the guest, and was dropped":        {source(sentIt, func(f *switchover.ControllerFacts) { f.Record.SourceNamed = false }), concludes(switchover.Nothing)},
-		"after it has sent the guest, in post-copy":           {source(sentIt, postCopy), concludes(switchover.DropSource)},
-		"its guest has ended":                                 {source(ranIt, nothingElse), concludes(switchover.EndAsSource)},
-		"its guest has ended before the migration began":      {source(ranIt, notBegun), concludes(switchover.EndAsSource)},
-		"without a word, before the migration began":          {source(noWord, notBegun), concludes(switchover.EndAsSource)},
+		"after it has sent the guest: the target is released":         {source(sentIt, nothingElse), concludes(switchover.DropSource)},
+		"after it has sent the guest, and was dropped":                {source(sentIt, func(f *switchover.ControllerFacts) { f.Record.SourceNamed = false }), concludes(switchover.Nothing)},
+		"without a word, and was dropped after it had sent the guest": {source(noWord, func(f *switchover.ControllerFacts) { f.Record.SourceNamed = false }), concludes(switchover.Nothing)},
+		"dropped in post-copy, and without a word":                    {source(noWord, func(f *switchover.ControllerFacts) { f.Record.SourceNamed, f.Record.PostCopy = false, true }), concludes(switchover.Nothing)},
+		"dropped, and the target ended without having run":            {source(noWord, func(f *switchover.ControllerFacts) { f.Record.SourceNamed, f.Target = false, ends(neverIt) }), because(switchover.EndAsLost, lost)},
+		"after it has sent the guest, in post-copy":                   {source(sentIt, postCopy), concludes(switchover.DropSource)},
+		"its guest has ended":                                         {source(ranIt, nothingElse), concludes(switchover.EndAsSource)},
+		"its guest has ended before the migration began":              {source(ranIt, notBegun), concludes(switchover.EndAsSource)},
+		"without a word, before the migration began":                  {source(noWord, notBegun), concludes(switchover.EndAsSource)},
 		"without a word": {source(noWord, nothingElse), because(switchover.RecordAbort, "the source pod ended without a word")},
 		"without a word, and the abort is requested":   {source(noWord, func(f *switchover.ControllerFacts) { f.Record.AbortRequested = true }), concludes(switchover.Nothing)},
 		"without a word, and the abort failed earlier": {source(noWord, func(f *switchover.ControllerFacts) { f.Record.AbortRequested, f.Record.AbortFailed = true, true }), concludes(switchover.Nothing)},
@@ -152,12 +155,14 @@ func TestControllerWhenTheTargetPodHasEnded(t *testing.T) {
 	notBegun := func(r *switchover.Record) { r.Started = false }
 	const ended = "the target pod has ended"
 	testController(t, map[string]controllerTest{
-		"before the migration began":                      {target(neverIt, notBegun), because(switchover.ControllerRecordFailed, ended)},
-		"before the migration began, without a word":      {target(noWord, notBegun), because(switchover.ControllerRecordFailed, ended)},
-		"it never ran: the source is told":                {target(neverIt, nothingElse), concludes(switchover.DropTarget)},
-		"it never ran, and was dropped":                   {target(neverIt, func(r *switchover.Record) { r.TargetNamed = false }), concludes(switchover.Nothing)},
-		"it ran":                                          {target(ranIt, nothingElse), concludes(switchover.EndAsTarget)},
-		"without a word":                                  {target(noWord, nothingElse), because(switchover.RecordAbort, "the target pod ended without a word")},
+		"before the migration began":                    {target(neverIt, notBegun), because(switchover.ControllerRecordFailed, ended)},
+		"before the migration began, without a word":    {target(noWord, notBegun), because(switchover.ControllerRecordFailed, ended)},
+		"it never ran: the source is told":              {target(neverIt, nothingElse), concludes(switchover.DropTarget)},
+		"it never ran, and was dropped":                 {target(neverIt, func(r *switchover.Record) { r.TargetNamed = false }), concludes(switchover.Nothing)},
+		"without a word, and was dropped":               {target(noWord, func(r *switchover.Record) { r.TargetNamed = false }), concludes(switchover.Nothing)},
+		"without a word, dropped, and the abort failed": {target(noWord, func(r *switchover.Record) { r.TargetNamed, r.AbortRequested, r.AbortFailed = false, true, true }), concludes(switchover.Nothing)},
+		"it ran":         {target(ranIt, nothingElse), concludes(switchover.EndAsTarget)},
+		"without a word": {target(noWord, nothingElse), because(switchover.RecordAbort, "the target pod ended without a word")},
 		"without a word, and the source has not answered": {target(noWord, func(r *switchover.Record) { r.AbortRequested = true }), concludes(switchover.Nothing)},
 		"without a word, and the source has sent the guest": {target(noWord, func(r *switchover.Record) { r.AbortRequested, r.AbortFailed = true, true }),
 			because(switchover.EndAsLost, lost)},

@@ -32,6 +32,7 @@ var scenarios = []scenario{
 	{name: "any fault", ready: true, prompt: true, faults: 1, kinds: everything},
 	{name: "post-copy, and any fault", large: true, ready: true, prompt: true, postCopy: true, faults: 1, kinds: everything},
 	{name: "an old leader, and a pod that goes or ends", large: true, ready: true, prompt: true, faults: 2, kinds: oldLeader | ofUsers | launcherDies},
+	{name: "a QEMU that goes on meanwhile, and any fault", large: true, ready: true, prompt: true, lateAnswers: true, faults: 1, kinds: everything},
 	{name: "a second target pod", ready: true, prompt: true, faults: 2, kinds: podForced | secondPod},
 }
 
@@ -41,6 +42,7 @@ var longScenarios = []scenario{
 	{name: "any two faults, with late views", ready: true, faults: 2, kinds: everything},
 	{name: "two faults of processes, from the beginning, with late views", faults: 2, kinds: ofProcesses},
 	{name: "post-copy, and any two faults", ready: true, prompt: true, postCopy: true, faults: 2, kinds: everything},
+	{name: "a QEMU that goes on meanwhile, post-copy, and any two faults", ready: true, prompt: true, lateAnswers: true, postCopy: true, faults: 2, kinds: everything},
 	{name: "an old leader, and any other fault", ready: true, prompt: true, faults: 2, kinds: everything | oldLeader},
 	{name: "an old leader, and two faults of processes", ready: true, prompt: true, faults: 3, kinds: ofProcesses | oldLeader},
 	{name: "a second target pod, and any fault", ready: true, prompt: true, faults: 3, kinds: everything | secondPod},

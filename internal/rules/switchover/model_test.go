@@ -46,8 +46,8 @@ var sourceNames = [...]string{"runs", "copies", "pre-switchover", "device", "pos
 
 func (q sourceQEMU) runs() bool { return q == srcRuns || q == srcCopies || q == srcBack }
 
-// asked is what QEMU answers.
-func (q sourceQEMU) asked() (runState string, status migrationstatus.Status, postCopyBytes int64) {
+// answers is what QEMU answers.
+func (q sourceQEMU) answers() (runState string, status migrationstatus.Status, postCopyBytes int64) {
 	switch q {
 	case srcRuns:
 		return runstate.Running, migrationstatus.None, 0
@@ -109,6 +109,8 @@ type handler struct {
 	// streams: it has begun the migration. unmarked is TargetFacts.Unmarked. kills: it has begun
 	// to end QEMU.
 	streams, unmarked, kills bool
+	// asked is what QEMU at the source was when it was asked for its migration: QEMU goes on meanwhile.
+	asked sourceQEMU
 	// exit is what it heard of QEMU's end.
 	exit switchover.Exit
 }
@@ -244,7 +246,8 @@ func (s *state) sourceFacts() switchover.SourceFacts {
 		Record: h.view, Process: switchover.ProcessRuns, Begun: s.src != srcRuns, Streams: h.streams, Settled: true,
 		Connected: s.connected(), Ready: h.ready, Ran: h.ran, Never: h.never,
 	}
-	f.RunState, f.Status, f.PostCopyBytes = s.src.asked()
+	_, f.Status, f.PostCopyBytes = h.asked.answers()
+	f.RunState, _, _ = s.src.answers()
 	if s.src == srcEnded {
 		f.Process, f.Exit = switchover.ProcessEnded, s.exitSeen(source)
 	}

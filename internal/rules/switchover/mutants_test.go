@@ -138,6 +138,8 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			atSource(nil, releaseBeforeTheSwitchover), scenario{ready: true, prompt: true, trusting: true, faults: 1, kinds: connectionCut}, errTwoGuests},
 		"Released is told as soon as the status is postcopy-active": {
 			atSource(believePostCopysStatus, nil), scenario{ready: true, prompt: true, trusting: true, postCopy: true, faults: 1, kinds: connectionCut}, errTwoGuests},
+		"QEMU is asked for its run state before its migration": {
+			drydocks, scenario{ready: true, prompt: true, lateAnswers: true, runStateFirst: true, faults: 1, kinds: podForced}, errEnded},
 		"the source begins before its record": {
 			atSource(beginWithoutARecord, nil), scenario{ready: true, prompt: true, faults: 1, kinds: canceled}, errTwoEnds},
 		"the end of the source pod is that of the VMI": {

@@ -16,15 +16,16 @@ type SourceFacts struct {
 	// Process is that of the guest's launcher pod here; Exit is how it ended.
 	Process Process
 	Exit    Exit
-	// RunState is QEMU's (query-status), Status that of its last migration (query-migrate),
-	// asked in this order; PostCopyBytes is ram.postcopy-bytes.
+	// Status is that of QEMU's last migration (query-migrate), and RunState QEMU's own
+	// (query-status), asked after it: otherwise a migration may be recorded as failed that has
+	// just sent the guest. PostCopyBytes is ram.postcopy-bytes.
 	RunState      string
 	Status        migrationstatus.Status
 	PostCopyBytes int64
 	// Error is query-migrate's error-desc, as QEMU says it.
 	Error string
-	// Begun means that QEMU has the begun marker of this migration. It is set first of all
-	// that a migration needs.
+	// Begun means that QEMU has the begun marker of this migration. It is set before QEMU is
+	// told to begin, and nothing is decided between the two.
 	Begun bool
 	// Streams means that this virt-handler has begun the migration and forwards its stream. One
 	// that has started since does not.
@@ -191,6 +192,8 @@ func (f *SourceFacts) unwanted() string {
 		return "the migration was aborted"
 	case f.Record.Deleting, f.Record.Final:
 		return "the VMI is ending"
+	case f.Record.Failed:
+		return "the migration has failed"
 	}
 	return ""
 }

@@ -60,6 +60,9 @@ type scenario struct {
 	ready bool
 	// prompt virt-handlers see each version of the VMI at once.
 	prompt bool
+	// lateAnswers are those of a QEMU at the source that goes on before virt-handler decides; with
+	// runStateFirst it is asked for its run state before it is asked for its migration.
+	lateAnswers, runStateFirst bool
 	// postCopy lets the convergence ask for post-copy.
 	postCopy bool
 	// trusting leaves out what only announces a second guest, such as a fact that is told and not
@@ -99,6 +102,9 @@ func (t *turn) may(st step, change func(*state)) {
 	to := *t.s
 	change(&to)
 	to.remember(t.s.src)
+	if !t.lateAnswers || to.src == srcEnded {
+		to.handlers[source].asked = to.src
+	}
 	if t.prompt {
 		for i := range to.handlers {
 			to.look(side(i))
@@ -154,6 +160,9 @@ func (t *turn) handler(i side) {
 		return
 	}
 	t.goesOn(sides[i]+"'s virt-handler sees the VMI", func(to *state) { to.look(i) })
+	if i == source {
+		t.goesOn("source's virt-handler asks QEMU", func(to *state) { to.handlers[i].asked = s.src })
+	}
 	stops := h.view.Final || h.view.Deleting && (i == source || s.tgt == tgtRuns)
 	if stops && s.alive(i) {
 		t.goesOn(sides[i]+"'s virt-handler stops the guest", func(to *state) { to.end(i, true) })
@@ -163,6 +172,9 @@ func (t *turn) handler(i side) {
 // start is a virt-handler that finds what there is.
 func (s *state) start(i side) {
 	s.handlers[i] = handler{up: true, view: s.vmi, unmarked: i == target && s.tgt < tgtMarked}
+	if i == source {
+		s.handlers[i].asked = s.src
+	}
 }
 
 func (t *turn) sourceDecides() {
@@ -170,6 +182,10 @@ func (t *turn) sourceDecides() {
 		return
 	}
 	f := t.s.sourceFacts()
+	if t.runStateFirst {
+		_, f.Status, f.PostCopyBytes = t.s.src.answers()
+		f.RunState, _, _ = t.s.handlers[source].asked.answers()
+	}
 	t.sourceStep(t.rules.source(f))
 	f.Stopped = overdue
 	t.sourceStep(t.rules.source(f))
@@ -186,13 +202,7 @@ func (t *turn) sourceDecides() {
 // sourceStep tells, and acts.
 func (t *turn) sourceStep(d switchover.SourceStep) {
 	s := t.s
-	if d.Tell == switchover.Released && s.connected() && !s.handlers[target].released {
-		var broken error
-		if s.src != srcSent && s.src != srcPostCopyFirm && s.src != srcPostCopyPaused && !s.exits[source].Sent && !t.trusting {
-			broken = errUntrue
-		}
-		t.may(step{name: "source tells Released", broken: broken}, func(to *state) { to.released = true })
-	}
+	t.sourceTells(d.Tell)
 	name := "source: " + string(d.Action)
 	if write := sourceWrites[d.Action]; write != nil {
 		var broken error
@@ -206,9 +216,12 @@ func (t *turn) sourceStep(d switchover.SourceStep) {
 	case switchover.SourceWait:
 	case switchover.Begin:
 		t.goesOn(name, func(to *state) {
+			if to.src != srcRuns {
+				return
+			}
 			to.src, to.stream, to.handlers[source].streams = srcCopies, to.tgt == tgtIncoming && to.connected(), true
 		})
-		t.fault(handlerDies, "source: virt-handler dies while it begins", true, func(to *state) {
+		t.fault(handlerDies, "source: virt-handler dies while it begins", s.src == srcRuns, func(to *state) {
 			to.src = srcBack
 			to.die(source)
 		})
@@ -217,6 +230,18 @@ func (t *turn) sourceStep(d switchover.SourceStep) {
 	default:
 		t.goesOn(name, sourceActs[d.Action])
 	}
+}
+
+func (t *turn) sourceTells(fact switchover.Fact) {
+	s := t.s
+	if fact != switchover.Released || !s.connected() || s.handlers[target].released {
+		return
+	}
+	var broken error
+	if s.src != srcSent && s.src != srcPostCopyFirm && s.src != srcPostCopyPaused && !s.exits[source].Sent && !t.trusting {
+		broken = errUntrue
+	}
+	t.may(step{name: "source tells Released", broken: broken}, func(to *state) { to.released = true })
 }
 
 var sourceWrites = map[switchover.SourceAction]func(*switchover.Record){
@@ -228,9 +253,10 @@ var sourceWrites = map[switchover.SourceAction]func(*switchover.Record){
 }
 
 var sourceActs = map[switchover.SourceAction]func(*state){
-	switchover.SwitchToPostCopy: func(to *state) { to.byPostCopy = true },
+	switchover.SwitchToPostCopy: func(to *state) { to.byPostCopy = to.byPostCopy || to.src == srcCopies },
 	switchover.ContinueSwitchover: func(to *state) {
 		switch {
+		case to.src != srcPreSwitchover:
 		case !to.stream:
 			to.src = srcBack
 		case to.byPostCopy:
@@ -239,10 +265,14 @@ var sourceActs = map[switchover.SourceAction]func(*state){
 			to.src = srcDevice
 		}
 	},
-	switchover.Resume: func(to *state) { to.src = srcBack },
-	switchover.Quit:   func(to *state) { to.end(source, true) },
+	switchover.Resume: func(to *state) {
+		if to.src == srcSent {
+			to.src = srcBack
+		}
+	},
+	switchover.Quit: func(to *state) { to.end(source, true) },
 	switchover.Recover: func(to *state) {
-		if to.connected() && to.tgt > tgtIncoming && to.tgt < tgtEnded {
+		if to.src == srcPostCopyPaused && to.connected() && to.tgt > tgtIncoming && to.tgt < tgtEnded {
 			to.src, to.stream = srcPostCopyFirm, true
 		}
 	},

@@ -17,8 +17,8 @@ type TargetFacts struct {
 	// Process is that of the target pod; Exit is how it ended.
 	Process Process
 	Exit    Exit
-	// RunState is QEMU's (query-status), Status that of its incoming migration
-	// (query-migrate), asked in this order.
+	// Status is that of QEMU's incoming migration (query-migrate), and RunState QEMU's own
+	// (query-status), asked after it.
 	RunState string
 	Status   migrationstatus.Status
 	// Marked means that QEMU has the ran marker: from then on it may run at any time.
