@@ -102,7 +102,7 @@ func (sc *scenario) check(s *state) error {
 		return errTwoGuests
 	case s.src.runs() && s.hasRun, s.stale && at:
 		return errOlder
-	case !sc.trusting && s.vmi.Failed && (at || s.vmi.Completed):
+	case !sc.trusting && !s.vmi.Final && s.vmi.Failed && (at || s.vmi.Completed):
 		return errTwoEnds
 	}
 	return nil

@@ -66,6 +66,12 @@ func resumeOnAbort(f switchover.SourceFacts, d *switchover.SourceStep) {
 	}
 }
 
+func resumeAfterTheEnd(f switchover.SourceFacts, d *switchover.SourceStep) {
+	if isSent(f) && f.Record.Final && f.Record.Failed {
+		d.Action = switchover.Resume
+	}
+}
+
 func resumeBeforeTheRecord(f switchover.SourceFacts, d *switchover.SourceStep) {
 	if isSent(f) && d.Action == switchover.RecordFailed {
 		d.Action = switchover.Resume
@@ -124,6 +130,8 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			atSource(nil, resumeAfterAWhile), scenario{ready: true, prompt: true}, errTwoGuests},
 		"the source goes on for an abort": {
 			atSource(nil, resumeOnAbort), scenario{ready: true, prompt: true, faults: 1, kinds: canceled}, errTwoGuests},
+		"the source goes on when the VMI has ended": {
+			atSource(nil, resumeAfterTheEnd), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errOlder},
 		"the source goes on before failed is recorded": {
 			atSource(nil, resumeBeforeTheRecord), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errEnded},
 		"Never is told of a QEMU that is to end": {

@@ -307,11 +307,11 @@ func (f *SourceFacts) afterSent() SourceStep {
 	switch {
 	case f.Ran, f.Record.Completed:
 		return SourceStep{Action: Quit, Tell: Released}
+	case f.Record.Final:
+		// What is lost stays lost, though the end of the VMI has the migration fail, too.
+		return SourceStep{Action: SourceWait}
 	case f.Record.Failed:
 		return SourceStep{Action: Resume}
-	case f.Record.Final:
-		// What is lost stays lost: the guest is stopped.
-		return SourceStep{Action: SourceWait}
 	case f.never():
 		// First the record, so that virt-controller can't conclude meanwhile that the guest is lost.
 		return SourceStep{Action: RecordFailed, Reason: f.failure()}

@@ -197,6 +197,7 @@ func TestSourceThatHasSentTheGuest(t *testing.T) {
 		"the abort is answered":                                  {func(f *switchover.SourceFacts) { f.Record.AbortRequested, f.Record.AbortFailed = true, true }, released},
 		"the VMI is deleted":                                     {func(f *switchover.SourceFacts) { f.Record.Deleting = true }, released},
 		"the VMI has ended":                                      {func(f *switchover.SourceFacts) { f.Record.Final, f.Record.AbortRequested = true, true }, sourceWaits},
+		"the VMI has ended, and the migration with it":           {func(f *switchover.SourceFacts) { f.Record.Final, f.Record.Failed, f.Never = true, true, true }, sourceWaits},
 		"the VMI has ended, and the target never ran":            {func(f *switchover.SourceFacts) { f.Record.Final, f.Never = true, true }, sourceWaits},
 	})
 }

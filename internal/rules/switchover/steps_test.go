@@ -249,7 +249,7 @@ var sourceWrites = map[switchover.SourceAction]func(*switchover.Record){
 	switchover.RecordPostCopy:    func(r *switchover.Record) { r.PostCopy = true },
 	switchover.RecordFailed:      func(r *switchover.Record) { r.Failed = true },
 	switchover.RecordAbortFailed: func(r *switchover.Record) { r.AbortFailed = true },
-	switchover.ReportEnd:         func(r *switchover.Record) { r.Final = true },
+	switchover.ReportEnd:         finish,
 }
 
 var sourceActs = map[switchover.SourceAction]func(*state){
@@ -548,10 +548,13 @@ var controllerWrites = map[switchover.ControllerAction]func(*switchover.Record){
 	switchover.DropSource:             func(r *switchover.Record) { r.SourceNamed = false },
 	switchover.DropTarget:             func(r *switchover.Record) { r.TargetNamed = false },
 	switchover.SwitchNode:             func(r *switchover.Record) { r.Switched = true },
-	switchover.EndAsSource:            func(r *switchover.Record) { r.Final = true },
-	switchover.EndAsTarget:            func(r *switchover.Record) { r.Final = true },
-	switchover.EndAsLost:              func(r *switchover.Record) { r.Final = true },
+	switchover.EndAsSource:            finish,
+	switchover.EndAsTarget:            finish,
+	switchover.EndAsLost:              finish,
 }
+
+// finish ends the VMI, and with it the migration, in one write.
+func finish(r *switchover.Record) { r.Final, r.Failed = true, !r.Completed }
 
 // endedTooEarly returns what is wrong with ending the VMI now: a guest runs with all of its
 // memory, or the target has all of one that the source has let go of.
