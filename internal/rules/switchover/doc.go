@@ -51,7 +51,8 @@
 //	QEMU at the source  the begun marker of M: set before the migration begins, so that it
 //	                    begins once; the status, which outlives virt-handler
 //	QEMU at the target  the ran marker: set before the guest runs, so that the next
-//	                    virt-handler knows that it may run, and must not be killed as unused
+//	                    virt-handler knows that it may run, and must not be killed as unused;
+//	                    and, set before it is killed, that it is doomed, and must not be run
 //	virt-launcher       whether QEMU has sent the guest, or run it, in its exit (Exit)
 //	VMI                 startTimestamp, failed (source's virt-handler), completed (target's):
 //	                    written once, conditional on the resourceVersion that was read

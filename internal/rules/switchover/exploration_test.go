@@ -29,6 +29,9 @@ var scenarios = []scenario{
 	{name: "any fault, from the beginning, with late views", large: true, faults: 1, kinds: everything},
 	{name: "any two faults", large: true, ready: true, prompt: true, faults: 2, kinds: everything},
 	{name: "two faults of processes, with late views", large: true, ready: true, faults: 2, kinds: handlerDies | connectionCut | launcherDies},
+	{name: "nothing goes wrong, from the beginning, with late views"},
+	{name: "nothing goes wrong, and the guest moves by post-copy", ready: true, postCopy: true},
+	{name: "virt-handlers and connections fail, somebody cancels: the guest is kept", large: true, ready: true, keeps: true, faults: 2, kinds: handlerDies | connectionCut | canceled | givenUp},
 	{name: "any fault", ready: true, prompt: true, faults: 1, kinds: everything},
 	{name: "post-copy, and any fault", large: true, ready: true, prompt: true, postCopy: true, faults: 1, kinds: everything},
 	{name: "an old leader, and a pod that goes or ends", large: true, ready: true, prompt: true, faults: 2, kinds: oldLeader | ofUsers | launcherDies},
@@ -43,6 +46,7 @@ var longScenarios = []scenario{
 	{name: "two faults of processes, from the beginning, with late views", faults: 2, kinds: ofProcesses},
 	{name: "post-copy, and any two faults", ready: true, prompt: true, postCopy: true, faults: 2, kinds: everything},
 	{name: "a QEMU that goes on meanwhile, post-copy, and any two faults", ready: true, prompt: true, lateAnswers: true, postCopy: true, faults: 2, kinds: everything},
+	{name: "virt-handlers and connections fail thrice, somebody cancels: the guest is kept", ready: true, prompt: true, keeps: true, faults: 4, kinds: handlerDies | connectionCut | canceled | givenUp},
 	{name: "an old leader, and any other fault", ready: true, prompt: true, faults: 2, kinds: everything | oldLeader},
 	{name: "an old leader, and two faults of processes", ready: true, prompt: true, faults: 3, kinds: ofProcesses | oldLeader},
 	{name: "a second target pod, and any fault", ready: true, prompt: true, faults: 3, kinds: everything | secondPod},
@@ -83,7 +87,7 @@ func explore(sc *scenario) (*exploration.Graph[state, step], error) {
 		Check:    sc.check,
 		Broken:   func(st step) error { return st.broken },
 		Progress: func(st step) (uint8, bool) { return 0, !st.disturbs },
-		Rest:     rest,
+		Rest:     sc.rest,
 		Name:     func(st step, _ *state) string { return st.name },
 		Text:     (*state).String,
 		Most:     mostStates,
@@ -109,7 +113,19 @@ func (sc *scenario) check(s *state) error {
 }
 
 // rest is what is expected of a state in which nothing goes on by itself.
-func rest(s *state) error {
+func (sc *scenario) rest(s *state) error {
+	switch err := settled(s); {
+	case err != nil:
+		return err
+	case sc.keeps && s.vmi.Final:
+		return errLost
+	case sc.faults == 0 && !s.vmi.Completed:
+		return errNotMoved
+	}
+	return nil
+}
+
+func settled(s *state) error {
 	r := s.vmi
 	ended := s.src == srcEnded && s.tgt == tgtEnded
 	switch {

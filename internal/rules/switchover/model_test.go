@@ -106,9 +106,8 @@ type handler struct {
 	view switchover.Record
 	// What it was told: Ready, Ran and Never at the source, Released at the target.
 	ready, ran, never, released bool
-	// streams: it has begun the migration. unmarked is TargetFacts.Unmarked. kills: it has begun
-	// to end QEMU.
-	streams, unmarked, kills bool
+	// streams: it has begun the migration. unmarked is TargetFacts.Unmarked.
+	streams, unmarked bool
 	// asked is what QEMU at the source was when it was asked for its migration: QEMU goes on meanwhile.
 	asked sourceQEMU
 	// exit is what it heard of QEMU's end.
@@ -132,8 +131,8 @@ type state struct {
 	tgt    targetQEMU
 	// whole: the target has all of the guest's memory. byPostCopy: the source was told to switch to post-copy.
 	whole, byPostCopy bool
-	// doomed: the target's virt-launcher was told to end QEMU.
-	doomed bool
+	// doomed: QEMU at the target says that it is to be killed, and killing: virt-launcher was told.
+	doomed, killing bool
 	// hasRun: the target has run the guest. stale: the guest has gone on at the source since the
 	// target loaded it.
 	hasRun, stale bool
@@ -209,7 +208,7 @@ func (s *state) end(i side, word bool) {
 		s.src = srcEnded
 	} else {
 		exit.Ran = word && s.tgt == tgtRuns
-		s.tgt, s.doomed = tgtEnded, false
+		s.tgt, s.doomed, s.killing = tgtEnded, false, false
 	}
 	s.exits[i], s.stream = exit, false
 	if s.handlers[i].up {
@@ -258,7 +257,7 @@ func (s *state) targetFacts() switchover.TargetFacts {
 	h := s.handlers[target]
 	f := switchover.TargetFacts{
 		Record: h.view, Named: true, Terminating: s.nodes[target] == answers && s.pods[target].going(), Process: switchover.ProcessRuns,
-		Released: h.released, Unmarked: h.unmarked, Marked: s.tgt == tgtMarked || s.tgt == tgtRuns, RunState: "paused",
+		Released: h.released, Unmarked: h.unmarked, Doomed: s.doomed, Marked: s.tgt == tgtMarked || s.tgt == tgtRuns, RunState: "paused",
 	}
 	switch {
 	case s.whole:

@@ -88,6 +88,8 @@ func everyPodIsNamed(f *switchover.TargetFacts) { f.Named, f.Record.Current = tr
 
 func everyEndIsNever(f *switchover.TargetFacts) { f.Unmarked = true }
 
+func forgetTheKill(f *switchover.TargetFacts) { f.Doomed = false }
+
 func ranWithoutAMark(f *switchover.TargetFacts) { f.Marked = false }
 
 func releaseBeforeTheSwitchover(f switchover.SourceFacts, d *switchover.SourceStep) {
@@ -140,6 +142,8 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			atTarget(everyEndIsNever, nil), scenario{ready: true, prompt: true, trusting: true, faults: 1, kinds: everything}, errOlder},
 		"a second target pod speaks for the first": {
 			atTarget(everyPodIsNamed, nil), scenario{ready: true, prompt: true, trusting: true, faults: 2, kinds: podForced | secondPod}, errTwoGuests},
+		"the next virt-handler has a guest run that is being killed": {
+			atTarget(forgetTheKill, nil), scenario{ready: true, prompt: true, keeps: true, faults: 2, kinds: handlerDies | canceled}, errLost},
 		"the target forgets that it was let run": {
 			atTarget(ranWithoutAMark, nil), scenario{ready: true, prompt: true}, errStuck},
 		"Released is told before the switchover": {

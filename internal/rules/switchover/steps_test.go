@@ -13,6 +13,8 @@ var (
 	errTwoEnds   = errors.New("the migration has failed, and the target runs the guest")
 	errEnded     = errors.New("the VMI is ended although a guest runs or is free to")
 	errStuck     = errors.New("nothing goes on, and there is neither one guest where the VMI says nor a VMI that has ended")
+	errLost      = errors.New("the VMI has ended for a fault that costs no guest")
+	errNotMoved  = errors.New("nothing goes wrong, and the guest does not move")
 	errEndless   = errors.New("the last steps can be repeated for ever")
 )
 
@@ -68,9 +70,11 @@ type scenario struct {
 	// trusting leaves out what only announces a second guest, such as a fact that is told and not
 	// true, so that the consequence is shown.
 	trusting bool
-	kinds    fault
-	faults   int8
-	rules    rules
+	// keeps means that the guest must not be lost: the VMI does not end.
+	keeps  bool
+	kinds  fault
+	faults int8
+	rules  rules
 }
 
 // turn is all that may happen in one state.
@@ -300,7 +304,7 @@ func (t *turn) cancel(name string) {
 
 func (t *turn) targetDecides() {
 	s := t.s
-	if !s.handlers[target].up || s.handlers[target].kills && s.alive(target) {
+	if !s.handlers[target].up {
 		return
 	}
 	d := t.rules.target(s.targetFacts())
@@ -322,7 +326,7 @@ func (t *turn) targetDecides() {
 			}
 		})
 	case switchover.Kill:
-		t.goesOn(name, func(to *state) { to.doomed, to.handlers[target].kills = true, true })
+		t.goesOn(name, func(to *state) { to.doomed, to.killing = true, s.doomed || s.tgt == tgtNotStarted })
 	}
 }
 
@@ -416,7 +420,7 @@ func (t *turn) sourceQEMU() {
 // targetQEMU is what QEMU at the target does by itself.
 func (t *turn) targetQEMU() {
 	s := t.s
-	if s.doomed {
+	if s.killing {
 		t.goesOn("target's virt-launcher ends QEMU", func(to *state) { to.end(target, true) })
 	}
 	if s.tgt != tgtIncoming {

@@ -23,6 +23,9 @@ type TargetFacts struct {
 	Status   migrationstatus.Status
 	// Marked means that QEMU has the ran marker: from then on it may run at any time.
 	Marked bool
+	// Doomed means that an earlier virt-handler has begun to kill QEMU: it has said so in QEMU
+	// first.
+	Doomed bool
 	// Unmarked means that this virt-handler has had QEMU's monitor to itself from a moment
 	// at which the ran marker was not set, and has not begun to set it. It keeps that fact when
 	// QEMU has ended.
@@ -48,8 +51,8 @@ const (
 	Run TargetAction = "run"
 	// RecoverIncoming listens for the new stream of a post-copy (migrate-recover).
 	RecoverIncoming TargetAction = "listen for the rest of the post-copy"
-	// Kill ends QEMU, which has not run, at once. A virt-handler that has begun with it does
-	// nothing else to that QEMU.
+	// Kill ends QEMU, which has not run, at once. It says so in QEMU before (Doomed), so that
+	// neither this virt-handler nor the next one has a guest run that is about to be ended.
 	Kill TargetAction = "kill"
 	// ReportCompleted writes targetNodeDomainDetected, targetNodeDomainReadyTimestamp, completed
 	// and endTimestamp.
@@ -80,6 +83,8 @@ func DecideTarget(f TargetFacts) TargetStep {
 		return TargetStep{Action: Kill}
 	case f.mayHaveRun():
 		return f.run()
+	case f.Doomed:
+		return TargetStep{Action: Kill}
 	case f.arrived():
 		return f.loaded()
 	case !f.wanted():

@@ -99,14 +99,15 @@ func TestTargetThatHasLoadedTheGuest(t *testing.T) {
 	deleted := func(f *switchover.TargetFacts) { f.Record.Deleting = true }
 	terminating := func(f *switchover.TargetFacts) { f.Terminating = true }
 	testTarget(t, loaded, unwanted(map[string]targetTest{
-		"nothing is heard of the source":         {loaded, asksForMore},
-		"released":                               {released(loaded), marksAndRuns},
-		"the source has ended after it sent":     {sourceEnded(loaded), marksAndRuns},
-		"released, and an abort":                 {released(func(f *switchover.TargetFacts) { f.Record.AbortRequested = true }), marksAndRuns},
-		"released, and the migration has failed": {released(func(f *switchover.TargetFacts) { f.Record.Failed = true }), kills},
-		"released, and the VMI has ended":        {released(func(f *switchover.TargetFacts) { f.Record.Final = true }), kills},
-		"released, and the VMI is deleted":       {released(deleted), kills},
-		"released, and the pod is being deleted": {released(terminating), kills},
+		"nothing is heard of the source":     {loaded, asksForMore},
+		"released":                           {released(loaded), marksAndRuns},
+		"the source has ended after it sent": {sourceEnded(loaded), marksAndRuns},
+		"released, after an earlier virt-handler has begun to kill it": {released(func(f *switchover.TargetFacts) { f.Doomed = true }), kills},
+		"released, and an abort":                                                    {released(func(f *switchover.TargetFacts) { f.Record.AbortRequested = true }), marksAndRuns},
+		"released, and the migration has failed":                                    {released(func(f *switchover.TargetFacts) { f.Record.Failed = true }), kills},
+		"released, and the VMI has ended":                                           {released(func(f *switchover.TargetFacts) { f.Record.Final = true }), kills},
+		"released, and the VMI is deleted":                                          {released(deleted), kills},
+		"released, and the pod is being deleted":                                    {released(terminating), kills},
 		"the source has ended, and the VMI is deleted: the guest is shut down here": {sourceEnded(deleted), marksAndRuns},
 		"the source has ended, and the pod is being deleted":                        {sourceEnded(terminating), marksAndRuns},
 		"released, in another migration's record":                                   {released(func(f *switchover.TargetFacts) { f.Record.Current = false }), targetWaits},
@@ -131,6 +132,7 @@ func TestTargetThatMayRun(t *testing.T) {
 	}
 	testTarget(t, base, map[string]targetTest{
 		"it is marked":                                 {loaded, runs},
+		"it is marked, whatever else it says":          {func(f *switchover.TargetFacts) { f.Doomed = true }, runs},
 		"it is marked, and aborted":                    {func(f *switchover.TargetFacts) { f.Record.AbortRequested = true }, runs},
 		"it is marked, and the VMI is deleted":         {func(f *switchover.TargetFacts) { f.Record.Deleting = true }, runs},
 		"it is marked, and the pod is being deleted":   {func(f *switchover.TargetFacts) { f.Terminating = true }, runs},
