@@ -2,17 +2,10 @@ package switchover_test
 
 import (
 	"errors"
-	"os"
-	"slices"
 	"testing"
-	"time"
 
 	"drydock.dev/drydock/internal/exploration"
 )
-
-// longRun names the environment variable that has the exploration go to larger bounds, which
-// takes minutes and some GiB of memory.
-const longRun = "DRYDOCK_EXPLORE"
 
 // mostStates bounds the memory that an exploration takes.
 const mostStates = 20_000_000
@@ -53,27 +46,14 @@ var longScenarios = []scenario{
 }
 
 func TestNeverTwoGuestsAndNeverNoneForGood(t *testing.T) {
-	list := scenarios
-	if os.Getenv(longRun) != "" {
-		list = slices.Concat(list, longScenarios)
-	}
-	states, transitions := 0, 0
-	for _, sc := range list {
-		t.Run(sc.name, func(t *testing.T) {
+	exploration.EachScenario(t, scenarios, longScenarios, func(sc scenario) string { return sc.name },
+		func(t *testing.T, sc scenario) (*exploration.Graph[state, step], error) {
 			if sc.large && testing.Short() {
 				t.Skip("it has many states")
 			}
 			sc.rules = drydocks
-			begin := time.Now()
-			x, err := explore(&sc)
-			t.Logf("%d states, %d transitions in %s", x.States(), x.Transitions, time.Since(begin).Round(time.Millisecond))
-			states, transitions = states+x.States(), transitions+x.Transitions
-			if err != nil {
-				t.Fatal(err)
-			}
+			return explore(&sc)
 		})
-	}
-	t.Logf("in all %d states, %d transitions", states, transitions)
 }
 
 // explore visits every state that can be reached, and checks that never two guests run, then
