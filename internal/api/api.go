@@ -36,7 +36,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"drydock.dev/drydock/internal/api/cloneright"
 	"drydock.dev/drydock/internal/api/server"
 	"drydock.dev/drydock/internal/api/subresource"
 	"drydock.dev/drydock/internal/api/upload"
@@ -181,7 +180,7 @@ func (p *process) add(mgr manager.Manager) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	hooks, err := webhooks(&p.settings, cloneright.Checker{Client: direct})
+	hooks, err := webhooks(&p.settings, direct)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/admission"
 	"drydock.dev/drydock/internal/api/cloneright"
@@ -24,12 +25,14 @@ const (
 	validateRS   = "/validate/virtualmachineinstancereplicasets"
 	validateVMIM = "/validate/virtualmachineinstancemigrations"
 	validateKV   = "/validate/kubevirts"
+	mutateVMIM   = "/mutate/virtualmachineinstancemigrations"
+	validateMP   = "/validate/migrationpolicies"
 	mutateDV     = "/mutate/datavolumes"
 	validateDV   = "/validate/datavolumes"
 )
 
-// webhooks serves every rule at its path.
-func webhooks(settings *clusterconfig.Current, right cloneright.Checker) (map[string]http.Handler, error) {
+// webhooks serves every rule at its path. cluster must not be a cache.
+func webhooks(settings *clusterconfig.Current, cluster client.Client) (map[string]http.Handler, error) {
 	served := map[string]http.Handler{}
 	var failed error
 	add := func(path string, handler http.Handler, err error) {
@@ -38,8 +41,10 @@ func webhooks(settings *clusterconfig.Current, right cloneright.Checker) (map[st
 			failed = err
 		}
 	}
+	right := cloneright.Checker{Client: cluster}
 	addMutating(add, settings)
 	addValidating(add, settings, right)
+	addMigrations(add, cluster)
 	addDataVolumes(add, settings, right)
 	return served, failed
 }
@@ -100,10 +105,6 @@ func addValidating(add adder, settings *clusterconfig.Current, right cloneright.
 		return validate.ReplicaSet(r.New, r.Old, settings.Get())
 	})
 	add(validateRS, rs, err)
-	vmim, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstanceMigration]) field.ErrorList {
-		return validate.Migration(r.New, r.Old)
-	})
-	add(validateVMIM, vmim, err)
 	kv, err := admission.Validating(func(r admission.Request[v1.KubeVirt]) field.ErrorList {
 		return validate.KubeVirt(r.New, r.Old)
 	})

@@ -16,7 +16,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"drydock.dev/drydock/internal/api/cloneright"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
@@ -53,7 +52,7 @@ func TestTheRightToCloneIsAskedWhoeverServesDataVolumes(t *testing.T) {
 			settings.Set(&v1.KubeVirt{Status: v1.KubeVirtStatus{Conditions: []v1.KubeVirtCondition{
 				{Type: clusterconfig.ConditionDataVolumes, Status: c.cdi},
 			}}})
-			served, err := webhooks(settings, cloneright.Checker{Client: authorizer{allowed: c.allowed}})
+			served, err := webhooks(settings, authorizer{allowed: c.allowed})
 			must(t, err)
 			body, err := json.Marshal(admissionv1.AdmissionReview{Request: &admissionv1.AdmissionRequest{
 				UID: "1", Namespace: "mine", Name: "vm", Operation: admissionv1.Create,

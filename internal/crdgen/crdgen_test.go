@@ -97,7 +97,7 @@ func TestTemplatesKeepLabelsAndAnnotations(t *testing.T) {
 func definitions(t *testing.T) map[string]*apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	var paths []string
-	for _, pattern := range []string{folder + "/kubevirt.io_*.yaml", cdiFolder + "/cdi.kubevirt.io_*.yaml"} {
+	for _, pattern := range []string{folder + "/*kubevirt.io_*.yaml", cdiFolder + "/cdi.kubevirt.io_*.yaml"} {
 		matches, err := filepath.Glob(pattern)
 		if err != nil || len(matches) == 0 {
 			t.Fatalf("finding the definitions %s: %v", pattern, err)

@@ -24,8 +24,9 @@ type kind struct {
 }
 
 const (
-	corePackage = "kubevirt.io/api/core/v1"
-	cdiPackage  = "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	corePackage   = "kubevirt.io/api/core/v1"
+	policyPackage = "kubevirt.io/api/migrations/v1alpha1"
+	cdiPackage    = "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
 // kinds lists every kind of KubeVirt's API that Drydock serves as a custom
@@ -79,6 +80,10 @@ func kinds() []kind {
 			},
 			selectable: []string{".spec.vmiName"},
 		}),
+		policies("MigrationPolicy", "migrationpolicies", kind{
+			cluster: true, subresources: status(),
+			columns: []apiextensionsv1.CustomResourceColumnDefinition{age()},
+		}),
 		core("KubeVirt", "kubevirts", kind{
 			shortNames:   []string{"kv", "kvs"},
 			subresources: status(),
@@ -113,6 +118,13 @@ func cdiKinds() []kind {
 // cdi fills in what all kinds of cdi.kubevirt.io/v1beta1 have in common.
 func cdi(name, plural string, k kind) kind {
 	k.goPackage, k.group, k.version = cdiPackage, "cdi.kubevirt.io", "v1beta1"
+	k.kind, k.plural = name, plural
+	return k
+}
+
+// policies fills in what all kinds of migrations.kubevirt.io/v1alpha1 have in common.
+func policies(name, plural string, k kind) kind {
+	k.goPackage, k.group, k.version = policyPackage, "migrations.kubevirt.io", "v1alpha1"
 	k.kind, k.plural = name, plural
 	return k
 }

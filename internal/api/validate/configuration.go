@@ -37,5 +37,5 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	if c.CPUModel != "" {
 		errs = append(errs, cpuModel(c.CPUModel, path.Child("cpuModel"))...)
 	}
-	return errs
+	return append(errs, migrations(c.MigrationConfiguration, path.Child("migrations"))...)
 }

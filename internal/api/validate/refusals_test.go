@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/yaml"
 
@@ -64,7 +65,9 @@ func judge(t *testing.T, manifest string) []string {
 	case "VirtualMachineInstanceReplicaSet":
 		errs = ReplicaSet(parse[v1.VirtualMachineInstanceReplicaSet](t, manifest), nil, settings)
 	case "VirtualMachineInstanceMigration":
-		errs = Migration(parse[v1.VirtualMachineInstanceMigration](t, manifest), nil)
+		errs = Migration(parse[v1.VirtualMachineInstanceMigration](t, manifest), false, nil, nil)
+	case "MigrationPolicy":
+		errs = MigrationPolicy(parse[migrationsv1alpha1.MigrationPolicy](t, manifest), nil)
 	case "DataVolume":
 		errs = DataVolume(parse[cdiv1.DataVolume](t, manifest), nil)
 	case "KubeVirt":

@@ -234,19 +234,6 @@ func describeLabels(set map[string]string) string {
 	return labels.Set(maps.Clone(set)).String()
 }
 
-// Migration judges a VirtualMachineInstanceMigration; old is nil on creation.
-// None can be created: no single field of it is what is wrong.
-func Migration(m, old *v1.VirtualMachineInstanceMigration) field.ErrorList {
-	if old != nil && equality.Semantic.DeepEqual(m.Spec, old.Spec) {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec"), NoMigration)}
-}
-
-// NoMigration is what is said of every VirtualMachineInstanceMigration.
-const NoMigration = "this release of Drydock does not serve live migration yet; " +
-	"a VM that is restarted is scheduled anew and may come to another node"
-
 // KubeVirt judges the configuration; old is nil on creation.
 func KubeVirt(kv, old *v1.KubeVirt) field.ErrorList {
 	if old != nil && (kv.DeletionTimestamp != nil || equality.Semantic.DeepEqual(kv.Spec, old.Spec)) {

@@ -5,9 +5,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
+// NodeDrainTaintKey is KubeVirt's taint of nodes that are to be emptied.
+const NodeDrainTaintKey = "kubevirt.io/drain"
+
 // Defaults of configuration.migrations, as KubeVirt documents them.
 const (
-	defaultNodeDrainTaintKey           = "kubevirt.io/drain"
 	defaultParallelPerCluster   uint32 = 5
 	defaultParallelPerNode      uint32 = 2
 	defaultSecondsPerGiB        int64  = 150
@@ -22,7 +24,7 @@ func migrations(set *v1.MigrationConfiguration) v1.MigrationConfiguration {
 	if set != nil {
 		c = *set.DeepCopy()
 	}
-	or(&c.NodeDrainTaintKey, defaultNodeDrainTaintKey)
+	or(&c.NodeDrainTaintKey, NodeDrainTaintKey)
 	or(&c.ParallelMigrationsPerCluster, defaultParallelPerCluster)
 	or(&c.ParallelOutboundMigrationsPerNode, defaultParallelPerNode)
 	or(&c.AllowAutoConverge, false)

@@ -15,6 +15,10 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
+// immovable begins what is said of a VMI that can't be migrated: by the condition
+// LiveMigratable, too, of which whoever passes it on says it himself.
+const immovable = "cannot migrate VMI: "
+
 // CanMigrate returns why a migration of a VMI can't begin now, nil if it can.
 func CanMigrate(vmi *v1.VirtualMachineInstance) error {
 	if err := Movable(vmi); err != nil {
@@ -49,10 +53,10 @@ func Movable(vmi *v1.VirtualMachineInstance) error {
 		return fmt.Errorf("node %s, which the guest is on, does not answer", vmi.Status.NodeName)
 	}
 	if c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable); c != nil && c.Status == corev1.ConditionFalse {
-		return errors.New(cmp.Or(c.Message, c.Reason, "cannot migrate VMI: its condition LiveMigratable is False"))
+		return errors.New(cmp.Or(strings.TrimPrefix(c.Message, immovable), c.Reason, "its condition LiveMigratable is False"))
 	}
 	if plugged := hotplugged(vmi); len(plugged) > 0 {
-		return fmt.Errorf("cannot migrate VMI: hotplugged volumes (%s) can't be migrated yet", list(plugged))
+		return fmt.Errorf("its hotplugged volumes (%s) can't be migrated yet", list(plugged))
 	}
 	return nil
 }

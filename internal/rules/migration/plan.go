@@ -225,7 +225,7 @@ func (d *decision) hindrance() string {
 		return NotBetweenClusters
 	}
 	if err := Movable(d.o.VMI); err != nil {
-		return err.Error()
+		return immovable + err.Error()
 	}
 	return ""
 }

@@ -291,7 +291,7 @@ func TestBeforeTheTargetPod(t *testing.T) {
 		"the guest's pod is being deleted": {observed(asked, source(deleted)),
 			lines("enter Failed", "state of m node1 -> / failed at 12:00:00: the launcher pod virt-launcher-vm-src is being deleted, and the guest ends with it", "drop the finalizer")},
 		"the VMI can't migrate": {observed(asked, stranger(func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Scheduled })),
-			lines("enter Failed", "state of m node1 -> / failed at 12:00:00: the VMI is not running: its phase is Scheduled", "drop the finalizer")},
+			lines("enter Failed", "state of m node1 -> / failed at 12:00:00: cannot migrate VMI: the VMI is not running: its phase is Scheduled", "drop the finalizer")},
 		"the VMI can't migrate, and whether there is a target pod is not known": {observed(vmiEnded), lines("needs the target pod")},
 		"it names another cluster to send to": {observed(asked, func(o *Observed) { o.Migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{} }),
 			lines("enter Failed", "state of m node1 -> / failed at 12:00:00: "+NotBetweenClusters, "drop the finalizer")},

@@ -25,6 +25,7 @@ func Document() []byte {
 		{"VirtualMachineInstance", vmiTable},
 		{"VirtualMachineInstanceReplicaSet", replicaSetTable},
 		{"VirtualMachineInstanceMigration", migrationTable},
+		{"MigrationPolicy", migrationPolicyTable},
 		{"DataVolume", dataVolumeTable},
 		{"KubeVirt", kubeVirtTable},
 	} {

@@ -1,5 +1,7 @@
 package supported
 
+import "drydock.dev/drydock/internal/rules/clusterconfig"
+
 // vmTable is about VirtualMachineSpec; what is below template.spec is judged
 // by vmiTable, and what is below dataVolumeTemplates.spec by dataVolumeTable.
 var vmTable = table{
@@ -26,12 +28,27 @@ var replicaSetTable = table{
 }
 
 var migrationTable = table{
-	"vmiName":           instead("live migration is not served yet, and no such object can be created"),
-	"addedNodeSelector": no(),
+	"vmiName":           yes(),
+	"addedNodeSelector": noted("restricts where the guest goes to; of a label that the VMI selects itself, the VMI's value counts"),
 	"sendTo":            no(),
 	"receive":           no(),
-	"priority":          no(),
+	"priority":          only("system-critical", "user-triggered", "system-maintenance").because("users' migrations are `user-triggered`"),
 }
+
+var migrationPolicyTable = table{
+	"selectors.namespaceSelector":              noted("labels, all of which the namespace has"),
+	"selectors.virtualMachineInstanceSelector": noted("labels, all of which the VMI has"),
+	"allowAutoConverge":                        yes(),
+	"bandwidthPerMigration":                    noted("bytes in a second; 0 for no limit"),
+	"completionTimeoutPerGiB":                  noted("seconds; 0 for no limit"),
+	"allowPostCopy":                            noted(postCopy),
+	"allowWorkloadDisruption":                  noted(disruption),
+}
+
+// postCopy is what the field means as long as guests are migrated by pre-copy only.
+const postCopy = "there is no post-copy yet; unless allowWorkloadDisruption is set, this sets it"
+
+const disruption = "a guest that is not there in time is stopped until it is; else the migration fails"
 
 var kubeVirtTable = merge(installationTable, configurationTable)
 
@@ -64,7 +81,6 @@ var configurationTable = table{
 	"configuration.cpuRequest":       no(),
 	"configuration.emulatedMachines": no(),
 	"configuration.imagePullPolicy":  noted("of launcher pods"),
-	"configuration.migrations":       no(),
 	"configuration.machineType":      instead("use architectureConfiguration.amd64.machineType"),
 
 	"configuration.developerConfiguration.featureGates":                    noted("HostDisk allows hostDisk; the others are accepted and without effect: what Drydock implements is there, and the use of what it doesn't is refused"),
@@ -92,6 +108,21 @@ var configurationTable = table{
 	"configuration.architectureConfiguration.ppc64le":                no(),
 	"configuration.architectureConfiguration.s390x":                  no(),
 	"configuration.architectureConfiguration.defaultArchitecture":    only("amd64"),
+
+	"configuration.migrations.nodeDrainTaintKey":                 only(clusterconfig.NodeDrainTaintKey).because("without effect: no taint makes guests migrate"),
+	"configuration.migrations.parallelOutboundMigrationsPerNode": yes(),
+	"configuration.migrations.parallelMigrationsPerCluster":      yes(),
+	"configuration.migrations.allowAutoConverge":                 yes(),
+	"configuration.migrations.bandwidthPerMigration":             noted("bytes in a second; 0 for no limit"),
+	"configuration.migrations.completionTimeoutPerGiB":           noted("seconds; 0 for no limit"),
+	"configuration.migrations.progressTimeout":                   noted("seconds; 0 for no limit"),
+	"configuration.migrations.utilityVolumesTimeout":             noted("without effect: there are no utility volumes"),
+	"configuration.migrations.unsafeMigrationOverride":           off(),
+	"configuration.migrations.allowPostCopy":                     noted(postCopy),
+	"configuration.migrations.allowWorkloadDisruption":           noted(disruption),
+	"configuration.migrations.disableTLS":                        off().because("what is sent from node to node is always encrypted"),
+	"configuration.migrations.network":                           no(),
+	"configuration.migrations.matchSELinuxLevelOnMigration":      off(),
 
 	"configuration.ovmfPath":                           no(),
 	"configuration.selinuxLauncherType":                noted("SELinux type of launcher and attachment pods; without it the container runtime chooses"),

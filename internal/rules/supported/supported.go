@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
 )
 
 // NotSupported is what is said of a field that Drydock does not implement.
@@ -71,6 +72,16 @@ func ReplicaSetSpec(spec *v1.VirtualMachineInstanceReplicaSetSpec, path *field.P
 		errs = append(errs, VMISpec(&spec.Template.Spec, path.Child("template", "spec"))...)
 	}
 	return errs
+}
+
+// MigrationSpec does so for a VirtualMachineInstanceMigration's spec.
+func MigrationSpec(spec *v1.VirtualMachineInstanceMigrationSpec, path *field.Path) field.ErrorList {
+	return check(migrationTable, reflect.ValueOf(spec), path)
+}
+
+// MigrationPolicySpec does so for a MigrationPolicy's spec.
+func MigrationPolicySpec(spec *migrationsv1alpha1.MigrationPolicySpec, path *field.Path) field.ErrorList {
+	return check(migrationPolicyTable, reflect.ValueOf(spec), path)
 }
 
 // KubeVirtSpec does so for the configuration.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/yaml"
 )
@@ -23,6 +24,7 @@ var specs = map[string]struct {
 	"VirtualMachine":                   {vmTable, reflect.TypeFor[v1.VirtualMachineSpec]()},
 	"VirtualMachineInstanceReplicaSet": {replicaSetTable, reflect.TypeFor[v1.VirtualMachineInstanceReplicaSetSpec]()},
 	"VirtualMachineInstanceMigration":  {migrationTable, reflect.TypeFor[v1.VirtualMachineInstanceMigrationSpec]()},
+	"MigrationPolicy":                  {migrationPolicyTable, reflect.TypeFor[migrationsv1alpha1.MigrationPolicySpec]()},
 	"DataVolume":                       {dataVolumeTable, reflect.TypeFor[cdiv1.DataVolumeSpec]()},
 	"KubeVirt":                         {kubeVirtTable, reflect.TypeFor[v1.KubeVirtSpec]()},
 }

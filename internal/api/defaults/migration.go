@@ -1,0 +1,21 @@
+package defaults
+
+import (
+	"slices"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+// Migration completes a VirtualMachineInstanceMigration that is being created: it is to stay
+// until its target pod is gone, and is found by its VMI's name.
+func Migration(m *v1.VirtualMachineInstanceMigration) {
+	if !slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer) {
+		m.Finalizers = append(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
+	}
+	if m.Labels == nil {
+		m.Labels = map[string]string{}
+	}
+	m.Labels[v1.MigrationSelectorLabel] = layout.LabelValue(m.Spec.VMIName)
+}

@@ -1,0 +1,63 @@
+package api
+
+import (
+	"context"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/api/admission"
+	"drydock.dev/drydock/internal/api/defaults"
+	"drydock.dev/drydock/internal/api/validate"
+)
+
+// addMigrations serves the rules for migrations and their policies. A new migration is
+// judged by what the API server says of its VMI at that moment.
+func addMigrations(add adder, cluster client.Reader) {
+	mutating, err := admission.Mutating(func(r admission.Request[v1.VirtualMachineInstanceMigration]) {
+		if r.Operation == admissionv1.Create {
+			defaults.Migration(r.New)
+		}
+	})
+	add(mutateVMIM, mutating, err)
+	validating, err := admission.ValidatingAsking(func(ctx context.Context, r admission.Request[v1.VirtualMachineInstanceMigration]) (field.ErrorList, error) {
+		if r.Operation != admissionv1.Create {
+			return validate.MigrationUpdate(r.New, r.Old), nil
+		}
+		r.New.Namespace = r.Namespace
+		return newMigration(ctx, r, cluster)
+	})
+	add(validateVMIM, validating, err)
+	policy, err := admission.Validating(func(r admission.Request[migrationsv1alpha1.MigrationPolicy]) field.ErrorList {
+		return validate.MigrationPolicy(r.New, r.Old)
+	})
+	add(validateMP, policy, err)
+}
+
+// newMigration judges a migration that is being created.
+func newMigration(ctx context.Context, r admission.Request[v1.VirtualMachineInstanceMigration], cluster client.Reader) (field.ErrorList, error) {
+	name := types.NamespacedName{Namespace: r.Namespace, Name: r.New.Spec.VMIName}
+	if len(validation.IsDNS1123Subdomain(name.Name)) > 0 {
+		// Nothing has such a name, and it could not be asked for either.
+		return validate.Migration(r.New, r.Component(), nil, nil), nil
+	}
+	vmi := &v1.VirtualMachineInstance{}
+	switch err := cluster.Get(ctx, name, vmi); {
+	case apierrors.IsNotFound(err):
+		vmi = nil
+	case err != nil:
+		return nil, fmt.Errorf("reading VMI %s: %w", name, err)
+	}
+	others := &v1.VirtualMachineInstanceMigrationList{}
+	if err := cluster.List(ctx, others, client.InNamespace(r.Namespace), client.MatchingFields{"spec.vmiName": name.Name}); err != nil {
+		return nil, fmt.Errorf("looking for other migrations of VMI %s: %w", name, err)
+	}
+	return validate.Migration(r.New, r.Component(), vmi, others.Items), nil
+}
