@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -24,10 +25,10 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	v1 "kubevirt.io/api/core/v1"
+	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/admission"
-	"drydock.dev/drydock/internal/api/validate"
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
@@ -42,7 +43,8 @@ func TestVirtAPI(t *testing.T) {
 	t.Run("the UUID can be changed, not removed", w.changedUUID)
 	t.Run("a new VMI is completed", w.newVMI)
 	t.Run("a VMI belongs to the components", w.changedVMI)
-	t.Run("migrations are refused", w.migration)
+	t.Run("migrations, and policies for them, are admitted", w.migration)
+	t.Run("a VM is migrated by a verb", w.migrate)
 	t.Run("examples are accepted", w.examples)
 	t.Run("discovery and version", w.discovery)
 	t.Run("start and stop", w.startAndStop)
@@ -166,13 +168,100 @@ func (w *world) changedVMI(t *testing.T) {
 	}
 }
 
+// migration asks for migrations, by their objects and by the verb.
 func (w *world) migration(t *testing.T) {
-	m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: w.namespace}}
-	m.Spec.VMIName = "owned"
-	err := w.admin.Create(t.Context(), m)
-	if want := "spec: " + validate.NoMigration; err == nil || !strings.HasSuffix(sentence(err), want) {
-		t.Errorf("answer is %q, want it to end in %q", sentence(err), want)
+	const denied = `admission webhook "migration-create-validator.kubevirt.io" denied the request: `
+	m := func(name, vmi string) *v1.VirtualMachineInstanceMigration {
+		out := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace}}
+		out.Spec.VMIName = vmi
+		return out
 	}
+	expect := func(what string, err error, want string) {
+		t.Helper()
+		if !apierrors.IsInvalid(err) || sentence(err) != denied+want {
+			t.Errorf("%s: the answer is\n%v\nwant\n%s", what, err, denied+want)
+		}
+	}
+	expect("no such VMI", w.admin.Create(t.Context(), m("m", "nobody")), `spec.vmiName: Invalid value: "nobody": there is no such VMI in namespace `+w.namespace)
+	expect("a name that nothing has", w.admin.Create(t.Context(), m("m", "a/b")), `spec.vmiName: Invalid value: "a/b": there is no such VMI in namespace `+w.namespace)
+	w.running(t, "moves")
+	first := m("first", "moves")
+	first.Status.Phase = v1.MigrationSucceeded
+	must(t, w.admin.Create(t.Context(), first))
+	if diff := cmp.Diff([]string{v1.VirtualMachineInstanceMigrationFinalizer}, first.Finalizers); diff != "" {
+		t.Error(diff)
+	}
+	if first.Labels[v1.MigrationSelectorLabel] != "moves" || first.Status.Phase != "" {
+		t.Errorf("the migration has the labels %v and the phase %q", first.Labels, first.Status.Phase)
+	}
+	expect("a second one", w.admin.Create(t.Context(), m("second", "moves")), "spec.vmiName: VMI moves is being migrated already, by the migration first; delete that to cancel it")
+	expect("a second one of a component", w.component(admission.ControllerServiceAccount).Create(t.Context(), m("second", "moves")),
+		"spec.vmiName: VMI moves is being migrated already, by the migration first; delete that to cancel it")
+	changed := first.DeepCopy()
+	changed.Spec.VMIName = "another"
+	expect("a change", w.admin.Update(t.Context(), changed), "spec: a migration can't be changed: delete it, which cancels it, and create another")
+	// Also while nobody looks after it: nothing must need a judge to go.
+	released := first.DeepCopy()
+	released.Finalizers = nil
+	must(t, w.admin.Patch(t.Context(), released, client.MergeFrom(first)))
+	must(t, w.admin.Delete(t.Context(), first))
+
+	policy := &migrationsv1alpha1.MigrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
+	if err := w.admin.Create(t.Context(), policy); err == nil {
+		t.Error("a policy without selectors is admitted")
+	}
+	policy.Spec.Selectors = &migrationsv1alpha1.Selectors{NamespaceSelector: map[string]string{corev1.LabelMetadataName: w.namespace}}
+	must(t, w.admin.Create(t.Context(), policy))
+	must(t, w.admin.Delete(t.Context(), policy))
+}
+
+// migrate is the verb, which makes a migration in virt-api's own name.
+func (w *world) migrate(t *testing.T) {
+	vm := w.vm("mover")
+	must(t, w.admin.Create(t.Context(), vm))
+	verb := func(body string) string {
+		_, err := w.call(http.MethodPut, w.subresource("virtualmachines", "mover", "migrate"), body)
+		if err == nil {
+			return ""
+		}
+		return sentence(err)
+	}
+	const refused = `Operation cannot be fulfilled on virtualmachine.kubevirt.io "mover": `
+	if got := verb("{}"); got != refused+"VM is not running" {
+		t.Errorf("a VM that is off: %q", got)
+	}
+	vmi := w.vmi("mover")
+	vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}
+	must(t, w.component(admission.ControllerServiceAccount).Create(t.Context(), vmi))
+	before := vmi.DeepCopy()
+	vmi.Status.Phase, vmi.Status.NodeName = v1.Running, w.node.name
+	must(t, w.component(admission.HandlerServiceAccount).Patch(t.Context(), vmi, client.MergeFrom(before)))
+	if got := verb(`{"addedNodeSelector":{"not a label":"a"}}`); !strings.Contains(got, `spec.addedNodeSelector: Invalid value: "not a label"`) {
+		t.Errorf("a selector that is none: %q", got)
+	}
+	if got := verb(`{"turbo":true}`); !strings.Contains(got, `unknown field "turbo"`) {
+		t.Errorf("an option that is none: %q", got)
+	}
+	made := func() []v1.VirtualMachineInstanceMigration {
+		list := &v1.VirtualMachineInstanceMigrationList{}
+		must(t, w.admin.List(t.Context(), list, client.InNamespace(w.namespace), client.MatchingFields{"spec.vmiName": "mover"}))
+		return list.Items
+	}
+	if got := verb(`{"dryRun":["All"]}`); got != "" || len(made()) != 0 {
+		t.Errorf("a dry run: %q, and %d migrations", got, len(made()))
+	}
+	if got := verb(`{"addedNodeSelector":{"zone":"b"}}`); got != "" {
+		t.Fatalf("a migration: %q", got)
+	}
+	all := made()
+	if len(all) != 1 || !strings.HasPrefix(all[0].Name, "kubevirt-migrate-vm-") || all[0].Spec.AddedNodeSelector["zone"] != "b" || len(all[0].OwnerReferences) != 0 {
+		t.Fatalf("these migrations were made: %+v", all)
+	}
+	if got := verb(""); !strings.HasSuffix(got, "VMI mover is being migrated already, by the migration "+all[0].Name+"; delete that to cancel it") {
+		t.Errorf("a second one: %q", got)
+	}
+	must(t, w.admin.Patch(t.Context(), all[0].DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+	must(t, client.IgnoreNotFound(w.admin.Delete(t.Context(), &all[0])))
 }
 
 func (w *world) examples(t *testing.T) {
@@ -200,7 +289,7 @@ func (w *world) discovery(t *testing.T) {
 	for _, r := range resources.APIResources {
 		found[r.Name] = true
 	}
-	for _, name := range []string{"virtualmachines/start", "virtualmachineinstances/console", "version"} {
+	for _, name := range []string{"virtualmachines/start", "virtualmachines/migrate", "virtualmachineinstances/console", "version"} {
 		if !found[name] {
 			t.Errorf("discovery does not tell about %s", name)
 		}
@@ -260,8 +349,8 @@ func (w *world) startAndStop(t *testing.T) {
 	if expanded.Kind != "VirtualMachine" || expanded.Name != "vm-cirros" {
 		t.Errorf("expand-spec answered with %s %s", expanded.Kind, expanded.Name)
 	}
-	_, err := w.call(http.MethodPut, w.subresource("virtualmachines", "vm-cirros", "migrate"), "{}")
-	if want := "PUT " + w.subresource("virtualmachines", "vm-cirros", "migrate") + ": not supported by Drydock"; sentence(err) != want {
+	_, err := w.call(http.MethodPut, w.subresource("virtualmachines", "vm-cirros", "memorydump"), "{}")
+	if want := "PUT " + w.subresource("virtualmachines", "vm-cirros", "memorydump") + ": not supported by Drydock"; sentence(err) != want {
 		t.Errorf("a verb that is not there: %q, want %q", sentence(err), want)
 	}
 	if _, err := w.call(http.MethodPut, w.subresource("virtualmachines", "nobody", "start"), ""); !apierrors.IsNotFound(err) {
@@ -357,7 +446,7 @@ func (w *world) roles(t *testing.T) {
 		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
 		return config
 	}
-	for user, role := range map[string]string{"viewer": "kubevirt.io:view", "editor": "kubevirt.io:edit"} {
+	for user, role := range map[string]string{"viewer": "kubevirt.io:view", "editor": "kubevirt.io:edit", "mover": "kubevirt.io:migrate"} {
 		must(t, w.admin.Create(t.Context(), &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: user, Namespace: w.namespace},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
@@ -374,6 +463,17 @@ func (w *world) roles(t *testing.T) {
 	_, err := callAs(t.Context(), as("viewer"), http.MethodPut, pause, "{}")
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("a viewer pauses: %v", err)
+	}
+	// There is no such VM, which is said to those who may migrate.
+	migrate := w.subresource("virtualmachines", "shared", "migrate")
+	w.eventually(t, "whom an administrator has chosen may migrate", func() error {
+		if _, err := callAs(t.Context(), as("mover"), http.MethodPut, migrate, "{}"); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the answer is %w", err)
+		}
+		return nil
+	})
+	if _, err := callAs(t.Context(), as("editor"), http.MethodPut, migrate, "{}"); !apierrors.IsForbidden(err) {
+		t.Errorf("an editor migrates: %v", err)
 	}
 	_, err = callAs(t.Context(), as("stranger"), http.MethodGet, "/apis/subresources.kubevirt.io/v1/version", "")
 	if err != nil {

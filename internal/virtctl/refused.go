@@ -17,8 +17,6 @@ var refused = []struct {
 	{"evacuate-cancel", ""},
 	{"guestfs", "stop the machine, and use its claim in a pod of your own"},
 	{"memory-dump", ""},
-	{"migrate", "machines can't be moved while they run; 'virtctl restart NAME' starts one again, on a node that the scheduler chooses"},
-	{"migrate-cancel", ""},
 	{"objectgraph", "'kubectl get vm,vmi,pods,dv,pvc' lists what belongs to a machine"},
 	{"usbredir", ""},
 	{"vmexport", "copy a disk with a DataVolume whose source is its claim"},

@@ -48,6 +48,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"object":   putObject,
 			"answer":   putAnswer,
+			"follows":  putFollowing,
 			"requests": compareRequests,
 			"talk":     talk,
 			"typed":    compareTyped,
@@ -57,7 +58,7 @@ func TestScripts(t *testing.T) {
 
 // setUp starts a server for one script and leads kubectl's configuration to it.
 func setUp(e *testscript.Env) error {
-	server := &apiServer{objects: map[string]*unstructured.Unstructured{}, answers: map[string]answer{}}
+	server := &apiServer{objects: map[string]*unstructured.Unstructured{}, answers: map[string]answer{}, follows: map[string][]*unstructured.Unstructured{}}
 	listener := httptest.NewTLSServer(server)
 	e.Defer(func() {
 		listener.CloseClientConnections()
@@ -112,6 +113,21 @@ func putObject(ts *testscript.TestScript, _ bool, args []string) {
 	object := &unstructured.Unstructured{}
 	ts.Check(yaml.Unmarshal([]byte(ts.ReadFile(args[0])), &object.Object))
 	serverOf(ts).put(object)
+}
+
+// follows METHOD PATH FILE...: after such a request the object in the first file exists, and
+// becomes what is in the others when it is watched.
+func putFollowing(ts *testscript.TestScript, _ bool, args []string) {
+	var objects []*unstructured.Unstructured
+	for _, file := range args[2:] {
+		object := &unstructured.Unstructured{}
+		ts.Check(yaml.Unmarshal([]byte(ts.ReadFile(file)), &object.Object))
+		objects = append(objects, object)
+	}
+	server := serverOf(ts)
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	server.follows[args[0]+" "+args[1]] = objects
 }
 
 // answer METHOD PATH CODE FILE: requests are answered with the file.

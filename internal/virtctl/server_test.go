@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -28,6 +31,10 @@ type apiServer struct {
 	mu      sync.Mutex
 	objects map[string]*unstructured.Unstructured
 	answers map[string]answer
+	// follows are the objects that a method and path lead to: the first at once, the
+	// others when somebody watches. They wait in coming.
+	follows map[string][]*unstructured.Unstructured
+	coming  []*unstructured.Unstructured
 	journal []string
 	watches []chan *unstructured.Unstructured
 	// typed is what consoles were sent; guests counts the streams that are open.
@@ -54,6 +61,9 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.record(r, body)
 	s.mu.Lock()
 	scripted, isScripted := s.answers[r.Method+" "+r.URL.Path]
+	if next := s.follows[r.Method+" "+r.URL.Path]; len(next) > 0 && !strings.Contains(string(body), "dryRun") {
+		s.objects[pathOf(next[0])], s.coming = next[0], next[1:]
+	}
 	s.mu.Unlock()
 	switch {
 	case isScripted:
@@ -66,6 +76,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
 		_, _ = w.Write(body)
+	case r.Method == http.MethodDelete:
+		s.remove(w, r)
 	case r.URL.Query().Get("watch") != "":
 		s.watch(w, r)
 	default:
@@ -118,48 +130,92 @@ func pathOf(object *unstructured.Unstructured) string {
 func (s *apiServer) read(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.URL.Query().Has("fieldSelector") {
-		s.list(w, r)
-		return
-	}
 	object := s.objects[r.URL.Path]
-	if object == nil {
-		parts := strings.Split(r.URL.Path, "/")
-		name, kind := parts[len(parts)-1], parts[len(parts)-2]
-		notFound(w, kind, name)
-		return
+	switch _, isList := listKinds[path.Base(r.URL.Path)]; {
+	case object != nil:
+		writeJSON(w, http.StatusOK, object)
+	case isList:
+		s.list(w, r)
+	default:
+		s.missing(w, r)
 	}
-	writeJSON(w, http.StatusOK, object)
+}
+
+func (s *apiServer) missing(w http.ResponseWriter, r *http.Request) {
+	parts := strings.Split(r.URL.Path, "/")
+	notFound(w, parts[len(parts)-2], parts[len(parts)-1])
+}
+
+// listKinds are the lists that can be read, by their resource.
+var listKinds = map[string]string{
+	"virtualmachineinstances":          "VirtualMachineInstanceList",
+	"virtualmachineinstancemigrations": "VirtualMachineInstanceMigrationList",
 }
 
 func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
-	items := []any{}
-	name := strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
-	if object := s.objects[r.URL.Path+"/"+name]; object != nil {
-		items = append(items, object.Object)
-	}
 	writeJSON(w, http.StatusOK, map[string]any{
-		"apiVersion": v1.SchemeGroupVersion.String(), "kind": "VirtualMachineInstanceList",
-		"metadata": map[string]any{"resourceVersion": "1"}, "items": items,
+		"apiVersion": v1.SchemeGroupVersion.String(), "kind": listKinds[path.Base(r.URL.Path)],
+		"metadata": map[string]any{"resourceVersion": "1"}, "items": s.selected(r),
 	})
 }
 
-// watch sends every later change of the objects until the client goes away.
+// selected are the objects that a list or a watch is about.
+func (s *apiServer) selected(r *http.Request) []any {
+	items := []any{}
+	name, one := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
+	for _, at := range slices.Sorted(maps.Keys(s.objects)) {
+		if path.Dir(at) == r.URL.Path && (!one || path.Base(at) == name) {
+			items = append(items, s.objects[at].Object)
+		}
+	}
+	return items
+}
+
+// remove deletes an object.
+func (s *apiServer) remove(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.objects[r.URL.Path] == nil {
+		s.missing(w, r)
+		return
+	}
+	writeJSON(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess})
+}
+
+// watch sends what is there, if that is asked for, and every later change of the objects
+// until the client goes away.
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	changes := make(chan *unstructured.Unstructured, 16)
-	s.mu.Lock()
-	s.watches = append(s.watches, changes)
-	s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	flusher := http.NewResponseController(w)
+	send := func(kind string, object any) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"type": kind, "object": object})
+		_ = flusher.Flush()
+	}
+	s.mu.Lock()
+	s.watches = append(s.watches, changes)
+	if r.URL.Query().Get("sendInitialEvents") != "" {
+		for _, object := range s.selected(r) {
+			send("ADDED", object)
+		}
+		send("BOOKMARK", map[string]any{
+			"apiVersion": v1.SchemeGroupVersion.String(), "kind": strings.TrimSuffix(listKinds[path.Base(r.URL.Path)], "List"),
+			"metadata": map[string]any{"resourceVersion": "1", "annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"}},
+		})
+	}
+	for _, object := range s.coming {
+		s.objects[pathOf(object)] = object
+		changes <- object
+	}
+	s.coming = nil
+	s.mu.Unlock()
 	_ = flusher.Flush()
 	for {
 		select {
 		case <-r.Context().Done():
 			return
 		case object := <-changes:
-			_ = json.NewEncoder(w).Encode(map[string]any{"type": "ADDED", "object": object.Object})
-			_ = flusher.Flush()
+			send("ADDED", object.Object)
 		}
 	}
 }

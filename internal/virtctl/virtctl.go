@@ -21,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/expose"
 	"drydock.dev/drydock/internal/virtctl/guest"
 	"drydock.dev/drydock/internal/virtctl/imageupload"
+	"drydock.dev/drydock/internal/virtctl/migrate"
 	"drydock.dev/drydock/internal/virtctl/portforward"
 	"drydock.dev/drydock/internal/virtctl/power"
 	"drydock.dev/drydock/internal/virtctl/ssh"
@@ -54,6 +55,7 @@ func New(e *env.Env) *cobra.Command {
 	root.SetErr(e.Err)
 	e.Flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(power.NewCommands(e)...)
+	root.AddCommand(migrate.NewCommands(e)...)
 	root.AddCommand(guest.NewCommands(e)...)
 	root.AddCommand(volume.NewCommands(e)...)
 	root.AddCommand(ssh.NewCommands(e)...)

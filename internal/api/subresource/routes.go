@@ -72,6 +72,7 @@ func (s *Server) routeMachines() {
 	s.route(http.MethodPut, machines, "start", s.start)
 	s.route(http.MethodPut, machines, "stop", s.stop)
 	s.route(http.MethodPut, machines, "restart", s.restart)
+	s.route(http.MethodPut, machines, "migrate", s.migrate)
 	s.route(http.MethodPut, machines, "addvolume", s.addToMachine)
 	s.route(http.MethodPut, machines, "removevolume", s.removeFromMachine)
 	s.route(http.MethodGet, machines, "expand-spec", s.expandSpec)

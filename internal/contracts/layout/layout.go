@@ -154,6 +154,10 @@ const (
 // names another path: none of Drydock's does.
 const TerminationLog = "/dev/termination-log"
 
+// MigrationWaiting is the condition of a VirtualMachineInstanceMigration that waits: it says
+// for what.
+const MigrationWaiting = "drydock.dev/Waiting"
+
 // DevelLauncherImage is the launcher's image as `make images` makes it.
 const DevelLauncherImage = "drydock.dev/virt-launcher:devel"
 

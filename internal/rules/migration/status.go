@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/objectevent"
 	"drydock.dev/drydock/internal/rules/vmistatus"
@@ -16,7 +17,7 @@ import (
 
 // ConditionWaiting is True of a migration while something keeps it from going on; its reason
 // and message say what. KubeVirt has no condition for it.
-const ConditionWaiting v1.VirtualMachineInstanceMigrationConditionType = "drydock.dev/Waiting"
+const ConditionWaiting v1.VirtualMachineInstanceMigrationConditionType = layout.MigrationWaiting
 
 // Reasons of ConditionWaiting. The scheduler's and the kubelet's own come beside them.
 const (

@@ -29,7 +29,7 @@ var rules = []rule{
 	{missingAPI, "this cluster does not serve it: see 'kubectl get apiservice v1.subresources.kubevirt.io' and 'kubectl -n kubevirt get pods'"},
 	{noVMI, "a VirtualMachine that is stopped has no VMI: 'virtctl start NAME'; list what is there with 'kubectl get vm,vmi --all-namespaces'"},
 	{apierrors.IsNotFound, "list what is there with 'kubectl get vm,vmi --all-namespaces'; -n chooses the namespace"},
-	{apierrors.IsForbidden, "ask for a role that allows it: kubevirt.io:edit to change machines, kubevirt.io:view to look"},
+	{apierrors.IsForbidden, "ask for a role that allows it: kubevirt.io:edit to change machines, kubevirt.io:migrate to migrate them, kubevirt.io:view to look"},
 	{apierrors.IsUnauthorized, "the cluster does not accept the credentials of this kubeconfig; log in again"},
 	{unavailable, "is virt-api ready? See 'kubectl -n kubevirt get pods -l kubevirt.io=virt-api'"},
 	{unreachable, "is the cluster up, and is --kubeconfig or --context the right one?"},

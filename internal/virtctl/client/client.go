@@ -28,6 +28,7 @@ const (
 	VirtualMachines                   Resource = "virtualmachines"
 	VirtualMachineInstances           Resource = "virtualmachineinstances"
 	VirtualMachineInstanceReplicaSets Resource = "virtualmachineinstancereplicasets"
+	VirtualMachineInstanceMigrations  Resource = "virtualmachineinstancemigrations"
 )
 
 // Ref names one object.

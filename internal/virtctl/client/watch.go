@@ -77,14 +77,18 @@ func (c *Client) expectedByVM(ctx context.Context, namespace, name string, notFo
 
 // oneVMI lists and watches the VMI of one name.
 func (c *Client) oneVMI(namespace, name string) *cache.ListWatch {
+	return c.one(Ref{VirtualMachineInstances, namespace, name}, func() runtime.Object { return &v1.VirtualMachineInstanceList{} })
+}
+
+// one lists and watches one object.
+func (c *Client) one(ref Ref, newList func() runtime.Object) *cache.ListWatch {
 	request := func(options metav1.ListOptions) *rest.Request {
-		options.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
-		return c.rest.Get().Namespace(namespace).Resource(string(VirtualMachineInstances)).
-			VersionedParams(&options, c.params)
+		options.FieldSelector = fields.OneTermEqualSelector("metadata.name", ref.Name).String()
+		return c.rest.Get().Namespace(ref.Namespace).Resource(string(ref.Resource)).VersionedParams(&options, c.params)
 	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			list := &v1.VirtualMachineInstanceList{}
+			list := newList()
 			return list, request(options).Do(ctx).Into(list)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {

@@ -1,0 +1,51 @@
+package subresource
+
+import (
+	"net/http"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/migration"
+)
+
+// migrationPrefix begins the names of the migrations that are asked for here, as in KubeVirt.
+const migrationPrefix = "kubevirt-migrate-vm-"
+
+// Migrate refuses to migrate what can't be.
+func Migrate(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
+	if vmi == nil || vmi.Status.Phase != v1.Running {
+		return conflict(vm, "VM is not running")
+	}
+	if err := migration.CanMigrate(vmi); err != nil {
+		return conflict(vm, "cannot migrate VM: %v", err)
+	}
+	return nil
+}
+
+// migrate makes a migration of the VM's VMI, which admission judges as anybody's.
+func (s *Server) migrate(w http.ResponseWriter, r *http.Request) error {
+	options, err := readOptions[v1.MigrateOptions](r)
+	if err != nil {
+		return err
+	}
+	vm, vmi, err := s.read(r.Context(), key(r))
+	if err != nil {
+		return err
+	}
+	if err := Migrate(vm, vmi); err != nil {
+		return err
+	}
+	m := &v1.VirtualMachineInstanceMigration{
+		ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, GenerateName: migrationPrefix},
+		Spec:       v1.VirtualMachineInstanceMigrationSpec{VMIName: vm.Name, AddedNodeSelector: options.AddedNodeSelector},
+	}
+	create := &client.CreateOptions{DryRun: slices.Clone(options.DryRun), FieldManager: string(fieldOwner)}
+	if err := s.cluster.Create(r.Context(), m, create); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
