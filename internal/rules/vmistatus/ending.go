@@ -54,6 +54,10 @@ func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit) *End {
 		// Nobody wanted this VMI to end: its pod was deleted, or evicted.
 		return &End{Failed: true, Reason: ReasonPodEnded, Message: "The launcher pod was ended before the guest ran."}
 	}
+	if exit.Reason == launch.ReasonMigrated {
+		// Where the guest is known to go on, this is not the VMI's end.
+		return EndOfMigration("its QEMU had sent it to another node, where it does not run")
+	}
 	e := &End{Failed: exit.Reason.Failed(), Reason: string(exit.Reason), Message: EndMessage(exit.Reason)}
 	if e.Failed && exit.Message != "" {
 		e.Message += " QEMU said: " + exit.Message

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
@@ -211,5 +212,16 @@ func TestTheMigrationThatIsNotOver(t *testing.T) {
 	}
 	if m := ActiveMigration(&v1.VirtualMachineInstanceStatus{}); m != nil {
 		t.Errorf("without one there is %+v", m)
+	}
+}
+
+// A VMI does not end well because its guest was sent away and has not arrived.
+func TestAGuestThatWasSentAndHasNotArrivedIsLost(t *testing.T) {
+	end := EndOfQEMU(onTheWay(begun), launch.Exit{Reason: launch.ReasonMigrated})
+	if !end.Failed || end.Reason != ReasonMigrationLost || !strings.Contains(end.Message, "lost") {
+		t.Errorf("it ends as %+v", end)
+	}
+	if lost := EndOfMigration("x"); !lost.Failed || lost.Message != "The guest was lost while it was migrated: x." {
+		t.Errorf("a guest that is lost ends its VMI as %+v", lost)
 	}
 }
