@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
@@ -207,10 +208,7 @@ func (r *Reconciler) collect(ctx context.Context, o *migration.Observed, after t
 			return 0, fmt.Errorf("deleting the migration %s/%s, which has ended: %w", m.Namespace, m.Name, err)
 		}
 	}
-	if after == 0 || look > 0 && look < after {
-		after = look
-	}
-	return after, nil
+	return backoff.Sooner(after, look), nil
 }
 
 // sweep deletes the target pods that were made for migrations of this name that do not exist
