@@ -3,6 +3,7 @@ package defaults
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -14,8 +15,13 @@ func Migration(m *v1.VirtualMachineInstanceMigration) {
 	if !slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer) {
 		m.Finalizers = append(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
 	}
+	name := layout.LabelValue(m.Spec.VMIName)
+	if len(validation.IsValidLabelValue(name)) > 0 {
+		// No VMI has such a name, which is what is to be said of it.
+		return
+	}
 	if m.Labels == nil {
 		m.Labels = map[string]string{}
 	}
-	m.Labels[v1.MigrationSelectorLabel] = layout.LabelValue(m.Spec.VMIName)
+	m.Labels[v1.MigrationSelectorLabel] = name
 }
