@@ -19,6 +19,7 @@ import (
 	"drydock.dev/drydock/internal/api/validate"
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
@@ -201,7 +202,7 @@ func Pluggable(vmi *v1.VirtualMachineInstance) error {
 }
 
 func notMigrating(vmi *v1.VirtualMachineInstance) error {
-	if m := vmi.Status.MigrationState; m != nil && !m.Completed && !m.Failed {
+	if migration.InFlight(vmi) {
 		return vmiConflict(vmi, "VMI is migrating: its volumes can't be changed until it has arrived")
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/backoff"
 )
 
 const (
@@ -31,8 +33,8 @@ func Garbage(migrations []*v1.VirtualMachineInstanceMigration, vmiExists bool, n
 		switch {
 		case i >= keptPerVMI, !vmiExists && left <= 0:
 			garbage = append(garbage, m)
-		case !vmiExists && (after == 0 || left < after):
-			after = left
+		case !vmiExists:
+			after = backoff.Sooner(after, left)
 		}
 	}
 	return garbage, after

@@ -39,6 +39,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/objectevent"
 	"drydock.dev/drydock/internal/rules/podstatus"
@@ -431,8 +432,5 @@ func (d *decision) dropFinalizer() {
 
 // lookAgain asks for another look when a time has come, unless an earlier one is asked for.
 func (d *decision) lookAgain(at time.Time) {
-	after := max(at.Sub(d.o.Now), time.Millisecond)
-	if d.p.After == 0 || after < d.p.After {
-		d.p.After = after
-	}
+	d.p.After = backoff.Sooner(d.p.After, max(at.Sub(d.o.Now), time.Millisecond))
 }
