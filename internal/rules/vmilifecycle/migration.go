@@ -215,7 +215,7 @@ func (d *decision) switchNode(target *corev1.Pod) {
 		gate := podstatus.Condition(target, launcherpod.GuestGate)
 		d.p.OpenGate = gate == nil || gate.Status != corev1.ConditionTrue
 	}
-	d.p.VMI.Labels[v1.NodeNameLabel] = m.TargetNode
+	setLabel(d.p.VMI, v1.NodeNameLabel, m.TargetNode)
 }
 
 // deleteOther deletes the target pod of a migration that has failed, and the source pod of
@@ -284,10 +284,7 @@ func TellOfMigration(vmi *v1.VirtualMachineInstance, m vmistatus.Migration, rele
 	out.Status = vmistatus.Project(vmi, vmistatus.Controller, vmistatus.Facts{Now: now, Migration: m})
 	switch state := out.Status.MigrationState; {
 	case m.Begin != nil && state != nil && state.MigrationUID == m.Begin.UID:
-		if out.Labels == nil {
-			out.Labels = map[string]string{}
-		}
-		out.Labels[v1.MigrationTargetNodeNameLabel] = m.Begin.TargetNode
+		setLabel(out, v1.MigrationTargetNodeNameLabel, m.Begin.TargetNode)
 	case release:
 		delete(out.Labels, v1.MigrationTargetNodeNameLabel)
 	}

@@ -17,6 +17,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // moving is a VMI that runs on node a in pod one, with a migration to pod two on node b
@@ -225,6 +226,35 @@ func TestTheSwitchOfTheNodeIsOneWrite(t *testing.T) {
 	}
 	if after := Decide(seen(p.VMI, targetPod(), sourcePod())); after.After != 9*time.Second {
 		t.Errorf("it looks again after %v, want when the source's time is over", after.After)
+	}
+}
+
+// Somebody may have taken all labels off.
+func TestTheSwitchOfTheNodeOfAVMIWithoutLabels(t *testing.T) {
+	p := Decide(seen(moving(hasCompleted(time.Second), func(vmi *v1.VirtualMachineInstance) { vmi.Labels = nil }), sourcePod(), targetPod()))
+	if p.VMI.Labels[v1.NodeNameLabel] != "b" || p.VMI.Status.NodeName != "b" {
+		t.Errorf("on node %s, labels %v", p.VMI.Status.NodeName, p.VMI.Labels)
+	}
+}
+
+// What virt-controller tells of a migration is in the labels as well.
+func TestTheLabelGoesWithTheMigration(t *testing.T) {
+	begin := &vmistatus.MigrationBegin{UID: "n", SourceNode: "a", SourcePod: "one", TargetNode: "c", TargetPod: "three", TargetPodUID: "three"}
+	for name, c := range map[string]struct {
+		vmi     *v1.VirtualMachineInstance
+		m       vmistatus.Migration
+		release bool
+		label   string
+	}{
+		"it begins":                                   {moving(hasFailed), vmistatus.Migration{Of: "n", Begin: begin}, false, "c"},
+		"it begins, of a VMI without labels":          {moving(hasFailed, func(vmi *v1.VirtualMachineInstance) { vmi.Labels = nil }), vmistatus.Migration{Of: "n", Begin: begin}, false, "c"},
+		"it can't begin, because another one goes on": {moving(), vmistatus.Migration{Of: "n", Begin: begin}, false, "b"},
+		"it is to be aborted":                         {moving(), vmistatus.Migration{Of: "m", Abort: true}, false, "b"},
+		"it has failed":                               {moving(hasFailed), vmistatus.Migration{Of: "m", Ended: []types.UID{"two"}}, true, ""},
+	} {
+		if got := TellOfMigration(c.vmi, c.m, c.release, now).Labels[v1.MigrationTargetNodeNameLabel]; got != c.label {
+			t.Errorf("%s: the label is %q, want %q", name, got, c.label)
+		}
 	}
 }
 

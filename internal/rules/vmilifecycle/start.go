@@ -144,11 +144,14 @@ func (d *decision) handOver() {
 		Image: imageOf(pod),
 	}
 	d.facts.HandOver, d.facts.Obstacle = h, none
-	vmi := d.p.VMI
+	setLabel(d.p.VMI, v1.NodeNameLabel, h.Node)
+}
+
+func setLabel(vmi *v1.VirtualMachineInstance, key, value string) {
 	if vmi.Labels == nil {
 		vmi.Labels = map[string]string{}
 	}
-	vmi.Labels[v1.NodeNameLabel] = h.Node
+	vmi.Labels[key] = value
 }
 
 // imageOf is the image of a pod's launcher.
