@@ -94,7 +94,7 @@ func (w *world) request(t *testing.T, as *rest.Config, node string, change func(
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
-	request, err := nodecert.New(node, key)
+	request, err := nodecert.New(node, key, nodecert.ServerAndClient)
 	must(t, err)
 	change(request)
 	clientset, err := kubernetes.NewForConfig(as)

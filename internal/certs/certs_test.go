@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"io"
 	"net"
 	"net/http"
@@ -88,14 +87,14 @@ func call(t *testing.T, address, name string, config *tls.Config) (string, error
 	return string(body), err
 }
 
-// node is the virt-handler of a node with a certificate of the authority.
-func node(t *testing.T, name string, authority issued, trusted ...issued) *Source {
+// request is that of a node's virt-handler, as the API server keeps it.
+func request(t *testing.T, name string, usages nodecert.Usages) (*certificatesv1.CertificateSigningRequest, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, err := nodecert.New(name, key)
+	request, err := nodecert.New(name, key, usages)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,22 +102,15 @@ func node(t *testing.T, name string, authority issued, trusted ...issued) *Sourc
 	request.Spec.Extra = map[string]certificatesv1.ExtraValue{
 		"authentication.kubernetes.io/node-name": {name}, "authentication.kubernetes.io/pod-uid": {"u"},
 	}
-	grant, err := nodecert.Check(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := nodecert.NewAuthority(authority.authority, authority.authorityKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := signer.Sign(grant, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, _ := pem.Decode(text)
+	return request, key
+}
+
+// node is the virt-handler of a node with a certificate of the authority.
+func node(t *testing.T, name string, authority issued, trusted ...issued) *Source {
+	t.Helper()
 	s := NewSource(nil, HandlerServer())
 	s.setPool(&s.trust, bundle(trusted...))
-	s.Use(&tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key})
+	s.Use(certificate(t, name, authority, nodecert.ServerAndClient))
 	return s
 }
 

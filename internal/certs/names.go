@@ -7,7 +7,7 @@
 //
 //	Secret                              holder        who trusts its authority
 //	kubevirt-virt-api-certs             virt-api      kube-apiserver (caBundle of webhooks and APIService)
-//	kubevirt-virt-handler-ca            virt-api      virt-api, of virt-handlers
+//	kubevirt-virt-handler-ca            virt-api      virt-api and virt-handlers, of virt-handlers
 //	kubevirt-virt-handler-client-certs  virt-api      virt-handler
 //	kubevirt-upload-certs               virt-api      workers that take uploads and clones
 //
@@ -54,7 +54,8 @@ type Identity struct {
 // APIServer is what virt-api serves its webhooks and its API with.
 func APIServer() Identity { return Identity{Secret: APISecret} }
 
-// HandlerServer is what virt-handler serves with; it trusts virt-api only.
+// HandlerServer is what virt-handler serves with; it trusts virt-api only. With the same
+// certificate virt-handlers meet each other (PeerServerConfig, PeerClientConfig).
 func HandlerServer() Identity {
 	return Identity{TrustKey: trustKey(HandlerClientSecret), OwnKey: HandlerTrust()}
 }

@@ -212,6 +212,10 @@ func (s *Source) verifyServer(state tls.ConnectionState) error {
 	if err := s.complete(); err != nil {
 		return err
 	}
+	return verifyServer(state, s.trust.Load())
+}
+
+func verifyServer(state tls.ConnectionState, roots *x509.CertPool) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("the server shows no certificate")
 	}
@@ -220,7 +224,7 @@ func (s *Source) verifyServer(state tls.ConnectionState) error {
 		return errors.New("a server must be called by a name, for its certificate to be checked")
 	}
 	options := x509.VerifyOptions{
-		Roots:         s.trust.Load(),
+		Roots:         roots,
 		DNSName:       state.ServerName,
 		Intermediates: x509.NewCertPool(),
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},

@@ -171,7 +171,7 @@ func TestVirtHandlerAsksForItsOwnCertificateAndNoMore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		made, err := nodecert.New(node, key)
+		made, err := nodecert.New(node, key, nodecert.ServerAndClient)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,9 @@ type Keeper struct {
 
 	inUse *nodecert.InUse
 	// key is the one that was last asked for.
-	key     crypto.Signer
+	key crypto.Signer
+	// usages are what the next request asks for.
+	usages  nodecert.Usages
 	changed chan struct{}
 	delays  wait.Backoff
 }
@@ -110,8 +112,9 @@ func (k *Keeper) step(ctx context.Context) error {
 		return fmt.Errorf("reading the CertificateSigningRequest %s: %w", nodecert.RequestName(k.Node), err)
 	}
 	decision := nodecert.Decide(nodecert.Observation{
-		Node: k.Node, Now: time.Now(), InUse: k.inUse, Trust: k.Holder.OwnAuthorities(), Key: k.key, Request: request,
+		Node: k.Node, Now: time.Now(), InUse: k.inUse, Trust: k.Holder.OwnAuthorities(), Key: k.key, Usages: k.usages, Request: request,
 	})
+	k.usages = decision.Usages
 	switch decision.Step {
 	case nodecert.Ask:
 		return k.ask(ctx)
@@ -133,7 +136,7 @@ func (k *Keeper) ask(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("making a key: %w", err)
 	}
-	request, err := nodecert.New(k.Node, key)
+	request, err := nodecert.New(k.Node, key, k.usages)
 	if err != nil {
 		return err
 	}
@@ -191,7 +194,7 @@ func (k *Keeper) take(pair *tls.Certificate) {
 	k.inUse = &nodecert.InUse{Leaf: pair.Leaf, Renew: nodecert.Renewal(pair.Leaf, time.Now(), mathrand.Float64())}
 	k.Holder.Use(pair)
 	k.delays = patient()
-	k.Log.Info("this node has a new certificate", "until", pair.Leaf.NotAfter.Format(time.RFC3339))
+	k.Log.Info("this node has a new certificate", "until", pair.Leaf.NotAfter.Format(time.RFC3339), "migrations", nodecert.Calls(pair.Leaf))
 }
 
 // discard deletes this very request; reason is why another must wait.

@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"math/big"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -34,6 +35,8 @@ type signer struct {
 	client *fake.Clientset
 	mu     sync.Mutex
 	by     *nodecert.Authority
+	// older is a virt-api of the release before, which signs for servers only.
+	older bool
 	// away is an API server that answers nothing.
 	away    bool
 	asked   int
@@ -156,6 +159,9 @@ func (s *signer) work(ctx context.Context) {
 			continue
 		}
 		verdict := nodecert.Judge(request)
+		if s.older && slices.Contains(request.Spec.Usages, certificatesv1.UsageClientAuth) {
+			verdict.Act, verdict.Condition.Type = nodecert.Refuse, certificatesv1.CertificateDenied
+		}
 		nodecert.Conclude(request, verdict, metav1.Now())
 		if verdict.Act == nodecert.Approve {
 			if request.Status.Certificate, err = s.by.Sign(verdict.Grant, time.Now()); err != nil {
@@ -334,6 +340,36 @@ func (s *scene) signOnce() {
 	s.by = authority
 	s.work(s.t.Context())
 	s.by = nil
+}
+
+// While virt-api is of the release before, consoles work; soon after its upgrade so do
+// migrations.
+func TestACertificateOfAnOlderSignerIsForServingAndIsReplacedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := begin(t)
+		defer func() { s.stop() }()
+		authority, certificate := newAuthority(t)
+		s.by, s.older = authority, true
+		s.publish(certificate)
+		s.pass(10 * time.Second)
+		if s.count() != 1 || nodecert.Calls(s.taken[0].Leaf) {
+			t.Fatalf("%d certificates of the older signer, want one for serving", s.count())
+		}
+		s.pass(time.Hour)
+		if n := s.count(); n < 5 || n > 8 || s.asked > 3*n {
+			t.Errorf("%d certificates after %d requests in an hour of the older signer", n, s.asked)
+		}
+		before := s.count()
+		s.set(func() { s.older = false })
+		s.pass(15 * time.Minute)
+		if s.count() != before+1 || !nodecert.Calls(s.taken[before].Leaf) || s.requests() != 0 {
+			t.Errorf("%d certificates after the upgrade, the last calls others: %v", s.count()-before, nodecert.Calls(s.taken[len(s.taken)-1].Leaf))
+		}
+		s.pass(12 * time.Hour)
+		if s.count() != before+1 {
+			t.Errorf("%d certificates in the half day after the upgrade", s.count()-before)
+		}
+	})
 }
 
 func TestASignerThatNobodyTrustsIsAskedMoreAndMoreSeldom(t *testing.T) {

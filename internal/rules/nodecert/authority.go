@@ -66,7 +66,7 @@ func (a *Authority) Sign(grant Grant, now time.Time) ([]byte, error) {
 		NotBefore:             now.Add(-skew),
 		NotAfter:              end,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		ExtKeyUsage:           grant.usages.extended(),
 		BasicConstraintsValid: true,
 	}, a.cert, grant.key, a.key)
 	if err != nil {

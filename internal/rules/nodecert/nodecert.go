@@ -1,6 +1,7 @@
 // Package nodecert holds the rules of the certificates that virt-handlers serve
-// with: one key for each node, which never leaves virt-handler's memory, and a
-// certificate that names the node and is good for nothing else.
+// with, and call each other with in a migration: one key for each node, which never
+// leaves virt-handler's memory, and a certificate that names the node and is good for
+// nothing else. Only virt-api and other virt-handlers trust its authority (decision 292).
 //
 // virt-handler asks for it by a CertificateSigningRequest (New); the API server
 // notes in it who asks, and on which node the token of the asking pod is bound.
@@ -27,6 +28,9 @@
 package nodecert
 
 import (
+	"crypto/x509"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,6 +57,9 @@ const (
 	// Lifetime of a certificate. It is renewed when half of it is over, so a node
 	// costs a request a day, and a day without a signer costs nothing.
 	Lifetime = 48 * time.Hour
+	// servingLifetime is how long a certificate that serves only is taken to be good, so
+	// that one for both usages is asked for soon: virt-api is being upgraded.
+	servingLifetime = 20 * time.Minute
 	// skew between the clocks of the nodes.
 	skew = time.Hour
 )
@@ -68,6 +75,24 @@ func DNSName(node string) string { return node + suffix }
 func NodeOf(dnsName string) (node string, ok bool) {
 	node, ok = strings.CutSuffix(dnsName, suffix)
 	return node, ok && node != ""
+}
+
+// Holder is the node whose virt-handler a certificate is for. That the certificate is
+// of the right authority must have been verified.
+func Holder(certificate *x509.Certificate) (node string, err error) {
+	if len(certificate.DNSNames) != 1 {
+		return "", fmt.Errorf("the certificate has %d names; that of a virt-handler has one", len(certificate.DNSNames))
+	}
+	node, ok := NodeOf(certificate.DNSNames[0])
+	if !ok {
+		return "", fmt.Errorf("the certificate is for %.300q, which is no virt-handler's name", certificate.DNSNames[0])
+	}
+	return node, nil
+}
+
+// Calls reports whether a virt-handler can call others with the certificate.
+func Calls(certificate *x509.Certificate) bool {
+	return slices.Contains(certificate.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
 }
 
 // RequestName is the name of the node's CertificateSigningRequest.

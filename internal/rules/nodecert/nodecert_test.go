@@ -34,7 +34,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 // asked is a request as the API server keeps it: with what it knows of the requester.
 func asked(t testing.TB, node string, key crypto.Signer) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
-	request, err := New(node, key)
+	request, err := New(node, key, ServerAndClient)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +114,9 @@ func TestARequestIsForTheNodeOfItsTokenAndNothingElse(t *testing.T) {
 			r.Spec.ExpirationSeconds = nil
 		}, ""},
 		"usages in another order": {func(r *certificatesv1.CertificateSigningRequest) {
+			slices.Reverse(r.Spec.Usages)
+		}, ""},
+		"the usages of the release before": {func(r *certificatesv1.CertificateSigningRequest) {
 			r.Spec.Usages = []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth, certificatesv1.UsageDigitalSignature}
 		}, ""},
 		"a tenant's": {func(r *certificatesv1.CertificateSigningRequest) {
@@ -142,8 +145,14 @@ func TestARequestIsForTheNodeOfItsTokenAndNothingElse(t *testing.T) {
 			r.Name = RequestName("node2")
 		}, "may have the name node2.virt-handler.kubevirt.svc and no other"},
 		"a name of its own": {func(r *certificatesv1.CertificateSigningRequest) { r.Name = "csr-1" }, "must be named"},
-		"a client's usage": {func(r *certificatesv1.CertificateSigningRequest) {
+		"a client's usage alone": {func(r *certificatesv1.CertificateSigningRequest) {
+			r.Spec.Usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
+		}, "the usages must be [digital signature server auth client auth] or [digital signature server auth]"},
+		"a usage twice": {func(r *certificatesv1.CertificateSigningRequest) {
 			r.Spec.Usages = append(r.Spec.Usages, certificatesv1.UsageClientAuth)
+		}, "the usages must be"},
+		"a usage beside": {func(r *certificatesv1.CertificateSigningRequest) {
+			r.Spec.Usages = append(r.Spec.Usages, certificatesv1.UsageCodeSigning)
 		}, "the usages must be"},
 		"an authority's usage": {func(r *certificatesv1.CertificateSigningRequest) {
 			r.Spec.Usages = []certificatesv1.KeyUsage{certificatesv1.UsageCertSign}
@@ -212,15 +221,14 @@ func TestARequestIsForTheNodeOfItsTokenAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestACertificateSaysItsNodeAndNothingElse(t *testing.T) {
-	now := time.Now()
-	signer, certificate := authority(t, now.Add(1000*time.Hour))
-	key := newKey(t)
-	grant, err := Check(asked(t, "node1", key))
+// issued is the certificate that the request gets.
+func issued(t testing.TB, by *Authority, request *certificatesv1.CertificateSigningRequest, now time.Time) *x509.Certificate {
+	t.Helper()
+	grant, err := Check(request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := signer.Sign(grant, now)
+	text, err := by.Sign(grant, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,9 +240,20 @@ func TestACertificateSaysItsNodeAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return leaf
+}
+
+func TestACertificateSaysItsNodeAndNothingElse(t *testing.T) {
+	now := time.Now()
+	signer, certificate := authority(t, now.Add(1000*time.Hour))
+	key := newKey(t)
+	leaf := issued(t, signer, asked(t, "node1", key), now)
 	if !slices.Equal(leaf.DNSNames, []string{"node1.virt-handler.kubevirt.svc"}) || leaf.IsCA || leaf.KeyUsage != x509.KeyUsageDigitalSignature ||
-		!slices.Equal(leaf.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) || !key.PublicKey.Equal(leaf.PublicKey) {
+		!slices.Equal(leaf.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}) || !key.PublicKey.Equal(leaf.PublicKey) {
 		t.Errorf("the certificate is for %v, usages %v %v, authority %v", leaf.DNSNames, leaf.KeyUsage, leaf.ExtKeyUsage, leaf.IsCA)
+	}
+	if node, err := Holder(leaf); err != nil || node != "node1" {
+		t.Errorf("the holder is %q, %v", node, err)
 	}
 	if left := leaf.NotAfter.Sub(now); left > Lifetime || left < Lifetime-time.Minute {
 		t.Errorf("the certificate is good for %v, want %v", left, Lifetime)
@@ -462,10 +481,20 @@ func TestDecide(t *testing.T) {
 
 func TestRenewalIsInGoodTimeAndSpread(t *testing.T) {
 	now := time.Now()
-	leaf := &x509.Certificate{NotAfter: now.Add(40 * time.Hour)}
-	for spread, want := range map[float64]time.Duration{0: 20 * time.Hour, 1: 16 * time.Hour} {
-		if got := Renewal(leaf, now, spread).Sub(now); got != want {
-			t.Errorf("with spread %v it is renewed after %v, want %v", spread, got, want)
+	for name, c := range map[string]struct {
+		usages Usages
+		left   time.Duration
+		spread float64
+		want   time.Duration
+	}{
+		"when half of the time is over":         {ServerAndClient, 40 * time.Hour, 0, 20 * time.Hour},
+		"a little before, by chance":            {ServerAndClient, 40 * time.Hour, 1, 16 * time.Hour},
+		"soon, for one that serves only":        {ServerOnly, 40 * time.Hour, 0, 10 * time.Minute},
+		"sooner, for one with little time left": {ServerOnly, 10 * time.Minute, 0, 5 * time.Minute},
+	} {
+		leaf := &x509.Certificate{NotAfter: now.Add(c.left), ExtKeyUsage: c.usages.extended()}
+		if got := Renewal(leaf, now, c.spread).Sub(now); got != c.want {
+			t.Errorf("%s: renewed after %v, want %v", name, got, c.want)
 		}
 	}
 }

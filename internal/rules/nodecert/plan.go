@@ -19,10 +19,13 @@ type InUse struct {
 }
 
 // Renewal is when a certificate that is taken now is renewed: when about half of its
-// time is over. spread, from 0 to 1, keeps nodes that started together from asking
-// together.
+// time is over, and soon when no other virt-handler can be called with it. spread, from
+// 0 to 1, keeps nodes that started together from asking together.
 func Renewal(leaf *x509.Certificate, now time.Time, spread float64) time.Time {
 	left := leaf.NotAfter.Sub(now)
+	if !Calls(leaf) {
+		left = min(left, servingLifetime)
+	}
 	return now.Add(left/2 - time.Duration(spread*float64(left)/10))
 }
 
@@ -37,6 +40,8 @@ type Observation struct {
 	Trust *x509.CertPool
 	// Key is the one that was last asked for, nil before that.
 	Key crypto.Signer
+	// Usages are what the next request asks for (Decision.Usages of the last decision).
+	Usages Usages
 	// Request is what the API server has under the node's name, nil for nothing.
 	Request *certificatesv1.CertificateSigningRequest
 }
@@ -48,7 +53,7 @@ type Step int
 const (
 	// Rest until Decision.Until, or until the authorities change.
 	Rest Step = iota
-	// Ask with a new key.
+	// Ask with a new key, for Decision.Usages.
 	Ask
 	// Await a change of the request.
 	Await
@@ -65,12 +70,34 @@ type Decision struct {
 	Until       time.Time
 	Certificate *tls.Certificate
 	Reason      error
+	// Usages are what this request, and otherwise the next one, asks for. A virt-api of
+	// the release before migrations refuses to sign for a client; a node whose request
+	// for both was refused asks for the one that it can have, so that its guests'
+	// consoles are reached.
+	Usages Usages
+	// refused says that the signer has refused the request.
+	refused bool
 }
 
 // Decide is the next step towards a certificate that is good until the next
 // renewal, and no request left behind. The certificate in use stays until another
 // is there, whatever happens to the request.
 func Decide(o Observation) Decision {
+	decision := decide(&o)
+	decision.Usages = o.Usages
+	switch {
+	case decision.Step == Take:
+		decision.Usages = ServerAndClient
+	case decision.Step == Discard && decision.refused:
+		decision.Usages = ServerAndClient
+		if asked, _ := usagesOf(o.Request); asked == ServerAndClient {
+			decision.Usages = ServerOnly
+		}
+	}
+	return decision
+}
+
+func decide(o *Observation) Decision {
 	due := o.due()
 	switch {
 	case o.Request == nil && o.Now.Before(due):
@@ -84,7 +111,7 @@ func Decide(o Observation) Decision {
 	}
 	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
 		if c, refused := condition(o.Request, kind); refused {
-			return Decision{Step: Discard, Reason: fmt.Errorf("the request %s is %s: %s", o.Request.Name, kind, c.Message)}
+			return Decision{Step: Discard, Reason: fmt.Errorf("the request %s is %s: %s", o.Request.Name, kind, c.Message), refused: true}
 		}
 	}
 	if len(o.Request.Status.Certificate) == 0 || o.Trust == nil {

@@ -26,13 +26,48 @@ const (
 	commonName = "virt-handler"
 )
 
-// usages are what a certificate is for. It can't be shown by a client.
-func usages() []certificatesv1.KeyUsage {
-	return []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
+// Usages are what a certificate is for.
+type Usages int
+
+const (
+	// ServerAndClient is for virt-api's calls, and for migrations, in which one
+	// virt-handler calls another.
+	ServerAndClient Usages = iota
+	// ServerOnly is for virt-api's calls alone: what the release before migrations asks
+	// for and signs.
+	ServerOnly
+)
+
+// list is what a request states.
+func (u Usages) list() []certificatesv1.KeyUsage {
+	list := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
+	if u == ServerAndClient {
+		list = append(list, certificatesv1.UsageClientAuth)
+	}
+	return list
+}
+
+// extended is what the certificate states.
+func (u Usages) extended() []x509.ExtKeyUsage {
+	if u == ServerAndClient {
+		return []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	}
+	return []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+}
+
+// usagesOf are those that a request asks for; not ok for any others.
+func usagesOf(request *certificatesv1.CertificateSigningRequest) (u Usages, ok bool) {
+	asked := slices.Sorted(slices.Values(request.Spec.Usages))
+	for _, u := range []Usages{ServerAndClient, ServerOnly} {
+		if slices.Equal(asked, slices.Sorted(slices.Values(u.list()))) {
+			return u, true
+		}
+	}
+	return 0, false
 }
 
 // New is the request for the certificate of a node's key.
-func New(node string, key crypto.Signer) (*certificatesv1.CertificateSigningRequest, error) {
+func New(node string, key crypto.Signer, usages Usages) (*certificatesv1.CertificateSigningRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		// The node's name may be longer than a common name.
 		Subject:  pkix.Name{CommonName: commonName},
@@ -46,7 +81,7 @@ func New(node string, key crypto.Signer) (*certificatesv1.CertificateSigningRequ
 		ObjectMeta: metav1.ObjectMeta{Name: RequestName(node)},
 	}
 	request.Spec.SignerName = SignerName
-	request.Spec.Usages = usages()
+	request.Spec.Usages = usages.list()
 	request.Spec.ExpirationSeconds = new(int32(Lifetime / time.Second))
 	request.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: requestBlock, Bytes: der})
 	return request, nil
@@ -58,6 +93,7 @@ type Grant struct {
 	Node string
 
 	key      *ecdsa.PublicKey
+	usages   Usages
 	lifetime time.Duration
 }
 
@@ -73,8 +109,9 @@ func Check(request *certificatesv1.CertificateSigningRequest) (Grant, error) {
 	if request.Name != RequestName(node) {
 		return Grant{}, fmt.Errorf("the request of the virt-handler on node %s must be named %s", node, RequestName(node))
 	}
-	if !sameUsages(spec.Usages) {
-		return Grant{}, fmt.Errorf("the usages must be %v", usages())
+	usages, ok := usagesOf(request)
+	if !ok {
+		return Grant{}, fmt.Errorf("the usages must be %v or %v", ServerAndClient.list(), ServerOnly.list())
 	}
 	content, err := parse(spec.Request)
 	if err != nil {
@@ -84,7 +121,7 @@ func Check(request *certificatesv1.CertificateSigningRequest) (Grant, error) {
 	if err != nil {
 		return Grant{}, err
 	}
-	return Grant{Node: node, key: key, lifetime: lifetime(spec.ExpirationSeconds)}, nil
+	return Grant{Node: node, key: key, usages: usages, lifetime: lifetime(spec.ExpirationSeconds)}, nil
 }
 
 // requester is the node of the virt-handler that made the request.
@@ -97,10 +134,6 @@ func requester(spec *certificatesv1.CertificateSigningRequestSpec) (string, erro
 		return "", errors.New("the requester's token is not bound to a pod on a node")
 	}
 	return nodes[0], nil
-}
-
-func sameUsages(asked []certificatesv1.KeyUsage) bool {
-	return slices.Equal(slices.Sorted(slices.Values(asked)), slices.Sorted(slices.Values(usages())))
 }
 
 // parse decodes one request and nothing beside it.
