@@ -68,6 +68,9 @@ const (
 	SerialSocket = "serial0.sock"
 	// AgentSocket is the guest agent's virtio-serial port.
 	AgentSocket = "agent.sock"
+	// MigrationSocket is where a migration's stream passes between QEMU and virt-handler:
+	// virt-handler listens at the source, QEMU at the target.
+	MigrationSocket = "migration.sock"
 )
 
 // Files in a volume or in EphemeralDir.

@@ -32,7 +32,7 @@ func (e *Env) reach(ctx context.Context, pod types.UID) (*Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &Link{Pod: pod, private: dir}
+	made := &Link{Pod: pod, private: dir, belongs: e.Belongs}
 	if err := e.greet(ctx, made); err != nil {
 		dir.Close()
 		return nil, err
@@ -80,5 +80,6 @@ func (e *Env) learnSELinux(made *Link) error {
 	}
 	made.SELinux = launcher
 	made.Peer.Root.LabelNew(launcher.Files())
+	made.private.LabelNew(launcher.Files())
 	return nil
 }

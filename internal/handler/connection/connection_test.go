@@ -228,6 +228,47 @@ func TestWhoDoesNotBelongToThePodIsNotTalkedTo(t *testing.T) {
 	}
 }
 
+// QEMU connects to a socket of virt-handler's; whoever else can see it is asked who he is.
+func TestASocketInThePodIsForThePodsProcesses(t *testing.T) {
+	o := own(t)
+	stranger := errors.New("the process is in no cgroup of the pod")
+	refuse := false
+	o.env.Belongs = func(peer *podpath.Peer, pod types.UID) error {
+		if pod != "p" || peer.PID != os.Getpid() {
+			t.Errorf("process %d of pod %s is judged", peer.PID, pod)
+		}
+		if refuse {
+			return stranger
+		}
+		return nil
+	}
+	o.launcher()
+	o.Connect(t.Context(), "p")
+	link := o.await("a link", up).Link
+	listener, err := link.Listen(t.Context(), layout.MigrationSocket, os.Geteuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	conn, err := link.Dial(t.Context(), layout.MigrationSocket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	accepted, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = accepted.Close() }()
+	if err := link.Admit(accepted); err != nil {
+		t.Errorf("a process of the pod: %v", err)
+	}
+	refuse = true
+	if err := link.Admit(accepted); !errors.Is(err, stranger) {
+		t.Errorf("a process of another pod: %v", err)
+	}
+}
+
 func TestASocketThatIsNoneIsAFailure(t *testing.T) {
 	o := own(t)
 	private := launchertest.Private(o.env.Pods, "p")

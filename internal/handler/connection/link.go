@@ -27,6 +27,7 @@ type Link struct {
 	client *launcherclient.Client
 	// private is the pod's folder of sockets.
 	private *podpath.Dir
+	belongs func(peer *podpath.Peer, pod types.UID) error
 	owner   Owner
 	// stopping is the goroutine's that calls Stop and Kill.
 	stopping *Stopping
@@ -101,6 +102,21 @@ func (l *Link) ResolvConf() (string, error) {
 		return "", fmt.Errorf("reading the pod's DNS settings: %w", err)
 	}
 	return string(text), nil
+}
+
+// Listen makes a socket in the pod, which belongs to a user.
+func (l *Link) Listen(ctx context.Context, socket string, user int) (*podpath.Listener, error) {
+	return l.private.Listen(ctx, socket, user)
+}
+
+// Admit checks that it is a process of the pod that has connected to such a socket.
+func (l *Link) Admit(conn *net.UnixConn) error {
+	peer, err := podpath.OpenPeer(conn)
+	if err != nil {
+		return err
+	}
+	defer peer.Close()
+	return l.belongs(peer, l.Pod)
 }
 
 // Monitor connects to QEMU's monitor.

@@ -101,7 +101,7 @@ func (p *Peer) BelongsTo(podUID string) error {
 		return fmt.Errorf("reading the cgroups of process %d: %w", p.PID, err)
 	}
 	if !cgroupsOfPod(string(data), podUID) {
-		return fmt.Errorf("process %d listens on the launcher's socket, but is in no cgroup of pod %s", p.PID, podUID)
+		return fmt.Errorf("process %d is at the other end of a socket of pod %s, but is in no cgroup of it", p.PID, podUID)
 	}
 	return nil
 }
