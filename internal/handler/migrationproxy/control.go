@@ -1,0 +1,94 @@
+package migrationproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"drydock.dev/drydock/internal/contracts/migrationwire"
+)
+
+// A peer says Alive once a second and each fact once. What is far more is not worth reading.
+const (
+	messagesPerSecond = 10
+	messagesAtOnce    = 100
+)
+
+// talk is one control connection. It ends with its first error, or with its context.
+type talk struct {
+	conn      net.Conn
+	migration string
+	// mine are this side's facts.
+	mine *Facts
+	// other is the side at the other end; facts of this one are not its to say.
+	other migrationwire.Side
+	heard func(migrationwire.Kind)
+}
+
+func (t *talk) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { _ = t.conn.Close() })
+	defer stop()
+	var parts sync.WaitGroup
+	parts.Go(func() { cancel(t.say(ctx)) })
+	parts.Go(func() { cancel(t.listen()) })
+	parts.Wait()
+	return context.Cause(ctx)
+}
+
+// say says every fact, then each new one at once, and that there is somebody.
+func (t *talk) say(ctx context.Context) error {
+	alive := time.NewTicker(migrationwire.AliveEvery)
+	defer alive.Stop()
+	for said := 0; ; {
+		news, changed := t.mine.after(said)
+		if said += len(news); len(news) == 0 {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-changed:
+				continue
+			case <-alive.C:
+				news = []migrationwire.Kind{migrationwire.Alive}
+			}
+		}
+		for _, kind := range news {
+			_ = t.conn.SetWriteDeadline(time.Now().Add(migrationwire.Silence))
+			if err := migrationwire.Write(t.conn, migrationwire.Message{Kind: kind, MigrationUID: t.migration}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// listen takes the other side's facts, whatever else it says.
+func (t *talk) listen() error {
+	limiter := rate.NewLimiter(messagesPerSecond, messagesAtOnce)
+	known := map[migrationwire.Kind]bool{}
+	for {
+		_ = t.conn.SetReadDeadline(time.Now().Add(migrationwire.Silence))
+		var m migrationwire.Message
+		if err := migrationwire.Read(t.conn, &m); err != nil {
+			var timeout net.Error
+			if errors.As(err, &timeout) && timeout.Timeout() {
+				return fmt.Errorf("the other virt-handler has said nothing for %v", migrationwire.Silence)
+			}
+			return err
+		}
+		switch {
+		case !limiter.Allow():
+			return fmt.Errorf("the other virt-handler says more than %d messages a second", messagesPerSecond)
+		case m.MigrationUID != t.migration:
+			return fmt.Errorf("the other virt-handler speaks of migration %.100q on the connection of %s", m.MigrationUID, t.migration)
+		case m.Kind.Speaker() == t.other && !known[m.Kind]:
+			known[m.Kind] = true
+			t.heard(m.Kind)
+		}
+	}
+}

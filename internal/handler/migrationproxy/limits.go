@@ -1,0 +1,175 @@
+package migrationproxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
+
+	"drydock.dev/drydock/internal/contracts/migrationwire"
+)
+
+// How many connections may be at their beginning, where nobody knows yet who calls: each
+// costs some 50 KiB and migrationwire.Greeting at most. One address gets what one
+// migration needs at once, and a little more.
+const (
+	maxGreetings       = 256
+	maxGreetingsOfHost = migrationwire.MaxStreams + 7
+)
+
+// greetings counts them. The zero value counts none.
+type greetings struct {
+	mu   sync.Mutex
+	all  int
+	host map[netip.Addr]int
+}
+
+// begin counts one; done is called when it is known who calls.
+func (g *greetings) begin(from net.Addr) (done func(), err error) {
+	host := hostOf(from)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all >= maxGreetings || g.host[host] >= maxGreetingsOfHost {
+		return nil, fmt.Errorf("%d connections are at their beginning, %d of them from there, which is the most that may be", g.all, g.host[host])
+	}
+	if g.host == nil {
+		g.host = map[netip.Addr]int{}
+	}
+	g.all++
+	g.host[host]++
+	return sync.OnceFunc(func() { g.end(host) }), nil
+}
+
+func (g *greetings) end(host netip.Addr) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all--
+	if g.host[host]--; g.host[host] == 0 {
+		delete(g.host, host)
+	}
+}
+
+// hostOf is the address without its port. With IPv6 a host has a network of its own, and
+// counts as that.
+func hostOf(address net.Addr) netip.Addr {
+	parsed, err := netip.ParseAddrPort(address.String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	host := parsed.Addr().Unmap().WithZone("")
+	if host.Is4() {
+		return host
+	}
+	network, err := host.Prefix(64)
+	if err != nil {
+		return host
+	}
+	return network.Addr()
+}
+
+// calls are the connections of each migration. The zero value has none.
+type calls struct {
+	mu          sync.Mutex
+	byMigration map[string]*connections
+}
+
+type connections struct {
+	streams int
+	// controls are the control connections that have not ended, replaced ones included;
+	// replace ends the newest.
+	controls int
+	replace  context.CancelFunc
+}
+
+// of are those of a migration; calls.mu is held.
+func (c *calls) of(migration string) *connections {
+	if c.byMigration == nil {
+		c.byMigration = map[string]*connections{}
+	}
+	if c.byMigration[migration] == nil {
+		c.byMigration[migration] = &connections{}
+	}
+	return c.byMigration[migration]
+}
+
+// tidy forgets a migration without connections; calls.mu is held.
+func (c *calls) tidy(migration string) {
+	if m := c.byMigration[migration]; m.streams == 0 && m.controls == 0 {
+		delete(c.byMigration, migration)
+	}
+}
+
+// stream counts one.
+func (c *calls) stream(migration string) (end func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.of(migration)
+	if m.streams >= migrationwire.MaxStreams {
+		return nil, fmt.Errorf("migration %s has %d streams already, which is the most that one may have", migration, m.streams)
+	}
+	m.streams++
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		m.streams--
+		c.tidy(migration)
+	}, nil
+}
+
+// control makes a connection the one of its migration. replaced ends when another one is.
+// connected hears of the first and of the end of the last.
+func (c *calls) control(migration string, connected func(bool)) (replaced context.Context, end func()) {
+	if connected == nil {
+		connected = func(bool) {}
+	}
+	replaced, cancel := context.WithCancel(context.Background())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.of(migration)
+	if m.replace != nil {
+		m.replace()
+	}
+	m.replace = cancel
+	if m.controls++; m.controls == 1 {
+		connected(true)
+	}
+	return replaced, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		cancel()
+		if m.controls--; m.controls == 0 {
+			m.replace = nil
+			connected(false)
+		}
+		c.tidy(migration)
+	}
+}
+
+// seldom writes a few lines of the log, however many there are: what is logged here,
+// others cause.
+type seldom struct {
+	log     logr.Logger
+	limiter *rate.Limiter
+	unsaid  atomic.Int64
+}
+
+func newSeldom(log logr.Logger) *seldom {
+	return &seldom{log: log, limiter: rate.NewLimiter(rate.Every(5*time.Second), 20)}
+}
+
+func (s *seldom) say(what string, values ...any) {
+	if !s.limiter.Allow() {
+		s.unsaid.Add(1)
+		return
+	}
+	if n := s.unsaid.Swap(0); n > 0 {
+		values = append(values, "unsaid", n)
+	}
+	s.log.Info(what, values...)
+}

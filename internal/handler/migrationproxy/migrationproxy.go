@@ -1,0 +1,62 @@
+// Package migrationproxy carries migrations from the QEMU of one node to the QEMU of
+// another, and the facts that their virt-handlers tell each other.
+//
+//	QEMU (source) -> unix socket -> Forward -> TLS -> Server -> unix socket -> QEMU (target)
+//	driver        <-> Facts, Control        <- TLS ->   Server  <-> Target, Facts <-> driver
+//
+// It owns connections, their authentication and their bounds: who the other node is (its
+// certificate), whether it may call for this migration (Registry), how many connections it
+// may have, and when a silent one has ended. It must not decide what a fact means for a
+// guest (package switchover does), and knows neither QEMU's monitor nor the API server.
+//
+// What each part's end leads to:
+//
+//	QEMU, either one      its connections end; the other QEMU sees the end of its own
+//	source virt-handler   streams and control connection end at once; QEMU's migration fails
+//	                      on both sides, and the next virt-handler calls again for control
+//	target virt-handler   the same; the source calls it again until its context ends
+//	the network           the control connection is given up after migrationwire.Silence,
+//	                      streams after streamTimeout
+//	a driver              its context ends, or it takes the Target back (Expectations): all
+//	                      connections of the migration end
+package migrationproxy
+
+import (
+	"slices"
+	"sync"
+
+	"drydock.dev/drydock/internal/contracts/migrationwire"
+)
+
+// Facts are what one side says of a migration. They are only ever added to, and each new
+// control connection hears all of them. The zero value says nothing.
+type Facts struct {
+	mu    sync.Mutex
+	kinds []migrationwire.Kind
+	// changed is closed, and replaced, when a fact is added.
+	changed chan struct{}
+}
+
+// Publish adds a fact; one that is known already changes nothing.
+func (f *Facts) Publish(kind migrationwire.Kind) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slices.Contains(f.kinds, kind) {
+		return
+	}
+	f.kinds = append(f.kinds, kind)
+	if f.changed != nil {
+		close(f.changed)
+		f.changed = nil
+	}
+}
+
+// after are the facts beyond the first n, and a channel that is closed when there are more.
+func (f *Facts) after(n int) ([]migrationwire.Kind, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.changed == nil {
+		f.changed = make(chan struct{})
+	}
+	return slices.Clone(f.kinds[n:]), f.changed
+}

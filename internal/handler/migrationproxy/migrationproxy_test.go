@@ -1,0 +1,558 @@
+package migrationproxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/contracts/migrationwire"
+)
+
+// The way there ends, and QEMU still answers on the way back.
+func TestTheDirectionsOfAStreamEndOneByOne(t *testing.T) {
+	p := meet(t)
+	qemu := p.qemu()
+	p.expect(&Facts{}, newEar())
+	f := &Forward{Outgoing: p.outgoing(), Admit: ours}
+	stop := p.forward(f)
+	sent := make([]byte, 8<<20)
+	_, _ = rand.Read(sent)
+	there := p.dialSource()
+	here := accept(t, qemu)
+	var directions sync.WaitGroup
+	directions.Go(func() {
+		if _, err := there.Write(sent); err != nil {
+			t.Error(err)
+		}
+		if err := there.CloseWrite(); err != nil {
+			t.Error(err)
+		}
+	})
+	got, err := io.ReadAll(here)
+	directions.Wait()
+	if err != nil || sha256.Sum256(got) != sha256.Sum256(sent) {
+		t.Fatalf("%d bytes of %d came: %v", len(got), len(sent), err)
+	}
+	for _, answer := range []string{"a first answer", "and one more"} {
+		passes(t, here, there, answer)
+	}
+	if err := here.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(there); err != nil || len(rest) > 0 {
+		t.Errorf("after the last answer came %q, %v", rest, err)
+	}
+	if f.Sent() != int64(len(sent)) || f.Received() != int64(len("a first answerand one more")) {
+		t.Errorf("counted were %d bytes there and %d back", f.Sent(), f.Received())
+	}
+	stop()
+	if err := f.Failure(); err != nil {
+		t.Errorf("it failed: %v", err)
+	}
+	if _, err := os.Lstat(socket(p.sourceDir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is left: %v", err)
+	}
+}
+
+// passes has one end say something and the other hear it.
+func passes(t *testing.T, from, to net.Conn, what string) {
+	t.Helper()
+	if _, err := io.WriteString(from, what); err != nil {
+		t.Fatal(err)
+	}
+	heard := make([]byte, len(what))
+	if _, err := io.ReadFull(to, heard); err != nil || string(heard) != what {
+		t.Fatalf("heard was %q: %v", heard, err)
+	}
+}
+
+// A QEMU that closes its connection has written all that counts; what comes back for it
+// meanwhile must not cost that.
+func TestWhatQEMUWroteBeforeItClosedArrives(t *testing.T) {
+	p := meet(t)
+	qemu := p.qemu()
+	p.expect(&Facts{}, newEar())
+	p.forward(&Forward{Outgoing: p.outgoing(), Admit: ours})
+	there := p.dialSource()
+	here := accept(t, qemu)
+	// The way back is full before the way there begins.
+	var answers sync.WaitGroup
+	enough := make(chan struct{})
+	answers.Go(func() {
+		for {
+			select {
+			case <-enough:
+				return
+			default:
+			}
+			if _, err := here.Write(make([]byte, 64<<10)); err != nil {
+				return
+			}
+		}
+	})
+	sent := make([]byte, 4<<20)
+	_, _ = rand.Read(sent)
+	go func() {
+		_, _ = there.Write(sent)
+		_ = there.Close()
+	}()
+	got, err := io.ReadAll(here)
+	close(enough)
+	_ = here.Close()
+	answers.Wait()
+	if err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("%d of %d bytes came: %v", len(got), len(sent), err)
+	}
+}
+
+// The source's QEMU goes on by itself as soon as it notices.
+func TestTheSourceNoticesAtOnceThatTheTargetsQEMUIsGone(t *testing.T) {
+	p := meet(t)
+	qemu := p.qemu()
+	p.expect(&Facts{}, newEar())
+	p.forward(&Forward{Outgoing: p.outgoing(), Admit: ours})
+	there := p.dialSource()
+	here := accept(t, qemu)
+	if _, err := io.WriteString(there, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(here, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	_ = here.Close()
+	began := time.Now()
+	for err := error(nil); err == nil; {
+		_, err = there.Write(make([]byte, 64<<10))
+		if err != nil && os.IsTimeout(err) {
+			t.Fatal("the source still writes")
+		}
+	}
+	t.Logf("noticed after %v", time.Since(began))
+}
+
+func TestAMigrationHasOnlySoManyStreams(t *testing.T) {
+	p := meet(t)
+	qemu := p.qemu()
+	p.expect(&Facts{}, newEar())
+	f := &Forward{Outgoing: p.outgoing(), Admit: ours}
+	p.forward(f)
+	var all []net.Conn
+	for range migrationwire.MaxStreams {
+		there := p.dialSource()
+		here := accept(t, qemu)
+		if _, err := io.WriteString(there, "x"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(here, make([]byte, 1)); err != nil {
+			t.Fatalf("stream %d: %v", len(all)+1, err)
+		}
+		all = append(all, there, here)
+	}
+	// The source's own limit.
+	ends(t, p.dialSource())
+	if err := f.Failure(); err == nil || !strings.Contains(err.Error(), "QEMU has 17 connections") {
+		t.Errorf("one more is %v", err)
+	}
+	// A source that keeps none meets the target's.
+	_, err := p.outgoing().Dial(t.Context(), migrationwire.Stream)
+	if err == nil || !strings.Contains(err.Error(), "the virt-handler on node node2 refuses: migration m has 17 streams already") {
+		t.Errorf("one more at the target is %v", err)
+	}
+	for _, conn := range all[:2] {
+		_ = conn.Close()
+	}
+	for deadline := time.Now().Add(patience); ; {
+		conn, err := p.outgoing().Dial(t.Context(), migrationwire.Stream)
+		if err == nil {
+			_ = conn.Close()
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after one has ended, the next is refused: %v", err)
+		}
+	}
+}
+
+func TestAStreamThatCannotBeMadeEndsQEMUsConnectionWithAReason(t *testing.T) {
+	for name, c := range map[string]struct {
+		arrange func(p *pair, f *Forward)
+		want    string
+	}{
+		"the migration is not expected": {func(*pair, *Forward) {}, `the virt-handler on node node2 refuses: this node expects no migration "m" of VMI ns/vm (UID "u") from node node1`},
+		"there is no QEMU yet": {func(p *pair, _ *Forward) { p.expect(&Facts{}, newEar()) },
+			"the virt-handler on node node2 refuses: the migration's QEMU can't be reached"},
+		"nobody is there": {func(p *pair, _ *Forward) { p.stop() }, "connection refused"},
+		"another node is there": {func(_ *pair, f *Forward) { f.Outgoing.Node = "node3" },
+			"the certificate of node3.virt-handler.kubevirt.svc is not accepted"},
+		"somebody else has connected": {func(_ *pair, f *Forward) {
+			f.Admit = func(*net.UnixConn) error { return errors.New("process 1 is in no cgroup of pod p") }
+		}, "a process that is not the guest's has connected to the migration's socket: process 1 is in no cgroup of pod p"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := meet(t)
+			f := &Forward{Outgoing: p.outgoing(), Admit: ours}
+			c.arrange(p, f)
+			stop := p.forward(f)
+			ends(t, p.dialSource())
+			stop()
+			if err := f.Failure(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the failure is %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestOnlyTheRecordedSourceIsAdmitted(t *testing.T) {
+	p := meet(t)
+	p.qemu()
+	e := newEar()
+	forget := p.expect(&Facts{}, e)
+	other := p.authority.Handler(t, "node3")
+	for name, c := range map[string]struct {
+		change func(o *Outgoing)
+		ok     bool
+	}{
+		"the source":                      {func(*Outgoing) {}, true},
+		"another node":                    {func(o *Outgoing) { o.TLS = other.PeerClientConfig }, false},
+		"another migration":               {func(o *Outgoing) { o.Header.MigrationUID = "m2" }, false},
+		"an earlier VMI of the name":      {func(o *Outgoing) { o.Header.VMIUID = "u2" }, false},
+		"a VMI of another name":           {func(o *Outgoing) { o.Header.Name = "vm2" }, false},
+		"a VMI of another namespace":      {func(o *Outgoing) { o.Header.Namespace = "ns2" }, false},
+		"a header that names nothing":     {func(o *Outgoing) { o.Header = migrationwire.Header{} }, false},
+		"a migration with an empty UID":   {func(o *Outgoing) { o.Header.MigrationUID = "" }, false},
+		"a header that is long and loud ": {func(o *Outgoing) { o.Header.MigrationUID = strings.Repeat("\x1b", 600) }, false},
+	} {
+		for _, channel := range []migrationwire.Channel{migrationwire.Control, migrationwire.Stream} {
+			o := p.outgoing()
+			c.change(o)
+			conn, err := o.Dial(t.Context(), channel)
+			if (err == nil) != c.ok {
+				t.Errorf("%s, %s: %v", name, channel, err)
+			}
+			var refusal *Refusal
+			if !c.ok && (!errors.As(err, &refusal) || refusal.Node != "node2" || strings.Contains(err.Error(), "\x1b")) {
+				t.Errorf("%s, %s: it is refused with %q", name, channel, err)
+			}
+			if conn != nil {
+				_ = conn.Close()
+			}
+		}
+	}
+	e.await(t, "the end of the source's control connection", func(e *ear) bool { return slices.Equal(e.connected, []bool{true, false}) })
+	forget()
+	if _, err := p.outgoing().Dial(t.Context(), migrationwire.Control); err == nil {
+		t.Error("a migration that is over is still taken")
+	}
+	if (&Expected{MigrationUID: "m"}).admits(migrationwire.Header{MigrationUID: "m"}, "") {
+		t.Error("a migration without a recorded source takes one without a node")
+	}
+}
+
+// What a hostile caller costs is bounded in time and in memory, and nobody else waits.
+func TestAHostileCaller(t *testing.T) {
+	p := meet(t)
+	p.expect(&Facts{}, newEar())
+	t.Run("says nothing in its handshake", func(t *testing.T) {
+		conn, err := net.Dial("tcp", p.address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		began := time.Now()
+		ends(t, conn)
+		if d := time.Since(began); d < migrationwire.Greeting-time.Second {
+			t.Errorf("it was cut after %v already", d)
+		}
+	})
+	t.Run("says its header slowly", func(t *testing.T) {
+		conn := p.raw("node1")
+		go func() {
+			for range 600 {
+				if _, err := conn.Write([]byte{0}); err != nil {
+					return
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		}()
+		ends(t, conn)
+	})
+	t.Run("says a header that has no end", func(t *testing.T) {
+		conn := p.raw("node1")
+		_, _ = conn.Write(append([]byte{0xff, 0xff}, make([]byte, 1<<20)...))
+		ends(t, conn)
+	})
+	t.Run("says no JSON", func(t *testing.T) {
+		conn := p.raw("node1")
+		_, _ = conn.Write([]byte("\x00\x04nope"))
+		ends(t, conn)
+	})
+	t.Run("is of no virt-handler's kind", func(t *testing.T) {
+		conn, err := net.Dial("tcp", p.address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\n\r\n")
+		ends(t, conn)
+	})
+	t.Run("connects again and again and says nothing", func(t *testing.T) {
+		var all []net.Conn
+		for range 3 * maxGreetingsOfHost {
+			conn, err := net.Dial("tcp", p.address.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, conn)
+		}
+		for _, conn := range all {
+			ends(t, conn)
+			_ = conn.Close()
+		}
+		// Its own address waits; soon after, all is as before.
+		for deadline := time.Now().Add(patience); ; {
+			conn, err := p.outgoing().Dial(t.Context(), migrationwire.Control)
+			if err == nil {
+				_ = conn.Close()
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal(err)
+			}
+		}
+	})
+	if n := p.log.with(""); n == 0 || n > 30 {
+		t.Errorf("%d lines were logged", n)
+	}
+	p.stop()
+	if n := len(p.server.greetings.host) + len(p.server.calls.byMigration) + p.server.greetings.all; n > 0 {
+		t.Errorf("%d things are remembered of callers that are gone", n)
+	}
+}
+
+func TestAHostThatFloodsTheGreetingsKeepsNobodyElseOut(t *testing.T) {
+	var g greetings
+	from := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1} }
+	var taken []func()
+	for {
+		done, err := g.begin(from("10.0.0.1"))
+		if err != nil {
+			break
+		}
+		taken = append(taken, done)
+	}
+	if len(taken) != maxGreetingsOfHost {
+		t.Errorf("one host has %d, want %d", len(taken), maxGreetingsOfHost)
+	}
+	for _, ip := range []string{"10.0.0.2", "fd00::1"} {
+		if _, err := g.begin(from(ip)); err != nil {
+			t.Errorf("%s: %v", ip, err)
+		}
+	}
+	if _, err := g.begin(from("::ffff:10.0.0.1")); err == nil {
+		t.Error("the host is another one by its other name")
+	}
+	for _, done := range taken {
+		done()
+		done()
+	}
+	if g.all != 2 || len(g.host) != 2 {
+		t.Errorf("left are %d of %d hosts", g.all, len(g.host))
+	}
+	for i := range maxGreetings {
+		_, _ = g.begin(from(net.IPv4(10, 1, byte(i>>8), byte(i)).String()))
+	}
+	if _, err := g.begin(from("10.2.0.1")); err == nil || g.all != maxGreetings {
+		t.Errorf("all together have %d: %v", g.all, err)
+	}
+	// Addresses of one IPv6 network are one host's.
+	if hostOf(from("fd00::1")) != hostOf(from("fd00::2")) || hostOf(from("fd00:0:0:1::1")) == hostOf(from("fd00::1")) {
+		t.Error("hosts of IPv6 are mixed up")
+	}
+}
+
+// converse has the source keep its control connection up until stop is called.
+func (p *pair) converse(o *Outgoing, mine *Facts, e *ear) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		o.Control(ctx, Conversation{Mine: mine, Heard: e.heard, Connected: e.link})
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-ended
+	})
+	p.t.Cleanup(stop)
+	return stop
+}
+
+func TestFactsGoBothWaysAtOnce(t *testing.T) {
+	p := meet(t)
+	var ofSource, ofTarget Facts
+	source, target := newEar(), newEar()
+	ofTarget.Publish(migrationwire.Ready)
+	p.expect(&ofTarget, target)
+	stop := p.converse(p.outgoing(), &ofSource, source)
+	source.awaitKinds(t, migrationwire.Ready)
+	ofSource.Publish(migrationwire.Released)
+	target.awaitKinds(t, migrationwire.Released)
+	ofTarget.Publish(migrationwire.Ran)
+	ofTarget.Publish(migrationwire.Ran)
+	source.awaitKinds(t, migrationwire.Ready, migrationwire.Ran)
+	stop()
+	for _, e := range []*ear{source, target} {
+		e.await(t, "the end of the connection", func(e *ear) bool { return slices.Equal(e.connected, []bool{true, false}) })
+	}
+}
+
+// The next virt-handler of the target knows nothing but what it finds in QEMU.
+func TestAfterARestartAllFactsAreSaidAgain(t *testing.T) {
+	p := meet(t)
+	var ofSource Facts
+	source, target := newEar(), newEar()
+	p.expect(&Facts{}, target)
+	ofSource.Publish(migrationwire.Released)
+	p.converse(p.outgoing(), &ofSource, source)
+	target.awaitKinds(t, migrationwire.Released)
+	address := p.address.String()
+	p.stop()
+	source.await(t, "the end of the connection", func(e *ear) bool { return slices.Contains(e.connected, false) })
+	p.expectations = &Expectations{}
+	p.serve(address)
+	// Its driver is later than its listener.
+	next := newEar()
+	var ofTarget Facts
+	ofTarget.Publish(migrationwire.Ran)
+	p.expect(&ofTarget, next)
+	next.awaitKinds(t, migrationwire.Released)
+	source.awaitKinds(t, migrationwire.Ran)
+	source.await(t, "another connection", func(e *ear) bool { return slices.Equal(e.connected, []bool{true, false, true}) })
+}
+
+// A source whose virt-handler was killed calls again before its old connection is known to
+// be dead; the old one says nothing more.
+func TestANewControlConnectionReplacesTheOldOne(t *testing.T) {
+	p := meet(t)
+	var ofTarget Facts
+	target := newEar()
+	p.expect(&ofTarget, target)
+	old, err := p.outgoing().Dial(t.Context(), migrationwire.Control)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = old.Close() }()
+	e := newEar()
+	p.converse(p.outgoing(), &Facts{}, e)
+	ends(t, old)
+	ofTarget.Publish(migrationwire.Ready)
+	e.awaitKinds(t, migrationwire.Ready)
+	target.mu.Lock()
+	defer target.mu.Unlock()
+	if !slices.Equal(target.connected, []bool{true}) {
+		t.Errorf("the target's driver was told of connections %v", target.connected)
+	}
+}
+
+func TestAForgottenMigrationsConnectionsEnd(t *testing.T) {
+	p := meet(t)
+	qemu := p.qemu()
+	e, source := newEar(), newEar()
+	forget := p.expect(&Facts{}, e)
+	p.forward(&Forward{Outgoing: p.outgoing(), Admit: ours})
+	there := p.dialSource()
+	here := accept(t, qemu)
+	p.converse(p.outgoing(), &Facts{}, source)
+	source.await(t, "a connection", func(e *ear) bool { return slices.Contains(e.connected, true) })
+	forget()
+	forget()
+	ends(t, here)
+	ends(t, there)
+	source.await(t, "its end", func(e *ear) bool { return slices.Contains(e.connected, false) })
+}
+
+// A peer whose node is gone says nothing more, not even that.
+func TestASilentPeerIsNoticed(t *testing.T) {
+	p := meet(t)
+	target := newEar()
+	p.expect(&Facts{}, target)
+	conn, err := p.outgoing().Dial(t.Context(), migrationwire.Control)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	began := time.Now()
+	target.await(t, "the end of the connection", func(e *ear) bool { return slices.Contains(e.connected, false) })
+	// What a busy machine adds is not counted.
+	if d := time.Since(began); d < migrationwire.Silence-time.Second {
+		t.Errorf("it is given up after %v already", d)
+	}
+	if migrationwire.Silence+migrationwire.AliveEvery > 5*time.Second {
+		t.Error("a dead peer is noticed too late")
+	}
+	if p.log.with("has said nothing for 4s") != 1 {
+		t.Errorf("logged is %v", p.log.all)
+	}
+}
+
+// What a peer says beside facts of its own changes nothing, and too much of it ends the
+// connection.
+func TestAHostilePeerOnTheControlConnection(t *testing.T) {
+	for name, c := range map[string]struct {
+		say  func(conn net.Conn)
+		want string
+	}{
+		"facts that are not its own": {func(conn net.Conn) {
+			for _, kind := range []migrationwire.Kind{migrationwire.Ran, migrationwire.Never, migrationwire.Ready, "Later"} {
+				_ = migrationwire.Write(conn, migrationwire.Message{Kind: kind, MigrationUID: "m"})
+			}
+			_ = migrationwire.Write(conn, migrationwire.Message{Kind: migrationwire.Released, MigrationUID: "m2"})
+		}, `speaks of migration \"m2\" on the connection of m`},
+		"the same without an end": {func(conn net.Conn) {
+			for migrationwire.Write(conn, migrationwire.Message{Kind: migrationwire.Alive, MigrationUID: "m"}) == nil {
+			}
+		}, "says more than 10 messages a second"},
+		"no message": {func(conn net.Conn) { _, _ = conn.Write([]byte("\x00\x01x")) }, "not what it must be"},
+		"its end":    {func(conn net.Conn) { _ = conn.Close() }, "EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := meet(t)
+			target := newEar()
+			p.expect(&Facts{}, target)
+			conn, err := p.outgoing().Dial(t.Context(), migrationwire.Control)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			c.say(conn)
+			target.await(t, "the end of the connection", func(e *ear) bool { return slices.Contains(e.connected, false) })
+			if len(target.kinds) > 0 {
+				t.Errorf("heard is %v", target.kinds)
+			}
+			p.stop()
+			if p.log.with(c.want) == 0 {
+				t.Errorf("logged is %v, want %q", p.log.all, c.want)
+			}
+		})
+	}
+}
+
+func TestWhatOthersCauseIsLoggedSeldom(t *testing.T) {
+	var l lines
+	s := newSeldom(l.logger())
+	for range 1000 {
+		s.say("refused")
+	}
+	if n := l.with("refused"); n < 20 || n > 25 {
+		t.Errorf("%d lines of a thousand are logged", n)
+	}
+}

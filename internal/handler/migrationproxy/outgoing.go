@@ -1,0 +1,151 @@
+package migrationproxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"drydock.dev/drydock/internal/contracts/migrationwire"
+	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/nodecert"
+)
+
+// Outgoing is the source's way to the virt-handler of a migration's target. All fields are
+// required.
+type Outgoing struct {
+	// Address is what the target has published (migrationwire.ParseAddress), Node the
+	// node that must be there.
+	Address netip.AddrPort
+	Node    string
+	// Header names the migration; its Version and Channel are filled in.
+	Header migrationwire.Header
+	// TLS is certs.Source.PeerClientConfig.
+	TLS func(server, protocol string) *tls.Config
+	Log logr.Logger
+}
+
+// Refusal is the target's answer that it does not take a connection.
+type Refusal struct {
+	Node   string
+	Reason error
+}
+
+func (r *Refusal) Error() string {
+	return fmt.Sprintf("the virt-handler on node %s refuses: %v", r.Node, r.Reason)
+}
+
+// Dial calls the target. It may take as long as migrationwire.Greeting.
+func (o *Outgoing) Dial(ctx context.Context, channel migrationwire.Channel) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, migrationwire.Greeting)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", o.Address.String())
+	if err != nil {
+		return nil, fmt.Errorf("calling the virt-handler on node %s: %w", o.Node, err)
+	}
+	secured, err := o.greet(ctx, conn, channel)
+	if err != nil {
+		_ = conn.Close() // nothing was said on it that counts
+		var refusal *Refusal
+		if errors.As(err, &refusal) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("calling the virt-handler on node %s at %s: %w", o.Node, o.Address, err)
+	}
+	return secured, nil
+}
+
+func (o *Outgoing) greet(ctx context.Context, conn net.Conn, channel migrationwire.Channel) (*tls.Conn, error) {
+	if err := tune(conn); err != nil {
+		return nil, err
+	}
+	secured := tls.Client(conn, o.TLS(nodecert.DNSName(o.Node), migrationwire.Protocol))
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	header := o.Header
+	header.Version, header.Channel = migrationwire.Version, channel
+	if err := migrationwire.Write(secured, header); err != nil {
+		return nil, err
+	}
+	var answer migrationwire.Answer
+	if err := migrationwire.Read(secured, &answer); err != nil {
+		return nil, fmt.Errorf("it does not answer: %w", err)
+	}
+	if err := answer.Err(); err != nil {
+		return nil, &Refusal{Node: o.Node, Reason: err}
+	}
+	if !stop() {
+		return nil, context.Cause(ctx)
+	}
+	return secured, nil
+}
+
+const (
+	firstRedial   = 100 * time.Millisecond
+	longestRedial = 2 * time.Second
+)
+
+// Conversation is the source's side of a migration's control connection.
+type Conversation struct {
+	// Mine are this side's facts: the target hears all of them on each connection.
+	Mine *Facts
+	// Heard is called with each fact of the target's, once for each connection.
+	Heard func(migrationwire.Kind)
+	// Connected is called when a connection begins and when it has ended; nil to hear
+	// nothing of it. Neither function may block.
+	Connected func(bool)
+}
+
+// Control keeps a control connection up until ctx ends.
+func (o *Outgoing) Control(ctx context.Context, c Conversation) {
+	delays := backoff.Doubling(firstRedial, longestRedial)
+	last := ""
+	for ctx.Err() == nil {
+		began, err := o.converse(ctx, c)
+		if ctx.Err() != nil {
+			return
+		}
+		if began {
+			delays, last = backoff.Doubling(firstRedial, longestRedial), ""
+		}
+		// The same failure is not worth a line every other second.
+		if text := err.Error(); text != last {
+			o.Log.Info("there is no control connection to the migration's target; it is called again",
+				"migration", o.Header.MigrationUID, "node", o.Node, "reason", text)
+			last = text
+		}
+		wait(ctx, delays.Step())
+	}
+}
+
+// converse is one control connection; began says that the target has accepted it.
+func (o *Outgoing) converse(ctx context.Context, c Conversation) (began bool, err error) {
+	conn, err := o.Dial(ctx, migrationwire.Control)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = conn.Close() }() // it has ended by then
+	if c.Connected != nil {
+		c.Connected(true)
+		defer c.Connected(false)
+	}
+	t := &talk{conn: conn, migration: o.Header.MigrationUID, mine: c.Mine, other: migrationwire.Target, heard: c.Heard}
+	return true, t.run(ctx)
+}
+
+// wait returns after d, or when ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,191 @@
+package migrationproxy
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/test/accelerator"
+)
+
+type properties = map[string]any
+
+// machine is a QEMU without a guest.
+type machine struct {
+	t       *testing.T
+	monitor *qmp.Client
+	process *exec.Cmd
+}
+
+// memory of the machines, of which the firmware uses little.
+const memory = 64
+
+func boot(t *testing.T, dir string, more ...string) *machine {
+	t.Helper()
+	socket := filepath.Join(dir, layout.QMPSocket)
+	m := &machine{t: t, process: exec.Command("qemu-system-x86_64", append([]string{"-nodefaults", "-no-user-config", "-machine", "q35",
+		"-accel", accelerator.Of(t), "-m", strconv.Itoa(memory), "-display", "none", "-qmp", "unix:" + socket + ",server=on,wait=off"}, more...)...)}
+	m.process.Stderr = os.Stderr
+	if err := m.process.Start(); err != nil {
+		t.Fatalf("starting QEMU: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = m.process.Process.Kill()
+		_ = m.process.Wait()
+	})
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		monitor, err := qmp.Dial(t.Context(), socket, func(qmp.Event) {})
+		if err == nil {
+			m.monitor = monitor
+			t.Cleanup(func() { _ = monitor.Close() })
+			return m
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("QEMU does not answer: %v", err)
+		}
+	}
+}
+
+func (m *machine) do(command string, arguments any) {
+	m.t.Helper()
+	if err := m.monitor.Execute(m.t.Context(), command, arguments, nil); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// prepare sets what both sides must agree on.
+func (m *machine) prepare(streams int) {
+	m.t.Helper()
+	var list []any
+	for name, on := range map[string]bool{"return-path": true, "multifd": streams > 0, "events": true, "pause-before-switchover": false} {
+		list = append(list, properties{"capability": name, "state": on})
+	}
+	m.do("migrate-set-capabilities", properties{"capabilities": list})
+	if streams > 0 {
+		m.do("migrate-set-parameters", properties{"multifd-channels": streams})
+	}
+	m.do("migrate-set-parameters", properties{"max-bandwidth": 1 << 40})
+}
+
+// await waits until the migration has one of the statuses.
+func (m *machine) await(statuses ...string) {
+	m.t.Helper()
+	var now struct {
+		Status string `json:"status"`
+		Error  string `json:"error-desc"`
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if err := m.monitor.Execute(m.t.Context(), "query-migrate", nil, &now); err != nil {
+			m.t.Fatal(err)
+		}
+		for _, s := range statuses {
+			if now.Status == s {
+				return
+			}
+		}
+		if time.Now().After(deadline) || now.Status == "failed" {
+			m.t.Fatalf("the migration is %q (%s), want one of %q", now.Status, now.Error, statuses)
+		}
+	}
+}
+
+func (m *machine) runs() string {
+	m.t.Helper()
+	var now struct {
+		Status string `json:"status"`
+	}
+	if err := m.monitor.Execute(m.t.Context(), "query-status", nil, &now); err != nil {
+		m.t.Fatal(err)
+	}
+	return now.Status
+}
+
+// Two real QEMUs migrate through two virt-handlers, with one stream and with several.
+func TestQEMUMigratesThroughTheVirtHandlers(t *testing.T) {
+	for _, streams := range []int{0, 4, 16} {
+		t.Run(fmt.Sprintf("multifd with %d streams", streams), func(t *testing.T) {
+			p := meet(t)
+			p.expect(&Facts{}, newEar())
+			source := boot(t, dirOf(p.sourceDir))
+			target := boot(t, dirOf(p.targetDir), "-S", "-incoming", "defer")
+			source.prepare(streams)
+			target.prepare(streams)
+			target.do("migrate-incoming", properties{"uri": "unix:" + socket(p.targetDir)})
+			f := &Forward{Outgoing: p.outgoing(), Admit: ours}
+			stop := p.forward(f)
+			source.do("migrate", properties{"uri": "unix:" + socket(p.sourceDir)})
+			source.await("completed")
+			target.await("completed")
+			if s, d := source.runs(), target.runs(); s != "postmigrate" || d != "paused" {
+				t.Errorf("the source is %s, the target %s", s, d)
+			}
+			stop()
+			if f.failure != nil {
+				t.Errorf("a stream failed: %v", f.failure)
+			}
+			t.Logf("%d KiB there, %d bytes on the return path", f.Sent()>>10, f.Received())
+			if f.Sent() < 100<<10 || f.Received() == 0 {
+				t.Errorf("%d bytes there, %d back", f.Sent(), f.Received())
+			}
+		})
+	}
+}
+
+// When the target's virt-handler ends in the middle, both QEMUs notice, and the source
+// runs on.
+func TestQEMURunsOnWhenTheTargetsVirtHandlerEnds(t *testing.T) {
+	p := meet(t)
+	p.expect(&Facts{}, newEar())
+	source := boot(t, dirOf(p.sourceDir))
+	target := boot(t, dirOf(p.targetDir), "-S", "-incoming", "defer")
+	source.prepare(0)
+	target.prepare(0)
+	target.do("migrate-incoming", properties{"uri": "unix:" + socket(p.targetDir)})
+	// Slow enough to be in the middle when the stream ends.
+	source.do("migrate-set-parameters", properties{"max-bandwidth": 4 << 10})
+	f := &Forward{Outgoing: p.outgoing(), Admit: ours}
+	p.forward(f)
+	source.do("migrate", properties{"uri": "unix:" + socket(p.sourceDir)})
+	for deadline := time.Now().Add(patience); f.Sent() == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is sent")
+		}
+	}
+	p.stop()
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		_ = target.process.Wait() // it fails
+	}()
+	select {
+	case <-exited:
+	case <-time.After(patience):
+		t.Error("the target's QEMU still waits")
+	}
+	var now struct {
+		Status string `json:"status"`
+	}
+	for deadline := time.Now().Add(patience); now.Status != "failed"; time.Sleep(5 * time.Millisecond) {
+		if err := source.monitor.Execute(context.Background(), "query-migrate", nil, &now); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the source's migration is %s", now.Status)
+		}
+	}
+	if s := source.runs(); s != "running" {
+		t.Errorf("the source is %s", s)
+	}
+	if err := f.Failure(); err == nil {
+		t.Error("no reason is known")
+	} else {
+		t.Logf("the reason is: %v", err)
+	}
+}

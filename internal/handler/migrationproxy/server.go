@@ -1,0 +1,284 @@
+package migrationproxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"drydock.dev/drydock/internal/contracts/migrationwire"
+	"drydock.dev/drydock/internal/rules/nodecert"
+)
+
+// Server takes the migrations to this node.
+type Server struct {
+	registry Registry
+	tls      *tls.Config
+	// address is where to listen now.
+	address   func() (netip.Addr, error)
+	port      uint16
+	relisten  time.Duration
+	log       *seldom
+	greetings greetings
+	calls     calls
+	published atomic.Pointer[netip.AddrPort]
+}
+
+// NewServer returns a Server. config is certs.Source.PeerServerConfig of
+// migrationwire.Protocol, address where to listen (OwnAddress), which is asked again from
+// time to time.
+func NewServer(registry Registry, config *tls.Config, address func() (netip.Addr, error), log logr.Logger) *Server {
+	return &Server{
+		registry: registry, tls: config, address: address, port: migrationwire.Port, relisten: relisten, log: newSeldom(log),
+	}
+}
+
+// relisten is how often it is asked where to listen.
+const relisten = 10 * time.Second
+
+// Address is where sources reach this node, for status.migrationState.targetNodeAddress;
+// empty while it is not listened.
+func (s *Server) Address() string {
+	if address := s.published.Load(); address != nil {
+		return address.String()
+	}
+	return ""
+}
+
+// Run listens until ctx ends, where address says. That it can't is logged and tried again:
+// the node's guests do not depend on it. It is a controller-runtime Runnable.
+func (s *Server) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ticker := time.NewTicker(s.relisten)
+	defer ticker.Stop()
+	var listener net.Listener
+	defer func() { s.unlisten(listener) }()
+	for ended := make(chan net.Listener, 1); ; {
+		listener = s.follow(ctx, listener, func(l net.Listener) {
+			running.Go(func() {
+				s.accept(ctx, l, &running)
+				select {
+				case ended <- l:
+				case <-ctx.Done():
+				}
+			})
+		})
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case l := <-ended:
+			if l == listener {
+				s.unlisten(listener)
+				listener = nil
+			}
+		}
+	}
+}
+
+// follow listens where address says now, unless current does already.
+func (s *Server) follow(ctx context.Context, current net.Listener, accept func(net.Listener)) net.Listener {
+	wanted, err := s.address()
+	if err != nil {
+		s.log.say("migrations to this node have no address", "reason", err.Error())
+		return current
+	}
+	address := netip.AddrPortFrom(wanted, s.port)
+	if current != nil && s.Address() == address.String() {
+		return current
+	}
+	next, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address.String())
+	if err != nil {
+		s.log.say("migrations to this node can't be listened for; it is tried again", "address", address.String(), "reason", err.Error())
+		return current
+	}
+	s.unlisten(current)
+	s.published.Store(&address)
+	accept(next)
+	return next
+}
+
+func (s *Server) unlisten(listener net.Listener) {
+	if listener != nil {
+		s.published.Store(nil)
+		_ = listener.Close() // its connections have a life of their own
+	}
+}
+
+// Serve is Run on one listener, which it closes.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	defer stop()
+	s.accept(ctx, listener, &running)
+}
+
+// accept takes connections until the listener is closed.
+func (s *Server) accept(ctx context.Context, listener net.Listener, running *sync.WaitGroup) {
+	for {
+		conn, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) || ctx.Err() != nil {
+			if err == nil {
+				_ = conn.Close() // it is too late for it
+			}
+			return
+		}
+		if err != nil {
+			s.log.say("a migration's connection can't be taken", "reason", err.Error())
+			wait(ctx, time.Second)
+			continue
+		}
+		running.Go(func() {
+			defer conn.Close()
+			if err := s.handle(ctx, conn); err != nil && ctx.Err() == nil {
+				s.log.say("a migration's connection has ended", "from", conn.RemoteAddr().String(), "reason", err.Error())
+			}
+		})
+	}
+}
+
+// handle serves one connection until it ends.
+func (s *Server) handle(ctx context.Context, conn net.Conn) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	begun, err := s.begin(ctx, conn)
+	if err != nil {
+		return err
+	}
+	defer begun.end()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	watching.Go(func() {
+		select {
+		case <-begun.target.Done:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	err = begun.serve(ctx)
+	if ctx.Err() != nil {
+		return nil // nobody wants it any more
+	}
+	return err
+}
+
+// call is a connection that was accepted.
+type call struct {
+	header migrationwire.Header
+	node   string
+	conn   *tls.Conn
+	target Target
+	// serve passes on what is said, end lets go of what the connection holds.
+	serve func(ctx context.Context) error
+	end   func()
+}
+
+// begin finds out who calls and for what, and answers, within migrationwire.Greeting.
+func (s *Server) begin(ctx context.Context, conn net.Conn) (*call, error) {
+	done, err := s.greetings.begin(conn.RemoteAddr())
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	deadline := time.Now().Add(migrationwire.Greeting)
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	_ = conn.SetDeadline(deadline)
+	c := &call{conn: tls.Server(conn, s.tls)}
+	if err := tune(conn); err != nil {
+		return nil, err
+	}
+	if err := c.conn.HandshakeContext(ctx); err != nil {
+		return nil, fmt.Errorf("the caller is not known: %w", err)
+	}
+	if c.node, err = nodecert.Holder(c.conn.ConnectionState().PeerCertificates[0]); err != nil {
+		return nil, fmt.Errorf("the caller is not known: %w", err)
+	}
+	if err := migrationwire.Read(c.conn, &c.header); err != nil {
+		return nil, fmt.Errorf("node %s does not say what it wants: %w", c.node, err)
+	}
+	if err := s.admit(ctx, c); err != nil {
+		refused := fmt.Errorf("node %s is refused: %w", c.node, err)
+		return nil, errors.Join(refused, migrationwire.Write(c.conn, migrationwire.Refuse(err)))
+	}
+	if err := migrationwire.Write(c.conn, migrationwire.Answer{Version: migrationwire.Version}); err != nil {
+		c.end()
+		return nil, fmt.Errorf("answering node %s: %w", c.node, err)
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return c, nil
+}
+
+// admit judges what a caller wants and gets ready for it.
+func (s *Server) admit(ctx context.Context, c *call) (err error) {
+	if err := c.header.Check(); err != nil {
+		return err
+	}
+	if c.target, err = s.registry.Incoming(c.header, c.node); err != nil {
+		return err
+	}
+	if c.header.Channel == migrationwire.Control {
+		s.control(c)
+		return nil
+	}
+	return s.stream(ctx, c)
+}
+
+// control takes a control connection, instead of the one that there may be: its source is
+// the same, and has called again.
+func (s *Server) control(c *call) {
+	replaced, end := s.calls.control(c.header.MigrationUID, c.target.Connected)
+	c.end = end
+	t := &talk{conn: c.conn, migration: c.header.MigrationUID, mine: c.target.Facts, other: migrationwire.Source, heard: c.target.Heard}
+	c.serve = func(ctx context.Context) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stop := context.AfterFunc(replaced, cancel)
+		defer stop()
+		if err := t.run(ctx); replaced.Err() == nil {
+			return fmt.Errorf("the control connection of migration %s from node %s: %w", c.header.MigrationUID, c.node, err)
+		}
+		return nil
+	}
+}
+
+// stream connects the caller with QEMU.
+func (s *Server) stream(ctx context.Context, c *call) error {
+	end, err := s.calls.stream(c.header.MigrationUID)
+	if err != nil {
+		return err
+	}
+	qemu, err := c.target.Dial(ctx)
+	if err != nil {
+		end()
+		return fmt.Errorf("the migration's QEMU can't be reached: %w", err)
+	}
+	c.end = func() {
+		_ = qemu.Close() // it is closed already unless nothing was passed on
+		end()
+	}
+	c.serve = func(ctx context.Context) error {
+		var in, out atomic.Int64
+		if err := (&stream{qemu: qemu, peer: c.conn, fromQEMU: &out, fromPeer: &in}).run(ctx); err != nil {
+			return fmt.Errorf("a stream of migration %s from node %s, after %d bytes: %w", c.header.MigrationUID, c.node, in.Load(), err)
+		}
+		return nil
+	}
+	return nil
+}
