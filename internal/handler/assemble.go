@@ -21,12 +21,15 @@ import (
 
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/nodekey"
+	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/eventnote"
 	"drydock.dev/drydock/internal/handler/device"
 	"drydock.dev/drydock/internal/handler/driver"
 	"drydock.dev/drydock/internal/handler/metrics"
+	"drydock.dev/drydock/internal/handler/migration"
+	"drydock.dev/drydock/internal/handler/migrationproxy"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/node"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
@@ -57,24 +60,31 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 	if err != nil {
 		return nil, err
 	}
+	clientset, err := kubernetes.NewForConfig(mgr.GetConfig())
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
 	settings := &clusterconfig.Current{}
 	networks := network.New(mgr.GetLogger().WithName("network"))
 	consoles := stream.NewConsoles()
+	certificates := certs.NewSource(clientset, certs.HandlerServer())
+	moves, migrations := migrate(mgr, o, certificates, settings)
 	supervisor := driver.NewSupervisor(&driver.Env{
 		Node: o.node, Pods: o.pods(), Watcher: watcher, Network: networks,
 		Cluster: &cluster{
 			reader: mgr.GetAPIReader(), writer: mgr.GetClient(),
 			recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")),
 		},
-		Disks:    driver.PrepareDisks,
-		Volumes:  podpath.Volumes{Kubelet: o.kubeletDir, Host: hostRoot, Nodes: deviceNodes},
-		SELinux:  selinux,
-		Settings: settings.Get,
-		Attached: record(consoles, mgr.GetLogger().WithName("console")),
-		KVM:      probe.Use() == nodeprobe.KVM,
-		Belongs:  func(peer *podpath.Peer, pod types.UID) error { return peer.BelongsTo(string(pod)) },
-		Now:      time.Now,
-		Log:      mgr.GetLogger().WithName("driver"),
+		Disks:     driver.PrepareDisks,
+		Volumes:   podpath.Volumes{Kubelet: o.kubeletDir, Host: hostRoot, Nodes: deviceNodes},
+		SELinux:   selinux,
+		Migration: moves,
+		Settings:  settings.Get,
+		Attached:  record(consoles, mgr.GetLogger().WithName("console")),
+		KVM:       probe.Use() == nodeprobe.KVM,
+		Belongs:   func(peer *podpath.Peer, pod types.UID) error { return peer.BelongsTo(string(pod)) },
+		Now:       time.Now,
+		Log:       mgr.GetLogger().WithName("driver"),
 	})
 	if err := ctrlmetrics.Registry.Register(metrics.NewCollector(o.node, supervisor.Usage)); err != nil {
 		return nil, fmt.Errorf("registering the guests' metrics: %w", err)
@@ -82,16 +92,17 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 	if err := watch(ctx, mgr.GetCache(), supervisor, settings); err != nil {
 		return nil, err
 	}
-	served, err := serve(mgr, o, supervisor, consoles)
+	coming, err := watchComing(ctx, mgr, o, supervisor)
 	if err != nil {
 		return nil, err
 	}
+	served := serve(mgr, o, supervisor, consoles, clientset, certificates)
 	mgr.GetLogger().Info("the node was probed", "selinux", selinux != nil, "guests", probe.Use(), "qemu", probe.QEMU, "kvm", probe.KVM, "tcg", probe.TCG)
 	labeler := &node.Labeler{
 		Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Node: o.node, Probe: probe, SELinux: selinux != nil,
 		Recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")), Log: mgr.GetLogger().WithName("node"),
 	}
-	parts := append(served, plugins(mgr, o, probe.Use() == nodeprobe.KVM, settings)...)
+	parts := append(append(served, coming, migrations), plugins(mgr, o, probe.Use() == nodeprobe.KVM, settings)...)
 	return append(parts,
 		manager.RunnableFunc(watcher.Run),
 		manager.RunnableFunc(labeler.Run),
@@ -119,7 +130,7 @@ func plugins(mgr ctrl.Manager, o options, kvm bool, settings *clusterconfig.Curr
 // the settings current.
 func watch(ctx context.Context, informers ctrlcache.Cache, s *driver.Supervisor, settings *clusterconfig.Current) error {
 	handlers := map[client.Object]cache.ResourceEventHandler{
-		&v1.VirtualMachineInstance{}: onChange(s.VMISeen, func(vmi *v1.VirtualMachineInstance) { s.VMIGone(vmi.UID) }),
+		&v1.VirtualMachineInstance{}: vmisShown(s, driver.Here),
 		&corev1.Pod{}:                onChange(s.PodSeen, s.PodGone),
 		&v1.KubeVirt{}:               onChange(settings.Set, func(*v1.KubeVirt) { settings.Set(nil) }),
 	}
@@ -171,12 +182,7 @@ func record(consoles *stream.Consoles, log logr.Logger) func(context.Context, *d
 
 // serve is the HTTP interface to virt-api and the certificate that it shows. Until
 // there is one, virt-api is refused the connection; nothing else waits for it.
-func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.Consoles) ([]manager.Runnable, error) {
-	clientset, err := kubernetes.NewForConfig(mgr.GetConfig())
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	source := certs.NewSource(clientset, certs.HandlerServer())
+func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.Consoles, clientset kubernetes.Interface, source *certs.Source) []manager.Runnable {
 	keeper := &nodekey.Keeper{
 		Node: o.node, Requests: clientset.CertificatesV1().CertificateSigningRequests(), Holder: source,
 		Log: mgr.GetLogger().WithName("certificate"),
@@ -195,7 +201,43 @@ func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.C
 			}
 			return http.Run(ctx, address)
 		}),
-	}, nil
+	}
+}
+
+// migrate is the way of guests to other nodes and from them.
+func migrate(mgr ctrl.Manager, o options, source *certs.Source, settings *clusterconfig.Current) (*migration.Node, manager.Runnable) {
+	log := mgr.GetLogger().WithName("migration")
+	expected := &migrationproxy.Expectations{}
+	address := migrationproxy.OwnAddress(o.podIP, func() string { return migrationNetwork(settings.Get()) }, func(missing string) {
+		log.Info("migrations to this node do not come over the network that is configured for them", "reason", missing)
+	})
+	proxy := migrationproxy.NewServer(expected, source.PeerServerConfig(migrationwire.Protocol), address, log)
+	return &migration.Node{TLS: source.PeerClientConfig, Expected: expected, Address: proxy.Address}, manager.RunnableFunc(proxy.Run)
+}
+
+// vmisShown reports to the supervisor the VMIs that a watch shows.
+func vmisShown(s *driver.Supervisor, by driver.Watch) cache.ResourceEventHandler {
+	return onChange(
+		func(vmi *v1.VirtualMachineInstance) { s.VMISeen(by, vmi) },
+		func(vmi *v1.VirtualMachineInstance) { s.VMIGone(by, vmi.UID) },
+	)
+}
+
+// watchComing reports to the supervisor the VMIs that migrate to this node. One watch can't select
+// them beside those that are here.
+func watchComing(ctx context.Context, mgr ctrl.Manager, o options, s *driver.Supervisor) (manager.Runnable, error) {
+	coming, err := ctrlcache.New(mgr.GetConfig(), comingOptions(mgr, o))
+	if err != nil {
+		return nil, fmt.Errorf("watching the VMIs that migrate to this node: %w", err)
+	}
+	informer, err := coming.GetInformer(ctx, &v1.VirtualMachineInstance{}, ctrlcache.BlockUntilSynced(false))
+	if err == nil {
+		_, err = informer.AddEventHandler(vmisShown(s, driver.Coming))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("watching the VMIs that migrate to this node: %w", err)
+	}
+	return coming, nil
 }
 
 // machines is the supervisor as the server wants it.
@@ -203,4 +245,12 @@ type machines struct{ supervisor *driver.Supervisor }
 
 func (m machines) Lookup(namespace, name string, uid types.UID) (server.Machine, error) {
 	return m.supervisor.Lookup(namespace, name, uid)
+}
+
+// migrationNetwork is the network that is configured for migrations; "" for the pods' own.
+func migrationNetwork(settings clusterconfig.Settings) string {
+	if settings.Migrations.Network == nil {
+		return ""
+	}
+	return *settings.Migrations.Network
 }

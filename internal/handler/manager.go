@@ -83,6 +83,17 @@ func cacheOptions(o options) cache.Options {
 	}
 }
 
+// comingOptions keeps the VMIs that migrate to this node.
+func comingOptions(mgr ctrl.Manager, o options) cache.Options {
+	return cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&v1.VirtualMachineInstance{}: {Label: labels.SelectorFromSet(labels.Set{v1.MigrationTargetNodeNameLabel: o.node})},
+		},
+	}
+}
+
 // nodePods selects the pods that virt-handler looks at: launcher pods and the
 // attachment pods of hotplugged volumes.
 func nodePods() labels.Selector {

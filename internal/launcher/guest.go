@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
 )
 
 // guest is what has been learned about the guest's end so far. It is pure: the
@@ -26,18 +27,12 @@ type guest struct {
 	shutdown    string
 	// migration is the status of the last migration; ran means that the CPUs were started
 	// after QEMU's monitor had answered.
-	migration string
+	migration migrationstatus.Status
 	ran       bool
 
 	// incoming: QEMU waits for a guest that a migration brings.
 	incoming bool
 }
-
-// Values of the member status of QEMU's event MIGRATION.
-const (
-	migrationPreSwitchover = "pre-switchover"
-	migrationCompleted     = "completed"
-)
 
 // exitStatus is how the process ended.
 type exitStatus struct {
@@ -88,7 +83,7 @@ func (g *guest) event(name string, data []byte) {
 	case "WATCHDOG":
 		g.watchdog = g.watchdog || d.Action == "poweroff"
 	case "MIGRATION":
-		g.migration = d.Status
+		g.migration = migrationstatus.Status(d.Status)
 	case "RESUME":
 		g.resumed()
 	}
@@ -98,7 +93,7 @@ func (g *guest) event(name string, data []byte) {
 // not been migrated.
 func (g *guest) resumed() {
 	g.ran = true
-	if g.migration == migrationCompleted {
+	if g.migration == migrationstatus.Completed {
 		g.migration = ""
 	}
 }
@@ -108,13 +103,15 @@ func (g *guest) arriving() bool { return g.incoming && !g.ran }
 
 // migrated reports whether the guest's state was sent to another QEMU, and the guest has not gone
 // on here.
-func (g *guest) migrated() bool { return g.migration == migrationCompleted && !g.arriving() }
+func (g *guest) migrated() bool { return g.migration == migrationstatus.Completed && !g.arriving() }
 
 // absent reports whether there is no guest here: it has not arrived, or has left.
 func (g *guest) absent() bool { return g.arriving() || g.migrated() }
 
 // handsOver reports whether the guest is stopped until somebody has QEMU hand it over or keep it.
-func (g *guest) handsOver() bool { return g.migration == migrationPreSwitchover && !g.incoming }
+func (g *guest) handsOver() bool {
+	return migrationstatus.CancelUnattended(g.migration, migrationstatus.Unattended) && !g.arriving()
+}
 
 // arrival is what is known of a guest that was to arrive.
 func (g *guest) arrival(status exitStatus) launch.Incoming {

@@ -21,6 +21,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
 )
 
 // Config is where a launcher finds its surroundings.
@@ -157,19 +158,14 @@ func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.E
 	return *l.exit
 }
 
-// handlerPatience is how long a guest stays stopped, its state sent to another node, while no
-// virt-handler is connected that could have it go on there or here. It is longer than
-// virt-handler takes to start anew, as far as that is up to it (decision 296).
-const handlerPatience = 2 * time.Second
-
 // watchHandover sets the time at which a migration is cancelled that nobody finishes, or takes it
-// back.
+// back (decision 296).
 func (l *launcher) watchHandover() {
 	switch {
 	case l.peer != nil || !l.guest.handsOver():
 		l.abandoned = nil
 	case l.abandoned == nil:
-		l.abandoned = time.After(handlerPatience)
+		l.abandoned = time.After(migrationstatus.Unattended)
 	}
 }
 

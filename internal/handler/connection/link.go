@@ -81,6 +81,9 @@ func (l *Link) Stop(ctx context.Context, stop launch.Stop, failed func(error)) {
 	})
 }
 
+// Told reports whether virt-launcher was told to end QEMU at once.
+func (l *Link) Told() bool { return l.stopping != nil && l.stopping.Grace == 0 }
+
 // Kill ends a virt-launcher that does not do as it is told, and QEMU with it.
 func (l *Link) Kill() error {
 	l.stopping = &Stopping{Since: l.owner.Now()}

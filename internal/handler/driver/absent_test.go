@@ -74,7 +74,7 @@ func TestVMIGoneUnderAGuest(t *testing.T) {
 	n, p, h := running(t, "deserted")
 	// Somebody has taken the finalizers away.
 	n.api.remove(true, false)
-	h.supervisor.VMIGone(n.api.vmi.UID)
+	h.supervisor.VMIGone(Here, n.api.vmi.UID)
 	p.awaitNoQEMU()
 	h.stop()
 	if len(h.supervisor.drivers) != 0 {
@@ -86,7 +86,7 @@ func TestVMIGoneWhileTheAPIServerIsAway(t *testing.T) {
 	n, p, h := running(t, "desertedlater")
 	qemus := p.qemus()
 	n.api.setAway(true)
-	h.supervisor.VMIGone(n.api.vmi.UID)
+	h.supervisor.VMIGone(Here, n.api.vmi.UID)
 	time.Sleep(patienceOfCaches) // that nothing happens has no event
 	if got := p.qemus(); !slices.Equal(got, qemus) {
 		t.Fatalf("a guest was ended on a cache's word: QEMU was %v and is %v", qemus, got)
@@ -99,7 +99,7 @@ func TestVMIGoneWhileTheAPIServerIsAway(t *testing.T) {
 func TestVMIThatHasLostItsLabelKeepsItsGuest(t *testing.T) {
 	n, p, h := running(t, "unlabeled")
 	qemus := p.qemus()
-	h.supervisor.VMIGone(n.api.vmi.UID)
+	h.supervisor.VMIGone(Here, n.api.vmi.UID)
 	deadline := time.Now().Add(patience)
 	for h.drives("unlabeled") {
 		if time.Now().After(deadline) {

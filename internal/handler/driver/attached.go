@@ -49,11 +49,12 @@ func (d *Driver) attach(ctx context.Context, instance *v1.VirtualMachineInstance
 	if err != nil {
 		return err
 	}
+	if err := d.listen(ctx, a); err != nil {
+		a.close()
+		return err
+	}
 	d.detach()
 	d.attached.Store(a)
-	if m, err := d.machine(); err == nil && d.env.Attached != nil {
-		d.env.Attached(ctx, m)
-	}
 	return nil
 }
 
@@ -94,10 +95,13 @@ func (a *attached) handleEvent(e qmp.Event) bool {
 
 // detach lets go of the QEMU that the driver is attached to, if it is to any.
 func (d *Driver) detach() {
-	a := d.attached.Swap(nil)
-	if a == nil {
-		return
+	if a := d.attached.Swap(nil); a != nil {
+		a.close()
 	}
+}
+
+// close lets go of QEMU, which is not touched.
+func (a *attached) close() {
 	a.agent.Close()
 	a.volumes.Close()
 	a.guest.Close()

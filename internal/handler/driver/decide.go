@@ -20,6 +20,9 @@ import (
 type snapshot struct {
 	presence   presence.Facts
 	connection connection.Facts
+	// role is what the node is to the guest, migration what is decided of a migration.
+	role      guestlifecycle.Role
+	migration decision
 	// attached is the QEMU that the rest is about; nil for none.
 	attached *attached
 	guest    guest.Facts
@@ -37,8 +40,10 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 	s := snapshot{connection: linked, attached: d.attached.Load()}
 	seen := d.presence.Observe()
 	if a := s.attached; a != nil && seen.VMI != nil {
-		s.agentAfter = a.agent.Tend(ctx, len(seen.VMI.Spec.Domain.Devices.Interfaces))
 		a.guest.Refresh(ctx, seen.VMI.Spec.Domain.Devices.Disks)
+	}
+	if a := s.attached; a != nil && seen.VMI != nil && guestlifecycle.RoleOf(seen.VMI, d.env.Node) == guestlifecycle.Home {
+		s.agentAfter = a.agent.Tend(ctx, len(seen.VMI.Spec.Domain.Devices.Interfaces))
 		s.plug, s.plugAfter = a.volumes.Tend(ctx, a.guest.Monitor(), volumes.View{
 			VMI: seen.VMI, AttachmentPods: seen.AttachmentPods, LauncherPod: a.link.Pod,
 			Images: a.prepared.images, Halted: a.guest.Observe().Halted,
@@ -47,6 +52,9 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 	// All this took some time.
 	d.dropDeadGuest()
 	s.presence, s.now = d.presence.Observe(), d.env.Now()
+	if s.presence.VMI != nil {
+		s.role = guestlifecycle.RoleOf(s.presence.VMI, d.env.Node)
+	}
 	if s.attached = d.attached.Load(); s.attached != nil {
 		s.guest, s.agent = s.attached.guest.Observe(), s.attached.agent.Observe()
 		if s.presence.VMI != nil {
@@ -101,7 +109,7 @@ func (s *snapshot) facts(o guestlifecycle.Observed, failure error) guestlifecycl
 func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 	p := s.attached.prepared
 	g := &guestlifecycle.Guest{
-		RunState: s.guest.RunState, Stalled: s.guest.Stalled,
+		RunState: guestlifecycle.StatusOf(s.guest.RunState, s.migration.handsOver), Stalled: s.guest.Stalled,
 		FailedDisks: s.guest.FailedDisks, PausedByUser: s.guest.PausedByUser,
 		Halt:           s.halt(),
 		MachineType:    machineType,
@@ -128,13 +136,25 @@ func bootOrder(instance *v1.VirtualMachineInstance, v volumes.Facts) []machine.B
 
 // decided gives what the next step is chosen on, and the status that follows from the
 // facts.
-func (d *Driver) decided(s snapshot) (guestlifecycle.Observed, *changes) {
+func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 	o := s.observed(d.env.Node)
 	if o.VMI == nil || o.Deserted {
 		return o, nil
 	}
+	s.migration = d.migrationDecision(s, o)
+	o.Migrate = o.Attached && s.migration.acts && (s.role == guestlifecycle.Home || s.role == guestlifecycle.Former)
+	if s.guest.Migration.UnderWay() {
+		o.Plug = false // where the guest arrives, it finds the disks that it had
+	}
+	if s.role == guestlifecycle.Former {
+		return o, nil // the status is another node's
+	}
 	facts := s.facts(o, d.failures.visible())
-	if s.attached != nil {
+	facts.Source, facts.Target = s.migration.sourceFacts, s.migration.targetFacts
+	if s.migration.hidesEnd {
+		facts.Exit, facts.Lost, facts.Vanished = nil, false, false
+	}
+	if s.attached != nil && s.role == guestlifecycle.Home {
 		facts.Guest = s.describe(guestlifecycle.MachineType(o.VMI, d.env.Settings().MachineType))
 	}
 	changes := newChanges(o.VMI, facts)

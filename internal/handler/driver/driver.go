@@ -24,6 +24,7 @@ import (
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/guestagent"
+	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
@@ -65,6 +66,8 @@ type Env struct {
 	// Attached is told, by the driver's own goroutine, of a guest that a driver
 	// has just started or taken over; it may be nil.
 	Attached func(ctx context.Context, guest *Machine)
+	// Migration is how guests come to the node and leave it; nil where they don't.
+	Migration *migration.Node
 	// SELinux is the node's; nil without.
 	SELinux *nodeselinux.Node
 	// KVM says that the node's probe found KVM usable.
@@ -104,6 +107,9 @@ type Driver struct {
 	prepared *prepared
 	link     *connection.Link
 	failures failures
+	moving   moving
+	// introduced is the QEMU that Env.Attached was told of.
+	introduced *attached
 }
 
 func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
@@ -144,8 +150,10 @@ func (d *Driver) Run(ctx context.Context) {
 			continue
 		}
 		s := d.observe(ctx, linked)
-		o, changes := d.decided(s)
-		step, after := guestlifecycle.Next(o)
+		d.tendMigration(ctx, &s)
+		o, changes := d.decided(&s)
+		step, after := next(o, &s)
+		d.introduce(ctx)
 		after = backoff.Sooner(after, backoff.Sooner(askAgain, s.agentAfter))
 		if step == guestlifecycle.Release {
 			d.log.Info("released the VMI")
@@ -165,7 +173,31 @@ func (d *Driver) Run(ctx context.Context) {
 		}
 		if err != nil {
 			d.log.Info("a step failed", "step", step, "reason", err.Error())
+			d.announceTarget(o, &s)
 		}
+	}
+}
+
+// next chooses the step for the role that the node has.
+func next(o guestlifecycle.Observed, s *snapshot) (guestlifecycle.Step, time.Duration) {
+	switch {
+	case o.VMI != nil && s.role == guestlifecycle.Destination:
+		return guestlifecycle.NextAtDestination(o, s.migration.target.Action)
+	case o.VMI != nil && s.role == guestlifecycle.Former:
+		return guestlifecycle.NextAtFormer(o)
+	}
+	return guestlifecycle.Next(o)
+}
+
+// introduce tells of a guest that is this node's: it may have been attached to before it was.
+func (d *Driver) introduce(ctx context.Context) {
+	a := d.attached.Load()
+	if a == nil || a == d.introduced || d.env.Attached == nil {
+		return
+	}
+	if m, err := d.machine(); err == nil {
+		d.introduced = a
+		d.env.Attached(ctx, m)
 	}
 }
 
@@ -200,11 +232,15 @@ func (d *Driver) act(ctx context.Context, step guestlifecycle.Step, s snapshot, 
 		d.connection.Connect(ctx, o.Pod.UID)
 		return nil
 	case guestlifecycle.Start:
-		return d.startGuest(ctx, o.VMI)
+		return d.startGuest(ctx, o.VMI, s.role)
 	case guestlifecycle.Attach:
 		return d.attach(ctx, o.VMI)
+	case guestlifecycle.Migrate:
+		return d.migrate(ctx, s, o)
+	case guestlifecycle.Take:
+		return d.take(ctx, s, o)
 	case guestlifecycle.Stop:
-		d.stop(ctx, o)
+		d.stop(ctx, o, s.role)
 		return nil
 	case guestlifecycle.Kill:
 		d.log.Info("ending the launcher by force: it has not stopped the guest within its grace period")
@@ -239,6 +275,7 @@ func (d *Driver) begin(ctx context.Context, s snapshot) error {
 
 // release ends everything that the driver owns.
 func (d *Driver) release() {
+	d.moving.close()
 	d.helpers.Wait() // whoever was connecting has done so, or has given up
 	d.detach()
 	d.connection.Close()

@@ -41,6 +41,7 @@ func scheduled(uid string) *v1.VirtualMachineInstance {
 	}
 	instance.Status.Phase = v1.Scheduled
 	instance.Status.NodeName = "node1"
+	instance.Labels = map[string]string{v1.NodeNameLabel: "node1"}
 	instance.Status.ActivePods = map[types.UID]string{types.UID("pod-of-" + uid): "node1"}
 	return instance
 }
@@ -100,7 +101,7 @@ func TestLifeOfAGuest(t *testing.T) {
 		c.Message != "The guest did not shut down within its grace period and was ended by force." {
 		t.Errorf("Ready: %v", c)
 	}
-	h.supervisor.VMIGone(ended.UID)
+	h.supervisor.VMIGone(Here, ended.UID)
 	h.stop()
 	patches, outdated, events := n.api.counts()
 	if patches != 2 || outdated != 0 {

@@ -16,6 +16,7 @@ import (
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/metrics"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -38,6 +39,9 @@ func (d *Driver) machine() (*Machine, error) {
 	instance, a := d.presence.VMI(), d.alive()
 	if instance == nil || a == nil {
 		return nil, errors.New("VMI is not running")
+	}
+	if guestlifecycle.RoleOf(instance, d.env.Node) != guestlifecycle.Home {
+		return nil, errors.New("VMI is not running on this node")
 	}
 	m := &Machine{attached: a, vmi: instance, taps: map[string]string{}}
 	for _, i := range a.prepared.interfaces {

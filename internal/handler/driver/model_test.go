@@ -157,7 +157,7 @@ func TestALifeCostsTwoPatches(t *testing.T) {
 	}
 	n.api.update(remove)
 	n.api.await(t, "the end", phase(v1.Succeeded))
-	h.supervisor.VMIGone("life")
+	h.supervisor.VMIGone(Here, "life")
 	h.stop()
 	patches, outdated, events := n.api.counts()
 	if patches != 2 || outdated != 0 || m.starts() != 1 {
@@ -312,7 +312,7 @@ func TestAGuestWithoutItsVMIOrPodIsEnded(t *testing.T) {
 	for name, take := range map[string]func(*node, *handler){
 		"the VMI's finalizers were taken away": func(n *node, h *handler) {
 			n.api.remove(true, false)
-			h.supervisor.VMIGone("orphan")
+			h.supervisor.VMIGone(Here, "orphan")
 		},
 		"the pod was deleted by force": func(n *node, h *handler) {
 			n.api.remove(false, true)

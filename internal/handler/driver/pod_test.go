@@ -25,6 +25,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/disk"
+	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
@@ -81,11 +82,14 @@ type node struct {
 	volumes volumes.Opener
 	// selinux is the node's; nil without.
 	selinux *nodeselinux.Node
+	// name is the node's, and migration its way to others; nil for none.
+	name      string
+	migration *migration.Node
 }
 
 func newNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
 	t.Helper()
-	n := &node{t: t, dir: filepath.Join(t.TempDir(), "pods"), api: newAPI(instance), network: network.New(logTo(t)), disks: PrepareDisks}
+	n := &node{t: t, name: "node1", dir: filepath.Join(t.TempDir(), "pods"), api: newAPI(instance), network: network.New(logTo(t)), disks: PrepareDisks}
 	n.volumes = podpath.Volumes{Kubelet: filepath.Dir(n.dir), Host: "/"}
 	if err := os.Mkdir(n.dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -111,7 +115,7 @@ func (n *node) startHandler(pods ...*pod) *handler {
 		n.t.Fatal(err)
 	}
 	s := NewSupervisor(&Env{
-		Node: "node1", Pods: n.dir, Watcher: watcher, Network: n.network, Cluster: n.api,
+		Node: n.name, Pods: n.dir, Migration: n.migration, Watcher: watcher, Network: n.network, Cluster: n.api,
 		Settings: (&clusterconfig.Current{}).Get,
 		// The tests' pods have no cgroups.
 		Belongs: func(*podpath.Peer, types.UID) error { return nil },
@@ -133,7 +137,7 @@ func (n *node) startHandler(pods ...*pod) *handler {
 		}
 	})
 	h := &handler{supervisor: s, stop: sync.OnceFunc(func() {
-		n.api.unwatch()
+		n.api.unwatch(n.name)
 		cancel()
 		running.Wait()
 	})}
@@ -141,7 +145,7 @@ func (n *node) startHandler(pods ...*pod) *handler {
 	for _, p := range pods {
 		s.PodSeen(p.object)
 	}
-	n.api.watch(s)
+	n.api.watch(n.name, s)
 	return h
 }
 
@@ -348,8 +352,9 @@ type api struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	vmi     *v1.VirtualMachineInstance
-	watcher *Supervisor
-	away    bool
+	// watchers are the virt-handlers, by their nodes.
+	watchers map[string]*Supervisor
+	away     bool
 	// deserted means that the VMI does not exist, podGone that its pod does not.
 	deserted, podGone bool
 	patches           []string
@@ -358,23 +363,35 @@ type api struct {
 }
 
 func newAPI(instance *v1.VirtualMachineInstance) *api {
-	a := &api{vmi: instance.DeepCopy()}
+	a := &api{vmi: instance.DeepCopy(), watchers: map[string]*Supervisor{}}
 	a.changed = sync.NewCond(&a.mu)
 	a.vmi.ResourceVersion = "1"
 	return a
 }
 
-func (a *api) watch(s *Supervisor) {
+func (a *api) watch(node string, s *Supervisor) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.watcher = s
-	s.VMISeen(a.vmi.DeepCopy())
+	a.watchers[node] = s
+	a.show(&v1.VirtualMachineInstance{}, a.vmi, node, s)
 }
 
-func (a *api) unwatch() {
+func (a *api) unwatch(node string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.watcher = nil
+	delete(a.watchers, node)
+}
+
+// show has a virt-handler see what its watches show.
+func (a *api) show(before, now *v1.VirtualMachineInstance, node string, s *Supervisor) {
+	for watch, label := range map[Watch]string{Here: v1.NodeNameLabel, Coming: v1.MigrationTargetNodeNameLabel} {
+		switch {
+		case now.Labels[label] == node:
+			s.VMISeen(watch, now.DeepCopy())
+		case before.Labels[label] == node:
+			s.VMIGone(watch, now.UID)
+		}
+	}
 }
 
 // update changes the VMI as another client would.
@@ -389,9 +406,10 @@ func (a *api) update(change func(*v1.VirtualMachineInstance)) {
 func (a *api) store(changed *v1.VirtualMachineInstance) {
 	version, _ := strconv.Atoi(a.vmi.ResourceVersion)
 	changed.ResourceVersion = strconv.Itoa(version + 1)
+	before := a.vmi
 	a.vmi = changed
-	if a.watcher != nil {
-		a.watcher.VMISeen(changed.DeepCopy())
+	for node, s := range a.watchers {
+		a.show(before, changed, node, s)
 	}
 	a.changed.Broadcast()
 }

@@ -100,7 +100,7 @@ func TestAGuestOnANodeWithSELinux(t *testing.T) {
 	}
 	n.api.update(remove)
 	ended := n.api.await(t, "the end", phase(v1.Succeeded))
-	h.supervisor.VMIGone(ended.UID)
+	h.supervisor.VMIGone(Here, ended.UID)
 	h.stop()
 	kernel.mu.Lock()
 	defer kernel.mu.Unlock()

@@ -115,20 +115,26 @@ func PrepareDisks(ctx context.Context, pod disk.Pod, instance *v1.VirtualMachine
 	return plan.Apply(ctx, pod)
 }
 
-// startGuest has virt-launcher start the guest.
-func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInstance) error {
+// startGuest has virt-launcher start the guest, or, where a migration brings it, a QEMU that waits
+// for it.
+func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInstance, at guestlifecycle.Role) error {
 	p, err := d.prepare(ctx, instance)
 	if err != nil {
 		return err
 	}
-	m, err := machine.Build(d.input(instance, p))
+	in := d.input(instance, p)
+	if at == guestlifecycle.Destination {
+		in.Incoming = instance.Status.MigrationState.MigrationUID
+	}
+	m, err := machine.Build(in)
 	if err != nil {
 		return fmt.Errorf("building the machine: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	d.log.Info("starting the guest", "kvm", d.env.KVM && p.kvm)
-	if err := d.link.Start(ctx, launch.Start{Args: m.Args(), GracePeriodSeconds: guestlifecycle.GracePeriod(instance)}); err != nil {
+	d.log.Info("starting the guest", "kvm", d.env.KVM && p.kvm, "migration", in.Incoming)
+	start := launch.Start{Args: m.Args(), GracePeriodSeconds: guestlifecycle.GracePeriod(instance), Incoming: in.Incoming != ""}
+	if err := d.link.Start(ctx, start); err != nil {
 		return err
 	}
 	d.prepared = p
@@ -149,9 +155,12 @@ func (d *Driver) input(instance *v1.VirtualMachineInstance, p *prepared) machine
 }
 
 // stop has virt-launcher press the power button, and end QEMU by force when the
-// grace period is over.
-func (d *Driver) stop(ctx context.Context, o guestlifecycle.Observed) {
+// grace period is over. A QEMU without its guest ends at once.
+func (d *Driver) stop(ctx context.Context, o guestlifecycle.Observed, at guestlifecycle.Role) {
 	grace := guestlifecycle.Grace(o)
+	if at == guestlifecycle.Destination {
+		grace = 0
+	}
 	_, failure := guestlifecycle.Broken(o)
 	d.log.Info("stopping the guest", "gracePeriodSeconds", grace, "runState", o.RunState)
 	d.link.Stop(ctx, launch.Stop{GracePeriodSeconds: grace, Failure: failure}, func(err error) {

@@ -34,6 +34,8 @@ type Supervisor struct {
 	attachmentPods map[owner]map[types.UID]hotplug.Pod
 	// waiting are VMIs that were seen before Run.
 	waiting map[types.UID]*v1.VirtualMachineInstance
+	// shown are the watches that show a VMI.
+	shown   map[types.UID]map[Watch]bool
 	running sync.WaitGroup
 }
 
@@ -58,6 +60,7 @@ func NewSupervisor(env *Env) *Supervisor {
 		pods:           map[owner]map[types.UID]*corev1.Pod{},
 		attachmentPods: map[owner]map[types.UID]hotplug.Pod{},
 		waiting:        map[types.UID]*v1.VirtualMachineInstance{},
+		shown:          map[types.UID]map[Watch]bool{},
 	}
 }
 
@@ -85,10 +88,24 @@ func (s *Supervisor) end() {
 	s.ended = true
 }
 
-// VMISeen takes over a VMI of this node as it was seen.
-func (s *Supervisor) VMISeen(instance *v1.VirtualMachineInstance) {
+// Watch is one of the watches that show VMIs. They are not in step: when a guest has arrived, one
+// stops to show its VMI before or after the other begins.
+type Watch string
+
+const (
+	// Here shows the VMIs whose guests are on this node, Coming those that migrate to it.
+	Here   Watch = "here"
+	Coming Watch = "coming"
+)
+
+// VMISeen takes over a VMI of this node as a watch has seen it.
+func (s *Supervisor) VMISeen(by Watch, instance *v1.VirtualMachineInstance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.shown[instance.UID] == nil {
+		s.shown[instance.UID] = map[Watch]bool{}
+	}
+	s.shown[instance.UID][by] = true
 	if d, ok := s.drivers[instance.UID]; ok {
 		d.presence.SetVMI(instance)
 		return
@@ -100,10 +117,14 @@ func (s *Supervisor) VMISeen(instance *v1.VirtualMachineInstance) {
 	s.drive(instance)
 }
 
-// VMIGone is called when a VMI does not exist any more, or not on this node.
-func (s *Supervisor) VMIGone(uid types.UID) {
+// VMIGone is called when a VMI does not exist any more, or a watch does not show it any more.
+func (s *Supervisor) VMIGone(by Watch, uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if delete(s.shown[uid], by); len(s.shown[uid]) > 0 {
+		return
+	}
+	delete(s.shown, uid)
 	delete(s.waiting, uid)
 	if d, ok := s.drivers[uid]; ok {
 		d.presence.SetVMI(nil)
@@ -191,6 +212,9 @@ func (s *Supervisor) drive(instance *v1.VirtualMachineInstance) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.drivers, instance.UID)
+		if again := d.presence.VMI(); again != nil && s.shown[instance.UID] != nil && s.ctx.Err() == nil {
+			s.drive(again) // it was shown again while the driver let go
+		}
 	})
 }
 

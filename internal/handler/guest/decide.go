@@ -9,6 +9,8 @@ type observation struct {
 	halted bool
 	// paused means that QEMU has PauseMarker.
 	paused bool
+	// migration is what QEMU has to do with migrations. state is settled by it.
+	migration Migration
 }
 
 // action is what is to be done to the guest.
@@ -50,6 +52,9 @@ func decidePause(o observation) decision {
 		return decision{action: mark}
 	case o.state.Outlook != runstate.Runs && o.state.Name != runstate.IOError:
 		return refusePause(o.state)
+	case o.migration.UnderWay():
+		// Where it arrives, nobody could tell that it is to stay stopped (decision 297).
+		return refused("VMI cannot be paused while it is migrated")
 	}
 	return decision{action: stop}
 }
@@ -110,6 +115,20 @@ func decideResume(o observation) decision {
 		return decision{action: none}
 	}
 	return decision{action: proceed}
+}
+
+// decideBegin has QEMU send a guest elsewhere that runs. A guest that is stopped is not sent: where
+// it arrives, nobody could tell what it waits for (decision 297).
+func decideBegin(o observation) decision {
+	switch {
+	case o.halted:
+		return refused("the VMI cannot be migrated: it waits for volumes before it starts")
+	case o.migration.UnderWay():
+		return refused("the VMI cannot be migrated: its QEMU is about to migrate it already")
+	case o.state.Outlook != runstate.Runs:
+		return refused("the VMI cannot be migrated: " + o.state.Message)
+	}
+	return decision{action: none}
 }
 
 // decideReboot says why a guest can't be asked to reboot; "" when it can. It is

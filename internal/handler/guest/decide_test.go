@@ -1,17 +1,24 @@
 package guest
 
 import (
+	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 func TestDecideVerbs(t *testing.T) {
 	seen := func(state string, halted, paused bool) observation {
 		return observation{state: runstate.Of(state), halted: halted, paused: paused}
+	}
+	sent := func(state string) observation {
+		return observation{state: runstate.Of(state), migration: Migration{Status: migrationstatus.Active}}
 	}
 	type want struct{ pause, unpause, reset, resume action }
 	for name, c := range map[string]struct {
@@ -32,6 +39,8 @@ func TestDecideVerbs(t *testing.T) {
 		"one that can't continue":                        {seen("internal-error", false, false), want{refuse, refuse, refuse, none}},
 		"one in a state that only a newer QEMU has":      {seen("hibernating", false, false), want{refuse, refuse, refuse, none}},
 		"one that runs, with a pause that was left over": {seen("running", false, true), want{stop, refuse, reset, none}},
+		"one that is being sent elsewhere":               {sent("running"), want{refuse, refuse, reset, none}},
+		"one that is stopped for that":                   {sent("finish-migrate"), want{refuse, refuse, refuse, none}},
 	} {
 		got := want{
 			decidePause(c.seen).action, decideUnpause(c.seen).action, decideReset(c.seen).action, decideResume(c.seen).action,
@@ -44,6 +53,86 @@ func TestDecideVerbs(t *testing.T) {
 				t.Errorf("%s: a refusal without a reason, or the other way round: %+v", name, d)
 			}
 		}
+	}
+}
+
+func TestDecideBegin(t *testing.T) {
+	arrived := Migration{Handover: machine.Handover{Incoming: "m0", Ran: true}, Status: migrationstatus.Completed}
+	for name, c := range map[string]struct {
+		seen observation
+		want action
+		why  string
+	}{
+		"a guest that runs":                  {observation{state: runstate.Of("running")}, none, ""},
+		"one that has arrived and runs":      {observation{state: runstate.Of("running"), migration: arrived}, none, ""},
+		"one that its user has paused":       {observation{state: runstate.Of("paused")}, refuse, "paused by user"},
+		"one that waits for volumes":         {observation{state: runstate.Of("prelaunch"), halted: true}, refuse, "waits for volumes"},
+		"one that an I/O error has stopped":  {observation{state: runstate.Of("io-error")}, refuse, "one of its disks failed"},
+		"one that has suspended itself":      {observation{state: runstate.Of("suspended")}, refuse, "suspended itself"},
+		"one that has not arrived":           {observation{state: runstate.Of("inmigrate")}, refuse, "waits for the guest"},
+		"one that has left":                  {observation{state: runstate.Of("postmigrate")}, refuse, "sent to another QEMU"},
+		"one that is being sent":             {observation{state: runstate.Of("running"), migration: Migration{Status: migrationstatus.Active}}, refuse, "already"},
+		"one whose last migration was ended": {observation{state: runstate.Of("running"), migration: Migration{Status: migrationstatus.Canceled}}, none, ""},
+	} {
+		got := decideBegin(c.seen)
+		if got.action != c.want || (got.action == refuse) != (got.message != "") || !strings.Contains(got.message, c.why) {
+			t.Errorf("%s: %+v, want %s with %q", name, got, c.want, c.why)
+		}
+	}
+}
+
+func TestTheRunStateOfAGuestInAMigration(t *testing.T) {
+	begun, incoming := machine.Handover{Begun: "m"}, machine.Handover{Incoming: "m"}
+	for name, c := range map[string]struct {
+		migration Migration
+		want      string
+	}{
+		"no migration":                          {Migration{RunState: "paused"}, "paused"},
+		"a target without its guest":            {Migration{RunState: "inmigrate", Handover: incoming}, "inmigrate"},
+		"a target that may not run yet":         {Migration{RunState: "paused", Handover: incoming, Status: migrationstatus.Completed}, "inmigrate"},
+		"one whose guest has an I/O error":      {Migration{RunState: "io-error", Handover: incoming, Status: migrationstatus.Completed}, "inmigrate"},
+		"one that can't continue":               {Migration{RunState: "internal-error", Handover: incoming}, "internal-error"},
+		"a target that may run":                 {Migration{RunState: "paused", Handover: machine.Handover{Incoming: "m", Ran: true}}, "paused"},
+		"a source that has sent its guest":      {Migration{RunState: "postmigrate", Handover: begun, Status: migrationstatus.Completed}, "postmigrate"},
+		"a source that has not":                 {Migration{RunState: "postmigrate", Handover: begun, Status: migrationstatus.Canceled}, "io-error"},
+		"a source whose migration has failed":   {Migration{RunState: "postmigrate", Handover: begun, Status: migrationstatus.Failed}, "io-error"},
+		"a QEMU that somebody else has told so": {Migration{RunState: "postmigrate", Status: migrationstatus.Failed}, "postmigrate"},
+	} {
+		if got := settled(c.migration); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestQEMUsFiguresAreBounded: what a guest that has taken QEMU over says comes to nothing worse than
+// a wrong figure.
+func TestQEMUsFiguresAreBounded(t *testing.T) {
+	var info migrationInfo
+	text := `{"status": "` + strings.Repeat("x", 1000) + `", "error-desc": "e", "total-time": 1e300, "downtime": -5, "expected-downtime": 7,
+		"cpu-throttle-percentage": 1e9, "ram": {"total": 1e300, "transferred": -1, "remaining": 4096, "page-size": 1e300, "dirty-pages-rate": 1e300, "mbps": 8}}`
+	if err := json.Unmarshal([]byte(text), &info); err != nil {
+		t.Fatal(err)
+	}
+	m := migrationOf(info, runstate.Running, nil)
+	want := Migration{RunState: runstate.Running, Status: migrationstatus.Status(strings.Repeat("x", maxStatus)), Progress: Progress{
+		Total: maxFigure, Remaining: 4096, DirtyRate: maxFigure, Rate: 1e6, Expected: 7 * time.Millisecond, Throttle: 100, Elapsed: m.Progress.Elapsed,
+	}}
+	if m != want || m.Progress.Elapsed <= 0 {
+		t.Errorf("got %+v", m)
+	}
+	if failed := migrationOf(migrationInfo{Status: "failed", Error: strings.Repeat("ä", 1000)}, runstate.Running, nil); len(failed.Failure) > maxFailure {
+		t.Errorf("a failure of %d bytes", len(failed.Failure))
+	}
+}
+
+// TestAStatusIsOfTheMigrationThatWasBegun: QEMU keeps the one of an earlier migration.
+func TestAStatusIsOfTheMigrationThatWasBegun(t *testing.T) {
+	objects := map[string]bool{machine.IncomingMarker("m1"): true, machine.RanMarker("m1"): true, machine.BegunMarker("m2"): true}
+	if m := migrationOf(migrationInfo{Status: "completed"}, runstate.Running, objects); m.Status != migrationstatus.None || m.gone() || !m.arrived() {
+		t.Errorf("of one that has not begun: %+v", m)
+	}
+	if m := migrationOf(migrationInfo{Status: "completed"}, runstate.PostMigrate, objects); m.Status != migrationstatus.Completed || !m.gone() {
+		t.Errorf("of one that is complete: %+v", m)
 	}
 }
 
@@ -92,16 +181,19 @@ func TestWhatIsKnownOfAGuest(t *testing.T) {
 
 func TestWhenMarkersAreAskedFor(t *testing.T) {
 	for name, c := range map[string]struct {
-		started bool
-		state   string
-		want    bool
+		started, migrates bool
+		state             string
+		want              bool
 	}{
-		"a guest that nothing is known of":       {false, runstate.Running, true},
-		"one that has run":                       {true, runstate.Running, false},
-		"one that was reset while it was paused": {true, runstate.Prelaunch, false},
-		"one that has an I/O error":              {true, runstate.IOError, true},
+		"a guest that nothing is known of":       {false, false, runstate.Running, true},
+		"one that has run":                       {true, false, runstate.Running, false},
+		"one that was reset while it was paused": {true, false, runstate.Prelaunch, false},
+		"one that has an I/O error":              {true, false, runstate.IOError, true},
+		"one that was told to migrate":           {true, true, runstate.Running, true},
+		"one that is handed over":                {true, false, "finish-migrate", true},
+		"one that has left":                      {true, false, runstate.PostMigrate, true},
 	} {
-		if got := (memory{started: c.started}).asksMarkers(c.state); got != c.want {
+		if got := (memory{started: c.started, migrates: c.migrates}).asks(c.state); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

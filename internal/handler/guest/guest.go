@@ -83,6 +83,8 @@ type Facts struct {
 	// was.
 	Resume   bool
 	Attempts int
+	// Migration is what QEMU has to do with migrations.
+	Migration Migration
 	// After is when the guest is to be looked at again; 0 for when something happens.
 	After time.Duration
 }
@@ -154,6 +156,7 @@ func (g *Guest) handleEvent(e qmp.Event) {
 		look = true
 		g.mu.Lock()
 		g.stale = true
+		g.known.migrates = g.known.migrates || e.Name == "MIGRATION"
 		g.mu.Unlock()
 	}
 	if look {
@@ -166,7 +169,7 @@ func (g *Guest) handleEvent(e qmp.Event) {
 // they are read, so QEMU is asked. disks are those of the guest's specification.
 func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	g.mu.Lock()
-	stale := g.stale || passing(g.known.runState)
+	stale := g.stale || passing(g.known.runState) || g.known.migration.UnderWay()
 	g.stale = false
 	g.mu.Unlock()
 	if !stale {

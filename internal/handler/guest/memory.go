@@ -20,6 +20,10 @@ type memory struct {
 	// halted means that the CPUs have never been started, because they wait for
 	// volumes. started means that they have: nothing makes a QEMU halted again.
 	halted, started bool
+	// migrates means that QEMU was told to migrate, or has reported a migration; migration is
+	// what it said of it last.
+	migrates  bool
+	migration Migration
 }
 
 // answers are what QEMU says of its guest at one time.
@@ -28,13 +32,14 @@ type answers struct {
 	// waits and paused mean that QEMU has the markers. They are false if they were not
 	// asked for.
 	waits, paused bool
+	migration     Migration
 	// failed are the disks with an error, asked for in the run state io-error alone.
 	failed []guestlifecycle.FailedDisk
 }
 
-// asksMarkers reports whether QEMU's markers mean something in a run state.
-func (m memory) asksMarkers(runState string) bool {
-	return !m.started || runState == runstate.IOError
+// asks reports whether QEMU's markers, and its migration, mean something in a run state.
+func (m memory) asks(runState string) bool {
+	return !m.started || runState == runstate.IOError || m.migrates || m.migration != (Migration{}) || passing(runState) || runState == runstate.PostMigrate
 }
 
 // halts reports whether a guest with WaitMarker has never run. In any other state but one, it
@@ -52,6 +57,7 @@ func (m memory) with(a answers, now time.Time) memory {
 	next := memory{
 		runState: a.runState, stall: m.stall.Next(a.runState, now), failedDisks: m.failedDisks,
 		halted: halts(a.runState, a.waits), started: m.started,
+		migrates: m.migrates, migration: a.migration,
 	}
 	next.started = next.started || !next.halted && a.runState != runstate.InMigrate
 	next.paused = a.paused && (next.halted || a.runState == runstate.IOError)
@@ -73,7 +79,7 @@ func (m memory) at(now time.Time) memory {
 }
 
 // passingPause is how often QEMU is asked for a run state that it may leave
-// without an event, as a migration's.
+// without an event, and for a migration's progress.
 const passingPause = time.Second
 
 func passing(state string) bool {
@@ -83,11 +89,11 @@ func passing(state string) bool {
 
 func (m memory) facts(now time.Time) Facts {
 	due, after := m.stall.Resume(m.paused, now)
-	if passing(m.runState) {
+	if passing(m.runState) || m.migration.UnderWay() {
 		after = backoff.Sooner(after, passingPause)
 	}
 	return Facts{
-		RunState: m.runState, Stalled: m.stall.Active(), FailedDisks: m.failedDisks,
+		Migration: m.migration, RunState: m.runState, Stalled: m.stall.Active(), FailedDisks: m.failedDisks,
 		PausedByUser: m.paused, Halted: m.halted, Resume: due, Attempts: m.stall.Attempts(), After: after,
 	}
 }

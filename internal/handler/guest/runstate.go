@@ -19,59 +19,75 @@ func (g *Guest) queryStatus(ctx context.Context) (string, error) {
 	return status.Status, err
 }
 
-// ask asks QEMU for the guest's run state and for what goes with it: markers, and, if an
-// I/O error has stopped the guest, the disks that it was on.
+// ask asks QEMU for the guest's run state and for what goes with it: its migration, markers, and,
+// if an I/O error has stopped the guest, the disks that it was on.
 func (g *Guest) ask(ctx context.Context, disks []v1.Disk) error {
-	state, err := g.queryStatus(ctx)
+	g.mu.Lock()
+	known := g.known
+	g.mu.Unlock()
+	a, err := g.query(ctx, known)
 	if err != nil {
 		return err
 	}
-	a := answers{runState: state}
-	if state == runstate.IOError {
+	if a.runState == runstate.IOError {
 		if a.failed, err = g.queryFailedDisks(ctx, disks); err != nil {
 			return err
 		}
 	}
 	g.mu.Lock()
-	asks := g.known.asksMarkers(state)
-	g.mu.Unlock()
-	if asks {
-		if a.waits, a.paused, err = g.markers(ctx, state); err != nil {
-			return err
-		}
-	}
-	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.known.runState != state {
-		g.env.Log.Info("the guest's run state is another", "runState", state, "before", g.known.runState)
+	if g.known.runState != a.runState {
+		g.env.Log.Info("the guest's run state is another", "runState", a.runState, "before", g.known.runState)
+	}
+	if was := g.known.migration; was.Status != a.migration.Status {
+		g.env.Log.Info("the guest's migration is at another point", "status", a.migration.Status, "before", was.Status)
 	}
 	g.known = g.known.with(a, g.env.Now())
 	return nil
 }
 
-// observePower asks QEMU for what a verb is decided on.
-func (g *Guest) observePower(ctx context.Context) (observation, error) {
+// query asks for everything but the disks.
+func (g *Guest) query(ctx context.Context, known memory) (answers, error) {
 	name, err := g.queryStatus(ctx)
 	if err != nil {
-		return observation{}, err
+		return answers{}, err
 	}
-	waits, paused, err := g.markers(ctx, name)
-	return observation{state: runstate.Of(name), halted: halts(name, waits), paused: paused}, err
+	a := answers{runState: name, migration: known.migration}
+	if !known.asks(name) {
+		return a, nil
+	}
+	var objects map[string]bool
+	if objects, a.waits, a.paused, err = g.markers(ctx, name); err != nil {
+		return answers{}, err
+	}
+	if a.migration, err = g.queryMigration(ctx, name, objects); err != nil {
+		return answers{}, err
+	}
+	a.runState = settled(a.migration)
+	return a, nil
+}
+
+// observePower asks QEMU for what a verb is decided on.
+func (g *Guest) observePower(ctx context.Context) (observation, error) {
+	a, err := g.query(ctx, memory{})
+	return observation{
+		state: runstate.Of(a.runState), halted: halts(a.runState, a.waits), paused: a.paused, migration: a.migration,
+	}, err
 }
 
 // markers asks for machine's markers, in a run state that QEMU has just named. The one of a
 // guest that has run is removed, before a verb can bring the guest back to the state in which
 // the marker means something.
-func (g *Guest) markers(ctx context.Context, state string) (waits, paused bool, err error) {
-	objects, err := g.objects(ctx)
+func (g *Guest) markers(ctx context.Context, state string) (objects map[string]bool, waits, paused bool, err error) {
+	objects, err = g.objects(ctx)
 	if err != nil {
-		return false, false, err
+		return nil, false, false, err
 	}
 	waits, paused = objects[machine.WaitMarker], objects[machine.PauseMarker]
 	if outlived(state, waits) {
-		return false, paused, g.removeMarker(ctx, machine.WaitMarker)
+		return objects, false, paused, g.removeMarker(ctx, machine.WaitMarker)
 	}
-	return waits, paused, nil
+	return objects, waits, paused, nil
 }
 
 // blockDevice is what QEMU says of a disk.

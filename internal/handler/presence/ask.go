@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
@@ -49,9 +50,24 @@ func (p *Presence) askForVMI(ctx context.Context, known *v1.VirtualMachineInstan
 		p.env.Log.Info("asking for a VMI that is not seen any more", "reason", err.Error())
 		return askPause
 	default:
-		p.vmi = nil
+		return p.takeUnseen(stored)
 	}
 	return 0
+}
+
+// takeUnseen takes over a VMI that exists and that no cache shows: one of them lags behind, or
+// the guest has left this node and its QEMU has not ended. Of any other the driver lets go. The
+// caller holds p.mu.
+func (p *Presence) takeUnseen(stored *v1.VirtualMachineInstance) (after time.Duration) {
+	switch {
+	case stored.Labels[v1.NodeNameLabel] == p.env.Node, stored.Labels[v1.MigrationTargetNodeNameLabel] == p.env.Node:
+		p.vmi, after = stored, askPause
+	case guestlifecycle.RoleOf(stored, p.env.Node) == guestlifecycle.Former:
+		p.vmi, p.absent.former = stored, true
+	default:
+		p.vmi = nil
+	}
+	return after
 }
 
 // podName is the name of the VMI's launcher pod on this node: on the node that its guest

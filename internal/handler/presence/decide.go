@@ -21,7 +21,8 @@ const (
 type absent struct {
 	// vmi means that the cache does not show the VMI, deserted that it does not
 	// exist.
-	vmi, deserted bool
+	// former means that it exists, and that the guest has left this node for another.
+	vmi, deserted, former bool
 	// pod is the launcher pod that does not exist any more.
 	pod types.UID
 	// missing is the launcher pod that the cache does not show, and next when the
@@ -67,7 +68,7 @@ func decide(known *v1.VirtualMachineInstance, a absent, node string, shown bool,
 	case a.vmi && !guestMayRun(known, l):
 		d.question = letGo
 		return d
-	case a.vmi && !a.deserted:
+	case a.vmi && !a.deserted && !a.former:
 		d.question = theVMI
 		return d
 	}

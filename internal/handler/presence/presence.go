@@ -114,6 +114,7 @@ func (p *Presence) Pods() []*corev1.Pod {
 func (p *Presence) SetVMI(seen *v1.VirtualMachineInstance) {
 	p.mu.Lock()
 	p.absent.vmi = seen == nil
+	p.absent.former = p.absent.former && seen == nil
 	if seen != nil && (p.vmi == nil || !older(seen, p.vmi)) {
 		p.vmi = seen
 	}
@@ -192,6 +193,7 @@ func podOf(pod *corev1.Pod) *guestlifecycle.Pod {
 	if ready := podstatus.Condition(pod, corev1.PodReady); ready != nil {
 		p.Ready = ready.Status == corev1.ConditionTrue
 	}
-	p.Interrupted = pod.DeletionTimestamp != nil || vmilifecycle.MarksNodeLost(pod)
+	p.Terminating = pod.DeletionTimestamp != nil
+	p.Interrupted = p.Terminating || vmilifecycle.MarksNodeLost(pod)
 	return p
 }

@@ -263,7 +263,7 @@ func TestWhatMattersOfAPod(t *testing.T) {
 		"it is not ready": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
 		}, guestlifecycle.Pod{UID: "p"}},
-		"it is being deleted": {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }, guestlifecycle.Pod{UID: "p", Interrupted: true}},
+		"it is being deleted": {func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }, guestlifecycle.Pod{UID: "p", Interrupted: true, Terminating: true}},
 		"it has ended":        {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, guestlifecycle.Pod{UID: "p", Finished: true}},
 	} {
 		p := newPod("shop", "p")

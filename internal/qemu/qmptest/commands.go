@@ -25,6 +25,15 @@ type arguments struct {
 	Size     int64           `json:"size"`
 	Drive    string          `json:"drive"`
 	Force    bool            `json:"force"`
+	URI      string          `json:"uri"`
+	State    string          `json:"state"`
+
+	Capabilities []struct {
+		Capability string `json:"capability"`
+		State      bool   `json:"state"`
+	} `json:"capabilities"`
+	// raw are all of them.
+	raw json.RawMessage
 }
 
 // commands are those that the model answers. They are called with s.mu held.
@@ -41,7 +50,10 @@ var commands = map[string]func(s *Server, m *monitor, a arguments) (any, error){
 	"query-block": (*Server).queryBlock, "query-blockstats": (*Server).queryBlockStats,
 	"blockdev-open-tray": (*Server).openTray, "blockdev-close-tray": (*Server).closeTray,
 	"blockdev-insert-medium": (*Server).insertMedium, "blockdev-remove-medium": (*Server).removeMedium,
-	"query-chardev": (*Server).queryChardev,
+	"query-chardev":            (*Server).queryChardev,
+	"migrate-set-capabilities": (*Server).setCapabilities, "migrate-set-parameters": (*Server).setParameters,
+	"migrate-incoming": (*Server).migrateIncoming, "migrate": (*Server).migrate, "query-migrate": (*Server).queryMigrate,
+	"migrate-continue": (*Server).migrateContinue, "migrate_cancel": (*Server).migrateCancel,
 }
 
 // answer executes a command of the model's.
@@ -60,6 +72,7 @@ func (s *Server) answer(m *monitor, command string, raw json.RawMessage) (any, e
 			return nil, err
 		}
 	}
+	a.raw = raw
 	return do(s, m, a)
 }
 

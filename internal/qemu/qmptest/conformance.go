@@ -25,8 +25,9 @@ type Conn struct {
 	events chan qmp.Event
 }
 
-// Open starts such a machine and connects to its monitor. The machine ends with the test.
-type Open func(t *testing.T, events func(qmp.Event)) *qmp.Client
+// Open starts such a machine and connects to its monitor; one that waits for its guest has more
+// arguments (-incoming defer). The machine ends with the test.
+type Open func(t *testing.T, events func(qmp.Event), more ...string) *qmp.Client
 
 // Conformance is what the model of this package and QEMU have in common. Each part starts
 // a machine of its own.
@@ -55,6 +56,7 @@ func Conformance(t *testing.T, open Open) {
 			part(c)
 		})
 	}
+	migrations(t, open)
 }
 
 type properties = map[string]any

@@ -13,8 +13,12 @@ import (
 )
 
 func TestTheModelConforms(t *testing.T) {
-	qmptest.Conformance(t, func(t *testing.T, events func(qmp.Event)) *qmp.Client {
-		c, err := qmp.New(t.Context(), qmptest.New(t).Dial(), events)
+	qmptest.Conformance(t, func(t *testing.T, events func(qmp.Event), more ...string) *qmp.Client {
+		server := qmptest.New
+		if len(more) > 0 {
+			server = qmptest.NewIncoming
+		}
+		c, err := qmp.New(t.Context(), server(t).Dial(), events)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -23,12 +27,12 @@ func TestTheModelConforms(t *testing.T) {
 }
 
 func TestQEMUConforms(t *testing.T) {
-	qmptest.Conformance(t, func(t *testing.T, events func(qmp.Event)) *qmp.Client {
+	qmptest.Conformance(t, func(t *testing.T, events func(qmp.Event), more ...string) *qmp.Client {
 		dir, err := os.MkdirTemp("", "qmp") // t.TempDir is too long for a socket
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command("qemu-system-x86_64", qmptest.Arguments(accelerator.Of(t), dir, "qmp.sock")...)
+		cmd := exec.Command("qemu-system-x86_64", append(qmptest.Arguments(accelerator.Of(t), dir, "qmp.sock"), more...)...)
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatalf("starting QEMU: %v", err)

@@ -58,6 +58,7 @@ type machine struct {
 	nextNode int
 	// agentOpen means that the guest has opened AgentPort.
 	agentOpen bool
+	migration migration
 }
 
 // device is one with an id.
@@ -91,7 +92,8 @@ type fdset struct {
 func newMachine() *machine {
 	m := &machine{
 		runState: "prelaunch", objects: map[string]string{"pc.ram": "memory-backend-ram"},
-		nodes: map[string]*node{RootNode: {driver: "null-co", size: rootSize}},
+		nodes:     map[string]*node{RootNode: {driver: "null-co", size: rootSize}},
+		migration: newMigration(),
 	}
 	m.devices = map[string]*device{
 		"scsi0": {driver: "virtio-scsi-pci", pci: true}, "channels0": {driver: "virtio-serial-pci", pci: true},

@@ -32,6 +32,10 @@ type Server struct {
 	afterwards []func()
 	monitors   map[*monitor]bool
 	exited     bool
+	// ended is closed when exited is set.
+	ended chan struct{}
+	// inside and outside are the names of the folder of sockets, to QEMU and to the test.
+	inside, outside string
 
 	serving   sync.WaitGroup
 	listeners []net.Listener
@@ -39,7 +43,7 @@ type Server struct {
 
 // New starts a Server that ends with the test.
 func New(t testing.TB) *Server {
-	s := &Server{t: t, machine: newMachine(), answers: map[string]Answer{}, monitors: map[*monitor]bool{}}
+	s := &Server{t: t, machine: newMachine(), answers: map[string]Answer{}, monitors: map[*monitor]bool{}, ended: make(chan struct{})}
 	t.Cleanup(func() {
 		s.Exit()
 		s.serving.Wait()
@@ -91,9 +95,18 @@ func (s *Server) Exit() {
 	s.exit()
 }
 
+// Ended is closed when QEMU has ended, however it did.
+func (s *Server) Ended() <-chan struct{} { return s.ended }
+
 // exit is Exit for callers that hold s.mu.
 func (s *Server) exit() {
+	if s.exited {
+		return
+	}
 	s.exited = true
+	close(s.ended)
+	s.machine.migration.close()
+	s.wakeMigration()
 	for _, l := range s.listeners {
 		_ = l.Close()
 	}

@@ -17,6 +17,12 @@
 //	   that cannot continue: Stop, then Kill
 //	   a guest that an I/O error has stopped: Resume, again and again
 //	   a guest whose CPUs wait for volumes: Begin when it has them (Halt)
+//	   a guest that is migrated: Migrate, as package switchover decides
+//
+// On the node that a guest migrates to, NextAtDestination chooses instead (Role):
+//
+//	Connect ──> Start ──> Attach ──> Report (ready) ──> Take ──> Report (completed)
+//	   a guest that is not to come any more, and has not run: Stop, then Kill
 //
 // Invariants:
 //   - Start is chosen only for phase Scheduled, for a VMI that is not to go, in
@@ -53,6 +59,10 @@ const (
 	Begin Step = "Begin"
 	// Plug brings hot-plugged disks into the guest that runs, or takes them out.
 	Plug Step = "Plug"
+	// Migrate does what is decided about a guest that leaves the node (package switchover).
+	Migrate Step = "Migrate"
+	// Take runs a guest that a migration has brought to the node.
+	Take Step = "Take"
 	// Report brings the VMI's status up to date.
 	Report Step = "Report"
 	// Stop has virt-launcher end QEMU within the grace period.
@@ -74,6 +84,8 @@ type Pod struct {
 	// it as one of a node that does not answer: what the VMI's condition Ready says
 	// is virt-controller's then.
 	Interrupted bool
+	// Terminating means that the pod is being deleted.
+	Terminating bool
 	// Gone means that the pod's object does not exist any more, as the API server
 	// has said; Remains that the node has something left of the pod.
 	Gone, Remains bool
@@ -113,6 +125,9 @@ type Observed struct {
 	// Resume means that a guest that an I/O error has stopped is to be told to
 	// continue.
 	Resume bool
+	// Migrate means that something is to be done about a migration that the guest leaves
+	// the node with.
+	Migrate bool
 	// Halted means that the guest's CPUs have never been started, and Begin that
 	// they are to be now.
 	Halted, Begin bool
@@ -200,6 +215,8 @@ func podGone(o Observed) bool { return o.Pod != nil && o.Pod.Gone }
 func tend(o Observed) Step {
 	known := o.VMI.Status.Phase == v1.Running
 	switch {
+	case o.Migrate:
+		return Migrate
 	case o.Resume:
 		return Resume
 	case o.Begin && known:

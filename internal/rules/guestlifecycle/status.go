@@ -33,6 +33,10 @@ type Facts struct {
 	PodReady bool
 	// PodInterrupted means that what Ready says is virt-controller's.
 	PodInterrupted bool
+	// Source is what is known of a migration that the guest leaves the node with, Target of one
+	// that brings it here; nil for nothing.
+	Source *vmistatus.SourceMigration
+	Target *vmistatus.TargetMigration
 	// Failure is why the last step failed; nil when it did not.
 	Failure error
 	Now     time.Time
@@ -104,6 +108,12 @@ func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceSt
 	}
 	if f.PodInterrupted {
 		facts.Pod = vmistatus.Known(vmistatus.Pod{State: vmistatus.PodReportedByController})
+	}
+	if f.Source != nil {
+		facts.Source = vmistatus.Known(*f.Source)
+	}
+	if f.Target != nil {
+		facts.Target = vmistatus.Known(*f.Target)
 	}
 	if f.Guest != nil {
 		facts.Guest = vmistatus.Known(describe(vmi, f.Guest, f.PodReady))

@@ -37,6 +37,9 @@ func stop(o Observed) (Step, time.Duration) {
 	case !o.Attached && !o.VMI.IsFinal() && !podGone(o):
 		// The status still needs its facts, and the monitor must be read.
 		return Attach, left
+	case o.Migrate:
+		// It has to be given up, or has been handed over.
+		return Migrate, left
 	case o.Resume:
 		// A guest that is stopped cannot follow the power button.
 		return Resume, left

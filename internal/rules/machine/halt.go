@@ -16,7 +16,7 @@ const (
 	// PauseMarker is there while the user wants a guest paused that is stopped for
 	// another reason (decision 200).
 	PauseMarker = "paused-by-user"
-	// MarkerType is the type of both.
+	// MarkerType is the type of all markers, those of migrations included.
 	MarkerType = "rng-builtin"
 )
 
@@ -61,8 +61,13 @@ func bootsWithout(spec *v1.VirtualMachineInstanceSpec) bool {
 }
 
 // halt has QEMU start with the CPUs stopped, if the user wants that, or if there
-// are volumes that have to be plugged before the firmware looks for disks.
+// are volumes that have to be plugged before the firmware looks for disks. A guest that
+// arrives from elsewhere has been started long ago.
 func (b *builder) halt() {
+	if b.in.Incoming != "" {
+		b.arrive()
+		return
+	}
 	paused := b.vmi.Spec.StartStrategy != nil && *b.vmi.Spec.StartStrategy == v1.StartStrategyPaused
 	waits := len(AwaitedVolumes(&b.vmi.Spec)) > 0
 	if paused || waits {

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
@@ -47,6 +48,9 @@ type Input struct {
 	// Now is the start of the guest's clock. It is needed only by a VMI whose
 	// spec.domain.clock asks for an offset or a time zone.
 	Now time.Time
+	// Incoming is the UID of the migration that brings the guest; empty for one that is started
+	// here.
+	Incoming types.UID
 }
 
 // Properties are the members of one JSON object on QEMU's command line or in a

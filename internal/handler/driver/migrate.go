@@ -1,0 +1,325 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/migration"
+	"drydock.dev/drydock/internal/handler/migrationproxy"
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+// moving is what a driver has for the migration of its VMI. At most one of its sides is there.
+type moving struct {
+	of     types.UID
+	source *migration.Source
+	target *migration.Target
+}
+
+func (m *moving) close() {
+	if m.source != nil {
+		m.source.Close()
+	}
+	if m.target != nil {
+		m.target.Close()
+	}
+}
+
+// decision is what is to be done about a migration. The zero value is nothing.
+type decision struct {
+	source switchover.SourceStep
+	target switchover.TargetStep
+	// facts of the status that follow.
+	sourceFacts *vmistatus.SourceMigration
+	targetFacts *vmistatus.TargetMigration
+	// acts means that there is something to be done at the source beside what is reported.
+	acts bool
+	// handsOver means that the guest is being handed over, or has been.
+	handsOver bool
+	// hidesEnd means that the end of QEMU here is not the guest's.
+	hidesEnd bool
+}
+
+// tendMigration has the connections that the VMI's migration needs, and none of another.
+func (d *Driver) tendMigration(ctx context.Context, s *snapshot) {
+	vmi := s.presence.VMI
+	var m *v1.VirtualMachineInstanceMigrationState
+	if vmi != nil && !s.presence.Deserted && d.env.Migration != nil {
+		m = vmi.Status.MigrationState
+	}
+	if m == nil || m.Failed || d.moving.of != m.MigrationUID || d.moving.target != nil && s.role != guestlifecycle.Destination {
+		d.moving.close()
+		d.moving = moving{}
+	}
+	if m == nil || m.Failed {
+		return
+	}
+	d.moving.of = m.MigrationUID
+	switch {
+	case s.role == guestlifecycle.Destination && s.attached != nil && d.moving.target == nil:
+		d.moving.target = d.expect(vmi, m)
+	case s.role != guestlifecycle.Destination && m.SourceNode == d.env.Node && m.TargetNodeAddress != "" && s.attached != nil && d.moving.source == nil:
+		source, err := migration.NewSource(ctx, d.migrationEnv(), idOf(vmi, m), m.TargetNode, m.TargetNodeAddress)
+		if err != nil {
+			d.log.Info("the migration has no way to its target", "migration", m.MigrationUID, "reason", err.Error())
+			return
+		}
+		d.moving.source = source
+	}
+}
+
+func idOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) migration.ID {
+	return migration.ID{Migration: m.MigrationUID, VMI: vmi.UID, Namespace: vmi.Namespace, Name: vmi.Name}
+}
+
+func (d *Driver) migrationEnv() migration.Env {
+	return migration.Env{Node: d.env.Migration, Go: d.start, Wake: d.wake, Now: d.env.Now, Log: d.log}
+}
+
+// expect lets the source of a migration call.
+func (d *Driver) expect(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) *migration.Target {
+	return migration.NewTarget(d.migrationEnv(), idOf(vmi, m), m.SourceNode, migrationproxy.Target{
+		Dial: func(ctx context.Context) (*net.UnixConn, error) {
+			a := d.attached.Load()
+			if a == nil {
+				return nil, errors.New("the QEMU that is to take the guest has ended")
+			}
+			return a.link.Dial(ctx, layout.MigrationSocket)
+		},
+	})
+}
+
+// migrationDecision decides about the VMI's migration on what the parts report.
+func (d *Driver) migrationDecision(s *snapshot, o guestlifecycle.Observed) decision {
+	m := o.VMI.Status.MigrationState
+	switch {
+	case m == nil || d.env.Migration == nil:
+		return decision{}
+	case s.role == guestlifecycle.Destination:
+		return d.targetDecision(s, o, m)
+	case m.SourceNode == d.env.Node && (s.role == guestlifecycle.Former || !m.Completed || s.guest.Migration.Begun == m.MigrationUID):
+		return d.sourceDecision(s, o, m)
+	}
+	return decision{}
+}
+
+func (d *Driver) targetDecision(s *snapshot, o guestlifecycle.Observed, m *v1.VirtualMachineInstanceMigrationState) decision {
+	known := &s.guest.Migration
+	f := switchover.TargetFacts{
+		Record: switchover.RecordOf(o.VMI, m.MigrationUID), Process: guestlifecycle.ProcessOf(o),
+		Exit:     guestlifecycle.ExitOf(s.connection.Exit, s.role),
+		RunState: known.RunState, Status: known.Status,
+		Marked: known.Incoming == m.MigrationUID && known.Ran,
+	}
+	if o.Pod != nil {
+		_, f.Named = o.VMI.Status.ActivePods[o.Pod.UID]
+		f.Terminating = o.Pod.Terminating || o.Pod.Gone
+	}
+	target := d.moving.target
+	if target != nil {
+		if f.Process == switchover.ProcessRuns && known.Arriving() {
+			target.Unrun(true)
+		}
+		target.Fill(&f)
+	}
+	out := decision{target: switchover.DecideTarget(f)}
+	if target != nil {
+		target.Tell(out.target.Tell)
+	}
+	switch out.target.Action {
+	case switchover.ReportReady:
+		out.targetFacts = &vmistatus.TargetMigration{UID: m.MigrationUID, Address: d.env.Migration.Address()}
+	case switchover.ReportCompleted:
+		out.targetFacts = &vmistatus.TargetMigration{UID: m.MigrationUID, Runs: true}
+	}
+	return out
+}
+
+func (d *Driver) sourceDecision(s *snapshot, o guestlifecycle.Observed, m *v1.VirtualMachineInstanceMigrationState) decision {
+	f := d.sourceFacts(s, o, m)
+	source := d.moving.source
+	out := decision{source: switchover.DecideSource(f)}
+	if source != nil && source.Refused() != "" && !f.Begun && f.Record.Started {
+		out.source = switchover.SourceStep{Action: switchover.RecordFailed, Reason: source.Refused()}
+	}
+	if source != nil {
+		source.Tell(out.source.Tell)
+	}
+	out.acts = d.acts(out.source.Action)
+	out.handsOver = f.Begun && !f.Record.Failed
+	out.hidesEnd = f.Process == switchover.ProcessEnded && out.source.Action != switchover.ReportEnd
+	said := vmistatus.SourceMigration{UID: m.MigrationUID}
+	switch out.source.Action {
+	case switchover.RecordStart:
+		said.Begins = true
+	case switchover.RecordFailed:
+		said.Failure = out.source.Reason
+		if f.Record.AbortRequested {
+			said.Abort = v1.MigrationAbortSucceeded
+		}
+	case switchover.RecordAbortFailed:
+		said.Abort = v1.MigrationAbortFailed
+	default:
+		return out
+	}
+	if s.role == guestlifecycle.Home {
+		out.sourceFacts = &said
+	}
+	return out
+}
+
+func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.VirtualMachineInstanceMigrationState) switchover.SourceFacts {
+	known := &s.guest.Migration
+	f := switchover.SourceFacts{
+		Record: switchover.RecordOf(o.VMI, m.MigrationUID), Process: guestlifecycle.ProcessOf(o),
+		Exit:     guestlifecycle.ExitOf(s.connection.Exit, s.role),
+		RunState: o.RunState, Settled: !s.plug && len(s.volumes.Hotplugged) == 0,
+	}
+	if known.Begun == m.MigrationUID {
+		f.Begun, f.Status, f.Error = true, known.Status, known.Failure
+	}
+	source := d.moving.source
+	if source == nil {
+		return f
+	}
+	if f.Begun {
+		source.Stands(f.Status == migrationstatus.PreSwitchover)
+		if f.Status == migrationstatus.Active {
+			source.Copied(sampleOf(&known.Progress))
+		}
+	}
+	source.Fill(&f, limitsOf(o.VMI, m))
+	return f
+}
+
+func sampleOf(p *guest.Progress) switchover.Sample {
+	return switchover.Sample{
+		Elapsed: p.Elapsed, Transferred: int64(p.Transferred), Remaining: int64(p.Remaining),
+		DirtyRate: int64(p.DirtyRate), Throughput: int64(p.Rate),
+	}
+}
+
+// limitsOf are the limits of a migration. Neither post-copy nor a pause is among what is done to have
+// it end (decision 298).
+func limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) switchover.Limits {
+	limits := switchover.LimitsOf(m.MigrationConfiguration, machine.GuestMemory(&vmi.Spec))
+	limits.PostCopy, limits.Pause = false, false
+	return limits
+}
+
+// acts reports whether there is something to be done at the source that has not been done. What QEMU
+// and virt-launcher were told once, they do.
+func (d *Driver) acts(action switchover.SourceAction) bool {
+	switch action {
+	case switchover.ContinueSwitchover:
+		return d.moving.source != nil && !d.moving.source.Continued()
+	case switchover.Quit, switchover.EndLost:
+		return d.link != nil && !d.link.Told()
+	case switchover.Begin, switchover.Cancel, switchover.Resume:
+		return true
+	}
+	return false
+}
+
+// migrate does what is decided at the source.
+func (d *Driver) migrate(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
+	step, of, g := s.migration.source, o.VMI.Status.MigrationState.MigrationUID, s.attached.guest
+	d.log.Info("migrating the guest", "migration", of, "step", step.Action, "reason", step.Reason)
+	switch step.Action {
+	case switchover.Begin:
+		return d.beginMigration(ctx, s, o)
+	case switchover.ContinueSwitchover:
+		err := g.Continue(ctx)
+		if err == nil && d.moving.source != nil {
+			d.moving.source.Continues()
+		}
+		return err
+	case switchover.Cancel:
+		if d.moving.source != nil {
+			d.moving.source.Cancelled(step.Reason)
+		}
+		return g.Cancel(ctx)
+	case switchover.Resume:
+		return g.Reclaim(ctx, of)
+	case switchover.Quit, switchover.EndLost:
+		d.link.Stop(ctx, launch.Stop{}, func(err error) {
+			d.log.Info("virt-launcher was asked to end the QEMU that the guest has left", "reason", err.Error())
+		})
+	}
+	return nil
+}
+
+// downtime is how long QEMU may stop a guest for the last of its memory. It is a wish: the guest
+// may be stopped for longer when the network becomes slower.
+const downtime = 100 * time.Millisecond
+
+// beginMigration has QEMU send its guest to the socket that is passed on to the target. The socket is
+// there before: QEMU connects once.
+func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
+	source, m := d.moving.source, o.VMI.Status.MigrationState
+	if source == nil {
+		return errors.New("the way to the migration's target has ended")
+	}
+	g := s.attached.guest
+	if !source.Forwards() {
+		listener, err := d.link.Listen(ctx, layout.MigrationSocket, layout.QEMUUser)
+		if err != nil {
+			return err
+		}
+		source.Forward(listener, &migrationproxy.Forward{Admit: d.link.Admit})
+	}
+	limits := limitsOf(o.VMI, m)
+	err := g.Begin(ctx, guest.Begin{
+		Migration: m.MigrationUID, Socket: layout.Socket(layout.MigrationSocket),
+		Bandwidth: limits.Bandwidth, AutoConverge: limits.AutoConverge, Downtime: downtime,
+	})
+	var refusal *guest.Refusal
+	if errors.As(err, &refusal) {
+		source.Refuse(refusal.Message)
+	}
+	return err
+}
+
+// take runs the guest that has arrived. From before it on, nobody may say that it has never run.
+func (d *Driver) take(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
+	of := o.VMI.Status.MigrationState.MigrationUID
+	d.log.Info("running the guest that has arrived", "migration", of)
+	if d.moving.target != nil {
+		d.moving.target.Unrun(false)
+	}
+	return s.attached.guest.Take(ctx, of)
+}
+
+// listen has a QEMU wait for its guest that was started for a migration.
+func (d *Driver) listen(ctx context.Context, a *attached) error {
+	if m := a.guest.Observe().Migration; !m.Arriving() {
+		return nil
+	}
+	if err := a.guest.Listen(ctx, layout.Socket(layout.MigrationSocket)); err != nil {
+		return fmt.Errorf("attaching to a QEMU that waits for its guest: %w", err)
+	}
+	return nil
+}
+
+// announceTarget makes the event of a target that can't be prepared: its virt-handler says nothing
+// else to the VMI's owner, and virt-controller gives the migration up in time.
+func (d *Driver) announceTarget(o guestlifecycle.Observed, s *snapshot) {
+	if s.role == guestlifecycle.Destination && d.failures.step.attempts == reportAfter {
+		d.env.Cluster.Event(o.VMI, corev1.EventTypeWarning, v1.SyncFailed.String(),
+			fmt.Sprintf("The node %s can't take the guest yet: %v", d.env.Node, d.failures.visible()))
+	}
+}

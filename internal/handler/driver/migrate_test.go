@@ -1,0 +1,484 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/certs/certstest"
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/migrationwire"
+	"drydock.dev/drydock/internal/handler/disk"
+	"drydock.dev/drydock/internal/handler/launcherclient/launchertest"
+	"drydock.dev/drydock/internal/handler/migration"
+	"drydock.dev/drydock/internal/handler/migrationproxy"
+	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/qemu/qmptest"
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+// These tests migrate a guest between two nodes: two virt-handlers, two virt-launchers and two QEMUs
+// of the test's own process, which speak the real protocols, with TLS between the nodes. The test is
+// virt-controller.
+
+const ours types.UID = "4d5e"
+
+// site is a node with its launcher pod.
+type site struct {
+	*node
+	pod   *pod
+	model *model
+	// calls is how other nodes are called, and serve takes their calls at an address.
+	calls migration.Node
+	serve func(*migrationproxy.Expectations) (address string, stop func())
+	// handler is the node's virt-handler now, and stop ends it.
+	handler *handler
+	stop    func()
+}
+
+// voyage is a migration of the VMI web from node1 to node2.
+type voyage struct {
+	t        *testing.T
+	api      *api
+	from, to *site
+	// release lets the guest's memory come to an end.
+	release func()
+}
+
+// newVoyage has the guest run on node1. Its memory is sent until it is released.
+func newVoyage(t *testing.T) *voyage {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: sockets in a pod belong to QEMU's user")
+	}
+	v := &voyage{t: t, api: newAPI(withoutScratch(scheduled("web")))}
+	authority := certstest.NewAuthority(t)
+	v.from, v.to = v.site(authority, "node1", "pod-of-web"), v.site(authority, "node2", "target-of-web")
+	v.from.start()
+	v.api.await(t, "a guest that runs", well)
+	v.release = v.from.model.qemu.HoldMigration()
+	return v
+}
+
+func (v *voyage) site(authority *certstest.Authority, name, pod string) *site {
+	t := v.t
+	t.Helper()
+	dir, err := os.MkdirTemp("", name) // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	n := &node{t: t, name: name, dir: dir, api: v.api, network: &noNetwork{}}
+	n.disks = func(context.Context, disk.Pod, *v1.VirtualMachineInstance) error { return nil }
+	certificates := authority.Handler(t, name)
+	s := &site{node: n, pod: n.newPod(v.api.vmi)}
+	s.pod.object.UID, s.pod.object.Spec.NodeName = types.UID(pod), name
+	s.calls.TLS = certificates.PeerClientConfig
+	s.serve = func(e *migrationproxy.Expectations) (string, func()) {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		server := migrationproxy.NewServer(e, certificates.PeerServerConfig(migrationwire.Protocol), nil, logTo(t))
+		var serving sync.WaitGroup
+		serving.Go(func() { server.Serve(ctx, listener) })
+		return listener.Addr().String(), func() { cancel(); serving.Wait() }
+	}
+	s.model = n.migratingLauncher(pod)
+	return s
+}
+
+// migratingLauncher starts the virt-launcher of a pod.
+func (n *node) migratingLauncher(pod string) *model {
+	n.t.Helper()
+	m := &model{stopped: make(chan struct{}), private: launchertest.Private(n.dir, pod)}
+	m.Launcher = launchertest.New(n.t, m.private)
+	m.Started = func(start launch.Start) error {
+		args := strings.Join(start.Args, " ")
+		if at := strings.Index(args, "incoming-"); at >= 0 != start.Incoming {
+			return errors.New("virt-launcher is not told what QEMU is told")
+		}
+		m.qemu = qmptest.New(n.t)
+		if start.Incoming {
+			m.qemu = qmptest.NewIncoming(n.t)
+			m.qemu.AddObject(machine.MarkerType, machine.IncomingMarker(ours))
+		} else {
+			m.qemu.SetRunState(runstate.Running)
+		}
+		m.qemu.AddDisk(machine.DiskID("init"), 1<<20)
+		m.qemu.SetFolder(layout.PrivateDir, m.private)
+		m.listen()
+		qemu := m.qemu
+		go func() {
+			<-qemu.Ended()
+			m.Exit(exitOf(qemu, start.Incoming))
+		}()
+		return nil
+	}
+	var once sync.Once
+	m.Stopped = func(launch.Stop) {
+		once.Do(func() { close(m.stopped) })
+		if m.qemu == nil {
+			m.Exit(launch.Exit{Reason: launch.ReasonHostShutdown, Incoming: launch.IncomingNeverRan})
+			return
+		}
+		m.qemu.Exit()
+	}
+	return m
+}
+
+// exitOf is what virt-launcher says of a QEMU that has ended.
+func exitOf(qemu *qmptest.Server, incoming bool) launch.Exit {
+	exit := launch.Exit{Reason: launch.ReasonHostShutdown}
+	switch {
+	case incoming && qemu.Executed("cont") > 0:
+		exit.Incoming = launch.IncomingRan
+	case incoming:
+		exit.Incoming = launch.IncomingNeverRan
+	case qemu.RunState() == runstate.PostMigrate && qemu.MigrationStatus() == "completed":
+		exit.Reason = launch.ReasonMigrated
+	}
+	return exit
+}
+
+// monitor is a monitor of virt-launcher's own.
+func (m *model) monitor(t *testing.T) *qmp.Client {
+	t.Helper()
+	c, err := qmp.New(t.Context(), m.qemu.Dial(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// start starts the node's virt-handler.
+func (s *site) start() {
+	s.t.Helper()
+	expected := &migrationproxy.Expectations{}
+	address, stop := s.serve(expected)
+	s.migration = &migration.Node{TLS: s.calls.TLS, Expected: expected, Address: func() string { return address }}
+	s.handler = s.startHandler(s.pod)
+	s.stop = sync.OnceFunc(func() {
+		s.handler.stop()
+		stop()
+	})
+	s.t.Cleanup(s.stop)
+}
+
+// restart is the end of a virt-handler and the start of the next.
+func (s *site) restart() {
+	s.t.Helper()
+	s.stop()
+	s.start()
+}
+
+// tell writes what virt-controller knows.
+func (v *voyage) tell(facts vmistatus.Migration, labels map[string]string) {
+	v.t.Helper()
+	facts.Of = ours
+	v.api.update(func(vmi *v1.VirtualMachineInstance) {
+		vmi.Status = vmistatus.Project(vmi, vmistatus.Controller, vmistatus.Facts{Now: time.Now(), Migration: facts})
+		for key, value := range labels {
+			if vmi.Labels[key] = value; value == "" {
+				delete(vmi.Labels, key)
+			}
+		}
+	})
+}
+
+// begin names the target's pod.
+func (v *voyage) begin(config *v1.MigrationConfiguration) {
+	v.t.Helper()
+	v.tell(vmistatus.Migration{Begin: &vmistatus.MigrationBegin{
+		UID: ours, SourceNode: "node1", SourcePod: launcherpod.CurrentName(v.api.vmi), TargetNode: "node2",
+		TargetPod: launcherpod.TargetName(v.api.vmi, ours), TargetPodUID: v.to.pod.object.UID, Configuration: config,
+	}}, map[string]string{v1.MigrationTargetNodeNameLabel: "node2"})
+}
+
+// arrive has the VMI be on node2.
+func (v *voyage) arrive() {
+	v.t.Helper()
+	v.tell(vmistatus.Migration{Arrived: &vmistatus.Arrival{Image: "image"}},
+		map[string]string{v1.NodeNameLabel: "node2", v1.MigrationTargetNodeNameLabel: ""})
+}
+
+func state(reached func(*v1.VirtualMachineInstanceMigrationState) bool) func(*v1.VirtualMachineInstance) bool {
+	return func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.Status.MigrationState != nil && reached(vmi.Status.MigrationState)
+	}
+}
+
+var (
+	started   = state(func(m *v1.VirtualMachineInstanceMigrationState) bool { return m.StartTimestamp != nil })
+	addressed = state(func(m *v1.VirtualMachineInstanceMigrationState) bool { return m.TargetNodeAddress != "" })
+	completed = state(func(m *v1.VirtualMachineInstanceMigrationState) bool { return m.Completed })
+	failedNow = state(func(m *v1.VirtualMachineInstanceMigrationState) bool { return m.Failed })
+)
+
+// awaitTrue waits for what nothing tells of.
+func awaitTrue(t *testing.T, what string, reached func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !reached(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited for %s in vain", what)
+		}
+	}
+}
+
+// copies waits until QEMU sends the guest's memory.
+func (v *voyage) copies() {
+	v.t.Helper()
+	awaitTrue(v.t, "a migration that copies", func() bool { return v.from.model.qemu.MigrationStatus() == "active" })
+}
+
+// alone makes sure that one guest runs, where it should.
+func (v *voyage) alone(where, elsewhere *site) {
+	v.t.Helper()
+	if state := where.model.qemu.RunState(); state != runstate.Running {
+		v.t.Errorf("the guest on %s is %s", where.name, state)
+	}
+	select {
+	case <-elsewhere.model.qemu.Ended():
+	default:
+		if state := elsewhere.model.qemu.RunState(); state == runstate.Running {
+			v.t.Errorf("the guest runs on %s, too", elsewhere.name)
+		}
+	}
+}
+
+func TestAGuestMigrates(t *testing.T) {
+	v := newVoyage(t)
+	before, _, _ := v.api.counts()
+	v.begin(nil)
+	v.to.start()
+	v.api.await(t, "the start", started)
+	v.copies()
+	v.release()
+	done := v.api.await(t, "the completion", completed)
+	if m := done.Status.MigrationState; !m.TargetNodeDomainDetected || m.TargetNodeDomainReadyTimestamp == nil || m.EndTimestamp == nil || m.Mode != v1.MigrationPreCopy || m.Failed {
+		t.Errorf("the migration is %+v", m)
+	}
+	if m, err := v.to.handler.supervisor.Lookup("shop", "web", "web"); err == nil {
+		t.Errorf("node2 serves the guest before it is the VMI's: %v", m)
+	}
+	<-v.from.model.qemu.Ended()
+	v.alone(v.to, v.from)
+	v.arrive()
+	guest := v.to.machine(v.to.handler, "web")
+	v.api.await(t, "a guest that runs", well)
+	if err := guest.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	v.api.await(t, "a paused guest", reports(runstate.ReasonPausedByUser, runstate.ReasonPausedByUser))
+	if err := guest.Unpause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	running := v.api.await(t, "a guest that runs", well)
+	if running.Status.Phase != v1.Running || v.from.model.qemu.Executed("cont") > 0 || v.to.model.qemu.Executed("cont") != 2 {
+		t.Errorf("phase %s; QEMU was told to run %d times at the source and %d at the target", running.Status.Phase,
+			v.from.model.qemu.Executed("cont"), v.to.model.qemu.Executed("cont"))
+	}
+	// Address, start, completed, and then what node2 writes as of any guest: a pause and its end.
+	if after, _, _ := v.api.counts(); after-before > 6 {
+		t.Errorf("the migration cost %d patches: %v", after-before, v.api.patches[before:])
+	}
+	awaitTrue(t, "the end of node1's driver", func() bool {
+		v.from.handler.supervisor.mu.Lock()
+		defer v.from.handler.supervisor.mu.Unlock()
+		return len(v.from.handler.supervisor.drivers) == 0
+	})
+	// The guest ends as any other.
+	v.api.update(remove)
+	v.api.await(t, "the end", phase(v1.Succeeded))
+}
+
+func TestAMigrationIsAborted(t *testing.T) {
+	v := newVoyage(t)
+	v.begin(nil)
+	v.to.start()
+	v.api.await(t, "the start", started)
+	v.copies()
+	v.tell(vmistatus.Migration{Abort: true}, nil)
+	failed := v.api.await(t, "the failure", failedNow)
+	if m := failed.Status.MigrationState; m.FailureReason != "the migration was aborted" || m.AbortStatus != v1.MigrationAbortSucceeded || m.Completed || m.EndTimestamp == nil {
+		t.Errorf("the migration is %+v", m)
+	}
+	<-v.to.model.qemu.Ended()
+	v.alone(v.from, v.to)
+	if v.to.model.qemu.Executed("cont") > 0 {
+		t.Error("the target was told to run")
+	}
+	v.api.await(t, "a guest that runs", well)
+}
+
+func TestAVMIIsDeletedWhileItMigrates(t *testing.T) {
+	v := newVoyage(t)
+	v.begin(nil)
+	v.to.start()
+	v.api.await(t, "the start", started)
+	v.copies()
+	v.api.update(remove)
+	v.api.await(t, "the end", phase(v1.Succeeded))
+	<-v.from.model.qemu.Ended()
+	<-v.to.model.qemu.Ended()
+	if v.to.model.qemu.Executed("cont") > 0 {
+		t.Error("the target was told to run")
+	}
+}
+
+func TestAVirtHandlerIsRestartedBeforeTheSwitchover(t *testing.T) {
+	for name, restart := range map[string]func(*voyage){
+		"at the source": func(v *voyage) { v.from.restart() },
+		"at the target": func(v *voyage) { v.to.restart() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVoyage(t)
+			v.begin(nil)
+			v.to.start()
+			v.api.await(t, "the start", started)
+			v.copies()
+			restart(v)
+			v.api.await(t, "the failure", failedNow)
+			<-v.to.model.qemu.Ended()
+			v.alone(v.from, v.to)
+			v.api.await(t, "a guest that runs", well)
+		})
+	}
+}
+
+// TestAVirtHandlerIsRestartedDuringTheSwitchover: whatever has come of it, one guest runs in the end,
+// and the VMI says where.
+func TestAVirtHandlerIsRestartedDuringTheSwitchover(t *testing.T) {
+	for _, at := range []string{"pre-switchover", "completed"} {
+		for _, side := range []string{"source", "target"} {
+			t.Run(at+", "+side, func(t *testing.T) {
+				v := newVoyage(t)
+				v.begin(nil)
+				v.to.start()
+				v.api.await(t, "the start", started)
+				v.copies()
+				v.release()
+				awaitTrue(t, at, func() bool {
+					return slices.Contains([]string{at, "completed"}, v.from.model.qemu.MigrationStatus())
+				})
+				restarted := map[string]*site{"source": v.from, "target": v.to}[side]
+				restarted.stop()
+				if side == "source" && v.from.model.qemu.MigrationStatus() == "pre-switchover" {
+					v.unattended()
+				}
+				restarted.start()
+				done := v.api.await(t, "an end of the migration", func(vmi *v1.VirtualMachineInstance) bool { return completed(vmi) || failedNow(vmi) })
+				if done.Status.MigrationState.Completed {
+					<-v.from.model.qemu.Ended()
+					v.alone(v.to, v.from)
+					return
+				}
+				<-v.to.model.qemu.Ended()
+				v.alone(v.from, v.to)
+			})
+		}
+	}
+}
+
+// unattended is what virt-launcher does about a guest that stands still without a virt-handler.
+func (v *voyage) unattended() {
+	v.t.Helper()
+	c := v.from.model.monitor(v.t)
+	if err := c.Execute(v.t.Context(), "migrate_cancel", nil, nil); err != nil {
+		v.t.Fatal(err)
+	}
+	_ = c.Close()
+}
+
+func TestATargetEndsBeforeTheGuestHasRun(t *testing.T) {
+	v := newVoyage(t)
+	v.begin(nil)
+	v.to.start()
+	v.api.await(t, "the start", started)
+	v.copies()
+	// The target loads the guest, and nobody tells it that the source has let go.
+	v.to.model.qemu.Override("object-add", func(json.RawMessage) (any, error) { return nil, errors.New("QEMU is stuck") })
+	v.release()
+	awaitTrue(t, "a source that has sent its guest", func() bool { return v.from.model.qemu.MigrationStatus() == "completed" })
+	v.to.model.qemu.Exit()
+	failed := v.api.await(t, "the failure", failedNow)
+	if m := failed.Status.MigrationState; m.FailureReason != "the target's QEMU has ended" {
+		t.Errorf("the reason is %q", m.FailureReason)
+	}
+	awaitTrue(t, "a guest that runs", func() bool { return v.from.model.qemu.RunState() == runstate.Running })
+	v.alone(v.from, v.to)
+	v.api.await(t, "a guest that runs", well)
+}
+
+func TestAMigrationThatTakesTooLongIsGivenUp(t *testing.T) {
+	v := newVoyage(t)
+	v.begin(&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(0)), ProgressTimeout: new(int64(1))})
+	v.from.model.qemu.SetMemory(1<<20, 1<<30)
+	v.to.start()
+	v.api.await(t, "the start", started)
+	v.copies()
+	for _, elapsed := range []time.Duration{5 * time.Second, 10 * time.Second} {
+		v.from.model.qemu.SetElapsed(elapsed)
+		asked := v.from.model.qemu.Executed("query-migrate")
+		awaitTrue(t, "a question for progress", func() bool { return v.from.model.qemu.Executed("query-migrate") > asked+1 })
+	}
+	failed := v.api.await(t, "the failure", failedNow)
+	if m := failed.Status.MigrationState; !strings.Contains(m.FailureReason, "transferred nothing") {
+		t.Errorf("the reason is %q", m.FailureReason)
+	}
+	<-v.to.model.qemu.Ended()
+	v.alone(v.from, v.to)
+}
+
+func TestAPausedGuestIsNotMigrated(t *testing.T) {
+	v := newVoyage(t)
+	if err := v.from.machine(v.from.handler, "web").Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	v.api.await(t, "a paused guest", reports(runstate.ReasonPausedByUser, runstate.ReasonPausedByUser))
+	v.begin(nil)
+	v.to.start()
+	failed := v.api.await(t, "the failure", failedNow)
+	if m := failed.Status.MigrationState; !strings.Contains(m.FailureReason, "the guest does not run") || m.StartTimestamp != nil {
+		t.Errorf("the migration is %+v", m)
+	}
+	if v.from.model.qemu.Executed("migrate") > 0 {
+		t.Error("QEMU was told to migrate")
+	}
+	<-v.to.model.qemu.Ended()
+}
+
+// TestTheSourcesSocketIsQEMUsAlone, and goes with the migration.
+func TestTheSourcesSocketIsQEMUsAlone(t *testing.T) {
+	v := newVoyage(t)
+	v.begin(nil)
+	v.to.start()
+	v.api.await(t, "the target's address", addressed)
+	v.api.await(t, "the start", started)
+	v.copies()
+	info, err := os.Stat(v.from.model.private + "/" + layout.MigrationSocket)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the source's socket: %v, %v", info, err)
+	}
+	v.tell(vmistatus.Migration{Abort: true}, nil)
+	v.api.await(t, "the failure", failedNow)
+	awaitTrue(t, "the socket's end", func() bool {
+		_, err := os.Stat(v.from.model.private + "/" + layout.MigrationSocket)
+		return os.IsNotExist(err)
+	})
+}

@@ -1,0 +1,303 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/machine"
+)
+
+// Migration is what is known of a QEMU as the source or the target of migrations.
+type Migration struct {
+	// Handover says which migrations it is in, and whether the guest may have run here.
+	machine.Handover
+	// RunState is QEMU's own; that of the guest is settled by what else is known.
+	RunState string
+	// Status is that of Begun or, without one, of Incoming.
+	Status migrationstatus.Status
+	// Failure is what QEMU says of a migration that has failed.
+	Failure  string
+	Progress Progress
+}
+
+// Progress is how far a source's migration is.
+type Progress struct {
+	// Total, Transferred and Remaining are bytes of the guest's memory. DirtyRate and Rate are
+	// bytes in a second: what the guest changes, and what is sent.
+	Total, Transferred, Remaining float64
+	DirtyRate, Rate               float64
+	// Elapsed is how long the migration has taken, Downtime how long the guest has been stopped
+	// for it; Expected is how long it would be if it was stopped now.
+	Elapsed, Downtime, Expected time.Duration
+	// Rounds is how often the memory has been gone through, Throttle how many per cent of its
+	// time the guest is kept from running, so that it changes less.
+	Rounds, Throttle float64
+}
+
+// UnderWay reports whether QEMU is to leave the status by itself, or waits in it for a command.
+func (m *Migration) UnderWay() bool {
+	switch m.Status {
+	case "", migrationstatus.None, migrationstatus.Completed, migrationstatus.Failed, migrationstatus.Canceled:
+		return false
+	}
+	return true
+}
+
+// arrived reports whether a target has all of its guest, which may not have run yet.
+func (m *Migration) arrived() bool {
+	return m.Incoming != "" && (m.Ran || m.RunState != runstate.InMigrate && m.Status == migrationstatus.Completed)
+}
+
+// gone reports whether a source has sent all of its guest.
+func (m *Migration) gone() bool {
+	return m.Begun != "" && m.RunState == runstate.PostMigrate && m.Status == migrationstatus.Completed
+}
+
+// migrationInfo is QEMU's answer to query-migrate.
+type migrationInfo struct {
+	Status   string  `json:"status"`
+	Error    string  `json:"error-desc"`
+	Total    float64 `json:"total-time"`
+	Downtime float64 `json:"downtime"`
+	Expected float64 `json:"expected-downtime"`
+	Throttle float64 `json:"cpu-throttle-percentage"`
+	RAM      struct {
+		Total       float64 `json:"total"`
+		Transferred float64 `json:"transferred"`
+		Remaining   float64 `json:"remaining"`
+		PageSize    float64 `json:"page-size"`
+		DirtyRate   float64 `json:"dirty-pages-rate"`
+		Mbps        float64 `json:"mbps"`
+		Rounds      float64 `json:"dirty-sync-count"`
+	} `json:"ram"`
+}
+
+const (
+	// maxFigure bounds QEMU's figures: a guest that has taken it over may say anything.
+	maxFigure = 1 << 60
+	// maxFailure bounds QEMU's sentence about a failure in bytes, maxStatus the name of a
+	// status.
+	maxFailure = 512
+	maxStatus  = 64
+)
+
+// short is QEMU's text as it may be passed on.
+func short(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxFailure)], "")
+}
+
+func figure(f float64) float64 { return math.Max(0, math.Min(maxFigure, f)) }
+
+func milliseconds(f float64) time.Duration {
+	return time.Duration(math.Min(figure(f), float64(math.MaxInt64/int64(time.Millisecond)))) * time.Millisecond
+}
+
+func (i *migrationInfo) progress() Progress {
+	return Progress{
+		Total: figure(i.RAM.Total), Transferred: figure(i.RAM.Transferred), Remaining: figure(i.RAM.Remaining),
+		DirtyRate: figure(i.RAM.DirtyRate * i.RAM.PageSize), Rate: figure(i.RAM.Mbps * 1e6 / 8),
+		Elapsed: milliseconds(i.Total), Downtime: milliseconds(i.Downtime), Expected: milliseconds(i.Expected),
+		Rounds: figure(i.RAM.Rounds), Throttle: math.Min(100, figure(i.Throttle)),
+	}
+}
+
+// migrationOf is what QEMU's answers come to. runState is the one that QEMU has named before.
+func migrationOf(info migrationInfo, runState string, objects map[string]bool) Migration {
+	m := Migration{
+		Handover: machine.ReadHandover(objects), RunState: runState,
+		Status: migrationstatus.Status(info.Status[:min(len(info.Status), maxStatus)]), Progress: info.progress(),
+	}
+	if m.Status == migrationstatus.Failed {
+		m.Failure = short(info.Error)
+	}
+	if m.Begun != "" && m.Status == migrationstatus.Completed && runState != runstate.PostMigrate {
+		// QEMU has not begun the migration that it has the marker of, and tells of an
+		// earlier one.
+		m.Status = migrationstatus.None
+	}
+	return m
+}
+
+// settled is the run state of the guest rather than of its QEMU. A guest that has not arrived,
+// whatever its QEMU is about, is to arrive. One that was stopped by an error of its disks when it
+// was to be handed over, and was not, is where it was: QEMU says postmigrate of it.
+func settled(m Migration) string {
+	switch {
+	case m.Arriving() && runstate.Of(m.RunState).Outlook != runstate.Over:
+		return runstate.InMigrate
+	case m.RunState == runstate.PostMigrate && m.Begun != "" && (m.Status == migrationstatus.Failed || m.Status == migrationstatus.Canceled):
+		return runstate.IOError
+	}
+	return m.RunState
+}
+
+// queryMigration asks QEMU for its migration, in a run state that it has just named.
+func (g *Guest) queryMigration(ctx context.Context, runState string, objects map[string]bool) (Migration, error) {
+	var info migrationInfo
+	if err := g.monitor.Execute(ctx, "query-migrate", nil, &info); err != nil {
+		return Migration{}, err
+	}
+	return migrationOf(info, runState, objects), nil
+}
+
+// Begin is how a migration is begun.
+type Begin struct {
+	Migration types.UID
+	// Socket is where QEMU connects to, as it sees it.
+	Socket string
+	// Bandwidth is the most that is sent in a second, in bytes; 0 for no limit.
+	Bandwidth int64
+	// AutoConverge slows a guest down that changes its memory faster than it is sent.
+	AutoConverge bool
+	// Downtime is how long the guest may be stopped for the last of its memory.
+	Downtime time.Duration
+}
+
+// noLimit is as much in a second as no network sends; QEMU's own default is a limit.
+const noLimit = 1 << 50
+
+func (b *Begin) parameters() map[string]any {
+	bandwidth := b.Bandwidth
+	if bandwidth <= 0 {
+		bandwidth = noLimit
+	}
+	return map[string]any{"max-bandwidth": bandwidth, "downtime-limit": b.Downtime.Milliseconds()}
+}
+
+type capability struct {
+	Name  string `json:"capability"`
+	State bool   `json:"state"`
+}
+
+func (g *Guest) setCapabilities(ctx context.Context, list ...capability) error {
+	return g.execute(ctx, "migrate-set-capabilities", map[string]any{"capabilities": list})
+}
+
+// Begin has QEMU send the guest. A guest that can't be sent in the state that it is in is a
+// *Refusal.
+func (g *Guest) Begin(ctx context.Context, b Begin) error {
+	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+		d := decideBegin(o)
+		if d.action == refuse {
+			return &Refusal{d.message}
+		}
+		g.mu.Lock()
+		g.known.migrates = true
+		g.mu.Unlock()
+		return g.begin(ctx, b)
+	})
+}
+
+// begin marks QEMU before it sends anything: one that dies in between leaves a migration that
+// has not begun, with the status of none, which has failed. The caller holds g.power.
+func (g *Guest) begin(ctx context.Context, b Begin) error {
+	err := g.setCapabilities(ctx, capability{"events", true}, capability{"return-path", true},
+		capability{"pause-before-switchover", true}, capability{"auto-converge", b.AutoConverge})
+	if err != nil {
+		return fmt.Errorf("preparing the migration: %w", err)
+	}
+	if err := g.execute(ctx, "migrate-set-parameters", b.parameters()); err != nil {
+		return fmt.Errorf("preparing the migration: %w", err)
+	}
+	objects, err := g.objects(ctx)
+	if err != nil {
+		return err
+	}
+	for _, marker := range machine.Outdated(objects, b.Migration) {
+		if err := g.removeMarker(ctx, marker); err != nil {
+			return err
+		}
+	}
+	if err := g.addMarker(ctx, machine.BegunMarker(b.Migration)); err != nil {
+		return err
+	}
+	if err := g.execute(ctx, "migrate", map[string]any{"uri": "unix:" + b.Socket}); err != nil {
+		return fmt.Errorf("beginning the migration: %w", err)
+	}
+	return nil
+}
+
+// Continue has a source that waits before the switchover hand its guest over.
+func (g *Guest) Continue(ctx context.Context) error {
+	return g.exclusive(ctx, func(ctx context.Context, _ observation) error {
+		if err := g.execute(ctx, "migrate-continue", map[string]any{"state": migrationstatus.PreSwitchover}); err != nil {
+			return fmt.Errorf("having QEMU hand the guest over: %w", err)
+		}
+		return nil
+	})
+}
+
+// Cancel has a source give a migration up. One that is past that goes on.
+func (g *Guest) Cancel(ctx context.Context) error {
+	return g.exclusive(ctx, func(ctx context.Context, _ observation) error {
+		if err := g.execute(ctx, "migrate_cancel", nil); err != nil {
+			return fmt.Errorf("cancelling the migration: %w", err)
+		}
+		return nil
+	})
+}
+
+// Listen has a target take its guest from a socket, as QEMU sees it. One that does already is left
+// alone.
+func (g *Guest) Listen(ctx context.Context, socket string) error {
+	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+		if o.migration.Status != "" && o.migration.Status != migrationstatus.None {
+			return nil
+		}
+		err := g.setCapabilities(ctx, capability{"events", true}, capability{"return-path", true}, capability{"late-block-activate", true})
+		if err == nil {
+			err = g.execute(ctx, "migrate-incoming", map[string]any{"uri": "unix:" + socket})
+		}
+		if err != nil {
+			return fmt.Errorf("having QEMU wait for its guest: %w", err)
+		}
+		return nil
+	})
+}
+
+// errNotArrived is of a target that has no guest to run.
+var errNotArrived = errors.New("the guest has not arrived in this QEMU")
+
+// Take has a target run the guest that has arrived. It marks QEMU before, and may be called again
+// after it has done so.
+func (g *Guest) Take(ctx context.Context, migration types.UID) error {
+	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+		if o.migration.Incoming != migration || !o.migration.arrived() {
+			return errNotArrived
+		}
+		if o.migration.Ran && o.state.Outlook == runstate.Runs {
+			return nil
+		}
+		if err := g.addMarker(ctx, machine.RanMarker(migration)); err != nil {
+			return err
+		}
+		if err := g.execute(ctx, "cont", nil); err != nil {
+			return fmt.Errorf("starting the guest that has arrived: %w", err)
+		}
+		return nil
+	})
+}
+
+// errNotSent is of a source that has not sent its guest.
+var errNotSent = errors.New("this QEMU has not sent its guest with the migration")
+
+// Reclaim has a guest go on here that was sent, and that the target is known never to have run.
+func (g *Guest) Reclaim(ctx context.Context, migration types.UID) error {
+	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+		if o.migration.Begun != migration || !o.migration.gone() {
+			return errNotSent
+		}
+		if err := g.execute(ctx, "cont", nil); err != nil {
+			return fmt.Errorf("having the guest go on: %w", err)
+		}
+		return nil
+	})
+}

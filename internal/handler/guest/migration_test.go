@@ -1,0 +1,194 @@
+package guest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/qemu/qmptest"
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/machine"
+)
+
+// moving is a migration between two QEMUs, each with a Guest attached.
+type moving struct {
+	from, to       *watched
+	source, target *qmptest.Server
+	socket         string
+	// release lets the memory come to an end.
+	release func()
+}
+
+// newMoving starts both. The migration stays active until it is released.
+func newMoving(t *testing.T, state string) *moving {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "moving") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	m := &moving{source: inState(t, state), target: qmptest.NewIncoming(t), socket: filepath.Join(dir, "m.sock")}
+	m.target.AddObject(machine.MarkerType, machine.IncomingMarker("m"))
+	m.release = m.source.HoldMigration()
+	m.from, m.to = open(t, m.source), open(t, m.target)
+	return m
+}
+
+func (m *moving) begin(t *testing.T) {
+	t.Helper()
+	for range 2 { // what is repeated does no harm
+		if err := m.to.Listen(t.Context(), m.socket); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.from.Begin(t.Context(), Begin{Migration: "m", Socket: m.socket, AutoConverge: true, Downtime: 100 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func at(status migrationstatus.Status) func(Facts) bool {
+	return func(f Facts) bool { return f.Migration.Status == status }
+}
+
+// handOver brings the guest to the target, which has not run it.
+func (m *moving) handOver(t *testing.T) {
+	t.Helper()
+	m.release()
+	m.from.await("the switchover", at(migrationstatus.PreSwitchover))
+	if err := m.from.Continue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if f := m.from.await("the end at the source", at(migrationstatus.Completed)); !f.Migration.gone() || f.RunState != runstate.PostMigrate {
+		t.Errorf("the source is %+v", f)
+	}
+	if f := m.to.await("the end at the target", at(migrationstatus.Completed)); !f.Migration.arrived() || f.Migration.Ran || f.RunState != runstate.InMigrate {
+		t.Errorf("the target is %+v", f)
+	}
+}
+
+// refusesToRun tries all verbs that could have a guest run which is not this QEMU's.
+func refusesToRun(w *watched, qemu *qmptest.Server) {
+	w.t.Helper()
+	for name, err := range map[string]error{"unpause": w.Unpause(w.t.Context()), "reset": w.Reset(w.t.Context())} {
+		if refusalOf(w.t, err) == "" {
+			w.t.Errorf("%s was done", name)
+		}
+	}
+	started, err := w.Start(w.t.Context(), nil)
+	if started || err != nil || w.Resume(w.t.Context()) != nil || qemu.Executed("cont") > 0 {
+		w.t.Errorf("QEMU was told to run its guest: %v, %v", started, err)
+	}
+}
+
+func TestAGuestMoves(t *testing.T) {
+	m := newMoving(t, runstate.Running)
+	m.begin(t)
+	f := m.from.await("progress", func(f Facts) bool { return f.Migration.Progress.Transferred == 1<<20 })
+	if p := f.Migration.Progress; p.Total != 1<<20 || p.Remaining != 0 || p.Rate != 1e6 || f.After != passingPause || f.Migration.Begun != "m" {
+		t.Errorf("while it is sent: %+v", f)
+	}
+	if !m.source.Capability("pause-before-switchover") || !m.source.Capability("auto-converge") || m.target.Capability("pause-before-switchover") ||
+		!m.target.Capability("late-block-activate") || m.source.Parameter("max-bandwidth") != "1125899906842624" || m.source.Parameter("downtime-limit") != "100" {
+		t.Error("the capabilities or parameters are others")
+	}
+	m.handOver(t)
+	refusesToRun(m.from, m.source)
+	refusesToRun(m.to, m.target)
+	if err := m.to.Take(t.Context(), "another"); err == nil {
+		t.Error("a guest was taken that another migration has brought")
+	}
+	for range 2 {
+		if err := m.to.Take(t.Context(), "m"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.to.await("a guest that runs", in(runstate.Running))
+	if n := m.target.Executed("cont"); n != 1 || !m.target.HasObject(machine.RanMarker("m")) {
+		t.Errorf("the target was told to run %d times", n)
+	}
+}
+
+// TestAMigrationThatEndsEarlyLeavesTheGuestAsItWas: the guest of one has been stopped by its disk
+// meanwhile, and has to be told to go on.
+func TestAMigrationThatEndsEarlyLeavesTheGuestAsItWas(t *testing.T) {
+	for name, fails := range map[string]bool{"a guest that runs": false, "a guest whose disk fails": true} {
+		m := newMoving(t, runstate.Running)
+		m.begin(t)
+		if fails {
+			m.source.FailDisk(qmptest.RootDisk, "failed")
+		}
+		m.release()
+		m.from.await("the switchover", at(migrationstatus.PreSwitchover))
+		if err := m.from.Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f := m.from.await("the end", at(migrationstatus.Canceled))
+		<-m.to.Done()
+		if !fails {
+			m.from.await(name, in(runstate.Running))
+			continue
+		}
+		m.from.await(name, func(f Facts) bool { return f.RunState == runstate.IOError && f.Stalled })
+		if err := m.from.Resume(t.Context()); err != nil || m.source.RunState() != runstate.Running {
+			t.Errorf("%s: %v, the guest is %s: %+v", name, err, m.source.RunState(), f)
+		}
+	}
+}
+
+func TestASourceKeepsAGuestThatHasNotRunElsewhere(t *testing.T) {
+	m := newMoving(t, runstate.Running)
+	m.begin(t)
+	if err := m.from.Reclaim(t.Context(), "m"); err == nil {
+		t.Error("a guest was taken back that was not sent")
+	}
+	m.handOver(t)
+	if err := m.from.Reclaim(t.Context(), "another"); err == nil {
+		t.Error("it was taken back for another migration")
+	}
+	m.target.Exit()
+	if err := m.from.Reclaim(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	f := m.from.await("a guest that runs", in(runstate.Running))
+	if f.Migration.Status != migrationstatus.None || f.Migration.UnderWay() {
+		t.Errorf("it is %+v", f)
+	}
+}
+
+func TestAPauseIsRefusedDuringAMigration(t *testing.T) {
+	m := newMoving(t, runstate.Running)
+	m.begin(t)
+	if why := refusalOf(t, m.from.Pause(t.Context())); why != "VMI cannot be paused while it is migrated" {
+		t.Errorf("the pause says %q", why)
+	}
+	m.release()
+	m.from.await("the switchover", at(migrationstatus.PreSwitchover))
+	if why := refusalOf(t, m.from.Pause(t.Context())); !strings.Contains(why, "sent to another node") {
+		t.Errorf("the pause says %q", why)
+	}
+}
+
+func TestASecondMigrationReplacesTheFirstsMarkers(t *testing.T) {
+	qemu := inState(t, runstate.Running)
+	for _, marker := range []string{machine.BegunMarker("old"), machine.PauseMarker} {
+		qemu.AddObject(machine.MarkerType, marker)
+	}
+	w := open(t, qemu)
+	if err := w.Begin(t.Context(), Begin{Migration: "new", Socket: filepath.Join(t.TempDir(), "none")}); err != nil {
+		t.Fatal(err)
+	}
+	for marker, want := range map[string]bool{
+		machine.BegunMarker("old"): false, machine.PauseMarker: true, machine.BegunMarker("new"): true,
+	} {
+		if qemu.HasObject(marker) != want {
+			t.Errorf("the marker %s is there: %v", marker, !want)
+		}
+	}
+	f := w.await("a migration that reaches nobody", at(migrationstatus.Failed))
+	if f.Migration.Failure == "" {
+		t.Errorf("it says nothing of why: %+v", f)
+	}
+}

@@ -1,0 +1,135 @@
+package guestlifecycle
+
+import (
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/switchover"
+)
+
+// Role is what a node is to the guest of a VMI.
+type Role int
+
+const (
+	// Home is the node where the guest runs or is to be started. It may be the source of a
+	// migration.
+	Home Role = iota
+	// Destination is the node that a migration brings the guest to. Its virt-handler owns
+	// nothing of the VMI's status but its part of migrationState.
+	Destination
+	// Former is the node that the guest has left. Its virt-handler owns nothing, and has QEMU
+	// end if that is still there.
+	Former
+)
+
+// RoleOf returns what a node is to the guest of a VMI that it has a pod of.
+func RoleOf(vmi *v1.VirtualMachineInstance, node string) Role {
+	m := vmi.Status.MigrationState
+	switch {
+	case m == nil || vmi.Status.NodeName == node:
+		return Home
+	case m.TargetNode == node:
+		return Destination
+	case m.SourceNode == node && m.Completed:
+		return Former
+	}
+	return Home
+}
+
+// NextAtDestination chooses the step at the node that a guest migrates to, and when to look again.
+// action is what is decided of the guest there, on the same observation.
+func NextAtDestination(o Observed, action switchover.TargetAction) (Step, time.Duration) {
+	running := o.Link == LinkUp && o.Launcher.Phase == launch.PhaseRunning
+	switch {
+	case o.Deserted:
+		return endDeserted(o, running)
+	case o.Link == LinkUp && (action == switchover.Kill || o.Stopping != nil):
+		// One that was told to end is not run any more, whatever is heard meanwhile.
+		return kill(o)
+	case running && !o.Attached:
+		return Attach, 0
+	case o.Link == LinkNone && o.Launcher.Phase != launch.PhaseExited && reachable(o):
+		return Connect, 0
+	}
+	switch action {
+	case switchover.StartIncoming:
+		return Start, 0
+	case switchover.MarkAndRun, switchover.Run:
+		return Take, 0
+	case switchover.ReportReady:
+		// There may be no address to report yet.
+		return report(o), addressAgain
+	}
+	return report(o), o.PlugAfter
+}
+
+// NextAtFormer chooses the step at the node that a guest has left: nothing is done there but what is
+// decided about the migration, until nothing is left of its QEMU.
+func NextAtFormer(o Observed) (Step, time.Duration) {
+	switch {
+	case o.Launcher.Phase == launch.PhaseExited, o.Link != LinkUp && !reachable(o):
+		return Release, 0
+	case o.Link == LinkNone:
+		return Connect, 0
+	case o.Link == LinkUp && o.Launcher.Phase == launch.PhaseRunning && !o.Attached:
+		return Attach, 0
+	case o.Migrate:
+		return Migrate, 0
+	case o.Stopping != nil:
+		return kill(o)
+	}
+	return Wait, formerAgain
+}
+
+// formerAgain is when it is looked again at what is left of a guest.
+const formerAgain = 2 * time.Second
+
+// StatusOf is the run state that a status tells of. A guest that is handed over stands still for a
+// moment, and is not worth two writes to the VMI, which the other node is about to write to.
+func StatusOf(runState string, handsOver bool) string {
+	if handsOver {
+		if outlook := runstate.Of(runState).Outlook; outlook == runstate.Passes || outlook == runstate.Moved {
+			return runstate.Running
+		}
+	}
+	return runState
+}
+
+// addressAgain is when it is looked again for an address of the node.
+const addressAgain = time.Second
+
+// kill ends a QEMU without a guest.
+func kill(o Observed) (Step, time.Duration) {
+	if o.Stopping == nil {
+		return Stop, 0
+	}
+	if left := o.StoppingSince.Add(killAfter).Sub(o.Now); left > 0 {
+		return Wait, left
+	}
+	return Kill, killAfter
+}
+
+// ProcessOf is what is known of the QEMU of a VMI's pod on a node.
+func ProcessOf(o Observed) switchover.Process {
+	switch {
+	case o.Launcher.Phase == launch.PhaseExited, o.Pod != nil && (o.Pod.Finished || o.Pod.Gone && !o.Pod.Remains):
+		return switchover.ProcessEnded
+	case o.Link == LinkUp && o.Launcher.Phase == launch.PhaseWaiting:
+		return switchover.ProcessNotStarted
+	case o.Attached && o.Link == LinkUp:
+		return switchover.ProcessRuns
+	}
+	return switchover.ProcessUnknown
+}
+
+// ExitOf is what virt-launcher has said of the end of a QEMU at a role; nil for nothing. At the
+// destination nothing counts as known but whether the guest has run.
+func ExitOf(exit *launch.Exit, at Role) switchover.Exit {
+	if exit == nil || at == Destination && exit.Incoming == "" {
+		return switchover.Exit{}
+	}
+	return switchover.Exit{Known: true, Sent: exit.Reason == launch.ReasonMigrated, Ran: exit.Incoming != launch.IncomingNeverRan}
+}

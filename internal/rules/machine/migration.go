@@ -1,0 +1,72 @@
+package machine
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Markers of a live migration, by its UID. QEMU tells the status of its last migration, and not
+// which that was; nor does it tell whether a guest that was paused has run since it arrived. QEMU
+// is started with the first as the target of a migration, and virt-handler adds the others, each
+// before it does what the marker says (decision 295).
+const (
+	incomingMarker = "incoming-"
+	ranMarker      = "ran-"
+	begunMarker    = "migration-"
+)
+
+// IncomingMarker is in a QEMU that was started as the target of a migration.
+func IncomingMarker(migration types.UID) string { return incomingMarker + string(migration) }
+
+// RanMarker is in a target whose guest may have run: the source must not have it continue.
+func RanMarker(migration types.UID) string { return ranMarker + string(migration) }
+
+// BegunMarker is in a source that was told to migrate, or is about to be.
+func BegunMarker(migration types.UID) string { return begunMarker + string(migration) }
+
+// Handover is what the markers of migrations say of a QEMU.
+type Handover struct {
+	// Incoming is the migration that has brought the guest, or will; empty for a guest that
+	// was started here. Ran means that it may have run here.
+	Incoming types.UID
+	Ran      bool
+	// Begun is the last migration that takes the guest elsewhere; empty for none.
+	Begun types.UID
+}
+
+// ReadHandover reads the markers among the names of QEMU's objects.
+func ReadHandover(objects map[string]bool) Handover {
+	var h Handover
+	for name := range objects {
+		if uid, ok := strings.CutPrefix(name, incomingMarker); ok {
+			h.Incoming, h.Ran = types.UID(uid), objects[ranMarker+uid]
+		}
+		if uid, ok := strings.CutPrefix(name, begunMarker); ok {
+			h.Begun = types.UID(uid)
+		}
+	}
+	return h
+}
+
+// Arriving reports whether QEMU waits for a guest, or has it and may not run it yet.
+func (h Handover) Arriving() bool { return h.Incoming != "" && !h.Ran }
+
+// Outdated are the markers of migrations that are over when another begins.
+func Outdated(objects map[string]bool, begins types.UID) []string {
+	var list []string
+	for name := range objects {
+		if uid, ok := strings.CutPrefix(name, begunMarker); ok && uid != string(begins) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// arrive has QEMU wait for its guest, and leave the guest's CPUs stopped when it is there.
+func (b *builder) arrive() {
+	b.named("migration", string(b.in.Incoming))
+	b.option("S", "")
+	b.option("incoming", "defer")
+	b.object(Properties{"qom-type": MarkerType, "id": IncomingMarker(b.in.Incoming)})
+}
