@@ -240,6 +240,11 @@ func (d *Driver) act(ctx context.Context, step guestlifecycle.Step, s snapshot, 
 	case guestlifecycle.Take:
 		return d.take(ctx, s, o)
 	case guestlifecycle.Stop:
+		if s.role == guestlifecycle.Destination {
+			if err := d.doom(ctx, &s, o); err != nil {
+				return err
+			}
+		}
 		d.stop(ctx, o, s.role)
 		return nil
 	case guestlifecycle.Kill:

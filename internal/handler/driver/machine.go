@@ -151,6 +151,12 @@ func (m *Machine) DialPort(ctx context.Context, protocol string, port int) (net.
 // usage is what the guest has used.
 func (m *Machine) usage(ctx context.Context) metrics.Usage {
 	u := m.guest.Usage(ctx, m.vmi.Spec.Domain.Devices.Disks, m.taps)
+	if m := m.guest.Observe().Migration; m.UnderWay() {
+		u.Migration = &metrics.Migration{
+			Total: m.Progress.Total, Processed: m.Progress.Transferred, Remaining: m.Progress.Remaining,
+			DirtyRate: m.Progress.DirtyRate, TransferRate: m.Progress.Rate,
+		}
+	}
 	u.Namespace, u.Name, u.GuestBytes = m.vmi.Namespace, m.vmi.Name, float64(machine.GuestMemory(&m.vmi.Spec))
 	return u
 }

@@ -25,9 +25,11 @@ import (
 
 // moving is what a driver has for the migration of its VMI. At most one of its sides is there.
 type moving struct {
-	of     types.UID
-	source *migration.Source
-	target *migration.Target
+	of types.UID
+	// address is the one that source calls.
+	address string
+	source  *migration.Source
+	target  *migration.Target
 }
 
 func (m *moving) close() {
@@ -69,6 +71,11 @@ func (d *Driver) tendMigration(ctx context.Context, s *snapshot) {
 		return
 	}
 	d.moving.of = m.MigrationUID
+	if d.moving.source != nil && d.moving.address != m.TargetNodeAddress {
+		// The target's virt-handler has started anew elsewhere, and its streams have ended.
+		d.moving.source.Close()
+		d.moving.source = nil
+	}
 	switch {
 	case s.role == guestlifecycle.Destination && s.attached != nil && d.moving.target == nil:
 		d.moving.target = d.expect(vmi, m)
@@ -78,7 +85,7 @@ func (d *Driver) tendMigration(ctx context.Context, s *snapshot) {
 			d.log.Info("the migration has no way to its target", "migration", m.MigrationUID, "reason", err.Error())
 			return
 		}
-		d.moving.source = source
+		d.moving.source, d.moving.address = source, m.TargetNodeAddress
 	}
 }
 
@@ -124,6 +131,7 @@ func (d *Driver) targetDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 		Exit:     guestlifecycle.ExitOf(s.connection.Exit, s.role),
 		RunState: known.RunState, Status: known.Status,
 		Marked: known.Incoming == m.MigrationUID && known.Ran,
+		Doomed: known.Incoming == m.MigrationUID && known.Doomed,
 	}
 	if o.Pod != nil {
 		_, f.Named = o.VMI.Status.ActivePods[o.Pod.UID]
@@ -140,12 +148,12 @@ func (d *Driver) targetDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 	if target != nil {
 		target.Tell(out.target.Tell)
 	}
-	switch out.target.Action {
-	case switchover.ReportReady:
-		out.targetFacts = &vmistatus.TargetMigration{UID: m.MigrationUID, Address: d.env.Migration.Address()}
-	case switchover.ReportCompleted:
-		out.targetFacts = &vmistatus.TargetMigration{UID: m.MigrationUID, Runs: true}
+	said := vmistatus.TargetMigration{UID: m.MigrationUID, Runs: out.target.Action == switchover.ReportCompleted}
+	if f.Process == switchover.ProcessRuns && target != nil && out.target.Action != switchover.Kill {
+		// This virt-handler may be another than the one that has reported an address before.
+		said.Address = d.env.Migration.Address()
 	}
+	out.targetFacts = &said
 	return out
 }
 
@@ -302,6 +310,14 @@ func (d *Driver) take(ctx context.Context, s snapshot, o guestlifecycle.Observed
 		d.moving.target.Unrun(false)
 	}
 	return s.attached.guest.Take(ctx, of)
+}
+
+// doom has the next virt-handler know that a target is being ended.
+func (d *Driver) doom(ctx context.Context, s *snapshot, o guestlifecycle.Observed) error {
+	if s.attached == nil || o.VMI.Status.MigrationState == nil {
+		return nil
+	}
+	return s.attached.guest.Doom(ctx, s.guest.Migration.Incoming)
 }
 
 // listen has a QEMU wait for its guest that was started for a migration.

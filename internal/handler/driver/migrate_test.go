@@ -268,6 +268,13 @@ func TestAGuestMigrates(t *testing.T) {
 	v.to.start()
 	v.api.await(t, "the start", started)
 	v.copies()
+	awaitTrue(t, "figures of the migration", func() bool {
+		usages := v.from.handler.supervisor.Usage(t.Context())
+		return len(usages) == 1 && usages[0].Migration != nil && usages[0].Migration.Processed == 1<<20
+	})
+	if usages := v.to.handler.supervisor.Usage(t.Context()); len(usages) > 0 {
+		t.Errorf("the target has figures: %+v", usages)
+	}
 	v.release()
 	done := v.api.await(t, "the completion", completed)
 	if m := done.Status.MigrationState; !m.TargetNodeDomainDetected || m.TargetNodeDomainReadyTimestamp == nil || m.EndTimestamp == nil || m.Mode != v1.MigrationPreCopy || m.Failed {

@@ -139,13 +139,15 @@ func settled(m Migration) string {
 	return m.RunState
 }
 
-// queryMigration asks QEMU for its migration, in a run state that it has just named.
-func (g *Guest) queryMigration(ctx context.Context, runState string, objects map[string]bool) (Migration, error) {
+// queryMigration asks QEMU for its migration, and for its run state after that: otherwise a guest
+// may count as kept that has just been sent.
+func (g *Guest) queryMigration(ctx context.Context, objects map[string]bool) (Migration, error) {
 	var info migrationInfo
 	if err := g.monitor.Execute(ctx, "query-migrate", nil, &info); err != nil {
 		return Migration{}, err
 	}
-	return migrationOf(info, runState, objects), nil
+	runState, err := g.queryStatus(ctx)
+	return migrationOf(info, runState, objects), err
 }
 
 // Begin is how a migration is begun.
@@ -270,7 +272,7 @@ var errNotArrived = errors.New("the guest has not arrived in this QEMU")
 // after it has done so.
 func (g *Guest) Take(ctx context.Context, migration types.UID) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
-		if o.migration.Incoming != migration || !o.migration.arrived() {
+		if o.migration.Incoming != migration || !o.migration.arrived() || o.migration.Doomed {
 			return errNotArrived
 		}
 		if o.migration.Ran && o.state.Outlook == runstate.Runs {
@@ -281,6 +283,19 @@ func (g *Guest) Take(ctx context.Context, migration types.UID) error {
 		}
 		if err := g.execute(ctx, "cont", nil); err != nil {
 			return fmt.Errorf("starting the guest that has arrived: %w", err)
+		}
+		return nil
+	})
+}
+
+// Doom marks a target whose guest is not to come, before it is ended.
+func (g *Guest) Doom(ctx context.Context, migration types.UID) error {
+	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+		if !o.migration.Arriving() {
+			return nil
+		}
+		if err := g.addMarker(ctx, machine.DoomedMarker(migration)); err != nil {
+			return fmt.Errorf("marking a QEMU whose guest does not come: %w", err)
 		}
 		return nil
 	})

@@ -60,7 +60,7 @@ func (g *Guest) query(ctx context.Context, known memory) (answers, error) {
 	if objects, a.waits, a.paused, err = g.markers(ctx, name); err != nil {
 		return answers{}, err
 	}
-	if a.migration, err = g.queryMigration(ctx, name, objects); err != nil {
+	if a.migration, err = g.queryMigration(ctx, objects); err != nil {
 		return answers{}, err
 	}
 	a.runState = settled(a.migration)

@@ -23,6 +23,16 @@ type Usage struct {
 	CPUSeconds float64
 	Drives     []Drive
 	Interfaces []Interface
+	// Migration is the guest's that is migrated away; nil for none.
+	Migration *Migration
+}
+
+// Migration is how far the memory of a guest is sent.
+type Migration struct {
+	// In bytes.
+	Total, Processed, Remaining float64
+	// In bytes in a second: what the guest changes, and what is sent.
+	DirtyRate, TransferRate float64
 }
 
 // Drive is what went over one of the guest's disks since it was started.
@@ -95,6 +105,15 @@ var (
 	}
 )
 
+// ofMigration are figures of a migration at one moment.
+var ofMigration = []counter[Migration]{
+	{perGuest("kubevirt_vmi_migration_data_total_bytes", "Memory that a migration has to send."), func(m Migration) float64 { return m.Total }},
+	{perGuest("kubevirt_vmi_migration_data_processed_bytes", "Memory that a migration has sent."), func(m Migration) float64 { return m.Processed }},
+	{perGuest("kubevirt_vmi_migration_data_remaining_bytes", "Memory that a migration has still to send."), func(m Migration) float64 { return m.Remaining }},
+	{perGuest("kubevirt_vmi_migration_dirty_memory_rate_bytes", "Memory that the guest changes in a second while it is migrated."), func(m Migration) float64 { return m.DirtyRate }},
+	{perGuest("kubevirt_vmi_migration_memory_transfer_rate_bytes", "Memory that a migration sends in a second."), func(m Migration) float64 { return m.TransferRate }},
+}
+
 // counter is a metric of a T and where its figure is.
 type counter[T any] struct {
 	desc *prometheus.Desc
@@ -110,6 +129,9 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 		out <- c.desc
 	}
 	for _, c := range ofInterface {
+		out <- c.desc
+	}
+	for _, c := range ofMigration {
 		out <- c.desc
 	}
 }
@@ -135,6 +157,12 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 			for _, c := range ofInterface {
 				emit(c.desc, prometheus.CounterValue, c.of(i), i.Name)
 			}
+		}
+		if usage.Migration == nil {
+			continue
+		}
+		for _, c := range ofMigration {
+			emit(c.desc, prometheus.GaugeValue, c.of(*usage.Migration))
 		}
 	}
 }

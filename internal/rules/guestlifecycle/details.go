@@ -92,7 +92,7 @@ func immovable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known m
 		if onItsWay(v, status) {
 			continue
 		}
-		if message := stays(v, known); message != "" {
+		if message := cmp.Or(stays(v, known), local(vmi, v)); message != "" {
 			add(v1.VirtualMachineInstanceReasonDisksNotMigratable, message)
 		}
 	}
@@ -116,6 +116,20 @@ func onItsWay(v *v1.Volume, status []v1.VolumeStatus) bool {
 	return machine.Hotpluggable(v) && !slices.ContainsFunc(status, func(s v1.VolumeStatus) bool {
 		return s.Name == v.Name && hotplug.InUse(s.Phase)
 	})
+}
+
+// local says why what a volume holds can't be reached from another node although nothing of it is
+// this node's but the guest's own changes; empty when it can.
+func local(vmi *v1.VirtualMachineInstance, v *v1.Volume) string {
+	switch {
+	case machine.Hotpluggable(v):
+		return fmt.Sprintf("volume %s is hotplugged, and hotplugged volumes are not migrated yet", v.Name)
+	case machine.ReadOnly(&vmi.Spec, v.Name):
+		return ""
+	case v.ContainerDisk != nil, v.EmptyDisk != nil, v.Ephemeral != nil:
+		return fmt.Sprintf("volume %s keeps what the guest writes in its pod, which is not migrated yet", v.Name)
+	}
+	return ""
 }
 
 // stays says why a volume cannot be reached from another node; empty when it

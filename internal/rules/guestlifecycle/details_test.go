@@ -37,8 +37,12 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 		"a file on the node":        {[]func(*v1.VirtualMachineInstance){file(nil)}, nil, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + local}, v1.BlockMigration},
 		"a file that is not shared": {[]func(*v1.VirtualMachineInstance){file(new(false))}, nil, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + local}, v1.BlockMigration},
 		"a file on every node":      {[]func(*v1.VirtualMachineInstance){file(new(true))}, nil, vmistatus.Obstacle{}, v1.BlockMigration},
-		"a disk that can be sent": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) {
+		"a disk that is the pod's": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) {
 			vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}}
+		}}, nil, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: volume root keeps what the guest writes in its pod, which is not migrated yet"}, v1.BlockMigration},
+		"an image that is only read": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{}}
+			vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", DiskDevice: v1.DiskDevice{CDRom: &v1.CDRomTarget{}}}}
 		}}, nil, vmistatus.Obstacle{}, v1.BlockMigration},
 		"a volume that is on its way": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) { plugging(vmi, v1.VolumePending) }}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
 		"a volume that was plugged": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) { plugging(vmi, v1.VolumeReady) }}, shared,

@@ -14,6 +14,7 @@ const (
 	incomingMarker = "incoming-"
 	ranMarker      = "ran-"
 	begunMarker    = "migration-"
+	doomedMarker   = "doomed-"
 )
 
 // IncomingMarker is in a QEMU that was started as the target of a migration.
@@ -25,12 +26,17 @@ func RanMarker(migration types.UID) string { return ranMarker + string(migration
 // BegunMarker is in a source that was told to migrate, or is about to be.
 func BegunMarker(migration types.UID) string { return begunMarker + string(migration) }
 
+// DoomedMarker is in a target that is being ended because its guest is not to come: nobody runs the
+// guest in it any more.
+func DoomedMarker(migration types.UID) string { return doomedMarker + string(migration) }
+
 // Handover is what the markers of migrations say of a QEMU.
 type Handover struct {
 	// Incoming is the migration that has brought the guest, or will; empty for a guest that
-	// was started here. Ran means that it may have run here.
-	Incoming types.UID
-	Ran      bool
+	// was started here. Ran means that it may have run here, Doomed that this QEMU is being
+	// ended.
+	Incoming    types.UID
+	Ran, Doomed bool
 	// Begun is the last migration that takes the guest elsewhere; empty for none.
 	Begun types.UID
 }
@@ -40,7 +46,7 @@ func ReadHandover(objects map[string]bool) Handover {
 	var h Handover
 	for name := range objects {
 		if uid, ok := strings.CutPrefix(name, incomingMarker); ok {
-			h.Incoming, h.Ran = types.UID(uid), objects[ranMarker+uid]
+			h.Incoming, h.Ran, h.Doomed = types.UID(uid), objects[ranMarker+uid], objects[doomedMarker+uid]
 		}
 		if uid, ok := strings.CutPrefix(name, begunMarker); ok {
 			h.Begun = types.UID(uid)

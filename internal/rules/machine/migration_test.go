@@ -23,6 +23,7 @@ func TestHandoverIsReadFromMarkers(t *testing.T) {
 		"a guest that has not arrived":  {[]string{IncomingMarker("a")}, Handover{Incoming: "a"}},
 		"a guest that has arrived":      {[]string{IncomingMarker("a"), RanMarker("a")}, Handover{Incoming: "a", Ran: true}},
 		"another migration's guest ran": {[]string{IncomingMarker("a"), RanMarker("b")}, Handover{Incoming: "a"}},
+		"a guest that is not to come":   {[]string{IncomingMarker("a"), DoomedMarker("a")}, Handover{Incoming: "a", Doomed: true}},
 		"a guest that goes":             {[]string{BegunMarker("b")}, Handover{Begun: "b"}},
 		"a guest that came and goes on": {
 			[]string{IncomingMarker("a"), RanMarker("a"), BegunMarker("b")}, Handover{Incoming: "a", Ran: true, Begun: "b"},
