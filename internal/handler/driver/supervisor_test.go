@@ -54,3 +54,20 @@ func TestPodsOfOtherNamespacesAreNobodys(t *testing.T) {
 		t.Errorf("of pods that are gone is kept: %v, %v", s.pods, s.attachmentPods)
 	}
 }
+
+// TestTwoWatchesShowAVMI: when its guest arrives, one of them stops to show it, before or after the
+// other begins.
+func TestTwoWatchesShowAVMI(t *testing.T) {
+	s := NewSupervisor(&Env{})
+	instance := scheduled("both")
+	s.VMISeen(Coming, instance)
+	s.VMISeen(Here, instance)
+	s.VMIGone(Coming, "both")
+	if s.waiting["both"] == nil {
+		t.Error("the VMI is gone, and one watch still shows it")
+	}
+	s.VMIGone(Here, "both")
+	if s.waiting["both"] != nil || len(s.shown) > 0 {
+		t.Error("the VMI is still there, and no watch shows it")
+	}
+}

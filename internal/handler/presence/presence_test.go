@@ -308,3 +308,38 @@ func TestThePodOfThisNodeIsAskedFor(t *testing.T) {
 		t.Errorf("of a guest that never migrated: %s", got)
 	}
 }
+
+// TestWhatNoCacheShows: a VMI whose guest has left is kept until its QEMU has ended, one that a cache
+// is about to show is kept as well, and any other is let go of.
+func TestWhatNoCacheShows(t *testing.T) {
+	for name, c := range map[string]struct {
+		change     func(*v1.VirtualMachineInstance)
+		kept, asks bool
+	}{
+		"a VMI of another node": {func(vmi *v1.VirtualMachineInstance) { vmi.Status.NodeName = "b" }, false, false},
+		"one whose guest has left": {func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.NodeName = "b"
+			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{SourceNode: "a", TargetNode: "b", Completed: true}
+		}, true, false},
+		"one that is here":       {func(vmi *v1.VirtualMachineInstance) { vmi.Labels = map[string]string{v1.NodeNameLabel: "a"} }, true, true},
+		"one that migrates here": {func(vmi *v1.VirtualMachineInstance) { vmi.Labels = map[string]string{v1.MigrationTargetNodeNameLabel: "a"} }, true, true},
+	} {
+		p := New(Env{Node: "a"}, running())
+		p.absent.vmi = true
+		stored := running()
+		c.change(stored)
+		after := p.takeUnseen(stored)
+		if (p.vmi != nil) != c.kept || (after > 0) != c.asks {
+			t.Errorf("%s: kept %v, asked for again after %v", name, p.vmi != nil, after)
+		}
+		// One whose guest has left is not asked for again and again.
+		if p.vmi != nil && !c.asks {
+			if d := decide(p.vmi, p.absent, "a", true, Launcher{Connected: true}, time.Now()); d.question != "" {
+				t.Errorf("%s: the API server is asked for %s", name, d.question)
+			}
+			if d := decide(p.vmi, p.absent, "a", true, Launcher{Exited: true}, time.Now()); d.question != letGo {
+				t.Errorf("%s: it is kept although its QEMU has ended", name)
+			}
+		}
+	}
+}

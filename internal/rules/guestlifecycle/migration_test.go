@@ -1,0 +1,156 @@
+package guestlifecycle
+
+import (
+	"testing"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/rules/switchover"
+)
+
+func TestWhatANodeIsToAGuest(t *testing.T) {
+	state := func(completed bool) *v1.VirtualMachineInstanceMigrationState {
+		return &v1.VirtualMachineInstanceMigrationState{SourceNode: "a", TargetNode: "b", Completed: completed}
+	}
+	for name, c := range map[string]struct {
+		node, at string
+		state    *v1.VirtualMachineInstanceMigrationState
+		want     Role
+	}{
+		"a guest that never migrated": {"a", "a", nil, Home},
+		"the source":                  {"a", "a", state(false), Home},
+		"the target":                  {"b", "a", state(false), Destination},
+		"the target, where the guest runs already":   {"b", "a", state(true), Destination},
+		"the target, when the VMI says so":           {"b", "b", state(true), Home},
+		"the source, before the VMI says so":         {"a", "a", state(true), Home},
+		"the source, when the VMI says so":           {"a", "b", state(true), Former},
+		"a node that has nothing to do with it":      {"c", "b", state(true), Home},
+		"a source whose VMI names another node only": {"a", "b", state(false), Home},
+	} {
+		vmi := &v1.VirtualMachineInstance{}
+		vmi.Status.NodeName, vmi.Status.MigrationState = c.at, c.state
+		if got := RoleOf(vmi, c.node); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestNextAtDestination(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	zero := int64(0)
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Status.Phase = v1.Running
+	up := func(phase launch.Phase, attached bool) Observed {
+		return Observed{VMI: vmi, Pod: &Pod{UID: "p"}, Link: LinkUp, Launcher: launch.State{Phase: phase}, Attached: attached, Now: now}
+	}
+	changed, told, late, gone := up(launch.PhaseRunning, true), up(launch.PhaseRunning, true), up(launch.PhaseRunning, true), Observed{VMI: vmi, Now: now}
+	changed.Changed = true
+	told.Stopping, told.StoppingSince = &zero, now
+	late.Stopping, late.StoppingSince = &zero, now.Add(-killAfter)
+	deserted := up(launch.PhaseRunning, true)
+	deserted.Deserted = true
+	for name, c := range map[string]struct {
+		o      Observed
+		action switchover.TargetAction
+		want   Step
+		after  time.Duration
+	}{
+		"no connection to the pod":                  {Observed{VMI: vmi, Pod: &Pod{UID: "p"}}, switchover.TargetWait, Connect, 0},
+		"no pod":                                    {gone, switchover.TargetWait, Wait, 0},
+		"a launcher that waits":                     {up(launch.PhaseWaiting, false), switchover.StartIncoming, Start, 0},
+		"a launcher that is not to start anything":  {up(launch.PhaseWaiting, false), switchover.Kill, Stop, 0},
+		"a QEMU that nobody has looked at":          {up(launch.PhaseRunning, false), switchover.TargetWait, Attach, 0},
+		"a QEMU that is ready, without an address":  {up(launch.PhaseRunning, true), switchover.ReportReady, Wait, addressAgain},
+		"a QEMU that is ready":                      {changed, switchover.ReportReady, Report, addressAgain},
+		"a guest that was released":                 {up(launch.PhaseRunning, true), switchover.MarkAndRun, Take, 0},
+		"a guest that was marked":                   {up(launch.PhaseRunning, true), switchover.Run, Take, 0},
+		"a guest that runs":                         {changed, switchover.ReportCompleted, Report, 0},
+		"a guest that is not to come":               {up(launch.PhaseRunning, true), switchover.Kill, Stop, 0},
+		"one that was told to end":                  {told, switchover.Kill, Wait, killAfter},
+		"one that was told to end, and is released": {told, switchover.MarkAndRun, Wait, killAfter},
+		"one that has not ended in time":            {late, switchover.Kill, Kill, killAfter},
+		"a QEMU that has ended":                     {up(launch.PhaseExited, false), switchover.TargetWait, Wait, 0},
+		"a VMI that does not exist any more":        {deserted, switchover.TargetWait, Stop, 0},
+	} {
+		if step, after := NextAtDestination(c.o, c.action); step != c.want || after != c.after {
+			t.Errorf("%s: %s after %v, want %s after %v", name, step, after, c.want, c.after)
+		}
+	}
+}
+
+func TestNextAtFormer(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Status.Phase = v1.Running
+	up := Observed{VMI: vmi, Pod: &Pod{UID: "p"}, Link: LinkUp, Launcher: launch.State{Phase: launch.PhaseRunning}, Attached: true}
+	migrates, loose, exited := up, up, up
+	migrates.Migrate = true
+	loose.Attached = false
+	exited.Launcher.Phase = launch.PhaseExited
+	for name, c := range map[string]struct {
+		o    Observed
+		want Step
+	}{
+		"a QEMU that is to end":            {migrates, Migrate},
+		"a QEMU that nobody has looked at": {loose, Attach},
+		"a QEMU that waits for the target": {up, Wait},
+		"a QEMU that has ended":            {exited, Release},
+		"no connection to the pod":         {Observed{VMI: vmi, Pod: &Pod{UID: "p"}}, Connect},
+		"a pod that has finished":          {Observed{VMI: vmi, Pod: &Pod{UID: "p", Finished: true}}, Release},
+		"no pod":                           {Observed{VMI: vmi}, Release},
+	} {
+		if step, _ := NextAtFormer(c.o); step != c.want {
+			t.Errorf("%s: %s, want %s", name, step, c.want)
+		}
+	}
+}
+
+func TestWhatIsKnownOfAnEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		exit *launch.Exit
+		at   Role
+		want switchover.Exit
+	}{
+		"nothing":                             {nil, Home, switchover.Exit{}},
+		"a source that has sent its guest":    {&launch.Exit{Reason: launch.ReasonMigrated}, Home, switchover.Exit{Known: true, Sent: true, Ran: true}},
+		"a source whose guest has ended":      {&launch.Exit{Reason: launch.ReasonGuestShutdown}, Home, switchover.Exit{Known: true, Ran: true}},
+		"a target whose guest has run":        {&launch.Exit{Incoming: launch.IncomingRan}, Destination, switchover.Exit{Known: true, Ran: true}},
+		"a target whose guest has never run":  {&launch.Exit{Incoming: launch.IncomingNeverRan}, Destination, switchover.Exit{Known: true}},
+		"a target of which nobody knows that": {&launch.Exit{Reason: launch.ReasonCrashed}, Destination, switchover.Exit{}},
+	} {
+		if got := ExitOf(c.exit, c.at); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+func TestAHandoverIsNotWorthAStatus(t *testing.T) {
+	for _, c := range []struct {
+		state     string
+		handsOver bool
+		want      string
+	}{
+		{"finish-migrate", true, "running"}, {"postmigrate", true, "running"}, {"finish-migrate", false, "finish-migrate"},
+		{"postmigrate", false, "postmigrate"}, {"io-error", true, "io-error"}, {"running", true, "running"}, {"internal-error", true, "internal-error"},
+	} {
+		if got := StatusOf(c.state, c.handsOver); got != c.want {
+			t.Errorf("%s, handed over %v: %s", c.state, c.handsOver, got)
+		}
+	}
+}
+
+func TestAGuestThatEndsIsGivenUpAsAMigrationFirst(t *testing.T) {
+	grace := int64(30)
+	now := time.Now()
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Status.Phase = v1.Failed
+	vmi.Spec.TerminationGracePeriodSeconds = &grace
+	o := Observed{
+		VMI: vmi, Pod: &Pod{UID: "p"}, Link: LinkUp, Launcher: launch.State{Phase: launch.PhaseRunning}, Attached: true,
+		Migrate: true, Stopping: new(int64(0)), StoppingSince: now, Now: now,
+	}
+	if step, after := Next(o); step != Migrate || after <= 0 {
+		t.Errorf("%s after %v", step, after)
+	}
+}
