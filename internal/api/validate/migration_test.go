@@ -122,3 +122,20 @@ func TestAPolicyThatIsRight(t *testing.T) {
 		t.Error(errs)
 	}
 }
+
+// By these labels virt-handlers find the guests that come to them, and pods their migration.
+func TestLabelsOfMigrationsAreTheComponents(t *testing.T) {
+	const prohibited = ": Forbidden: modification of the reserved kubevirt.io labels on a VMI object is prohibited"
+	for _, label := range []string{v1.MigrationTargetNodeNameLabel, v1.MigrationJobLabel} {
+		old := &v1.VirtualMachineInstance{}
+		labeled := old.DeepCopy()
+		labeled.Labels = map[string]string{label: "node2"}
+		want := "metadata.labels[" + label + "]" + prohibited
+		if got := text(VMIUpdate(labeled, old)); got != want {
+			t.Errorf("%s is set: %q", label, got)
+		}
+		if got := text(VMIUpdate(old, labeled)); got != want {
+			t.Errorf("%s is taken off: %q", label, got)
+		}
+	}
+}
