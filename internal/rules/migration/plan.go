@@ -187,6 +187,11 @@ var checks = []struct {
 	{"it can't be done at all",
 		func(d *decision) bool { return d.hindrance() != "" },
 		func(d *decision) { d.fail("%s", d.hindrance()) }},
+	{"another migration of the VMI is going on, and where the guest will be is not known",
+		func(d *decision) bool { return InFlight(d.o.VMI) },
+		func(d *decision) {
+			d.wait(ReasonAnotherMigration, "another migration of the VMI has not ended yet")
+		}},
 	{"the pod that the guest runs in is not shown",
 		func(d *decision) bool { return d.o.Source == nil && !d.o.SourceAsked },
 		func(d *decision) { d.p.Needs = NeedSource }},
@@ -261,15 +266,10 @@ func (d *decision) decideStart() {
 	}
 }
 
-// ready reports whether no other migration of the VMI stands in the way, and says so if
-// one does.
+// ready reports whether the VMI has one launcher pod, and says for what the migration waits if
+// it does not.
 func (d *decision) ready() bool {
-	status := &d.o.VMI.Status
-	switch {
-	case InFlight(d.o.VMI):
-		d.wait(ReasonAnotherMigration, "another migration of the VMI has not ended yet")
-		return false
-	case len(status.ActivePods) > 1:
+	if len(d.o.VMI.Status.ActivePods) > 1 {
 		d.wait(ReasonEarlierMigration, "the other launcher pod of the VMI's last migration has not ended yet")
 		return false
 	}
