@@ -80,10 +80,7 @@ func kinds() []kind {
 			},
 			selectable: []string{".spec.vmiName"},
 		}),
-		policies("MigrationPolicy", "migrationpolicies", kind{
-			cluster: true, subresources: status(),
-			columns: []apiextensionsv1.CustomResourceColumnDefinition{age()},
-		}),
+		policies("MigrationPolicy", "migrationpolicies", kind{cluster: true, subresources: status()}),
 		core("KubeVirt", "kubevirts", kind{
 			shortNames:   []string{"kv", "kvs"},
 			subresources: status(),

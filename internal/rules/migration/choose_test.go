@@ -127,7 +127,7 @@ func TestChoose(t *testing.T) {
 		"one of each VMI":                 {cluster(nil, many, many, made("a", "1", 0, of("vm")), made("a", "2", 1, of("vm"))), map[types.UID]string{"a/1": "may", "a/2": "AnotherMigration"}},
 		"one of a VMI that migrates":      {cluster(nil, many, many, made("a", "1", 0, of("vm"), running), made("a", "2", 1, of("vm"))), map[types.UID]string{"a/2": "AnotherMigration"}},
 		"VMIs of one name in two places":  {cluster(nil, many, many, made("a", "1", 0, of("vm"), running), made("b", "2", 1, of("vm"))), map[types.UID]string{"b/2": "may"}},
-		"one that is cancelled":           {cluster(nil, many, many, made("a", "1", 0, gone)), map[types.UID]string{}},
+		"one that is canceled":            {cluster(nil, many, many, made("a", "1", 0, gone)), map[types.UID]string{}},
 		"one whose VMI is gone":           {cluster(on{"1": ""}, many, many, made("a", "1", 0)), map[types.UID]string{}},
 		"one that can't be done":          {cluster(on{"1": "down"}, 1, many, made("a", "1", 0), made("a", "2", 1)), map[types.UID]string{"a/2": "may"}},
 		"a user's after failures":         {cluster(nil, many, many, made("a", "1", 0, of("vm"), evacuation, over(v1.MigrationFailed, 60)), made("a", "2", 0, of("vm"))), map[types.UID]string{"a/2": "may"}},

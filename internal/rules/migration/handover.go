@@ -15,7 +15,7 @@ func (d *decision) handOver() {
 	d.p.VMI.Begin = &Begin{
 		UID: o.Migration.UID, SourceNode: o.VMI.Status.NodeName, SourcePod: o.Source.Name,
 		TargetNode: o.Target.Spec.NodeName, TargetPod: o.Target.Name, TargetPodUID: o.Target.UID,
-		PolicyName: o.Configuration.Policy, Configuration: o.Configuration.MigrationConfiguration.DeepCopy(),
+		PolicyName: o.Configuration.Policy, Configuration: o.Configuration.DeepCopy(),
 	}
 	d.goOn()
 	d.enter(v1.MigrationPreparingTarget)

@@ -181,9 +181,9 @@ var checks = []struct {
 	{"the VMI had been handed over, and names another migration",
 		func(d *decision) bool { return d.o.Migration.TargetIsHandedOff() },
 		(*decision).judgeReplaced},
-	{"it is cancelled before anything has begun",
+	{"it is canceled before anything has begun",
 		func(d *decision) bool { return d.o.Migration.DeletionTimestamp != nil },
-		func(d *decision) { d.fail(cancelled) }},
+		func(d *decision) { d.fail(canceled) }},
 	{"it can't be done at all",
 		func(d *decision) bool { return d.hindrance() != "" },
 		func(d *decision) { d.fail("%s", d.hindrance()) }},
@@ -343,7 +343,7 @@ func (d *decision) stopsBecause() string {
 	o := &d.o
 	switch {
 	case o.Migration.DeletionTimestamp != nil:
-		return cancelled
+		return canceled
 	case o.VMI.DeletionTimestamp != nil:
 		return "the VMI is being deleted"
 	case o.Target == nil && !o.TargetAsked:

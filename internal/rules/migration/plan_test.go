@@ -245,7 +245,7 @@ func check(t *testing.T, situations map[string]situation) {
 func lines(text ...string) []string { return text }
 
 const (
-	cancelText = "the migration was cancelled: its object was deleted"
+	cancelText = "the migration was canceled: its object was deleted"
 )
 
 func TestBeforeTheTargetPod(t *testing.T) {
@@ -299,10 +299,10 @@ func TestBeforeTheTargetPod(t *testing.T) {
 			lines("enter Failed", "state of m node1 -> / failed at 12:00:00: "+NotBetweenClusters, "drop the finalizer")},
 		"it names another cluster to receive from": {observed(asked, func(o *Observed) { o.Migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{} }),
 			lines("enter Failed", "state of m node1 -> / failed at 12:00:00: "+NotBetweenClusters, "drop the finalizer")},
-		"it is cancelled while it waits": {observed(asked, in(v1.MigrationPending), cancel, later(time.Minute)),
+		"it is canceled while it waits": {observed(asked, in(v1.MigrationPending), cancel, later(time.Minute)),
 			lines("enter Failed", "migrationAbortRequested=True AbortRequested: "+cancelText,
 				"state of m node1 -> / failed abort Succeeded at 12:01:00: "+cancelText, "drop the finalizer")},
-		"it is cancelled, and whether there is a target pod is not known": {observed(cancel), lines("needs the target pod")},
+		"it is canceled, and whether there is a target pod is not known": {observed(cancel), lines("needs the target pod")},
 		"another keeps the object": {observed(asked, cancel, func(o *Observed) { o.Migration.Finalizers = append(o.Migration.Finalizers, "example.com/mine") }),
 			lines("enter Failed", "migrationAbortRequested=True AbortRequested: "+cancelText,
 				"state of m node1 -> / failed abort Succeeded at 12:00:00: "+cancelText, "drop the finalizer")},
@@ -402,11 +402,11 @@ func TestWhileTheTargetPodStarts(t *testing.T) {
 		"it runs although it was not said to be made": {observed(target("node2", runs), func(o *Observed) { o.Choice = Choice{} }),
 			lines(`begin m from node1/virt-launcher-vm-src to node2/virt-launcher-vm-tgt (target), policy "", 5`,
 				"enter Pending", "enter Scheduling", "enter Scheduled", "enter PreparingTarget", "look again after 5m0s")},
-		"it is cancelled": {observed(asked, scheduling, cancel, target("node2", runs)),
+		"it is canceled": {observed(asked, scheduling, cancel, target("node2", runs)),
 			lines("enter Failed", "migrationAbortRequested=True AbortRequested: "+cancelText,
 				node1+"node2/virt-launcher-vm-tgt failed abort Succeeded at 12:00:00: "+cancelText, "delete the target pod")},
-		"it is cancelled, and the VMI may have been handed over since": {observed(scheduling, cancel, target("node2", runs)), lines("needs the VMI")},
-		"it is cancelled before it was said to be made":                {observed(in(v1.MigrationPending), cancel, target("node2", runs)), lines("needs the VMI")},
+		"it is canceled, and the VMI may have been handed over since": {observed(scheduling, cancel, target("node2", runs)), lines("needs the VMI")},
+		"it is canceled before it was said to be made":                {observed(in(v1.MigrationPending), cancel, target("node2", runs)), lines("needs the VMI")},
 	})
 }
 
@@ -443,11 +443,11 @@ func TestWhileTheVirtHandlersWork(t *testing.T) {
 			lines("abort", "migrationAbortRequested=True AbortRequested: the VMI is being deleted")},
 		"the VMI has ended": {observed(running, told(begun), there, vmiEnded),
 			lines("enter Failed", done+" failed at 12:00:00: the VMI has ended: its phase is Succeeded", "delete the target pod")},
-		"it is cancelled": {observed(preparing, told(), there, cancel), lines("abort", "failure: "+cancelText)},
-		"it is cancelled, with an old view of its phase": {observed(in(v1.MigrationScheduling), told(), there, cancel), lines("abort", "failure: "+cancelText, "enter Scheduled", "enter PreparingTarget")},
-		"it is cancelled while the guest moves": {observed(running, told(begun), there, cancel),
+		"it is canceled": {observed(preparing, told(), there, cancel), lines("abort", "failure: "+cancelText)},
+		"it is canceled, with an old view of its phase": {observed(in(v1.MigrationScheduling), told(), there, cancel), lines("abort", "failure: "+cancelText, "enter Scheduled", "enter PreparingTarget")},
+		"it is canceled while the guest moves": {observed(running, told(begun), there, cancel),
 			lines("abort", "migrationAbortRequested=True AbortRequested: "+cancelText)},
-		"it is cancelled too late": {observed(running, told(begun, aborting, completed), there, cancel, onTarget),
+		"it is canceled too late": {observed(running, told(begun, aborting, completed), there, cancel, onTarget),
 			lines("enter Succeeded", done+" completed abort ", "drop the finalizer")},
 		"it has failed": {observed(running, told(begun, failed), there),
 			lines("release [target]", "enter Failed", done+" failed: the stream was cut", "delete the target pod")},

@@ -38,8 +38,8 @@ const (
 	reasonAborted = "AbortRequested"
 )
 
-// cancelled is the reason of a migration that was deleted.
-const cancelled = "the migration was cancelled: its object was deleted"
+// canceled is the reason of a migration that was deleted.
+const canceled = "the migration was canceled: its object was deleted"
 
 // NotBetweenClusters is said of a migration that names another cluster.
 const NotBetweenClusters = "migration between clusters (sendTo, receive) is not supported by Drydock"
