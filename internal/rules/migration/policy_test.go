@@ -89,3 +89,14 @@ func TestWhatAPolicySets(t *testing.T) {
 		})
 	}
 }
+
+// A cache may show an object twice while it is replaced.
+func TestOfOnePolicyTwiceTheFirstCounts(t *testing.T) {
+	first, second := policy("a", set{"gpu": "nvidia"}, nil), policy("a", set{"gpu": "nvidia"}, nil)
+	first.Spec.CompletionTimeoutPerGiB = new(int64(7))
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Labels: set{"gpu": "nvidia"}}}
+	got := Effective(v1.MigrationConfiguration{}, []migrationsv1alpha1.MigrationPolicy{first, second}, vmi, nil)
+	if got.CompletionTimeoutPerGiB == nil || *got.CompletionTimeoutPerGiB != 7 {
+		t.Errorf("the configuration is %+v", got)
+	}
+}

@@ -53,13 +53,12 @@ var phases = []v1.VirtualMachineInstanceMigrationPhase{
 // enter takes the migration to a phase, through those between: a phase that nobody was there
 // to write is entered with the next one. It never goes back.
 func (d *decision) enter(phase v1.VirtualMachineInstanceMigrationPhase) {
-	status := &d.p.Migration.Status
-	from, to := slices.Index(phases, status.Phase), slices.Index(phases, phase)
-	if from < 0 || to <= from {
-		return
+	from, to := slices.Index(phases, d.p.Migration.Status.Phase), slices.Index(phases, phase)
+	if from < 0 {
+		return // it is final
 	}
-	for _, passed := range phases[from+1 : to+1] {
-		d.reach(passed)
+	for i := from + 1; i <= to; i++ {
+		d.reach(phases[i])
 	}
 }
 
