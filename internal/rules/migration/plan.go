@@ -376,10 +376,19 @@ func (d *decision) tidy() {
 	case o.Target == nil && !o.TargetAsked:
 		d.p.Needs = NeedTarget
 	case !d.targetAlive():
+		d.deleteEnded()
 		d.dropFinalizer()
 	default:
 		d.deleteTarget()
 	}
+}
+
+// deleteEnded deletes a target pod that has ended before any guest came to it: nobody else does,
+// until the VMI goes.
+func (d *decision) deleteEnded() {
+	o, ms := &d.o, d.state()
+	read := ms == nil || ms.Failed
+	d.p.DeleteTarget = read && o.Target != nil && o.Target.DeletionTimestamp == nil && d.ours() && !d.guestIsThere()
 }
 
 // targetAlive reports whether there is a target pod that is to go, and has not ended.
