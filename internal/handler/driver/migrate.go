@@ -118,7 +118,7 @@ func (d *Driver) migrationDecision(s *snapshot, o guestlifecycle.Observed) decis
 		return decision{}
 	case s.role == guestlifecycle.Destination:
 		return d.targetDecision(s, o, m)
-	case m.SourceNode == d.env.Node && (s.role == guestlifecycle.Former || !m.Completed || s.guest.Migration.Begun == m.MigrationUID):
+	case m.SourceNode == d.env.Node:
 		return d.sourceDecision(s, o, m)
 	}
 	return decision{}
