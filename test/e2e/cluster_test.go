@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	v1 "kubevirt.io/api/core/v1"
+	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -63,6 +64,7 @@ func connect() error {
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1.AddToScheme(scheme))
 	utilruntime.Must(cdiv1.AddToScheme(scheme))
+	utilruntime.Must(migrationsv1.AddToScheme(scheme))
 	cluster.config = config
 	cluster.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
 	return err
@@ -90,7 +92,7 @@ func newNamespace(t *testing.T) string {
 // report logs what a reader of a failure asks for first.
 func report(t *testing.T, namespace string) {
 	for _, args := range [][]string{
-		{"-n", namespace, "get", "vm,vmi,dv,pvc,pods", "-o", "wide"},
+		{"-n", namespace, "get", "vm,vmi,vmim,dv,pvc,pods", "-o", "wide"},
 		{"-n", namespace, "get", "events", "--sort-by=.lastTimestamp"},
 		{"-n", namespace, "get", "vmi", "-o", "yaml"},
 		{"-n", "kubevirt", "get", "pods", "-o", "wide"},

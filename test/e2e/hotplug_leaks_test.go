@@ -178,6 +178,16 @@ func componentPod(t *testing.T, name, node string) *corev1.Pod {
 // processOf is the one process of a program in a pod.
 func processOf(t *testing.T, pod *corev1.Pod, program string) int {
 	t.Helper()
+	found := programIn(t, pod, program)
+	if len(found) != 1 {
+		t.Fatalf("%d processes of %s run in pod %s, want 1", len(found), program, pod.Name)
+	}
+	return found[0]
+}
+
+// programIn are the processes of a program in a pod.
+func programIn(t *testing.T, pod *corev1.Pod, program string) []int {
+	t.Helper()
 	all, err := proc.OfPod(string(pod.UID))
 	if err != nil {
 		t.Fatal(err)
@@ -188,10 +198,7 @@ func processOf(t *testing.T, pod *corev1.Pod, program string) int {
 			found = append(found, p.PID)
 		}
 	}
-	if len(found) != 1 {
-		t.Fatalf("%d processes of %s run in pod %s, want 1", len(found), program, pod.Name)
-	}
-	return found[0]
+	return found
 }
 
 // cost is what a part has at a moment.

@@ -1,0 +1,344 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/condition"
+)
+
+// newMigratableVM is a VM whose disk every node reaches, in a pod network that it leaves by
+// masquerade.
+func newMigratableVM(t *testing.T, ns, name string) *v1.VirtualMachine {
+	t.Helper()
+	root := newDataVolume(ns, name+"-root", "64Mi", cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{
+		URL: new("docker://" + guestImage), PullMethod: new(cdiv1.RegistryPullNode),
+	}})
+	root.Spec.Storage.StorageClassName = new(classShared)
+	root.Spec.Storage.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	create(t, root)
+	vmi := newVMI(ns, name)
+	vmi.Labels = map[string]string{"vm": name}
+	vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: root.Name}}
+	vmi.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{
+		Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
+	}}
+	return newVM(vmi, v1.RunStrategyAlways)
+}
+
+// count has the guest count, in memory and on its disk, until it ends.
+func (g *guest) count() {
+	g.t.Helper()
+	g.run(`mkdir -p /run/count; (i=0; while :; do i=$((i+1)); echo $i >/run/count/memory; echo $i >/count; sleep 0.05; done) >/dev/null 2>&1 &`)
+}
+
+// counted is how far the guest has counted in memory.
+func (g *guest) counted() int {
+	g.t.Helper()
+	n, err := strconv.Atoi(g.run("cat /run/count/memory"))
+	if err != nil {
+		g.t.Fatalf("reading what %s has counted: %v", g.name, err)
+	}
+	return n
+}
+
+// identity is what must be the same of a guest wherever it runs.
+func (g *guest) identity() string {
+	g.t.Helper()
+	return g.bootID() + " " + g.run("cat /sys/class/net/e*/address; ip -o addr show scope global | awk '{print $4}'; cat /sys/class/dmi/id/product_uuid 2>/dev/null || true")
+}
+
+func newMigration(ns, name string) *v1.VirtualMachineInstanceMigration {
+	return &v1.VirtualMachineInstanceMigration{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: name + "-"},
+		Spec:       v1.VirtualMachineInstanceMigrationSpec{VMIName: name},
+	}
+}
+
+// awaitMigration waits until the migration is as seen wants it.
+func awaitMigration(t *testing.T, m *v1.VirtualMachineInstanceMigration, what string, seen func(*v1.VirtualMachineInstanceMigration) bool) *v1.VirtualMachineInstanceMigration {
+	t.Helper()
+	return await(t, m, &v1.VirtualMachineInstanceMigrationList{}, what, seen)
+}
+
+// awaitEnd waits until the migration has come to its end, which must be phase.
+func awaitEnd(t *testing.T, m *v1.VirtualMachineInstanceMigration, phase v1.VirtualMachineInstanceMigrationPhase) *v1.VirtualMachineInstanceMigration {
+	t.Helper()
+	ended := awaitMigration(t, m, "its end", func(m *v1.VirtualMachineInstanceMigration) bool { return m.IsFinal() })
+	if ended.Status.Phase != phase {
+		t.Fatalf("migration %s is %s, want %s: %+v", m.Name, ended.Status.Phase, phase, ended.Status.MigrationState)
+	}
+	return ended
+}
+
+// awaitTransfer waits until the memory is being transferred.
+func awaitTransfer(t *testing.T, m *v1.VirtualMachineInstanceMigration) {
+	t.Helper()
+	awaitMigration(t, m, "phase Running", func(m *v1.VirtualMachineInstanceMigration) bool {
+		if m.IsFinal() {
+			t.Fatalf("migration %s ended too early: %s, %+v", m.Name, m.Status.Phase, m.Status.MigrationState)
+		}
+		return m.Status.Phase == v1.MigrationRunning
+	})
+}
+
+// awaitOneLauncher waits until a VMI has one launcher pod that has not ended, on the node.
+func awaitOneLauncher(t *testing.T, vmi *v1.VirtualMachineInstance, node string) {
+	t.Helper()
+	eventually(t, "one launcher pod of "+vmi.Name+" on "+node, func(context.Context) error {
+		pods := launcherPods(t, vmi)
+		for i := range pods {
+			if pods[i].Status.Phase != corev1.PodRunning || pods[i].Spec.NodeName != node || len(pods) != 1 {
+				return fmt.Errorf("%d pods; %s is %s on %s", len(pods), pods[i].Name, pods[i].Status.Phase, pods[i].Spec.NodeName)
+			}
+		}
+		return nil
+	})
+}
+
+// slowly has the migrations of a VM take long: their bandwidth is limited.
+func slowly(t *testing.T, ns, name string) {
+	t.Helper()
+	policy := &migrationsv1.MigrationPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: ns + "-" + name},
+		Spec: migrationsv1.MigrationPolicySpec{
+			BandwidthPerMigration: new(resource.MustParse("1Mi")),
+			Selectors: &migrationsv1.Selectors{
+				NamespaceSelector:              migrationsv1.LabelSelector{corev1.LabelMetadataName: ns},
+				VirtualMachineInstanceSelector: migrationsv1.LabelSelector{"vm": name},
+			},
+		},
+	}
+	create(t, policy)
+	t.Cleanup(func() { deleteObject(t, policy) })
+}
+
+// TestAGuestMigratesThereAndBack has a guest that counts go to another node and return: it
+// goes on counting, is the same to itself and to others, and nothing is left where it was.
+func TestAGuestMigratesThereAndBack(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	g := bootVM(t, newMigratableVM(t, ns, "moves"))
+	g.count()
+	identity, uptime := g.identity(), g.uptime()
+	vmi := awaitVMI(t, ns, "moves", "LiveMigratable", func(vmi *v1.VirtualMachineInstance) bool {
+		migratable := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
+		return migratable != nil && migratable.Status == corev1.ConditionTrue
+	})
+	for _, turn := range []string{"there", "back"} {
+		counted, from := g.counted(), awaitRunning(t, ns, "moves").Status.NodeName
+		do(t, ns, "migrate", "moves")
+		moved := awaitVMI(t, ns, "moves", "another node", func(vmi *v1.VirtualMachineInstance) bool {
+			m := vmi.Status.MigrationState
+			if m != nil && m.Failed {
+				t.Fatalf("%s: the migration failed: %s", turn, m.FailureReason)
+			}
+			return vmi.Status.NodeName != from && m != nil && m.Completed
+		})
+		if moved.UID != vmi.UID {
+			t.Fatalf("%s: the VMI is another one", turn)
+		}
+		awaitOneLauncher(t, moved, moved.Status.NodeName)
+		g = login(t, ns, "moves")
+		if now := g.identity(); now != identity {
+			t.Errorf("%s: the guest is %q, want %q", turn, now, identity)
+		}
+		if now := g.counted(); now < counted {
+			t.Errorf("%s: the guest has counted to %d, want at least %d", turn, now, counted)
+		}
+		if now := g.uptime(); now < uptime {
+			t.Errorf("%s: the guest's uptime is %v, want more than %v", turn, now, uptime)
+		}
+		g.run("sync; test $(cat /count) -ge " + strconv.Itoa(counted))
+		startedOnce(t, ns, "moves")
+	}
+	awaitVMI(t, ns, "moves", "Ready on its node", ready)
+}
+
+// TestACanceledMigrationLeavesTheGuestWhereItIs cancels a migration while memory is
+// transferred: the guest never notices, and the target is gone soon.
+func TestACanceledMigrationLeavesTheGuestWhereItIs(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	slowly(t, ns, "stays")
+	g := bootVM(t, newMigratableVM(t, ns, "stays"))
+	g.count()
+	vmi := awaitRunning(t, ns, "stays")
+	m := newMigration(ns, "stays")
+	create(t, m)
+	awaitTransfer(t, m)
+	canceled := time.Now()
+	do(t, ns, "migrate-cancel", "stays")
+	awaitVMI(t, ns, "stays", "the end of the migration", func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.Status.MigrationState != nil && vmi.Status.MigrationState.Failed
+	})
+	if took := time.Since(canceled); took > 10*time.Second {
+		t.Errorf("canceling took %v", took)
+	}
+	awaitGone(t, m)
+	awaitOneLauncher(t, vmi, vmi.Status.NodeName)
+	counted := g.counted()
+	if again := g.counted(); again < counted {
+		t.Errorf("the guest has counted to %d after %d", again, counted)
+	}
+	startedOnce(t, ns, "stays")
+}
+
+// TestTheTargetsEndLeavesTheGuestWhereItIs kills what runs on the target's side: the
+// migration fails with its reason, the guest goes on, and the next migration succeeds.
+func TestTheTargetsEndLeavesTheGuestWhereItIs(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	slowly(t, ns, "stays")
+	g := bootVM(t, newMigratableVM(t, ns, "stays"))
+	vmi := awaitRunning(t, ns, "stays")
+	bootID := g.bootID()
+	m := newMigration(ns, "stays")
+	create(t, m)
+	awaitTransfer(t, m)
+	running := awaitVMI(t, ns, "stays", "its target", func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.Status.MigrationState != nil && vmi.Status.MigrationState.TargetPod != ""
+	})
+	target := awaitPodRunning(t, ns, running.Status.MigrationState.TargetPod)
+	if err := syscall.Kill(processOf(t, target, "qemu-system-x86_64"), syscall.SIGKILL); err != nil {
+		t.Fatalf("killing the target's QEMU: %v", err)
+	}
+	failed := awaitEnd(t, m, v1.MigrationFailed)
+	if state := failed.Status.MigrationState; state == nil || state.FailureReason == "" {
+		t.Errorf("the migration does not say why it failed: %+v", state)
+	}
+	awaitOneLauncher(t, vmi, vmi.Status.NodeName)
+	if g.bootID() != bootID {
+		t.Error("the guest was started again")
+	}
+}
+
+// TestHandlersDieWhileAGuestMigrates kills each virt-handler once while memory is
+// transferred: the migration comes to an end, and there is one guest that goes on.
+func TestHandlersDieWhileAGuestMigrates(t *testing.T) {
+	ns := newNamespace(t)
+	g := bootVM(t, newMigratableVM(t, ns, "survives"))
+	g.count()
+	bootID := g.bootID()
+	for _, side := range []string{"source", "target"} {
+		vmi := awaitRunning(t, ns, "survives")
+		m := newMigration(ns, "survives")
+		create(t, m)
+		awaitTransfer(t, m)
+		node := node1
+		if (vmi.Status.NodeName == node1) != (side == "source") {
+			node = node2
+		}
+		if err := syscall.Kill(processOf(t, componentPod(t, "virt-handler", node), "virt"), syscall.SIGKILL); err != nil {
+			t.Fatalf("killing virt-handler: %v", err)
+		}
+		ended := awaitMigration(t, m, "its end", func(m *v1.VirtualMachineInstanceMigration) bool { return m.IsFinal() })
+		t.Logf("virt-handler of the %s was killed: %s", side, ended.Status.Phase)
+		now := awaitVMI(t, ns, "survives", "Ready", ready)
+		awaitOneLauncher(t, now, now.Status.NodeName)
+		g = login(t, ns, "survives")
+		if g.bootID() != bootID {
+			t.Fatalf("the guest was started again when virt-handler of the %s died", side)
+		}
+		startedOnce(t, ns, "survives")
+	}
+}
+
+// TestWhatCannotMigrateSaysWhy asks for migrations that are not possible.
+func TestWhatCannotMigrateSaysWhy(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	boot(t, newVMI(ns, "immovable"))
+	cases := map[string]struct {
+		migration *v1.VirtualMachineInstanceMigration
+		says      string
+	}{
+		"a VMI that does not exist":       {newMigration(ns, "nobody"), "nobody"},
+		"a VMI with a disk that can't go": {newMigration(ns, "immovable"), "cannot migrate VMI"},
+	}
+	for name, c := range cases {
+		err := cluster.client.Create(t.Context(), c.migration)
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: the answer is %v, want %q in it", name, err, c.says)
+		}
+	}
+	var left v1.VirtualMachineInstanceMigrationList
+	if err := cluster.client.List(t.Context(), &left, client.InNamespace(ns)); err != nil || len(left.Items) > 0 {
+		t.Errorf("%d migrations exist (error: %v), want none", len(left.Items), err)
+	}
+}
+
+// TestAVMStopsWhileItMigrates stops a VM while its memory is transferred: guest, target and
+// migration end, and nothing is left.
+func TestAVMStopsWhileItMigrates(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	slowly(t, ns, "stops")
+	bootVM(t, newMigratableVM(t, ns, "stops"))
+	vmi := awaitRunning(t, ns, "stops")
+	m := newMigration(ns, "stops")
+	create(t, m)
+	awaitTransfer(t, m)
+	do(t, ns, "stop", "stops")
+	awaitPrintable(t, ns, "stops", v1.VirtualMachineStatusStopped)
+	awaitEnd(t, m, v1.MigrationFailed)
+	awaitNoPods(t, vmi)
+	if n := qemusOf(string(vmi.Spec.Domain.Firmware.UUID)); n != 0 {
+		t.Errorf("%d QEMUs of the VM are left, want none", n)
+	}
+}
+
+// TestAForcedDeletionOfEitherPod deletes the target's pod, and then the source's, by force while
+// memory is transferred: there is never a second guest, and the VM runs in the end.
+func TestAForcedDeletionOfEitherPod(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	slowly(t, ns, "forced")
+	g := bootVM(t, newMigratableVM(t, ns, "forced"))
+	bootID := g.bootID()
+	for _, side := range []string{"target", "source"} {
+		vmi := awaitRunning(t, ns, "forced")
+		m := newMigration(ns, "forced")
+		create(t, m)
+		awaitTransfer(t, m)
+		moving := awaitVMI(t, ns, "forced", "both pods", func(vmi *v1.VirtualMachineInstance) bool {
+			s := vmi.Status.MigrationState
+			return s != nil && s.MigrationUID == m.UID && s.SourcePod != "" && s.TargetPod != ""
+		})
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: moving.Status.MigrationState.TargetPod}}
+		if side == "source" {
+			pod.Name = moving.Status.MigrationState.SourcePod
+		}
+		if err := cluster.client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+			t.Fatalf("deleting the %s's pod: %v", side, err)
+		}
+		awaitMigration(t, m, "its end", func(m *v1.VirtualMachineInstanceMigration) bool { return m.IsFinal() })
+		if side == "target" {
+			awaitOneLauncher(t, vmi, vmi.Status.NodeName)
+			if login(t, ns, "forced").bootID() != bootID {
+				t.Error("the guest was started again when the target's pod was deleted")
+			}
+			continue
+		}
+		// The pod that the guest ran in is gone, and the VM starts another one.
+		awaitNextInstance(t, ns, "forced", vmi.UID)
+		login(t, ns, "forced")
+	}
+	startedOnce(t, ns, "forced")
+}
