@@ -106,11 +106,16 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 	return append(parts,
 		manager.RunnableFunc(watcher.Run),
 		manager.RunnableFunc(labeler.Run),
-		manager.RunnableFunc(func(ctx context.Context) error {
-			defer networks.Close()
-			return supervisor.Run(ctx)
-		}),
+		guests(supervisor, networks),
 	), nil
+}
+
+// guests runs the guests, whose networks end with it.
+func guests(s *driver.Supervisor, networks *network.Manager) manager.RunnableFunc {
+	return func(ctx context.Context) error {
+		defer networks.Close()
+		return s.Run(ctx)
+	}
 }
 
 // plugins offer the node's devices to the kubelet.

@@ -158,7 +158,7 @@ func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.E
 	return *l.exit
 }
 
-// watchHandover sets the time at which a migration is cancelled that nobody finishes, or takes it
+// watchHandover sets the time at which a migration is canceled that nobody finishes, or takes it
 // back (decision 296).
 func (l *launcher) watchHandover() {
 	switch {
@@ -174,7 +174,7 @@ func (l *launcher) watchHandover() {
 func (l *launcher) cancelMigration() {
 	l.abandoned = nil
 	l.guest.migration = ""
-	l.logf("the guest has been stopped for a migration and no virt-handler is connected: cancelling the migration")
+	l.logf("the guest has been stopped for a migration and no virt-handler is connected: canceling the migration")
 	l.spawn(func() { l.qemu.command("migrate_cancel") })
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
@@ -83,7 +84,7 @@ func TestAGuestGoesOnAfterVirtHandlerWasAwayDuringItsHandover(t *testing.T) {
 	p.migrate(t)
 	awaitRunState(t, p.from, "finish-migrate")
 	_ = p.atSource.conn.Close()
-	awaitMigration(t, p.from, "cancelled")
+	awaitMigration(t, p.from, string(migrationstatus.Canceled))
 	awaitRunState(t, p.from, "running")
 	if exit := p.atTarget.exited(); exit.Incoming != launch.IncomingNeverRan {
 		t.Errorf("the target has ended with %+v", exit)

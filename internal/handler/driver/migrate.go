@@ -58,35 +58,52 @@ type decision struct {
 
 // tendMigration has the connections that the VMI's migration needs, and none of another.
 func (d *Driver) tendMigration(ctx context.Context, s *snapshot) {
-	vmi := s.presence.VMI
-	var m *v1.VirtualMachineInstanceMigrationState
-	if vmi != nil && !s.presence.Deserted && d.env.Migration != nil {
-		m = vmi.Status.MigrationState
-	}
-	if m == nil || m.Failed || d.moving.of != m.MigrationUID || d.moving.target != nil && s.role != guestlifecycle.Destination {
+	m := d.wantedMigration(s)
+	if m == nil || d.moving.of != m.MigrationUID || d.moving.target != nil && s.role != guestlifecycle.Destination {
 		d.moving.close()
 		d.moving = moving{}
 	}
-	if m == nil || m.Failed {
+	if m == nil {
 		return
 	}
 	d.moving.of = m.MigrationUID
+	switch {
+	case s.role == guestlifecycle.Destination:
+		if s.attached != nil && d.moving.target == nil {
+			d.moving.target = d.expect(s.presence.VMI, m)
+		}
+	case m.SourceNode == d.env.Node:
+		d.call(ctx, s, m)
+	}
+}
+
+// wantedMigration is the migration that connections are needed for; nil for none.
+func (d *Driver) wantedMigration(s *snapshot) *v1.VirtualMachineInstanceMigrationState {
+	if s.presence.VMI == nil || s.presence.Deserted || d.env.Migration == nil {
+		return nil
+	}
+	if m := s.presence.VMI.Status.MigrationState; m != nil && !m.Failed {
+		return m
+	}
+	return nil
+}
+
+// call has a control connection to the target of a migration, once its address is known.
+func (d *Driver) call(ctx context.Context, s *snapshot, m *v1.VirtualMachineInstanceMigrationState) {
 	if d.moving.source != nil && d.moving.address != m.TargetNodeAddress {
 		// The target's virt-handler has started anew elsewhere, and its streams have ended.
 		d.moving.source.Close()
 		d.moving.source = nil
 	}
-	switch {
-	case s.role == guestlifecycle.Destination && s.attached != nil && d.moving.target == nil:
-		d.moving.target = d.expect(vmi, m)
-	case s.role != guestlifecycle.Destination && m.SourceNode == d.env.Node && m.TargetNodeAddress != "" && s.attached != nil && d.moving.source == nil:
-		source, err := migration.NewSource(ctx, d.migrationEnv(), idOf(vmi, m), m.TargetNode, m.TargetNodeAddress)
-		if err != nil {
-			d.log.Info("the migration has no way to its target", "migration", m.MigrationUID, "reason", err.Error())
-			return
-		}
-		d.moving.source, d.moving.address = source, m.TargetNodeAddress
+	if d.moving.source != nil || m.TargetNodeAddress == "" || s.attached == nil {
+		return
 	}
+	source, err := migration.NewSource(ctx, d.migrationEnv(), idOf(s.presence.VMI, m), m.TargetNode, m.TargetNodeAddress)
+	if err != nil {
+		d.log.Info("the migration has no way to its target", "migration", m.MigrationUID, "reason", err.Error())
+		return
+	}
+	d.moving.source, d.moving.address = source, m.TargetNodeAddress
 }
 
 func idOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) migration.ID {
@@ -258,7 +275,7 @@ func (d *Driver) migrate(ctx context.Context, s snapshot, o guestlifecycle.Obser
 		return err
 	case switchover.Cancel:
 		if d.moving.source != nil {
-			d.moving.source.Cancelled(step.Reason)
+			d.moving.source.Canceled(step.Reason)
 		}
 		return g.Cancel(ctx)
 	case switchover.Resume:

@@ -261,6 +261,21 @@ func (v *voyage) alone(where, elsewhere *site) {
 	}
 }
 
+// pausesAndRuns has the guest of a node pause and run.
+func (s *site) pausesAndRuns() *v1.VirtualMachineInstance {
+	s.t.Helper()
+	guest := s.machine(s.handler, "web")
+	s.api.await(s.t, "a guest that runs", well)
+	if err := guest.Pause(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+	s.api.await(s.t, "a paused guest", reports(runstate.ReasonPausedByUser, runstate.ReasonPausedByUser))
+	if err := guest.Unpause(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.api.await(s.t, "a guest that runs", well)
+}
+
 func TestAGuestMigrates(t *testing.T) {
 	v := newVoyage(t)
 	before, _, _ := v.api.counts()
@@ -286,16 +301,7 @@ func TestAGuestMigrates(t *testing.T) {
 	<-v.from.model.qemu.Ended()
 	v.alone(v.to, v.from)
 	v.arrive()
-	guest := v.to.machine(v.to.handler, "web")
-	v.api.await(t, "a guest that runs", well)
-	if err := guest.Pause(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	v.api.await(t, "a paused guest", reports(runstate.ReasonPausedByUser, runstate.ReasonPausedByUser))
-	if err := guest.Unpause(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	running := v.api.await(t, "a guest that runs", well)
+	running := v.to.pausesAndRuns()
 	if running.Status.Phase != v1.Running || v.from.model.qemu.Executed("cont") > 0 || v.to.model.qemu.Executed("cont") != 2 {
 		t.Errorf("phase %s; QEMU was told to run %d times at the source and %d at the target", running.Status.Phase,
 			v.from.model.qemu.Executed("cont"), v.to.model.qemu.Executed("cont"))

@@ -93,8 +93,9 @@ func (s *Supervisor) end() {
 type Watch string
 
 const (
-	// Here shows the VMIs whose guests are on this node, Coming those that migrate to it.
-	Here   Watch = "here"
+	// Here shows the VMIs whose guests are on this node.
+	Here Watch = "here"
+	// Coming shows those that migrate to it.
 	Coming Watch = "coming"
 )
 

@@ -241,7 +241,7 @@ func (g *Guest) Continue(ctx context.Context) error {
 func (g *Guest) Cancel(ctx context.Context) error {
 	return g.exclusive(ctx, func(ctx context.Context, _ observation) error {
 		if err := g.execute(ctx, "migrate_cancel", nil); err != nil {
-			return fmt.Errorf("cancelling the migration: %w", err)
+			return fmt.Errorf("canceling the migration: %w", err)
 		}
 		return nil
 	})

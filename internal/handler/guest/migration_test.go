@@ -23,14 +23,14 @@ type moving struct {
 }
 
 // newMoving starts both. The migration stays active until it is released.
-func newMoving(t *testing.T, state string) *moving {
+func newMoving(t *testing.T) *moving {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "moving") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	m := &moving{source: inState(t, state), target: qmptest.NewIncoming(t), socket: filepath.Join(dir, "m.sock")}
+	m := &moving{source: inState(t, runstate.Running), target: qmptest.NewIncoming(t), socket: filepath.Join(dir, "m.sock")}
 	m.target.AddObject(machine.MarkerType, machine.IncomingMarker("m"))
 	m.release = m.source.HoldMigration()
 	m.from, m.to = open(t, m.source), open(t, m.target)
@@ -83,17 +83,31 @@ func refusesToRun(w *watched, qemu *qmptest.Server) {
 	}
 }
 
+func (m *moving) checkSettings(t *testing.T) {
+	t.Helper()
+	for name, want := range map[string]bool{"pause-before-switchover": true, "auto-converge": true, "late-block-activate": false, "return-path": true} {
+		if m.source.Capability(name) != want {
+			t.Errorf("the source's capability %s is %v", name, !want)
+		}
+	}
+	for name, want := range map[string]bool{"pause-before-switchover": false, "late-block-activate": true, "return-path": true} {
+		if m.target.Capability(name) != want {
+			t.Errorf("the target's capability %s is %v", name, !want)
+		}
+	}
+	if bandwidth, downtime := m.source.Parameter("max-bandwidth"), m.source.Parameter("downtime-limit"); bandwidth != "1125899906842624" || downtime != "100" {
+		t.Errorf("the parameters are %s and %s", bandwidth, downtime)
+	}
+}
+
 func TestAGuestMoves(t *testing.T) {
-	m := newMoving(t, runstate.Running)
+	m := newMoving(t)
 	m.begin(t)
 	f := m.from.await("progress", func(f Facts) bool { return f.Migration.Progress.Transferred == 1<<20 })
 	if p := f.Migration.Progress; p.Total != 1<<20 || p.Remaining != 0 || p.Rate != 1e6 || f.After != passingPause || f.Migration.Begun != "m" {
 		t.Errorf("while it is sent: %+v", f)
 	}
-	if !m.source.Capability("pause-before-switchover") || !m.source.Capability("auto-converge") || m.target.Capability("pause-before-switchover") ||
-		!m.target.Capability("late-block-activate") || m.source.Parameter("max-bandwidth") != "1125899906842624" || m.source.Parameter("downtime-limit") != "100" {
-		t.Error("the capabilities or parameters are others")
-	}
+	m.checkSettings(t)
 	m.handOver(t)
 	refusesToRun(m.from, m.source)
 	refusesToRun(m.to, m.target)
@@ -115,7 +129,7 @@ func TestAGuestMoves(t *testing.T) {
 // meanwhile, and has to be told to go on.
 func TestAMigrationThatEndsEarlyLeavesTheGuestAsItWas(t *testing.T) {
 	for name, fails := range map[string]bool{"a guest that runs": false, "a guest whose disk fails": true} {
-		m := newMoving(t, runstate.Running)
+		m := newMoving(t)
 		m.begin(t)
 		if fails {
 			m.source.FailDisk(qmptest.RootDisk, "failed")
@@ -139,7 +153,7 @@ func TestAMigrationThatEndsEarlyLeavesTheGuestAsItWas(t *testing.T) {
 }
 
 func TestASourceKeepsAGuestThatHasNotRunElsewhere(t *testing.T) {
-	m := newMoving(t, runstate.Running)
+	m := newMoving(t)
 	m.begin(t)
 	if err := m.from.Reclaim(t.Context(), "m"); err == nil {
 		t.Error("a guest was taken back that was not sent")
@@ -159,7 +173,7 @@ func TestASourceKeepsAGuestThatHasNotRunElsewhere(t *testing.T) {
 }
 
 func TestAPauseIsRefusedDuringAMigration(t *testing.T) {
-	m := newMoving(t, runstate.Running)
+	m := newMoving(t)
 	m.begin(t)
 	if why := refusalOf(t, m.from.Pause(t.Context())); why != "VMI cannot be paused while it is migrated" {
 		t.Errorf("the pause says %q", why)

@@ -109,7 +109,7 @@ type Source struct {
 
 	// What follows is the driver's goroutine's own. forward has QEMU's streams, nil before the
 	// migration was begun here; progress is what they have brought about. stopped is since when
-	// the guest stands still, cause why the migration was cancelled, and refused why the guest
+	// the guest stands still, cause why the migration was canceled, and refused why the guest
 	// can't be sent at all.
 	forward        *migrationproxy.Forward
 	progress       switchover.Progress
@@ -156,12 +156,14 @@ func (s *Source) Forward(listener migrationproxy.Listener, f *migrationproxy.For
 // Forwards reports whether QEMU's streams are passed on.
 func (s *Source) Forwards() bool { return s.forward != nil }
 
-// Continues notes that QEMU was told to hand the guest over; Continued reports whether it was.
-func (s *Source) Continues()      { s.continued = true }
+// Continues notes that QEMU was told to hand the guest over.
+func (s *Source) Continues() { s.continued = true }
+
+// Continued reports whether QEMU was told so.
 func (s *Source) Continued() bool { return s.continued }
 
-// Cancelled notes why the migration is cancelled; the first reason counts.
-func (s *Source) Cancelled(reason string) {
+// Canceled notes why the migration is canceled; the first reason counts.
+func (s *Source) Canceled(reason string) {
 	if s.cause == "" {
 		s.cause = reason
 	}

@@ -321,8 +321,10 @@ func TestWhatNoCacheShows(t *testing.T) {
 			vmi.Status.NodeName = "b"
 			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{SourceNode: "a", TargetNode: "b", Completed: true}
 		}, true, false},
-		"one that is here":       {func(vmi *v1.VirtualMachineInstance) { vmi.Labels = map[string]string{v1.NodeNameLabel: "a"} }, true, true},
-		"one that migrates here": {func(vmi *v1.VirtualMachineInstance) { vmi.Labels = map[string]string{v1.MigrationTargetNodeNameLabel: "a"} }, true, true},
+		"one that is here": {func(vmi *v1.VirtualMachineInstance) { vmi.Labels = map[string]string{v1.NodeNameLabel: "a"} }, true, true},
+		"one that migrates here": {func(vmi *v1.VirtualMachineInstance) {
+			vmi.Labels = map[string]string{v1.MigrationTargetNodeNameLabel: "a"}
+		}, true, true},
 	} {
 		p := New(Env{Node: "a"}, running())
 		p.absent.vmi = true

@@ -18,16 +18,16 @@ type pair struct {
 // migrations are the parts of the suite with two machines.
 func migrations(t *testing.T, open Open) {
 	for name, part := range map[string]func(*pair){
-		"a guest is handed over, and runs when it is told to":                handover,
-		"a cancelled migration leaves the guest running and ends the target": cancelled,
-		"a guest runs on when its target ends before the switchover":         targetEnds,
-		"a target ends with its source":                                      sourceEnds,
-		"a source runs on when its guest has not run at the target":          reclaimed,
-		"a paused guest arrives paused, and is not stopped again":            pausedGuest,
-		"a paused guest whose migration is cancelled is left in postmigrate": pausedCancelled,
-		"a migration that can't be reached fails and the guest runs on":      unreachable,
-		"migrations begin, go on and arrive only where they can":             misplaced,
-		"markers stay in the QEMU that they were added to":                   markersStay,
+		"a guest is handed over, and runs when it is told to":                       handover,
+		"a migration that is given up leaves the guest running and ends the target": canceled,
+		"a guest runs on when its target ends before the switchover":                targetEnds,
+		"a target ends with its source":                                             sourceEnds,
+		"a source runs on when its guest has not run at the target":                 reclaimed,
+		"a paused guest arrives paused, and is not stopped again":                   pausedGuest,
+		"a paused guest whose migration is given up is left in postmigrate":         pausedCancelled,
+		"a migration that can't be reached fails and the guest runs on":             unreachable,
+		"migrations begin, go on and arrive only where they can":                    misplaced,
+		"markers stay in the QEMU that they were added to":                          markersStay,
 	} {
 		t.Run(name, func(t *testing.T) {
 			part(newPair(t, open))
@@ -177,10 +177,10 @@ func handover(p *pair) {
 	p.to.is("running")
 }
 
-func cancelled(p *pair) {
+func canceled(p *pair) {
 	p.toSwitchover(true)
 	p.from.do("migrate_cancel", nil, nil)
-	p.from.migrated("cancelled")
+	p.from.migrated(migrationCanceled)
 	p.from.reaches("running")
 	p.from.await("RESUME")
 	p.to.ends()
@@ -238,7 +238,7 @@ func pausedCancelled(p *pair) {
 	p.from.do("stop", nil, nil)
 	p.toSwitchover(false)
 	p.from.do("migrate_cancel", nil, nil)
-	p.from.migrated("cancelled")
+	p.from.migrated(migrationCanceled)
 	p.from.reaches("postmigrate")
 	p.from.refused("migrate", p.uri, "GenericError", "due to previous migration")
 	p.from.do("cont", nil, nil)

@@ -22,8 +22,8 @@ const (
 	migrationDevice        = "device"
 	migrationCompleted     = "completed"
 	migrationFailed        = "failed"
-	migrationCancelling    = "cancelling"
-	migrationCancelled     = "cancelled"
+	migrationCanceling     = "cancelling" //nolint:misspell // QEMU's word
+	migrationCanceled      = "cancelled"  //nolint:misspell // QEMU's word
 )
 
 // defaultMemory is what a machine has to send, in bytes.
@@ -132,7 +132,7 @@ func newMigration() migration {
 
 func (m *migration) underWay() bool {
 	switch m.status {
-	case migrationSetup, migrationActive, migrationPreSwitchover, migrationDevice, migrationCancelling:
+	case migrationSetup, migrationActive, migrationPreSwitchover, migrationDevice, migrationCanceling:
 		return true
 	}
 	return false
@@ -288,7 +288,7 @@ func (s *Server) migrateCancel(*monitor, arguments) (any, error) {
 	m := &s.machine.migration
 	switch m.status {
 	case migrationSetup, migrationActive, migrationPreSwitchover:
-		s.setMigration(migrationCancelling)
+		s.setMigration(migrationCanceling)
 		if m.conn != nil {
 			_ = m.conn.Close()
 		}
@@ -389,7 +389,7 @@ func (s *Server) sendMemory(conn net.Conn) error {
 		case <-proceed:
 			return nil
 		case <-gone:
-			return errors.New("Unable to write to socket: Broken pipe")
+			return errors.New("broken pipe")
 		}
 	})
 }
@@ -429,15 +429,15 @@ func (s *Server) sendState(conn net.Conn) error {
 	})
 }
 
-// giveUp ends a source's migration that was cancelled or has failed. The caller holds s.mu.
+// giveUp ends a source's migration that was canceled or has failed. The caller holds s.mu.
 func (s *Server) giveUp(reason string) {
 	m := &s.machine.migration
 	m.proceed = nil
 	if s.exited {
 		return
 	}
-	cancelled := m.status == migrationCancelling
-	if !cancelled {
+	canceled := m.status == migrationCanceling
+	if !canceled {
 		if m.failure == "" {
 			m.failure = reason
 		}
@@ -450,8 +450,8 @@ func (s *Server) giveUp(reason string) {
 			s.emit("RESUME", nil)
 		}
 	}
-	if cancelled {
-		s.setMigration(migrationCancelled)
+	if canceled {
+		s.setMigration(migrationCanceled)
 	}
 }
 

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -182,7 +181,7 @@ func awaitStatus(t *testing.T, c *qmp.Client, query, want string) {
 			t.Fatal(err)
 		}
 		if is.Status == "failed" || time.Now().After(deadline) {
-			t.Fatal(fmt.Sprintf("%s says %q, want %q", query, is, want))
+			t.Fatalf("%s says %q, want %q", query, is, want)
 		}
 	}
 }
