@@ -51,11 +51,7 @@ func TestMarkersOfEarlierMigrationsAreOutdated(t *testing.T) {
 
 // TestATargetIsTheSourcesMachine: to the byte, but for how it starts.
 func TestATargetIsTheSourcesMachine(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("finding the VMIs: %v, %d files", err, len(files))
-	}
-	for _, file := range files {
+	for _, file := range vmiFiles(t) {
 		vmi := readVMI(t, file)
 		source, err := Build(prepared(vmi))
 		if err != nil {
@@ -110,11 +106,7 @@ func withoutMarkers(m *Machine) []string {
 // TestAGuestMigratesBetweenTwoMachines: QEMU takes the state of each machine into another that was
 // built for it.
 func TestAGuestMigratesBetweenTwoMachines(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("finding the VMIs: %v, %d files", err, len(files))
-	}
-	for _, file := range files {
+	for _, file := range vmiFiles(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			vmi := adapted(t, file)
 			from, to := startFor(t, vmi, ""), startFor(t, vmi, "4d5e")
