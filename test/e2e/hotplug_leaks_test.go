@@ -136,7 +136,7 @@ func partsOf(t *testing.T, vmi *v1.VirtualMachineInstance) []part {
 	t.Helper()
 	memory := int(vmi.Spec.Domain.Memory.Guest.Value() >> 10)
 	pod := launcherPod(t, vmi)
-	handler, controller := componentPod(t, "virt-handler", vmi.Status.NodeName), leader(t)
+	handler, controller := handlerPod(t, vmi.Status.NodeName), leader(t)
 	return []part{
 		{name: "QEMU", pid: processOf(t, pod, "qemu-system-x86_64"), ram: memory, spread: qemuSpread},
 		{name: "virt-launcher", pid: processOf(t, pod, "virt-launcher"), spread: launcherSpread},
@@ -159,19 +159,19 @@ func leader(t *testing.T) *corev1.Pod {
 	return &pod
 }
 
-// componentPod is a component's pod on a node.
-func componentPod(t *testing.T, name, node string) *corev1.Pod {
+// handlerPod is virt-handler's pod on a node.
+func handlerPod(t *testing.T, node string) *corev1.Pod {
 	t.Helper()
 	var pods corev1.PodList
-	if err := cluster.client.List(t.Context(), &pods, client.InNamespace("kubevirt"), client.MatchingLabels{v1.AppLabel: name}); err != nil {
-		t.Fatalf("listing the pods of %s: %v", name, err)
+	if err := cluster.client.List(t.Context(), &pods, client.InNamespace("kubevirt"), client.MatchingLabels{v1.AppLabel: "virt-handler"}); err != nil {
+		t.Fatalf("listing the pods of virt-handler: %v", err)
 	}
 	for i := range pods.Items {
 		if pods.Items[i].Spec.NodeName == node {
 			return &pods.Items[i]
 		}
 	}
-	t.Fatalf("no pod of %s is on node %q", name, node)
+	t.Fatalf("no pod of virt-handler is on node %q", node)
 	return nil
 }
 

@@ -36,7 +36,7 @@ func tracesOf(t *testing.T, vmi *v1.VirtualMachineInstance) traces {
 				found["cgroups of "+node.Name] = folders(t, filepath.Join(deviceCgroup(t, c.PID), "..", "kubepods"), "burstable", "besteffort")
 			}
 		}
-		handler := processOf(t, componentPod(t, "virt-handler", node.Name), "virt")
+		handler := processOf(t, handlerPod(t, node.Name), "virt")
 		found["mounts of virt-handler on "+node.Name] = mounts(t, handler)
 	}
 	qemu := processOf(t, launcherPod(t, vmi), "qemu-system-x86_64")

@@ -78,10 +78,10 @@ type interruption struct {
 func interruptions() []interruption {
 	return []interruption{
 		{"the source's virt-handler", func(t *testing.T, vmi *v1.VirtualMachineInstance, _ *v1.VirtualMachineInstanceMigration) {
-			killIn(t, componentPod(t, "virt-handler", vmi.Status.NodeName), "virt")
+			killIn(t, handlerPod(t, vmi.Status.NodeName), "virt")
 		}},
 		{"the target's virt-handler", func(t *testing.T, vmi *v1.VirtualMachineInstance, _ *v1.VirtualMachineInstanceMigration) {
-			killIn(t, componentPod(t, "virt-handler", otherNode(vmi.Status.NodeName)), "virt")
+			killIn(t, handlerPod(t, otherNode(vmi.Status.NodeName)), "virt")
 		}},
 		{"the target's QEMU", func(t *testing.T, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) {
 			killTarget(t, vmi, m, "qemu-system-x86_64")

@@ -245,7 +245,7 @@ func TestHandlersDieWhileAGuestMigrates(t *testing.T) {
 		if (vmi.Status.NodeName == node1) != (side == "source") {
 			node = node2
 		}
-		if err := syscall.Kill(processOf(t, componentPod(t, "virt-handler", node), "virt"), syscall.SIGKILL); err != nil {
+		if err := syscall.Kill(processOf(t, handlerPod(t, node), "virt"), syscall.SIGKILL); err != nil {
 			t.Fatalf("killing virt-handler: %v", err)
 		}
 		ended := awaitMigration(t, m, "its end", func(m *v1.VirtualMachineInstanceMigration) bool { return m.IsFinal() })
