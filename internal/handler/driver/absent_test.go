@@ -99,6 +99,7 @@ func TestVMIGoneWhileTheAPIServerIsAway(t *testing.T) {
 func TestVMIThatHasLostItsLabelKeepsItsGuest(t *testing.T) {
 	n, p, h := running(t, "unlabeled")
 	qemus := p.qemus()
+	n.api.update(func(vmi *v1.VirtualMachineInstance) { delete(vmi.Labels, v1.NodeNameLabel) })
 	h.supervisor.VMIGone(Here, n.api.vmi.UID)
 	deadline := time.Now().Add(patience)
 	for h.drives("unlabeled") {
