@@ -25,9 +25,9 @@ down: ## Stop the embedded cluster; its data stays (`bin/drydock down --purge` r
 test: ## Everything but the soaks: checks, unit tests, API server, whole system with real guests
 	hack/stages prerequisites images check unit fresh system test-release
 
-soak: images ## What takes long: disks are hotplugged and removed for half an hour, watched for gaps and leaks (root)
-	hack/test-cluster -timeout 2h -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing' \
-		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500
+soak: images ## What takes long: disks are hotplugged and removed for half an hour, watched for gaps and leaks; migrations are interrupted (root)
+	hack/test-cluster -timeout 4h -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing|TestMigrationsAreInterruptedAtRandom' \
+		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500 -migration.kills 500
 
 fresh: ## `make prerequisites` on a minimal Debian with nothing but Go, git and make (root)
 	hack/fresh-root make prerequisites

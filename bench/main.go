@@ -77,9 +77,9 @@ func benchmarks(s settings) []benchmark {
 	}
 }
 
-// later are benchmarks that come with what they measure.
+// later are benchmarks that are to come.
 var later = map[string]string{
-	"migrate": "it comes with live migration, which Drydock does not have yet",
+	"migrate": "live migration is not measured yet",
 }
 
 func main() {

@@ -16,7 +16,7 @@ func TestOnlyWhatThereIsCanBeChosen(t *testing.T) {
 	}
 	for what, want := range map[string]string{
 		"api,speed":   "those there are, are import, memory, start, hotplug, api, idle, scale, up",
-		"api,migrate": `no benchmark "migrate" yet: it comes with live migration`,
+		"api,migrate": `no benchmark "migrate" yet: live migration is not measured yet`,
 	} {
 		if _, err := choose(what, all); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is refused with %v, want %q in it", what, err, want)

@@ -16,7 +16,7 @@ import (
 )
 
 // A long run asks for more than every run can afford: see `make soak`.
-var killsFor = flag.Int("migration.kills", 50, "how many migrations are interrupted at a random moment")
+var killsFor = flag.Int("migration.kills", 12, "how many migrations are interrupted at a random moment")
 
 // longestTransfer is about how long the test guest's migration takes; kills come within it.
 const longestTransfer = 1500 * time.Millisecond

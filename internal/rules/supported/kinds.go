@@ -46,9 +46,9 @@ var migrationPolicyTable = table{
 }
 
 // postCopy is what the field means as long as guests are migrated by pre-copy only.
-const postCopy = "there is no post-copy yet; unless allowWorkloadDisruption is set, this sets it"
+const postCopy = "without effect: there is no post-copy yet"
 
-const disruption = "a guest that is not there in time is stopped until it is; else the migration fails"
+const disruption = "without effect: a migration that is not done in time fails, and the guest goes on where it is"
 
 var kubeVirtTable = merge(installationTable, configurationTable)
 
@@ -121,7 +121,7 @@ var configurationTable = table{
 	"configuration.migrations.allowPostCopy":                     noted(postCopy),
 	"configuration.migrations.allowWorkloadDisruption":           noted(disruption),
 	"configuration.migrations.disableTLS":                        off().because("what is sent from node to node is always encrypted"),
-	"configuration.migrations.network":                           no(),
+	"configuration.migrations.network":                           noted("of virt-handlers that have the interface migration0"),
 	"configuration.migrations.matchSELinuxLevelOnMigration":      off(),
 
 	"configuration.ovmfPath":                           no(),
