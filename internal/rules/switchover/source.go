@@ -183,13 +183,18 @@ func (f *SourceFacts) here() bool {
 // never reports whether the target's QEMU is known to have ended without having run.
 func (f *SourceFacts) never() bool { return f.Never || f.Record.Current && !f.Record.TargetNamed }
 
+const (
+	aborted     = "the migration was aborted"
+	targetEnded = "the target's QEMU has ended"
+)
+
 // unwanted returns why the migration is to be given up, empty if it is not.
 func (f *SourceFacts) unwanted() string {
 	switch {
-	case f.never():
-		return "the target's QEMU has ended"
 	case f.Record.AbortRequested:
-		return "the migration was aborted"
+		return aborted
+	case f.never():
+		return targetEnded
 	case f.Record.Deleting, f.Record.Final:
 		return "the VMI is ending"
 	case f.Record.Failed:
@@ -344,12 +349,15 @@ func (f *SourceFacts) ended() SourceStep {
 // failure is why a migration has failed of which QEMU says that it has ended.
 func (f *SourceFacts) failure() string {
 	switch {
+	case f.Record.AbortRequested && f.Cause == targetEnded:
+		// An abort ends the target as well, and the target's word may be the first that is heard of it.
+		return aborted
 	case f.Cause != "":
 		return f.Cause
 	case f.Record.AbortRequested:
-		return "the migration was aborted"
+		return aborted
 	case f.never():
-		return "the target's QEMU has ended"
+		return targetEnded
 	case f.Error != "":
 		return "QEMU reports: " + bounded(f.Error)
 	case !f.Streams:

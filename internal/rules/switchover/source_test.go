@@ -207,6 +207,15 @@ func TestSourceWhoseGuestIsBack(t *testing.T) {
 	testSource(t, base, map[string]sourceTest{
 		"the stream broke":             {asIs, recordsFailed("the connection to the target has ended")},
 		"virt-handler has canceled it": {func(f *switchover.SourceFacts) { f.Status, f.Cause = migrationstatus.Canceled, "it was too slow" }, recordsFailed("it was too slow")},
+		"virt-handler has canceled it because the target has ended": {func(f *switchover.SourceFacts) {
+			f.Status, f.Cause = migrationstatus.Canceled, "the target's QEMU has ended"
+		}, recordsFailed("the target's QEMU has ended")},
+		"an abort has ended the target before it was heard of here": {func(f *switchover.SourceFacts) {
+			f.Status, f.Cause, f.Record.AbortRequested = migrationstatus.Canceled, "the target's QEMU has ended", true
+		}, recordsFailed("the migration was aborted")},
+		"it was too slow, and then aborted": {func(f *switchover.SourceFacts) {
+			f.Status, f.Cause, f.Record.AbortRequested = migrationstatus.Canceled, "it was too slow", true
+		}, recordsFailed("it was too slow")},
 		"QEMU says why":                {func(f *switchover.SourceFacts) { f.Error = "no\x1b[2J memory" }, recordsFailed(`QEMU reports: "no\x1b[2J memory"`)},
 		"QEMU says too much":           {func(f *switchover.SourceFacts) { f.Error = strings.Repeat("x", 1<<20) }, recordsFailed(`QEMU reports: "` + strings.Repeat("x", 512) + `"`)},
 		"virt-handler was restarted":   {func(f *switchover.SourceFacts) { f.Streams = false }, recordsFailed(restarted)},
