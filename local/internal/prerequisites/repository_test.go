@@ -55,7 +55,7 @@ var dynamic = map[string][]string{
 	"internal/importer/unpack/unpack_test.go: program":                           {"gzip", "xz", "zstd"},
 	everywhere + "filepath.Base(layout.QEMUBinary)":                              {"qemu-system-x86_64"},
 	"internal/handler/driver/standin_test.go: qemu":                              {"qemu-system-x86_64"}, // under the name that the pod has it by
-	"internal/qemu/runstate/runstate_test.go: program":                           {"qemu-system-x86_64"},
+	"internal/qemu/qmptest/schema.go: path":                                      {"qemu-system-x86_64"},
 	"internal/launcher/probe_test.go: program":                                   {"qemu-ga"},
 	"internal/qemu/agent/agent_test.go: program":                                 {"qemu-ga"},
 	"internal/launcher/bootprobe/bootprobe.go: p.QEMU":                           {"qemu-system-x86_64"},
