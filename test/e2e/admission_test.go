@@ -42,7 +42,9 @@ func TestWrongManifestsAreRefusedByTheCluster(t *testing.T) {
 			if obj.GetAPIVersion() == "" {
 				obj.SetAPIVersion(v1.SchemeGroupVersion.String())
 			}
-			obj.SetNamespace(ns)
+			if obj.GetKind() != "MigrationPolicy" { // it belongs to no namespace
+				obj.SetNamespace(ns)
+			}
 			if obj.GetName() == "" {
 				obj.SetName("wrong")
 			}
