@@ -145,7 +145,7 @@ func (d *Driver) targetDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 	known := &s.guest.Migration
 	f := switchover.TargetFacts{
 		Record: switchover.RecordOf(o.VMI, m.MigrationUID), Process: guestlifecycle.ProcessOf(o),
-		Exit:     guestlifecycle.ExitOf(s.connection.Exit, s.role),
+		Exit:     switchover.ExitOf(s.connection.Exit, true),
 		RunState: known.RunState, Status: known.Status,
 		Marked: known.Incoming == m.MigrationUID && known.Ran,
 		Doomed: known.Incoming == m.MigrationUID && known.Doomed,
@@ -211,7 +211,7 @@ func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.Virtu
 	known := &s.guest.Migration
 	f := switchover.SourceFacts{
 		Record: switchover.RecordOf(o.VMI, m.MigrationUID), Process: guestlifecycle.ProcessOf(o),
-		Exit:     guestlifecycle.ExitOf(s.connection.Exit, s.role),
+		Exit:     switchover.ExitOf(s.connection.Exit, false),
 		RunState: o.RunState, Settled: !s.plug && len(s.volumes.Hotplugged) == 0,
 	}
 	if known.Begun == m.MigrationUID {

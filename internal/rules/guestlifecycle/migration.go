@@ -124,12 +124,3 @@ func ProcessOf(o Observed) switchover.Process {
 	}
 	return switchover.ProcessUnknown
 }
-
-// ExitOf is what virt-launcher has said of the end of a QEMU at a role; nil for nothing. At the
-// destination nothing counts as known but whether the guest has run.
-func ExitOf(exit *launch.Exit, at Role) switchover.Exit {
-	if exit == nil || at == Destination && exit.Incoming == "" {
-		return switchover.Exit{}
-	}
-	return switchover.Exit{Known: true, Sent: exit.Reason == launch.ReasonMigrated, Ran: exit.Incoming != launch.IncomingNeverRan}
-}

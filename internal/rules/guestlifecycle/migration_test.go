@@ -106,25 +106,6 @@ func TestNextAtFormer(t *testing.T) {
 	}
 }
 
-func TestWhatIsKnownOfAnEnd(t *testing.T) {
-	for name, c := range map[string]struct {
-		exit *launch.Exit
-		at   Role
-		want switchover.Exit
-	}{
-		"nothing":                             {nil, Home, switchover.Exit{}},
-		"a source that has sent its guest":    {&launch.Exit{Reason: launch.ReasonMigrated}, Home, switchover.Exit{Known: true, Sent: true, Ran: true}},
-		"a source whose guest has ended":      {&launch.Exit{Reason: launch.ReasonGuestShutdown}, Home, switchover.Exit{Known: true, Ran: true}},
-		"a target whose guest has run":        {&launch.Exit{Incoming: launch.IncomingRan}, Destination, switchover.Exit{Known: true, Ran: true}},
-		"a target whose guest has never run":  {&launch.Exit{Incoming: launch.IncomingNeverRan}, Destination, switchover.Exit{Known: true}},
-		"a target of which nobody knows that": {&launch.Exit{Reason: launch.ReasonCrashed}, Destination, switchover.Exit{}},
-	} {
-		if got := ExitOf(c.exit, c.at); got != c.want {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
-	}
-}
-
 func TestAHandoverIsNotWorthAStatus(t *testing.T) {
 	for _, c := range []struct {
 		state     string

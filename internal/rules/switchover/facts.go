@@ -3,6 +3,8 @@ package switchover
 import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
 )
 
 // Fact is what one side of a migration tells the other. The zero value is nothing.
@@ -83,6 +85,20 @@ type Exit struct {
 	Sent bool
 	// Ran means that QEMU has run its guest (event RESUME, or started without -S).
 	Ran bool
+}
+
+// ExitOf returns what virt-launcher has said of the end of a QEMU; exit is nil for nothing. arrives
+// means that the migration was to bring the guest to this QEMU: then nothing counts as known but
+// whether the guest has run.
+func ExitOf(exit *launch.Exit, arrives bool) Exit {
+	if exit == nil {
+		return Exit{}
+	}
+	said := exit.Incoming == launch.IncomingRan || exit.Incoming == launch.IncomingNeverRan
+	if arrives && !said {
+		return Exit{}
+	}
+	return Exit{Known: true, Sent: exit.Reason == launch.ReasonMigrated, Ran: exit.Incoming != launch.IncomingNeverRan}
 }
 
 func (e Exit) sent() bool { return e.Known && e.Sent }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
@@ -57,5 +58,27 @@ func TestRecordOfAVMI(t *testing.T) {
 				t.Errorf("the record is %+v, expected %+v", got, test.want)
 			}
 		})
+	}
+}
+
+func TestWhatIsKnownOfAnEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		exit    *launch.Exit
+		arrives bool
+		want    switchover.Exit
+	}{
+		"nothing":                                     {nil, false, switchover.Exit{}},
+		"nothing of a target":                         {nil, true, switchover.Exit{}},
+		"a source that has sent its guest":            {&launch.Exit{Reason: launch.ReasonMigrated}, false, switchover.Exit{Known: true, Sent: true, Ran: true}},
+		"a source whose guest has ended":              {&launch.Exit{Reason: launch.ReasonGuestShutdown}, false, switchover.Exit{Known: true, Ran: true}},
+		"a source that its guest once arrived at":     {&launch.Exit{Reason: launch.ReasonMigrated, Incoming: launch.IncomingRan}, false, switchover.Exit{Known: true, Sent: true, Ran: true}},
+		"a target whose guest has run":                {&launch.Exit{Incoming: launch.IncomingRan}, true, switchover.Exit{Known: true, Ran: true}},
+		"a target whose guest has never run":          {&launch.Exit{Incoming: launch.IncomingNeverRan}, true, switchover.Exit{Known: true}},
+		"a target of which nobody knows that":         {&launch.Exit{Reason: launch.ReasonCrashed}, true, switchover.Exit{}},
+		"a target with a word that nobody knows here": {&launch.Exit{Reason: launch.ReasonCrashed, Incoming: "Perhaps"}, true, switchover.Exit{}},
+	} {
+		if got := switchover.ExitOf(c.exit, c.arrives); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/switchover"
@@ -105,20 +104,13 @@ func (d *decision) settle(s *side) bool {
 	return true
 }
 
-// exit is what virt-launcher has left of how QEMU ended in a pod. Of a guest that was to
-// arrive, a virt-launcher that does not know whether it has run has said nothing.
+// exit is what virt-launcher has left of how QEMU ended in a pod. arrives means that the
+// migration was to bring the guest there.
 func (s *side) exit(arrives bool) switchover.Exit {
 	if s.pod == nil || s.state != switchover.PodEnded {
 		return switchover.Exit{}
 	}
-	exit := vmistatus.ExitOf(s.pod)
-	switch {
-	case exit == nil, arrives && exit.Incoming == "":
-		return switchover.Exit{}
-	case arrives:
-		return switchover.Exit{Known: true, Ran: exit.Incoming == launch.IncomingRan}
-	}
-	return switchover.Exit{Known: true, Ran: true, Sent: exit.Reason == launch.ReasonMigrated}
+	return switchover.ExitOf(vmistatus.ExitOf(s.pod), arrives)
 }
 
 // end is how the VMI ends whose guest ended in the pod.
