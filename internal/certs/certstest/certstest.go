@@ -38,13 +38,20 @@ type Authority struct {
 // NewAuthority makes an authority, and an API server that publishes it.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
+	signer, certificate := Signer(t)
+	return &Authority{signer: signer, client: publisher(t, string(certificate))}
+}
+
+// Signer makes an authority that nobody publishes. certificate is its own, as PEM.
+func Signer(t testing.TB) (signer *nodecert.Authority, certificate []byte) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "virt-handlers of a test"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(1000 * time.Hour), KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
+		NotAfter: time.Now().Add(10000 * time.Hour), KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -54,12 +61,12 @@ func NewAuthority(t testing.TB) *Authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	signer, err := nodecert.NewAuthority(certificate, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
+	certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	signer, err = nodecert.NewAuthority(certificate, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Authority{signer: signer, client: publisher(t, string(certificate))}
+	return signer, certificate
 }
 
 // publisher is an API server that has the ConfigMap of authorities and nothing else.

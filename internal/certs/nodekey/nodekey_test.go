@@ -3,14 +3,9 @@ package nodekey
 import (
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"slices"
 	"strconv"
 	"sync"
@@ -26,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
+	"drydock.dev/drydock/internal/certs/certstest"
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
@@ -81,32 +77,6 @@ func (h *holder) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.taken)
-}
-
-func newAuthority(t *testing.T) (*nodecert.Authority, []byte) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(0), Subject: pkix.Name{CommonName: "authority"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(10000 * time.Hour), KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	authority, err := nodecert.NewAuthority(certificate, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return authority, certificate
 }
 
 // newSigner is an API server that notes who asks and counts.
@@ -226,7 +196,7 @@ func TestACertificateIsRenewedWithAnotherKeyWhileItIsGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)
 		defer func() { s.stop() }()
-		authority, certificate := newAuthority(t)
+		authority, certificate := certstest.Signer(t)
 		s.by = authority
 		s.publish(certificate)
 		s.pass(5 * 24 * time.Hour)
@@ -252,7 +222,7 @@ func TestWithoutASignerTheRequestWaitsAndNothingIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)
 		defer func() { s.stop() }()
-		authority, certificate := newAuthority(t)
+		authority, certificate := certstest.Signer(t)
 		s.publish(certificate)
 		s.pass(12 * time.Hour)
 		if s.count() != 0 || s.asked != 1 || s.deleted != 0 {
@@ -270,7 +240,7 @@ func TestARequestThatWasCollectedIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)
 		defer func() { s.stop() }()
-		authority, certificate := newAuthority(t)
+		authority, certificate := certstest.Signer(t)
 		s.publish(certificate)
 		s.pass(time.Minute)
 		if err := s.client.CertificatesV1().CertificateSigningRequests().Delete(t.Context(), nodecert.RequestName("node1"), metav1.DeleteOptions{}); err != nil {
@@ -292,7 +262,7 @@ func TestWhileTheAPIServerIsAwayTheCertificateStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)
 		defer func() { s.stop() }()
-		authority, certificate := newAuthority(t)
+		authority, certificate := certstest.Signer(t)
 		s.by = authority
 		s.publish(certificate)
 		s.pass(time.Minute)
@@ -320,7 +290,7 @@ func TestARestartAtAnyMomentGetsACertificate(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := begin(t)
 				defer func() { s.stop() }()
-				authority, certificate := newAuthority(t)
+				authority, certificate := certstest.Signer(t)
 				s.publish(certificate)
 				stop(s)
 				s.by = authority
@@ -336,7 +306,7 @@ func TestARestartAtAnyMomentGetsACertificate(t *testing.T) {
 }
 
 func (s *scene) signOnce() {
-	authority, _ := newAuthority(s.t)
+	authority, _ := certstest.Signer(s.t)
 	s.by = authority
 	s.work(s.t.Context())
 	s.by = nil
@@ -348,7 +318,7 @@ func TestACertificateOfAnOlderSignerIsForServingAndIsReplacedSoon(t *testing.T) 
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)
 		defer func() { s.stop() }()
-		authority, certificate := newAuthority(t)
+		authority, certificate := certstest.Signer(t)
 		s.by, s.older = authority, true
 		s.publish(certificate)
 		s.pass(10 * time.Second)
@@ -376,8 +346,8 @@ func TestASignerThatNobodyTrustsIsAskedMoreAndMoreSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)
 		defer func() { s.stop() }()
-		stranger, _ := newAuthority(t)
-		authority, certificate := newAuthority(t)
+		stranger, _ := certstest.Signer(t)
+		authority, certificate := certstest.Signer(t)
 		s.by = stranger
 		s.publish(certificate)
 		s.pass(time.Hour)
@@ -398,8 +368,8 @@ func TestACertificateWhoseAuthorityIsGoneIsReplacedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)
 		defer func() { s.stop() }()
-		first, certificate := newAuthority(t)
-		second, successor := newAuthority(t)
+		first, certificate := certstest.Signer(t)
+		second, successor := certstest.Signer(t)
 		s.by = first
 		s.publish(certificate)
 		s.pass(time.Minute)
