@@ -69,6 +69,15 @@ func (w *world) awaitMigrationGone(name string) {
 	})
 }
 
+// awaitAbort waits until the source of a VMI's migration is asked to abort it.
+func (w *world) awaitAbort(vmi string) {
+	w.t.Helper()
+	w.eventually("the source to be asked", func() (bool, string) {
+		ms := w.vmi(vmi).Status.MigrationState
+		return ms.AbortRequested && !ms.Failed, fmt.Sprintf("%+v", ms)
+	})
+}
+
 // awaitTarget waits for a migration's target pod.
 func (w *world) awaitTarget(m *v1.VirtualMachineInstanceMigration) *corev1.Pod {
 	w.t.Helper()
@@ -289,10 +298,7 @@ func TestAMigrationThatIsCancelledInEachPhase(t *testing.T) {
 		target := w.bringTo(m, phase, otherNode)
 		w.do("canceling", w.client.Delete(w.ctx, m))
 		if phase == v1.MigrationRunning {
-			w.eventually("the source to be asked", func() (bool, string) {
-				ms := w.vmi(name).Status.MigrationState
-				return ms.AbortRequested && !ms.Failed, fmt.Sprintf("%+v", ms)
-			})
+			w.awaitAbort(name)
 			w.sourceSays(m, vmistatus.SourceMigration{Failure: "aborted", Abort: v1.MigrationAbortSucceeded})
 		}
 		w.awaitStaying(name, source, target)
@@ -316,10 +322,7 @@ func TestATargetPodThatVanishesInEachPhase(t *testing.T) {
 		target := w.bringTo(m, phase, otherNode)
 		w.removePod(target)
 		if phase == v1.MigrationRunning {
-			w.eventually("the source to be asked", func() (bool, string) {
-				ms := w.vmi(name).Status.MigrationState
-				return ms.AbortRequested && !ms.Failed, fmt.Sprintf("%+v", ms)
-			})
+			w.awaitAbort(name)
 			w.sourceSays(m, vmistatus.SourceMigration{Failure: "the target is gone", Abort: v1.MigrationAbortSucceeded})
 		}
 		m = w.awaitMigration(m.Name, v1.MigrationFailed)
