@@ -171,16 +171,8 @@ func TestAMigrationHasOnlySoManyStreams(t *testing.T) {
 	for _, conn := range all[:2] {
 		_ = conn.Close()
 	}
-	for deadline := time.Now().Add(patience); ; {
-		conn, err := p.outgoing().Dial(t.Context(), migrationwire.Stream)
-		if err == nil {
-			_ = conn.Close()
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after one has ended, the next is refused: %v", err)
-		}
-	}
+	// Those that have ended make room.
+	p.awaitAdmission(migrationwire.Stream)
 }
 
 func TestAStreamThatCannotBeMadeEndsQEMUsConnectionWithAReason(t *testing.T) {
@@ -319,16 +311,7 @@ func TestAHostileCaller(t *testing.T) {
 			_ = conn.Close()
 		}
 		// Its own address waits; soon after, all is as before.
-		for deadline := time.Now().Add(patience); ; {
-			conn, err := p.outgoing().Dial(t.Context(), migrationwire.Control)
-			if err == nil {
-				_ = conn.Close()
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatal(err)
-			}
-		}
+		p.awaitAdmission(migrationwire.Control)
 	})
 	if n := p.log.with(""); n == 0 || n > 30 {
 		t.Errorf("%d lines were logged", n)

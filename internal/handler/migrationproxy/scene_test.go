@@ -122,6 +122,21 @@ func (p *pair) outgoingOf(source *certs.Source) *Outgoing {
 	return &Outgoing{Address: p.address, Node: "node2", Header: header, TLS: source.PeerClientConfig, Log: p.log.logger()}
 }
 
+// awaitAdmission waits until the target takes a connection of the source again.
+func (p *pair) awaitAdmission(channel migrationwire.Channel) {
+	p.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := p.outgoing().Dial(p.t.Context(), channel)
+		if err == nil {
+			_ = conn.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("the target refuses the source for good: %v", err)
+		}
+	}
+}
+
 // qemu is the socket that the target's QEMU takes the migration on.
 func (p *pair) qemu() *net.UnixListener {
 	p.t.Helper()
