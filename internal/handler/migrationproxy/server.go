@@ -63,31 +63,20 @@ func (s *Server) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	var listener net.Listener
 	defer func() { s.unlisten(listener) }()
-	for ended := make(chan net.Listener, 1); ; {
+	for {
 		listener = s.follow(ctx, listener, func(l net.Listener) {
-			running.Go(func() {
-				s.accept(ctx, l, &running)
-				select {
-				case ended <- l:
-				case <-ctx.Done():
-				}
-			})
+			running.Go(func() { s.Serve(ctx, l) })
 		})
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-		case l := <-ended:
-			if l == listener {
-				s.unlisten(listener)
-				listener = nil
-			}
 		}
 	}
 }
 
 // follow listens where address says now, unless current does already.
-func (s *Server) follow(ctx context.Context, current net.Listener, accept func(net.Listener)) net.Listener {
+func (s *Server) follow(ctx context.Context, current net.Listener, serve func(net.Listener)) net.Listener {
 	wanted, err := s.address()
 	if err != nil {
 		s.log.say("migrations to this node have no address", "reason", err.Error())
@@ -104,7 +93,7 @@ func (s *Server) follow(ctx context.Context, current net.Listener, accept func(n
 	}
 	s.unlisten(current)
 	s.published.Store(&address)
-	accept(next)
+	serve(next)
 	return next
 }
 
@@ -115,12 +104,11 @@ func (s *Server) unlisten(listener net.Listener) {
 	}
 }
 
-// Serve is Run on one listener, which it closes.
+// Serve serves the connections of one listener. It takes them until the listener is closed, which
+// it is when ctx ends, and returns when the last of them has ended.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
 	s.accept(ctx, listener, &running)
