@@ -12,6 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/workerpod"
@@ -261,20 +262,5 @@ func (r *round) deletePod(ctx context.Context, asked *mutationcache.Deletions, n
 	if err != nil || pod == nil || pod.DeletionTimestamp != nil {
 		return err
 	}
-	return r.endWorker(ctx, asked, r.dv, pod)
-}
-
-// endWorker deletes this very pod of the owner, once as long as the cache still
-// shows it.
-func (r *Reconciler) endWorker(ctx context.Context, asked *mutationcache.Deletions, owner client.Object, pod *corev1.Pod) error {
-	key := client.ObjectKeyFromObject(owner)
-	if asked.Asked(key, pod.UID) {
-		return nil
-	}
-	err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting the worker pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	asked.Ask(key, pod.UID)
-	return nil
+	return deletion.Once(ctx, r.Client, asked, r.dv, pod, "the worker pod")
 }

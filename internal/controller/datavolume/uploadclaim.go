@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"drydock.dev/drydock/internal/controller/cdi"
+	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/rules/datavolume"
@@ -115,7 +116,7 @@ func (u *UploadClaims) apply(ctx context.Context, o datavolume.ObservedUpload, p
 	if err := u.unequip(ctx, o.Claim, o.Worker.Name); err != nil {
 		return err
 	}
-	return u.endWorker(ctx, &u.deleted, o.Claim, o.Worker)
+	return deletion.Once(ctx, u.Client, &u.deleted, o.Claim, o.Worker, "the worker pod")
 }
 
 // unequip deletes what a worker that has ended was found by and known by. It

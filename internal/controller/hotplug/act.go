@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugpod"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
@@ -233,8 +234,8 @@ func (r *Reconciler) blockClaims(ctx context.Context, s *observation, attachment
 // deletePods deletes these very pods, which hold nothing in use any more.
 func (r *Reconciler) deletePods(ctx context.Context, vmi *v1.VirtualMachineInstance, pods []hotplug.Pod) error {
 	for _, p := range pods {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: p.Name}}
-		gone, err := r.deletePod(ctx, pod, p.UID)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: p.Name, UID: p.UID}}
+		gone, err := r.deletePod(ctx, pod)
 		if err != nil {
 			return err
 		}
@@ -246,13 +247,6 @@ func (r *Reconciler) deletePods(ctx context.Context, vmi *v1.VirtualMachineInsta
 }
 
 // deletePod deletes this very pod without letting it linger.
-func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod, uid types.UID) (gone bool, err error) {
-	err = r.Client.Delete(ctx, pod, client.GracePeriodSeconds(hotplugpod.GracePeriodSeconds), client.Preconditions{UID: &uid})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("deleting the attachment pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	return false, nil
+func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod) (gone bool, err error) {
+	return deletion.Exact(ctx, r.Client, pod, "the attachment pod", client.GracePeriodSeconds(hotplugpod.GracePeriodSeconds))
 }

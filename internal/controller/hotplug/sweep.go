@@ -43,8 +43,8 @@ func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName) (ctrl.
 	}
 	for _, p := range left {
 		pod := &corev1.Pod{}
-		pod.Namespace, pod.Name = key.Namespace, p.Name
-		if _, err := r.deletePod(ctx, pod, p.UID); err != nil {
+		pod.Namespace, pod.Name, pod.UID = key.Namespace, p.Name, p.UID
+		if _, err := r.deletePod(ctx, pod); err != nil {
 			return ctrl.Result{}, err
 		}
 	}

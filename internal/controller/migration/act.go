@@ -9,18 +9,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
+
+// targetPod is what errors call the pod.
+const targetPod = "the target pod"
 
 // refusalPause is when a target pod is tried again that the API server refuses.
 const refusalPause = 20 * time.Second
@@ -48,7 +51,7 @@ func (r *Reconciler) apply(ctx context.Context, o *migration.Observed, plan migr
 		return 0, err
 	}
 	if plan.DeleteTarget {
-		if err := r.deleteTarget(ctx, o.Migration, o.Target); err != nil {
+		if err := deletion.Once(ctx, r.Client, &r.deleted, o.Migration, o.Target, targetPod); err != nil {
 			return 0, err
 		}
 	}
@@ -172,28 +175,6 @@ func (r *Reconciler) writeFinalizers(ctx context.Context, from, to *v1.VirtualMa
 	return nil
 }
 
-// deleteTarget deletes this very pod, once as long as the cache still shows it.
-func (r *Reconciler) deleteTarget(ctx context.Context, m *v1.VirtualMachineInstanceMigration, pod *corev1.Pod) error {
-	key := client.ObjectKeyFromObject(m)
-	if r.deleted.Asked(key, pod.UID) {
-		return nil
-	}
-	if err := r.deletePod(ctx, pod); err != nil {
-		return err
-	}
-	r.deleted.Ask(key, pod.UID)
-	return nil
-}
-
-func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod) error {
-	gone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	err := r.Client.Delete(ctx, gone, client.Preconditions{UID: &pod.UID})
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting the target pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	return nil
-}
-
 // collect deletes the migrations of the same VMI that have ended long ago.
 func (r *Reconciler) collect(ctx context.Context, o *migration.Observed, after time.Duration) (time.Duration, error) {
 	list, err := r.migrationsOf(ctx, vmiKey(o.Migration))
@@ -202,10 +183,8 @@ func (r *Reconciler) collect(ctx context.Context, o *migration.Observed, after t
 	}
 	garbage, look := migration.Garbage(list, o.VMI != nil, o.Now)
 	for _, m := range garbage {
-		gone := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}}
-		err := r.Client.Delete(ctx, gone, client.Preconditions{UID: &m.UID})
-		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-			return 0, fmt.Errorf("deleting the migration %s/%s, which has ended: %w", m.Namespace, m.Name, err)
+		if _, err := deletion.Exact(ctx, r.Client, m, "the ended migration"); err != nil {
+			return 0, err
 		}
 	}
 	return backoff.Sooner(after, look), nil
@@ -246,5 +225,6 @@ func (r *Reconciler) sweepPod(ctx context.Context, key types.NamespacedName, pod
 		return err
 	}
 	ctrl.LoggerFrom(ctx).Info("deleting a target pod whose migration is gone", "pod", pod.Name, "migration", of)
-	return r.deletePod(ctx, pod)
+	_, err = deletion.Exact(ctx, r.Client, pod, targetPod)
+	return err
 }

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/rules/condition"
 )
@@ -140,12 +141,8 @@ func (r *Reconciler) patchOwners(ctx context.Context, from, to *v1.VirtualMachin
 }
 
 func (r *Reconciler) remove(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, vmi *v1.VirtualMachineInstance) error {
-	err := r.Client.Delete(ctx, vmi, client.Preconditions{UID: &vmi.UID})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("deleting VMI %s: %w", vmi.Name, err)
+	if gone, err := deletion.Exact(ctx, r.Client, vmi, "VMI"); err != nil || gone {
+		return err
 	}
 	r.Recorder.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "DeleteVMI",
 		"Stopped the virtual machine by deleting the virtual machine instance %s", vmi.Name)

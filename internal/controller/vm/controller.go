@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
@@ -387,12 +388,8 @@ func (r *Reconciler) deleteVMI(ctx context.Context, o vmlifecycle.Observed) erro
 	if r.deleted.Asked(key, o.VMI.UID) {
 		return nil
 	}
-	err := r.Client.Delete(ctx, o.VMI, client.Preconditions{UID: &o.VMI.UID})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("deleting VMI %s/%s: %w", o.VMI.Namespace, o.VMI.Name, err)
+	if gone, err := deletion.Exact(ctx, r.Client, o.VMI, "VMI"); err != nil || gone {
+		return err
 	}
 	r.deleted.Ask(key, o.VMI.UID)
 	r.Recorder.Eventf(o.VM, o.VMI, corev1.EventTypeNormal, "SuccessfulDelete", "DeleteVMI",

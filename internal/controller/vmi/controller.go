@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/controller/claimusers"
+	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/objectevents"
 	"drydock.dev/drydock/internal/controller/settle"
@@ -235,14 +236,14 @@ func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vm
 		return err
 	}
 	if plan.DeleteOther {
-		if err := r.remove(ctx, &r.deletedOther, o.VMI, o.Other); err != nil {
+		if err := deletion.Once(ctx, r.Client, &r.deletedOther, o.VMI, o.Other, "the pod"); err != nil {
 			return err
 		}
 	}
 	if !plan.DeletePod {
 		return nil
 	}
-	return r.remove(ctx, &r.deleted, o.VMI, o.Pod)
+	return deletion.Once(ctx, r.Client, &r.deleted, o.VMI, o.Pod, "the pod")
 }
 
 // openGate has the kubelet count the pod as ready in which the guest runs now.
@@ -361,18 +362,4 @@ func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInsta
 
 func (r *Reconciler) recordEvents(vmi *v1.VirtualMachineInstance, pod runtime.Object, e vmilifecycle.Event) {
 	r.Recorder.Eventf(vmi, pod, e.Type, e.Reason, e.Action, "%s", e.Message)
-}
-
-// remove deletes this very pod, gracefully, once as long as the cache still shows it.
-func (r *Reconciler) remove(ctx context.Context, asked *mutationcache.Deletions, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
-	key := client.ObjectKeyFromObject(vmi)
-	if asked.Asked(key, pod.UID) {
-		return nil
-	}
-	err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting the pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	asked.Ask(key, pod.UID)
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/placement"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
@@ -140,7 +141,7 @@ func (r *Reconciler) provision(ctx context.Context, o vmilifecycle.Observed, pla
 	case plan.Create:
 		return r.createProvisioning(ctx, o.VMI)
 	case plan.Delete:
-		return r.remove(ctx, &r.unplaced, o.VMI, o.Provisioning)
+		return deletion.Once(ctx, r.Client, &r.unplaced, o.VMI, o.Provisioning, "the pod")
 	}
 	return nil
 }
