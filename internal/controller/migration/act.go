@@ -103,7 +103,7 @@ func (r *Reconciler) tell(ctx context.Context, o *migration.Observed, told migra
 	if o.VMI == nil {
 		return true, nil
 	}
-	to := vmilifecycle.TellOfMigration(o.VMI, factsOf(o, told), told.Release, o.Now)
+	to := vmilifecycle.TellOfMigration(o.VMI, factsOf(o, told), o.Now)
 	if equality.Semantic.DeepEqual(o.VMI.Status, to.Status) && equality.Semantic.DeepEqual(o.VMI.Labels, to.Labels) {
 		return true, nil
 	}
@@ -125,7 +125,7 @@ func (r *Reconciler) tell(ctx context.Context, o *migration.Observed, told migra
 
 // factsOf is what the VMI is told, as package vmistatus has it.
 func factsOf(o *migration.Observed, told migration.Told) vmistatus.Migration {
-	out := vmistatus.Migration{Of: o.Migration.UID, Abort: told.Abort, Failure: told.Failure, Ended: told.Ended}
+	out := vmistatus.Migration{Of: o.Migration.UID, Abort: told.Abort, Failure: told.Failure}
 	if b := told.Begin; b != nil {
 		out.Begin = (*vmistatus.MigrationBegin)(b)
 	}

@@ -1,8 +1,6 @@
 package migration
 
 import (
-	"slices"
-
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/objectevent"
@@ -35,22 +33,4 @@ func (d *decision) stop(reason string) {
 	}
 	d.abortRequested(reason)
 	d.p.VMI.Abort = !ms.AbortRequested
-}
-
-// release takes what is left of a migration that has failed off the VMI, so that the
-// target's virt-handler lets go of it.
-func (d *decision) release() {
-	vmi, ms := d.o.VMI, d.state()
-	if ms == nil || !ms.Failed || vmi.IsFinal() {
-		return
-	}
-	_, labeled := vmi.Labels[v1.MigrationTargetNodeNameLabel]
-	for uid, node := range vmi.Status.ActivePods {
-		// The source is never on the target's node.
-		if node == ms.TargetNode && node != vmi.Status.NodeName {
-			d.p.VMI.Ended = append(d.p.VMI.Ended, uid)
-		}
-	}
-	slices.Sort(d.p.VMI.Ended)
-	d.p.VMI.Release = labeled || len(d.p.VMI.Ended) > 0
 }

@@ -111,7 +111,8 @@ type Plan struct {
 	After time.Duration
 }
 
-// Told are facts for a VMI's status, of which package vmistatus makes it.
+// Told are facts for a VMI's status, of which package vmistatus makes it. What a migration leaves
+// on the VMI when it has failed, the label and the pod in activePods, package vmilifecycle takes off.
 type Told struct {
 	// Begin hands the VMI over to the virt-handlers of both nodes, nil if it is not now:
 	// migrationState is replaced by it, activePods gets the target pod, and the label
@@ -122,10 +123,6 @@ type Told struct {
 	// Failure is why it has failed before anything of the guest was sent; "" if it has not.
 	// It must not be written once startTimestamp is.
 	Failure string
-	// Release takes the label v1.MigrationTargetNodeNameLabel off the VMI, and Ended these
-	// pods out of activePods: the migration has failed, and its target never runs.
-	Release bool
-	Ended   []types.UID
 }
 
 // Begin is what the VMI is told of a migration that it is handed over with.
@@ -366,7 +363,6 @@ func (d *decision) tidy() {
 		d.stop("the migration had ended before the VMI was handed over")
 		return
 	}
-	d.release()
 	switch {
 	case !slices.Contains(o.Migration.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer):
 		// It has been tidied up, or somebody has taken the finalizer off.

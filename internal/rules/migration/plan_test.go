@@ -170,7 +170,6 @@ func describe(o Observed, p Plan) []string {
 	}
 	add(p.VMI.Abort, "abort")
 	add(p.VMI.Failure != "", "failure: %s", p.VMI.Failure)
-	add(p.VMI.Release, "release %v", p.VMI.Ended)
 	before, after := o.Migration.Status, p.Migration.Status
 	for _, t := range after.PhaseTransitionTimestamps[len(before.PhaseTransitionTimestamps):] {
 		add(true, "enter %s", t.Phase)
@@ -454,24 +453,24 @@ func TestWhileTheVirtHandlersWork(t *testing.T) {
 		"it is canceled too late": {observed(running, told(begun, aborting, completed), there, cancel, onTarget),
 			lines("enter Succeeded", done+" completed abort ", "drop the finalizer")},
 		"it has failed": {observed(running, told(begun, failed), there),
-			lines("release [target]", "enter Failed", done+" failed: the stream was cut", "delete the target pod")},
+			lines("enter Failed", done+" failed: the stream was cut", "delete the target pod")},
 		"it has failed because it was stopped": {observed(running, told(begun, failed, aborting), there, says(v1.VirtualMachineInstanceMigrationAbortRequested, "AbortRequested", cancelText)),
-			lines("release [target]", "enter Failed", done+" failed abort : "+cancelText+"; the stream was cut", "delete the target pod")},
+			lines("enter Failed", done+" failed abort : "+cancelText+"; the stream was cut", "delete the target pod")},
 		"it has failed without a word because it was stopped": {observed(running, told(begun, failed, func(ms *state) { ms.FailureReason = "" }), there,
 			says(v1.VirtualMachineInstanceMigrationAbortRequested, "AbortRequested", cancelText)),
-			lines("release [target]", "enter Failed", done+" failed: "+cancelText, "delete the target pod")},
+			lines("enter Failed", done+" failed: "+cancelText, "delete the target pod")},
 		"it has failed as virt-controller has said": {observed(running, told(begun, failed), there, says(v1.VirtualMachineInstanceMigrationAbortRequested, "AbortRequested", "the stream was cut")),
-			lines("release [target]", "enter Failed", done+" failed: the stream was cut", "delete the target pod")},
+			lines("enter Failed", done+" failed: the stream was cut", "delete the target pod")},
 		"it has failed, and the target pod goes": {observed(running, told(begun, failed), target("node2", deleted)),
-			lines("release [target]", "enter Failed", done+" failed: the stream was cut")},
+			lines("enter Failed", done+" failed: the stream was cut")},
 		"it has failed, and the target pod is gone": {observed(running, told(begun, failed), targetAsked, func(o *Observed) { o.VMI.Labels = nil }),
-			lines("release [target]", "enter Failed", done+" failed: the stream was cut", "drop the finalizer")},
+			lines("enter Failed", done+" failed: the stream was cut", "drop the finalizer")},
 		"it has failed, and only the label is left": {observed(running, told(begun, failed), targetAsked, func(o *Observed) { delete(o.VMI.Status.ActivePods, targetUID) }),
-			lines("release []", "enter Failed", done+" failed: the stream was cut", "drop the finalizer")},
+			lines("enter Failed", done+" failed: the stream was cut", "drop the finalizer")},
 		"it has failed, and nothing is left": {observed(running, told(begun, failed), targetAsked, func(o *Observed) { o.VMI.Labels = nil; delete(o.VMI.Status.ActivePods, targetUID) }),
 			lines("enter Failed", done+" failed: the stream was cut", "drop the finalizer")},
 		"it has failed, and a third pod is left": {observed(running, told(begun, failed), targetAsked, func(o *Observed) { o.VMI.Status.ActivePods["old"] = "node3" }),
-			lines("release [target]", "enter Failed", done+" failed: the stream was cut", "drop the finalizer")},
+			lines("enter Failed", done+" failed: the stream was cut", "drop the finalizer")},
 		"it has failed, and the VMI has ended": {observed(running, told(begun, failed), there, vmiEnded),
 			lines("enter Failed", done+" failed: the stream was cut", "delete the target pod")},
 		"the guest has arrived, and the VMI does not say so": {observed(running, told(begun, completed), there), nil},
@@ -511,7 +510,7 @@ func TestAfterItsEnd(t *testing.T) {
 		"the VMI is gone, and the pod is left":     {observed(there, noVMI, vmiAsked, over), lines("delete the target pod")},
 		"the VMI may be gone, and the pod is left": {observed(there, noVMI, over), lines("needs the VMI")},
 		"the VMI has ended, and the pod is left":   {observed(over, there, vmiEnded), lines("delete the target pod")},
-		"the VMI still names the pod":              {observed(over, told(begun, failed), there), lines("release [target]", "delete the target pod")},
+		"the VMI still names the pod":              {observed(over, told(begun, failed), there), lines("delete the target pod")},
 		"the guest was in it, and has ended":       {observed(over, told(begun, completed), onTarget, there, vmiEnded), lines("delete the target pod")},
 		"the guest is said to be in it, and the VMI does not name it": {observed(over, told(begun, completed), onTarget, there, func(o *Observed) { delete(o.VMI.Status.ActivePods, targetUID) }),
 			lines("needs the VMI")},

@@ -269,16 +269,12 @@ func (d *decision) otherEnded() (ended, settled bool) {
 }
 
 // TellOfMigration returns the VMI with what virt-controller has to say of a migration. The
-// labels by which the target's virt-handler finds the VMI change with it; release takes them
-// off again.
-func TellOfMigration(vmi *v1.VirtualMachineInstance, m vmistatus.Migration, release bool, now time.Time) *v1.VirtualMachineInstance {
+// label by which the target's virt-handler finds the VMI comes with one that begins.
+func TellOfMigration(vmi *v1.VirtualMachineInstance, m vmistatus.Migration, now time.Time) *v1.VirtualMachineInstance {
 	out := withoutItsSpec(vmi)
 	out.Status = vmistatus.Project(vmi, vmistatus.Controller, vmistatus.Facts{Now: now, Migration: m})
-	switch state := out.Status.MigrationState; {
-	case m.Begin != nil && state != nil && state.MigrationUID == m.Begin.UID:
+	if state := out.Status.MigrationState; m.Begin != nil && state != nil && state.MigrationUID == m.Begin.UID {
 		setLabel(out, v1.MigrationTargetNodeNameLabel, m.Begin.TargetNode)
-	case release:
-		delete(out.Labels, v1.MigrationTargetNodeNameLabel)
 	}
 	return out
 }

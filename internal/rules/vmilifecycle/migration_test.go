@@ -241,18 +241,16 @@ func TestTheSwitchOfTheNodeOfAVMIWithoutLabels(t *testing.T) {
 func TestTheLabelGoesWithTheMigration(t *testing.T) {
 	begin := &vmistatus.MigrationBegin{UID: "n", SourceNode: "a", SourcePod: "one", TargetNode: "c", TargetPod: "three", TargetPodUID: "three"}
 	for name, c := range map[string]struct {
-		vmi     *v1.VirtualMachineInstance
-		m       vmistatus.Migration
-		release bool
-		label   string
+		vmi   *v1.VirtualMachineInstance
+		m     vmistatus.Migration
+		label string
 	}{
-		"it begins":                                   {moving(hasFailed), vmistatus.Migration{Of: "n", Begin: begin}, false, "c"},
-		"it begins, of a VMI without labels":          {moving(hasFailed, func(vmi *v1.VirtualMachineInstance) { vmi.Labels = nil }), vmistatus.Migration{Of: "n", Begin: begin}, false, "c"},
-		"it can't begin, because another one goes on": {moving(), vmistatus.Migration{Of: "n", Begin: begin}, false, "b"},
-		"it is to be aborted":                         {moving(), vmistatus.Migration{Of: "m", Abort: true}, false, "b"},
-		"it has failed":                               {moving(hasFailed), vmistatus.Migration{Of: "m", Ended: []types.UID{"two"}}, true, ""},
+		"it begins":                                   {moving(hasFailed), vmistatus.Migration{Of: "n", Begin: begin}, "c"},
+		"it begins, of a VMI without labels":          {moving(hasFailed, func(vmi *v1.VirtualMachineInstance) { vmi.Labels = nil }), vmistatus.Migration{Of: "n", Begin: begin}, "c"},
+		"it can't begin, because another one goes on": {moving(), vmistatus.Migration{Of: "n", Begin: begin}, "b"},
+		"it is to be aborted":                         {moving(), vmistatus.Migration{Of: "m", Abort: true}, "b"},
 	} {
-		if got := TellOfMigration(c.vmi, c.m, c.release, now).Labels[v1.MigrationTargetNodeNameLabel]; got != c.label {
+		if got := TellOfMigration(c.vmi, c.m, now).Labels[v1.MigrationTargetNodeNameLabel]; got != c.label {
 			t.Errorf("%s: the label is %q, want %q", name, got, c.label)
 		}
 	}
