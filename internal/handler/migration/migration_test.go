@@ -1,0 +1,455 @@
+package migration
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+
+	"drydock.dev/drydock/internal/certs/certstest"
+	"drydock.dev/drydock/internal/contracts/migrationwire"
+	"drydock.dev/drydock/internal/handler/migrationproxy"
+	"drydock.dev/drydock/internal/rules/switchover"
+)
+
+// These tests have the two sides of a migration talk over TLS, as on two nodes.
+
+// patience is how long a test waits for what happens soon.
+const patience = time.Minute
+
+// id is the migration of every test.
+var id = ID{Migration: "m", VMI: "u", Namespace: "ns", Name: "vm"}
+
+// surroundings are a driver's. clock stands still until the test moves it.
+type surroundings struct {
+	t       testing.TB
+	woken   chan struct{}
+	running sync.WaitGroup
+
+	mu    sync.Mutex
+	clock time.Time
+	lines []string
+}
+
+func newSurroundings(t testing.TB) *surroundings {
+	return &surroundings{t: t, woken: make(chan struct{}, 1), clock: time.Unix(1e9, 0)}
+}
+
+func (s *surroundings) env(node *Node) Env {
+	return Env{Node: node, Go: func(f func()) { s.running.Go(f) }, Wake: s.wake, Now: s.now, Log: s.log()}
+}
+
+func (s *surroundings) wake() {
+	select {
+	case s.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (s *surroundings) now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clock
+}
+
+func (s *surroundings) pass(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock = s.clock.Add(d)
+}
+
+func (s *surroundings) log() logr.Logger {
+	return funcr.New(func(_, text string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.lines = append(s.lines, text)
+	}, funcr.Options{})
+}
+
+func (s *surroundings) logged(text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Contains(strings.Join(s.lines, "\n"), text)
+}
+
+// await looks at each wake-up, as a driver does, until it sees what it waits for.
+func (s *surroundings) await(what string, reached func() bool) {
+	s.t.Helper()
+	for timeout := time.After(patience); !reached(); {
+		select {
+		case <-s.woken:
+		case <-timeout:
+			s.t.Fatalf("waited for %s in vain", what)
+		}
+	}
+}
+
+// ends waits until every goroutine of the migration has ended.
+func (s *surroundings) ends() {
+	s.t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		s.t.Fatal("a goroutine of the migration does not end")
+	}
+}
+
+// nodes are two: a migration goes from node1 to node2.
+type nodes struct {
+	t        testing.TB
+	here     *surroundings
+	there    *surroundings
+	calls    func(server, protocol string) *tls.Config
+	serves   *tls.Config
+	expected *migrationproxy.Expectations
+	address  string
+	// stop ends the target's virt-handler.
+	stop func()
+}
+
+func newNodes(t testing.TB) *nodes {
+	t.Helper()
+	authority := certstest.NewAuthority(t)
+	n := &nodes{t: t, here: newSurroundings(t), there: newSurroundings(t)}
+	n.calls = authority.Handler(t, "node1").PeerClientConfig
+	n.serves = authority.Handler(t, "node2").PeerServerConfig(migrationwire.Protocol)
+	n.serve("127.0.0.1:0")
+	return n
+}
+
+// serve starts the target's virt-handler, which expects nothing yet.
+func (n *nodes) serve(address string) {
+	n.t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.address, n.expected = listener.Addr().String(), &migrationproxy.Expectations{}
+	server := migrationproxy.NewServer(n.expected, n.serves, nil, logr.Discard())
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() { server.Serve(ctx, listener) })
+	n.stop = sync.OnceFunc(func() { cancel(); serving.Wait() })
+	n.t.Cleanup(n.stop)
+}
+
+// source is the driver's at node1.
+func (n *nodes) source() *Source {
+	n.t.Helper()
+	s, err := NewSource(n.t.Context(), n.here.env(&Node{TLS: n.calls}), id, "node2", n.address)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { s.Close(); n.here.ends() })
+	return s
+}
+
+// target is the driver's at node2; dial connects to its QEMU.
+func (n *nodes) target(from string, dial func(context.Context) (*net.UnixConn, error)) *Target {
+	n.t.Helper()
+	t := NewTarget(n.there.env(&Node{Expected: n.expected}), id, from, migrationproxy.Target{Dial: dial})
+	n.t.Cleanup(t.Close)
+	return t
+}
+
+func noQEMU(context.Context) (*net.UnixConn, error) { return nil, errors.New("there is no QEMU") }
+
+// atSource and atTarget are the facts that a migration adds.
+func atSource(s *Source) (f switchover.SourceFacts) {
+	s.Fill(&f, switchover.Limits{})
+	return f
+}
+
+func atTarget(t *Target) (f switchover.TargetFacts) {
+	t.Fill(&f)
+	return f
+}
+
+func TestWhatEachSideTellsTheOther(t *testing.T) {
+	n := newNodes(t)
+	source, target := n.source(), n.target("node1", noQEMU)
+	n.here.await("a control connection", func() bool { return atSource(source).Connected })
+	if f := atSource(source); f.Ready || f.Ran || f.Never {
+		t.Errorf("before the target has said anything, the source knows %+v", f)
+	}
+	for _, c := range []struct {
+		fact switchover.Fact
+		want switchover.SourceFacts
+	}{
+		{"", switchover.SourceFacts{Connected: true}},
+		{switchover.Ready, switchover.SourceFacts{Connected: true, Ready: true}},
+		{switchover.Ran, switchover.SourceFacts{Connected: true, Ready: true, Ran: true}},
+		{switchover.Never, switchover.SourceFacts{Connected: true, Ready: true, Ran: true, Never: true}},
+	} {
+		target.Tell(c.fact)
+		n.here.await("the fact "+string(c.fact), func() bool { return atSource(source) == c.want })
+	}
+	if atTarget(target).Released {
+		t.Error("before the source has said anything, the guest is released")
+	}
+	source.Tell("")
+	source.Tell(switchover.Released)
+	n.there.await("the release", func() bool { return atTarget(target).Released })
+}
+
+// A fact is true for good: neither the end of a connection nor another virt-handler takes it back.
+func TestFactsAreToldAgainAfterAVirtHandlersRestart(t *testing.T) {
+	n := newNodes(t)
+	source, target := n.source(), n.target("node1", noQEMU)
+	source.Tell(switchover.Released)
+	target.Tell(switchover.Ready)
+	n.here.await("the target to be ready", func() bool { return atSource(source).Ready })
+	n.there.await("the release", func() bool { return atTarget(target).Released })
+
+	n.stop()
+	n.here.await("the connection's end", func() bool { return !atSource(source).Connected })
+	if f := atSource(source); !f.Ready {
+		t.Error("a target that was ready is not any more, because its connection has ended")
+	}
+	if !atTarget(target).Released {
+		t.Error("a guest that was released is not any more, because its connection has ended")
+	}
+
+	n.serve(n.address)
+	next := n.target("node1", noQEMU)
+	n.there.await("the release, told to the next virt-handler", func() bool { return atTarget(next).Released })
+	n.here.await("the next connection", func() bool { return atSource(source).Connected })
+}
+
+func TestATargetThatIsClosedIsNotReached(t *testing.T) {
+	n := newNodes(t)
+	target := n.target("node1", noQEMU)
+	source := n.source()
+	n.here.await("a control connection", func() bool { return atSource(source).Connected })
+	target.Close()
+	n.here.await("its end", func() bool { return !atSource(source).Connected })
+	source.Tell(switchover.Released)
+	again := n.target("node1", noQEMU)
+	n.there.await("the release", func() bool { return atTarget(again).Released })
+	if atTarget(target).Released {
+		t.Error("what is closed has heard of the release")
+	}
+}
+
+func TestAnotherNodesSourceIsNotTakenForTheRecordedOne(t *testing.T) {
+	n := newNodes(t)
+	target := n.target("node3", noQEMU)
+	source := n.source()
+	source.Tell(switchover.Released)
+	n.eventually("the refusal", func() bool { return n.here.logged("expects no migration") })
+	if atTarget(target).Released || atSource(source).Connected {
+		t.Error("node1 has released the guest that node3 has")
+	}
+}
+
+// eventually waits for what wakes nobody.
+func (n *nodes) eventually(what string, reached func() bool) {
+	n.t.Helper()
+	for deadline := time.Now().Add(patience); !reached(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			n.t.Fatalf("waited for %s in vain", what)
+		}
+	}
+}
+
+func TestAnAddressThatIsNoneIsRefused(t *testing.T) {
+	here := newSurroundings(t)
+	for _, address := range []string{"", "node2", "node2:8188", "10.0.0.2", "10.0.0.2:x"} {
+		if s, err := NewSource(t.Context(), here.env(&Node{}), id, "node2", address); err == nil {
+			s.Close()
+			t.Errorf("address %q is called", address)
+		}
+	}
+	here.ends()
+}
+
+// The target takes the place of a connection that it has not noticed the end of yet. So one may
+// begin before the other is over.
+func TestConnectionsMayOverlap(t *testing.T) {
+	woken := 0
+	h := heard{wake: func() { woken++ }}
+	for i, c := range []struct{ began, connected bool }{{true, true}, {true, true}, {false, true}, {false, false}, {true, true}} {
+		if h.connect(c.began); h.connected() != c.connected {
+			t.Errorf("after change %d: connected %v", i, !c.connected)
+		}
+		if woken != i+1 {
+			t.Errorf("after change %d: woken %d times", i, woken)
+		}
+	}
+	if h.add(migrationwire.Kind(switchover.Ran)); woken != 6 || !h.has(switchover.Ran) || h.has(switchover.Never) {
+		t.Errorf("a fact: woken %d times, %v", woken, h.facts)
+	}
+}
+
+// silent is a migration that nobody answers.
+func silent(t *testing.T) (*Source, *surroundings) {
+	t.Helper()
+	here := newSurroundings(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	return &Source{env: here.env(&Node{}), out: &migrationproxy.Outgoing{Node: "node2", Header: id.header(), Log: here.log()}, ctx: ctx, cancel: cancel}, here
+}
+
+func TestWhatTheSourceRemembers(t *testing.T) {
+	limits := switchover.Limits{Stall: 10 * time.Second}
+	stalls := func(s *Source) {
+		s.Copied(switchover.Sample{Elapsed: time.Second, Transferred: 1})
+		s.Copied(switchover.Sample{Elapsed: 11 * time.Second, Transferred: 1})
+	}
+	forwards := func(s *Source) { s.forward = &migrationproxy.Forward{} }
+	stalled := switchover.DecideConvergence(switchover.Progress{Last: switchover.Sample{Elapsed: 11 * time.Second, Transferred: 1}, Moved: time.Second}, limits)
+	if stalled.Action != switchover.GiveUp {
+		t.Fatalf("it is no stall: %+v", stalled)
+	}
+	for name, c := range map[string]struct {
+		do    func(*Source, *surroundings)
+		begun bool
+		want  switchover.SourceFacts
+	}{
+		"nothing":                           {func(*Source, *surroundings) {}, false, switchover.SourceFacts{}},
+		"its streams are passed on":         {func(s *Source, _ *surroundings) { forwards(s) }, false, switchover.SourceFacts{Streams: true}},
+		"it was canceled":                   {func(s *Source, _ *surroundings) { s.Canceled("too slow") }, false, switchover.SourceFacts{Cause: "too slow"}},
+		"it was canceled twice":             {func(s *Source, _ *surroundings) { s.Canceled("too slow"); s.Canceled("aborted") }, false, switchover.SourceFacts{Cause: "too slow"}},
+		"the guest stands still, since now": {func(s *Source, _ *surroundings) { s.Stands(true) }, false, switchover.SourceFacts{}},
+		"the guest stands still for a while": {func(s *Source, e *surroundings) {
+			s.Stands(true)
+			e.pass(time.Second)
+			s.Stands(true)
+			e.pass(time.Second)
+		}, false, switchover.SourceFacts{Stopped: 2 * time.Second}},
+		"the guest stood still, and goes on": {func(s *Source, e *surroundings) { s.Stands(true); e.pass(time.Second); s.Stands(false) }, false, switchover.SourceFacts{}},
+		"the guest stands still once more": {func(s *Source, e *surroundings) {
+			s.Stands(true)
+			e.pass(time.Second)
+			s.Stands(false)
+			s.Stands(true)
+			e.pass(3 * time.Second)
+		}, false, switchover.SourceFacts{Stopped: 3 * time.Second}},
+		"it stalls":                           {func(s *Source, _ *surroundings) { forwards(s); stalls(s) }, true, switchover.SourceFacts{Begun: true, Streams: true, Convergence: stalled}},
+		"it stalls, another has passed it on": {func(s *Source, _ *surroundings) { stalls(s) }, true, switchover.SourceFacts{Begun: true}},
+		"it has not begun":                    {func(s *Source, _ *surroundings) { forwards(s); stalls(s) }, false, switchover.SourceFacts{Streams: true}},
+	} {
+		s, here := silent(t)
+		c.do(s, here)
+		got := switchover.SourceFacts{Begun: c.begun}
+		if s.Fill(&got, limits); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+		s.Close()
+	}
+}
+
+func TestWhatTheSourceIsAskedAlone(t *testing.T) {
+	s, _ := silent(t)
+	defer s.Close()
+	if s.Forwards() || s.Continued() || s.Refused() != "" {
+		t.Error("a migration that is new has done something")
+	}
+	s.Refuse("the guest can't be sent")
+	if s.Refused() != "the guest can't be sent" || s.Continued() {
+		t.Errorf("refused because %q, continued %v", s.Refused(), s.Continued())
+	}
+	if s.Continues(); !s.Continued() || s.Forwards() {
+		t.Error("it does not know that QEMU was told to hand the guest over")
+	}
+}
+
+func TestTheTargetKnowsWhetherQEMUWasMarked(t *testing.T) {
+	n := newNodes(t)
+	target := n.target("node1", noQEMU)
+	for _, unmarked := range []bool{false, true, false} {
+		if target.Unrun(unmarked); atTarget(target).Unmarked != unmarked {
+			t.Errorf("unmarked is %v, want %v", !unmarked, unmarked)
+		}
+	}
+}
+
+// socket is the one that a QEMU connects to, or listens on.
+func socket(t *testing.T) (path string, listener *net.UnixListener) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "qemu") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path = filepath.Join(dir, "s")
+	if listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return path, listener
+}
+
+// accepting is a socket as a Forward serves it.
+type accepting struct{ *net.UnixListener }
+
+func (a accepting) Accept() (*net.UnixConn, error) { return a.AcceptUnix() }
+
+func TestAStreamReachesTheOtherQEMUAndEndsWithTheMigration(t *testing.T) {
+	n := newNodes(t)
+	to, qemuThere := socket(t)
+	from, qemuHere := socket(t)
+	n.target("node1", func(context.Context) (*net.UnixConn, error) {
+		return net.DialUnix("unix", nil, &net.UnixAddr{Name: to})
+	})
+	source := n.source()
+	f := &migrationproxy.Forward{Admit: func(*net.UnixConn) error { return nil }}
+	source.Forward(accepting{qemuHere}, f)
+	if !source.Forwards() || !atSource(source).Streams {
+		t.Error("the source does not know that it passes streams on")
+	}
+	out, err := net.Dial("unix", from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if _, err := io.WriteString(out, "memory\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = qemuThere.SetDeadline(time.Now().Add(patience))
+	in, err := qemuThere.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	_ = in.SetDeadline(time.Now().Add(patience))
+	if line, err := bufio.NewReader(in).ReadString('\n'); err != nil || line != "memory\n" {
+		t.Fatalf("the other QEMU reads %q, %v", line, err)
+	}
+	source.Close()
+	n.here.ends()
+	if _, err := in.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+		t.Errorf("the stream goes on after the migration: %v", err)
+	}
+	if conn, err := net.Dial("unix", from); err == nil {
+		_ = conn.Close()
+		t.Error("QEMU can still connect after the migration")
+	}
+}
+
+func TestASocketThatEndsIsLogged(t *testing.T) {
+	s, here := silent(t)
+	defer s.Close()
+	_, listener := socket(t)
+	_ = listener.Close()
+	s.Forward(accepting{listener}, &migrationproxy.Forward{Admit: func(*net.UnixConn) error { return nil }})
+	here.ends()
+	if !here.logged(`the streams of a migration have ended`) || !here.logged(`"migration"="m"`) {
+		t.Errorf("logged is %q", here.lines)
+	}
+}
