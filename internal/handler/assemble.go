@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -69,6 +70,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 	consoles := stream.NewConsoles()
 	certificates := certs.NewSource(clientset, certs.HandlerServer())
 	moves, migrations := migrate(mgr, o, certificates, settings)
+	costs := metrics.NewMigrations(o.node)
 	supervisor := driver.NewSupervisor(&driver.Env{
 		Node: o.node, Pods: o.pods(), Watcher: watcher, Network: networks,
 		Cluster: &cluster{
@@ -79,6 +81,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 		Volumes:   podpath.Volumes{Kubelet: o.kubeletDir, Host: hostRoot, Nodes: deviceNodes},
 		SELinux:   selinux,
 		Migration: moves,
+		Migrated:  costs.Add,
 		Settings:  settings.Get,
 		Attached:  record(consoles, mgr.GetLogger().WithName("console")),
 		KVM:       probe.Use() == nodeprobe.KVM,
@@ -86,8 +89,8 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 		Now:       time.Now,
 		Log:       mgr.GetLogger().WithName("driver"),
 	})
-	if err := ctrlmetrics.Registry.Register(metrics.NewCollector(o.node, supervisor.Usage)); err != nil {
-		return nil, fmt.Errorf("registering the guests' metrics: %w", err)
+	if err := register(metrics.NewCollector(o.node, supervisor.Usage), costs); err != nil {
+		return nil, err
 	}
 	if err := watch(ctx, mgr.GetCache(), supervisor, settings); err != nil {
 		return nil, err
@@ -98,16 +101,30 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 	}
 	served := serve(mgr, o, supervisor, consoles, clientset, certificates)
 	mgr.GetLogger().Info("the node was probed", "selinux", selinux != nil, "guests", probe.Use(), "qemu", probe.QEMU, "kvm", probe.KVM, "tcg", probe.TCG)
-	labeler := &node.Labeler{
-		Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Node: o.node, Probe: probe, SELinux: selinux != nil,
-		Recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")), Log: mgr.GetLogger().WithName("node"),
-	}
 	parts := append(append(served, coming, migrations), plugins(mgr, o, probe.Use() == nodeprobe.KVM, settings)...)
 	return append(parts,
 		manager.RunnableFunc(watcher.Run),
-		manager.RunnableFunc(labeler.Run),
+		manager.RunnableFunc(newLabeler(mgr, o, probe, selinux != nil).Run),
 		guests(supervisor, networks),
 	), nil
+}
+
+// register has metrics served.
+func register(collectors ...prometheus.Collector) error {
+	for _, c := range collectors {
+		if err := ctrlmetrics.Registry.Register(c); err != nil {
+			return fmt.Errorf("registering the guests' metrics: %w", err)
+		}
+	}
+	return nil
+}
+
+// newLabeler says on the node what its probe has found.
+func newLabeler(mgr ctrl.Manager, o options, probe nodeprobe.Result, selinux bool) *node.Labeler {
+	return &node.Labeler{
+		Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Node: o.node, Probe: probe, SELinux: selinux,
+		Recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")), Log: mgr.GetLogger().WithName("node"),
+	}
 }
 
 // guests runs the guests, whose networks end with it.

@@ -24,6 +24,7 @@ import (
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/guestagent"
+	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
@@ -68,6 +69,9 @@ type Env struct {
 	Attached func(ctx context.Context, guest *Machine)
 	// Migration is how guests come to the node and leave it; nil where they don't.
 	Migration *migration.Node
+	// Migrated is told, by the driver's own goroutine, what the migration of a guest has cost that
+	// has left the node; it may be nil.
+	Migrated func(metrics.Migrated)
 	// SELinux is the node's; nil without.
 	SELinux *nodeselinux.Node
 	// KVM says that the node's probe found KVM usable.

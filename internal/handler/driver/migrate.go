@@ -14,6 +14,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/migrationproxy"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
@@ -30,6 +31,8 @@ type moving struct {
 	address string
 	source  *migration.Source
 	target  *migration.Target
+	// announced means that the event of the guest's arrival elsewhere was made.
+	announced bool
 }
 
 func (m *moving) close() {
@@ -281,6 +284,9 @@ func (d *Driver) migrate(ctx context.Context, s snapshot, o guestlifecycle.Obser
 	case switchover.Resume:
 		return g.Reclaim(ctx, of)
 	case switchover.Quit, switchover.EndLost:
+		if step.Action == switchover.Quit {
+			d.announceMigrated(&s, o.VMI)
+		}
 		d.link.Stop(ctx, launch.Stop{}, func(err error) {
 			d.log.Info("virt-launcher was asked to end the QEMU that the guest has left", "reason", err.Error())
 		})
@@ -308,6 +314,7 @@ func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycl
 		source.Forward(listener, &migrationproxy.Forward{Admit: d.link.Admit})
 	}
 	limits := limitsOf(o.VMI, m)
+	source.Begins()
 	err := g.Begin(ctx, guest.Begin{
 		Migration: m.MigrationUID, Socket: layout.Socket(layout.MigrationSocket),
 		Bandwidth: limits.Bandwidth, AutoConverge: limits.AutoConverge, Downtime: downtime,
@@ -317,6 +324,23 @@ func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycl
 		source.Refuse(refusal.Message)
 	}
 	return err
+}
+
+// announceMigrated makes the event of a guest that runs elsewhere by now, and has what that has cost
+// counted.
+func (d *Driver) announceMigrated(s *snapshot, vmi *v1.VirtualMachineInstance) {
+	if d.moving.announced {
+		return
+	}
+	d.moving.announced = true
+	m, cost := vmi.Status.MigrationState, migration.Cost{Sent: int64(s.guest.Migration.Progress.Transferred)}
+	if d.moving.source != nil {
+		cost = d.moving.source.Cost(s.guest.Stopped, cost.Sent)
+	}
+	d.env.Cluster.Event(vmi, corev1.EventTypeNormal, v1.Migrated.String(), cost.Message(m.SourceNode, m.TargetNode))
+	if d.env.Migrated != nil {
+		d.env.Migrated(metrics.Migrated{Duration: cost.Total, Downtime: cost.Downtime, SentBytes: float64(cost.Sent)})
+	}
 }
 
 // take runs the guest that has arrived. From before it on, nobody may say that it has never run.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/launcherclient/launchertest"
+	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/migrationproxy"
 	"drydock.dev/drydock/internal/qemu/qmp"
@@ -48,6 +50,8 @@ type site struct {
 	// handler is the node's virt-handler now, and stop ends it.
 	handler *handler
 	stop    func()
+	// costs are those of the migrations away from the node.
+	costs chan metrics.Migrated
 }
 
 // voyage is a migration of the VMI web from node1 to node2.
@@ -85,7 +89,8 @@ func (v *voyage) site(authority *certstest.Authority, name, pod string) *site {
 	n := &node{t: t, name: name, dir: dir, api: v.api, network: &noNetwork{}}
 	n.disks = func(context.Context, disk.Pod, *v1.VirtualMachineInstance) error { return nil }
 	certificates := authority.Handler(t, name)
-	s := &site{node: n, pod: n.newPod(v.api.vmi)}
+	s := &site{node: n, pod: n.newPod(v.api.vmi), costs: make(chan metrics.Migrated, 10)}
+	n.migrated = func(m metrics.Migrated) { s.costs <- m }
 	s.pod.object.UID, s.pod.object.Spec.NodeName = types.UID(pod), name
 	s.calls.TLS = certificates.PeerClientConfig
 	s.serve = func(e *migrationproxy.Expectations) (string, func()) {
@@ -276,6 +281,28 @@ func (s *site) pausesAndRuns() *v1.VirtualMachineInstance {
 	return s.api.await(s.t, "a guest that runs", well)
 }
 
+// migrated are the events of guests that have arrived elsewhere.
+func (v *voyage) migrated() []string {
+	_, _, events := v.api.counts()
+	return slices.DeleteFunc(events, func(e string) bool { return !strings.Contains(e, v1.Migrated.String()) })
+}
+
+// toldOfTheCost checks what is told of a migration that one virt-handler has seen from its beginning
+// on: one event, and the same in figures.
+func (v *voyage) toldOfTheCost() {
+	v.t.Helper()
+	said := regexp.MustCompile(`^Normal Migrated: The guest has migrated from node node1 to node node2 in [0-9.]+ s; it stood still for at most [0-9]+ m?s; QEMU sent 1 MiB$`)
+	if events := v.migrated(); len(events) != 1 || !said.MatchString(events[0]) {
+		v.t.Errorf("the events are %q", events)
+	}
+	if len(v.from.costs) != 1 || len(v.to.costs) != 0 {
+		v.t.Fatalf("%d migrations were counted at the source, %d at the target", len(v.from.costs), len(v.to.costs))
+	}
+	if cost := <-v.from.costs; cost.Downtime <= 0 || cost.Duration < cost.Downtime || cost.SentBytes != 1<<20 {
+		v.t.Errorf("the migration has cost %+v", cost)
+	}
+}
+
 func TestAGuestMigrates(t *testing.T) {
 	v := newVoyage(t)
 	before, _, _ := v.api.counts()
@@ -300,6 +327,7 @@ func TestAGuestMigrates(t *testing.T) {
 	}
 	<-v.from.model.qemu.Ended()
 	v.alone(v.to, v.from)
+	v.toldOfTheCost()
 	v.arrive()
 	running := v.to.pausesAndRuns()
 	if running.Status.Phase != v1.Running || v.from.model.qemu.Executed("cont") > 0 || v.to.model.qemu.Executed("cont") != 2 {
@@ -337,6 +365,9 @@ func TestAMigrationIsAborted(t *testing.T) {
 		t.Error("the target was told to run")
 	}
 	v.api.await(t, "a guest that runs", well)
+	if events := v.migrated(); len(events) > 0 || len(v.from.costs) > 0 {
+		t.Errorf("the guest is where it was, and the events are %q", events)
+	}
 }
 
 func TestAVMIIsDeletedWhileItMigrates(t *testing.T) {
@@ -399,6 +430,10 @@ func TestAVirtHandlerIsRestartedDuringTheSwitchover(t *testing.T) {
 				if done.Status.MigrationState.Completed {
 					<-v.from.model.qemu.Ended()
 					v.alone(v.to, v.from)
+					// A second virt-handler may not know of the first one's.
+					if events := v.migrated(); len(events) == 0 {
+						t.Error("there is no event of the migration")
+					}
 					return
 				}
 				<-v.to.model.qemu.Ended()

@@ -25,6 +25,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/disk"
+	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
@@ -85,6 +86,8 @@ type node struct {
 	// name is the node's, and migration its way to others; nil for none.
 	name      string
 	migration *migration.Node
+	// migrated is told what migrations have cost; nil for nobody.
+	migrated func(metrics.Migrated)
 }
 
 func newNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
@@ -115,7 +118,7 @@ func (n *node) startHandler(pods ...*pod) *handler {
 		n.t.Fatal(err)
 	}
 	s := NewSupervisor(&Env{
-		Node: n.name, Pods: n.dir, Migration: n.migration, Watcher: watcher, Network: n.network, Cluster: n.api,
+		Node: n.name, Pods: n.dir, Migration: n.migration, Migrated: n.migrated, Watcher: watcher, Network: n.network, Cluster: n.api,
 		Settings: (&clusterconfig.Current{}).Get,
 		// The tests' pods have no cgroups.
 		Belongs: func(*podpath.Peer, types.UID) error { return nil },

@@ -64,12 +64,17 @@ type Guest struct {
 	// known is what was found out; stale asks QEMU again.
 	known memory
 	stale bool
+	// stopped is when QEMU last said that it has stopped the guest, which has not run since.
+	stopped time.Time
 }
 
 // Facts are what is known of the guest.
 type Facts struct {
 	// RunState is QEMU's, as it was last asked for.
 	RunState string
+	// Stopped is when QEMU stopped the guest, which has not run since; zero if it runs, or if
+	// it was stopped before Open.
+	Stopped time.Time
 	// Stalled means that an I/O error has stopped the guest, or had until a moment ago;
 	// FailedDisks are the disks that it was on, as far as they are known.
 	Stalled     bool
@@ -135,7 +140,9 @@ func (g *Guest) Observe() Facts {
 	defer g.mu.Unlock()
 	now := g.env.Now()
 	g.known = g.known.at(now)
-	return g.known.facts(now)
+	facts := g.known.facts(now)
+	facts.Stopped = g.stopped
+	return facts
 }
 
 // changing are the events after which the run state may be another.
@@ -157,6 +164,7 @@ func (g *Guest) handleEvent(e qmp.Event) {
 		g.mu.Lock()
 		g.stale = true
 		g.known.migrates = g.known.migrates || e.Name == "MIGRATION"
+		g.stopped = stoppedAfter(g.stopped, e, g.env.Now())
 		g.mu.Unlock()
 	}
 	if look {

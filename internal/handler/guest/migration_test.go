@@ -108,7 +108,11 @@ func TestAGuestMoves(t *testing.T) {
 		t.Errorf("while it is sent: %+v", f)
 	}
 	m.checkSettings(t)
+	if !f.Stopped.IsZero() {
+		t.Errorf("the guest is stopped since %v while it is sent", f.Stopped)
+	}
 	m.handOver(t)
+	m.from.await("since when the guest is stopped", func(f Facts) bool { return !f.Stopped.IsZero() })
 	refusesToRun(m.from, m.source)
 	refusesToRun(m.to, m.target)
 	if err := m.to.Take(t.Context(), "another"); err == nil {
@@ -166,7 +170,7 @@ func TestASourceKeepsAGuestThatHasNotRunElsewhere(t *testing.T) {
 	if err := m.from.Reclaim(t.Context(), "m"); err != nil {
 		t.Fatal(err)
 	}
-	f := m.from.await("a guest that runs", in(runstate.Running))
+	f := m.from.await("a guest that runs", func(f Facts) bool { return f.RunState == runstate.Running && f.Stopped.IsZero() })
 	if f.Migration.Status != migrationstatus.None || f.Migration.UnderWay() {
 		t.Errorf("it is %+v", f)
 	}

@@ -17,6 +17,7 @@ func TestTheDocumentationNamesEachMetric(t *testing.T) {
 	}
 	served := make(chan *prometheus.Desc, 100)
 	NewCollector("node1", nil).Describe(served)
+	NewMigrations("node1").Describe(served)
 	close(served)
 	for desc := range served {
 		name := regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(desc.String())

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"sync"
+	"time"
 
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/rules/switchover"
@@ -11,23 +12,31 @@ import (
 // may be called from several goroutines.
 type heard struct {
 	wake func()
+	now  func() time.Time
 
-	mu    sync.Mutex
-	facts map[switchover.Fact]bool
+	mu sync.Mutex
+	// facts are when each was heard first: every new connection repeats them.
+	facts map[switchover.Fact]time.Time
 	open  int
 }
 
 func (h *heard) add(kind migrationwire.Kind) {
+	now, fact := h.now(), switchover.Fact(kind)
 	h.mu.Lock()
 	if h.facts == nil {
-		h.facts = map[switchover.Fact]bool{}
+		h.facts = map[switchover.Fact]time.Time{}
 	}
-	h.facts[switchover.Fact(kind)] = true
+	if h.facts[fact].IsZero() {
+		h.facts[fact] = now
+	}
 	h.mu.Unlock()
 	h.wake()
 }
 
-func (h *heard) has(fact switchover.Fact) bool {
+func (h *heard) has(fact switchover.Fact) bool { return !h.at(fact).IsZero() }
+
+// at is when a fact was heard first; zero if it was not.
+func (h *heard) at(fact switchover.Fact) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.facts[fact]

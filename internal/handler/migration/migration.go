@@ -75,7 +75,7 @@ type Target struct {
 // NewTarget lets the source of a migration call, which is on a node. dial connects to the socket on
 // which QEMU takes its guest.
 func NewTarget(env Env, id ID, node string, dial migrationproxy.Target) *Target {
-	t := &Target{env: env, heard: heard{wake: env.Wake}}
+	t := &Target{env: env, heard: heard{wake: env.Wake, now: env.Now}}
 	dial.Facts, dial.Heard = &t.mine, t.heard.add
 	t.forget = env.Expected.Expect(migrationproxy.Expected{
 		MigrationUID: string(id.Migration), VMIUID: string(id.VMI), Namespace: id.Namespace, Name: id.Name,
@@ -109,11 +109,12 @@ type Source struct {
 
 	// What follows is the driver's goroutine's own. forward has QEMU's streams, nil before the
 	// migration was begun here; progress is what they have brought about. stopped is since when
-	// the guest stands still, cause why the migration was canceled, and refused why the guest
-	// can't be sent at all.
+	// the guest stands still, began when QEMU was told to begin, cause why the migration was
+	// canceled, and refused why the guest can't be sent at all.
 	forward        *migrationproxy.Forward
 	progress       switchover.Progress
 	stopped        time.Time
+	began          time.Time
 	cause, refused string
 	// continued means that QEMU was told to hand the guest over.
 	continued bool
@@ -126,7 +127,7 @@ func NewSource(ctx context.Context, env Env, id ID, node, address string) (*Sour
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{env: env, heard: heard{wake: env.Wake}}
+	s := &Source{env: env, heard: heard{wake: env.Wake, now: env.Now}}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	s.out = &migrationproxy.Outgoing{Address: at, Node: node, Header: id.header(), TLS: env.TLS, Log: env.Log}
 	env.Go(func() {
@@ -155,6 +156,9 @@ func (s *Source) Forward(listener migrationproxy.Listener, f *migrationproxy.For
 
 // Forwards reports whether QEMU's streams are passed on.
 func (s *Source) Forwards() bool { return s.forward != nil }
+
+// Begins notes that QEMU is about to be told to begin.
+func (s *Source) Begins() { s.began = s.env.Now() }
 
 // Continues notes that QEMU was told to hand the guest over.
 func (s *Source) Continues() { s.continued = true }

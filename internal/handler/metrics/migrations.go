@@ -1,0 +1,61 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Migrated is what the migration of one guest away from the node has cost. A part that is 0 is not
+// known.
+type Migrated struct {
+	Duration, Downtime time.Duration
+	SentBytes          float64
+}
+
+// Migrations counts what migrations away from a node have cost since virt-handler was started. Unlike
+// the other metrics, it is kept: a migration is over before the next scrape. It has no labels of
+// guests, so that what it holds does not grow with them. KubeVirt has no metrics of this.
+type Migrations struct{ duration, downtime, sent prometheus.Histogram }
+
+// NewMigrations makes the Migrations of a node.
+func NewMigrations(node string) *Migrations {
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: name, Help: help, Buckets: buckets, ConstLabels: prometheus.Labels{"node": node},
+		})
+	}
+	return &Migrations{
+		duration: histogram("drydock_vmi_migration_duration_seconds", "How long migrations away from the node have taken, from the first byte sent until the guest ran.",
+			[]float64{1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}),
+		downtime: histogram("drydock_vmi_migration_downtime_seconds", "How long guests stood still when they migrated away from the node, at most.",
+			[]float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}),
+		sent: histogram("drydock_vmi_migration_sent_bytes", "What migrations away from the node have sent.",
+			prometheus.ExponentialBuckets(16<<20, 4, 9)),
+	}
+}
+
+// Add counts a migration. What is not known of it is not counted.
+func (m *Migrations) Add(one Migrated) {
+	for of, value := range map[prometheus.Histogram]float64{
+		m.duration: one.Duration.Seconds(), m.downtime: one.Downtime.Seconds(), m.sent: one.SentBytes,
+	} {
+		if value > 0 {
+			of.Observe(value)
+		}
+	}
+}
+
+// Describe names the metrics.
+func (m *Migrations) Describe(out chan<- *prometheus.Desc) {
+	for _, h := range []prometheus.Histogram{m.duration, m.downtime, m.sent} {
+		h.Describe(out)
+	}
+}
+
+// Collect gives what was counted.
+func (m *Migrations) Collect(out chan<- prometheus.Metric) {
+	for _, h := range []prometheus.Histogram{m.duration, m.downtime, m.sent} {
+		h.Collect(out)
+	}
+}
