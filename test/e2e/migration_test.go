@@ -169,6 +169,29 @@ func TestAGuestMigratesThereAndBack(t *testing.T) {
 		startedOnce(t, ns, "moves")
 	}
 	awaitVMI(t, ns, "moves", "Ready on its node", ready)
+	toldOfDowntimes(t, ns, 2)
+}
+
+// toldOfDowntimes waits for so many events that say how long a guest stood still.
+func toldOfDowntimes(t *testing.T, ns string, migrations int) {
+	t.Helper()
+	eventually(t, "events of the migrations", func(ctx context.Context) error {
+		var events corev1.EventList
+		if err := cluster.client.List(ctx, &events, client.InNamespace(ns)); err != nil {
+			return err
+		}
+		var told []string
+		for i := range events.Items {
+			if e := &events.Items[i]; e.Reason == v1.Migrated.String() && strings.Contains(e.Message, "it stood still for at most") {
+				told = append(told, e.Message)
+			}
+		}
+		if len(told) != migrations {
+			return fmt.Errorf("%d events: %q", len(told), told)
+		}
+		t.Logf("figure migration: %s", strings.Join(told, "; "))
+		return nil
+	})
 }
 
 // TestACanceledMigrationLeavesTheGuestWhereItIs cancels a migration while memory is
