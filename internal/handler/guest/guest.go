@@ -203,16 +203,23 @@ func (g *Guest) expire() {
 // exclusive does something that depends on the guest's run state, while nobody else
 // of this virt-handler changes it, and has the owner look at what has come of it.
 func (g *Guest) exclusive(ctx context.Context, do func(context.Context, observation) error) error {
+	return g.unconditional(ctx, func(ctx context.Context) error {
+		seen, err := g.queryAll(ctx)
+		if err != nil {
+			return err
+		}
+		return do(ctx, seen.observation())
+	})
+}
+
+// unconditional is exclusive for what QEMU itself refuses in another state than the right one.
+func (g *Guest) unconditional(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	g.power.Lock()
 	defer g.power.Unlock()
-	seen, err := g.observePower(ctx)
-	if err != nil {
-		return err
-	}
 	defer g.expire()
-	return do(ctx, seen)
+	return do(ctx)
 }
 
 func (g *Guest) execute(ctx context.Context, command string, args any) error {

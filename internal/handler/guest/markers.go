@@ -4,22 +4,33 @@ import (
 	"context"
 	"errors"
 
+	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// objects are the names of QEMU's objects, the markers among them.
-func (g *Guest) objects(ctx context.Context) (map[string]bool, error) {
-	var list []struct {
-		Name string `json:"name"`
-	}
-	if err := g.monitor.Execute(ctx, "qom-list", map[string]any{"path": "/objects"}, &list); err != nil {
-		return nil, err
-	}
-	names := map[string]bool{}
+// object is one of QEMU's objects.
+type object struct {
+	Name string `json:"name"`
+}
+
+// listObjects asks for QEMU's objects, the markers among them.
+func listObjects(list *[]object) qmp.Command {
+	return qmp.Command{Name: "qom-list", Args: map[string]any{"path": "/objects"}, Result: list}
+}
+
+func names(list []object) map[string]bool {
+	set := map[string]bool{}
 	for _, o := range list {
-		names[o.Name] = true
+		set[o.Name] = true
 	}
-	return names, nil
+	return set
+}
+
+// objects are the names of QEMU's objects.
+func (g *Guest) objects(ctx context.Context) (map[string]bool, error) {
+	var list []object
+	err := g.monitor.ExecuteAll(ctx, listObjects(&list))
+	return names(list), err
 }
 
 // addMarker adds a marker unless it is there. The caller holds g.power.

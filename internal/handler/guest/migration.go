@@ -139,17 +139,6 @@ func settled(m Migration) string {
 	return m.RunState
 }
 
-// queryMigration asks QEMU for its migration, and for its run state after that: otherwise a guest
-// may count as kept that has just been sent.
-func (g *Guest) queryMigration(ctx context.Context, objects map[string]bool) (Migration, error) {
-	var info migrationInfo
-	if err := g.monitor.Execute(ctx, "query-migrate", nil, &info); err != nil {
-		return Migration{}, err
-	}
-	runState, err := g.queryStatus(ctx)
-	return migrationOf(info, runState, objects), err
-}
-
 // Begin is how a migration is begun.
 type Begin struct {
 	Migration types.UID
@@ -229,7 +218,7 @@ func (g *Guest) begin(ctx context.Context, b Begin) error {
 
 // Continue has a source that waits before the switchover hand its guest over.
 func (g *Guest) Continue(ctx context.Context) error {
-	return g.exclusive(ctx, func(ctx context.Context, _ observation) error {
+	return g.unconditional(ctx, func(ctx context.Context) error {
 		if err := g.execute(ctx, "migrate-continue", map[string]any{"state": migrationstatus.PreSwitchover}); err != nil {
 			return fmt.Errorf("having QEMU hand the guest over: %w", err)
 		}
@@ -239,7 +228,7 @@ func (g *Guest) Continue(ctx context.Context) error {
 
 // Cancel has a source give a migration up. One that is past that goes on.
 func (g *Guest) Cancel(ctx context.Context) error {
-	return g.exclusive(ctx, func(ctx context.Context, _ observation) error {
+	return g.unconditional(ctx, func(ctx context.Context) error {
 		if err := g.execute(ctx, "migrate_cancel", nil); err != nil {
 			return fmt.Errorf("canceling the migration: %w", err)
 		}
@@ -278,7 +267,7 @@ func (g *Guest) Take(ctx context.Context, migration types.UID) error {
 		if o.migration.Ran && o.state.Outlook == runstate.Runs {
 			return nil
 		}
-		if err := g.addMarker(ctx, machine.RanMarker(migration)); err != nil {
+		if err := g.markRan(ctx, o.migration.Handover, migration); err != nil {
 			return err
 		}
 		if err := g.execute(ctx, "cont", nil); err != nil {
@@ -286,6 +275,15 @@ func (g *Guest) Take(ctx context.Context, migration types.UID) error {
 		}
 		return nil
 	})
+}
+
+// markRan marks a target before its guest runs, unless that was done. The guest stands still: QEMU is
+// not asked again for what was just seen. The caller holds g.power.
+func (g *Guest) markRan(ctx context.Context, seen machine.Handover, migration types.UID) error {
+	if seen.Ran {
+		return nil
+	}
+	return g.execute(ctx, "object-add", map[string]any{"qom-type": machine.MarkerType, "id": machine.RanMarker(migration)})
 }
 
 // Doom marks a target whose guest is not to come, before it is ended.

@@ -6,15 +6,19 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
+// runStatus is QEMU's answer to query-status.
+type runStatus struct {
+	Status string `json:"status"`
+}
+
 func (g *Guest) queryStatus(ctx context.Context) (string, error) {
-	var status struct {
-		Status string `json:"status"`
-	}
+	var status runStatus
 	err := g.monitor.Execute(ctx, "query-status", nil, &status)
 	return status.Status, err
 }
@@ -48,46 +52,44 @@ func (g *Guest) ask(ctx context.Context, disks []v1.Disk) error {
 
 // query asks for everything but the disks.
 func (g *Guest) query(ctx context.Context, known memory) (answers, error) {
-	name, err := g.queryStatus(ctx)
-	if err != nil {
+	if !known.asks(runstate.Running) {
+		name, err := g.queryStatus(ctx)
+		if err != nil || !known.asks(name) {
+			return answers{runState: name, migration: known.migration}, err
+		}
+	}
+	return g.queryAll(ctx)
+}
+
+// queryAll asks for everything at once: while a guest stands still for its migration, each answer that
+// is waited for counts. The run state comes last: otherwise a guest may count as kept that has
+// just been sent. The marker of a guest that has run is removed, before a verb can bring the guest
+// back to the state in which the marker means something.
+func (g *Guest) queryAll(ctx context.Context) (answers, error) {
+	var (
+		list   []object
+		info   migrationInfo
+		status runStatus
+	)
+	if err := g.monitor.ExecuteAll(ctx, listObjects(&list), qmp.Command{Name: "query-migrate", Result: &info},
+		qmp.Command{Name: "query-status", Result: &status}); err != nil {
 		return answers{}, err
 	}
-	a := answers{runState: name, migration: known.migration}
-	if !known.asks(name) {
+	objects := names(list)
+	a := answers{migration: migrationOf(info, status.Status, objects), waits: objects[machine.WaitMarker], paused: objects[machine.PauseMarker]}
+	a.runState = settled(a.migration)
+	if !outlived(status.Status, a.waits) {
 		return a, nil
 	}
-	var objects map[string]bool
-	if objects, a.waits, a.paused, err = g.markers(ctx, name); err != nil {
-		return answers{}, err
-	}
-	if a.migration, err = g.queryMigration(ctx, objects); err != nil {
-		return answers{}, err
-	}
-	a.runState = settled(a.migration)
-	return a, nil
+	a.waits = false
+	return a, g.removeMarker(ctx, machine.WaitMarker)
 }
 
-// observePower asks QEMU for what a verb is decided on.
-func (g *Guest) observePower(ctx context.Context) (observation, error) {
-	a, err := g.query(ctx, memory{})
+// observation is what a verb is decided on.
+func (a *answers) observation() observation {
 	return observation{
 		state: runstate.Of(a.runState), halted: halts(a.runState, a.waits), paused: a.paused, migration: a.migration,
-	}, err
-}
-
-// markers asks for machine's markers, in a run state that QEMU has just named. The one of a
-// guest that has run is removed, before a verb can bring the guest back to the state in which
-// the marker means something.
-func (g *Guest) markers(ctx context.Context, state string) (objects map[string]bool, waits, paused bool, err error) {
-	objects, err = g.objects(ctx)
-	if err != nil {
-		return nil, false, false, err
 	}
-	waits, paused = objects[machine.WaitMarker], objects[machine.PauseMarker]
-	if outlived(state, waits) {
-		return objects, false, paused, g.removeMarker(ctx, machine.WaitMarker)
-	}
-	return objects, waits, paused, nil
 }
 
 // blockDevice is what QEMU says of a disk.

@@ -21,6 +21,9 @@ const (
 	streamTimeout = 10 * time.Second
 	// chunk is how much is read from QEMU at a time.
 	chunk = 256 << 10
+	// unsent is how much waits in the kernel for the network: without a limit it keeps megabytes, and the
+	// guest stands still until the last of them has been sent.
+	unsent = 512 << 10
 )
 
 // chunks are shared: a migration has up to 17 streams with two directions each.
@@ -144,7 +147,8 @@ func ended(from duplex, err error) bool {
 	return errors.Is(err, io.EOF) || local && errors.Is(err, unix.ECONNRESET)
 }
 
-// tune has the kernel end a connection whose other side's node says nothing any more.
+// tune has the kernel end a connection whose other side's node says nothing any more, and not keep
+// more than it can send.
 func tune(conn net.Conn) error {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -155,16 +159,18 @@ func tune(conn net.Conn) error {
 	}
 	raw, err := tcp.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("setting the timeout of a migration's connection: %w", err)
+		return fmt.Errorf("setting the options of a migration's connection: %w", err)
 	}
-	var option error
+	var options error
 	if err := raw.Control(func(fd uintptr) {
-		option = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(streamTimeout/time.Millisecond))
+		options = errors.Join(
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(streamTimeout/time.Millisecond)),
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsent))
 	}); err != nil {
-		return fmt.Errorf("setting the timeout of a migration's connection: %w", err)
+		return fmt.Errorf("setting the options of a migration's connection: %w", err)
 	}
-	if option != nil {
-		return fmt.Errorf("setting the timeout of a migration's connection: %w", option)
+	if options != nil {
+		return fmt.Errorf("setting the options of a migration's connection: %w", options)
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ type message struct {
 	} `json:"timestamp"`
 }
 
-type command struct {
+type request struct {
 	Execute   string `json:"execute"`
 	Arguments any    `json:"arguments,omitempty"`
 	ID        uint64 `json:"id"`
@@ -150,37 +150,71 @@ func New(ctx context.Context, conn io.ReadWriteCloser, events func(Event)) (*Cli
 	return c, nil
 }
 
+// Command is one of several that are executed together.
+type Command struct {
+	Name string
+	// Args and Result are those of Execute.
+	Args, Result any
+}
+
 // Execute runs one command. args and result may be nil; result is filled from
 // QEMU's answer. A refusal by QEMU is an *Error. When ctx ends first, the
 // command may still be carried out.
 func (c *Client) Execute(ctx context.Context, name string, args, result any) error {
-	return c.execute(ctx, name, args, result, nil)
+	return c.execute(ctx, nil, Command{name, args, result})
 }
 
-// execute runs one command, with the rights in oob, if any, beside it.
-func (c *Client) execute(ctx context.Context, name string, args, result any, oob []byte) error {
-	reply := make(chan answer, 1)
-	id, err := c.register(reply)
-	if err != nil {
-		return fmt.Errorf("QMP %s: %w", name, err)
+// ExecuteAll runs commands in their order. They are sent together, so that nothing is waited for
+// between them, and all of them are executed, also after one that QEMU has refused: the first
+// refusal is the error. It is for questions.
+func (c *Client) ExecuteAll(ctx context.Context, commands ...Command) error {
+	return c.execute(ctx, nil, commands...)
+}
+
+// execute runs commands, with the rights in oob, if any, beside the first.
+func (c *Client) execute(ctx context.Context, oob []byte, commands ...Command) error {
+	var lines []byte
+	replies := make([]chan answer, len(commands))
+	for i, command := range commands {
+		replies[i] = make(chan answer, 1)
+		id, err := c.register(replies[i])
+		if err != nil {
+			return fmt.Errorf("QMP %s: %w", command.Name, err)
+		}
+		defer c.forget(id)
+		line, err := json.Marshal(request{Execute: command.Name, Arguments: command.Args, ID: id})
+		if err != nil {
+			return fmt.Errorf("QMP %s: encoding the command: %w", command.Name, err)
+		}
+		lines = append(append(lines, line...), '\n')
 	}
-	defer c.forget(id)
-	if err := c.send(ctx, command{Execute: name, Arguments: args, ID: id}, oob); err != nil {
-		return fmt.Errorf("QMP %s: %w", name, err)
+	if err := c.send(ctx, lines, oob); err != nil {
+		return fmt.Errorf("QMP %s: %w", commands[0].Name, err)
 	}
+	var first error
+	for i, command := range commands {
+		if err := c.await(ctx, command, replies[i]); first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// await waits for the answer to a command.
+func (c *Client) await(ctx context.Context, command Command, reply <-chan answer) error {
 	select {
 	case a := <-reply:
-		return finish(name, a, result)
+		return finish(command.Name, a, command.Result)
 	case <-ctx.Done():
-		return fmt.Errorf("QMP %s: waiting for the answer: %w", name, ctx.Err())
+		return fmt.Errorf("QMP %s: waiting for the answer: %w", command.Name, ctx.Err())
 	case <-c.done:
 	}
 	// The answer may have come just before the end of the connection.
 	select {
 	case a := <-reply:
-		return finish(name, a, result)
+		return finish(command.Name, a, command.Result)
 	default:
-		return fmt.Errorf("QMP %s: %w", name, c.Err())
+		return fmt.Errorf("QMP %s: %w", command.Name, c.Err())
 	}
 }
 
@@ -233,13 +267,9 @@ func (c *Client) forget(id uint64) {
 	delete(c.waiting, id)
 }
 
-// send writes one command, for no longer than ctx allows. What is left of a command
-// that was cut short can't be taken back, so it is the connection's end.
-func (c *Client) send(ctx context.Context, cmd command, oob []byte) error {
-	line, err := json.Marshal(cmd)
-	if err != nil {
-		return fmt.Errorf("encoding the command: %w", err)
-	}
+// send writes commands, for no longer than ctx allows. What is left of one that was cut short
+// can't be taken back, so it is the connection's end.
+func (c *Client) send(ctx context.Context, lines, oob []byte) error {
 	c.write.Lock()
 	defer c.write.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -247,10 +277,10 @@ func (c *Client) send(ctx context.Context, cmd command, oob []byte) error {
 	}
 	release := c.bound(ctx)
 	defer release()
-	line = append(line, '\n')
+	var err error
 	if oob != nil {
-		err = c.sendRights(line, oob)
-	} else if _, err = c.conn.Write(line); err != nil {
+		err = c.sendRights(lines, oob)
+	} else if _, err = c.conn.Write(lines); err != nil {
 		err = fmt.Errorf("sending the command: %w", err)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -25,7 +25,7 @@ func (c *Client) ExecuteWithFile(ctx context.Context, name string, args any, fil
 	}
 	var executed error
 	if err := raw.Control(func(fd uintptr) {
-		executed = c.execute(ctx, name, args, result, syscall.UnixRights(int(fd)))
+		executed = c.execute(ctx, syscall.UnixRights(int(fd)), Command{name, args, result})
 	}); err != nil {
 		return fmt.Errorf("QMP %s: passing %s: %w", name, file.Name(), err)
 	}

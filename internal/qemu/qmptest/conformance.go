@@ -33,21 +33,22 @@ type Open func(t *testing.T, events func(qmp.Event), more ...string) *qmp.Client
 // a machine of its own.
 func Conformance(t *testing.T, open Open) {
 	for name, part := range map[string]func(*Conn){
-		"a guest's CPUs are started and stopped":                     runStates,
-		"a command that does not exist is refused with its class":    unknownCommand,
-		"a reset is reported and leaves stopped CPUs in prelaunch":   resets,
-		"an object is there until it is deleted":                     objects,
-		"a device has a place in the boot order to itself":           bootOrder,
-		"a descriptor is kept with its text":                         descriptors,
-		"a block node exists once and is deleted when unused":        blockNodes,
-		"a disk on a bus of its own is taken out at once":            unplugSCSI,
-		"a disk on a port is the guest's to release":                 unplugPCI,
-		"a medium goes through an open tray":                         media,
-		"the disks are listed with their devices":                    blockLists,
-		"a disk's node is replaced behind its device":                replacedNode,
-		"keys and buttons are pressed":                               buttons,
-		"the guest agent's port is listed, closed without an agent":  agentPort,
-		"the monitor ends with QEMU, after the event that tells why": quits,
+		"a guest's CPUs are started and stopped":                      runStates,
+		"a command that does not exist is refused with its class":     unknownCommand,
+		"commands that are sent together are executed in their order": together,
+		"a reset is reported and leaves stopped CPUs in prelaunch":    resets,
+		"an object is there until it is deleted":                      objects,
+		"a device has a place in the boot order to itself":            bootOrder,
+		"a descriptor is kept with its text":                          descriptors,
+		"a block node exists once and is deleted when unused":         blockNodes,
+		"a disk on a bus of its own is taken out at once":             unplugSCSI,
+		"a disk on a port is the guest's to release":                  unplugPCI,
+		"a medium goes through an open tray":                          media,
+		"the disks are listed with their devices":                     blockLists,
+		"a disk's node is replaced behind its device":                 replacedNode,
+		"keys and buttons are pressed":                                buttons,
+		"the guest agent's port is listed, closed without an agent":   agentPort,
+		"the monitor ends with QEMU, after the event that tells why":  quits,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &Conn{t: t, events: make(chan qmp.Event, 100)}
@@ -141,6 +142,24 @@ func runStates(c *Conn) {
 	c.do("stop", nil, nil)
 	c.is("paused")
 	c.silent("STOP", "RESUME")
+}
+
+func together(c *Conn) {
+	var before, after struct {
+		Status string `json:"status"`
+	}
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	err := c.ExecuteAll(ctx, qmp.Command{Name: "cont"}, qmp.Command{Name: "query-status", Result: &before},
+		qmp.Command{Name: "no-such-command"}, qmp.Command{Name: "stop"}, qmp.Command{Name: "no-such-command-either"},
+		qmp.Command{Name: "query-status", Result: &after})
+	var refusal *qmp.Error
+	if !errors.As(err, &refusal) || refusal.Command != "no-such-command" {
+		c.t.Errorf("the first refusal is %v", err)
+	}
+	if before.Status != "running" || after.Status != "paused" {
+		c.t.Errorf("the guest is %s before it is stopped, and %s after", before.Status, after.Status)
+	}
 }
 
 func unknownCommand(c *Conn) {
