@@ -44,7 +44,7 @@ system: images ## Tests on an embedded cluster with real guests (root)
 	hack/stage "the embedded Kubernetes" go -C local test -count=1 -tags system ./internal/network ./internal/loop ./internal/csi/... ./system
 	hack/test-cluster
 
-bench: images ## What a VM costs; WHAT=start,api,idle,memory,hotplug,import,scale,up chooses, BENCHFLAGS adds flags (root)
+bench: images ## What a VM costs; WHAT=start,api,idle,memory,hotplug,migrate,import,scale,up chooses, BENCHFLAGS adds flags (root)
 	hack/bench -what '$(WHAT)' $(BENCHFLAGS)
 
 bench-import: build ## Imports against curl and qemu-img: time, memory, what a killed worker fetches again

@@ -1,7 +1,7 @@
 // Command bench measures what a VM costs on the embedded cluster: time, requests
 // to the API server, memory, and the controllers' work when there are many.
 //
-//	bench -what start,api,idle,memory,hotplug,scale,import,up
+//	bench -what start,api,idle,memory,hotplug,migrate,scale,import,up
 //
 // It owns the list of benchmarks, the cluster that they run on, and the files of
 // results. What is measured, and how, is in the packages beside it. It changes
@@ -31,6 +31,7 @@ import (
 	"drydock.dev/drydock/bench/idle"
 	"drydock.dev/drydock/bench/imports"
 	"drydock.dev/drydock/bench/memory"
+	"drydock.dev/drydock/bench/migrate"
 	"drydock.dev/drydock/bench/report"
 	"drydock.dev/drydock/bench/scale"
 	"drydock.dev/drydock/bench/start"
@@ -57,6 +58,7 @@ type settings struct {
 	idle     idle.Options
 	memory   memory.Options
 	hotplug  hotplug.Options
+	migrate  migrate.Options
 	scale    scale.Options
 	imports  imports.Options
 }
@@ -70,16 +72,12 @@ func benchmarks(s settings) []benchmark {
 		{name: "memory", run: s.memory.Run},
 		{name: "start", run: s.start.Run},
 		{name: "hotplug", run: s.hotplug.Run},
+		{name: "migrate", run: s.migrate.Run},
 		{name: "api", run: s.api.Run},
 		{name: "idle", run: s.idle.Run},
 		{name: "scale", run: s.scale.Run},
 		{name: "up", run: up.Run},
 	}
-}
-
-// later are benchmarks that are to come.
-var later = map[string]string{
-	"migrate": "live migration is not measured yet",
 }
 
 func main() {
@@ -104,6 +102,7 @@ func parse(args []string) (settings, error) {
 	s.idle.Flags(flags)
 	s.memory.Flags(flags)
 	s.hotplug.Flags(flags)
+	s.migrate.Flags(flags)
 	s.scale.Flags(flags)
 	s.imports.Flags(flags)
 	if err := flags.Parse(args); err != nil {
@@ -125,9 +124,6 @@ func choose(what string, all []benchmark) ([]string, error) {
 	}
 	chosen := strings.Split(what, ",")
 	for _, name := range chosen {
-		if why, known := later[name]; known {
-			return nil, fmt.Errorf("there is no benchmark %q yet: %s", name, why)
-		}
 		if !slices.Contains(names, name) {
 			return nil, fmt.Errorf("there is no benchmark %q: those there are, are %s", name, strings.Join(names, ", "))
 		}

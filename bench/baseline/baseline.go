@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,10 +32,12 @@ import (
 
 // Machine is a VMI's machine that can be started as the baseline.
 type Machine struct {
-	dir   string
+	dir string
+	// args are those of the VMI's QEMU, as they are there.
 	args  []string
 	share *share
-	// size is the disk's, in bytes.
+	// size is the disk's in bytes, if each guest writes into an overlay of its own; 0 for a disk
+	// that is written to itself, as that of a claim is.
 	size int64
 }
 
@@ -43,10 +46,12 @@ const (
 	privateDir = "/var/run/kubevirt/"
 	guestDisk  = "/var/run/kubevirt-volumes/root/disk/guest.qcow2"
 	overlay    = "/var/run/kubevirt-ephemeral-disks/root.qcow2"
+	claimDisk  = "/var/run/kubevirt-volumes/root/disk.img"
 )
 
-// Learn looks how the QEMU in a launcher pod is started. The VMI is not needed
-// afterwards. Forget removes what Learn has made.
+// Learn looks how the QEMU in a launcher pod is started, and copies its disk; what the guest writes into
+// a claim must stand still meanwhile. The VMI is not needed afterwards. Forget removes what Learn
+// has made.
 func Learn(ctx context.Context, pod *corev1.Pod) (*Machine, error) {
 	processes, err := proc.OfPod(string(pod.UID))
 	if err != nil {
@@ -65,8 +70,13 @@ func learn(ctx context.Context, p proc.Process) (*Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a folder for QEMU: %w", err)
 	}
-	m := &Machine{dir: dir, args: ownPaths(p.Args[1:], dir)}
-	if err := errors.Join(m.copyDisk(p), m.readSize(ctx)); err != nil {
+	m := &Machine{dir: dir, args: p.Args[1:]}
+	if onClaim(m.args) {
+		err = m.copyDisk(p, claimDisk)
+	} else {
+		err = errors.Join(m.copyDisk(p, guestDisk), m.readSize(ctx))
+	}
+	if err != nil {
 		return nil, errors.Join(err, m.Forget())
 	}
 	if m.share, err = shareLike(p.PID); err != nil {
@@ -78,14 +88,19 @@ func learn(ctx context.Context, p proc.Process) (*Machine, error) {
 // IsQEMU reports whether a process is one.
 func IsQEMU(p proc.Process) bool { return strings.HasPrefix(p.Name(), "qemu-system-") }
 
-func (m *Machine) copyDisk(p proc.Process) error {
+// onClaim reports whether a machine's disk is in a claim.
+func onClaim(args []string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg, claimDisk) })
+}
+
+func (m *Machine) copyDisk(p proc.Process, disk string) error {
 	// /var/run is a link there, which would lead to this machine's own /run.
-	from, err := os.Open(fmt.Sprintf("/proc/%d/root%s", p.PID, strings.TrimPrefix(guestDisk, "/var")))
+	from, err := os.Open(fmt.Sprintf("/proc/%d/root%s", p.PID, strings.TrimPrefix(disk, "/var")))
 	if err != nil {
 		return fmt.Errorf("opening the guest's disk: %w", err)
 	}
 	defer from.Close()
-	to, err := os.Create(m.Path("guest.qcow2"))
+	to, err := os.Create(m.Path(filepath.Base(disk)))
 	if err != nil {
 		return fmt.Errorf("copying the guest's disk: %w", err)
 	}
@@ -96,10 +111,12 @@ func (m *Machine) copyDisk(p proc.Process) error {
 	return nil
 }
 
-// ownPaths are QEMU's arguments with the files in another folder, the tap
+// ownPaths are QEMU's arguments with the disks and the sockets in other folders, the tap
 // exchanged, and without virt-launcher's monitor, which it inherits.
-func ownPaths(args []string, dir string) []string {
-	replace := strings.NewReplacer(guestDisk, filepath.Join(dir, "guest.qcow2"), overlay, filepath.Join(dir, "root.qcow2"), privateDir, dir+"/")
+func ownPaths(args []string, disks, sockets string) []string {
+	replace := strings.NewReplacer(
+		guestDisk, filepath.Join(disks, "guest.qcow2"), claimDisk, filepath.Join(disks, "disk.img"),
+		overlay, filepath.Join(disks, "root.qcow2"), privateDir, sockets+"/")
 	var out []string
 	for _, arg := range args {
 		if strings.Contains(arg, "launcher0") {
@@ -147,20 +164,38 @@ func (m *Machine) Forget() error {
 // Guest is a machine that runs.
 type Guest struct {
 	// Began is the moment before QEMU was started.
-	Began   time.Time
-	machine *Machine
-	qemu    *exec.Cmd
+	Began time.Time
+	// dir has its sockets.
+	dir  string
+	qemu *exec.Cmd
 }
 
-// Start starts QEMU with a fresh overlay. The caller ends it by Stop.
+// Start starts QEMU with a fresh overlay, if its guest writes into one. The caller ends it by Stop.
 func (m *Machine) Start(ctx context.Context) (*Guest, error) {
-	create := exec.CommandContext(ctx, "qemu-img", "create", "-q", "-f", "qcow2", m.Path("root.qcow2"), fmt.Sprint(m.size))
-	if out, err := create.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("making an overlay: %w: %s", err, out)
+	if m.size > 0 {
+		create := exec.CommandContext(ctx, "qemu-img", "create", "-q", "-f", "qcow2", m.Path("root.qcow2"), fmt.Sprint(m.size))
+		if out, err := create.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("making an overlay: %w: %s", err, out)
+		}
 	}
-	qemu := m.share.command(ctx, "qemu-system-x86_64", m.args)
+	return m.start(ctx, m.dir)
+}
+
+// StartTwin starts a QEMU on the same disks that waits for the guest of another one. name is its own
+// among the twins. The caller ends it by Stop.
+func (m *Machine) StartTwin(ctx context.Context, name string) (*Guest, error) {
+	dir := m.Path(name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making a folder for QEMU: %w", err)
+	}
+	return m.start(ctx, dir, "-incoming", "defer", "-S")
+}
+
+// start starts QEMU with its sockets in a folder, and with more arguments.
+func (m *Machine) start(ctx context.Context, sockets string, more ...string) (*Guest, error) {
+	qemu := m.share.command(ctx, "qemu-system-x86_64", append(ownPaths(m.args, m.dir, sockets), more...))
 	qemu.Stderr = os.Stderr
-	g := &Guest{Began: time.Now(), machine: m, qemu: qemu}
+	g := &Guest{Began: time.Now(), dir: sockets, qemu: qemu}
 	if err := qemu.Start(); err != nil {
 		return nil, fmt.Errorf("starting the baseline: %w", err)
 	}
@@ -182,17 +217,20 @@ func (g *Guest) Console(ctx context.Context) (net.Conn, error) {
 	var conn net.Conn
 	err := cluster.Eventually(ctx, "QEMU's serial console", func(context.Context) (bool, error) {
 		var err error
-		conn, err = net.Dial("unix", g.machine.Path("serial0.sock"))
+		conn, err = net.Dial("unix", filepath.Join(g.dir, "serial0.sock"))
 		return err == nil, err
 	})
 	return conn, err
 }
 
-// Monitor connects to QEMU's monitor. The caller closes the connection.
-func (g *Guest) Monitor(ctx context.Context) (*qmp.Client, error) {
-	monitor, err := qmp.Dial(ctx, g.machine.Path("qmp.sock"), nil)
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the baseline's monitor: %w", err)
-	}
-	return monitor, nil
+// Monitor connects to QEMU's monitor as soon as there is one. events, which may be nil, is called with
+// every event in its order. The caller closes the connection.
+func (g *Guest) Monitor(ctx context.Context, events func(qmp.Event)) (*qmp.Client, error) {
+	var monitor *qmp.Client
+	err := cluster.Eventually(ctx, "QEMU's monitor", func(ctx context.Context) (bool, error) {
+		var err error
+		monitor, err = qmp.Dial(ctx, filepath.Join(g.dir, "qmp.sock"), events)
+		return err == nil, err
+	})
+	return monitor, err
 }

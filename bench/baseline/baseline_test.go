@@ -8,19 +8,25 @@ import (
 )
 
 func TestArgumentsFindTheirFilesElsewhere(t *testing.T) {
-	got := ownPaths([]string{
+	args := []string{
 		"-chardev", "socket,id=s,path=/var/run/kubevirt/serial0.sock,server=on",
 		"-blockdev", `{"filename":"/var/run/kubevirt-volumes/root/disk/guest.qcow2"}`,
 		"-blockdev", `{"filename":"/var/run/kubevirt-ephemeral-disks/root.qcow2"}`,
+		"-blockdev", `{"filename":"/var/run/kubevirt-volumes/root/disk.img"}`,
 		"-netdev", `{"ifname":"tap0","type":"tap"}`,
 		"-device", "virtio-net",
 		"-chardev", "socket,id=launcher0,fd=3",
 		"-mon", "chardev=launcher0,mode=control",
-	}, "/d")
+	}
+	if !onClaim(args) || onClaim(args[:6]) {
+		t.Error("a disk in a claim is not told from another one")
+	}
+	got := ownPaths(args, "/d", "/s")
 	want := []string{
-		"-chardev", "socket,id=s,path=/d/serial0.sock,server=on",
+		"-chardev", "socket,id=s,path=/s/serial0.sock,server=on",
 		"-blockdev", `{"filename":"/d/guest.qcow2"}`,
 		"-blockdev", `{"filename":"/d/root.qcow2"}`,
+		"-blockdev", `{"filename":"/d/disk.img"}`,
 		"-netdev", `{"type":"user","id":"host-default"}`,
 		"-device", "virtio-net",
 	}

@@ -15,7 +15,8 @@ const (
 	// LauncherImage is what launcher pods, and the bare pods that they are
 	// compared with, are made of.
 	LauncherImage = layout.DevelLauncherImage
-	guestImage    = "drydock.dev/test-guest:devel"
+	// GuestImage is a containerDisk with the test guest.
+	GuestImage = "drydock.dev/test-guest:devel"
 	// GuestMemoryMiB is the guest's memory everywhere here.
 	GuestMemoryMiB = 128
 )
@@ -34,7 +35,7 @@ func VMI(namespace, name string) *v1.VirtualMachineInstance {
 			},
 			Volumes: []v1.Volume{{
 				Name:         "root",
-				VolumeSource: v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: guestImage}},
+				VolumeSource: v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: GuestImage}},
 			}},
 			TerminationGracePeriodSeconds: new(int64(20)),
 		},

@@ -145,7 +145,7 @@ func (s *setting) startBaseline(ctx context.Context) error {
 	if err := s.baseline.login(ctx); err != nil {
 		return err
 	}
-	s.monitor, err = s.qemu.Monitor(ctx)
+	s.monitor, err = s.qemu.Monitor(ctx, nil)
 	return err
 }
 

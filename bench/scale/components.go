@@ -7,14 +7,12 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/bench/cluster"
@@ -70,11 +68,11 @@ func anew(ctx context.Context, c *cluster.Cluster, name string, atWork func(cont
 
 // leads reports whether a virt-controller is the one that acts.
 func leads(ctx context.Context, c *cluster.Cluster, controller component) error {
-	page, err := metrics(ctx, c, controller.pod)
+	page, err := c.Metrics(ctx, controller.pod)
 	if err != nil {
 		return err
 	}
-	if sum(page, "leader_election_master_status", "") != 1 {
+	if cluster.Sum(page, "leader_election_master_status", "") != 1 {
 		return errors.New("it does not lead")
 	}
 	return nil
@@ -104,51 +102,18 @@ func kill(ctx context.Context, c *cluster.Cluster, which component) (component, 
 // left to do.
 func caughtUp(ctx context.Context, c *cluster.Cluster, which component, n int) error {
 	return cluster.Eventually(ctx, "virt-controller to have looked at everything", func(ctx context.Context) (bool, error) {
-		page, err := metrics(ctx, c, which.pod)
+		page, err := c.Metrics(ctx, which.pod)
 		if err != nil {
 			return false, err
 		}
 		const loop = `controller="virtualmachineinstance"`
-		seen := sum(page, "controller_runtime_reconcile_total", loop)
-		left := sum(page, "workqueue_depth", loop) + sum(page, "controller_runtime_active_workers", loop)
+		seen := cluster.Sum(page, "controller_runtime_reconcile_total", loop)
+		left := cluster.Sum(page, "workqueue_depth", loop) + cluster.Sum(page, "controller_runtime_active_workers", loop)
 		if seen < float64(n) || left > 0 {
 			return false, fmt.Errorf("it has looked %g times, %g VMIs are left", seen, left)
 		}
 		return true, nil
 	})
-}
-
-func metrics(ctx context.Context, c *cluster.Cluster, pod string) (string, error) {
-	page, err := get(ctx, c, pod, 8080, "metrics", nil)
-	return string(page), err
-}
-
-// get reads a page of a pod, through the API server.
-func get(ctx context.Context, c *cluster.Cluster, pod string, port int, path string, query map[string]string) ([]byte, error) {
-	clientset, err := kubernetes.NewForConfig(c.Config)
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	page, err := clientset.CoreV1().Pods(cluster.Namespace).ProxyGet("http", pod, strconv.Itoa(port), path, query).DoRaw(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading /%s of %s: %w", path, pod, err)
-	}
-	return page, nil
-}
-
-// sum adds the samples of a metric whose labels contain a text.
-func sum(page, metric, labels string) float64 {
-	total := 0.0
-	for line := range strings.Lines(page) {
-		name, rest, _ := strings.Cut(line, " ")
-		if name != metric && !strings.HasPrefix(name, metric+"{") || !strings.Contains(name, labels) {
-			continue
-		}
-		if value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64); err == nil {
-			total += value
-		}
-	}
-	return total
 }
 
 // profilerPort is where virt-controller serves profiles when it is asked to.
@@ -183,7 +148,7 @@ func profile(ctx context.Context, c *cluster.Cluster, which component, kind, pat
 	if kind == "cpu" {
 		page, query = "debug/pprof/profile", map[string]string{"seconds": strconv.Itoa(int(d.Seconds()))}
 	}
-	data, err := get(ctx, c, which.pod, profilerPort, page, query)
+	data, err := c.Page(ctx, which.pod, profilerPort, page, query)
 	if err != nil {
 		return err
 	}
