@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
@@ -63,5 +64,17 @@ func (c *cluster) PersistentVolume(ctx context.Context, name string) (*corev1.Pe
 }
 
 func (c *cluster) Event(vmi *v1.VirtualMachineInstance, eventType, reason, message string) {
-	c.recorder.Eventf(vmi, nil, eventType, reason, reason, "%s", message)
+	c.recorder.Eventf(vmi, relatedTo(vmi, reason), eventType, reason, reason, "%s", message)
+}
+
+// relatedTo is the migration that an event tells of; nil of any other event. Events of one reason
+// about one object count as the same within some minutes, and only the first one's sentence is
+// kept; the figures of two migrations are two events.
+func relatedTo(vmi *v1.VirtualMachineInstance, reason string) runtime.Object {
+	m := vmi.Status.MigrationState
+	if m == nil || reason != v1.Migrated.String() {
+		return nil
+	}
+	kind := v1.VirtualMachineInstanceMigrationGroupVersionKind
+	return &corev1.ObjectReference{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Namespace: vmi.Namespace, UID: m.MigrationUID}
 }
