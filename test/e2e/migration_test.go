@@ -51,7 +51,8 @@ func (g *guest) count() {
 // counted is how far the guest has counted in memory.
 func (g *guest) counted() int {
 	g.t.Helper()
-	n, err := strconv.Atoi(g.run("cat /run/count/memory"))
+	// The file is empty for a moment each time that it is written.
+	n, err := strconv.Atoi(g.run(`until n=$(cat /run/count/memory) && [ -n "$n" ]; do :; done; echo $n`))
 	if err != nil {
 		g.t.Fatalf("reading what %s has counted: %v", g.name, err)
 	}
