@@ -22,13 +22,11 @@ type Pod struct {
 	Exit Exit
 }
 
-// ControllerFacts is what virt-controller knows of a migration whose record the VMI has.
+// ControllerFacts is what virt-controller knows of a migration whose record the VMI has. That one is
+// canceled or takes too long is not among it: package migration gives such a migration up.
 type ControllerFacts struct {
 	Record         Record
 	Source, Target Pod
-	// GiveUp is why the migration is to be given up, empty if it is not: its
-	// VirtualMachineInstanceMigration is being deleted, or its preparation takes too long.
-	GiveUp string
 }
 
 // ControllerAction is what virt-controller does about a migration.
@@ -88,8 +86,6 @@ func DecideController(f ControllerFacts) ControllerStep {
 		return f.sourceEnded()
 	case f.Target.State == PodEnded:
 		return f.targetEnded()
-	case f.GiveUp != "":
-		return f.giveUp(f.GiveUp)
 	case f.Target.State == PodGoes:
 		return f.giveUp("the target pod is being deleted")
 	case r.Deleting:

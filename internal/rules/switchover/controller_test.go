@@ -52,22 +52,21 @@ func because(action switchover.ControllerAction, reason string) switchover.Contr
 }
 
 func TestControllerWhileBothPodsRun(t *testing.T) {
-	const deleted = "the migration is being deleted"
+	const deleted = "the VMI is being deleted"
 	testController(t, map[string]controllerTest{
 		"the migration goes on": {func(*switchover.ControllerFacts) {}, concludes(switchover.Nothing)},
 		"before it has begun":   {func(f *switchover.ControllerFacts) { f.Record.Started = false }, concludes(switchover.Nothing)},
-		"it is given up before it has begun": {func(f *switchover.ControllerFacts) { f.GiveUp, f.Record.Started = deleted, false },
+		"the VMI is being deleted before it has begun": {func(f *switchover.ControllerFacts) { f.Record.Deleting, f.Record.Started = true, false },
 			because(switchover.ControllerRecordFailed, deleted)},
-		"it is given up":           {func(f *switchover.ControllerFacts) { f.GiveUp = deleted }, because(switchover.RecordAbort, deleted)},
-		"the abort is requested":   {func(f *switchover.ControllerFacts) { f.GiveUp, f.Record.AbortRequested = deleted, true }, concludes(switchover.Nothing)},
-		"the VMI is being deleted": {func(f *switchover.ControllerFacts) { f.Record.Deleting = true }, because(switchover.RecordAbort, "the VMI is being deleted")},
+		"the abort is requested":   {func(f *switchover.ControllerFacts) { f.Record.Deleting, f.Record.AbortRequested = true, true }, concludes(switchover.Nothing)},
+		"the VMI is being deleted": {func(f *switchover.ControllerFacts) { f.Record.Deleting = true }, because(switchover.RecordAbort, deleted)},
 		"the target pod is being deleted": {func(f *switchover.ControllerFacts) { f.Target.State = switchover.PodGoes },
 			because(switchover.RecordAbort, "the target pod is being deleted")},
 		"the target pod is deleted before it has begun": {func(f *switchover.ControllerFacts) { f.Target.State, f.Record.Started = switchover.PodGoes, false },
 			because(switchover.ControllerRecordFailed, "the target pod is being deleted")},
 		"the source pod is being deleted: its guest may still move": {func(f *switchover.ControllerFacts) { f.Source.State = switchover.PodGoes }, concludes(switchover.Nothing)},
-		"the record is another migration's":                         {func(f *switchover.ControllerFacts) { f.Record.Current, f.GiveUp = false, deleted }, concludes(switchover.Nothing)},
-		"the VMI has ended":                                         {func(f *switchover.ControllerFacts) { f.Record.Final, f.GiveUp = true, deleted }, concludes(switchover.Nothing)},
+		"the record is another migration's":                         {func(f *switchover.ControllerFacts) { f.Record.Current, f.Record.Deleting = false, true }, concludes(switchover.Nothing)},
+		"the VMI has ended":                                         {func(f *switchover.ControllerFacts) { f.Record.Final, f.Record.Deleting = true, true }, concludes(switchover.Nothing)},
 	})
 }
 

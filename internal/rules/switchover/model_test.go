@@ -117,9 +117,7 @@ type handler struct {
 // leader is a virt-controller with old views.
 type leader struct {
 	looked bool
-	vmi    switchover.Record
-	pods   [2]switchover.Pod
-	cancel bool
+	sight  sight
 }
 
 // state is all of it.
@@ -216,21 +214,6 @@ func (s *state) end(i side, word bool) {
 	}
 }
 
-// podSeen is what virt-controller knows of a pod.
-func (s *state) podSeen(i side) switchover.Pod {
-	p := s.pods[i]
-	switch {
-	case p.final && !p.gone:
-		return switchover.Pod{State: switchover.PodEnded, Exit: s.exits[i]}
-	case p.gone && (s.nodes[i] == fenced || s.nodes[i] == answers && !s.alive(i)):
-		// What it said last has gone with it.
-		return switchover.Pod{State: switchover.PodEnded}
-	case p.going():
-		return switchover.Pod{State: switchover.PodGoes}
-	}
-	return switchover.Pod{State: switchover.PodRuns}
-}
-
 // exitSeen is what a virt-handler knows of its QEMU's end.
 func (s *state) exitSeen(i side) switchover.Exit {
 	if p := s.pods[i]; p.final && !p.gone && s.nodes[i] == answers {
@@ -276,14 +259,6 @@ func (s *state) targetFacts() switchover.TargetFacts {
 		f.RunState = runstate.Running
 	case tgtEnded:
 		f.Process, f.Exit = switchover.ProcessEnded, s.exitSeen(target)
-	}
-	return f
-}
-
-func (s *state) controllerFacts() switchover.ControllerFacts {
-	f := switchover.ControllerFacts{Record: s.vmi, Source: s.podSeen(source), Target: s.podSeen(target)}
-	if s.cancel {
-		f.GiveUp = "the migration is being deleted"
 	}
 	return f
 }

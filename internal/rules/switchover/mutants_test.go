@@ -1,6 +1,7 @@
 package switchover_test
 
 import (
+	"slices"
 	"testing"
 
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
@@ -39,13 +40,64 @@ func atTarget(see func(*switchover.TargetFacts), do func(switchover.TargetFacts,
 	return r
 }
 
+// atController has the loop of VMIs decide by other facts than those that it has.
 func atController(see func(*switchover.ControllerFacts)) rules {
 	r := drydocks
-	r.controller = func(f switchover.ControllerFacts) switchover.ControllerStep {
+	r.writes = func(v sight) []write {
+		all := slices.Clone(drydocks.writes(v))
+		f := switchover.ControllerFacts{Record: v.vmi, Source: v.podSeen(source), Target: v.podSeen(target)}
 		see(&f)
-		return switchover.DecideController(f)
+		d := switchover.DecideController(f)
+		for i := range all {
+			if w := &all[i]; w.loop == ofVMIs {
+				w.vmi, w.lost, w.letsGo = v.vmi, d.Action == switchover.EndAsLost, false
+				w.by = string(d.Action)
+				if change := controllerWrites[d.Action]; change != nil {
+					change(&w.vmi)
+				}
+			}
+		}
+		return all
 	}
 	return r
+}
+
+// atLoops has virt-controller's loops write something else.
+func atLoops(do func(sight, *write)) rules {
+	r := drydocks
+	r.writes = func(v sight) []write {
+		all := slices.Clone(drydocks.writes(v))
+		for i := range all {
+			do(v, &all[i])
+		}
+		return all
+	}
+	return r
+}
+
+func dropTheOtherPod(v sight, w *write) {
+	if v.vmi.SourceNamed && !w.vmi.SourceNamed {
+		w.vmi.SourceNamed, w.vmi.TargetNamed = true, false
+	}
+}
+
+func letGoWithoutTheOtherPod(v sight, w *write) {
+	w.letsGo = w.letsGo || v.vmi.Deleting && v.podSeen(v.current()).State == switchover.PodEnded
+}
+
+func switchBeforeTheGuest(v sight, w *write) {
+	w.vmi.Switched = w.vmi.Switched || v.vmi.Started
+}
+
+var controllerWrites = map[switchover.ControllerAction]func(*switchover.Record){
+	switchover.ControllerRecordFailed: func(r *switchover.Record) { r.Failed = true },
+	switchover.RecordAbort:            func(r *switchover.Record) { r.AbortRequested = true },
+	switchover.DropSource:             func(r *switchover.Record) { r.SourceNamed = false },
+	switchover.DropTarget:             func(r *switchover.Record) { r.TargetNamed = false },
+	switchover.SwitchNode:             func(r *switchover.Record) { r.Switched = true },
+	switchover.EndAsSource:            finish,
+	switchover.EndAsTarget:            finish,
+	switchover.EndAsLost:              finish,
 }
 
 func isSent(f switchover.SourceFacts) bool {
@@ -112,7 +164,11 @@ func silenceIsRelease(f *switchover.ControllerFacts) {
 	}
 }
 
-func failWhatHasStarted(f *switchover.ControllerFacts) { f.Record.Started = false }
+func failWhatHasStarted(f *switchover.ControllerFacts) {
+	if f.Source.State != switchover.PodEnded {
+		f.Record.Started = false
+	}
+}
 
 func endWithoutASecondLook(f *switchover.ControllerFacts) {
 	f.Record.AbortFailed = f.Record.AbortFailed || f.Record.AbortRequested
@@ -161,7 +217,13 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		"a source pod that ends without a word has sent the guest": {
 			atController(silenceIsRelease), scenario{ready: true, prompt: true, faults: 2, kinds: connectionCut | launcherDies | handlerDies}, errOlder},
 		"virt-controller fails what has begun": {
-			atController(failWhatHasStarted), scenario{ready: true, prompt: true, faults: 1, kinds: canceled}, errTwoEnds},
+			atController(failWhatHasStarted), scenario{ready: true, prompt: true, faults: 1, kinds: vmiDeleted}, errTwoEnds},
+		"virt-controller takes the target out of activePods instead of the source": {
+			atLoops(dropTheOtherPod), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errEnded},
+		"virt-controller lets a VMI go whose other pod runs its guest": {
+			atLoops(letGoWithoutTheOtherPod), scenario{ready: true, prompt: true, faults: 1, kinds: vmiDeleted}, errEnded},
+		"virt-controller switches the node before the guest": {
+			atLoops(switchBeforeTheGuest), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errEnded},
 		"virt-controller does not wait for the source's answer": {
 			atController(endWithoutASecondLook), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errEnded},
 	}

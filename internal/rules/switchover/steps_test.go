@@ -28,12 +28,13 @@ type step struct {
 
 // rules are what is explored.
 type rules struct {
-	source     func(switchover.SourceFacts) switchover.SourceStep
-	target     func(switchover.TargetFacts) switchover.TargetStep
-	controller func(switchover.ControllerFacts) switchover.ControllerStep
+	source func(switchover.SourceFacts) switchover.SourceStep
+	target func(switchover.TargetFacts) switchover.TargetStep
+	// writes are what virt-controller writes, and which pods it deletes.
+	writes func(sight) []write
 }
 
-var drydocks = rules{switchover.DecideSource, switchover.DecideTarget, switchover.DecideController}
+var drydocks = rules{switchover.DecideSource, switchover.DecideTarget, loops{}.all}
 
 // fault is something that happens a limited number of times.
 type fault uint16
@@ -494,68 +495,51 @@ func (t *turn) faults() {
 	t.fault(canceled, "somebody cancels the migration", !s.cancel, func(to *state) { to.cancel = true })
 	t.fault(vmiDeleted, "somebody deletes the VMI", !s.vmi.Deleting, func(to *state) { to.vmi.Deleting = true })
 	t.fault(oldLeader, "a virt-controller begins to look away", !s.old.looked, func(to *state) {
-		to.old = leader{looked: true, vmi: s.vmi, pods: [2]switchover.Pod{s.podSeen(source), s.podSeen(target)}, cancel: s.cancel}
+		to.old = leader{looked: true, sight: s.sight()}
 	})
 }
 
 // controller is the virt-controller that sees what is so, and the one that does not.
 func (t *turn) controller() {
 	s := t.s
-	t.concludes("virt-controller: ", t.rules.controller(s.controllerFacts()))
-	if s.old.looked && s.old.vmi == s.vmi {
-		f := switchover.ControllerFacts{Record: s.vmi, Source: s.old.pods[source], Target: s.old.pods[target]}
-		if s.old.cancel {
-			f.GiveUp = "the migration is being deleted"
+	for _, w := range t.rules.writes(s.sight()) {
+		t.concludes("virt-controller: ", w)
+	}
+	if s.old.looked && s.old.sight.vmi == s.vmi {
+		for _, w := range t.rules.writes(s.old.sight) {
+			t.concludes("the old virt-controller: ", w)
 		}
-		t.concludes("the old virt-controller: ", t.rules.controller(f))
-	}
-	remove := func(i side, name string) {
-		t.goesOn("virt-controller deletes the "+sides[i]+" pod, "+name, func(to *state) {
-			to.pods[i].deleting = to.pods[i].deleting || !to.pods[i].gone
-		})
-	}
-	r := s.vmi
-	switch {
-	case r.Final, r.Deleting:
-		remove(source, "as the VMI ends")
-		remove(target, "as the VMI ends")
-	case r.Failed:
-		remove(target, "as the migration has failed")
-	case r.Completed && r.Switched:
-		remove(source, "as the guest has moved")
 	}
 }
 
 // concludes writes what a virt-controller decides, on condition that the VMI is the one that it has
-// seen.
-func (t *turn) concludes(who string, d switchover.ControllerStep) {
-	write := controllerWrites[d.Action]
-	if write == nil {
-		return
-	}
+// seen, and deletes pods then. It may die in between.
+func (t *turn) concludes(who string, w write) {
+	seen := t.s.sight()
+	sourceSeen := seen.podSeen(source)
 	var broken error
-	switch d.Action {
-	case switchover.EndAsSource, switchover.EndAsTarget:
-		broken = t.s.endedTooEarly()
-	case switchover.EndAsLost:
+	switch {
+	case w.letsGo && t.s.mayRun():
+		broken = errEnded
+	case !w.vmi.Final || t.s.vmi.Final:
+	case w.lost && t.s.vmi.PostCopy && !sourceSeen.Exit.Known && !t.s.src.runs():
 		// In post-copy the source's end without a word ends the VMI, whatever the target has.
-		if !t.s.vmi.PostCopy || t.s.podSeen(source).Exit.Known || t.s.src.runs() {
-			broken = t.s.endedTooEarly()
+	default:
+		broken = t.s.endedTooEarly()
+	}
+	t.may(step{name: who + w.by, broken: broken}, func(to *state) { to.vmi = w.vmi })
+	for i, deleted := range w.deletes {
+		if deleted {
+			t.goesOn(who+w.by+", and deletes the "+sides[i]+" pod", func(to *state) {
+				to.vmi = w.vmi
+				to.pods[i].deleting = to.pods[i].deleting || !to.pods[i].gone
+			})
 		}
 	}
-	t.may(step{name: who + string(d.Action), broken: broken}, func(to *state) { write(&to.vmi) })
 }
 
-var controllerWrites = map[switchover.ControllerAction]func(*switchover.Record){
-	switchover.ControllerRecordFailed: func(r *switchover.Record) { r.Failed = true },
-	switchover.RecordAbort:            func(r *switchover.Record) { r.AbortRequested = true },
-	switchover.DropSource:             func(r *switchover.Record) { r.SourceNamed = false },
-	switchover.DropTarget:             func(r *switchover.Record) { r.TargetNamed = false },
-	switchover.SwitchNode:             func(r *switchover.Record) { r.Switched = true },
-	switchover.EndAsSource:            finish,
-	switchover.EndAsTarget:            finish,
-	switchover.EndAsLost:              finish,
-}
+// mayRun reports whether a guest runs, or may at any moment.
+func (s *state) mayRun() bool { return s.src.runs() || s.tgt == tgtRuns || s.tgt == tgtMarked }
 
 // finish ends the VMI, and with it the migration, in one write.
 func finish(r *switchover.Record) { r.Final, r.Failed = true, !r.Completed }

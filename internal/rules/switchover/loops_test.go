@@ -1,0 +1,301 @@
+package switchover_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+// What virt-controller writes is not modelled: its two loops decide on objects that are made of
+// the state, and the record is read from the VMI that they write. The loop of VMIs
+// (vmilifecycle.Decide) drives DecideController, and the loop of migrations (migration.Decide)
+// gives up what is canceled. Both delete pods.
+
+// sight is what a virt-controller has seen.
+type sight struct {
+	vmi    switchover.Record
+	cancel bool
+	pods   [2]pod
+	nodes  [2]node
+	// exits are the last words of pods that are shown, alive is of pods that are gone whether
+	// their processes run.
+	exits [2]switchover.Exit
+	alive [2]bool
+}
+
+func (s *state) sight() sight {
+	v := sight{vmi: s.vmi, cancel: s.cancel, pods: s.pods, nodes: s.nodes}
+	for i, p := range s.pods {
+		if p.final && !p.gone {
+			v.exits[i] = s.exits[i]
+		}
+		v.alive[i] = p.gone && s.alive(side(i))
+	}
+	return v
+}
+
+// podSeen is a pod as DecideController is told of it.
+func (v *sight) podSeen(i side) switchover.Pod {
+	p := v.pods[i]
+	switch {
+	case p.final && !p.gone:
+		return switchover.Pod{State: switchover.PodEnded, Exit: v.exits[i]}
+	case p.gone && (v.nodes[i] == fenced || v.nodes[i] == answers && !v.alive[i]):
+		// What it said last has gone with it.
+		return switchover.Pod{State: switchover.PodEnded}
+	case p.going():
+		return switchover.Pod{State: switchover.PodGoes}
+	}
+	return switchover.Pod{State: switchover.PodRuns}
+}
+
+// write is what a loop does about what it sees: it patches the VMI, then deletes pods.
+type write struct {
+	loop    string
+	by      string
+	vmi     switchover.Record
+	deletes [2]bool
+	// lost means that the VMI ends because its guest is lost, letsGo that the VMI goes.
+	lost, letsGo bool
+}
+
+// loops are virt-controller's, which remember what they have decided. An exploration comes to the
+// same sight often.
+type loops map[sight][]write
+
+const (
+	ofVMIs       = "the loop of VMIs"
+	ofMigrations = "the loop of migrations"
+)
+
+// all are the writes that either loop may make, promptly or after its patience.
+func (l loops) all(v sight) []write {
+	known, ok := l[v]
+	if ok {
+		return known
+	}
+	var out []write
+	for _, late := range []bool{false, true} {
+		out = append(out, vmiLoop(&v, late), migrationLoop(&v, late))
+	}
+	l[v] = out
+	return out
+}
+
+const (
+	ofSource types.UID = "one"
+	ofTarget types.UID = "two"
+	nodeA              = "a"
+	nodeB              = "b"
+	aMove    types.UID = "m"
+)
+
+// now is the time of every decision. What has happened was justNow, or long ago for those who are
+// patient.
+var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+func before(late bool) metav1.Time {
+	if late {
+		return metav1.NewTime(now.Add(-24 * time.Hour))
+	}
+	return metav1.NewTime(now)
+}
+
+// vmi is the object that has a record.
+func (v *sight) object(late bool) *v1.VirtualMachineInstance {
+	r, at := v.vmi, before(late)
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "vm", UID: "u", Finalizers: []string{v1.VirtualMachineInstanceFinalizer}, Labels: map[string]string{},
+	}}
+	set := func(is bool, do func()) {
+		if is {
+			do()
+		}
+	}
+	m := &v1.VirtualMachineInstanceMigrationState{
+		MigrationUID: aMove, SourceNode: nodeA, SourcePod: string(ofSource), TargetNode: nodeB, TargetPod: string(ofTarget),
+		Failed: r.Failed, Completed: r.Completed, AbortRequested: r.AbortRequested,
+	}
+	vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: nodeA, MigrationState: m, ActivePods: map[types.UID]string{}}
+	set(r.Addressed, func() { m.TargetNodeAddress = "10.0.0.2:1" })
+	set(r.Started, func() { m.StartTimestamp, m.Mode = &at, v1.MigrationPreCopy })
+	set(r.PostCopy, func() { m.Mode = v1.MigrationPostCopy })
+	set(r.AbortFailed, func() { m.AbortStatus = v1.MigrationAbortFailed })
+	set(r.Failed || r.Completed, func() { m.EndTimestamp = &at })
+	set(r.Switched, func() { vmi.Status.NodeName = nodeB })
+	set(r.SourceNamed, func() { vmi.Status.ActivePods[ofSource] = nodeA })
+	set(r.TargetNamed, func() { vmi.Status.ActivePods[ofTarget] = nodeB })
+	set(r.TargetNamed && !r.Switched, func() { vmi.Labels[v1.MigrationTargetNodeNameLabel] = nodeB })
+	set(r.Deleting, func() { vmi.DeletionTimestamp = &at })
+	set(r.Final, func() { vmi.Status.Phase = v1.Failed })
+	vmi.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstancePhaseTransitionTimestamp{{Phase: vmi.Status.Phase, PhaseTransitionTimestamp: at}}
+	if current := v.current(); v.pods[current].gone {
+		vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse,
+			Reason: v1.PodNotExistsReason, LastProbeTime: metav1.NewTime(v.missed(current, late))}}
+	}
+	if got := switchover.RecordOf(vmi, aMove); got != r {
+		panic(fmt.Sprintf("the VMI that is made for the record %+v has the record %+v", r, got))
+	}
+	return vmi
+}
+
+// current is the side that the VMI is on.
+func (v *sight) current() side {
+	if v.vmi.Completed && v.vmi.Switched {
+		return target
+	}
+	return source
+}
+
+// missed is since when a pod is gone. A node that answers ends what is left of it in its time.
+func (v *sight) missed(i side, late bool) time.Time {
+	return before(late && !v.alive[i]).Time
+}
+
+// shown is a pod's object, nil when it is gone.
+func (v *sight) shown(i side, late bool) *corev1.Pod {
+	p := v.pods[i]
+	if p.gone {
+		return nil
+	}
+	uid, on := ofSource, nodeA
+	labels := map[string]string{v1.AppLabel: layout.LauncherApp, v1.CreatedByLabel: "u"}
+	if i == target {
+		uid, on, labels[v1.MigrationJobLabel] = ofTarget, nodeB, string(aMove)
+	}
+	object := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid, Labels: labels, OwnerReferences: []metav1.OwnerReference{{UID: "u", Controller: new(true)}}},
+		Spec:       corev1.PodSpec{NodeName: on}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	if p.deleting {
+		at := before(late)
+		object.DeletionTimestamp = &at
+	}
+	if p.final {
+		object.Status.Phase = corev1.PodFailed
+		object.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: layout.ComputeContainer, State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 137, Message: words(i, v.exits[i])}}}}
+	}
+	return object
+}
+
+// words are what virt-launcher leaves of an end.
+func words(i side, exit switchover.Exit) string {
+	if !exit.Known {
+		return ""
+	}
+	said := launch.Exit{Reason: launch.ReasonCrashed}
+	if exit.Sent {
+		said.Reason = launch.ReasonMigrated
+	}
+	if i == target {
+		said.Incoming = launch.IncomingNeverRan
+		if exit.Ran {
+			said.Incoming = launch.IncomingRan
+		}
+	}
+	if got := switchover.ExitOf(&said, i == target); got != exit {
+		panic(fmt.Sprintf("the words for the end %+v are read as %+v", exit, got))
+	}
+	text, err := json.Marshal(said)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// hosts is a node's object.
+func (v *sight) hosts(i side) *corev1.Node {
+	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}
+	object := &corev1.Node{}
+	if v.nodes[i] != answers {
+		ready.Status = corev1.ConditionUnknown
+	}
+	if v.nodes[i] == fenced {
+		object.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService}}
+	}
+	object.Status.Conditions = []corev1.NodeCondition{ready}
+	return object
+}
+
+// vmiLoop is what the loop of VMIs does.
+func vmiLoop(v *sight, late bool) write {
+	current := v.current()
+	other := target - current
+	from := v.object(late)
+	plan := vmilifecycle.Decide(vmilifecycle.Observed{
+		VMI: from, Now: now, RivalsAsked: true, WarningAsked: true,
+		Pod: v.shown(current, late), PodAsked: true, Node: v.hosts(current), NodeAsked: true,
+		Other: v.shown(other, late), OtherAsked: true, OtherMissed: v.missed(other, late), OtherNode: v.hosts(other), OtherNodeAsked: true,
+	})
+	if plan.Needs != "" || plan.CreatePod {
+		panic(fmt.Sprintf("of %+v it asks for %q, or makes a pod", *v, plan.Needs))
+	}
+	w := write{vmi: switchover.RecordOf(plan.VMI, aMove), lost: plan.VMI.Status.Reason == vmistatus.ReasonMigrationLost, letsGo: len(plan.VMI.Finalizers) == 0}
+	w.deletes[current], w.deletes[other] = plan.DeletePod, plan.DeleteOther
+	w.loop, w.by = ofVMIs, ofVMIs+v.changes(w)
+	return w
+}
+
+// migrationLoop is what the loop of migrations does.
+func migrationLoop(v *sight, late bool) write {
+	from := v.object(late)
+	m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "move", UID: aMove, Finalizers: []string{v1.VirtualMachineInstanceMigrationFinalizer},
+	}}
+	m.Spec.VMIName = from.Name
+	m.Status.Phase = v1.MigrationPreparingTarget
+	m.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{
+		{Phase: v1.MigrationPreparingTarget, PhaseTransitionTimestamp: metav1.NewTime(now)}}
+	if v.cancel {
+		at := before(late)
+		m.DeletionTimestamp = &at
+	}
+	plan := migration.Decide(migration.Observed{
+		Migration: m, VMI: from, VMIAsked: true, Now: now, TargetName: string(ofTarget),
+		Source: v.shown(source, late), SourceAsked: true, Target: v.shown(target, late), TargetAsked: true,
+	})
+	if plan.Needs != "" || plan.CreateTarget || plan.VMI.Begin != nil {
+		panic(fmt.Sprintf("of %+v it asks for %q, or begins", *v, plan.Needs))
+	}
+	to := vmilifecycle.TellOfMigration(from, vmistatus.Migration{Of: aMove, Abort: plan.VMI.Abort, Failure: plan.VMI.Failure}, now)
+	w := write{vmi: switchover.RecordOf(to, aMove)}
+	w.deletes[target] = plan.DeleteTarget
+	w.loop, w.by = ofMigrations, ofMigrations+v.changes(w)
+	return w
+}
+
+// changes says in words what is written.
+func (v *sight) changes(w write) string {
+	var words []string
+	was, is := v.vmi, w.vmi
+	for _, c := range []struct {
+		word    string
+		was, is bool
+	}{
+		{"failed", was.Failed, is.Failed}, {"abort", was.AbortRequested, is.AbortRequested}, {"source dropped", !was.SourceNamed, !is.SourceNamed},
+		{"target dropped", !was.TargetNamed, !is.TargetNamed}, {"switched", was.Switched, is.Switched}, {"the end", was.Final, is.Final},
+		{"its guest lost", was.Final, w.lost},
+	} {
+		if c.is && !c.was {
+			words = append(words, c.word)
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return " writes: " + strings.Join(words, ", ")
+}
