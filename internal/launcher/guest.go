@@ -38,7 +38,7 @@ type guest struct {
 type exitStatus struct {
 	wait   syscall.WaitStatus
 	stderr string
-	// deaf means that the monitor ended before QEMU did.
+	// deaf means that the monitor ended before QEMU did, or that not all was read of it.
 	deaf bool
 }
 
@@ -120,16 +120,19 @@ func (g *guest) arrival(status exitStatus) launch.Incoming {
 		return ""
 	case g.ran:
 		return launch.IncomingRan
-	case g.started && status.deaf:
-		// Before QEMU has started (Start is answered) nobody can have had the guest run.
+	case g.unheard(status):
 		return ""
 	}
 	return launch.IncomingNeverRan
 }
 
+// unheard reports whether QEMU may have done something that is not known here. Before it has started
+// (Start is answered) nobody can have had its guest run, or sent it away.
+func (g *guest) unheard(status exitStatus) bool { return g.started && status.deaf }
+
 // exit says how the guest ended, from the process's end and what went before.
 func (g *guest) exit(status exitStatus) launch.Exit {
-	exit := launch.Exit{Reason: g.reason(status), Code: status.wait.ExitStatus(), Incoming: g.arrival(status)}
+	exit := launch.Exit{Reason: g.reason(status), Code: status.wait.ExitStatus(), Incoming: g.arrival(status), Unheard: g.unheard(status)}
 	switch exit.Reason {
 	case launch.ReasonStartFailed, launch.ReasonCrashed:
 		exit.Message = explain(status)

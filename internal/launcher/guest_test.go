@@ -91,7 +91,11 @@ func TestReasons(t *testing.T) {
 		},
 		"a target that has told nothing to the end": {
 			guest: guest{incoming: true}, status: exitStatus{deaf: true},
-			want: launch.Exit{Reason: launch.ReasonHostShutdown},
+			want: launch.Exit{Reason: launch.ReasonHostShutdown, Unheard: true},
+		},
+		"a guest whose QEMU was not heard to the end": {
+			status: exitStatus{wait: failed.wait, stderr: failed.stderr, deaf: true},
+			want:   launch.Exit{Reason: launch.ReasonCrashed, Code: 1, Message: "qemu: it broke", Unheard: true},
 		},
 		"the guest's kernel panics": {
 			events: []event{{"GUEST_PANICKED", `{"action":"shutdown"}`}, {"SHUTDOWN", `{"guest":true,"reason":"guest-panic"}`}},

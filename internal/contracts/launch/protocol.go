@@ -99,6 +99,9 @@ type Exit struct {
 	// QEMU reported, and from a virt-launcher that is older than live migration: then nobody
 	// knows that the guest has not run.
 	Incoming Incoming `json:"incoming,omitempty"`
+	// Unheard means that virt-launcher has not heard all that QEMU reported: its monitor ended
+	// before QEMU did. Then nobody knows by Reason whether the guest was sent to another QEMU.
+	Unheard bool `json:"unheard,omitempty"`
 }
 
 // Incoming is what is known of a guest that was to arrive by a live migration.

@@ -89,16 +89,18 @@ type Exit struct {
 
 // ExitOf returns what virt-launcher has said of the end of a QEMU; exit is nil for nothing. arrives
 // means that the migration was to bring the guest to this QEMU: then nothing counts as known but
-// whether the guest has run.
+// whether the guest has run. Of a QEMU that the guest was in, all else is unknown when
+// virt-launcher had lost its monitor: it may have sent the guest.
 func ExitOf(exit *launch.Exit, arrives bool) Exit {
 	if exit == nil {
 		return Exit{}
 	}
 	said := exit.Incoming == launch.IncomingRan || exit.Incoming == launch.IncomingNeverRan
-	if arrives && !said {
+	sent := exit.Reason == launch.ReasonMigrated
+	if arrives && !said || !arrives && exit.Unheard && !sent {
 		return Exit{}
 	}
-	return Exit{Known: true, Sent: exit.Reason == launch.ReasonMigrated, Ran: exit.Incoming != launch.IncomingNeverRan}
+	return Exit{Known: true, Sent: sent, Ran: exit.Incoming != launch.IncomingNeverRan}
 }
 
 func (e Exit) sent() bool { return e.Known && e.Sent }
