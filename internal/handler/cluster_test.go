@@ -18,7 +18,7 @@ func TestTwoMigrationsAreTwoEvents(t *testing.T) {
 	if got := relatedTo(vmi, v1.SyncFailed.String()); got != nil {
 		t.Errorf("another event is related to %v", got)
 	}
-	want := corev1.ObjectReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstanceMigration", Namespace: "shop", UID: "4d5e"}
+	want := corev1.ObjectReference{APIVersion: v1.GroupVersion.String(), Kind: "VirtualMachineInstanceMigration", Namespace: "shop", UID: "4d5e"}
 	got, ok := relatedTo(vmi, v1.Migrated.String()).(*corev1.ObjectReference)
 	if !ok || *got != want {
 		t.Errorf("it is related to %v, want %v", got, want)
