@@ -18,8 +18,10 @@ func TestWhatAMachineIsGivenForItsSpec(t *testing.T) {
 		kvm      bool
 		has, not []string
 	}{
-		"a mebibyte of memory":        {domain: "memory: {guest: 1Mi}", has: []string{"-m size=1M"}},
-		"a byte more":                 {domain: `memory: {guest: "1048577"}`, has: []string{"-m size=2M"}},
+		"a mebibyte of memory":        {domain: "memory: {guest: 1Mi}", kvm: true, has: []string{"-m size=1024k", `"size":1048576`}},
+		"a byte more":                 {domain: `memory: {guest: "1048577"}`, kvm: true, has: []string{"-m size=2048k", `"size":2097152`}},
+		"a mebibyte, emulated":        {domain: "memory: {guest: 1Mi}", has: []string{"-m size=1032k", `"size":1056768`}},
+		"hugepages, emulated":         {domain: "memory: {guest: 4Mi, hugepages: {pageSize: 2Mi}}", has: []string{"-m size=4096k", `"size":4194304`}},
 		"threads, emulated":           {domain: "cpu: {threads: 2}", has: []string{"-cpu max,vendor=GenuineIntel", "cpus=2,maxcpus=2,sockets=1,cores=1,threads=2"}},
 		"threads, with KVM":           {domain: "cpu: {threads: 2}", kvm: true, has: []string{"-cpu host"}, not: []string{"vendor="}},
 		"no threads, emulated":        {domain: "cpu: {cores: 2}", has: []string{"-cpu max\n"}},

@@ -21,7 +21,6 @@ type builder struct {
 	errs []error
 
 	topology       v1.CPUTopology
-	memoryMi       int64
 	machineOptions []string
 	placement      placement
 	// threads are the I/O threads of the disks, by index in the spec.
