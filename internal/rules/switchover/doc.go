@@ -21,6 +21,19 @@
 // status completed) it never does so by itself. In post-copy, the memory follows the guest
 // (copies ──> pre-switchover ──> post-copy ──> sent), and there is no way back.
 //
+// Disks that the guest writes in its pod move with it. Their copies (Mirrors) are jobs of QEMU's at
+// the source, to exports of QEMU's at the target:
+//
+//	         MirrorDisks        (QEMU)              FinishMirrors
+//	missing ───────────> copy ────────> ready ─────────────────> finished
+//	                      │               │
+//	                      └─── (QEMU) ────┴──> failed, or ended by EndMirrors
+//
+// Begin waits until they are ready: from then on a write of the guest's is done when both sides
+// have it. They are finished in pre-switchover only, where the guest stands still, and
+// ContinueSwitchover waits for that. So a guest that was sent has the same disks on both sides. The
+// source's disks are complete at any time: nothing of them is given away.
+//
 // The target:
 //
 //	          StartIncoming        (QEMU)         MarkAndRun         Run
@@ -49,10 +62,12 @@
 // Who owns what:
 //
 //	QEMU at the source  the begun marker of M: set before the migration begins, so that it
-//	                    begins once; the status, which outlives virt-handler
+//	                    begins once; the status, which outlives virt-handler; and which
+//	                    disks are copied and how far, as jobs that stay when they have ended
 //	QEMU at the target  the ran marker: set before the guest runs, so that the next
 //	                    virt-handler knows that it may run, and must not be killed as unused;
-//	                    and, set before it is killed, that it is doomed, and must not be run
+//	                    and, set before it is killed, that it is doomed, and must not be run;
+//	                    and the exports that disks are copied to, which end before it runs
 //	virt-launcher       whether QEMU has sent the guest, or run it, in its exit (Exit)
 //	VMI                 startTimestamp, failed (source's virt-handler), completed (target's):
 //	                    written once, conditional on the resourceVersion that was read
@@ -77,6 +92,9 @@
 //	                       a word: virt-controller requests the abort, and the source cancels; or
 //	                       it answers that it has sent the guest (abortStatus Failed), and
 //	                       the VMI ends as lost.
+//	the stream of a disk   the job fails at the next write, or when it is to be finished, and
+//	                       the guest goes on here. So does the migration of any side's death
+//	                       above: what a target has got of a disk is never gone on with.
 //	virt-controller        nothing waits for it but what only it concludes from pods.
 //	a node                 nothing on it is concluded until it answers, or is declared out of
 //	                       service; then its QEMU has ended without a word.

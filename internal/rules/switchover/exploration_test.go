@@ -25,6 +25,10 @@ var scenarios = []scenario{
 	{name: "nothing goes wrong, from the beginning, with late views"},
 	{name: "nothing goes wrong, and the guest moves by post-copy", ready: true, postCopy: true},
 	{name: "virt-handlers and connections fail, somebody cancels: the guest is kept", large: true, ready: true, keeps: true, faults: 2, kinds: handlerDies | connectionCut | canceled | givenUp},
+	{name: "disks that move, nothing goes wrong, from the beginning", disks: true, prompt: true},
+	{name: "disks that move, and any fault", large: true, ready: true, prompt: true, disks: true, faults: 1, kinds: everything},
+	{name: "disks that move, virt-handlers and connections fail: the guest is kept", large: true, ready: true, prompt: true, disks: true, keeps: true,
+		faults: 2, kinds: handlerDies | connectionCut | canceled},
 	{name: "any fault", ready: true, prompt: true, faults: 1, kinds: everything},
 	{name: "post-copy, and any fault", large: true, ready: true, prompt: true, postCopy: true, faults: 1, kinds: everything},
 	{name: "an old leader, and a pod that goes or ends", large: true, ready: true, prompt: true, faults: 2, kinds: oldLeader | ofUsers | launcherDies},
@@ -35,6 +39,8 @@ var scenarios = []scenario{
 // longScenarios are what the long run adds.
 var longScenarios = []scenario{
 	{name: "any three faults", ready: true, prompt: true, faults: 3, kinds: everything},
+	{name: "disks that move, and any fault, with late views", ready: true, disks: true, faults: 1, kinds: everything},
+	{name: "disks that move, and any two faults", ready: true, prompt: true, disks: true, faults: 2, kinds: everything},
 	{name: "any two faults, with late views", ready: true, faults: 2, kinds: everything},
 	{name: "two faults of processes, from the beginning, with late views", faults: 2, kinds: ofProcesses},
 	{name: "post-copy, and any two faults", ready: true, prompt: true, postCopy: true, faults: 2, kinds: everything},
@@ -114,7 +120,7 @@ func settled(s *state) error {
 			return nil
 		}
 	case r.Failed:
-		if s.src.runs() && s.tgt == tgtEnded && !r.TargetNamed {
+		if s.src.runs() && s.tgt == tgtEnded && !r.TargetNamed && !s.copies.left() {
 			return nil
 		}
 	case r.Completed:

@@ -135,7 +135,12 @@ type state struct {
 	// target loaded it.
 	hasRun, stale bool
 	// stream: the connection between the QEMUs is up.
-	stream   bool
+	stream bool
+	// copies are those of its disks, and copyLink their connection. same: what the guest has written
+	// is on both sides.
+	copies   copies
+	copyLink bool
+	same     bool
 	exits    [2]switchover.Exit
 	pods     [2]pod
 	nodes    [2]node
@@ -150,6 +155,9 @@ type state struct {
 
 func (s *state) String() string {
 	text := fmt.Sprintf("source %s, target %s", sourceNames[s.src], targetNames[s.tgt])
+	if s.copies != cpNone {
+		text += ", disks " + copyNames[s.copies]
+	}
 	if s.tgt > tgtIncoming && s.tgt < tgtEnded && !s.whole {
 		text += " in part"
 	}
@@ -183,6 +191,9 @@ func (s *state) initial(sc *scenario) {
 		s.handlers[i] = handler{up: true, view: s.vmi}
 	}
 	s.handlers[target].unmarked = true
+	if sc.disks {
+		s.copies = cpMissing
+	}
 }
 
 // alive reports whether a pod's processes run.
@@ -208,7 +219,7 @@ func (s *state) end(i side, word bool) {
 		exit.Ran = word && s.tgt == tgtRuns
 		s.tgt, s.doomed, s.killing = tgtEnded, false, false
 	}
-	s.exits[i], s.stream = exit, false
+	s.exits[i], s.stream, s.copyLink = exit, false, false
 	if s.handlers[i].up {
 		s.handlers[i].exit = exit
 	}
@@ -225,7 +236,7 @@ func (s *state) exitSeen(i side) switchover.Exit {
 func (s *state) sourceFacts() switchover.SourceFacts {
 	h := s.handlers[source]
 	f := switchover.SourceFacts{
-		Record: h.view, Process: switchover.ProcessRuns, Begun: s.src != srcRuns, Streams: h.streams, Settled: true,
+		Record: h.view, Process: switchover.ProcessRuns, Begun: s.src != srcRuns, Streams: h.streams, Settled: true, Mirrors: s.copies.answers(),
 		Connected: s.connected(), Ready: h.ready, Ran: h.ran, Never: h.never,
 	}
 	_, f.Status, f.PostCopyBytes = h.asked.answers()

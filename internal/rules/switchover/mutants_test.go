@@ -174,6 +174,26 @@ func endWithoutASecondLook(f *switchover.ControllerFacts) {
 	f.Record.AbortFailed = f.Record.AbortFailed || f.Record.AbortRequested
 }
 
+func readyIsTheSame(_ switchover.SourceFacts, d *switchover.SourceStep) {
+	if d.Action == switchover.FinishMirrors {
+		d.Action = switchover.ContinueSwitchover
+	}
+}
+
+func finishedIsReady(f *switchover.SourceFacts) {
+	if f.Mirrors.State == switchover.MirrorsFinished && f.Status == migrationstatus.Active {
+		f.Mirrors.State = switchover.MirrorsReady
+	}
+}
+
+func finishWhileTheGuestRuns(f switchover.SourceFacts, d *switchover.SourceStep) {
+	if f.Status == migrationstatus.Active && d.Action == switchover.SourceWait {
+		d.Action = switchover.FinishMirrors
+	}
+}
+
+func forgetTheCopies(f *switchover.SourceFacts) { f.Mirrors.Left = false }
+
 // TestWhatIsWrongIsFound puts what would be wrong in the place of each rule: the exploration has
 // to find the way to two guests, to a guest with old memory, or to one that is ended.
 func TestWhatIsWrongIsFound(t *testing.T) {
@@ -216,6 +236,12 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			atController(silenceIsNever), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errOlder},
 		"a source pod that ends without a word has sent the guest": {
 			atController(silenceIsRelease), scenario{ready: true, prompt: true, faults: 2, kinds: connectionCut | launcherDies | handlerDies}, errOlder},
+		"a disk that is copied is taken for the same": {
+			atSource(nil, readyIsTheSame), scenario{ready: true, prompt: true, disks: true}, errOtherDisks},
+		"the copies are finished while the guest runs": {
+			atSource(finishedIsReady, finishWhileTheGuestRuns), scenario{ready: true, prompt: true, disks: true}, errOtherDisks},
+		"what is left of copies is forgotten": {
+			atSource(forgetTheCopies, nil), scenario{ready: true, prompt: true, disks: true, faults: 1, kinds: canceled}, errStuck},
 		"virt-controller fails what has begun": {
 			atController(failWhatHasStarted), scenario{ready: true, prompt: true, faults: 1, kinds: vmiDeleted}, errTwoEnds},
 		"virt-controller takes the target out of activePods instead of the source": {

@@ -1,6 +1,7 @@
 package switchover
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -32,9 +33,10 @@ type SourceFacts struct {
 	Streams bool
 	// Cause is the reason of the Cancel that this virt-handler has done, empty without.
 	Cause string
-	// Settled means that no step of a hotplug is under way, and that disks that are mirrored are
-	// the same on both sides.
+	// Settled means that no step of a hotplug is under way.
 	Settled bool
+	// Mirrors are the copies of the disks that move with the guest.
+	Mirrors Mirrors
 	// Convergence is what DecideConvergence says, empty before the migration has begun.
 	Convergence Convergence
 	// Stopped is for how long this virt-handler has seen QEMU in pre-switchover.
@@ -54,6 +56,13 @@ const (
 	SourceWait SourceAction = "wait"
 	// RecordStart writes startTimestamp and the mode PreCopy.
 	RecordStart SourceAction = "record the start"
+	// MirrorDisks has QEMU copy the disks that move with the guest, and pass on what it writes.
+	MirrorDisks SourceAction = "mirror the disks"
+	// FinishMirrors has the copies end with all that the guest has written. Its own disks stay
+	// as they are, so that it can go on here.
+	FinishMirrors SourceAction = "finish the mirrors"
+	// EndMirrors ends copies that are not needed any more.
+	EndMirrors SourceAction = "end the mirrors"
 	// Begin sets the begun marker, then capabilities and parameters, then starts the migration.
 	Begin SourceAction = "begin"
 	// RecordPostCopy writes the mode PostCopy.
@@ -98,6 +107,15 @@ const switchoverPatience = migrationstatus.Unattended
 
 // DecideSource returns the next step at the source.
 func DecideSource(f SourceFacts) SourceStep {
+	step := f.decide()
+	if step == (SourceStep{Action: SourceWait}) && f.Process == ProcessRuns && f.here() && f.Record.Failed && f.Mirrors.Left {
+		// After the record, so that nobody begins again with what they have left at the target.
+		return SourceStep{Action: EndMirrors}
+	}
+	return step
+}
+
+func (f *SourceFacts) decide() SourceStep {
 	switch {
 	case f.Process == ProcessEnded:
 		return f.ended()
@@ -215,6 +233,9 @@ func (f *SourceFacts) beforeBegin() SourceStep {
 		// Before the start, virt-controller records what it gives up.
 		return wait
 	}
+	if reason := f.copiesBroken(); reason != "" {
+		return SourceStep{Action: RecordFailed, Reason: reason}
+	}
 	switch state := runstate.Of(f.RunState); {
 	case !f.Record.Addressed, state.Outlook == runstate.Passes, !f.Settled:
 		return wait
@@ -224,12 +245,16 @@ func (f *SourceFacts) beforeBegin() SourceStep {
 		return wait
 	case !f.Record.Started:
 		return SourceStep{Action: RecordStart}
+	case f.Mirrors.State == MirrorsMissing:
+		return SourceStep{Action: MirrorDisks}
+	case f.Mirrors.State == MirrorsCopy:
+		return wait
 	}
 	return SourceStep{Action: Begin}
 }
 
 func (f *SourceFacts) whileCopying() SourceStep {
-	if reason := f.broken(); reason != "" {
+	if reason := cmp.Or(f.broken(), f.Mirrors.broken()); reason != "" {
 		return SourceStep{Action: Cancel, Reason: reason}
 	}
 	switch f.Convergence.Action {
@@ -262,18 +287,32 @@ func (f *SourceFacts) broken() string {
 
 func (f *SourceFacts) beforeSwitchover() SourceStep {
 	reason := f.broken()
+	if state := f.Mirrors.State; state == MirrorsFailed || state == MirrorsMissing {
+		reason = cmp.Or(reason, f.Mirrors.broken())
+	}
 	complete := f.Settled && f.Connected && f.Ready
 	switch {
 	case reason != "":
 		return SourceStep{Action: Cancel, Reason: reason}
-	case complete:
+	case complete && (f.Mirrors.State == MirrorsUnneeded || f.Mirrors.State == MirrorsFinished):
 		return SourceStep{Action: ContinueSwitchover}
-	case f.Stopped < switchoverPatience:
-		return SourceStep{Action: SourceWait}
-	case !f.Settled:
-		return SourceStep{Action: Cancel, Reason: "a disk of the guest was being plugged or unplugged"}
+	case f.Stopped >= switchoverPatience:
+		return SourceStep{Action: Cancel, Reason: f.lacking()}
+	case complete && f.Mirrors.State == MirrorsReady:
+		return SourceStep{Action: FinishMirrors}
 	}
-	return SourceStep{Action: Cancel, Reason: "virt-handler at the target could not be reached"}
+	return SourceStep{Action: SourceWait}
+}
+
+// lacking is what a guest that stands still has waited for in vain.
+func (f *SourceFacts) lacking() string {
+	switch {
+	case !f.Settled:
+		return "a disk of the guest was being plugged or unplugged"
+	case !f.Connected, !f.Ready:
+		return "virt-handler at the target could not be reached"
+	}
+	return "the last of what the guest has written could not be copied to the target in time"
 }
 
 func (f *SourceFacts) inPostCopy() SourceStep {

@@ -66,6 +66,8 @@ type scenario struct {
 	// lateAnswers are those of a QEMU at the source that goes on before virt-handler decides; with
 	// runStateFirst it is asked for its run state before it is asked for its migration.
 	lateAnswers, runStateFirst bool
+	// disks: what the guest writes to its disks is in its pod, and moves with it.
+	disks bool
 	// postCopy lets the convergence ask for post-copy.
 	postCopy bool
 	// trusting leaves out what only announces a second guest, such as a fact that is told and not
@@ -96,6 +98,7 @@ func (sc *scenario) next(s *state, emit func(step, state)) {
 	t.targetDecides()
 	t.messages()
 	t.sourceQEMU()
+	t.copying()
 	t.targetQEMU()
 	t.controller()
 	t.faults()
@@ -123,6 +126,7 @@ func (t *turn) may(st step, change func(*state)) {
 // remember notes where the guest has gone on.
 func (s *state) remember(before sourceQEMU) {
 	s.hasRun = s.hasRun || s.tgt == tgtRuns
+	s.same = s.same && !s.src.runs()
 	if s.src == srcBack && before != srcBack && s.tgt > tgtIncoming && s.tgt < tgtEnded {
 		s.stale = true
 	}
@@ -193,7 +197,11 @@ func (t *turn) sourceDecides() {
 	}
 	t.sourceStep(t.rules.source(f))
 	f.Stopped = overdue
-	t.sourceStep(t.rules.source(f))
+	if late := t.rules.source(f); !t.s.finishes() {
+		t.sourceStep(late)
+	} else if late.Action == switchover.Cancel {
+		t.fault(givenUp, "the last of the disks takes too long, and the migration is canceled", true, (*state).cancelCopy)
+	}
 	if t.postCopy {
 		f.Convergence.Action = switchover.ConvergeByPostCopy
 		t.sourceStep(t.rules.source(f))
@@ -232,6 +240,8 @@ func (t *turn) sourceStep(d switchover.SourceStep) {
 		})
 	case switchover.Cancel:
 		t.cancel(name)
+	case switchover.ContinueSwitchover:
+		t.may(step{name: name, broken: s.otherDisks()}, sourceActs[d.Action])
 	default:
 		t.goesOn(name, sourceActs[d.Action])
 	}
@@ -258,6 +268,9 @@ var sourceWrites = map[switchover.SourceAction]func(*switchover.Record){
 }
 
 var sourceActs = map[switchover.SourceAction]func(*state){
+	switchover.MirrorDisks:      (*state).mirrorDisks,
+	switchover.FinishMirrors:    (*state).finishMirrors,
+	switchover.EndMirrors:       (*state).endMirrors,
 	switchover.SwitchToPostCopy: func(to *state) { to.byPostCopy = to.byPostCopy || to.src == srcCopies },
 	switchover.ContinueSwitchover: func(to *state) {
 		switch {
@@ -467,7 +480,7 @@ func (t *turn) kubelet(i side) {
 // die ends a virt-handler, and the streams through it.
 func (s *state) die(i side) {
 	s.handlers[i] = handler{}
-	s.stream = false
+	s.stream, s.copyLink = false, false
 	if i == source {
 		s.ready, s.ran, s.never = false, false, false
 	} else {
@@ -483,13 +496,13 @@ func (t *turn) faultsOf(i side) {
 	t.fault(launcherDies, sides[i]+"'s virt-launcher is killed", s.alive(i), func(to *state) { to.end(i, false) })
 	t.fault(podDeleted, "somebody deletes the "+sides[i]+" pod", !p.going(), func(to *state) { to.pods[i].deleting = true })
 	t.fault(podForced, "somebody deletes the "+sides[i]+" pod by force", !p.gone, func(to *state) { to.pods[i] = pod{gone: true} })
-	t.fault(nodeSilent, sides[i]+"'s node falls silent", s.nodes[i] == answers, func(to *state) { to.nodes[i], to.stream = silent, false })
+	t.fault(nodeSilent, sides[i]+"'s node falls silent", s.nodes[i] == answers, func(to *state) { to.nodes[i], to.stream, to.copyLink = silent, false, false })
 }
 
 func (t *turn) faults() {
 	s := t.s
 	t.fault(connectionCut, "the connections are cut", s.connected(), func(to *state) {
-		to.stream = false
+		to.stream, to.copyLink = false, false
 		to.lose()
 	})
 	t.fault(canceled, "somebody cancels the migration", !s.cancel, func(to *state) { to.cancel = true })

@@ -1,0 +1,101 @@
+package switchover_test
+
+import (
+	"errors"
+
+	"drydock.dev/drydock/internal/rules/switchover"
+)
+
+var errOtherDisks = errors.New("the guest is handed over, and its disks at the target are not what they are at the source")
+
+// copies is how far the copying of the guest's disks is; the zero value is a guest that has none which
+// move.
+type copies uint8
+
+const (
+	cpNone copies = iota
+	cpMissing
+	cpRuns
+	cpReady
+	// cpFinishing was told to end with all that was written, and answers that it is ready.
+	cpFinishing
+	cpFinished
+	cpFailed
+	// cpEnded was ended, and nothing is left of it.
+	cpEnded
+)
+
+var copyNames = [...]string{"none", "missing", "copied", "ready", "finishing", "finished", "failed", "ended"}
+
+// left reports whether QEMU has something left of it.
+func (c copies) left() bool { return c > cpMissing && c < cpEnded }
+
+// answers is what QEMU answers about it.
+func (c copies) answers() switchover.Mirrors {
+	if c == cpNone {
+		return switchover.Mirrors{}
+	}
+	job := switchover.Mirror{Volume: "root", Status: map[copies]string{
+		cpRuns: "running", cpReady: "ready", cpFinishing: "ready", cpFinished: "concluded", cpFailed: "concluded",
+	}[c]}
+	if c == cpFailed {
+		job.Error = "Input/output error"
+	}
+	all := switchover.MirrorsOf([]switchover.Mirror{job})
+	all.Left = c.left()
+	return all
+}
+
+func (s *state) mirrorDisks() {
+	if s.src == srcRuns && s.copies == cpMissing {
+		s.copies, s.copyLink, s.handlers[source].streams = cpRuns, s.tgt == tgtIncoming && s.connected(), true
+	}
+}
+
+func (s *state) finishMirrors() {
+	if s.copies == cpReady {
+		s.copies = cpFinishing
+	}
+}
+
+func (s *state) endMirrors() {
+	if s.copies.left() {
+		s.copies, s.copyLink = cpEnded, false
+	}
+}
+
+// otherDisks returns what is wrong with handing over the guest now.
+func (s *state) otherDisks() error {
+	if s.src == srcPreSwitchover && s.copies != cpNone && !s.same {
+		return errOtherDisks
+	}
+	return nil
+}
+
+// finishes reports whether the copies come to their end while the guest stands still, if it does not take
+// too long.
+func (s *state) finishes() bool {
+	return s.src == srcPreSwitchover && s.copyLink && (s.copies == cpReady || s.copies == cpFinishing)
+}
+
+// copying is what QEMU at the source does about the disks by itself.
+func (t *turn) copying() {
+	s := t.s
+	if s.src == srcEnded {
+		return
+	}
+	become := func(name string, c copies, same bool) {
+		t.goesOn(name, func(to *state) { to.copies, to.same = c, same })
+	}
+	switch {
+	case s.copies == cpRuns && s.copyLink:
+		become("source's QEMU has copied the disks", cpReady, false)
+	case s.copies == cpFinishing && s.copyLink:
+		// Whether both are the same depends on whether the guest stands still.
+		become("source's QEMU has finished the copies", cpFinished, s.src == srcPreSwitchover)
+	case s.copies == cpRuns, s.copies == cpFinishing, s.copies == cpReady && s.src.runs():
+		if !s.copyLink {
+			become("source's QEMU sees that a copy's stream is cut", cpFailed, false)
+		}
+	}
+}
