@@ -27,6 +27,10 @@ type arguments struct {
 	Force    bool            `json:"force"`
 	URI      string          `json:"uri"`
 	State    string          `json:"state"`
+	Export   string          `json:"export"`
+	JobID    string          `json:"job-id"`
+	Device   string          `json:"device"`
+	Target   string          `json:"target"`
 
 	Capabilities []struct {
 		Capability string `json:"capability"`
@@ -53,6 +57,9 @@ var commands = map[string]func(s *Server, m *monitor, a arguments) (any, error){
 	"query-chardev":            (*Server).queryChardev,
 	"migrate-set-capabilities": (*Server).setCapabilities, "migrate-set-parameters": (*Server).setParameters,
 	"migrate-incoming": (*Server).migrateIncoming, "migrate": (*Server).migrate, "query-migrate": (*Server).queryMigrate,
+	"nbd-server-start": (*Server).nbdStart, "nbd-server-stop": (*Server).nbdStop,
+	"block-export-add": (*Server).exportAdd, "query-block-exports": (*Server).queryExports,
+	"blockdev-mirror": (*Server).mirror, "block-job-cancel": (*Server).cancelJob, "job-dismiss": (*Server).dismissJob, "query-jobs": (*Server).queryJobs,
 	"migrate-continue": (*Server).migrateContinue, "migrate_cancel": (*Server).migrateCancel,
 }
 

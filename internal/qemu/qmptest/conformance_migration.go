@@ -28,6 +28,9 @@ func migrations(t *testing.T, open Open) {
 		"a migration that can't be reached fails and the guest runs on":             unreachable,
 		"migrations begin, go on and arrive only where they can":                    misplaced,
 		"markers stay in the QEMU that they were added to":                          markersStay,
+		"a disk that is copied is the same when its guest is handed over":           mirrored,
+		"a copy that is ended by force is one that has failed":                      mirrorEnded,
+		"a copy fails with its target, and the guest goes on":                       mirrorLost,
 	} {
 		t.Run(name, func(t *testing.T) {
 			part(newPair(t, open))

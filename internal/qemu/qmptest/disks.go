@@ -43,6 +43,13 @@ func (s *Server) blockdevAdd(_ *monitor, a arguments) (any, error) {
 	if s.machine.nodes[a.Node] != nil {
 		return nil, generic("Duplicate nodes with node-name='%s'", a.Node)
 	}
+	if a.Driver == "nbd" {
+		n, err := s.dialExport(a)
+		if err == nil {
+			s.machine.addNode(a.Node, n)
+		}
+		return nil, err
+	}
 	n := &node{driver: a.Driver, file: a.File, size: a.Size}
 	if a.File != "" {
 		below := s.machine.nodes[a.File]
@@ -70,6 +77,11 @@ func (s *Server) blockdevDel(_ *monitor, a arguments) (any, error) {
 		return nil, generic("Node %s is in use", a.Node)
 	case s.machine.nodeUses(a.Node):
 		return nil, generic("Block device %s is in use", a.Node)
+	case s.machine.jobUses(a.Node):
+		return nil, generic("Node %s is in use", a.Node)
+	}
+	if n := s.machine.nodes[a.Node]; n.nbd != nil {
+		_ = n.nbd.Close()
 	}
 	delete(s.machine.nodes, a.Node)
 	return nil, nil

@@ -2,6 +2,7 @@ package qmptest
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -59,6 +60,10 @@ type machine struct {
 	// agentOpen means that the guest has opened AgentPort.
 	agentOpen bool
 	migration migration
+	exports   exports
+	jobs      []*job
+	// mirrorsHeld has jobs wait, and is closed when they may go on.
+	mirrorsHeld chan struct{}
 }
 
 // device is one with an id.
@@ -79,6 +84,10 @@ type node struct {
 	driver, file string
 	size         int64
 	order        int
+	// content is how often the node was written to.
+	content int64
+	// nbd is the connection to another QEMU, whose export the node is.
+	nbd net.Conn
 }
 
 // fdset is a set of one descriptor.

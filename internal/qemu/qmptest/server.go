@@ -106,6 +106,7 @@ func (s *Server) exit() {
 	s.exited = true
 	close(s.ended)
 	s.machine.migration.close()
+	s.machine.closeMirrors()
 	s.wakeMigration()
 	for _, l := range s.listeners {
 		_ = l.Close()
