@@ -71,6 +71,8 @@ const (
 	// MigrationSocket is where a migration's stream passes between QEMU and virt-handler:
 	// virt-handler listens at the source, QEMU at the target.
 	MigrationSocket = "migration.sock"
+	// DisksSocket is the same for the disks that are copied in a migration (NBD).
+	DisksSocket = "disks.sock"
 )
 
 // Files in a volume or in EphemeralDir.

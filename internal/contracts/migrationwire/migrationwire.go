@@ -9,6 +9,7 @@
 //
 //	source -> Header{control}   target -> Answer     then Messages in both directions
 //	source -> Header{stream}    target -> Answer     then what QEMU and QEMU say to each other
+//	source -> Header{disks}     target -> Answer     then the same, in the protocol of NBD
 //
 // A control connection is kept up for as long as the migration is wanted, and called anew
 // whenever it ends. Messages are facts that stay true, so each side says all of its own
@@ -43,8 +44,10 @@ const Protocol = "drydock-migration/1"
 
 // Version is what this program speaks; Oldest is what it still understands.
 const (
-	Version = 1
+	Version = 2
 	Oldest  = 1
+	// CopiesDisks is the first whose source copies the disks that move with a guest.
+	CopiesDisks = 2
 )
 
 // Bounds. Both sides keep them, and hold nobody to less.
@@ -57,6 +60,8 @@ const (
 	// MaxStreams are the connections that QEMU has for one migration: its main one, and
 	// at most 16 of multifd.
 	MaxStreams = 17
+	// MaxDisks are those that QEMU has for the disks of one migration: one for each.
+	MaxDisks = 64
 	// Greeting is how long a connection may take from its first byte to its Answer.
 	Greeting = 5 * time.Second
 	// AliveEvery is the longest pause between two messages of a side on the control
@@ -72,7 +77,21 @@ type Channel string
 const (
 	Control Channel = "control"
 	Stream  Channel = "stream"
+	// Disks is for the content of one disk. A virt-handler from before it refuses it.
+	Disks Channel = "disks"
 )
+
+// MaxOpen is how many connections of a channel one migration may have; 0 for control, of which
+// the newest counts, and for what is no channel.
+func (c Channel) MaxOpen() int {
+	switch c {
+	case Stream:
+		return MaxStreams
+	case Disks:
+		return MaxDisks
+	}
+	return 0
+}
 
 // Header is the first frame of a connection, from the source.
 type Header struct {
@@ -92,7 +111,7 @@ func (h *Header) Check() error {
 		return fmt.Errorf("the source speaks version %d of the protocol between virt-handlers; this virt-handler understands %d and later", h.Version, Oldest)
 	case h.MigrationUID == "" || h.VMIUID == "" || h.Namespace == "" || h.Name == "":
 		return errors.New("the header must name a migration and its VMI")
-	case h.Channel != Control && h.Channel != Stream:
+	case h.Channel != Control && h.Channel.MaxOpen() == 0:
 		return fmt.Errorf("the channel %.40q is unknown", h.Channel)
 	}
 	return nil

@@ -143,7 +143,7 @@ func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 	}
 	s.migration = d.migrationDecision(s, o)
 	o.Migrate = o.Attached && s.migration.acts && (s.role == guestlifecycle.Home || s.role == guestlifecycle.Former)
-	if s.guest.Migration.UnderWay() {
+	if s.guest.Migration.UnderWay() || len(s.guest.Jobs) > 0 {
 		o.Plug = false // where the guest arrives, it finds the disks that it had
 	}
 	if s.role == guestlifecycle.Former {

@@ -13,6 +13,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
@@ -23,6 +24,9 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
+
+// maxDisk bounds the size of a disk, as far as the time for its copy follows from it.
+const maxDisk = 1 << 50
 
 // moving is what a driver has for the migration of its VMI. At most one of its sides is there.
 type moving struct {
@@ -119,15 +123,20 @@ func (d *Driver) migrationEnv() migration.Env {
 
 // expect lets the source of a migration call.
 func (d *Driver) expect(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) *migration.Target {
-	return migration.NewTarget(d.migrationEnv(), idOf(vmi, m), m.SourceNode, migrationproxy.Target{
-		Dial: func(ctx context.Context) (*net.UnixConn, error) {
+	dial := func(socket string) func(context.Context) (*net.UnixConn, error) {
+		return func(ctx context.Context) (*net.UnixConn, error) {
 			a := d.attached.Load()
 			if a == nil {
 				return nil, errors.New("the QEMU that is to take the guest has ended")
 			}
-			return a.link.Dial(ctx, layout.MigrationSocket)
-		},
-	})
+			return a.link.Dial(ctx, socket)
+		}
+	}
+	target := migrationproxy.Target{Dial: dial(layout.MigrationSocket)}
+	if len(machine.Mirrors(&vmi.Spec)) > 0 {
+		target.DialDisks = dial(layout.DisksSocket)
+	}
+	return migration.NewTarget(d.migrationEnv(), idOf(vmi, m), m.SourceNode, target)
 }
 
 // migrationDecision decides about the VMI's migration on what the parts report.
@@ -216,6 +225,7 @@ func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.Virtu
 		Record: switchover.RecordOf(o.VMI, m.MigrationUID), Process: guestlifecycle.ProcessOf(o),
 		Exit:     switchover.ExitOf(s.connection.Exit, false),
 		RunState: o.RunState, Settled: !s.plug && len(s.volumes.Hotplugged) == 0,
+		Mirrors: mirrorsOf(machine.Mirrors(&o.VMI.Spec), s.guest.Jobs, m.MigrationUID),
 	}
 	if known.Begun == m.MigrationUID {
 		f.Begun, f.Status, f.Error = true, known.Status, known.Failure
@@ -224,14 +234,38 @@ func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.Virtu
 	if source == nil {
 		return f
 	}
-	if f.Begun {
+	switch {
+	case f.Begun:
 		source.Stands(f.Status == migrationstatus.PreSwitchover)
 		if f.Status == migrationstatus.Active {
 			source.Copied(sampleOf(&known.Progress))
 		}
+	case f.Mirrors.Begun:
+		source.CopiedDisks(&f.Mirrors)
 	}
-	source.Fill(&f, limitsOf(o.VMI, m))
+	if s.guest.Silent {
+		// It may wait for the target to write to a disk, and does nothing else meanwhile.
+		source.EndDisks()
+	}
+	source.Fill(&f, s.limitsOf(o.VMI, m))
 	return f
+}
+
+// mirrorsOf are the copies of disks for one migration, of all that QEMU has.
+func mirrorsOf(disks []machine.Mirror, jobs []guest.Job, of types.UID) switchover.Mirrors {
+	list := make([]switchover.Mirror, 0, len(disks))
+	for i := range disks {
+		mirror := switchover.Mirror{Volume: disks[i].Volume}
+		for _, j := range jobs {
+			if j.ID == disks[i].Job(of) {
+				mirror.Status, mirror.Error, mirror.Done, mirror.Total = j.Status, j.Error, j.Done, j.Total
+			}
+		}
+		list = append(list, mirror)
+	}
+	mirrors := switchover.MirrorsOf(list)
+	mirrors.Left = len(jobs) > 0
+	return mirrors
 }
 
 func sampleOf(p *guest.Progress) switchover.Sample {
@@ -241,10 +275,16 @@ func sampleOf(p *guest.Progress) switchover.Sample {
 	}
 }
 
-// limitsOf are the limits of a migration. Neither post-copy nor a pause is among what is done to have
-// it end (decision 298).
-func limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) switchover.Limits {
-	limits := switchover.LimitsOf(m.MigrationConfiguration, machine.GuestMemory(&vmi.Spec))
+// limitsOf are the limits of a migration, of memory and of the disks that move. Neither post-copy nor
+// a pause is among what is done to have it end (decision 298).
+func (s *snapshot) limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) switchover.Limits {
+	size := machine.GuestMemory(&vmi.Spec)
+	if s.attached != nil {
+		for _, disk := range machine.Mirrors(&vmi.Spec) {
+			size += max(0, min(s.attached.prepared.images[disk.Volume].VirtualSize, maxDisk))
+		}
+	}
+	limits := switchover.LimitsOf(m.MigrationConfiguration, size)
 	limits.PostCopy, limits.Pause = false, false
 	return limits
 }
@@ -253,11 +293,13 @@ func limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrat
 // and virt-launcher were told once, they do.
 func (d *Driver) acts(action switchover.SourceAction) bool {
 	switch action {
+	case switchover.FinishMirrors:
+		return d.moving.source != nil && !d.moving.source.Finished()
 	case switchover.ContinueSwitchover:
 		return d.moving.source != nil && !d.moving.source.Continued()
 	case switchover.Quit, switchover.EndLost:
 		return d.link != nil && !d.link.Told()
-	case switchover.Begin, switchover.Cancel, switchover.Resume:
+	case switchover.MirrorDisks, switchover.EndMirrors, switchover.Begin, switchover.Cancel, switchover.Resume:
 		return true
 	}
 	return false
@@ -268,14 +310,20 @@ func (d *Driver) migrate(ctx context.Context, s snapshot, o guestlifecycle.Obser
 	step, of, g := s.migration.source, o.VMI.Status.MigrationState.MigrationUID, s.attached.guest
 	d.log.Info("migrating the guest", "migration", of, "step", step.Action, "reason", step.Reason)
 	switch step.Action {
+	case switchover.MirrorDisks:
+		return d.mirrorDisks(ctx, s, o)
+	case switchover.FinishMirrors:
+		err := g.FinishMirrors(ctx, of)
+		if err == nil && d.moving.source != nil {
+			d.moving.source.Finishes()
+		}
+		return err
+	case switchover.EndMirrors:
+		return g.EndMirrors(ctx)
 	case switchover.Begin:
 		return d.beginMigration(ctx, s, o)
 	case switchover.ContinueSwitchover:
-		err := g.Continue(ctx)
-		if err == nil && d.moving.source != nil {
-			d.moving.source.Continues()
-		}
-		return err
+		return d.handOver(ctx, g)
 	case switchover.Cancel:
 		if d.moving.source != nil {
 			d.moving.source.Canceled(step.Reason)
@@ -294,6 +342,21 @@ func (d *Driver) migrate(ctx context.Context, s snapshot, o guestlifecycle.Obser
 	return nil
 }
 
+// handOver has QEMU hand the guest over. It stands still: when that can't be done the migration is
+// given up, unless QEMU has done it nevertheless.
+func (d *Driver) handOver(ctx context.Context, g *guest.Guest) error {
+	err := g.Continue(ctx)
+	source := d.moving.source
+	switch {
+	case source == nil:
+	case err == nil:
+		source.Continues()
+	default:
+		source.Refuse("virt-handler at the source could not have QEMU hand the guest over")
+	}
+	return err
+}
+
 // downtime is how long QEMU may stop a guest for the last of its memory. It is a wish: the guest
 // may be stopped for longer when the network becomes slower.
 const downtime = 100 * time.Millisecond
@@ -306,14 +369,10 @@ func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycl
 		return errors.New("the way to the migration's target has ended")
 	}
 	g := s.attached.guest
-	if !source.Forwards() {
-		listener, err := d.link.Listen(ctx, layout.MigrationSocket, layout.QEMUUser)
-		if err != nil {
-			return err
-		}
-		source.Forward(listener, &migrationproxy.Forward{Admit: d.link.Admit})
+	if err := d.forward(ctx, source, migrationwire.Stream, layout.MigrationSocket); err != nil {
+		return err
 	}
-	limits := limitsOf(o.VMI, m)
+	limits := s.limitsOf(o.VMI, m)
 	source.Begins()
 	err := g.Begin(ctx, guest.Begin{
 		Migration: m.MigrationUID, Socket: layout.Socket(layout.MigrationSocket),
@@ -343,6 +402,51 @@ func (d *Driver) announceMigrated(s *snapshot, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
+// forward passes on what QEMU sends to a socket of the pod's, which is there from then on.
+func (d *Driver) forward(ctx context.Context, source *migration.Source, channel migrationwire.Channel, socket string) error {
+	if source.Forwards(channel) {
+		return nil
+	}
+	listener, err := d.link.Listen(ctx, socket, layout.QEMUUser)
+	if err == nil {
+		source.Forward(channel, listener, d.link.Admit)
+	}
+	return err
+}
+
+// mirrorTimeout bounds how long QEMU may wait for the target when it opens the disks there: it does
+// nothing else meanwhile.
+const mirrorTimeout = 5 * time.Second
+
+// mirrorDisks has QEMU copy the disks that move with the guest. When that can't be begun, the
+// migration fails, and QEMU waits for nothing any more.
+func (d *Driver) mirrorDisks(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
+	source := d.moving.source
+	if source == nil {
+		return errors.New("the way to the migration's target has ended")
+	}
+	if err := d.forward(ctx, source, migrationwire.Disks, layout.DisksSocket); err != nil {
+		return err
+	}
+	waiting := time.AfterFunc(mirrorTimeout, source.EndDisks)
+	defer waiting.Stop()
+	err := s.attached.guest.Mirror(ctx, guest.Mirroring{
+		Migration: o.VMI.Status.MigrationState.MigrationUID, Socket: layout.Socket(layout.DisksSocket), Disks: machine.Mirrors(&o.VMI.Spec),
+		Bandwidth: s.limitsOf(o.VMI, o.VMI.Status.MigrationState).Bandwidth,
+	})
+	var refusal *guest.Refusal
+	switch {
+	case err == nil, errors.Is(err, guest.ErrEnding):
+		return err
+	case errors.As(err, &refusal):
+		source.Refuse(refusal.Message)
+	default:
+		source.Refuse("the guest's disks cannot be copied to the target: virt-handler could not have QEMU begin")
+	}
+	source.EndDisks()
+	return err
+}
+
 // take runs the guest that has arrived. From before it on, nobody may say that it has never run.
 func (d *Driver) take(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
 	of := o.VMI.Status.MigrationState.MigrationUID
@@ -361,10 +465,14 @@ func (d *Driver) doom(ctx context.Context, s *snapshot, o guestlifecycle.Observe
 	return s.attached.guest.Doom(ctx, s.guest.Migration.Incoming)
 }
 
-// listen has a QEMU wait for its guest that was started for a migration.
-func (d *Driver) listen(ctx context.Context, a *attached) error {
+// listen has a QEMU wait for its guest that was started for a migration, and for the content of its
+// disks.
+func (d *Driver) listen(ctx context.Context, a *attached, instance *v1.VirtualMachineInstance) error {
 	if m := a.guest.Observe().Migration; !m.Arriving() {
 		return nil
+	}
+	if err := a.guest.Export(ctx, layout.Socket(layout.DisksSocket), machine.Mirrors(&instance.Spec)); err != nil {
+		return fmt.Errorf("attaching to a QEMU that waits for its guest: %w", err)
 	}
 	if err := a.guest.Listen(ctx, layout.Socket(layout.MigrationSocket)); err != nil {
 		return fmt.Errorf("attaching to a QEMU that waits for its guest: %w", err)

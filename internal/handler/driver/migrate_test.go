@@ -66,10 +66,15 @@ type voyage struct {
 // newVoyage has the guest run on node1. Its memory is sent until it is released.
 func newVoyage(t *testing.T) *voyage {
 	t.Helper()
+	return newVoyageOf(t, withoutScratch(scheduled("web")))
+}
+
+func newVoyageOf(t *testing.T, vmi *v1.VirtualMachineInstance) *voyage {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: sockets in a pod belong to QEMU's user")
 	}
-	v := &voyage{t: t, api: newAPI(withoutScratch(scheduled("web")))}
+	v := &voyage{t: t, api: newAPI(vmi)}
 	authority := certstest.NewAuthority(t)
 	v.from, v.to = v.site(authority, "node1", "pod-of-web"), v.site(authority, "node2", "target-of-web")
 	v.from.start()
@@ -126,6 +131,7 @@ func (n *node) migratingLauncher(pod string) *model {
 			m.qemu.SetRunState(runstate.Running)
 		}
 		m.qemu.AddDisk(machine.DiskID("init"), 1<<20)
+		m.qemu.AddNode(machine.NodeName("scratch"), 1<<30)
 		m.qemu.SetFolder(layout.PrivateDir, m.private)
 		m.listen()
 		qemu := m.qemu

@@ -61,9 +61,9 @@ type Guest struct {
 	power sync.Mutex
 
 	mu sync.Mutex
-	// known is what was found out; stale asks QEMU again.
-	known memory
-	stale bool
+	// known is what was found out; stale asks QEMU again, which was silent the last time.
+	known         memory
+	stale, silent bool
 	// stopped is when QEMU last said that it has stopped the guest, which has not run since.
 	stopped time.Time
 }
@@ -88,8 +88,12 @@ type Facts struct {
 	// was.
 	Resume   bool
 	Attempts int
-	// Migration is what QEMU has to do with migrations.
+	// Migration is what QEMU has to do with migrations, Jobs are the copies of disks that it makes for
+	// them, or has made.
 	Migration Migration
+	Jobs      []Job
+	// Silent means that QEMU did not answer when it was asked last: what is known is from before.
+	Silent bool
 	// After is when the guest is to be looked at again; 0 for when something happens.
 	After time.Duration
 }
@@ -141,14 +145,18 @@ func (g *Guest) Observe() Facts {
 	now := g.env.Now()
 	g.known = g.known.at(now)
 	facts := g.known.facts(now)
-	facts.Stopped = g.stopped
+	facts.Stopped, facts.Silent = g.stopped, g.silent
 	return facts
 }
 
 // changing are the events after which the run state may be another.
 var changing = []string{
 	"STOP", "RESUME", "RESET", "BLOCK_IO_ERROR", "WATCHDOG", "GUEST_PANICKED", "SUSPEND", "WAKEUP", "SHUTDOWN", "MIGRATION",
+	jobEvent,
 }
+
+// jobEvent is of a job that has come to another point: Drydock's are copies of disks.
+const jobEvent = "JOB_STATUS_CHANGE"
 
 // handleEvent notes what QEMU reports. It is called from the monitor's goroutine.
 func (g *Guest) handleEvent(e qmp.Event) {
@@ -165,6 +173,7 @@ func (g *Guest) handleEvent(e qmp.Event) {
 		g.stale = true
 		g.known.migrates = g.known.migrates || e.Name == "MIGRATION"
 		g.stopped = stoppedAfter(g.stopped, e, g.env.Now())
+		g.known.copies = g.known.copies || e.Name == jobEvent
 		g.mu.Unlock()
 	}
 	if look {
@@ -177,7 +186,7 @@ func (g *Guest) handleEvent(e qmp.Event) {
 // they are read, so QEMU is asked. disks are those of the guest's specification.
 func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	g.mu.Lock()
-	stale := g.stale || passing(g.known.runState) || g.known.migration.UnderWay()
+	stale := g.stale || passing(g.known.runState) || g.known.migration.UnderWay() || copying(g.known.jobs)
 	g.stale = false
 	g.mu.Unlock()
 	if !stale {
@@ -185,7 +194,11 @@ func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	if err := g.ask(ctx, disks); err != nil {
+	err := g.ask(ctx, disks)
+	g.mu.Lock()
+	g.silent = errors.Is(err, context.DeadlineExceeded)
+	g.mu.Unlock()
+	if err != nil {
 		// QEMU is ending, which comes as an event of its own, or is stuck: then
 		// its last state is the best that is known.
 		g.env.Log.V(1).Info("QEMU did not say its state", "reason", err.Error())

@@ -292,10 +292,10 @@ func TestAHaltedGuestIsStarted(t *testing.T) {
 		if err != nil || !started {
 			t.Fatalf("%v, %v", started, err)
 		}
-		want := []string{"qom-list", "query-migrate", "query-status", "qom-set", "qom-set", "system_reset", "cont", "object-del"}
+		want := []string{"qom-list", "query-migrate", "query-jobs", "query-status", "qom-set", "qom-set", "system_reset", "cont", "object-del"}
 		state := runstate.Running
 		if paused {
-			want, state = slices.Delete(want, 6, 7), runstate.Prelaunch
+			want, state = slices.Delete(want, 7, 8), runstate.Prelaunch
 		}
 		if got := qemu.Commands()[before:]; !slices.Equal(got, want) {
 			t.Errorf("paused %v: QEMU was told %v, want %v", paused, got, want)

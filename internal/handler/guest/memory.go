@@ -24,6 +24,10 @@ type memory struct {
 	// what it said of it last.
 	migrates  bool
 	migration Migration
+	// copies means that QEMU was told to copy disks, or has reported it; jobs is what it said of
+	// that last.
+	copies bool
+	jobs   []Job
 }
 
 // answers are what QEMU says of its guest at one time.
@@ -33,13 +37,14 @@ type answers struct {
 	// asked for.
 	waits, paused bool
 	migration     Migration
+	jobs          []Job
 	// failed are the disks with an error, asked for in the run state io-error alone.
 	failed []guestlifecycle.FailedDisk
 }
 
 // asks reports whether QEMU's markers, and its migration, mean something in a run state.
 func (m memory) asks(runState string) bool {
-	return !m.started || runState == runstate.IOError || m.migrates || m.migration != (Migration{}) || passing(runState) || runState == runstate.PostMigrate
+	return !m.started || runState == runstate.IOError || m.migrates || m.migration != (Migration{}) || passing(runState) || runState == runstate.PostMigrate || m.copies || len(m.jobs) > 0
 }
 
 // halts reports whether a guest with WaitMarker has never run. In any other state but one, it
@@ -57,7 +62,7 @@ func (m memory) with(a answers, now time.Time) memory {
 	next := memory{
 		runState: a.runState, stall: m.stall.Next(a.runState, now), failedDisks: m.failedDisks,
 		halted: halts(a.runState, a.waits), started: m.started,
-		migrates: m.migrates, migration: a.migration,
+		migrates: m.migrates, migration: a.migration, copies: m.copies, jobs: a.jobs,
 	}
 	next.started = next.started || !next.halted && a.runState != runstate.InMigrate
 	next.paused = a.paused && (next.halted || a.runState == runstate.IOError)
@@ -89,11 +94,11 @@ func passing(state string) bool {
 
 func (m memory) facts(now time.Time) Facts {
 	due, after := m.stall.Resume(m.paused, now)
-	if passing(m.runState) || m.migration.UnderWay() {
+	if passing(m.runState) || m.migration.UnderWay() || copying(m.jobs) {
 		after = backoff.Sooner(after, passingPause)
 	}
 	return Facts{
-		Migration: m.migration, RunState: m.runState, Stalled: m.stall.Active(), FailedDisks: m.failedDisks,
+		Migration: m.migration, Jobs: m.jobs, RunState: m.runState, Stalled: m.stall.Active(), FailedDisks: m.failedDisks,
 		PausedByUser: m.paused, Halted: m.halted, Resume: due, Attempts: m.stall.Attempts(), After: after,
 	}
 }

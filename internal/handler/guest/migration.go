@@ -216,9 +216,15 @@ func (g *Guest) begin(ctx context.Context, b Begin) error {
 	return nil
 }
 
-// Continue has a source that waits before the switchover hand its guest over.
+// Continue has a source that waits before the switchover hand its guest over. Its disks have been
+// copied by then.
 func (g *Guest) Continue(ctx context.Context) error {
 	return g.unconditional(ctx, func(ctx context.Context) error {
+		if g.hasCopied() {
+			if err := g.dropCopies(ctx); err != nil {
+				return err
+			}
+		}
 		if err := g.execute(ctx, "migrate-continue", map[string]any{"state": migrationstatus.PreSwitchover}); err != nil {
 			return fmt.Errorf("having QEMU hand the guest over: %w", err)
 		}
@@ -266,6 +272,9 @@ func (g *Guest) Take(ctx context.Context, migration types.UID) error {
 		}
 		if o.migration.Ran && o.state.Outlook == runstate.Runs {
 			return nil
+		}
+		if err := g.endExports(ctx); err != nil {
+			return err
 		}
 		if err := g.markRan(ctx, o.migration.Handover, migration); err != nil {
 			return err

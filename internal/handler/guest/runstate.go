@@ -62,21 +62,25 @@ func (g *Guest) query(ctx context.Context, known memory) (answers, error) {
 }
 
 // queryAll asks for everything at once: while a guest stands still for its migration, each answer that
-// is waited for counts. The run state comes last: otherwise a guest may count as kept that has
-// just been sent. The marker of a guest that has run is removed, before a verb can bring the guest
+// is waited for counts. The jobs come after the migration: copies that have ended while the guest stood
+// still have. The run state comes last: otherwise a guest may count as kept that has just been sent. The marker of a guest that has run is removed, before a verb can bring the guest
 // back to the state in which the marker means something.
 func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 	var (
 		list   []object
 		info   migrationInfo
+		jobs   []jobInfo
 		status runStatus
 	)
-	if err := g.monitor.ExecuteAll(ctx, listObjects(&list), qmp.Command{Name: "query-migrate", Result: &info},
+	if err := g.monitor.ExecuteAll(ctx, listObjects(&list), qmp.Command{Name: "query-migrate", Result: &info}, listJobs(&jobs),
 		qmp.Command{Name: "query-status", Result: &status}); err != nil {
 		return answers{}, err
 	}
 	objects := names(list)
-	a := answers{migration: migrationOf(info, status.Status, objects), waits: objects[machine.WaitMarker], paused: objects[machine.PauseMarker]}
+	a := answers{
+		migration: migrationOf(info, status.Status, objects), jobs: copiesOf(jobs),
+		waits: objects[machine.WaitMarker], paused: objects[machine.PauseMarker],
+	}
 	a.runState = settled(a.migration)
 	if !outlived(status.Status, a.waits) {
 		return a, nil

@@ -14,6 +14,7 @@ package migration
 import (
 	"context"
 	"crypto/tls"
+	"net"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -72,8 +73,8 @@ type Target struct {
 	unmarked bool
 }
 
-// NewTarget lets the source of a migration call, which is on a node. dial connects to the socket on
-// which QEMU takes its guest.
+// NewTarget lets the source of a migration call, which is on a node. dial connects to the sockets on
+// which QEMU takes its guest and the content of its disks.
 func NewTarget(env Env, id ID, node string, dial migrationproxy.Target) *Target {
 	t := &Target{env: env, heard: heard{wake: env.Wake, now: env.Now}}
 	dial.Facts, dial.Heard = &t.mine, t.heard.add
@@ -107,17 +108,22 @@ type Source struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	// What follows is the driver's goroutine's own. forward has QEMU's streams, nil before the
-	// migration was begun here; progress is what they have brought about. stopped is since when
-	// the guest stands still, began when QEMU was told to begin, cause why the migration was
-	// canceled, and refused why the guest can't be sent at all.
-	forward        *migrationproxy.Forward
+	// What follows is the driver's goroutine's own. forwards are QEMU's streams, none before the
+	// migration was begun here, and endDisks ends those of disks; progress is what they have
+	// brought about. copying is since when disks are copied, and copied what that has come to until
+	// memory is sent. stopped is since when the guest stands still, began when QEMU was told to
+	// begin, cause why the migration was canceled, and refused why the guest can't be sent at all.
+	forwards       map[migrationwire.Channel]*migrationproxy.Forward
+	endDisks       context.CancelFunc
 	progress       switchover.Progress
+	copying        time.Time
+	copied         switchover.Sample
 	stopped        time.Time
 	began          time.Time
 	cause, refused string
-	// continued means that QEMU was told to hand the guest over.
-	continued bool
+	// finished means that QEMU was told to finish the copies of disks, continued that it was told to
+	// hand the guest over.
+	finished, continued bool
 }
 
 // NewSource calls the virt-handler of the node that a migration goes to, and keeps calling it until
@@ -127,7 +133,7 @@ func NewSource(ctx context.Context, env Env, id ID, node, address string) (*Sour
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{env: env, heard: heard{wake: env.Wake, now: env.Now}}
+	s := &Source{env: env, heard: heard{wake: env.Wake, now: env.Now}, forwards: map[migrationwire.Channel]*migrationproxy.Forward{}}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	s.out = &migrationproxy.Outgoing{Address: at, Node: node, Header: id.header(), TLS: env.TLS, Log: env.Log}
 	env.Go(func() {
@@ -142,20 +148,42 @@ func (s *Source) Close() { s.cancel() }
 // Tell has the target hear a fact.
 func (s *Source) Tell(fact switchover.Fact) { tell(&s.mine, fact) }
 
-// Forward passes QEMU's streams on that come from a listener, which it closes in the end. admit
+// diskAnswer is how long the target may leave a write to a disk unanswered: the guest waits for it. No
+// disk that works takes as long.
+const diskAnswer = 20 * time.Second
+
+// Forward passes QEMU's connections on that come from a listener, which it closes in the end. admit
 // checks who connects.
-func (s *Source) Forward(listener migrationproxy.Listener, f *migrationproxy.Forward) {
-	f.Outgoing = s.out
-	s.forward = f
+func (s *Source) Forward(channel migrationwire.Channel, listener migrationproxy.Listener, admit func(*net.UnixConn) error) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	f := &migrationproxy.Forward{Outgoing: s.out, Channel: channel, Admit: admit}
+	if channel == migrationwire.Disks {
+		s.endDisks, f.Answers = cancel, diskAnswer
+	}
+	s.forwards[channel] = f
 	s.env.Go(func() {
-		if err := f.Run(s.ctx, listener); err != nil {
-			s.env.Log.Info("the streams of a migration have ended", "migration", s.out.Header.MigrationUID, "reason", err.Error())
+		defer cancel()
+		if err := f.Run(ctx, listener); err != nil {
+			s.env.Log.Info("the streams of a migration have ended", "migration", s.out.Header.MigrationUID, "channel", channel, "reason", err.Error())
 		}
 	})
 }
 
-// Forwards reports whether QEMU's streams are passed on.
-func (s *Source) Forwards() bool { return s.forward != nil }
+// Forwards reports whether QEMU's connections of a channel are passed on.
+func (s *Source) Forwards(channel migrationwire.Channel) bool { return s.forwards[channel] != nil }
+
+// EndDisks ends the connections by which disks are copied: QEMU waits for them.
+func (s *Source) EndDisks() {
+	if s.endDisks != nil {
+		s.endDisks()
+	}
+}
+
+// Finishes notes that QEMU was told to finish the copies of disks.
+func (s *Source) Finishes() { s.finished = true }
+
+// Finished reports whether QEMU was told so.
+func (s *Source) Finished() bool { return s.finished }
 
 // Begins notes that QEMU is about to be told to begin.
 func (s *Source) Begins() { s.began = s.env.Now() }
@@ -179,8 +207,25 @@ func (s *Source) Refuse(reason string) { s.refused = reason }
 // Refused is why the guest can't be sent; empty if it can, as far as is known.
 func (s *Source) Refused() string { return s.refused }
 
-// Copied notes what QEMU says of a migration that copies memory.
-func (s *Source) Copied(sample switchover.Sample) { s.progress = s.progress.Add(sample) }
+// CopiedDisks notes what QEMU says of disks that are copied before memory is.
+func (s *Source) CopiedDisks(m *switchover.Mirrors) {
+	now := s.env.Now()
+	if s.copying.IsZero() {
+		s.copying = now
+	}
+	sample := switchover.Sample{Elapsed: now.Sub(s.copying), Transferred: m.Done, Remaining: max(0, m.Total-m.Done)}
+	if seconds := sample.Elapsed.Seconds(); seconds >= 1 {
+		sample.Throughput = int64(float64(m.Done) / seconds)
+	}
+	s.copied, s.progress = sample, s.progress.Add(sample)
+}
+
+// Copied notes what QEMU says of a migration that copies memory, which comes after the disks.
+func (s *Source) Copied(sample switchover.Sample) {
+	sample.Elapsed += s.copied.Elapsed
+	sample.Transferred += s.copied.Transferred
+	s.progress = s.progress.Add(sample)
+}
 
 // Stands notes whether the guest stands still, and waits for the switchover.
 func (s *Source) Stands(still bool) {
@@ -196,11 +241,14 @@ func (s *Source) Stands(still bool) {
 func (s *Source) Fill(f *switchover.SourceFacts, limits switchover.Limits) {
 	f.Connected = s.heard.connected()
 	f.Ready, f.Ran, f.Never = s.heard.has(switchover.Ready), s.heard.has(switchover.Ran), s.heard.has(switchover.Never)
-	f.Streams, f.Cause = s.forward != nil, s.cause
+	f.Streams, f.Cause = len(s.forwards) > 0, s.cause
 	if !s.stopped.IsZero() {
 		f.Stopped = s.env.Now().Sub(s.stopped)
 	}
-	if f.Begun && f.Streams {
+	if f.Streams && (f.Begun || f.Mirrors.Begun) {
 		f.Convergence = switchover.DecideConvergence(s.progress, limits)
+	}
+	if f.Begun && s.refused != "" {
+		f.Convergence = switchover.Convergence{Action: switchover.GiveUp, Reason: s.refused}
 	}
 }

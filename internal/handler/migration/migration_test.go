@@ -302,7 +302,10 @@ func silent(t *testing.T) (*Source, *surroundings) {
 	t.Helper()
 	here := newSurroundings(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	return &Source{env: here.env(&Node{}), out: &migrationproxy.Outgoing{Node: "node2", Header: id.header(), Log: here.log()}, ctx: ctx, cancel: cancel}, here
+	return &Source{
+		env: here.env(&Node{}), out: &migrationproxy.Outgoing{Node: "node2", Header: id.header(), Log: here.log()}, ctx: ctx, cancel: cancel,
+		forwards: map[migrationwire.Channel]*migrationproxy.Forward{},
+	}, here
 }
 
 func TestWhatTheSourceRemembers(t *testing.T) {
@@ -311,11 +314,12 @@ func TestWhatTheSourceRemembers(t *testing.T) {
 		s.Copied(switchover.Sample{Elapsed: time.Second, Transferred: 1})
 		s.Copied(switchover.Sample{Elapsed: 11 * time.Second, Transferred: 1})
 	}
-	forwards := func(s *Source) { s.forward = &migrationproxy.Forward{} }
+	forwards := func(s *Source) { s.forwards[migrationwire.Stream] = &migrationproxy.Forward{} }
 	stalled := switchover.DecideConvergence(switchover.Progress{Last: switchover.Sample{Elapsed: 11 * time.Second, Transferred: 1}, Moved: time.Second}, limits)
 	if stalled.Action != switchover.GiveUp {
 		t.Fatalf("it is no stall: %+v", stalled)
 	}
+	stuck := switchover.Convergence{Action: switchover.GiveUp, Reason: "it is stuck"}
 	for name, c := range map[string]struct {
 		do    func(*Source, *surroundings)
 		begun bool
@@ -343,6 +347,7 @@ func TestWhatTheSourceRemembers(t *testing.T) {
 		"it stalls":                           {func(s *Source, _ *surroundings) { forwards(s); stalls(s) }, true, switchover.SourceFacts{Begun: true, Streams: true, Convergence: stalled}},
 		"it stalls, another has passed it on": {func(s *Source, _ *surroundings) { stalls(s) }, true, switchover.SourceFacts{Begun: true}},
 		"it has not begun":                    {func(s *Source, _ *surroundings) { forwards(s); stalls(s) }, false, switchover.SourceFacts{Streams: true}},
+		"QEMU could not be told what is next": {func(s *Source, _ *surroundings) { s.Refuse("it is stuck") }, true, switchover.SourceFacts{Begun: true, Convergence: stuck}},
 	} {
 		s, here := silent(t)
 		c.do(s, here)
@@ -357,15 +362,46 @@ func TestWhatTheSourceRemembers(t *testing.T) {
 func TestWhatTheSourceIsAskedAlone(t *testing.T) {
 	s, _ := silent(t)
 	defer s.Close()
-	if s.Forwards() || s.Continued() || s.Refused() != "" {
+	if s.Forwards(migrationwire.Stream) || s.Continued() || s.Refused() != "" {
 		t.Error("a migration that is new has done something")
 	}
 	s.Refuse("the guest can't be sent")
 	if s.Refused() != "the guest can't be sent" || s.Continued() {
 		t.Errorf("refused because %q, continued %v", s.Refused(), s.Continued())
 	}
-	if s.Continues(); !s.Continued() || s.Forwards() {
+	if s.Continues(); !s.Continued() || s.Forwards(migrationwire.Stream) {
 		t.Error("it does not know that QEMU was told to hand the guest over")
+	}
+}
+
+// Disks are copied before memory, and what is said of both is one progress.
+func TestTheCopiesOfDisksAreProgress(t *testing.T) {
+	s, here := silent(t)
+	defer s.Close()
+	s.forwards[migrationwire.Disks] = &migrationproxy.Forward{}
+	limits := switchover.Limits{Stall: 10 * time.Second}
+	fill := func(f switchover.SourceFacts) switchover.ConvergenceAction {
+		s.Fill(&f, limits)
+		return f.Convergence.Action
+	}
+	copied := switchover.SourceFacts{Mirrors: switchover.Mirrors{Begun: true, Done: 1, Total: 5}}
+	s.CopiedDisks(&copied.Mirrors)
+	here.pass(9 * time.Second)
+	copied.Mirrors.Done = 2
+	s.CopiedDisks(&copied.Mirrors)
+	here.pass(9 * time.Second)
+	if s.CopiedDisks(&copied.Mirrors); fill(copied) != switchover.LetCopy {
+		t.Error("copies that go on are given up")
+	}
+	memory := switchover.SourceFacts{Begun: true}
+	if s.Copied(switchover.Sample{Elapsed: time.Second, Transferred: 1}); fill(memory) != switchover.LetCopy {
+		t.Error("memory that follows the disks is given up")
+	}
+	if s.Copied(switchover.Sample{Elapsed: 11 * time.Second, Transferred: 1}); fill(memory) != switchover.GiveUp {
+		t.Error("memory that is not sent is not given up")
+	}
+	if last := s.progress.Last; last.Elapsed != 29*time.Second || last.Transferred != 3 {
+		t.Errorf("all in all it took %v for %d bytes", last.Elapsed, last.Transferred)
 	}
 }
 
@@ -400,6 +436,8 @@ type accepting struct{ *net.UnixListener }
 
 func (a accepting) Accept() (*net.UnixConn, error) { return a.AcceptUnix() }
 
+func anybody(*net.UnixConn) error { return nil }
+
 func TestAStreamReachesTheOtherQEMUAndEndsWithTheMigration(t *testing.T) {
 	n := newNodes(t)
 	to, qemuThere := socket(t)
@@ -408,9 +446,8 @@ func TestAStreamReachesTheOtherQEMUAndEndsWithTheMigration(t *testing.T) {
 		return net.DialUnix("unix", nil, &net.UnixAddr{Name: to})
 	})
 	source := n.source()
-	f := &migrationproxy.Forward{Admit: func(*net.UnixConn) error { return nil }}
-	source.Forward(accepting{qemuHere}, f)
-	if !source.Forwards() || !atSource(source).Streams {
+	source.Forward(migrationwire.Stream, accepting{qemuHere}, anybody)
+	if !source.Forwards(migrationwire.Stream) || !atSource(source).Streams {
 		t.Error("the source does not know that it passes streams on")
 	}
 	out, err := net.Dial("unix", from)
@@ -447,7 +484,7 @@ func TestASocketThatEndsIsLogged(t *testing.T) {
 	defer s.Close()
 	_, listener := socket(t)
 	_ = listener.Close()
-	s.Forward(accepting{listener}, &migrationproxy.Forward{Admit: func(*net.UnixConn) error { return nil }})
+	s.Forward(migrationwire.Stream, accepting{listener}, anybody)
 	here.ends()
 	if !here.logged(`the streams of a migration have ended`) || !here.logged(`"migration"="m"`) {
 		t.Errorf("logged is %q", here.lines)

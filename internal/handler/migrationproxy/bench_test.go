@@ -78,7 +78,7 @@ func BenchmarkStream(b *testing.B) {
 	p := meet(b)
 	qemu := p.qemu()
 	p.expect(&Facts{}, newEar())
-	p.forward(&Forward{Outgoing: p.outgoing(), Admit: ours})
+	p.forward(&Forward{Outgoing: p.outgoing(), Channel: migrationwire.Stream, Admit: ours})
 	there := p.dialSource()
 	here := accept(b, qemu)
 	_ = there.SetDeadline(time.Time{})

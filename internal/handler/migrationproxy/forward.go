@@ -18,8 +18,13 @@ import (
 // one of its own. Its fields are set before Run.
 type Forward struct {
 	Outgoing *Outgoing
+	// Channel is what the connections are for: migrationwire.Stream or Disks.
+	Channel migrationwire.Channel
 	// Admit checks who has connected: the socket is in a folder of the guest's.
 	Admit func(*net.UnixConn) error
+	// Answers is how long the target may say nothing when QEMU has said something; 0 for as long as
+	// it likes, as with memory.
+	Answers time.Duration
 
 	sent, received atomic.Int64
 
@@ -70,7 +75,7 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 	})
 	// QEMU connects once for each stream. Whoever else can connect there has broken out
 	// of the guest; it must not have this node call the other one without an end.
-	limiter := rate.NewLimiter(1, 2*migrationwire.MaxStreams)
+	limiter := rate.NewLimiter(1, 2*f.Channel.MaxOpen())
 	for {
 		conn, err := listener.Accept()
 		switch {
@@ -93,7 +98,7 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 		}
 		// One after the other: QEMU knows its main stream by being the first that
 		// connects (decision 293).
-		peer, err := f.Outgoing.Dial(ctx, migrationwire.Stream)
+		peer, err := f.Outgoing.Dial(ctx, f.Channel)
 		if err != nil {
 			f.end()
 			if ctx.Err() == nil {
@@ -104,7 +109,7 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 		}
 		running.Go(func() {
 			defer f.end()
-			s := &stream{qemu: conn, peer: peer, fromQEMU: &f.sent, fromPeer: &f.received, drain: true, failed: f.failed, left: f.leave}
+			s := &stream{qemu: conn, peer: peer, fromQEMU: &f.sent, fromPeer: &f.received, drain: true, failed: f.failed, left: f.leave, answers: f.Answers}
 			_ = s.run(ctx) // it was told to failed
 		})
 	}
@@ -120,7 +125,7 @@ func (f *Forward) begin(conn *net.UnixConn, limiter *rate.Limiter) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.open >= migrationwire.MaxStreams {
+	if f.open >= f.Channel.MaxOpen() {
 		return fmt.Errorf("QEMU has %d connections for the migration already, which is the most that one may have", f.open)
 	}
 	f.open++

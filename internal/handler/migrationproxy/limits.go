@@ -80,7 +80,8 @@ type calls struct {
 }
 
 type connections struct {
-	streams int
+	// streams are those between the QEMUs, by channel.
+	streams map[migrationwire.Channel]int
 	// controls are the control connections that have not ended, replaced ones included;
 	// replace ends the newest.
 	controls int
@@ -93,31 +94,33 @@ func (c *calls) of(migration string) *connections {
 		c.byMigration = map[string]*connections{}
 	}
 	if c.byMigration[migration] == nil {
-		c.byMigration[migration] = &connections{}
+		c.byMigration[migration] = &connections{streams: map[migrationwire.Channel]int{}}
 	}
 	return c.byMigration[migration]
 }
 
 // tidy forgets a migration without connections; calls.mu is held.
 func (c *calls) tidy(migration string) {
-	if m := c.byMigration[migration]; m.streams == 0 && m.controls == 0 {
+	if m := c.byMigration[migration]; len(m.streams) == 0 && m.controls == 0 {
 		delete(c.byMigration, migration)
 	}
 }
 
-// stream counts one.
-func (c *calls) stream(migration string) (end func(), err error) {
+// stream counts one of a channel.
+func (c *calls) stream(migration string, channel migrationwire.Channel) (end func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.of(migration)
-	if m.streams >= migrationwire.MaxStreams {
-		return nil, fmt.Errorf("migration %s has %d streams already, which is the most that one may have", migration, m.streams)
+	if n := m.streams[channel]; n >= channel.MaxOpen() {
+		return nil, fmt.Errorf("migration %s has %d connections of the channel %q already, which is the most that one may have", migration, n, channel)
 	}
-	m.streams++
+	m.streams[channel]++
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		m.streams--
+		if m.streams[channel]--; m.streams[channel] == 0 {
+			delete(m.streams, channel)
+		}
 		c.tidy(migration)
 	}, nil
 }

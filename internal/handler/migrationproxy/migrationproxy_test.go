@@ -23,7 +23,7 @@ func TestTheDirectionsOfAStreamEndOneByOne(t *testing.T) {
 	p := meet(t)
 	qemu := p.qemu()
 	p.expect(&Facts{}, newEar())
-	f := &Forward{Outgoing: p.outgoing(), Admit: ours}
+	f := &Forward{Outgoing: p.outgoing(), Channel: migrationwire.Stream, Admit: ours}
 	stop := p.forward(f)
 	sent := make([]byte, 8<<20)
 	_, _ = rand.Read(sent)
@@ -82,7 +82,7 @@ func TestWhatQEMUWroteBeforeItClosedArrives(t *testing.T) {
 	p := meet(t)
 	qemu := p.qemu()
 	p.expect(&Facts{}, newEar())
-	p.forward(&Forward{Outgoing: p.outgoing(), Admit: ours})
+	p.forward(&Forward{Outgoing: p.outgoing(), Channel: migrationwire.Stream, Admit: ours})
 	there := p.dialSource()
 	here := accept(t, qemu)
 	// The way back is full before the way there begins.
@@ -120,7 +120,7 @@ func TestTheSourceNoticesAtOnceThatTheTargetsQEMUIsGone(t *testing.T) {
 	p := meet(t)
 	qemu := p.qemu()
 	p.expect(&Facts{}, newEar())
-	p.forward(&Forward{Outgoing: p.outgoing(), Admit: ours})
+	p.forward(&Forward{Outgoing: p.outgoing(), Channel: migrationwire.Stream, Admit: ours})
 	there := p.dialSource()
 	here := accept(t, qemu)
 	if _, err := io.WriteString(there, "x"); err != nil {
@@ -144,7 +144,7 @@ func TestAMigrationHasOnlySoManyStreams(t *testing.T) {
 	p := meet(t)
 	qemu := p.qemu()
 	p.expect(&Facts{}, newEar())
-	f := &Forward{Outgoing: p.outgoing(), Admit: ours}
+	f := &Forward{Outgoing: p.outgoing(), Channel: migrationwire.Stream, Admit: ours}
 	p.forward(f)
 	var all []net.Conn
 	for range migrationwire.MaxStreams {
@@ -165,7 +165,7 @@ func TestAMigrationHasOnlySoManyStreams(t *testing.T) {
 	}
 	// A source that keeps none meets the target's.
 	_, err := p.outgoing().Dial(t.Context(), migrationwire.Stream)
-	if err == nil || !strings.Contains(err.Error(), "the virt-handler on node node2 refuses: migration m has 17 streams already") {
+	if err == nil || !strings.Contains(err.Error(), "the virt-handler on node node2 refuses: migration m has 17 connections of the channel \"stream\" already") {
 		t.Errorf("one more at the target is %v", err)
 	}
 	for _, conn := range all[:2] {
@@ -192,7 +192,7 @@ func TestAStreamThatCannotBeMadeEndsQEMUsConnectionWithAReason(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := meet(t)
-			f := &Forward{Outgoing: p.outgoing(), Admit: ours}
+			f := &Forward{Outgoing: p.outgoing(), Channel: migrationwire.Stream, Admit: ours}
 			c.arrange(p, f)
 			stop := p.forward(f)
 			ends(t, p.dialSource())
@@ -451,7 +451,7 @@ func TestAForgottenMigrationsConnectionsEnd(t *testing.T) {
 	qemu := p.qemu()
 	e, source := newEar(), newEar()
 	forget := p.expect(&Facts{}, e)
-	p.forward(&Forward{Outgoing: p.outgoing(), Admit: ours})
+	p.forward(&Forward{Outgoing: p.outgoing(), Channel: migrationwire.Stream, Admit: ours})
 	there := p.dialSource()
 	here := accept(t, qemu)
 	p.converse(p.outgoing(), &Facts{}, source)

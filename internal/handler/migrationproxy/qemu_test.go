@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/test/accelerator"
 )
@@ -118,7 +119,7 @@ func TestQEMUMigratesThroughTheVirtHandlers(t *testing.T) {
 			source.prepare(streams)
 			target.prepare(streams)
 			target.do("migrate-incoming", properties{"uri": "unix:" + socket(p.targetDir)})
-			f := &Forward{Outgoing: p.outgoing(), Admit: ours}
+			f := &Forward{Outgoing: p.outgoing(), Channel: migrationwire.Stream, Admit: ours}
 			stop := p.forward(f)
 			source.do("migrate", properties{"uri": "unix:" + socket(p.sourceDir)})
 			source.await("completed")
@@ -150,7 +151,7 @@ func TestQEMURunsOnWhenTheTargetsVirtHandlerEnds(t *testing.T) {
 	target.do("migrate-incoming", properties{"uri": "unix:" + socket(p.targetDir)})
 	// Slow enough to be in the middle when the stream ends.
 	source.do("migrate-set-parameters", properties{"max-bandwidth": 4 << 10})
-	f := &Forward{Outgoing: p.outgoing(), Admit: ours}
+	f := &Forward{Outgoing: p.outgoing(), Channel: migrationwire.Stream, Admit: ours}
 	p.forward(f)
 	source.do("migrate", properties{"uri": "unix:" + socket(p.sourceDir)})
 	for deadline := time.Now().Add(patience); f.Sent() == 0; time.Sleep(5 * time.Millisecond) {

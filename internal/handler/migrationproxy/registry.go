@@ -10,13 +10,15 @@ import (
 )
 
 // Target is what is here for a migration to this node. Its functions are called from
-// several goroutines and must not block but for Dial.
+// several goroutines and must not block but for Dial and DialDisks.
 type Target struct {
 	// Done is closed when nothing of the migration is wanted here any more; its
 	// connections end then.
 	Done <-chan struct{}
 	// Dial connects to the socket that the QEMU of this side takes the migration on.
 	Dial func(ctx context.Context) (*net.UnixConn, error)
+	// DialDisks connects to the one that disks are copied to; nil when none are.
+	DialDisks func(ctx context.Context) (*net.UnixConn, error)
 	// Facts are what this side says.
 	Facts *Facts
 	// Heard is called with each fact of the source's, once for each control connection.

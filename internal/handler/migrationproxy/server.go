@@ -221,6 +221,10 @@ func (s *Server) admit(ctx context.Context, c *call) (err error) {
 	if c.target, err = s.registry.Incoming(c.header, c.node); err != nil {
 		return err
 	}
+	if c.target.DialDisks != nil && c.header.Version < migrationwire.CopiesDisks {
+		// It would hand the guest over without its disks.
+		return errors.New("the guest's disks move with it, which the source's virt-handler is too old for")
+	}
 	if c.header.Channel == migrationwire.Control {
 		s.control(c)
 		return nil
@@ -248,11 +252,18 @@ func (s *Server) control(c *call) {
 
 // stream connects the caller with QEMU.
 func (s *Server) stream(ctx context.Context, c *call) error {
-	end, err := s.calls.stream(c.header.MigrationUID)
+	dial := c.target.Dial
+	if c.header.Channel == migrationwire.Disks {
+		dial = c.target.DialDisks
+	}
+	if dial == nil {
+		return errors.New("the migration copies no disks")
+	}
+	end, err := s.calls.stream(c.header.MigrationUID, c.header.Channel)
 	if err != nil {
 		return err
 	}
-	qemu, err := c.target.Dial(ctx)
+	qemu, err := dial(ctx)
 	if err != nil {
 		end()
 		return fmt.Errorf("the migration's QEMU can't be reached: %w", err)

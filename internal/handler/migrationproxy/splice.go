@@ -56,6 +56,9 @@ type stream struct {
 	// own; nil to hear nothing of it. That is how a virt-handler ends that was killed (TLS
 	// in Go does not tell it from a regular end), and a QEMU that takes no more.
 	left func()
+	// answers is how long the peer may say nothing when QEMU has said something; 0 for as long as it
+	// likes.
+	answers time.Duration
 }
 
 // run passes bytes in both directions until both have ended, or ctx has. The end of one
@@ -78,18 +81,23 @@ func (s *stream) run(ctx context.Context) error {
 		})
 		cancel(err)
 	}
+	var owed debt
+	if s.answers > 0 {
+		owed.limit(s.answers, func() { fail("waiting for the other node", errUnanswered) })
+		defer owed.settle()
+	}
 	var said atomic.Bool
 	directions.Go(func() {
-		if err := pump(s.peer, s.qemu, s.fromQEMU, func() { said.Store(true) }); err != nil {
+		if err := pump(s.peer, s.qemu, passing{s.fromQEMU, owed.begin, func() { said.Store(true) }}); err != nil {
 			fail("passing on what QEMU says", err)
 		}
 	})
 	directions.Go(func() {
-		err := pump(s.qemu, s.peer, s.fromPeer, func() {
+		err := pump(s.qemu, s.peer, passing{s.fromPeer, owed.settle, func() {
 			if s.left != nil && !said.Load() {
 				s.left()
 			}
-		})
+		}})
 		var refused *writeError
 		if s.drain && errors.As(err, &refused) {
 			_, err = io.Copy(io.Discard, s.peer)
@@ -108,26 +116,72 @@ func (s *stream) close() {
 	_ = s.peer.NetConn().Close()
 }
 
+// errUnanswered is of a peer that is there, and does not answer.
+var errUnanswered = errors.New("it has not answered in time")
+
+// debt is an answer that the peer owes. The zero value has no limit.
+type debt struct {
+	mu    sync.Mutex
+	timer *time.Timer
+	after time.Duration
+	owed  bool
+}
+
+// limit has late called when an answer is owed for so long. It is set before the debt is used.
+func (d *debt) limit(after time.Duration, late func()) {
+	d.timer = time.AfterFunc(after, late)
+	d.timer.Stop()
+	d.after = after
+}
+
+// begin notes that something is about to be said to the peer. What was said before it counts.
+func (d *debt) begin() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil && !d.owed {
+		d.owed = true
+		d.timer.Reset(d.after)
+	}
+}
+
+// settle notes that the peer has said something.
+func (d *debt) settle() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil {
+		d.owed = false
+		d.timer.Stop()
+	}
+}
+
 // writeError is the error of the side that is written to.
 type writeError struct{ err error }
 
 func (e *writeError) Error() string { return e.err.Error() }
 func (e *writeError) Unwrap() error { return e.err }
 
-// pump passes on what from says, and that it says no more, after it has called end.
-func pump(to, from duplex, passed *atomic.Int64, end func()) error {
+// passing is told what one direction passes on.
+type passing struct {
+	passed *atomic.Int64
+	// begin is called before something is passed on, end when nothing follows.
+	begin, end func()
+}
+
+// pump passes on what from says, and that it says no more.
+func pump(to, from duplex, p passing) error {
 	buffer := chunks.Get().(*[]byte)
 	defer chunks.Put(buffer)
 	for {
 		n, err := from.Read(*buffer)
 		if n > 0 {
+			p.begin()
 			if _, err := to.Write((*buffer)[:n]); err != nil {
 				return &writeError{err}
 			}
-			passed.Add(int64(n))
+			p.passed.Add(int64(n))
 		}
 		if ended(from, err) {
-			end()
+			p.end()
 			if err := to.CloseWrite(); err != nil {
 				return &writeError{err}
 			}

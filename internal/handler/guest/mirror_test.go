@@ -1,0 +1,152 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/qemu/qmptest"
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/machine"
+)
+
+// moved are two disks of the guest.
+var moved = []machine.Mirror{{Volume: "root", Node: "n-root", Copy: "m-root"}, {Volume: "data", Node: "n-data", Copy: "m-data", Whole: true}}
+
+// newCopying is a migration whose disks are to be copied. The sizes are those of the second disk.
+func newCopying(t *testing.T, here, there int64) (*moving, Mirroring) {
+	t.Helper()
+	m := newMoving(t)
+	m.source.AddNode("n-data", here)
+	m.target.AddNode("n-data", there)
+	socket := filepath.Join(filepath.Dir(m.socket), "d.sock")
+	for range 2 { // what is repeated does no harm
+		if err := m.to.Export(t.Context(), socket, moved); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m, Mirroring{Migration: "m", Socket: socket, Disks: moved}
+}
+
+func jobs(status string) func(Facts) bool {
+	return func(f Facts) bool {
+		return len(f.Jobs) == len(moved) && !slices.ContainsFunc(f.Jobs, func(j Job) bool { return j.Status != status })
+	}
+}
+
+func TestDisksAreCopiedAndFinished(t *testing.T) {
+	m, what := newCopying(t, 4096, 4096)
+	for range 2 {
+		if err := m.from.Mirror(t.Context(), what); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f := m.from.await("copies that are ready", jobs("ready")); f.Jobs[0].ID != "mirror-m-root" || f.Jobs[0].Done != f.Jobs[0].Total {
+		t.Errorf("the jobs are %+v", f.Jobs)
+	}
+	m.begin(t)
+	m.release()
+	m.from.await("the switchover", at("pre-switchover"))
+	if err := m.from.Continue(t.Context()); err == nil {
+		t.Error("the guest is handed over while its disks are copied")
+	}
+	if err := m.from.FinishMirrors(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range m.from.await("copies that have ended", jobs("concluded")).Jobs {
+		if j.Error != "" {
+			t.Errorf("the copy %s has failed: %s", j.ID, j.Error)
+		}
+	}
+	m.handOver(t)
+	if err := m.to.Take(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	if state, exports := m.target.RunState(), m.target.Exports(); state != runstate.Running || len(exports) > 0 {
+		t.Errorf("the target is %s, and others write to %v", state, exports)
+	}
+	if size := m.source.NodeSize("m-root"); size != 0 {
+		t.Error("the way to the target is left")
+	}
+}
+
+func TestCopiesOfAnEarlierMigrationEnd(t *testing.T) {
+	m, what := newCopying(t, 4096, 4096)
+	if err := m.from.Mirror(t.Context(), what); err != nil {
+		t.Fatal(err)
+	}
+	m.from.await("copies that are ready", jobs("ready"))
+	what.Migration = "m2"
+	if err := m.from.Mirror(t.Context(), what); !errors.Is(err, ErrEnding) {
+		t.Fatalf("the next ones begin beside them: %v", err)
+	}
+	if err := m.from.Mirror(t.Context(), what); err != nil {
+		t.Fatal(err)
+	}
+	f := m.from.await("the next copies", jobs("ready"))
+	if slices.ContainsFunc(f.Jobs, func(j Job) bool { return !strings.HasPrefix(j.ID, "mirror-m2-") }) {
+		t.Errorf("the jobs are %+v", f.Jobs)
+	}
+	if err := m.from.EndMirrors(t.Context()); !errors.Is(err, ErrEnding) {
+		t.Fatal(err)
+	}
+	if err := m.from.EndMirrors(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.from.await("nothing", func(f Facts) bool { return len(f.Jobs) == 0 })
+	if m.source.NodeSize("m-root") != 0 || m.source.NodeSize("m-data") != 0 {
+		t.Error("ways to the target are left")
+	}
+}
+
+func TestADiskOfAnotherSizeIsNotCopied(t *testing.T) {
+	m, what := newCopying(t, 4096, 8192)
+	want := "volume data has 4096 bytes, and 8192 at the target: the image there is another one"
+	if err := m.from.Mirror(t.Context(), what); refusalOf(t, err) != want {
+		t.Errorf("the answer is %v", err)
+	}
+	if m.source.NodeSize("m-data") != 0 {
+		t.Error("the way to the target is left")
+	}
+}
+
+func TestATargetWithItsGuestExportsNothing(t *testing.T) {
+	source := qmptest.New(t)
+	source.SetRunState(runstate.Running)
+	w := open(t, source)
+	if err := w.Export(t.Context(), "/none", moved); err != nil || source.Executed("nbd-server-start") > 0 {
+		t.Errorf("it does: %v", err)
+	}
+}
+
+// A QEMU that waits for its target does nothing else.
+func TestAQEMUThatDoesNotAnswerIsSilent(t *testing.T) {
+	source := qmptest.New(t)
+	source.SetRunState(runstate.Running)
+	g := open(t, source)
+	answer := make(chan struct{})
+	source.Override("query-status", func(json.RawMessage) (any, error) {
+		<-answer
+		return nil, &qmp.Error{Class: "GenericError", Desc: "it is too late"}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	g.expire()
+	g.Refresh(ctx, nil)
+	if !g.Observe().Silent {
+		t.Error("it is not silent")
+	}
+	source.Override("query-status", nil)
+	close(answer)
+	g.expire()
+	g.Refresh(t.Context(), nil)
+	if g.Observe().Silent {
+		t.Error("it is silent when it answers again")
+	}
+}
