@@ -22,15 +22,28 @@ var killsFor = flag.Int("migration.kills", 12, "how many migrations are interrup
 const longestTransfer = 1500 * time.Millisecond
 
 // TestMigrationsAreInterruptedAtRandom kills or deletes, at a random moment of each migration, one
-// of those that take part in it, but not the guest: the guest goes on counting, each time in one
-// place, and nothing is left of the other. Not parallel: it breaks what the other tests stand on.
+// of those that take part in it, but not the guest: the guest goes on counting and writing to its disks,
+// each time in one place, has lost nothing, and nothing is left of the other. Not parallel: it breaks what
+// the other tests stand on.
 func TestMigrationsAreInterruptedAtRandom(t *testing.T) {
-	ns := newNamespace(t)
-	g := bootVM(t, newMigratableVM(t, ns, "harried"))
+	for name, newVM := range map[string]func(*testing.T, string, string) *v1.VirtualMachine{
+		"with a shared disk": newMigratableVM, "with the disks of its pod": newPodDiskVM,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := newNamespace(t)
+			interruptsAtRandom(t, ns, bootVM(t, newVM(t, ns, "harried")), (*killsFor+1)/2)
+		})
+	}
+}
+
+// interruptsAtRandom interrupts so many migrations of the VM.
+func interruptsAtRandom(t *testing.T, ns string, g *guest, kills int) {
+	t.Helper()
 	g.count()
+	journals := g.keepJournals()
 	bootID, instance := g.bootID(), instanceUID(t, ns, "harried")
 	ends := map[v1.VirtualMachineInstanceMigrationPhase]int{}
-	for i := range *killsFor {
+	for i := range kills {
 		victims := interruptions()
 		victim := victims[i%len(victims)]
 		vmi := awaitRunning(t, ns, "harried")
@@ -47,15 +60,16 @@ func TestMigrationsAreInterruptedAtRandom(t *testing.T) {
 		}
 		awaitOneLauncher(t, now, now.Status.NodeName)
 		startedOnce(t, ns, "harried")
-		if i%10 == 9 || i == *killsFor-1 {
+		if i%10 == 9 || i == kills-1 {
 			g = login(t, ns, "harried")
 			counted := g.counted()
 			if g.bootID() != bootID || g.counted() < counted {
 				t.Fatalf("the guest was started again, or stands still (%s was killed after %v)", victim.name, moment)
 			}
+			journals.check(g)
 		}
 	}
-	t.Logf("figure migration: %d migrations were interrupted; they ended %v", *killsFor, ends)
+	t.Logf("figure migration: %d migrations were interrupted; they ended %v", kills, ends)
 }
 
 // endOf waits until a migration has ended, and says how. One that was deleted has failed, or come

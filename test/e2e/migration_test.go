@@ -131,12 +131,23 @@ func slowly(t *testing.T, ns, name string) {
 }
 
 // TestAGuestMigratesThereAndBack has a guest that counts go to another node and return: it
-// goes on counting, is the same to itself and to others, and nothing is left where it was.
+// goes on counting and writing to its disks, has lost nothing of them, is the same to itself and to others, and nothing is left where it was.
 func TestAGuestMigratesThereAndBack(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	g := bootVM(t, newMigratableVM(t, ns, "moves"))
+	for name, newVM := range map[string]func(*testing.T, string, string) *v1.VirtualMachine{
+		"with a shared disk": newMigratableVM, "with the disks of its pod": newPodDiskVM,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := newNamespace(t)
+			movesThereAndBack(t, ns, bootVM(t, newVM(t, ns, "moves")))
+		})
+	}
+}
+
+func movesThereAndBack(t *testing.T, ns string, g *guest) {
+	t.Helper()
 	g.count()
+	journals := g.keepJournals()
 	identity, uptime := g.identity(), g.uptime()
 	vmi := awaitVMI(t, ns, "moves", "LiveMigratable", func(vmi *v1.VirtualMachineInstance) bool {
 		migratable := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
@@ -167,6 +178,7 @@ func TestAGuestMigratesThereAndBack(t *testing.T) {
 			t.Errorf("%s: the guest's uptime is %v, want more than %v", turn, now, uptime)
 		}
 		g.run("sync; test $(cat /count) -ge " + strconv.Itoa(counted))
+		journals.check(g)
 		startedOnce(t, ns, "moves")
 	}
 	awaitVMI(t, ns, "moves", "Ready on its node", ready)
@@ -288,13 +300,18 @@ func TestHandlersDieWhileAGuestMigrates(t *testing.T) {
 func TestWhatCannotMigrateSaysWhy(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	boot(t, newVMI(ns, "immovable"))
+	immovable := newVMI(ns, "immovable")
+	immovable.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+	immovable.Spec.Domain.Devices.Interfaces = []v1.Interface{{
+		Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}},
+	}}
+	boot(t, immovable)
 	cases := map[string]struct {
 		migration *v1.VirtualMachineInstanceMigration
 		says      string
 	}{
-		"a VMI that does not exist":       {newMigration(ns, "nobody"), "nobody"},
-		"a VMI with a disk that can't go": {newMigration(ns, "immovable"), "cannot migrate VMI"},
+		"a VMI that does not exist":    {newMigration(ns, "nobody"), "nobody"},
+		"a VMI whose address can't go": {newMigration(ns, "immovable"), "cannot migrate VMI"},
 	}
 	for name, c := range cases {
 		err := cluster.client.Create(t.Context(), c.migration)

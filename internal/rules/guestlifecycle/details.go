@@ -92,7 +92,7 @@ func immovable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known m
 		if onItsWay(v, status) {
 			continue
 		}
-		if message := cmp.Or(stays(v, known), local(vmi, v)); message != "" {
+		if message := cmp.Or(stays(v, known), hotplugged(v)); message != "" {
 			add(v1.VirtualMachineInstanceReasonDisksNotMigratable, message)
 		}
 	}
@@ -118,16 +118,11 @@ func onItsWay(v *v1.Volume, status []v1.VolumeStatus) bool {
 	})
 }
 
-// local says why what a volume holds can't be reached from another node although nothing of it is
-// this node's but the guest's own changes; empty when it can.
-func local(vmi *v1.VirtualMachineInstance, v *v1.Volume) string {
-	switch {
-	case machine.Hotpluggable(v):
+// hotplugged says that a volume is not migrated because it was plugged while the guest ran; empty when it
+// was not.
+func hotplugged(v *v1.Volume) string {
+	if machine.Hotpluggable(v) {
 		return fmt.Sprintf("volume %s is hotplugged, and hotplugged volumes are not migrated yet", v.Name)
-	case machine.ReadOnly(&vmi.Spec, v.Name):
-		return ""
-	case v.ContainerDisk != nil, v.EmptyDisk != nil, v.Ephemeral != nil:
-		return fmt.Sprintf("volume %s keeps what the guest writes in its pod, which is not migrated yet", v.Name)
 	}
 	return ""
 }
@@ -135,7 +130,7 @@ func local(vmi *v1.VirtualMachineInstance, v *v1.Volume) string {
 // stays says why a volume cannot be reached from another node; empty when it
 // can, or when what it holds can be sent along.
 func stays(v *v1.Volume, known map[string]Volume) string {
-	claim := volumeclaim.Disk(&v.VolumeSource)
+	claim := volumeclaim.Name(&v.VolumeSource)
 	switch {
 	case v.HostDisk != nil && (v.HostDisk.Shared == nil || !*v.HostDisk.Shared):
 		return fmt.Sprintf("volume %s is a file on this node (hostDisk without shared)", v.Name)
@@ -146,6 +141,8 @@ func stays(v *v1.Volume, known map[string]Volume) string {
 	switch {
 	case info == nil:
 		return fmt.Sprintf("PVC %s of volume %s is not known yet", claim, v.Name)
+	case v.Ephemeral != nil && slices.Contains(info.AccessModes, corev1.ReadOnlyMany):
+		// The guest's changes are in its pod, and move with it (machine.Mirrors).
 	case !slices.Contains(info.AccessModes, corev1.ReadWriteMany):
 		return fmt.Sprintf("PVC %s is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)", claim)
 	}

@@ -18,6 +18,12 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 			vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{HostDisk: &v1.HostDisk{Path: "/x", Shared: shared}}
 		}
 	}
+	readable := map[string]Volume{"root": {Claim: &v1.PersistentVolumeClaimInfo{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}}}}
+	ephemeral := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+		}}
+	}
 	bridge := func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}
 	}
@@ -39,7 +45,11 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 		"a file on every node":      {[]func(*v1.VirtualMachineInstance){file(new(true))}, nil, vmistatus.Obstacle{}, v1.BlockMigration},
 		"a disk that is the pod's": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) {
 			vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}}
-		}}, nil, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: volume root keeps what the guest writes in its pod, which is not migrated yet"}, v1.BlockMigration},
+		}}, nil, vmistatus.Obstacle{}, v1.BlockMigration},
+		"changes to a claim that every node can read":  {[]func(*v1.VirtualMachineInstance){ephemeral}, readable, vmistatus.Obstacle{}, v1.BlockMigration},
+		"changes to a claim that every node can write": {[]func(*v1.VirtualMachineInstance){ephemeral}, shared, vmistatus.Obstacle{}, v1.BlockMigration},
+		"changes to a claim for one node": {[]func(*v1.VirtualMachineInstance){ephemeral}, alone,
+			vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + unshared}, v1.BlockMigration},
 		"an image that is only read": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) {
 			vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{}}
 			vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", DiskDevice: v1.DiskDevice{CDRom: &v1.CDRomTarget{}}}}

@@ -1,0 +1,140 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// newPodDiskVM is a VM that boots from an image, and has an empty disk and one that Drydock makes beside
+// it: what its guest writes is in its pod, and moves with it.
+func newPodDiskVM(t *testing.T, ns, name string) *v1.VirtualMachine {
+	t.Helper()
+	vmi := newVMI(ns, name)
+	vmi.Labels = map[string]string{"vm": name}
+	vmi.Spec.Volumes[0].ContainerDisk.Image = guestFullImage // which finds disks on SATA
+	for name, source := range map[string]v1.VolumeSource{
+		"empty": {EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("64Mi")}},
+		"made":  {CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "#cloud-config\n"}},
+	} {
+		bus := v1.DiskBusVirtio
+		if source.CloudInitNoCloud != nil {
+			bus = v1.DiskBusSATA // a disk that the guest can write to
+		}
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: name, VolumeSource: source})
+		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{
+			Name: name, Serial: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: bus}},
+		})
+	}
+	vmi.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{
+		Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
+	}}
+	return newVM(vmi, v1.RunStrategyAlways)
+}
+
+// journalBlocks is how many blocks of 4 KiB a journal has, at the end of its disk.
+const journalBlocks = 8
+
+// journals are what a guest writes to its disks without an end, numbered blocks one after the other, and
+// the checksums of all that is before them.
+type journals map[string]string
+
+// keepJournals has the guest keep a journal on each of its disks, until it ends. None of them has a
+// mounted file system: the guest runs in memory.
+func (g *guest) keepJournals() journals {
+	g.t.Helper()
+	all := journals{}
+	for _, disk := range strings.Fields(g.run("ls /sys/block | grep '^[sv]d'")) {
+		g.run("dd if=/dev/urandom of=/dev/" + disk + " bs=4096 count=4 seek=1 conv=notrunc,fsync 2>/dev/null")
+		all[disk] = g.before(disk)
+		g.run(`(d=/dev/` + disk + `; from=$(($(cat /sys/block/` + disk + `/size) / 8 - ` + strconv.Itoa(journalBlocks) + `)); i=0; ` +
+			`while :; do i=$((i+1)); printf '%-4096d' $i | dd of=$d bs=4096 seek=$((from + i % ` + strconv.Itoa(journalBlocks) +
+			`)) iflag=fullblock conv=notrunc,fsync 2>/dev/null && echo $i >/run/journal-` + disk + `; sleep 0.02; done) >/dev/null 2>&1 &`)
+	}
+	for disk := range all {
+		g.run("while ! test \"$(cat /run/journal-" + disk + " 2>/dev/null || echo 0)\" -gt " + strconv.Itoa(journalBlocks) + "; do sleep 0.1; done")
+	}
+	g.t.Logf("%s keeps a journal on %d disks", g.name, len(all))
+	return all
+}
+
+// before is the checksum of what is before the journal, as it is on the disk.
+func (g *guest) before(disk string) string {
+	g.t.Helper()
+	said := strings.Fields(g.run("echo 3 >/proc/sys/vm/drop_caches; head -c $(($(cat /sys/block/" + disk + "/size) * 512 - " +
+		strconv.Itoa(journalBlocks*4096) + ")) /dev/" + disk + " | md5sum | cut -c1-32"))
+	return said[len(said)-1] // the guest's init may have said something before
+}
+
+// check makes sure that nothing is missing of what the guest had written, and that it goes on writing.
+func (j journals) check(g *guest) {
+	g.t.Helper()
+	for disk, want := range j {
+		if got := g.before(disk); got != want {
+			g.t.Errorf("the disk %s of %s has the checksum %s, want %s", disk, g.name, got, want)
+		}
+		done := g.journaled(disk)
+		blocks := strings.Fields(g.run("echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/" + disk + " bs=4096 skip=$(($(cat /sys/block/" + disk +
+			"/size) / 8 - " + strconv.Itoa(journalBlocks) + ")) 2>/dev/null | tr -s ' ' '\\n'"))
+		if len(blocks) != journalBlocks {
+			g.t.Fatalf("the journal on %s of %s has %d blocks: %.200q", disk, g.name, len(blocks), blocks)
+		}
+		for slot, block := range blocks {
+			// The newest with this place that was done for sure.
+			want := done - (done-slot+journalBlocks)%journalBlocks
+			if got, err := strconv.Atoi(block); err != nil || got < want || got%journalBlocks != slot {
+				g.t.Errorf("block %d of the journal on %s of %s is %.20q, want %d or a later one", slot, disk, g.name, block, want)
+			}
+		}
+		g.run(fmt.Sprintf("while ! test $(cat /run/journal-%s) -gt %d; do sleep 0.1; done", disk, done))
+	}
+}
+
+// journaled is the number of the last block that the guest knows to be on its disk.
+func (g *guest) journaled(disk string) int {
+	g.t.Helper()
+	n, err := strconv.Atoi(g.run("cat /run/journal-" + disk))
+	if err != nil {
+		g.t.Fatalf("reading what %s has written to %s: %v", g.name, disk, err)
+	}
+	return n
+}
+
+// TestATargetThatHangsDoesNotHoldTheGuestUp stops the target's QEMU, but does not end it, while memory is
+// sent: what the guest writes waits for it. The migration fails soon, the guest goes on where it is with
+// all that it has written, and the next migration succeeds.
+func TestATargetThatHangsDoesNotHoldTheGuestUp(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	slowly(t, ns, "waits")
+	g := bootVM(t, newPodDiskVM(t, ns, "waits"))
+	kept := g.keepJournals()
+	vmi, bootID := awaitRunning(t, ns, "waits"), g.bootID()
+	m := newMigration(ns, "waits")
+	create(t, m)
+	awaitTransfer(t, m)
+	running := awaitVMI(t, ns, "waits", "its target", func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.Status.MigrationState != nil && vmi.Status.MigrationState.TargetPod != ""
+	})
+	target := awaitPodRunning(t, ns, running.Status.MigrationState.TargetPod)
+	if err := syscall.Kill(processOf(t, target, "qemu-system-x86_64"), syscall.SIGSTOP); err != nil {
+		t.Fatalf("stopping the target's QEMU: %v", err)
+	}
+	failed := awaitEnd(t, m, v1.MigrationFailed)
+	if state := failed.Status.MigrationState; state == nil || !strings.Contains(state.FailureReason, "the copy of volume") {
+		t.Errorf("the migration does not say that a copy has failed: %+v", state)
+	}
+	awaitOneLauncher(t, vmi, vmi.Status.NodeName)
+	kept.check(g)
+	if g.bootID() != bootID {
+		t.Error("the guest was started again")
+	}
+}
