@@ -4,9 +4,12 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,4 +53,71 @@ func TestConsoleShowsWhatWasMissed(t *testing.T) {
 	if out := do(t, ns, "console", "booted", "--until", "drydock guest ready.*"); !strings.Contains(out, "drydock guest ready") {
 		t.Errorf("the console shows %q", out)
 	}
+}
+
+// TestAConsoleGoesOnThroughAMigration types into a console of virtctl, has the guest go to another node,
+// and types into the same console again.
+func TestAConsoleGoesOnThroughAMigration(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	bootVM(t, newMigratableVM(t, ns, "seen")) // logs in, which all consoles share
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	command := exec.CommandContext(ctx, binary("virtctl"), "-n", ns, "console", "seen")
+	stdin, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said, noted transcript
+	command.Stdout, command.Stderr = &said, &noted
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	shows := func(when string, mark int) {
+		t.Helper()
+		if _, err := fmt.Fprintf(stdin, "echo mark-$((%d+1))\n", mark); err != nil {
+			t.Fatalf("typing %s: %v; virtctl says %q", when, err, noted.String())
+		}
+		said.await(t, when, fmt.Sprintf("mark-%d", mark+1))
+	}
+	noted.await(t, "the beginning", "Successfully connected")
+	shows("before the migration", 10)
+	from := awaitRunning(t, ns, "seen").Status.NodeName
+	to := migrated(t, ns, "seen").Status.NodeName
+	line := fmt.Sprintf("[VM seen has migrated from node %s to node %s; its console goes on]", from, to)
+	noted.await(t, "the migration", line)
+	shows("after the migration", 20)
+	if n := strings.Count(noted.String(), "console goes on"); n != 1 {
+		t.Errorf("the user was told %d times: %q", n, noted.String())
+	}
+	cancel()
+	_ = command.Wait() // it was told to end by the context
+}
+
+// transcript is what a program has printed so far.
+type transcript struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (p *transcript) Write(data []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(data)
+}
+
+func (p *transcript) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+func (p *transcript) await(t *testing.T, when, want string) {
+	t.Helper()
+	eventually(t, when, func(context.Context) error {
+		if text := p.String(); !strings.Contains(text, want) {
+			return fmt.Errorf("%q is not in %q", want, text)
+		}
+		return nil
+	})
 }

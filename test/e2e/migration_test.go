@@ -113,6 +113,20 @@ func awaitOneLauncher(t *testing.T, vmi *v1.VirtualMachineInstance, node string)
 	})
 }
 
+// migrated has a guest migrate, and returns the VMI when it has.
+func migrated(t *testing.T, ns, name string) *v1.VirtualMachineInstance {
+	t.Helper()
+	from := awaitRunning(t, ns, name).Status.NodeName
+	do(t, ns, "migrate", name)
+	return awaitVMI(t, ns, name, "another node", func(vmi *v1.VirtualMachineInstance) bool {
+		m := vmi.Status.MigrationState
+		if m != nil && m.Failed {
+			t.Fatalf("the migration failed: %s", m.FailureReason)
+		}
+		return vmi.Status.NodeName != from && m != nil && m.Completed
+	})
+}
+
 // slowly has the migrations of a VM take long: their bandwidth is limited.
 func slowly(t *testing.T, ns, name string) {
 	t.Helper()

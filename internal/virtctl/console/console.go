@@ -82,7 +82,7 @@ func run(ctx context.Context, e *env.Env, o options) error {
 	if err := await(ctx, e, c, ref, o.timeout); err != nil {
 		return err
 	}
-	conn, err := c.Stream(ctx, ref, "console")
+	conn, err := open(ctx, c, ref, func(line string) { fmt.Fprintf(e.Err, "\r\n%s\r\n", line) })
 	if err != nil {
 		return fmt.Errorf("connecting to the console of VMI %s: %w", o.name, err)
 	}

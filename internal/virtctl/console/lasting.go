@@ -1,0 +1,238 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/virtctl/client"
+)
+
+const (
+	// reopenPause is how often the console of a guest is tried again that still runs.
+	reopenPause = 250 * time.Millisecond
+	// reopenPatience is how long: a virt-handler that is replaced, or a node that a guest has
+	// come to on a busy cluster, is there by then.
+	reopenPatience = 2 * time.Minute
+)
+
+// place is where a guest was when its console was opened. The zero value is not known.
+type place struct {
+	uid  types.UID
+	node string
+}
+
+// next is what follows the end of a console's connection.
+type next int
+
+const (
+	// over means that the console has ended with its guest.
+	over next = iota
+	// again means that it is to be opened again.
+	again
+	// later means that nobody knows yet.
+	later
+)
+
+// decideNext decides it. vmi is the VMI as it is now, err why it could not be read.
+//
+//	VMI                                   | then
+//	a user who may not read it            | over: nobody can say whether the guest runs
+//	gone, or another one of that name     | over
+//	ended                                 | over
+//	not read for another reason           | later
+//	any other                             | again: the guest has gone to another node, or the
+//	                                      | virt-handler that it was seen by is another one
+func decideNext(was place, vmi *v1.VirtualMachineInstance, err error) next {
+	switch {
+	case was.uid == "", apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return over
+	case err != nil:
+		return later
+	case vmi.UID != was.uid, vmi.IsFinal():
+		return over
+	}
+	return again
+}
+
+// sentence is the line that a user sees when the console goes on.
+func sentence(name string, was, is place) string {
+	if was.node != is.node {
+		return fmt.Sprintf("[VM %s has migrated from node %s to node %s; its console goes on]", name, was.node, is.node)
+	}
+	return fmt.Sprintf("[The connection to VM %s was interrupted; its console goes on]", name)
+}
+
+// cluster is what a lasting console needs of the cluster.
+type cluster interface {
+	VMI(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error)
+	Stream(ctx context.Context, ref client.Ref, verb string) (net.Conn, error)
+}
+
+// lasting is the console of a guest, wherever that runs: when its connection ends and the guest does
+// not, it is opened again. One goroutine may read from it and another write to it.
+type lasting struct {
+	net.Conn // the first connection, for what no caller uses
+
+	cluster cluster
+	ref     client.Ref
+	// note shows the user a line.
+	note func(line string)
+	// ctx ends with Close.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu sync.Mutex
+	// changed is closed when conn is another one or the console has ended.
+	changed  chan struct{}
+	conn     net.Conn
+	deadline time.Time
+	// The reader's own: where the guest was, and since when nothing has been read from a new
+	// connection.
+	was   place
+	since time.Time
+}
+
+// open opens the console of a guest that runs.
+func open(ctx context.Context, c cluster, ref client.Ref, note func(line string)) (*lasting, error) {
+	conn, err := c.Stream(ctx, ref, "console")
+	if err != nil {
+		return nil, err
+	}
+	l := &lasting{Conn: conn, conn: conn, cluster: c, ref: ref, note: note, changed: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancel(ctx)
+	// One that can't be read is shown to its end, as before.
+	if vmi, err := c.VMI(ctx, ref.Namespace, ref.Name); err == nil {
+		l.was = placeOf(vmi)
+	}
+	return l, nil
+}
+
+func placeOf(vmi *v1.VirtualMachineInstance) place { return place{vmi.UID, vmi.Status.NodeName} }
+
+// Read reads what the guest says, on a connection after the other.
+func (l *lasting) Read(p []byte) (int, error) {
+	for {
+		n, err := l.current().Read(p)
+		if n > 0 {
+			l.since = time.Time{}
+		}
+		var timeout net.Error
+		if n > 0 || err == nil || l.ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout() {
+			return n, err
+		}
+		if err := l.reopen(err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Write passes on what is typed. What is typed while there is no connection waits for the next one.
+func (l *lasting) Write(p []byte) (int, error) {
+	for {
+		l.mu.Lock()
+		conn, changed := l.conn, l.changed
+		l.mu.Unlock()
+		n, err := conn.Write(p)
+		if err == nil || l.ctx.Err() != nil {
+			return n, err
+		}
+		// The reader sees the end of the connection, too.
+		select {
+		case <-changed:
+		case <-l.ctx.Done():
+			return n, err
+		}
+	}
+}
+
+// Close ends the console.
+func (l *lasting) Close() error {
+	l.cancel()
+	return l.current().Close()
+}
+
+// SetReadDeadline bounds reads, on further connections as well.
+func (l *lasting) SetReadDeadline(deadline time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deadline = deadline
+	return l.conn.SetReadDeadline(deadline)
+}
+
+func (l *lasting) current() net.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn
+}
+
+// reopen opens the console again after its connection has ended as ended says, and returns that if the
+// console has ended, too.
+func (l *lasting) reopen(ended error) error {
+	_ = l.current().Close()
+	if l.was == (place{}) {
+		return ended // as decideNext says, without a request
+	}
+	if l.since.IsZero() {
+		l.since = time.Now()
+	}
+	var failure error
+	for {
+		vmi, err := l.cluster.VMI(l.ctx, l.ref.Namespace, l.ref.Name)
+		switch decideNext(l.was, vmi, err) {
+		case over:
+			return ended
+		case later:
+			failure = err
+		case again:
+			if failure = l.try(); failure == nil {
+				return nil
+			}
+		}
+		if time.Since(l.since) > reopenPatience {
+			return fmt.Errorf("opening the console of VMI %s again, which did not succeed within %s: %w", l.ref.Name, reopenPatience, failure)
+		}
+		select {
+		case <-l.ctx.Done():
+			return ended
+		case <-time.After(reopenPause):
+		}
+	}
+}
+
+// try opens the console once more, and says so when it is open.
+func (l *lasting) try() error {
+	conn, err := l.cluster.Stream(l.ctx, l.ref, "console")
+	if err != nil {
+		return err
+	}
+	is := l.was
+	if vmi, err := l.cluster.VMI(l.ctx, l.ref.Namespace, l.ref.Name); err == nil {
+		is = placeOf(vmi)
+	}
+	if is.uid != l.was.uid {
+		_ = conn.Close()
+		return io.EOF
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx.Err() != nil {
+		_ = conn.Close()
+		return l.ctx.Err()
+	}
+	_ = conn.SetReadDeadline(l.deadline)
+	l.conn = conn
+	close(l.changed)
+	l.changed = make(chan struct{})
+	l.note(sentence(l.ref.Name, l.was, is))
+	l.was = is
+	return nil
+}
