@@ -29,6 +29,8 @@ const (
 	validateMP   = "/validate/migrationpolicies"
 	mutateDV     = "/mutate/datavolumes"
 	validateDV   = "/validate/datavolumes"
+
+	validateEviction = "/validate/evictions"
 )
 
 // webhooks serves every rule at its path. cluster must not be a cache.
@@ -45,6 +47,7 @@ func webhooks(settings *clusterconfig.Current, cluster client.Client) (map[strin
 	addMutating(add, settings)
 	addValidating(add, settings, right)
 	addMigrations(add, cluster)
+	addEvictions(add, cluster, settings)
 	addDataVolumes(add, settings, right)
 	return served, failed
 }

@@ -45,6 +45,7 @@ func TestVirtAPI(t *testing.T) {
 	t.Run("a VMI belongs to the components", w.changedVMI)
 	t.Run("migrations, and policies for them, are admitted", w.migration)
 	t.Run("a VM is migrated by a verb", w.migrate)
+	t.Run("evictions of launcher pods are judged", w.evictions)
 	t.Run("examples are accepted", w.examples)
 	t.Run("discovery and version", w.discovery)
 	t.Run("start and stop", w.startAndStop)
@@ -514,7 +515,12 @@ func (w *world) away(t *testing.T) {
 	vmi.Finalizers = []string{finalizer}
 	must(t, w.admin.Create(t.Context(), vm))
 	must(t, w.admin.Create(t.Context(), vmi))
+	users, named := w.newPod(t, "users-own", ""), w.newPod(t, "virt-launcher-users-own", "")
 	w.stop()
+
+	// Nobody's pod is kept by a webhook that does not answer.
+	must(t, w.evict(t, users, false))
+	must(t, w.evict(t, named, false))
 
 	patch := func(c client.Client, object client.Object, text string) error {
 		return c.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(text)))

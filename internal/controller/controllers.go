@@ -19,6 +19,7 @@ import (
 	"drydock.dev/drydock/internal/controller/claimsize"
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/datavolume"
+	"drydock.dev/drydock/internal/controller/evacuation"
 	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/kubevirt"
 	"drydock.dev/drydock/internal/controller/migration"
@@ -90,6 +91,10 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		Client: cached, Reader: reader, Recorder: recorder("virtualmachineinstance-migration-controller"),
 		Settings: settings, Render: vmis.RenderTarget, Now: o.now,
 	}
+	evacuations := &evacuation.Reconciler{
+		Client: cached, Reader: reader, Recorder: recorder("evacuation-controller"), Settings: settings, Now: o.now,
+	}
+	budgets := &evacuation.Budgets{Client: cached, Now: o.now}
 	sizes := &claimsize.Reconciler{Client: cached}
 	vms := &vm.Reconciler{Client: cached, Reader: reader, Recorder: recorder("virtualmachine-controller"), Now: o.now}
 	sets := &replicaset.Reconciler{Client: cached, Recorder: recorder("virtualmachinereplicaset-controller"), Now: o.now}
@@ -105,6 +110,8 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		{"VirtualMachineInstances", func() error { return vmis.SetupWithManager(ctx, mgr, pace(workers)) }},
 		{"claims with a selected node", func() error { return (&vmi.SelectedNodes{Reconciler: vmis}).SetupWithManager(mgr, pace(1)) }},
 		{"VirtualMachineInstanceMigrations", func() error { return moves.SetupWithManager(ctx, mgr, pace(migrationWorkers)) }},
+		{"evacuations", func() error { return evacuations.SetupWithManager(mgr, pace(migrationWorkers)) }},
+		{"disruption budgets of guests", func() error { return budgets.SetupWithManager(mgr, pace(1)) }},
 		{"hotplugged volumes", func() error { return plugs.SetupWithManager(ctx, mgr, pace(workers)) }},
 		{"claims that grow", func() error { return sizes.SetupWithManager(mgr, pace(1)) }},
 		{"VirtualMachines", func() error { return vms.SetupWithManager(ctx, mgr, pace(workers)) }},

@@ -155,7 +155,8 @@ func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:                   {Label: podsOfDrydock(), Transform: trimPod},
-			&policyv1.PodDisruptionBudget{}: {Label: labels.SelectorFromSet(labels.Set{v1.AppLabel: layout.AttachmentApp})},
+			&policyv1.PodDisruptionBudget{}: {Label: budgetsOfDrydock()},
+			&corev1.Node{}:                  {Transform: whetherCordoned},
 			&v1.KubeVirt{}:                  {Namespaces: own},
 			&appsv1.Deployment{}:            {Namespaces: deployments},
 			cdi.Definition():                {Transform: nameAndLabels},
@@ -173,12 +174,34 @@ func podsOfDrydock() labels.Selector {
 	return labels.NewSelector().Add(*ours)
 }
 
+// budgetsOfDrydock are the disruption budgets that the loops make.
+func budgetsOfDrydock() labels.Selector {
+	ours, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{layout.LauncherApp, layout.AttachmentApp})
+	utilruntime.Must(err)
+	return labels.NewSelector().Add(*ours)
+}
+
 // nameAndLabels keeps of a definition what it is known by.
 func nameAndLabels(object any) (any, error) {
 	if definition, ok := object.(*metav1.PartialObjectMetadata); ok {
 		definition.Annotations, definition.ManagedFields = nil, nil
 	}
 	return object, nil
+}
+
+// whetherCordoned keeps of a node whether it takes new pods, which is all that a loop
+// looks at by itself: what the labels and conditions of a node say is asked for when it
+// matters.
+func whetherCordoned(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Node{
+		TypeMeta:   node.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion},
+		Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
+	}, nil
 }
 
 // uncached are the kinds that are read so rarely that a copy of all of them

@@ -164,11 +164,18 @@ func (s *apiServer) selected(r *http.Request) []any {
 	items := []any{}
 	name, one := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 	for _, at := range slices.Sorted(maps.Keys(s.objects)) {
-		if path.Dir(at) == r.URL.Path && (!one || path.Base(at) == name) {
+		if (path.Dir(at) == r.URL.Path || ofAllNamespaces(at) == r.URL.Path) && (!one || path.Base(at) == name) {
 			items = append(items, s.objects[at].Object)
 		}
 	}
 	return items
+}
+
+// ofAllNamespaces is the path of the list that an object is in with those of the other
+// namespaces.
+func ofAllNamespaces(at string) string {
+	group, inNamespace, _ := strings.Cut(path.Dir(at), "/namespaces/")
+	return group + "/" + path.Base(inNamespace)
 }
 
 // remove deletes an object.

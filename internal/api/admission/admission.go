@@ -28,8 +28,10 @@ type Request[T any] struct {
 	// Username is who asks, User all that is known of him.
 	Username string
 	User     authenticationv1.UserInfo
-	// Namespace is where the object is, or is to be.
-	Namespace string
+	// Namespace is where the object is, or is to be, and Name its name as far as it is known.
+	Namespace, Name string
+	// DryRun means that nothing may be changed.
+	DryRun bool
 	// Old is nil on creation, New on deletion.
 	Old, New *T
 }
@@ -85,6 +87,31 @@ func ValidatingAsking[T any](rule func(context.Context, Request[T]) (field.Error
 	})
 }
 
+// Deferring serves a rule that says why a request has to wait, "" when it may go on. Whoever
+// asks is to try again, as with an eviction that a PodDisruptionBudget refuses. A request
+// that the rule can't judge goes on with a warning, as one does for which nobody answers.
+func Deferring[T any](rule func(context.Context, Request[T]) (wait string, err error)) (http.Handler, error) {
+	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
+		request, err := decode[T](raw)
+		if err != nil {
+			return admission.Errored(http.StatusBadRequest, err)
+		}
+		switch wait, err := rule(ctx, request); {
+		case err != nil:
+			return admission.Allowed("").WithWarnings(err.Error())
+		case wait != "":
+			return tryAgain(wait)
+		}
+		return admission.Allowed("")
+	})
+}
+
+func tryAgain(why string) admission.Response {
+	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: &metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests, Message: why,
+	}}}
+}
+
 // Mutating serves a rule that completes request.New in place.
 func Mutating[T any](rule func(Request[T])) (http.Handler, error) {
 	return MutatingAsking(func(_ context.Context, r Request[T]) error {
@@ -117,7 +144,10 @@ func serve(handle admission.HandlerFunc) (http.Handler, error) {
 }
 
 func decode[T any](raw admission.Request) (Request[T], error) {
-	request := Request[T]{Operation: raw.Operation, Username: raw.UserInfo.Username, User: raw.UserInfo, Namespace: raw.Namespace}
+	request := Request[T]{
+		Operation: raw.Operation, Username: raw.UserInfo.Username, User: raw.UserInfo, Namespace: raw.Namespace, Name: raw.Name,
+		DryRun: raw.DryRun != nil && *raw.DryRun,
+	}
 	var err error
 	if request.Old, err = decodeObject[T](raw.OldObject.Raw); err != nil {
 		return request, fmt.Errorf("decoding the old %s %s/%s: %w", raw.Kind.Kind, raw.Namespace, raw.Name, err)

@@ -73,6 +73,7 @@ func (s *Server) routeMachines() {
 	s.route(http.MethodPut, machines, "stop", s.stop)
 	s.route(http.MethodPut, machines, "restart", s.restart)
 	s.route(http.MethodPut, machines, "migrate", s.migrate)
+	s.route(http.MethodPut, machines, "evacuate/cancel", s.cancelEvacuationOfMachine)
 	s.route(http.MethodPut, machines, "addvolume", s.addToMachine)
 	s.route(http.MethodPut, machines, "removevolume", s.removeFromMachine)
 	s.route(http.MethodGet, machines, "expand-spec", s.expandSpec)
@@ -85,6 +86,7 @@ func (s *Server) routeInstances() {
 	s.route(http.MethodPut, instances, "unpause", s.act(nodeapi.Unpause, Unpause))
 	s.route(http.MethodPut, instances, "softreboot", s.act(nodeapi.SoftReboot, SoftReboot))
 	s.route(http.MethodPut, instances, "reset", s.act(nodeapi.Reset, Reset))
+	s.route(http.MethodPut, instances, "evacuate/cancel", s.cancelEvacuationOfInstance)
 	s.route(http.MethodPut, instances, "addvolume", s.addToInstance)
 	s.route(http.MethodPut, instances, "removevolume", s.removeFromInstance)
 

@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/migration"
 )
 
 var (
@@ -31,6 +33,9 @@ var (
 		"Number of current scheduling migrations.", nil, nil)
 	migrationsRunning = prometheus.NewDesc("kubevirt_vmi_migrations_in_running_phase",
 		"Number of current running migrations.", nil, nil)
+	nonEvictable = prometheus.NewDesc("kubevirt_vmi_non_evictable",
+		"Indication for a VirtualMachine that its eviction strategy is set to Live Migration but is not migratable.",
+		[]string{"node", "namespace", "name"}, nil)
 	leading = prometheus.NewDesc("kubevirt_virt_controller_leading_status",
 		"Indication for an operating virt-controller.", nil, nil)
 	ready = prometheus.NewDesc("kubevirt_virt_controller_ready_status",
@@ -48,7 +53,8 @@ type Collector struct {
 
 // Describe is part of prometheus.Collector.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{phaseCount, vmCount, vmInfo, vmiInfo, migrationsPending, migrationsScheduling, migrationsRunning, leading, ready} {
+	for _, d := range []*prometheus.Desc{phaseCount, vmCount, vmInfo, vmiInfo, migrationsPending, migrationsScheduling, migrationsRunning,
+		nonEvictable, leading, ready} {
 		out <- d
 	}
 }
@@ -108,10 +114,24 @@ func (c *Collector) collectVMIs(out chan<- prometheus.Metric) {
 		}
 		counts[key{vmi.Status.NodeName, phase}]++
 		out <- gauge(vmiInfo, 1, vmi.Name, vmi.Namespace, vmi.Status.NodeName, phase)
+		collectEvictable(out, vmi)
 	}
 	for k, n := range counts {
 		out <- gauge(phaseCount, n, k.node, k.phase)
 	}
+}
+
+// collectEvictable says of a guest that must be migrated when its pod is evicted whether it
+// can't.
+func collectEvictable(out chan<- prometheus.Metric, vmi *v1.VirtualMachineInstance) {
+	if s := vmi.Spec.EvictionStrategy; s == nil || *s != v1.EvictionStrategyLiveMigrate || vmi.Status.Phase != v1.Running {
+		return
+	}
+	held := 0
+	if migration.Movable(vmi) != nil {
+		held = 1
+	}
+	out <- gauge(nonEvictable, held, vmi.Status.NodeName, vmi.Namespace, vmi.Name)
 }
 
 func (c *Collector) collectVMs(out chan<- prometheus.Metric) {

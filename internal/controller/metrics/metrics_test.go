@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,6 +42,11 @@ func TestTheLeaderCounts(t *testing.T) {
 			Status:     v1.VirtualMachineInstanceStatus{NodeName: node, Phase: phase},
 		}
 	}
+	moves := vmi("d", "node2", v1.Running)
+	moves.Spec.EvictionStrategy = new(v1.EvictionStrategyLiveMigrate)
+	held := *moves.DeepCopy()
+	held.Name = "e"
+	held.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse}}
 	elected := make(chan struct{})
 	c := &Collector{Elected: elected, Cache: shelf{
 		vms: []v1.VirtualMachine{{
@@ -48,7 +54,7 @@ func TestTheLeaderCounts(t *testing.T) {
 			Spec:       v1.VirtualMachineSpec{RunStrategy: new(v1.RunStrategyAlways)},
 			Status:     v1.VirtualMachineStatus{PrintableStatus: v1.VirtualMachineStatusRunning},
 		}},
-		vmis: []v1.VirtualMachineInstance{vmi("a", "node1", v1.Running), vmi("b", "node1", v1.Running), vmi("c", "", v1.VmPhaseUnset)},
+		vmis: []v1.VirtualMachineInstance{vmi("a", "node1", v1.Running), vmi("b", "node1", v1.Running), vmi("c", "", v1.VmPhaseUnset), moves, held},
 		migrations: []v1.VirtualMachineInstanceMigrationPhase{"", v1.MigrationPending, v1.MigrationScheduling,
 			v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning, v1.MigrationSucceeded, v1.MigrationFailed},
 	}}
@@ -58,7 +64,8 @@ func TestTheLeaderCounts(t *testing.T) {
 kubevirt_virt_controller_leading_status 0
 `
 	names := []string{"kubevirt_virt_controller_leading_status", "kubevirt_vmi_phase_count", "kubevirt_number_of_vms", "kubevirt_vm_info",
-		"kubevirt_vmi_migrations_in_pending_phase", "kubevirt_vmi_migrations_in_running_phase", "kubevirt_vmi_migrations_in_scheduling_phase"}
+		"kubevirt_vmi_migrations_in_pending_phase", "kubevirt_vmi_migrations_in_running_phase", "kubevirt_vmi_migrations_in_scheduling_phase",
+		"kubevirt_vmi_non_evictable"}
 	if err := testutil.CollectAndCompare(c, strings.NewReader(waiting), names...); err != nil {
 		t.Errorf("before the election: %v", err)
 	}
@@ -82,10 +89,15 @@ kubevirt_vmi_migrations_in_running_phase 3
 # HELP kubevirt_vmi_migrations_in_scheduling_phase Number of current scheduling migrations.
 # TYPE kubevirt_vmi_migrations_in_scheduling_phase gauge
 kubevirt_vmi_migrations_in_scheduling_phase 1
+# HELP kubevirt_vmi_non_evictable Indication for a VirtualMachine that its eviction strategy is set to Live Migration but is not migratable.
+# TYPE kubevirt_vmi_non_evictable gauge
+kubevirt_vmi_non_evictable{name="d",namespace="ns",node="node2"} 0
+kubevirt_vmi_non_evictable{name="e",namespace="ns",node="node2"} 1
 # HELP kubevirt_vmi_phase_count Sum of VMIs per phase and node.
 # TYPE kubevirt_vmi_phase_count gauge
 kubevirt_vmi_phase_count{node="",phase="pending"} 1
 kubevirt_vmi_phase_count{node="node1",phase="running"} 2
+kubevirt_vmi_phase_count{node="node2",phase="running"} 2
 `
 	if err := testutil.CollectAndCompare(c, strings.NewReader(leads), names...); err != nil {
 		t.Errorf("as the leader: %v", err)

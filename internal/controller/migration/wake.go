@@ -193,14 +193,32 @@ func (r *Reconciler) choice(ctx context.Context) (map[types.UID]migration.Choice
 // migrationsOf are the migrations of a VMI, as this process knows them. They must not be
 // changed.
 func (r *Reconciler) migrationsOf(ctx context.Context, vmi types.NamespacedName) ([]*v1.VirtualMachineInstanceMigration, error) {
-	var list v1.VirtualMachineInstanceMigrationList
-	err := r.Client.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingFields{byVMI: vmi.Name}, client.UnsafeDisableDeepCopy)
-	if err != nil {
+	out, err := Cached(ctx, r.Client, vmi)
+	for i, m := range out {
+		out[i] = r.written.Newer(m)
+	}
+	return out, err
+}
+
+// Cached returns the migrations of a VMI that the cache of virt-controller shows. They must
+// not be changed.
+func Cached(ctx context.Context, cache client.Reader, vmi types.NamespacedName) ([]*v1.VirtualMachineInstanceMigration, error) {
+	return list(ctx, cache, vmi, client.MatchingFields{byVMI: vmi.Name}, client.UnsafeDisableDeepCopy)
+}
+
+// Stored returns those that the API server has.
+func Stored(ctx context.Context, server client.Reader, vmi types.NamespacedName) ([]*v1.VirtualMachineInstanceMigration, error) {
+	return list(ctx, server, vmi, client.MatchingFields{"spec.vmiName": vmi.Name})
+}
+
+func list(ctx context.Context, from client.Reader, vmi types.NamespacedName, options ...client.ListOption) ([]*v1.VirtualMachineInstanceMigration, error) {
+	var found v1.VirtualMachineInstanceMigrationList
+	if err := from.List(ctx, &found, append(options, client.InNamespace(vmi.Namespace))...); err != nil {
 		return nil, fmt.Errorf("listing the migrations of VMI %s: %w", vmi, err)
 	}
-	out := make([]*v1.VirtualMachineInstanceMigration, len(list.Items))
-	for i := range list.Items {
-		out[i] = r.written.Newer(&list.Items[i])
+	out := make([]*v1.VirtualMachineInstanceMigration, len(found.Items))
+	for i := range found.Items {
+		out[i] = &found.Items[i]
 	}
 	return out, nil
 }

@@ -134,6 +134,9 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	labels[v1.CreatedByLabel] = string(vmi.UID)
 	labels[v1.DeprecatedVirtualMachineNameLabel] = layout.LabelValue(vmi.Name)
 	labels[v1.VirtualMachineInstanceIDLabel] = layout.LabelValue(vmi.Name)
+	if delete(labels, KeptLabel); Kept(vmi) {
+		labels[KeptLabel] = ""
+	}
 
 	annotations := maps.Clone(vmi.Annotations)
 	if annotations == nil {

@@ -8,8 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
-
-	"drydock.dev/drydock/internal/rules/backoff"
 )
 
 // After a migration of a VMI that Drydock asked for has failed, the next one waits: for so
@@ -177,11 +175,10 @@ func (q *queue) judge(m *v1.VirtualMachineInstanceMigration) Choice {
 // backOff is how long a migration waits for those of its VMI that have failed. What a user
 // asks for does not.
 func (q *queue) backOff(m *v1.VirtualMachineInstanceMigration) time.Duration {
-	f := q.lastFailure[vmiOf(m)]
-	if !automatic(m) || f.count == 0 {
+	if !automatic(m) {
 		return 0
 	}
-	return f.last.Add(backoff.Delay(firstBackOff, longestBackOff, f.count)).Sub(q.c.Now)
+	return q.lastFailure[vmiOf(m)].left(q.c.Now)
 }
 
 // automatic reports whether Drydock itself asks for a migration: to empty a node, or to

@@ -132,7 +132,7 @@ var configurationTable = table{
 	"configuration.smbios.version":                     yes(),
 	"configuration.smbios.sku":                         yes(),
 	"configuration.smbios.family":                      yes(),
-	"configuration.evictionStrategy":                   only("None", "LiveMigrateIfPossible"),
+	"configuration.evictionStrategy":                   only("None", "LiveMigrate", "LiveMigrateIfPossible", "External"),
 	"configuration.additionalGuestMemoryOverheadRatio": yes(),
 	"configuration.supportContainerResources":          no(),
 	"configuration.supportedGuestAgentVersions":        no(),

@@ -106,7 +106,7 @@ spec:
   updateVolumesStrategy: Migration
   template:
     spec:
-      evictionStrategy: LiveMigrate
+      evictionStrategy: Sometimes
       domain:
         cpu: {dedicatedCpuPlacement: true, cores: 2}
         firmware: {bootloader: {efi: {persistent: true, secureBoot: false}}}
@@ -131,7 +131,7 @@ spec:
 		`spec.instancetype: Forbidden: not supported by Drydock`,
 		`spec.updateVolumesStrategy: Forbidden: not supported by Drydock`,
 		`spec.runStrategy: Unsupported value: "WaitAsReceiver": supported values: "Always", "RerunOnFailure", "Once", "Manual", "Halted"`,
-		`spec.template.spec.evictionStrategy: Unsupported value: "LiveMigrate": supported values: "None", "LiveMigrateIfPossible"`,
+		`spec.template.spec.evictionStrategy: Unsupported value: "Sometimes": supported values: "None", "LiveMigrate", "LiveMigrateIfPossible", "External"`,
 		`spec.template.spec.domain.cpu.dedicatedCpuPlacement: Forbidden: not supported by Drydock`,
 		`spec.template.spec.domain.firmware.bootloader.efi.persistent: Forbidden: not supported by Drydock`,
 		`spec.template.spec.domain.devices.gpus: Forbidden: not supported by Drydock`,

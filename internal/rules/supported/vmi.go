@@ -27,7 +27,7 @@ var placementTable = table{
 	"schedulerName":                 yes(),
 	"tolerations":                   yes(),
 	"topologySpreadConstraints":     yes(),
-	"evictionStrategy":              only("None", "LiveMigrateIfPossible").because("as long as there is no live migration, LiveMigrateIfPossible is as None"),
+	"evictionStrategy":              only("None", "LiveMigrate", "LiveMigrateIfPossible", "External"),
 	"startStrategy":                 only("Paused"),
 	"terminationGracePeriodSeconds": yes(),
 	"hostname":                      yes(),

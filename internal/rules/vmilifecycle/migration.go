@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/rules/evacuation"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/switchover"
@@ -208,6 +209,7 @@ func (d *decision) switchNode(target *corev1.Pod) {
 		d.p.OpenGate = gate == nil || gate.Status != corev1.ConditionTrue
 	}
 	setLabel(d.p.VMI, v1.NodeNameLabel, m.TargetNode)
+	delete(d.p.VMI.Annotations, evacuation.CordonAnnotation)
 }
 
 // deleteOther deletes the target pod of a migration that has failed, and the source pod of

@@ -73,7 +73,7 @@ func (f *Field) owners(at Stage) string {
 func Policy() []byte {
 	var b bytes.Buffer
 	b.WriteString(policyBegins)
-	for _, by := range []Writer{Controller, Handler, TargetHandler} {
+	for _, by := range []Writer{API, Controller, Handler, TargetHandler} {
 		for stage := range stages {
 			writeValidation(&b, by, stage)
 		}
@@ -154,7 +154,7 @@ spec:
   matchConditions:
     - name: component
       expression: >-
-        request.userInfo.username in ["system:serviceaccount:kubevirt:kubevirt-controller", "system:serviceaccount:kubevirt:kubevirt-handler"]
+        request.userInfo.username in ["system:serviceaccount:kubevirt:kubevirt-apiserver", "system:serviceaccount:kubevirt:kubevirt-controller", "system:serviceaccount:kubevirt:kubevirt-handler"]
   variables:
     - name: before
       expression: "has(oldObject.status) ? oldObject.status : {}"
@@ -165,6 +165,7 @@ spec:
     # virt-handler is the target's on a node that only the label of the target names.
     - name: writer
       expression: >-
+        request.userInfo.username == "system:serviceaccount:kubevirt:kubevirt-apiserver" ? "virt-api" :
         request.userInfo.username == "system:serviceaccount:kubevirt:kubevirt-controller" ? "virt-controller" :
         oldObject.metadata.?labels[?"kubevirt.io/migrationTargetNodeName"].orValue("") in variables.nodes &&
         !(oldObject.metadata.?labels[?"kubevirt.io/nodeName"].orValue("") in variables.nodes) ? "virt-handler of the target" : "virt-handler"

@@ -40,6 +40,7 @@ func TestThePageIsMadeAnewWithoutAChange(t *testing.T) {
 
 // accounts are who writes, with the nodes of the VMI in withStatus.
 var accounts = map[Writer]user.Info{
+	API:           &user.DefaultInfo{Name: "system:serviceaccount:kubevirt:kubevirt-apiserver"},
 	Controller:    &user.DefaultInfo{Name: "system:serviceaccount:kubevirt:kubevirt-controller"},
 	Handler:       handlerOn("source"),
 	TargetHandler: handlerOn("target"),
@@ -58,7 +59,7 @@ func TestThePolicyHoldsEachWriterToItsFields(t *testing.T) {
 		for stage, phase := range phases {
 			for i := range Fields {
 				f := &Fields[i]
-				before := map[string]any{"phase": phase, "migrationState": map[string]any{"migrationUid": "m", "failed": true}}
+				before := map[string]any{"phase": phase, "evacuationNodeName": "source", "migrationState": map[string]any{"migrationUid": "m", "failed": true}}
 				if by == TargetHandler {
 					before["migrationState"] = map[string]any{"migrationUid": "m", "startTimestamp": "then"}
 				}
@@ -109,6 +110,18 @@ func TestThePolicyHoldsEachWriterToItsMomentOfAMigration(t *testing.T) {
 			Old: withStatus(state{"phase": "Running", "migrationState": c.before}), New: withStatus(after)})
 		if (got == "") != (c.refused == "") || !strings.Contains(got, c.refused) {
 			t.Errorf("%s: answered %q, want %q", name, got, c.refused)
+		}
+	}
+}
+
+// Who has a VMI evacuated is virt-api; virt-controller ends it.
+func TestThePolicyLetsNobodyButVirtAPIHaveAVMIEvacuated(t *testing.T) {
+	policy := policytest.Load(t, "../../../config/rbac/status-policy.yaml", "virtualmachineinstance-status")
+	for by, may := range map[Writer]bool{API: true, Controller: false, Handler: false, TargetHandler: false} {
+		refused := policy.Answer(t, policytest.Write{By: accounts[by], Resource: "virtualmachineinstances",
+			Old: withStatus(map[string]any{"phase": "Running"}), New: withStatus(map[string]any{"phase": "Running", "evacuationNodeName": "source"})})
+		if may != (refused == "") {
+			t.Errorf("%s marks a VMI: %q", by, refused)
 		}
 	}
 }
@@ -171,6 +184,9 @@ func changedField(f *Field, before map[string]any) map[string]any {
 			m[sub] = was[sub] != true
 		}
 		status["migrationState"] = m
+	case f.Name == "evacuationNodeName":
+		// Who writes it may at least clear it.
+		delete(status, f.Name)
 	default:
 		status[f.Name] = "changed"
 	}

@@ -190,6 +190,9 @@ func (p *projection) moveOn(status *v1.VirtualMachineInstanceStatus) {
 	if a := p.Migration.Arrived; a != nil && m != nil && m.Completed && m.MigrationUID == p.Migration.Of {
 		status.NodeName = m.TargetNode
 		status.LauncherContainerImageVersion = a.Image
+		if status.EvacuationNodeName != m.TargetNode {
+			status.EvacuationNodeName = ""
+		}
 	}
 	for _, uid := range p.Migration.Ended {
 		delete(status.ActivePods, uid)

@@ -158,11 +158,15 @@ func TestTheGuestsNodeIsTheTargetOnceItRunsThere(t *testing.T) {
 		"another one is said to be there ": {"n", []edit{begun, completed}, "source"},
 	} {
 		vmi := onTheWay(c.given...)
+		vmi.Status.EvacuationNodeName = "source"
 		m := arrived
 		m.Of = c.of
 		status := Project(vmi, Controller, Facts{Now: now, Migration: m})
 		if status.NodeName != c.node || (status.LauncherContainerImageVersion == "launcher:2") != (c.node == "target") {
 			t.Errorf("%s: the node is %s, with image %q", name, status.NodeName, status.LauncherContainerImageVersion)
+		}
+		if marked := status.EvacuationNodeName != ""; marked != (c.node == "source") {
+			t.Errorf("%s: it is marked for node %q", name, status.EvacuationNodeName)
 		}
 		if diff := cmp.Diff(map[types.UID]string{"q": "target"}, status.ActivePods); diff != "" {
 			t.Errorf("%s: the pods (-want +got)\n%s", name, diff)
@@ -175,6 +179,12 @@ func TestTheGuestsNodeIsTheTargetOnceItRunsThere(t *testing.T) {
 		if there := condition.Find(status.Conditions, v1.VirtualMachineInstanceMigrationRequired) != nil; there != (m.Arrived == nil) {
 			t.Errorf("%s: the condition is there: %v", what, there)
 		}
+	}
+	// Who is evicted from the node that it has just come to goes on from there.
+	vmi := onTheWay(begun, completed)
+	vmi.Status.EvacuationNodeName = "target"
+	if status := Project(vmi, Controller, Facts{Now: now, Migration: arrived}); status.EvacuationNodeName != "target" {
+		t.Errorf("a guest that is to leave its new node is marked for %q", status.EvacuationNodeName)
 	}
 }
 

@@ -14,6 +14,8 @@ type Writer string
 const (
 	// Nobody writes a field that is not in use.
 	Nobody Writer = ""
+	// API is virt-api, which answers evictions.
+	API Writer = "virt-api"
 	// Controller is virt-controller, which makes the pods.
 	Controller Writer = "virt-controller"
 	// Handler is virt-handler on the node that status.nodeName names, where the
@@ -92,6 +94,8 @@ type term string
 const (
 	// hasBegun is a migration that the source's virt-handler has begun.
 	hasBegun term = "variables.begun"
+	// cleared is a VMI that nobody evacuates after the write.
+	cleared term = `variables.after.?evacuationNodeName.orValue("") == ""`
 	// notBegun is a migration that it has not begun, or one whose VMI ends with the write.
 	notBegun term = "!variables.begun || variables.ends"
 )
@@ -159,6 +163,9 @@ var Fields = []Field{
 	{Name: string(v1.VirtualMachineInstanceIsMigratable), Condition: true, Owners: guests},
 	{Name: string(v1.VirtualMachineInstanceMigrationRequired), Condition: true, Owners: moving},
 
+	{Name: "evacuationNodeName", Deputizes: "to clear it", within: map[Writer]term{Controller: cleared},
+		Owners: [stages]Owner{HandedOver: {Owner: API, Deputies: []Writer{Controller}}}},
+
 	// A migration: virt-controller begins it, and then each of the three parts writes
 	// what it alone knows. When another begins, virt-controller replaces all of it.
 	{Name: migrationState + "migrationUid", Owners: moving},
@@ -193,7 +200,6 @@ var Fields = []Field{
 	{Name: migrationState + "migrationNetworkType"},
 	{Name: migrationState + "targetMemoryOverhead"},
 	{Name: "migratedVolumes"},
-	{Name: "evacuationNodeName"},
 	{Name: "kernelBootStatus"},
 	{Name: "fsFreezeStatus"},
 	{Name: "topologyHints"},

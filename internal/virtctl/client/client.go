@@ -84,6 +84,13 @@ func (c *Client) VMI(ctx context.Context, namespace, name string) (*v1.VirtualMa
 	return vmi, c.get(ctx, Ref{VirtualMachineInstances, namespace, name}, vmi)
 }
 
+// VMIs reads the VirtualMachineInstances of all namespaces.
+func (c *Client) VMIs(ctx context.Context) ([]v1.VirtualMachineInstance, error) {
+	list := &v1.VirtualMachineInstanceList{}
+	err := c.rest.Get().Resource(string(VirtualMachineInstances)).Do(ctx).Into(list)
+	return list.Items, err
+}
+
 // ReplicaSet reads a VirtualMachineInstanceReplicaSet.
 func (c *Client) ReplicaSet(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstanceReplicaSet, error) {
 	rs := &v1.VirtualMachineInstanceReplicaSet{}

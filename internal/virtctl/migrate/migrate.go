@@ -1,4 +1,5 @@
-// Package migrate holds virtctl's verbs about live migrations: migrate and migrate-cancel.
+// Package migrate holds virtctl's verbs about live migrations: migrate, migrate-cancel and
+// evacuate-cancel.
 // Each is one request; what follows is virt-controller's work, which 'migrate --wait' shows.
 package migrate
 
@@ -17,7 +18,9 @@ import (
 )
 
 // NewCommands lists the package's commands.
-func NewCommands(e *env.Env) []*cobra.Command { return []*cobra.Command{newMigrate(e), newCancel(e)} }
+func NewCommands(e *env.Env) []*cobra.Command {
+	return []*cobra.Command{newMigrate(e), newCancel(e), newEvacuateCancel(e)}
+}
 
 // order is a parsed migrate.
 type order struct {

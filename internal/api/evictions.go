@@ -1,0 +1,126 @@
+package api
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/api/admission"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/evacuation"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/objectevent"
+)
+
+// markAttempts is how often an eviction is judged again because somebody has changed the VMI
+// meanwhile. Whoever evicts tries again anyway.
+const markAttempts = 4
+
+// evictions answers evictions of launcher pods. cluster must not be a cache: an answer that
+// is out of date may stop a guest.
+type evictions struct {
+	cluster  client.Client
+	settings *clusterconfig.Current
+}
+
+// addEvictions serves them.
+func addEvictions(add adder, cluster client.Client, settings *clusterconfig.Current) {
+	e := &evictions{cluster: cluster, settings: settings}
+	handler, err := admission.Deferring(e.judge)
+	add(validateEviction, handler, err)
+}
+
+// judge answers why an eviction has to wait, "" when it may go on. An error means that nothing
+// is known of the pod. It may be anybody's: if it is a launcher pod, its disruption budget
+// keeps it.
+func (e *evictions) judge(ctx context.Context, r admission.Request[policyv1.Eviction]) (wait string, err error) {
+	pod := types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+	for range markAttempts {
+		eviction, err := e.observe(ctx, pod)
+		if err != nil {
+			return "", err
+		}
+		answer := evacuation.Judge(eviction)
+		if !answer.Mark || r.DryRun || dryRun(r.New) {
+			return answer.Message, nil
+		}
+		marked, err := e.mark(ctx, eviction.VMI)
+		if err != nil {
+			return objectevent.Fit(err.Error()), nil
+		}
+		if marked {
+			return answer.Message, nil
+		}
+	}
+	return fmt.Sprintf("the VMI of pod %s changes faster than it can be marked for its evacuation", pod.Name), nil
+}
+
+// dryRun reports whether an eviction is only tried out. Its sender may say so in its options
+// of deletion alone, of which the request for admission knows nothing.
+func dryRun(e *policyv1.Eviction) bool {
+	return e != nil && e.DeleteOptions != nil && len(e.DeleteOptions.DryRun) > 0
+}
+
+// observe reads the pod, and the VMI that it says it was made for.
+func (e *evictions) observe(ctx context.Context, key types.NamespacedName) (evacuation.Eviction, error) {
+	out := evacuation.Eviction{Cluster: e.settings.Get().EvictionStrategy}
+	pod := &corev1.Pod{}
+	if err := e.cluster.Get(ctx, key, pod); err != nil {
+		return out, ignoreNotFound(err, "pod", key)
+	}
+	out.Pod = pod
+	of := types.NamespacedName{Namespace: key.Namespace, Name: launcherpod.VMIOf(pod)}
+	if len(validation.IsDNS1123Subdomain(of.Name)) > 0 {
+		// It says nothing, or what nothing is called: whoever makes pods writes it.
+		return out, nil
+	}
+	vmi := &v1.VirtualMachineInstance{}
+	if err := e.cluster.Get(ctx, of, vmi); err != nil {
+		return out, ignoreNotFound(err, "VMI", of)
+	}
+	out.VMI = vmi
+	return out, nil
+}
+
+func ignoreNotFound(err error, kind string, key types.NamespacedName) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("reading %s %s: %w", kind, key, err)
+}
+
+// mark has the VMI evacuated from its node. It reports false when somebody has changed the
+// VMI meanwhile.
+func (e *evictions) mark(ctx context.Context, vmi *v1.VirtualMachineInstance) (marked bool, err error) {
+	cordoned, err := e.cordoned(ctx, vmi.Status.NodeName)
+	if err != nil {
+		return false, err
+	}
+	patch := client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{})
+	switch err := e.cluster.Patch(ctx, evacuation.Mark(vmi, cordoned), patch); {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("marking VMI %s/%s for its evacuation from node %s: %w", vmi.Namespace, vmi.Name, vmi.Status.NodeName, err)
+	}
+	return true, nil
+}
+
+// cordoned reports whether a node takes no new pods. One that does not exist takes none.
+func (e *evictions) cordoned(ctx context.Context, name string) (bool, error) {
+	node := &corev1.Node{}
+	if err := e.cluster.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, fmt.Errorf("reading node %s: %w", name, err)
+	}
+	return node.Spec.Unschedulable, nil
+}

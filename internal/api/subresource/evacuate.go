@@ -1,0 +1,67 @@
+package subresource
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/evacuation"
+	"drydock.dev/drydock/internal/rules/objectevent"
+)
+
+// CancelEvacuation refuses to cancel what is not under way: any evacuation, or if a node is
+// named, that from this node.
+func CancelEvacuation(vmi *v1.VirtualMachineInstance, node string) error {
+	switch marked := vmi.Status.EvacuationNodeName; {
+	case marked == "":
+		return vmiConflict(vmi, "VMI is not marked for evacuation")
+	case node != "" && node != marked:
+		return vmiConflict(vmi, fmt.Sprintf("VMI is marked for evacuation from node %s, not from node %s", marked, objectevent.Fit(node)))
+	}
+	return nil
+}
+
+// cancelEvacuationOfInstance takes the mark off a VMI. virt-controller then cancels what has
+// not begun.
+func (s *Server) cancelEvacuationOfInstance(w http.ResponseWriter, r *http.Request) error {
+	return s.cancelEvacuation(w, r, func(ctx context.Context, name types.NamespacedName) (*v1.VirtualMachineInstance, error) {
+		vmi := &v1.VirtualMachineInstance{}
+		return vmi, s.cluster.Get(ctx, name, vmi)
+	})
+}
+
+// cancelEvacuationOfMachine takes it off a VM's VMI.
+func (s *Server) cancelEvacuationOfMachine(w http.ResponseWriter, r *http.Request) error {
+	return s.cancelEvacuation(w, r, func(ctx context.Context, name types.NamespacedName) (*v1.VirtualMachineInstance, error) {
+		vm, vmi, err := s.read(ctx, name)
+		if err == nil && vmi == nil {
+			err = conflict(vm, "VM is not running")
+		}
+		return vmi, err
+	})
+}
+
+func (s *Server) cancelEvacuation(w http.ResponseWriter, r *http.Request, read func(context.Context, types.NamespacedName) (*v1.VirtualMachineInstance, error)) error {
+	options, err := readOptions[v1.EvacuateCancelOptions](r)
+	if err != nil {
+		return err
+	}
+	vmi, err := read(r.Context(), key(r))
+	if err != nil {
+		return err
+	}
+	if err := CancelEvacuation(vmi, options.EvacuationNodeName); err != nil {
+		return err
+	}
+	conditional := client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{})
+	if err := s.cluster.Patch(r.Context(), evacuation.Clear(vmi), conditional, &client.PatchOptions{DryRun: slices.Clone(options.DryRun)}); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}

@@ -1,0 +1,219 @@
+// Package evacuation is the loop that brings guests away from nodes that their pods are
+// evicted from. Package evacuation of the rules decides; this package observes and acts.
+//
+// It makes migrations, deletes those of its own that are not wanted any more before they
+// have begun, deletes launcher pods of guests that are to be stopped, and clears the mark of
+// VMIs (status.evacuationNodeName), which virt-api sets. Beside it, in budgets.go, is the loop
+// of the namespaces' disruption budgets. It must not choose which migration may begin: the loop of migrations does.
+package evacuation
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"drydock.dev/drydock/internal/controller/deletion"
+	"drydock.dev/drydock/internal/controller/migration"
+	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/evacuation"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	migrationrules "drydock.dev/drydock/internal/rules/migration"
+)
+
+// refusalPause is when a migration is asked for again that the API server refuses.
+const refusalPause = 20 * time.Second
+
+// Reconciler is the loop. All fields are required.
+type Reconciler struct {
+	// Client reads from the cache and writes; Reader asks the API server.
+	Client   client.Client
+	Reader   client.Reader
+	Recorder events.EventRecorder
+	// Settings gives the cluster's settings of the moment.
+	Settings func(context.Context) (clusterconfig.Settings, error)
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// SetupWithManager registers the loop, which works at the given pace. The loop of migrations
+// must be registered, too: its index is used.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("evacuation").
+		Watches(&v1.VirtualMachineInstance{}, vmiEvents()).
+		Watches(&v1.VirtualMachineInstanceMigration{}, migrationEvents()).
+		Watches(&corev1.Node{}, r.nodeEvents()).
+		WithOptions(pace).
+		Complete(r)
+}
+
+// Reconcile looks at one VMI and does what is next.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	o, err := r.observe(ctx, req.NamespacedName)
+	if err != nil || o.VMI == nil {
+		return ctrl.Result{}, err
+	}
+	plan, err := settle.Plan(ctx, func() (evacuation.Plan, evacuation.Question) {
+		plan := evacuation.Decide(o)
+		return plan, plan.Needs
+	}, func(ctx context.Context, question evacuation.Question) error { return r.ask(ctx, question, &o) })
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	after, err := r.apply(ctx, &o, plan)
+	return ctrl.Result{RequeueAfter: after}, err
+}
+
+// observe gathers what the caches show of a VMI.
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (evacuation.Observed, error) {
+	o := evacuation.Observed{Now: r.Now()}
+	settings, err := r.Settings(ctx)
+	if err != nil {
+		return o, err
+	}
+	o.Cluster = settings.EvictionStrategy
+	if o.VMI, err = read(ctx, r.Client, key, &v1.VirtualMachineInstance{}); err != nil || o.VMI == nil {
+		return o, err
+	}
+	if o.Migrations, err = migration.Cached(ctx, r.Client, key); err != nil {
+		return o, err
+	}
+	o.Node, err = readNode(ctx, r.Client, o.VMI)
+	return o, err
+}
+
+// ask puts a question to the API server.
+func (r *Reconciler) ask(ctx context.Context, question evacuation.Question, o *evacuation.Observed) error {
+	var err error
+	key := client.ObjectKeyFromObject(o.VMI)
+	switch question {
+	case evacuation.NeedNode:
+		o.Node, err = readNode(ctx, r.Reader, o.VMI)
+		o.NodeAsked = err == nil
+	case evacuation.NeedMigrations:
+		if o.VMI, err = read(ctx, r.Reader, key, &v1.VirtualMachineInstance{}); err == nil {
+			o.Migrations, err = migration.Stored(ctx, r.Reader, key)
+		}
+		// The node that it is marked for may be another one.
+		o.Asked, o.NodeAsked = err == nil, false
+		if err == nil && o.VMI != nil {
+			o.Node, err = readNode(ctx, r.Reader, o.VMI)
+			o.NodeAsked = err == nil
+		}
+	case evacuation.NeedNothing:
+	}
+	return err
+}
+
+// readNode reads the node that a VMI is marked for, nil for none.
+func readNode(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineInstance) (*corev1.Node, error) {
+	if vmi.Status.EvacuationNodeName == "" {
+		return nil, nil
+	}
+	return read(ctx, from, types.NamespacedName{Name: vmi.Status.EvacuationNodeName}, &corev1.Node{})
+}
+
+// read reads an object; nil when there is none.
+func read[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, from client.Reader, key types.NamespacedName, into P) (P, error) {
+	switch err := from.Get(ctx, key, into); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading %T %s: %w", into, key, err)
+	}
+	return into, nil
+}
+
+// apply does what is planned, in the plan's order, and returns when to look again.
+func (r *Reconciler) apply(ctx context.Context, o *evacuation.Observed, plan evacuation.Plan) (time.Duration, error) {
+	for _, m := range plan.Cancel {
+		if err := r.cancel(ctx, o.VMI, m); err != nil {
+			return 0, err
+		}
+	}
+	if plan.Clear {
+		if err := r.clear(ctx, o.VMI); err != nil {
+			return 0, err
+		}
+	}
+	if plan.Stop {
+		return 0, r.stop(ctx, o.VMI)
+	}
+	if plan.Create != nil {
+		return r.create(ctx, o.VMI, plan.Create)
+	}
+	return plan.After, nil
+}
+
+// cancel deletes a migration in the very version that was judged: it may have begun since.
+func (r *Reconciler) cancel(ctx context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) error {
+	gone := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}}
+	switch err := r.Client.Delete(ctx, gone, client.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion}); {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("canceling the migration %s/%s, which is not needed any more: %w", m.Namespace, m.Name, err)
+	}
+	r.Recorder.Eventf(vmi, m, corev1.EventTypeNormal, "EvacuationCanceled", "CancelMigration", "Canceled the migration %s, which had not begun: its node need not be left any more", m.Name)
+	return nil
+}
+
+// clear takes the mark off, unless somebody has changed the VMI: its newer version wakes the
+// loop again.
+func (r *Reconciler) clear(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	err := r.Client.Patch(ctx, evacuation.Clear(vmi), client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("clearing evacuationNodeName of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
+	}
+	return nil
+}
+
+// stop deletes the pod that a guest is in, as an eviction that is allowed does.
+func (r *Reconciler) stop(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	key := types.NamespacedName{Namespace: vmi.Namespace, Name: launcherpod.CurrentName(vmi)}
+	pod, err := read(ctx, r.Client, key, &corev1.Pod{})
+	if err != nil || pod == nil || pod.DeletionTimestamp != nil || launcherpod.BondOf(pod, vmi) != launcherpod.Chosen {
+		return err
+	}
+	if gone, err := deletion.Exact(ctx, r.Client, pod, "the pod of a guest that is to leave its node"); gone || err != nil {
+		return err
+	}
+	r.Recorder.Eventf(vmi, pod, corev1.EventTypeNormal, "EvacuationStopsGuest", "StopGuest",
+		"The guest is stopped: it is to leave node %s, and can't be migrated: %v", vmi.Status.NodeName, migrationrules.Movable(vmi))
+	return nil
+}
+
+// create asks for a migration. One of its name is an earlier attempt's.
+func (r *Reconciler) create(ctx context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) (time.Duration, error) {
+	switch err := r.Client.Create(ctx, m); {
+	case err == nil:
+		r.Recorder.Eventf(vmi, m, corev1.EventTypeNormal, "SuccessfulCreate", "CreateMigration",
+			"Created the migration %s: the guest is to leave node %s", m.Name, vmi.Status.NodeName)
+		return 0, nil
+	case apierrors.IsAlreadyExists(err):
+		return 0, nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		r.Recorder.Eventf(vmi, nil, corev1.EventTypeWarning, "FailedCreate", "CreateMigration",
+			"The guest is to leave node %s, and a migration can't be created: %v", vmi.Status.NodeName, err)
+		return refusalPause, nil
+	default:
+		return 0, fmt.Errorf("creating the migration %s/%s: %w", m.Namespace, m.Name, err)
+	}
+}
