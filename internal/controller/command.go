@@ -77,7 +77,7 @@ func NewCommand() *cobra.Command {
 			if err := register(cmd.Context(), mgr, o); err != nil {
 				return err
 			}
-			if err := crmetrics.Registry.Register(&metrics.Collector{Cache: mgr.GetCache(), Elected: mgr.Elected()}); err != nil {
+			if err := crmetrics.Registry.Register(&metrics.Collector{Cache: mgr.GetCache(), Elected: mgr.Elected(), Image: o.launcherImage}); err != nil {
 				return fmt.Errorf("registering the metrics: %w", err)
 			}
 			return mgr.Start(cmd.Context())

@@ -26,6 +26,7 @@ import (
 	"drydock.dev/drydock/internal/controller/replicaset"
 	"drydock.dev/drydock/internal/controller/vm"
 	"drydock.dev/drydock/internal/controller/vmi"
+	"drydock.dev/drydock/internal/controller/workloadupdate"
 	"drydock.dev/drydock/internal/eventnote"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
@@ -95,6 +96,9 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		Client: cached, Reader: reader, Recorder: recorder("evacuation-controller"), Settings: settings, Now: o.now,
 	}
 	budgets := &evacuation.Budgets{Client: cached, Now: o.now}
+	updates := &workloadupdate.Reconciler{
+		Client: cached, Recorder: recorder("workload-update-controller"), Namespace: o.namespace, Image: o.launcherImage, Now: o.now,
+	}
 	sizes := &claimsize.Reconciler{Client: cached}
 	vms := &vm.Reconciler{Client: cached, Reader: reader, Recorder: recorder("virtualmachine-controller"), Now: o.now}
 	sets := &replicaset.Reconciler{Client: cached, Recorder: recorder("virtualmachinereplicaset-controller"), Now: o.now}
@@ -112,6 +116,7 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		{"VirtualMachineInstanceMigrations", func() error { return moves.SetupWithManager(ctx, mgr, pace(migrationWorkers)) }},
 		{"evacuations", func() error { return evacuations.SetupWithManager(mgr, pace(migrationWorkers)) }},
 		{"disruption budgets of guests", func() error { return budgets.SetupWithManager(mgr, pace(1)) }},
+		{"outdated launcher pods", func() error { return updates.SetupWithManager(mgr, pace(1)) }},
 		{"hotplugged volumes", func() error { return plugs.SetupWithManager(ctx, mgr, pace(workers)) }},
 		{"claims that grow", func() error { return sizes.SetupWithManager(mgr, pace(1)) }},
 		{"VirtualMachines", func() error { return vms.SetupWithManager(ctx, mgr, pace(workers)) }},

@@ -2,6 +2,7 @@ package validate
 
 import (
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 // configuration judges the values of what is supported of the KubeVirt object.
 func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	errs := pullPolicy(spec.ImagePullPolicy, path.Child("imagePullPolicy"))
+	errs = append(errs, workloadUpdate(&spec.WorkloadUpdateStrategy, path.Child("workloadUpdateStrategy"))...)
 	c, path := &spec.Configuration, path.Child("configuration")
 	errs = append(errs, pullPolicy(c.ImagePullPolicy, path.Child("imagePullPolicy"))...)
 	if s := c.VMRolloutStrategy; s != nil {
@@ -38,4 +40,19 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, cpuModel(c.CPUModel, path.Child("cpuModel"))...)
 	}
 	return append(errs, migrations(c.MigrationConfiguration, path.Child("migrations"))...)
+}
+
+// workloadUpdate judges how guests are to be brought into newer pods.
+func workloadUpdate(s *v1.KubeVirtWorkloadUpdateStrategy, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, method := range s.WorkloadUpdateMethods {
+		errs = append(errs, oneOf(method, path.Child("workloadUpdateMethods").Index(i), v1.WorkloadUpdateMethodLiveMigrate, v1.WorkloadUpdateMethodEvict)...)
+	}
+	if size := s.BatchEvictionSize; size != nil && *size < 1 {
+		errs = append(errs, field.Invalid(path.Child("batchEvictionSize"), *size, "must be at least 1"))
+	}
+	if every := s.BatchEvictionInterval; every != nil && every.Duration < time.Second {
+		errs = append(errs, field.Invalid(path.Child("batchEvictionInterval"), every.Duration.String(), "must be at least 1s"))
+	}
+	return errs
 }

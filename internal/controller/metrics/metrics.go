@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/workloadupdate"
 )
 
 var (
@@ -36,25 +37,29 @@ var (
 	nonEvictable = prometheus.NewDesc("kubevirt_vmi_non_evictable",
 		"Indication for a VirtualMachine that its eviction strategy is set to Live Migration but is not migratable.",
 		[]string{"node", "namespace", "name"}, nil)
+	outdated = prometheus.NewDesc("kubevirt_vmi_number_of_outdated",
+		"Number of VMIs whose launcher pod is not made of the newest image.", nil, nil)
 	leading = prometheus.NewDesc("kubevirt_virt_controller_leading_status",
 		"Indication for an operating virt-controller.", nil, nil)
 	ready = prometheus.NewDesc("kubevirt_virt_controller_ready_status",
 		"Indication for a virt-controller that is ready to take the lead.", nil, nil)
 )
 
-// Collector counts on demand. Both fields are required.
+// Collector counts on demand. All fields are required.
 type Collector struct {
 	// Cache is read; it must not be a client that asks the API server.
 	Cache client.Reader
 	// Elected is closed when this process leads. Only the leader counts, so
 	// that sums over virt-controllers are right.
 	Elected <-chan struct{}
+	// Image is what new launcher pods are made of.
+	Image string
 }
 
 // Describe is part of prometheus.Collector.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{phaseCount, vmCount, vmInfo, vmiInfo, migrationsPending, migrationsScheduling, migrationsRunning,
-		nonEvictable, leading, ready} {
+		nonEvictable, outdated, leading, ready} {
 		out <- d
 	}
 }
@@ -105,7 +110,7 @@ func (c *Collector) collectVMIs(out chan<- prometheus.Metric) {
 		return
 	}
 	type key struct{ node, phase string }
-	counts := map[key]int{}
+	counts, old := map[key]int{}, 0
 	for i := range list.Items {
 		vmi := &list.Items[i]
 		phase := strings.ToLower(string(vmi.Status.Phase))
@@ -115,7 +120,11 @@ func (c *Collector) collectVMIs(out chan<- prometheus.Metric) {
 		counts[key{vmi.Status.NodeName, phase}]++
 		out <- gauge(vmiInfo, 1, vmi.Name, vmi.Namespace, vmi.Status.NodeName, phase)
 		collectEvictable(out, vmi)
+		if workloadupdate.Outdated(vmi, c.Image) {
+			old++
+		}
 	}
+	out <- gauge(outdated, old)
 	for k, n := range counts {
 		out <- gauge(phaseCount, n, k.node, k.phase)
 	}

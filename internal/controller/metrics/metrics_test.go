@@ -44,11 +44,12 @@ func TestTheLeaderCounts(t *testing.T) {
 	}
 	moves := vmi("d", "node2", v1.Running)
 	moves.Spec.EvictionStrategy = new(v1.EvictionStrategyLiveMigrate)
+	moves.Status.LauncherContainerImageVersion = "new"
 	held := *moves.DeepCopy()
-	held.Name = "e"
+	held.Name, held.Status.LauncherContainerImageVersion = "e", "old"
 	held.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse}}
 	elected := make(chan struct{})
-	c := &Collector{Elected: elected, Cache: shelf{
+	c := &Collector{Elected: elected, Image: "new", Cache: shelf{
 		vms: []v1.VirtualMachine{{
 			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"},
 			Spec:       v1.VirtualMachineSpec{RunStrategy: new(v1.RunStrategyAlways)},
@@ -65,7 +66,7 @@ kubevirt_virt_controller_leading_status 0
 `
 	names := []string{"kubevirt_virt_controller_leading_status", "kubevirt_vmi_phase_count", "kubevirt_number_of_vms", "kubevirt_vm_info",
 		"kubevirt_vmi_migrations_in_pending_phase", "kubevirt_vmi_migrations_in_running_phase", "kubevirt_vmi_migrations_in_scheduling_phase",
-		"kubevirt_vmi_non_evictable"}
+		"kubevirt_vmi_non_evictable", "kubevirt_vmi_number_of_outdated"}
 	if err := testutil.CollectAndCompare(c, strings.NewReader(waiting), names...); err != nil {
 		t.Errorf("before the election: %v", err)
 	}
@@ -93,6 +94,9 @@ kubevirt_vmi_migrations_in_scheduling_phase 1
 # TYPE kubevirt_vmi_non_evictable gauge
 kubevirt_vmi_non_evictable{name="d",namespace="ns",node="node2"} 0
 kubevirt_vmi_non_evictable{name="e",namespace="ns",node="node2"} 1
+# HELP kubevirt_vmi_number_of_outdated Number of VMIs whose launcher pod is not made of the newest image.
+# TYPE kubevirt_vmi_number_of_outdated gauge
+kubevirt_vmi_number_of_outdated 1
 # HELP kubevirt_vmi_phase_count Sum of VMIs per phase and node.
 # TYPE kubevirt_vmi_phase_count gauge
 kubevirt_vmi_phase_count{node="",phase="pending"} 1

@@ -1,0 +1,227 @@
+// Package workloadupdate is the loop that brings guests into pods of the newest image.
+// Package workloadupdate of the rules decides; this package observes and acts.
+//
+// It makes migrations and evictions, and owns the label kubevirt.io/outdatedLauncherImage of
+// VMIs and the number of outdated ones in the KubeVirt object's status. It has one key, that
+// object, and one worker.
+package workloadupdate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/workloadupdate"
+)
+
+// calm is how long the loop waits after a change, so that a hundred VMIs which change
+// together cost one look at all of them.
+const calm = time.Second
+
+// Reconciler is the loop. All fields are required.
+type Reconciler struct {
+	Client    client.Client
+	Recorder  events.EventRecorder
+	Namespace string
+	// Image is what new launcher pods are made of.
+	Image string
+	// Now is the clock.
+	Now func() time.Time
+
+	// lastBatch is when pods were evicted last, or this process began to look.
+	lastBatch time.Time
+}
+
+// SetupWithManager registers the loop, which must have one worker.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("workloadupdate").
+		Watches(&v1.KubeVirt{}, r.soon()).
+		Watches(&v1.VirtualMachineInstance{}, r.soon(), builder.WithPredicates(predicate.Funcs{UpdateFunc: mattersOfVMI})).
+		Watches(&v1.VirtualMachineInstanceMigration{}, r.soon(), builder.WithPredicates(predicate.Funcs{UpdateFunc: mattersOfMigration})).
+		WithOptions(pace).
+		Complete(r)
+}
+
+// soon wakes the loop a moment after an event.
+func (r *Reconciler) soon() handler.EventHandler {
+	key := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: clusterconfig.Name}}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, _ event.CreateEvent, q queue) { q.AddAfter(key, calm) },
+		UpdateFunc: func(_ context.Context, _ event.UpdateEvent, q queue) { q.AddAfter(key, calm) },
+		DeleteFunc: func(_ context.Context, _ event.DeleteEvent, q queue) { q.AddAfter(key, calm) },
+	}
+}
+
+// queue is where the loop takes its work from.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// mattersOfVMI lets through changes that a plan may depend on; a running VMI's status changes
+// for other reasons all the time.
+func mattersOfVMI(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*v1.VirtualMachineInstance)
+	after, alike := e.ObjectNew.(*v1.VirtualMachineInstance)
+	if !ok || !alike {
+		return true
+	}
+	a, b := &before.Status, &after.Status
+	return a.Phase != b.Phase || a.LauncherContainerImageVersion != b.LauncherContainerImageVersion || a.EvacuationNodeName != b.EvacuationNodeName ||
+		!equality.Semantic.DeepEqual(a.Conditions, b.Conditions) || !equality.Semantic.DeepEqual(before.Labels, after.Labels)
+}
+
+// mattersOfMigration lets through the end of a migration.
+func mattersOfMigration(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*v1.VirtualMachineInstanceMigration)
+	after, alike := e.ObjectNew.(*v1.VirtualMachineInstanceMigration)
+	return !ok || !alike || before.IsFinal() != after.IsFinal()
+}
+
+// Reconcile looks at all VMIs and does what is next.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if r.lastBatch.IsZero() {
+		// An earlier leader may have evicted a batch a moment ago.
+		r.lastBatch = r.Now()
+	}
+	kv := &v1.KubeVirt{}
+	switch err := r.Client.Get(ctx, req.NamespacedName, kv); {
+	case apierrors.IsNotFound(err):
+		return ctrl.Result{}, nil
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("reading the KubeVirt object %s: %w", req.NamespacedName, err)
+	}
+	cluster, err := r.observe(ctx, kv)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	plan := workloadupdate.Decide(cluster)
+	again, err := r.apply(ctx, kv, plan)
+	return ctrl.Result{RequeueAfter: backoff.Sooner(plan.After, again)}, err
+}
+
+// observe gathers what the caches show. What is listed must not be changed.
+func (r *Reconciler) observe(ctx context.Context, kv *v1.KubeVirt) (workloadupdate.Cluster, error) {
+	settings := clusterconfig.FromKubeVirt(kv)
+	c := workloadupdate.Cluster{
+		Image: r.Image, Strategy: kv.Spec.WorkloadUpdateStrategy, Eviction: settings.EvictionStrategy,
+		MostMigrations: *settings.Migrations.ParallelMigrationsPerCluster, LastBatch: r.lastBatch, Now: r.Now(),
+	}
+	var vmis v1.VirtualMachineInstanceList
+	if err := r.Client.List(ctx, &vmis, client.UnsafeDisableDeepCopy); err != nil {
+		return c, fmt.Errorf("listing the VMIs: %w", err)
+	}
+	for i := range vmis.Items {
+		c.VMIs = append(c.VMIs, &vmis.Items[i])
+	}
+	var migrations v1.VirtualMachineInstanceMigrationList
+	if err := r.Client.List(ctx, &migrations, client.UnsafeDisableDeepCopy); err != nil {
+		return c, fmt.Errorf("listing the migrations: %w", err)
+	}
+	for i := range migrations.Items {
+		c.Migrations = append(c.Migrations, &migrations.Items[i])
+	}
+	return c, nil
+}
+
+// refusalPause is when a migration is asked for again that the API server refuses.
+const refusalPause = 20 * time.Second
+
+// apply does what is planned. What fails for one VMI keeps no other from its update.
+func (r *Reconciler) apply(ctx context.Context, kv *v1.KubeVirt, plan workloadupdate.Plan) (again time.Duration, err error) {
+	failed := []error{r.report(ctx, kv, plan.Outdated)}
+	for _, vmi := range plan.Label {
+		failed = append(failed, r.label(ctx, vmi, true))
+	}
+	for _, vmi := range plan.Unlabel {
+		failed = append(failed, r.label(ctx, vmi, false))
+	}
+	for _, m := range plan.Migrate {
+		refused, err := r.migrate(ctx, m)
+		if failed = append(failed, err); refused {
+			again = refusalPause
+		}
+	}
+	if len(plan.Evict) > 0 {
+		r.lastBatch = r.Now()
+	}
+	for _, vmi := range plan.Evict {
+		failed = append(failed, r.evict(ctx, vmi))
+	}
+	return again, errors.Join(failed...)
+}
+
+// report writes how many guests are outdated; no other loop writes that field.
+func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, outdated int) error {
+	if n := kv.Status.OutdatedVirtualMachineInstanceWorkloads; n != nil && *n == outdated {
+		return nil
+	}
+	to := kv.DeepCopy()
+	to.Status.OutdatedVirtualMachineInstanceWorkloads = &outdated
+	if err := r.Client.Status().Patch(ctx, to, client.MergeFrom(kv)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("patching the number of outdated VMIs in the status of KubeVirt %s/%s: %w", kv.Namespace, kv.Name, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) label(ctx context.Context, vmi *v1.VirtualMachineInstance, outdated bool) error {
+	err := r.Client.Patch(ctx, workloadupdate.Labeled(vmi, outdated), client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // the newer version wakes the loop
+	}
+	if err != nil {
+		return fmt.Errorf("labeling VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
+	}
+	return nil
+}
+
+// migrate asks for a migration. One of its name is an earlier attempt's.
+func (r *Reconciler) migrate(ctx context.Context, m *v1.VirtualMachineInstanceMigration) (refused bool, err error) {
+	switch err := r.Client.Create(ctx, m); {
+	case err == nil, apierrors.IsAlreadyExists(err):
+		return false, nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		ctrl.LoggerFrom(ctx).Info("a migration for an update is refused", "migration", m.Name, "namespace", m.Namespace, "reason", err.Error())
+		return true, nil
+	default:
+		return false, fmt.Errorf("creating the migration %s/%s: %w", m.Namespace, m.Name, err)
+	}
+}
+
+// evict evicts the pod that a VMI's guest is in. Whoever protects it may refuse; the next
+// batch asks again.
+func (r *Reconciler) evict(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: launcherpod.CurrentName(vmi)}}
+	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	switch err := r.Client.SubResource("eviction").Create(ctx, pod, eviction); {
+	case apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsTooManyRequests(err):
+		ctrl.LoggerFrom(ctx).Info("an eviction for an update has to wait", "pod", pod.Name, "namespace", pod.Namespace, "reason", err.Error())
+		return nil
+	case err != nil:
+		return fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	r.Recorder.Eventf(vmi, nil, corev1.EventTypeNormal, "SuccessfulEvict", "Evict", "Evicted the launcher pod %s, whose image is not the newest", pod.Name)
+	return nil
+}

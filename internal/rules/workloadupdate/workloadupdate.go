@@ -1,0 +1,226 @@
+// Package workloadupdate decides which guests are brought into a pod of the newest image,
+// and how: by a migration, or by evicting the pod, which has its guest stopped.
+//
+//	             the image is another one,
+//	             or MigrationRequired
+//	up to date ──────────────────────────> outdated ──> migration (LiveMigrate)   ──> up to date
+//	                                           └──────> eviction  (Evict), in batches: the VM starts it again
+//
+// Nothing is remembered but when the last batch was evicted: what a VMI's status says of its
+// pod's image, and the migrations that there are, say the rest. It must not import a client.
+package workloadupdate
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/evacuation"
+	"drydock.dev/drydock/internal/rules/migration"
+)
+
+// KubeVirt's defaults for the batches of evictions.
+const (
+	defaultBatch    = 10
+	defaultInterval = time.Minute
+)
+
+// Cluster is what a plan is made from.
+type Cluster struct {
+	VMIs       []*v1.VirtualMachineInstance
+	Migrations []*v1.VirtualMachineInstanceMigration
+	// Image is what new launcher pods are made of.
+	Image    string
+	Strategy v1.KubeVirtWorkloadUpdateStrategy
+	// Eviction is the cluster's strategy for evictions, MostMigrations how many
+	// migrations run at a time.
+	Eviction       v1.EvictionStrategy
+	MostMigrations uint32
+	// LastBatch is when pods were evicted last. A process that does not know it says when
+	// it began to work.
+	LastBatch time.Time
+	Now       time.Time
+}
+
+// Plan is what is to be done.
+type Plan struct {
+	// Outdated is how many guests run in a pod of another image.
+	Outdated int
+	// Label and Unlabel are the VMIs whose label OutdatedLauncherImageLabel is to be set
+	// and taken off.
+	Label, Unlabel []*v1.VirtualMachineInstance
+	// Migrate are migrations that are to be made. Their names follow from what they are for.
+	Migrate []*v1.VirtualMachineInstanceMigration
+	// Evict are VMIs whose pod is to be evicted: one batch.
+	Evict []*v1.VirtualMachineInstance
+	// After asks for another look, zero for none.
+	After time.Duration
+}
+
+// planning is a plan that is being made.
+type planning struct {
+	Cluster
+	plan Plan
+	// of are the migrations by VMI; underway counts those of this package that have not
+	// ended.
+	of       map[types.NamespacedName][]*v1.VirtualMachineInstanceMigration
+	underway uint32
+}
+
+// Decide plans for all VMIs, the oldest first.
+func Decide(c Cluster) Plan {
+	p := &planning{Cluster: c, of: map[types.NamespacedName][]*v1.VirtualMachineInstanceMigration{}}
+	for _, m := range c.Migrations {
+		key := types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}
+		p.of[key] = append(p.of[key], m)
+		if own(m) && !m.IsFinal() {
+			p.underway++
+		}
+	}
+	for _, vmi := range oldestFirst(c.VMIs) {
+		p.consider(vmi)
+	}
+	p.cutBatch()
+	return p.plan
+}
+
+func oldestFirst(vmis []*v1.VirtualMachineInstance) []*v1.VirtualMachineInstance {
+	return slices.SortedFunc(slices.Values(vmis), func(a, b *v1.VirtualMachineInstance) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// consider decides about one VMI.
+func (p *planning) consider(vmi *v1.VirtualMachineInstance) {
+	outdated := Outdated(vmi, p.Image)
+	if outdated {
+		p.plan.Outdated++
+	}
+	if vmi.DeletionTimestamp != nil {
+		return
+	}
+	p.label(vmi, outdated)
+	if !outdated && !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired) {
+		return
+	}
+	if vmi.Status.Phase != v1.Running || vmi.IsMarkedForEviction() {
+		// Who evacuates a guest updates it, too.
+		return
+	}
+	movable := migration.Movable(vmi) == nil
+	switch {
+	case p.by(v1.WorkloadUpdateMethodLiveMigrate) && movable:
+		p.migrate(vmi)
+	case outdated && p.by(v1.WorkloadUpdateMethodEvict) && (movable || !protected(vmi, p.Eviction)):
+		p.plan.Evict = append(p.plan.Evict, vmi)
+	}
+}
+
+// label has a VMI's label say whether it is outdated.
+func (p *planning) label(vmi *v1.VirtualMachineInstance, outdated bool) {
+	switch _, labeled := vmi.Labels[v1.OutdatedLauncherImageLabel]; {
+	case outdated && !labeled:
+		p.plan.Label = append(p.plan.Label, vmi)
+	case !outdated && labeled:
+		p.plan.Unlabel = append(p.plan.Unlabel, vmi)
+	}
+}
+
+// Outdated reports whether a VMI's guest may run in a pod of another image than that.
+func Outdated(vmi *v1.VirtualMachineInstance, image string) bool {
+	in := vmi.Status.LauncherContainerImageVersion
+	return in != "" && in != image && (vmi.Status.Phase == v1.Running || vmi.Status.Phase == v1.Scheduled)
+}
+
+func (p *planning) by(method v1.WorkloadUpdateMethod) bool {
+	return slices.Contains(p.Strategy.WorkloadUpdateMethods, method)
+}
+
+// protected reports whether an eviction would be refused of a guest that can't be migrated,
+// so that it must not take a place in every batch.
+func protected(vmi *v1.VirtualMachineInstance, cluster v1.EvictionStrategy) bool {
+	switch evacuation.Strategy(vmi, cluster) {
+	case v1.EvictionStrategyNone, v1.EvictionStrategyLiveMigrateIfPossible:
+		return false
+	}
+	return true
+}
+
+// migrate has a VMI migrated, unless it is being migrated, or was a moment ago. No more are
+// asked for than may run, so that those who wait need no object.
+func (p *planning) migrate(vmi *v1.VirtualMachineInstance) {
+	of := p.of[types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name}]
+	pending := func(m *v1.VirtualMachineInstanceMigration) bool { return !m.IsFinal() }
+	if p.underway >= p.MostMigrations || migration.InFlight(vmi) || slices.ContainsFunc(of, pending) {
+		// Their ends are the next reason to look.
+		return
+	}
+	if left := migration.Pause(of, p.Now); left > 0 {
+		p.plan.After = backoff.Sooner(p.plan.After, left)
+		return
+	}
+	p.underway++
+	p.plan.Migrate = append(p.plan.Migrate, migration.Automatic(vmi, v1.WorkloadUpdateMigrationAnnotation, "",
+		layout.PodName("kubevirt-workload-update-", vmi.Name, "-"+layout.LongDigest(string(vmi.UID)+" "+p.Image+" "+last(of)))))
+}
+
+// last is the UID of the newest migration for an update, "" for none: each attempt has a name
+// of its own, which is the same for whoever makes it.
+func last(of []*v1.VirtualMachineInstanceMigration) string {
+	var last *v1.VirtualMachineInstanceMigration
+	for _, m := range of {
+		if own(m) && (last == nil || cmp.Or(m.CreationTimestamp.Compare(last.CreationTimestamp.Time), cmp.Compare(m.UID, last.UID)) > 0) {
+			last = m
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	return string(last.UID)
+}
+
+// own reports whether a migration was made for an update. Users can write the annotation,
+// and not the priority.
+func own(m *v1.VirtualMachineInstanceMigration) bool {
+	_, is := m.Annotations[v1.WorkloadUpdateMigrationAnnotation]
+	return is && m.Spec.Priority != nil && *m.Spec.Priority == v1.PrioritySystemMaintenance
+}
+
+// cutBatch leaves of the evictions those of one batch, and none before its time.
+func (p *planning) cutBatch() {
+	if len(p.plan.Evict) == 0 {
+		return
+	}
+	batch, interval := defaultBatch, defaultInterval
+	if size := p.Strategy.BatchEvictionSize; size != nil {
+		batch = max(*size, 1)
+	}
+	if every := p.Strategy.BatchEvictionInterval; every != nil {
+		interval = max(every.Duration, time.Second)
+	}
+	if left := p.LastBatch.Add(interval).Sub(p.Now); left > 0 {
+		p.plan.Evict, p.plan.After = nil, backoff.Sooner(p.plan.After, left)
+		return
+	}
+	p.plan.Evict = p.plan.Evict[:min(batch, len(p.plan.Evict))]
+	p.plan.After = backoff.Sooner(p.plan.After, interval)
+}
+
+// Labeled returns the VMI with the label that says whether its pod is outdated.
+func Labeled(vmi *v1.VirtualMachineInstance, outdated bool) *v1.VirtualMachineInstance {
+	out := vmi.DeepCopy()
+	delete(out.Labels, v1.OutdatedLauncherImageLabel)
+	if outdated {
+		if out.Labels == nil {
+			out.Labels = map[string]string{}
+		}
+		out.Labels[v1.OutdatedLauncherImageLabel] = ""
+	}
+	return out
+}
