@@ -36,7 +36,7 @@ var (
 	pods     = schema.GroupResource{Resource: "pods"}
 	notFound = apierrors.NewNotFound(pods, "pod")
 	conflict = apierrors.NewConflict(pods, "pod", errors.New("the UID is another"))
-	refused  = errors.New("the API server is away")
+	errAway  = errors.New("the API server is away")
 )
 
 func newPod() *corev1.Pod {
@@ -52,7 +52,7 @@ func TestThisVeryObjectIsDeleted(t *testing.T) {
 		"it is there":            {nil, false, ""},
 		"it is gone":             {notFound, true, ""},
 		"another one is there":   {conflict, true, ""},
-		"the API server is away": {refused, false, "deleting the target pod ns/pod: the API server is away"},
+		"the API server is away": {errAway, false, "deleting the target pod ns/pod: the API server is away"},
 	} {
 		server := &apiServer{answer: c.answer}
 		gone, err := Exact(t.Context(), server, newPod(), "the target pod", client.GracePeriodSeconds(7))
@@ -75,7 +75,7 @@ func TestADependentIsDeletedOnce(t *testing.T) {
 		"it is there":            {nil, false, 1},
 		"it is gone":             {notFound, false, 1},
 		"another one is there":   {conflict, false, 1},
-		"the API server is away": {refused, true, 2},
+		"the API server is away": {errAway, true, 2},
 	} {
 		server, asked := &apiServer{answer: c.answer}, &mutationcache.Deletions{}
 		for range 2 {
