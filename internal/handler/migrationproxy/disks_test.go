@@ -52,7 +52,7 @@ func TestASourceThatCopiesNoDisksIsRefused(t *testing.T) {
 		MigrationUID: header.MigrationUID, VMIUID: header.VMIUID, Namespace: header.Namespace, Name: header.Name, SourceNode: "node1",
 		Target: Target{Facts: &Facts{}, DialDisks: func(context.Context) (*net.UnixConn, error) { return nil, net.ErrClosed }},
 	})
-	conn := p.raw("node1")
+	conn := p.raw()
 	old := header
 	old.Version, old.Channel = migrationwire.CopiesDisks-1, migrationwire.Control
 	if err := migrationwire.Write(conn, old); err != nil {

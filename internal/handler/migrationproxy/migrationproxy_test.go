@@ -267,7 +267,7 @@ func TestAHostileCaller(t *testing.T) {
 		}
 	})
 	t.Run("says its header slowly", func(t *testing.T) {
-		conn := p.raw("node1")
+		conn := p.raw()
 		go func() {
 			for range 600 {
 				if _, err := conn.Write([]byte{0}); err != nil {
@@ -279,12 +279,12 @@ func TestAHostileCaller(t *testing.T) {
 		ends(t, conn)
 	})
 	t.Run("says a header that has no end", func(t *testing.T) {
-		conn := p.raw("node1")
+		conn := p.raw()
 		_, _ = conn.Write(append([]byte{0xff, 0xff}, make([]byte, 1<<20)...))
 		ends(t, conn)
 	})
 	t.Run("says no JSON", func(t *testing.T) {
-		conn := p.raw("node1")
+		conn := p.raw()
 		_, _ = conn.Write([]byte("\x00\x04nope"))
 		ends(t, conn)
 	})

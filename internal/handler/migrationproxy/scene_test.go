@@ -260,10 +260,10 @@ func ends(t testing.TB, conn net.Conn) {
 	}
 }
 
-// raw is a TLS connection of a node's to the server, on which nothing was said.
-func (p *pair) raw(node string) *tls.Conn {
+// raw is a TLS connection of node1's to the server, on which nothing was said.
+func (p *pair) raw() *tls.Conn {
 	p.t.Helper()
-	conn, err := tls.Dial("tcp", p.address.String(), p.authority.Handler(p.t, node).PeerClientConfig("node2.virt-handler.kubevirt.svc", migrationwire.Protocol))
+	conn, err := tls.Dial("tcp", p.address.String(), p.authority.Handler(p.t, "node1").PeerClientConfig("node2.virt-handler.kubevirt.svc", migrationwire.Protocol))
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// What virt-controller writes is not modelled: its two loops decide on objects that are made of
+// What virt-controller writes is not modeled: its two loops decide on objects that are made of
 // the state, and the record is read from the VMI that they write. The loop of VMIs
 // (vmilifecycle.Decide) drives DecideController, and the loop of migrations (migration.Decide)
 // gives up what is canceled. Both delete pods.
