@@ -391,6 +391,26 @@ func TestAVMIIsDeletedWhileItMigrates(t *testing.T) {
 	}
 }
 
+// TestATargetsVirtHandlerIsRestartedBeforeItsGuestComes: its QEMU waits for the guest already, and
+// does not say so.
+func TestATargetsVirtHandlerIsRestartedBeforeItsGuestComes(t *testing.T) {
+	v := newVoyage(t)
+	v.from.stop()
+	v.begin(nil)
+	v.to.start()
+	v.api.await(t, "the target's address", addressed)
+	if v.to.model.qemu.Executed("migrate-incoming") != 1 {
+		t.Fatal("the target's QEMU does not wait for its guest")
+	}
+	v.to.restart()
+	v.from.start()
+	v.copies()
+	v.release()
+	v.api.await(t, "the completion", completed)
+	<-v.from.model.qemu.Ended()
+	v.alone(v.to, v.from)
+}
+
 func TestAVirtHandlerIsRestartedBeforeTheSwitchover(t *testing.T) {
 	for name, restart := range map[string]func(*voyage){
 		"at the source": func(v *voyage) { v.from.restart() },

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
 )
@@ -242,8 +243,11 @@ func (g *Guest) Cancel(ctx context.Context) error {
 	})
 }
 
+// listens is in QEMU's refusal of a second migrate-incoming.
+const listens = "already been started"
+
 // Listen has a target take its guest from a socket, as QEMU sees it. One that does already is left
-// alone.
+// alone: until its guest comes, query-migrate does not know it, and migrate-incoming is refused.
 func (g *Guest) Listen(ctx context.Context, socket string) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Status != "" && o.migration.Status != migrationstatus.None {
@@ -252,6 +256,10 @@ func (g *Guest) Listen(ctx context.Context, socket string) error {
 		err := g.setCapabilities(ctx, capability{"events", true}, capability{"return-path", true}, capability{"late-block-activate", true})
 		if err == nil {
 			err = g.execute(ctx, "migrate-incoming", map[string]any{"uri": "unix:" + socket})
+		}
+		var no *qmp.Error
+		if errors.As(err, &no) && strings.Contains(no.Desc, listens) {
+			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("having QEMU wait for its guest: %w", err)

@@ -270,6 +270,11 @@ func misplaced(p *pair) {
 		p.from.t.Errorf("a machine that never migrated says %s", *info.Status)
 	}
 	p.to.do("migrate-incoming", p.uri, nil)
+	p.to.do("query-migrate", nil, &info)
+	if info.Status != nil {
+		p.to.t.Errorf("a machine that waits for its guest says %s", *info.Status)
+	}
+	p.to.do("migrate-set-capabilities", switches("events"), nil)
 	p.to.refused("migrate-incoming", p.uri, "GenericError", "already been started")
 }
 

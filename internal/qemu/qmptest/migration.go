@@ -146,6 +146,11 @@ func (m *migration) close() {
 // setMigration changes the status, and reports it. The caller holds s.mu.
 func (s *Server) setMigration(status string) {
 	s.machine.migration.status = status
+	s.reportMigration(status)
+}
+
+// reportMigration reports a status alone. The caller holds s.mu.
+func (s *Server) reportMigration(status string) {
 	if s.machine.migration.capabilities["events"] {
 		s.emit("MIGRATION", map[string]any{"status": status})
 	}
@@ -239,7 +244,7 @@ func (s *Server) migrateIncoming(_ *monitor, a arguments) (any, error) {
 		return nil, generic("Failed to bind socket to %s: %v", path, err)
 	}
 	m.listener = listener
-	s.setMigration(migrationSetup)
+	s.reportMigration(migrationSetup) // and query-migrate says nothing yet, as QEMU's
 	s.serving.Go(func() {
 		conn, err := listener.Accept()
 		if err == nil {
