@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -135,21 +134,13 @@ func (o *Observed) next() *v1.VirtualMachineInstanceMigration {
 
 // last is the UID of the last migration that was made for an evacuation, "" for none.
 func (o *Observed) last() string {
-	var last *v1.VirtualMachineInstanceMigration
-	for _, m := range o.Migrations {
-		if own(m) && (last == nil || later(m, last)) {
-			last = m
-		}
-	}
-	if last == nil {
+	made := slices.DeleteFunc(slices.Clone(o.Migrations), func(m *v1.VirtualMachineInstanceMigration) bool { return !own(m) })
+	if len(made) == 0 {
 		return ""
 	}
-	return string(last.UID)
-}
-
-func later(a, b *v1.VirtualMachineInstanceMigration) bool {
-	created := func(m *v1.VirtualMachineInstanceMigration) *metav1.Time { return &m.CreationTimestamp }
-	return cmp.Or(created(a).Compare(created(b).Time), cmp.Compare(a.UID, b.UID)) > 0
+	return string(slices.MaxFunc(made, func(a, b *v1.VirtualMachineInstanceMigration) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+	}).UID)
 }
 
 // own reports whether a migration was made for an evacuation. Anybody who may migrate can
