@@ -212,7 +212,7 @@ func usageOf(pod *corev1.Pod) (usage, error) {
 		}
 		switch {
 		case strings.HasPrefix(p.Name(), "qemu-system-"):
-			ram, err := proc.Mapping(p.PID, guestRAM)
+			ram, err := proc.GuestRAM(p.PID, guestRAM)
 			if err != nil {
 				return u, err
 			}

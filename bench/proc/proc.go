@@ -148,9 +148,10 @@ func statusOf(pid int) (procfs.ProcStatus, error) {
 	return status, nil
 }
 
-// Mapping is the memory of the mapping of exactly a size, which the guest's RAM
-// is in QEMU: what of it the guest has touched.
-func Mapping(pid int, sizeKiB int) (Memory, error) {
+// GuestRAM is the memory of the mapping that has a guest's RAM in QEMU: what of it the guest has
+// touched. The mapping has the size of the guest's memory, or 8 KiB more where QEMU emulates the
+// machine (decision 302).
+func GuestRAM(pid int, sizeKiB int) (Memory, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", pid))
 	if err != nil {
 		return Memory{}, fmt.Errorf("reading the mappings of process %d: %w", pid, err)
@@ -159,7 +160,7 @@ func Mapping(pid int, sizeKiB int) (Memory, error) {
 	for line := range strings.Lines(string(data)) {
 		if rest, ok := strings.CutPrefix(line, "Size:"); ok {
 			found = nil
-			if kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB")); err == nil && kib == sizeKiB {
+			if kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB")); err == nil && (kib == sizeKiB || kib == sizeKiB+8) {
 				found = &Memory{}
 			}
 		}
@@ -171,7 +172,7 @@ func Mapping(pid int, sizeKiB int) (Memory, error) {
 			return *found, nil
 		}
 	}
-	return Memory{}, fmt.Errorf("looking for the guest's RAM: process %d has no mapping of %d KiB", pid, sizeKiB)
+	return Memory{}, fmt.Errorf("looking for the guest's RAM: process %d has no mapping of %d KiB, nor of 8 KiB more", pid, sizeKiB)
 }
 
 // add counts a line of the mapping.

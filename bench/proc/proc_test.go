@@ -36,7 +36,7 @@ func TestAProcessThatIsNoneIsSaid(t *testing.T) {
 	if _, err := CPU(-1); err == nil {
 		t.Error("there is no process -1")
 	}
-	if _, err := Mapping(os.Getpid(), 3); err == nil {
+	if _, err := GuestRAM(os.Getpid(), 3); err == nil {
 		t.Error("there is no mapping of 3 KiB")
 	}
 }

@@ -69,7 +69,10 @@ func newDrained(t *testing.T) *drained {
 		d.boots[name] = g.bootID()
 		awaitMigratable(t, d.ns, name)
 	}
-	start(newVM(newVMI(d.ns, "held"), v1.RunStrategyAlways), v1.EvictionStrategyLiveMigrate)
+	held := newVMI(d.ns, "held")
+	held.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+	held.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}}}
+	start(newVM(held, v1.RunStrategyAlways), v1.EvictionStrategyLiveMigrate)
 	start(newVM(newVMI(d.ns, "external"), v1.RunStrategyAlways), v1.EvictionStrategyExternal)
 	claim(t, d.ns, "plugged", corev1.PersistentVolumeFilesystem, folderOnNode1(d.ns, "plugged"))
 	g := start(newMigratableVM(t, d.ns, "hotplugged"), v1.EvictionStrategyLiveMigrate)
@@ -82,7 +85,7 @@ func newDrained(t *testing.T) *drained {
 func (d *drained) says(t *testing.T, out string) {
 	t.Helper()
 	for name, says := range map[string]string{
-		"held":       `VMI "` + d.ns + `/held" has the evictionStrategy LiveMigrate and can't be migrated: `,
+		"held":       `VMI "` + d.ns + `/held" has the evictionStrategy LiveMigrate and can't be migrated: interface default gives the guest the pod's own address`,
 		"hotplugged": `VMI "` + d.ns + `/hotplugged" has the evictionStrategy LiveMigrate and can't be migrated: PVC plugged is not shared`,
 		"external":   `Eviction triggered evacuation of VMI "` + d.ns + `/external": its evictionStrategy is External`,
 	} {

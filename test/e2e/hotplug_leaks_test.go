@@ -228,7 +228,7 @@ func costs(t *testing.T, parts []part) costTable {
 			t.Fatal(err)
 		}
 		if p.ram > 0 {
-			ram, err := proc.Mapping(p.pid, p.ram)
+			ram, err := proc.GuestRAM(p.pid, p.ram)
 			if err != nil {
 				t.Fatal(err)
 			}
