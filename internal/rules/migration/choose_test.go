@@ -2,6 +2,7 @@ package migration
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -56,6 +57,15 @@ func gone(m *v1.VirtualMachineInstanceMigration) { m.DeletionTimestamp = new(met
 
 // on says which node each VMI is on that is not on node1; "" means that there is none.
 type on map[string]string
+
+// failuresInARow are so many migrations of the VMI "vm" for a drain that have failed, the last a minute after noon.
+func failuresInARow(n int) []*v1.VirtualMachineInstanceMigration {
+	all := make([]*v1.VirtualMachineInstanceMigration, n)
+	for i := range all {
+		all[i] = made("a", strconv.Itoa(i), 0, of("vm"), noted(v1.EvacuationMigrationAnnotation), over(v1.MigrationFailed, 60-i))
+	}
+	return all
+}
 
 func cluster(nodes on, atOnce, perNode uint32, migrations ...*v1.VirtualMachineInstanceMigration) Cluster {
 	return Cluster{
@@ -136,6 +146,7 @@ func TestChoose(t *testing.T) {
 		"when it has waited":              {cluster(nil, many, many, made("a", "1", 0, of("vm"), evacuation, over(v1.MigrationFailed, 40)), made("a", "2", 0, of("vm"), evacuation)), map[types.UID]string{"a/2": "may"}},
 		"an update's after a drain's two": {cluster(nil, many, many, made("a", "1", 0, of("vm"), evacuation, over(v1.MigrationFailed, 60)), made("a", "2", 0, of("vm"), evacuation, over(v1.MigrationFailed, 20)), made("a", "3", 0, of("vm"), update)),
 			map[types.UID]string{"a/3": "BackOff 40s"}},
+		"a drain's after many failures":      {cluster(nil, many, many, append(failuresInARow(9), made("a", "next", 0, of("vm"), evacuation))...), map[types.UID]string{"a/next": "BackOff 5m0s"}},
 		"a drain's after an update's failed": {cluster(nil, many, many, made("a", "1", 0, of("vm"), update, over(v1.MigrationFailed, 60)), made("a", "2", 0, of("vm"), evacuation)), map[types.UID]string{"a/2": "BackOff 20s"}},
 		"another VMI's failures":             {cluster(nil, many, many, made("a", "1", 0, of("other"), evacuation, over(v1.MigrationFailed, 60)), made("a", "2", 0, of("vm"), evacuation)), map[types.UID]string{"a/2": "may"}},
 		"a success in between": {cluster(nil, many, many, made("a", "1", 0, of("vm"), evacuation, over(v1.MigrationFailed, 20)), made("a", "2", 0, of("vm"), over(v1.MigrationSucceeded, 50)), made("a", "3", 0, of("vm"), over(v1.MigrationSucceeded, 10)), made("a", "4", 0, of("vm"), evacuation)),

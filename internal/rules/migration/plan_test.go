@@ -57,13 +57,13 @@ func podOf(vmi *v1.VirtualMachineInstance, name string, uid types.UID, node stri
 	return pod
 }
 
-// in puts the migration into a phase; from PreparingTarget on since noon.
+// in puts the migration into a phase; from PreparingTarget on since noon, pending an hour before.
 func in(phase v1.VirtualMachineInstanceMigrationPhase) edit {
 	return func(o *Observed) {
 		o.Migration.Status.Phase = phase
-		for _, p := range []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationPending, v1.MigrationPreparingTarget} {
-			o.Migration.Status.PhaseTransitionTimestamps = append(o.Migration.Status.PhaseTransitionTimestamps,
-				v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{Phase: p, PhaseTransitionTimestamp: metav1.NewTime(noon)})
+		o.Migration.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{
+			{Phase: v1.MigrationPending, PhaseTransitionTimestamp: metav1.NewTime(noon.Add(-time.Hour))},
+			{Phase: v1.MigrationPreparingTarget, PhaseTransitionTimestamp: metav1.NewTime(noon)},
 		}
 	}
 }
