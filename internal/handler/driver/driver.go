@@ -39,6 +39,8 @@ import (
 // Network makes and serves the guests' networks.
 type Network interface {
 	Setup(ctx context.Context, pod network.Pod, vmi *v1.VirtualMachineInstance) ([]network.Interface, error)
+	// Connect connects a guest that has arrived.
+	Connect(pod network.Pod, vmi *v1.VirtualMachineInstance) error
 	Teardown(vmi types.UID)
 }
 

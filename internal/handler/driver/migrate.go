@@ -18,6 +18,7 @@ import (
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/migrationproxy"
+	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
@@ -451,6 +452,9 @@ func (d *Driver) mirrorDisks(ctx context.Context, s snapshot, o guestlifecycle.O
 func (d *Driver) take(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
 	of := o.VMI.Status.MigrationState.MigrationUID
 	d.log.Info("running the guest that has arrived", "migration", of)
+	if err := d.env.Network.Connect(network.Pod{NetNS: s.attached.link.Peer.NetNS}, o.VMI); err != nil {
+		return fmt.Errorf("connecting the guest that has arrived to its networks: %w", err)
+	}
 	if d.moving.target != nil {
 		d.moving.target.Unrun(false)
 	}

@@ -293,6 +293,17 @@ func (v *voyage) migrated() []string {
 	return slices.DeleteFunc(events, func(e string) bool { return !strings.Contains(e, v1.Migrated.String()) })
 }
 
+// connected checks that the guest was connected to its networks on a node, nil for none yet, and on
+// no other.
+func (v *voyage) connected(where *site) {
+	v.t.Helper()
+	for _, s := range []*site{v.from, v.to} {
+		if got := s.network.(*noNetwork).isConnected(v.api.vmi.UID); got != (s == where) {
+			v.t.Errorf("that %s has connected the guest is %v", s.name, got)
+		}
+	}
+}
+
 // toldOfTheCost checks what is told of a migration that one virt-handler has seen from its beginning
 // on: one event, and the same in figures.
 func (v *voyage) toldOfTheCost() {
@@ -323,8 +334,10 @@ func TestAGuestMigrates(t *testing.T) {
 	if usages := v.to.handler.supervisor.Usage(t.Context()); len(usages) > 0 {
 		t.Errorf("the target has figures: %+v", usages)
 	}
+	v.connected(nil)
 	v.release()
 	done := v.api.await(t, "the completion", completed)
+	v.connected(v.to)
 	if m := done.Status.MigrationState; !m.TargetNodeDomainDetected || m.TargetNodeDomainReadyTimestamp == nil || m.EndTimestamp == nil || m.Mode != v1.MigrationPreCopy || m.Failed {
 		t.Errorf("the migration is %+v", m)
 	}

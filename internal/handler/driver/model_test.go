@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,17 +38,41 @@ import (
 type noNetwork struct {
 	mu       sync.Mutex
 	tornDown []types.UID
+	// awaiting are the VMIs whose guests are not connected, connected those that were.
+	awaiting, connected []types.UID
 }
 
-func (*noNetwork) Setup(_ context.Context, pod network.Pod, instance *v1.VirtualMachineInstance) ([]network.Interface, error) {
+func (n *noNetwork) Setup(_ context.Context, pod network.Pod, instance *v1.VirtualMachineInstance) ([]network.Interface, error) {
 	if pod.NetNS == nil || pod.ResolvConf == "" {
 		return nil, errors.New("the pod has no network namespace, or no DNS settings")
+	}
+	if pod.Awaits {
+		n.mu.Lock()
+		n.awaiting = append(n.awaiting, instance.UID)
+		n.mu.Unlock()
 	}
 	var list []network.Interface
 	for _, i := range instance.Spec.Domain.Devices.Interfaces {
 		list = append(list, network.Interface{Name: i.Name, Tap: "tap0", MAC: "02:00:00:00:00:01", MTU: 1500, Queues: 1, IPs: []string{"10.244.9.5"}, PodInterface: "eth0"})
 	}
 	return list, nil
+}
+
+func (n *noNetwork) Connect(pod network.Pod, instance *v1.VirtualMachineInstance) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if pod.NetNS == nil || !slices.Contains(n.awaiting, instance.UID) {
+		return errors.New("the pod has no network namespace, or its guest is connected already")
+	}
+	n.connected = append(n.connected, instance.UID)
+	return nil
+}
+
+// isConnected reports whether a guest that was to arrive was connected.
+func (n *noNetwork) isConnected(vmi types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Contains(n.connected, vmi)
 }
 
 func (n *noNetwork) Teardown(vmi types.UID) {

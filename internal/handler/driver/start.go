@@ -72,7 +72,8 @@ func (d *Driver) prepareNetwork(ctx context.Context, instance *v1.VirtualMachine
 	if err != nil {
 		return nil, err
 	}
-	pod := network.Pod{NetNS: d.link.Peer.NetNS, ResolvConf: resolvConf}
+	awaits := guestlifecycle.RoleOf(instance, d.env.Node) == guestlifecycle.Destination
+	pod := network.Pod{NetNS: d.link.Peer.NetNS, ResolvConf: resolvConf, Awaits: awaits}
 	if d.link.SELinux.Apart() {
 		root := d.link.Peer.Root
 		pod.Taps = &network.TapChild{Enter: d.link.SELinux.Exec, Open: func() (*os.File, error) {

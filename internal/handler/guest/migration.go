@@ -272,7 +272,7 @@ func (g *Guest) Listen(ctx context.Context, socket string) error {
 var errNotArrived = errors.New("the guest has not arrived in this QEMU")
 
 // Take has a target run the guest that has arrived. It marks QEMU before, and may be called again
-// after it has done so.
+// after it has done so. The guest's taps are connected before.
 func (g *Guest) Take(ctx context.Context, migration types.UID) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Incoming != migration || !o.migration.arrived() || o.migration.Doomed {
@@ -290,6 +290,7 @@ func (g *Guest) Take(ctx context.Context, migration types.UID) error {
 		if err := g.execute(ctx, "cont", nil); err != nil {
 			return fmt.Errorf("starting the guest that has arrived: %w", err)
 		}
+		g.announce(ctx)
 		return nil
 	})
 }
@@ -301,6 +302,19 @@ func (g *Guest) markRan(ctx context.Context, seen machine.Handover, migration ty
 		return nil
 	}
 	return g.execute(ctx, "object-add", map[string]any{"qom-type": machine.MarkerType, "id": machine.RanMarker(migration)})
+}
+
+// announcement is how QEMU tells the guest's networks where its addresses are now: how often, and
+// with which pauses, in milliseconds.
+var announcement = map[string]any{"initial": 50, "max": 550, "rounds": 5, "step": 100}
+
+// announce has QEMU send, from each of the guest's interfaces, a frame by which switches learn the new
+// way to it. What QEMU sends of itself when a guest has arrived, it sends before its taps are
+// connected. A guest that is not announced is found by what it sends next.
+func (g *Guest) announce(ctx context.Context) {
+	if err := g.execute(ctx, "announce-self", announcement); err != nil {
+		g.env.Log.Info("QEMU has not announced the guest's addresses", "reason", err.Error())
+	}
 }
 
 // Doom marks a target whose guest is not to come, before it is ended.
@@ -328,6 +342,7 @@ func (g *Guest) Reclaim(ctx context.Context, migration types.UID) error {
 		if err := g.execute(ctx, "cont", nil); err != nil {
 			return fmt.Errorf("having the guest go on: %w", err)
 		}
+		g.announce(ctx)
 		return nil
 	})
 }

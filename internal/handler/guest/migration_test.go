@@ -127,6 +127,9 @@ func TestAGuestMoves(t *testing.T) {
 	if n := m.target.Executed("cont"); n != 1 || !m.target.HasObject(machine.RanMarker("m")) {
 		t.Errorf("the target was told to run %d times", n)
 	}
+	if n := m.target.Executed("announce-self"); n != 1 {
+		t.Errorf("the guest that has arrived was announced %d times", n)
+	}
 }
 
 // TestAMigrationThatEndsEarlyLeavesTheGuestAsItWas: the guest of one has been stopped by its disk
@@ -169,6 +172,9 @@ func TestASourceKeepsAGuestThatHasNotRunElsewhere(t *testing.T) {
 	m.target.Exit()
 	if err := m.from.Reclaim(t.Context(), "m"); err != nil {
 		t.Fatal(err)
+	}
+	if n := m.source.Executed("announce-self"); n != 1 {
+		t.Errorf("the guest that goes on here was announced %d times", n)
 	}
 	f := m.from.await("a guest that runs", func(f Facts) bool { return f.RunState == runstate.Running && f.Stopped.IsZero() })
 	if f.Migration.Status != migrationstatus.None || f.Migration.UnderWay() {

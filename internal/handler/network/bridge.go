@@ -2,6 +2,7 @@ package network
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -40,7 +41,7 @@ func setupBridge(pod Pod, p plan, log logr.Logger) (Interface, []server, error) 
 	defer nl.Close()
 	outside, err := look(nl, p.podInterface)
 	if err != nil {
-		return Interface{}, nil, err
+		return Interface{}, nil, p.missing(err)
 	}
 	bridge, err := ensureBridge(pod.NetNS, nl, p.bridge, nil, outside.mtu)
 	if err != nil {
@@ -83,6 +84,16 @@ func setupBridge(pod Pod, p plan, log logr.Logger) (Interface, []server, error) 
 		return Interface{}, nil, err
 	}
 	return made, []server{dhcp.Serve(frames, lease, log)}, nil
+}
+
+// missing says what an interface that is not there may mean.
+func (p *plan) missing(err error) error {
+	var none netlink.LinkNotFoundError
+	if !p.secondary || !errors.As(err, &none) {
+		return err
+	}
+	return fmt.Errorf("the pod has no interface %s on the network %s: Multus, which makes it, did not run when the pod was started; install it and start the VMI again",
+		p.podInterface, p.attachment)
 }
 
 // handOver takes the pod's interface out of the pod's own network stack, and

@@ -118,7 +118,8 @@ func bridgeOnly() error {
 }
 
 // ensureTap makes the persistent tap that QEMU opens, or finds it, as a port
-// of the bridge. QEMU needs no capability for it: it belongs to QEMU's user.
+// of the bridge, unless the guest is still in another pod. QEMU needs no capability for it: it
+// belongs to QEMU's user.
 func ensureTap(pod Pod, nl *netlink.Handle, p plan, bridge netlink.Link, mtu int) (netlink.Link, error) {
 	link, err := nl.LinkByName(p.tap)
 	var missing netlink.LinkNotFoundError
@@ -139,7 +140,23 @@ func ensureTap(pod Pod, nl *netlink.Handle, p plan, bridge netlink.Link, mtu int
 			return nil, fmt.Errorf("setting the MTU of tap %s to %d: %w", p.tap, mtu, err)
 		}
 	}
+	if pod.Awaits && link.Attrs().MasterIndex == 0 {
+		return link, switchOn(nl, link)
+	}
 	return link, enslave(nl, link, bridge)
+}
+
+// connect makes the tap a port of its bridge.
+func (p *plan) connect(nl *netlink.Handle) error {
+	tap, err := nl.LinkByName(p.tap)
+	if err != nil {
+		return fmt.Errorf("looking for tap %s: %w", p.tap, err)
+	}
+	bridge, err := nl.LinkByName(p.bridge)
+	if err != nil {
+		return fmt.Errorf("looking for bridge %s: %w", p.bridge, err)
+	}
+	return enslave(nl, tap, bridge)
 }
 
 // enslave makes link a port of the bridge and switches both on.
@@ -149,7 +166,11 @@ func enslave(nl *netlink.Handle, link, bridge netlink.Link) error {
 			return fmt.Errorf("connecting %s to bridge %s: %w", link.Attrs().Name, bridge.Attrs().Name, err)
 		}
 	}
-	for _, l := range []netlink.Link{link, bridge} {
+	return switchOn(nl, link, bridge)
+}
+
+func switchOn(nl *netlink.Handle, links ...netlink.Link) error {
+	for _, l := range links {
 		if err := nl.LinkSetUp(l); err != nil {
 			return fmt.Errorf("switching %s on: %w", l.Attrs().Name, err)
 		}

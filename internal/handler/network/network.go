@@ -33,6 +33,9 @@ type Pod struct {
 	// Taps makes taps under the SELinux context of the pod; nil where that is
 	// virt-handler's own, or there is none.
 	Taps *TapChild
+	// Awaits means that the guest is still in another pod, which a migration brings it from: its
+	// tap is not connected before Connect (decision 331).
+	Awaits bool
 }
 
 // makeTap makes a tap in the calling thread's network namespace.
@@ -113,6 +116,25 @@ func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInst
 	defer m.mu.Unlock()
 	m.servers[vmi.UID] = servers
 	return interfaces, nil
+}
+
+// Connect connects the taps of a guest that a migration has brought. It can be repeated.
+func (m *Manager) Connect(pod Pod, vmi *v1.VirtualMachineInstance) error {
+	plans, err := planInterfaces(vmi)
+	if err != nil {
+		return err
+	}
+	nl, err := openNetlink(pod.NetNS)
+	if err != nil {
+		return err
+	}
+	defer nl.Close()
+	for _, plan := range plans {
+		if err := plan.connect(nl); err != nil {
+			return fmt.Errorf("connecting interface %s: %w", plan.name, err)
+		}
+	}
+	return nil
 }
 
 // Teardown ends what runs for a VMI. What lives in the pod's network namespace

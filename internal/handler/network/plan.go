@@ -9,6 +9,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -35,8 +36,12 @@ type plan struct {
 	binding binding
 
 	bridge, tap, podInterface string
-	// mac is what the spec asks for, or was generated; bridge binding falls
-	// back to the pod's own when the spec asks for none.
+	// secondary means another network than the pods' own; attachment is the
+	// NetworkAttachmentDefinition that the network plugin was asked for.
+	secondary  bool
+	attachment string
+	// mac is what the spec asks for, or was generated. On the pods' network, bridge binding
+	// takes the pod's own when the spec asks for none.
 	mac       net.HardwareAddr
 	macChosen bool
 	queues    int
@@ -69,6 +74,7 @@ type guestOptions struct {
 func planInterfaces(vmi *v1.VirtualMachineInstance) ([]plan, error) {
 	var plans []plan
 	var errs []error
+	onPodNetwork := ""
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		iface := &vmi.Spec.Domain.Devices.Interfaces[i]
 		if iface.State == v1.InterfaceStateAbsent {
@@ -76,12 +82,15 @@ func planInterfaces(vmi *v1.VirtualMachineInstance) ([]plan, error) {
 		}
 		path := fmt.Sprintf("spec.domain.devices.interfaces[%d]", i)
 		p, err := planInterface(vmi, iface, path)
-		if err == nil && len(plans) > 0 {
-			err = fmt.Errorf("%s: the pod network has one interface, and %s is connected to it already", path, plans[0].name)
+		if err == nil && !p.secondary && onPodNetwork != "" {
+			err = fmt.Errorf("%s: the pod network has one interface, and %s is connected to it already", path, onPodNetwork)
 		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
+		}
+		if !p.secondary {
+			onPodNetwork = p.name
 		}
 		plans = append(plans, p)
 	}
@@ -89,50 +98,73 @@ func planInterfaces(vmi *v1.VirtualMachineInstance) ([]plan, error) {
 }
 
 func planInterface(vmi *v1.VirtualMachineInstance, iface *v1.Interface, path string) (plan, error) {
-	podNetwork, err := networkOf(vmi, iface.Name, path)
+	source, err := networkOf(vmi, iface.Name, path)
 	if err != nil {
 		return plan{}, err
 	}
 	p := plan{
 		name: iface.Name, path: path,
-		bridge: podBridge, tap: podTap, podInterface: podInterface,
 		queues:  queues(vmi, iface),
 		options: guestOptions{hostname: machine.Hostname(vmi), subdomain: vmi.Spec.Subdomain},
 	}
+	p.links(source)
 	if iface.DHCPOptions != nil {
 		p.options.dhcp = *iface.DHCPOptions
 	}
 	if p.binding, err = bindingOf(iface, path); err != nil {
 		return plan{}, err
 	}
+	if p.secondary && iface.Bridge == nil {
+		return plan{}, fmt.Errorf("%s.%s: an interface on a multus network is connected by bridge", path, p.binding.name)
+	}
 	if p.ports, err = portsOf(iface, path); err != nil {
 		return plan{}, err
 	}
-	p.macChosen = iface.MacAddress != ""
+	// On a network of its own a guest keeps its address in whichever pod it is.
+	p.macChosen = iface.MacAddress != "" || p.secondary
 	if p.mac, err = net.ParseMAC(machine.MAC(vmi, iface.Name)); err != nil {
 		return plan{}, fmt.Errorf("%s.macAddress: %w", path, err)
 	}
-	if p.subnet4, err = subnetOf(podNetwork.VMNetworkCIDR, defaultCIDR4); err != nil {
-		return plan{}, fmt.Errorf("spec.networks: network %s: pod.vmNetworkCIDR: %w", iface.Name, err)
+	return p, p.subnets(source.Pod)
+}
+
+// links names the links of a network in the pod.
+func (p *plan) links(source *v1.Network) {
+	if source.Multus == nil {
+		p.bridge, p.tap, p.podInterface = podBridge, podTap, podInterface
+		return
 	}
-	if p.subnet6, err = subnetOf(podNetwork.VMIPv6NetworkCIDR, defaultCIDR6); err != nil {
-		return plan{}, fmt.Errorf("spec.networks: network %s: pod.vmIPv6NetworkCIDR: %w", iface.Name, err)
+	p.secondary, p.attachment = true, source.Multus.NetworkName
+	p.podInterface = layout.SecondaryInterface(source.Name)
+	p.bridge = layout.SecondaryLink("k6t-", source.Name)
+	p.tap = layout.SecondaryLink("tap", source.Name)
+}
+
+// subnets are the guest's networks behind translation; of another network than the pods' there
+// are none.
+func (p *plan) subnets(pod *v1.PodNetwork) (err error) {
+	if pod == nil {
+		return nil
 	}
-	return p, nil
+	if p.subnet4, err = subnetOf(pod.VMNetworkCIDR, defaultCIDR4); err != nil {
+		return fmt.Errorf("spec.networks: network %s: pod.vmNetworkCIDR: %w", p.name, err)
+	}
+	if p.subnet6, err = subnetOf(pod.VMIPv6NetworkCIDR, defaultCIDR6); err != nil {
+		return fmt.Errorf("spec.networks: network %s: pod.vmIPv6NetworkCIDR: %w", p.name, err)
+	}
+	return nil
 }
 
 // networkOf finds the network of the interface with the given name.
-func networkOf(vmi *v1.VirtualMachineInstance, name, path string) (*v1.PodNetwork, error) {
+func networkOf(vmi *v1.VirtualMachineInstance, name, path string) (*v1.Network, error) {
 	for i := range vmi.Spec.Networks {
 		network := &vmi.Spec.Networks[i]
 		switch {
 		case network.Name != name:
-		case network.Pod != nil:
-			return network.Pod, nil
-		case network.Multus != nil:
-			return nil, fmt.Errorf("spec.networks[%d].multus: not supported by Drydock", i)
+		case network.Pod == nil && network.Multus == nil:
+			return nil, fmt.Errorf("spec.networks[%d]: must say where the network comes from: pod or multus", i)
 		default:
-			return nil, fmt.Errorf("spec.networks[%d]: must say where the network comes from: pod", i)
+			return network, nil
 		}
 	}
 	return nil, fmt.Errorf("%s.name: no network in spec.networks is called %q", path, name)

@@ -31,13 +31,13 @@ func TestPlanRefusesByTheFieldsPath(t *testing.T) {
 			[]v1.Interface{fine}, []v1.Network{podNetwork("other")},
 			`spec.domain.devices.interfaces[0].name: no network in spec.networks is called "default"`,
 		},
-		"a Multus network": {
+		"masquerade on a Multus network": {
 			[]v1.Interface{fine}, []v1.Network{{Name: "default", NetworkSource: v1.NetworkSource{Multus: &v1.MultusNetwork{}}}},
-			"spec.networks[0].multus: not supported by Drydock",
+			"spec.domain.devices.interfaces[0].masquerade: an interface on a multus network is connected by bridge",
 		},
 		"a network from nowhere": {
 			[]v1.Interface{fine}, []v1.Network{{Name: "default"}},
-			"spec.networks[0]: must say where the network comes from: pod",
+			"spec.networks[0]: must say where the network comes from: pod or multus",
 		},
 		"SR-IOV": {
 			[]v1.Interface{method(v1.InterfaceBindingMethod{SRIOV: &v1.InterfaceSRIOV{}})}, []v1.Network{podNetwork("default")},

@@ -44,7 +44,7 @@ type arguments struct {
 var commands = map[string]func(s *Server, m *monitor, a arguments) (any, error){
 	"query-status": (*Server).queryStatus, "cont": (*Server).cont, "stop": (*Server).stop,
 	"system_reset": (*Server).reset, "system_wakeup": (*Server).wakeUp, "system_powerdown": (*Server).powerDown,
-	"send-key": accept, "set-action": accept, "quit": (*Server).quit,
+	"send-key": accept, "announce-self": accept, "set-action": accept, "quit": (*Server).quit,
 	"object-add": (*Server).objectAdd, "object-del": (*Server).objectDel,
 	"qom-list": (*Server).qomList, "qom-get": (*Server).qomGet, "qom-set": (*Server).qomSet,
 	"add-fd": (*Server).addFD, "remove-fd": (*Server).removeFD, "query-fdsets": (*Server).queryFDSets,

@@ -170,6 +170,7 @@ func handover(p *pair) {
 	p.to.do("cont", nil, nil)
 	p.to.await("RESUME")
 	p.to.is("running")
+	p.to.do("announce-self", properties{"initial": 50, "max": 550, "rounds": 5, "step": 100}, nil)
 	p.from.do("migrate_cancel", nil, nil) // too late
 	p.from.is("postmigrate")
 	if got := p.from.status(); got != "completed" {

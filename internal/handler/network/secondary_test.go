@@ -1,0 +1,252 @@
+package network
+
+import (
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/machine"
+)
+
+// The network that pods share beside their own, and two of its addresses.
+const (
+	red            = "red"
+	redBridge      = "red0"
+	redNodeAddress = "203.0.113.1"
+	redAddress     = "203.0.113.7"
+)
+
+// shared is a network of a node's, as the CNI plugin bridge makes it: pods that are on it are ports
+// of a bridge.
+type shared struct {
+	node *os.File
+	nl   *netlink.Handle
+	link netlink.Link
+}
+
+func newShared(t *testing.T) *shared {
+	t.Helper()
+	s := &shared{node: newNetNS(t)}
+	s.nl = handle(t, s.node)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = redBridge, podMTU
+	check(t, s.nl.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}))
+	s.link = addAddress(t, s.nl, redBridge, redNodeAddress+"/24")
+	return s
+}
+
+// pod makes a pod on the network, which the node knows by the port. ipam is the address that the network
+// gives the pod; empty for none.
+func (s *shared) pod(t *testing.T, port, ipam string) *os.File {
+	t.Helper()
+	pod := newNetNS(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = port, podMTU
+	name := layout.SecondaryInterface(red)
+	check(t, s.nl.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name, PeerNamespace: netlink.NsFd(pod.Fd())}))
+	link := addAddress(t, s.nl, port, "")
+	check(t, s.nl.LinkSetMaster(link, s.link))
+	addAddress(t, handle(t, pod), name, ipam)
+	return pod
+}
+
+// learned is the port at which the network has seen a MAC address last.
+func (s *shared) learned(t *testing.T, mac string) string {
+	t.Helper()
+	entries, err := s.nl.NeighList(0, unix.AF_BRIDGE)
+	check(t, err)
+	for _, e := range entries {
+		if e.HardwareAddr.String() == mac {
+			link, err := s.nl.LinkByIndex(e.LinkIndex)
+			check(t, err)
+			return link.Attrs().Name
+		}
+	}
+	return ""
+}
+
+func onRed() *v1.VirtualMachineInstance {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Name, vmi.Namespace, vmi.UID = "testvmi", "testns", types.UID("1b4e28ba-2fa1-11d2-883f-0016d3cca428")
+	iface := bridged()
+	iface.Name = red
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{iface}
+	vmi.Spec.Networks = []v1.Network{{Name: red, NetworkSource: v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: "nets/red"}}}}
+	return vmi
+}
+
+// nic is the NIC of a guest, which its QEMUs wire to the tap of the pod that they are in.
+type nic struct {
+	guest, inside *os.File
+	outside       atomic.Pointer[os.File]
+	wires         sync.WaitGroup
+}
+
+// newNIC makes the NIC of a guest that has an address of its own on the network.
+func newNIC(t *testing.T, made Interface) *nic {
+	t.Helper()
+	n := &nic{guest: newNetNS(t)}
+	n.inside = openTap(t, n.guest, guestNIC, 0)
+	nl := handle(t, n.guest)
+	link, err := nl.LinkByName(guestNIC)
+	check(t, err)
+	mac, err := net.ParseMAC(made.MAC)
+	check(t, err)
+	check(t, nl.LinkSetHardwareAddr(link, mac))
+	check(t, nl.LinkSetMTU(link, made.MTU))
+	addAddress(t, nl, guestNIC, redAddress+"/24")
+	n.wires.Go(func() {
+		n.copy(n.inside, func(frame []byte) {
+			if to := n.outside.Load(); to != nil {
+				_, _ = to.Write(frame)
+			}
+		})
+	})
+	t.Cleanup(func() {
+		_ = n.inside.Close()
+		n.leave()
+		n.wires.Wait()
+	})
+	return n
+}
+
+func (n *nic) copy(from *os.File, pass func(frame []byte)) {
+	buffer := make([]byte, 128<<10)
+	for {
+		size, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		pass(buffer[:size])
+	}
+}
+
+// run has the guest run in the pod whose tap this is.
+func (n *nic) run(tap *os.File) {
+	n.outside.Store(tap)
+	n.wires.Go(func() { n.copy(tap, func(frame []byte) { _, _ = n.inside.Write(frame) }) })
+}
+
+// leave has the guest stop where it runs.
+func (n *nic) leave() {
+	if tap := n.outside.Swap(nil); tap != nil {
+		_ = tap.Close()
+	}
+}
+
+// announcement is what QEMU sends for a guest that has arrived, with the header of a tap before it.
+func announcement(t *testing.T, mac string) []byte {
+	t.Helper()
+	hw, err := net.ParseMAC(mac)
+	check(t, err)
+	const vnetHeader, rarp = 10, 28
+	frame := append(make([]byte, vnetHeader), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
+	frame = append(frame, hw...)
+	frame = append(frame, 0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3)
+	return append(frame, make([]byte, rarp+18-8)...)
+}
+
+func setupIn(t *testing.T, m *Manager, pod Pod, vmi *v1.VirtualMachineInstance) Interface {
+	t.Helper()
+	made, err := m.Setup(t.Context(), pod, vmi)
+	check(t, err)
+	if len(made) != 1 {
+		t.Fatalf("Setup made %+v", made)
+	}
+	return made[0]
+}
+
+// TestAGuestMovesOnASharedNetwork: the guest's connection lives while it goes from one pod to another.
+// The pod that it comes to is silent before it runs there, although its QEMU has announced it.
+func TestAGuestMovesOnASharedNetwork(t *testing.T) {
+	t.Parallel()
+	s, vmi := newShared(t), onRed()
+	source, target := s.pod(t, "source", ""), s.pod(t, "target", "")
+	from, to := New(testr.New(t)), New(testr.New(t))
+	t.Cleanup(from.Close)
+	t.Cleanup(to.Close)
+	made := setupIn(t, from, Pod{NetNS: source}, vmi)
+	if made.MAC != machine.MAC(vmi, red) || len(made.IPs) != 0 || made.PodInterface != layout.SecondaryInterface(red) {
+		t.Errorf("Setup answers %+v, want the guest's own MAC %s", made, machine.MAC(vmi, red))
+	}
+	guest := newNIC(t, made)
+	guest.run(openTap(t, source, made.Tap, layout.QEMUUser))
+	echo(t, guest.guest, redAddress+":80")
+	conn, _ := reach(t, s.node, redAddress+":80")
+	carries(t, conn, 1<<20)
+
+	waits := Pod{NetNS: target, Awaits: true}
+	there := setupIn(t, to, waits, vmi)
+	if there.MAC != made.MAC || there.Tap != made.Tap {
+		t.Errorf("Setup in the target answers %+v, in the source %+v", there, made)
+	}
+	arriving := openTap(t, target, there.Tap, layout.QEMUUser)
+	_, err := arriving.Write(announcement(t, made.MAC))
+	check(t, err)
+	setupIn(t, to, waits, vmi) // the next virt-handler does not connect it either
+	_, err = arriving.Write(announcement(t, made.MAC))
+	check(t, err)
+	carries(t, conn, 1<<20)
+	if at := s.learned(t, made.MAC); at != "source" {
+		t.Errorf("before the guest runs in the target, the network finds it at %q", at)
+	}
+
+	guest.leave()
+	for range 2 { // what is repeated does no harm
+		check(t, to.Connect(waits, vmi))
+	}
+	guest.run(arriving)
+	_, err = arriving.Write(announcement(t, made.MAC))
+	check(t, err)
+	awaitPort(t, s, made.MAC, "target")
+	carries(t, conn, 1<<20)
+	// The next virt-handler finds it connected, whether or not it knows that the guest runs here.
+	setupIn(t, to, waits, vmi)
+	carries(t, conn, 1<<20)
+	setupIn(t, to, Pod{NetNS: target}, vmi)
+	carries(t, conn, 1<<20)
+}
+
+// awaitPort waits until the network finds the guest at the port.
+func awaitPort(t *testing.T, s *shared, mac, port string) {
+	t.Helper()
+	for deadline := time.Now().Add(soon); s.learned(t, mac) != port; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the network finds the guest at %q, want %q", s.learned(t, mac), port)
+		}
+	}
+}
+
+// TestANetworkWithAddressManagementGivesItsAddressToTheGuest, and says so: another pod has another one.
+func TestANetworkWithAddressManagementGivesItsAddressToTheGuest(t *testing.T) {
+	t.Parallel()
+	s, vmi := newShared(t), onRed()
+	pod := s.pod(t, "pod", redAddress+"/24")
+	m := New(testr.New(t))
+	t.Cleanup(m.Close)
+	made := setupIn(t, m, Pod{NetNS: pod}, vmi)
+	if len(made.IPs) != 1 || made.IPs[0] != redAddress || made.MAC != machine.MAC(vmi, red) {
+		t.Errorf("Setup answers %+v", made)
+	}
+}
+
+func TestAPodWithoutItsSecondaryInterfaceNamesMultus(t *testing.T) {
+	t.Parallel()
+	m := New(testr.New(t))
+	t.Cleanup(m.Close)
+	_, err := m.Setup(t.Context(), Pod{NetNS: newNetNS(t)}, onRed())
+	if err == nil || !strings.Contains(err.Error(), "on the network nets/red: Multus, which makes it, did not run") {
+		t.Errorf("the answer is %v", err)
+	}
+}
