@@ -226,12 +226,19 @@ func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.C
 	}
 }
 
+// networkMissing is the reason of a node's event: it is not on the network of migrations.
+const networkMissing = "MigrationNetworkMissing"
+
 // migrate is the way of guests to other nodes and from them.
 func migrate(mgr ctrl.Manager, o options, source *certs.Source, settings *clusterconfig.Current) (*migration.Node, manager.Runnable) {
 	log := mgr.GetLogger().WithName("migration")
 	expected := &migrationproxy.Expectations{}
+	recorder := eventnote.Fitting(mgr.GetEventRecorder("virt-handler"))
+	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: o.node, UID: types.UID(o.node)}
 	address := migrationproxy.OwnAddress(o.podIP, func() string { return migrationNetwork(settings.Get()) }, func(missing string) {
 		log.Info("migrations to this node do not come over the network that is configured for them", "reason", missing)
+		recorder.Eventf(node, nil, corev1.EventTypeWarning, networkMissing, "Migrate",
+			"Migrations to this node come over the pods' network, not the one of configuration.migrations.network: %s", missing)
 	})
 	proxy := migrationproxy.NewServer(expected, source.PeerServerConfig(migrationwire.Protocol), address, log)
 	return &migration.Node{TLS: source.PeerClientConfig, Expected: expected, Address: proxy.Address}, manager.RunnableFunc(proxy.Run)
