@@ -276,8 +276,8 @@ func sampleOf(p *guest.Progress) switchover.Sample {
 	}
 }
 
-// limitsOf are the limits of a migration, of memory and of the disks that move. Neither post-copy nor
-// a pause is among what is done to have it end (decision 298).
+// limitsOf are the limits of a migration, of memory and of the disks that move. Post-copy is not
+// among what is done to have it end (decision 307).
 func (s *snapshot) limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) switchover.Limits {
 	size := machine.GuestMemory(&vmi.Spec)
 	if s.attached != nil {
@@ -286,7 +286,7 @@ func (s *snapshot) limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachine
 		}
 	}
 	limits := switchover.LimitsOf(m.MigrationConfiguration, size)
-	limits.PostCopy, limits.Pause = false, false
+	limits.PostCopy = false
 	return limits
 }
 
@@ -300,7 +300,7 @@ func (d *Driver) acts(action switchover.SourceAction) bool {
 		return d.moving.source != nil && !d.moving.source.Continued()
 	case switchover.Quit, switchover.EndLost:
 		return d.link != nil && !d.link.Told()
-	case switchover.MirrorDisks, switchover.EndMirrors, switchover.Begin, switchover.Cancel, switchover.Resume:
+	case switchover.MirrorDisks, switchover.EndMirrors, switchover.Begin, switchover.PauseGuest, switchover.Cancel, switchover.Resume:
 		return true
 	}
 	return false
@@ -323,6 +323,8 @@ func (d *Driver) migrate(ctx context.Context, s snapshot, o guestlifecycle.Obser
 		return g.EndMirrors(ctx)
 	case switchover.Begin:
 		return d.beginMigration(ctx, s, o)
+	case switchover.PauseGuest:
+		return g.Converge(ctx, of)
 	case switchover.ContinueSwitchover:
 		return d.handOver(ctx, g)
 	case switchover.Cancel:

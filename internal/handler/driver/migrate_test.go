@@ -534,6 +534,36 @@ func TestAMigrationThatTakesTooLongIsGivenUp(t *testing.T) {
 	v.alone(v.from, v.to)
 }
 
+// TestAMigrationThatTakesTooLongStopsTheGuest where that is allowed: it arrives, or goes on where it is.
+func TestAMigrationThatTakesTooLongStopsTheGuest(t *testing.T) {
+	for name, aborted := range map[string]bool{"and it arrives": false, "and it is aborted": true} {
+		t.Run(name, func(t *testing.T) {
+			v := newVoyage(t)
+			v.begin(&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(1)), ProgressTimeout: new(int64(0)), AllowPostCopy: new(true)})
+			v.to.start()
+			v.api.await(t, "the start", started)
+			v.copies()
+			v.from.model.qemu.SetElapsed(time.Hour)
+			v.api.await(t, "a guest that stands still", reports(runstate.ReasonMigrating, ""))
+			if !v.from.model.qemu.HasObject(machine.PausedMarker(ours)) || v.from.model.qemu.Executed("stop") != 1 {
+				t.Errorf("QEMU was told %q", v.from.model.qemu.Commands())
+			}
+			if aborted {
+				v.tell(vmistatus.Migration{Abort: true}, nil)
+				v.api.await(t, "the failure", failedNow)
+				<-v.to.model.qemu.Ended()
+				v.api.await(t, "a guest that runs", well)
+				v.alone(v.from, v.to)
+				return
+			}
+			v.release()
+			v.api.await(t, "the completion", completed)
+			<-v.from.model.qemu.Ended()
+			v.alone(v.to, v.from)
+		})
+	}
+}
+
 func TestAPausedGuestIsNotMigrated(t *testing.T) {
 	v := newVoyage(t)
 	if err := v.from.machine(v.from.handler, "web").Pause(t.Context()); err != nil {

@@ -88,7 +88,7 @@ func decideUnpause(o observation) decision {
 		return decision{action: unmark}
 	case o.state.Outlook == runstate.Runs:
 		return refused("VMI is not paused")
-	case o.state.Outlook != runstate.Waits:
+	case o.state.Outlook != runstate.Waits || o.state.Name == runstate.PausedToMigrate && o.migration.UnderWay():
 		return refused("VMI cannot be unpaused: " + o.state.Message)
 	case o.state.Name == runstate.Suspended:
 		return decision{action: wakeUp}
@@ -109,8 +109,11 @@ func decideReset(o observation) decision {
 }
 
 // decideResume has a guest continue that an I/O error has stopped, if it still is and its
-// user has not paused it meanwhile.
+// user has not paused it meanwhile; or one that was stopped for a migration that has failed.
 func decideResume(o observation) decision {
+	if o.state.Name == runstate.PausedToMigrate && !o.migration.UnderWay() {
+		return decision{action: proceed}
+	}
 	if o.state.Name != runstate.IOError || o.paused {
 		return decision{action: none}
 	}

@@ -85,7 +85,7 @@ type Facts struct {
 	// first time (guestlifecycle.Halt).
 	Halted bool
 	// Resume means that the guest is to be told to continue now, Attempts is how often it
-	// was.
+	// was after an I/O error.
 	Resume   bool
 	Attempts int
 	// Migration is what QEMU has to do with migrations, Jobs are the copies of disks that it makes for

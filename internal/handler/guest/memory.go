@@ -94,6 +94,7 @@ func passing(state string) bool {
 
 func (m memory) facts(now time.Time) Facts {
 	due, after := m.stall.Resume(m.paused, now)
+	due = due || m.runState == runstate.PausedToMigrate && m.migration.Paused && !m.migration.UnderWay()
 	if passing(m.runState) || m.migration.UnderWay() || copying(m.jobs) {
 		after = backoff.Sooner(after, passingPause)
 	}

@@ -127,6 +127,23 @@ func migrationOf(info migrationInfo, runState string, objects map[string]bool) M
 	return m
 }
 
+// over reports whether a source's migration has ended, and the guest is here.
+func (m *Migration) over() bool {
+	return m.Status == migrationstatus.Failed || m.Status == migrationstatus.Canceled
+}
+
+// stoppedForIt reports whether a source's guest is stopped as virt-handler has stopped it, or as QEMU leaves
+// it when the migration of such a guest fails.
+func (m *Migration) stoppedForIt() bool {
+	return runstate.Of(m.RunState).Reason == runstate.ReasonPausedByUser || m.RunState == runstate.PostMigrate && m.over()
+}
+
+// outlived reports whether the marker of a guest that was stopped for its migration is to be
+// removed: it runs, and is not about to be stopped.
+func (m *Migration) outlived() bool {
+	return m.Paused && !m.UnderWay() && runstate.Of(m.RunState).Outlook == runstate.Runs
+}
+
 // settled is the run state of the guest rather than of its QEMU. A guest that has not arrived,
 // whatever its QEMU is about, is to arrive. One that was stopped by an error of its disks when it
 // was to be handed over, and was not, is where it was: QEMU says postmigrate of it.
@@ -134,7 +151,9 @@ func settled(m Migration) string {
 	switch {
 	case m.Arriving() && runstate.Of(m.RunState).Outlook != runstate.Over:
 		return runstate.InMigrate
-	case m.RunState == runstate.PostMigrate && m.Begun != "" && (m.Status == migrationstatus.Failed || m.Status == migrationstatus.Canceled):
+	case m.Paused && m.stoppedForIt():
+		return runstate.PausedToMigrate
+	case m.RunState == runstate.PostMigrate && m.Begun != "" && m.over():
 		return runstate.IOError
 	}
 	return m.RunState
@@ -215,6 +234,30 @@ func (g *Guest) begin(ctx context.Context, b Begin) error {
 		return fmt.Errorf("beginning the migration: %w", err)
 	}
 	return nil
+}
+
+// pauseForMigration marks and stops a guest, in this order: one that dies in between leaves a guest that
+// runs. The caller holds g.power.
+func (g *Guest) pauseForMigration(ctx context.Context, migration types.UID) error {
+	if err := g.addMarker(ctx, machine.PausedMarker(migration)); err != nil {
+		return fmt.Errorf("marking a guest that is to be stopped for its migration: %w", err)
+	}
+	if err := g.execute(ctx, "stop", nil); err != nil {
+		return fmt.Errorf("stopping the guest for its migration: %w", err)
+	}
+	return nil
+}
+
+// Converge stops a guest that changes its memory faster than it is sent, until it has been sent. One that
+// is being handed over already, or stands still, is left alone.
+func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
+	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+		m := &o.migration
+		if m.Begun != migration || m.Status != migrationstatus.Active || o.state.Outlook != runstate.Runs {
+			return nil
+		}
+		return g.pauseForMigration(ctx, migration)
+	})
 }
 
 // Continue has a source that waits before the switchover hand its guest over. Its disks have been

@@ -29,8 +29,8 @@ func (g *Guest) CheckReboot() error {
 	return nil
 }
 
-// Resume tells a guest that an I/O error has stopped to continue. What it does is
-// up to its disks.
+// Resume tells a guest to continue that an I/O error has stopped, or a migration that has failed. What it
+// does is up to its disks.
 func (g *Guest) Resume(ctx context.Context) error {
 	g.mu.Lock()
 	g.known.stall = g.known.stall.AfterResume(g.env.Now())
@@ -40,12 +40,12 @@ func (g *Guest) Resume(ctx context.Context) error {
 	err := g.decided(ctx, func(o observation) decision {
 		d := decideResume(o)
 		if d.action == proceed {
-			g.env.Log.V(1).Info("telling a guest to continue that an I/O error has stopped", "attempt", attempt)
+			g.env.Log.V(1).Info("telling a guest to continue that stands still", "runState", o.state.Name, "attempt", attempt)
 		}
 		return d
 	})
 	if err != nil {
-		return fmt.Errorf("resuming the guest after an I/O error: %w", err)
+		return fmt.Errorf("resuming the guest: %w", err)
 	}
 	return nil
 }

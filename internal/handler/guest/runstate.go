@@ -82,6 +82,12 @@ func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 		waits: objects[machine.WaitMarker], paused: objects[machine.PauseMarker],
 	}
 	a.runState = settled(a.migration)
+	if a.migration.outlived() {
+		a.migration.Paused = false
+		if err := g.removeMarker(ctx, machine.PausedMarker(a.migration.Begun)); err != nil {
+			return answers{}, err
+		}
+	}
 	if !outlived(status.Status, a.waits) {
 		return a, nil
 	}

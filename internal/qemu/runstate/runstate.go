@@ -81,7 +81,12 @@ const (
 	InMigrate = "inmigrate"
 	// PostMigrate is that of a guest that has been sent elsewhere.
 	PostMigrate = "postmigrate"
+	Paused      = "paused"
 )
+
+// PausedToMigrate is none of QEMU's run states: QEMU says Paused of a guest that virt-handler has stopped so
+// that its migration ends, as of one that its user has paused.
+const PausedToMigrate = "paused-to-migrate"
 
 // State is one of QEMU's run states.
 type State struct {
@@ -105,11 +110,16 @@ type State struct {
 // Ready reports whether a VMI whose guest is in the state is Ready.
 func (s State) Ready() bool { return s.Reason == "" }
 
-// table has every run state once.
+var pausedToMigrate = State{
+	Name: PausedToMigrate, Outlook: Waits, Action: Resume, Reason: ReasonMigrating,
+	Message: "The guest changes its memory faster than it is sent to another node, and is stopped until it has been sent.",
+}
+
+// table has every run state of QEMU's once.
 var table = []State{
 	{Name: Running, Outlook: Runs, Action: Leave},
 	{
-		Name: "paused", Outlook: Waits, Action: Leave, Paused: true, Reason: ReasonPausedByUser,
+		Name: Paused, Outlook: Waits, Action: Leave, Paused: true, Reason: ReasonPausedByUser,
 		Message: "VMI was paused by user",
 	},
 	{
@@ -182,7 +192,7 @@ func All() []State { return append([]State(nil), table...) }
 // guest may have taken over, chooses it.
 const maxName = 64
 
-// Of returns the state with a name. A state that is not in the table is Unknown:
+// Of returns the state with a name, PausedToMigrate included. A state that is not in the table is Unknown:
 // nobody can tell whether its guest runs, so it is not Ready, and nothing is done
 // to it.
 func Of(name string) State {
@@ -190,6 +200,9 @@ func Of(name string) State {
 		if s.Name == name {
 			return s
 		}
+	}
+	if name == PausedToMigrate {
+		return pausedToMigrate
 	}
 	quoted := strconv.QuoteToASCII(name[:min(len(name), maxName)])
 	return State{

@@ -15,6 +15,7 @@ const (
 	ranMarker      = "ran-"
 	begunMarker    = "migration-"
 	doomedMarker   = "doomed-"
+	pausedMarker   = "paused-for-"
 )
 
 // IncomingMarker is in a QEMU that was started as the target of a migration.
@@ -30,6 +31,10 @@ func BegunMarker(migration types.UID) string { return begunMarker + string(migra
 // guest in it any more.
 func DoomedMarker(migration types.UID) string { return doomedMarker + string(migration) }
 
+// PausedMarker is in a source whose guest virt-handler has stopped so that the migration ends, or is
+// about to: the guest is to go on if the migration fails.
+func PausedMarker(migration types.UID) string { return pausedMarker + string(migration) }
+
 // Handover is what the markers of migrations say of a QEMU.
 type Handover struct {
 	// Incoming is the migration that has brought the guest, or will; empty for a guest that
@@ -37,8 +42,10 @@ type Handover struct {
 	// ended.
 	Incoming    types.UID
 	Ran, Doomed bool
-	// Begun is the last migration that takes the guest elsewhere; empty for none.
-	Begun types.UID
+	// Begun is the last migration that takes the guest elsewhere; empty for none. Paused means that the
+	// guest was stopped for it.
+	Begun  types.UID
+	Paused bool
 }
 
 // ReadHandover reads the markers among the names of QEMU's objects.
@@ -49,7 +56,7 @@ func ReadHandover(objects map[string]bool) Handover {
 			h.Incoming, h.Ran, h.Doomed = types.UID(uid), objects[ranMarker+uid], objects[doomedMarker+uid]
 		}
 		if uid, ok := strings.CutPrefix(name, begunMarker); ok {
-			h.Begun = types.UID(uid)
+			h.Begun, h.Paused = types.UID(uid), objects[pausedMarker+uid]
 		}
 	}
 	return h
@@ -62,8 +69,10 @@ func (h Handover) Arriving() bool { return h.Incoming != "" && !h.Ran }
 func Outdated(objects map[string]bool, begins types.UID) []string {
 	var list []string
 	for name := range objects {
-		if uid, ok := strings.CutPrefix(name, begunMarker); ok && uid != string(begins) {
-			list = append(list, name)
+		for _, marker := range []string{begunMarker, pausedMarker} {
+			if uid, ok := strings.CutPrefix(name, marker); ok && uid != string(begins) {
+				list = append(list, name)
+			}
 		}
 	}
 	return list

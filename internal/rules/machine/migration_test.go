@@ -18,12 +18,14 @@ func TestHandoverIsReadFromMarkers(t *testing.T) {
 		objects []string
 		want    Handover
 	}{
-		"a guest that was started here": {objects: []string{"pc.ram", WaitMarker, PauseMarker}},
-		"a guest that has not arrived":  {[]string{IncomingMarker("a")}, Handover{Incoming: "a"}},
-		"a guest that has arrived":      {[]string{IncomingMarker("a"), RanMarker("a")}, Handover{Incoming: "a", Ran: true}},
-		"another migration's guest ran": {[]string{IncomingMarker("a"), RanMarker("b")}, Handover{Incoming: "a"}},
-		"a guest that is not to come":   {[]string{IncomingMarker("a"), DoomedMarker("a")}, Handover{Incoming: "a", Doomed: true}},
-		"a guest that goes":             {[]string{BegunMarker("b")}, Handover{Begun: "b"}},
+		"a guest that was started here":     {objects: []string{"pc.ram", WaitMarker, PauseMarker}},
+		"a guest that has not arrived":      {[]string{IncomingMarker("a")}, Handover{Incoming: "a"}},
+		"a guest that has arrived":          {[]string{IncomingMarker("a"), RanMarker("a")}, Handover{Incoming: "a", Ran: true}},
+		"another migration's guest ran":     {[]string{IncomingMarker("a"), RanMarker("b")}, Handover{Incoming: "a"}},
+		"a guest that is not to come":       {[]string{IncomingMarker("a"), DoomedMarker("a")}, Handover{Incoming: "a", Doomed: true}},
+		"a guest that goes":                 {[]string{BegunMarker("b")}, Handover{Begun: "b"}},
+		"a guest that is stopped for it":    {[]string{BegunMarker("b"), PausedMarker("b")}, Handover{Begun: "b", Paused: true}},
+		"it was stopped for an earlier one": {[]string{BegunMarker("b"), PausedMarker("a")}, Handover{Begun: "b"}},
 		"a guest that came and goes on": {
 			[]string{IncomingMarker("a"), RanMarker("a"), BegunMarker("b")}, Handover{Incoming: "a", Ran: true, Begun: "b"},
 		},
@@ -41,10 +43,11 @@ func TestHandoverIsReadFromMarkers(t *testing.T) {
 func TestMarkersOfEarlierMigrationsAreOutdated(t *testing.T) {
 	objects := map[string]bool{
 		IncomingMarker("a"): true, RanMarker("a"): true, PauseMarker: true,
-		BegunMarker("b"): true, BegunMarker("c"): true,
+		BegunMarker("b"): true, BegunMarker("c"): true, PausedMarker("b"): true, PausedMarker("c"): true,
 	}
 	got := Outdated(objects, "c")
-	if diff := cmp.Diff([]string{BegunMarker("b")}, got); diff != "" {
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{BegunMarker("b"), PausedMarker("b")}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -46,9 +46,9 @@ var migrationPolicyTable = table{
 }
 
 // postCopy is what the field means as long as guests are migrated by pre-copy only.
-const postCopy = "without effect: there is no post-copy yet"
+const postCopy = "there is no post-copy yet; it allows allowWorkloadDisruption where that is not set"
 
-const disruption = "without effect: a migration that is not done in time fails, and the guest goes on where it is"
+const disruption = "stops a guest whose migration is not done in time until it has arrived"
 
 var kubeVirtTable = merge(installationTable, configurationTable)
 
