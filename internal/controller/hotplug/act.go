@@ -29,27 +29,6 @@ const (
 	reasonFailed  = "FailedCreate"
 )
 
-// entries are what the VMI's status says of hotplugged volumes.
-func entries(vmi *v1.VirtualMachineInstance) []hotplug.Entry {
-	var out []hotplug.Entry
-	for i := range vmi.Status.VolumeStatus {
-		s := &vmi.Status.VolumeStatus[i]
-		if s.HotplugVolume == nil {
-			continue
-		}
-		e := hotplug.Entry{
-			Phase: s.Phase, Reason: s.Reason, Message: s.Message,
-			PodName: s.HotplugVolume.AttachPodName, PodUID: s.HotplugVolume.AttachPodUID,
-		}
-		e.Name = s.Name
-		if s.PersistentVolumeClaimInfo != nil {
-			e.Claim = s.PersistentVolumeClaimInfo.ClaimName
-		}
-		out = append(out, e)
-	}
-	return out
-}
-
 // write brings the VMI to the plan, on condition that nobody wrote in between.
 // Who did has brought a newer version, which wakes this loop again; then there
 // is nothing to go on with.
@@ -134,7 +113,7 @@ func (r *Reconciler) makePods(ctx context.Context, s *observation, attachmentPod
 	attachmentPods = slices.DeleteFunc(attachmentPods, func(h hotplug.AttachmentPod) bool {
 		return r.memory.madeLately(client.ObjectKeyFromObject(s.vmi), h.Name, r.Now())
 	})
-	if len(attachmentPods) == 0 {
+	if len(attachmentPods) == 0 || s.host == nil {
 		return nil
 	}
 	options, err := r.selinuxOptions(ctx, s, attachmentPods)
@@ -155,7 +134,7 @@ func (r *Reconciler) makePods(ctx context.Context, s *observation, attachmentPod
 	var failed []error
 	for _, h := range attachmentPods {
 		pod := hotplugpod.Render(hotplugpod.Input{
-			VMI: s.vmi, Launcher: s.launcher, AttachmentPod: h, Block: block, Settings: settings, Image: r.LauncherImage,
+			VMI: s.vmi, Launcher: s.host, AttachmentPod: h, Block: block, Settings: settings, Image: r.LauncherImage,
 			SELinux: options,
 		})
 		failed = append(failed, r.makePod(ctx, s.vmi, pod))

@@ -37,8 +37,6 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/launcherpod"
-	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // podIndex finds the attachment pods of whichever VMI has a name.
@@ -98,7 +96,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 // Most have not, and are not looked at with each change.
 func concerned(o client.Object) bool {
 	vmi, ok := o.(*v1.VirtualMachineInstance)
-	return ok && (len(hotplugged(&vmi.Spec)) > 0 || len(entries(vmi)) > 0 || vmi.Annotations[hotplug.RecordAnnotation] != "")
+	return ok && (len(hotplug.VolumesOf(&vmi.Spec)) > 0 || len(hotplug.EntriesOf(vmi)) > 0 || vmi.Annotations[hotplug.RecordAnnotation] != "")
 }
 
 // guestOf is the VMI of a launcher pod, if it is concerned. One that comes to be
@@ -132,19 +130,8 @@ func instanceOf(_ context.Context, pod client.Object) []reconcile.Request {
 // usersOfClaim are the VMIs that may wait for a claim, or for what fills it.
 func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []reconcile.Request {
 	return claimusers.Requests(ctx, r.Client, claim, func(vmi *v1.VirtualMachineInstance) bool {
-		return slices.ContainsFunc(hotplugged(&vmi.Spec), func(v hotplug.Volume) bool { return v.Claim == claim.GetName() })
+		return slices.ContainsFunc(hotplug.VolumesOf(&vmi.Spec), func(v hotplug.Volume) bool { return v.Claim == claim.GetName() })
 	})
-}
-
-// hotplugged are the spec's hotpluggable volumes.
-func hotplugged(spec *v1.VirtualMachineInstanceSpec) []hotplug.Volume {
-	var out []hotplug.Volume
-	for i := range spec.Volumes {
-		if v := &spec.Volumes[i]; machine.Hotpluggable(v) {
-			out = append(out, hotplug.Volume{Name: v.Name, Claim: volumeclaim.Disk(&v.VolumeSource)})
-		}
-	}
-	return out
 }
 
 // mostRounds bounds how often one call writes the VMI and plans anew: a change of the

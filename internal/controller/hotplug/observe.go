@@ -45,8 +45,11 @@ type observation struct {
 	hotplug.Observed
 	vmi      *v1.VirtualMachineInstance
 	launcher *corev1.Pod
-	budget   *policyv1.PodDisruptionBudget
-	claims   map[string]*corev1.PersistentVolumeClaim
+	// host is the pod that new attachment pods are made for: launcher or, while the guest moves, the
+	// target; nil while that is not known.
+	host   *corev1.Pod
+	budget *policyv1.PodDisruptionBudget
+	claims map[string]*corev1.PersistentVolumeClaim
 	// after is when time alone may change something; zero for never.
 	after time.Duration
 }
@@ -74,7 +77,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live
 	s.vmi = r.written.Newer(vmi)
 	s.MaxAttachmentPods, s.Prefix, s.Live = r.MaxAttachmentPods, hotplugpod.Prefix(s.vmi), live
 	s.Stage = hotplug.Frozen
-	if s.Entries = entries(s.vmi); !concerned(s.vmi) {
+	if s.Entries = hotplug.EntriesOf(s.vmi); !concerned(s.vmi) {
 		return s, nil
 	}
 	if !live {
@@ -98,7 +101,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live
 		return nil, err
 	}
 	s.Failures = r.memory.failures(key)
-	if s.Stage == hotplug.Frozen || s.Stage == hotplug.Over {
+	if s.Stage == hotplug.Frozen || s.Stage == hotplug.Moving || s.Stage == hotplug.Over {
 		return s, nil
 	}
 	return s, r.observeWanted(ctx, s)
@@ -133,8 +136,15 @@ func (r *Reconciler) observeLauncher(ctx context.Context, s *observation) error 
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("reading the launcher pod of VMI %s/%s: %w", s.vmi.Namespace, s.vmi.Name, err)
 	}
-	s.Stage = stage(s.vmi, s.launcher)
-	return nil
+	s.Stage, s.Move = stage(s.vmi, s.launcher), hotplug.MoveOf(s.vmi)
+	if s.host = s.launcher; s.Stage != hotplug.Moving {
+		return nil
+	}
+	target, err := get(ctx, r.Client, types.NamespacedName{Namespace: s.vmi.Namespace, Name: s.vmi.Status.MigrationState.TargetPod}, &corev1.Pod{})
+	if s.host = target; target != nil && (launcherpod.BondOf(target, s.vmi) != launcherpod.Chosen || podstatus.Terminal(target)) {
+		s.host = nil
+	}
+	return err
 }
 
 func stage(vmi *v1.VirtualMachineInstance, launcher *corev1.Pod) hotplug.Stage {
@@ -142,9 +152,13 @@ func stage(vmi *v1.VirtualMachineInstance, launcher *corev1.Pod) hotplug.Stage {
 	case vmi.IsFinal():
 		return hotplug.Over
 	case launcher == nil || launcher.Spec.NodeName == "", // an old cache: the VMI is Scheduled
-		vmi.Status.Phase != v1.Scheduled && vmi.Status.Phase != v1.Running,
-		migration.InFlight(vmi):
+		vmi.Status.Phase != v1.Scheduled && vmi.Status.Phase != v1.Running:
 		return hotplug.Frozen
+	case migration.InFlight(vmi):
+		if vmi.DeletionTimestamp != nil {
+			return hotplug.Frozen
+		}
+		return hotplug.Moving
 	case vmi.DeletionTimestamp != nil || launcher.DeletionTimestamp != nil || podstatus.Terminal(launcher):
 		return hotplug.Ending
 	}
@@ -162,6 +176,7 @@ func (r *Reconciler) observePods(ctx context.Context, s *observation, pods []cor
 			continue
 		}
 		seen := hotplugpod.Observe(pod)
+		s.locate(pod, &seen)
 		age := now.Sub(seen.Created)
 		if !seen.Running && !seen.Terminating && !seen.Finished {
 			if err := r.observeStart(ctx, s, pod, &seen, age); err != nil {
@@ -185,6 +200,19 @@ func (r *Reconciler) observePods(ctx context.Context, s *observation, pods []cor
 		}
 	}
 	return nil
+}
+
+// locate finds out whether a pod is where the guest is, and whether what its node had of the guest is
+// gone.
+func (s *observation) locate(pod *corev1.Pod, seen *hotplug.Pod) {
+	node := hotplugpod.Node(pod)
+	if s.launcher == nil || node == "" || node == s.launcher.Spec.NodeName {
+		return
+	}
+	seen.Elsewhere, seen.Left = true, true
+	for _, at := range s.vmi.Status.ActivePods {
+		seen.Left = seen.Left && at != node
+	}
 }
 
 // observeStart finds out what keeps a pod of that age from running: what it says itself,
@@ -245,7 +273,7 @@ func (r *Reconciler) warning(ctx context.Context, pod *corev1.Pod) (string, erro
 func (r *Reconciler) observeWanted(ctx context.Context, s *observation) error {
 	for i := range s.vmi.Spec.Volumes {
 		v := &s.vmi.Spec.Volumes[i]
-		for _, volume := range hotplugged(&v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{*v}}) {
+		for _, volume := range hotplug.VolumesOf(&v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{*v}}) {
 			facts, err := r.claimFacts(ctx, s, volume, v.DataVolume != nil)
 			if err != nil {
 				return err

@@ -28,9 +28,9 @@ func TestHowFarAVMIIs(t *testing.T) {
 		"its pod is being deleted":          {func(_ *v1.VirtualMachineInstance, p *corev1.Pod) { p.DeletionTimestamp = deleted }, hotplug.Ending},
 		"its pod has ended":                 {func(_ *v1.VirtualMachineInstance, p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, hotplug.Ending},
 		"its guest has ended":               {func(v *v1.VirtualMachineInstance, _ *corev1.Pod) { v.Status.Phase = v1.Succeeded }, hotplug.Over},
-		"it moves to another node":          {migrates(&v1.VirtualMachineInstanceMigrationState{}), hotplug.Frozen},
+		"it moves to another node":          {migrates(&v1.VirtualMachineInstanceMigrationState{TargetNode: "two"}), hotplug.Moving},
 		"it has moved to another node":      {migrates(&v1.VirtualMachineInstanceMigrationState{Completed: true}), hotplug.Active},
-		"it has moved, and does not say so": {migrates(&v1.VirtualMachineInstanceMigrationState{Completed: true, TargetNode: "two"}), hotplug.Frozen},
+		"it has moved, and does not say so": {migrates(&v1.VirtualMachineInstanceMigrationState{Completed: true, TargetNode: "two"}), hotplug.Moving},
 		"it could not move and stays here":  {migrates(&v1.VirtualMachineInstanceMigrationState{Failed: true}), hotplug.Active},
 	}
 	for name, test := range tests {
@@ -86,7 +86,7 @@ func TestStatusesKeepWhatIsOthers(t *testing.T) {
 		{Name: "root", Target: "vda"},
 		{Name: "gone", HotplugVolume: &v1.HotplugVolumeStatus{}},
 	}
-	planned := append(entries(s.vmi)[:1:1], hotplug.Entry{Volume: hotplug.Volume{Name: "a", Claim: "new"}, Phase: v1.VolumePending, Reason: "r", Message: "m"})
+	planned := append(hotplug.EntriesOf(s.vmi)[:1:1], hotplug.Entry{Volume: hotplug.Volume{Name: "a", Claim: "new"}, Phase: v1.VolumePending, Reason: "r", Message: "m"})
 	want := []v1.VolumeStatus{
 		{Name: "a", Phase: v1.VolumePending, Reason: "r", Message: "m", HotplugVolume: &v1.HotplugVolumeStatus{},
 			PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "new", VolumeMode: claim.Spec.VolumeMode}},

@@ -22,14 +22,14 @@ func (r *Reconciler) selinuxOptions(ctx context.Context, s *observation, attachm
 	enabled := false
 	reported := s.vmi.Status.SelinuxContext
 	if reported == "" || reported == selinux.None {
-		node, err := get(ctx, r.Reader, types.NamespacedName{Name: s.launcher.Spec.NodeName}, &corev1.Node{})
+		node, err := get(ctx, r.Reader, types.NamespacedName{Name: s.host.Spec.NodeName}, &corev1.Node{})
 		if err != nil {
 			return nil, err
 		}
 		enabled = node != nil && node.Labels[layout.SELinuxLabel] == layout.SELinuxEnabled
 	}
 	var launcher *corev1.SELinuxOptions
-	if security := s.launcher.Spec.SecurityContext; security != nil {
+	if security := s.host.Spec.SecurityContext; security != nil {
 		launcher = security.SELinuxOptions
 	}
 	options, err := selinux.AttachmentOptions(launcher, reported, enabled)

@@ -34,7 +34,7 @@ func onNode(enabled bool, phase v1.VirtualMachineInstancePhase, reported string)
 	launcher := &corev1.Pod{}
 	launcher.Name, launcher.Namespace, launcher.UID, launcher.Spec.NodeName = "virt-launcher-vm", "ns", "l", "one"
 	launcher.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Type: "container_kvm_t"}}
-	return &observation{vmi: vmi, launcher: launcher}, node
+	return &observation{vmi: vmi, launcher: launcher, host: launcher}, node
 }
 
 // TestNoAttachmentPodIsMadeWithoutTheLaunchersLevel: one with a level of its own would

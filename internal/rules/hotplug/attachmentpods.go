@@ -7,11 +7,12 @@ import (
 )
 
 // designated is the attachment pod that a volume should come from: the last recorded
-// one that has it; empty when there is none.
+// one that has it, unless that is on a node that the guest has left; empty when there is none.
 func (p *planning) designated(v Volume) string {
 	for i := len(p.record.Pods) - 1; i >= 0; i-- {
-		if contains(p.record.Pods[i].Volumes, v) {
-			return p.record.Pods[i].Name
+		h := &p.record.Pods[i]
+		if pod := p.pod(h.Name); contains(h.Volumes, v) && (pod == nil || !pod.Elsewhere) {
+			return h.Name
 		}
 	}
 	return ""
@@ -224,8 +225,13 @@ func (p *planning) deletable() []Pod {
 	return out
 }
 
-// unused is H2 for a pod that is not recorded.
+// unused is H2 for a pod that is not recorded. On a node that the guest has left, or has not come
+// to, a pod stays as long as a QEMU there may have its volumes open; and a pod there is no other
+// one to hold them for the guest.
 func (p *planning) unused(pod *Pod) bool {
+	if pod.Elsewhere && !pod.Left {
+		return false
+	}
 	for _, v := range pod.Volumes {
 		e := p.entry(v)
 		if e == nil {
@@ -238,7 +244,7 @@ func (p *planning) unused(pod *Pod) bool {
 			continue
 		}
 		through := p.pod(e.PodName)
-		if through == nil || through.UID != e.PodUID || !through.Alive() {
+		if through == nil || through.UID != e.PodUID || !through.Alive() || through.Elsewhere && !pod.Elsewhere {
 			return false
 		}
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 func TestWhatIsDoneAboutABudget(t *testing.T) {
-	recorded := Record{1, []AttachmentPod{held(1, "a")}}
+	recorded := Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}
 	tests := map[string]struct {
 		o    Observed
 		want BudgetStep
@@ -55,20 +55,20 @@ func TestWithoutABudgetOnlyWhatTheGuestHasIsHeld(t *testing.T) {
 		want string
 	}{
 		"a volume that is new waits": {
-			Observed{Wanted: want("a"), Entries: []Entry{through(0, bound, "a")}, Record: Record{1, []AttachmentPod{held(1, "a")}}}, "|hp-1"},
+			Observed{Wanted: want("a"), Entries: []Entry{through(0, bound, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}}, "|hp-1"},
 		"the pod of a volume in use was taken away: its successor is made": {
-			Observed{Wanted: want("a"), Entries: []Entry{through(1, ready, "a")}, Record: Record{2, []AttachmentPod{held(2, "a")}}}, "hp-2|"},
+			Observed{Wanted: want("a"), Entries: []Entry{through(1, ready, "a")}, Record: Record{Generation: 2, Pods: []AttachmentPod{held(2, "a")}}}, "hp-2|"},
 		"the pod of a volume that the guest is just given was taken away": {
-			Observed{Wanted: want("a"), Entries: []Entry{through(1, attached, "a")}, Record: Record{2, []AttachmentPod{held(2, "a")}},
+			Observed{Wanted: want("a"), Entries: []Entry{through(1, attached, "a")}, Record: Record{Generation: 2, Pods: []AttachmentPod{held(2, "a")}},
 				Pods: []Pod{runs(1, "a")}}, "hp-2|"},
 		"somebody deletes the budget as soon as it is made: what is new waits": {
-			Observed{Wanted: want("a"), Entries: []Entry{through(0, bound, "a")}, Record: Record{1, []AttachmentPod{held(1, "a")}},
+			Observed{Wanted: want("a"), Entries: []Entry{through(0, bound, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}},
 				Budget: Budget{Lately: true}}, "|hp-1"},
 		"one of each": {
 			Observed{Wanted: want("a", "b"), Entries: []Entry{through(1, ready, "a"), through(0, bound, "b")},
-				Record: Record{3, []AttachmentPod{held(2, "a"), held(3, "b")}}}, "hp-2|hp-3"},
+				Record: Record{Generation: 3, Pods: []AttachmentPod{held(2, "a"), held(3, "b")}}}, "hp-2|hp-3"},
 		"what the guest is to let go of is held until it has": {
-			Observed{Entries: []Entry{through(1, v1.HotplugVolumeDetaching, "a")}, Record: Record{2, []AttachmentPod{held(2, "a")}}}, "hp-2|"},
+			Observed{Entries: []Entry{through(1, v1.HotplugVolumeDetaching, "a")}, Record: Record{Generation: 2, Pods: []AttachmentPod{held(2, "a")}}}, "hp-2|"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestWithoutABudgetOnlyWhatTheGuestHasIsHeld(t *testing.T) {
 func TestWhyThereIsNoBudgetIsSaidOfTheVolumesThatWaitForIt(t *testing.T) {
 	const why = "the PodDisruptionBudget hp can't be made: exceeded quota"
 	o := Observed{Prefix: "hp", Wanted: want("a", "b"), Entries: []Entry{through(1, v1.VolumeReady, "a"), through(0, v1.VolumeBound, "b")},
-		Record: Record{2, []AttachmentPod{noted(held(1, "a")), held(2, "b")}}, Pods: []Pod{runs(1, "a")}, Budget: Budget{Why: why}}
+		Record: Record{Generation: 2, Pods: []AttachmentPod{noted(held(1, "a")), held(2, "b")}}, Pods: []Pod{runs(1, "a")}, Budget: Budget{Why: why}}
 	plan := Decide(o)
 	if a, b := plan.Entries[0], plan.Entries[1]; a != o.Entries[0] || b.Reason != ReasonAttachFailed || b.Message != why {
 		t.Errorf("the entries are %+v", plan.Entries)

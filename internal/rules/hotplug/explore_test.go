@@ -17,7 +17,7 @@ var errEndless = errors.New("H3, H4: the last steps can be repeated for ever")
 // what does not depend on what the controller makes of its observations.
 var fair = []kind{kubeletStarts, kubeletRemoves, deletionArrives, vmiCacheMoves, podCacheMoves,
 	handlerPlugs, handlerForces, handlerClears, guestReleases, handlerSaysAttached, handlerSaysMounted, handlerSaysReady, handlerSaysDetaching,
-	handlerSaysUnmounted, handlerHandsOver}
+	handlerSaysUnmounted, handlerHandsOver, targetTakes, migrationArrives, sourceEnds}
 
 // explore visits every state that can be reached, and checks H1 and H2 in each
 // of them, then H3 to H5 on the whole.
@@ -32,7 +32,9 @@ func explore(sc *scenario) (*exploration.Graph[state, step], error) {
 				emit(st, to)
 			})
 		},
-		Check:    func(s *state) error { return invariant.Held(sc.snapshot(s)) },
+		Check: func(s *state) error {
+			return errors.Join(invariant.Held(sc.snapshot(s)), sc.heldWhereOpen(s))
+		},
 		Broken:   func(st step) error { return st.broken },
 		Progress: func(st step) (uint8, bool) { return uint8(st.kind), !st.kind.disturbs() && !st.disturbs },
 		Rest:     sc.rest,
@@ -54,7 +56,7 @@ func explore(sc *scenario) (*exploration.Graph[state, step], error) {
 // rest says what is wrong with a state in which nothing goes on by itself
 // (H4), volumes that can't become ready aside (H5).
 func (sc *scenario) rest(s *state) error {
-	var problems []error
+	problems := []error{s.restOfMoves()}
 	for v := range sc.volumes {
 		problems = append(problems, sc.restOf(s, v))
 	}

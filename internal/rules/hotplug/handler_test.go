@@ -151,38 +151,10 @@ func theVolume(o nodehotplug.Observed) nodehotplug.Decision {
 // of the VMI's version, so it decides on what is true of the VMI; of the pods it may
 // not know yet how they are.
 func (sc *scenario) handler(s *state, v int, emit emitter) {
-	vmi := &s.vmi
-	if sc.writesLate && s.vmiStale {
-		vmi = &s.vmiCache
+	if s.vmi.moving {
+		return // nothing is plugged or unplugged, and nothing is said
 	}
-	g := glance{
-		wanted: vmi.wanted.has(v), forced: vmi.forced.has(v), phase: vmi.entries[v].phase, disk: s.disks[v],
-		serving: nowhere, opened: nowhere, verified: nowhere,
-	}
-	if vmi.entries[v].uid != 0 {
-		g.serving = gone
-	}
-	var maybe, running uint8
-	for i := range s.pods {
-		p := &s.pods[i]
-		if p.state == noPod || !p.volumes.has(v) {
-			continue
-		}
-		bit := uint8(1) << i
-		g.seen |= bit
-		if p.uid == vmi.entries[v].uid {
-			g.serving = place(i)
-		}
-		if vmi.records(p.name, p.uid) {
-			g.recorded |= bit
-		}
-		if p.ran {
-			maybe |= bit
-		}
-		if p.alive() {
-			running |= bit
-		}
-	}
+	g, maybe, running := sc.glanceAt(s, v)
 	h := handling{scenario: sc, s: s, v: v, emit: emit}
 	for _, h.disturbs = range []bool{false, true} {
 		for alive := maybe; ; alive = (alive - 1) & maybe {
@@ -195,6 +167,42 @@ func (sc *scenario) handler(s *state, v int, emit emitter) {
 		}
 		h.openedBefore(g, maybe)
 	}
+}
+
+// glanceAt is what virt-handler sees of a volume, but for which pods run: maybe may, and running do.
+func (sc *scenario) glanceAt(s *state, v int) (g glance, maybe, running uint8) {
+	vmi := &s.vmi
+	if sc.writesLate && s.vmiStale {
+		vmi = &s.vmiCache
+	}
+	g = glance{
+		wanted: vmi.wanted.has(v), forced: vmi.forced.has(v), phase: vmi.entries[v].phase, disk: s.disks[v],
+		serving: nowhere, opened: nowhere, verified: nowhere,
+	}
+	if vmi.entries[v].uid != 0 {
+		g.serving = gone
+	}
+	for i := range s.pods {
+		p := &s.pods[i]
+		if p.state == noPod || !p.volumes.has(v) || p.node != vmi.node {
+			continue
+		}
+		bit := uint8(1) << i
+		g.seen |= bit
+		if p.uid == vmi.entries[v].uid {
+			g.serving = place(i)
+		}
+		if vmi.records(p.name, p.uid) || vmi.uses(p.name, p.uid) {
+			g.recorded |= bit
+		}
+		if p.ran {
+			maybe |= bit
+		}
+		if p.alive() {
+			running |= bit
+		}
+	}
+	return g, maybe, running
 }
 
 // outdated reports whether virt-handler's view lags in a way that it need not: it may

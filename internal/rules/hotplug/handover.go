@@ -60,7 +60,7 @@ func (p *planning) outranked(h *AttachmentPod) bool {
 		if !InUse(e.Phase) || e.PodName == h.Name {
 			continue
 		}
-		if serving := p.pod(e.PodName); serving != nil && serving.Alive() && serving.newerThan(pod) {
+		if serving := p.pod(e.PodName); serving != nil && serving.Alive() && !serving.Elsewhere && serving.newerThan(pod) {
 			return true
 		}
 	}

@@ -74,6 +74,7 @@ type object struct {
 	generation     uint8
 	attachmentPods [maxAttachmentPods]attachmentPod
 	entries        [maxVolumes]entry
+	journey
 }
 
 type podState uint8
@@ -89,7 +90,7 @@ const (
 )
 
 type pod struct {
-	name, uid         uint8
+	name, uid, node   uint8
 	volumes           set
 	state             podState
 	ran               bool
@@ -108,6 +109,10 @@ type state struct {
 	pods pods
 	// disks are QEMU's.
 	disks [maxVolumes]disk
+	// taken means that the QEMU at the target of a migration has the guest's disks open, too, and
+	// lingering are those that the QEMU has open which the guest has left.
+	taken     bool
+	lingering set
 	// What the controller's caches show, where that is not what is true.
 	vmiCache           object
 	podCache           pods
@@ -119,7 +124,7 @@ type state struct {
 	// to read the VMI.
 	asking bool
 	// What the user, whoever else deletes pods and dead controllers may still do.
-	changes, deletions, late uint8
+	changes, deletions, late, moves uint8
 }
 
 // scenario is what is fixed in an exploration.
@@ -135,6 +140,8 @@ type scenario struct {
 	changes       uint8
 	adds, removes set
 	deletions     uint8
+	// moves is how often the guest may migrate.
+	moves uint8
 	// late is how many creations may arrive from a controller that has died.
 	late              uint8
 	maxAttachmentPods int
@@ -156,7 +163,7 @@ type scenario struct {
 }
 
 func (sc *scenario) initial() state {
-	s := state{changes: sc.changes, deletions: sc.deletions, late: sc.late}
+	s := state{changes: sc.changes, deletions: sc.deletions, late: sc.late, moves: sc.moves}
 	s.vmi.wanted = sc.first
 	n := uint8(0)
 	hold := func(volumes set) {
@@ -269,6 +276,7 @@ func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool)
 			o.Record.Pods = append(o.Record.Pods, recorded)
 		}
 	}
+	vmi.observe(&o)
 	for i := range seen {
 		p := &seen[i]
 		if p.state == noPod {
@@ -277,7 +285,7 @@ func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool)
 		o.Pods = append(o.Pods, hotplug.Pod{
 			Name: podNames[p.name], UID: uids[p.uid], Created: creationTimes[i], Volumes: volumeLists[p.volumes],
 			Running: p.state == running || p.state == ending && p.ran, Terminating: p.state == ending, Finished: p.state == failed,
-			Stuck: stuck && p.state == starting,
+			Stuck: stuck && p.state == starting, Elsewhere: p.node != vmi.node, Left: p.node != vmi.node && !vmi.other,
 		})
 	}
 	return o
@@ -285,7 +293,8 @@ func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool)
 
 // written is the VMI with what a plan makes of it.
 func written(vmi object, plan *hotplug.Plan) object {
-	next := object{wanted: vmi.wanted, forced: vmi.forced, generation: uint8(plan.Record.Generation)}
+	next := object{wanted: vmi.wanted, forced: vmi.forced, generation: uint8(plan.Record.Generation), journey: vmi.journey}
+	next.record(plan.Record.Incoming)
 	if len(plan.Record.Pods) > maxAttachmentPods {
 		panic("more attachment pods than the model has room for")
 	}
@@ -349,6 +358,10 @@ func (s *state) eachName(name, uid func(*uint8)) {
 		for i := range vmi.entries {
 			name(&vmi.entries[i].name)
 			uid(&vmi.entries[i].uid)
+		}
+		for i := range vmi.incoming {
+			name(&vmi.incoming[i].name)
+			uid(&vmi.incoming[i].uid)
 		}
 	}
 	for _, seen := range []*pods{&s.pods, &s.podCache} {

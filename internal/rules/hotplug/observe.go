@@ -62,7 +62,10 @@ type Pod struct {
 	Why   string
 	// Cooling reports whether it ended so soon that its successor would do the same.
 	Cooling bool
-	Volumes []Volume
+	// Elsewhere reports whether it is on another node than the guest, as a migration leaves it, and
+	// Left whether no launcher pod of the VMI there can have its volumes open.
+	Elsewhere, Left bool
+	Volumes         []Volume
 }
 
 // Stage is how far the VMI is, as far as its volumes care.
@@ -74,8 +77,10 @@ const (
 	Active Stage = iota
 	// Ending: nothing more is brought in, what is in use stays held.
 	Ending
-	// Frozen: the guest moves to another node; nothing changes.
+	// Frozen: it is not known well enough where the guest is; nothing changes.
 	Frozen
+	// Moving: the guest moves to another node (migration.go).
+	Moving
 	// Over: no guest runs any more.
 	Over
 )
@@ -83,6 +88,7 @@ const (
 // Observed is what a decision is made on. Each part may be stale unless Live.
 type Observed struct {
 	Stage   Stage
+	Move    Move
 	Wanted  []Wanted
 	Entries []Entry
 	Record  Record

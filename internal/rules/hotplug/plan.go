@@ -30,6 +30,10 @@ func Decide(o Observed) Plan {
 	}
 	p := &planning{Observed: o, entries: slices.Clone(o.Entries), record: o.Record}
 	p.record.Pods = slices.Clone(o.Record.Pods)
+	if o.Stage == Moving {
+		return p.planMove()
+	}
+	p.record = p.record.after(o.Move)
 	p.syncSpec()
 	p.replaceDead()
 	p.coverNew()
@@ -153,7 +157,7 @@ func (p *planning) explain(e *Entry) {
 // serving is the youngest recorded attachment pod that runs and has the volume.
 func (p *planning) serving(v Volume) *Pod {
 	for i := len(p.record.Pods) - 1; i >= 0; i-- {
-		if pod := p.pod(p.record.Pods[i].Name); pod != nil && pod.Alive() && pod.Holds(v) {
+		if pod := p.pod(p.record.Pods[i].Name); pod != nil && pod.Alive() && !pod.Elsewhere && pod.Holds(v) {
 			return pod
 		}
 	}
@@ -244,7 +248,10 @@ func (p *planning) pod(name string) *Pod {
 }
 
 func sameRecord(a, b Record) bool {
-	return a.Generation == b.Generation && slices.EqualFunc(a.Pods, b.Pods, func(x, y AttachmentPod) bool {
+	if (a.Incoming == nil) != (b.Incoming == nil) || a.Incoming != nil && a.Incoming.Migration != b.Incoming.Migration {
+		return false
+	}
+	return a.Generation == b.Generation && len(a.Pods) == len(b.Pods) && slices.EqualFunc(a.all(), b.all(), func(x, y AttachmentPod) bool {
 		return x.Name == y.Name && x.UID == y.UID && slices.Equal(x.Volumes, y.Volumes)
 	})
 }

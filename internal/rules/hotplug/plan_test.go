@@ -106,27 +106,27 @@ func TestPlan(t *testing.T) {
 		"one that waits for its claim has none": {
 			Observed{Wanted: waiting}, "d=d Pending"},
 		"one that is added leaves the others alone": {
-			Observed{Wanted: want("a", "b"), Entries: []Entry{through(1, ready, "a")}, Record: Record{1, []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
+			Observed{Wanted: want("a", "b"), Entries: []Entry{through(1, ready, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
 			"a=a Ready hp-1; b=b Bound; hp-1{a}; hp-2{b}"},
 		"a recorded attachment pod is made": {
-			Observed{Wanted: want("a"), Entries: []Entry{through(0, v1.VolumeBound, "a")}, Record: Record{1, []AttachmentPod{held(1, "a")}}},
+			Observed{Wanted: want("a"), Entries: []Entry{through(0, v1.VolumeBound, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}},
 			"a=a Bound; hp-1{a}; make hp-1"},
 		"with a pod that runs it is attached": {
-			Observed{Wanted: want("a"), Entries: []Entry{through(0, v1.VolumeBound, "a")}, Record: Record{1, []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
+			Observed{Wanted: want("a"), Entries: []Entry{through(0, v1.VolumeBound, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
 			"a=a AttachedToNode hp-1; hp-1{a}"},
 		"a claim that is only bound is not given to the guest": {
 			Observed{Wanted: empty, Entries: []Entry{{Volume: vol("e")[0], Phase: v1.VolumePending, Reason: "WaitForFirstConsumer"}},
-				Record: Record{1, []AttachmentPod{held(1, "e")}}, Pods: []Pod{runs(1, "e")}},
+				Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "e")}}, Pods: []Pod{runs(1, "e")}},
 			"e=e Pending; hp-1{e}"},
 		"an attachment pod that does not start is split": {
 			Observed{Wanted: want("a", "b"), Entries: []Entry{through(0, v1.VolumeBound, "a"), through(0, v1.VolumeBound, "b")},
-				Record: Record{1, []AttachmentPod{held(1, "a", "b")}}, Pods: []Pod{stuck}},
+				Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a", "b")}}, Pods: []Pod{stuck}},
 			"a=a Bound; b=b Bound; hp-2{a}; hp-3{b}"},
 		"the same name on another claim waits until the first is out of the guest": {
-			Observed{Wanted: want("a=x"), Entries: []Entry{through(1, v1.HotplugVolumeDetaching, "a")}, Record: Record{1, []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
+			Observed{Wanted: want("a=x"), Entries: []Entry{through(1, v1.HotplugVolumeDetaching, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
 			"a=a Detaching hp-1; hp-1{a}"},
 		"and then is a new volume": {
-			Observed{Wanted: want("a=x"), Entries: []Entry{through(1, unmounted, "a")}, Record: Record{1, []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
+			Observed{Wanted: want("a=x"), Entries: []Entry{through(1, unmounted, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
 			"a=x Bound; hp-2{a}"},
 		"a removed volume's entry stays while a pod holds it, and the pod's end is asked for": {
 			Observed{Entries: []Entry{through(1, unmounted, "a")}, Record: Record{Generation: 1}, Pods: []Pod{runs(1, "a")}},
@@ -138,25 +138,25 @@ func TestPlan(t *testing.T) {
 			Observed{Entries: []Entry{through(1, unmounted, "a")}, Record: Record{Generation: 1}}, ""},
 		"what shared a pod with a removed volume gets another": {
 			Observed{Wanted: want("b"), Entries: []Entry{through(1, unmounted, "a"), through(1, ready, "b")},
-				Record: Record{1, []AttachmentPod{held(1, "a", "b")}}, Pods: []Pod{runs(1, "a", "b")}},
+				Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a", "b")}}, Pods: []Pod{runs(1, "a", "b")}},
 			"a=a UnMountedFromPod hp-1; b=b Ready hp-1; hp-1{a b}; hp-2{b}"},
 		"and the old one stays until it has been handed over": {
 			Observed{Wanted: want("b"), Entries: []Entry{through(1, unmounted, "a"), through(1, ready, "b")},
-				Record: Record{2, []AttachmentPod{held(1, "a", "b"), held(2, "b")}}, Pods: []Pod{runs(1, "a", "b"), runs(2, "b")}},
+				Record: Record{Generation: 2, Pods: []AttachmentPod{held(1, "a", "b"), held(2, "b")}}, Pods: []Pod{runs(1, "a", "b"), runs(2, "b")}},
 			"a=a UnMountedFromPod hp-1; b=b Ready hp-1; hp-1{a b}; hp-2{b}"},
 		"a pod that is taken away is replaced": {
 			Observed{Wanted: want("a", "b"), Entries: []Entry{through(1, ready, "a"), through(1, ready, "b")},
-				Record: Record{1, []AttachmentPod{held(1, "a", "b")}}, Pods: []Pod{ending}},
+				Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a", "b")}}, Pods: []Pod{ending}},
 			"a=a Ready hp-1; b=b Ready hp-1; hp-2{a b}"},
 		"that one is gone is asked of the API server": {
-			Observed{Wanted: want("a"), Entries: []Entry{through(1, ready, "a")}, Record: Record{1, []AttachmentPod{held(1, "a")}}},
+			Observed{Wanted: want("a"), Entries: []Entry{through(1, ready, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}},
 			"a=a Ready hp-1; hp-1{a}; ask"},
 		"and then replaced": {
-			Observed{Wanted: want("a"), Entries: []Entry{through(1, ready, "a")}, Record: Record{1, []AttachmentPod{held(1, "a")}}, Live: true},
+			Observed{Wanted: want("a"), Entries: []Entry{through(1, ready, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}, Live: true},
 			"a=a Ready hp-1; hp-2{a}"},
 		"a successor of the same second that virt-handler would not prefer is made anew": {
 			Observed{Wanted: want("a", "b"), Entries: []Entry{through(1, ready, "a"), through(1, ready, "b")},
-				Record: Record{2, []AttachmentPod{held(1, "a", "b"), held(2, "a", "b")}}, Pods: []Pod{runs(1, "a", "b"), sameSecond}},
+				Record: Record{Generation: 2, Pods: []AttachmentPod{held(1, "a", "b"), held(2, "a", "b")}}, Pods: []Pod{runs(1, "a", "b"), sameSecond}},
 			"a=a Ready hp-1; b=b Ready hp-1; hp-1{a b}; hp-3{a b}"},
 		"a record that was removed is found again in the pods, and no name is used twice": {
 			Observed{Wanted: want("a"), Entries: []Entry{through(7, ready, "a")}, Pods: []Pod{runs(7, "a")}},
@@ -164,33 +164,33 @@ func TestPlan(t *testing.T) {
 		"more attachment pods than should be are merged when all is quiet": {
 			Observed{Wanted: want("a", "b", "c"), Settled: true, MaxAttachmentPods: 2,
 				Entries: []Entry{through(1, ready, "a"), through(2, ready, "b"), through(3, ready, "c")},
-				Record:  Record{3, []AttachmentPod{held(1, "a"), held(2, "b"), held(3, "c")}}, Pods: []Pod{runs(1, "a"), runs(2, "b"), runs(3, "c")}},
+				Record:  Record{Generation: 3, Pods: []AttachmentPod{held(1, "a"), held(2, "b"), held(3, "c")}}, Pods: []Pod{runs(1, "a"), runs(2, "b"), runs(3, "c")}},
 			"a=a Ready hp-1; b=b Ready hp-2; c=c Ready hp-3; hp-1{a}; hp-2{b}; hp-3{c}; hp-4{a b}"},
 		"nothing new is brought into a guest that shuts down, and nothing is let go": {
 			Observed{Stage: Ending, Wanted: want("a", "b"), Entries: []Entry{through(1, ready, "a"), through(0, v1.VolumeBound, "b")},
-				Record: Record{2, []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
+				Record: Record{Generation: 2, Pods: []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
 			"a=a Ready hp-1; b=b Bound; hp-1{a}"},
 		"all pods go with the guest": {
-			Observed{Stage: Over, Entries: []Entry{through(1, ready, "a")}, Record: Record{1, []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
+			Observed{Stage: Over, Entries: []Entry{through(1, ready, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
 			"a=a Ready hp-1; hp-1{a}; delete hp-1"},
 		"nothing happens while the guest moves": {
-			Observed{Stage: Frozen, Wanted: want("a", "b"), Entries: []Entry{through(1, ready, "a")}, Record: Record{1, []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
+			Observed{Stage: Frozen, Wanted: want("a", "b"), Entries: []Entry{through(1, ready, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
 			"a=a Ready hp-1; hp-1{a}"},
 		"a volume that virt-handler may be bringing in is its to give back": {
-			Observed{Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{1, []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
+			Observed{Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}, Pods: []Pod{runs(1, "a")}},
 			"a=a AttachedToNode hp-1; hp-1{a}"},
 		"the same when its pod has died": {
-			Observed{Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{2, []AttachmentPod{held(2, "a")}}, Live: true},
+			Observed{Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{Generation: 2, Pods: []AttachmentPod{held(2, "a")}}, Live: true},
 			"a=a AttachedToNode hp-1; hp-2{a}; make hp-2"},
 		"what it may be bringing in from a pod that has died gets another attachment pod": {
-			Observed{Wanted: want("a"), Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{1, []AttachmentPod{held(1, "a")}}, Live: true},
+			Observed{Wanted: want("a"), Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}, Live: true},
 			"a=a AttachedToNode hp-1; hp-2{a}"},
 		"and then that one's pod": {
-			Observed{Wanted: want("a"), Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{2, []AttachmentPod{noted(held(2, "a"))}},
+			Observed{Wanted: want("a"), Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{Generation: 2, Pods: []AttachmentPod{noted(held(2, "a"))}},
 				Pods: []Pod{runs(2, "a")}, Live: true},
 			"a=a AttachedToNode hp-2; hp-2{a}"},
 		"but not on the word of a cache, which lacks the first": {
-			Observed{Wanted: want("a"), Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{2, []AttachmentPod{noted(held(2, "a"))}},
+			Observed{Wanted: want("a"), Entries: []Entry{through(1, attachedTo, "a")}, Record: Record{Generation: 2, Pods: []AttachmentPod{noted(held(2, "a"))}},
 				Pods: []Pod{runs(2, "a")}},
 			"a=a AttachedToNode hp-1; hp-2{a}; ask"},
 	}
@@ -209,7 +209,7 @@ func TestPlan(t *testing.T) {
 }
 
 func TestWhyAAttachmentPodDoesNotStartIsSaidOfItsVolumes(t *testing.T) {
-	o := Observed{Prefix: "hp", Wanted: want("a"), Entries: []Entry{through(0, v1.VolumeBound, "a")}, Record: Record{1, []AttachmentPod{held(1, "a")}}}
+	o := Observed{Prefix: "hp", Wanted: want("a"), Entries: []Entry{through(0, v1.VolumeBound, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}}
 	o.Failures = map[string]string{"hp-1": "exceeded quota"}
 	if e := Decide(o).Entries[0]; e.Reason != ReasonAttachFailed || e.Message != "exceeded quota" {
 		t.Errorf("a pod that can't be made: %+v", e)

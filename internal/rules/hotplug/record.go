@@ -19,6 +19,8 @@ type Record struct {
 	// Generation is the number of the youngest attachment pod that was ever recorded.
 	Generation int             `json:"generation,omitempty"`
 	Pods       []AttachmentPod `json:"holders,omitempty"`
+	// Incoming are those at the target of a migration; nil without.
+	Incoming *Incoming `json:"incoming,omitempty"`
 }
 
 // AttachmentPod is an attachment pod that should exist.
@@ -46,7 +48,7 @@ func ReadRecord(annotations map[string]string) (Record, error) {
 
 // Text is the annotation's value, empty when there is nothing to keep.
 func (r Record) Text() string {
-	if r.Generation == 0 && len(r.Pods) == 0 {
+	if r.Generation == 0 && len(r.all()) == 0 {
 		return ""
 	}
 	text, err := json.Marshal(r)
@@ -56,9 +58,17 @@ func (r Record) Text() string {
 	return string(text)
 }
 
+// all are the attachment pods that there should be, at the target of a migration as well.
+func (r Record) all() []AttachmentPod {
+	if r.Incoming == nil {
+		return r.Pods
+	}
+	return slices.Concat(r.Pods, r.Incoming.Pods)
+}
+
 // Names reports whether the record names the pod.
 func (r Record) Names(pod string) bool {
-	return slices.ContainsFunc(r.Pods, func(h AttachmentPod) bool { return h.Name == pod })
+	return slices.ContainsFunc(r.all(), func(h AttachmentPod) bool { return h.Name == pod })
 }
 
 // Has reports whether the record names this very pod.
@@ -68,7 +78,7 @@ func (r Record) Has(name string, uid types.UID) bool {
 
 // foreign reports whether a pod has the name of a recorded one and is not that.
 func (p *planning) foreign(pod *Pod) bool {
-	return slices.ContainsFunc(p.record.Pods, func(h AttachmentPod) bool {
+	return slices.ContainsFunc(p.record.all(), func(h AttachmentPod) bool {
 		return h.Name == pod.Name && h.UID != "" && h.UID != pod.UID
 	})
 }
@@ -76,22 +86,28 @@ func (p *planning) foreign(pod *Pod) bool {
 // noteUIDs records the pods that run. A pod that is seen here was made by
 // virt-controller, since only it may give a pod its labels; but as soon as it is
 // used, it counts by its UID alone.
-func (p *planning) noteUIDs() {
-	for i := range p.record.Pods {
-		h := &p.record.Pods[i]
+func (p *planning) noteUIDs() { p.noteUIDsOf(p.record.Pods) }
+
+func (p *planning) noteUIDsOf(list []AttachmentPod) {
+	for i := range list {
+		h := &list[i]
 		if pod := p.pod(h.Name); h.UID == "" && pod != nil && pod.Alive() {
 			h.UID = pod.UID
 		}
 	}
 }
 
-// add records one more attachment pod, under a name that was never used. Beside the
+// add records one more attachment pod.
+func (p *planning) add(volumes []Volume) {
+	if len(volumes) > 0 {
+		p.record.Pods = append(p.record.Pods, p.named(volumes))
+	}
+}
+
+// named is an attachment pod under a name that was never used. Beside the
 // record, the pods that are seen tell which names were: somebody may have
 // removed the annotation.
-func (p *planning) add(volumes []Volume) {
-	if len(volumes) == 0 {
-		return
-	}
+func (p *planning) named(volumes []Volume) AttachmentPod {
 	for i := range p.Pods {
 		p.record.Generation = max(p.record.Generation, generation(p.Prefix, p.Pods[i].Name))
 	}
@@ -99,9 +115,7 @@ func (p *planning) add(volumes []Volume) {
 		p.record.Generation = max(p.record.Generation, generation(p.Prefix, p.entries[i].PodName))
 	}
 	p.record.Generation++
-	p.record.Pods = append(p.record.Pods, AttachmentPod{
-		Name: p.Prefix + "-" + strconv.Itoa(p.record.Generation), Volumes: volumes,
-	})
+	return AttachmentPod{Name: p.Prefix + "-" + strconv.Itoa(p.record.Generation), Volumes: volumes}
 }
 
 // generation is the number at the end of an attachment pod's name, 0 if there is none.

@@ -8,7 +8,7 @@ func TestWhatIsWrittenOfARecord(t *testing.T) {
 		want   string
 	}{
 		"nothing":                            {Record{}, ""},
-		"a pod":                              {Record{1, []AttachmentPod{held(1, "a")}}, `{"generation":1,"holders":[{"name":"hp-1","volumes":[{"name":"a","claim":"a"}]}]}`},
+		"a pod":                              {Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}, `{"generation":1,"holders":[{"name":"hp-1","volumes":[{"name":"a","claim":"a"}]}]}`},
 		"which names were used, and no pods": {Record{Generation: 3}, `{"generation":3}`},
 		"pods of names that nobody counted":  {Record{Pods: []AttachmentPod{noted(held(2, "a=x"))}}, `{"holders":[{"name":"hp-2","uid":"u2","volumes":[{"name":"a","claim":"x"}]}]}`},
 	} {
@@ -19,20 +19,20 @@ func TestWhatIsWrittenOfARecord(t *testing.T) {
 }
 
 func TestWhichRecordsSayTheSame(t *testing.T) {
-	one := Record{2, []AttachmentPod{noted(held(1, "a")), held(2, "b")}}
+	one := Record{Generation: 2, Pods: []AttachmentPod{noted(held(1, "a")), held(2, "b")}}
 	for name, test := range map[string]struct {
 		other Record
 		want  bool
 	}{
-		"itself":          {Record{2, []AttachmentPod{noted(held(1, "a")), held(2, "b")}}, true},
-		"a later one":     {Record{3, one.Pods}, false},
-		"a pod less":      {Record{2, one.Pods[:1]}, false},
-		"another order":   {Record{2, []AttachmentPod{held(2, "b"), noted(held(1, "a"))}}, false},
-		"a UID more":      {Record{2, []AttachmentPod{noted(held(1, "a")), noted(held(2, "b"))}}, false},
-		"another pod":     {Record{2, []AttachmentPod{noted(held(1, "a")), held(3, "b")}}, false},
-		"another volume":  {Record{2, []AttachmentPod{noted(held(1, "a")), held(2, "c")}}, false},
-		"another claim":   {Record{2, []AttachmentPod{noted(held(1, "a")), held(2, "b=x")}}, false},
-		"a volume beside": {Record{2, []AttachmentPod{noted(held(1, "a")), held(2, "b", "c")}}, false},
+		"itself":          {Record{Generation: 2, Pods: []AttachmentPod{noted(held(1, "a")), held(2, "b")}}, true},
+		"a later one":     {Record{Generation: 3, Pods: one.Pods}, false},
+		"a pod less":      {Record{Generation: 2, Pods: one.Pods[:1]}, false},
+		"another order":   {Record{Generation: 2, Pods: []AttachmentPod{held(2, "b"), noted(held(1, "a"))}}, false},
+		"a UID more":      {Record{Generation: 2, Pods: []AttachmentPod{noted(held(1, "a")), noted(held(2, "b"))}}, false},
+		"another pod":     {Record{Generation: 2, Pods: []AttachmentPod{noted(held(1, "a")), held(3, "b")}}, false},
+		"another volume":  {Record{Generation: 2, Pods: []AttachmentPod{noted(held(1, "a")), held(2, "c")}}, false},
+		"another claim":   {Record{Generation: 2, Pods: []AttachmentPod{noted(held(1, "a")), held(2, "b=x")}}, false},
+		"a volume beside": {Record{Generation: 2, Pods: []AttachmentPod{noted(held(1, "a")), held(2, "b", "c")}}, false},
 	} {
 		if sameRecord(one, test.other) != test.want || sameRecord(test.other, one) != test.want {
 			t.Errorf("%s: says the same: %v, want %v", name, !test.want, test.want)

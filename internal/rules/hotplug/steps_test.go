@@ -19,6 +19,8 @@ const (
 	controllerDies
 	controllerWritesAndDies
 	lateCreation
+	migrationBegins
+	migrationFails
 	// What is above are disturbances; what is below goes on by itself.
 	kubeletStarts
 	kubeletRemoves
@@ -41,24 +43,27 @@ const (
 	handlerSaysDetaching
 	handlerSaysUnmounted
 	handlerHandsOver
+	targetTakes
+	migrationArrives
+	sourceEnds
 )
 
 func (k kind) disturbs() bool { return k < kubeletStarts }
 
 func (k kind) ofVolume() bool {
-	return k >= handlerPlugs || k == userAdds || k == userRemoves || k == userForces
+	return k >= handlerPlugs && k <= handlerHandsOver || k == userAdds || k == userRemoves || k == userForces
 }
 
 var kindNames = [...]string{
 	"the user adds %s", "the user removes %s", "the user forces %s out", "somebody deletes pod %d", "pod %d fails", "the controller dies",
-	"the controller writes the VMI and dies", "a creation by a controller that died arrives",
+	"the controller writes the VMI and dies", "a creation by a controller that died arrives", "a migration begins", "the migration fails",
 	"pod %d starts", "pod %d is gone", "the deletion of pod %d arrives", "the VMI cache catches up", "the pod cache catches up",
 	"the controller writes the VMI", "the controller creates a pod", "the controller decides to delete pods",
 	"the controller asks for the pods", "the controller asks for the VMI, and sees nothing to do",
 	"virt-handler plugs %s", "virt-handler fails to plug %s", "virt-handler takes %s by force", "virt-handler clears %s",
 	"the guest releases %s", "virt-handler says that %s waits", "virt-handler says that %s is mounted",
 	"virt-handler says that %s is ready", "virt-handler says that %s is detaching", "virt-handler says that %s is unmounted",
-	"virt-handler hands %s over",
+	"virt-handler hands %s over", "the target's QEMU gets the volumes", "the guest arrives", "the source's pod ends",
 }
 
 // step is one transition; its argument is a volume or a pod's place.
@@ -119,6 +124,9 @@ func (sc *scenario) next(s *state, emit emitter) {
 	sc.user(s, emit)
 	sc.deleteExternally(s, emit)
 	sc.kubelet(s, emit)
+	if sc.moves > 0 {
+		sc.migrates(s, emit)
+	}
 	sc.caches(s, emit)
 	sc.controller(s, emit)
 	for v := range sc.volumes {
@@ -127,8 +135,8 @@ func (sc *scenario) next(s *state, emit emitter) {
 }
 
 func (sc *scenario) user(s *state, emit emitter) {
-	if s.changes == 0 {
-		return
+	if s.changes == 0 || s.vmi.moving {
+		return // of a VMI that is migrated, the spec stays
 	}
 	sc.forcer(s, emit)
 	for v := range sc.volumes {
@@ -177,7 +185,7 @@ func (sc *scenario) deleteExternally(s *state, emit emitter) {
 		}
 		to := *s
 		to.late--
-		if h.name != 0 && to.create(h.name, h.volumes) {
+		if h.name != 0 && to.create(h.name, h.volumes, s.vmi.node) {
 			emit(step{kind: lateCreation}, to)
 		}
 	}
@@ -327,7 +335,7 @@ func (sc *scenario) act(s *state, vmi *object, plan *hotplug.Plan, emit emitter)
 	for _, h := range plan.Create {
 		to := *s
 		to.asking = false
-		if to.create(nameOf(h.Name), setOf(h.Volumes)) {
+		if to.create(nameOf(h.Name), setOf(h.Volumes), vmi.host()) {
 			emit(step{kind: controllerCreates}, to)
 		}
 	}
@@ -358,7 +366,7 @@ func (s *state) findOrphans(before *object) {
 
 // create makes a pod unless one of the name exists, or the bound on pods that
 // exist at a time is reached.
-func (s *state) create(name uint8, volumes set) bool {
+func (s *state) create(name uint8, volumes set, node uint8) bool {
 	uid, free := uint8(0), -1
 	s.eachName(func(*uint8) {}, func(u *uint8) { uid = max(uid, *u) })
 	for i := range s.pods {
@@ -374,7 +382,7 @@ func (s *state) create(name uint8, volumes set) bool {
 		return false // the API server is slow; it will do when a pod is gone
 	}
 	s.touchPods()
-	s.pods[free] = pod{name: name, uid: uid + 1, volumes: volumes, state: starting}
+	s.pods[free] = pod{name: name, uid: uid + 1, node: node, volumes: volumes, state: starting}
 	return true
 }
 

@@ -147,6 +147,23 @@ func resources(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
+// Node is the node that an attachment pod is on, or is to come to; empty for a pod that was made
+// otherwise.
+func Node(pod *corev1.Pod) string {
+	if pod.Spec.NodeName != "" || pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
+		return pod.Spec.NodeName
+	}
+	required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if required == nil || len(required.NodeSelectorTerms) != 1 {
+		return ""
+	}
+	fields := required.NodeSelectorTerms[0].MatchFields
+	if len(fields) != 1 || fields[0].Key != metav1.ObjectNameField || len(fields[0].Values) != 1 {
+		return ""
+	}
+	return fields[0].Values[0]
+}
+
 // onNode binds the pod to a node by way of the scheduler, which binds a claim
 // that waits for its first consumer there, or says why it can't.
 func onNode(node string) *corev1.Affinity {

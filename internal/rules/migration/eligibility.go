@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
@@ -33,8 +32,7 @@ func CanMigrate(vmi *v1.VirtualMachineInstance) error {
 // InFlight reports whether a VMI is being migrated: its migration has neither failed nor
 // completed, or its guest has arrived and the VMI does not say so yet.
 func InFlight(vmi *v1.VirtualMachineInstance) bool {
-	ms := vmi.Status.MigrationState
-	return ms != nil && !ms.Failed && (!ms.Completed || vmi.Status.NodeName != ms.TargetNode)
+	return hotplug.MoveOf(vmi).UnderWay
 }
 
 // Movable returns why the guest of a VMI can't be brought to another node, nil if it can,
@@ -55,35 +53,5 @@ func Movable(vmi *v1.VirtualMachineInstance) error {
 	if c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable); c != nil && c.Status == corev1.ConditionFalse {
 		return errors.New(cmp.Or(strings.TrimPrefix(c.Message, immovable), c.Reason, "its condition LiveMigratable is False"))
 	}
-	if plugged := hotplugged(vmi); len(plugged) > 0 {
-		return fmt.Errorf("its hotplugged volumes (%s) can't be migrated yet", list(plugged))
-	}
 	return nil
-}
-
-// hotplugged are the volumes of a VMI that are in its guest, or on their way there, by a pod
-// of their own.
-func hotplugged(vmi *v1.VirtualMachineInstance) []string {
-	var names []string
-	for i := range vmi.Spec.Volumes {
-		if v := &vmi.Spec.Volumes[i]; machine.Hotpluggable(v) {
-			names = append(names, v.Name)
-		}
-	}
-	for i := range vmi.Status.VolumeStatus {
-		s := &vmi.Status.VolumeStatus[i]
-		if s.HotplugVolume != nil && !slices.Contains(names, s.Name) {
-			names = append(names, s.Name)
-		}
-	}
-	return names
-}
-
-// list names the first few.
-func list(names []string) string {
-	const most = 5
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }

@@ -40,6 +40,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/objectevent"
 	"drydock.dev/drydock/internal/rules/podstatus"
@@ -263,11 +264,18 @@ func (d *decision) decideStart() {
 	}
 }
 
-// ready reports whether the VMI has one launcher pod, and says for what the migration waits if
+// ready reports whether the VMI has one launcher pod, and volumes that stay as they are, and says for what the migration waits if
 // it does not.
 func (d *decision) ready() bool {
 	if len(d.o.VMI.Status.ActivePods) > 1 {
 		d.wait(ReasonEarlierMigration, "the other launcher pod of the VMI's last migration has not ended yet")
+		return false
+	}
+	if err := hotplug.AtRest(d.o.VMI); err != nil {
+		d.wait(ReasonVolumes, err.Error())
+		if d.o.Target != nil {
+			d.expire(pendingLimit, "%s", err)
+		}
 		return false
 	}
 	return true

@@ -106,6 +106,15 @@ func ended(pod *corev1.Pod) {
 func deleted(pod *corev1.Pod) { pod.DeletionTimestamp = new(metav1.NewTime(noon)) }
 
 // told is a VMI that has been handed over with the migration, to node2.
+// volume gives the VMI a hotplugged volume.
+func volume(phase v1.VolumePhase) edit {
+	return func(o *Observed) {
+		o.VMI.Status.VolumeStatus = []v1.VolumeStatus{{Name: "data", Phase: phase, HotplugVolume: &v1.HotplugVolumeStatus{}}}
+	}
+}
+
+const changing = "its hotplugged volumes (data) are being plugged or unplugged"
+
 func told(edits ...func(*v1.VirtualMachineInstanceMigrationState)) edit {
 	return func(o *Observed) {
 		o.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "node1", SourcePod: sourceName, TargetNode: "node2", TargetPod: targetName}
@@ -395,6 +404,10 @@ func TestWhileTheTargetPodStarts(t *testing.T) {
 			lines("drydock.dev/Waiting=True AnotherMigration: another migration of the VMI has not ended yet")},
 		"the pod that the last one came from has not ended": {observed(scheduling, target("node2", runs), func(o *Observed) { o.VMI.Status.ActivePods["old"] = "node3" }),
 			lines("drydock.dev/Waiting=True EarlierMigration: the other launcher pod of the VMI's last migration has not ended yet")},
+		"a disk is being unplugged": {observed(scheduling, volume(v1.HotplugVolumeDetaching), target("node2", runs)),
+			lines("drydock.dev/Waiting=True VolumesChanging: "+changing, "look again after 15m0s")},
+		"a disk is being unplugged for too long": {observed(asked, scheduling, volume(v1.HotplugVolumeDetaching), target("node2", runs), later(15*time.Minute)),
+			lines("enter Failed", node1+"node2/virt-launcher-vm-tgt failed at 12:15:00: "+changing+", 15m0s after it was made", "delete the target pod")},
 		"the guest's pod ends": {observed(asked, scheduling, source(deleted), target("node2", runs)),
 			lines("enter Failed", node1+"node2/virt-launcher-vm-tgt failed at 12:00:00: the launcher pod virt-launcher-vm-src is being deleted, and the guest ends with it", "delete the target pod")},
 		"the VMI is gone": {observed(target("node2"), noVMI, vmiAsked, scheduling),
@@ -424,6 +437,8 @@ func TestWhileTheVirtHandlersWork(t *testing.T) {
 		"the VMI has been handed over, and nobody has said so": {observed(in(v1.MigrationScheduling), told(), there), lines("enter Scheduled", "enter PreparingTarget", "look again after 5m0s")},
 		"a VMI that is handed over whose migration waited": {observed(says(ConditionWaiting, "NodeLimit", "as many"), told(), there, func(o *Observed) { o.Choice = Choice{} }),
 			lines("enter Pending", "enter Scheduling", "enter Scheduled", "enter PreparingTarget", "no drydock.dev/Waiting any more", "look again after 5m0s")},
+		"disks are not attached to the target's node in time": {observed(preparing, told(), there, volume(v1.VolumeReady), later(5*time.Minute)),
+			lines("failure: the hotplugged volumes (data) have not been attached to node node2 within 5m0s: see their attachment pods there")},
 		"the target is being prepared":                     {observed(preparing, told(), there, later(time.Minute)), lines("look again after 4m0s")},
 		"the target is ready":                              {observed(preparing, told(addressed), there, later(time.Minute)), lines("enter TargetReady", "look again after 4m0s")},
 		"the guest moves":                                  {observed(ready, told(addressed, begun), there), lines("enter Running")},

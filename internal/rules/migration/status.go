@@ -28,6 +28,8 @@ const (
 	// ReasonClusterLimit and ReasonNodeLimit: as many run as the configuration allows.
 	ReasonClusterLimit = "ClusterLimit"
 	ReasonNodeLimit    = "NodeLimit"
+	// ReasonVolumes: hotplugged volumes are being plugged or unplugged.
+	ReasonVolumes = "VolumesChanging"
 	// ReasonBackOff: earlier migrations of the VMI have failed.
 	ReasonBackOff = "BackOff"
 )

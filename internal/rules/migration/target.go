@@ -11,6 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/vmistatus"
@@ -168,6 +169,9 @@ func (d *decision) overdue() string {
 	switch {
 	case ms.StartTimestamp != nil, d.o.Now.Before(d.preparedUntil()):
 		return ""
+	case ms.TargetNodeAddress == "" && hotplug.Unattached(d.o.VMI) != "":
+		return fmt.Sprintf("the hotplugged volumes (%s) have not been attached to node %s within %v: see their attachment pods there",
+			hotplug.Unattached(d.o.VMI), ms.TargetNode, preparationLimit)
 	case ms.TargetNodeAddress == "":
 		return fmt.Sprintf("virt-handler on node %s has not made the target ready within %v", ms.TargetNode, preparationLimit)
 	}

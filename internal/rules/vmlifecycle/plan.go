@@ -48,6 +48,7 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/migration"
 )
 
 // Observed is what a decision is made on.
@@ -226,9 +227,10 @@ func (d *decision) decideVMI() {
 	d.recordStrategy()
 }
 
-// syncTemplate brings hotpluggable volumes into a VMI that stays.
+// syncTemplate brings hotpluggable volumes into a VMI that stays. One that is being migrated keeps
+// those that it has until that is over: both nodes go by them.
 func (d *decision) syncTemplate() {
-	if d.vmi == nil || d.Adopt || d.Delete || d.vmi.DeletionTimestamp != nil || d.vmi.IsFinal() || d.VM.Spec.Template == nil {
+	if d.vmi == nil || migration.InFlight(d.vmi) || d.Adopt || d.Delete || d.vmi.DeletionTimestamp != nil || d.vmi.IsFinal() || d.VM.Spec.Template == nil {
 		return
 	}
 	vmi := d.vmi.DeepCopy()

@@ -393,6 +393,11 @@ func TestWhichVMIsGetTheVolumesOfTheirTemplate(t *testing.T) {
 		spec := newVM(v1.RunStrategyAlways, withVolume).Spec.Template.Spec
 		vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = spec.Volumes, spec.Domain.Devices.Disks
 	}
+	migrates := func(failed bool) func(*v1.VirtualMachineInstance) {
+		return func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{TargetNode: "two", Failed: failed}
+		}
+	}
 	always, manual := v1.RunStrategyAlways, v1.RunStrategyManual
 	for name, test := range map[string]struct {
 		vm   *v1.VirtualMachine
@@ -408,6 +413,8 @@ func TestWhichVMIsGetTheVolumesOfTheirTemplate(t *testing.T) {
 		"one that is to be deleted":           {newVM(v1.RunStrategyHalted, withVolume), newTestVMI(running), false},
 		"one that is being deleted":           {newVM(always, withVolume), newTestVMI(running, vmiDeleting), false},
 		"one that has ended":                  {newVM(manual, withVolume), newTestVMI(succeeded), false},
+		"one that is being migrated":          {newVM(always, withVolume), newTestVMI(running, migrates(false)), false},
+		"one whose migration has failed":      {newVM(always, withVolume), newTestVMI(running, migrates(true)), true},
 		"that of a VM which is being deleted": {newVM(always, withVolume, deleting(metav1.FinalizerOrphanDependents)), newTestVMI(running), false},
 	} {
 		p := decide(Observed{VM: test.vm, VMI: test.vmi, Now: now})
