@@ -31,6 +31,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -158,6 +159,11 @@ type Kind string
 const (
 	// Alive says nothing but that the sender is there.
 	Alive Kind = "Alive"
+	// Plugs is the source's: Message.Disks are some of the disks that its guest has beside those
+	// that it was started with.
+	Plugs Kind = "Plugs"
+	// Plugged is the target's: its QEMU has all of these disks.
+	Plugged Kind = "Plugged"
 	// Released is the source's: its QEMU was seen with the migration completed, or is
 	// known to have ended after that. The target may run.
 	Released Kind = "Released"
@@ -183,9 +189,9 @@ const (
 // Speaker is the side whose fact it is; zero for what is no fact, or is not known.
 func (k Kind) Speaker() Side {
 	switch k {
-	case Released:
+	case Released, Plugs:
 		return Source
-	case Ready, Ran, Never:
+	case Ready, Plugged, Ran, Never:
 		return Target
 	}
 	return 0
@@ -195,6 +201,65 @@ func (k Kind) Speaker() Side {
 type Message struct {
 	Kind         Kind   `json:"kind"`
 	MigrationUID string `json:"migrationUID"`
+	// Disks and Total go with Plugs: as many of them as fit into a frame, and how many there are in
+	// all.
+	Disks []Disk `json:"disks,omitempty"`
+	Total int    `json:"total,omitempty"`
+}
+
+// Disk is a disk that was plugged into the source's machine.
+type Disk struct {
+	Volume string `json:"volume"`
+	// Bus and Number are where it is: a LUN of the SCSI controller, or the root port of a virtio
+	// disk. Of a medium in a drive there is no bus.
+	Bus    string `json:"bus,omitempty"`
+	Number int    `json:"number,omitempty"`
+}
+
+// Bounds of plugged disks. Of the longest names, PlugsInFrame fit into a frame.
+const (
+	// MaxPlugs are the disks of one machine, PlugsInFrame those of one Message.
+	MaxPlugs     = 512
+	PlugsInFrame = 16
+	// maxName and maxNumber bound what a Disk says.
+	maxName   = 63
+	maxNumber = 1024
+)
+
+// Check returns an error that says what is wrong with a disk by itself.
+func (d *Disk) Check() error {
+	if d.Volume == "" || len(d.Volume) > maxName || len(d.Bus) > maxName || d.Number < 0 || d.Number > maxNumber {
+		return fmt.Errorf("there is no disk %.100q at %.20q %d", d.Volume, d.Bus, d.Number)
+	}
+	return nil
+}
+
+// SplitDisks returns the messages, but for their migration, that tell of all disks.
+func SplitDisks(disks []Disk) []Message {
+	var out []Message
+	for part := range slices.Chunk(disks, PlugsInFrame) {
+		out = append(out, Message{Kind: Plugs, Disks: part, Total: len(disks)})
+	}
+	return out
+}
+
+// DisksTold puts together what messages of one connection tell of disks.
+type DisksTold struct{ disks []Disk }
+
+// Add takes one more message, and returns the disks when it has told of all.
+func (t *DisksTold) Add(m *Message) ([]Disk, error) {
+	if m.Total > MaxPlugs || len(t.disks)+len(m.Disks) > m.Total {
+		return nil, fmt.Errorf("the source tells of %d disks and more, of %d", len(t.disks)+len(m.Disks), m.Total)
+	}
+	for i := range m.Disks {
+		if err := m.Disks[i].Check(); err != nil {
+			return nil, err
+		}
+	}
+	if t.disks = append(t.disks, m.Disks...); len(t.disks) < m.Total {
+		return nil, nil
+	}
+	return t.disks, nil
 }
 
 // Write sends one frame with one call of w.Write.

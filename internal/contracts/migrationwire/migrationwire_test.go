@@ -28,6 +28,8 @@ func frames() map[string]any {
 		"alive":          message(Alive),
 		"released":       message(Released),
 		"ready":          message(Ready),
+		"plugged":        message(Plugged),
+		"disks":          Message{Kind: Plugs, MigrationUID: "6ec9", Disks: []Disk{{Volume: "data", Bus: "scsi", Number: 2}, {Volume: "cd"}}, Total: 2},
 		"ran":            message(Ran),
 		"never":          message(Never),
 	}
@@ -228,6 +230,53 @@ func TestTheAddressOfATarget(t *testing.T) {
 		}
 		if err == nil && got.String() != text {
 			t.Errorf("%q is read as %s", text, got)
+		}
+	}
+}
+
+// TestDisksAreToldInParts: as many as there can be, of the longest names, and what is no answer to that
+// is refused.
+func TestDisksAreToldInParts(t *testing.T) {
+	var disks []Disk
+	for i := range MaxPlugs {
+		disks = append(disks, Disk{Volume: strings.Repeat("v", maxName), Bus: strings.Repeat("b", maxName), Number: i})
+	}
+	var told DisksTold
+	var got []Disk
+	for _, m := range SplitDisks(disks) {
+		var buffer bytes.Buffer
+		m.MigrationUID = strings.Repeat("u", 64)
+		if err := Write(&buffer, m); err != nil {
+			t.Fatal(err)
+		}
+		var read Message
+		if err := Read(&buffer, &read); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) > 0 {
+			t.Error("they are there before the last part")
+		}
+		var err error
+		if got, err = told.Add(&read); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !reflect.DeepEqual(got, disks) {
+		t.Errorf("%d disks are heard of, want %d", len(got), len(disks))
+	}
+	one := []Disk{{Volume: "a"}}
+	for name, m := range map[string]Message{
+		"more than it says":    {Total: 1, Disks: []Disk{{Volume: "a"}, {Volume: "b"}}},
+		"more than there can":  {Total: MaxPlugs + 1, Disks: one},
+		"a disk without name":  {Total: 1, Disks: []Disk{{}}},
+		"a long name":          {Total: 1, Disks: []Disk{{Volume: strings.Repeat("v", maxName+1)}}},
+		"a long bus":           {Total: 1, Disks: []Disk{{Volume: "a", Bus: strings.Repeat("b", maxName+1)}}},
+		"a place before all":   {Total: 1, Disks: []Disk{{Volume: "a", Number: -1}}},
+		"a place beyond all":   {Total: 1, Disks: []Disk{{Volume: "a", Number: maxNumber + 1}}},
+		"less than none of it": {Total: -1, Disks: one},
+	} {
+		if disks, err := new(DisksTold).Add(&m); err == nil {
+			t.Errorf("%s: it is taken for %v", name, disks)
 		}
 	}
 }

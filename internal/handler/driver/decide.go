@@ -13,7 +13,9 @@ import (
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
+	migrations "drydock.dev/drydock/internal/rules/migration"
 )
 
 // snapshot is what the parts report at one time.
@@ -46,9 +48,10 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 		s.agentAfter = a.agent.Tend(ctx, len(seen.VMI.Spec.Domain.Devices.Interfaces))
 		s.plug, s.plugAfter = a.volumes.Tend(ctx, a.guest.Monitor(), volumes.View{
 			VMI: seen.VMI, AttachmentPods: seen.AttachmentPods, LauncherPod: a.link.Pod,
-			Images: a.prepared.images, Halted: a.guest.Observe().Halted,
+			Images: a.prepared.images, Halted: a.guest.Observe().Halted, Still: migrations.InFlight(seen.VMI),
 		})
 	}
+	d.receiveDisks(ctx, &s, seen)
 	// All this took some time.
 	d.dropDeadGuest()
 	s.presence, s.now = d.presence.Observe(), d.env.Now()
@@ -143,8 +146,12 @@ func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 	}
 	s.migration = d.migrationDecision(s, o)
 	o.Migrate = o.Attached && s.migration.acts && (s.role == guestlifecycle.Home || s.role == guestlifecycle.Former)
-	if s.guest.Migration.UnderWay() || len(s.guest.Jobs) > 0 {
+	if (s.guest.Migration.UnderWay() || len(s.guest.Jobs) > 0) && s.role != guestlifecycle.Destination {
 		o.Plug = false // where the guest arrives, it finds the disks that it had
+	}
+	if s.role == guestlifecycle.Destination {
+		_, missing := hotplug.Arrivals(o.VMI, s.presence.AttachmentPods)
+		o.Awaits = len(missing) > 0
 	}
 	if s.role == guestlifecycle.Former {
 		return o, nil // the status is another node's

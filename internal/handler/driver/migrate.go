@@ -177,6 +177,9 @@ func (d *Driver) targetDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 	out := decision{target: switchover.DecideTarget(f)}
 	if target != nil {
 		target.Tell(out.target.Tell)
+		if s.volumes.Received {
+			target.TellPlugged()
+		}
 	}
 	said := vmistatus.TargetMigration{UID: m.MigrationUID, Runs: out.target.Action == switchover.ReportCompleted}
 	if f.Process == switchover.ProcessRuns && target != nil && out.target.Action != switchover.Kill {
@@ -191,7 +194,7 @@ func (d *Driver) sourceDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 	f := d.sourceFacts(s, o, m)
 	source := d.moving.source
 	out := decision{source: switchover.DecideSource(f)}
-	if source != nil && source.Refused() != "" && !f.Begun && f.Record.Started {
+	if source != nil && source.Refused() != "" && !f.Begun && f.Record.Current && !f.Record.Failed && !f.Record.Completed {
 		out.source = switchover.SourceStep{Action: switchover.RecordFailed, Reason: source.Refused()}
 	}
 	if source != nil {
@@ -225,7 +228,7 @@ func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.Virtu
 	f := switchover.SourceFacts{
 		Record: switchover.RecordOf(o.VMI, m.MigrationUID), Process: guestlifecycle.ProcessOf(o),
 		Exit:     switchover.ExitOf(s.connection.Exit, false),
-		RunState: o.RunState, Settled: !s.plug && len(s.volumes.Hotplugged) == 0,
+		RunState: o.RunState, Settled: !s.plug && s.volumes.Settled,
 		Mirrors: mirrorsOf(machine.Mirrors(&o.VMI.Spec), s.guest.Jobs, m.MigrationUID),
 	}
 	if known.Begun == m.MigrationUID {
@@ -243,6 +246,9 @@ func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.Virtu
 		}
 	case f.Mirrors.Begun:
 		source.CopiedDisks(&f.Mirrors)
+	}
+	if f.Settled && !f.Begun {
+		tellDisks(source, &s.volumes.Plugs)
 	}
 	if s.guest.Silent {
 		// It may wait for the target to write to a disk, and does nothing else meanwhile.

@@ -61,6 +61,8 @@ type voyage struct {
 	from, to *site
 	// release lets the guest's memory come to an end.
 	release func()
+	// storage has the volumes of claims, which both nodes reach.
+	storage folders
 }
 
 // newVoyage has the guest run on node1. Its memory is sent until it is released.
@@ -74,7 +76,7 @@ func newVoyageOf(t *testing.T, vmi *v1.VirtualMachineInstance) *voyage {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: sockets in a pod belong to QEMU's user")
 	}
-	v := &voyage{t: t, api: newAPI(vmi)}
+	v := &voyage{t: t, api: newAPI(vmi), storage: folders(t.TempDir())}
 	authority := certstest.NewAuthority(t)
 	v.from, v.to = v.site(authority, "node1", "pod-of-web"), v.site(authority, "node2", "target-of-web")
 	v.from.start()
@@ -91,7 +93,7 @@ func (v *voyage) site(authority *certstest.Authority, name, pod string) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	n := &node{t: t, name: name, dir: dir, api: v.api, network: &noNetwork{}}
+	n := &node{t: t, name: name, dir: dir, api: v.api, network: &noNetwork{}, volumes: v.storage}
 	n.disks = func(context.Context, disk.Pod, *v1.VirtualMachineInstance) error { return nil }
 	certificates := authority.Handler(t, name)
 	s := &site{node: n, pod: n.newPod(v.api.vmi), costs: make(chan metrics.Migrated, 10)}

@@ -15,6 +15,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -69,6 +70,7 @@ type Target struct {
 	mine   migrationproxy.Facts
 	forget func()
 	heard  heard
+	disks  disks
 	// unmarked is the driver's: see switchover.TargetFacts.
 	unmarked bool
 }
@@ -78,6 +80,7 @@ type Target struct {
 func NewTarget(env Env, id ID, node string, dial migrationproxy.Target) *Target {
 	t := &Target{env: env, heard: heard{wake: env.Wake, now: env.Now}}
 	dial.Facts, dial.Heard = &t.mine, t.heard.add
+	dial.HeardDisks = func(told []migrationwire.Disk) { t.disks.set(told); env.Wake() }
 	t.forget = env.Expected.Expect(migrationproxy.Expected{
 		MigrationUID: string(id.Migration), VMIUID: string(id.VMI), Namespace: id.Namespace, Name: id.Name,
 		SourceNode: node, Target: dial,
@@ -93,6 +96,13 @@ func (t *Target) Tell(fact switchover.Fact) { tell(&t.mine, fact) }
 
 // Unrun notes that QEMU was seen without its ran marker, or that the marker is about to be set.
 func (t *Target) Unrun(unmarked bool) { t.unmarked = unmarked }
+
+// Disks are those that the source's guest has beside those that it was started with, nil as long as
+// the source has told of none.
+func (t *Target) Disks() []migrationwire.Disk { return t.disks.get() }
+
+// TellPlugged has the source hear that the QEMU of this side has the disks that it told of.
+func (t *Target) TellPlugged() { t.mine.Publish(migrationwire.Plugged) }
 
 // Fill adds to the facts at the target what is known here.
 func (t *Target) Fill(f *switchover.TargetFacts) {
@@ -121,6 +131,9 @@ type Source struct {
 	stopped        time.Time
 	began          time.Time
 	cause, refused string
+	// disks are those that the target was told of; told that it was.
+	disks []migrationwire.Disk
+	told  bool
 	// finished means that QEMU was told to finish the copies of disks, continued that it was told to
 	// hand the guest over.
 	finished, continued bool
@@ -237,10 +250,26 @@ func (s *Source) Stands(still bool) {
 	}
 }
 
+// TellDisks has the target hear which disks the guest has beside those that it was started with. The
+// first answer counts; same is false when it was another one.
+func (s *Source) TellDisks(disks []migrationwire.Disk) (same bool) {
+	if !s.told {
+		s.told, s.disks = true, disks
+		s.mine.PublishDisks(disks)
+	}
+	return slices.Equal(s.disks, disks)
+}
+
+// ready reports whether the target's QEMU takes the guest, which it can with all of its disks only. A
+// virt-handler that knows nothing of them never says so.
+func (s *Source) ready() bool {
+	return s.heard.has(switchover.Ready) && (len(s.disks) == 0 || s.heard.has(switchover.Fact(migrationwire.Plugged)))
+}
+
 // Fill adds to the facts at the source what is known here. limits are those of the migration.
 func (s *Source) Fill(f *switchover.SourceFacts, limits switchover.Limits) {
 	f.Connected = s.heard.connected()
-	f.Ready, f.Ran, f.Never = s.heard.has(switchover.Ready), s.heard.has(switchover.Ran), s.heard.has(switchover.Never)
+	f.Ready, f.Ran, f.Never = s.ready(), s.heard.has(switchover.Ran), s.heard.has(switchover.Never)
 	f.Streams, f.Cause = len(s.forwards) > 0, s.cause
 	if !s.stopped.IsZero() {
 		f.Stopped = s.env.Now().Sub(s.stopped)

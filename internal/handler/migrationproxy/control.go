@@ -28,6 +28,8 @@ type talk struct {
 	// other is the side at the other end; facts of this one are not its to say.
 	other migrationwire.Side
 	heard func(migrationwire.Kind)
+	// disks is told which disks the other side has; nil to hear nothing of them.
+	disks func([]migrationwire.Disk)
 }
 
 func (t *talk) run(ctx context.Context) error {
@@ -55,12 +57,13 @@ func (t *talk) say(ctx context.Context) error {
 			case <-changed:
 				continue
 			case <-alive.C:
-				news = []migrationwire.Kind{migrationwire.Alive}
+				news = []migrationwire.Message{{Kind: migrationwire.Alive}}
 			}
 		}
-		for _, kind := range news {
+		for _, m := range news {
+			m.MigrationUID = t.migration
 			_ = t.conn.SetWriteDeadline(time.Now().Add(migrationwire.Silence))
-			if err := migrationwire.Write(t.conn, migrationwire.Message{Kind: kind, MigrationUID: t.migration}); err != nil {
+			if err := migrationwire.Write(t.conn, m); err != nil {
 				return err
 			}
 		}
@@ -71,6 +74,7 @@ func (t *talk) say(ctx context.Context) error {
 func (t *talk) listen() error {
 	limiter := rate.NewLimiter(messagesPerSecond, messagesAtOnce)
 	known := map[migrationwire.Kind]bool{}
+	var told migrationwire.DisksTold
 	for {
 		_ = t.conn.SetReadDeadline(time.Now().Add(migrationwire.Silence))
 		var m migrationwire.Message
@@ -86,9 +90,23 @@ func (t *talk) listen() error {
 			return fmt.Errorf("the other virt-handler says more than %d messages a second", messagesPerSecond)
 		case m.MigrationUID != t.migration:
 			return fmt.Errorf("the other virt-handler speaks of migration %.100q on the connection of %s", m.MigrationUID, t.migration)
-		case m.Kind.Speaker() == t.other && !known[m.Kind]:
+		case m.Kind.Speaker() != t.other:
+		case m.Kind == migrationwire.Plugs:
+			if err := t.hear(&told, &m); err != nil {
+				return err
+			}
+		case !known[m.Kind]:
 			known[m.Kind] = true
 			t.heard(m.Kind)
 		}
 	}
+}
+
+// hear takes what the other side says of its disks.
+func (t *talk) hear(told *migrationwire.DisksTold, m *migrationwire.Message) error {
+	disks, err := told.Add(m)
+	if len(disks) > 0 && t.disks != nil {
+		t.disks(disks)
+	}
+	return err
 }

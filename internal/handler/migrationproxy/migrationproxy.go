@@ -31,20 +31,29 @@ import (
 // Facts are what one side says of a migration. They are only ever added to, and each new
 // control connection hears all of them. The zero value says nothing.
 type Facts struct {
-	mu    sync.Mutex
-	kinds []migrationwire.Kind
+	mu   sync.Mutex
+	said []migrationwire.Message
 	// changed is closed, and replaced, when a fact is added.
 	changed chan struct{}
 }
 
 // Publish adds a fact; one that is known already changes nothing.
 func (f *Facts) Publish(kind migrationwire.Kind) {
+	f.publish(kind, migrationwire.Message{Kind: kind})
+}
+
+// PublishDisks adds which disks there are, once.
+func (f *Facts) PublishDisks(disks []migrationwire.Disk) {
+	f.publish(migrationwire.Plugs, migrationwire.SplitDisks(disks)...)
+}
+
+func (f *Facts) publish(kind migrationwire.Kind, messages ...migrationwire.Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if slices.Contains(f.kinds, kind) {
+	if slices.ContainsFunc(f.said, func(m migrationwire.Message) bool { return m.Kind == kind }) {
 		return
 	}
-	f.kinds = append(f.kinds, kind)
+	f.said = append(f.said, messages...)
 	if f.changed != nil {
 		close(f.changed)
 		f.changed = nil
@@ -52,11 +61,11 @@ func (f *Facts) Publish(kind migrationwire.Kind) {
 }
 
 // after are the facts beyond the first n, and a channel that is closed when there are more.
-func (f *Facts) after(n int) ([]migrationwire.Kind, <-chan struct{}) {
+func (f *Facts) after(n int) ([]migrationwire.Message, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.changed == nil {
 		f.changed = make(chan struct{})
 	}
-	return slices.Clone(f.kinds[n:]), f.changed
+	return slices.Clone(f.said[n:]), f.changed
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -395,6 +396,28 @@ func TestFactsGoBothWaysAtOnce(t *testing.T) {
 	stop()
 	for _, e := range []*ear{source, target} {
 		e.await(t, "the end of the connection", func(e *ear) bool { return slices.Equal(e.connected, []bool{true, false}) })
+	}
+}
+
+// TestTheTargetHearsOfDisks: of all of them at once, on each connection.
+func TestTheTargetHearsOfDisks(t *testing.T) {
+	p := meet(t)
+	disks := []migrationwire.Disk{}
+	for i := range 2*migrationwire.PlugsInFrame + 1 {
+		disks = append(disks, migrationwire.Disk{Volume: fmt.Sprint("volume", i), Bus: "scsi", Number: i})
+	}
+	heard := make(chan []migrationwire.Disk, 2)
+	x := p.expected(&Facts{}, newEar())
+	x.Target.HeardDisks = func(told []migrationwire.Disk) { heard <- told }
+	t.Cleanup(p.expectations.Expect(x))
+	var ofSource Facts
+	ofSource.PublishDisks(disks)
+	for range 2 {
+		stop := p.converse(p.outgoing(), &ofSource, newEar())
+		if told := <-heard; !slices.Equal(told, disks) {
+			t.Errorf("the target hears of %d disks, want %d", len(told), len(disks))
+		}
+		stop()
 	}
 }
 

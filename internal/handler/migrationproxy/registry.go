@@ -23,6 +23,9 @@ type Target struct {
 	Facts *Facts
 	// Heard is called with each fact of the source's, once for each control connection.
 	Heard func(migrationwire.Kind)
+	// HeardDisks is called with the disks that the source's guest has beside those that it was started
+	// with, once for each control connection; nil to hear nothing of them.
+	HeardDisks func([]migrationwire.Disk)
 	// Connected is called when a control connection begins and when the last one has
 	// ended; nil to hear nothing of it.
 	Connected func(bool)

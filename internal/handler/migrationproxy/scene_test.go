@@ -196,13 +196,17 @@ func (e *ear) awaitKinds(t testing.TB, want ...migrationwire.Kind) {
 
 // expect has the target's driver take the migration on.
 func (p *pair) expect(facts *Facts, e *ear) (forget func()) {
-	return p.expectations.Expect(Expected{
+	return p.expectations.Expect(p.expected(facts, e))
+}
+
+func (p *pair) expected(facts *Facts, e *ear) Expected {
+	return Expected{
 		MigrationUID: header.MigrationUID, VMIUID: header.VMIUID, Namespace: header.Namespace, Name: header.Name, SourceNode: "node1",
 		Target: Target{
 			Dial:  func(ctx context.Context) (*net.UnixConn, error) { return p.targetDir.Dial(ctx, layout.MigrationSocket) },
 			Facts: facts, Heard: e.heard, Connected: e.link,
 		},
-	})
+	}
 }
 
 // forward has the source take QEMU's connections, until stop is called.

@@ -237,7 +237,10 @@ func (s *Server) admit(ctx context.Context, c *call) (err error) {
 func (s *Server) control(c *call) {
 	replaced, end := s.calls.control(c.header.MigrationUID, c.target.Connected)
 	c.end = end
-	t := &talk{conn: c.conn, migration: c.header.MigrationUID, mine: c.target.Facts, other: migrationwire.Source, heard: c.target.Heard}
+	t := &talk{
+		conn: c.conn, migration: c.header.MigrationUID, mine: c.target.Facts, other: migrationwire.Source,
+		heard: c.target.Heard, disks: c.target.HeardDisks,
+	}
 	c.serve = func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()

@@ -30,6 +30,10 @@ type Observed struct {
 	Halted bool
 	// Verified says in which attachment pod each volume's disk was seen to be there, too.
 	Verified map[string]types.UID
+	// Arriving means that QEMU waits for a guest that comes with its disks: Places has where they
+	// are, and Record the attachment pods that hold them here.
+	Arriving bool
+	Places   map[string]machine.Slot
 }
 
 // Action is what is to be done about one volume.
@@ -62,6 +66,8 @@ type Decision struct {
 	Action        Action
 	// Source is the attachment pod in which Open, Plug and Verify find the disk.
 	Source hotplug.Pod
+	// Place is where the disk is plugged; nil for wherever there is room.
+	Place *machine.Slot
 	// Phase is what the status shall say; empty when it is not for virt-handler to
 	// say anything.
 	Phase v1.VolumePhase
@@ -102,6 +108,9 @@ func Decide(o Observed) []Decision {
 		names[name] = true
 	}
 	for name := range o.Opened {
+		names[name] = true
+	}
+	for name := range o.Places {
 		names[name] = true
 	}
 	var list []Decision
@@ -147,6 +156,10 @@ func (o Observed) decide(name string) Decision {
 	has := disk.Stage != diskhotplug.Absent && !disk.Detached
 	wanted := claim != "" && e.phase != v1.HotplugVolumeDetaching && e.claim == claim && (!has || disk.Claim == claim)
 	d := Decision{Volume: name, Claim: e.claim}
+	if o.Arriving {
+		o.receive(&d, e, disk)
+		return d
+	}
 	if has {
 		d.Claim = disk.Claim
 	}
@@ -166,6 +179,22 @@ func (o Observed) decide(name string) Decision {
 		o.bringIn(&d, e)
 	}
 	return d
+}
+
+// receive is for a disk of a guest that arrives: it is plugged in where it is in the source, whatever
+// the spec says by now. Nothing is said of it in the status.
+func (o Observed) receive(d *Decision, e entry, disk diskhotplug.Disk) {
+	place, comes := o.Places[d.Volume]
+	_, opened := o.Opened[d.Volume]
+	switch {
+	case disk.Stage == diskhotplug.Partial && !disk.Bare:
+		d.Action = Clear
+	case comes && disk.Stage != diskhotplug.Plugged && hotplug.InUse(e.phase):
+		d.Place = &place
+		o.bringIn(d, e)
+	case opened:
+		d.Action = Drop
+	}
 }
 
 // clear is for a disk of which QEMU has only a part.

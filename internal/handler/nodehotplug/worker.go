@@ -41,6 +41,11 @@ type Worker struct {
 	// version is that of the VMI that was decided on.
 	version string
 	tried   map[string]*attempts
+	// still means that the last Look was to leave all as it is; arriving and places are its view's.
+	still, arriving bool
+	places          map[string]machine.Slot
+	// asked are the volumes that the guest was asked to release and has not yet.
+	asked map[string]bool
 
 	mu sync.Mutex
 	// stale asks QEMU again.
@@ -66,7 +71,7 @@ type held struct {
 // NewWorker makes the Worker of a guest whose monitor has just been connected.
 func NewWorker(env Env) *Worker {
 	return &Worker{
-		env: env, stale: true, tried: map[string]*attempts{}, refused: map[string]bool{},
+		env: env, stale: true, tried: map[string]*attempts{}, asked: map[string]bool{}, refused: map[string]bool{},
 		opening: map[string]bool{}, opened: map[string]held{}, verified: map[string]types.UID{}, failed: map[string]error{},
 	}
 }
@@ -106,6 +111,11 @@ type View struct {
 	AttachmentPods []hotplug.Pod
 	// Halted means that the guest's CPUs have never been started.
 	Halted bool
+	// Still means that the guest is to keep what it has: it is being migrated.
+	Still bool
+	// Arriving and Places are those of Observed.
+	Arriving bool
+	Places   map[string]machine.Slot
 }
 
 // Look asks QEMU if that is called for, and decides. It reports whether there is
@@ -127,9 +137,16 @@ func (w *Worker) Look(ctx context.Context, m diskhotplug.Monitor, view View) (du
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.settleAsked()
+	w.arriving, w.places = view.Arriving, view.Places
+	if w.still = view.Still; w.still {
+		w.decisions, w.version = nil, ""
+		return false, 0, nil
+	}
 	o := Observed{
 		VMI: view.VMI, Record: view.Record, AttachmentPods: view.AttachmentPods, Disks: w.disks,
 		Opened: map[string]types.UID{}, Verified: w.verified, Halted: view.Halted,
+		Arriving: view.Arriving, Places: view.Places,
 	}
 	for volume, h := range w.opened {
 		o.Opened[volume] = h.pod
@@ -215,6 +232,7 @@ func (w *Worker) act(ctx context.Context, m diskhotplug.Monitor, in machine.Inpu
 	case Plug:
 		return w.plug(ctx, m, in, d)
 	case Ask, Eject:
+		w.asked[d.Volume] = true
 		return diskhotplug.Ask(ctx, m, w.disks[d.Volume])
 	case Force:
 		return diskhotplug.Force(ctx, m, w.disks[d.Volume], machine.DetachedNode(d.Volume))
@@ -293,7 +311,12 @@ func (w *Worker) plug(ctx context.Context, m diskhotplug.Monitor, in machine.Inp
 	w.mu.Unlock()
 	tag := diskhotplug.Tag{Volume: d.Volume, Claim: d.Claim, Device: machine.DiskID(d.Volume), Drive: machine.IsDrive(&in.VMI.Spec, d.Volume)}
 	var slot machine.Slot
-	if !tag.Drive {
+	switch {
+	case tag.Drive:
+	case d.Place != nil:
+		slot = *d.Place
+		tag.Bus, tag.Number = string(slot.Bus), slot.Number
+	default:
 		var err error
 		if slot, err = machine.FreeSlot(&in.VMI.Spec, d.Volume, w.taken()); err != nil {
 			return err

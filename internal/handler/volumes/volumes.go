@@ -109,6 +109,16 @@ type View struct {
 	Images map[string]launch.PreparedImage
 	// Halted means that the guest's CPUs have never been started.
 	Halted bool
+	// Still means that the guest is to keep what it has: it is being migrated.
+	Still bool
+}
+
+// Arrival is what is looked at beside QEMU when that waits for a guest.
+type Arrival struct {
+	VMI            *v1.VirtualMachineInstance
+	AttachmentPods []hotplug.Pod
+	// Disks are those that come with the guest, beside those that it was started with.
+	Disks []nodehotplug.PluggedDisk
 }
 
 // Tend looks at the volumes, makes grow what can, and reports whether Act has something to
@@ -125,13 +135,33 @@ func (v *Volumes) look(ctx context.Context, m diskhotplug.Monitor, view View) (d
 	if view.VMI.DeletionTimestamp != nil || view.VMI.IsFinal() {
 		return false, 0
 	}
-	record, err := hotplug.ReadRecord(view.VMI.Annotations)
+	record, err := hotplug.RecordOf(view.VMI)
 	if err != nil {
 		v.env.Log.Error(err, "no volume is handed over", "vmi", view.VMI.Name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	due, after, err = v.worker.Look(ctx, m, nodehotplug.View{VMI: view.VMI, Record: record, AttachmentPods: view.AttachmentPods, Halted: view.Halted})
+	due, after, err = v.worker.Look(ctx, m, nodehotplug.View{
+		VMI: view.VMI, Record: record, AttachmentPods: view.AttachmentPods, Halted: view.Halted, Still: view.Still,
+	})
+	if err != nil {
+		v.env.Log.Info("a step failed", "step", guestlifecycle.Plug, "reason", err.Error())
+	}
+	return due, after
+}
+
+// Receive does what Tend does for a QEMU that waits for a guest.
+func (v *Volumes) Receive(ctx context.Context, m diskhotplug.Monitor, a Arrival) (due bool, after time.Duration) {
+	record, _ := hotplug.Arrivals(a.VMI, a.AttachmentPods)
+	view := nodehotplug.View{
+		VMI: a.VMI, Record: record, AttachmentPods: a.AttachmentPods, Halted: true, Arriving: true, Places: map[string]machine.Slot{},
+	}
+	for _, d := range a.Disks {
+		view.Places[d.Volume] = d.Place
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	due, after, err := v.worker.Look(ctx, m, view)
 	if err != nil {
 		v.env.Log.Info("a step failed", "step", guestlifecycle.Plug, "reason", err.Error())
 	}
@@ -153,11 +183,18 @@ type Facts struct {
 	Plugged map[string]bool
 	// Grown are the sizes in bytes that disks have grown to.
 	Grown map[string]int64
+	// Plugs are the disks of a guest that is being migrated away, and Settled means that they stay as
+	// they are. Received means that QEMU has all disks of a guest that it waits for.
+	Plugs    nodehotplug.Plugs
+	Settled  bool
+	Received bool
 }
 
 // Observe gives what is known, for the status of a VMI. It asks nobody.
 func (v *Volumes) Observe(instance *v1.VirtualMachineInstance) Facts {
 	facts := Facts{Hotplugged: map[string]guestlifecycle.Plugged{}, Plugged: v.worker.Plugged(instance)}
+	facts.Plugs, facts.Settled = v.worker.Still()
+	facts.Received = v.worker.Received(instance)
 	for name, f := range v.worker.Facts(instance) {
 		facts.Hotplugged[name] = guestlifecycle.Plugged{
 			Phase: f.Phase, Reason: f.Reason, Message: f.Message,

@@ -54,14 +54,23 @@ func NextAtDestination(o Observed, action switchover.TargetAction) (Step, time.D
 	case o.Link == LinkNone && o.Launcher.Phase != launch.PhaseExited && reachable(o):
 		return Connect, 0
 	}
-	switch action {
-	case switchover.StartIncoming:
+	return nextOfArrival(o, action, running)
+}
+
+// nextOfArrival is the step by which a guest that is wanted comes.
+func nextOfArrival(o Observed, action switchover.TargetAction, running bool) (Step, time.Duration) {
+	switch {
+	case action == switchover.StartIncoming && o.Awaits:
+		return report(o), 0 // an attachment pod that runs is news
+	case action == switchover.StartIncoming:
 		return Start, 0
-	case switchover.MarkAndRun, switchover.Run:
+	case action == switchover.MarkAndRun, action == switchover.Run:
 		return Take, 0
-	case switchover.ReportReady:
+	case action == switchover.ReportReady:
 		// There may be no address to report yet.
 		return report(o), addressAgain
+	case action == switchover.TargetWait && running && o.Plug:
+		return Plug, 0
 	}
 	return report(o), o.PlugAfter
 }

@@ -49,6 +49,8 @@ func TestNextAtDestination(t *testing.T) {
 	changed.Changed = true
 	told.Stopping, told.StoppingSince = &zero, now
 	late.Stopping, late.StoppingSince = &zero, now.Add(-killAfter)
+	plugs, awaits := up(launch.PhaseRunning, true), up(launch.PhaseWaiting, false)
+	plugs.Plug, awaits.Awaits = true, true
 	deserted := up(launch.PhaseRunning, true)
 	deserted.Deserted = true
 	for name, c := range map[string]struct {
@@ -57,22 +59,26 @@ func TestNextAtDestination(t *testing.T) {
 		want   Step
 		after  time.Duration
 	}{
-		"no connection to the pod":                  {Observed{VMI: vmi, Pod: &Pod{UID: "p"}}, switchover.TargetWait, Connect, 0},
-		"no pod":                                    {gone, switchover.TargetWait, Wait, 0},
-		"a launcher that waits":                     {up(launch.PhaseWaiting, false), switchover.StartIncoming, Start, 0},
-		"a launcher that is not to start anything":  {up(launch.PhaseWaiting, false), switchover.Kill, Stop, 0},
-		"a QEMU that nobody has looked at":          {up(launch.PhaseRunning, false), switchover.TargetWait, Attach, 0},
-		"a QEMU that is ready, without an address":  {up(launch.PhaseRunning, true), switchover.ReportReady, Wait, addressAgain},
-		"a QEMU that is ready":                      {changed, switchover.ReportReady, Report, addressAgain},
-		"a guest that was released":                 {up(launch.PhaseRunning, true), switchover.MarkAndRun, Take, 0},
-		"a guest that was marked":                   {up(launch.PhaseRunning, true), switchover.Run, Take, 0},
-		"a guest that runs":                         {changed, switchover.ReportCompleted, Report, 0},
-		"a guest that is not to come":               {up(launch.PhaseRunning, true), switchover.Kill, Stop, 0},
-		"one that was told to end":                  {told, switchover.Kill, Wait, killAfter},
-		"one that was told to end, and is released": {told, switchover.MarkAndRun, Wait, killAfter},
-		"one that has not ended in time":            {late, switchover.Kill, Kill, killAfter},
-		"a QEMU that has ended":                     {up(launch.PhaseExited, false), switchover.TargetWait, Wait, 0},
-		"a VMI that does not exist any more":        {deserted, switchover.TargetWait, Stop, 0},
+		"no connection to the pod": {Observed{VMI: vmi, Pod: &Pod{UID: "p"}}, switchover.TargetWait, Connect, 0},
+		"no pod":                   {gone, switchover.TargetWait, Wait, 0},
+		"a launcher that waits":    {up(launch.PhaseWaiting, false), switchover.StartIncoming, Start, 0},
+		"a launcher whose guest's volumes are not there yet":        {awaits, switchover.StartIncoming, Wait, 0},
+		"a QEMU to which disks come":                                {plugs, switchover.TargetWait, Plug, 0},
+		"a QEMU to which disks come, that has not said where it is": {plugs, switchover.ReportReady, Wait, addressAgain},
+		"a QEMU to which no disks come any more":                    {plugs, switchover.MarkAndRun, Take, 0},
+		"a launcher that is not to start anything":                  {up(launch.PhaseWaiting, false), switchover.Kill, Stop, 0},
+		"a QEMU that nobody has looked at":                          {up(launch.PhaseRunning, false), switchover.TargetWait, Attach, 0},
+		"a QEMU that is ready, without an address":                  {up(launch.PhaseRunning, true), switchover.ReportReady, Wait, addressAgain},
+		"a QEMU that is ready":                                      {changed, switchover.ReportReady, Report, addressAgain},
+		"a guest that was released":                                 {up(launch.PhaseRunning, true), switchover.MarkAndRun, Take, 0},
+		"a guest that was marked":                                   {up(launch.PhaseRunning, true), switchover.Run, Take, 0},
+		"a guest that runs":                                         {changed, switchover.ReportCompleted, Report, 0},
+		"a guest that is not to come":                               {up(launch.PhaseRunning, true), switchover.Kill, Stop, 0},
+		"one that was told to end":                                  {told, switchover.Kill, Wait, killAfter},
+		"one that was told to end, and is released":                 {told, switchover.MarkAndRun, Wait, killAfter},
+		"one that has not ended in time":                            {late, switchover.Kill, Kill, killAfter},
+		"a QEMU that has ended":                                     {up(launch.PhaseExited, false), switchover.TargetWait, Wait, 0},
+		"a VMI that does not exist any more":                        {deserted, switchover.TargetWait, Stop, 0},
 	} {
 		if step, after := NextAtDestination(c.o, c.action); step != c.want || after != c.after {
 			t.Errorf("%s: %s after %v, want %s after %v", name, step, after, c.want, c.after)

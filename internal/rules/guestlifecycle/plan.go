@@ -21,7 +21,7 @@
 //
 // On the node that a guest migrates to, NextAtDestination chooses instead (Role):
 //
-//	Connect ──> Start ──> Attach ──> Report (ready) ──> Take ──> Report (completed)
+//	Connect ──> Start ──> Attach ──> Report (ready) ──> Plug ──> Take ──> Report (completed)
 //	   a guest that is not to come any more, and has not run: Stop, then Kill
 //
 // Invariants:
@@ -140,6 +140,8 @@ type Observed struct {
 	// never.
 	Plug      bool
 	PlugAfter time.Duration
+	// Awaits means that volumes which come along with a migration are not on this node yet.
+	Awaits bool
 	// Changed means that the status that follows from the facts differs from
 	// the one that the VMI has.
 	Changed bool

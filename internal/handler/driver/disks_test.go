@@ -1,0 +1,132 @@
+package driver
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
+	"drydock.dev/drydock/internal/rules/hotplug"
+)
+
+// plug plugs volumes of these names into the guest on node1, each on a claim of its own.
+func (v *voyage) plug(names ...string) {
+	v.t.Helper()
+	for _, name := range names {
+		dir := filepath.Join(string(v.storage), "volume-of-claim-"+name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			v.t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, layout.DiskImage), make([]byte, 1<<20), 0o666); err != nil {
+			v.t.Fatal(err)
+		}
+		attachment := runningAttachmentPod(v.api.vmi, "attachment-"+name, map[string]string{name: "claim-" + name})
+		v.from.handler.supervisor.PodSeen(attachment)
+		v.api.update(want(name, "claim-"+name, v1.DiskBusSCSI, attachment))
+		v.api.await(v.t, "volume "+name+" Ready", in(name, v1.VolumeReady))
+	}
+}
+
+// hold records an attachment pod at the target that has a volume.
+func (v *voyage) hold(name string) *corev1.Pod {
+	v.t.Helper()
+	attachment := runningAttachmentPod(v.api.vmi, "incoming-"+name, map[string]string{name: "claim-" + name})
+	v.api.update(func(vmi *v1.VirtualMachineInstance) {
+		r, err := hotplug.ReadRecord(vmi.Annotations)
+		if err != nil {
+			v.t.Error(err)
+		}
+		r.Incoming = &hotplug.Incoming{Migration: ours, Pods: []hotplug.AttachmentPod{{
+			Name: attachment.Name, UID: attachment.UID, Volumes: []hotplug.Volume{{Name: name, Claim: "claim-" + name}},
+		}}}
+		vmi.Annotations = map[string]string{hotplug.RecordAnnotation: r.Text()}
+	})
+	return attachment
+}
+
+// disk is a plugged disk as the QEMU of a node has it.
+func (s *site) disk(name string) diskhotplug.Disk {
+	s.t.Helper()
+	c := s.model.monitor(s.t)
+	defer func() { _ = c.Close() }()
+	disks, err := diskhotplug.Observe(s.t.Context(), c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return disks[name]
+}
+
+// TestPluggedDisksComeWithTheGuest: the target's QEMU is started when their pods are there, and has them
+// where the source has them before anything of the guest is sent; afterwards its node's pods hold them.
+func TestPluggedDisksComeWithTheGuest(t *testing.T) {
+	v := newVoyage(t)
+	v.plug("a", "b")
+	v.api.update(dropA)
+	v.api.await(t, "volume a out of the guest", in("a", v1.HotplugVolumeUnMounted))
+	want := v.from.disk("b").Number
+	v.begin(nil)
+	var seen atomic.Bool
+	starts := v.to.model.Started
+	v.to.model.Started = func(start launch.Start) error {
+		if !seen.Load() {
+			return errors.New("the disks are not on the node yet")
+		}
+		return starts(start)
+	}
+	v.to.start()
+	attachment := v.hold("b")
+	seen.Store(true)
+	v.to.handler.supervisor.PodSeen(attachment)
+	v.api.await(t, "the start", started)
+	v.copies()
+	if got := v.to.disk("b"); got.Stage != diskhotplug.Plugged || got.Number != want || got.Claim != "claim-b" {
+		t.Errorf("the target has the disk %+v, the source at %d", got, want)
+	}
+	v.release()
+	v.api.await(t, "the completion", completed)
+	<-v.from.model.qemu.Ended()
+	v.arrive()
+	v.api.await(t, "the pod at the target named", func(vmi *v1.VirtualMachineInstance) bool {
+		s := volume(vmi, "b")
+		return s.Phase == v1.VolumeReady && s.HotplugVolume.AttachPodUID == attachment.UID
+	})
+	v.alone(v.to, v.from)
+}
+
+// TestAVirtHandlerIsRestartedWhileDisksComeAlong: the next one finds the disks in QEMU, and hears again
+// where they belong.
+func TestAVirtHandlerIsRestartedWhileDisksComeAlong(t *testing.T) {
+	for name, side := range map[string]func(*voyage) *site{
+		"at the source": func(v *voyage) *site { return v.from },
+		"at the target": func(v *voyage) *site { return v.to },
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVoyage(t)
+			v.plug("b")
+			v.begin(nil)
+			v.to.start()
+			attachment := v.hold("b")
+			v.to.handler.supervisor.PodSeen(attachment)
+			v.api.await(t, "the address", addressed)
+			restarted := side(v)
+			restarted.restart()
+			restarted.handler.supervisor.PodSeen(map[*site]*corev1.Pod{
+				v.from: runningAttachmentPod(v.api.vmi, "attachment-b", map[string]string{"b": "claim-b"}), v.to: attachment,
+			}[restarted])
+			v.release()
+			done := v.api.await(t, "an end of the migration", func(vmi *v1.VirtualMachineInstance) bool { return completed(vmi) || failedNow(vmi) })
+			if done.Status.MigrationState.Completed {
+				v.alone(v.to, v.from)
+				return
+			}
+			v.alone(v.from, v.to)
+		})
+	}
+}

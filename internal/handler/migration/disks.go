@@ -1,0 +1,27 @@
+package migration
+
+import (
+	"slices"
+	"sync"
+
+	"drydock.dev/drydock/internal/contracts/migrationwire"
+)
+
+// disks are what the source has told of the guest's disks. Its methods may be called from several
+// goroutines.
+type disks struct {
+	mu   sync.Mutex
+	told []migrationwire.Disk
+}
+
+func (d *disks) set(told []migrationwire.Disk) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.told = told
+}
+
+func (d *disks) get() []migrationwire.Disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.told)
+}
