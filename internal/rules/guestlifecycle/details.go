@@ -92,7 +92,7 @@ func immovable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known m
 		if onItsWay(v, status) {
 			continue
 		}
-		if message := cmp.Or(stays(v, known), hotplugged(v)); message != "" {
+		if message := stays(v, known); message != "" {
 			add(v1.VirtualMachineInstanceReasonDisksNotMigratable, message)
 		}
 	}
@@ -116,15 +116,6 @@ func onItsWay(v *v1.Volume, status []v1.VolumeStatus) bool {
 	return machine.Hotpluggable(v) && !slices.ContainsFunc(status, func(s v1.VolumeStatus) bool {
 		return s.Name == v.Name && hotplug.InUse(s.Phase)
 	})
-}
-
-// hotplugged says that a volume is not migrated because it was plugged while the guest ran; empty when it
-// was not.
-func hotplugged(v *v1.Volume) string {
-	if machine.Hotpluggable(v) {
-		return fmt.Sprintf("volume %s is hotplugged, and hotplugged volumes are not migrated yet", v.Name)
-	}
-	return ""
 }
 
 // stays says why a volume cannot be reached from another node; empty when it

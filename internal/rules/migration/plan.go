@@ -264,8 +264,8 @@ func (d *decision) decideStart() {
 	}
 }
 
-// ready reports whether the VMI has one launcher pod, and volumes that stay as they are, and says for what the migration waits if
-// it does not.
+// ready reports whether the VMI has one launcher pod and volumes that stay as they are. It says for
+// what the migration waits if it has not.
 func (d *decision) ready() bool {
 	if len(d.o.VMI.Status.ActivePods) > 1 {
 		d.wait(ReasonEarlierMigration, "the other launcher pod of the VMI's last migration has not ended yet")

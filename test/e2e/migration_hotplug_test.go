@@ -1,0 +1,235 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/test/hotplugwatch"
+)
+
+// sharedClaims are claims that every node reaches, of both modes.
+func sharedClaims(t *testing.T, ns string) (volumes map[string]v1.DiskBus) {
+	t.Helper()
+	volumes = map[string]v1.DiskBus{}
+	for _, mode := range []corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock} {
+		for _, bus := range []v1.DiskBus{v1.DiskBusSCSI, v1.DiskBusVirtio} {
+			name := map[corev1.PersistentVolumeMode]string{corev1.PersistentVolumeFilesystem: "file-", corev1.PersistentVolumeBlock: "block-"}[mode] + string(bus)
+			c := claimOfClass(ns, name, classShared, mode)
+			c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+			create(t, c)
+			volumes[name] = bus
+		}
+	}
+	return volumes
+}
+
+// awaitMovable waits until nothing stands in the way of a VMI's migration.
+func awaitMovable(t *testing.T, ns, name string) *v1.VirtualMachineInstance {
+	t.Helper()
+	return awaitVMI(t, ns, name, "LiveMigratable", func(vmi *v1.VirtualMachineInstance) bool {
+		migratable := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
+		return migratable != nil && migratable.Status == corev1.ConditionTrue
+	})
+}
+
+// places are where the guest has its disks.
+func (g *guest) places(volumes map[string]v1.DiskBus) map[string]string {
+	g.t.Helper()
+	places := map[string]string{}
+	for name := range volumes {
+		places[name] = g.run("readlink -f /sys/block/$(basename " + g.device(name) + ")")
+	}
+	return places
+}
+
+// fill writes something of its own to the second MiB of each disk, and returns what comes of it.
+func (g *guest) fill(volumes map[string]v1.DiskBus) (sums map[string]string) {
+	g.t.Helper()
+	for name := range volumes {
+		g.run("dd if=/dev/urandom of=" + g.device(name) + " bs=65536 seek=16 count=16 conv=notrunc,fsync 2>/dev/null")
+	}
+	return g.sums(volumes)
+}
+
+func (g *guest) sums(volumes map[string]v1.DiskBus) map[string]string {
+	g.t.Helper()
+	sums := map[string]string{}
+	for name := range volumes {
+		sums[name] = g.run("echo 3 >/proc/sys/vm/drop_caches; dd if=" + g.device(name) + " bs=65536 skip=16 count=16 2>/dev/null | sha256sum")
+	}
+	return sums
+}
+
+// writeOn has the guest write numbers to the beginning of each disk, past its cache, until it ends. What
+// fails is noted.
+func (g *guest) writeOn(volumes map[string]v1.DiskBus) {
+	g.t.Helper()
+	g.run("mkdir -p /run/written")
+	for name := range volumes {
+		g.run(fmt.Sprintf(`(i=0; while :; do i=$((i+1)); printf '%%-512d' $i | dd of=%s bs=512 conv=notrunc,fsync 2>/dev/null && echo $i >/run/written/%s || echo $i >>/run/failed; sleep 0.1; done) >/dev/null 2>&1 &`,
+			g.device(name), name))
+	}
+}
+
+// written is how far the guest has come on a disk, which must have at least that.
+func (g *guest) written(name string) int {
+	g.t.Helper()
+	said, err := strconv.Atoi(g.run("cat /run/written/" + name))
+	if err != nil {
+		g.t.Fatalf("reading what %s has written to %s: %v", g.name, name, err)
+	}
+	g.run(fmt.Sprintf("test $(dd if=%s bs=512 count=1 iflag=direct 2>/dev/null) -ge %d", g.device(name), said))
+	return said
+}
+
+// awaitHeldOn waits until a VMI's attachment pods are on a node, and nowhere else.
+func awaitHeldOn(t *testing.T, ns, name, node string) {
+	t.Helper()
+	eventually(t, "the attachment pods of "+name+" on "+node+" only", func(ctx context.Context) error {
+		pods, err := attachmentPods(ctx, ns, name)
+		if err == nil && len(pods) == 0 {
+			err = errors.New("there are none")
+		}
+		for i := range pods {
+			if pods[i].Spec.NodeName != node {
+				err = fmt.Errorf("%s is on %s", pods[i].Name, pods[i].Spec.NodeName)
+			}
+		}
+		return err
+	})
+}
+
+// TestHotpluggedDisksMigrate has a guest that writes to four disks that were plugged in go to another
+// node and return: the disks are where they were and have what was written, no write fails, and they
+// can be unplugged and plugged again where the guest is.
+func TestHotpluggedDisksMigrate(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	volumes := sharedClaims(t, ns)
+	early := claimOfClass(ns, "early", classShared, corev1.PersistentVolumeFilesystem)
+	early.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	create(t, early)
+	g := bootVM(t, newMigratableVM(t, ns, "laden"))
+	hotplugwatch.AttachmentPods(t, cluster.client, ns, "laden")
+	// What comes after a disk that goes is not where the spec alone would put it.
+	do(t, ns, "addvolume", "laden", "--volume-name=early")
+	g.gets("early")
+	for name, bus := range volumes {
+		do(t, ns, "addvolume", "laden", "--volume-name="+name, "--bus="+string(bus))
+		g.gets(name)
+	}
+	do(t, ns, "removevolume", "laden", "--volume-name=early")
+	g.loses("early")
+	sums, places := g.fill(volumes), g.places(volumes)
+	g.writeOn(volumes)
+	for _, turn := range []string{"there", "back"} {
+		from := awaitMovable(t, ns, "laden").Status.NodeName
+		before := map[string]int{}
+		for name := range volumes {
+			before[name] = g.written(name)
+		}
+		m := newMigration(ns, "laden")
+		create(t, m)
+		awaitEnd(t, m, v1.MigrationSucceeded)
+		moved := awaitVMI(t, ns, "laden", "another node", func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.NodeName != from })
+		awaitOneLauncher(t, moved, moved.Status.NodeName)
+		g = login(t, ns, "laden")
+		for name := range volumes {
+			g.gets(name)
+			if now := g.places(map[string]v1.DiskBus{name: ""})[name]; now != places[name] {
+				t.Errorf("%s: the disk %s is at %s, and was at %s", turn, name, now, places[name])
+			}
+			eventually(t, "more that is written to "+name, func(context.Context) error {
+				if now := g.written(name); now <= before[name] {
+					return fmt.Errorf("%s: the guest has written %d to %s, and %d before", turn, now, name, before[name])
+				}
+				return nil
+			})
+		}
+		if now := g.sums(volumes); fmt.Sprint(now) != fmt.Sprint(sums) {
+			t.Errorf("%s: the disks have %v, and had %v", turn, now, sums)
+		}
+		g.run("test ! -e /run/failed")
+		awaitHeldOn(t, ns, "laden", moved.Status.NodeName)
+	}
+	startedOnce(t, ns, "laden")
+}
+
+// TestVolumesComeAndGoWhereAGuestHasMigrated plugs, migrates, while virt-handler of the target is killed,
+// unplugs and plugs again.
+func TestVolumesComeAndGoWhereAGuestHasMigrated(t *testing.T) {
+	ns := newNamespace(t)
+	volumes := sharedClaims(t, ns)
+	g := bootVM(t, newMigratableVM(t, ns, "replugs"))
+	hotplugwatch.AttachmentPods(t, cluster.client, ns, "replugs")
+	for name, bus := range volumes {
+		do(t, ns, "addvolume", "replugs", "--volume-name="+name, "--bus="+string(bus))
+	}
+	for name := range volumes {
+		g.gets(name)
+	}
+	sums, bootID := g.fill(volumes), g.bootID()
+	from := awaitMovable(t, ns, "replugs").Status.NodeName
+	m := newMigration(ns, "replugs")
+	create(t, m)
+	awaitPodElsewhere(t, ns, "replugs", from)
+	to := map[string]string{node1: node2, node2: node1}[from]
+	if err := syscall.Kill(processOf(t, handlerPod(t, to), "virt"), syscall.SIGKILL); err != nil {
+		t.Fatalf("killing virt-handler: %v", err)
+	}
+	ended := awaitMigration(t, m, "its end", func(m *v1.VirtualMachineInstanceMigration) bool { return m.IsFinal() })
+	t.Logf("virt-handler of the target was killed: %s, %+v", ended.Status.Phase, ended.Status.MigrationState)
+	if ended.Status.Phase == v1.MigrationFailed {
+		awaitHeldOn(t, ns, "replugs", from)
+		again := newMigration(ns, "replugs")
+		create(t, again)
+		awaitEnd(t, again, v1.MigrationSucceeded)
+	}
+	awaitHeldOn(t, ns, "replugs", to)
+	g = login(t, ns, "replugs")
+	for name := range volumes {
+		do(t, ns, "removevolume", "replugs", "--volume-name="+name)
+	}
+	for name := range volumes {
+		g.loses(name)
+	}
+	awaitAttachmentPods(t, ns, "replugs", 0)
+	for name, bus := range volumes {
+		do(t, ns, "addvolume", "replugs", "--volume-name="+name, "--bus="+string(bus))
+	}
+	for name := range volumes {
+		g.gets(name)
+	}
+	if now := g.sums(volumes); fmt.Sprint(now) != fmt.Sprint(sums) {
+		t.Errorf("the disks have %v, and had %v", now, sums)
+	}
+	if g.bootID() != bootID {
+		t.Error("the guest was started again")
+	}
+	startedOnce(t, ns, "replugs")
+}
+
+// awaitPodElsewhere waits until a VMI has an attachment pod on another node than the one that its guest
+// leaves.
+func awaitPodElsewhere(t *testing.T, ns, name, node string) {
+	t.Helper()
+	eventually(t, "an attachment pod of "+name+" on another node than "+node, func(ctx context.Context) error {
+		pods, err := attachmentPods(ctx, ns, name)
+		for i := range pods {
+			if at := pods[i].Spec.NodeName; at != "" && at != node {
+				return nil
+			}
+		}
+		return errors.Join(err, fmt.Errorf("there are %d, none of them there", len(pods)))
+	})
+}
