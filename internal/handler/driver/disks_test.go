@@ -1,11 +1,13 @@
 package driver
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -14,10 +16,11 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // plug plugs volumes of these names into the guest on node1, each on a claim of its own.
-func (v *voyage) plug(names ...string) {
+func (v *voyage) plug(bus v1.DiskBus, names ...string) {
 	v.t.Helper()
 	for _, name := range names {
 		dir := filepath.Join(string(v.storage), "volume-of-claim-"+name)
@@ -29,7 +32,7 @@ func (v *voyage) plug(names ...string) {
 		}
 		attachment := runningAttachmentPod(v.api.vmi, "attachment-"+name, map[string]string{name: "claim-" + name})
 		v.from.handler.supervisor.PodSeen(attachment)
-		v.api.update(want(name, "claim-"+name, v1.DiskBusSCSI, attachment))
+		v.api.update(want(name, "claim-"+name, bus, attachment))
 		v.api.await(v.t, "volume "+name+" Ready", in(name, v1.VolumeReady))
 	}
 }
@@ -67,7 +70,7 @@ func (s *site) disk(name string) diskhotplug.Disk {
 // where the source has them before anything of the guest is sent; afterwards its node's pods hold them.
 func TestPluggedDisksComeWithTheGuest(t *testing.T) {
 	v := newVoyage(t)
-	v.plug("a", "b")
+	v.plug(v1.DiskBusSCSI, "a", "b")
 	v.api.update(dropA)
 	v.api.await(t, "volume a out of the guest", in("a", v1.HotplugVolumeUnMounted))
 	want := v.from.disk("b").Number
@@ -109,7 +112,7 @@ func TestAVirtHandlerIsRestartedWhileDisksComeAlong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newVoyage(t)
-			v.plug("b")
+			v.plug(v1.DiskBusSCSI, "b")
 			v.begin(nil)
 			v.to.start()
 			attachment := v.hold("b")
@@ -129,4 +132,71 @@ func TestAVirtHandlerIsRestartedWhileDisksComeAlong(t *testing.T) {
 			v.alone(v.from, v.to)
 		})
 	}
+}
+
+// TestAGuestThatReleasesADiskIsNotSent: the target has heard of a disk that the guest does not have any
+// more when the migration could begin.
+func TestAGuestThatReleasesADiskIsNotSent(t *testing.T) {
+	v := newVoyage(t)
+	v.plug(v1.DiskBusSCSI, "a")
+	v.begin(nil)
+	asked := make(chan struct{}, 1)
+	starts := v.to.model.Started
+	v.to.model.Started = func(start launch.Start) error {
+		err := starts(start)
+		v.to.model.qemu.Override("device_add", func(json.RawMessage) (any, error) {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			return nil, errors.New("not yet")
+		})
+		return err
+	}
+	v.to.start()
+	v.to.handler.supervisor.PodSeen(v.hold("a"))
+	select {
+	case <-asked: // so the target has heard of the disks
+	case <-time.After(patience):
+		t.Fatal("no disk is brought to the target")
+	}
+	v.from.ejects("a")
+	done := v.api.await(t, "the failure", failedNow)
+	if m := done.Status.MigrationState; m.FailureReason != "the guest has released a disk while its migration was prepared" || m.StartTimestamp != nil {
+		t.Errorf("the migration says %+v", m)
+	}
+	if n := v.from.model.qemu.Executed("migrate"); n > 0 {
+		t.Errorf("QEMU was told %d times to migrate", n)
+	}
+	v.alone(v.from, v.to)
+}
+
+// ejects has the guest on a node release the device of a volume without being asked.
+func (s *site) ejects(volume string) {
+	s.t.Helper()
+	c := s.model.monitor(s.t)
+	defer func() { _ = c.Close() }()
+	if err := c.Execute(s.t.Context(), "device_del", map[string]any{"id": machine.DiskID(volume)}, nil); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestAGuestThatKeepsAForcedDiskIsNotSent: the target's QEMU has nothing
+// for the device that is left in the guest.
+func TestAGuestThatKeepsAForcedDiskIsNotSent(t *testing.T) {
+	v := newVoyage(t)
+	v.plug(v1.DiskBusVirtio, "a")
+	v.api.update(dropA)
+	v.api.await(t, "volume a Detaching", in("a", v1.HotplugVolumeDetaching))
+	v.api.update(force("a"))
+	v.api.await(t, "volume a out by force", in("a", v1.HotplugVolumeUnMounted))
+	v.api.update(forget("a"))
+	v.begin(nil)
+	v.to.start()
+	done := v.api.await(t, "the failure", failedNow)
+	const want = "the guest still has the disks of volumes that were taken from it by force (a): it can be migrated when it has released them or was restarted"
+	if m := done.Status.MigrationState; m.FailureReason != want || m.StartTimestamp != nil {
+		t.Errorf("the migration says %+v", m)
+	}
+	v.alone(v.from, v.to)
 }
