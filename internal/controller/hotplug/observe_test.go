@@ -52,6 +52,32 @@ func migrates(state *v1.VirtualMachineInstanceMigrationState) func(*v1.VirtualMa
 	return func(vmi *v1.VirtualMachineInstance, _ *corev1.Pod) { vmi.Status.MigrationState = state }
 }
 
+func TestWhereAPodIs(t *testing.T) {
+	for name, test := range map[string]struct {
+		node            string
+		edit            func(*observation)
+		elsewhere, left bool
+	}{
+		"where the guest is":                                 {"one", func(*observation) {}, false, false},
+		"where the guest goes":                               {"two", func(*observation) {}, true, false},
+		"where the guest was":                                {"three", func(*observation) {}, true, true},
+		"on a node that is not known":                        {"", func(*observation) {}, false, false},
+		"nobody knows where the guest is":                    {"two", func(o *observation) { o.launcher = nil }, false, false},
+		"where the guest is, which the VMI does not say yet": {"one", func(o *observation) { o.vmi.Status.ActivePods = nil }, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &observation{vmi: &v1.VirtualMachineInstance{}, launcher: &corev1.Pod{Spec: corev1.PodSpec{NodeName: "one"}}}
+			s.vmi.Status.ActivePods = map[types.UID]string{"source": "one", "target": "two"}
+			test.edit(s)
+			var seen hotplug.Pod
+			s.locate(&corev1.Pod{Spec: corev1.PodSpec{NodeName: test.node}}, &seen)
+			if seen.Elsewhere != test.elsewhere || seen.Left != test.left {
+				t.Errorf("elsewhere %v, left %v; want %v, %v", seen.Elsewhere, seen.Left, test.elsewhere, test.left)
+			}
+		})
+	}
+}
+
 func TestWhatKeepsAPodFromRunning(t *testing.T) {
 	waiting := func(reason, message string) corev1.PodStatus {
 		return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: layout.AttachmentContainer,

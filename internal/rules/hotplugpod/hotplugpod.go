@@ -158,7 +158,7 @@ func Node(pod *corev1.Pod) string {
 		return ""
 	}
 	fields := required.NodeSelectorTerms[0].MatchFields
-	if len(fields) != 1 || fields[0].Key != metav1.ObjectNameField || len(fields[0].Values) != 1 {
+	if len(fields) != 1 || fields[0].Key != metav1.ObjectNameField || fields[0].Operator != corev1.NodeSelectorOpIn || len(fields[0].Values) != 1 {
 		return ""
 	}
 	return fields[0].Values[0]

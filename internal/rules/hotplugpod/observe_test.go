@@ -58,3 +58,47 @@ func TestWhatIsSeenOfAnAttachmentPod(t *testing.T) {
 		})
 	}
 }
+
+func TestWhichNodeAnAttachmentPodIsFor(t *testing.T) {
+	for name, test := range map[string]struct {
+		edit func(*corev1.Pod)
+		want string
+	}{
+		"one that waits for the scheduler":         {func(*corev1.Pod) {}, "node-1"},
+		"one that the scheduler has put somewhere": {func(p *corev1.Pod) { p.Spec.NodeName = "node-2" }, "node-2"},
+		"without any affinity":                     {func(p *corev1.Pod) { p.Spec.Affinity = nil }, ""},
+		"with another affinity only":               {func(p *corev1.Pod) { p.Spec.Affinity.NodeAffinity = nil }, ""},
+		"with a preference only": {func(p *corev1.Pod) {
+			p.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+		}, ""},
+		"for one of several kinds of nodes": {func(p *corev1.Pod) {
+			r := required(p)
+			r.NodeSelectorTerms = append(r.NodeSelectorTerms, r.NodeSelectorTerms[0])
+		}, ""},
+		"for one of several nodes": {func(p *corev1.Pod) {
+			fields := required(p).NodeSelectorTerms[0].MatchFields
+			fields[0].Values = append(fields[0].Values, "node-2")
+		}, ""},
+		"for nodes with labels": {func(p *corev1.Pod) {
+			required(p).NodeSelectorTerms[0] = corev1.NodeSelectorTerm{MatchExpressions: required(p).NodeSelectorTerms[0].MatchFields}
+		}, ""},
+		"by a field that is not a node's name": {func(p *corev1.Pod) {
+			required(p).NodeSelectorTerms[0].MatchFields[0].Key = "metadata.namespace"
+		}, ""},
+		"for every node but one": {func(p *corev1.Pod) {
+			required(p).NodeSelectorTerms[0].MatchFields[0].Operator = corev1.NodeSelectorOpNotIn
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := Render(input())
+			if test.edit(pod); Node(pod) != test.want {
+				t.Errorf("it is for node %q, want %q", Node(pod), test.want)
+			}
+		})
+	}
+}
+
+// required is what an attachment pod requires of its node.
+func required(pod *corev1.Pod) *corev1.NodeSelector {
+	return pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+}
