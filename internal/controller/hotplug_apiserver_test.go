@@ -202,6 +202,12 @@ func volumes(pod *corev1.Pod) []string {
 func (w *plugWorld) start(pod *corev1.Pod) {
 	w.t.Helper()
 	w.bind(pod)
+	w.runs(pod)
+}
+
+// runs plays the kubelet that has started an attachment pod.
+func (w *plugWorld) runs(pod *corev1.Pod) {
+	w.t.Helper()
 	w.podStatus(pod, func(s *corev1.PodStatus) {
 		s.Phase = corev1.PodRunning
 		s.ContainerStatuses = []corev1.ContainerStatus{{Name: layout.AttachmentContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}

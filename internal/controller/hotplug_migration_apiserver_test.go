@@ -1,0 +1,232 @@
+//go:build apiserver
+
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugpod"
+	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+// record is what the VMI's attachment pods are recorded to be.
+func (w *plugWorld) record() hotplug.Record {
+	w.t.Helper()
+	record, err := hotplug.ReadRecord(w.vmi("vmi").Annotations)
+	w.do("reading the record", err)
+	return record
+}
+
+// awaitRecord waits for a record in which that many pods are where the guest is, and that many where a
+// migration brings it, the UIDs of all of them noted.
+func (w *plugWorld) awaitRecord(here, there int) hotplug.Record {
+	w.t.Helper()
+	var record hotplug.Record
+	w.eventually(fmt.Sprintf("%d pods here and %d there to be recorded", here, there), func() (bool, string) {
+		record = w.record()
+		all := record.Pods
+		if record.Incoming != nil {
+			all = slices.Concat(all, record.Incoming.Pods)
+		}
+		unknown := slices.ContainsFunc(all, func(h hotplug.AttachmentPod) bool { return h.UID == "" })
+		return len(record.Pods) == here && len(all) == here+there && !unknown, fmt.Sprintf("it is %s", record.Text())
+	})
+	return record
+}
+
+// comes reports whether a record has this very pod where migration m brings the guest, and no other there.
+func comes(record hotplug.Record, m *v1.VirtualMachineInstanceMigration, pod *corev1.Pod) bool {
+	in := record.Incoming
+	return in != nil && in.Migration == m.UID && len(in.Pods) == 1 && in.Pods[0].Name == pod.Name && in.Pods[0].UID == pod.UID
+}
+
+// startElsewhere plays the scheduler, and the kubelet of the node that a migration goes to.
+func (w *plugWorld) startElsewhere(pod *corev1.Pod) {
+	w.t.Helper()
+	if node := hotplugpod.Node(pod); node != otherNode {
+		w.t.Errorf("pod %s is for node %s, not %s", pod.Name, node, otherNode)
+	}
+	w.bindTo(pod, otherNode)
+	w.runs(pod)
+}
+
+// expectOwner looks at which launcher pod an attachment pod ends with.
+func (w *plugWorld) expectOwner(pod, launcher *corev1.Pod) {
+	w.t.Helper()
+	if owner := metav1.GetControllerOf(pod); owner == nil || owner.UID != launcher.UID {
+		w.t.Errorf("pod %s belongs to %+v, not to the launcher pod %s", pod.Name, owner, launcher.Name)
+	}
+}
+
+// travels is a guest with volume a, of which a migration is about to make its target ready.
+type travels struct {
+	*plugWorld
+	source, target *corev1.Pod
+	// first is the attachment pod at the source, next the one at the target.
+	first, next *corev1.Pod
+	migration   *v1.VirtualMachineInstanceMigration
+}
+
+// newTravels brings that about; between is called between any two steps.
+func newTravels(t *testing.T, between func(*plugWorld)) *travels {
+	t.Helper()
+	w := newPlugWorld(t)
+	w.claim("a", "")
+	w.add("a")
+	first := w.awaitAttachmentPods(1)[0]
+	w.plug(&first)
+	w.awaitRecord(1, 0)
+	source := w.awaitLauncher("vmi")
+	w.expectOwner(&first, source)
+	m := w.migrate("move", "vmi")
+	target := w.bringTo(m, v1.MigrationPreparingTarget, otherNode)
+	between(w)
+	next := w.awaitAttachmentPods(2)[1]
+	w.expectOwner(&next, target)
+	if record := w.record(); record.Incoming == nil || record.Incoming.Migration != m.UID || !record.Names(next.Name) {
+		t.Errorf("pod %s was made, and the record is %s", next.Name, record.Text())
+	}
+	between(w)
+	w.startElsewhere(&next)
+	if record := w.awaitRecord(1, 1); !comes(record, m, &next) || !record.Has(first.Name, first.UID) {
+		t.Errorf("pod %s runs, and the record is %s", next.UID, record.Text())
+	}
+	between(w)
+	return &travels{plugWorld: w, source: source, target: target, first: &first, next: &next, migration: m}
+}
+
+// TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt plugs a volume, migrates and unplugs it.
+func TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt(t *testing.T) {
+	for name, between := range map[string]func(*plugWorld){
+		"under one leader": func(w *plugWorld) { w.quiet() },
+		"under a new leader at each step": func(w *plugWorld) {
+			w.stop()
+			w.startLoops()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newTravels(t, between)
+			g.targetSays(g.migration, vmistatus.TargetMigration{Address: "10.0.0.2:49152"})
+			g.awaitMigration("move", v1.MigrationTargetReady)
+			g.sourceSays(g.migration, vmistatus.SourceMigration{Begins: true})
+			g.awaitMigration("move", v1.MigrationRunning)
+			g.targetSays(g.migration, vmistatus.TargetMigration{Runs: true})
+			g.awaitMigration("move", v1.MigrationSucceeded)
+			g.awaitRecord(2, 0)
+			between(g.plugWorld)
+			g.setVolume("a", v1.VolumeReady, g.next)
+			if record := g.awaitRecord(1, 0); !record.Has(g.next.Name, g.next.UID) {
+				t.Errorf("the volume is in the guest through %s, and the record is %s", g.next.Name, record.Text())
+			}
+			g.quiet()
+			if g.deleting(g.first) {
+				t.Errorf("pod %s is deleted while the source's launcher pod may have the volume open", g.first.Name)
+			}
+			between(g.plugWorld)
+			g.endContainer(g.source, launch.Exit{Reason: launch.ReasonMigrated})
+			g.awaitPodDeletion(g.source)
+			g.awaitNoAttachmentPod(g.first)
+			g.removePod(g.source)
+			g.quiet()
+			if g.deleting(g.next) {
+				t.Errorf("pod %s is deleted, from which the guest has its volume", g.next.Name)
+			}
+			g.unplug("a")
+			g.awaitNoAttachmentPod(g.next)
+			g.awaitNoVolume("a")
+			if ever, now := g.history.Pods(); ever != 2 || now != 0 {
+				t.Errorf("%d pods were made and %d are left, want 2 and 0", ever, now)
+			}
+		})
+	}
+}
+
+// TestAVolumesPodsOfAMigrationThatIsCanceled: what was to hold the volume at the target goes after the
+// target's launcher pod, and nothing happens to what holds it where the guest stays.
+func TestAVolumesPodsOfAMigrationThatIsCanceled(t *testing.T) {
+	g := newTravels(t, func(w *plugWorld) { w.quiet() })
+	// One that somebody takes away is followed by another.
+	g.history.DeleteExternally(string(g.next.UID))
+	g.do("deleting a pod by hand", g.client.Delete(g.ctx, g.next))
+	third := g.awaitAttachmentPods(3)[2]
+	g.startElsewhere(&third)
+	g.removePod(g.next)
+	if record := g.awaitRecord(1, 1); !comes(record, g.migration, &third) {
+		t.Errorf("pod %s was replaced by %s, and the record is %s", g.next.Name, third.Name, record.Text())
+	}
+	g.do("canceling", g.client.Delete(g.ctx, g.migration))
+	g.awaitStaying("vmi", g.source, g.target)
+	g.finishPod(g.target)
+	g.awaitNoAttachmentPod(&third)
+	g.awaitMigrationGone("move")
+	if record := g.awaitRecord(1, 0); !record.Has(g.first.Name, g.first.UID) {
+		t.Errorf("the guest stays with %s, and the record is %s", g.first.Name, record.Text())
+	}
+	if g.deleting(g.first) {
+		t.Error("the pod from which the guest has its volume is deleted")
+	}
+	if s := g.volume("a"); s.Phase != v1.VolumeReady || s.HotplugVolume.AttachPodUID != g.first.UID {
+		t.Errorf("the volume is %+v", s)
+	}
+	// It can go again.
+	again := g.migrate("again", "vmi")
+	g.bringTo(again, v1.MigrationPreparingTarget, otherNode)
+	fourth := g.awaitAttachmentPods(2)[1]
+	g.startElsewhere(&fourth)
+	if record := g.awaitRecord(1, 1); !comes(record, again, &fourth) {
+		t.Errorf("pod %s runs for the second migration, and the record is %s", fourth.UID, record.Text())
+	}
+}
+
+// TestAMigrationWaitsForVolumesThatComeOrGo: it begins when the guest has what is being plugged.
+func TestAMigrationWaitsForVolumesThatComeOrGo(t *testing.T) {
+	w := newPlugWorld(t)
+	w.claim("a", "")
+	w.add("a")
+	pod := w.awaitAttachmentPods(1)[0]
+	w.start(&pod)
+	w.awaitVolume("a", v1.HotplugVolumeAttachedToNode)
+	w.migrate("move", "vmi")
+	w.eventually("the migration to wait for the volume", func() (bool, string) {
+		m := w.migration("move")
+		c := condition.Find(m.Status.Conditions, migration.ConditionWaiting)
+		return c != nil && c.Status == corev1.ConditionTrue && c.Reason == migration.ReasonVolumes && strings.Contains(c.Message, "(a)"),
+			fmt.Sprintf("%+v", m.Status)
+	})
+	w.quiet()
+	if n := len(w.pods()); n != 2 {
+		t.Errorf("there are %d pods; a target pod was made too early", n)
+	}
+	w.setVolume("a", v1.HotplugVolumeMounted, nil)
+	w.setVolume("a", v1.VolumeReady, nil)
+	target := w.bringTo(w.migration("move"), v1.MigrationPreparingTarget, otherNode)
+	next := w.awaitAttachmentPods(2)[1]
+	w.startElsewhere(&next)
+	w.awaitRecord(1, 1)
+	// From now on nothing comes to the guest, or goes.
+	w.claim("b", "")
+	w.add("b")
+	w.remove("a")
+	w.quiet()
+	if pods := w.attachmentPods(); len(pods) != 2 || w.deleting(&pod) || w.volume("b") != nil || w.volume("a").Phase != v1.VolumeReady {
+		t.Errorf("while the guest moves there are %d pods, and its volumes are %+v", len(pods), w.vmi("vmi").Status.VolumeStatus)
+	}
+	w.do("canceling", w.client.Delete(w.ctx, w.migration("move")))
+	w.awaitPodDeletion(target)
+	w.finishPod(target)
+	w.awaitMigrationGone("move")
+	w.awaitNoAttachmentPod(&next)
+	w.awaitAttachmentPods(2)
+	w.awaitVolume("b", v1.VolumeBound)
+}
