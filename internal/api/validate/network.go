@@ -41,18 +41,43 @@ func networks(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorLi
 		case !attached[n.Name]:
 			errs = append(errs, field.Invalid(at.Child("name"), n.Name, "must be the name of an interface in spec.domain.devices.interfaces"))
 		}
-		switch {
-		case n.Pod != nil:
+		if n.Pod != nil {
 			if pods++; pods > 1 {
 				errs = append(errs, field.Forbidden(at.Child("pod"), "a guest is on the pod network at most once"))
 			}
-			errs = append(errs, cidr(n.Pod.VMNetworkCIDR, true, at.Child("pod", "vmNetworkCIDR"))...)
-			errs = append(errs, cidr(n.Pod.VMIPv6NetworkCIDR, false, at.Child("pod", "vmIPv6NetworkCIDR"))...)
-		case n.Multus == nil:
-			errs = append(errs, field.Required(at, "must say which network it is: pod"))
 		}
+		errs = append(errs, source(&n.NetworkSource, at)...)
 	}
 	return errs
+}
+
+// source judges which network one of spec.networks is.
+func source(n *v1.NetworkSource, at *field.Path) field.ErrorList {
+	var chosen []string
+	var errs field.ErrorList
+	if n.Pod != nil {
+		chosen = append(chosen, "pod")
+		errs = append(errs, cidr(n.Pod.VMNetworkCIDR, true, at.Child("pod", "vmNetworkCIDR"))...)
+		errs = append(errs, cidr(n.Pod.VMIPv6NetworkCIDR, false, at.Child("pod", "vmIPv6NetworkCIDR"))...)
+	}
+	if n.Multus != nil {
+		chosen = append(chosen, "multus")
+		errs = append(errs, attachmentName(n.Multus.NetworkName, at.Child("multus", "networkName"))...)
+	}
+	return append(errs, exactlyOne(at, chosen, "must say which network it is: pod or multus")...)
+}
+
+// attachmentName judges the name of a NetworkAttachmentDefinition, with or without its namespace.
+func attachmentName(text string, at *field.Path) field.ErrorList {
+	if text == "" {
+		return field.ErrorList{field.Required(at, "is the name of a NetworkAttachmentDefinition, as in red or namespace/red")}
+	}
+	namespace, name, found := strings.Cut(text, "/")
+	if !found {
+		return sentences(text, at, validation.IsDNS1123Subdomain(text))
+	}
+	errs := sentences(text, at, validation.IsDNS1123Label(namespace))
+	return append(errs, sentences(text, at, validation.IsDNS1123Subdomain(name))...)
 }
 
 // cidr judges the network that a guest lives in behind masquerade: there must
@@ -98,6 +123,9 @@ func interfaces(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.Error
 			errs = append(errs, field.Invalid(at.Child("name"), iface.Name, "must be the name of a network in spec.networks"))
 		}
 		errs = append(errs, binding(iface, at)...)
+		if n := known[iface.Name]; n != nil && n.Multus != nil && iface.Masquerade != nil {
+			errs = append(errs, field.Forbidden(at.Child("masquerade"), "is for the pod network; an interface on a multus network is connected by bridge"))
+		}
 		errs = append(errs, hardware(iface, at)...)
 		errs = append(errs, ports(iface.Ports, at.Child("ports"))...)
 		errs = append(errs, dhcp(iface.DHCPOptions, at.Child("dhcpOptions"))...)

@@ -81,7 +81,7 @@ const allowPodBridge = "kubevirt.io/allow-pod-bridge-network-live-migration"
 
 // immovable is all that keeps the VMI, whose volumes are as the status says, from
 // moving to another node; nil when nothing does.
-func immovable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume) *vmistatus.Obstacle {
+func immovable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume, made []Interface) *vmistatus.Obstacle {
 	reason, hindrances := "", []string(nil)
 	add := func(why, message string) {
 		reason = cmp.Or(reason, why)
@@ -97,17 +97,31 @@ func immovable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known m
 		}
 	}
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
-		iface := &vmi.Spec.Domain.Devices.Interfaces[i]
-		_, allowed := vmi.Annotations[allowPodBridge]
-		if iface.Bridge != nil && onPodNetwork(vmi, iface.Name) && !allowed {
-			add(v1.VirtualMachineInstanceReasonInterfaceNotMigratable,
-				fmt.Sprintf("interface %s gives the guest the pod's own address (bridge on the pod network)", iface.Name))
+		if message := ofThePod(vmi, &vmi.Spec.Domain.Devices.Interfaces[i], made); message != "" {
+			add(v1.VirtualMachineInstanceReasonInterfaceNotMigratable, message)
 		}
 	}
 	if reason == "" {
 		return nil
 	}
 	return &vmistatus.Obstacle{Reason: reason, Message: "cannot migrate VMI: " + strings.Join(hindrances, "; ")}
+}
+
+// ofThePod says which address of an interface is its pod's, so that the guest would have another one
+// in another pod; empty when none is.
+func ofThePod(vmi *v1.VirtualMachineInstance, iface *v1.Interface, made []Interface) string {
+	if _, allowed := vmi.Annotations[allowPodBridge]; allowed || iface.Bridge == nil {
+		return ""
+	}
+	if onPodNetwork(vmi, iface.Name) {
+		return fmt.Sprintf("interface %s gives the guest the pod's own address (bridge on the pod network)", iface.Name)
+	}
+	for _, m := range made {
+		if m.Name == iface.Name && len(m.IPs) > 0 {
+			return fmt.Sprintf("interface %s gives the guest the address %s, which its network has given to the pod (IPAM)", iface.Name, m.IPs[0])
+		}
+	}
+	return ""
 }
 
 // onItsWay reports whether a volume is asked for but not in the guest yet. What it

@@ -73,7 +73,7 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 				edit(vmi)
 			}
 			var got vmistatus.Obstacle
-			if o := immovable(vmi, vmi.Status.VolumeStatus, test.known); o != nil {
+			if o := immovable(vmi, vmi.Status.VolumeStatus, test.known, nil); o != nil {
 				got = *o
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -81,6 +81,34 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 			}
 			if method := migrationMethod(vmi, vmi.Status.VolumeStatus, test.known); method != test.method {
 				t.Errorf("it migrates by %s, want %s", method, test.method)
+			}
+		})
+	}
+}
+
+func TestAnAddressThatANetworkGivesToThePodKeepsTheGuestThere(t *testing.T) {
+	const says = "cannot migrate VMI: interface red gives the guest the address 203.0.113.7, which its network has given to the pod (IPAM)"
+	for name, test := range map[string]struct {
+		ips         []string
+		annotations map[string]string
+		want        string
+	}{
+		"a network that gives no addresses":           {nil, nil, ""},
+		"a network that gives addresses":              {[]string{"203.0.113.7"}, nil, says},
+		"an address that may change with a migration": {[]string{"203.0.113.7"}, map[string]string{allowPodBridge: ""}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := instance()
+			vmi.Spec.Volumes, vmi.Annotations = nil, test.annotations
+			vmi.Spec.Networks = append(vmi.Spec.Networks, v1.Network{Name: "red", NetworkSource: v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: "red"}}})
+			vmi.Spec.Domain.Devices.Interfaces = append(vmi.Spec.Domain.Devices.Interfaces,
+				v1.Interface{Name: "red", InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}})
+			var got string
+			if o := immovable(vmi, nil, nil, []Interface{{Name: "default", IPs: []string{"10.244.9.5"}}, {Name: "red", IPs: test.ips}}); o != nil {
+				got = o.Message
+			}
+			if got != test.want {
+				t.Errorf("it says %q, want %q", got, test.want)
 			}
 		})
 	}

@@ -142,7 +142,7 @@ func describe(vmi *v1.VirtualMachineInstance, g *Guest, podReady bool) vmistatus
 		RunState: g.runState(list), PausedByUser: g.PausedByUser,
 		AwaitsProbe:    vmi.Spec.ReadinessProbe != nil && !podReady,
 		AgentConnected: g.Agent != nil,
-		Immovable:      immovable(vmi, list, known),
+		Immovable:      immovable(vmi, list, known, g.Interfaces),
 		Details: vmistatus.Details{
 			Memory: bootMemory(vmi), CPUTopology: new(machine.Topology(&vmi.Spec)), SELinuxContext: g.SELinuxContext,
 			Interfaces: interfaces(vmi, g), Volumes: list, MigrationMethod: migrationMethod(vmi, list, known),

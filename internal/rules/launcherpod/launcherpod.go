@@ -58,6 +58,10 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 	if err != nil {
 		return nil, err
 	}
+	networks, err := attachments(vmi)
+	if err != nil {
+		return nil, err
+	}
 	pod := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: objectMeta(vmi),
@@ -84,6 +88,9 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 				SecurityContext: containerSecurity(),
 			}},
 		},
+	}
+	if networks != "" {
+		pod.Annotations[NetworksAnnotation] = networks
 	}
 	labelClaims(pod, &vmi.Spec)
 	place(&pod.Spec, vmi, settings)

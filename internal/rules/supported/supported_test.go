@@ -117,7 +117,7 @@ spec:
           rng: {}
           interfaces: [{name: default, masquerade: {}}, {name: two, sriov: {}, state: absent}]
           disks: [{name: a, disk: {bus: virtio}}, {name: b, tag: x, lun: {bus: sata}}]
-      networks: [{name: default, pod: {}}, {name: two, multus: {networkName: blue}}]
+      networks: [{name: default, pod: {}}, {name: two, multus: {networkName: blue, default: true}}]
       volumes:
       - name: a
         persistentVolumeClaim: {claimName: a, hotpluggable: true}
@@ -140,7 +140,7 @@ spec:
 		`spec.template.spec.domain.devices.interfaces[1].state: Unsupported value: "absent": supported values: "up"`,
 		`spec.template.spec.domain.devices.disks[1].lun.bus: Unsupported value: "sata": supported values: "scsi"`,
 		`spec.template.spec.domain.devices.disks[1].tag: Forbidden: not supported by Drydock`,
-		`spec.template.spec.networks[1].multus: Forbidden: not supported by Drydock`,
+		`spec.template.spec.networks[1].multus.default: Forbidden: not supported by Drydock`,
 		`spec.template.spec.volumes[1].sysprep: Forbidden: not supported by Drydock`,
 	}
 	var got []string

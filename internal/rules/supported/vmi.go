@@ -220,7 +220,8 @@ var networkTable = table{
 	"networks.name":                  yes(),
 	"networks.pod.vmNetworkCIDR":     yes(),
 	"networks.pod.vmIPv6NetworkCIDR": yes(),
-	"networks.multus":                no(),
+	"networks.multus.networkName":    noted("connected by `bridge`"),
+	"networks.multus.default":        off(),
 }
 
 var volumeTable = table{
