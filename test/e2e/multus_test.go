@@ -1,0 +1,333 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"drydock.dev/drydock/internal/rules/launcherpod"
+)
+
+// multusConfigs is where Multus looks on a node for networks whose definitions have no configuration.
+const multusConfigs = "/etc/cni/net.d/multus/net.d"
+
+// withMultus installs Multus on both nodes for as long as the test runs. The test must not be
+// parallel: each pod costs more with Multus, and others count what theirs cost.
+func withMultus(t *testing.T) {
+	t.Helper()
+	const objects = "../multus/multus.yaml"
+	if out, err := kubectl(t.Context(), "apply", "-f", objects); err != nil {
+		t.Fatalf("making Multus' objects: %v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := kubectl(context.Background(), "delete", "-f", objects, "--ignore-not-found"); err != nil {
+			t.Errorf("deleting Multus' objects: %v\n%s", err, out)
+		}
+	})
+	if out, err := kubectl(t.Context(), "wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io"); err != nil {
+		t.Fatalf("waiting for Multus' definition: %v\n%s", err, out)
+	}
+	access := multusAccess(t)
+	for _, node := range []string{node1, node2} {
+		installMultus(t, node, access)
+	}
+	awaitMultus(t)
+}
+
+// multusAccess is a kubeconfig for Multus.
+func multusAccess(t *testing.T) []byte {
+	t.Helper()
+	token, err := kubectl(t.Context(), "-n", "kube-system", "create", "token", "multus", "--duration=2h")
+	if err != nil {
+		t.Fatalf("making a token for Multus: %v\n%s", err, token)
+	}
+	authority := cluster.config.CAData
+	if len(authority) == 0 {
+		if authority, err = os.ReadFile(cluster.config.CAFile); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Config", "current-context": "multus",
+		"clusters": []any{map[string]any{"name": "multus", "cluster": map[string]any{
+			"server": cluster.config.Host, "certificate-authority-data": authority,
+		}}},
+		"users":    []any{map[string]any{"name": "multus", "user": map[string]any{"token": strings.TrimSpace(token)}}},
+		"contexts": []any{map[string]any{"name": "multus", "context": map[string]any{"cluster": "multus", "user": "multus"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// onNode is where a file of a node's folders for network plugins is on this machine.
+func onNode(node string, elem ...string) string {
+	return filepath.Join(append([]string{os.Getenv("DRYDOCK_DIR"), "nodes", node, "cni"}, elem...)...)
+}
+
+// installMultus puts Multus before the network plugin of a node. Its configuration comes last, whole:
+// the node uses it from then on.
+func installMultus(t *testing.T, node string, access []byte) {
+	t.Helper()
+	own, err := os.ReadFile(onNode(node, "net.d", "10-drydock.conflist"))
+	if err != nil {
+		t.Fatalf("reading the network configuration of %s: %v", node, err)
+	}
+	program, err := os.ReadFile(binary("multus"))
+	if err != nil {
+		t.Fatalf("reading Multus, which hack/test-cluster builds: %v", err)
+	}
+	config, err := json.Marshal(map[string]any{
+		"cniVersion": "1.0.0", "name": "multus", "type": "multus",
+		"kubeconfig": "/etc/cni/net.d/multus/kubeconfig", "confDir": multusConfigs,
+		"cniDir": "/run/multus", "delegates": []any{json.RawMessage(own)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, path := range []string{onNode(node, "net.d", "00-multus.conf"), onNode(node, "net.d", "multus"), onNode(node, "bin", "multus")} {
+			if err := os.RemoveAll(path); err != nil {
+				t.Errorf("removing Multus from %s: %v", node, err)
+			}
+		}
+	})
+	writeFile(t, onNode(node, "bin", "multus"), program, 0o755)
+	writeFile(t, onNode(node, "net.d", "multus", "kubeconfig"), access, 0o600)
+	writeFile(t, onNode(node, "net.d", "00-multus.conf"), config, 0o644)
+}
+
+// writeFile writes a file that is there whole or not at all.
+func writeFile(t *testing.T, path string, data []byte, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path+".new", data, mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitMultus waits until each node's pods are connected by Multus: it says so on every pod.
+func awaitMultus(t *testing.T) {
+	t.Helper()
+	ns := newNamespace(t)
+	missing := []string{node1, node2}
+	eventually(t, "Multus on every node", func(context.Context) error {
+		var probes []*corev1.Pod
+		for _, node := range missing {
+			probe := toolsPod(ns, "")
+			probe.GenerateName, probe.Spec.NodeName = "probe-", node
+			create(t, probe)
+			probes = append(probes, probe)
+		}
+		missing = nil
+		for _, probe := range probes {
+			pod := awaitPodRunning(t, ns, probe.Name)
+			if pod.Annotations["k8s.v1.cni.cncf.io/network-status"] == "" {
+				missing = append(missing, probe.Spec.NodeName)
+			}
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("pods on %v are connected without it", missing)
+		}
+		return nil
+	})
+}
+
+// newAttachment makes a NetworkAttachmentDefinition; config is empty for one that each node configures.
+func newAttachment(t *testing.T, ns, name string, config map[string]any) {
+	t.Helper()
+	obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}}
+	obj.SetNamespace(ns)
+	obj.SetName(name)
+	if config != nil {
+		text, err := json.Marshal(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		obj.Object["spec"] = map[string]any{"config": string(text)}
+	}
+	create(t, obj)
+	t.Cleanup(func() { deleteObject(t, obj) })
+}
+
+// nodeNetwork is the network namespace of a node.
+func nodeNetwork(t *testing.T, node string) netns.NsHandle {
+	t.Helper()
+	for _, n := range status(t).Nodes {
+		if n.Name != node {
+			continue
+		}
+		for _, c := range n.Components {
+			if c.Name == "kubelet" {
+				ns, err := netns.GetFromPid(c.PID)
+				if err != nil {
+					t.Fatalf("opening the network namespace of %s: %v", node, err)
+				}
+				t.Cleanup(func() { _ = ns.Close() })
+				return ns
+			}
+		}
+	}
+	t.Fatalf("node %s has no kubelet", node)
+	return 0
+}
+
+// cable is a network that both nodes are on, as a switch between two machines: a bridge of the same
+// name on each of them, and a cable between the two. node1 has an address in it.
+type cable struct {
+	name    string
+	first   netns.NsHandle
+	onFirst *netlink.Handle
+	port    netlink.Link
+}
+
+func newCable(t *testing.T, name, address string) *cable {
+	t.Helper()
+	c := &cable{name: name, first: nodeNetwork(t, node1)}
+	second := nodeNetwork(t, node2)
+	c.onFirst = c.bridge(t, c.first)
+	onSecond := c.bridge(t, second)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Namespace = name+"-up", netlink.NsFd(c.first)
+	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: name + "-up", PeerNamespace: netlink.NsFd(second)}
+	if err := netlink.LinkAdd(veth); err != nil {
+		t.Fatalf("laying the cable %s: %v", name, err)
+	}
+	c.port = plug(t, c.onFirst, name+"-up", name)
+	plug(t, onSecond, name+"-up", name)
+	if address == "" {
+		return c
+	}
+	addr, err := netlink.ParseAddr(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.onFirst.AddrAdd(linkOf(t, c.onFirst, name), addr); err != nil {
+		t.Fatalf("giving %s an address: %v", name, err)
+	}
+	return c
+}
+
+// bridge makes the bridge on a node, and removes it with its cable.
+func (c *cable) bridge(t *testing.T, node netns.NsHandle) *netlink.Handle {
+	t.Helper()
+	nl, err := netlink.NewHandleAt(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = c.name
+	if err := nl.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		t.Fatalf("making the bridge %s: %v", c.name, err)
+	}
+	t.Cleanup(func() {
+		for _, name := range []string{c.name + "-up", c.name} {
+			if link, err := nl.LinkByName(name); err == nil {
+				if err := nl.LinkDel(link); err != nil {
+					t.Errorf("removing %s: %v", name, err)
+				}
+			}
+		}
+		nl.Close()
+	})
+	if err := nl.LinkSetUp(linkOf(t, nl, c.name)); err != nil {
+		t.Fatal(err)
+	}
+	return nl
+}
+
+func linkOf(t *testing.T, nl *netlink.Handle, name string) netlink.Link {
+	t.Helper()
+	link, err := nl.LinkByName(name)
+	if err != nil {
+		t.Fatalf("looking for %s: %v", name, err)
+	}
+	return link
+}
+
+// plug makes a link a port of a bridge.
+func plug(t *testing.T, nl *netlink.Handle, name, bridge string) netlink.Link {
+	t.Helper()
+	link := linkOf(t, nl, name)
+	if err := nl.LinkSetMaster(link, linkOf(t, nl, bridge)); err != nil {
+		t.Fatal(err)
+	}
+	if err := nl.LinkSetUp(link); err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+// passed is how many bytes have gone over the cable.
+func (c *cable) passed(t *testing.T) uint64 {
+	t.Helper()
+	s := linkOf(t, c.onFirst, c.port.Attrs().Name).Attrs().Statistics
+	return s.RxBytes + s.TxBytes
+}
+
+// attachment is the configuration of a network attachment to the cable's bridge, without addresses.
+func (c *cable) attachment() map[string]any {
+	return map[string]any{"cniVersion": "1.0.0", "name": c.name, "type": "bridge", "bridge": c.name}
+}
+
+// dialFrom connects from a node.
+func dialFrom(t *testing.T, node netns.NsHandle, address string) net.Conn {
+	t.Helper()
+	var conn net.Conn
+	eventually(t, "a connection to "+address, func(ctx context.Context) error {
+		done := make(chan error, 1)
+		go func() {
+			runtime.LockOSThread() // not unlocked: the thread ends in the node's namespace
+			done <- func() (err error) {
+				if err := netns.Set(node); err != nil {
+					return err
+				}
+				ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+				defer cancel()
+				conn, err = (&net.Dialer{}).DialContext(ctx, "tcp4", address)
+				return err
+			}()
+		}()
+		return <-done
+	})
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// annotateHandlers has the pods of virt-handler ask Multus for networks; empty takes that back.
+func annotateHandlers(t *testing.T, networks string) {
+	t.Helper()
+	value := `null`
+	if networks != "" {
+		value = fmt.Sprintf("%q", networks)
+	}
+	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{%q:%s}}}}}`, launcherpod.NetworksAnnotation, value)
+	for _, args := range [][]string{
+		{"-n", "kubevirt", "patch", "daemonset", "virt-handler", "--type", "merge", "-p", patch},
+		{"-n", "kubevirt", "rollout", "status", "daemonset/virt-handler", "--timeout=170s"},
+	} {
+		if out, err := kubectl(context.Background(), args...); err != nil {
+			t.Fatalf("kubectl %v: %v\n%s", args, err, out)
+		}
+	}
+}
