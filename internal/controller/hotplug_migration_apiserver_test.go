@@ -167,6 +167,10 @@ func TestAVolumesPodsOfAMigrationThatIsCanceled(t *testing.T) {
 	}
 	g.do("canceling", g.client.Delete(g.ctx, g.migration))
 	g.awaitStaying("vmi", g.source, g.target)
+	g.quiet()
+	if g.deleting(&third) {
+		t.Errorf("pod %s is deleted while the target's QEMU may have the volume open", third.Name)
+	}
 	g.finishPod(g.target)
 	g.awaitNoAttachmentPod(&third)
 	g.awaitMigrationGone("move")

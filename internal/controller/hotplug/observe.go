@@ -176,7 +176,9 @@ func (r *Reconciler) observePods(ctx context.Context, s *observation, pods []cor
 			continue
 		}
 		seen := hotplugpod.Observe(pod)
-		s.locate(pod, &seen)
+		if err := r.locate(ctx, s, pod, &seen); err != nil {
+			return err
+		}
 		age := now.Sub(seen.Created)
 		if !seen.Running && !seen.Terminating && !seen.Finished {
 			if err := r.observeStart(ctx, s, pod, &seen, age); err != nil {
@@ -204,15 +206,39 @@ func (r *Reconciler) observePods(ctx context.Context, s *observation, pods []cor
 
 // locate finds out whether a pod is where the guest is, and whether what its node had of the guest is
 // gone.
-func (s *observation) locate(pod *corev1.Pod, seen *hotplug.Pod) {
+func (r *Reconciler) locate(ctx context.Context, s *observation, pod *corev1.Pod, seen *hotplug.Pod) error {
 	node := hotplugpod.Node(pod)
 	if s.launcher == nil || node == "" || node == s.launcher.Spec.NodeName {
-		return
+		return nil
 	}
-	seen.Elsewhere, seen.Left = true, true
-	for _, at := range s.vmi.Status.ActivePods {
-		seen.Left = seen.Left && at != node
+	launcher, err := r.madeFor(ctx, pod)
+	seen.Elsewhere, seen.Left = true, left(s.vmi, node, launcher)
+	return err
+}
+
+// left reports whether nothing on a node that the guest is not on has its volumes open: no launcher pod
+// there is one of the VMI's, and that which the attachment pods were made for has ended. A target pod is
+// none of the VMI's as soon as its migration has failed, and its QEMU ends after that.
+func left(vmi *v1.VirtualMachineInstance, node string, launcher *corev1.Pod) bool {
+	for _, at := range vmi.Status.ActivePods {
+		if at == node {
+			return false
+		}
 	}
+	return launcher == nil || podstatus.Terminal(launcher)
+}
+
+// madeFor is the launcher pod that an attachment pod was made for; nil when that is gone.
+func (r *Reconciler) madeFor(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return nil, nil
+	}
+	launcher, err := get(ctx, r.Client, types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}, &corev1.Pod{})
+	if launcher != nil && launcher.UID != owner.UID {
+		launcher = nil
+	}
+	return launcher, err
 }
 
 // observeStart finds out what keeps a pod of that age from running: what it says itself,

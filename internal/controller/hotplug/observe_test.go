@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/hotplug"
@@ -53,26 +54,40 @@ func migrates(state *v1.VirtualMachineInstanceMigrationState) func(*v1.VirtualMa
 }
 
 func TestWhereAPodIs(t *testing.T) {
+	runs := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "target", UID: "u"}}
+	ended, another := runs, runs
+	ended.Status.Phase, another.UID = corev1.PodSucceeded, "another"
 	for name, test := range map[string]struct {
 		node            string
 		edit            func(*observation)
+		madeFor         *corev1.Pod
 		elsewhere, left bool
 	}{
-		"where the guest is":                                 {"one", func(*observation) {}, false, false},
-		"where the guest goes":                               {"two", func(*observation) {}, true, false},
-		"where the guest was":                                {"three", func(*observation) {}, true, true},
-		"on a node that is not known":                        {"", func(*observation) {}, false, false},
-		"nobody knows where the guest is":                    {"two", func(o *observation) { o.launcher = nil }, false, false},
-		"where the guest is, which the VMI does not say yet": {"one", func(o *observation) { o.vmi.Status.ActivePods = nil }, false, false},
+		"where the guest is":   {"one", func(*observation) {}, nil, false, false},
+		"where the guest goes": {"two", func(*observation) {}, &runs, true, false},
+		"where the guest went, which the VMI does not say any more": {"three", func(*observation) {}, &runs, true, false},
+		"where its launcher pod has ended":                          {"three", func(*observation) {}, &ended, true, true},
+		"where its launcher pod is gone":                            {"three", func(*observation) {}, nil, true, true},
+		"where its launcher pod is another now":                     {"three", func(*observation) {}, &another, true, true},
+		"where another launcher pod may have it":                    {"two", func(*observation) {}, &ended, true, false},
+		"on a node that is not known":                               {"", func(*observation) {}, nil, false, false},
+		"nobody knows where the guest is":                           {"two", func(o *observation) { o.launcher = nil }, nil, false, false},
+		"where the guest is, which the VMI does not say yet":        {"one", func(o *observation) { o.vmi.Status.ActivePods = nil }, nil, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &observation{vmi: &v1.VirtualMachineInstance{}, launcher: &corev1.Pod{Spec: corev1.PodSpec{NodeName: "one"}}}
 			s.vmi.Status.ActivePods = map[types.UID]string{"source": "one", "target": "two"}
 			test.edit(s)
+			objects := fake.NewClientBuilder()
+			if test.madeFor != nil {
+				objects = objects.WithObjects(test.madeFor)
+			}
+			r := &Reconciler{Client: objects.Build()}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: corev1.PodSpec{NodeName: test.node}}
+			pod.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "target", UID: "u", Controller: new(true)}}
 			var seen hotplug.Pod
-			s.locate(&corev1.Pod{Spec: corev1.PodSpec{NodeName: test.node}}, &seen)
-			if seen.Elsewhere != test.elsewhere || seen.Left != test.left {
-				t.Errorf("elsewhere %v, left %v; want %v, %v", seen.Elsewhere, seen.Left, test.elsewhere, test.left)
+			if err := r.locate(t.Context(), s, pod, &seen); err != nil || seen.Elsewhere != test.elsewhere || seen.Left != test.left {
+				t.Errorf("elsewhere %v, left %v (%v); want %v, %v", seen.Elsewhere, seen.Left, err, test.elsewhere, test.left)
 			}
 		})
 	}

@@ -17,7 +17,7 @@ var errEndless = errors.New("H3, H4: the last steps can be repeated for ever")
 // what does not depend on what the controller makes of its observations.
 var fair = []kind{kubeletStarts, kubeletRemoves, deletionArrives, vmiCacheMoves, podCacheMoves,
 	handlerPlugs, handlerForces, handlerClears, guestReleases, handlerSaysAttached, handlerSaysMounted, handlerSaysReady, handlerSaysDetaching,
-	handlerSaysUnmounted, handlerHandsOver, targetTakes, migrationArrives, sourceEnds}
+	handlerSaysUnmounted, handlerHandsOver, targetTakes, migrationArrives, otherEnds}
 
 // explore visits every state that can be reached, and checks H1 and H2 in each
 // of them, then H3 to H5 on the whole.

@@ -28,7 +28,7 @@ import (
 //	                      when the source's launcher pod has ended
 //
 // A migration that fails leaves Record.Pods as they were; those at the target are dropped, and are
-// deleted when the target's launcher pod is not named by activePods any more (decision 324).
+// deleted when the target's launcher pod has ended (decision 324).
 
 // Incoming are the attachment pods that hold a guest's volumes where a migration brings it.
 type Incoming struct {

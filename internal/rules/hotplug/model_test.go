@@ -110,7 +110,7 @@ type state struct {
 	// disks are QEMU's.
 	disks [maxVolumes]disk
 	// taken means that the QEMU at the target of a migration has the guest's disks open, too, and
-	// lingering are those that the QEMU has open which the guest has left.
+	// lingering are those that the QEMU has open which the guest has left, or has not come to.
 	taken     bool
 	lingering set
 	// What the controller's caches show, where that is not what is true.

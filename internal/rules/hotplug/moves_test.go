@@ -21,7 +21,7 @@ type journey struct {
 	// node is the guest's, migration the number of the last migration.
 	node, migration uint8
 	// moving is from the VMI's handing over to the end of the migration, arrived that it has brought
-	// the guest here, other that activePods names a pod on the other node.
+	// the guest here, other that a launcher pod on the other node has not ended.
 	moving, arrived, other bool
 	// incoming is the record's, of the migration incomingOf.
 	incomingOf uint8
@@ -146,10 +146,12 @@ func (sc *scenario) migrates(s *state, emit emitter) {
 			emit(step{kind: targetTakes}, to)
 		}
 		change(migrationFails, func(to *state) {
-			to.vmi.moving, to.vmi.arrived, to.vmi.other, to.taken = false, false, false, false
+			if to.vmi.moving, to.vmi.arrived, to.vmi.other = false, false, true; to.taken {
+				to.taken, to.lingering = false, to.open()
+			}
 		})
 	case o.other:
-		change(sourceEnds, func(to *state) { to.vmi.other, to.lingering = false, 0 })
+		change(otherEnds, func(to *state) { to.vmi.other, to.lingering = false, 0 })
 	case s.moves > 0 && hotplug.AtRest(sc.vmi(o)) == nil:
 		change(migrationBegins, func(to *state) {
 			to.moves--

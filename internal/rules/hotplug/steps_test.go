@@ -45,7 +45,7 @@ const (
 	handlerHandsOver
 	targetTakes
 	migrationArrives
-	sourceEnds
+	otherEnds
 )
 
 func (k kind) disturbs() bool { return k < kubeletStarts }
@@ -63,7 +63,7 @@ var kindNames = [...]string{
 	"virt-handler plugs %s", "virt-handler fails to plug %s", "virt-handler takes %s by force", "virt-handler clears %s",
 	"the guest releases %s", "virt-handler says that %s waits", "virt-handler says that %s is mounted",
 	"virt-handler says that %s is ready", "virt-handler says that %s is detaching", "virt-handler says that %s is unmounted",
-	"virt-handler hands %s over", "the target's QEMU gets the volumes", "the guest arrives", "the source's pod ends",
+	"virt-handler hands %s over", "the target's QEMU gets the volumes", "the guest arrives", "the pod on the other node ends",
 }
 
 // step is one transition; its argument is a volume or a pod's place.
