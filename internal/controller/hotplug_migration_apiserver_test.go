@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -233,4 +234,40 @@ func TestAMigrationWaitsForVolumesThatComeOrGo(t *testing.T) {
 	w.awaitNoAttachmentPod(&next)
 	w.awaitAttachmentPods(2)
 	w.awaitVolume("b", v1.VolumeBound)
+}
+
+// TestAMigrationTellsWhatKeepsVolumesFromItsTarget: the kubelet's words are on the migration while it
+// waits, and in what is said when it is given up.
+func TestAMigrationTellsWhatKeepsVolumesFromItsTarget(t *testing.T) {
+	w := newPlugWorld(t)
+	w.claim("a", "")
+	w.add("a")
+	first := w.awaitAttachmentPods(1)[0]
+	w.plug(&first)
+	w.awaitRecord(1, 0)
+	m := w.migrate("move", "vmi")
+	target := w.bringTo(m, v1.MigrationPreparingTarget, otherNode)
+	next := w.awaitAttachmentPods(2)[1]
+	w.bindTo(&next, otherNode)
+	const complaint = "MountVolume.SetUp failed for volume a"
+	w.complain(&next, complaint)
+	want := "the attachment pod " + next.Name + " does not start: FailedMount: " + complaint
+	w.goesBy("a minute", time.Minute)
+	w.eventually("the migration to tell what it waits for", func() (bool, string) {
+		m := w.migration("move")
+		c := condition.Find(m.Status.Conditions, migration.ConditionWaiting)
+		return c != nil && c.Reason == migration.ReasonNotAttached && strings.HasSuffix(c.Message, "(a) are not attached to node "+otherNode+" yet: "+want),
+			fmt.Sprintf("%+v", m.Status)
+	})
+	w.goesBy("six minutes", 6*time.Minute)
+	m = w.awaitMigration("move", v1.MigrationFailed)
+	w.awaitPodDeletion(target)
+	w.finishPod(target)
+	if ms := m.Status.MigrationState; !strings.Contains(ms.FailureReason, want) {
+		t.Errorf("the migration has failed because %q, want %q", ms.FailureReason, want)
+	}
+	w.awaitNoAttachmentPod(&next)
+	if s := w.volume("a"); s.Phase != v1.VolumeReady || w.deleting(&first) {
+		t.Errorf("the guest stays, and its volume is %+v", s)
+	}
 }

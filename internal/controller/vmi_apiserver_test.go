@@ -99,6 +99,24 @@ func TestAVMIWaitsForItsClaimAndSaysSo(t *testing.T) {
 	}
 }
 
+// complain plays a kubelet that can't mount a volume of a pod.
+func (w *world) complain(pod *corev1.Pod, message string) {
+	w.t.Helper()
+	w.do("complaining as the kubelet", w.client.Create(w.ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: "complaint", Namespace: w.namespace},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: w.namespace, Name: pod.Name, UID: pod.UID},
+		Type:           corev1.EventTypeWarning, Reason: "FailedMount", Message: message, LastTimestamp: metav1.Now(),
+	}))
+}
+
+// goesBy starts the loops anew, as they are that much later.
+func (w *world) goesBy(name string, d time.Duration) {
+	w.stop()
+	w.options.identity += " " + name + " later"
+	w.options.now = func() time.Time { return time.Now().Add(d) }
+	w.startLoops()
+}
+
 func TestAVolumeThatCannotBeMountedIsSaid(t *testing.T) {
 	w := newWorld(t)
 	w.createVMI("vmi")
@@ -106,15 +124,8 @@ func TestAVolumeThatCannotBeMountedIsSaid(t *testing.T) {
 	w.bind(pod)
 	w.awaitPhase("vmi", v1.Scheduled)
 	const complaint = `MountVolume.SetUp failed for volume "vol-x" : secret "x" not found`
-	w.do("complaining as the kubelet", w.client.Create(w.ctx, &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Name: "complaint", Namespace: w.namespace},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: w.namespace, Name: pod.Name, UID: pod.UID},
-		Type:           corev1.EventTypeWarning, Reason: "FailedMount", Message: complaint, LastTimestamp: metav1.Now(),
-	}))
-	w.stop()
-	w.options.identity += " a minute later"
-	w.options.now = func() time.Time { return time.Now().Add(time.Minute) }
-	w.startLoops()
+	w.complain(pod, complaint)
+	w.goesBy("a minute", time.Minute)
 	w.eventually("the complaint on the VMI", func() (bool, string) {
 		for _, c := range w.vmi("vmi").Status.Conditions {
 			if c.Type == v1.VirtualMachineInstanceSynchronized {

@@ -166,7 +166,7 @@ func (r *Reconciler) makePod(ctx context.Context, vmi *v1.VirtualMachineInstance
 // these labels (config/rbac/pod-policy.yaml).
 func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	existing, err := get(ctx, r.Reader, client.ObjectKeyFromObject(pod), &corev1.Pod{})
-	if err != nil || existing == nil || ours(vmi, existing) {
+	if err != nil || existing == nil || hotplugpod.IsOf(existing, vmi) {
 		return err
 	}
 	foreign := fmt.Sprintf("pod %s exists and is not Drydock's: the volumes wait until it is deleted", pod.Name)
@@ -176,16 +176,6 @@ func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInsta
 	}
 	// Nothing wakes the loop when that pod goes: it looks again after cacheLag.
 	return nil
-}
-
-// ours reports whether a pod says that it is an attachment pod of the VMI.
-func ours(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
-	for key, value := range hotplugpod.Labels(vmi) {
-		if pod.Labels[key] != value {
-			return false
-		}
-	}
-	return true
 }
 
 // blockClaims finds out which of the attachment pods' claims are devices. A volume may

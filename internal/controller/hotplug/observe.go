@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/controller/objectevents"
+	"drydock.dev/drydock/internal/controller/attachmentpods"
 	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugpod"
@@ -172,7 +172,7 @@ func (r *Reconciler) observePods(ctx context.Context, s *observation, pods []cor
 	s.Settled = true
 	for i := range pods {
 		pod := &pods[i]
-		if !ours(s.vmi, pod) {
+		if !hotplugpod.IsOf(pod, s.vmi) {
 			continue
 		}
 		seen := hotplugpod.Observe(pod)
@@ -244,13 +244,13 @@ func (r *Reconciler) madeFor(ctx context.Context, pod *corev1.Pod) (*corev1.Pod,
 // observeStart finds out what keeps a pod of that age from running: what it says itself,
 // or, when that is nothing and it takes too long, its events.
 func (r *Reconciler) observeStart(ctx context.Context, s *observation, pod *corev1.Pod, seen *hotplug.Pod, age time.Duration) error {
-	seen.Why = problemOf(pod)
-	seen.Stuck = age >= stuckAfter || unschedulable(pod) != nil
+	seen.Why = hotplugpod.Obstacle(pod)
+	seen.Stuck = age >= stuckAfter || hotplugpod.Unschedulable(pod)
 	switch {
 	case !seen.Stuck:
 		s.lookAgain(stuckAfter - age)
 	case seen.Why == "":
-		why, err := r.warning(ctx, pod)
+		why, err := attachmentpods.Obstacle(ctx, r.Reader, pod)
 		if err != nil {
 			return err
 		}
@@ -258,41 +258,6 @@ func (r *Reconciler) observeStart(ctx context.Context, s *observation, pod *core
 		s.lookAgain(stuckAfter)
 	}
 	return nil
-}
-
-// unschedulable is the scheduler's word that it finds no node for the pod, nil when it
-// has not said so.
-func unschedulable(pod *corev1.Pod) *corev1.PodCondition {
-	c := podstatus.Condition(pod, corev1.PodScheduled)
-	if c == nil || c.Status != corev1.ConditionFalse || c.Reason != corev1.PodReasonUnschedulable {
-		return nil
-	}
-	return c
-}
-
-// problemOf is what the pod itself says of what keeps it from running.
-func problemOf(pod *corev1.Pod) string {
-	if c := unschedulable(pod); c != nil {
-		return fmt.Sprintf("the attachment pod %s can't be scheduled: %s", pod.Name, c.Message)
-	}
-	if c := hotplugpod.Status(pod); c != nil && c.State.Waiting != nil && c.State.Waiting.Message != "" {
-		return fmt.Sprintf("the attachment pod %s does not start: %s: %s", pod.Name, c.State.Waiting.Reason, c.State.Waiting.Message)
-	}
-	return ""
-}
-
-// warning asks the API server for the newest warning about a pod that does
-// not start: only events report a volume that can't be attached or mounted.
-func (r *Reconciler) warning(ctx context.Context, pod *corev1.Pod) (string, error) {
-	said := fmt.Sprintf("the attachment pod %s does not start", pod.Name)
-	newest, err := objectevents.NewestWarning(ctx, r.Reader, pod)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("looking what keeps the attachment pod: %w", err)
-	case newest == nil:
-		return said, nil
-	}
-	return fmt.Sprintf("%s: %s: %s", said, newest.Reason, newest.Message), nil
 }
 
 // observeWanted judges the claims of the volumes that the spec asks for.

@@ -11,7 +11,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
@@ -88,31 +87,6 @@ func TestWhereAPodIs(t *testing.T) {
 			var seen hotplug.Pod
 			if err := r.locate(t.Context(), s, pod, &seen); err != nil || seen.Elsewhere != test.elsewhere || seen.Left != test.left {
 				t.Errorf("elsewhere %v, left %v (%v); want %v, %v", seen.Elsewhere, seen.Left, err, test.elsewhere, test.left)
-			}
-		})
-	}
-}
-
-func TestWhatKeepsAPodFromRunning(t *testing.T) {
-	waiting := func(reason, message string) corev1.PodStatus {
-		return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: layout.AttachmentContainer,
-			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}}
-	}
-	tests := map[string]struct {
-		status corev1.PodStatus
-		want   string
-	}{
-		"nothing known": {corev1.PodStatus{}, ""},
-		"the scheduler": {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
-			Reason: corev1.PodReasonUnschedulable, Message: "no node"}}}, "the attachment pod hp can't be scheduled: no node"},
-		"the image":      {waiting("ErrImagePull", "not found"), "the attachment pod hp does not start: ErrImagePull: not found"},
-		"it is starting": {waiting("ContainerCreating", ""), ""},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "hp"}, Status: test.status}
-			if got := problemOf(pod); got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
 	}

@@ -12,7 +12,10 @@ import (
 	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/controller/attachmentpods"
 	"drydock.dev/drydock/internal/controller/objectevents"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugpod"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/migration"
 )
@@ -70,10 +73,32 @@ func (r *Reconciler) ask(ctx context.Context, question migration.Question, o *mi
 	case migration.NeedWarning:
 		o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, o.Target)
 		o.WarningAsked = err == nil
+	case migration.NeedObstacle:
+		o.Obstacle, err = r.obstacle(ctx, o.VMI)
+		o.ObstacleAsked = err == nil
 	default:
 		return fmt.Errorf("nobody can ask for %s", question)
 	}
 	return err
+}
+
+// obstacle is what keeps the guest's volumes from being attached to the node that it goes to, as far as that
+// is known.
+func (r *Reconciler) obstacle(ctx context.Context, vmi *v1.VirtualMachineInstance) (string, error) {
+	name := hotplug.Expected(vmi)
+	pod, err := read(ctx, r.Client, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, &corev1.Pod{})
+	switch {
+	case err != nil, name == "":
+		return "", err
+	case pod == nil:
+		return fmt.Sprintf("the attachment pod %s has not been made: see the events of the VMI", name), nil
+	case !hotplugpod.IsOf(pod, vmi):
+		return fmt.Sprintf("pod %s exists and is not Drydock's: the volumes wait until it is deleted", name), nil
+	}
+	if seen := hotplugpod.Observe(pod); seen.Alive() {
+		return "", nil // which is about to be recorded
+	}
+	return attachmentpods.Obstacle(ctx, r.Reader, pod)
 }
 
 // configuration is what the VMI's migrations go by. It is asked for once in a migration's

@@ -146,11 +146,7 @@ func some(names []string) string {
 // Arrivals are the attachment pods, of those that are seen on a migration's target, from which the
 // guest's volumes are taken there, and the volumes that have none that runs yet.
 func Arrivals(vmi *v1.VirtualMachineInstance, pods []Pod) (record Record, missing []string) {
-	move := MoveOf(vmi)
-	all, err := ReadRecord(vmi.Annotations)
-	if err == nil && all.Incoming != nil && all.Incoming.Migration == move.Migration {
-		record.Pods = all.Incoming.Pods
-	}
+	record.Pods = comingTo(vmi)
 	for _, e := range EntriesOf(vmi) {
 		if InUse(e.Phase) && Successor(record, e.Volume, pods) == nil {
 			missing = append(missing, e.Name)
@@ -162,17 +158,35 @@ func Arrivals(vmi *v1.VirtualMachineInstance, pods []Pod) (record Record, missin
 // Unattached names the guest's volumes of which no attachment pod at the target of the VMI's migration
 // has been seen to run; empty when there are none.
 func Unattached(vmi *v1.VirtualMachineInstance) string {
-	record, err := ReadRecord(vmi.Annotations)
+	coming := comingTo(vmi)
 	var names []string
 	for _, e := range EntriesOf(vmi) {
-		held := err == nil && record.Incoming != nil && slices.ContainsFunc(record.Incoming.Pods, func(h AttachmentPod) bool {
-			return h.UID != "" && contains(h.Volumes, e.Volume)
-		})
+		held := slices.ContainsFunc(coming, func(h AttachmentPod) bool { return h.UID != "" && contains(h.Volumes, e.Volume) })
 		if InUse(e.Phase) && !held {
 			names = append(names, e.Name)
 		}
 	}
 	return some(names)
+}
+
+// Expected is the name of the first attachment pod at the target of the VMI's migration that has not been
+// seen to run; empty when there is none, or none is recorded yet.
+func Expected(vmi *v1.VirtualMachineInstance) string {
+	for _, h := range comingTo(vmi) {
+		if h.UID == "" {
+			return h.Name
+		}
+	}
+	return ""
+}
+
+// comingTo are the attachment pods that are recorded at the target of the VMI's migration.
+func comingTo(vmi *v1.VirtualMachineInstance) []AttachmentPod {
+	record, err := ReadRecord(vmi.Annotations)
+	if err != nil || record.Incoming == nil || record.Incoming.Migration != MoveOf(vmi).Migration {
+		return nil
+	}
+	return record.Incoming.Pods
 }
 
 // planMove is the plan while the guest moves: its volumes are held at the target, too, and nothing

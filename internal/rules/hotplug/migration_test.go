@@ -205,17 +205,18 @@ func TestWhatIsThereWhenAGuestArrives(t *testing.T) {
 		pods       []Pod
 		missing    string
 		unattached string
+		expected   string
 	}{
-		"nothing is recorded":           {Record{}, nil, "a", "a"},
-		"a pod that is not there":       {two, nil, "a", ""},
-		"a pod that is not noted":       {Record{Incoming: comes(held(2, "a"))}, []Pod{runs(2, "a")}, "a", "a"},
-		"a pod that starts":             {two, []Pod{starts(2, "a")}, "a", ""},
-		"a pod that ends":               {two, []Pod{ends}, "a", ""},
-		"a pod of another UID":          {Record{Incoming: comes(AttachmentPod{Name: "hp-2", UID: "x", Volumes: vol("a")})}, []Pod{runs(2, "a")}, "a", ""},
-		"a pod of another migration":    {Record{Incoming: &Incoming{Migration: "x", Pods: two.Incoming.Pods}}, []Pod{runs(2, "a")}, "a", ""},
-		"a pod of the source's record":  {Record{Pods: two.Incoming.Pods}, []Pod{runs(2, "a")}, "a", "a"},
-		"a pod that has another volume": {two, []Pod{runs(2, "b")}, "a", ""},
-		"a pod that runs":               {two, []Pod{runs(2, "a")}, "", ""},
+		"nothing is recorded":           {Record{}, nil, "a", "a", ""},
+		"a pod that is not there":       {two, nil, "a", "", ""},
+		"a pod that is not noted":       {Record{Incoming: comes(held(2, "a"))}, []Pod{runs(2, "a")}, "a", "a", "hp-2"},
+		"a pod that starts":             {two, []Pod{starts(2, "a")}, "a", "", ""},
+		"a pod that ends":               {two, []Pod{ends}, "a", "", ""},
+		"a pod of another UID":          {Record{Incoming: comes(AttachmentPod{Name: "hp-2", UID: "x", Volumes: vol("a")})}, []Pod{runs(2, "a")}, "a", "", ""},
+		"a pod of another migration":    {Record{Incoming: &Incoming{Migration: "x", Pods: two.Incoming.Pods}}, []Pod{runs(2, "a")}, "a", "a", ""},
+		"a pod of the source's record":  {Record{Pods: two.Incoming.Pods}, []Pod{runs(2, "a")}, "a", "a", ""},
+		"a pod that has another volume": {two, []Pod{runs(2, "b")}, "a", "", ""},
+		"a pod that runs":               {two, []Pod{runs(2, "a")}, "", "", ""},
 	} {
 		vmi := migrating(test.record, under, has, through(0, v1.VolumeBound, "b"))
 		if _, missing := Arrivals(vmi, test.pods); strings.Join(missing, " ") != test.missing {
@@ -223,6 +224,9 @@ func TestWhatIsThereWhenAGuestArrives(t *testing.T) {
 		}
 		if got := Unattached(vmi); got != test.unattached {
 			t.Errorf("%s: not attached is %q, want %q", name, got, test.unattached)
+		}
+		if got := Expected(vmi); got != test.expected {
+			t.Errorf("%s: pod %q is expected, want %q", name, got, test.expected)
 		}
 	}
 }

@@ -1,7 +1,10 @@
 package hotplugpod
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/hotplug"
@@ -30,4 +33,36 @@ func Observe(pod *corev1.Pod) hotplug.Pod {
 // Status is the state of the pod's container, nil when it is not known yet.
 func Status(pod *corev1.Pod) *corev1.ContainerStatus {
 	return podstatus.Container(pod, layout.AttachmentContainer)
+}
+
+// IsOf reports whether a pod says that it is an attachment pod of the VMI.
+func IsOf(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) bool {
+	for key, value := range Labels(vmi) {
+		if pod.Labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// Unschedulable reports whether the scheduler has said that it finds no node for the pod.
+func Unschedulable(pod *corev1.Pod) bool { return unschedulable(pod) != nil }
+
+func unschedulable(pod *corev1.Pod) *corev1.PodCondition {
+	c := podstatus.Condition(pod, corev1.PodScheduled)
+	if c == nil || c.Status != corev1.ConditionFalse || c.Reason != corev1.PodReasonUnschedulable {
+		return nil
+	}
+	return c
+}
+
+// Obstacle is what the pod itself says of what keeps it from running; empty when it says nothing.
+func Obstacle(pod *corev1.Pod) string {
+	if c := unschedulable(pod); c != nil {
+		return fmt.Sprintf("the attachment pod %s can't be scheduled: %s", pod.Name, c.Message)
+	}
+	if c := Status(pod); c != nil && c.State.Waiting != nil && c.State.Waiting.Message != "" {
+		return fmt.Sprintf("the attachment pod %s does not start: %s: %s", pod.Name, c.State.Waiting.Reason, c.State.Waiting.Message)
+	}
+	return ""
 }

@@ -59,6 +59,34 @@ func TestWhatIsSeenOfAnAttachmentPod(t *testing.T) {
 	}
 }
 
+func TestWhatKeepsAPodFromRunning(t *testing.T) {
+	waiting := func(reason, message string) corev1.PodStatus {
+		return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: layout.AttachmentContainer,
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}}
+	}
+	tests := map[string]struct {
+		status corev1.PodStatus
+		want   string
+	}{
+		"nothing known": {corev1.PodStatus{}, ""},
+		"the scheduler": {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+			Reason: corev1.PodReasonUnschedulable, Message: "no node"}}}, "the attachment pod hp can't be scheduled: no node"},
+		"the image":      {waiting("ErrImagePull", "not found"), "the attachment pod hp does not start: ErrImagePull: not found"},
+		"it is starting": {waiting("ContainerCreating", ""), ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "hp"}, Status: test.status}
+			if got := Obstacle(pod); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+			if scheduled := name != "the scheduler"; Unschedulable(pod) == scheduled {
+				t.Errorf("it is said to be unschedulable: %v", !scheduled)
+			}
+		})
+	}
+}
+
 func TestWhichNodeAnAttachmentPodIsFor(t *testing.T) {
 	for name, test := range map[string]struct {
 		edit func(*corev1.Pod)

@@ -74,7 +74,11 @@ type Observed struct {
 	// there is none.
 	Warning      *objectevent.Warning
 	WarningAsked bool
-	Now          time.Time
+	// Obstacle is what keeps the attachment pods of the guest's volumes at the target from running when
+	// ObstacleAsked, "" when nothing is known of that.
+	Obstacle      string
+	ObstacleAsked bool
+	Now           time.Time
 }
 
 // Question is something that only the API server can answer.
@@ -89,6 +93,8 @@ const (
 	NeedTarget Question = "the target pod"
 	// NeedWarning asks what the target pod's events complain about.
 	NeedWarning Question = "the target pod's events"
+	// NeedObstacle asks what keeps the attachment pods at the target from running.
+	NeedObstacle Question = "the attachment pods at the target"
 )
 
 // Plan is what is to be done, in this order: create the target pod, patch the VMI, patch the
@@ -293,13 +299,15 @@ func (d *decision) follow() {
 		d.tidy()
 	case d.o.VMI.IsFinal():
 		d.fail("the VMI has ended: its phase is %s", d.o.VMI.Status.Phase)
+	case d.asksForObstacle():
+		d.p.Needs = NeedObstacle
 	case d.stopsBecause() != "":
 		d.stop(d.stopsBecause())
 	case d.o.Target == nil && !d.o.TargetAsked:
 		d.p.Needs = NeedTarget
 	default:
-		d.goOn()
 		d.enter(phaseOf(ms))
+		d.awaitVolumes()
 		d.awaitVirtHandlers(ms)
 	}
 }

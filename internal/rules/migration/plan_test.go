@@ -113,6 +113,11 @@ func volume(phase v1.VolumePhase) edit {
 	}
 }
 
+// stuck is what keeps the attachment pods at the target from running.
+func stuck(why string) edit {
+	return func(o *Observed) { o.ObstacleAsked, o.Obstacle = true, why }
+}
+
 const changing = "its hotplugged volumes (data) are being plugged or unplugged"
 
 func told(edits ...func(*v1.VirtualMachineInstanceMigrationState)) edit {
@@ -428,8 +433,9 @@ func TestWhileTheTargetPodStarts(t *testing.T) {
 
 func TestWhileTheVirtHandlersWork(t *testing.T) {
 	const (
-		done   = "state of m node1 -> node2/virt-launcher-vm-tgt"
-		notYet = "virt-handler on node node2 has not made the target ready within 5m0s"
+		done        = "state of m node1 -> node2/virt-launcher-vm-tgt"
+		notYet      = "virt-handler on node node2 has not made the target ready within 5m0s"
+		notAttached = "drydock.dev/Waiting=True VolumesNotAttached: the hotplugged volumes (data) are not attached to node node2 yet: no room"
 	)
 	preparing, ready, running := in(v1.MigrationPreparingTarget), in(v1.MigrationTargetReady), in(v1.MigrationRunning)
 	there := target("node2", runs)
@@ -437,8 +443,18 @@ func TestWhileTheVirtHandlersWork(t *testing.T) {
 		"the VMI has been handed over, and nobody has said so": {observed(in(v1.MigrationScheduling), told(), there), lines("enter Scheduled", "enter PreparingTarget", "look again after 5m0s")},
 		"a VMI that is handed over whose migration waited": {observed(says(ConditionWaiting, "NodeLimit", "as many"), told(), there, func(o *Observed) { o.Choice = Choice{} }),
 			lines("enter Pending", "enter Scheduling", "enter Scheduled", "enter PreparingTarget", "no drydock.dev/Waiting any more", "look again after 5m0s")},
-		"disks are not attached to the target's node in time": {observed(preparing, told(), there, volume(v1.VolumeReady), later(5*time.Minute)),
+		"disks are being attached to the target's node": {observed(preparing, told(), there, volume(v1.VolumeReady), later(time.Second)), lines("look again after 9s")},
+		"that takes long":                           {observed(preparing, told(), there, volume(v1.VolumeReady), later(preparationPatience)), lines("needs the attachment pods at the target")},
+		"that takes long, and nobody knows why":     {observed(preparing, told(), there, volume(v1.VolumeReady), stuck(""), later(time.Minute)), lines("look again after 20s")},
+		"what keeps them is known":                  {observed(preparing, told(), there, volume(v1.VolumeReady), stuck("no room"), later(time.Minute)), lines(notAttached, "look again after 20s")},
+		"what kept them is over":                    {observed(preparing, says(ConditionWaiting, ReasonNotAttached, "no room"), told(addressed), there, volume(v1.VolumeReady), later(time.Minute)), lines("enter TargetReady", "no drydock.dev/Waiting any more", "look again after 4m0s")},
+		"disks that wait for their claim keep none": {observed(preparing, told(), there, volume(v1.VolumeBound), later(time.Minute)), lines("look again after 4m0s")},
+		"disks are not attached to the target's node in time": {observed(preparing, told(), there, volume(v1.VolumeReady), stuck(""), later(5*time.Minute)),
 			lines("failure: the hotplugged volumes (data) have not been attached to node node2 within 5m0s: see their attachment pods there")},
+		"disks are not attached in time, and it is known why": {observed(preparing, told(), there, volume(v1.VolumeReady), stuck("no room"), later(5*time.Minute)),
+			lines("failure: the hotplugged volumes (data) have not been attached to node node2 within 5m0s: no room")},
+		"disks are not attached, and it is canceled": {observed(preparing, cancel, told(), there, volume(v1.VolumeReady), stuck("no room"), later(time.Minute)),
+			lines("abort", "failure: the migration was canceled: its object was deleted")},
 		"the target is being prepared":                     {observed(preparing, told(), there, later(time.Minute)), lines("look again after 4m0s")},
 		"the target is ready":                              {observed(preparing, told(addressed), there, later(time.Minute)), lines("enter TargetReady", "look again after 4m0s")},
 		"the guest moves":                                  {observed(ready, told(addressed, begun), there), lines("enter Running")},

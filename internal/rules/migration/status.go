@@ -30,6 +30,8 @@ const (
 	ReasonNodeLimit    = "NodeLimit"
 	// ReasonVolumes: hotplugged volumes are being plugged or unplugged.
 	ReasonVolumes = "VolumesChanging"
+	// ReasonNotAttached: attachment pods at the target do not run.
+	ReasonNotAttached = "VolumesNotAttached"
 	// ReasonBackOff: earlier migrations of the VMI have failed.
 	ReasonBackOff = "BackOff"
 )

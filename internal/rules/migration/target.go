@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,7 +12,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/vmistatus"
@@ -169,9 +169,9 @@ func (d *decision) overdue() string {
 	switch {
 	case ms.StartTimestamp != nil, d.o.Now.Before(d.preparedUntil()):
 		return ""
-	case ms.TargetNodeAddress == "" && hotplug.Unattached(d.o.VMI) != "":
-		return fmt.Sprintf("the hotplugged volumes (%s) have not been attached to node %s within %v: see their attachment pods there",
-			hotplug.Unattached(d.o.VMI), ms.TargetNode, preparationLimit)
+	case d.unattached() != "":
+		return fmt.Sprintf("the hotplugged volumes (%s) have not been attached to node %s within %v: %s",
+			d.unattached(), ms.TargetNode, preparationLimit, cmp.Or(d.o.Obstacle, "see their attachment pods there"))
 	case ms.TargetNodeAddress == "":
 		return fmt.Sprintf("virt-handler on node %s has not made the target ready within %v", ms.TargetNode, preparationLimit)
 	}

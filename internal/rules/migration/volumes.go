@@ -1,0 +1,42 @@
+package migration
+
+import (
+	"fmt"
+
+	"drydock.dev/drydock/internal/rules/hotplug"
+)
+
+// The volumes that were plugged into a guest come to the target's node before anything else does: see
+// package hotplug. Here it is told what keeps them.
+
+// unattached names the volumes that the target still lacks; empty when it lacks none.
+func (d *decision) unattached() string {
+	if ms := d.state(); ms.TargetNodeAddress != "" || ms.StartTimestamp != nil {
+		return ""
+	}
+	return hotplug.Unattached(d.o.VMI)
+}
+
+// asksForObstacle reports whether the volumes have taken so long that somebody should know why.
+func (d *decision) asksForObstacle() bool {
+	patient := d.preparedUntil().Add(preparationPatience - preparationLimit)
+	return !d.o.ObstacleAsked && !d.o.Now.Before(patient) && d.unattached() != ""
+}
+
+// awaitVolumes passes on what keeps the attachment pods at the target from running.
+func (d *decision) awaitVolumes() {
+	switch names := d.unattached(); {
+	case names == "":
+		d.goOn()
+	case !d.o.ObstacleAsked:
+		d.goOn()
+		d.lookAgain(d.preparedUntil().Add(preparationPatience - preparationLimit))
+	case d.o.Obstacle == "":
+		d.goOn()
+		d.lookAgain(d.o.Now.Add(preparationInterval))
+	default:
+		d.wait(ReasonNotAttached, fmt.Sprintf("the hotplugged volumes (%s) are not attached to node %s yet: %s",
+			names, d.state().TargetNode, d.o.Obstacle))
+		d.lookAgain(d.o.Now.Add(preparationInterval))
+	}
+}
