@@ -234,11 +234,14 @@ func (r *Reconciler) madeFor(ctx context.Context, pod *corev1.Pod) (*corev1.Pod,
 	if owner == nil {
 		return nil, nil
 	}
-	launcher, err := get(ctx, r.Client, types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}, &corev1.Pod{})
-	if launcher != nil && launcher.UID != owner.UID {
-		launcher = nil
+	// That it is not in the cache is not enough: what it has open is deleted then.
+	for _, reader := range []client.Reader{r.Client, r.Reader} {
+		launcher, err := get(ctx, reader, types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}, &corev1.Pod{})
+		if err != nil || launcher != nil && launcher.UID == owner.UID {
+			return launcher, err
+		}
 	}
-	return launcher, err
+	return nil, nil
 }
 
 // observeStart finds out what keeps a pod of that age from running: what it says itself,

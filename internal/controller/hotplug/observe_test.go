@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"drydock.dev/drydock/internal/rules/hotplug"
@@ -61,17 +62,19 @@ func TestWhereAPodIs(t *testing.T) {
 		edit            func(*observation)
 		madeFor         *corev1.Pod
 		elsewhere, left bool
+		uncached        bool
 	}{
-		"where the guest is":   {"one", func(*observation) {}, nil, false, false},
-		"where the guest goes": {"two", func(*observation) {}, &runs, true, false},
-		"where the guest went, which the VMI does not say any more": {"three", func(*observation) {}, &runs, true, false},
-		"where its launcher pod has ended":                          {"three", func(*observation) {}, &ended, true, true},
-		"where its launcher pod is gone":                            {"three", func(*observation) {}, nil, true, true},
-		"where its launcher pod is another now":                     {"three", func(*observation) {}, &another, true, true},
-		"where another launcher pod may have it":                    {"two", func(*observation) {}, &ended, true, false},
-		"on a node that is not known":                               {"", func(*observation) {}, nil, false, false},
-		"nobody knows where the guest is":                           {"two", func(o *observation) { o.launcher = nil }, nil, false, false},
-		"where the guest is, which the VMI does not say yet":        {"one", func(o *observation) { o.vmi.Status.ActivePods = nil }, nil, false, false},
+		"where the guest is":   {"one", func(*observation) {}, nil, false, false, false},
+		"where the guest goes": {"two", func(*observation) {}, &runs, true, false, false},
+		"where the guest went, which the VMI does not say any more": {"three", func(*observation) {}, &runs, true, false, false},
+		"where its launcher pod has ended":                          {"three", func(*observation) {}, &ended, true, true, false},
+		"where its launcher pod is gone":                            {"three", func(*observation) {}, nil, true, true, false},
+		"where its launcher pod runs that the cache does not have":  {"three", func(*observation) {}, &runs, true, false, true},
+		"where its launcher pod is another now":                     {"three", func(*observation) {}, &another, true, true, false},
+		"where another launcher pod may have it":                    {"two", func(*observation) {}, &ended, true, false, false},
+		"on a node that is not known":                               {"", func(*observation) {}, nil, false, false, false},
+		"nobody knows where the guest is":                           {"two", func(o *observation) { o.launcher = nil }, nil, false, false, false},
+		"where the guest is, which the VMI does not say yet":        {"one", func(o *observation) { o.vmi.Status.ActivePods = nil }, nil, false, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &observation{vmi: &v1.VirtualMachineInstance{}, launcher: &corev1.Pod{Spec: corev1.PodSpec{NodeName: "one"}}}
@@ -81,7 +84,10 @@ func TestWhereAPodIs(t *testing.T) {
 			if test.madeFor != nil {
 				objects = objects.WithObjects(test.madeFor)
 			}
-			r := &Reconciler{Client: objects.Build()}
+			r := &Reconciler{Reader: objects.Build(), Client: fake.NewClientBuilder().Build()}
+			if !test.uncached {
+				r.Client = r.Reader.(client.Client)
+			}
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: corev1.PodSpec{NodeName: test.node}}
 			pod.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "target", UID: "u", Controller: new(true)}}
 			var seen hotplug.Pod
