@@ -19,7 +19,8 @@ func newPodDiskVM(t *testing.T, ns, name string) *v1.VirtualMachine {
 	t.Helper()
 	vmi := newVMI(ns, name)
 	vmi.Labels = map[string]string{"vm": name}
-	vmi.Spec.Volumes[0].ContainerDisk.Image = guestFullImage // which finds disks on SATA
+	vmi.Spec.Volumes[0].ContainerDisk.Image = guestFullImage        // which finds disks on SATA
+	vmi.Spec.Domain.Memory.Guest = new(resource.MustParse("192Mi")) // of which the full image takes more
 	for name, source := range map[string]v1.VolumeSource{
 		"empty": {EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("64Mi")}},
 		"made":  {CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "#cloud-config\n"}},
@@ -69,9 +70,8 @@ func (g *guest) keepJournals() journals {
 // before is the checksum of what is before the journal, as it is on the disk.
 func (g *guest) before(disk string) string {
 	g.t.Helper()
-	said := strings.Fields(g.run("echo 3 >/proc/sys/vm/drop_caches; head -c $(($(cat /sys/block/" + disk + "/size) * 512 - " +
+	return strings.TrimSpace(g.run("echo 3 >/proc/sys/vm/drop_caches; head -c $(($(cat /sys/block/" + disk + "/size) * 512 - " +
 		strconv.Itoa(journalBlocks*4096) + ")) /dev/" + disk + " | md5sum | cut -c1-32"))
-	return said[len(said)-1] // the guest's init may have said something before
 }
 
 // check makes sure that nothing is missing of what the guest had written, and that it goes on writing.
@@ -129,8 +129,9 @@ func TestATargetThatHangsDoesNotHoldTheGuestUp(t *testing.T) {
 		t.Fatalf("stopping the target's QEMU: %v", err)
 	}
 	failed := awaitEnd(t, m, v1.MigrationFailed)
-	if state := failed.Status.MigrationState; state == nil || !strings.Contains(state.FailureReason, "the copy of volume") {
-		t.Errorf("the migration does not say that a copy has failed: %+v", state)
+	// It may hang before the source's QEMU has opened each of its disks, or after that.
+	if said := failed.Status.MigrationState.FailureReason; !strings.Contains(said, "the copy of volume") && !strings.Contains(said, "cannot be copied to the target") {
+		t.Errorf("the migration does not say that a disk could not be copied: %s", said)
 	}
 	awaitOneLauncher(t, vmi, vmi.Status.NodeName)
 	kept.check(g)

@@ -116,7 +116,12 @@ func TestVirtControllerDiesAtEachStepOfADisk(t *testing.T) {
 	awaitNoDisks(t, ns)
 
 	create(t, attempt())
-	awaitProvisioningPod(t, ns, "")
+	eventually(t, "the second provisioning pod, which may be gone in no time", func(context.Context) error {
+		if n := seen.provisioningPods(); n < 2 {
+			return fmt.Errorf("there has been %d", n)
+		}
+		return nil
+	})
 	diesAt("the provisioning pod is made")
 	awaitPhase(t, ns, "vm-web", cdiv1.ImportInProgress)
 	diesAt("a worker works")

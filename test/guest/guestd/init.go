@@ -29,8 +29,8 @@ func initProcess(context.Context, []string) error {
 	for received := range signals {
 		switch received {
 		case unix.SIGCHLD:
-			if reap(worker.Process.Pid) {
-				say("guestd is gone")
+			if status, ended := reap(worker.Process.Pid); ended {
+				say("guestd has ended: %s", describe(status))
 			}
 		case unix.SIGTERM, unix.SIGINT:
 			return end(restart)
@@ -41,14 +41,25 @@ func initProcess(context.Context, []string) error {
 	return nil
 }
 
-// reap takes in all children that ended and reports whether one of them was pid.
-func reap(pid int) bool {
-	met := false
+// reap takes in all children that ended, and returns how pid did if it was one of them.
+func reap(pid int) (status unix.WaitStatus, ended bool) {
 	for {
-		child, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		var how unix.WaitStatus
+		child, err := unix.Wait4(-1, &how, unix.WNOHANG, nil)
 		if err != nil || child <= 0 {
-			return met
+			return status, ended
 		}
-		met = met || child == pid
+		if child == pid {
+			status, ended = how, true
+		}
 	}
+}
+
+// describe says how a process has ended. One that was killed has met the kernel's want of memory: nobody
+// else kills here.
+func describe(status unix.WaitStatus) string {
+	if status.Signaled() {
+		return "signal " + status.Signal().String()
+	}
+	return fmt.Sprintf("exit status %d", status.ExitStatus())
 }
