@@ -109,7 +109,7 @@ func (g *guest) journaled(disk string) int {
 }
 
 // TestATargetThatHangsDoesNotHoldTheGuestUp stops the target's QEMU, but does not end it, while memory is
-// sent: what the guest writes waits for it. The migration fails soon, the guest goes on where it is with
+// sent. The migration fails soon, the guest goes on where it is with
 // all that it has written, and the next migration succeeds.
 func TestATargetThatHangsDoesNotHoldTheGuestUp(t *testing.T) {
 	t.Parallel()

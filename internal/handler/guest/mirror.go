@@ -75,15 +75,14 @@ type Mirroring struct {
 	// Socket is where QEMU connects to, as it sees it.
 	Socket string
 	Disks  []machine.Mirror
-	// Bandwidth is the most that is copied in a second of what was there before, in bytes, of all
-	// disks together; 0 for no limit. What the guest writes is not held up by it.
+	// Bandwidth is the most that is copied in a second, in bytes, of all disks together; 0 for no limit.
 	Bandwidth int64
 }
 
 // ErrEnding is of copies that have been told to end, and have not yet.
 var ErrEnding = errors.New("QEMU has not ended the copies of an earlier migration yet")
 
-// Mirror has QEMU copy disks to the target, and from then on write to both. Those that it copies
+// Mirror has QEMU copy disks to the target, and then what the guest writes to them. Those that it copies
 // already are left alone. What QEMU refuses is a *Refusal.
 func (g *Guest) Mirror(ctx context.Context, m Mirroring) error {
 	return g.exclusive(ctx, func(ctx context.Context, _ observation) error {
@@ -136,8 +135,7 @@ func (g *Guest) mirror(ctx context.Context, m *Mirroring, d *machine.Mirror) err
 	return nil
 }
 
-// beginCopy has QEMU write to both sides, so that the copy comes to an end however fast the guest
-// writes (decision 300).
+// beginCopy has QEMU copy behind the guest: a guest never waits for the target (decision 303).
 func (g *Guest) beginCopy(ctx context.Context, m *Mirroring, d *machine.Mirror) error {
 	sync, speed := "top", int64(0)
 	if d.Whole {
@@ -147,7 +145,7 @@ func (g *Guest) beginCopy(ctx context.Context, m *Mirroring, d *machine.Mirror) 
 		speed = max(1, m.Bandwidth/int64(len(m.Disks)))
 	}
 	return g.execute(ctx, "blockdev-mirror", map[string]any{
-		"job-id": d.Job(m.Migration), "speed": speed, "device": d.Node, "target": d.Copy, "sync": sync, "copy-mode": "write-blocking",
+		"job-id": d.Job(m.Migration), "speed": speed, "device": d.Node, "target": d.Copy, "sync": sync, "copy-mode": "background",
 		"on-source-error": "report", "on-target-error": "report", "auto-dismiss": false,
 	})
 }

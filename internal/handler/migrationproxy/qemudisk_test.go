@@ -69,7 +69,7 @@ func copying(t *testing.T) (source, target *machine, here, there string, stop fu
 	target.do("block-export-add", properties{"type": "nbd", "id": "mirror-root", "name": "mirror-root", "node-name": "n-root", "writable": true})
 	stop = p.forward(&Forward{Outgoing: p.outgoing(), Channel: migrationwire.Disks, Admit: ours})
 	source.do("blockdev-add", properties{"driver": "nbd", "node-name": "m-root", "export": "mirror-root", "server": properties{"type": "unix", "path": socket(p.sourceDir)}})
-	source.do("blockdev-mirror", properties{"job-id": "mirror-root", "device": "n-root", "target": "m-root", "sync": "full", "copy-mode": "write-blocking",
+	source.do("blockdev-mirror", properties{"job-id": "mirror-root", "device": "n-root", "target": "m-root", "sync": "full", "copy-mode": "background",
 		"on-source-error": "report", "on-target-error": "report", "auto-dismiss": false})
 	source.job("ready")
 	return source, target, here, there, stop

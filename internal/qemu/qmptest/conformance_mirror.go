@@ -61,7 +61,7 @@ func (p *pair) copies() {
 	if sizes := p.from.sizes(); sizes["c-a"] != sizes[RootNode] {
 		p.from.t.Errorf("the sizes are %v", sizes)
 	}
-	job := properties{"job-id": "copy-a", "device": RootNode, "target": "c-a", "sync": "top", "copy-mode": "write-blocking",
+	job := properties{"job-id": "copy-a", "device": RootNode, "target": "c-a", "sync": "top", "copy-mode": "background",
 		"on-source-error": "report", "on-target-error": "report", "auto-dismiss": false}
 	p.from.refused("blockdev-mirror", properties{"job-id": "copy-b", "device": "none", "target": "c-a", "sync": "top"}, "GenericError", "node-name='none'")
 	p.from.do("blockdev-mirror", job, nil)

@@ -29,8 +29,8 @@
 //	                      │               │
 //	                      └─── (QEMU) ────┴──> failed, or ended by EndMirrors
 //
-// Begin waits until they are ready: from then on a write of the guest's is done when both sides
-// have it. They are finished in pre-switchover only, where the guest stands still, and
+// Begin waits until they are ready: from then on what is left to copy is what the guest has written
+// lately. They are finished in pre-switchover only, where the guest stands still, and
 // ContinueSwitchover waits for that. So a guest that was sent has the same disks on both sides. The
 // source's disks are complete at any time: nothing of them is given away.
 //

@@ -13,7 +13,7 @@ const (
 	MirrorsMissing
 	// MirrorsCopy means that there is something left to copy of at least one.
 	MirrorsCopy
-	// MirrorsReady means that all has been copied, and that each write goes to both sides.
+	// MirrorsReady means that all has been copied but what the guest has written lately.
 	MirrorsReady
 	// MirrorsFinished means that all have ended after they were ready, without an error. Both
 	// sides are the same as long as the guest has not run since.
