@@ -1,7 +1,6 @@
 package evacuation
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -87,7 +86,7 @@ func schedulable(node *corev1.Node) bool { return node != nil && !node.Spec.Unsc
 func (o *Observed) end() Plan {
 	p := Plan{Clear: o.VMI.Status.EvacuationNodeName != ""}
 	for _, m := range o.Migrations {
-		if own(m) && !begun(m, o.VMI) && m.DeletionTimestamp == nil {
+		if migration.MadeFor(m, v1.EvacuationMigrationAnnotation) && !begun(m, o.VMI) && m.DeletionTimestamp == nil {
 			p.Cancel = append(p.Cancel, m)
 		}
 	}
@@ -129,25 +128,7 @@ func (o *Observed) cannotMove() Plan {
 func (o *Observed) next() *v1.VirtualMachineInstanceMigration {
 	node := o.VMI.Status.EvacuationNodeName
 	return migration.Automatic(o.VMI, v1.EvacuationMigrationAnnotation, node,
-		layout.PodName("kubevirt-evacuation-", o.VMI.Name, "-"+layout.LongDigest(string(o.VMI.UID)+" "+node+" "+o.last())))
-}
-
-// last is the UID of the last migration that was made for an evacuation, "" for none.
-func (o *Observed) last() string {
-	made := slices.DeleteFunc(slices.Clone(o.Migrations), func(m *v1.VirtualMachineInstanceMigration) bool { return !own(m) })
-	if len(made) == 0 {
-		return ""
-	}
-	return string(slices.MaxFunc(made, func(a, b *v1.VirtualMachineInstanceMigration) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
-	}).UID)
-}
-
-// own reports whether a migration was made for an evacuation. Anybody who may migrate can
-// write the annotation, and nobody else the priority.
-func own(m *v1.VirtualMachineInstanceMigration) bool {
-	_, is := m.Annotations[v1.EvacuationMigrationAnnotation]
-	return is && m.Spec.Priority != nil && *m.Spec.Priority == v1.PrioritySystemMaintenance
+		layout.PodName("kubevirt-evacuation-", o.VMI.Name, "-"+layout.LongDigest(string(o.VMI.UID)+" "+node+" "+migration.LastFor(o.Migrations, v1.EvacuationMigrationAnnotation))))
 }
 
 // begun reports whether a migration has been handed over to the two virt-handlers, or has

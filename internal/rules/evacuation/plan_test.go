@@ -2,7 +2,6 @@ package evacuation
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -151,46 +150,6 @@ func TestPlan(t *testing.T) {
 				t.Errorf("it %q, want %q", got, c.want)
 			}
 		})
-	}
-}
-
-// TestTheNextMigrationFollowsTheLast: in whatever order they are seen, and whatever others there are.
-func TestTheNextMigrationFollowsTheLast(t *testing.T) {
-	// Of two of the same second the greater UID is the later.
-	made := func(o *Observed, uid types.UID, ago time.Duration) *v1.VirtualMachineInstanceMigration {
-		o.failed(uid, time.Hour)
-		m := o.Migrations[len(o.Migrations)-1]
-		m.CreationTimestamp = metav1.NewTime(noon.Add(-ago))
-		return m
-	}
-	next := func(edit func(*Observed)) string {
-		o := drained()
-		made(o, "m9", 3*time.Hour)
-		made(o, "m2", 2*time.Hour)
-		made(o, "m1", 2*time.Hour)
-		edit(o)
-		return Decide(*o).Create.Name
-	}
-	want := next(func(*Observed) {})
-	for name, edit := range map[string]func(*Observed){
-		"seen in another order": func(o *Observed) { slices.Reverse(o.Migrations) },
-		"the last alone":        func(o *Observed) { o.Migrations = o.Migrations[1:2] },
-		"a later one without the annotation": func(o *Observed) {
-			made(o, "users", time.Hour).Annotations = nil
-		},
-		"a later one with a user's priority": func(o *Observed) {
-			made(o, "users", time.Hour).Spec.Priority = new(v1.PriorityUserTriggered)
-		},
-		"a later one without a priority": func(o *Observed) {
-			made(o, "users", time.Hour).Spec.Priority = nil
-		},
-	} {
-		if got := next(edit); got != want {
-			t.Errorf("%s: the next is %s, want %s", name, got, want)
-		}
-	}
-	if next(func(o *Observed) { made(o, "m3", 2*time.Hour) }) == want {
-		t.Error("after another has failed the next is the same")
 	}
 }
 

@@ -1,6 +1,8 @@
 package migration
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +24,25 @@ func Automatic(vmi *v1.VirtualMachineInstance, reason, value, name string) *v1.V
 		},
 		Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: vmi.Name, Priority: new(v1.PrioritySystemMaintenance)},
 	}
+}
+
+// MadeFor reports whether Drydock asked for a migration for a reason. Whoever may migrate can write the
+// annotation, and nobody else the priority.
+func MadeFor(m *v1.VirtualMachineInstanceMigration, reason string) bool {
+	_, is := m.Annotations[reason]
+	return is && m.Spec.Priority != nil && *m.Spec.Priority == v1.PrioritySystemMaintenance
+}
+
+// LastFor is the UID of the newest migration that Drydock asked for for a reason, "" for none. It goes into
+// the name of the next one: each attempt has another, which is the same for whoever makes it.
+func LastFor(of []*v1.VirtualMachineInstanceMigration, reason string) string {
+	made := slices.DeleteFunc(slices.Clone(of), func(m *v1.VirtualMachineInstanceMigration) bool { return !MadeFor(m, reason) })
+	if len(made) == 0 {
+		return ""
+	}
+	return string(slices.MaxFunc(made, func(a, b *v1.VirtualMachineInstanceMigration) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+	}).UID)
 }
 
 // Pause is how long the next migration that Drydock asks for has to wait for those of the

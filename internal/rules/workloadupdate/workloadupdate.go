@@ -79,7 +79,7 @@ func Decide(c Cluster) Plan {
 	for _, m := range c.Migrations {
 		key := types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}
 		p.of[key] = append(p.of[key], m)
-		if own(m) && !m.IsFinal() {
+		if migration.MadeFor(m, v1.WorkloadUpdateMigrationAnnotation) && !m.IsFinal() {
 			p.underway++
 		}
 	}
@@ -167,29 +167,7 @@ func (p *planning) migrate(vmi *v1.VirtualMachineInstance) {
 	}
 	p.underway++
 	p.plan.Migrate = append(p.plan.Migrate, migration.Automatic(vmi, v1.WorkloadUpdateMigrationAnnotation, "",
-		layout.PodName("kubevirt-workload-update-", vmi.Name, "-"+layout.LongDigest(string(vmi.UID)+" "+p.Image+" "+last(of)))))
-}
-
-// last is the UID of the newest migration for an update, "" for none: each attempt has a name
-// of its own, which is the same for whoever makes it.
-func last(of []*v1.VirtualMachineInstanceMigration) string {
-	var last *v1.VirtualMachineInstanceMigration
-	for _, m := range of {
-		if own(m) && (last == nil || cmp.Or(m.CreationTimestamp.Compare(last.CreationTimestamp.Time), cmp.Compare(m.UID, last.UID)) > 0) {
-			last = m
-		}
-	}
-	if last == nil {
-		return ""
-	}
-	return string(last.UID)
-}
-
-// own reports whether a migration was made for an update. Users can write the annotation,
-// and not the priority.
-func own(m *v1.VirtualMachineInstanceMigration) bool {
-	_, is := m.Annotations[v1.WorkloadUpdateMigrationAnnotation]
-	return is && m.Spec.Priority != nil && *m.Spec.Priority == v1.PrioritySystemMaintenance
+		layout.PodName("kubevirt-workload-update-", vmi.Name, "-"+layout.LongDigest(string(vmi.UID)+" "+p.Image+" "+migration.LastFor(of, v1.WorkloadUpdateMigrationAnnotation)))))
 }
 
 // cutBatch leaves of the evictions those of one batch, and none before its time.

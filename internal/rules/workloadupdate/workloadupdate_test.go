@@ -125,6 +125,7 @@ func TestPlan(t *testing.T) {
 		"those under way count":               {methods: []v1.WorkloadUpdateMethod{migrate}, vmis: vmis{labeled(guest("a", "old")), labeled(guest("b", "old")), labeled(guest("c", "old"))}, want: "3; migrates b", edit: func(c *Cluster) { c.Migrations = append(c.Migrations, updateOfA(v1.MigrationRunning)) }},
 		"a batch of one":                      {methods: []v1.WorkloadUpdateMethod{evict}, vmis: vmis{labeled(guest("a", "old")), labeled(guest("b", "old"))}, want: "2; evicts a; waits 1m0s", edit: func(c *Cluster) { c.Strategy.BatchEvictionSize = new(1) }},
 		"a batch before its time":             {methods: []v1.WorkloadUpdateMethod{evict}, vmis: vmis{labeled(guest("a", "old"))}, want: "1; waits 20s", edit: func(c *Cluster) { c.LastBatch = noon.Add(-40 * time.Second) }},
+		"a batch when it is its time":         {methods: []v1.WorkloadUpdateMethod{evict}, vmis: vmis{labeled(guest("a", "old"))}, want: "1; evicts a; waits 1m0s", edit: func(c *Cluster) { c.LastBatch = noon.Add(-time.Minute) }},
 		"an interval of its own": {methods: []v1.WorkloadUpdateMethod{evict}, vmis: vmis{labeled(guest("a", "old"))}, want: "1; waits 1m20s", edit: func(c *Cluster) {
 			c.LastBatch = noon.Add(-40 * time.Second)
 			c.Strategy.BatchEvictionInterval = &metav1.Duration{Duration: 2 * time.Minute}
