@@ -278,9 +278,9 @@ func otherThan(node string) string {
 }
 
 // awaitMigratable waits until a guest is known to be able to move.
-func awaitMigratable(t *testing.T, ns, name string) {
+func awaitMigratable(t *testing.T, ns, name string) *v1.VirtualMachineInstance {
 	t.Helper()
-	awaitVMI(t, ns, name, "LiveMigratable", func(vmi *v1.VirtualMachineInstance) bool {
+	return awaitVMI(t, ns, name, "LiveMigratable", func(vmi *v1.VirtualMachineInstance) bool {
 		return condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
 	})
 }

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/test/hotplugwatch"
 )
 
@@ -31,15 +30,6 @@ func sharedClaims(t *testing.T, ns string) (volumes map[string]v1.DiskBus) {
 		}
 	}
 	return volumes
-}
-
-// awaitMovable waits until nothing stands in the way of a VMI's migration.
-func awaitMovable(t *testing.T, ns, name string) *v1.VirtualMachineInstance {
-	t.Helper()
-	return awaitVMI(t, ns, name, "LiveMigratable", func(vmi *v1.VirtualMachineInstance) bool {
-		migratable := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
-		return migratable != nil && migratable.Status == corev1.ConditionTrue
-	})
 }
 
 // places are where the guest has its disks.
@@ -133,7 +123,7 @@ func TestHotpluggedDisksMigrate(t *testing.T) {
 	sums, places := g.fill(volumes), g.places(volumes)
 	g.writeOn(volumes)
 	for _, turn := range []string{"there", "back"} {
-		from := awaitMovable(t, ns, "laden").Status.NodeName
+		from := awaitMigratable(t, ns, "laden").Status.NodeName
 		before := map[string]int{}
 		for name := range volumes {
 			before[name] = g.written(name)
@@ -179,7 +169,7 @@ func TestVolumesComeAndGoWhereAGuestHasMigrated(t *testing.T) {
 		g.gets(name)
 	}
 	sums, bootID := g.fill(volumes), g.bootID()
-	from := awaitMovable(t, ns, "replugs").Status.NodeName
+	from := awaitMigratable(t, ns, "replugs").Status.NodeName
 	m := newMigration(ns, "replugs")
 	create(t, m)
 	awaitPodElsewhere(t, ns, "replugs", from)

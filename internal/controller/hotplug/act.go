@@ -169,7 +169,7 @@ func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInsta
 	if err != nil || existing == nil || hotplugpod.IsOf(existing, vmi) {
 		return err
 	}
-	foreign := fmt.Sprintf("pod %s exists and is not Drydock's: the volumes wait until it is deleted", pod.Name)
+	foreign := hotplugpod.Foreign(pod.Name)
 	if r.memory.failed(client.ObjectKeyFromObject(vmi), pod.Name, foreign) {
 		r.Recorder.Eventf(vmi, nil, corev1.EventTypeWarning, reasonFailed, "CreatePod", "%s", foreign)
 		return errors.New(foreign) // the loop looks again at once, and says so in the status

@@ -86,14 +86,17 @@ func (r *Reconciler) ask(ctx context.Context, question migration.Question, o *mi
 // is known.
 func (r *Reconciler) obstacle(ctx context.Context, vmi *v1.VirtualMachineInstance) (string, error) {
 	name := hotplug.Expected(vmi)
+	if name == "" {
+		return "", nil
+	}
 	pod, err := read(ctx, r.Client, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, &corev1.Pod{})
 	switch {
-	case err != nil, name == "":
+	case err != nil:
 		return "", err
 	case pod == nil:
 		return fmt.Sprintf("the attachment pod %s has not been made: see the events of the VMI", name), nil
 	case !hotplugpod.IsOf(pod, vmi):
-		return fmt.Sprintf("pod %s exists and is not Drydock's: the volumes wait until it is deleted", name), nil
+		return hotplugpod.Foreign(name), nil
 	}
 	if seen := hotplugpod.Observe(pod); seen.Alive() {
 		return "", nil // which is about to be recorded

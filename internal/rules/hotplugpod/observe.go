@@ -45,6 +45,11 @@ func IsOf(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) bool {
 	return true
 }
 
+// Foreign is what to say of a pod that has an attachment pod's name and that Drydock has not made.
+func Foreign(name string) string {
+	return fmt.Sprintf("pod %s exists and is not Drydock's: the volumes wait until it is deleted", name)
+}
+
 // Unschedulable reports whether the scheduler has said that it finds no node for the pod.
 func Unschedulable(pod *corev1.Pod) bool { return unschedulable(pod) != nil }
 

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"fmt"
+	"time"
 
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
@@ -17,26 +18,31 @@ func (d *decision) unattached() string {
 	return hotplug.Unattached(d.o.VMI)
 }
 
-// asksForObstacle reports whether the volumes have taken so long that somebody should know why.
+// patientUntil is when the volumes have taken so long that somebody should know why.
+func (d *decision) patientUntil() time.Time {
+	return d.preparedUntil().Add(preparationPatience - preparationLimit)
+}
+
+// asksForObstacle reports whether to find out what keeps the volumes from the target.
 func (d *decision) asksForObstacle() bool {
-	patient := d.preparedUntil().Add(preparationPatience - preparationLimit)
-	return !d.o.ObstacleAsked && !d.o.Now.Before(patient) && d.unattached() != ""
+	return !d.o.ObstacleAsked && !d.o.Now.Before(d.patientUntil()) && d.unattached() != ""
 }
 
 // awaitVolumes passes on what keeps the attachment pods at the target from running.
 func (d *decision) awaitVolumes() {
-	switch names := d.unattached(); {
-	case names == "":
-		d.goOn()
-	case !d.o.ObstacleAsked:
-		d.goOn()
-		d.lookAgain(d.preparedUntil().Add(preparationPatience - preparationLimit))
-	case d.o.Obstacle == "":
-		d.goOn()
-		d.lookAgain(d.o.Now.Add(preparationInterval))
-	default:
+	names := d.unattached()
+	if names != "" && d.o.Obstacle != "" {
 		d.wait(ReasonNotAttached, fmt.Sprintf("the hotplugged volumes (%s) are not attached to node %s yet: %s",
 			names, d.state().TargetNode, d.o.Obstacle))
 		d.lookAgain(d.o.Now.Add(preparationInterval))
+		return
+	}
+	d.goOn()
+	switch {
+	case names == "":
+	case d.o.ObstacleAsked:
+		d.lookAgain(d.o.Now.Add(preparationInterval))
+	default:
+		d.lookAgain(d.patientUntil())
 	}
 }
