@@ -49,8 +49,8 @@ func TestNextAtDestination(t *testing.T) {
 	changed.Changed = true
 	told.Stopping, told.StoppingSince = &zero, now
 	late.Stopping, late.StoppingSince = &zero, now.Add(-killAfter)
-	plugs, awaits := up(launch.PhaseRunning, true), up(launch.PhaseWaiting, false)
-	plugs.Plug, awaits.Awaits = true, true
+	plugs, awaits, early := up(launch.PhaseRunning, true), up(launch.PhaseWaiting, false), up(launch.PhaseWaiting, false)
+	plugs.Plug, awaits.Awaits, early.Plug = true, true, true
 	deserted := up(launch.PhaseRunning, true)
 	deserted.Deserted = true
 	for name, c := range map[string]struct {
@@ -66,6 +66,9 @@ func TestNextAtDestination(t *testing.T) {
 		"a QEMU to which disks come":                                {plugs, switchover.TargetWait, Plug, 0},
 		"a QEMU to which disks come, that has not said where it is": {plugs, switchover.ReportReady, Wait, addressAgain},
 		"a QEMU to which no disks come any more":                    {plugs, switchover.MarkAndRun, Take, 0},
+		"a launcher that waits, with disks to come":                 {early, switchover.TargetWait, Wait, 0},
+		"a QEMU that waits for its guest":                           {up(launch.PhaseRunning, true), switchover.TargetWait, Wait, 0},
+		"a guest that has come, with disks to come":                 {plugs, switchover.ReportCompleted, Wait, 0},
 		"a launcher that is not to start anything":                  {up(launch.PhaseWaiting, false), switchover.Kill, Stop, 0},
 		"a QEMU that nobody has looked at":                          {up(launch.PhaseRunning, false), switchover.TargetWait, Attach, 0},
 		"a QEMU that is ready, without an address":                  {up(launch.PhaseRunning, true), switchover.ReportReady, Wait, addressAgain},
@@ -90,24 +93,56 @@ func TestNextAtFormer(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Status.Phase = v1.Running
 	up := Observed{VMI: vmi, Pod: &Pod{UID: "p"}, Link: LinkUp, Launcher: launch.State{Phase: launch.PhaseRunning}, Attached: true}
-	migrates, loose, exited := up, up, up
+	migrates, loose, exited, unused := up, up, up, up
 	migrates.Migrate = true
 	loose.Attached = false
 	exited.Launcher.Phase = launch.PhaseExited
+	unused.Launcher.Phase, unused.Attached = launch.PhaseWaiting, false
+	for name, c := range map[string]struct {
+		o     Observed
+		want  Step
+		after time.Duration
+	}{
+		"a QEMU that is to end":            {migrates, Migrate, 0},
+		"a QEMU that nobody has looked at": {loose, Attach, 0},
+		"a launcher that has no QEMU":      {unused, Wait, 2 * time.Second},
+		"a QEMU that waits for the target": {up, Wait, 2 * time.Second},
+		"a QEMU that has ended":            {exited, Release, 0},
+		"no connection to the pod":         {Observed{VMI: vmi, Pod: &Pod{UID: "p"}}, Connect, 0},
+		"a pod that has finished":          {Observed{VMI: vmi, Pod: &Pod{UID: "p", Finished: true}}, Release, 0},
+		"no pod":                           {Observed{VMI: vmi}, Release, 0},
+	} {
+		if step, after := NextAtFormer(c.o); step != c.want || after != c.after {
+			t.Errorf("%s: %s after %v, want %s after %v", name, step, after, c.want, c.after)
+		}
+	}
+}
+
+func TestWhatIsKnownOfAPodsQEMU(t *testing.T) {
+	heard := func(phase launch.Phase, link Link, attached bool) Observed {
+		return Observed{Pod: &Pod{UID: "p"}, Launcher: launch.State{Phase: phase}, Link: link, Attached: attached}
+	}
+	pod := func(p Pod) Observed { return Observed{Pod: &p, Link: LinkUp, Attached: true} }
 	for name, c := range map[string]struct {
 		o    Observed
-		want Step
+		want switchover.Process
 	}{
-		"a QEMU that is to end":            {migrates, Migrate},
-		"a QEMU that nobody has looked at": {loose, Attach},
-		"a QEMU that waits for the target": {up, Wait},
-		"a QEMU that has ended":            {exited, Release},
-		"no connection to the pod":         {Observed{VMI: vmi, Pod: &Pod{UID: "p"}}, Connect},
-		"a pod that has finished":          {Observed{VMI: vmi, Pod: &Pod{UID: "p", Finished: true}}, Release},
-		"no pod":                           {Observed{VMI: vmi}, Release},
+		"virt-launcher says that QEMU has ended":            {heard(launch.PhaseExited, LinkUp, true), switchover.ProcessEnded},
+		"it has said so before the connection ended":        {heard(launch.PhaseExited, LinkNone, false), switchover.ProcessEnded},
+		"the pod has finished":                              {pod(Pod{Finished: true}), switchover.ProcessEnded},
+		"the pod has finished, and its folder is there yet": {pod(Pod{Finished: true, Remains: true}), switchover.ProcessEnded},
+		"the pod is gone, with all its processes":           {pod(Pod{Gone: true}), switchover.ProcessEnded},
+		"the pod is gone, and its processes may be there":   {pod(Pod{Gone: true, Remains: true}), switchover.ProcessRuns},
+		"the pod is there, without processes":               {pod(Pod{}), switchover.ProcessRuns},
+		"virt-launcher waits":                               {heard(launch.PhaseWaiting, LinkUp, false), switchover.ProcessNotStarted},
+		"virt-launcher has waited, and is not heard now":    {heard(launch.PhaseWaiting, LinkNone, false), switchover.ProcessUnknown},
+		"QEMU answers":                            {heard(launch.PhaseRunning, LinkUp, true), switchover.ProcessRuns},
+		"QEMU runs, and nobody has looked at it":  {heard(launch.PhaseRunning, LinkUp, false), switchover.ProcessUnknown},
+		"QEMU has answered, and is not heard now": {heard(launch.PhaseRunning, LinkNone, true), switchover.ProcessUnknown},
+		"nothing is known, no pod has been seen":  {Observed{}, switchover.ProcessUnknown},
 	} {
-		if step, _ := NextAtFormer(c.o); step != c.want {
-			t.Errorf("%s: %s, want %s", name, step, c.want)
+		if got := ProcessOf(c.o); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }

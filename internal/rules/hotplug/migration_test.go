@@ -160,22 +160,26 @@ func TestWhenVolumesAreAtRest(t *testing.T) {
 	const changing = "its hotplugged volumes (%s) are being plugged or unplugged"
 	spoiled := migrating(Record{}, nil)
 	spoiled.Annotations[RecordAnnotation] = "{"
+	fixedFirst := migrating(Record{}, nil, through(1, v1.HotplugVolumeDetaching, "b"))
+	fixedFirst.Status.VolumeStatus = append([]v1.VolumeStatus{{Name: "root"}}, fixedFirst.Status.VolumeStatus...)
 	for name, test := range map[string]struct {
 		vmi  *v1.VirtualMachineInstance
 		want string
 	}{
-		"no volumes":                                 {&v1.VirtualMachineInstance{}, ""},
-		"a volume that the guest has":                {migrating(Record{}, nil, through(1, v1.VolumeReady, "a")), ""},
-		"one that waits for its pod":                 {migrating(Record{}, nil, through(0, v1.VolumeBound, "a")), ""},
-		"one that is out":                            {migrating(Record{}, nil, through(1, v1.HotplugVolumeUnMounted, "b")), ""},
-		"one that comes":                             {migrating(Record{}, nil, through(1, v1.HotplugVolumeAttachedToNode, "a")), fmt.Sprintf(changing, "a")},
-		"one that QEMU is about to get":              {migrating(Record{}, nil, through(1, v1.HotplugVolumeMounted, "a")), fmt.Sprintf(changing, "a")},
-		"one that goes":                              {migrating(Record{}, nil, through(1, v1.HotplugVolumeDetaching, "b")), fmt.Sprintf(changing, "b")},
-		"one that nobody wants":                      {migrating(Record{}, nil, through(1, v1.VolumeReady, "b")), fmt.Sprintf(changing, "b")},
-		"one that is wanted on another claim":        {migrating(Record{}, nil, through(1, v1.VolumeReady, "a=x")), fmt.Sprintf(changing, "a")},
-		"what an earlier migration has left, a pod":  {migrating(Record{Incoming: comes(held(2, "a"))}, nil), "the attachment pods of its last migration are not in order yet"},
-		"many of them":                               {migrating(Record{}, nil, changed("b", "c", "d", "e", "f", "g")...), fmt.Sprintf(changing, "b, c, d, e, f and 1 more")},
-		"a record that somebody has made unreadable": {spoiled, "the attachment pods of its hotplugged volumes are recorded anew: reading the annotation drydock.dev/attachment-pods: unexpected end of JSON input"},
+		"no volumes":                                         {&v1.VirtualMachineInstance{}, ""},
+		"a volume that the guest has":                        {migrating(Record{}, nil, through(1, v1.VolumeReady, "a")), ""},
+		"one that waits for its pod":                         {migrating(Record{}, nil, through(0, v1.VolumeBound, "a")), ""},
+		"one that is out":                                    {migrating(Record{}, nil, through(1, v1.HotplugVolumeUnMounted, "b")), ""},
+		"one that comes":                                     {migrating(Record{}, nil, through(1, v1.HotplugVolumeAttachedToNode, "a")), fmt.Sprintf(changing, "a")},
+		"one that QEMU is about to get":                      {migrating(Record{}, nil, through(1, v1.HotplugVolumeMounted, "a")), fmt.Sprintf(changing, "a")},
+		"one that goes":                                      {migrating(Record{}, nil, through(1, v1.HotplugVolumeDetaching, "b")), fmt.Sprintf(changing, "b")},
+		"one that nobody wants":                              {migrating(Record{}, nil, through(1, v1.VolumeReady, "b")), fmt.Sprintf(changing, "b")},
+		"one that is wanted on another claim":                {migrating(Record{}, nil, through(1, v1.VolumeReady, "a=x")), fmt.Sprintf(changing, "a")},
+		"what an earlier migration has left, a pod":          {migrating(Record{Incoming: comes(held(2, "a"))}, nil), "the attachment pods of its last migration are not in order yet"},
+		"as many as are named":                               {migrating(Record{}, nil, changed("b", "c", "d", "e", "f")...), fmt.Sprintf(changing, "b, c, d, e, f")},
+		"one that goes, after a disk that was never plugged": {fixedFirst, fmt.Sprintf(changing, "b")},
+		"many of them":                                       {migrating(Record{}, nil, changed("b", "c", "d", "e", "f", "g")...), fmt.Sprintf(changing, "b, c, d, e, f and 1 more")},
+		"a record that somebody has made unreadable":         {spoiled, "the attachment pods of its hotplugged volumes are recorded anew: reading the annotation drydock.dev/attachment-pods: unexpected end of JSON input"},
 	} {
 		got := ""
 		if err := AtRest(test.vmi); err != nil {

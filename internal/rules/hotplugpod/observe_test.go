@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/hotplug"
@@ -129,4 +130,21 @@ func TestWhichNodeAnAttachmentPodIsFor(t *testing.T) {
 // required is what an attachment pod requires of its node.
 func required(pod *corev1.Pod) *corev1.NodeSelector {
 	return pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+}
+
+func TestWhichPodsAreAttachmentPodsOfAVMI(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
+	for name, c := range map[string]struct {
+		labels map[string]string
+		want   bool
+	}{
+		"both labels":               {map[string]string{"kubevirt.io": "hotplug-disk", "kubevirt.io/created-by": "u", "more": "x"}, true},
+		"no labels":                 {nil, false},
+		"another VMI's":             {map[string]string{"kubevirt.io": "hotplug-disk", "kubevirt.io/created-by": "v"}, false},
+		"a launcher pod of the VMI": {map[string]string{"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": "u"}, false},
+	} {
+		if got := IsOf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: c.labels}}, vmi); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
 }
