@@ -163,6 +163,10 @@ const TerminationLog = "/dev/termination-log"
 // for what.
 const MigrationWaiting = "drydock.dev/Waiting"
 
+// MigrationProgress is the condition of a VirtualMachineInstance that is migrated: it says how
+// far that is.
+const MigrationProgress = "drydock.dev/MigrationProgress"
+
 // DevelLauncherImage is the launcher's image as `make images` makes it.
 const DevelLauncherImage = "drydock.dev/virt-launcher:devel"
 

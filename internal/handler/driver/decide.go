@@ -25,6 +25,8 @@ type snapshot struct {
 	// role is what the node is to the guest, migration what is decided of a migration.
 	role      guestlifecycle.Role
 	migration decision
+	// progress is the status that tells how far the migration is, nil for nothing to tell.
+	progress *changes
 	// attached is the QEMU that the rest is about; nil for none.
 	attached *attached
 	guest    guest.Facts
@@ -166,5 +168,8 @@ func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 	}
 	changes := newChanges(o.VMI, facts)
 	o.Changed = changes.patch != nil || changes.err != nil
+	if !o.Changed && s.role == guestlifecycle.Home {
+		s.progress = d.progress(s, o.VMI, facts)
+	}
 	return o, changes
 }

@@ -158,6 +158,7 @@ func (d *Driver) Run(ctx context.Context) {
 		s := d.observe(ctx, linked)
 		d.tendMigration(ctx, &s)
 		o, changes := d.decided(&s)
+		d.tell(ctx, s.progress)
 		step, after := next(o, &s)
 		d.introduce(ctx)
 		after = backoff.Sooner(after, backoff.Sooner(askAgain, s.agentAfter))

@@ -62,6 +62,8 @@ type decision struct {
 	handsOver bool
 	// hidesEnd means that the end of QEMU here is not the guest's.
 	hidesEnd bool
+	// progress is how far the source is.
+	progress vmistatus.Progress
 }
 
 // tendMigration has the connections that the VMI's migration needs, and none of another.
@@ -203,6 +205,7 @@ func (d *Driver) sourceDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 	out.acts = d.acts(out.source.Action)
 	out.handsOver = f.Begun && !f.Record.Failed
 	out.hidesEnd = f.Process == switchover.ProcessEnded && out.source.Action != switchover.ReportEnd
+	out.progress = progressOf(&f, &s.guest.Migration)
 	said := vmistatus.SourceMigration{UID: m.MigrationUID}
 	switch out.source.Action {
 	case switchover.RecordStart:
@@ -273,13 +276,6 @@ func mirrorsOf(disks []machine.Mirror, jobs []guest.Job, of types.UID) switchove
 	mirrors := switchover.MirrorsOf(list)
 	mirrors.Left = len(jobs) > 0
 	return mirrors
-}
-
-func sampleOf(p *guest.Progress) switchover.Sample {
-	return switchover.Sample{
-		Elapsed: p.Elapsed, Transferred: int64(p.Transferred), Remaining: int64(p.Remaining),
-		DirtyRate: int64(p.DirtyRate), Throughput: int64(p.Rate),
-	}
 }
 
 // limitsOf are the limits of a migration, of memory and of the disks that move. Post-copy is not

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -88,7 +89,14 @@ type node struct {
 	migration *migration.Node
 	// migrated is told what migrations have cost; nil for nobody.
 	migrated func(metrics.Migrated)
+	// ahead is how far the node's clock is ahead.
+	ahead atomic.Int64
 }
+
+func (n *node) now() time.Time { return time.Now().Add(time.Duration(n.ahead.Load())) }
+
+// pass has time pass on the node.
+func (n *node) pass(d time.Duration) { n.ahead.Add(int64(d)) }
 
 func newNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
 	t.Helper()
@@ -125,7 +133,7 @@ func (n *node) startHandler(pods ...*pod) *handler {
 		Disks:   n.disks,
 		Volumes: n.volumes,
 		SELinux: n.selinux,
-		Now:     time.Now, Log: logTo(n.t),
+		Now:     n.now, Log: logTo(n.t),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -363,6 +371,8 @@ type api struct {
 	patches           []string
 	events            []string
 	outdated          int
+	// ignores is a part of patches that are not answered.
+	ignores string
 }
 
 func newAPI(instance *v1.VirtualMachineInstance) *api {
@@ -423,8 +433,20 @@ func (a *api) setAway(away bool) {
 	a.away = away
 }
 
-func (a *api) PatchVMI(_ context.Context, instance *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error) {
+// ignore has patches that contain a text go unanswered.
+func (a *api) ignore(text string) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ignores = text
+}
+
+func (a *api) PatchVMI(ctx context.Context, instance *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error) {
+	a.mu.Lock()
+	if a.ignores != "" && strings.Contains(string(patch), a.ignores) {
+		a.mu.Unlock()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	defer a.mu.Unlock()
 	if a.away {
 		return nil, errors.New("connection refused")

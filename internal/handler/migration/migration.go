@@ -24,6 +24,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/handler/migrationproxy"
 	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // Node is what all migrations of a node share.
@@ -131,6 +132,8 @@ type Source struct {
 	stopped        time.Time
 	began          time.Time
 	cause, refused string
+	// toldProgress is when progress was told last, or when there was none to tell yet.
+	toldProgress time.Time
 	// disks are those that the target was told of; told that it was.
 	disks []migrationwire.Disk
 	told  bool
@@ -146,7 +149,7 @@ func NewSource(ctx context.Context, env Env, id ID, node, address string) (*Sour
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{env: env, heard: heard{wake: env.Wake, now: env.Now}, forwards: map[migrationwire.Channel]*migrationproxy.Forward{}}
+	s := &Source{env: env, heard: heard{wake: env.Wake, now: env.Now}, forwards: map[migrationwire.Channel]*migrationproxy.Forward{}, toldProgress: env.Now()}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	s.out = &migrationproxy.Outgoing{Address: at, Node: node, Header: id.header(), TLS: env.TLS, Log: env.Log}
 	env.Go(func() {
@@ -199,7 +202,12 @@ func (s *Source) Finishes() { s.finished = true }
 func (s *Source) Finished() bool { return s.finished }
 
 // Begins notes that QEMU is about to be told to begin.
-func (s *Source) Begins() { s.began = s.env.Now() }
+func (s *Source) Begins() {
+	s.began = s.env.Now()
+	if s.copying.IsZero() {
+		s.toldProgress = s.began
+	}
+}
 
 // Continues notes that QEMU was told to hand the guest over.
 func (s *Source) Continues() { s.continued = true }
@@ -224,7 +232,7 @@ func (s *Source) Refused() string { return s.refused }
 func (s *Source) CopiedDisks(m *switchover.Mirrors) {
 	now := s.env.Now()
 	if s.copying.IsZero() {
-		s.copying = now
+		s.copying, s.toldProgress = now, now
 	}
 	sample := switchover.Sample{Elapsed: now.Sub(s.copying), Transferred: m.Done, Remaining: max(0, m.Total-m.Done)}
 	if seconds := sample.Elapsed.Seconds(); seconds >= 1 {
@@ -239,6 +247,15 @@ func (s *Source) Copied(sample switchover.Sample) {
 	sample.Transferred += s.copied.Transferred
 	s.progress = s.progress.Add(sample)
 }
+
+// CopyRate is what has been copied of disks in a second, in bytes.
+func (s *Source) CopyRate() int64 { return s.copied.Throughput }
+
+// ProgressDue reports whether it is to be told how far the migration is.
+func (s *Source) ProgressDue() bool { return vmistatus.ProgressDue(s.toldProgress, s.env.Now()) }
+
+// ToldProgress notes that it is being told.
+func (s *Source) ToldProgress() { s.toldProgress = s.env.Now() }
 
 // Stands notes whether the guest stands still, and waits for the switchover.
 func (s *Source) Stands(still bool) {

@@ -393,6 +393,15 @@ func TestTheCopiesOfDisksAreProgress(t *testing.T) {
 	if s.CopiedDisks(&copied.Mirrors); fill(copied) != switchover.LetCopy {
 		t.Error("copies that go on are given up")
 	}
+	if rate := s.CopyRate(); rate != 0 {
+		t.Errorf("2 bytes in 18 seconds are %d in a second", rate)
+	}
+	copied.Mirrors.Done = 200
+	if s.CopiedDisks(&copied.Mirrors); s.CopyRate() != 11 {
+		t.Errorf("200 bytes in 18 seconds are %d in a second", s.CopyRate())
+	}
+	copied.Mirrors.Done = 2
+	s.CopiedDisks(&copied.Mirrors)
 	memory := switchover.SourceFacts{Begun: true}
 	if s.Copied(switchover.Sample{Elapsed: time.Second, Transferred: 1}); fill(memory) != switchover.LetCopy {
 		t.Error("memory that follows the disks is given up")
@@ -402,6 +411,42 @@ func TestTheCopiesOfDisksAreProgress(t *testing.T) {
 	}
 	if last := s.progress.Last; last.Elapsed != 29*time.Second || last.Transferred != 3 {
 		t.Errorf("all in all it took %v for %d bytes", last.Elapsed, last.Transferred)
+	}
+}
+
+// A migration that takes less than the interval is told nothing of, and then it is told once in it. What a
+// virt-handler finds counts from when that has found it.
+func TestWhenTheProgressIsDue(t *testing.T) {
+	n := newNodes(t)
+	for name, c := range map[string]struct {
+		do   func(*Source, *surroundings)
+		want bool
+	}{
+		"it has just been found":     {func(*Source, *surroundings) {}, false},
+		"it was found long ago":      {func(_ *Source, e *surroundings) { e.pass(5 * time.Second) }, true},
+		"memory is sent since now":   {func(s *Source, e *surroundings) { e.pass(time.Minute); s.Begins() }, false},
+		"memory is sent for a while": {func(s *Source, e *surroundings) { s.Begins(); e.pass(5*time.Second - 1) }, false},
+		"memory is sent for long":    {func(s *Source, e *surroundings) { s.Begins(); e.pass(5 * time.Second) }, true},
+		"disks are copied since now": {func(s *Source, e *surroundings) { e.pass(time.Minute); s.CopiedDisks(&switchover.Mirrors{}) }, false},
+		"disks were copied, memory follows": {func(s *Source, e *surroundings) {
+			s.CopiedDisks(&switchover.Mirrors{})
+			e.pass(5 * time.Second)
+			s.Begins()
+		}, true},
+		"disks are copied for long": {func(s *Source, e *surroundings) {
+			s.CopiedDisks(&switchover.Mirrors{})
+			e.pass(5 * time.Second)
+			s.CopiedDisks(&switchover.Mirrors{})
+		}, true},
+		"it was told, and nothing has passed": {func(s *Source, e *surroundings) { e.pass(time.Minute); s.ToldProgress(); e.pass(4 * time.Second) }, false},
+		"it was told, and is to be again":     {func(s *Source, e *surroundings) { s.ToldProgress(); e.pass(5 * time.Second) }, true},
+	} {
+		s := n.source()
+		c.do(s, n.here)
+		if got := s.ProgressDue(); got != c.want {
+			t.Errorf("%s: it is due: %v", name, got)
+		}
+		s.Close()
 	}
 }
 

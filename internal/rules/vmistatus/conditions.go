@@ -47,6 +47,7 @@ var conditionRules = []struct {
 	{v1.VirtualMachineInstanceAgentConnected, (*projection).agentConnected},
 	{v1.VirtualMachineInstanceIsMigratable, (*projection).migratable},
 	{v1.VirtualMachineInstanceMigrationRequired, (*projection).migrationRequired},
+	{MigrationProgress, (*projection).migrationProgress},
 }
 
 // synchronized is False while a step fails: making the pod, starting its container, or

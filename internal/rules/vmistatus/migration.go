@@ -61,6 +61,8 @@ type SourceMigration struct {
 	Failure string
 	// Abort is what has become of a request to end it, "" if nothing is known.
 	Abort v1.MigrationAbortStatus
+	// Progress is how far it is, when that is to be told.
+	Progress Progress
 }
 
 // TargetMigration is what virt-handler knows of a migration on the node where the guest

@@ -162,6 +162,7 @@ var Fields = []Field{
 	{Name: string(v1.VirtualMachineInstanceAgentConnected), Condition: true, Owners: ending, Deputizes: atItsEnd},
 	{Name: string(v1.VirtualMachineInstanceIsMigratable), Condition: true, Owners: guests},
 	{Name: string(v1.VirtualMachineInstanceMigrationRequired), Condition: true, Owners: moving},
+	{Name: string(MigrationProgress), Condition: true, Owners: ending, Deputizes: "to take it away with what ends the migration"},
 
 	{Name: "evacuationNodeName", Deputizes: "to clear it", within: map[Writer]term{Controller: cleared},
 		Owners: [stages]Owner{HandedOver: {Owner: API, Deputies: []Writer{Controller}}}},

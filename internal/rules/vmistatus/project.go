@@ -28,6 +28,7 @@ func Project(vmi *v1.VirtualMachineInstance, by Writer, f Facts) v1.VirtualMachi
 	p.migrate(&status)
 	p.handOver(&status)
 	p.describe(&status)
+	p.next = &status
 	for _, rule := range conditionRules {
 		rule.of(&p).apply(&status.Conditions, rule.kind, f.Now)
 	}
@@ -40,6 +41,8 @@ type projection struct {
 	vmi *v1.VirtualMachineInstance
 	// stage is that of the status as it is.
 	stage Stage
+	// next is the status that is made, with all but its conditions.
+	next *v1.VirtualMachineInstanceStatus
 }
 
 // current returns a condition as it is in the status; the zero value for none.

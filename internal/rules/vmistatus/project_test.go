@@ -326,7 +326,8 @@ var uids = []types.UID{"m", "n"}
 
 func migrationOfController(t *rapid.T) Migration {
 	m := Migration{Of: rapid.SampledFrom(uids).Draw(t, "migration"), Abort: rapid.Bool().Draw(t, "abort"), Failure: rapid.SampledFrom([]string{"", "x"}).Draw(t, "why")}
-	if rapid.Bool().Draw(t, "another begins") {
+	// No decision gives one migration up and begins another.
+	if m.Failure == "" && !m.Abort && rapid.Bool().Draw(t, "another begins") {
 		m.Begin = &MigrationBegin{UID: rapid.SampledFrom(uids).Draw(t, "which"), TargetPodUID: "q", TargetNode: "target", PolicyName: "policy"}
 	}
 	if rapid.Bool().Draw(t, "it has arrived") {
@@ -371,8 +372,9 @@ func handlerKnows(t *rapid.T) Facts {
 	if rapid.Bool().Draw(t, "it migrates") {
 		f.Source = Known(SourceMigration{
 			UID: rapid.SampledFrom(uids).Draw(t, "migration"), Begins: rapid.Bool().Draw(t, "begins"), Failure: rapid.SampledFrom([]string{"", "x"}).Draw(t, "why"),
-			Mode:  rapid.SampledFrom([]v1.MigrationMode{"", v1.MigrationPreCopy, v1.MigrationPostCopy}).Draw(t, "mode"),
-			Abort: rapid.SampledFrom([]v1.MigrationAbortStatus{"", v1.MigrationAbortSucceeded}).Draw(t, "abort"),
+			Mode:     rapid.SampledFrom([]v1.MigrationMode{"", v1.MigrationPreCopy, v1.MigrationPostCopy}).Draw(t, "mode"),
+			Abort:    rapid.SampledFrom([]v1.MigrationAbortStatus{"", v1.MigrationAbortSucceeded}).Draw(t, "abort"),
+			Progress: Progress{Stage: rapid.SampledFrom([]ProgressStage{"", SendingMemory, GuestSent}).Draw(t, "progress")},
 		})
 	}
 	return f

@@ -474,13 +474,16 @@ func TestPrintableOfAVMIOnItsWay(t *testing.T) {
 
 func TestConditionsAreTheVMIsAndComeToRest(t *testing.T) {
 	vmi := newTestVMI(running, vmiSays(v1.VirtualMachineInstanceReady, "True", "", ""),
-		vmiSays(v1.VirtualMachineInstanceAgentConnected, "True", "", ""))
+		vmiSays(v1.VirtualMachineInstanceAgentConnected, "True", "", ""), vmiSays(vmistatus.MigrationProgress, "True", "", ""))
 	first := decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: vmi, Now: now}).VM
 	if !first.Status.Ready || !first.Status.Created {
 		t.Errorf("ready %v, created %v", first.Status.Ready, first.Status.Created)
 	}
 	if condition.Find(first.Status.Conditions, "AgentConnected") == nil {
 		t.Error("the VMI's conditions are not copied")
+	}
+	if condition.Find(first.Status.Conditions, v1.VirtualMachineConditionType(vmistatus.MigrationProgress)) != nil {
+		t.Error("a migration costs writes of the VM, too")
 	}
 	second := decide(Observed{VM: first, VMI: vmi, Now: now.Add(time.Hour)}).VM
 	if len(second.Status.Conditions) != len(first.Status.Conditions) {

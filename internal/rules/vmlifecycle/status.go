@@ -147,7 +147,8 @@ func (d *decision) reportConditions() {
 	}
 	if d.vmi != nil {
 		for _, c := range d.vmi.Status.Conditions {
-			if c.Type != v1.VirtualMachineInstanceReady {
+			// Progress is the VMI's alone: it changes every few seconds.
+			if c.Type != v1.VirtualMachineInstanceReady && c.Type != vmistatus.MigrationProgress {
 				set(v1.VirtualMachineCondition{
 					Type: v1.VirtualMachineConditionType(c.Type), Status: c.Status, Reason: c.Reason, Message: c.Message,
 				})

@@ -1,0 +1,83 @@
+package driver
+
+import (
+	"context"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+// progressPatience is how long the API server may take for the progress of a migration. It is less than
+// the interval, so that there is one such write at a time.
+const progressPatience = 4 * time.Second
+
+// progressOf is how far the source of a migration is; the zero value when there is nothing to tell.
+func progressOf(f *switchover.SourceFacts, known *guest.Migration) vmistatus.Progress {
+	p := &known.Progress
+	switch {
+	case !f.Record.Current || !f.Record.Started || f.Record.Failed || f.Record.Completed || f.Process != switchover.ProcessRuns:
+	case !f.Begun && f.Mirrors.Begun:
+		return vmistatus.Progress{
+			Stage: vmistatus.CopyingDisks, Total: f.Mirrors.Total, Remaining: f.Mirrors.Total - f.Mirrors.Done, Sent: f.Mirrors.Done,
+		}
+	case !f.Begun:
+	case f.Status == migrationstatus.Active:
+		return vmistatus.Progress{
+			Stage: vmistatus.SendingMemory, Total: int64(p.Total), Remaining: int64(p.Remaining), Sent: int64(p.Transferred),
+			Rate: int64(p.Rate), DirtyRate: int64(p.DirtyRate), Downtime: p.Expected,
+		}
+	case f.Status == migrationstatus.Completed && f.RunState == runstate.PostMigrate:
+		return vmistatus.Progress{Stage: vmistatus.GuestSent}
+	}
+	return vmistatus.Progress{}
+}
+
+func sampleOf(p *guest.Progress) switchover.Sample {
+	return switchover.Sample{
+		Elapsed: p.Elapsed, Transferred: int64(p.Transferred), Remaining: int64(p.Remaining),
+		DirtyRate: int64(p.DirtyRate), Throughput: int64(p.Rate),
+	}
+}
+
+// progress works out the status that tells how far a migration is, nil as long as that is not due.
+func (d *Driver) progress(s *snapshot, from *v1.VirtualMachineInstance, facts guestlifecycle.Facts) *changes {
+	source, of := d.moving.source, s.migration.progress
+	if source == nil || of.Stage == "" || !source.ProgressDue() {
+		return nil
+	}
+	if of.Stage == vmistatus.CopyingDisks {
+		of.Rate = source.CopyRate()
+	}
+	facts.Source = &vmistatus.SourceMigration{UID: d.moving.of, Progress: of}
+	c := newChanges(from, facts)
+	if c.err != nil || c.patch == nil {
+		return nil
+	}
+	return c
+}
+
+// tell writes how far a migration is, and does not wait for that: QEMU may be about to wait for this
+// driver, and the guest with it (decision 321). What fails is not tried again: there are new figures soon.
+func (d *Driver) tell(ctx context.Context, c *changes) {
+	if c == nil {
+		return
+	}
+	d.moving.source.ToldProgress()
+	d.start(func() {
+		ctx, cancel := context.WithTimeout(ctx, progressPatience)
+		defer cancel()
+		now, err := d.env.Cluster.PatchVMI(ctx, c.from, c.patch)
+		if err != nil {
+			d.log.V(1).Info("the progress of the migration was not written", "reason", err.Error())
+			return
+		}
+		d.presence.SetStored(now)
+	})
+}

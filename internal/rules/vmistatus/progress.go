@@ -1,0 +1,97 @@
+package vmistatus
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+// MigrationProgress is True of a VMI while it is migrated, and says how far that is. KubeVirt has no
+// condition for it (decision 321).
+const MigrationProgress v1.VirtualMachineInstanceConditionType = layout.MigrationProgress
+
+// ProgressInterval is how long a migration takes at least before its progress is told, and how long
+// what was told stands.
+const ProgressInterval = 5 * time.Second
+
+// ProgressDue reports whether progress is to be told that was told last, or has begun, at a time.
+func ProgressDue(last, now time.Time) bool { return now.Sub(last) >= ProgressInterval }
+
+// ProgressStage is what the source of a migration is doing: the reason of MigrationProgress.
+type ProgressStage string
+
+const (
+	// CopyingDisks comes before SendingMemory, where disks move with the guest.
+	CopyingDisks  ProgressStage = "CopyingDisks"
+	SendingMemory ProgressStage = "SendingMemory"
+	// GuestSent means that the target has not run the guest yet.
+	GuestSent ProgressStage = "GuestSent"
+)
+
+// Progress is how far the source of a migration is. The zero value is not known. Amounts are in
+// bytes and rates in bytes a second; they are QEMU's word, and may be anything.
+type Progress struct {
+	Stage ProgressStage
+	// Total is what there is, and Remaining what is left of it. Sent may be more than Total.
+	Total, Remaining, Sent int64
+	// Rate is what is sent, DirtyRate what the guest changes.
+	Rate, DirtyRate int64
+	// Downtime is how long the guest would stand still if the rest was sent now.
+	Downtime time.Duration
+}
+
+// message is the sentence of a stage. Its form is documented in docs/migration.md.
+func (p Progress) message(target string) string {
+	switch p.Stage {
+	case CopyingDisks:
+		return fmt.Sprintf("%d%% of the disks is there: %d MiB of %d MiB left, %d MiB/s",
+			p.share(), mebibytes(p.Remaining), mebibytes(p.Total), mebibytes(p.Rate))
+	case SendingMemory:
+		return fmt.Sprintf("%d%% of the memory is there: %d MiB of %d MiB left, %d MiB sent, %d MiB/s; the guest changes %d MiB/s and would stand still for %d ms",
+			p.share(), mebibytes(p.Remaining), mebibytes(p.Total), mebibytes(p.Sent), mebibytes(p.Rate), mebibytes(p.DirtyRate), max(0, p.Downtime).Milliseconds())
+	case GuestSent:
+		return fmt.Sprintf("the guest was sent, and stands still until virt-handler on node %s runs it", target)
+	}
+	return ""
+}
+
+// share is how many per cent are there.
+func (p Progress) share() int {
+	if p.Total <= 0 {
+		return 0
+	}
+	left := min(max(0, p.Remaining), p.Total)
+	return int(100 * (float64(p.Total-left) / float64(p.Total)))
+}
+
+// mebibytes rounds up.
+func mebibytes(bytes int64) int64 {
+	const mebibyte = 1 << 20
+	whole := max(0, bytes) / mebibyte
+	if bytes > whole*mebibyte {
+		whole++
+	}
+	return whole
+}
+
+// migrationProgress is there from the first time that progress is told until the migration is over.
+// After a completed one virt-controller takes it away when it switches the VMI's node: no write is made for it alone.
+func (p *projection) migrationProgress() verdict {
+	m := p.next.MigrationState
+	source, _ := p.Source.Get()
+	switch {
+	case p.stage != HandedOver:
+		return unknown
+	case m == nil || m.Failed || m.Completed && p.next.NodeName == m.TargetNode:
+		return absent
+	case m.Completed, source.UID != m.MigrationUID, source.Progress.Stage == "":
+		return unknown
+	}
+	told := isTrue(string(source.Progress.Stage), source.Progress.message(m.TargetNode))
+	told.want.LastProbeTime = metav1.NewTime(p.Now.Truncate(time.Second))
+	return told
+}
