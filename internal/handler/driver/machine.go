@@ -155,6 +155,7 @@ func (m *Machine) usage(ctx context.Context) metrics.Usage {
 		u.Migration = &metrics.Migration{
 			Total: m.Progress.Total, Processed: m.Progress.Transferred, Remaining: m.Progress.Remaining,
 			DirtyRate: m.Progress.DirtyRate, TransferRate: m.Progress.Rate,
+			ExpectedDowntime: m.Progress.Expected.Seconds(),
 		}
 	}
 	u.Namespace, u.Name, u.GuestBytes = m.vmi.Namespace, m.vmi.Name, float64(machine.GuestMemory(&m.vmi.Spec))

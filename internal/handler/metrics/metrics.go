@@ -33,6 +33,8 @@ type Migration struct {
 	Total, Processed, Remaining float64
 	// In bytes in a second: what the guest changes, and what is sent.
 	DirtyRate, TransferRate float64
+	// ExpectedDowntime is for how many seconds the guest would stand still if the rest was sent now.
+	ExpectedDowntime float64
 }
 
 // Drive is what went over one of the guest's disks since it was started.
@@ -105,13 +107,17 @@ var (
 	}
 )
 
+// dataTotal is a counter by its name alone: KubeVirt has two names for the same figure.
+var dataTotal = perGuest("kubevirt_vmi_migration_data_bytes_total", "Memory that a migration has to send.")
+
 // ofMigration are figures of a migration at one moment.
 var ofMigration = []counter[Migration]{
-	{perGuest("kubevirt_vmi_migration_data_total_bytes", "Memory that a migration has to send."), func(m Migration) float64 { return m.Total }},
+	{perGuest("kubevirt_vmi_migration_data_total_bytes", "Memory that a migration has to send; deprecated by KubeVirt, see kubevirt_vmi_migration_data_bytes_total."), func(m Migration) float64 { return m.Total }},
 	{perGuest("kubevirt_vmi_migration_data_processed_bytes", "Memory that a migration has sent."), func(m Migration) float64 { return m.Processed }},
 	{perGuest("kubevirt_vmi_migration_data_remaining_bytes", "Memory that a migration has still to send."), func(m Migration) float64 { return m.Remaining }},
 	{perGuest("kubevirt_vmi_migration_dirty_memory_rate_bytes", "Memory that the guest changes in a second while it is migrated."), func(m Migration) float64 { return m.DirtyRate }},
 	{perGuest("kubevirt_vmi_migration_memory_transfer_rate_bytes", "Memory that a migration sends in a second."), func(m Migration) float64 { return m.TransferRate }},
+	{perGuest("drydock_vmi_migration_expected_downtime_seconds", "How long the guest would stand still if the rest of its memory was sent now."), func(m Migration) float64 { return m.ExpectedDowntime }},
 }
 
 // counter is a metric of a T and where its figure is.
@@ -122,7 +128,7 @@ type counter[T any] struct {
 
 // Describe names the metrics.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{resident, domain, cpu} {
+	for _, desc := range []*prometheus.Desc{resident, domain, cpu, dataTotal} {
 		out <- desc
 	}
 	for _, c := range ofDrive {
@@ -161,6 +167,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		if usage.Migration == nil {
 			continue
 		}
+		emit(dataTotal, prometheus.CounterValue, usage.Migration.Total)
 		for _, c := range ofMigration {
 			emit(c.desc, prometheus.GaugeValue, c.of(*usage.Migration))
 		}

@@ -50,3 +50,29 @@ kubevirt_vmi_storage_write_traffic_bytes_total{drive="root",name="web",namespace
 		t.Errorf("%d metrics for one guest", n)
 	}
 }
+
+// A migration has figures while it runs, and no other guest has them.
+func TestTheFiguresOfAMigration(t *testing.T) {
+	collector := NewCollector("node1", func(context.Context) []Usage {
+		return []Usage{
+			{Namespace: "shop", Name: "db", Migration: &Migration{Total: 100, Processed: 70, Remaining: 40, DirtyRate: 3, TransferRate: 5, ExpectedDowntime: 0.25}},
+			{Namespace: "shop", Name: "web"},
+		}
+	})
+	var want, names []string
+	for _, m := range []struct{ name, kind, help, value string }{
+		{"drydock_vmi_migration_expected_downtime_seconds", "gauge", "How long the guest would stand still if the rest of its memory was sent now.", "0.25"},
+		{"kubevirt_vmi_migration_data_bytes_total", "counter", "Memory that a migration has to send.", "100"},
+		{"kubevirt_vmi_migration_data_processed_bytes", "gauge", "Memory that a migration has sent.", "70"},
+		{"kubevirt_vmi_migration_data_remaining_bytes", "gauge", "Memory that a migration has still to send.", "40"},
+		{"kubevirt_vmi_migration_data_total_bytes", "gauge", "Memory that a migration has to send; deprecated by KubeVirt, see kubevirt_vmi_migration_data_bytes_total.", "100"},
+		{"kubevirt_vmi_migration_dirty_memory_rate_bytes", "gauge", "Memory that the guest changes in a second while it is migrated.", "3"},
+		{"kubevirt_vmi_migration_memory_transfer_rate_bytes", "gauge", "Memory that a migration sends in a second.", "5"},
+	} {
+		names = append(names, m.name)
+		want = append(want, "# HELP "+m.name+" "+m.help, "# TYPE "+m.name+" "+m.kind, m.name+`{name="db",namespace="shop",node="node1"} `+m.value)
+	}
+	if err := testutil.CollectAndCompare(collector, strings.NewReader(strings.Join(want, "\n")+"\n"), names...); err != nil {
+		t.Error(err)
+	}
+}
