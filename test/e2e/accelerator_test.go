@@ -4,16 +4,22 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // TestANodeSaysWhatItsGuestsRunWith compares a node's labels with what a guest sees.
@@ -38,6 +44,9 @@ func TestANodeSaysWhatItsGuestsRunWith(t *testing.T) {
 	if withKVM := strings.TrimSpace(seen) != "0"; withKVM != (kvm == "usable") {
 		t.Errorf("the node's KVM is %s; the guest's kernel says %q times that it runs on KVM", kvm, seen)
 	}
+	if told, known := vmistatus.RunsWithKVM(vmi); !known || told != (kvm == layout.KVMUsable) {
+		t.Errorf("the VMI says of KVM: %v (known: %v); its node says %s", told, known, kvm)
+	}
 	if kvm != "unusable" {
 		return
 	}
@@ -58,4 +67,79 @@ func TestANodeSaysWhatItsGuestsRunWith(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestAGuestMigratesToWhatItRunsWith gives the other node a label that says that guests run there
+// with what this one does not run with: the guest stays, and is told why, until the label says
+// what is so. It is not parallel, because other guests could not migrate meanwhile.
+func TestAGuestMigratesToWhatItRunsWith(t *testing.T) {
+	ns := newNamespace(t)
+	g := bootVM(t, newMigratableVM(t, ns, "moves"))
+	awaitMigratable(t, ns, "moves")
+	bootID, vmi := g.bootID(), awaitRunning(t, ns, "moves")
+	kvm, _ := vmistatus.RunsWithKVM(vmi)
+	other, sentence := layout.KVMUsable, "the guest is emulated, so its node must not be labeled drydock.dev/kvm=usable"
+	if kvm {
+		other, sentence = "unusable", "the guest runs with KVM, so its node must be labeled drydock.dev/kvm=usable"
+	}
+	restore := labelNode(t, otherThan(vmi.Status.NodeName), layout.KVMLabel, other)
+	m := newMigration(ns, "moves")
+	create(t, m)
+	waiting := awaitMigration(t, m, "the scheduler's word", func(m *v1.VirtualMachineInstanceMigration) bool {
+		if m.IsFinal() {
+			t.Fatalf("the migration is %s: %+v", m.Status.Phase, m.Status.MigrationState)
+		}
+		return strings.Contains(waitsFor(m), sentence)
+	})
+	t.Logf("the migration waits: %s", waitsFor(waiting))
+	restore()
+	awaitEnd(t, m, v1.MigrationSucceeded)
+	if login(t, ns, "moves").bootID() != bootID {
+		t.Error("the guest was started again")
+	}
+	moved := awaitVMI(t, ns, "moves", "the other node", func(now *v1.VirtualMachineInstance) bool { return now.Status.NodeName != vmi.Status.NodeName })
+	if now, known := vmistatus.RunsWithKVM(moved); !known || now != kvm {
+		t.Errorf("after the migration the VMI says of KVM: %v (known: %v), want %v", now, known, kvm)
+	}
+}
+
+// waitsFor is what a migration says that it waits for, "" for nothing.
+func waitsFor(m *v1.VirtualMachineInstanceMigration) string {
+	for _, c := range m.Status.Conditions {
+		if c.Type == migration.ConditionWaiting && c.Status == corev1.ConditionTrue {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// labelNode gives a node a label, and returns what gives it back the one that it had, which the
+// test's end does, too.
+func labelNode(t *testing.T, name, label, value string) (restore func()) {
+	t.Helper()
+	set := func(ctx context.Context, value *string) error {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{label: value}}})
+		if err != nil {
+			return err
+		}
+		return cluster.client.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, patch))
+	}
+	node := &corev1.Node{}
+	if err := cluster.client.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil {
+		t.Fatal(err)
+	}
+	var before *string
+	if v, had := node.Labels[label]; had {
+		before = &v
+	}
+	if err := set(t.Context(), &value); err != nil {
+		t.Fatalf("labeling node %s: %v", name, err)
+	}
+	restore = sync.OnceFunc(func() {
+		if err := set(context.WithoutCancel(t.Context()), before); err != nil {
+			t.Errorf("giving node %s back its label %s: %v", name, label, err)
+		}
+	})
+	t.Cleanup(restore)
+	return restore
 }

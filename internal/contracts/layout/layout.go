@@ -141,6 +141,10 @@ const (
 	UEFILabel = "drydock.dev/uefi"
 )
 
+// KVMUsable is the value of KVMLabel of a node whose guests run with KVM. Those of every
+// other node are emulated.
+const KVMUsable = "usable"
+
 // SELinuxLabel of a node, with the value SELinuxEnabled, says that virt-handler reports
 // the SELinux contexts of the node's launchers.
 const (

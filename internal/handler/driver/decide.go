@@ -118,6 +118,7 @@ func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 		FailedDisks: s.guest.FailedDisks, PausedByUser: s.guest.PausedByUser,
 		Halt:           s.halt(),
 		MachineType:    machineType,
+		KVM:            s.guest.KVM,
 		Volumes:        map[string]guestlifecycle.Volume{},
 		SELinuxContext: p.selinux.Context(),
 		Agent:          s.agent.Answer,

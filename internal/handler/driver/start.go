@@ -124,6 +124,9 @@ func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInst
 		return err
 	}
 	in := d.input(instance, p)
+	if in.KVM, err = guestlifecycle.UsesKVM(instance, at, in.KVM); err != nil {
+		return fmt.Errorf("choosing what the guest runs with: %w", err)
+	}
 	if at == guestlifecycle.Destination {
 		in.Incoming = instance.Status.MigrationState.MigrationUID
 	}
@@ -133,7 +136,7 @@ func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInst
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	d.log.Info("starting the guest", "kvm", d.env.KVM && p.kvm, "migration", in.Incoming)
+	d.log.Info("starting the guest", "kvm", in.KVM, "migration", in.Incoming)
 	start := launch.Start{Args: m.Args(), GracePeriodSeconds: guestlifecycle.GracePeriod(instance), Incoming: in.Incoming != ""}
 	if err := d.link.Start(ctx, start); err != nil {
 		return err

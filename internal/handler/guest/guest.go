@@ -54,6 +54,8 @@ type Guest struct {
 	monitor *qmp.Client
 	// pid is QEMU's process, for its figures only: nothing is done to it.
 	pid int
+	// kvm means that QEMU runs the guest with KVM.
+	kvm bool
 	// resets holds a value once QEMU has reported a reset.
 	resets chan struct{}
 	// power keeps a user's verbs and virt-handler's own attempts to resume the
@@ -70,6 +72,8 @@ type Guest struct {
 
 // Facts are what is known of the guest.
 type Facts struct {
+	// KVM means that QEMU runs the guest with KVM, and does not emulate it.
+	KVM bool
 	// RunState is QEMU's, as it was last asked for.
 	RunState string
 	// Stopped is when QEMU stopped the guest, which has not run since; zero if it runs, or if
@@ -111,11 +115,23 @@ func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*G
 	if g.monitor, err = qmp.New(ctx, conn, g.handleEvent); err != nil {
 		return nil, err
 	}
-	if err := g.ask(ctx, disks); err != nil {
+	if err := errors.Join(g.learnAccelerator(ctx), g.ask(ctx, disks)); err != nil {
 		g.Close()
 		return nil, err
 	}
 	return g, nil
+}
+
+// learnAccelerator asks what QEMU runs the guest with, which stays so until QEMU ends.
+func (g *Guest) learnAccelerator(ctx context.Context) error {
+	var answer struct {
+		Enabled bool `json:"enabled"`
+	}
+	if err := g.monitor.Execute(ctx, "query-kvm", nil, &answer); err != nil {
+		return fmt.Errorf("asking QEMU whether it uses KVM: %w", err)
+	}
+	g.kvm = answer.Enabled
+	return nil
 }
 
 // Close lets go of the monitor, and returns when no event will be reported any more. It
@@ -145,7 +161,7 @@ func (g *Guest) Observe() Facts {
 	now := g.env.Now()
 	g.known = g.known.at(now)
 	facts := g.known.facts(now)
-	facts.Stopped, facts.Silent = g.stopped, g.silent
+	facts.KVM, facts.Stopped, facts.Silent = g.kvm, g.stopped, g.silent
 	return facts
 }
 

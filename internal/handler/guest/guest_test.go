@@ -100,6 +100,23 @@ func (w *watched) await(what string, reached func(Facts) bool) Facts {
 
 func in(state string) func(Facts) bool { return func(f Facts) bool { return f.RunState == state } }
 
+// What QEMU runs the guest with is asked once, of QEMU itself.
+func TestWhatAGuestRunsWith(t *testing.T) {
+	for name, kvm := range map[string]bool{"with KVM": true, "emulated": false} {
+		qemu := qmptest.New(t)
+		asked := 0
+		qemu.Override("query-kvm", func(json.RawMessage) (any, error) {
+			asked++
+			return map[string]bool{"present": true, "enabled": kvm}, nil
+		})
+		w := open(t, qemu)
+		qemu.EnterRunState(runstate.Running, "RESUME")
+		if f := w.await("the guest to run", in(runstate.Running)); f.KVM != kvm || asked != 1 {
+			t.Errorf("%s: KVM %v, asked for %d times", name, f.KVM, asked)
+		}
+	}
+}
+
 // inState is a QEMU whose guest is in a run state.
 func inState(t *testing.T, state string) *qmptest.Server {
 	qemu := qmptest.New(t)

@@ -11,7 +11,7 @@ import (
 // Values of the labels KVMLabel, TCGLabel and UEFILabel.
 const (
 	// Usable: the probe's guest ran with it.
-	Usable = "usable"
+	Usable = layout.KVMUsable
 	// Unusable: the node has it, and the guest did not run.
 	Unusable = "unusable"
 	// Absent: the node does not have it.

@@ -42,7 +42,7 @@ type arguments struct {
 
 // commands are those that the model answers. They are called with s.mu held.
 var commands = map[string]func(s *Server, m *monitor, a arguments) (any, error){
-	"query-status": (*Server).queryStatus, "cont": (*Server).cont, "stop": (*Server).stop,
+	"query-status": (*Server).queryStatus, "query-kvm": (*Server).queryKVM, "cont": (*Server).cont, "stop": (*Server).stop,
 	"system_reset": (*Server).reset, "system_wakeup": (*Server).wakeUp, "system_powerdown": (*Server).powerDown,
 	"send-key": accept, "announce-self": accept, "set-action": accept, "quit": (*Server).quit,
 	"object-add": (*Server).objectAdd, "object-del": (*Server).objectDel,
@@ -94,6 +94,11 @@ func accept(*Server, *monitor, arguments) (any, error) { return nil, nil }
 
 func (s *Server) queryStatus(*monitor, arguments) (any, error) {
 	return map[string]any{"status": s.machine.runState, "singlestep": false, "running": s.machine.running()}, nil
+}
+
+// queryKVM says that the model emulates its guest.
+func (s *Server) queryKVM(*monitor, arguments) (any, error) {
+	return map[string]any{"present": true, "enabled": false}, nil
 }
 
 func (s *Server) cont(*monitor, arguments) (any, error) {

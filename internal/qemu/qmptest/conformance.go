@@ -34,6 +34,7 @@ type Open func(t *testing.T, events func(qmp.Event), more ...string) *qmp.Client
 func Conformance(t *testing.T, open Open) {
 	for name, part := range map[string]func(*Conn){
 		"a guest's CPUs are started and stopped":                      runStates,
+		"what the guest runs with is told":                            accelerator,
 		"a command that does not exist is refused with its class":     unknownCommand,
 		"commands that are sent together are executed in their order": together,
 		"a reset is reported and leaves stopped CPUs in prelaunch":    resets,
@@ -142,6 +143,14 @@ func runStates(c *Conn) {
 	c.do("stop", nil, nil)
 	c.is("paused")
 	c.silent("STOP", "RESUME")
+}
+
+func accelerator(c *Conn) {
+	var kvm struct{ Present, Enabled *bool }
+	c.do("query-kvm", nil, &kvm)
+	if kvm.Present == nil || kvm.Enabled == nil {
+		c.t.Fatalf("the answer is %+v, want both", kvm)
+	}
 }
 
 func together(c *Conn) {

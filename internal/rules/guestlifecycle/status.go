@@ -58,6 +58,8 @@ type Guest struct {
 	Halt *Halt
 	// MachineType is what QEMU's machine is.
 	MachineType string
+	// KVM means that QEMU runs the guest with KVM, and does not emulate it.
+	KVM bool
 	// SELinuxContext is the launcher's, empty on a node without SELinux.
 	SELinuxContext string
 	Interfaces     []Interface
@@ -142,6 +144,7 @@ func describe(vmi *v1.VirtualMachineInstance, g *Guest, podReady bool) vmistatus
 		RunState: g.runState(list), PausedByUser: g.PausedByUser,
 		AwaitsProbe:    vmi.Spec.ReadinessProbe != nil && !podReady,
 		AgentConnected: g.Agent != nil,
+		Accelerated:    g.KVM,
 		Immovable:      immovable(vmi, list, known, g.Interfaces),
 		Details: vmistatus.Details{
 			Memory: bootMemory(vmi), CPUTopology: new(machine.Topology(&vmi.Spec)), SELinuxContext: g.SELinuxContext,

@@ -42,7 +42,7 @@ func instance() *v1.VirtualMachineInstance {
 
 func facts() Facts {
 	return Facts{Now: now, Guest: &Guest{
-		RunState: "running", MachineType: "pc-q35-7.2",
+		RunState: "running", MachineType: "pc-q35-7.2", KVM: true,
 		Interfaces: []Interface{{Name: "default", MAC: "02:00:00:00:00:01", PodInterface: "eth0", IPs: []string{"10.0.0.5", "fd00::5"}, Queues: 1}},
 		Volumes: map[string]Volume{"root": {Size: 1 << 30, Claim: &v1.PersistentVolumeClaimInfo{
 			ClaimName: "data", AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
@@ -63,6 +63,7 @@ func TestStatusOfARunningGuest(t *testing.T) {
 		Conditions: []v1.VirtualMachineInstanceCondition{
 			{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue, LastTransitionTime: at},
 			{Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue, LastTransitionTime: at},
+			{Type: vmistatus.Accelerated, Status: corev1.ConditionTrue, Reason: "KVM", LastTransitionTime: at},
 		},
 		Interfaces: []v1.VirtualMachineInstanceNetworkInterface{{
 			Name: "default", MAC: "02:00:00:00:00:01", IP: "10.0.0.5", IPs: []string{"10.0.0.5", "fd00::5"},
@@ -105,6 +106,11 @@ func TestConditions(t *testing.T) {
 		kind  v1.VirtualMachineInstanceConditionType
 		want  want
 	}{
+		"an emulated guest": {
+			facts: func(f *Facts) { f.Guest.KVM = false },
+			kind:  vmistatus.Accelerated,
+			want:  want{"False", "Emulated", "The guest is emulated, and can migrate to nodes that emulate guests only."},
+		},
 		"ready without a probe": {kind: ready, want: want{status: "True"}},
 		"a readiness probe that has not passed": {
 			vmi:  func(vmi *v1.VirtualMachineInstance) { vmi.Spec.ReadinessProbe = &v1.Probe{} },

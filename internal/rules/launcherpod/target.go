@@ -8,7 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // GuestGate is the readiness gate of a target pod: the pod has the labels by which Services
@@ -44,13 +46,35 @@ func RenderTarget(vmi *v1.VirtualMachineInstance, t Target, settings clusterconf
 			pod.Spec.NodeSelector[key] = value
 		}
 	}
-	elsewhere := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
-		{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{t.SourceNode}},
-	}}}}
-	if err := RequireNodes(pod, []*corev1.NodeSelector{elsewhere}); err != nil {
+	if kvm, _ := vmistatus.RunsWithKVM(vmi); kvm && namedCPUModel(vmi) != "" {
+		// Where guests may be emulated no node is asked for the model otherwise.
+		pod.Spec.NodeSelector[v1.CPUModelLabel+namedCPUModel(vmi)] = "true"
+	}
+	fit := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{t.SourceNode}},
+		},
+		MatchExpressions: sameAccelerator(vmi),
+	}}}
+	if err := RequireNodes(pod, []*corev1.NodeSelector{fit}); err != nil {
 		return nil, err
 	}
 	return pod, nil
+}
+
+// sameAccelerator is what a guest asks of the node that it migrates to: that guests run there
+// with what it runs with itself, KVM or emulation. The node's labels are those that virt-handler
+// has found out; what the guest runs with is what its virt-handler has reported (decision 350).
+func sameAccelerator(vmi *v1.VirtualMachineInstance) []corev1.NodeSelectorRequirement {
+	kvm, known := vmistatus.RunsWithKVM(vmi)
+	if !known {
+		return nil
+	}
+	usable := corev1.NodeSelectorRequirement{Key: layout.KVMLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{layout.KVMUsable}}
+	if !kvm {
+		usable.Operator = corev1.NodeSelectorOpNotIn
+	}
+	return []corev1.NodeSelectorRequirement{usable}
 }
 
 // IsTarget reports whether a pod says that it was made for a migration; of is that of

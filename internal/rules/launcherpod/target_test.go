@@ -9,6 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 func targetOf(t *testing.T, spec string, target Target) *corev1.Pod {
@@ -118,6 +121,66 @@ func TestAGuestWithTheHostsCPUStaysOnHostsOfThatModel(t *testing.T) {
 	} {
 		if diff := cmp.Diff(c.want, SameHost(vmiWith(c.spec), labels)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// A guest goes on with what it runs with: KVM, with its CPU model where nobody asks for one
+// otherwise, or emulation. What the VMI or its migration select does not loosen that.
+func TestATargetPodRunsWithWhatTheGuestRunsWith(t *testing.T) {
+	own := []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}
+	kvm := corev1.NodeSelectorRequirement{Key: layout.KVMLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{"usable"}}
+	emulation := corev1.NodeSelectorRequirement{Key: layout.KVMLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"usable"}}
+	const model = v1.CPUModelLabel + "Nehalem"
+	for name, c := range map[string]struct {
+		says  corev1.ConditionStatus
+		want  []corev1.NodeSelectorRequirement
+		model string
+	}{
+		"with KVM":              {corev1.ConditionTrue, append(slices.Clone(own), kvm), "true"},
+		"emulated":              {corev1.ConditionFalse, append(slices.Clone(own), emulation), ""},
+		"it has not been said":  {"", own, ""},
+		"what nobody has meant": {corev1.ConditionUnknown, own, ""},
+	} {
+		vmi := vmiWith(`
+domain: {memory: {guest: 1Gi}, cpu: {model: Nehalem}}
+affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [a]}]}]}}}
+`)
+		if c.says != "" {
+			vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: vmistatus.Accelerated, Status: c.says}}
+		}
+		pod, err := RenderTarget(vmi, Target{Migration: "m", SourceNode: "node1", NodeSelector: map[string]string{layout.KVMLabel: "absent"}},
+			emulated, "launcher:1", Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		terms := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+		if len(terms) != 1 {
+			t.Fatalf("%s: the terms are %+v", name, terms)
+		}
+		if diff := cmp.Diff(c.want, terms[0].MatchExpressions); diff != "" {
+			t.Errorf("%s: the node's labels (-want +got):\n%s", name, diff)
+		}
+		if len(terms[0].MatchFields) != 1 || terms[0].MatchFields[0].Values[0] != "node1" {
+			t.Errorf("%s: it may stay on its node: %+v", name, terms[0].MatchFields)
+		}
+		if got := pod.Spec.NodeSelector[model]; got != c.model {
+			t.Errorf("%s: it asks for its CPU model with %q, want %q", name, got, c.model)
+		}
+	}
+}
+
+// A guest with KVM that names no model asks for none.
+func TestAGuestWithoutAModelAsksForNone(t *testing.T) {
+	vmi := vmiWith("domain: {memory: {guest: 1Gi}}")
+	vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: vmistatus.Accelerated, Status: corev1.ConditionTrue}}
+	pod, err := RenderTarget(vmi, Target{Migration: "m", SourceNode: "node1"}, emulated, "launcher:1", Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range pod.Spec.NodeSelector {
+		if strings.HasPrefix(key, v1.CPUModelLabel) {
+			t.Errorf("it asks for %s", key)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/objectevent"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // noon is when the target pod was made and the VMI handed over, unless a test says otherwise.
@@ -338,6 +339,11 @@ func TestWhileTheTargetPodStarts(t *testing.T) {
 	const node1 = "state of m node1 -> "
 	scheduling := in(v1.MigrationScheduling)
 	noNode := "the scheduler finds no node for the target pod virt-launcher-vm-tgt: 0/2 nodes are available"
+	accelerated := func(is corev1.ConditionStatus) func(*Observed) {
+		return func(o *Observed) {
+			o.VMI.Status.Conditions = append(o.VMI.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: vmistatus.Accelerated, Status: is})
+		}
+	}
 	selecting := func(o *Observed) { o.Migration.Spec.AddedNodeSelector = map[string]string{"zone": "b", "disk": "fast"} }
 	check(t, map[string]situation{
 		"the pod was made and nothing more": {observed(in(v1.MigrationPending), target("")), lines("enter Scheduling", "look again after 15m0s")},
@@ -350,6 +356,11 @@ func TestWhileTheTargetPodStarts(t *testing.T) {
 			lines("drydock.dev/Waiting=True Unschedulable: "+noNode, "look again after 4m0s")},
 		"none is what the migration asks for": {observed(scheduling, selecting, target("", unschedulable)),
 			lines("drydock.dev/Waiting=True Unschedulable: "+noNode+" (the migration's addedNodeSelector asks for disk=fast,zone=b)", "look again after 5m0s")},
+		"none runs guests with KVM, as this one does": {observed(scheduling, target("", unschedulable), accelerated("True")),
+			lines("drydock.dev/Waiting=True Unschedulable: "+noNode+" (the guest runs with KVM, so its node must be labeled drydock.dev/kvm=usable)", "look again after 5m0s")},
+		"none emulates guests, as this one is": {observed(scheduling, selecting, target("", unschedulable), accelerated("False")),
+			lines("drydock.dev/Waiting=True Unschedulable: "+noNode+" (the migration's addedNodeSelector asks for disk=fast,zone=b)"+
+				" (the guest is emulated, so its node must not be labeled drydock.dev/kvm=usable)", "look again after 5m0s")},
 		"the scheduler finds none for too long": {observed(asked, scheduling, says(ConditionWaiting, "Unschedulable", noNode), target("", unschedulable), later(5*time.Minute)),
 			lines("enter Failed", "no drydock.dev/Waiting any more", node1+"/virt-launcher-vm-tgt failed at 12:05:00: "+noNode+", 5m0s after it was made", "delete the target pod")},
 		"almost for too long": {observed(scheduling, says(ConditionWaiting, "Unschedulable", noNode), target("", unschedulable), later(5*time.Minute-time.Second)),

@@ -92,8 +92,21 @@ func (d *decision) awaitNode() {
 	if added := d.o.Migration.Spec.AddedNodeSelector; len(added) > 0 {
 		message += fmt.Sprintf(" (the migration's addedNodeSelector asks for %s)", labels.FormatLabels(added))
 	}
+	message += acceleratorAsked(d.o.VMI)
 	d.wait(verdict.Reason, message)
 	d.expire(d.limit(v1.MigrationUnschedulablePodTimeoutSecondsAnnotation, unschedulableLimit), "%s", message)
+}
+
+// acceleratorAsked says what a guest asks of its next node because of what it runs with, which the
+// scheduler's words do not name; "" for nothing.
+func acceleratorAsked(vmi *v1.VirtualMachineInstance) string {
+	switch kvm, known := vmistatus.RunsWithKVM(vmi); {
+	case !known:
+		return ""
+	case kvm:
+		return fmt.Sprintf(" (the guest runs with KVM, so its node must be labeled %s=%s)", layout.KVMLabel, layout.KVMUsable)
+	}
+	return fmt.Sprintf(" (the guest is emulated, so its node must not be labeled %s=%s)", layout.KVMLabel, layout.KVMUsable)
 }
 
 // awaitContainer passes on what the kubelet says about the target pod, for as long as that

@@ -32,6 +32,12 @@ const (
 	probeNotPassed    = "ReadinessProbeNotPassed"
 )
 
+// Reasons of the condition Accelerated.
+const (
+	reasonKVM      = "KVM"
+	reasonEmulated = "Emulated"
+)
+
 // conditionRules are the conditions of a VMI, in the order in which they are added,
 // with the rule of each.
 var conditionRules = []struct {
@@ -46,6 +52,7 @@ var conditionRules = []struct {
 	{v1.VirtualMachineInstancePaused, (*projection).paused},
 	{v1.VirtualMachineInstanceAgentConnected, (*projection).agentConnected},
 	{v1.VirtualMachineInstanceIsMigratable, (*projection).migratable},
+	{Accelerated, (*projection).accelerated},
 	{v1.VirtualMachineInstanceMigrationRequired, (*projection).migrationRequired},
 	{MigrationProgress, (*projection).migrationProgress},
 }
@@ -236,6 +243,28 @@ func (p *projection) migratable() verdict {
 		return isFalse(g.Immovable.Reason, g.Immovable.Message)
 	}
 	return isTrue("", "")
+}
+
+// accelerated says what the guest runs with, which its next node must have, too.
+func (p *projection) accelerated() verdict {
+	g, running := p.Guest.Get()
+	switch {
+	case !running, p.End != nil:
+		return unknown
+	case g.Accelerated:
+		return isTrue(reasonKVM, "")
+	}
+	return isFalse(reasonEmulated, "The guest is emulated, and can migrate to nodes that emulate guests only.")
+}
+
+// RunsWithKVM returns what the VMI's condition Accelerated says: whether its guest runs with KVM, or
+// is emulated. Nothing is known of a guest that has not been reported yet.
+func RunsWithKVM(vmi *v1.VirtualMachineInstance) (kvm, known bool) {
+	c := condition.Find(vmi.Status.Conditions, Accelerated)
+	if c == nil {
+		return false, false
+	}
+	return c.Status == corev1.ConditionTrue, c.Status == corev1.ConditionTrue || c.Status == corev1.ConditionFalse
 }
 
 // migrationRequired goes when the guest has got to another node. Nobody sets it yet.

@@ -126,6 +126,8 @@ type Guest struct {
 	AwaitsProbe bool
 	// AgentConnected means that the guest agent answers.
 	AgentConnected bool
+	// Accelerated means that the guest runs with KVM; another one is emulated.
+	Accelerated bool
 	// Immovable is why the guest can't migrate, nil when it can.
 	Immovable *Obstacle
 	// Details are the fields of the status that describe it.

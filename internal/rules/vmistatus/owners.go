@@ -161,6 +161,7 @@ var Fields = []Field{
 	{Name: string(v1.VirtualMachineInstancePaused), Condition: true, Owners: ending, Deputizes: atItsEnd},
 	{Name: string(v1.VirtualMachineInstanceAgentConnected), Condition: true, Owners: ending, Deputizes: atItsEnd},
 	{Name: string(v1.VirtualMachineInstanceIsMigratable), Condition: true, Owners: guests},
+	{Name: string(Accelerated), Condition: true, Owners: guests},
 	{Name: string(v1.VirtualMachineInstanceMigrationRequired), Condition: true, Owners: moving},
 	{Name: string(MigrationProgress), Condition: true, Owners: ending, Deputizes: "to take it away with what ends the migration"},
 
@@ -212,6 +213,10 @@ var Fields = []Field{
 // PodScheduled is the pod's condition of that name, on the VMI while its pod has no
 // node.
 const PodScheduled = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
+
+// Accelerated is the condition that says whether the guest runs with KVM, or is emulated.
+// It stays as it is for the guest's life, on whatever node (decision 350).
+const Accelerated v1.VirtualMachineInstanceConditionType = "drydock.dev/Accelerated"
 
 // MayWrite reports whether the writer may change the field at a stage.
 func (f *Field) MayWrite(by Writer, at Stage) bool {

@@ -152,6 +152,14 @@ func TestWhoSaysWhat(t *testing.T) {
 			instance(v1.Scheduling), Controller, Facts{Wait: Wait{Unscheduled: Known(&Obstacle{"Unschedulable", "0/2 nodes"})}}, unscheduled, "False Unschedulable: 0/2 nodes"},
 		"nothing speaks against a node": {
 			instance(v1.Scheduling, says(unscheduled, "False", "Unschedulable")), Controller, Facts{Wait: Wait{Unscheduled: Known[*Obstacle](nil)}}, unscheduled, ""},
+		"a guest that runs with KVM": {
+			instance(v1.Scheduled), Handler, Facts{Guest: Known(Guest{RunState: runstate.Of("running"), Accelerated: true})}, Accelerated, "True KVM: "},
+		"a guest that is emulated": {
+			instance(v1.Scheduled), Handler, Facts{Guest: running()}, Accelerated, "False Emulated: The guest is emulated, and can migrate to nodes that emulate guests only."},
+		"nothing is known of a guest with KVM: it stays": {
+			instance(v1.Running, says(Accelerated, "True", "x")), Handler, Facts{}, Accelerated, "True x: "},
+		"a guest has ended: what it has run with stays": {
+			instance(v1.Running, says(Accelerated, "True", "x")), Handler, Facts{Guest: running(), End: EndOfGuestLost()}, Accelerated, "True x: "},
 		"the target of a migration says nothing": {
 			instance(v1.Running, says(ready, "True", "")), TargetHandler, Facts{Failure: Known("x"), End: EndOfGuestLost()}, ready, "True : "},
 		"an end is final": {
@@ -169,6 +177,23 @@ func TestWhoSaysWhat(t *testing.T) {
 				t.Errorf("%s is %q, want %q", c.kind, got, c.want)
 			}
 		})
+	}
+}
+
+func TestWhatIsKnownOfAnAccelerator(t *testing.T) {
+	for name, c := range map[string]struct {
+		says       []v1.VirtualMachineInstanceCondition
+		kvm, known bool
+	}{
+		"it says KVM":           {[]v1.VirtualMachineInstanceCondition{says(Accelerated, "True", "")}, true, true},
+		"it says emulation":     {[]v1.VirtualMachineInstanceCondition{says(Accelerated, "False", "")}, false, true},
+		"it says nothing":       {nil, false, false},
+		"it does not know":      {[]v1.VirtualMachineInstanceCondition{says(Accelerated, "Unknown", "")}, false, false},
+		"it says something odd": {[]v1.VirtualMachineInstanceCondition{says(Accelerated, "yes", "")}, false, false},
+	} {
+		if kvm, known := RunsWithKVM(instance(v1.Running, c.says...)); kvm != c.kvm || known != c.known {
+			t.Errorf("%s: KVM %v, known %v", name, kvm, known)
+		}
 	}
 }
 
@@ -361,7 +386,7 @@ func handlerKnows(t *rapid.T) Facts {
 	if rapid.Bool().Draw(t, "has a guest") {
 		f.Guest = Known(Guest{
 			RunState:       runstate.Of(rapid.SampledFrom([]string{"running", "paused", "io-error", "prelaunch"}).Draw(t, "run state")),
-			AgentConnected: rapid.Bool().Draw(t, "agent"),
+			AgentConnected: rapid.Bool().Draw(t, "agent"), Accelerated: rapid.Bool().Draw(t, "KVM"),
 			Details: Details{Machine: &v1.Machine{Type: "q35"}, SELinuxContext: "x", MigrationMethod: v1.LiveMigration,
 				Interfaces: []v1.VirtualMachineInstanceNetworkInterface{{Name: "x"}}, Volumes: []v1.VolumeStatus{{Name: "x"}}},
 		})
