@@ -10,6 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/selinux"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
@@ -35,6 +36,10 @@ type Target struct {
 func RenderTarget(vmi *v1.VirtualMachineInstance, t Target, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
 	pod, err := Render(vmi, settings, launcherImage, facts)
 	if err != nil {
+		return nil, err
+	}
+	security := pod.Spec.SecurityContext
+	if security.SELinuxOptions, err = selinux.TargetOptions(security.SELinuxOptions, vmi.Status.SelinuxContext); err != nil {
 		return nil, err
 	}
 	pod.Name = TargetName(vmi, t.Migration)

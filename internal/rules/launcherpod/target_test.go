@@ -170,6 +170,25 @@ affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeS
 	}
 }
 
+// The files that the guest has open have its pod's level, and the target's QEMU opens them, too.
+func TestATargetPodHasTheLevelOfTheGuestsPod(t *testing.T) {
+	vmi := vmiWith("domain: {memory: {guest: 1Gi}}")
+	vmi.Status.SelinuxContext = "system_u:system_r:container_t:s0:c12,c34"
+	settings := hardware
+	settings.SELinuxLauncherType = "container_kvm_t"
+	pod, err := RenderTarget(vmi, Target{Migration: "m", SourceNode: "node1"}, settings, "launcher:1", Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&corev1.SELinuxOptions{Type: "container_kvm_t", Level: "s0:c12,c34"}, pod.Spec.SecurityContext.SELinuxOptions); diff != "" {
+		t.Errorf("its options (-want +got):\n%s", diff)
+	}
+	vmi.Status.SelinuxContext = "system_u:system_r:container_t:s0:c0.c1023"
+	if _, err := RenderTarget(vmi, Target{Migration: "m", SourceNode: "node1"}, settings, "launcher:1", Facts{}); err == nil {
+		t.Error("it is given every category")
+	}
+}
+
 // A guest with KVM that names no model asks for none.
 func TestAGuestWithoutAModelAsksForNone(t *testing.T) {
 	vmi := vmiWith("domain: {memory: {guest: 1Gi}}")

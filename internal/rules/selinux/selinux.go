@@ -160,3 +160,35 @@ func AttachmentOptions(launcher *corev1.SELinuxOptions, reported string, enabled
 	}
 	return options, nil
 }
+
+// granted is a level as container runtimes give them to pods: two categories, and fewer where
+// pods are not told apart. A process with more could use the files of other pods.
+var granted = regexp.MustCompile(`^s0(:c[0-9]+(,c[0-9]+)?)?$`)
+
+// TargetOptions are those of the pod that a VMI migrates to. own are those of any launcher pod,
+// reported is the VMI's status.selinuxContext.
+//
+// The target has the level of the pod that the guest is in: that is the label of the files on
+// shared volumes, which the guest has open until it arrives. A launcher whose level is no single
+// one has no categories that its files could be kept from the target by (decision 351).
+func TargetOptions(own *corev1.SELinuxOptions, reported string) (*corev1.SELinuxOptions, error) {
+	if reported == "" || reported == None {
+		return own, nil
+	}
+	context, err := Parse(reported)
+	if err != nil {
+		return nil, fmt.Errorf("reading status.selinuxContext: %w", err)
+	}
+	level := context.PodLevel()
+	switch {
+	case level == "":
+		return own, nil
+	case !granted.MatchString(level):
+		return nil, fmt.Errorf("status.selinuxContext has the level %s, which the target pod is not given: container runtimes give s0 with at most two categories", level)
+	}
+	options := &corev1.SELinuxOptions{Level: level}
+	if own != nil {
+		options.Type = own.Type
+	}
+	return options, nil
+}

@@ -134,3 +134,38 @@ func TestWhatAttachmentPodsAreGiven(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatTheTargetOfAMigrationIsGiven(t *testing.T) {
+	kvm := &corev1.SELinuxOptions{Type: "container_kvm_t"}
+	at := func(level string) string { return "system_u:system_r:container_t:" + level }
+	for name, tc := range map[string]struct {
+		own      *corev1.SELinuxOptions
+		reported string
+		want     *corev1.SELinuxOptions
+		refused  string
+	}{
+		"a node without SELinux":                      {},
+		"a node without SELinux, and KubeVirt's word": {own: kvm, reported: None, want: kvm},
+		"the source's level":                          {reported: launcher, want: &corev1.SELinuxOptions{Level: "s0:c12,c34"}},
+		"the type of all launchers, too":              {own: kvm, reported: launcher, want: &corev1.SELinuxOptions{Type: "container_kvm_t", Level: "s0:c12,c34"}},
+		"no more than these of all launchers": {own: &corev1.SELinuxOptions{User: "u", Role: "r", Level: "s0:c1"}, reported: launcher,
+			want: &corev1.SELinuxOptions{Level: "s0:c12,c34"}},
+		"a type in the report is not the pod's": {reported: "system_u:system_r:spc_t:s0", want: &corev1.SELinuxOptions{Level: "s0"}},
+		"one category":                          {reported: at("s0:c1023"), want: &corev1.SELinuxOptions{Level: "s0:c1023"}},
+		"a launcher with a range of levels":     {own: kvm, reported: at("s0-s0:c0.c1023"), want: kvm},
+		"all categories":                        {reported: at("s0:c0.c1023"), refused: "s0:c0.c1023"},
+		"three categories":                      {reported: at("s0:c1,c2,c3"), refused: "at most two categories"},
+		"a range of categories beside another":  {reported: at("s0:c1,c2.c9"), refused: "at most two categories"},
+		"a sensitivity that no runtime gives":   {reported: at("s15:c1,c2"), refused: "s15:c1,c2"},
+		"a report that is no context":           {own: kvm, reported: "spc_t", refused: "reading status.selinuxContext"},
+		"a report with more than a context":     {reported: launcher + "\nlevel: s0", refused: "reading status.selinuxContext"},
+	} {
+		got, err := TargetOptions(tc.own, tc.reported)
+		if (err != nil) != (tc.refused != "") || err != nil && !strings.Contains(err.Error(), tc.refused) {
+			t.Errorf("%s: error %v, want %q in it", name, err, tc.refused)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
