@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -241,7 +242,8 @@ func migrate(mgr ctrl.Manager, o options, source *certs.Source, settings *cluste
 			"Migrations to this node come over the pods' network, not the one of configuration.migrations.network: %s", missing)
 	})
 	proxy := migrationproxy.NewServer(expected, source.PeerServerConfig(migrationwire.Protocol), address, log)
-	return &migration.Node{TLS: source.PeerClientConfig, Expected: expected, Address: proxy.Address}, manager.RunnableFunc(proxy.Run)
+	moves := &migration.Node{TLS: source.PeerClientConfig, Expected: expected, Address: proxy.Address, CPUs: runtime.GOMAXPROCS(0)}
+	return moves, manager.RunnableFunc(proxy.Run)
 }
 
 // vmisShown reports to the supervisor the VMIs that a watch shows.

@@ -45,10 +45,13 @@ const Protocol = "drydock-migration/1"
 
 // Version is what this program speaks; Oldest is what it still understands.
 const (
-	Version = 2
+	Version = 3
 	Oldest  = 1
 	// CopiesDisks is the first whose source copies the disks that move with a guest.
 	CopiesDisks = 2
+	// AgreesTransport is the first that offers a Transport. One before it sends, and takes, the guest on
+	// one connection.
+	AgreesTransport = 3
 )
 
 // Bounds. Both sides keep them, and hold nobody to less.
@@ -60,7 +63,8 @@ const (
 	MaxText = 512
 	// MaxStreams are the connections that QEMU has for one migration: its main one, and
 	// at most 16 of multifd.
-	MaxStreams = 17
+	MaxStreams  = 1 + MaxChannels
+	MaxChannels = 16
 	// MaxDisks are those that QEMU has for the disks of one migration: one for each.
 	MaxDisks = 64
 	// Greeting is how long a connection may take from its first byte to its Answer.
@@ -164,6 +168,10 @@ const (
 	Plugs Kind = "Plugs"
 	// Plugged is the target's: its QEMU has all of these disks.
 	Plugged Kind = "Plugged"
+	// Offer is the source's: Message.Transport is how it would have QEMU send the guest. Agreed is the
+	// target's: its QEMU takes the guest in that way, which is the offer or less. Ready comes after it.
+	Offer  Kind = "Offer"
+	Agreed Kind = "Agreed"
 	// Released is the source's: its QEMU was seen with the migration completed, or is
 	// known to have ended after that. The target may run.
 	Released Kind = "Released"
@@ -189,9 +197,9 @@ const (
 // Speaker is the side whose fact it is; zero for what is no fact, or is not known.
 func (k Kind) Speaker() Side {
 	switch k {
-	case Released, Plugs:
+	case Released, Plugs, Offer:
 		return Source
-	case Ready, Plugged, Ran, Never:
+	case Ready, Plugged, Agreed, Ran, Never:
 		return Target
 	}
 	return 0
@@ -205,6 +213,26 @@ type Message struct {
 	// all.
 	Disks []Disk `json:"disks,omitempty"`
 	Total int    `json:"total,omitempty"`
+	// Transport goes with Offer and Agreed.
+	Transport *Transport `json:"transport,omitempty"`
+}
+
+// Transport is how the guest goes from QEMU to QEMU. What a version does not know of, it has not.
+type Transport struct {
+	// Channels are the connections for memory beside the main one; 0 for none.
+	Channels int `json:"channels,omitempty"`
+}
+
+// Check returns an error that says what is wrong with a transport by itself. Of a message without one, t is
+// nil.
+func (t *Transport) Check() error {
+	switch {
+	case t == nil:
+		return errors.New("a message without a transport speaks of one")
+	case t.Channels < 0 || t.Channels > MaxChannels:
+		return fmt.Errorf("a migration has 0 to %d channels, not %d", MaxChannels, t.Channels)
+	}
+	return nil
 }
 
 // Disk is a disk that was plugged into the source's machine.

@@ -55,9 +55,18 @@ func added() map[string]any {
 	}
 }
 
+// agreeing are what version 3 sends beside those.
+func agreeing() map[string]any {
+	return map[string]any{
+		"offer":            Message{Kind: Offer, MigrationUID: "6ec9", Transport: &Transport{Channels: 4}},
+		"agreed":           Message{Kind: Agreed, MigrationUID: "6ec9", Transport: &Transport{Channels: 2}},
+		"agreed-to-no-one": Message{Kind: Agreed, MigrationUID: "6ec9", Transport: &Transport{}},
+	}
+}
+
 // What a version sends never changes: a virt-handler of the release before reads it.
 func TestAdjacentVersionsUnderstandEachOther(t *testing.T) {
-	for version, frames := range map[string]map[string]any{"v1": frames(), "v2": added()} {
+	for version, frames := range map[string]map[string]any{"v1": frames(), "v2": added(), "v3": agreeing()} {
 		for name, frame := range frames {
 			keeps(t, filepath.Join("testdata", version, name+".json"), frame)
 		}
@@ -123,9 +132,27 @@ func TestHeadersAreChecked(t *testing.T) {
 }
 
 func TestAFactIsOneSides(t *testing.T) {
-	for kind, want := range map[Kind]Side{Released: Source, Ready: Target, Ran: Target, Never: Target, Alive: 0, "of a later version": 0} {
+	for kind, want := range map[Kind]Side{Released: Source, Ready: Target, Ran: Target, Never: Target, Offer: Source, Agreed: Target, Alive: 0, "of a later version": 0} {
 		if got := kind.Speaker(); got != want {
 			t.Errorf("%s is a fact of side %d, want %d", kind, got, want)
+		}
+	}
+}
+
+func TestTransportsAreChecked(t *testing.T) {
+	for name, c := range map[string]struct {
+		transport *Transport
+		want      string
+	}{
+		"none":              {nil, "without a transport"},
+		"one connection":    {&Transport{}, ""},
+		"the most channels": {&Transport{Channels: MaxChannels}, ""},
+		"too many":          {&Transport{Channels: MaxChannels + 1}, "0 to 16 channels, not 17"},
+		"less than none":    {&Transport{Channels: -1}, "0 to 16 channels, not -1"},
+	} {
+		err := c.transport.Check()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("a transport of %s: %v, want %q", name, err, c.want)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (d *Driver) attach(ctx context.Context, instance *v1.VirtualMachineInstance
 	if err != nil {
 		return err
 	}
-	if err := d.listen(ctx, a, instance); err != nil {
+	if err := d.export(ctx, a, instance); err != nil {
 		a.close()
 		return err
 	}

@@ -54,6 +54,7 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 		})
 	}
 	d.receiveDisks(ctx, &s, seen)
+	d.agree(ctx, &s, seen)
 	// All this took some time.
 	d.dropDeadGuest()
 	s.presence, s.now = d.presence.Observe(), d.env.Now()

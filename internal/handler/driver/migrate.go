@@ -36,6 +36,8 @@ type moving struct {
 	address string
 	source  *migration.Source
 	target  *migration.Target
+	// agreeing is the failure of having QEMU wait for its guest.
+	agreeing failure
 	// announced means that the event of the guest's arrival elsewhere was made.
 	announced bool
 }
@@ -113,6 +115,7 @@ func (d *Driver) call(ctx context.Context, s *snapshot, m *v1.VirtualMachineInst
 		d.log.Info("the migration has no way to its target", "migration", m.MigrationUID, "reason", err.Error())
 		return
 	}
+	source.Offer(d.offer(s, s.presence.VMI, m))
 	d.moving.source, d.moving.address = source, m.TargetNodeAddress
 }
 
@@ -382,6 +385,7 @@ func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycl
 	err := g.Begin(ctx, guest.Begin{
 		Migration: m.MigrationUID, Socket: layout.Socket(layout.MigrationSocket),
 		Bandwidth: limits.Bandwidth, AutoConverge: limits.AutoConverge, Downtime: downtime,
+		Transport: source.Transport(),
 	})
 	var refusal *guest.Refusal
 	if errors.As(err, &refusal) {
@@ -473,16 +477,12 @@ func (d *Driver) doom(ctx context.Context, s *snapshot, o guestlifecycle.Observe
 	return s.attached.guest.Doom(ctx, s.guest.Migration.Incoming)
 }
 
-// listen has a QEMU wait for its guest that was started for a migration, and for the content of its
-// disks.
-func (d *Driver) listen(ctx context.Context, a *attached, instance *v1.VirtualMachineInstance) error {
+// export has a QEMU wait for the content of its disks that was started for a migration.
+func (d *Driver) export(ctx context.Context, a *attached, instance *v1.VirtualMachineInstance) error {
 	if m := a.guest.Observe().Migration; !m.Arriving() {
 		return nil
 	}
 	if err := a.guest.Export(ctx, layout.Socket(layout.DisksSocket), machine.Mirrors(&instance.Spec)); err != nil {
-		return fmt.Errorf("attaching to a QEMU that waits for its guest: %w", err)
-	}
-	if err := a.guest.Listen(ctx, layout.Socket(layout.MigrationSocket)); err != nil {
 		return fmt.Errorf("attaching to a QEMU that waits for its guest: %w", err)
 	}
 	return nil

@@ -46,6 +46,8 @@ type site struct {
 	model *model
 	// calls is how other nodes are called, and serve takes their calls at an address.
 	calls migration.Node
+	// cpus are those that virt-handler may use.
+	cpus  int
 	serve func(*migrationproxy.Expectations) (address string, stop func())
 	// handler is the node's virt-handler now, and stop ends it.
 	handler *handler
@@ -135,6 +137,9 @@ func (n *node) migratingLauncher(pod string) *model {
 		m.qemu.AddDisk(machine.DiskID("init"), 1<<20)
 		m.qemu.AddNode(machine.NodeName("scratch"), 1<<30)
 		m.qemu.SetFolder(layout.PrivateDir, m.private)
+		if m.scripted != nil {
+			m.scripted(m.qemu)
+		}
 		m.listen()
 		qemu := m.qemu
 		go func() {
@@ -184,7 +189,7 @@ func (s *site) start() {
 	s.t.Helper()
 	expected := &migrationproxy.Expectations{}
 	address, stop := s.serve(expected)
-	s.migration = &migration.Node{TLS: s.calls.TLS, Expected: expected, Address: func() string { return address }}
+	s.migration = &migration.Node{TLS: s.calls.TLS, Expected: expected, Address: func() string { return address }, CPUs: s.cpus}
 	s.handler = s.startHandler(s.pod)
 	s.stop = sync.OnceFunc(func() {
 		s.handler.stop()
@@ -410,15 +415,19 @@ func TestAVMIIsDeletedWhileItMigrates(t *testing.T) {
 // does not say so.
 func TestATargetsVirtHandlerIsRestartedBeforeItsGuestComes(t *testing.T) {
 	v := newVoyage(t)
-	v.from.stop()
+	tried := make(chan struct{}, 100)
+	v.from.model.qemu.Override("migrate-set-parameters", func(json.RawMessage) (any, error) {
+		tried <- struct{}{}
+		return nil, errors.New("not yet")
+	})
 	v.begin(nil)
 	v.to.start()
-	v.api.await(t, "the target's address", addressed)
+	<-tried
 	if v.to.model.qemu.Executed("migrate-incoming") != 1 {
 		t.Fatal("the target's QEMU does not wait for its guest")
 	}
 	v.to.restart()
-	v.from.start()
+	v.from.model.qemu.Override("migrate-set-parameters", nil)
 	v.copies()
 	v.release()
 	v.api.await(t, "the completion", completed)

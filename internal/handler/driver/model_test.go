@@ -88,6 +88,8 @@ type model struct {
 	private string
 	// stopped is closed when virt-launcher was asked to stop QEMU.
 	stopped chan struct{}
+	// scripted has a test change a QEMU that is about to be started; nil for none.
+	scripted func(*qmptest.Server)
 }
 
 // newModelNode is a node on which no program runs and nothing is mounted.

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
-	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/switchover"
 )
 
 // Migration is what is known of a QEMU as the source or the target of migrations.
@@ -170,6 +170,8 @@ type Begin struct {
 	AutoConverge bool
 	// Downtime is how long the guest may be stopped for the last of its memory.
 	Downtime time.Duration
+	// Transport is how the target's QEMU takes the guest.
+	Transport switchover.Transport
 }
 
 // noLimit is as much in a second as no network sends; QEMU's own default is a limit.
@@ -210,7 +212,7 @@ func (g *Guest) Begin(ctx context.Context, b Begin) error {
 // begin marks QEMU before it sends anything: one that dies in between leaves a migration that
 // has not begun, with the status of none, which has failed. The caller holds g.power.
 func (g *Guest) begin(ctx context.Context, b Begin) error {
-	err := g.setCapabilities(ctx, capability{"events", true}, capability{"return-path", true},
+	err := g.setTransport(ctx, b.Transport, capability{"events", true}, capability{"return-path", true},
 		capability{"pause-before-switchover", true}, capability{"auto-converge", b.AutoConverge})
 	if err != nil {
 		return fmt.Errorf("preparing the migration: %w", err)
@@ -281,31 +283,6 @@ func (g *Guest) Cancel(ctx context.Context) error {
 	return g.unconditional(ctx, func(ctx context.Context) error {
 		if err := g.execute(ctx, "migrate_cancel", nil); err != nil {
 			return fmt.Errorf("canceling the migration: %w", err)
-		}
-		return nil
-	})
-}
-
-// listens is in QEMU's refusal of a second migrate-incoming.
-const listens = "already been started"
-
-// Listen has a target take its guest from a socket, as QEMU sees it. One that does already is left
-// alone: until its guest comes, query-migrate does not know it, and migrate-incoming is refused.
-func (g *Guest) Listen(ctx context.Context, socket string) error {
-	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
-		if o.migration.Status != "" && o.migration.Status != migrationstatus.None {
-			return nil
-		}
-		err := g.setCapabilities(ctx, capability{"events", true}, capability{"return-path", true}, capability{"late-block-activate", true})
-		if err == nil {
-			err = g.execute(ctx, "migrate-incoming", map[string]any{"uri": "unix:" + socket})
-		}
-		var no *qmp.Error
-		if errors.As(err, &no) && strings.Contains(no.Desc, listens) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("having QEMU wait for its guest: %w", err)
 		}
 		return nil
 	})

@@ -11,6 +11,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/switchover"
 )
 
 // moving is a migration between two QEMUs, each with a Guest attached.
@@ -18,6 +19,7 @@ type moving struct {
 	from, to       *watched
 	source, target *qmptest.Server
 	socket         string
+	transport      switchover.Transport
 	// release lets the memory come to an end.
 	release func()
 }
@@ -40,11 +42,11 @@ func newMoving(t *testing.T) *moving {
 func (m *moving) begin(t *testing.T) {
 	t.Helper()
 	for range 2 { // what is repeated does no harm
-		if err := m.to.Listen(t.Context(), m.socket); err != nil {
-			t.Fatal(err)
+		if taken, err := m.to.Listen(t.Context(), m.socket, m.transport); err != nil || taken != m.transport {
+			t.Fatalf("QEMU takes its guest by %+v: %v", taken, err)
 		}
 	}
-	if err := m.from.Begin(t.Context(), Begin{Migration: "m", Socket: m.socket, AutoConverge: true, Downtime: 100 * time.Millisecond}); err != nil {
+	if err := m.from.Begin(t.Context(), Begin{Migration: "m", Socket: m.socket, AutoConverge: true, Downtime: 100 * time.Millisecond, Transport: m.transport}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -35,6 +35,8 @@ type Node struct {
 	Expected *migrationproxy.Expectations
 	// Address is where other nodes reach this one; empty while they don't.
 	Address func() string
+	// CPUs is how many processors virt-handler may use at a time.
+	CPUs int
 }
 
 // Env is what a migration needs of its surroundings.
@@ -72,6 +74,8 @@ type Target struct {
 	forget func()
 	heard  heard
 	disks  disks
+	// offer is how the source would send the guest, and agreed what QEMU waits for.
+	offer, agreed transport
 	// unmarked is the driver's: see switchover.TargetFacts.
 	unmarked bool
 }
@@ -82,6 +86,7 @@ func NewTarget(env Env, id ID, node string, dial migrationproxy.Target) *Target 
 	t := &Target{env: env, heard: heard{wake: env.Wake, now: env.Now}}
 	dial.Facts, dial.Heard = &t.mine, t.heard.add
 	dial.HeardDisks = func(told []migrationwire.Disk) { t.disks.set(told); env.Wake() }
+	dial.HeardOffer = func(offer migrationwire.Transport) { t.offer.set(offer); env.Wake() }
 	t.forget = env.Expected.Expect(migrationproxy.Expected{
 		MigrationUID: string(id.Migration), VMIUID: string(id.VMI), Namespace: id.Namespace, Name: id.Name,
 		SourceNode: node, Target: dial,
@@ -92,8 +97,12 @@ func NewTarget(env Env, id ID, node string, dial migrationproxy.Target) *Target 
 // Close ends all of the source's connections.
 func (t *Target) Close() { t.forget() }
 
-// Tell has the source hear a fact.
-func (t *Target) Tell(fact switchover.Fact) { tell(&t.mine, fact) }
+// Tell has the source hear a fact. That the target is ready, it hears after what it is ready for.
+func (t *Target) Tell(fact switchover.Fact) {
+	if fact != switchover.Ready || t.Agreed() {
+		tell(&t.mine, fact)
+	}
+}
 
 // Unrun notes that QEMU was seen without its ran marker, or that the marker is about to be set.
 func (t *Target) Unrun(unmarked bool) { t.unmarked = unmarked }
@@ -116,14 +125,16 @@ type Source struct {
 	out    *migrationproxy.Outgoing
 	mine   migrationproxy.Facts
 	heard  heard
+	agreed transport
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	// What follows is the driver's goroutine's own. forwards are QEMU's streams, none before the
+	// What follows is the driver's goroutine's own. offered is how the guest would be sent. forwards are QEMU's streams, none before the
 	// migration was begun here, and endDisks ends those of disks; progress is what they have
 	// brought about. copying is since when disks are copied, and copied what that has come to until
 	// memory is sent. stopped is since when the guest stands still, began when QEMU was told to
 	// begin, cause why the migration was canceled, and refused why the guest can't be sent at all.
+	offered        switchover.Transport
 	forwards       map[migrationwire.Channel]*migrationproxy.Forward
 	endDisks       context.CancelFunc
 	progress       switchover.Progress
@@ -153,7 +164,9 @@ func NewSource(ctx context.Context, env Env, id ID, node, address string) (*Sour
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	s.out = &migrationproxy.Outgoing{Address: at, Node: node, Header: id.header(), TLS: env.TLS, Log: env.Log}
 	env.Go(func() {
-		s.out.Control(s.ctx, migrationproxy.Conversation{Mine: &s.mine, Heard: s.heard.add, Connected: s.heard.connect})
+		s.out.Control(s.ctx, migrationproxy.Conversation{
+			Mine: &s.mine, Heard: s.heard.add, Connected: s.heard.connect, HeardAgreed: s.agreed.set,
+		})
 	})
 	return s, nil
 }

@@ -197,6 +197,7 @@ func TestWhatEachSideTellsTheOther(t *testing.T) {
 		{switchover.Ran, switchover.SourceFacts{Connected: true, Ready: true, Ran: true}},
 		{switchover.Never, switchover.SourceFacts{Connected: true, Ready: true, Ran: true, Never: true}},
 	} {
+		target.Agree(switchover.Transport{})
 		target.Tell(c.fact)
 		n.here.await("the fact "+string(c.fact), func() bool { return atSource(source) == c.want })
 	}
@@ -213,6 +214,7 @@ func TestFactsAreToldAgainAfterAVirtHandlersRestart(t *testing.T) {
 	n := newNodes(t)
 	source, target := n.source(), n.target("node1", noQEMU)
 	source.Tell(switchover.Released)
+	target.Agree(switchover.Transport{})
 	target.Tell(switchover.Ready)
 	n.here.await("the target to be ready", func() bool { return atSource(source).Ready })
 	n.there.await("the release", func() bool { return atTarget(target).Released })

@@ -30,6 +30,8 @@ type talk struct {
 	heard func(migrationwire.Kind)
 	// disks is told which disks the other side has; nil to hear nothing of them.
 	disks func([]migrationwire.Disk)
+	// transport is told what the other side says of the transport; nil to hear nothing of it.
+	transport func(migrationwire.Transport)
 }
 
 func (t *talk) run(ctx context.Context) error {
@@ -95,11 +97,28 @@ func (t *talk) listen() error {
 			if err := t.hear(&told, &m); err != nil {
 				return err
 			}
-		case !known[m.Kind]:
+		case known[m.Kind]:
+		case m.Kind == migrationwire.Offer, m.Kind == migrationwire.Agreed:
+			known[m.Kind] = true
+			if err := t.hearTransport(m.Transport); err != nil {
+				return err
+			}
+		default:
 			known[m.Kind] = true
 			t.heard(m.Kind)
 		}
 	}
+}
+
+// hearTransport takes what the other side says of the transport.
+func (t *talk) hearTransport(transport *migrationwire.Transport) error {
+	if err := transport.Check(); err != nil {
+		return err
+	}
+	if t.transport != nil {
+		t.transport(*transport)
+	}
+	return nil
 }
 
 // hear takes what the other side says of its disks.

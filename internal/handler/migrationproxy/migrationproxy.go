@@ -47,6 +47,11 @@ func (f *Facts) PublishDisks(disks []migrationwire.Disk) {
 	f.publish(migrationwire.Plugs, migrationwire.SplitDisks(disks)...)
 }
 
+// PublishTransport adds the Offer of a source, or what a target has Agreed to, once.
+func (f *Facts) PublishTransport(kind migrationwire.Kind, t migrationwire.Transport) {
+	f.publish(kind, migrationwire.Message{Kind: kind, Transport: &t})
+}
+
 func (f *Facts) publish(kind migrationwire.Kind, messages ...migrationwire.Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -366,11 +366,15 @@ func TestAHostThatFloodsTheGreetingsKeepsNobodyElseOut(t *testing.T) {
 
 // converse has the source keep its control connection up until stop is called.
 func (p *pair) converse(o *Outgoing, mine *Facts, e *ear) (stop func()) {
+	return p.talk(o, Conversation{Mine: mine, Heard: e.heard, Connected: e.link})
+}
+
+func (p *pair) talk(o *Outgoing, c Conversation) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		o.Control(ctx, Conversation{Mine: mine, Heard: e.heard, Connected: e.link})
+		o.Control(ctx, c)
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()

@@ -98,8 +98,11 @@ type Conversation struct {
 	Mine *Facts
 	// Heard is called with each fact of the target's, once for each connection.
 	Heard func(migrationwire.Kind)
+	// HeardAgreed is called with the transport that the target has agreed to, once for each connection; nil
+	// to hear nothing of it.
+	HeardAgreed func(migrationwire.Transport)
 	// Connected is called when a connection begins and when it has ended; nil to hear
-	// nothing of it. Neither function may block.
+	// nothing of it. None of the functions may block.
 	Connected func(bool)
 }
 
@@ -136,7 +139,7 @@ func (o *Outgoing) converse(ctx context.Context, c Conversation) (began bool, er
 		c.Connected(true)
 		defer c.Connected(false)
 	}
-	t := &talk{conn: conn, migration: o.Header.MigrationUID, mine: c.Mine, other: migrationwire.Target, heard: c.Heard}
+	t := &talk{conn: conn, migration: o.Header.MigrationUID, mine: c.Mine, other: migrationwire.Target, heard: c.Heard, transport: c.HeardAgreed}
 	return true, t.run(ctx)
 }
 

@@ -26,6 +26,9 @@ type Target struct {
 	// HeardDisks is called with the disks that the source's guest has beside those that it was started
 	// with, once for each control connection; nil to hear nothing of them.
 	HeardDisks func([]migrationwire.Disk)
+	// HeardOffer is called with the transport that the source offers, once for each control connection; nil
+	// to hear nothing of it.
+	HeardOffer func(migrationwire.Transport)
 	// Connected is called when a control connection begins and when the last one has
 	// ended; nil to hear nothing of it.
 	Connected func(bool)

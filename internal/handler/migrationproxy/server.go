@@ -239,7 +239,10 @@ func (s *Server) control(c *call) {
 	c.end = end
 	t := &talk{
 		conn: c.conn, migration: c.header.MigrationUID, mine: c.target.Facts, other: migrationwire.Source,
-		heard: c.target.Heard, disks: c.target.HeardDisks,
+		heard: c.target.Heard, disks: c.target.HeardDisks, transport: c.target.HeardOffer,
+	}
+	if c.header.Version < migrationwire.AgreesTransport && t.transport != nil {
+		t.transport(migrationwire.Transport{}) // it never says so
 	}
 	c.serve = func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)

@@ -28,6 +28,8 @@ func migrations(t *testing.T, open Open) {
 		"a migration that can't be reached fails and the guest runs on":             unreachable,
 		"migrations begin, go on and arrive only where they can":                    misplaced,
 		"markers stay in the QEMU that they were added to":                          markersStay,
+		"a guest is handed over by several connections":                             multifd,
+		"a guest runs on whose target knows of one connection":                      multifdRefused,
 		"a disk that is copied is the same when its guest is handed over":           mirrored,
 		"a copy that is ended by force is one that has failed":                      mirrorEnded,
 		"a copy fails with its target, and the guest goes on":                       mirrorLost,

@@ -33,6 +33,8 @@ type migration struct {
 	// conn is the stream, and listener where a target waits for it.
 	conn     net.Conn
 	listener net.Listener
+	// channelConns are the connections beside it.
+	channelConns []net.Conn
 	// proceed is closed when a source is to go on after pre-switchover, or to give up.
 	proceed chan struct{}
 	// state is the run state in which the migration has stopped the guest; wasRunning means
@@ -141,6 +143,9 @@ func (m *migration) close() {
 	if m.listener != nil {
 		_ = m.listener.Close()
 	}
+	for _, conn := range m.channelConns {
+		_ = conn.Close()
+	}
 }
 
 // setMigration changes the status, and reports it. The caller holds s.mu.
@@ -247,7 +252,7 @@ func (s *Server) migrateIncoming(_ *monitor, a arguments) (any, error) {
 	s.reportMigration(migrationSetup) // and query-migrate says nothing yet, as QEMU's
 	s.serving.Go(func() {
 		conn, err := listener.Accept()
-		if err == nil {
+		if err == nil && s.acceptChannels(listener) == nil {
 			s.receive(conn)
 		}
 	})

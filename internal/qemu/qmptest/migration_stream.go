@@ -38,6 +38,10 @@ func (s *Server) send(path string) {
 		return
 	}
 	s.setMigration(migrationActive)
+	if err := s.dialChannels(path); err != nil {
+		s.giveUp(message(err))
+		return
+	}
 	if err := s.sendMemory(conn); err != nil || m.status != migrationActive || m.failure != "" {
 		s.giveUp(message(err))
 		return

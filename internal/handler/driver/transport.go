@@ -1,0 +1,44 @@
+package driver
+
+import (
+	"context"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/handler/presence"
+	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/switchover"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// offer is how the guest would be sent from here.
+func (d *Driver) offer(s *snapshot, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) switchover.Transport {
+	return switchover.OfferOf(s.limitsOf(vmi, m), machine.GuestMemory(&vmi.Spec), d.env.Migration.CPUs)
+}
+
+// agree has a QEMU wait for its guest in the way that the source offers, as far as it can be had, and the
+// source know of it. Before that the target is not ready, however long it takes (decision 360).
+func (d *Driver) agree(ctx context.Context, s *snapshot, seen presence.Facts) {
+	a, target := s.attached, d.moving.target
+	if a == nil || target == nil || seen.VMI == nil || target.Agreed() || guestlifecycle.RoleOf(seen.VMI, d.env.Node) != guestlifecycle.Destination {
+		return
+	}
+	offer, heard := target.Offered()
+	if known := a.guest.Observe().Migration; !heard || !known.Arriving() {
+		return
+	}
+	failure := &d.moving.agreeing
+	if failure.left(guestlifecycle.Attach, d.env.Now()) == 0 {
+		taken, err := a.guest.Listen(ctx, layout.Socket(layout.MigrationSocket), offer.Accepted(d.env.Migration.CPUs))
+		failure.note(guestlifecycle.Attach, err, d.env.Now())
+		if err == nil {
+			d.log.Info("QEMU waits for its guest", "channels", taken.Channels)
+			target.Agree(taken)
+			return
+		}
+		d.log.Info("QEMU does not wait for its guest yet", "reason", err.Error())
+	}
+	s.plugAfter = backoff.Sooner(s.plugAfter, failure.left(guestlifecycle.Attach, d.env.Now()))
+}
