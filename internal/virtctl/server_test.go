@@ -164,11 +164,16 @@ func (s *apiServer) selected(r *http.Request) []any {
 	items := []any{}
 	name, one := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 	for _, at := range slices.Sorted(maps.Keys(s.objects)) {
-		if (path.Dir(at) == r.URL.Path || ofAllNamespaces(at) == r.URL.Path) && (!one || path.Base(at) == name) {
+		if isIn(at, r) && (!one || path.Base(at) == name) {
 			items = append(items, s.objects[at].Object)
 		}
 	}
 	return items
+}
+
+// isIn reports whether an object is in the list that a request is about.
+func isIn(at string, r *http.Request) bool {
+	return path.Dir(at) == r.URL.Path || ofAllNamespaces(at) == r.URL.Path
 }
 
 // ofAllNamespaces is the path of the list that an object is in with those of the other
@@ -210,11 +215,13 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 			"metadata": map[string]any{"resourceVersion": "1", "annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"}},
 		})
 	}
-	for _, object := range s.coming {
-		s.objects[pathOf(object)] = object
-		changes <- object
+	if len(s.coming) > 0 && isIn(pathOf(s.coming[0]), r) {
+		for _, object := range s.coming {
+			s.objects[pathOf(object)] = object
+			changes <- object
+		}
+		s.coming = nil
 	}
-	s.coming = nil
 	s.mu.Unlock()
 	_ = flusher.Flush()
 	for {
@@ -222,7 +229,9 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case object := <-changes:
-			send("ADDED", object.Object)
+			if isIn(pathOf(object), r) {
+				send("ADDED", object.Object)
+			}
 		}
 	}
 }

@@ -63,3 +63,17 @@ func (c *Client) AwaitMigration(ctx context.Context, namespace, name string, see
 	}
 	return ended, err
 }
+
+// FollowVMI calls seen with each state of a VMI, until ctx ends.
+func (c *Client) FollowVMI(ctx context.Context, namespace, name string, seen func(*v1.VirtualMachineInstance)) error {
+	_, err := toolswatch.UntilWithSync(ctx, c.oneVMI(namespace, name), &v1.VirtualMachineInstance{}, nil, func(event watch.Event) (bool, error) {
+		if vmi, is := event.Object.(*v1.VirtualMachineInstance); is {
+			seen(vmi)
+		}
+		return false, nil
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -21,7 +22,9 @@ func show(ctx context.Context, e *env.Env, c *client.Client, m *v1.VirtualMachin
 	_, isTerminal := e.OutTerminal()
 	line := &progress{env: e, began: time.Now(), rewrites: isTerminal}
 	stop := line.keepTime(ctx)
+	forget := line.follow(ctx, c, m)
 	ended, err := c.AwaitMigration(ctx, m.Namespace, m.Name, func(m *v1.VirtualMachineInstanceMigration) { line.set(describe(m)) })
+	forget()
 	stop()
 	if err != nil {
 		return err
@@ -58,6 +61,40 @@ func describe(m *v1.VirtualMachineInstanceMigration) string {
 	return text
 }
 
+// follow shows what the VMI says of how far the migration is, until forget is called. Whoever may migrate
+// a VMI need not be allowed to read it, and sees the phases alone then.
+func (p *progress) follow(ctx context.Context, c *client.Client, m *v1.VirtualMachineInstanceMigration) (forget func()) {
+	vmi, err := c.VMI(ctx, m.Namespace, m.Spec.VMIName)
+	if err != nil {
+		return func() {}
+	}
+	p.tell(howFar(vmi, m.UID))
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	following.Go(func() {
+		if err := c.FollowVMI(ctx, m.Namespace, m.Spec.VMIName, func(vmi *v1.VirtualMachineInstance) { p.tell(howFar(vmi, m.UID)) }); err != nil {
+			p.tell(fmt.Sprintf("how far it is can't be read: %v", err))
+		}
+	})
+	return func() {
+		cancel()
+		following.Wait()
+	}
+}
+
+// howFar is what a VMI says of how far a migration is, "" for nothing.
+func howFar(vmi *v1.VirtualMachineInstance, migration types.UID) string {
+	if state := vmi.Status.MigrationState; state == nil || state.MigrationUID != migration {
+		return ""
+	}
+	for _, c := range vmi.Status.Conditions {
+		if c.Type == layout.MigrationProgress && c.Status == corev1.ConditionTrue {
+			return c.Message
+		}
+	}
+	return ""
+}
+
 // between names the two nodes, as far as they are known.
 func between(state *v1.VirtualMachineInstanceMigrationState) string {
 	if state == nil || state.SourceNode == "" || state.TargetNode == "" {
@@ -73,16 +110,40 @@ type progress struct {
 	// rewrites means that the line is written again over itself.
 	rewrites bool
 	mu       sync.Mutex
-	text     string
+	// phase is what the migration says of itself, and far how far it is; text is what is shown of both.
+	phase, far, text string
 }
 
 // clearLine returns to the line's beginning and deletes it.
 const clearLine = "\r\033[K"
 
-// set shows another text.
-func (p *progress) set(text string) {
+// set shows what the migration says.
+func (p *progress) set(phase string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.phase = phase
+	p.show()
+}
+
+// tell shows how far it is. What was known last stands until the migration ends.
+func (p *progress) tell(far string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if far == "" {
+		return
+	}
+	p.far = far
+	if p.phase != "" {
+		p.show()
+	}
+}
+
+// show shows another text.
+func (p *progress) show() {
+	text := p.phase
+	if p.far != "" {
+		text += ": " + p.far
+	}
 	if text == p.text {
 		return
 	}
