@@ -18,8 +18,6 @@ import (
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"drydock.dev/drydock/internal/rules/condition"
 )
 
 // newMigratableVM is a VM whose disk every node reaches, in a pod network that it leaves by
@@ -163,10 +161,7 @@ func movesThereAndBack(t *testing.T, ns string, g *guest) {
 	g.count()
 	journals := g.keepJournals()
 	identity, uptime := g.identity(), g.uptime()
-	vmi := awaitVMI(t, ns, "moves", "LiveMigratable", func(vmi *v1.VirtualMachineInstance) bool {
-		migratable := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
-		return migratable != nil && migratable.Status == corev1.ConditionTrue
-	})
+	vmi := awaitMigratable(t, ns, "moves")
 	for _, turn := range []string{"there", "back"} {
 		counted, from := g.counted(), awaitRunning(t, ns, "moves").Status.NodeName
 		do(t, ns, "migrate", "moves")

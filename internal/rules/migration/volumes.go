@@ -20,29 +20,29 @@ func (d *decision) unattached() string {
 
 // patientUntil is when the volumes have taken so long that somebody should know why.
 func (d *decision) patientUntil() time.Time {
-	return d.preparedUntil().Add(preparationPatience - preparationLimit)
+	handedOver := d.preparedUntil().Add(-preparationLimit)
+	return handedOver.Add(preparationPatience)
 }
 
-// asksForObstacle reports whether to find out what keeps the volumes from the target.
+// asksForObstacle reports whether the API server is to be asked for what keeps the volumes.
 func (d *decision) asksForObstacle() bool {
 	return !d.o.ObstacleAsked && !d.o.Now.Before(d.patientUntil()) && d.unattached() != ""
 }
 
 // awaitVolumes passes on what keeps the attachment pods at the target from running.
 func (d *decision) awaitVolumes() {
-	names := d.unattached()
-	if names != "" && d.o.Obstacle != "" {
+	switch names := d.unattached(); {
+	case names == "":
+		d.goOn()
+	case !d.o.ObstacleAsked:
+		d.goOn()
+		d.lookAgain(d.patientUntil())
+	case d.o.Obstacle == "":
+		d.goOn()
+		d.lookAgain(d.o.Now.Add(preparationInterval))
+	default:
 		d.wait(ReasonNotAttached, fmt.Sprintf("the hotplugged volumes (%s) are not attached to node %s yet: %s",
 			names, d.state().TargetNode, d.o.Obstacle))
 		d.lookAgain(d.o.Now.Add(preparationInterval))
-		return
-	}
-	d.goOn()
-	switch {
-	case names == "":
-	case d.o.ObstacleAsked:
-		d.lookAgain(d.o.Now.Add(preparationInterval))
-	default:
-		d.lookAgain(d.patientUntil())
 	}
 }
