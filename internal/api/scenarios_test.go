@@ -54,6 +54,7 @@ func TestVirtAPI(t *testing.T) {
 	t.Run("a VM clones what its writer may read", w.templates)
 	t.Run("a console is passed through", w.console)
 	t.Run("who may do what", w.roles)
+	t.Run("who may migrate", w.migrationRoles)
 	t.Run("an image is uploaded", w.uploads)
 	t.Run("a node has its own certificate and no other", w.nodeCertificates)
 	t.Run("a lost certificate is made again", w.rotation)

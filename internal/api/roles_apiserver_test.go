@@ -1,0 +1,110 @@
+//go:build apiserver
+
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// migrators are the users of migrationRoles with the role that each has in the test's
+// namespace. The first three are Kubernetes' own, which Drydock's are aggregated to.
+var migrators = map[string]string{"m-admin": "admin", "m-editor": "edit", "m-viewer": "view", "m-mover": "kubevirt.io:migrate", "m-stranger": ""}
+
+// access is something that may be done.
+type access struct{ verb, group, resource, subresource string }
+
+func (a access) String() string {
+	return fmt.Sprintf("%s %s.%s/%s", a.verb, a.resource, a.group, a.subresource)
+}
+
+// migrationRoles asks the authorizer whom the roles let migrate: the one that an administrator
+// binds, and nobody else (decision 285).
+func (w *world) migrationRoles(t *testing.T) {
+	for user, role := range migrators {
+		if role == "" {
+			continue
+		}
+		must(t, w.admin.Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: user, Namespace: w.namespace},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+		}))
+	}
+	const migrations = "virtualmachineinstancemigrations"
+	for _, verb := range []string{"get", "list", "watch"} {
+		w.allows(t, access{verb, v1.GroupVersion.Group, migrations, ""}, "m-admin", "m-editor", "m-viewer", "m-mover")
+	}
+	for _, verb := range []string{"create", "update", "patch", "delete", "deletecollection"} {
+		w.allows(t, access{verb, v1.GroupVersion.Group, migrations, ""}, "m-mover")
+	}
+	for _, verb := range []string{"update", "patch"} {
+		w.allows(t, access{verb, v1.GroupVersion.Group, migrations, "status"})
+	}
+	w.allows(t, access{"update", v1.SubresourceGroupName, "virtualmachines", "migrate"}, "m-mover")
+	for _, resource := range []string{"virtualmachines", "virtualmachineinstances"} {
+		w.allows(t, access{"update", v1.SubresourceGroupName, resource, "evacuate"}, "m-mover")
+		w.allows(t, access{"get", v1.SubresourceGroupName, resource, "evacuate"})
+		w.allows(t, access{"delete", v1.GroupVersion.Group, resource, ""}, "m-admin", "m-editor")
+	}
+	w.migratorsCalls(t)
+}
+
+// allows asks for each user whether he may do that in the test's namespace, and in another one,
+// where nobody may.
+func (w *world) allows(t *testing.T, a access, whom ...string) {
+	t.Helper()
+	may := map[string]bool{}
+	for _, user := range whom {
+		may[user] = true
+	}
+	for user := range migrators {
+		for _, namespace := range []string{w.namespace, metav1.NamespaceDefault} {
+			want := may[user] && namespace == w.namespace
+			// A binding counts a moment after it was made.
+			w.eventually(t, fmt.Sprintf("%s in %s: %s, allowed: %v", user, namespace, a, want), func() error {
+				review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+					User: user, Groups: []string{"system:authenticated"},
+					ResourceAttributes: &authorizationv1.ResourceAttributes{
+						Namespace: namespace, Verb: a.verb, Group: a.group, Resource: a.resource, Subresource: a.subresource,
+					},
+				}}
+				if err := w.admin.Create(t.Context(), review); err != nil {
+					return err
+				}
+				if review.Status.Allowed != want {
+					return fmt.Errorf("allowed: %v (%s)", review.Status.Allowed, review.Status.Reason)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// migratorsCalls has the users do it: what the authorizer is asked for is what they call.
+func (w *world) migratorsCalls(t *testing.T) {
+	w.running(t, "evacuated")
+	paths := []string{
+		w.subresource("virtualmachines", "evacuated", "migrate"),
+		w.subresource("virtualmachines", "evacuated", "evacuate/cancel"),
+		w.subresource("virtualmachineinstances", "evacuated", "evacuate/cancel"),
+	}
+	for user := range migrators {
+		config := rest.CopyConfig(w.config)
+		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+		for _, path := range paths {
+			_, err := callAs(t.Context(), config, http.MethodPut, path, "{}")
+			if refused := apierrors.IsForbidden(err); refused == (user == "m-mover") {
+				t.Errorf("%s calls %s: %v", user, path, err)
+			}
+		}
+	}
+}
