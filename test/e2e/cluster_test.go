@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -120,6 +121,28 @@ func output(ctx context.Context, program string, args ...string) (string, error)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, binary(program), args...).CombinedOutput()
 	return string(out), err
+}
+
+// kubeVirt names the KubeVirt object.
+func kubeVirt() *v1.KubeVirt {
+	return &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "kubevirt"}}
+}
+
+// configure patches the KubeVirt object, and takes that back when the test ends. No test that does
+// it is parallel.
+func configure(t *testing.T, patch, back string) {
+	t.Helper()
+	set := func(ctx context.Context, patch string) error {
+		return cluster.client.Patch(ctx, kubeVirt(), client.RawPatch(types.MergePatchType, []byte(patch)))
+	}
+	t.Cleanup(func() {
+		if err := set(context.Background(), back); err != nil {
+			t.Errorf("taking back what was configured: %v", err)
+		}
+	})
+	if err := set(t.Context(), patch); err != nil {
+		t.Fatalf("configuring %s: %v", patch, err)
+	}
 }
 
 // component is a process of the embedded cluster, as `drydock status` shows it.

@@ -1,0 +1,162 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TestATargetThatCannotBeHadSaysWhy asks for migrations whose target pod finds no node, or does not
+// start there: each says why soon, leaves nothing behind when it is canceled or given up, and the
+// guest goes on. When nothing is in the way any more, it migrates. Not parallel: the other node is
+// full meanwhile, and no pod of a guest starts.
+func TestATargetThatCannotBeHadSaysWhy(t *testing.T) {
+	ns := newNamespace(t)
+	vm := evictable(newMigratableVM(t, ns, "stays"), v1.EvictionStrategyLiveMigrate)
+	vm.Spec.Template.Spec.Domain.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
+	s := &staying{t: t, guest: bootVM(t, vm)}
+	awaitMigratable(t, ns, "stays")
+	s.vmi, s.bootID, s.budgets = awaitRunning(t, ns, "stays"), s.guest.bootID(), budgets(t, ns)
+
+	nowhere := newMigration(ns, "stays")
+	nowhere.Spec.AddedNodeSelector = map[string]string{"drydock.dev/such-a-node": "none"}
+	s.isCanceled(nowhere, "the scheduler finds no node for the target pod", "the migration's addedNodeSelector asks for drydock.dev/such-a-node=none")
+
+	givenUp := newMigration(ns, "stays")
+	givenUp.Spec.AddedNodeSelector = nowhere.Spec.AddedNodeSelector
+	givenUp.Annotations = map[string]string{v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: "5"}
+	s.fails(givenUp, "the scheduler finds no node for the target pod", "drydock.dev/such-a-node=none", "5s after it was made")
+
+	filler := s.fillOtherNode()
+	s.isCanceled(newMigration(ns, "stays"), "the scheduler finds no node for the target pod", "Insufficient cpu")
+	deleteObject(t, filler)
+	awaitGone(t, filler)
+
+	t.Run("an image that the node can't get", func(t *testing.T) {
+		configure(t, `{"spec":{"imagePullPolicy":"Always"}}`, `{"spec":{"imagePullPolicy":null}}`)
+		s.isCanceled(newMigration(ns, "stays"), "virt-launcher")
+	})
+	migrated(t, ns, "stays")
+	if login(t, ns, "stays").bootID() != s.bootID {
+		t.Error("the guest was started again")
+	}
+}
+
+// staying is a guest that does not migrate.
+type staying struct {
+	t       *testing.T
+	guest   *guest
+	vmi     *v1.VirtualMachineInstance
+	bootID  string
+	budgets string
+}
+
+// isCanceled makes a migration, which says soon that it waits, for what; and cancels it.
+func (s *staying) isCanceled(m *v1.VirtualMachineInstanceMigration, says ...string) {
+	s.t.Helper()
+	create(s.t, m)
+	awaitMigration(s.t, m, fmt.Sprintf("%q", says), func(m *v1.VirtualMachineInstanceMigration) bool {
+		if m.IsFinal() {
+			s.t.Fatalf("the migration is %s: %+v", m.Status.Phase, m.Status.MigrationState)
+		}
+		return hasAll(waitsFor(m), says)
+	})
+	deleteObject(s.t, m)
+	awaitGone(s.t, m)
+	s.goesOn()
+}
+
+// fails makes a migration that fails, and says why.
+func (s *staying) fails(m *v1.VirtualMachineInstanceMigration, says ...string) {
+	s.t.Helper()
+	create(s.t, m)
+	ended := awaitEnd(s.t, m, v1.MigrationFailed)
+	if state := ended.Status.MigrationState; state == nil || !hasAll(state.FailureReason, says) {
+		s.t.Errorf("the migration has failed with %+v, want %q", state, says)
+	}
+	s.goesOn()
+}
+
+func hasAll(text string, parts []string) bool {
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			return false
+		}
+	}
+	return true
+}
+
+// goesOn checks that the guest is where it was, alone, and that no migration has left anything.
+func (s *staying) goesOn() {
+	s.t.Helper()
+	awaitOneLauncher(s.t, s.vmi, s.vmi.Status.NodeName)
+	if s.guest.bootID() != s.bootID {
+		s.t.Error("the guest was started again")
+	}
+	if now := budgets(s.t, s.vmi.Namespace); now != s.budgets {
+		s.t.Errorf("the budgets are %s, and were %s", now, s.budgets)
+	}
+	now := awaitRunning(s.t, s.vmi.Namespace, s.vmi.Name)
+	if len(now.Status.ActivePods) != 1 || now.Status.NodeName != s.vmi.Status.NodeName {
+		s.t.Errorf("the VMI is on node %s with the pods %v", now.Status.NodeName, now.Status.ActivePods)
+	}
+}
+
+// budgets are those of a namespace.
+func budgets(t *testing.T, ns string) string {
+	t.Helper()
+	var list policyv1.PodDisruptionBudgetList
+	if err := cluster.client.List(t.Context(), &list, client.InNamespace(ns)); err != nil {
+		t.Fatalf("listing the budgets: %v", err)
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return fmt.Sprintf("%q", names)
+}
+
+// fillOtherNode has a pod ask for nearly all CPU time that is left on the other node.
+func (s *staying) fillOtherNode() *corev1.Pod {
+	s.t.Helper()
+	other := otherThan(s.vmi.Status.NodeName)
+	node := &corev1.Node{}
+	if err := cluster.client.Get(s.t.Context(), client.ObjectKey{Name: other}, node); err != nil {
+		s.t.Fatal(err)
+	}
+	free := node.Status.Allocatable.Cpu().MilliValue()
+	var pods corev1.PodList
+	if err := cluster.client.List(s.t.Context(), &pods); err != nil {
+		s.t.Fatal(err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Spec.NodeName != other || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		for j := range pod.Spec.Containers {
+			free -= pod.Spec.Containers[j].Resources.Requests.Cpu().MilliValue()
+		}
+	}
+	filler := toolsPod(s.vmi.Namespace, "filler")
+	filler.Spec.NodeName = other
+	filler.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+		corev1.ResourceCPU: *resource.NewMilliQuantity(free-100, resource.DecimalSI),
+	}
+	create(s.t, filler)
+	await(s.t, filler, &corev1.PodList{}, "phase Running", func(pod *corev1.Pod) bool {
+		if pod.Status.Phase == corev1.PodFailed {
+			s.t.Fatalf("the pod that fills node %s is refused: %s", other, pod.Status.Message)
+		}
+		return pod.Status.Phase == corev1.PodRunning
+	})
+	return filler
+}
