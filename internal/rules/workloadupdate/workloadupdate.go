@@ -23,6 +23,7 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/evacuation"
 	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // KubeVirt's defaults for the batches of evictions.
@@ -109,8 +110,7 @@ func (p *planning) consider(vmi *v1.VirtualMachineInstance) {
 	if !outdated && !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired) {
 		return
 	}
-	if vmi.Status.Phase != v1.Running || vmi.IsMarkedForEviction() {
-		// Who evacuates a guest updates it, too.
+	if busy(vmi) {
 		return
 	}
 	movable := migration.Movable(vmi) == nil
@@ -120,6 +120,14 @@ func (p *planning) consider(vmi *v1.VirtualMachineInstance) {
 	case outdated && p.by(v1.WorkloadUpdateMethodEvict) && (movable || !protected(vmi, p.Eviction)):
 		p.plan.Evict = append(p.plan.Evict, vmi)
 	}
+}
+
+// busy reports whether there is nothing to be done for a guest now: it starts or ends; it is moved
+// already, by whomever, which brings it into a newer pod, too; or its node does not answer, so that
+// nobody knows how it is. An eviction would be no news to it, and would take another one's place.
+func busy(vmi *v1.VirtualMachineInstance) bool {
+	return vmi.Status.Phase != v1.Running || vmi.IsMarkedForEviction() || migration.InFlight(vmi) ||
+		vmistatus.Interrupted(vmi) || vmistatus.Unanswered(vmi)
 }
 
 // label has a VMI's label say whether it is outdated.
@@ -157,7 +165,7 @@ func protected(vmi *v1.VirtualMachineInstance, cluster v1.EvictionStrategy) bool
 func (p *planning) migrate(vmi *v1.VirtualMachineInstance) {
 	of := p.of[types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name}]
 	pending := func(m *v1.VirtualMachineInstanceMigration) bool { return !m.IsFinal() }
-	if p.underway >= p.MostMigrations || migration.InFlight(vmi) || slices.ContainsFunc(of, pending) {
+	if p.underway >= p.MostMigrations || slices.ContainsFunc(of, pending) {
 		// Their ends are the next reason to look.
 		return
 	}

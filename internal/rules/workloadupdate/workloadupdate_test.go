@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -47,6 +48,20 @@ func labeled(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance { return
 
 func marked(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	vmi.Status.EvacuationNodeName = "a"
+	return vmi
+}
+
+// unready is a guest whose condition Ready is False for a reason.
+func unready(vmi *v1.VirtualMachineInstance, reason string) *v1.VirtualMachineInstance {
+	vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{
+		Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse, Reason: reason,
+	})
+	return vmi
+}
+
+// moving is a guest that a migration has been begun of.
+func moving(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourceNode: "a", TargetNode: "b"}
 	return vmi
 }
 
@@ -116,9 +131,14 @@ func TestPlan(t *testing.T) {
 		"whose eviction would be refused takes no place": {methods: []v1.WorkloadUpdateMethod{evict}, want: "3; evicts c; waits 1m0s",
 			vmis: vmis{labeled(evicted(fixed(guest("a", "old")), v1.EvictionStrategyLiveMigrate)), labeled(evicted(fixed(guest("b", "old")), v1.EvictionStrategyExternal)),
 				labeled(evicted(fixed(guest("c", "old")), v1.EvictionStrategyLiveMigrateIfPossible))}},
-		"MigrationRequired":                   {methods: []v1.WorkloadUpdateMethod{migrate}, vmis: vmis{required(guest("a", "new"))}, want: "0; migrates a"},
-		"MigrationRequired evicts nobody":     {methods: []v1.WorkloadUpdateMethod{evict}, vmis: vmis{required(guest("a", "new"))}, want: "0"},
-		"one that is evacuated is left":       {methods: []v1.WorkloadUpdateMethod{migrate, evict}, vmis: vmis{labeled(marked(guest("a", "old")))}, want: "1"},
+		"MigrationRequired":                                          {methods: []v1.WorkloadUpdateMethod{migrate}, vmis: vmis{required(guest("a", "new"))}, want: "0; migrates a"},
+		"MigrationRequired evicts nobody":                            {methods: []v1.WorkloadUpdateMethod{evict}, vmis: vmis{required(guest("a", "new"))}, want: "0"},
+		"one that is evacuated is left":                              {methods: []v1.WorkloadUpdateMethod{migrate, evict}, vmis: vmis{labeled(marked(guest("a", "old")))}, want: "1"},
+		"one that is on its way already, whoever has asked for that": {methods: []v1.WorkloadUpdateMethod{evict}, vmis: vmis{labeled(moving(guest("a", "old")))}, want: "1"},
+		"one whose pod ends already takes no place": {methods: []v1.WorkloadUpdateMethod{evict}, want: "2; evicts b; waits 1m0s",
+			vmis: vmis{labeled(unready(guest("a", "old"), v1.PodTerminatingReason)), labeled(guest("b", "old"))}, edit: func(c *Cluster) { c.Strategy.BatchEvictionSize = new(1) }},
+		"one whose node does not answer":      {methods: []v1.WorkloadUpdateMethod{migrate, evict}, vmis: vmis{labeled(unready(guest("a", "old"), vmistatus.ReasonNodeLost))}, want: "1"},
+		"one that is not ready, and runs":     {methods: []v1.WorkloadUpdateMethod{migrate, evict}, vmis: vmis{labeled(unready(guest("a", "old"), v1.GuestNotRunningReason))}, want: "1; migrates a"},
 		"one that is migrated already":        {methods: []v1.WorkloadUpdateMethod{migrate}, vmis: vmis{labeled(guest("a", "old"))}, want: "1", edit: func(c *Cluster) { c.Migrations = append(c.Migrations, updateOfA(v1.MigrationPending)) }},
 		"one whose migration has just failed": {methods: []v1.WorkloadUpdateMethod{migrate}, vmis: vmis{labeled(guest("a", "old"))}, want: "1; waits 15s", edit: func(c *Cluster) { c.Migrations = append(c.Migrations, updateOfA(v1.MigrationFailed)) }},
 		"no more than may run":                {methods: []v1.WorkloadUpdateMethod{migrate}, vmis: vmis{labeled(guest("a", "old")), labeled(guest("b", "old")), labeled(guest("c", "old"))}, want: "3; migrates a,b"},
