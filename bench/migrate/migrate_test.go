@@ -18,6 +18,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/switchover"
 )
 
 // settings are what is compared of two QEMUs that migrate.
@@ -90,7 +91,7 @@ func TestTheBaselineMigratesWithVirtHandlersSettings(t *testing.T) {
 	theirs := struct{ source, target *qmptest.Server }{running(t), qmptest.NewIncoming(t)}
 	theirs.target.AddObject(machine.MarkerType, machine.IncomingMarker("m"))
 	theirs.source.HoldMigration()
-	if err := handled(t, theirs.target).Listen(t.Context(), filepath.Join(dir, "theirs")); err != nil {
+	if _, err := handled(t, theirs.target).Listen(t.Context(), filepath.Join(dir, "theirs"), switchover.Transport{}); err != nil {
 		t.Fatal(err)
 	}
 	begin := guest.Begin{Migration: "m", Socket: filepath.Join(dir, "theirs"), Downtime: downtimeLimit * time.Millisecond}
