@@ -32,6 +32,7 @@
 package migration
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -299,6 +300,10 @@ func (d *decision) follow() {
 		d.tidy()
 	case d.o.VMI.IsFinal():
 		d.fail("the VMI has ended: its phase is %s", d.o.VMI.Status.Phase)
+	case d.silence() != "" && !d.o.VMIAsked:
+		d.p.Needs = NeedVMI
+	case d.silence() != "" && d.targetIsOut():
+		d.abandon()
 	case d.asksForObstacle():
 		d.p.Needs = NeedObstacle
 	case d.stopsBecause() != "":
@@ -368,13 +373,13 @@ func (d *decision) stopsBecause() string {
 	case o.Target.DeletionTimestamp != nil:
 		return "the target pod " + o.TargetName + " is being deleted"
 	}
-	return d.overdue()
+	return cmp.Or(d.overdue(), d.silence())
 }
 
 // tidy deletes what a migration that has ended leaves behind, and lets it go then.
 func (d *decision) tidy() {
 	o, ms := &d.o, d.state()
-	if ms != nil && !ms.Completed && !ms.Failed && !o.VMI.IsFinal() {
+	if ms != nil && !ms.Completed && !ms.Failed && !o.VMI.IsFinal() && !d.targetIsOut() {
 		// Somebody with an old view has handed over since.
 		d.stop("the migration had ended before the VMI was handed over")
 		return
@@ -399,7 +404,7 @@ func (d *decision) tidy() {
 // until the VMI goes.
 func (d *decision) deleteEnded() {
 	o, ms := &d.o, d.state()
-	read := ms == nil || ms.Failed
+	read := ms == nil || ms.Failed || d.targetIsOut()
 	d.p.DeleteTarget = read && o.Target != nil && o.Target.DeletionTimestamp == nil && d.ours() && !d.guestIsThere()
 }
 

@@ -34,10 +34,12 @@ type sight struct {
 	// their processes run.
 	exits [2]switchover.Exit
 	alive [2]bool
+	// quiet means that the source's virt-handler tells nothing.
+	quiet bool
 }
 
 func (s *state) sight() sight {
-	v := sight{vmi: s.vmi, cancel: s.cancel, pods: s.pods, nodes: s.nodes}
+	v := sight{vmi: s.vmi, cancel: s.cancel, pods: s.pods, nodes: s.nodes, quiet: !s.handlers[source].up || s.nodes[source] != answers}
 	for i, p := range s.pods {
 		if p.final && !p.gone {
 			v.exits[i] = s.exits[i]
@@ -68,8 +70,9 @@ type write struct {
 	by      string
 	vmi     switchover.Record
 	deletes [2]bool
-	// lost means that the VMI ends because its guest is lost, letsGo that the VMI goes.
-	lost, letsGo bool
+	// lost means that the VMI ends because its guest is lost, letsGo that the VMI goes. abandons means
+	// that the migration is said to have failed, which the VMI does not say.
+	lost, letsGo, abandons bool
 }
 
 // loops are virt-controller's, which remember what they have decided. An exploration comes to the
@@ -145,6 +148,10 @@ func (v *sight) object(late bool) *v1.VirtualMachineInstance {
 	if current := v.current(); v.pods[current].gone {
 		vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse,
 			Reason: v1.PodNotExistsReason, LastProbeTime: metav1.NewTime(v.missed(current, late))}}
+	}
+	if r.Started && !v.quiet {
+		vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{
+			Type: vmistatus.MigrationProgress, Status: corev1.ConditionTrue, LastProbeTime: metav1.NewTime(now)})
 	}
 	if got := switchover.RecordOf(vmi, aMove); got != r {
 		panic(fmt.Sprintf("the VMI that is made for the record %+v has the record %+v", r, got))
@@ -260,6 +267,11 @@ func migrationLoop(v *sight, late bool) write {
 	m.Status.Phase = v1.MigrationPreparingTarget
 	m.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{
 		{Phase: v1.MigrationPreparingTarget, PhaseTransitionTimestamp: metav1.NewTime(now)}}
+	if v.vmi.Started {
+		m.Status.Phase = v1.MigrationRunning
+		m.Status.PhaseTransitionTimestamps = append(m.Status.PhaseTransitionTimestamps,
+			v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{Phase: v1.MigrationRunning, PhaseTransitionTimestamp: before(late)})
+	}
 	if v.cancel {
 		at := before(late)
 		m.DeletionTimestamp = &at
@@ -274,6 +286,7 @@ func migrationLoop(v *sight, late bool) write {
 	to := vmilifecycle.TellOfMigration(from, vmistatus.Migration{Of: aMove, Abort: plan.VMI.Abort, Failure: plan.VMI.Failure}, now)
 	w := write{vmi: switchover.RecordOf(to, aMove)}
 	w.deletes[target] = plan.DeleteTarget
+	w.abandons = plan.Migration.Status.Phase == v1.MigrationFailed && !v.vmi.Failed && !w.vmi.Failed && !v.vmi.Final
 	w.loop, w.by = ofMigrations, ofMigrations+v.changes(w)
 	return w
 }
@@ -288,7 +301,7 @@ func (v *sight) changes(w write) string {
 	}{
 		{"failed", was.Failed, is.Failed}, {"abort", was.AbortRequested, is.AbortRequested}, {"source dropped", !was.SourceNamed, !is.SourceNamed},
 		{"target dropped", !was.TargetNamed, !is.TargetNamed}, {"switched", was.Switched, is.Switched}, {"the end", was.Final, is.Final},
-		{"its guest lost", was.Final, w.lost},
+		{"its guest lost", was.Final, w.lost}, {"that the migration is over", false, w.abandons},
 	} {
 		if c.is && !c.was {
 			words = append(words, c.word)

@@ -89,6 +89,10 @@ func switchBeforeTheGuest(v sight, w *write) {
 	w.vmi.Switched = w.vmi.Switched || v.vmi.Started
 }
 
+func abandonWithoutTheTargetsEnd(v sight, w *write) {
+	w.abandons = w.abandons || w.loop == ofMigrations && v.quiet && v.vmi.AbortRequested && !v.vmi.Failed
+}
+
 var controllerWrites = map[switchover.ControllerAction]func(*switchover.Record){
 	switchover.ControllerRecordFailed: func(r *switchover.Record) { r.Failed = true },
 	switchover.RecordAbort:            func(r *switchover.Record) { r.AbortRequested = true },
@@ -250,6 +254,8 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			atLoops(letGoWithoutTheOtherPod), scenario{ready: true, prompt: true, faults: 1, kinds: vmiDeleted}, errEnded},
 		"virt-controller switches the node before the guest": {
 			atLoops(switchBeforeTheGuest), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errEnded},
+		"virt-controller says that a migration has failed whose target may run": {
+			atLoops(abandonWithoutTheTargetsEnd), scenario{ready: true, prompt: true, faults: 1, kinds: handlerDies}, errAbandoned},
 		"virt-controller does not wait for the source's answer": {
 			atController(endWithoutASecondLook), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errEnded},
 	}

@@ -12,6 +12,7 @@ var (
 	errUntrue    = errors.New("a fact is told that is not true")
 	errTwoEnds   = errors.New("the migration has failed, and the target runs the guest")
 	errEnded     = errors.New("the VMI is ended although a guest runs or is free to")
+	errAbandoned = errors.New("the migration is said to have failed, and its target may run the guest or has")
 	errStuck     = errors.New("nothing goes on, and there is neither one guest where the VMI says nor a VMI that has ended")
 	errLost      = errors.New("the VMI has ended for a fault that costs no guest")
 	errNotMoved  = errors.New("nothing goes wrong, and the guest does not move")
@@ -534,6 +535,8 @@ func (t *turn) concludes(who string, w write) {
 	switch {
 	case w.letsGo && t.s.mayRun():
 		broken = errEnded
+	case w.abandons && (t.s.tgt != tgtEnded || t.s.hasRun):
+		broken = errAbandoned
 	case !w.vmi.Final || t.s.vmi.Final:
 	case w.lost && t.s.vmi.PostCopy && !sourceSeen.Exit.Known && !t.s.src.runs():
 		// In post-copy the source's end without a word ends the VMI, whatever the target has.
