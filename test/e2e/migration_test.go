@@ -186,7 +186,8 @@ func movesThereAndBack(t *testing.T, ns string, g *guest) {
 		if now := g.uptime(); now < uptime {
 			t.Errorf("%s: the guest's uptime is %v, want more than %v", turn, now, uptime)
 		}
-		g.run("sync; test $(cat /count) -ge " + strconv.Itoa(counted))
+		// The file is empty for a moment each time that it is written.
+		g.run(`sync; until n=$(cat /count) && [ -n "$n" ]; do :; done; test $n -ge ` + strconv.Itoa(counted))
 		journals.check(g)
 		startedOnce(t, ns, "moves")
 	}
