@@ -49,6 +49,9 @@ func sampleOf(p *guest.Progress) switchover.Sample {
 // progress works out the status that tells how far a migration is, nil as long as that is not due.
 func (d *Driver) progress(s *snapshot, from *v1.VirtualMachineInstance, facts guestlifecycle.Facts) *changes {
 	source, of := d.moving.source, s.migration.progress
+	if source != nil && of.Stage == vmistatus.GuestSent {
+		source.Sent()
+	}
 	if source == nil || of.Stage == "" || !source.ProgressDue() {
 		return nil
 	}

@@ -145,6 +145,8 @@ type Source struct {
 	cause, refused string
 	// toldProgress is when progress was told last, or when there was none to tell yet.
 	toldProgress time.Time
+	// sent means that QEMU was seen to have sent the guest.
+	sent bool
 	// disks are those that the target was told of; told that it was.
 	disks []migrationwire.Disk
 	told  bool
@@ -263,6 +265,13 @@ func (s *Source) Copied(sample switchover.Sample) {
 
 // CopyRate is what has been copied of disks in a second, in bytes.
 func (s *Source) CopyRate() int64 { return s.copied.Throughput }
+
+// Sent notes that QEMU has sent the guest, as a rule for a moment: that is told when it has been so for long.
+func (s *Source) Sent() {
+	if !s.sent {
+		s.sent, s.toldProgress = true, s.env.Now()
+	}
+}
 
 // ProgressDue reports whether it is to be told how far the migration is.
 func (s *Source) ProgressDue() bool { return vmistatus.ProgressDue(s.toldProgress, s.env.Now()) }
