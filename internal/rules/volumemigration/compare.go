@@ -1,0 +1,144 @@
+package volumemigration
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
+)
+
+// Compare returns the moves that bring a running VMI to the claims of a template, and why volumes can't
+// be brought there while the guest runs. When one can't, none is: a change of several is one.
+// Hotpluggable volumes are not compared, since they are unplugged and plugged.
+func Compare(running, wanted *v1.VirtualMachineInstanceSpec) (moves []Move, refusals []string) {
+	for i := range wanted.Volumes {
+		to := &wanted.Volumes[i]
+		from := find(running, to.Name)
+		if from == nil || machine.Hotpluggable(from) || machine.Hotpluggable(to) {
+			continue
+		}
+		move := Move{Volume: to.Name, From: volumeclaim.Disk(&from.VolumeSource), To: volumeclaim.Disk(&to.VolumeSource)}
+		if move.From == move.To {
+			continue
+		}
+		if why := refusal(running, wanted, move); why != "" {
+			refusals = append(refusals, fmt.Sprintf("volume %s can't be migrated: %s", to.Name, why))
+			continue
+		}
+		moves = append(moves, move)
+	}
+	if len(refusals) > 0 {
+		return nil, refusals
+	}
+	return moves, nil
+}
+
+// Plugged returns the indices of the hotpluggable volumes of a template that were on another claim before:
+// their disks would be exchanged and not copied.
+func Plugged(before, after *v1.VirtualMachineInstanceSpec) []int {
+	var list []int
+	for i := range after.Volumes {
+		to := &after.Volumes[i]
+		from := find(before, to.Name)
+		if from == nil || !machine.Hotpluggable(from) && !machine.Hotpluggable(to) {
+			continue
+		}
+		if was := volumeclaim.Disk(&from.VolumeSource); was != "" && was != volumeclaim.Disk(&to.VolumeSource) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// refusal is why a move can't be made, "" if it can.
+func refusal(running, wanted *v1.VirtualMachineInstanceSpec, m Move) string {
+	from, to := find(running, m.Volume), find(wanted, m.Volume)
+	switch {
+	case m.From == "" || m.To == "":
+		return "only a persistentVolumeClaim or a dataVolume can be migrated, and to one of these"
+	case volumeclaim.Written(&from.VolumeSource) == "" || volumeclaim.Written(&to.VolumeSource) == "":
+		return "its claim is only read"
+	}
+	for i := range running.Volumes {
+		if v := &running.Volumes[i]; volumeclaim.Name(&v.VolumeSource) == m.To {
+			return fmt.Sprintf("volume %s is on the claim %s", v.Name, m.To)
+		}
+	}
+	for i := range wanted.Volumes {
+		if v := &wanted.Volumes[i]; v.Name != m.Volume && volumeclaim.Name(&v.VolumeSource) == m.To {
+			return fmt.Sprintf("volume %s is to be on the claim %s as well", v.Name, m.To)
+		}
+	}
+	return unfitDisk(running, m.Volume)
+}
+
+// unfitDisk is why the disk of a volume can't be copied while the guest runs, "" if it can.
+func unfitDisk(spec *v1.VirtualMachineInstanceSpec, volume string) string {
+	for i := range spec.Domain.Devices.Disks {
+		d := &spec.Domain.Devices.Disks[i]
+		switch {
+		case d.Name != volume:
+			continue
+		case d.CDRom != nil:
+			return "it is in a cdrom"
+		case d.LUN != nil:
+			return "it is a lun, which the guest gives commands to that are not copied"
+		case d.Shareable != nil && *d.Shareable:
+			return "its disk is shareable, and other guests may write to it"
+		case d.Disk != nil && d.Disk.ReadOnly:
+			return "its disk is read-only"
+		}
+		return ""
+	}
+	return "it has no disk"
+}
+
+// Alike returns the spec that a VMI was started from with the claims that need no restart: those that it
+// has by now, or is being brought to.
+func Alike(started, running, wanted *v1.VirtualMachineInstanceSpec, moves []Move) *v1.VirtualMachineInstanceSpec {
+	out := *started
+	out.Volumes = nil
+	for i := range started.Volumes {
+		v := started.Volumes[i]
+		if to := find(wanted, v.Name); to != nil && (settled(running, to) || moved(moves, v.Name)) {
+			v.VolumeSource = to.VolumeSource
+		}
+		out.Volumes = append(out.Volumes, v)
+	}
+	return &out
+}
+
+// settled reports whether a VMI has a volume on the claim that the template wants it on.
+func settled(running *v1.VirtualMachineInstanceSpec, to *v1.Volume) bool {
+	claim := volumeclaim.Disk(&to.VolumeSource)
+	return claim != "" && claimOf(running, to.Name) == claim && writable(find(running, to.Name)) && writable(to)
+}
+
+func writable(v *v1.Volume) bool {
+	return !machine.Hotpluggable(v) && volumeclaim.Written(&v.VolumeSource) != ""
+}
+
+func moved(moves []Move, volume string) bool {
+	for _, m := range moves {
+		if m.Volume == volume {
+			return true
+		}
+	}
+	return false
+}
+
+// Rename has the volumes of a VMI that are on the claims of a template name them as that does: a claim is
+// named by its DataVolume as well. It reports whether there were any.
+func Rename(running, wanted *v1.VirtualMachineInstanceSpec) bool {
+	changed := false
+	for i := range wanted.Volumes {
+		to := &wanted.Volumes[i]
+		if from := find(running, to.Name); from != nil && settled(running, to) && !equality.Semantic.DeepEqual(from.VolumeSource, to.VolumeSource) {
+			from.VolumeSource, changed = *to.VolumeSource.DeepCopy(), true
+		}
+	}
+	return changed
+}

@@ -1,0 +1,157 @@
+// Package volumemigration holds the rules of storage migration: which changes of a VM's volumes are
+// carried out by copying disks to other claims while the guest runs, which claims are whose
+// meanwhile, and what a VM may be started with when that has not come to its end.
+//
+//	template names other claims ──> VM's record ──> VMI's migratedVolumes ──> migration ──> VMI's spec
+//	         (Compare)               (Kept)             (Of, Target)           (Misplaced)    (Arrive)
+//
+// Invariants (decision 340):
+//   - spec.volumes of a VMI names the claims that its guest writes to.
+//   - migratedVolumes does not change while a migration of the VMI is in flight.
+//   - A VM whose template names a copy that is not complete has a record of it, and is not started.
+//
+// It is pure: it must not import a client. How disks are copied is package switchover's.
+package volumemigration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
+)
+
+// Move is a volume whose disk is to be copied from one claim to another.
+type Move struct{ Volume, From, To string }
+
+func (m Move) String() string { return fmt.Sprintf("%s from %s to %s", m.Volume, m.From, m.To) }
+
+// Text lists moves in a sentence.
+func Text(moves []Move) string {
+	list := make([]string, 0, len(moves))
+	for _, m := range moves {
+		list = append(list, m.String())
+	}
+	return strings.Join(list, ", ")
+}
+
+// ByMigration reports whether a VM wants changes of its volumes to be carried out by migrations.
+func ByMigration(vm *v1.VirtualMachineSpec) bool {
+	return vm.UpdateVolumesStrategy != nil && *vm.UpdateVolumesStrategy == v1.UpdateVolumesStrategyMigration
+}
+
+// Read returns the moves that a status lists. Entries without both claims are none.
+func Read(list []v1.StorageMigratedVolumeInfo) []Move {
+	var moves []Move
+	for i := range list {
+		if from, to := list[i].SourcePVCInfo, list[i].DestinationPVCInfo; from != nil && to != nil {
+			moves = append(moves, Move{Volume: list[i].VolumeName, From: from.ClaimName, To: to.ClaimName})
+		}
+	}
+	return moves
+}
+
+// Write returns moves as a status lists them.
+func Write(moves []Move) []v1.StorageMigratedVolumeInfo {
+	var list []v1.StorageMigratedVolumeInfo
+	for _, m := range moves {
+		list = append(list, v1.StorageMigratedVolumeInfo{
+			VolumeName:         m.Volume,
+			SourcePVCInfo:      &v1.PersistentVolumeClaimInfo{ClaimName: m.From},
+			DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: m.To},
+		})
+	}
+	return list
+}
+
+// Of returns the moves that are under way for a VMI. What is not about a claim of its spec is none.
+func Of(vmi *v1.VirtualMachineInstance) []Move {
+	return slices.DeleteFunc(Read(vmi.Status.MigratedVolumes), func(m Move) bool {
+		return m.From == "" || m.To == "" || claimOf(&vmi.Spec, m.Volume) != m.From
+	})
+}
+
+// Target returns the VMI as the node sees it that its guest migrates to: on the claims that its disks
+// are copied to. It is the VMI itself when none are.
+func Target(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+	moves := Of(vmi)
+	if len(moves) == 0 {
+		return vmi
+	}
+	out := *vmi
+	out.Spec = Arrive(&vmi.Spec, moves)
+	return &out
+}
+
+// Arrive returns the spec of a VMI whose guest runs where its disks were copied to. It shares all but
+// its volumes with the one that it is made from.
+func Arrive(spec *v1.VirtualMachineInstanceSpec, moves []Move) v1.VirtualMachineInstanceSpec {
+	out := *spec
+	out.Volumes = slices.Clone(spec.Volumes)
+	for _, m := range moves {
+		for i := range out.Volumes {
+			if v := &out.Volumes[i]; v.Name == m.Volume && claimOf(spec, m.Volume) == m.From {
+				v.VolumeSource = onClaim(&v.VolumeSource, m.To)
+			}
+		}
+	}
+	return out
+}
+
+// onClaim is a source of the same kind on another claim.
+func onClaim(source *v1.VolumeSource, claim string) v1.VolumeSource {
+	if source.DataVolume != nil {
+		return v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: claim}}
+	}
+	return v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+	}}
+}
+
+// Misplaced returns why a target pod is not the one for the VMI as it is, empty if it is: its claims are
+// others. Nobody can change a pod's volumes.
+func Misplaced(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) string {
+	wanted := Target(vmi)
+	for i := range wanted.Spec.Volumes {
+		v := &wanted.Spec.Volumes[i]
+		claim := volumeclaim.Name(&v.VolumeSource)
+		if claim == "" || machine.Hotpluggable(v) {
+			continue
+		}
+		if has := mounted(pod, layout.PodVolume(v.Name)); has != claim {
+			return fmt.Sprintf("the target pod %s has volume %s on the claim %q, and the VMI wants it on %q by now", pod.Name, v.Name, has, claim)
+		}
+	}
+	return ""
+}
+
+func mounted(pod *corev1.Pod, volume string) string {
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.Name == volume && v.PersistentVolumeClaim != nil {
+			return v.PersistentVolumeClaim.ClaimName
+		}
+	}
+	return ""
+}
+
+// claimOf is the claim whose content is the disk of a volume, "" for none.
+func claimOf(spec *v1.VirtualMachineInstanceSpec, volume string) string {
+	if v := find(spec, volume); v != nil {
+		return volumeclaim.Disk(&v.VolumeSource)
+	}
+	return ""
+}
+
+func find(spec *v1.VirtualMachineInstanceSpec, volume string) *v1.Volume {
+	for i := range spec.Volumes {
+		if spec.Volumes[i].Name == volume {
+			return &spec.Volumes[i]
+		}
+	}
+	return nil
+}
