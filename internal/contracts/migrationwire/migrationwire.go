@@ -107,6 +107,9 @@ type Header struct {
 	Namespace    string  `json:"namespace"`
 	Name         string  `json:"name"`
 	Channel      Channel `json:"channel"`
+	// CopiesClaims means that the source copies the disks whose claims change with the migration. A source
+	// from before it does not say so, and would hand its guest over without them (decision 341).
+	CopiesClaims bool `json:"copiesClaims,omitempty"`
 }
 
 // Check returns an error that says what is wrong with the header by itself.

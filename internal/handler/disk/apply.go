@@ -210,6 +210,8 @@ func (r Raw) MakeIn(ctx context.Context, folder *podpath.Dir, pod Pod) error {
 func (r Raw) size(ctx context.Context, folder *podpath.Dir, pod Pod) (int64, error) {
 	wanted := r.Size
 	switch {
+	case r.Exact:
+		return wanted, nil
 	case r.Claim != "":
 		var err error
 		if wanted, err = pod.Capacity(ctx, r.Claim); err != nil {

@@ -20,6 +20,7 @@ import (
 	"drydock.dev/drydock/internal/handler/iso"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // dataLabel is the volume label of ConfigMaps and the like where the VMI names
@@ -69,6 +70,9 @@ type Raw struct {
 	Claim string
 	// Size is that size where no claim gives it, 0 when the file must exist.
 	Size int64
+	// Exact means that the file has Size whatever room there is left: it is sparse, and a disk is copied to
+	// it that may have more holes than a file system keeps free.
+	Exact bool
 	// ReadOnly leaves everything as it is.
 	ReadOnly bool
 }
@@ -88,6 +92,10 @@ func NewPlan(vmi *v1.VirtualMachineInstance) (Plan, error) {
 			plan.Images = append(plan.Images, image)
 		}
 		if raw, ok := rawOf(volume); ok {
+			if size := volumemigration.SizeOf(vmi, volume.Name); size > 0 && machine.ChangesClaim(vmi, volume) {
+				// What is copied here fits exactly, whatever the claim has room for.
+				raw.Claim, raw.Size, raw.Exact = "", size, true
+			}
 			plan.Raws = append(plan.Raws, raw)
 		}
 	}

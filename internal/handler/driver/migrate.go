@@ -138,8 +138,8 @@ func (d *Driver) expect(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInst
 			return a.link.Dial(ctx, socket)
 		}
 	}
-	target := migrationproxy.Target{Dial: dial(layout.MigrationSocket)}
-	if len(machine.Mirrors(&vmi.Spec)) > 0 {
+	target := migrationproxy.Target{Dial: dial(layout.MigrationSocket), Claims: len(vmi.Status.MigratedVolumes) > 0}
+	if len(machine.Mirrors(vmi)) > 0 {
 		target.DialDisks = dial(layout.DisksSocket)
 	}
 	return migration.NewTarget(d.migrationEnv(), idOf(vmi, m), m.SourceNode, target)
@@ -235,7 +235,7 @@ func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.Virtu
 		Record: switchover.RecordOf(o.VMI, m.MigrationUID), Process: guestlifecycle.ProcessOf(o),
 		Exit:     switchover.ExitOf(s.connection.Exit, false),
 		RunState: o.RunState, Settled: !s.plug && s.volumes.Settled,
-		Mirrors: mirrorsOf(machine.Mirrors(&o.VMI.Spec), s.guest.Jobs, m.MigrationUID),
+		Mirrors: mirrorsOf(machine.Mirrors(o.VMI), s.guest.Jobs, m.MigrationUID),
 	}
 	if known.Begun == m.MigrationUID {
 		f.Begun, f.Status, f.Error = true, known.Status, known.Failure
@@ -286,7 +286,7 @@ func mirrorsOf(disks []machine.Mirror, jobs []guest.Job, of types.UID) switchove
 func (s *snapshot) limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) switchover.Limits {
 	size := machine.GuestMemory(&vmi.Spec)
 	if s.attached != nil {
-		for _, disk := range machine.Mirrors(&vmi.Spec) {
+		for _, disk := range machine.Mirrors(vmi) {
 			size += max(0, min(s.attached.prepared.images[disk.Volume].VirtualSize, maxDisk))
 		}
 	}
@@ -440,7 +440,7 @@ func (d *Driver) mirrorDisks(ctx context.Context, s snapshot, o guestlifecycle.O
 	waiting := time.AfterFunc(mirrorTimeout, source.EndDisks)
 	defer waiting.Stop()
 	err := s.attached.guest.Mirror(ctx, guest.Mirroring{
-		Migration: o.VMI.Status.MigrationState.MigrationUID, Socket: layout.Socket(layout.DisksSocket), Disks: machine.Mirrors(&o.VMI.Spec),
+		Migration: o.VMI.Status.MigrationState.MigrationUID, Socket: layout.Socket(layout.DisksSocket), Disks: machine.Mirrors(o.VMI),
 		Bandwidth: s.limitsOf(o.VMI, o.VMI.Status.MigrationState).Bandwidth,
 	})
 	var refusal *guest.Refusal
@@ -482,7 +482,7 @@ func (d *Driver) export(ctx context.Context, a *attached, instance *v1.VirtualMa
 	if m := a.guest.Observe().Migration; !m.Arriving() {
 		return nil
 	}
-	if err := a.guest.Export(ctx, layout.Socket(layout.DisksSocket), machine.Mirrors(&instance.Spec)); err != nil {
+	if err := a.guest.Export(ctx, layout.Socket(layout.DisksSocket), machine.Mirrors(instance)); err != nil {
 		return fmt.Errorf("attaching to a QEMU that waits for its guest: %w", err)
 	}
 	return nil

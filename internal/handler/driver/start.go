@@ -18,6 +18,7 @@ import (
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 const (
@@ -46,6 +47,10 @@ type prepared struct {
 // prepare makes everything that QEMU opens, and what the guest's network needs
 // as long as it runs. All of it may exist already.
 func (d *Driver) prepare(ctx context.Context, instance *v1.VirtualMachineInstance) (*prepared, error) {
+	if guestlifecycle.RoleOf(instance, d.env.Node) == guestlifecycle.Destination {
+		// The claims of the pod here are those that the disks are copied to.
+		instance = volumemigration.Target(instance)
+	}
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
 	p := &prepared{selinux: d.link.SELinux}

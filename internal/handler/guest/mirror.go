@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -125,18 +126,27 @@ func (g *Guest) mirror(ctx context.Context, m *Mirroring, d *machine.Mirror) err
 	}); err != nil {
 		return err
 	}
-	err := g.sameSize(ctx, d)
+	target, err := g.fit(ctx, d)
 	if err == nil {
-		err = g.beginCopy(ctx, m, d)
+		err = g.beginCopy(ctx, m, d, target)
 	}
 	if err != nil {
-		return errors.Join(err, g.execute(ctx, "blockdev-del", map[string]any{"node-name": d.Copy}))
+		return errors.Join(err, g.dropCopy(ctx, d, target))
 	}
 	return nil
 }
 
+// dropCopy removes the way of one disk to the target, where target is on top of it.
+func (g *Guest) dropCopy(ctx context.Context, d *machine.Mirror, target string) error {
+	var err error
+	if target == d.Slice && target != "" {
+		err = g.execute(ctx, "blockdev-del", map[string]any{"node-name": target})
+	}
+	return errors.Join(err, g.execute(ctx, "blockdev-del", map[string]any{"node-name": d.Copy}))
+}
+
 // beginCopy has QEMU copy behind the guest: a guest never waits for the target (decision 303).
-func (g *Guest) beginCopy(ctx context.Context, m *Mirroring, d *machine.Mirror) error {
+func (g *Guest) beginCopy(ctx context.Context, m *Mirroring, d *machine.Mirror, target string) error {
 	sync, speed := "top", int64(0)
 	if d.Whole {
 		sync = "full"
@@ -145,22 +155,32 @@ func (g *Guest) beginCopy(ctx context.Context, m *Mirroring, d *machine.Mirror) 
 		speed = max(1, m.Bandwidth/int64(len(m.Disks)))
 	}
 	return g.execute(ctx, "blockdev-mirror", map[string]any{
-		"job-id": d.Job(m.Migration), "speed": speed, "device": d.Node, "target": d.Copy, "sync": sync, "copy-mode": "background",
+		"job-id": d.Job(m.Migration), "speed": speed, "device": d.Node, "target": target, "sync": sync, "copy-mode": "background",
 		"on-source-error": "report", "on-target-error": "report", "auto-dismiss": false,
 	})
 }
 
-// sameSize makes sure that the target has a disk of the same size: an image of the same name may be
-// another one there.
-func (g *Guest) sameSize(ctx context.Context, d *machine.Mirror) error {
+// fit returns the node that a disk is copied to: the target's disk has the same size. An image of the same
+// name may be another one there, and of a larger claim only as much is written to as the disk has.
+func (g *Guest) fit(ctx context.Context, d *machine.Mirror) (target string, err error) {
 	sizes, err := g.nodes(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if here, there := sizes[d.Node], sizes[d.Copy]; here != there {
-		return &Refusal{fmt.Sprintf("volume %s has %d bytes, and %d at the target: the image there is another one", d.Volume, here, there)}
+	here, there := sizes[d.Node], sizes[d.Copy]
+	switch {
+	case here == there:
+		return d.Copy, nil
+	case d.Slice == "":
+		return "", &Refusal{fmt.Sprintf("volume %s has %d bytes, and %d at the target: the image there is another one", d.Volume, here, there)}
+	case here > there:
+		return "", &Refusal{fmt.Sprintf("volume %s has %d bytes, and only %d on its new claim: name a larger one", d.Volume, here, there)}
 	}
-	return nil
+	err = g.execute(ctx, "blockdev-add", map[string]any{"driver": "raw", "node-name": d.Slice, "file": d.Copy, "offset": 0, "size": here})
+	if err != nil {
+		return "", err
+	}
+	return d.Slice, nil
 }
 
 // nodes are the sizes of the block nodes, by name.
@@ -254,10 +274,18 @@ func (g *Guest) dropCopies(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for name := range nodes {
-		if !machine.IsMirrorCopy(name) {
-			continue
+	copies := slices.DeleteFunc(slices.Collect(maps.Keys(nodes)), func(name string) bool { return !machine.IsMirrorCopy(name) })
+	// What is on top of another goes first.
+	slices.SortFunc(copies, func(a, b string) int {
+		if top := machine.IsMirrorSlice(a); top != machine.IsMirrorSlice(b) {
+			if top {
+				return -1
+			}
+			return 1
 		}
+		return strings.Compare(a, b)
+	})
+	for _, name := range copies {
 		if err := g.execute(ctx, "blockdev-del", map[string]any{"node-name": name}); err != nil {
 			return fmt.Errorf("removing the way of a disk's copy to the target: %w", err)
 		}

@@ -116,6 +116,75 @@ func TestADiskOfAnotherSizeIsNotCopied(t *testing.T) {
 	}
 }
 
+// sliced are the disks, of which the second is copied to another claim.
+func sliced() []machine.Mirror {
+	disks := slices.Clone(moved)
+	disks[1].Slice = "ms-data"
+	return disks
+}
+
+// TestALargerClaimIsCopiedToInPart: what is on top of the way to the target goes with it.
+func TestALargerClaimIsCopiedToInPart(t *testing.T) {
+	m, what := newCopying(t, 4096, 8192)
+	what.Disks = sliced()
+	if err := m.from.Mirror(t.Context(), what); err != nil {
+		t.Fatal(err)
+	}
+	m.from.await("copies that are ready", jobs("ready"))
+	if got := m.source.NodeSize("ms-data"); got != 4096 {
+		t.Errorf("%d bytes of the claim are copied to", got)
+	}
+	if err := m.from.EndMirrors(t.Context()); !errors.Is(err, ErrEnding) {
+		t.Fatal(err)
+	}
+	if err := m.from.EndMirrors(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range []string{"m-root", "m-data", "ms-data"} {
+		if m.source.NodeSize(node) != 0 {
+			t.Errorf("%s is left", node)
+		}
+	}
+}
+
+func TestAClaimOfTheSameSizeIsCopiedToAsAWhole(t *testing.T) {
+	m, what := newCopying(t, 4096, 4096)
+	what.Disks = sliced()
+	if err := m.from.Mirror(t.Context(), what); err != nil {
+		t.Fatal(err)
+	}
+	m.from.await("copies that are ready", jobs("ready"))
+	if got := m.source.NodeSize("ms-data"); got != 0 {
+		t.Errorf("there is a part of %d bytes", got)
+	}
+}
+
+func TestASmallerClaimIsNotCopiedTo(t *testing.T) {
+	m, what := newCopying(t, 4096, 2048)
+	what.Disks = sliced()
+	want := "volume data has 4096 bytes, and only 2048 on its new claim: name a larger one"
+	if err := m.from.Mirror(t.Context(), what); refusalOf(t, err) != want {
+		t.Errorf("the answer is %v", err)
+	}
+	if m.source.NodeSize("m-data") != 0 {
+		t.Error("the way to the target is left")
+	}
+}
+
+// TestAPartThatCanNotBeCopiedToIsRemoved: QEMU refuses the copy itself.
+func TestAPartThatCanNotBeCopiedToIsRemoved(t *testing.T) {
+	m, what := newCopying(t, 4096, 8192)
+	what.Disks = sliced()
+	what.Disks[1].Node = "none"
+	m.source.AddNode("none-known", 4096)
+	if err := m.from.Mirror(t.Context(), what); err == nil {
+		t.Error("a disk is copied that does not exist")
+	}
+	if m.source.NodeSize("m-data") != 0 || m.source.NodeSize("ms-data") != 0 {
+		t.Error("the way to the target is left")
+	}
+}
+
 func TestATargetWithItsGuestExportsNothing(t *testing.T) {
 	source := qmptest.New(t)
 	source.SetRunState(runstate.Running)

@@ -23,7 +23,7 @@ type Outgoing struct {
 	// node that must be there.
 	Address netip.AddrPort
 	Node    string
-	// Header names the migration; its Version and Channel are filled in.
+	// Header names the migration; what this program speaks and the Channel are filled in.
 	Header migrationwire.Header
 	// TLS is certs.Source.PeerClientConfig.
 	TLS func(server, protocol string) *tls.Config
@@ -70,7 +70,7 @@ func (o *Outgoing) greet(ctx context.Context, conn net.Conn, channel migrationwi
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	header := o.Header
-	header.Version, header.Channel = migrationwire.Version, channel
+	header.Version, header.Channel, header.CopiesClaims = migrationwire.Version, channel, true
 	if err := migrationwire.Write(secured, header); err != nil {
 		return nil, err
 	}

@@ -19,6 +19,8 @@ type Target struct {
 	Dial func(ctx context.Context) (*net.UnixConn, error)
 	// DialDisks connects to the one that disks are copied to; nil when none are.
 	DialDisks func(ctx context.Context) (*net.UnixConn, error)
+	// Claims means that disks are copied to other claims, which a source from before that would not do.
+	Claims bool
 	// Facts are what this side says.
 	Facts *Facts
 	// Heard is called with each fact of the source's, once for each control connection.

@@ -63,6 +63,13 @@ func (p *pair) copies() {
 	}
 	job := properties{"job-id": "copy-a", "device": RootNode, "target": "c-a", "sync": "top", "copy-mode": "background",
 		"on-source-error": "report", "on-target-error": "report", "auto-dismiss": false}
+	// Of a larger target a part can be used, which goes before what it is a part of.
+	p.from.do("blockdev-add", properties{"driver": "raw", "node-name": "s-a", "file": "c-a", "offset": 0, "size": 512}, nil)
+	if sizes := p.from.sizes(); sizes["s-a"] != 512 {
+		p.from.t.Errorf("the sizes are %v", sizes)
+	}
+	p.from.refused("blockdev-del", byName("c-a"), "GenericError", "in use")
+	p.from.do("blockdev-del", byName("s-a"), nil)
 	p.from.refused("blockdev-mirror", properties{"job-id": "copy-b", "device": "none", "target": "c-a", "sync": "top"}, "GenericError", "node-name='none'")
 	p.from.do("blockdev-mirror", job, nil)
 	p.from.await("JOB_STATUS_CHANGE")

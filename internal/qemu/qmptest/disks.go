@@ -56,7 +56,9 @@ func (s *Server) blockdevAdd(_ *monitor, a arguments) (any, error) {
 		if below == nil {
 			return nil, generic("Cannot find device='%s' nor node-name='%s'", a.File, a.File)
 		}
-		n.size = below.size
+		if n.size = below.size; a.Size > 0 {
+			n.size = a.Size
+		}
 	}
 	if a.Filename != "" {
 		size, ok := s.machine.fileSize(a.Filename)

@@ -319,6 +319,12 @@ func (s *Server) mirror(_ *monitor, a arguments) (any, error) {
 // copyContent brings what is on a node to its copy. The caller holds s.mu.
 func (s *Server) copyContent(j *job) error {
 	from, to := s.machine.nodes[j.node], s.machine.nodes[j.target]
+	if to.size != from.size {
+		return errors.New("Source and target image have different sizes")
+	}
+	for to.file != "" {
+		to = s.machine.nodes[to.file]
+	}
 	if to.nbd == nil {
 		to.content = from.content
 		return nil

@@ -92,6 +92,9 @@ func immovable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known m
 		if onItsWay(v, status) {
 			continue
 		}
+		if machine.ChangesClaim(vmi, v) {
+			continue // it is copied to a claim that the other node reaches
+		}
 		if message := stays(v, known); message != "" {
 			add(v1.VirtualMachineInstanceReasonDisksNotMigratable, message)
 		}
@@ -183,7 +186,7 @@ func onPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
 func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume) v1.VirtualMachineInstanceMigrationMethod {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		if !onItsWay(v, status) && (volumeclaim.Disk(&v.VolumeSource) == "" || stays(v, known) != "") {
+		if !onItsWay(v, status) && (machine.ChangesClaim(vmi, v) || volumeclaim.Disk(&v.VolumeSource) == "" || stays(v, known) != "") {
 			return v1.BlockMigration
 		}
 	}

@@ -37,8 +37,14 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 		want   vmistatus.Obstacle
 		method v1.VirtualMachineInstanceMigrationMethod
 	}{
-		"nothing":                   {nil, shared, vmistatus.Obstacle{}, v1.LiveMigration},
-		"a claim for one node":      {nil, alone, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + unshared}, v1.BlockMigration},
+		"nothing":              {nil, shared, vmistatus.Obstacle{}, v1.LiveMigration},
+		"a claim for one node": {nil, alone, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + unshared}, v1.BlockMigration},
+		"a claim for one node whose disk is copied to another": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "root"}}
+		}}, alone, vmistatus.Obstacle{}, v1.BlockMigration},
+		"a shared claim whose disk is copied to another": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "root"}}
+		}}, shared, vmistatus.Obstacle{}, v1.BlockMigration},
 		"a claim that is not known": {nil, nil, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: PVC data of volume root is not known yet"}, v1.BlockMigration},
 		"a file on the node":        {[]func(*v1.VirtualMachineInstance){file(nil)}, nil, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + local}, v1.BlockMigration},
 		"a file that is not shared": {[]func(*v1.VirtualMachineInstance){file(new(false))}, nil, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + local}, v1.BlockMigration},

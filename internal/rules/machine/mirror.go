@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -17,22 +18,40 @@ type Mirror struct {
 	// Whole means that everything that the guest reads is copied. Otherwise only what it has
 	// written is, since what is below is the same on every node.
 	Whole bool
+	// Slice is the node at the source by which only the beginning of the target is copied to, where the
+	// target may be larger than the disk: of a disk that is copied to another claim. "" otherwise.
+	Slice string
 }
 
-// Mirrors lists the disks that move with the guest, in the order of spec.volumes.
-func Mirrors(spec *v1.VirtualMachineInstanceSpec) []Mirror {
-	disks := map[string]*v1.Disk{}
+// Mirrors lists the disks that move with the guest, in the order of spec.volumes: those in its pod, and
+// those that are copied to other claims.
+func Mirrors(vmi *v1.VirtualMachineInstance) []Mirror {
+	spec, disks := &vmi.Spec, map[string]*v1.Disk{}
 	for i := range spec.Domain.Devices.Disks {
 		disks[spec.Domain.Devices.Disks[i].Name] = &spec.Domain.Devices.Disks[i]
 	}
 	var list []Mirror
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]
-		if d := disks[v.Name]; d != nil && moves(v, d) {
-			list = append(list, Mirror{Volume: v.Name, Node: NodeName(v.Name), Copy: nodeName(copyPrefix, v.Name), Whole: !sameEverywhere(v)})
+		m := Mirror{Volume: v.Name, Node: NodeName(v.Name), Copy: nodeName(copyPrefix, v.Name), Whole: !sameEverywhere(v)}
+		switch d := disks[v.Name]; {
+		case d == nil:
+		case ChangesClaim(vmi, v):
+			m.Slice = nodeName(slicePrefix, v.Name)
+			list = append(list, m)
+		case moves(v, d):
+			list = append(list, m)
 		}
 	}
 	return list
+}
+
+// ChangesClaim reports whether a volume's disk is copied to another claim when the guest migrates.
+func ChangesClaim(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
+	if v.PersistentVolumeClaim == nil && v.DataVolume == nil || Hotpluggable(v) {
+		return false
+	}
+	return slices.ContainsFunc(vmi.Status.MigratedVolumes, func(m v1.StorageMigratedVolumeInfo) bool { return m.VolumeName == v.Name })
 }
 
 // moves reports whether what the guest writes to a volume is in its pod, and moves with it.
@@ -58,6 +77,7 @@ func sameEverywhere(v *v1.Volume) bool {
 
 const (
 	copyPrefix   = "m-"
+	slicePrefix  = "ms-"
 	mirrorPrefix = "mirror-"
 )
 
@@ -73,4 +93,9 @@ func (m *Mirror) Export() string { return mirrorPrefix + m.Volume }
 func IsMirrorJob(name string) bool { return strings.HasPrefix(name, mirrorPrefix) }
 
 // IsMirrorCopy reports whether a block node is the way of a copy to its target.
-func IsMirrorCopy(node string) bool { return strings.HasPrefix(node, copyPrefix) }
+func IsMirrorCopy(node string) bool {
+	return strings.HasPrefix(node, copyPrefix) || IsMirrorSlice(node)
+}
+
+// IsMirrorSlice reports whether a block node is on top of such a one, and has to go before it.
+func IsMirrorSlice(node string) bool { return strings.HasPrefix(node, slicePrefix) }

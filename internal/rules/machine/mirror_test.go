@@ -36,7 +36,7 @@ func TestDisksThatMoveWithTheGuest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := &v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{{Name: "root", VolumeSource: test.source}}}
-			if got := Mirrors(spec); len(got) != 0 {
+			if got := Mirrors(&v1.VirtualMachineInstance{Spec: *spec}); len(got) != 0 {
 				t.Errorf("a volume without a disk moves: %+v", got)
 			}
 			spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", DiskDevice: test.as}}
@@ -44,10 +44,44 @@ func TestDisksThatMoveWithTheGuest(t *testing.T) {
 			if test.want == stays {
 				want = nil
 			}
-			if got := Mirrors(spec); !slices.Equal(got, want) {
+			if got := Mirrors(&v1.VirtualMachineInstance{Spec: *spec}); !slices.Equal(got, want) {
 				t.Errorf("%+v moves, want %+v", got, want)
 			}
 		})
+	}
+}
+
+// TestADiskThatChangesItsClaimMoves lists only those that the VMI's status lists, and that can.
+func TestADiskThatChangesItsClaimMoves(t *testing.T) {
+	claim := corev1.PersistentVolumeClaimVolumeSource{ClaimName: "a"}
+	onClaim := func(hot bool) v1.VolumeSource {
+		return v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{PersistentVolumeClaimVolumeSource: claim, Hotpluggable: hot}}
+	}
+	for name, test := range map[string]struct {
+		source v1.VolumeSource
+		listed string
+		want   bool
+	}{
+		"a claim":                  {onClaim(false), "root", true},
+		"a DataVolume":             {v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "a"}}, "root", true},
+		"another is listed":        {onClaim(false), "data", false},
+		"one that is plugged":      {onClaim(true), "root", false},
+		"one that is in no claim":  {v1.VolumeSource{HostDisk: &v1.HostDisk{}}, "root", false},
+		"a claim below an overlay": {v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &claim}}, "data", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := &v1.VirtualMachineInstance{}
+			vmi.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: test.source}}
+			vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{}}}}
+			vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: test.listed}}
+			want := []Mirror{{Volume: "root", Node: "n-root", Copy: "m-root", Slice: "ms-root", Whole: true}}
+			if got := slices.ContainsFunc(Mirrors(vmi), func(m Mirror) bool { return m == want[0] }); got != test.want {
+				t.Errorf("%+v move", Mirrors(vmi))
+			}
+		})
+	}
+	if !IsMirrorCopy("ms-root") || !IsMirrorSlice("ms-root") || IsMirrorSlice("m-root") || !IsMirrorCopy("m-root") {
+		t.Error("the nodes of copies are not known by their names")
 	}
 }
 
@@ -55,7 +89,7 @@ func TestNamesOfMirrors(t *testing.T) {
 	long := strings.Repeat("v", 63)
 	spec := &v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{{Name: long, VolumeSource: v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}}}}}
 	spec.Domain.Devices.Disks = []v1.Disk{{Name: long}}
-	m := Mirrors(spec)[0]
+	m := Mirrors(&v1.VirtualMachineInstance{Spec: *spec})[0]
 	if m.Node != NodeName(long) || len(m.Copy) > maxNodeName || m.Copy == m.Node || !IsMirrorCopy(m.Copy) || IsMirrorCopy(m.Node) {
 		t.Errorf("the nodes are %q and %q", m.Node, m.Copy)
 	}
