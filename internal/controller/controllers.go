@@ -90,7 +90,7 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 	}
 	moves := &migration.Reconciler{
 		Client: cached, Reader: reader, Recorder: recorder("virtualmachineinstance-migration-controller"),
-		Settings: settings, Render: vmis.RenderTarget, Now: o.now,
+		Settings: settings, Render: vmis.RenderTarget, Destinations: vmis.Destinations, Now: o.now,
 	}
 	evacuations := &evacuation.Reconciler{
 		Client: cached, Reader: reader, Recorder: recorder("evacuation-controller"), Settings: settings, Now: o.now,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -334,6 +335,9 @@ func (s *Server) unused(ctx context.Context, vmi *v1.VirtualMachineInstance, o *
 		other := &others.Items[i]
 		if other.UID == vmi.UID || other.IsFinal() {
 			continue
+		}
+		if slices.Contains(volumeclaim.Destinations(other), claim) {
+			return unavailable(vmi, o.Name, "a disk of VirtualMachineInstance [%s] is being migrated to PVC [%s]", other.Name, claim)
 		}
 		for j := range other.Spec.Volumes {
 			v := &other.Spec.Volumes[j]

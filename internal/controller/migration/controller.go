@@ -27,6 +27,7 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // Reconciler is the loop. All fields are required.
@@ -39,6 +40,8 @@ type Reconciler struct {
 	Settings func(context.Context) (clusterconfig.Settings, error)
 	// Render renders a target pod of a VMI.
 	Render func(context.Context, *v1.VirtualMachineInstance, launcherpod.Target) (*corev1.Pod, error)
+	// Destinations asks the API server for the claims that disks of a VMI are to be copied to.
+	Destinations func(context.Context, *v1.VirtualMachineInstance) ([]volumemigration.Destination, error)
 	// Now is the clock.
 	Now func() time.Time
 

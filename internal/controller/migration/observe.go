@@ -76,6 +76,9 @@ func (r *Reconciler) ask(ctx context.Context, question migration.Question, o *mi
 	case migration.NeedObstacle:
 		o.Obstacle, err = r.obstacle(ctx, o.VMI)
 		o.ObstacleAsked = err == nil
+	case migration.NeedDestinations:
+		o.Destinations, err = r.Destinations(ctx, o.VMI)
+		o.DestinationsAsked = err == nil
 	default:
 		return fmt.Errorf("nobody can ask for %s", question)
 	}

@@ -36,6 +36,7 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/placement"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // Reconciler is the loop. All fields are required.
@@ -299,6 +300,7 @@ func (r *Reconciler) RenderTarget(ctx context.Context, vmi *v1.VirtualMachineIns
 	if err != nil {
 		return nil, err
 	}
+	vmi = volumemigration.Target(vmi)
 	claims, err := r.claims(ctx, vmi, r.cachedOrStored)
 	if err != nil {
 		return nil, err

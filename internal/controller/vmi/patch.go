@@ -11,15 +11,16 @@ import (
 )
 
 // difference is the merge patch from one version of a VMI to another, on
-// condition that nobody wrote in between; nil when they do not differ. The spec is
-// the same in both, as package vmilifecycle plans it. The patch is found by encoding
+// condition that nobody wrote in between; nil when they do not differ. Of the spec only
+// the volumes may differ, as package vmilifecycle plans it. The patch is found by encoding
 // both, and what is equal is left out of that beforehand: most of a VMI, nearly
 // always.
 func difference(from, to *v1.VirtualMachineInstance) (client.Patch, error) {
 	a, b := *from, *to
-	a.Spec, b.Spec = v1.VirtualMachineInstanceSpec{}, v1.VirtualMachineInstanceSpec{}
+	moved := !equal(&a.Spec.Volumes, &b.Spec.Volumes)
+	a.Spec, b.Spec = volumesOf(&a.Spec, moved), volumesOf(&b.Spec, moved)
 	if equal(&a.Status, &b.Status) {
-		if equal(&a.ObjectMeta, &b.ObjectMeta) {
+		if !moved && equal(&a.ObjectMeta, &b.ObjectMeta) {
 			return nil, nil
 		}
 		a.Status, b.Status = v1.VirtualMachineInstanceStatus{}, v1.VirtualMachineInstanceStatus{}
@@ -32,6 +33,14 @@ func difference(from, to *v1.VirtualMachineInstance) (client.Patch, error) {
 		return nil, fmt.Errorf("encoding a patch of VMI %s/%s: %w", from.Namespace, from.Name, err)
 	}
 	return client.RawPatch(types.MergePatchType, data), nil
+}
+
+// volumesOf is a spec with nothing but its volumes, and without these unless they differ.
+func volumesOf(spec *v1.VirtualMachineInstanceSpec, differ bool) v1.VirtualMachineInstanceSpec {
+	if !differ {
+		return v1.VirtualMachineInstanceSpec{}
+	}
+	return v1.VirtualMachineInstanceSpec{Volumes: spec.Volumes}
 }
 
 // equal reports whether two values are equal, where an absent list is as good as an

@@ -31,6 +31,7 @@ func TestTheDifferenceIsThatOfTheWholeObjects(t *testing.T) {
 		func(vmi *v1.VirtualMachineInstance) { vmi.Annotations = nil },
 		func(vmi *v1.VirtualMachineInstance) { vmi.Status = v1.VirtualMachineInstanceStatus{} },
 		func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase, vmi.Status.NodeName = v1.Scheduled, "n" },
+		func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Volumes = []v1.Volume{{Name: "v"}} },
 	}
 	for which := range 1 << len(changes) {
 		from, to := was(), was()

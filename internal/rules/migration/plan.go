@@ -45,6 +45,7 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/objectevent"
 	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // Observed is what a decision is made on.
@@ -79,7 +80,10 @@ type Observed struct {
 	// ObstacleAsked, "" when nothing is known of that.
 	Obstacle      string
 	ObstacleAsked bool
-	Now           time.Time
+	// Destinations are the claims that disks of the VMI are copied to when DestinationsAsked.
+	Destinations      []volumemigration.Destination
+	DestinationsAsked bool
+	Now               time.Time
 }
 
 // Question is something that only the API server can answer.
@@ -96,6 +100,8 @@ const (
 	NeedWarning Question = "the target pod's events"
 	// NeedObstacle asks what keeps the attachment pods at the target from running.
 	NeedObstacle Question = "the attachment pods at the target"
+	// NeedDestinations asks for the claims that disks of the VMI are copied to.
+	NeedDestinations Question = "the claims that disks are copied to"
 )
 
 // Plan is what is to be done, in this order: create the target pod, patch the VMI, patch the
@@ -261,6 +267,7 @@ func (d *decision) decideStart() {
 	case !d.o.Choice.May:
 		d.wait(d.o.Choice.Reason, d.o.Choice.Message)
 		d.p.After = d.o.Choice.After
+	case !d.fits(false):
 	case d.o.Refusal != "":
 		d.enter(v1.MigrationPending)
 		d.refused()
@@ -364,6 +371,8 @@ func (d *decision) stopsBecause() string {
 		return canceled
 	case o.VMI.DeletionTimestamp != nil:
 		return "the VMI is being deleted"
+	case volumemigration.Canceled(o.VMI):
+		return "the VM does not want its volumes on other claims any more"
 	case o.Target == nil && !o.TargetAsked:
 		return ""
 	case o.Target == nil || launcherpod.BondOf(o.Target, o.VMI) != launcherpod.Chosen:

@@ -32,6 +32,8 @@ const (
 	ReasonVolumes = "VolumesChanging"
 	// ReasonNotAttached: attachment pods at the target do not run.
 	ReasonNotAttached = "VolumesNotAttached"
+	// ReasonDestinations: a claim that a disk is to be copied to can't be used.
+	ReasonDestinations = "DestinationNotReady"
 	// ReasonBackOff: earlier migrations of the VMI have failed.
 	ReasonBackOff = "BackOff"
 )

@@ -15,6 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // How long a migration waits before it is given up (decision 284). KubeVirt's annotations
@@ -56,12 +57,14 @@ func (d *decision) awaitTarget() {
 		d.fail("the target pod %s is being deleted", o.Target.Name)
 	case o.Target.Spec.NodeName == o.VMI.Status.NodeName:
 		d.fail("the target pod %s has come to node %s, which the guest is on already", o.Target.Name, o.Target.Spec.NodeName)
+	case volumemigration.Misplaced(o.Target, o.VMI) != "":
+		d.fail("%s", volumemigration.Misplaced(o.Target, o.VMI))
 	case !d.ready():
 	case o.Target.Spec.NodeName == "":
 		d.awaitNode()
 	case !started(o.Target):
 		d.awaitContainer()
-	default:
+	case d.fits(true):
 		d.handOver()
 	}
 }

@@ -5,7 +5,33 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
+
+// destinationInterval is how often claims are looked at that disks can't be copied to yet.
+const destinationInterval = 5 * time.Second
+
+// fits reports whether the disks that change their claim can be copied, and says what the migration waits
+// for if not. placed means that there is a target pod, by which its claims are bound.
+func (d *decision) fits(placed bool) bool {
+	if len(volumemigration.Of(d.o.VMI)) == 0 {
+		return true
+	}
+	if !d.o.DestinationsAsked {
+		d.p.Needs = NeedDestinations
+		return false
+	}
+	why := volumemigration.Unfit(d.o.Destinations, placed)
+	if why == "" {
+		return true
+	}
+	d.wait(ReasonDestinations, why)
+	d.lookAgain(d.o.Now.Add(destinationInterval))
+	if placed {
+		d.expire(pendingLimit, "%s", why)
+	}
+	return false
+}
 
 // The volumes that were plugged into a guest come to the target's node before anything else does: see
 // package hotplug. Here it is told what keeps them.

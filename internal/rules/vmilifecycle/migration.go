@@ -12,6 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/switchover"
 	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // sourcePatience is how long the source pod of a completed migration is left to virt-handler,
@@ -189,6 +190,7 @@ func (d *decision) takeStep(source, target *side) {
 	case switchover.EndAsSource:
 		d.facts.End = source.end(vmi)
 	case switchover.EndAsTarget:
+		d.arriveVolumes()
 		d.facts.End = target.end(vmi)
 	case switchover.EndAsLost:
 		d.facts.End = vmistatus.EndOfMigration(step.Reason)
@@ -208,8 +210,17 @@ func (d *decision) switchNode(target *corev1.Pod) {
 		gate := podstatus.Condition(target, launcherpod.GuestGate)
 		d.p.OpenGate = gate == nil || gate.Status != corev1.ConditionTrue
 	}
+	d.arriveVolumes()
 	setLabel(d.p.VMI, v1.NodeNameLabel, m.TargetNode)
 	delete(d.p.VMI.Annotations, evacuation.CordonAnnotation)
+}
+
+// arriveVolumes has the VMI name the claims that the guest has written to since it ran at the target, in
+// the write that says so.
+func (d *decision) arriveVolumes() {
+	if moves := volumemigration.Of(d.o.VMI); len(moves) > 0 {
+		d.p.VMI.Spec = volumemigration.Arrive(&d.o.VMI.Spec, moves)
+	}
 }
 
 // deleteOther deletes the target pod of a migration that has failed, and the source pod of

@@ -229,6 +229,49 @@ func TestTheSwitchOfTheNodeIsOneWrite(t *testing.T) {
 	}
 }
 
+// movesToNew gives the VMI a volume that is copied from the claim old to the claim new.
+func movesToNew(vmi *v1.VirtualMachineInstance) {
+	vmi.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "old"}}}}
+	vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "root",
+		SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "old"}, DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "new"}}}
+}
+
+// TestTheClaimsChangeWithTheNode: the VMI names the claim that its guest has written to last, in the same
+// write that says where it is, or how it has ended.
+func TestTheClaimsChangeWithTheNode(t *testing.T) {
+	migrated, killed := quit(launch.ReasonMigrated, ""), quit("", "")
+	never, ran := quit(launch.ReasonHostShutdown, launch.IncomingNeverRan), quit(launch.ReasonGuestShutdown, launch.IncomingRan)
+	for name, test := range map[string]struct {
+		vmi             *v1.VirtualMachineInstance
+		current, other  *corev1.Pod
+		want            string
+		lists, hasEnded bool
+	}{
+		"it is on its way":                      {moving(movesToNew), sourcePod(), targetPod(), "old", true, false},
+		"it has arrived":                        {moving(movesToNew, hasCompleted(0)), sourcePod(), targetPod(), "new", false, false},
+		"it has arrived, and ended there":       {moving(movesToNew, hasCompleted(0)), sourcePod(migrated), targetPod(ran), "new", false, false},
+		"it has failed":                         {moving(movesToNew, hasFailed), sourcePod(), targetPod(never), "old", true, false},
+		"it ends where it was":                  {moving(movesToNew, notBegun), sourcePod(killed), targetPod(), "old", true, true},
+		"it has run there, and nobody says so":  {moving(movesToNew), sourcePod(migrated), targetPod(ran), "new", true, true},
+		"nobody knows":                          {moving(movesToNew), sourcePod(killed), targetPod(killed), "old", true, true},
+		"it has arrived with nothing to change": {moving(movesToNew, hasCompleted(0), func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigratedVolumes = nil }), sourcePod(), targetPod(), "old", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := seen(test.vmi, test.current, test.other)
+			p := Decide(o)
+			if got := p.VMI.Spec.Volumes[0].DataVolume.Name; got != test.want {
+				t.Errorf("it is on the claim %s, want %s", got, test.want)
+			}
+			if lists := len(p.VMI.Status.MigratedVolumes) > 0; lists != test.lists || p.VMI.IsFinal() != test.hasEnded {
+				t.Errorf("volumes to be copied: %v, phase %s", p.VMI.Status.MigratedVolumes, p.VMI.Status.Phase)
+			}
+			if o.VMI.Spec.Volumes[0].DataVolume.Name != "old" {
+				t.Error("the VMI that was given has been changed")
+			}
+		})
+	}
+}
+
 // Somebody may have taken all labels off.
 func TestTheSwitchOfTheNodeOfAVMIWithoutLabels(t *testing.T) {
 	p := Decide(seen(moving(hasCompleted(time.Second), func(vmi *v1.VirtualMachineInstance) { vmi.Labels = nil }), sourcePod(), targetPod()))

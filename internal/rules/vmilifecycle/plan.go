@@ -128,8 +128,9 @@ type Plan struct {
 	// Disks is what package placement has planned.
 	Disks     placement.Plan
 	CreatePod bool
-	// VMI is the VMI as it should be; never nil. It shares the spec, which is not
-	// this loop's, with the VMI that was observed, and the status if that is to stay.
+	// VMI is the VMI as it should be; never nil. It shares the spec, of which this loop changes
+	// only the claims that a migration has brought the guest to, with the VMI that was
+	// observed, and the status if that is to stay.
 	VMI *v1.VirtualMachineInstance
 	// DeletePod deletes the pod that was observed, on condition that the VMI is
 	// still the one that was observed.

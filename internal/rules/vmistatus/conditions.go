@@ -55,6 +55,7 @@ var conditionRules = []struct {
 	{Accelerated, (*projection).accelerated},
 	{v1.VirtualMachineInstanceMigrationRequired, (*projection).migrationRequired},
 	{MigrationProgress, (*projection).migrationProgress},
+	{v1.VirtualMachineInstanceVolumesChange, (*projection).volumesChange},
 }
 
 // synchronized is False while a step fails: making the pod, starting its container, or

@@ -45,8 +45,10 @@ type Facts struct {
 	// Migration is what virt-controller does about a migration, Source what virt-handler
 	// on the guest's node knows of it, and Target what the one knows where it arrives.
 	Migration Migration
-	Source    Fact[SourceMigration]
-	Target    Fact[TargetMigration]
+	// Volumes are the volumes whose disks are to be copied to other claims.
+	Volumes Fact[Volumes]
+	Source  Fact[SourceMigration]
+	Target  Fact[TargetMigration]
 }
 
 // Obstacle is something that may not go away by itself.

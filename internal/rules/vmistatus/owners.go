@@ -164,7 +164,9 @@ var Fields = []Field{
 	{Name: string(Accelerated), Condition: true, Owners: guests},
 	{Name: string(v1.VirtualMachineInstanceMigrationRequired), Condition: true, Owners: moving},
 	{Name: string(MigrationProgress), Condition: true, Owners: ending, Deputizes: "to take it away with what ends the migration"},
+	{Name: string(v1.VirtualMachineInstanceVolumesChange), Condition: true, Owners: moving},
 
+	{Name: "migratedVolumes", Owners: moving},
 	{Name: "evacuationNodeName", Deputizes: "to clear it", within: map[Writer]term{Controller: cleared},
 		Owners: [stages]Owner{HandedOver: {Owner: API, Deputies: []Writer{Controller}}}},
 
@@ -201,7 +203,6 @@ var Fields = []Field{
 	{Name: migrationState + "targetState"},
 	{Name: migrationState + "migrationNetworkType"},
 	{Name: migrationState + "targetMemoryOverhead"},
-	{Name: "migratedVolumes"},
 	{Name: "kernelBootStatus"},
 	{Name: "fsFreezeStatus"},
 	{Name: "topologyHints"},

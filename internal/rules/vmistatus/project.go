@@ -26,6 +26,7 @@ func Project(vmi *v1.VirtualMachineInstance, by Writer, f Facts) v1.VirtualMachi
 	}
 	p.setPhase(&status)
 	p.migrate(&status)
+	p.moveVolumes(&status)
 	p.handOver(&status)
 	p.describe(&status)
 	p.next = &status

@@ -74,13 +74,25 @@ func Names(volumes []v1.Volume) []string {
 	return names
 }
 
-// UsedBy lists the claims that a VMI uses, each once: those of its volumes, and those
-// that its status tells of, of volumes on their way out of the guest.
+// UsedBy lists the claims that a VMI uses, each once: those of its volumes, those that its
+// status tells of, of volumes on their way out of the guest, and those that its disks are
+// copied to.
 func UsedBy(vmi *v1.VirtualMachineInstance) []string {
 	names := Names(vmi.Spec.Volumes)
-	for _, name := range InStatus(vmi) {
+	for _, name := range slices.Concat(InStatus(vmi), Destinations(vmi)) {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Destinations lists the claims that disks of the VMI are to be copied to.
+func Destinations(vmi *v1.VirtualMachineInstance) []string {
+	var names []string
+	for _, m := range vmi.Status.MigratedVolumes {
+		if m.DestinationPVCInfo != nil {
+			names = append(names, m.DestinationPVCInfo.ClaimName)
 		}
 	}
 	return names

@@ -2,7 +2,7 @@
 // and how: by a migration, or by evicting the pod, which has its guest stopped.
 //
 //	             the image is another one,
-//	             or MigrationRequired
+//	             MigrationRequired or VolumesChange
 //	up to date ──────────────────────────> outdated ──> migration (LiveMigrate)   ──> up to date
 //	                                           └──────> eviction  (Evict), in batches: the VM starts it again
 //
@@ -107,7 +107,8 @@ func (p *planning) consider(vmi *v1.VirtualMachineInstance) {
 		return
 	}
 	p.label(vmi, outdated)
-	if !outdated && !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired) {
+	volumes := condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange)
+	if !outdated && !volumes && !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired) {
 		return
 	}
 	if busy(vmi) {
@@ -115,7 +116,8 @@ func (p *planning) consider(vmi *v1.VirtualMachineInstance) {
 	}
 	movable := migration.Movable(vmi) == nil
 	switch {
-	case p.by(v1.WorkloadUpdateMethodLiveMigrate) && movable:
+	case movable && (volumes || p.by(v1.WorkloadUpdateMethodLiveMigrate)):
+		// A migration of volumes is asked for by the VM itself.
 		p.migrate(vmi)
 	case outdated && p.by(v1.WorkloadUpdateMethodEvict) && (movable || !protected(vmi, p.Eviction)):
 		p.plan.Evict = append(p.plan.Evict, vmi)

@@ -39,6 +39,12 @@ func required(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return vmi
 }
 
+// changes is a VMI whose disks are to be copied to other claims, or not any more.
+func changes(vmi *v1.VirtualMachineInstance, status corev1.ConditionStatus) *v1.VirtualMachineInstance {
+	vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceVolumesChange, Status: status})
+	return vmi
+}
+
 func evicted(vmi *v1.VirtualMachineInstance, strategy v1.EvictionStrategy) *v1.VirtualMachineInstance {
 	vmi.Spec.EvictionStrategy = &strategy
 	return vmi
@@ -139,6 +145,9 @@ func TestPlan(t *testing.T) {
 			vmis: vmis{labeled(unready(guest("a", "old"), v1.PodTerminatingReason)), labeled(guest("b", "old"))}, edit: func(c *Cluster) { c.Strategy.BatchEvictionSize = new(1) }},
 		"one whose node does not answer":      {methods: []v1.WorkloadUpdateMethod{migrate, evict}, vmis: vmis{labeled(unready(guest("a", "old"), vmistatus.ReasonNodeLost))}, want: "1"},
 		"one that is not ready, and runs":     {methods: []v1.WorkloadUpdateMethod{migrate, evict}, vmis: vmis{labeled(unready(guest("a", "old"), v1.GuestNotRunningReason))}, want: "1; migrates a"},
+		"VolumesChange needs no method":       {vmis: vmis{changes(guest("a", "new"), "True")}, want: "0; migrates a"},
+		"VolumesChange that was taken back":   {methods: []v1.WorkloadUpdateMethod{migrate, evict}, vmis: vmis{changes(guest("a", "new"), "False")}, want: "0"},
+		"VolumesChange of one that can't":     {methods: []v1.WorkloadUpdateMethod{migrate, evict}, vmis: vmis{changes(fixed(guest("a", "new")), "True")}, want: "0"},
 		"one that is migrated already":        {methods: []v1.WorkloadUpdateMethod{migrate}, vmis: vmis{labeled(guest("a", "old"))}, want: "1", edit: func(c *Cluster) { c.Migrations = append(c.Migrations, updateOfA(v1.MigrationPending)) }},
 		"one whose migration has just failed": {methods: []v1.WorkloadUpdateMethod{migrate}, vmis: vmis{labeled(guest("a", "old"))}, want: "1; waits 15s", edit: func(c *Cluster) { c.Migrations = append(c.Migrations, updateOfA(v1.MigrationFailed)) }},
 		"no more than may run":                {methods: []v1.WorkloadUpdateMethod{migrate}, vmis: vmis{labeled(guest("a", "old")), labeled(guest("b", "old")), labeled(guest("c", "old"))}, want: "3; migrates a,b"},

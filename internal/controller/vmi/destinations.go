@@ -1,0 +1,69 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/controller/claimusers"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/placement"
+	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/volumemigration"
+)
+
+// Destinations asks the API server for the claims that disks of a VMI are to be copied to, and for the
+// guests that may write to them.
+func (r *Reconciler) Destinations(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]volumemigration.Destination, error) {
+	target := volumemigration.Target(vmi)
+	claims, err := r.claims(ctx, target, r.stored)
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string]placement.Claim{}
+	for _, c := range claims {
+		byName[c.Name] = c
+	}
+	var out []volumemigration.Destination
+	for _, m := range volumemigration.Of(vmi) {
+		d := volumemigration.Destination{Move: m, Claim: byName[m.To], Size: volumemigration.SizeOf(vmi, m.Volume)}
+		if d.User, err = r.userOf(ctx, target, m.To); err != nil {
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// userOf is another VMI whose guest may write to a claim, "" for none: the pods of guests that start with it
+// are the API server's word, those that it is plugged into a cache's.
+func (r *Reconciler) userOf(ctx context.Context, vmi *v1.VirtualMachineInstance, claim string) (string, error) {
+	var pods corev1.PodList
+	err := r.Reader.List(ctx, &pods, client.InNamespace(vmi.Namespace),
+		client.MatchingLabels{v1.AppLabel: layout.LauncherApp, launcherpod.ClaimLabel(claim): ""})
+	if err != nil {
+		return "", fmt.Errorf("asking for the guests that use the claim %s/%s: %w", vmi.Namespace, claim, err)
+	}
+	for i := range pods.Items {
+		if rival, is := vmilifecycle.RivalOf(vmi, &pods.Items[i]); is {
+			return rival.VMI, nil
+		}
+	}
+	key := &corev1.PersistentVolumeClaim{}
+	key.Namespace, key.Name = vmi.Namespace, claim
+	users, err := claimusers.List(ctx, r.Client, key)
+	if err != nil {
+		return "", err
+	}
+	for i := range users {
+		if user := &users[i]; types.UID(user.UID) != vmi.UID && !user.IsFinal() {
+			return user.Name, nil
+		}
+	}
+	return "", nil
+}
