@@ -28,6 +28,8 @@
 //     server says to be the newest (NeedVM). Only a VMI that somebody deletes
 //     in the moment in between is made again: the VM still asks for it.
 //   - A VM that is being deleted never gets a VMI.
+//   - No VMI is made of a template whose claims are copies that are not complete, as far as is
+//     known (volumes.go).
 //
 // The DataVolumes of the VM's dataVolumeTemplates are made as soon as the VM is
 // there, whether it is to run or not; the VMI is made when each of them is filled
@@ -104,7 +106,8 @@ type Plan struct {
 	// Create is the VMI to create, nil for none.
 	Create *v1.VirtualMachineInstance
 	// Sync is the VMI as it is to be: with the volumes of the template that come
-	// and go while a guest runs. It is nil when it has them.
+	// and go while a guest runs, and in its status those whose disks are to be copied. It is
+	// nil when it has them.
 	Sync   *v1.VirtualMachineInstance
 	Delete bool
 	// After asks for another look at a later time; zero for none.
@@ -120,6 +123,7 @@ func Decide(o Observed) Plan {
 		d.decideDeletion()
 	} else {
 		d.complete()
+		d.compareVolumes()
 		d.decideVMI()
 		d.syncTemplate()
 	}
@@ -139,6 +143,7 @@ type decision struct {
 	// start means that a VMI is to be made, now or when the time has come.
 	start bool
 	disks dataVolumes
+	moves moves
 }
 
 // needs asks a question first. Of several, the first one is asked first.
@@ -227,16 +232,26 @@ func (d *decision) decideVMI() {
 	d.recordStrategy()
 }
 
-// syncTemplate brings hotpluggable volumes into a VMI that stays. One that is being migrated keeps
-// those that it has until that is over: both nodes go by them.
+// syncTemplate brings the volumes of the template into a VMI that stays: hotpluggable ones at once, others
+// by having their disks copied. One that is being migrated keeps those that it has until that is over:
+// both nodes go by them.
 func (d *decision) syncTemplate() {
-	if d.vmi == nil || migration.InFlight(d.vmi) || d.Adopt || d.Delete || d.vmi.DeletionTimestamp != nil || d.vmi.IsFinal() || d.VM.Spec.Template == nil {
+	if !d.stays() || d.Adopt || d.Delete {
 		return
 	}
 	vmi := d.vmi.DeepCopy()
-	if hotplugspec.SyncTemplate(vmi, &d.VM.Spec.Template.Spec) {
+	changed := d.moveVolumes(vmi)
+	if !migration.InFlight(d.vmi) {
+		changed = hotplugspec.SyncTemplate(vmi, &d.VM.Spec.Template.Spec) || changed
+	}
+	if changed {
 		d.Sync = vmi
 	}
+}
+
+// stays reports whether there is a VMI that follows the VM's template.
+func (d *decision) stays() bool {
+	return d.vmi != nil && d.vmi.DeletionTimestamp == nil && !d.vmi.IsFinal() && d.VM.Spec.Template != nil
 }
 
 // keepOrEnd decides about a VMI that is there and is not asked to stop.
@@ -297,7 +312,7 @@ func (d *decision) changedStrategy() bool {
 // createWhenDue makes the VMI unless the pause after failures is not over, its
 // name is taken, or its disks are not ready for it.
 func (d *decision) createWhenDue() {
-	if d.After = d.backOff(); d.After > 0 || d.conflicting != nil || !d.disksReady() {
+	if d.After = d.backOff(); d.After > 0 || d.conflicting != nil || d.unrecovered() || !d.disksReady() {
 		return
 	}
 	if !d.o.VMConfirmed {

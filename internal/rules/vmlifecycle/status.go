@@ -12,6 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // Reasons that a VM's conditions have beside those of its VMI.
@@ -55,6 +56,8 @@ func (d *decision) printable() v1.VirtualMachinePrintableStatus {
 		return v1.VirtualMachineStatusStopping
 	case d.vmi != nil && !d.vmi.IsFinal():
 		return d.printableOfVMI()
+	case d.unrecovered():
+		return v1.VirtualMachineStatusStopped
 	case d.start && d.backOff() > 0:
 		return v1.VirtualMachineStatusCrashLoopBackOff
 	case d.disksPrintable() != "":
@@ -164,6 +167,7 @@ func (d *decision) reportConditions() {
 	}
 	d.reportFailure()
 	d.reportRestartRequired()
+	d.reportRecovery()
 	sortConditions(d.VM)
 }
 
@@ -231,13 +235,15 @@ func (d *decision) reportRestartRequired() {
 		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineRestartRequired)
 		return
 	}
-	paths := Changes(hotplugspec.Lasting(d.o.Started), hotplugspec.Lasting(&d.VM.Spec.Template.Spec), d.VM.Name)
+	template := &d.VM.Spec.Template.Spec
+	started := volumemigration.Alike(d.o.Started, &d.vmi.Spec, template, d.moves.wanted)
+	paths := Changes(hotplugspec.Lasting(started), hotplugspec.Lasting(template), d.VM.Name)
 	if len(paths) == 0 {
 		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineRestartRequired)
 		return
 	}
 	condition.Set(&d.VM.Status.Conditions, v1.VirtualMachineCondition{
 		Type: v1.VirtualMachineRestartRequired, Status: corev1.ConditionTrue, Reason: ReasonTemplateChanged,
-		Message: "these changes take effect when the VM is restarted: " + strings.Join(paths, ", "),
+		Message: d.restartMessage(paths),
 	}, d.o.Now)
 }

@@ -1,0 +1,186 @@
+package vmlifecycle
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/volumemigration"
+)
+
+// onClaim is a spec with a volume on a claim, and a disk of it.
+func onClaim(spec *v1.VirtualMachineInstanceSpec, claim string) {
+	spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: claim}}}}
+	spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{}}}}
+}
+
+// wants has the VM's template name a claim, to be migrated to.
+func wants(claim string) vmEdit {
+	return func(vm *v1.VirtualMachine) {
+		vm.Spec.UpdateVolumesStrategy = new(v1.UpdateVolumesStrategyMigration)
+		onClaim(&vm.Spec.Template.Spec, claim)
+	}
+}
+
+func afterRestart(vm *v1.VirtualMachine) { vm.Spec.UpdateVolumesStrategy = nil }
+
+func inCDROM(vm *v1.VirtualMachine) {
+	vm.Spec.Template.Spec.Domain.Devices.Disks[0].DiskDevice = v1.DiskDevice{CDRom: &v1.CDRomTarget{}}
+}
+
+var aToB = volumemigration.Move{Volume: "root", From: "a", To: "b"}
+
+func recorded(moves ...volumemigration.Move) vmEdit {
+	return func(vm *v1.VirtualMachine) { volumemigration.Record(&vm.Status, moves) }
+}
+
+func isOn(claim string) vmiEdit {
+	return func(vmi *v1.VirtualMachineInstance) { onClaim(&vmi.Spec, claim) }
+}
+
+// copies has the VMI list moves, as it says with the condition.
+func copies(moves ...volumemigration.Move) vmiEdit {
+	return func(vmi *v1.VirtualMachineInstance) {
+		vmi.Status.MigratedVolumes = volumemigration.Write(moves)
+		vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceVolumesChange, Status: "True",
+			Message: "the disks are copied to other claims by a migration: volumes " + volumemigration.Text(moves)})
+	}
+}
+
+func inFlight(vmi *v1.VirtualMachineInstance) {
+	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", TargetNode: "two"}
+}
+
+func locked(vmi *v1.VirtualMachineInstance) {
+	vmi.Spec.Domain.Devices.Disks[0].CDRom = &v1.CDRomTarget{}
+}
+
+// volumesOf says in words what a plan has done about volumes.
+func volumesOf(o Observed, p Plan) string {
+	var words []string
+	if before, after := volumemigration.Recorded(&o.VM.Status), volumemigration.Recorded(&p.VM.Status); volumemigration.Text(before) != volumemigration.Text(after) {
+		words = append(words, "records "+volumemigration.Text(after))
+	}
+	if s := p.Sync; s != nil {
+		words = append(words, "copies "+volumemigration.Text(volumemigration.Read(s.Status.MigratedVolumes)))
+		if c := condition.Find(s.Status.Conditions, v1.VirtualMachineInstanceVolumesChange); c != nil {
+			words = append(words, "VolumesChange "+string(c.Status))
+		}
+	}
+	if p.Create != nil {
+		words = append(words, "starts on "+p.Create.Spec.Volumes[0].DataVolume.Name)
+	}
+	if c := condition.Find(p.VM.Status.Conditions, v1.VirtualMachineRestartRequired); c != nil {
+		words = append(words, c.Message)
+	}
+	if c := condition.Find(p.VM.Status.Conditions, v1.VirtualMachineManualRecoveryRequired); c != nil {
+		words = append(words, "recover "+string(p.VM.Status.PrintableStatus))
+	}
+	return strings.Join(words, "; ")
+}
+
+func TestVolumesThatAreMigrated(t *testing.T) {
+	always := v1.RunStrategyAlways
+	vm := func(edits ...vmEdit) *v1.VirtualMachine { return newVM(always, edits...) }
+	vmi := func(edits ...vmiEdit) *v1.VirtualMachineInstance { return newTestVMI(running, edits...) }
+	const restart = "these changes take effect when the VM is restarted: spec.template.spec.volumes[root].dataVolume.name"
+	for name, test := range map[string]struct {
+		vm   *v1.VirtualMachine
+		vmi  *v1.VirtualMachineInstance
+		want string
+	}{
+		"the template as it was":               {vm(wants("a")), vmi(isOn("a")), ""},
+		"another claim is recorded first":      {vm(wants("b")), vmi(isOn("a")), "records root from a to b"},
+		"then the VMI hears of it":             {vm(wants("b"), recorded(aToB)), vmi(isOn("a")), "copies root from a to b; VolumesChange True"},
+		"it has":                               {vm(wants("b"), recorded(aToB)), vmi(isOn("a"), copies(aToB)), ""},
+		"the migration is in flight":           {vm(wants("b"), recorded(aToB)), vmi(isOn("a"), copies(aToB), inFlight), ""},
+		"another is wanted meanwhile":          {vm(wants("c"), recorded(aToB)), vmi(isOn("a"), copies(aToB), inFlight), "records root from a to c, root from a to b; copies root from a to b; VolumesChange False"},
+		"it is taken back meanwhile":           {vm(wants("a"), recorded(aToB)), vmi(isOn("a"), copies(aToB), inFlight), "copies root from a to b; VolumesChange False"},
+		"it is taken back":                     {vm(wants("a"), recorded(aToB)), vmi(isOn("a"), copies(aToB)), "copies "},
+		"that is over":                         {vm(wants("a"), recorded(aToB)), vmi(isOn("a")), "records "},
+		"the guest has arrived":                {vm(wants("b"), recorded(aToB)), vmi(isOn("b")), "records "},
+		"a migration of memory is in flight":   {vm(wants("b"), recorded(aToB)), vmi(isOn("a"), inFlight), ""},
+		"the strategy is another":              {vm(wants("b"), afterRestart), vmi(isOn("a")), restart},
+		"the strategy is another by now":       {vm(wants("b"), afterRestart, recorded(aToB)), vmi(isOn("a"), copies(aToB)), "copies ; " + restart},
+		"a disk that can't be copied":          {vm(wants("b")), vmi(isOn("a"), locked), restart + "; volume root can't be migrated: it is in a cdrom"},
+		"the VMI is being deleted":             {vm(wants("b")), vmi(isOn("a"), vmiDeleting), restart},
+		"it is being deleted, and was copied":  {vm(wants("b"), recorded(aToB)), vmi(isOn("a"), copies(aToB), vmiDeleting), restart},
+		"it has ended before":                  {vm(wants("b"), recorded(aToB)), newTestVMI(succeeded, isOn("a"), copies(aToB)), "recover Stopped"},
+		"it has ended after":                   {vm(wants("b"), recorded(aToB)), newTestVMI(succeeded, isOn("b")), "records "},
+		"it is gone":                           {vm(wants("b"), recorded(aToB)), nil, "recover Stopped"},
+		"it is gone, and the template is back": {vm(wants("a"), recorded(aToB)), nil, "records ; starts on a"},
+		"a VM that was off":                    {vm(wants("b")), nil, "starts on b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Observed{VM: test.vm, VMI: test.vmi, Now: now}
+			if test.vmi != nil {
+				o.Started = test.vm.Spec.Template.Spec.DeepCopy()
+				onClaim(o.Started, "a")
+			}
+			p := decide(o)
+			if p.Needs != "" {
+				t.Fatalf("it asks for %s", p.Needs)
+			}
+			if got := volumesOf(o, p); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestARecordGoesByTheAPIServersWord: a cache that shows no VMI, or an old one, is no reason to forget it.
+func TestARecordGoesByTheAPIServersWord(t *testing.T) {
+	for name, vmi := range map[string]*v1.VirtualMachineInstance{"none": nil, "one that has arrived": newTestVMI(running, isOn("a"))} {
+		o := Observed{VM: newVM(v1.RunStrategyManual, wants("a"), recorded(aToB)), VMI: vmi, VMConfirmed: true, Now: now}
+		if p := Decide(o); p.Needs != NeedVMI {
+			t.Errorf("%s: it asks for %q", name, p.Needs)
+		}
+	}
+	still := Observed{VM: newVM(v1.RunStrategyManual, wants("b"), recorded(aToB)), VMI: newTestVMI(running, isOn("a")), VMConfirmed: true, Now: now}
+	if p := Decide(still); p.Needs != "" {
+		t.Errorf("it asks for %s where nothing is forgotten", p.Needs)
+	}
+}
+
+// TestARequestToStartWaitsForTheRecovery: it is done when the template is as it was.
+func TestARequestToStartWaitsForTheRecovery(t *testing.T) {
+	stuck := newVM(v1.RunStrategyManual, wants("b"), recorded(aToB), requests(start))
+	p := decide(Observed{VM: stuck, Now: now})
+	if p.Create != nil || len(p.VM.Status.StateChangeRequests) != 1 || p.VM.Status.PrintableStatus != v1.VirtualMachineStatusStopped {
+		t.Errorf("it becomes %+v, and is %s with %v", p.Create, p.VM.Status.PrintableStatus, p.VM.Status.StateChangeRequests)
+	}
+	if c := condition.Find(p.VM.Status.Conditions, v1.VirtualMachineManualRecoveryRequired); c == nil || c.Status != corev1.ConditionTrue ||
+		c.Reason != "VolumesNotCopied" || !strings.Contains(c.Message, "root from a to b") {
+		t.Errorf("it says %+v", c)
+	}
+	back := p.VM.DeepCopy()
+	onClaim(&back.Spec.Template.Spec, "a")
+	if p := decide(Observed{VM: back, Now: now}); p.Create == nil || p.VM.Status.VolumeUpdateState != nil ||
+		condition.Find(p.VM.Status.Conditions, v1.VirtualMachineManualRecoveryRequired) != nil {
+		t.Errorf("it is not started: %+v", p.VM.Status)
+	}
+}
+
+// TestAVMINamesItsClaimAsTheTemplateDoes once it is on it.
+func TestAVMINamesItsClaimAsTheTemplateDoes(t *testing.T) {
+	claim := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "b"}}}
+	named := func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.Volumes[0].VolumeSource = claim }
+	p := decide(Observed{VM: newVM(v1.RunStrategyAlways, wants("b"), named), VMI: newTestVMI(running, isOn("b")), Now: now})
+	if p.Sync == nil || p.Sync.Spec.Volumes[0].PersistentVolumeClaim == nil || len(p.Sync.Status.MigratedVolumes) > 0 {
+		t.Errorf("it becomes %+v", p.Sync)
+	}
+	for name, o := range map[string]Observed{
+		"while it is migrated":      {VM: newVM(v1.RunStrategyAlways, wants("b"), named), VMI: newTestVMI(running, isOn("b"), inFlight)},
+		"where nothing is migrated": {VM: newVM(v1.RunStrategyAlways, wants("b"), named, afterRestart), VMI: newTestVMI(running, isOn("b"))},
+		"where it does so already":  {VM: newVM(v1.RunStrategyAlways, wants("b")), VMI: newTestVMI(running, isOn("b"))},
+	} {
+		o.Now = now
+		if p := decide(o); p.Sync != nil {
+			t.Errorf("%s: it becomes %+v", name, p.Sync)
+		}
+	}
+}
