@@ -26,6 +26,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 	"drydock.dev/drydock/internal/rules/supported"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // VM judges a VirtualMachine; old is nil on creation. A VM is judged by the
@@ -47,8 +48,23 @@ func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) field.Error
 		if err := firmware.ValidateUpdate(&old.Spec.Template.Spec, &vm.Spec.Template.Spec, template.Child("spec")); err != nil {
 			errs = append(errs, err)
 		}
+		errs = append(errs, pluggedVolumes(vm, old, template.Child("spec", "volumes"))...)
 	}
 	return append(errs, podTemplate(vm.Spec.Template, template, settings)...)
+}
+
+// pluggedVolumes refuses what would have another disk plugged into a guest in the place of one whose content
+// was to be copied.
+func pluggedVolumes(vm, old *v1.VirtualMachine, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if !old.Status.Created || !volumemigration.ByMigration(&vm.Spec) {
+		return nil
+	}
+	for _, i := range volumemigration.Plugged(&old.Spec.Template.Spec, &vm.Spec.Template.Spec) {
+		errs = append(errs, field.Forbidden(path.Index(i), fmt.Sprintf("volume %s is hotpluggable: its disk is not copied to another claim while the VM runs; "+
+			"stop the VM, or unplug it and plug the other claim by another name", vm.Spec.Template.Spec.Volumes[i].Name)))
+	}
+	return errs
 }
 
 func runStrategy(spec *v1.VirtualMachineSpec, path *field.Path) field.ErrorList {

@@ -16,7 +16,8 @@ var vmTable = table{
 	"dataVolumeTemplates.metadata":   noted("name, labels and annotations"),
 	"dataVolumeTemplates.spec":       noted("as the spec of a DataVolume"),
 	"dataVolumeTemplates.status":     noted("without effect"),
-	"updateVolumesStrategy":          no(),
+	"updateVolumesStrategy": only("Replacement", "Migration").because("Migration copies the disks to the other claims while the guest runs; " +
+		"Replacement, which is the default, has the VM use them after a restart"),
 }
 
 var replicaSetTable = table{

@@ -103,7 +103,7 @@ func TestUnsupportedFieldsAreNamed(t *testing.T) {
 spec:
   instancetype: {name: u1.medium}
   runStrategy: WaitAsReceiver
-  updateVolumesStrategy: Migration
+  updateVolumesStrategy: Sometimes
   template:
     spec:
       evictionStrategy: Sometimes
@@ -129,7 +129,7 @@ spec:
 	}
 	want := []string{
 		`spec.instancetype: Forbidden: not supported by Drydock`,
-		`spec.updateVolumesStrategy: Forbidden: not supported by Drydock`,
+		`spec.updateVolumesStrategy: Unsupported value: "Sometimes": supported values: "Replacement", "Migration"`,
 		`spec.runStrategy: Unsupported value: "WaitAsReceiver": supported values: "Always", "RerunOnFailure", "Once", "Manual", "Halted"`,
 		`spec.template.spec.evictionStrategy: Unsupported value: "Sometimes": supported values: "None", "LiveMigrate", "LiveMigrateIfPossible", "External"`,
 		`spec.template.spec.domain.cpu.dedicatedCpuPlacement: Forbidden: not supported by Drydock`,

@@ -1,0 +1,329 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/condition"
+)
+
+// A long run asks for more than every run can afford.
+var volumeKills = flag.Int("migration.volumekills", 10, "how many storage migrations are interrupted at a random moment")
+
+// newLocalVM is a VM with two disks on local storage of the node where it comes to run.
+func newLocalVM(t *testing.T, ns, name string) *v1.VirtualMachine {
+	t.Helper()
+	root := newDataVolume(ns, name+"-root", "64Mi", cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{
+		URL: new("docker://" + guestImage), PullMethod: new(cdiv1.RegistryPullNode),
+	}})
+	data := newDataVolume(ns, name+"-data", "48Mi", cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})
+	for _, dv := range []*cdiv1.DataVolume{root, data} {
+		dv.Annotations = nil // it is bound where the VM fits
+		create(t, dv)
+	}
+	vmi := newVMI(ns, name)
+	vmi.Labels = map[string]string{"vm": name}
+	vmi.Spec.Volumes = []v1.Volume{
+		{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: root.Name}}},
+		{Name: "data", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: data.Name}}},
+	}
+	vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{
+		Name: "data", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
+	})
+	vmi.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{
+		Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
+	}}
+	return newVM(vmi, v1.RunStrategyAlways)
+}
+
+// newDestinations makes claims that a local VM's disks can move to, and returns them by volume: one is a claim
+// that nobody fills, and the other that of a DataVolume. Neither has a node yet.
+func newDestinations(t *testing.T, ns, name string, round int) map[string]v1.VolumeSource {
+	t.Helper()
+	like := &corev1.PersistentVolumeClaim{}
+	if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name + "-root"}, like); err != nil {
+		t.Fatal(err)
+	}
+	root := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprintf("%s-root-%d", name, round)},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: like.Spec.AccessModes, StorageClassName: like.Spec.StorageClassName, Resources: like.Spec.Resources, VolumeMode: like.Spec.VolumeMode,
+		},
+	}
+	data := newDataVolume(ns, fmt.Sprintf("%s-data-%d", name, round), "48Mi", cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})
+	data.Annotations = nil
+	create(t, root)
+	create(t, data)
+	return map[string]v1.VolumeSource{
+		"root": {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: root.Name}}},
+		"data": {DataVolume: &v1.DataVolumeSource{Name: data.Name}},
+	}
+}
+
+// nameClaims has the VM's template name other claims, to be migrated to.
+func nameClaims(t *testing.T, ns, name string, claims map[string]v1.VolumeSource) {
+	t.Helper()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		vm := &v1.VirtualMachine{}
+		if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, vm); err != nil {
+			return err
+		}
+		vm.Spec.UpdateVolumesStrategy = new(v1.UpdateVolumesStrategyMigration)
+		for i := range vm.Spec.Template.Spec.Volumes {
+			if v := &vm.Spec.Template.Spec.Volumes[i]; claims[v.Name] != (v1.VolumeSource{}) {
+				v.VolumeSource = claims[v.Name]
+			}
+		}
+		return cluster.client.Update(t.Context(), vm)
+	})
+	if err != nil {
+		t.Fatalf("naming other claims in the template of %s: %v", name, err)
+	}
+}
+
+// sources are the volumes that a spec has, by name.
+func sources(spec *v1.VirtualMachineInstanceSpec) map[string]v1.VolumeSource {
+	out := map[string]v1.VolumeSource{}
+	for _, v := range spec.Volumes {
+		out[v.Name] = v.VolumeSource
+	}
+	return out
+}
+
+// claims are the claims of volumes, sorted.
+func claims(of map[string]v1.VolumeSource) []string {
+	var out []string
+	for _, source := range of {
+		switch {
+		case source.PersistentVolumeClaim != nil:
+			out = append(out, source.PersistentVolumeClaim.ClaimName)
+		case source.DataVolume != nil:
+			out = append(out, source.DataVolume.Name)
+		}
+	}
+	return slices.Sorted(slices.Values(out))
+}
+
+// awaitOnClaims waits until a VMI has no migration in flight and its spec names the claims, as does the one pod
+// that is left of it.
+func awaitOnClaims(t *testing.T, ns, name string, of map[string]v1.VolumeSource) *v1.VirtualMachineInstance {
+	t.Helper()
+	vmi := awaitVMI(t, ns, name, fmt.Sprintf("the claims %v", claims(of)), func(vmi *v1.VirtualMachineInstance) bool {
+		return slices.Equal(claims(sources(&vmi.Spec)), claims(of)) && len(vmi.Status.ActivePods) == 1 && len(vmi.Status.MigratedVolumes) == 0
+	})
+	awaitOneLauncher(t, vmi, vmi.Status.NodeName)
+	for _, pod := range launcherPods(t, vmi) {
+		if got := mountedClaims(&pod); !slices.Equal(got, claims(of)) {
+			t.Fatalf("the pod %s has the claims %v, and the VMI names %v", pod.Name, got, claims(of))
+		}
+	}
+	return vmi
+}
+
+// mountedClaims are the claims of a pod, sorted.
+func mountedClaims(pod *corev1.Pod) []string {
+	var out []string
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			out = append(out, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return slices.Sorted(slices.Values(out))
+}
+
+// awaitNoMove waits until the VM has no record of a storage migration, and says neither that it needs a restart
+// nor that it needs to be recovered.
+func awaitNoMove(t *testing.T, ns, name string) {
+	t.Helper()
+	awaitVM(t, ns, name, "no trace of a storage migration", func(vm *v1.VirtualMachine) bool {
+		c := vm.Status.Conditions
+		return vm.Status.VolumeUpdateState == nil && condition.Find(c, v1.VirtualMachineRestartRequired) == nil &&
+			condition.Find(c, v1.VirtualMachineManualRecoveryRequired) == nil
+	})
+}
+
+// TestLocalDisksMigrateWithTheirGuest brings a guest with two disks on local storage to the other node and to
+// other claims, while it writes to both.
+func TestLocalDisksMigrateWithTheirGuest(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	g := bootVM(t, newLocalVM(t, ns, "local"))
+	kept := g.keepJournals()
+	vmi, bootID := awaitRunning(t, ns, "local"), g.bootID()
+	old, to := sources(&vmi.Spec), newDestinations(t, ns, "local", 1)
+	nameClaims(t, ns, "local", to)
+	moved := awaitOnClaims(t, ns, "local", to)
+	if moved.UID != vmi.UID || moved.Status.NodeName == vmi.Status.NodeName {
+		t.Fatalf("the VMI %s on %s is %s on %s", vmi.UID, vmi.Status.NodeName, moved.UID, moved.Status.NodeName)
+	}
+	awaitNoMove(t, ns, "local")
+	g = login(t, ns, "local")
+	kept.check(g)
+	if g.bootID() != bootID {
+		t.Error("the guest was started again")
+	}
+	for _, claim := range claims(old) {
+		dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: claim}}
+		deleteObject(t, dv)
+		awaitGone(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: claim}})
+	}
+	immovable := awaitVMI(t, ns, "local", "LiveMigratable False", func(vmi *v1.VirtualMachineInstance) bool {
+		return condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable).Status == corev1.ConditionFalse
+	})
+	kept.check(g)
+	do(t, ns, "restart", "local")
+	again := awaitVMI(t, ns, "local", "another VMI", func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.UID != immovable.UID && vmi.Status.Phase == v1.Running
+	})
+	if got := claims(sources(&again.Spec)); !slices.Equal(got, claims(to)) {
+		t.Errorf("the VM was started again with %v, want %v", got, claims(to))
+	}
+}
+
+// migrationUnderWay is a migration of the VM that has not ended: Drydock's, or a new one.
+func migrationUnderWay(t *testing.T, ns, name string) *v1.VirtualMachineInstanceMigration {
+	t.Helper()
+	list := &v1.VirtualMachineInstanceMigrationList{}
+	if err := cluster.client.List(t.Context(), list, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		if m := &list.Items[i]; m.Spec.VMIName == name && !m.IsFinal() && m.DeletionTimestamp == nil {
+			return m
+		}
+	}
+	m := newMigration(ns, name)
+	create(t, m)
+	return m
+}
+
+// TestStorageMigrationsAreInterruptedAtRandom kills one of those that take part, or deletes the migration, at a
+// random moment: the guest goes on, on the claims that its VMI names, which are those of its pod, and has
+// lost nothing when it has arrived. Drydock migrates it again by itself. Not parallel: it breaks what the other
+// tests stand on.
+func TestStorageMigrationsAreInterruptedAtRandom(t *testing.T) {
+	ns := newNamespace(t)
+	g := bootVM(t, newLocalVM(t, ns, "harried"))
+	kept, bootID := g.keepJournals(), g.bootID()
+	vmi := awaitRunning(t, ns, "harried")
+	from, to := sources(&vmi.Spec), map[string]v1.VolumeSource(nil)
+	ends := map[v1.VirtualMachineInstanceMigrationPhase]int{}
+	for i, round := 0, 1; i < *volumeKills; round++ {
+		to = newDestinations(t, ns, "harried", round)
+		nameClaims(t, ns, "harried", to)
+		awaitVMI(t, ns, "harried", "LiveMigratable", func(vmi *v1.VirtualMachineInstance) bool {
+			return len(vmi.Status.MigratedVolumes) == 2 && condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
+		})
+		for arrived := false; !arrived && i < *volumeKills; i++ {
+			victims := interruptions()
+			name, end := interruptOnce(t, ns, victims[i%len(victims)])
+			ends[end]++
+			now := awaitConsistent(t, ns, "harried", name, from, to)
+			if now.UID != vmi.UID {
+				t.Fatalf("the VMI is another one (%s, migration %s)", name, end)
+			}
+			arrived = slices.Equal(claims(sources(&now.Spec)), claims(to))
+		}
+		awaitOnClaims(t, ns, "harried", to)
+		g = login(t, ns, "harried")
+		kept.check(g)
+		if g.bootID() != bootID {
+			t.Fatal("the guest was started again")
+		}
+		from = to
+	}
+	t.Logf("figure storage migration: %d were interrupted; they ended %v", *volumeKills, ends)
+}
+
+// interruptOnce interrupts a migration of the VM at a random moment after its target was found, and returns what
+// was done and how the migration has ended.
+func interruptOnce(t *testing.T, ns string, victim interruption) (name string, end v1.VirtualMachineInstanceMigrationPhase) {
+	t.Helper()
+	vmi, m := awaitRunning(t, ns, "harried"), migrationUnderWay(t, ns, "harried")
+	awaitMigration(t, m, "its target", func(m *v1.VirtualMachineInstanceMigration) bool { return m.IsFinal() || m.TargetIsHandedOff() })
+	moment := rand.N(longestTransfer)
+	time.Sleep(moment)
+	victim.interrupt(t, vmi, m)
+	return fmt.Sprintf("%s was killed after %v", victim.name, moment), endOf(t, m)
+}
+
+// awaitConsistent waits until a VMI names the claims of the pod that its guest is in, which are the old ones or the
+// new ones.
+func awaitConsistent(t *testing.T, ns, name, after string, from, to map[string]v1.VolumeSource) *v1.VirtualMachineInstance {
+	t.Helper()
+	vmi := &v1.VirtualMachineInstance{}
+	eventually(t, "a guest on the claims that its VMI names, after "+after, func(ctx context.Context) error {
+		if err := cluster.client.Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, vmi); err != nil {
+			return err
+		}
+		named := claims(sources(&vmi.Spec))
+		if !slices.Equal(named, claims(from)) && !slices.Equal(named, claims(to)) {
+			t.Fatalf("the VMI names %v, neither %v nor %v", named, claims(from), claims(to))
+		}
+		for _, pod := range launcherPods(t, vmi) {
+			if pod.Spec.NodeName == vmi.Status.NodeName && pod.Status.Phase == corev1.PodRunning && slices.Equal(mountedClaims(&pod), named) && ready(vmi) {
+				return nil
+			}
+		}
+		return fmt.Errorf("on %s no pod with %v runs; %+v", vmi.Status.NodeName, named, vmi.Status.Conditions)
+	})
+	return vmi
+}
+
+// TestAStorageMigrationIsTakenBack names the old claims again while the disks are copied, and the next time
+// stops the VM meanwhile, which does not start with the copies.
+func TestAStorageMigrationIsTakenBack(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	slowly(t, ns, "hesitant")
+	g := bootVM(t, newLocalVM(t, ns, "hesitant"))
+	kept, bootID := g.keepJournals(), g.bootID()
+	vmi := awaitRunning(t, ns, "hesitant")
+	old, to := sources(&vmi.Spec), newDestinations(t, ns, "hesitant", 1)
+	copying := func() {
+		t.Helper()
+		nameClaims(t, ns, "hesitant", to)
+		awaitVMI(t, ns, "hesitant", "a migration that has begun", func(vmi *v1.VirtualMachineInstance) bool {
+			m := vmi.Status.MigrationState
+			return m != nil && !m.Failed && m.TargetNodeAddress != ""
+		})
+	}
+	copying()
+	nameClaims(t, ns, "hesitant", old)
+	awaitOnClaims(t, ns, "hesitant", old)
+	awaitNoMove(t, ns, "hesitant")
+	kept.check(g)
+	if g.bootID() != bootID {
+		t.Error("the guest was started again")
+	}
+
+	copying()
+	do(t, ns, "stop", "hesitant", "--force", "--grace-period=0")
+	awaitGone(t, vmi)
+	awaitVM(t, ns, "hesitant", "ManualRecoveryRequired", func(vm *v1.VirtualMachine) bool {
+		return condition.IsTrue(vm.Status.Conditions, v1.VirtualMachineManualRecoveryRequired) && vm.Status.PrintableStatus == v1.VirtualMachineStatusStopped
+	})
+	do(t, ns, "start", "hesitant")
+	nameClaims(t, ns, "hesitant", old)
+	again := awaitRunning(t, ns, "hesitant")
+	if got := claims(sources(&again.Spec)); !slices.Equal(got, claims(old)) {
+		t.Errorf("the VM was started with %v, want %v", got, claims(old))
+	}
+	awaitNoMove(t, ns, "hesitant")
+}
