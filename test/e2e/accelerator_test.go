@@ -82,7 +82,7 @@ func TestAGuestMigratesToWhatItRunsWith(t *testing.T) {
 	if kvm {
 		other, sentence = "unusable", "the guest runs with KVM, so its node must be labeled drydock.dev/kvm=usable"
 	}
-	restore := labelNode(t, otherThan(vmi.Status.NodeName), layout.KVMLabel, other)
+	restore := labelKVM(t, otherThan(vmi.Status.NodeName), other)
 	m := newMigration(ns, "moves")
 	create(t, m)
 	waiting := awaitMigration(t, m, "the scheduler's word", func(m *v1.VirtualMachineInstanceMigration) bool {
@@ -113,12 +113,12 @@ func waitsFor(m *v1.VirtualMachineInstanceMigration) string {
 	return ""
 }
 
-// labelNode gives a node a label, and returns what gives it back the one that it had, which the
-// test's end does, too.
-func labelNode(t *testing.T, name, label, value string) (restore func()) {
+// labelKVM gives a node another label about KVM, and returns what gives it back the one that it had,
+// which the test's end does, too.
+func labelKVM(t *testing.T, name, value string) (restore func()) {
 	t.Helper()
 	set := func(ctx context.Context, value *string) error {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{label: value}}})
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{layout.KVMLabel: value}}})
 		if err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func labelNode(t *testing.T, name, label, value string) (restore func()) {
 		t.Fatal(err)
 	}
 	var before *string
-	if v, had := node.Labels[label]; had {
+	if v, had := node.Labels[layout.KVMLabel]; had {
 		before = &v
 	}
 	if err := set(t.Context(), &value); err != nil {
@@ -137,7 +137,7 @@ func labelNode(t *testing.T, name, label, value string) (restore func()) {
 	}
 	restore = sync.OnceFunc(func() {
 		if err := set(context.WithoutCancel(t.Context()), before); err != nil {
-			t.Errorf("giving node %s back its label %s: %v", name, label, err)
+			t.Errorf("giving node %s back its label %s: %v", name, layout.KVMLabel, err)
 		}
 	})
 	t.Cleanup(restore)

@@ -1,0 +1,57 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// TestTenGuestsMigrateAtOnce has ten guests migrate at the same time, each with a limited bandwidth:
+// all of them arrive, and none is started again. How long that takes beside what the bandwidth
+// allows, bench/migrate measures. Not parallel: it sets the cluster's limits.
+func TestTenGuestsMigrateAtOnce(t *testing.T) {
+	const count, bandwidth = 10, 64
+	ns := newNamespace(t)
+	configure(t, fmt.Sprintf(`{"spec":{"configuration":{"migrations":{"parallelMigrationsPerCluster":%d,"parallelOutboundMigrationsPerNode":%d,"bandwidthPerMigration":"%dMi"}}}}`,
+		count, count, bandwidth), `{"spec":{"configuration":{"migrations":null}}}`)
+	var names []string
+	for i := range count {
+		names = append(names, fmt.Sprintf("many-%d", i))
+		vmi := newVMI(ns, names[i])
+		vmi.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+		vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{
+			Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
+		}}
+		create(t, newVM(vmi, v1.RunStrategyAlways))
+	}
+	boots, nodes := map[string]string{}, map[string]string{}
+	for _, name := range names {
+		awaitPrintable(t, ns, name, v1.VirtualMachineStatusRunning)
+		boots[name] = login(t, ns, name).bootID()
+		nodes[name] = awaitMigratable(t, ns, name).Status.NodeName
+	}
+	began := time.Now()
+	var all []*v1.VirtualMachineInstanceMigration
+	for _, name := range names {
+		m := newMigration(ns, name)
+		create(t, m)
+		all = append(all, m)
+	}
+	for _, m := range all {
+		awaitEnd(t, m, v1.MigrationSucceeded)
+	}
+	t.Logf("figure migration: %d guests at once, with %d MiB/s each: %.1f s", count, bandwidth, time.Since(began).Seconds())
+	for _, name := range names {
+		vmi := awaitVMI(t, ns, name, "Ready on the other node", func(vmi *v1.VirtualMachineInstance) bool {
+			return vmi.Status.NodeName == otherThan(nodes[name]) && ready(vmi)
+		})
+		awaitOneLauncher(t, vmi, vmi.Status.NodeName)
+		if login(t, ns, name).bootID() != boots[name] {
+			t.Errorf("%s was started again", name)
+		}
+	}
+}
