@@ -170,8 +170,6 @@ func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 	}
 	changes := newChanges(o.VMI, facts)
 	o.Changed = changes.patch != nil || changes.err != nil
-	if !o.Changed && s.role == guestlifecycle.Home {
-		s.progress = d.progress(s, o.VMI, facts)
-	}
+	s.progress = d.progress(s, o, facts)
 	return o, changes
 }

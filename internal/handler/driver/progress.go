@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	v1 "kubevirt.io/api/core/v1"
-
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
@@ -46,20 +44,21 @@ func sampleOf(p *guest.Progress) switchover.Sample {
 	}
 }
 
-// progress works out the status that tells how far a migration is, nil as long as that is not due.
-func (d *Driver) progress(s *snapshot, from *v1.VirtualMachineInstance, facts guestlifecycle.Facts) *changes {
+// progress works out the status that tells how far a migration is, nil as long as that is not due, or
+// something else is to be reported first.
+func (d *Driver) progress(s *snapshot, o guestlifecycle.Observed, facts guestlifecycle.Facts) *changes {
 	source, of := d.moving.source, s.migration.progress
 	if source != nil && of.Stage == vmistatus.GuestSent {
 		source.Sent()
 	}
-	if source == nil || of.Stage == "" || !source.ProgressDue() {
+	if source == nil || o.Changed || s.role != guestlifecycle.Home || of.Stage == "" || !source.ProgressDue() {
 		return nil
 	}
 	if of.Stage == vmistatus.CopyingDisks {
 		of.Rate = source.CopyRate()
 	}
 	facts.Source = &vmistatus.SourceMigration{UID: d.moving.of, Progress: of}
-	c := newChanges(from, facts)
+	c := newChanges(o.VMI, facts)
 	if c.err != nil || c.patch == nil {
 		return nil
 	}

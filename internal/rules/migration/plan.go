@@ -315,6 +315,7 @@ func (d *decision) follow() {
 		d.p.Needs = NeedObstacle
 	case d.stopsBecause() != "":
 		d.stop(d.stopsBecause())
+		d.awaitAnswer()
 	case d.o.Target == nil && !d.o.TargetAsked:
 		d.p.Needs = NeedTarget
 	default:

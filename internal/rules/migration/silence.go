@@ -30,7 +30,12 @@ func (d *decision) silentAt() time.Time {
 		}
 	}
 	told := condition.Find(d.o.VMI.Status.Conditions, vmistatus.MigrationProgress)
-	if told == nil {
+	abort := condition.Find(d.p.Migration.Status.Conditions, v1.VirtualMachineInstanceMigrationAbortRequested)
+	switch {
+	case told == nil && abort != nil && d.targetIsOut():
+		// Whatever its release, it would have answered at once.
+		return abort.LastTransitionTime.Add(silenceLimit)
+	case told == nil:
 		return since.Add(unheardLimit)
 	}
 	return since.Add(max(0, told.LastProbeTime.Sub(d.state().StartTimestamp.Time)) + silenceLimit)
@@ -43,6 +48,13 @@ func (d *decision) silence() string {
 		return ""
 	}
 	return fmt.Sprintf("virt-handler on node %s, which sends the guest, has not been heard of for at least %v; see its log", ms.SourceNode, silenceLimit)
+}
+
+// awaitAnswer looks again when the source has been silent for too long. Nothing else tells of that.
+func (d *decision) awaitAnswer() {
+	if d.state().StartTimestamp != nil && d.silence() == "" {
+		d.lookAgain(d.silentAt())
+	}
 }
 
 // targetIsOut reports whether the VMI says of a migration that has not ended that its target has ended

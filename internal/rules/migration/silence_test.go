@@ -40,6 +40,7 @@ func TestASourceThatSaysNothing(t *testing.T) {
 	)
 	there, dead := target("node2", runs), target("node2", ended)
 	aborted := says(v1.VirtualMachineInstanceMigrationAbortRequested, "AbortRequested", silent)
+	atNoon := func(o *Observed) { o.Migration.Status.Conditions[0].LastTransitionTime = metav1.NewTime(noon) }
 	check(t, map[string]situation{
 		"it has told nothing yet":             {observed(sending, told(addressed, begun), there, later(time.Minute)), lines("look again after 59m0s")},
 		"it has told nothing for an hour":     {observed(sending, told(addressed, begun), there, later(time.Hour)), lines("needs the VMI")},
@@ -63,9 +64,15 @@ func TestASourceThatSaysNothing(t *testing.T) {
 		"it is silent, it was canceled, and the target never runs": {observed(sending, cancel, told(addressed, begun, aborting), dead, out, heard(0), later(time.Hour), vmiAsked,
 			says(v1.VirtualMachineInstanceMigrationAbortRequested, "AbortRequested", cancelText)),
 			lines("enter Failed", failedAs+" abort Succeeded at 13:00:00: "+cancelText+"; "+silent+stays, "delete the target pod", "drop the finalizer")},
-		"it is not silent, and the target never runs": {observed(sending, told(addressed, begun, aborting), dead, out, heard(0), later(time.Minute), aborted), nil},
+		"it is not silent, and the target never runs": {observed(sending, told(addressed, begun, aborting), dead, out, heard(0), later(time.Minute), aborted), lines("look again after 1m0s")},
 		"it is silent, and the guest has arrived": {observed(sending, told(addressed, begun, completed), there, onTarget, heard(0), later(time.Hour)),
 			lines("enter Succeeded", "state of m node1 -> node2/virt-launcher-vm-tgt completed", "drop the finalizer")},
+		"it has told nothing, and is asked to stop":      {observed(sending, told(addressed, begun, aborting), there, aborted, atNoon, later(time.Minute)), lines("look again after 59m0s")},
+		"it has told nothing, and the target never runs": {observed(sending, told(addressed, begun, aborting), dead, out, aborted, atNoon, later(time.Minute)), lines("look again after 1m0s")},
+		"it has told nothing, and the target has not run": {observed(sending, told(addressed, begun, aborting), dead, out, later(time.Minute)),
+			lines(asks+"the target pod virt-launcher-vm-tgt is gone", "look again after 2m0s")},
+		"it does not answer, and the target never runs": {observed(sending, told(addressed, begun, aborting), dead, out, aborted, atNoon, later(2*time.Minute), vmiAsked),
+			lines("enter Failed", failedAs+" abort  at 12:02:00: "+silent+stays, "delete the target pod", "drop the finalizer")},
 		"it was silent, and has failed since": {observed(in(v1.MigrationFailed), told(addressed, begun, aborting, failed), dead, out, heard(0), later(time.Hour), noFinalizer), nil},
 		"it has ended, and the source is not back": {observed(in(v1.MigrationFailed), told(addressed, begun, aborting), dead, out, heard(0), later(time.Hour)),
 			lines("delete the target pod", "drop the finalizer")},

@@ -198,9 +198,8 @@ func (d *decision) overdue() string {
 func (d *decision) awaitVirtHandlers(ms *v1.VirtualMachineInstanceMigrationState) {
 	if ms.StartTimestamp == nil {
 		d.lookAgain(d.preparedUntil())
-		return
 	}
-	d.lookAgain(d.silentAt())
+	d.awaitAnswer()
 }
 
 // preparedUntil is when a migration that has not begun is given up.

@@ -272,6 +272,10 @@ func migrationLoop(v *sight, late bool) write {
 		m.Status.PhaseTransitionTimestamps = append(m.Status.PhaseTransitionTimestamps,
 			v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{Phase: v1.MigrationRunning, PhaseTransitionTimestamp: before(late)})
 	}
+	if v.vmi.AbortRequested {
+		m.Status.Conditions = []v1.VirtualMachineInstanceMigrationCondition{{Type: v1.VirtualMachineInstanceMigrationAbortRequested,
+			Status: corev1.ConditionTrue, LastTransitionTime: before(late)}}
+	}
 	if v.cancel {
 		at := before(late)
 		m.DeletionTimestamp = &at

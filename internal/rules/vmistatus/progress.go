@@ -26,7 +26,8 @@ type ProgressStage string
 
 const (
 	// CopyingDisks comes before SendingMemory, where disks move with the guest.
-	CopyingDisks  ProgressStage = "CopyingDisks"
+	CopyingDisks ProgressStage = "CopyingDisks"
+	// SendingMemory goes on until the guest is handed over.
 	SendingMemory ProgressStage = "SendingMemory"
 	// GuestSent means that the target has not run the guest yet.
 	GuestSent ProgressStage = "GuestSent"
