@@ -49,9 +49,9 @@ func (w *world) nameClaim(name string) {
 	})
 }
 
-// claimOf is the claim that a VMI's spec names.
-func (w *world) claimOf(vmi string) string {
-	for _, v := range w.vmi(vmi).Spec.Volumes {
+// claimOf is the claim that the spec of the VMI names.
+func (w *world) claimOf() string {
+	for _, v := range w.vmi("vm").Spec.Volumes {
 		if v.Name == "data" {
 			return v.PersistentVolumeClaim.ClaimName
 		}
@@ -59,10 +59,10 @@ func (w *world) claimOf(vmi string) string {
 	return ""
 }
 
-func (w *world) awaitMoves(vmi string, want ...volumemigration.Move) {
+func (w *world) awaitMoves(want ...volumemigration.Move) {
 	w.t.Helper()
 	w.eventually(fmt.Sprintf("the moves %v", want), func() (bool, string) {
-		now := w.vmi(vmi)
+		now := w.vmi("vm")
 		changes := condition.IsTrue(now.Status.Conditions, v1.VirtualMachineInstanceVolumesChange)
 		return slices.Equal(volumemigration.Of(now), want) && changes == (len(want) > 0), fmt.Sprintf("%+v", now.Status)
 	})
@@ -97,21 +97,21 @@ func TestADiskGoesToAnotherClaim(t *testing.T) {
 	w.runOnClaim()
 	move := volumemigration.Move{Volume: "data", From: "old", To: "new"}
 	w.nameClaim("new")
-	w.awaitMoves("vm", move)
+	w.awaitMoves(move)
 	if got := volumemigration.Recorded(&w.vm("vm").Status); !slices.Equal(got, []volumemigration.Move{move}) {
 		t.Fatalf("the VM's record is %v", got)
 	}
 	m := w.migrate("move", "vm")
 	target := w.bringTo(m, v1.MigrationRunning, otherNode)
-	if why := volumemigration.Misplaced(target, w.vmi("vm")); why != "" || w.claimOf("vm") != "old" {
-		t.Fatalf("the VMI names %s; %s", w.claimOf("vm"), why)
+	if why := volumemigration.Misplaced(target, w.vmi("vm")); why != "" || w.claimOf() != "old" {
+		t.Fatalf("the VMI names %s; %s", w.claimOf(), why)
 	}
 	w.targetSays(m, vmistatus.TargetMigration{Runs: true})
 	w.awaitMigration(m.Name, v1.MigrationSucceeded)
-	if got := w.claimOf("vm"); got != "new" {
+	if got := w.claimOf(); got != "new" {
 		t.Errorf("the guest runs at the target, and the VMI names %s", got)
 	}
-	w.awaitMoves("vm")
+	w.awaitMoves()
 	w.eventually("no trace on the VM", func() (bool, string) {
 		s := w.vm("vm").Status
 		return s.VolumeUpdateState == nil && condition.Find(s.Conditions, v1.VirtualMachineRestartRequired) == nil, fmt.Sprintf("%+v", s)
@@ -124,7 +124,7 @@ func TestADiskThatIsNotToGoToAnotherClaimAnyMore(t *testing.T) {
 	w := newWorld(t)
 	source := w.runOnClaim()
 	w.nameClaim("new")
-	w.awaitMoves("vm", volumemigration.Move{Volume: "data", From: "old", To: "new"})
+	w.awaitMoves(volumemigration.Move{Volume: "data", From: "old", To: "new"})
 	m := w.migrate("move", "vm")
 	target := w.bringTo(m, v1.MigrationRunning, otherNode)
 	w.nameClaim("old")
@@ -135,10 +135,10 @@ func TestADiskThatIsNotToGoToAnotherClaimAnyMore(t *testing.T) {
 	w.sourceSays(m, vmistatus.SourceMigration{Failure: "it was stopped", Abort: v1.MigrationAbortSucceeded})
 	w.awaitMigration(m.Name, v1.MigrationFailed)
 	w.awaitStaying("vm", source, target)
-	w.awaitMoves("vm")
+	w.awaitMoves()
 	w.eventually("no trace on the VM", func() (bool, string) {
 		s := w.vm("vm").Status
-		return s.VolumeUpdateState == nil && w.claimOf("vm") == "old", fmt.Sprintf("%+v", s)
+		return s.VolumeUpdateState == nil && w.claimOf() == "old", fmt.Sprintf("%+v", s)
 	})
 }
 
@@ -147,7 +147,7 @@ func TestAVMIsNotStartedWithAnUnfinishedCopy(t *testing.T) {
 	w := newWorld(t)
 	source := w.runOnClaim()
 	w.nameClaim("new")
-	w.awaitMoves("vm", volumemigration.Move{Volume: "data", From: "old", To: "new"})
+	w.awaitMoves(volumemigration.Move{Volume: "data", From: "old", To: "new"})
 	before := w.vmi("vm")
 	w.end("vm", source, v1.Failed)
 	w.eventually("ManualRecoveryRequired", func() (bool, string) {
@@ -157,7 +157,7 @@ func TestAVMIsNotStartedWithAnUnfinishedCopy(t *testing.T) {
 	w.noSuccessor(before)
 	w.nameClaim("old")
 	w.successor(before)
-	if got := w.claimOf("vm"); got != "old" {
+	if got := w.claimOf(); got != "old" {
 		t.Errorf("it is started on %s", got)
 	}
 }

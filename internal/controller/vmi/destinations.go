@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -61,7 +60,7 @@ func (r *Reconciler) userOf(ctx context.Context, vmi *v1.VirtualMachineInstance,
 		return "", err
 	}
 	for i := range users {
-		if user := &users[i]; types.UID(user.UID) != vmi.UID && !user.IsFinal() {
+		if user := &users[i]; user.UID != vmi.UID && !user.IsFinal() {
 			return user.Name, nil
 		}
 	}

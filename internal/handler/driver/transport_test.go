@@ -53,7 +53,7 @@ func TestATargetIsNotReadyBeforeQEMUWaits(t *testing.T) {
 	v.to.model.scripted = func(qemu *qmptest.Server) {
 		qemu.Override("migrate-incoming", func(json.RawMessage) (any, error) {
 			refused <- struct{}{}
-			return nil, errors.New("Failed to bind socket") //nolint:staticcheck // QEMU's words
+			return nil, errors.New("Failed to bind socket")
 		})
 	}
 	v.to.start()

@@ -160,9 +160,9 @@ func TestAClaimOfTheSameSizeIsCopiedToAsAWhole(t *testing.T) {
 }
 
 func TestASmallerClaimIsNotCopiedTo(t *testing.T) {
-	m, what := newCopying(t, 4096, 2048)
+	m, what := newCopying(t, 8192, 4096)
 	what.Disks = sliced()
-	want := "volume data has 4096 bytes, and only 2048 on its new claim: name a larger one"
+	want := "volume data has 8192 bytes, and only 4096 on its new claim: name a larger one"
 	if err := m.from.Mirror(t.Context(), what); refusalOf(t, err) != want {
 		t.Errorf("the answer is %v", err)
 	}

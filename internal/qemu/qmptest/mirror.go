@@ -320,7 +320,7 @@ func (s *Server) mirror(_ *monitor, a arguments) (any, error) {
 func (s *Server) copyContent(j *job) error {
 	from, to := s.machine.nodes[j.node], s.machine.nodes[j.target]
 	if to.size != from.size {
-		return errors.New("Source and target image have different sizes")
+		return generic("Source and target image have different sizes")
 	}
 	for to.file != "" {
 		to = s.machine.nodes[to.file]

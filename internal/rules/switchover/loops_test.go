@@ -17,6 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/switchover"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // What virt-controller writes is not modeled: its two loops decide on objects that are made of
@@ -73,6 +74,8 @@ type write struct {
 	// lost means that the VMI ends because its guest is lost, letsGo that the VMI goes. abandons means
 	// that the migration is said to have failed, which the VMI does not say.
 	lost, letsGo, abandons bool
+	// moved means that the VMI names the claim that its guest's disk was copied to.
+	moved bool
 }
 
 // loops are virt-controller's, which remember what they have decided. An exploration comes to the
@@ -153,6 +156,10 @@ func (v *sight) object(late bool) *v1.VirtualMachineInstance {
 		vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{
 			Type: vmistatus.MigrationProgress, Status: corev1.ConditionTrue, LastProbeTime: metav1.NewTime(now)})
 	}
+	copying := volumemigration.Move{Volume: "root", From: "old", To: "new"}
+	vmi.Spec.Volumes = []v1.Volume{{Name: copying.Volume, VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: copying.From}}}}
+	vmi.Status.MigratedVolumes = volumemigration.Write([]volumemigration.Move{copying})
+	set(r.Switched, func() { vmi.Spec.Volumes[0].DataVolume.Name, vmi.Status.MigratedVolumes = copying.To, nil })
 	if got := switchover.RecordOf(vmi, aMove); got != r {
 		panic(fmt.Sprintf("the VMI that is made for the record %+v has the record %+v", r, got))
 	}
@@ -252,6 +259,7 @@ func vmiLoop(v *sight, late bool) write {
 		panic(fmt.Sprintf("of %+v it asks for %q, or makes a pod", *v, plan.Needs))
 	}
 	w := write{vmi: switchover.RecordOf(plan.VMI, aMove), lost: plan.VMI.Status.Reason == vmistatus.ReasonMigrationLost, letsGo: len(plan.VMI.Finalizers) == 0}
+	w.moved = plan.VMI.Spec.Volumes[0].DataVolume.Name == "new"
 	w.deletes[current], w.deletes[other] = plan.DeletePod, plan.DeleteOther
 	w.loop, w.by = ofVMIs, ofVMIs+v.changes(w)
 	return w

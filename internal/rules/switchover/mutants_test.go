@@ -253,7 +253,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		"virt-controller lets a VMI go whose other pod runs its guest": {
 			atLoops(letGoWithoutTheOtherPod), scenario{ready: true, prompt: true, faults: 1, kinds: vmiDeleted}, errEnded},
 		"virt-controller switches the node before the guest": {
-			atLoops(switchBeforeTheGuest), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errEnded},
+			atLoops(switchBeforeTheGuest), scenario{ready: true, prompt: true, faults: 1, kinds: everything}, errClaims},
 		"virt-controller says that a migration has failed whose target may run": {
 			atLoops(abandonWithoutTheTargetsEnd), scenario{ready: true, prompt: true, faults: 1, kinds: handlerDies}, errAbandoned},
 		"virt-controller does not wait for the source's answer": {

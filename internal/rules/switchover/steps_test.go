@@ -8,6 +8,7 @@ import (
 
 var (
 	errTwoGuests = errors.New("two QEMUs run the guest, or may at any moment")
+	errClaims    = errors.New("the VMI names a claim that its guest has not written to last")
 	errOlder     = errors.New("a QEMU runs the guest with memory from before it went on in the other")
 	errUntrue    = errors.New("a fact is told that is not true")
 	errTwoEnds   = errors.New("the migration has failed, and the target runs the guest")
@@ -543,6 +544,9 @@ func (t *turn) concludes(who string, w write) {
 	default:
 		broken = t.s.endedTooEarly()
 	}
+	if broken == nil && w.loop == ofVMIs && w.namesOther(t.s) {
+		broken = errClaims
+	}
 	t.may(step{name: who + w.by, broken: broken}, func(to *state) { to.vmi = w.vmi })
 	for i, deleted := range w.deletes {
 		if deleted {
@@ -552,6 +556,13 @@ func (t *turn) concludes(who string, w write) {
 			})
 		}
 	}
+}
+
+// namesOther reports whether the VMI would name a claim that its guest has not written to last: the copy before the
+// guest has run at the target, or the old one at its end although it has.
+func (w *write) namesOther(s *state) bool {
+	ends := w.vmi.Final && !s.vmi.Final && !w.lost
+	return w.moved && !s.hasRun || w.vmi.Switched && !w.moved || ends && s.hasRun && !s.stale && !w.moved
 }
 
 // mayRun reports whether a guest runs, or may at any moment.

@@ -27,10 +27,6 @@ func wants(claim string) vmEdit {
 
 func afterRestart(vm *v1.VirtualMachine) { vm.Spec.UpdateVolumesStrategy = nil }
 
-func inCDROM(vm *v1.VirtualMachine) {
-	vm.Spec.Template.Spec.Domain.Devices.Disks[0].DiskDevice = v1.DiskDevice{CDRom: &v1.CDRomTarget{}}
-}
-
 var aToB = volumemigration.Move{Volume: "root", From: "a", To: "b"}
 
 func recorded(moves ...volumemigration.Move) vmEdit {

@@ -1,0 +1,52 @@
+package validate
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+)
+
+// TestPluggedVolumesAreNotExchanged: where a VM that runs asks for its disks to be copied, another claim of a
+// hotpluggable volume would bring another disk.
+func TestPluggedVolumesAreNotExchanged(t *testing.T) {
+	vm := func(claim string, strategy v1.UpdateVolumesStrategy, runs bool) *v1.VirtualMachine {
+		vm := &v1.VirtualMachine{Spec: v1.VirtualMachineSpec{RunStrategy: new(v1.RunStrategyAlways), UpdateVolumesStrategy: &strategy}}
+		vm.Spec.Template = &v1.VirtualMachineInstanceTemplateSpec{}
+		vm.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}, Hotpluggable: true}}}}
+		vm.Spec.Template.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "data", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}}}}
+		vm.Status.Created = runs
+		return vm
+	}
+	const refused = "spec.template.spec.volumes[0]: Forbidden: volume data is hotpluggable: its disk is not copied to another claim while the VM runs; " +
+		"stop the VM, or unplug it and plug the other claim by another name"
+	for name, test := range map[string]struct {
+		claim    string
+		strategy v1.UpdateVolumesStrategy
+		runs     bool
+		want     string
+	}{
+		"another claim":              {"new", v1.UpdateVolumesStrategyMigration, true, refused},
+		"another claim of a VM off":  {"new", v1.UpdateVolumesStrategyMigration, false, ""},
+		"another claim, as a change": {"new", v1.UpdateVolumesStrategyReplacement, true, ""},
+		"the same claim":             {"old", v1.UpdateVolumesStrategyMigration, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			after := vm(test.claim, test.strategy, test.runs)
+			after.Labels = map[string]string{"changed": "yes"}
+			after.Spec.Template.ObjectMeta.Labels = after.Labels
+			got := ""
+			for _, err := range VM(after, vm("old", v1.UpdateVolumesStrategyReplacement, test.runs), clusterconfig.FromKubeVirt(nil)) {
+				if err.Field == "spec.template.spec.volumes[0]" {
+					got += err.Error()
+				}
+			}
+			if got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
