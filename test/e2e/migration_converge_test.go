@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -95,6 +97,7 @@ func TestAGuestThatChangesItsMemoryFasterThanItIsSent(t *testing.T) {
 	create(t, moves)
 	awaitVMI(t, ns, "busy", "a guest that stands still", standsStill)
 	awaitEnd(t, moves, v1.MigrationSucceeded)
+	awaitNote(t, ns, "its launcher pod has no userfaultfd")
 	moved := awaitVMI(t, ns, "busy", "Ready on the other node", func(vmi *v1.VirtualMachineInstance) bool {
 		return vmi.Status.NodeName != from && ready(vmi)
 	})
@@ -104,4 +107,21 @@ func TestAGuestThatChangesItsMemoryFasterThanItIsSent(t *testing.T) {
 		t.Errorf("the guest has counted to %d after %d, or was started again", now, counted)
 	}
 	startedOnce(t, ns, "busy")
+}
+
+// awaitNote waits for an event of a namespace whose message has a text.
+func awaitNote(t *testing.T, namespace, text string) {
+	t.Helper()
+	eventually(t, "an event with "+text, func(ctx context.Context) error {
+		var events corev1.EventList
+		if err := cluster.client.List(ctx, &events, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		for i := range events.Items {
+			if strings.Contains(events.Items[i].Message, text) {
+				return nil
+			}
+		}
+		return fmt.Errorf("none of %d events has it", len(events.Items))
+	})
 }

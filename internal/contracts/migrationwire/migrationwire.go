@@ -224,6 +224,8 @@ type Message struct {
 type Transport struct {
 	// Channels are the connections for memory beside the main one; 0 for none.
 	Channels int `json:"channels,omitempty"`
+	// PostCopy means that the guest may move before its memory.
+	PostCopy bool `json:"postCopy,omitempty"`
 }
 
 // Check returns an error that says what is wrong with a transport by itself. Of a message without one, t is

@@ -60,6 +60,7 @@ func agreeing() map[string]any {
 	return map[string]any{
 		"offer":            Message{Kind: Offer, MigrationUID: "6ec9", Transport: &Transport{Channels: 4}},
 		"agreed":           Message{Kind: Agreed, MigrationUID: "6ec9", Transport: &Transport{Channels: 2}},
+		"offer-post-copy":  Message{Kind: Offer, MigrationUID: "6ec9", Transport: &Transport{Channels: 4, PostCopy: true}},
 		"agreed-to-no-one": Message{Kind: Agreed, MigrationUID: "6ec9", Transport: &Transport{}},
 	}
 }

@@ -149,7 +149,7 @@ func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 		return o, nil
 	}
 	s.migration = d.migrationDecision(s, o)
-	o.Migrate = o.Attached && s.migration.acts && (s.role == guestlifecycle.Home || s.role == guestlifecycle.Former)
+	o.Migrate = o.Attached && s.migration.acts
 	if (s.guest.Migration.UnderWay() || len(s.guest.Jobs) > 0) && s.role != guestlifecycle.Destination {
 		o.Plug = false // where the guest arrives, it finds the disks that it had
 	}

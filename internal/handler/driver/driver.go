@@ -243,6 +243,9 @@ func (d *Driver) act(ctx context.Context, step guestlifecycle.Step, s snapshot, 
 	case guestlifecycle.Attach:
 		return d.attach(ctx, o.VMI)
 	case guestlifecycle.Migrate:
+		if s.role == guestlifecycle.Destination {
+			return d.recoverIncoming(ctx, s, o)
+		}
 		return d.migrate(ctx, s, o)
 	case guestlifecycle.Take:
 		return d.take(ctx, s, o)

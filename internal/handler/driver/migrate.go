@@ -36,8 +36,12 @@ type moving struct {
 	address string
 	source  *migration.Source
 	target  *migration.Target
+	// recovered is when QEMU was last told to go on with a post-copy whose stream has broken, zero since it has.
+	recovered time.Time
 	// agreeing is the failure of having QEMU wait for its guest.
 	agreeing failure
+	// stopped means that the event of a guest that is to stand still was made.
+	stopped bool
 	// announced means that the event of the guest's arrival elsewhere was made.
 	announced bool
 }
@@ -58,7 +62,7 @@ type decision struct {
 	// facts of the status that follow.
 	sourceFacts *vmistatus.SourceMigration
 	targetFacts *vmistatus.TargetMigration
-	// acts means that there is something to be done at the source beside what is reported.
+	// acts means that there is something to be done beside what is reported, at the target about a post-copy.
 	acts bool
 	// handsOver means that the guest is being handed over, or has been.
 	handsOver bool
@@ -180,6 +184,7 @@ func (d *Driver) targetDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 		target.Fill(&f)
 	}
 	out := decision{target: switchover.DecideTarget(f)}
+	out.acts = out.target.Action == switchover.RecoverIncoming && d.recovers(f.Status)
 	if target != nil {
 		target.Tell(out.target.Tell)
 		if s.volumes.Received {
@@ -209,24 +214,31 @@ func (d *Driver) sourceDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 	out.handsOver = f.Begun && !f.Record.Failed
 	out.hidesEnd = f.Process == switchover.ProcessEnded && out.source.Action != switchover.ReportEnd
 	out.progress = progressOf(&f, &s.guest.Migration)
-	said := vmistatus.SourceMigration{UID: m.MigrationUID}
-	switch out.source.Action {
+	if said := reported(out.source, m.MigrationUID, f.Record.AbortRequested); said != nil && s.role == guestlifecycle.Home {
+		out.sourceFacts = said
+	}
+	return out
+}
+
+// reported is what a step at the source comes to in the VMI's status; nil for nothing.
+func reported(step switchover.SourceStep, of types.UID, abortRequested bool) *vmistatus.SourceMigration {
+	said := vmistatus.SourceMigration{UID: of}
+	switch step.Action {
 	case switchover.RecordStart:
 		said.Begins = true
+	case switchover.RecordPostCopy:
+		said.Mode = v1.MigrationPostCopy
 	case switchover.RecordFailed:
-		said.Failure = out.source.Reason
-		if f.Record.AbortRequested {
+		said.Failure = step.Reason
+		if abortRequested {
 			said.Abort = v1.MigrationAbortSucceeded
 		}
 	case switchover.RecordAbortFailed:
 		said.Abort = v1.MigrationAbortFailed
 	default:
-		return out
+		return nil
 	}
-	if s.role == guestlifecycle.Home {
-		out.sourceFacts = &said
-	}
-	return out
+	return &said
 }
 
 func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.VirtualMachineInstanceMigrationState) switchover.SourceFacts {
@@ -239,6 +251,7 @@ func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.Virtu
 	}
 	if known.Begun == m.MigrationUID {
 		f.Begun, f.Status, f.Error = true, known.Status, known.Failure
+		f.Left, f.PostCopyBytes = known.Left, int64(known.PostCopyBytes)
 	}
 	source := d.moving.source
 	if source == nil {
@@ -260,7 +273,9 @@ func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.Virtu
 		// It may wait for the target to write to a disk, and does nothing else meanwhile.
 		source.EndDisks()
 	}
-	source.Fill(&f, s.limitsOf(o.VMI, m))
+	limits := s.limitsOf(o.VMI, m)
+	limits.PostCopy = limits.PostCopy && source.Transport().PostCopy
+	source.Fill(&f, limits)
 	return f
 }
 
@@ -281,31 +296,19 @@ func mirrorsOf(disks []machine.Mirror, jobs []guest.Job, of types.UID) switchove
 	return mirrors
 }
 
-// limitsOf are the limits of a migration, of memory and of the disks that move. Post-copy is not
-// among what is done to have it end (decision 307).
-func (s *snapshot) limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) switchover.Limits {
-	size := machine.GuestMemory(&vmi.Spec)
-	if s.attached != nil {
-		for _, disk := range machine.Mirrors(vmi) {
-			size += max(0, min(s.attached.prepared.images[disk.Volume].VirtualSize, maxDisk))
-		}
-	}
-	limits := switchover.LimitsOf(m.MigrationConfiguration, size)
-	limits.PostCopy = false
-	return limits
-}
-
 // acts reports whether there is something to be done at the source that has not been done. What QEMU
 // and virt-launcher were told once, they do.
 func (d *Driver) acts(action switchover.SourceAction) bool {
 	switch action {
+	case switchover.SwitchToPostCopy, switchover.Recover:
+		return d.actsInPostCopy(action)
 	case switchover.FinishMirrors:
 		return d.moving.source != nil && !d.moving.source.Finished()
 	case switchover.ContinueSwitchover:
 		return d.moving.source != nil && !d.moving.source.Continued()
 	case switchover.Quit, switchover.EndLost:
 		return d.link != nil && !d.link.Told()
-	case switchover.MirrorDisks, switchover.EndMirrors, switchover.Begin, switchover.PauseGuest, switchover.Cancel, switchover.Resume:
+	case switchover.MirrorDisks, switchover.EndMirrors, switchover.Begin, switchover.PauseGuest, switchover.MarkLeft, switchover.Cancel, switchover.Resume:
 		return true
 	}
 	return false
@@ -329,7 +332,10 @@ func (d *Driver) migrate(ctx context.Context, s snapshot, o guestlifecycle.Obser
 	case switchover.Begin:
 		return d.beginMigration(ctx, s, o)
 	case switchover.PauseGuest:
+		d.announceStop(o.VMI)
 		return g.Converge(ctx, of)
+	case switchover.SwitchToPostCopy, switchover.MarkLeft, switchover.Recover:
+		return d.postCopy(ctx, step.Action, of, g)
 	case switchover.ContinueSwitchover:
 		return d.handOver(ctx, g)
 	case switchover.Cancel:
@@ -475,17 +481,6 @@ func (d *Driver) doom(ctx context.Context, s *snapshot, o guestlifecycle.Observe
 		return nil
 	}
 	return s.attached.guest.Doom(ctx, s.guest.Migration.Incoming)
-}
-
-// export has a QEMU wait for the content of its disks that was started for a migration.
-func (d *Driver) export(ctx context.Context, a *attached, instance *v1.VirtualMachineInstance) error {
-	if m := a.guest.Observe().Migration; !m.Arriving() {
-		return nil
-	}
-	if err := a.guest.Export(ctx, layout.Socket(layout.DisksSocket), machine.Mirrors(instance)); err != nil {
-		return fmt.Errorf("attaching to a QEMU that waits for its guest: %w", err)
-	}
-	return nil
 }
 
 // announceTarget makes the event of a target that can't be prepared: its virt-handler says nothing

@@ -551,6 +551,7 @@ func TestAMigrationThatTakesTooLongStopsTheGuest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := newVoyage(t)
 			v.begin(&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(1)), ProgressTimeout: new(int64(0)), AllowPostCopy: new(true)})
+			v.to.model.scripted = (*qmptest.Server).RefusePostCopy
 			v.to.start()
 			v.api.await(t, "the start", started)
 			v.copies()
@@ -559,6 +560,7 @@ func TestAMigrationThatTakesTooLongStopsTheGuest(t *testing.T) {
 			if !v.from.model.qemu.HasObject(machine.PausedMarker(ours)) || v.from.model.qemu.Executed("stop") != 1 {
 				t.Errorf("QEMU was told %q", v.from.model.qemu.Commands())
 			}
+			v.toldOfTheStop()
 			if aborted {
 				v.tell(vmistatus.Migration{Abort: true}, nil)
 				v.api.await(t, "the failure", failedNow)

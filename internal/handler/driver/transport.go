@@ -2,6 +2,9 @@ package driver
 
 import (
 	"context"
+	"fmt"
+
+	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/presence"
@@ -9,8 +12,6 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/switchover"
-
-	v1 "kubevirt.io/api/core/v1"
 )
 
 // offer is how the guest would be sent from here.
@@ -41,4 +42,27 @@ func (d *Driver) agree(ctx context.Context, s *snapshot, seen presence.Facts) {
 		d.log.Info("QEMU does not wait for its guest yet", "reason", err.Error())
 	}
 	s.plugAfter = backoff.Sooner(s.plugAfter, failure.left(guestlifecycle.Attach, d.env.Now()))
+}
+
+// limitsOf are the limits of a migration, of memory and of the disks that move. Whether the target can do with
+// post-copy is another question.
+func (s *snapshot) limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) switchover.Limits {
+	size := machine.GuestMemory(&vmi.Spec)
+	if s.attached != nil {
+		for _, disk := range machine.Mirrors(vmi) {
+			size += max(0, min(s.attached.prepared.images[disk.Volume].VirtualSize, maxDisk))
+		}
+	}
+	return switchover.LimitsOf(m.MigrationConfiguration, size)
+}
+
+// export has a QEMU wait for the content of its disks that was started for a migration.
+func (d *Driver) export(ctx context.Context, a *attached, instance *v1.VirtualMachineInstance) error {
+	if m := a.guest.Observe().Migration; !m.Arriving() {
+		return nil
+	}
+	if err := a.guest.Export(ctx, layout.Socket(layout.DisksSocket), machine.Mirrors(instance)); err != nil {
+		return fmt.Errorf("attaching to a QEMU that waits for its guest: %w", err)
+	}
+	return nil
 }

@@ -61,6 +61,9 @@ type Guest struct {
 	// power keeps a user's verbs and virt-handler's own attempts to resume the
 	// guest apart: each looks at the run state and acts on what it saw.
 	power sync.Mutex
+	// postCopy means that the source was told to switch to post-copy, and moves that its guest moves by that: until
+	// QEMU says so it must not be canceled. The holder of power has both.
+	postCopy, moves bool
 
 	mu sync.Mutex
 	// known is what was found out; stale asks QEMU again, which was silent the last time.

@@ -3,6 +3,7 @@ package guest
 import (
 	"time"
 
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
@@ -87,6 +88,10 @@ func (m memory) at(now time.Time) memory {
 // without an event, and for a migration's progress.
 const passingPause = time.Second
 
+// firstPagePause is how often a source is asked whether it has sent the first page after its guest: the guest stands
+// still until then, and QEMU reports no event.
+const firstPagePause = 5 * time.Millisecond
+
 func passing(state string) bool {
 	outlook := runstate.Of(state).Outlook
 	return outlook == runstate.Passes || outlook == runstate.Unknown
@@ -97,6 +102,9 @@ func (m memory) facts(now time.Time) Facts {
 	due = due || m.runState == runstate.PausedToMigrate && m.migration.Paused && !m.migration.UnderWay()
 	if passing(m.runState) || m.migration.UnderWay() || copying(m.jobs) {
 		after = backoff.Sooner(after, passingPause)
+	}
+	if m.migration.Status == migrationstatus.PostCopyActive && m.migration.Begun != "" && m.migration.PostCopyBytes == 0 {
+		after = backoff.Sooner(after, firstPagePause)
 	}
 	return Facts{
 		Migration: m.migration, Jobs: m.jobs, RunState: m.runState, Stalled: m.stall.Active(), FailedDisks: m.failedDisks,

@@ -27,6 +27,8 @@ type Migration struct {
 	// Failure is what QEMU says of a migration that has failed.
 	Failure  string
 	Progress Progress
+	// PostCopyBytes is what a source has sent of the memory that follows its guest.
+	PostCopyBytes float64
 }
 
 // Progress is how far a source's migration is.
@@ -52,9 +54,9 @@ func (m *Migration) UnderWay() bool {
 	return true
 }
 
-// arrived reports whether a target has all of its guest, which may not have run yet.
+// arrived reports whether a target has what its guest needs to run, which it may not have done yet.
 func (m *Migration) arrived() bool {
-	return m.Incoming != "" && (m.Ran || m.RunState != runstate.InMigrate && m.Status == migrationstatus.Completed)
+	return m.Incoming != "" && (m.Ran || m.RunState != runstate.InMigrate && (m.Status == migrationstatus.Completed || m.Status.PostCopy()))
 }
 
 // gone reports whether a source has sent all of its guest.
@@ -78,6 +80,7 @@ type migrationInfo struct {
 		DirtyRate   float64 `json:"dirty-pages-rate"`
 		Mbps        float64 `json:"mbps"`
 		Rounds      float64 `json:"dirty-sync-count"`
+		PostCopy    float64 `json:"postcopy-bytes"`
 	} `json:"ram"`
 }
 
@@ -115,6 +118,7 @@ func migrationOf(info migrationInfo, runState string, objects map[string]bool) M
 	m := Migration{
 		Handover: machine.ReadHandover(objects), RunState: runState,
 		Status: migrationstatus.Status(info.Status[:min(len(info.Status), maxStatus)]), Progress: info.progress(),
+		PostCopyBytes: figure(info.RAM.PostCopy),
 	}
 	if m.Status == migrationstatus.Failed {
 		m.Failure = short(info.Error)
@@ -151,6 +155,8 @@ func settled(m Migration) string {
 	switch {
 	case m.Arriving() && runstate.Of(m.RunState).Outlook != runstate.Over:
 		return runstate.InMigrate
+	case m.Left:
+		return m.RunState
 	case m.Paused && m.stoppedForIt():
 		return runstate.PausedToMigrate
 	case m.RunState == runstate.PostMigrate && m.Begun != "" && m.over():
@@ -182,7 +188,11 @@ func (b *Begin) parameters() map[string]any {
 	if bandwidth <= 0 {
 		bandwidth = noLimit
 	}
-	return map[string]any{"max-bandwidth": bandwidth, "downtime-limit": b.Downtime.Milliseconds()}
+	parameters := map[string]any{"max-bandwidth": bandwidth, "downtime-limit": b.Downtime.Milliseconds()}
+	if b.Transport.PostCopy {
+		parameters["max-postcopy-bandwidth"] = bandwidth
+	}
+	return parameters
 }
 
 type capability struct {
@@ -212,6 +222,7 @@ func (g *Guest) Begin(ctx context.Context, b Begin) error {
 // begin marks QEMU before it sends anything: one that dies in between leaves a migration that
 // has not begun, with the status of none, which has failed. The caller holds g.power.
 func (g *Guest) begin(ctx context.Context, b Begin) error {
+	g.postCopy, g.moves = false, false
 	err := g.setTransport(ctx, b.Transport, capability{"events", true}, capability{"return-path", true},
 		capability{"pause-before-switchover", true}, capability{"auto-converge", b.AutoConverge})
 	if err != nil {
@@ -271,16 +282,22 @@ func (g *Guest) Continue(ctx context.Context) error {
 				return err
 			}
 		}
+		g.moves = g.postCopy
 		if err := g.execute(ctx, "migrate-continue", map[string]any{"state": migrationstatus.PreSwitchover}); err != nil {
+			g.moves = false
 			return fmt.Errorf("having QEMU hand the guest over: %w", err)
 		}
 		return nil
 	})
 }
 
-// Cancel has a source give a migration up. One that is past that goes on.
+// Cancel has a source give a migration up. One that is past that goes on. QEMU would cancel a post-copy whose guest
+// may run at the target: it is not told to.
 func (g *Guest) Cancel(ctx context.Context) error {
-	return g.unconditional(ctx, func(ctx context.Context) error {
+	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
+		if o.migration.Left || o.migration.Status.PostCopy() || g.moves {
+			return nil
+		}
 		if err := g.execute(ctx, "migrate_cancel", nil); err != nil {
 			return fmt.Errorf("canceling the migration: %w", err)
 		}
@@ -358,6 +375,11 @@ func (g *Guest) Reclaim(ctx context.Context, migration types.UID) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Begun != migration || !o.migration.gone() {
 			return errNotSent
+		}
+		if o.migration.Left {
+			if err := g.removeMarker(ctx, machine.LeftMarker(migration)); err != nil {
+				return fmt.Errorf("having the guest go on: %w", err)
+			}
 		}
 		if err := g.execute(ctx, "cont", nil); err != nil {
 			return fmt.Errorf("having the guest go on: %w", err)

@@ -14,7 +14,7 @@ import (
 // capabilitiesOf are those that a transport needs of both sides. All are said, since QEMU keeps those of an
 // earlier migration.
 func capabilitiesOf(t switchover.Transport) []capability {
-	return []capability{{"multifd", t.Channels > 0}}
+	return []capability{{"multifd", t.Channels > 0}, {"postcopy-ram", t.PostCopy}}
 }
 
 // setTransport has QEMU send or take its guest in a way, with other capabilities. The number of channels comes
@@ -46,6 +46,8 @@ func (g *Guest) transport(ctx context.Context) (t switchover.Transport, set bool
 			set = c.State
 		case c.Name == "multifd" && c.State:
 			t.Channels = max(0, min(parameters.Channels, maxChannels))
+		case c.Name == "postcopy-ram":
+			t.PostCopy = c.State
 		}
 	}
 	return t, set, err
@@ -53,6 +55,20 @@ func (g *Guest) transport(ctx context.Context) (t switchover.Transport, set bool
 
 // listens is in QEMU's refusal of a second migrate-incoming.
 const listens = "already been started"
+
+// waitBy sets a target to a transport, or to what is left of it without post-copy: that QEMU refuses where it
+// can't have userfaultfd, which it tries.
+func (g *Guest) waitBy(ctx context.Context, wanted switchover.Transport) (taken switchover.Transport, err error) {
+	for _, taken = range wanted.Tries() {
+		err = g.setTransport(ctx, taken, capability{"events", true}, capability{"return-path", true}, capability{"late-block-activate", true})
+		var no *qmp.Error
+		if err == nil || !taken.PostCopy || !errors.As(err, &no) {
+			break
+		}
+		g.env.Log.Info("QEMU can't do with post-copy", "reason", no.Desc)
+	}
+	return taken, err
+}
 
 // Listen has a target take its guest from a socket, as QEMU sees it, in a way, and returns the way in which it
 // does: one that was told before is left as it is. Until its guest comes, query-migrate does not know that it
@@ -65,8 +81,7 @@ func (g *Guest) Listen(ctx context.Context, socket string, wanted switchover.Tra
 			return fmt.Errorf("asking QEMU how it waits for its guest: %w", err)
 		}
 		if taken = has; !set {
-			taken = wanted
-			err = g.setTransport(ctx, wanted, capability{"events", true}, capability{"return-path", true}, capability{"late-block-activate", true})
+			taken, err = g.waitBy(ctx, wanted)
 		}
 		if err == nil && (o.migration.Status == "" || o.migration.Status == migrationstatus.None) {
 			err = g.execute(ctx, "migrate-incoming", map[string]any{"uri": "unix:" + socket})

@@ -151,8 +151,8 @@ type Source struct {
 	disks []migrationwire.Disk
 	told  bool
 	// finished means that QEMU was told to finish the copies of disks, continued that it was told to
-	// hand the guest over.
-	finished, continued bool
+	// hand the guest over, switched that it was told to do so before its memory is sent.
+	finished, continued, switched bool
 }
 
 // NewSource calls the virt-handler of the node that a migration goes to, and keeps calling it until

@@ -18,7 +18,7 @@ func (t *transport) set(said migrationwire.Transport) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.said == nil {
-		t.said = &switchover.Transport{Channels: said.Channels}
+		t.said = &switchover.Transport{Channels: said.Channels, PostCopy: said.PostCopy}
 	}
 }
 
@@ -32,7 +32,7 @@ func (t *transport) get() (said switchover.Transport, known bool) {
 }
 
 func onWire(t switchover.Transport) migrationwire.Transport {
-	return migrationwire.Transport{Channels: t.Channels}
+	return migrationwire.Transport{Channels: t.Channels, PostCopy: t.PostCopy}
 }
 
 // Offer has the target hear how this side would send the guest; the first offer counts.
@@ -45,8 +45,17 @@ func (s *Source) Offer(t switchover.Transport) {
 // there was a choice says nothing of it, and takes the guest on one connection.
 func (s *Source) Transport() switchover.Transport {
 	t, _ := s.agreed.get()
-	return switchover.Transport{Channels: min(t.Channels, s.offered.Channels)}
+	return switchover.Transport{Channels: min(t.Channels, s.offered.Channels), PostCopy: t.PostCopy && s.offered.PostCopy}
 }
+
+// Connected reports whether the target's virt-handler is reached.
+func (s *Source) Connected() bool { return s.heard.connected() }
+
+// Switches notes that QEMU was told to send the guest before its memory.
+func (s *Source) Switches() { s.switched = true }
+
+// Switched reports whether QEMU was told so.
+func (s *Source) Switched() bool { return s.switched }
 
 // Offered is how the source would send the guest; false as long as it has not said so.
 func (t *Target) Offered() (switchover.Transport, bool) { return t.offer.get() }

@@ -31,6 +31,7 @@ type arguments struct {
 	JobID    string          `json:"job-id"`
 	Device   string          `json:"device"`
 	Target   string          `json:"target"`
+	Resume   bool            `json:"resume"`
 
 	Capabilities []struct {
 		Capability string `json:"capability"`
@@ -60,6 +61,7 @@ var commands = map[string]func(s *Server, m *monitor, a arguments) (any, error){
 	"nbd-server-start": (*Server).nbdStart, "nbd-server-stop": (*Server).nbdStop,
 	"block-export-add": (*Server).exportAdd, "query-block-exports": (*Server).queryExports,
 	"blockdev-mirror": (*Server).mirror, "block-job-cancel": (*Server).cancelJob, "job-dismiss": (*Server).dismissJob, "query-jobs": (*Server).queryJobs,
+	"migrate-start-postcopy": (*Server).startPostCopy, "migrate-recover": (*Server).migrateRecover,
 	"query-migrate-capabilities": (*Server).queryCapabilities, "query-migrate-parameters": (*Server).queryParameters,
 	"migrate-continue": (*Server).migrateContinue, "migrate_cancel": (*Server).migrateCancel,
 }

@@ -30,6 +30,8 @@ func migrations(t *testing.T, open Open) {
 		"markers stay in the QEMU that they were added to":                          markersStay,
 		"a guest is handed over by several connections":                             multifd,
 		"a guest runs on whose target knows of one connection":                      multifdRefused,
+		"a guest runs at its target before its memory is there":                     postCopied,
+		"a guest that was to move before its memory stays stopped":                  postCopyGivenUp,
 		"a disk that is copied is the same when its guest is handed over":           mirrored,
 		"a copy that is ended by force is one that has failed":                      mirrorEnded,
 		"a copy fails with its target, and the guest goes on":                       mirrorLost,

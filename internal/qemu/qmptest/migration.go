@@ -49,6 +49,10 @@ type migration struct {
 	// second. held has the migration not come to its end, and is closed when it may.
 	memory, dirty int64
 	held          chan struct{}
+	postCopy      postCopy
+	noPostCopy    bool
+	// hurry is closed when a source is to switch to post-copy.
+	hurry chan struct{}
 }
 
 // NewIncoming is New for a QEMU with -incoming defer.
@@ -129,7 +133,8 @@ func newMigration() migration {
 
 func (m *migration) underWay() bool {
 	switch m.status {
-	case migrationSetup, migrationActive, migrationPreSwitchover, migrationDevice, migrationCanceling:
+	case migrationSetup, migrationActive, migrationPreSwitchover, migrationDevice, migrationCanceling,
+		migrationPostCopyActive, migrationPostCopyPaused, migrationPostCopyRecover:
 		return true
 	}
 	return false
@@ -170,6 +175,11 @@ func (s *Server) wakeMigration() {
 }
 
 func (s *Server) setCapabilities(_ *monitor, a arguments) (any, error) {
+	for _, c := range a.Capabilities {
+		if c.Capability == "postcopy-ram" && c.State && s.machine.migration.noPostCopy {
+			return nil, generic("Postcopy is not supported")
+		}
+	}
 	if s.machine.migration.underWay() {
 		return nil, generic("There's a migration process in progress")
 	}
@@ -187,6 +197,7 @@ func (s *Server) setParameters(_ *monitor, a arguments) (any, error) {
 	for name, value := range values {
 		s.machine.migration.parameters[name] = value
 	}
+	s.machine.migration.limitPostCopy(values["max-postcopy-bandwidth"])
 	return nil, nil
 }
 
@@ -199,11 +210,11 @@ func (s *Server) queryMigrate(*monitor, arguments) (any, error) {
 	if m.failure != "" && m.status == migrationFailed {
 		info["error-desc"] = m.failure
 	}
-	if m.sent > 0 || m.status == migrationActive {
+	if m.status != migrationFailed && (m.sent > 0 || m.status == migrationActive) {
 		info["total-time"], info["setup-time"] = m.elapsed.Milliseconds(), 1
 		info["ram"] = map[string]any{
 			"total": m.memory, "transferred": m.sent, "remaining": max(0, m.memory-m.sent), "page-size": 4096,
-			"dirty-pages-rate": m.dirty / 4096, "mbps": 8.0, "dirty-sync-count": 1,
+			"dirty-pages-rate": m.dirty / 4096, "mbps": 8.0, "dirty-sync-count": 1, "postcopy-bytes": m.postCopy.sent,
 		}
 	}
 	if m.status == migrationCompleted && m.sent > 0 {
@@ -265,6 +276,8 @@ func (s *Server) migrate(_ *monitor, a arguments) (any, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case a.Resume:
+		return nil, s.resume(path)
 	case m.underWay():
 		return nil, generic("There's a migration process in progress")
 	case s.machine.runState == "inmigrate":
@@ -273,6 +286,7 @@ func (s *Server) migrate(_ *monitor, a arguments) (any, error) {
 		return nil, generic("Can't migrate the vm that was paused due to previous migration")
 	}
 	m.failure, m.sent, m.proceed = "", 0, make(chan struct{})
+	m.hurry, m.postCopy.asked, m.postCopy.sent = make(chan struct{}), false, 0
 	m.wasRunning = s.machine.running()
 	s.setMigration(migrationSetup)
 	s.serving.Go(func() { s.send(path) })
@@ -284,7 +298,7 @@ func (s *Server) migrateContinue(_ *monitor, a arguments) (any, error) {
 	if m.status != a.State {
 		return nil, generic("Migration not in expected state: %s", m.status)
 	}
-	s.setMigration(migrationDevice)
+	s.setMigration(m.handover())
 	s.wakeMigration()
 	return nil, nil
 }

@@ -14,6 +14,7 @@ import (
 // deviceState is what comes after the memory.
 type deviceState struct {
 	RunState string `json:"runState"`
+	PostCopy bool   `json:"postCopy"`
 }
 
 // memorySize comes before it.
@@ -47,8 +48,11 @@ func (s *Server) send(path string) {
 		return
 	}
 	s.stopForSwitchover()
-	if err := s.sendState(conn); err != nil || m.status != migrationDevice {
+	if err := s.sendState(conn); err != nil || m.status != migrationDevice && m.status != migrationPostCopyActive {
 		s.giveUp(message(err))
+		return
+	}
+	if m.status == migrationPostCopyActive && !s.sendAfterwards(conn) {
 		return
 	}
 	s.machine.runState = "postmigrate"
@@ -104,6 +108,10 @@ func (s *Server) sendMemory(conn net.Conn) error {
 			_ = conn.SetReadDeadline(time.Unix(1, 0))
 			<-gone
 			return conn.SetReadDeadline(time.Time{})
+		case <-m.hurry:
+			_ = conn.SetReadDeadline(time.Unix(1, 0))
+			<-gone
+			return conn.SetReadDeadline(time.Time{})
 		case <-proceed:
 			return nil
 		case <-gone:
@@ -123,7 +131,7 @@ func (s *Server) stopForSwitchover() {
 	s.machine.runState = "finish-migrate"
 	m.state = state
 	if !m.capabilities["pause-before-switchover"] {
-		s.setMigration(migrationDevice)
+		s.setMigration(m.handover())
 		return
 	}
 	proceed := m.proceed
@@ -134,10 +142,10 @@ func (s *Server) stopForSwitchover() {
 // sendState sends the devices' state, and waits until the target has it. The caller holds s.mu.
 func (s *Server) sendState(conn net.Conn) error {
 	m := &s.machine.migration
-	if m.status != migrationDevice || m.failure != "" {
+	if m.status != migrationDevice && m.status != migrationPostCopyActive || m.failure != "" {
 		return nil
 	}
-	state := deviceState{m.state}
+	state := deviceState{m.state, m.status == migrationPostCopyActive}
 	return s.unlocked(func() error {
 		if err := json.NewEncoder(conn).Encode(state); err != nil {
 			return err
@@ -163,7 +171,7 @@ func (s *Server) giveUp(reason string) {
 	}
 	if s.machine.runState == "finish-migrate" {
 		s.machine.runState = "postmigrate"
-		if m.wasRunning {
+		if m.wasRunning && !m.postCopy.asked {
 			s.machine.runState = "running"
 			s.emit("RESUME", nil)
 		}
@@ -191,6 +199,12 @@ func (s *Server) receive(conn net.Conn) {
 	s.machine.runState = state.RunState
 	if state.RunState == "running" {
 		s.machine.runState = "paused" // -S
+	}
+	if state.PostCopy {
+		s.setMigration(migrationPostCopyActive)
+		_ = s.unlocked(func() error { return json.NewEncoder(conn).Encode(deviceState{}) })
+		s.receiveAfterwards(conn)
+		return
 	}
 	s.setMigration(migrationCompleted)
 	_ = s.unlocked(func() error { return json.NewEncoder(conn).Encode(deviceState{}) })

@@ -30,7 +30,7 @@ func (m *migration) channelParameter() int {
 
 func (s *Server) queryCapabilities(*monitor, arguments) (any, error) {
 	var list []map[string]any
-	for _, name := range []string{"events", "return-path", "late-block-activate", "pause-before-switchover", "auto-converge", "multifd"} {
+	for _, name := range []string{"events", "return-path", "late-block-activate", "pause-before-switchover", "auto-converge", "multifd", "postcopy-ram"} {
 		list = append(list, map[string]any{"capability": name, "state": s.machine.migration.capabilities[name]})
 	}
 	return list, nil

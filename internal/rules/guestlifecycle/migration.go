@@ -69,6 +69,8 @@ func nextOfArrival(o Observed, action switchover.TargetAction, running bool) (St
 	case action == switchover.ReportReady:
 		// There may be no address to report yet.
 		return report(o), addressAgain
+	case action == switchover.RecoverIncoming && running && o.Migrate:
+		return Migrate, 0
 	case action == switchover.TargetWait && running && o.Plug:
 		return Plug, 0
 	}

@@ -51,6 +51,8 @@ func TestNextAtDestination(t *testing.T) {
 	late.Stopping, late.StoppingSince = &zero, now.Add(-killAfter)
 	plugs, awaits, early := up(launch.PhaseRunning, true), up(launch.PhaseWaiting, false), up(launch.PhaseWaiting, false)
 	plugs.Plug, awaits.Awaits, early.Plug = true, true, true
+	recovers := up(launch.PhaseRunning, true)
+	recovers.Migrate = true
 	deserted := up(launch.PhaseRunning, true)
 	deserted.Deserted = true
 	for name, c := range map[string]struct {
@@ -75,6 +77,8 @@ func TestNextAtDestination(t *testing.T) {
 		"a QEMU that is ready":                                      {changed, switchover.ReportReady, Report, addressAgain},
 		"a guest that was released":                                 {up(launch.PhaseRunning, true), switchover.MarkAndRun, Take, 0},
 		"a guest that was marked":                                   {up(launch.PhaseRunning, true), switchover.Run, Take, 0},
+		"a guest whose memory's stream has broken":                  {recovers, switchover.RecoverIncoming, Migrate, 0},
+		"one that was told of it":                                   {up(launch.PhaseRunning, true), switchover.RecoverIncoming, Wait, 0},
 		"a guest that runs":                                         {changed, switchover.ReportCompleted, Report, 0},
 		"a guest that is not to come":                               {up(launch.PhaseRunning, true), switchover.Kill, Stop, 0},
 		"one that was told to end":                                  {told, switchover.Kill, Wait, killAfter},

@@ -59,7 +59,8 @@ const (
 	Begin Step = "Begin"
 	// Plug brings hot-plugged disks into the guest that runs, or takes them out.
 	Plug Step = "Plug"
-	// Migrate does what is decided about a guest that leaves the node (package switchover).
+	// Migrate does what is decided about a guest that leaves the node, or whose memory comes after it (package
+	// switchover).
 	Migrate Step = "Migrate"
 	// Take runs a guest that a migration has brought to the node.
 	Take Step = "Take"

@@ -16,6 +16,7 @@ const (
 	begunMarker    = "migration-"
 	doomedMarker   = "doomed-"
 	pausedMarker   = "paused-for-"
+	leftMarker     = "left-with-"
 )
 
 // IncomingMarker is in a QEMU that was started as the target of a migration.
@@ -35,6 +36,10 @@ func DoomedMarker(migration types.UID) string { return doomedMarker + string(mig
 // about to: the guest is to go on if the migration fails.
 func PausedMarker(migration types.UID) string { return pausedMarker + string(migration) }
 
+// LeftMarker is in a source whose guest has moved before its memory: the target may run it, or will be told so
+// after this. The guest never goes on here, whatever QEMU says of the migration afterwards.
+func LeftMarker(migration types.UID) string { return leftMarker + string(migration) }
+
 // Handover is what the markers of migrations say of a QEMU.
 type Handover struct {
 	// Incoming is the migration that has brought the guest, or will; empty for a guest that
@@ -43,9 +48,9 @@ type Handover struct {
 	Incoming    types.UID
 	Ran, Doomed bool
 	// Begun is the last migration that takes the guest elsewhere; empty for none. Paused means that the
-	// guest was stopped for it.
-	Begun  types.UID
-	Paused bool
+	// guest was stopped for it, Left that it may run at the target although the migration goes on.
+	Begun        types.UID
+	Paused, Left bool
 }
 
 // ReadHandover reads the markers among the names of QEMU's objects.
@@ -56,7 +61,7 @@ func ReadHandover(objects map[string]bool) Handover {
 			h.Incoming, h.Ran, h.Doomed = types.UID(uid), objects[ranMarker+uid], objects[doomedMarker+uid]
 		}
 		if uid, ok := strings.CutPrefix(name, begunMarker); ok {
-			h.Begun, h.Paused = types.UID(uid), objects[pausedMarker+uid]
+			h.Begun, h.Paused, h.Left = types.UID(uid), objects[pausedMarker+uid], objects[leftMarker+uid]
 		}
 	}
 	return h
@@ -69,7 +74,7 @@ func (h Handover) Arriving() bool { return h.Incoming != "" && !h.Ran }
 func Outdated(objects map[string]bool, begins types.UID) []string {
 	var list []string
 	for name := range objects {
-		for _, marker := range []string{begunMarker, pausedMarker} {
+		for _, marker := range []string{begunMarker, pausedMarker, leftMarker} {
 			if uid, ok := strings.CutPrefix(name, marker); ok && uid != string(begins) {
 				list = append(list, name)
 			}

@@ -25,6 +25,8 @@ func TestHandoverIsReadFromMarkers(t *testing.T) {
 		"a guest that is not to come":       {[]string{IncomingMarker("a"), DoomedMarker("a")}, Handover{Incoming: "a", Doomed: true}},
 		"a guest that goes":                 {[]string{BegunMarker("b")}, Handover{Begun: "b"}},
 		"a guest that is stopped for it":    {[]string{BegunMarker("b"), PausedMarker("b")}, Handover{Begun: "b", Paused: true}},
+		"a guest that has left":             {[]string{BegunMarker("b"), LeftMarker("b")}, Handover{Begun: "b", Left: true}},
+		"it has left with an earlier one":   {[]string{BegunMarker("b"), LeftMarker("a")}, Handover{Begun: "b"}},
 		"it was stopped for an earlier one": {[]string{BegunMarker("b"), PausedMarker("a")}, Handover{Begun: "b"}},
 		"a guest that came and goes on": {
 			[]string{IncomingMarker("a"), RanMarker("a"), BegunMarker("b")}, Handover{Incoming: "a", Ran: true, Begun: "b"},
@@ -44,10 +46,11 @@ func TestMarkersOfEarlierMigrationsAreOutdated(t *testing.T) {
 	objects := map[string]bool{
 		IncomingMarker("a"): true, RanMarker("a"): true, PauseMarker: true,
 		BegunMarker("b"): true, BegunMarker("c"): true, PausedMarker("b"): true, PausedMarker("c"): true,
+		LeftMarker("b"): true, LeftMarker("c"): true,
 	}
 	got := Outdated(objects, "c")
 	slices.Sort(got)
-	if diff := cmp.Diff([]string{BegunMarker("b"), PausedMarker("b")}, got); diff != "" {
+	if diff := cmp.Diff([]string{LeftMarker("b"), BegunMarker("b"), PausedMarker("b")}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

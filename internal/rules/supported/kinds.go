@@ -47,7 +47,7 @@ var migrationPolicyTable = table{
 }
 
 // postCopy is what the field means as long as guests are migrated by pre-copy only.
-const postCopy = "there is no post-copy yet; it allows allowWorkloadDisruption where that is not set"
+const postCopy = "where QEMU at the target has userfaultfd, else the guest is stopped; it allows allowWorkloadDisruption where that is not set"
 
 const disruption = "stops a guest whose migration is not done in time until it has arrived"
 

@@ -19,7 +19,9 @@
 // The guest stands still from pre-switchover on. Before sent, QEMU has the guest go on by
 // itself when the stream breaks or the migration is canceled. In sent (run state postmigrate,
 // status completed) it never does so by itself. In post-copy, the memory follows the guest
-// (copies ──> pre-switchover ──> post-copy ──> sent), and there is no way back.
+// (copies ──> pre-switchover ──> post-copy ──> sent), and from its first page on there is no way
+// back. QEMU is marked then, before Released is told: an error at the end of the post-copy has the
+// migration fail, as an error before the first page has, and QEMU says the same of both (decision 362).
 //
 // Disks that the guest writes in its pod move with it. Their copies (Mirrors) are jobs of QEMU's at
 // the source, to exports of QEMU's at the target:

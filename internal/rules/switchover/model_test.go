@@ -36,13 +36,15 @@ const (
 	srcPostCopy
 	srcPostCopyFirm
 	srcPostCopyPaused
+	// srcPostCopyFailed is what an error at the end of the post-copy comes to. The guest stands still.
+	srcPostCopyFailed
 	srcSent
 	// srcBack has begun the migration, and runs the guest.
 	srcBack
 	srcEnded
 )
 
-var sourceNames = [...]string{"runs", "copies", "pre-switchover", "device", "post-copy", "post-copy-firm", "post-copy-paused", "sent", "back", "ended"}
+var sourceNames = [...]string{"runs", "copies", "pre-switchover", "device", "post-copy", "post-copy-firm", "post-copy-paused", "post-copy-failed", "sent", "back", "ended"}
 
 func (q sourceQEMU) runs() bool { return q == srcRuns || q == srcCopies || q == srcBack }
 
@@ -63,6 +65,8 @@ func (q sourceQEMU) answers() (runState string, status migrationstatus.Status, p
 		return "finish-migrate", migrationstatus.PostCopyActive, 1
 	case srcPostCopyPaused:
 		return "finish-migrate", migrationstatus.PostCopyPaused, 1
+	case srcPostCopyFailed:
+		return runstate.PausedToMigrate, migrationstatus.Failed, 0
 	case srcSent:
 		return runstate.PostMigrate, migrationstatus.Completed, 0
 	}
@@ -129,6 +133,8 @@ type state struct {
 	tgt    targetQEMU
 	// whole: the target has all of the guest's memory. byPostCopy: the source was told to switch to post-copy.
 	whole, byPostCopy bool
+	// left: QEMU at the source has the marker that its guest never goes on there.
+	left bool
 	// doomed: QEMU at the target says that it is to be killed, and killing: virt-launcher was told.
 	doomed, killing bool
 	// hasRun: the target has run the guest. stale: the guest has gone on at the source since the
@@ -236,11 +242,14 @@ func (s *state) exitSeen(i side) switchover.Exit {
 func (s *state) sourceFacts() switchover.SourceFacts {
 	h := s.handlers[source]
 	f := switchover.SourceFacts{
-		Record: h.view, Process: switchover.ProcessRuns, Begun: s.src != srcRuns, Streams: h.streams, Settled: true, Mirrors: s.copies.answers(),
+		Record: h.view, Process: switchover.ProcessRuns, Begun: s.src != srcRuns, Left: s.left, Streams: h.streams, Settled: true, Mirrors: s.copies.answers(),
 		Connected: s.connected(), Ready: h.ready, Ran: h.ran, Never: h.never,
 	}
 	_, f.Status, f.PostCopyBytes = h.asked.answers()
 	f.RunState, _, _ = s.src.answers()
+	if s.src == srcPostCopyFailed && s.left {
+		f.RunState = runstate.PostMigrate
+	}
 	if s.src == srcEnded {
 		f.Process, f.Exit = switchover.ProcessEnded, s.exitSeen(source)
 	}

@@ -156,6 +156,12 @@ func releaseBeforeTheSwitchover(f switchover.SourceFacts, d *switchover.SourceSt
 
 func believePostCopysStatus(f *switchover.SourceFacts) { f.PostCopyBytes = 1 }
 
+func forgetTheMarkOfPostCopy(f *switchover.SourceFacts) {
+	if f.Status.PostCopy() {
+		f.Left = true
+	}
+}
+
 func beginWithoutARecord(f *switchover.SourceFacts) { f.Record.Started = true }
 
 func endWithTheSourcePod(f *switchover.ControllerFacts) { f.Source.Exit.Sent = false }
@@ -230,6 +236,8 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			atSource(nil, releaseBeforeTheSwitchover), scenario{ready: true, prompt: true, trusting: true, faults: 1, kinds: connectionCut}, errTwoGuests},
 		"Released is told as soon as the status is postcopy-active": {
 			atSource(believePostCopysStatus, nil), scenario{ready: true, prompt: true, trusting: true, postCopy: true, faults: 1, kinds: connectionCut}, errTwoGuests},
+		"Released is told of a post-copy before QEMU is marked": {
+			atSource(forgetTheMarkOfPostCopy, nil), scenario{ready: true, prompt: true, trusting: true, postCopy: true, faults: 1, kinds: connectionCut}, errTwoGuests},
 		"QEMU is asked for its run state before its migration": {
 			drydocks, scenario{ready: true, prompt: true, lateAnswers: true, runStateFirst: true, faults: 1, kinds: podForced}, errEnded},
 		"the source begins before its record": {

@@ -28,6 +28,9 @@ type SourceFacts struct {
 	// Begun means that QEMU has the begun marker of this migration. It is set before QEMU is
 	// told to begin, and nothing is decided between the two.
 	Begun bool
+	// Left means that QEMU has the marker by which its guest never goes on here, although the migration is
+	// not over: it is set before Released is told of a post-copy.
+	Left bool
 	// Streams means that this virt-handler has begun the migration and forwards its stream. One
 	// that has started since does not.
 	Streams bool
@@ -69,6 +72,8 @@ const (
 	RecordPostCopy SourceAction = "record the mode PostCopy"
 	// SwitchToPostCopy has the guest move before its memory (migrate-start-postcopy).
 	SwitchToPostCopy SourceAction = "switch to post-copy"
+	// MarkLeft sets the marker of Left.
+	MarkLeft SourceAction = "mark the guest as left"
 	// PauseGuest stops the guest, so that its memory can be sent while nothing changes it. The
 	// target runs it.
 	PauseGuest SourceAction = "pause the guest until it has moved"
@@ -163,7 +168,7 @@ const (
 
 func (f *SourceFacts) stage() stage {
 	switch {
-	case f.Status.PostCopy():
+	case f.Status.PostCopy(), f.Left && f.Status != migrationstatus.Completed && !f.here():
 		return postCopy
 	case f.Status == migrationstatus.PreSwitchover:
 		return preSwitchover
@@ -320,6 +325,9 @@ func (f *SourceFacts) inPostCopy() SourceStep {
 	if !f.irrevocable() {
 		return step
 	}
+	if !f.Left {
+		return SourceStep{Action: MarkLeft}
+	}
 	step.Tell = Released
 	switch {
 	case f.Record.Completed:
@@ -336,7 +344,8 @@ func (f *SourceFacts) inPostCopy() SourceStep {
 
 // irrevocable reports whether QEMU can't have the guest go on here any more. The status
 // postcopy-active alone does not say so: until QEMU has sent the first page after the
-// guest's state, an error makes the migration fail, and the guest goes on.
+// guest's state, an error makes the migration fail, and the guest goes on. An error at the very
+// end has it fail, too, when the target may run the guest: Left tells the two apart.
 func (f *SourceFacts) irrevocable() bool {
 	switch f.Status {
 	case migrationstatus.PostCopyDevice:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
@@ -235,14 +236,31 @@ func TestSourceWhoseGuestIsBack(t *testing.T) {
 func TestSourceInPostCopy(t *testing.T) {
 	base := func(f *switchover.SourceFacts) {
 		f.RunState, f.Status, f.PostCopyBytes, f.Record.PostCopy = "finish-migrate", migrationstatus.PostCopyActive, 1, true
+		f.Left = true
 	}
+	marks := switchover.SourceStep{Action: switchover.MarkLeft}
 	released := switchover.SourceStep{Action: switchover.SourceWait, Tell: switchover.Released}
 	testSource(t, base, map[string]sourceTest{
-		"a page was sent":             {asIs, released},
-		"no page was sent":            {func(f *switchover.SourceFacts) { f.PostCopyBytes = 0 }, sourceWaits},
-		"the target is being started": {func(f *switchover.SourceFacts) { f.Status = migrationstatus.PostCopyDevice }, sourceWaits},
+		"a page was sent":                         {asIs, released},
+		"a page was sent, and QEMU is not marked": {func(f *switchover.SourceFacts) { f.Left = false }, marks},
+		"the stream breaks before QEMU is marked": {func(f *switchover.SourceFacts) { f.Left, f.Status = false, migrationstatus.PostCopyPaused }, marks},
+		"it fails before QEMU is marked": {func(f *switchover.SourceFacts) {
+			f.Left, f.Status, f.RunState = false, migrationstatus.Failed, runstate.PausedToMigrate
+		}, recordsFailed("the connection to the target has ended")},
+		"it fails at its end": {func(f *switchover.SourceFacts) { f.Status, f.RunState = migrationstatus.Failed, runstate.PostMigrate }, released},
+		"it fails at its end, and the target has all": {func(f *switchover.SourceFacts) {
+			f.Status, f.RunState, f.Record.Completed = migrationstatus.Failed, runstate.PostMigrate, true
+		}, switchover.SourceStep{Action: switchover.Quit, Tell: switchover.Released}},
+		"the guest goes on here after it was sent": {func(f *switchover.SourceFacts) {
+			f.Status, f.RunState = migrationstatus.None, runstate.Running
+		}, recordsFailed("the connection to the target has ended")},
+		"it is sent": {func(f *switchover.SourceFacts) {
+			f.Status, f.RunState = migrationstatus.Completed, runstate.PostMigrate
+		}, released},
+		"no page was sent":            {func(f *switchover.SourceFacts) { f.PostCopyBytes, f.Left = 0, false }, sourceWaits},
+		"the target is being started": {func(f *switchover.SourceFacts) { f.Status, f.Left = migrationstatus.PostCopyDevice, false }, sourceWaits},
 		"no page was sent, and all else speaks for it": {func(f *switchover.SourceFacts) {
-			f.PostCopyBytes, f.Never, f.Record.AbortRequested = 0, true, true
+			f.PostCopyBytes, f.Left, f.Never, f.Record.AbortRequested = 0, false, true, true
 		}, sourceWaits},
 		"the target runs the guest, whose memory is here": {func(f *switchover.SourceFacts) { f.Ran = true }, released},
 		"the target has all of it":                        {func(f *switchover.SourceFacts) { f.Record.Completed = true }, switchover.SourceStep{Action: switchover.Quit, Tell: switchover.Released}},

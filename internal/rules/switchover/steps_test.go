@@ -255,7 +255,8 @@ func (t *turn) sourceTells(fact switchover.Fact) {
 		return
 	}
 	var broken error
-	if s.src != srcSent && s.src != srcPostCopyFirm && s.src != srcPostCopyPaused && !s.exits[source].Sent && !t.trusting {
+	firm := s.src >= srcPostCopyFirm && s.src <= srcPostCopyFailed && s.left
+	if s.src != srcSent && !firm && !s.exits[source].Sent && !t.trusting {
 		broken = errUntrue
 	}
 	t.may(step{name: "source tells Released", broken: broken}, func(to *state) { to.released = true })
@@ -273,6 +274,7 @@ var sourceActs = map[switchover.SourceAction]func(*state){
 	switchover.MirrorDisks:      (*state).mirrorDisks,
 	switchover.FinishMirrors:    (*state).finishMirrors,
 	switchover.EndMirrors:       (*state).endMirrors,
+	switchover.MarkLeft:         func(to *state) { to.left = to.src != srcEnded },
 	switchover.SwitchToPostCopy: func(to *state) { to.byPostCopy = to.byPostCopy || to.src == srcCopies },
 	switchover.ContinueSwitchover: func(to *state) {
 		switch {
@@ -287,7 +289,7 @@ var sourceActs = map[switchover.SourceAction]func(*state){
 	},
 	switchover.Resume: func(to *state) {
 		if to.src == srcSent {
-			to.src = srcBack
+			to.src, to.left = srcBack, false
 		}
 	},
 	switchover.Quit: func(to *state) { to.end(source, true) },
@@ -413,12 +415,7 @@ func (t *turn) sourceQEMU() {
 		t.goesOn("source's virt-launcher cancels without a virt-handler", (*state).cancelCopy)
 	}
 	if !s.stream {
-		switch s.src {
-		case srcCopies, srcDevice, srcPostCopy:
-			become("source's QEMU sees that the stream is cut, and goes on", srcBack)
-		case srcPostCopyFirm:
-			become("source's QEMU pauses the post-copy", srcPostCopyPaused)
-		}
+		t.sourceIsCut()
 		return
 	}
 	switch s.src {
@@ -428,8 +425,34 @@ func (t *turn) sourceQEMU() {
 		become("source's QEMU sends the first page of post-copy", srcPostCopyFirm)
 	case srcPostCopyFirm:
 		if s.tgt > tgtIncoming && s.tgt < tgtEnded {
-			t.goesOn("source's QEMU has sent the last page of post-copy", func(to *state) { to.src, to.whole = srcSent, true })
+			t.goesOn("target's QEMU has the last page of post-copy", func(to *state) { to.whole = true })
 		}
+		if s.whole {
+			become("source's QEMU has sent the last page of post-copy", srcSent)
+		}
+	}
+}
+
+// sourceIsCut is what QEMU at the source does without a connection.
+func (t *turn) sourceIsCut() {
+	become := func(name string, q sourceQEMU) { t.goesOn(name, func(to *state) { to.src = q }) }
+	switch t.s.src {
+	case srcCopies, srcDevice, srcPostCopy:
+		become("source's QEMU sees that the stream is cut, and goes on", srcBack)
+	case srcPostCopyFirm:
+		become("source's QEMU pauses the post-copy", srcPostCopyPaused)
+		if t.s.whole {
+			become("source's QEMU fails at the end of the post-copy", srcPostCopyFailed)
+		}
+	case srcPostCopyFailed:
+		t.resumesFailed()
+	}
+}
+
+// resumesFailed is virt-handler, which has a guest go on that was stopped for a migration that has failed.
+func (t *turn) resumesFailed() {
+	if s := t.s; !s.left && s.handlers[source].up {
+		t.goesOn("source's virt-handler has the guest go on whose migration has failed", func(to *state) { to.src = srcBack })
 	}
 }
 
@@ -575,6 +598,10 @@ func finish(r *switchover.Record) { r.Final, r.Failed = true, !r.Completed }
 // memory, or the target has all of one that the source has let go of.
 func (s *state) endedTooEarly() error {
 	whole := s.whole && (s.tgt == tgtRuns || s.tgt == tgtMarked || s.tgt == tgtLoaded && s.exits[source].Sent)
+	if s.vmi.PostCopy && s.src == srcEnded && !s.exits[source].Sent {
+		// The target may have all of it, and the source has not heard so: nobody can tell.
+		whole = false
+	}
 	if !s.vmi.Deleting && (s.src.runs() || whole) {
 		return errEnded
 	}

@@ -6,6 +6,9 @@ package switchover
 type Transport struct {
 	// Channels are the connections for memory beside the main one (multifd); 0 to send all on that one.
 	Channels int
+	// PostCopy means that the guest may move before its memory. QEMU 7.2 has no channels then, and does
+	// not say so.
+	PostCopy bool
 }
 
 const (
@@ -24,15 +27,25 @@ const (
 // OfferOf returns how a source would send a guest with so much memory, where virt-handler may use so many
 // processors at a time. There are several connections only where one is the limit.
 func OfferOf(l Limits, memory int64, cpus int) Transport {
-	if memory <= smallMemory || l.Bandwidth > 0 && l.Bandwidth <= oneIsEnough {
-		return Transport{}
+	t := Transport{PostCopy: l.PostCopy}
+	if memory > smallMemory && (l.Bandwidth <= 0 || l.Bandwidth > oneIsEnough) {
+		t.Channels = channels(mostChannels, cpus)
 	}
-	return Transport{Channels: channels(mostChannels, cpus)}
+	return t
 }
 
-// Accepted returns what a target takes of an offer, where virt-handler may use so many processors at a time.
+// Accepted returns what a target takes of an offer, where virt-handler may use so many processors at a time. Whether
+// QEMU there can do with post-copy, it says when it is set to it.
 func (t Transport) Accepted(cpus int) Transport {
-	return Transport{Channels: channels(t.Channels, cpus)}
+	return Transport{Channels: channels(t.Channels, cpus), PostCopy: t.PostCopy}
+}
+
+// Tries are what QEMU at the target is set to, the first that it takes.
+func (t Transport) Tries() []Transport {
+	if t.PostCopy {
+		return []Transport{{PostCopy: true}, {Channels: t.Channels}}
+	}
+	return []Transport{t}
 }
 
 // channels bounds a number of channels by the processors for them. One channel is no more than none.

@@ -1,6 +1,7 @@
 package switchover_test
 
 import (
+	"slices"
 	"testing"
 
 	"drydock.dev/drydock/internal/rules/switchover"
@@ -26,6 +27,25 @@ func TestSeveralConnectionsAreOfferedWhereOneIsTheLimit(t *testing.T) {
 		if got := switchover.OfferOf(switchover.Limits{Bandwidth: c.bandwidth}, c.memory, c.cpus); got.Channels != c.want {
 			t.Errorf("%s: %d channels are offered, want %d", name, got.Channels, c.want)
 		}
+	}
+}
+
+func TestPostCopyIsOfferedWhereItIsAllowed(t *testing.T) {
+	for _, allowed := range []bool{false, true} {
+		offer := switchover.OfferOf(switchover.Limits{PostCopy: allowed}, 1<<32, 64)
+		if offer != (switchover.Transport{Channels: 4, PostCopy: allowed}) || offer.Accepted(64) != offer {
+			t.Errorf("allowed is %v, offered %+v, and accepted %+v", allowed, offer, offer.Accepted(64))
+		}
+	}
+}
+
+func TestATargetWithoutPostCopyTakesTheRest(t *testing.T) {
+	several, both := switchover.Transport{Channels: 4}, switchover.Transport{Channels: 4, PostCopy: true}
+	if got := several.Tries(); !slices.Equal(got, []switchover.Transport{several}) {
+		t.Errorf("of several connections, QEMU is set to %+v", got)
+	}
+	if got := both.Tries(); !slices.Equal(got, []switchover.Transport{{PostCopy: true}, several}) {
+		t.Errorf("of both, QEMU is set to %+v", got)
 	}
 }
 

@@ -1,0 +1,93 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/migrationwire"
+	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/switchover"
+)
+
+// recoverAgain is how long nothing may come of a new connection for a post-copy. QEMU says in no time that
+// it has one; a second one on the way would end it.
+const recoverAgain = 3 * time.Second
+
+// recovers reports whether QEMU is to be told to go on with a post-copy whose stream has broken: once each time that
+// it has broken, and again when nothing has come of that.
+func (d *Driver) recovers(status migrationstatus.Status) bool {
+	if status != migrationstatus.PostCopyPaused {
+		d.moving.recovered = time.Time{}
+		return false
+	}
+	return d.moving.recovered.IsZero() || d.env.Now().Sub(d.moving.recovered) >= recoverAgain
+}
+
+// actsInPostCopy is acts for what is done once.
+func (d *Driver) actsInPostCopy(action switchover.SourceAction) bool {
+	source := d.moving.source
+	if source == nil {
+		return false
+	}
+	if action == switchover.SwitchToPostCopy {
+		return !source.Switched()
+	}
+	return source.Connected() && d.recovers(migrationstatus.PostCopyPaused)
+}
+
+// postCopy does what is decided at the source of a guest that moves before its memory.
+func (d *Driver) postCopy(ctx context.Context, action switchover.SourceAction, of types.UID, g *guest.Guest) error {
+	source := d.moving.source
+	switch {
+	case action == switchover.MarkLeft:
+		return g.MarkLeft(ctx, of)
+	case source == nil:
+		return errors.New("the way to the migration's target has ended")
+	case action == switchover.SwitchToPostCopy:
+		err := g.SwitchToPostCopy(ctx, of)
+		if err == nil {
+			source.Switches()
+		}
+		return err
+	}
+	if err := d.forward(ctx, source, migrationwire.Stream, layout.MigrationSocket); err != nil {
+		return err
+	}
+	d.moving.recovered = d.env.Now()
+	return g.Recover(ctx, of, layout.Socket(layout.MigrationSocket))
+}
+
+// recoverIncoming has a target wait for the rest of its guest's memory.
+func (d *Driver) recoverIncoming(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
+	d.moving.recovered = d.env.Now()
+	of := o.VMI.Status.MigrationState.MigrationUID
+	d.log.Info("waiting for the rest of the guest's memory", "migration", of)
+	return s.attached.guest.RecoverIncoming(ctx, of, layout.Socket(layout.MigrationSocket))
+}
+
+// reasonStopped is the reason of the event of a guest that is stopped until it has arrived elsewhere.
+const reasonStopped = "StoppedToMigrate"
+
+// announceStop tells the VMI's owner why the guest is about to stand still, and what would have kept it running.
+func (d *Driver) announceStop(vmi *v1.VirtualMachineInstance) {
+	m, source := vmi.Status.MigrationState, d.moving.source
+	if d.moving.stopped || source == nil {
+		return
+	}
+	d.moving.stopped = true
+	said := fmt.Sprintf("The guest changes its memory faster than it is sent to node %s: it is stopped until it has arrived there", m.TargetNode)
+	if switchover.LimitsOf(m.MigrationConfiguration, machine.GuestMemory(&vmi.Spec)).PostCopy && !source.Transport().PostCopy {
+		said += ". Post-copy is allowed, but QEMU there cannot do with it: its launcher pod has no userfaultfd"
+	}
+	d.env.Cluster.Event(vmi, corev1.EventTypeNormal, reasonStopped, said)
+}

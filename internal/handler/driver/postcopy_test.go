@@ -1,0 +1,98 @@
+package driver
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+// toldOfTheStop checks that one event says that the guest stands still, and why it does not move by post-copy.
+func (v *voyage) toldOfTheStop() {
+	v.t.Helper()
+	_, _, events := v.api.counts()
+	said := slices.DeleteFunc(events, func(e string) bool { return !strings.Contains(e, reasonStopped) })
+	want := "Normal StoppedToMigrate: The guest changes its memory faster than it is sent to node node2: it is stopped until it has arrived there. " +
+		"Post-copy is allowed, but QEMU there cannot do with it: its launcher pod has no userfaultfd"
+	if len(said) != 1 || said[0] != want {
+		v.t.Errorf("the events are %q", said)
+	}
+}
+
+var postCopied = state(func(m *v1.VirtualMachineInstanceMigrationState) bool { return m.Mode == v1.MigrationPostCopy })
+
+// newPostCopy has the guest run on node2 while its memory follows, until that is released.
+func newPostCopy(t *testing.T) (v *voyage, release func()) {
+	t.Helper()
+	v = newVoyage(t)
+	v.begin(&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(1)), ProgressTimeout: new(int64(0)), AllowPostCopy: new(true)})
+	v.to.start()
+	v.api.await(t, "the start", started)
+	v.copies()
+	release = v.from.model.qemu.HoldPostCopy()
+	v.from.model.qemu.SetElapsed(time.Hour)
+	v.api.await(t, "the mode", postCopied)
+	awaitTrue(t, "a guest that runs before its memory is there", func() bool { return v.to.model.qemu.RunState() == runstate.Running })
+	if from := v.from.model.qemu; from.RunState() != "finish-migrate" || !from.HasObject(machine.LeftMarker(ours)) || from.Executed("migrate-start-postcopy") != 1 {
+		t.Errorf("the source is %s, and was told %q", from.RunState(), from.Commands())
+	}
+	return v, release
+}
+
+// arrives checks that the guest has come with all of its memory, and runs nowhere else.
+func (v *voyage) arrives() {
+	v.t.Helper()
+	v.api.await(v.t, "the completion", completed)
+	<-v.from.model.qemu.Ended()
+	v.alone(v.to, v.from)
+	v.arrive()
+	v.api.await(v.t, "a guest that runs", well)
+	if n := v.from.model.qemu.Executed("cont"); n > 0 {
+		v.t.Errorf("the source was told to run %d times", n)
+	}
+}
+
+func TestAGuestMovesBeforeItsMemory(t *testing.T) {
+	v, release := newPostCopy(t)
+	v.tell(vmistatus.Migration{Abort: true}, nil)
+	refused := v.api.await(t, "the answer to an abort", state(func(m *v1.VirtualMachineInstanceMigrationState) bool { return m.AbortStatus == v1.MigrationAbortFailed }))
+	if m := refused.Status.MigrationState; m.Completed || m.Failed {
+		t.Errorf("the migration is %+v", m)
+	}
+	release()
+	v.arrives()
+}
+
+// TestABrokenPostCopyGoesOn: the guest runs on meanwhile, as far as it needs no memory that is not there.
+func TestABrokenPostCopyGoesOn(t *testing.T) {
+	for name, breaks := range map[string]func(*voyage){
+		"the connection breaks":               func(v *voyage) { v.from.model.qemu.CutMigration() },
+		"the source's virt-handler restarts":  func(v *voyage) { v.from.restart() },
+		"the target's virt-handler restarts":  func(v *voyage) { v.to.restart() },
+		"the connection breaks, and it again": func(v *voyage) { v.from.model.qemu.CutMigration(); v.goesOn(1); v.to.model.qemu.CutMigration() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, release := newPostCopy(t)
+			before := v.from.model.qemu.Executed("migrate")
+			breaks(v)
+			v.goesOn(before)
+			release()
+			v.arrives()
+		})
+	}
+}
+
+// goesOn waits until the rest of the memory is sent by another connection.
+func (v *voyage) goesOn(before int) {
+	v.t.Helper()
+	awaitTrue(v.t, "the rest of the memory", func() bool {
+		from, to := v.from.model.qemu, v.to.model.qemu
+		return from.Executed("migrate") > before && from.MigrationStatus() == "postcopy-active" && to.MigrationStatus() == "postcopy-active"
+	})
+}

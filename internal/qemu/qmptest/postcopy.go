@@ -1,0 +1,239 @@
+package qmptest
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+)
+
+// Post-copy: the guest's state goes to the target, which may run it, and its memory follows.
+
+const (
+	migrationPostCopyActive  = "postcopy-active"
+	migrationPostCopyPaused  = "postcopy-paused"
+	migrationPostCopyRecover = "postcopy-recover"
+)
+
+// postCopy is what a machine has of a post-copy.
+type postCopy struct {
+	// asked means that the source was told to switch to it, sent is what it has sent after the guest.
+	asked bool
+	sent  int64
+	// held has the source not come to the last page, and is closed when it may.
+	held chan struct{}
+	// again takes a connection for the rest, while one is waited for.
+	again chan net.Conn
+}
+
+// lastPage comes after the rest of the memory, and its answer when the target has it.
+type lastPage struct {
+	Last bool `json:"last"`
+}
+
+// RefusePostCopy has the machine be one that can't have userfaultfd.
+func (s *Server) RefusePostCopy() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.machine.migration.noPostCopy = true
+}
+
+// slowPostCopy is a bandwidth with which the memory that follows a guest does not come to its end.
+const slowPostCopy = 1 << 20
+
+// limitPostCopy holds or releases the memory that follows a guest. The caller holds s.mu.
+func (m *migration) limitPostCopy(bandwidth json.RawMessage) {
+	var n int64
+	if bandwidth == nil || json.Unmarshal(bandwidth, &n) != nil {
+		return
+	}
+	switch held := m.postCopy.held; {
+	case n > 0 && n < slowPostCopy && held == nil:
+		m.postCopy.held = make(chan struct{})
+	case n >= slowPostCopy && held != nil && m.postCopy.sent > 0:
+		m.postCopy.held = nil
+		close(held)
+	}
+}
+
+// HoldPostCopy has the memory that follows the guest not come to its end until it is released.
+func (s *Server) HoldPostCopy() (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := make(chan struct{})
+	s.machine.migration.postCopy.held = held
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.machine.migration.postCopy.held == held {
+			s.machine.migration.postCopy.held = nil
+			close(held)
+		}
+	}
+}
+
+// CutMigration ends the connection of a migration.
+func (s *Server) CutMigration() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if conn := s.machine.migration.conn; conn != nil {
+		_ = conn.Close()
+	}
+}
+
+// handover is the status in which a source sends its guest's state.
+func (m *migration) handover() string {
+	if m.postCopy.asked {
+		return migrationPostCopyActive
+	}
+	return migrationDevice
+}
+
+func (s *Server) startPostCopy(*monitor, arguments) (any, error) {
+	m := &s.machine.migration
+	switch {
+	case !m.capabilities["postcopy-ram"]:
+		return nil, generic("Enable postcopy with migrate_set_capability before the start of migration")
+	case m.status == "":
+		return nil, generic("Postcopy must be started after migration has been started")
+	}
+	if !m.postCopy.asked && m.hurry != nil {
+		m.postCopy.asked = true
+		close(m.hurry)
+	}
+	return nil, nil
+}
+
+// sendAfterwards sends the memory that follows the guest, and reports whether the target has all. The caller
+// holds s.mu.
+func (s *Server) sendAfterwards(conn net.Conn) bool {
+	m := &s.machine.migration
+	for {
+		m.postCopy.sent += 4096
+		held := m.postCopy.held
+		err := s.unlocked(func() error { return sendLast(conn, held) })
+		_ = conn.Close()
+		if err == nil {
+			return true
+		}
+		if s.exited {
+			return false
+		}
+		s.setMigration(migrationPostCopyPaused)
+		if conn = s.next(); conn == nil {
+			return false
+		}
+		s.setMigration(migrationPostCopyActive)
+	}
+}
+
+func sendLast(conn net.Conn, held chan struct{}) error {
+	said := make(chan error, 1)
+	go func() { // a target that ends is noticed, as QEMU's next page would
+		said <- json.NewDecoder(conn).Decode(&lastPage{})
+	}()
+	if held != nil {
+		select {
+		case err := <-said:
+			return err
+		case <-held:
+		}
+	}
+	if err := json.NewEncoder(conn).Encode(lastPage{true}); err != nil {
+		return err
+	}
+	return <-said
+}
+
+// receiveAfterwards takes the memory that follows the guest. The caller holds s.mu.
+func (s *Server) receiveAfterwards(conn net.Conn) {
+	for {
+		err := s.unlocked(func() error { return json.NewDecoder(conn).Decode(&lastPage{}) })
+		if s.exited {
+			return
+		}
+		if err == nil {
+			s.setMigration(migrationCompleted)
+			_ = s.unlocked(func() error { return json.NewEncoder(conn).Encode(lastPage{true}) })
+			_ = conn.Close()
+			return
+		}
+		_ = conn.Close()
+		s.setMigration(migrationPostCopyPaused)
+		if conn = s.next(); conn == nil {
+			return
+		}
+		s.setMigration(migrationPostCopyActive)
+	}
+}
+
+// next is a connection for the rest of a post-copy, which is being recovered; nil when QEMU ends before. The caller
+// holds s.mu.
+func (s *Server) next() (conn net.Conn) {
+	again := make(chan net.Conn)
+	m := &s.machine.migration
+	m.postCopy.again = again
+	_ = s.unlocked(func() error {
+		select {
+		case conn = <-again:
+		case <-s.ended:
+		}
+		return nil
+	})
+	m.postCopy.again = nil
+	if conn != nil {
+		m.conn = conn
+		s.setMigration(migrationPostCopyRecover)
+	}
+	return conn
+}
+
+// deliver gives a connection to who waits for one.
+func (s *Server) deliver(conn net.Conn) {
+	s.mu.Lock()
+	again := s.machine.migration.postCopy.again
+	s.mu.Unlock()
+	select {
+	case again <- conn:
+	case <-s.ended:
+		_ = conn.Close()
+	}
+}
+
+// resume is a source that is to send the rest.
+func (s *Server) resume(path string) error {
+	if s.machine.migration.status != migrationPostCopyPaused {
+		return generic("Cannot resume if there is no paused migration")
+	}
+	s.serving.Go(func() {
+		if conn, err := net.Dial("unix", path); err == nil {
+			s.deliver(conn)
+		}
+	})
+	return nil
+}
+
+func (s *Server) migrateRecover(_ *monitor, a arguments) (any, error) {
+	m := &s.machine.migration
+	if m.status != migrationPostCopyPaused {
+		return nil, generic("Migrate recover can only be run when postcopy is paused.")
+	}
+	path, err := s.socketOf(a.URI)
+	if err != nil {
+		return nil, err
+	}
+	if m.listener != nil {
+		_ = m.listener.Close()
+	}
+	_ = os.Remove(path) // as QEMU does
+	if m.listener, err = net.Listen("unix", path); err != nil {
+		return nil, generic("Failed to bind socket to %s: %v", path, err)
+	}
+	s.reportMigration(migrationSetup)
+	listener := m.listener
+	s.serving.Go(func() {
+		if conn, err := listener.Accept(); err == nil {
+			s.deliver(conn)
+		}
+	})
+	return nil, nil
+}
