@@ -190,3 +190,64 @@ func TestQEMURunsOnWhenTheTargetsVirtHandlerEnds(t *testing.T) {
 		t.Logf("the reason is: %v", err)
 	}
 }
+
+// statusIs waits for a status that a migration need not stay in, other than failure.
+func (m *machine) statusIs(want string) {
+	m.t.Helper()
+	var now struct {
+		Status string `json:"status"`
+	}
+	for deadline := time.Now().Add(patience); now.Status != want; time.Sleep(time.Millisecond) {
+		if err := m.monitor.Execute(m.t.Context(), "query-migrate", nil, &now); err != nil {
+			m.t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			m.t.Fatalf("the migration is %q, want %q", now.Status, want)
+		}
+	}
+}
+
+// A post-copy whose streams have ended goes on by others, through the same socket of each side.
+func TestQEMUsPostCopyGoesOnThroughTheVirtHandlers(t *testing.T) {
+	p := meet(t)
+	forget := p.expect(&Facts{}, newEar())
+	source, target := boot(t, dirOf(p.sourceDir)), boot(t, dirOf(p.targetDir), "-S", "-incoming", "defer")
+	on := properties{"capabilities": []properties{{"capability": "postcopy-ram", "state": true}}}
+	if err := target.monitor.Execute(t.Context(), "migrate-set-capabilities", on, nil); err != nil {
+		t.Skipf("no post-copy here: %v", err)
+	}
+	source.prepare(0)
+	target.prepare(0)
+	source.do("migrate-set-capabilities", on)
+	there := properties{"uri": "unix:" + socket(p.targetDir)}
+	target.do("migrate-incoming", there)
+	slow := properties{"max-bandwidth": 1 << 18, "max-postcopy-bandwidth": 1 << 17}
+	source.do("migrate-set-parameters", slow)
+	f := &Forward{Outgoing: p.outgoing(), Channel: migrationwire.Stream, Admit: ours}
+	p.forward(f)
+	here := properties{"uri": "unix:" + socket(p.sourceDir)}
+	source.do("migrate", here)
+	source.statusIs("active")
+	source.do("migrate-start-postcopy", nil)
+	source.statusIs("postcopy-active")
+	target.statusIs("postcopy-active")
+	target.do("cont", nil)
+	sent := f.Sent()
+	for deadline := time.Now().Add(patience); f.Sent() < sent+32<<10; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no memory follows the guest")
+		}
+	}
+	forget() // the target's virt-handler ends
+	source.statusIs("postcopy-paused")
+	target.statusIs("postcopy-paused")
+	p.expect(&Facts{}, newEar())
+	target.do("migrate-recover", there)
+	source.do("migrate-set-parameters", properties{"max-bandwidth": 1 << 40, "max-postcopy-bandwidth": 1 << 40})
+	source.do("migrate", properties{"uri": here["uri"], "resume": true})
+	source.statusIs("completed")
+	target.statusIs("completed")
+	if s, d := source.runs(), target.runs(); s != "postmigrate" || d != "running" {
+		t.Errorf("the source is %s, the target %s", s, d)
+	}
+}
