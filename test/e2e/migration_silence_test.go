@@ -62,7 +62,9 @@ func TestASourceThatIsGoneForGood(t *testing.T) {
 	})
 	awaitOneLauncher(t, back, from)
 	limit(t, ns, "left", migrationsv1.MigrationPolicySpec{BandwidthPerMigration: new(resource.MustParse("256Mi"))})
-	migrated(t, ns, "left")
+	again := newMigration(ns, "left")
+	create(t, again)
+	awaitEnd(t, again, v1.MigrationSucceeded)
 	g = login(t, ns, "left")
 	if g.bootID() != bootID {
 		t.Error("the guest was started again")

@@ -89,14 +89,19 @@ type node struct {
 	migration *migration.Node
 	// migrated is told what migrations have cost; nil for nobody.
 	migrated func(metrics.Migrated)
-	// ahead is how far the node's clock is ahead.
-	ahead atomic.Int64
+	// stopped is the time on a node whose clock a test moves; nil for a clock that goes.
+	stopped atomic.Pointer[time.Time]
 }
 
-func (n *node) now() time.Time { return time.Now().Add(time.Duration(n.ahead.Load())) }
+func (n *node) now() time.Time {
+	if at := n.stopped.Load(); at != nil {
+		return *at
+	}
+	return time.Now()
+}
 
-// pass has time pass on the node.
-func (n *node) pass(d time.Duration) { n.ahead.Add(int64(d)) }
+// pass has so much time pass on the node from now on, and no more.
+func (n *node) pass(d time.Duration) { n.stopped.Store(new(n.now().Add(d))) }
 
 func newNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
 	t.Helper()
@@ -371,8 +376,9 @@ type api struct {
 	patches           []string
 	events            []string
 	outdated          int
-	// ignores is a part of patches that are not answered.
+	// ignores is a part of patches that are not answered before the test ends.
 	ignores string
+	ended   chan struct{}
 }
 
 func newAPI(instance *v1.VirtualMachineInstance) *api {
@@ -433,19 +439,20 @@ func (a *api) setAway(away bool) {
 	a.away = away
 }
 
-// ignore has patches that contain a text go unanswered.
-func (a *api) ignore(text string) {
+// ignore has patches that contain a text go unanswered, whatever time they are given.
+func (a *api) ignore(t *testing.T, text string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.ignores = text
+	a.ignores, a.ended = text, make(chan struct{})
+	t.Cleanup(func() { close(a.ended) })
 }
 
-func (a *api) PatchVMI(ctx context.Context, instance *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error) {
+func (a *api) PatchVMI(_ context.Context, instance *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error) {
 	a.mu.Lock()
 	if a.ignores != "" && strings.Contains(string(patch), a.ignores) {
 		a.mu.Unlock()
-		<-ctx.Done()
-		return nil, ctx.Err()
+		<-a.ended
+		return nil, errors.New("connection refused")
 	}
 	defer a.mu.Unlock()
 	if a.away {

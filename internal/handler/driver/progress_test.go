@@ -32,6 +32,7 @@ func (v *voyage) looksAgain() {
 func TestItIsToldHowFarAMigrationIs(t *testing.T) {
 	v := newVoyage(t)
 	v.from.model.qemu.SetMemory(1<<20, 3<<20)
+	v.from.pass(0)
 	v.begin(nil)
 	v.to.start()
 	v.api.await(t, "the start", started)
@@ -74,19 +75,16 @@ func TestItIsToldHowFarAMigrationIs(t *testing.T) {
 // An API server that does not answer keeps no guest standing still.
 func TestNothingWaitsForTheProgressToBeWritten(t *testing.T) {
 	v := newVoyage(t)
-	v.api.ignore(string(vmistatus.MigrationProgress))
+	v.api.ignore(t, string(vmistatus.MigrationProgress))
+	v.from.pass(0)
 	v.begin(nil)
 	v.to.start()
 	v.api.await(t, "the start", started)
 	v.copies()
 	v.from.pass(vmistatus.ProgressInterval)
 	v.looksAgain()
-	released := time.Now()
 	v.release()
 	v.api.await(t, "the completion", completed)
-	if took := time.Since(released); took >= progressPatience {
-		t.Errorf("the guest has arrived after %v", took)
-	}
 	<-v.from.model.qemu.Ended()
 	v.alone(v.to, v.from)
 }
