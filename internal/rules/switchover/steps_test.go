@@ -553,6 +553,20 @@ func (t *turn) controller() {
 // concludes writes what a virt-controller decides, on condition that the VMI is the one that it has
 // seen, and deletes pods then. It may die in between.
 func (t *turn) concludes(who string, w write) {
+	broken := t.breaks(&w)
+	t.may(step{name: who + w.by, broken: broken}, func(to *state) { to.vmi = w.vmi })
+	for i, deleted := range w.deletes {
+		if deleted {
+			t.goesOn(who+w.by+", and deletes the "+sides[i]+" pod", func(to *state) {
+				to.vmi = w.vmi
+				to.pods[i].deleting = to.pods[i].deleting || !to.pods[i].gone
+			})
+		}
+	}
+}
+
+// breaks returns what is wrong with a write, nil for nothing.
+func (t *turn) breaks(w *write) error {
 	seen := t.s.sight()
 	sourceSeen := seen.podSeen(source)
 	var broken error
@@ -568,17 +582,9 @@ func (t *turn) concludes(who string, w write) {
 		broken = t.s.endedTooEarly()
 	}
 	if broken == nil && w.loop == ofVMIs && w.namesOther(t.s) {
-		broken = errClaims
+		return errClaims
 	}
-	t.may(step{name: who + w.by, broken: broken}, func(to *state) { to.vmi = w.vmi })
-	for i, deleted := range w.deletes {
-		if deleted {
-			t.goesOn(who+w.by+", and deletes the "+sides[i]+" pod", func(to *state) {
-				to.vmi = w.vmi
-				to.pods[i].deleting = to.pods[i].deleting || !to.pods[i].gone
-			})
-		}
-	}
+	return broken
 }
 
 // namesOther reports whether the VMI would name a claim that its guest has not written to last: the copy before the
