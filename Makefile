@@ -26,8 +26,8 @@ test: ## Everything but the soaks: checks, unit tests, API server, whole system 
 	hack/stages prerequisites images check unit fresh system test-release
 
 soak: images ## What takes long: disks are hotplugged and removed for half an hour, watched for gaps and leaks; migrations are interrupted (root)
-	hack/test-cluster -timeout 4h -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing|TestMigrationsAreInterruptedAtRandom|TestASourceThatIsGoneForGood' \
-		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500 -migration.kills 500 -migration.silence
+	hack/test-cluster -timeout 6h -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing|TestMigrationsAreInterruptedAtRandom|TestStorageMigrationsAreInterruptedAtRandom|TestASourceThatIsGoneForGood' \
+		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500 -migration.kills 500 -migration.volumekills 100 -migration.silence
 
 fresh: ## `make prerequisites` on a minimal Debian with nothing but Go, git and make (root)
 	hack/fresh-root make prerequisites

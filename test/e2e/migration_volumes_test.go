@@ -22,7 +22,7 @@ import (
 )
 
 // A long run asks for more than every run can afford.
-var volumeKills = flag.Int("migration.volumekills", 10, "how many storage migrations are interrupted at a random moment")
+var volumeKills = flag.Int("migration.volumekills", 5, "how many storage migrations are interrupted at a random moment")
 
 // newLocalVM is a VM with two disks on local storage of the node where it comes to run.
 func newLocalVM(t *testing.T, ns, name string) *v1.VirtualMachine {
