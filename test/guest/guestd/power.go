@@ -27,7 +27,8 @@ var (
 )
 
 const (
-	// lastWords is how long programs have to end before the guest goes down.
+	// lastWords is how long consoles have to send what was said, and then programs
+	// to end, before the guest goes down.
 	lastWords = 2 * time.Second
 	// pollEnd is how often init looks whether they have.
 	pollEnd = 5 * time.Millisecond
@@ -46,6 +47,7 @@ func shutdown(_ context.Context, args []string) error {
 // go, and then the machine is told. It is for init, which nobody ends.
 func end(way ending) error {
 	say("%s", way.words)
+	drainConsoles()
 	stopPrograms()
 	report("unmounting", unmountDisks())
 	unix.Sync()
@@ -53,6 +55,32 @@ func end(way ending) error {
 		return fmt.Errorf("%s: %w", way.words, err)
 	}
 	return nil
+}
+
+// drainConsoles waits until the consoles have sent what was written to them. The
+// end of a login hangs its terminal up, and the kernel then throws away what it has
+// not sent. A console that nobody reads does not hold the guest up.
+func drainConsoles() {
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for _, name := range consoles() {
+			report("draining "+name, drain(name))
+		}
+	}()
+	select {
+	case <-sent:
+	case <-time.After(lastWords):
+	}
+}
+
+// drain is tcdrain(3).
+func drain(name string) error {
+	console, err := os.OpenFile(name, os.O_WRONLY|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.IoctlSetInt(int(console.Fd()), unix.TCSBRK, 1), console.Close())
 }
 
 // stopPrograms asks all programs but init to end, and waits until they have. A
