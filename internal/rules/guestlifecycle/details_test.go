@@ -45,6 +45,10 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 		"a shared claim whose disk is copied to another": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) {
 			vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "root"}}
 		}}, shared, vmistatus.Obstacle{}, v1.BlockMigration},
+		"a claim whose disk is copied to another, and a file on the node": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: "root"}}
+			vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "file", VolumeSource: v1.VolumeSource{HostDisk: &v1.HostDisk{}}})
+		}}, alone, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: volume file is a file on this node (hostDisk without shared)"}, v1.BlockMigration},
 		"a claim that is not known": {nil, nil, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: PVC data of volume root is not known yet"}, v1.BlockMigration},
 		"a file on the node":        {[]func(*v1.VirtualMachineInstance){file(nil)}, nil, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + local}, v1.BlockMigration},
 		"a file that is not shared": {[]func(*v1.VirtualMachineInstance){file(new(false))}, nil, vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + local}, v1.BlockMigration},

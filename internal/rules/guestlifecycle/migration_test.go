@@ -78,6 +78,7 @@ func TestNextAtDestination(t *testing.T) {
 		"a guest that was released":                                 {up(launch.PhaseRunning, true), switchover.MarkAndRun, Take, 0},
 		"a guest that was marked":                                   {up(launch.PhaseRunning, true), switchover.Run, Take, 0},
 		"a guest whose memory's stream has broken":                  {recovers, switchover.RecoverIncoming, Migrate, 0},
+		"a QEMU whose stream is none that was broken":               {recovers, switchover.TargetWait, Wait, 0},
 		"one that was told of it":                                   {up(launch.PhaseRunning, true), switchover.RecoverIncoming, Wait, 0},
 		"a guest that runs":                                         {changed, switchover.ReportCompleted, Report, 0},
 		"a guest that is not to come":                               {up(launch.PhaseRunning, true), switchover.Kill, Stop, 0},

@@ -31,7 +31,7 @@ func CurrentName(vmi *v1.VirtualMachineInstance) string {
 	switch {
 	case m == nil || m.SourcePod == "":
 		return Name(vmi)
-	case arrived(vmi):
+	case Arrived(vmi):
 		return m.TargetPod
 	}
 	return m.SourcePod
@@ -44,7 +44,7 @@ func OtherName(vmi *v1.VirtualMachineInstance) string {
 	switch {
 	case m == nil || m.SourcePod == "":
 		return ""
-	case arrived(vmi):
+	case Arrived(vmi):
 		return m.SourcePod
 	}
 	return m.TargetPod
@@ -55,17 +55,17 @@ func OtherNode(vmi *v1.VirtualMachineInstance) string {
 	switch m := vmi.Status.MigrationState; {
 	case OtherName(vmi) == "":
 		return ""
-	case arrived(vmi):
+	case Arrived(vmi):
 		return m.SourceNode
 	default:
 		return m.TargetNode
 	}
 }
 
-// arrived reports whether the VMI's last migration has completed and the VMI says so.
-func arrived(vmi *v1.VirtualMachineInstance) bool {
+// Arrived reports whether the VMI's last migration has completed and the VMI says so.
+func Arrived(vmi *v1.VirtualMachineInstance) bool {
 	m := vmi.Status.MigrationState
-	return m.Completed && m.TargetPod != "" && vmi.Status.NodeName == m.TargetNode
+	return m != nil && m.Completed && m.TargetPod != "" && vmi.Status.NodeName == m.TargetNode
 }
 
 // ProvisioningName is the provisioning pod's name, by the same rule.

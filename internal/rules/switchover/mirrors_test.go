@@ -43,9 +43,12 @@ func TestDisksAreCopiedBeforeMemory(t *testing.T) {
 		"it takes too long": {mirrors(switchover.MirrorsCopy, func(f *switchover.SourceFacts) {
 			f.Convergence = switchover.Convergence{Action: switchover.GiveUp, Reason: "it is too slow"}
 		}), recordsFailed("it is too slow")},
-		"an abort is asked for":                        {mirrors(switchover.MirrorsCopy, func(f *switchover.SourceFacts) { f.Record.AbortRequested = true }), recordsFailed(aborted)},
-		"the target ends":                              {mirrors(switchover.MirrorsCopy, func(f *switchover.SourceFacts) { f.Never = true }), recordsFailed(targetGone)},
-		"the failure is recorded":                      {mirrors(switchover.MirrorsCopy, func(f *switchover.SourceFacts) { f.Record.Failed = true }), switchover.SourceStep{Action: switchover.EndMirrors}},
+		"an abort is asked for":   {mirrors(switchover.MirrorsCopy, func(f *switchover.SourceFacts) { f.Record.AbortRequested = true }), recordsFailed(aborted)},
+		"the target ends":         {mirrors(switchover.MirrorsCopy, func(f *switchover.SourceFacts) { f.Never = true }), recordsFailed(targetGone)},
+		"the failure is recorded": {mirrors(switchover.MirrorsCopy, func(f *switchover.SourceFacts) { f.Record.Failed = true }), switchover.SourceStep{Action: switchover.EndMirrors}},
+		"the failure is recorded, and nothing is known of QEMU": {mirrors(switchover.MirrorsCopy, func(f *switchover.SourceFacts) {
+			f.Record.Failed, f.Process = true, switchover.ProcessUnknown
+		}), sourceWaits},
 		"the failure is recorded, and nothing is left": {mirrors(switchover.MirrorsMissing, func(f *switchover.SourceFacts) { f.Record.Failed, f.Mirrors.Left = true, false }), sourceWaits},
 	})
 }

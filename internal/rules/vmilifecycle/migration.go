@@ -123,31 +123,21 @@ func (s *side) end(vmi *v1.VirtualMachineInstance) *vmistatus.End {
 	return vmistatus.EndOfPod(vmi, s.pod)
 }
 
-// migrates reports whether the VMI's guest may be in either of two pods, or something is left
-// to be written of a migration that is over.
-func (d *decision) migrates() bool {
-	vmi := d.o.VMI
-	if launcherpod.OtherName(vmi) == "" {
-		return false
-	}
-	_, labeled := vmi.Labels[v1.MigrationTargetNodeNameLabel]
-	return labeled || !d.failed() && !d.arrived() || len(d.uidsOn(launcherpod.OtherNode(vmi))) > 0
-}
+// migrated reports whether the VMI's guest has been migrated, or is being: it may be in either of two
+// pods as far as status.activePods names both, and costs no more than any other guest when it names one.
+func (d *decision) migrated() bool { return launcherpod.OtherName(d.o.VMI) != "" }
 
 // arrived reports whether the current pod is the target of the last migration, failed
 // whether that has failed.
-func (d *decision) arrived() bool {
-	m := d.o.VMI.Status.MigrationState
-	return m != nil && m.Completed && d.o.VMI.Status.NodeName == m.TargetNode
-}
+func (d *decision) arrived() bool { return launcherpod.Arrived(d.o.VMI) }
 
 func (d *decision) failed() bool {
 	m := d.o.VMI.Status.MigrationState
 	return m != nil && m.Failed
 }
 
-// decideMigrating looks after a VMI with two pods.
-func (d *decision) decideMigrating() {
+// decideMigrated looks after a VMI that has, or had, two pods.
+func (d *decision) decideMigrated() {
 	current, other := d.currentSide(), d.otherSide()
 	if !d.settle(&current) || !d.settle(&other) {
 		return
@@ -190,7 +180,9 @@ func (d *decision) takeStep(source, target *side) {
 	case switchover.EndAsSource:
 		d.facts.End = source.end(vmi)
 	case switchover.EndAsTarget:
-		d.arriveVolumes()
+		if !d.arrived() {
+			d.arriveVolumes()
+		}
 		d.facts.End = target.end(vmi)
 	case switchover.EndAsLost:
 		d.facts.End = vmistatus.EndOfMigration(step.Reason)
@@ -216,11 +208,9 @@ func (d *decision) switchNode(target *corev1.Pod) {
 }
 
 // arriveVolumes has the VMI name the claims that the guest has written to since it ran at the target, in
-// the write that says so.
+// the write that says so. What is to be copied once that is written is for the next migration.
 func (d *decision) arriveVolumes() {
-	if moves := volumemigration.Of(d.o.VMI); len(moves) > 0 {
-		d.p.VMI.Spec = volumemigration.Arrive(&d.o.VMI.Spec, moves)
-	}
+	d.p.VMI.Spec = volumemigration.Arrive(&d.o.VMI.Spec, volumemigration.Of(d.o.VMI))
 }
 
 // deleteOther deletes the target pod of a migration that has failed, and the source pod of

@@ -170,8 +170,11 @@ func TestAVMIWithTwoPods(t *testing.T) {
 		"the source has ended":                          {moving(hasCompleted(time.Second), hasSwitched), targetPod(), sourcePod(migrated), "without one, deletes the other", false},
 		"the source has vanished":                       {moving(hasCompleted(time.Second), hasSwitched), targetPod(), nil, "without one", false},
 		"all is done":                                   {moving(hasCompleted(time.Second), hasSwitched, without("one")), targetPod(), nil, "", false},
-		"all is done, but the source's pod is there":    {moving(hasCompleted(time.Second), hasSwitched, without("one")), targetPod(), sourcePod(migrated), "deletes the other", false},
-		"the guest ends on the target":                  {moving(hasCompleted(time.Second), hasSwitched), targetPod(ran), sourcePod(), "Succeeded ", false},
+		"the source does not end, and nobody has written when it was left": {moving(hasCompleted(time.Hour), func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.MigrationState.EndTimestamp = nil
+		}, hasSwitched), targetPod(), sourcePod(), "", false},
+		"all is done, but the source's pod is there": {moving(hasCompleted(time.Second), hasSwitched, without("one")), targetPod(), sourcePod(migrated), "deletes the other", false},
+		"the guest ends on the target":               {moving(hasCompleted(time.Second), hasSwitched), targetPod(ran), sourcePod(), "Succeeded ", false},
 
 		"it has failed": {moving(hasFailed), sourcePod(), targetPod(), "without two, deletes the other", false},
 		"it has failed, the target is on its way out":  {moving(hasFailed), sourcePod(), targetPod(going), "without two", false},
@@ -188,6 +191,7 @@ func TestAVMIWithTwoPods(t *testing.T) {
 		"the VMI is deleted, both have ended":                 {moving(deleted(time.Second), aborting), sourcePod(quit(launch.ReasonHostShutdown, "")), targetPod(never), "Succeeded , lets go", true},
 		"the VMI is deleted, both are gone":                   {moving(deleted(time.Second), aborting), nil, nil, "Failed GuestLostInMigration, lets go", true},
 		"the VMI is deleted after the guest has arrived":      {moving(deleted(time.Second), hasCompleted(time.Second)), sourcePod(), targetPod(), "to node b, opens the gate", false},
+		"the same, and it has ended there":                    {moving(deleted(time.Second), hasCompleted(time.Second)), sourcePod(migrated), targetPod(ran), "to node b, opens the gate", false},
 		"the VMI is deleted, the guest ended on the target":   {moving(deleted(time.Second), hasCompleted(time.Second), hasSwitched), targetPod(ran), sourcePod(going), "Succeeded ", false},
 		"the same, and the source has ended as well":          {moving(deleted(time.Second), hasCompleted(time.Second), hasSwitched), targetPod(ran), sourcePod(migrated), "Succeeded , deletes the other, lets go", false},
 		"the VMI is deleted, it has ended, the other has not": {moving(deleted(time.Second), inPhase(v1.Succeeded, time.Minute), both), sourcePod(ran), targetPod(), "", true},
@@ -247,14 +251,15 @@ func TestTheClaimsChangeWithTheNode(t *testing.T) {
 		want            string
 		lists, hasEnded bool
 	}{
-		"it is on its way":                      {moving(movesToNew), sourcePod(), targetPod(), "old", true, false},
-		"it has arrived":                        {moving(movesToNew, hasCompleted(0)), sourcePod(), targetPod(), "new", false, false},
-		"it has arrived, and ended there":       {moving(movesToNew, hasCompleted(0)), sourcePod(migrated), targetPod(ran), "new", false, false},
-		"it has failed":                         {moving(movesToNew, hasFailed), sourcePod(), targetPod(never), "old", true, false},
-		"it ends where it was":                  {moving(movesToNew, notBegun), sourcePod(killed), targetPod(), "old", true, true},
-		"it has run there, and nobody says so":  {moving(movesToNew), sourcePod(migrated), targetPod(ran), "new", true, true},
-		"nobody knows":                          {moving(movesToNew), sourcePod(killed), targetPod(killed), "old", true, true},
-		"it has arrived with nothing to change": {moving(movesToNew, hasCompleted(0), func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigratedVolumes = nil }), sourcePod(), targetPod(), "old", false, false},
+		"it is on its way":                     {moving(movesToNew), sourcePod(), targetPod(), "old", true, false},
+		"it has arrived":                       {moving(movesToNew, hasCompleted(0)), sourcePod(), targetPod(), "new", false, false},
+		"it has arrived, and ended there":      {moving(movesToNew, hasCompleted(0)), sourcePod(migrated), targetPod(ran), "new", false, false},
+		"it has failed":                        {moving(movesToNew, hasFailed), sourcePod(), targetPod(never), "old", true, false},
+		"it ends where it was":                 {moving(movesToNew, notBegun), sourcePod(killed), targetPod(), "old", true, true},
+		"it has run there, and nobody says so": {moving(movesToNew), sourcePod(migrated), targetPod(ran), "new", true, true},
+		"nobody knows":                         {moving(movesToNew), sourcePod(killed), targetPod(killed), "old", true, true},
+		"it had arrived, and ends when more is to be copied": {moving(movesToNew, hasCompleted(time.Hour), hasSwitched, without("one")), targetPod(ran), nil, "old", true, true},
+		"it has arrived with nothing to change":              {moving(movesToNew, hasCompleted(0), func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigratedVolumes = nil }), sourcePod(), targetPod(), "old", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := seen(test.vmi, test.current, test.other)
@@ -316,16 +321,20 @@ func TestWhatIsAskedAboutTwoPods(t *testing.T) {
 		o    Observed
 		want Question
 	}{
-		"both are shown":                       {Observed{VMI: moving(), Pod: sourcePod(), Other: targetPod()}, ""},
-		"the current one is not":               {Observed{VMI: moving(), Other: targetPod()}, NeedPod},
-		"the current one is gone":              {Observed{VMI: moving(), PodAsked: true, Other: targetPod()}, NeedNode},
-		"the other one is not":                 {Observed{VMI: moving(), Pod: sourcePod()}, NeedOther},
-		"the other one is another pod":         {Observed{VMI: moving(), Pod: sourcePod(), Other: targetPod(func(p *corev1.Pod) { p.UID = "x" })}, NeedOther},
-		"the other one is gone":                {Observed{VMI: moving(), Pod: sourcePod(), OtherAsked: true}, NeedOtherNode},
-		"nothing is left of the other":         {Observed{VMI: moving(hasFailed, without("two"), func(vmi *v1.VirtualMachineInstance) { delete(vmi.Labels, v1.MigrationTargetNodeNameLabel) }), Pod: sourcePod()}, ""},
-		"a VMI that has ended, not its other":  {Observed{VMI: moving(inPhase(v1.Failed, time.Minute), both), Pod: sourcePod(quit("", ""))}, ""},
-		"the same, and it is to go":            {Observed{VMI: moving(inPhase(v1.Failed, time.Minute), both, deleted(0)), Pod: sourcePod(quit("", ""))}, NeedOther},
-		"one that was never migrated is to go": {Observed{VMI: newVMI(inPhase(v1.Failed, time.Minute), deleted(0)), Pod: newPod(quit("", ""))}, ""},
+		"both are shown":                                {Observed{VMI: moving(), Pod: sourcePod(), Other: targetPod()}, ""},
+		"the current one is not":                        {Observed{VMI: moving(), Other: targetPod()}, NeedPod},
+		"the current one is gone":                       {Observed{VMI: moving(), PodAsked: true, Other: targetPod()}, NeedNode},
+		"another one has the current one's name":        {Observed{VMI: moving(), Pod: sourcePod(func(p *corev1.Pod) { p.UID = "x" }, quit("", "")), Other: targetPod()}, NeedPod},
+		"the current one has sent its guest, and ended": {Observed{VMI: moving(without("one")), Pod: sourcePod(quit(launch.ReasonMigrated, "")), Other: targetPod()}, ""},
+		"the same, and it is gone":                      {Observed{VMI: moving(without("one")), Other: targetPod()}, ""},
+		"the same, and another one has its name":        {Observed{VMI: moving(without("one")), Pod: sourcePod(), Other: targetPod()}, NeedPod},
+		"the other one is not":                          {Observed{VMI: moving(), Pod: sourcePod()}, NeedOther},
+		"the other one is another pod":                  {Observed{VMI: moving(), Pod: sourcePod(), Other: targetPod(func(p *corev1.Pod) { p.UID = "x" })}, NeedOther},
+		"the other one is gone":                         {Observed{VMI: moving(), Pod: sourcePod(), OtherAsked: true}, NeedOtherNode},
+		"nothing is left of the other":                  {Observed{VMI: moving(hasFailed, without("two"), func(vmi *v1.VirtualMachineInstance) { delete(vmi.Labels, v1.MigrationTargetNodeNameLabel) }), Pod: sourcePod()}, ""},
+		"a VMI that has ended, not its other":           {Observed{VMI: moving(inPhase(v1.Failed, time.Minute), both), Pod: sourcePod(quit("", ""))}, ""},
+		"the same, and it is to go":                     {Observed{VMI: moving(inPhase(v1.Failed, time.Minute), both, deleted(0)), Pod: sourcePod(quit("", ""))}, NeedOther},
+		"one that was never migrated is to go":          {Observed{VMI: newVMI(inPhase(v1.Failed, time.Minute), deleted(0)), Pod: newPod(quit("", ""))}, ""},
 	} {
 		c.o.Now = now
 		if got := Decide(c.o).Needs; got != c.want {

@@ -240,7 +240,7 @@ func (d *decision) settleBond() bool {
 	switch {
 	case bond == launcherpod.Chosen, waits(o.VMI) && (bond != launcherpod.Foreign || o.VMI.DeletionTimestamp == nil):
 		return true
-	case bond == launcherpod.Whole && podstatus.Terminal(o.Pod) && len(d.uidsOn(o.VMI.Status.NodeName)) == 0 && d.migrates():
+	case bond == launcherpod.Whole && podstatus.Terminal(o.Pod) && len(d.uidsOn(o.VMI.Status.NodeName)) == 0 && d.migrated():
 		// It was taken out of activePods when it had ended and sent its guest.
 		return true
 	case !o.PodAsked:
@@ -272,11 +272,10 @@ func (d *decision) decideWaiting() {
 // pod, and what keeps the pod's container from starting, are seen here.
 func (d *decision) decideHandedOver() {
 	o := &d.o
-	if d.migrates() {
-		d.decideMigrating()
+	if d.migrated() {
+		d.decideMigrated()
 		return
 	}
-	d.deleteOther()
 	switch {
 	case o.Pod == nil && !o.PodAsked:
 		d.p.Needs = NeedPod

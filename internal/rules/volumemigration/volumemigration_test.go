@@ -64,6 +64,8 @@ func TestWhichChangesAreMigrations(t *testing.T) {
 		"none":                        {from: spec(pvc("a"), dv("b")), to: spec(pvc("a"), dv("b"))},
 		"a claim by its DataVolume":   {from: spec(pvc("a"), dv("b")), to: spec(dv("a"), pvc("b"))},
 		"one":                         {from: spec(pvc("a"), dv("b")), to: spec(pvc("c"), dv("b")), want: "root from a to c"},
+		"the second one":              {from: spec(pvc("a"), dv("b")), to: spec(pvc("a"), dv("d")), want: "data from b to d"},
+		"one behind a hotplugged one": {from: spec(plugged(pvc("a")), dv("b")), to: spec(plugged(pvc("c")), dv("d")), want: "data from b to d"},
 		"both, of either kind":        {from: spec(pvc("a"), dv("b")), to: spec(dv("c"), pvc("d")), want: "root from a to c, data from b to d"},
 		"a volume that is new":        {from: &v1.VirtualMachineInstanceSpec{}, to: spec(pvc("a"), dv("b"))},
 		"hotplugged ones are plugged": {from: spec(plugged(pvc("a")), dv("b")), to: spec(plugged(pvc("c")), dv("b"))},
@@ -221,6 +223,11 @@ func TestATargetPodMustHaveTheClaims(t *testing.T) {
 	vmi.Spec.Volumes[1].VolumeSource = plugged(pvc("b"))
 	if got := Misplaced(pod("a", ""), vmi); got != "" {
 		t.Errorf("a plugged volume is missed: %s", got)
+	}
+	behind := moving(dataMove)
+	behind.Spec.Volumes[0].VolumeSource = plugged(pvc("a"))
+	if got := Misplaced(pod("", "b"), behind); !strings.Contains(got, "volume data") {
+		t.Errorf("a volume behind a plugged one is not missed: %q", got)
 	}
 }
 
