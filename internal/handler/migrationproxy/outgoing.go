@@ -41,7 +41,7 @@ func (r *Refusal) Error() string {
 }
 
 // Dial calls the target. It may take as long as migrationwire.Greeting.
-func (o *Outgoing) Dial(ctx context.Context, channel migrationwire.Channel) (*tls.Conn, error) {
+func (o *Outgoing) Dial(ctx context.Context, channel migrationwire.Channel) (*peerConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, migrationwire.Greeting)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", o.Address.String())
@@ -60,11 +60,11 @@ func (o *Outgoing) Dial(ctx context.Context, channel migrationwire.Channel) (*tl
 	return secured, nil
 }
 
-func (o *Outgoing) greet(ctx context.Context, conn net.Conn, channel migrationwire.Channel) (*tls.Conn, error) {
+func (o *Outgoing) greet(ctx context.Context, conn net.Conn, channel migrationwire.Channel) (*peerConn, error) {
 	if err := tune(conn); err != nil {
 		return nil, err
 	}
-	secured := tls.Client(conn, o.TLS(nodecert.DNSName(o.Node), migrationwire.Protocol))
+	secured := newClient(conn, o.TLS(nodecert.DNSName(o.Node), migrationwire.Protocol))
 	if err := secured.HandshakeContext(ctx); err != nil {
 		return nil, err
 	}

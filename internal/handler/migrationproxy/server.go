@@ -170,7 +170,7 @@ func (s *Server) handle(ctx context.Context, conn net.Conn) error {
 type call struct {
 	header migrationwire.Header
 	node   string
-	conn   *tls.Conn
+	conn   *peerConn
 	target Target
 	// serve passes on what is said, end lets go of what the connection holds.
 	serve func(ctx context.Context) error
@@ -188,7 +188,7 @@ func (s *Server) begin(ctx context.Context, conn net.Conn) (*call, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	_ = conn.SetDeadline(deadline)
-	c := &call{conn: tls.Server(conn, s.tls)}
+	c := &call{conn: newServer(conn, s.tls)}
 	if err := tune(conn); err != nil {
 		return nil, err
 	}

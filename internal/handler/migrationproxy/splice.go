@@ -2,7 +2,6 @@ package migrationproxy
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -41,7 +40,7 @@ type duplex interface {
 // stream connects one of QEMU's connections with another virt-handler.
 type stream struct {
 	qemu *net.UnixConn
-	peer *tls.Conn
+	peer *peerConn
 	// fromQEMU and fromPeer count bytes that were passed on.
 	fromQEMU, fromPeer *atomic.Int64
 	// drain keeps the direction from QEMU when QEMU takes no more in the other one: the
