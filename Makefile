@@ -29,6 +29,9 @@ soak: images ## What takes long: disks are hotplugged and removed for half an ho
 	hack/test-cluster -timeout 6h -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing|TestMigrationsAreInterruptedAtRandom|TestStorageMigrationsAreInterruptedAtRandom|TestASourceThatIsGoneForGood' \
 		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500 -migration.kills 500 -migration.volumekills 100 -migration.silence
 
+test-versions: images ## Guests migrate between this version and that of BEFORE=<commit>, both ways (root)
+	hack/between-versions '$(BEFORE)'
+
 fresh: ## `make prerequisites` on a minimal Debian with nothing but Go, git and make (root)
 	hack/fresh-root make prerequisites
 
@@ -99,4 +102,4 @@ bin/gremlins: tools/go.mod tools/go.sum
 flaky: ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help run soak fresh to-build-and-run down bench bench-import test check unit system prerequisites build images generate generate-check tidy-check manifests release test-release lint mutation flaky
+.PHONY: help run soak test-versions fresh to-build-and-run down bench bench-import test check unit system prerequisites build images generate generate-check tidy-check manifests release test-release lint mutation flaky

@@ -1,0 +1,105 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+var otherVersion = flag.String("migration.other", "", "the archive of another version's image of virt-controller and virt-handler, with which guests are migrated")
+
+const (
+	thisVirt  = "drydock.dev/virt:devel"
+	otherVirt = "drydock.dev/virt:other"
+)
+
+// TestMigrationsBetweenVersions: while Drydock is updated, or the update is taken back, the nodes and
+// virt-controller have two versions. Guests go from each to the other.
+func TestMigrationsBetweenVersions(t *testing.T) {
+	if *otherVersion == "" {
+		t.Skip("there is no other version here: make test-versions BEFORE=<commit> builds one")
+	}
+	archive := filepath.Join(t.TempDir(), "virt.tar")
+	if err := renamed(*otherVersion, archive, thisVirt, otherVirt); err != nil {
+		t.Fatalf("naming the other version's image %s: %v", otherVirt, err)
+	}
+	if out, err := output(t.Context(), "drydock", "image", "load", archive); err != nil {
+		t.Fatalf("drydock image load: %v\n%s", err, out)
+	}
+	// What runs where is decided by deleting pods.
+	patch(t, "daemonset/virt-handler", `{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`)
+	t.Cleanup(func() {
+		patch(t, "daemonset/virt-handler", `{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`)
+		runImage(t, "daemonset/virt-handler", thisVirt)
+		rolledOut(t, "daemonset/virt-handler")
+	})
+	runImage(t, "daemonset/virt-handler", otherVirt)
+	replaceHandler(t, "node2", otherVirt)
+	t.Run("a virt-handler", func(t *testing.T) {
+		ns := newNamespace(t)
+		movesThereAndBack(t, ns, bootVM(t, newMigratableVM(t, ns, "moves")))
+	})
+	t.Run("a virt-handler and virt-controller", func(t *testing.T) {
+		t.Cleanup(func() {
+			runImage(t, "deployment/virt-controller", thisVirt)
+			rolledOut(t, "deployment/virt-controller")
+		})
+		runImage(t, "deployment/virt-controller", otherVirt)
+		rolledOut(t, "deployment/virt-controller")
+		ns := newNamespace(t)
+		movesThereAndBack(t, ns, bootVM(t, newMigratableVM(t, ns, "moves")))
+	})
+}
+
+// patch changes an object of Drydock's installation.
+func patch(t *testing.T, object, change string) {
+	t.Helper()
+	if out, err := kubectl(context.Background(), "-n", "kubevirt", "patch", object, "--type", "strategic", "-p", change); err != nil {
+		t.Fatalf("changing %s: %v\n%s", object, err, out)
+	}
+}
+
+// runImage has the first container of each pod, which has the object's name, run an image.
+func runImage(t *testing.T, object, image string) {
+	t.Helper()
+	patch(t, object, fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":%q,"image":%q}]}}}}`, filepath.Base(object), image))
+}
+
+func rolledOut(t *testing.T, object string) {
+	t.Helper()
+	if out, err := kubectl(context.Background(), "-n", "kubevirt", "rollout", "status", object, "--timeout=170s"); err != nil {
+		t.Fatalf("%s is not rolled out: %v\n%s", object, err, out)
+	}
+}
+
+// replaceHandler deletes the virt-handler of a node, and waits for the next one, which must run the image.
+func replaceHandler(t *testing.T, node, image string) {
+	t.Helper()
+	handlers := func() []corev1.Pod {
+		var list corev1.PodList
+		if err := cluster.client.List(t.Context(), &list, client.InNamespace("kubevirt"), client.MatchingLabels{"kubevirt.io": "virt-handler"}); err != nil {
+			t.Fatal(err)
+		}
+		return list.Items
+	}
+	for _, pod := range handlers() {
+		if pod.Spec.NodeName == node {
+			deleteObject(t, &pod)
+		}
+	}
+	eventually(t, "virt-handler of "+image+" on "+node, func(context.Context) error {
+		for _, pod := range handlers() {
+			if c := pod.Status.ContainerStatuses; pod.Spec.NodeName == node && len(c) > 0 && c[0].Ready && c[0].Image == image {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is not there or not ready")
+	})
+}
