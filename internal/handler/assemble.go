@@ -34,6 +34,7 @@ import (
 	"drydock.dev/drydock/internal/handler/migrationproxy"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/node"
+	"drydock.dev/drydock/internal/handler/nodepostcopy"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/server"
@@ -106,6 +107,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 	return append(parts,
 		manager.RunnableFunc(watcher.Run),
 		manager.RunnableFunc(newLabeler(mgr, o, probe, selinux != nil).Run),
+		manager.RunnableFunc(postCopy(mgr, o).Run),
 		guests(supervisor, networks),
 	), nil
 }
@@ -125,6 +127,14 @@ func newLabeler(mgr ctrl.Manager, o options, probe nodeprobe.Result, selinux boo
 	return &node.Labeler{
 		Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Node: o.node, Probe: probe, SELinux: selinux,
 		Recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")), Log: mgr.GetLogger().WithName("node"),
+	}
+}
+
+// postCopy has guests come to this node by post-copy, where the kernel lets them.
+func postCopy(mgr ctrl.Manager, o options) *nodepostcopy.Keeper {
+	return &nodepostcopy.Keeper{
+		Node: o.node, Writer: mgr.GetClient(), Profile: nodepostcopy.ProfileIn(o.kubeletDir),
+		Filters: nodepostcopy.Filters, Try: nodepostcopy.Try, Log: mgr.GetLogger().WithName("postcopy"),
 	}
 }
 

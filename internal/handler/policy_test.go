@@ -111,6 +111,9 @@ func TestCVE202326484VirtHandlerLabelsItsNodeAndNoMore(t *testing.T) {
 		"that its node has SELinux": {by: handlerOn("node1"), change: func(o client.Object) {
 			o.GetLabels()[layout.SELinuxLabel] = layout.SELinuxEnabled
 		}},
+		"that its launchers may have userfaultfd": {by: handlerOn("node1"), change: func(o client.Object) {
+			o.GetLabels()[layout.PostCopyLabel] = layout.PostCopyUsable
+		}},
 		"what another node can do":       {by: handlerOn("node2"), change: labeled, refused: "its own node"},
 		"a label that places pods":       {by: handlerOn("node1"), change: func(o client.Object) { o.GetLabels()["zone"] = "b" }, refused: "labels that say"},
 		"another label of ours":          {by: handlerOn("node1"), change: func(o client.Object) { o.GetLabels()["drydock.dev/other"] = "b" }, refused: "labels that say"},

@@ -152,6 +152,21 @@ const (
 	SELinuxEnabled = "enabled"
 )
 
+// LauncherSeccompProfile is the profile with which a launcher may call userfaultfd, as a pod names it: below
+// the kubelet's folder SeccompDir. Nodes with PostCopyLabel have it (decision 363).
+const (
+	LauncherSeccompProfile = "drydock/launcher-userfaultfd.json"
+	SeccompDir             = "seccomp"
+)
+
+// PostCopyLabel of a node says that LauncherSeccompProfile is there, and with its value whether the kernel lets
+// a launcher have userfaultfd.
+const (
+	PostCopyLabel    = "drydock.dev/post-copy"
+	PostCopyUsable   = "usable"
+	PostCopyUnusable = "unusable"
+)
+
 // Devices that a launcher pod is given, by the names that they have on the node as well.
 const (
 	KVMDevice      = "/dev/kvm"
