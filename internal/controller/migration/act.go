@@ -83,6 +83,9 @@ func (r *Reconciler) createTarget(ctx context.Context, o *migration.Observed) (r
 	if err != nil {
 		return err.Error(), nil
 	}
+	if err := r.letPostCopy(ctx, o, target.SourceNode, pod); err != nil {
+		return "", err
+	}
 	switch err := r.Client.Create(ctx, pod); {
 	case err == nil:
 		r.record(o.Migration, o.VMI, notice{corev1.EventTypeNormal, "SuccessfulCreate", "CreateTarget", "Created migration target pod " + pod.Name})

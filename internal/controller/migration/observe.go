@@ -107,8 +107,8 @@ func (r *Reconciler) obstacle(ctx context.Context, vmi *v1.VirtualMachineInstanc
 	return attachmentpods.Obstacle(ctx, r.Reader, pod)
 }
 
-// configuration is what the VMI's migrations go by. It is asked for once in a migration's
-// life, and not worth a cache of its own.
+// configuration is what the VMI's migrations go by. It is asked for twice in a migration's
+// life, for the target pod and for what the VMI is told, and not worth a cache of its own.
 func (r *Reconciler) configuration(ctx context.Context, vmi *v1.VirtualMachineInstance) (migration.Configuration, error) {
 	settings, err := r.Settings(ctx)
 	if err != nil {

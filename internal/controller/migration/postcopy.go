@@ -1,0 +1,60 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/migration"
+)
+
+// letPostCopy gives a target pod userfaultfd where the migration may come to need it, and no node that the pod may
+// come to lacks what it needs for that (decision 363). It is a favor: without it, a guest is stopped
+// that would have moved before its memory.
+func (r *Reconciler) letPostCopy(ctx context.Context, o *migration.Observed, source string, pod *corev1.Pod) error {
+	configuration, err := r.configuration(ctx, o.VMI)
+	if err != nil || !*configuration.AllowPostCopy {
+		return err
+	}
+	nodes, err := launcherpod.NodesForPostCopy(pod)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("the target pod is made without post-copy", "pod", pod.Name, "reason", err.Error())
+		return nil
+	}
+	if lacking, err := r.anyNode(ctx, nodes.Lacking, source); err != nil || lacking {
+		return err
+	}
+	if usable, err := r.anyNode(ctx, nodes.Usable, source); err != nil || !usable {
+		return err
+	}
+	with := pod.DeepCopy()
+	if err := launcherpod.LetPostCopy(with); err != nil {
+		ctrl.LoggerFrom(ctx).Info("the target pod is made without post-copy", "pod", pod.Name, "reason", err.Error())
+		return nil
+	}
+	*pod = *with
+	return nil
+}
+
+// anyNode reports whether a node that takes new pods is selected, beside the one that the guest is on. One is enough
+// to know, however many there are.
+func (r *Reconciler) anyNode(ctx context.Context, selected labels.Selector, source string) (bool, error) {
+	var nodes corev1.NodeList
+	err := r.Reader.List(ctx, &nodes, client.Limit(1), client.MatchingLabelsSelector{Selector: selected}, client.MatchingFieldsSelector{
+		Selector: fields.AndSelectors(
+			fields.OneTermNotEqualSelector(metav1.ObjectNameField, source),
+			fields.OneTermEqualSelector("spec.unschedulable", "false"),
+		),
+	})
+	if err != nil {
+		return false, fmt.Errorf("listing the nodes that have what post-copy needs: %w", err)
+	}
+	return len(nodes.Items) > 0, nil
+}

@@ -1,0 +1,92 @@
+//go:build apiserver
+
+package controller
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+// allowPostCopy has the cluster's migrations be allowed post-copy, or not.
+func (w *world) allowPostCopy(allowed bool) {
+	w.t.Helper()
+	w.allow(20, 20)
+	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: "kubevirt", Namespace: w.namespace}}
+	patch := fmt.Sprintf(`{"spec":{"configuration":{"migrations":{"allowPostCopy":%t}}}}`, allowed)
+	w.do("allowing post-copy", w.client.Patch(w.ctx, kv, client.RawPatch(types.MergePatchType, []byte(patch))))
+	w.eventually("that to be in the cache", func() (bool, string) {
+		kv := &v1.KubeVirt{}
+		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "kubevirt"}, kv)
+		c := kv.Spec.Configuration.MigrationConfiguration
+		return err == nil && c != nil && c.AllowPostCopy != nil && *c.AllowPostCopy == allowed, fmt.Sprint(err)
+	})
+	w.quiet()
+}
+
+// postCopyNode makes a node that runs guests and that no other test's VMI selects; label is what its virt-handler
+// has found out of post-copy.
+func (w *world) postCopyNode(name, label string, edit func(*corev1.Node)) {
+	w.t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "-" + name, Labels: map[string]string{
+		v1.NodeSchedulable: "true", "test": w.namespace, corev1.LabelArchStable: "amd64",
+	}}}
+	if label != "" {
+		node.Labels[layout.PostCopyLabel] = label
+	}
+	edit(node)
+	w.do("making a node", w.client.Create(w.ctx, node))
+	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), node) })
+}
+
+// A target pod has userfaultfd where post-copy is allowed, no node that it may come to lacks the profile, and one
+// has it for use. In every other case it is as it ever was.
+func TestWhichTargetPodsMayHaveUserfaultfd(t *testing.T) {
+	asIs := func(*corev1.Node) {}
+	w := newWorld(t)
+	w.t.Cleanup(func() {
+		_ = w.client.Delete(w.cleanup(), &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: "kubevirt", Namespace: w.namespace}})
+	})
+	for i, step := range []struct {
+		what    string
+		allowed bool
+		change  func()
+		given   bool
+	}{
+		{"no node has it", true, func() { w.postCopyNode("refuses", layout.PostCopyUnusable, asIs) }, false},
+		{"a node has it", true, func() { w.postCopyNode("has", layout.PostCopyUsable, asIs) }, true},
+		{"it is not allowed", false, func() {}, false},
+		{"a node that takes no pods lacks the profile", true, func() {
+			w.postCopyNode("cordoned", "", func(n *corev1.Node) { n.Spec.Unschedulable = true })
+		}, true},
+		{"a node that the VMI does not select lacks it", true, func() {
+			w.postCopyNode("other", "", func(n *corev1.Node) { n.Labels["test"] = "other" })
+		}, true},
+		{"a node lacks the profile", true, func() { w.postCopyNode("lacks", "", asIs) }, false},
+	} {
+		w.allowPostCopy(step.allowed)
+		step.change()
+		name := fmt.Sprintf("vmi-%d", i)
+		vmi := &v1.VirtualMachineInstance{Spec: testSpec()}
+		vmi.Name, vmi.Namespace, vmi.Finalizers = name, w.namespace, []string{v1.VirtualMachineInstanceFinalizer}
+		vmi.Spec.NodeSelector = map[string]string{"test": w.namespace}
+		w.do("creating a VMI", w.client.Create(w.ctx, vmi))
+		w.run(name)
+		pod := w.awaitTarget(w.migrate("move-"+name, name))
+		profile := pod.Spec.Containers[0].SecurityContext.SeccompProfile
+		given := profile != nil && profile.Type == corev1.SeccompProfileTypeLocalhost && *profile.LocalhostProfile == layout.LauncherSeccompProfile
+		if given != step.given || given == (profile == nil) {
+			t.Errorf("%s: the target pod's profile is %+v, want Drydock's own: %v", step.what, profile, step.given)
+		}
+		if own := pod.Spec.SecurityContext.SeccompProfile; own == nil || own.Type != corev1.SeccompProfileTypeRuntimeDefault {
+			t.Errorf("%s: of the pod itself it is %+v", step.what, own)
+		}
+	}
+}
