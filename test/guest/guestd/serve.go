@@ -111,6 +111,7 @@ func startLogins(ctx context.Context) {
 
 func startServices(ctx context.Context) {
 	go func() { report("serving echo", serveEcho(ctx)) }()
+	go func() { report("having a pulse", servePulse(ctx)) }()
 	go supervise(ctx, "/sbin/acpid")
 	go supervise(ctx, "/usr/sbin/httpd", "-f", "-p", "80", "-h", "/srv/www")
 	// -R makes host keys when the first caller needs them, -E logs to standard

@@ -134,9 +134,11 @@ func fillBlock(block []byte, number uint64) {
 	}
 }
 
-// alignedBlock is memory that the kernel takes for direct access.
-func alignedBlock() []byte {
-	memory := make([]byte, 2*soakBlock)
+func alignedBlock() []byte { return alignedMemory(soakBlock) }
+
+// alignedMemory is memory that the kernel takes for direct access.
+func alignedMemory(length int) []byte {
+	memory := make([]byte, length+soakBlock)
 	start := soakBlock - int(uintptr(unsafe.Pointer(&memory[0]))%soakBlock)
-	return memory[start : start+soakBlock]
+	return memory[start : start+length]
 }
