@@ -116,6 +116,8 @@ func Kubelet(c layout.Cluster, f host.Facts, node string) (string, error) {
 		EventRecordQPS:      ptr.To[int32](0),
 		RegistryPullQPS:     ptr.To[int32](0),
 		SerializeImagePulls: ptr.To(false),
+		// A part of Drydock that dies often is back soon (decision 380).
+		CrashLoopBackOff: kubeletv1beta1.CrashLoopBackOffConfig{MaxContainerRestartPeriod: &metav1.Duration{Duration: 5 * time.Second}},
 		// A lease of ten seconds is renewed every 2.5; see --node-monitor-grace-period.
 		NodeLeaseDurationSeconds:  10,
 		NodeStatusUpdateFrequency: metav1.Duration{Duration: 5 * time.Second},
