@@ -3,73 +3,351 @@
 package e2e
 
 import (
+	"context"
 	"flag"
+	"fmt"
+	"maps"
 	"math/rand/v2"
-	"syscall"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/test/pulse"
 )
 
-// A long run asks for more than every run can afford: see `make soak`.
-var killsFor = flag.Int("migration.kills", 12, "how many migrations are interrupted at a random moment")
+var (
+	// A long run asks for more than every run can afford: see `make soak`.
+	killsFor = flag.Int("migration.kills", 45, "how many times a migration is interrupted at a random moment")
+	seedFlag = flag.Uint64("migration.seed", 0, "what the random moments and victims come from; 0 for a new one")
+)
 
-// longestTransfer is about how long the test guest's migration takes; kills come within it.
-const longestTransfer = 1500 * time.Millisecond
+const (
+	// firstSpan is about how long a migration takes. A lane measures it, up to longestSpan.
+	firstSpan   = 3 * time.Second
+	longestSpan = 8 * time.Second
+	// stormPause is how long all parts that guests share are left alone at most.
+	stormPause = 6 * time.Second
+)
 
-// TestMigrationsAreInterruptedAtRandom kills or deletes, at a random moment of each migration, one
-// of those that take part in it, but not the guest: the guest goes on counting and writing to its disks,
-// each time in one place, has lost nothing, and nothing is left of the other. Not parallel: it breaks what
-// the other tests stand on.
+// TestMigrationsAreInterruptedAtRandom has several guests migrate to and fro, and strikes at random moments: a part
+// that belongs to one of these migrations, or one that all share, and then it interrupts each that is under way.
+// Each guest counts and keeps a lease on its disks, and is asked four times a second, in all pods that it has, whether it
+// lives there. There are never two of it, and it goes on, unless what was killed is what it ran in; then its VM
+// starts it again. Not parallel: it breaks what the other tests stand on.
 func TestMigrationsAreInterruptedAtRandom(t *testing.T) {
-	for name, newVM := range map[string]func(*testing.T, string, string) *v1.VirtualMachine{
-		"with a shared disk": newMigratableVM, "with the disks of its pod": newPodDiskVM,
-	} {
-		t.Run(name, func(t *testing.T) {
-			ns := newNamespace(t)
-			interruptsAtRandom(t, ns, bootVM(t, newVM(t, ns, "harried")), (*killsFor+1)/2)
+	ns := newNamespace(t)
+	c := newCampaign(t, ns, map[string]int{guestMigration: *killsFor})
+	for i := range 4 {
+		name := fmt.Sprintf("shared-%d", i)
+		c.lane(newMigratableVM(t, ns, name), "vda")
+	}
+	for i := range 2 {
+		name := fmt.Sprintf("pod-%d", i)
+		c.lane(newPodDiskVM(t, ns, name), "vda", "vdb")
+	}
+	c.run(t)
+}
+
+// guestMigration is the kind of migration in which the guest moves, and its claims stay.
+const guestMigration = "migration"
+
+// campaign interrupts the migrations of several guests until it has done so often enough.
+type campaign struct {
+	ns     string
+	seed   uint64
+	want   map[string]int // interruptions, by the kind of the migration
+	pulses *pulses
+	lanes  []*lane
+	// booted is passed when all guests run, and calm closed when no part that they share is killed any more.
+	booted sync.WaitGroup
+	calm   chan struct{}
+
+	mu       sync.Mutex
+	gaveUp   bool
+	strikes  int
+	got      map[string]int
+	struck   map[string]int
+	phases   map[v1.VirtualMachineInstanceMigrationPhase]int
+	ends     map[v1.VirtualMachineInstanceMigrationPhase]int
+	affected map[types.UID]bool
+}
+
+func newCampaign(t *testing.T, ns string, want map[string]int) *campaign {
+	t.Helper()
+	c := &campaign{
+		ns: ns, seed: *seedFlag, want: want, pulses: feelPulses(t, ns), calm: make(chan struct{}), got: map[string]int{}, struck: map[string]int{},
+		phases: map[v1.VirtualMachineInstanceMigrationPhase]int{}, ends: map[v1.VirtualMachineInstanceMigrationPhase]int{}, affected: map[types.UID]bool{},
+	}
+	if c.seed == 0 {
+		c.seed = rand.Uint64()
+	}
+	return c
+}
+
+// random are the random numbers of one part of the campaign.
+func (c *campaign) random(stream int) *rand.Rand {
+	return rand.New(rand.NewPCG(c.seed, uint64(stream)))
+}
+
+// moment is a random one within a span.
+func moment(random *rand.Rand, span time.Duration) time.Duration {
+	return time.Duration(random.Int64N(int64(span)))
+}
+
+// run has all lanes run side by side.
+func (c *campaign) run(t *testing.T) {
+	t.Helper()
+	configure(t, `{"spec":{"configuration":{"migrations":{"parallelMigrationsPerCluster":20,"parallelOutboundMigrationsPerNode":20}}}}`,
+		`{"spec":{"configuration":{"migrations":null}}}`)
+	t.Logf("the seed is %d (-migration.seed)", c.seed)
+	began := time.Now()
+	var all sync.WaitGroup
+	c.booted.Add(len(c.lanes))
+	side := func(name string, do func(*testing.T)) {
+		all.Go(func() {
+			t.Run(name, func(t *testing.T) {
+				defer func() { c.giveUpIf(t.Failed()) }()
+				do(t)
+			})
 		})
+	}
+	for _, l := range c.lanes {
+		side(l.vm.Name, l.run)
+	}
+	side("what they share", c.storm)
+	all.Wait()
+	t.Logf("figure migration: %v interruptions of %d migrations by %d strikes in %v", c.got, len(c.affected), c.strikes, time.Since(began).Round(time.Second))
+	t.Logf("figure migration: struck were %v, in the phases %v; the migrations ended %v", c.struck, c.phases, c.ends)
+}
+
+// giveUpIf has the campaign end early when a part of it has failed.
+func (c *campaign) giveUpIf(failed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gaveUp = c.gaveUp || failed
+}
+
+// enough reports whether migrations of a kind were interrupted often enough.
+func (c *campaign) enough(kind string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gaveUp || c.got[kind] >= c.want[kind]
+}
+
+// storm strikes at what all guests share.
+func (c *campaign) storm(t *testing.T) {
+	defer close(c.calm)
+	c.booted.Wait()
+	random, victims := c.random(len(c.lanes)), sharedVictims()
+	for slices.ContainsFunc(slices.Collect(maps.Keys(c.want)), func(kind string) bool { return !c.enough(kind) }) {
+		time.Sleep(moment(random, stormPause))
+		victim := victims[random.IntN(len(victims))]
+		strike, back := victim.find(t)
+		c.strike(t, victim.name, strike, func(*v1.VirtualMachineInstanceMigration) bool { return true })
+		back()
 	}
 }
 
-// interruptsAtRandom interrupts so many migrations of the VM.
-func interruptsAtRandom(t *testing.T, ns string, g *guest, kills int) {
+// strike strikes at a victim. A migration that it takes part in was interrupted if it was under way just before, and
+// had not succeeded just after.
+func (c *campaign) strike(t *testing.T, victim string, strike func(), takesPart func(*v1.VirtualMachineInstanceMigration) bool) {
 	t.Helper()
-	g.count()
-	journals := g.keepJournals()
-	bootID, instance := g.bootID(), instanceUID(t, ns, "harried")
-	ends := map[v1.VirtualMachineInstanceMigrationPhase]int{}
-	for i := range kills {
-		victims := interruptions()
-		victim := victims[i%len(victims)]
-		vmi := awaitRunning(t, ns, "harried")
-		m := newMigration(ns, "harried")
-		create(t, m)
-		moment := rand.N(longestTransfer)
-		time.Sleep(moment)
-		victim.interrupt(t, vmi, m)
-		end := endOf(t, m)
-		ends[end]++
-		now := awaitVMI(t, ns, "harried", "Ready", ready)
-		if now.UID != instance {
-			t.Fatalf("%s was killed after %v (migration %s): the VMI is another one", victim.name, moment, end)
+	before := migrationsIn(t, c.ns)
+	strike()
+	after := migrationsIn(t, c.ns)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.strikes++
+	for uid, m := range before {
+		if now := after[uid]; m.IsFinal() || m.DeletionTimestamp != nil || !takesPart(m) || now != nil && now.Status.Phase == v1.MigrationSucceeded {
+			continue
 		}
-		awaitOneLauncher(t, now, now.Status.NodeName)
-		startedOnce(t, ns, "harried")
-		if i%10 == 9 || i == kills-1 {
-			g = login(t, ns, "harried")
-			counted := g.counted()
-			if g.bootID() != bootID || g.counted() < counted {
-				t.Fatalf("the guest was started again, or stands still (%s was killed after %v)", victim.name, moment)
-			}
-			journals.check(g)
+		c.got[c.kindOf(m.Spec.VMIName)]++
+		c.struck[victim]++
+		c.phases[m.Status.Phase]++
+		c.affected[uid] = true
+	}
+}
+
+func (c *campaign) kindOf(vmi string) string {
+	i := slices.IndexFunc(c.lanes, func(l *lane) bool { return l.vm.Name == vmi })
+	return c.lanes[i].kind
+}
+
+// lane adds a guest, with a lease on the disks that are named. Its migrations are those of a guest.
+func (c *campaign) lane(vm *v1.VirtualMachine, disks ...string) *lane {
+	l := &lane{campaign: c, vm: withPulse(vm, disks...), disks: disks, kind: guestMigration, victims: ownVictims(), random: c.random(len(c.lanes)), span: firstSpan}
+	l.begin = l.newMigration
+	c.lanes = append(c.lanes, l)
+	return l
+}
+
+// lane is one guest of a campaign, which migrates again and again.
+type lane struct {
+	*campaign
+	vm      *v1.VirtualMachine
+	disks   []string
+	kind    string
+	victims []victim
+	random  *rand.Rand
+	// begin begins a migration. If settled is not nil, it is called when one has ended and the guest goes on.
+	begin   func() *v1.VirtualMachineInstanceMigration
+	settled func(after string)
+
+	t *testing.T
+	// span is how long its last migration took that was not interrupted.
+	span time.Duration
+	// instance and boot are those of the guest, until it is started again.
+	instance types.UID
+	boot     string
+}
+
+func (l *lane) run(t *testing.T) {
+	l.t = t
+	arrive := sync.OnceFunc(l.booted.Done)
+	defer arrive()
+	g := bootVM(t, l.vm)
+	before := map[string]string{}
+	for _, disk := range l.disks {
+		before[disk] = sampled(g, disk)
+	}
+	l.instance = instanceUID(t, l.ns, l.vm.Name)
+	eventually(t, "a pulse of "+l.vm.Name, func(context.Context) error {
+		if l.boot = l.pulses.Last(l.vm.Name).Boot; l.boot == "" {
+			return fmt.Errorf("it has not answered")
+		}
+		return nil
+	})
+	first := l.boot
+	arrive()
+	l.booted.Wait()
+	for !l.enough(l.kind) {
+		l.migrate()
+	}
+	<-l.calm
+	if l.boot != first {
+		return // its disks may have been made anew
+	}
+	g = login(t, l.ns, l.vm.Name)
+	for disk, want := range before {
+		if got := sampled(g, disk); got != want {
+			t.Errorf("the disk %s of %s has the checksum %s, want %s", disk, g.name, got, want)
 		}
 	}
-	t.Logf("figure migration: %d migrations were interrupted; they ended %v", kills, ends)
+}
+
+// sampled is the checksum of each eighth MiB of a disk, without the one that the lease is in.
+func sampled(g *guest, disk string) string {
+	g.t.Helper()
+	return g.run("echo 3 >/proc/sys/vm/drop_caches; n=$(($(cat /sys/block/" + disk + "/size) / 2048)); i=0; " +
+		"while [ $i -lt $((n - 1)) ]; do dd if=/dev/" + disk + " bs=1M skip=$i count=1 2>/dev/null; i=$((i + 8)); done | md5sum | cut -c1-32")
+}
+
+// newMigration is a migration that somebody asks for.
+func (l *lane) newMigration() *v1.VirtualMachineInstanceMigration {
+	awaitMigratable(l.t, l.ns, l.vm.Name)
+	m := newMigration(l.ns, l.vm.Name)
+	create(l.t, m)
+	return m
+}
+
+// migrate has the guest migrate once, and strikes at a random moment.
+func (l *lane) migrate() {
+	m := l.begin()
+	began, when, victim := time.Now(), moment(l.random, l.span), l.victims[l.random.IntN(len(l.victims))]
+	time.Sleep(when)
+	struck, mayEnd := l.interrupt(victim, m)
+	end := endOf(l.t, m)
+	if end == v1.MigrationSucceeded {
+		l.span = min(time.Since(began), longestSpan)
+	}
+	l.mu.Lock()
+	l.ends[end]++
+	l.mu.Unlock()
+	after := fmt.Sprintf("%v of a migration (%s; %s struck: %v)", when.Round(time.Millisecond), end, victim.name, struck)
+	ended := time.Since(began)
+	l.goesOn(mayEnd, after)
+	l.t.Logf("%s: %s; it ended after %.1f s, and the guest went on after %.1f s", l.vm.Name, after, ended.Seconds(), time.Since(began).Seconds())
+	if l.settled != nil {
+		l.settled(after)
+	}
+}
+
+// interrupt strikes at a victim, if it is there while the migration is under way, and reports whether it did and whether the
+// guest may end with it.
+func (l *lane) interrupt(victim victim, m *v1.VirtualMachineInstanceMigration) (struck, mayEnd bool) {
+	vmi, now := l.reads(), migrationOf(l.t, l.ns, m.UID)
+	if now == nil || now.IsFinal() {
+		return false, false
+	}
+	strike := victim.find(l.t, vmi, m.UID)
+	if strike == nil {
+		return false, false
+	}
+	l.strike(l.t, victim.name, strike, func(other *v1.VirtualMachineInstanceMigration) bool { return other.UID == m.UID })
+	return true, victim.with == always || victim.with == onceSent && sent(l.reads(), m.UID)
+}
+
+// reads reads the VMI.
+func (l *lane) reads() *v1.VirtualMachineInstance {
+	l.t.Helper()
+	vmi := objectFor(l.ns, l.vm.Name)
+	if err := cluster.client.Get(l.t.Context(), client.ObjectKeyFromObject(vmi), vmi); err != nil {
+		l.t.Fatalf("reading the VMI %s: %v", l.vm.Name, err)
+	}
+	return vmi
+}
+
+// sent reports whether a guest is on its way: it may run at the target at any moment.
+func sent(vmi *v1.VirtualMachineInstance, migration types.UID) bool {
+	s := vmi.Status.MigrationState
+	return s != nil && s.MigrationUID == migration && s.StartTimestamp != nil
+}
+
+// goesOn waits until the guest runs, in one pod, in which it answers. If it may not have ended, it is the same one.
+func (l *lane) goesOn(mayEnd bool, after string) {
+	l.t.Helper()
+	asked, before := l.pulses.Asked(), l.pulses.Last(l.vm.Name)
+	vmi := objectFor(l.ns, l.vm.Name)
+	eventually(l.t, l.vm.Name+" to go on after "+after, func(ctx context.Context) error {
+		if err := l.pulses.Err(); err != nil {
+			l.t.Fatalf("after %s: %v", after, err)
+		}
+		if err := cluster.client.Get(ctx, client.ObjectKeyFromObject(vmi), vmi); err != nil {
+			return err
+		}
+		now := l.pulses.Last(l.vm.Name)
+		if again := vmi.UID != l.instance || now.Boot != l.boot; again && !mayEnd {
+			l.t.Fatalf("%s was started again after %s: its VMI is %s (%s before), its boot %s (%s)", l.vm.Name, after, vmi.UID, l.instance, now.Boot, l.boot)
+		}
+		if now.Asked <= asked || now.Boot == before.Boot && now.Beats <= before.Beats {
+			return fmt.Errorf("it does not answer: %+v", now)
+		}
+		return l.livesIn(vmi, now)
+	})
+	l.instance, l.boot = vmi.UID, l.pulses.Last(l.vm.Name).Boot
+	startedOnce(l.t, l.ns, l.vm.Name)
+}
+
+// livesIn says what is missing for the guest to live where it answers from, and nowhere else.
+func (l *lane) livesIn(vmi *v1.VirtualMachineInstance, now pulse.Sighting) error {
+	switch pods := launcherPods(l.t, vmi); {
+	case !ready(vmi) || vmi.DeletionTimestamp != nil:
+		return fmt.Errorf("it is %s, and not ready or being deleted", vmi.Status.Phase)
+	case len(pods) != 1 || pods[0].DeletionTimestamp != nil || pods[0].Status.Phase != corev1.PodRunning || pods[0].Spec.NodeName != vmi.Status.NodeName:
+		return fmt.Errorf("it is on %s, and its %d pods are not one that runs there", vmi.Status.NodeName, len(pods))
+	case now.Pod != pods[0].Name:
+		return fmt.Errorf("it is in the pod %s, and answers from %s", pods[0].Name, now.Pod)
+	case vmi.UID != l.instance && now.Boot == l.boot:
+		return fmt.Errorf("its next instance does not answer")
+	}
+	return nil
 }
 
 // endOf waits until a migration has ended, and says how. One that was deleted has failed, or come
@@ -81,69 +359,4 @@ func endOf(t *testing.T, m *v1.VirtualMachineInstanceMigration) v1.VirtualMachin
 	}
 	awaitGone(t, m)
 	return "Canceled"
-}
-
-// interruption is what happens to a migration.
-type interruption struct {
-	name      string
-	interrupt func(*testing.T, *v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigration)
-}
-
-func interruptions() []interruption {
-	return []interruption{
-		{"the source's virt-handler", func(t *testing.T, vmi *v1.VirtualMachineInstance, _ *v1.VirtualMachineInstanceMigration) {
-			killIn(t, handlerPod(t, vmi.Status.NodeName), "virt")
-		}},
-		{"the target's virt-handler", func(t *testing.T, vmi *v1.VirtualMachineInstance, _ *v1.VirtualMachineInstanceMigration) {
-			killIn(t, handlerPod(t, otherNode(vmi.Status.NodeName)), "virt")
-		}},
-		{"the target's QEMU", func(t *testing.T, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) {
-			killTarget(t, vmi, m, "qemu-system-x86_64")
-		}},
-		{"the target's virt-launcher", func(t *testing.T, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) {
-			killTarget(t, vmi, m, "virt-launcher")
-		}},
-		{"virt-controller", func(t *testing.T, _ *v1.VirtualMachineInstance, _ *v1.VirtualMachineInstanceMigration) {
-			killController(t)
-		}},
-		{"the migration", func(t *testing.T, _ *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) {
-			deleteObject(t, m)
-		}},
-	}
-}
-
-func otherNode(node string) string {
-	if node == node1 {
-		return node2
-	}
-	return node1
-}
-
-// killTarget kills a program in the target's pod, unless the guest is there by now: it would be the
-// guest's end.
-func killTarget(t *testing.T, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration, program string) {
-	t.Helper()
-	for _, pod := range launcherPods(t, vmi) {
-		if pod.Labels[v1.MigrationJobLabel] != string(m.UID) || pod.Status.Phase != corev1.PodRunning {
-			continue
-		}
-		now := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: vmi.Name}}
-		if err := cluster.client.Get(t.Context(), client.ObjectKeyFromObject(now), now); err != nil {
-			t.Fatal(err)
-		}
-		if s := now.Status.MigrationState; s != nil && s.MigrationUID == m.UID && s.StartTimestamp != nil {
-			return // the guest may arrive at any moment
-		}
-		killIn(t, &pod, program)
-	}
-}
-
-// killIn kills a program in a pod, if it runs there.
-func killIn(t *testing.T, pod *corev1.Pod, program string) {
-	t.Helper()
-	for _, pid := range programIn(t, pod, program) {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
-			t.Fatalf("killing %s in %s: %v", program, pod.Name, err)
-		}
-	}
 }
