@@ -28,9 +28,8 @@ var (
 )
 
 const (
-	// firstSpan is about how long a migration takes. A lane measures it, up to longestSpan.
-	firstSpan   = 3 * time.Second
-	longestSpan = 8 * time.Second
+	// longestSpan is how late in a migration a lane strikes at most.
+	longestSpan = 10 * time.Second
 	// stormPause is how long all parts that guests share are left alone at most.
 	stormPause = 6 * time.Second
 )
@@ -188,7 +187,7 @@ func (c *campaign) kindOf(vmi string) string {
 
 // lane adds a guest, with a lease on the disks that are named. Its migrations are those of a guest.
 func (c *campaign) lane(vm *v1.VirtualMachine, disks ...string) *lane {
-	l := &lane{campaign: c, vm: withPulse(vm, disks...), disks: disks, kind: guestMigration, victims: ownVictims(), random: c.random(len(c.lanes)), span: firstSpan}
+	l := &lane{campaign: c, vm: withPulse(vm, disks...), disks: disks, kind: guestMigration, victims: ownVictims(), random: c.random(len(c.lanes))}
 	l.begin = l.newMigration
 	c.lanes = append(c.lanes, l)
 	return l
@@ -207,7 +206,7 @@ type lane struct {
 	settled func(after string)
 
 	t *testing.T
-	// span is how long its last migration took that was not interrupted.
+	// span is how long its last migration took that succeeded, or its first one.
 	span time.Duration
 	// instance and boot are those of the guest, until it is started again.
 	instance types.UID
@@ -263,23 +262,27 @@ func (l *lane) newMigration() *v1.VirtualMachineInstanceMigration {
 	return m
 }
 
-// migrate has the guest migrate once, and strikes at a random moment.
+// migrate has the guest migrate once, and strikes at a random moment. The first time it only measures how long it takes.
 func (l *lane) migrate() {
 	m := l.begin()
-	began, when, victim := time.Now(), moment(l.random, l.span), l.victims[l.random.IntN(len(l.victims))]
-	time.Sleep(when)
-	struck, mayEnd := l.interrupt(victim, m)
-	end := endOf(l.t, m)
-	if end == v1.MigrationSucceeded {
-		l.span = min(time.Since(began), longestSpan)
+	began, after := time.Now(), "a migration"
+	mayEnd, first := false, l.span == 0
+	if !first {
+		when, victim, struck := moment(l.random, l.span), l.victims[l.random.IntN(len(l.victims))], false
+		time.Sleep(when)
+		struck, mayEnd = l.interrupt(victim, m)
+		after = fmt.Sprintf("%v of a migration (%s struck: %v)", when.Round(time.Millisecond), victim.name, struck)
+	}
+	end, took := endOf(l.t, m), time.Since(began)
+	after += fmt.Sprintf(" that has ended after %.1f s: %s", took.Seconds(), end)
+	if first || end == v1.MigrationSucceeded {
+		l.span = min(took, longestSpan)
 	}
 	l.mu.Lock()
 	l.ends[end]++
 	l.mu.Unlock()
-	after := fmt.Sprintf("%v of a migration (%s; %s struck: %v)", when.Round(time.Millisecond), end, victim.name, struck)
-	ended := time.Since(began)
 	l.goesOn(mayEnd, after)
-	l.t.Logf("%s: %s; it ended after %.1f s, and the guest went on after %.1f s", l.vm.Name, after, ended.Seconds(), time.Since(began).Seconds())
+	l.t.Logf("%s goes on %.1f s after %s", l.vm.Name, (time.Since(began) - took).Seconds(), after)
 	if l.settled != nil {
 		l.settled(after)
 	}

@@ -198,18 +198,18 @@ func TestLocalDisksMigrateWithTheirGuest(t *testing.T) {
 // migrationUnderWay is a migration of the VM that has not ended: Drydock's, or a new one.
 func migrationUnderWay(t *testing.T, ns, name string) *v1.VirtualMachineInstanceMigration {
 	t.Helper()
-	list := &v1.VirtualMachineInstanceMigrationList{}
-	if err := cluster.client.List(t.Context(), list, client.InNamespace(ns)); err != nil {
-		t.Fatal(err)
-	}
-	for i := range list.Items {
-		if m := &list.Items[i]; m.Spec.VMIName == name && !m.IsFinal() && m.DeletionTimestamp == nil {
-			return m
+	var found *v1.VirtualMachineInstanceMigration
+	eventually(t, "a migration of "+name, func(ctx context.Context) error {
+		for _, m := range migrationsIn(t, ns) {
+			if m.Spec.VMIName == name && !m.IsFinal() && m.DeletionTimestamp == nil {
+				found = m
+				return nil
+			}
 		}
-	}
-	m := newMigration(ns, name)
-	create(t, m)
-	return m
+		found = newMigration(ns, name)
+		return cluster.client.Create(ctx, found) // which is refused if Drydock has made one meanwhile
+	})
+	return found
 }
 
 // TestStorageMigrationsAreInterruptedAtRandom strikes at random moments at what takes part in a storage migration, or
