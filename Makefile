@@ -27,7 +27,7 @@ test: ## Everything but the soaks: checks, unit tests, API server, whole system 
 
 soak: images ## What takes long: disks are hotplugged and removed for half an hour, watched for gaps and leaks; migrations are interrupted (root)
 	hack/test-cluster -timeout 6h -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing|TestMigrationsAreInterruptedAtRandom|TestStorageMigrationsAreInterruptedAtRandom|TestASourceThatIsGoneForGood' \
-		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500 -migration.kills 500 -migration.volumekills 100 -migration.silence
+		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500 -migration.kills 900 -migration.volumekills 100 -migration.silence
 
 test-versions: images ## Guests migrate between this version and that of BEFORE=<commit>, both ways (root)
 	hack/between-versions '$(BEFORE)'
