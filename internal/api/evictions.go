@@ -16,6 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/evacuation"
 	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/objectevent"
 )
 
@@ -86,7 +87,24 @@ func (e *evictions) observe(ctx context.Context, key types.NamespacedName) (evac
 		return out, ignoreNotFound(err, "VMI", of)
 	}
 	out.VMI = vmi
+	if migration.HeldByDisks(vmi) {
+		var err error
+		out.VM, err = e.ownerOf(ctx, vmi)
+		return out, err
+	}
 	return out, nil
+}
+
+// ownerOf reads the VM of a VMI, nil when there is none of the name.
+func (e *evictions) ownerOf(ctx context.Context, vmi *v1.VirtualMachineInstance) (*v1.VirtualMachine, error) {
+	vm, key := &v1.VirtualMachine{}, client.ObjectKeyFromObject(vmi)
+	switch err := e.cluster.Get(ctx, key, vm); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading VM %s: %w", key, err)
+	}
+	return vm, nil
 }
 
 func ignoreNotFound(err error, kind string, key types.NamespacedName) error {

@@ -89,7 +89,10 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (eva
 	if o.Migrations, err = migration.Cached(ctx, r.Client, key); err != nil {
 		return o, err
 	}
-	o.Node, err = readNode(ctx, r.Client, o.VMI)
+	if o.Node, err = readNode(ctx, r.Client, o.VMI); err != nil {
+		return o, err
+	}
+	o.VM, err = readVM(ctx, r.Client, o.VMI)
 	return o, err
 }
 
@@ -111,6 +114,10 @@ func (r *Reconciler) ask(ctx context.Context, question evacuation.Question, o *e
 			o.Node, err = readNode(ctx, r.Reader, o.VMI)
 			o.NodeAsked = err == nil
 		}
+		if err == nil && o.VMI != nil {
+			o.VM, err = readVM(ctx, r.Reader, o.VMI)
+			o.Asked = err == nil
+		}
 	case evacuation.NeedNothing:
 	}
 	return err
@@ -122,6 +129,14 @@ func readNode(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineIns
 		return nil, nil
 	}
 	return read(ctx, from, types.NamespacedName{Name: vmi.Status.EvacuationNodeName}, &corev1.Node{})
+}
+
+// readVM reads the VM of a VMI if it has a say, nil for none.
+func readVM(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineInstance) (*v1.VirtualMachine, error) {
+	if !migrationrules.HeldByDisks(vmi) {
+		return nil, nil
+	}
+	return read(ctx, from, client.ObjectKeyFromObject(vmi), &v1.VirtualMachine{})
 }
 
 // read reads an object; nil when there is none.

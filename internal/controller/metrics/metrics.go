@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/rules/evacuation"
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/workloadupdate"
 )
@@ -119,7 +120,7 @@ func (c *Collector) collectVMIs(out chan<- prometheus.Metric) {
 		}
 		counts[key{vmi.Status.NodeName, phase}]++
 		out <- gauge(vmiInfo, 1, vmi.Name, vmi.Namespace, vmi.Status.NodeName, phase)
-		collectEvictable(out, vmi)
+		c.collectEvictable(out, vmi)
 		if workloadupdate.Outdated(vmi, c.Image) {
 			old++
 		}
@@ -131,16 +132,28 @@ func (c *Collector) collectVMIs(out chan<- prometheus.Metric) {
 }
 
 // collectEvictable says of a guest that must be migrated when its pod is evicted whether it
-// can't.
-func collectEvictable(out chan<- prometheus.Metric, vmi *v1.VirtualMachineInstance) {
+// can't, with its disks neither.
+func (c *Collector) collectEvictable(out chan<- prometheus.Metric, vmi *v1.VirtualMachineInstance) {
 	if s := vmi.Spec.EvictionStrategy; s == nil || *s != v1.EvictionStrategyLiveMigrate || vmi.Status.Phase != v1.Running {
 		return
 	}
 	held := 0
-	if migration.Movable(vmi) != nil {
+	if migration.Movable(vmi) != nil && len(evacuation.DiskMoves(c.owner(vmi), vmi)) == 0 {
 		held = 1
 	}
 	out <- gauge(nonEvictable, held, vmi.Status.NodeName, vmi.Namespace, vmi.Name)
+}
+
+// owner is the VM of a VMI if it has a say, nil for none.
+func (c *Collector) owner(vmi *v1.VirtualMachineInstance) *v1.VirtualMachine {
+	if !migration.HeldByDisks(vmi) {
+		return nil
+	}
+	vm := &v1.VirtualMachine{}
+	if err := c.Cache.Get(context.Background(), client.ObjectKeyFromObject(vmi), vm, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the cache fails only in what it does not have
+	}
+	return vm
 }
 
 func (c *Collector) collectVMs(out chan<- prometheus.Metric) {

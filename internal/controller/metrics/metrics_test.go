@@ -7,9 +7,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // shelf is a cache with these objects in it.
@@ -33,6 +38,16 @@ func (s shelf) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 		}
 	}
 	return nil
+}
+
+func (s shelf) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	for i := range s.vms {
+		if vm, is := object.(*v1.VirtualMachine); is && client.ObjectKeyFromObject(&s.vms[i]) == key {
+			*vm = s.vms[i]
+			return nil
+		}
+	}
+	return apierrors.NewNotFound(schema.GroupResource{Resource: "virtualmachines"}, key.Name)
 }
 
 func TestTheLeaderCounts(t *testing.T) {
@@ -105,5 +120,44 @@ kubevirt_vmi_phase_count{node="node2",phase="running"} 2
 `
 	if err := testutil.CollectAndCompare(c, strings.NewReader(leads), names...); err != nil {
 		t.Errorf("as the leader: %v", err)
+	}
+}
+
+// TestAGuestThatTakesItsDisksAlongCanBeEvicted where its VM allows that.
+func TestAGuestThatTakesItsDisksAlongCanBeEvicted(t *testing.T) {
+	claim := &v1.PersistentVolumeClaimVolumeSource{}
+	claim.ClaimName = "data"
+	spec := v1.VirtualMachineInstanceSpec{EvictionStrategy: new(v1.EvictionStrategyLiveMigrate),
+		Volumes: []v1.Volume{{Name: "disk", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: claim}}}}
+	spec.Domain.Devices.Disks = []v1.Disk{{Name: "disk"}}
+	cache := shelf{}
+	for _, name := range []string{"allowed", "not-allowed", "without-vm"} {
+		vm := v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
+		vm.Spec = v1.VirtualMachineSpec{UpdateVolumesStrategy: new(v1.UpdateVolumesStrategyMigration), Template: &v1.VirtualMachineInstanceTemplateSpec{Spec: spec}}
+		if name == "allowed" {
+			vm.Annotations = map[string]string{volumemigration.DrainAnnotation: volumemigration.DrainMigrate}
+		}
+		vmi := v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(&vm, v1.VirtualMachineGroupVersionKind)}}, Spec: spec}
+		vmi.Status = v1.VirtualMachineInstanceStatus{NodeName: "n", Phase: v1.Running,
+			VolumeStatus: []v1.VolumeStatus{{Name: "disk", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "data"}}},
+			Conditions: []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable,
+				Status: corev1.ConditionFalse, Reason: v1.VirtualMachineInstanceReasonDisksNotMigratable}}}
+		cache.vmis = append(cache.vmis, vmi)
+		if name != "without-vm" {
+			cache.vms = append(cache.vms, vm)
+		}
+	}
+	elected := make(chan struct{})
+	close(elected)
+	want := `
+# HELP kubevirt_vmi_non_evictable Indication for a VirtualMachine that its eviction strategy is set to Live Migration but is not migratable.
+# TYPE kubevirt_vmi_non_evictable gauge
+kubevirt_vmi_non_evictable{name="allowed",namespace="ns",node="n"} 0
+kubevirt_vmi_non_evictable{name="not-allowed",namespace="ns",node="n"} 1
+kubevirt_vmi_non_evictable{name="without-vm",namespace="ns",node="n"} 1
+`
+	if err := testutil.CollectAndCompare(&Collector{Elected: elected, Cache: cache}, strings.NewReader(want), "kubevirt_vmi_non_evictable"); err != nil {
+		t.Error(err)
 	}
 }

@@ -2,7 +2,8 @@
 // strategies ask. Package vmlifecycle decides; this package observes and acts.
 //
 // It owns a VM's VMI (that it exists, its owner), the DataVolumes of its
-// dataVolumeTemplates (likewise), its ControllerRevisions and its status. It must
+// dataVolumeTemplates (likewise) and those that a drain brings its disks to, with their names in its
+// template, its ControllerRevisions and its status. It must
 // not touch pods or claims, nor the status of the VMI or of a DataVolume.
 package vm
 
@@ -112,7 +113,7 @@ func (r *Reconciler) decide(ctx context.Context, o *vmlifecycle.Observed) (plan 
 // ask puts a question to the API server. wanted is the VM as it is to be.
 func (r *Reconciler) ask(ctx context.Context, question vmlifecycle.Question, o *vmlifecycle.Observed, wanted *v1.VirtualMachine) error {
 	switch question {
-	case vmlifecycle.NeedStored:
+	case vmlifecycle.NeedStored, vmlifecycle.NeedTemplate:
 		return r.store(ctx, o, wanted)
 	case vmlifecycle.NeedVM:
 		return r.confirm(ctx, o)
@@ -143,8 +144,10 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vml
 		return o, err
 	}
 	o.VMI = vmi
-	o.Started, err = r.startedFrom(ctx, o.VM, vmi)
-	return o, err
+	if o.Started, err = r.startedFrom(ctx, o.VM, vmi); err != nil {
+		return o, err
+	}
+	return o, r.observeDrainDisks(ctx, &o)
 }
 
 // vmi is the VMI of that name, nil when there is none. One that this process
@@ -238,7 +241,7 @@ func (r *Reconciler) confirm(ctx context.Context, o *vmlifecycle.Observed) error
 func (r *Reconciler) askForVMI(ctx context.Context, o *vmlifecycle.Observed) error {
 	key, vmi := client.ObjectKeyFromObject(o.VM), &v1.VirtualMachineInstance{}
 	err := r.Reader.Get(ctx, key, vmi)
-	o.VMI, o.VMIAsked, o.Started = nil, true, nil
+	o.VMI, o.VMIAsked, o.Started, o.DrainDisks = nil, true, nil, nil
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -246,8 +249,10 @@ func (r *Reconciler) askForVMI(ctx context.Context, o *vmlifecycle.Observed) err
 		return fmt.Errorf("making sure of VMI %s: %w", key, err)
 	}
 	o.VMI = vmi
-	o.Started, err = r.startedFrom(ctx, o.VM, vmi)
-	return err
+	if o.Started, err = r.startedFrom(ctx, o.VM, vmi); err != nil {
+		return err
+	}
+	return r.observeDrainDisks(ctx, o)
 }
 
 // apply does what is planned, in the plan's order.
@@ -273,6 +278,12 @@ func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vml
 		if err := r.syncVMI(ctx, o.VMI, plan.Sync); err != nil {
 			return err
 		}
+	}
+	if err := r.dropDestinations(ctx, o.VM, plan); err != nil {
+		return err
+	}
+	if err := r.makeDestinations(ctx, o.VM, plan); err != nil {
+		return r.reportFailedCreate(ctx, o, plan, err)
 	}
 	wrote, err := r.patchStatus(ctx, o.VM, plan.VM)
 	if err != nil || !wrote {

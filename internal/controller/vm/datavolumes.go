@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // dataVolumeIndex finds the VMs that have or name a DataVolume.
@@ -61,7 +62,10 @@ func (r *Reconciler) usersOfDataVolume(ctx context.Context, object client.Object
 		ctrl.LoggerFrom(ctx).Error(err, "listing the VMs of a DataVolume", "dataVolume", client.ObjectKeyFromObject(object))
 		return nil
 	}
-	out := make([]reconcile.Request, 0, len(list.Items))
+	out := make([]reconcile.Request, 0, len(list.Items)+1)
+	if name := object.GetAnnotations()[volumemigration.DrainedVM]; name != "" {
+		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}})
+	}
 	for i := range list.Items {
 		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 	}

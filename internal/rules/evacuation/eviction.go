@@ -18,6 +18,8 @@ type Eviction struct {
 	Pod *corev1.Pod
 	// VMI is the one that the pod says it was made for, nil when there is none.
 	VMI *v1.VirtualMachineInstance
+	// VM is the VMI's, nil when it has none. It counts only where HeldByDisks of package migration.
+	VM *v1.VirtualMachine
 	// Cluster is the cluster's strategy.
 	Cluster v1.EvictionStrategy
 }
@@ -64,7 +66,7 @@ func Judge(e Eviction) Answer {
 	case strategy == v1.EvictionStrategyExternal:
 		return marked(vmi, "its evictionStrategy is External, and whoever looks after it has to move or stop it")
 	}
-	return judgeGuest(vmi, strategy)
+	return judgeGuest(e, strategy)
 }
 
 // judgeOther decides about the pod of the VMI that its guest is not in: the target of a
@@ -77,13 +79,16 @@ func judgeOther(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) Answer {
 }
 
 // judgeGuest decides about the pod that a guest is in which is to be migrated.
-func judgeGuest(vmi *v1.VirtualMachineInstance, strategy v1.EvictionStrategy) Answer {
+func judgeGuest(e Eviction, strategy v1.EvictionStrategy) Answer {
+	vmi := e.VMI
 	err := migration.Movable(vmi)
 	switch {
 	case vmi.Status.Phase == v1.Scheduled:
 		return marked(vmi, "it is migrated away as soon as it runs")
 	case err == nil:
 		return marked(vmi, "it is being migrated to another node")
+	case len(DiskMoves(e.VM, vmi)) > 0:
+		return marked(vmi, copying(e.VM))
 	case strategy == v1.EvictionStrategyLiveMigrateIfPossible:
 		return marked(vmi, objectevent.Fit(fmt.Sprintf("it is being stopped, because it can't be migrated: %v", err)))
 	}

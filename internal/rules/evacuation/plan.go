@@ -27,6 +27,9 @@ const (
 type Observed struct {
 	// VMI is nil when there is none.
 	VMI *v1.VirtualMachineInstance
+	// VM is the VMI's, nil when it has none, or is not asked for: it counts only where HeldByDisks of package
+	// migration. Asked counts for it, too.
+	VM *v1.VirtualMachine
 	// Node is the one that the VMI is marked for, nil when it is not marked or the node does
 	// not exist. NodeAsked means that it is the API server's word.
 	Node      *corev1.Node
@@ -112,10 +115,17 @@ func (o *Observed) evacuate() Plan {
 	return Plan{Create: o.next()}
 }
 
+// disksInterval is how often it is looked whether the disks of a guest still go with it: nothing else tells
+// when its VM does not allow that any more.
+const disksInterval = 20 * time.Second
+
 // cannotMove has a guest that can't be migrated stopped where its VMI asks for that. A cache
-// may know it from before it could be migrated.
+// may know it from before it could be migrated. One whose disks are brought to other claims can be
+// migrated soon.
 func (o *Observed) cannotMove() Plan {
 	switch {
+	case len(DiskMoves(o.VM, o.VMI)) > 0:
+		return Plan{After: disksInterval}
 	case o.VMI.Status.Phase != v1.Running || Strategy(o.VMI, o.Cluster) != v1.EvictionStrategyLiveMigrateIfPossible:
 		return Plan{}
 	case !o.Asked:

@@ -84,7 +84,8 @@ const allowPodBridge = "kubevirt.io/allow-pod-bridge-network-live-migration"
 func immovable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume, made []Interface) *vmistatus.Obstacle {
 	reason, hindrances := "", []string(nil)
 	add := func(why, message string) {
-		reason = cmp.Or(reason, why)
+		// An interface counts for more than a disk, which can be copied where its VM allows that (decision 342).
+		reason = why
 		hindrances = append(hindrances, message)
 	}
 	for i := range vmi.Spec.Volumes {

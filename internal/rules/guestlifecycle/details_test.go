@@ -75,7 +75,7 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 		"a bridge on another network": {[]func(*v1.VirtualMachineInstance){bridge, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Networks[0].Pod = nil }}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
 		"a bridge on no network":      {[]func(*v1.VirtualMachineInstance){bridge, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Networks = nil }}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
 		"a disk and an address": {[]func(*v1.VirtualMachineInstance){bridge}, alone,
-			vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + unshared + "; interface default gives the guest the pod's own address (bridge on the pod network)"}, v1.BlockMigration},
+			vmistatus.Obstacle{Reason: "InterfaceNotLiveMigratable", Message: "cannot migrate VMI: " + unshared + "; interface default gives the guest the pod's own address (bridge on the pod network)"}, v1.BlockMigration},
 	} {
 		t.Run(name, func(t *testing.T) {
 			vmi := instance()

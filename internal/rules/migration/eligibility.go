@@ -38,6 +38,32 @@ func InFlight(vmi *v1.VirtualMachineInstance) bool {
 // Movable returns why the guest of a VMI can't be brought to another node, nil if it can,
 // whether or not it is on its way already.
 func Movable(vmi *v1.VirtualMachineInstance) error {
+	if err := outOfReach(vmi); err != nil {
+		return err
+	}
+	if c := held(vmi); c != nil {
+		return errors.New(cmp.Or(strings.TrimPrefix(c.Message, immovable), c.Reason, "its condition LiveMigratable is False"))
+	}
+	return nil
+}
+
+// HeldByDisks reports whether nothing but its disks keeps a guest from being brought to another node.
+func HeldByDisks(vmi *v1.VirtualMachineInstance) bool {
+	c := held(vmi)
+	return c != nil && c.Reason == v1.VirtualMachineInstanceReasonDisksNotMigratable && outOfReach(vmi) == nil
+}
+
+// held returns the condition that says what of a VMI keeps its guest on its node, nil if it says that nothing does.
+func held(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstanceCondition {
+	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
+	if c == nil || c.Status != corev1.ConditionFalse {
+		return nil
+	}
+	return c
+}
+
+// outOfReach returns why there is no guest that a migration could begin with, nil if there is one.
+func outOfReach(vmi *v1.VirtualMachineInstance) error {
 	switch {
 	case vmi.IsFinal():
 		return fmt.Errorf("the VMI has ended: its phase is %s", vmi.Status.Phase)
@@ -49,9 +75,6 @@ func Movable(vmi *v1.VirtualMachineInstance) error {
 		return errors.New("the launcher pod of the VMI is being deleted or is gone, and the guest ends with it")
 	case vmistatus.Unanswered(vmi):
 		return fmt.Errorf("node %s, which the guest is on, does not answer", vmi.Status.NodeName)
-	}
-	if c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable); c != nil && c.Status == corev1.ConditionFalse {
-		return errors.New(cmp.Or(strings.TrimPrefix(c.Message, immovable), c.Reason, "its condition LiveMigratable is False"))
 	}
 	return nil
 }

@@ -63,3 +63,28 @@ func TestWhatCanMigrate(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatOnlyItsDisksKeep: a guest that something else keeps as well does not leave with its disks.
+func TestWhatOnlyItsDisksKeep(t *testing.T) {
+	held := func(status corev1.ConditionStatus, reason string) []v1.VirtualMachineInstanceCondition {
+		return []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable, Status: status, Reason: reason}}
+	}
+	for name, c := range map[string]struct {
+		phase      v1.VirtualMachineInstancePhase
+		conditions []v1.VirtualMachineInstanceCondition
+		want       bool
+	}{
+		"its disks":                   {v1.Running, held("False", "DisksNotLiveMigratable"), true},
+		"a network":                   {v1.Running, held("False", "InterfaceNotLiveMigratable"), false},
+		"nothing":                     {v1.Running, held("True", "DisksNotLiveMigratable"), false},
+		"nothing that it says":        {v1.Running, nil, false},
+		"its disks, before it runs":   {v1.Scheduled, held("False", "DisksNotLiveMigratable"), false},
+		"its disks, and it has ended": {v1.Failed, held("False", "DisksNotLiveMigratable"), false},
+	} {
+		v := observed().VMI
+		v.Status.Phase, v.Status.Conditions = c.phase, c.conditions
+		if HeldByDisks(v) != c.want {
+			t.Errorf("%s: %v", name, !c.want)
+		}
+	}
+}

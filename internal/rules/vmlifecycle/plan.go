@@ -71,7 +71,9 @@ type Observed struct {
 	DataVolumes []DataVolume
 	// NamedDataVolumes are those that the template's volumes name beside.
 	NamedDataVolumes []*cdiv1.DataVolume
-	Now              time.Time
+	// DrainDisks are the disks of the VM's own VMI.
+	DrainDisks []DrainDisk
+	Now        time.Time
 }
 
 // Question is something that only the API server can answer.
@@ -81,6 +83,8 @@ const (
 	// NeedStored asks to store what the plan's VM has beside its status, and for the VM
 	// as it is then: what follows is written on top of that.
 	NeedStored Question = "the VM with its finalizer and its firmware UUID"
+	// NeedTemplate asks for the same, when claims in the template have changed for a drain.
+	NeedTemplate Question = "the VM with other claims in its template"
 	// NeedVM asks whether the VM is the newest version.
 	NeedVM Question = "the newest version of the VM"
 	// NeedVMI asks for the VMI of the VM's name.
@@ -88,15 +92,15 @@ const (
 )
 
 // Plan is what is to be done, in this order: adopt, create the DataVolumes, create the
-// VMI, patch the status, delete the VMI. The status comes before a deletion, since it
+// VMI, sync, create and delete what a drain needs or has left, patch the status, delete the VMI. The status comes before a deletion, since it
 // holds what is to happen after it.
 type Plan struct {
 	// Needs is what has to be asked before anything is done: then this is no plan, and
 	// another one is to be made.
 	Needs Question
 	// VM carries the wanted finalizers, spec and status; never nil. Outside of
-	// status only finalizers and a missing firmware UUID ever differ, and only as long
-	// as Needs is NeedStored.
+	// status only finalizers and a missing firmware UUID ever differ, as long as Needs is
+	// NeedStored, and the claims of a drain, as long as it is NeedTemplate.
 	VM *v1.VirtualMachine
 	// Adopt makes the VM the owner of the VMI, which has none.
 	Adopt bool
@@ -108,8 +112,11 @@ type Plan struct {
 	// Sync is the VMI as it is to be: with the volumes of the template that come
 	// and go while a guest runs, and in its status those whose disks are to be copied. It is
 	// nil when it has them.
-	Sync   *v1.VirtualMachineInstance
-	Delete bool
+	Sync *v1.VirtualMachineInstance
+	// CreateDestinations are DataVolumes that disks go to because their node is drained, and
+	// DeleteDestinations those of them that are not needed any more.
+	CreateDestinations, DeleteDestinations []*cdiv1.DataVolume
+	Delete                                 bool
 	// After asks for another look at a later time; zero for none.
 	After time.Duration
 }
@@ -121,10 +128,12 @@ func Decide(o Observed) Plan {
 	d.classify()
 	if o.VM.DeletionTimestamp != nil {
 		d.decideDeletion()
+		d.dropAtDeletion()
 	} else {
 		d.complete()
 		d.compareVolumes()
 		d.decideVMI()
+		d.drainDisks()
 		d.syncTemplate()
 	}
 	d.report()

@@ -1,0 +1,88 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/controller/deletion"
+	"drydock.dev/drydock/internal/rules/evacuation"
+	"drydock.dev/drydock/internal/rules/vmlifecycle"
+	"drydock.dev/drydock/internal/rules/volumemigration"
+)
+
+// observeDrainDisks gathers what is known of the disks of the VM's VMI that a drain might bring to other claims: the
+// DataVolumes that were made for it, and, when there is a drain, the claims that the disks are on.
+func (r *Reconciler) observeDrainDisks(ctx context.Context, o *vmlifecycle.Observed) error {
+	o.DrainDisks = nil
+	if o.VMI == nil || !metav1.IsControlledBy(o.VMI, o.VM) {
+		return nil
+	}
+	for _, m := range volumemigration.Exits(o.VMI) {
+		disk := vmlifecycle.DrainDisk{Move: m}
+		var err error
+		if disk.DataVolume, err = cached(ctx, r.Client, o.VM.Namespace, m.To, &cdiv1.DataVolume{}); err != nil {
+			return err
+		}
+		if evacuation.Marked(o.VMI) {
+			if disk.Claim, err = cached(ctx, r.Client, o.VM.Namespace, m.From, &corev1.PersistentVolumeClaim{}); err != nil {
+				return err
+			}
+		}
+		o.DrainDisks = append(o.DrainDisks, disk)
+	}
+	return nil
+}
+
+// cached reads an object from the cache; nil when it is not there.
+func cached[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, from client.Reader, namespace, name string, into P) (P, error) {
+	switch err := from.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, into); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading %T %s/%s: %w", into, namespace, name, err)
+	}
+	return into, nil
+}
+
+// dropDestinations deletes DataVolumes to which no disk goes any more.
+func (r *Reconciler) dropDestinations(ctx context.Context, vm *v1.VirtualMachine, plan vmlifecycle.Plan) error {
+	for _, dv := range plan.DeleteDestinations {
+		gone, err := deletion.Exact(ctx, r.Client, dv, "DataVolume")
+		if err != nil {
+			return err
+		}
+		if !gone {
+			r.Recorder.Eventf(vm, dv, corev1.EventTypeNormal, "SuccessfulDataVolumeDelete", "DeleteDataVolume",
+				"Deleted DataVolume %s: no disk goes there any more", dv.Name)
+		}
+	}
+	return nil
+}
+
+// makeDestinations makes the DataVolumes that disks go to because their node is drained.
+func (r *Reconciler) makeDestinations(ctx context.Context, vm *v1.VirtualMachine, plan vmlifecycle.Plan) error {
+	for _, dv := range plan.CreateDestinations {
+		err := r.Client.Create(ctx, dv)
+		switch {
+		case apierrors.IsAlreadyExists(err):
+			// Its appearance wakes the loop.
+		case err != nil:
+			return fmt.Errorf("creating the DataVolume %s, to which a disk goes because its node is drained: %w", dv.Name, err)
+		default:
+			r.Recorder.Eventf(vm, dv, corev1.EventTypeNormal, "SuccessfulDataVolumeCreate", "CreateDataVolume",
+				"Created DataVolume %s: a disk goes there, because its node is drained", dv.Name)
+		}
+	}
+	return nil
+}

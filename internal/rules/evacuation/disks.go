@@ -1,0 +1,52 @@
+package evacuation
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/objectevent"
+	"drydock.dev/drydock/internal/rules/volumemigration"
+)
+
+// Marked reports whether a VMI is marked for the node that it is on.
+func Marked(vmi *v1.VirtualMachineInstance) bool {
+	node := vmi.Status.EvacuationNodeName
+	return node != "" && node == vmi.Status.NodeName
+}
+
+// migrates reports whether a VMI asks for its migration when its pod is evicted. Only its own word counts: it has had the
+// cluster's since it was made.
+func migrates(vmi *v1.VirtualMachineInstance) bool {
+	s := Strategy(vmi, v1.EvictionStrategyNone)
+	return s == v1.EvictionStrategyLiveMigrate || s == v1.EvictionStrategyLiveMigrateIfPossible
+}
+
+// DiskMoves returns the moves of the disks by which a guest can leave its node that only this node reaches, as far
+// as its VM allows them (decision 342). There are none when there are no such disks, when one of them can't be moved, when
+// something else keeps the guest on its node, or when somebody wants them on other claims already.
+func DiskMoves(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) []volumemigration.Move {
+	switch {
+	case vm == nil || vm.DeletionTimestamp != nil || vm.Spec.Template == nil || !metav1.IsControlledBy(vmi, vm):
+		return nil
+	case !volumemigration.DrainAllowed(vm), !migrates(vmi), migration.Movable(vmi) != nil && !migration.HeldByDisks(vmi):
+		return nil
+	}
+	list, refusals := volumemigration.Local(vmi)
+	if len(refusals) > 0 || !volumemigration.Open(&vm.Spec.Template.Spec, list) {
+		return nil
+	}
+	return list
+}
+
+// copying says what becomes of a guest whose disks go with it, and what keeps their claims from being made.
+func copying(vm *v1.VirtualMachine) string {
+	if c := condition.Find(vm.Status.Conditions, v1.VirtualMachineFailure); c != nil && c.Status == corev1.ConditionTrue {
+		return objectevent.Fit(fmt.Sprintf("it is to be migrated to another node together with its disks, whose claims can't be made: %s", c.Message))
+	}
+	return "it is being migrated to another node together with its disks"
+}
