@@ -11,8 +11,11 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/api/admission"
 )
 
 // templates has somebody who may make VMs in one namespace let a VM clone a disk
@@ -50,6 +53,11 @@ func (w *world) templates(t *testing.T) {
 	w.eventually(t, "the clone to be admitted", func() error {
 		return cloner.Create(t.Context(), w.cloning("owner", source.Name))
 	})
+
+	// A drain gives it another name: virt-controller may read nothing there, and what is read was judged.
+	must(t, w.component(admission.ControllerServiceAccount).Patch(t.Context(), w.cloning("owner", source.Name), client.RawPatch(types.JSONPatchType, []byte(
+		`[{"op":"replace","path":"/spec/dataVolumeTemplates/0/metadata/name","value":"owner-moved"},
+		  {"op":"replace","path":"/spec/template/spec/volumes/0/dataVolume/name","value":"owner-moved"}]`))))
 }
 
 // cloning is a VM whose one disk is to be cloned out of a namespace.
