@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,13 +24,16 @@ import (
 // A long run asks for more than every run can afford.
 var volumeKills = flag.Int("migration.volumekills", 5, "how many storage migrations are interrupted at a random moment")
 
+// dataSize is the size of a local VM's second disk.
+const dataSize = "48Mi"
+
 // newLocalVM is a VM with two disks on local storage of the node where it comes to run.
 func newLocalVM(t *testing.T, ns, name string) *v1.VirtualMachine {
 	t.Helper()
 	root := newDataVolume(ns, name+"-root", "64Mi", cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{
 		URL: new("docker://" + guestImage), PullMethod: new(cdiv1.RegistryPullNode),
 	}})
-	data := newDataVolume(ns, name+"-data", "48Mi", cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})
+	data := newDataVolume(ns, name+"-data", dataSize, cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})
 	for _, dv := range []*cdiv1.DataVolume{root, data} {
 		dv.Annotations = nil // it is bound where the VM fits
 		create(t, dv)
@@ -51,8 +55,8 @@ func newLocalVM(t *testing.T, ns, name string) *v1.VirtualMachine {
 }
 
 // newDestinations makes claims that a local VM's disks can move to, and returns them by volume: one is a claim
-// that nobody fills, and the other that of a DataVolume. Neither has a node yet.
-func newDestinations(t *testing.T, ns, name string, round int) map[string]v1.VolumeSource {
+// that nobody fills, and the other that of a DataVolume of the given size. Neither has a node yet.
+func newDestinations(t *testing.T, ns, name string, round int, size string) map[string]v1.VolumeSource {
 	t.Helper()
 	like := &corev1.PersistentVolumeClaim{}
 	if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name + "-root"}, like); err != nil {
@@ -64,7 +68,7 @@ func newDestinations(t *testing.T, ns, name string, round int) map[string]v1.Vol
 			AccessModes: like.Spec.AccessModes, StorageClassName: like.Spec.StorageClassName, Resources: like.Spec.Resources, VolumeMode: like.Spec.VolumeMode,
 		},
 	}
-	data := newDataVolume(ns, fmt.Sprintf("%s-data-%d", name, round), "48Mi", cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})
+	data := newDataVolume(ns, fmt.Sprintf("%s-data-%d", name, round), size, cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})
 	data.Annotations = nil
 	create(t, root)
 	create(t, data)
@@ -165,7 +169,7 @@ func TestLocalDisksMigrateWithTheirGuest(t *testing.T) {
 	g := bootVM(t, newLocalVM(t, ns, "local"))
 	kept := g.keepJournals()
 	vmi, bootID := awaitRunning(t, ns, "local"), g.bootID()
-	old, to := sources(&vmi.Spec), newDestinations(t, ns, "local", 1)
+	old, to := sources(&vmi.Spec), newDestinations(t, ns, "local", 1, dataSize)
 	nameClaims(t, ns, "local", to)
 	moved := awaitOnClaims(t, ns, "local", to)
 	if moved.UID != vmi.UID || moved.Status.NodeName == vmi.Status.NodeName {
@@ -193,6 +197,44 @@ func TestLocalDisksMigrateWithTheirGuest(t *testing.T) {
 	if got := claims(sources(&again.Spec)); !slices.Equal(got, claims(to)) {
 		t.Errorf("the VM was started again with %v, want %v", got, claims(to))
 	}
+}
+
+// TestADiskGrowsWithItsNewClaim: a claim that is larger gives the guest a larger disk, while it runs.
+func TestADiskGrowsWithItsNewClaim(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	g := bootVM(t, newLocalVM(t, ns, "grows"))
+	size := func() int {
+		t.Helper()
+		sectors, err := strconv.Atoi(g.run("cat /sys/block/vdb/size"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sectors * 512
+	}
+	before := size()
+	g.run("echo kept >/dev/vdb; sync")
+	to := newDestinations(t, ns, "grows", 1, "96Mi")
+	nameClaims(t, ns, "grows", to)
+	awaitOnClaims(t, ns, "grows", to)
+	g = login(t, ns, "grows")
+	eventually(t, "a larger disk", func(context.Context) error {
+		if now := size(); now <= before+40<<20 {
+			return fmt.Errorf("it has %d bytes, and had %d", now, before)
+		}
+		return nil
+	})
+	if kept := g.run("head -n 1 /dev/vdb"); kept != "kept" {
+		t.Errorf("the disk begins with %q", kept)
+	}
+	awaitVMI(t, ns, "grows", "the disk's size in the status", func(vmi *v1.VirtualMachineInstance) bool {
+		for _, s := range vmi.Status.VolumeStatus {
+			if s.Name == "data" {
+				return s.Size == int64(size())
+			}
+		}
+		return false
+	})
 }
 
 // migrationUnderWay is a migration of the VM that has not ended: Drydock's, or a new one.
@@ -266,7 +308,7 @@ func (s *moving) next() *v1.VirtualMachineInstanceMigration {
 		return ready || slices.Equal(claims(sources(&vmi.Spec)), claims(s.to))
 	})) {
 		s.round++
-		s.from, s.to = sources(&s.reads().Spec), newDestinations(s.t, s.ns, name, s.round)
+		s.from, s.to = sources(&s.reads().Spec), newDestinations(s.t, s.ns, name, s.round, dataSize)
 		nameClaims(s.t, s.ns, name, s.to)
 	}
 	m := migrationUnderWay(s.t, s.ns, name)
@@ -320,7 +362,7 @@ func TestAStorageMigrationIsTakenBack(t *testing.T) {
 	g := bootVM(t, newLocalVM(t, ns, "hesitant"))
 	kept, bootID := g.keepJournals(), g.bootID()
 	vmi := awaitRunning(t, ns, "hesitant")
-	old, to := sources(&vmi.Spec), newDestinations(t, ns, "hesitant", 1)
+	old, to := sources(&vmi.Spec), newDestinations(t, ns, "hesitant", 1, dataSize)
 	copying := func() {
 		t.Helper()
 		nameClaims(t, ns, "hesitant", to)

@@ -131,7 +131,7 @@ func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 		})
 	}
 	for name, image := range p.images {
-		g.Volumes[name] = guestlifecycle.Volume{Size: max(image.VirtualSize, s.volumes.Grown[name]), Claim: p.claims[name]}
+		g.Volumes[name] = guestlifecycle.Volume{Size: image.VirtualSize, Grown: s.volumes.Grown[name], Claim: p.claims[name]}
 	}
 	return g
 }

@@ -79,8 +79,9 @@ type Interface struct {
 
 // Volume is what is known of the disk behind a volume.
 type Volume struct {
-	// Size is the guest's disk size in bytes, 0 when it is not known.
-	Size int64
+	// Size is the disk's size in bytes when its QEMU was started, 0 when it is not known. Grown is what the
+	// guest was told since, 0 for nothing.
+	Size, Grown int64
 	// Claim is the PersistentVolumeClaim's own information, nil without one.
 	Claim *v1.PersistentVolumeClaimInfo
 }

@@ -30,9 +30,7 @@ func volumes(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus, g *Guest) [
 			if told := status.PersistentVolumeClaimInfo; told == nil || known.Claim == nil || told.ClaimName != known.Claim.ClaimName {
 				status.PersistentVolumeClaimInfo = known.Claim
 			}
-			if known.Size > 0 {
-				status.Size = known.Size
-			}
+			status.Size = sizeTold(status.Size, known)
 		}
 		list = append(list, status)
 	}
@@ -43,6 +41,18 @@ func volumes(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus, g *Guest) [
 	}
 	slices.SortFunc(list, func(a, b v1.VolumeStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return list
+}
+
+// sizeTold is the size of a disk as its guest knows it, which is what the status says. A guest that has come
+// with its disk to a larger claim still knows the old one: it is told when the disk is made to grow.
+func sizeTold(before int64, known Volume) int64 {
+	switch {
+	case known.Grown > 0:
+		return known.Grown
+	case before > 0 && known.Size > before, known.Size == 0:
+		return before
+	}
+	return known.Size
 }
 
 // plugged is the status of a hotplugged volume.

@@ -40,6 +40,33 @@ func TestWhatIsSaidOfVolumesThatComeAndGo(t *testing.T) {
 	}
 }
 
+// TestADiskHasTheSizeThatItsGuestKnows: a disk that has come to a larger claim is larger than what the guest was
+// told of it.
+func TestADiskHasTheSizeThatItsGuestKnows(t *testing.T) {
+	for name, test := range map[string]struct {
+		before int64
+		known  Volume
+		want   int64
+	}{
+		"its guest starts":                       {0, Volume{Size: 5}, 5},
+		"its guest goes on":                      {5, Volume{Size: 5}, 5},
+		"it is smaller than was said":            {5, Volume{Size: 4}, 4},
+		"it has come to a larger claim":          {5, Volume{Size: 9}, 5},
+		"it has, and the guest was told":         {5, Volume{Size: 9, Grown: 9}, 9},
+		"it has grown":                           {5, Volume{Size: 5, Grown: 8}, 8},
+		"it could not grow by all that is there": {5, Volume{Size: 9, Grown: 8}, 8},
+		"nothing is known of it":                 {5, Volume{}, 5},
+		"nothing was ever known of it":           {0, Volume{}, 0},
+	} {
+		vmi := instance()
+		vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "root", Size: test.before}}
+		got := volumes(vmi, vmi.Status.VolumeStatus, &Guest{Volumes: map[string]Volume{"root": test.known}})
+		if len(got) != 1 || got[0].Size != test.want {
+			t.Errorf("%s: %+v, want a size of %d", name, got, test.want)
+		}
+	}
+}
+
 func TestWhatIsKnownOfAClaimLaterCounts(t *testing.T) {
 	info := func(claim string, mode corev1.PersistentVolumeMode) *v1.PersistentVolumeClaimInfo {
 		return &v1.PersistentVolumeClaimInfo{ClaimName: claim, VolumeMode: &mode}
@@ -51,7 +78,7 @@ func TestWhatIsKnownOfAClaimLaterCounts(t *testing.T) {
 		want  *v1.PersistentVolumeClaimInfo
 		size  int64
 	}{
-		"nothing was said":                        {nil, Volume{Claim: info("data", older), Size: 9}, info("data", older), 9},
+		"nothing was said":                        {nil, Volume{Claim: info("data", older)}, info("data", older), 5},
 		"virt-controller has said more of it":     {info("data", newer), Volume{Claim: info("data", older)}, info("data", newer), 5},
 		"what was said is of another claim":       {info("other", newer), Volume{Claim: info("data", older)}, info("data", older), 5},
 		"what was said is of a volume without it": {info("data", newer), Volume{}, nil, 5},
