@@ -55,6 +55,10 @@ func setupMasquerade(pod Pod, p plan, log logr.Logger) (Interface, []server, err
 	if err := translate(pod.NetNS, p, outside); err != nil {
 		return Interface{}, nil, err
 	}
+	if err := forgetUntranslated(pod.NetNS, outside); err != nil {
+		// The guest is reached by everybody else.
+		log.Info("whoever has sent to the guest before its network was there may have to change its port", "reason", err.Error())
+	}
 	lease, err := p.lease(pod, p.mac, outside.mtu)
 	if err != nil {
 		return Interface{}, nil, err

@@ -3,6 +3,7 @@ package network
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"testing"
@@ -127,6 +128,36 @@ func TestMasqueradeOpensDeclaredPortsOnly(t *testing.T) {
 	for _, port := range []string{"80", "81"} {
 		if conn, err := dial(t, w.node, "tcp", "10.0.2.2:"+port); err == nil {
 			t.Errorf("the guest answers at its own address: %v", conn.RemoteAddr())
+		}
+	}
+}
+
+// TestWhoSendsBeforeTheRulesAreThereReachesTheGuest: the kernel follows connections from when the first rule is
+// written, and has the rules be in force later, all at once. A connection that begins between leads to the
+// pod, and its sender goes on from the same port.
+func TestWhoSendsBeforeTheRulesAreThereReachesTheGuest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, masquerade())
+	elsewhere := join(destination(netip.MustParseAddr("192.0.2.1")), translation{guest: netip.MustParseAddr("10.0.2.2")}.toGuest())
+	check(t, apply(w.pod, nftables.TableFamilyIPv4, []chain{{
+		name: "prerouting", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPrerouting, priority: nftables.ChainPriorityNATDest, rules: []rule{elsewhere},
+	}}))
+	client, err := dial(t, w.node, "udp", podAddress+":53")
+	check(t, err)
+	answered := func() bool {
+		_, _ = client.Write([]byte("hello")) // it may have been told that nobody listens
+		check(t, client.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+		n, err := client.Read(make([]byte, 100))
+		return err == nil && n == 5
+	}
+	if answered() {
+		t.Fatal("somebody answers before there is a guest")
+	}
+	w.bootGuest(t, w.setup(t, w.manager))
+	udpEcho(t, w.guest, ":53")
+	for deadline := time.Now().Add(soon); !answered(); {
+		if time.Now().After(deadline) {
+			t.Fatal("the guest does not hear what is sent to it")
 		}
 	}
 }

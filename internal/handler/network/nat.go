@@ -1,6 +1,7 @@
 package network
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -81,6 +84,39 @@ func keepRequestsHere(namespace *os.File, tap string) error {
 		return fmt.Errorf("keeping the guest's DHCP requests in its pod: %w", err)
 	}
 	return nil
+}
+
+// forgetUntranslated has the kernel forget the connections to the pod's addresses that lead to the pod itself, where
+// nobody listens. The kernel follows connections from when the first rule is written, and has the rules be
+// in force later, all at once: who sends between, by UDP and always from one port, would never reach the guest.
+func forgetUntranslated(namespace *os.File, outside facts) error {
+	connections, err := netlink.NewHandleAt(netns.NsHandle(namespace.Fd()), unix.NETLINK_NETFILTER)
+	if err != nil {
+		return fmt.Errorf("opening conntrack in the pod's network namespace: %w", err)
+	}
+	defer connections.Close()
+	var errs []error
+	for _, prefix := range outside.addresses {
+		family := netlink.InetFamily(unix.AF_INET)
+		if prefix.Addr().Is6() {
+			family = unix.AF_INET6
+		}
+		_, err := connections.ConntrackDeleteFilters(netlink.ConntrackTable, family, untranslated(prefix.Addr()))
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("forgetting the connections that lead to the pod itself (the node's kernel needs nf_conntrack_netlink): %w", err)
+	}
+	return nil
+}
+
+// untranslated are the connections to an address of the pod that lead to the pod itself.
+type untranslated netip.Addr
+
+// MatchConntrackFlow implements netlink.CustomConntrackFilter.
+func (u untranslated) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+	pod := netip.Addr(u).AsSlice()
+	return flow.Forward.DstIP.Equal(pod) && flow.Reverse.SrcIP.Equal(pod)
 }
 
 // chains are the rules of the translation.
