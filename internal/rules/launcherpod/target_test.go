@@ -224,6 +224,7 @@ func TestWhichPodTheGuestIsIn(t *testing.T) {
 		"it is migrated":                             {"a", state(asIs), "one", "two"},
 		"its migration has failed":                   {"a", state(func(m *v1.VirtualMachineInstanceMigrationState) { m.Failed = true }), "one", "two"},
 		"it runs on the target, the VMI is not told": {"a", state(completed), "one", "two"},
+		"nobody says that it runs on the target":     {"b", state(asIs), "one", "two"},
 		"it runs on the target":                      {"b", state(completed), "two", "one"},
 		"no target pod is named":                     {"b", state(func(m *v1.VirtualMachineInstanceMigrationState) { m.Completed, m.TargetPod = true, "" }), "one", ""},
 	} {
@@ -231,6 +232,9 @@ func TestWhichPodTheGuestIsIn(t *testing.T) {
 		vmi.Status.NodeName, vmi.Status.MigrationState = c.node, c.state
 		if current, other := CurrentName(vmi), OtherName(vmi); current != c.current || other != c.other {
 			t.Errorf("%s: in %q beside %q, want %q and %q", name, current, other, c.current, c.other)
+		}
+		if Arrived(vmi) != (c.current == "two") {
+			t.Errorf("%s: it has arrived: %t", name, Arrived(vmi))
 		}
 		if node, want := OtherNode(vmi), map[string]string{"": "", "one": "a", "two": "b"}[c.other]; node != want {
 			t.Errorf("%s: the other pod is on %q, want %q", name, node, want)
