@@ -143,8 +143,10 @@ func TestWhatIsSaidOfAGuest(t *testing.T) {
 		RunState: runstate.IOError, Stalled: true, FailedDisks: []guestlifecycle.FailedDisk{{Volume: "root"}}, PausedByUser: true,
 		MachineType: "q35", Agent: answer, Plugged: map[string]guestlifecycle.Plugged{"hot": {Phase: v1.VolumeReady}},
 		Interfaces: []guestlifecycle.Interface{{Name: "default", MAC: "02:00:00:00:00:01", IPs: []string{"10.0.0.2"}, PodInterface: "eth0", Queues: 1}},
-		// The guest has what it was told last, whatever its claim has.
-		Volumes: map[string]guestlifecycle.Volume{"root": {Size: 9, Claim: s.attached.prepared.claims["root"]}, "data": {Size: 5}},
+		// The rule of what the guest has looks at both sizes, as they are (guestlifecycle, sizeTold).
+		Volumes: map[string]guestlifecycle.Volume{
+			"root": {Size: 5, Grown: 9, Claim: s.attached.prepared.claims["root"]}, "data": {Size: 5, Grown: 3},
+		},
 	}
 	if diff := cmp.Diff(want, s.describe("q35")); diff != "" {
 		t.Errorf("what is said (-want +got):\n%s", diff)
