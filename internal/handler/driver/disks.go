@@ -39,7 +39,7 @@ func (d *Driver) receiveDisks(ctx context.Context, s *snapshot, seen presence.Fa
 	if a == nil || target == nil || seen.VMI == nil || guestlifecycle.RoleOf(seen.VMI, d.env.Node) != guestlifecycle.Destination {
 		return
 	}
-	if known := a.guest.Observe().Migration; !known.Arriving() || known.Ran {
+	if known := a.guest.Observe().Migration; !known.Arriving() {
 		return
 	}
 	arrival := volumes.Arrival{VMI: seen.VMI, AttachmentPods: seen.AttachmentPods}

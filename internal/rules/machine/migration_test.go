@@ -55,6 +55,22 @@ func TestMarkersOfEarlierMigrationsAreOutdated(t *testing.T) {
 	}
 }
 
+func TestAGuestArrivesUntilItHasRun(t *testing.T) {
+	for name, c := range map[string]struct {
+		h    Handover
+		want bool
+	}{
+		"it was started here":             {Handover{}, false},
+		"QEMU waits for it":               {Handover{Incoming: "a"}, true},
+		"it ran":                          {Handover{Incoming: "a", Ran: true}, false},
+		"it goes, and is awaited nowhere": {Handover{Begun: "b"}, false},
+	} {
+		if got := c.h.Arriving(); got != c.want {
+			t.Errorf("%s: it arrives: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // TestATargetIsTheSourcesMachine: to the byte, but for how it starts.
 func TestATargetIsTheSourcesMachine(t *testing.T) {
 	for _, file := range vmiFiles(t) {

@@ -141,6 +141,17 @@ func TestDisksOfANodeThatIsDrained(t *testing.T) {
 	}
 }
 
+// TestEachDiskIsLookedAt: what is kept of one is no reason to keep another's.
+func TestEachDiskIsLookedAt(t *testing.T) {
+	move := volumemigration.Move{Volume: away.Volume, From: "a", To: away.To}
+	o := Observed{VM: newVM(v1.RunStrategyAlways, drains("a")), VMI: newTestVMI(running, drainedFrom("a"), uncordoned), Now: now, DrainDisks: []DrainDisk{
+		{Move: move}, {Move: move, DataVolume: destination()},
+	}}
+	if got := drainOf(decide(o)); got != "deletes b" {
+		t.Errorf("it %q", got)
+	}
+}
+
 // TestADrainGoesByTheAPIServersWord: a cache may show a VMI from before it came to where it is.
 func TestADrainGoesByTheAPIServersWord(t *testing.T) {
 	old := &corev1.PersistentVolumeClaim{}

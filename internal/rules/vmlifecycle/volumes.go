@@ -58,7 +58,7 @@ func (d *decision) moveVolumes(vmi *v1.VirtualMachineInstance) bool {
 	facts := vmistatus.Facts{Now: d.o.Now}
 	renamed := false
 	switch inFlight := migration.InFlight(vmi); {
-	case len(d.moves.wanted) == 0 && len(vmi.Status.MigratedVolumes) == 0 && !d.changesVolumes():
+	case len(d.moves.wanted) == 0 && !d.changesVolumes():
 		return !inFlight && d.rename(vmi)
 	case inFlight && (len(under) == 0 || slices.Equal(under, d.moves.wanted)):
 		return false
@@ -77,7 +77,7 @@ func (d *decision) moveVolumes(vmi *v1.VirtualMachineInstance) bool {
 	return renamed || !equality.Semantic.DeepEqual(before, vmi.Status)
 }
 
-// changesVolumes reports whether the VMI says that disks are to be copied.
+// changesVolumes reports whether the VMI says of disks that they are copied, or were to be; it lists none without.
 func (d *decision) changesVolumes() bool {
 	return condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange) != nil
 }
