@@ -54,20 +54,13 @@ func newDrained(t *testing.T) *drained {
 	t.Helper()
 	d := &drained{ns: newNamespace(t), boots: map[string]string{}}
 	d.selector = "drain=" + d.ns
-	start := func(vm *v1.VirtualMachine, strategy v1.EvictionStrategy) *guest {
-		labels := map[string]string{"drain": d.ns, "vm": vm.Name}
-		vm.Spec.Template.ObjectMeta.Labels = labels
-		g := bootVM(t, preferring(evictable(vm, strategy), node1))
-		if on := awaitRunning(t, d.ns, vm.Name).Status.NodeName; on != node1 {
-			t.Fatalf("%s runs on %s, want %s", vm.Name, on, node1)
-		}
-		return g
+	start := func(vm *v1.VirtualMachine, strategy v1.EvictionStrategy) {
+		vm.Spec.Template.ObjectMeta.Labels = map[string]string{"drain": d.ns, "vm": vm.Name}
+		create(t, preferring(evictable(vm, strategy), node1))
 	}
-	for name, strategy := range map[string]v1.EvictionStrategy{"always": v1.EvictionStrategyLiveMigrate, "can": v1.EvictionStrategyLiveMigrateIfPossible} {
-		g := start(newMigratableVM(t, d.ns, name), strategy)
-		g.count()
-		d.boots[name] = g.bootID()
-		awaitMigratable(t, d.ns, name)
+	moving := map[string]v1.EvictionStrategy{"always": v1.EvictionStrategyLiveMigrate, "can": v1.EvictionStrategyLiveMigrateIfPossible}
+	for name, strategy := range moving {
+		start(newMigratableVM(t, d.ns, name), strategy)
 	}
 	held := newVMI(d.ns, "held")
 	held.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
@@ -75,9 +68,23 @@ func newDrained(t *testing.T) *drained {
 	start(newVM(held, v1.RunStrategyAlways), v1.EvictionStrategyLiveMigrate)
 	start(newVM(newVMI(d.ns, "external"), v1.RunStrategyAlways), v1.EvictionStrategyExternal)
 	claim(t, d.ns, "plugged", corev1.PersistentVolumeFilesystem, folderOnNode1(d.ns, "plugged"))
-	g := start(newMigratableVM(t, d.ns, "hotplugged"), v1.EvictionStrategyLiveMigrate)
-	do(t, d.ns, "addvolume", "hotplugged", "--volume-name=plugged")
-	g.gets("plugged")
+	start(newMigratableVM(t, d.ns, "hotplugged"), v1.EvictionStrategyLiveMigrate)
+
+	for _, name := range []string{"always", "can", "held", "external", "hotplugged"} {
+		if on := awaitRunning(t, d.ns, name).Status.NodeName; on != node1 {
+			t.Fatalf("%s runs on %s, want %s", name, on, node1)
+		}
+		g := login(t, d.ns, name)
+		if _, moves := moving[name]; moves {
+			g.count()
+			d.boots[name] = g.bootID()
+			awaitMigratable(t, d.ns, name)
+		}
+		if name == "hotplugged" {
+			do(t, d.ns, "addvolume", name, "--volume-name=plugged")
+			g.gets("plugged")
+		}
+	}
 	return d
 }
 
@@ -122,7 +129,7 @@ func TestDrain(t *testing.T) {
 	}
 	first := make(chan ended, 1)
 	go func() {
-		out, err := drain(t, node1, d.selector, "60s")
+		out, err := drain(t, node1, d.selector, "20s")
 		first <- ended{out, err}
 	}()
 	awaitVMI(t, d.ns, "always", "the migration to have begun", func(vmi *v1.VirtualMachineInstance) bool {

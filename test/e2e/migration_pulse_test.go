@@ -20,8 +20,9 @@ import (
 	"drydock.dev/drydock/test/pulse"
 )
 
-// withPulse gives a VM's guest a pulse, and a lease on the disks (vda) that it names.
+// withPulse gives a VM's guest a pulse, and a lease on the disks (vda) that it names. Its QEMUs tell when they run.
 func withPulse(vm *v1.VirtualMachine, disks ...string) *v1.VirtualMachine {
+	vm = withRunStates(vm)
 	data := fmt.Sprintf("#cloud-config\nwrite_files: [{path: /etc/pulse, content: %q}]\n", vm.Name+" "+strings.Join(disks, " "))
 	spec := &vm.Spec.Template.Spec
 	for i := range spec.Volumes {
@@ -42,12 +43,14 @@ const (
 	answerTime = 5 * time.Second
 )
 
-// pulses asks the guests of a namespace how they are, in all launcher pods that there are, four times a second.
+// pulses asks the guests of a namespace how they are, in all launcher pods that there are, four times a second, and
+// keeps what their QEMUs say of themselves.
 type pulses struct {
 	pulse.Record
 	t      *testing.T
 	ns     string
 	asking sync.WaitGroup
+	logs   launcherLogs // find's
 
 	mu   sync.Mutex
 	pods map[netip.Addr]string
@@ -66,6 +69,7 @@ func feelPulses(t *testing.T, ns string) *pulses {
 		if err := p.Err(); err != nil {
 			t.Error(err)
 		}
+		p.logs.check(t)
 	})
 	return p
 }
@@ -91,6 +95,7 @@ func (p *pulses) find(ctx context.Context) {
 		}
 		return
 	}
+	p.logs.open(p.t, list.Items)
 	pods := map[netip.Addr]string{}
 	newest := map[netip.Addr]time.Time{}
 	for i := range list.Items {

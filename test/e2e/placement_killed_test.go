@@ -143,18 +143,42 @@ func TestVirtControllerDiesAtEachStepOfADisk(t *testing.T) {
 	}
 }
 
-// TestANodeIsLostBeforeItsClaimsAreBound has a provisioning pod bind them.
+// TestANodeIsLostBeforeItsClaimsAreBound has the scheduler settle on a node for the claims of two VMs, the
+// storage's provisioner hang, and then the node. One VM's claims are bound by a provisioning pod, the other's,
+// which have no DataVolumes, by its launcher pod. Not in parallel: other tests need both.
 func TestANodeIsLostBeforeItsClaimsAreBound(t *testing.T) {
-	ns := newNamespace(t)
-	vm := vmWithBlankDisk(ns, "vm", classLocal)
-	addDataVolume(vm, "more", classLocal, blankDisk())
-	loseNodeOf(t, vm)
+	provisioned := vmWithBlankDisk(newNamespace(t), "vm", classLocal)
+	addDataVolume(provisioned, "more", classLocal, blankDisk())
+	vms := []*v1.VirtualMachine{provisioned, vmWithClaims(t, newNamespace(t))}
+
+	storage := controlPlanePIDs("drydock-storage")(t)[0]
+	freeze(t, storage)
+	for _, vm := range vms {
+		create(t, preferring(vm, node2))
+	}
+	for _, vm := range vms {
+		awaitSettled(t, vm.Namespace, node2)
+	}
+	thaw := freeze(t, kubeletOf(t, node2))
+	for _, vm := range vms {
+		awaitSettled(t, vm.Namespace, node1)
+	}
+	thaw()
+	// Its successor does not know that the other node was chosen before.
+	if err := syscall.Kill(storage, syscall.SIGKILL); err != nil {
+		t.Fatalf("killing the storage's provisioner: %v", err)
+	}
+	for _, vm := range vms {
+		awaitOn(t, vm.Namespace, "vm", node1)
+		awaitNoProvisioningPod(t, vm.Namespace)
+		nothingBesides(t, vm.Namespace)
+	}
+	awaitReady(t, node2)
 }
 
-// TestANodeIsLostBeforeALauncherPodsClaimsAreBound has claims without DataVolumes,
-// which the launcher pod binds itself.
-func TestANodeIsLostBeforeALauncherPodsClaimsAreBound(t *testing.T) {
-	ns := newNamespace(t)
+// vmWithClaims makes two claims, which are not bound, and returns a VM that has them for its disks.
+func vmWithClaims(t *testing.T, ns string) *v1.VirtualMachine {
+	t.Helper()
 	vm := newVM(newVMI(ns, "vm"), v1.RunStrategyAlways)
 	for _, name := range []string{"data", "more"} {
 		create(t, &corev1.PersistentVolumeClaim{
@@ -169,36 +193,7 @@ func TestANodeIsLostBeforeALauncherPodsClaimsAreBound(t *testing.T) {
 		source.ClaimName = "vm-" + name
 		addClaimDisk(vm, name, v1.VolumeSource{PersistentVolumeClaim: source})
 	}
-	loseNodeOf(t, vm)
-}
-
-// loseNodeOf has the scheduler settle on a node for the VM's claims, the storage's
-// provisioner hang, and then the node. Not in parallel: other tests need both.
-func loseNodeOf(t *testing.T, vm *v1.VirtualMachine) {
-	t.Helper()
-	ns := vm.Namespace
-	vm.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
-			Weight: 100, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
-				Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node2},
-			}}},
-		}},
-	}}
-	storage := controlPlanePIDs("drydock-storage")(t)[0]
-	freeze(t, storage)
-	create(t, vm)
-	awaitSettled(t, ns, node2)
-	thaw := freeze(t, kubeletOf(t, node2))
-	awaitSettled(t, ns, node1)
-	thaw()
-	// Its successor does not know that the other node was chosen before.
-	if err := syscall.Kill(storage, syscall.SIGKILL); err != nil {
-		t.Fatalf("killing the storage's provisioner: %v", err)
-	}
-	awaitOn(t, ns, "vm", node1)
-	awaitNoProvisioningPod(t, ns)
-	nothingBesides(t, ns)
-	awaitReady(t, node2)
+	return vm
 }
 
 // awaitSettled waits until the scheduler wants the disks of the namespace made on

@@ -43,8 +43,8 @@ func (t *Tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Sentence is the end of what was kept as one line: registers, and what QEMU
-// warns of while it goes on, are left out if there is anything else.
+// Sentence is the end of what was kept as one line: registers, traces, and what
+// QEMU warns of while it goes on, are left out if there is anything else.
 func (t *Tail) Sentence() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +59,7 @@ func (t *Tail) Sentence() string {
 			continue
 		}
 		all = append(all, line)
-		if !strings.Contains(line, "warning: ") && !isDump(line) {
+		if !strings.Contains(line, "warning: ") && !isDump(line) && !isTrace(line) {
 			grave = append(grave, line)
 		}
 	}
@@ -68,6 +68,14 @@ func (t *Tail) Sentence() string {
 	}
 	sentence := strings.Join(all, "; ")
 	return strings.ToValidUTF8(sentence[max(0, len(sentence)-maxSentence):], "")
+}
+
+// isTrace reports whether a line is one of those that QEMU was asked to write
+// (the label debugLogs): a process, '@', a time, and the event.
+func isTrace(line string) bool {
+	pid, rest, ok := strings.Cut(line, "@")
+	at, _, timed := strings.Cut(rest, ":")
+	return ok && timed && pid != "" && strings.Trim(pid, "0123456789") == "" && at != "" && strings.Trim(at, ".0123456789") == ""
 }
 
 // isDump reports whether QEMU prints a CPU's registers in a line. (Package regexp

@@ -51,6 +51,17 @@ func TestADumpOfRegistersIsLeftOut(t *testing.T) {
 	}
 }
 
+func TestTracesAreLeftOut(t *testing.T) {
+	tail := &Tail{Also: io.Discard}
+	text := "2026-11-23T11:46:12.123456Z qemu: it broke @10:15\n25219@1795434348.848599:vm_state_notify running 0 reason 7 (shutdown)\n"
+	if _, err := tail.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := tail.Sentence(), "2026-11-23T11:46:12.123456Z qemu: it broke @10:15"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestWhatQEMUSaysOfAnErrorIsNotLostAmongRegisters(t *testing.T) {
 	tail := &Tail{Also: io.Discard}
 	text := "KVM internal error. Suberror: 1\nemulation failure\n"

@@ -49,10 +49,10 @@ func sizeTold(before int64, known Volume) int64 {
 	switch {
 	case known.Grown > 0:
 		return known.Grown
-	case before > 0 && known.Size > before, known.Size == 0:
-		return before
+	case before > 0 && known.Size > 0:
+		return min(before, known.Size)
 	}
-	return known.Size
+	return max(before, known.Size)
 }
 
 // plugged is the status of a hotplugged volume.

@@ -246,3 +246,20 @@ func TestEveryMistakeIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// TestDebugLogs: QEMU tells of its run states where the VMI's label asks for it, and nowhere else.
+func TestDebugLogs(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, "false": false, "": false} {
+		vmi := &v1.VirtualMachineInstance{}
+		vmi.Spec.Domain.Memory = &v1.Memory{Guest: new(resource.MustParse("64Mi"))}
+		vmi.Labels = map[string]string{DebugLogsLabel: value}
+		m, err := Build(Input{VMI: vmi})
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := strings.Join(m.Args(), " ")
+		if got := strings.Contains(args, "-msg timestamp=on -trace vm_state_notify -trace migrate_set_state"); got != want || want != strings.Contains(args, "-trace") {
+			t.Errorf("with %q: %s", value, args)
+		}
+	}
+}

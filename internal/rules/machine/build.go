@@ -63,7 +63,22 @@ func (b *builder) basics() {
 	b.option("sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
 	b.option("display", "none")
 	b.option("action", "shutdown=poweroff,reboot="+b.rebootAction()+",panic=shutdown"+b.watchdogAction())
+	b.debugLogs()
 	b.halt()
+}
+
+// DebugLogsLabel, "true" at a VMI, has virt-launcher's log tell more. (Upstream it asks for libvirt's logs.)
+const DebugLogsLabel = "debugLogs"
+
+// debugLogs has QEMU write when its guest begins and ceases to run, and each step of its migrations. A guest has no
+// way to make it write much.
+func (b *builder) debugLogs() {
+	if b.vmi.Labels[DebugLogsLabel] != "true" {
+		return
+	}
+	b.option("msg", "timestamp=on")
+	b.option("trace", "vm_state_notify")
+	b.option("trace", "migrate_set_state")
 }
 
 func (b *builder) rebootAction() string {
