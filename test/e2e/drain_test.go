@@ -48,8 +48,8 @@ type drained struct {
 	boots    map[string]string
 }
 
-// newDrained starts five guests on node1: two that can move, one with a hotplugged disk, one
-// that can't move, and one that somebody else looks after.
+// newDrained starts five guests on node1: two that can move, one of them with a hotplugged disk that is shared, one
+// with a hotplugged disk of the node, one that can't move, and one that somebody else looks after.
 func newDrained(t *testing.T) *drained {
 	t.Helper()
 	d := &drained{ns: newNamespace(t), boots: map[string]string{}}
@@ -69,6 +69,9 @@ func newDrained(t *testing.T) *drained {
 	start(newVM(newVMI(d.ns, "external"), v1.RunStrategyAlways), v1.EvictionStrategyExternal)
 	claim(t, d.ns, "plugged", corev1.PersistentVolumeFilesystem, folderOnNode1(d.ns, "plugged"))
 	start(newMigratableVM(t, d.ns, "hotplugged"), v1.EvictionStrategyLiveMigrate)
+	shared := claimOfClass(d.ns, "shared", classShared, corev1.PersistentVolumeFilesystem)
+	shared.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	create(t, shared)
 
 	for _, name := range []string{"always", "can", "held", "external", "hotplugged"} {
 		if on := awaitRunning(t, d.ns, name).Status.NodeName; on != node1 {
@@ -80,9 +83,9 @@ func newDrained(t *testing.T) *drained {
 			d.boots[name] = g.bootID()
 			awaitMigratable(t, d.ns, name)
 		}
-		if name == "hotplugged" {
-			do(t, d.ns, "addvolume", name, "--volume-name=plugged")
-			g.gets("plugged")
+		if plugged := map[string]string{"always": "shared", "hotplugged": "plugged"}[name]; plugged != "" {
+			do(t, d.ns, "addvolume", name, "--volume-name="+plugged)
+			g.gets(plugged)
 		}
 	}
 	return d
@@ -110,8 +113,12 @@ func (d *drained) haveMoved(t *testing.T) {
 			return vmi.Status.NodeName == node2 && vmi.Status.EvacuationNodeName == ""
 		})
 		awaitOneLauncher(t, vmi, node2)
-		if g := login(t, d.ns, name); g.bootID() != boot {
+		g := login(t, d.ns, name)
+		if g.bootID() != boot {
 			t.Errorf("%s was started again", name)
+		}
+		if name == "always" {
+			g.gets("shared")
 		}
 		startedOnce(t, d.ns, name)
 	}
