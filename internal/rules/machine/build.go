@@ -67,7 +67,7 @@ func (b *builder) basics() {
 	b.halt()
 }
 
-// DebugLogsLabel, "true" at a VMI, has virt-launcher's log tell more. (Upstream it asks for libvirt's logs.)
+// DebugLogsLabel has virt-launcher's log tell more, if it is "true" at a VMI. (Upstream it asks for libvirt's logs.)
 const DebugLogsLabel = "debugLogs"
 
 // debugLogs has QEMU write when its guest begins and ceases to run, and each step of its migrations. A guest has no
