@@ -19,6 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplugpod"
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // record is what the VMI's attachment pods are recorded to be.
@@ -82,6 +83,12 @@ type travels struct {
 // newTravels brings that about; between is called between any two steps.
 func newTravels(t *testing.T, between func(*plugWorld)) *travels {
 	t.Helper()
+	return newTravelsAfter(t, func(*plugWorld) {}, between)
+}
+
+// newTravelsAfter brings it about after something that is done before the migration begins.
+func newTravelsAfter(t *testing.T, before, between func(*plugWorld)) *travels {
+	t.Helper()
 	w := newPlugWorld(t)
 	w.claim("a", "")
 	w.add("a")
@@ -90,6 +97,7 @@ func newTravels(t *testing.T, between func(*plugWorld)) *travels {
 	w.awaitRecord(1, 0)
 	source := w.awaitLauncher("vmi")
 	w.expectOwner(&first, source)
+	before(w)
 	m := w.migrate("move", "vmi")
 	target := w.bringTo(m, v1.MigrationPreparingTarget, otherNode)
 	between(w)
@@ -150,6 +158,55 @@ func TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt(t *testing.T) {
 				t.Errorf("%d pods were made and %d are left, want 2 and 0", ever, now)
 			}
 		})
+	}
+}
+
+// TestAVolumeComesToAnotherClaimWithItsGuest: the pod at the target has the claim that the disk is copied to, and the VMI names
+// that claim and that pod with its new node.
+func TestAVolumeComesToAnotherClaimWithItsGuest(t *testing.T) {
+	g := newTravelsAfter(t, func(w *plugWorld) {
+		w.claim("x", "")
+		w.edit(func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.MigratedVolumes = volumemigration.Write([]volumemigration.Move{{Volume: "a", From: "a", To: "x"}})
+		})
+	}, func(w *plugWorld) { w.quiet() })
+	for pod, want := range map[*corev1.Pod]string{g.first: "a", g.next: "x"} {
+		if got := pod.Spec.Volumes[0].PersistentVolumeClaim; got == nil || got.ClaimName != want {
+			t.Errorf("pod %s has %+v, want the claim %s", pod.Name, got, want)
+		}
+	}
+	on := func(claim string, pod *corev1.Pod) {
+		t.Helper()
+		g.eventually("the volume on the claim "+claim, func() (bool, string) {
+			vmi, s := g.vmi("vmi"), g.volume("a")
+			named := hotplug.VolumesOf(&vmi.Spec)[0].Claim
+			info := s.PersistentVolumeClaimInfo
+			return named == claim && info.ClaimName == claim && len(info.AccessModes) > 0 && s.HotplugVolume.AttachPodUID == pod.UID,
+				fmt.Sprintf("the spec names %s, the status is %+v", named, s)
+		})
+	}
+	on("a", g.first)
+	g.targetSays(g.migration, vmistatus.TargetMigration{Address: "10.0.0.2:49152"})
+	g.awaitMigration("move", v1.MigrationTargetReady)
+	g.sourceSays(g.migration, vmistatus.SourceMigration{Begins: true})
+	g.awaitMigration("move", v1.MigrationRunning)
+	on("a", g.first)
+	g.targetSays(g.migration, vmistatus.TargetMigration{Runs: true})
+	g.awaitMigration("move", v1.MigrationSucceeded)
+	on("x", g.next)
+	if record := g.awaitRecord(1, 0); !record.Has(g.next.Name, g.next.UID) {
+		t.Errorf("the guest has come to %s, and the record is %s", g.next.Name, record.Text())
+	}
+	g.quiet()
+	if g.deleting(g.first) {
+		t.Errorf("pod %s is deleted while the source's launcher pod may have the volume open", g.first.Name)
+	}
+	g.endContainer(g.source, launch.Exit{Reason: launch.ReasonMigrated})
+	g.awaitPodDeletion(g.source)
+	g.awaitNoAttachmentPod(g.first)
+	g.quiet()
+	if g.deleting(g.next) {
+		t.Errorf("pod %s is deleted, from which the guest has its volume", g.next.Name)
 	}
 }
 

@@ -110,6 +110,8 @@ type Header struct {
 	// CopiesClaims means that the source copies the disks whose claims change with the migration. A source
 	// from before it does not say so, and would hand its guest over without them (decision 341).
 	CopiesClaims bool `json:"copiesClaims,omitempty"`
+	// CopiesPlugged means the same of the disks that were plugged into the guest (decision 343).
+	CopiesPlugged bool `json:"copiesPlugged,omitempty"`
 }
 
 // Check returns an error that says what is wrong with the header by itself.

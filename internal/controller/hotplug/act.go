@@ -69,6 +69,8 @@ func statuses(s *observation, planned []hotplug.Entry) []v1.VolumeStatus {
 		next := old[e.Name]
 		if next.PersistentVolumeClaimInfo == nil || next.PersistentVolumeClaimInfo.ClaimName != e.Claim {
 			next = v1.VolumeStatus{PersistentVolumeClaimInfo: claimInfo(e.Claim, s.claims[e.Claim])}
+		} else if s.knowsMoreOf(next.PersistentVolumeClaimInfo) {
+			next.PersistentVolumeClaimInfo = claimInfo(e.Claim, s.claims[e.Claim])
 		}
 		next.Name, next.Phase, next.Reason, next.Message = e.Name, e.Phase, e.Reason, e.Message
 		next.HotplugVolume = &v1.HotplugVolumeStatus{AttachPodName: e.PodName, AttachPodUID: e.PodUID}
@@ -79,6 +81,20 @@ func statuses(s *observation, planned []hotplug.Entry) []v1.VolumeStatus {
 	}
 	slices.SortFunc(out, func(a, b v1.VolumeStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return out
+}
+
+// knowsMoreOfClaims reports whether the status has nothing but the name of a claim that is known: a guest has come to it
+// with a disk that was copied.
+func (s *observation) knowsMoreOfClaims() bool {
+	return slices.ContainsFunc(s.vmi.Status.VolumeStatus, func(have v1.VolumeStatus) bool {
+		return have.HotplugVolume != nil && have.PersistentVolumeClaimInfo != nil && s.knowsMoreOf(have.PersistentVolumeClaimInfo)
+	})
+}
+
+// knowsMoreOf reports that of one claim. Every claim has access modes.
+func (s *observation) knowsMoreOf(info *v1.PersistentVolumeClaimInfo) bool {
+	claim := s.claims[info.ClaimName]
+	return claim != nil && len(info.AccessModes) == 0 && len(claim.Spec.AccessModes) > 0
 }
 
 func claimInfo(name string, claim *corev1.PersistentVolumeClaim) *v1.PersistentVolumeClaimInfo {

@@ -130,7 +130,8 @@ func instanceOf(_ context.Context, pod client.Object) []reconcile.Request {
 // usersOfClaim are the VMIs that may wait for a claim, or for what fills it.
 func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []reconcile.Request {
 	return claimusers.Requests(ctx, r.Client, claim, func(vmi *v1.VirtualMachineInstance) bool {
-		return slices.ContainsFunc(hotplug.VolumesOf(&vmi.Spec), func(v hotplug.Volume) bool { return v.Claim == claim.GetName() })
+		return slices.ContainsFunc(hotplug.VolumesOf(&vmi.Spec), func(v hotplug.Volume) bool { return v.Claim == claim.GetName() }) ||
+			slices.ContainsFunc(hotplug.DestinationsOf(vmi), func(d hotplug.Destination) bool { return d.To.Claim == claim.GetName() })
 	})
 }
 
@@ -152,7 +153,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			r.memory.forget(req.NamespacedName)
 			result, err = r.sweep(ctx, req.NamespacedName)
 			return false, err
-		case !plan.Changed:
+		case !plan.Changed && !s.knowsMoreOfClaims():
 			result, err = r.act(ctx, s, plan)
 			return false, err
 		}

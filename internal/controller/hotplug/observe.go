@@ -101,8 +101,11 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live
 		return nil, err
 	}
 	s.Failures = r.memory.failures(key)
-	if s.Stage == hotplug.Frozen || s.Stage == hotplug.Moving || s.Stage == hotplug.Over {
+	switch s.Stage {
+	case hotplug.Frozen, hotplug.Over:
 		return s, nil
+	case hotplug.Moving:
+		return s, r.observeDestinations(ctx, s)
 	}
 	return s, r.observeWanted(ctx, s)
 }
@@ -279,20 +282,40 @@ func (r *Reconciler) observeWanted(ctx context.Context, s *observation) error {
 	return nil
 }
 
-func (r *Reconciler) claimFacts(ctx context.Context, s *observation, volume hotplug.Volume, dataVolume bool) (hotplug.ClaimFacts, error) {
-	f := hotplug.ClaimFacts{Volume: volume, DataVolumeNamed: dataVolume}
-	key := types.NamespacedName{Namespace: s.vmi.Namespace, Name: volume.Claim}
+// observeDestinations looks at the claims that disks of plugged volumes are copied to.
+func (r *Reconciler) observeDestinations(ctx context.Context, s *observation) error {
+	s.Destinations = hotplug.DestinationsOf(s.vmi)
+	for i := range s.Destinations {
+		d := &s.Destinations[i]
+		f := hotplug.ClaimFacts{Volume: d.To}
+		if err := r.readClaim(ctx, s, &f); err != nil {
+			return err
+		}
+		s.claims[d.To.Claim], d.Unfilled = f.Claim, !f.Filled()
+	}
+	return nil
+}
+
+// readClaim reads the claim of a volume and what fills it, as the cache has them.
+func (r *Reconciler) readClaim(ctx context.Context, s *observation, f *hotplug.ClaimFacts) error {
+	key := types.NamespacedName{Namespace: s.vmi.Namespace, Name: f.Volume.Claim}
 	var err error
 	if f.Claim, err = get(ctx, r.Client, key, &corev1.PersistentVolumeClaim{}); err != nil {
-		return f, err
+		return err
 	}
-	name := volume.Claim
 	if f.Claim != nil {
 		if owner := metav1.GetControllerOf(f.Claim); owner != nil {
-			name = owner.Name
+			key.Name = owner.Name
 		}
 	}
-	if f.DataVolume, err = get(ctx, r.Client, types.NamespacedName{Namespace: key.Namespace, Name: name}, &cdiv1.DataVolume{}); err != nil {
+	f.DataVolume, err = get(ctx, r.Client, key, &cdiv1.DataVolume{})
+	return err
+}
+
+func (r *Reconciler) claimFacts(ctx context.Context, s *observation, volume hotplug.Volume, dataVolume bool) (hotplug.ClaimFacts, error) {
+	f := hotplug.ClaimFacts{Volume: volume, DataVolumeNamed: dataVolume}
+	err := r.readClaim(ctx, s, &f)
+	if err != nil {
 		return f, err
 	}
 	switch {

@@ -16,6 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
 	migrations "drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // snapshot is what the parts report at one time.
@@ -64,10 +65,19 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 	if s.attached = d.attached.Load(); s.attached != nil {
 		s.guest, s.agent = s.attached.guest.Observe(), s.attached.agent.Observe()
 		if s.presence.VMI != nil {
-			s.volumes = s.attached.volumes.Observe(s.presence.VMI)
+			s.volumes = s.attached.volumes.Observe(atNode(s.presence.VMI, s.role))
 		}
 	}
+	d.exportPlugged(ctx, &s)
 	return s
+}
+
+// atNode is the VMI as it is for the QEMU of a node.
+func atNode(vmi *v1.VirtualMachineInstance, role guestlifecycle.Role) *v1.VirtualMachineInstance {
+	if role == guestlifecycle.Destination {
+		return volumemigration.Target(vmi)
+	}
+	return vmi
 }
 
 // halt is what is decided about a guest whose CPUs have not been started; nil if

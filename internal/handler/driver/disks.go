@@ -3,17 +3,21 @@ package driver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/handler/presence"
 	"drydock.dev/drydock/internal/handler/volumes"
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // tellDisks has the target of a migration hear which disks the guest has beside those that it was
@@ -42,10 +46,42 @@ func (d *Driver) receiveDisks(ctx context.Context, s *snapshot, seen presence.Fa
 	if known := a.guest.Observe().Migration; !known.Arriving() {
 		return
 	}
-	arrival := volumes.Arrival{VMI: seen.VMI, AttachmentPods: seen.AttachmentPods}
+	// The claims of the pods here are those that the disks are copied to.
+	arrival := volumes.Arrival{VMI: volumemigration.Target(seen.VMI), AttachmentPods: seen.AttachmentPods, Copied: map[string]int64{}}
+	for _, m := range volumemigration.Of(seen.VMI) {
+		arrival.Copied[m.Volume] = volumemigration.SizeOf(seen.VMI, m.Volume)
+	}
 	for _, disk := range target.Disks() {
 		place := machine.Slot{Bus: v1.DiskBus(disk.Bus), Number: disk.Number}
 		arrival.Disks = append(arrival.Disks, nodehotplug.PluggedDisk{Volume: disk.Volume, Place: place})
 	}
 	s.plug, s.plugAfter = a.volumes.Receive(ctx, a.guest.Monitor(), arrival)
+}
+
+// exportPlugged has the QEMU that waits for a guest take the content of the disks that have been plugged into it, and the
+// source hear that it has all of them. Before that nothing is copied.
+func (d *Driver) exportPlugged(ctx context.Context, s *snapshot) {
+	target := d.moving.target
+	if target == nil || s.attached == nil || s.role != guestlifecycle.Destination || !s.volumes.Received || d.moving.plugged {
+		return
+	}
+	failure := &d.moving.exporting
+	if left := failure.left(guestlifecycle.Attach, d.env.Now()); left > 0 {
+		s.plugAfter = backoff.Sooner(s.plugAfter, left)
+		return
+	}
+	err := s.attached.guest.Export(ctx, layout.Socket(layout.DisksSocket), mirrorsBy(s.presence.VMI, true))
+	failure.note(guestlifecycle.Attach, err, d.env.Now())
+	if err != nil {
+		d.log.Info("QEMU does not take the content of plugged disks yet", "reason", err.Error())
+		s.plugAfter = backoff.Sooner(s.plugAfter, failure.left(guestlifecycle.Attach, d.env.Now()))
+		return
+	}
+	d.moving.plugged = true
+	target.TellPlugged()
+}
+
+// mirrorsBy are the disks that move with the guest, those that are plugged or the others.
+func mirrorsBy(vmi *v1.VirtualMachineInstance, plugged bool) []machine.Mirror {
+	return slices.DeleteFunc(machine.Mirrors(vmi), func(m machine.Mirror) bool { return m.Plugged != plugged })
 }

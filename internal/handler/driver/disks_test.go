@@ -17,6 +17,8 @@ import (
 	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // plug plugs volumes of these names into the guest on node1, each on a claim of its own.
@@ -40,14 +42,20 @@ func (v *voyage) plug(bus v1.DiskBus, names ...string) {
 // hold records an attachment pod at the target that has a volume.
 func (v *voyage) hold(name string) *corev1.Pod {
 	v.t.Helper()
-	attachment := runningAttachmentPod(v.api.vmi, "incoming-"+name, map[string]string{name: "claim-" + name})
+	return v.holdOn(name, "claim-"+name)
+}
+
+// holdOn does the same of a volume that is on a claim there.
+func (v *voyage) holdOn(name, claim string) *corev1.Pod {
+	v.t.Helper()
+	attachment := runningAttachmentPod(v.api.vmi, "incoming-"+name, map[string]string{name: claim})
 	v.api.update(func(vmi *v1.VirtualMachineInstance) {
 		r, err := hotplug.ReadRecord(vmi.Annotations)
 		if err != nil {
 			v.t.Error(err)
 		}
 		r.Incoming = &hotplug.Incoming{Migration: ours, Pods: []hotplug.AttachmentPod{{
-			Name: attachment.Name, UID: attachment.UID, Volumes: []hotplug.Volume{{Name: name, Claim: "claim-" + name}},
+			Name: attachment.Name, UID: attachment.UID, Volumes: []hotplug.Volume{{Name: name, Claim: claim}},
 		}}}
 		vmi.Annotations = map[string]string{hotplug.RecordAnnotation: r.Text()}
 	})
@@ -101,6 +109,96 @@ func TestPluggedDisksComeWithTheGuest(t *testing.T) {
 		return s.Phase == v1.VolumeReady && s.HotplugVolume.AttachPodUID == attachment.UID
 	})
 	v.alone(v.to, v.from)
+}
+
+// moveClaim has the disk of volume a be copied to another claim, on which there is nothing.
+func (v *voyage) moveClaim() {
+	v.t.Helper()
+	if err := os.Mkdir(filepath.Join(string(v.storage), "volume-of-claim-b"), 0o755); err != nil {
+		v.t.Fatal(err)
+	}
+	v.api.update(func(vmi *v1.VirtualMachineInstance) {
+		vmi.Status.MigratedVolumes = volumemigration.Write([]volumemigration.Move{{Volume: "a", From: "claim-a", To: "claim-a"}})
+	})
+}
+
+// TestAPluggedDiskIsCopiedToAnotherClaim: the target plugs the other claim, and takes the content before it takes memory.
+func TestAPluggedDiskIsCopiedToAnotherClaim(t *testing.T) {
+	v := newVoyage(t)
+	v.plug(v1.DiskBusSCSI, "a")
+	v.moveClaim()
+	from, node := v.from.model.qemu, machine.NodeName("a")
+	from.Write(node)
+	release := from.HoldMirrors()
+	v.begin(nil)
+	v.to.start()
+	attachment := v.holdOn("a", "claim-a")
+	v.to.handler.supervisor.PodSeen(attachment)
+	v.api.await(t, "the start", started)
+	v.mirrors("running")
+	if got := v.to.disk("a"); got.Stage != diskhotplug.Plugged || got.Claim != "claim-a" || got.Size != 1<<20 {
+		t.Errorf("the target has the disk %+v", got)
+	}
+	if got := volume(v.api.vmi, "a"); got.PersistentVolumeClaimInfo.ClaimName != "claim-a" {
+		t.Errorf("before the guest has arrived, the status says %+v", got)
+	}
+	if status := from.MigrationStatus(); status != "" {
+		t.Errorf("before the disk is copied, the migration is %s", status)
+	}
+	release()
+	v.mirrors("ready")
+	v.copies()
+	from.Write(node)
+	v.release()
+	v.api.await(t, "the completion", completed)
+	<-from.Ended()
+	to := v.to.model.qemu
+	if here, there := from.Content(node), to.Content(node); here != 2 || there != 2 || len(to.Exports()) > 0 {
+		t.Errorf("%d writes are on the source's disk, and %d on the target's, which others may write to: %v", here, there, to.Exports())
+	}
+	v.api.update(func(vmi *v1.VirtualMachineInstance) {
+		moves, volumes := volumemigration.Of(vmi), hotplug.Arrive(vmi)
+		vmi.Status = vmistatus.Project(vmi, vmistatus.Controller, vmistatus.Facts{Now: time.Now(), Migration: vmistatus.Migration{
+			Of: ours, Arrived: &vmistatus.Arrival{Image: "image", Volumes: volumes},
+		}})
+		vmi.Spec = volumemigration.Arrive(&vmi.Spec, moves)
+	})
+	arrived := v.api.await(t, "the disk on its claim", func(vmi *v1.VirtualMachineInstance) bool {
+		s := volume(vmi, "a")
+		return s.Phase == v1.VolumeReady && s.Reason == "VolumeReady" && s.HotplugVolume.AttachPodUID == attachment.UID
+	})
+	if got := volume(arrived, "a").PersistentVolumeClaimInfo.ClaimName; got != "claim-a" {
+		t.Errorf("the guest has its disk on %s", got)
+	}
+	v.alone(v.to, v.from)
+}
+
+// TestACopyOfAPluggedDiskComesToNothing: the guest goes on with its claim.
+func TestACopyOfAPluggedDiskComesToNothing(t *testing.T) {
+	for name, happen := range map[string]func(*voyage){
+		"the target's QEMU ends": func(v *voyage) { v.to.model.qemu.Exit() },
+		"it is aborted":          func(v *voyage) { v.tell(vmistatus.Migration{Abort: true}, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVoyage(t)
+			v.plug(v1.DiskBusSCSI, "a")
+			v.moveClaim()
+			from := v.from.model.qemu
+			defer from.HoldMirrors()()
+			v.begin(nil)
+			v.to.start()
+			v.to.handler.supervisor.PodSeen(v.holdOn("a", "claim-a"))
+			v.mirrors("running")
+			happen(v)
+			failed := v.api.await(t, "the failure", failedNow)
+			<-v.to.model.qemu.Ended()
+			v.alone(v.from, v.to)
+			awaitTrue(t, "the end of the copies", func() bool { return len(from.Jobs()) == 0 && from.NodeSize("m-a") == 0 })
+			if s, has := volume(failed, "a"), v.from.disk("a"); s.Phase != v1.VolumeReady || s.PersistentVolumeClaimInfo.ClaimName != "claim-a" || has.Claim != "claim-a" {
+				t.Errorf("the guest has %+v, and the status says %+v", has, s)
+			}
+		})
+	}
 }
 
 // TestAVirtHandlerIsRestartedWhileDisksComeAlong: the next one finds the disks in QEMU, and hears again

@@ -38,8 +38,11 @@ type moving struct {
 	target  *migration.Target
 	// recovered is when QEMU was last told to go on with a post-copy whose stream has broken, zero since it has.
 	recovered time.Time
-	// agreeing is the failure of having QEMU wait for its guest.
-	agreeing failure
+	// agreeing is the failure of having QEMU wait for its guest, exporting that of having it take the content of
+	// plugged disks.
+	agreeing, exporting failure
+	// plugged means that the source was told that QEMU has the disks that were plugged into the guest.
+	plugged bool
 	// stopped means that the event of a guest that is to stand still was made.
 	stopped bool
 	// announced means that the event of the guest's arrival elsewhere was made.
@@ -142,7 +145,7 @@ func (d *Driver) expect(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInst
 			return a.link.Dial(ctx, socket)
 		}
 	}
-	target := migrationproxy.Target{Dial: dial(layout.MigrationSocket), Claims: len(vmi.Status.MigratedVolumes) > 0}
+	target := migrationproxy.Target{Dial: dial(layout.MigrationSocket), Claims: len(vmi.Status.MigratedVolumes) > 0, Plugged: len(mirrorsBy(vmi, true)) > 0}
 	if len(machine.Mirrors(vmi)) > 0 {
 		target.DialDisks = dial(layout.DisksSocket)
 	}
@@ -187,9 +190,6 @@ func (d *Driver) targetDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 	out.acts = out.target.Action == switchover.RecoverIncoming && d.recovers(f.Status)
 	if target != nil {
 		target.Tell(out.target.Tell)
-		if s.volumes.Received {
-			target.TellPlugged()
-		}
 	}
 	said := vmistatus.TargetMigration{UID: m.MigrationUID, Runs: out.target.Action == switchover.ReportCompleted}
 	if f.Process == switchover.ProcessRuns && target != nil && out.target.Action != switchover.Kill {

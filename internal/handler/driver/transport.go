@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -12,6 +13,7 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/switchover"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // offer is how the guest would be sent from here.
@@ -50,18 +52,19 @@ func (s *snapshot) limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachine
 	size := machine.GuestMemory(&vmi.Spec)
 	if s.attached != nil {
 		for _, disk := range machine.Mirrors(vmi) {
-			size += max(0, min(s.attached.prepared.images[disk.Volume].VirtualSize, maxDisk))
+			size += max(0, min(cmp.Or(s.attached.prepared.images[disk.Volume].VirtualSize, volumemigration.SizeOf(vmi, disk.Volume)), maxDisk))
 		}
 	}
 	return switchover.LimitsOf(m.MigrationConfiguration, size)
 }
 
-// export has a QEMU wait for the content of its disks that was started for a migration.
+// export has a QEMU wait for the content of the disks that it was started with for a migration. Those that are
+// plugged follow (exportPlugged).
 func (d *Driver) export(ctx context.Context, a *attached, instance *v1.VirtualMachineInstance) error {
 	if m := a.guest.Observe().Migration; !m.Arriving() {
 		return nil
 	}
-	if err := a.guest.Export(ctx, layout.Socket(layout.DisksSocket), machine.Mirrors(instance)); err != nil {
+	if err := a.guest.Export(ctx, layout.Socket(layout.DisksSocket), mirrorsBy(instance, false)); err != nil {
 		return fmt.Errorf("attaching to a QEMU that waits for its guest: %w", err)
 	}
 	return nil

@@ -48,20 +48,22 @@ func TestDisksAreRefusedWhereNoneAreCopied(t *testing.T) {
 // A source that does not say that it copies claims would hand the guest over without their content.
 func TestASourceThatCopiesNoClaimsIsRefused(t *testing.T) {
 	p := meet(t)
-	target := Target{Facts: &Facts{}, Claims: true, DialDisks: func(context.Context) (*net.UnixConn, error) { return nil, net.ErrClosed }}
+	target := Target{Facts: &Facts{}, Claims: true, Plugged: true, DialDisks: func(context.Context) (*net.UnixConn, error) { return nil, net.ErrClosed }}
 	p.expectations.Expect(Expected{
 		MigrationUID: header.MigrationUID, VMIUID: header.VMIUID, Namespace: header.Namespace, Name: header.Name, SourceNode: "node1", Target: target,
 	})
 	for _, channel := range []migrationwire.Channel{migrationwire.Control, migrationwire.Stream, migrationwire.Disks} {
-		conn := p.raw()
-		old := header
-		old.Version, old.Channel = migrationwire.Version, channel
-		if err := migrationwire.Write(conn, old); err != nil {
-			t.Fatal(err)
-		}
-		var answer migrationwire.Answer
-		if err := migrationwire.Read(conn, &answer); err != nil || !strings.Contains(answer.Refusal, "copied to other claims, which the source's virt-handler is too old for") {
-			t.Errorf("%s: the answer is %+v (%v)", channel, answer, err)
+		for _, claims := range []bool{false, true} {
+			conn := p.raw()
+			old := header
+			old.Version, old.Channel, old.CopiesClaims, old.CopiesPlugged = migrationwire.Version, channel, claims, !claims
+			if err := migrationwire.Write(conn, old); err != nil {
+				t.Fatal(err)
+			}
+			var answer migrationwire.Answer
+			if err := migrationwire.Read(conn, &answer); err != nil || !strings.Contains(answer.Refusal, "copied to other claims, which the source's virt-handler is too old for") {
+				t.Errorf("%s: the answer is %+v (%v)", channel, answer, err)
+			}
 		}
 	}
 	conn, err := p.outgoing().Dial(t.Context(), migrationwire.Control)

@@ -70,7 +70,7 @@ func (o *Outgoing) greet(ctx context.Context, conn net.Conn, channel migrationwi
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	header := o.Header
-	header.Version, header.Channel, header.CopiesClaims = migrationwire.Version, channel, true
+	header.Version, header.Channel, header.CopiesClaims, header.CopiesPlugged = migrationwire.Version, channel, true, true
 	if err := migrationwire.Write(secured, header); err != nil {
 		return nil, err
 	}

@@ -21,6 +21,8 @@ type Target struct {
 	DialDisks func(ctx context.Context) (*net.UnixConn, error)
 	// Claims means that disks are copied to other claims, which a source from before that would not do.
 	Claims bool
+	// Plugged means the same of disks that are plugged.
+	Plugged bool
 	// Facts are what this side says.
 	Facts *Facts
 	// Heard is called with each fact of the source's, once for each control connection.

@@ -225,7 +225,7 @@ func (s *Server) admit(ctx context.Context, c *call) (err error) {
 		// It would hand the guest over without its disks.
 		return errors.New("the guest's disks move with it, which the source's virt-handler is too old for")
 	}
-	if c.target.Claims && !c.header.CopiesClaims {
+	if c.target.Claims && !c.header.CopiesClaims || c.target.Plugged && !c.header.CopiesPlugged {
 		return errors.New("disks of the guest are to be copied to other claims, which the source's virt-handler is too old for")
 	}
 	if c.header.Channel == migrationwire.Control {

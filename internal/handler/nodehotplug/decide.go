@@ -34,6 +34,8 @@ type Observed struct {
 	// are, and Record the attachment pods that hold them here.
 	Arriving bool
 	Places   map[string]machine.Slot
+	// Copied are the sizes, by volume, of the disks whose content the source copies to their claims here.
+	Copied map[string]int64
 }
 
 // Action is what is to be done about one volume.
@@ -68,6 +70,8 @@ type Decision struct {
 	Source hotplug.Pod
 	// Place is where the disk is plugged; nil for wherever there is room.
 	Place *machine.Slot
+	// Size is that of an image that Open makes, 0 for as much as the claim gives.
+	Size int64
 	// Phase is what the status shall say; empty when it is not for virt-handler to
 	// say anything.
 	Phase v1.VolumePhase
@@ -190,7 +194,7 @@ func (o Observed) receive(d *Decision, e entry, disk diskhotplug.Disk) {
 	case disk.Stage == diskhotplug.Partial && !disk.Bare:
 		d.Action = Clear
 	case comes && disk.Stage != diskhotplug.Plugged && hotplug.InUse(e.phase):
-		d.Place = &place
+		d.Place, d.Size = &place, o.Copied[d.Volume]
 		o.bringIn(d, e)
 	case opened:
 		d.Action = Drop

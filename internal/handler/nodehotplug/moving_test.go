@@ -42,14 +42,14 @@ func TestADiskComesWithItsGuest(t *testing.T) {
 		o := test.world.observed()
 		place := machine.Slot{Bus: v1.DiskBusSCSI, Number: 7}
 		if o.Arriving, o.Halted = true, true; test.comes {
-			o.Places = map[string]machine.Slot{"a": place}
+			o.Places, o.Copied = map[string]machine.Slot{"a": place}, map[string]int64{"a": 5, "b": 6}
 		}
 		for _, d := range Decide(o) {
 			if d.Action != test.want || d.Phase != "" {
 				t.Errorf("%s: %s, and phase %q is said; want %s", name, d.Action, d.Phase, test.want)
 			}
-			if (d.Action == Open || d.Action == Plug) && (d.Place == nil || *d.Place != place || d.Source.UID != "y") {
-				t.Errorf("%s: it is opened in %s for %v", name, d.Source.UID, d.Place)
+			if (d.Action == Open || d.Action == Plug) && (d.Place == nil || *d.Place != place || d.Source.UID != "y" || d.Size != 5) {
+				t.Errorf("%s: it is opened in %s for %v, with %d bytes", name, d.Source.UID, d.Place, d.Size)
 			}
 		}
 	}

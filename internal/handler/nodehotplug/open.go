@@ -18,7 +18,9 @@ import (
 type Request struct {
 	Volume, Claim string
 	ReadOnly      bool
-	// Capacity is the claim's, for an image that is to be made.
+	// Size is that of an image that is to be made; 0 for as much as the claim gives.
+	Size int64
+	// Capacity is the claim's, for an image that is made without a size.
 	Capacity func(ctx context.Context, claim string) (int64, error)
 }
 
@@ -35,7 +37,7 @@ func OpenDisk(ctx context.Context, volume *podpath.Volume, r Request) (*Opened, 
 	if volume.Folder == nil {
 		return open(volume.Device, r, true)
 	}
-	raw := disk.Raw{Volume: r.Volume, Name: layout.DiskImage, Claim: r.Claim, ReadOnly: r.ReadOnly}
+	raw := disk.Raw{Volume: r.Volume, Name: layout.DiskImage, Claim: r.Claim, ReadOnly: r.ReadOnly, Size: r.Size, Exact: r.Size > 0}
 	if err := raw.MakeIn(ctx, volume.Folder, disk.Pod{User: layout.QEMUUser, Capacity: r.Capacity}); err != nil {
 		return nil, err
 	}

@@ -48,6 +48,21 @@ func request() Request {
 	return Request{Volume: "a", Claim: "c", Capacity: func(context.Context, string) (int64, error) { return 4 << 20, nil }}
 }
 
+// TestACopyFitsExactly, whatever room there is.
+func TestACopyFitsExactly(t *testing.T) {
+	volume, _ := claimed(t)
+	r := request()
+	r.Size = 3<<20 + 512
+	o, err := OpenDisk(t.Context(), volume, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.File.Close()
+	if o.Image.VirtualSize != r.Size {
+		t.Errorf("the image has %d bytes, want %d", o.Image.VirtualSize, r.Size)
+	}
+}
+
 func TestAnEmptyClaimGetsAnImage(t *testing.T) {
 	volume, folder := claimed(t)
 	for range 2 { // the second time it is there

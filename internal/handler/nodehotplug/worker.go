@@ -113,9 +113,10 @@ type View struct {
 	Halted bool
 	// Still means that the guest is to keep what it has: it is being migrated.
 	Still bool
-	// Arriving and Places are those of Observed.
+	// Arriving, Places and Copied are those of Observed.
 	Arriving bool
 	Places   map[string]machine.Slot
+	Copied   map[string]int64
 }
 
 // Look asks QEMU if that is called for, and decides. It reports whether there is
@@ -146,7 +147,7 @@ func (w *Worker) Look(ctx context.Context, m diskhotplug.Monitor, view View) (du
 	o := Observed{
 		VMI: view.VMI, Record: view.Record, AttachmentPods: view.AttachmentPods, Disks: w.disks,
 		Opened: map[string]types.UID{}, Verified: w.verified, Halted: view.Halted,
-		Arriving: view.Arriving, Places: view.Places,
+		Arriving: view.Arriving, Places: view.Places, Copied: view.Copied,
 	}
 	for volume, h := range w.opened {
 		o.Opened[volume] = h.pod
@@ -282,7 +283,7 @@ func (w *Worker) openIn(ctx context.Context, d Decision, readOnly bool) (*Opened
 	}
 	defer volume.Close()
 	return OpenDisk(ctx, volume, Request{
-		Volume: d.Volume, Claim: d.Claim, ReadOnly: readOnly || d.Action == Verify, Capacity: w.env.Capacity,
+		Volume: d.Volume, Claim: d.Claim, ReadOnly: readOnly || d.Action == Verify, Size: d.Size, Capacity: w.env.Capacity,
 	})
 }
 

@@ -119,6 +119,8 @@ type Arrival struct {
 	AttachmentPods []hotplug.Pod
 	// Disks are those that come with the guest, beside those that it was started with.
 	Disks []nodehotplug.PluggedDisk
+	// Copied are the sizes, by volume, of those whose content the source copies to their claims here.
+	Copied map[string]int64
 }
 
 // Tend looks at the volumes, makes grow what can, and reports whether Act has something to
@@ -154,7 +156,7 @@ func (v *Volumes) look(ctx context.Context, m diskhotplug.Monitor, view View) (d
 func (v *Volumes) Receive(ctx context.Context, m diskhotplug.Monitor, a Arrival) (due bool, after time.Duration) {
 	record, _ := hotplug.Arrivals(a.VMI, a.AttachmentPods)
 	view := nodehotplug.View{
-		VMI: a.VMI, Record: record, AttachmentPods: a.AttachmentPods, Halted: true, Arriving: true, Places: map[string]machine.Slot{},
+		VMI: a.VMI, Record: record, AttachmentPods: a.AttachmentPods, Halted: true, Arriving: true, Places: map[string]machine.Slot{}, Copied: a.Copied,
 	}
 	for _, d := range a.Disks {
 		view.Places[d.Volume] = d.Place

@@ -229,18 +229,12 @@ func (p *planning) deletable() []Pod {
 // to, a pod stays as long as a QEMU there may have its volumes open; and a pod there is no other
 // one to hold them for the guest.
 func (p *planning) unused(pod *Pod) bool {
-	if pod.Elsewhere && !pod.Left {
+	if pod.Elsewhere && !pod.Left || p.inUseThrough(pod) {
 		return false
 	}
 	for _, v := range pod.Volumes {
 		e := p.entry(v)
-		if e == nil {
-			continue
-		}
-		if e.PodUID == pod.UID && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode) {
-			return false
-		}
-		if !InUse(e.Phase) {
+		if e == nil || !InUse(e.Phase) {
 			continue
 		}
 		through := p.pod(e.PodName)
@@ -249,4 +243,12 @@ func (p *planning) unused(pod *Pod) bool {
 		}
 	}
 	return true
+}
+
+// inUseThrough reports whether a status names the very pod for a volume that the guest has or is about to have, on whichever
+// claim: one that has come to another claim names the pod at the source until one that holds that is named.
+func (p *planning) inUseThrough(pod *Pod) bool {
+	return slices.ContainsFunc(p.entries, func(e Entry) bool {
+		return e.PodUID == pod.UID && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode)
+	})
 }

@@ -45,14 +45,20 @@ type ClaimFacts struct {
 func WantedOf(f ClaimFacts) Wanted {
 	w := Wanted{Volume: f.Volume}
 	w.Alone = f.Claim != nil && slices.Contains(f.Claim.Spec.AccessModes, corev1.ReadWriteOncePod)
-	if f.filledByDataVolume() {
-		if f.DataVolume == nil || f.DataVolume.Status.Phase != cdiv1.Succeeded {
-			f.judgeFilling(&w)
-			return w
-		}
+	if f.unfilled() {
+		f.judgeFilling(&w)
+		return w
 	}
 	f.judgeClaim(&w)
 	return w
+}
+
+// Filled reports whether the claim is there, and nothing is going to fill it any more.
+func (f *ClaimFacts) Filled() bool { return f.Claim != nil && !f.unfilled() }
+
+// unfilled reports whether a DataVolume is to fill the claim and has not yet.
+func (f *ClaimFacts) unfilled() bool {
+	return f.filledByDataVolume() && (f.DataVolume == nil || f.DataVolume.Status.Phase != cdiv1.Succeeded)
 }
 
 func (w *Wanted) waits(reason, format string, args ...any) {

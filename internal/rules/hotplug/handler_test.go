@@ -184,7 +184,7 @@ func (sc *scenario) glanceAt(s *state, v int) (g glance, maybe, running uint8) {
 	}
 	for i := range s.pods {
 		p := &s.pods[i]
-		if p.state == noPod || !p.volumes.has(v) || p.node != vmi.node {
+		if p.state == noPod || !p.volumes.has(sc.at(v, vmi.node)) || p.node != vmi.node {
 			continue
 		}
 		bit := uint8(1) << i

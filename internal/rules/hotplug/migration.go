@@ -17,12 +17,14 @@ import (
 //
 //	virt-controller       hands the VMI over to a migration while its volumes are AtRest: from then
 //	                      on nothing is plugged or unplugged (Moving)
-//	virt-controller       records attachment pods for them at the target (Record.Incoming), makes
-//	                      these pods, and notes their UIDs
+//	virt-controller       records attachment pods for them at the target (Record.Incoming), on the
+//	                      claims that their disks are copied to (Destination), makes these pods, and
+//	                      notes their UIDs when they run and their claims are filled
 //	virt-handler, target  starts QEMU when each volume has one that runs (Arrivals), and plugs the
 //	                      disks that the source tells of, where they are in the source
 //	both virt-handlers    hand the guest over (package switchover)
-//	virt-controller       makes the VMI's node the target's
+//	virt-controller       makes the VMI's node the target's, and has its status name the new claims,
+//	                      in one write (Arrive)
 //	virt-handler, target  names the pods at the target: a handover as any other (Successor)
 //	virt-controller       takes them into Record.Pods, drops those at the source, and deletes these
 //	                      when the source's launcher pod has ended
@@ -147,7 +149,7 @@ func some(names []string) string {
 // guest's volumes are taken there, and the volumes that have none that runs yet.
 func Arrivals(vmi *v1.VirtualMachineInstance, pods []Pod) (record Record, missing []string) {
 	record.Pods = comingTo(vmi)
-	for _, e := range EntriesOf(vmi) {
+	for _, e := range arriving(vmi) {
 		if InUse(e.Phase) && Successor(record, e.Volume, pods) == nil {
 			missing = append(missing, e.Name)
 		}
@@ -160,7 +162,7 @@ func Arrivals(vmi *v1.VirtualMachineInstance, pods []Pod) (record Record, missin
 func Unattached(vmi *v1.VirtualMachineInstance) string {
 	coming := comingTo(vmi)
 	var names []string
-	for _, e := range EntriesOf(vmi) {
+	for _, e := range arriving(vmi) {
 		held := slices.ContainsFunc(coming, func(h AttachmentPod) bool { return h.UID != "" && contains(h.Volumes, e.Volume) })
 		if InUse(e.Phase) && !held {
 			names = append(names, e.Name)
@@ -223,8 +225,9 @@ func (p *planning) followMove() {
 	var missing []Volume
 	for i := range p.entries {
 		e := &p.entries[i]
-		if InUse(e.Phase) && !slices.ContainsFunc(in.Pods, func(h AttachmentPod) bool { return contains(h.Volumes, e.Volume) }) {
-			missing = append(missing, e.Volume)
+		v := p.there(e.Volume)
+		if InUse(e.Phase) && !slices.ContainsFunc(in.Pods, func(h AttachmentPod) bool { return contains(h.Volumes, v) }) {
+			missing = append(missing, v)
 		}
 	}
 	if len(missing) > 0 {

@@ -2,6 +2,7 @@ package hotplug_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -142,6 +143,8 @@ type scenario struct {
 	deletions     uint8
 	// moves is how often the guest may migrate.
 	moves uint8
+	// copies are the volumes that have another claim on each of the nodes.
+	copies set
 	// late is how many creations may arrive from a controller that has died.
 	late              uint8
 	maxAttachmentPods int
@@ -192,11 +195,14 @@ func (sc *scenario) initial() state {
 
 // Names as the planner sees them; made once.
 var (
-	volumeNames = [maxVolumes]hotplug.Volume{{Name: "A", Claim: "a"}, {Name: "B", Claim: "b"}, {Name: "C", Claim: "c"}}
-	volumeLists = func() (out [1 << maxVolumes][]hotplug.Volume) {
+	volumeNames = [2 * maxVolumes]hotplug.Volume{
+		{Name: "A", Claim: "a"}, {Name: "B", Claim: "b"}, {Name: "C", Claim: "c"},
+		{Name: "A", Claim: "a-there"}, {Name: "B", Claim: "b-there"}, {Name: "C", Claim: "c-there"},
+	}
+	volumeLists = func() (out [1 << (2 * maxVolumes)][]hotplug.Volume) {
 		for mask := range out {
-			for v := range maxVolumes {
-				if set(mask).has(v) {
+			for v := range volumeNames {
+				if set(mask)&(1<<v) != 0 {
 					out[mask] = append(out[mask], volumeNames[v])
 				}
 			}
@@ -226,9 +232,37 @@ var (
 func setOf(volumes []hotplug.Volume) set {
 	var s set
 	for _, v := range volumes {
-		s |= 1 << (v.Name[0] - 'A')
+		s |= 1 << slices.Index(volumeNames[:], v)
 	}
 	return s
+}
+
+// at is a volume on the claim that it has on a node: what is below maxVolumes is on the claims of the first one.
+func (sc *scenario) at(v int, node uint8) int {
+	if sc.copies.has(v) && node == 1 {
+		return v + maxVolumes
+	}
+	return v
+}
+
+// allAt are volumes on the claims that they have on a node.
+func (sc *scenario) allAt(volumes set, node uint8) (out set) {
+	for v := range maxVolumes {
+		if volumes.has(v) {
+			out |= 1 << sc.at(v, node)
+		}
+	}
+	return out
+}
+
+// destinations are the volumes whose disks are copied when the guest goes to the other node.
+func (sc *scenario) destinations(vmi *object) (list []hotplug.Destination) {
+	for v := range sc.volumes {
+		if vmi.moving && sc.copies.has(v) && vmi.wanted.has(v) {
+			list = append(list, hotplug.Destination{From: volumeNames[sc.at(v, vmi.node)], To: volumeNames[sc.at(v, 1-vmi.node)]})
+		}
+	}
+	return list
 }
 
 func nameOf(name string) uint8 {
@@ -256,10 +290,10 @@ func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool)
 	o := hotplug.Observed{Prefix: "hp", Settled: settled, Live: live, MaxAttachmentPods: sc.maxAttachmentPods, Budget: hotplug.Budget{State: hotplug.BudgetRight}}
 	for v := range sc.volumes {
 		if vmi.wanted.has(v) {
-			o.Wanted = append(o.Wanted, hotplug.Wanted{Volume: volumeNames[v], Attach: true, Alone: sc.exclusive.has(v)})
+			o.Wanted = append(o.Wanted, hotplug.Wanted{Volume: volumeNames[sc.at(v, vmi.node)], Attach: true, Alone: sc.exclusive.has(v)})
 		}
 		if e := vmi.entries[v]; e.phase != absent {
-			entry := hotplug.Entry{Volume: volumeNames[v], Phase: phaseNames[e.phase]}
+			entry := hotplug.Entry{Volume: volumeNames[sc.at(v, vmi.node)], Phase: phaseNames[e.phase]}
 			if e.uid != 0 {
 				entry.PodName, entry.PodUID = podNames[e.name], uids[e.uid]
 			}
@@ -277,6 +311,7 @@ func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool)
 		}
 	}
 	vmi.observe(&o)
+	o.Destinations = sc.destinations(vmi)
 	for i := range seen {
 		p := &seen[i]
 		if p.state == noPod {

@@ -10,6 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/exploration"
 	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // Migrations in the model: a guest goes to the other of two nodes. When its migration may begin, and when
@@ -113,6 +114,11 @@ func (sc *scenario) vmi(o *object) *v1.VirtualMachineInstance {
 			DataVolume: &v1.DataVolumeSource{Name: w.Claim, Hotpluggable: true},
 		}})
 	}
+	var moves []volumemigration.Move
+	for _, d := range seen.Destinations {
+		moves = append(moves, volumemigration.Move{Volume: d.From.Name, From: d.From.Claim, To: d.To.Claim})
+	}
+	vmi.Status.MigratedVolumes = volumemigration.Write(moves)
 	for _, e := range seen.Entries {
 		vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{
 			Name: e.Name, Phase: e.Phase, HotplugVolume: &v1.HotplugVolumeStatus{AttachPodName: e.PodName, AttachPodUID: e.PodUID},
@@ -136,6 +142,7 @@ func (sc *scenario) migrates(s *state, emit emitter) {
 		if s.taken || sc.takes(s) {
 			change(migrationArrives, func(to *state) {
 				to.lingering = to.open()
+				sc.arrive(to)
 				to.vmi.node, to.vmi.moving, to.vmi.arrived, to.vmi.other = 1-o.node, false, true, true
 				to.taken = false
 			})
@@ -158,6 +165,18 @@ func (sc *scenario) migrates(s *state, emit emitter) {
 			to.vmi.migration++
 			to.vmi.moving, to.vmi.arrived, to.vmi.other = true, false, true
 		})
+	}
+}
+
+// arrive has the status name the pods of volumes that have come to another claim. One that is recorded and is not there
+// any more was taken away.
+func (sc *scenario) arrive(s *state) {
+	for _, status := range hotplug.Arrive(sc.vmi(&s.vmi)) {
+		e := &s.vmi.entries[status.Name[0]-'A']
+		if uid := uidOf(status.HotplugVolume.AttachPodUID); uid != e.uid {
+			p := s.podByUID(uid)
+			e.name, e.uid, e.orphan = nameOf(status.HotplugVolume.AttachPodName), uid, p == nil || p.deletedExternally
+		}
 	}
 }
 
@@ -189,10 +208,10 @@ func (sc *scenario) heldWhereOpen(s *state) error {
 	if sc.deletions > 0 {
 		return nil
 	}
-	open := [2]set{}
-	open[s.vmi.node] |= s.open()
-	if open[1-s.vmi.node] = s.lingering; s.taken {
-		open[1-s.vmi.node] |= s.open()
+	open, other := [2]set{}, 1-s.vmi.node
+	open[s.vmi.node] |= sc.allAt(s.open(), s.vmi.node)
+	if open[other] = sc.allAt(s.lingering, other); s.taken {
+		open[other] |= sc.allAt(s.open(), other)
 	}
 	for i := range s.pods {
 		if p := &s.pods[i]; p.alive() {
@@ -226,6 +245,10 @@ var journeys = []scenario{
 	{name: "a volume is unplugged and plugged around a migration", volumes: 1, first: volumeA, changes: 2, adds: all, removes: all, moves: 1, maxAttachmentPods: 1},
 	{name: "one of two volumes is unplugged around a migration", large: true, volumes: 2, first: volumeA | volumeB, changes: 1, adds: all, removes: all, moves: 1, maxAttachmentPods: 1},
 	{name: "a volume is added around a migration that may fail", large: true, volumes: 2, first: volumeA, changes: 1, adds: all, moves: 1, maxAttachmentPods: 1},
+	{name: "a disk is copied to another claim and back", volumes: 1, first: volumeA, copies: volumeA, moves: 2, maxAttachmentPods: 1},
+	{name: "one of two disks in a pod is copied to another claim", volumes: 2, first: volumeA | volumeB, copies: volumeA, moves: 1, maxAttachmentPods: 1},
+	{name: "a volume is unplugged and plugged around its copy", large: true, volumes: 1, first: volumeA, copies: volumeA, changes: 2, adds: all, removes: all, moves: 1, maxAttachmentPods: 1},
+	{name: "a pod is taken away around a copy", large: true, volumes: 1, first: volumeA, copies: volumeA, moves: 1, deletions: 1, maxAttachmentPods: 1},
 	{name: "a pod is taken away around a migration", large: true, volumes: 1, first: volumeA, moves: 1, deletions: 1, maxAttachmentPods: 1},
 }
 

@@ -87,12 +87,14 @@ const (
 
 // Observed is what a decision is made on. Each part may be stale unless Live.
 type Observed struct {
-	Stage   Stage
-	Move    Move
-	Wanted  []Wanted
-	Entries []Entry
-	Record  Record
-	Pods    []Pod
+	Stage  Stage
+	Move   Move
+	Wanted []Wanted
+	// Destinations are the volumes whose disks are copied in the move that is under way.
+	Destinations []Destination
+	Entries      []Entry
+	Record       Record
+	Pods         []Pod
 	// Budget keeps evictions from the pods.
 	Budget Budget
 	// Failures says why attachment pods could not be made, by name.

@@ -468,7 +468,7 @@ func (sc *scenario) snapshot(s *state) invariant.Snapshot {
 	return out
 }
 
-var namesOf = func() (out [1 << maxVolumes][]string) {
+var namesOf = func() (out [len(volumeLists)][]string) {
 	for mask, volumes := range volumeLists {
 		for _, v := range volumes {
 			out[mask] = append(out[mask], v.Name)

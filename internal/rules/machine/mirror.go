@@ -21,6 +21,8 @@ type Mirror struct {
 	// Slice is the node at the source by which only the beginning of the target is copied to, where the
 	// target may be larger than the disk: of a disk that is copied to another claim. "" otherwise.
 	Slice string
+	// Plugged means that the disk is plugged into the target, whose QEMU does not start with it.
+	Plugged bool
 }
 
 // Mirrors lists the disks that move with the guest, in the order of spec.volumes: those in its pod, and
@@ -37,7 +39,7 @@ func Mirrors(vmi *v1.VirtualMachineInstance) []Mirror {
 		switch d := disks[v.Name]; {
 		case d == nil:
 		case ChangesClaim(vmi, v):
-			m.Slice = nodeName(slicePrefix, v.Name)
+			m.Slice, m.Plugged = nodeName(slicePrefix, v.Name), Hotpluggable(v)
 			list = append(list, m)
 		case moves(v, d):
 			list = append(list, m)
@@ -48,7 +50,7 @@ func Mirrors(vmi *v1.VirtualMachineInstance) []Mirror {
 
 // ChangesClaim reports whether a volume's disk is copied to another claim when the guest migrates.
 func ChangesClaim(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
-	if v.PersistentVolumeClaim == nil && v.DataVolume == nil || Hotpluggable(v) {
+	if v.PersistentVolumeClaim == nil && v.DataVolume == nil {
 		return false
 	}
 	return slices.ContainsFunc(vmi.Status.MigratedVolumes, func(m v1.StorageMigratedVolumeInfo) bool { return m.VolumeName == v.Name })

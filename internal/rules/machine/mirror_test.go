@@ -65,7 +65,8 @@ func TestADiskThatChangesItsClaimMoves(t *testing.T) {
 		"a claim":                  {onClaim(false), "root", true},
 		"a DataVolume":             {v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "a"}}, "root", true},
 		"another is listed":        {onClaim(false), "data", false},
-		"one that is plugged":      {onClaim(true), "root", false},
+		"one that is plugged":      {onClaim(true), "root", true},
+		"another plugged one":      {onClaim(true), "data", false},
 		"one that is in no claim":  {v1.VolumeSource{HostDisk: &v1.HostDisk{}}, "root", false},
 		"a claim below an overlay": {v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &claim}}, "data", false},
 	} {
@@ -74,7 +75,7 @@ func TestADiskThatChangesItsClaimMoves(t *testing.T) {
 			vmi.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: test.source}}
 			vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{}}}}
 			vmi.Status.MigratedVolumes = []v1.StorageMigratedVolumeInfo{{VolumeName: test.listed}}
-			want := []Mirror{{Volume: "root", Node: "n-root", Copy: "m-root", Slice: "ms-root", Whole: true}}
+			want := []Mirror{{Volume: "root", Node: "n-root", Copy: "m-root", Slice: "ms-root", Whole: true, Plugged: Hotpluggable(&vmi.Spec.Volumes[0])}}
 			if got := slices.ContainsFunc(Mirrors(vmi), func(m Mirror) bool { return m == want[0] }); got != test.want {
 				t.Errorf("%+v move", Mirrors(vmi))
 			}

@@ -8,6 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/evacuation"
+	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/switchover"
@@ -196,7 +197,7 @@ func (d *decision) takeStep(source, target *side) {
 // the target from then on.
 func (d *decision) switchNode(target *corev1.Pod) {
 	m := d.o.VMI.Status.MigrationState
-	d.facts.Migration.Arrived = &vmistatus.Arrival{Image: d.o.VMI.Status.LauncherContainerImageVersion}
+	d.facts.Migration.Arrived = &vmistatus.Arrival{Image: d.o.VMI.Status.LauncherContainerImageVersion, Volumes: hotplug.Arrive(d.o.VMI)}
 	if target != nil {
 		d.facts.Migration.Arrived.Image = imageOf(target)
 		gate := podstatus.Condition(target, launcherpod.GuestGate)
@@ -208,7 +209,7 @@ func (d *decision) switchNode(target *corev1.Pod) {
 }
 
 // arriveVolumes has the VMI name the claims that the guest has written to since it ran at the target, in
-// the write that says so. What is to be copied once that is written is for the next migration.
+// the write that says so; its status does as well (hotplug.Arrive). What is to be copied once that is written is for the next migration.
 func (d *decision) arriveVolumes() {
 	d.p.VMI.Spec = volumemigration.Arrive(&d.o.VMI.Spec, volumemigration.Of(d.o.VMI))
 }

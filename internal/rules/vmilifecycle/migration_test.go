@@ -16,6 +16,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
@@ -274,6 +275,35 @@ func TestTheClaimsChangeWithTheNode(t *testing.T) {
 				t.Error("the VMI that was given has been changed")
 			}
 		})
+	}
+}
+
+// TestAPluggedDiskChangesItsClaimWithTheNode: the status says so in the write in which the spec does.
+func TestAPluggedDiskChangesItsClaimWithTheNode(t *testing.T) {
+	plugged := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Volumes[0].DataVolume.Hotpluggable = true
+		vmi.Status.VolumeStatus = []v1.VolumeStatus{{
+			Name: "root", Phase: v1.VolumeReady, PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "old"},
+			HotplugVolume: &v1.HotplugVolumeStatus{AttachPodName: "hp-1", AttachPodUID: "u1"},
+		}}
+		record := hotplug.Record{Incoming: &hotplug.Incoming{Migration: "m", Pods: []hotplug.AttachmentPod{
+			{Name: "hp-2", UID: "u2", Volumes: []hotplug.Volume{{Name: "root", Claim: "new"}}},
+		}}}
+		vmi.Annotations = map[string]string{hotplug.RecordAnnotation: record.Text()}
+	}
+	for name, test := range map[string]struct {
+		vmi  *v1.VirtualMachineInstance
+		want string
+	}{
+		"it is on its way": {moving(movesToNew, plugged), "old u1"},
+		"it has arrived":   {moving(movesToNew, plugged, hasCompleted(0)), "new u2"},
+	} {
+		p := Decide(seen(test.vmi, sourcePod(), targetPod()))
+		volume, status := p.VMI.Spec.Volumes[0].DataVolume, p.VMI.Status.VolumeStatus[0]
+		got := status.PersistentVolumeClaimInfo.ClaimName + " " + string(status.HotplugVolume.AttachPodUID)
+		if got != test.want || volume.Name != status.PersistentVolumeClaimInfo.ClaimName || !volume.Hotpluggable || status.Phase != v1.VolumeReady {
+			t.Errorf("%s: the status says %q, and the spec %+v", name, got, volume)
+		}
 	}
 }
 

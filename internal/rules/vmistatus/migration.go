@@ -46,6 +46,8 @@ type MigrationBegin struct {
 type Arrival struct {
 	// Image is that of the pod's launcher.
 	Image string
+	// Volumes are the guest's where it is now; nil leaves what is said of them.
+	Volumes []v1.VolumeStatus
 }
 
 // SourceMigration is what virt-handler on the guest's node knows of a migration.
@@ -192,6 +194,9 @@ func (p *projection) moveOn(status *v1.VirtualMachineInstanceStatus) {
 	if a := p.Migration.Arrived; a != nil && m != nil && m.Completed && m.MigrationUID == p.Migration.Of {
 		status.NodeName = m.TargetNode
 		status.LauncherContainerImageVersion = a.Image
+		if a.Volumes != nil {
+			status.VolumeStatus = a.Volumes
+		}
 		if status.EvacuationNodeName != m.TargetNode {
 			status.EvacuationNodeName = ""
 		}

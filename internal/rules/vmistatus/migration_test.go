@@ -172,6 +172,23 @@ func TestTheGuestsNodeIsTheTargetOnceItRunsThere(t *testing.T) {
 			t.Errorf("%s: the pods (-want +got)\n%s", name, diff)
 		}
 	}
+	volumes := []v1.VolumeStatus{{Name: "there"}}
+	for name, c := range map[string]struct {
+		given []edit
+		said  []v1.VolumeStatus
+		want  string
+	}{
+		"it has completed":                    {[]edit{begun, completed}, volumes, "there"},
+		"it has not":                          {[]edit{begun}, volumes, "here"},
+		"nothing is said of where it is come": {[]edit{begun, completed}, nil, "here"},
+	} {
+		vmi := onTheWay(c.given...)
+		vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "here"}}
+		status := Project(vmi, Controller, Facts{Now: now, Migration: Migration{Of: "m", Arrived: &Arrival{Volumes: c.said}}})
+		if len(status.VolumeStatus) != 1 || status.VolumeStatus[0].Name != c.want {
+			t.Errorf("%s: the volumes are %+v", name, status.VolumeStatus)
+		}
+	}
 	required := onTheWay(begun, completed)
 	required.Status.Conditions = append(required.Status.Conditions, says(v1.VirtualMachineInstanceMigrationRequired, "True", "x"))
 	for what, m := range map[string]Migration{"it stays until then": {}, "it goes": arrived} {

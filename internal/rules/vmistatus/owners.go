@@ -149,7 +149,7 @@ var Fields = []Field{
 	{Name: "migrationMethod", Owners: guests},
 	{Name: "migrationTransport", Owners: guests},
 	{Name: "selinuxContext", Owners: guests},
-	{Name: "volumeStatus", Owners: shared, Deputizes: "the phases of hotplug that are virt-controller's, and the sizes of claims"},
+	{Name: "volumeStatus", Owners: shared, Deputizes: "the phases of hotplug that are virt-controller's, the sizes of claims, and the claims to which plugged disks were copied"},
 	{Name: "conditions", Owners: shared, Deputizes: "see the conditions"},
 
 	{Name: string(v1.VirtualMachineInstanceReady), Condition: true, Owners: shared,

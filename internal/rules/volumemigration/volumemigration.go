@@ -77,7 +77,7 @@ func Of(vmi *v1.VirtualMachineInstance) []Move {
 }
 
 // Target returns the VMI as the node sees it that its guest migrates to: on the claims that its disks
-// are copied to. It is the VMI itself when none are.
+// are copied to, in its spec and, of plugged volumes, in its status. It is the VMI itself when none are.
 func Target(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	moves := Of(vmi)
 	if len(moves) == 0 {
@@ -85,7 +85,23 @@ func Target(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	}
 	out := *vmi
 	out.Spec = Arrive(&vmi.Spec, moves)
+	out.Status.VolumeStatus = arriveStatus(vmi.Status.VolumeStatus, moves)
 	return &out
+}
+
+// arriveStatus returns the status of volumes as it is where disks were copied to: of those that are plugged it names
+// the claim that they are on. What that claim is has to be looked up.
+func arriveStatus(list []v1.VolumeStatus, moves []Move) []v1.VolumeStatus {
+	out := slices.Clone(list)
+	for _, m := range moves {
+		for i := range out {
+			s := &out[i]
+			if s.Name == m.Volume && s.HotplugVolume != nil && s.PersistentVolumeClaimInfo != nil && s.PersistentVolumeClaimInfo.ClaimName == m.From {
+				s.PersistentVolumeClaimInfo = &v1.PersistentVolumeClaimInfo{ClaimName: m.To}
+			}
+		}
+	}
+	return out
 }
 
 // Arrive returns the spec of a VMI whose guest runs where its disks were copied to. It shares all but
@@ -106,10 +122,11 @@ func Arrive(spec *v1.VirtualMachineInstanceSpec, moves []Move) v1.VirtualMachine
 // onClaim is a source of the same kind on another claim.
 func onClaim(source *v1.VolumeSource, claim string) v1.VolumeSource {
 	if source.DataVolume != nil {
-		return v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: claim}}
+		return v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: claim, Hotpluggable: source.DataVolume.Hotpluggable}}
 	}
 	return v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
 		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+		Hotpluggable:                      source.PersistentVolumeClaim.Hotpluggable,
 	}}
 }
 
