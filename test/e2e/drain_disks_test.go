@@ -53,12 +53,15 @@ func claimsOfNamespace(ctx context.Context, ns string) ([]string, error) {
 	return slices.Sorted(slices.Values(names)), nil
 }
 
-// TestDrainMovesLocalDisks drains a node with a guest on two local disks, whose VM lets the drain move them: first
+// TestDrainMovesLocalDisks drains a node with a guest on three local disks, one of them plugged in, whose VM lets the drain move them: first
 // while no other node takes it, until the drain is taken back, which leaves everything as it was; then until the node
 // is empty. Not parallel: the others need the nodes.
 func TestDrainMovesLocalDisks(t *testing.T) {
 	ns := newNamespace(t)
-	g := bootVM(t, preferring(newDrainableVM(t, ns, "leaves"), node2))
+	vm := preferring(newDrainableVM(t, ns, "leaves"), node2)
+	plugLocal(t, vm)
+	g := bootVM(t, vm)
+	awaitPlugged(t, ns, "leaves", "leaves-plugged")
 	kept, bootID := g.keepJournals(), g.bootID()
 	vmi := awaitRunning(t, ns, "leaves")
 	from, own := vmi.Status.NodeName, v1.CreatedByLabel+"="+string(vmi.UID)
@@ -68,7 +71,7 @@ func TestDrainMovesLocalDisks(t *testing.T) {
 	if out, err := drain(t, from, own, "1s"); err == nil {
 		t.Errorf("with no other node the drain has ended with 0:\n%s", out)
 	}
-	awaitVMI(t, ns, "leaves", "disks that are to be copied", func(vmi *v1.VirtualMachineInstance) bool { return len(vmi.Status.MigratedVolumes) == 2 })
+	awaitVMI(t, ns, "leaves", "disks that are to be copied", func(vmi *v1.VirtualMachineInstance) bool { return len(vmi.Status.MigratedVolumes) == 3 })
 	uncordon()
 	awaitVM(t, ns, "leaves", "the template as it was", func(now *v1.VirtualMachine) bool {
 		return slices.Equal(claims(sources(&now.Spec.Template.Spec)), claims(old)) && now.Spec.DataVolumeTemplates[0].Name == "leaves-made"
@@ -105,7 +108,7 @@ func TestDrainMovesLocalDisks(t *testing.T) {
 			t.Errorf("%s is owned by %+v", dv.Name, dv.OwnerReferences)
 		}
 	}
-	if got := claimsThatStay(t, ns); len(got) != len(before)+2 {
+	if got := claimsThatStay(t, ns); len(got) != len(before)+3 {
 		t.Errorf("the claims were %v, and are %v", before, got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"testing"
@@ -24,8 +25,8 @@ import (
 // A long run asks for more than every run can afford.
 var volumeKills = flag.Int("migration.volumekills", 5, "how many storage migrations are interrupted at a random moment")
 
-// dataSize is the size of a local VM's second disk.
-const dataSize = "48Mi"
+// dataSize is the size of a local VM's second disk, pluggedSize that of one that is plugged in.
+const dataSize, pluggedSize = "48Mi", "16Mi"
 
 // newLocalVM is a VM with two disks on local storage of the node where it comes to run.
 func newLocalVM(t *testing.T, ns, name string) *v1.VirtualMachine {
@@ -132,11 +133,20 @@ func awaitOnClaims(t *testing.T, ns, name string, of map[string]v1.VolumeSource)
 	})
 	awaitOneLauncher(t, vmi, vmi.Status.NodeName)
 	for _, pod := range launcherPods(t, vmi) {
-		if got := mountedClaims(&pod); !slices.Equal(got, claims(of)) {
+		if got := mountedClaims(&pod); !slices.Equal(got, claims(unplugged(of))) {
 			t.Fatalf("the pod %s has the claims %v, and the VMI names %v", pod.Name, got, claims(of))
 		}
 	}
 	return vmi
+}
+
+// unplugged are the volumes that are in the launcher pod.
+func unplugged(of map[string]v1.VolumeSource) map[string]v1.VolumeSource {
+	out := maps.Clone(of)
+	maps.DeleteFunc(out, func(_ string, source v1.VolumeSource) bool {
+		return source.DataVolume != nil && source.DataVolume.Hotpluggable
+	})
+	return out
 }
 
 // mountedClaims are the claims of a pod, sorted.
@@ -161,21 +171,65 @@ func awaitNoMove(t *testing.T, ns, name string) {
 	})
 }
 
-// TestLocalDisksMigrateWithTheirGuest brings a guest with two disks on local storage to the other node and to
-// other claims, while it writes to both.
+// plugLocal has a local VM begin with one more disk, which is plugged in.
+func plugLocal(t *testing.T, vm *v1.VirtualMachine) {
+	t.Helper()
+	dv := newDataVolume(vm.Namespace, vm.Name+"-plugged", pluggedSize, cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})
+	dv.Annotations = nil
+	create(t, dv)
+	spec := &vm.Spec.Template.Spec
+	spec.Volumes = append(spec.Volumes, v1.Volume{Name: "plugged", VolumeSource: v1.VolumeSource{
+		DataVolume: &v1.DataVolumeSource{Name: dv.Name, Hotpluggable: true}}})
+	spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, v1.Disk{
+		Name: "plugged", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}},
+	})
+}
+
+// newPluggedDestination makes a claim that such a disk can move to, which is a device.
+func newPluggedDestination(t *testing.T, ns, name string, round int) v1.VolumeSource {
+	t.Helper()
+	dv := onDevice(newDataVolume(ns, fmt.Sprintf("%s-plugged-%d", name, round), pluggedSize, cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}))
+	dv.Annotations = nil
+	create(t, dv)
+	return v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: dv.Name, Hotpluggable: true}}
+}
+
+// awaitPlugged waits until the guest has the disk that is plugged in, on a claim.
+func awaitPlugged(t *testing.T, ns, name, claim string) {
+	t.Helper()
+	awaitVMI(t, ns, name, "the plugged disk on "+claim, func(vmi *v1.VirtualMachineInstance) bool {
+		for _, s := range vmi.Status.VolumeStatus {
+			if s.Name == "plugged" {
+				return s.Phase == v1.VolumeReady && s.PersistentVolumeClaimInfo.ClaimName == claim && len(s.PersistentVolumeClaimInfo.AccessModes) > 0
+			}
+		}
+		return false
+	})
+}
+
+// TestLocalDisksMigrateWithTheirGuest brings a guest with three disks on local storage to the other node and to
+// other claims, while it writes to all of them. One is plugged in, and comes from a file to a device.
 func TestLocalDisksMigrateWithTheirGuest(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	g := bootVM(t, newLocalVM(t, ns, "local"))
+	vm := newLocalVM(t, ns, "local")
+	plugLocal(t, vm)
+	g := bootVM(t, vm)
+	awaitPlugged(t, ns, "local", "local-plugged")
 	kept := g.keepJournals()
+	if len(kept) != 3 {
+		t.Fatalf("the guest has %d disks", len(kept))
+	}
 	vmi, bootID := awaitRunning(t, ns, "local"), g.bootID()
 	old, to := sources(&vmi.Spec), newDestinations(t, ns, "local", 1, dataSize)
+	to["plugged"] = newPluggedDestination(t, ns, "local", 1)
 	nameClaims(t, ns, "local", to)
 	moved := awaitOnClaims(t, ns, "local", to)
 	if moved.UID != vmi.UID || moved.Status.NodeName == vmi.Status.NodeName {
 		t.Fatalf("the VMI %s on %s is %s on %s", vmi.UID, vmi.Status.NodeName, moved.UID, moved.Status.NodeName)
 	}
 	awaitNoMove(t, ns, "local")
+	awaitPlugged(t, ns, "local", to["plugged"].DataVolume.Name)
 	g = login(t, ns, "local")
 	kept.check(g)
 	if g.bootID() != bootID {
@@ -261,7 +315,9 @@ func migrationUnderWay(t *testing.T, ns, name string) *v1.VirtualMachineInstance
 func TestStorageMigrationsAreInterruptedAtRandom(t *testing.T) {
 	ns := newNamespace(t)
 	c := newCampaign(t, ns, map[string]int{storageMigration: *volumeKills})
-	c.storageLane(newLocalVM(t, ns, "local"), "vda", "vdb")
+	vm := newLocalVM(t, ns, "local")
+	plugLocal(t, vm)
+	c.storageLane(vm, "vda", "vdb", "sda")
 	c.run(t)
 }
 
@@ -304,11 +360,12 @@ func unlessSent(v victim) victim {
 func (s *moving) next() *v1.VirtualMachineInstanceMigration {
 	name := s.vm.Name
 	for s.to == nil || s.hasArrived(awaitVMI(s.t, s.ns, name, "LiveMigratable, or its new claims", func(vmi *v1.VirtualMachineInstance) bool {
-		ready := len(vmi.Status.MigratedVolumes) == 2 && condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
+		ready := len(vmi.Status.MigratedVolumes) == 3 && condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
 		return ready || slices.Equal(claims(sources(&vmi.Spec)), claims(s.to))
 	})) {
 		s.round++
 		s.from, s.to = sources(&s.reads().Spec), newDestinations(s.t, s.ns, name, s.round, dataSize)
+		s.to["plugged"] = newPluggedDestination(s.t, s.ns, name, s.round)
 		nameClaims(s.t, s.ns, name, s.to)
 	}
 	m := migrationUnderWay(s.t, s.ns, name)
@@ -344,7 +401,8 @@ func awaitConsistent(t *testing.T, ns, name, after string, from, to map[string]v
 			t.Fatalf("the VMI names %v, neither %v nor %v", named, claims(from), claims(to))
 		}
 		for _, pod := range launcherPods(t, vmi) {
-			if pod.Spec.NodeName == vmi.Status.NodeName && pod.Status.Phase == corev1.PodRunning && slices.Equal(mountedClaims(&pod), named) && ready(vmi) {
+			mounts := slices.Equal(mountedClaims(&pod), claims(unplugged(sources(&vmi.Spec))))
+			if pod.Spec.NodeName == vmi.Status.NodeName && pod.Status.Phase == corev1.PodRunning && mounts && ready(vmi) {
 				return nil
 			}
 		}

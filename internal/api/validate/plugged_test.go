@@ -10,7 +10,7 @@ import (
 )
 
 // TestPluggedVolumesAreNotExchanged: where a VM that runs asks for its disks to be copied, another claim of a
-// hotpluggable volume would bring another disk.
+// hotpluggable volume that can't be would bring another disk.
 func TestPluggedVolumesAreNotExchanged(t *testing.T) {
 	vm := func(claim string, strategy v1.UpdateVolumesStrategy, runs bool) *v1.VirtualMachine {
 		vm := &v1.VirtualMachine{Spec: v1.VirtualMachineSpec{RunStrategy: new(v1.RunStrategyAlways), UpdateVolumesStrategy: &strategy}}
@@ -21,21 +21,26 @@ func TestPluggedVolumesAreNotExchanged(t *testing.T) {
 		vm.Status.Created = runs
 		return vm
 	}
-	const refused = "spec.template.spec.volumes[0]: Forbidden: volume data is hotpluggable: its disk is not copied to another claim while the VM runs; " +
+	const refused = "spec.template.spec.volumes[0]: Forbidden: volume data is hotpluggable, and its disk can't be copied to another claim while the VM runs: it is in a cdrom; " +
 		"stop the VM, or unplug it and plug the other claim by another name"
 	for name, test := range map[string]struct {
 		claim    string
 		strategy v1.UpdateVolumesStrategy
 		runs     bool
+		cdrom    bool
 		want     string
 	}{
-		"another claim":              {"new", v1.UpdateVolumesStrategyMigration, true, refused},
-		"another claim of a VM off":  {"new", v1.UpdateVolumesStrategyMigration, false, ""},
-		"another claim, as a change": {"new", v1.UpdateVolumesStrategyReplacement, true, ""},
-		"the same claim":             {"old", v1.UpdateVolumesStrategyMigration, true, ""},
+		"another claim, whose disk is copied": {"new", v1.UpdateVolumesStrategyMigration, true, false, ""},
+		"another claim of a cdrom":            {"new", v1.UpdateVolumesStrategyMigration, true, true, refused},
+		"another claim of a VM off":           {"new", v1.UpdateVolumesStrategyMigration, false, true, ""},
+		"another claim, as a change":          {"new", v1.UpdateVolumesStrategyReplacement, true, true, ""},
+		"the same claim":                      {"old", v1.UpdateVolumesStrategyMigration, true, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			after := vm(test.claim, test.strategy, test.runs)
+			if test.cdrom {
+				after.Spec.Template.Spec.Domain.Devices.Disks[0].DiskDevice = v1.DiskDevice{CDRom: &v1.CDRomTarget{Bus: v1.DiskBusSATA}}
+			}
 			after.Labels = map[string]string{"changed": "yes"}
 			after.Spec.Template.ObjectMeta.Labels = after.Labels
 			got := ""

@@ -60,9 +60,9 @@ func pluggedVolumes(vm, old *v1.VirtualMachine, path *field.Path) field.ErrorLis
 	if !old.Status.Created || !volumemigration.ByMigration(&vm.Spec) {
 		return nil
 	}
-	for _, i := range volumemigration.Plugged(&old.Spec.Template.Spec, &vm.Spec.Template.Spec) {
-		errs = append(errs, field.Forbidden(path.Index(i), fmt.Sprintf("volume %s is hotpluggable: its disk is not copied to another claim while the VM runs; "+
-			"stop the VM, or unplug it and plug the other claim by another name", vm.Spec.Template.Spec.Volumes[i].Name)))
+	for _, e := range volumemigration.Exchanges(&old.Spec.Template.Spec, &vm.Spec.Template.Spec) {
+		errs = append(errs, field.Forbidden(path.Index(e.Index), fmt.Sprintf("volume %s is hotpluggable, and its disk can't be copied to another claim while the VM runs: %s; "+
+			"stop the VM, or unplug it and plug the other claim by another name", vm.Spec.Template.Spec.Volumes[e.Index].Name, e.Why)))
 	}
 	return errs
 }

@@ -3,6 +3,7 @@ package vmi
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -10,9 +11,11 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/claimusers"
+	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/placement"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
@@ -20,7 +23,7 @@ import (
 // guests that may write to them.
 func (r *Reconciler) Destinations(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]volumemigration.Destination, error) {
 	target := volumemigration.Target(vmi)
-	claims, err := r.claims(ctx, target, r.stored)
+	claims, err := r.claimsOf(ctx, target, volumeclaim.Destinations(vmi), r.stored)
 	if err != nil {
 		return nil, err
 	}
@@ -31,6 +34,7 @@ func (r *Reconciler) Destinations(ctx context.Context, vmi *v1.VirtualMachineIns
 	var out []volumemigration.Destination
 	for _, m := range volumemigration.Of(vmi) {
 		d := volumemigration.Destination{Move: m, Claim: byName[m.To], Size: volumemigration.SizeOf(vmi, m.Volume)}
+		d.Plugged = slices.ContainsFunc(hotplug.DestinationsOf(vmi), func(to hotplug.Destination) bool { return to.To.Name == m.Volume })
 		if d.User, err = r.userOf(ctx, target, m.To); err != nil {
 			return nil, err
 		}

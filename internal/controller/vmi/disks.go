@@ -56,8 +56,13 @@ func (r *Reconciler) stored(ctx context.Context, key types.NamespacedName, objec
 
 // claims gathers the VMI's claims, each with the DataVolume that fills it.
 func (r *Reconciler) claims(ctx context.Context, vmi *v1.VirtualMachineInstance, get getter) ([]placement.Claim, error) {
+	return r.claimsOf(ctx, vmi, launcherpod.StartClaims(&vmi.Spec), get)
+}
+
+// claimsOf reads claims of a VMI, by name.
+func (r *Reconciler) claimsOf(ctx context.Context, vmi *v1.VirtualMachineInstance, names []string, get getter) ([]placement.Claim, error) {
 	var out []placement.Claim
-	for _, name := range launcherpod.StartClaims(&vmi.Spec) {
+	for _, name := range names {
 		c := placement.Claim{Name: name}
 		claim := &corev1.PersistentVolumeClaim{}
 		found, err := exists(ctx, get, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, claim)

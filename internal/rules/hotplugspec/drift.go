@@ -34,7 +34,9 @@ func names(text string) []string {
 	return list
 }
 
-func (o *Drift) added(name string) bool   { return slices.Contains(o.in, name) }
+// Added reports whether a volume was put into the VMI alone.
+func (o *Drift) Added(name string) bool { return slices.Contains(o.in, name) }
+
 func (o *Drift) removed(name string) bool { return slices.Contains(o.out, name) }
 
 func (o *Drift) text() string { return encode(o.in) + encode(o.out) }
@@ -84,7 +86,7 @@ func NoteAdded(vmi *v1.VirtualMachineInstance, name string) {
 	forgetForced(vmi, name)
 	drift := ReadDrift(vmi.Annotations)
 	drift.out = slices.DeleteFunc(drift.out, func(n string) bool { return n == name })
-	if !drift.added(name) {
+	if !drift.Added(name) {
 		drift.in = append(drift.in, name)
 	}
 	drift.write(vmi)
@@ -94,7 +96,7 @@ func NoteAdded(vmi *v1.VirtualMachineInstance, name string) {
 func NoteRemoved(vmi *v1.VirtualMachineInstance, name string) {
 	forgetForced(vmi, name)
 	drift := ReadDrift(vmi.Annotations)
-	wasAdded := drift.added(name)
+	wasAdded := drift.Added(name)
 	drift.in = slices.DeleteFunc(drift.in, func(n string) bool { return n == name })
 	if !wasAdded && !drift.removed(name) {
 		drift.out = append(drift.out, name)

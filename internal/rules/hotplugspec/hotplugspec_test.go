@@ -190,7 +190,7 @@ func TestFollow(t *testing.T) {
 			case 1: // removevolume --persist
 				if Remove(template, name) == nil {
 					drift := ReadDrift(vmi.Annotations)
-					asked[name] = drift.added(name) && Find(&vmi.Spec, name) != nil
+					asked[name] = drift.Added(name) && Find(&vmi.Spec, name) != nil
 				}
 			case 2: // addvolume
 				if Add(&vmi.Spec, options(name, "claim-"+name, on(""))) == nil {

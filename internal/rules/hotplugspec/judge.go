@@ -91,7 +91,7 @@ func SyncTemplate(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineIns
 func removeStale(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, drift *Drift) bool {
 	changed := false
 	for _, v := range slices.Clone(vmi.Spec.Volumes) {
-		if !machine.Hotpluggable(&v) || drift.added(v.Name) {
+		if !machine.Hotpluggable(&v) || drift.Added(v.Name) {
 			continue
 		}
 		// The same name on another claim is another volume: this one goes first.

@@ -51,6 +51,7 @@ import (
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // Observed is what a decision is made on.
@@ -241,8 +242,8 @@ func (d *decision) decideVMI() {
 	d.recordStrategy()
 }
 
-// syncTemplate brings the volumes of the template into a VMI that stays: hotpluggable ones at once, others
-// by having their disks copied. One that is being migrated keeps those that it has until that is over:
+// syncTemplate brings the volumes of the template into a VMI that stays: hotpluggable ones at once, changes of claims
+// by having the disks copied. One that is being migrated keeps those that it has until that is over:
 // both nodes go by them.
 func (d *decision) syncTemplate() {
 	if !d.stays() || d.Adopt || d.Delete {
@@ -251,7 +252,8 @@ func (d *decision) syncTemplate() {
 	vmi := d.vmi.DeepCopy()
 	changed := d.moveVolumes(vmi)
 	if !migration.InFlight(d.vmi) {
-		changed = hotplugspec.SyncTemplate(vmi, &d.VM.Spec.Template.Spec) || changed
+		template := volumemigration.Held(vmi, &d.VM.Spec.Template.Spec, volumemigration.ByMigration(&d.VM.Spec), d.moves.unfinished)
+		changed = hotplugspec.SyncTemplate(vmi, template) || changed
 	}
 	if changed {
 		d.Sync = vmi

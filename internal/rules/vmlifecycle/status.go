@@ -238,6 +238,9 @@ func (d *decision) reportRestartRequired() {
 	template := &d.VM.Spec.Template.Spec
 	started := volumemigration.Alike(d.o.Started, &d.vmi.Spec, template, d.moves.wanted)
 	paths := Changes(hotplugspec.Lasting(started), hotplugspec.Lasting(template), d.VM.Name)
+	if len(paths) == 0 && len(d.moves.refusals) > 0 {
+		paths = []string{volumesPath} // those that are hotpluggable are not compared
+	}
 	if len(paths) == 0 {
 		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineRestartRequired)
 		return

@@ -17,6 +17,9 @@ import (
 // ReasonVolumesNotCopied is ManualRecoveryRequired's.
 const ReasonVolumesNotCopied = "VolumesNotCopied"
 
+// volumesPath is where the volumes are of which some are refused.
+const volumesPath = templatePath + ".volumes"
+
 // moves are the volumes of a VM whose disks are copied to other claims.
 type moves struct {
 	// wanted are those that the template asks for of a VMI that stays, refusals why it can't have others.
@@ -35,7 +38,7 @@ func (d *decision) compareVolumes() {
 	}
 	m, template := &d.moves, &d.VM.Spec.Template.Spec
 	if d.stays() && volumemigration.ByMigration(&d.VM.Spec) {
-		m.wanted, m.refusals = volumemigration.Compare(&d.vmi.Spec, template)
+		m.wanted, m.refusals = volumemigration.Compare(d.vmi, template)
 	}
 	recorded := volumemigration.Recorded(&d.VM.Status)
 	m.unfinished = volumemigration.Kept(recorded, d.vmi, template)

@@ -127,6 +127,65 @@ func TestVolumesThatAreMigrated(t *testing.T) {
 	}
 }
 
+// hot has the volume of a spec be plugged in.
+func hot(spec *v1.VirtualMachineInstanceSpec) { spec.Volumes[0].DataVolume.Hotpluggable = true }
+
+// TestPluggedVolumesThatAreMigrated: their disks are copied as others are, and are not exchanged meanwhile.
+func TestPluggedVolumesThatAreMigrated(t *testing.T) {
+	vm := func(edits ...vmEdit) *v1.VirtualMachine {
+		vm := newVM(v1.RunStrategyAlways, edits...)
+		hot(&vm.Spec.Template.Spec)
+		return vm
+	}
+	in := func(phase v1.VolumePhase, edits ...vmiEdit) *v1.VirtualMachineInstance {
+		vmi := newTestVMI(running, append([]vmiEdit{isOn("a")}, edits...)...)
+		hot(&vmi.Spec)
+		vmi.Status.VolumeStatus = []v1.VolumeStatus{{
+			Name: "root", Phase: phase, HotplugVolume: &v1.HotplugVolumeStatus{}, PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "a"},
+		}}
+		return vmi
+	}
+	const out = "these changes take effect when the VM is restarted: spec.template.spec.volumes; " +
+		"volume root can't be migrated: it is not plugged in, and is copied as soon as its phase is Ready"
+	for name, test := range map[string]struct {
+		vm    *v1.VirtualMachine
+		vmi   *v1.VirtualMachineInstance
+		want  string
+		claim string
+	}{
+		"the template as it was":            {vm(wants("a")), in(v1.VolumeReady), "", ""},
+		"another claim is recorded first":   {vm(wants("b")), in(v1.VolumeReady), "records root from a to b", ""},
+		"then the VMI hears of it":          {vm(wants("b"), recorded(aToB)), in(v1.VolumeReady), "copies root from a to b; VolumesChange True", "a"},
+		"the migration is in flight":        {vm(wants("b"), recorded(aToB)), in(v1.VolumeReady, copies(aToB), inFlight), "", ""},
+		"it is not in the guest yet":        {vm(wants("b")), in(v1.VolumeBound), out, ""},
+		"it has left the guest since":       {vm(wants("b"), recorded(aToB)), in(v1.VolumeBound, copies(aToB)), "copies ; " + out, "a"},
+		"it is taken back":                  {vm(wants("a"), recorded(aToB)), in(v1.VolumeReady, copies(aToB)), "copies ", "a"},
+		"the strategy is another":           {vm(wants("b"), afterRestart), in(v1.VolumeReady), "copies ", "removed"},
+		"a copy was begun, and is not done": {vm(wants("b"), afterRestart, recorded(aToB)), in(v1.VolumeReady), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Observed{VM: test.vm, VMI: test.vmi, Now: now}
+			o.Started = test.vm.Spec.Template.Spec.DeepCopy()
+			onClaim(o.Started, "a")
+			hot(o.Started)
+			p := decide(o)
+			if got := volumesOf(o, p); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+			claim := ""
+			switch {
+			case p.Sync != nil && len(p.Sync.Spec.Volumes) == 0:
+				claim = "removed"
+			case p.Sync != nil:
+				claim = p.Sync.Spec.Volumes[0].DataVolume.Name
+			}
+			if claim != test.claim {
+				t.Errorf("the VMI comes to the claim %q, want %q", claim, test.claim)
+			}
+		})
+	}
+}
+
 // TestARecordGoesByTheAPIServersWord: a cache that shows no VMI, or an old one, is no reason to forget it.
 func TestARecordGoesByTheAPIServersWord(t *testing.T) {
 	for name, vmi := range map[string]*v1.VirtualMachineInstance{"none": nil, "one that has arrived": newTestVMI(running, isOn("a"))} {

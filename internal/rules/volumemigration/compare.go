@@ -12,19 +12,24 @@ import (
 
 // Compare returns the moves that bring a running VMI to the claims of a template, and why volumes can't
 // be brought there while the guest runs. When one can't, none is: a change of several is one.
-// Hotpluggable volumes are not compared, since they are unplugged and plugged.
-func Compare(running, wanted *v1.VirtualMachineInstanceSpec) (moves []Move, refusals []string) {
+// A volume that is hotpluggable in one of them only is not compared.
+func Compare(vmi *v1.VirtualMachineInstance, wanted *v1.VirtualMachineInstanceSpec) (moves []Move, refusals []string) {
+	running := &vmi.Spec
 	for i := range wanted.Volumes {
 		to := &wanted.Volumes[i]
 		from := find(running, to.Name)
-		if from == nil || machine.Hotpluggable(from) || machine.Hotpluggable(to) {
+		if from == nil || machine.Hotpluggable(from) != machine.Hotpluggable(to) {
 			continue
 		}
 		move := Move{Volume: to.Name, From: volumeclaim.Disk(&from.VolumeSource), To: volumeclaim.Disk(&to.VolumeSource)}
 		if move.From == move.To {
 			continue
 		}
-		if why := refusal(running, wanted, move); why != "" {
+		why := refusal(running, wanted, move)
+		if why == "" && machine.Hotpluggable(from) {
+			why = unready(vmi, move)
+		}
+		if why != "" {
 			refusals = append(refusals, fmt.Sprintf("volume %s can't be migrated: %s", to.Name, why))
 			continue
 		}
@@ -34,23 +39,6 @@ func Compare(running, wanted *v1.VirtualMachineInstanceSpec) (moves []Move, refu
 		return nil, refusals
 	}
 	return moves, nil
-}
-
-// Plugged returns the indices of the hotpluggable volumes of a template that were on another claim before:
-// their disks would be exchanged and not copied.
-func Plugged(before, after *v1.VirtualMachineInstanceSpec) []int {
-	var list []int
-	for i := range after.Volumes {
-		to := &after.Volumes[i]
-		from := find(before, to.Name)
-		if from == nil || !machine.Hotpluggable(from) && !machine.Hotpluggable(to) {
-			continue
-		}
-		if was := volumeclaim.Disk(&from.VolumeSource); was != "" && was != volumeclaim.Disk(&to.VolumeSource) {
-			list = append(list, i)
-		}
-	}
-	return list
 }
 
 // refusal is why a move can't be made, "" if it can.
@@ -114,11 +102,12 @@ func Alike(started, running, wanted *v1.VirtualMachineInstanceSpec, moves []Move
 // settled reports whether a VMI has a volume on the claim that the template wants it on.
 func settled(running *v1.VirtualMachineInstanceSpec, to *v1.Volume) bool {
 	claim := volumeclaim.Disk(&to.VolumeSource)
-	return claim != "" && claimOf(running, to.Name) == claim && writable(find(running, to.Name)) && writable(to)
-}
-
-func writable(v *v1.Volume) bool {
-	return !machine.Hotpluggable(v) && volumeclaim.Written(&v.VolumeSource) != ""
+	if claim == "" || claimOf(running, to.Name) != claim {
+		return false
+	}
+	from := find(running, to.Name)
+	written := volumeclaim.Written(&from.VolumeSource) != "" && volumeclaim.Written(&to.VolumeSource) != ""
+	return written && machine.Hotpluggable(from) == machine.Hotpluggable(to)
 }
 
 func moved(moves []Move, volume string) bool {

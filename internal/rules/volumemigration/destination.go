@@ -20,6 +20,8 @@ type Destination struct {
 	Size int64
 	// User is the VMI whose guest may write to the claim, "" for none.
 	User string
+	// Plugged means that an attachment pod binds the claim, which is made when the target pod runs.
+	Plugged bool
 }
 
 // SizeOf returns the size of a disk as the status of its VMI tells, 0 if it does not.
@@ -62,7 +64,7 @@ func (d *Destination) unfit(placed bool) string {
 		return fmt.Sprintf("the PVC %s is used by the VMI %s", d.Move.To, d.User)
 	case capacity(claim) < d.Size:
 		return fmt.Sprintf("the PVC %s has %d bytes, and the disk has %d: name a larger one", d.Move.To, capacity(claim), d.Size)
-	case dv != nil && dv.Status.Phase != cdiv1.Succeeded && (placed || !placement.Ready(dv)):
+	case dv != nil && dv.Status.Phase != cdiv1.Succeeded && (placed && !d.Plugged || !placement.Ready(dv)):
 		return fmt.Sprintf("the DataVolume %s is not filled: its phase is %s", dv.Name, dv.Status.Phase)
 	}
 	return ""

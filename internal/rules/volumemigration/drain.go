@@ -43,7 +43,7 @@ func Exits(vmi *v1.VirtualMachineInstance) []Move {
 	var moves []Move
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		if from := volumeclaim.Disk(&v.VolumeSource); from != "" && writable(v) {
+		if from := volumeclaim.Disk(&v.VolumeSource); from != "" && volumeclaim.Written(&v.VolumeSource) != "" {
 			moves = append(moves, exit(vmi, v.Name, from))
 		}
 	}
@@ -82,16 +82,17 @@ func judgeLocal(vmi *v1.VirtualMachineInstance, v *v1.Volume) (local bool, why s
 		return false, ""
 	case info == nil && machine.Hotpluggable(v):
 		return false, "" // it is on its way into the guest, or out of it
-	case info == nil || info.ClaimName != claim.Name:
+	case info == nil || info.ClaimName != claim.Name, machine.Hotpluggable(v) && len(info.AccessModes) == 0:
 		return false, fmt.Sprintf("what its claim %s is has not been reported yet", claim.Name)
 	case slices.Contains(info.AccessModes, corev1.ReadWriteMany), claim.Backing && slices.Contains(info.AccessModes, corev1.ReadOnlyMany):
 		return false, ""
-	case machine.Hotpluggable(v):
-		return false, "it is hotpluggable"
 	case claim.Backing || claim.ReadOnly:
 		return false, "its claim is only read"
 	}
 	why = unfitDisk(&vmi.Spec, v.Name)
+	if why == "" && machine.Hotpluggable(v) {
+		why = unready(vmi, Move{Volume: v.Name, From: claim.Name})
+	}
 	return why == "", why
 }
 
@@ -131,7 +132,7 @@ func Open(template *v1.VirtualMachineInstanceSpec, moves []Move) bool {
 func Name(vm *v1.VirtualMachine, moves []Move) {
 	for _, m := range moves {
 		if v := find(&vm.Spec.Template.Spec, m.Volume); v != nil && claimOf(&vm.Spec.Template.Spec, m.Volume) == m.From {
-			v.VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: m.To}}
+			v.VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: m.To, Hotpluggable: machine.Hotpluggable(v)}}
 			renameTemplate(vm, m.From, m.To)
 		}
 	}

@@ -48,7 +48,7 @@ func said(moves []Move) string {
 }
 
 func TestWhichDisksADrainMoves(t *testing.T) {
-	alone := func(vmi *v1.VirtualMachineInstance) {
+	local := func(vmi *v1.VirtualMachineInstance) {
 		reported("root", "a", once)(vmi)
 		reported("data", "b", once)(vmi)
 	}
@@ -61,24 +61,30 @@ func TestWhichDisksADrainMoves(t *testing.T) {
 		vmi  *v1.VirtualMachineInstance
 		want string
 	}{
-		"both are local":      {leaving(pvc("a"), dv("b"), alone), "root from a to web-root-, data from b to web-data-"},
-		"one is shared":       {leaving(pvc("a"), dv("b"), reported("root", "a", once, everyone), dataOnly), "data from b to web-data-"},
-		"none is on a claim":  {leaving(empty, empty), ""},
-		"one is not known":    {leaving(pvc("a"), dv("b"), dataOnly), "volume root can't be migrated: what its claim a is has not been reported yet"},
-		"one was on another":  {leaving(pvc("a"), dv("b"), reported("root", "z", once), dataOnly), "volume root can't be migrated: what its claim a is has not been reported yet"},
-		"one is plugged":      {leaving(plugged(pvc("a")), dv("b"), alone), "volume root can't be migrated: it is hotpluggable"},
-		"a shared is plugged": {leaving(plugged(pvc("a")), dv("b"), reported("root", "a", everyone), dataOnly), "data from b to web-data-"},
-		"one is on its way":   {leaving(plugged(pvc("a")), dv("b"), dataOnly), "data from b to web-data-"},
-		"one is only read":    {leaving(readOnly(pvc("a")), dv("b"), alone), "volume root can't be migrated: its claim is only read"},
+		"both are local":     {leaving(pvc("a"), dv("b"), local), "root from a to web-root-, data from b to web-data-"},
+		"one is shared":      {leaving(pvc("a"), dv("b"), reported("root", "a", once, everyone), dataOnly), "data from b to web-data-"},
+		"none is on a claim": {leaving(empty, empty), ""},
+		"one is not known":   {leaving(pvc("a"), dv("b"), dataOnly), "volume root can't be migrated: what its claim a is has not been reported yet"},
+		"one was on another": {leaving(pvc("a"), dv("b"), reported("root", "z", once), dataOnly), "volume root can't be migrated: what its claim a is has not been reported yet"},
+		"one is plugged": {leaving(plugged(pvc("a")), dv("b"), local, func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.VolumeStatus[0].HotplugVolume, vmi.Status.VolumeStatus[0].Phase = &v1.HotplugVolumeStatus{}, v1.VolumeReady
+		}), "root from a to web-root-, data from b to web-data-"},
+		"one is not plugged in": {leaving(plugged(pvc("a")), dv("b"), local),
+			"volume root can't be migrated: it is not plugged in, and is copied as soon as its phase is Ready"},
+		"one whose claim has no modes":   {leaving(pvc("a"), dv("b"), reported("root", "a"), dataOnly), "root from a to web-root-, data from b to web-data-"},
+		"one has just come to its claim": {leaving(plugged(pvc("a")), dv("b"), pluggedIn("root", "a", v1.VolumeReady), dataOnly), "volume root can't be migrated: what its claim a is has not been reported yet"},
+		"a shared is plugged":            {leaving(plugged(pvc("a")), dv("b"), reported("root", "a", everyone), dataOnly), "data from b to web-data-"},
+		"one is on its way":              {leaving(plugged(pvc("a")), dv("b"), dataOnly), "data from b to web-data-"},
+		"one is only read":               {leaving(readOnly(pvc("a")), dv("b"), local), "volume root can't be migrated: its claim is only read"},
 		"one that all may read": {leaving(readOnly(pvc("a")), dv("b"), reported("root", "a", readers), dataOnly),
 			"volume root can't be migrated: its claim is only read"},
-		"an overlay over one":             {leaving(below("a"), dv("b"), alone), "volume root can't be migrated: its claim is only read"},
+		"an overlay over one":             {leaving(below("a"), dv("b"), local), "volume root can't be migrated: its claim is only read"},
 		"an overlay over one for readers": {leaving(below("a"), dv("b"), reported("root", "a", readers), dataOnly), "data from b to web-data-"},
 		"a file of the node":              {leaving(file(nil), dv("b"), dataOnly), "volume root can't be migrated: it is a file on this node"},
 		"a file that is not shared":       {leaving(file(new(false)), dv("b"), dataOnly), "volume root can't be migrated: it is a file on this node"},
 		"a file that is":                  {leaving(file(new(true)), dv("b"), dataOnly), "data from b to web-data-"},
-		"a cdrom":                         {leaving(pvc("a"), dv("b"), alone, disk(func(d *v1.Disk) { d.CDRom, d.Disk = &v1.CDRomTarget{}, nil })), "volume root can't be migrated: it is in a cdrom"},
-		"a shareable disk":                {leaving(pvc("a"), dv("b"), alone, disk(func(d *v1.Disk) { d.Shareable = new(true) })), "volume root can't be migrated: its disk is shareable, and other guests may write to it"},
+		"a cdrom":                         {leaving(pvc("a"), dv("b"), local, disk(func(d *v1.Disk) { d.CDRom, d.Disk = &v1.CDRomTarget{}, nil })), "volume root can't be migrated: it is in a cdrom"},
+		"a shareable disk":                {leaving(pvc("a"), dv("b"), local, disk(func(d *v1.Disk) { d.Shareable = new(true) })), "volume root can't be migrated: its disk is shareable, and other guests may write to it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			moves, refusals := Local(test.vmi)
@@ -124,7 +130,10 @@ func TestADestinationIsNamedByWhereTheGuestIs(t *testing.T) {
 	if again := name(failed, func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.TargetPod = "q" }); again != name(failed) {
 		t.Error("another attempt has another name")
 	}
-	if got := Exits(leaving(readOnly(pvc("a")), plugged(pvc("b")))); got != nil {
+	if got := Exits(leaving(plugged(pvc("a")), below("b"))); len(got) != 1 || got[0].Volume != "root" {
+		t.Errorf("a plugged disk goes to %v", got)
+	}
+	if got := Exits(leaving(readOnly(pvc("a")), readOnly(plugged(pvc("b"))))); got != nil {
 		t.Errorf("disks that nobody migrates go to %v", got)
 	}
 }

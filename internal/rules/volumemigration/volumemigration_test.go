@@ -61,16 +61,15 @@ func TestWhichChangesAreMigrations(t *testing.T) {
 		edit     func(*v1.VirtualMachineInstanceSpec)
 		want     string
 	}{
-		"none":                        {from: spec(pvc("a"), dv("b")), to: spec(pvc("a"), dv("b"))},
-		"a claim by its DataVolume":   {from: spec(pvc("a"), dv("b")), to: spec(dv("a"), pvc("b"))},
-		"one":                         {from: spec(pvc("a"), dv("b")), to: spec(pvc("c"), dv("b")), want: "root from a to c"},
-		"the second one":              {from: spec(pvc("a"), dv("b")), to: spec(pvc("a"), dv("d")), want: "data from b to d"},
-		"one behind a hotplugged one": {from: spec(plugged(pvc("a")), dv("b")), to: spec(plugged(pvc("c")), dv("d")), want: "data from b to d"},
-		"both, of either kind":        {from: spec(pvc("a"), dv("b")), to: spec(dv("c"), pvc("d")), want: "root from a to c, data from b to d"},
-		"a volume that is new":        {from: &v1.VirtualMachineInstanceSpec{}, to: spec(pvc("a"), dv("b"))},
-		"hotplugged ones are plugged": {from: spec(plugged(pvc("a")), dv("b")), to: spec(plugged(pvc("c")), dv("b"))},
-		"one that was hotplugged":     {from: spec(plugged(pvc("a")), dv("b")), to: spec(pvc("c"), dv("b"))},
-		"one that will be":            {from: spec(pvc("a"), dv("b")), to: spec(plugged(pvc("c")), dv("b"))},
+		"none":                      {from: spec(pvc("a"), dv("b")), to: spec(pvc("a"), dv("b"))},
+		"a claim by its DataVolume": {from: spec(pvc("a"), dv("b")), to: spec(dv("a"), pvc("b"))},
+		"one":                       {from: spec(pvc("a"), dv("b")), to: spec(pvc("c"), dv("b")), want: "root from a to c"},
+		"the second one":            {from: spec(pvc("a"), dv("b")), to: spec(pvc("a"), dv("d")), want: "data from b to d"},
+		"one behind one that was":   {from: spec(plugged(pvc("a")), dv("b")), to: spec(pvc("c"), dv("d")), want: "data from b to d"},
+		"both, of either kind":      {from: spec(pvc("a"), dv("b")), to: spec(dv("c"), pvc("d")), want: "root from a to c, data from b to d"},
+		"a volume that is new":      {from: &v1.VirtualMachineInstanceSpec{}, to: spec(pvc("a"), dv("b"))},
+		"one that was hotplugged":   {from: spec(plugged(pvc("a")), dv("b")), to: spec(pvc("c"), dv("b"))},
+		"one that will be":          {from: spec(pvc("a"), dv("b")), to: spec(plugged(pvc("c")), dv("b"))},
 		"from what is no claim": {from: spec(empty, dv("b")), to: spec(pvc("a"), dv("c")),
 			want: "volume root can't be migrated: only a persistentVolumeClaim or a dataVolume can be migrated, and to one of these"},
 		"to what is no claim": {from: spec(pvc("a"), dv("b")), to: spec(empty, dv("b")),
@@ -101,7 +100,7 @@ func TestWhichChangesAreMigrations(t *testing.T) {
 			if test.edit != nil {
 				test.edit(test.from)
 			}
-			moves, refusals := Compare(test.from, test.to)
+			moves, refusals := Compare(&v1.VirtualMachineInstance{Spec: *test.from}, test.to)
 			if len(moves) > 0 && len(refusals) > 0 {
 				t.Errorf("some are moved (%v) although others can't be", moves)
 			}
@@ -109,30 +108,6 @@ func TestWhichChangesAreMigrations(t *testing.T) {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
-	}
-}
-
-func TestWhichPluggedDisksWouldBeExchanged(t *testing.T) {
-	for name, test := range map[string]struct {
-		before, after v1.VolumeSource
-		want          bool
-	}{
-		"another claim":                 {plugged(pvc("a")), plugged(pvc("c")), true},
-		"the same claim":                {plugged(pvc("a")), plugged(pvc("a")), false},
-		"one that was in the machine":   {pvc("a"), plugged(pvc("c")), true},
-		"one that will be":              {plugged(pvc("a")), pvc("c"), true},
-		"one that is not hotpluggable":  {pvc("a"), pvc("c"), false},
-		"one in the place of something": {empty, plugged(pvc("c")), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := Plugged(spec(dv("b"), test.before), spec(dv("d"), test.after))
-			if want := test.want; len(got) > 0 != want || want && !slices.Equal(got, []int{1}) {
-				t.Errorf("they are %v", got)
-			}
-		})
-	}
-	if got := Plugged(&v1.VirtualMachineInstanceSpec{}, spec(plugged(pvc("a")), dv("b"))); got != nil {
-		t.Errorf("a new volume is among them: %v", got)
 	}
 }
 
@@ -340,6 +315,16 @@ func TestAVMINamesItsClaimsAsTheTemplateDoes(t *testing.T) {
 	if !Rename(running, spec(pvc("c"), dv("b"))) || !cmp.Equal(running, spec(pvc("c"), dv("b"))) {
 		t.Errorf("the volumes are %+v", running.Volumes)
 	}
+	hot := dv("b")
+	hot.DataVolume.Hotpluggable = true
+	running.Volumes[1].VolumeSource = hot
+	if !Rename(running, spec(pvc("c"), plugged(pvc("b")))) || !cmp.Equal(running, spec(pvc("c"), plugged(pvc("b")))) {
+		t.Errorf("with one that is plugged in the volumes are %+v", running.Volumes)
+	}
+	if Rename(running, spec(readOnly(pvc("c")), pvc("b"))) {
+		t.Errorf("what would not be the same is named: %+v", running.Volumes)
+	}
+	running.Volumes[1].VolumeSource = dv("b")
 	if Rename(running, spec(pvc("c"), dv("e"))) || Rename(running, &v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{{Name: "new", VolumeSource: pvc("c")}}}) {
 		t.Errorf("the volumes are %+v", running.Volumes)
 	}
@@ -365,16 +350,19 @@ func TestWhichClaimsAreFit(t *testing.T) {
 		fits string
 		want string
 	}{
-		"a claim":                       {Destination{Claim: placement.Claim{Claim: claim("1Mi")}}, "", ""},
-		"none":                          {Destination{}, never, "the PVC c does not exist"},
-		"one that goes":                 {Destination{Claim: placement.Claim{Claim: going}}, never, "the PVC c is being deleted"},
-		"one that another guest is on":  {Destination{Claim: placement.Claim{Claim: claim("1Mi")}, User: "other"}, never, "the PVC c is used by the VMI other"},
-		"one that asks for too little":  {Destination{Claim: placement.Claim{Claim: claim("1023Ki")}}, never, "the PVC c has 1047552 bytes, and the disk has 1048576: name a larger one"},
-		"one that was given too little": {Destination{Claim: placement.Claim{Claim: given}}, never, "the PVC c has 1047552 bytes, and the disk has 1048576: name a larger one"},
-		"a DataVolume that is filled":   {Destination{Claim: placement.Claim{Claim: claim("1Mi"), Source: "c", DataVolume: filler(cdiv1.Succeeded)}}, "", ""},
-		"one that waits for its pod":    {Destination{Claim: placement.Claim{Claim: claim("1Mi"), Source: "c", DataVolume: filler(cdiv1.WaitForFirstConsumer)}}, only, "the DataVolume c is not filled: its phase is WaitForFirstConsumer"},
-		"one that is being filled":      {Destination{Claim: placement.Claim{Claim: claim("1Mi"), Source: "c", DataVolume: filler(cdiv1.ImportInProgress)}}, never, "the DataVolume c is not filled: its phase is ImportInProgress"},
-		"one that does not exist":       {Destination{Claim: placement.Claim{Source: "c"}}, never, "the DataVolume c does not exist"},
+		"a claim":                              {Destination{Claim: placement.Claim{Claim: claim("1Mi")}}, "", ""},
+		"none":                                 {Destination{}, never, "the PVC c does not exist"},
+		"one that goes":                        {Destination{Claim: placement.Claim{Claim: going}}, never, "the PVC c is being deleted"},
+		"one that another guest is on":         {Destination{Claim: placement.Claim{Claim: claim("1Mi")}, User: "other"}, never, "the PVC c is used by the VMI other"},
+		"one that asks for too little":         {Destination{Claim: placement.Claim{Claim: claim("1023Ki")}}, never, "the PVC c has 1047552 bytes, and the disk has 1048576: name a larger one"},
+		"one that was given too little":        {Destination{Claim: placement.Claim{Claim: given}}, never, "the PVC c has 1047552 bytes, and the disk has 1048576: name a larger one"},
+		"a DataVolume that is filled":          {Destination{Claim: placement.Claim{Claim: claim("1Mi"), Source: "c", DataVolume: filler(cdiv1.Succeeded)}}, "", ""},
+		"one that waits for its pod":           {Destination{Claim: placement.Claim{Claim: claim("1Mi"), Source: "c", DataVolume: filler(cdiv1.WaitForFirstConsumer)}}, only, "the DataVolume c is not filled: its phase is WaitForFirstConsumer"},
+		"one that is being filled":             {Destination{Claim: placement.Claim{Claim: claim("1Mi"), Source: "c", DataVolume: filler(cdiv1.ImportInProgress)}}, never, "the DataVolume c is not filled: its phase is ImportInProgress"},
+		"one that waits for an attachment pod": {Destination{Plugged: true, Claim: placement.Claim{Claim: claim("1Mi"), Source: "c", DataVolume: filler(cdiv1.WaitForFirstConsumer)}}, "", ""},
+		"one that is being filled for one": {Destination{Plugged: true, Claim: placement.Claim{Claim: claim("1Mi"), Source: "c", DataVolume: filler(cdiv1.ImportInProgress)}},
+			never, "the DataVolume c is not filled: its phase is ImportInProgress"},
+		"one that does not exist": {Destination{Claim: placement.Claim{Source: "c"}}, never, "the DataVolume c does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.d.Move, test.d.Size = rootMove, size
