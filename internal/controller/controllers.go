@@ -100,7 +100,9 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		Client: cached, Recorder: recorder("workload-update-controller"), Namespace: o.namespace, Image: o.launcherImage, Now: o.now,
 	}
 	sizes := &claimsize.Reconciler{Client: cached}
-	vms := &vm.Reconciler{Client: cached, Reader: reader, Recorder: recorder("virtualmachine-controller"), Now: o.now}
+	vms := &vm.Reconciler{
+		Client: cached, Reader: reader, Recorder: recorder("virtualmachine-controller"), Settings: settings, Now: o.now,
+	}
 	sets := &replicaset.Reconciler{Client: cached, Recorder: recorder("virtualmachinereplicaset-controller"), Now: o.now}
 	volumes := &datavolume.Reconciler{
 		Client: cached, Reader: reader, Recorder: recorder("datavolume-controller"),

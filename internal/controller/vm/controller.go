@@ -31,6 +31,7 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
 
@@ -40,6 +41,8 @@ type Reconciler struct {
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
+	// Settings are the cluster's.
+	Settings func(context.Context) (clusterconfig.Settings, error)
 	// Now is the clock.
 	Now func() time.Time
 
@@ -62,6 +65,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		Watches(&cdiv1.DataVolume{}, handler.EnqueueRequestsFromMapFunc(r.usersOfDataVolume)).
 		// The claim of a DataVolume that was deleted goes before another can be made.
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfDataVolume), builder.WithPredicates(deletions())).
+		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.running), builder.WithPredicates(newStrategy())).
 		WithOptions(pace).
 		Complete(r)
 }
@@ -136,6 +140,11 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vml
 	}
 	o.VM = r.written.Newer(&vm)
 
+	settings, err := r.Settings(ctx)
+	if err != nil {
+		return o, err
+	}
+	o.Strategy = settings.RolloutStrategy
 	if err := r.observeDataVolumes(ctx, &o); err != nil {
 		return o, err
 	}
@@ -306,12 +315,12 @@ func (r *Reconciler) adopt(ctx context.Context, o vmlifecycle.Observed) error {
 	return nil
 }
 
-// syncVMI brings the template's volumes into the VMI. Whoever wrote the VMI in
+// syncVMI brings into the VMI what of the template reaches a running guest. Whoever wrote the VMI in
 // between wakes the loop again.
 func (r *Reconciler) syncVMI(ctx context.Context, from, to *v1.VirtualMachineInstance) error {
 	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("bringing the template's volumes into VMI %s/%s: %w", from.Namespace, from.Name, err)
+		return fmt.Errorf("bringing the template's changes into VMI %s/%s: %w", from.Namespace, from.Name, err)
 	}
 	return nil
 }

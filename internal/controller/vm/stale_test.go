@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"drydock.dev/drydock/internal/rules/firmware"
+
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // store is an API server, or a cache of one.
@@ -103,7 +105,7 @@ func TestACacheIsNotBelieved(t *testing.T) {
 					return nil
 				},
 			})
-			r := &Reconciler{Client: shownBy{api, store(t, c.shown...)}, Reader: api, Recorder: events.NewFakeRecorder(9), Now: time.Now}
+			r := &Reconciler{Client: shownBy{api, store(t, c.shown...)}, Reader: api, Recorder: events.NewFakeRecorder(9), Settings: stage, Now: time.Now}
 			key := client.ObjectKey{Namespace: "ns", Name: "vm"}
 			if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
 				t.Fatal(err)
@@ -121,3 +123,8 @@ func TestACacheIsNotBelieved(t *testing.T) {
 }
 
 func without(vm *v1.VirtualMachine) { vm.Finalizers = nil }
+
+// stage gives the settings of a cluster without a KubeVirt object.
+func stage(context.Context) (clusterconfig.Settings, error) {
+	return clusterconfig.FromKubeVirt(nil), nil
+}

@@ -156,7 +156,7 @@ var configurationTable = table{
 	"configuration.ksmConfiguration":                   no(),
 	"configuration.autoCPULimitNamespaceLabelSelector": no(),
 	"configuration.liveUpdateConfiguration":            no(),
-	"configuration.vmRolloutStrategy":                  noted("what can't be changed in a running guest waits for its restart"),
+	"configuration.vmRolloutStrategy":                  noted("which changes of a template reach a guest that runs; the others wait for its restart"),
 	"configuration.commonInstancetypesDeployment":      no(),
 	"configuration.virtTemplateDeployment":             no(),
 	"configuration.instancetype":                       no(),

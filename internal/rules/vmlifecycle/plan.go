@@ -51,7 +51,7 @@ import (
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 	"drydock.dev/drydock/internal/rules/migration"
-	"drydock.dev/drydock/internal/rules/volumemigration"
+	"drydock.dev/drydock/internal/rules/rollout"
 )
 
 // Observed is what a decision is made on.
@@ -74,7 +74,9 @@ type Observed struct {
 	NamedDataVolumes []*cdiv1.DataVolume
 	// DrainDisks are the disks of the VM's own VMI.
 	DrainDisks []DrainDisk
-	Now        time.Time
+	// Strategy is the cluster's vmRolloutStrategy.
+	Strategy v1.VMRolloutStrategy
+	Now      time.Time
 }
 
 // Question is something that only the API server can answer.
@@ -110,9 +112,8 @@ type Plan struct {
 	CreateDataVolumes, AdoptDataVolumes []*cdiv1.DataVolume
 	// Create is the VMI to create, nil for none.
 	Create *v1.VirtualMachineInstance
-	// Sync is the VMI as it is to be: with the volumes of the template that come
-	// and go while a guest runs, and in its status those whose disks are to be copied. It is
-	// nil when it has them.
+	// Sync is the VMI as it is to be: with what of the template reaches a running guest,
+	// and in its status the volumes whose disks are to be copied. It is nil when it has them.
 	Sync *v1.VirtualMachineInstance
 	// CreateDestinations are DataVolumes that disks go to because their node is drained, and
 	// DeleteDestinations those of them that are not needed any more.
@@ -242,9 +243,9 @@ func (d *decision) decideVMI() {
 	d.recordStrategy()
 }
 
-// syncTemplate brings the volumes of the template into a VMI that stays: hotpluggable ones at once, changes of claims
-// by having the disks copied. One that is being migrated keeps those that it has until that is over:
-// both nodes go by them.
+// syncTemplate brings into a VMI that stays what of the template reaches a running guest: hotpluggable
+// volumes and what package rollout carries at once, other volumes by having their disks copied. One that is
+// being migrated keeps what it has until that is over: both nodes go by it.
 func (d *decision) syncTemplate() {
 	if !d.stays() || d.Adopt || d.Delete {
 		return
@@ -252,8 +253,8 @@ func (d *decision) syncTemplate() {
 	vmi := d.vmi.DeepCopy()
 	changed := d.moveVolumes(vmi)
 	if !migration.InFlight(d.vmi) {
-		template := volumemigration.Held(vmi, &d.VM.Spec.Template.Spec, volumemigration.ByMigration(&d.VM.Spec), d.moves.unfinished)
-		changed = hotplugspec.SyncTemplate(vmi, template) || changed
+		changed = hotplugspec.SyncTemplate(vmi, d.held()) || changed
+		changed = rollout.Carry(d.o.Strategy, vmi, &d.VM.Spec.Template.Spec) || changed
 	}
 	if changed {
 		d.Sync = vmi

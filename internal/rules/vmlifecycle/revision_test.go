@@ -1,12 +1,9 @@
 package vmlifecycle
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/condition"
@@ -68,64 +65,6 @@ func TestRevisionsAreOnePerTemplate(t *testing.T) {
 	}
 }
 
-func TestChangesNameTheFields(t *testing.T) {
-	base := func() *v1.VirtualMachineInstanceSpec {
-		memory := resource.MustParse("1Gi")
-		return &v1.VirtualMachineInstanceSpec{
-			Domain: v1.DomainSpec{
-				CPU:    &v1.CPU{Cores: 1},
-				Memory: &v1.Memory{Guest: &memory},
-				Devices: v1.Devices{Disks: []v1.Disk{
-					{Name: "root", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
-					{Name: "data"},
-				}},
-			},
-			Tolerations: []corev1.Toleration{{Key: "a"}},
-		}
-	}
-	tests := map[string]struct {
-		edit func(*v1.VirtualMachineInstanceSpec)
-		want []string
-	}{
-		"nothing": {func(*v1.VirtualMachineInstanceSpec) {}, nil},
-		"a value": {func(s *v1.VirtualMachineInstanceSpec) { s.Domain.CPU.Cores = 2 },
-			[]string{"spec.template.spec.domain.cpu.cores"}},
-		"the same quantity in other words is no change": {func(s *v1.VirtualMachineInstanceSpec) {
-			same := resource.MustParse("1024Mi")
-			s.Domain.Memory.Guest = &same
-		}, nil},
-		"a field of a disk, by the disk's name": {func(s *v1.VirtualMachineInstanceSpec) {
-			s.Domain.Devices.Disks[0].Disk.Bus = v1.DiskBusSATA
-		}, []string{"spec.template.spec.domain.devices.disks[root].disk.bus"}},
-		"a disk more, and one less": {func(s *v1.VirtualMachineInstanceSpec) {
-			s.Domain.Devices.Disks[1].Name = "more"
-		}, []string{"spec.template.spec.domain.devices.disks[data]", "spec.template.spec.domain.devices.disks[more]"}},
-		"another order of disks": {func(s *v1.VirtualMachineInstanceSpec) {
-			slices.Reverse(s.Domain.Devices.Disks)
-		}, []string{"spec.template.spec.domain.devices.disks"}},
-		"an element without a name, by its place": {func(s *v1.VirtualMachineInstanceSpec) {
-			s.Tolerations[0].Key = "b"
-		}, []string{"spec.template.spec.tolerations[0].key"}},
-		"a part that was not there": {func(s *v1.VirtualMachineInstanceSpec) {
-			s.NodeSelector = map[string]string{"zone": "a"}
-		}, []string{"spec.template.spec.nodeSelector"}},
-		"the UUID that it counts as having is no change": {func(s *v1.VirtualMachineInstanceSpec) {
-			firmware.Set(s, firmware.Legacy("vm"))
-		}, nil},
-		"another UUID is one": {func(s *v1.VirtualMachineInstanceSpec) { firmware.Set(s, uuid) },
-			[]string{"spec.template.spec.domain.firmware.uuid"}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			to := base()
-			test.edit(to)
-			if got := Changes(base(), to, "vm"); !slices.Equal(got, test.want) {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
-		})
-	}
-}
-
 func TestRestartRequiredNamesTheFieldsAndClearsItself(t *testing.T) {
 	vm := newVM(v1.RunStrategyAlways)
 	vm.Status.ObservedGeneration = 2
@@ -169,5 +108,48 @@ func TestOnlyAGuestThatRunsHasToBeRestarted(t *testing.T) {
 		if c := condition.Find(vm.Status.Conditions, v1.VirtualMachineRestartRequired); (c != nil) != test.want {
 			t.Errorf("%s: RestartRequired is %+v", name, c)
 		}
+	}
+}
+
+func onNode(zone string) vmEdit {
+	return func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.NodeSelector = map[string]string{"zone": zone} }
+}
+
+func TestWhatOfATemplateReachesTheVMI(t *testing.T) {
+	const staged = "these changes take effect when the VM is restarted: spec.template.spec.hostname, spec.template.spec.nodeSelector; " +
+		"spec.template.spec.nodeSelector waits for it because "
+	started := newVM(v1.RunStrategyAlways).Spec.Template.Spec.DeepCopy()
+	other := func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.Hostname = "other" }
+	for name, test := range map[string]struct {
+		strategy v1.VMRolloutStrategy
+		vmi      *v1.VirtualMachineInstance
+		// synced is whether the VMI gets the template's node selector, says what the condition says.
+		synced bool
+		says   string
+	}{
+		"LiveUpdate": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(running), true,
+			"these changes take effect when the VM is restarted: spec.template.spec.hostname"},
+		"Stage": {v1.VMRolloutStrategyStage, newTestVMI(running), false, staged + "the KubeVirt object's vmRolloutStrategy is Stage"},
+		"LiveUpdate while a migration runs": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(running, inFlight), false,
+			"these changes take effect when the VM is restarted: spec.template.spec.hostname"},
+		"LiveUpdate of a guest that starts": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(starting), false,
+			staged + "the launcher pod has been made without it, and the guest does not run yet"},
+		"LiveUpdate of a VMI that goes": {v1.VMRolloutStrategyLiveUpdate, newTestVMI(running, vmiDeleting), false,
+			"these changes take effect when the VM is restarted: spec.template.spec.hostname"},
+		"a guest that has ended": {v1.VMRolloutStrategyStage, newTestVMI(succeeded), false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := decide(Observed{VM: newVM(v1.RunStrategyManual, other, onNode("a")), VMI: test.vmi, Started: started, Strategy: test.strategy, Now: now})
+			if synced := p.Sync != nil && p.Sync.Spec.NodeSelector["zone"] == "a"; synced != test.synced {
+				t.Errorf("the VMI follows: %v, want %v", synced, test.synced)
+			}
+			said := ""
+			if c := condition.Find(p.VM.Status.Conditions, v1.VirtualMachineRestartRequired); c != nil {
+				said = c.Message
+			}
+			if said != test.says {
+				t.Errorf("it says %q, want %q", said, test.says)
+			}
+		})
 	}
 }

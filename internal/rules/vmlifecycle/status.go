@@ -10,9 +10,8 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/condition"
-	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/rollout"
 	"drydock.dev/drydock/internal/rules/vmistatus"
-	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
 // Reasons that a VM's conditions have beside those of its VMI.
@@ -228,25 +227,24 @@ func (d *decision) reportFailure() {
 	condition.Set(&d.VM.Status.Conditions, failure, d.o.Now)
 }
 
-// reportRestartRequired compares the template with the one that the VMI was
-// made from. Taking a change back takes the condition back.
+// reportRestartRequired says which changes of the template wait for a restart. Taking a change
+// back takes the condition back.
 func (d *decision) reportRestartRequired() {
-	if d.vmi == nil || d.vmi.IsFinal() || d.o.Started == nil || d.VM.Spec.Template == nil {
-		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineRestartRequired)
-		return
+	var waiting []rollout.Change
+	if d.vmi != nil && !d.vmi.IsFinal() && d.VM.Spec.Template != nil {
+		waiting = slices.DeleteFunc(rollout.Compare(rollout.Input{
+			Strategy: d.o.Strategy, VMName: d.VM.Name, Started: d.o.Started, VMI: d.vmi, Template: &d.VM.Spec.Template.Spec, Plugged: d.held(), Moves: d.moves.wanted,
+		}), func(c rollout.Change) bool { return c.Way != rollout.Restart })
 	}
-	template := &d.VM.Spec.Template.Spec
-	started := volumemigration.Alike(d.o.Started, &d.vmi.Spec, template, d.moves.wanted)
-	paths := Changes(hotplugspec.Lasting(started), hotplugspec.Lasting(template), d.VM.Name)
-	if len(paths) == 0 && len(d.moves.refusals) > 0 {
-		paths = []string{volumesPath} // those that are hotpluggable are not compared
+	if len(waiting) == 0 && len(d.moves.refusals) > 0 {
+		waiting = []rollout.Change{{Path: volumesPath, Way: rollout.Restart, Reason: rollout.ReasonMachine}} // volumes that stay plugged in
 	}
-	if len(paths) == 0 {
+	if len(waiting) == 0 {
 		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineRestartRequired)
 		return
 	}
 	condition.Set(&d.VM.Status.Conditions, v1.VirtualMachineCondition{
 		Type: v1.VirtualMachineRestartRequired, Status: corev1.ConditionTrue, Reason: ReasonTemplateChanged,
-		Message: d.restartMessage(paths),
+		Message: d.restartMessage(waiting),
 	}, d.o.Now)
 }

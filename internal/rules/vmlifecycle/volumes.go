@@ -1,6 +1,7 @@
 package vmlifecycle
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/rollout"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
@@ -18,7 +20,7 @@ import (
 const ReasonVolumesNotCopied = "VolumesNotCopied"
 
 // volumesPath is where the volumes are of which some are refused.
-const volumesPath = templatePath + ".volumes"
+const volumesPath = "spec.template.spec.volumes"
 
 // moves are the volumes of a VM whose disks are copied to other claims.
 type moves struct {
@@ -80,6 +82,11 @@ func (d *decision) moveVolumes(vmi *v1.VirtualMachineInstance) bool {
 	return renamed || !equality.Semantic.DeepEqual(before, vmi.Status)
 }
 
+// held is the template as far as hotpluggable volumes are plugged and unplugged by it.
+func (d *decision) held() *v1.VirtualMachineInstanceSpec {
+	return volumemigration.Held(d.vmi, &d.VM.Spec.Template.Spec, volumemigration.ByMigration(&d.VM.Spec), d.moves.unfinished)
+}
+
 // changesVolumes reports whether the VMI says of disks that they are copied, or were to be; it lists none without.
 func (d *decision) changesVolumes() bool {
 	return condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange) != nil
@@ -103,7 +110,18 @@ func (d *decision) reportRecovery() {
 }
 
 // restartMessage says what a restart would change, and why it needs one.
-func (d *decision) restartMessage(paths []string) string {
-	message := "these changes take effect when the VM is restarted: " + strings.Join(paths, ", ")
-	return strings.Join(append([]string{message}, d.moves.refusals...), "; ")
+func (d *decision) restartMessage(waiting []rollout.Change) string {
+	var paths []string
+	because := map[string][]string{}
+	for _, c := range waiting {
+		paths = append(paths, c.Path)
+		because[c.Reason] = append(because[c.Reason], c.Path)
+	}
+	sentences := []string{"these changes take effect when the VM is restarted: " + strings.Join(paths, ", ")}
+	for _, reason := range []string{rollout.ReasonStaged, rollout.ReasonNotRunning} {
+		if of := because[reason]; len(of) > 0 {
+			sentences = append(sentences, fmt.Sprintf("%s waits for it because %s", strings.Join(of, ", "), reason))
+		}
+	}
+	return strings.Join(append(sentences, d.moves.refusals...), "; ")
 }

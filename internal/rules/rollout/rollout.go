@@ -1,0 +1,184 @@
+// Package rollout decides how the changes of a VM's template reach its running VMI: at once, by a
+// migration, or by a restart.
+//
+// It owns that decision (Compare) and what of a template is written into a VMI's spec for it
+// (Carry). How volumes follow the template is decided by packages hotplugspec and volumemigration,
+// which it asks. It is pure: it must not import a client.
+//
+//	field of the template                       Stage      LiveUpdate
+//	hotpluggable volumes and their disks        live       live
+//	claims (updateVolumesStrategy Migration)    migration  migration
+//	nodeSelector, affinity, tolerations         restart    live: the next migration goes by them
+//	interfaces[].state: up, down                restart    live
+//	everything else                             restart    restart
+//
+// A VMI whose guest has not started follows its template only in the volumes: its pod is made already.
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/volumemigration"
+)
+
+// Way is how a change reaches the guest.
+type Way string
+
+const (
+	// Live changes reach the VMI while its guest runs.
+	Live Way = "live"
+	// Migration changes take a migration, which is asked for by itself.
+	Migration Way = "migration"
+	// Restart changes wait for the VM's next start.
+	Restart Way = "restart"
+)
+
+// Reasons of changes.
+const (
+	ReasonPlugged    = "hotpluggable volumes are plugged and unplugged"
+	ReasonCopied     = "the disk is copied to another claim"
+	ReasonPlacement  = "the guest stays where it is; where it goes next is chosen by it"
+	ReasonLink       = "the link of the interface is switched"
+	ReasonStaged     = "the KubeVirt object's vmRolloutStrategy is Stage"
+	ReasonNotRunning = "the launcher pod has been made without it, and the guest does not run yet"
+	ReasonMachine    = "it can't be changed while the guest runs"
+)
+
+// Change is a field in which a VM's template differs from what its VMI has.
+type Change struct {
+	Path   string
+	Way    Way
+	Reason string
+}
+
+// Input is what changes are found in.
+type Input struct {
+	Strategy v1.VMRolloutStrategy
+	// VMName is the VM's.
+	VMName string
+	// Started is the template that VMI was made from, nil if that is not known: then only
+	// changes of what is carried into a VMI are found.
+	Started  *v1.VirtualMachineInstanceSpec
+	VMI      *v1.VirtualMachineInstance
+	Template *v1.VirtualMachineInstanceSpec
+	// Plugged is the template as far as hotpluggable volumes are plugged and unplugged by it: volumemigration.Held.
+	Plugged *v1.VirtualMachineInstanceSpec
+	// Moves are the volumes whose disks are to be copied to the template's claims.
+	Moves []volumemigration.Move
+}
+
+// Compare lists the changes of a template that its VMI does not have: neither from its start nor
+// carried into it since. They are sorted by path.
+func Compare(in Input) []Change {
+	way, placed, linked := Live, ReasonPlacement, ReasonLink
+	if why := hindrance(in.Strategy, in.VMI); why != "" {
+		way, placed, linked = Restart, why, why
+	}
+	var changes []Change
+	add := func(way Way, reason string, paths ...string) {
+		for _, path := range paths {
+			changes = append(changes, Change{Path: path, Way: way, Reason: reason})
+		}
+	}
+	add(way, placed, Paths(placement(&in.VMI.Spec), placement(in.Template), in.VMName)...)
+	add(way, linked, links(&in.VMI.Spec, in.Template)...)
+	add(Live, ReasonPlugged, plugs(in)...)
+	for _, move := range in.Moves {
+		add(Migration, ReasonCopied, fmt.Sprintf("%s.volumes[%s]", templatePath, move.Volume))
+	}
+	if in.Started != nil {
+		started := volumemigration.Alike(in.Started, &in.VMI.Spec, in.Template, in.Moves)
+		add(Restart, ReasonMachine, Paths(lasting(started), lasting(in.Template), in.VMName)...)
+	}
+	slices.SortFunc(changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+	return changes
+}
+
+// Carry writes into the spec of a VMI what of its VM's template reaches a running guest, but for
+// volumes, and reports whether that changes anything.
+func Carry(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
+	if hindrance(strategy, vmi) != "" {
+		return false
+	}
+	changed := false
+	if !equality.Semantic.DeepEqual(placement(&vmi.Spec), placement(template)) {
+		from := template.DeepCopy()
+		vmi.Spec.NodeSelector, vmi.Spec.Affinity, vmi.Spec.Tolerations = from.NodeSelector, from.Affinity, from.Tolerations
+		changed = true
+	}
+	for i := range template.Domain.Devices.Interfaces {
+		to := &template.Domain.Devices.Interfaces[i]
+		if is := find(&vmi.Spec, to.Name); is != nil && state(is) != state(to) {
+			is.State, changed = to.State, true
+		}
+	}
+	return changed
+}
+
+// hindrance is why a VMI follows its VM's template only after a restart, "" if it follows.
+func hindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance) string {
+	switch {
+	case strategy != v1.VMRolloutStrategyLiveUpdate:
+		return ReasonStaged
+	case vmi.Status.Phase != v1.Running:
+		return ReasonNotRunning
+	}
+	return ""
+}
+
+// placement is the part of a spec that says where a guest may run.
+func placement(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec {
+	return &v1.VirtualMachineInstanceSpec{NodeSelector: spec.NodeSelector, Affinity: spec.Affinity, Tolerations: spec.Tolerations}
+}
+
+// links lists the interfaces of both specs whose links are to be in another state.
+func links(running, template *v1.VirtualMachineInstanceSpec) []string {
+	var paths []string
+	for i := range template.Domain.Devices.Interfaces {
+		to := &template.Domain.Devices.Interfaces[i]
+		if is := find(running, to.Name); is != nil && state(is) != state(to) {
+			paths = append(paths, fmt.Sprintf("%s.domain.devices.interfaces[%s].state", templatePath, to.Name))
+		}
+	}
+	return paths
+}
+
+// plugs lists what is plugged and unplugged of a VMI to have the volumes of its VM's template.
+func plugs(in Input) []string {
+	to := in.VMI.DeepCopy()
+	hotplugspec.SyncTemplate(to, in.Plugged)
+	return Paths(&in.VMI.Spec, &to.Spec, in.VMName)
+}
+
+// lasting is the part of a spec that stays as it is for a guest's life.
+func lasting(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec {
+	out := hotplugspec.Lasting(spec)
+	out.NodeSelector, out.Affinity, out.Tolerations = nil, nil, nil
+	for i := range out.Domain.Devices.Interfaces {
+		out.Domain.Devices.Interfaces[i].State = ""
+	}
+	return out
+}
+
+// state is that of an interface's link; up is the default.
+func state(iface *v1.Interface) v1.InterfaceState {
+	if iface.State == v1.InterfaceStateLinkUp {
+		return ""
+	}
+	return iface.State
+}
+
+func find(spec *v1.VirtualMachineInstanceSpec, name string) *v1.Interface {
+	for i := range spec.Domain.Devices.Interfaces {
+		if iface := &spec.Domain.Devices.Interfaces[i]; iface.Name == name {
+			return iface
+		}
+	}
+	return nil
+}

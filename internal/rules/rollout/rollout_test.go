@@ -1,0 +1,198 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/volumemigration"
+)
+
+const (
+	stage      = v1.VMRolloutStrategyStage
+	liveUpdate = v1.VMRolloutStrategyLiveUpdate
+)
+
+type specEdit func(*v1.VirtualMachineInstanceSpec)
+
+// spec is a template with two interfaces, a root disk on the claim a and a hotpluggable one.
+func spec(edits ...specEdit) *v1.VirtualMachineInstanceSpec {
+	disk := func(name string, bus v1.DiskBus) v1.Disk {
+		return v1.Disk{Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: bus}}}
+	}
+	claim := func(name, claim string, hot bool) v1.Volume {
+		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: claim, Hotpluggable: hot}}}
+	}
+	s := &v1.VirtualMachineInstanceSpec{
+		NodeSelector: map[string]string{"zone": "a"},
+		Domain: v1.DomainSpec{
+			CPU:    &v1.CPU{Sockets: 1},
+			Memory: &v1.Memory{Guest: new(resource.MustParse("1Gi"))},
+			Devices: v1.Devices{
+				Interfaces: []v1.Interface{{Name: "default"}, {Name: "red"}},
+				Disks:      []v1.Disk{disk("root", v1.DiskBusVirtio), disk("data", v1.DiskBusSCSI)},
+			},
+		},
+		Volumes: []v1.Volume{claim("root", "a", false), claim("data", "data", true)},
+	}
+	for _, edit := range edits {
+		edit(s)
+	}
+	return s
+}
+
+func zoneB(s *v1.VirtualMachineInstanceSpec) { s.NodeSelector["zone"] = "b" }
+
+func tolerant(s *v1.VirtualMachineInstanceSpec) { s.Tolerations = []corev1.Toleration{{Key: "x"}} }
+
+func near(s *v1.VirtualMachineInstanceSpec) {
+	s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}
+}
+
+func red(state v1.InterfaceState) specEdit {
+	return func(s *v1.VirtualMachineInstanceSpec) { find(s, "red").State = state }
+}
+
+func sockets(s *v1.VirtualMachineInstanceSpec) { s.Domain.CPU.Sockets = 2 }
+
+func moreMemory(s *v1.VirtualMachineInstanceSpec) {
+	s.Domain.Memory.Guest = new(resource.MustParse("2Gi"))
+}
+
+func third(s *v1.VirtualMachineInstanceSpec) {
+	s.Domain.Devices.Interfaces = append(s.Domain.Devices.Interfaces, v1.Interface{Name: "blue", State: v1.InterfaceStateLinkDown})
+	s.Networks = append(s.Networks, v1.Network{Name: "blue"})
+}
+
+func onClaimB(s *v1.VirtualMachineInstanceSpec) { s.Volumes[0].DataVolume.Name = "b" }
+
+func unplugged(s *v1.VirtualMachineInstanceSpec) {
+	s.Volumes, s.Domain.Devices.Disks = s.Volumes[:1], s.Domain.Devices.Disks[:1]
+}
+
+func machineOf(phase v1.VirtualMachineInstancePhase, s *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstance {
+	vmi := &v1.VirtualMachineInstance{Spec: *s}
+	vmi.Status.Phase = phase
+	return vmi
+}
+
+func TestWhichWayAChangeReachesTheGuest(t *testing.T) {
+	const (
+		selector  = "spec.template.spec.nodeSelector.zone"
+		redState  = "spec.template.spec.domain.devices.interfaces[red].state"
+		root      = "spec.template.spec.volumes[root]"
+		rootClaim = "spec.template.spec.volumes[root].dataVolume.name"
+	)
+	for name, test := range map[string]struct {
+		strategy v1.VMRolloutStrategy
+		// phase is Running unless it is set, has what was carried into the VMI since its start.
+		phase v1.VirtualMachineInstancePhase
+		has   []specEdit
+		wants []specEdit
+		moves []volumemigration.Move
+		// unknown means that the template that the VMI was made from is not known.
+		unknown bool
+		want    []Change
+	}{
+		"nothing":             {strategy: liveUpdate},
+		"nothing, with Stage": {strategy: stage},
+		"placement": {strategy: liveUpdate, wants: []specEdit{zoneB, tolerant, near}, want: []Change{
+			{"spec.template.spec.affinity", Live, ReasonPlacement},
+			{selector, Live, ReasonPlacement},
+			{"spec.template.spec.tolerations", Live, ReasonPlacement},
+		}},
+		"placement, with Stage": {strategy: stage, wants: []specEdit{zoneB, tolerant, near}, want: []Change{
+			{"spec.template.spec.affinity", Restart, ReasonStaged},
+			{selector, Restart, ReasonStaged},
+			{"spec.template.spec.tolerations", Restart, ReasonStaged},
+		}},
+		"placement, of no strategy":               {wants: []specEdit{zoneB}, want: []Change{{selector, Restart, ReasonStaged}}},
+		"placement that was carried":              {strategy: liveUpdate, has: []specEdit{zoneB}, wants: []specEdit{zoneB}},
+		"placement that was carried before Stage": {strategy: stage, has: []specEdit{zoneB}, wants: []specEdit{zoneB}},
+		"placement that is taken back too late":   {strategy: stage, has: []specEdit{zoneB}, want: []Change{{selector, Restart, ReasonStaged}}},
+		"placement of a guest that is starting": {strategy: liveUpdate, phase: v1.Scheduled, wants: []specEdit{zoneB},
+			want: []Change{{selector, Restart, ReasonNotRunning}}},
+		"a link goes down":             {strategy: liveUpdate, wants: []specEdit{red(v1.InterfaceStateLinkDown)}, want: []Change{{redState, Live, ReasonLink}}},
+		"a link goes up":               {strategy: liveUpdate, has: []specEdit{red(v1.InterfaceStateLinkDown)}, want: []Change{{redState, Live, ReasonLink}}},
+		"a link that is up is said so": {strategy: liveUpdate, wants: []specEdit{red(v1.InterfaceStateLinkUp)}},
+		"a link goes down, with Stage": {strategy: stage, wants: []specEdit{red(v1.InterfaceStateLinkDown)}, want: []Change{{redState, Restart, ReasonStaged}}},
+		"the link of a guest that is starting": {strategy: liveUpdate, phase: v1.Scheduling, wants: []specEdit{red(v1.InterfaceStateLinkDown)},
+			want: []Change{{redState, Restart, ReasonNotRunning}}},
+		"a link that was switched": {strategy: stage, has: []specEdit{red(v1.InterfaceStateLinkDown)}, wants: []specEdit{red(v1.InterfaceStateLinkDown)}},
+		"another interface": {strategy: liveUpdate, wants: []specEdit{third}, want: []Change{
+			{"spec.template.spec.domain.devices.interfaces[blue]", Restart, ReasonMachine},
+			{"spec.template.spec.networks", Restart, ReasonMachine},
+		}},
+		"CPUs and memory": {strategy: liveUpdate, wants: []specEdit{sockets, moreMemory}, want: []Change{
+			{"spec.template.spec.domain.cpu.sockets", Restart, ReasonMachine},
+			{"spec.template.spec.domain.memory.guest", Restart, ReasonMachine},
+		}},
+		"one that is live and one that is not": {strategy: liveUpdate, wants: []specEdit{zoneB, sockets}, want: []Change{
+			{"spec.template.spec.domain.cpu.sockets", Restart, ReasonMachine},
+			{selector, Live, ReasonPlacement},
+		}},
+		"a hotpluggable volume goes, with Stage": {strategy: stage, wants: []specEdit{unplugged}, want: []Change{
+			{"spec.template.spec.domain.devices.disks[data]", Live, ReasonPlugged},
+			{"spec.template.spec.volumes[data]", Live, ReasonPlugged},
+		}},
+		"a hotpluggable volume that is gone": {strategy: stage, has: []specEdit{unplugged}, wants: []specEdit{unplugged}},
+		"a claim that is copied": {strategy: stage, wants: []specEdit{onClaimB}, moves: []volumemigration.Move{{Volume: "root", From: "a", To: "b"}},
+			want: []Change{{root, Migration, ReasonCopied}}},
+		"a claim that was copied":     {strategy: stage, has: []specEdit{onClaimB}, wants: []specEdit{onClaimB}},
+		"a claim that is not copied":  {strategy: liveUpdate, wants: []specEdit{onClaimB}, want: []Change{{rootClaim, Restart, ReasonMachine}}},
+		"what was started is unknown": {strategy: stage, unknown: true, wants: []specEdit{sockets, zoneB}, want: []Change{{selector, Restart, ReasonStaged}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			phase := test.phase
+			if phase == "" {
+				phase = v1.Running
+			}
+			in := Input{Strategy: test.strategy, VMName: "vm", Started: spec(), VMI: machineOf(phase, spec(test.has...)), Template: spec(test.wants...), Moves: test.moves}
+			in.Plugged = volumemigration.Held(in.VMI, in.Template, true, nil)
+			if test.unknown {
+				in.Started = nil
+			}
+			if got := Compare(in); !slices.Equal(got, test.want) {
+				t.Errorf("got\n%s\nwant\n%s", text(got), text(test.want))
+			}
+			carried(t, in)
+		})
+	}
+}
+
+func text(changes []Change) string {
+	var lines []string
+	for _, c := range changes {
+		lines = append(lines, fmt.Sprintf("%s: %s: %s", c.Path, c.Way, c.Reason))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// carried makes sure that Carry changes a VMI if and only if Compare finds changes of placement or links
+// that are live, that none of these is left then, and that nothing else has changed.
+func carried(t *testing.T, in Input) {
+	t.Helper()
+	ours := func(c Change) bool { return c.Way == Live && c.Reason != ReasonPlugged }
+	vmi, before := in.VMI.DeepCopy(), Compare(in)
+	if changed, want := Carry(in.Strategy, vmi, in.Template), slices.ContainsFunc(before, ours); changed != want {
+		t.Errorf("it carries something: %v, want %v", changed, want)
+	}
+	after := in
+	after.VMI = vmi
+	want := slices.DeleteFunc(before, ours)
+	if got := Compare(after); !slices.Equal(got, want) {
+		t.Errorf("afterwards there are\n%s\nwant\n%s", text(got), text(want))
+	}
+	if !equality.Semantic.DeepEqual(lasting(&vmi.Spec), lasting(&in.VMI.Spec)) {
+		t.Errorf("it has changed more: %+v", vmi.Spec)
+	}
+	if vmi.Spec.NodeSelector["zone"] += "x"; in.Template.NodeSelector["zone"] == vmi.Spec.NodeSelector["zone"] {
+		t.Error("the VMI shares what it has with the template")
+	}
+}
