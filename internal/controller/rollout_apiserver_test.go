@@ -30,20 +30,20 @@ func (w *world) setRollout(strategy v1.VMRolloutStrategy) {
 	w.do("changing the rollout strategy", w.client.Update(w.ctx, kv))
 }
 
-// changeTemplate changes the spec in a VM's template.
-func (w *world) changeTemplate(name string, change func(*v1.VirtualMachineInstanceSpec)) {
+// changeTemplate changes the spec in the template of the VM "vm".
+func (w *world) changeTemplate(change func(*v1.VirtualMachineInstanceSpec)) {
 	w.t.Helper()
-	vm := w.vm(name)
+	vm := w.vm("vm")
 	before := vm.DeepCopy()
 	change(&vm.Spec.Template.Spec)
 	w.do("changing the template", w.client.Patch(w.ctx, vm, client.MergeFrom(before)))
 }
 
 // awaitRestartRequired waits until the condition says that; "" waits until it is gone.
-func (w *world) awaitRestartRequired(name, path string) {
+func (w *world) awaitRestartRequired(path string) {
 	w.t.Helper()
-	w.eventually("RestartRequired of VM "+name+" to name "+path, func() (bool, string) {
-		for _, c := range w.vm(name).Status.Conditions {
+	w.eventually("RestartRequired to name "+path, func() (bool, string) {
+		for _, c := range w.vm("vm").Status.Conditions {
 			if c.Type == v1.VirtualMachineRestartRequired {
 				return path != "" && strings.Contains(c.Message, path), c.Message
 			}
@@ -53,10 +53,10 @@ func (w *world) awaitRestartRequired(name, path string) {
 }
 
 // awaitZone waits until the VMI is to be in a zone.
-func (w *world) awaitZone(name, zone string) {
+func (w *world) awaitZone(zone string) {
 	w.t.Helper()
-	w.eventually("VMI "+name+" to be for zone "+zone, func() (bool, string) {
-		is := w.vmi(name).Spec.NodeSelector["zone"]
+	w.eventually("the VMI to be for zone "+zone, func() (bool, string) {
+		is := w.vmi("vm").Spec.NodeSelector["zone"]
 		return is == zone, "it is for zone " + is
 	})
 }
@@ -78,26 +78,26 @@ func TestWhatAGuestRunsByFollowsTheTemplate(t *testing.T) {
 	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 
 	// Staged, until the strategy changes, which nothing of the VM does.
-	w.changeTemplate("vm", zone("a"))
-	w.awaitRestartRequired("vm", "spec.template.spec.nodeSelector")
+	w.changeTemplate(zone("a"))
+	w.awaitRestartRequired("spec.template.spec.nodeSelector")
 	w.setRollout(v1.VMRolloutStrategyLiveUpdate)
-	w.awaitZone("vm", "a")
-	w.awaitRestartRequired("vm", "")
+	w.awaitZone("a")
+	w.awaitRestartRequired("")
 
-	w.changeTemplate("vm", zone("b"))
-	w.awaitZone("vm", "b")
+	w.changeTemplate(zone("b"))
+	w.awaitZone("b")
 	if got := w.vmi("vm").Spec.Tolerations; len(got) != 1 || got[0].Key != "b" {
 		t.Errorf("the VMI tolerates %+v", got)
 	}
 	w.quiet()
-	w.awaitRestartRequired("vm", "")
+	w.awaitRestartRequired("")
 
 	// What the VMI has is what counts, not what it was started with.
 	w.setRollout(v1.VMRolloutStrategyStage)
-	w.changeTemplate("vm", zone(""))
-	w.awaitRestartRequired("vm", "spec.template.spec.tolerations")
-	w.changeTemplate("vm", zone("b"))
-	w.awaitRestartRequired("vm", "")
+	w.changeTemplate(zone(""))
+	w.awaitRestartRequired("spec.template.spec.tolerations")
+	w.changeTemplate(zone("b"))
+	w.awaitRestartRequired("")
 	if pods := w.pods(); len(pods) != 1 {
 		t.Errorf("%d launcher pods: the guest has not stayed where it is", len(pods))
 	}

@@ -35,7 +35,9 @@ type snapshot struct {
 	volumes  volumes.Facts
 	// plug means that something can be done about volumes; plugAfter and agentAfter are when the
 	// volumes and the agent are to be looked at again.
-	plug                  bool
+	plug bool
+	// linksDiffer means that links of interfaces are to be switched.
+	linksDiffer           bool
 	plugAfter, agentAfter time.Duration
 	now                   time.Time
 }
@@ -65,6 +67,7 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 	if s.attached = d.attached.Load(); s.attached != nil {
 		s.guest, s.agent = s.attached.guest.Observe(), s.attached.agent.Observe()
 		if s.presence.VMI != nil {
+			s.linksDiffer = s.attached.guest.LinksDiffer(s.presence.VMI.Spec.Domain.Devices.Interfaces)
 			s.volumes = s.attached.volumes.Observe(atNode(s.presence.VMI, s.role))
 		}
 	}
@@ -107,6 +110,7 @@ func (s *snapshot) observed(node string) guestlifecycle.Observed {
 	if halt := s.halt(); halt != nil {
 		o.Halted, o.Begin, after = true, halt.Begin, backoff.Sooner(after, halt.After)
 	}
+	o.LinksDiffer = s.linksDiffer
 	o.RunState, o.Resume, o.PlugAfter = s.guest.RunState, s.guest.Resume, backoff.Sooner(o.PlugAfter, after)
 	return o
 }
@@ -137,7 +141,7 @@ func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 	}
 	for _, i := range p.interfaces {
 		g.Interfaces = append(g.Interfaces, guestlifecycle.Interface{
-			Name: i.Name, MAC: i.MAC, PodInterface: i.PodInterface, IPs: i.IPs, Queues: i.Queues,
+			Name: i.Name, MAC: i.MAC, PodInterface: i.PodInterface, IPs: i.IPs, Queues: i.Queues, Link: s.guest.Links[i.Name],
 		})
 	}
 	for name, image := range p.images {

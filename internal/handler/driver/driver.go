@@ -250,18 +250,14 @@ func (d *Driver) act(ctx context.Context, step guestlifecycle.Step, s snapshot, 
 	case guestlifecycle.Take:
 		return d.take(ctx, s, o)
 	case guestlifecycle.Stop:
-		if s.role == guestlifecycle.Destination {
-			if err := d.doom(ctx, &s, o); err != nil {
-				return err
-			}
-		}
-		d.stop(ctx, o, s.role)
-		return nil
+		return d.stop(ctx, &s, o)
 	case guestlifecycle.Kill:
 		d.log.Info("ending the launcher by force: it has not stopped the guest within its grace period")
 		return d.link.Kill()
 	case guestlifecycle.Resume:
 		return s.attached.guest.Resume(ctx)
+	case guestlifecycle.SwitchLinks:
+		return s.attached.guest.SwitchLinks(ctx, o.VMI.Spec.Domain.Devices.Interfaces)
 	case guestlifecycle.Begin:
 		return d.begin(ctx, s)
 	case guestlifecycle.Plug:

@@ -165,9 +165,12 @@ func (d *Driver) input(instance *v1.VirtualMachineInstance, p *prepared) machine
 
 // stop has virt-launcher press the power button, and end QEMU by force when the
 // grace period is over. A QEMU without its guest ends at once.
-func (d *Driver) stop(ctx context.Context, o guestlifecycle.Observed, at guestlifecycle.Role) {
+func (d *Driver) stop(ctx context.Context, s *snapshot, o guestlifecycle.Observed) error {
 	grace := guestlifecycle.Grace(o)
-	if at == guestlifecycle.Destination {
+	if s.role == guestlifecycle.Destination {
+		if err := d.doom(ctx, s, o); err != nil {
+			return err
+		}
 		grace = 0
 	}
 	_, failure := guestlifecycle.Broken(o)
@@ -175,4 +178,5 @@ func (d *Driver) stop(ctx context.Context, o guestlifecycle.Observed, at guestli
 	d.link.Stop(ctx, launch.Stop{GracePeriodSeconds: grace, Failure: failure}, func(err error) {
 		d.log.Info("virt-launcher was asked to stop the guest", "reason", err.Error())
 	})
+	return nil
 }

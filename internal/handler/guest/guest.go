@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -71,6 +72,7 @@ type Guest struct {
 	stale, silent bool
 	// stopped is when QEMU last said that it has stopped the guest, which has not run since.
 	stopped time.Time
+	links   links
 }
 
 // Facts are what is known of the guest.
@@ -99,6 +101,8 @@ type Facts struct {
 	// them, or has made.
 	Migration Migration
 	Jobs      []Job
+	// Links are the states of the interfaces' links, as far as they are known.
+	Links map[string]v1.InterfaceState
 	// Silent means that QEMU did not answer when it was asked last: what is known is from before.
 	Silent bool
 	// After is when the guest is to be looked at again; 0 for when something happens.
@@ -110,7 +114,7 @@ type Facts struct {
 func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*Guest, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	g := &Guest{env: env, resets: make(chan struct{}, 1)}
+	g := &Guest{env: env, resets: make(chan struct{}, 1), links: links{}}
 	var err error
 	if g.pid, err = podpath.PeerPID(conn); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -164,7 +168,7 @@ func (g *Guest) Observe() Facts {
 	now := g.env.Now()
 	g.known = g.known.at(now)
 	facts := g.known.facts(now)
-	facts.KVM, facts.Stopped, facts.Silent = g.kvm, g.stopped, g.silent
+	facts.KVM, facts.Stopped, facts.Silent, facts.Links = g.kvm, g.stopped, g.silent, maps.Clone(g.links)
 	return facts
 }
 

@@ -28,6 +28,8 @@ type arguments struct {
 	URI      string          `json:"uri"`
 	State    string          `json:"state"`
 	Export   string          `json:"export"`
+	Name     string          `json:"name"`
+	Up       bool            `json:"up"`
 	JobID    string          `json:"job-id"`
 	Device   string          `json:"device"`
 	Target   string          `json:"target"`
@@ -55,7 +57,7 @@ var commands = map[string]func(s *Server, m *monitor, a arguments) (any, error){
 	"query-block": (*Server).queryBlock, "query-blockstats": (*Server).queryBlockStats,
 	"blockdev-open-tray": (*Server).openTray, "blockdev-close-tray": (*Server).closeTray,
 	"blockdev-insert-medium": (*Server).insertMedium, "blockdev-remove-medium": (*Server).removeMedium,
-	"query-chardev":            (*Server).queryChardev,
+	"query-chardev": (*Server).queryChardev, "set_link": (*Server).setLink,
 	"migrate-set-capabilities": (*Server).setCapabilities, "migrate-set-parameters": (*Server).setParameters,
 	"migrate-incoming": (*Server).migrateIncoming, "migrate": (*Server).migrate, "query-migrate": (*Server).queryMigrate,
 	"nbd-server-start": (*Server).nbdStart, "nbd-server-stop": (*Server).nbdStop,
@@ -262,6 +264,14 @@ func (s *Server) setBootIndex(d *device, value json.RawMessage) error {
 	}
 	d.bootIndex = index
 	return nil
+}
+
+func (s *Server) setLink(_ *monitor, a arguments) (any, error) {
+	if a.Name != Netdev {
+		return nil, refusal("DeviceNotFound", "Device '%s' not found", a.Name)
+	}
+	s.machine.linkDown = !a.Up
+	return nil, nil
 }
 
 func (s *Server) queryChardev(*monitor, arguments) (any, error) {

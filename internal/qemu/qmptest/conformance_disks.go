@@ -213,6 +213,13 @@ func buttons(c *Conn) {
 	c.refused("system_wakeup", nil, "GenericError", "not in suspended state")
 }
 
+func links(c *Conn) {
+	for _, up := range []bool{false, true, true} {
+		c.do("set_link", properties{"name": Netdev, "up": up}, nil)
+	}
+	c.refused("set_link", properties{"name": "host-none", "up": true}, "DeviceNotFound", "host-none")
+}
+
 func agentPort(c *Conn) {
 	var list []struct {
 		Label string

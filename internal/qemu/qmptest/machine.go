@@ -25,6 +25,9 @@ const (
 	// AgentChardev is the label of what the port is connected to.
 	AgentChardev = "char-agent0"
 
+	// Netdev is the backend of an interface.
+	Netdev = "host-default"
+
 	// rootSize is RootDisk's, in bytes.
 	rootSize = 1 << 20
 	// sets is the folder in which QEMU finds the descriptors that it was given.
@@ -43,6 +46,7 @@ func Arguments(accelerator, dir, monitor string) []string {
 		"-device", "virtio-serial-pci,id=channels0",
 		"-chardev", "socket,id=" + AgentChardev + ",path=" + dir + "/agent.sock,server=on,wait=off",
 		"-device", "virtserialport,id=" + AgentPort + ",bus=channels0.0,nr=1,chardev=" + AgentChardev + ",name=org.qemu.guest_agent.0",
+		"-netdev", "hubport,id=" + Netdev + ",hubid=0",
 		"-qmp", "unix:" + dir + "/" + monitor + ",server=on,wait=off",
 	}
 }
@@ -59,6 +63,8 @@ type machine struct {
 	nextNode int
 	// agentOpen means that the guest has opened AgentPort.
 	agentOpen bool
+	// linkDown means that the link of Netdev is switched off.
+	linkDown  bool
 	migration migration
 	exports   exports
 	jobs      []*job

@@ -44,6 +44,13 @@ func (s *Server) OpenAgent(open bool) {
 	s.emit("VSERPORT_CHANGE", map[string]any{"id": AgentPort, "open": open})
 }
 
+// LinkUp reports whether the link of Netdev is switched on.
+func (s *Server) LinkUp() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.machine.linkDown
+}
+
 // Release has the guest release a PCI device that it was asked for.
 func (s *Server) Release(device string) {
 	s.mu.Lock()

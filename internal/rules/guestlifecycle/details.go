@@ -34,7 +34,7 @@ func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineIns
 	for _, made := range g.Interfaces {
 		status := v1.VirtualMachineInstanceNetworkInterface{
 			Name: made.Name, MAC: made.MAC, PodInterfaceName: made.PodInterface,
-			InfoSource: infoDomain, QueueCount: int32(max(made.Queues, 1)), LinkState: "up",
+			InfoSource: infoDomain, QueueCount: int32(max(made.Queues, 1)), LinkState: string(made.Link),
 		}
 		setIPs(&status, made.IPs)
 		if reported, ok := byMAC[made.MAC]; ok {

@@ -17,7 +17,8 @@ import (
 const dataPatience = 30 * time.Second
 
 // Halt is a guest whose CPUs have never been started, because hotpluggable
-// volumes have to be plugged before its firmware looks for disks.
+// volumes have to be plugged before its firmware looks for disks, or links of its
+// interfaces switched off, which is done in no time.
 //
 //	QEMU's run state and objects                 what virt-handler does
 //	prelaunch, WaitMarker                        plugs; when nothing is waited for: boot
@@ -106,7 +107,7 @@ func (h Halt) message(list []v1.VolumeStatus) string {
 		return fmt.Sprintf("The guest has not been started: it waits, for %v at most, for hotpluggable volumes that are not attached yet: %s.",
 			dataPatience, strings.Join(others, "; "))
 	}
-	return "The guest is being started with its hotpluggable volumes."
+	return "The guest is being started with all that it has waited for."
 }
 
 // why is what a volume's status says about it.

@@ -95,7 +95,7 @@ func TestStatusOfAGuestThatWaitsForVolumes(t *testing.T) {
 			halt: Halt{Missing: []machine.Awaited{{Volume: "data"}}}, paused: true, pausing: "PausedByUser",
 			says: "The guest has not been started: it waits, for 30s at most, for hotpluggable volumes that are not attached yet: data.",
 		},
-		"no more": {halt: Halt{Begin: true}, says: "The guest is being started with its hotpluggable volumes."},
+		"no more": {halt: Halt{Begin: true}, says: "The guest is being started with all that it has waited for."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			vmi := halting(false, 0, "root", "data")
@@ -122,7 +122,7 @@ func TestWhatIsSaidOfVolumesThatAreLate(t *testing.T) {
 		missing       []machine.Awaited
 		message, late string
 	}{
-		"none": {nil, "The guest is being started with its hotpluggable volumes.", ""},
+		"none": {nil, "The guest is being started with all that it has waited for.", ""},
 		"one that it boots from, and others": {[]machine.Awaited{boots, data},
 			"The guest has not been started: it may boot from a hotpluggable volume that is not attached yet: root (no node has it). " +
 				"It starts when the volume is attached, or removed (virtctl removevolume).",

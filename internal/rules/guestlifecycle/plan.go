@@ -59,6 +59,8 @@ const (
 	Begin Step = "Begin"
 	// Plug brings hot-plugged disks into the guest that runs, or takes them out.
 	Plug Step = "Plug"
+	// SwitchLinks brings the links of the guest's interfaces to the states that the VMI asks for.
+	SwitchLinks Step = "SwitchLinks"
 	// Migrate does what is decided about a guest that leaves the node, or whose memory comes after it (package
 	// switchover).
 	Migrate Step = "Migrate"
@@ -141,6 +143,8 @@ type Observed struct {
 	// never.
 	Plug      bool
 	PlugAfter time.Duration
+	// LinksDiffer means that links of the guest's interfaces are to be switched.
+	LinksDiffer bool
 	// Awaits means that volumes which come along with a migration are not on this node yet.
 	Awaits bool
 	// Changed means that the status that follows from the facts differs from
@@ -222,6 +226,8 @@ func tend(o Observed) Step {
 		return Migrate
 	case o.Resume:
 		return Resume
+	case o.LinksDiffer:
+		return SwitchLinks // before the guest sees them for the first time
 	case o.Begin && known:
 		return Begin
 	case o.Plug && known:

@@ -52,6 +52,7 @@ func resume(o *Observed) { o.Resume = true }
 func halted(o *Observed) { o.Halted = true }
 func begin(o *Observed)  { o.Halted, o.Begin = true, true }
 func plug(o *Observed)   { o.Plug = true }
+func linked(o *Observed) { o.LinksDiffer = true }
 
 func TestNext(t *testing.T) {
 	finished := func(o *Observed) { o.Pod.Finished = true }
@@ -120,6 +121,10 @@ func TestNext(t *testing.T) {
 		"a guest that waits for volumes":              {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, halted), step: Wait},
 		"a guest that waits for volumes, one is here": {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, halted, plug), step: Plug},
 		"a guest that has waited for volumes":         {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, begin, plug), step: Begin},
+		"a link is to be switched before it begins":   {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, begin, linked), step: SwitchLinks},
+		"a link is to be switched before it is told":  {o: observed(launcher(launch.PhaseRunning), attached, linked, changed), step: SwitchLinks},
+		"a link of a guest that is to go":             {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, linked), step: Stop},
+		"a link of a guest that an I/O error stopped": {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, resume, linked), step: Resume},
 		"it has, and its phase is not written yet":    {o: observed(launcher(launch.PhaseRunning), attached, begin, changed), step: Report},
 		"it has, and is to go":                        {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, begin), step: Stop},
 		"it is to go and has its grace period":        {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, halted, stopping(60, 10*time.Second)), step: Stop},

@@ -75,6 +75,8 @@ type Interface struct {
 	Name, MAC, PodInterface string
 	IPs                     []string
 	Queues                  int
+	// Link is the state of its link, "" while it is not known.
+	Link v1.InterfaceState
 }
 
 // Volume is what is known of the disk behind a volume.

@@ -43,7 +43,7 @@ func instance() *v1.VirtualMachineInstance {
 func facts() Facts {
 	return Facts{Now: now, Guest: &Guest{
 		RunState: "running", MachineType: "pc-q35-7.2", KVM: true,
-		Interfaces: []Interface{{Name: "default", MAC: "02:00:00:00:00:01", PodInterface: "eth0", IPs: []string{"10.0.0.5", "fd00::5"}, Queues: 1}},
+		Interfaces: []Interface{{Name: "default", MAC: "02:00:00:00:00:01", PodInterface: "eth0", IPs: []string{"10.0.0.5", "fd00::5"}, Queues: 1, Link: v1.InterfaceStateLinkUp}},
 		Volumes: map[string]Volume{"root": {Size: 1 << 30, Claim: &v1.PersistentVolumeClaimInfo{
 			ClaimName: "data", AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
 		}}},

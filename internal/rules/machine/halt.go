@@ -11,7 +11,8 @@ import (
 // know again after a restart.
 const (
 	// WaitMarker is there from QEMU's start until the guest's CPUs have been
-	// started, if they wait for hotplugged volumes (decision 230).
+	// started, if they wait for hotplugged volumes (decision 230), or for a link that
+	// is down from the start (decision 391).
 	WaitMarker = "waits-for-volumes"
 	// PauseMarker is there while the user wants a guest paused that is stopped for
 	// another reason (decision 200).
@@ -60,16 +61,21 @@ func bootsWithout(spec *v1.VirtualMachineInstanceSpec) bool {
 	})
 }
 
+// startsLinked reports whether all links are up when the guest starts, as they are in a new QEMU.
+func startsLinked(spec *v1.VirtualMachineInstanceSpec) bool {
+	return !slices.ContainsFunc(spec.Domain.Devices.Interfaces, func(i v1.Interface) bool { return i.State == v1.InterfaceStateLinkDown })
+}
+
 // halt has QEMU start with the CPUs stopped, if the user wants that, or if there
-// are volumes that have to be plugged before the firmware looks for disks. A guest that
-// arrives from elsewhere has been started long ago.
+// is something to be done before the firmware runs: volumes have to be plugged, or links
+// switched off. A guest that arrives from elsewhere has been started long ago.
 func (b *builder) halt() {
 	if b.in.Incoming != "" {
 		b.arrive()
 		return
 	}
 	paused := b.vmi.Spec.StartStrategy != nil && *b.vmi.Spec.StartStrategy == v1.StartStrategyPaused
-	waits := len(AwaitedVolumes(&b.vmi.Spec)) > 0
+	waits := len(AwaitedVolumes(&b.vmi.Spec)) > 0 || !startsLinked(&b.vmi.Spec)
 	if paused || waits {
 		b.option("S", "")
 	}

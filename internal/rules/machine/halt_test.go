@@ -45,6 +45,12 @@ func kernel(spec *v1.VirtualMachineInstanceSpec) {
 	spec.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{}}
 }
 
+func linked(name string, state v1.InterfaceState) specEdit {
+	return func(spec *v1.VirtualMachineInstanceSpec) {
+		spec.Domain.Devices.Interfaces = append(spec.Domain.Devices.Interfaces, v1.Interface{Name: name, State: state})
+	}
+}
+
 func paused(spec *v1.VirtualMachineInstanceSpec) {
 	spec.StartStrategy = new(v1.StartStrategyPaused)
 }
@@ -105,6 +111,8 @@ func TestAMachineThatWaitsStartsHalted(t *testing.T) {
 		"that its user wants paused":             {spec: specOf(cold("root", 0, empty), paused), stopped: 1},
 		"with one":                               {spec: specOf(hot("a", 0)), stopped: 1, waits: true},
 		"with one, and its user wants it paused": {spec: specOf(hot("a", 0), paused), stopped: 1, waits: true, pause: true},
+		"with a link that is down":               {spec: specOf(cold("root", 0, empty), linked("a", ""), linked("b", v1.InterfaceStateLinkDown)), stopped: 1, waits: true},
+		"with links that are up":                 {spec: specOf(cold("root", 0, empty), linked("a", ""), linked("b", v1.InterfaceStateLinkUp))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBuilder(Input{VMI: &v1.VirtualMachineInstance{Spec: *test.spec}})

@@ -1,0 +1,98 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/condition"
+)
+
+// changeTemplate changes the spec in a VM's template.
+func changeTemplate(t *testing.T, namespace, name string, change func(*v1.VirtualMachineInstanceSpec)) {
+	t.Helper()
+	vm := &v1.VirtualMachine{}
+	if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, vm); err != nil {
+		t.Fatalf("reading the VM %s: %v", name, err)
+	}
+	before := vm.DeepCopy()
+	change(&vm.Spec.Template.Spec)
+	if err := cluster.client.Patch(t.Context(), vm, client.MergeFrom(before)); err != nil {
+		t.Fatalf("changing the template of the VM %s: %v", name, err)
+	}
+}
+
+// link has the first interface's link be in a state, in the VMI and in the guest.
+func (g *guest) link(state v1.InterfaceState) {
+	g.t.Helper()
+	changeTemplate(g.t, g.namespace, g.name, func(spec *v1.VirtualMachineInstanceSpec) { spec.Domain.Devices.Interfaces[0].State = state })
+	g.hasLink(state)
+}
+
+func (g *guest) hasLink(state v1.InterfaceState) {
+	g.t.Helper()
+	awaitVMI(g.t, g.namespace, g.name, "the link "+string(state), func(vmi *v1.VirtualMachineInstance) bool {
+		return len(vmi.Status.Interfaces) > 0 && vmi.Status.Interfaces[0].LinkState == string(state)
+	})
+	carrier := map[v1.InterfaceState]string{v1.InterfaceStateLinkUp: "1", v1.InterfaceStateLinkDown: "0"}[state]
+	g.sees("the link "+string(state), "cat /sys/class/net/eth0/carrier", carrier)
+}
+
+// TestChangesReachAGuestThatRuns changes a VM's template while its guest runs: the link of its interface, which
+// stays as it is in a migration and in a restart, and where it is to run, which a migration goes by.
+func TestChangesReachAGuestThatRuns(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	g := bootVM(t, newMigratableVM(t, ns, "live"))
+	boot := g.bootID()
+	g.link(v1.InterfaceStateLinkDown)
+
+	other := map[string]string{node1: node2, node2: node1}[awaitMigratable(t, ns, "live").Status.NodeName]
+	changeTemplate(t, ns, "live", func(spec *v1.VirtualMachineInstanceSpec) {
+		spec.NodeSelector = map[string]string{corev1.LabelHostname: other}
+	})
+	vmi := awaitVMI(t, ns, "live", "the node selector", func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.Spec.NodeSelector[corev1.LabelHostname] == other
+	})
+	if vmi.Status.NodeName == other || condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired) != nil {
+		t.Errorf("the guest does not stay on %s: %+v", vmi.Status.NodeName, vmi.Status.Conditions)
+	}
+	awaitNoRestartRequired(t, ns, "live")
+	if moved := migrated(t, ns, "live"); moved.Status.NodeName != other {
+		t.Errorf("the guest went to %s, want %s", moved.Status.NodeName, other)
+	}
+	g = login(t, ns, "live") // a console ends with the guest's time on its node
+	g.hasLink(v1.InterfaceStateLinkDown)
+	g.link(v1.InterfaceStateLinkUp)
+	if again := g.bootID(); again != boot {
+		t.Errorf("the guest has been started again: %s, was %s", again, boot)
+	}
+
+	sockets := func(n uint32) func(*v1.VirtualMachineInstanceSpec) {
+		return func(spec *v1.VirtualMachineInstanceSpec) { spec.Domain.CPU = &v1.CPU{Sockets: n} }
+	}
+	changeTemplate(t, ns, "live", sockets(2))
+	eventually(t, "RestartRequired", func(context.Context) error {
+		vm := &v1.VirtualMachine{}
+		if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "live"}, vm); err != nil {
+			return err
+		}
+		if c := condition.Find(vm.Status.Conditions, v1.VirtualMachineRestartRequired); c == nil ||
+			c.Message != "these changes take effect when the VM is restarted: spec.template.spec.domain.cpu" {
+			return fmt.Errorf("it says %+v", c)
+		}
+		return nil
+	})
+	changeTemplate(t, ns, "live", func(spec *v1.VirtualMachineInstanceSpec) { spec.Domain.CPU = nil })
+	awaitNoRestartRequired(t, ns, "live")
+
+	g.link(v1.InterfaceStateLinkDown)
+	restartAndAwait(t, ns, "live")
+	login(t, ns, "live").hasLink(v1.InterfaceStateLinkDown)
+}
