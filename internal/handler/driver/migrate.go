@@ -3,7 +3,6 @@ package driver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/migrationproxy"
-	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
@@ -62,6 +60,8 @@ func (m *moving) close() {
 type decision struct {
 	source switchover.SourceStep
 	target switchover.TargetStep
+	// arrived are the facts that target was decided on.
+	arrived switchover.TargetFacts
 	// facts of the status that follow.
 	sourceFacts *vmistatus.SourceMigration
 	targetFacts *vmistatus.TargetMigration
@@ -186,7 +186,7 @@ func (d *Driver) targetDecision(s *snapshot, o guestlifecycle.Observed, m *v1.Vi
 		}
 		target.Fill(&f)
 	}
-	out := decision{target: switchover.DecideTarget(f)}
+	out := decision{target: switchover.DecideTarget(f), arrived: f}
 	out.acts = out.target.Action == switchover.RecoverIncoming && d.recovers(f.Status)
 	if target != nil {
 		target.Tell(out.target.Tell)
@@ -460,34 +460,4 @@ func (d *Driver) mirrorDisks(ctx context.Context, s snapshot, o guestlifecycle.O
 	}
 	source.EndDisks()
 	return err
-}
-
-// take runs the guest that has arrived. From before it on, nobody may say that it has never run.
-func (d *Driver) take(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
-	of := o.VMI.Status.MigrationState.MigrationUID
-	d.log.Info("running the guest that has arrived", "migration", of)
-	if err := d.env.Network.Connect(network.Pod{NetNS: s.attached.link.Peer.NetNS}, o.VMI); err != nil {
-		return fmt.Errorf("connecting the guest that has arrived to its networks: %w", err)
-	}
-	if d.moving.target != nil {
-		d.moving.target.Unrun(false)
-	}
-	return s.attached.guest.Take(ctx, of)
-}
-
-// doom has the next virt-handler know that a target is being ended.
-func (d *Driver) doom(ctx context.Context, s *snapshot, o guestlifecycle.Observed) error {
-	if s.attached == nil || o.VMI.Status.MigrationState == nil {
-		return nil
-	}
-	return s.attached.guest.Doom(ctx, s.guest.Migration.Incoming)
-}
-
-// announceTarget makes the event of a target that can't be prepared: its virt-handler says nothing
-// else to the VMI's owner, and virt-controller gives the migration up in time.
-func (d *Driver) announceTarget(o guestlifecycle.Observed, s *snapshot) {
-	if s.role == guestlifecycle.Destination && d.failures.step.attempts == reportAfter {
-		d.env.Cluster.Event(o.VMI, corev1.EventTypeWarning, v1.SyncFailed.String(),
-			fmt.Sprintf("The node %s can't take the guest yet: %v", d.env.Node, d.failures.visible()))
-	}
 }

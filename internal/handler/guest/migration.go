@@ -308,8 +308,8 @@ func (g *Guest) Cancel(ctx context.Context) error {
 // errNotArrived is of a target that has no guest to run.
 var errNotArrived = errors.New("the guest has not arrived in this QEMU")
 
-// Take has a target run the guest that has arrived. It marks QEMU before, and may be called again
-// after it has done so. The guest's taps are connected before.
+// Take has a target run the guest that has arrived, and returns when it runs. It marks QEMU before, and may be called
+// again after it has done so. The guest's taps are connected before, and it is announced (Announce) after.
 func (g *Guest) Take(ctx context.Context, migration types.UID) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Incoming != migration || !o.migration.arrived() || o.migration.Doomed {
@@ -327,7 +327,6 @@ func (g *Guest) Take(ctx context.Context, migration types.UID) error {
 		if err := g.execute(ctx, "cont", nil); err != nil {
 			return fmt.Errorf("starting the guest that has arrived: %w", err)
 		}
-		g.announce(ctx)
 		return nil
 	})
 }
@@ -344,6 +343,13 @@ func (g *Guest) markRan(ctx context.Context, seen machine.Handover, migration ty
 // announcement is how QEMU tells the guest's networks where its addresses are now: how often, and
 // with which pauses, in milliseconds.
 var announcement = map[string]any{"initial": 50, "max": 550, "rounds": 5, "step": 100}
+
+// Announce tells the guest's networks where its addresses are now.
+func (g *Guest) Announce(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	g.announce(ctx)
+}
 
 // announce has QEMU send, from each of the guest's interfaces, a frame by which switches learn the new
 // way to it. What QEMU sends of itself when a guest has arrived, it sends before its taps are

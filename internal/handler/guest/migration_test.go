@@ -129,6 +129,10 @@ func TestAGuestMoves(t *testing.T) {
 	if n := m.target.Executed("cont"); n != 1 || !m.target.HasObject(machine.RanMarker("m")) {
 		t.Errorf("the target was told to run %d times", n)
 	}
+	if n := m.target.Executed("announce-self"); n != 0 {
+		t.Errorf("the guest that has arrived was announced %d times before its source has heard of it", n)
+	}
+	m.to.Announce(t.Context())
 	if n := m.target.Executed("announce-self"); n != 1 {
 		t.Errorf("the guest that has arrived was announced %d times", n)
 	}

@@ -48,7 +48,7 @@
 //
 //	Ready     target: QEMU listens for the guest's state
 //	Released  source: QEMU was seen in sent, or has ended after it; or in post-copy for good
-//	Ran       target: QEMU was seen running the guest
+//	Ran       target: QEMU has answered that it runs the guest, or was seen running it
 //	Never     target: QEMU has ended, and never ran the guest
 //
 // The rule, which the exploration beside this file proves:

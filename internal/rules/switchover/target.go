@@ -93,6 +93,12 @@ func DecideTarget(f TargetFacts) TargetStep {
 	return f.incoming()
 }
 
+// Taken returns the step at a target whose QEMU has marked and run its guest since f was seen.
+func Taken(f TargetFacts) TargetStep {
+	f.Marked, f.RunState = true, runstate.Running
+	return DecideTarget(f)
+}
+
 // foreign is what is done about a pod that is not this migration's, or not any more, or that
 // the VMI that was seen does not name yet: nothing, until somebody deletes it. Nothing is told:
 // what one pod's QEMU did says nothing about another's.

@@ -13,14 +13,19 @@ type targetTest struct {
 	want switchover.TargetStep
 }
 
+// arrived is a target that has loaded the guest.
+func arrived() switchover.TargetFacts {
+	return switchover.TargetFacts{
+		Record: recorded(), Named: true, Process: switchover.ProcessRuns, RunState: "paused",
+		Status: migrationstatus.Completed, Unmarked: true,
+	}
+}
+
 func testTarget(t *testing.T, base func(*switchover.TargetFacts), tests map[string]targetTest) {
 	t.Helper()
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			f := switchover.TargetFacts{
-				Record: recorded(), Named: true, Process: switchover.ProcessRuns, RunState: "paused",
-				Status: migrationstatus.Completed, Unmarked: true,
-			}
+			f := arrived()
 			base(&f)
 			test.edit(&f)
 			if got := switchover.DecideTarget(f); got != test.want {
@@ -150,6 +155,25 @@ func TestTargetThatMayRun(t *testing.T) {
 		"it runs, and the stream of its memory breaks": {running(func(f *switchover.TargetFacts) { f.Status = migrationstatus.PostCopyPaused }), switchover.TargetStep{Action: switchover.RecoverIncoming, Tell: switchover.Ran}},
 		"it runs, and the VMI has ended":               {running(func(f *switchover.TargetFacts) { f.Record.Final = true }), targetWaits},
 	})
+}
+
+// The source hears that the guest runs by what QEMU has answered, and not only when QEMU is asked again.
+func TestTargetThatHasJustRunTheGuest(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(*switchover.TargetFacts)
+		want switchover.TargetStep
+	}{
+		"it had loaded it":                 {loaded, switchover.TargetStep{Action: switchover.ReportCompleted, Tell: switchover.Ran}},
+		"it had marked it":                 {func(f *switchover.TargetFacts) { f.Marked = true }, switchover.TargetStep{Action: switchover.ReportCompleted, Tell: switchover.Ran}},
+		"for post-copy":                    {func(f *switchover.TargetFacts) { f.Status = migrationstatus.PostCopyActive }, switchover.TargetStep{Action: switchover.TargetWait, Tell: switchover.Ran}},
+		"the VMI has another target since": {func(f *switchover.TargetFacts) { f.Record.Current = false }, targetWaits},
+	} {
+		f := arrived()
+		c.edit(&f)
+		if got := switchover.Taken(f); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
 }
 
 func TestTargetWhoseQEMUHasEnded(t *testing.T) {
