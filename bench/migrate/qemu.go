@@ -19,7 +19,8 @@ import (
 const (
 	// unlimited is as many bytes in a second as no network sends.
 	unlimited = 1 << 50
-	// downtimeLimit is how many milliseconds QEMU may stop a guest for the last of its memory.
+	// downtimeLimit is how many milliseconds QEMU may stop a guest for the last of its memory: as many as virt-handler
+	// allows at most, which begins with less.
 	downtimeLimit = 100
 )
 

@@ -371,10 +371,6 @@ func (d *Driver) handOver(ctx context.Context, g *guest.Guest) error {
 	return err
 }
 
-// downtime is how long QEMU may stop a guest for the last of its memory. It is a wish: the guest
-// may be stopped for longer when the network becomes slower.
-const downtime = 100 * time.Millisecond
-
 // beginMigration has QEMU send its guest to the socket that is passed on to the target. The socket is
 // there before: QEMU connects once.
 func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
@@ -386,8 +382,9 @@ func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycl
 	if err := d.forward(ctx, source, migrationwire.Stream, layout.MigrationSocket); err != nil {
 		return err
 	}
-	limits := s.limitsOf(o.VMI, m)
+	limits, downtime := s.limitsOf(o.VMI, m), switchover.DowntimeLimit(1)
 	source.Begins()
+	source.Allows(downtime)
 	err := g.Begin(ctx, guest.Begin{
 		Migration: m.MigrationUID, Socket: layout.Socket(layout.MigrationSocket),
 		Bandwidth: limits.Bandwidth, AutoConverge: limits.AutoConverge, Downtime: downtime,

@@ -44,6 +44,24 @@ func sampleOf(p *guest.Progress) switchover.Sample {
 	}
 }
 
+// allowDowntime has QEMU stop a guest for as long as it may in this round through its memory. It is a wish: the guest
+// is stopped for longer when the network becomes slower. What QEMU was not told, it is told with the next sample.
+func (d *Driver) allowDowntime(ctx context.Context, s *snapshot) {
+	source, known := d.moving.source, &s.guest.Migration
+	if source == nil || s.attached == nil || known.Begun != d.moving.of || known.Status != migrationstatus.Active {
+		return
+	}
+	limit := switchover.DowntimeLimit(int64(known.Progress.Rounds))
+	if source.Allowed() == limit {
+		return
+	}
+	if err := s.attached.guest.SetDowntime(ctx, limit); err != nil {
+		d.log.V(1).Info("QEMU was not told how long its guest may stand still", "reason", err.Error())
+		return
+	}
+	source.Allows(limit)
+}
+
 // progress works out the status that tells how far a migration is, nil as long as that is not due, or
 // something else is to be reported first.
 func (d *Driver) progress(s *snapshot, o guestlifecycle.Observed, facts guestlifecycle.Facts) *changes {

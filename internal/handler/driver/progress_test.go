@@ -72,6 +72,31 @@ func TestItIsToldHowFarAMigrationIs(t *testing.T) {
 	}
 }
 
+// A guest that changes much stands still for longer in the end.
+func TestAGuestMayStandStillForLongerRoundByRound(t *testing.T) {
+	v := newVoyage(t)
+	v.begin(nil)
+	v.to.start()
+	v.api.await(t, "the start", started)
+	v.copies()
+	allowed := func(want string) {
+		t.Helper()
+		awaitTrue(t, "a limit of "+want+" ms", func() bool { return v.from.model.qemu.Parameter("downtime-limit") == want })
+	}
+	allowed("20")
+	v.from.model.qemu.SetRound(5)
+	allowed("80")
+	v.from.model.qemu.SetRound(6)
+	allowed("100")
+	told := v.from.model.qemu.Executed("migrate-set-parameters")
+	v.looksAgain()
+	if now := v.from.model.qemu.Executed("migrate-set-parameters"); now != told {
+		t.Errorf("QEMU was told %d times more what it knows", now-told)
+	}
+	v.release()
+	v.api.await(t, "the completion", completed)
+}
+
 // An API server that does not answer keeps no guest standing still.
 func TestNothingWaitsForTheProgressToBeWritten(t *testing.T) {
 	v := newVoyage(t)

@@ -174,7 +174,7 @@ type Begin struct {
 	Bandwidth int64
 	// AutoConverge slows a guest down that changes its memory faster than it is sent.
 	AutoConverge bool
-	// Downtime is how long the guest may be stopped for the last of its memory.
+	// Downtime is how long the guest may be stopped for the last of its memory (SetDowntime).
 	Downtime time.Duration
 	// Transport is how the target's QEMU takes the guest.
 	Transport switchover.Transport
@@ -188,11 +188,24 @@ func (b *Begin) parameters() map[string]any {
 	if bandwidth <= 0 {
 		bandwidth = noLimit
 	}
-	parameters := map[string]any{"max-bandwidth": bandwidth, "downtime-limit": b.Downtime.Milliseconds()}
+	parameters := map[string]any{"max-bandwidth": bandwidth, downtimeLimit: b.Downtime.Milliseconds()}
 	if b.Transport.PostCopy {
 		parameters["max-postcopy-bandwidth"] = bandwidth
 	}
 	return parameters
+}
+
+// downtimeLimit is QEMU's parameter, in milliseconds.
+const downtimeLimit = "downtime-limit"
+
+// SetDowntime has a source stop its guest when it expects to send what is left in so long.
+func (g *Guest) SetDowntime(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	if err := g.execute(ctx, "migrate-set-parameters", map[string]any{downtimeLimit: limit.Milliseconds()}); err != nil {
+		return fmt.Errorf("setting how long the guest may stand still: %w", err)
+	}
+	return nil
 }
 
 type capability struct {

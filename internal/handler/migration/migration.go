@@ -143,6 +143,8 @@ type Source struct {
 	stopped        time.Time
 	began          time.Time
 	cause, refused string
+	// allowed is how long QEMU was told that it may stop its guest.
+	allowed time.Duration
 	// toldProgress is when progress was told last, or when there was none to tell yet.
 	toldProgress time.Time
 	// sent means that QEMU was seen to have sent the guest.
@@ -223,6 +225,12 @@ func (s *Source) Begins() {
 		s.toldProgress = s.began
 	}
 }
+
+// Allows notes how long QEMU was told that it may stop its guest for the last of its memory.
+func (s *Source) Allows(downtime time.Duration) { s.allowed = downtime }
+
+// Allowed is how long QEMU was told, 0 before.
+func (s *Source) Allowed() time.Duration { return s.allowed }
 
 // Continues notes that QEMU was told to hand the guest over.
 func (s *Source) Continues() { s.continued = true }

@@ -43,6 +43,8 @@ type migration struct {
 	wasRunning bool
 	sent       int64
 
+	// round is how often the memory has been gone through, as QEMU says; 0 is told as 1.
+	round int
 	// elapsed is for how long the migration goes on, as QEMU says.
 	elapsed time.Duration
 	// memory is how much there is to send, dirty how much of it the guest changes in a
@@ -75,6 +77,13 @@ func (s *Server) SetElapsed(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.machine.migration.elapsed = d
+}
+
+// SetRound says how often the migrations have gone through the guest's memory.
+func (s *Server) SetRound(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.machine.migration.round = n
 }
 
 // HoldMigration has the guest change its memory faster than it is sent: a migration stays active
@@ -214,7 +223,7 @@ func (s *Server) queryMigrate(*monitor, arguments) (any, error) {
 		info["total-time"], info["setup-time"] = m.elapsed.Milliseconds(), 1
 		info["ram"] = map[string]any{
 			"total": m.memory, "transferred": m.sent, "remaining": max(0, m.memory-m.sent), "page-size": 4096,
-			"dirty-pages-rate": m.dirty / 4096, "mbps": 8.0, "dirty-sync-count": 1, "postcopy-bytes": m.postCopy.sent,
+			"dirty-pages-rate": m.dirty / 4096, "mbps": 8.0, "dirty-sync-count": max(1, m.round), "postcopy-bytes": m.postCopy.sent,
 		}
 	}
 	if m.status == migrationCompleted && m.sent > 0 {

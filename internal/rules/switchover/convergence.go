@@ -95,6 +95,25 @@ func (p Progress) Add(s Sample) Progress {
 	return p
 }
 
+// How long QEMU may expect to stop a guest for the last of its memory, at first and at most.
+const (
+	firstDowntime = 20 * time.Millisecond
+	mostDowntime  = 100 * time.Millisecond
+	// patientRounds are how many rounds a guest gets before it is to stand still for longer.
+	patientRounds = 3
+)
+
+// DowntimeLimit returns how long QEMU may expect to stop a guest for the last of its memory, in the given round through
+// it (dirty-sync-count of query-migrate, 1 for the first). A guest that changes little comes to
+// the shortest stop with a round more. One that changes much would not come to it ever, and stands still for longer.
+func DowntimeLimit(round int64) time.Duration {
+	limit := firstDowntime
+	for r := int64(patientRounds); r < round && limit < mostDowntime; r++ {
+		limit *= 2
+	}
+	return min(limit, mostDowntime)
+}
+
 // ConvergenceAction is what is done so that a migration ends.
 type ConvergenceAction string
 

@@ -123,3 +123,14 @@ func TestConvergence(t *testing.T) {
 		})
 	}
 }
+
+func TestHowLongAGuestMayStandStill(t *testing.T) {
+	for round, want := range map[int64]time.Duration{
+		-1: 20 * time.Millisecond, 0: 20 * time.Millisecond, 1: 20 * time.Millisecond, 3: 20 * time.Millisecond, 4: 40 * time.Millisecond,
+		5: 80 * time.Millisecond, 6: 100 * time.Millisecond, 7: 100 * time.Millisecond, 1 << 60: 100 * time.Millisecond,
+	} {
+		if got := switchover.DowntimeLimit(round); got != want {
+			t.Errorf("in round %d: %v, want %v", round, got, want)
+		}
+	}
+}
