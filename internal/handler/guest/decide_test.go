@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
@@ -133,6 +135,36 @@ func TestAStatusIsOfTheMigrationThatWasBegun(t *testing.T) {
 	}
 	if m := migrationOf(migrationInfo{Status: "completed"}, runstate.PostMigrate, objects); m.Status != migrationstatus.Completed || !m.gone() {
 		t.Errorf("of one that is complete: %+v", m)
+	}
+}
+
+// Of its last steps to where the target may run the guest QEMU reports no event, and the guest stands still.
+func TestASourceThatHandsItsGuestOverIsAskedAtOnce(t *testing.T) {
+	of := func(begun types.UID, status migrationstatus.Status, state string, sent float64) memory {
+		m := Migration{RunState: state, Status: status, PostCopyBytes: sent}
+		m.Begun = begun
+		return memory{runState: state, migration: m}
+	}
+	for name, c := range map[string]struct {
+		known memory
+		want  time.Duration
+	}{
+		"all is sent, and the run state follows":       {of("m", migrationstatus.Completed, "finish-migrate", 0), handoverPause},
+		"all is sent":                                  {of("m", migrationstatus.Completed, runstate.PostMigrate, 0), 0},
+		"the last of it is sent":                       {of("m", migrationstatus.Device, "finish-migrate", 0), passingPause},
+		"memory is sent":                               {of("m", migrationstatus.Active, runstate.Running, 0), passingPause},
+		"the memory follows, and none was sent":        {of("m", migrationstatus.PostCopyActive, "finish-migrate", 0), handoverPause},
+		"the memory follows":                           {of("m", migrationstatus.PostCopyActive, "finish-migrate", 1), passingPause},
+		"the memory of a guest that came here follows": {of("", migrationstatus.PostCopyActive, runstate.Running, 0), passingPause},
+		"a guest that came here is complete":           {of("", migrationstatus.Completed, "finish-migrate", 0), passingPause},
+	} {
+		if got := c.known.facts(time.Now()).After; got != c.want {
+			t.Errorf("%s: asked after %v, want %v", name, got, c.want)
+		}
+	}
+	objects := map[string]bool{machine.BegunMarker("m"): true}
+	if m := migrationOf(migrationInfo{Status: "completed"}, "finish-migrate", objects); m.Status != migrationstatus.Completed || m.gone() {
+		t.Errorf("one that completes: %+v", m)
 	}
 }
 

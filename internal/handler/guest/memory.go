@@ -88,13 +88,25 @@ func (m memory) at(now time.Time) memory {
 // without an event, and for a migration's progress.
 const passingPause = time.Second
 
-// firstPagePause is how often a source is asked whether it has sent the first page after its guest: the guest stands
-// still until then, and QEMU reports no event.
-const firstPagePause = 5 * time.Millisecond
+// handoverPause is how often a source is asked for what QEMU reports no event of while its guest stands still: that it
+// has sent the first page after the guest; and that it has stopped for good, which it does a moment after it has said
+// that all is sent.
+const handoverPause = 5 * time.Millisecond
 
 func passing(state string) bool {
 	outlook := runstate.Of(state).Outlook
 	return outlook == runstate.Passes || outlook == runstate.Unknown
+}
+
+// handsOver reports whether a source is about to be where its target may run the guest.
+func (m memory) handsOver() bool {
+	switch {
+	case m.migration.Begun == "":
+		return false
+	case m.migration.Status == migrationstatus.PostCopyActive:
+		return m.migration.PostCopyBytes == 0
+	}
+	return m.migration.Status == migrationstatus.Completed && passing(m.runState)
 }
 
 func (m memory) facts(now time.Time) Facts {
@@ -103,8 +115,8 @@ func (m memory) facts(now time.Time) Facts {
 	if passing(m.runState) || m.migration.UnderWay() || copying(m.jobs) {
 		after = backoff.Sooner(after, passingPause)
 	}
-	if m.migration.Status == migrationstatus.PostCopyActive && m.migration.Begun != "" && m.migration.PostCopyBytes == 0 {
-		after = backoff.Sooner(after, firstPagePause)
+	if m.handsOver() {
+		after = backoff.Sooner(after, handoverPause)
 	}
 	return Facts{
 		Migration: m.migration, Jobs: m.jobs, RunState: m.runState, Stalled: m.stall.Active(), FailedDisks: m.failedDisks,

@@ -123,9 +123,9 @@ func migrationOf(info migrationInfo, runState string, objects map[string]bool) M
 	if m.Status == migrationstatus.Failed {
 		m.Failure = short(info.Error)
 	}
-	if m.Begun != "" && m.Status == migrationstatus.Completed && runState != runstate.PostMigrate {
+	if m.Begun != "" && m.Status == migrationstatus.Completed && runState != runstate.PostMigrate && !passing(runState) {
 		// QEMU has not begun the migration that it has the marker of, and tells of an
-		// earlier one.
+		// earlier one. While it completes one, it leaves the run state finish-migrate after it says so.
 		m.Status = migrationstatus.None
 	}
 	return m

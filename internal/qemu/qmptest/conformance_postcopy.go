@@ -58,7 +58,7 @@ func postCopied(p *pair) {
 	p.from.is("finish-migrate")
 	p.fast()
 	p.from.migrated("completed")
-	p.from.is("postmigrate")
+	p.from.reaches("postmigrate")
 	p.to.migrated("completed")
 	p.to.is("running")
 	p.from.silent("RESUME")
