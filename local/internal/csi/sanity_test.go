@@ -4,6 +4,8 @@ package csi_test
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -27,7 +29,8 @@ import (
 // specification, for volumes of either scope as block device and as filesystem.
 func TestSanity(t *testing.T) {
 	dir := t.TempDir()
-	const tag = "drydock:sanity"
+	// A run that was killed leaves its loop devices: ours have another tag.
+	tag := fmt.Sprintf("drydock:sanity-%d", os.Getpid())
 	socket := serve(t, dir, tag)
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
