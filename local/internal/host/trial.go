@@ -29,9 +29,9 @@ const distributionKernel = "use the distribution's kernel with its modules"
 var trials = []trial{
 	{"overlayfs", "containers are put together with it", "the data folder must lie on ext4, XFS or Btrfs, and the kernel have the module overlay", tryOverlay},
 	{"loop devices", "volumes are files on them", "/dev/loop-control must be there, and the kernel have the module loop", tryLoop},
-	{"bridges and veth pairs", "they connect nodes and pods", distributionKernel + " bridge and veth", tryLinks},
+	{"bridges and veth pairs", "they connect nodes and pods", distributionKernel + " bridge and veth, version 4.18 or later", tryLinks},
 	{"TUN", "a guest's network card is a tap", "/dev/net/tun must be there, and the kernel have the module tun", tryTun},
-	{"nf_tables", "kube-proxy and the way out of the cluster use it", distributionKernel + " nf_tables, nft_chain_nat and nft_masq", tryNftables},
+	{"nf_tables", "kube-proxy and the way out of the cluster use it", distributionKernel + " nf_tables, nft_chain_nat, nft_masq and nft_ct", tryNftables},
 	{"iptables", "the CNI plugin portmap uses it for host ports", distributionKernel + " nft_compat and xt_comment", tryIptables},
 	{"PID namespaces", "every node and pod has one", "a container that this machine may be must be privileged", tryPIDs},
 }
@@ -129,6 +129,13 @@ func tryLinks(string) error {
 	if err := links.LinkAdd(pair); err != nil {
 		return fmt.Errorf("making a veth pair: %w", err)
 	}
+	bridge, err := links.LinkByName("trial")
+	if err != nil {
+		return fmt.Errorf("finding the bridge: %w", err)
+	}
+	if err := errors.Join(links.LinkSetMaster(pair, bridge), links.LinkSetIsolated(pair, true)); err != nil {
+		return fmt.Errorf("making a port that is isolated from others: %w", err)
+	}
 	return nil
 }
 
@@ -151,7 +158,8 @@ func tryTun(string) error {
 
 func tryNftables(string) error {
 	cmd := exec.Command("nft", "-f", "-")
-	cmd.Stdin = strings.NewReader("table ip trial {\n chain nat {\n type nat hook postrouting priority srcnat;\n ip daddr 192.0.2.1 masquerade\n }\n}\n")
+	cmd.Stdin = strings.NewReader("table ip trial {\n chain nat {\n type nat hook postrouting priority srcnat;\n ip daddr 192.0.2.1 masquerade\n }\n}\n" +
+		"table inet trial {\n chain raw {\n type filter hook prerouting priority raw;\n iifname lan notrack\n }\n}\n")
 	return run(cmd)
 }
 

@@ -154,7 +154,7 @@ func feed(rules, program string, args ...string) error {
 	cmd := exec.Command(program, args...)
 	cmd.Stdin = strings.NewReader(rules)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("changing the host's firewall with %s: %w: %s", program, err, out)
+		return fmt.Errorf("changing the firewall with %s: %w: %s", program, err, out)
 	}
 	return nil
 }

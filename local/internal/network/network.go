@@ -1,7 +1,7 @@
-// Package network makes the network of a cluster: the bridge on the host, one
+// Package network makes the networks of a cluster: the bridge on the host, one
 // veth pair per node, the routes to the pods and the address translation to the
-// outside. It removes what it makes; everything inside a node's namespace ends with
-// the node.
+// outside; and the lans between nodes. It removes what it makes; everything inside a
+// node's namespace ends with the node.
 package network
 
 import (

@@ -20,6 +20,7 @@ import (
 	"drydock.dev/local/internal/host"
 	"drydock.dev/local/internal/image"
 	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/network"
 	"drydock.dev/local/internal/proc"
 	"drydock.dev/local/internal/render"
 )
@@ -98,7 +99,10 @@ func (n *machine) enter() error {
 			return fmt.Errorf("turning %s on in %s: %w", filepath.Base(file), n.name, err)
 		}
 	}
-	return awaitNetwork()
+	if err := awaitNetwork(); err != nil {
+		return err
+	}
+	return network.KeepOutOfLans()
 }
 
 // awaitNetwork blocks until the supervisor has laid the cable and closed its

@@ -65,7 +65,7 @@ func (n *node) signal(sig unix.Signal) {
 // ensureNode starts a node, or takes over one that an earlier supervisor left.
 func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name string) error {
 	if n := s.node(name); n != nil && n.alive() {
-		return network.AttachNode(c, name, n.process.PID, s.mtu)
+		return s.attach(c, name, n.process.PID)
 	}
 	pids, err := s.tree.Procs(c.NodeSystemCgroup(name))
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name str
 		if p, err = proc.Open(pids[i]); err != nil {
 			return err
 		}
-		err = errors.Join(network.AttachNode(c, name, p.PID, s.mtu), refresh(pids))
+		err = errors.Join(s.attach(c, name, p.PID), refresh(pids))
 	} else {
 		started = time.Now()
 		p, err = s.bootNode(life, c, name)
@@ -92,6 +92,20 @@ func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name str
 	s.mu.Unlock()
 	s.watchers.Go(func() { watch(n) })
 	return nil
+}
+
+// attach connects a node to the host and to the nodes that run.
+func (s *Supervisor) attach(c layout.Cluster, name string, pid int) error {
+	var others []network.Member
+	for _, other := range c.Nodes {
+		if n := s.node(other); other != name && n != nil && n.alive() {
+			others = append(others, network.Member{Node: other, PID: n.process.PID})
+		}
+	}
+	if err := network.AttachNode(c, name, pid, s.mtu); err != nil {
+		return err
+	}
+	return network.ConnectLans(c, network.Member{Node: name, PID: pid}, others)
 }
 
 // refreshed are the components of a node that may end without its pods noticing.
@@ -129,7 +143,7 @@ func watch(n *node) {
 	close(n.dead)
 }
 
-// bootNode makes the namespaces of a node and lays its cable.
+// bootNode makes the namespaces of a node and lays its cables.
 func (s *Supervisor) bootNode(ctx context.Context, c layout.Cluster, name string) (*proc.Process, error) {
 	// What the node's last life has left must be gone before the next begins.
 	if err := s.clearNode(ctx, c, name); err != nil {
@@ -159,7 +173,7 @@ func (s *Supervisor) bootNode(ctx context.Context, c layout.Cluster, name string
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
-	if err := network.AttachNode(c, name, p.PID, s.mtu); err != nil {
+	if err := s.attach(c, name, p.PID); err != nil {
 		return nil, errors.Join(err, p.Signal(unix.SIGKILL))
 	}
 	if _, err := release.Write([]byte{1}); err != nil {
