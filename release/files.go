@@ -21,8 +21,8 @@ var readme string
 // programs are those that run outside of images. The first two are also at the top.
 var programs = []string{
 	"drydock", "virtctl",
-	"bridge", "containerd", "containerd-shim-runc-v2", "coredns", "drydock-csi-node", "drydock-storage",
-	"host-local", "loopback", "pause", "portmap", "runc",
+	"bridge", "containerd", "containerd-shim-runc-v2", "coredns", "drydock-cni", "drydock-csi-node", "drydock-storage",
+	"host-local", "loopback", "multus", "pause", "portmap", "runc", "static",
 }
 
 // definitions is what lies beside the programs and is none.

@@ -186,10 +186,10 @@ func TestTheCommandLineIsUnderstood(t *testing.T) {
 // apart are, for each module, those that it needs in another version: containerd in the next minor
 // one, and nothing else in its module uses them; Multus in an older one, since it does not compile with ours.
 var apart = map[string][]string{
-	"../..":             nil,
-	"..":                nil,
-	"../runtime":        {"k8s.io/cri-api", "k8s.io/cri-streaming", "k8s.io/streaming"},
-	"../../test/multus": {"k8s.io/kubelet"},
+	"../..":      nil,
+	"..":         nil,
+	"../runtime": {"k8s.io/cri-api", "k8s.io/cri-streaming", "k8s.io/streaming"},
+	"../multus":  {"k8s.io/kubelet"},
 }
 
 // TestTheModulesAgreeOnVersions: a package that two modules take from different

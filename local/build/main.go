@@ -9,8 +9,9 @@
 // and two of them would compile the same packages twice. It decides nothing about
 // what is in a program or an image.
 //
-// There are three Go modules behind it: Drydock, the embedded Kubernetes (local)
-// and the container runtime (local/runtime; see decision 010). They name the same
+// There are four Go modules behind it: Drydock, the embedded Kubernetes (local),
+// the container runtime (local/runtime; see decision 010) and Multus (local/multus;
+// see decision 410). They name the same
 // versions of what they share, and everything is built with the same flags and
 // without cgo, so that a package is compiled once (decision 185).
 package main

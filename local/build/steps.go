@@ -17,6 +17,7 @@ const (
 	fetchDrydock    = "fetch the modules of Drydock"
 	fetchKubernetes = "fetch the modules of Kubernetes"
 	fetchRuntime    = "fetch the modules of the container runtime"
+	fetchMultus     = "fetch the modules of Multus"
 	compileBuilder  = "compile the image builder"
 	compileDrydock  = "compile Drydock"
 	unpackPackages  = "fetch and unpack Debian packages"
@@ -34,8 +35,10 @@ var (
 		"github.com/containernetworking/plugins/plugins/main/bridge",
 		"github.com/containernetworking/plugins/plugins/main/loopback",
 		"github.com/containernetworking/plugins/plugins/ipam/host-local",
+		"github.com/containernetworking/plugins/plugins/ipam/static",
 		"github.com/containernetworking/plugins/plugins/meta/portmap",
 	}
+	multusPrograms = []string{"gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus"}
 )
 
 // runc is the only program with C in it. Its tags keep the standard library's
@@ -66,13 +69,14 @@ func steps(o options) []step {
 // list after the other, so that compiling starts with the first.
 func programSteps(o options) []step {
 	local := filepath.Join(o.root, "local")
-	runtime := filepath.Join(local, "runtime")
+	runtime, multus := filepath.Join(local, "runtime"), filepath.Join(local, "multus")
 	bin := filepath.Join(o.root, "bin") + "/"
 	withC := append(collector(), "CGO_ENABLED=1")
 	return []step{
 		{name: fetchDrydock, do: command(o.root, nil, list(append(drydockPrograms, "./images/build", "./test/guest/guestd")...))},
 		{name: fetchRuntime, needs: []string{fetchDrydock}, do: command(runtime, []string{"CGO_ENABLED=1"}, list(append(runtimePrograms, runc)...))},
 		{name: fetchKubernetes, needs: []string{fetchRuntime}, do: command(local, nil, list(kubernetesPrograms...))},
+		{name: fetchMultus, needs: []string{fetchKubernetes}, do: command(multus, nil, list(multusPrograms...))},
 		{name: compileDrydock, compiles: true, needs: []string{fetchDrydock},
 			do: command(o.root, collector(), build(bin, "", o.stamp, drydockPrograms...))},
 		{name: "compile containerd, its shim and CNI plugins", compiles: true, needs: []string{fetchRuntime},
@@ -85,6 +89,8 @@ func programSteps(o options) []step {
 			}},
 		{name: "compile Kubernetes " + o.kubernetes + ", CoreDNS and the storage driver", compiles: true, needs: []string{fetchKubernetes},
 			do: command(local, collector(), build(bin, "", kubernetesVersion(o.kubernetes)+" "+o.localStamp, kubernetesPrograms...))},
+		{name: "compile Multus", compiles: true, needs: []string{fetchMultus},
+			do: command(multus, collector(), build(bin, "", "", multusPrograms...))},
 	}
 }
 

@@ -56,6 +56,8 @@ func TestClusterLives(t *testing.T) {
 		{"pods write to volumes of every kind", volumesServe},
 		{"a snapshot is restored and a volume cloned", volumesAreCopied},
 		{"volumes grow", volumesGrow},
+		{"pods on a lan reach each other, and no other lan", lansServe},
+		{"a VLAN of a lan is real, or refused", vlansServe},
 		{"up again changes nothing", upAgain},
 		{"each component is killed and heals, pods stay", killComponents},
 		{"renewed certificates are taken without a restart", certificatesRenewed},
@@ -489,6 +491,7 @@ func nodeDies(t *testing.T, c *cluster) {
 		return c.renewed(before, "node2")
 	})
 	c.eventually("the pods of the node work", c.works)
+	c.eventually("the node is on its lans again", c.lansWork)
 	c.eventually("the volumes kept their data", c.volumesHold)
 }
 
@@ -558,5 +561,6 @@ func (c *cluster) comesBack(before map[string]string) {
 	c.up("--nodes=2")
 	c.eventually("all containers are new", func() error { return c.renewed(before, "node1", "node2") })
 	c.eventually("the pods work", c.works)
+	c.eventually("the lans work", c.lansWork)
 	c.eventually("the volumes kept their data", c.volumesHold)
 }

@@ -126,10 +126,9 @@ func onCable(vm *v1.VirtualMachine, network, address string) {
 // TestAConnectionLivesThroughMigrations: a guest on a network that both nodes share goes to the other
 // node and returns, while lines go to it and come back on one connection. Migrations are to use a
 // network of their own, on which no virt-handler is when the guest goes, and each is when it returns. Not
-// parallel: it installs Multus and restarts virt-handler.
+// parallel: it restarts virt-handler.
 func TestAConnectionLivesThroughMigrations(t *testing.T) {
 	const network, address = "red", "203.0.113.7"
-	withMultus(t)
 	c, dedicated := newCable(t, network, "203.0.113.1/24"), newMigrationNetwork(t)
 	ns := newNamespace(t)
 	newAttachment(t, ns, network, c.attachment())
@@ -158,7 +157,7 @@ func TestAConnectionLivesThroughMigrations(t *testing.T) {
 	was.stays(t, moved)
 	talk.lives("when the pods are gone that the guest was in before")
 	toldOfDowntimes(t, ns, 2)
-	removeVM(t, ns, "talks") // Multus ends after the pods that it has connected
+	removeVM(t, ns, "talks") // the cable ends after the pods that are on it
 }
 
 // looks is how a guest was to itself and to others before it was migrated.

@@ -10,109 +10,22 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
-
-// multusConfigs is where Multus looks on a node for networks whose definitions have no configuration.
-const multusConfigs = "/etc/cni/net.d/multus/net.d"
-
-// withMultus installs Multus on both nodes for as long as the test runs. The test must not be
-// parallel: each pod costs more with Multus, and others count what theirs cost.
-func withMultus(t *testing.T) {
-	t.Helper()
-	const objects = "../multus/multus.yaml"
-	if out, err := kubectl(t.Context(), "apply", "-f", objects); err != nil {
-		t.Fatalf("making Multus' objects: %v\n%s", err, out)
-	}
-	t.Cleanup(func() {
-		if out, err := kubectl(context.Background(), "delete", "-f", objects, "--ignore-not-found"); err != nil {
-			t.Errorf("deleting Multus' objects: %v\n%s", err, out)
-		}
-	})
-	if out, err := kubectl(t.Context(), "wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io"); err != nil {
-		t.Fatalf("waiting for Multus' definition: %v\n%s", err, out)
-	}
-	access := multusAccess(t)
-	for _, node := range []string{node1, node2} {
-		installMultus(t, node, access)
-	}
-	awaitMultus(t)
-}
-
-// multusAccess is a kubeconfig for Multus.
-func multusAccess(t *testing.T) []byte {
-	t.Helper()
-	token, err := kubectl(t.Context(), "-n", "kube-system", "create", "token", "multus", "--duration=2h")
-	if err != nil {
-		t.Fatalf("making a token for Multus: %v\n%s", err, token)
-	}
-	authority := cluster.config.CAData
-	if len(authority) == 0 {
-		if authority, err = os.ReadFile(cluster.config.CAFile); err != nil {
-			t.Fatal(err)
-		}
-	}
-	config, err := json.Marshal(map[string]any{
-		"apiVersion": "v1", "kind": "Config", "current-context": "multus",
-		"clusters": []any{map[string]any{"name": "multus", "cluster": map[string]any{
-			"server": cluster.config.Host, "certificate-authority-data": authority,
-		}}},
-		"users":    []any{map[string]any{"name": "multus", "user": map[string]any{"token": strings.TrimSpace(token)}}},
-		"contexts": []any{map[string]any{"name": "multus", "context": map[string]any{"cluster": "multus", "user": "multus"}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return config
-}
 
 // onNode is where a file of a node's folders for network plugins is on this machine.
 func onNode(node string, elem ...string) string {
 	return filepath.Join(append([]string{os.Getenv("DRYDOCK_DIR"), "nodes", node, "cni"}, elem...)...)
 }
 
-// installMultus puts Multus before the network plugin of a node. Its configuration comes last, whole:
-// the node uses it from then on.
-func installMultus(t *testing.T, node string, access []byte) {
-	t.Helper()
-	own, err := os.ReadFile(onNode(node, "net.d", "10-drydock.conflist"))
-	if err != nil {
-		t.Fatalf("reading the network configuration of %s: %v", node, err)
-	}
-	program, err := os.ReadFile(binary("multus"))
-	if err != nil {
-		t.Fatalf("reading Multus, which hack/test-cluster builds: %v", err)
-	}
-	config, err := json.Marshal(map[string]any{
-		"cniVersion": "1.0.0", "name": "multus", "type": "multus",
-		"kubeconfig": "/etc/cni/net.d/multus/kubeconfig", "confDir": multusConfigs,
-		"cniDir": "/run/multus", "delegates": []any{json.RawMessage(own)},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		for _, path := range []string{onNode(node, "net.d", "00-multus.conf"), onNode(node, "net.d", "multus"), onNode(node, "bin", "multus")} {
-			if err := os.RemoveAll(path); err != nil {
-				t.Errorf("removing Multus from %s: %v", node, err)
-			}
-		}
-	})
-	writeFile(t, onNode(node, "bin", "multus"), program, 0o755)
-	writeFile(t, onNode(node, "net.d", "multus", "kubeconfig"), access, 0o600)
-	writeFile(t, onNode(node, "net.d", "00-multus.conf"), config, 0o644)
-}
-
-// writeFile writes a file that is there whole or not at all.
+// writeFile writes a file that is there whole or not at all, for as long as the test runs.
 func writeFile(t *testing.T, path string, data []byte, mode os.FileMode) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -124,32 +37,10 @@ func writeFile(t *testing.T, path string, data []byte, mode os.FileMode) {
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// awaitMultus waits until each node's pods are connected by Multus: it says so on every pod.
-func awaitMultus(t *testing.T) {
-	t.Helper()
-	ns := newNamespace(t)
-	missing := []string{node1, node2}
-	eventually(t, "Multus on every node", func(context.Context) error {
-		var probes []*corev1.Pod
-		for _, node := range missing {
-			probe := toolsPod(ns, "")
-			probe.GenerateName, probe.Spec.NodeName = "probe-", node
-			create(t, probe)
-			probes = append(probes, probe)
+	t.Cleanup(func() {
+		if err := os.Remove(path); err != nil {
+			t.Errorf("removing %s: %v", path, err)
 		}
-		missing = nil
-		for _, probe := range probes {
-			pod := awaitPodRunning(t, ns, probe.Name)
-			if pod.Annotations["k8s.v1.cni.cncf.io/network-status"] == "" {
-				missing = append(missing, probe.Spec.NodeName)
-			}
-		}
-		if len(missing) > 0 {
-			return fmt.Errorf("pods on %v are connected without it", missing)
-		}
-		return nil
 	})
 }
 

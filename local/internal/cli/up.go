@@ -19,6 +19,7 @@ import (
 	"drydock.dev/local/internal/layout"
 	"drydock.dev/local/internal/network"
 	"drydock.dev/local/internal/nodeinit"
+	"drydock.dev/local/internal/podnetwork"
 	"drydock.dev/local/internal/proc"
 	"drydock.dev/local/internal/render"
 	"drydock.dev/local/internal/supervisor"
@@ -131,8 +132,8 @@ func (o *options) checkHost() (programs string, err error) {
 
 // companions are the programs that must lie beside ours.
 var companions = []string{
-	"containerd", "containerd-shim-runc-v2", "runc", "bridge", "host-local", "loopback", "portmap", "coredns", "pause",
-	supervisor.Storage, nodeinit.CSINode, layout.SnapshotDefinitions,
+	"containerd", "containerd-shim-runc-v2", "runc", "bridge", "host-local", "loopback", "portmap", "static", "coredns", "pause",
+	podnetwork.Program, layout.Multus, supervisor.Storage, nodeinit.CSINode, layout.SnapshotDefinitions,
 }
 
 // ownImages makes the images that the cluster itself needs. That is not the

@@ -232,6 +232,9 @@ func (c Cluster) Node(node string, elem ...string) string {
 // of the snapshot API.
 const SnapshotDefinitions = "volumesnapshot-crds.yaml"
 
+// Multus is the program beside ours that connects pods to networks beside the pods'.
+const Multus = "multus"
+
 // SharedDisk is the name of the disk that every node has.
 const SharedDisk = "shared"
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/podnetwork"
 	"drydock.dev/local/internal/render"
 )
 
@@ -68,11 +69,12 @@ func makeDir(path string) error {
 	return nil
 }
 
-// plugins are the CNI plugins that a node's network configuration names.
-var plugins = []string{"bridge", "host-local", "loopback", "portmap"}
+// plugins are the CNI plugins that a node's network configuration names, and those of further
+// networks. Multus is none that a network names: it stays where it is.
+var plugins = []string{podnetwork.Program, "bridge", "host-local", "loopback", "portmap", "static"}
 
 // installPlugins copies the CNI plugins into the node's own folder: what else
-// finds its way there, Multus for one, must not touch the originals.
+// finds its way there must not touch the originals.
 func installPlugins(from, to string) error {
 	for _, plugin := range plugins {
 		data, err := os.ReadFile(filepath.Join(from, plugin))

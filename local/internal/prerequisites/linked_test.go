@@ -108,6 +108,7 @@ func TestTheTableHasAllThatLinkedCodeExecutes(t *testing.T) {
 	}
 	packages := ofTheBuild(t, "../..", "0", "./cmd/...")
 	packages = append(packages, ofTheBuild(t, "../../runtime", "1", append(foreignMains(t), "./...")...)...)
+	packages = append(packages, ofTheBuild(t, "../../multus", "0", "tool")...)
 	known, used, called := names(All()), map[string]bool{}, map[string]bool{}
 	for _, p := range packages {
 		for _, call := range executedBy(t, p) {

@@ -15,6 +15,7 @@ import (
 
 	"drydock.dev/local/internal/host"
 	"drydock.dev/local/internal/layout"
+	"drydock.dev/local/internal/podnetwork"
 )
 
 // Paths on a node. They are the usual ones, so that privileged pods find
@@ -26,6 +27,8 @@ const (
 	ContainerdSocket = "/run/containerd/containerd.sock"
 	CNIConfig        = "/etc/cni/net.d"
 	CNIBin           = "/opt/cni/bin"
+	// CNINetworks has the networks whose definitions leave their configuration to the node.
+	CNINetworks = "/etc/cni/net.d/multus/net.d"
 
 	// PauseImage holds a pod's namespaces open.
 	PauseImage = "drydock.dev/pause:1"
@@ -72,8 +75,10 @@ state = %q
 }
 
 // CNI is the network configuration of a node. There is no masquerading in it:
-// pod addresses are routed inside the cluster and hidden at the host's edge.
-func CNI(c layout.Cluster, node string, mtu int) string {
+// pod addresses are routed inside the cluster and hidden at the host's edge. A pod that
+// asks for more is connected by Multus, the program at the given path, which speaks
+// to the API server as its node's kubelet does (decision 410).
+func CNI(c layout.Cluster, node string, mtu int, multus string) string {
 	bridge := map[string]any{
 		"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "hairpinMode": true,
 		"ipMasq": false, "mtu": mtu,
@@ -84,8 +89,17 @@ func CNI(c layout.Cluster, node string, mtu int) string {
 		},
 	}
 	portmap := map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}, "snat": true}
+	chooser := map[string]any{
+		"type": podnetwork.Program, "capabilities": map[string]bool{podnetwork.Annotations: true},
+		"own": bridge, "multusProgram": multus,
+		"multus": map[string]any{
+			"type": "multus", "kubeconfig": c.Config("kubelet-" + node + ".kubeconfig"),
+			"confDir": CNINetworks, "binDir": CNIBin, "cniDir": "/run/multus",
+			"namespaceIsolation": true,
+		},
+	}
 	data, err := json.MarshalIndent(map[string]any{
-		"cniVersion": "1.0.0", "name": "drydock", "plugins": []any{bridge, portmap},
+		"cniVersion": "1.0.0", "name": "drydock", "plugins": []any{chooser, portmap},
 	}, "", "  ")
 	if err != nil {
 		panic(fmt.Sprintf("encoding constants: %v", err)) // maps of strings can't fail

@@ -33,9 +33,10 @@ func TestEverythingRendered(t *testing.T) {
 		"proxy-old.yaml":         func() (string, error) { return Proxy(c, old, "node2") },
 		"containerd-modern.toml": func() (string, error) { return Containerd(modern, "/bin/runc"), nil },
 		"containerd-old.toml":    func() (string, error) { return Containerd(old, "/bin/runc"), nil },
-		"cni.conflist":           func() (string, error) { return CNI(c, "node2", 1400), nil },
+		"cni.conflist":           func() (string, error) { return CNI(c, "node2", 1400, "/bin/multus"), nil },
 		"resolv.conf":            func() (string, error) { return ResolvConf(modern), nil },
 		"dns.yaml":               func() (string, error) { return DNS(c), nil },
+		"networks.yaml":          func() (string, error) { return Networks(), nil },
 		"audit-policy.yaml":      func() (string, error) { return AuditPolicy(), nil },
 	}
 	for name, render := range files {

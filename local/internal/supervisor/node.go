@@ -204,7 +204,7 @@ func (s *Supervisor) writeNodeConfig(c layout.Cluster, name string) error {
 		c.Node(name, "kube-proxy.yaml"):                     proxy,
 		c.Node(name, "containerd.toml"):                     render.Containerd(s.facts, s.beside("runc")),
 		c.Node(name, "resolv.conf"):                         render.ResolvConf(s.facts),
-		c.Node(name, "cni", "net.d", "10-drydock.conflist"): render.CNI(c, name, s.mtu),
+		c.Node(name, "cni", "net.d", "10-drydock.conflist"): render.CNI(c, name, s.mtu, s.beside(layout.Multus)),
 	}
 	for path, content := range files {
 		if err := layout.WriteFile(path, []byte(content), 0o600); err != nil {

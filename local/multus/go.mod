@@ -1,6 +1,6 @@
-// This module pins Multus, which the whole-system tests install in their cluster: nothing of it is
-// linked into Drydock.
-module drydock.dev/drydock/test/multus
+// This module pins Multus, which connects the pods of the embedded cluster to networks beside the
+// pods'. Nothing of it is linked into another program (decision 410).
+module drydock.dev/local/multus
 
 go 1.26.6
 

@@ -1,0 +1,51 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"drydock.dev/local/internal/render"
+)
+
+// ApplyNetworks defines the networks beside the pods'.
+func (b *Cluster) ApplyNetworks(ctx context.Context) error {
+	return b.applyAll(ctx, "the networks beside the pods'", render.Networks())
+}
+
+// AwaitNetworks waits until networks beside the pods' can be made.
+func (b *Cluster) AwaitNetworks(ctx context.Context) error {
+	definitions := b.dynamic.Resource(schema.GroupVersionResource{
+		Group: "apiextensions.k8s.io", Version: "v1", Resource: resources["CustomResourceDefinition"],
+	})
+	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		definition, err := definitions.Get(ctx, render.NetworksDefinition, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		return established(definition)
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the API of networks beside the pods': %w", err)
+	}
+	return nil
+}
+
+func established(definition *unstructured.Unstructured) (bool, error) {
+	conditions, _, err := unstructured.NestedSlice(definition.Object, "status", "conditions")
+	if err != nil {
+		return false, fmt.Errorf("reading the status of the definition %s: %w", definition.GetName(), err)
+	}
+	for _, condition := range conditions {
+		if c, ok := condition.(map[string]any); ok && c["type"] == "Established" {
+			return c["status"] == "True", nil
+		}
+	}
+	return false, nil
+}
