@@ -5,6 +5,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/nichotplug"
 )
 
 // trimPod keeps of a launcher pod what the loops look at. There is one for each
@@ -19,6 +20,9 @@ func trimPod(object any) (any, error) {
 	pod.ManagedFields = nil
 	if pod.Labels[v1.AppLabel] != layout.LauncherApp {
 		return pod, nil
+	}
+	if len(pod.Annotations[nichotplug.StatusAnnotation]) > nichotplug.MaxAnnotation {
+		delete(pod.Annotations, nichotplug.StatusAnnotation) // nobody would read it
 	}
 	pod.Spec = corev1.PodSpec{
 		NodeName:          pod.Spec.NodeName,

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,6 +11,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/nichotplug"
 )
 
 func podWith(app string) *corev1.Pod {
@@ -44,6 +46,20 @@ func TestOfALauncherPodOnlyWhatIsReadIsKept(t *testing.T) {
 	got, err := trimPod(podWith("virt-launcher"))
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+}
+
+// What Multus says of a pod may be anybody's text.
+func TestWhatAPodSaysOfItsNetworksIsKeptWithinBounds(t *testing.T) {
+	for length, kept := range map[int]bool{nichotplug.MaxAnnotation: true, nichotplug.MaxAnnotation + 1: false} {
+		pod := podWith("virt-launcher")
+		pod.Annotations[nichotplug.StatusAnnotation] = strings.Repeat("x", length)
+		if _, err := trimPod(pod); err != nil {
+			t.Fatal(err)
+		}
+		if _, there := pod.Annotations[nichotplug.StatusAnnotation]; there != kept || len(pod.Annotations) == 0 {
+			t.Errorf("%d bytes are kept: %v", length, there)
+		}
 	}
 }
 

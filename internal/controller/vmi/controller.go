@@ -232,6 +232,11 @@ func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vm
 			return err
 		}
 	}
+	if plan.Networks != nil {
+		if err := r.annotateNetworks(ctx, o.Pod, *plan.Networks); err != nil {
+			return err
+		}
+	}
 	current, err := r.patch(ctx, o.VMI, plan.VMI)
 	if err != nil || !current {
 		return err

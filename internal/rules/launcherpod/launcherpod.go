@@ -58,10 +58,6 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 	if err != nil {
 		return nil, err
 	}
-	networks, err := attachments(vmi)
-	if err != nil {
-		return nil, err
-	}
 	pod := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: objectMeta(vmi),
@@ -89,9 +85,7 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 			}},
 		},
 	}
-	if networks != "" {
-		pod.Annotations[NetworksAnnotation] = networks
-	}
+	noteNetworks(pod, Networks(vmi))
 	labelClaims(pod, &vmi.Spec)
 	place(&pod.Spec, vmi, settings)
 	return pod, nil

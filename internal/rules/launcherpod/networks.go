@@ -5,44 +5,74 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// NetworksAnnotation of a pod asks Multus for interfaces beside that on the pods' network.
-const NetworksAnnotation = "k8s.v1.cni.cncf.io/networks"
+const (
+	// NetworksAnnotation of a pod asks Multus for interfaces beside that on the pods' network. While the
+	// guest runs it says what the pod is to have, for whoever attaches interfaces to pods that run.
+	NetworksAnnotation = "k8s.v1.cni.cncf.io/networks"
+	// MadeWithAnnotation is what NetworksAnnotation said when virt-controller made the pod. It stays.
+	MadeWithAnnotation = "drydock.dev/made-with-networks"
+)
 
-// attachment is an element of NetworksAnnotation: a NetworkAttachmentDefinition, and what the
+// Attachment is an element of NetworksAnnotation: a NetworkAttachmentDefinition, and what the
 // pod's interface on it is called.
-type attachment struct {
+type Attachment struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
 	Interface string `json:"interface"`
 }
 
-// attachments is the value of NetworksAnnotation for the VMI's networks; empty when the pods' own
-// is all that it has. No MAC address is asked for: the network plugin would give the guest's to the
-// target pod of a migration, while the guest is still in another one (decision 330).
-func attachments(vmi *v1.VirtualMachineInstance) (string, error) {
-	var list []attachment
-	for i := range vmi.Spec.Networks {
-		n := &vmi.Spec.Networks[i]
-		if n.Multus == nil {
-			continue
-		}
-		namespace, name, found := strings.Cut(n.Multus.NetworkName, "/")
-		if !found {
-			namespace, name = vmi.Namespace, n.Multus.NetworkName
-		}
-		list = append(list, attachment{name, namespace, layout.SecondaryInterface(n.Name)})
+// Attachments are what a pod of the VMI is attached to for the VMI's networks, in their order. Those of
+// interfaces that are absent are left out. No MAC address is asked for: the network plugin would give the
+// guest's to the target pod of a migration, while the guest is still in another one (decision 330).
+func Attachments(vmi *v1.VirtualMachineInstance) []Attachment {
+	absent := map[string]bool{}
+	for i := range vmi.Spec.Domain.Devices.Interfaces {
+		iface := &vmi.Spec.Domain.Devices.Interfaces[i]
+		absent[iface.Name] = iface.State == v1.InterfaceStateAbsent
 	}
+	var list []Attachment
+	for i := range vmi.Spec.Networks {
+		if n := &vmi.Spec.Networks[i]; n.Multus != nil && !absent[n.Name] {
+			list = append(list, AttachmentOf(vmi.Namespace, n))
+		}
+	}
+	return list
+}
+
+// AttachmentOf is what a pod in a namespace is attached to for a network of Multus'.
+func AttachmentOf(podNamespace string, n *v1.Network) Attachment {
+	namespace, name, found := strings.Cut(n.Multus.NetworkName, "/")
+	if !found {
+		namespace, name = podNamespace, n.Multus.NetworkName
+	}
+	return Attachment{name, namespace, layout.SecondaryInterface(n.Name)}
+}
+
+// Networks is the value of NetworksAnnotation for the VMI's networks. When the pods' own is all that it
+// has, it is what the VMI's owner has written into the VMI's annotation of that name, "" for nothing.
+func Networks(vmi *v1.VirtualMachineInstance) string {
+	list := Attachments(vmi)
 	if len(list) == 0 {
-		return "", nil
+		return vmi.Annotations[NetworksAnnotation]
 	}
 	text, err := json.Marshal(list)
 	if err != nil {
-		return "", fmt.Errorf("writing the networks of the pod: %w", err)
+		panic(fmt.Sprintf("a list of strings does not encode: %v", err))
 	}
-	return string(text), nil
+	return string(text)
+}
+
+// noteNetworks has a pod that is made ask for networks. A VMI's own annotation says nothing of what
+// the pod was made with.
+func noteNetworks(pod *corev1.Pod, networks string) {
+	delete(pod.Annotations, MadeWithAnnotation)
+	if networks != "" {
+		pod.Annotations[NetworksAnnotation], pod.Annotations[MadeWithAnnotation] = networks, networks
+	}
 }

@@ -120,7 +120,7 @@ const (
 )
 
 // Plan is what is to be done, in this order: what concerns the disks, create the
-// launcher pod, open the gate, patch the VMI, delete pods.
+// launcher pod, open the gate, annotate the launcher pod, patch the VMI, delete pods.
 type Plan struct {
 	// Needs is what has to be asked before anything is done: then this is no plan, and
 	// another one is to be made.
@@ -140,6 +140,8 @@ type Plan struct {
 	// OpenGate opens the readiness gate launcherpod.GuestGate of the other pod, in which
 	// the guest runs now.
 	OpenGate bool
+	// Networks is what the pod's annotation launcherpod.NetworksAnnotation is to be, "" for none; nil leaves it.
+	Networks *string
 	// After asks for another look at a later time; zero for none.
 	After time.Duration
 }
@@ -274,6 +276,7 @@ func (d *decision) decideHandedOver() {
 	o := &d.o
 	if d.migrated() {
 		d.decideMigrated()
+		d.decideRequired()
 		return
 	}
 	switch {
@@ -295,6 +298,7 @@ func (d *decision) decideHandedOver() {
 	if o.VMI.DeletionTimestamp != nil {
 		d.decideDeletion()
 	}
+	d.decideRequired()
 }
 
 // decideEnded deletes a pod that outlives its guest: virt-launcher ends with

@@ -268,12 +268,18 @@ func RunsWithKVM(vmi *v1.VirtualMachineInstance) (kvm, known bool) {
 	return c.Status == corev1.ConditionTrue, c.Status == corev1.ConditionTrue || c.Status == corev1.ConditionFalse
 }
 
-// migrationRequired goes when the guest has got to another node. Nobody sets it yet.
+// migrationRequired goes when the guest has got to another node: what it needs there is seen in its new pod.
 func (p *projection) migrationRequired() verdict {
-	if p.Migration.Arrived != nil {
+	want, known := p.MigrationRequired.Get()
+	switch {
+	case p.Migration.Arrived != nil:
+		return absent
+	case !known:
+		return unknown
+	case want == nil:
 		return absent
 	}
-	return unknown
+	return verdict{known: true, want: want}
 }
 
 // Interrupted reports, from what a VMI's condition Ready says, whether its launcher

@@ -47,8 +47,11 @@ type Facts struct {
 	Migration Migration
 	// Volumes are the volumes whose disks are to be copied to other claims.
 	Volumes Fact[Volumes]
-	Source  Fact[SourceMigration]
-	Target  Fact[TargetMigration]
+	// MigrationRequired is what the condition of that name is to be, as package migrationrequired
+	// has decided; nil for none.
+	MigrationRequired Fact[*v1.VirtualMachineInstanceCondition]
+	Source            Fact[SourceMigration]
+	Target            Fact[TargetMigration]
 }
 
 // Obstacle is something that may not go away by itself.

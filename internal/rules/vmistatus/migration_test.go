@@ -197,6 +197,22 @@ func TestTheGuestsNodeIsTheTargetOnceItRunsThere(t *testing.T) {
 			t.Errorf("%s: the condition is there: %v", what, there)
 		}
 	}
+	wanted := says(v1.VirtualMachineInstanceMigrationRequired, "False", "y")
+	for what, c := range map[string]struct {
+		facts Facts
+		want  string
+	}{
+		"it changes":           {Facts{MigrationRequired: Known(&wanted)}, "y"},
+		"nothing is needed":    {Facts{MigrationRequired: Known[*v1.VirtualMachineInstanceCondition](nil)}, ""},
+		"it arrives all right": {Facts{MigrationRequired: Known(&wanted), Migration: arrived}, ""},
+	} {
+		c.facts.Now = now
+		status := Project(required, Controller, c.facts)
+		got := condition.Find(status.Conditions, v1.VirtualMachineInstanceMigrationRequired)
+		if reason := ""; got != nil && got.Reason != c.want || got == nil && c.want != reason {
+			t.Errorf("%s: it says %+v", what, got)
+		}
+	}
 	// Who is evicted from the node that it has just come to goes on from there.
 	vmi := onTheWay(begun, completed)
 	vmi.Status.EvacuationNodeName = "target"

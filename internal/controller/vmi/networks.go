@@ -1,0 +1,36 @@
+package vmi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/launcherpod"
+)
+
+// annotateNetworks has the pod ask for networks; "" for none. A pod that has gone or been replaced is left to the
+// next look.
+func (r *Reconciler) annotateNetworks(ctx context.Context, pod *corev1.Pod, networks string) error {
+	var value any
+	if networks != "" {
+		value = networks
+	}
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pod.UID, "annotations": map[string]any{launcherpod.NetworksAnnotation: value},
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the networks of the pod %s: %w", pod.Name, err)
+	}
+	named := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	err = r.Client.Patch(ctx, named, client.RawPatch(types.MergePatchType, data))
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("having the pod %s/%s ask for its networks: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package vmilifecycle
+
+import (
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/migrationrequired"
+	"drydock.dev/drydock/internal/rules/nichotplug"
+	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+// decideRequired compares the pod of a guest that runs with what the VMI asks for: what can be asked of the pod
+// is, and what only another pod brings makes the condition MigrationRequired. Nothing is decided while the guest
+// may be in either of two pods.
+func (d *decision) decideRequired() {
+	o := &d.o
+	switch {
+	case o.VMI.Status.Phase != v1.Running, o.VMI.DeletionTimestamp != nil, d.p.Needs != "", d.facts.End != nil,
+		d.facts.Migration.Arrived != nil, migration.InFlight(o.VMI):
+		return
+	case o.Pod == nil, podstatus.Terminal(o.Pod), o.Pod.DeletionTimestamp != nil, launcherpod.BondOf(o.Pod, o.VMI) != launcherpod.Chosen:
+		return
+	}
+	if networks, changes := nichotplug.Networks(o.VMI, o.Pod); changes {
+		d.p.Networks = &networks
+	}
+	c, after := migrationrequired.Decide(d.needs(), condition.Find(o.VMI.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired),
+		migration.Movable(o.VMI), o.Now)
+	d.facts.MigrationRequired = vmistatus.Known(c)
+	d.lookAgain(after)
+}
+
+// needs are all that the guest's pod lacks, whatever it concerns.
+func (d *decision) needs() []migrationrequired.Need {
+	return nichotplug.Needs(d.o.VMI, d.o.Pod)
+}
