@@ -126,6 +126,9 @@ func interfaces(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.Error
 		if n := known[iface.Name]; n != nil && n.Multus != nil && iface.Masquerade != nil {
 			errs = append(errs, field.Forbidden(at.Child("masquerade"), "is for the pod network; an interface on a multus network is connected by bridge"))
 		}
+		if n := known[iface.Name]; n != nil && n.Multus == nil && iface.State == v1.InterfaceStateAbsent {
+			errs = append(errs, field.Forbidden(at.Child("state"), "only an interface on a multus network can be absent"))
+		}
 		errs = append(errs, hardware(iface, at)...)
 		errs = append(errs, ports(iface.Ports, at.Child("ports"))...)
 		errs = append(errs, dhcp(iface.DHCPOptions, at.Child("dhcpOptions"))...)

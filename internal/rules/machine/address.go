@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
 )
 
 // Slots of the root bus, pcie.0. Each part of the machine that cannot be
@@ -182,6 +184,18 @@ func (b *builder) ports() {
 			"chassis": port + 1, "multifunction": port%portsPerSlot == 0,
 		})
 	}
+}
+
+// HasNICPort reports whether the machine of a spec has a free root port for an interface that is plugged as the
+// one at the index, where the next start would put it.
+func HasNICPort(spec *v1.VirtualMachineInstanceSpec, at int) bool {
+	with := spec.DeepCopy()
+	with.Domain.Devices.Interfaces = append(with.Domain.Devices.Interfaces[:min(at, len(with.Domain.Devices.Interfaces))],
+		make([]v1.Interface, max(0, at+1-len(with.Domain.Devices.Interfaces)))...)
+	is, next := newBuilder(Input{VMI: &v1.VirtualMachineInstance{Spec: *spec}}), newBuilder(Input{VMI: &v1.VirtualMachineInstance{Spec: *with}})
+	is.ports()
+	next.ports()
+	return len(next.errs) == 0 && next.placement.nics[at] < is.placement.count
 }
 
 // onRootBus is the place of a device that stays for the machine's life.

@@ -10,6 +10,7 @@
 //	claims (updateVolumesStrategy Migration)    migration  migration
 //	nodeSelector, affinity, tolerations         restart    live: the next migration goes by them
 //	interfaces[].state: up, down                restart    live
+//	interfaces that come, go or are absent      restart    live: in place, or by a migration (nics.go)
 //	everything else                             restart    restart
 //
 // A VMI whose guest has not started follows its template only in the volumes: its pod is made already.
@@ -45,6 +46,7 @@ const (
 	ReasonCopied     = "the disk is copied to another claim"
 	ReasonPlacement  = "the guest stays where it is; where it goes next is chosen by it"
 	ReasonLink       = "the link of the interface is switched"
+	ReasonNIC        = "interfaces are plugged and unplugged, in place or by a migration"
 	ReasonStaged     = "the KubeVirt object's vmRolloutStrategy is Stage"
 	ReasonNotRunning = "the launcher pod has been made without it, and the guest does not run yet"
 	ReasonMachine    = "it can't be changed while the guest runs"
@@ -76,25 +78,27 @@ type Input struct {
 // Compare lists the changes of a template that its VMI does not have: neither from its start nor
 // carried into it since. They are sorted by path.
 func Compare(in Input) []Change {
-	way, placed, linked := Live, ReasonPlacement, ReasonLink
-	if why := hindrance(in.Strategy, in.VMI); why != "" {
-		way, placed, linked = Restart, why, why
+	way, placed, why := Live, ReasonPlacement, hindrance(in.Strategy, in.VMI)
+	if why != "" {
+		way, placed = Restart, why
 	}
-	var changes []Change
+	interfaces := planNICs(&in.VMI.Spec, in.Template, why)
+	changes := slices.Clone(interfaces.changes)
 	add := func(way Way, reason string, paths ...string) {
 		for _, path := range paths {
 			changes = append(changes, Change{Path: path, Way: way, Reason: reason})
 		}
 	}
 	add(way, placed, Paths(placement(&in.VMI.Spec), placement(in.Template), in.VMName)...)
-	add(way, linked, links(&in.VMI.Spec, in.Template)...)
 	add(Live, ReasonPlugged, plugs(in)...)
 	for _, move := range in.Moves {
 		add(Migration, ReasonCopied, fmt.Sprintf("%s.volumes[%s]", templatePath, move.Volume))
 	}
 	if in.Started != nil {
 		started := volumemigration.Alike(in.Started, &in.VMI.Spec, in.Template, in.Moves)
-		add(Restart, ReasonMachine, Paths(lasting(started), lasting(in.Template), in.VMName)...)
+		from, to := lasting(started), lasting(in.Template)
+		interfaces.level(from, to, &in.VMI.Spec)
+		add(Restart, ReasonMachine, Paths(from, to, in.VMName)...)
 	}
 	slices.SortFunc(changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
 	return changes
@@ -112,11 +116,9 @@ func Carry(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, templa
 		vmi.Spec.NodeSelector, vmi.Spec.Affinity, vmi.Spec.Tolerations = from.NodeSelector, from.Affinity, from.Tolerations
 		changed = true
 	}
-	for i := range template.Domain.Devices.Interfaces {
-		to := &template.Domain.Devices.Interfaces[i]
-		if is := find(&vmi.Spec, to.Name); is != nil && state(is) != state(to) {
-			is.State, changed = to.State, true
-		}
+	if n := planNICs(&vmi.Spec, template.DeepCopy(), ""); n.live() {
+		vmi.Spec.Domain.Devices.Interfaces, vmi.Spec.Networks = n.interfaces, n.networks
+		changed = true
 	}
 	return changed
 }
@@ -137,18 +139,6 @@ func placement(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSp
 	return &v1.VirtualMachineInstanceSpec{NodeSelector: spec.NodeSelector, Affinity: spec.Affinity, Tolerations: spec.Tolerations}
 }
 
-// links lists the interfaces of both specs whose links are to be in another state.
-func links(running, template *v1.VirtualMachineInstanceSpec) []string {
-	var paths []string
-	for i := range template.Domain.Devices.Interfaces {
-		to := &template.Domain.Devices.Interfaces[i]
-		if is := find(running, to.Name); is != nil && state(is) != state(to) {
-			paths = append(paths, fmt.Sprintf("%s.domain.devices.interfaces[%s].state", templatePath, to.Name))
-		}
-	}
-	return paths
-}
-
 // plugs lists what is plugged and unplugged of a VMI to have the volumes of its VM's template.
 func plugs(in Input) []string {
 	to := in.VMI.DeepCopy()
@@ -156,29 +146,9 @@ func plugs(in Input) []string {
 	return Paths(&in.VMI.Spec, &to.Spec, in.VMName)
 }
 
-// lasting is the part of a spec that stays as it is for a guest's life.
+// lasting is the part of a spec that stays as it is for a guest's life, and its interfaces (nics.level).
 func lasting(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec {
 	out := hotplugspec.Lasting(spec)
 	out.NodeSelector, out.Affinity, out.Tolerations = nil, nil, nil
-	for i := range out.Domain.Devices.Interfaces {
-		out.Domain.Devices.Interfaces[i].State = ""
-	}
 	return out
-}
-
-// state is that of an interface's link; up is the default.
-func state(iface *v1.Interface) v1.InterfaceState {
-	if iface.State == v1.InterfaceStateLinkUp {
-		return ""
-	}
-	return iface.State
-}
-
-func find(spec *v1.VirtualMachineInstanceSpec, name string) *v1.Interface {
-	for i := range spec.Domain.Devices.Interfaces {
-		if iface := &spec.Domain.Devices.Interfaces[i]; iface.Name == name {
-			return iface
-		}
-	}
-	return nil
 }

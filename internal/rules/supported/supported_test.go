@@ -115,7 +115,7 @@ spec:
           tpm: {}
           autoattachVSOCK: false
           rng: {}
-          interfaces: [{name: default, masquerade: {}}, {name: two, sriov: {}, state: absent}]
+          interfaces: [{name: default, masquerade: {}}, {name: two, sriov: {}, state: gone}]
           disks: [{name: a, disk: {bus: virtio}}, {name: b, tag: x, lun: {bus: sata}}]
       networks: [{name: default, pod: {}}, {name: two, multus: {networkName: blue, default: true}}]
       volumes:
@@ -137,7 +137,7 @@ spec:
 		`spec.template.spec.domain.devices.gpus: Forbidden: not supported by Drydock`,
 		`spec.template.spec.domain.devices.tpm: Forbidden: not supported by Drydock`,
 		`spec.template.spec.domain.devices.interfaces[1].sriov: Forbidden: not supported by Drydock`,
-		`spec.template.spec.domain.devices.interfaces[1].state: Unsupported value: "absent": supported values: "up", "down"`,
+		`spec.template.spec.domain.devices.interfaces[1].state: Unsupported value: "gone": supported values: "up", "down", "absent"`,
 		`spec.template.spec.domain.devices.disks[1].lun.bus: Unsupported value: "sata": supported values: "scsi"`,
 		`spec.template.spec.domain.devices.disks[1].tag: Forbidden: not supported by Drydock`,
 		`spec.template.spec.networks[1].multus.default: Forbidden: not supported by Drydock`,

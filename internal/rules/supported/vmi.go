@@ -213,7 +213,7 @@ var interfaceTable = table{
 	"domain.devices.interfaces.dhcpOptions.privateOptions.value":  yes(),
 	"domain.devices.interfaces.tag":                               no(),
 	"domain.devices.interfaces.acpiIndex":                         yes(),
-	"domain.devices.interfaces.state":                             only("up", "down").because("the state of the link; live-update.md"),
+	"domain.devices.interfaces.state":                             only("up", "down", "absent").because("live-update.md"),
 }
 
 var networkTable = table{

@@ -111,17 +111,18 @@ func (d *decision) reportRecovery() {
 
 // restartMessage says what a restart would change, and why it needs one.
 func (d *decision) restartMessage(waiting []rollout.Change) string {
-	var paths []string
+	var paths, reasons []string
 	because := map[string][]string{}
 	for _, c := range waiting {
 		paths = append(paths, c.Path)
-		because[c.Reason] = append(because[c.Reason], c.Path)
+		if because[c.Reason] = append(because[c.Reason], c.Path); len(because[c.Reason]) == 1 && c.Reason != rollout.ReasonMachine {
+			reasons = append(reasons, c.Reason)
+		}
 	}
 	sentences := []string{"these changes take effect when the VM is restarted: " + strings.Join(paths, ", ")}
-	for _, reason := range []string{rollout.ReasonStaged, rollout.ReasonNotRunning} {
-		if of := because[reason]; len(of) > 0 {
-			sentences = append(sentences, fmt.Sprintf("%s waits for it because %s", strings.Join(of, ", "), reason))
-		}
+	slices.Sort(reasons)
+	for _, reason := range reasons {
+		sentences = append(sentences, fmt.Sprintf("%s waits for it because %s", strings.Join(because[reason], ", "), reason))
 	}
 	return strings.Join(append(sentences, d.moves.refusals...), "; ")
 }

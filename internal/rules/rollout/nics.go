@@ -1,0 +1,258 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/machine"
+)
+
+// Reasons of changes of interfaces that wait for a restart. Each ends a sentence that begins with "because".
+const (
+	ReasonPodNIC     = "the interface on the pods' network is there as long as the launcher pod"
+	ReasonNICOrder   = "other interfaces would get other PCI addresses: add interfaces at the end, and have those that are to go be absent"
+	ReasonNICNetwork = "only interfaces that are connected by bridge to a multus network are plugged"
+	ReasonNICModel   = "only interfaces of the model virtio are plugged"
+	ReasonNICPlace   = "an interface that is plugged cannot choose its PCI address, its ACPI index or its place in the boot order"
+	ReasonNICPorts   = "the machine has no PCI port for it"
+	ReasonNICFixed   = "disableHotplug is set"
+)
+
+// nics is what becomes of the interfaces and networks of a VMI whose VM's template may have others.
+type nics struct {
+	// interfaces and networks are those that the VMI is to have.
+	interfaces []v1.Interface
+	networks   []v1.Network
+	changes    []Change
+	// apart are the interfaces that only one of VMI and template has, which changes names.
+	apart map[string]bool
+	// wanted and wantedNetworks are the template's.
+	wanted         []v1.Interface
+	wantedNetworks []v1.Network
+}
+
+// planNICs compares a VMI's interfaces with those of its VM's template. why is why the VMI does not follow its
+// template now, "" if it does.
+//
+// The place of an interface in the list is its PCI address. So interfaces come and go at the end of the list only,
+// and one that is absent keeps its place.
+func planNICs(running, template *v1.VirtualMachineInstanceSpec, why string) *nics {
+	n := &nics{interfaces: slices.Clone(running.Domain.Devices.Interfaces), networks: slices.Clone(running.Networks), apart: map[string]bool{}}
+	n.wanted, n.wantedNetworks = wanted(running, template)
+	n.switchStates(why)
+	aligned := n.aligned()
+	for i := len(n.interfaces) - 1; i >= 0; i-- {
+		if name := n.interfaces[i].Name; index(n.wanted, name) < 0 {
+			n.remove(name, why, aligned)
+		}
+	}
+	blocked := why
+	for i := range n.wanted {
+		if iface := &n.wanted[i]; index(running.Domain.Devices.Interfaces, iface.Name) < 0 {
+			blocked = n.add(iface, running, blocked, aligned)
+		}
+	}
+	return n
+}
+
+// wanted are the template's interfaces and networks. A template without any wants the one that every VMI has
+// then.
+func wanted(running, template *v1.VirtualMachineInstanceSpec) (interfaces []v1.Interface, networks []v1.Network) {
+	if len(template.Domain.Devices.Interfaces)+len(template.Networks) > 0 {
+		return template.Domain.Devices.Interfaces, template.Networks
+	}
+	for _, network := range running.Networks {
+		if network.Multus == nil {
+			networks = append(networks, network)
+		}
+	}
+	for _, iface := range running.Domain.Devices.Interfaces {
+		if of := networkOf(networks, iface.Name); of != nil {
+			interfaces = append(interfaces, iface)
+		}
+	}
+	return interfaces, networks
+}
+
+// aligned reports whether each interface has the same place in VMI and template.
+func (n *nics) aligned() bool {
+	for i := range min(len(n.interfaces), len(n.wanted)) {
+		if n.interfaces[i].Name != n.wanted[i].Name {
+			return false
+		}
+	}
+	return true
+}
+
+// switchStates has the interfaces that both have be in the template's state: present or absent, up or down.
+func (n *nics) switchStates(why string) {
+	for i := range n.interfaces {
+		is := &n.interfaces[i]
+		at := index(n.wanted, is.Name)
+		if at < 0 || state(is) == state(&n.wanted[at]) {
+			continue
+		}
+		to := n.wanted[at].State
+		change := Change{Path: interfacePath(is.Name) + ".state", Way: Live, Reason: ReasonLink}
+		if is.State == v1.InterfaceStateAbsent || to == v1.InterfaceStateAbsent {
+			change.Reason = ReasonNIC
+		}
+		switch {
+		case why != "":
+			change.Way, change.Reason = Restart, why
+		case change.Reason == ReasonNIC && !n.onMultus(is.Name):
+			change.Way, change.Reason = Restart, ReasonPodNIC
+		default:
+			is.State = to
+		}
+		n.changes = append(n.changes, change)
+	}
+}
+
+// remove takes out an interface that the template does not have.
+func (n *nics) remove(name, why string, aligned bool) {
+	at := index(n.interfaces, name)
+	switch {
+	case why != "":
+	case !n.onMultus(name):
+		why = ReasonPodNIC
+	case !aligned || at != len(n.interfaces)-1:
+		why = ReasonNICOrder
+	}
+	n.note(name, why)
+	if why == "" {
+		n.interfaces = n.interfaces[:at]
+		n.networks = slices.DeleteFunc(n.networks, func(network v1.Network) bool { return network.Name == name })
+	}
+}
+
+// add appends an interface that the VMI does not have, and returns why those after it can't be: they would
+// take its place.
+func (n *nics) add(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, blocked string, aligned bool) string {
+	why, network := blocked, networkOf(n.wantedNetworks, iface.Name)
+	switch {
+	case why != "":
+	case !aligned:
+		why = ReasonNICOrder
+	case network == nil, network.Multus == nil, iface.Bridge == nil:
+		why = ReasonNICNetwork
+	default:
+		why = unpluggable(iface, running, len(n.interfaces))
+	}
+	n.note(iface.Name, why)
+	if why == "" {
+		n.interfaces = append(n.interfaces, *iface)
+		n.networks = append(n.networks, *network)
+		return ""
+	}
+	if blocked == "" {
+		return ReasonNICOrder
+	}
+	return blocked
+}
+
+// unpluggable is why an interface can't be plugged as the one at an index into the machine of a VMI, "" if it can.
+func unpluggable(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, at int) string {
+	switch {
+	case running.Domain.Devices.DisableHotplug:
+		return ReasonNICFixed
+	case iface.Model != "" && iface.Model != v1.VirtIO:
+		return ReasonNICModel
+	case iface.PciAddress != "" || iface.ACPIIndex != 0 || iface.BootOrder != nil:
+		return ReasonNICPlace
+	case !machine.HasNICPort(running, at):
+		return ReasonNICPorts
+	}
+	return ""
+}
+
+// note says of an interface with its network that it comes or goes.
+func (n *nics) note(name, why string) {
+	way, reason := Live, ReasonNIC
+	if why != "" {
+		way, reason = Restart, why
+	}
+	n.apart[name] = true
+	n.changes = append(n.changes, Change{Path: interfacePath(name), Way: way, Reason: reason},
+		Change{Path: fmt.Sprintf("%s.networks[%s]", templatePath, name), Way: way, Reason: reason})
+}
+
+// onMultus reports whether an interface of the VMI is on a network of Multus'.
+func (n *nics) onMultus(name string) bool {
+	of := networkOf(n.networks, name)
+	return of != nil && of.Multus != nil
+}
+
+// level has two templates be compared in the interfaces that both VMI and template have. Of one that was not
+// there at the VMI's start, what the VMI has counts.
+func (n *nics) level(started, template, running *v1.VirtualMachineInstanceSpec) {
+	was, wasOn := started.Domain.Devices.Interfaces, started.Networks
+	started.Domain.Devices.Interfaces, started.Networks = nil, nil
+	for _, iface := range running.Domain.Devices.Interfaces {
+		if n.apart[iface.Name] {
+			continue
+		}
+		if at := index(was, iface.Name); at >= 0 {
+			iface = was[at]
+		}
+		iface.State = ""
+		started.Domain.Devices.Interfaces = append(started.Domain.Devices.Interfaces, iface)
+	}
+	for _, network := range running.Networks {
+		if n.apart[network.Name] {
+			continue
+		}
+		if of := networkOf(wasOn, network.Name); of != nil {
+			network = *of
+		}
+		started.Networks = append(started.Networks, network)
+	}
+	template.Domain.Devices.Interfaces, template.Networks = nil, nil
+	for _, iface := range n.wanted {
+		if iface.State = ""; !n.apart[iface.Name] {
+			template.Domain.Devices.Interfaces = append(template.Domain.Devices.Interfaces, iface)
+		}
+	}
+	for _, network := range n.wantedNetworks {
+		if !n.apart[network.Name] {
+			template.Networks = append(template.Networks, network)
+		}
+	}
+	// The order of networks means nothing.
+	byName := func(a, b v1.Network) int { return strings.Compare(a.Name, b.Name) }
+	slices.SortFunc(started.Networks, byName)
+	slices.SortFunc(template.Networks, byName)
+}
+
+// live reports whether the VMI is to have other interfaces, or others' states.
+func (n *nics) live() bool {
+	return slices.ContainsFunc(n.changes, func(c Change) bool { return c.Way == Live })
+}
+
+func interfacePath(name string) string {
+	return fmt.Sprintf("%s.domain.devices.interfaces[%s]", templatePath, name)
+}
+
+func index(interfaces []v1.Interface, name string) int {
+	return slices.IndexFunc(interfaces, func(iface v1.Interface) bool { return iface.Name == name })
+}
+
+func networkOf(networks []v1.Network, name string) *v1.Network {
+	for i := range networks {
+		if networks[i].Name == name {
+			return &networks[i]
+		}
+	}
+	return nil
+}
+
+// state is that of an interface's link; up is the default.
+func state(iface *v1.Interface) v1.InterfaceState {
+	if iface.State == v1.InterfaceStateLinkUp {
+		return ""
+	}
+	return iface.State
+}
