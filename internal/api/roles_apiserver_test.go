@@ -48,6 +48,8 @@ func (w *world) migrationRoles(t *testing.T) {
 	}
 	for _, verb := range []string{"update", "patch"} {
 		w.allows(t, access{verb, v1.GroupVersion.Group, migrations, "status"})
+		// A VM's template is its owner's to change, also where that takes a migration.
+		w.allows(t, access{verb, v1.GroupVersion.Group, "virtualmachines", ""}, "m-admin", "m-editor")
 	}
 	w.allows(t, access{"update", v1.SubresourceGroupName, "virtualmachines", "migrate"}, "m-mover")
 	for _, resource := range []string{"virtualmachines", "virtualmachineinstances"} {

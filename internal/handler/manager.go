@@ -21,6 +21,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/nichotplug"
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
 
@@ -113,6 +114,9 @@ func stripPod(obj any) (any, error) {
 	kept.ResourceVersion, kept.CreationTimestamp = pod.ResourceVersion, pod.CreationTimestamp
 	kept.DeletionTimestamp = pod.DeletionTimestamp
 	kept.Labels = map[string]string{v1.CreatedByLabel: pod.Labels[v1.CreatedByLabel], v1.AppLabel: pod.Labels[v1.AppLabel]}
+	if networks := pod.Annotations[nichotplug.StatusAnnotation]; networks != "" && len(networks) <= nichotplug.MaxAnnotation {
+		kept.Annotations = map[string]string{nichotplug.StatusAnnotation: networks}
+	}
 	kept.Spec.NodeName = pod.Spec.NodeName
 	if pod.Labels[v1.AppLabel] == layout.AttachmentApp {
 		kept.Spec.Volumes = pod.Spec.Volumes

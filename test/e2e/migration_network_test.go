@@ -125,8 +125,8 @@ func onCable(vm *v1.VirtualMachine, network, address string) {
 
 // TestAConnectionLivesThroughMigrations: a guest on a network that both nodes share goes to the other
 // node and returns, while lines go to it and come back on one connection. Migrations are to use a
-// network of their own, on which no virt-handler is when the guest goes, and each is when it returns. Not
-// parallel: it restarts virt-handler.
+// network of their own, on which no virt-handler is when the guest goes, and each is when it returns. Another
+// interface is plugged and unplugged meanwhile. Not parallel: it restarts virt-handler.
 func TestAConnectionLivesThroughMigrations(t *testing.T) {
 	const network, address = "red", "203.0.113.7"
 	c, dedicated := newCable(t, network, "203.0.113.1/24"), newMigrationNetwork(t)
@@ -157,6 +157,8 @@ func TestAConnectionLivesThroughMigrations(t *testing.T) {
 	was.stays(t, moved)
 	talk.lives("when the pods are gone that the guest was in before")
 	toldOfDowntimes(t, ns, 2)
+	changeNICs(t, ns, "talks", c)
+	talk.lives("when other interfaces have come and gone")
 	removeVM(t, ns, "talks") // the cable ends after the pods that are on it
 }
 

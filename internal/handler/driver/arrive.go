@@ -9,6 +9,7 @@ import (
 
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/nichotplug"
 	"drydock.dev/drydock/internal/rules/switchover"
 )
 
@@ -17,7 +18,8 @@ import (
 func (d *Driver) take(ctx context.Context, s snapshot, o guestlifecycle.Observed) error {
 	of := o.VMI.Status.MigrationState.MigrationUID
 	d.log.Info("running the guest that has arrived", "migration", of)
-	if err := d.env.Network.Connect(network.Pod{NetNS: s.attached.link.Peer.NetNS}, o.VMI); err != nil {
+	arrived := nichotplug.WithNICs(o.VMI, func(name string) bool { return s.guest.NICs.Present[name] })
+	if err := d.env.Network.Connect(network.Pod{NetNS: s.attached.link.Peer.NetNS}, arrived); err != nil {
 		return fmt.Errorf("connecting the guest that has arrived to its networks: %w", err)
 	}
 	target, g := d.moving.target, s.attached.guest

@@ -39,7 +39,7 @@ func (d *Driver) alive() *attached {
 // earlier one did.
 func (d *Driver) attach(ctx context.Context, instance *v1.VirtualMachineInstance) error {
 	if d.prepared == nil {
-		p, err := d.prepare(ctx, instance)
+		p, err := d.prepare(ctx, instance, true)
 		if err != nil {
 			return err
 		}

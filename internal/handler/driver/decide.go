@@ -16,6 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
 	migrations "drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/nichotplug"
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
@@ -36,6 +37,8 @@ type snapshot struct {
 	// plug means that something can be done about volumes; plugAfter and agentAfter are when the
 	// volumes and the agent are to be looked at again.
 	plug bool
+	// nics is what is to be done about interfaces that come or go.
+	nics nichotplug.Step
 	// linksDiffer means that links of interfaces are to be switched.
 	linksDiffer           bool
 	plugAfter, agentAfter time.Duration
@@ -67,11 +70,12 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 	if s.attached = d.attached.Load(); s.attached != nil {
 		s.guest, s.agent = s.attached.guest.Observe(), s.attached.agent.Observe()
 		if s.presence.VMI != nil {
-			s.linksDiffer = s.attached.guest.LinksDiffer(s.presence.VMI.Spec.Domain.Devices.Interfaces)
+			s.linksDiffer = s.attached.guest.LinksDiffer(s.inGuest(s.presence.VMI))
 			s.volumes = s.attached.volumes.Observe(atNode(s.presence.VMI, s.role))
 		}
 	}
 	d.exportPlugged(ctx, &s)
+	d.planNICs(&s)
 	return s
 }
 
@@ -110,7 +114,7 @@ func (s *snapshot) observed(node string) guestlifecycle.Observed {
 	if halt := s.halt(); halt != nil {
 		o.Halted, o.Begin, after = true, halt.Begin, backoff.Sooner(after, halt.After)
 	}
-	o.LinksDiffer = s.linksDiffer
+	o.LinksDiffer, o.NICs = s.linksDiffer, s.nics.Any()
 	o.RunState, o.Resume, o.PlugAfter = s.guest.RunState, s.guest.Resume, backoff.Sooner(o.PlugAfter, after)
 	return o
 }
@@ -139,11 +143,7 @@ func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 		Agent:          s.agent.Answer,
 		Plugged:        s.volumes.Hotplugged,
 	}
-	for _, i := range p.interfaces {
-		g.Interfaces = append(g.Interfaces, guestlifecycle.Interface{
-			Name: i.Name, MAC: i.MAC, PodInterface: i.PodInterface, IPs: i.IPs, Queues: i.Queues, Link: s.guest.Links[i.Name],
-		})
-	}
+	g.Interfaces = s.interfaces()
 	for name, image := range p.images {
 		g.Volumes[name] = guestlifecycle.Volume{Size: image.VirtualSize, Grown: s.volumes.Grown[name], Claim: p.claims[name]}
 	}
@@ -174,7 +174,11 @@ func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 	if s.role == guestlifecycle.Former {
 		return o, nil // the status is another node's
 	}
-	facts := s.facts(o, d.failures.visible())
+	failure := d.failures.visible()
+	if failure == nil {
+		failure = s.nics.Problem()
+	}
+	facts := s.facts(o, failure)
 	facts.Source, facts.Target = s.migration.sourceFacts, s.migration.targetFacts
 	if s.migration.hidesEnd {
 		facts.Exit, facts.Lost, facts.Vanished = nil, false, false

@@ -23,6 +23,7 @@ import (
 
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/disk"
+	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
@@ -41,6 +42,8 @@ type Network interface {
 	Setup(ctx context.Context, pod network.Pod, vmi *v1.VirtualMachineInstance) ([]network.Interface, error)
 	// Connect connects a guest that has arrived.
 	Connect(pod network.Pod, vmi *v1.VirtualMachineInstance) error
+	// Tidy removes what was made for interfaces on other networks than the pods' that are not named.
+	Tidy(pod network.Pod, keep []string) error
 	Teardown(vmi types.UID)
 }
 
@@ -116,6 +119,8 @@ type Driver struct {
 	moving   moving
 	// introduced is the QEMU that Env.Attached was told of.
 	introduced *attached
+	// tidied is the guest in whose pod nothing is left of interfaces that were unplugged before.
+	tidied *guest.Guest
 }
 
 func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
@@ -258,7 +263,9 @@ func (d *Driver) act(ctx context.Context, step guestlifecycle.Step, s snapshot, 
 	case guestlifecycle.Resume:
 		return s.attached.guest.Resume(ctx)
 	case guestlifecycle.SwitchLinks:
-		return s.attached.guest.SwitchLinks(ctx, o.VMI.Spec.Domain.Devices.Interfaces)
+		return s.attached.guest.SwitchLinks(ctx, s.inGuest(o.VMI))
+	case guestlifecycle.PlugNICs:
+		return d.plugNICs(ctx, &s, o.VMI)
 	case guestlifecycle.Begin:
 		return d.begin(ctx, s)
 	case guestlifecycle.Plug:

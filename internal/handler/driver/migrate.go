@@ -266,6 +266,9 @@ func (d *Driver) sourceFacts(s *snapshot, o guestlifecycle.Observed, m *v1.Virtu
 	case f.Mirrors.Begun:
 		source.CopiedDisks(&f.Mirrors)
 	}
+	if !f.Begun {
+		f.Settled = s.tellNICs(o.VMI, source) && f.Settled
+	}
 	if f.Settled && !f.Begun {
 		tellDisks(source, &s.volumes.Plugs)
 	}

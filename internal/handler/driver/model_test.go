@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -28,6 +29,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/nichotplug"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
@@ -40,6 +42,9 @@ type noNetwork struct {
 	tornDown []types.UID
 	// awaiting are the VMIs whose guests are not connected, connected those that were.
 	awaiting, connected []types.UID
+	// made are the interfaces on other networks than the pods' that were set up, kept is what Tidy was to leave.
+	made map[string]bool
+	kept []string
 }
 
 func (n *noNetwork) Setup(_ context.Context, pod network.Pod, instance *v1.VirtualMachineInstance) ([]network.Interface, error) {
@@ -51,8 +56,24 @@ func (n *noNetwork) Setup(_ context.Context, pod network.Pod, instance *v1.Virtu
 		n.awaiting = append(n.awaiting, instance.UID)
 		n.mu.Unlock()
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	var list []network.Interface
 	for _, i := range instance.Spec.Domain.Devices.Interfaces {
+		if i.State == v1.InterfaceStateAbsent {
+			continue
+		}
+		if nichotplug.OnMultus(instance, i.Name) {
+			if pod.Runs && !n.made[i.Name] {
+				continue
+			}
+			if n.made == nil {
+				n.made = map[string]bool{}
+			}
+			n.made[i.Name] = true
+			list = append(list, network.Interface{Name: i.Name, Tap: "tap-" + i.Name, MAC: "02:00:00:00:00:02", Queues: 1, PodInterface: "pod-" + i.Name})
+			continue
+		}
 		list = append(list, network.Interface{Name: i.Name, Tap: "tap0", MAC: "02:00:00:00:00:01", MTU: 1500, Queues: 1, IPs: []string{"10.244.9.5"}, PodInterface: "eth0"})
 	}
 	return list, nil
@@ -73,6 +94,21 @@ func (n *noNetwork) isConnected(vmi types.UID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Contains(n.connected, vmi)
+}
+
+func (n *noNetwork) Tidy(_ network.Pod, keep []string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.kept = keep
+	maps.DeleteFunc(n.made, func(name string, _ bool) bool { return !slices.Contains(keep, name) })
+	return nil
+}
+
+// has lists the interfaces on other networks than the pods' that are set up.
+func (n *noNetwork) has() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Sorted(maps.Keys(n.made))
 }
 
 func (n *noNetwork) Teardown(vmi types.UID) {

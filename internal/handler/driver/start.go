@@ -18,6 +18,7 @@ import (
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/nichotplug"
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
@@ -45,8 +46,8 @@ type prepared struct {
 }
 
 // prepare makes everything that QEMU opens, and what the guest's network needs
-// as long as it runs. All of it may exist already.
-func (d *Driver) prepare(ctx context.Context, instance *v1.VirtualMachineInstance) (*prepared, error) {
+// as long as it runs. All of it may exist already. runs means that QEMU does.
+func (d *Driver) prepare(ctx context.Context, instance *v1.VirtualMachineInstance, runs bool) (*prepared, error) {
 	if guestlifecycle.RoleOf(instance, d.env.Node) == guestlifecycle.Destination {
 		// The claims of the pod here are those that the disks are copied to.
 		instance = volumemigration.Target(instance)
@@ -56,7 +57,7 @@ func (d *Driver) prepare(ctx context.Context, instance *v1.VirtualMachineInstanc
 	p := &prepared{selinux: d.link.SELinux}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		p.interfaces, err = d.prepareNetwork(ctx, instance)
+		p.interfaces, err = d.prepareNetwork(ctx, instance, runs)
 		return err
 	})
 	group.Go(func() (err error) {
@@ -72,13 +73,13 @@ func (d *Driver) prepare(ctx context.Context, instance *v1.VirtualMachineInstanc
 	return p, nil
 }
 
-func (d *Driver) prepareNetwork(ctx context.Context, instance *v1.VirtualMachineInstance) ([]network.Interface, error) {
+func (d *Driver) prepareNetwork(ctx context.Context, instance *v1.VirtualMachineInstance, runs bool) ([]network.Interface, error) {
 	resolvConf, err := d.link.ResolvConf()
 	if err != nil {
 		return nil, err
 	}
 	awaits := guestlifecycle.RoleOf(instance, d.env.Node) == guestlifecycle.Destination
-	pod := network.Pod{NetNS: d.link.Peer.NetNS, ResolvConf: resolvConf, Awaits: awaits}
+	pod := network.Pod{NetNS: d.link.Peer.NetNS, ResolvConf: resolvConf, Awaits: awaits, Runs: runs}
 	if d.link.SELinux.Apart() {
 		root := d.link.Peer.Root
 		pod.Taps = &network.TapChild{Enter: d.link.SELinux.Exec, Open: func() (*os.File, error) {
@@ -124,7 +125,11 @@ func PrepareDisks(ctx context.Context, pod disk.Pod, instance *v1.VirtualMachine
 // startGuest has virt-launcher start the guest, or, where a migration brings it, a QEMU that waits
 // for it.
 func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInstance, at guestlifecycle.Role) error {
-	p, err := d.prepare(ctx, instance)
+	if at == guestlifecycle.Destination {
+		// QEMU takes a guest only with the NICs that it has. What it lacks is plugged when it runs here.
+		instance = nichotplug.WithNICs(instance, func(name string) bool { return nichotplug.InGuest(instance, name) })
+	}
+	p, err := d.prepare(ctx, instance, false)
 	if err != nil {
 		return err
 	}

@@ -73,6 +73,7 @@ type Guest struct {
 	// stopped is when QEMU last said that it has stopped the guest, which has not run since.
 	stopped time.Time
 	links   links
+	nics    nics
 }
 
 // Facts are what is known of the guest.
@@ -103,6 +104,8 @@ type Facts struct {
 	Jobs      []Job
 	// Links are the states of the interfaces' links, as far as they are known.
 	Links map[string]v1.InterfaceState
+	// NICs are the interfaces that QEMU has and had.
+	NICs NICs
 	// Silent means that QEMU did not answer when it was asked last: what is known is from before.
 	Silent bool
 	// After is when the guest is to be looked at again; 0 for when something happens.
@@ -115,6 +118,7 @@ func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*G
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	g := &Guest{env: env, resets: make(chan struct{}, 1), links: links{}}
+	g.nics = nics{gone: map[string]bool{}, asked: map[string]time.Time{}, since: map[string]time.Time{}, plugged: map[string]time.Time{}}
 	var err error
 	if g.pid, err = podpath.PeerPID(conn); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -122,7 +126,7 @@ func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*G
 	if g.monitor, err = qmp.New(ctx, conn, g.handleEvent); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(g.learnAccelerator(ctx), g.ask(ctx, disks)); err != nil {
+	if err := errors.Join(g.learnAccelerator(ctx), g.learnNICs(ctx), g.ask(ctx, disks)); err != nil {
 		g.Close()
 		return nil, err
 	}
@@ -169,6 +173,7 @@ func (g *Guest) Observe() Facts {
 	g.known = g.known.at(now)
 	facts := g.known.facts(now)
 	facts.KVM, facts.Stopped, facts.Silent, facts.Links = g.kvm, g.stopped, g.silent, maps.Clone(g.links)
+	facts.NICs = g.nics.facts()
 	return facts
 }
 
@@ -184,6 +189,7 @@ const jobEvent = "JOB_STATUS_CHANGE"
 // handleEvent notes what QEMU reports. It is called from the monitor's goroutine.
 func (g *Guest) handleEvent(e qmp.Event) {
 	look := g.env.OnEvent(e)
+	look = g.noteDeleted(e) || look
 	if e.Name == "RESET" {
 		select {
 		case g.resets <- struct{}{}:
@@ -208,6 +214,7 @@ func (g *Guest) handleEvent(e qmp.Event) {
 // Refresh follows up on events: what they say may be out of date by the time
 // they are read, so QEMU is asked. disks are those of the guest's specification.
 func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
+	g.refreshNICs(ctx)
 	g.mu.Lock()
 	stale := g.stale || passing(g.known.runState) || g.known.migration.UnderWay() || copying(g.known.jobs)
 	g.stale = false

@@ -18,8 +18,11 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
+	"github.com/vishvananda/netlink"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/nichotplug"
 )
 
 // Pod is what Setup needs to know of a launcher pod.
@@ -36,6 +39,9 @@ type Pod struct {
 	// Awaits means that the guest is still in another pod, which a migration brings it from: its
 	// tap is not connected before Connect (decision 331).
 	Awaits bool
+	// Runs means that a QEMU runs in the pod. What it has of networks beside the pods' was set up before: of an
+	// interface whose tap is not there it has nothing, and Setup passes it over.
+	Runs bool
 }
 
 // makeTap makes a tap in the calling thread's network namespace.
@@ -97,6 +103,11 @@ func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInst
 	// What an earlier Setup of this process serves ends first: two servers
 	// would answer each request twice.
 	m.Teardown(vmi.UID)
+	if pod.Runs {
+		if plans, err = setUpBefore(pod, plans); err != nil {
+			return nil, err
+		}
+	}
 	var interfaces []Interface
 	var servers []server
 	for _, plan := range plans {
@@ -132,6 +143,53 @@ func (m *Manager) Connect(pod Pod, vmi *v1.VirtualMachineInstance) error {
 	for _, plan := range plans {
 		if err := plan.connect(nl); err != nil {
 			return fmt.Errorf("connecting interface %s: %w", plan.name, err)
+		}
+	}
+	return nil
+}
+
+// setUpBefore are the plans of interfaces that an earlier Setup has made the tap of, and of the pods' own network.
+func setUpBefore(pod Pod, plans []plan) ([]plan, error) {
+	nl, err := openNetlink(pod.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	defer nl.Close()
+	var before []plan
+	for _, p := range plans {
+		_, err := nl.LinkByName(p.tap)
+		var none netlink.LinkNotFoundError
+		switch {
+		case p.secondary && errors.As(err, &none):
+		case err != nil && !errors.As(err, &none):
+			return nil, fmt.Errorf("looking for tap %s: %w", p.tap, err)
+		default:
+			before = append(before, p)
+		}
+	}
+	return before, nil
+}
+
+// Tidy removes the bridges and taps in the pod that were made for networks beside the pods', but for those of the
+// interfaces named. It can be repeated.
+func (m *Manager) Tidy(pod Pod, keep []string) error {
+	if err := refuseHostNetwork(pod.NetNS); err != nil {
+		return err
+	}
+	nl, err := openNetlink(pod.NetNS)
+	if err != nil {
+		return err
+	}
+	defer nl.Close()
+	links, err := nl.LinkList()
+	if err != nil {
+		return fmt.Errorf("listing the links of the pod: %w", err)
+	}
+	for _, link := range links {
+		if name := link.Attrs().Name; !nichotplug.IsLinkOf(name, keep) {
+			if err := nl.LinkDel(link); err != nil {
+				return fmt.Errorf("removing %s: %w", name, err)
+			}
 		}
 	}
 	return nil

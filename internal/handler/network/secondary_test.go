@@ -3,6 +3,7 @@ package network
 import (
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -248,5 +249,49 @@ func TestAPodWithoutItsSecondaryInterfaceNamesMultus(t *testing.T) {
 	_, err := m.Setup(t.Context(), Pod{NetNS: newNetNS(t)}, onRed())
 	if err == nil || !strings.Contains(err.Error(), "on the network nets/red: Multus, which makes it, did not run") {
 		t.Errorf("the answer is %v", err)
+	}
+}
+
+// TestInterfacesComeAndGoInAPodThatRuns: what has no tap is none of QEMU's, and what is not kept goes, with nothing else.
+func TestInterfacesComeAndGoInAPodThatRuns(t *testing.T) {
+	t.Parallel()
+	s, vmi := newShared(t), onRed()
+	pod := s.pod(t, "pod", "")
+	m := New(testr.New(t))
+	t.Cleanup(m.Close)
+	runs := Pod{NetNS: pod, Runs: true}
+	if made, err := m.Setup(t.Context(), runs, vmi); err != nil || len(made) != 0 {
+		t.Errorf("before it is set up, QEMU has %+v (%v)", made, err)
+	}
+	made := setupIn(t, m, Pod{NetNS: pod}, vmi)
+	if again := setupIn(t, m, runs, vmi); again.Tap != made.Tap {
+		t.Errorf("the next virt-handler finds %+v", again)
+	}
+	links := func() (names []string) {
+		list, err := handle(t, pod).LinkList()
+		check(t, err)
+		for _, link := range list {
+			names = append(names, link.Attrs().Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	before := links()
+	check(t, m.Tidy(runs, []string{red}))
+	if now := links(); !slices.Equal(now, before) {
+		t.Errorf("of %v there are left %v", before, now)
+	}
+	for range 2 {
+		check(t, m.Tidy(runs, []string{"blue"}))
+	}
+	want := slices.DeleteFunc(slices.Clone(before), func(name string) bool {
+		return name == made.Tap || name == layout.SecondaryLink("k6t-", red)
+	})
+	if now := links(); !slices.Equal(now, want) || len(want) != len(before)-2 {
+		t.Errorf("of %v there are left %v, want %v", before, now, want)
+	}
+	setupIn(t, m, Pod{NetNS: pod}, vmi) // it comes back
+	if now := links(); !slices.Equal(now, before) {
+		t.Errorf("there are %v again, want %v", now, before)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/nichotplug"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
@@ -93,6 +94,17 @@ func (p *Presence) VMI() *v1.VirtualMachineInstance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.vmi
+}
+
+// Networks are the interfaces that the VMI's launcher pod is said to have on networks beside the pods'.
+func (p *Presence) Networks() nichotplug.Attached {
+	p.mu.Lock()
+	pod := launcherPod(p.vmi, p.pods)
+	p.mu.Unlock()
+	if pod == nil {
+		return nil
+	}
+	return nichotplug.ReadStatus(pod)
 }
 
 // Shows reports whether the VMI has that name, and a cache shows it.

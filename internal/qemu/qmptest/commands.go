@@ -34,6 +34,7 @@ type arguments struct {
 	Device   string          `json:"device"`
 	Target   string          `json:"target"`
 	Resume   bool            `json:"resume"`
+	Netdev   string          `json:"netdev"`
 
 	Capabilities []struct {
 		Capability string `json:"capability"`
@@ -58,6 +59,7 @@ var commands = map[string]func(s *Server, m *monitor, a arguments) (any, error){
 	"blockdev-open-tray": (*Server).openTray, "blockdev-close-tray": (*Server).closeTray,
 	"blockdev-insert-medium": (*Server).insertMedium, "blockdev-remove-medium": (*Server).removeMedium,
 	"query-chardev": (*Server).queryChardev, "set_link": (*Server).setLink,
+	"netdev_add": (*Server).netdevAdd, "netdev_del": (*Server).netdevDel,
 	"migrate-set-capabilities": (*Server).setCapabilities, "migrate-set-parameters": (*Server).setParameters,
 	"migrate-incoming": (*Server).migrateIncoming, "migrate": (*Server).migrate, "query-migrate": (*Server).queryMigrate,
 	"nbd-server-start": (*Server).nbdStart, "nbd-server-stop": (*Server).nbdStop,
@@ -264,14 +266,6 @@ func (s *Server) setBootIndex(d *device, value json.RawMessage) error {
 	}
 	d.bootIndex = index
 	return nil
-}
-
-func (s *Server) setLink(_ *monitor, a arguments) (any, error) {
-	if a.Name != Netdev {
-		return nil, refusal("DeviceNotFound", "Device '%s' not found", a.Name)
-	}
-	s.machine.linkDown = !a.Up
-	return nil, nil
 }
 
 func (s *Server) queryChardev(*monitor, arguments) (any, error) {

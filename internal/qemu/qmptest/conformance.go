@@ -48,6 +48,7 @@ func Conformance(t *testing.T, open Open) {
 		"the disks are listed with their devices":                     blockLists,
 		"a disk's node is replaced behind its device":                 replacedNode,
 		"keys and buttons are pressed":                                buttons,
+		"an interface is plugged with its backend":                    plugsNIC,
 		"links are switched by the names of their backends":           links,
 		"the guest agent's port is listed, closed without an agent":   agentPort,
 		"the monitor ends with QEMU, after the event that tells why":  quits,

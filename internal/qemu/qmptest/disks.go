@@ -117,6 +117,9 @@ func (s *Server) queryNodes(*monitor, arguments) (any, error) {
 }
 
 func (s *Server) deviceAdd(_ *monitor, a arguments) (any, error) {
+	if a.Netdev != "" {
+		return s.plugNIC(a)
+	}
 	switch {
 	case s.machine.devices[a.ID] != nil:
 		return nil, generic("Duplicate device ID '%s'", a.ID)

@@ -63,8 +63,8 @@ type machine struct {
 	nextNode int
 	// agentOpen means that the guest has opened AgentPort.
 	agentOpen bool
-	// linkDown means that the link of Netdev is switched off.
-	linkDown  bool
+	// netdevs are the backends of interfaces, by id.
+	netdevs   map[string]*netdev
 	migration migration
 	exports   exports
 	jobs      []*job
@@ -108,6 +108,7 @@ func newMachine() *machine {
 	m := &machine{
 		runState: "prelaunch", objects: map[string]string{"pc.ram": "memory-backend-ram"},
 		nodes:     map[string]*node{RootNode: {driver: "null-co", size: rootSize}},
+		netdevs:   map[string]*netdev{Netdev: {}},
 		migration: newMigration(),
 	}
 	m.devices = map[string]*device{

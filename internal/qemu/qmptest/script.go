@@ -48,7 +48,7 @@ func (s *Server) OpenAgent(open bool) {
 func (s *Server) LinkUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.machine.linkDown
+	return !s.machine.netdevs[Netdev].down
 }
 
 // Release has the guest release a PCI device that it was asked for.

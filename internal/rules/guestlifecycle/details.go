@@ -19,6 +19,7 @@ import (
 const (
 	infoDomain = "domain"
 	infoAgent  = "guest-agent"
+	infoMultus = "multus-status"
 )
 
 // interfaces lists the guest's interfaces: those of the spec in its order, then
@@ -45,6 +46,9 @@ func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineIns
 			if !masqueraded(vmi, made.Name) && len(reported.IPs) > 0 {
 				setIPs(&status, reported.IPs)
 			}
+		}
+		if made.Multus {
+			status.InfoSource += ", " + infoMultus
 		}
 		list = append(list, status)
 	}

@@ -61,6 +61,8 @@ const (
 	Plug Step = "Plug"
 	// SwitchLinks brings the links of the guest's interfaces to the states that the VMI asks for.
 	SwitchLinks Step = "SwitchLinks"
+	// PlugNICs brings interfaces into the guest that runs, or takes them out.
+	PlugNICs Step = "PlugNICs"
 	// Migrate does what is decided about a guest that leaves the node, or whose memory comes after it (package
 	// switchover).
 	Migrate Step = "Migrate"
@@ -143,6 +145,8 @@ type Observed struct {
 	// never.
 	Plug      bool
 	PlugAfter time.Duration
+	// NICs means that something can be done about interfaces that come or go.
+	NICs bool
 	// LinksDiffer means that links of the guest's interfaces are to be switched.
 	LinksDiffer bool
 	// Awaits means that volumes which come along with a migration are not on this node yet.
@@ -232,6 +236,8 @@ func tend(o Observed) Step {
 		return Begin
 	case o.Plug && known:
 		return Plug
+	case o.NICs && known:
+		return PlugNICs
 	}
 	return Wait
 }

@@ -77,6 +77,8 @@ type Interface struct {
 	Queues                  int
 	// Link is the state of its link, "" while it is not known.
 	Link v1.InterfaceState
+	// Multus means that it is on another network than the pods'.
+	Multus bool
 }
 
 // Volume is what is known of the disk behind a volume.

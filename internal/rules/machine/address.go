@@ -190,8 +190,8 @@ func (b *builder) ports() {
 // one at the index, where the next start would put it.
 func HasNICPort(spec *v1.VirtualMachineInstanceSpec, at int) bool {
 	with := spec.DeepCopy()
-	with.Domain.Devices.Interfaces = append(with.Domain.Devices.Interfaces[:min(at, len(with.Domain.Devices.Interfaces))],
-		make([]v1.Interface, max(0, at+1-len(with.Domain.Devices.Interfaces)))...)
+	before := min(at, len(with.Domain.Devices.Interfaces))
+	with.Domain.Devices.Interfaces = append(with.Domain.Devices.Interfaces[:before], make([]v1.Interface, at+1-before)...)
 	is, next := newBuilder(Input{VMI: &v1.VirtualMachineInstance{Spec: *spec}}), newBuilder(Input{VMI: &v1.VirtualMachineInstance{Spec: *with}})
 	is.ports()
 	next.ports()

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 
 	v1 "kubevirt.io/api/core/v1"
@@ -23,6 +24,25 @@ func NICID(iface string) string { return "net-" + iface }
 
 // NetdevID names the backend of an interface.
 func NetdevID(iface string) string { return "host-" + iface }
+
+// BuildNIC makes what brings an interface into a machine that runs: its backend and its device, which is behind the
+// port that the next start gives it.
+func BuildNIC(in Input, iface string) (netdev, device Properties, err error) {
+	b := newBuilder(in)
+	b.ports()
+	for i := range b.spec.Devices.Interfaces {
+		if spec := &b.spec.Devices.Interfaces[i]; spec.Name == iface && len(b.errs) == 0 {
+			b.nic(spec, fmt.Sprintf("devices.interfaces[%d]", i), b.placement.nics[i])
+			if len(b.errs) == 0 {
+				return b.Netdevs[0], b.Devices[len(b.Devices)-1], nil
+			}
+		}
+	}
+	if len(b.errs) == 0 {
+		return nil, nil, fmt.Errorf("the VMI has no interface %q", iface)
+	}
+	return nil, nil, errors.Join(b.errs...)
+}
 
 func (b *builder) nics() {
 	for i := range b.spec.Devices.Interfaces {

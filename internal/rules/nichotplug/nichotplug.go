@@ -62,6 +62,9 @@ const (
 // ours is what interfaces of other networks than the pods' are called in a launcher pod.
 var ours = regexp.MustCompile(`^pod[0-9a-f]{11}$`)
 
+// madeLink is what virt-handler calls the links that it makes for them.
+var madeLink = regexp.MustCompile(`^(k6t-|tap)[0-9a-f]{11}$`)
+
 // Attached are the interfaces that a pod is said to have, with the network of each as "namespace/name".
 type Attached map[string]string
 
@@ -182,6 +185,26 @@ func InGuest(vmi *v1.VirtualMachineInstance, name string) bool {
 
 // InfoSourceDomain begins what status.interfaces says of an interface that QEMU has.
 const InfoSourceDomain = "domain"
+
+// AttachmentOf is what the VMI's pod is attached to for an interface, nil for one that is not on a network of Multus'.
+func AttachmentOf(vmi *v1.VirtualMachineInstance, name string) *launcherpod.Attachment {
+	n := networkOf(vmi, name)
+	if n == nil {
+		return nil
+	}
+	a := launcherpod.AttachmentOf(vmi.Namespace, n)
+	return &a
+}
+
+// networkOf is the network of Multus' that an interface is on, nil for none.
+func networkOf(vmi *v1.VirtualMachineInstance, name string) *v1.Network {
+	for i := range vmi.Spec.Networks {
+		if n := &vmi.Spec.Networks[i]; n.Name == name && n.Multus != nil {
+			return n
+		}
+	}
+	return nil
+}
 
 func interfaceOf(vmi *v1.VirtualMachineInstance, name string) *v1.Interface {
 	for i := range vmi.Spec.Domain.Devices.Interfaces {

@@ -1,0 +1,152 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/migration"
+	"drydock.dev/drydock/internal/handler/network"
+	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/machine"
+	migrations "drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/nichotplug"
+)
+
+// planNICs decides about the interfaces of a guest that runs, and stays here for now.
+func (d *Driver) planNICs(s *snapshot) {
+	vmi := s.presence.VMI
+	if s.attached == nil || vmi == nil || s.role != guestlifecycle.Home || s.guest.Halted || migrations.InFlight(vmi) ||
+		s.guest.Migration.UnderWay() || len(s.guest.Jobs) > 0 {
+		return
+	}
+	nics := &s.guest.NICs
+	node := nichotplug.Node{
+		VMI: vmi, NICs: nics.Present, Gone: nics.Gone, Asked: nics.Asked, Since: nics.Since, Plugged: nics.Plugged, Unsure: d.tidied != s.attached.guest, Now: s.now,
+	}
+	if node.Settled() {
+		d.failures.ended(guestlifecycle.PlugNICs)
+		return
+	}
+	node.InPod = d.presence.Networks()
+	s.nics = node.Next()
+	s.plugAfter = backoff.Sooner(s.plugAfter, s.nics.After)
+}
+
+// plugNICs does what is planned about a guest's interfaces.
+func (d *Driver) plugNICs(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineInstance) error {
+	g, step := s.attached.guest, &s.nics
+	var errs []error
+	for _, name := range step.Unplug {
+		errs = append(errs, g.UnplugNIC(ctx, name))
+	}
+	for _, name := range step.Clear {
+		errs = append(errs, g.ClearNIC(ctx, name))
+	}
+	if step.Tidy {
+		err := d.env.Network.Tidy(network.Pod{NetNS: s.attached.link.Peer.NetNS}, step.Keep)
+		if errs = append(errs, err); err == nil {
+			d.tidied = g
+		}
+	}
+	if len(step.Plug) > 0 {
+		errs = append(errs, d.plug(ctx, s, vmi))
+	}
+	return errors.Join(errs...)
+}
+
+// plug sets up the pod's network with what is to be plugged, and plugs it.
+func (d *Driver) plug(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineInstance) error {
+	a := s.attached
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	has := map[string]bool{}
+	for _, name := range s.nics.Plug {
+		has[name] = true
+	}
+	with := nichotplug.WithNICs(vmi, func(name string) bool { return has[name] || s.guest.NICs.Present[name] })
+	interfaces, err := d.prepareNetwork(ctx, with, false)
+	if err != nil {
+		return err
+	}
+	d.setInterfaces(a, interfaces)
+	in := d.input(vmi, d.prepared)
+	for _, name := range s.nics.Plug {
+		netdev, device, err := machine.BuildNIC(in, name)
+		if err != nil {
+			return fmt.Errorf("building interface %s: %w", name, err)
+		}
+		if err := a.guest.PlugNIC(ctx, name, netdev, device); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setInterfaces has the QEMU that the driver is attached to have other interfaces prepared.
+func (d *Driver) setInterfaces(a *attached, interfaces []network.Interface) {
+	p := *a.prepared
+	p.interfaces = interfaces
+	next := *a
+	next.prepared = &p
+	if d.introduced == a {
+		d.introduced = &next
+	}
+	d.prepared = &p
+	d.attached.Store(&next)
+}
+
+// inGuest are the interfaces of a specification that QEMU has. That on the pods' network is there from the start.
+func (s *snapshot) inGuest(vmi *v1.VirtualMachineInstance) []v1.Interface {
+	var list []v1.Interface
+	for _, iface := range vmi.Spec.Domain.Devices.Interfaces {
+		if nichotplug.OnPodNetwork(vmi, iface.Name) || s.guest.NICs.Present[iface.Name] {
+			list = append(list, iface)
+		}
+	}
+	return list
+}
+
+// interfaces are those of the guest, for its status: one that is not plugged yet is not, and one that the guest has
+// not released is.
+func (s *snapshot) interfaces() []guestlifecycle.Interface {
+	vmi := s.presence.VMI
+	var list []guestlifecycle.Interface
+	listed := map[string]bool{}
+	for _, i := range s.attached.prepared.interfaces {
+		other := !nichotplug.OnPodNetwork(vmi, i.Name)
+		if other && !s.guest.NICs.Present[i.Name] {
+			continue
+		}
+		listed[i.Name] = true
+		list = append(list, guestlifecycle.Interface{
+			Name: i.Name, MAC: i.MAC, PodInterface: i.PodInterface, IPs: i.IPs, Queues: i.Queues, Link: s.guest.Links[i.Name],
+			Multus: other,
+		})
+	}
+	for _, was := range vmi.Status.Interfaces {
+		if !listed[was.Name] && s.guest.NICs.Present[was.Name] && nichotplug.InGuest(vmi, was.Name) {
+			list = append(list, guestlifecycle.Interface{
+				Name: was.Name, MAC: was.MAC, PodInterface: was.PodInterfaceName, Queues: int(was.QueueCount),
+				Link: cmp.Or(s.guest.Links[was.Name], v1.InterfaceState(was.LinkState)), Multus: true,
+			})
+		}
+	}
+	return list
+}
+
+// tellNICs has a migration wait until the VMI's status shows the guest's interfaces, by which its target starts
+// QEMU, and gives it up if the guest does not release one.
+func (s *snapshot) tellNICs(vmi *v1.VirtualMachineInstance, source *migration.Source) (settled bool) {
+	leaving := nichotplug.Leaving(vmi, s.guest.NICs.Present)
+	if len(leaving) > 0 && source != nil {
+		source.Refuse(fmt.Sprintf("the guest has not released interfaces that are to be unplugged (%s): it can be migrated when it has, or was restarted",
+			strings.Join(leaving, ", ")))
+	}
+	return len(leaving) == 0 && nichotplug.Reported(vmi, s.guest.NICs.Present)
+}

@@ -1,0 +1,212 @@
+package driver
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/qemu/qmptest"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/nichotplug"
+)
+
+// addNIC gives the VMI an interface on a network of Multus'.
+func addNIC(name string) func(*v1.VirtualMachineInstance) {
+	return func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Networks = append(vmi.Spec.Networks, v1.Network{Name: name, NetworkSource: v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: name}}})
+		vmi.Spec.Domain.Devices.Interfaces = append(vmi.Spec.Domain.Devices.Interfaces, v1.Interface{
+			Name: name, InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}},
+		})
+	}
+}
+
+func nicState(name string, state v1.InterfaceState) func(*v1.VirtualMachineInstance) {
+	return func(vmi *v1.VirtualMachineInstance) {
+		for i := range vmi.Spec.Domain.Devices.Interfaces {
+			if iface := &vmi.Spec.Domain.Devices.Interfaces[i]; iface.Name == name {
+				iface.State = state
+			}
+		}
+	}
+}
+
+// attach has Multus say that the pod has networks.
+func (p *pod) attach(networks ...string) *pod {
+	var entries []string
+	for _, n := range networks {
+		entries = append(entries, fmt.Sprintf(`{"name":"shop/%s","interface":%q}`, n, layout.SecondaryInterface(n)))
+	}
+	p.object = p.object.DeepCopy()
+	p.object.Annotations = map[string]string{nichotplug.StatusAnnotation: "[" + strings.Join(entries, ",") + "]"}
+	return p
+}
+
+// hasNICs is a VMI whose status shows interfaces, by name, source and link.
+func hasNICs(want ...string) func(*v1.VirtualMachineInstance) bool {
+	return func(vmi *v1.VirtualMachineInstance) bool {
+		var got []string
+		for _, i := range vmi.Status.Interfaces {
+			got = append(got, i.Name+" "+i.InfoSource+" "+i.LinkState)
+		}
+		return slices.Equal(got, want)
+	}
+}
+
+const (
+	defaultNIC = "default domain up"
+	blueNIC    = "blue domain, multus-status "
+)
+
+// stored is the VMI as it is.
+func (a *api) stored(t *testing.T) *v1.VirtualMachineInstance {
+	t.Helper()
+	vmi, err := a.VMI(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vmi
+}
+
+// TestAnInterfaceComesAndGoes, each step under another virt-handler.
+func TestAnInterfaceComesAndGoes(t *testing.T) {
+	n := newModelNode(t, scheduled("nic"))
+	m, p := n.launcher(), n.newPod(n.api.vmi)
+	h := n.startHandler(p)
+	n.api.await(t, "a guest that runs", well)
+	n.api.update(addNIC("blue"))
+	n.api.update(nicState("blue", v1.InterfaceStateLinkDown))
+	n.api.update(link(v1.InterfaceStateLinkDown)) // what comes after it has been seen, the interface has
+	n.api.await(t, "another change", hasNICs("default domain down"))
+	if m.qemu.Executed("netdev_add") != 0 {
+		t.Error("it is plugged before the pod has it")
+	}
+	n.api.update(link(""))
+	h.supervisor.PodSeen(p.attach("blue").object)
+	plugged := n.api.await(t, "the interface, its link down", hasNICs(defaultNIC, blueNIC+"down"))
+	if blue := plugged.Status.Interfaces[1]; blue.MAC == "" || blue.PodInterfaceName != "pod-blue" || blue.QueueCount != 1 {
+		t.Errorf("the status says %+v", blue)
+	}
+	if !m.qemu.HasDevice(machine.NICID("blue")) || !slices.Contains(m.qemu.Netdevs(), machine.NetdevID("blue")) {
+		t.Errorf("QEMU has the backends %v", m.qemu.Netdevs())
+	}
+	h.stop()
+
+	h = n.startHandler(p)
+	n.api.update(nicState("blue", ""))
+	n.api.await(t, "its link up", hasNICs(defaultNIC, blueNIC+"up"))
+	if got := m.qemu.Executed("netdev_add"); got != 1 {
+		t.Errorf("it was plugged %d times", got)
+	}
+	h.stop()
+
+	h = n.startHandler(p)
+	n.api.update(nicState("blue", v1.InterfaceStateAbsent))
+	awaitTrue(t, "the guest to be asked", func() bool { return m.qemu.Executed("device_del") > 0 })
+	if vmi := n.api.await(t, "the guest", well); !hasNICs(defaultNIC, blueNIC+"up")(vmi) {
+		t.Errorf("one that the guest has not released is not shown: %+v", vmi.Status.Interfaces)
+	}
+	h.stop()
+	m.qemu.Release(machine.NICID("blue"))
+
+	h = n.startHandler(p)
+	n.api.await(t, "the interface to be gone", hasNICs(defaultNIC))
+	awaitTrue(t, "nothing to be left of it", func() bool {
+		return !slices.Contains(m.qemu.Netdevs(), machine.NetdevID("blue")) && len(n.network.(*noNetwork).has()) == 0
+	})
+	// It comes back.
+	n.api.update(nicState("blue", ""))
+	n.api.await(t, "the interface again", hasNICs(defaultNIC, blueNIC+"up"))
+	// The guest releases it under this virt-handler; nobody names it any more.
+	n.api.update(func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Networks, vmi.Spec.Domain.Devices.Interfaces = vmi.Spec.Networks[:1], vmi.Spec.Domain.Devices.Interfaces[:1]
+	})
+	awaitTrue(t, "the guest to be asked again", func() bool {
+		m.qemu.Release(machine.NICID("blue"))
+		return !m.qemu.HasDevice(machine.NICID("blue"))
+	})
+	awaitTrue(t, "nothing to be left of it", func() bool {
+		return !slices.Contains(m.qemu.Netdevs(), machine.NetdevID("blue")) && len(n.network.(*noNetwork).has()) == 0
+	})
+	n.api.await(t, "the interface to be gone", hasNICs(defaultNIC))
+	if m.starts() != 1 {
+		t.Errorf("QEMU was started %d times", m.starts())
+	}
+}
+
+func TestAGuestThatKeepsAnInterfaceIsReported(t *testing.T) {
+	n := newModelNode(t, scheduled("keeps"))
+	n.pass(0)
+	n.launcher()
+	p := n.newPod(n.api.vmi).attach("blue")
+	n.startHandler(p)
+	n.api.await(t, "a guest that runs", well)
+	n.api.update(addNIC("blue"))
+	n.api.await(t, "the interface", hasNICs(defaultNIC, blueNIC+"up"))
+	n.api.update(nicState("blue", v1.InterfaceStateAbsent))
+	said := func(vmi *v1.VirtualMachineInstance) bool {
+		return strings.Contains(visibleFailure(vmi.Status), "the guest has not released interfaces that are to be unplugged (blue)")
+	}
+	awaitTrue(t, "what keeps it", func() bool {
+		n.pass(11 * time.Second)
+		n.api.update(func(vmi *v1.VirtualMachineInstance) { vmi.Annotations = map[string]string{"look": time.Now().String()} })
+		return said(n.api.stored(t))
+	})
+	if !hasNICs(defaultNIC, blueNIC+"up")(n.api.stored(t)) {
+		t.Errorf("it has %+v", n.api.stored(t).Status.Interfaces)
+	}
+	n.api.update(nicState("blue", ""))
+	n.api.await(t, "nothing to be wrong", func(vmi *v1.VirtualMachineInstance) bool { return visibleFailure(vmi.Status) == "" })
+}
+
+// TestAGuestMigratesWithItsInterfaces: the target starts QEMU with those that the guest has, and plugs the others.
+func TestAGuestMigratesWithItsInterfaces(t *testing.T) {
+	v := newVoyage(t)
+	v.from.handler.supervisor.PodSeen(v.from.pod.attach("red").object)
+	v.api.update(addNIC("red"))
+	v.api.await(t, "the interface", hasNICs(defaultNIC, "red domain, multus-status up"))
+	v.api.update(addNIC("blue"))
+	v.to.pod.attach("red", "blue")
+	arrives := ""
+	v.to.model.scripted = func(q *qmptest.Server) { q.AddNIC("red") }
+	v.begin(nil)
+	v.to.start()
+	v.copies()
+	for _, r := range v.to.model.Requests() {
+		if r.Start != nil {
+			arrives = strings.Join(r.Start.Args, " ")
+		}
+	}
+	if !strings.Contains(arrives, machine.NICID("red")) || strings.Contains(arrives, machine.NICID("blue")) {
+		t.Errorf("QEMU is started with %s", arrives)
+	}
+	v.release()
+	v.api.await(t, "the guest at the target", completed)
+	if v.to.model.qemu.HasDevice(machine.NICID("blue")) {
+		t.Error("an interface is plugged before the VMI is at its new node")
+	}
+	v.arrive()
+	v.api.await(t, "both interfaces", hasNICs(defaultNIC, "red domain, multus-status up", blueNIC+"up"))
+	v.alone(v.to, v.from)
+}
+
+// TestAGuestThatHasYetToReleaseAnInterfaceIsNotSent: its target has nothing to connect it to.
+func TestAGuestThatHasYetToReleaseAnInterfaceIsNotSent(t *testing.T) {
+	v := newVoyage(t)
+	v.from.handler.supervisor.PodSeen(v.from.pod.attach("blue").object)
+	v.api.update(addNIC("blue"))
+	v.api.await(t, "the interface", hasNICs(defaultNIC, blueNIC+"up"))
+	v.api.update(nicState("blue", v1.InterfaceStateAbsent))
+	awaitTrue(t, "the guest to be asked", func() bool { return v.from.model.qemu.Executed("device_del") > 0 })
+	v.begin(nil)
+	v.to.start()
+	failed := v.api.await(t, "the end of the migration", failedNow)
+	if why := failed.Status.MigrationState.FailureReason; !strings.Contains(why, "the guest has not released interfaces that are to be unplugged (blue)") {
+		t.Errorf("it says %s", why)
+	}
+	v.alone(v.from, v.to)
+}

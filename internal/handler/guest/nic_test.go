@@ -1,0 +1,95 @@
+package guest
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/qemu/qmptest"
+	"drydock.dev/drydock/internal/rules/machine"
+)
+
+func netdevOf(name string) machine.Properties {
+	return machine.Properties{"type": "tap", "id": machine.NetdevID(name), "ifname": "tap1"}
+}
+
+func deviceOf(name string) machine.Properties {
+	return machine.Properties{"driver": "virtio-net-pci", "id": machine.NICID(name), "netdev": machine.NetdevID(name), "bus": qmptest.Port}
+}
+
+func TestAnInterfaceComesAndGoes(t *testing.T) {
+	qemu := qmptest.New(t)
+	g := open(t, qemu)
+	if got := g.Observe().NICs; len(got.Present) != 0 {
+		t.Errorf("QEMU has %v", got.Present)
+	}
+	if err := g.PlugNIC(t.Context(), "blue", netdevOf("blue"), deviceOf("blue")); err != nil {
+		t.Fatal(err)
+	}
+	nics := g.Observe().NICs
+	if !nics.Present["blue"] || nics.Plugged["blue"].IsZero() {
+		t.Errorf("it knows %+v", nics)
+	}
+	// The next virt-handler finds it.
+	if next := open(t, qemu).Observe().NICs; !next.Present["blue"] || len(next.Gone) != 0 {
+		t.Errorf("the next one knows %+v", next)
+	}
+	first := g.clock.Now()
+	for range 2 {
+		if err := g.UnplugNIC(t.Context(), "blue"); err != nil {
+			t.Fatal(err)
+		}
+		g.clock.pass(time.Second)
+	}
+	if nics := g.Observe().NICs; !nics.Present["blue"] || !nics.Since["blue"].Equal(first) || !nics.Asked["blue"].Equal(first.Add(time.Second)) {
+		t.Errorf("it knows %+v", nics)
+	}
+	qemu.Release(machine.NICID("blue"))
+	nics = g.await("the interface to be gone", func(f Facts) bool { return f.NICs.Gone["blue"] }).NICs
+	if nics.Present["blue"] || len(nics.Asked) != 0 || len(nics.Since) != 0 {
+		t.Errorf("it knows %+v", nics)
+	}
+	for range 2 {
+		if err := g.ClearNIC(t.Context(), "blue"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := g.Observe().NICs.Gone; len(got) != 0 || slices.Contains(qemu.Netdevs(), "host-blue") {
+		t.Errorf("%v are gone, QEMU has %v", got, qemu.Netdevs())
+	}
+	if err := g.UnplugNIC(t.Context(), "blue"); err != nil {
+		t.Errorf("one that is gone: %v", err)
+	}
+}
+
+// What an earlier virt-handler has left of a plug is replaced; what fails leaves nothing.
+func TestAPlugThatWasCutShort(t *testing.T) {
+	qemu := qmptest.New(t)
+	g := open(t, qemu)
+	if err := g.execute(t.Context(), "netdev_add", netdevOf("blue")); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.SwitchLinks(t.Context(), []v1.Interface{iface("blue", down)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.PlugNIC(t.Context(), "blue", netdevOf("blue"), deviceOf("blue")); err != nil {
+		t.Fatal(err)
+	}
+	if !g.LinksDiffer([]v1.Interface{iface("blue", down)}) {
+		t.Error("the link of what was plugged counts as switched")
+	}
+	lost := deviceOf("green")
+	lost["netdev"] = "none"
+	var refusal *qmp.Error
+	if err := g.PlugNIC(t.Context(), "green", netdevOf("green"), lost); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "plugging interface green") {
+		t.Errorf("a device that can't be: %v", err)
+	}
+	if slices.Contains(qemu.Netdevs(), "host-green") || g.Observe().NICs.Present["green"] {
+		t.Errorf("QEMU has %v", qemu.Netdevs())
+	}
+}

@@ -1,0 +1,99 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// withNICs is a VMI with so many interfaces.
+func withNICs(t *testing.T, count int) *v1.VirtualMachineInstance {
+	t.Helper()
+	vmi := parseDomain(t, "devices: {}")
+	for i := range count {
+		vmi.Spec.Domain.Devices.Interfaces = append(vmi.Spec.Domain.Devices.Interfaces, v1.Interface{Name: fmt.Sprintf("nic%d", i)})
+	}
+	return vmi
+}
+
+// What is plugged is what the machine would have been started with.
+func TestAPluggedInterfaceIsWhereTheNextStartPutsIt(t *testing.T) {
+	for name, edit := range map[string]func(*v1.VirtualMachineInstance){
+		"as it is": func(*v1.VirtualMachineInstance) {},
+		"after one that is gone": func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.Devices.Interfaces[1].State = v1.InterfaceStateAbsent
+		},
+		"with several queues": func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.CPU = &v1.CPU{Cores: 4}
+			vmi.Spec.Domain.Devices.NetworkInterfaceMultiQueue = new(true)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := withNICs(t, 3)
+			edit(vmi)
+			in := prepared(vmi)
+			netdev, device, err := BuildNIC(in, "nic2")
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole, err := Build(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := func(p Properties) string { return p.text() }
+			has := func(list []Properties, p Properties) bool {
+				return slices.ContainsFunc(list, func(q Properties) bool { return text(q) == text(p) })
+			}
+			if !has(whole.Netdevs, netdev) || !has(whole.Devices, device) || device["bus"] != PortID(4) {
+				t.Errorf("it is plugged as %s with %s, and the machine starts with\n%s", text(device), text(netdev), strings.Join(whole.Args(), "\n"))
+			}
+		})
+	}
+	in := prepared(withNICs(t, 1))
+	if _, _, err := BuildNIC(in, "none"); err == nil || !strings.Contains(err.Error(), `the VMI has no interface "none"`) {
+		t.Errorf("an interface that is not there: %v", err)
+	}
+	delete(in.NICs, "nic0")
+	if _, _, err := BuildNIC(in, "nic0"); err == nil || !strings.Contains(err.Error(), "has not been prepared") {
+		t.Errorf("an interface without a tap: %v", err)
+	}
+	bad := prepared(withNICs(t, 2))
+	bad.VMI.Spec.Domain.Devices.Interfaces[0].PciAddress = "05"
+	if _, _, err := BuildNIC(bad, "nic1"); err == nil || !strings.Contains(err.Error(), "pciAddress") {
+		t.Errorf("a machine that can't be: %v", err)
+	}
+}
+
+func TestWhetherAMachineHasAPortForAnotherInterface(t *testing.T) {
+	disks := func(vmi *v1.VirtualMachineInstance, count int) {
+		for i := range count {
+			name := fmt.Sprintf("disk%d", i)
+			vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{Name: name, DiskDevice: onBus(v1.DiskBusVirtio)})
+			vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: name, VolumeSource: empty})
+		}
+	}
+	for _, c := range []struct {
+		nics, disks, at int
+		want            bool
+	}{
+		{1, 0, 1, true}, {1, 0, 7, true}, {1, 0, 8, false}, {8, 0, 8, false}, {9, 0, 9, false}, {9, 0, 8, true},
+		{1, 5, 8, true}, {1, 5, 9, false}, {3, 0, 1, true},
+	} {
+		vmi := withNICs(t, c.nics)
+		disks(vmi, c.disks)
+		if got := HasNICPort(&vmi.Spec, c.at); got != c.want {
+			t.Errorf("with %d interfaces and %d disks there is a port for interface %d: %v", c.nics, c.disks, c.at, got)
+		}
+		if len(vmi.Spec.Domain.Devices.Interfaces) != c.nics {
+			t.Errorf("the specification has got %d interfaces", len(vmi.Spec.Domain.Devices.Interfaces))
+		}
+	}
+	pinned := withNICs(t, 2)
+	pinned.Spec.Domain.Devices.Interfaces[0].PciAddress = "05"
+	if HasNICPort(&pinned.Spec, 2) {
+		t.Error("a machine that can't be has a port")
+	}
+}

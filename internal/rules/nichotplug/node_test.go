@@ -1,0 +1,162 @@
+package nichotplug
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+func set(names ...string) map[string]bool {
+	out := map[string]bool{}
+	for _, name := range names {
+		out[name] = true
+	}
+	return out
+}
+
+// ago are times before noon.
+func ago(name string, since time.Duration) map[string]time.Time {
+	return map[string]time.Time{name: noon.Add(-since)}
+}
+
+func has(networks ...string) Attached {
+	out := Attached{}
+	for _, n := range networks {
+		out[layout.SecondaryInterface(n)] = "lab/" + n
+	}
+	return out
+}
+
+// said is a step in words.
+func said(s Step) string {
+	var words []string
+	for verb, names := range map[string][]string{"plugs": s.Plug, "unplugs": s.Unplug, "clears": s.Clear, "misses": s.Kept} {
+		if len(names) > 0 {
+			words = append(words, verb+" "+strings.Join(names, ","))
+		}
+	}
+	slices.Sort(words)
+	if s.Tidy {
+		words = append(words, "keeps "+strings.Join(s.Keep, ","))
+	}
+	if s.After > 0 {
+		words = append(words, fmt.Sprintf("waits %s", s.After))
+	}
+	return strings.Join(words, "; ")
+}
+
+func TestWhatVirtHandlerDoesAboutInterfaces(t *testing.T) {
+	one, two := instance([]string{"red"}), instance([]string{"red", "blue"})
+	gone := instance([]string{"red", "blue"}, state("blue", "absent"))
+	all := set("default", "red", "blue")
+	for name, c := range map[string]struct {
+		node Node
+		want string
+		// settled means that nothing need be looked at.
+		settled bool
+	}{
+		"nothing":                          {node: Node{VMI: two, NICs: all, InPod: has("red", "blue")}, settled: true},
+		"the pod lost one that stays":      {node: Node{VMI: two, NICs: all}, settled: true},
+		"one that the pod has":             {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red", "blue")}, want: "plugs blue"},
+		"two that the pod has":             {node: Node{VMI: two, NICs: set("default"), InPod: has("red", "blue")}, want: "plugs red,blue"},
+		"one that the pod lacks":           {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red")}},
+		"one on another network":           {node: Node{VMI: two, NICs: set("default", "red"), InPod: Attached{layout.SecondaryInterface("blue"): "other/blue"}}},
+		"one that was given back just now": {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red", "blue"), Plugged: ago("blue", 4*time.Second)}, want: "waits 6s"},
+		"one that was given back long ago": {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red", "blue"), Plugged: ago("blue", 10*time.Second)}, want: "plugs blue"},
+		"one that is absent":               {node: Node{VMI: gone, NICs: all, InPod: has("red", "blue")}, want: "unplugs blue"},
+		"one that was asked for":           {node: Node{VMI: gone, NICs: all, Asked: ago("blue", time.Second)}, want: "waits 9s"},
+		"one that was asked for in vain":   {node: Node{VMI: gone, NICs: all, Asked: ago("blue", 10*time.Second)}, want: "unplugs blue"},
+		"one that is kept":                 {node: Node{VMI: gone, NICs: all, Since: ago("blue", 10*time.Second), Asked: ago("blue", time.Second)}, want: "misses blue; waits 9s"},
+		"one that may be kept":             {node: Node{VMI: gone, NICs: all, Since: ago("blue", 10*time.Second-1), Asked: ago("blue", time.Second)}, want: "waits 9s"},
+		"one that is gone":                 {node: Node{VMI: gone, NICs: set("default", "red"), Gone: set("blue")}, want: "clears blue; keeps default,red"},
+		"one that is gone long since":      {node: Node{VMI: gone, NICs: set("default", "red")}, settled: true},
+		"one that went with the one before": {node: Node{VMI: gone, NICs: set("default", "red"), Unsure: true, Gone: set("blue")},
+			want: "clears blue; keeps default,red"},
+		"after another virt-handler":             {node: Node{VMI: two, NICs: all, Unsure: true}, want: "keeps blue,default,red"},
+		"after another virt-handler, one absent": {node: Node{VMI: gone, NICs: set("default", "red"), Unsure: true}, want: "clears blue; keeps default,red"},
+		"after another virt-handler, one leaves": {node: Node{VMI: gone, NICs: all, Unsure: true}, want: "unplugs blue; keeps blue,default,red"},
+		"after another virt-handler, one comes":  {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("blue"), Unsure: true}, want: "plugs blue; keeps default,red,blue"},
+		"without other networks":                 {node: Node{VMI: instance(nil), NICs: set("default"), Unsure: true}, settled: true, want: "keeps default"},
+		"one that the VMI does not know":         {node: Node{VMI: one, NICs: all}, want: "unplugs blue"},
+		"a guest that gave back its only one":    {node: Node{VMI: one, NICs: set("default"), Gone: set("red"), InPod: has("red")}, want: "clears red; plugs red; keeps default,red"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.node.Now = noon
+			step := c.node.Next()
+			if got := said(step); got != c.want {
+				t.Errorf("it %s, want %s", got, c.want)
+			}
+			if step.Any() != (c.want != "" && !strings.HasPrefix(c.want, "waits") && !strings.HasPrefix(c.want, "misses blue; waits")) {
+				t.Errorf("there is something to be done: %v", step.Any())
+			}
+			if c.node.Settled() != c.settled {
+				t.Errorf("it is settled: %v", !c.settled)
+			}
+		})
+	}
+}
+
+func TestWhatIsSaidOfAGuestThatKeepsInterfaces(t *testing.T) {
+	if err := (&Step{Plug: []string{"a"}}).Problem(); err != nil {
+		t.Errorf("without one it says %v", err)
+	}
+	const want = "the guest has not released interfaces that are to be unplugged (a, b): its system may lack PCI hotplug, or use them"
+	if err := (&Step{Kept: []string{"a", "b"}}).Problem(); err == nil || err.Error() != want {
+		t.Errorf("it says %v", err)
+	}
+}
+
+func TestWhatATargetGoesBy(t *testing.T) {
+	vmi := instance([]string{"red", "blue"}, inGuest("red", "domain"), inGuest("blue", "guest-agent"), inGuest("default", "domain"))
+	for _, c := range []struct {
+		nics map[string]bool
+		want bool
+	}{{set("red"), true}, {set("red", "default"), true}, {set("red", "blue"), false}, {set(), false}} {
+		if got := Reported(vmi, c.nics); got != c.want {
+			t.Errorf("with %v its NICs are reported: %v", c.nics, got)
+		}
+	}
+	with := WithNICs(vmi, func(name string) bool { return InGuest(vmi, name) })
+	var states []string
+	for _, iface := range with.Spec.Domain.Devices.Interfaces {
+		states = append(states, iface.Name+string(iface.State))
+	}
+	if !slices.Equal(states, []string{"default", "red", "blueabsent"}) || interfaceOf(vmi, "blue").State != "" {
+		t.Errorf("it starts with %v, and the VMI has %q", states, interfaceOf(vmi, "blue").State)
+	}
+	if got := Leaving(instance([]string{"red", "blue"}, state("red", "absent")), set("default", "red", "blue", "green")); !slices.Equal(got, []string{"green", "red"}) {
+		t.Errorf("%v leave", got)
+	}
+	if got := Leaving(instance([]string{"red"}, state("red", v1.InterfaceStateLinkDown)), set("default", "red")); got != nil {
+		t.Errorf("%v leave", got)
+	}
+}
+
+func TestWhatIsOnThePodsNetwork(t *testing.T) {
+	vmi := instance([]string{"red"})
+	for name, want := range map[string]bool{"default": true, "red": false, "none": false} {
+		if got := OnPodNetwork(vmi, name); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestWhichLinksStay(t *testing.T) {
+	red, blue := layout.SecondaryLink("tap", "red"), layout.SecondaryLink("k6t-", "blue")
+	for link, stays := range map[string]bool{
+		red: true, layout.SecondaryLink("k6t-", "red"): true, blue: false, layout.SecondaryLink("tap", "blue"): false,
+		"eth0": true, "k6t-eth0": true, "tap0": true, "lo": true, layout.SecondaryInterface("blue"): true, "x" + blue[1:]: true, blue + "0": true,
+	} {
+		if got := IsLinkOf(link, []string{"default", "red"}); got != stays {
+			t.Errorf("%s stays: %v", link, got)
+		}
+	}
+}

@@ -1,0 +1,293 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/nichotplug"
+)
+
+// nicChange is a change of a VM's interfaces while its guest runs, and what is seen of it.
+type nicChange struct {
+	t        *testing.T
+	ns, name string
+	// cable is what the attachment is to that the interface is on.
+	cable      *cable
+	attachment string
+	// cards are the interfaces that the guest has from its start: PCI address and MAC address of each.
+	cards string
+	node  string
+	// migrations is how many the VM has had.
+	migrations int
+}
+
+// listCards prints PCI address and MAC address of each interface of the guest.
+const listCards = `for i in /sys/class/net/e*; do echo $(basename $(readlink -f $i/device/..)) $(cat $i/address); done`
+
+// newNICChange makes an attachment to the cable, on which each node has an address.
+func newNICChange(t *testing.T, ns, name string, c *cable) *nicChange {
+	t.Helper()
+	configure(t, `{"spec":{"workloadUpdateStrategy":{"workloadUpdateMethods":["LiveMigrate"]}}}`, `{"spec":{"workloadUpdateStrategy":null}}`)
+	for i, node := range []string{node1, node2} {
+		nl, err := netlink.NewHandleAt(nodeNetwork(t, node))
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr, err := netlink.ParseAddr(fmt.Sprintf("192.0.2.%d/24", i+1))
+		if err == nil {
+			err = nl.AddrAdd(linkOf(t, nl, c.name), addr)
+		}
+		if err != nil {
+			t.Fatalf("giving %s an address on the cable: %v", node, err)
+		}
+		nl.Close()
+	}
+	n := &nicChange{t: t, ns: ns, name: name, cable: c, attachment: "blue"}
+	newAttachment(t, ns, n.attachment, c.attachment())
+	n.cards = login(t, ns, name).run(listCards)
+	n.node = awaitRunning(t, ns, name).Status.NodeName
+	n.migrations = n.count()
+	return n
+}
+
+// count is how many migrations the VM has had.
+func (n *nicChange) count() int {
+	n.t.Helper()
+	var list v1.VirtualMachineInstanceMigrationList
+	if err := cluster.client.List(n.t.Context(), &list, client.InNamespace(n.ns)); err != nil {
+		n.t.Fatal(err)
+	}
+	return len(list.Items)
+}
+
+// requires waits until the condition MigrationRequired has a status, "" for gone, and returns what it was on the way.
+func (n *nicChange) requires(status corev1.ConditionStatus) (passed []v1.VirtualMachineInstanceCondition) {
+	n.t.Helper()
+	awaitVMI(n.t, n.ns, n.name, "MigrationRequired "+string(status), func(vmi *v1.VirtualMachineInstance) bool {
+		c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired)
+		if c == nil {
+			return status == ""
+		}
+		if len(passed) == 0 || passed[len(passed)-1].Status != c.Status {
+			passed = append(passed, *c)
+		}
+		return c.Status == status
+	})
+	return passed
+}
+
+// plug gives the VM's template the interface; unplug has it be absent, and back has it be there again.
+func (n *nicChange) plug() {
+	changeTemplate(n.t, n.ns, n.name, func(spec *v1.VirtualMachineInstanceSpec) {
+		spec.Networks = append(spec.Networks, v1.Network{Name: n.attachment, NetworkSource: v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: n.attachment}}})
+		spec.Domain.Devices.Interfaces = append(spec.Domain.Devices.Interfaces,
+			v1.Interface{Name: n.attachment, InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}})
+	})
+}
+
+func (n *nicChange) unplug() { n.setState(v1.InterfaceStateAbsent) }
+
+func (n *nicChange) back() { n.setState("") }
+
+func (n *nicChange) setState(state v1.InterfaceState) {
+	changeTemplate(n.t, n.ns, n.name, func(spec *v1.VirtualMachineInstanceSpec) {
+		spec.Domain.Devices.Interfaces[len(spec.Domain.Devices.Interfaces)-1].State = state
+	})
+}
+
+// listed waits until the VMI's status shows the interface, or does not.
+func (n *nicChange) listed(there bool) *v1.VirtualMachineInstance {
+	n.t.Helper()
+	return awaitVMI(n.t, n.ns, n.name, fmt.Sprintf("the interface %s, there: %v", n.attachment, there), func(vmi *v1.VirtualMachineInstance) bool {
+		return nichotplug.InGuest(vmi, n.attachment) == there
+	})
+}
+
+// reaches has the guest use the interface: it reaches both nodes over the cable.
+func (n *nicChange) reaches(g *guest) {
+	n.t.Helper()
+	n.stays(g, 1)
+	g.run("ip addr add 192.0.2.7/24 dev eth2 && ip link set eth2 up")
+	for i := range 2 {
+		g.sees("an answer over the cable", fmt.Sprintf("ping -c 1 -W 2 192.0.2.%d >/dev/null && echo yes", i+1), "yes")
+	}
+}
+
+// stays makes sure that the guest has its interfaces where it had them, and others behind them.
+func (n *nicChange) stays(g *guest, others int) {
+	n.t.Helper()
+	g.sees("its interfaces", listCards+" | wc -l", fmt.Sprint(strings.Count(n.cards, "\n")+1+others))
+	if now := g.run(listCards); !strings.HasPrefix(now, n.cards) {
+		n.t.Errorf("the guest has\n%s\nand had\n%s", now, n.cards)
+	}
+}
+
+// migrates follows a change that a migration brings: MigrationRequired is False first, and True after more than ten
+// seconds; one migration follows.
+func (n *nicChange) migrates(there bool) *guest {
+	n.t.Helper()
+	seen := n.requires(corev1.ConditionTrue)
+	if len(seen) != 2 || seen[0].Status != corev1.ConditionFalse || seen[1].LastTransitionTime.Sub(seen[0].LastTransitionTime.Time) <= 10*time.Second {
+		n.t.Errorf("MigrationRequired was %+v", seen)
+	}
+	moved := awaitVMI(n.t, n.ns, n.name, "another node", func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.NodeName != n.node })
+	n.node = moved.Status.NodeName
+	n.listed(there)
+	n.requires("")
+	n.migrations++
+	if got := n.count(); got != n.migrations {
+		n.t.Errorf("the VM has had %d migrations, want %d", got, n.migrations)
+	}
+	awaitNoRestartRequired(n.t, n.ns, n.name)
+	return login(n.t, n.ns, n.name)
+}
+
+// inPlace makes sure that a change has needed no migration.
+func (n *nicChange) inPlace(there bool) {
+	n.t.Helper()
+	vmi := n.listed(there)
+	n.requires("")
+	if vmi.Status.NodeName != n.node || n.count() != n.migrations {
+		n.t.Errorf("the guest is on %s after %d migrations, and was on %s after %d", vmi.Status.NodeName, n.count(), n.node, n.migrations)
+	}
+}
+
+// attacher stands for a controller that attaches interfaces to pods that run.
+type attacher struct {
+	*nicChange
+	pod  *corev1.Pod
+	link string
+}
+
+// newAttacher waits until the VM's pod asks for the interface, or does not any more.
+func newAttacher(n *nicChange, asks bool) *attacher {
+	n.t.Helper()
+	a := &attacher{nicChange: n, link: layout.SecondaryInterface(n.attachment)}
+	eventually(n.t, fmt.Sprintf("a pod that asks for %s: %v", a.link, asks), func(ctx context.Context) error {
+		vmi := awaitRunning(n.t, n.ns, n.name)
+		a.pod = &corev1.Pod{}
+		if err := cluster.client.Get(ctx, client.ObjectKey{Namespace: n.ns, Name: launcherpod.CurrentName(vmi)}, a.pod); err != nil {
+			return err
+		}
+		if got := a.pod.Annotations[launcherpod.NetworksAnnotation]; strings.Contains(got, a.link) != asks {
+			return fmt.Errorf("it asks for %s", got)
+		}
+		return nil
+	})
+	return a
+}
+
+// attach makes the interface in the pod, and says so.
+func (a *attacher) attach() {
+	a.t.Helper()
+	inPod, err := netns.GetFromPid(processOf(a.t, a.pod, "virt-launcher"))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer inPod.Close()
+	onNode, err := netlink.NewHandleAt(nodeNetwork(a.t, a.node))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer onNode.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "attached0"
+	if err := onNode.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: a.link, PeerNamespace: netlink.NsFd(inPod)}); err != nil {
+		a.t.Fatalf("attaching the pod: %v", err)
+	}
+	plug(a.t, onNode, attrs.Name, a.cable.name)
+	there, err := netlink.NewHandleAt(inPod)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer there.Close()
+	if err := there.LinkSetUp(linkOf(a.t, there, a.link)); err != nil {
+		a.t.Fatal(err)
+	}
+	a.say(true)
+}
+
+// detach takes the interface from the pod, and says so.
+func (a *attacher) detach() {
+	a.t.Helper()
+	inPod, err := netns.GetFromPid(processOf(a.t, a.pod, "virt-launcher"))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer inPod.Close()
+	there, err := netlink.NewHandleAt(inPod)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer there.Close()
+	if err := there.LinkDel(linkOf(a.t, there, a.link)); err != nil {
+		a.t.Fatalf("detaching the pod: %v", err)
+	}
+	a.say(false)
+}
+
+// say writes what the pod is attached to, as Multus does.
+func (a *attacher) say(attached bool) {
+	a.t.Helper()
+	var list []map[string]any
+	if err := json.Unmarshal([]byte(a.pod.Annotations[nichotplug.StatusAnnotation]), &list); err != nil {
+		a.t.Fatal(err)
+	}
+	list = slices.DeleteFunc(list, func(entry map[string]any) bool { return entry["interface"] == a.link })
+	if attached {
+		list = append(list, map[string]any{"name": a.ns + "/" + a.attachment, "interface": a.link})
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	before := a.pod.DeepCopy()
+	a.pod.Annotations[nichotplug.StatusAnnotation] = string(text)
+	if err := cluster.client.Patch(a.t.Context(), a.pod, client.MergeFrom(before)); err != nil {
+		a.t.Fatalf("saying what the pod is attached to: %v", err)
+	}
+}
+
+// changeNICs plugs an interface into a guest that runs and takes it out again: by migrations, and in place.
+func changeNICs(t *testing.T, ns, name string, c *cable) {
+	t.Helper()
+	n := newNICChange(t, ns, name, c)
+	n.plug()
+	g := n.migrates(true)
+	n.reaches(g)
+	blue := n.listed(true).Status.Interfaces[2]
+	if blue.MAC == "" || blue.PodInterfaceName != layout.SecondaryInterface(n.attachment) || blue.QueueCount != 1 || !strings.HasSuffix(blue.InfoSource, "multus-status") {
+		t.Errorf("the VMI says of the interface %+v", blue)
+	}
+
+	n.unplug()
+	newAttacher(n, false).detach()
+	n.inPlace(false)
+	n.stays(g, 0)
+
+	n.back()
+	newAttacher(n, true).attach()
+	n.inPlace(true)
+	n.reaches(g)
+	if again := n.listed(true).Status.Interfaces[2]; again.MAC != blue.MAC {
+		t.Errorf("the interface has come back with %s, and had %s", again.MAC, blue.MAC)
+	}
+	n.unplug()
+	n.stays(n.migrates(false), 0)
+}
