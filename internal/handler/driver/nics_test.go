@@ -210,3 +210,35 @@ func TestAGuestThatHasYetToReleaseAnInterfaceIsNotSent(t *testing.T) {
 	}
 	v.alone(v.from, v.to)
 }
+
+// TestAnInterfaceIsPluggedIntoQEMU, which has no guest that would release it: the next virt-handler finds it, and
+// says that it is kept.
+func TestAnInterfaceIsPluggedIntoQEMU(t *testing.T) {
+	n := newNode(t, scheduled("plugged"))
+	p := n.newPod(n.api.vmi)
+	p.links = []string{layout.SecondaryInterface("blue")}
+	h := n.startHandler(p)
+	p.start()
+	n.api.await(t, "a guest that runs", well)
+	n.api.update(addNIC("blue"))
+	n.api.update(nicState("blue", v1.InterfaceStateLinkDown))
+	h.supervisor.PodSeen(p.attach("blue").object)
+	plugged := n.api.await(t, "the interface", hasNICs(defaultNIC, blueNIC+"down"))
+	if blue := plugged.Status.Interfaces[1]; blue.MAC != machine.MAC(plugged, "blue") || blue.PodInterfaceName != p.links[0] {
+		t.Errorf("the status says %+v", blue)
+	}
+	h.stop()
+	n.startHandler(p)
+	n.api.update(nicState("blue", ""))
+	n.api.await(t, "its link up", hasNICs(defaultNIC, blueNIC+"up"))
+	n.api.update(nicState("blue", v1.InterfaceStateAbsent))
+	n.api.await(t, "what keeps it", func(vmi *v1.VirtualMachineInstance) bool {
+		return strings.Contains(visibleFailure(vmi.Status), "the guest has not released interfaces that are to be unplugged (blue)") &&
+			hasNICs(defaultNIC, blueNIC+"up")(vmi)
+	})
+	n.api.update(nicState("blue", v1.InterfaceStateLinkUp))
+	n.api.await(t, "nothing to be wrong", well)
+	if got := len(p.qemus()); got != 1 {
+		t.Errorf("%d QEMUs run", got)
+	}
+}

@@ -174,6 +174,8 @@ type pod struct {
 	cmd    *exec.Cmd
 	// standIn has QEMU started by the stand-in.
 	standIn bool
+	// links are interfaces that the pod has beside eth0.
+	links []string
 }
 
 func (n *node) newPod(instance *v1.VirtualMachineInstance) *pod {
@@ -223,6 +225,11 @@ ip link set node0 up
 ip link set eth0 up
 ip addr add 10.244.9.5/24 dev eth0
 ip route add default via 10.244.9.1
+for link in $LINKS; do
+	ip link add "$link" type veth peer name "n${link#pod}"
+	ip link set "$link" up
+	ip link set "n${link#pod}" up
+done
 exec setpriv --reuid 107 --regid 107 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs /run/bin/virt-launcher
 `
 
@@ -252,7 +259,7 @@ func (p *pod) start() {
 			p.t.Fatal(err)
 		}
 	}
-	p.cmd.Env = append(os.Environ(), "LAUNCHER="+launcher, "QEMU="+layout.QEMUBinary, "STANDIN="+standIn,
+	p.cmd.Env = append(os.Environ(), "LAUNCHER="+launcher, "QEMU="+layout.QEMUBinary, "STANDIN="+standIn, "LINKS="+strings.Join(p.links, " "),
 		"PRIVATE="+p.volume(layout.PrivateVolume), "EPHEMERAL="+p.volume(layout.EphemeralVolume))
 	log := &lines{t: p.t}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
