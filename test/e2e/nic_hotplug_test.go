@@ -139,8 +139,8 @@ func (n *nicChange) stays(g *guest, others int) {
 }
 
 // migrates follows a change that a migration brings: MigrationRequired is False first, and True after more than ten
-// seconds; one migration follows.
-func (n *nicChange) migrates(there bool) *guest {
+// seconds; one migration follows, and the guest has the interface.
+func (n *nicChange) migrates() *guest {
 	n.t.Helper()
 	seen := n.requires(corev1.ConditionTrue)
 	if len(seen) != 2 || seen[0].Status != corev1.ConditionFalse || seen[1].LastTransitionTime.Sub(seen[0].LastTransitionTime.Time) <= 10*time.Second {
@@ -148,7 +148,7 @@ func (n *nicChange) migrates(there bool) *guest {
 	}
 	moved := awaitVMI(n.t, n.ns, n.name, "another node", func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.NodeName != n.node })
 	n.node = moved.Status.NodeName
-	n.listed(there)
+	n.listed(true)
 	n.requires("")
 	n.migrations++
 	if got := n.count(); got != n.migrations {
@@ -264,12 +264,13 @@ func (a *attacher) say(attached bool) {
 	}
 }
 
-// changeNICs plugs an interface into a guest that runs and takes it out again: by migrations, and in place.
+// changeNICs plugs an interface into a guest that runs by a migration, and unplugs and plugs it in place.
 func changeNICs(t *testing.T, ns, name string, c *cable) {
 	t.Helper()
+	began := time.Now()
 	n := newNICChange(t, ns, name, c)
 	n.plug()
-	g := n.migrates(true)
+	g := n.migrates()
 	n.reaches(g)
 	blue := n.listed(true).Status.Interfaces[2]
 	if blue.MAC == "" || blue.PodInterfaceName != layout.SecondaryInterface(n.attachment) || blue.QueueCount != 1 || !strings.HasSuffix(blue.InfoSource, "multus-status") {
@@ -288,6 +289,5 @@ func changeNICs(t *testing.T, ns, name string, c *cable) {
 	if again := n.listed(true).Status.Interfaces[2]; again.MAC != blue.MAC {
 		t.Errorf("the interface has come back with %s, and had %s", again.MAC, blue.MAC)
 	}
-	n.unplug()
-	n.stays(n.migrates(false), 0)
+	t.Logf("an interface came by a migration, went in place and came back in %v", time.Since(began))
 }

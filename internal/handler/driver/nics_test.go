@@ -25,10 +25,11 @@ func addNIC(name string) func(*v1.VirtualMachineInstance) {
 	}
 }
 
-func nicState(name string, state v1.InterfaceState) func(*v1.VirtualMachineInstance) {
+// blueState has the interface blue be in a state.
+func blueState(state v1.InterfaceState) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
 		for i := range vmi.Spec.Domain.Devices.Interfaces {
-			if iface := &vmi.Spec.Domain.Devices.Interfaces[i]; iface.Name == name {
+			if iface := &vmi.Spec.Domain.Devices.Interfaces[i]; iface.Name == "blue" {
 				iface.State = state
 			}
 		}
@@ -79,7 +80,7 @@ func TestAnInterfaceComesAndGoes(t *testing.T) {
 	h := n.startHandler(p)
 	n.api.await(t, "a guest that runs", well)
 	n.api.update(addNIC("blue"))
-	n.api.update(nicState("blue", v1.InterfaceStateLinkDown))
+	n.api.update(blueState(v1.InterfaceStateLinkDown))
 	n.api.update(link(v1.InterfaceStateLinkDown)) // what comes after it has been seen, the interface has
 	n.api.await(t, "another change", hasNICs("default domain down"))
 	if m.qemu.Executed("netdev_add") != 0 {
@@ -97,7 +98,7 @@ func TestAnInterfaceComesAndGoes(t *testing.T) {
 	h.stop()
 
 	h = n.startHandler(p)
-	n.api.update(nicState("blue", ""))
+	n.api.update(blueState(""))
 	n.api.await(t, "its link up", hasNICs(defaultNIC, blueNIC+"up"))
 	if got := m.qemu.Executed("netdev_add"); got != 1 {
 		t.Errorf("it was plugged %d times", got)
@@ -105,7 +106,7 @@ func TestAnInterfaceComesAndGoes(t *testing.T) {
 	h.stop()
 
 	h = n.startHandler(p)
-	n.api.update(nicState("blue", v1.InterfaceStateAbsent))
+	n.api.update(blueState(v1.InterfaceStateAbsent))
 	awaitTrue(t, "the guest to be asked", func() bool { return m.qemu.Executed("device_del") > 0 })
 	if vmi := n.api.await(t, "the guest", well); !hasNICs(defaultNIC, blueNIC+"up")(vmi) {
 		t.Errorf("one that the guest has not released is not shown: %+v", vmi.Status.Interfaces)
@@ -113,13 +114,13 @@ func TestAnInterfaceComesAndGoes(t *testing.T) {
 	h.stop()
 	m.qemu.Release(machine.NICID("blue"))
 
-	h = n.startHandler(p)
+	n.startHandler(p)
 	n.api.await(t, "the interface to be gone", hasNICs(defaultNIC))
 	awaitTrue(t, "nothing to be left of it", func() bool {
 		return !slices.Contains(m.qemu.Netdevs(), machine.NetdevID("blue")) && len(n.network.(*noNetwork).has()) == 0
 	})
 	// It comes back.
-	n.api.update(nicState("blue", ""))
+	n.api.update(blueState(""))
 	n.api.await(t, "the interface again", hasNICs(defaultNIC, blueNIC+"up"))
 	// The guest releases it under this virt-handler; nobody names it any more.
 	n.api.update(func(vmi *v1.VirtualMachineInstance) {
@@ -147,7 +148,7 @@ func TestAGuestThatKeepsAnInterfaceIsReported(t *testing.T) {
 	n.api.await(t, "a guest that runs", well)
 	n.api.update(addNIC("blue"))
 	n.api.await(t, "the interface", hasNICs(defaultNIC, blueNIC+"up"))
-	n.api.update(nicState("blue", v1.InterfaceStateAbsent))
+	n.api.update(blueState(v1.InterfaceStateAbsent))
 	said := func(vmi *v1.VirtualMachineInstance) bool {
 		return strings.Contains(visibleFailure(vmi.Status), "the guest has not released interfaces that are to be unplugged (blue)")
 	}
@@ -159,7 +160,7 @@ func TestAGuestThatKeepsAnInterfaceIsReported(t *testing.T) {
 	if !hasNICs(defaultNIC, blueNIC+"up")(n.api.stored(t)) {
 		t.Errorf("it has %+v", n.api.stored(t).Status.Interfaces)
 	}
-	n.api.update(nicState("blue", ""))
+	n.api.update(blueState(""))
 	n.api.await(t, "nothing to be wrong", func(vmi *v1.VirtualMachineInstance) bool { return visibleFailure(vmi.Status) == "" })
 }
 
@@ -200,7 +201,7 @@ func TestAGuestThatHasYetToReleaseAnInterfaceIsNotSent(t *testing.T) {
 	v.from.handler.supervisor.PodSeen(v.from.pod.attach("blue").object)
 	v.api.update(addNIC("blue"))
 	v.api.await(t, "the interface", hasNICs(defaultNIC, blueNIC+"up"))
-	v.api.update(nicState("blue", v1.InterfaceStateAbsent))
+	v.api.update(blueState(v1.InterfaceStateAbsent))
 	awaitTrue(t, "the guest to be asked", func() bool { return v.from.model.qemu.Executed("device_del") > 0 })
 	v.begin(nil)
 	v.to.start()
@@ -221,7 +222,7 @@ func TestAnInterfaceIsPluggedIntoQEMU(t *testing.T) {
 	p.start()
 	n.api.await(t, "a guest that runs", well)
 	n.api.update(addNIC("blue"))
-	n.api.update(nicState("blue", v1.InterfaceStateLinkDown))
+	n.api.update(blueState(v1.InterfaceStateLinkDown))
 	h.supervisor.PodSeen(p.attach("blue").object)
 	plugged := n.api.await(t, "the interface", hasNICs(defaultNIC, blueNIC+"down"))
 	if blue := plugged.Status.Interfaces[1]; blue.MAC != machine.MAC(plugged, "blue") || blue.PodInterfaceName != p.links[0] {
@@ -229,14 +230,14 @@ func TestAnInterfaceIsPluggedIntoQEMU(t *testing.T) {
 	}
 	h.stop()
 	n.startHandler(p)
-	n.api.update(nicState("blue", ""))
+	n.api.update(blueState(""))
 	n.api.await(t, "its link up", hasNICs(defaultNIC, blueNIC+"up"))
-	n.api.update(nicState("blue", v1.InterfaceStateAbsent))
+	n.api.update(blueState(v1.InterfaceStateAbsent))
 	n.api.await(t, "what keeps it", func(vmi *v1.VirtualMachineInstance) bool {
 		return strings.Contains(visibleFailure(vmi.Status), "the guest has not released interfaces that are to be unplugged (blue)") &&
 			hasNICs(defaultNIC, blueNIC+"up")(vmi)
 	})
-	n.api.update(nicState("blue", v1.InterfaceStateLinkUp))
+	n.api.update(blueState(v1.InterfaceStateLinkUp))
 	n.api.await(t, "nothing to be wrong", well)
 	if got := len(p.qemus()); got != 1 {
 		t.Errorf("%d QEMUs run", got)

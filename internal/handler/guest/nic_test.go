@@ -22,7 +22,9 @@ func deviceOf(name string) machine.Properties {
 	return machine.Properties{"driver": "virtio-net-pci", "id": machine.NICID(name), "netdev": machine.NetdevID(name), "bus": qmptest.Port}
 }
 
-func TestAnInterfaceComesAndGoes(t *testing.T) {
+// plugged is a QEMU that has got the interface blue.
+func plugged(t *testing.T) (*qmptest.Server, *watched) {
+	t.Helper()
 	qemu := qmptest.New(t)
 	g := open(t, qemu)
 	if got := g.Observe().NICs; len(got.Present) != 0 {
@@ -31,6 +33,11 @@ func TestAnInterfaceComesAndGoes(t *testing.T) {
 	if err := g.PlugNIC(t.Context(), "blue", netdevOf("blue"), deviceOf("blue")); err != nil {
 		t.Fatal(err)
 	}
+	return qemu, g
+}
+
+func TestAnInterfaceComes(t *testing.T) {
+	qemu, g := plugged(t)
 	nics := g.Observe().NICs
 	if !nics.Present["blue"] || nics.Plugged["blue"].IsZero() {
 		t.Errorf("it knows %+v", nics)
@@ -39,6 +46,10 @@ func TestAnInterfaceComesAndGoes(t *testing.T) {
 	if next := open(t, qemu).Observe().NICs; !next.Present["blue"] || len(next.Gone) != 0 {
 		t.Errorf("the next one knows %+v", next)
 	}
+}
+
+func TestAnInterfaceGoes(t *testing.T) {
+	qemu, g := plugged(t)
 	first := g.clock.Now()
 	for range 2 {
 		if err := g.UnplugNIC(t.Context(), "blue"); err != nil {
@@ -50,7 +61,7 @@ func TestAnInterfaceComesAndGoes(t *testing.T) {
 		t.Errorf("it knows %+v", nics)
 	}
 	qemu.Release(machine.NICID("blue"))
-	nics = g.await("the interface to be gone", func(f Facts) bool { return f.NICs.Gone["blue"] }).NICs
+	nics := g.await("the interface to be gone", func(f Facts) bool { return f.NICs.Gone["blue"] }).NICs
 	if nics.Present["blue"] || len(nics.Asked) != 0 || len(nics.Since) != 0 {
 		t.Errorf("it knows %+v", nics)
 	}

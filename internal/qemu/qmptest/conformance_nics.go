@@ -6,7 +6,7 @@ import "slices"
 func plugsNIC(c *Conn) {
 	backend := properties{"type": "hubport", "id": "host-a", "hubid": 1}
 	nic := properties{"driver": "virtio-net-pci", "id": "net-a", "netdev": "host-a", "bus": Port, "romfile": ""}
-	c.refused("device_add", nic, "GenericError", "Property 'virtio-net-pci.netdev' can't find value 'host-a'")
+	c.refused("device_add", nic, "GenericError", "netdev' can't find value 'host-a'")
 	c.do("netdev_add", backend, nil)
 	c.refused("netdev_add", backend, "GenericError", "Duplicate ID 'host-a' for netdev")
 	c.do("netdev_del", properties{"id": "host-a"}, nil)

@@ -22,9 +22,9 @@ func set(names ...string) map[string]bool {
 	return out
 }
 
-// ago are times before noon.
-func ago(name string, since time.Duration) map[string]time.Time {
-	return map[string]time.Time{name: noon.Add(-since)}
+// ago is so long before noon for the interface blue.
+func ago(since time.Duration) map[string]time.Time {
+	return map[string]time.Time{"blue": noon.Add(-since)}
 }
 
 func has(networks ...string) Attached {
@@ -69,13 +69,13 @@ func TestWhatVirtHandlerDoesAboutInterfaces(t *testing.T) {
 		"two that the pod has":             {node: Node{VMI: two, NICs: set("default"), InPod: has("red", "blue")}, want: "plugs red,blue"},
 		"one that the pod lacks":           {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red")}},
 		"one on another network":           {node: Node{VMI: two, NICs: set("default", "red"), InPod: Attached{layout.SecondaryInterface("blue"): "other/blue"}}},
-		"one that was given back just now": {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red", "blue"), Plugged: ago("blue", 4*time.Second)}, want: "waits 6s"},
-		"one that was given back long ago": {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red", "blue"), Plugged: ago("blue", 10*time.Second)}, want: "plugs blue"},
+		"one that was given back just now": {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red", "blue"), Plugged: ago(4 * time.Second)}, want: "waits 6s"},
+		"one that was given back long ago": {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red", "blue"), Plugged: ago(10 * time.Second)}, want: "plugs blue"},
 		"one that is absent":               {node: Node{VMI: gone, NICs: all, InPod: has("red", "blue")}, want: "unplugs blue"},
-		"one that was asked for":           {node: Node{VMI: gone, NICs: all, Asked: ago("blue", time.Second)}, want: "waits 9s"},
-		"one that was asked for in vain":   {node: Node{VMI: gone, NICs: all, Asked: ago("blue", 10*time.Second)}, want: "unplugs blue"},
-		"one that is kept":                 {node: Node{VMI: gone, NICs: all, Since: ago("blue", 10*time.Second), Asked: ago("blue", time.Second)}, want: "misses blue; waits 9s"},
-		"one that may be kept":             {node: Node{VMI: gone, NICs: all, Since: ago("blue", 10*time.Second-1), Asked: ago("blue", time.Second)}, want: "waits 9s"},
+		"one that was asked for":           {node: Node{VMI: gone, NICs: all, Asked: ago(time.Second)}, want: "waits 9s"},
+		"one that was asked for in vain":   {node: Node{VMI: gone, NICs: all, Asked: ago(10 * time.Second)}, want: "unplugs blue"},
+		"one that is kept":                 {node: Node{VMI: gone, NICs: all, Since: ago(10 * time.Second), Asked: ago(time.Second)}, want: "misses blue; waits 9s"},
+		"one that may be kept":             {node: Node{VMI: gone, NICs: all, Since: ago(10*time.Second - 1), Asked: ago(time.Second)}, want: "waits 9s"},
 		"one that is gone":                 {node: Node{VMI: gone, NICs: set("default", "red"), Gone: set("blue")}, want: "clears blue; keeps default,red"},
 		"one that is gone long since":      {node: Node{VMI: gone, NICs: set("default", "red")}, settled: true},
 		"one that went with the one before": {node: Node{VMI: gone, NICs: set("default", "red"), Unsure: true, Gone: set("blue")},
