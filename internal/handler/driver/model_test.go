@@ -64,7 +64,7 @@ func (n *noNetwork) Setup(_ context.Context, pod network.Pod, instance *v1.Virtu
 			continue
 		}
 		if nichotplug.OnMultus(instance, i.Name) {
-			if pod.Runs && !n.made[i.Name] {
+			if pod.Runs && !n.made[i.Name] && !slices.Contains(pod.Comes, i.Name) {
 				continue
 			}
 			if n.made == nil {

@@ -65,12 +65,7 @@ func (d *Driver) plug(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineIn
 	a := s.attached
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
-	has := map[string]bool{}
-	for _, name := range s.nics.Plug {
-		has[name] = true
-	}
-	with := nichotplug.WithNICs(vmi, func(name string) bool { return has[name] || s.guest.NICs.Present[name] })
-	interfaces, err := d.prepareNetwork(ctx, with, false)
+	interfaces, err := d.prepareNetwork(ctx, vmi, true, s.nics.Plug)
 	if err != nil {
 		return err
 	}

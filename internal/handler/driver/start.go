@@ -57,7 +57,7 @@ func (d *Driver) prepare(ctx context.Context, instance *v1.VirtualMachineInstanc
 	p := &prepared{selinux: d.link.SELinux}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		p.interfaces, err = d.prepareNetwork(ctx, instance, runs)
+		p.interfaces, err = d.prepareNetwork(ctx, instance, runs, nil)
 		return err
 	})
 	group.Go(func() (err error) {
@@ -73,13 +73,13 @@ func (d *Driver) prepare(ctx context.Context, instance *v1.VirtualMachineInstanc
 	return p, nil
 }
 
-func (d *Driver) prepareNetwork(ctx context.Context, instance *v1.VirtualMachineInstance, runs bool) ([]network.Interface, error) {
+func (d *Driver) prepareNetwork(ctx context.Context, instance *v1.VirtualMachineInstance, runs bool, comes []string) ([]network.Interface, error) {
 	resolvConf, err := d.link.ResolvConf()
 	if err != nil {
 		return nil, err
 	}
 	awaits := guestlifecycle.RoleOf(instance, d.env.Node) == guestlifecycle.Destination
-	pod := network.Pod{NetNS: d.link.Peer.NetNS, ResolvConf: resolvConf, Awaits: awaits, Runs: runs}
+	pod := network.Pod{NetNS: d.link.Peer.NetNS, ResolvConf: resolvConf, Awaits: awaits, Runs: runs, Comes: comes}
 	if d.link.SELinux.Apart() {
 		root := d.link.Peer.Root
 		pod.Taps = &network.TapChild{Enter: d.link.SELinux.Exec, Open: func() (*os.File, error) {

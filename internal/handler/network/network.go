@@ -15,10 +15,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/go-logr/logr"
-	"github.com/vishvananda/netlink"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -39,9 +39,11 @@ type Pod struct {
 	// Awaits means that the guest is still in another pod, which a migration brings it from: its
 	// tap is not connected before Connect (decision 331).
 	Awaits bool
-	// Runs means that a QEMU runs in the pod. What it has of networks beside the pods' was set up before: of an
-	// interface whose tap is not there it has nothing, and Setup passes it over.
-	Runs bool
+	// Runs means that a QEMU runs in the pod. What it has of networks beside the pods' was set up before, and
+	// Setup passes over what is not there, but for the interfaces that come now: what has no tap is none of
+	// QEMU's, and an interface that the pod has lost keeps no other from being served.
+	Runs  bool
+	Comes []string
 }
 
 // makeTap makes a tap in the calling thread's network namespace.
@@ -104,7 +106,7 @@ func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInst
 	// would answer each request twice.
 	m.Teardown(vmi.UID)
 	if pod.Runs {
-		if plans, err = setUpBefore(pod, plans); err != nil {
+		if plans, err = present(pod, plans); err != nil {
 			return nil, err
 		}
 	}
@@ -148,26 +150,25 @@ func (m *Manager) Connect(pod Pod, vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// setUpBefore are the plans of interfaces that an earlier Setup has made the tap of, and of the pods' own network.
-func setUpBefore(pod Pod, plans []plan) ([]plan, error) {
+// present are the plans of interfaces that are to come, that an earlier Setup has made the tap of and the pod has, and
+// of the pods' own network.
+func present(pod Pod, plans []plan) ([]plan, error) {
 	nl, err := openNetlink(pod.NetNS)
 	if err != nil {
 		return nil, err
 	}
 	defer nl.Close()
-	var before []plan
-	for _, p := range plans {
-		_, err := nl.LinkByName(p.tap)
-		var none netlink.LinkNotFoundError
-		switch {
-		case p.secondary && errors.As(err, &none):
-		case err != nil && !errors.As(err, &none):
-			return nil, fmt.Errorf("looking for tap %s: %w", p.tap, err)
-		default:
-			before = append(before, p)
-		}
+	list, err := nl.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("listing the links of the pod: %w", err)
 	}
-	return before, nil
+	links := map[string]bool{}
+	for _, link := range list {
+		links[link.Attrs().Name] = true
+	}
+	return slices.DeleteFunc(plans, func(p plan) bool {
+		return p.secondary && !slices.Contains(pod.Comes, p.name) && !(links[p.tap] && links[p.podInterface])
+	}), nil
 }
 
 // Tidy removes the bridges and taps in the pod that were made for networks beside the pods', but for those of the

@@ -290,8 +290,16 @@ func TestInterfacesComeAndGoInAPodThatRuns(t *testing.T) {
 	if now := links(); !slices.Equal(now, want) || len(want) != len(before)-2 {
 		t.Errorf("of %v there are left %v, want %v", before, now, want)
 	}
-	setupIn(t, m, Pod{NetNS: pod}, vmi) // it comes back
+	setupIn(t, m, Pod{NetNS: pod, Runs: true, Comes: []string{red}}, vmi) // it comes back
 	if now := links(); !slices.Equal(now, before) {
 		t.Errorf("there are %v again, want %v", now, before)
+	}
+	// The pod loses it, while QEMU has it.
+	nl := handle(t, pod)
+	link, err := nl.LinkByName(layout.SecondaryInterface(red))
+	check(t, err)
+	check(t, nl.LinkDel(link))
+	if made, err := m.Setup(t.Context(), runs, vmi); err != nil || len(made) != 0 {
+		t.Errorf("when the pod has lost it, there are %+v (%v)", made, err)
 	}
 }

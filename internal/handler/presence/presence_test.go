@@ -18,6 +18,7 @@ import (
 
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/nichotplug"
 )
 
 func newPod(namespace, uid string) *corev1.Pod {
@@ -48,6 +49,21 @@ func TestOnlyTheChosenPodIsTheLauncher(t *testing.T) {
 		if got := launcherPod(instance, c.pods); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+func TestOnlyTheLaunchersNetworksCount(t *testing.T) {
+	attached := func(pod *corev1.Pod, network string) *corev1.Pod {
+		pod.Annotations = map[string]string{nichotplug.StatusAnnotation: `[{"name":"shop/` + network + `","interface":"pod0123456789a"}]`}
+		return pod
+	}
+	p := New(Env{Wake: func() {}}, running())
+	if got := p.Networks(); len(got) != 0 {
+		t.Errorf("without a pod there are %v", got)
+	}
+	p.SetPods([]*corev1.Pod{attached(newPod("shop", "other"), "red"), attached(newPod("shop", "p"), "blue")})
+	if got := p.Networks(); len(got) != 1 || got["pod0123456789a"] != "shop/blue" {
+		t.Errorf("there are %v", got)
 	}
 }
 
