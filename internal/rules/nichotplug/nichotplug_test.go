@@ -142,6 +142,7 @@ func TestWhatAPodSaysIsBounded(t *testing.T) {
 		"too long":           {long(MaxAnnotation + 1), 0},
 		"as many as may be":  {"[" + strings.Repeat(`{},`, 255) + entry + "]", 1},
 		"too many":           {"[" + strings.Repeat(`{},`, 256) + entry + "]", 0},
+		"in part nonsense":   {"[" + entry + strings.Repeat(" ", 600) + ", 5]", 0},
 		"another one's name": {`[{"name":"lab/red","interface":"pod0123456789g"},{"name":"lab/red","interface":"pod0123456789ab"},{"name":"lab/red","interface":"xpod0123456789a"}]`, 0},
 	} {
 		pod := podWith(instance(nil), c.text)
@@ -149,7 +150,7 @@ func TestWhatAPodSaysIsBounded(t *testing.T) {
 			t.Errorf("%s: it has %v, want %d", name, got, c.want)
 		}
 		made := strings.ReplaceAll(c.text, `"name":"lab/red"`, `"namespace":"lab","name":"red"`)
-		if len(c.text) > 1000 && len(c.text) < MaxAnnotation {
+		if len(c.text) > 500 && len(c.text) < MaxAnnotation {
 			pod.Annotations[launcherpod.MadeWithAnnotation] = made
 			if got := madeWith(pod); got.lists(launcherpod.Attachment{Namespace: "lab", Name: "red", Interface: red}) != (c.want == 1) {
 				t.Errorf("%s: it was made with %d", name, len(got))

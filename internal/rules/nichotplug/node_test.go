@@ -72,12 +72,15 @@ func TestWhatVirtHandlerDoesAboutInterfaces(t *testing.T) {
 		"one that was given back just now": {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red", "blue"), Plugged: ago(4 * time.Second)}, want: "waits 6s"},
 		"one that was given back long ago": {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red", "blue"), Plugged: ago(10 * time.Second)}, want: "plugs blue"},
 		"one that is absent":               {node: Node{VMI: gone, NICs: all, InPod: has("red", "blue")}, want: "unplugs blue"},
-		"one that was asked for":           {node: Node{VMI: gone, NICs: all, Asked: ago(time.Second)}, want: "waits 9s"},
-		"one that was asked for in vain":   {node: Node{VMI: gone, NICs: all, Asked: ago(10 * time.Second)}, want: "unplugs blue"},
-		"one that is kept":                 {node: Node{VMI: gone, NICs: all, Since: ago(10 * time.Second), Asked: ago(time.Second)}, want: "misses blue; waits 9s"},
-		"one that may be kept":             {node: Node{VMI: gone, NICs: all, Since: ago(10*time.Second - 1), Asked: ago(time.Second)}, want: "waits 9s"},
-		"one that is gone":                 {node: Node{VMI: gone, NICs: set("default", "red"), Gone: set("blue")}, want: "clears blue; keeps default,red"},
-		"one that is gone long since":      {node: Node{VMI: gone, NICs: set("default", "red")}, settled: true},
+		"one that is absent behind others": {node: Node{VMI: instance([]string{"red"}, state("red", "absent")), NICs: set("default", "red")}, want: "unplugs red"},
+		"one beside one that was asked for": {node: Node{VMI: instance([]string{"red", "blue"}, state("blue", "absent"), state("red", "absent")), NICs: all, Asked: ago(time.Second)},
+			want: "unplugs red; waits 9s"},
+		"one that was asked for":         {node: Node{VMI: gone, NICs: all, Asked: ago(time.Second)}, want: "waits 9s"},
+		"one that was asked for in vain": {node: Node{VMI: gone, NICs: all, Asked: ago(10 * time.Second)}, want: "unplugs blue"},
+		"one that is kept":               {node: Node{VMI: gone, NICs: all, Since: ago(10 * time.Second), Asked: ago(time.Second)}, want: "misses blue; waits 9s"},
+		"one that may be kept":           {node: Node{VMI: gone, NICs: all, Since: ago(10*time.Second - 1), Asked: ago(time.Second)}, want: "waits 9s"},
+		"one that is gone":               {node: Node{VMI: gone, NICs: set("default", "red"), Gone: set("blue")}, want: "clears blue; keeps default,red"},
+		"one that is gone long since":    {node: Node{VMI: gone, NICs: set("default", "red")}, settled: true},
 		"one that went with the one before": {node: Node{VMI: gone, NICs: set("default", "red"), Unsure: true, Gone: set("blue")},
 			want: "clears blue; keeps default,red"},
 		"after another virt-handler":             {node: Node{VMI: two, NICs: all, Unsure: true}, want: "keeps blue,default,red"},
@@ -101,6 +104,18 @@ func TestWhatVirtHandlerDoesAboutInterfaces(t *testing.T) {
 				t.Errorf("it is settled: %v", !c.settled)
 			}
 		})
+	}
+}
+
+func TestWhetherThereIsSomethingToBeDone(t *testing.T) {
+	list := []string{"a"}
+	for _, s := range []Step{{Plug: list}, {Unplug: list}, {Clear: list}, {Tidy: true}, {Plug: list, Clear: list}, {Plug: list, Unplug: list}, {Unplug: list, Clear: list}} {
+		if !s.Any() {
+			t.Errorf("nothing is to be done for %+v", s)
+		}
+	}
+	if s := (Step{Kept: list, Keep: list, After: 1}); s.Any() {
+		t.Errorf("something is to be done for %+v", s)
 	}
 }
 
