@@ -63,6 +63,7 @@ func TestWhatTheNextStepIsChosenOn(t *testing.T) {
 		"volumes are to be looked at sooner than the guest": {instance, func(s *snapshot) {
 			s.plug, s.plugAfter, s.guest.After = true, time.Second, time.Minute
 		}, func(o *guestlifecycle.Observed) { o.Plug, o.PlugAfter = true, time.Second }},
+		"an interface is to be plugged": {instance, func(s *snapshot) { s.nics.Plug = []string{"blue"} }, func(o *guestlifecycle.Observed) { o.NICs = true }},
 		"the guest waits for a volume that it boots from": {waiting, func(s *snapshot) {
 			s.guest = guest.Facts{RunState: runstate.Prelaunch, Halted: true}
 		}, func(o *guestlifecycle.Observed) { o.RunState, o.Halted = runstate.Prelaunch, true }},

@@ -71,7 +71,7 @@ func TestInterfacesOfTheGuest(t *testing.T) {
 	vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}
 	g := facts().Guest
 	g.Interfaces[0].Queues = 0
-	g.Interfaces = append(g.Interfaces, Interface{Name: "second", MAC: "02:00:00:00:00:02", Queues: 4})
+	g.Interfaces = append(g.Interfaces, Interface{Name: "second", MAC: "02:00:00:00:00:02", Queues: 4, Multus: true})
 	inGuest := func(name, mac string, ips ...string) v1.VirtualMachineInstanceNetworkInterface {
 		return v1.VirtualMachineInstanceNetworkInterface{InterfaceName: name, MAC: mac, IPs: ips}
 	}
@@ -81,13 +81,13 @@ func TestInterfacesOfTheGuest(t *testing.T) {
 	}}
 	var got []string
 	for _, i := range interfaces(vmi, g) {
-		got = append(got, fmt.Sprintf("%s=%s %s %q %v x%d", i.Name, i.InterfaceName, i.MAC, i.IP, i.IPs, i.QueueCount))
+		got = append(got, fmt.Sprintf("%s=%s %s %q %v x%d %s", i.Name, i.InterfaceName, i.MAC, i.IP, i.IPs, i.QueueCount, i.InfoSource))
 	}
 	want := []string{
 		// The agent knows no address yet: what virt-handler knows stays.
-		`default=eth0 02:00:00:00:00:01 "10.0.0.5" [10.0.0.5 fd00::5] x1`,
-		`second=eth1 02:00:00:00:00:02 "10.9.9.9" [10.9.9.9 fd00::9] x4`,
-		`=docker0 0a:00:00:00:00:02 "" [] x0`, `=veth0 0a:00:00:00:00:01 "" [] x0`, `=veth0 0a:00:00:00:00:03 "" [] x0`,
+		`default=eth0 02:00:00:00:00:01 "10.0.0.5" [10.0.0.5 fd00::5] x1 domain, guest-agent`,
+		`second=eth1 02:00:00:00:00:02 "10.9.9.9" [10.9.9.9 fd00::9] x4 domain, guest-agent, multus-status`,
+		`=docker0 0a:00:00:00:00:02 "" [] x0 guest-agent`, `=veth0 0a:00:00:00:00:01 "" [] x0 guest-agent`, `=veth0 0a:00:00:00:00:03 "" [] x0 guest-agent`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("interfaces (-want +got):\n%s", diff)

@@ -54,6 +54,8 @@ func begin(o *Observed)  { o.Halted, o.Begin = true, true }
 func plug(o *Observed)   { o.Plug = true }
 func linked(o *Observed) { o.LinksDiffer = true }
 
+func nics(o *Observed) { o.NICs = true }
+
 func TestNext(t *testing.T) {
 	finished := func(o *Observed) { o.Pod.Finished = true }
 	gone := func(o *Observed) { o.VMI = nil }
@@ -121,6 +123,9 @@ func TestNext(t *testing.T) {
 		"a guest that waits for volumes":              {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, halted), step: Wait},
 		"a guest that waits for volumes, one is here": {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, halted, plug), step: Plug},
 		"a guest that has waited for volumes":         {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, begin, plug), step: Begin},
+		"an interface can be plugged":                 {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, nics), step: PlugNICs},
+		"an interface can be plugged after a volume":  {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, nics, plug), step: Plug},
+		"an interface before the guest is told":       {o: observed(launcher(launch.PhaseRunning), attached, nics, changed), step: Report},
 		"a link is to be switched before it begins":   {o: observed(in(v1.Running), launcher(launch.PhaseRunning), attached, begin, linked), step: SwitchLinks},
 		"a link is to be switched before it is told":  {o: observed(launcher(launch.PhaseRunning), attached, linked, changed), step: SwitchLinks},
 		"a link of a guest that is to go":             {o: observed(in(v1.Running), deleted, launcher(launch.PhaseRunning), attached, linked), step: Stop},
