@@ -21,13 +21,14 @@ func (w *world) setRollout(strategy v1.VMRolloutStrategy) {
 	if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(kv), kv); client.IgnoreNotFound(err) != nil {
 		w.t.Fatalf("reading the KubeVirt object: %v", err)
 	}
+	before := kv.DeepCopy()
 	kv.Spec.Configuration.VMRolloutStrategy = &strategy
 	if kv.ResourceVersion == "" {
 		w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
 		w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), kv) })
 		return
 	}
-	w.do("changing the rollout strategy", w.client.Update(w.ctx, kv))
+	w.do("changing the rollout strategy", w.client.Patch(w.ctx, kv, client.MergeFrom(before)))
 }
 
 // changeTemplate changes the spec in the template of the VM "vm".

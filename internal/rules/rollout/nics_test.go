@@ -122,6 +122,8 @@ func TestWhichWayAnInterfaceReachesTheGuest(t *testing.T) {
 		"another one, where none was named":     {started: []specEdit{bare}, has: []specEdit{bareButDefault}, wants: []specEdit{without("red"), nic("blue")}, want: "blue live plug"},
 		"it is taken back where none was named": {started: []specEdit{bare}, has: []specEdit{bareButDefault, nic("blue")}, wants: []specEdit{bare}, want: "blue live plug"},
 		"one in the midst goes":                 {started: []specEdit{nic("blue")}, has: []specEdit{nic("blue")}, wants: []specEdit{without("red"), nic("blue")}, want: "red restart order"},
+		"another model of the first one":        {wants: []specEdit{func(s *v1.VirtualMachineInstanceSpec) { s.Domain.Devices.Interfaces[0].Model = "e1000" }}, want: "*"},
+		"another model, which the VMI has":      {has: []specEdit{func(s *v1.VirtualMachineInstanceSpec) { s.Domain.Devices.Interfaces[0].Model = "e1000" }}},
 		"one that was absent goes":              {has: []specEdit{nic("blue"), red(absent)}, wants: []specEdit{nic("blue"), without("red")}, want: "red restart order"},
 		"one for another":                       {wants: []specEdit{without("red"), nic("blue")}, want: "blue restart order, red restart order"},
 		"one more before the others":            {wants: []specEdit{first("blue")}, want: "blue restart order"},
