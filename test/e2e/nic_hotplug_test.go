@@ -200,7 +200,7 @@ func (a *attacher) attach() {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	defer inPod.Close()
+	defer func() { _ = inPod.Close() }()
 	onNode, err := netlink.NewHandleAt(nodeNetwork(a.t, a.node))
 	if err != nil {
 		a.t.Fatal(err)
@@ -230,7 +230,7 @@ func (a *attacher) detach() {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	defer inPod.Close()
+	defer func() { _ = inPod.Close() }()
 	there, err := netlink.NewHandleAt(inPod)
 	if err != nil {
 		a.t.Fatal(err)

@@ -167,7 +167,7 @@ func present(pod Pod, plans []plan) ([]plan, error) {
 		links[link.Attrs().Name] = true
 	}
 	return slices.DeleteFunc(plans, func(p plan) bool {
-		return p.secondary && !slices.Contains(pod.Comes, p.name) && !(links[p.tap] && links[p.podInterface])
+		return p.secondary && !slices.Contains(pod.Comes, p.name) && (!links[p.tap] || !links[p.podInterface])
 	}), nil
 }
 

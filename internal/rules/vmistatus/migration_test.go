@@ -197,6 +197,18 @@ func TestTheGuestsNodeIsTheTargetOnceItRunsThere(t *testing.T) {
 			t.Errorf("%s: the condition is there: %v", what, there)
 		}
 	}
+	// Who is evicted from the node that it has just come to goes on from there.
+	vmi := onTheWay(begun, completed)
+	vmi.Status.EvacuationNodeName = "target"
+	if status := Project(vmi, Controller, Facts{Now: now, Migration: arrived}); status.EvacuationNodeName != "target" {
+		t.Errorf("a guest that is to leave its new node is marked for %q", status.EvacuationNodeName)
+	}
+}
+
+func TestWhatMigrationRequiredSays(t *testing.T) {
+	required := onTheWay(begun, completed)
+	required.Status.Conditions = append(required.Status.Conditions, says(v1.VirtualMachineInstanceMigrationRequired, "True", "x"))
+	arrived := Migration{Of: "m", Arrived: &Arrival{Image: "image"}}
 	wanted := says(v1.VirtualMachineInstanceMigrationRequired, "False", "y")
 	for what, c := range map[string]struct {
 		facts Facts
@@ -212,12 +224,6 @@ func TestTheGuestsNodeIsTheTargetOnceItRunsThere(t *testing.T) {
 		if reason := ""; got != nil && got.Reason != c.want || got == nil && c.want != reason {
 			t.Errorf("%s: it says %+v", what, got)
 		}
-	}
-	// Who is evicted from the node that it has just come to goes on from there.
-	vmi := onTheWay(begun, completed)
-	vmi.Status.EvacuationNodeName = "target"
-	if status := Project(vmi, Controller, Facts{Now: now, Migration: arrived}); status.EvacuationNodeName != "target" {
-		t.Errorf("a guest that is to leave its new node is marked for %q", status.EvacuationNodeName)
 	}
 }
 
