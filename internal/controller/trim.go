@@ -28,17 +28,18 @@ func trimPod(object any) (any, error) {
 		NodeName:          pod.Spec.NodeName,
 		PriorityClassName: pod.Spec.PriorityClassName,
 		SchedulerName:     pod.Spec.SchedulerName,
-		Containers:        namesAndImages(pod.Spec.Containers),
+		Containers:        whatCounts(pod.Spec.Containers),
 		Volumes:           onClaims(pod.Spec.Volumes),
 		SecurityContext:   withSELinux(pod.Spec.SecurityContext),
 	}
 	return pod, nil
 }
 
-func namesAndImages(containers []corev1.Container) []corev1.Container {
+// whatCounts is of containers what says which they are, and what they are to have.
+func whatCounts(containers []corev1.Container) []corev1.Container {
 	out := make([]corev1.Container, len(containers))
 	for i := range containers {
-		out[i].Name, out[i].Image = containers[i].Name, containers[i].Image
+		out[i].Name, out[i].Image, out[i].Resources = containers[i].Name, containers[i].Image, containers[i].Resources
 	}
 	return out
 }

@@ -121,6 +121,8 @@ func stripPod(obj any) (any, error) {
 	if pod.Labels[v1.AppLabel] == layout.AttachmentApp {
 		kept.Spec.Volumes = pod.Spec.Volumes
 		kept.Status.ContainerStatuses = pod.Status.ContainerStatuses
+	} else {
+		kept.Status.ContainerStatuses = resources(pod.Status.ContainerStatuses)
 	}
 	kept.Status.Phase = pod.Status.Phase
 	for _, kind := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
@@ -129,4 +131,15 @@ func stripPod(obj any) (any, error) {
 		}
 	}
 	return kept, nil
+}
+
+// resources keeps of containers what they have of their node.
+func resources(containers []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var out []corev1.ContainerStatus
+	for i := range containers {
+		if containers[i].Name == layout.ComputeContainer {
+			out = append(out, corev1.ContainerStatus{Name: containers[i].Name, Resources: containers[i].Resources})
+		}
+	}
+	return out
 }

@@ -44,14 +44,16 @@ func (g *guest) hasLink(state v1.InterfaceState) {
 	g.sees("the link "+string(state), "cat /sys/class/net/eth0/carrier", carrier)
 }
 
-// TestChangesReachAGuestThatRuns changes a VM's template while its guest runs: the link of its interface, which
-// stays as it is in a migration and in a restart, and where it is to run, which a migration goes by.
+// TestChangesReachAGuestThatRuns changes a VM's template while its guest runs: the link of its interface and its
+// CPUs, which stay as they are in a migration and in a restart, and where it is to run, which a migration goes by.
 func TestChangesReachAGuestThatRuns(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
 	g := bootVM(t, newMigratableVM(t, ns, "live"))
 	boot := g.bootID()
 	g.link(v1.InterfaceStateLinkDown)
+	g.setSockets(2)
+	g.hasCPUs(2)
 
 	other := map[string]string{node1: node2, node2: node1}[awaitMigratable(t, ns, "live").Status.NodeName]
 	changeTemplate(t, ns, "live", func(spec *v1.VirtualMachineInstanceSpec) {
@@ -70,29 +72,34 @@ func TestChangesReachAGuestThatRuns(t *testing.T) {
 	g = login(t, ns, "live") // a console ends with the guest's time on its node
 	g.hasLink(v1.InterfaceStateLinkDown)
 	g.link(v1.InterfaceStateLinkUp)
+	g.hasCPUs(2)
+	g.setSockets(3)
+	g.hasCPUs(3)
 	if again := g.bootID(); again != boot {
 		t.Errorf("the guest has been started again: %s, was %s", again, boot)
 	}
 
-	sockets := func(n uint32) func(*v1.VirtualMachineInstanceSpec) {
-		return func(spec *v1.VirtualMachineInstanceSpec) { spec.Domain.CPU = &v1.CPU{Sockets: n} }
+	cores := func(n uint32) func(*v1.VirtualMachineInstanceSpec) {
+		return func(spec *v1.VirtualMachineInstanceSpec) { spec.Domain.CPU.Cores = n }
 	}
-	changeTemplate(t, ns, "live", sockets(2))
+	changeTemplate(t, ns, "live", cores(2))
 	eventually(t, "RestartRequired", func(context.Context) error {
 		vm := &v1.VirtualMachine{}
 		if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "live"}, vm); err != nil {
 			return err
 		}
 		if c := condition.Find(vm.Status.Conditions, v1.VirtualMachineRestartRequired); c == nil ||
-			c.Message != "these changes take effect when the VM is restarted: spec.template.spec.domain.cpu" {
+			c.Message != "these changes take effect when the VM is restarted: spec.template.spec.domain.cpu.cores" {
 			return fmt.Errorf("it says %+v", c)
 		}
 		return nil
 	})
-	changeTemplate(t, ns, "live", func(spec *v1.VirtualMachineInstanceSpec) { spec.Domain.CPU = nil })
+	changeTemplate(t, ns, "live", cores(0))
 	awaitNoRestartRequired(t, ns, "live")
 
 	g.link(v1.InterfaceStateLinkDown)
 	restartAndAwait(t, ns, "live")
-	login(t, ns, "live").hasLink(v1.InterfaceStateLinkDown)
+	g = login(t, ns, "live")
+	g.hasLink(v1.InterfaceStateLinkDown)
+	g.hasCPUs(3)
 }

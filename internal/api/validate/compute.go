@@ -11,10 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// maxVCPUs is what a q35 machine can have without hardware virtualization.
-const maxVCPUs = 255
+// maxVCPUs is what a machine can have.
+const maxVCPUs = machine.MaxVCPUs
 
 // minGuestMemory is less than any guest can start with.
 var minGuestMemory = resource.MustParse("1Mi")

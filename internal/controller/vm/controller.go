@@ -144,7 +144,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vml
 	if err != nil {
 		return o, err
 	}
-	o.Strategy = settings.RolloutStrategy
+	o.Strategy, o.Limits = settings.RolloutStrategy, settings.LiveUpdate
 	if err := r.observeDataVolumes(ctx, &o); err != nil {
 		return o, err
 	}

@@ -132,6 +132,8 @@ func (r *Reconciler) ask(ctx context.Context, question vmilifecycle.Question, o 
 		return r.askForNode(ctx, o)
 	case vmilifecycle.NeedWarning:
 		return r.askForWarning(ctx, o)
+	case vmilifecycle.NeedResources:
+		return r.askForResources(ctx, o)
 	}
 	return fmt.Errorf("nobody can ask for %s", question)
 }
@@ -240,6 +242,11 @@ func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vm
 	current, err := r.patch(ctx, o.VMI, plan.VMI)
 	if err != nil || !current {
 		return err
+	}
+	if plan.Resize {
+		if err := r.resize(ctx, o, plan.VMI); err != nil {
+			return err
+		}
 	}
 	if plan.DeleteOther {
 		if err := deletion.Once(ctx, r.Client, &r.deletedOther, o.VMI, o.Other, "the pod"); err != nil {

@@ -40,7 +40,11 @@ type snapshot struct {
 	// nics is what is to be done about interfaces that come or go.
 	nics nichotplug.Step
 	// linksDiffer means that links of interfaces are to be switched.
-	linksDiffer           bool
+	linksDiffer bool
+	// cpus is how many virtual CPUs the guest is to have now, 0 for those that it has; cpusAfter is when it is
+	// to be asked again for some.
+	cpus                  int
+	cpusAfter             time.Duration
 	plugAfter, agentAfter time.Duration
 	now                   time.Time
 }
@@ -53,6 +57,9 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 		a.guest.Refresh(ctx, seen.VMI.Spec.Domain.Devices.Disks)
 	}
 	if a := s.attached; a != nil && seen.VMI != nil && guestlifecycle.RoleOf(seen.VMI, d.env.Node) == guestlifecycle.Home {
+		if guestlifecycle.CanChangeCPUs(seen.VMI) {
+			a.guest.RefreshCPUs(ctx)
+		}
 		s.agentAfter = a.agent.Tend(ctx, len(seen.VMI.Spec.Domain.Devices.Interfaces))
 		s.plug, s.plugAfter = a.volumes.Tend(ctx, a.guest.Monitor(), volumes.View{
 			VMI: seen.VMI, AttachmentPods: seen.AttachmentPods, LauncherPod: a.link.Pod,
@@ -70,6 +77,7 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 	if s.attached = d.attached.Load(); s.attached != nil {
 		s.guest, s.agent = s.attached.guest.Observe(), s.attached.agent.Observe()
 		if s.presence.VMI != nil {
+			d.observeCPUs(&s)
 			s.linksDiffer = s.attached.guest.LinksDiffer(s.inGuest(s.presence.VMI))
 			s.volumes = s.attached.volumes.Observe(atNode(s.presence.VMI, s.role))
 		}
@@ -115,6 +123,7 @@ func (s *snapshot) observed(node string) guestlifecycle.Observed {
 		o.Halted, o.Begin, after = true, halt.Begin, backoff.Sooner(after, halt.After)
 	}
 	o.LinksDiffer, o.NICs = s.linksDiffer, s.nics.Any()
+	o.CPUsDiffer, after = s.cpus != 0, backoff.Sooner(after, s.cpusAfter)
 	o.RunState, o.Resume, o.PlugAfter = s.guest.RunState, s.guest.Resume, backoff.Sooner(o.PlugAfter, after)
 	return o
 }
@@ -135,6 +144,7 @@ func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 	g := &guestlifecycle.Guest{
 		RunState: guestlifecycle.StatusOf(s.guest.RunState, s.migration.handsOver), Stalled: s.guest.Stalled,
 		FailedDisks: s.guest.FailedDisks, PausedByUser: s.guest.PausedByUser,
+		VCPUs:          s.guest.VCPUs,
 		Halt:           s.halt(),
 		MachineType:    machineType,
 		KVM:            s.guest.KVM,
@@ -174,11 +184,7 @@ func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 	if s.role == guestlifecycle.Former {
 		return o, nil // the status is another node's
 	}
-	failure := d.failures.visible()
-	if failure == nil {
-		failure = s.nics.Problem()
-	}
-	facts := s.facts(o, failure)
+	facts := s.facts(o, s.failure(d.failures.visible()))
 	facts.Source, facts.Target = s.migration.sourceFacts, s.migration.targetFacts
 	if s.migration.hidesEnd {
 		facts.Exit, facts.Lost, facts.Vanished = nil, false, false

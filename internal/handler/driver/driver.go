@@ -266,6 +266,8 @@ func (d *Driver) act(ctx context.Context, step guestlifecycle.Step, s snapshot, 
 		return s.attached.guest.SwitchLinks(ctx, s.inGuest(o.VMI))
 	case guestlifecycle.PlugNICs:
 		return d.plugNICs(ctx, &s, o.VMI)
+	case guestlifecycle.ChangeCPUs:
+		return d.changeCPUs(ctx, &s)
 	case guestlifecycle.Begin:
 		return d.begin(ctx, s)
 	case guestlifecycle.Plug:

@@ -139,6 +139,9 @@ func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInst
 	}
 	if at == guestlifecycle.Destination {
 		in.Incoming = instance.Status.MigrationState.MigrationUID
+		if has := instance.Status.CurrentCPUTopology; has != nil {
+			in.Sockets = has.Sockets
+		}
 	}
 	m, err := machine.Build(in)
 	if err != nil {

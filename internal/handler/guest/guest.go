@@ -74,6 +74,7 @@ type Guest struct {
 	stopped time.Time
 	links   links
 	nics    nics
+	vcpus   vcpus
 }
 
 // Facts are what is known of the guest.
@@ -106,6 +107,10 @@ type Facts struct {
 	Links map[string]v1.InterfaceState
 	// NICs are the interfaces that QEMU has and had.
 	NICs NICs
+	// VCPUs is how many virtual CPUs the guest has, 0 if that is not known; KeptCPUs is why it has some that it was
+	// asked to give back, "" if it has not.
+	VCPUs    int
+	KeptCPUs string
 	// Silent means that QEMU did not answer when it was asked last: what is known is from before.
 	Silent bool
 	// After is when the guest is to be looked at again; 0 for when something happens.
@@ -172,6 +177,7 @@ func (g *Guest) Observe() Facts {
 	now := g.env.Now()
 	g.known = g.known.at(now)
 	facts := g.known.facts(now)
+	facts.VCPUs, facts.KeptCPUs = g.vcpus.present(), g.vcpus.kept(now)
 	facts.KVM, facts.Stopped, facts.Silent, facts.Links = g.kvm, g.stopped, g.silent, maps.Clone(g.links)
 	facts.NICs = g.nics.facts()
 	return facts
@@ -196,6 +202,9 @@ func (g *Guest) handleEvent(e qmp.Event) {
 		default:
 		}
 	}
+	if g.heardCPUs(e) {
+		look = true
+	}
 	if slices.Contains(changing, e.Name) {
 		look = true
 		g.mu.Lock()
@@ -209,6 +218,14 @@ func (g *Guest) handleEvent(e qmp.Event) {
 		g.env.Log.V(1).Info("QEMU reported an event", "event", e.Name)
 		g.env.Wake()
 	}
+}
+
+// heardCPUs notes what an event says of CPUs, and reports whether that is news.
+func (g *Guest) heardCPUs(e qmp.Event) (news bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.vcpus, news = g.vcpus.heard(e)
+	return news
 }
 
 // Refresh follows up on events: what they say may be out of date by the time

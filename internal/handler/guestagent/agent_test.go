@@ -291,14 +291,21 @@ func TestQuestionsOfUsers(t *testing.T) {
 	g := &guest{answers: map[string]string{
 		"guest-get-osinfo": osInfo, "guest-get-host-name": `{"return": {"host-name": "web"}}`,
 		"guest-get-users": `{"return": [{"user": "ann", "login-time": 1}]}`,
+		"guest-get-vcpus": `{"return": [{"logical-id": 0, "online": true, "can-offline": false}, {"logical-id": 1, "online": true}, {"logical-id": 2, "online": false}]}`,
 	}}
 	w := watch(t, g, nil)
+	if _, err := w.UsedCPUs(t.Context()); !errors.Is(err, ErrNotConnected) {
+		t.Errorf("without an agent: %v", err)
+	}
 	if _, err := w.UserList(t.Context()); !errors.Is(err, ErrNotConnected) {
 		t.Errorf("without an agent: %v", err)
 	}
 	w.HandleEvent(port(true))
 	if list, err := w.UserList(t.Context()); err != nil || len(list.Items) != 1 || list.Items[0].UserName != "ann" {
 		t.Errorf("users: %+v, %v", list, err)
+	}
+	if used, err := w.UsedCPUs(t.Context()); err != nil || used != 2 {
+		t.Errorf("%d CPUs are used, %v", used, err)
 	}
 	// What this agent lacks is left out where it is one of many things, and an error where
 	// it is all that was asked for.

@@ -79,6 +79,22 @@ func (a *Agent) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuest
 	return guestinfo.AgentInfo(f), err
 }
 
+// UsedCPUs returns how many CPUs the guest's system uses.
+func (a *Agent) UsedCPUs(ctx context.Context) (int, error) {
+	var cpus []agent.VCPU
+	err := a.forUser(ctx, func(ctx context.Context, c *agent.Client) (err error) {
+		cpus, err = c.VCPUs(ctx)
+		return err
+	})
+	used := 0
+	for _, c := range cpus {
+		if c.Online {
+			used++
+		}
+	}
+	return used, err
+}
+
 // Reboot asks the agent to reboot the guest. done is false when there is none that
 // could, and somebody else has to.
 func (a *Agent) Reboot(ctx context.Context) (done bool, err error) {

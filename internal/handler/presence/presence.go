@@ -24,6 +24,7 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/nichotplug"
+	"drydock.dev/drydock/internal/rules/podresize"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
@@ -200,7 +201,7 @@ func podOf(pod *corev1.Pod) *guestlifecycle.Pod {
 	}
 	p := &guestlifecycle.Pod{
 		UID:      pod.UID,
-		Finished: podstatus.Terminal(pod),
+		Finished: podstatus.Terminal(pod), Resources: podresize.Actual(pod),
 	}
 	if ready := podstatus.Condition(pod, corev1.PodReady); ready != nil {
 		p.Ready = ready.Status == corev1.ConditionTrue

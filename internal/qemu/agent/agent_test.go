@@ -142,6 +142,8 @@ func fakeAgent(t *testing.T) string {
 				return `{"return": [{"name": "lo", "ip-addresses": [{"ip-address-type": "ipv4", "ip-address": "127.0.0.1", "prefix": 8}], "hardware-address": "00:00:00:00:00:00"}]}`
 			case "guest-get-users", "guest-get-fsinfo":
 				return `{"return": []}`
+			case "guest-get-vcpus":
+				return `{"return": [{"logical-id": 0, "online": true, "can-offline": false}]}`
 			case "guest-get-timezone":
 				return `{"return": {"zone": "UTC", "offset": 0}}`
 			case "guest-fsfreeze-status":
@@ -189,6 +191,9 @@ func TestConformance(t *testing.T) {
 			identity(ctx, t, c, host)
 			if zone, err := c.Timezone(ctx); err != nil || zone.Zone == "" {
 				t.Errorf("guest-get-timezone: %+v, %v", zone, err)
+			}
+			if cpus, err := c.VCPUs(ctx); err != nil || len(cpus) == 0 || !cpus[0].Online {
+				t.Errorf("guest-get-vcpus: %+v, %v", cpus, err)
 			}
 			if _, err := c.Users(ctx); err != nil {
 				t.Errorf("guest-get-users: %v", err)

@@ -124,6 +124,17 @@ func (c *Client) Timezone(ctx context.Context) (Timezone, error) {
 	return ask[Timezone](ctx, c, "guest-get-timezone")
 }
 
+// VCPU is one of the guest's CPUs.
+type VCPU struct {
+	LogicalID int64 `json:"logical-id"`
+	Online    bool  `json:"online"`
+}
+
+// VCPUs asks for the CPUs that the guest's system knows.
+func (c *Client) VCPUs(ctx context.Context) ([]VCPU, error) {
+	return ask[[]VCPU](ctx, c, "guest-get-vcpus")
+}
+
 // FreezeStatus is thawed or frozen.
 func (c *Client) FreezeStatus(ctx context.Context) (string, error) {
 	return ask[string](ctx, c, "guest-fsfreeze-status")

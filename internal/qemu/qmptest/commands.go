@@ -58,7 +58,7 @@ var commands = map[string]func(s *Server, m *monitor, a arguments) (any, error){
 	"query-block": (*Server).queryBlock, "query-blockstats": (*Server).queryBlockStats,
 	"blockdev-open-tray": (*Server).openTray, "blockdev-close-tray": (*Server).closeTray,
 	"blockdev-insert-medium": (*Server).insertMedium, "blockdev-remove-medium": (*Server).removeMedium,
-	"query-chardev": (*Server).queryChardev, "set_link": (*Server).setLink,
+	"query-chardev": (*Server).queryChardev, "set_link": (*Server).setLink, "query-hotpluggable-cpus": (*Server).queryCPUs,
 	"netdev_add": (*Server).netdevAdd, "netdev_del": (*Server).netdevDel,
 	"migrate-set-capabilities": (*Server).setCapabilities, "migrate-set-parameters": (*Server).setParameters,
 	"migrate-incoming": (*Server).migrateIncoming, "migrate": (*Server).migrate, "query-migrate": (*Server).queryMigrate,

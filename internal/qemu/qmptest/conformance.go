@@ -50,6 +50,7 @@ func Conformance(t *testing.T, open Open) {
 		"keys and buttons are pressed":                                buttons,
 		"an interface is plugged with its backend":                    plugsNIC,
 		"links are switched by the names of their backends":           links,
+		"CPUs are plugged into sockets, and the guest's to release":   cpus,
 		"the guest agent's port is listed, closed without an agent":   agentPort,
 		"the monitor ends with QEMU, after the event that tells why":  quits,
 	} {

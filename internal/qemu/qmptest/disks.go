@@ -1,6 +1,9 @@
 package qmptest
 
-import "slices"
+import (
+	"path"
+	"slices"
+)
 
 func (s *Server) addFD(m *monitor, a arguments) (any, error) {
 	if len(m.files) == 0 {
@@ -123,6 +126,8 @@ func (s *Server) deviceAdd(_ *monitor, a arguments) (any, error) {
 	switch {
 	case s.machine.devices[a.ID] != nil:
 		return nil, generic("Duplicate device ID '%s'", a.ID)
+	case a.Driver == cpuDriver:
+		return nil, s.addCPU(a)
 	case s.machine.nodes[a.Drive] == nil:
 		return nil, generic("Property '%s.drive' can't find value '%s'", a.Driver, a.Drive)
 	case s.machine.deviceUses(a.Drive):
@@ -135,6 +140,8 @@ func (s *Server) deviceAdd(_ *monitor, a arguments) (any, error) {
 func (s *Server) deviceDel(_ *monitor, a arguments) (any, error) {
 	d := s.machine.devices[a.ID]
 	switch {
+	case path.IsAbs(a.ID):
+		return nil, s.delCPU(a)
 	case d == nil:
 		return nil, refusal("DeviceNotFound", "Device '%s' not found", a.ID)
 	case d.pci:

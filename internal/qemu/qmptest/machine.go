@@ -38,7 +38,7 @@ const (
 // that of the monitor is named monitor.
 func Arguments(accelerator, dir, monitor string) []string {
 	return []string{
-		"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator, "-m", "32", "-display", "none", "-S",
+		"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator, "-m", "32", "-smp", fmt.Sprintf("cpus=1,maxcpus=%d,sockets=%[1]d", sockets), "-display", "none", "-S",
 		"-device", "virtio-scsi-pci,id=scsi0", "-device", "pcie-root-port,id=" + Port + ",chassis=1",
 		"-device", "ide-cd,id=" + Drive + ",bus=ide.0",
 		"-blockdev", fmt.Sprintf("driver=null-co,node-name=%s,size=%d", RootNode, rootSize),
@@ -63,6 +63,8 @@ type machine struct {
 	nextNode int
 	// agentOpen means that the guest has opened AgentPort.
 	agentOpen bool
+	// systemRuns means that the guest's system has taken its CPUs over from the firmware.
+	systemRuns bool
 	// netdevs are the backends of interfaces, by id.
 	netdevs   map[string]*netdev
 	migration migration
@@ -83,6 +85,8 @@ type device struct {
 	pci, leaving bool
 	ioStatus     string
 	bootIndex    int
+	// socket is where a CPU is.
+	socket int
 }
 
 // node is a block node.

@@ -43,6 +43,8 @@ type Settings struct {
 	ImagePullPolicy corev1.PullPolicy
 	// RolloutStrategy is Stage unless LiveUpdate is asked for.
 	RolloutStrategy v1.VMRolloutStrategy
+	// LiveUpdate is how much room guests of VMs get to grow while they run.
+	LiveUpdate LiveUpdate
 	// EvictionStrategy is None unless set.
 	EvictionStrategy v1.EvictionStrategy
 	// MachineType and CPUModel are for VMs that name none. CPUModel may be
@@ -85,6 +87,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	s := Settings{
 		ImagePullPolicy:         corev1.PullIfNotPresent,
 		RolloutStrategy:         v1.VMRolloutStrategyStage,
+		LiveUpdate:              liveUpdate(nil),
 		EvictionStrategy:        v1.EvictionStrategyNone,
 		MachineType:             DefaultMachineType,
 		DefaultNetworkInterface: "masquerade",
@@ -115,6 +118,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	if n := c.NetworkConfiguration; n != nil && n.NetworkInterface != "" {
 		s.DefaultNetworkInterface = n.NetworkInterface
 	}
+	s.LiveUpdate = liveUpdate(c.LiveUpdateConfiguration)
 	s.Migrations = migrations(c.MigrationConfiguration)
 	s.CPUModel = c.CPUModel
 	s.SELinuxLauncherType = c.SELinuxLauncherType

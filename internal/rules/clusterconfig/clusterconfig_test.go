@@ -13,7 +13,7 @@ import (
 func usual(edits ...func(*Settings)) Settings {
 	s := Settings{
 		ImagePullPolicy: "IfNotPresent", RolloutStrategy: "Stage", EvictionStrategy: "None", MachineType: "pc-q35-7.2",
-		DefaultNetworkInterface: "masquerade", CPUAllocationRatio: 10,
+		DefaultNetworkInterface: "masquerade", CPUAllocationRatio: 10, LiveUpdate: LiveUpdate{MaxHotplugRatio: 4},
 		Migrations: v1.MigrationConfiguration{
 			NodeDrainTaintKey: new("kubevirt.io/drain"), ParallelOutboundMigrationsPerNode: new(uint32(2)), ParallelMigrationsPerCluster: new(uint32(5)),
 			AllowAutoConverge: new(false), BandwidthPerMigration: new(resource.MustParse("0")), CompletionTimeoutPerGiB: new(int64(150)),
@@ -70,6 +70,9 @@ func TestWhatTheKubeVirtObjectSets(t *testing.T) {
 			usual(func(s *Settings) {
 				s.Migrations.AllowPostCopy, s.Migrations.AllowWorkloadDisruption = new(true), new(true)
 			})},
+		"room to grow": {configured(v1.KubeVirtConfiguration{LiveUpdateConfiguration: &v1.LiveUpdateConfiguration{MaxHotplugRatio: 2, MaxCpuSockets: new(uint32(6))}}),
+			usual(func(s *Settings) { s.LiveUpdate = LiveUpdate{MaxHotplugRatio: 2, MaxCPUSockets: 6} })},
+		"room to grow, with nothing in it":          {configured(v1.KubeVirtConfiguration{LiveUpdateConfiguration: &v1.LiveUpdateConfiguration{}}), usual()},
 		"for developers, with nothing in it":        {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{FeatureGates: []string{"Other"}}}), usual()},
 		"a ratio that divides by less than one CPU": {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{CPUAllocationRatio: -1}}), usual()},
 	} {

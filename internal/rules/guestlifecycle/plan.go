@@ -34,6 +34,7 @@ package guestlifecycle
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -63,6 +64,8 @@ const (
 	SwitchLinks Step = "SwitchLinks"
 	// PlugNICs brings interfaces into the guest that runs, or takes them out.
 	PlugNICs Step = "PlugNICs"
+	// ChangeCPUs plugs virtual CPUs, or asks the guest to give some back.
+	ChangeCPUs Step = "ChangeCPUs"
 	// Migrate does what is decided about a guest that leaves the node, or whose memory comes after it (package
 	// switchover).
 	Migrate Step = "Migrate"
@@ -91,6 +94,8 @@ type Pod struct {
 	Interrupted bool
 	// Terminating means that the pod is being deleted.
 	Terminating bool
+	// Resources are what the kubelet says that the guest's container has, nil if it does not say.
+	Resources *corev1.ResourceRequirements
 	// Gone means that the pod's object does not exist any more, as the API server
 	// has said; Remains that the node has something left of the pod.
 	Gone, Remains bool
@@ -149,6 +154,8 @@ type Observed struct {
 	NICs bool
 	// LinksDiffer means that links of the guest's interfaces are to be switched.
 	LinksDiffer bool
+	// CPUsDiffer means that the guest is to get virtual CPUs, or to be asked for some, now.
+	CPUsDiffer bool
 	// Awaits means that volumes which come along with a migration are not on this node yet.
 	Awaits bool
 	// Changed means that the status that follows from the facts differs from
@@ -238,6 +245,8 @@ func tend(o Observed) Step {
 		return Plug
 	case o.NICs && known:
 		return PlugNICs
+	case o.CPUsDiffer && known:
+		return ChangeCPUs
 	}
 	return Wait
 }

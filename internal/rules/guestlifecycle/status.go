@@ -53,6 +53,8 @@ type Guest struct {
 	// PausedByUser means that the guest is to stay stopped even if the disks work
 	// again.
 	PausedByUser bool
+	// VCPUs is how many virtual CPUs the guest has, 0 if QEMU has not said.
+	VCPUs int
 	// Halt is set while the guest's CPUs have not been started, because they wait
 	// for volumes.
 	Halt *Halt
@@ -152,7 +154,7 @@ func describe(vmi *v1.VirtualMachineInstance, g *Guest, podReady bool) vmistatus
 		Accelerated:    g.KVM,
 		Immovable:      immovable(vmi, list, known, g.Interfaces),
 		Details: vmistatus.Details{
-			Memory: bootMemory(vmi), CPUTopology: new(machine.Topology(&vmi.Spec)), SELinuxContext: g.SELinuxContext,
+			Memory: bootMemory(vmi), CPUTopology: topology(vmi, g.VCPUs), SELinuxContext: g.SELinuxContext,
 			Interfaces: interfaces(vmi, g), Volumes: list, MigrationMethod: migrationMethod(vmi, list, known),
 			MigrationTransport: v1.MigrationTransportUnix,
 		},

@@ -91,6 +91,34 @@ func computeResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Set
 	return out, nil
 }
 
+// Resized are the CPU and the memory that the launcher pod of a guest that runs is to have: those of
+// the VMI's spec, or of what the guest has if that is more. A guest gives back first.
+func Resized(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (corev1.ResourceRequirements, error) {
+	if has := vmi.Status.CurrentCPUTopology; has != nil && has.Sockets > machine.Topology(&vmi.Spec).Sockets {
+		vmi = vmi.DeepCopy()
+		if vmi.Spec.Domain.CPU == nil {
+			vmi.Spec.Domain.CPU = &v1.CPU{}
+		}
+		vmi.Spec.Domain.CPU.Sockets = has.Sockets
+	}
+	all, err := computeResources(vmi, settings)
+	if err != nil {
+		return corev1.ResourceRequirements{}, err
+	}
+	return corev1.ResourceRequirements{Requests: resizable(all.Requests), Limits: resizable(all.Limits)}, nil
+}
+
+// resizable are the resources that a pod's containers can get more or less of.
+func resizable(list corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if q, has := list[name]; has {
+			out[name] = q
+		}
+	}
+	return out
+}
+
 func copyResources(to, from corev1.ResourceList) {
 	for name, q := range from {
 		to[name] = q.DeepCopy()

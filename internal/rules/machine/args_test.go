@@ -120,6 +120,26 @@ func TestWhatAMachineIsGivenForItsSpec(t *testing.T) {
 	}
 }
 
+// TestAGuestArrivesWithTheCPUsThatItHas has a guest arrive before it has all CPUs that it is to have, or given back
+// those that it is not.
+func TestAGuestArrivesWithTheCPUsThatItHas(t *testing.T) {
+	for sockets, want := range map[uint32]string{
+		0: "cpus=4,maxcpus=8,sockets=4,cores=2,threads=1", 1: "cpus=2,maxcpus=8,sockets=4,cores=2,threads=1",
+		3: "cpus=6,maxcpus=8,sockets=4,cores=2,threads=1", 4: "cpus=8,maxcpus=8,sockets=4,cores=2,threads=1",
+		5: "cpus=8,maxcpus=8,sockets=4,cores=2,threads=1",
+	} {
+		in := prepared(parseDomain(t, "cpu: {sockets: 2, cores: 2, maxSockets: 4}"))
+		in.Sockets = sockets
+		m, err := Build(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := render(m.Args()); !strings.Contains(text, want) {
+			t.Errorf("with %d sockets: %q is not in\n%s", sockets, want, text)
+		}
+	}
+}
+
 func TestTopologyOfAGuest(t *testing.T) {
 	cpus := func(text string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}

@@ -17,6 +17,9 @@ const (
 	policyForbid   = "forbid"
 )
 
+// MaxVCPUs is how many virtual CPUs a q35 machine can have without hardware virtualization.
+const MaxVCPUs = 255
+
 // Topology is the guest's CPU topology at boot. Without one in spec.domain.cpu
 // the CPU limit, else the CPU request, rounded up, becomes sockets.
 func Topology(spec *v1.VirtualMachineInstanceSpec) v1.CPUTopology {
@@ -45,6 +48,9 @@ func (b *builder) cpu() {
 		sockets = max(sockets, c.MaxSockets)
 	}
 	maximum := int(sockets) * int(t.Cores) * int(t.Threads)
+	if b.in.Sockets != 0 {
+		t.Sockets = min(b.in.Sockets, sockets)
+	}
 	b.option("smp", fmt.Sprintf("cpus=%d,maxcpus=%d,sockets=%d,cores=%d,threads=%d",
 		VCPUs(t), maximum, sockets, t.Cores, t.Threads))
 	b.option("cpu", strings.Join(append([]string{b.cpuModel()}, b.cpuFlags()...), ","))

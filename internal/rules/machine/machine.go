@@ -51,6 +51,9 @@ type Input struct {
 	// Incoming is the UID of the migration that brings the guest; empty for one that is started
 	// here.
 	Incoming types.UID
+	// Sockets is how many of the guest's CPU sockets have their CPUs when QEMU starts; 0 means as
+	// many as the VMI asks for. A guest that arrives has those that it had where it comes from.
+	Sockets uint32
 }
 
 // Properties are the members of one JSON object on QEMU's command line or in a

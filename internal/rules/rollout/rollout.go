@@ -1,8 +1,8 @@
 // Package rollout decides how the changes of a VM's template reach its running VMI: at once, by a
 // migration, or by a restart.
 //
-// It owns that decision (Compare) and what of a template is written into a VMI's spec for it
-// (Carry). How volumes follow the template is decided by packages hotplugspec and volumemigration,
+// It owns that decision (Compare), what of a template is written into a VMI's spec for it
+// (Carry), and how much room a guest is started with (Prepare). How volumes follow the template is decided by packages hotplugspec and volumemigration,
 // which it asks. It is pure: it must not import a client.
 //
 //	field of the template                       Stage      LiveUpdate
@@ -11,6 +11,7 @@
 //	nodeSelector, affinity, tolerations         restart    live: the next migration goes by them
 //	interfaces[].state: up, down                restart    live
 //	interfaces that come, go or are absent      restart    live: in place, or by a migration (nics.go)
+//	domain.cpu.sockets                          restart    live, where the machine has room (Prepare)
 //	everything else                             restart    restart
 //
 // A VMI whose guest has not started follows its template only in the volumes: its pod is made already.
@@ -50,6 +51,12 @@ const (
 	ReasonStaged     = "the KubeVirt object's vmRolloutStrategy is Stage"
 	ReasonNotRunning = "the launcher pod has been made without it, and the guest does not run yet"
 	ReasonMachine    = "it can't be changed while the guest runs"
+	ReasonCPUs       = "CPUs are plugged and unplugged"
+	ReasonNoSocket   = "the guest was started with room for fewer sockets (maxSockets)"
+	ReasonEmulated   = "the guest is emulated, and QEMU can't take CPUs out of it"
+	ReasonPinned     = "the guest has CPUs of its own, or a NUMA topology"
+	ReasonQueues     = "the guest's disks or interfaces have as many queues as it was started with CPUs"
+	ReasonNamedCPU   = "the template's resources say how much CPU the pod gets"
 )
 
 // Change is a field in which a VM's template differs from what its VMI has.
@@ -90,6 +97,7 @@ func Compare(in Input) []Change {
 		}
 	}
 	add(way, placed, Paths(placement(&in.VMI.Spec), placement(in.Template), in.VMName)...)
+	changes = append(changes, socketChanges(in)...)
 	add(Live, ReasonPlugged, plugs(in)...)
 	for _, move := range in.Moves {
 		add(Migration, ReasonCopied, fmt.Sprintf("%s.volumes[%s]", templatePath, move.Volume))
@@ -120,7 +128,7 @@ func Carry(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, templa
 		vmi.Spec.Domain.Devices.Interfaces, vmi.Spec.Networks = n.interfaces, n.networks
 		changed = true
 	}
-	return changed
+	return carrySockets(strategy, vmi, template) || changed
 }
 
 // hindrance is why a VMI follows its VM's template only after a restart, "" if it follows.
@@ -150,5 +158,9 @@ func plugs(in Input) []string {
 func lasting(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec {
 	out := hotplugspec.Lasting(spec)
 	out.NodeSelector, out.Affinity, out.Tolerations = nil, nil, nil
+	if out.Domain.CPU == nil {
+		out.Domain.CPU = &v1.CPU{}
+	}
+	out.Domain.CPU.Sockets = 0
 	return out
 }

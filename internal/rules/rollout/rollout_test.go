@@ -120,11 +120,11 @@ func TestWhichWayAChangeReachesTheGuest(t *testing.T) {
 			want: []Change{{redState, Restart, ReasonNotRunning}}},
 		"a link that was switched": {strategy: stage, has: []specEdit{red(v1.InterfaceStateLinkDown)}, wants: []specEdit{red(v1.InterfaceStateLinkDown)}},
 		"CPUs and memory": {strategy: liveUpdate, wants: []specEdit{sockets, moreMemory}, want: []Change{
-			{"spec.template.spec.domain.cpu.sockets", Restart, ReasonMachine},
+			{socketsPath, Restart, ReasonNoSocket},
 			{"spec.template.spec.domain.memory.guest", Restart, ReasonMachine},
 		}},
 		"one that is live and one that is not": {strategy: liveUpdate, wants: []specEdit{zoneB, sockets}, want: []Change{
-			{"spec.template.spec.domain.cpu.sockets", Restart, ReasonMachine},
+			{socketsPath, Restart, ReasonNoSocket},
 			{selector, Live, ReasonPlacement},
 		}},
 		"a hotpluggable volume goes, with Stage": {strategy: stage, wants: []specEdit{unplugged}, want: []Change{
@@ -136,7 +136,7 @@ func TestWhichWayAChangeReachesTheGuest(t *testing.T) {
 			want: []Change{{root, Migration, ReasonCopied}}},
 		"a claim that was copied":     {strategy: stage, has: []specEdit{onClaimB}, wants: []specEdit{onClaimB}},
 		"a claim that is not copied":  {strategy: liveUpdate, wants: []specEdit{onClaimB}, want: []Change{{rootClaim, Restart, ReasonMachine}}},
-		"what was started is unknown": {strategy: stage, unknown: true, wants: []specEdit{sockets, zoneB}, want: []Change{{selector, Restart, ReasonStaged}}},
+		"what was started is unknown": {strategy: stage, unknown: true, wants: []specEdit{moreMemory, zoneB}, want: []Change{{selector, Restart, ReasonStaged}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			phase := test.phase

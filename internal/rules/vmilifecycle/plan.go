@@ -38,6 +38,7 @@ import (
 	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/migrationrequired"
 	"drydock.dev/drydock/internal/rules/objectevent"
 	"drydock.dev/drydock/internal/rules/placement"
 	"drydock.dev/drydock/internal/rules/podstatus"
@@ -93,7 +94,9 @@ type Observed struct {
 	// there is none.
 	Warning      *Warning
 	WarningAsked bool
-	Now          time.Time
+	// Resources are what the launcher pod of a guest that changes is to have; nil unless asked for.
+	Resources *corev1.ResourceRequirements
+	Now       time.Time
 }
 
 // Warning is what an Event says.
@@ -117,10 +120,12 @@ const (
 	NeedNode Question = "the VMI's node"
 	// NeedWarning asks what the pod's events complain about.
 	NeedWarning Question = "the launcher pod's events"
+	// NeedResources asks what the launcher pod is to have.
+	NeedResources Question = "the launcher pod's resources"
 )
 
 // Plan is what is to be done, in this order: what concerns the disks, create the
-// launcher pod, open the gate, annotate the launcher pod, patch the VMI, delete pods.
+// launcher pod, open the gate, annotate the launcher pod, patch the VMI, resize the pod, delete pods.
 type Plan struct {
 	// Needs is what has to be asked before anything is done: then this is no plan, and
 	// another one is to be made.
@@ -132,6 +137,8 @@ type Plan struct {
 	// only the claims that a migration has brought the guest to, with the VMI that was
 	// observed, and the status if that is to stay.
 	VMI *v1.VirtualMachineInstance
+	// Resize gives the pod that was observed Observed.Resources.
+	Resize bool
 	// DeletePod deletes the pod that was observed, on condition that the VMI is
 	// still the one that was observed.
 	DeletePod bool
@@ -154,6 +161,8 @@ type decision struct {
 	// unreported is for how long the facts may go unreported of a VMI of which nothing had to
 	// be said so far.
 	unreported time.Duration
+	// noRoom is what the pod's node has no room for.
+	noRoom []migrationrequired.Need
 }
 
 // Decide gives the plan for what was observed.

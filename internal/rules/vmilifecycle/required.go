@@ -24,6 +24,9 @@ func (d *decision) decideRequired() {
 	case o.Pod == nil, podstatus.Terminal(o.Pod), o.Pod.DeletionTimestamp != nil, launcherpod.BondOf(o.Pod, o.VMI) != launcherpod.Chosen:
 		return
 	}
+	if d.resize(); d.p.Needs != "" {
+		return
+	}
 	if networks, changes := nichotplug.Networks(o.VMI, o.Pod); changes {
 		d.p.Networks = &networks
 	}
@@ -35,5 +38,5 @@ func (d *decision) decideRequired() {
 
 // needs are all that the guest's pod lacks, whatever it concerns.
 func (d *decision) needs() []migrationrequired.Need {
-	return nichotplug.Needs(d.o.VMI, d.o.Pod)
+	return append(nichotplug.Needs(d.o.VMI, d.o.Pod), d.noRoom...)
 }

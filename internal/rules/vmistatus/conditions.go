@@ -56,6 +56,7 @@ var conditionRules = []struct {
 	{v1.VirtualMachineInstanceMigrationRequired, (*projection).migrationRequired},
 	{MigrationProgress, (*projection).migrationProgress},
 	{v1.VirtualMachineInstanceVolumesChange, (*projection).volumesChange},
+	{v1.VirtualMachineInstanceVCPUChange, (*projection).vcpuChange},
 }
 
 // synchronized is False while a step fails: making the pod, starting its container, or
@@ -280,6 +281,18 @@ func (p *projection) migrationRequired() verdict {
 		return absent
 	}
 	return verdict{known: true, want: want}
+}
+
+// vcpuChange is there while the guest gets CPUs or gives them back, and its pod with it.
+func (p *projection) vcpuChange() verdict {
+	change, known := p.VCPUs.Get()
+	switch {
+	case !known:
+		return unknown
+	case change == nil:
+		return absent
+	}
+	return isTrue(change.Reason, change.Message)
 }
 
 // Interrupted reports, from what a VMI's condition Ready says, whether its launcher

@@ -50,8 +50,10 @@ type Facts struct {
 	// MigrationRequired is what the condition of that name is to be, as package migrationrequired
 	// has decided; nil for none.
 	MigrationRequired Fact[*v1.VirtualMachineInstanceCondition]
-	Source            Fact[SourceMigration]
-	Target            Fact[TargetMigration]
+	// VCPUs is how far the change of a guest's CPUs is, nil for none.
+	VCPUs  Fact[*Obstacle]
+	Source Fact[SourceMigration]
+	Target Fact[TargetMigration]
 }
 
 // Obstacle is something that may not go away by itself.

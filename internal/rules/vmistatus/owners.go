@@ -165,6 +165,7 @@ var Fields = []Field{
 	{Name: string(v1.VirtualMachineInstanceMigrationRequired), Condition: true, Owners: moving},
 	{Name: string(MigrationProgress), Condition: true, Owners: ending, Deputizes: "to take it away with what ends the migration"},
 	{Name: string(v1.VirtualMachineInstanceVolumesChange), Condition: true, Owners: moving},
+	{Name: string(v1.VirtualMachineInstanceVCPUChange), Condition: true, Owners: moving},
 
 	{Name: "migratedVolumes", Owners: moving},
 	{Name: "evacuationNodeName", Deputizes: "to clear it", within: map[Writer]term{Controller: cleared},

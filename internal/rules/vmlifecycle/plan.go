@@ -47,6 +47,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
@@ -76,7 +77,9 @@ type Observed struct {
 	DrainDisks []DrainDisk
 	// Strategy is the cluster's vmRolloutStrategy.
 	Strategy v1.VMRolloutStrategy
-	Now      time.Time
+	// Limits are how much room the cluster gives its guests to grow.
+	Limits clusterconfig.LiveUpdate
+	Now    time.Time
 }
 
 // Question is something that only the API server can answer.
@@ -331,6 +334,7 @@ func (d *decision) createWhenDue() {
 		d.needs(NeedVM)
 	}
 	d.Create = newVMI(d.VM, d.startRequest())
+	rollout.Prepare(&d.Create.Spec, d.o.Strategy, d.o.Limits)
 	d.VM.Status.StateChangeRequests = slices.DeleteFunc(d.VM.Status.StateChangeRequests,
 		func(r v1.VirtualMachineStateChangeRequest) bool { return r.Action == v1.StartRequest })
 	if len(d.VM.Status.StateChangeRequests) == 0 {

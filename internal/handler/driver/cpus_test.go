@@ -1,0 +1,110 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	conditions "drydock.dev/drydock/internal/rules/condition"
+)
+
+// sockets has a VMI's guest have so many, and says so.
+func sockets(n uint32) func(*v1.VirtualMachineInstance) {
+	return func(instance *v1.VirtualMachineInstance) {
+		instance.Spec.Domain.CPU.Sockets = n
+		conditions.Set(&instance.Status.Conditions, v1.VirtualMachineInstanceCondition{
+			Type: v1.VirtualMachineInstanceVCPUChange, Status: corev1.ConditionTrue,
+		}, time.Now())
+	}
+}
+
+// withSockets is a VMI that says that its guest has so many.
+func withSockets(n uint32) func(*v1.VirtualMachineInstance) bool {
+	return func(instance *v1.VirtualMachineInstance) bool {
+		return instance.Status.CurrentCPUTopology != nil && instance.Status.CurrentCPUTopology.Sockets == n
+	}
+}
+
+// grant has the kubelet say that a pod's container has so much CPU.
+func (h *handler) grant(p *pod, cpu string) {
+	p.object = p.object.DeepCopy()
+	p.object.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: layout.ComputeContainer, Resources: &corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("1Gi")},
+	}}}
+	h.supervisor.PodSeen(p.object)
+}
+
+// TestCPUsFollowTheVMI has a guest get CPUs when its pod has what they need, and not before, and asks it, under the next
+// virt-handler, for one: no system runs in it that could give one back.
+func TestCPUsFollowTheVMI(t *testing.T) {
+	vmi := scheduled("cpus")
+	vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 1, Cores: 1, Threads: 1, MaxSockets: 4}
+	n := newNode(t, vmi)
+	p, h := n.running()
+	h.grant(p, "100m")
+	n.api.update(sockets(3))
+	n.api.update(link(v1.InterfaceStateLinkDown))
+	if seen := n.api.await(t, "the link down", linked(v1.InterfaceStateLinkDown)); !withSockets(1)(seen) {
+		t.Fatalf("the guest has %+v, and its pod has not", seen.Status.CurrentCPUTopology)
+	}
+	h.grant(p, "300m")
+	n.api.await(t, "three sockets", withSockets(3))
+
+	h.stop()
+	h = n.startHandler(p)
+	n.api.update(sockets(2))
+	n.api.update(link(v1.InterfaceStateLinkUp))
+	if seen := n.api.await(t, "the link up", linked(v1.InterfaceStateLinkUp)); !withSockets(3)(seen) {
+		t.Fatalf("the guest has %+v, and has given nothing back", seen.Status.CurrentCPUTopology)
+	}
+	n.api.await(t, "that no system gives a CPU back", func(instance *v1.VirtualMachineInstance) bool {
+		c := condition(instance, v1.VirtualMachineInstanceSynchronized)
+		return c != nil && strings.Contains(c.Message, "unplugging the CPU cpu-2-0-0-0")
+	})
+	n.api.update(sockets(4))
+	n.api.update(link(v1.InterfaceStateLinkDown))
+	h.grant(p, "400m")
+	n.api.await(t, "four sockets", withSockets(4))
+	if got := len(p.qemus()); got != 1 {
+		t.Errorf("%d QEMUs run", got)
+	}
+}
+
+// TestCPUsThatAreNotUsedAreTold asks an agent how many CPUs its guest uses of three that it has.
+func TestCPUsThatAreNotUsedAreTold(t *testing.T) {
+	const unused = "Warning CPUsNotUsed: The guest uses 2 of the 3 CPUs that it has: its system has not brought the others into use."
+	for name, test := range map[string]struct {
+		used func(asked int) (int, error)
+		want string
+	}{
+		"all of them":            {func(int) (int, error) { return 3, nil }, ""},
+		"all of them, at last":   {func(asked int) (int, error) { return min(asked, 3), nil }, ""},
+		"not all of them":        {func(int) (int, error) { return 2, nil }, unused},
+		"there is no agent":      {func(int) (int, error) { return 0, errors.New("VMI does not have guest agent connected") }, ""},
+		"an agent that has gone": {func(asked int) (int, error) { return 2, map[bool]error{true: errors.New("gone")}[asked > 1] }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				vmi, asked := scheduled("used"), 0
+				cluster := newAPI(vmi)
+				d := &Driver{env: &Env{Cluster: cluster}}
+				d.announceUnused(t.Context(), vmi, 3, func(context.Context) (int, error) {
+					asked++
+					return test.used(asked)
+				})
+				_, _, events := cluster.counts()
+				if got := strings.Join(events, "\n"); got != test.want {
+					t.Errorf("events: %q", got)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,246 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/qmp"
+)
+
+// unplugPatience is how long a guest that was asked to give CPUs back is left alone before it is asked
+// again. A system that does it takes well below a second, emulated a few.
+const unplugPatience = 15 * time.Second
+
+const (
+	ostEvent     = "ACPI_DEVICE_OST"
+	deletedEvent = "DEVICE_DELETED"
+	slotTypeCPU  = "CPU"
+)
+
+// What a guest's system says of a request to eject a device (_OST, ACPI 6.5, 6.3.5).
+const (
+	ostEjectRequest    = 3
+	ostSuccess         = 0
+	ostEjectInProgress = 0x84
+)
+
+// slot is a place for a virtual CPU.
+type slot struct {
+	// Driver and Props are what device_add takes.
+	Driver string           `json:"type"`
+	Props  map[string]int64 `json:"props"`
+	// Path is the CPU's that is there, empty without one.
+	Path string `json:"qom-path"`
+}
+
+// place orders slots as the guest counts its CPUs.
+func (s slot) place() [4]int64 {
+	return [4]int64{s.Props["socket-id"], s.Props["die-id"], s.Props["core-id"], s.Props["thread-id"]}
+}
+
+// id names the CPU of a slot.
+func (s slot) id() string {
+	p := s.place()
+	return fmt.Sprintf("cpu-%d-%d-%d-%d", p[0], p[1], p[2], p[3])
+}
+
+// vcpus are the guest's virtual CPUs. It is a value but for its slots, which nobody changes.
+type vcpus struct {
+	// slots are in the guest's order; none if they are not known. stale asks QEMU again.
+	slots []slot
+	stale bool
+	// since is when the guest was first asked to give back those that it still has, asked when it was last;
+	// zero if it is not to give any back. refused is what it answered, 0 for nothing.
+	since, asked time.Time
+	refused      int64
+}
+
+// present is how many there are, 0 if that is not known.
+func (v vcpus) present() int {
+	n := 0
+	for _, s := range v.slots {
+		if s.Path != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// with is what is known when QEMU has said which there are. The slots of a guest that has given back what it was
+// asked for are as good as never asked for.
+func (v vcpus) with(slots []slot) vcpus {
+	slices.SortFunc(slots, func(a, b slot) int {
+		p, q := a.place(), b.place()
+		return slices.Compare(p[:], q[:])
+	})
+	next := vcpus{slots: slots, since: v.since, asked: v.asked, refused: v.refused}
+	if next.present() != v.present() {
+		next.since, next.asked, next.refused = time.Time{}, time.Time{}, 0
+	}
+	return next
+}
+
+// changes are the CPUs to plug and to unplug for the guest to have so many: the first ones that are not there, and
+// the last ones that are. The first CPU of all stays.
+func (v vcpus) changes(want int) (plug, unplug []slot) {
+	missing := want - v.present()
+	for _, s := range v.slots {
+		if missing > 0 && s.Path == "" {
+			plug, missing = append(plug, s), missing-1
+		}
+	}
+	for i := len(v.slots) - 1; i > 0 && missing < 0; i-- {
+		if s := v.slots[i]; s.Path != "" {
+			unplug, missing = append(unplug, s), missing+1
+		}
+	}
+	return plug, unplug
+}
+
+// wanted is what is known when the guest is to have so many, 0 for those that it has. Nothing is asked of a guest
+// that is to keep what it has, and an answer to an earlier request says nothing of a later one.
+func (v vcpus) wanted(want int) vcpus {
+	if want == 0 || want >= v.present() {
+		v.since, v.asked, v.refused = time.Time{}, time.Time{}, 0
+	}
+	return v
+}
+
+// due reports whether CPUs are to be plugged or unplugged now; after is when to look again if it is not yet.
+func (v vcpus) due(want int, now time.Time) (is bool, after time.Duration) {
+	plug, unplug := v.changes(want)
+	switch {
+	case v.present() == 0 || len(plug)+len(unplug) == 0:
+		return false, 0
+	case len(plug) > 0 || v.asked.IsZero():
+		return true, 0
+	}
+	left := v.asked.Add(unplugPatience).Sub(now)
+	return left <= 0, max(left, 0)
+}
+
+// kept says why a guest still has CPUs that it was asked to give back, "" if it was not, or may need its time.
+func (v vcpus) kept(now time.Time) string {
+	switch {
+	case v.since.IsZero():
+		return ""
+	case v.refused != ostSuccess:
+		return fmt.Sprintf("the guest does not give its CPUs back: its system refuses to (status %#x); it is asked again and again", v.refused)
+	case now.Sub(v.since) < unplugPatience:
+		return ""
+	}
+	return fmt.Sprintf("the guest does not give its CPUs back: its system has not answered for %v; it is asked again and again", unplugPatience)
+}
+
+// heard is what is known after an event. news means that it is to be looked at.
+func (v vcpus) heard(e qmp.Event) (next vcpus, news bool) {
+	switch e.Name {
+	case deletedEvent:
+		v.stale = len(v.slots) > 0
+		return v, v.stale
+	case ostEvent:
+		var said struct {
+			Info struct {
+				Kind   string `json:"slot-type"`
+				Source int64  `json:"source"`
+				Status int64  `json:"status"`
+			} `json:"info"`
+		}
+		if json.Unmarshal(e.Data, &said) != nil || said.Info.Kind != slotTypeCPU || said.Info.Source&0xff != ostEjectRequest ||
+			said.Info.Status == ostEjectInProgress || v.asked.IsZero() || said.Info.Status == v.refused {
+			return v, false
+		}
+		v.refused = said.Info.Status
+		return v, true
+	}
+	return v, false
+}
+
+// RefreshCPUs asks QEMU which CPUs there are, unless that is known.
+func (g *Guest) RefreshCPUs(ctx context.Context) {
+	g.mu.Lock()
+	known := len(g.vcpus.slots) > 0 && !g.vcpus.stale
+	g.vcpus.stale = false
+	g.mu.Unlock()
+	if known {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	if err := g.askCPUs(ctx); err != nil {
+		g.env.Log.V(1).Info("QEMU did not say which CPUs there are", "reason", err.Error())
+	}
+}
+
+func (g *Guest) askCPUs(ctx context.Context) error {
+	var slots []slot
+	if err := g.monitor.Execute(ctx, "query-hotpluggable-cpus", nil, &slots); err != nil {
+		return fmt.Errorf("asking which CPUs there are: %w", err)
+	}
+	g.mu.Lock()
+	g.vcpus = g.vcpus.with(slots)
+	g.mu.Unlock()
+	return nil
+}
+
+// CPUsDue reports whether the guest is to get virtual CPUs now, or to be asked for some, to have so many, 0 for those
+// that it has; after is when to look again if not yet.
+func (g *Guest) CPUsDue(want int) (is bool, after time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.vcpus = g.vcpus.wanted(want); want == 0 {
+		return false, 0
+	}
+	return g.vcpus.due(want, g.env.Now())
+}
+
+// ChangeCPUs plugs virtual CPUs, or asks the guest to release some, so that it has so many. What it does about
+// that shows in what QEMU says later.
+func (g *Guest) ChangeCPUs(ctx context.Context, want int) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	if err := g.askCPUs(ctx); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	plug, unplug := g.vcpus.changes(want)
+	g.mu.Unlock()
+	for _, s := range plug {
+		if err := g.execute(ctx, "device_add", s.device()); err != nil {
+			return errors.Join(fmt.Errorf("plugging the CPU %s: %w", s.id(), err), g.askCPUs(ctx))
+		}
+	}
+	for _, s := range unplug {
+		if err := g.execute(ctx, "device_del", map[string]any{"id": s.Path}); err != nil {
+			return fmt.Errorf("unplugging the CPU %s: %w", s.id(), err)
+		}
+	}
+	if len(unplug) > 0 {
+		g.noteAsked()
+	}
+	return g.askCPUs(ctx)
+}
+
+// noteAsked remembers that the guest was asked to release CPUs. What it has answered before stands until it answers
+// something else.
+func (g *Guest) noteAsked() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.vcpus.asked = g.env.Now()
+	if g.vcpus.since.IsZero() {
+		g.vcpus.since = g.vcpus.asked
+	}
+}
+
+// device is what device_add takes for the CPU of a slot.
+func (s slot) device() map[string]any {
+	device := map[string]any{"driver": s.Driver, "id": s.id()}
+	for name, value := range s.Props {
+		device[name] = value
+	}
+	return device
+}

@@ -1,0 +1,29 @@
+package clusterconfig
+
+import v1 "kubevirt.io/api/core/v1"
+
+// defaultHotplugRatio is that of configuration.liveUpdateConfiguration, as KubeVirt documents it.
+const defaultHotplugRatio uint32 = 4
+
+// LiveUpdate is how much room guests get to grow while they run
+// (configuration.liveUpdateConfiguration).
+type LiveUpdate struct {
+	// MaxHotplugRatio is how many times what it is started with a guest may have.
+	MaxHotplugRatio uint32
+	// MaxCPUSockets is how many sockets a guest may have; 0 leaves that to the ratio.
+	MaxCPUSockets uint32
+}
+
+func liveUpdate(set *v1.LiveUpdateConfiguration) LiveUpdate {
+	l := LiveUpdate{MaxHotplugRatio: defaultHotplugRatio}
+	if set == nil {
+		return l
+	}
+	if set.MaxHotplugRatio > 0 {
+		l.MaxHotplugRatio = set.MaxHotplugRatio
+	}
+	if set.MaxCpuSockets != nil {
+		l.MaxCPUSockets = *set.MaxCpuSockets
+	}
+	return l
+}

@@ -1,0 +1,130 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/vmistatus"
+)
+
+// setSockets has the VM of the guest have so many sockets.
+func (g *guest) setSockets(n uint32) {
+	g.t.Helper()
+	changeTemplate(g.t, g.namespace, g.name, func(spec *v1.VirtualMachineInstanceSpec) {
+		if spec.Domain.CPU == nil {
+			spec.Domain.CPU = &v1.CPU{}
+		}
+		spec.Domain.CPU.Sockets = n
+	})
+}
+
+// hasCPUs waits until the guest has so many CPUs, of a core each, and nothing is left to be done for it. It brings
+// those into use that have come, as the rules of most systems do.
+func (g *guest) hasCPUs(n uint32) {
+	g.t.Helper()
+	awaitVMI(g.t, g.namespace, g.name, fmt.Sprintf("%d sockets", n), func(vmi *v1.VirtualMachineInstance) bool {
+		has := vmi.Status.CurrentCPUTopology
+		return has != nil && has.Sockets == n && condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceVCPUChange) == nil
+	})
+	const use = "for c in /sys/devices/system/cpu/cpu*/online; do [ $(cat $c) = 1 ] || echo 1 >$c; done 2>/dev/null; nproc"
+	g.sees("the number of CPUs", use, strconv.Itoa(int(n)))
+}
+
+// asks waits until the guest's pod asks for so much CPU, and has it.
+func (g *guest) asks(cpu string) {
+	g.t.Helper()
+	vmi := awaitRunning(g.t, g.namespace, g.name)
+	eventually(g.t, "the launcher pod to have "+cpu, func(context.Context) error {
+		pod := launcherPod(g.t, vmi)
+		asks := pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU]
+		var has resource.Quantity
+		if r := pod.Status.ContainerStatuses[0].Resources; r != nil {
+			has = r.Requests[corev1.ResourceCPU]
+		}
+		if want := resource.MustParse(cpu); asks.Cmp(want) != 0 || has.Cmp(want) != 0 {
+			return fmt.Errorf("it asks for %s and has %s", asks.String(), has.String())
+		}
+		return nil
+	})
+}
+
+// givesBack has the guest go from three sockets to two and back: at once, or, where it is emulated, only in its next life.
+func (g *guest) givesBack() {
+	g.t.Helper()
+	g.setSockets(2)
+	if kvm, _ := vmistatus.RunsWithKVM(awaitRunning(g.t, g.namespace, g.name)); kvm {
+		g.hasCPUs(2)
+		g.asks("200m")
+	} else {
+		awaitVM(g.t, g.namespace, g.name, "that a restart is required", func(vm *v1.VirtualMachine) bool {
+			c := condition.Find(vm.Status.Conditions, v1.VirtualMachineRestartRequired)
+			return c != nil && strings.Contains(c.Message, "spec.template.spec.domain.cpu.sockets waits for it because the guest is emulated")
+		})
+	}
+	g.setSockets(3)
+	g.hasCPUs(3)
+	g.asks("300m")
+}
+
+// TestCPUsChangeInPlace gives a guest CPUs and takes some back, in the pod and in the QEMU that it was started in; and
+// has a quota refuse a CPU that comes when the quota allows it.
+func TestCPUsChangeInPlace(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	g := bootVM(t, newVM(newVMI(ns, "grows"), v1.RunStrategyAlways))
+	boot, vmi := g.bootID(), awaitRunning(t, ns, "grows")
+	pod := launcherPod(t, vmi)
+
+	g.setSockets(3)
+	g.hasCPUs(3)
+	g.asks("300m")
+	g.givesBack()
+
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "small"}}
+	quota.Spec.Hard = corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse("350m")}
+	create(t, quota)
+	eventually(t, "the quota to be in force", func(ctx context.Context) error {
+		if err := cluster.client.Get(ctx, client.ObjectKeyFromObject(quota), quota); err != nil {
+			return err
+		}
+		if used := quota.Status.Used[corev1.ResourceRequestsCPU]; used.Cmp(resource.MustParse("300m")) != 0 {
+			return fmt.Errorf("it has counted %s", used.String())
+		}
+		return nil
+	})
+	g.setSockets(4)
+	awaitVMI(t, ns, "grows", "the quota's refusal", func(vmi *v1.VirtualMachineInstance) bool {
+		c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceVCPUChange)
+		return c != nil && c.Reason == "PodResizeRefused" && strings.Contains(c.Message, "exceeded quota: small") && vmi.Status.CurrentCPUTopology.Sockets == 3
+	})
+	quota.Spec.Hard[corev1.ResourceRequestsCPU] = resource.MustParse("1")
+	if err := cluster.client.Update(t.Context(), quota); err != nil {
+		t.Fatalf("raising the quota: %v", err)
+	}
+	g.hasCPUs(4)
+	g.asks("400m")
+
+	after := awaitRunning(t, ns, "grows")
+	if after.Status.MigrationState != nil || after.UID != vmi.UID {
+		t.Errorf("the guest has not stayed where it was: %+v", after.Status.MigrationState)
+	}
+	if now := launcherPod(t, after); now.UID != pod.UID || now.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("the guest is in the pod %s, was in %s", now.Name, pod.Name)
+	}
+	if again := g.bootID(); again != boot {
+		t.Errorf("the guest has been started again: %s, was %s", again, boot)
+	}
+	awaitNoRestartRequired(t, ns, "grows")
+}
