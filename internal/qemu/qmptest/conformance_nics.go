@@ -8,7 +8,7 @@ func plugsNIC(c *Conn) {
 	nic := properties{"driver": "virtio-net-pci", "id": "net-a", "netdev": "host-a", "bus": Port, "romfile": ""}
 	c.refused("device_add", nic, "GenericError", "netdev' can't find value 'host-a'")
 	c.do("netdev_add", backend, nil)
-	c.refused("netdev_add", backend, "GenericError", "Duplicate ID 'host-a' for netdev")
+	c.refused("netdev_add", backend, "GenericError", "Duplicate ID 'host-a'")
 	c.do("netdev_del", properties{"id": "host-a"}, nil)
 	c.refused("netdev_del", properties{"id": "host-a"}, "DeviceNotFound", "not found")
 	c.do("netdev_add", backend, nil)

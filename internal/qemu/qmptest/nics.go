@@ -10,7 +10,7 @@ type netdev struct {
 
 func (s *Server) netdevAdd(_ *monitor, a arguments) (any, error) {
 	if s.machine.netdevs[a.ID] != nil {
-		return nil, generic("Duplicate ID '%s' for netdev", a.ID)
+		return nil, generic("Duplicate ID '%s'", a.ID)
 	}
 	s.machine.netdevs[a.ID] = &netdev{}
 	return nil, nil
