@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,12 +39,14 @@ func newCluster(t *testing.T, name string) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+	endLeftovers(t, program, name)
 	// Not t.TempDir: its path is too long for a socket, and a failed test's logs are wanted.
 	dir, err := os.MkdirTemp("", name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &cluster{t: t, Cluster: layout.Cluster{Name: name, Dir: dir}, program: program}
+	holdLock(t, dir+lockSuffix)
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return
@@ -53,6 +57,66 @@ func newCluster(t *testing.T, name string) *cluster {
 		}
 	})
 	return c
+}
+
+// lockSuffix names the file beside a cluster's folder that its test holds a lock of.
+const lockSuffix = ".lock"
+
+// holdLock makes a file and holds its lock while the test runs. It has its name only then: another
+// run's test must not take it for a leftover.
+func holdLock(t *testing.T, path string) {
+	t.Helper()
+	lock, err := os.Create(path + ".new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+	if err == nil {
+		err = os.Rename(lock.Name(), path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(os.Remove(path), lock.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// endLeftovers takes down the clusters of runs that were killed, with their data: nobody holds their lock.
+func endLeftovers(t *testing.T, program, name string) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(os.TempDir(), name+"[0-9]*"+lockSuffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		if err := endLeftover(t.Context(), program, name, path); err != nil {
+			t.Errorf("taking down what a run that was killed has left: %v", err)
+		}
+	}
+}
+
+func endLeftover(ctx context.Context, program, name, path string) error {
+	lock, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // its test has just ended
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return nil // its test runs
+	} else if err != nil {
+		return err
+	}
+	dir := strings.TrimSuffix(path, lockSuffix)
+	if out, err := exec.CommandContext(ctx, program, "--dir="+dir, "--name="+name, "down", "--purge").CombinedOutput(); err != nil {
+		return fmt.Errorf("drydock down in %s: %w: %s", dir, err, out)
+	}
+	return errors.Join(os.RemoveAll(dir), os.RemoveAll(path))
 }
 
 // try runs drydock and returns what it printed.
