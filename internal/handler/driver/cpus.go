@@ -51,13 +51,10 @@ func (d *Driver) wantedCPUs(s *snapshot) int {
 
 // failure is what the VMI tells of what its node fails to do.
 func (s *snapshot) failure(step error) error {
-	switch {
-	case step != nil:
-		return step
-	case s.guest.KeptCPUs != "":
+	if step == nil && s.guest.KeptCPUs != "" {
 		return errors.New(s.guest.KeptCPUs)
 	}
-	return s.nics.Problem()
+	return step
 }
 
 // changeCPUs plugs virtual CPUs, or asks the guest for some. When it has got some, its agent is asked whether it

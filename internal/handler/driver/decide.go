@@ -184,7 +184,11 @@ func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 	if s.role == guestlifecycle.Former {
 		return o, nil // the status is another node's
 	}
-	facts := s.facts(o, s.failure(d.failures.visible()))
+	failure := s.failure(d.failures.visible())
+	if failure == nil {
+		failure = s.nics.Problem()
+	}
+	facts := s.facts(o, failure)
 	facts.Source, facts.Target = s.migration.sourceFacts, s.migration.targetFacts
 	if s.migration.hidesEnd {
 		facts.Exit, facts.Lost, facts.Vanished = nil, false, false

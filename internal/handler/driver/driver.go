@@ -260,6 +260,15 @@ func (d *Driver) act(ctx context.Context, step guestlifecycle.Step, s snapshot, 
 	case guestlifecycle.Kill:
 		d.log.Info("ending the launcher by force: it has not stopped the guest within its grace period")
 		return d.link.Kill()
+	case guestlifecycle.Report:
+		return d.report(ctx, changes)
+	}
+	return d.tend(ctx, step, s, o)
+}
+
+// tend does what is to be done about a guest that is there and stays.
+func (d *Driver) tend(ctx context.Context, step guestlifecycle.Step, s snapshot, o guestlifecycle.Observed) error {
+	switch step {
 	case guestlifecycle.Resume:
 		return s.attached.guest.Resume(ctx)
 	case guestlifecycle.SwitchLinks:
@@ -273,9 +282,6 @@ func (d *Driver) act(ctx context.Context, step guestlifecycle.Step, s snapshot, 
 	case guestlifecycle.Plug:
 		// What fails is reported in the volumes' own status and is tried again by itself.
 		s.attached.volumes.Act(ctx, s.attached.guest.Monitor(), d.input(o.VMI, s.attached.prepared))
-		return nil
-	case guestlifecycle.Report:
-		return d.report(ctx, changes)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@
 //   - the kubelet is away: the container does not have it yet; the guest waits.
 //   - the guest migrates meanwhile: nothing changes until it has arrived. The target pod is made with the
 //     resources of the spec, its QEMU with the CPUs that the guest has.
-//   - the guest does not give back: the condition stays, and the pod keeps what it has.
+//   - the guest does not give back, or is emulated and can't (decision 396): the condition stays, and the pod keeps what it has.
 package podresize
 
 import (
