@@ -40,6 +40,7 @@ var dynamic = map[string][]string{
 	"internal/launcher/hold_test.go: buildLauncher(t)":                           nil,
 	"internal/launcher/launcher_test.go: program":                                nil,
 	"local/system/cluster_test.go: c.program":                                    nil,
+	"local/system/cluster_test.go: program":                                      nil,
 	"local/system/system_test.go: c.program":                                     nil,
 	"test/e2e/cluster_test.go: binary(program)":                                  nil,
 	"test/e2e/console_test.go: binary(\"virtctl\")":                              nil,
