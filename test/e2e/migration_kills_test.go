@@ -341,7 +341,6 @@ func (l *lane) goesOn(mayEnd bool, after string) {
 		return l.livesIn(vmi, now)
 	})
 	l.instance, l.boot = vmi.UID, l.pulses.Last(l.vm.Name).Boot
-	startedOnce(l.t, l.ns, l.vm.Name)
 }
 
 // livesIn says what is missing for the guest to live where it answers from, and nowhere else.
@@ -355,6 +354,10 @@ func (l *lane) livesIn(vmi *v1.VirtualMachineInstance, now pulse.Sighting) error
 		return fmt.Errorf("it is in the pod %s, and answers from %s", pods[0].Name, now.Pod)
 	case vmi.UID != l.instance && now.Boot == l.boot:
 		return fmt.Errorf("its next instance does not answer")
+	}
+	// The QEMU of a pod that was deleted by force ends after the pod. Which of them run, their run states tell.
+	if n := qemusOf(string(vmi.Spec.Domain.Firmware.UUID)); n != 1 {
+		return fmt.Errorf("it has %d QEMUs", n)
 	}
 	return nil
 }
