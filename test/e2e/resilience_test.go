@@ -69,11 +69,7 @@ func startedOnce(t *testing.T, namespace, name string) {
 	t.Helper()
 	vmi := awaitRunning(t, namespace, name)
 	launcherPod(t, vmi)
-	qemus := processes(t, func(_ int, args []string) bool {
-		return strings.HasPrefix(filepath.Base(args[0]), "qemu-system") &&
-			strings.Contains(strings.Join(args, " "), string(vmi.Spec.Domain.Firmware.UUID))
-	})
-	if n := len(qemus); n != 1 {
+	if n := qemusOf(string(vmi.Spec.Domain.Firmware.UUID)); n != 1 {
 		t.Errorf("%d QEMU processes run the guest of %s, want 1", n, name)
 	}
 }

@@ -32,7 +32,7 @@ func (d *Driver) observeCPUs(s *snapshot) {
 	if s.cpusAfter = after; due {
 		s.cpus = wanted
 	}
-	s.guest.KeptCPUs = s.attached.guest.Observe().KeptCPUs
+	s.keptCPUs = s.attached.guest.KeptCPUs()
 }
 
 // wantedCPUs is how many virtual CPUs the guest is to have, 0 for those that it has.
@@ -49,12 +49,15 @@ func (d *Driver) wantedCPUs(s *snapshot) int {
 	return guestlifecycle.WantedCPUs(vmi, s.guest.VCPUs, s.guest.RunState, s.guest.KVM, s.presence.Pod, want)
 }
 
-// failure is what the VMI tells of what its node fails to do.
+// failure is what the VMI tells of what its node fails to do, or its guest.
 func (s *snapshot) failure(step error) error {
-	if step == nil && s.guest.KeptCPUs != "" {
-		return errors.New(s.guest.KeptCPUs)
+	switch {
+	case step != nil:
+		return step
+	case s.keptCPUs != "":
+		return errors.New(s.keptCPUs)
 	}
-	return step
+	return s.nics.Problem()
 }
 
 // changeCPUs plugs virtual CPUs, or asks the guest for some. When it has got some, its agent is asked whether it

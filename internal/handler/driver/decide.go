@@ -43,8 +43,10 @@ type snapshot struct {
 	linksDiffer bool
 	// cpus is how many virtual CPUs the guest is to have now, 0 for those that it has; cpusAfter is when it is
 	// to be asked again for some.
-	cpus                  int
-	cpusAfter             time.Duration
+	cpus      int
+	cpusAfter time.Duration
+	// keptCPUs is why the guest has some that it was asked to give back, "" if it has not.
+	keptCPUs              string
 	plugAfter, agentAfter time.Duration
 	now                   time.Time
 }
@@ -184,11 +186,7 @@ func (d *Driver) decided(s *snapshot) (guestlifecycle.Observed, *changes) {
 	if s.role == guestlifecycle.Former {
 		return o, nil // the status is another node's
 	}
-	failure := s.failure(d.failures.visible())
-	if failure == nil {
-		failure = s.nics.Problem()
-	}
-	facts := s.facts(o, failure)
+	facts := s.facts(o, s.failure(d.failures.visible()))
 	facts.Source, facts.Target = s.migration.sourceFacts, s.migration.targetFacts
 	if s.migration.hidesEnd {
 		facts.Exit, facts.Lost, facts.Vanished = nil, false, false

@@ -264,6 +264,15 @@ func (v *voyage) copies() {
 	awaitTrue(v.t, "a migration that copies", func() bool { return v.from.model.qemu.MigrationStatus() == "active" })
 }
 
+// beginAndCopy begins a migration, and waits until QEMU sends the guest's memory.
+func (v *voyage) beginAndCopy(config *v1.MigrationConfiguration) {
+	v.t.Helper()
+	v.begin(config)
+	v.to.start()
+	v.api.await(v.t, "the start", started)
+	v.copies()
+}
+
 // alone makes sure that one guest runs, where it should.
 func (v *voyage) alone(where, elsewhere *site) {
 	v.t.Helper()
@@ -330,10 +339,7 @@ func (v *voyage) toldOfTheCost() {
 func TestAGuestMigrates(t *testing.T) {
 	v := newVoyage(t)
 	before, _, _ := v.api.counts()
-	v.begin(nil)
-	v.to.start()
-	v.api.await(t, "the start", started)
-	v.copies()
+	v.beginAndCopy(nil)
 	awaitTrue(t, "figures of the migration", func() bool {
 		usages := v.from.handler.supervisor.Usage(t.Context())
 		return len(usages) == 1 && usages[0].Migration != nil && usages[0].Migration.Processed == 1<<20
@@ -376,10 +382,7 @@ func TestAGuestMigrates(t *testing.T) {
 
 func TestAMigrationIsAborted(t *testing.T) {
 	v := newVoyage(t)
-	v.begin(nil)
-	v.to.start()
-	v.api.await(t, "the start", started)
-	v.copies()
+	v.beginAndCopy(nil)
 	v.tell(vmistatus.Migration{Abort: true}, nil)
 	failed := v.api.await(t, "the failure", failedNow)
 	if m := failed.Status.MigrationState; m.FailureReason != "the migration was aborted" || m.AbortStatus != v1.MigrationAbortSucceeded || m.Completed || m.EndTimestamp == nil {
@@ -398,10 +401,7 @@ func TestAMigrationIsAborted(t *testing.T) {
 
 func TestAVMIIsDeletedWhileItMigrates(t *testing.T) {
 	v := newVoyage(t)
-	v.begin(nil)
-	v.to.start()
-	v.api.await(t, "the start", started)
-	v.copies()
+	v.beginAndCopy(nil)
 	v.api.update(remove)
 	v.api.await(t, "the end", phase(v1.Succeeded))
 	<-v.from.model.qemu.Ended()
@@ -442,10 +442,7 @@ func TestAVirtHandlerIsRestartedBeforeTheSwitchover(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newVoyage(t)
-			v.begin(nil)
-			v.to.start()
-			v.api.await(t, "the start", started)
-			v.copies()
+			v.beginAndCopy(nil)
 			restart(v)
 			v.api.await(t, "the failure", failedNow)
 			<-v.to.model.qemu.Ended()
@@ -462,10 +459,7 @@ func TestAVirtHandlerIsRestartedDuringTheSwitchover(t *testing.T) {
 		for _, side := range []string{"source", "target"} {
 			t.Run(at+", "+side, func(t *testing.T) {
 				v := newVoyage(t)
-				v.begin(nil)
-				v.to.start()
-				v.api.await(t, "the start", started)
-				v.copies()
+				v.beginAndCopy(nil)
 				v.release()
 				awaitTrue(t, at, func() bool {
 					return slices.Contains([]string{at, "completed"}, v.from.model.qemu.MigrationStatus())
@@ -505,10 +499,7 @@ func (v *voyage) unattended() {
 
 func TestATargetEndsBeforeTheGuestHasRun(t *testing.T) {
 	v := newVoyage(t)
-	v.begin(nil)
-	v.to.start()
-	v.api.await(t, "the start", started)
-	v.copies()
+	v.beginAndCopy(nil)
 	// The target loads the guest, and nobody tells it that the source has let go.
 	v.to.model.qemu.Override("object-add", func(json.RawMessage) (any, error) { return nil, errors.New("QEMU is stuck") })
 	v.release()

@@ -31,10 +31,7 @@ var postCopied = state(func(m *v1.VirtualMachineInstanceMigrationState) bool { r
 func newPostCopy(t *testing.T) (v *voyage, release func()) {
 	t.Helper()
 	v = newVoyage(t)
-	v.begin(&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(1)), ProgressTimeout: new(int64(0)), AllowPostCopy: new(true)})
-	v.to.start()
-	v.api.await(t, "the start", started)
-	v.copies()
+	v.beginAndCopy(&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(1)), ProgressTimeout: new(int64(0)), AllowPostCopy: new(true)})
 	release = v.from.model.qemu.HoldPostCopy()
 	v.from.model.qemu.SetElapsed(time.Hour)
 	v.api.await(t, "the mode", postCopied)

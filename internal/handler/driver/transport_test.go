@@ -27,10 +27,7 @@ func TestAGuestMigratesBySeveralConnections(t *testing.T) {
 			v.to.cpus = c.to
 			v.from.cpus = c.from
 			v.from.restart()
-			v.begin(nil)
-			v.to.start()
-			v.api.await(t, "the start", started)
-			v.copies()
+			v.beginAndCopy(nil)
 			for _, s := range []*site{v.from, v.to} {
 				qemu := s.model.qemu
 				if channels := qemu.Parameter("multifd-channels"); qemu.Capability("multifd") != (c.want > 0) || c.want > 0 && channels != fmt.Sprint(c.want) {

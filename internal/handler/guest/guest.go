@@ -73,8 +73,10 @@ type Guest struct {
 	// stopped is when QEMU last said that it has stopped the guest, which has not run since.
 	stopped time.Time
 	links   links
-	nics    nics
+	nics    NICs
 	vcpus   vcpus
+	// nicsStale asks QEMU again which interfaces it has.
+	nicsStale bool
 }
 
 // Facts are what is known of the guest.
@@ -107,10 +109,8 @@ type Facts struct {
 	Links map[string]v1.InterfaceState
 	// NICs are the interfaces that QEMU has and had.
 	NICs NICs
-	// VCPUs is how many virtual CPUs the guest has, 0 if that is not known; KeptCPUs is why it has some that it was
-	// asked to give back, "" if it has not.
-	VCPUs    int
-	KeptCPUs string
+	// VCPUs is how many virtual CPUs the guest has, 0 if that is not known.
+	VCPUs int
 	// Silent means that QEMU did not answer when it was asked last: what is known is from before.
 	Silent bool
 	// After is when the guest is to be looked at again; 0 for when something happens.
@@ -122,8 +122,7 @@ type Facts struct {
 func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*Guest, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	g := &Guest{env: env, resets: make(chan struct{}, 1), links: links{}}
-	g.nics = nics{gone: map[string]bool{}, asked: map[string]time.Time{}, since: map[string]time.Time{}, plugged: map[string]time.Time{}}
+	g := &Guest{env: env, resets: make(chan struct{}, 1), links: links{}, nics: newNICs()}
 	var err error
 	if g.pid, err = podpath.PeerPID(conn); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -177,9 +176,9 @@ func (g *Guest) Observe() Facts {
 	now := g.env.Now()
 	g.known = g.known.at(now)
 	facts := g.known.facts(now)
-	facts.VCPUs, facts.KeptCPUs = g.vcpus.present(), g.vcpus.kept(now)
+	facts.VCPUs = g.vcpus.present()
 	facts.KVM, facts.Stopped, facts.Silent, facts.Links = g.kvm, g.stopped, g.silent, maps.Clone(g.links)
-	facts.NICs = g.nics.facts()
+	facts.NICs = g.nics.clone()
 	return facts
 }
 
@@ -196,14 +195,12 @@ const jobEvent = "JOB_STATUS_CHANGE"
 func (g *Guest) handleEvent(e qmp.Event) {
 	look := g.env.OnEvent(e)
 	look = g.noteDeleted(e) || look
+	look = g.heardCPUs(e) || look
 	if e.Name == "RESET" {
 		select {
 		case g.resets <- struct{}{}:
 		default:
 		}
-	}
-	if g.heardCPUs(e) {
-		look = true
 	}
 	if slices.Contains(changing, e.Name) {
 		look = true

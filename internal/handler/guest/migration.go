@@ -357,17 +357,12 @@ func (g *Guest) markRan(ctx context.Context, seen machine.Handover, migration ty
 // with which pauses, in milliseconds.
 var announcement = map[string]any{"initial": 50, "max": 550, "rounds": 5, "step": 100}
 
-// Announce tells the guest's networks where its addresses are now.
+// Announce has QEMU send, from each of the guest's interfaces, a frame by which switches learn the new
+// way to it. What QEMU sends of itself when a guest has arrived, it sends before its taps are
+// connected. A guest that is not announced is found by what it sends next.
 func (g *Guest) Announce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	g.announce(ctx)
-}
-
-// announce has QEMU send, from each of the guest's interfaces, a frame by which switches learn the new
-// way to it. What QEMU sends of itself when a guest has arrived, it sends before its taps are
-// connected. A guest that is not announced is found by what it sends next.
-func (g *Guest) announce(ctx context.Context) {
 	if err := g.execute(ctx, "announce-self", announcement); err != nil {
 		g.env.Log.Info("QEMU has not announced the guest's addresses", "reason", err.Error())
 	}
@@ -403,7 +398,7 @@ func (g *Guest) Reclaim(ctx context.Context, migration types.UID) error {
 		if err := g.execute(ctx, "cont", nil); err != nil {
 			return fmt.Errorf("having the guest go on: %w", err)
 		}
-		g.announce(ctx)
+		g.Announce(ctx)
 		return nil
 	})
 }

@@ -21,35 +21,32 @@ const (
 	maxNICName = 63
 )
 
-// nics is what is known of the interfaces of this QEMU, by their names.
-type nics struct {
-	// present are those that QEMU has; gone are those that it had, whose backends have not been removed.
-	present, gone map[string]bool
-	// asked is when the guest was asked last to release one, since when it was asked first, plugged when one
-	// was plugged.
-	asked, since, plugged map[string]time.Time
-	// stale asks QEMU again.
-	stale bool
-}
-
-// NICs are the interfaces of a QEMU as far as they are known.
+// NICs is what is known of the interfaces of a QEMU, by their names.
 type NICs struct {
-	Present, Gone         map[string]bool
+	// Present are those that QEMU has; Gone are those that it had, whose backends have not been removed.
+	Present, Gone map[string]bool
+	// Asked is when the guest was asked last to release one, Since when it was asked first, Plugged when one
+	// was plugged.
 	Asked, Since, Plugged map[string]time.Time
 }
 
-func (n *nics) facts() NICs {
-	return NICs{maps.Clone(n.present), maps.Clone(n.gone), maps.Clone(n.asked), maps.Clone(n.since), maps.Clone(n.plugged)}
+func newNICs() NICs {
+	return NICs{map[string]bool{}, map[string]bool{}, map[string]time.Time{}, map[string]time.Time{}, map[string]time.Time{}}
+}
+
+func (n *NICs) clone() NICs {
+	return NICs{maps.Clone(n.Present), maps.Clone(n.Gone), maps.Clone(n.Asked), maps.Clone(n.Since), maps.Clone(n.Plugged)}
 }
 
 // with is what is known when QEMU has said which interfaces it has.
-func (n nics) with(present map[string]bool) nics {
-	next := nics{present: present, gone: maps.Clone(n.gone), asked: maps.Clone(n.asked), since: maps.Clone(n.since), plugged: n.plugged}
-	for name := range n.present {
+func (n *NICs) with(present map[string]bool) NICs {
+	next := n.clone()
+	next.Present = present
+	for name := range n.Present {
 		if !present[name] {
-			next.gone[name] = true
-			delete(next.asked, name)
-			delete(next.since, name)
+			next.Gone[name] = true
+			delete(next.Asked, name)
+			delete(next.Since, name)
 		}
 	}
 	return next
@@ -58,7 +55,7 @@ func (n nics) with(present map[string]bool) nics {
 // learnNICs asks QEMU which interfaces it has. It keeps its own list, whoever has plugged them.
 func (g *Guest) learnNICs(ctx context.Context) error {
 	g.mu.Lock()
-	g.nics.stale = false
+	g.nicsStale = false
 	g.mu.Unlock()
 	var list []object
 	if err := g.monitor.Execute(ctx, "qom-list", map[string]any{"path": peripherals}, &list); err != nil {
@@ -80,7 +77,7 @@ func (g *Guest) learnNICs(ctx context.Context) error {
 // refreshNICs follows up on an event.
 func (g *Guest) refreshNICs(ctx context.Context) {
 	g.mu.Lock()
-	stale := g.nics.stale
+	stale := g.nicsStale
 	g.mu.Unlock()
 	if !stale {
 		return
@@ -95,12 +92,12 @@ func (g *Guest) refreshNICs(ctx context.Context) {
 
 // noteDeleted notes that a device has gone, and reports whether it was an interface.
 func (g *Guest) noteDeleted(e qmp.Event) bool {
-	if e.Name != "DEVICE_DELETED" {
+	if e.Name != deletedEvent {
 		return false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.nics.stale = true
+	g.nicsStale = true
 	return true
 }
 
@@ -123,8 +120,8 @@ func (g *Guest) PlugNIC(ctx context.Context, name string, netdev, device machine
 	}
 	g.env.Log.Info("plugged an interface", "interface", name)
 	g.mu.Lock()
-	g.nics.plugged[name] = g.env.Now()
-	delete(g.nics.gone, name)
+	g.nics.Plugged[name] = g.env.Now()
+	delete(g.nics.Gone, name)
 	delete(g.links, name) // QEMU has switched it on
 	g.mu.Unlock()
 	return g.learnNICs(ctx)
@@ -158,9 +155,9 @@ func (g *Guest) UnplugNIC(ctx context.Context, name string) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.nics.asked[name] = g.env.Now()
-	if _, before := g.nics.since[name]; !before {
-		g.nics.since[name] = g.env.Now()
+	g.nics.Asked[name] = g.env.Now()
+	if _, before := g.nics.Since[name]; !before {
+		g.nics.Since[name] = g.env.Now()
 	}
 	return nil
 }
@@ -174,7 +171,7 @@ func (g *Guest) ClearNIC(ctx context.Context, name string) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.nics.gone, name)
+	delete(g.nics.Gone, name)
 	delete(g.links, name)
 	return nil
 }

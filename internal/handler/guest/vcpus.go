@@ -198,6 +198,14 @@ func (g *Guest) CPUsDue(want int) (is bool, after time.Duration) {
 	return g.vcpus.due(want, g.env.Now())
 }
 
+// KeptCPUs is why the guest has virtual CPUs that it was asked to give back, "" if it has none of them, or may need its
+// time.
+func (g *Guest) KeptCPUs() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.vcpus.kept(g.env.Now())
+}
+
 // ChangeCPUs plugs virtual CPUs, or asks the guest to release some, so that it has so many. What it does about
 // that shows in what QEMU says later.
 func (g *Guest) ChangeCPUs(ctx context.Context, want int) error {

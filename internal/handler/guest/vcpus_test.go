@@ -166,7 +166,7 @@ func (w *watched) isDue(want int, is bool, after time.Duration) {
 // tells makes sure that what the guest keeps is told so; "" for nothing.
 func (w *watched) tells(part string) {
 	w.t.Helper()
-	if kept := w.Observe().KeptCPUs; !strings.Contains(kept, part) || (kept == "") != (part == "") {
+	if kept := w.KeptCPUs(); !strings.Contains(kept, part) || (kept == "") != (part == "") {
 		w.t.Errorf("it says %q, want %q", kept, part)
 	}
 }
@@ -197,7 +197,7 @@ func TestCPUsAreAskedFor(t *testing.T) {
 	g.isDue(2, false, unplugPatience)
 	g.tells("")
 	qemu.RefuseCPU(1)
-	g.await("the refusal", func(f Facts) bool { return strings.Contains(f.KeptCPUs, "status 0x1") })
+	g.await("the refusal", func(Facts) bool { return strings.Contains(g.KeptCPUs(), "status 0x1") })
 	g.clock.pass(unplugPatience)
 	g.isDue(2, true, 0)
 	g.change(2)

@@ -189,10 +189,8 @@ func text(r corev1.ResourceRequirements) string {
 
 // Actual are the resources that the kubelet says the guest's container has, nil if it does not say.
 func Actual(pod *corev1.Pod) *corev1.ResourceRequirements {
-	for i := range pod.Status.ContainerStatuses {
-		if c := &pod.Status.ContainerStatuses[i]; c.Name == layout.ComputeContainer {
-			return c.Resources
-		}
+	if c := podstatus.Container(pod, layout.ComputeContainer); c != nil {
+		return c.Resources
 	}
 	return nil
 }

@@ -2,8 +2,9 @@
 // migration, or by a restart.
 //
 // It owns that decision (Compare), what of a template is written into a VMI's spec for it
-// (Carry), and how much room a guest is started with (Prepare). How volumes follow the template is decided by packages hotplugspec and volumemigration,
-// which it asks. It is pure: it must not import a client.
+// (Carry), and how much room a guest is started with (Prepare). How volumes follow the template is
+// decided by packages hotplugspec and volumemigration, which it asks. It is pure: it must not import
+// a client.
 //
 //	field of the template                       Stage      LiveUpdate
 //	hotpluggable volumes and their disks        live       live

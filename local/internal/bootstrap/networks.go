@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"drydock.dev/local/internal/deploy"
 	"drydock.dev/local/internal/render"
 )
 
@@ -29,23 +29,11 @@ func (b *Cluster) AwaitNetworks(ctx context.Context) error {
 		if err != nil {
 			return false, err
 		}
-		return established(definition)
+		works, _, err := deploy.State(definition)
+		return works, err
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for the API of networks beside the pods': %w", err)
 	}
 	return nil
-}
-
-func established(definition *unstructured.Unstructured) (bool, error) {
-	conditions, _, err := unstructured.NestedSlice(definition.Object, "status", "conditions")
-	if err != nil {
-		return false, fmt.Errorf("reading the status of the definition %s: %w", definition.GetName(), err)
-	}
-	for _, condition := range conditions {
-		if c, ok := condition.(map[string]any); ok && c["type"] == "Established" {
-			return c["status"] == "True", nil
-		}
-	}
-	return false, nil
 }

@@ -182,7 +182,7 @@ func (c *Cluster) Await(ctx context.Context, object *unstructured.Unstructured) 
 			last = "it is not there"
 			return false, nil
 		}
-		works, why, err := state(seen)
+		works, why, err := State(seen)
 		last = why
 		return works, err
 	})

@@ -24,8 +24,8 @@ func hasState(object *unstructured.Unstructured) bool {
 	return err == nil || conditions[object.GetKind()] != ""
 }
 
-// state reports whether an object works, or else why not.
-func state(object *unstructured.Unstructured) (works bool, why string, err error) {
+// State reports whether an object works, or else why not.
+func State(object *unstructured.Unstructured) (works bool, why string, err error) {
 	viewer, err := polymorphichelpers.StatusViewerFor(object.GroupVersionKind().GroupKind())
 	if err != nil {
 		works, why = conditionHolds(object, conditions[object.GetKind()])

@@ -40,7 +40,7 @@ func TestAnObjectWorksWhenItsOwnStatusSaysSo(t *testing.T) {
 			if !hasState(objects[0]) {
 				t.Error("nobody waits for it")
 			}
-			works, why, err := state(objects[0])
+			works, why, err := State(objects[0])
 			if err != nil {
 				t.Fatal(err)
 			}
