@@ -47,7 +47,7 @@ system: images ## Tests on an embedded cluster with real guests (root)
 	hack/stage "the embedded Kubernetes" go -C local test -count=1 -tags system ./internal/network ./internal/loop ./internal/csi/... ./system
 	hack/test-cluster
 
-bench: images ## What a VM costs; WHAT=start,api,idle,memory,hotplug,migrate,import,scale,up chooses, BENCHFLAGS adds flags (root)
+bench: images ## What a VM costs; WHAT=start,api,idle,memory,hotplug,migrate,snapshot,import,scale,up chooses, BENCHFLAGS adds flags (root)
 	hack/bench -what '$(WHAT)' $(BENCHFLAGS)
 
 bench-import: build ## Imports against curl and qemu-img: time, memory, what a killed worker fetches again
@@ -66,11 +66,11 @@ build: to-build-and-run ## Build all programs into bin/
 images: to-build-and-run ## Build all programs, and the container images without a registry, into build/images/
 	@$(BUILD) all
 
-generate: ## Make the generated files: CRDs, docs/supported-fields.md, who writes a VMI's status, the node probe's guest
+generate: ## Make the generated files: CRDs, docs/supported-fields.md, who writes a VMI's status, what of a guest's identity is kept, the node probe's guest
 	go generate ./...
 
 generate-check: generate ## Fail when a generated file is not up to date
-	@git diff --exit-code --stat -- config/crd config/rbac/status-policy.yaml internal/controller/cdi/crd docs/supported-fields.md docs/architecture.md internal/launcher/bootprobe/guest || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
+	@git diff --exit-code --stat -- config/crd config/rbac/status-policy.yaml internal/controller/cdi/crd docs/supported-fields.md docs/architecture.md docs/identity.md internal/launcher/bootprobe/guest || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
 
 tidy-check:
 	@hack/tidy-check

@@ -1,7 +1,7 @@
 // Command bench measures what a VM costs on the embedded cluster: time, requests
 // to the API server, memory, and the controllers' work when there are many.
 //
-//	bench -what start,api,idle,memory,hotplug,migrate,scale,import,up
+//	bench -what start,api,idle,memory,hotplug,migrate,snapshot,scale,import,up
 //
 // It owns the list of benchmarks, the cluster that they run on, and the files of
 // results. What is measured, and how, is in the packages beside it. It changes
@@ -34,6 +34,7 @@ import (
 	"drydock.dev/drydock/bench/migrate"
 	"drydock.dev/drydock/bench/report"
 	"drydock.dev/drydock/bench/scale"
+	"drydock.dev/drydock/bench/snapshot"
 	"drydock.dev/drydock/bench/start"
 	"drydock.dev/drydock/bench/up"
 )
@@ -59,6 +60,7 @@ type settings struct {
 	memory   memory.Options
 	hotplug  hotplug.Options
 	migrate  migrate.Options
+	snapshot snapshot.Options
 	scale    scale.Options
 	imports  imports.Options
 }
@@ -73,6 +75,7 @@ func benchmarks(s settings) []benchmark {
 		{name: "start", run: s.start.Run},
 		{name: "hotplug", run: s.hotplug.Run},
 		{name: "migrate", run: s.migrate.Run},
+		{name: "snapshot", run: s.snapshot.Run},
 		{name: "api", run: s.api.Run},
 		{name: "idle", run: s.idle.Run},
 		{name: "scale", run: s.scale.Run},
@@ -103,6 +106,7 @@ func parse(args []string) (settings, error) {
 	s.memory.Flags(flags)
 	s.hotplug.Flags(flags)
 	s.migrate.Flags(flags)
+	s.snapshot.Flags(flags)
 	s.scale.Flags(flags)
 	s.imports.Flags(flags)
 	if err := flags.Parse(args); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
@@ -19,8 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/bench/cluster"
-	"drydock.dev/drydock/internal/contracts/launch"
-	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
@@ -29,6 +29,9 @@ import (
 type agent struct {
 	client    client.Client
 	namespace string
+	vmis      client.Reader
+	// networks are what launcher pods are attached to; nil for none but their own.
+	networks atomic.Pointer[networks]
 	// tasks are the names of the VMIs that there is something to write about.
 	tasks   workqueue.TypedInterface[string]
 	workers sync.WaitGroup
@@ -59,27 +62,35 @@ func startAgent(ctx context.Context, c *cluster.Cluster, namespace string) (*age
 		client: as, namespace: namespace, tasks: workqueue.NewTyped[string](), newest: map[string]*v1.VirtualMachineInstance{},
 		running: map[types.UID]time.Time{}, gone: map[types.UID]time.Time{}, changed: make(chan struct{}),
 	}
-	vmis, err := cache.New(config, cache.Options{Scheme: c.Scheme, DefaultNamespaces: map[string]cache.Config{namespace: {}}})
-	if err != nil {
+	if a.vmis, err = a.watch(ctx, config, &v1.VirtualMachineInstance{}, a.handlers()); err != nil {
 		return nil, fmt.Errorf("watching VMIs as virt-handler: %w", err)
 	}
-	informer, err := vmis.GetInformer(ctx, &v1.VirtualMachineInstance{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, fmt.Errorf("watching VMIs as virt-handler: %w", err)
-	}
-	if _, err := informer.AddEventHandler(a.handlers()); err != nil {
-		return nil, fmt.Errorf("watching VMIs as virt-handler: %w", err)
-	}
-	a.workers.Go(func() {
-		if err := vmis.Start(ctx); err != nil {
-			a.fail(err)
-		}
-		a.tasks.ShutDown()
-	})
+	context.AfterFunc(ctx, a.tasks.ShutDown)
 	for range agentWorkers {
 		a.workers.Go(func() { a.work(ctx) })
 	}
 	return a, nil
+}
+
+// watch has handlers called for the objects of a kind in the agent's namespace, until the context ends.
+func (a *agent) watch(ctx context.Context, config *rest.Config, kind client.Object, handlers toolscache.ResourceEventHandler) (client.Reader, error) {
+	objects, err := cache.New(config, cache.Options{Scheme: a.client.Scheme(), DefaultNamespaces: map[string]cache.Config{a.namespace: {}}})
+	if err != nil {
+		return nil, err
+	}
+	informer, err := objects.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := informer.AddEventHandler(handlers); err != nil {
+		return nil, err
+	}
+	a.workers.Go(func() {
+		if err := objects.Start(ctx); err != nil {
+			a.fail(err)
+		}
+	})
+	return objects, nil
 }
 
 // onNode has the API server take a request for one of the virt-handler on the node
@@ -127,7 +138,7 @@ func (a *agent) see(vmi *v1.VirtualMachineInstance, deleted bool) {
 		close(a.changed)
 		a.changed = make(chan struct{})
 	}
-	_, ok := facts(vmi, time.Now())
+	_, ok := a.facts(vmi, time.Now())
 	if ok = ok && !deleted; ok {
 		a.newest[vmi.Name] = vmi
 	}
@@ -135,6 +146,16 @@ func (a *agent) see(vmi *v1.VirtualMachineInstance, deleted bool) {
 	if ok {
 		a.tasks.Add(vmi.Name)
 	}
+}
+
+// again looks at a VMI again, in whose pod something has changed.
+func (a *agent) again(ctx context.Context, name string) error {
+	var vmi v1.VirtualMachineInstance
+	if err := a.vmis.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: name}, &vmi); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	a.see(&vmi, false)
+	return nil
 }
 
 func (a *agent) fail(err error) {
@@ -200,13 +221,13 @@ func (a *agent) wait() { a.workers.Wait() }
 // write makes one of virt-handler's writes. Who was slower than another writer
 // gets the newer version by the watch.
 func (a *agent) write(ctx context.Context, instance *v1.VirtualMachineInstance) error {
-	f, _ := facts(instance, time.Now())
+	f, _ := a.facts(instance, time.Now())
 	status := guestlifecycle.Status(instance, f)
 	patch, err := guestlifecycle.Patch(instance, status)
 	if err != nil || patch == nil {
 		return err
 	}
-	ctx = context.WithValue(ctx, nodeKey{}, instance.Status.NodeName)
+	ctx = context.WithValue(ctx, nodeKey{}, f.Node)
 	err = a.client.Patch(ctx, instance.DeepCopy(), client.RawPatch(types.JSONPatchType, patch))
 	if apierrors.IsConflict(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
 		return nil
@@ -235,37 +256,4 @@ func (a *agent) tellStarted(ctx context.Context, instance *v1.VirtualMachineInst
 		return fmt.Errorf("making an event of VMI %s as virt-handler: %w", instance.Name, err)
 	}
 	return nil
-}
-
-// facts are what a virt-handler would have found, and whether there is something
-// to write about the VMI: that its guest runs, then that its agent has come, and
-// at last that it has shut down.
-func facts(instance *v1.VirtualMachineInstance, now time.Time) (guestlifecycle.Facts, bool) {
-	f := guestlifecycle.Facts{PodReady: true, Now: now}
-	agentCame := condition.IsTrue(instance.Status.Conditions, v1.VirtualMachineInstanceAgentConnected)
-	switch phase := instance.Status.Phase; {
-	case phase == v1.Running && instance.DeletionTimestamp != nil:
-		f.Exit = &launch.Exit{Reason: launch.ReasonGuestShutdown}
-	case phase == v1.Scheduled && instance.DeletionTimestamp == nil:
-		f.Guest = guest()
-	case phase == v1.Running && !agentCame:
-		f.Guest = guest()
-		f.Guest.Agent = &guestlifecycle.Agent{OS: v1.VirtualMachineInstanceGuestOSInfo{
-			Name: "Debian GNU/Linux", PrettyName: "Debian GNU/Linux 12 (bookworm)", ID: "debian",
-			Version: "12", VersionID: "12", KernelRelease: "6.1.0-cloud-amd64", Machine: "x86_64",
-		}}
-	default:
-		return f, false
-	}
-	return f, true
-}
-
-func guest() *guestlifecycle.Guest {
-	return &guestlifecycle.Guest{
-		RunState: "running", MachineType: "pc-q35-7.2",
-		Interfaces: []guestlifecycle.Interface{{
-			Name: "default", MAC: "02:00:00:00:00:01", PodInterface: "eth0", IPs: []string{"10.200.0.1"}, Queues: 1,
-		}},
-		Volumes: map[string]guestlifecycle.Volume{"root": {Size: 64 << 20}},
-	}
 }

@@ -2,6 +2,7 @@ package scale
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -17,60 +18,119 @@ import (
 	virtctl "drydock.dev/drydock/internal/virtctl/client"
 )
 
-// rollout changes the NICs of all VMs, some at a time, until each guest runs with
-// what its template says. How that comes about is Drydock's affair: today a change
-// waits for a restart (RestartRequired), which the rollout then asks for.
+// rollout gives all VMs another NIC, some at a time, until each guest runs with it.
 type rollout struct {
 	*pass
+	way
 	client *virtctl.Client
 
 	mu    sync.Mutex
 	times []time.Duration
 }
 
-// measureNICs measures a rolling change of NICs.
-func (p *pass) measureNICs(ctx context.Context) error {
-	client, err := virtctl.New(p.cluster.Config)
+// way is how the NIC comes to a guest.
+type way struct {
+	// prefix is of the figures' names.
+	prefix string
+	// strategy is the cluster's. With Stage, the change waits for a restart, which is asked for.
+	strategy v1.VMRolloutStrategy
+	// inPlace means that somebody attaches pods that run. Nobody does otherwise, and the guests migrate.
+	inPlace bool
+}
+
+var ways = []way{
+	{"nic_change", v1.VMRolloutStrategyLiveUpdate, false},
+	{"nic_attach", v1.VMRolloutStrategyLiveUpdate, true},
+	{"nic_restart", v1.VMRolloutStrategyStage, false},
+}
+
+// measureNICs measures a rolling change of NICs: live by migrations, live in place, and by restarts.
+func (o *Options) measureNICs(ctx context.Context, c *cluster.Cluster, measure func(*rollout) error) (err error) {
+	client, err := virtctl.New(c.Config)
 	if err != nil {
 		return fmt.Errorf("making a client of virt-api: %w", err)
 	}
-	r := &rollout{pass: p, client: client}
-	if _, err := p.during(ctx, r.create); err != nil {
+	for _, way := range ways {
+		reset, err := configure(ctx, c, way.strategy)
+		if err != nil {
+			return err
+		}
+		err = measure(&rollout{way: way, client: client})
+		if err := errors.Join(err, reset()); err != nil {
+			return fmt.Errorf("measuring %s: %w", way.prefix, err)
+		}
+	}
+	return nil
+}
+
+// configure has the cluster roll changes out by a strategy, with as many migrations at a time as there are users.
+func configure(ctx context.Context, c *cluster.Cluster, strategy v1.VMRolloutStrategy) (reset func() error, err error) {
+	var list v1.KubeVirtList
+	if err := c.Client.List(ctx, &list, client.InNamespace(cluster.Namespace)); err != nil || len(list.Items) != 1 {
+		return nil, fmt.Errorf("looking for the cluster's configuration: there are %d: %w", len(list.Items), err)
+	}
+	before := &list.Items[0]
+	kv := before.DeepCopy()
+	kv.Spec.WorkloadUpdateStrategy.WorkloadUpdateMethods = []v1.WorkloadUpdateMethod{v1.WorkloadUpdateMethodLiveMigrate}
+	kv.Spec.Configuration.VMRolloutStrategy = &strategy
+	kv.Spec.Configuration.MigrationConfiguration = &v1.MigrationConfiguration{
+		ParallelMigrationsPerCluster: new(uint32(users)), ParallelOutboundMigrationsPerNode: new(uint32(users)),
+	}
+	if err := c.Client.Patch(ctx, kv, client.MergeFrom(before)); err != nil {
+		return nil, fmt.Errorf("configuring the cluster: %w", err)
+	}
+	return func() error {
+		now := kv.DeepCopy()
+		now.Spec = before.Spec
+		if err := c.Client.Patch(context.WithoutCancel(ctx), now, client.MergeFrom(kv)); err != nil {
+			return fmt.Errorf("giving the cluster its configuration back: %w", err)
+		}
+		return nil
+	}, nil
+}
+
+// measure measures one way, in a namespace of its own.
+func (r *rollout) measure(ctx context.Context) error {
+	if err := startNetworks(ctx, r.cluster, r.agent, r.inPlace); err != nil {
+		return err
+	}
+	if _, err := r.during(ctx, r.create); err != nil {
 		return err
 	}
 	began := time.Now()
 	var took time.Duration
-	used, err := p.during(ctx, func(ctx context.Context) error {
-		err := p.all(ctx, r.change)
+	used, err := r.during(ctx, func(ctx context.Context) error {
+		err := r.all(ctx, r.change)
 		took = time.Since(began)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("changing NICs: %w", err)
 	}
-	requests, err := p.requestsSince(ctx, began)
+	requests, err := r.requestsSince(ctx, began)
 	if err != nil {
 		return err
 	}
-	p.add("nic_change_all_s", "s", took.Seconds())
-	for _, one := range r.times {
-		p.add("nic_change_s", "s", one.Seconds())
-	}
-	p.add("nic_change_cpu_ms_per_vm", "ms", p.perVMI(used.controller))
-	p.add("nic_change_writes_per_vm", "requests", float64(audit.Count(requests, audit.Write))/float64(p.n))
-	p.report.Logf("the NICs of %d VMs were changed within %.1f s; %.2f ms of virt-controller for each", p.n, took.Seconds(), p.perVMI(used.controller))
-	for _, line := range audit.Sums(requests) {
-		p.report.Logf("changing the NICs of %d: %s", p.n, line)
-	}
+	r.tell(took, used, requests)
 	return r.delete(ctx)
+}
+
+func (r *rollout) tell(took time.Duration, used spent, requests []audit.Request) {
+	r.add(r.prefix+"_all_s", "s", took.Seconds())
+	for _, one := range r.times {
+		r.add(r.prefix+"_s", "s", one.Seconds())
+	}
+	r.add(r.prefix+"_cpu_ms_per_vm", "ms", r.perVMI(used.controller))
+	r.add(r.prefix+"_writes_per_vm", "requests", float64(audit.Count(requests, audit.Write))/float64(r.n))
+	r.report.Logf("%s: %d VMs had their NICs within %.1f s; %.2f ms of virt-controller for each", r.prefix, r.n, took.Seconds(), r.perVMI(used.controller))
+	for _, line := range audit.Sums(requests) {
+		r.report.Logf("%s, %d VMs: %s", r.prefix, r.n, line)
+	}
 }
 
 func (r *rollout) vm(name string) *v1.VirtualMachine {
 	vmi := r.vmi(name)
-	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{
-		Name: "default", Model: v1.VirtIO,
-		InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
-	}}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{*v1.DefaultMasqueradeNetworkInterface()}
 	vmi.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
 	return cluster.VM(vmi)
 }
@@ -83,17 +143,26 @@ func (r *rollout) create(ctx context.Context) error {
 	return r.agent.await(ctx, "running", r.n, running)
 }
 
-// delete waits for the end of the instances before the change and after it.
+// delete waits for the end of all instances, those before a restart as well.
 func (r *rollout) delete(ctx context.Context) error {
 	err := r.all(ctx, func(ctx context.Context, name string) error { return r.cluster.Client.Delete(ctx, r.vm(name)) })
 	if err != nil {
 		return fmt.Errorf("deleting VMs: %w", err)
 	}
-	return r.agent.await(ctx, "gone", 2*r.n, gone)
+	instances := r.n
+	if r.strategy == v1.VMRolloutStrategyStage {
+		instances *= 2
+	}
+	return r.agent.await(ctx, "gone", instances, gone)
 }
 
-// newModel is what the NIC becomes.
-const newModel = "e1000e"
+// newNIC is what the change is called, and another is on.
+const newNIC = "blue"
+
+// plugNIC is the change: an interface on another network.
+const plugNIC = `[
+	{"op":"add","path":"/spec/template/spec/networks/-","value":{"name":"` + newNIC + `","multus":{"networkName":"` + newNIC + `"}}},
+	{"op":"add","path":"/spec/template/spec/domain/devices/interfaces/-","value":{"name":"` + newNIC + `","bridge":{}}}]`
 
 // change gives a VM another NIC and waits until a guest runs with it.
 func (r *rollout) change(ctx context.Context, name string) error {
@@ -109,16 +178,13 @@ func (r *rollout) change(ctx context.Context, name string) error {
 		return err
 	}
 	began := time.Now()
-	patch := []byte(`[{"op":"replace","path":"/spec/template/spec/domain/devices/interfaces/0/model","value":"` + newModel + `"}]`)
-	if err := r.cluster.Client.Patch(ctx, vm, client.RawPatch(types.JSONPatchType, patch)); err != nil {
-		return fmt.Errorf("changing the NIC of VM %s: %w", name, err)
+	if err := r.cluster.Client.Patch(ctx, vm, client.RawPatch(types.JSONPatchType, []byte(plugNIC))); err != nil {
+		return fmt.Errorf("changing the NICs of VM %s: %w", name, err)
 	}
-	if err := <-waits; err != nil {
-		return fmt.Errorf("waiting for VM %s to say RestartRequired: %w", name, err)
-	}
-	ref := virtctl.Ref{Resource: virtctl.VirtualMachines, Namespace: r.namespace, Name: name}
-	if err := r.client.Put(ctx, ref, "restart", nil); err != nil {
-		return fmt.Errorf("restarting VM %s: %w", name, err)
+	if r.strategy == v1.VMRolloutStrategyStage {
+		if err := r.restart(ctx, name, waits); err != nil {
+			return err
+		}
 	}
 	if err := <-changed; err != nil {
 		return fmt.Errorf("waiting for VM %s to run with its new NIC: %w", name, err)
@@ -129,6 +195,17 @@ func (r *rollout) change(ctx context.Context, name string) error {
 	return nil
 }
 
+func (r *rollout) restart(ctx context.Context, name string, waits <-chan error) error {
+	if err := <-waits; err != nil {
+		return fmt.Errorf("waiting for VM %s to say RestartRequired: %w", name, err)
+	}
+	ref := virtctl.Ref{Resource: virtctl.VirtualMachines, Namespace: r.namespace, Name: name}
+	if err := r.client.Put(ctx, ref, "restart", nil); err != nil {
+		return fmt.Errorf("restarting VM %s: %w", name, err)
+	}
+	return nil
+}
+
 func restartRequired(_ watch.EventType, o client.Object) bool {
 	vm, ok := o.(*v1.VirtualMachine)
 	return ok && condition.IsTrue(vm.Status.Conditions, v1.VirtualMachineRestartRequired)
@@ -136,5 +213,5 @@ func restartRequired(_ watch.EventType, o client.Object) bool {
 
 func runsChanged(_ watch.EventType, o client.Object) bool {
 	vmi, ok := o.(*v1.VirtualMachineInstance)
-	return ok && cluster.Running(vmi) && vmi.Spec.Domain.Devices.Interfaces[0].Model == newModel
+	return ok && cluster.Running(vmi) && plugged(vmi) > 0
 }

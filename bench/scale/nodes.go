@@ -38,7 +38,7 @@ type nodes struct {
 	exited chan struct{}
 }
 
-// simulateNodes makes nodes enough for so many VMIs and starts kwok, which ends
+// simulateNodes makes nodes enough for so many VMIs, two at least, and starts kwok, which ends
 // with the context.
 func simulateNodes(ctx context.Context, c *cluster.Cluster, vmis int) (*nodes, error) {
 	folder, err := os.MkdirTemp("", "kwok")
@@ -49,7 +49,7 @@ func simulateNodes(ctx context.Context, c *cluster.Cluster, vmis int) (*nodes, e
 	if err := n.startKwok(ctx); err != nil {
 		return nil, err
 	}
-	for i := range vmis/vmisPerNode + 1 {
+	for i := range vmis/vmisPerNode + 2 { // a guest that migrates needs another one
 		if err := c.Client.Create(ctx, node(i)); err != nil && !apierrors.IsAlreadyExists(err) {
 			n.remove()
 			return nil, fmt.Errorf("creating a simulated node: %w", err)

@@ -89,9 +89,12 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 		}
 	}
 	if o.nicVMs > 0 {
-		p := &pass{Options: o, cluster: c, report: r, n: o.nicVMs}
-		if err := p.within(ctx, p.measureNICs); err != nil {
-			return fmt.Errorf("measuring a change of %d VMs' NICs: %w", p.n, err)
+		err := o.measureNICs(ctx, c, func(all *rollout) error {
+			all.pass = &pass{Options: o, cluster: c, report: r, n: o.nicVMs}
+			return all.within(ctx, all.measure)
+		})
+		if err != nil {
+			return fmt.Errorf("changing the NICs of %d VMs: %w", o.nicVMs, err)
 		}
 	}
 	return nil

@@ -5,14 +5,16 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"drydock.dev/drydock/internal/launcher"
 )
 
 func main() {
-	code, err := launcher.Main(context.Background(), os.Args[1:])
+	name := filepath.Base(os.Args[0])
+	code, err := launcher.Main(context.Background(), name, os.Args[1:])
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "virt-launcher:", err)
+		fmt.Fprintln(os.Stderr, name+":", err)
 	}
 	os.Exit(code)
 }

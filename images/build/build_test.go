@@ -88,7 +88,7 @@ func TestTheCommandLineIsUnderstood(t *testing.T) {
 		t.Errorf("without names: got %+v, %v", o, err)
 	}
 	for args, want := range map[string]string{
-		"launcher":                   "there is no image \"launcher\"; there is test-guest, ",
+		"launcher":                   "there is no image \"launcher\"; there is libguestfs-tools, ",
 		"-rootfs=/x":                 fmt.Sprintf("-rootfs takes one image, not %d", len(images)),
 		"-rootfs=/x virt test-guest": "-rootfs takes one image, not 2",
 	} {

@@ -53,6 +53,14 @@ var images = map[string]image{
 		packages: listOf("virt-importer"),
 		parts:    importerParts,
 	},
+	"libguestfs-tools": {
+		config: v1.Config{
+			Cmd: []string{"/bin/bash"}, User: "107:107",
+			Env: []string{path, "HOME=/tmp", "LIBGUESTFS_BACKEND=direct", "LIBGUESTFS_PATH=" + applianceDir},
+		},
+		packages: listOf("libguestfs-tools"),
+		parts:    guestfsParts,
+	},
 	"test-guest":        {packages: packagesOf(guest.Cloud), parts: diskOf(guest.Cloud)},
 	"test-guest-full":   {packages: packagesOf(guest.Full), parts: diskOf(guest.Full)},
 	"test-guest-kernel": {packages: packagesOf(guest.Cloud), parts: kernelOf(guest.Cloud)},
@@ -98,6 +106,16 @@ func launcherParts(ctx context.Context, b builder) ([]part, error) {
 	program, err := b.program("virt-launcher")
 	if err != nil {
 		return nil, err
+	}
+	launcher := program.make
+	program.key += " " + layout.FreezerBinary
+	program.make = func() (*rootfs.FS, error) {
+		root, err := launcher()
+		if err != nil {
+			return nil, err
+		}
+		root.Symlink(layout.FreezerBinary, filepath.Base(layout.LauncherBinary))
+		return root, nil
 	}
 	return []part{base, program}, nil
 }

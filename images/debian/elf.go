@@ -1,6 +1,7 @@
 package debian
 
 import (
+	"bytes"
 	"debug/elf"
 	"fmt"
 	"io"
@@ -69,14 +70,36 @@ func (t Tree) needed(program string) ([]string, error) {
 		return nil, fmt.Errorf("reading the program %s: %w", program, err)
 	}
 	defer func() { _ = file.Close() }()
+	return t.neededBy(file, program)
+}
 
+// LibrariesOf returns what a program needs that is no file of the tree, with what that needs in turn.
+func (t Tree) LibrariesOf(program []byte) ([]string, error) {
+	file, err := elf.NewFile(bytes.NewReader(program))
+	if err != nil {
+		return nil, fmt.Errorf("reading a program: %w", err)
+	}
+	direct, err := t.neededBy(file, "a program")
+	if err != nil {
+		return nil, err
+	}
+	further, err := t.Libraries(direct...)
+	return append(direct, further...), err
+}
+
+// neededBy lists the direct needs of a program that is called so in errors.
+func (t Tree) neededBy(file *elf.File, program string) ([]string, error) {
 	names, err := file.ImportedLibraries()
 	if err != nil {
 		return nil, fmt.Errorf("listing the libraries of %s: %w", program, err)
 	}
 	var paths []string
+	own, err := file.DynString(elf.DT_RUNPATH)
+	if err != nil {
+		return nil, fmt.Errorf("reading where %s looks for libraries: %w", program, err)
+	}
 	for _, name := range names {
-		path, err := t.findLibrary(name)
+		path, err := t.findLibrary(name, own)
 		if err != nil {
 			return nil, fmt.Errorf("following %s: %w", program, err)
 		}
@@ -92,8 +115,9 @@ func (t Tree) needed(program string) ([]string, error) {
 	return paths, nil
 }
 
-func (t Tree) findLibrary(name string) (string, error) {
-	for _, folder := range libraryFolders {
+// findLibrary looks in the folders that the program itself names (its RUNPATH), and in Debian's.
+func (t Tree) findLibrary(name string, own []string) (string, error) {
+	for _, folder := range slices.Concat(own, libraryFolders) {
 		path := folder + "/" + name
 		if _, err := os.Lstat(t.Path(path)); err == nil {
 			return path, nil

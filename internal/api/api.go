@@ -41,6 +41,7 @@ import (
 	"drydock.dev/drydock/internal/api/upload"
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/nodesigner"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
@@ -57,6 +58,7 @@ type options struct {
 	address        string
 	metricsAddress string
 	uploadAddress  string
+	guestfsImage   string
 }
 
 // NewCommand is the command that runs virt-api.
@@ -74,6 +76,7 @@ func NewCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.address, "address", ":8443", "address to serve webhooks and the API on")
 	cmd.Flags().StringVar(&o.uploadAddress, "upload-address", ":8444", "address to take uploads of disk images on")
 	cmd.Flags().StringVar(&o.metricsAddress, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")
+	cmd.Flags().StringVar(&o.guestfsImage, "guestfs-image", layout.DevelGuestfsImage, "container image of maintenance pods that name no other")
 	return cmd
 }
 
@@ -185,7 +188,9 @@ func (p *process) add(mgr manager.Manager) error {
 		return err
 	}
 	nodes := &handlers{pods: mgr.GetClient()}
-	api := subresource.New(direct, handlerTransport(calling, nodes))
+	api := subresource.New(direct, handlerTransport(calling, nodes), subresource.Maintenance{
+		Settings: p.settings.Get, Image: p.options.guestfsImage,
+	})
 	metrics.Registry.MustRegister(api.Collectors()...)
 	groups := []server.Group{{GroupVersion: subresource.GroupVersion, API: api, Resources: api.Resources()}}
 	tokens := upload.NewTokens(direct)

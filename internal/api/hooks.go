@@ -31,6 +31,9 @@ const (
 	validateDV   = "/validate/datavolumes"
 
 	validateEviction = "/validate/evictions"
+
+	mutateMaintenance   = "/mutate/maintenance-pods"
+	validateMaintenance = "/validate/maintenance-pods"
 )
 
 // webhooks serves every rule at its path. cluster must not be a cache.
@@ -48,6 +51,7 @@ func webhooks(settings *clusterconfig.Current, cluster client.Client) (map[strin
 	addValidating(add, settings, right)
 	addMigrations(add, cluster)
 	addEvictions(add, cluster, settings)
+	addMaintenance(add, cluster)
 	addDataVolumes(add, settings, right)
 	return served, failed
 }
@@ -86,7 +90,11 @@ func addValidating(add adder, settings *clusterconfig.Current, right cloneright.
 			// changes must not fail on what an earlier release let in.
 			return nil, nil
 		}
-		if errs := validate.VM(r.New, r.Old, settings.Get()); len(errs) > 0 {
+		errs := validate.VM(r.New, r.Old, settings.Get())
+		if !r.Component() {
+			errs = append(errs, validate.MaintenanceLock(r.New, r.Old)...)
+		}
+		if len(errs) > 0 {
 			return errs, nil
 		}
 		// Also where CDI serves DataVolumes: it asks for the right of the user who makes

@@ -57,7 +57,36 @@ func (w *world) migrationRoles(t *testing.T) {
 		w.allows(t, access{"get", v1.SubresourceGroupName, resource, "evacuate"})
 		w.allows(t, access{"delete", v1.GroupVersion.Group, resource, ""}, "m-admin", "m-editor")
 	}
+	w.snapshotRoles(t)
+	w.maintenanceRoles(t)
 	w.migratorsCalls(t)
+}
+
+// snapshotRoles asks the authorizer who may take and restore snapshots: whoever may change VMs. Contents
+// are only read and deleted.
+func (w *world) snapshotRoles(t *testing.T) {
+	const group, contents = "snapshot.kubevirt.io", "virtualmachinesnapshotcontents"
+	for _, resource := range []string{"virtualmachinesnapshots", "virtualmachinerestores"} {
+		w.allows(t, access{"list", group, resource, ""}, "m-admin", "m-editor", "m-viewer")
+		for _, verb := range []string{"create", "update", "patch", "delete"} {
+			w.allows(t, access{verb, group, resource, ""}, "m-admin", "m-editor")
+		}
+		w.allows(t, access{"patch", group, resource, "status"})
+	}
+	w.allows(t, access{"list", group, contents, ""}, "m-admin", "m-editor", "m-viewer")
+	w.allows(t, access{"delete", group, contents, ""}, "m-admin", "m-editor")
+	for _, verb := range []string{"create", "update", "patch"} {
+		w.allows(t, access{verb, group, contents, ""})
+	}
+}
+
+// maintenanceRoles asks the authorizer who may get at the disks of VMs, and who may see who has them.
+func (w *world) maintenanceRoles(t *testing.T) {
+	w.allows(t, access{"get", v1.SubresourceGroupName, "virtualmachines", "maintenance"}, "m-admin", "m-editor", "m-viewer")
+	for _, verb := range []string{"create", "delete"} {
+		w.allows(t, access{verb, v1.SubresourceGroupName, "virtualmachines", "maintenance"}, "m-admin", "m-editor")
+	}
+	w.allows(t, access{"update", v1.SubresourceGroupName, "virtualmachines", "maintenance-force"}, "m-admin")
 }
 
 // allows asks for each user whether he may do that in the test's namespace, and in another one,

@@ -16,12 +16,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/hotplug"
@@ -212,26 +216,18 @@ func (w *world) cleanup() context.Context { return context.WithoutCancel(w.ctx) 
 // is let go here.
 func (w *world) sweep(ns *corev1.Namespace) {
 	ctx, here := w.cleanup(), client.InNamespace(w.namespace)
-	var vms v1.VirtualMachineList
-	var vmis v1.VirtualMachineInstanceList
-	var pods corev1.PodList
-	var migrations v1.VirtualMachineInstanceMigrationList
-	if err := errors.Join(w.client.List(ctx, &vms, here), w.client.List(ctx, &vmis, here), w.client.List(ctx, &pods, here),
-		w.client.List(ctx, &migrations, here)); err != nil {
-		w.t.Errorf("sweeping namespace %s: %v", w.namespace, err)
-	}
 	var objects []client.Object
-	for i := range vms.Items {
-		objects = append(objects, &vms.Items[i])
-	}
-	for i := range vmis.Items {
-		objects = append(objects, &vmis.Items[i])
-	}
-	for i := range pods.Items {
-		objects = append(objects, &pods.Items[i])
-	}
-	for i := range migrations.Items {
-		objects = append(objects, &migrations.Items[i])
+	for _, list := range []client.ObjectList{
+		&v1.VirtualMachineList{}, &v1.VirtualMachineInstanceList{}, &corev1.PodList{}, &v1.VirtualMachineInstanceMigrationList{},
+		&clonev1.VirtualMachineCloneList{}, &snapshotv1.VirtualMachineSnapshotList{}, &snapshotv1.VirtualMachineRestoreList{},
+	} {
+		err := errors.Join(w.client.List(ctx, list, here), meta.EachListItem(list, func(o runtime.Object) error {
+			objects = append(objects, o.(client.Object))
+			return nil
+		}))
+		if err != nil {
+			w.t.Errorf("sweeping namespace %s: %v", w.namespace, err)
+		}
 	}
 	for _, object := range append(objects, ns) {
 		_ = w.client.Delete(ctx, object, client.GracePeriodSeconds(0))

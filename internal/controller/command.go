@@ -24,6 +24,7 @@ import (
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/metrics"
+	"drydock.dev/drydock/internal/controller/snapshot"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
@@ -44,6 +45,8 @@ type options struct {
 	identity string
 	// several lets more than one manager live in a process, as tests need.
 	several bool
+	// guests holds guests still while their disks are snapshotted; nil to ask the API server for it.
+	guests snapshot.Guests
 	// now is the loops' clock.
 	now func() time.Time
 }

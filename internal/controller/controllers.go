@@ -18,12 +18,16 @@ import (
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/claimsize"
 	"drydock.dev/drydock/internal/controller/claimusers"
+	"drydock.dev/drydock/internal/controller/clone"
 	"drydock.dev/drydock/internal/controller/datavolume"
 	"drydock.dev/drydock/internal/controller/evacuation"
 	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/kubevirt"
+	"drydock.dev/drydock/internal/controller/maintenance"
 	"drydock.dev/drydock/internal/controller/migration"
 	"drydock.dev/drydock/internal/controller/replicaset"
+	"drydock.dev/drydock/internal/controller/restore"
+	"drydock.dev/drydock/internal/controller/snapshot"
 	"drydock.dev/drydock/internal/controller/vm"
 	"drydock.dev/drydock/internal/controller/vmi"
 	"drydock.dev/drydock/internal/controller/workloadupdate"
@@ -38,6 +42,10 @@ const workers = 16
 
 // migrationWorkers is how many migrations are worked on at once: about as many as run.
 const migrationWorkers = 4
+
+// snapshotWorkers is how many snapshots, and how many restores, are worked on at once. Each is a handful of
+// requests now and then, for as long as the storage takes.
+const snapshotWorkers = 4
 
 // pace is for a loop with so many workers. What fails is tried again soon, and
 // never less than twice a minute.
@@ -104,6 +112,7 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		Client: cached, Reader: reader, Recorder: recorder("virtualmachine-controller"), Settings: settings, Now: o.now,
 	}
 	sets := &replicaset.Reconciler{Client: cached, Recorder: recorder("virtualmachinereplicaset-controller"), Now: o.now}
+	restores := &restore.Reconciler{Client: cached, Reader: reader, Recorder: recorder("virtualmachinerestore-controller"), Now: o.now}
 	volumes := &datavolume.Reconciler{
 		Client: cached, Reader: reader, Recorder: recorder("datavolume-controller"),
 		Settings: settings, ImporterImage: o.importerImage, Namespace: o.namespace,
@@ -123,12 +132,45 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		{"claims that grow", func() error { return sizes.SetupWithManager(mgr, pace(1)) }},
 		{"VirtualMachines", func() error { return vms.SetupWithManager(ctx, mgr, pace(workers)) }},
 		{"VirtualMachineInstanceReplicaSets", func() error { return sets.SetupWithManager(mgr, pace(1)) }},
+		{"VirtualMachineSnapshots", func() error { return setUpSnapshots(mgr, o, pace(snapshotWorkers)) }},
+		{"VirtualMachineClones", func() error { return newClones(mgr, o).SetupWithManager(mgr, pace(snapshotWorkers)) }},
+		{"maintenance pods", func() error { return newMaintenance(mgr, o).SetupWithManager(ctx, mgr, pace(snapshotWorkers)) }},
+		{"VirtualMachineRestores", func() error { return restores.SetupWithManager(mgr, pace(snapshotWorkers)) }},
 		{"DataVolumes", func() error { return volumes.SetupWithManager(mgr, pace(workers)) }},
 		{"claims that take uploads", func() error { return (&datavolume.UploadClaims{Reconciler: volumes}).SetupWithManager(mgr, pace(1)) }},
 		{"DataSources", func() error { return (&datavolume.DataSources{Reconciler: volumes}).SetupWithManager(mgr, pace(1)) }},
 		{"CDI's definitions", func() error { return definitions.SetupWithManager(mgr) }},
 		{"the KubeVirt object", func() error { return installation.SetupWithManager(mgr) }},
 	}, nil
+}
+
+func setUpSnapshots(mgr ctrl.Manager, o options, pace controller.Options) error {
+	guests := o.guests
+	if guests == nil {
+		var err error
+		if guests, err = snapshot.NewGuests(mgr.GetConfig()); err != nil {
+			return err
+		}
+	}
+	cuts := &snapshot.Reconciler{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Guests: guests,
+		Recorder: eventnote.Fitting(mgr.GetEventRecorder("virtualmachinesnapshot-controller")), Now: o.now,
+	}
+	return cuts.SetupWithManager(mgr, pace)
+}
+
+func newClones(mgr ctrl.Manager, o options) *clone.Reconciler {
+	return &clone.Reconciler{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(),
+		Recorder: eventnote.Fitting(mgr.GetEventRecorder("virtualmachineclone-controller")), Now: o.now,
+	}
+}
+
+func newMaintenance(mgr ctrl.Manager, o options) *maintenance.Reconciler {
+	return &maintenance.Reconciler{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(),
+		Recorder: eventnote.Fitting(mgr.GetEventRecorder("maintenance-controller")), Now: o.now,
+	}
 }
 
 // directClient asks the API server and no cache.

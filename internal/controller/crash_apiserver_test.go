@@ -13,6 +13,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// restartLoops is the end of virt-controller, and the start of another with empty memories.
+func (w *world) restartLoops() {
+	w.t.Helper()
+	w.stop()
+	w.startLoops()
+}
+
+// goesBy restarts the loops as they are that much later.
+func (w *world) goesBy(d time.Duration) {
+	w.t.Helper()
+	w.options.now = func() time.Time { return time.Now().Add(d) }
+	w.restartLoops()
+}
+
+// interrupt restarts the loops so many times, each time a step later than the time before.
+func (w *world) interrupt(times int, step time.Duration) {
+	w.t.Helper()
+	for after := range times {
+		// The moment is what is being varied; nothing is waited for.
+		time.Sleep(time.Duration(after) * step)
+		w.restartLoops()
+	}
+}
+
 // TestTheLoopsMayEndAtAnyMoment ends the loops again and again while VMs start,
 // each time a little later, and starts them anew with empty memories.
 func TestTheLoopsMayEndAtAnyMoment(t *testing.T) {
@@ -21,12 +45,7 @@ func TestTheLoopsMayEndAtAnyMoment(t *testing.T) {
 	for i := range vms {
 		w.createVM(fmt.Sprintf("vm-%d", i), v1.RunStrategyAlways)
 	}
-	for after := range 6 {
-		// The moment is what is being varied; nothing is waited for.
-		time.Sleep(time.Duration(after) * 15 * time.Millisecond)
-		w.stop()
-		w.startLoops()
-	}
+	w.interrupt(6, 15*time.Millisecond)
 	uids := map[string]bool{}
 	for i := range vms {
 		name := fmt.Sprintf("vm-%d", i)

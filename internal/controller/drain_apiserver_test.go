@@ -100,8 +100,7 @@ func TestADrainMovesADiskAndIsTakenBack(t *testing.T) {
 	w.evicts("vm", true)
 	move := volumemigration.Exits(w.vmi("vm"))[0]
 	w.awaitMoves(move)
-	w.stop()
-	w.startLoops()
+	w.restartLoops()
 	w.migratable(corev1.ConditionTrue)
 	m := w.awaitEvacuation("vm")
 	made := w.madeForDrains()

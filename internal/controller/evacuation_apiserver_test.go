@@ -238,8 +238,7 @@ func TestAnotherLeaderMakesNoSecondMigration(t *testing.T) {
 	w.evicts("vmi", false)
 	w.startLoops()
 	first := w.awaitEvacuation("vmi")
-	w.stop()
-	w.startLoops()
+	w.restartLoops()
 	w.bringTo(first, v1.MigrationTargetReady, otherNode)
 	if all := w.evacuations(); len(all) != 1 {
 		t.Errorf("%d migrations were made", len(all))

@@ -239,6 +239,7 @@ func TestAVolumeComesAndGoesWithoutTouchingAnother(t *testing.T) {
 	w := newPlugWorld(t)
 	w.claim("a", "")
 	w.claim("b", "")
+	w.quiet()
 	before := len(w.writes.of(w.namespace))
 	w.add("a")
 	first := w.awaitAttachmentPods(1)[0]
@@ -329,10 +330,7 @@ func TestManyAttachmentPodsAreMergedByAHandover(t *testing.T) {
 		w.plug(&w.awaitAttachmentPods(i + 1)[i])
 	}
 	w.quiet()
-	w.stop()
-	w.options.identity += " a minute later"
-	w.options.now = func() time.Time { return time.Now().Add(time.Minute) }
-	w.startLoops()
+	w.goesBy(time.Minute)
 	pods := w.awaitAttachmentPods(volumes + 1)
 	merged := pods[volumes]
 	w.start(&merged)
@@ -360,16 +358,14 @@ func TestTheLoopMayEndAtAnyMomentOfAPlug(t *testing.T) {
 		w.add(fmt.Sprintf("v%d", i))
 		// The moment is what is being varied; nothing is waited for.
 		time.Sleep(time.Duration(i) * 10 * time.Millisecond)
-		w.stop()
-		w.startLoops()
+		w.restartLoops()
 		pods := w.awaitAttachmentPods(i + 1)
 		w.plug(&pods[i])
 	}
 	for i := range 4 {
 		w.unplug(fmt.Sprintf("v%d", i))
 		time.Sleep(time.Duration(i) * 10 * time.Millisecond)
-		w.stop()
-		w.startLoops()
+		w.restartLoops()
 	}
 	for _, pod := range w.attachmentPods() {
 		w.awaitNoAttachmentPod(&pod)

@@ -118,11 +118,8 @@ func newTravelsAfter(t *testing.T, before, between func(*plugWorld)) *travels {
 // TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt plugs a volume, migrates and unplugs it.
 func TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt(t *testing.T) {
 	for name, between := range map[string]func(*plugWorld){
-		"under one leader": func(w *plugWorld) { w.quiet() },
-		"under a new leader at each step": func(w *plugWorld) {
-			w.stop()
-			w.startLoops()
-		},
+		"under one leader":                func(w *plugWorld) { w.quiet() },
+		"under a new leader at each step": func(w *plugWorld) { w.restartLoops() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newTravels(t, between)
@@ -309,14 +306,14 @@ func TestAMigrationTellsWhatKeepsVolumesFromItsTarget(t *testing.T) {
 	const complaint = "MountVolume.SetUp failed for volume a"
 	w.complain(&next, complaint)
 	want := "the attachment pod " + next.Name + " does not start: FailedMount: " + complaint
-	w.goesBy("a minute", time.Minute)
+	w.goesBy(time.Minute)
 	w.eventually("the migration to tell what it waits for", func() (bool, string) {
 		m := w.migration("move")
 		c := condition.Find(m.Status.Conditions, migration.ConditionWaiting)
 		return c != nil && c.Reason == migration.ReasonNotAttached && strings.HasSuffix(c.Message, "(a) are not attached to node "+otherNode+" yet: "+want),
 			fmt.Sprintf("%+v", m.Status)
 	})
-	w.goesBy("six minutes", 6*time.Minute)
+	w.goesBy(6 * time.Minute)
 	m = w.awaitMigration("move", v1.MigrationFailed)
 	w.awaitPodDeletion(target)
 	w.finishPod(target)

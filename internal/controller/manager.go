@@ -19,8 +19,10 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
 	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -32,6 +34,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/lenient"
+	"drydock.dev/drydock/internal/controller/snapshot"
 	"drydock.dev/drydock/internal/rules/datavolume"
 )
 
@@ -51,6 +54,8 @@ func newScheme() *runtime.Scheme {
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1.AddToScheme(scheme))
 	utilruntime.Must(migrationsv1alpha1.AddToScheme(scheme))
+	utilruntime.Must(snapshotv1.AddToScheme(scheme))
+	utilruntime.Must(clonev1.AddToScheme(scheme))
 	utilruntime.Must(cdiv1.AddToScheme(scheme))
 	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
 	return scheme
@@ -133,13 +138,16 @@ func cachesSynced(mgr ctrl.Manager) healthz.Checker {
 // that users write as custom resources are read object by object.
 func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache.Options, error) {
 	newInformer, err := lenient.Informers(server, scheme, map[schema.GroupVersionKind]string{
-		v1.VirtualMachineInstanceGroupVersionKind:           "virtualmachineinstances",
-		v1.VirtualMachineGroupVersionKind:                   "virtualmachines",
-		v1.VirtualMachineInstanceReplicaSetGroupVersionKind: "virtualmachineinstancereplicasets",
-		v1.VirtualMachineInstanceMigrationGroupVersionKind:  "virtualmachineinstancemigrations",
-		cdiv1.SchemeGroupVersion.WithKind("DataVolume"):     "datavolumes",
-		cdiv1.SchemeGroupVersion.WithKind("DataSource"):     "datasources",
-		cdiv1.SchemeGroupVersion.WithKind("CDIConfig"):      "cdiconfigs",
+		v1.VirtualMachineInstanceGroupVersionKind:                        "virtualmachineinstances",
+		v1.VirtualMachineGroupVersionKind:                                "virtualmachines",
+		v1.VirtualMachineInstanceReplicaSetGroupVersionKind:              "virtualmachineinstancereplicasets",
+		v1.VirtualMachineInstanceMigrationGroupVersionKind:               "virtualmachineinstancemigrations",
+		snapshotv1.SchemeGroupVersion.WithKind("VirtualMachineSnapshot"): "virtualmachinesnapshots",
+		snapshotv1.SchemeGroupVersion.WithKind("VirtualMachineRestore"):  "virtualmachinerestores",
+		clonev1.VirtualMachineCloneKind:                                  "virtualmachineclones",
+		cdiv1.SchemeGroupVersion.WithKind("DataVolume"):                  "datavolumes",
+		cdiv1.SchemeGroupVersion.WithKind("DataSource"):                  "datasources",
+		cdiv1.SchemeGroupVersion.WithKind("CDIConfig"):                   "cdiconfigs",
 	})
 	if err != nil {
 		return cache.Options{}, err
@@ -160,15 +168,16 @@ func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache
 			&v1.KubeVirt{}:                  {Namespaces: own},
 			&appsv1.Deployment{}:            {Namespaces: deployments},
 			cdi.Definition():                {Transform: nameAndLabels},
+			snapshot.Content():              {Transform: nameAndLabels},
 			&appsv1.DaemonSet{}:             {Namespaces: own},
 		},
 	}, nil
 }
 
-// podsOfDrydock are the pods that the loops make.
+// podsOfDrydock are the pods that the loops make, and those that VMs are locked for.
 func podsOfDrydock() labels.Selector {
 	ours, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{
-		layout.LauncherApp, layout.AttachmentApp, datavolume.WorkerAppLabel,
+		layout.LauncherApp, layout.AttachmentApp, datavolume.WorkerAppLabel, layout.MaintenanceApp,
 	})
 	utilruntime.Must(err)
 	return labels.NewSelector().Add(*ours)
@@ -181,7 +190,7 @@ func budgetsOfDrydock() labels.Selector {
 	return labels.NewSelector().Add(*ours)
 }
 
-// nameAndLabels keeps of a definition what it is known by.
+// nameAndLabels keeps of an object what it is known by.
 func nameAndLabels(object any) (any, error) {
 	if definition, ok := object.(*metav1.PartialObjectMetadata); ok {
 		definition.Annotations, definition.ManagedFields = nil, nil

@@ -369,19 +369,18 @@ func TestMigrationsGoOnWithTheNextLeader(t *testing.T) {
 	w.createVMI("vmi")
 	source := w.run("vmi")
 	m := w.migrate("move", "vmi")
-	restart := func() { w.stop(); w.startLoops() }
-	restart()
+	w.restartLoops()
 	target := w.awaitTarget(m)
-	restart()
+	w.restartLoops()
 	w.bindTo(target, otherNode)
 	w.startContainer(target)
-	restart()
+	w.restartLoops()
 	w.awaitMigration(m.Name, v1.MigrationPreparingTarget)
-	restart()
+	w.restartLoops()
 	w.targetSays(m, vmistatus.TargetMigration{Address: "10.0.0.2:49152"})
-	restart()
+	w.restartLoops()
 	w.sourceSays(m, vmistatus.SourceMigration{Begins: true})
-	restart()
+	w.restartLoops()
 	w.stop()
 	w.targetSays(m, vmistatus.TargetMigration{Runs: true})
 	w.endContainer(source, launch.Exit{Reason: launch.ReasonMigrated})
@@ -517,6 +516,51 @@ func TestPodsThatAreNotAMigrations(t *testing.T) {
 	w.awaitPodDeletion(target)
 	if w.deleting(source) {
 		t.Error("the guest's pod is being deleted")
+	}
+}
+
+// A migration goes without having been canceled when somebody takes its finalizer off: it is canceled then.
+func TestAMigrationThatVanishesInEachPhase(t *testing.T) {
+	w := newWorld(t)
+	unfinished := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	for i, phase := range phasesOfMigrations {
+		name := fmt.Sprintf("vmi-%d", i)
+		w.createVMI(name)
+		source := w.run(name)
+		m := w.migrate("move-"+name, name)
+		target := w.bringTo(m, phase, otherNode)
+		w.stop()
+		w.do("taking the finalizer off", w.client.Patch(w.ctx, m.DeepCopy(), unfinished))
+		w.do("deleting the migration", w.client.Delete(w.ctx, m))
+		w.startLoops()
+		if phase == v1.MigrationRunning {
+			w.awaitAbort(name)
+			w.sourceSays(m, vmistatus.SourceMigration{Failure: "aborted", Abort: v1.MigrationAbortSucceeded})
+		}
+		w.awaitStaying(name, source, target)
+		if ms := w.vmi(name).Status.MigrationState; ms != nil && (!ms.Failed || ms.AbortStatus != v1.MigrationAbortSucceeded) {
+			t.Errorf("gone in phase %s: %+v", phase, ms)
+		}
+	}
+}
+
+func TestOfTheMigrationsThatHaveEndedTheNewestStay(t *testing.T) {
+	w := newWorld(t)
+	w.createVMI("vmi")
+	w.run("vmi")
+	// Of those that end in the same second the names decide: the later ones come first.
+	for i := 9; i > 2; i-- {
+		m := w.migrate(fmt.Sprintf("ended-%d", i), "vmi")
+		w.removePod(w.awaitTarget(m))
+		w.awaitMigration(m.Name, v1.MigrationFailed)
+	}
+	w.awaitMigrationGone("ended-9")
+	w.awaitMigrationGone("ended-8")
+	w.quiet()
+	for i := 3; i < 8; i++ {
+		if name := fmt.Sprintf("ended-%d", i); w.migration(name) == nil {
+			t.Errorf("%s is gone", name)
+		}
 	}
 }
 

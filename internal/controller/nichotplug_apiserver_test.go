@@ -14,10 +14,12 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/nichotplug"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // movedClock is a clock that only a test moves.
@@ -146,6 +148,29 @@ func TestAnInterfaceIsBroughtByAMigration(t *testing.T) {
 	}
 }
 
+// TestADeviceOfTheNodeIsBroughtAtOnce: nobody attaches a device in place, and what comes with it has not to wait either.
+func TestADeviceOfTheNodeIsBroughtAtOnce(t *testing.T) {
+	w, _, pod := plugging(t)
+	w.changeTemplate(func(spec *v1.VirtualMachineInstanceSpec) {
+		onMultus("blue", "fast")(spec)
+		last := len(spec.Domain.Devices.Interfaces) - 1
+		spec.Domain.Devices.Interfaces[last].InterfaceBindingMethod = v1.InterfaceBindingMethod{SRIOV: &v1.InterfaceSRIOV{}}
+	})
+	if c := w.awaitRequired(corev1.ConditionTrue); c.Message != "interface blue is to be plugged; interface fast is to be plugged" {
+		t.Errorf("the condition says %+v", c)
+	}
+	w.awaitAsked(pod, "blue", "fast")
+	w.awaitRestartRequired("")
+	w.attachTo(pod, "blue", "fast") // without a device
+	w.eventually("what is left to do", func() (bool, string) {
+		c := w.awaitRequired(corev1.ConditionTrue)
+		return c.Message == "interface fast is to be plugged", fmt.Sprintf("the condition says %+v", c)
+	})
+	if pods := w.pods(); len(pods) != 1 {
+		t.Errorf("%d launcher pods", len(pods))
+	}
+}
+
 // TestAnInterfaceIsAttachedInPlace: no migration is asked for, of one that comes and one that goes at once.
 func TestAnInterfaceIsAttachedInPlace(t *testing.T) {
 	w, clock, pod := plugging(t)
@@ -190,5 +215,138 @@ func TestAStagedInterfaceWaits(t *testing.T) {
 	w.changeTemplate(func(spec *v1.VirtualMachineInstanceSpec) {
 		spec.Networks, spec.Domain.Devices.Interfaces = nil, nil
 	})
+	w.awaitRestartRequired("")
+}
+
+// onNetwork has the template's interface blue be on a network.
+func onNetwork(name string) func(*v1.VirtualMachineInstanceSpec) {
+	return func(spec *v1.VirtualMachineInstanceSpec) { spec.Networks[0].Multus.NetworkName = name }
+}
+
+// attachBlue plays Multus of a pod in which the interface blue is on a network.
+func (w *world) attachBlue(pod *corev1.Pod, network string) {
+	w.t.Helper()
+	text := fmt.Sprintf(`[{"name":"%s/%s","interface":%q}]`, w.namespace, network, layout.SecondaryInterface("blue"))
+	before := pod.DeepCopy()
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, nichotplug.StatusAnnotation, text)
+	w.do("saying what the pod is attached to", w.client.Patch(w.ctx, pod, client.MergeFrom(before)))
+}
+
+// onBlue is a world with a guest that has the interface blue on the network of that name.
+func onBlue(t *testing.T) (*world, *corev1.Pod) {
+	w, _, pod := plugging(t)
+	w.changeTemplate(onMultus("blue"))
+	w.awaitAsked(pod, "blue")
+	w.attachBlue(pod, "blue")
+	w.hasBlue()
+	w.awaitRequired("")
+	return w, pod
+}
+
+// hasBlue plays virt-handler: QEMU has the interface.
+func (w *world) hasBlue() {
+	w.t.Helper()
+	vmi := w.vmi("vm")
+	before := vmi.DeepCopy()
+	vmi.Status.Interfaces = []v1.VirtualMachineInstanceNetworkInterface{{Name: "blue", InfoSource: "domain, multus-status"}}
+	w.do("reporting the guest's interface", w.client.Patch(w.ctx, vmi, client.MergeFrom(before)))
+}
+
+// TestAnInterfaceMovesToAnotherNetwork by a migration, which is required at once. Meanwhile the pod is asked for what it
+// has. It is taken back, staged, and asked of a guest that can't migrate.
+func TestAnInterfaceMovesToAnotherNetwork(t *testing.T) {
+	w, pod := onBlue(t)
+	moves := "interface blue is to be on network " + w.namespace + "/green, and its launcher pod is on " + w.namespace + "/blue"
+	w.changeTemplate(onNetwork("green"))
+	if c := w.awaitRequired(corev1.ConditionTrue); c.Message != moves {
+		t.Errorf("the condition says %+v", c)
+	}
+	w.quiet()
+	pod = w.launcher(pod.Name)
+	if asks := pod.Annotations[launcherpod.NetworksAnnotation]; !strings.Contains(asks, `"blue"`) || strings.Contains(asks, `"green"`) {
+		t.Errorf("the pod that the guest is in asks for %s", asks)
+	}
+	if on := w.vmi("vm").Spec.Networks[0].Multus.NetworkName; on != "green" {
+		t.Errorf("the VMI is to be on %s", on)
+	}
+	w.awaitRestartRequired("")
+	w.changeTemplate(onNetwork("blue"))
+	w.awaitRequired("")
+
+	w.setRollout(v1.VMRolloutStrategyStage)
+	w.changeTemplate(onNetwork("green"))
+	w.awaitRestartRequired("spec.template.spec.networks[blue].multus.networkName")
+	w.quiet()
+	w.awaitRequired("")
+	w.migratable(corev1.ConditionFalse)
+	w.setRollout(v1.VMRolloutStrategyLiveUpdate)
+	if c := w.awaitRequired(corev1.ConditionTrue); !strings.HasPrefix(c.Message, moves) || !strings.Contains(c.Message, "PVC old is not shared") {
+		t.Errorf("the condition says %+v", c)
+	}
+	w.awaitRestartRequired("")
+	if pods := w.pods(); len(pods) != 1 {
+		t.Errorf("%d launcher pods", len(pods))
+	}
+}
+
+// TestANetworkThatChangesDuringAMigration follows after it: the pod that the guest has come to is on the old one.
+func TestANetworkThatChangesDuringAMigration(t *testing.T) {
+	w, source := onBlue(t)
+	m := w.migrate("move", "vm")
+	target := w.bringTo(m, v1.MigrationTargetReady, otherNode)
+	w.changeTemplate(onNetwork("green"))
+	w.sourceSays(m, vmistatus.SourceMigration{Begins: true})
+	w.awaitMigration(m.Name, v1.MigrationRunning)
+	w.quiet()
+	if on := w.vmi("vm").Spec.Networks[0].Multus.NetworkName; on != "blue" {
+		t.Errorf("the VMI that is being migrated is to be on %s", on)
+	}
+	w.attachBlue(w.launcher(target.Name), "blue")
+	w.targetSays(m, vmistatus.TargetMigration{Runs: true})
+	w.awaitMigration(m.Name, v1.MigrationSucceeded)
+	if c := w.awaitRequired(corev1.ConditionTrue); !strings.Contains(c.Message, w.namespace+"/green, and its launcher pod is on "+w.namespace+"/blue") {
+		t.Errorf("the condition says %+v", c)
+	}
+	w.endContainer(source, launch.Exit{Reason: launch.ReasonMigrated})
+	w.awaitPodDeletion(source)
+	w.removePod(source)
+	next := w.migrate("again", "vm")
+	target = w.bringTo(next, v1.MigrationRunning, testNode)
+	if asks := target.Annotations[launcherpod.NetworksAnnotation]; !strings.Contains(asks, `"green"`) {
+		t.Errorf("the next pod asks for %s", asks)
+	}
+	w.attachBlue(w.launcher(target.Name), "green")
+	w.targetSays(next, vmistatus.TargetMigration{Runs: true})
+	w.awaitMigration(next.Name, v1.MigrationSucceeded)
+	w.awaitRequired("")
+}
+
+// TestAnInterfaceOfAGuestThatStays is asked for as long as it is wanted: the condition says why no migration brings it,
+// none is made, and an attacher may still bring it.
+func TestAnInterfaceOfAGuestThatStays(t *testing.T) {
+	w, clock, pod := plugging(t)
+	kv := w.kubevirt()
+	before := kv.DeepCopy()
+	kv.Spec.WorkloadUpdateStrategy.WorkloadUpdateMethods = []v1.WorkloadUpdateMethod{v1.WorkloadUpdateMethodLiveMigrate}
+	w.do("having guests migrate by themselves", w.client.Patch(w.ctx, kv, client.MergeFrom(before)))
+	w.migratable(corev1.ConditionFalse)
+	w.changeTemplate(onMultus("blue"))
+	w.awaitRequired(corev1.ConditionFalse)
+	clock.pass(11 * time.Second)
+	w.look()
+	if c := w.awaitRequired(corev1.ConditionTrue); c.Message != "interface blue is to be plugged; the guest cannot be migrated: PVC old is not shared" {
+		t.Errorf("the condition says %+v", c)
+	}
+	clock.pass(time.Hour)
+	w.look()
+	w.quiet()
+	var made v1.VirtualMachineInstanceMigrationList
+	w.do("listing the migrations", w.client.List(w.ctx, &made, client.InNamespace(w.namespace)))
+	if pods := w.pods(); len(made.Items) != 0 || len(pods) != 1 || w.vmi("vm").Status.Phase != v1.Running {
+		t.Errorf("there are %d migrations and %d launcher pods, and the VMI is %s", len(made.Items), len(pods), w.vmi("vm").Status.Phase)
+	}
+	w.awaitAsked(pod, "blue")
+	w.attachTo(pod, "blue")
+	w.awaitRequired("")
 	w.awaitRestartRequired("")
 }

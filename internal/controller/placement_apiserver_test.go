@@ -80,13 +80,6 @@ func (w *world) awaitNoProvisioning() {
 	})
 }
 
-// restartLoops is the death of virt-controller and the start of another.
-func (w *world) restartLoops() {
-	w.t.Helper()
-	w.stop()
-	w.startLoops()
-}
-
 func TestAVMsDisksAreBoundBeforeTheyAreFilled(t *testing.T) {
 	w := newWorld(t)
 	seen := w.phases("one")
@@ -152,11 +145,7 @@ func TestTheLoopsMayEndWhileDisksArePlaced(t *testing.T) {
 	for i := range vms {
 		w.createVMWithDisks(fmt.Sprintf("vm-%d", i), class, fmt.Sprintf("disk-%d", i))
 	}
-	for after := range 8 {
-		// The moment is what is being varied; nothing is waited for.
-		time.Sleep(time.Duration(after) * 15 * time.Millisecond)
-		w.restartLoops()
-	}
+	w.interrupt(8, 15*time.Millisecond)
 	for i := range vms {
 		w.awaitProvisioning(fmt.Sprintf("vm-%d", i))
 	}

@@ -78,8 +78,14 @@ func (w *world) awaitRequest(name, cpu string) {
 // awaitCPUChange waits until the VMI says that of its CPUs; "" waits until it says nothing.
 func (w *world) awaitCPUChange(reason, part string) {
 	w.t.Helper()
-	w.eventually("HotVCPUChange to be "+reason, func() (bool, string) {
-		c := condition.Find(w.vmi("vm").Status.Conditions, v1.VirtualMachineInstanceVCPUChange)
+	w.awaitChange(v1.VirtualMachineInstanceVCPUChange, reason, part)
+}
+
+// awaitChange waits until a condition of the VMI has a reason, and a message with a part; "" waits until there is none.
+func (w *world) awaitChange(change v1.VirtualMachineInstanceConditionType, reason, part string) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("%s to be %s", change, reason), func() (bool, string) {
+		c := condition.Find(w.vmi("vm").Status.Conditions, change)
 		if c == nil {
 			return reason == "", "there is none"
 		}

@@ -18,7 +18,13 @@ func trimPod(object any) (any, error) {
 		return object, nil
 	}
 	pod.ManagedFields = nil
-	if pod.Labels[v1.AppLabel] != layout.LauncherApp {
+	switch pod.Labels[v1.AppLabel] {
+	case layout.MaintenanceApp:
+		// They are anybody's, with anything in them, and only wake a loop, which asks for them.
+		pod.Annotations, pod.Spec, pod.Status = nil, corev1.PodSpec{}, corev1.PodStatus{}
+		return pod, nil
+	case layout.LauncherApp:
+	default:
 		return pod, nil
 	}
 	if len(pod.Annotations[nichotplug.StatusAnnotation]) > nichotplug.MaxAnnotation {

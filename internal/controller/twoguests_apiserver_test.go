@@ -301,9 +301,7 @@ func TestAPodDeletedByForceIsWaitedForWithoutVirtHandler(t *testing.T) {
 	w.awaitReady(first.Name, corev1.ConditionFalse, v1.PodNotExistsReason)
 	w.stop()
 	w.nodeSays(corev1.ConditionUnknown, time.Minute)
-	w.options.identity += " two minutes later"
-	w.options.now = func() time.Time { return time.Now().Add(2 * time.Minute) }
-	w.startLoops()
+	w.goesBy(2 * time.Minute)
 	// The time is over, but nobody knows what the node does.
 	w.awaitReady(first.Name, corev1.ConditionUnknown, v1.PodNotExistsReason)
 	w.awaitPrintable("vm", v1.VirtualMachineStatusUnknown)

@@ -193,28 +193,20 @@ func TestManualStartsStopsAndRestartsOnRequest(t *testing.T) {
 	w.noSuccessor(second)
 }
 
-func TestARunningVMWithoutAUUIDGetsItsLegacyOneWithoutRestart(t *testing.T) {
+func TestScenario3ARunningVMWithoutAUUIDGetsItsLegacyOneWithoutRestart(t *testing.T) {
 	w := newWorld(t)
-	w.stop()
-	vm := w.createVM("vm", v1.RunStrategyAlways)
-	before := vm.DeepCopy()
-	vm.Spec.Template.Spec.Domain.Firmware = nil
-	w.do("taking the UUID away", w.client.Patch(w.ctx, vm, client.MergeFrom(before)))
-	w.options.identity += " again"
+	w.beforeTheRule("vm", v1.RunStrategyAlways)
 	w.startLoops()
 	w.run("vm")
-	vm = w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 	if got, want := vm.Spec.Template.Spec.Domain.Firmware.UUID, firmware.Legacy("vm"); got != want {
 		t.Errorf("the VM has the UUID %s, its legacy one is %s", got, want)
 	}
 	first := w.vmi("vm")
-	before = vm.DeepCopy()
+	before := vm.DeepCopy()
 	vm.Spec.Template.Spec.Domain.Firmware = nil
 	w.do("taking the UUID away", w.client.Patch(w.ctx, vm, client.MergeFrom(before)))
-	w.eventually("the UUID to be back", func() (bool, string) {
-		f := w.vm("vm").Spec.Template.Spec.Domain.Firmware
-		return f != nil && f.UUID == firmware.Legacy("vm"), "it is not"
-	})
+	w.awaitUUID("vm")
 	w.noSuccessor(first)
 	for _, c := range w.vm("vm").Status.Conditions {
 		if c.Type == v1.VirtualMachineRestartRequired {

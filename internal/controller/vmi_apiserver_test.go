@@ -109,14 +109,6 @@ func (w *world) complain(pod *corev1.Pod, message string) {
 	}))
 }
 
-// goesBy starts the loops anew, as they are that much later.
-func (w *world) goesBy(name string, d time.Duration) {
-	w.stop()
-	w.options.identity += " " + name + " later"
-	w.options.now = func() time.Time { return time.Now().Add(d) }
-	w.startLoops()
-}
-
 func TestAVolumeThatCannotBeMountedIsSaid(t *testing.T) {
 	w := newWorld(t)
 	w.createVMI("vmi")
@@ -125,7 +117,7 @@ func TestAVolumeThatCannotBeMountedIsSaid(t *testing.T) {
 	w.awaitPhase("vmi", v1.Scheduled)
 	const complaint = `MountVolume.SetUp failed for volume "vol-x" : secret "x" not found`
 	w.complain(pod, complaint)
-	w.goesBy("a minute", time.Minute)
+	w.goesBy(time.Minute)
 	w.eventually("the complaint on the VMI", func() (bool, string) {
 		for _, c := range w.vmi("vmi").Status.Conditions {
 			if c.Type == v1.VirtualMachineInstanceSynchronized {

@@ -115,6 +115,11 @@ func (p *parsed) definition(k kind) (*apiextensionsv1.CustomResourceDefinition, 
 	flattened := p.parser.FlattenedSchemata[ident]
 	schema := flattened.DeepCopy()
 	tidy(schema)
+	for _, path := range k.opaque {
+		if !blank(schema, path) {
+			return nil, fmt.Errorf("the schema of %s has no field %s", k.kind, strings.Join(path, "."))
+		}
+	}
 	version := apiextensionsv1.CustomResourceDefinitionVersion{
 		Name:                     k.version,
 		Served:                   true,
@@ -172,6 +177,21 @@ func tidy(schema *apiextensionsv1.JSONSchemaProps) {
 			schema.Properties[name] = property
 		}
 	}
+}
+
+// blank takes the schema off the object at the path. It reports false when there is none.
+func blank(schema *apiextensionsv1.JSONSchemaProps, path []string) bool {
+	property, ok := schema.Properties[path[0]]
+	if !ok {
+		return false
+	}
+	if len(path) > 1 {
+		ok = blank(&property, path[1:])
+	} else {
+		property = apiextensionsv1.JSONSchemaProps{Type: "object", Description: property.Description, XPreserveUnknownFields: new(true)}
+	}
+	schema.Properties[path[0]] = property
+	return ok
 }
 
 // What Go reads as a time and as a duration is less than what a definition lets

@@ -19,19 +19,28 @@ type kind struct {
 	columns      []apiextensionsv1.CustomResourceColumnDefinition
 	// selectable fields can be used in a field selector.
 	selectable []string
+	// opaque are fields whose schema is left out, each as the path to it: what is in them has been
+	// judged where it came from. A schema is held in the API server's memory, and must fit kubectl
+	// apply's annotation.
+	opaque [][]string
 	// cluster says that objects of the kind are in no namespace.
 	cluster bool
 }
 
 const (
-	corePackage   = "kubevirt.io/api/core/v1"
-	policyPackage = "kubevirt.io/api/migrations/v1alpha1"
-	cdiPackage    = "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	corePackage     = "kubevirt.io/api/core/v1"
+	policyPackage   = "kubevirt.io/api/migrations/v1alpha1"
+	snapshotPackage = "kubevirt.io/api/snapshot/v1beta1"
+	clonePackage    = "kubevirt.io/api/clone/v1beta1"
+	cdiPackage      = "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
 // kinds lists every kind of KubeVirt's API that Drydock serves as a custom
 // resource. Names and columns are those that users of KubeVirt know.
-func kinds() []kind {
+func kinds() []kind { return append(machineKinds(), snapshotKinds()...) }
+
+// machineKinds lists those of VMs, of what is done with them, and of the installation.
+func machineKinds() []kind {
 	return []kind{
 		core("VirtualMachine", "virtualmachines", kind{
 			shortNames:   []string{"vm", "vms"},
@@ -92,6 +101,57 @@ func kinds() []kind {
 	}
 }
 
+// snapshotKinds lists those of snapshots and restores.
+func snapshotKinds() []kind {
+	return []kind{
+		snapshots("VirtualMachineSnapshot", "virtualmachinesnapshots", kind{
+			shortNames:   []string{"vmsnapshot", "vmsnapshots"},
+			subresources: status(),
+			columns: []apiextensionsv1.CustomResourceColumnDefinition{
+				text("SourceKind", ".spec.source.kind", ""),
+				text("SourceName", ".spec.source.name", ""),
+				text("Phase", ".status.phase", ""),
+				boolean("ReadyToUse", ".status.readyToUse"),
+				date("CreationTime", ".status.creationTime"),
+				text("Error", ".status.error.message", ""),
+			},
+		}),
+		snapshots("VirtualMachineSnapshotContent", "virtualmachinesnapshotcontents", kind{
+			shortNames: []string{"vmsnapshotcontent", "vmsnapshotcontents"},
+			// Only virt-controller writes a content, with a VM that admission has let in.
+			opaque:       [][]string{{"spec", "source", "virtualMachine"}},
+			subresources: status(),
+			columns: []apiextensionsv1.CustomResourceColumnDefinition{
+				boolean("ReadyToUse", ".status.readyToUse"),
+				date("CreationTime", ".status.creationTime"),
+				text("Error", ".status.error.message", ""),
+			},
+		}),
+		snapshots("VirtualMachineRestore", "virtualmachinerestores", kind{
+			shortNames:   []string{"vmrestore", "vmrestores"},
+			subresources: status(),
+			columns: []apiextensionsv1.CustomResourceColumnDefinition{
+				text("TargetKind", ".spec.target.kind", ""),
+				text("TargetName", ".spec.target.name", ""),
+				boolean("Complete", ".status.complete"),
+				date("RestoreTime", ".status.restoreTime"),
+				wide(text("Error", ".status.conditions[?(@.type=='Failure')].message", "Why it has failed")),
+			},
+		}),
+		{
+			goPackage: clonePackage, group: "clone.kubevirt.io", version: "v1beta1", kind: "VirtualMachineClone", plural: "virtualmachineclones",
+			shortNames:   []string{"vmclone", "vmclones"},
+			subresources: status(),
+			columns: []apiextensionsv1.CustomResourceColumnDefinition{
+				text("Phase", ".status.phase", ""),
+				text("SourceVirtualMachine", ".spec.source.name", ""),
+				text("TargetVirtualMachine", ".status.targetName", ""),
+				wide(text("Message", ".status.conditions[?(@.type=='Progressing')].message", "What is done or waited for, or why it has failed")),
+			},
+		},
+	}
+}
+
 // cdiKinds lists the kinds of CDI's API that Drydock serves where CDI is not
 // installed.
 func cdiKinds() []kind {
@@ -126,6 +186,13 @@ func policies(name, plural string, k kind) kind {
 	return k
 }
 
+// snapshots fills in what all kinds of snapshot.kubevirt.io/v1beta1 have in common.
+func snapshots(name, plural string, k kind) kind {
+	k.goPackage, k.group, k.version = snapshotPackage, "snapshot.kubevirt.io", "v1beta1"
+	k.kind, k.plural = name, plural
+	return k
+}
+
 // core fills in what all kinds of kubevirt.io/v1 have in common.
 func core(name, plural string, k kind) kind {
 	k.goPackage, k.group, k.version = corePackage, "kubevirt.io", "v1"
@@ -152,6 +219,14 @@ func age() apiextensionsv1.CustomResourceColumnDefinition {
 	return apiextensionsv1.CustomResourceColumnDefinition{
 		Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp",
 	}
+}
+
+func date(name, path string) apiextensionsv1.CustomResourceColumnDefinition {
+	return apiextensionsv1.CustomResourceColumnDefinition{Name: name, Type: "date", JSONPath: path}
+}
+
+func boolean(name, path string) apiextensionsv1.CustomResourceColumnDefinition {
+	return apiextensionsv1.CustomResourceColumnDefinition{Name: name, Type: "boolean", JSONPath: path}
 }
 
 func text(name, path, description string) apiextensionsv1.CustomResourceColumnDefinition {

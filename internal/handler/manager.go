@@ -114,9 +114,7 @@ func stripPod(obj any) (any, error) {
 	kept.ResourceVersion, kept.CreationTimestamp = pod.ResourceVersion, pod.CreationTimestamp
 	kept.DeletionTimestamp = pod.DeletionTimestamp
 	kept.Labels = map[string]string{v1.CreatedByLabel: pod.Labels[v1.CreatedByLabel], v1.AppLabel: pod.Labels[v1.AppLabel]}
-	if networks := pod.Annotations[nichotplug.StatusAnnotation]; networks != "" && len(networks) <= nichotplug.MaxAnnotation {
-		kept.Annotations = map[string]string{nichotplug.StatusAnnotation: networks}
-	}
+	kept.Annotations = nichotplug.KeptAnnotations(pod)
 	kept.Spec.NodeName = pod.Spec.NodeName
 	if pod.Labels[v1.AppLabel] == layout.AttachmentApp {
 		kept.Spec.Volumes = pod.Spec.Volumes

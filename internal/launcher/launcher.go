@@ -30,6 +30,8 @@ type Config struct {
 	Dir string
 	// QEMU is the program that is started.
 	QEMU string
+	// TPM is the program that emulates a guest's TPM.
+	TPM string
 	// TerminationLog is the file that the kubelet reads the last word from.
 	TerminationLog string
 	// Log takes the launcher's own lines and QEMU's.
@@ -41,6 +43,7 @@ func DefaultConfig() Config {
 	return Config{
 		Dir:            layout.PrivateDir,
 		QEMU:           layout.QEMUBinary,
+		TPM:            layout.TPMBinary,
 		TerminationLog: layout.TerminationLog,
 		Log:            os.Stderr,
 	}
@@ -64,7 +67,7 @@ func Run(ctx context.Context, config Config) (int, error) {
 	l := &launcher{
 		config: config, grace: defaultGrace,
 		events: make(chan func(), 1), ended: make(chan struct{}),
-		children: newReaper(), state: launch.State{Phase: launch.PhaseWaiting},
+		children: newReaper(), state: launch.State{Phase: launch.PhaseWaiting, Quiesces: true},
 	}
 	defer l.wait.Wait()
 	defer l.hangUp()
@@ -80,7 +83,16 @@ func Run(ctx context.Context, config Config) (int, error) {
 	}
 	defer listener.Close()
 	l.spawn(func() { l.accept(listener) })
+	freezer, err := listen(filepath.Join(config.Dir, layout.FreezerSocket))
+	if err != nil {
+		return exitFailed, err
+	}
+	defer freezer.Close()
+	l.spawn(func() { l.serveFreezer(freezer) })
 	exit := l.drive(ctx, signals)
+	if l.tpm != nil {
+		l.endTPM()
+	}
 	if err := l.leave(exit); err != nil {
 		return exitFailed, err
 	}
@@ -105,6 +117,8 @@ type launcher struct {
 	state launch.State
 	guest guest
 	qemu  *process
+	// tpm emulates the guest's TPM; nil for a guest without one.
+	tpm   *tpm
 	grace time.Duration
 	// starting are the answers to Start that wait for QEMU's monitor.
 	starting []func(error)
@@ -116,6 +130,7 @@ type launcher struct {
 	// a migration, and nobody connected, for too long; it is nil while one of both is not so.
 	peer      *peer
 	abandoned <-chan time.Time
+	still     still
 	exit      *launch.Exit
 }
 
@@ -149,11 +164,16 @@ func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.E
 			l.force()
 		case <-l.abandoned:
 			l.cancelMigration()
+		case <-l.still.timer:
+			l.still.timer, l.still.at = nil, time.Time{}
+			l.hold(l.still.Tick(time.Now()))
 		case <-ctx.Done():
 			l.stop(0)
 			ctx = context.WithoutCancel(ctx)
 		}
 		l.watchHandover()
+		l.watchHold()
+		l.tellFrozen()
 	}
 	return *l.exit
 }
@@ -204,7 +224,7 @@ func (l *launcher) start(request *launch.Start, answer func(error)) {
 	}
 	l.grace = time.Duration(request.GracePeriodSeconds) * time.Second
 	l.guest.incoming = request.Incoming
-	process, err := startProcess(l.config.QEMU, request.Args, l.config.Log, l.children)
+	process, err := l.startProcesses(request)
 	if err != nil {
 		answer(err)
 		l.exit = &launch.Exit{Reason: launch.ReasonStartFailed, Code: -1, Message: err.Error(), Incoming: launch.IncomingNeverRan}
@@ -216,10 +236,28 @@ func (l *launcher) start(request *launch.Start, answer func(error)) {
 	l.spawn(func() {
 		process.watch(watcher{
 			ready: func() { l.post(l.started) },
-			event: func(name string, data []byte) { l.post(func() { l.guest.event(name, data) }) },
+			event: func(name string, data []byte) { l.post(func() { l.heard(name, data) }) },
 			ended: func(status exitStatus) { l.post(func() { l.exited(status) }) },
 		})
 	})
+}
+
+// startProcesses starts QEMU, and before it the TPM that it connects to.
+func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
+	if request.TPM != nil {
+		var err error
+		if l.tpm, err = startTPM(l.config, request.TPM, l.children); err != nil {
+			return nil, err
+		}
+		l.spawn(func() { l.watchTPM(l.tpm) })
+	}
+	return startProcess(l.config.QEMU, request.Args, l.config.Log, l.children)
+}
+
+// heard takes note of one of QEMU's events.
+func (l *launcher) heard(name string, data []byte) {
+	l.guest.event(name, data)
+	l.hold(l.still.Event(name, data, layout.AgentPort, time.Now()))
 }
 
 func (l *launcher) started() {
@@ -234,6 +272,9 @@ func (l *launcher) started() {
 
 func (l *launcher) exited(status exitStatus) {
 	exit := l.guest.exit(status)
+	if l.tpm != nil {
+		l.tpm.explain(&exit)
+	}
 	l.answerStart(fmt.Errorf("starting QEMU: %s", exit.Message))
 	l.exit = &exit
 }
@@ -256,6 +297,8 @@ func (l *launcher) stop(grace time.Duration) {
 	if l.guest.absent() {
 		grace = 0 // nobody is there to follow the button
 	}
+	// A guest that stands still can't follow the button either.
+	l.hold(l.still.Break("the guest is being ended", time.Now()))
 	end := time.Now().Add(grace)
 	if l.guest.stopping && (l.guest.forced || !end.Before(l.end)) {
 		return

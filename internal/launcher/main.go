@@ -5,15 +5,21 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
+
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // Main is the command virt-launcher: without a verb the launcher itself, else
-// one of the small programs that a launcher's image is also used for. It
-// returns the process's exit code.
-func Main(ctx context.Context, args []string) (int, error) {
+// one of the small programs that a launcher's image is also used for; or virt-freezer,
+// if that is the name that it was started by. It returns the process's exit code.
+func Main(ctx context.Context, name string, args []string) (int, error) {
 	frugal()
+	if name == filepath.Base(layout.FreezerBinary) {
+		return freezerMain(args)
+	}
 	if len(args) == 0 || args[0][0] == '-' {
 		return serveMain(ctx, args)
 	}
@@ -41,6 +47,7 @@ func serveMain(ctx context.Context, args []string) (int, error) {
 	flags.SetOutput(os.Stderr)
 	flags.StringVar(&config.Dir, "dir", config.Dir, "folder of the launcher's socket")
 	flags.StringVar(&config.QEMU, "qemu", config.QEMU, "QEMU's program")
+	flags.StringVar(&config.TPM, "tpm", config.TPM, "the program that emulates a TPM")
 	flags.StringVar(&config.TerminationLog, "termination-log", config.TerminationLog, "where to leave the last word")
 	if err := flags.Parse(args); err != nil {
 		return exitFailed, err

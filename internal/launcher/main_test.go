@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(asLauncher) == "":
 		os.Exit(m.Run())
 	}
-	code, err := Main(context.Background(), os.Args[1:])
+	code, err := Main(context.Background(), os.Args[0], os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "virt-launcher:", err)
 	}
@@ -94,7 +94,7 @@ func launchProcess(t *testing.T, program string) *running {
 		t.Fatal(err)
 	}
 	r := &running{t: t, dir: dir, log: &lockedBuffer{}, ended: make(chan struct{})}
-	r.cmd = exec.Command(program, "-dir", dir, "-qemu", qemuBinary(t), "-termination-log", termination)
+	r.cmd = exec.Command(program, "-dir", dir, "-qemu", qemuBinary(t), "-tpm", layout.TPMBinary, "-termination-log", termination)
 	r.cmd.Env = append(os.Environ(), asLauncher+"=1")
 	r.cmd.Stderr = r.log
 	if err := r.cmd.Start(); err != nil {
@@ -135,6 +135,8 @@ type client struct {
 	conn    net.Conn
 	scanner *bufio.Scanner
 	id      uint64
+	// frozen is what was heard of that, one after the other.
+	frozen []bool
 }
 
 // connect waits for the socket and reads the Hello.
@@ -180,6 +182,10 @@ func (c *client) ask(request launch.Request) launch.Reply {
 		c.t.Fatal(err)
 	}
 	m := c.read()
+	for m.Event != nil && m.Event.Frozen != nil {
+		c.frozen = append(c.frozen, *m.Event.Frozen)
+		m = c.read()
+	}
 	if m.Reply == nil || m.Reply.ID != c.id {
 		c.t.Fatalf("the answer to request %d is %+v", c.id, m)
 	}

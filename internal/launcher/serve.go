@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -47,7 +48,7 @@ func listen(path string) (net.Listener, error) {
 	}
 	listener, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("listening for virt-handler: %w", err)
+		return nil, fmt.Errorf("listening on the socket %s: %w", filepath.Base(path), err)
 	}
 	return listener, nil
 }
@@ -145,6 +146,12 @@ func (l *launcher) handle(p *peer, request *launch.Request) {
 		l.guest.fail(request.Stop.Failure)
 		l.stop(time.Duration(request.Stop.GracePeriodSeconds) * time.Second)
 		withState(nil)
+	case request.Quiesce != nil:
+		l.quiesce(request.Quiesce, reply)
+	case request.Held != nil:
+		l.verify(request.Held, reply)
+	case request.Release != nil:
+		l.release(request.Release, reply)
 	default:
 		withState(errors.New("the request asks for nothing that this launcher knows"))
 	}

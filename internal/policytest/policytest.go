@@ -3,6 +3,7 @@
 package policytest
 
 import (
+	"context"
 	"errors"
 	"os"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	sigyaml "sigs.k8s.io/yaml"
@@ -41,6 +43,16 @@ type Write struct {
 	// Old is the object as it is, nil for one that is created; New is nil for one that
 	// is deleted.
 	Old, New client.Object
+	// May says what By is allowed in the object's namespace, where a policy asks for that; nil for nothing.
+	May func(verb, resource string) bool
+}
+
+// Authorize implements authorizer.Authorizer.
+func (w Write) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if w.May != nil && a.GetUser() == w.By && a.GetNamespace() == w.object().GetNamespace() && w.May(a.GetVerb(), a.GetResource()) {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
 }
 
 // object is the one that the write is about.
@@ -84,7 +96,7 @@ func (p *Policy) Answer(t testing.TB, w Write) string {
 			w.operation(), &metav1.PatchOptions{}, false, w.By),
 		VersionedObject: after, VersionedOldObject: before, VersionedKind: kind,
 	}
-	result := p.validator.Validate(t.Context(), attributes.GetResource(), attributes, nil, nil, celconfig.RuntimeCELCostBudget, nil)
+	result := p.validator.Validate(t.Context(), attributes.GetResource(), attributes, nil, nil, celconfig.RuntimeCELCostBudget, w)
 	var said []string
 	for _, d := range result.Decisions {
 		if d.Action == validating.ActionDeny {
@@ -142,7 +154,7 @@ func compiled(t testing.TB, name string, spec admissionregistrationv1.Validating
 	for i := range spec.Variables {
 		variables = append(variables, &validating.Variable{Name: spec.Variables[i].Name, Expression: spec.Variables[i].Expression})
 	}
-	options := cel.OptionalVariableDeclarations{}
+	options := cel.OptionalVariableDeclarations{HasAuthorizer: true}
 	compiler.CompileAndStoreVariables(variables, options, environment.NewExpressions)
 	var conditions, validations []cel.ExpressionAccessor
 	for i := range spec.MatchConditions {

@@ -35,6 +35,7 @@ var definitions = map[string]definition{
 			"internal/api/subresource.validAddition": "says which name of a request is missing",
 			"internal/api/validate.volumeRules":      "judges every source's own fields",
 			"internal/api/subresource.available":     "asks for a DataVolume or for a claim, as the request has it",
+			"internal/virtctl/maintenance.diskOn":    "virtctl knows the API and no rules",
 		},
 	},
 	"the VMIs that use a claim": {
@@ -120,6 +121,9 @@ var definitions = map[string]definition{
 				return ok && selects(loop.X, "Conditions")
 			})
 		},
+		besides: map[string]string{
+			"internal/virtctl/maintenance.waitsFor": "virtctl knows the API and no rules",
+		},
 	},
 	"a pod has ended": {
 		home: "internal/rules/podstatus", use: "podstatus.Terminal",
@@ -128,6 +132,9 @@ var definitions = map[string]definition{
 				e, ok := n.(*ast.BinaryExpr)
 				return ok && (e.Op == token.LOR || e.Op == token.LAND) && selects(e, "PodSucceeded") && selects(e, "PodFailed")
 			})
+		},
+		besides: map[string]string{
+			"internal/virtctl/maintenance.over": "virtctl knows the API and no rules",
 		},
 	},
 }

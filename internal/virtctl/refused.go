@@ -15,7 +15,6 @@ var refused = []struct {
 	{"adm", ""},
 	{"credentials", "set the guest's keys and passwords by cloud-init, or inside the guest"},
 	{"evacuate-cancel", ""},
-	{"guestfs", "stop the machine, and use its claim in a pod of your own"},
 	{"memory-dump", ""},
 	{"objectgraph", "'kubectl get vm,vmi,pods,dv,pvc' lists what belongs to a machine"},
 	{"usbredir", ""},

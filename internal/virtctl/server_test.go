@@ -72,6 +72,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, scripted.body)
 	case strings.HasPrefix(r.URL.Path, "/apis/subresources.kubevirt.io/v1/"):
 		s.subresource(w, r)
+	case strings.HasSuffix(r.URL.Path, "/attach"):
+		s.attach(w, r)
 	case r.Method == http.MethodPost:
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
@@ -123,7 +125,11 @@ func (s *apiServer) put(object *unstructured.Unstructured) {
 }
 
 func pathOf(object *unstructured.Unstructured) string {
-	return fmt.Sprintf("/apis/%s/namespaces/%s/%ss/%s", object.GetAPIVersion(), object.GetNamespace(),
+	root := "/apis/"
+	if object.GetAPIVersion() == "v1" {
+		root = "/api/"
+	}
+	return fmt.Sprintf("%s%s/namespaces/%s/%ss/%s", root, object.GetAPIVersion(), object.GetNamespace(),
 		strings.ToLower(object.GetKind()), object.GetName())
 }
 
@@ -148,15 +154,26 @@ func (s *apiServer) missing(w http.ResponseWriter, r *http.Request) {
 
 // listKinds are the lists that can be read, by their resource.
 var listKinds = map[string]string{
+	"events":                           "EventList",
+	"pods":                             "PodList",
 	"virtualmachineinstances":          "VirtualMachineInstanceList",
 	"virtualmachineinstancemigrations": "VirtualMachineInstanceMigrationList",
+	"virtualmachines":                  "VirtualMachineList",
 }
 
 func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{
-		"apiVersion": v1.SchemeGroupVersion.String(), "kind": listKinds[path.Base(r.URL.Path)],
+		"apiVersion": versionOf(r), "kind": listKinds[path.Base(r.URL.Path)],
 		"metadata": map[string]any{"resourceVersion": "1"}, "items": s.selected(r),
 	})
+}
+
+// versionOf is the API's that a request is about.
+func versionOf(r *http.Request) string {
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		return "v1"
+	}
+	return v1.SchemeGroupVersion.String()
 }
 
 // selected are the objects that a list or a watch is about.
@@ -211,7 +228,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 			send("ADDED", object)
 		}
 		send("BOOKMARK", map[string]any{
-			"apiVersion": v1.SchemeGroupVersion.String(), "kind": strings.TrimSuffix(listKinds[path.Base(r.URL.Path)], "List"),
+			"apiVersion": versionOf(r), "kind": strings.TrimSuffix(listKinds[path.Base(r.URL.Path)], "List"),
 			"metadata": map[string]any{"resourceVersion": "1", "annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"}},
 		})
 	}
@@ -271,6 +288,37 @@ func (s *apiServer) stream(w http.ResponseWriter, r *http.Request, guest func(*w
 		return
 	}
 	guest(conn)
+	_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
+}
+
+// attach is a shell in a pod, which echoes what is typed and ends with the input. It prints in two streams, and says at
+// last how it ended, which virtctl does not show.
+func (s *apiServer) attach(w http.ResponseWriter, r *http.Request) {
+	s.guests.Add(1)
+	defer s.guests.Done()
+	upgrader := websocket.Upgrader{Subprotocols: []string{"v5.channel.k8s.io"}}
+	conn, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	send := func(channel byte, text string) {
+		_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{channel}, text...))
+	}
+	send(1, "shell> ")
+	for {
+		_, message, err := conn.ReadMessage()
+		if err != nil {
+			return
+		}
+		text := string(message[1:])
+		if message[0] == 0 && text == "\x04" {
+			break
+		}
+		send(1, text)
+	}
+	send(2, "bye\n")
+	send(3, `{"status":"Success"}`)
 	_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
 }
 

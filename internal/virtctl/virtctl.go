@@ -21,7 +21,9 @@ import (
 	"drydock.dev/drydock/internal/virtctl/expose"
 	"drydock.dev/drydock/internal/virtctl/guest"
 	"drydock.dev/drydock/internal/virtctl/imageupload"
+	"drydock.dev/drydock/internal/virtctl/maintenance"
 	"drydock.dev/drydock/internal/virtctl/migrate"
+	"drydock.dev/drydock/internal/virtctl/pending"
 	"drydock.dev/drydock/internal/virtctl/portforward"
 	"drydock.dev/drydock/internal/virtctl/power"
 	"drydock.dev/drydock/internal/virtctl/ssh"
@@ -59,6 +61,7 @@ func New(e *env.Env) *cobra.Command {
 	root.AddCommand(guest.NewCommands(e)...)
 	root.AddCommand(volume.NewCommands(e)...)
 	root.AddCommand(ssh.NewCommands(e)...)
+	root.AddCommand(maintenance.NewCommands(e)...)
 	root.AddCommand(
 		create.NewCommand(e),
 		console.NewCommand(e),
@@ -66,6 +69,7 @@ func New(e *env.Env) *cobra.Command {
 		portforward.NewCommand(e),
 		expose.NewCommand(e),
 		imageupload.NewCommand(e),
+		pending.NewCommand(e),
 		version.NewCommand(e),
 		newOptions(),
 	)

@@ -137,14 +137,19 @@ func await[T runtime.Object](t *testing.T, lw cache.ListerWatcher, empty T, what
 // awaitNoVMI waits until a VMI is gone.
 func awaitNoVMI(t *testing.T, namespace, name string) {
 	t.Helper()
+	client := virt.VirtualMachineInstance(namespace)
+	awaitDeleted(t, listWatch(name, client.List, client.Watch), &v1.VirtualMachineInstance{}, "VMI "+name)
+}
+
+// awaitDeleted waits until an object is gone.
+func awaitDeleted(t *testing.T, lw cache.ListerWatcher, empty runtime.Object, what string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	client := virt.VirtualMachineInstance(namespace)
-	lw := listWatch(name, client.List, client.Watch)
 	gone := func(event watch.Event) (bool, error) { return event.Type == watch.Deleted, nil }
 	never := func(store cache.Store) (bool, error) { return len(store.List()) == 0, nil }
-	if _, err := toolswatch.UntilWithSync(ctx, lw, &v1.VirtualMachineInstance{}, never, gone); err != nil {
-		t.Fatalf("waiting for the end of VMI %s: %v", name, err)
+	if _, err := toolswatch.UntilWithSync(ctx, lw, empty, never, gone); err != nil {
+		t.Fatalf("waiting for the end of %s: %v", what, err)
 	}
 }
 

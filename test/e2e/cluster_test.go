@@ -23,8 +23,10 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -66,6 +68,8 @@ func connect() error {
 	utilruntime.Must(v1.AddToScheme(scheme))
 	utilruntime.Must(cdiv1.AddToScheme(scheme))
 	utilruntime.Must(migrationsv1.AddToScheme(scheme))
+	utilruntime.Must(snapshotv1.AddToScheme(scheme))
+	utilruntime.Must(clonev1.AddToScheme(scheme))
 	cluster.config = config
 	cluster.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
 	return err

@@ -132,16 +132,9 @@ func refusalsStage(t *testing.T, ns string) {
 // way to another node.
 func setMigrating(t *testing.T, ns, name string) {
 	t.Helper()
-	config := rest.CopyConfig(cluster.config)
-	config.Impersonate.UserName = "system:serviceaccount:kubevirt:kubevirt-controller"
-	config.Impersonate.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:kubevirt", "system:authenticated"}
-	controller, err := client.New(config, client.Options{Scheme: cluster.client.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"status": {"migrationState": {"migrationUid": "made-up", "sourceNode": "node1", "targetNode": "node2"}}}`))
-	if err := controller.Patch(t.Context(), vmi, patch); err != nil {
+	if err := asController(t).Patch(t.Context(), vmi, patch); err != nil {
 		t.Fatalf("saying that %s is migrating: %v", name, err)
 	}
 }

@@ -44,16 +44,28 @@ func (g *guest) hasLink(state v1.InterfaceState) {
 	g.sees("the link "+string(state), "cat /sys/class/net/eth0/carrier", carrier)
 }
 
-// TestChangesReachAGuestThatRuns changes a VM's template while its guest runs: the link of its interface and its
-// CPUs, which stay as they are in a migration and in a restart, and where it is to run, which a migration goes by.
+// TestChangesReachAGuestThatRuns changes a VM's template while its guest runs: the link of its interface, its
+// CPUs and its memory, which stay as they are in a migration and in a restart, and where it is to run, which a migration
+// goes by.
 func TestChangesReachAGuestThatRuns(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	g := bootVM(t, newMigratableVM(t, ns, "live"))
-	boot := g.bootID()
+	g := bootVM(t, withMemoryRoom(newMigratableVM(t, ns, "live")))
+	boot, memory, pod := g.bootID(), g.memoryKiB(), launcherPod(t, awaitRunning(t, ns, "live"))
 	g.link(v1.InterfaceStateLinkDown)
+	g.setMemory("512Mi")
 	g.setSockets(2)
+	g.hasMemory("512Mi", memory)
+	g.asksMemory("512Mi")
 	g.hasCPUs(2)
+	g.setMemory("384Mi")
+	g.hasMemory("384Mi", memory)
+	g.asksMemory("384Mi")
+	stayed := awaitRunning(t, ns, "live")
+	if now := launcherPod(t, stayed); stayed.Status.MigrationState != nil || now.UID != pod.UID || now.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("the guest has not stayed in the pod %s: it is in %s, and %+v", pod.Name, now.Name, stayed.Status.MigrationState)
+	}
+	written := g.remembers()
 
 	other := map[string]string{node1: node2, node2: node1}[awaitMigratable(t, ns, "live").Status.NodeName]
 	changeTemplate(t, ns, "live", func(spec *v1.VirtualMachineInstanceSpec) {
@@ -73,7 +85,15 @@ func TestChangesReachAGuestThatRuns(t *testing.T) {
 	g.hasLink(v1.InterfaceStateLinkDown)
 	g.link(v1.InterfaceStateLinkUp)
 	g.hasCPUs(2)
+	g.hasMemory("384Mi", memory)
+	if read := g.checksum(); read != written {
+		t.Errorf("what the guest wrote to plugged memory was %s, and is %s", written, read)
+	}
+	g.run("rm /dev/shm/plugged")
+	g.setMemory("256Mi")
 	g.setSockets(3)
+	g.hasMemory("256Mi", memory)
+	g.asksMemory("256Mi")
 	g.hasCPUs(3)
 	if again := g.bootID(); again != boot {
 		t.Errorf("the guest has been started again: %s, was %s", again, boot)
@@ -98,8 +118,14 @@ func TestChangesReachAGuestThatRuns(t *testing.T) {
 	awaitNoRestartRequired(t, ns, "live")
 
 	g.link(v1.InterfaceStateLinkDown)
+	g.setMemory("384Mi")
+	g.hasMemory("384Mi", memory)
 	restartAndAwait(t, ns, "live")
 	g = login(t, ns, "live")
+	g.hasMemory("384Mi", g.memoryKiB())
+	if has := g.memoryKiB(); has < memory+100<<10 {
+		t.Errorf("the guest was started with 384Mi, and has %d KiB, where 256Mi were %d", has, memory)
+	}
 	g.hasLink(v1.InterfaceStateLinkDown)
 	g.hasCPUs(3)
 }

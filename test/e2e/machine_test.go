@@ -108,13 +108,7 @@ func TestGuestBoots(t *testing.T) {
 			*vmi.Spec.Domain.Memory.Guest = resource.MustParse("256Mi") // UEFI itself takes its share
 			vmi.Spec.Domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{SecureBoot: new(false)}}}
 		},
-		"from a kernel in an image": func(vmi *v1.VirtualMachineInstance) {
-			vmi.Spec.Domain.Devices.Disks, vmi.Spec.Volumes = nil, nil
-			vmi.Spec.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{
-				KernelArgs: "console=ttyS0 no_timer_check",
-				Container:  &v1.KernelBootContainer{Image: guestKernelImage, KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd.img"},
-			}}
-		},
+		"from a kernel in an image": fromKernel,
 	}
 	for way, change := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -130,6 +124,15 @@ func TestGuestBoots(t *testing.T) {
 			g.sees("firmware", "test -d /sys/firmware/efi && echo UEFI || echo BIOS", map[bool]string{true: "UEFI", false: "BIOS"}[way == "by UEFI"])
 		})
 	}
+}
+
+// fromKernel has a VMI boot from a kernel in an image, without a disk.
+func fromKernel(vmi *v1.VirtualMachineInstance) {
+	vmi.Spec.Domain.Devices.Disks, vmi.Spec.Volumes = nil, nil
+	vmi.Spec.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{
+		KernelArgs: "console=ttyS0 no_timer_check",
+		Container:  &v1.KernelBootContainer{Image: guestKernelImage, KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd.img"},
+	}}
 }
 
 // TestDiskOnAClaimKeepsItsData writes to a disk on a PersistentVolumeClaim and

@@ -61,12 +61,12 @@ func (g *guest) sums(volumes map[string]v1.DiskBus) map[string]string {
 }
 
 // writeOn has the guest write numbers to the beginning of each disk, past its cache, until it ends. What
-// fails is noted.
+// fails is noted. It does so at leisure: each number takes three programs, and the guest is emulated.
 func (g *guest) writeOn(volumes map[string]v1.DiskBus) {
 	g.t.Helper()
 	g.run("mkdir -p /run/written")
 	for name := range volumes {
-		g.run(fmt.Sprintf(`(i=0; while :; do i=$((i+1)); printf '%%-512d' $i | dd of=%s bs=512 conv=notrunc,fsync 2>/dev/null && echo $i >/run/written/%s || echo $i >>/run/failed; sleep 0.1; done) >/dev/null 2>&1 &`,
+		g.run(fmt.Sprintf(`(i=0; while :; do i=$((i+1)); printf '%%-512d' $i | dd of=%s bs=512 conv=notrunc,fsync 2>/dev/null && echo $i >/run/written/%s || echo $i >>/run/failed; sleep 0.4; done) >/dev/null 2>&1 &`,
 			g.device(name), name))
 	}
 }

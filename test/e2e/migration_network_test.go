@@ -157,8 +157,10 @@ func TestAConnectionLivesThroughMigrations(t *testing.T) {
 	was.stays(t, moved)
 	talk.lives("when the pods are gone that the guest was in before")
 	toldOfDowntimes(t, ns, 2)
-	changeNICs(t, ns, "talks", c)
+	nics := changeNICs(t, ns, "talks", c)
 	talk.lives("when other interfaces have come and gone")
+	talk.end()
+	nics.restarts()
 	removeVM(t, ns, "talks") // the cable ends after the pods that are on it
 }
 

@@ -35,7 +35,7 @@ func TestATargetThatCannotBeHadSaysWhy(t *testing.T) {
 	givenUp.Annotations = map[string]string{v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: "5"}
 	s.fails(givenUp, "the scheduler finds no node for the target pod", "drydock.dev/such-a-node=none", "5s after it was made")
 
-	filler := s.fillOtherNode()
+	filler := fill(t, ns, otherThan(s.vmi.Status.NodeName))
 	s.isCanceled(newMigration(ns, "stays"), "the scheduler finds no node for the target pod", "Insufficient cpu")
 	deleteObject(t, filler)
 	awaitGone(t, filler)
@@ -122,41 +122,4 @@ func budgets(t *testing.T, ns string) string {
 		names = append(names, list.Items[i].Name)
 	}
 	return fmt.Sprintf("%q", names)
-}
-
-// fillOtherNode has a pod ask for nearly all CPU time that is left on the other node.
-func (s *staying) fillOtherNode() *corev1.Pod {
-	s.t.Helper()
-	other := otherThan(s.vmi.Status.NodeName)
-	node := &corev1.Node{}
-	if err := cluster.client.Get(s.t.Context(), client.ObjectKey{Name: other}, node); err != nil {
-		s.t.Fatal(err)
-	}
-	free := node.Status.Allocatable.Cpu().MilliValue()
-	var pods corev1.PodList
-	if err := cluster.client.List(s.t.Context(), &pods); err != nil {
-		s.t.Fatal(err)
-	}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if pod.Spec.NodeName != other || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-			continue
-		}
-		for j := range pod.Spec.Containers {
-			free -= pod.Spec.Containers[j].Resources.Requests.Cpu().MilliValue()
-		}
-	}
-	filler := toolsPod(s.vmi.Namespace, "filler")
-	filler.Spec.NodeName = other
-	filler.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
-		corev1.ResourceCPU: *resource.NewMilliQuantity(free-100, resource.DecimalSI),
-	}
-	create(s.t, filler)
-	await(s.t, filler, &corev1.PodList{}, "phase Running", func(pod *corev1.Pod) bool {
-		if pod.Status.Phase == corev1.PodFailed {
-			s.t.Fatalf("the pod that fills node %s is refused: %s", other, pod.Status.Message)
-		}
-		return pod.Status.Phase == corev1.PodRunning
-	})
-	return filler
 }

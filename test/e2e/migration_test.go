@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -145,15 +146,26 @@ func slowly(t *testing.T, ns, name string) {
 // TestAGuestMigratesThereAndBack has a guest that counts go to another node and return: it
 // goes on counting and writing to its disks, has lost nothing of them, is the same to itself and to others, and nothing is left where it was.
 func TestAGuestMigratesThereAndBack(t *testing.T) {
-	for name, newVM := range map[string]func(*testing.T, string, string) *v1.VirtualMachine{
-		"with a shared disk": newMigratableVM, "with the disks of its pod": newPodDiskVM,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			ns := newNamespace(t)
-			movesThereAndBack(t, ns, bootVM(t, newVM(t, ns, "moves")))
-		})
-	}
+	t.Run("with the disks of its pod", func(t *testing.T) {
+		t.Parallel()
+		ns := newNamespace(t)
+		vm := newPodDiskVM(t, ns, "moves")
+		vm.Spec.Template.Spec.Domain.Devices.TPM = &v1.TPMDevice{}
+		movesThereAndBack(t, ns, bootVM(t, vm))
+	})
+	t.Run("with a shared disk", func(t *testing.T) {
+		t.Parallel()
+		ns := newNamespace(t)
+		vm := newMigratableVM(t, ns, "moves")
+		vm.Spec.Template.Spec.Domain.Devices.TPM = &v1.TPMDevice{}
+		m := newManifest(t, vm)
+		awaitPrintable(t, ns, "moves", v1.VirtualMachineStatusRunning)
+		g, first := login(t, ns, "moves"), m.now()
+		m.knowsUUID(g)
+		knew := g.run(self)
+		movesThereAndBack(t, ns, g)
+		m.staysItself(knew, first)
+	})
 }
 
 func movesThereAndBack(t *testing.T, ns string, g *guest) {
@@ -162,6 +174,10 @@ func movesThereAndBack(t *testing.T, ns string, g *guest) {
 	journals := g.keepJournals()
 	identity, uptime := g.identity(), g.uptime()
 	vmi := awaitMigratable(t, ns, "moves")
+	tpm := vmi.Spec.Domain.Devices.TPM != nil // not everywhere in tests between versions
+	if tpm {
+		g.fillTPM()
+	}
 	for _, turn := range []string{"there", "back"} {
 		counted, from := g.counted(), awaitRunning(t, ns, "moves").Status.NodeName
 		do(t, ns, "migrate", "moves")
@@ -189,6 +205,9 @@ func movesThereAndBack(t *testing.T, ns string, g *guest) {
 		// The file is empty for a moment each time that it is written.
 		g.run(`sync; until n=$(cat /count) && [ -n "$n" ]; do :; done; test $n -ge ` + strconv.Itoa(counted))
 		journals.check(g)
+		if tpm {
+			g.knowsTPM()
+		}
 		startedOnce(t, ns, "moves")
 	}
 	awaitVMI(t, ns, "moves", "Ready on its node", ready)
@@ -217,33 +236,49 @@ func toldOfDowntimes(t *testing.T, ns string, migrations int) {
 	})
 }
 
-// TestACanceledMigrationLeavesTheGuestWhereItIs cancels a migration while memory is
-// transferred: the guest never notices, and the target is gone soon.
+// TestACanceledMigrationLeavesTheGuestWhereItIs cancels a migration in each phase that it has a target pod in: the guest
+// never notices, and nothing is left soon.
 func TestACanceledMigrationLeavesTheGuestWhereItIs(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
 	slowly(t, ns, "stays")
-	g := bootVM(t, newMigratableVM(t, ns, "stays"))
+	g := bootVM(t, evictable(newMigratableVM(t, ns, "stays"), v1.EvictionStrategyLiveMigrate))
 	g.count()
-	vmi := awaitRunning(t, ns, "stays")
-	m := newMigration(ns, "stays")
-	create(t, m)
-	awaitTransfer(t, m)
-	canceled := time.Now()
-	do(t, ns, "migrate-cancel", "stays")
-	awaitVMI(t, ns, "stays", "the end of the migration", func(vmi *v1.VirtualMachineInstance) bool {
-		return vmi.Status.MigrationState != nil && vmi.Status.MigrationState.Failed
-	})
-	if took := time.Since(canceled); took > 10*time.Second {
-		t.Errorf("canceling took %v", took)
-	}
-	awaitGone(t, m)
-	awaitOneLauncher(t, vmi, vmi.Status.NodeName)
+	awaitMigratable(t, ns, "stays")
+	s := &staying{t: t, guest: g, vmi: awaitRunning(t, ns, "stays"), bootID: g.bootID(), budgets: budgets(t, ns)}
 	counted := g.counted()
-	if again := g.counted(); again < counted {
+	for _, phase := range []v1.VirtualMachineInstanceMigrationPhase{
+		v1.MigrationScheduling, v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning,
+	} {
+		m := newMigration(ns, "stays")
+		create(t, m)
+		seen := awaitMigration(t, m, "phase "+string(phase), func(m *v1.VirtualMachineInstanceMigration) bool { return reached(m, phase) })
+		canceled := time.Now()
+		do(t, ns, "migrate-cancel", "stays")
+		awaitVMI(t, ns, "stays", "the end of the migration", func(vmi *v1.VirtualMachineInstance) bool {
+			now := vmi.Status.MigrationState
+			return len(vmi.Status.ActivePods) == 1 && (now == nil || now.MigrationUID != m.UID || now.Failed)
+		})
+		ended := time.Since(canceled)
+		awaitGone(t, m)
+		gone := time.Since(canceled)
+		t.Logf("figure cancel: in phase %q it has ended after %.1f s, and its target pod after %.1f s", seen.Status.Phase, ended.Seconds(), gone.Seconds())
+		if ended > 10*time.Second {
+			t.Errorf("canceling in phase %q took %v", seen.Status.Phase, ended)
+		}
+		s.goesOn()
+	}
+	if again := g.counted(); again <= counted {
 		t.Errorf("the guest has counted to %d after %d", again, counted)
 	}
 	startedOnce(t, ns, "stays")
+}
+
+// reached reports whether a migration has come to a phase, which it may have passed.
+func reached(m *v1.VirtualMachineInstanceMigration, phase v1.VirtualMachineInstanceMigrationPhase) bool {
+	return m.Status.Phase == phase || slices.ContainsFunc(m.Status.PhaseTransitionTimestamps, func(p v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp) bool {
+		return p.Phase == phase
+	})
 }
 
 // TestTheTargetsEndLeavesTheGuestWhereItIs kills what runs on the target's side: the

@@ -21,7 +21,8 @@ const (
 )
 
 // TestMigrationsBetweenVersions: while Drydock is updated, or the update is taken back, the nodes and
-// virt-controller have two versions. Guests go from each to the other.
+// virt-controller have two versions. Guests go from each to the other, and one that the other version has started sees
+// of itself what it saw, after the update and after its next start.
 func TestMigrationsBetweenVersions(t *testing.T) {
 	if *otherVersion == "" {
 		t.Skip("there is no other version here: make test-versions BEFORE=<commit> builds one")
@@ -46,6 +47,7 @@ func TestMigrationsBetweenVersions(t *testing.T) {
 		ns := newNamespace(t)
 		movesThereAndBack(t, ns, bootVM(t, newMigratableVM(t, ns, "moves")))
 	})
+	ns, knew := newNamespace(t), "" // of a guest that outlives the update, and what it saw of itself before
 	t.Run("a virt-handler and virt-controller", func(t *testing.T) {
 		t.Cleanup(func() {
 			runImage(t, "deployment/virt-controller", thisVirt)
@@ -53,8 +55,24 @@ func TestMigrationsBetweenVersions(t *testing.T) {
 		})
 		runImage(t, "deployment/virt-controller", otherVirt)
 		rolledOut(t, "deployment/virt-controller")
-		ns := newNamespace(t)
-		movesThereAndBack(t, ns, bootVM(t, newMigratableVM(t, ns, "moves")))
+		g := bootVM(t, newMigratableVM(t, ns, "moves"))
+		knew = g.run(self)
+		movesThereAndBack(t, ns, g)
+	})
+	if knew == "" {
+		t.FailNow() // it has said why
+	}
+	t.Run("a guest whose virt-controller was updated", func(t *testing.T) {
+		g := login(t, ns, "moves")
+		for _, since := range []string{"the update", "a restart after the update"} {
+			if since != "the update" {
+				restartAndAwait(t, ns, "moves")
+				g = login(t, ns, "moves")
+			}
+			if now := g.run(self); now != knew {
+				t.Errorf("since %s the guest sees\n%s\nand saw\n%s", since, now, knew)
+			}
+		}
 	})
 }
 

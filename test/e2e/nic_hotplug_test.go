@@ -37,8 +37,8 @@ type nicChange struct {
 	migrations int
 }
 
-// listCards prints PCI address and MAC address of each interface of the guest.
-const listCards = `for i in /sys/class/net/e*; do echo $(basename $(readlink -f $i/device/..)) $(cat $i/address); done`
+// listCards prints PCI address and MAC address of each interface of the guest, in the order of the addresses.
+const listCards = `for i in /sys/class/net/e*; do echo $(basename $(readlink -f $i/device/..)) $(cat $i/address); done | sort`
 
 // newNICChange makes an attachment to the cable, on which each node has an address.
 func newNICChange(t *testing.T, ns, name string, c *cable) *nicChange {
@@ -265,7 +265,7 @@ func (a *attacher) say(attached bool) {
 }
 
 // changeNICs plugs an interface into a guest that runs by a migration, and unplugs and plugs it in place.
-func changeNICs(t *testing.T, ns, name string, c *cable) {
+func changeNICs(t *testing.T, ns, name string, c *cable) *nicChange {
 	t.Helper()
 	began := time.Now()
 	n := newNICChange(t, ns, name, c)
@@ -290,4 +290,6 @@ func changeNICs(t *testing.T, ns, name string, c *cable) {
 		t.Errorf("the interface has come back with %s, and had %s", again.MAC, blue.MAC)
 	}
 	t.Logf("an interface came by a migration, went in place and came back in %v", time.Since(began))
+	n.changeNetworks()
+	return n
 }

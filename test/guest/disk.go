@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // The disk: a boot sector and one FAT partition that is an EFI system partition,
@@ -62,12 +63,25 @@ func writeDisk(ctx context.Context, to string, from diskParts) error {
 	if err := writeEmptyDisk(raw, from.bootSector); err != nil {
 		return err
 	}
-	if err := fillPartition(ctx, scratch, raw, from); err != nil {
+	err = fillPartition(ctx, scratch, raw, contents{
+		folders: []string{"/EFI", "/EFI/BOOT", "/loader", "/loader/entries"},
+		texts:   [][2]string{{"/loader/loader.conf", efiConfig}, {"/loader/entries/guest.conf", efiEntry}, {"/syslinux.cfg", biosConfig}},
+		files:   [][2]string{{efiLoader, from.bootManager}, {"/vmlinuz", from.kernel}, {"/initrd.img", from.initrd}},
+	})
+	if err != nil {
 		return err
 	}
 	if err := run(ctx, "syslinux", "--offset", fmt.Sprint(partitionStart), "--install", raw); err != nil {
 		return err
 	}
+	return convert(ctx, raw, to)
+}
+
+// efiLoader is what UEFI boots of a disk that it has no entry for.
+const efiLoader = "/EFI/BOOT/BOOTX64.EFI"
+
+// convert makes the disk of its raw form.
+func convert(ctx context.Context, raw, to string) error {
 	return run(ctx, "qemu-img", "convert", "-q", "-f", "raw", "-O", "qcow2", raw, to)
 }
 
@@ -103,25 +117,34 @@ func bootSector(code []byte) []byte {
 	return mbr
 }
 
+// contents are what is in the file system.
+type contents struct {
+	folders []string
+	// texts and files are by their names there.
+	texts, files [][2]string
+}
+
 // fillPartition makes the file system.
-func fillPartition(ctx context.Context, scratch, raw string, from diskParts) error {
-	texts := map[string]string{"syslinux.cfg": biosConfig, "loader.conf": efiConfig, "guest.conf": efiEntry}
-	for name, text := range texts {
-		if err := os.WriteFile(filepath.Join(scratch, name), []byte(text), 0o644); err != nil {
-			return fmt.Errorf("writing the boot loader's %s: %w", name, err)
+func fillPartition(ctx context.Context, scratch, raw string, with contents) error {
+	files := slices.Clone(with.files)
+	for i, text := range with.texts {
+		name := filepath.Join(scratch, fmt.Sprintf("text-%d", i))
+		if err := os.WriteFile(name, []byte(text[1]), 0o644); err != nil {
+			return fmt.Errorf("writing the boot loader's %s: %w", text[0], err)
 		}
+		files = append(files, [2]string{text[0], name})
 	}
 	partition := fmt.Sprintf("%s@@%d", raw, partitionStart)
 	sectors := fmt.Sprint((diskSize - partitionStart) / sector)
 	steps := [][]string{
 		{"mformat", "-i", partition, "-T", sectors, "-h", "64", "-s", "32", "-c", "64", "-N", "D7D0C000", "-v", "DRYDOCK", "::"},
-		{"mmd", "-i", partition, "::/EFI", "::/EFI/BOOT", "::/loader", "::/loader/entries"},
-		{"mcopy", "-i", partition, from.bootManager, "::/EFI/BOOT/BOOTX64.EFI"},
-		{"mcopy", "-i", partition, filepath.Join(scratch, "loader.conf"), "::/loader/loader.conf"},
-		{"mcopy", "-i", partition, filepath.Join(scratch, "guest.conf"), "::/loader/entries/guest.conf"},
-		{"mcopy", "-i", partition, filepath.Join(scratch, "syslinux.cfg"), "::/syslinux.cfg"},
-		{"mcopy", "-i", partition, from.kernel, "::/vmlinuz"},
-		{"mcopy", "-i", partition, from.initrd, "::/initrd.img"},
+		{"mmd", "-i", partition},
+	}
+	for _, folder := range with.folders {
+		steps[1] = append(steps[1], "::"+folder)
+	}
+	for _, file := range files {
+		steps = append(steps, []string{"mcopy", "-i", partition, file[1], "::" + file[0]})
 	}
 	for _, step := range steps {
 		if err := run(ctx, step[0], step[1:]...); err != nil {

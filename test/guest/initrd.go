@@ -24,7 +24,8 @@ var programs = []string{
 // guestdNames are the commands that guestd answers to.
 var guestdNames = []string{
 	"/init", "/sbin/acpid", "/sbin/modprobe", "/sbin/shutdown",
-	"/bin/guestinfo", "/bin/disksoak", "/bin/panic",
+	"/bin/guestinfo", "/bin/disksoak", "/bin/diskjournal", "/bin/tpmsend",
+	"/bin/tpmkey", "/bin/tpmseal", "/bin/tpmunseal", "/bin/panic",
 }
 
 // initrdCompression is gzip's quickest: the guest unpacks every level equally

@@ -26,6 +26,7 @@ spec:
     memory: {guest: 256Mi}
     devices:
       rng: {}
+      tpm: {}
       disks:
       - {name: root, disk: {bus: virtio}}
       - {name: data, disk: {bus: virtio}, serial: the-data}
@@ -41,6 +42,12 @@ spec:
   - {name: scratch, emptyDisk: {capacity: 3Mi}}
   - {name: seal, persistentVolumeClaim: {claimName: seal}}
 `
+
+// Commands of a TPM 2.0, and the response to one that has done its work and returns nothing.
+const (
+	tpmSelfTest = "8001 0000000b 00000143 01"
+	tpmSuccess  = "80010000000a00000000"
+)
 
 func TestTheGuestSeesWhatTheSpecSays(t *testing.T) {
 	files := buildGuest(t, guest.Cloud)
@@ -80,6 +87,8 @@ func TestTheGuestSeesWhatTheSpecSays(t *testing.T) {
 			} {
 				p.prints("basename $(dirname $(readlink -f "+device+"))", address)
 			}
+			p.prints("cat /sys/class/tpm/tpm0/tpm_version_major", "2")
+			p.prints("tpmsend "+tpmSelfTest, tpmSuccess)
 			p.prints("echo kept > /dev/vdb; sync; head -c 5 /dev/vdb", "kept")
 			p.send("poweroff")
 			p.exits(launch.ReasonGuestShutdown)

@@ -206,7 +206,7 @@ func (p *pod) boot(vmi *v1.VirtualMachineInstance) {
 		m.Netdevs[i] = machine.Properties{"type": "user", "id": netdev["id"]}
 	}
 	began := time.Now()
-	reply := p.ask(launch.Request{Start: &launch.Start{Args: m.Args(), GracePeriodSeconds: grace}})
+	reply := p.ask(launch.Request{Start: &launch.Start{Args: m.Args(), GracePeriodSeconds: grace, TPM: machine.TPM(&vmi.Spec, layout.FirstTPM, "")}})
 	if reply.State.Phase != launch.PhaseRunning {
 		p.t.Fatalf("QEMU is %s", reply.State.Phase)
 	}
@@ -246,6 +246,16 @@ func (p *pod) prints(command, want string) {
 		case <-time.After(50 * time.Millisecond): // nothing tells when a guest has something new
 		}
 	}
+}
+
+// says is what a command prints in the guest.
+func (p *pod) says(command string) string {
+	p.t.Helper()
+	got, status, err := p.console.Run(p.ctx, command)
+	if err != nil || status != 0 {
+		p.t.Fatalf("%s: exit status %d, %v; it printed %s", command, status, err, got)
+	}
+	return got
 }
 
 // send types a command that has no end.

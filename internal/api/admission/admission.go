@@ -46,6 +46,11 @@ const (
 	HandlerServiceAccount    = clusterconfig.HandlerServiceAccount
 )
 
+// IsController reports whether username is virt-controller's service account.
+func IsController(username string) bool {
+	return username == "system:serviceaccount:"+clusterconfig.Namespace+":"+ControllerServiceAccount
+}
+
 // IsComponent reports whether username is one of Drydock's service accounts.
 func IsComponent(username string) bool {
 	account, ok := strings.CutPrefix(username, "system:serviceaccount:"+clusterconfig.Namespace+":")

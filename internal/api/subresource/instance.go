@@ -95,7 +95,11 @@ func (s *Server) instance(r *http.Request, allowed precondition) (*v1.VirtualMac
 // pass hands the request on to virt-handler. What the caller authenticated
 // itself with stays here.
 func (s *Server) pass(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualMachineInstance, verb nodeapi.Verb, extra ...string) {
-	destination := nodeapi.Path(vmi.Namespace, vmi.Name, string(vmi.UID), verb, extra...)
+	s.passTo(w, r, vmi, nodeapi.Path(vmi.Namespace, vmi.Name, string(vmi.UID), verb, extra...))
+}
+
+// passTo is pass to one of virt-handler's paths. What its query has can't be overridden by the caller's.
+func (s *Server) passTo(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualMachineInstance, destination *url.URL) {
 	destination.Scheme = "https"
 	destination.Host = net.JoinHostPort(nodecert.DNSName(vmi.Status.NodeName), strconv.Itoa(nodeapi.Port))
 	proxy := &httputil.ReverseProxy{

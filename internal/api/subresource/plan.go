@@ -9,6 +9,7 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
 // Plan is what a verb on a VirtualMachine changes, in this order.
@@ -49,6 +50,12 @@ func Start(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Sta
 	}
 	if active(vmi) {
 		return Plan{}, conflict(vm, "VM is already running")
+	}
+	if by := vm.Status.RestoreInProgress; by != nil {
+		return Plan{}, conflict(vm, "the VM is being restored by the VirtualMachineRestore %s; start it when that is complete", *by)
+	}
+	if _, locked := lock.Of(vm); locked {
+		return Plan{}, conflict(vm, "%s", lock.Refusal(vm))
 	}
 	start := v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest}
 	if options.Paused {

@@ -1,7 +1,9 @@
 package subresource
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -61,6 +63,7 @@ func TestStart(t *testing.T) {
 		"a VM that always runs":                             {vm: machine(v1.RunStrategyAlways), err: refusal("Always does not support manual start requests")},
 		"a VM that runs once":                               {vm: machine(v1.RunStrategyOnce), vmi: instance(v1.Failed), err: refusal("Once does not support manual start requests")},
 		"a VM that is about to start":                       {vm: machine(v1.RunStrategyManual, startNow), err: refusal("unable to complete request: stop/start already underway")},
+		"a VM that is being restored":                       {vm: restored(), err: refusal("the VM is being restored by the VirtualMachineRestore back; start it when that is complete")},
 		"a VM whose strategy contradicts its field running": {vm: contradictory(), err: refusal("running and runstrategy are mutually exclusive")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,6 +71,12 @@ func TestStart(t *testing.T) {
 			check(t, got, err, test.want, test.err)
 		})
 	}
+}
+
+func restored() *v1.VirtualMachine {
+	vm := machine(v1.RunStrategyHalted)
+	vm.Status.RestoreInProgress = new("back")
+	return vm
 }
 
 func contradictory() *v1.VirtualMachine {
@@ -298,5 +307,35 @@ func safe(t *rapid.T, plan Plan, vmi *v1.VirtualMachineInstance) {
 	}
 	if starts > 1 || starts == 1 && plan.RunStrategy == v1.RunStrategyHalted {
 		t.Fatalf("plan contradicts itself: %+v", plan)
+	}
+}
+
+func TestVolumesOfAGuestThatIsBeingSnapshotted(t *testing.T) {
+	vm, vmi := &v1.VirtualMachine{}, instance(v1.Running)
+	if err := Snapshotted(vm, vmi); err != nil {
+		t.Errorf("of a VM that is not: %v", err)
+	}
+	vm.Status.SnapshotInProgress = new("snap")
+	if err := Snapshotted(vm, vmi); err == nil || !strings.Contains(err.Error(), "VirtualMachineSnapshot snap") {
+		t.Errorf("of a VM that is: %v", err)
+	}
+}
+
+func TestHowLongAFreezeLasts(t *testing.T) {
+	for name, c := range map[string]struct {
+		asked *metav1.Duration
+		want  time.Duration
+	}{
+		"nothing":        {nil, 5 * time.Minute},
+		"0":              {&metav1.Duration{}, 5 * time.Minute},
+		"a minute":       {&metav1.Duration{Duration: time.Minute}, time.Minute},
+		"an hour":        {&metav1.Duration{Duration: time.Hour}, time.Hour},
+		"more":           {&metav1.Duration{Duration: time.Hour + 1}, 0},
+		"less than none": {&metav1.Duration{Duration: -1}, 0},
+	} {
+		got, err := FreezeTimeout(&v1.FreezeUnfreezeTimeout{UnfreezeTimeout: c.asked})
+		if got != c.want || (err != nil) != (c.want == 0) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/rules/supported"
 )
@@ -34,17 +35,18 @@ type Cluster interface {
 
 // Server serves the group.
 type Server struct {
-	cluster   Cluster
-	transport http.RoundTripper
-	mux       *http.ServeMux
-	resources []metav1.APIResource
-	streams   map[nodeapi.Verb]*streams
+	cluster     Cluster
+	transport   http.RoundTripper
+	maintenance Maintenance
+	mux         *http.ServeMux
+	resources   []metav1.APIResource
+	streams     map[nodeapi.Verb]*streams
 }
 
 // New makes a Server. transport calls virt-handlers by their nodecert.DNSName; it
 // must speak HTTP/1.1, which streams are upgraded from.
-func New(cluster Cluster, transport http.RoundTripper) *Server {
-	s := &Server{cluster: cluster, transport: transport, mux: http.NewServeMux(), streams: newStreams()}
+func New(cluster Cluster, transport http.RoundTripper, maintenance Maintenance) *Server {
+	s := &Server{cluster: cluster, transport: transport, maintenance: maintenance, mux: http.NewServeMux(), streams: newStreams()}
 	s.routeMachines()
 	s.routeInstances()
 	s.routeCluster()
@@ -77,6 +79,9 @@ func (s *Server) routeMachines() {
 	s.route(http.MethodPut, machines, "addvolume", s.addToMachine)
 	s.route(http.MethodPut, machines, "removevolume", s.removeFromMachine)
 	s.route(http.MethodGet, machines, "expand-spec", s.expandSpec)
+	s.route(http.MethodPost, machines, layout.MaintenanceVerb, s.createMaintenance)
+	s.route(http.MethodGet, machines, layout.MaintenanceVerb, s.getMaintenance)
+	s.route(http.MethodDelete, machines, layout.MaintenanceVerb, s.deleteMaintenance)
 	forward := s.stream(nodeapi.PortForward, PortForward)
 	s.route(http.MethodGet, machines, "portforward", forward, "{port}", "{protocol}")
 }
@@ -86,6 +91,12 @@ func (s *Server) routeInstances() {
 	s.route(http.MethodPut, instances, "unpause", s.act(nodeapi.Unpause, Unpause))
 	s.route(http.MethodPut, instances, "softreboot", s.act(nodeapi.SoftReboot, SoftReboot))
 	s.route(http.MethodPut, instances, "reset", s.act(nodeapi.Reset, Reset))
+	s.route(http.MethodPut, instances, "freeze", s.freeze)
+	s.route(http.MethodPut, instances, "unfreeze", s.unfreeze)
+	// What virt-controller holds guests still with, while their disks are snapshotted; nobody else has the right to.
+	s.route(http.MethodPut, instances, "quiesce", s.stream(nodeapi.Quiesce, ready))
+	s.route(http.MethodGet, instances, "quiesce", s.stream(nodeapi.Quiesce, ready))
+	s.route(http.MethodPut, instances, "release", s.stream(nodeapi.Release, ready))
 	s.route(http.MethodPut, instances, "evacuate/cancel", s.cancelEvacuationOfInstance)
 	s.route(http.MethodPut, instances, "addvolume", s.addToInstance)
 	s.route(http.MethodPut, instances, "removevolume", s.removeFromInstance)
@@ -111,6 +122,9 @@ func (s *Server) routeCluster() {
 		metav1.APIResource{Name: "expand-vm-spec", Namespaced: true, Kind: "VirtualMachine", Verbs: metav1.Verbs{"update"}})
 }
 
+// verbs are what the authorizer is asked for.
+var verbs = map[string]string{http.MethodGet: "get", http.MethodPut: "update", http.MethodPost: "create", http.MethodDelete: "delete"}
+
 // route serves one subresource with a method; each of the optional elements
 // may follow it in the path.
 func (s *Server) route(method, resource, subresource string, do handler, optional ...string) {
@@ -120,9 +134,12 @@ func (s *Server) route(method, resource, subresource string, do handler, optiona
 		path += "/" + element
 		s.mux.HandleFunc(method+" "+path, answer(do))
 	}
-	verb := "get"
-	if method == http.MethodPut {
-		verb = "update"
+	verb := verbs[method]
+	for i := range s.resources {
+		if known := &s.resources[i]; known.Name == resource+"/"+subresource {
+			known.Verbs = append(known.Verbs, verb)
+			return
+		}
 	}
 	s.resources = append(s.resources, metav1.APIResource{
 		Name: resource + "/" + subresource, Namespaced: true, Kind: "Empty", Verbs: metav1.Verbs{verb},

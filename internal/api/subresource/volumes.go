@@ -83,12 +83,37 @@ func (s *Server) editInstance(w http.ResponseWriter, r *http.Request, dryRun []s
 		if err := Pluggable(vmi); err != nil {
 			return err, nil
 		}
+		if refusal, failure = s.snapshotted(r.Context(), vmi); refusal != nil || failure != nil {
+			return refusal, failure
+		}
 		changed := vmi.DeepCopy()
 		if err := edit(r.Context(), changed); err != nil {
 			return err, nil
 		}
 		return nil, s.write(r.Context(), vmi, changed, dryRun)
 	})
+}
+
+// snapshotted refuses to change the volumes of a guest whose disks are being snapshotted. Those of a VM are kept by
+// admission.
+func (s *Server) snapshotted(ctx context.Context, vmi *v1.VirtualMachineInstance) (refusal, failure error) {
+	owner := metav1.GetControllerOf(vmi)
+	if owner == nil || owner.Kind != v1.VirtualMachineGroupVersionKind.Kind {
+		return nil, nil
+	}
+	vm := &v1.VirtualMachine{}
+	if err := s.cluster.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: owner.Name}, vm); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return Snapshotted(vm, vmi), nil
+}
+
+// Snapshotted refuses to change the volumes of a VM's guest while the VM's disks are being snapshotted.
+func Snapshotted(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) error {
+	if by := vm.Status.SnapshotInProgress; by != nil {
+		return vmiConflict(vmi, fmt.Sprintf("its disks are being snapshotted by the VirtualMachineSnapshot %s: its volumes can't be changed until that has ended", *by))
+	}
+	return nil
 }
 
 func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {

@@ -43,10 +43,6 @@ func affinityTerm(t *corev1.PodAffinityTerm, path *field.Path) field.ErrorList {
 	return append(errs, topologyKey(t.TopologyKey, path.Child("topologyKey"))...)
 }
 
-func labelSelector(s *metav1.LabelSelector, path *field.Path) field.ErrorList {
-	return metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
-}
-
 // labelKeys judges keys whose values are the pod's own.
 func labelKeys(keys []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	var errs field.ErrorList

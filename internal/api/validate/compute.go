@@ -96,6 +96,10 @@ func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(at, guest.String(),
 			fmt.Sprintf("must be less than or equal to the memory limit of %s", limit.String())))
 	}
+	if most := domain.Memory.MaxGuest; most != nil && most.Cmp(guest) < 0 {
+		errs = append(errs, field.Invalid(path.Child("memory", "maxGuest"), most.String(),
+			fmt.Sprintf("must be at least the guest's memory, %s", guest.String())))
+	}
 	if o := domain.Memory.ReservedOverhead; o != nil && o.AddedOverhead != nil && o.AddedOverhead.Sign() < 0 {
 		errs = append(errs, field.Invalid(path.Child("memory", "reservedOverhead", "addedOverhead"),
 			o.AddedOverhead.String(), "must not be negative"))

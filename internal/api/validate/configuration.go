@@ -1,12 +1,17 @@
 package validate
 
 import (
+	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/rules/networkbinding"
 	"drydock.dev/drydock/internal/rules/selinux"
 )
 
@@ -39,7 +44,27 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	if c.CPUModel != "" {
 		errs = append(errs, cpuModel(c.CPUModel, path.Child("cpuModel"))...)
 	}
+	if n := c.NetworkConfiguration; n != nil {
+		errs = append(errs, networkBindings(n.Binding, path.Child("network", "binding"))...)
+	}
 	return append(errs, migrations(c.MigrationConfiguration, path.Child("migrations"))...)
+}
+
+// networkBindings judges what bindings interfaces may ask for.
+func networkBindings(list networkbinding.Registered, path *field.Path) field.ErrorList {
+	if len(list) > networkbinding.Max {
+		return field.ErrorList{field.TooMany(path, len(list), networkbinding.Max)}
+	}
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		at, plugin := path.Key(name), list[name]
+		errs = append(errs, sentences(name, at, validation.IsDNS1123Label(name))...)
+		var problem *networkbinding.Problem
+		if errors.As(networkbinding.Check(&plugin), &problem) {
+			errs = append(errs, field.Forbidden(at.Child(problem.Field[0], problem.Field[1:]...), problem.Text))
+		}
+	}
+	return errs
 }
 
 // workloadUpdate judges how guests are to be brought into newer pods.

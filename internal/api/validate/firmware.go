@@ -12,24 +12,18 @@ import (
 	"drydock.dev/drydock/internal/rules/firmware"
 )
 
-// maxSerial bounds the system serial in SMBIOS.
-const maxSerial = 256
-
 // firmwareOf judges how the guest boots and what it knows itself by.
 func firmwareOf(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
+	errs := chassis(spec.Domain.Chassis, at.Child("domain", "chassis"))
 	f := spec.Domain.Firmware
 	if f == nil {
-		return nil
+		return errs
 	}
-	var errs field.ErrorList
 	if err := firmware.ValidateFormat(spec, at); err != nil {
 		errs = append(errs, err)
 	}
 	at = at.Child("domain", "firmware")
-	errs = append(errs, pattern(f.Serial, at.Child("serial"), word, "must be made of letters, digits and _.+-")...)
-	if len(f.Serial) > maxSerial {
-		errs = append(errs, field.TooLong(at.Child("serial"), f.Serial, maxSerial))
-	}
+	errs = append(errs, smbiosText(f.Serial, at.Child("serial"))...)
 	if b := f.Bootloader; b != nil {
 		if b.BIOS != nil && b.EFI != nil {
 			errs = append(errs, field.Forbidden(at.Child("bootloader", "efi"), "can't be set beside bios: a guest has one boot loader"))
@@ -40,6 +34,19 @@ func firmwareOf(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.Error
 		}
 	}
 	return append(errs, kernelBoot(f.KernelBoot, at.Child("kernelBoot"))...)
+}
+
+func chassis(c *v1.Chassis, at *field.Path) field.ErrorList {
+	if c == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	for _, f := range []struct{ name, value string }{
+		{"manufacturer", c.Manufacturer}, {"version", c.Version}, {"serial", c.Serial}, {"asset", c.Asset}, {"sku", c.Sku},
+	} {
+		errs = append(errs, smbiosText(f.value, at.Child(f.name))...)
+	}
+	return errs
 }
 
 func smm(features *v1.Features) bool {

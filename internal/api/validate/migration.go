@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
@@ -26,7 +25,7 @@ func Migration(m *v1.VirtualMachineInstanceMigration, component bool, vmi *v1.Vi
 		errs = append(errs, field.Forbidden(spec.Child("priority"),
 			fmt.Sprintf("%s is for the migrations that Drydock itself asks for; a user's are %s, as are those that say nothing", *p, v1.PriorityUserTriggered)))
 	}
-	errs = append(errs, metav1validation.ValidateLabels(m.Spec.AddedNodeSelector, spec.Child("addedNodeSelector"))...)
+	errs = append(errs, labelSet(m.Spec.AddedNodeSelector, spec.Child("addedNodeSelector"))...)
 	return append(errs, migratable(m, vmi, others, spec.Child("vmiName"))...)
 }
 
@@ -93,8 +92,8 @@ func policySelectors(selectors *migrationsv1alpha1.Selectors, path *field.Path) 
 		return field.ErrorList{field.Required(path, "a policy is for the VMIs with the labels that it names, or in namespaces with them, and names at least one; "+
 			"what is to hold for all VMIs is set in spec.configuration.migrations of the KubeVirt object")}
 	}
-	errs := metav1validation.ValidateLabels(selectors.NamespaceSelector, path.Child("namespaceSelector"))
-	return append(errs, metav1validation.ValidateLabels(selectors.VirtualMachineInstanceSelector, path.Child("virtualMachineInstanceSelector"))...)
+	errs := labelSet(selectors.NamespaceSelector, path.Child("namespaceSelector"))
+	return append(errs, labelSet(selectors.VirtualMachineInstanceSelector, path.Child("virtualMachineInstanceSelector"))...)
 }
 
 const negative = "must not be negative; 0 means no limit"

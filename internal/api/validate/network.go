@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // maxInterfaceName leaves room for what the host's devices are named after it.
@@ -123,8 +125,9 @@ func interfaces(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.Error
 			errs = append(errs, field.Invalid(at.Child("name"), iface.Name, "must be the name of a network in spec.networks"))
 		}
 		errs = append(errs, binding(iface, at)...)
+		errs = append(errs, device(iface, known[iface.Name], at)...)
 		if n := known[iface.Name]; n != nil && n.Multus != nil && iface.Masquerade != nil {
-			errs = append(errs, field.Forbidden(at.Child("masquerade"), "is for the pod network; an interface on a multus network is connected by bridge"))
+			errs = append(errs, field.Forbidden(at.Child("masquerade"), "is for the pod network; an interface on a multus network is connected by bridge or sriov"))
 		}
 		if n := known[iface.Name]; n != nil && n.Multus == nil && iface.State == v1.InterfaceStateAbsent {
 			errs = append(errs, field.Forbidden(at.Child("state"), "only an interface on a multus network can be absent"))
@@ -163,13 +166,51 @@ func binding(iface *v1.Interface, at *field.Path) field.ErrorList {
 	if iface.Bridge != nil {
 		chosen = append(chosen, "bridge")
 	}
-	unsupported := iface.SRIOV != nil || iface.Binding != nil || iface.PasstBinding != nil ||
+	if iface.Binding != nil {
+		chosen = append(chosen, "binding")
+	}
+	if iface.SRIOV != nil {
+		chosen = append(chosen, "sriov")
+	}
+	unsupported := iface.PasstBinding != nil ||
 		iface.DeprecatedMacvtap != nil || iface.DeprecatedPasst != nil || iface.DeprecatedSlirp != nil
 	if unsupported && len(chosen) == 0 {
 		// That it is not supported is said already.
 		return nil
 	}
-	return exactlyOne(at, chosen, "an interface is connected by exactly one of masquerade and bridge")
+	return exactlyOne(at, chosen, "an interface is connected by exactly one of masquerade, bridge, sriov and binding")
+}
+
+// device judges an interface that is a device of the node: what QEMU would do for another one, it can't be asked for.
+func device(iface *v1.Interface, of *v1.Network, at *field.Path) field.ErrorList {
+	if iface.SRIOV == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if of != nil && of.Multus == nil {
+		errs = append(errs, field.Forbidden(at.Child("sriov"), "is for multus networks: the NetworkAttachmentDefinition says which device it is"))
+	}
+	if iface.Model != "" && iface.Model != v1.VirtIO {
+		errs = append(errs, field.Forbidden(at.Child("model"), "an SR-IOV interface is the device of the node, and of its model"))
+	}
+	if iface.State == v1.InterfaceStateLinkDown {
+		errs = append(errs, field.Forbidden(at.Child("state"), "the link of an SR-IOV interface is that of its device; it can be absent"))
+	}
+	if iface.DHCPOptions != nil {
+		errs = append(errs, field.Forbidden(at.Child("dhcpOptions"), "an SR-IOV interface gets no address from Drydock, but from its network"))
+	}
+	return errs
+}
+
+// registered judges the bindings that interfaces ask for by name.
+func registered(list []v1.Interface, at *field.Path, settings clusterconfig.Settings) field.ErrorList {
+	var errs field.ErrorList
+	for i := range list {
+		if _, err := settings.NetworkBindings.Of(&list[i]); err != nil {
+			errs = append(errs, field.Forbidden(at.Index(i).Child("binding", "name"), err.Error()))
+		}
+	}
+	return errs
 }
 
 // hardware judges what the guest sees of an interface.

@@ -6,7 +6,6 @@ import (
 	"math"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -17,7 +16,7 @@ import (
 
 // placement judges where the guest may run and how it is known on the network.
 func placement(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
-	errs := metav1validation.ValidateLabels(spec.NodeSelector, path.Child("nodeSelector"))
+	errs := labelSet(spec.NodeSelector, path.Child("nodeSelector"))
 	errs = append(errs, affinity(spec.Affinity, path.Child("affinity"))...)
 	for i := range spec.Tolerations {
 		errs = append(errs, toleration(&spec.Tolerations[i], path.Child("tolerations").Index(i))...)

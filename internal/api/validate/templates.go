@@ -29,6 +29,9 @@ func dataVolumeTemplates(vm *v1.VirtualMachine, path *field.Path, settings clust
 				fmt.Sprintf("DataVolumeTemplate entry %s must be referenced in VMI template's 'volumes' list", at)))
 		}
 		meta.Name = ""
+		if meta.Namespace == vm.Namespace {
+			meta.Namespace = ""
+		}
 		errs = append(errs, templateMetadata(&meta, at.Child("metadata"))...)
 		if settings.CDI {
 			continue

@@ -7,20 +7,18 @@
 package validate
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/defaults"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/hotplug"
@@ -49,6 +47,7 @@ func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) field.Error
 			errs = append(errs, err)
 		}
 		errs = append(errs, pluggedVolumes(vm, old, template.Child("spec", "volumes"))...)
+		errs = append(errs, heldDisks(vm, old, spec)...)
 	}
 	return append(errs, podTemplate(vm.Spec.Template, template, settings)...)
 }
@@ -63,6 +62,35 @@ func pluggedVolumes(vm, old *v1.VirtualMachine, path *field.Path) field.ErrorLis
 	for _, e := range volumemigration.Exchanges(&old.Spec.Template.Spec, &vm.Spec.Template.Spec) {
 		errs = append(errs, field.Forbidden(path.Index(e.Index), fmt.Sprintf("volume %s is hotpluggable, and its disk can't be copied to another claim while the VM runs: %s; "+
 			"stop the VM, or unplug it and plug the other claim by another name", vm.Spec.Template.Spec.Volumes[e.Index].Name, e.Why)))
+	}
+	return errs
+}
+
+// heldDisks refuses to exchange a VM's disks while they are being snapshotted or restored, and to start a VM
+// that is being restored.
+func heldDisks(vm, old *v1.VirtualMachine, spec *field.Path) field.ErrorList {
+	var by string
+	switch {
+	case old.Status.RestoreInProgress != nil:
+		by = "VirtualMachineRestore " + *old.Status.RestoreInProgress
+	case old.Status.SnapshotInProgress != nil:
+		by = "VirtualMachineSnapshot " + *old.Status.SnapshotInProgress
+	default:
+		return nil
+	}
+	var errs field.ErrorList
+	forbid := func(path *field.Path, what string) {
+		errs = append(errs, field.Forbidden(path, fmt.Sprintf("%s while the %s is in progress", what, by)))
+	}
+	if !equality.Semantic.DeepEqual(vm.Spec.Template.Spec.Volumes, old.Spec.Template.Spec.Volumes) {
+		forbid(spec.Child("template", "spec", "volumes"), "the VM's volumes can't be changed")
+	}
+	if !equality.Semantic.DeepEqual(vm.Spec.DataVolumeTemplates, old.Spec.DataVolumeTemplates) {
+		forbid(spec.Child("dataVolumeTemplates"), "the VM's volumes can't be changed")
+	}
+	before, _ := old.RunStrategy()
+	if after, err := vm.RunStrategy(); err == nil && after != before && after != v1.RunStrategyHalted && old.Status.RestoreInProgress != nil {
+		forbid(spec.Child("runStrategy"), "the VM can't be started")
 	}
 	return errs
 }
@@ -93,10 +121,13 @@ func Deprecated(vm *v1.VirtualMachine) []string {
 
 // podTemplate judges the template of a VMI.
 func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
-	errs := templateMetadata(&template.ObjectMeta, path.Child("metadata"))
+	meta := template.ObjectMeta
+	meta.Name = "" // of no effect: the VMI has its VM's
+	errs := templateMetadata(&meta, path.Child("metadata"))
 	complete := template.Spec.DeepCopy()
 	defaults.Spec(complete, settings)
 	errs = append(errs, gated(complete.Volumes, path.Child("spec", "volumes"), settings)...)
+	errs = append(errs, registered(complete.Domain.Devices.Interfaces, path.Child("spec", "domain", "devices", "interfaces"), settings)...)
 	return append(errs, Spec(complete, path.Child("spec"))...)
 }
 
@@ -115,22 +146,24 @@ func gated(volumes []v1.Volume, path *field.Path, settings clusterconfig.Setting
 // templateMetadata lets labels and annotations through, all that a template's
 // metadata is used for.
 func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
-	errs := metav1validation.ValidateLabels(meta.Labels, path.Child("labels"))
-	errs = append(errs, apivalidation.ValidateAnnotations(meta.Annotations, path.Child("annotations"))...)
+	errs := labelSet(meta.Labels, path.Child("labels"))
+	errs = append(errs, ordered(apivalidation.ValidateAnnotations(meta.Annotations, path.Child("annotations")))...)
 	errs = append(errs, reservedLabels(meta.Labels, nil, path.Child("labels"))...)
 	errs = append(errs, reservedAnnotations(meta.Annotations, nil, path.Child("annotations"))...)
-	for name, set := range map[string]bool{
-		"name":            meta.Name != "",
-		"generateName":    meta.GenerateName != "",
-		"namespace":       meta.Namespace != "",
-		"finalizers":      len(meta.Finalizers) > 0,
-		"ownerReferences": len(meta.OwnerReferences) > 0,
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"finalizers", len(meta.Finalizers) > 0},
+		{"generateName", meta.GenerateName != ""},
+		{"name", meta.Name != ""},
+		{"namespace", meta.Namespace != ""},
+		{"ownerReferences", len(meta.OwnerReferences) > 0},
 	} {
-		if set {
-			errs = append(errs, field.Forbidden(path.Child(name), supported.NotSupported))
+		if f.set {
+			errs = append(errs, field.Forbidden(path.Child(f.name), supported.NotSupported))
 		}
 	}
-	slices.SortFunc(errs, func(a, b *field.Error) int { return cmp.Compare(a.Field, b.Field) })
 	return errs
 }
 
@@ -139,6 +172,7 @@ func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList
 func VMI(vmi *v1.VirtualMachineInstance, component bool, settings clusterconfig.Settings) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(supported.VMISpec(&vmi.Spec, spec), gated(vmi.Spec.Volumes, spec.Child("volumes"), settings)...)
+	errs = append(errs, registered(vmi.Spec.Domain.Devices.Interfaces, spec.Child("domain", "devices", "interfaces"), settings)...)
 	if !component {
 		metadata := field.NewPath("metadata")
 		errs = append(errs, reservedLabels(vmi.Labels, nil, metadata.Child("labels"))...)
@@ -175,6 +209,7 @@ var reserved = []string{
 	v1.NodeSchedulable,
 	v1.InstallStrategyLabel,
 	v1.AppLabel,
+	layout.MaintenanceLabel,
 }
 
 func reservedLabels(now, before map[string]string, path *field.Path) field.ErrorList {
@@ -228,7 +263,7 @@ func selects(selector *metav1.LabelSelector, templateLabels map[string]string, p
 	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 		return field.ErrorList{field.Required(path, "an empty selector would select every VMI of the namespace")}
 	}
-	errs := metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, path)
+	errs := labelSelector(selector, path)
 	if len(errs) > 0 {
 		return errs
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
@@ -20,6 +21,26 @@ import (
 )
 
 var settings = clusterconfig.FromKubeVirt(nil)
+
+// What KubeVirt has no use for either, and manifests carry.
+func TestNamesThatChangeNothingAreAccepted(t *testing.T) {
+	vm := parse[v1.VirtualMachine](t, `
+metadata: {name: vm, namespace: lab}
+spec:
+  runStrategy: Always
+  dataVolumeTemplates:
+  - metadata: {name: data, namespace: lab}
+    spec: {source: {blank: {}}, storage: {resources: {requests: {storage: 1Gi}}}}
+  template:
+    metadata: {name: another}
+    spec:
+      domain: {memory: {guest: 128Mi}, devices: {}}
+      volumes: [{name: data, dataVolume: {name: data}}]
+`)
+	if errs := VM(vm, nil, clusterconfig.FromKubeVirt(nil)); len(errs) > 0 {
+		t.Errorf("refused: %v", errs)
+	}
+}
 
 const goodVM = `
 metadata: {name: vm}
@@ -36,7 +57,7 @@ spec:
       domain:
         resources: {requests: {memory: 128Mi, cpu: 500m}, limits: {memory: 1Gi}}
         cpu: {cores: 2, features: [{name: vmx, policy: disable}]}
-        firmware: {bootloader: {efi: {secureBoot: false}}, serial: ABC-1}
+        firmware: {bootloader: {efi: {secureBoot: false}}, serial: "VMware-42 28 3d 7b, a"}
         clock: {timezone: Europe/Berlin}
         devices:
           rng: {}
@@ -109,6 +130,51 @@ func TestUpdateOfVM(t *testing.T) {
 			test.change(vm)
 			if got := text(VM(vm, old, settings)); got != test.want {
 				t.Errorf("errors are %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestTheDisksOfAVMThatIsSnapshottedOrRestored(t *testing.T) {
+	const volumes, templates = "spec.template.spec.volumes: Forbidden: the VM's volumes can't be changed while the ", "spec.dataVolumeTemplates: Forbidden: the VM's volumes can't be changed while the "
+	exchange := func(vm *v1.VirtualMachine) {
+		vm.Spec.Template.Spec.Volumes = vm.Spec.Template.Spec.Volumes[1:]
+		vm.Spec.Template.Spec.Domain.Devices.Disks = vm.Spec.Template.Spec.Domain.Devices.Disks[1:]
+	}
+	strategy := func(s v1.VirtualMachineRunStrategy) func(*v1.VirtualMachine) {
+		return func(vm *v1.VirtualMachine) { vm.Spec.Running, vm.Spec.RunStrategy = nil, &s }
+	}
+	for name, test := range map[string]struct {
+		change             func(vm *v1.VirtualMachine)
+		snapshot, restored string
+	}{
+		"are not exchanged": {exchange, volumes + "VirtualMachineSnapshot s is in progress", volumes + "VirtualMachineRestore r is in progress"},
+		"nor their templates": {func(vm *v1.VirtualMachine) { vm.Spec.DataVolumeTemplates = nil },
+			templates + "VirtualMachineSnapshot s is in progress", templates + "VirtualMachineRestore r is in progress"},
+		"something else is": {func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.Hostname = "other" }, "", ""},
+		"it may be started when it is not restored": {strategy(v1.RunStrategyAlways), "",
+			"spec.runStrategy: Forbidden: the VM can't be started while the VirtualMachineRestore r is in progress"},
+		"it may stay stopped": {strategy(v1.RunStrategyHalted), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := good(t)
+			strategy(v1.RunStrategyManual)(old)
+			old.Spec.DataVolumeTemplates = []v1.DataVolumeTemplateSpec{{ObjectMeta: metav1.ObjectMeta{Name: "x"},
+				Spec: cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}},
+					Storage: &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}}}
+			old.Spec.Template.Spec.Volumes[1].VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "x"}}
+			vm := old.DeepCopy()
+			test.change(vm)
+			if got := text(VM(vm, old, settings)); got != "" {
+				t.Errorf("a VM of which nothing is in progress is refused: %s", got)
+			}
+			old.Status.SnapshotInProgress = new("s")
+			if got := text(VM(vm, old, settings)); got != test.snapshot {
+				t.Errorf("while it is snapshotted: %q, want %q", got, test.snapshot)
+			}
+			old.Status.RestoreInProgress = new("r")
+			if got := text(VM(vm, old, settings)); got != test.restored {
+				t.Errorf("while it is restored: %q, want %q", got, test.restored)
 			}
 		})
 	}
@@ -223,6 +289,30 @@ func TestHostDisksNeedTheirGate(t *testing.T) {
 			if refused != (len(gates) < 2) || refused != (len(errs) > 0) {
 				t.Errorf("%s with a host disk and the gates %v: %v", what, gates, errs)
 			}
+		}
+	}
+}
+
+func TestBindingsMustBeRegistered(t *testing.T) {
+	vm := good(t)
+	spec := &vm.Spec.Template.Spec
+	spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{}
+	spec.Domain.Devices.Interfaces[0].Ports = nil
+	spec.Domain.Devices.Interfaces[0].Binding = &v1.PluginBinding{Name: "mine"}
+	for name, want := range map[string]string{
+		"mine":  "",
+		"yours": `spec.domain.devices.interfaces[0].binding.name: Forbidden: there is no network binding "mine" in the KubeVirt object's spec.configuration.network.binding, which has yours`,
+	} {
+		settings := clusterconfig.FromKubeVirt(&v1.KubeVirt{Spec: v1.KubeVirtSpec{Configuration: v1.KubeVirtConfiguration{
+			NetworkConfiguration: &v1.NetworkConfiguration{Binding: map[string]v1.InterfaceBindingPlugin{name: {DomainAttachmentType: v1.Tap}}},
+		}}})
+		vmi := &v1.VirtualMachineInstance{Spec: *spec.DeepCopy()}
+		defaults.VMI(vmi, settings)
+		if errs := VMI(vmi, true, settings); (len(errs) > 0) != (want != "") || !strings.Contains(text(errs), want) {
+			t.Errorf("a VMI, with %s: %v", name, errs)
+		}
+		if errs := VM(vm, nil, settings); (len(errs) > 0) != (want != "") || want != "" && !strings.Contains(text(errs), "spec.template."+want) {
+			t.Errorf("a VM, with %s: %v", name, errs)
 		}
 	}
 }

@@ -3,6 +3,9 @@ package validate
 import (
 	"regexp"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -77,7 +80,21 @@ func sentences(value string, path *field.Path, problems []string) field.ErrorLis
 	return errs
 }
 
-// word is what serials and the like may be made of.
+// maxSMBIOS bounds a text in SMBIOS, in bytes.
+const maxSMBIOS = 256
+
+// smbiosText judges a text that the guest reads in SMBIOS, and QEMU in its arguments.
+func smbiosText(value string, path *field.Path) field.ErrorList {
+	if len(value) > maxSMBIOS {
+		return field.ErrorList{field.TooLong(path, value, maxSMBIOS)}
+	}
+	if strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) {
+		return field.ErrorList{field.Invalid(path, value, "must be made of characters that can be printed, in one line")}
+	}
+	return nil
+}
+
+// word is what the serials of disks may be made of.
 var word = regexp.MustCompile(`^[A-Za-z0-9_.+-]+$`)
 
 func pattern(value string, path *field.Path, re *regexp.Regexp, sentence string) field.ErrorList {

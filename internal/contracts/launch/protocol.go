@@ -11,6 +11,8 @@
 //	virt-launcher   -> Hello  (at every new connection: what has happened so far)
 //	virt-handler    -> Request{Prepare}    virt-launcher -> Reply{Images}
 //	virt-handler    -> Request{Start}      virt-launcher -> Reply{State}
+//	virt-handler    -> Request{Quiesce}    virt-launcher -> Reply{Hold}    (likewise Held, Release)
+//	virt-launcher   -> Event{Frozen}       (a user has frozen the guest, or it is thawed)
 //	virt-launcher   -> Event{Exited}       (QEMU ended; virt-launcher exits after it)
 //
 // virt-launcher serves one connection; a new one replaces the old one, so that
@@ -42,6 +44,10 @@ type State struct {
 	QEMUPID int `json:"qemuPID,omitempty"`
 	// Exit says how QEMU ended; nil until it has.
 	Exit *Exit `json:"exit,omitempty"`
+	// Quiesces means that this virt-launcher can hold its guest still (Quiesce, Held, Release).
+	Quiesces bool `json:"quiesces,omitempty"`
+	// Frozen means that the guest agent holds the guest still for a user (HolderUser).
+	Frozen bool `json:"frozen,omitempty"`
 }
 
 // Reason is why a guest stopped running.
@@ -128,6 +134,10 @@ type Request struct {
 	Start   *Start   `json:"start,omitempty"`
 	// Stop ends QEMU: by ACPI first, by force after its grace period.
 	Stop *Stop `json:"stop,omitempty"`
+	// Quiesce, Held and Release hold the guest still, ask for that, and end it.
+	Quiesce *Quiesce `json:"quiesce,omitempty"`
+	Held    *Held    `json:"held,omitempty"`
+	Release *Release `json:"release,omitempty"`
 }
 
 // Prepare makes and inspects the disk images that QEMU will open. It is
@@ -197,6 +207,18 @@ type Start struct {
 	// Incoming means that QEMU waits for its guest, which a live migration brings. Until its
 	// CPUs are started, virt-launcher ends QEMU at once when it is told to end.
 	Incoming bool `json:"incoming,omitempty"`
+	// TPM, when not nil, has virt-launcher start the process that emulates the guest's TPM before
+	// QEMU, which connects to it on the socket layout.TPMSocket.
+	TPM *TPM `json:"tpm,omitempty"`
+}
+
+// TPM is the process that emulates a guest's TPM, swtpm. It ends with QEMU.
+type TPM struct {
+	// State is the folder of what the TPM knows. It is made if it is missing.
+	State string `json:"state"`
+	// Current, when not empty, says that the folder is one of several on the claim of the VM's state, and names
+	// the one of the TPM that the guest uses. Those that are neither are removed.
+	Current string `json:"current,omitempty"`
 }
 
 // Stop ends QEMU.
@@ -213,7 +235,12 @@ type Stop struct {
 type Reply struct {
 	ID uint64 `json:"id"`
 	// Error is a sentence for the VM's owner; empty when the request was done.
-	Error  string          `json:"error,omitempty"`
+	Error string `json:"error,omitempty"`
+	// Refused means that Error is about what the guest is doing just now: it may be asked for again.
+	Refused bool `json:"refused,omitempty"`
+	// Hold answers Quiesce with what holds the guest, Held likewise or with what has held it last, Release with what
+	// was ended; it has no token if there is none.
+	Hold   *Hold           `json:"hold,omitempty"`
 	Images []PreparedImage `json:"images,omitempty"`
 	State  *State          `json:"state,omitempty"`
 }
@@ -221,6 +248,8 @@ type Reply struct {
 // Event reports a change that no request caused.
 type Event struct {
 	Exited *Exit `json:"exited,omitempty"`
+	// Frozen is what State.Frozen has become.
+	Frozen *bool `json:"frozen,omitempty"`
 }
 
 // Message is what virt-launcher writes: exactly one pointer is set.

@@ -40,6 +40,8 @@ const (
 	HugepagesVolume = "hugepages"
 	// KernelBootVolume is the image volume of spec.domain.firmware.kernelBoot.
 	KernelBootVolume = "kernel-boot"
+	// StateVolume is the claim of what outlives a VM's guests, where there is any; mounted at StateDir.
+	StateVolume = "vm-state"
 	// VolumePrefix comes before a VMI volume's name in the pod's volumes.
 	VolumePrefix = "vol-"
 )
@@ -50,6 +52,7 @@ const (
 	EphemeralDir  = "/var/run/kubevirt-ephemeral-disks"
 	HugepagesDir  = "/dev/hugepages"
 	KernelBootDir = "/var/run/kubevirt-kernel-boot"
+	StateDir      = "/var/run/kubevirt-state"
 
 	// VolumeDevicesDir has the block devices of the VMI's volumes.
 	VolumeDevicesDir = "/dev/kubevirt-volumes"
@@ -57,9 +60,17 @@ const (
 	volumesDir = "/var/run/kubevirt-volumes"
 )
 
+// AgentPort is the id of the guest agent's virtio-serial port in QEMU.
+const AgentPort = "agent0"
+
+// AgentChardev is the label of what the port is connected to.
+const AgentChardev = "char-agent0"
+
 // Socket names in PrivateDir.
 const (
 	LauncherSocket = "launcher.sock"
+	// FreezerSocket is virt-freezer's way to virt-launcher.
+	FreezerSocket = "freezer.sock"
 	// QMPSocket is virt-handler's monitor; virt-launcher has one of its own on
 	// an inherited file descriptor.
 	QMPSocket = "qmp.sock"
@@ -71,6 +82,8 @@ const (
 	// MigrationSocket is where a migration's stream passes between QEMU and virt-handler:
 	// virt-handler listens at the source, QEMU at the target.
 	MigrationSocket = "migration.sock"
+	// TPMSocket is where QEMU controls the process that emulates the guest's TPM.
+	TPMSocket = "tpm.sock"
 	// DisksSocket is the same for the disks that are copied in a migration (NBD).
 	DisksSocket = "disks.sock"
 )
@@ -82,13 +95,25 @@ const (
 	// ContainerDiskDir is the folder of a containerDisk's image that holds its
 	// one disk file.
 	ContainerDiskDir = "disk"
+	// StateFolder is the folder in the claim of a VM's state that has all of it, for QEMU's user alone, and
+	// NVRAM the UEFI variables in it.
+	StateFolder = "vm"
+	NVRAM       = "nvram.fd"
+	// FirstTPM is the folder in it of what the TPM knows, until the guest migrates: a TPM that waits for its guest
+	// can't have the folder of the one that the guest uses. CurrentTPM is the file that names the folder of
+	// the guest's TPM; without it that is FirstTPM (decision 442).
+	FirstTPM   = "tpm"
+	CurrentTPM = "current-tpm"
 )
 
 // Executables in the launcher's image.
 const (
 	LauncherBinary = "/usr/bin/virt-launcher"
-	QEMUBinary     = "/usr/bin/qemu-system-x86_64"
-	QEMUImgBinary  = "/usr/bin/qemu-img"
+	// FreezerBinary is virt-launcher, too: it freezes the guest of the pod that it is run in.
+	FreezerBinary = "/usr/bin/virt-freezer"
+	QEMUBinary    = "/usr/bin/qemu-system-x86_64"
+	QEMUImgBinary = "/usr/bin/qemu-img"
+	TPMBinary     = "/usr/bin/swtpm"
 )
 
 // UEFI firmware in the launcher's image, and the template of its variables.
@@ -115,8 +140,20 @@ func OverlayFile(volume string) string { return path.Join(EphemeralDir, volume+"
 // secret, downwardAPI or serviceAccount volume.
 func ISOFile(volume string) string { return path.Join(EphemeralDir, volume+".iso") }
 
-// NVRAMFile holds the guest's UEFI variables.
-func NVRAMFile() string { return path.Join(EphemeralDir, "nvram.fd") }
+// NVRAMFile holds the guest's UEFI variables, while the pod lives.
+func NVRAMFile() string { return path.Join(EphemeralDir, NVRAM) }
+
+// KeptNVRAMFile holds the UEFI variables that outlive the pod.
+func KeptNVRAMFile() string { return path.Join(StateDir, StateFolder, NVRAM) }
+
+// TPMDir holds what the guest's TPM knows, while the pod lives.
+func TPMDir() string { return path.Join(EphemeralDir, "tpm") }
+
+// KeptTPMDir is a folder of what outlives the pod, by its name.
+func KeptTPMDir(name string) string { return path.Join(StateDir, StateFolder, name) }
+
+// IncomingTPM names the folder of a TPM whose guest a migration brings.
+func IncomingTPM(migration string) string { return FirstTPM + "-" + migration }
 
 // Socket is the path of one of the sockets in the container.
 func Socket(name string) string { return path.Join(PrivateDir, name) }
@@ -172,6 +209,8 @@ const (
 	KVMDevice      = "/dev/kvm"
 	TUNDevice      = "/dev/net/tun"
 	VhostNetDevice = "/dev/vhost-net"
+	// VFIODir has a device for each group of devices of the node that are passed through, and vfio for all.
+	VFIODir = "/dev/vfio"
 )
 
 // TerminationLog is where the kubelet reads a container's last words, unless a pod

@@ -48,6 +48,11 @@ func ReplicaName(owner, text string) string {
 	return join(owner, "-"+Digest(text), maxLabelValue)
 }
 
+// StateClaimName makes the name of the claim that the state of an owner is kept on.
+func StateClaimName(owner, uid string) string {
+	return join("persistent-state-for-"+owner, "-"+LongDigest(uid), maxLabelValue)
+}
+
 func join(stem, suffix string, most int) string {
 	if over := len(stem) + len(suffix) - most; over > 0 {
 		stem = strings.TrimRight(stem[:len(stem)-over], "-.")

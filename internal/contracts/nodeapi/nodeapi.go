@@ -42,6 +42,30 @@ const (
 	Reset      Verb = "reset"
 )
 
+// Quiesce holds the guest still with PUT, and says with GET what holds it, or has held it last. Release ends that
+// with PUT. The answer is a Hold; what is asked for is in the query.
+const (
+	Quiesce Verb = "quiesce"
+	Release Verb = "release"
+)
+
+// NotHeld is the reason of the Status that answers Quiesce when the guest could not be held still: an agent that has
+// failed, or a virt-launcher that can't. A conflict means that it can't be just now.
+const NotHeld = "GuestNotHeld"
+
+// The query of Quiesce and Release.
+const (
+	// HolderQuery is the holder, TokenQuery the token of what is to be released, if it is to be that one.
+	HolderQuery = "holder"
+	TokenQuery  = "token"
+	// TimeoutQuery is how long the guest is held at most, as a duration.
+	TimeoutQuery = "timeout"
+	// AgentQuery is true if the guest agent is to do it, and nothing else.
+	AgentQuery = "agent"
+	// VerifyQuery is true, of a GET, if the guest agent is to say that the file systems are still frozen.
+	VerifyQuery = "verify"
+)
+
 // GET, JSON answers of kubevirt.io/api/core/v1 types.
 const (
 	GuestOSInfo    Verb = "guestosinfo"

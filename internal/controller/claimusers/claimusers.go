@@ -1,7 +1,7 @@
 // Package claimusers finds the VMIs that use a claim.
 //
 // It owns the index of them, which several loops share. Which claims a VMI uses is
-// package volumeclaim's rule.
+// package volumeclaim's rule, and for that of its VM's state package vmstate's.
 package claimusers
 
 import (
@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/rules/vmstate"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
@@ -32,7 +33,15 @@ func claims(object client.Object) []string {
 	if !ok {
 		return nil
 	}
-	return volumeclaim.UsedBy(vmi)
+	return append(volumeclaim.UsedBy(vmi), stateClaims(vmi)...)
+}
+
+// stateClaims is the claim of the state of the VMI's VM, if there is one.
+func stateClaims(vmi *v1.VirtualMachineInstance) []string {
+	if claim := vmstate.ClaimName(vmi); claim != "" {
+		return []string{claim}
+	}
+	return nil
 }
 
 // List returns the VMIs that use the claim of an object's name and namespace: a

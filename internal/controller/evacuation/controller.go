@@ -25,6 +25,7 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/migration"
 	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/evacuation"
 	"drydock.dev/drydock/internal/rules/launcherpod"
@@ -190,14 +191,7 @@ func (r *Reconciler) cancel(ctx context.Context, vmi *v1.VirtualMachineInstance,
 // clear takes the mark off, unless somebody has changed the VMI: its newer version wakes the
 // loop again.
 func (r *Reconciler) clear(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
-	err := r.Client.Patch(ctx, evacuation.Clear(vmi), client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("clearing evacuationNodeName of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
-	}
-	return nil
+	return versioned.Patch(ctx, r.Client, "clearing evacuationNodeName of VMI", vmi, evacuation.Clear(vmi))
 }
 
 // stop deletes the pod that a guest is in, as an eviction that is allowed does.

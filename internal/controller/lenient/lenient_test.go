@@ -17,7 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
@@ -39,6 +41,9 @@ var kinds = []kind{
 	{v1.VirtualMachineInstanceReplicaSetGroupVersionKind, "virtualmachineinstancereplicasets", part("spec", "replicas", "three")},
 	{cdiv1.SchemeGroupVersion.WithKind("DataVolume"), "datavolumes", part("spec", "storage", "resources", "requests", "storage", "1e1.5e")},
 	{cdiv1.SchemeGroupVersion.WithKind("DataSource"), "datasources", part("status", "conditions", []any{map[string]any{"lastHeartbeatTime": "2026-01-01 00:00:00"}})},
+	{snapshotv1.SchemeGroupVersion.WithKind("VirtualMachineSnapshot"), "virtualmachinesnapshots", part("status", "creationTime", "2026-01-01 00:00:00")},
+	{snapshotv1.SchemeGroupVersion.WithKind("VirtualMachineRestore"), "virtualmachinerestores", part("spec", "patches", 7)},
+	{clonev1.VirtualMachineCloneKind, "virtualmachineclones", part("spec", "newMacAddresses", "all")},
 	{cdiv1.SchemeGroupVersion.WithKind("CDIConfig"), "cdiconfigs", part("spec", "featureGates", "all")},
 }
 
@@ -100,7 +105,7 @@ func follow(t *testing.T, s *apiServer) (cache.SharedIndexInformer, func() []str
 	t.Cleanup(web.Close)
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, cdiv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, snapshotv1.AddToScheme, clonev1.AddToScheme, cdiv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}

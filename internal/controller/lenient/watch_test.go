@@ -18,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	"k8s.io/apimachinery/pkg/watch"
 	restwatch "k8s.io/client-go/rest/watch"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/randfill"
 )
@@ -26,7 +28,7 @@ import (
 func testScheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1.AddToScheme(scheme), cdiv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1.AddToScheme(scheme), snapshotv1.AddToScheme(scheme), clonev1.AddToScheme(scheme), cdiv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})

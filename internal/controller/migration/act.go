@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -194,7 +196,7 @@ func (r *Reconciler) collect(ctx context.Context, o *migration.Observed, after t
 }
 
 // sweep deletes the target pods that were made for migrations of this name that do not exist
-// any more. m is the one that the cache shows, nil for none. What a cache shows is only a
+// any more, or cancels what the VMI was handed over with. m is the one that the cache shows, nil for none. What a cache shows is only a
 // reason to ask: migration and VMI are the API server's word, and younger than the pod.
 func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, m *v1.VirtualMachineInstanceMigration) error {
 	var pods corev1.PodList
@@ -221,13 +223,40 @@ func (r *Reconciler) sweepPod(ctx context.Context, key types.NamespacedName, pod
 		return err
 	}
 	vmi, err := read(ctx, r.Reader, types.NamespacedName{Namespace: pod.Namespace, Name: launcherpod.VMIOf(pod)}, &v1.VirtualMachineInstance{})
-	if err != nil || vmi == nil || vmi.UID != launcherpod.MadeFor(pod) || launcherpod.BondOf(pod, vmi) == launcherpod.Chosen {
-		// The loop of VMIs looks after a pod that the VMI names, and after those of VMIs that
-		// do not exist any more. Whoever changes a pod can have it name another VMI, but not
-		// another UID.
+	if err != nil || vmi == nil || vmi.UID != launcherpod.MadeFor(pod) {
+		// The loop of VMIs looks after the pods of those that do not exist any more. Whoever changes a pod can have
+		// it name another VMI, but not another UID.
 		return err
+	}
+	if launcherpod.BondOf(pod, vmi) == launcherpod.Chosen {
+		return r.cancelOrphan(ctx, key, vmi)
 	}
 	ctrl.LoggerFrom(ctx).Info("deleting a target pod whose migration is gone", "pod", pod.Name, "migration", of)
 	_, err = deletion.Exact(ctx, r.Client, pod, targetPod)
+	return err
+}
+
+// cancelOrphan ends the migration that a VMI was handed over with if its object is gone: somebody has taken its
+// finalizer off. The loop of VMIs looks after the target pod then. What the pod says of its migration does not count:
+// whoever may change pods could have said it.
+func (r *Reconciler) cancelOrphan(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) error {
+	ms := vmi.Status.MigrationState
+	if ms == nil {
+		return nil
+	}
+	told := migration.Orphaned(vmi, ms.MigrationUID)
+	if told == (migration.Told{}) {
+		return nil
+	}
+	list, err := Stored(ctx, r.Reader, client.ObjectKeyFromObject(vmi))
+	if err != nil || slices.ContainsFunc(list, func(m *v1.VirtualMachineInstanceMigration) bool { return m.UID == ms.MigrationUID }) {
+		return err
+	}
+	gone := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: ms.MigrationUID}}
+	ctrl.LoggerFrom(ctx).Info("canceling a migration whose object is gone", "vmi", vmi.Name, "migration", gone.UID)
+	current, err := r.tell(ctx, &migration.Observed{Migration: gone, VMI: vmi}, told)
+	if err == nil && !current {
+		return fmt.Errorf("the migration %s, whose object is gone, is canceled once more: VMI %s has changed meanwhile", key, vmi.Name)
+	}
 	return err
 }

@@ -2,7 +2,8 @@
 //
 //   - Plan decides on what the caches show, asks for what the decision turns out to
 //     depend on, and decides again;
-//   - Rounds observes, plans and acts again after an act that more follows at once.
+//   - Rounds observes, plans and acts again after an act that more follows at once; Turns also tells when to look
+//     again afterwards.
 //
 // It owns the order of that and its bounds, and nothing else: what is decided, asked and
 // done is the caller's (decision 268).
@@ -11,6 +12,7 @@ package settle
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // Plan decides until nothing has to be asked any more, and returns the plan. decide
@@ -45,4 +47,21 @@ func Rounds(ctx context.Context, most int, round func(context.Context) (again bo
 		}
 	}
 	return false, nil
+}
+
+// again is when a loop that has not come to rest goes on, after others had their turn.
+const again = time.Millisecond
+
+// Turns is Rounds for a loop whose plan says when it is to be looked again, 0 for when something happens: it
+// returns that of the last round, or at once when the loop has not come to rest.
+func Turns(ctx context.Context, most int, round func(context.Context) (again bool, after time.Duration, err error)) (time.Duration, error) {
+	var after time.Duration
+	rests, err := Rounds(ctx, most, func(ctx context.Context) (goes bool, err error) {
+		goes, after, err = round(ctx)
+		return goes, err
+	})
+	if err == nil && !rests {
+		after = again
+	}
+	return after, err
 }

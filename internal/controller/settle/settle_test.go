@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 )
 
 // needs is a decision that asks for each of its questions until it is answered.
@@ -80,6 +81,32 @@ func TestRounds(t *testing.T) {
 			})
 			if rests != c.rests || taken != c.taken || (err != nil) != (c.fails > 0) {
 				t.Errorf("rests %v after %d rounds, with the error %v", rests, taken, err)
+			}
+		})
+	}
+}
+
+func TestTurns(t *testing.T) {
+	for name, c := range map[string]struct {
+		again int
+		fails error
+		after time.Duration
+	}{
+		"the last round says when to look again": {again: 2, after: time.Minute},
+		"a loop that does not rest goes on soon": {again: 99, after: time.Millisecond},
+		"what fails is tried again by the queue": {fails: errors.New("the API server is away")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rounds := 0
+			after, err := Turns(t.Context(), 4, func(context.Context) (bool, time.Duration, error) {
+				rounds++
+				if rounds <= c.again {
+					return true, time.Second, nil
+				}
+				return false, c.after, c.fails
+			})
+			if after != c.after || !errors.Is(err, c.fails) || rounds != min(c.again+1, 4) {
+				t.Errorf("after %d rounds got %s, %v", rounds, after, err)
 			}
 		})
 	}

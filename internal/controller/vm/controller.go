@@ -31,6 +31,7 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
@@ -50,6 +51,7 @@ type Reconciler struct {
 	created mutationcache.Memory[*v1.VirtualMachineInstance]
 	deleted mutationcache.Deletions
 	started templates
+	classes snapshotClasses
 }
 
 // SetupWithManager registers the loop, which works at the given pace.
@@ -308,21 +310,13 @@ func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vml
 func (r *Reconciler) adopt(ctx context.Context, o vmlifecycle.Observed) error {
 	to := o.VMI.DeepCopy()
 	to.OwnerReferences = append(to.OwnerReferences, *metav1.NewControllerRef(o.VM, v1.VirtualMachineGroupVersionKind))
-	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(o.VMI, client.MergeFromWithOptimisticLock{}))
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("adopting VMI %s/%s: %w", o.VMI.Namespace, o.VMI.Name, err)
-	}
-	return nil
+	return versioned.Patch(ctx, r.Client, "adopting VMI", o.VMI, to)
 }
 
 // syncVMI brings into the VMI what of the template reaches a running guest. Whoever wrote the VMI in
 // between wakes the loop again.
 func (r *Reconciler) syncVMI(ctx context.Context, from, to *v1.VirtualMachineInstance) error {
-	err := r.Client.Patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("bringing the template's changes into VMI %s/%s: %w", from.Namespace, from.Name, err)
-	}
-	return nil
+	return versioned.Patch(ctx, r.Client, "bringing the template's changes into VMI", from, to)
 }
 
 // create makes the VMI, and before it the record of what it is made from. It
@@ -391,6 +385,12 @@ func (r *Reconciler) patchStatus(ctx context.Context, from, to *v1.VirtualMachin
 	}
 	patched := from.DeepCopy()
 	to.Status.DeepCopyInto(&patched.Status)
+	if statuses, err := r.volumeSnapshots(ctx, to); err == nil {
+		patched.Status.VolumeSnapshotStatuses = statuses
+	} else {
+		// What else the status says must not wait for that.
+		ctrl.LoggerFrom(ctx).Error(err, "finding out which volumes can be snapshotted")
+	}
 	err := r.Client.Status().Patch(ctx, patched, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):

@@ -128,6 +128,8 @@ func (r *Reconciler) ask(ctx context.Context, question vmilifecycle.Question, o 
 		return r.confirmDisks(ctx, o)
 	case vmilifecycle.NeedRivals:
 		return r.askForRivals(ctx, o)
+	case vmilifecycle.NeedVM:
+		return r.askForVM(ctx, o)
 	case vmilifecycle.NeedNode:
 		return r.askForNode(ctx, o)
 	case vmilifecycle.NeedWarning:
@@ -221,7 +223,7 @@ func (r *Reconciler) askForWarning(ctx context.Context, o *vmilifecycle.Observed
 
 // apply does what is planned, in the plan's order.
 func (r *Reconciler) apply(ctx context.Context, o vmilifecycle.Observed, plan vmilifecycle.Plan) error {
-	if err := r.provision(ctx, o, plan.Disks); err != nil {
+	if err := r.provision(ctx, o, plan); err != nil {
 		return r.reportFailedCreate(ctx, o.VMI, err)
 	}
 	if plan.CreatePod {
@@ -296,7 +298,11 @@ func (r *Reconciler) createPod(ctx context.Context, o vmilifecycle.Observed) err
 	if err != nil {
 		return err
 	}
-	pod, err := launcherpod.Render(o.VMI, settings, r.LauncherImage, facts(o.Claims))
+	facts, err := r.facts(ctx, o.VMI, o.Claims)
+	if err != nil {
+		return err
+	}
+	pod, err := launcherpod.Render(o.VMI, settings, r.LauncherImage, facts)
 	if err != nil {
 		return fmt.Errorf("rendering the launcher pod of VMI %s: %w", o.VMI.Name, err)
 	}
@@ -317,7 +323,11 @@ func (r *Reconciler) RenderTarget(ctx context.Context, vmi *v1.VirtualMachineIns
 	if err != nil {
 		return nil, err
 	}
-	pod, err := launcherpod.RenderTarget(vmi, target, settings, r.LauncherImage, facts(claims))
+	facts, err := r.facts(ctx, vmi, claims)
+	if err != nil {
+		return nil, fmt.Errorf("rendering the target pod of VMI %s: %w", vmi.Name, err)
+	}
+	pod, err := launcherpod.RenderTarget(vmi, target, settings, r.LauncherImage, facts)
 	if err != nil {
 		return nil, fmt.Errorf("rendering the target pod of VMI %s: %w", vmi.Name, err)
 	}
@@ -340,12 +350,12 @@ func (r *Reconciler) make(ctx context.Context, vmi *v1.VirtualMachineInstance, p
 	return err
 }
 
-// facts are what the claims say of themselves that the launcher pod depends on.
-func facts(claims []placement.Claim) launcherpod.Facts {
-	out := launcherpod.Facts{BlockClaims: map[string]bool{}}
+// blockClaims are the names of the claims that are block devices.
+func blockClaims(claims []placement.Claim) map[string]bool {
+	out := map[string]bool{}
 	for i := range claims {
 		if m := claims[i].Claim.Spec.VolumeMode; m != nil && *m == corev1.PersistentVolumeBlock {
-			out.BlockClaims[claims[i].Name] = true
+			out[claims[i].Name] = true
 		}
 	}
 	return out

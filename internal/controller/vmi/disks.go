@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,9 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/deletion"
+	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/placement"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
 // observeDisks gathers what is known of the VMI's claims and its provisioning
@@ -56,7 +59,7 @@ func (r *Reconciler) stored(ctx context.Context, key types.NamespacedName, objec
 
 // claims gathers the VMI's claims, each with the DataVolume that fills it.
 func (r *Reconciler) claims(ctx context.Context, vmi *v1.VirtualMachineInstance, get getter) ([]placement.Claim, error) {
-	return r.claimsOf(ctx, vmi, launcherpod.StartClaims(&vmi.Spec), get)
+	return r.claimsOf(ctx, vmi, launcherpod.StartClaims(vmi), get)
 }
 
 // claimsOf reads claims of a VMI, by name.
@@ -86,6 +89,51 @@ func (r *Reconciler) claimsOf(ctx context.Context, vmi *v1.VirtualMachineInstanc
 		out = append(out, c)
 	}
 	return out, nil
+}
+
+// createState makes the claim of the VM's state, unless it is there already: whose it is then is decided when it is
+// seen.
+func (r *Reconciler) createState(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	settings, err := r.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	class, profile, err := r.stateClass(ctx, settings.VMStateStorageClass)
+	if err != nil {
+		return err
+	}
+	claim := vmstate.Claim(vmi, class, profile)
+	if err := r.Client.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating the PVC %s of the VM's state: %w", claim.Name, err)
+	}
+	return nil
+}
+
+// stateClass is the storage class of the claims of VMs' states, and what is known of it. Without one of its own it is
+// the one that disks of VMs have by default.
+func (r *Reconciler) stateClass(ctx context.Context, own string) (name string, profile *cdiv1.StorageProfile, err error) {
+	name = own
+	if name == "" {
+		var list storagev1.StorageClassList
+		if err := r.Client.List(ctx, &list); err != nil {
+			return "", nil, fmt.Errorf("listing the storage classes: %w", err)
+		}
+		class := datavolume.Class(list.Items, nil)
+		if class == nil {
+			return "", nil, nil
+		}
+		name = class.Name
+	}
+	profile = &cdiv1.StorageProfile{}
+	found, err := exists(ctx, r.cached, types.NamespacedName{Name: name}, profile)
+	if err != nil || !found {
+		return name, nil, err
+	}
+	return name, profile, nil
+}
+
+func (r *Reconciler) cached(ctx context.Context, key types.NamespacedName, object client.Object) error {
+	return r.Client.Get(ctx, key, object)
 }
 
 func exists(ctx context.Context, get getter, key types.NamespacedName, object client.Object) (bool, error) {
@@ -140,12 +188,17 @@ func (r *Reconciler) topologies(ctx context.Context, claims []placement.Claim) (
 	return placement.Topologies(claims, volumes, nodes.Items), nil
 }
 
-// provision does what is planned for the disks.
-func (r *Reconciler) provision(ctx context.Context, o vmilifecycle.Observed, plan placement.Plan) error {
+// provision does what is planned for the disks and the VM's state.
+func (r *Reconciler) provision(ctx context.Context, o vmilifecycle.Observed, plan vmilifecycle.Plan) error {
+	if plan.CreateState {
+		if err := r.createState(ctx, o.VMI); err != nil {
+			return err
+		}
+	}
 	switch {
-	case plan.Create:
+	case plan.Disks.Create:
 		return r.createProvisioning(ctx, o.VMI)
-	case plan.Delete:
+	case plan.Disks.Delete:
 		return deletion.Once(ctx, r.Client, &r.unplaced, o.VMI, o.Provisioning, "the pod")
 	}
 	return nil
@@ -156,7 +209,11 @@ func (r *Reconciler) createProvisioning(ctx context.Context, vmi *v1.VirtualMach
 	if err != nil {
 		return err
 	}
-	pod, err := launcherpod.RenderProvisioning(vmi, settings, r.LauncherImage)
+	facts, err := r.facts(ctx, vmi, nil)
+	if err != nil {
+		return err
+	}
+	pod, err := launcherpod.RenderProvisioning(vmi, settings, r.LauncherImage, facts)
 	if err != nil {
 		return fmt.Errorf("rendering the provisioning pod of VMI %s: %w", vmi.Name, err)
 	}

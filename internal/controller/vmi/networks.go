@@ -22,7 +22,7 @@ func (r *Reconciler) annotateNetworks(ctx context.Context, pod *corev1.Pod, netw
 		value = networks
 	}
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": pod.UID, "annotations": map[string]any{launcherpod.NetworksAnnotation: value},
+		"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": map[string]any{launcherpod.NetworksAnnotation: value},
 	}})
 	if err != nil {
 		return fmt.Errorf("encoding the networks of the pod %s: %w", pod.Name, err)

@@ -19,7 +19,10 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/deletion"
+	"drydock.dev/drydock/internal/controller/maintainers"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
@@ -172,12 +175,13 @@ func (m *missedPods) forget(vmi types.NamespacedName) {
 	delete(m.pods, vmi)
 }
 
-// askForRivals asks the API server for the guests beside which the VMI's must not
-// run.
+// askForRivals asks the API server for the guests and the maintenance pods beside which the
+// VMI's guest must not run.
 func (r *Reconciler) askForRivals(ctx context.Context, o *vmilifecycle.Observed) error {
+	claims := launcherpod.ExclusiveClaims(o.VMI)
 	selectors := []client.MatchingLabels{{v1.AppLabel: layout.LauncherApp, launcherpod.NameLabel: launcherpod.NameLabelValue(o.VMI.Name)}}
-	for _, claim := range launcherpod.ExclusiveClaims(&o.VMI.Spec) {
-		selectors = append(selectors, client.MatchingLabels{v1.AppLabel: layout.LauncherApp, launcherpod.ClaimLabel(claim): ""})
+	for _, claim := range claims {
+		selectors = append(selectors, client.MatchingLabels{launcherpod.ClaimLabel(claim): ""})
 	}
 	o.Rivals, o.RivalsAsked = nil, true
 	for _, selector := range selectors {
@@ -186,12 +190,29 @@ func (r *Reconciler) askForRivals(ctx context.Context, o *vmilifecycle.Observed)
 			return fmt.Errorf("asking for the guests beside which VMI %s/%s must not run: %w", o.VMI.Namespace, o.VMI.Name, err)
 		}
 		for i := range list.Items {
-			if rival, is := vmilifecycle.RivalOf(o.VMI, &list.Items[i]); is {
+			pod := &list.Items[i]
+			rival, is := vmilifecycle.RivalOf(o.VMI, pod)
+			if lock.For(pod) != "" {
+				var err error
+				if rival, is, err = maintainers.On(ctx, r.Reader, claims, pod); err != nil {
+					return err
+				}
+			}
+			if is {
 				o.Rivals = append(o.Rivals, rival)
 			}
 		}
 	}
 	return nil
+}
+
+// askForVM asks it for the VM of the VMI's name.
+func (r *Reconciler) askForVM(ctx context.Context, o *vmilifecycle.Observed) error {
+	vm, err := versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", client.ObjectKeyFromObject(o.VMI))
+	if err == nil {
+		o.VM, o.VMAsked = vm, true
+	}
+	return err
 }
 
 // askForNode asks the API server for the VMI's node.

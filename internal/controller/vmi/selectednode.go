@@ -24,6 +24,7 @@ import (
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/rules/placement"
+	"drydock.dev/drydock/internal/rules/vmstate"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
@@ -78,7 +79,11 @@ func claimsOf(object client.Object) []string {
 	if !ok {
 		return nil
 	}
-	return volumeclaim.Names(vmi.Spec.Volumes)
+	names := volumeclaim.Names(vmi.Spec.Volumes)
+	if state := vmstate.ClaimName(vmi); state != "" {
+		names = append(names, state)
+	}
+	return names
 }
 
 // Reconcile looks at one claim.

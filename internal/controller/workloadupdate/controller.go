@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/launcherpod"
@@ -184,15 +185,10 @@ func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, outdated int) 
 	return nil
 }
 
+// label says on a VMI whether its launcher is outdated, unless somebody has changed it: its newer version
+// wakes the loop.
 func (r *Reconciler) label(ctx context.Context, vmi *v1.VirtualMachineInstance, outdated bool) error {
-	err := r.Client.Patch(ctx, workloadupdate.Labeled(vmi, outdated), client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // the newer version wakes the loop
-	}
-	if err != nil {
-		return fmt.Errorf("labeling VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
-	}
-	return nil
+	return versioned.Patch(ctx, r.Client, "labeling VMI", vmi, workloadupdate.Labeled(vmi, outdated))
 }
 
 // migrate asks for a migration. One of its name is an earlier attempt's.

@@ -43,6 +43,9 @@ type Stopping struct {
 // Done is closed when virt-launcher is gone.
 func (l *Link) Done() <-chan struct{} { return l.client.Done() }
 
+// Changed has a message when what virt-launcher has said is not true any more.
+func (l *Link) Changed() <-chan struct{} { return l.client.Changed() }
+
 func (l *Link) ended() bool {
 	select {
 	case <-l.client.Done():
@@ -61,6 +64,21 @@ func (l *Link) close() {
 // Prepare has virt-launcher make and inspect disk images.
 func (l *Link) Prepare(ctx context.Context, images []launch.Image) (map[string]launch.PreparedImage, error) {
 	return l.client.Prepare(ctx, images)
+}
+
+// Quiesce has virt-launcher hold the guest still.
+func (l *Link) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
+	return l.client.Quiesce(ctx, q)
+}
+
+// Held asks what holds the guest, or has held it last.
+func (l *Link) Held(ctx context.Context, asked launch.Held) (launch.Hold, error) {
+	return l.client.Held(ctx, asked)
+}
+
+// Release has the guest go on.
+func (l *Link) Release(ctx context.Context, r launch.Release) (launch.Hold, error) {
+	return l.client.Release(ctx, r)
 }
 
 // Start has virt-launcher start QEMU; one that runs already is left alone.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -41,6 +42,11 @@ func (p Plan) Apply(ctx context.Context, pod Pod) error {
 	for _, image := range p.Images {
 		if err := image.make(pod); err != nil {
 			return fmt.Errorf("preparing volume %s: %w", image.Volume, err)
+		}
+	}
+	if p.State != nil {
+		if err := p.State.make(pod); err != nil {
+			return fmt.Errorf("preparing what is kept of the VM: %w", err)
 		}
 	}
 	for _, raw := range p.Raws {
@@ -231,10 +237,23 @@ func (r Raw) size(ctx context.Context, folder *podpath.Dir, pod Pod) (int64, err
 // them. On a node they belong to root.
 var devices = []string{layout.KVMDevice, layout.TUNDevice, layout.VhostNetDevice}
 
+// maxPassed bounds how many device nodes a pod has for devices that are passed through.
+const maxPassed = 512
+
 // OwnDevices gives the pod's device nodes to QEMU's user. They are the pod's
 // own copies, so nothing changes for the node.
 func OwnDevices(pod Pod) error {
-	for _, device := range devices {
+	passed, err := pod.Root.ReadDir(layout.VFIODir, maxPassed)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	list := slices.Clone(devices)
+	for _, entry := range passed {
+		if entry.Type()&fs.ModeCharDevice != 0 {
+			list = append(list, path.Join(layout.VFIODir, entry.Name()))
+		}
+	}
+	for _, device := range list {
 		err := pod.Root.OwnDevice(device, pod.User)
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -85,7 +86,13 @@ func (c *container) device(t *testing.T, path string) {
 		t.Skip("needs root: it makes a device node")
 	}
 	c.mkdir(t, filepath.Dir(path))
-	if err := unix.Mknod(c.real(path), unix.S_IFBLK|0o600, int(unix.Mkdev(0x1ff, 7))); err != nil {
+	c.node(t, path, unix.S_IFBLK)
+}
+
+// node makes a device node of a kind. Nobody has the device.
+func (c *container) node(t *testing.T, path string, kind uint32) {
+	t.Helper()
+	if err := unix.Mknod(c.real(path), kind|0o600, int(unix.Mkdev(0x1ff, 7))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -385,6 +392,35 @@ func TestDevicesOfThePod(t *testing.T) {
 	}
 	if err := OwnDevices(c.pod); err == nil || !strings.Contains(err.Error(), "it is no device") {
 		t.Errorf("a link in a device's place: %v", err)
+	}
+}
+
+// Devices of the node are QEMU's, too; what else is beside them is not touched.
+func TestDevicesThatArePassedThrough(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it makes device nodes")
+	}
+	c := newContainer(t)
+	c.pod.User = layout.QEMUUser
+	c.mkdir(t, path.Join(layout.VFIODir, "devices"))
+	for _, name := range []string{"vfio", "42"} {
+		c.node(t, path.Join(layout.VFIODir, name), unix.S_IFCHR)
+	}
+	c.write(t, "/victim", "")
+	if err := os.Symlink("/victim", c.real(path.Join(layout.VFIODir, "43"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := OwnDevices(c.pod); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{layout.VFIODir + "/vfio": true, layout.VFIODir + "/42": true, layout.VFIODir + "/devices": false, "/victim": false} {
+		var is unix.Stat_t
+		if err := unix.Stat(c.real(name), &is); err != nil {
+			t.Fatal(err)
+		}
+		if owned := is.Uid == layout.QEMUUser; owned != want {
+			t.Errorf("%s is QEMU's: %v", name, owned)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/iso"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmstate"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
@@ -31,6 +32,14 @@ const dataLabel = "cfgdata"
 type Plan struct {
 	Images []Image
 	Raws   []Raw
+	// State is what is kept of the VM; nil for nothing.
+	State *State
+}
+
+// State is the folder of a VM's state in the claim that it is kept on.
+type State struct {
+	// Template is the file in the pod that the UEFI variables begin as; empty where none are kept.
+	Template string
 }
 
 // Image is an ISO image at layout.ISOFile(Volume).
@@ -81,6 +90,12 @@ type Raw struct {
 func NewPlan(vmi *v1.VirtualMachineInstance) (Plan, error) {
 	var plan Plan
 	var errs []error
+	if vmstate.Kept(&vmi.Spec) {
+		plan.State = &State{}
+		if machine.KeepsVariables(&vmi.Spec) {
+			plan.State.Template = machine.VariablesTemplate(&vmi.Spec)
+		}
+	}
 	for i := range vmi.Spec.Volumes {
 		volume := &vmi.Spec.Volumes[i]
 		if machine.Hotpluggable(volume) {

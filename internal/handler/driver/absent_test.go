@@ -41,6 +41,7 @@ func running(t *testing.T, uid string) (*node, *pod, *handler) {
 func ended(instance *v1.VirtualMachineInstance) bool { return instance.IsFinal() }
 
 func TestPodDeletedByForceUnderAGuest(t *testing.T) {
+	t.Parallel()
 	n, p, h := running(t, "forced")
 	n.api.remove(false, true)
 	h.supervisor.PodGone(p.object)
@@ -51,6 +52,7 @@ func TestPodDeletedByForceUnderAGuest(t *testing.T) {
 }
 
 func TestPodDeletedByForceWhileVirtHandlerIsAway(t *testing.T) {
+	t.Parallel()
 	n, p, first := running(t, "forcedmeanwhile")
 	first.stop()
 	n.api.remove(false, true)
@@ -60,6 +62,7 @@ func TestPodDeletedByForceWhileVirtHandlerIsAway(t *testing.T) {
 }
 
 func TestPodThatIsOnlyNotSeen(t *testing.T) {
+	t.Parallel()
 	n, p, h := running(t, "unseen")
 	qemus := p.qemus()
 	// Its labels were taken away; it exists.
@@ -71,6 +74,7 @@ func TestPodThatIsOnlyNotSeen(t *testing.T) {
 }
 
 func TestVMIGoneUnderAGuest(t *testing.T) {
+	t.Parallel()
 	n, p, h := running(t, "deserted")
 	// Somebody has taken the finalizers away.
 	n.api.remove(true, false)
@@ -83,6 +87,7 @@ func TestVMIGoneUnderAGuest(t *testing.T) {
 }
 
 func TestVMIGoneWhileTheAPIServerIsAway(t *testing.T) {
+	t.Parallel()
 	n, p, h := running(t, "desertedlater")
 	qemus := p.qemus()
 	n.api.setAway(true)
@@ -126,6 +131,7 @@ func (h *handler) drives(uid string) bool {
 }
 
 func TestNothingIsLeftOfThePod(t *testing.T) {
+	t.Parallel()
 	instance := scheduled("vanished")
 	instance.Status.Phase = v1.Running
 	instance.DeletionTimestamp = new(metav1.Now())

@@ -11,7 +11,6 @@ import (
 
 	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
-	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/podresize"
 )
 
@@ -38,12 +37,11 @@ func (d *Driver) observeCPUs(s *snapshot) {
 // wantedCPUs is how many virtual CPUs the guest is to have, 0 for those that it has.
 func (d *Driver) wantedCPUs(s *snapshot) int {
 	vmi := s.presence.VMI
-	if s.role != guestlifecycle.Home || !podresize.Announced(vmi) || s.guest.Migration.UnderWay() {
+	if s.role != guestlifecycle.Home || !podresize.CPUsAnnounced(vmi) || s.guest.Migration.UnderWay() {
 		return 0
 	}
-	want, err := launcherpod.Resized(vmi, d.env.Settings())
-	if err != nil {
-		d.log.Info("what the launcher pod is to have is not known", "reason", err.Error())
+	want, known := d.podResources(vmi)
+	if !known {
 		return 0
 	}
 	return guestlifecycle.WantedCPUs(vmi, s.guest.VCPUs, s.guest.RunState, s.guest.KVM, s.presence.Pod, want)
@@ -56,6 +54,8 @@ func (s *snapshot) failure(step error) error {
 		return step
 	case s.keptCPUs != "":
 		return errors.New(s.keptCPUs)
+	case s.keptMemory != "":
+		return errors.New(s.keptMemory)
 	}
 	return s.nics.Problem()
 }

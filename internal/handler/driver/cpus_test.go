@@ -45,6 +45,7 @@ func (h *handler) grant(p *pod, cpu string) {
 // TestCPUsFollowTheVMI has a guest get CPUs when its pod has what they need, and not before, and asks it for none,
 // under the next virt-handler: it is emulated.
 func TestCPUsFollowTheVMI(t *testing.T) {
+	t.Parallel()
 	vmi := scheduled("cpus")
 	vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 1, Cores: 1, Threads: 1, MaxSockets: 4}
 	n := newNode(t, vmi)

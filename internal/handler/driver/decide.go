@@ -17,6 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 	migrations "drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/nichotplug"
+	"drydock.dev/drydock/internal/rules/vmstate"
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
@@ -46,7 +47,11 @@ type snapshot struct {
 	cpus      int
 	cpusAfter time.Duration
 	// keptCPUs is why the guest has some that it was asked to give back, "" if it has not.
-	keptCPUs              string
+	keptCPUs string
+	// memory is what is to be done about the guest's memory, keptMemory why it has other memory than it was given, "" if it
+	// has not, or may need its time.
+	memory                guestlifecycle.MemoryStep
+	keptMemory            string
 	plugAfter, agentAfter time.Duration
 	now                   time.Time
 }
@@ -61,6 +66,9 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 	if a := s.attached; a != nil && seen.VMI != nil && guestlifecycle.RoleOf(seen.VMI, d.env.Node) == guestlifecycle.Home {
 		if guestlifecycle.CanChangeCPUs(seen.VMI) {
 			a.guest.RefreshCPUs(ctx)
+		}
+		if guestlifecycle.CanChangeMemory(seen.VMI) {
+			a.guest.RefreshMemory(ctx)
 		}
 		s.agentAfter = a.agent.Tend(ctx, len(seen.VMI.Spec.Domain.Devices.Interfaces))
 		s.plug, s.plugAfter = a.volumes.Tend(ctx, a.guest.Monitor(), volumes.View{
@@ -80,6 +88,7 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 		s.guest, s.agent = s.attached.guest.Observe(), s.attached.agent.Observe()
 		if s.presence.VMI != nil {
 			d.observeCPUs(&s)
+			d.observeMemory(&s)
 			s.linksDiffer = s.attached.guest.LinksDiffer(s.inGuest(s.presence.VMI))
 			s.volumes = s.attached.volumes.Observe(atNode(s.presence.VMI, s.role))
 		}
@@ -126,6 +135,7 @@ func (s *snapshot) observed(node string) guestlifecycle.Observed {
 	}
 	o.LinksDiffer, o.NICs = s.linksDiffer, s.nics.Any()
 	o.CPUsDiffer, after = s.cpus != 0, backoff.Sooner(after, s.cpusAfter)
+	o.MemoryDiffers = s.memory.Set
 	o.RunState, o.Resume, o.PlugAfter = s.guest.RunState, s.guest.Resume, backoff.Sooner(o.PlugAfter, after)
 	return o
 }
@@ -147,17 +157,23 @@ func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 		RunState: guestlifecycle.StatusOf(s.guest.RunState, s.migration.handsOver), Stalled: s.guest.Stalled,
 		FailedDisks: s.guest.FailedDisks, PausedByUser: s.guest.PausedByUser,
 		VCPUs:          s.guest.VCPUs,
+		Memory:         s.guest.Memory,
+		MemoryGiven:    s.memory.Given,
 		Halt:           s.halt(),
 		MachineType:    machineType,
 		KVM:            s.guest.KVM,
 		Volumes:        map[string]guestlifecycle.Volume{},
 		SELinuxContext: p.selinux.Context(),
 		Agent:          s.agent.Answer,
+		Frozen:         s.connection.Launcher.Frozen,
 		Plugged:        s.volumes.Hotplugged,
 	}
 	g.Interfaces = s.interfaces()
 	for name, image := range p.images {
 		g.Volumes[name] = guestlifecycle.Volume{Size: image.VirtualSize, Grown: s.volumes.Grown[name], Claim: p.claims[name]}
+	}
+	if state := p.claims[vmstate.Volume]; state != nil {
+		g.Volumes[vmstate.Volume] = guestlifecycle.Volume{Claim: state}
 	}
 	return g
 }

@@ -42,6 +42,8 @@ type Network interface {
 	Setup(ctx context.Context, pod network.Pod, vmi *v1.VirtualMachineInstance) ([]network.Interface, error)
 	// Connect connects a guest that has arrived.
 	Connect(pod network.Pod, vmi *v1.VirtualMachineInstance) error
+	// Loose are the interfaces, of those named, whose side in the pod is gone or another one.
+	Loose(pod network.Pod, names []string) ([]string, error)
 	// Tidy removes what was made for interfaces on other networks than the pods' that are not named.
 	Tidy(pod network.Pod, keep []string) error
 	Teardown(vmi types.UID)
@@ -121,6 +123,8 @@ type Driver struct {
 	introduced *attached
 	// tidied is the guest in whose pod nothing is left of interfaces that were unplugged before.
 	tidied *guest.Guest
+	// looked is the version of the pod that its links were looked at with last.
+	looked string
 }
 
 func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
@@ -223,9 +227,9 @@ func (d *Driver) sleep(ctx context.Context, limit time.Duration, link *connectio
 		defer timer.Stop()
 		timeout = timer.C
 	}
-	var launcherGone, qemuGone <-chan struct{}
+	var launcherGone, launcherSays, qemuGone <-chan struct{}
 	if link != nil {
-		launcherGone = link.Done()
+		launcherGone, launcherSays = link.Done(), link.Changed()
 		if a := d.attached.Load(); a != nil {
 			qemuGone = a.guest.Done()
 		}
@@ -235,6 +239,7 @@ func (d *Driver) sleep(ctx context.Context, limit time.Duration, link *connectio
 	case <-d.woken:
 	case <-timeout:
 	case <-launcherGone:
+	case <-launcherSays:
 	case <-qemuGone:
 	}
 }
@@ -277,6 +282,8 @@ func (d *Driver) tend(ctx context.Context, step guestlifecycle.Step, s snapshot,
 		return d.plugNICs(ctx, &s, o.VMI)
 	case guestlifecycle.ChangeCPUs:
 		return d.changeCPUs(ctx, &s)
+	case guestlifecycle.ChangeMemory:
+		return s.attached.guest.GiveMemory(ctx, s.memory.To)
 	case guestlifecycle.Begin:
 		return d.begin(ctx, s)
 	case guestlifecycle.Plug:

@@ -64,6 +64,7 @@ func remove(instance *v1.VirtualMachineInstance) {
 }
 
 func TestLifeOfAGuest(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, scheduled("life"))
 	p := n.newPod(n.api.vmi)
 	// The pod is known before the kubelet has made any of its folders.
@@ -169,6 +170,7 @@ func screen(t *testing.T, h *handler) {
 }
 
 func TestHandlerKilledWhileTheGuestRuns(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, scheduled("takeover"))
 	p := n.newPod(n.api.vmi)
 	first := n.startHandler(p)
@@ -228,6 +230,7 @@ func (n *node) machine(h *handler, uid types.UID) *Machine {
 }
 
 func TestHandlerKilledBetweenStartAndStatus(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, scheduled("midway"))
 	p := n.newPod(n.api.vmi)
 	n.api.setAway(true)
@@ -251,6 +254,7 @@ func TestHandlerKilledBetweenStartAndStatus(t *testing.T) {
 }
 
 func TestQEMUDies(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, scheduled("crash"))
 	p := n.newPod(n.api.vmi)
 	n.startHandler(p)
@@ -274,6 +278,7 @@ func TestQEMUDies(t *testing.T) {
 }
 
 func TestDeletedBeforeItsLauncherIsThere(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, scheduled("early"))
 	p := n.newPod(n.api.vmi)
 	n.startHandler(p)
@@ -291,6 +296,7 @@ func TestDeletedBeforeItsLauncherIsThere(t *testing.T) {
 }
 
 func TestPodThatTheControllerDidNotChoose(t *testing.T) {
+	t.Parallel()
 	instance := scheduled("stranger")
 	instance.Status.ActivePods = map[types.UID]string{"another-pod": "node1"}
 	n := newNode(t, instance)
@@ -304,6 +310,7 @@ func TestPodThatTheControllerDidNotChoose(t *testing.T) {
 }
 
 func TestFailingStepIsSaidAndRetried(t *testing.T) {
+	t.Parallel()
 	instance := scheduled("broken")
 	instance.Spec.Volumes[1].CloudInitNoCloud = &v1.CloudInitNoCloudSource{
 		UserDataSecretRef: &corev1.LocalObjectReference{Name: "missing"},

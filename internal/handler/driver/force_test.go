@@ -40,6 +40,7 @@ func forget(volume string) func(*v1.VirtualMachineInstance) {
 // volume's name from another disk until the guest starts anew, whoever looks
 // after it.
 func TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, scheduled("forced"))
 	p, h := n.running()
 	attachment := n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})

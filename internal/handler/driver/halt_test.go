@@ -95,6 +95,7 @@ func (n *node) asks(h *handler) (state string, waits bool) {
 // TestAGuestBootsFromItsHotpluggableDisk: the disk has a boot sector that powers
 // the machine off, which nothing else does.
 func TestAGuestBootsFromItsHotpluggableDisk(t *testing.T) {
+	t.Parallel()
 	for _, bus := range []v1.DiskBus{v1.DiskBusSCSI, v1.DiskBusVirtio} {
 		t.Run(string(bus), func(t *testing.T) {
 			n := newNode(t, withoutScratch(scheduled("boots-"+string(bus))))
@@ -134,6 +135,7 @@ func TestTheBootOrderCountsPluggedDisks(t *testing.T) {
 // TestAnotherHandlerStartsAGuestThatWaits: virt-handler is killed while the guest
 // waits, and again when it runs: then nobody resets it.
 func TestAnotherHandlerStartsAGuestThatWaits(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, scheduled("waits"))
 	p, h, attachment := n.halted(v1.DiskBusSCSI, bootHalt)
 	h.stop()
@@ -242,6 +244,7 @@ func TestAUserPausesAGuestThatWaits(t *testing.T) {
 // plugged for the first time; QEMU keeps that descriptor as long as its guest does
 // not run.
 func TestAFailedPlugHoldsNoGuestUp(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, withoutScratch(scheduled("locked")))
 	_, h, attachment := n.halted(v1.DiskBusSCSI, bootPowerOff)
 	unlock := lockImage(t, n.image("claim-a"))

@@ -171,6 +171,7 @@ func (h *handler) disks(t *testing.T, instance *v1.VirtualMachineInstance) map[s
 }
 
 func TestAVolumeComesAndGoes(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, scheduled("plug"))
 	_, h := n.running()
 	attachment := n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
@@ -230,6 +231,7 @@ func sameDisk(a, b diskhotplug.Disk) bool {
 // TestAVolumeThatCannotBePluggedDelaysNoOther: the image of a is a folder, b is
 // as it should be.
 func TestAVolumeThatCannotBePluggedDelaysNoOther(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, scheduled("broken"))
 	_, h := n.running()
 	broken := n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
@@ -258,6 +260,7 @@ func TestAVolumeThatCannotBePluggedDelaysNoOther(t *testing.T) {
 // TestAnotherHandlerGoesOn: virt-handler is killed while a volume comes and
 // while one goes.
 func TestAnotherHandlerGoesOn(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, scheduled("killed"))
 	p, h := n.running()
 	attachment := n.attachmentPod(n.api.vmi, "attachment-1", map[string]string{"a": "claim-a"})
@@ -296,6 +299,7 @@ func TestAGuestThatDoesNotLetGoIsReported(t *testing.T) {
 }
 
 func TestAMediumIsPutIntoADriveThatWasEmpty(t *testing.T) {
+	t.Parallel()
 	instance := scheduled("medium")
 	instance.Spec.Domain.Devices.Disks = append(instance.Spec.Domain.Devices.Disks, v1.Disk{
 		Name: "a", DiskDevice: v1.DiskDevice{CDRom: &v1.CDRomTarget{Bus: v1.DiskBusSATA}},
@@ -320,6 +324,7 @@ func TestAMediumIsPutIntoADriveThatWasEmpty(t *testing.T) {
 }
 
 func TestADiskGrowsWithItsClaim(t *testing.T) {
+	t.Parallel()
 	const grownTo = 30 << 20 // the file system keeps its share of 32 MiB
 	n := newNode(t, scheduled("grows"))
 	_, h := n.running()

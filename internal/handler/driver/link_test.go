@@ -23,6 +23,7 @@ func linked(state v1.InterfaceState) func(*v1.VirtualMachineInstance) bool {
 // TestALinkFollowsTheVMI has a guest start with its link down, which it is before its CPUs run, and switches
 // it under this virt-handler and under the next one.
 func TestALinkFollowsTheVMI(t *testing.T) {
+	t.Parallel()
 	vmi := scheduled("link")
 	link(v1.InterfaceStateLinkDown)(vmi)
 	n := newNode(t, vmi)

@@ -5,16 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strconv"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
+	"drydock.dev/drydock/internal/handler/launcherclient"
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
@@ -60,13 +65,44 @@ func (m *Machine) conflict(message string) error {
 // answer makes an answer to virt-api of what a part has said: a refusal is a conflict.
 func (m *Machine) answer(err error) error {
 	var refusal *guest.Refusal
+	var busy *launcherclient.Refusal
 	switch {
 	case errors.As(err, &refusal):
 		return m.conflict(refusal.Message)
+	case errors.As(err, &busy):
+		return m.conflict(busy.Message)
 	case errors.Is(err, guestagent.ErrNotConnected):
 		return m.conflict(err.Error())
 	}
 	return err
+}
+
+// Quiesce has virt-launcher hold the guest still: by the guest agent if it is connected.
+func (m *Machine) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
+	q.Agent = m.agent.Observe().Connected
+	if q.AgentOnly && !q.Agent {
+		return launch.Hold{}, m.answer(guestagent.ErrNotConnected)
+	}
+	hold, err := m.link.Quiesce(ctx, q)
+	var failed *launcherclient.NotHeld
+	if errors.As(err, &failed) {
+		return hold, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: nodeapi.NotHeld, Message: err.Error(),
+		}}
+	}
+	return hold, m.answer(err)
+}
+
+// Held says what holds the guest still, or has done so last.
+func (m *Machine) Held(ctx context.Context, asked launch.Held) (launch.Hold, error) {
+	hold, err := m.link.Held(ctx, asked)
+	return hold, m.answer(err)
+}
+
+// Release has a guest go on that is held still.
+func (m *Machine) Release(ctx context.Context, r launch.Release) (launch.Hold, error) {
+	hold, err := m.link.Release(ctx, r)
+	return hold, m.answer(err)
 }
 
 // Pause stops the guest's CPUs.

@@ -335,7 +335,7 @@ func (d *Driver) migrate(ctx context.Context, s snapshot, o guestlifecycle.Obser
 	case switchover.Begin:
 		return d.beginMigration(ctx, s, o)
 	case switchover.PauseGuest:
-		d.announceStop(o.VMI)
+		d.announceStop(o.VMI, d.tooFast(o.VMI))
 		return g.Converge(ctx, of)
 	case switchover.SwitchToPostCopy, switchover.MarkLeft, switchover.Recover:
 		return d.postCopy(ctx, step.Action, of, g)
@@ -388,6 +388,9 @@ func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycl
 	limits, downtime := s.limitsOf(o.VMI, m), switchover.DowntimeLimit(1)
 	source.Begins()
 	source.Allows(downtime)
+	if s.guest.LosesWrites() {
+		d.announceStop(o.VMI, losesWrites(o.VMI))
+	}
 	err := g.Begin(ctx, guest.Begin{
 		Migration: m.MigrationUID, Socket: layout.Socket(layout.MigrationSocket),
 		Bandwidth: limits.Bandwidth, AutoConverge: limits.AutoConverge, Downtime: downtime,

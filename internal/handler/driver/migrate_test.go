@@ -337,6 +337,7 @@ func (v *voyage) toldOfTheCost() {
 }
 
 func TestAGuestMigrates(t *testing.T) {
+	t.Parallel()
 	v := newVoyage(t)
 	before, _, _ := v.api.counts()
 	v.beginAndCopy(nil)
@@ -455,6 +456,7 @@ func TestAVirtHandlerIsRestartedBeforeTheSwitchover(t *testing.T) {
 // TestAVirtHandlerIsRestartedDuringTheSwitchover: whatever has come of it, one guest runs in the end,
 // and the VMI says where.
 func TestAVirtHandlerIsRestartedDuringTheSwitchover(t *testing.T) {
+	t.Parallel()
 	for _, at := range []string{"pre-switchover", "completed"} {
 		for _, side := range []string{"source", "target"} {
 			t.Run(at+", "+side, func(t *testing.T) {
@@ -515,6 +517,7 @@ func TestATargetEndsBeforeTheGuestHasRun(t *testing.T) {
 }
 
 func TestAMigrationThatTakesTooLongIsGivenUp(t *testing.T) {
+	t.Parallel()
 	v := newVoyage(t)
 	v.begin(&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(0)), ProgressTimeout: new(int64(1))})
 	v.from.model.qemu.SetMemory(1<<20, 1<<30)
@@ -538,6 +541,7 @@ func TestAMigrationThatTakesTooLongIsGivenUp(t *testing.T) {
 
 // TestAMigrationThatTakesTooLongStopsTheGuest where that is allowed: it arrives, or goes on where it is.
 func TestAMigrationThatTakesTooLongStopsTheGuest(t *testing.T) {
+	t.Parallel()
 	for name, aborted := range map[string]bool{"and it arrives": false, "and it is aborted": true} {
 		t.Run(name, func(t *testing.T) {
 			v := newVoyage(t)

@@ -133,6 +133,7 @@ func TestACopyThatQEMURefusesFailsTheMigration(t *testing.T) {
 
 // TestACopyTakesTooLong: what is said of it is what is said of memory.
 func TestACopyTakesTooLong(t *testing.T) {
+	t.Parallel()
 	v := newVoyageOf(t, scheduled("web"))
 	defer v.from.model.qemu.HoldMirrors()()
 	v.begin(&v1.MigrationConfiguration{ProgressTimeout: new(int64(1))})

@@ -45,6 +45,10 @@ type noNetwork struct {
 	// made are the interfaces on other networks than the pods' that were set up, kept is what Tidy was to leave.
 	made map[string]bool
 	kept []string
+	// setUps is how often Setup was called.
+	setUps int
+	// loose are the interfaces that the pod has lost.
+	loose []string
 }
 
 func (n *noNetwork) Setup(_ context.Context, pod network.Pod, instance *v1.VirtualMachineInstance) ([]network.Interface, error) {
@@ -58,6 +62,7 @@ func (n *noNetwork) Setup(_ context.Context, pod network.Pod, instance *v1.Virtu
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.setUps++
 	var list []network.Interface
 	for _, i := range instance.Spec.Domain.Devices.Interfaces {
 		if i.State == v1.InterfaceStateAbsent {
@@ -71,7 +76,8 @@ func (n *noNetwork) Setup(_ context.Context, pod network.Pod, instance *v1.Virtu
 				n.made = map[string]bool{}
 			}
 			n.made[i.Name] = true
-			list = append(list, network.Interface{Name: i.Name, Tap: "tap-" + i.Name, MAC: "02:00:00:00:00:02", Queues: 1, PodInterface: "pod-" + i.Name})
+			device := pod.Devices[layout.SecondaryInterface(i.Name)]
+			list = append(list, network.Interface{Name: i.Name, Tap: "tap-" + i.Name, Device: device, MAC: "02:00:00:00:00:02", Queues: 1, PodInterface: "pod-" + i.Name})
 			continue
 		}
 		list = append(list, network.Interface{Name: i.Name, Tap: "tap0", MAC: "02:00:00:00:00:01", MTU: 1500, Queues: 1, IPs: []string{"10.244.9.5"}, PodInterface: "eth0"})
@@ -96,6 +102,19 @@ func (n *noNetwork) isConnected(vmi types.UID) bool {
 	return slices.Contains(n.connected, vmi)
 }
 
+func (n *noNetwork) Loose(_ network.Pod, names []string) ([]string, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(n.loose), func(name string) bool { return !slices.Contains(names, name) }), nil
+}
+
+// loses has the pod lose interfaces, or have all that it should.
+func (n *noNetwork) loses(names ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.loose = names
+}
+
 func (n *noNetwork) Tidy(_ network.Pod, keep []string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,6 +128,13 @@ func (n *noNetwork) has() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Sorted(maps.Keys(n.made))
+}
+
+// times is how often it was set up.
+func (n *noNetwork) times() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.setUps
 }
 
 func (n *noNetwork) Teardown(vmi types.UID) {
@@ -257,6 +283,7 @@ func TestATakeoverWritesNothing(t *testing.T) {
 }
 
 func TestAMonitorThatEndsIsConnectedToAgain(t *testing.T) {
+	t.Parallel()
 	n, m, h := driven(t, "monitor")
 	before := n.machine(h, "monitor")
 	m.qemu.Exit()
@@ -272,6 +299,7 @@ func TestAMonitorThatEndsIsConnectedToAgain(t *testing.T) {
 // TestEachRunState: what the VMI says in every run state that a guest can leave again, and how it
 // ends in the others.
 func TestEachRunState(t *testing.T) {
+	t.Parallel()
 	for _, state := range append(runstate.All(), runstate.Of("hibernating")) {
 		t.Run(state.Name, func(t *testing.T) {
 			n, m, _ := driven(t, "state")
@@ -305,6 +333,7 @@ func TestEachRunState(t *testing.T) {
 }
 
 func TestAnIOErrorIsOneEvent(t *testing.T) {
+	t.Parallel()
 	n, m, h := driven(t, "full")
 	m.qemu.FailDisk(machine.DiskID("scratch"), "nospace")
 	stopped := n.api.await(t, "a guest stopped by its disk", reports(runstate.ReasonPausedIOError, runstate.ReasonPausedIOError))
@@ -346,6 +375,7 @@ func TestNothingIsStartedThatShouldNot(t *testing.T) {
 }
 
 func TestAStepThatFailsIsReportedAndTriedAgain(t *testing.T) {
+	t.Parallel()
 	n := newModelNode(t, scheduled("broken"))
 	var mu sync.Mutex
 	broken := errors.New("the Secret has no key")
@@ -372,6 +402,7 @@ func TestAStepThatFailsIsReportedAndTriedAgain(t *testing.T) {
 }
 
 func TestAGuestWithoutItsVMIOrPodIsEnded(t *testing.T) {
+	t.Parallel()
 	for name, take := range map[string]func(*node, *handler){
 		"the VMI's finalizers were taken away": func(n *node, h *handler) {
 			n.api.remove(true, false)

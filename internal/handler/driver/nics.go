@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
@@ -21,19 +23,33 @@ import (
 // planNICs decides about the interfaces of a guest that runs, and stays here for now.
 func (d *Driver) planNICs(s *snapshot) {
 	vmi := s.presence.VMI
-	if s.attached == nil || vmi == nil || s.role != guestlifecycle.Home || s.guest.Halted || migrations.InFlight(vmi) ||
+	if s.attached == nil || vmi == nil || s.role != guestlifecycle.Home || s.guest.Halted ||
 		s.guest.Migration.UnderWay() || len(s.guest.Jobs) > 0 {
 		return
 	}
 	nics := &s.guest.NICs
 	node := nichotplug.Node{
-		VMI: vmi, NICs: nics.Present, Gone: nics.Gone, Asked: nics.Asked, Since: nics.Since, Plugged: nics.Plugged, Unsure: d.tidied != s.attached.guest, Now: s.now,
+		VMI: vmi, NICs: nics.Present, Gone: nics.Gone, Asked: nics.Asked, Since: nics.Since, Plugged: nics.Plugged, Loose: s.loose(),
+		Unsure: d.tidied != s.attached.guest, Now: s.now,
 	}
+	if migrations.InFlight(vmi) {
+		if d.moving.source != nil {
+			s.nics = node.Depart()
+			s.plugAfter = backoff.Sooner(s.plugAfter, s.nics.After)
+		}
+		return
+	}
+	pod := d.presence.Networks()
+	d.findLoose(s, &node, pod.Version)
 	if node.Settled() {
 		d.failures.ended(guestlifecycle.PlugNICs)
 		return
 	}
-	node.InPod = d.presence.Networks()
+	node.InPod = pod.Attached
+	var err error
+	if node.Devices, err = d.devices(vmi, s.attached.link.Peer); err != nil {
+		d.log.Info("the devices of the launcher pod are not known", "reason", err.Error())
+	}
 	s.nics = node.Next()
 	s.plugAfter = backoff.Sooner(s.plugAfter, s.nics.After)
 }
@@ -54,13 +70,55 @@ func (d *Driver) plugNICs(ctx context.Context, s *snapshot, vmi *v1.VirtualMachi
 			d.tidied = g
 		}
 	}
-	if len(step.Plug) > 0 {
+	if len(step.Plug)+len(step.Reconnect) > 0 {
 		errs = append(errs, d.plug(ctx, s, vmi))
 	}
+	d.loosen(step.Unplug)
 	return errors.Join(errs...)
 }
 
-// plug sets up the pod's network with what is to be plugged, and plugs it.
+// loose are the interfaces that QEMU has and that are not connected to the pod, as far as is known.
+func (s *snapshot) loose() map[string]bool {
+	list := maps.Clone(s.guest.NICs.Present)
+	for _, i := range s.attached.prepared.interfaces {
+		delete(list, i.Name)
+	}
+	return list
+}
+
+// findLoose notes the interfaces whose side in the pod an attacher has taken or exchanged. Whoever does so writes the
+// pod, and only then it is looked for.
+func (d *Driver) findLoose(s *snapshot, node *nichotplug.Node, version string) {
+	var names []string
+	for name := range node.NICs {
+		if nichotplug.OnMultus(node.VMI, name) && !node.Loose[name] {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 || version == d.looked {
+		return
+	}
+	loose, err := d.env.Network.Loose(network.Pod{NetNS: s.attached.link.Peer.NetNS}, names)
+	if err != nil {
+		d.log.Error(err, "cannot see whether the guest's interfaces are connected; it is looked again when its pod changes, or something else does")
+		return
+	}
+	d.looked = version
+	d.loosen(loose)
+	for _, name := range loose {
+		node.Loose[name] = true
+	}
+}
+
+// loosen has interfaces that are to go be connected anew if they are to stay after all: the pod may lose its side of
+// them sooner than the guest releases them.
+func (d *Driver) loosen(names []string) {
+	if a := d.attached.Load(); a != nil && len(names) > 0 {
+		d.setInterfaces(a, slices.DeleteFunc(slices.Clone(a.prepared.interfaces), func(i network.Interface) bool { return slices.Contains(names, i.Name) }))
+	}
+}
+
+// plug sets up the pod's network with what is to be plugged or connected again, and plugs what is to be.
 func (d *Driver) plug(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineInstance) error {
 	a := s.attached
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
@@ -70,6 +128,7 @@ func (d *Driver) plug(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineIn
 		return err
 	}
 	d.setInterfaces(a, interfaces)
+	a.guest.NoteConnected(s.nics.Reconnect)
 	in := d.input(vmi, d.prepared)
 	for _, name := range s.nics.Plug {
 		netdev, device, err := machine.BuildNIC(in, name)
@@ -96,11 +155,12 @@ func (d *Driver) setInterfaces(a *attached, interfaces []network.Interface) {
 	d.attached.Store(&next)
 }
 
-// inGuest are the interfaces of a specification that QEMU has. That on the pods' network is there from the start.
+// inGuest are the interfaces of a specification that QEMU has, and whose links it switches: not devices of the node. That on
+// the pods' network is there from the start.
 func (s *snapshot) inGuest(vmi *v1.VirtualMachineInstance) []v1.Interface {
 	var list []v1.Interface
 	for _, iface := range vmi.Spec.Domain.Devices.Interfaces {
-		if nichotplug.OnPodNetwork(vmi, iface.Name) || s.guest.NICs.Present[iface.Name] {
+		if iface.SRIOV == nil && (nichotplug.OnPodNetwork(vmi, iface.Name) || s.guest.NICs.Present[iface.Name]) {
 			list = append(list, iface)
 		}
 	}
@@ -121,7 +181,7 @@ func (s *snapshot) interfaces() []guestlifecycle.Interface {
 		listed[i.Name] = true
 		list = append(list, guestlifecycle.Interface{
 			Name: i.Name, MAC: i.MAC, PodInterface: i.PodInterface, IPs: i.IPs, Queues: i.Queues, Link: s.guest.Links[i.Name],
-			Multus: other,
+			Multus: other, Stays: i.Stays,
 		})
 	}
 	for _, was := range vmi.Status.Interfaces {
@@ -135,13 +195,18 @@ func (s *snapshot) interfaces() []guestlifecycle.Interface {
 	return list
 }
 
-// tellNICs has a migration wait until the VMI's status shows the guest's interfaces, by which its target starts
-// QEMU, and gives it up if the guest does not release one.
+// tellNICs has a migration wait until the guest has released the devices of its node, and the VMI's status shows the
+// interfaces that are left, by which its target starts QEMU; and gives it up if the guest does not release one.
 func (s *snapshot) tellNICs(vmi *v1.VirtualMachineInstance, source *migration.Source) (settled bool) {
 	leaving := nichotplug.Leaving(vmi, s.guest.NICs.Present)
 	if len(leaving) > 0 && source != nil {
 		source.Refuse(fmt.Sprintf("the guest has not released interfaces that are to be unplugged (%s): it can be migrated when it has, or was restarted",
 			strings.Join(leaving, ", ")))
 	}
-	return len(leaving) == 0 && nichotplug.Reported(vmi, s.guest.NICs.Present)
+	if len(s.nics.Kept) > 0 && source != nil {
+		source.Refuse(fmt.Sprintf("the guest has not released devices of its node, which it can't take along (%s): its system may lack PCI hotplug, or use them",
+			strings.Join(s.nics.Kept, ", ")))
+	}
+	devices := nichotplug.DevicesOf(vmi, s.guest.NICs.Present)
+	return len(leaving)+len(devices) == 0 && nichotplug.Reported(vmi, s.guest.NICs.Present)
 }

@@ -3,6 +3,7 @@ package driver
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/qmptest"
+	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/nichotplug"
 )
@@ -36,15 +38,35 @@ func blueState(state v1.InterfaceState) func(*v1.VirtualMachineInstance) {
 	}
 }
 
+// passedThrough has an interface be a device of the node.
+func passedThrough(name string) func(*v1.VirtualMachineInstance) {
+	return func(vmi *v1.VirtualMachineInstance) {
+		for i := range vmi.Spec.Domain.Devices.Interfaces {
+			if iface := &vmi.Spec.Domain.Devices.Interfaces[i]; iface.Name == name {
+				iface.InterfaceBindingMethod = v1.InterfaceBindingMethod{SRIOV: &v1.InterfaceSRIOV{}}
+			}
+		}
+	}
+}
+
+// annotate has Multus say something of the pod, which is asked for networks.
+func (p *pod) annotate(status string, asked ...launcherpod.Attachment) *pod {
+	version, _ := strconv.Atoi(p.object.ResourceVersion)
+	p.object = p.object.DeepCopy()
+	p.object.ResourceVersion = strconv.Itoa(version + 1)
+	p.object.Annotations = map[string]string{nichotplug.StatusAnnotation: status, launcherpod.NetworksAnnotation: launcherpod.Encode(asked)}
+	return p
+}
+
 // attach has Multus say that the pod has networks.
 func (p *pod) attach(networks ...string) *pod {
-	var entries []string
+	var said []string
+	var asked []launcherpod.Attachment
 	for _, n := range networks {
-		entries = append(entries, fmt.Sprintf(`{"name":"shop/%s","interface":%q}`, n, layout.SecondaryInterface(n)))
+		said = append(said, fmt.Sprintf(`{"name":"shop/%s","interface":%q}`, n, layout.SecondaryInterface(n)))
+		asked = append(asked, launcherpod.Attachment{Namespace: "shop", Name: n, Interface: layout.SecondaryInterface(n)})
 	}
-	p.object = p.object.DeepCopy()
-	p.object.Annotations = map[string]string{nichotplug.StatusAnnotation: "[" + strings.Join(entries, ",") + "]"}
-	return p
+	return p.annotate("["+strings.Join(said, ",")+"]", asked...)
 }
 
 // hasNICs is a VMI whose status shows interfaces, by name, source and link.
@@ -139,6 +161,40 @@ func TestAnInterfaceComesAndGoes(t *testing.T) {
 	}
 }
 
+// TestADeviceOfTheNodeComesAndGoes: it is plugged when network-status names a device that the pod was given, and no sooner.
+func TestADeviceOfTheNodeComesAndGoes(t *testing.T) {
+	n := newModelNode(t, scheduled("device"))
+	m := n.launcher()
+	p := n.newPod(n.api.vmi)
+	h := n.startHandler(p)
+	n.api.await(t, "a guest that runs", well)
+	m.qemu.HasHostDevice(nodeDevice)
+	n.api.update(addNIC("blue"))
+	n.api.update(passedThrough("blue"))
+	for i, early := range []func() *pod{
+		func() *pod { return p.attach("blue") }, func() *pod { return p.deviceOf("0000:65:00.3") }, func() *pod { return p.deviceOf("nonsense") },
+	} {
+		h.supervisor.PodSeen(early().object)
+		down := []v1.InterfaceState{v1.InterfaceStateLinkDown, ""}[i%2]
+		n.api.update(link(down)) // what comes after it has been seen, the device has
+		n.api.await(t, "another change", hasNICs("default domain "+[]string{"down", "up"}[i%2]))
+	}
+	n.api.update(link(""))
+	h.supervisor.PodSeen(p.deviceOf(nodeDevice).object)
+	plugged := n.api.await(t, "the device", hasNICs(defaultNIC, blueNIC))
+	if got := m.qemu.Executed("device_add"); got != 1 || m.qemu.Executed("netdev_add") != 0 || plugged.Status.Interfaces[1].MAC == "" {
+		t.Errorf("it was plugged %d times: %+v", got, plugged.Status.Interfaces[1])
+	}
+	h.stop()
+
+	h = n.startHandler(p)
+	n.api.update(blueState(v1.InterfaceStateAbsent))
+	awaitTrue(t, "the guest to be asked", func() bool { return m.qemu.Executed("device_del") > 0 })
+	m.qemu.Release(machine.NICID("blue"))
+	n.api.await(t, "the device to be gone", hasNICs(defaultNIC))
+	h.stop()
+}
+
 func TestAGuestThatKeepsAnInterfaceIsReported(t *testing.T) {
 	n := newModelNode(t, scheduled("keeps"))
 	n.pass(0)
@@ -162,6 +218,58 @@ func TestAGuestThatKeepsAnInterfaceIsReported(t *testing.T) {
 	}
 	n.api.update(blueState(""))
 	n.api.await(t, "nothing to be wrong", func(vmi *v1.VirtualMachineInstance) bool { return visibleFailure(vmi.Status) == "" })
+}
+
+// TestAnInterfaceThatTheGuestHasKeptIsConnectedAgain: its pod has lost its side of it meanwhile, and got another one.
+func TestAnInterfaceThatTheGuestHasKeptIsConnectedAgain(t *testing.T) {
+	n := newModelNode(t, scheduled("again"))
+	n.pass(0)
+	m, p := n.launcher(), n.newPod(n.api.vmi).attach("blue")
+	h := n.startHandler(p)
+	n.api.await(t, "a guest that runs", well)
+	n.api.update(addNIC("blue"))
+	n.api.await(t, "the interface", hasNICs(defaultNIC, blueNIC+"up"))
+	n.api.update(blueState(v1.InterfaceStateAbsent))
+	awaitTrue(t, "the guest to be asked", func() bool { return m.qemu.Executed("device_del") > 0 })
+	h.supervisor.PodSeen(p.attach().object)
+	setUps := n.network.(*noNetwork)
+	before := setUps.times()
+	n.api.update(blueState(""))
+	n.api.update(link(v1.InterfaceStateLinkDown)) // what comes after it has been seen, the interface has
+	n.api.await(t, "another change", hasNICs("default domain down", blueNIC+"up"))
+	if setUps.times() != before {
+		t.Error("it is connected before the pod has it")
+	}
+	n.pass(11 * time.Second)
+	h.supervisor.PodSeen(p.attach("blue").object)
+	awaitTrue(t, "it to be connected", func() bool { return setUps.times() > before })
+	n.api.update(link(""))
+	n.api.await(t, "nothing else", hasNICs(defaultNIC, blueNIC+"up"))
+	if got, plugged := setUps.times(), m.qemu.Executed("netdev_add"); got != before+1 || plugged != 1 {
+		t.Errorf("it was set up %d times more, and plugged %d times", got-before, plugged)
+	}
+}
+
+// TestAnInterfaceThatThePodHasExchangedIsConnectedAgain: an attacher has taken it from under the guest, and brought it
+// again, and nothing that is written shows it.
+func TestAnInterfaceThatThePodHasExchangedIsConnectedAgain(t *testing.T) {
+	n := newModelNode(t, scheduled("exchanged"))
+	n.pass(0)
+	m, p := n.launcher(), n.newPod(n.api.vmi).attach("blue")
+	h := n.startHandler(p)
+	n.api.await(t, "a guest that runs", well)
+	n.api.update(addNIC("blue"))
+	n.api.await(t, "the interface", hasNICs(defaultNIC, blueNIC+"up"))
+	setUps := n.network.(*noNetwork)
+	before := setUps.times()
+	setUps.loses("blue")
+	n.pass(11 * time.Second)
+	h.supervisor.PodSeen(p.attach("blue").object)
+	awaitTrue(t, "it to be connected", func() bool { return setUps.times() > before })
+	setUps.loses()
+	if plugged := m.qemu.Executed("netdev_add"); plugged != 1 {
+		t.Errorf("it was plugged %d times", plugged)
+	}
 }
 
 // TestAGuestMigratesWithItsInterfaces: the target starts QEMU with those that the guest has, and plugs the others.
@@ -195,6 +303,78 @@ func TestAGuestMigratesWithItsInterfaces(t *testing.T) {
 	v.alone(v.to, v.from)
 }
 
+// deviceOf has Multus say that the pod's interface blue is a device of the node.
+func (p *pod) deviceOf(address string) *pod {
+	return p.annotate(fmt.Sprintf(`[{"name":"shop/blue","interface":%q,"device-info":{"type":"pci","pci":{"pci-address":%q}}}]`, layout.SecondaryInterface("blue"), address),
+		launcherpod.Attachment{Namespace: "shop", Name: "blue", Interface: layout.SecondaryInterface("blue")})
+}
+
+// withItsDevice is a guest that has a device of the node from which it is to migrate.
+func withItsDevice(t *testing.T) *voyage {
+	t.Helper()
+	v := newVoyage(t)
+	v.from.model.qemu.HasHostDevice(nodeDevice)
+	v.from.handler.supervisor.PodSeen(v.from.pod.deviceOf(nodeDevice).object)
+	v.api.update(func(vmi *v1.VirtualMachineInstance) {
+		addNIC("blue")(vmi)
+		passedThrough("blue")(vmi)
+	})
+	v.api.await(t, "the device", hasNICs(defaultNIC, blueNIC))
+	v.to.pod.deviceOf(nodeDevice)
+	v.to.model.scripted = func(q *qmptest.Server) { q.HasHostDevice(nodeDevice) }
+	return v
+}
+
+// TestAGuestLeavesDevicesOfItsNode, and is given others where it has arrived.
+func TestAGuestLeavesDevicesOfItsNode(t *testing.T) {
+	v := withItsDevice(t)
+	v.begin(nil)
+	v.to.start()
+	awaitTrue(t, "the guest to be asked", func() bool { return v.from.model.qemu.Executed("device_del") > 0 })
+	if got := v.from.model.qemu.Executed("migrate"); got != 0 {
+		t.Errorf("QEMU sends its guest with a device")
+	}
+	v.from.model.qemu.Release(machine.NICID("blue"))
+	v.copies()
+	for _, r := range v.to.model.Requests() {
+		if r.Start != nil && strings.Contains(strings.Join(r.Start.Args, " "), machine.NICID("blue")) {
+			t.Errorf("QEMU is started with %v", r.Start.Args)
+		}
+	}
+	v.release()
+	v.api.await(t, "the guest at the target", completed)
+	v.arrive()
+	v.api.await(t, "its device", hasNICs(defaultNIC, blueNIC))
+	v.alone(v.to, v.from)
+}
+
+// TestAGuestThatKeepsADeviceIsNotSent, and has it when the migration has failed.
+func TestAGuestThatKeepsADeviceIsNotSent(t *testing.T) {
+	v := withItsDevice(t)
+	v.begin(nil)
+	v.to.start()
+	awaitTrue(t, "the guest to be asked", func() bool { return v.from.model.qemu.Executed("device_del") > 0 })
+	look := func() {
+		v.from.pass(11 * time.Second)
+		v.api.update(func(vmi *v1.VirtualMachineInstance) { vmi.Annotations = map[string]string{"look": time.Now().String()} })
+	}
+	awaitTrue(t, "the end of the migration", func() bool {
+		look()
+		return failedNow(v.api.stored(t))
+	})
+	if why := v.api.stored(t).Status.MigrationState.FailureReason; !strings.Contains(why, "the guest has not released devices of its node, which it can't take along (blue)") {
+		t.Errorf("it says %s", why)
+	}
+	v.alone(v.from, v.to)
+	// The guest does after all, and gets it again.
+	v.from.model.qemu.Release(machine.NICID("blue"))
+	awaitTrue(t, "the device again", func() bool {
+		look()
+		return v.from.model.qemu.Executed("device_add") == 2
+	})
+	v.api.await(t, "the device", hasNICs(defaultNIC, blueNIC))
+}
+
 // TestAGuestThatHasYetToReleaseAnInterfaceIsNotSent: its target has nothing to connect it to.
 func TestAGuestThatHasYetToReleaseAnInterfaceIsNotSent(t *testing.T) {
 	v := newVoyage(t)
@@ -215,6 +395,7 @@ func TestAGuestThatHasYetToReleaseAnInterfaceIsNotSent(t *testing.T) {
 // TestAnInterfaceIsPluggedIntoQEMU, which has no guest that would release it: the next virt-handler finds it, and
 // says that it is kept.
 func TestAnInterfaceIsPluggedIntoQEMU(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, scheduled("plugged"))
 	p := n.newPod(n.api.vmi)
 	p.links = []string{layout.SecondaryInterface("blue")}

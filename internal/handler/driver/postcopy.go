@@ -78,16 +78,27 @@ func (d *Driver) recoverIncoming(ctx context.Context, s snapshot, o guestlifecyc
 // reasonStopped is the reason of the event of a guest that is stopped until it has arrived elsewhere.
 const reasonStopped = "StoppedToMigrate"
 
-// announceStop tells the VMI's owner why the guest is about to stand still, and what would have kept it running.
-func (d *Driver) announceStop(vmi *v1.VirtualMachineInstance) {
-	m, source := vmi.Status.MigrationState, d.moving.source
-	if d.moving.stopped || source == nil {
+// announceStop tells the VMI's owner why the guest stands still until it has arrived elsewhere.
+func (d *Driver) announceStop(vmi *v1.VirtualMachineInstance, why string) {
+	if d.moving.stopped {
 		return
 	}
 	d.moving.stopped = true
+	d.env.Cluster.Event(vmi, corev1.EventTypeNormal, reasonStopped, why)
+}
+
+// tooFast is why a guest is stopped whose migration would not end otherwise, and what would have kept it running.
+func (d *Driver) tooFast(vmi *v1.VirtualMachineInstance) string {
+	m, source := vmi.Status.MigrationState, d.moving.source
 	said := fmt.Sprintf("The guest changes its memory faster than it is sent to node %s: it is stopped until it has arrived there", m.TargetNode)
-	if switchover.LimitsOf(m.MigrationConfiguration, machine.GuestMemory(&vmi.Spec)).PostCopy && !source.Transport().PostCopy {
+	if switchover.LimitsOf(m.MigrationConfiguration, machine.GuestMemory(&vmi.Spec)).PostCopy && source != nil && !source.Transport().PostCopy {
 		said += ". Post-copy is allowed, but QEMU there cannot do with it: its launcher pod has no userfaultfd"
 	}
-	d.env.Cluster.Event(vmi, corev1.EventTypeNormal, reasonStopped, said)
+	return said
+}
+
+// losesWrites is why a guest is stopped that is emulated and has got memory (decision 398).
+func losesWrites(vmi *v1.VirtualMachineInstance) string {
+	return fmt.Sprintf("The guest is emulated and has memory that was plugged, whose changes QEMU may not notice: it is stopped until it has arrived on node %s",
+		vmi.Status.MigrationState.TargetNode)
 }

@@ -56,6 +56,7 @@ func (v *voyage) arrives() {
 }
 
 func TestAGuestMovesBeforeItsMemory(t *testing.T) {
+	t.Parallel()
 	v, release := newPostCopy(t)
 	v.tell(vmistatus.Migration{Abort: true}, nil)
 	refused := v.api.await(t, "the answer to an abort", state(func(m *v1.VirtualMachineInstanceMigrationState) bool { return m.AbortStatus == v1.MigrationAbortFailed }))
@@ -68,6 +69,7 @@ func TestAGuestMovesBeforeItsMemory(t *testing.T) {
 
 // TestABrokenPostCopyGoesOn: the guest runs on meanwhile, as far as it needs no memory that is not there.
 func TestABrokenPostCopyGoesOn(t *testing.T) {
+	t.Parallel()
 	for name, breaks := range map[string]func(*voyage){
 		"the connection breaks":               func(v *voyage) { v.from.model.qemu.CutMigration() },
 		"the source's virt-handler restarts":  func(v *voyage) { v.from.restart() },

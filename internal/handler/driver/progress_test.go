@@ -30,10 +30,12 @@ func (v *voyage) looksAgain() {
 }
 
 func TestItIsToldHowFarAMigrationIs(t *testing.T) {
+	t.Parallel()
 	v := newVoyage(t)
 	v.from.model.qemu.SetMemory(1<<20, 3<<20)
 	v.from.pass(0)
 	v.beginAndCopy(nil)
+	awaitTrue(t, "all of the memory to be sent", func() bool { return v.from.model.qemu.MemorySent() == 1<<20 })
 	written, _, _ := v.api.counts()
 	v.from.pass(vmistatus.ProgressInterval - 2*time.Second)
 	v.looksAgain()
@@ -71,6 +73,7 @@ func TestItIsToldHowFarAMigrationIs(t *testing.T) {
 
 // A guest that changes much stands still for longer in the end.
 func TestAGuestMayStandStillForLongerRoundByRound(t *testing.T) {
+	t.Parallel()
 	v := newVoyage(t)
 	v.beginAndCopy(nil)
 	allowed := func(want string) {
@@ -93,6 +96,7 @@ func TestAGuestMayStandStillForLongerRoundByRound(t *testing.T) {
 
 // An API server that does not answer keeps no guest standing still.
 func TestNothingWaitsForTheProgressToBeWritten(t *testing.T) {
+	t.Parallel()
 	v := newVoyage(t)
 	v.api.ignore(t, string(vmistatus.MigrationProgress))
 	v.from.pass(0)

@@ -130,13 +130,36 @@ func (a *api) ioErrors() []string {
 	return found
 }
 
-func TestADiskWithoutSpaceStopsTheGuestUntilThereIsSome(t *testing.T) {
-	n := newNode(t, scheduled("full"))
+// withoutSpace is a guest that has stopped, since there is no space for what it writes.
+func withoutSpace(t *testing.T, name string) (*node, *pod, *handler) {
+	t.Helper()
+	n := newNode(t, scheduled(name))
 	p := n.newPod(n.api.vmi)
 	p.limit()
 	p.boot(bootWriter)
-	first := n.startHandler(p)
+	h := n.startHandler(p)
 	p.start()
+	n.api.await(t, "a guest stopped by its disk", reports(runstate.ReasonPausedIOError, runstate.ReasonPausedIOError))
+	return n, p, h
+}
+
+// startedPaused is a guest that boots some code as soon as it is unpaused.
+func startedPaused(t *testing.T, name string, code []byte) (*node, *pod, *handler) {
+	t.Helper()
+	instance := scheduled(name)
+	instance.Spec.StartStrategy = new(v1.StartStrategyPaused)
+	n := newNode(t, instance)
+	p := n.newPod(n.api.vmi)
+	p.boot(code)
+	h := n.startHandler(p)
+	p.start()
+	n.api.await(t, "a guest that was started paused", reports(runstate.ReasonPausedByUser, runstate.ReasonPausedByUser))
+	return n, p, h
+}
+
+func TestADiskWithoutSpaceStopsTheGuestUntilThereIsSome(t *testing.T) {
+	t.Parallel()
+	n, p, first := withoutSpace(t, "full")
 	stopped := n.api.await(t, "a guest stopped by its disk", reports(runstate.ReasonPausedIOError, runstate.ReasonPausedIOError))
 	const message = "The guest is stopped: there is no space left for disk scratch. It continues by itself when that works again."
 	for _, kind := range []v1.VirtualMachineInstanceConditionType{v1.VirtualMachineInstanceReady, v1.VirtualMachineInstancePaused} {
@@ -182,13 +205,8 @@ func TestADiskWithoutSpaceStopsTheGuestUntilThereIsSome(t *testing.T) {
 }
 
 func TestAGuestResumesByItselfWhenItsDiskWorksAgain(t *testing.T) {
-	n := newNode(t, scheduled("heals"))
-	p := n.newPod(n.api.vmi)
-	p.limit()
-	p.boot(bootWriter)
-	n.startHandler(p)
-	p.start()
-	n.api.await(t, "a guest stopped by its disk", reports(runstate.ReasonPausedIOError, runstate.ReasonPausedIOError))
+	t.Parallel()
+	n, p, _ := withoutSpace(t, "heals")
 	p.grow()
 	n.api.await(t, "a guest that runs", well)
 	p.awaitWritten()
@@ -198,13 +216,8 @@ func TestAGuestResumesByItselfWhenItsDiskWorksAgain(t *testing.T) {
 }
 
 func TestAResetGetsAGuestAwayFromItsDisksError(t *testing.T) {
-	n := newNode(t, scheduled("reset"))
-	p := n.newPod(n.api.vmi)
-	p.limit()
-	p.boot(bootWriter)
-	h := n.startHandler(p)
-	p.start()
-	n.api.await(t, "a guest stopped by its disk", reports(runstate.ReasonPausedIOError, runstate.ReasonPausedIOError))
+	t.Parallel()
+	n, p, h := withoutSpace(t, "reset")
 	m := n.machine(h, "reset")
 	p.grow()
 	if err := m.Reset(t.Context()); err != nil {
@@ -215,14 +228,8 @@ func TestAResetGetsAGuestAwayFromItsDisksError(t *testing.T) {
 }
 
 func TestAGuestThatPanicsAndStaysIsEnded(t *testing.T) {
-	instance := scheduled("panics")
-	instance.Spec.StartStrategy = new(v1.StartStrategyPaused)
-	n := newNode(t, instance)
-	p := n.newPod(n.api.vmi)
-	p.boot(bootPanic)
-	h := n.startHandler(p)
-	p.start()
-	n.api.await(t, "a guest that was started paused", reports(runstate.ReasonPausedByUser, runstate.ReasonPausedByUser))
+	t.Parallel()
+	n, _, h := startedPaused(t, "panics", bootPanic)
 	m := n.machine(h, "panics")
 	n.setAction(m, "panic", "pause")
 	if err := m.Unpause(t.Context()); err != nil {
@@ -235,14 +242,7 @@ func TestAGuestThatPanicsAndStaysIsEnded(t *testing.T) {
 }
 
 func TestAGuestThatHasPoweredOffAndStaysIsEnded(t *testing.T) {
-	instance := scheduled("off")
-	instance.Spec.StartStrategy = new(v1.StartStrategyPaused)
-	n := newNode(t, instance)
-	p := n.newPod(n.api.vmi)
-	p.boot(bootPowerOff)
-	h := n.startHandler(p)
-	p.start()
-	n.api.await(t, "a guest that was started paused", reports(runstate.ReasonPausedByUser, runstate.ReasonPausedByUser))
+	n, _, h := startedPaused(t, "off", bootPowerOff)
 	m := n.machine(h, "off")
 	n.setAction(m, "shutdown", "pause")
 	if err := m.Unpause(t.Context()); err != nil {
@@ -252,14 +252,8 @@ func TestAGuestThatHasPoweredOffAndStaysIsEnded(t *testing.T) {
 }
 
 func TestASuspendedGuestIsWokenUp(t *testing.T) {
-	instance := scheduled("sleeps")
-	instance.Spec.StartStrategy = new(v1.StartStrategyPaused)
-	n := newNode(t, instance)
-	p := n.newPod(n.api.vmi)
-	p.boot(bootSuspend)
-	h := n.startHandler(p)
-	p.start()
-	n.api.await(t, "a guest that was started paused", reports(runstate.ReasonPausedByUser, runstate.ReasonPausedByUser))
+	t.Parallel()
+	n, p, h := startedPaused(t, "sleeps", bootSuspend)
 	if err := n.machine(h, "sleeps").Unpause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -336,6 +330,7 @@ func TestAGuestThatHasMovedIsNotContinuedHere(t *testing.T) {
 // TestWhatTheVMISaysInEachState puts a guest into every run state that it can
 // leave again, those of the table and one that no QEMU has yet.
 func TestWhatTheVMISaysInEachState(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, scheduled("tour"))
 	p := n.newPod(n.api.vmi)
 	p.standIn = true
@@ -385,6 +380,7 @@ func TestWhatTheVMISaysInEachState(t *testing.T) {
 // cannot leave, under a virt-handler that sees it happen and under one that finds
 // it so.
 func TestAGuestThatCannotContinueFails(t *testing.T) {
+	t.Parallel()
 	for _, state := range runstate.All() {
 		if state.Action != runstate.End {
 			continue
@@ -429,6 +425,7 @@ func TestAGuestThatCannotContinueFails(t *testing.T) {
 // TestPausingAGuestThatCannotContinueIsAnError has the verbs look for themselves:
 // no event has told anybody of the guest's state.
 func TestPausingAGuestThatCannotContinueIsAnError(t *testing.T) {
+	t.Parallel()
 	for _, state := range runstate.All() {
 		if state.Action != runstate.End {
 			continue

@@ -83,6 +83,7 @@ func confinedTap(args []string) int {
 }
 
 func TestAGuestOnANodeWithSELinux(t *testing.T) {
+	t.Parallel()
 	kernel := &selinuxKernel{}
 	node, err := nodeselinux.Find(kernel)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
@@ -79,12 +80,15 @@ func (d *Driver) prepareNetwork(ctx context.Context, instance *v1.VirtualMachine
 		return nil, err
 	}
 	awaits := guestlifecycle.RoleOf(instance, d.env.Node) == guestlifecycle.Destination
-	pod := network.Pod{NetNS: d.link.Peer.NetNS, ResolvConf: resolvConf, Awaits: awaits, Runs: runs, Comes: comes}
+	pod := network.Pod{NetNS: d.link.Peer.NetNS, ResolvConf: resolvConf, Awaits: awaits, Runs: runs, Comes: comes, Bindings: d.env.Settings().NetworkBindings}
 	if d.link.SELinux.Apart() {
 		root := d.link.Peer.Root
 		pod.Taps = &network.TapChild{Enter: d.link.SELinux.Exec, Open: func() (*os.File, error) {
 			return root.CharDevice(layout.TUNDevice, tunNumber, unix.O_RDWR)
 		}}
+	}
+	if pod.Devices, err = d.devices(instance, d.link.Peer); err != nil {
+		return nil, err
 	}
 	interfaces, err := d.env.Network.Setup(ctx, pod, instance)
 	if err != nil {
@@ -127,7 +131,7 @@ func PrepareDisks(ctx context.Context, pod disk.Pod, instance *v1.VirtualMachine
 func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInstance, at guestlifecycle.Role) error {
 	if at == guestlifecycle.Destination {
 		// QEMU takes a guest only with the NICs that it has. What it lacks is plugged when it runs here.
-		instance = nichotplug.WithNICs(instance, func(name string) bool { return nichotplug.InGuest(instance, name) })
+		instance = nichotplug.Arriving(instance)
 	}
 	p, err := d.prepare(ctx, instance, false)
 	if err != nil {
@@ -142,6 +146,7 @@ func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInst
 		if has := instance.Status.CurrentCPUTopology; has != nil {
 			in.Sockets = has.Sockets
 		}
+		in.Memory = machine.BootMemory(instance)
 	}
 	m, err := machine.Build(in)
 	if err != nil {
@@ -151,12 +156,33 @@ func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInst
 	defer cancel()
 	d.log.Info("starting the guest", "kvm", in.KVM, "migration", in.Incoming)
 	start := launch.Start{Args: m.Args(), GracePeriodSeconds: guestlifecycle.GracePeriod(instance), Incoming: in.Incoming != ""}
+	if start.TPM, err = d.tpm(&instance.Spec, in.Incoming); err != nil {
+		return err
+	}
+	if err := d.letLock(instance, in.Memory); err != nil {
+		return err
+	}
 	if err := d.link.Start(ctx, start); err != nil {
 		return err
 	}
 	d.prepared = p
 	return nil
 }
+
+// tpm is the TPM that virt-launcher is to start; nil for none.
+func (d *Driver) tpm(spec *v1.VirtualMachineInstanceSpec, incoming types.UID) (*launch.TPM, error) {
+	current := ""
+	if machine.KeepsTPM(spec) {
+		var err error
+		if current, err = disk.CurrentTPM(d.pod()); err != nil {
+			return nil, err
+		}
+	}
+	return machine.TPM(spec, current, incoming), nil
+}
+
+// pod is the launcher's, for what is made in it.
+func (d *Driver) pod() disk.Pod { return disk.Pod{Root: d.link.Peer.Root, User: layout.QEMUUser} }
 
 func (d *Driver) input(instance *v1.VirtualMachineInstance, p *prepared) machine.Input {
 	settings := d.env.Settings()
@@ -166,7 +192,7 @@ func (d *Driver) input(instance *v1.VirtualMachineInstance, p *prepared) machine
 		Images: p.images, NICs: map[string]machine.NIC{}, Now: d.env.Now(),
 	}
 	for _, i := range p.interfaces {
-		in.NICs[i.Name] = machine.NIC{Tap: i.Tap, MAC: i.MAC, MTU: i.MTU, VhostNet: p.vhost}
+		in.NICs[i.Name] = machine.NIC{Tap: i.Tap, MAC: i.MAC, MTU: i.MTU, Device: i.Device, VhostNet: p.vhost}
 	}
 	return in
 }

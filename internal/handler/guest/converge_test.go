@@ -37,7 +37,7 @@ func TestAGuestThatIsStoppedForItsMigrationRunsAtTheTarget(t *testing.T) {
 	}
 	m.handOver(t)
 	refusesToRun(m.from, m.source)
-	if err := m.to.Take(t.Context(), "m"); err != nil {
+	if err := m.to.Take(t.Context(), "m", nothing, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	m.to.await("a guest that runs", in(runstate.Running))

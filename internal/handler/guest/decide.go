@@ -9,6 +9,8 @@ type observation struct {
 	halted bool
 	// paused means that QEMU has PauseMarker.
 	paused bool
+	// held means that virt-launcher holds the guest still, or is about to.
+	held bool
 	// migration is what QEMU has to do with migrations. state is settled by it.
 	migration Migration
 }
@@ -50,6 +52,8 @@ func decidePause(o observation) decision {
 		return refused("VMI is already paused")
 	case o.halted:
 		return decision{action: mark}
+	case o.state.Name == runstate.Held:
+		return refused(refusedHeld)
 	case o.state.Outlook != runstate.Runs && o.state.Name != runstate.IOError:
 		return refusePause(o.state)
 	case o.migration.UnderWay():
@@ -59,12 +63,18 @@ func decidePause(o observation) decision {
 	return decision{action: stop}
 }
 
+// refusedHeld is of a guest that virt-launcher has stopped, and has run again soon.
+const refusedHeld = "VMI cannot be paused while its disks are being snapshotted; try again"
+
 // decideStopped says what a stop has come to: an error of a disk, or of QEMU's, may have
 // been faster.
 func decideStopped(state runstate.State) decision {
 	switch {
 	case state.Name == runstate.IOError:
 		return decision{action: mark}
+	case state.Name == runstate.Held:
+		// virt-launcher was faster, or will have the guest go on that was stopped here.
+		return refused(refusedHeld)
 	case state.Reason != runstate.ReasonPausedByUser:
 		return refusePause(state)
 	}
@@ -128,6 +138,8 @@ func decideBegin(o observation) decision {
 		return refused("the VMI cannot be migrated: it waits for volumes before it starts")
 	case o.migration.UnderWay():
 		return refused("the VMI cannot be migrated: its QEMU is about to migrate it already")
+	case o.held:
+		return refused("the VMI cannot be migrated: its file systems are frozen, or its disks are being snapshotted")
 	case o.state.Outlook != runstate.Runs:
 		return refused("the VMI cannot be migrated: " + o.state.Message)
 	}

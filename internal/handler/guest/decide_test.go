@@ -74,6 +74,8 @@ func TestDecideBegin(t *testing.T) {
 		"one that has not arrived":           {observation{state: runstate.Of("inmigrate")}, refuse, "waits for the guest"},
 		"one that has left":                  {observation{state: runstate.Of("postmigrate")}, refuse, "sent to another QEMU"},
 		"one that is being sent":             {observation{state: runstate.Of("running"), migration: Migration{Status: migrationstatus.Active}}, refuse, "already"},
+		"one that is held still":             {observation{state: runstate.Of("running"), held: true}, refuse, "snapshotted"},
+		"one that is stopped for a snapshot": {observation{state: runstate.Of(runstate.Held), held: true}, refuse, "snapshotted"},
 		"one whose last migration was ended": {observation{state: runstate.Of("running"), migration: Migration{Status: migrationstatus.Canceled}}, none, ""},
 	} {
 		got := decideBegin(c.seen)
@@ -219,7 +221,8 @@ func TestWhenMarkersAreAskedFor(t *testing.T) {
 	}{
 		"a guest that nothing is known of":       {false, false, runstate.Running, true},
 		"one that has run":                       {true, false, runstate.Running, false},
-		"one that was reset while it was paused": {true, false, runstate.Prelaunch, false},
+		"one that is paused, by whomever":        {true, false, runstate.Paused, true},
+		"one that was reset while it was paused": {true, false, runstate.Prelaunch, true},
 		"one that has an I/O error":              {true, false, runstate.IOError, true},
 		"one that was told to migrate":           {true, true, runstate.Running, true},
 		"one that is handed over":                {true, false, "finish-migrate", true},
@@ -228,5 +231,28 @@ func TestWhenMarkersAreAskedFor(t *testing.T) {
 		if got := (memory{started: c.started, migrates: c.migrates}).asks(c.state); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// TestAGuestThatIsHeldForASnapshot: it counts as one that runs, but its user can't pause it: virt-launcher would have it
+// go on.
+func TestAGuestThatIsHeldForASnapshot(t *testing.T) {
+	seen := observation{state: runstate.Of(runstate.Held), held: true}
+	if !seen.state.Ready() || seen.state.Paused || seen.state.Outlook != runstate.Runs || seen.state.Action != runstate.Leave {
+		t.Errorf("it is %+v", seen.state)
+	}
+	for name, d := range map[string]decision{"pause": decidePause(seen), "a stop that met it": decideStopped(seen.state)} {
+		if d.action != refuse || !strings.Contains(d.message, "snapshotted; try again") {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+	if d := decideUnpause(seen); d.action != refuse {
+		t.Errorf("unpause: %+v", d)
+	}
+	if d := decideResume(seen); d.action != none {
+		t.Errorf("resume: %+v", d)
+	}
+	if d := decidePause(observation{state: runstate.Of("running"), held: true}); d.action != stop {
+		t.Errorf("pause of a guest that is frozen: %+v", d)
 	}
 }

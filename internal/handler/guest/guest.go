@@ -25,6 +25,7 @@ import (
 
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
@@ -72,11 +73,14 @@ type Guest struct {
 	stale, silent bool
 	// stopped is when QEMU last said that it has stopped the guest, which has not run since.
 	stopped time.Time
+	// running is called when QEMU says that the guest runs, by a verb that waits for it; nil for none.
+	running func()
 	links   links
 	nics    NICs
 	vcpus   vcpus
-	// nicsStale asks QEMU again which interfaces it has.
-	nicsStale bool
+	memory  hotMemory
+	// nicList is whether QEMU has to be asked again which interfaces it has.
+	nicList inquiry
 }
 
 // Facts are what is known of the guest.
@@ -111,6 +115,8 @@ type Facts struct {
 	NICs NICs
 	// VCPUs is how many virtual CPUs the guest has, 0 if that is not known.
 	VCPUs int
+	// Memory is what the guest has beside the memory that it was started with.
+	Memory guestlifecycle.Memory
 	// Silent means that QEMU did not answer when it was asked last: what is known is from before.
 	Silent bool
 	// After is when the guest is to be looked at again; 0 for when something happens.
@@ -177,6 +183,8 @@ func (g *Guest) Observe() Facts {
 	g.known = g.known.at(now)
 	facts := g.known.facts(now)
 	facts.VCPUs = g.vcpus.present()
+	g.memory = g.memory.at(now)
+	facts.Memory, facts.After = g.memory.facts(), backoff.Sooner(facts.After, g.memory.after(now))
 	facts.KVM, facts.Stopped, facts.Silent, facts.Links = g.kvm, g.stopped, g.silent, maps.Clone(g.links)
 	facts.NICs = g.nics.clone()
 	return facts
@@ -196,11 +204,15 @@ func (g *Guest) handleEvent(e qmp.Event) {
 	look := g.env.OnEvent(e)
 	look = g.noteDeleted(e) || look
 	look = g.heardCPUs(e) || look
+	look = g.heardMemory(e) || look
 	if e.Name == "RESET" {
 		select {
 		case g.resets <- struct{}{}:
 		default:
 		}
+	}
+	if e.Name == "RESUME" {
+		g.heardRunning()
 	}
 	if slices.Contains(changing, e.Name) {
 		look = true
@@ -228,7 +240,7 @@ func (g *Guest) heardCPUs(e qmp.Event) (news bool) {
 // Refresh follows up on events: what they say may be out of date by the time
 // they are read, so QEMU is asked. disks are those of the guest's specification.
 func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
-	g.refreshNICs(ctx)
+	g.refresh(ctx, &g.nicList, g.learnNICs)
 	g.mu.Lock()
 	stale := g.stale || passing(g.known.runState) || g.known.migration.UnderWay() || copying(g.known.jobs)
 	g.stale = false

@@ -37,15 +37,17 @@ type answers struct {
 	// waits and paused mean that QEMU has the markers. They are false if they were not
 	// asked for.
 	waits, paused bool
-	migration     Migration
-	jobs          []Job
+	// held means that virt-launcher holds the guest still, or is about to.
+	held      bool
+	migration Migration
+	jobs      []Job
 	// failed are the disks with an error, asked for in the run state io-error alone.
 	failed []guestlifecycle.FailedDisk
 }
 
 // asks reports whether QEMU's markers, and its migration, mean something in a run state.
 func (m memory) asks(runState string) bool {
-	return !m.started || runState == runstate.IOError || m.migrates || m.migration != (Migration{}) || passing(runState) || runState == runstate.PostMigrate || m.copies || len(m.jobs) > 0
+	return !m.started || runState == runstate.IOError || runstate.Of(runState).Reason == runstate.ReasonPausedByUser || m.migrates || m.migration != (Migration{}) || passing(runState) || runState == runstate.PostMigrate || m.copies || len(m.jobs) > 0
 }
 
 // halts reports whether a guest with WaitMarker has never run. In any other state but one, it

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -46,13 +47,7 @@ type Progress struct {
 }
 
 // UnderWay reports whether QEMU is to leave the status by itself, or waits in it for a command.
-func (m *Migration) UnderWay() bool {
-	switch m.Status {
-	case "", migrationstatus.None, migrationstatus.Completed, migrationstatus.Failed, migrationstatus.Canceled:
-		return false
-	}
-	return true
-}
+func (m *Migration) UnderWay() bool { return m.Status.UnderWay() }
 
 // arrived reports whether a target has what its guest needs to run, which it may not have done yet.
 func (m *Migration) arrived() bool {
@@ -256,6 +251,14 @@ func (g *Guest) begin(ctx context.Context, b Begin) error {
 	if err := g.addMarker(ctx, machine.BegunMarker(b.Migration)); err != nil {
 		return err
 	}
+	loses, err := g.losesWrites(ctx)
+	if err == nil && loses {
+		// Before anything is sent: what the guest writes then would stay behind.
+		err = g.pauseForMigration(ctx, b.Migration)
+	}
+	if err != nil {
+		return err
+	}
 	if err := g.execute(ctx, "migrate", map[string]any{"uri": "unix:" + b.Socket}); err != nil {
 		return fmt.Errorf("beginning the migration: %w", err)
 	}
@@ -321,14 +324,17 @@ func (g *Guest) Cancel(ctx context.Context) error {
 // errNotArrived is of a target that has no guest to run.
 var errNotArrived = errors.New("the guest has not arrived in this QEMU")
 
-// Take has a target run the guest that has arrived, and returns when it runs. It marks QEMU before, and may be called
-// again after it has done so. The guest's taps are connected before, and it is announced (Announce) after.
-func (g *Guest) Take(ctx context.Context, migration types.UID) error {
+// Take has a target run the guest that has arrived. It marks QEMU before, and may be called
+// again after it has done so. Between the mark and the run it calls between, whose failure leaves the guest stopped. The
+// guest's taps are connected before, and it is announced (Announce) after. runs is called once as soon as the guest runs,
+// from a goroutine that must not wait, and has been when Take returns without an error.
+func (g *Guest) Take(ctx context.Context, migration types.UID, between func() error, runs func()) error {
 	return g.exclusive(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Incoming != migration || !o.migration.arrived() || o.migration.Doomed {
 			return errNotArrived
 		}
 		if o.migration.Ran && o.state.Outlook == runstate.Runs {
+			runs()
 			return nil
 		}
 		if err := g.endExports(ctx); err != nil {
@@ -337,10 +343,10 @@ func (g *Guest) Take(ctx context.Context, migration types.UID) error {
 		if err := g.markRan(ctx, o.migration.Handover, migration); err != nil {
 			return err
 		}
-		if err := g.execute(ctx, "cont", nil); err != nil {
-			return fmt.Errorf("starting the guest that has arrived: %w", err)
+		if err := between(); err != nil {
+			return err
 		}
-		return nil
+		return g.runArrived(ctx, runs)
 	})
 }
 
@@ -351,6 +357,35 @@ func (g *Guest) markRan(ctx context.Context, seen machine.Handover, migration ty
 		return nil
 	}
 	return g.execute(ctx, "object-add", map[string]any{"qom-type": machine.MarkerType, "id": machine.RanMarker(migration)})
+}
+
+// runArrived has QEMU run a guest that has arrived. QEMU reports the event RESUME before its CPUs run, and answers when it is
+// done: a guest that is emulated keeps it from that for 10 to 20 ms. The caller holds g.power.
+func (g *Guest) runArrived(ctx context.Context, runs func()) error {
+	runs = sync.OnceFunc(runs)
+	g.whenRunning(runs)
+	defer g.whenRunning(nil)
+	if err := g.execute(ctx, "cont", nil); err != nil {
+		return fmt.Errorf("starting the guest that has arrived: %w", err)
+	}
+	runs()
+	return nil
+}
+
+func (g *Guest) whenRunning(do func()) {
+	g.mu.Lock()
+	g.running = do
+	g.mu.Unlock()
+}
+
+// heardRunning is called when QEMU says that the guest runs.
+func (g *Guest) heardRunning() {
+	g.mu.Lock()
+	do := g.running
+	g.mu.Unlock()
+	if do != nil {
+		do()
+	}
 }
 
 // announcement is how QEMU tells the guest's networks where its addresses are now: how often, and

@@ -1,6 +1,8 @@
 package guest
 
 import (
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,6 +104,68 @@ func (m *moving) checkSettings(t *testing.T) {
 	}
 }
 
+func TestAGuestRunsBeforeQEMUHasAnswered(t *testing.T) {
+	m := newMoving(t)
+	m.begin(t)
+	m.handOver(t)
+	ran := make(chan struct{})
+	m.target.Override("cont", func(json.RawMessage) (any, error) {
+		m.target.EnterRunState("running", "RESUME")
+		select {
+		case <-ran:
+			return nil, nil
+		case <-time.After(10 * time.Second):
+			return nil, errors.New("nobody was told that the guest runs")
+		}
+	})
+	if err := m.to.Take(t.Context(), "m", nothing, func() { close(ran) }); err != nil {
+		t.Fatal(err)
+	}
+	m.target.Emit("RESUME", nil) // a later one is of no one's concern
+	m.to.await("a guest that runs", in(runstate.Running))
+}
+
+func TestAGuestThatQEMUDoesNotRunIsNotSaidToRun(t *testing.T) {
+	m := newMoving(t)
+	m.begin(t)
+	m.handOver(t)
+	m.target.Override("cont", func(json.RawMessage) (any, error) { return nil, errors.New("no") })
+	err := m.to.Take(t.Context(), "m", nothing, func() { t.Error("the guest was said to run") })
+	if err == nil {
+		t.Error("a guest that QEMU does not run was taken")
+	}
+}
+
+// nothing is what is to be done between the mark and the run of most guests.
+func nothing() error { return nil }
+
+// TestAGuestRunsOnlyWhenWhatItLeavesIsRecorded: by then the source can't go on, and the guest has not run.
+func TestAGuestRunsOnlyWhenWhatItLeavesIsRecorded(t *testing.T) {
+	m := newMoving(t)
+	m.begin(t)
+	m.handOver(t)
+	full := errors.New("no space left")
+	err := m.to.Take(t.Context(), "m", func() error {
+		if !m.target.HasObject(machine.RanMarker("m")) || m.target.Executed("cont") > 0 {
+			t.Error("it is recorded before the mark, or after the guest has run")
+		}
+		return full
+	}, func() { t.Error("the guest was said to run") })
+	if !errors.Is(err, full) || m.target.Executed("cont") > 0 {
+		t.Fatalf("the guest ran although %v", err)
+	}
+	recorded := 0
+	for range 2 {
+		if err := m.to.Take(t.Context(), "m", func() error { recorded++; return nil }, func() {}); err != nil {
+			t.Fatal(err)
+		}
+		m.to.await("a guest that runs", in(runstate.Running))
+	}
+	if recorded != 1 || m.target.Executed("cont") != 1 {
+		t.Errorf("it was recorded %d times, and the guest told to run %d times", recorded, m.target.Executed("cont"))
+	}
+}
+
 func TestAGuestMoves(t *testing.T) {
 	m := newMoving(t)
 	m.begin(t)
@@ -117,12 +181,13 @@ func TestAGuestMoves(t *testing.T) {
 	m.from.await("since when the guest is stopped", func(f Facts) bool { return !f.Stopped.IsZero() })
 	refusesToRun(m.from, m.source)
 	refusesToRun(m.to, m.target)
-	if err := m.to.Take(t.Context(), "another"); err == nil {
+	if err := m.to.Take(t.Context(), "another", nothing, func() {}); err == nil {
 		t.Error("a guest was taken that another migration has brought")
 	}
 	for range 2 {
-		if err := m.to.Take(t.Context(), "m"); err != nil {
-			t.Fatal(err)
+		ran := 0
+		if err := m.to.Take(t.Context(), "m", nothing, func() { ran++ }); err != nil || ran != 1 {
+			t.Fatalf("a guest that has arrived was said to run %d times: %v", ran, err)
 		}
 	}
 	m.to.await("a guest that runs", in(runstate.Running))

@@ -65,7 +65,7 @@ func TestDisksAreCopiedAndFinished(t *testing.T) {
 		}
 	}
 	m.handOver(t)
-	if err := m.to.Take(t.Context(), "m"); err != nil {
+	if err := m.to.Take(t.Context(), "m", nothing, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	if state, exports := m.target.RunState(), m.target.Exports(); state != runstate.Running || len(exports) > 0 {

@@ -54,9 +54,7 @@ func (n *NICs) with(present map[string]bool) NICs {
 
 // learnNICs asks QEMU which interfaces it has. It keeps its own list, whoever has plugged them.
 func (g *Guest) learnNICs(ctx context.Context) error {
-	g.mu.Lock()
-	g.nicsStale = false
-	g.mu.Unlock()
+	question := g.number(&g.nicList)
 	var list []object
 	if err := g.monitor.Execute(ctx, "qom-list", map[string]any{"path": peripherals}, &list); err != nil {
 		return fmt.Errorf("asking QEMU for its devices: %w", err)
@@ -70,24 +68,10 @@ func (g *Guest) learnNICs(ctx context.Context) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.nics = g.nics.with(present)
+	if g.nicList.answer(question) {
+		g.nics = g.nics.with(present)
+	}
 	return nil
-}
-
-// refreshNICs follows up on an event.
-func (g *Guest) refreshNICs(ctx context.Context) {
-	g.mu.Lock()
-	stale := g.nicsStale
-	g.mu.Unlock()
-	if !stale {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	if err := g.learnNICs(ctx); err != nil {
-		// As in Refresh: the next event, or the next look, asks again.
-		g.env.Log.V(1).Info("QEMU did not say which interfaces it has", "reason", err.Error())
-	}
 }
 
 // noteDeleted notes that a device has gone, and reports whether it was an interface.
@@ -97,26 +81,25 @@ func (g *Guest) noteDeleted(e qmp.Event) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.nicsStale = true
+	g.nicList.expire()
 	return true
 }
 
-// PlugNIC brings an interface into the machine. It can be repeated: what an earlier attempt has left is replaced.
+// PlugNIC brings an interface into the machine; netdev is nil for one without a backend. It can be repeated: what an earlier
+// attempt has left is replaced.
 func (g *Guest) PlugNIC(ctx context.Context, name string, netdev, device machine.Properties) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	err := g.execute(ctx, "netdev_add", netdev)
-	if duplicate(err) {
-		if err = g.execute(ctx, "netdev_del", map[string]any{"id": machine.NetdevID(name)}); err == nil {
-			err = g.execute(ctx, "netdev_add", netdev)
+	if netdev != nil {
+		if err := g.addNetdev(ctx, name, netdev); err != nil {
+			return fmt.Errorf("having QEMU open the network of interface %s: %w", name, err)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("having QEMU open the network of interface %s: %w", name, err)
-	}
 	if err := g.execute(ctx, "device_add", device); err != nil {
-		undo := g.execute(ctx, "netdev_del", map[string]any{"id": machine.NetdevID(name)})
-		return fmt.Errorf("plugging interface %s: %w", name, errors.Join(err, undo))
+		if netdev != nil {
+			err = errors.Join(err, g.execute(ctx, "netdev_del", map[string]any{"id": machine.NetdevID(name)}))
+		}
+		return fmt.Errorf("plugging interface %s: %w", name, err)
 	}
 	g.env.Log.Info("plugged an interface", "interface", name)
 	g.mu.Lock()
@@ -125,6 +108,29 @@ func (g *Guest) PlugNIC(ctx context.Context, name string, netdev, device machine
 	delete(g.links, name) // QEMU has switched it on
 	g.mu.Unlock()
 	return g.learnNICs(ctx)
+}
+
+// addNetdev has QEMU open the network of an interface, in place of one that an earlier attempt has left.
+func (g *Guest) addNetdev(ctx context.Context, name string, netdev machine.Properties) error {
+	err := g.execute(ctx, "netdev_add", netdev)
+	if !duplicate(err) {
+		return err
+	}
+	if err := g.execute(ctx, "netdev_del", map[string]any{"id": machine.NetdevID(name)}); err != nil {
+		return err
+	}
+	return g.execute(ctx, "netdev_add", netdev)
+}
+
+// NoteConnected notes that interfaces which QEMU has were connected to the pod again. They are not asked for any more.
+func (g *Guest) NoteConnected(names []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, name := range names {
+		g.nics.Plugged[name] = g.env.Now()
+		delete(g.nics.Asked, name)
+		delete(g.nics.Since, name)
+	}
 }
 
 // duplicate reports whether QEMU has a backend of the name.

@@ -48,6 +48,33 @@ func TestAnInterfaceComes(t *testing.T) {
 	}
 }
 
+func TestADeviceOfTheNodeComesAndGoes(t *testing.T) {
+	qemu := qmptest.New(t)
+	g := open(t, qemu)
+	device := machine.Properties{"driver": "vfio-pci", "id": machine.NICID("blue"), "host": "0000:65:00.2", "bus": qmptest.Port}
+	if err := g.PlugNIC(t.Context(), "blue", nil, device); err == nil || !strings.HasPrefix(err.Error(), "plugging interface blue: ") || !strings.Contains(err.Error(), "no such host device") {
+		t.Errorf("one that the node lacks: %v", err)
+	}
+	if got := qemu.Executed("netdev_add") + qemu.Executed("netdev_del"); got != 0 {
+		t.Errorf("it has %d commands for a backend", got)
+	}
+	qemu.HasHostDevice("0000:65:00.2")
+	if err := g.PlugNIC(t.Context(), "blue", nil, device); err != nil {
+		t.Fatal(err)
+	}
+	if !g.Observe().NICs.Present["blue"] || qemu.Executed("netdev_add") != 0 {
+		t.Errorf("it knows %+v", g.Observe().NICs)
+	}
+	if err := g.UnplugNIC(t.Context(), "blue"); err != nil {
+		t.Fatal(err)
+	}
+	qemu.Release(machine.NICID("blue"))
+	g.await("the interface to be gone", func(f Facts) bool { return f.NICs.Gone["blue"] })
+	if err := g.ClearNIC(t.Context(), "blue"); err != nil || len(g.Observe().NICs.Gone) != 0 {
+		t.Errorf("something is left of it: %v", err)
+	}
+}
+
 func TestAnInterfaceGoes(t *testing.T) {
 	qemu, g := plugged(t)
 	first := g.clock.Now()

@@ -50,7 +50,7 @@ func (m *moving) moves(t *testing.T) {
 	m.to.await("the guest", func(f Facts) bool {
 		return f.Migration.arrived() && f.Migration.Status == migrationstatus.PostCopyActive
 	})
-	if err := m.to.Take(t.Context(), "m"); err != nil {
+	if err := m.to.Take(t.Context(), "m", nothing, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	m.to.await("a guest that runs", in(runstate.Running))

@@ -94,11 +94,12 @@ func (g *Guest) stop(ctx context.Context, o observation) error {
 	if err := g.execute(ctx, "stop", nil); err != nil {
 		return err
 	}
-	name, err := g.queryStatus(ctx)
+	// virt-launcher may have begun to hold the guest still just before: the markers say so.
+	seen, err := g.queryAll(ctx)
 	if err != nil {
 		return err
 	}
-	return g.act(ctx, o, decideStopped(runstate.Of(name)))
+	return g.act(ctx, o, decideStopped(runstate.Of(seen.runState)))
 }
 
 // resetPause is how often QEMU is asked whether it has reset the guest.

@@ -6,6 +6,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
@@ -79,9 +80,12 @@ func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 	objects := names(list)
 	a := answers{
 		migration: migrationOf(info, status.Status, objects), jobs: copiesOf(jobs),
-		waits: objects[machine.WaitMarker], paused: objects[machine.PauseMarker],
+		waits: objects[machine.WaitMarker], paused: objects[machine.PauseMarker], held: objects[launch.HeldMarker],
 	}
 	a.runState = settled(a.migration)
+	if objects[launch.StoppedMarker] && runstate.Of(a.runState).Reason == runstate.ReasonPausedByUser {
+		a.runState = runstate.Held
+	}
 	if a.migration.outlived() {
 		a.migration.Paused = false
 		if err := g.removeMarker(ctx, machine.PausedMarker(a.migration.Begun)); err != nil {
@@ -98,7 +102,7 @@ func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 // observation is what a verb is decided on.
 func (a *answers) observation() observation {
 	return observation{
-		state: runstate.Of(a.runState), halted: halts(a.runState, a.waits), paused: a.paused, migration: a.migration,
+		state: runstate.Of(a.runState), halted: halts(a.runState, a.waits), paused: a.paused, held: a.held, migration: a.migration,
 	}
 }
 

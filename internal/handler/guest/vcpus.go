@@ -50,9 +50,9 @@ func (s slot) id() string {
 
 // vcpus are the guest's virtual CPUs. It is a value but for its slots, which nobody changes.
 type vcpus struct {
-	// slots are in the guest's order; none if they are not known. stale asks QEMU again.
+	inquiry
+	// slots are in the guest's order; none if they are not known.
 	slots []slot
-	stale bool
 	// since is when the guest was first asked to give back those that it still has, asked when it was last;
 	// zero if it is not to give any back. refused is what it answered, 0 for nothing.
 	since, asked time.Time
@@ -77,8 +77,8 @@ func (v vcpus) with(slots []slot) vcpus {
 		p, q := a.place(), b.place()
 		return slices.Compare(p[:], q[:])
 	})
-	next := vcpus{slots: slots, since: v.since, asked: v.asked, refused: v.refused}
-	if next.present() != v.present() {
+	next := v
+	if next.slots = slots; next.present() != v.present() {
 		next.since, next.asked, next.refused = time.Time{}, time.Time{}, 0
 	}
 	return next
@@ -140,8 +140,8 @@ func (v vcpus) kept(now time.Time) string {
 func (v vcpus) heard(e qmp.Event) (next vcpus, news bool) {
 	switch e.Name {
 	case deletedEvent:
-		v.stale = len(v.slots) > 0
-		return v, v.stale
+		news = v.expire()
+		return v, news
 	case ostEvent:
 		var said struct {
 			Info struct {
@@ -162,28 +162,20 @@ func (v vcpus) heard(e qmp.Event) (next vcpus, news bool) {
 
 // RefreshCPUs asks QEMU which CPUs there are, unless that is known.
 func (g *Guest) RefreshCPUs(ctx context.Context) {
-	g.mu.Lock()
-	known := len(g.vcpus.slots) > 0 && !g.vcpus.stale
-	g.vcpus.stale = false
-	g.mu.Unlock()
-	if known {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
-	defer cancel()
-	if err := g.askCPUs(ctx); err != nil {
-		g.env.Log.V(1).Info("QEMU did not say which CPUs there are", "reason", err.Error())
-	}
+	g.refresh(ctx, &g.vcpus.inquiry, g.askCPUs)
 }
 
 func (g *Guest) askCPUs(ctx context.Context) error {
+	question := g.number(&g.vcpus.inquiry)
 	var slots []slot
 	if err := g.monitor.Execute(ctx, "query-hotpluggable-cpus", nil, &slots); err != nil {
 		return fmt.Errorf("asking which CPUs there are: %w", err)
 	}
 	g.mu.Lock()
-	g.vcpus = g.vcpus.with(slots)
-	g.mu.Unlock()
+	defer g.mu.Unlock()
+	if g.vcpus.answer(question) {
+		g.vcpus = g.vcpus.with(slots)
+	}
 	return nil
 }
 

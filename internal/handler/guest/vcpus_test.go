@@ -99,7 +99,9 @@ func ost(kind string, source, status int64) qmp.Event {
 
 func TestWhatAGuestAnswersIsHeard(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	asked := vcpus{}.with(places(3))
+	three := vcpus{}.with(places(3))
+	three.answer(three.number())
+	asked := three
 	asked.since, asked.asked = now, now
 	refused := asked
 	refused.refused = 1
@@ -118,7 +120,7 @@ func TestWhatAGuestAnswersIsHeard(t *testing.T) {
 		"it does after all":             {refused, ost("CPU", 3, 0), true, ""},
 		"an answer to something else":   {asked, ost("CPU", 0x200, 1), false, ""},
 		"of memory":                     {asked, ost("DIMM", 3, 1), false, ""},
-		"nobody has asked":              {vcpus{}.with(places(3)), ost("CPU", 3, 1), false, ""},
+		"nobody has asked":              {three, ost("CPU", 3, 1), false, ""},
 		"it can't be read":              {asked, qmp.Event{Name: "ACPI_DEVICE_OST", Data: []byte("[")}, false, ""},
 		"another event":                 {asked, qmp.Event{Name: "RESET"}, false, ""},
 		"something is gone":             {asked, qmp.Event{Name: "DEVICE_DELETED"}, true, ""},
@@ -126,8 +128,8 @@ func TestWhatAGuestAnswersIsHeard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			next, news := test.v.heard(test.e)
-			if news != test.news || next.kept(now) != test.kept || next.stale != (news && test.e.Name == "DEVICE_DELETED") {
-				t.Errorf("news: %v, stale: %v, it says %q", news, next.stale, next.kept(now))
+			if news != test.news || next.kept(now) != test.kept || next.outdated() != (test.e.Name == "DEVICE_DELETED") {
+				t.Errorf("news: %v, outdated: %v, it says %q", news, next.outdated(), next.kept(now))
 			}
 		})
 	}

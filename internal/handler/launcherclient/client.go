@@ -59,12 +59,23 @@ type Client struct {
 	pending map[uint64]chan launch.Reply
 	exit    *launch.Exit
 	err     error
+	// frozen is what was heard last of the state's Frozen, which follows at most every freezePause; at is when it
+	// did so last, and later has it do so.
+	frozen bool
+	at     time.Time
+	later  *time.Timer
+	// changed has a message when it did.
+	changed chan struct{}
 }
+
+// freezePause is the least time between two changes of State's Frozen: they are written into the VMI's status, and a
+// guest that has taken over its pod may say what it likes.
+const freezePause = 10 * time.Second
 
 // New reads the Hello and starts to follow what virt-launcher says. The Client
 // owns conn from then on; when New fails, conn is closed.
 func New(ctx context.Context, conn net.Conn) (*Client, error) {
-	c := &Client{conn: conn, done: make(chan struct{}), pending: map[uint64]chan launch.Reply{}}
+	c := &Client{conn: conn, done: make(chan struct{}), changed: make(chan struct{}, 1), pending: map[uint64]chan launch.Reply{}}
 	in := bufio.NewScanner(conn)
 	in.Buffer(make([]byte, 0, 4096), maxMessage)
 	if err := c.greet(ctx, in); err != nil {
@@ -89,6 +100,7 @@ func (c *Client) greet(ctx context.Context, in *bufio.Scanner) error {
 		return errors.New("virt-launcher's first message is no hello")
 	}
 	c.hello = message.Hello.State
+	c.frozen = c.hello.Frozen
 	c.setExit(c.hello.Exit)
 	return nil
 }
@@ -102,6 +114,30 @@ func (c *Client) State() launch.State {
 		return launch.State{Phase: launch.PhaseExited, Exit: c.exit}
 	}
 	return c.hello
+}
+
+// Changed has a message when State has changed in another way than by QEMU's end.
+func (c *Client) Changed() <-chan struct{} { return c.changed }
+
+// setFrozen has the state follow what was heard, soon. The caller holds c.mu.
+func (c *Client) setFrozen(frozen bool) {
+	c.frozen = frozen
+	if frozen == c.hello.Frozen || c.later != nil {
+		return
+	}
+	c.later = time.AfterFunc(time.Until(c.at.Add(freezePause)), func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.later = nil
+		if c.frozen == c.hello.Frozen {
+			return
+		}
+		c.hello.Frozen, c.at = c.frozen, time.Now()
+		select {
+		case c.changed <- struct{}{}:
+		default: // one is there
+		}
+	})
 }
 
 // Exit says how QEMU ended, nil while that is not known.
@@ -119,6 +155,11 @@ func (c *Client) Done() <-chan struct{} { return c.done }
 func (c *Client) Close() {
 	_ = c.conn.Close() // whatever was asked for has been answered or is given up
 	c.wg.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.later != nil {
+		c.later.Stop()
+	}
 }
 
 // Prepare has virt-launcher make and inspect disk images.
@@ -161,6 +202,64 @@ func (c *Client) Stop(ctx context.Context, stop launch.Stop) error {
 	return nil
 }
 
+// Refusal is why the guest can't be held still just now.
+type Refusal struct{ Message string }
+
+func (r *Refusal) Error() string { return r.Message }
+
+// NotHeld is why the guest can't be held still, now or later.
+type NotHeld struct{ Message string }
+
+func (n *NotHeld) Error() string { return n.Message }
+
+// errNoQuiesce is of a virt-launcher from before snapshots of guests that run.
+var errNoQuiesce = error(&NotHeld{"the VM's launcher pod is from a version that can't hold a guest still: restart or migrate the VM, and try again"})
+
+// Quiesce has virt-launcher hold the guest still.
+func (c *Client) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
+	return c.hold(ctx, "holding the guest still", launch.Request{Quiesce: &q})
+}
+
+// Held asks what holds the guest.
+func (c *Client) Held(ctx context.Context, asked launch.Held) (launch.Hold, error) {
+	return c.hold(ctx, "asking what holds the guest", launch.Request{Held: &asked})
+}
+
+// Release ends a hold.
+func (c *Client) Release(ctx context.Context, r launch.Release) (launch.Hold, error) {
+	return c.hold(ctx, "letting the guest go on", launch.Request{Release: &r})
+}
+
+func (c *Client) hold(ctx context.Context, what string, request launch.Request) (launch.Hold, error) {
+	if !c.State().Quiesces {
+		return launch.Hold{}, errNoQuiesce
+	}
+	reply, err := c.call(ctx, request)
+	if err != nil {
+		switch {
+		case reply.Refused:
+			return launch.Hold{}, &Refusal{err.Error()}
+		case reply.Error != "":
+			return launch.Hold{}, &NotHeld{err.Error()}
+		}
+		return launch.Hold{}, fmt.Errorf("%s: %w", what, err)
+	}
+	if reply.Hold == nil {
+		return launch.Hold{}, fmt.Errorf("%s: virt-launcher's answer has no hold", what)
+	}
+	return bounded(*reply.Hold), nil
+}
+
+// bounded is a hold as it may be passed on.
+func bounded(h launch.Hold) launch.Hold {
+	for _, text := range []*string{&h.Token, &h.Holder, (*string)(&h.Method)} {
+		*text = strings.ToValidUTF8((*text)[:min(len(*text), launch.MaxHolder)], "")
+	}
+	h.Ended = short(h.Ended)
+	h.Milliseconds = max(0, min(h.Milliseconds, (24*time.Hour).Milliseconds()))
+	return h
+}
+
 // call sends a request and waits for its reply.
 func (c *Client) call(ctx context.Context, request launch.Request) (launch.Reply, error) {
 	answer := make(chan launch.Reply, 1)
@@ -195,7 +294,7 @@ func (c *Client) call(ctx context.Context, request launch.Request) (launch.Reply
 
 func checked(reply launch.Reply) (launch.Reply, error) {
 	if reply.Error != "" {
-		return launch.Reply{}, errors.New(short(reply.Error))
+		return reply, errors.New(short(reply.Error))
 	}
 	return reply, nil
 }
@@ -264,6 +363,8 @@ func (c *Client) take(message launch.Message) {
 	switch {
 	case message.Event != nil && message.Event.Exited != nil:
 		c.setExit(message.Event.Exited)
+	case message.Event != nil && message.Event.Frozen != nil:
+		c.setFrozen(*message.Event.Frozen)
 	case message.Reply != nil:
 		if answer, ok := c.pending[message.Reply.ID]; ok {
 			delete(c.pending, message.Reply.ID)

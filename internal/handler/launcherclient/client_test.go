@@ -95,6 +95,45 @@ func TestConversation(t *testing.T) {
 	}
 }
 
+// A guest that a user freezes is known at once, and what follows only after a while.
+func TestAFrozenGuestIsHeardOf(t *testing.T) {
+	l, conn := pair(t)
+	go func() {
+		l.say(launch.Message{Hello: &launch.Hello{State: launch.State{Phase: launch.PhaseRunning, Quiesces: true}}})
+		l.say(launch.Message{Event: &launch.Event{Frozen: new(true)}})
+		asked := l.hear()
+		l.say(launch.Message{Event: &launch.Event{Frozen: new(false)}})
+		l.say(launch.Message{Event: &launch.Event{Frozen: new(true)}})
+		l.say(launch.Message{Event: &launch.Event{Frozen: new(false)}})
+		l.say(launch.Message{Reply: &launch.Reply{ID: asked.ID, Hold: &launch.Hold{}}})
+	}()
+	c, err := New(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.State().Frozen {
+		t.Error("it is frozen before anything was said")
+	}
+	<-c.Changed()
+	if !c.State().Frozen {
+		t.Error("it is not frozen")
+	}
+	if _, err := c.Held(t.Context(), launch.Held{}); err != nil {
+		t.Fatal(err)
+	}
+	if !c.State().Frozen {
+		t.Error("it is thawed within the pause")
+	}
+	c.mu.Lock()
+	waits := c.later != nil && !c.frozen
+	c.mu.Unlock()
+	if !waits {
+		t.Error("that it is thawed is not waited with")
+	}
+	l.conn.Close()
+	c.Close()
+}
+
 func TestConnectionEndsWithARequestOpen(t *testing.T) {
 	l, conn := pair(t)
 	go func() {
@@ -240,5 +279,72 @@ func TestAMessageThatDecodesToMuchEndsTheConnection(t *testing.T) {
 	images, err := c.Prepare(t.Context(), nil)
 	if !errors.Is(err, ErrClosed) || len(images) > 0 || c.Err() == nil || !strings.Contains(c.Err().Error(), "values") {
 		t.Errorf("it was taken: %d images, %v, and then %v", len(images), err, c.Err())
+	}
+}
+
+// quiescing gives a client of a virt-launcher that answers with the given replies.
+func quiescing(t *testing.T, replies ...launch.Reply) *Client {
+	t.Helper()
+	l, conn := pair(t)
+	go func() {
+		l.say(launch.Message{Hello: &launch.Hello{State: launch.State{Phase: launch.PhaseRunning, Quiesces: true}}})
+		for _, reply := range replies {
+			reply.ID = l.hear().ID
+			l.say(launch.Message{Reply: &reply})
+		}
+	}()
+	c, err := New(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestHolds(t *testing.T) {
+	long := strings.Repeat("x", 2000)
+	c := quiescing(t,
+		launch.Reply{Hold: &launch.Hold{Token: long, Holder: long, Method: launch.Method(long), Ended: long, Milliseconds: -5}},
+		launch.Reply{Hold: &launch.Hold{Token: "t", Milliseconds: 1 << 60}},
+		launch.Reply{Hold: &launch.Hold{}})
+	h, err := c.Quiesce(t.Context(), launch.Quiesce{Holder: "snap"})
+	want := launch.Hold{Token: long[:64], Holder: long[:64], Method: launch.Method(long[:64]), Ended: long[:maxText]}
+	if err != nil || h != want {
+		t.Errorf("a long answer: %+v, %v", h, err)
+	}
+	if h, err := c.Held(t.Context(), launch.Held{Verify: true}); err != nil || h.Token != "t" || h.Milliseconds != (24*time.Hour).Milliseconds() {
+		t.Errorf("a hold: %+v, %v", h, err)
+	}
+	if h, err := c.Release(t.Context(), launch.Release{Holder: "snap"}); err != nil || h.Lasts() {
+		t.Errorf("nothing to release: %+v, %v", h, err)
+	}
+}
+
+func TestWhatIsNotHeld(t *testing.T) {
+	c := quiescing(t, launch.Reply{Error: "it is being migrated", Refused: true}, launch.Reply{Error: "the agent is silent"}, launch.Reply{})
+	var refused *Refusal
+	if _, err := c.Quiesce(t.Context(), launch.Quiesce{Holder: "snap"}); !errors.As(err, &refused) || refused.Message != "it is being migrated" {
+		t.Errorf("a refusal: %v", err)
+	}
+	var failed *NotHeld
+	if _, err := c.Quiesce(t.Context(), launch.Quiesce{Holder: "snap"}); !errors.As(err, &failed) || failed.Message != "the agent is silent" {
+		t.Errorf("a failure: %v", err)
+	}
+	if _, err := c.Held(t.Context(), launch.Held{}); err == nil {
+		t.Error("an answer without a hold is none")
+	}
+}
+
+func TestAnOldLauncherHoldsNoGuest(t *testing.T) {
+	l, conn := pair(t)
+	go l.say(launch.Message{Hello: &launch.Hello{State: launch.State{Phase: launch.PhaseRunning}}})
+	c, err := New(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var failed *NotHeld
+	if _, err := c.Quiesce(t.Context(), launch.Quiesce{Holder: "snap"}); !errors.As(err, &failed) || !strings.Contains(err.Error(), "restart or migrate the VM") {
+		t.Errorf("it answers %v", err)
 	}
 }

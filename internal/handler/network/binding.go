@@ -22,7 +22,7 @@ type setup func(pod Pod, p plan, log logr.Logger) (Interface, []server, error)
 var bindings = []binding{
 	{"masquerade", func(m *v1.InterfaceBindingMethod) bool { return m.Masquerade != nil }, setupMasquerade},
 	{"bridge", func(m *v1.InterfaceBindingMethod) bool { return m.Bridge != nil }, setupBridge},
-	{"sriov", func(m *v1.InterfaceBindingMethod) bool { return m.SRIOV != nil }, nil},
+	{"sriov", func(m *v1.InterfaceBindingMethod) bool { return m.SRIOV != nil }, setupDevice},
 	{"macvtap", func(m *v1.InterfaceBindingMethod) bool { return m.DeprecatedMacvtap != nil }, nil},
 	{"passt", func(m *v1.InterfaceBindingMethod) bool { return m.DeprecatedPasst != nil }, nil},
 	{"slirp", func(m *v1.InterfaceBindingMethod) bool { return m.DeprecatedSlirp != nil }, nil},

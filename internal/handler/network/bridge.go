@@ -34,37 +34,13 @@ const macMemory = "pod interface's own address: "
 // nothing to the pod's own IP stack, and without ARP neither it nor the bridge
 // ever says that the address is here rather than in the guest.
 func setupBridge(pod Pod, p plan, log logr.Logger) (Interface, []server, error) {
-	nl, err := openNetlink(pod.NetNS)
+	made, outside, tap, err := connectBridge(pod, p)
 	if err != nil {
 		return Interface{}, nil, err
 	}
-	defer nl.Close()
-	outside, err := look(nl, p.podInterface)
-	if err != nil {
-		return Interface{}, nil, p.missing(err)
-	}
-	bridge, err := ensureBridge(pod.NetNS, nl, p.bridge, nil, outside.mtu)
+	mac, err := net.ParseMAC(made.MAC)
 	if err != nil {
 		return Interface{}, nil, err
-	}
-	if err := inside(pod.NetNS, func() error { return withoutIPv6(p.bridge) }); err != nil {
-		return Interface{}, nil, err
-	}
-	own, err := handOver(nl, outside, bridge)
-	if err != nil {
-		return Interface{}, nil, err
-	}
-	mac := own
-	if p.macChosen {
-		mac = p.mac
-	}
-	tap, err := ensureTap(pod, nl, p, bridge, outside.mtu)
-	if err != nil {
-		return Interface{}, nil, err
-	}
-	made := Interface{
-		Name: p.name, Tap: p.tap, MAC: mac.String(), MTU: outside.mtu, Queues: p.queues,
-		IPs: outside.ips(), PodInterface: p.podInterface,
 	}
 	lease, err := p.lease(pod, mac, outside.mtu)
 	if err != nil {
@@ -84,6 +60,39 @@ func setupBridge(pod Pod, p plan, log logr.Logger) (Interface, []server, error) 
 		return Interface{}, nil, err
 	}
 	return made, []server{dhcp.Serve(frames, lease, log)}, nil
+}
+
+// connectBridge makes bridge and tap, and hands the pod's place over.
+func connectBridge(pod Pod, p plan) (made Interface, outside facts, tap netlink.Link, err error) {
+	nl, err := openNetlink(pod.NetNS)
+	if err != nil {
+		return made, outside, nil, err
+	}
+	defer nl.Close()
+	if outside, err = look(nl, p.podInterface); err != nil {
+		return made, outside, nil, p.missing(err)
+	}
+	bridge, err := ensureBridge(pod.NetNS, nl, p.bridge, nil, outside.mtu)
+	if err != nil {
+		return made, outside, nil, err
+	}
+	if err := inside(pod.NetNS, func() error { return withoutIPv6(p.bridge) }); err != nil {
+		return made, outside, nil, err
+	}
+	mac, err := handOver(nl, outside, bridge)
+	if err != nil {
+		return made, outside, nil, err
+	}
+	if p.macChosen {
+		mac = p.mac
+	}
+	if tap, err = ensureTap(pod, nl, p, bridge, outside.mtu); err != nil {
+		return made, outside, nil, err
+	}
+	return Interface{
+		Name: p.name, Tap: p.tap, MAC: mac.String(), MTU: outside.mtu, Queues: p.queues,
+		IPs: outside.ips(), PodInterface: p.podInterface, Stays: p.stays,
+	}, outside, tap, nil
 }
 
 // missing says what an interface that is not there may mean.

@@ -19,9 +19,12 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
+	"github.com/vishvananda/netlink"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/networkbinding"
 	"drydock.dev/drydock/internal/rules/nichotplug"
 )
 
@@ -44,7 +47,14 @@ type Pod struct {
 	// QEMU's, and an interface that the pod has lost keeps no other from being served.
 	Runs  bool
 	Comes []string
+	// Bindings are those that the KubeVirt object registers.
+	Bindings networkbinding.Registered
+	// Devices are the devices of the node that the pod's container was given, for interfaces that are such.
+	Devices nichotplug.Devices
 }
+
+// sets reports whether QEMU does not have an interface yet that Setup is to set up.
+func (p Pod) sets(name string) bool { return !p.Runs || slices.Contains(p.Comes, name) }
 
 // makeTap makes a tap in the calling thread's network namespace.
 func (p Pod) makeTap(name string, multiQueue bool) error {
@@ -58,8 +68,11 @@ func (p Pod) makeTap(name string, multiQueue bool) error {
 type Interface struct {
 	// Name is the interface's name in the VMI's spec.
 	Name string
-	// Tap is the tap device that QEMU opens. It belongs to layout.QEMUUser.
+	// Tap is the tap device that QEMU opens, "" for a device of the node. It belongs to layout.QEMUUser.
 	Tap string
+	// Device is the PCI address of the node's device that the interface is, "" for another one. Of an interface that QEMU
+	// has already it need not be known.
+	Device string
 	// MAC is the address that the guest's interface must have.
 	MAC string
 	// MTU is the network's, which the guest is told too.
@@ -72,6 +85,8 @@ type Interface struct {
 	IPs []string
 	// PodInterface is the pod's interface that the guest's is connected to.
 	PodInterface string
+	// Stays is why the guest can't leave its node with the interface, "" if it can.
+	Stays string
 }
 
 // Manager sets up pods' networks and serves their guests' DHCP requests.
@@ -95,7 +110,7 @@ func New(log logr.Logger) *Manager {
 // It returns the interfaces in the order of the VMI's spec. It can be repeated
 // at any time, after a crash in the midst of it too.
 func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInstance) ([]Interface, error) {
-	plans, err := planInterfaces(vmi)
+	plans, err := planInterfaces(vmi, pod)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +148,7 @@ func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInst
 
 // Connect connects the taps of a guest that a migration has brought. It can be repeated.
 func (m *Manager) Connect(pod Pod, vmi *v1.VirtualMachineInstance) error {
-	plans, err := planInterfaces(vmi)
+	plans, err := planInterfaces(vmi, pod)
 	if err != nil {
 		return err
 	}
@@ -143,6 +158,9 @@ func (m *Manager) Connect(pod Pod, vmi *v1.VirtualMachineInstance) error {
 	}
 	defer nl.Close()
 	for _, plan := range plans {
+		if plan.foreign || plan.device {
+			continue // its network plugin has
+		}
 		if err := plan.connect(nl); err != nil {
 			return fmt.Errorf("connecting interface %s: %w", plan.name, err)
 		}
@@ -153,6 +171,19 @@ func (m *Manager) Connect(pod Pod, vmi *v1.VirtualMachineInstance) error {
 // present are the plans of interfaces that are to come, that an earlier Setup has made the tap of and the pod has, and
 // of the pods' own network.
 func present(pod Pod, plans []plan) ([]plan, error) {
+	links, err := linksOf(pod)
+	if err != nil {
+		return nil, err
+	}
+	has := func(name string) bool { return links[name] != nil }
+	return slices.DeleteFunc(plans, func(p plan) bool {
+		there := has(p.tap) && has(p.podInterface) || p.foreign && (has(p.tap) || has(p.podInterface))
+		return p.secondary && !p.device && !pod.sets(p.name) && !there
+	}), nil
+}
+
+// linksOf are the links in a pod, by their names.
+func linksOf(pod Pod) (map[string]*netlink.LinkAttrs, error) {
 	nl, err := openNetlink(pod.NetNS)
 	if err != nil {
 		return nil, err
@@ -162,12 +193,23 @@ func present(pod Pod, plans []plan) ([]plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the links of the pod: %w", err)
 	}
-	links := map[string]bool{}
+	links := map[string]*netlink.LinkAttrs{}
 	for _, link := range list {
-		links[link.Attrs().Name] = true
+		links[link.Attrs().Name] = link.Attrs()
 	}
-	return slices.DeleteFunc(plans, func(p plan) bool {
-		return p.secondary && !slices.Contains(pod.Comes, p.name) && (!links[p.tap] || !links[p.podInterface])
+	return links, nil
+}
+
+// Loose are the interfaces, of those named, whose taps are on a bridge in the pod that the pod's own interface is not
+// on: somebody has taken that out of the pod, and may have brought another one.
+func (m *Manager) Loose(pod Pod, names []string) ([]string, error) {
+	links, err := linksOf(pod)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		bridge, in := links[layout.SecondaryLink("k6t-", name)], links[layout.SecondaryInterface(name)]
+		return bridge == nil || in != nil && in.MasterIndex == bridge.Index
 	}), nil
 }
 

@@ -36,6 +36,12 @@ type plan struct {
 	binding binding
 
 	bridge, tap, podInterface string
+	// foreign means that a network plugin makes the tap and connects it, and stays is why the guest can't leave its
+	// node with the interface, "" if it can.
+	foreign bool
+	stays   string
+	// device means that the interface is a device of the node, which needs no links.
+	device bool
 	// secondary means another network than the pods' own; attachment is the
 	// NetworkAttachmentDefinition that the network plugin was asked for.
 	secondary  bool
@@ -71,7 +77,7 @@ type guestOptions struct {
 
 // planInterfaces decides how the VMI's interfaces are set up. Its errors name
 // the field that stands in the way; all of them come at once.
-func planInterfaces(vmi *v1.VirtualMachineInstance) ([]plan, error) {
+func planInterfaces(vmi *v1.VirtualMachineInstance, pod Pod) ([]plan, error) {
 	var plans []plan
 	var errs []error
 	onPodNetwork := ""
@@ -81,7 +87,7 @@ func planInterfaces(vmi *v1.VirtualMachineInstance) ([]plan, error) {
 			continue
 		}
 		path := fmt.Sprintf("spec.domain.devices.interfaces[%d]", i)
-		p, err := planInterface(vmi, iface, path)
+		p, err := planInterface(vmi, iface, path, pod)
 		if err == nil && !p.secondary && onPodNetwork != "" {
 			err = fmt.Errorf("%s: the pod network has one interface, and %s is connected to it already", path, onPodNetwork)
 		}
@@ -97,7 +103,7 @@ func planInterfaces(vmi *v1.VirtualMachineInstance) ([]plan, error) {
 	return plans, errors.Join(errs...)
 }
 
-func planInterface(vmi *v1.VirtualMachineInstance, iface *v1.Interface, path string) (plan, error) {
+func planInterface(vmi *v1.VirtualMachineInstance, iface *v1.Interface, path string, pod Pod) (plan, error) {
 	source, err := networkOf(vmi, iface.Name, path)
 	if err != nil {
 		return plan{}, err
@@ -111,17 +117,21 @@ func planInterface(vmi *v1.VirtualMachineInstance, iface *v1.Interface, path str
 	if iface.DHCPOptions != nil {
 		p.options.dhcp = *iface.DHCPOptions
 	}
-	if p.binding, err = bindingOf(iface, path); err != nil {
+	if err = p.bind(iface, pod); err != nil {
 		return plan{}, err
 	}
-	if p.secondary && iface.Bridge == nil {
-		return plan{}, fmt.Errorf("%s.%s: an interface on a multus network is connected by bridge", path, p.binding.name)
+	p.device = iface.SRIOV != nil
+	if p.secondary && iface.Bridge == nil && iface.Binding == nil && !p.device {
+		return plan{}, fmt.Errorf("%s.%s: an interface on a multus network is connected by bridge or sriov", path, p.binding.name)
+	}
+	if p.device && !p.secondary {
+		return plan{}, fmt.Errorf("%s.sriov: only an interface on a multus network is a device of the node", path)
 	}
 	if p.ports, err = portsOf(iface, path); err != nil {
 		return plan{}, err
 	}
 	// On a network of its own a guest keeps its address in whichever pod it is.
-	p.macChosen = iface.MacAddress != "" || p.secondary
+	p.macChosen = iface.MacAddress != "" || p.secondary || p.foreign
 	if p.mac, err = net.ParseMAC(machine.MAC(vmi, iface.Name)); err != nil {
 		return plan{}, fmt.Errorf("%s.macAddress: %w", path, err)
 	}
@@ -170,11 +180,32 @@ func networkOf(vmi *v1.VirtualMachineInstance, name, path string) (*v1.Network, 
 	return nil, fmt.Errorf("%s.name: no network in spec.networks is called %q", path, name)
 }
 
-// bindingOf finds the one way in which the interface is connected.
-func bindingOf(iface *v1.Interface, path string) (binding, error) {
-	if iface.Binding != nil {
-		return binding{}, fmt.Errorf("%s.binding: not supported by Drydock", path)
+// bind finds the one way in which the interface is connected. Where a QEMU runs whose binding is not registered any
+// more, what it has is left as it is.
+func (p *plan) bind(iface *v1.Interface, pod Pod) error {
+	of, err := pod.Bindings.Of(iface)
+	switch {
+	case err != nil && pod.Runs:
+		p.binding, p.foreign, p.stays = binding{name: "binding", setup: setupForeign}, true, err.Error()
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s.binding.name: %w", p.path, err)
+	case of == nil:
+		p.binding, err = bindingOf(iface, p.path)
+		return err
 	}
+	p.binding = binding{name: "binding", setup: setupManaged}
+	if !of.Managed {
+		p.foreign, p.binding.setup = true, setupForeign
+	}
+	if !of.Migrates {
+		p.stays = fmt.Sprintf("the network binding %s does not say that its guests can migrate (migration)", iface.Binding.Name)
+	}
+	return nil
+}
+
+// bindingOf finds the one of Drydock's own ways in which the interface is connected.
+func bindingOf(iface *v1.Interface, path string) (binding, error) {
 	for _, b := range bindings {
 		if b.chosen(&iface.InterfaceBindingMethod) {
 			if b.setup == nil {

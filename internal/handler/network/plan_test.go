@@ -33,7 +33,7 @@ func TestPlanRefusesByTheFieldsPath(t *testing.T) {
 		},
 		"masquerade on a Multus network": {
 			[]v1.Interface{fine}, []v1.Network{{Name: "default", NetworkSource: v1.NetworkSource{Multus: &v1.MultusNetwork{}}}},
-			"spec.domain.devices.interfaces[0].masquerade: an interface on a multus network is connected by bridge",
+			"spec.domain.devices.interfaces[0].masquerade: an interface on a multus network is connected by bridge or sriov",
 		},
 		"a network from nowhere": {
 			[]v1.Interface{fine}, []v1.Network{{Name: "default"}},
@@ -41,11 +41,11 @@ func TestPlanRefusesByTheFieldsPath(t *testing.T) {
 		},
 		"SR-IOV": {
 			[]v1.Interface{method(v1.InterfaceBindingMethod{SRIOV: &v1.InterfaceSRIOV{}})}, []v1.Network{podNetwork("default")},
-			"spec.domain.devices.interfaces[0].sriov: not supported by Drydock",
+			"spec.domain.devices.interfaces[0].sriov: only an interface on a multus network is a device of the node",
 		},
 		"a binding plugin": {
 			[]v1.Interface{with(func(i *v1.Interface) { i.Binding = &v1.PluginBinding{Name: "passt"} })}, []v1.Network{podNetwork("default")},
-			"spec.domain.devices.interfaces[0].binding: not supported by Drydock",
+			`spec.domain.devices.interfaces[0].binding.name: there is no network binding "passt" in the KubeVirt object's spec.configuration.network.binding, which has none`,
 		},
 		"no binding": {
 			[]v1.Interface{method(v1.InterfaceBindingMethod{})}, []v1.Network{podNetwork("default")},
@@ -81,7 +81,7 @@ func TestPlanRefusesByTheFieldsPath(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			vmi := &v1.VirtualMachineInstance{}
 			vmi.Spec.Domain.Devices.Interfaces, vmi.Spec.Networks = c.interfaces, c.networks
-			_, err := planInterfaces(vmi)
+			_, err := planInterfaces(vmi, Pod{})
 			if err == nil || err.Error() != c.want {
 				t.Errorf("got error\n%v\nwant\n%s", err, c.want)
 			}
@@ -92,7 +92,7 @@ func TestPlanRefusesByTheFieldsPath(t *testing.T) {
 func TestPlanLeavesAbsentInterfacesOut(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "gone", State: v1.InterfaceStateAbsent}}
-	plans, err := planInterfaces(vmi)
+	plans, err := planInterfaces(vmi, Pod{})
 	if err != nil || len(plans) != 0 {
 		t.Errorf("got %+v, %v", plans, err)
 	}
@@ -107,7 +107,7 @@ func TestPlanRespectsTheGuestsNetwork(t *testing.T) {
 	vmi.Spec.Networks = []v1.Network{{Name: "default", NetworkSource: v1.NetworkSource{
 		Pod: &v1.PodNetwork{VMNetworkCIDR: "172.30.4.0/29", VMIPv6NetworkCIDR: "fd99::/64"},
 	}}}
-	plans, err := planInterfaces(vmi)
+	plans, err := planInterfaces(vmi, Pod{})
 	check(t, err)
 	p := plans[0]
 	for _, c := range []struct{ got, want string }{

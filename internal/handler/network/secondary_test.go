@@ -1,6 +1,7 @@
 package network
 
 import (
+	"errors"
 	"net"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +20,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/nichotplug"
 )
 
 // The network that pods share beside their own, and two of its addresses.
@@ -52,6 +55,13 @@ func newShared(t *testing.T) *shared {
 func (s *shared) pod(t *testing.T, port, ipam string) *os.File {
 	t.Helper()
 	pod := newNetNS(t)
+	s.join(t, pod, port, ipam)
+	return pod
+}
+
+// join gives a pod an interface on the network.
+func (s *shared) join(t *testing.T, pod *os.File, port, ipam string) {
+	t.Helper()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = port, podMTU
 	name := layout.SecondaryInterface(red)
@@ -59,7 +69,6 @@ func (s *shared) pod(t *testing.T, port, ipam string) *os.File {
 	link := addAddress(t, s.nl, port, "")
 	check(t, s.nl.LinkSetMaster(link, s.link))
 	addAddress(t, handle(t, pod), name, ipam)
-	return pod
 }
 
 // learned is the port at which the network has seen a MAC address last.
@@ -294,7 +303,14 @@ func TestInterfacesComeAndGoInAPodThatRuns(t *testing.T) {
 	if now := links(); !slices.Equal(now, before) {
 		t.Errorf("there are %v again, want %v", now, before)
 	}
-	// The pod loses it, while QEMU has it.
+	loose := func(want ...string) {
+		t.Helper()
+		if got, err := m.Loose(runs, []string{red, "blue"}); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%v are loose (%v), want %v", got, err, want)
+		}
+	}
+	loose()
+	// The pod loses it, while QEMU has it, and gets another one.
 	nl := handle(t, pod)
 	link, err := nl.LinkByName(layout.SecondaryInterface(red))
 	check(t, err)
@@ -302,4 +318,56 @@ func TestInterfacesComeAndGoInAPodThatRuns(t *testing.T) {
 	if made, err := m.Setup(t.Context(), runs, vmi); err != nil || len(made) != 0 {
 		t.Errorf("when the pod has lost it, there are %+v (%v)", made, err)
 	}
+	loose(red)
+	s.join(t, pod, "again", "")
+	loose(red)
+	setupIn(t, m, Pod{NetNS: pod, Runs: true}, vmi)
+	loose()
+}
+
+// TestADeviceOfTheNodeNeedsNoLinks: it is found, not made, and QEMU that has it needs to be told nothing.
+func TestADeviceOfTheNodeNeedsNoLinks(t *testing.T) {
+	t.Parallel()
+	vmi, pod := onRed(), newNetNS(t)
+	vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{SRIOV: &v1.InterfaceSRIOV{}}
+	m := New(testr.New(t))
+	t.Cleanup(m.Close)
+	own := layout.SecondaryInterface(red)
+	devices := nichotplug.Devices{own: "0000:65:00.2"}
+	want := Interface{Name: red, Device: "0000:65:00.2", MAC: machine.MAC(vmi, red), Queues: 1, PodInterface: own}
+	for name, given := range map[string]Pod{
+		"a guest that starts":              {NetNS: pod, Devices: devices},
+		"one that comes to a guest":        {NetNS: pod, Devices: devices, Runs: true, Comes: []string{red}},
+		"one that the guest has":           {NetNS: pod, Devices: devices, Runs: true},
+		"one that the guest has, not said": {NetNS: pod, Runs: true},
+	} {
+		made := setupIn(t, m, given, vmi)
+		if of := want; given.Devices == nil {
+			of.Device = ""
+			check(t, sameInterface(made, of))
+			continue
+		}
+		if err := sameInterface(made, want); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, given := range map[string]Pod{"a guest that starts": {NetNS: pod}, "one that comes to a guest": {NetNS: pod, Runs: true, Comes: []string{red}}} {
+		_, err := m.Setup(t.Context(), given, vmi)
+		if err == nil || !strings.Contains(err.Error(), "spec.domain.devices.interfaces[0].sriov: which device of the node it is, the launcher pod does not say") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	check(t, m.Connect(Pod{NetNS: pod}, vmi))
+	list, err := handle(t, pod).LinkList()
+	check(t, err)
+	if len(list) != 1 {
+		t.Errorf("there are %d links", len(list))
+	}
+}
+
+func sameInterface(got, want Interface) error {
+	if diff := cmp.Diff(want, got); diff != "" {
+		return errors.New(diff)
+	}
+	return nil
 }

@@ -249,6 +249,54 @@ func (d *Dir) Create(name string, owner int, mode fs.FileMode, fill func(*os.Fil
 	return nil
 }
 
+// Folder opens the folder name directly in d, for a user alone, and makes it if it is missing. One that is there is
+// given to the user.
+func (d *Dir) Folder(name string, owner int) (*Dir, error) {
+	if filepath.Base(name) != name {
+		return nil, fmt.Errorf("making the folder %s in %s: the name has more than one part", name, d.path)
+	}
+	err := d.with(func(dir int) error { return unix.Mkdirat(dir, name, 0o700) })
+	made := err == nil
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("making the folder %s in %s: %w", name, d.path, err)
+	}
+	sub, err := d.Strict(name)
+	if err != nil {
+		return nil, err
+	}
+	err = sub.with(func(fd int) error {
+		if made && d.label != nil {
+			if err := d.label(ownPath(fd)); err != nil {
+				return err
+			}
+		}
+		var is unix.Stat_t
+		if err := unix.Fstat(fd, &is); err != nil || int(is.Uid) == owner {
+			return err
+		}
+		return unix.Fchownat(fd, "", owner, owner, unix.AT_EMPTY_PATH)
+	})
+	if err != nil {
+		sub.Close()
+		return nil, fmt.Errorf("giving the folder %s to user %d: %w", sub.path, owner, err)
+	}
+	return sub, nil
+}
+
+// Sync stores the directory's names.
+func (d *Dir) Sync() error {
+	fd, err := d.openat(".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), d.path)
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("storing the names in %s: %w", d.path, err)
+	}
+	return nil
+}
+
 // labelFile labels a file before it has its name.
 func (d *Dir) labelFile(f *os.File) error {
 	if d.label == nil {

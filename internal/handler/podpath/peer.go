@@ -3,6 +3,7 @@ package podpath
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -70,6 +71,41 @@ func (p *Peer) open() error {
 		return fmt.Errorf("opening the network namespace of process %d: %w", p.PID, err)
 	}
 	return nil
+}
+
+// maxEnvironment bounds the environment that a container is started with.
+const maxEnvironment = 1 << 20
+
+// Environment is what the process was started with, as NAME=value.
+func (p *Peer) Environment() ([]string, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/environ", p.PID))
+	if err != nil {
+		return nil, fmt.Errorf("opening the environment of process %d: %w", p.PID, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxEnvironment))
+	if err != nil {
+		return nil, fmt.Errorf("reading the environment of process %d: %w", p.PID, err)
+	}
+	if err := p.Alive(); err != nil {
+		return nil, err
+	}
+	return strings.Split(strings.TrimRight(string(data), "\x00"), "\x00"), nil
+}
+
+// LetLock lets the process, and those that it starts from now on, lock so many bytes of memory. It takes nothing back.
+func (p *Peer) LetLock(bytes uint64) error {
+	var is unix.Rlimit
+	if err := unix.Prlimit(p.PID, unix.RLIMIT_MEMLOCK, nil, &is); err != nil {
+		return fmt.Errorf("asking how much memory process %d may lock: %w", p.PID, err)
+	}
+	if is.Cur >= bytes {
+		return nil
+	}
+	if err := unix.Prlimit(p.PID, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: bytes, Max: max(is.Max, bytes)}, nil); err != nil {
+		return fmt.Errorf("letting process %d lock %d bytes of memory: %w", p.PID, bytes, err)
+	}
+	return p.Alive()
 }
 
 // Kill ends the process by force.

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -221,4 +224,125 @@ func TestAwaitFollowsFoldersAsTheyAppear(t *testing.T) {
 	if err := <-ran; err != nil {
 		t.Error(err)
 	}
+}
+
+func TestAFolderIsMadeOnceAndGiven(t *testing.T) {
+	root := t.TempDir()
+	d, err := Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	labeled := 0
+	d.LabelNew(func(string) error { labeled++; return nil })
+	owner := os.Getuid()
+	if owner == 0 {
+		owner = 107
+	}
+	for range 2 {
+		sub, err := d.Folder("own", owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sub.Sync(); err != nil {
+			t.Errorf("its names can't be stored: %v", err)
+		}
+		sub.Close()
+	}
+	info, err := os.Stat(filepath.Join(root, "own"))
+	if err != nil || info.Mode().Perm() != 0o700 || int(info.Sys().(*syscall.Stat_t).Uid) != owner || labeled != 1 {
+		t.Errorf("%v, %v; it was labeled %d times", info, err, labeled)
+	}
+	if err := os.Symlink("own", filepath.Join(root, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"link", "file", "own/below", "..", ""} {
+		if sub, err := d.Folder(name, owner); err == nil {
+			sub.Close()
+			t.Errorf("%q is a folder to have", name)
+		}
+	}
+}
+
+func TestWhatAPeerWasStartedWith(t *testing.T) {
+	cmd := exec.Command("cat")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := peerOf(t, cmd, "A=1", "B=two words")
+	// The kernel shows an environment only some time after the program's start has succeeded.
+	if _, err := in.Write([]byte("runs")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := peer.Environment()
+	if err != nil || !slices.Equal(got, []string{"A=1", "B=two words"}) {
+		t.Errorf("it was started with %q: %v", got, err)
+	}
+}
+
+func TestAPeerMayLockMemory(t *testing.T) {
+	peer := peerOf(t, exec.Command("sleep", "60"))
+	locks := func() (is unix.Rlimit) {
+		t.Helper()
+		if err := unix.Prlimit(peer.PID, unix.RLIMIT_MEMLOCK, nil, &is); err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
+	const most = 64 << 10
+	if err := unix.Prlimit(peer.PID, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 4 << 10, Max: most}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ ask, want uint64 }{{16 << 10, 16 << 10}, {8 << 10, 16 << 10}, {16 << 10, 16 << 10}, {16<<10 + 1, 16<<10 + 1}, {most, most}} {
+		if err := peer.LetLock(step.ask); err != nil {
+			t.Fatal(err)
+		}
+		if is := locks(); is.Cur != step.want || is.Max != most {
+			t.Errorf("asked for %d bytes, it may lock %d, and have itself lock %d", step.ask, is.Cur, is.Max)
+		}
+	}
+	// More than the process itself might have takes CAP_SYS_RESOURCE, which not every root has.
+	switch err := peer.LetLock(3 << 30); {
+	case errors.Is(err, unix.EPERM):
+		if is := locks(); is.Cur != most || is.Max != most {
+			t.Errorf("it is refused, and may lock %d", is.Cur)
+		}
+	case err != nil:
+		t.Error(err)
+	default:
+		if is := locks(); is.Cur != 3<<30 || is.Max != 3<<30 {
+			t.Errorf("it may lock %d, and have itself lock %d", is.Cur, is.Max)
+		}
+	}
+}
+
+// peerOf is a process that runs for as long as the test.
+func peerOf(t *testing.T, cmd *exec.Cmd, environment ...string) *Peer {
+	t.Helper()
+	cmd.Env = environment
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pidfd, err := unix.PidfdOpen(cmd.Process.Pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := &Peer{PID: cmd.Process.Pid, pidfd: pidfd}
+	t.Cleanup(func() {
+		peer.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	})
+	return peer
 }

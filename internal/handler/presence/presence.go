@@ -97,15 +97,35 @@ func (p *Presence) VMI() *v1.VirtualMachineInstance {
 	return p.vmi
 }
 
-// Networks are the interfaces that the VMI's launcher pod is said to have on networks beside the pods'.
-func (p *Presence) Networks() nichotplug.Attached {
-	p.mu.Lock()
-	pod := launcherPod(p.vmi, p.pods)
-	p.mu.Unlock()
+// Networks are what is known of a launcher pod's interfaces on networks beside the pods'.
+type Networks struct {
+	// Attached are those that it is said to have, and asked for.
+	Attached nichotplug.Attached
+	// Version changes whenever the pod is written.
+	Version string
+}
+
+// Networks are those of the VMI's launcher pod.
+func (p *Presence) Networks() Networks {
+	pod := p.launcherPod()
 	if pod == nil {
-		return nil
+		return Networks{}
 	}
-	return nichotplug.ReadStatus(pod)
+	return Networks{Attached: nichotplug.InPod(pod), Version: string(pod.UID) + " " + pod.ResourceVersion}
+}
+
+// Devices are the devices of the node that the interfaces of the VMI's launcher pod are said to be.
+func (p *Presence) Devices() nichotplug.Devices {
+	if pod := p.launcherPod(); pod != nil {
+		return nichotplug.ReadDevices(pod)
+	}
+	return nil
+}
+
+func (p *Presence) launcherPod() *corev1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return launcherPod(p.vmi, p.pods)
 }
 
 // Shows reports whether the VMI has that name, and a cache shows it.

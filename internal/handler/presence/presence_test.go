@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,15 +55,19 @@ func TestOnlyTheChosenPodIsTheLauncher(t *testing.T) {
 
 func TestOnlyTheLaunchersNetworksCount(t *testing.T) {
 	attached := func(pod *corev1.Pod, network string) *corev1.Pod {
-		pod.Annotations = map[string]string{nichotplug.StatusAnnotation: `[{"name":"shop/` + network + `","interface":"pod0123456789a"}]`}
+		pod.Annotations = map[string]string{
+			nichotplug.StatusAnnotation:    `[{"name":"shop/` + network + `","interface":"pod0123456789a"}]`,
+			launcherpod.NetworksAnnotation: `[{"namespace":"shop","name":"` + network + `","interface":"pod0123456789a"}]`,
+		}
+		pod.ResourceVersion = "7"
 		return pod
 	}
 	p := New(Env{Wake: func() {}}, running())
-	if got := p.Networks(); len(got) != 0 {
+	if got := p.Networks(); len(got.Attached) != 0 || got.Version != "" {
 		t.Errorf("without a pod there are %v", got)
 	}
 	p.SetPods([]*corev1.Pod{attached(newPod("shop", "other"), "red"), attached(newPod("shop", "p"), "blue")})
-	if got := p.Networks(); len(got) != 1 || got["pod0123456789a"] != "shop/blue" {
+	if got := p.Networks(); len(got.Attached) != 1 || got.Attached["pod0123456789a"] != "shop/blue" || !strings.HasSuffix(got.Version, " 7") {
 		t.Errorf("there are %v", got)
 	}
 }

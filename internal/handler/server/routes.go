@@ -32,6 +32,10 @@ func (s *Server) Handler() http.Handler {
 	handle(http.MethodPut, nodeapi.SoftReboot, "", action(Machine.SoftReboot))
 	handle(http.MethodPut, nodeapi.Reset, "", action(Machine.Reset))
 
+	handle(http.MethodPut, nodeapi.Quiesce, "", quiesce)
+	handle(http.MethodGet, nodeapi.Quiesce, "", held)
+	handle(http.MethodPut, nodeapi.Release, "", release)
+
 	handle(http.MethodGet, nodeapi.GuestOSInfo, "", query(Machine.GuestOSInfo))
 	handle(http.MethodGet, nodeapi.UserList, "", query(Machine.UserList))
 	handle(http.MethodGet, nodeapi.FilesystemList, "", query(Machine.FilesystemList))

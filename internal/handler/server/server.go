@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/handler/stream"
 )
 
@@ -34,6 +35,11 @@ type Machine interface {
 	// answers and by ACPI otherwise.
 	SoftReboot(ctx context.Context) error
 	Reset(ctx context.Context) error
+
+	// Quiesce holds the guest still, Held says what does, Release has it go on.
+	Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error)
+	Held(ctx context.Context, asked launch.Held) (launch.Hold, error)
+	Release(ctx context.Context, r launch.Release) (launch.Hold, error)
 
 	GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuestAgentInfo, error)
 	UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSUserList, error)

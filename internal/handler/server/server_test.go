@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/handler/stream"
 )
@@ -51,6 +52,18 @@ func (m *recorder) Unpause(context.Context) error    { return m.do("unpause") }
 func (m *recorder) SoftReboot(context.Context) error { return m.do("softreboot") }
 func (m *recorder) Reset(context.Context) error      { return m.do("reset") }
 func (m *recorder) ConsoleKey() string               { return "key" }
+
+func (m *recorder) Quiesce(_ context.Context, q launch.Quiesce) (launch.Hold, error) {
+	return launch.Hold{Token: "t", Holder: q.Holder}, m.do(fmt.Sprintf("quiesce %d %v", q.Milliseconds, q.AgentOnly))
+}
+
+func (m *recorder) Held(_ context.Context, asked launch.Held) (launch.Hold, error) {
+	return launch.Hold{Token: "t"}, m.do(fmt.Sprintf("held %v", asked.Verify))
+}
+
+func (m *recorder) Release(_ context.Context, r launch.Release) (launch.Hold, error) {
+	return launch.Hold{}, m.do("release " + r.Holder + " " + r.Token)
+}
 
 func (m *recorder) GuestOSInfo(context.Context) (v1.VirtualMachineInstanceGuestAgentInfo, error) {
 	return v1.VirtualMachineInstanceGuestAgentInfo{Hostname: "guest"}, m.do("guestosinfo")
@@ -140,6 +153,34 @@ func TestVerbs(t *testing.T) {
 		}
 		if strings.Join(m.done, ",") != string(c.verb) {
 			t.Errorf("%s did %v", c.verb, m.done)
+		}
+	}
+}
+
+func TestTheGuestIsHeldStill(t *testing.T) {
+	for name, c := range map[string]struct {
+		method string
+		verb   nodeapi.Verb
+		query  string
+		done   string
+		code   int
+		answer string
+	}{
+		"held":                  {http.MethodPut, nodeapi.Quiesce, "&holder=snap&timeout=2s", "quiesce 2000 false", 200, `{"token":"t","holder":"snap"}`},
+		"by the agent alone":    {http.MethodPut, nodeapi.Quiesce, "&holder=user&timeout=1m&agent=true", "quiesce 60000 true", 200, `{"token":"t","holder":"user"}`},
+		"for nobody":            {http.MethodPut, nodeapi.Quiesce, "&timeout=2s", "", 400, ""},
+		"for somebody too long": {http.MethodPut, nodeapi.Quiesce, "&timeout=2s&holder=" + strings.Repeat("x", 65), "", 400, ""},
+		"without an end":        {http.MethodPut, nodeapi.Quiesce, "&holder=snap", "", 400, ""},
+		"for no time":           {http.MethodPut, nodeapi.Quiesce, "&holder=snap&timeout=0s", "", 400, ""},
+		"what holds it":         {http.MethodGet, nodeapi.Quiesce, "", "held false", 200, `{"token":"t"}`},
+		"what really holds it":  {http.MethodGet, nodeapi.Quiesce, "&verify=true", "held true", 200, `{"token":"t"}`},
+		"released":              {http.MethodPut, nodeapi.Release, "&holder=snap&token=t", "release snap t", 200, `{}`},
+		"released for nobody":   {http.MethodPut, nodeapi.Release, "", "", 400, ""},
+	} {
+		m := &recorder{}
+		code, body := call(t, newServer(t, m), c.method, nodeapi.Path("ns", "vm", "u1", c.verb).String()+c.query)
+		if code != c.code || strings.Join(m.done, ",") != c.done || c.code == 200 && body != c.answer {
+			t.Errorf("%s: %d %s, done %q", name, code, body, m.done)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -28,6 +29,7 @@ import (
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
 // commandTimeout bounds the questions to QEMU in one look, and a command.
@@ -235,6 +237,10 @@ func ReadClaims(ctx context.Context, cluster Cluster, instance *v1.VirtualMachin
 	claims := Claims{}
 	for volume, name := range guestlifecycle.Claims(instance) {
 		claim, err := cluster.Claim(ctx, instance.Namespace, name)
+		if volume == vmstate.Volume && apierrors.IsNotFound(err) {
+			// Its guest may run all the same: another VM of the name has adopted the VMI (decision 441).
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("reading PVC %s/%s: %w", instance.Namespace, name, err)
 		}

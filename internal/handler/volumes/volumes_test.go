@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -24,6 +25,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
 // These tests run against a model of QEMU's monitor (qmptest), which QEMU conforms to, and
@@ -333,6 +335,30 @@ func TestClaims(t *testing.T) {
 	}
 	if _, err := claims.Capacity(t.Context(), "other"); err == nil {
 		t.Error("the size of another's claim is known")
+	}
+}
+
+// withoutClaims is an API server that knows no claim.
+type withoutClaims struct{ storage }
+
+func (*withoutClaims) Claim(_ context.Context, _, name string) (*corev1.PersistentVolumeClaim, error) {
+	return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
+}
+
+func TestAStateThatIsGoneKeepsNobodyFromAGuest(t *testing.T) {
+	instance := &v1.VirtualMachineInstance{}
+	instance.Name, instance.Namespace = "web", "shop"
+	instance.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: new(true)}
+	claims, err := ReadClaims(t.Context(), &storage{}, instance)
+	if err != nil || len(claims) != 1 || claims[vmstate.Volume].ClaimName != vmstate.ClaimName(instance) {
+		t.Errorf("%+v, %v", claims, err)
+	}
+	if claims, err = ReadClaims(t.Context(), &withoutClaims{}, instance); err != nil || len(claims) != 0 {
+		t.Errorf("without it: %+v, %v", claims, err)
+	}
+	instance.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root"}}}}
+	if _, err = ReadClaims(t.Context(), &withoutClaims{}, instance); !apierrors.IsNotFound(err) {
+		t.Errorf("without a disk: %v", err)
 	}
 }
 

@@ -135,9 +135,22 @@ func (c *Client) VCPUs(ctx context.Context) ([]VCPU, error) {
 	return ask[[]VCPU](ctx, c, "guest-get-vcpus")
 }
 
+// Frozen is what FreezeStatus says of an agent that has frozen the guest's file systems.
+const Frozen = "frozen"
+
 // FreezeStatus is thawed or frozen.
 func (c *Client) FreezeStatus(ctx context.Context) (string, error) {
 	return ask[string](ctx, c, "guest-fsfreeze-status")
+}
+
+// Freeze has the guest write back and freeze its file systems. It returns how many that are.
+func (c *Client) Freeze(ctx context.Context) (int, error) {
+	return ask[int](ctx, c, "guest-fsfreeze-freeze")
+}
+
+// Thaw undoes Freeze.
+func (c *Client) Thaw(ctx context.Context) error {
+	return c.Execute(ctx, "guest-fsfreeze-thaw", nil, nil)
 }
 
 // Shutdown asks the guest to end in one of the agent's modes: powerdown,

@@ -42,6 +42,15 @@ func (s Status) PostCopy() bool {
 	return false
 }
 
+// UnderWay reports whether QEMU is to leave the status by itself, or waits in it for a command.
+func (s Status) UnderWay() bool {
+	switch s {
+	case "", None, Completed, Failed, Canceled:
+		return false
+	}
+	return true
+}
+
 // Unattended is how long a guest stands still before its switchover without a virt-handler.
 // virt-handler needs some milliseconds for a switchover; one that has died is started again
 // within seconds, or not at all.

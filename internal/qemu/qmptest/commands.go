@@ -35,6 +35,7 @@ type arguments struct {
 	Target   string          `json:"target"`
 	Resume   bool            `json:"resume"`
 	Netdev   string          `json:"netdev"`
+	Host     string          `json:"host"`
 
 	Capabilities []struct {
 		Capability string `json:"capability"`
@@ -59,7 +60,8 @@ var commands = map[string]func(s *Server, m *monitor, a arguments) (any, error){
 	"blockdev-open-tray": (*Server).openTray, "blockdev-close-tray": (*Server).closeTray,
 	"blockdev-insert-medium": (*Server).insertMedium, "blockdev-remove-medium": (*Server).removeMedium,
 	"query-chardev": (*Server).queryChardev, "set_link": (*Server).setLink, "query-hotpluggable-cpus": (*Server).queryCPUs,
-	"netdev_add": (*Server).netdevAdd, "netdev_del": (*Server).netdevDel,
+	"query-memory-devices": (*Server).queryMemory,
+	"netdev_add":           (*Server).netdevAdd, "netdev_del": (*Server).netdevDel,
 	"migrate-set-capabilities": (*Server).setCapabilities, "migrate-set-parameters": (*Server).setParameters,
 	"migrate-incoming": (*Server).migrateIncoming, "migrate": (*Server).migrate, "query-migrate": (*Server).queryMigrate,
 	"nbd-server-start": (*Server).nbdStart, "nbd-server-stop": (*Server).nbdStop,
@@ -249,6 +251,8 @@ func (s *Server) qomSet(_ *monitor, a arguments) (any, error) {
 		return nil, nil
 	case a.Property == "bootindex":
 		return nil, s.setBootIndex(d, a.Value)
+	case a.Property == "requested-size" && path.Base(a.Path) == MemoryDevice:
+		return nil, s.giveMemory(a.Value)
 	}
 	return nil, generic("Property '%s.%s' not found", d.driver, a.Property)
 }

@@ -51,6 +51,7 @@ func Conformance(t *testing.T, open Open) {
 		"an interface is plugged with its backend":                    plugsNIC,
 		"links are switched by the names of their backends":           links,
 		"CPUs are plugged into sockets, and the guest's to release":   cpus,
+		"memory is given in blocks, and the guest's to take":          memoryPlugged,
 		"the guest agent's port is listed, closed without an agent":   agentPort,
 		"the monitor ends with QEMU, after the event that tells why":  quits,
 	} {

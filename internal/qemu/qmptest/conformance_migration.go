@@ -28,6 +28,7 @@ func migrations(t *testing.T, open Open) {
 		"a migration that can't be reached fails and the guest runs on":             unreachable,
 		"migrations begin, go on and arrive only where they can":                    misplaced,
 		"markers stay in the QEMU that they were added to":                          markersStay,
+		"memory that a guest was given comes with it":                               memoryMoves,
 		"a guest is handed over by several connections":                             multifd,
 		"a guest runs on whose target knows of one connection":                      multifdRefused,
 		"a guest runs at its target before its memory is there":                     postCopied,

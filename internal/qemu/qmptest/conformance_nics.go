@@ -22,5 +22,7 @@ func plugsNIC(c *Conn) {
 	if got := c.names(peripherals); !slices.Contains(got, "net-a") {
 		c.t.Errorf("a device that nobody has released is gone: %v", got)
 	}
+	c.refused("device_add", properties{"driver": "vfio-pci", "id": "net-c", "host": "ffff:ff:1f.7", "bus": Port, "romfile": ""}, "GenericError",
+		"vfio /sys/bus/pci/devices/ffff:ff:1f.7: no such host device")
 	c.refused("device_del", properties{"id": "net-b"}, "DeviceNotFound", "not found")
 }

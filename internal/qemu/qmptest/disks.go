@@ -120,8 +120,11 @@ func (s *Server) queryNodes(*monitor, arguments) (any, error) {
 }
 
 func (s *Server) deviceAdd(_ *monitor, a arguments) (any, error) {
-	if a.Netdev != "" {
+	switch {
+	case a.Netdev != "":
 		return s.plugNIC(a)
+	case a.Driver == passThroughDriver:
+		return nil, s.passThrough(a)
 	}
 	switch {
 	case s.machine.devices[a.ID] != nil:

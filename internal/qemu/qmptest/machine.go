@@ -38,7 +38,7 @@ const (
 // that of the monitor is named monitor.
 func Arguments(accelerator, dir, monitor string) []string {
 	return []string{
-		"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator, "-m", "32", "-smp", fmt.Sprintf("cpus=1,maxcpus=%d,sockets=%[1]d", sockets), "-display", "none", "-S",
+		"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator, "-m", fmt.Sprintf("size=32M,maxmem=%dM", 32+memoryRoom>>20), "-smp", fmt.Sprintf("cpus=1,maxcpus=%d,sockets=%[1]d", sockets), "-display", "none", "-S",
 		"-device", "virtio-scsi-pci,id=scsi0", "-device", "pcie-root-port,id=" + Port + ",chassis=1",
 		"-device", "ide-cd,id=" + Drive + ",bus=ide.0",
 		"-blockdev", fmt.Sprintf("driver=null-co,node-name=%s,size=%d", RootNode, rootSize),
@@ -46,6 +46,8 @@ func Arguments(accelerator, dir, monitor string) []string {
 		"-device", "virtio-serial-pci,id=channels0",
 		"-chardev", "socket,id=" + AgentChardev + ",path=" + dir + "/agent.sock,server=on,wait=off",
 		"-device", "virtserialport,id=" + AgentPort + ",bus=channels0.0,nr=1,chardev=" + AgentChardev + ",name=org.qemu.guest_agent.0",
+		"-object", fmt.Sprintf("memory-backend-ram,id=%s,size=%d,reserve=off", memoryBackend, memoryRoom),
+		"-device", fmt.Sprintf("virtio-mem-pci,id=%s,memdev=%s,block-size=%d", MemoryDevice, memoryBackend, memoryBlock),
 		"-netdev", "hubport,id=" + Netdev + ",hubid=0",
 		"-qmp", "unix:" + dir + "/" + monitor + ",server=on,wait=off",
 	}
@@ -65,8 +67,11 @@ type machine struct {
 	agentOpen bool
 	// systemRuns means that the guest's system has taken its CPUs over from the firmware.
 	systemRuns bool
+	// host are the devices of the node that can be passed through, by PCI address.
+	host map[string]bool
 	// netdevs are the backends of interfaces, by id.
 	netdevs   map[string]*netdev
+	memory    memory
 	migration migration
 	exports   exports
 	jobs      []*job
@@ -110,7 +115,7 @@ type fdset struct {
 
 func newMachine() *machine {
 	m := &machine{
-		runState: "prelaunch", objects: map[string]string{"pc.ram": "memory-backend-ram"},
+		runState: "prelaunch", objects: map[string]string{"pc.ram": "memory-backend-ram", memoryBackend: "memory-backend-ram"},
 		nodes:     map[string]*node{RootNode: {driver: "null-co", size: rootSize}},
 		netdevs:   map[string]*netdev{Netdev: {}},
 		migration: newMigration(),
@@ -118,8 +123,9 @@ func newMachine() *machine {
 	m.devices = map[string]*device{
 		"scsi0": {driver: "virtio-scsi-pci", pci: true}, "channels0": {driver: "virtio-serial-pci", pci: true},
 		Port: {driver: "pcie-root-port", pci: true}, AgentPort: {driver: "virtserialport"},
-		Drive:    {driver: "ide-cd", drive: true, ioStatus: "ok"},
-		RootDisk: {driver: "virtio-blk-pci", node: RootNode, pci: true, ioStatus: "ok"},
+		Drive:        {driver: "ide-cd", drive: true, ioStatus: "ok"},
+		MemoryDevice: {driver: "virtio-mem-pci", pci: true},
+		RootDisk:     {driver: "virtio-blk-pci", node: RootNode, pci: true, ioStatus: "ok"},
 	}
 	return m
 }

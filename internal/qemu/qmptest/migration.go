@@ -122,6 +122,13 @@ func (s *Server) MigrationStatus() string {
 	return s.machine.migration.status
 }
 
+// MemorySent is how much of the guest's memory was sent, in bytes.
+func (s *Server) MemorySent() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.machine.migration.sent
+}
+
 // Capability reports whether a capability of migrations is on.
 func (s *Server) Capability(name string) bool {
 	s.mu.Lock()

@@ -15,6 +15,7 @@ import (
 type deviceState struct {
 	RunState string `json:"runState"`
 	PostCopy bool   `json:"postCopy"`
+	Memory   memory `json:"memory"`
 }
 
 // memorySize comes before it.
@@ -145,7 +146,7 @@ func (s *Server) sendState(conn net.Conn) error {
 	if m.status != migrationDevice && m.status != migrationPostCopyActive || m.failure != "" {
 		return nil
 	}
-	state := deviceState{m.state, m.status == migrationPostCopyActive}
+	state := deviceState{m.state, m.status == migrationPostCopyActive, s.machine.memory}
 	return s.unlocked(func() error {
 		if err := json.NewEncoder(conn).Encode(state); err != nil {
 			return err
@@ -196,7 +197,7 @@ func (s *Server) receive(conn net.Conn) {
 		s.exit() // QEMU's exit code is 1
 		return
 	}
-	s.machine.runState = state.RunState
+	s.machine.runState, s.machine.memory = state.RunState, state.Memory
 	if state.RunState == "running" {
 		s.machine.runState = "paused" // -S
 	}

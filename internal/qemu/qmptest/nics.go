@@ -40,6 +40,31 @@ func (s *Server) plugNIC(a arguments) (any, error) {
 	return nil, nil
 }
 
+// passThroughDriver is that of devices of the node.
+const passThroughDriver = "vfio-pci"
+
+// passThrough passes a device of the node through.
+func (s *Server) passThrough(a arguments) error {
+	switch {
+	case s.machine.devices[a.ID] != nil:
+		return generic("Duplicate device ID '%s'", a.ID)
+	case !s.machine.host[a.Host]:
+		return generic("vfio /sys/bus/pci/devices/%s: no such host device: No such file or directory", a.Host)
+	}
+	s.machine.devices[a.ID] = &device{driver: a.Driver, pci: true}
+	return nil
+}
+
+// HasHostDevice has the node have a device that can be passed through.
+func (s *Server) HasHostDevice(address string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.machine.host == nil {
+		s.machine.host = map[string]bool{}
+	}
+	s.machine.host[address] = true
+}
+
 func (s *Server) setLink(_ *monitor, a arguments) (any, error) {
 	backend := s.machine.netdevs[a.Name]
 	if backend == nil {

@@ -88,6 +88,11 @@ const (
 // that its migration ends, as of one that its user has paused.
 const PausedToMigrate = "paused-to-migrate"
 
+// Held is none of QEMU's run states: QEMU says Paused of a guest that virt-launcher has stopped for a moment, so that
+// its disks can be snapshotted. That is nobody's business but the snapshot's: the VMI says of it what it says of a
+// guest that runs (decision 424).
+const Held = "held-still"
+
 // State is one of QEMU's run states.
 type State struct {
 	// Name is QEMU's (query-status).
@@ -192,7 +197,7 @@ func All() []State { return append([]State(nil), table...) }
 // guest may have taken over, chooses it.
 const maxName = 64
 
-// Of returns the state with a name, PausedToMigrate included. A state that is not in the table is Unknown:
+// Of returns the state with a name, PausedToMigrate and Held included. A state that is not in the table is Unknown:
 // nobody can tell whether its guest runs, so it is not Ready, and nothing is done
 // to it.
 func Of(name string) State {
@@ -201,8 +206,11 @@ func Of(name string) State {
 			return s
 		}
 	}
-	if name == PausedToMigrate {
+	switch name {
+	case PausedToMigrate:
 		return pausedToMigrate
+	case Held:
+		return State{Name: Held, Outlook: Runs, Action: Leave}
 	}
 	quoted := strconv.QuoteToASCII(name[:min(len(name), maxName)])
 	return State{

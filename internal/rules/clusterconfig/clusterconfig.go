@@ -7,11 +7,14 @@
 package clusterconfig
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/networkbinding"
 )
 
 // Namespace is where Drydock's components and the KubeVirt object live, and
@@ -52,12 +55,18 @@ type Settings struct {
 	// widest with emulation.
 	MachineType string
 	CPUModel    string
+	// VMStateStorageClass is the class of the claims that VMs' state is kept on; empty for the default
+	// (configuration.vmStateStorageClass).
+	VMStateStorageClass string
 	// SMBIOS is what guests are told of their manufacturer; nil for KubeVirt's own
 	// words (configuration.smbios). Its holder must not change it.
 	SMBIOS *v1.SMBiosConfiguration
 	// DefaultNetworkInterface is the binding of the pod network's interface in
 	// a VMI that lists no network: "masquerade" or "bridge".
 	DefaultNetworkInterface string
+	// NetworkBindings are the bindings that are registered beside those (configuration.network.binding). Its holder must
+	// not change them.
+	NetworkBindings networkbinding.Registered
 	// CPUAllocationRatio is how many guest vCPUs share one physical CPU in the
 	// launcher pod's CPU request.
 	CPUAllocationRatio int
@@ -115,12 +124,14 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	if a := c.ArchitectureConfiguration; a != nil && a.Amd64 != nil && a.Amd64.MachineType != "" {
 		s.MachineType = a.Amd64.MachineType
 	}
-	if n := c.NetworkConfiguration; n != nil && n.NetworkInterface != "" {
-		s.DefaultNetworkInterface = n.NetworkInterface
+	if n := c.NetworkConfiguration.DeepCopy(); n != nil {
+		s.DefaultNetworkInterface = cmp.Or(n.NetworkInterface, s.DefaultNetworkInterface)
+		s.NetworkBindings = n.Binding
 	}
 	s.LiveUpdate = liveUpdate(c.LiveUpdateConfiguration)
 	s.Migrations = migrations(c.MigrationConfiguration)
 	s.CPUModel = c.CPUModel
+	s.VMStateStorageClass = c.VMStateStorageClass
 	s.SELinuxLauncherType = c.SELinuxLauncherType
 	s.SMBIOS = c.SMBIOSConfig.DeepCopy()
 	s.AdditionalGuestMemoryOverheadRatio = additionalOverhead(c)

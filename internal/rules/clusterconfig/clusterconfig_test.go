@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/networkbinding"
 )
 
 // usual are the settings of a cluster of which nobody has set anything.
@@ -55,11 +57,15 @@ func TestWhatTheKubeVirtObjectSets(t *testing.T) {
 		"another architecture":                   {configured(v1.KubeVirtConfiguration{ArchitectureConfiguration: &v1.ArchConfiguration{}}), usual()},
 		"a binding for pods' networks": {configured(v1.KubeVirtConfiguration{NetworkConfiguration: &v1.NetworkConfiguration{NetworkInterface: "bridge"}}),
 			usual(func(s *Settings) { s.DefaultNetworkInterface = "bridge" })},
+		"network bindings": {configured(v1.KubeVirtConfiguration{NetworkConfiguration: &v1.NetworkConfiguration{Binding: map[string]v1.InterfaceBindingPlugin{"mine": {DomainAttachmentType: v1.Tap}}}}),
+			usual(func(s *Settings) {
+				s.NetworkBindings = networkbinding.Registered{"mine": {DomainAttachmentType: v1.Tap}}
+			})},
 		"a network without a binding": {configured(v1.KubeVirtConfiguration{NetworkConfiguration: &v1.NetworkConfiguration{}}), usual()},
-		"what is taken as it is": {configured(v1.KubeVirtConfiguration{CPUModel: "Nehalem", SELinuxLauncherType: "virt_launcher.process",
+		"what is taken as it is": {configured(v1.KubeVirtConfiguration{CPUModel: "Nehalem", VMStateStorageClass: "shared", SELinuxLauncherType: "virt_launcher.process",
 			SMBIOSConfig: &v1.SMBiosConfiguration{Family: "Example"}, AdditionalGuestMemoryOverheadRatio: new("1.5")}),
 			usual(func(s *Settings) {
-				s.CPUModel, s.SELinuxLauncherType, s.SMBIOS, s.AdditionalGuestMemoryOverheadRatio = "Nehalem", "virt_launcher.process", &v1.SMBiosConfiguration{Family: "Example"}, "1.5"
+				s.CPUModel, s.VMStateStorageClass, s.SELinuxLauncherType, s.SMBIOS, s.AdditionalGuestMemoryOverheadRatio = "Nehalem", "shared", "virt_launcher.process", &v1.SMBiosConfiguration{Family: "Example"}, "1.5"
 			})},
 		"for developers": {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{UseEmulation: true, FeatureGates: []string{"HostDisk"}, CPUAllocationRatio: 1}}),
 			usual(func(s *Settings) { s.UseEmulation, s.HostDisk, s.CPUAllocationRatio = true, true, 1 })},
@@ -70,8 +76,11 @@ func TestWhatTheKubeVirtObjectSets(t *testing.T) {
 			usual(func(s *Settings) {
 				s.Migrations.AllowPostCopy, s.Migrations.AllowWorkloadDisruption = new(true), new(true)
 			})},
-		"room to grow": {configured(v1.KubeVirtConfiguration{LiveUpdateConfiguration: &v1.LiveUpdateConfiguration{MaxHotplugRatio: 2, MaxCpuSockets: new(uint32(6))}}),
-			usual(func(s *Settings) { s.LiveUpdate = LiveUpdate{MaxHotplugRatio: 2, MaxCPUSockets: 6} })},
+		"room to grow": {configured(v1.KubeVirtConfiguration{LiveUpdateConfiguration: &v1.LiveUpdateConfiguration{MaxHotplugRatio: 2, MaxCpuSockets: new(uint32(6)), MaxGuest: new(resource.MustParse("1Ki"))}}),
+			usual(func(s *Settings) {
+				s.LiveUpdate = LiveUpdate{MaxHotplugRatio: 2, MaxCPUSockets: 6, MaxGuest: 1024}
+			})},
+		"room for less than nothing":                {configured(v1.KubeVirtConfiguration{LiveUpdateConfiguration: &v1.LiveUpdateConfiguration{MaxGuest: new(resource.MustParse("-1Ki"))}}), usual()},
 		"room to grow, with nothing in it":          {configured(v1.KubeVirtConfiguration{LiveUpdateConfiguration: &v1.LiveUpdateConfiguration{}}), usual()},
 		"for developers, with nothing in it":        {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{FeatureGates: []string{"Other"}}}), usual()},
 		"a ratio that divides by less than one CPU": {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{CPUAllocationRatio: -1}}), usual()},

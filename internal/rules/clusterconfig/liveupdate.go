@@ -12,6 +12,8 @@ type LiveUpdate struct {
 	MaxHotplugRatio uint32
 	// MaxCPUSockets is how many sockets a guest may have; 0 leaves that to the ratio.
 	MaxCPUSockets uint32
+	// MaxGuest is how much memory in bytes a guest may have; 0 leaves that to the ratio.
+	MaxGuest int64
 }
 
 func liveUpdate(set *v1.LiveUpdateConfiguration) LiveUpdate {
@@ -24,6 +26,9 @@ func liveUpdate(set *v1.LiveUpdateConfiguration) LiveUpdate {
 	}
 	if set.MaxCpuSockets != nil {
 		l.MaxCPUSockets = *set.MaxCpuSockets
+	}
+	if set.MaxGuest != nil {
+		l.MaxGuest = max(set.MaxGuest.Value(), 0)
 	}
 	return l
 }

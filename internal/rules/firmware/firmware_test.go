@@ -1,6 +1,9 @@
 package firmware
 
 import (
+	"crypto/sha1"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -156,6 +159,40 @@ func TestScenario13OldBackupsAgreeWithOldGuests(t *testing.T) {
 	}
 	if version(t, Legacy("testvm")) != 5 {
 		t.Error("legacy UUID is not name-based (version 5)")
+	}
+}
+
+// rfc9562 is the UUID of version 5 of a name, as section 5.5 of RFC 9562 defines it: SHA-1 of the name space's bytes and the
+// name, the first 16 bytes of it, and in them version and variant.
+func rfc9562(namespace [16]byte, name string) types.UID {
+	sum := sha1.Sum(append(namespace[:], name...))
+	id := sum[:16]
+	id[6] = id[6]&0x0f | 0x50
+	id[8] = id[8]&0x3f | 0x80
+	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]))
+}
+
+func TestTheLegacyUUIDIsVersion5OfTheName(t *testing.T) {
+	namespace := [16]byte{0x6a, 0x1a, 0x24, 0xa1, 0x40, 0x61, 0x46, 0x07, 0x8b, 0xf4, 0xa3, 0x96, 0x3d, 0x0c, 0x58, 0x95}
+	for _, name := range []string{"vm-cirros", "testvm", "", "a", "0", "vm.with.dots", strings.Repeat("x", 63), strings.Repeat("y", 253)} {
+		if got, want := Legacy(name), rfc9562(namespace, name); got != want {
+			t.Errorf("the legacy UUID of %q is %s, want %s", name, got, want)
+		}
+	}
+}
+
+// TestNoTwoClustersGiveAUUIDTwice creates ten thousand VMs of the same names in each of two clusters.
+func TestNoTwoClustersGiveAUUIDTwice(t *testing.T) {
+	given := map[types.UID]string{}
+	for _, cluster := range []string{"A", "B"} {
+		for i := range 10_000 {
+			s, name := spec(""), fmt.Sprintf("vm-%d in %s", i, cluster)
+			Create(s)
+			if other, there := given[got(s)]; there {
+				t.Fatalf("%s and %s have the UUID %s", name, other, got(s))
+			}
+			given[got(s)] = name
+		}
 	}
 }
 

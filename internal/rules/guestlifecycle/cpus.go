@@ -23,7 +23,7 @@ func CanChangeCPUs(vmi *v1.VirtualMachineInstance) bool {
 func WantedCPUs(vmi *v1.VirtualMachineInstance, has int, runState string, kvm bool, pod *Pod, want corev1.ResourceRequirements) int {
 	wanted := machine.VCPUs(machine.Topology(&vmi.Spec))
 	switch {
-	case has == 0, wanted == has, !CanChangeCPUs(vmi), !podresize.Announced(vmi), runState != runstate.Running, migration.InFlight(vmi):
+	case has == 0, wanted == has, !CanChangeCPUs(vmi), !podresize.CPUsAnnounced(vmi), runState != runstate.Running, migration.InFlight(vmi):
 		return 0
 	case wanted < has && !kvm: // QEMU goes on using the memory of a CPU that it has emulated (decision 396)
 		return 0

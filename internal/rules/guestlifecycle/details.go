@@ -12,6 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/vmstate"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
@@ -80,7 +81,7 @@ func masqueraded(vmi *v1.VirtualMachineInstance, name string) bool {
 }
 
 // allowPodBridge is KubeVirt's annotation that lets a VMI migrate although the
-// bridge binding gives its guest the pod's own address.
+// bridge binding gives its guest the pod's own address, on whatever network (decision 367).
 const allowPodBridge = "kubevirt.io/allow-pod-bridge-network-live-migration"
 
 // immovable is all that keeps the VMI, whose volumes are as the status says, from
@@ -104,6 +105,10 @@ func immovable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known m
 			add(v1.VirtualMachineInstanceReasonDisksNotMigratable, message)
 		}
 	}
+	if message := vmstate.Immovable(vmi, known[vmstate.Volume].Claim); message != "" {
+		// It is none of those disks.
+		add(v1.VirtualMachineInstanceReasonNotMigratable, message)
+	}
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		if message := ofThePod(vmi, &vmi.Spec.Domain.Devices.Interfaces[i], made); message != "" {
 			add(v1.VirtualMachineInstanceReasonInterfaceNotMigratable, message)
@@ -115,19 +120,21 @@ func immovable(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known m
 	return &vmistatus.Obstacle{Reason: reason, Message: "cannot migrate VMI: " + strings.Join(hindrances, "; ")}
 }
 
-// ofThePod says which address of an interface is its pod's, so that the guest would have another one
-// in another pod; empty when none is.
+// ofThePod says what of an interface is its pod's, so that the guest would have something else in another pod;
+// empty when nothing is.
 func ofThePod(vmi *v1.VirtualMachineInstance, iface *v1.Interface, made []Interface) string {
+	at := slices.IndexFunc(made, func(m Interface) bool { return m.Name == iface.Name })
+	if at >= 0 && made[at].Stays != "" {
+		return fmt.Sprintf("interface %s: %s", iface.Name, made[at].Stays)
+	}
 	if _, allowed := vmi.Annotations[allowPodBridge]; allowed || iface.Bridge == nil {
 		return ""
 	}
 	if onPodNetwork(vmi, iface.Name) {
 		return fmt.Sprintf("interface %s gives the guest the pod's own address (bridge on the pod network)", iface.Name)
 	}
-	for _, m := range made {
-		if m.Name == iface.Name && len(m.IPs) > 0 {
-			return fmt.Sprintf("interface %s gives the guest the address %s, which its network has given to the pod (IPAM)", iface.Name, m.IPs[0])
-		}
+	if at >= 0 && len(made[at].IPs) > 0 {
+		return fmt.Sprintf("interface %s gives the guest the address %s, which its network has given to the pod (IPAM)", iface.Name, made[at].IPs[0])
 	}
 	return ""
 }
@@ -163,7 +170,7 @@ func stays(v *v1.Volume, known map[string]Volume) string {
 }
 
 // Claims maps the VMI's volumes to their claims, those that are only read
-// included. Hotplugged volumes are none of the launcher pod's.
+// included, and vmstate.Volume to that of its VM's state. Hotplugged volumes are none of the launcher pod's.
 func Claims(vmi *v1.VirtualMachineInstance) map[string]string {
 	claims := map[string]string{}
 	for i := range vmi.Spec.Volumes {
@@ -174,6 +181,9 @@ func Claims(vmi *v1.VirtualMachineInstance) map[string]string {
 		if claim := volumeclaim.Name(&v.VolumeSource); claim != "" {
 			claims[v.Name] = claim
 		}
+	}
+	if claim := vmstate.ClaimName(vmi); claim != "" {
+		claims[vmstate.Volume] = claim
 	}
 	return claims
 }

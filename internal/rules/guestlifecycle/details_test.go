@@ -1,6 +1,7 @@
 package guestlifecycle
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -8,6 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
 func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
@@ -74,6 +76,15 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 		}}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
 		"a bridge on another network": {[]func(*v1.VirtualMachineInstance){bridge, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Networks[0].Pod = nil }}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
 		"a bridge on no network":      {[]func(*v1.VirtualMachineInstance){bridge, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Networks = nil }}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
+		"a TPM that is kept, and a disk": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: new(true)}
+		}}, alone, vmistatus.Obstacle{Reason: "NotMigratable", Message: "cannot migrate VMI: " + unshared + "; PVC " +
+			"persistent-state-for-web-bp7jgxtqym of the VM's state is not known yet"}, v1.BlockMigration},
+		"UEFI variables that are kept on a shared claim": {[]func(*v1.VirtualMachineInstance){keepVariables}, withState(shared, corev1.ReadWriteMany), vmistatus.Obstacle{}, v1.LiveMigration},
+		"UEFI variables that are kept on a claim for one node": {[]func(*v1.VirtualMachineInstance){keepVariables}, withState(shared, corev1.ReadWriteOnce),
+			vmistatus.Obstacle{Reason: "NotMigratable", Message: "cannot migrate VMI: PVC persistent-state-for-web-bp7jgxtqym of the VM's state (UEFI variables, TPM) is not shared (using ReadWriteMany access mode)"}, v1.LiveMigration},
+		"UEFI variables that are kept, nobody knows how": {[]func(*v1.VirtualMachineInstance){keepVariables}, shared,
+			vmistatus.Obstacle{Reason: "NotMigratable", Message: "cannot migrate VMI: PVC persistent-state-for-web-bp7jgxtqym of the VM's state is not known yet"}, v1.LiveMigration},
 		"a disk and an address": {[]func(*v1.VirtualMachineInstance){bridge}, alone,
 			vmistatus.Obstacle{Reason: "InterfaceNotLiveMigratable", Message: "cannot migrate VMI: " + unshared + "; interface default gives the guest the pod's own address (bridge on the pod network)"}, v1.BlockMigration},
 	} {
@@ -96,16 +107,29 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 	}
 }
 
+func keepVariables(vmi *v1.VirtualMachineInstance) {
+	vmi.Spec.Domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{Persistent: new(true)}}}
+}
+
+// withState adds the claim of the VM's state to what is known.
+func withState(known map[string]Volume, mode corev1.PersistentVolumeAccessMode) map[string]Volume {
+	with := maps.Clone(known)
+	with[vmstate.Volume] = Volume{Claim: &v1.PersistentVolumeClaimInfo{AccessModes: []corev1.PersistentVolumeAccessMode{mode}}}
+	return with
+}
+
 func TestAnAddressThatANetworkGivesToThePodKeepsTheGuestThere(t *testing.T) {
 	const says = "cannot migrate VMI: interface red gives the guest the address 203.0.113.7, which its network has given to the pod (IPAM)"
 	for name, test := range map[string]struct {
 		ips         []string
 		annotations map[string]string
+		stays       string
 		want        string
 	}{
-		"a network that gives no addresses":           {nil, nil, ""},
-		"a network that gives addresses":              {[]string{"203.0.113.7"}, nil, says},
-		"an address that may change with a migration": {[]string{"203.0.113.7"}, map[string]string{allowPodBridge: ""}, ""},
+		"a network that gives no addresses":           {nil, nil, "", ""},
+		"a network that gives addresses":              {[]string{"203.0.113.7"}, nil, "", says},
+		"an address that may change with a migration": {[]string{"203.0.113.7"}, map[string]string{allowPodBridge: ""}, "", ""},
+		"a binding that keeps it":                     {nil, map[string]string{allowPodBridge: ""}, "as it likes", "cannot migrate VMI: interface red: as it likes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			vmi := instance()
@@ -114,12 +138,24 @@ func TestAnAddressThatANetworkGivesToThePodKeepsTheGuestThere(t *testing.T) {
 			vmi.Spec.Domain.Devices.Interfaces = append(vmi.Spec.Domain.Devices.Interfaces,
 				v1.Interface{Name: "red", InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}})
 			var got string
-			if o := immovable(vmi, nil, nil, []Interface{{Name: "default", IPs: []string{"10.244.9.5"}}, {Name: "red", IPs: test.ips}}); o != nil {
+			if o := immovable(vmi, nil, nil, []Interface{{Name: "default", IPs: []string{"10.244.9.5"}}, {Name: "red", IPs: test.ips, Stays: test.stays}}); o != nil {
 				got = o.Message
 			}
 			if got != test.want {
 				t.Errorf("it says %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+func TestTheClaimOfAVMsStateIsOneOfItsGuests(t *testing.T) {
+	vmi := instance()
+	before := Claims(vmi)
+	if _, has := before[vmstate.Volume]; has {
+		t.Errorf("a VM without state has %v", before)
+	}
+	keepVariables(vmi)
+	if got := Claims(vmi); got[vmstate.Volume] != vmstate.ClaimName(vmi) || len(got) != len(before)+1 {
+		t.Errorf("the claims are %v", got)
 	}
 }

@@ -66,6 +66,8 @@ const (
 	PlugNICs Step = "PlugNICs"
 	// ChangeCPUs plugs virtual CPUs, or asks the guest to give some back.
 	ChangeCPUs Step = "ChangeCPUs"
+	// ChangeMemory gives the guest memory, or asks it to give some back.
+	ChangeMemory Step = "ChangeMemory"
 	// Migrate does what is decided about a guest that leaves the node, or whose memory comes after it (package
 	// switchover).
 	Migrate Step = "Migrate"
@@ -156,6 +158,8 @@ type Observed struct {
 	LinksDiffer bool
 	// CPUsDiffer means that the guest is to get virtual CPUs, or to be asked for some, now.
 	CPUsDiffer bool
+	// MemoryDiffers means that the guest is to be given memory, or to be asked for some, now.
+	MemoryDiffers bool
 	// Awaits means that volumes which come along with a migration are not on this node yet.
 	Awaits bool
 	// Changed means that the status that follows from the facts differs from
@@ -247,6 +251,8 @@ func tend(o Observed) Step {
 		return PlugNICs
 	case o.CPUsDiffer && known:
 		return ChangeCPUs
+	case o.MemoryDiffers && known:
+		return ChangeMemory
 	}
 	return Wait
 }

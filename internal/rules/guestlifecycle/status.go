@@ -55,6 +55,10 @@ type Guest struct {
 	PausedByUser bool
 	// VCPUs is how many virtual CPUs the guest has, 0 if QEMU has not said.
 	VCPUs int
+	// Memory is what the guest has beside what it was started with, MemoryGiven what the status says that it is given
+	// (MemoryStep).
+	Memory      Memory
+	MemoryGiven int64
 	// Halt is set while the guest's CPUs have not been started, because they wait
 	// for volumes.
 	Halt *Halt
@@ -70,6 +74,8 @@ type Guest struct {
 	Plugged map[string]Plugged
 	// Agent is what the guest agent told; nil while it is not connected.
 	Agent *Agent
+	// Frozen means that a user has had the agent freeze the guest's file systems.
+	Frozen bool
 }
 
 // Interface is one of the guest's interfaces as virt-handler made it.
@@ -81,6 +87,8 @@ type Interface struct {
 	Link v1.InterfaceState
 	// Multus means that it is on another network than the pods'.
 	Multus bool
+	// Stays is why it keeps the guest on its node, "" if it does not.
+	Stays string
 }
 
 // Volume is what is known of the disk behind a volume.
@@ -154,9 +162,9 @@ func describe(vmi *v1.VirtualMachineInstance, g *Guest, podReady bool) vmistatus
 		Accelerated:    g.KVM,
 		Immovable:      immovable(vmi, list, known, g.Interfaces),
 		Details: vmistatus.Details{
-			Memory: bootMemory(vmi), CPUTopology: topology(vmi, g.VCPUs), SELinuxContext: g.SELinuxContext,
+			Memory: memoryStatus(vmi, g), CPUTopology: topology(vmi, g.VCPUs), SELinuxContext: g.SELinuxContext,
 			Interfaces: interfaces(vmi, g), Volumes: list, MigrationMethod: migrationMethod(vmi, list, known),
-			MigrationTransport: v1.MigrationTransportUnix,
+			MigrationTransport: v1.MigrationTransportUnix, Frozen: g.Frozen,
 		},
 	}
 	if g.MachineType != "" {

@@ -505,6 +505,16 @@ func TestPatchTakesAwayWhatIsNoMore(t *testing.T) {
 	}
 }
 
+func TestAFrozenGuestIsReported(t *testing.T) {
+	f, vmi := facts(), instance()
+	vmi.Status = Status(vmi, f)
+	f.Guest.Frozen = true
+	patch, err := Patch(vmi, Status(vmi, f))
+	if err != nil || !strings.Contains(string(patch), `{"op":"add","path":"/status/fsFreezeStatus","value":"frozen"}`) {
+		t.Errorf("%s, %v", patch, err)
+	}
+}
+
 // TestTheSELinuxContextIsReportedWithTheGuest: in the write that says Running, and in
 // none of its own; and none is said where the node has no SELinux.
 func TestTheSELinuxContextIsReportedWithTheGuest(t *testing.T) {

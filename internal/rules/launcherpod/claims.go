@@ -13,19 +13,15 @@ import (
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
-// claimLabelPrefix begins the labels by which the launcher pods that write to a
-// claim are found without reading every pod of a namespace.
-const claimLabelPrefix = "claim.drydock.dev/"
-
 // ClaimLabel is the label, without a value, of launcher pods that write to a
 // claim.
-func ClaimLabel(claim string) string { return claimLabelPrefix + layout.LabelValue(claim) }
+func ClaimLabel(claim string) string { return layout.ClaimLabel(claim) }
 
 // labelClaims names on the pod the claims that it writes to, and takes away what
 // the VMI's own labels said of claims.
-func labelClaims(pod *corev1.Pod, spec *v1.VirtualMachineInstanceSpec) {
-	maps.DeleteFunc(pod.Labels, func(key, _ string) bool { return strings.HasPrefix(key, claimLabelPrefix) })
-	for _, claim := range WrittenClaims(spec) {
+func labelClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
+	maps.DeleteFunc(pod.Labels, func(key, _ string) bool { return strings.HasPrefix(key, layout.ClaimLabelPrefix) })
+	for _, claim := range WrittenClaims(vmi) {
 		pod.Labels[ClaimLabel(claim)] = ""
 	}
 }
@@ -37,22 +33,22 @@ const NameLabel = v1.VirtualMachineInstanceIDLabel
 func NameLabelValue(vmi string) string { return layout.LabelValue(vmi) }
 
 // WrittenClaims lists the claims that a guest writes to from its start, in the
-// order of its disks.
-func WrittenClaims(spec *v1.VirtualMachineInstanceSpec) []string {
-	return diskClaims(spec, func(*v1.Disk) bool { return true })
+// order of its disks, and that of its VM's state.
+func WrittenClaims(vmi *v1.VirtualMachineInstance) []string {
+	return withState(diskClaims(&vmi.Spec, func(*v1.Disk) bool { return true }), vmi)
 }
 
 // ExclusiveClaims lists those of WrittenClaims that no other guest may write to
 // meanwhile: all whose disk is not shareable.
-func ExclusiveClaims(spec *v1.VirtualMachineInstanceSpec) []string {
-	return diskClaims(spec, func(d *v1.Disk) bool { return d.Shareable == nil || !*d.Shareable })
+func ExclusiveClaims(vmi *v1.VirtualMachineInstance) []string {
+	return withState(diskClaims(&vmi.Spec, func(d *v1.Disk) bool { return d.Shareable == nil || !*d.Shareable }), vmi)
 }
 
 func diskClaims(spec *v1.VirtualMachineInstanceSpec, counts func(*v1.Disk) bool) []string {
 	var claims []string
 	for i := range spec.Domain.Devices.Disks {
 		disk := &spec.Domain.Devices.Disks[i]
-		if readOnly(disk) || !counts(disk) {
+		if ReadOnly(disk) || !counts(disk) {
 			continue
 		}
 		for j := range spec.Volumes {
@@ -65,7 +61,8 @@ func diskClaims(spec *v1.VirtualMachineInstanceSpec, counts func(*v1.Disk) bool)
 	return claims
 }
 
-func readOnly(d *v1.Disk) bool {
+// ReadOnly reports whether the guest may only read a disk.
+func ReadOnly(d *v1.Disk) bool {
 	switch {
 	case d.CDRom != nil:
 		return true

@@ -37,12 +37,14 @@ type Facts struct {
 	// BlockClaims holds the names of the claims with volumeMode Block among
 	// those that the VMI uses.
 	BlockClaims map[string]bool
+	// Devices holds the resources of DeviceNetworks.
+	Devices map[string]corev1.ResourceName
 }
 
 // Render gives the launcher pod of vmi. It fails only for a VMI that admission
 // should not have let through; the error names the field.
 func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
-	resources, err := computeResources(vmi, settings)
+	resources, err := podResources(vmi, settings, facts)
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +87,10 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 			}},
 		},
 	}
-	noteNetworks(pod, Networks(vmi))
-	labelClaims(pod, &vmi.Spec)
+	if err := askForNetworks(pod, vmi, settings); err != nil {
+		return nil, err
+	}
+	labelClaims(pod, vmi)
 	place(&pod.Spec, vmi, settings)
 	return pod, nil
 }
@@ -146,6 +150,7 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	delete(annotations, corev1.LastAppliedConfigAnnotation)
 	annotations[v1.DomainAnnotation] = vmi.Name
 	annotations[defaultContainer] = layout.ComputeContainer
+	hookBackups(vmi, annotations)
 
 	return metav1.ObjectMeta{
 		Name:            Name(vmi),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 	"pgregory.net/rapid"
@@ -86,6 +87,23 @@ func vmiWith(spec string) *v1.VirtualMachineInstance {
 		panic(err)
 	}
 	return vmi
+}
+
+func TestAVMIMayHaveHooksOfItsOwn(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "lab", Annotations: map[string]string{
+		"pre.hook.backup.velero.io/command": "sync",
+	}}}
+	got := objectMeta(vmi).Annotations
+	for name, want := range map[string]string{
+		"pre.hook.backup.velero.io/command":    "sync",
+		"pre.hook.backup.velero.io/container":  "",
+		"post.hook.backup.velero.io/command":   `["/usr/bin/virt-freezer","--unfreeze","--name","vm","--namespace","lab"]`,
+		"post.hook.backup.velero.io/container": "compute",
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %q, want %q", name, got[name], want)
+		}
+	}
 }
 
 func TestNoLauncherHasPrivileges(t *testing.T) {
@@ -186,6 +204,8 @@ func TestOverheadOfKnownGuests(t *testing.T) {
 		"a small guest":                       {`domain: {memory: {guest: 128Mi}, devices: {}}`, hardware, 103},
 		"emulated":                            {`domain: {memory: {guest: 128Mi}, devices: {}}`, emulated, 199},
 		"without a screen":                    {`domain: {memory: {guest: 128Mi}, devices: {autoattachGraphicsDevice: false}}`, hardware, 71},
+		"with a TPM":                          {`domain: {memory: {guest: 128Mi}, devices: {tpm: {}}}`, hardware, 115},
+		"with a TPM that is switched off":     {`domain: {memory: {guest: 128Mi}, devices: {tpm: {enabled: false}}}`, hardware, 103},
 		"large":                               {`domain: {memory: {guest: 64Gi}, cpu: {sockets: 2, cores: 8}, devices: {}}`, hardware, 418},
 		"CPUs asked for by the request":       {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 3500m}}, devices: {}}`, hardware, 115},
 		"CPUs asked for by the limit":         {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 1}, limits: {cpu: 4}}, devices: {}}`, hardware, 115},
@@ -296,7 +316,7 @@ func TestTheSELinuxTypeIsTheAdministrators(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		provisioning, err := RenderProvisioning(vmi, settings, "image")
+		provisioning, err := RenderProvisioning(vmi, settings, "image", Facts{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -374,7 +394,7 @@ func TestAPodGetsNoVolumeThatComesLater(t *testing.T) {
 	if diff := cmp.Diff([]corev1.LocalObjectReference{{Name: "s"}, {Name: "u"}}, pod.Spec.ImagePullSecrets); diff != "" {
 		t.Errorf("its secrets, each of them once:\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"b"}, StartClaims(&vmiWith(spec).Spec)); diff != "" {
+	if diff := cmp.Diff([]string{"b"}, StartClaims(vmiWith(spec))); diff != "" {
 		t.Errorf("the claims that it starts with:\n%s", diff)
 	}
 }

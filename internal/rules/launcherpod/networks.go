@@ -9,6 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 const (
@@ -20,26 +21,39 @@ const (
 )
 
 // Attachment is an element of NetworksAnnotation: a NetworkAttachmentDefinition, and what the
-// pod's interface on it is called.
+// pod's interface on it is called. That of a network binding names no interface, and tells the plugin which network it is for.
 type Attachment struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
-	Interface string `json:"interface"`
+	Interface string `json:"interface,omitempty"`
+	MAC       string `json:"mac,omitempty"`
+	Args      *Args  `json:"cni-args,omitempty"`
+}
+
+// Args are what the plugin of a network binding is told.
+type Args struct {
+	// LogicNetworkName is the name of the network in the VMI's spec.
+	LogicNetworkName string `json:"logicNetworkName"`
 }
 
 // Attachments are what a pod of the VMI is attached to for the VMI's networks, in their order. Those of
-// interfaces that are absent are left out. No MAC address is asked for: the network plugin would give the
-// guest's to the target pod of a migration, while the guest is still in another one (decision 330).
+// interfaces that are absent are left out. A MAC address is asked for of a device only, which nobody but the
+// network plugin can give one. Of another interface, the network plugin would give the guest's to the target pod of a
+// migration, while the guest is still in another one (decision 330).
 func Attachments(vmi *v1.VirtualMachineInstance) []Attachment {
-	absent := map[string]bool{}
+	absent, devices := map[string]bool{}, map[string]bool{}
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		iface := &vmi.Spec.Domain.Devices.Interfaces[i]
-		absent[iface.Name] = iface.State == v1.InterfaceStateAbsent
+		absent[iface.Name], devices[iface.Name] = iface.State == v1.InterfaceStateAbsent, machine.IsDevice(iface)
 	}
 	var list []Attachment
 	for i := range vmi.Spec.Networks {
 		if n := &vmi.Spec.Networks[i]; n.Multus != nil && !absent[n.Name] {
-			list = append(list, AttachmentOf(vmi.Namespace, n))
+			a := AttachmentOf(vmi.Namespace, n)
+			if devices[n.Name] {
+				a.MAC = machine.MAC(vmi, n.Name)
+			}
+			list = append(list, a)
 		}
 	}
 	return list
@@ -51,7 +65,7 @@ func AttachmentOf(podNamespace string, n *v1.Network) Attachment {
 	if !found {
 		namespace, name = podNamespace, n.Multus.NetworkName
 	}
-	return Attachment{name, namespace, layout.SecondaryInterface(n.Name)}
+	return Attachment{Name: name, Namespace: namespace, Interface: layout.SecondaryInterface(n.Name)}
 }
 
 // Networks is the value of NetworksAnnotation for the VMI's networks. When the pods' own is all that it
@@ -61,6 +75,11 @@ func Networks(vmi *v1.VirtualMachineInstance) string {
 	if len(list) == 0 {
 		return vmi.Annotations[NetworksAnnotation]
 	}
+	return Encode(list)
+}
+
+// Encode is the value of NetworksAnnotation for attachments.
+func Encode(list []Attachment) string {
 	text, err := json.Marshal(list)
 	if err != nil {
 		panic(fmt.Sprintf("a list of strings does not encode: %v", err))

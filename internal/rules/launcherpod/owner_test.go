@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
 func TestHowAPodIsBoundToItsVMI(t *testing.T) {
@@ -86,12 +87,12 @@ func TestWhichClaimsAGuestHasForItself(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			spec := &v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{{Name: "d", VolumeSource: test.source}}}
-			spec.Domain.Devices.Disks = []v1.Disk{test.disk}
-			if got := WrittenClaims(spec); !slices.Equal(got, test.written) {
+			vmi := &v1.VirtualMachineInstance{Spec: v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{{Name: "d", VolumeSource: test.source}}}}
+			vmi.Spec.Domain.Devices.Disks = []v1.Disk{test.disk}
+			if got := WrittenClaims(vmi); !slices.Equal(got, test.written) {
 				t.Errorf("written to are %q, want %q", got, test.written)
 			}
-			if got := ExclusiveClaims(spec); !slices.Equal(got, test.exclusives) {
+			if got := ExclusiveClaims(vmi); !slices.Equal(got, test.exclusives) {
 				t.Errorf("exclusive are %q, want %q", got, test.exclusives)
 			}
 		})
@@ -117,11 +118,49 @@ volumes:
 - {name: lun, dataVolume: {name: lun}}
 - {name: plain, dataVolume: {name: plain}}
 `)
-	if got, want := WrittenClaims(&vmi.Spec), []string{"quorum", "root", "lun", "plain"}; !slices.Equal(got, want) {
+	if got, want := WrittenClaims(vmi), []string{"quorum", "root", "lun", "plain"}; !slices.Equal(got, want) {
 		t.Errorf("written to are %q, want %q", got, want)
 	}
-	if got, want := ExclusiveClaims(&vmi.Spec), []string{"root", "lun", "plain"}; !slices.Equal(got, want) {
+	if got, want := ExclusiveClaims(vmi), []string{"root", "lun", "plain"}; !slices.Equal(got, want) {
 		t.Errorf("exclusive are %q, want %q", got, want)
+	}
+}
+
+func TestTheStateOfAVMIsItsGuestsAlone(t *testing.T) {
+	const spec = `{domain: {memory: {guest: 1Gi}, devices: {tpm: {persistent: true}, disks: [{name: root, disk: {}}]}}, volumes: [{name: root, dataVolume: {name: root}}]}`
+	vmi := vmiWith(spec)
+	claim := vmstate.ClaimName(vmi)
+	want := []string{"root", claim}
+	for what, got := range map[string][]string{
+		"written to": WrittenClaims(vmi), "exclusive": ExclusiveClaims(vmi), "there at the start": StartClaims(vmi),
+	} {
+		if !slices.Equal(got, want) {
+			t.Errorf("%s are %q, want %q", what, got, want)
+		}
+	}
+	launcher, err := Render(vmi, hardware, "image", Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	provisioning, err := RenderProvisioning(vmi, hardware, "image", Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range []*corev1.Pod{launcher, provisioning} {
+		if got := claimsIn(pod); !slices.Contains(got, "vm-state="+claim) || len(got) != 2 {
+			t.Errorf("%s has the claims %q", pod.Name, got)
+		}
+	}
+	if _, labeled := launcher.Labels[ClaimLabel(claim)]; !labeled {
+		t.Errorf("nobody finds the pod by the claim: %v", launcher.Labels)
+	}
+	// A user who names the claim as a disk, too, gives it to the pod twice and to the rules once.
+	vmi.Spec.Volumes[0].DataVolume.Name = claim
+	if got := ExclusiveClaims(vmi); !slices.Equal(got, []string{claim}) {
+		t.Errorf("the claims of a disk on it: %q", got)
+	}
+	if provisioning, err = RenderProvisioning(vmi, hardware, "image", Facts{}); err != nil || len(claimsIn(provisioning)) != 1 {
+		t.Errorf("its provisioning pod: %v, %v", claimsIn(provisioning), err)
 	}
 }
 

@@ -10,6 +10,13 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
+// Constrain sets where a pod may run that is not the VMI's own and must fit where its launcher pod does. A name that
+// the guest has in its network is not this pod's.
+func Constrain(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
+	place(spec, vmi, settings)
+	spec.Hostname, spec.Subdomain = "", ""
+}
+
 // place sets where the pod may run and how it is known on the network.
 func place(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	in := vmi.Spec.DeepCopy()

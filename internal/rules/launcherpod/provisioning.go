@@ -7,6 +7,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmstate"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
@@ -28,8 +29,8 @@ const neverReady = "drydock.dev/provisioning-only"
 // is what binds it, and what is not mounted can't be written to and keeps no
 // node from letting the pod go. So its deletion need not wait for the kubelet.
 // See decision 130.
-func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, launcherImage string) (*corev1.Pod, error) {
-	resources, err := computeResources(vmi, settings)
+func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
+	resources, err := podResources(vmi, settings, facts)
 	if err != nil {
 		return nil, err
 	}
@@ -59,9 +60,7 @@ func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.S
 	delete(pod.Labels, v1.CreatedByLabel)
 	pod.Annotations[v1.EphemeralProvisioningObject] = "true"
 	pod.Annotations[defaultContainer] = HoldContainer
-	place(&pod.Spec, vmi, settings)
-	// A name that the guest will have in its network is not this pod's.
-	pod.Spec.Hostname, pod.Spec.Subdomain = "", ""
+	Constrain(&pod.Spec, vmi, settings)
 	return pod, nil
 }
 
@@ -76,9 +75,10 @@ func claimVolumes(vmi *v1.VirtualMachineInstance) []corev1.Volume {
 			continue
 		}
 		seen[name] = true
-		out = append(out, corev1.Volume{Name: layout.PodVolume(v.Name), VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
-		}})
+		out = append(out, claimVolume(layout.PodVolume(v.Name), name))
+	}
+	if claim := vmstate.ClaimName(vmi); claim != "" && !seen[claim] {
+		out = append(out, claimVolume(layout.StateVolume, claim))
 	}
 	return out
 }

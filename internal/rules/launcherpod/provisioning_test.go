@@ -2,6 +2,7 @@ package launcherpod
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,7 +20,7 @@ func bothPods(t *testing.T, input string) (launcher, provisioning *corev1.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	provisioning, err = RenderProvisioning(vmi, hardware, "image")
+	provisioning, err = RenderProvisioning(vmi, hardware, "image", Facts{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func TestTheSchedulerCannotTellAProvisioningPodFromALauncher(t *testing.T) {
 		looks := func(p *corev1.Pod) any {
 			labels := map[string]string{}
 			for key, value := range p.Labels {
-				if key != v1.CreatedByLabel {
+				if key != v1.CreatedByLabel && !strings.HasPrefix(key, layout.ClaimLabelPrefix) {
 					labels[key] = value
 				}
 			}
@@ -101,14 +102,14 @@ volumes:
 - {name: later, dataVolume: {name: later, hotpluggable: true}}
 - {name: again, ephemeral: {persistentVolumeClaim: {claimName: root}}}
 `)
-	pod, err := RenderProvisioning(vmi, hardware, "image")
+	pod, err := RenderProvisioning(vmi, hardware, "image", Facts{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"vol-root=root"}, claimsIn(pod)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"root"}, StartClaims(&vmi.Spec)); diff != "" {
+	if diff := cmp.Diff([]string{"root"}, StartClaims(vmi)); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"root", "later"}, volumeclaim.Names(vmi.Spec.Volumes)); diff != "" {

@@ -26,16 +26,39 @@ func TestWhatAPodIsToHaveWhenItsGuestChanges(t *testing.T) {
 	limited := func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Domain.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi"), "example.com/device": resource.MustParse("1")}
 	}
+	memory := func(most, current, requested string) func(*v1.VirtualMachineInstance) {
+		return func(vmi *v1.VirtualMachineInstance) {
+			if most != "" {
+				vmi.Spec.Domain.Memory.MaxGuest = new(resource.MustParse(most))
+			}
+			vmi.Status.Memory = &v1.MemoryStatus{}
+			if current != "" {
+				vmi.Status.Memory.GuestCurrent = new(resource.MustParse(current))
+			}
+			if requested != "" {
+				vmi.Status.Memory.GuestRequested = new(resource.MustParse(requested))
+			}
+		}
+	}
 	for name, test := range map[string]struct {
 		vmi                *v1.VirtualMachineInstance
 		cpu, memory, limit string
 	}{
-		"nothing is known of the guest": {guest(), "200m", "363Mi", "0"},
-		"it has fewer":                  {guest(has(1)), "200m", "363Mi", "0"},
-		"it has as many":                {guest(has(2)), "200m", "363Mi", "0"},
-		"it has more":                   {guest(has(3)), "300m", "367Mi", "0"},
-		"it has more, and names none":   {guest(has(3), func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Domain.CPU = nil }), "300m", "367Mi", "0"},
-		"its memory has a limit":        {guest(has(3), limited), "300m", "367Mi", "623Mi"},
+		"nothing is known of the guest":           {guest(), "200m", "363Mi", "0"},
+		"it has fewer":                            {guest(has(1)), "200m", "363Mi", "0"},
+		"it has as many":                          {guest(has(2)), "200m", "363Mi", "0"},
+		"it has more":                             {guest(has(3)), "300m", "367Mi", "0"},
+		"it has more, and names none":             {guest(has(3), func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Domain.CPU = nil }), "300m", "367Mi", "0"},
+		"it has less memory":                      {guest(memory("512Mi", "128Mi", "128Mi")), "200m", "364Mi", "0"},
+		"it has more memory":                      {guest(memory("512Mi", "512Mi", "256Mi")), "200m", "620Mi", "0"},
+		"it may take more memory":                 {guest(memory("512Mi", "256Mi", "512Mi")), "200m", "620Mi", "0"},
+		"it has more than it may take":            {guest(memory("1Gi", "512Mi", "384Mi")), "200m", "621Mi", "0"},
+		"it may take more than it has":            {guest(memory("1Gi", "384Mi", "512Mi")), "200m", "621Mi", "0"},
+		"nothing is known of memory":              {guest(memory("512Mi", "", "")), "200m", "364Mi", "0"},
+		"it has no room for memory":               {guest(memory("", "512Mi", "512Mi")), "200m", "363Mi", "0"},
+		"room costs its bitmaps":                  {guest(memory("8448Mi", "", "")), "200m", "365Mi", "0"},
+		"its memory has a limit, and it has more": {guest(limited, memory("512Mi", "512Mi", "256Mi")), "200m", "620Mi", "620Mi"},
+		"its memory has a limit":                  {guest(has(3), limited), "300m", "367Mi", "623Mi"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := test.vmi.DeepCopy()
@@ -56,5 +79,19 @@ func TestWhatAPodIsToHaveWhenItsGuestChanges(t *testing.T) {
 	}
 	if _, err := Resized(&v1.VirtualMachineInstance{}, hardware); err == nil {
 		t.Error("a guest without memory has a pod")
+	}
+}
+
+// TestATargetPodHasRoomForAllThatItsGuestHas: more than the spec asks for, while the guest has not given it back.
+func TestATargetPodHasRoomForAllThatItsGuestHas(t *testing.T) {
+	vmi := vmiWith("domain: {memory: {guest: 256Mi, maxGuest: 512Mi}, cpu: {sockets: 2, maxSockets: 4}}")
+	vmi.Status.CurrentCPUTopology = &v1.CPUTopology{Sockets: 3, Cores: 1, Threads: 1}
+	vmi.Status.Memory = &v1.MemoryStatus{GuestCurrent: new(resource.MustParse("512Mi"))}
+	pod, err := RenderTarget(vmi, Target{Migration: "m", SourceNode: "node1"}, hardware, "launcher:1", Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asks := pod.Spec.Containers[0].Resources.Requests; asks.Cpu().String() != "300m" || asks.Memory().String() != "624Mi" {
+		t.Errorf("it is to have %v", asks)
 	}
 }

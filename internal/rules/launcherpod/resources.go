@@ -27,8 +27,13 @@ const (
 	// overheadPageTables is the share of the guest's RAM that page tables take:
 	// 8 bytes for each 4 KiB, and as much again for bitmaps.
 	overheadPageTables = 256
+	// overheadRoom is the share of the room for more memory that bitmaps take before it is used: three of QEMU's, of a
+	// bit for each 4 KiB, and one more while the guest migrates; and as much again.
+	overheadRoom = 4096
 	// overheadVideo is the frame buffer of 16 MiB and VNC's copy of it.
 	overheadVideo = 32 * mebibyte
+	// overheadTPM is swtpm (7 MiB measured, most of it shared libraries).
+	overheadTPM = 12 * mebibyte
 	// overheadTranslation is the most that emulation keeps of translated code.
 	overheadTranslation = machine.TranslationCacheMi * mebibyte
 )
@@ -38,9 +43,16 @@ const (
 func Overhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (int64, error) {
 	bytes := int64(overheadBase)
 	bytes += vcpus(vmi) * overheadPerVCPU
-	bytes += machine.GuestMemory(&vmi.Spec) / overheadPageTables
+	guest := machine.GuestMemory(&vmi.Spec)
+	bytes += guest/overheadPageTables + machine.MemoryRoom(&vmi.Spec, guest)/overheadRoom
 	if g := vmi.Spec.Domain.Devices.AutoattachGraphicsDevice; g == nil || *g {
 		bytes += overheadVideo
+	}
+	if machine.HasTPM(&vmi.Spec) {
+		bytes += overheadTPM
+	}
+	if machine.HasDevices(&vmi.Spec) {
+		bytes += machine.DeviceMemory
 	}
 	if settings.UseEmulation {
 		bytes += overheadTranslation
@@ -55,6 +67,11 @@ func Overhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (
 		}
 		bytes = int64(math.Ceil(float64(bytes) * ratio))
 	}
+	bindings, err := bindingOverhead(vmi, settings)
+	if err != nil {
+		return 0, err
+	}
+	bytes += bindings
 	// Whole mebibytes read better in `kubectl describe`.
 	return (bytes + mebibyte - 1) / mebibyte * mebibyte, nil
 }
@@ -62,6 +79,18 @@ func Overhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (
 // vcpus is how many CPUs the guest gets, by the rule that the machine is built by.
 func vcpus(vmi *v1.VirtualMachineInstance) int64 {
 	return int64(machine.VCPUs(machine.Topology(&vmi.Spec)))
+}
+
+// Requests are what the guest's pod asks of a node, but for its devices.
+func Requests(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (corev1.ResourceList, error) {
+	resources, err := computeResources(vmi, settings)
+	if err != nil {
+		return nil, err
+	}
+	for _, device := range devices(settings) {
+		delete(resources.Requests, device)
+	}
+	return resources.Requests, nil
 }
 
 // computeResources turns what the VMI asks for into what its container asks
@@ -91,21 +120,43 @@ func computeResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Set
 	return out, nil
 }
 
+// podResources are those of a pod that is made: what the VMI asks for, and the devices of its interfaces.
+func podResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, facts Facts) (corev1.ResourceRequirements, error) {
+	resources, err := computeResources(vmi, settings)
+	if err != nil {
+		return corev1.ResourceRequirements{}, err
+	}
+	return resources, askForDevices(&resources, vmi, facts.Devices)
+}
+
 // Resized are the CPU and the memory that the launcher pod of a guest that runs is to have: those of
 // the VMI's spec, or of what the guest has if that is more. A guest gives back first.
 func Resized(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (corev1.ResourceRequirements, error) {
-	if has := vmi.Status.CurrentCPUTopology; has != nil && has.Sockets > machine.Topology(&vmi.Spec).Sockets {
-		vmi = vmi.DeepCopy()
-		if vmi.Spec.Domain.CPU == nil {
-			vmi.Spec.Domain.CPU = &v1.CPU{}
-		}
-		vmi.Spec.Domain.CPU.Sockets = has.Sockets
-	}
-	all, err := computeResources(vmi, settings)
+	all, err := computeResources(withItsOwn(vmi), settings)
 	if err != nil {
 		return corev1.ResourceRequirements{}, err
 	}
 	return corev1.ResourceRequirements{Requests: resizable(all.Requests), Limits: resizable(all.Limits)}, nil
+}
+
+// withItsOwn is a VMI that asks for what its guest has, or may take at any time, where that is more than it asks for.
+func withItsOwn(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+	out := vmi.DeepCopy()
+	domain := &out.Spec.Domain
+	if has := vmi.Status.CurrentCPUTopology; has != nil && has.Sockets > machine.Topology(&vmi.Spec).Sockets {
+		if domain.CPU == nil {
+			domain.CPU = &v1.CPU{}
+		}
+		domain.CPU.Sockets = has.Sockets
+	}
+	if has := vmi.Status.Memory; has != nil && domain.Memory != nil && domain.Memory.MaxGuest != nil {
+		for _, size := range []*resource.Quantity{has.GuestCurrent, has.GuestRequested} {
+			if size != nil && size.Value() > machine.GuestMemory(&out.Spec) {
+				domain.Memory.Guest = size
+			}
+		}
+	}
+	return out
 }
 
 // resizable are the resources that a pod's containers can get more or less of.

@@ -32,9 +32,9 @@ type Target struct {
 }
 
 // RenderTarget renders the launcher pod that a guest migrates to: the pod that the VMI
-// would start in, on another node than the one where it runs.
+// would start in, on another node than the one where it runs, with room for all that the guest has.
 func RenderTarget(vmi *v1.VirtualMachineInstance, t Target, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
-	pod, err := Render(vmi, settings, launcherImage, facts)
+	pod, err := Render(withItsOwn(vmi), settings, launcherImage, facts)
 	if err != nil {
 		return nil, err
 	}

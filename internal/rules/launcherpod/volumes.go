@@ -10,6 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmstate"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
@@ -40,6 +41,9 @@ func podStorage(vmi *v1.VirtualMachineInstance, facts Facts) (*storage, error) {
 		if err := s.add(&vmi.Spec.Volumes[i], facts); err != nil {
 			return nil, fmt.Errorf("spec.volumes[%d]: %w", i, err)
 		}
+	}
+	if claim := vmstate.ClaimName(vmi); claim != "" {
+		s.mount(claimVolume(layout.StateVolume, claim), corev1.VolumeMount{MountPath: layout.StateDir})
 	}
 	return s, nil
 }
@@ -143,6 +147,12 @@ func (s *storage) cloudInit(volume string, userData, networkData *corev1.LocalOb
 	}
 }
 
+func claimVolume(name, claim string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+	}}
+}
+
 func emptyDir(name string, medium corev1.StorageMedium) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium}}}
 }
@@ -187,10 +197,17 @@ func hugepages(vmi *v1.VirtualMachineInstance) *v1.Hugepages {
 	return m.Hugepages
 }
 
-// StartClaims are the claims of the VMI's volumes that the guest starts with: a hotpluggable
-// volume comes when it is ready, and delays nothing.
-func StartClaims(spec *v1.VirtualMachineInstanceSpec) []string {
-	fixed := spec.DeepCopy()
-	fixed.Volumes = slices.DeleteFunc(fixed.Volumes, func(v v1.Volume) bool { return machine.Hotpluggable(&v) })
-	return volumeclaim.Names(fixed.Volumes)
+// StartClaims are the claims that the guest starts with, that of its VM's state included: a
+// hotpluggable volume comes when it is ready, and delays nothing.
+func StartClaims(vmi *v1.VirtualMachineInstance) []string {
+	fixed := slices.DeleteFunc(slices.Clone(vmi.Spec.Volumes), func(v v1.Volume) bool { return machine.Hotpluggable(&v) })
+	return withState(volumeclaim.Names(fixed), vmi)
+}
+
+// withState adds the claim of the VM's state, if there is one.
+func withState(claims []string, vmi *v1.VirtualMachineInstance) []string {
+	if claim := vmstate.ClaimName(vmi); claim != "" && !slices.Contains(claims, claim) {
+		claims = append(claims, claim)
+	}
+	return claims
 }

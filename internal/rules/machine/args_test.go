@@ -101,22 +101,28 @@ func TestWhatAMachineIsGivenForItsSpec(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := prepared(parseDomain(t, test.domain))
 			in.KVM = test.kvm
-			m, err := Build(in)
-			if err != nil {
-				t.Fatalf("building the machine: %v", err)
-			}
-			text := render(m.Args())
-			for _, part := range test.has {
-				if !strings.Contains(text, part) {
-					t.Errorf("%q is not in\n%s", part, text)
-				}
-			}
-			for _, part := range test.not {
-				if strings.Contains(text, part) {
-					t.Errorf("%q is in\n%s", part, text)
-				}
-			}
+			checkArgs(t, in, test.has, test.not)
 		})
+	}
+}
+
+// checkArgs makes sure of what is in the arguments of a machine, and what is not.
+func checkArgs(t *testing.T, in Input, has, not []string) {
+	t.Helper()
+	m, err := Build(in)
+	if err != nil {
+		t.Fatalf("building the machine: %v", err)
+	}
+	text := render(m.Args())
+	for _, part := range has {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is not in\n%s", part, text)
+		}
+	}
+	for _, part := range not {
+		if strings.Contains(text, part) {
+			t.Errorf("%q is in\n%s", part, text)
+		}
 	}
 }
 
@@ -189,6 +195,25 @@ func TestMemoryOfAGuest(t *testing.T) {
 		spec := &v1.VirtualMachineInstanceSpec{}
 		spec.Domain.Memory, spec.Domain.Resources.Requests, spec.Domain.Resources.Limits = test.memory, list(test.requests), list(test.limits)
 		if got := GuestMemory(spec); got != test.want {
+			t.Errorf("%s: %d bytes, want %d", name, got, test.want)
+		}
+	}
+}
+
+func TestMemoryThatAGuestWasStartedWith(t *testing.T) {
+	asked := resource.MustParse("3Gi")
+	for name, test := range map[string]struct {
+		status *v1.MemoryStatus
+		want   int64
+	}{
+		"nothing is said":             {nil, 3 << 30},
+		"only what it has is said":    {&v1.MemoryStatus{GuestCurrent: resource.NewQuantity(2<<30, resource.BinarySI)}, 3 << 30},
+		"it was started with less":    {&v1.MemoryStatus{GuestAtBoot: resource.NewQuantity(1<<30, resource.BinarySI)}, 1 << 30},
+		"it was started with as much": {&v1.MemoryStatus{GuestAtBoot: &asked}, 3 << 30},
+	} {
+		vmi := &v1.VirtualMachineInstance{}
+		vmi.Spec.Domain.Memory, vmi.Status.Memory = &v1.Memory{Guest: &asked}, test.status
+		if got := BootMemory(vmi); got != test.want {
 			t.Errorf("%s: %d bytes, want %d", name, got, test.want)
 		}
 	}

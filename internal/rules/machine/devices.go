@@ -16,7 +16,7 @@ const (
 	usbBus     = usbID + ".0"
 	channelsID = "channels0"
 	serialID   = "serial0"
-	agentID    = "agent0"
+	agentID    = layout.AgentPort
 	monitorID  = "qmp0"
 	watchdogID = "watchdog0"
 )
@@ -25,7 +25,7 @@ const (
 const AgentPort = agentID
 
 // AgentChardev is the label of the socket that the port is connected to.
-const AgentChardev = "char-" + agentID
+const AgentChardev = layout.AgentChardev
 
 // controllers are the buses that disks and inputs are attached to. The SCSI
 // controller is there even without a SCSI disk, since one can be plugged later.

@@ -39,16 +39,33 @@ func efi(spec *v1.VirtualMachineInstanceSpec) *v1.EFI {
 
 func secureBoot(e *v1.EFI) bool { return e.SecureBoot == nil || *e.SecureBoot }
 
-// nvram is the image of the UEFI variables: an overlay on their template, so
+// KeepsVariables reports whether the guest's UEFI variables outlive it.
+func KeepsVariables(spec *v1.VirtualMachineInstanceSpec) bool {
+	e := efi(spec)
+	return e != nil && isTrue(e.Persistent)
+}
+
+// VariablesTemplate is the file that the guest's UEFI variables begin as, "" for a BIOS guest.
+func VariablesTemplate(spec *v1.VirtualMachineInstanceSpec) string {
+	e := efi(spec)
+	switch {
+	case e == nil:
+		return ""
+	case secureBoot(e):
+		return ovmfSecureVars
+	}
+	return ovmfVars
+}
+
+// nvram is the image of the UEFI variables: the VM's own file, or an overlay on their template, so
 // that no guest's variables reach another; false for a BIOS guest.
 func nvram(vmi *v1.VirtualMachineInstance) (launch.Image, bool) {
-	e := efi(&vmi.Spec)
-	if e == nil {
+	template := VariablesTemplate(&vmi.Spec)
+	if template == "" {
 		return launch.Image{}, false
 	}
-	template := ovmfVars
-	if secureBoot(e) {
-		template = ovmfSecureVars
+	if KeepsVariables(&vmi.Spec) {
+		return launch.Image{Name: nvramImage, Root: layout.StateDir, Source: layout.KeptNVRAMFile(), Format: formatRaw}, true
 	}
 	return launch.Image{Name: nvramImage, Source: template, Format: formatRaw, Overlay: layout.NVRAMFile()}, true
 }
@@ -90,14 +107,25 @@ func (b *builder) uefi(e *v1.EFI) {
 	}
 	b.file(fileNode{name: "uefi-code-file", path: code, readOnly: true})
 	b.blockdev(format(formatRaw, "uefi-code", "uefi-code-file", true))
+	b.variables(image)
+	b.machineOption("pflash0", "uefi-code")
+	b.machineOption("pflash1", "uefi-vars")
+}
+
+// variables are the block nodes of the UEFI variables. The firmware never flushes what it writes, so variables
+// that are kept bypass the page cache where the storage can do so.
+func (b *builder) variables(image launch.PreparedImage) {
+	if image.Overlay == "" {
+		b.file(fileNode{name: "uefi-vars-file", path: image.Source, caching: caching{direct: image.DirectIO}})
+		b.blockdev(format(formatRaw, "uefi-vars", "uefi-vars-file", false))
+		return
+	}
 	b.file(fileNode{name: "uefi-vars-base-file", path: image.Source, readOnly: true})
 	b.blockdev(format(formatRaw, "uefi-vars-base", "uefi-vars-base-file", true))
 	b.file(fileNode{name: "uefi-vars-file", path: image.Overlay})
-	variables := format(formatQCOW2, "uefi-vars", "uefi-vars-file", false)
-	variables["backing"] = "uefi-vars-base"
-	b.blockdev(variables)
-	b.machineOption("pflash0", "uefi-code")
-	b.machineOption("pflash1", "uefi-vars")
+	top := format(formatQCOW2, "uefi-vars", "uefi-vars-file", false)
+	top["backing"] = "uefi-vars-base"
+	b.blockdev(top)
 }
 
 // smbios is how the guest is known to its operating system. The system UUID is

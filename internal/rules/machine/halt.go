@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
 )
 
 // Markers are objects without effect in QEMU (-object, object-add). They hold
@@ -18,7 +20,7 @@ const (
 	// another reason (decision 200).
 	PauseMarker = "paused-by-user"
 	// MarkerType is the type of all markers, those of migrations included.
-	MarkerType = "rng-builtin"
+	MarkerType = launch.MarkerType
 )
 
 // Awaited is a volume that is to be in the guest before its CPUs start.

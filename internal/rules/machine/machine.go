@@ -26,6 +26,9 @@ type NIC struct {
 	MAC string
 	// MTU is offered to the guest by virtio-net; 0 leaves it to DHCP.
 	MTU int
+	// Device is the PCI address of the node's device that the interface is, "" for one that QEMU makes. Then there
+	// is no tap.
+	Device string
 	// VhostNet says that /dev/vhost-net can be opened in the pod.
 	VhostNet bool
 }
@@ -54,6 +57,9 @@ type Input struct {
 	// Sockets is how many of the guest's CPU sockets have their CPUs when QEMU starts; 0 means as
 	// many as the VMI asks for. A guest that arrives has those that it had where it comes from.
 	Sockets uint32
+	// Memory is how much memory in bytes the guest was started with, elsewhere; 0 means as much as the VMI asks for.
+	// What it has got since comes with the guest.
+	Memory int64
 }
 
 // Properties are the members of one JSON object on QEMU's command line or in a
@@ -82,7 +88,7 @@ func Build(in Input) (*Machine, error) {
 		(*builder).basics, (*builder).memory, (*builder).cpu, (*builder).clock,
 		(*builder).features, (*builder).firmware, (*builder).ioThreads, (*builder).ports,
 		(*builder).controllers, (*builder).channels, (*builder).display, (*builder).disks,
-		(*builder).nics, (*builder).peripherals, (*builder).platform,
+		(*builder).nics, (*builder).peripherals, (*builder).tpm, (*builder).platform,
 	} {
 		part(b)
 	}

@@ -131,7 +131,9 @@ func TestAGuestMigratesBetweenTwoMachines(t *testing.T) {
 	for _, file := range vmiFiles(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			vmi := adapted(t, file)
-			from, to := startFor(t, vmi, ""), startFor(t, vmi, "4d5e")
+			// UEFI variables that are kept are on a claim that both have.
+			variables := filepath.Join(t.TempDir(), "variables")
+			from, to := startFor(t, vmi, "", variables), startFor(t, vmi, "4d5e", variables)
 			uri := map[string]any{"uri": "unix:" + to.h.path("/var/run/kubevirt/migration.sock")}
 			do(t, to.c, "migrate-set-capabilities", capabilities("events", "return-path", "late-block-activate"))
 			do(t, to.c, "migrate-incoming", uri)
@@ -156,9 +158,10 @@ type started struct {
 }
 
 // startFor starts the machine of a VMI in a place of its own.
-func startFor(t *testing.T, vmi *v1.VirtualMachineInstance, incoming types.UID) started {
+func startFor(t *testing.T, vmi *v1.VirtualMachineInstance, incoming types.UID, variables string) started {
 	t.Helper()
 	h := newHost(t)
+	h.variables = variables
 	in := h.input(vmi)
 	in.Incoming = incoming
 	m, err := Build(in)

@@ -25,8 +25,23 @@ func NICID(iface string) string { return "net-" + iface }
 // NetdevID names the backend of an interface.
 func NetdevID(iface string) string { return "host-" + iface }
 
-// BuildNIC makes what brings an interface into a machine that runs: its backend and its device, which is behind the
-// port that the next start gives it.
+// IsDevice reports whether an interface is a device of the node, and is to be in the guest.
+func IsDevice(iface *v1.Interface) bool {
+	return iface.SRIOV != nil && iface.State != v1.InterfaceStateAbsent
+}
+
+// HasDevices reports whether the guest of a spec is to have devices of the node.
+func HasDevices(spec *v1.VirtualMachineInstanceSpec) bool {
+	for i := range spec.Domain.Devices.Interfaces {
+		if IsDevice(&spec.Domain.Devices.Interfaces[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// BuildNIC makes what brings an interface into a machine that runs: its backend, nil for a device of the node, and its
+// device, which is behind the port that the next start gives it.
 func BuildNIC(in Input, iface string) (netdev, device Properties, err error) {
 	b := newBuilder(in)
 	b.ports()
@@ -34,7 +49,10 @@ func BuildNIC(in Input, iface string) (netdev, device Properties, err error) {
 		if spec := &b.spec.Devices.Interfaces[i]; spec.Name == iface && len(b.errs) == 0 {
 			b.nic(spec, fmt.Sprintf("devices.interfaces[%d]", i), b.placement.nics[i])
 			if len(b.errs) == 0 {
-				return b.Netdevs[0], b.Devices[len(b.Devices)-1], nil
+				if len(b.Netdevs) > 0 {
+					netdev = b.Netdevs[0]
+				}
+				return netdev, b.Devices[len(b.Devices)-1], nil
 			}
 		}
 	}
@@ -66,6 +84,10 @@ func (b *builder) nic(spec *v1.Interface, path string, port int) {
 		return
 	}
 	b.named(path, spec.Name)
+	if spec.SRIOV != nil {
+		b.deviceNIC(spec, path, host, port)
+		return
+	}
 	virtio := driver == nicDrivers[v1.VirtIO]
 	netdev := Properties{
 		"type": "tap", "id": NetdevID(spec.Name), "ifname": host.Tap, "script": "no", "downscript": "no",
@@ -80,6 +102,25 @@ func (b *builder) nic(spec *v1.Interface, path string, port int) {
 	if virtio {
 		b.virtioNIC(netdev, b.virtio(device), host)
 	}
+	b.seat(spec, device)
+	b.netdev(netdev)
+	b.device(device)
+}
+
+// deviceNIC passes a device of the node through. What it is, its model and its MAC address, is its own; the port is chosen as
+// for every interface.
+func (b *builder) deviceNIC(spec *v1.Interface, path string, host NIC, port int) {
+	if host.Device == "" {
+		b.refuse(path+".sriov", "which device of the node interface %q is has not been found out", spec.Name)
+		return
+	}
+	device := behindPort(Properties{"driver": "vfio-pci", "id": NICID(spec.Name), "host": host.Device}, port)
+	b.seat(spec, device)
+	b.device(device)
+}
+
+// seat says when an interface is booted from, and what the guest calls it.
+func (b *builder) seat(spec *v1.Interface, device Properties) {
 	if index, ok := b.bootIndex(spec.BootOrder, -1); ok {
 		device["bootindex"] = index
 	} else {
@@ -89,8 +130,6 @@ func (b *builder) nic(spec *v1.Interface, path string, port int) {
 	if spec.ACPIIndex != 0 {
 		device["acpi-index"] = spec.ACPIIndex
 	}
-	b.netdev(netdev)
-	b.device(device)
 }
 
 // maxQueues is the kernel's limit for a tap device.

@@ -97,3 +97,63 @@ func TestWhetherAMachineHasAPortForAnotherInterface(t *testing.T) {
 		t.Error("a machine that can't be has a port")
 	}
 }
+
+// device has an interface be a device of the node.
+func device(vmi *v1.VirtualMachineInstance, at int) {
+	vmi.Spec.Domain.Devices.Interfaces[at].InterfaceBindingMethod = v1.InterfaceBindingMethod{SRIOV: &v1.InterfaceSRIOV{}}
+}
+
+func TestADeviceOfTheNodeIsPassedThrough(t *testing.T) {
+	vmi := withNICs(t, 3)
+	before, err := Build(prepared(vmi))
+	if err != nil {
+		t.Fatal(err)
+	}
+	device(vmi, 1)
+	in := prepared(vmi)
+	in.NICs["nic1"] = NIC{Device: "0000:65:00.2", MAC: "02:00:00:00:00:01"}
+	m, err := Build(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const passed = `{"addr":"0x0","bus":"port2","driver":"vfio-pci","host":"0000:65:00.2","id":"net-nic1","romfile":""}`
+	was, is := strings.Split(render(before.Args()), "\n"), strings.Split(render(m.Args()), "\n")
+	for _, line := range is {
+		if !slices.Contains(was, line) && line != "-device "+passed {
+			t.Errorf("it adds %s", line)
+		}
+	}
+	if !slices.Contains(is, "-device "+passed) || len(is) != len(was)-1 {
+		t.Errorf("the machine is\n%s", strings.Join(is, "\n"))
+	}
+	netdev, plugged, err := BuildNIC(in, "nic1")
+	if err != nil || netdev != nil || plugged.text() != passed {
+		t.Errorf("it is plugged as %s with %s: %v", plugged.text(), netdev.text(), err)
+	}
+	vmi.Spec.Domain.Devices.Interfaces[1].BootOrder, vmi.Spec.Domain.Devices.Interfaces[1].ACPIIndex = new(uint(3)), 9
+	vmi.Spec.Domain.Devices.Interfaces[1].PciAddress = "0000:20:00.0"
+	const chosen = `{"acpi-index":9,"addr":"0x0","bootindex":3,"bus":"port31","driver":"vfio-pci","host":"0000:65:00.2","id":"net-nic1"}`
+	if _, plugged, err := BuildNIC(in, "nic1"); err != nil || plugged.text() != chosen {
+		t.Errorf("with wishes it is plugged as %s: %v", plugged.text(), err)
+	}
+	in.NICs["nic1"] = NIC{Tap: "tap1"}
+	const unknown = `spec.domain.devices.interfaces[1].sriov: which device of the node interface "nic1" is has not been found out`
+	if _, _, err := BuildNIC(in, "nic1"); err == nil || err.Error() != unknown {
+		t.Errorf("without its device: %v", err)
+	}
+}
+
+func TestWhetherAGuestIsToHaveDevices(t *testing.T) {
+	vmi := withNICs(t, 2)
+	if HasDevices(&vmi.Spec) {
+		t.Error("without one it has")
+	}
+	device(vmi, 1)
+	if !HasDevices(&vmi.Spec) || IsDevice(&vmi.Spec.Domain.Devices.Interfaces[0]) || !IsDevice(&vmi.Spec.Domain.Devices.Interfaces[1]) {
+		t.Error("with one it has not")
+	}
+	vmi.Spec.Domain.Devices.Interfaces[1].State = v1.InterfaceStateAbsent
+	if HasDevices(&vmi.Spec) || IsDevice(&vmi.Spec.Domain.Devices.Interfaces[1]) {
+		t.Error("with one that is absent it has")
+	}
+}

@@ -21,6 +21,9 @@ func anyVMI(t *rapid.T) *v1.VirtualMachineInstance {
 	memory := resource.MustParse("64Mi")
 	domain := &vmi.Spec.Domain
 	domain.Memory = &v1.Memory{Guest: &memory}
+	if rapid.Bool().Draw(t, "room for memory") {
+		domain.Memory.MaxGuest = new(resource.MustParse("256Mi"))
+	}
 	if rapid.Bool().Draw(t, "efi") {
 		domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{SecureBoot: new(bool)}}}
 	}

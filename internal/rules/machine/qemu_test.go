@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,8 @@ import (
 type host struct {
 	t   *testing.T
 	dir string
+	// variables is the file of UEFI variables that are kept, for hosts that share a claim.
+	variables string
 }
 
 func newHost(t *testing.T) *host {
@@ -56,6 +59,11 @@ func (h *host) input(vmi *v1.VirtualMachineInstance) Input {
 		image.BlockDevice = false
 		if strings.HasPrefix(image.Source, "/usr/") { // the UEFI variables
 			h.create(image.Overlay, qcow2.Image{VirtualSize: 540672, Backing: image.Source, BackingFormat: "raw"})
+			in.Images[name] = image
+			continue
+		}
+		if name == nvramImage { // those that are kept
+			h.keepVariables(image.Source)
 			in.Images[name] = image
 			continue
 		}
@@ -92,6 +100,28 @@ func (h *host) create(path string, image qcow2.Image) {
 	}
 }
 
+// keepVariables makes the UEFI variables that are kept, unless they are there.
+func (h *host) keepVariables(path string) {
+	h.t.Helper()
+	path = h.path(path)
+	if h.variables == "" {
+		h.variables = filepath.Join(h.t.TempDir(), "variables")
+	}
+	template, err := os.ReadFile(ovmfVars)
+	if _, missing := os.Stat(h.variables); err == nil && missing != nil {
+		err = os.WriteFile(h.variables, template, 0o600)
+	}
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		err = os.Symlink(h.variables, path)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
 // withoutTaps gives a machine QEMU's own network, which needs no rights.
 func withoutTaps(m *Machine) *Machine {
 	for i, netdev := range m.Netdevs {
@@ -106,6 +136,9 @@ func (h *host) start(m *Machine) *qmp.Client {
 	var args []string
 	for _, a := range withoutTaps(m).Args() {
 		args = append(args, h.path(a))
+	}
+	if slices.Contains(args, "-tpmdev") {
+		h.startTPM()
 	}
 	var stderr bytes.Buffer
 	cmd := exec.Command("qemu-system-x86_64", append(args, "-S")...)
@@ -138,6 +171,32 @@ func (h *host) start(m *Machine) *qmp.Client {
 			h.t.Fatalf("connecting to QEMU: %v", err)
 		}
 	}
+}
+
+// startTPM does what virt-launcher does for a guest with a TPM: it runs swtpm until the test ends.
+func (h *host) startTPM() {
+	h.t.Helper()
+	path := h.path(layout.Socket(layout.TPMSocket))
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	h.t.Cleanup(func() { _ = listener.Close() })
+	socket, err := listener.File()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = socket.Close() })
+	cmd := exec.Command("swtpm", "socket", "--tpm2", "--terminate", "--tpmstate", "dir="+h.t.TempDir(), "--ctrl", "type=unixio,fd=3")
+	cmd.ExtraFiles = []*os.File{socket}
+	if err := cmd.Start(); err != nil {
+		h.t.Fatalf("starting swtpm: %v", err)
+	}
+	h.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
 }
 
 // adapted is a VMI of testdata as this test's host can run it: without a

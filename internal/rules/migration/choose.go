@@ -184,9 +184,7 @@ func (q *queue) backOff(m *v1.VirtualMachineInstanceMigration) time.Duration {
 // automatic reports whether Drydock itself asks for a migration: to empty a node, or to
 // update what a guest runs in.
 func automatic(m *v1.VirtualMachineInstanceMigration) bool {
-	_, evacuation := m.Annotations[v1.EvacuationMigrationAnnotation]
-	_, update := m.Annotations[v1.WorkloadUpdateMigrationAnnotation]
-	return evacuation || update
+	return MadeFor(m, v1.EvacuationMigrationAnnotation) || MadeFor(m, v1.WorkloadUpdateMigrationAnnotation)
 }
 
 // failuresOf counts, for each VMI, the migrations that Drydock asked for and that have

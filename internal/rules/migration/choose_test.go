@@ -49,8 +49,17 @@ func over(p v1.VirtualMachineInstanceMigrationPhase, seconds int) change {
 	}
 }
 
+// noted gives a migration the annotation of those that Drydock asks for, which any user can write.
 func noted(annotation string) change {
 	return func(m *v1.VirtualMachineInstanceMigration) { m.Annotations = map[string]string{annotation: ""} }
+}
+
+// drydocks makes a migration one that Drydock asks for.
+func drydocks(annotation string) change {
+	return func(m *v1.VirtualMachineInstanceMigration) {
+		noted(annotation)(m)
+		priority(v1.PrioritySystemMaintenance)(m)
+	}
 }
 
 func gone(m *v1.VirtualMachineInstanceMigration) { m.DeletionTimestamp = new(metav1.NewTime(noon)) }
@@ -62,7 +71,7 @@ type on map[string]string
 func failuresInARow(n int) []*v1.VirtualMachineInstanceMigration {
 	all := make([]*v1.VirtualMachineInstanceMigration, n)
 	for i := range all {
-		all[i] = made("a", strconv.Itoa(i), 0, of("vm"), noted(v1.EvacuationMigrationAnnotation), over(v1.MigrationFailed, 60-i))
+		all[i] = made("a", strconv.Itoa(i), 0, of("vm"), drydocks(v1.EvacuationMigrationAnnotation), over(v1.MigrationFailed, 60-i))
 	}
 	return all
 }
@@ -95,7 +104,7 @@ func cluster(nodes on, atOnce, perNode uint32, migrations ...*v1.VirtualMachineI
 
 func TestChoose(t *testing.T) {
 	const many = 100
-	running, evacuation, update := phase(v1.MigrationRunning), noted(v1.EvacuationMigrationAnnotation), noted(v1.WorkloadUpdateMigrationAnnotation)
+	running, evacuation, update := phase(v1.MigrationRunning), drydocks(v1.EvacuationMigrationAnnotation), drydocks(v1.WorkloadUpdateMigrationAnnotation)
 	for name, c := range map[string]struct {
 		c    Cluster
 		want map[types.UID]string
@@ -142,8 +151,12 @@ func TestChoose(t *testing.T) {
 		"one that can't be done":          {cluster(on{"1": "down"}, 1, many, made("a", "1", 0), made("a", "2", 1)), map[types.UID]string{"a/2": "may"}},
 		"a user's after failures":         {cluster(nil, many, many, made("a", "1", 0, of("vm"), evacuation, over(v1.MigrationFailed, 60)), made("a", "2", 0, of("vm"))), map[types.UID]string{"a/2": "may"}},
 		"a drain's after a user's failed": {cluster(nil, many, many, made("a", "1", 0, of("vm"), over(v1.MigrationFailed, 60)), made("a", "2", 0, of("vm"), evacuation)), map[types.UID]string{"a/2": "may"}},
-		"a drain's after one failure":     {cluster(nil, many, many, made("a", "1", 0, of("vm"), evacuation, over(v1.MigrationFailed, 45)), made("a", "2", 0, of("vm"), evacuation)), map[types.UID]string{"a/2": "BackOff 5s"}},
-		"when it has waited":              {cluster(nil, many, many, made("a", "1", 0, of("vm"), evacuation, over(v1.MigrationFailed, 40)), made("a", "2", 0, of("vm"), evacuation)), map[types.UID]string{"a/2": "may"}},
+		"a drain's after one of a user's failed that said it was a drain's": {cluster(nil, many, many, made("a", "1", 0, of("vm"), noted(v1.EvacuationMigrationAnnotation), over(v1.MigrationFailed, 60)),
+			made("a", "2", 0, of("vm"), evacuation)), map[types.UID]string{"a/2": "may"}},
+		"a drain's after one of a user's failed that said it was an update's": {cluster(nil, many, many, made("a", "1", 0, of("vm"), noted(v1.WorkloadUpdateMigrationAnnotation), over(v1.MigrationFailed, 60)),
+			made("a", "2", 0, of("vm"), evacuation)), map[types.UID]string{"a/2": "may"}},
+		"a drain's after one failure": {cluster(nil, many, many, made("a", "1", 0, of("vm"), evacuation, over(v1.MigrationFailed, 45)), made("a", "2", 0, of("vm"), evacuation)), map[types.UID]string{"a/2": "BackOff 5s"}},
+		"when it has waited":          {cluster(nil, many, many, made("a", "1", 0, of("vm"), evacuation, over(v1.MigrationFailed, 40)), made("a", "2", 0, of("vm"), evacuation)), map[types.UID]string{"a/2": "may"}},
 		"an update's after a drain's two": {cluster(nil, many, many, made("a", "1", 0, of("vm"), evacuation, over(v1.MigrationFailed, 60)), made("a", "2", 0, of("vm"), evacuation, over(v1.MigrationFailed, 20)), made("a", "3", 0, of("vm"), update)),
 			map[types.UID]string{"a/3": "BackOff 40s"}},
 		"a drain's after many failures":      {cluster(nil, many, many, append(failuresInARow(9), made("a", "next", 0, of("vm"), evacuation))...), map[types.UID]string{"a/next": "BackOff 5m0s"}},
@@ -173,7 +186,7 @@ func TestChoose(t *testing.T) {
 }
 
 func TestWhoWaitsIsToldForWhat(t *testing.T) {
-	evacuation := noted(v1.EvacuationMigrationAnnotation)
+	evacuation := drydocks(v1.EvacuationMigrationAnnotation)
 	c := cluster(on{"2": "node2", "3": "node3"}, 3, 1, made("a", "1", 0, phase(v1.MigrationRunning)), made("a", "5", 1), made("a", "2", 2),
 		made("a", "0", 0, of("6"), evacuation, over(v1.MigrationFailed, 55)), made("a", "6", 1, evacuation), made("a", "7", 1, of("2")), made("a", "3", 3), made("a", "4", 4))
 	want := map[types.UID]Choice{

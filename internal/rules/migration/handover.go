@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/objectevent"
@@ -33,4 +34,18 @@ func (d *decision) stop(reason string) {
 	}
 	d.abortRequested(reason)
 	d.p.VMI.Abort = !ms.AbortRequested
+}
+
+// Orphaned returns what a VMI is told of a migration whose object is gone, and which it was handed over with: the
+// finalizer is anybody's to take off who may migrate, and nobody would end such a migration. It is the zero
+// value when the VMI knows, or the migration has ended.
+func Orphaned(vmi *v1.VirtualMachineInstance, migration types.UID) Told {
+	ms := vmi.Status.MigrationState
+	switch {
+	case ms == nil, ms.MigrationUID != migration, ms.Completed, ms.Failed, ms.AbortRequested, vmi.IsFinal():
+		return Told{}
+	case ms.StartTimestamp == nil:
+		return Told{Abort: true, Failure: canceled}
+	}
+	return Told{Abort: true}
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // How long a migration waits before it is given up (decision 284). KubeVirt's annotations
-// for its own tests set the first two of one migration.
+// for its own tests shorten the first two for one migration.
 const (
 	// unschedulableLimit is for a target pod that the scheduler finds no node for, and for
 	// one of which the kubelet says what keeps its container from starting.
@@ -168,11 +168,11 @@ func (d *decision) expire(limit time.Duration, because string, args ...any) {
 	d.fail("%s, %v after it was made", fmt.Sprintf(because, args...), limit)
 }
 
-// limit is the usual one, unless an annotation sets another in whole seconds, up to an hour.
+// limit is the usual one, unless an annotation sets a shorter one in whole seconds. A longer one would keep others
+// from their turn for as long as a user likes (decision 366).
 func (d *decision) limit(annotation string, usual time.Duration) time.Duration {
-	const most = 3600
 	seconds, err := strconv.Atoi(strings.TrimSpace(d.o.Migration.Annotations[annotation]))
-	if err != nil || seconds < 1 || seconds > most {
+	if err != nil || seconds < 1 || seconds >= int(usual/time.Second) {
 		return usual
 	}
 	return time.Duration(seconds) * time.Second

@@ -16,6 +16,9 @@
 //	in the pod                                  the pod's network namespace      virt-handler: bridge, tap, netdev_add, device_add
 //	in the guest                                QEMU's list of devices           virt-handler: status.interfaces
 //
+// One that is to be on another network (networkName), and is in the guest, stays there on the old one until a migration
+// has brought the guest to a pod that has it on the new one. The guest keeps its NIC.
+//
 // One that is to go (state: absent, or taken out of the template) goes from the guest first: device_del, the guest
 // releases it, netdev_del, tap and bridge are removed. The pod loses it by the attacher or by a migration, as above.
 //
@@ -26,19 +29,29 @@
 // What dies in the middle: virt-controller's next leader compares the same facts, and each write is that of a
 // whole state. The next virt-handler finds bridge and tap in the pod, and NIC and netdev in QEMU, and does what is
 // left. An attacher that dies leaves the pod as it is, and a migration follows. A pod or a node that dies takes the
-// guest with it; the next start has the whole specification. While a VMI migrates nothing of this is decided, and
+// guest with it; the next start has the whole specification. While a VMI migrates nothing else is decided, and
 // both nodes go by the NICs that status.interfaces shows in the guest.
 //
+// An interface that is a device of the node (SR-IOV) takes the same way, but for the attacher: only when a pod is made does
+// the kubelet give it devices. It is in the pod when network-status names its device, too. No guest takes it to another node:
+// the guest releases it before it is sent, and is given the device of the other pod when it has arrived, or its own again
+// when it has not (decision 405).
+//
 // network-status and the pod's annotations are anybody's to write who may write pods in the namespace. They are
-// bounded, and nothing is believed of them but that an interface of a name is there on a network. At worst their
-// author's own guest is migrated, or is not.
+// bounded, and nothing is believed of them but that an interface of a name is there on a network, and which of the pod's
+// own devices it is (package sriov). At worst their author's own guest is migrated, or is not.
+//
+// What all that comes to, whoever is late, on old views, or dies, is explored in package vmilifecycle's tests: an
+// interface that nobody changes any more is where it is asked for, and a change takes one migration at most.
 //
 // The package is pure: it must not import a client, and knows nothing of QMP.
 package nichotplug
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -46,8 +59,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/migrationrequired"
+	"drydock.dev/drydock/internal/rules/sriov"
 )
 
 // StatusAnnotation of a pod is where Multus, or an attacher, says what the pod is attached to.
@@ -64,6 +79,9 @@ var ours = regexp.MustCompile(`^pod[0-9a-f]{11}$`)
 
 // madeLink is what virt-handler calls the links that it makes for them.
 var madeLink = regexp.MustCompile(`^(k6t-|tap)[0-9a-f]{11}$`)
+
+// networkName is how a network is named that somebody reads of.
+var networkName = regexp.MustCompile(`^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}$`)
 
 // Attached are the interfaces that a pod is said to have, with the network of each as "namespace/name".
 type Attached map[string]string
@@ -83,6 +101,56 @@ func ReadStatus(pod *corev1.Pod) Attached {
 	return has
 }
 
+// InPod are the interfaces that a pod is said to have and, on the same networks, asked for: what is asked for no more an
+// attacher may take at any moment.
+func InPod(pod *corev1.Pod) Attached {
+	has, is := ReadStatus(pod), asked(pod)
+	maps.DeleteFunc(has, func(name, on string) bool {
+		a, there := is[name]
+		return !there || path(a) != on
+	})
+	return has
+}
+
+// Devices are the PCI addresses of devices of the node, by the names of interfaces of a pod.
+type Devices map[string]string
+
+// ReadDevices reads of StatusAnnotation which devices of the node the pod's interfaces are said to be. No device is two
+// interfaces. What can't be read is nothing.
+func ReadDevices(pod *corev1.Pod) Devices {
+	var list []struct {
+		Interface string
+		Info      struct {
+			Type string
+			PCI  struct {
+				Address string `json:"pci-address"`
+			}
+		} `json:"device-info"`
+	}
+	if !read(pod, StatusAnnotation, &list) || len(list) > maxAttachments {
+		return nil
+	}
+	devices, taken := Devices{}, map[string]bool{}
+	for _, a := range list {
+		address := a.Info.PCI.Address
+		if a.Info.Type == "pci" && ours.MatchString(a.Interface) && sriov.IsAddress(address) && !taken[address] && devices[a.Interface] == "" {
+			devices[a.Interface], taken[address] = address, true
+		}
+	}
+	return devices
+}
+
+// Among are those of the devices that a container was given.
+func (d Devices) Among(given map[string]bool) Devices {
+	out := Devices{}
+	for name, address := range d {
+		if given[address] {
+			out[name] = address
+		}
+	}
+	return out
+}
+
 // madeWith are the interfaces that a pod was to have when it was made.
 func madeWith(pod *corev1.Pod) Attached {
 	var list []launcherpod.Attachment
@@ -91,7 +159,7 @@ func madeWith(pod *corev1.Pod) Attached {
 	}
 	made := Attached{}
 	for _, a := range list {
-		made[a.Interface] = a.Namespace + "/" + a.Name
+		made[a.Interface] = path(a)
 	}
 	return made
 }
@@ -102,36 +170,91 @@ func read(pod *corev1.Pod, annotation string, into any) bool {
 	return text != "" && len(text) <= MaxAnnotation && json.Unmarshal([]byte(text), into) == nil
 }
 
+// KeptAnnotations are those of a pod's annotations that virt-handler looks at, within bounds; nil for none.
+func KeptAnnotations(pod *corev1.Pod) map[string]string {
+	var kept map[string]string
+	for _, name := range []string{StatusAnnotation, launcherpod.NetworksAnnotation} {
+		if text := pod.Annotations[name]; text != "" && len(text) <= MaxAnnotation {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[name] = text
+		}
+	}
+	return kept
+}
+
 // lists reports whether the interface is there, on the very network.
 func (has Attached) lists(a launcherpod.Attachment) bool {
 	on, there := has[a.Interface]
-	return there && on == a.Namespace+"/"+a.Name
+	return there && on == path(a)
 }
+
+// path is how Attached names the network of an attachment.
+func path(a launcherpod.Attachment) string { return a.Namespace + "/" + a.Name }
 
 // Networks returns what the annotation launcherpod.NetworksAnnotation of the VMI's pod is to be, "" for none, and
 // whether it is something else. What others have asked of the pod of a VMI without such networks is left alone.
+//
+// An interface that the pod has, and that is to be on another network, stays where it is until the guest has another
+// pod: an attacher would take it from under the guest (decision 400).
 func Networks(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (value string, changes bool) {
-	value, is := launcherpod.Networks(vmi), pod.Annotations[launcherpod.NetworksAnnotation]
-	return value, value != is && (len(launcherpod.Attachments(vmi)) > 0 || asked(pod))
+	list, was, is := append(launcherpod.Attachments(vmi), bindings(pod)...), asked(pod), pod.Annotations[launcherpod.NetworksAnnotation]
+	if len(list) == 0 {
+		value = launcherpod.Networks(vmi)
+		return value, value != is && len(was) > 0
+	}
+	used := map[string]bool{}
+	for i := range vmi.Status.Interfaces {
+		name := vmi.Status.Interfaces[i].Name
+		used[layout.SecondaryInterface(name)] = InGuest(vmi, name)
+	}
+	has := ReadStatus(pod)
+	for i, a := range list {
+		// What the pod has may be in the guest before the VMI's status shows it.
+		if before, there := was[a.Interface]; there && (used[a.Interface] || has[a.Interface] != "") && !has.lists(a) {
+			list[i] = before
+		}
+	}
+	value = launcherpod.Encode(list)
+	return value, value != is
 }
 
-// asked reports whether virt-controller has asked for an interface of the pod.
-func asked(pod *corev1.Pod) bool {
+// bindings are the plugins of network bindings that the pod was made with. They stay: their interfaces come and go with
+// the pod.
+func bindings(pod *corev1.Pod) []launcherpod.Attachment {
 	var list []launcherpod.Attachment
-	return read(pod, launcherpod.NetworksAnnotation, &list) &&
-		slices.ContainsFunc(list, func(a launcherpod.Attachment) bool { return ours.MatchString(a.Interface) })
+	if !read(pod, launcherpod.MadeWithAnnotation, &list) || len(list) > maxAttachments {
+		return nil
+	}
+	return slices.DeleteFunc(list, func(a launcherpod.Attachment) bool { return a.Args == nil || a.Interface != "" })
+}
+
+// asked are the attachments that virt-controller has asked for of the pod, by their interfaces.
+func asked(pod *corev1.Pod) map[string]launcherpod.Attachment {
+	var list []launcherpod.Attachment
+	if !read(pod, launcherpod.NetworksAnnotation, &list) || len(list) > maxAttachments {
+		return nil
+	}
+	was := map[string]launcherpod.Attachment{}
+	for _, a := range list {
+		if ours.MatchString(a.Interface) {
+			was[a.Interface] = a
+		}
+	}
+	return was
 }
 
 // Needs are the interfaces that the VMI's pod is to get or to lose by another pod, unless somebody attaches or
-// detaches them in place. Of one that the guest has nothing is needed, whatever the pod's annotations say.
+// detaches them in place. Of one that the guest has nothing is needed, unless the pod is said to have it on another
+// network. As long as the guest has one that is to go it is not migrated, and all of it is futile (decision 401).
 func Needs(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) []migrationrequired.Need {
-	has := ReadStatus(pod)
-	var made Attached
+	has, made, devices := ReadStatus(pod), madeWith(pod), ReadDevices(pod)
 	var needs []migrationrequired.Need
 	known := map[string]bool{}
 	for i := range vmi.Spec.Networks {
 		n := &vmi.Spec.Networks[i]
-		iface := interfaceOf(vmi, n.Name)
+		iface := launcherpod.InterfaceOf(vmi, n.Name)
 		if n.Multus == nil || iface == nil {
 			continue
 		}
@@ -140,25 +263,64 @@ func Needs(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) []migrationrequired.
 		switch absent := iface.State == v1.InterfaceStateAbsent; {
 		case absent && has[a.Interface] != "":
 			needs = append(needs, migrationrequired.Need{What: fmt.Sprintf("interface %s is to be unplugged from the launcher pod", n.Name)})
-		case absent, has.lists(a), InGuest(vmi, n.Name):
-		default:
-			if made == nil {
-				made = madeWith(pod)
+		case absent, has.lists(a) && (iface.SRIOV == nil || devices[a.Interface] != ""):
+		case InGuest(vmi, n.Name):
+			if on := cmp.Or(has[a.Interface], made[a.Interface]); on != "" && on != path(a) {
+				needs = append(needs, move(pod, n.Name, on, a, made.lists(a)))
 			}
-			needs = append(needs, plug(pod, n.Name, iface.SRIOV != nil, made.lists(a)))
+		default:
+			needs = append(needs, plug(pod, n.Name, iface.SRIOV != nil, made.lists(a), has.lists(a)))
 		}
 	}
-	return append(needs, surplus(has, known)...)
+	needs = append(needs, surplus(has, known)...)
+	if kept := kept(vmi); len(kept) > 0 {
+		for i := range needs {
+			needs[i].Futile = fmt.Sprintf("the guest has not released %s yet, and is not migrated before", strings.Join(kept, ", "))
+		}
+	}
+	return needs
 }
 
-// plug is the need of an interface that the pod lacks.
-func plug(pod *corev1.Pod, name string, device, made bool) migrationrequired.Need {
+// kept are the interfaces that the VMI's status shows in the guest, and that are to go.
+func kept(vmi *v1.VirtualMachineInstance) []string {
+	has := map[string]bool{}
+	for i := range vmi.Status.Interfaces {
+		if name := vmi.Status.Interfaces[i].Name; name != "" && InGuest(vmi, name) {
+			has[name] = true
+		}
+	}
+	return Leaving(vmi, has)
+}
+
+// plug is the need of an interface that the pod lacks. device means that it is to be a device of the node, made that the
+// pod was made with the interface, and there that it has it: without its device, if it is to be one.
+func plug(pod *corev1.Pod, name string, device, made, there bool) migrationrequired.Need {
 	need := migrationrequired.Need{What: fmt.Sprintf("interface %s is to be plugged", name), AtOnce: device}
-	if made {
-		need.Futile = fmt.Sprintf("the launcher pod %s was made with it, and Multus has not said that it is there; "+
-			"look at the pod's annotation %s, and whether Multus runs on node %s", pod.Name, StatusAnnotation, pod.Spec.NodeName)
+	switch {
+	case made && there:
+		need.Futile = fmt.Sprintf("the launcher pod %s was made with it, and its annotation %s names no PCI device of it (device-info)", pod.Name, StatusAnnotation)
+	case made:
+		need.Futile = inVain(pod)
 	}
 	return need
+}
+
+// move is the need of an interface that the guest has, and its pod on another network than the VMI asks for.
+func move(pod *corev1.Pod, name, from string, to launcherpod.Attachment, made bool) migrationrequired.Need {
+	if !networkName.MatchString(from) {
+		from = "another"
+	}
+	need := migrationrequired.Need{What: fmt.Sprintf("interface %s is to be on network %s, and its launcher pod is on %s", name, path(to), from), AtOnce: true}
+	if made {
+		need.Futile = inVain(pod)
+	}
+	return need
+}
+
+// inVain is why a pod like this one has no use.
+func inVain(pod *corev1.Pod) string {
+	return fmt.Sprintf("the launcher pod %s was made with it, and Multus has not said that it is there; "+
+		"look at the pod's annotation %s, and whether Multus runs on node %s", pod.Name, StatusAnnotation, pod.Spec.NodeName)
 }
 
 // surplus are the needs to get rid of interfaces that the VMI does not name any more.
@@ -201,15 +363,6 @@ func networkOf(vmi *v1.VirtualMachineInstance, name string) *v1.Network {
 	for i := range vmi.Spec.Networks {
 		if n := &vmi.Spec.Networks[i]; n.Name == name && n.Multus != nil {
 			return n
-		}
-	}
-	return nil
-}
-
-func interfaceOf(vmi *v1.VirtualMachineInstance, name string) *v1.Interface {
-	for i := range vmi.Spec.Domain.Devices.Interfaces {
-		if iface := &vmi.Spec.Domain.Devices.Interfaces[i]; iface.Name == name {
-			return iface
 		}
 	}
 	return nil

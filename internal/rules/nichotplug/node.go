@@ -11,13 +11,17 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/backoff"
+	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
 const (
 	// askPause is after what time a guest is asked again to release an interface.
 	askPause = 10 * time.Second
-	// plugPause is the least time between two plugs of an interface: a guest may give back what it gets.
+	// plugPause is the least time between two plugs of an interface: a guest may give back what it gets, and a pod may
+	// not have what it is said to have.
 	plugPause = 10 * time.Second
+	// departPatience is how long a guest that is to migrate may take to release what it can't take along.
+	departPatience = 3 * askPause
 )
 
 // Node is what virt-handler knows of the interfaces on other networks than the pods' of a guest that runs on its
@@ -26,9 +30,14 @@ type Node struct {
 	VMI *v1.VirtualMachineInstance
 	// InPod are the interfaces that the guest's pod is said to have.
 	InPod Attached
+	// Devices are the devices of the node that the pod has for interfaces that are to be such.
+	Devices Devices
 	// NICs are those that QEMU has, of whatever network, by the interface's name. Gone are those that it had,
 	// and whose backends are left.
 	NICs, Gone map[string]bool
+	// Loose are those that QEMU has and that virt-handler has not connected to the pod since they were to go, or since
+	// it began: the pod may have lost its interface meanwhile, and got another one.
+	Loose map[string]bool
 	// Asked is when the guest was asked last to release an interface, Since when it was asked first, and Plugged
 	// when one was plugged.
 	Asked, Since, Plugged map[string]time.Time
@@ -40,8 +49,9 @@ type Node struct {
 // Step is what virt-handler does next about a guest's interfaces. The zero value is nothing.
 type Step struct {
 	// Plug and Unplug are interfaces that QEMU is to get, and that the guest is to be asked to release, in the
-	// order of the specification and of their names.
-	Plug, Unplug []string
+	// order of the specification and of their names. Reconnect are interfaces that QEMU has kept, and that are to be
+	// connected to the pod's again.
+	Plug, Unplug, Reconnect []string
 	// Clear are interfaces whose backends are to be removed from QEMU. Tidy means that of the links in the pod
 	// only those of the interfaces in Keep are to stay.
 	Clear, Keep []string
@@ -62,7 +72,9 @@ func (s *Step) Problem() error {
 }
 
 // Any reports whether there is something to be done.
-func (s *Step) Any() bool { return len(s.Plug)+len(s.Unplug)+len(s.Clear) > 0 || s.Tidy }
+func (s *Step) Any() bool {
+	return len(s.Plug)+len(s.Unplug)+len(s.Reconnect)+len(s.Clear) > 0 || s.Tidy
+}
 
 // Settled reports whether there is nothing to be done, whatever the pod has: nearly always.
 func (n *Node) Settled() bool {
@@ -73,7 +85,7 @@ func (n *Node) Settled() bool {
 			continue
 		}
 		networks = true
-		if iface.State != v1.InterfaceStateAbsent && !n.NICs[iface.Name] {
+		if iface.State != v1.InterfaceStateAbsent && (!n.NICs[iface.Name] || n.Loose[iface.Name]) {
 			return false
 		}
 	}
@@ -95,21 +107,13 @@ func (n *Node) Next() Step {
 			}
 		default:
 			wanted[iface.Name] = true
-			n.plug(&s, iface.Name)
+			n.plug(&s, iface)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.NICs)) {
-		if wanted[name] {
-			continue
+		if !wanted[name] {
+			n.release(&s, name, askPause)
 		}
-		if _, asked := n.Since[name]; asked && pause(n.Since, name, askPause, n.Now) == 0 {
-			s.Kept = append(s.Kept, name)
-		}
-		if left := pause(n.Asked, name, askPause, n.Now); left > 0 {
-			s.After = backoff.Sooner(s.After, left)
-			continue
-		}
-		s.Unplug = append(s.Unplug, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.Gone)) {
 		if !slices.Contains(s.Clear, name) {
@@ -120,18 +124,60 @@ func (n *Node) Next() Step {
 	return s
 }
 
-// plug plans to plug an interface that is wanted, once the pod has it.
-func (n *Node) plug(s *Step, name string) {
-	if n.NICs[name] {
+// Depart returns what is to be done before the guest leaves the node: it can't take devices of the node along. They
+// are plugged again where the guest is when its migration has ended, one way or the other.
+func (n *Node) Depart() Step {
+	var s Step
+	for _, name := range DevicesOf(n.VMI, n.NICs) {
+		n.release(&s, name, departPatience)
+	}
+	return s
+}
+
+// DevicesOf are the interfaces that are devices of the node, of those that QEMU has.
+func DevicesOf(vmi *v1.VirtualMachineInstance, nics map[string]bool) []string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(nics)) {
+		if iface := launcherpod.InterfaceOf(vmi, name); iface != nil && iface.SRIOV != nil {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// release plans to ask the guest to release an interface, again and again. One that it has not released within its
+// patience is kept.
+func (n *Node) release(s *Step, name string, patience time.Duration) {
+	if _, asked := n.Since[name]; asked && pause(n.Since, name, patience, n.Now) == 0 {
+		s.Kept = append(s.Kept, name)
+	}
+	if left := pause(n.Asked, name, askPause, n.Now); left > 0 {
+		s.After = backoff.Sooner(s.After, left)
 		return
 	}
-	s.Keep = append(s.Keep, name)
+	s.Unplug = append(s.Unplug, name)
+}
+
+// plug plans to plug an interface that is wanted, once the pod has it, or to connect one that QEMU has kept.
+func (n *Node) plug(s *Step, iface *v1.Interface) {
+	name := iface.Name
+	there := n.NICs[name]
+	if there && !n.Loose[name] {
+		return
+	}
+	if !there {
+		s.Keep = append(s.Keep, name)
+	}
 	a := AttachmentOf(n.VMI, name)
-	if a == nil || !n.InPod.lists(*a) {
+	if a == nil || !n.InPod.lists(*a) || !there && iface.SRIOV != nil && n.Devices[a.Interface] == "" {
 		return
 	}
 	if left := pause(n.Plugged, name, plugPause, n.Now); left > 0 {
 		s.After = backoff.Sooner(s.After, left)
+		return
+	}
+	if there {
+		s.Reconnect = append(s.Reconnect, name)
 		return
 	}
 	s.Plug = append(s.Plug, name)
@@ -151,7 +197,7 @@ func pause(done map[string]time.Time, name string, length time.Duration, now tim
 func Leaving(vmi *v1.VirtualMachineInstance, nics map[string]bool) []string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(nics)) {
-		if iface := interfaceOf(vmi, name); iface == nil || iface.State == v1.InterfaceStateAbsent {
+		if iface := launcherpod.InterfaceOf(vmi, name); iface == nil || iface.State == v1.InterfaceStateAbsent {
 			list = append(list, name)
 		}
 	}
@@ -167,6 +213,12 @@ func Reported(vmi *v1.VirtualMachineInstance, nics map[string]bool) bool {
 		}
 	}
 	return true
+}
+
+// Arriving is the VMI of which the target of a migration starts QEMU: with the interfaces that the status shows in the
+// guest, but for devices of the node that it leaves.
+func Arriving(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+	return WithNICs(vmi, func(name string) bool { return InGuest(vmi, name) && launcherpod.InterfaceOf(vmi, name).SRIOV == nil })
 }
 
 // WithNICs is the VMI with all interfaces absent that are on other networks than the pods' and not among those of
@@ -187,7 +239,7 @@ func OnMultus(vmi *v1.VirtualMachineInstance, name string) bool { return network
 
 // OnPodNetwork reports whether the VMI has the interface, and on the pods' network: QEMU has it from the start.
 func OnPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
-	return interfaceOf(vmi, name) != nil && !OnMultus(vmi, name)
+	return launcherpod.InterfaceOf(vmi, name) != nil && !OnMultus(vmi, name)
 }
 
 // IsLinkOf reports whether a link in a launcher pod is the bridge or the tap of one of these interfaces, or of none

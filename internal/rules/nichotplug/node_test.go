@@ -10,6 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -38,7 +39,7 @@ func has(networks ...string) Attached {
 // said is a step in words.
 func said(s Step) string {
 	var words []string
-	for verb, names := range map[string][]string{"plugs": s.Plug, "unplugs": s.Unplug, "clears": s.Clear, "misses": s.Kept} {
+	for verb, names := range map[string][]string{"plugs": s.Plug, "connects": s.Reconnect, "unplugs": s.Unplug, "clears": s.Clear, "misses": s.Kept} {
 		if len(names) > 0 {
 			words = append(words, verb+" "+strings.Join(names, ","))
 		}
@@ -56,7 +57,7 @@ func said(s Step) string {
 func TestWhatVirtHandlerDoesAboutInterfaces(t *testing.T) {
 	one, two := instance([]string{"red"}), instance([]string{"red", "blue"})
 	gone := instance([]string{"red", "blue"}, state("blue", "absent"))
-	all := set("default", "red", "blue")
+	all, devices := set("default", "red", "blue"), Devices{layout.SecondaryInterface("blue"): anAddress}
 	for name, c := range map[string]struct {
 		node Node
 		want string
@@ -66,11 +67,22 @@ func TestWhatVirtHandlerDoesAboutInterfaces(t *testing.T) {
 		"nothing":                          {node: Node{VMI: two, NICs: all, InPod: has("red", "blue")}, settled: true},
 		"the pod lost one that stays":      {node: Node{VMI: two, NICs: all}, settled: true},
 		"one that the pod has":             {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red", "blue")}, want: "plugs blue"},
+		"a device that the pod has":        {node: Node{VMI: instance([]string{"red", "blue"}, device), NICs: set("default", "red"), InPod: has("red", "blue"), Devices: devices}, want: "plugs blue"},
+		"a device that the pod has not":    {node: Node{VMI: instance([]string{"red", "blue"}, device), NICs: set("default"), InPod: has("red", "blue")}, want: "plugs red"},
+		"a device of no network":           {node: Node{VMI: instance([]string{"red", "blue"}, device), NICs: set("default", "red"), InPod: has("red"), Devices: devices}},
+		"a device that it has kept":        {node: Node{VMI: instance([]string{"red", "blue"}, device), NICs: all, InPod: has("red", "blue"), Loose: set("blue")}, want: "connects blue"},
 		"two that the pod has":             {node: Node{VMI: two, NICs: set("default"), InPod: has("red", "blue")}, want: "plugs red,blue"},
 		"one that the pod lacks":           {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red")}},
 		"one on another network":           {node: Node{VMI: two, NICs: set("default", "red"), InPod: Attached{layout.SecondaryInterface("blue"): "other/blue"}}},
 		"one that was given back just now": {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red", "blue"), Plugged: ago(4 * time.Second)}, want: "waits 6s"},
 		"one that was given back long ago": {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red", "blue"), Plugged: ago(10 * time.Second)}, want: "plugs blue"},
+		"one that it has kept":             {node: Node{VMI: two, NICs: all, InPod: has("red", "blue"), Loose: set("blue")}, want: "connects blue"},
+		"one that it has kept alone":       {node: Node{VMI: two, NICs: all, InPod: has("red"), Loose: set("blue")}},
+		"one that it has kept, just now":   {node: Node{VMI: two, NICs: all, InPod: has("red", "blue"), Loose: set("blue"), Plugged: ago(time.Second)}, want: "waits 9s"},
+		"one that it has kept and another": {node: Node{VMI: instance([]string{"red", "blue", "green"}), NICs: all, InPod: has("red", "blue", "green"), Loose: set("blue"), Unsure: true},
+			want: "connects blue; plugs green; keeps blue,default,red,green"},
+		"one that it is to lose still":     {node: Node{VMI: gone, NICs: all, InPod: has("red", "blue"), Loose: set("blue")}, want: "unplugs blue"},
+		"the pods' own":                    {node: Node{VMI: two, NICs: all, Loose: set("default")}, settled: true},
 		"one that is absent":               {node: Node{VMI: gone, NICs: all, InPod: has("red", "blue")}, want: "unplugs blue"},
 		"one that is absent behind others": {node: Node{VMI: instance([]string{"red"}, state("red", "absent")), NICs: set("default", "red")}, want: "unplugs red"},
 		"one beside one that was asked for": {node: Node{VMI: instance([]string{"red", "blue"}, state("blue", "absent"), state("red", "absent")), NICs: all, Asked: ago(time.Second)},
@@ -144,8 +156,8 @@ func TestWhatATargetGoesBy(t *testing.T) {
 	for _, iface := range with.Spec.Domain.Devices.Interfaces {
 		states = append(states, iface.Name+string(iface.State))
 	}
-	if !slices.Equal(states, []string{"default", "red", "blueabsent"}) || interfaceOf(vmi, "blue").State != "" {
-		t.Errorf("it starts with %v, and the VMI has %q", states, interfaceOf(vmi, "blue").State)
+	if !slices.Equal(states, []string{"default", "red", "blueabsent"}) || launcherpod.InterfaceOf(vmi, "blue").State != "" {
+		t.Errorf("it starts with %v, and the VMI has %q", states, launcherpod.InterfaceOf(vmi, "blue").State)
 	}
 	if got := Leaving(instance([]string{"red", "blue"}, state("red", "absent")), set("default", "red", "blue", "green")); !slices.Equal(got, []string{"green", "red"}) {
 		t.Errorf("%v leave", got)
@@ -173,5 +185,38 @@ func TestWhichLinksStay(t *testing.T) {
 		if got := IsLinkOf(link, []string{"default", "red"}); got != stays {
 			t.Errorf("%s stays: %v", link, got)
 		}
+	}
+}
+
+// A guest that is to migrate leaves the devices of its node, also those that are to go, and nothing else.
+func TestAGuestThatLeavesItsNodeReleasesDevices(t *testing.T) {
+	vmi, all := instance([]string{"red", "blue"}, device), set("default", "red", "blue")
+	for name, c := range map[string]struct {
+		node Node
+		want string
+	}{
+		"with a device":                    {Node{VMI: vmi, NICs: all}, "unplugs blue"},
+		"without":                          {Node{VMI: vmi, NICs: set("default", "red"), Gone: set("blue"), Unsure: true, InPod: has("red", "blue")}, ""},
+		"with others":                      {Node{VMI: instance([]string{"red", "blue"}), NICs: all, Loose: all}, ""},
+		"with one that nobody knows":       {Node{VMI: instance([]string{"red"}), NICs: all}, ""},
+		"with one that is to be absent":    {Node{VMI: instance([]string{"blue"}, device, state("blue", "absent")), NICs: all}, "unplugs blue"},
+		"when it was asked":                {Node{VMI: vmi, NICs: all, Since: ago(4 * time.Second), Asked: ago(4 * time.Second)}, "waits 6s"},
+		"when it was asked long ago":       {Node{VMI: vmi, NICs: all, Since: ago(20 * time.Second), Asked: ago(10 * time.Second)}, "unplugs blue"},
+		"when it has thought about it":     {Node{VMI: vmi, NICs: all, Since: ago(30*time.Second - 1), Asked: ago(time.Second)}, "waits 9s"},
+		"when it has not in half a minute": {Node{VMI: vmi, NICs: all, Since: ago(30 * time.Second), Asked: ago(10 * time.Second)}, "misses blue; unplugs blue"},
+	} {
+		c.node.Now = noon
+		step := c.node.Depart()
+		if got := said(step); got != c.want {
+			t.Errorf("%s it %s, want %s", name, got, c.want)
+		}
+	}
+	arriving := Arriving(instance([]string{"red", "blue", "green"}, device, inGuest("red", "domain"), inGuest("blue", "domain")))
+	var states []string
+	for _, iface := range arriving.Spec.Domain.Devices.Interfaces {
+		states = append(states, iface.Name+string(iface.State))
+	}
+	if !slices.Equal(states, []string{"default", "red", "blueabsent", "greenabsent"}) {
+		t.Errorf("it arrives with %v", states)
 	}
 }

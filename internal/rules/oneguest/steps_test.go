@@ -92,7 +92,7 @@ func (sc *scenario) decide(k seen) planned {
 	if p, ok := sc.memo[k]; ok {
 		return p
 	}
-	o := vmilifecycle.Observed{VMI: k.vmi.object(), PodAsked: k.asked, RivalsAsked: k.looked, NodeAsked: k.nodeAsked, Now: clock}
+	o := vmilifecycle.Observed{VMI: k.vmi.object(), PodAsked: k.asked, RivalsAsked: k.looked, VMAsked: true, NodeAsked: k.nodeAsked, Now: clock}
 	if k.own.exists {
 		o.Pod = k.own.object()
 	}

@@ -1,24 +1,28 @@
-// Package podresize decides how a launcher pod follows a guest that gets more or fewer CPUs while it
+// Package podresize decides how a launcher pod follows a guest that gets more or less CPUs and memory while it
 // runs, and when the guest may take them.
 //
-// It owns the way of such a change, which the VMI's condition HotVCPUChange tells of, and the order: a guest
-// takes nothing that its pod does not have, and a pod gives back nothing that its guest has. It is pure. How
-// much a pod is to have is package launcherpod's to say, how a change gets into the VMI's spec package
+// It owns the way of such a change, which the VMI's conditions HotVCPUChange and HotMemoryChange tell of, and the
+// order: a guest takes nothing that its pod does not have, and a pod gives back nothing that its guest has. It is pure.
+// How much a pod is to have is package launcherpod's to say, how a change gets into the VMI's spec package
 // rollout's.
 //
 //	written by       what
-//	virt-controller  spec.domain.cpu.sockets, as the VM's template has it
-//	virt-controller  the condition HotVCPUChange
+//	virt-controller  spec.domain.cpu.sockets and spec.domain.memory.guest, as the VM's template has them
+//	virt-controller  the conditions HotVCPUChange and HotMemoryChange
 //	virt-controller  the pod's resources (its subresource resize)
 //	the kubelet      the pod's conditions PodResizePending and PodResizeInProgress, and what its container has
 //	virt-handler     status.currentCPUTopology: what QEMU has
+//	virt-handler     status.memory: what the guest has, and what it is about to be given, or was
 //
 // The states follow from these, and from nothing that is remembered:
 //
-//	more:   spec > guest ──> condition ──> pod is asked ──> kubelet: container has it ──> guest has it ──> no condition
-//	                                          │ refused (quota)    │ pending (node is full)
-//	                                          └── tried again      └── a need for a migration (package migrationrequired)
-//	fewer:  spec < guest ──> condition ──> guest has given back ──> pod is asked ──> container has less ──> no condition
+//	more:  spec > guest ──> condition ──> pod is asked ──> kubelet: container has it ──> guest has it ──> no condition
+//	                                         │ refused (quota)    │ pending (node is full)
+//	                                         └── tried again      └── a need for a migration (package migrationrequired)
+//	less:  spec < guest ──> condition ──> guest has given back ──> pod is asked ──> container has less ──> no condition
+//
+// A pod is resized for CPUs and memory at once. Each condition is there while its own part is other than the spec
+// says, or the pod has not followed yet.
 //
 // The condition is written before anything else, and goes last: it says that the pod may have other
 // resources than its VMI's. So a change of settings alone resizes no pod, and nothing is left behind if the
@@ -28,7 +32,7 @@
 //   - virt-handler dies: the next one asks QEMU what it has, and goes on.
 //   - the kubelet is away: the container does not have it yet; the guest waits.
 //   - the guest migrates meanwhile: nothing changes until it has arrived. The target pod is made with the
-//     resources of the spec, its QEMU with the CPUs that the guest has.
+//     resources of the spec, or of what the guest has if that is more, its QEMU with what the guest has.
 //   - the guest does not give back, or is emulated and can't (decision 396): the condition stays, and the pod keeps what it has.
 package podresize
 
@@ -52,7 +56,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// Reasons of the condition HotVCPUChange.
+// Reasons of the conditions HotVCPUChange and HotMemoryChange.
 const (
 	// ReasonRefused is of a pod that the API server does not let have more, as a quota asks for.
 	ReasonRefused = "PodResizeRefused"
@@ -64,63 +68,127 @@ const (
 	ReasonGuest = "GuestChanges"
 )
 
-// UnderWay reports whether the CPUs of a VMI's guest are to change, or its pod after them.
-func UnderWay(vmi *v1.VirtualMachineInstance) bool {
-	return differ(vmi) || Announced(vmi)
+// part is one of what changes in a guest.
+type part struct {
+	condition v1.VirtualMachineInstanceConditionType
+	// differs reports whether the guest has another amount than it is to have, and guest says which.
+	differs func(*v1.VirtualMachineInstance) bool
+	guest   func(*v1.VirtualMachineInstance) string
 }
 
-// Announced reports whether the VMI says that its CPUs change: before that nothing changes them.
-func Announced(vmi *v1.VirtualMachineInstance) bool {
-	return condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceVCPUChange)
+var (
+	cpus   = part{v1.VirtualMachineInstanceVCPUChange, otherSockets, saySockets}
+	memory = part{v1.VirtualMachineInstanceMemoryChange, otherMemory, sayMemory}
+)
+
+// UnderWay reports whether the CPUs or the memory of a VMI's guest are to change, or its pod after them.
+func UnderWay(vmi *v1.VirtualMachineInstance) bool { return cpus.underWay(vmi) || memory.underWay(vmi) }
+
+// CPUsAnnounced reports whether the VMI says that its CPUs change: before that nothing changes them.
+func CPUsAnnounced(vmi *v1.VirtualMachineInstance) bool { return cpus.announced(vmi) }
+
+// MemoryAnnounced reports whether the VMI says that its memory changes: before that nothing changes it.
+func MemoryAnnounced(vmi *v1.VirtualMachineInstance) bool { return memory.announced(vmi) }
+
+func (p part) announced(vmi *v1.VirtualMachineInstance) bool {
+	return condition.IsTrue(vmi.Status.Conditions, p.condition)
 }
 
-// differ reports whether the guest has other CPUs than it is to have.
-func differ(vmi *v1.VirtualMachineInstance) bool {
+func (p part) underWay(vmi *v1.VirtualMachineInstance) bool {
+	return vmi.Status.Phase == v1.Running && p.differs(vmi) || p.announced(vmi)
+}
+
+func otherSockets(vmi *v1.VirtualMachineInstance) bool {
 	has := vmi.Status.CurrentCPUTopology
-	return vmi.Status.Phase == v1.Running && has != nil && has.Sockets != machine.Topology(&vmi.Spec).Sockets
+	return has != nil && has.Sockets != machine.Topology(&vmi.Spec).Sockets
+}
+
+func saySockets(vmi *v1.VirtualMachineInstance) string {
+	return fmt.Sprintf("The guest has CPUs in %d sockets, and is to have them in %d.", vmi.Status.CurrentCPUTopology.Sockets, machine.Topology(&vmi.Spec).Sockets)
+}
+
+// otherMemory looks at what the guest has, and at what it may take at any time.
+func otherMemory(vmi *v1.VirtualMachineInstance) bool {
+	m, to := vmi.Status.Memory, machine.GuestMemory(&vmi.Spec)
+	if m == nil || m.GuestAtBoot == nil || m.GuestCurrent == nil || m.GuestRequested == nil || machine.MemoryRoom(&vmi.Spec, m.GuestAtBoot.Value()) == 0 {
+		return false
+	}
+	return m.GuestCurrent.Value() != to || m.GuestRequested.Value() != to
+}
+
+func sayMemory(vmi *v1.VirtualMachineInstance) string {
+	return fmt.Sprintf("The guest has %s of memory, and is to have %s.", vmi.Status.Memory.GuestCurrent, vmi.Spec.Domain.Memory.Guest)
 }
 
 // Plan is what is to be done about a pod, and said of it.
 type Plan struct {
 	// Resize asks for the resources of the pod.
 	Resize bool
-	// Change is what the condition HotVCPUChange says, nil when the change is done.
-	Change *vmistatus.Obstacle
+	// CPUs and Memory are what the conditions HotVCPUChange and HotMemoryChange say, nil when there is no such change, or
+	// it is done.
+	CPUs, Memory *vmistatus.Obstacle
 	// Needs are what another pod would bring, because the node of this one has no room for it.
 	Needs []migrationrequired.Need
 }
 
-// Decide decides about the pod of a VMI whose CPUs change. want is what the pod is to have.
+// Decide decides about the pod of a VMI whose CPUs or memory change. want is what the pod is to have.
 func Decide(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, want corev1.ResourceRequirements) Plan {
 	spec := container(pod)
+	var plan Plan
+	var pending func(part) *vmistatus.Obstacle
 	switch {
 	case spec == nil:
-		return Plan{Change: said(vmi)}
+		pending = func(p part) *vmistatus.Obstacle { return p.said(vmi) }
 	case !covers(spec.Resources, want, equal):
-		return Plan{Resize: Announced(vmi), Change: asked(vmi, want), Needs: tooSmall(vmi, want)}
+		pending = func(p part) *vmistatus.Obstacle { return p.asked(vmi, want) }
+		plan.Resize, plan.Needs = CPUsAnnounced(vmi) || MemoryAnnounced(vmi), tooSmall(vmi, want)
 	case !Granted(Actual(pod), want):
-		return Plan{Change: awaited(pod, want), Needs: needs(pod, want)}
-	case differ(vmi):
-		return Plan{Change: guest(vmi)}
+		pending = func(part) *vmistatus.Obstacle { return awaited(pod, want) }
+		plan.Needs = needs(pod, want)
+	default:
+		pending = func(p part) *vmistatus.Obstacle { return p.inGuest(vmi) }
 	}
-	return Plan{}
+	if cpus.underWay(vmi) {
+		plan.CPUs = pending(cpus)
+	}
+	if memory.underWay(vmi) {
+		plan.Memory = pending(memory)
+	}
+	return plan
+}
+
+// inGuest says what the guest has, and is to have; nil when these are the same.
+func (p part) inGuest(vmi *v1.VirtualMachineInstance) *vmistatus.Obstacle {
+	if !p.differs(vmi) {
+		return nil
+	}
+	return &vmistatus.Obstacle{Reason: ReasonGuest, Message: p.guest(vmi)}
 }
 
 // causeNodeCapacity is the API server's cause of a refusal for want of room on the whole node.
 const causeNodeCapacity metav1.CauseType = "NodeCapacity"
 
-// Refused is what the condition says of a pod that the API server does not let have what is wanted.
-func Refused(want corev1.ResourceRequirements, cause error) *vmistatus.Obstacle {
+// Refused is what the conditions of the changes that are under way say of a pod that the API server does not let have
+// what is wanted.
+func Refused(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements, cause error) Plan {
 	reason := ReasonRefused
 	if apierrors.HasStatusCause(cause, causeNodeCapacity) {
 		reason = ReasonTooSmall
 	}
-	return &vmistatus.Obstacle{Reason: reason, Message: fmt.Sprintf("The launcher pod can't have %s, which is tried again and again: %v", text(want), cause)}
+	says := &vmistatus.Obstacle{Reason: reason, Message: fmt.Sprintf("The launcher pod can't have %s, which is tried again and again: %v", text(want), cause)}
+	var plan Plan
+	if cpus.underWay(vmi) {
+		plan.CPUs = says
+	}
+	if memory.underWay(vmi) {
+		plan.Memory = says
+	}
+	return plan
 }
 
 // said is what the condition says now.
-func said(vmi *v1.VirtualMachineInstance) *vmistatus.Obstacle {
-	if c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceVCPUChange); c != nil {
+func (p part) said(vmi *v1.VirtualMachineInstance) *vmistatus.Obstacle {
+	if c := condition.Find(vmi.Status.Conditions, p.condition); c != nil {
 		return &vmistatus.Obstacle{Reason: c.Reason, Message: c.Message}
 	}
 	return nil
@@ -128,24 +196,24 @@ func said(vmi *v1.VirtualMachineInstance) *vmistatus.Obstacle {
 
 // asked is what the condition says of a pod that is asked to have something. That it was refused that is said until
 // it is not any more: another attempt is no news.
-func asked(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements) *vmistatus.Obstacle {
-	if refused(vmi, want, ReasonRefused, ReasonTooSmall) {
-		return said(vmi)
+func (p part) asked(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements) *vmistatus.Obstacle {
+	if p.refused(vmi, want, ReasonRefused, ReasonTooSmall) {
+		return p.said(vmi)
 	}
 	return &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + text(want) + "."}
 }
 
 // tooSmall are the needs of a pod whose node has no room for that.
 func tooSmall(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements) []migrationrequired.Need {
-	if !refused(vmi, want, ReasonTooSmall) {
+	if !cpus.refused(vmi, want, ReasonTooSmall) && !memory.refused(vmi, want, ReasonTooSmall) {
 		return nil
 	}
 	return []migrationrequired.Need{noRoom(want, true)}
 }
 
 // refused reports whether the condition says that the pod was refused just that, for one of the reasons.
-func refused(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements, reasons ...string) bool {
-	now := said(vmi)
+func (p part) refused(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements, reasons ...string) bool {
+	now := p.said(vmi)
 	return now != nil && slices.Contains(reasons, now.Reason) && strings.Contains(now.Message, text(want))
 }
 
@@ -173,12 +241,6 @@ func needs(pod *corev1.Pod, want corev1.ResourceRequirements) []migrationrequire
 		return nil
 	}
 	return []migrationrequired.Need{noRoom(want, c.Reason == corev1.PodReasonInfeasible)}
-}
-
-// guest says what the guest has, and is to have.
-func guest(vmi *v1.VirtualMachineInstance) *vmistatus.Obstacle {
-	return &vmistatus.Obstacle{Reason: ReasonGuest, Message: fmt.Sprintf("The guest has CPUs in %d sockets, and is to have them in %d.",
-		vmi.Status.CurrentCPUTopology.Sockets, machine.Topology(&vmi.Spec).Sockets)}
 }
 
 // text names resources.

@@ -74,7 +74,7 @@ func TestWhetherAChangeIsUnderWay(t *testing.T) {
 		"it is said that it does not": {vmi(2, 2, off), false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if underWay, announced := UnderWay(test.vmi), Announced(test.vmi); underWay != test.underWay || announced != test.announced {
+			if underWay, announced := UnderWay(test.vmi), CPUsAnnounced(test.vmi); underWay != test.underWay || announced != test.announced {
 				t.Errorf("under way: %v, announced: %v", underWay, announced)
 			}
 		})
@@ -90,44 +90,44 @@ func TestAPodFollowsItsGuest(t *testing.T) {
 		want Plan
 	}{
 		"it is said before the pod is asked": {vmi(3, 1), pod(less, &less),
-			Plan{Change: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + three + "."}}},
+			Plan{CPUs: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + three + "."}}},
 		"the pod is asked": {vmi(3, 1, change(ReasonAsked, "x")), pod(less, &less),
-			Plan{Resize: true, Change: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + three + "."}}},
+			Plan{Resize: true, CPUs: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + three + "."}}},
 		"a pod that was refused something else": {vmi(3, 1, change(ReasonRefused, "a quota")), pod(less, &less),
-			Plan{Resize: true, Change: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + three + "."}}},
+			Plan{Resize: true, CPUs: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + three + "."}}},
 		"what was refused stays said": {vmi(3, 1, change(ReasonRefused, three+": a quota")), pod(less, &less),
-			Plan{Resize: true, Change: &vmistatus.Obstacle{Reason: ReasonRefused, Message: three + ": a quota"}}},
+			Plan{Resize: true, CPUs: &vmistatus.Obstacle{Reason: ReasonRefused, Message: three + ": a quota"}}},
 		"the whole node has no room": {vmi(3, 1, change(ReasonTooSmall, three+": a node")), pod(less, &less),
-			Plan{Resize: true, Change: &vmistatus.Obstacle{Reason: ReasonTooSmall, Message: three + ": a node"},
+			Plan{Resize: true, CPUs: &vmistatus.Obstacle{Reason: ReasonTooSmall, Message: three + ": a node"},
 				Needs: []migrationrequired.Need{{What: "the launcher pod is to have " + three + ", for which its node has no room", AtOnce: true}}}},
 		"the whole node had no room for more": {vmi(3, 1, change(ReasonTooSmall, "500m: a node")), pod(less, &less),
-			Plan{Resize: true, Change: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + three + "."}}},
+			Plan{Resize: true, CPUs: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + three + "."}}},
 		"a pod that has more memory is asked for less": {vmi(3, 3, change(ReasonGuest, "x")), pod(more, &more),
-			Plan{Resize: true, Change: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + three + "."}}},
+			Plan{Resize: true, CPUs: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + three + "."}}},
 		"the node has said nothing": {vmi(3, 1, change(ReasonAsked, "x")), pod(want, &less),
-			Plan{Change: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The node is giving the launcher pod " + three + "."}}},
+			Plan{CPUs: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The node is giving the launcher pod " + three + "."}}},
 		"the node has not said what the container has": {vmi(3, 1, change(ReasonAsked, "x")), pod(want, nil),
-			Plan{Change: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The node is giving the launcher pod " + three + "."}}},
+			Plan{CPUs: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The node is giving the launcher pod " + three + "."}}},
 		"the node is full": {vmi(3, 1, change(ReasonAsked, "x")), pod(want, &less, says(corev1.PodReady, corev1.ConditionTrue, "R", "r"),
 			says(corev1.PodResizePending, corev1.ConditionTrue, "Deferred", "no room")),
-			Plan{Change: &vmistatus.Obstacle{Reason: "PodResizePendingDeferred", Message: "The launcher pod can't have " + three + " on its node now (Deferred): no room"},
+			Plan{CPUs: &vmistatus.Obstacle{Reason: "PodResizePendingDeferred", Message: "The launcher pod can't have " + three + " on its node now (Deferred): no room"},
 				Needs: []migrationrequired.Need{{What: "the launcher pod is to have " + three + ", for which its node has no room"}}}},
 		"the node is too small": {vmi(3, 1, change(ReasonAsked, "x")), pod(want, &less, says(corev1.PodResizePending, corev1.ConditionTrue, "Infeasible", "too small")),
-			Plan{Change: &vmistatus.Obstacle{Reason: "PodResizePendingInfeasible", Message: "The launcher pod can't have " + three + " on its node now (Infeasible): too small"},
+			Plan{CPUs: &vmistatus.Obstacle{Reason: "PodResizePendingInfeasible", Message: "The launcher pod can't have " + three + " on its node now (Infeasible): too small"},
 				Needs: []migrationrequired.Need{{What: "the launcher pod is to have " + three + ", for which its node has no room", AtOnce: true}}}},
 		"the node fails to": {vmi(3, 1, change(ReasonAsked, "x")), pod(want, &less, says(corev1.PodResizePending, corev1.ConditionFalse, "Infeasible", "old"),
 			says(corev1.PodResizeInProgress, corev1.ConditionTrue, "Error", "cgroup")),
-			Plan{Change: &vmistatus.Obstacle{Reason: "PodResizeInProgressError", Message: "The launcher pod can't have " + three + " on its node now (Error): cgroup"}}},
+			Plan{CPUs: &vmistatus.Obstacle{Reason: "PodResizeInProgressError", Message: "The launcher pod can't have " + three + " on its node now (Error): cgroup"}}},
 		"the node is at it": {vmi(3, 1, change(ReasonAsked, "x")), pod(want, &less, says(corev1.PodResizeInProgress, corev1.ConditionTrue, "", "")),
-			Plan{Change: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The node is giving the launcher pod " + three + "."}}},
+			Plan{CPUs: &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The node is giving the launcher pod " + three + "."}}},
 		"the guest takes it": {vmi(3, 1, change(ReasonAsked, "x")), pod(want, &want),
-			Plan{Change: &vmistatus.Obstacle{Reason: ReasonGuest, Message: "The guest has CPUs in 1 sockets, and is to have them in 3."}}},
+			Plan{CPUs: &vmistatus.Obstacle{Reason: ReasonGuest, Message: "The guest has CPUs in 1 sockets, and is to have them in 3."}}},
 		"the guest gives it back": {vmi(1, 3, change(ReasonAsked, "x")), pod(want, &want),
-			Plan{Change: &vmistatus.Obstacle{Reason: ReasonGuest, Message: "The guest has CPUs in 3 sockets, and is to have them in 1."}}},
+			Plan{CPUs: &vmistatus.Obstacle{Reason: ReasonGuest, Message: "The guest has CPUs in 3 sockets, and is to have them in 1."}}},
 		"the guest has it":                              {vmi(3, 3, change(ReasonGuest, "x")), pod(want, &want), Plan{}},
 		"the container still has more":                  {vmi(3, 3, change(ReasonAsked, "x")), pod(want, &more), Plan{}},
 		"a limit that nobody has asked for may stay":    {vmi(3, 3, change(ReasonGuest, "x")), pod(resources("300m", "200Mi", "1", "1Gi"), &want), Plan{}},
-		"a pod without its container":                   {vmi(3, 1, change(ReasonGuest, "x")), &corev1.Pod{}, Plan{Change: &vmistatus.Obstacle{Reason: ReasonGuest, Message: "x"}}},
+		"a pod without its container":                   {vmi(3, 1, change(ReasonGuest, "x")), &corev1.Pod{}, Plan{CPUs: &vmistatus.Obstacle{Reason: ReasonGuest, Message: "x"}}},
 		"a pod without its container, and nothing said": {vmi(3, 1), &corev1.Pod{}, Plan{}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,8 +169,9 @@ func TestARefusalIsToldInTheAPIServersWords(t *testing.T) {
 	capacity.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "NodeCapacity"}}
 	for reason, cause := range map[string]error{"PodResizeRefused": errors.New("exceeded quota"), "PodResizeExceedsNode": capacity} {
 		want := vmistatus.Obstacle{Reason: reason, Message: "The launcher pod can't have 300m CPU and 200Mi of memory, which is tried again and again: " + cause.Error()}
-		if got := *Refused(resources("300m", "200Mi"), cause); got != want {
-			t.Errorf("it says %+v", got)
+		got := Refused(vmi(3, 1, change(ReasonAsked, "x")), resources("300m", "200Mi"), cause)
+		if diff := cmp.Diff(Plan{CPUs: &want}, got); diff != "" {
+			t.Errorf("it says (-want +got):\n%s", diff)
 		}
 	}
 }

@@ -11,11 +11,10 @@ import (
 
 const socketsPath = templatePath + ".domain.cpu.sockets"
 
-// Prepare gives the spec of a VMI that is made from a template room for what it may get while its guest
-// runs, unless the template says how much. A guest that could not get more has no room.
-func Prepare(spec *v1.VirtualMachineInstanceSpec, strategy v1.VMRolloutStrategy, limits clusterconfig.LiveUpdate) {
+// prepareSockets gives the spec of a VMI that is made from a template room for more sockets.
+func prepareSockets(spec *v1.VirtualMachineInstanceSpec, limits clusterconfig.LiveUpdate) {
 	cpu := spec.Domain.CPU
-	if strategy != v1.VMRolloutStrategyLiveUpdate || fixedSockets(spec) != "" || cpu != nil && cpu.MaxSockets != 0 {
+	if fixedSockets(spec) != "" || cpu != nil && cpu.MaxSockets != 0 {
 		return
 	}
 	t := machine.Topology(spec)
@@ -37,10 +36,7 @@ func socketChanges(in Input) []Change {
 	if wanted == machine.Topology(&in.VMI.Spec).Sockets {
 		return nil
 	}
-	if why := socketsHindrance(in.Strategy, in.VMI, in.Template); why != "" {
-		return []Change{{Path: socketsPath, Way: Restart, Reason: why}}
-	}
-	return []Change{{Path: socketsPath, Way: Live, Reason: ReasonCPUs}}
+	return []Change{liveUnless(socketsHindrance(in.Strategy, in.VMI, in.Template), socketsPath, ReasonCPUs)}
 }
 
 // carrySockets gives a VMI the sockets of its VM's template, and reports whether those are others.
@@ -55,13 +51,8 @@ func carrySockets(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance,
 
 // socketsHindrance is why the sockets of a template reach a VMI only by a restart, "" if they reach it at once.
 func socketsHindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) string {
-	if why := hindrance(strategy, vmi); why != "" {
+	if why := fixedHindrance(strategy, vmi, template, fixedSockets); why != "" {
 		return why
-	}
-	for _, spec := range []*v1.VirtualMachineInstanceSpec{&vmi.Spec, template} {
-		if why := fixedSockets(spec); why != "" {
-			return why
-		}
 	}
 	wanted := machine.Topology(template).Sockets
 	if cpu := vmi.Spec.Domain.CPU; cpu == nil || cpu.MaxSockets < wanted {
@@ -77,18 +68,31 @@ func socketsHindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInsta
 // fixedSockets is why a guest keeps the sockets that it is started with, "" if it does not.
 func fixedSockets(spec *v1.VirtualMachineInstanceSpec) string {
 	devices := &spec.Domain.Devices
-	switch cpu := spec.Domain.CPU; {
-	case cpu != nil && (cpu.DedicatedCPUPlacement || cpu.NUMA != nil || cpu.Realtime != nil):
+	switch {
+	case pinned(spec):
 		return ReasonPinned
 	case isTrue(devices.NetworkInterfaceMultiQueue), isTrue(devices.BlockMultiQueue):
 		return ReasonQueues
-	}
-	for _, list := range []corev1.ResourceList{spec.Domain.Resources.Requests, spec.Domain.Resources.Limits} {
-		if _, named := list[corev1.ResourceCPU]; named {
-			return ReasonNamedCPU
-		}
+	case namesResource(spec, corev1.ResourceCPU):
+		return ReasonNamedCPU
 	}
 	return ""
+}
+
+// pinned reports whether a guest has CPUs of its own, or a NUMA topology.
+func pinned(spec *v1.VirtualMachineInstanceSpec) bool {
+	cpu := spec.Domain.CPU
+	return cpu != nil && (cpu.DedicatedCPUPlacement || cpu.NUMA != nil || cpu.Realtime != nil)
+}
+
+// namesResource reports whether a spec says how much of something its pod gets.
+func namesResource(spec *v1.VirtualMachineInstanceSpec, name corev1.ResourceName) bool {
+	for _, list := range []corev1.ResourceList{spec.Domain.Resources.Requests, spec.Domain.Resources.Limits} {
+		if _, named := list[name]; named {
+			return true
+		}
+	}
+	return false
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }

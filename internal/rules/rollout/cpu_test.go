@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,6 +59,8 @@ func TestWhichWaySocketsReachTheGuest(t *testing.T) {
 		"as many as there is room for":    {has: []specEdit{room(4)}, wants: []specEdit{withSockets(4)}, want: live},
 		"one too many":                    {has: []specEdit{room(4)}, wants: []specEdit{withSockets(5)}, want: restart(ReasonNoSocket)},
 		"fewer":                           {kvm: true, has: []specEdit{room(4), withSockets(3)}, wants: []specEdit{withSockets(2)}, want: live},
+		"fewer, emulated":                 {runs: 3, has: []specEdit{room(4), withSockets(3)}, wants: []specEdit{withSockets(2)}, want: restart(ReasonEmulated)},
+		"fewer than were to come":         {runs: 2, has: []specEdit{room(4), withSockets(3)}, wants: []specEdit{withSockets(2)}, want: live},
 		"as many as it has":               {has: []specEdit{room(4), withSockets(3)}, wants: []specEdit{withSockets(3)}},
 		"none named is one":               {has: []specEdit{room(4), withSockets(2)}, wants: []specEdit{noCPU}, want: live},
 		"none named by either":            {has: []specEdit{room(4)}, wants: []specEdit{noCPU}},
@@ -80,27 +81,14 @@ func TestWhichWaySocketsReachTheGuest(t *testing.T) {
 		"a template with room of its own": {both: []specEdit{room(4)}, wants: []specEdit{withSockets(3)}, want: live},
 	} {
 		t.Run(name, func(t *testing.T) {
-			phase, strategy := test.phase, test.strategy
-			if phase == "" {
-				phase = v1.Running
-			}
-			if strategy == "" {
-				strategy = liveUpdate
-			}
-			in := Input{Strategy: strategy, VMName: "vm", Started: spec(test.both...), VMI: machineOf(phase, spec(slices.Concat(test.both, test.has)...)),
-				Template: spec(slices.Concat(test.both, test.wants)...)}
-			in.Plugged = in.Template
+			in := differing(test.strategy, test.phase, test.both, test.has, test.wants)
 			if test.runs > 0 {
 				in.VMI.Status.CurrentCPUTopology = &v1.CPUTopology{Sockets: test.runs}
 			}
 			if test.kvm {
 				in.VMI.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: vmistatus.Accelerated, Status: corev1.ConditionTrue}}
 			}
-			got := Compare(in)
-			if !slices.Equal(got, test.want) {
-				t.Errorf("got\n%s\nwant\n%s", text(got), text(test.want))
-			}
-			carried(t, in)
+			changes(t, in, test.want)
 		})
 	}
 }

@@ -14,12 +14,15 @@ import (
 const (
 	ReasonPodNIC     = "the interface on the pods' network is there as long as the launcher pod"
 	ReasonNICOrder   = "other interfaces would get other PCI addresses: add interfaces at the end, and have those that are to go be absent"
-	ReasonNICNetwork = "only interfaces that are connected by bridge to a multus network are plugged"
+	ReasonNICNetwork = "only interfaces that are connected by bridge or sriov to a multus network are plugged"
 	ReasonNICModel   = "only interfaces of the model virtio are plugged"
 	ReasonNICPlace   = "an interface that is plugged cannot choose its PCI address, its ACPI index or its place in the boot order"
 	ReasonNICPorts   = "the machine has no PCI port for it"
 	ReasonNICFixed   = "disableHotplug is set"
 )
+
+// ReasonNetwork is that of a change that takes a migration.
+const ReasonNetwork = "the guest is migrated to a pod that has the interface on that network"
 
 // nics is what becomes of the interfaces and networks of a VMI whose VM's template may have others.
 type nics struct {
@@ -43,6 +46,7 @@ func planNICs(running, template *v1.VirtualMachineInstanceSpec, why string) *nic
 	n := &nics{interfaces: slices.Clone(running.Domain.Devices.Interfaces), networks: slices.Clone(running.Networks), apart: map[string]bool{}}
 	n.wanted, n.wantedNetworks = wanted(running, template)
 	n.switchStates(why)
+	n.switchNetworks(why)
 	aligned := n.aligned()
 	for i := len(n.interfaces) - 1; i >= 0; i-- {
 		if name := n.interfaces[i].Name; index(n.wanted, name) < 0 {
@@ -105,8 +109,35 @@ func (n *nics) switchStates(why string) {
 			change.Way, change.Reason = Restart, why
 		case change.Reason == ReasonNIC && !n.onMultus(is.Name):
 			change.Way, change.Reason = Restart, ReasonPodNIC
+		case change.Reason == ReasonNIC && is.Binding != nil:
+			change.Way, change.Reason = Restart, ReasonNICNetwork
 		default:
 			is.State = to
+		}
+		n.changes = append(n.changes, change)
+	}
+}
+
+// switchNetworks has the networks of Multus' that both have be the template's. The pod of an interface that is absent
+// is on none.
+func (n *nics) switchNetworks(why string) {
+	for i := range n.networks {
+		is := &n.networks[i]
+		to := networkOf(n.wantedNetworks, is.Name)
+		if to == nil || is.Multus == nil || to.Multus == nil || is.Multus.NetworkName == to.Multus.NetworkName {
+			continue
+		}
+		change := Change{Path: networkPath(is.Name) + ".multus.networkName", Way: Migration, Reason: ReasonNetwork}
+		switch at := index(n.wanted, is.Name); {
+		case why != "":
+			change.Way, change.Reason = Restart, why
+		case at >= 0 && n.wanted[at].State == v1.InterfaceStateAbsent:
+			change.Way, change.Reason = Live, ReasonNIC
+		}
+		if change.Way != Restart {
+			next := *is.Multus
+			next.NetworkName = to.Multus.NetworkName
+			is.Multus = &next
 		}
 		n.changes = append(n.changes, change)
 	}
@@ -137,7 +168,7 @@ func (n *nics) add(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, 
 	case why != "":
 	case !aligned:
 		why = ReasonNICOrder
-	case network == nil, network.Multus == nil, iface.Bridge == nil:
+	case network == nil, network.Multus == nil, iface.Bridge == nil && iface.SRIOV == nil:
 		why = ReasonNICNetwork
 	default:
 		why = unpluggable(iface, running, len(n.interfaces))
@@ -177,7 +208,7 @@ func (n *nics) note(name, why string) {
 	}
 	n.apart[name] = true
 	n.changes = append(n.changes, Change{Path: interfacePath(name), Way: way, Reason: reason},
-		Change{Path: fmt.Sprintf("%s.networks[%s]", templatePath, name), Way: way, Reason: reason})
+		Change{Path: networkPath(name), Way: way, Reason: reason})
 }
 
 // onMultus reports whether an interface of the VMI is on a network of Multus'.
@@ -208,7 +239,7 @@ func (n *nics) level(started, template, running *v1.VirtualMachineInstanceSpec) 
 		if of := networkOf(wasOn, network.Name); of != nil {
 			network = *of
 		}
-		started.Networks = append(started.Networks, network)
+		started.Networks = append(started.Networks, unnamed(network))
 	}
 	template.Domain.Devices.Interfaces, template.Networks = nil, nil
 	for _, iface := range n.wanted {
@@ -218,7 +249,7 @@ func (n *nics) level(started, template, running *v1.VirtualMachineInstanceSpec) 
 	}
 	for _, network := range n.wantedNetworks {
 		if !n.apart[network.Name] {
-			template.Networks = append(template.Networks, network)
+			template.Networks = append(template.Networks, unnamed(network))
 		}
 	}
 	// The order of networks means nothing.
@@ -227,10 +258,22 @@ func (n *nics) level(started, template, running *v1.VirtualMachineInstanceSpec) 
 	slices.SortFunc(template.Networks, byName)
 }
 
-// live reports whether the VMI is to have other interfaces, or others' states.
-func (n *nics) live() bool {
-	return slices.ContainsFunc(n.changes, func(c Change) bool { return c.Way == Live })
+// carries reports whether the VMI is to have other interfaces, or others' states or networks.
+func (n *nics) carries() bool {
+	return slices.ContainsFunc(n.changes, func(c Change) bool { return c.Way != Restart })
 }
+
+// unnamed is a network without the name of the one of Multus' that it is, which may change while the guest runs.
+func unnamed(network v1.Network) v1.Network {
+	if network.Multus != nil {
+		of := *network.Multus
+		of.NetworkName = ""
+		network.Multus = &of
+	}
+	return network
+}
+
+func networkPath(name string) string { return fmt.Sprintf("%s.networks[%s]", templatePath, name) }
 
 func interfacePath(name string) string {
 	return fmt.Sprintf("%s.domain.devices.interfaces[%s]", templatePath, name)

@@ -12,13 +12,15 @@
 //	nodeSelector, affinity, tolerations         restart    live: the next migration goes by them
 //	interfaces[].state: up, down                restart    live
 //	interfaces that come, go or are absent      restart    live: in place, or by a migration (nics.go)
-//	domain.cpu.sockets                          restart    live, where the machine has room (Prepare)
+//	networks[].multus.networkName               restart    migration
+//	domain.cpu.sockets, domain.memory.guest     restart    live, where the machine has room (Prepare)
 //	everything else                             restart    restart
 //
 // A VMI whose guest has not started follows its template only in the volumes: its pod is made already.
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
@@ -58,6 +61,13 @@ const (
 	ReasonPinned     = "the guest has CPUs of its own, or a NUMA topology"
 	ReasonQueues     = "the guest's disks or interfaces have as many queues as it was started with CPUs"
 	ReasonNamedCPU   = "the template's resources say how much CPU the pod gets"
+
+	ReasonMemory      = "memory is plugged and unplugged"
+	ReasonNoMemory    = "the guest was started with room for less memory (maxGuest)"
+	ReasonBootMemory  = "the guest keeps the memory that it was started with"
+	ReasonMemoryBlock = "memory is plugged in multiples of 2Mi"
+	ReasonHugepages   = "the guest's memory is of hugepages"
+	ReasonNamedMemory = "the template's resources say how much memory the pod gets"
 )
 
 // Change is a field in which a VM's template differs from what its VMI has.
@@ -99,6 +109,7 @@ func Compare(in Input) []Change {
 	}
 	add(way, placed, Paths(placement(&in.VMI.Spec), placement(in.Template), in.VMName)...)
 	changes = append(changes, socketChanges(in)...)
+	changes = append(changes, memoryChanges(in)...)
 	add(Live, ReasonPlugged, plugs(in)...)
 	for _, move := range in.Moves {
 		add(Migration, ReasonCopied, fmt.Sprintf("%s.volumes[%s]", templatePath, move.Volume))
@@ -125,11 +136,22 @@ func Carry(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, templa
 		vmi.Spec.NodeSelector, vmi.Spec.Affinity, vmi.Spec.Tolerations = from.NodeSelector, from.Affinity, from.Tolerations
 		changed = true
 	}
-	if n := planNICs(&vmi.Spec, template.DeepCopy(), ""); n.live() {
+	if n := planNICs(&vmi.Spec, template.DeepCopy(), ""); n.carries() {
 		vmi.Spec.Domain.Devices.Interfaces, vmi.Spec.Networks = n.interfaces, n.networks
 		changed = true
 	}
-	return carrySockets(strategy, vmi, template) || changed
+	changed = carrySockets(strategy, vmi, template) || changed
+	return carryMemory(strategy, vmi, template) || changed
+}
+
+// Prepare gives the spec of a VMI that is made from a template room for what it may get while its guest
+// runs, unless the template says how much. A guest that could not get more has no room.
+func Prepare(spec *v1.VirtualMachineInstanceSpec, strategy v1.VMRolloutStrategy, limits clusterconfig.LiveUpdate) {
+	if strategy != v1.VMRolloutStrategyLiveUpdate {
+		return
+	}
+	prepareSockets(spec, limits)
+	prepareMemory(spec, limits)
 }
 
 // hindrance is why a VMI follows its VM's template only after a restart, "" if it follows.
@@ -141,6 +163,20 @@ func hindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance) st
 		return ReasonNotRunning
 	}
 	return ""
+}
+
+// fixedHindrance is hindrance of what a guest keeps for all its life if fixed says why of a spec, be it what the guest has
+// or what the template asks for.
+func fixedHindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, fixed func(*v1.VirtualMachineInstanceSpec) string) string {
+	return cmp.Or(hindrance(strategy, vmi), fixed(&vmi.Spec), fixed(template))
+}
+
+// liveUnless is a change that reaches the guest while it runs, unless there is a hindrance: then it waits for a restart.
+func liveUnless(hindrance, path, live string) Change {
+	if hindrance != "" {
+		return Change{Path: path, Way: Restart, Reason: hindrance}
+	}
+	return Change{Path: path, Way: Live, Reason: live}
 }
 
 // placement is the part of a spec that says where a guest may run.
@@ -163,5 +199,9 @@ func lasting(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec
 		out.Domain.CPU = &v1.CPU{}
 	}
 	out.Domain.CPU.Sockets = 0
+	if out.Domain.Memory == nil {
+		out.Domain.Memory = &v1.Memory{}
+	}
+	out.Domain.Memory.Guest = nil
 	return out
 }

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,6 +47,26 @@ func spec(edits ...specEdit) *v1.VirtualMachineInstanceSpec {
 		edit(s)
 	}
 	return s
+}
+
+// differing is a template and its VMI, which runs, with LiveUpdate: both is what they have alike, has what only the VMI has,
+// and wants what only the template has.
+func differing(strategy v1.VMRolloutStrategy, phase v1.VirtualMachineInstancePhase, both, has, wants []specEdit) Input {
+	in := Input{
+		Strategy: cmp.Or(strategy, liveUpdate), VMName: "vm", Started: spec(both...), Template: spec(slices.Concat(both, wants)...),
+		VMI: machineOf(cmp.Or(phase, v1.Running), spec(slices.Concat(both, has)...)),
+	}
+	in.Plugged = in.Template
+	return in
+}
+
+// changes makes sure that these changes are found, and that those which are live are carried into the VMI.
+func changes(t *testing.T, in Input, want []Change) {
+	t.Helper()
+	if got := Compare(in); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", text(got), text(want))
+	}
+	carried(t, in)
 }
 
 func zoneB(s *v1.VirtualMachineInstanceSpec) { s.NodeSelector["zone"] = "b" }
@@ -121,7 +142,7 @@ func TestWhichWayAChangeReachesTheGuest(t *testing.T) {
 		"a link that was switched": {strategy: stage, has: []specEdit{red(v1.InterfaceStateLinkDown)}, wants: []specEdit{red(v1.InterfaceStateLinkDown)}},
 		"CPUs and memory": {strategy: liveUpdate, wants: []specEdit{sockets, moreMemory}, want: []Change{
 			{socketsPath, Restart, ReasonNoSocket},
-			{"spec.template.spec.domain.memory.guest", Restart, ReasonMachine},
+			{memoryPath, Restart, ReasonNoMemory},
 		}},
 		"one that is live and one that is not": {strategy: liveUpdate, wants: []specEdit{zoneB, sockets}, want: []Change{
 			{socketsPath, Restart, ReasonNoSocket},
@@ -134,9 +155,12 @@ func TestWhichWayAChangeReachesTheGuest(t *testing.T) {
 		"a hotpluggable volume that is gone": {strategy: stage, has: []specEdit{unplugged}, wants: []specEdit{unplugged}},
 		"a claim that is copied": {strategy: stage, wants: []specEdit{onClaimB}, moves: []volumemigration.Move{{Volume: "root", From: "a", To: "b"}},
 			want: []Change{{root, Migration, ReasonCopied}}},
-		"a claim that was copied":     {strategy: stage, has: []specEdit{onClaimB}, wants: []specEdit{onClaimB}},
-		"a claim that is not copied":  {strategy: liveUpdate, wants: []specEdit{onClaimB}, want: []Change{{rootClaim, Restart, ReasonMachine}}},
-		"what was started is unknown": {strategy: stage, unknown: true, wants: []specEdit{moreMemory, zoneB}, want: []Change{{selector, Restart, ReasonStaged}}},
+		"a claim that was copied":    {strategy: stage, has: []specEdit{onClaimB}, wants: []specEdit{onClaimB}},
+		"a claim that is not copied": {strategy: liveUpdate, wants: []specEdit{onClaimB}, want: []Change{{rootClaim, Restart, ReasonMachine}}},
+		"what was started is unknown": {strategy: stage, unknown: true, wants: []specEdit{cores, moreMemory, zoneB}, want: []Change{
+			{memoryPath, Restart, ReasonStaged},
+			{selector, Restart, ReasonStaged},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			phase := test.phase
@@ -168,7 +192,7 @@ func text(changes []Change) string {
 // that are live, that none of these is left then, and that nothing else has changed.
 func carried(t *testing.T, in Input) {
 	t.Helper()
-	ours := func(c Change) bool { return c.Way == Live && c.Reason != ReasonPlugged }
+	ours := func(c Change) bool { return c.Way == Live && c.Reason != ReasonPlugged || c.Reason == ReasonNetwork }
 	vmi, before := in.VMI.DeepCopy(), Compare(in)
 	if changed, want := Carry(in.Strategy, vmi, in.Template), slices.ContainsFunc(before, ours); changed != want {
 		t.Errorf("it carries something: %v, want %v", changed, want)

@@ -26,6 +26,9 @@ func Document() []byte {
 		{"VirtualMachineInstanceReplicaSet", replicaSetTable},
 		{"VirtualMachineInstanceMigration", migrationTable},
 		{"MigrationPolicy", migrationPolicyTable},
+		{"VirtualMachineSnapshot", snapshotTable},
+		{"VirtualMachineRestore", restoreTable},
+		{"VirtualMachineClone", cloneTable},
 		{"DataVolume", dataVolumeTable},
 		{"KubeVirt", kubeVirtTable},
 	} {

@@ -9,7 +9,7 @@ var vmTable = table{
 	"runStrategy":                    only("Always", "RerunOnFailure", "Once", "Manual", "Halted"),
 	"instancetype":                   no(),
 	"preference":                     no(),
-	"template.metadata":              noted("labels and annotations"),
+	"template.metadata":              noted("labels and annotations; a name has no effect"),
 	"template.spec":                  noted("as the spec of a VirtualMachineInstance"),
 	"dataVolumeTemplates.kind":       noted("without effect"),
 	"dataVolumeTemplates.apiVersion": noted("without effect"),
@@ -23,7 +23,7 @@ var vmTable = table{
 var replicaSetTable = table{
 	"replicas":          yes(),
 	"selector":          yes(),
-	"template.metadata": noted("labels and annotations"),
+	"template.metadata": noted("labels and annotations; a name has no effect"),
 	"template.spec":     noted("as the spec of a VirtualMachineInstance"),
 	"paused":            yes(),
 }
@@ -44,6 +44,41 @@ var migrationPolicyTable = table{
 	"completionTimeoutPerGiB":                  noted("seconds; 0 for no limit"),
 	"allowPostCopy":                            noted(postCopy),
 	"allowWorkloadDisruption":                  noted(disruption),
+}
+
+// snapshotTable and restoreTable have no check: each field is supported, and values are judged by the
+// policies in config/rbac/snapshot-policy.yaml.
+var snapshotTable = table{
+	"source":          noted("a VirtualMachine that is stopped"),
+	"deletionPolicy":  only("Delete", "Retain"),
+	"failureDeadline": noted("5m if not set; 0 for no limit"),
+}
+
+var restoreTable = table{
+	"target":                             noted("the snapshot's own VirtualMachine, or the name of one that does not exist"),
+	"virtualMachineSnapshotName":         yes(),
+	"targetReadinessPolicy":              only("StopTarget", "WaitGracePeriod", "FailImmediate", "WaitEventually"),
+	"volumeRestorePolicy":                only("RandomizeNames", "InPlace", "PrefixTargetName"),
+	"volumeOwnershipPolicy":              only("Vm", "None"),
+	"volumeRestoreOverrides.volumeName":  yes(),
+	"volumeRestoreOverrides.restoreName": yes(),
+	"volumeRestoreOverrides.labels":      yes(),
+	"volumeRestoreOverrides.annotations": yes(),
+	"patches":                            noted("for a VM that is made; add, replace, remove and test"),
+}
+
+// cloneTable has no check either: values are judged by the policy in config/rbac/clone-policy.yaml.
+var cloneTable = table{
+	"source":                     only("VirtualMachine", "VirtualMachineSnapshot"),
+	"target":                     noted("the name of a VirtualMachine that does not exist; generated if not set"),
+	"labelFilters":               yes(),
+	"annotationFilters":          yes(),
+	"template.labelFilters":      yes(),
+	"template.annotationFilters": yes(),
+	"newMacAddresses":            yes(),
+	"newSMBiosSerial":            noted("the clone's UID if not set and the source has one"),
+	"patches":                    noted("of spec, labels and annotations; add, replace, remove and test"),
+	"volumeNamePolicy":           only("RandomizeNames", "PrefixTargetName"),
 }
 
 // postCopy is what the field means as long as guests are migrated by pre-copy only.
@@ -102,7 +137,7 @@ var configurationTable = table{
 	"configuration.network.defaultNetworkInterface":           only("masquerade", "bridge"),
 	"configuration.network.permitSlirpInterface":              off(),
 	"configuration.network.permitBridgeInterfaceOnPodNetwork": only("true"),
-	"configuration.network.binding":                           no(),
+	"configuration.network.binding":                           noted("domainAttachmentType tap and managedTap, with networkAttachmentDefinition, migration without a method, and memory requests in computeResourceOverhead; no sidecarImage, no downwardAPI"),
 
 	"configuration.architectureConfiguration.amd64.ovmfPath":         no(),
 	"configuration.architectureConfiguration.amd64.emulatedMachines": no(),
@@ -151,13 +186,13 @@ var configurationTable = table{
 	"configuration.handlerConfiguration":                    no(),
 	"configuration.tlsConfiguration":                        no(),
 	"configuration.seccompConfiguration":                    no(),
-	"configuration.vmStateStorageClass":                     no(),
+	"configuration.vmStateStorageClass":                     yes(),
 	"configuration.virtualMachineOptions":                   no(),
 	"configuration.ksmConfiguration":                        no(),
 	"configuration.autoCPULimitNamespaceLabelSelector":      no(),
 	"configuration.liveUpdateConfiguration.maxHotplugRatio": noted("4 if not set"),
 	"configuration.liveUpdateConfiguration.maxCpuSockets":   noted("of guests of VMs that name no `maxSockets`"),
-	"configuration.liveUpdateConfiguration.maxGuest":        no(),
+	"configuration.liveUpdateConfiguration.maxGuest":        noted("of guests of 1Gi or more, of VMs that name no `maxGuest`"),
 	"configuration.vmRolloutStrategy":                       noted("which changes of a template reach a guest that runs; the others wait for its restart"),
 	"configuration.commonInstancetypesDeployment":           no(),
 	"configuration.virtTemplateDeployment":                  no(),

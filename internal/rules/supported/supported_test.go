@@ -9,8 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
 	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/yaml"
 )
@@ -25,6 +27,9 @@ var specs = map[string]struct {
 	"VirtualMachineInstanceReplicaSet": {replicaSetTable, reflect.TypeFor[v1.VirtualMachineInstanceReplicaSetSpec]()},
 	"VirtualMachineInstanceMigration":  {migrationTable, reflect.TypeFor[v1.VirtualMachineInstanceMigrationSpec]()},
 	"MigrationPolicy":                  {migrationPolicyTable, reflect.TypeFor[migrationsv1alpha1.MigrationPolicySpec]()},
+	"VirtualMachineSnapshot":           {snapshotTable, reflect.TypeFor[snapshotv1.VirtualMachineSnapshotSpec]()},
+	"VirtualMachineRestore":            {restoreTable, reflect.TypeFor[snapshotv1.VirtualMachineRestoreSpec]()},
+	"VirtualMachineClone":              {cloneTable, reflect.TypeFor[clonev1.VirtualMachineCloneSpec]()},
 	"DataVolume":                       {dataVolumeTable, reflect.TypeFor[cdiv1.DataVolumeSpec]()},
 	"KubeVirt":                         {kubeVirtTable, reflect.TypeFor[v1.KubeVirtSpec]()},
 }
@@ -112,10 +117,10 @@ spec:
         firmware: {bootloader: {efi: {persistent: true, secureBoot: false}}}
         devices:
           gpus: [{name: gpu}]
-          tpm: {}
+          tpm: {persistent: true}
           autoattachVSOCK: false
           rng: {}
-          interfaces: [{name: default, masquerade: {}}, {name: two, sriov: {}, state: gone}]
+          interfaces: [{name: default, masquerade: {}}, {name: two, slirp: {}, state: gone}]
           disks: [{name: a, disk: {bus: virtio}}, {name: b, tag: x, lun: {bus: sata}}]
       networks: [{name: default, pod: {}}, {name: two, multus: {networkName: blue, default: true}}]
       volumes:
@@ -133,10 +138,8 @@ spec:
 		`spec.runStrategy: Unsupported value: "WaitAsReceiver": supported values: "Always", "RerunOnFailure", "Once", "Manual", "Halted"`,
 		`spec.template.spec.evictionStrategy: Unsupported value: "Sometimes": supported values: "None", "LiveMigrate", "LiveMigrateIfPossible", "External"`,
 		`spec.template.spec.domain.cpu.dedicatedCpuPlacement: Forbidden: not supported by Drydock`,
-		`spec.template.spec.domain.firmware.bootloader.efi.persistent: Forbidden: not supported by Drydock`,
 		`spec.template.spec.domain.devices.gpus: Forbidden: not supported by Drydock`,
-		`spec.template.spec.domain.devices.tpm: Forbidden: not supported by Drydock`,
-		`spec.template.spec.domain.devices.interfaces[1].sriov: Forbidden: not supported by Drydock`,
+		`spec.template.spec.domain.devices.interfaces[1].slirp: Forbidden: not supported by Drydock`,
 		`spec.template.spec.domain.devices.interfaces[1].state: Unsupported value: "gone": supported values: "up", "down", "absent"`,
 		`spec.template.spec.domain.devices.disks[1].lun.bus: Unsupported value: "sata": supported values: "scsi"`,
 		`spec.template.spec.domain.devices.disks[1].tag: Forbidden: not supported by Drydock`,
@@ -193,10 +196,10 @@ func TestATemplateThatIsLeftOutIsNotJudged(t *testing.T) {
 		t.Errorf("a replica set without a template: %v", errs)
 	}
 	template := &v1.VirtualMachineInstanceTemplateSpec{}
-	template.Spec.Domain.Devices.TPM = &v1.TPMDevice{}
+	template.Spec.Domain.Devices.Sound = &v1.SoundDevice{}
 	errs := ReplicaSetSpec(&v1.VirtualMachineInstanceReplicaSetSpec{Template: template}, at)
-	if want := "spec.template.spec.domain.devices.tpm: Forbidden: not supported by Drydock"; len(errs) != 1 || errs[0].Error() != want {
-		t.Errorf("a replica set of machines with a TPM: %v, want %s", errs, want)
+	if want := "spec.template.spec.domain.devices.sound: Forbidden: not supported by Drydock"; len(errs) != 1 || errs[0].Error() != want {
+		t.Errorf("a replica set of machines with a sound card: %v, want %s", errs, want)
 	}
 }
 

@@ -59,7 +59,7 @@ var domainTable = table{
 
 	"domain.memory.hugepages.pageSize":             yes(),
 	"domain.memory.guest":                          yes(),
-	"domain.memory.maxGuest":                       no(),
+	"domain.memory.maxGuest":                       noted("as far as memory can be plugged, in multiples of 2Mi; not with hugepages"),
 	"domain.memory.reservedOverhead.addedOverhead": yes(),
 	"domain.memory.reservedOverhead.memLock":       off("NotRequired"),
 
@@ -69,7 +69,7 @@ var domainTable = table{
 	"domain.firmware.serial":                               yes(),
 	"domain.firmware.bootloader.bios.useSerial":            yes(),
 	"domain.firmware.bootloader.efi.secureBoot":            noted("true unless set, and then needs domain.features.smm"),
-	"domain.firmware.bootloader.efi.persistent":            off(),
+	"domain.firmware.bootloader.efi.persistent":            yes(),
 	"domain.firmware.kernelBoot.kernelArgs":                yes(),
 	"domain.firmware.kernelBoot.container.image":           yes(),
 	"domain.firmware.kernelBoot.container.imagePullSecret": yes(),
@@ -159,7 +159,8 @@ var deviceTable = table{
 	"domain.devices.hostDevices":                no(),
 	"domain.devices.clientPassthrough":          no(),
 	"domain.devices.sound":                      no(),
-	"domain.devices.tpm":                        no(),
+	"domain.devices.tpm.enabled":                noted("true unless set"),
+	"domain.devices.tpm.persistent":             yes(),
 	"domain.devices.video.type":                 yes(),
 }
 
@@ -195,11 +196,11 @@ var interfaceTable = table{
 	"domain.devices.interfaces.bridge":                            yes(),
 	"domain.devices.interfaces.slirp":                             no(),
 	"domain.devices.interfaces.masquerade":                        yes(),
-	"domain.devices.interfaces.sriov":                             no(),
+	"domain.devices.interfaces.sriov":                             noted("on a multus network whose NetworkAttachmentDefinition names a device plugin's resource"),
 	"domain.devices.interfaces.macvtap":                           no(),
 	"domain.devices.interfaces.passt":                             no(),
 	"domain.devices.interfaces.passtBinding":                      no(),
-	"domain.devices.interfaces.binding":                           no(),
+	"domain.devices.interfaces.binding.name":                      noted("a binding that the KubeVirt object registers"),
 	"domain.devices.interfaces.ports.name":                        yes(),
 	"domain.devices.interfaces.ports.protocol":                    yes(),
 	"domain.devices.interfaces.ports.port":                        yes(),

@@ -251,7 +251,7 @@ func vmiLoop(v *sight, late bool) write {
 	other := target - current
 	from := v.object(late)
 	plan := vmilifecycle.Decide(vmilifecycle.Observed{
-		VMI: from, Now: now, RivalsAsked: true, WarningAsked: true,
+		VMI: from, Now: now, RivalsAsked: true, VMAsked: true, WarningAsked: true,
 		Pod: v.shown(current, late), PodAsked: true, Node: v.hosts(current), NodeAsked: true,
 		Other: v.shown(other, late), OtherAsked: true, OtherMissed: v.missed(other, late), OtherNode: v.hosts(other), OtherNodeAsked: true,
 	})

@@ -61,7 +61,7 @@ func TestWhatIsSaidOfDisks(t *testing.T) {
 		"it is filled, and its launcher pod waits for the other to go": {
 			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: filledBy(cdiv1.Succeeded, corev1.ClaimBound), ClaimsConfirmed: true, RivalsAsked: true, Provisioning: provisioningPod()}, v1.Pending, "unprovision", nil},
 		"its launcher pod was made meanwhile: that it is bound counts": {
-			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: newPod(bound), Provisioning: provisioningPod()}, v1.Scheduled, "unprovision",
+			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: newPod(bound), VMAsked: true, Provisioning: provisioningPod()}, v1.Scheduled, "unprovision",
 			[]string{saysWaiting}},
 		"it is filled": {
 			Observed{VMI: newVMI(inPhase(v1.Pending, 0)), Claims: filledBy(cdiv1.Succeeded, corev1.ClaimBound), ClaimsConfirmed: true, RivalsAsked: true}, v1.Scheduling, "create",

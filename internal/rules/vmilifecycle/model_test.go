@@ -99,6 +99,7 @@ func (m *model) plan(o *Observed) Plan {
 			o.Pod, o.PodAsked = m.pod(), true
 		}
 		o.RivalsAsked = o.RivalsAsked || plan.Needs == NeedRivals
+		o.VMAsked = o.VMAsked || plan.Needs == NeedVM
 		o.WarningAsked = o.WarningAsked || plan.Needs == NeedWarning
 		o.NodeAsked, o.Node = true, answering
 		plan = Decide(*o)

@@ -26,6 +26,9 @@
 //     processes of both pods have ended, or their time is over on a node that answers.
 //   - No pod is made, and none is handed over to its node, while a guest may run
 //     beside which this one must not run (rivals.go).
+//   - None is handed over to its node while the VM is locked for a maintenance pod: the API
+//     server is asked when the VMI exists, and whoever locks the VM looks for its VMI
+//     afterwards (maintained.go, package maintenance).
 package vmilifecycle
 
 import (
@@ -78,6 +81,9 @@ type Observed struct {
 	// RivalsAsked: then they are what the API server has said.
 	Rivals      []Rival
 	RivalsAsked bool
+	// VM is the VM of the VMI's name, as the API server has said when VMAsked; nil when there is none.
+	VM      *v1.VirtualMachine
+	VMAsked bool
 	// Node is the VMI's node, as the API server has said when NodeAsked; nil when
 	// there is none.
 	Node      *corev1.Node
@@ -116,6 +122,8 @@ const (
 	NeedDisks Question = "the claims and what uses them"
 	// NeedRivals asks for the guests beside which this one must not run.
 	NeedRivals Question = "the guests beside which this one must not run"
+	// NeedVM asks for the VM of the VMI's name, which may be locked. It must not be asked of a cache.
+	NeedVM Question = "the VM"
 	// NeedNode asks for the VMI's node.
 	NeedNode Question = "the VMI's node"
 	// NeedWarning asks what the pod's events complain about.
@@ -124,15 +132,17 @@ const (
 	NeedResources Question = "the launcher pod's resources"
 )
 
-// Plan is what is to be done, in this order: what concerns the disks, create the
-// launcher pod, open the gate, annotate the launcher pod, patch the VMI, resize the pod, delete pods.
+// Plan is what is to be done, in this order: what concerns the disks, create the claim of the VM's
+// state, create the launcher pod, open the gate, annotate the launcher pod, patch the VMI, resize the pod, delete pods.
 type Plan struct {
 	// Needs is what has to be asked before anything is done: then this is no plan, and
 	// another one is to be made.
 	Needs Question
 	// Disks is what package placement has planned.
-	Disks     placement.Plan
-	CreatePod bool
+	Disks placement.Plan
+	// CreateState makes the claim that the VM's state is kept on (package vmstate).
+	CreateState bool
+	CreatePod   bool
 	// VMI is the VMI as it should be; never nil. It shares the spec, of which this loop changes
 	// only the claims that a migration has brought the guest to, with the VMI that was
 	// observed, and the status if that is to stay.

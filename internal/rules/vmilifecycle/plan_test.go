@@ -123,7 +123,7 @@ func waiting(reason, message string) func(*corev1.Pod) {
 type outcome struct {
 	ask, create, remove, freed bool
 	askWarning                 bool
-	askRivals, askNode         bool
+	askRivals, askNode, askVM  bool
 	askDisks                   bool
 	phase                      v1.VirtualMachineInstancePhase
 	reason                     string
@@ -135,7 +135,8 @@ type outcome struct {
 func outcomeOf(p Plan) outcome {
 	out := outcome{
 		askWarning: p.Needs == NeedWarning, askRivals: p.Needs == NeedRivals, askNode: p.Needs == NeedNode, askDisks: p.Needs == NeedDisks,
-		ask: p.Needs == NeedPod, create: p.CreatePod, remove: p.DeletePod, freed: len(p.VMI.Finalizers) == 0,
+		askVM: p.Needs == NeedVM,
+		ask:   p.Needs == NeedPod, create: p.CreatePod, remove: p.DeletePod, freed: len(p.VMI.Finalizers) == 0,
 		phase: p.VMI.Status.Phase, reason: p.VMI.Status.Reason, after: p.After,
 	}
 	for _, c := range p.VMI.Status.Conditions {
@@ -208,8 +209,12 @@ func TestDecide(t *testing.T) {
 				"Ready=False GuestNotRunning: waiting for a node for the launcher pod; these claims are not bound yet: data",
 			}},
 		},
-		"the pod is bound: handed over": {
+		"the pod is bound: whether its VM is locked is asked": {
 			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: newPod(bound)},
+			outcome{phase: v1.Scheduling, askVM: true},
+		},
+		"the pod is bound: handed over": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: newPod(bound), VMAsked: true},
 			outcome{phase: v1.Scheduled, says: []string{saysWaiting}},
 		},
 		"the pod was deleted before it was bound: its successor waits until it is gone": {
@@ -368,7 +373,7 @@ func judge(t *testing.T, tests map[string]testCase) {
 }
 
 func TestScheduledNamesEverythingInOnePatch(t *testing.T) {
-	vmi := Decide(Observed{VMI: newVMI(), Pod: newPod(bound), Now: now}).VMI
+	vmi := Decide(Observed{VMI: newVMI(), Pod: newPod(bound), VMAsked: true, Now: now}).VMI
 	if vmi.Status.NodeName != "node" || vmi.Labels[v1.NodeNameLabel] != "node" || vmi.Status.ActivePods["pod-uid"] != "node" {
 		t.Errorf("the node is not named: %+v, labels %v", vmi.Status, vmi.Labels)
 	}
@@ -396,7 +401,7 @@ func TestTheQOSClassIsThePods(t *testing.T) {
 		"a pod without any reservation": {corev1.PodQOSBestEffort, corev1.PodQOSBestEffort},
 	} {
 		pod := newPod(bound, func(p *corev1.Pod) { p.Status.QOSClass = test.pods })
-		vmi := Decide(Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: pod, Now: now}).VMI
+		vmi := Decide(Observed{VMI: newVMI(inPhase(v1.Scheduling, 0)), Pod: pod, VMAsked: true, Now: now}).VMI
 		if got := vmi.Status.QOSClass; got == nil || *got != test.want {
 			t.Errorf("%s: %v, want %s", name, got, test.want)
 		}

@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// resize has the launcher pod follow a guest whose CPUs change (package podresize).
+// resize has the launcher pod follow a guest whose CPUs or memory change (package podresize).
 func (d *decision) resize() {
 	switch {
 	case !podresize.UnderWay(d.o.VMI):
@@ -20,13 +20,16 @@ func (d *decision) resize() {
 		return
 	}
 	plan := podresize.Decide(d.o.VMI, d.o.Pod, *d.o.Resources)
-	d.p.Resize, d.facts.VCPUs, d.noRoom = plan.Resize, vmistatus.Known(plan.Change), plan.Needs
+	d.p.Resize, d.noRoom = plan.Resize, plan.Needs
+	d.facts.VCPUs, d.facts.Memory = vmistatus.Known(plan.CPUs), vmistatus.Known(plan.Memory)
 }
 
 // ResizeRefused notes on the VMI that its launcher pod can't have what its guest's change needs, in the API
 // server's words.
 func ResizeRefused(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements, cause error, now time.Time) *v1.VirtualMachineInstance {
-	out := withoutItsSpec(vmi)
-	out.Status = vmistatus.Project(vmi, vmistatus.Controller, vmistatus.Facts{Now: now, VCPUs: vmistatus.Known(podresize.Refused(want, cause))})
+	out, says := withoutItsSpec(vmi), podresize.Refused(vmi, want, cause)
+	out.Status = vmistatus.Project(vmi, vmistatus.Controller, vmistatus.Facts{
+		Now: now, VCPUs: vmistatus.Known(says.CPUs), Memory: vmistatus.Known(says.Memory),
+	})
 	return out
 }

@@ -39,29 +39,43 @@ type Rival struct {
 	Pod, VMI string
 	// Claim is the claim that both write to, "" when the pod is one of an earlier
 	// VMI of the same name.
-	Claim   string
-	UID     types.UID
-	Created time.Time
+	Claim string
+	// Maintains is the VM whose maintenance pod it is, "" for a launcher pod.
+	Maintains string
+	UID       types.UID
+	Created   time.Time
 }
 
 // RivalOf reports what makes a pod a rival of the VMI. A pod without a node holds
 // no guest, and gets none while there is another's.
 func RivalOf(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (Rival, bool) {
+	if launcherpod.MadeFor(pod) == vmi.UID || pod.Name == launcherpod.Name(vmi) {
+		return Rival{}, false
+	}
+	return GuestOn(vmi.Name, launcherpod.ExclusiveClaims(vmi), pod)
+}
+
+// GuestOn reports whether a guest may run in a pod that is one of a VMI of the name, or writes to one of the claims.
+func GuestOn(name string, claims []string, pod *corev1.Pod) (Rival, bool) {
 	r := Rival{Pod: pod.Name, VMI: launcherpod.VMIOf(pod), UID: pod.UID, Created: pod.CreationTimestamp.Time}
-	if !launcherpod.IsLauncher(pod) || launcherpod.MadeFor(pod) == vmi.UID || pod.Name == launcherpod.Name(vmi) ||
-		podstatus.Terminal(pod) || pod.Spec.NodeName == "" {
+	if !launcherpod.IsLauncher(pod) || podstatus.Terminal(pod) || pod.Spec.NodeName == "" {
 		return r, false
 	}
-	if pod.Labels[launcherpod.NameLabel] == launcherpod.NameLabelValue(vmi.Name) {
+	if pod.Labels[launcherpod.NameLabel] == launcherpod.NameLabelValue(name) {
 		return r, true
 	}
-	for _, claim := range launcherpod.ExclusiveClaims(&vmi.Spec) {
+	r.Claim = writtenOf(claims, pod)
+	return r, r.Claim != ""
+}
+
+// writtenOf is the first of the claims that a pod says it writes to, "" for none.
+func writtenOf(claims []string, pod *corev1.Pod) string {
+	for _, claim := range claims {
 		if _, writes := pod.Labels[launcherpod.ClaimLabel(claim)]; writes {
-			r.Claim = claim
-			return r, true
+			return claim
 		}
 	}
-	return r, false
+	return ""
 }
 
 // Abandoned reports whether a launcher pod is left of a VMI that does not exist any
@@ -101,7 +115,11 @@ func (d *decision) reportRivals() {
 		Reason:  ReasonPredecessorRuns,
 		Message: fmt.Sprintf("the launcher pod %s of an earlier VMI %s has not ended yet; this one starts when it has", r.Pod, r.VMI),
 	}
-	if r.Claim != "" {
+	switch {
+	case r.Maintains != "":
+		obstacle.Reason = ReasonClaimInUse
+		obstacle.Message = fmt.Sprintf("the claim %s is used by the maintenance pod %s of VM %s; this one starts when that has ended", r.Claim, r.Pod, r.Maintains)
+	case r.Claim != "":
 		obstacle.Reason = ReasonClaimInUse
 		obstacle.Message = fmt.Sprintf("the claim %s is written to by the guest of VMI %s (pod %s); this one starts when that has ended, "+
 			"or together with it when the disk is shareable in both", r.Claim, r.VMI, r.Pod)

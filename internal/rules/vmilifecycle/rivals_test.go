@@ -119,7 +119,7 @@ func TestAGuestWaitsForItsRivals(t *testing.T) {
 		return []Rival{{Pod: "p", VMI: "other", Claim: "data", UID: "p", Created: now.Add(-age)}}
 	}
 	handing := func(rivals []Rival, asked bool) Observed {
-		return Observed{VMI: newVMI(inPhase(v1.Scheduling, 0), onClaim), Pod: newPod(bound, made(time.Minute)), Rivals: rivals, RivalsAsked: asked}
+		return Observed{VMI: newVMI(inPhase(v1.Scheduling, 0), onClaim), Pod: newPod(bound, made(time.Minute)), Rivals: rivals, RivalsAsked: asked, VMAsked: true}
 	}
 	unowned := func(p *corev1.Pod) { p.OwnerReferences = nil }
 	unlabeled := func(p *corev1.Pod) { p.Labels = nil }

@@ -38,6 +38,12 @@ var startChecks = []struct {
 			return d.o.Pod == nil && d.p.Disks.State == placement.Clear && d.o.Provisioning != nil
 		},
 		nothing},
+	{"the claim of the VM's state is not the VM's",
+		func(d *decision) bool { return d.o.Pod == nil && d.badState() != nil },
+		(*decision).awaitState},
+	{"the claim of the VM's state is not there",
+		func(d *decision) bool { return d.o.Pod == nil && d.lacksState() },
+		(*decision).createState},
 	{"the disks are not ready",
 		func(d *decision) bool { return d.o.Pod == nil && d.p.Disks.State != placement.Clear },
 		(*decision).awaitDisks},
@@ -72,12 +78,18 @@ var startChecks = []struct {
 		(*decision).awaitNode},
 	{"whether another guest uses a claim of its own has not been asked",
 		func(d *decision) bool {
-			return !d.o.RivalsAsked && len(launcherpod.ExclusiveClaims(&d.o.VMI.Spec)) > 0
+			return !d.o.RivalsAsked && len(launcherpod.ExclusiveClaims(d.o.VMI)) > 0
 		},
 		func(d *decision) { d.p.Needs = NeedRivals }},
 	{"another guest uses a claim of its own",
 		func(d *decision) bool { return len(d.o.Rivals) > 0 },
 		(*decision).yieldOrWait},
+	{"whether the VM is locked has not been asked",
+		func(d *decision) bool { return !d.o.VMAsked },
+		func(d *decision) { d.p.Needs = NeedVM }},
+	{"the VM is locked",
+		func(d *decision) bool { return d.locked() },
+		(*decision).awaitUnlock},
 	{"the pod has a node", func(*decision) bool { return true }, (*decision).handOver},
 }
 

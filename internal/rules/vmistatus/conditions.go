@@ -57,6 +57,7 @@ var conditionRules = []struct {
 	{MigrationProgress, (*projection).migrationProgress},
 	{v1.VirtualMachineInstanceVolumesChange, (*projection).volumesChange},
 	{v1.VirtualMachineInstanceVCPUChange, (*projection).vcpuChange},
+	{v1.VirtualMachineInstanceMemoryChange, (*projection).memoryChange},
 }
 
 // synchronized is False while a step fails: making the pod, starting its container, or
@@ -284,8 +285,13 @@ func (p *projection) migrationRequired() verdict {
 }
 
 // vcpuChange is there while the guest gets CPUs or gives them back, and its pod with it.
-func (p *projection) vcpuChange() verdict {
-	change, known := p.VCPUs.Get()
+func (p *projection) vcpuChange() verdict { return changeOf(p.VCPUs) }
+
+// memoryChange is there while the guest gets memory or gives it back, and its pod with it.
+func (p *projection) memoryChange() verdict { return changeOf(p.Memory) }
+
+func changeOf(fact Fact[*Obstacle]) verdict {
+	change, known := fact.Get()
 	switch {
 	case !known:
 		return unknown

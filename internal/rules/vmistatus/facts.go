@@ -51,7 +51,9 @@ type Facts struct {
 	// has decided; nil for none.
 	MigrationRequired Fact[*v1.VirtualMachineInstanceCondition]
 	// VCPUs is how far the change of a guest's CPUs is, nil for none.
-	VCPUs  Fact[*Obstacle]
+	VCPUs Fact[*Obstacle]
+	// Memory is how far the change of a guest's memory is, nil for none.
+	Memory Fact[*Obstacle]
 	Source Fact[SourceMigration]
 	Target Fact[TargetMigration]
 }
@@ -154,4 +156,6 @@ type Details struct {
 	// MigrationTransport is how QEMU sends the guest.
 	MigrationTransport v1.VirtualMachineInstanceMigrationTransport
 	OS                 v1.VirtualMachineInstanceGuestOSInfo
+	// Frozen means that a user has had the guest's file systems frozen.
+	Frozen bool
 }

@@ -143,6 +143,7 @@ var Fields = []Field{
 	{Name: "runtimeUser", Owners: scheduling},
 	{Name: "interfaces", Owners: guests},
 	{Name: "guestOSInfo", Owners: guests},
+	{Name: "fsFreezeStatus", Owners: guests},
 	{Name: "machine", Owners: guests},
 	{Name: "currentCPUTopology", Owners: guests},
 	{Name: "memory", Owners: guests},
@@ -166,6 +167,7 @@ var Fields = []Field{
 	{Name: string(MigrationProgress), Condition: true, Owners: ending, Deputizes: "to take it away with what ends the migration"},
 	{Name: string(v1.VirtualMachineInstanceVolumesChange), Condition: true, Owners: moving},
 	{Name: string(v1.VirtualMachineInstanceVCPUChange), Condition: true, Owners: moving},
+	{Name: string(v1.VirtualMachineInstanceMemoryChange), Condition: true, Owners: moving},
 
 	{Name: "migratedVolumes", Owners: moving},
 	{Name: "evacuationNodeName", Deputizes: "to clear it", within: map[Writer]term{Controller: cleared},
@@ -205,7 +207,6 @@ var Fields = []Field{
 	{Name: migrationState + "migrationNetworkType"},
 	{Name: migrationState + "targetMemoryOverhead"},
 	{Name: "kernelBootStatus"},
-	{Name: "fsFreezeStatus"},
 	{Name: "topologyHints"},
 	{Name: "virtualMachineRevisionName"},
 	{Name: "VSOCKCID"},

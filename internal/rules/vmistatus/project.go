@@ -131,7 +131,14 @@ func (p *projection) describe(status *v1.VirtualMachineInstanceStatus) {
 	status.MigrationMethod = d.MigrationMethod
 	status.MigrationTransport = d.MigrationTransport
 	status.GuestOSInfo = d.OS
+	status.FSFreezeStatus = ""
+	if d.Frozen {
+		status.FSFreezeStatus = frozen
+	}
 }
+
+// frozen is what fsFreezeStatus is as long as a user has the guest's file systems frozen.
+const frozen = "frozen"
 
 // verdict is what a rule says about a condition: what it is to be, that it is to go
 // (nil), or nothing, if it is not known.

@@ -387,7 +387,7 @@ func handlerKnows(t *rapid.T) Facts {
 		f.Guest = Known(Guest{
 			RunState:       runstate.Of(rapid.SampledFrom([]string{"running", "paused", "io-error", "prelaunch"}).Draw(t, "run state")),
 			AgentConnected: rapid.Bool().Draw(t, "agent"), Accelerated: rapid.Bool().Draw(t, "KVM"),
-			Details: Details{Machine: &v1.Machine{Type: "q35"}, SELinuxContext: "x", MigrationMethod: v1.LiveMigration,
+			Details: Details{Frozen: rapid.Bool().Draw(t, "frozen"), Machine: &v1.Machine{Type: "q35"}, SELinuxContext: "x", MigrationMethod: v1.LiveMigration,
 				Interfaces: []v1.VirtualMachineInstanceNetworkInterface{{Name: "x"}}, Volumes: []v1.VolumeStatus{{Name: "x"}}},
 		})
 	}
@@ -551,6 +551,16 @@ func TestWhichPhaseAVMIEnters(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestAFrozenGuestIsShownAsLongAsItIs(t *testing.T) {
+	vmi := instance(v1.Running)
+	for _, frozen := range []bool{true, false} {
+		vmi.Status = Project(vmi, Handler, Facts{Now: now, Guest: Known(Guest{RunState: runstate.Of("running"), Details: Details{Frozen: frozen}})})
+		if got := vmi.Status.FSFreezeStatus; (got == "frozen") != frozen || got != "" && !frozen {
+			t.Errorf("frozen %v: the status says %q", frozen, got)
+		}
 	}
 }
 

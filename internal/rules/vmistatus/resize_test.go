@@ -8,7 +8,7 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 )
 
-func TestTheChangeOfCPUsIsTold(t *testing.T) {
+func TestTheChangesOfCPUsAndMemoryAreTold(t *testing.T) {
 	change := Known(&Obstacle{Reason: "Why", Message: "how"})
 	for name, test := range map[string]struct {
 		phase v1.VirtualMachineInstancePhase
@@ -25,16 +25,23 @@ func TestTheChangeOfCPUsIsTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			vmi := instance(test.phase)
+			kinds := []v1.VirtualMachineInstanceConditionType{v1.VirtualMachineInstanceVCPUChange, v1.VirtualMachineInstanceMemoryChange}
 			if test.had {
-				vmi.Status.Conditions = append(vmi.Status.Conditions, says(v1.VirtualMachineInstanceVCPUChange, "True", ""))
+				vmi.Status.Conditions = append(vmi.Status.Conditions, says(kinds[0], "True", ""), says(kinds[1], "True", ""))
 			}
+			ofMemory := Facts{Now: now, Memory: test.f.VCPUs}
 			test.f.Now = now
-			got := ""
-			if c := condition.Find(Project(vmi, test.by, test.f).Conditions, v1.VirtualMachineInstanceVCPUChange); c != nil {
-				got = string(c.Status) + " " + c.Reason + " " + c.Message
-			}
-			if got != test.want {
-				t.Errorf("it says %q, want %q", got, test.want)
+			for i, f := range []Facts{test.f, ofMemory} {
+				got := ""
+				if c := condition.Find(Project(vmi, test.by, f).Conditions, kinds[i]); c != nil {
+					got = string(c.Status) + " " + c.Reason + " " + c.Message
+				}
+				if got != test.want {
+					t.Errorf("%s says %q, want %q", kinds[i], got, test.want)
+				}
+				if other := condition.Find(Project(vmi, test.by, f).Conditions, kinds[1-i]); (other != nil) != test.had {
+					t.Errorf("%s says %+v", kinds[1-i], other)
+				}
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/rules/placement"
+	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
 // DataVolume is what exists of one of the VM's dataVolumeTemplates.
@@ -83,9 +84,19 @@ func (d *decision) judge(dv *cdiv1.DataVolume) {
 	}
 }
 
+// disksHeld reports whether a snapshot or a restore needs the disks, or the VM's state, to itself. Whoever gives
+// them back changes the VM, and so wakes the loop.
+func (d *decision) disksHeld() bool {
+	return d.VM.Status.SnapshotInProgress != nil || d.VM.Status.RestoreInProgress != nil || d.VM.Annotations[vmstate.AwaitedAnnotation] != ""
+}
+
 // postponeDisks leaves the DataVolumes of a VM unmade that is to have them only
-// when it starts for the first time.
+// when it starts for the first time, or whose claims are being restored.
 func (d *decision) postponeDisks() {
+	if d.VM.Status.RestoreInProgress != nil {
+		d.CreateDataVolumes = nil
+		return
+	}
 	if d.VM.Annotations[v1.ImmediateDataVolumeCreation] == "false" && !d.start && d.vmi == nil {
 		d.CreateDataVolumes = nil
 	}

@@ -250,3 +250,17 @@ func TestWhoSaysWhatTheDisksWaitFor(t *testing.T) {
 		}
 	}
 }
+
+func TestNoDataVolumeIsMadeWhileItsClaimIsRestored(t *testing.T) {
+	restored := newVM(v1.RunStrategyHalted, withDisk)
+	for making, edit := range map[bool]vmEdit{
+		true:  func(vm *v1.VirtualMachine) { vm.Status.SnapshotInProgress = new("s") },
+		false: func(vm *v1.VirtualMachine) { vm.Status.RestoreInProgress = new("r") },
+	} {
+		vm := restored.DeepCopy()
+		edit(vm)
+		if plan := Decide(Observed{VM: vm, DataVolumes: []DataVolume{{Name: "disk"}}, Now: now}); (len(plan.CreateDataVolumes) > 0) != making {
+			t.Errorf("status %+v: the DataVolumes %v are made", vm.Status, plan.CreateDataVolumes)
+		}
+	}
+}

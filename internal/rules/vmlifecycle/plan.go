@@ -28,6 +28,9 @@
 //     server says to be the newest (NeedVM). Only a VMI that somebody deletes
 //     in the moment in between is made again: the VM still asks for it.
 //   - A VM that is being deleted never gets a VMI.
+//   - A VM whose disks are being snapshotted or restored gets no VMI, and one that is being restored no
+//     DataVolume (packages snapshot and restore).
+//   - A VM that is locked for a maintenance pod gets no VMI (package maintenance).
 //   - No VMI is made of a template whose claims are copies that are not complete, as far as is
 //     known (volumes.go).
 //
@@ -327,7 +330,7 @@ func (d *decision) changedStrategy() bool {
 // createWhenDue makes the VMI unless the pause after failures is not over, its
 // name is taken, or its disks are not ready for it.
 func (d *decision) createWhenDue() {
-	if d.After = d.backOff(); d.After > 0 || d.conflicting != nil || d.unrecovered() || !d.disksReady() {
+	if d.After = d.backOff(); d.After > 0 || d.conflicting != nil || d.unrecovered() || d.maintained() || d.disksHeld() || !d.disksReady() {
 		return
 	}
 	if !d.o.VMConfirmed {

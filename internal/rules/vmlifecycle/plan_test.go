@@ -15,6 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/vmistatus"
+	"drydock.dev/drydock/internal/rules/vmstate"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -187,6 +188,12 @@ func TestDecide(t *testing.T) {
 	}{
 		"Always starts": {
 			newVM(always), nil, outcome{create: true, printable: "Starting", recorded: always}},
+		"not while its disks are being snapshotted": {
+			newVM(always, func(vm *v1.VirtualMachine) { vm.Status.SnapshotInProgress = new("s") }), nil, outcome{printable: "Starting", recorded: always}},
+		"nor while they are being restored": {
+			newVM(always, func(vm *v1.VirtualMachine) { vm.Status.RestoreInProgress = new("r") }), nil, outcome{printable: "Starting", recorded: always}},
+		"nor while its state is": {
+			newVM(always, func(vm *v1.VirtualMachine) { vm.Annotations = map[string]string{vmstate.AwaitedAnnotation: "r-r1"} }), nil, outcome{printable: "Starting", recorded: always}},
 		"Always starts a VM again whose guest powered off": {
 			newVM(always), newTestVMI(succeeded), outcome{remove: true, printable: "Starting", recorded: always}},
 		"Always starts a VM again whose guest crashed, at once": {

@@ -55,6 +55,8 @@ func (d *decision) printable() v1.VirtualMachinePrintableStatus {
 		return v1.VirtualMachineStatusStopping
 	case d.vmi != nil && !d.vmi.IsFinal():
 		return d.printableOfVMI()
+	case d.maintained() && d.strategy == v1.RunStrategyHalted:
+		return StatusMaintenance
 	case d.unrecovered():
 		return v1.VirtualMachineStatusStopped
 	case d.start && d.backOff() > 0:
@@ -163,6 +165,9 @@ func (d *decision) reportConditions() {
 	set(d.ready())
 	for _, c := range d.whereabouts() {
 		set(c)
+	}
+	if d.maintained() {
+		set(d.maintenance())
 	}
 	d.reportFailure()
 	d.reportRestartRequired()

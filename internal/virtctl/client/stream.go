@@ -37,15 +37,24 @@ const (
 // Stream opens the stream of a subresource: "console", "vnc",
 // "portforward/22/tcp".
 func (c *Client) Stream(ctx context.Context, ref Ref, verb string) (net.Conn, error) {
-	target, err := c.streamURL(ref, verb)
+	target, err := c.streamURL(subresource(ref, verb))
 	if err != nil {
 		return nil, err
 	}
+	conn, err := c.upgrade(ctx, target, nodeapi.StreamProtocol)
+	if err != nil {
+		return nil, err
+	}
+	return newStream(conn), nil
+}
+
+// upgrade asks for a WebSocket at an address of the API server.
+func (c *Client) upgrade(ctx context.Context, target *url.URL, protocol string) (*websocket.Conn, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
-		return nil, fmt.Errorf("making the request for %s: %w", verb, err)
+		return nil, fmt.Errorf("making the request for %s: %w", target.Path, err)
 	}
-	dialer, err := c.dialer()
+	dialer, err := c.dialer(protocol)
 	if err != nil {
 		return nil, err
 	}
@@ -63,22 +72,22 @@ func (c *Client) Stream(ctx context.Context, ref Ref, verb string) (net.Conn, er
 	if response.Body != nil {
 		_ = response.Body.Close()
 	}
-	return newStream(upgrade.conn), nil
+	return upgrade.conn, nil
 }
 
-// streamURL is the WebSocket address of a subresource.
-func (c *Client) streamURL(ref Ref, verb string) (*url.URL, error) {
+// streamURL is the WebSocket address of a path.
+func (c *Client) streamURL(elements []string) (*url.URL, error) {
 	base, _, err := rest.DefaultServerUrlFor(c.config)
 	if err != nil {
 		return nil, fmt.Errorf("reading the address of the API server: %w", err)
 	}
 	target := *base
 	target.Scheme = strings.Replace(base.Scheme, "http", "ws", 1)
-	target.Path = path.Join(append([]string{base.Path}, subresource(ref, verb)...)...)
+	target.Path = path.Join(append([]string{base.Path}, elements...)...)
 	return &target, nil
 }
 
-func (c *Client) dialer() (*websocket.Dialer, error) {
+func (c *Client) dialer(protocol string) (*websocket.Dialer, error) {
 	tlsConfig, err := rest.TLSConfigFor(c.config)
 	if err != nil {
 		return nil, fmt.Errorf("preparing TLS: %w", err)
@@ -97,7 +106,7 @@ func (c *Client) dialer() (*websocket.Dialer, error) {
 		Proxy:            proxy,
 		NetDialContext:   c.config.Dial,
 		TLSClientConfig:  tlsConfig,
-		Subprotocols:     []string{nodeapi.StreamProtocol},
+		Subprotocols:     []string{protocol},
 		HandshakeTimeout: 30 * time.Second,
 	}, nil
 }

@@ -44,9 +44,9 @@ func (c cloudInit) volume() (*v1.Volume, error) {
 	case c.source == none:
 		return nil, errors.New("--cloud-init=none contradicts the other cloud-init flags: leave one or the others away")
 	}
-	for flag, data := range map[string]string{"cloud-init-user-data": c.userData, "cloud-init-network-data": c.networkData} {
-		if _, err := base64.StdEncoding.DecodeString(data); err != nil {
-			return nil, fmt.Errorf("--%s must be base64 (as from 'base64 -w0 FILE'): %w", flag, err)
+	for _, f := range []struct{ flag, data string }{{"cloud-init-user-data", c.userData}, {"cloud-init-network-data", c.networkData}} {
+		if _, err := base64.StdEncoding.DecodeString(f.data); err != nil {
+			return nil, fmt.Errorf("--%s must be base64 (as from 'base64 -w0 FILE'): %w", f.flag, err)
 		}
 	}
 	userData := ""

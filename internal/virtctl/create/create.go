@@ -13,15 +13,15 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// NewCommand makes the command and the one below it.
+// NewCommand makes the command and those below it.
 func NewCommand(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Write the manifest of a virtual machine",
+		Short: "Write the manifest of a virtual machine or of a clone",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newVM(e))
+	cmd.AddCommand(newVM(e), newClone(e))
 	return cmd
 }
 
@@ -109,14 +109,20 @@ func run(e *env.Env, o options) error {
 	if err != nil {
 		return err
 	}
-	manifest, err := runtime.DefaultUnstructuredConverter.ToUnstructured(vm)
+	return printManifest(e, o.output, vm, func(manifest map[string]any) {
+		unstructured.RemoveNestedField(manifest, "spec", "template", "metadata")
+		unstructured.RemoveNestedField(manifest, "spec", "template", "spec", "domain", "resources")
+	})
+}
+
+// printManifest prints an object as a manifest: what is wanted, not what is, and nothing about what is left to the
+// defaults, which tidy removes.
+func printManifest(e *env.Env, format string, object any, tidy func(manifest map[string]any)) error {
+	manifest, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return fmt.Errorf("writing the manifest: %w", err)
 	}
-	// A manifest says what is wanted, not what is, and nothing about what is
-	// left to the defaults.
 	delete(manifest, "status")
-	unstructured.RemoveNestedField(manifest, "spec", "template", "metadata")
-	unstructured.RemoveNestedField(manifest, "spec", "template", "spec", "domain", "resources")
-	return env.Print(e.Out, o.output, manifest)
+	tidy(manifest)
+	return env.Print(e.Out, format, manifest)
 }

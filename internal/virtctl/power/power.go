@@ -6,8 +6,10 @@ package power
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -46,10 +48,21 @@ func (o order) give(ctx context.Context, e *env.Env) error {
 	}
 	ref := client.Ref{Resource: o.resource, Namespace: namespace, Name: o.name}
 	if err := c.Put(ctx, ref, o.verb, o.options); err != nil {
+		if said, is := inMaintenance(err, o.name); is {
+			fmt.Fprintln(e.Err, said)
+			return &env.Ended{Program: "the API server", Code: 1}
+		}
 		return fmt.Errorf("asking for %s of %s %s: %w", o.said, o.kind(), o.name, err)
 	}
 	fmt.Fprintf(e.Out, "%s %s was scheduled to %s\n", o.kind(), o.name, o.said)
 	return nil
+}
+
+// inMaintenance finds the sentence about a machine whose disks somebody works on in the words of a refusal. Users know
+// it by itself.
+func inMaintenance(err error, name string) (string, bool) {
+	said := fmt.Sprintf("Failed to start %s as it is in maintenance mode", name)
+	return said, apierrors.IsConflict(err) && strings.Contains(err.Error(), said)
 }
 
 func (o order) kind() string {

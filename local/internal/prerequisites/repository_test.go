@@ -44,6 +44,7 @@ var dynamic = map[string][]string{
 	"local/system/system_test.go: c.program":                                     nil,
 	"test/e2e/cluster_test.go: binary(program)":                                  nil,
 	"test/e2e/console_test.go: binary(\"virtctl\")":                              nil,
+	"test/e2e/guestfs_test.go: binary(\"virtctl\")":                              nil,
 	"test/e2e/network_test.go: binary(\"virtctl\")":                              nil,
 	"test/machine/machine_test.go: launcherProgram":                              nil,
 	"images/debian/debian.go: t.Path(name)":                                      nil,

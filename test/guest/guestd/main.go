@@ -2,7 +2,7 @@
 // init it is the first process; as guestd it brings the guest up and serves it:
 // mounts, drivers, network, cloud-init, logins. As acpid it handles the power button.
 // Under other names it is the commands that tests type in the guest: guestinfo,
-// disksoak, panic and shutdown.
+// disksoak, diskjournal, tpmsend, tpmkey, tpmseal, tpmunseal, panic and shutdown.
 //
 // It runs in the guest only and knows nothing of Drydock or Kubernetes. It is
 // linked statically and must stay small: every guest loads it.
@@ -17,14 +17,19 @@ import (
 
 // commands are chosen by the name that the program is called by.
 var commands = map[string]func(ctx context.Context, args []string) error{
-	"init":      initProcess,
-	"guestd":    serve,
-	"acpid":     watchPowerButton,
-	"modprobe":  modprobe,
-	"guestinfo": guestInfo,
-	"disksoak":  diskSoak,
-	"panic":     crash,
-	"shutdown":  shutdown,
+	"init":        initProcess,
+	"guestd":      serve,
+	"acpid":       watchPowerButton,
+	"modprobe":    modprobe,
+	"guestinfo":   guestInfo,
+	"disksoak":    diskSoak,
+	"diskjournal": diskJournal,
+	"tpmsend":     tpmSend,
+	"tpmkey":      tpmKey,
+	"tpmseal":     tpmSeal,
+	"tpmunseal":   tpmUnseal,
+	"panic":       crash,
+	"shutdown":    shutdown,
 }
 
 func main() {

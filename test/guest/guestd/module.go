@@ -126,6 +126,12 @@ func insert(file string) error {
 	return err
 }
 
+// usePluggedMemory has the kernel bring memory into use that comes while it runs, for what it can move away again:
+// so memory can go, too.
+func usePluggedMemory() error {
+	return os.WriteFile("/sys/devices/system/memory/auto_online_blocks", []byte("online_movable"), 0o644)
+}
+
 // coldplug loads the drivers of all devices that are there. Drivers make devices
 // appear (a virtio card on its PCI device), so that it looks again until a look
 // brings nothing new.

@@ -34,6 +34,7 @@ func serve(ctx context.Context, _ []string) error {
 	if err != nil {
 		return err
 	}
+	report("having plugged memory used", usePluggedMemory())
 	report("loading drivers", drivers.coldplug())
 
 	seed, err := findSeed()

@@ -1,0 +1,109 @@
+package scale
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/nichotplug"
+)
+
+// networks plays Multus for the launcher pods of a namespace on simulated nodes: each has what it was made with. With
+// inPlace it also plays a controller that attaches pods while they run.
+type networks struct {
+	client  client.Client
+	agent   *agent
+	inPlace bool
+
+	mu sync.Mutex
+	// interfaces are the pods' on other networks than their own, by pod.
+	interfaces map[types.UID]map[string]bool
+}
+
+// startNetworks plays until the context ends.
+func startNetworks(ctx context.Context, c *cluster.Cluster, a *agent, inPlace bool) error {
+	n := &networks{client: c.Client, agent: a, inPlace: inPlace, interfaces: map[types.UID]map[string]bool{}}
+	see := func(o any) {
+		if err := n.attach(ctx, o.(*corev1.Pod)); err != nil && ctx.Err() == nil {
+			a.fail(err)
+		}
+	}
+	handlers := toolscache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, o any) { see(o) }}
+	if _, err := a.watch(ctx, c.Config, &corev1.Pod{}, handlers); err != nil {
+		return fmt.Errorf("watching pods as Multus: %w", err)
+	}
+	a.networks.Store(n)
+	return nil
+}
+
+// attach gives a pod the networks that it is to have, and says so in its annotation.
+func (n *networks) attach(ctx context.Context, pod *corev1.Pod) error {
+	annotation := launcherpod.MadeWithAnnotation
+	if n.inPlace {
+		annotation = launcherpod.NetworksAnnotation
+	}
+	status, interfaces, err := attached(pod.Annotations[annotation])
+	if err != nil {
+		return fmt.Errorf("reading the networks of pod %s: %w", pod.Name, err)
+	}
+	if pod.DeletionTimestamp != nil || len(interfaces) == 0 || !n.note(pod.UID, interfaces) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{nichotplug.StatusAnnotation: status}}})
+	if err != nil {
+		return fmt.Errorf("saying what pod %s is attached to: %w", pod.Name, err)
+	}
+	if err := n.client.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("saying what pod %s is attached to: %w", pod.Name, err)
+	}
+	return n.agent.again(ctx, launcherpod.VMIOf(pod))
+}
+
+// attached is what Multus says of a pod that asks for these networks.
+func attached(asked string) (status string, interfaces map[string]bool, err error) {
+	if asked == "" {
+		return "", nil, nil
+	}
+	var list []launcherpod.Attachment
+	if err := json.Unmarshal([]byte(asked), &list); err != nil {
+		return "", nil, err
+	}
+	said := []map[string]string{{"name": "cbr0", "interface": "eth0"}}
+	interfaces = map[string]bool{}
+	for _, a := range list {
+		said = append(said, map[string]string{"name": a.Namespace + "/" + a.Name, "interface": a.Interface})
+		interfaces[a.Interface] = true
+	}
+	out, err := json.Marshal(said)
+	return string(out), interfaces, err
+}
+
+// note reports whether the interfaces of a pod are others than before.
+func (n *networks) note(pod types.UID, interfaces map[string]bool) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.interfaces[pod]
+	n.interfaces[pod] = interfaces
+	return len(before) != len(interfaces)
+}
+
+// has reports whether the pod that a VMI's guest is in has an interface.
+func (n *networks) has(vmi *v1.VirtualMachineInstance, name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for pod, node := range vmi.Status.ActivePods {
+		if node == vmi.Status.NodeName && n.interfaces[pod][name] {
+			return true
+		}
+	}
+	return false
+}

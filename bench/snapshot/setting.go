@@ -1,0 +1,168 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/bench/cluster"
+)
+
+const (
+	vmName      = "vm"
+	restored    = "back"
+	restoreName = "to-back"
+	// boundAtOnce is the embedded cluster's class whose claims need no pod.
+	boundAtOnce = "local-immediate"
+	toolsImage  = "drydock.dev/test-tools:devel"
+)
+
+// disks are the VM's volumes and their claims.
+var disks = []string{"one", "two"}
+
+// setting is a VM that is stopped, and a pod that writes to its disks.
+type setting struct {
+	cluster   *cluster.Cluster
+	namespace string
+}
+
+// prepare makes the claims, the VM and the pod.
+func (s *setting) prepare(ctx context.Context) error {
+	vm := cluster.VM(cluster.VMI(s.namespace, vmName))
+	vm.Spec.RunStrategy = new(v1.RunStrategyHalted)
+	for _, name := range disks {
+		claim := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				StorageClassName: new(boundAtOnce), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				VolumeMode: new(corev1.PersistentVolumeBlock),
+				Resources:  corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("16Mi")}},
+			},
+		}
+		if err := s.cluster.Client.Create(ctx, claim); err != nil {
+			return fmt.Errorf("making the claim %s: %w", name, err)
+		}
+		spec := &vm.Spec.Template.Spec
+		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, v1.Disk{
+			Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
+		})
+		spec.Volumes = append(spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}})
+	}
+	if err := s.cluster.Client.Create(ctx, vm); err != nil {
+		return fmt.Errorf("making the VM: %w", err)
+	}
+	return s.run(ctx, s.pod("writer", disks...))
+}
+
+// pod has the claims of both disks, as the devices /one and /two.
+func (s *setting) pod(name string, claims ...string) *corev1.Pod {
+	pod := cluster.BarePod(s.namespace, name)
+	container := &pod.Spec.Containers[0]
+	container.Image, container.Command = toolsImage, []string{"sleep", "infinity"}
+	for i, claim := range claims {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: disks[i], VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+		container.VolumeDevices = append(container.VolumeDevices, corev1.VolumeDevice{Name: disks[i], DevicePath: "/" + disks[i]})
+	}
+	return pod
+}
+
+// run starts a pod and waits until it runs.
+func (s *setting) run(ctx context.Context, pod *corev1.Pod) error {
+	_, _, err := s.cluster.CreateAndAwait(ctx, pod, &corev1.PodList{}, func(o client.Object) bool {
+		p, ok := o.(*corev1.Pod)
+		return ok && p.Status.Phase == corev1.PodRunning
+	})
+	if err != nil {
+		return fmt.Errorf("starting the pod %s: %w", pod.Name, err)
+	}
+	return nil
+}
+
+// exec runs a command in a pod.
+func (s *setting) exec(ctx context.Context, pod, command string) (string, error) {
+	return s.cluster.Run(ctx, "drydock", "kubectl", "-n", s.namespace, "exec", pod, "--", "sh", "-c", command)
+}
+
+// write puts a number on both disks.
+func (s *setting) write(ctx context.Context, number int) error {
+	_, err := s.exec(ctx, "writer", fmt.Sprintf("for d in one two; do echo %d | dd of=/$d conv=notrunc,fsync || exit; done", number))
+	return err
+}
+
+// timeBare is the time from the creation of a VolumeSnapshot of each disk until both are taken, and until both are ready
+// to use. They are gone afterwards.
+func (s *setting) timeBare(ctx context.Context, number int) (taken, ready time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
+	defer cancel()
+	var cuts []*unstructured.Unstructured
+	waits, untaken := map[string]bool{}, map[string]bool{}
+	var last time.Time
+	for _, disk := range disks {
+		cut := volumeSnapshot()
+		cut.SetNamespace(s.namespace)
+		cut.SetName("bare-" + strconv.Itoa(number) + "-" + disk)
+		cut.Object["spec"] = map[string]any{
+			"volumeSnapshotClassName": "local", "source": map[string]any{"persistentVolumeClaimName": disk},
+		}
+		cuts, waits[cut.GetName()], untaken[cut.GetName()] = append(cuts, cut), true, true
+	}
+	done, err := s.cluster.Watch(ctx, volumeSnapshots(), s.namespace, nil, func(_ watch.EventType, o client.Object) bool {
+		cut, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			return false
+		}
+		if at, _, _ := unstructured.NestedString(cut.Object, "status", "creationTime"); at != "" && untaken[cut.GetName()] {
+			delete(untaken, cut.GetName())
+			last = time.Now()
+		}
+		if ready, _, _ := unstructured.NestedBool(cut.Object, "status", "readyToUse"); ready {
+			delete(waits, cut.GetName())
+		}
+		return len(waits) == 0
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	began := time.Now()
+	for _, cut := range cuts {
+		if err := s.cluster.Client.Create(ctx, cut); err != nil {
+			return 0, 0, fmt.Errorf("creating %s: %w", cut.GetName(), err)
+		}
+	}
+	if err := <-done; err != nil {
+		return 0, 0, err
+	}
+	taken, ready = last.Sub(began), time.Since(began)
+	for _, cut := range cuts {
+		if err := s.cluster.DeleteAndAwait(ctx, cut); err != nil {
+			return 0, 0, err
+		}
+	}
+	return taken, ready, nil
+}
+
+// volumeSnapshot is an object of that kind.
+func volumeSnapshot() *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object.SetAPIVersion("snapshot.storage.k8s.io/v1")
+	object.SetKind("VolumeSnapshot")
+	return object
+}
+
+// volumeSnapshots is a list of them.
+func volumeSnapshots() *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(volumeSnapshot().GroupVersionKind())
+	return list
+}

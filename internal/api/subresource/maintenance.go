@@ -1,0 +1,196 @@
+package subresource
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/util/retry"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/maintenance"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/maintenancepod"
+)
+
+// Maintenance is what maintenance pods are made with.
+type Maintenance struct {
+	// Settings are the cluster's of the moment.
+	Settings func() clusterconfig.Settings
+	// Image is what a pod runs that names no other.
+	Image string
+}
+
+// createMaintenance makes a maintenance pod. What virt-api does here it does for the caller, who could make the same
+// pod himself: so he must have the right to (decision 475).
+func (s *Server) createMaintenance(w http.ResponseWriter, r *http.Request) error {
+	body, err := readOptions[maintenance.Request](r)
+	if err != nil {
+		return err
+	}
+	if body.DeadlineSeconds < 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("deadlineSeconds is %d; it must not be negative", body.DeadlineSeconds))
+	}
+	if err := s.demand(r.Context(), ofPods(r, "create"), "as a maintenance pod needs"); err != nil {
+		return err
+	}
+	vm, vmi, err := s.read(r.Context(), key(r))
+	if err != nil {
+		return err
+	}
+	if vm.DeletionTimestamp != nil {
+		return conflict(vm, "the VM is being deleted")
+	}
+	pod, err := s.maintenancePod(r.Context(), vm, body)
+	if err != nil {
+		return err
+	}
+	options := &client.CreateOptions{DryRun: slices.Clone(body.DryRun), FieldManager: string(fieldOwner)}
+	if err := s.cluster.Create(r.Context(), pod, options); err != nil {
+		return err
+	}
+	pods, err := s.maintenancePods(r.Context(), vm)
+	if err != nil {
+		return err
+	}
+	state, created := Queue(vm, vmi, pods), tell(pod)
+	state.Created = &created
+	return writeJSON(w, state)
+}
+
+// maintenancePod renders the pod of a request.
+func (s *Server) maintenancePod(ctx context.Context, vm *v1.VirtualMachine, body *maintenance.Request) (*corev1.Pod, error) {
+	names, err := maintenancepod.Claims(vm, body)
+	if err != nil {
+		return nil, conflict(vm, "%v", err)
+	}
+	claims := map[string]*corev1.PersistentVolumeClaim{}
+	for _, name := range names {
+		claim := &corev1.PersistentVolumeClaim{}
+		switch err := s.cluster.Get(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: name}, claim); {
+		case apierrors.IsNotFound(err):
+			// Which disk lacks its claim is said when the pod is rendered.
+		case err != nil:
+			return nil, fmt.Errorf("reading PVC %s/%s: %w", vm.Namespace, name, err)
+		default:
+			claims[name] = claim
+		}
+	}
+	pod, err := maintenancepod.Render(maintenancepod.Input{
+		VM: vm, Request: body, Settings: s.maintenance.Settings(), Image: s.maintenance.Image, Token: rand.String(10), Claims: claims,
+	})
+	if err != nil {
+		return nil, conflict(vm, "%v", err)
+	}
+	return pod, nil
+}
+
+// maintained reads a VM, its VMI and its maintenance pods.
+func (s *Server) maintained(r *http.Request) (*v1.VirtualMachine, *v1.VirtualMachineInstance, []corev1.Pod, error) {
+	vm, vmi, err := s.read(r.Context(), key(r))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	pods, err := s.maintenancePods(r.Context(), vm)
+	return vm, vmi, pods, err
+}
+
+// getMaintenance tells who has the disks and who waits.
+func (s *Server) getMaintenance(w http.ResponseWriter, r *http.Request) error {
+	vm, vmi, pods, err := s.maintained(r)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, Queue(vm, vmi, pods))
+}
+
+// deleteMaintenance ends the pod that holds the disks, or one that waits: the lock goes when it can no longer write.
+func (s *Server) deleteMaintenance(w http.ResponseWriter, r *http.Request) error {
+	options, err := readOptions[metav1.DeleteOptions](r)
+	if err != nil {
+		return err
+	}
+	byForce, err := forced(r)
+	if err != nil {
+		return err
+	}
+	if byForce {
+		return s.forceRelease(w, r, options.DryRun)
+	}
+	if err := s.demand(r.Context(), ofPods(r, "delete"), "which a release is"); err != nil {
+		return err
+	}
+	vm, vmi, pods, err := s.maintained(r)
+	if err != nil {
+		return err
+	}
+	pod, err := ToRelease(vm, pods, r.URL.Query().Get("pod"))
+	if err != nil {
+		return err
+	}
+	// Somebody may have made another pod of that name.
+	same := client.Preconditions{UID: &pod.UID}
+	err = s.cluster.Delete(r.Context(), pod, same, &client.DeleteOptions{DryRun: slices.Clone(options.DryRun)})
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	return writeJSON(w, Queue(vm, vmi, pods))
+}
+
+// forceRelease asks virt-controller to take the lock away from a pod of which the caller vouches that it writes no more.
+// It needs a right of its own: who is wrong loses the disks' content.
+func (s *Server) forceRelease(w http.ResponseWriter, r *http.Request, dryRun []string) error {
+	name := key(r)
+	right := authorizationv1.ResourceAttributes{
+		Namespace: name.Namespace, Name: name.Name, Verb: "update", Group: GroupVersion.Group, Version: GroupVersion.Version,
+		Resource: machines, Subresource: layout.MaintenanceForceVerb,
+	}
+	if err := s.demand(r.Context(), right, "which a release by force needs: ask an administrator, or release without force"); err != nil {
+		return err
+	}
+	caller, _ := request.UserFrom(r.Context())
+	var refused error
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		vm := &v1.VirtualMachine{}
+		if err := s.cluster.Get(r.Context(), name, vm); err != nil {
+			return err
+		}
+		var changed *v1.VirtualMachine
+		if changed, refused = ForcedRelease(vm, r.URL.Query().Get("pod"), caller.GetName()); refused != nil {
+			return nil
+		}
+		return s.write(r.Context(), vm, changed, dryRun)
+	})
+	if refused != nil {
+		return refused
+	}
+	if err != nil {
+		return err
+	}
+	return s.getMaintenance(w, r)
+}
+
+// maintenancePods are the VM's, whoever made them.
+func (s *Server) maintenancePods(ctx context.Context, vm *v1.VirtualMachine) ([]corev1.Pod, error) {
+	list := &corev1.PodList{}
+	err := s.cluster.List(ctx, list, client.InNamespace(vm.Namespace),
+		client.MatchingLabels{layout.MaintenanceForLabel: layout.LabelValue(vm.Name)})
+	if err != nil {
+		return nil, fmt.Errorf("listing the maintenance pods of VM %s/%s: %w", vm.Namespace, vm.Name, err)
+	}
+	return list.Items, nil
+}
+
+// ofPods is what a caller needs for something that is done to pods in the namespace of the request.
+func ofPods(r *http.Request, verb string) authorizationv1.ResourceAttributes {
+	return authorizationv1.ResourceAttributes{Namespace: key(r).Namespace, Verb: verb, Version: "v1", Resource: "pods"}
+}

@@ -1,0 +1,25 @@
+package validate
+
+import (
+	"cmp"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func labelSet(set map[string]string, path *field.Path) field.ErrorList {
+	return ordered(metav1validation.ValidateLabels(set, path))
+}
+
+func labelSelector(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	return ordered(metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, path))
+}
+
+// ordered sorts the errors of a map, which Kubernetes finds in another order each time: one
+// manifest gets one answer.
+func ordered(errs field.ErrorList) field.ErrorList {
+	slices.SortStableFunc(errs, func(a, b *field.Error) int { return cmp.Compare(a.Error(), b.Error()) })
+	return errs
+}

@@ -1,0 +1,121 @@
+package validate
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
+)
+
+// MaintenancePod judges a new maintenance pod, after MaintenancePod of package defaults. vm is the VM that it names, nil
+// if there is none.
+func MaintenancePod(pod *corev1.Pod, vm *v1.VirtualMachine) field.ErrorList {
+	metadata, spec := field.NewPath("metadata"), field.NewPath("spec")
+	var errs field.ErrorList
+	if len(pod.Name) > lock.MaxPodName {
+		errs = append(errs, field.Invalid(metadata.Child("name"), pod.Name,
+			fmt.Sprintf("the name of a maintenance pod becomes a label of the VM and must be no more than %d characters", lock.MaxPodName)))
+	}
+	if vm == nil {
+		errs = append(errs, field.Invalid(metadata.Child("labels").Key(layout.MaintenanceForLabel), lock.For(pod),
+			"there is no VM of this name in the namespace"))
+	}
+	switch {
+	case pod.Spec.NodeName != "":
+		errs = append(errs, field.Forbidden(spec.Child("nodeName"),
+			"a maintenance pod waits for the VM's disks and can't be given a node; use spec.nodeSelector"))
+	case !lock.Gated(pod):
+		errs = append(errs, field.Required(spec.Child("schedulingGates"), "a maintenance pod must have the gate "+layout.MaintenanceGate))
+	}
+	if !lock.Kept(pod) {
+		errs = append(errs, field.Required(metadata.Child("finalizers"), "a maintenance pod must have the finalizer "+layout.MaintenanceFinalizer))
+	}
+	whole := pod.DeepCopy()
+	lock.LabelClaims(whole)
+	whole.Labels[v1.AppLabel] = layout.MaintenanceApp
+	if !maps.Equal(whole.Labels, pod.Labels) {
+		errs = append(errs, field.Forbidden(metadata.Child("labels"), "the labels kubevirt.io and "+layout.ClaimLabelPrefix+"… of a maintenance pod are Drydock's"))
+	}
+	return errs
+}
+
+// MaintenancePodUpdate judges what anybody but virt-controller changes of a pod that is a maintenance pod or is to be
+// one.
+func MaintenancePodUpdate(pod, old *corev1.Pod) field.ErrorList {
+	metadata := field.NewPath("metadata")
+	if lock.For(old) == "" {
+		return field.ErrorList{field.Forbidden(metadata.Child("labels").Key(layout.MaintenanceForLabel),
+			"a pod becomes a maintenance pod when it is created, and not later")}
+	}
+	var errs field.ErrorList
+	if !maps.Equal(ours(pod.Labels), ours(old.Labels)) {
+		errs = append(errs, field.Forbidden(metadata.Child("labels"), fmt.Sprintf(
+			"the labels %s, kubevirt.io and %s… of a maintenance pod can't be changed", layout.MaintenanceForLabel, layout.ClaimLabelPrefix)))
+	}
+	if lock.Gated(old) != lock.Gated(pod) {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "schedulingGates"),
+			"only virt-controller takes the gate off, when the VM is locked for the pod"))
+	}
+	if lock.Kept(old) != lock.Kept(pod) {
+		errs = append(errs, field.Forbidden(metadata.Child("finalizers"),
+			"only virt-controller takes the finalizer off, when the pod can no longer write; delete the pod, or unlock the VM by force"))
+	}
+	return errs
+}
+
+// ours are the labels of a maintenance pod that Drydock goes by.
+func ours(labels map[string]string) map[string]string {
+	out := map[string]string{}
+	for name, value := range labels {
+		if name == layout.MaintenanceForLabel || name == v1.AppLabel || strings.HasPrefix(name, layout.ClaimLabelPrefix) {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// lockNotes are the annotations of a VM that tell of its lock.
+var lockNotes = []string{
+	layout.MaintenanceUIDAnnotation, layout.MaintenanceSinceAnnotation, layout.MaintenanceOpenAnnotation,
+	layout.MaintenanceReleaseAnnotation, layout.MaintenanceReleaseByAnnotation,
+}
+
+// MaintenanceLock keeps anybody but Drydock's components from a VM's lock; old is nil on creation.
+func MaintenanceLock(vm, old *v1.VirtualMachine) field.ErrorList {
+	before := &v1.VirtualMachine{}
+	if old != nil {
+		before = old
+	}
+	metadata := field.NewPath("metadata")
+	errs := unchanged([]string{layout.MaintenanceLabel}, vm.Labels, before.Labels, metadata.Child("labels"),
+		"only virt-controller locks a VM for maintenance")
+	errs = append(errs, unchanged(lockNotes, vm.Annotations, before.Annotations, metadata.Child("annotations"),
+		"only Drydock's components keep this record of a VM's lock")...)
+	return append(errs, startOfLocked(vm, old)...)
+}
+
+// startOfLocked refuses to start a VM that is locked.
+func startOfLocked(vm, old *v1.VirtualMachine) field.ErrorList {
+	if old == nil {
+		return nil
+	}
+	if _, locked := lock.Of(old); !locked {
+		return nil
+	}
+	before, _ := old.RunStrategy()
+	after, err := vm.RunStrategy()
+	if err != nil || after == before || after == v1.RunStrategyHalted {
+		return nil
+	}
+	path := field.NewPath("spec", "runStrategy")
+	if vm.Spec.Running != nil {
+		path = field.NewPath("spec", "running")
+	}
+	return field.ErrorList{field.Forbidden(path, lock.Refusal(old))}
+}

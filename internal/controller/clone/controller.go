@@ -1,0 +1,204 @@
+// Package clone is the loop of VirtualMachineClones. Package clone of the rules decides; this package
+// observes and acts.
+//
+// It owns the status of clones, and the snapshots and restores that they make until they are deleted. It
+// must not decide, and it must not write VMs or claims: a clone's restore does.
+package clone
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/rules/clone"
+)
+
+// Reconciler is the loop. All fields are required.
+type Reconciler struct {
+	// Client reads from the cache and writes; Reader asks the API server.
+	Client   client.Client
+	Reader   client.Reader
+	Recorder events.EventRecorder
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// most is how many steps follow each other before others have their turn.
+const most = 8
+
+// SetupWithManager registers the loop, which works at the given pace.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("virtualmachineclone").
+		For(&clonev1.VirtualMachineClone{}).
+		Owns(&snapshotv1.VirtualMachineSnapshot{}).
+		Owns(&snapshotv1.VirtualMachineRestore{}).
+		WithOptions(pace).
+		Complete(r)
+}
+
+// Reconcile looks at one clone and does what is next.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	after, err := settle.Turns(ctx, most, func(ctx context.Context) (again bool, after time.Duration, err error) {
+		o, err := r.observe(ctx, req.NamespacedName)
+		if err != nil || o.Clone == nil {
+			return false, 0, err
+		}
+		plan := clone.Decide(o)
+		again, err = r.apply(ctx, o, plan)
+		return again, plan.After, err
+	})
+	return ctrl.Result{RequeueAfter: after}, err
+}
+
+// observe gathers what is known of a clone, which is nil when it is gone or has nothing left to do.
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (clone.Observed, error) {
+	o := clone.Observed{Now: r.Now()}
+	var of clonev1.VirtualMachineClone
+	if err := r.Client.Get(ctx, key, &of); err != nil {
+		return o, client.IgnoreNotFound(err)
+	}
+	if clone.Settled(&of) || of.DeletionTimestamp != nil {
+		return o, nil
+	}
+	if err := r.Reader.Get(ctx, key, &of); err != nil {
+		return o, client.IgnoreNotFound(err)
+	}
+	// An object that no admission has judged.
+	if of.Spec.Source == nil {
+		return o, nil
+	}
+	if err := r.observeMade(ctx, &of, &o); err != nil {
+		return o, err
+	}
+	if !clone.Ended(&of) {
+		if err := r.observeMachines(ctx, &of, &o); err != nil {
+			return o, err
+		}
+	}
+	o.Clone = &of
+	return o, nil
+}
+
+// observeMade looks at the snapshot, the restore and its claims.
+func (r *Reconciler) observeMade(ctx context.Context, of *clonev1.VirtualMachineClone, o *clone.Observed) (err error) {
+	if o.Snapshot, err = versioned.Read[snapshotv1.VirtualMachineSnapshot](ctx, r.Reader, "the snapshot", client.ObjectKey{Namespace: of.Namespace, Name: clone.SnapshotName(of)}); err != nil {
+		return err
+	}
+	if o.Restore, err = versioned.Read[snapshotv1.VirtualMachineRestore](ctx, r.Reader, "the restore", client.ObjectKey{Namespace: of.Namespace, Name: clone.RestoreName(of)}); err != nil {
+		return err
+	}
+	if o.Restore == nil || o.Restore.Status == nil || of.Status.Phase != clonev1.Succeeded {
+		return nil
+	}
+	for _, volume := range o.Restore.Status.Restores {
+		claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Reader, "the claim", client.ObjectKey{Namespace: of.Namespace, Name: volume.PersistentVolumeClaimName})
+		if err != nil {
+			return err
+		}
+		o.Unbound = o.Unbound || claim != nil && claim.Status.Phase == corev1.ClaimPending
+	}
+	return nil
+}
+
+// observeMachines looks at the source's manifest and at the VM with the target's name.
+func (r *Reconciler) observeMachines(ctx context.Context, of *clonev1.VirtualMachineClone, o *clone.Observed) (err error) {
+	if o.Target, err = versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", client.ObjectKey{Namespace: of.Namespace, Name: clone.TargetName(of)}); err != nil {
+		return err
+	}
+	if o.Snapshot == nil {
+		o.Source, err = versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", client.ObjectKey{Namespace: of.Namespace, Name: of.Spec.Source.Name})
+		return err
+	}
+	if o.Restore != nil || o.Snapshot.Status == nil || o.Snapshot.Status.VirtualMachineSnapshotContentName == nil {
+		return nil
+	}
+	o.Content, err = versioned.Read[snapshotv1.VirtualMachineSnapshotContent](ctx, r.Reader, "the content",
+		client.ObjectKey{Namespace: of.Namespace, Name: *o.Snapshot.Status.VirtualMachineSnapshotContentName})
+	return err
+}
+
+// apply writes the status and takes the step. It reports whether to look again at once.
+func (r *Reconciler) apply(ctx context.Context, o clone.Observed, plan clone.Plan) (again bool, err error) {
+	wrote, err := r.writeStatus(ctx, o.Clone, plan.Clone)
+	if err != nil || !wrote {
+		return err == nil, err
+	}
+	r.tell(o.Clone, plan.Clone)
+	if plan.Step == clone.Rest {
+		// What was made on the way goes at once.
+		return !clone.Ended(o.Clone) && clone.Ended(plan.Clone), nil
+	}
+	err = r.take(ctx, o, plan)
+	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) || clone.Ended(plan.Clone) {
+		return err == nil, err
+	}
+	// A quota, an admission rule: it will not be done another time either.
+	to := clone.Refused(o, plan, err.Error())
+	_, err = r.writeStatus(ctx, plan.Clone, to)
+	r.tell(plan.Clone, to)
+	return err == nil, err
+}
+
+// take takes the plan's step.
+func (r *Reconciler) take(ctx context.Context, o clone.Observed, plan clone.Plan) error {
+	switch plan.Step {
+	case clone.MakeSnapshot:
+		return r.create(ctx, "the snapshot", plan.Snapshot)
+	case clone.MakeRestore:
+		return r.create(ctx, "the restore", plan.Restore)
+	case clone.DropRestore:
+		return r.drop(ctx, "the restore", o.Restore)
+	case clone.DropSnapshot:
+		return r.drop(ctx, "the snapshot", o.Snapshot)
+	case clone.Rest:
+	}
+	return nil
+}
+
+func (r *Reconciler) create(ctx context.Context, what string, object client.Object) error {
+	if err := r.Client.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("making %s %s/%s of a clone: %w", what, object.GetNamespace(), object.GetName(), err)
+	}
+	return nil
+}
+
+func (r *Reconciler) drop(ctx context.Context, what string, object client.Object) error {
+	uid := object.GetUID()
+	err := r.Client.Delete(ctx, object, client.Preconditions{UID: &uid})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting %s %s/%s of a clone: %w", what, object.GetNamespace(), object.GetName(), err)
+	}
+	return nil
+}
+
+// writeStatus writes the clone's status, and brings it to the version that is written. It reports
+// false when somebody else wrote first.
+func (r *Reconciler) writeStatus(ctx context.Context, from, to *clonev1.VirtualMachineClone) (bool, error) {
+	return versioned.FollowStatus(ctx, r.Client, "writing the status of the clone", from, to)
+}
+
+// tell says in an event that the clone has ended.
+func (r *Reconciler) tell(from, to *clonev1.VirtualMachineClone) {
+	if clone.Ended(from) || !clone.Ended(to) {
+		return
+	}
+	kind, reason := corev1.EventTypeNormal, "VirtualMachineCloneSucceeded"
+	if to.Status.Phase == clonev1.Failed {
+		kind, reason = corev1.EventTypeWarning, "VirtualMachineCloneFailed"
+	}
+	r.Recorder.Eventf(from, nil, kind, reason, "Clone", "%s", clone.Says(to))
+}

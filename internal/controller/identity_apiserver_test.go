@@ -1,0 +1,56 @@
+//go:build apiserver
+
+package controller
+
+import (
+	"testing"
+
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/firmware"
+)
+
+// beforeTheRule makes a VM as it was before UUIDs were kept in templates: virt-controller does not look meanwhile.
+func (w *world) beforeTheRule(name string, strategy v1.VirtualMachineRunStrategy) {
+	w.t.Helper()
+	w.stop()
+	vm := w.createVM(name, strategy)
+	before := vm.DeepCopy()
+	vm.Spec.Template.Spec.Domain.Firmware = nil
+	w.do("taking the UUID away", w.client.Patch(w.ctx, vm, client.MergeFrom(before)))
+}
+
+func (w *world) awaitUUID(name string) {
+	w.t.Helper()
+	w.eventually("the VM to have its legacy UUID", func() (bool, string) {
+		f := w.vm(name).Spec.Template.Spec.Domain.Firmware
+		return f != nil && f.UUID == firmware.Legacy(name), "it has not"
+	})
+}
+
+func TestScenario1AStoppedVMWithoutAUUIDGetsItsLegacyOne(t *testing.T) {
+	w := newWorld(t)
+	w.beforeTheRule("vm-cirros", v1.RunStrategyHalted)
+	w.startLoops()
+	w.awaitUUID("vm-cirros")
+	if vmis := w.pods(); len(vmis) != 0 {
+		t.Errorf("a stopped VM has %d launcher pods", len(vmis))
+	}
+	generation := w.vm("vm-cirros").Generation
+	w.quiet()
+	if now := w.vm("vm-cirros").Generation; now != generation {
+		t.Errorf("the template was patched again: generation %d, was %d", now, generation)
+	}
+}
+
+func TestScenario2AStoppedVMWithAUUIDIsLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	before := w.createVM("vm", v1.RunStrategyHalted)
+	w.awaitPrintable("vm", v1.VirtualMachineStatusStopped)
+	w.quiet()
+	after := w.vm("vm")
+	if is, was := after.Spec.Template.Spec.Domain.Firmware.UUID, before.Spec.Template.Spec.Domain.Firmware.UUID; is != was || after.Generation != before.Generation {
+		t.Errorf("the UUID is %s, was %s; generation %d, was %d", is, was, after.Generation, before.Generation)
+	}
+}

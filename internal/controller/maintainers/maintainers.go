@@ -1,0 +1,33 @@
+// Package maintainers asks the API server whether a maintenance pod stands beside a guest, for the loops that start guests
+// and that lock VMs.
+//
+// It owns the question; which pods count is package vmilifecycle's rule. It changes nothing.
+package maintainers
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/vmilifecycle"
+)
+
+// On reports whether a maintenance pod, which the reader has shown before, may write to one of the claims. The reader
+// must ask the API server itself. What the pod names is any text of its author's.
+func On(ctx context.Context, reader client.Reader, claims []string, pod *corev1.Pod) (vmilifecycle.Rival, bool, error) {
+	var vm *v1.VirtualMachine
+	if name := lock.For(pod); lock.Gated(pod) && len(validation.IsDNS1123Subdomain(name)) == 0 {
+		var err error
+		if vm, err = versioned.Read[v1.VirtualMachine](ctx, reader, "VM", types.NamespacedName{Namespace: pod.Namespace, Name: name}); err != nil {
+			return vmilifecycle.Rival{}, false, err
+		}
+	}
+	rival, is := vmilifecycle.MaintainerOn(claims, pod, vm)
+	return rival, is, nil
+}

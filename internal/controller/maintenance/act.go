@@ -1,0 +1,145 @@
+package maintenance
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/controller/deletion"
+	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/rules/maintenance"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/podstatus"
+)
+
+const (
+	reasonWaiting = "Waiting"
+	reasonLocked  = "Locked"
+	// reasonBystanders is that of the event which warns of pods that nobody keeps from writing.
+	reasonBystanders = "MaintenanceBystanders"
+)
+
+// apply takes the plan's step. It reports whether to look again at once.
+func (r *Reconciler) apply(ctx context.Context, o maintenance.Observed, plan maintenance.Plan) (again bool, err error) {
+	done, err := r.take(ctx, o, plan)
+	if err != nil || !done {
+		return err == nil, err
+	}
+	r.tell(o.VM, plan.Pod, plan.Event)
+	for _, w := range plan.Waits {
+		if err := r.reportWait(ctx, o.VM, w); err != nil {
+			return false, err
+		}
+	}
+	if plan.Step == maintenance.Open {
+		r.warnOfBystanders(ctx, o.VM, plan.Pod)
+	}
+	return plan.Step != maintenance.Rest, nil
+}
+
+// take takes the step. It reports false when somebody was faster.
+func (r *Reconciler) take(ctx context.Context, o maintenance.Observed, plan maintenance.Plan) (done bool, err error) {
+	switch plan.Step {
+	case maintenance.Lock, maintenance.Open, maintenance.Unlock, maintenance.Forget:
+		return versioned.Wrote(ctx, r.Client, "to "+string(plan.Step)+" for maintenance:", o.VM, plan.VM)
+	case maintenance.Lift:
+		if done, err = r.changePod(ctx, plan, lock.Ungate); err == nil && done {
+			err = r.reportLocked(ctx, plan.Pod)
+		}
+		return done, err
+	case maintenance.LetGo:
+		return r.changePod(ctx, plan, lock.LetGo)
+	case maintenance.Delete:
+		_, err = deletion.Exact(ctx, r.Client, plan.Pod, "the maintenance pod")
+	case maintenance.Evict:
+		if done, err = r.changePod(ctx, plan, lock.LetGo); err == nil && done {
+			_, err = deletion.Exact(ctx, r.Client, plan.Pod, "the maintenance pod", client.GracePeriodSeconds(0))
+		}
+		return done, err
+	case maintenance.Rest:
+	}
+	return err == nil, err
+}
+
+func (r *Reconciler) changePod(ctx context.Context, plan maintenance.Plan, change func(*corev1.Pod)) (bool, error) {
+	to := plan.Pod.DeepCopy()
+	change(to)
+	return versioned.Wrote(ctx, r.Client, "to "+string(plan.Step)+":", plan.Pod, to)
+}
+
+// reportWait says on a pod why it waits. When that changes for the first of them, the VM's events say it, too.
+func (r *Reconciler) reportWait(ctx context.Context, vm *v1.VirtualMachine, w maintenance.Wait) error {
+	if c := podstatus.Condition(w.Pod, layout.MaintenanceLockCondition); c != nil && c.Message == w.Why {
+		return nil
+	}
+	if err := r.report(ctx, w.Pod, corev1.PodCondition{Type: layout.MaintenanceLockCondition, Status: corev1.ConditionFalse, Reason: reasonWaiting, Message: w.Why}); err != nil {
+		return err
+	}
+	if w.First {
+		r.tell(vm, w.Pod, &maintenance.Event{Reason: "MaintenanceWaiting", Message: fmt.Sprintf("the maintenance pod %s waits: %s", w.Pod.Name, w.Why)})
+	}
+	return nil
+}
+
+// reportLocked says on a pod that has waited visibly that it waits no more.
+func (r *Reconciler) reportLocked(ctx context.Context, pod *corev1.Pod) error {
+	if podstatus.Condition(pod, layout.MaintenanceLockCondition) == nil {
+		return nil
+	}
+	return r.report(ctx, pod, corev1.PodCondition{Type: layout.MaintenanceLockCondition, Status: corev1.ConditionTrue, Reason: reasonLocked, Message: "the VM is locked for the pod"})
+}
+
+// report writes a condition of a pod, of which it changes no other.
+func (r *Reconciler) report(ctx context.Context, pod *corev1.Pod, c corev1.PodCondition) error {
+	c.LastTransitionTime.Time = r.Now()
+	from := &corev1.Pod{}
+	from.Namespace, from.Name, from.UID = pod.Namespace, pod.Name, pod.UID
+	to := from.DeepCopy()
+	to.Status.Conditions = []corev1.PodCondition{c}
+	err := r.Client.Status().Patch(ctx, to, client.StrategicMergeFrom(from))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reporting on the pod %s/%s whether it has the lock: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// tell says something in events of the VM and of the pod, as far as they exist.
+func (r *Reconciler) tell(vm *v1.VirtualMachine, pod *corev1.Pod, e *maintenance.Event) {
+	if e == nil {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if e.Warning {
+		kind = corev1.EventTypeWarning
+	}
+	if vm != nil {
+		var related runtime.Object
+		if pod != nil {
+			related = pod
+		}
+		r.Recorder.Eventf(vm, related, kind, e.Reason, "Maintain", "%s", e.Message)
+	}
+	if pod != nil {
+		r.Recorder.Eventf(pod, nil, kind, e.Reason, "Maintain", "%s", e.Message)
+	}
+}
+
+// warnOfBystanders tells of pods that use the same claims and that no lock keeps from it. The lock does not depend on it.
+func (r *Reconciler) warnOfBystanders(ctx context.Context, vm *v1.VirtualMachine, pod *corev1.Pod) {
+	names, err := r.bystanders(ctx, vm.Namespace, maintenance.Claims(vm, pod))
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "looking for pods that use the disks without the lock")
+		return
+	}
+	if len(names) > 0 {
+		r.tell(vm, pod, &maintenance.Event{Warning: true, Reason: reasonBystanders, Message: fmt.Sprintf(
+			"these pods use claims of the VM or of the pod and are kept from nothing: %s", strings.Join(names, ", "))})
+	}
+}

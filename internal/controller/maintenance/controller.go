@@ -1,0 +1,158 @@
+// Package maintenance is the loop that locks VMs for maintenance pods, lets these run, and unlocks the VMs. Package
+// maintenance of the rules decides; this package observes and acts.
+//
+// It owns the lock on a VM, and of maintenance pods their gate, their finalizer and their condition. It must not decide,
+// and decides on nothing that a cache says: what wakes it is a reason to ask.
+package maintenance
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/rules/maintenance"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
+)
+
+// Reconciler is the loop. All fields are required.
+type Reconciler struct {
+	// Client reads from the cache and writes; Reader asks the API server.
+	Client   client.Client
+	Reader   client.Reader
+	Recorder events.EventRecorder
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// most is how many steps follow each other before others have their turn.
+const most = 8
+
+// podIndex finds the maintenance pods for a VM of a name.
+const podIndex = "drydock.maintenance-pods"
+
+func podIndexValue(o client.Object) []string {
+	if name := lock.For(o); name != "" && o.GetLabels()[v1.AppLabel] == layout.MaintenanceApp {
+		return []string{name}
+	}
+	return nil
+}
+
+// SetupWithManager registers the loop, which works at the given pace.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podIndex, podIndexValue); err != nil {
+		return fmt.Errorf("indexing maintenance pods by VM: %w", err)
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("maintenance").
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(target)).
+		Watches(&v1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.concerned)).
+		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.concerned)).
+		WithOptions(pace).
+		Complete(r)
+}
+
+// target is the VM that a maintenance pod is to work on.
+func target(_ context.Context, pod client.Object) []reconcile.Request {
+	var out []reconcile.Request
+	for _, name := range podIndexValue(pod) {
+		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: pod.GetNamespace(), Name: name}})
+	}
+	return out
+}
+
+// concerned is a VM that is locked or that a maintenance pod waits for. Nearly none is.
+func (r *Reconciler) concerned(ctx context.Context, object client.Object) []reconcile.Request {
+	key := client.ObjectKeyFromObject(object)
+	if !r.concerns(ctx, object, key) {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: key}}
+}
+
+func (r *Reconciler) concerns(ctx context.Context, object client.Object, key types.NamespacedName) bool {
+	if _, locked := lock.Of(object); locked {
+		return true
+	}
+	var pods corev1.PodList
+	err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy, client.MatchingFields{podIndex: key.Name})
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "looking for the maintenance pods of a VM", "vm", key)
+	}
+	return err != nil || len(pods.Items) > 0
+}
+
+// Reconcile looks at one VM and does what is next.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	after, err := settle.Turns(ctx, most, func(ctx context.Context) (again bool, after time.Duration, err error) {
+		o := maintenance.Observed{Now: r.Now()}
+		if err := r.observe(ctx, req.NamespacedName, &o); err != nil {
+			return false, 0, err
+		}
+		plan, err := settle.Plan(ctx, func() (maintenance.Plan, maintenance.Question) {
+			plan := maintenance.Decide(o)
+			return plan, plan.Needs
+		}, func(ctx context.Context, question maintenance.Question) error {
+			return r.ask(ctx, question, req.NamespacedName, &o)
+		})
+		if err != nil {
+			return false, 0, err
+		}
+		again, err = r.apply(ctx, o, plan)
+		return again, plan.After, err
+	})
+	return ctrl.Result{RequeueAfter: after}, err
+}
+
+// observe asks the API server for the VM, and then for its maintenance pods.
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, o *maintenance.Observed) error {
+	vm, err := versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", key)
+	if err != nil {
+		return err
+	}
+	o.VM = vm
+	var pods corev1.PodList
+	err = r.Reader.List(ctx, &pods, client.InNamespace(key.Namespace),
+		client.MatchingLabels{v1.AppLabel: layout.MaintenanceApp, layout.MaintenanceForLabel: key.Name})
+	if err != nil {
+		return fmt.Errorf("asking for the maintenance pods of VM %s: %w", key, err)
+	}
+	for i := range pods.Items {
+		o.Pods = append(o.Pods, &pods.Items[i])
+	}
+	return nil
+}
+
+// ask puts a question to the API server.
+func (r *Reconciler) ask(ctx context.Context, question maintenance.Question, key types.NamespacedName, o *maintenance.Observed) (err error) {
+	switch question {
+	case maintenance.NeedHolder:
+		l, _ := lock.Of(o.VM)
+		o.Holder, err = versioned.Read[corev1.Pod](ctx, r.Reader, "pod", types.NamespacedName{Namespace: key.Namespace, Name: l.Pod})
+		o.HolderAsked = true
+	case maintenance.NeedLook:
+		pod := o.Holder
+		if pod == nil {
+			pod = maintenance.Next(o.Pods)
+		}
+		o.Look, err = r.look(ctx, o.VM, pod)
+	case maintenance.NeedLater:
+		o.Later, err = versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", key)
+		o.LaterAsked = true
+	default:
+		err = fmt.Errorf("nobody can ask for %s", question)
+	}
+	return err
+}

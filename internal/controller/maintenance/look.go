@@ -1,0 +1,127 @@
+package maintenance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/controller/maintainers"
+	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/maintenance"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/vmilifecycle"
+)
+
+// look asks the API server for what may be in the pod's way.
+func (r *Reconciler) look(ctx context.Context, vm *v1.VirtualMachine, pod *corev1.Pod) (*maintenance.Look, error) {
+	vmi, err := versioned.Read[v1.VirtualMachineInstance](ctx, r.Reader, "VMI", client.ObjectKeyFromObject(vm))
+	if err != nil {
+		return nil, err
+	}
+	out := &maintenance.Look{VMI: vmi}
+	claims := maintenance.Claims(vm, pod)
+	if out.Rivals, err = r.rivals(ctx, vm, claims); err != nil {
+		return nil, err
+	}
+	if out.Users, err = r.users(ctx, vm.Namespace, claims); err != nil {
+		return nil, err
+	}
+	for _, claim := range claims {
+		dv, err := versioned.Read[cdiv1.DataVolume](ctx, r.Reader, "DataVolume", types.NamespacedName{Namespace: vm.Namespace, Name: claim})
+		if err != nil {
+			return nil, err
+		}
+		if dv != nil {
+			out.DataVolumes = append(out.DataVolumes, dv)
+		}
+	}
+	return out, nil
+}
+
+// rivals are the guests and the other maintenance pods beside which none may have the disks.
+func (r *Reconciler) rivals(ctx context.Context, vm *v1.VirtualMachine, claims []string) ([]vmilifecycle.Rival, error) {
+	selectors := []client.MatchingLabels{{v1.AppLabel: layout.LauncherApp, launcherpod.NameLabel: launcherpod.NameLabelValue(vm.Name)}}
+	for _, claim := range claims {
+		selectors = append(selectors, client.MatchingLabels{launcherpod.ClaimLabel(claim): ""})
+	}
+	var out []vmilifecycle.Rival
+	for _, selector := range selectors {
+		var list corev1.PodList
+		if err := r.Reader.List(ctx, &list, client.InNamespace(vm.Namespace), selector); err != nil {
+			return nil, fmt.Errorf("asking for the guests on the disks of VM %s/%s: %w", vm.Namespace, vm.Name, err)
+		}
+		for i := range list.Items {
+			pod := &list.Items[i]
+			rival, is := vmilifecycle.GuestOn(vm.Name, claims, pod)
+			if lock.For(pod) != "" && lock.For(pod) != vm.Name {
+				var err error
+				if rival, is, err = maintainers.On(ctx, r.Reader, claims, pod); err != nil {
+					return nil, err
+				}
+			}
+			if is {
+				out = append(out, rival)
+			}
+		}
+	}
+	return out, nil
+}
+
+// others selects the pods of Drydock's that use claims and run no guest.
+func others() (labels.Selector, error) {
+	others, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{layout.AttachmentApp, datavolume.WorkerAppLabel})
+	if err != nil {
+		return nil, fmt.Errorf("selecting pods by what they are: %w", err)
+	}
+	return labels.NewSelector().Add(*others), nil
+}
+
+// users are those of them that use one of the claims.
+func (r *Reconciler) users(ctx context.Context, namespace string, claims []string) ([]*corev1.Pod, error) {
+	selector, err := others()
+	if err != nil {
+		return nil, err
+	}
+	var list corev1.PodList
+	if err := r.Reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return nil, fmt.Errorf("asking for the pods that use claims of %s: %w", namespace, err)
+	}
+	var out []*corev1.Pod
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if slices.ContainsFunc(lock.Claims(pod), func(c string) bool { return slices.Contains(claims, c) }) {
+			out = append(out, pod)
+		}
+	}
+	return out, nil
+}
+
+// pageSize is how many pods of a namespace are read at once to find those that nobody controls.
+const pageSize = 500
+
+// bystanders names the pods that use one of the claims and are none of Drydock's.
+func (r *Reconciler) bystanders(ctx context.Context, namespace string, claims []string) ([]string, error) {
+	var out []string
+	page := corev1.PodList{}
+	for {
+		err := r.Reader.List(ctx, &page, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(page.Continue))
+		if err != nil {
+			return nil, fmt.Errorf("asking for other pods on the claims: %w", err)
+		}
+		out = append(out, maintenance.Bystanders(claims, page.Items)...)
+		if page.Continue == "" {
+			return out, nil
+		}
+	}
+}

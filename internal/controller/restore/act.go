@@ -1,0 +1,138 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/restore"
+)
+
+// apply writes the status and takes the step. It reports whether to look again at once.
+func (r *Reconciler) apply(ctx context.Context, o restore.Observed, plan restore.Plan) (again bool, err error) {
+	if plan.Step == restore.Hold {
+		return true, r.finalizer(ctx, o.Restore, func(f []string) []string { return append(f, restore.Finalizer) })
+	}
+	wrote, err := r.writeStatus(ctx, o.Restore, plan.Restore)
+	if err != nil || !wrote {
+		return err == nil, err
+	}
+	r.tell(o.Restore, plan.Restore)
+	if plan.Step == restore.Rest {
+		// What has failed is taken back at once.
+		return !restore.Failed(o.Restore) && restore.Failed(plan.Restore), nil
+	}
+	err = r.take(ctx, o, plan)
+	if refused(err) {
+		to := restore.Refused(o, plan, err.Error())
+		_, werr := r.writeStatus(ctx, plan.Restore, to)
+		r.tell(plan.Restore, to)
+		if werr == nil && !restore.Failed(to) {
+			werr = err
+		}
+		return werr == nil, werr
+	}
+	return true, err
+}
+
+// refused reports whether the API server will not do it another time either: a quota, an
+// admission rule.
+func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
+
+// take takes the plan's step.
+func (r *Reconciler) take(ctx context.Context, o restore.Observed, plan restore.Plan) error {
+	switch plan.Step {
+	case restore.Release:
+		return r.finalizer(ctx, plan.Restore, func(f []string) []string {
+			return slices.DeleteFunc(f, func(name string) bool { return name == restore.Finalizer })
+		})
+	case restore.Lock:
+		return r.lock(ctx, o.VM, &o.Restore.Name)
+	case restore.Unlock:
+		return r.lock(ctx, o.VM, nil)
+	case restore.Stop, restore.Switch, restore.Admit:
+		return versioned.Patch(ctx, r.Client, "changing VM", o.VM, plan.VM)
+	case restore.MakeVM:
+		if err := r.Client.Create(ctx, plan.VM); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("making VM %s/%s: %w", plan.VM.Namespace, plan.VM.Name, err)
+		}
+	case restore.MakeClaims:
+		return r.makeClaims(ctx, plan.Claims)
+	case restore.DropClaims:
+		return r.dropClaims(ctx, o, plan.Claims)
+	case restore.Own:
+		return r.own(ctx, o, plan.Claims)
+	case restore.Hold, restore.Rest:
+	}
+	return nil
+}
+
+func (r *Reconciler) makeClaims(ctx context.Context, claims []*corev1.PersistentVolumeClaim) error {
+	for _, claim := range claims {
+		if err := r.Client.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("making the claim %s/%s: %w", claim.Namespace, claim.Name, err)
+		}
+	}
+	return nil
+}
+
+// dropClaims deletes claims. What would make one again, a DataVolume, goes first.
+func (r *Reconciler) dropClaims(ctx context.Context, o restore.Observed, claims []*corev1.PersistentVolumeClaim) error {
+	for _, claim := range claims {
+		if o.Fillers[claim.Name] {
+			dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name}}
+			if err := r.Client.Delete(ctx, dv); client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("deleting the DataVolume %s/%s, whose claim is restored: %w", dv.Namespace, dv.Name, err)
+			}
+		}
+		err := r.Client.Delete(ctx, claim, client.Preconditions{UID: &claim.UID})
+		if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting the claim %s/%s: %w", claim.Namespace, claim.Name, err)
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) own(ctx context.Context, o restore.Observed, claims []*corev1.PersistentVolumeClaim) error {
+	for _, claim := range claims {
+		if err := versioned.Patch(ctx, r.Client, "making VM "+o.VM.Name+" the owner of the claim", o.Claims[claim.Name], claim); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lock makes the VM's status name the restore in progress, nil for none.
+func (r *Reconciler) lock(ctx context.Context, vm *v1.VirtualMachine, name *string) error {
+	to := vm.DeepCopy()
+	to.Status.RestoreInProgress = name
+	return versioned.PatchStatus(ctx, r.Client, "changing status.restoreInProgress of VM", vm, to)
+}
+
+// finalizer changes the finalizers.
+func (r *Reconciler) finalizer(ctx context.Context, from *snapshotv1.VirtualMachineRestore, change func([]string) []string) error {
+	to := from.DeepCopy()
+	to.Finalizers = change(to.Finalizers)
+	return versioned.Patch(ctx, r.Client, "changing the finalizers of the restore", from, to)
+}
+
+// tell says in an event that the restore has ended.
+func (r *Reconciler) tell(from, to *snapshotv1.VirtualMachineRestore) {
+	switch {
+	case restore.Failed(to) && !restore.Failed(from):
+		why := condition.Find(to.Status.Conditions, snapshotv1.ConditionFailure).Message
+		r.Recorder.Eventf(from, nil, corev1.EventTypeWarning, "VirtualMachineRestoreFailed", "Restore", "%s", why)
+	case restore.Complete(to) && !restore.Complete(from):
+		r.Recorder.Eventf(from, nil, corev1.EventTypeNormal, "VirtualMachineRestoreComplete", "Restore", "VM %s is restored", to.Spec.Target.Name)
+	}
+}

@@ -1,0 +1,156 @@
+// Package restore is the loop of VirtualMachineRestores. Package restore of the rules decides; this
+// package observes and acts.
+//
+// It owns the status and the finalizer of restores, the claims that they make until a VM has them, of
+// a VM status.restoreInProgress, and the one write by which a VM becomes what a snapshot has, or is
+// made. It must not decide: what depends on more than "did the API server do it" belongs to the rules.
+//
+// What a restore in progress depends on is read from the API server and from no cache (decision 421).
+package restore
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/controller/volumesnapshot"
+	"drydock.dev/drydock/internal/rules/restore"
+)
+
+// Reconciler is the loop. All fields are required.
+type Reconciler struct {
+	// Client reads from the cache and writes; Reader asks the API server.
+	Client   client.Client
+	Reader   client.Reader
+	Recorder events.EventRecorder
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// most is how many steps follow each other before others have their turn.
+const most = 12
+
+// SetupWithManager registers the loop, which works at the given pace. A restore that waits looks
+// again by itself: no event of its VM or of its claims has to reach it.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("virtualmachinerestore").
+		For(&snapshotv1.VirtualMachineRestore{}).
+		WithOptions(pace).
+		Complete(r)
+}
+
+// Reconcile looks at one restore and does what is next.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	after, err := settle.Turns(ctx, most, func(ctx context.Context) (again bool, after time.Duration, err error) {
+		o, err := r.observe(ctx, req.NamespacedName)
+		if err != nil || o.Restore == nil {
+			return false, 0, err
+		}
+		plan := restore.Decide(o)
+		again, err = r.apply(ctx, o, plan)
+		return again, plan.After, err
+	})
+	return ctrl.Result{RequeueAfter: after}, err
+}
+
+// observe gathers what is known of a restore, which is nil when it is gone or has nothing left to do.
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (restore.Observed, error) {
+	o := restore.Observed{Now: r.Now()}
+	var of snapshotv1.VirtualMachineRestore
+	if err := r.Client.Get(ctx, key, &of); err != nil {
+		return o, client.IgnoreNotFound(err)
+	}
+	if of.DeletionTimestamp == nil && restore.Complete(&of) {
+		return o, nil
+	}
+	if err := r.Reader.Get(ctx, key, &of); err != nil {
+		return o, client.IgnoreNotFound(err)
+	}
+	if err := r.observeTarget(ctx, &of, &o); err != nil {
+		return o, err
+	}
+	if err := r.observeSource(ctx, &of, &o); err != nil {
+		return o, err
+	}
+	o.Restore = &of
+	return o, r.observeClaims(ctx, &o)
+}
+
+func (r *Reconciler) observeTarget(ctx context.Context, of *snapshotv1.VirtualMachineRestore, o *restore.Observed) (err error) {
+	key := client.ObjectKey{Namespace: of.Namespace, Name: of.Spec.Target.Name}
+	if o.VM, err = versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", key); err != nil {
+		return err
+	}
+	vmi, err := versioned.Read[v1.VirtualMachineInstance](ctx, r.Reader, "VMI", key)
+	o.Guest = vmi != nil && !vmi.IsFinal()
+	return err
+}
+
+func (r *Reconciler) observeSource(ctx context.Context, of *snapshotv1.VirtualMachineRestore, o *restore.Observed) (err error) {
+	key := client.ObjectKey{Namespace: of.Namespace, Name: of.Spec.VirtualMachineSnapshotName}
+	if o.Snapshot, err = versioned.Read[snapshotv1.VirtualMachineSnapshot](ctx, r.Reader, "the snapshot", key); err != nil || o.Snapshot == nil {
+		return err
+	}
+	if o.Snapshot.Status == nil || o.Snapshot.Status.VirtualMachineSnapshotContentName == nil {
+		return nil
+	}
+	key.Name = *o.Snapshot.Status.VirtualMachineSnapshotContentName
+	if o.Content, err = versioned.Read[snapshotv1.VirtualMachineSnapshotContent](ctx, r.Reader, "the content", key); err != nil || o.Content == nil {
+		return err
+	}
+	o.VolumeSnapshots, err = volumesnapshot.Of(ctx, r.Reader, o.Content)
+	return err
+}
+
+// observeClaims looks at the claims that the restore uses, or has recorded.
+func (r *Reconciler) observeClaims(ctx context.Context, o *restore.Observed) error {
+	o.Claims, o.Fillers, o.Waits = map[string]*corev1.PersistentVolumeClaim{}, map[string]bool{}, map[string]bool{}
+	for _, name := range restore.ClaimNames(o) {
+		claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Reader, "the claim", client.ObjectKey{Namespace: o.Restore.Namespace, Name: name})
+		if err != nil {
+			return err
+		}
+		if claim == nil {
+			continue
+		}
+		o.Claims[name] = claim
+		if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == "DataVolume" {
+			o.Fillers[owner.Name] = true
+		}
+		if err := r.observeClass(ctx, claim.Spec.StorageClassName, o.Waits); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) observeClass(ctx context.Context, name *string, waits map[string]bool) error {
+	if name == nil || waits[*name] {
+		return nil
+	}
+	class, err := versioned.Read[storagev1.StorageClass](ctx, r.Reader, "the storage class", client.ObjectKey{Name: *name})
+	if err != nil || class == nil {
+		return err
+	}
+	waits[*name] = class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	return nil
+}
+
+// writeStatus writes the restore's status, and brings it to the version that is written. It reports
+// false when somebody else wrote first.
+func (r *Reconciler) writeStatus(ctx context.Context, from, to *snapshotv1.VirtualMachineRestore) (bool, error) {
+	return versioned.FollowStatus(ctx, r.Client, "writing the status of the restore", from, to)
+}

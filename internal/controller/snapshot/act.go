@@ -1,0 +1,153 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/controller/volumesnapshot"
+	"drydock.dev/drydock/internal/rules/snapshot"
+)
+
+// apply writes the status and takes the step. It reports whether to look again at once.
+func (r *Reconciler) apply(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) (again bool, err error) {
+	if plan.Step == snapshot.Hold {
+		return true, r.finalizer(ctx, o.Snapshot, func(f []string) []string { return append(f, snapshot.Finalizer) })
+	}
+	wrote, err := r.writeStatus(ctx, o.Snapshot, plan.Snapshot)
+	if err != nil || !wrote {
+		return err == nil, err
+	}
+	r.tell(o.Snapshot, plan.Snapshot)
+	if plan.Step == snapshot.Rest {
+		// What has failed is taken back at once.
+		return !snapshot.Ended(o.Snapshot) && snapshot.Ended(plan.Snapshot), nil
+	}
+	if plan.Step == snapshot.Quiesce {
+		return r.quiesce(ctx, o, plan)
+	}
+	err = r.take(ctx, o, plan)
+	if refused(err) {
+		to := snapshot.Refused(o, plan, err.Error())
+		_, werr := r.writeStatus(ctx, plan.Snapshot, to)
+		r.tell(plan.Snapshot, to)
+		return werr == nil, werr
+	}
+	return true, err
+}
+
+// refused reports whether the API server will not do it another time either: a quota, an
+// admission rule, a size.
+func refused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// take takes the plan's step.
+func (r *Reconciler) take(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) error {
+	switch plan.Step {
+	case snapshot.Release:
+		return r.finalizer(ctx, plan.Snapshot, func(f []string) []string {
+			return slices.DeleteFunc(f, func(name string) bool { return name == snapshot.Finalizer })
+		})
+	case snapshot.Lock:
+		return r.lock(ctx, o.VM, &o.Snapshot.Name)
+	case snapshot.Unlock:
+		// It was let go with the report of its cuts, if it is known not to be held.
+		if o.Hold == nil || o.Hold.Lasts() {
+			r.letGo(ctx, o)
+		}
+		return r.lock(ctx, o.VM, nil)
+	case snapshot.Report:
+		err := r.writeContent(ctx, o, plan)
+		if err == nil && o.Hold != nil {
+			r.letGo(ctx, o)
+		}
+		return err
+	case snapshot.MakeContent, snapshot.Discard, snapshot.Name:
+		if err := r.label(ctx, plan); err != nil {
+			return err
+		}
+		return r.writeContent(ctx, o, plan)
+	case snapshot.Cut:
+		return r.cut(ctx, plan)
+	case snapshot.Hold, snapshot.Quiesce, snapshot.Rest:
+	}
+	return nil
+}
+
+// label changes which claims a VolumeGroupSnapshot would select, if that is planned.
+func (r *Reconciler) label(ctx context.Context, plan snapshot.Plan) error {
+	if plan.Labels == nil {
+		return nil
+	}
+	return volumesnapshot.Label(ctx, r.Client, plan.Snapshot.Namespace, plan.Labels)
+}
+
+// cut makes the VolumeSnapshots, or the VolumeGroupSnapshot.
+func (r *Reconciler) cut(ctx context.Context, plan snapshot.Plan) error {
+	if plan.Group != nil {
+		if err := r.label(ctx, plan); err != nil {
+			return err
+		}
+		return volumesnapshot.CreateGroup(ctx, r.Client, plan.Snapshot.Namespace, plan.Group)
+	}
+	for _, wanted := range plan.Cuts {
+		if err := volumesnapshot.Create(ctx, r.Client, plan.Snapshot.Namespace, wanted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeContent makes the content, writes its status or names, or deletes it, as the step says. That somebody
+// was faster is no error: the loop looks again.
+func (r *Reconciler) writeContent(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) (err error) {
+	switch plan.Step {
+	case snapshot.MakeContent:
+		err = r.Client.Create(ctx, plan.Content)
+	case snapshot.Report:
+		err = r.Client.Status().Patch(ctx, plan.Content, client.MergeFromWithOptions(o.Content, client.MergeFromWithOptimisticLock{}))
+	case snapshot.Name:
+		err = r.Client.Patch(ctx, plan.Content, client.MergeFromWithOptions(o.Content, client.MergeFromWithOptimisticLock{}))
+	case snapshot.Discard:
+		err = r.Client.Delete(ctx, o.Content, client.Preconditions{UID: &o.Content.UID})
+	}
+	if err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("to %s %s/%s: %w", plan.Step, o.Snapshot.Namespace, snapshot.ContentName(o.Snapshot), err)
+}
+
+// finalizer changes the finalizers.
+func (r *Reconciler) finalizer(ctx context.Context, from *snapshotv1.VirtualMachineSnapshot, change func([]string) []string) error {
+	to := from.DeepCopy()
+	to.Finalizers = change(to.Finalizers)
+	return versioned.Patch(ctx, r.Client, "changing the finalizers of the snapshot", from, to)
+}
+
+// lock makes the VM's status name the snapshot in progress, nil for none. Who wrote the VM in
+// between has it looked at again.
+func (r *Reconciler) lock(ctx context.Context, vm *v1.VirtualMachine, name *string) error {
+	to := vm.DeepCopy()
+	to.Status.SnapshotInProgress = name
+	return versioned.PatchStatus(ctx, r.Client, "changing status.snapshotInProgress of VM", vm, to)
+}
+
+// tell says in an event that the snapshot has ended.
+func (r *Reconciler) tell(from, to *snapshotv1.VirtualMachineSnapshot) {
+	if snapshot.Ended(from) || !snapshot.Ended(to) {
+		return
+	}
+	if to.Status.Phase == snapshotv1.Failed {
+		r.Recorder.Eventf(from, nil, corev1.EventTypeWarning, "VirtualMachineSnapshotFailed", "Snapshot", "%s", *to.Status.Error.Message)
+		return
+	}
+	r.Recorder.Eventf(from, nil, corev1.EventTypeNormal, "VirtualMachineSnapshotComplete", "Snapshot", "the snapshot of VM %s is complete", from.Spec.Source.Name)
+}

@@ -1,0 +1,139 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/rules/snapshot"
+)
+
+// Guests holds guests still. Errors are the API server's; a conflict means not just now.
+type Guests interface {
+	// Quiesce holds a VMI's guest still for at most a while.
+	Quiesce(ctx context.Context, vmi *v1.VirtualMachineInstance, holder string, timeout time.Duration) (launch.Hold, error)
+	// Held says what holds it, or has held it last, and asks the guest agent if verify is true.
+	Held(ctx context.Context, vmi *v1.VirtualMachineInstance, verify bool) (launch.Hold, error)
+	// Release has it go on.
+	Release(ctx context.Context, vmi *v1.VirtualMachineInstance, holder string) (launch.Hold, error)
+}
+
+// subresources holds guests still through subresources of VMIs, which virt-controller alone has the rights to.
+type subresources struct{ client rest.Interface }
+
+// NewGuests asks the API server for what Guests does.
+func NewGuests(server *rest.Config) (Guests, error) {
+	config := rest.CopyConfig(server)
+	config.APIPath = "/apis"
+	config.GroupVersion = &v1.SubresourceStorageGroupVersion
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for the subresources of VMIs: %w", err)
+	}
+	return &subresources{client}, nil
+}
+
+func (s *subresources) Quiesce(ctx context.Context, vmi *v1.VirtualMachineInstance, holder string, timeout time.Duration) (launch.Hold, error) {
+	return answer(ctx, to(s.client.Put(), vmi, nodeapi.Quiesce).
+		Param(nodeapi.HolderQuery, holder).Param(nodeapi.TimeoutQuery, timeout.String()))
+}
+
+func (s *subresources) Held(ctx context.Context, vmi *v1.VirtualMachineInstance, verify bool) (launch.Hold, error) {
+	return answer(ctx, to(s.client.Get(), vmi, nodeapi.Quiesce).Param(nodeapi.VerifyQuery, fmt.Sprint(verify)))
+}
+
+func (s *subresources) Release(ctx context.Context, vmi *v1.VirtualMachineInstance, holder string) (launch.Hold, error) {
+	return answer(ctx, to(s.client.Put(), vmi, nodeapi.Release).Param(nodeapi.HolderQuery, holder))
+}
+
+func to(r *rest.Request, vmi *v1.VirtualMachineInstance, verb nodeapi.Verb) *rest.Request {
+	return r.Namespace(vmi.Namespace).Resource("virtualmachineinstances").Name(vmi.Name).SubResource(string(verb)).MaxRetries(0)
+}
+
+func answer(ctx context.Context, r *rest.Request) (hold launch.Hold, err error) {
+	result := r.Do(ctx)
+	// The error of Raw says nothing of what virt-api or virt-handler has answered.
+	if err := result.Error(); err != nil {
+		return hold, err
+	}
+	text, err := result.Raw()
+	if err != nil {
+		return hold, fmt.Errorf("reading what holds the guest: %w", err)
+	}
+	if err := json.Unmarshal(text, &hold); err != nil {
+		return hold, fmt.Errorf("reading what holds the guest: %w", err)
+	}
+	return hold, nil
+}
+
+const (
+	// silence is how long a guest's node may take to say what holds the guest: the agent is asked, too.
+	silence = 5 * time.Second
+	// patience is how long it may take to hold the guest still, or to let it go on.
+	patience = 30 * time.Second
+)
+
+// holdOn is what holds the guest; nil if nobody says so, or it does not matter.
+func (r *Reconciler) holdOn(ctx context.Context, o snapshot.Observed) *launch.Hold {
+	ask, verify := snapshot.AsksHold(o)
+	if !ask {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	hold, err := r.Guests.Held(ctx, o.VMI, verify)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("nobody says whether the guest is held still", "vmi", o.VMI.Name, "reason", err.Error())
+		return nil
+	}
+	return &hold
+}
+
+// quiesce holds the guest still. What stands in the way comes to stand in the status.
+func (r *Reconciler) quiesce(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) (again bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err = r.Guests.Quiesce(ctx, o.VMI, snapshot.Holder(o.Snapshot), plan.Timeout)
+	var known apierrors.APIStatus
+	forGood := errors.As(err, &known) && known.Status().Reason == nodeapi.NotHeld
+	switch {
+	case err == nil:
+		return true, nil
+	case !forGood && !apierrors.IsConflict(err):
+		return false, fmt.Errorf("holding the guest of VMI %s/%s still: %w", o.VMI.Namespace, o.VMI.Name, err)
+	}
+	to := snapshot.NotHeld(o, plan, known.Status().Message, forGood)
+	if _, err = r.writeStatus(ctx, plan.Snapshot, to); err == nil {
+		r.tell(plan.Snapshot, to)
+	}
+	return forGood, err
+}
+
+// letGo has the guest go on, if there is one. virt-launcher does it by itself when the time is over that was asked for, so
+// that a node that can't be reached holds up nobody.
+func (r *Reconciler) letGo(ctx context.Context, o snapshot.Observed) {
+	if o.VMI == nil {
+		return
+	}
+	log := ctrl.LoggerFrom(ctx).WithValues("vmi", o.VMI.Name)
+	ctx, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	hold, err := r.Guests.Release(ctx, o.VMI, snapshot.Holder(o.Snapshot))
+	switch {
+	case err != nil:
+		log.Info("the guest can't be told to go on after its disks were snapshotted; it does so at its deadline", "reason", err.Error())
+	case hold.Token != "":
+		log.Info("the guest was held still while its disks were snapshotted", "milliseconds", hold.Milliseconds, "method", hold.Method)
+	}
+}

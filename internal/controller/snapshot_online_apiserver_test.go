@@ -1,0 +1,123 @@
+//go:build apiserver
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
+)
+
+// node stands in for the node that a guest runs on: it holds the guest still in a variable.
+type node struct {
+	mu   sync.Mutex
+	hold launch.Hold
+	// holds and releases are how often it was held and let go.
+	holds, releases int
+	// refusal is what Quiesce answers, nil to hold the guest. breaks has the hold end when somebody verifies it.
+	refusal error
+	breaks  bool
+}
+
+func (n *node) Quiesce(_ context.Context, _ *v1.VirtualMachineInstance, holder string, _ time.Duration) (launch.Hold, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.refusal != nil {
+		return launch.Hold{}, n.refusal
+	}
+	if !n.hold.Lasts() {
+		n.holds++
+		n.hold = launch.Hold{Token: fmt.Sprintf("t%d", n.holds), Holder: holder, Method: launch.MethodAgent, Milliseconds: 300}
+	}
+	return n.hold, nil
+}
+
+func (n *node) Held(_ context.Context, _ *v1.VirtualMachineInstance, verify bool) (launch.Hold, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if verify && n.breaks && n.hold.Lasts() {
+		n.hold.Ended, n.hold.TimedOut = "it was not released before its deadline", true
+	}
+	return n.hold, nil
+}
+
+func (n *node) Release(_ context.Context, _ *v1.VirtualMachineInstance, holder string) (launch.Hold, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.hold.Lasts() || n.hold.Holder != holder {
+		return launch.Hold{}, nil
+	}
+	n.releases++
+	n.hold.Ended = "it was released"
+	return n.hold, nil
+}
+
+func (n *node) set(change func(*node)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change(n)
+}
+
+// A VM that runs is snapshotted while its guest is held; if it was not held all the time, or can't be, the snapshot
+// fails, and nothing of it stays.
+func TestAVMThatRunsIsSnapshotted(t *testing.T) {
+	n := &node{}
+	w := newWorld(t, func(o *options) { o.guests = n })
+	w.createBoundClaim("one")
+	w.createBoundClaim("two")
+	vm := w.createVMOn("vm", "one", "two")
+	vm.Spec.RunStrategy = new(v1.RunStrategyAlways)
+	w.do("starting the VM", w.client.Update(w.ctx, vm))
+	w.run("vm")
+	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+
+	s := w.snapshotOfTwoDisks(w.vm("vm"))
+	if n.holds != 1 || n.releases != 1 {
+		t.Errorf("the guest was held %d times, and released %d times", n.holds, n.releases)
+	}
+	if said := s.Status.SourceIndications; len(said) != 2 || said[0].Indication != snapshotv1.VMSnapshotOnlineSnapshotIndication ||
+		said[1].Indication != snapshotv1.VMSnapshotGuestAgentIndication || !strings.Contains(said[1].Message, "0.30 s") {
+		t.Errorf("the snapshot says %+v", said)
+	}
+
+	fails := func(name, why string) {
+		t.Helper()
+		s := w.awaitSnapshot(name, snapshotv1.Failed)
+		if got := *s.Status.Error.Message; !strings.Contains(got, why) {
+			t.Errorf("the snapshot %s says %q, want %q", name, got, why)
+		}
+		w.eventually("the VM to be unlocked, and one content to be left", func() (bool, string) {
+			return w.vm("vm").Status.SnapshotInProgress == nil && len(w.contents()) == 1, fmt.Sprintf("%d contents", len(w.contents()))
+		})
+	}
+	n.set(func(n *node) { n.breaks = true })
+	w.snapshot("breaks", "vm")
+	fails("breaks", "went on before all of its disks were snapshotted: it was not released before its deadline")
+
+	n.set(func(n *node) {
+		n.breaks = false
+		n.refusal = apierrors.NewConflict(v1.Resource("virtualmachineinstances"), "vm", fmt.Errorf("it is being migrated"))
+	})
+	w.snapshot("waits", "vm", func(s *snapshotv1.VirtualMachineSnapshot) {
+		s.Spec.FailureDeadline = &metav1.Duration{Duration: 3 * time.Second}
+	})
+	fails("waits", "it is being migrated")
+
+	n.set(func(n *node) {
+		n.refusal = &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusInternalServerError, Reason: nodeapi.NotHeld, Message: "the agent hangs"}}
+	})
+	w.snapshot("hangs", "vm")
+	fails("hangs", "could not be held still: the agent hangs")
+}

@@ -1,0 +1,143 @@
+package versioned
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+var pods = schema.GroupResource{Resource: "pods"}
+
+func pod() *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "p"}}
+}
+
+// server holds the pod, and answers every request with err, nil to serve it.
+func server(t *testing.T, err error) (client.Client, *corev1.Pod) {
+	t.Helper()
+	c := fake.NewClientBuilder().WithObjects(pod()).WithStatusSubresource(&corev1.Pod{}).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if err != nil {
+				return err
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if err != nil {
+				return err
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if err != nil {
+				return err
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	}).Build()
+	has := pod()
+	if err == nil {
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(has), has); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c, has
+}
+
+func TestRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		key    client.ObjectKey
+		answer error
+		found  bool
+		err    string
+	}{
+		"an object that is there": {key: client.ObjectKey{Namespace: "lab", Name: "p"}, found: true},
+		"none":                    {key: client.ObjectKey{Namespace: "lab", Name: "other"}},
+		"the API server is away":  {client.ObjectKey{Namespace: "lab", Name: "p"}, errors.New("timeout"), false, "reading the pod lab/p: timeout"},
+		"a name in no namespace":  {client.ObjectKey{Name: "p"}, errors.New("timeout"), false, "reading the pod p: timeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := server(t, c.answer)
+			got, err := Read[corev1.Pod](t.Context(), s, "the pod", c.key)
+			if (got != nil) != c.found || message(err) != c.err {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
+	}
+}
+
+// What a write says of each answer of the API server.
+func TestWrites(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer error
+		wrote  bool
+		err    string
+	}{
+		"it is written":           {wrote: true},
+		"somebody was faster":     {answer: apierrors.NewConflict(pods, "p", nil)},
+		"the object is gone":      {answer: apierrors.NewNotFound(pods, "p")},
+		"the API server is away":  {answer: errors.New("timeout"), err: "changing the pod lab/p: timeout"},
+		"the write is not served": {answer: apierrors.NewForbidden(pods, "p", errors.New("quota")), err: `changing the pod lab/p: pods "p" is forbidden: quota`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, from := server(t, c.answer)
+			to := from.DeepCopy()
+			to.Labels = map[string]string{"a": "b"}
+			if err := Patch(t.Context(), s, "changing the pod", from, to); message(err) != c.err {
+				t.Errorf("Patch says %v", err)
+			}
+			s, from = server(t, c.answer)
+			to = from.DeepCopy()
+			to.Status.Message = "a"
+			if err := PatchStatus(t.Context(), s, "changing the pod", from, to); message(err) != c.err {
+				t.Errorf("PatchStatus says %v", err)
+			}
+			s, from = server(t, c.answer)
+			wrote, err := FollowStatus(t.Context(), s, "changing the pod", from, to)
+			if wrote != c.wrote || message(err) != c.err || wrote != (to.ResourceVersion != from.ResourceVersion) {
+				t.Errorf("FollowStatus says %t, %v", wrote, err)
+			}
+		})
+	}
+}
+
+func TestWhatHasChangedSinceIsNotWritten(t *testing.T) {
+	s, from := server(t, nil)
+	first := from.DeepCopy()
+	first.Status.Message = "first"
+	if wrote, err := FollowStatus(t.Context(), s, "changing the pod", from, first); !wrote || err != nil {
+		t.Fatalf("the first write: %t, %v", wrote, err)
+	}
+	second := from.DeepCopy()
+	second.Status.Message = "second"
+	if wrote, err := FollowStatus(t.Context(), s, "changing the pod", from, second); wrote || err != nil {
+		t.Errorf("a write on top of an old version: %t, %v", wrote, err)
+	}
+	second = first.DeepCopy()
+	second.Status.Message = "second"
+	if wrote, err := FollowStatus(t.Context(), s, "changing the pod", first, second); !wrote || err != nil {
+		t.Errorf("a write on top of what was written: %t, %v", wrote, err)
+	}
+}
+
+func TestNothingIsWrittenWithoutADifference(t *testing.T) {
+	s, from := server(t, errors.New("must not be asked"))
+	if wrote, err := FollowStatus(t.Context(), s, "changing the pod", from, from.DeepCopy()); !wrote || err != nil {
+		t.Errorf("got %t, %v", wrote, err)
+	}
+}
+
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,60 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/placement"
+	"drydock.dev/drydock/internal/rules/sriov"
+)
+
+// attachmentDefinition is Multus' kind. Nothing of an object is read but its metadata.
+var attachmentDefinition = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
+
+// facts are what a launcher pod of the VMI depends on beside the VMI.
+func (r *Reconciler) facts(ctx context.Context, vmi *v1.VirtualMachineInstance, claims []placement.Claim) (launcherpod.Facts, error) {
+	devices, err := r.devices(ctx, vmi)
+	return launcherpod.Facts{BlockClaims: blockClaims(claims), Devices: devices}, err
+}
+
+// devices asks the API server for the resources of the networks on which the VMI has a device of its node. They are not kept:
+// a pod is made rarely, and a definition that is new is to count.
+func (r *Reconciler) devices(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]corev1.ResourceName, error) {
+	out := map[string]corev1.ResourceName{}
+	for _, network := range launcherpod.DeviceNetworks(vmi) {
+		resource, err := r.resourceOf(ctx, network.Attachment)
+		if err != nil {
+			return nil, fmt.Errorf("network %s: %w", network.Name, err)
+		}
+		out[network.Name] = resource
+	}
+	return out, nil
+}
+
+// resourceOf is the resource that a NetworkAttachmentDefinition names.
+func (r *Reconciler) resourceOf(ctx context.Context, of launcherpod.Attachment) (corev1.ResourceName, error) {
+	definition := &metav1.PartialObjectMetadata{}
+	definition.SetGroupVersionKind(attachmentDefinition)
+	found, err := exists(ctx, r.stored, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, definition)
+	switch {
+	case meta.IsNoMatchError(err):
+		return "", fmt.Errorf("the cluster has no NetworkAttachmentDefinitions: install Multus for the network %s/%s", of.Namespace, of.Name)
+	case err != nil:
+		return "", err
+	case !found:
+		return "", fmt.Errorf("the NetworkAttachmentDefinition %s/%s does not exist", of.Namespace, of.Name)
+	}
+	resource, err := sriov.Resource(definition.Annotations)
+	if err != nil {
+		return "", fmt.Errorf("the NetworkAttachmentDefinition %s/%s %w", of.Namespace, of.Name, err)
+	}
+	return resource, nil
+}

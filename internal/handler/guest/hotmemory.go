@@ -1,0 +1,191 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
+	"drydock.dev/drydock/internal/rules/machine"
+)
+
+const (
+	// memoryRests is how long a guest's memory must stay as it is to be told of when it is not what the guest was given:
+	// it comes and goes block by block.
+	memoryRests = 10 * time.Second
+	// memoryPatience is how long nothing may come of a request before that is told. A guest that is started again
+	// has none of it until its system runs.
+	memoryPatience = time.Minute
+
+	memoryEvent = "MEMORY_DEVICE_SIZE_CHANGE"
+	memoryPath  = "/machine/peripheral/" + machine.MemoryDevice
+)
+
+// hotMemory is the memory that a guest has beside what it was started with. It is a value. QEMU keeps all of it.
+type hotMemory struct {
+	inquiry
+	// known means that QEMU has said.
+	known bool
+	// requested is what the guest was given, size what it has taken.
+	requested, size int64
+	// rested is the size that is told, changed when requested or size were others last.
+	rested  int64
+	changed time.Time
+}
+
+// with is what is known when QEMU has said what there is.
+func (m hotMemory) with(requested, size int64, now time.Time) hotMemory {
+	next := m
+	next.known, next.requested, next.size = true, requested, size
+	if !m.known {
+		next.rested = size
+	}
+	if !m.known || m.requested != requested || m.size != size {
+		next.changed = now
+	}
+	return next.at(now)
+}
+
+// at is what is known when time has passed.
+func (m hotMemory) at(now time.Time) hotMemory {
+	if m.size == m.requested || now.Sub(m.changed) >= memoryRests {
+		m.rested = m.size
+	}
+	return m
+}
+
+// after is when to look again, 0 for when something happens.
+func (m hotMemory) after(now time.Time) time.Duration {
+	if !m.known || m.size == m.requested {
+		return 0
+	}
+	for _, wait := range []time.Duration{memoryRests, memoryPatience} {
+		if left := m.changed.Add(wait).Sub(now); left > 0 {
+			return left
+		}
+	}
+	return 0
+}
+
+// kept says why a guest has other memory than it was given, "" if it has that, or may need its time.
+func (m hotMemory) kept(now time.Time) string {
+	if !m.known || m.size == m.requested || now.Sub(m.changed) < memoryPatience {
+		return ""
+	}
+	amount := func(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }
+	if m.size < m.requested {
+		return fmt.Sprintf("the guest does not take the memory that it is given: it has taken %s of %s for %v; its system may have no driver for virtio-mem, or may not bring memory into use",
+			amount(m.size), amount(m.requested), memoryPatience)
+	}
+	return fmt.Sprintf("the guest does not give its memory back: it has kept %s, of which it is to keep %s, for %v; its system may be using it", amount(m.size), amount(m.requested), memoryPatience)
+}
+
+func (m hotMemory) facts() guestlifecycle.Memory {
+	return guestlifecycle.Memory{Known: m.known, Requested: m.requested, Size: m.rested}
+}
+
+// memoryInfo is what QEMU says of a device.
+type memoryInfo struct {
+	Type string `json:"type"`
+	Data struct {
+		ID        string `json:"id"`
+		Requested int64  `json:"requested-size"`
+		Size      int64  `json:"size"`
+		Most      int64  `json:"max-size"`
+	} `json:"data"`
+}
+
+// heardMemory notes what an event says of memory, and reports whether that is news.
+func (g *Guest) heardMemory(e qmp.Event) bool {
+	if e.Name != memoryEvent {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.memory.expire()
+}
+
+// RefreshMemory asks QEMU what memory the guest has, unless that is known.
+func (g *Guest) RefreshMemory(ctx context.Context) {
+	now := g.env.Now()
+	g.refresh(ctx, &g.memory.inquiry, func(ctx context.Context) error { return g.askMemory(ctx, now) })
+}
+
+// askMemory asks QEMU. What differs from what was known has done so since now.
+func (g *Guest) askMemory(ctx context.Context, now time.Time) error {
+	question := g.number(&g.memory.inquiry)
+	is, err := g.queryMemory(ctx)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.memory.answer(question) && is != nil {
+		g.memory = g.memory.with(is.Data.Requested, is.Data.Size, now)
+	}
+	return nil
+}
+
+// queryMemory asks for the device by which the guest gets memory, nil for none.
+func (g *Guest) queryMemory(ctx context.Context) (*memoryInfo, error) {
+	var list []memoryInfo
+	if err := g.monitor.Execute(ctx, "query-memory-devices", nil, &list); err != nil {
+		return nil, fmt.Errorf("asking what memory the guest has: %w", err)
+	}
+	for i := range list {
+		if list[i].Type == "virtio-mem" && list[i].Data.ID == machine.MemoryDevice {
+			return &list[i], list[i].valid()
+		}
+	}
+	return nil, nil
+}
+
+// valid bounds what QEMU says, which may be in its guest's hands.
+func (i *memoryInfo) valid() error {
+	d := &i.Data
+	if d.Requested < 0 || d.Size < 0 || max(d.Requested, d.Size) > d.Most || d.Most > machine.MostRoom {
+		return fmt.Errorf("asking what memory the guest has: QEMU says %d of %d, of %d that there can be", d.Size, d.Requested, d.Most)
+	}
+	return nil
+}
+
+// GiveMemory tells QEMU how much memory the guest is to have beside what it was started with. The guest takes or
+// releases it in its own time.
+func (g *Guest) GiveMemory(ctx context.Context, size int64) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	now := g.env.Now()
+	if err := g.execute(ctx, "qom-set", map[string]any{"path": memoryPath, "property": "requested-size", "value": size}); err != nil {
+		return fmt.Errorf("giving the guest %d bytes of memory: %w", size, err)
+	}
+	return g.askMemory(ctx, now)
+}
+
+// KeptMemory is why the guest has other memory than it was given, "" if it has that, or may need its time.
+func (g *Guest) KeptMemory() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.memory.kept(g.env.Now())
+}
+
+// LosesWrites reports whether the guest is to be stopped before it is migrated: QEMU before 9.0 does not notice all that
+// an emulated guest writes to a memory of whole 256 KiB, such as that which was plugged, and would leave it behind
+// (decisions 302 and 398).
+func (f Facts) LosesWrites() bool {
+	return !f.KVM && (f.Memory.Requested > 0 || f.Memory.Size > 0)
+}
+
+// losesWrites is LosesWrites of what QEMU says now.
+func (g *Guest) losesWrites(ctx context.Context) (bool, error) {
+	if g.kvm {
+		return false, nil
+	}
+	is, err := g.queryMemory(ctx)
+	if is == nil || err != nil {
+		return false, err
+	}
+	return Facts{Memory: guestlifecycle.Memory{Requested: is.Data.Requested, Size: is.Data.Size}}.LosesWrites(), nil
+}

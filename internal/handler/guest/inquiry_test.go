@@ -1,0 +1,124 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+)
+
+func TestWhenQEMUIsAskedAgain(t *testing.T) {
+	var q inquiry
+	due := func(when string, want bool) {
+		t.Helper()
+		if q.outdated() != want {
+			t.Errorf("%s it is due: %v", when, !want)
+		}
+	}
+	due("at first", true)
+	if q.expire() {
+		t.Error("it is news although nobody has asked")
+	}
+	first := q.number()
+	due("while QEMU has not answered", true)
+	if !q.expire() {
+		t.Error("it is no news to one who waits for the answer")
+	}
+	second := q.number()
+	if !q.answer(first) {
+		t.Error("the first answer does not count")
+	}
+	due("when only the question before the event is answered", true)
+	for range 2 {
+		if !q.answer(second) {
+			t.Error("the second answer, which is given twice, does not count")
+		}
+	}
+	due("when the question after the event is answered", false)
+	if q.answer(first) {
+		t.Error("an answer that comes late counts")
+	}
+	due("when another answer comes late", false)
+	if !q.expire() {
+		t.Error("it is no news when the answer is known")
+	}
+	due("after another event", true)
+}
+
+// asked is something that QEMU is asked for again after an event.
+type asked struct {
+	command, event string
+	refresh        func(*Guest, context.Context)
+	known          func(Facts) bool
+}
+
+var allAsked = map[string]asked{
+	"CPUs":   {"query-hotpluggable-cpus", "DEVICE_DELETED", (*Guest).RefreshCPUs, func(f Facts) bool { return f.VCPUs == 1 }},
+	"NICs":   {"qom-list", "DEVICE_DELETED", func(g *Guest, ctx context.Context) { g.refresh(ctx, &g.nicList, g.learnNICs) }, func(f Facts) bool { return f.NICs.Present["blue"] }},
+	"memory": {"query-memory-devices", "MEMORY_DEVICE_SIZE_CHANGE", (*Guest).RefreshMemory, func(f Facts) bool { return f.Memory.Known }},
+}
+
+// TestAnEventDuringAQuestionIsNotLost has QEMU report a change while it answers: the answer may be that from before.
+func TestAnEventDuringAQuestionIsNotLost(t *testing.T) {
+	for name, test := range allAsked {
+		t.Run(name, func(t *testing.T) {
+			qemu, g := plugged(t)
+			before := qemu.Executed(test.command)
+			change := func() {
+				qemu.Emit(test.event, map[string]any{})
+				<-g.woken
+			}
+			asks := func(when string, want int) {
+				t.Helper()
+				test.refresh(g.Guest, t.Context())
+				if got := qemu.Executed(test.command) - before; got != want {
+					t.Fatalf("%s QEMU was asked %d times, want %d", when, got, want)
+				}
+			}
+			answerOutdated := func(json.RawMessage) (any, error) {
+				change()
+				qemu.Override(test.command, nil)
+				return []any{}, nil
+			}
+			if before > 0 {
+				change()
+			}
+			qemu.Override(test.command, answerOutdated)
+			asks("at first", 1)
+			asks("after a change during the first question", 2)
+			asks("when the answer is known", 2)
+			if f := g.Observe(); !test.known(f) {
+				t.Errorf("the second answer is not known: %+v", f)
+			}
+			qemu.Override(test.command, answerOutdated)
+			change()
+			asks("after a change", 3)
+			asks("after a change during another question", 4)
+			asks("when the answer is known again", 4)
+		})
+	}
+}
+
+func TestAQuestionThatFailsIsPutAgain(t *testing.T) {
+	for name, test := range allAsked {
+		t.Run(name, func(t *testing.T) {
+			qemu, g := plugged(t)
+			test.refresh(g.Guest, t.Context())
+			before := qemu.Executed(test.command)
+			qemu.Emit(test.event, map[string]any{})
+			<-g.woken
+			qemu.Override(test.command, func(json.RawMessage) (any, error) { return nil, errors.New("not now") })
+			test.refresh(g.Guest, t.Context())
+			if f := g.Observe(); !test.known(f) {
+				t.Errorf("what was known is forgotten: %+v", f)
+			}
+			qemu.Override(test.command, nil)
+			for range 2 {
+				test.refresh(g.Guest, t.Context())
+				if got := qemu.Executed(test.command) - before; got != 2 {
+					t.Errorf("QEMU was asked %d times, want 2", got)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,22 @@
+package network
+
+import (
+	"fmt"
+
+	"github.com/go-logr/logr"
+
+	"drydock.dev/drydock/internal/rules/nichotplug"
+	"drydock.dev/drydock/internal/rules/sriov"
+)
+
+// setupDevice finds the device of the node that the interface is. Nothing is made for it: the network plugin has set
+// the device up, and QEMU passes it through.
+func setupDevice(pod Pod, p plan, _ logr.Logger) (Interface, []server, error) {
+	device := pod.Devices[p.podInterface]
+	if device == "" && pod.sets(p.name) {
+		return Interface{}, nil, fmt.Errorf("%s.sriov: which device of the node it is, the launcher pod does not say: its annotation %s must name for %s the PCI device "+
+			"(device-info) that a device plugin has given to the pod; look at the resource that the NetworkAttachmentDefinition %s names (%s), and its plugin",
+			p.path, nichotplug.StatusAnnotation, p.podInterface, p.attachment, sriov.ResourceAnnotation)
+	}
+	return Interface{Name: p.name, MAC: p.mac.String(), Queues: 1, PodInterface: p.podInterface, Device: device}, nil, nil
+}

@@ -1,0 +1,81 @@
+package launcher
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"syscall"
+
+	"drydock.dev/drydock/internal/launcher/stderrtail"
+)
+
+// child is a program that the launcher has started for its guest: QEMU, or what QEMU needs. It dies with the launcher.
+type child struct {
+	pid    int
+	ended  <-chan syscall.WaitStatus
+	stderr *stderrtail.Tail
+	// drained is closed when all of its standard error is in the tail.
+	drained chan struct{}
+	// gone is closed by whoever has taken its end from ended.
+	gone chan struct{}
+}
+
+// inheritedFD is the descriptor by which a child has the file that it inherits.
+const inheritedFD = 3
+
+// startChild starts a program, named so in errors, without standard input. It inherits a file, which the caller closes.
+func startChild(name string, argv []string, inherited *os.File, log io.Writer, children *reaper) (*child, error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, fmt.Errorf("making %s's standard input: %w", name, err)
+	}
+	defer null.Close()
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("making %s's standard error: %w", name, err)
+	}
+	defer write.Close()
+	c := &child{stderr: &stderrtail.Tail{Also: log}, drained: make(chan struct{}), gone: make(chan struct{})}
+	c.pid, c.ended, err = fork(argv, []uintptr{null.Fd(), write.Fd(), write.Fd(), inherited.Fd()}, children, c.gone)
+	if err != nil {
+		_ = read.Close()
+		return nil, err
+	}
+	go c.drain(read)
+	return c, nil
+}
+
+// fork starts a program on a thread that stays for as long as it runs, which the caller says by
+// closing gone: the kernel sends the signal of a parent's death when the thread dies that forked.
+func fork(argv []string, files []uintptr, children *reaper, gone <-chan struct{}) (pid int, ended <-chan syscall.WaitStatus, err error) {
+	started := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		pid, ended, err = children.start(func() (int, error) {
+			return syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{
+				Files: files, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"},
+				Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+			})
+		})
+		failed := err != nil
+		if failed {
+			err = fmt.Errorf("starting %s: %w", argv[0], err)
+		}
+		close(started)
+		if !failed {
+			<-gone
+		}
+	}()
+	<-started
+	return pid, ended, err
+}
+
+// drain is the goroutine that reads the child's standard error; the child's end ends it.
+func (c *child) drain(read *os.File) {
+	defer close(c.drained)
+	defer read.Close()
+	// Whatever can be read is read; an error is the end of it.
+	_, _ = io.Copy(c.stderr, read)
+}

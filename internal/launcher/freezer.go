@@ -1,0 +1,185 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+// virt-freezer is virt-launcher under another name (layout.FreezerBinary): backup tools run it in the launcher pod,
+// by the annotations that the pod has for them, before and after they take snapshots of their own. It asks the
+// launcher, by a socket beside virt-handler's. Whoever may run it in the pod may do to that guest what a user's
+// freeze does, and no more.
+
+// Bounds of a conversation with virt-freezer: one at a time.
+const (
+	freezerPatience = monitorPatience + freezePatience + 2*time.Second
+	maxFreezer      = 4 << 10
+)
+
+// freezerRequest is what virt-freezer asks for, freezerAnswer the answer.
+type (
+	freezerRequest struct {
+		Freeze bool `json:"freeze"`
+		// Milliseconds is after what time the guest is thawed if nobody asks for it.
+		Milliseconds int64 `json:"milliseconds,omitempty"`
+	}
+	freezerAnswer struct {
+		Error string `json:"error,omitempty"`
+		// Alone means that no guest agent is connected, so that nothing can be frozen.
+		Alone bool `json:"alone,omitempty"`
+	}
+)
+
+// serveFreezer is the goroutine that owns the listener.
+func (l *launcher) serveFreezer(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		l.converse(conn)
+	}
+}
+
+// converse answers one request.
+func (l *launcher) converse(conn net.Conn) {
+	defer conn.Close()
+	// Without a deadline nobody else would have a turn.
+	if err := conn.SetDeadline(time.Now().Add(freezerPatience)); err != nil {
+		return
+	}
+	var request freezerRequest
+	answer := freezerAnswer{Error: "the request cannot be read"}
+	if json.NewDecoder(io.LimitReader(conn, maxFreezer)).Decode(&request) == nil {
+		answer = l.freezer(request)
+	}
+	if err := json.NewEncoder(conn).Encode(answer); err != nil {
+		l.post(func() { l.logf("answering virt-freezer: %v", err) })
+	}
+}
+
+// freezer freezes and thaws as a user does.
+func (l *launcher) freezer(request freezerRequest) freezerAnswer {
+	if !request.Freeze {
+		l.await(func(reply func(launch.Reply)) { l.release(&launch.Release{Holder: launch.HolderUser}, reply) })
+		return freezerAnswer{}
+	}
+	if open, err := l.agentListens(); err != nil || !open {
+		return freezerAnswer{Error: text(err), Alone: err == nil}
+	}
+	return freezerAnswer{Error: l.await(func(reply func(launch.Reply)) {
+		l.quiesce(&launch.Quiesce{Holder: launch.HolderUser, Milliseconds: request.Milliseconds, Agent: true, AgentOnly: true}, reply)
+	}).Error}
+}
+
+// await has the driver do something, and waits for its answer.
+func (l *launcher) await(do func(reply func(launch.Reply))) launch.Reply {
+	answers := make(chan launch.Reply, 1)
+	l.post(func() { do(func(r launch.Reply) { answers <- r }) })
+	select {
+	case r := <-answers:
+		return r
+	case <-l.ended:
+		return launch.Reply{Error: "virt-launcher is ending"}
+	}
+}
+
+// agentListens asks QEMU whether something in the guest has opened the agent's port.
+func (l *launcher) agentListens() (bool, error) {
+	var process *process
+	if r := l.await(func(reply func(launch.Reply)) {
+		if l.guest.started && l.exit == nil {
+			process = l.qemu
+		}
+		reply(launch.Reply{})
+	}); r.Error != "" {
+		return false, errors.New(r.Error)
+	}
+	if process == nil {
+		return false, errors.New("the guest does not run here")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
+	defer cancel()
+	var list []struct {
+		Label string `json:"label"`
+		Open  bool   `json:"frontend-open"`
+	}
+	if err := process.client.Execute(ctx, "query-chardev", nil, &list); err != nil {
+		return false, fmt.Errorf("asking QEMU for the guest agent's port: %w", err)
+	}
+	for _, c := range list {
+		if c.Label == layout.AgentChardev {
+			return c.Open, nil
+		}
+	}
+	return false, nil
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// freezerMain is virt-freezer. A guest without an agent is no error: its backup is as after a power failure.
+func freezerMain(args []string) (int, error) {
+	var request freezerRequest
+	dir, seconds, unfreeze := layout.PrivateDir, int64(300), false
+	flags := flag.NewFlagSet(filepath.Base(layout.FreezerBinary), flag.ContinueOnError)
+	flags.SetOutput(os.Stderr)
+	flags.BoolVar(&request.Freeze, "freeze", false, "freeze the guest's file systems")
+	flags.BoolVar(&unfreeze, "unfreeze", false, "thaw them")
+	flags.Int64Var(&seconds, "unfreezeTimeoutSeconds", seconds, "after what time they are thawed if nobody asks for it")
+	flags.StringVar(&dir, "dir", dir, "folder of the launcher's sockets")
+	for _, known := range []string{"name", "namespace"} {
+		flags.String(known, "", "accepted as KubeVirt's virt-freezer does; the guest is that of the pod")
+	}
+	if err := flags.Parse(args); err != nil {
+		return exitFailed, err
+	}
+	if request.Freeze == unfreeze || seconds <= 0 || seconds > int64(launch.MaxFrozen/time.Second) {
+		return exitFailed, fmt.Errorf("say either --freeze or --unfreeze, and a timeout of 1 to %d seconds", int64(launch.MaxFrozen/time.Second))
+	}
+	request.Milliseconds = seconds * 1000
+	answer, err := askFreezer(dir, request)
+	switch {
+	case err != nil:
+		return exitFailed, err
+	case answer.Error != "":
+		return exitFailed, errors.New(answer.Error)
+	case answer.Alone:
+		fmt.Fprintln(os.Stderr, "virt-freezer: no guest agent is connected: nothing is frozen")
+	}
+	return exitOK, nil
+}
+
+func askFreezer(dir string, request freezerRequest) (answer freezerAnswer, err error) {
+	conn, err := net.DialTimeout("unix", filepath.Join(dir, layout.FreezerSocket), freezerPatience)
+	if err != nil {
+		return answer, fmt.Errorf("connecting to virt-launcher: %w", err)
+	}
+	defer conn.Close()
+	// Others may have a turn first.
+	if err := conn.SetDeadline(time.Now().Add(2 * freezerPatience)); err != nil {
+		return answer, fmt.Errorf("asking virt-launcher: %w", err)
+	}
+	if err := json.NewEncoder(conn).Encode(request); err != nil {
+		return answer, fmt.Errorf("asking virt-launcher: %w", err)
+	}
+	if err := json.NewDecoder(conn).Decode(&answer); err != nil {
+		return answer, fmt.Errorf("waiting for virt-launcher's answer: %w", err)
+	}
+	return answer, nil
+}

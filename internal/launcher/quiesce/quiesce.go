@@ -1,0 +1,239 @@
+// Package quiesce decides how virt-launcher holds its guest still while somebody takes a snapshot of
+// its disks: who may, for how long, and what breaks a hold.
+//
+// It owns the decisions only. It is pure: it talks to no QEMU and no agent, and gets the time as a value.
+//
+//	          Ask: take             Taken                Release, deadline, broken: let go
+//	(none) ────────────> taking ────────────> held ──────────────────────────────────────> letting go
+//	   ^                   │ failed, or ended meanwhile: let go                                 │ Free
+//	   '───────────────────┴────────────────────────────────────────────────────────────────────┘
+//
+// A token is valid from Taken until its hold ends, and never again: whoever sees it valid after all disks were
+// snapshotted knows that the guest has stood still all the time since the token was made.
+package quiesce
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
+)
+
+// Action is what is to be done next.
+type Action string
+
+const (
+	// Nothing is to be done.
+	Nothing Action = ""
+	// Take holds the guest still; Taken is called with what has come of it.
+	Take Action = "take"
+	// LetGo undoes that; Free is called when it is done.
+	LetGo Action = "let go"
+)
+
+type phase string
+
+const (
+	none    phase = ""
+	taking  phase = "taking"
+	held    phase = "held"
+	letting phase = "letting go"
+)
+
+// Machine is the hold on one guest. Its zero value is a guest that nobody holds.
+type Machine struct {
+	phase phase
+	// hold is the one that is taken, held or let go; last is the one before, if it was ever held.
+	hold, last   launch.Hold
+	agent        bool
+	since, until time.Time
+	// still is when the guest began to stand still.
+	still time.Time
+	// resumed means that QEMU has run the CPUs since they were stopped last.
+	resumed bool
+}
+
+// Verdict is the answer to an Ask.
+type Verdict struct {
+	Action Action
+	// Wait means that the answer comes with Taken.
+	Wait bool
+	// Refused says why nobody can hold the guest just now.
+	Refused string
+}
+
+// Ask asks for a hold, whose token is the given one if it is a new one.
+func (m *Machine) Ask(q launch.Quiesce, token string, now time.Time) Verdict {
+	switch {
+	case m.phase == letting:
+		return Verdict{Refused: "the guest that was held still for " + Whom(m.hold.Holder) + " has not gone on yet"}
+	case m.phase != none && m.hold.Holder != q.Holder:
+		return Verdict{Refused: "the guest is held still for " + Whom(m.hold.Holder)}
+	case m.phase != none && m.hold.Ended != "":
+		return Verdict{Refused: "the guest is about to go on: " + m.hold.Ended}
+	case m.phase != none:
+		return Verdict{Wait: m.phase == taking}
+	}
+	*m = Machine{
+		phase: taking, hold: launch.Hold{Token: token, Holder: q.Holder}, last: m.last, agent: q.Agent,
+		since: now, still: now, until: now.Add(bounded(q.Milliseconds, launch.MaxFrozen)),
+	}
+	return Verdict{Action: Take, Wait: true}
+}
+
+// least is the shortest deadline.
+const least = time.Second
+
+func bounded(milliseconds int64, most time.Duration) time.Duration {
+	return max(least, time.Duration(min(milliseconds, most.Milliseconds()))*time.Millisecond)
+}
+
+// Whom names a holder in a sentence.
+func Whom(holder string) string {
+	if holder == launch.HolderUser {
+		return "a user, who has frozen it"
+	}
+	return fmt.Sprintf("the snapshot %q", holder)
+}
+
+// Taken says what has come of Take: how the guest is held, and since when, or why it is not.
+func (m *Machine) Taken(method launch.Method, since time.Time, err error, now time.Time) Action {
+	if m.phase != taking {
+		return Nothing
+	}
+	m.hold.Method = method
+	if !since.IsZero() {
+		m.still = since
+	}
+	switch {
+	case err != nil && m.hold.Ended == "":
+		m.hold.Ended = err.Error()
+	case m.resumed && method != launch.MethodAgent:
+		m.end(guestWentOn)
+	}
+	if m.hold.Ended != "" {
+		return m.letGo(now)
+	}
+	m.phase = held
+	if method != launch.MethodAgent {
+		if most := m.since.Add(launch.MaxStopped); most.Before(m.until) {
+			m.until = most
+		}
+	}
+	return m.Tick(now)
+}
+
+const guestWentOn = "the guest was told to go on"
+
+// Event takes note of one of QEMU's events. agentPort is the id of the agent's port.
+func (m *Machine) Event(name string, data []byte, agentPort string, now time.Time) Action {
+	var d struct {
+		ID     string `json:"id"`
+		Open   bool   `json:"open"`
+		Status string `json:"status"`
+	}
+	// An event without data has nothing to be read.
+	_ = json.Unmarshal(data, &d)
+	switch name {
+	case "STOP":
+		m.resumed = false
+	case "RESUME":
+		m.resumed = true
+		if m.phase == held && m.hold.Method != launch.MethodAgent {
+			return m.Break(guestWentOn, now)
+		}
+	case "RESET":
+		return m.Break("the guest was reset", now)
+	case "SHUTDOWN":
+		return m.Break("the guest has shut down", now)
+	case "MIGRATION":
+		if migrationstatus.Status(d.Status).UnderWay() {
+			return m.Break("a migration of the guest has begun", now)
+		}
+	case "VSERPORT_CHANGE":
+		if d.ID == agentPort && !d.Open && m.usesAgent() {
+			return m.Break("the guest agent has gone", now)
+		}
+	}
+	return Nothing
+}
+
+func (m *Machine) usesAgent() bool {
+	return m.phase == taking && m.agent || m.hold.Method == launch.MethodAgent
+}
+
+// Break ends a hold, or one that is about to be: the guest does not stand still any more, or must not.
+func (m *Machine) Break(why string, now time.Time) Action {
+	switch m.phase {
+	case taking:
+		// What is under way ends first.
+		m.end(why)
+	case held:
+		m.end(why)
+		return m.letGo(now)
+	}
+	return Nothing
+}
+
+func (m *Machine) end(why string) {
+	if m.hold.Ended == "" {
+		m.hold.Ended = why
+	}
+}
+
+func (m *Machine) letGo(now time.Time) Action {
+	m.phase = letting
+	m.hold.Milliseconds = now.Sub(m.still).Milliseconds()
+	m.last = m.hold
+	return LetGo
+}
+
+// Tick ends a hold whose time is over.
+func (m *Machine) Tick(now time.Time) Action {
+	if m.phase != taking && m.phase != held || now.Before(m.until) {
+		return Nothing
+	}
+	if m.hold.Ended == "" {
+		m.hold.TimedOut = true
+	}
+	return m.Break("it was not released before its deadline", now)
+}
+
+// Until is when Tick is to be called, zero for never.
+func (m *Machine) Until() time.Time {
+	if m.phase == taking && m.hold.Ended == "" || m.phase == held {
+		return m.until
+	}
+	return time.Time{}
+}
+
+// Release ends a hold on its holder's wish. It reports whether there was one.
+func (m *Machine) Release(r launch.Release, now time.Time) (Action, bool) {
+	mine := m.phase == taking || m.phase == held
+	if !mine || m.hold.Ended != "" || m.hold.Holder != r.Holder || r.Token != "" && r.Token != m.hold.Token {
+		return Nothing, false
+	}
+	return m.Break("it was released", now), true
+}
+
+// Free says that what Take has done is undone.
+func (m *Machine) Free() {
+	if m.phase == letting {
+		*m = Machine{last: m.last}
+	}
+}
+
+// Hold is what holds the guest, or has held it last; without a token if nothing has.
+func (m *Machine) Hold(now time.Time) launch.Hold {
+	if m.phase != held {
+		return m.last
+	}
+	h := m.hold
+	h.Milliseconds = now.Sub(m.still).Milliseconds()
+	return h
+}
+
+// Agent reports whether the hold that lasts is the agent's.
+func (m *Machine) Agent() bool { return m.phase == held && m.hold.Method == launch.MethodAgent }

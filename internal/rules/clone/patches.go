@@ -1,0 +1,148 @@
+package clone
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	clonev1 "kubevirt.io/api/clone/v1beta1"
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+
+	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/identity"
+)
+
+// operation is one of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// part is a part of the manifest as the target has it.
+type part struct {
+	path    string
+	to      any
+	changed bool
+}
+
+// mayPatch are the parts of a VM that are its owner's.
+var mayPatch = []string{"/spec", "/metadata/labels", "/metadata/annotations"}
+
+// refusedPatch says what is wrong with the first patch that is not of a VM's spec, labels or annotations;
+// "" when there is none. What a patch does there is judged by the restore, and the VM by admission.
+func refusedPatch(patches []string) string {
+	for i, text := range patches {
+		var o operation
+		if err := json.Unmarshal([]byte(text), &o); err != nil {
+			return fmt.Sprintf("patch %d is no operation of a JSON patch: %v", i+1, err)
+		}
+		if !slices.ContainsFunc(mayPatch, func(path string) bool { return o.Path == path || strings.HasPrefix(o.Path, path+"/") }) {
+			return fmt.Sprintf("patch %d is of %q; a clone's patches are of %s", i+1, o.Path, strings.Join(mayPatch, ", "))
+		}
+	}
+	return ""
+}
+
+// patches are what the restore is to do to the source's manifest: first the clone's own fields, and then
+// the patches that it has.
+func patches(c *clonev1.VirtualMachineClone, source *snapshotv1.VirtualMachine) ([]string, error) {
+	spec := &source.Spec.Template.Spec
+	nics, err := interfaces(c, spec.Domain.Devices.Interfaces)
+	if err != nil {
+		return nil, err
+	}
+	meta := source.Spec.Template.ObjectMeta
+	var out []string
+	// A part is written whole, so that the number of patches does not follow the number of labels.
+	for _, f := range []part{
+		filtered("/metadata/labels", source.Labels, c.Spec.LabelFilters),
+		filtered("/metadata/annotations", source.Annotations, c.Spec.AnnotationFilters),
+		filtered("/spec/template/metadata/labels", meta.Labels, c.Spec.Template.LabelFilters),
+		filtered("/spec/template/metadata/annotations", meta.Annotations, c.Spec.Template.AnnotationFilters),
+		{"/spec/template/spec/domain/firmware", firmwareOf(c, spec), true},
+		{"/spec/template/spec/domain/devices/interfaces", nics, len(nics) > 0},
+	} {
+		if !f.changed {
+			continue
+		}
+		text, err := json.Marshal(operation{Op: "add", Path: f.path, Value: f.to})
+		if err != nil {
+			return nil, fmt.Errorf("encoding what becomes of %s: %w", f.path, err)
+		}
+		out = append(out, string(text))
+	}
+	return append(out, c.Spec.Patches...), nil
+}
+
+// filtered is a map of labels or annotations with what the filters let through.
+func filtered(path string, was map[string]string, filters []string) part {
+	to := map[string]string{}
+	for key, value := range was {
+		if copied(key, filters) {
+			to[key] = value
+		}
+	}
+	return part{path, to, !maps.Equal(was, to)}
+}
+
+// copied reports whether the filters let a key through: one of them has to match it, and none that
+// begins with "!". Without filters everything is copied.
+func copied(key string, filters []string) bool {
+	matched := len(filters) == 0
+	for _, filter := range filters {
+		pattern, negated := strings.CutPrefix(filter, "!")
+		beginning, open := strings.CutSuffix(pattern, "*")
+		if key != pattern && (!open || !strings.HasPrefix(key, beginning)) {
+			continue
+		}
+		if negated {
+			return false
+		}
+		matched = true
+	}
+	return matched
+}
+
+// firmwareOf is the source's firmware with the identity of the target. A machine with a serial gets
+// another one; the clone's UID is nobody else's.
+func firmwareOf(c *clonev1.VirtualMachineClone, source *v1.VirtualMachineInstanceSpec) *v1.Firmware {
+	spec := source.DeepCopy()
+	if spec.Domain.Firmware == nil {
+		spec.Domain.Firmware = &v1.Firmware{}
+	}
+	if identity.Of(identity.FirmwareUUID, identity.Clone).Rule == identity.Renew {
+		firmware.Set(spec, firmware.New())
+	}
+	switch to := spec.Domain.Firmware; {
+	case c.Spec.NewSMBiosSerial != nil:
+		to.Serial = *c.Spec.NewSMBiosSerial
+	case to.Serial != "" && identity.Of(identity.Serial, identity.Clone).Rule == identity.Renew:
+		to.Serial = string(c.UID)
+	}
+	return spec.Domain.Firmware
+}
+
+// interfaces are the source's with the MAC addresses that the clone names, and otherwise none of their own.
+func interfaces(c *clonev1.VirtualMachineClone, source []v1.Interface) ([]v1.Interface, error) {
+	var out []v1.Interface
+	left := maps.Clone(c.Spec.NewMacAddresses)
+	for i := range source {
+		nic := *source[i].DeepCopy()
+		if identity.Of(identity.TemplateMAC, identity.Clone).Rule == identity.Renew {
+			nic.MacAddress = ""
+		}
+		if to, ok := left[nic.Name]; ok {
+			nic.MacAddress = to
+			delete(left, nic.Name)
+		}
+		out = append(out, nic)
+	}
+	if len(left) > 0 {
+		return nil, fmt.Errorf("newMacAddresses names the interface %s, which the VM does not have", slices.Sorted(maps.Keys(left))[0])
+	}
+	return out, nil
+}

@@ -1,0 +1,309 @@
+package clone
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/restore"
+	"drydock.dev/drydock/internal/rules/snapshot"
+)
+
+// How long until the next look: at a source, which no event leads back to its clones; and at claims
+// that are bound when somebody starts the VM.
+const (
+	whileWaits   = 5 * time.Second
+	whileUnbound = time.Minute
+)
+
+// Observed is what a decision is made on: what the API server itself has said.
+type Observed struct {
+	Clone *clonev1.VirtualMachineClone
+	// Source is the VM that is cloned; nil when there is none, or when a snapshot is cloned.
+	Source *v1.VirtualMachine
+	// Snapshot is the clone's own or, of a clone of a snapshot, its source; Content is the snapshot's.
+	Snapshot *snapshotv1.VirtualMachineSnapshot
+	Content  *snapshotv1.VirtualMachineSnapshotContent
+	// Restore is the one of the clone's name for it.
+	Restore *snapshotv1.VirtualMachineRestore
+	// Target is the VM with the target's name.
+	Target *v1.VirtualMachine
+	// Unbound means that a claim of the restore is there and not bound.
+	Unbound bool
+	Now     time.Time
+}
+
+// Step is one thing to do.
+type Step string
+
+// The steps. After each of them but Rest the loop looks again at once.
+const (
+	// Rest has nothing done but the status written.
+	Rest Step = ""
+	// MakeSnapshot and MakeRestore make what Plan has.
+	MakeSnapshot Step = "make the snapshot"
+	MakeRestore  Step = "make the restore"
+	// DropRestore and DropSnapshot delete what was observed.
+	DropRestore  Step = "delete the restore"
+	DropSnapshot Step = "delete the snapshot"
+)
+
+// Plan is the status to write, and then one step.
+type Plan struct {
+	// Clone carries the wanted status; never nil.
+	Clone    *clonev1.VirtualMachineClone
+	Step     Step
+	Snapshot *snapshotv1.VirtualMachineSnapshot
+	Restore  *snapshotv1.VirtualMachineRestore
+	// After asks for another look at a later time; zero for none.
+	After time.Duration
+}
+
+// decision is a Plan in the making.
+type decision struct {
+	Plan
+	o Observed
+}
+
+// Decide returns the plan for what was observed.
+func Decide(o Observed) Plan {
+	d := &decision{Plan: Plan{Clone: o.Clone.DeepCopy()}, o: o}
+	switch {
+	case o.Clone.DeletionTimestamp != nil:
+		// What was made goes by ownership.
+	case Ended(o.Clone):
+		d.tidy()
+	default:
+		d.progress()
+	}
+	return d.Plan
+}
+
+// Ended reports whether the clone has succeeded or failed.
+func Ended(c *clonev1.VirtualMachineClone) bool {
+	return c.Status.Phase == clonev1.Succeeded || c.Status.Phase == clonev1.Failed
+}
+
+// Settled reports whether nothing is left to do for the clone, whatever there is beside it.
+func Settled(c *clonev1.VirtualMachineClone) bool {
+	return Ended(c) && c.Status.SnapshotName == nil && c.Status.RestoreName == nil
+}
+
+// ofVM reports whether a VM is cloned, and not a snapshot.
+func ofVM(c *clonev1.VirtualMachineClone) bool { return c.Spec.Source.Kind == "VirtualMachine" }
+
+// SnapshotName is the name of the snapshot that is restored.
+func SnapshotName(c *clonev1.VirtualMachineClone) string {
+	if !ofVM(c) {
+		return c.Spec.Source.Name
+	}
+	return "tmp-snapshot-" + string(c.UID)
+}
+
+// RestoreName is the name of the clone's restore.
+func RestoreName(c *clonev1.VirtualMachineClone) string { return "tmp-restore-" + string(c.UID) }
+
+// maxBase is how much of the source's name is part of a name that is generated: it has at most 63
+// characters, as VMs' names have.
+const maxBase = 63 - len("-clone-") - 8
+
+// TargetName is the name of the VM to make. One that is generated follows from the clone's UID.
+func TargetName(c *clonev1.VirtualMachineClone) string {
+	if c.Spec.Target != nil && c.Spec.Target.Name != "" {
+		return c.Spec.Target.Name
+	}
+	// A snapshot's name may have dots, a VM's not.
+	base := strings.ReplaceAll(c.Spec.Source.Name, ".", "-")
+	base = strings.TrimRight(base[:min(len(base), maxBase)], "-")
+	return base + "-clone-" + string(c.UID)[:min(len(c.UID), 8)]
+}
+
+// controls reports whether the object was made for the clone.
+func (d *decision) controls(object metav1.Object) bool {
+	return metav1.IsControlledBy(object, d.o.Clone)
+}
+
+// progress is what is next for a clone that has not ended.
+func (d *decision) progress() {
+	status := &d.Clone.Status
+	status.SnapshotName, status.RestoreName = new(SnapshotName(d.o.Clone)), new(RestoreName(d.o.Clone))
+	status.TargetName = new(TargetName(d.o.Clone))
+	if why := refusedPatch(d.o.Clone.Spec.Patches); why != "" {
+		d.fail(ReasonRefused, why)
+		return
+	}
+	switch restored := d.o.Restore; {
+	case restored == nil && d.o.Target != nil && d.madeByRestore():
+		d.succeed()
+	case restored == nil && d.o.Target != nil:
+		d.fail(ReasonTargetExists, fmt.Sprintf("the VM %s exists already: a clone makes a new one", *status.TargetName))
+	case restored == nil && ofVM(d.o.Clone):
+		d.takeSnapshot()
+	case restored == nil:
+		d.useSnapshot()
+	case !d.controls(restored):
+		d.fail(ReasonNameTaken, fmt.Sprintf("the restore %s exists and is not the clone's", restored.Name))
+	default:
+		d.follow()
+	}
+}
+
+// madeByRestore reports whether the target says that the clone's restore, which is gone, has made it.
+func (d *decision) madeByRestore() bool {
+	return strings.HasPrefix(d.o.Target.Annotations[restore.LastRestore], RestoreName(d.o.Clone)+"-")
+}
+
+// takeSnapshot brings about the snapshot of a VM.
+func (d *decision) takeSnapshot() {
+	switch s, name := d.o.Snapshot, d.o.Clone.Spec.Source.Name; {
+	case s == nil && d.o.Source == nil:
+		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s, which is to be cloned, does not exist", name))
+	case s == nil:
+		d.say(clonev1.SnapshotInProgress, ReasonSnapshot, fmt.Sprintf("a snapshot of the VM %s is being made", name))
+		d.Snapshot, d.Step = d.newSnapshot(), MakeSnapshot
+	case !d.controls(s):
+		d.fail(ReasonNameTaken, fmt.Sprintf("the snapshot %s exists and is not the clone's", s.Name))
+	case s.DeletionTimestamp != nil:
+		d.say(clonev1.SnapshotInProgress, ReasonSnapshot, fmt.Sprintf("the snapshot %s was deleted; another one is made when it is gone", s.Name))
+	case !snapshot.Ended(s):
+		d.say(clonev1.SnapshotInProgress, ReasonSnapshot, fmt.Sprintf("the snapshot of the VM %s is in progress: %s", name, snapshotSays(s)))
+	case s.Status.Phase == snapshotv1.Failed:
+		d.fail(ReasonSnapshotFailed, fmt.Sprintf("the snapshot of the VM %s has failed: %s", name, snapshotSays(s)))
+	default:
+		d.restore()
+	}
+}
+
+// useSnapshot waits until the snapshot that is cloned can be restored.
+func (d *decision) useSnapshot() {
+	switch s, name := d.o.Snapshot, d.o.Clone.Spec.Source.Name; {
+	case s == nil:
+		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s, which is to be cloned, does not exist", name))
+	case s.DeletionTimestamp != nil:
+		d.fail(ReasonSourceLost, fmt.Sprintf("the snapshot %s is being deleted", name))
+	case !snapshot.Ended(s):
+		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s is not ready to use yet: %s", name, snapshotSays(s)))
+	case s.Status.Phase == snapshotv1.Failed:
+		d.fail(ReasonSourceLost, fmt.Sprintf("the snapshot %s has failed, and can't be cloned: %s", name, snapshotSays(s)))
+	default:
+		d.restore()
+	}
+}
+
+// restore has the target made of a snapshot that is complete.
+func (d *decision) restore() {
+	c := d.o.Content
+	if c == nil || c.DeletionTimestamp != nil || c.Spec.Source.VirtualMachine == nil || c.Spec.Source.VirtualMachine.Spec.Template == nil {
+		d.fail(ReasonSourceLost, fmt.Sprintf("the content of the snapshot %s was deleted", d.o.Snapshot.Name))
+		return
+	}
+	made, err := d.newRestore(c.Spec.Source.VirtualMachine)
+	if err != nil {
+		d.fail(ReasonRefused, err.Error())
+		return
+	}
+	d.say(clonev1.RestoreInProgress, ReasonRestore, "the restore is being made")
+	d.Restore, d.Step = made, MakeRestore
+}
+
+// follow says what the restore does.
+func (d *decision) follow() {
+	r := d.o.Restore
+	switch {
+	case restore.Complete(r):
+		d.succeed()
+	case restore.Failed(r):
+		d.fail(ReasonRestoreFailed, fmt.Sprintf("making the VM %s has failed: %s", TargetName(d.o.Clone), restoreSays(r, snapshotv1.ConditionFailure)))
+	case d.o.Target != nil:
+		d.say(clonev1.CreatingTargetVM, ReasonTarget, fmt.Sprintf("the VM %s is there: %s", d.o.Target.Name, restoreSays(r, snapshotv1.ConditionProgressing)))
+	default:
+		d.say(clonev1.RestoreInProgress, ReasonRestore, fmt.Sprintf("the restore is in progress: %s", restoreSays(r, snapshotv1.ConditionProgressing)))
+	}
+}
+
+// tidy deletes what was made on the way: the restore, which may have claims to take back, and then the
+// snapshot.
+func (d *decision) tidy() {
+	r, s, status := d.o.Restore, d.o.Snapshot, &d.Clone.Status
+	switch {
+	case status.Phase == clonev1.Succeeded && d.o.Unbound:
+		d.After = whileUnbound
+	case r != nil && d.controls(r) && r.DeletionTimestamp == nil:
+		d.Step = DropRestore
+	case r != nil && d.controls(r):
+		// Its end is an event.
+	case s != nil && d.controls(s) && s.DeletionTimestamp == nil:
+		d.Step = DropSnapshot
+	case s != nil && d.controls(s):
+		// Likewise.
+	default:
+		status.SnapshotName, status.RestoreName = nil, nil
+	}
+}
+
+// owner makes an object go with the clone.
+func (d *decision) owner() []metav1.OwnerReference {
+	return []metav1.OwnerReference{{
+		APIVersion: clonev1.SchemeGroupVersion.String(), Kind: clonev1.VirtualMachineCloneKind.Kind,
+		Name: d.o.Clone.Name, UID: d.o.Clone.UID, Controller: new(true),
+	}}
+}
+
+func (d *decision) newSnapshot() *snapshotv1.VirtualMachineSnapshot {
+	return &snapshotv1.VirtualMachineSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Namespace: d.o.Clone.Namespace, Name: SnapshotName(d.o.Clone), OwnerReferences: d.owner()},
+		Spec:       snapshotv1.VirtualMachineSnapshotSpec{Source: vmReference(d.o.Clone.Spec.Source.Name)},
+	}
+}
+
+func (d *decision) newRestore(source *snapshotv1.VirtualMachine) (*snapshotv1.VirtualMachineRestore, error) {
+	patches, err := patches(d.o.Clone, source)
+	if err != nil {
+		return nil, err
+	}
+	made := &snapshotv1.VirtualMachineRestore{
+		ObjectMeta: metav1.ObjectMeta{Namespace: d.o.Clone.Namespace, Name: RestoreName(d.o.Clone), OwnerReferences: d.owner()},
+		Spec: snapshotv1.VirtualMachineRestoreSpec{
+			Target: vmReference(TargetName(d.o.Clone)), VirtualMachineSnapshotName: SnapshotName(d.o.Clone), Patches: patches,
+		},
+	}
+	if policy := d.o.Clone.Spec.VolumeNamePolicy; policy != nil {
+		made.Spec.VolumeRestorePolicy = new(policy.ToVolumeRestorePolicy())
+	}
+	return made, nil
+}
+
+func vmReference(name string) corev1.TypedLocalObjectReference {
+	return corev1.TypedLocalObjectReference{APIGroup: new(v1.GroupVersion.Group), Kind: v1.VirtualMachineGroupVersionKind.Kind, Name: name}
+}
+
+// snapshotSays is what the snapshot says of itself.
+func snapshotSays(s *snapshotv1.VirtualMachineSnapshot) string {
+	if s.Status == nil {
+		return "it was not begun"
+	}
+	if s.Status.Error != nil && s.Status.Error.Message != nil {
+		return *s.Status.Error.Message
+	}
+	if c := condition.Find(s.Status.Conditions, snapshotv1.ConditionProgressing); c != nil {
+		return c.Message
+	}
+	return "it was not begun"
+}
+
+// restoreSays is what a condition of the restore says.
+func restoreSays(r *snapshotv1.VirtualMachineRestore, kind snapshotv1.ConditionType) string {
+	if r.Status != nil {
+		if c := condition.Find(r.Status.Conditions, kind); c != nil {
+			return c.Message
+		}
+	}
+	return "it was not begun"
+}

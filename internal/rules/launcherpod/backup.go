@@ -1,0 +1,32 @@
+package launcherpod
+
+import (
+	"encoding/json"
+	"fmt"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+// hookBackups has backup tools that know Velero's hooks freeze the guest before they snapshot its disks, and thaw it
+// afterwards. A VMI that says itself what is to be done is left alone.
+func hookBackups(vmi *v1.VirtualMachineInstance, annotations map[string]string) {
+	for hook, flag := range map[string]string{"pre": "--freeze", "post": "--unfreeze"} {
+		command := hook + ".hook.backup.velero.io/command"
+		if _, own := annotations[command]; own {
+			continue
+		}
+		annotations[hook+".hook.backup.velero.io/container"] = layout.ComputeContainer
+		annotations[command] = list(layout.FreezerBinary, flag, "--name", vmi.Name, "--namespace", vmi.Namespace)
+	}
+}
+
+// list is a list of strings in JSON.
+func list(words ...string) string {
+	text, err := json.Marshal(words)
+	if err != nil {
+		panic(fmt.Sprintf("a list of strings does not encode: %v", err))
+	}
+	return string(text)
+}

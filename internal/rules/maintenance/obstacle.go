@@ -1,0 +1,118 @@
+package maintenance
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/vmstate"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
+)
+
+// Look is what may be in the way of a maintenance pod, as the API server says.
+type Look struct {
+	// VMI is the one of the VM's name, whoever made it; nil if there is none.
+	VMI *v1.VirtualMachineInstance
+	// Rivals are the guests and the other maintenance pods beside which the pod must not run (vmilifecycle.GuestOn, vmilifecycle.MaintainerOn).
+	Rivals []vmilifecycle.Rival
+	// Users are the pods of Drydock's, neither of them, that use one of the claims: what holds plugged disks, and what
+	// fills, uploads and copies claims.
+	Users []*corev1.Pod
+	// DataVolumes are those of the claims.
+	DataVolumes []*cdiv1.DataVolume
+}
+
+// Claims are the claims of a VM and of a pod, each once. What the pod does to any of them must not be done beside
+// another's writing, nor beside one that is being read for a copy.
+func Claims(vm *v1.VirtualMachine, pod *corev1.Pod) []string {
+	var out []string
+	if vm.Spec.Template != nil {
+		out = volumeclaim.Names(vm.Spec.Template.Spec.Volumes)
+		if state := vmstate.ClaimName(vmstate.Next(vm)); state != "" {
+			out = append(out, state)
+		}
+	}
+	for _, claim := range lock.Claims(pod) {
+		if !slices.Contains(out, claim) {
+			out = append(out, claim)
+		}
+	}
+	return out
+}
+
+// Obstacle says why a pod can't have a VM's disks, "" when it can.
+func Obstacle(vm *v1.VirtualMachine, pod *corev1.Pod, look *Look) string {
+	if why := ofVM(vm); why != "" {
+		return why
+	}
+	if vmi := look.VMI; vmi != nil {
+		return fmt.Sprintf("the VM has a virtual machine instance in phase %q, which has to go first", vmi.Status.Phase)
+	}
+	for _, r := range look.Rivals {
+		if r.UID != pod.UID {
+			return ofRival(r)
+		}
+	}
+	for _, user := range look.Users {
+		if !podstatus.Terminal(user) {
+			return fmt.Sprintf("the pod %s uses one of the disks; the lock is taken when it has ended", user.Name)
+		}
+	}
+	for _, dv := range look.DataVolumes {
+		if dv.Status.Phase != cdiv1.Succeeded {
+			return fmt.Sprintf("the DataVolume %s is not filled yet (phase %q)", dv.Name, dv.Status.Phase)
+		}
+	}
+	return ""
+}
+
+// ofVM is what of the VM itself is in the way.
+func ofVM(vm *v1.VirtualMachine) string {
+	strategy, err := vm.RunStrategy()
+	switch {
+	case vm.DeletionTimestamp != nil:
+		return "the VM is being deleted"
+	case err != nil:
+		return fmt.Sprintf("it can't be told whether the VM runs: %v", err)
+	case strategy != v1.RunStrategyHalted:
+		return fmt.Sprintf("the VM's run strategy is %s; stop it, or set its run strategy to %s", strategy, v1.RunStrategyHalted)
+	case slices.ContainsFunc(vm.Status.StateChangeRequests, func(r v1.VirtualMachineStateChangeRequest) bool { return r.Action == v1.StartRequest }):
+		return "the VM was asked to start"
+	case vm.Status.SnapshotInProgress != nil:
+		return fmt.Sprintf("the VM's disks are being snapshotted by the VirtualMachineSnapshot %s", *vm.Status.SnapshotInProgress)
+	case vm.Status.RestoreInProgress != nil:
+		return fmt.Sprintf("the VM is being restored by the VirtualMachineRestore %s", *vm.Status.RestoreInProgress)
+	}
+	return ""
+}
+
+func ofRival(r vmilifecycle.Rival) string {
+	switch {
+	case r.Maintains != "":
+		return fmt.Sprintf("the maintenance pod %s of VM %s uses the claim %s", r.Pod, r.Maintains, r.Claim)
+	case r.Claim != "":
+		return fmt.Sprintf("the claim %s is written to by the guest of VMI %s (pod %s)", r.Claim, r.VMI, r.Pod)
+	}
+	return fmt.Sprintf("the launcher pod %s of the VM has not ended", r.Pod)
+}
+
+// Bystanders names the pods that use one of the claims and are none of Drydock's: nobody keeps them from writing.
+func Bystanders(claims []string, pods []corev1.Pod) []string {
+	var out []string
+	for i := range pods {
+		pod := &pods[i]
+		ours := slices.Contains([]string{layout.LauncherApp, layout.AttachmentApp, layout.MaintenanceApp}, pod.Labels[v1.AppLabel])
+		if !ours && !podstatus.Terminal(pod) && slices.ContainsFunc(lock.Claims(pod), func(c string) bool { return slices.Contains(claims, c) }) {
+			out = append(out, pod.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

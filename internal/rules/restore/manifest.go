@@ -1,0 +1,240 @@
+package restore
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+
+	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/identity"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/snapshot"
+	"drydock.dev/drydock/internal/rules/vmstate"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
+)
+
+// What a restore may ask for in patches; each is somebody's text.
+const (
+	maxPatches   = 64
+	maxPatchSize = 64 << 10
+)
+
+// manifest is the VM as the restore makes it.
+func (d *decision) manifest(volumes []snapshotv1.VolumeRestore) (*v1.VirtualMachine, error) {
+	var vm *v1.VirtualMachine
+	var err error
+	if d.verb == identity.RestoreInPlace {
+		vm = d.inPlace()
+	} else if vm, err = d.anew(); err != nil {
+		return nil, err
+	}
+	if vm.Spec.Template == nil {
+		return nil, fmt.Errorf("the VM of the snapshot has no template")
+	}
+	// A content that is older than the rule of the UUID has none: its guest knew itself by this one.
+	firmware.Persist(&vm.Spec.Template.Spec, vm.Name)
+	if err := d.useClaims(vm, volumes); err != nil {
+		return nil, err
+	}
+	if vm.Annotations == nil {
+		vm.Annotations = map[string]string{}
+	}
+	vm.Annotations[LastRestore] = mark(d.o.Restore)
+	if d.verb != identity.RestoreInPlace && d.keepsState(vm) {
+		vm.Annotations[vmstate.AwaitedAnnotation] = mark(d.o.Restore)
+	}
+	return vm, nil
+}
+
+// inPlace is the target with the snapshot's spec. Whether it is to run is its owner's wish of today.
+func (d *decision) inPlace() *v1.VirtualMachine {
+	vm, was := d.o.VM.DeepCopy(), d.o.Content.Spec.Source.VirtualMachine
+	running, strategy := vm.Spec.Running, vm.Spec.RunStrategy
+	vm.Spec = *was.Spec.DeepCopy()
+	vm.Spec.Running, vm.Spec.RunStrategy = running, strategy
+	return vm
+}
+
+// halted is the VM with the wish that it does not run.
+func halted(vm *v1.VirtualMachine) *v1.VirtualMachine {
+	out := vm.DeepCopy()
+	out.Spec.Running, out.Spec.RunStrategy = nil, new(v1.RunStrategyHalted)
+	return out
+}
+
+// anew is a VM of the snapshot's manifest, with the restore's patches, that is not running. One that
+// takes the place of a VM that is gone is that VM; any other must not be taken for it.
+func (d *decision) anew() (*v1.VirtualMachine, error) {
+	was := d.o.Content.Spec.Source.VirtualMachine
+	original := halted(&v1.VirtualMachine{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: v1.VirtualMachineGroupVersionKind.Kind},
+		ObjectMeta: metav1.ObjectMeta{Name: was.Name, Labels: was.Labels, Annotations: was.Annotations},
+		Spec:       was.Spec,
+	})
+	patched, err := patch(original, d.o.Restore.Spec.Patches)
+	if err != nil {
+		return nil, err
+	}
+	target := d.o.Restore.Spec.Target.Name
+	if patched.Name != was.Name && patched.Name != target {
+		return nil, fmt.Errorf("the patches name the VM %q, the restore's target is %q", patched.Name, target)
+	}
+	if target != was.Name && original.Spec.Template != nil && patched.Spec.Template != nil {
+		if err := renew(patched, original, d.o.Restore.Spec.Patches); err != nil {
+			return nil, err
+		}
+	}
+	return &v1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: d.o.Restore.Namespace, Name: target, Labels: patched.Labels, Annotations: public(patched.Annotations),
+		},
+		Spec: patched.Spec,
+	}, nil
+}
+
+// public are annotations without those that only Drydock and its loops write.
+func public(annotations map[string]string) map[string]string {
+	out := maps.Clone(annotations)
+	maps.DeleteFunc(out, func(key, _ string) bool {
+		domain, _, _ := strings.Cut(key, "/")
+		return domain == "drydock.dev" || domain == "restore.kubevirt.io"
+	})
+	return out
+}
+
+// Stand-ins for what is renewed, by which it is known whether a patch has said something of it.
+const (
+	standInUUID = "00000000-0000-4000-8000-000000000000"
+	standInMAC  = "stand-in"
+)
+
+// renew takes from a patched VM what must not be the original's, as the table of identities says,
+// unless a patch gives it a value: the original's, too.
+func renew(patched, original *v1.VirtualMachine, patches []string) error {
+	marked := original.DeepCopy()
+	spec := &marked.Spec.Template.Spec
+	if !firmware.Missing(spec) {
+		firmware.Set(spec, types.UID(standInUUID))
+	}
+	for i := range spec.Domain.Devices.Interfaces {
+		if nic := &spec.Domain.Devices.Interfaces[i]; nic.MacAddress != "" {
+			nic.MacAddress = standInMAC
+		}
+	}
+	if marked, err := patch(marked, slices.DeleteFunc(slices.Clone(patches), isTest)); err != nil {
+		return err
+	} else if marked.Spec.Template != nil {
+		spec = &marked.Spec.Template.Spec
+	}
+	to := &patched.Spec.Template.Spec
+	if identity.Of(identity.FirmwareUUID, identity.RestoreToNew).Rule == identity.Renew &&
+		spec.Domain.Firmware != nil && spec.Domain.Firmware.UUID == standInUUID {
+		firmware.Set(to, firmware.New())
+	}
+	if identity.Of(identity.TemplateMAC, identity.RestoreToNew).Rule != identity.Renew {
+		return nil
+	}
+	nics, marks := to.Domain.Devices.Interfaces, spec.Domain.Devices.Interfaces
+	for i := range min(len(nics), len(marks)) {
+		if marks[i].MacAddress == standInMAC {
+			nics[i].MacAddress = ""
+		}
+	}
+	return nil
+}
+
+// operation is what is looked at of a patch before it is applied.
+type operation struct {
+	Op string `json:"op"`
+}
+
+func isTest(text string) bool {
+	var o operation
+	return json.Unmarshal([]byte(text), &o) == nil && o.Op == "test"
+}
+
+// patch applies JSON patches of one operation each. Only operations whose result is as large as
+// what was sent are allowed.
+func patch(vm *v1.VirtualMachine, patches []string) (*v1.VirtualMachine, error) {
+	size := 0
+	for i, text := range patches {
+		var o operation
+		if err := json.Unmarshal([]byte(text), &o); err != nil {
+			return nil, fmt.Errorf("patch %d is no operation of a JSON patch, as in {\"op\": \"replace\", \"path\": \"/metadata/name\", \"value\": \"copy\"}: %w", i+1, err)
+		}
+		if !slices.Contains([]string{"add", "replace", "remove", "test"}, o.Op) {
+			return nil, fmt.Errorf("patch %d has the operation %q; add, replace, remove and test are supported", i+1, o.Op)
+		}
+		size += len(text)
+	}
+	if len(patches) > maxPatches || size > maxPatchSize {
+		return nil, fmt.Errorf("there are %d patches of %d bytes together; at most %d of %d bytes are applied", len(patches), size, maxPatches, maxPatchSize)
+	}
+	if len(patches) == 0 {
+		return vm.DeepCopy(), nil
+	}
+	text, err := json.Marshal(vm)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the VM of the snapshot: %w", err)
+	}
+	operations, err := jsonpatch.DecodePatch([]byte("[" + strings.Join(patches, ",") + "]"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the patches: %w", err)
+	}
+	if text, err = operations.Apply(text); err != nil {
+		return nil, fmt.Errorf("applying the patches to the VM of the snapshot: %w", err)
+	}
+	out := &v1.VirtualMachine{}
+	if err := json.Unmarshal(text, out); err != nil {
+		return nil, fmt.Errorf("the patches make no VirtualMachine of the snapshot's: %w", err)
+	}
+	return out, nil
+}
+
+// useClaims has the VM's volumes use the restored claims. A claim with its old name is used through
+// the volume as it is, so that a manifest that is applied again changes nothing.
+func (d *decision) useClaims(vm *v1.VirtualMachine, volumes []snapshotv1.VolumeRestore) error {
+	inPlace := d.verb == identity.RestoreInPlace
+	keepsNames := inPlace && policy(d.o.Restore) == snapshotv1.VolumeRestorePolicyInPlace && len(d.o.Restore.Spec.VolumeRestoreOverrides) == 0
+	restored := map[string]string{}
+	for _, v := range volumes {
+		restored[v.VolumeName] = v.PersistentVolumeClaimName
+	}
+	spec := &vm.Spec.Template.Spec
+	for _, onClaim := range snapshot.OnClaims(spec.Volumes) {
+		name, claim := onClaim[0], onClaim[1]
+		i := slices.IndexFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == name })
+		switch to := restored[name]; {
+		case to != "" && keepsNames:
+		case to != "":
+			spec.Volumes[i].VolumeSource = onRestored(&spec.Volumes[i], to)
+		case !inPlace || !d.hasToday(onClaim):
+			return fmt.Errorf("the volume %s is on the claim %s, which the snapshot has no copy of; take the volume and its disk out of the VM with patches, or restore the VM in place with that claim", name, claim)
+		}
+	}
+	if !keepsNames {
+		vm.Spec.DataVolumeTemplates = nil
+	}
+	return nil
+}
+
+// hasToday reports whether the target still has the volume on that claim.
+func (d *decision) hasToday(onClaim [2]string) bool {
+	return d.o.VM.Spec.Template != nil && slices.Contains(snapshot.OnClaims(d.o.VM.Spec.Template.Spec.Volumes), onClaim)
+}
+
+// onRestored is a volume's source on another claim, read-only and hotpluggable as it was.
+func onRestored(was *v1.Volume, claim string) v1.VolumeSource {
+	source := &v1.PersistentVolumeClaimVolumeSource{Hotpluggable: machine.Hotpluggable(was)}
+	before, _ := volumeclaim.Of(&was.VolumeSource)
+	source.ClaimName, source.ReadOnly = claim, before.ReadOnly
+	return v1.VolumeSource{PersistentVolumeClaim: source}
+}

@@ -1,0 +1,194 @@
+package restore
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	guuid "github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/firmware"
+)
+
+func patches(texts ...string) edit {
+	return asks(func(s *snapshotv1.VirtualMachineRestoreSpec) { s.Patches = texts })
+}
+
+func withoutUUID(o *Observed) {
+	o.Content.Spec.Source.VirtualMachine.Spec.Template.Spec.Domain.Firmware = nil
+}
+
+func toSource(o *Observed) { o.Restore.Spec.Target.Name = "vm" }
+
+func made(t *testing.T, edits ...edit) *v1.VirtualMachine {
+	t.Helper()
+	plan := Decide(observed(append(edits, both)...))
+	if plan.VM == nil {
+		t.Fatalf("no VM is made: %+v", plan.Restore.Status.Conditions)
+	}
+	return plan.VM
+}
+
+func idOf(vm *v1.VirtualMachine) (id, address string) {
+	spec := &vm.Spec.Template.Spec
+	return string(spec.Domain.Firmware.UUID), spec.Domain.Devices.Interfaces[0].MacAddress
+}
+
+// The numbers are those of the table in the enhancement that defines the persistence of firmware UUIDs.
+
+func TestScenario4RestoreOfOldSnapshotGetsTheLegacyUUID(t *testing.T) {
+	if got, _ := idOf(made(t, withoutUUID)); got != string(firmware.Legacy("copy")) {
+		t.Errorf("a new VM has %q, want the legacy UUID of its name", got)
+	}
+	if got, _ := idOf(made(t, withoutUUID, inPlace, locked)); got != string(firmware.Legacy("vm")) {
+		t.Errorf("a VM that is restored in place has %q, want the legacy UUID of its name", got)
+	}
+}
+
+func TestScenario8RestoreOfNewSnapshotKeepsTheUUID(t *testing.T) {
+	for where, edits := range map[string][]edit{"in place": {inPlace, locked}, "in the place of one that is gone": {toSource}} {
+		if id, address := idOf(made(t, edits...)); id != string(uuid) || address != mac {
+			t.Errorf("%s: the VM has %s and %s, want those of the snapshot", where, id, address)
+		}
+	}
+}
+
+func TestScenario13OldBackupsOfAVMThatIsGone(t *testing.T) {
+	const want = "5a9fc181-957e-5c32-9e5a-2de5e9673531"
+	vm := made(t, withoutUUID, asks(func(s *snapshotv1.VirtualMachineRestoreSpec) { s.Target.Name = "testvm" }))
+	if got, _ := idOf(vm); got != want {
+		t.Errorf("the VM has %q, want %q", got, want)
+	}
+}
+
+func TestANewVMIsNotTakenForTheOriginal(t *testing.T) {
+	id, address := idOf(made(t))
+	parsed, err := guuid.Parse(id)
+	if err != nil || parsed.Version() != 4 || id == string(uuid) || id == standInUUID || address != "" {
+		t.Errorf("it has %s and %q", id, address)
+	}
+	if again, _ := idOf(made(t)); again == id {
+		t.Error("two of them have the same UUID")
+	}
+}
+
+func TestPatchesSayWhatIsKept(t *testing.T) {
+	const other = "22222222-b3ef-428c-8861-06e72d69f223"
+	for name, c := range map[string]struct {
+		patch       string
+		id, address string
+	}{
+		"the snapshot's UUID":    {`{"op":"replace","path":"/spec/template/spec/domain/firmware/uuid","value":"` + string(uuid) + `"}`, string(uuid), ""},
+		"another UUID":           {`{"op":"add","path":"/spec/template/spec/domain/firmware/uuid","value":"` + other + `"}`, other, ""},
+		"the snapshot's address": {`{"op":"replace","path":"/spec/template/spec/domain/devices/interfaces/0/macAddress","value":"` + mac + `"}`, "", mac},
+	} {
+		id, address := idOf(made(t, patches(`{"op":"test","path":"/spec/template/spec/domain/firmware/uuid","value":"`+string(uuid)+`"}`, c.patch, `{"op":"test","path":"/metadata/name","value":"vm"}`,
+			`{"op":"test","path":"/spec/template/spec/domain/devices/interfaces/0/name","value":"a"}`)))
+		if c.id != "" && id != c.id || c.id == "" && id == string(uuid) || address != c.address {
+			t.Errorf("%s: the VM has %s and %q", name, id, address)
+		}
+	}
+	vm := made(t, patches(`{"op":"remove","path":"/spec/template/spec/domain/devices/interfaces/1"}`,
+		`{"op":"add","path":"/spec/template/spec/domain/devices/interfaces/-","value":{"name":"c","macAddress":"`+mac+`"}}`))
+	if nics := vm.Spec.Template.Spec.Domain.Devices.Interfaces; len(nics) != 2 || nics[0].MacAddress != "" || nics[1].MacAddress != mac {
+		t.Errorf("the interfaces are %+v", nics)
+	}
+	without := made(t, patches(`{"op":"remove","path":"/spec/template/spec/domain/devices/interfaces"}`, `{"op":"remove","path":"/spec/template/spec/domain/firmware"}`))
+	if got := without.Spec.Template.Spec.Domain.Firmware.UUID; got != firmware.Legacy("copy") {
+		t.Errorf("a VM whose UUID was taken out has %s", got)
+	}
+}
+
+func TestTheNewVM(t *testing.T) {
+	vm := made(t, patches(`{"op":"replace","path":"/metadata/name","value":"copy"}`, `{"op":"add","path":"/metadata/labels/new","value":"label"}`,
+		`{"op":"add","path":"/metadata/ownerReferences","value":[{"name":"x"}]}`, `{"op":"add","path":"/metadata/namespace","value":"elsewhere"}`,
+		`{"op":"add","path":"/metadata/finalizers","value":["x"]}`, `{"op":"add","path":"/metadata/annotations/drydock.dev~1y","value":"internal"}`))
+	want := metav1.ObjectMeta{Namespace: "ns", Name: "copy", Labels: map[string]string{"tier": "one", "new": "label"},
+		Annotations: map[string]string{"note": "kept", LastRestore: "r-r1"}}
+	if diff := cmp.Diff(want, vm.ObjectMeta); diff != "" {
+		t.Errorf("it is %s", diff)
+	}
+	if *vm.Spec.RunStrategy != v1.RunStrategyHalted || vm.Spec.Running != nil || vm.Spec.DataVolumeTemplates != nil {
+		t.Errorf("its spec is %+v", vm.Spec)
+	}
+	root, data := vm.Spec.Template.Spec.Volumes[0], vm.Spec.Template.Spec.Volumes[1]
+	if root.DataVolume != nil || root.PersistentVolumeClaim.ClaimName != "restore-r1-root" || root.PersistentVolumeClaim.Hotpluggable ||
+		data.PersistentVolumeClaim.ClaimName != "restore-r1-data" || !data.PersistentVolumeClaim.Hotpluggable {
+		t.Errorf("its volumes are %+v and %+v", root, data)
+	}
+	if plain := made(t, func(o *Observed) { o.Content.Spec.Source.VirtualMachine.Annotations = nil }); plain.Annotations[LastRestore] != "r-r1" {
+		t.Errorf("one without annotations has %v", plain.Annotations)
+	}
+}
+
+func TestTheVMInPlace(t *testing.T) {
+	o := observed(inPlace, locked, both)
+	o.VM.Labels["today"] = "yes"
+	vm := Decide(o).VM
+	if vm.UID != "v1" || *vm.Spec.RunStrategy != v1.RunStrategyManual || vm.Labels["today"] != "yes" || vm.Annotations[LastRestore] != "r-r1" {
+		t.Errorf("it is %+v, strategy %s", vm.ObjectMeta, *vm.Spec.RunStrategy)
+	}
+	if vm.Spec.DataVolumeTemplates != nil || vm.Spec.Template.Spec.Volumes[0].PersistentVolumeClaim == nil {
+		t.Errorf("its volumes are %+v", vm.Spec.Template.Spec.Volumes)
+	}
+	o = observed(inPlace, locked, names(snapshotv1.VolumeRestorePolicyInPlace), both)
+	if vm = Decide(o).VM; len(vm.Spec.DataVolumeTemplates) != 1 || vm.Spec.Template.Spec.Volumes[0].DataVolume == nil {
+		t.Errorf("with the names as they were it has the volumes %+v", vm.Spec.Template.Spec.Volumes)
+	}
+	// Names that are given are no longer those of before.
+	o = observed(inPlace, locked, names(snapshotv1.VolumeRestorePolicyInPlace), asks(func(s *snapshotv1.VirtualMachineRestoreSpec) {
+		s.VolumeRestoreOverrides = []snapshotv1.VolumeRestoreOverride{{VolumeName: "root", RestoreName: "mine"}}
+	}), both)
+	if vm = Decide(o).VM; vm.Spec.DataVolumeTemplates != nil || vm.Spec.Template.Spec.Volumes[0].PersistentVolumeClaim.ClaimName != "mine" {
+		t.Errorf("with a name of its own it has the volumes %+v", vm.Spec.Template.Spec.Volumes)
+	}
+	// A disk that the snapshot does not have stays on its claim, where the VM still has it.
+	excluded := func(o *Observed) { o.Content.Spec.VolumeBackups = o.Content.Spec.VolumeBackups[:1] }
+	if vm = Decide(observed(inPlace, locked, excluded, both)).VM; vm.Spec.Template.Spec.Volumes[1].PersistentVolumeClaim.ClaimName != "data-claim" {
+		t.Errorf("the disk that was not included is %+v", vm.Spec.Template.Spec.Volumes[1])
+	}
+}
+
+func TestVMsThatAreNotMade(t *testing.T) {
+	excluded := func(o *Observed) { o.Content.Spec.VolumeBackups = o.Content.Spec.VolumeBackups[:1] }
+	long := `{"op":"test","path":"/metadata/name","value":"` + strings.Repeat("x", maxPatchSize) + `"}`
+	many := make([]string, maxPatches+1)
+	for i := range many {
+		many[i] = `{"op":"test","path":"/metadata/name","value":"vm"}`
+	}
+	for want, o := range map[string]Observed{
+		"the volume data is on the claim data-claim, which the snapshot has no copy of": observed(excluded),
+		"the volume data is on the claim data-claim":                                    observed(inPlace, locked, excluded, func(o *Observed) { o.VM.Spec.Template.Spec.Volumes[1].PersistentVolumeClaim.ClaimName = "another" }),
+		"the volume data is on the claim data-claim, ":                                  observed(inPlace, locked, excluded, func(o *Observed) { o.VM.Spec.Template = nil }),
+		"patch 2 is no operation of a JSON patch":                                       observed(patches(many[0], "x")),
+		`patch 1 has the operation "copy"; add, replace`:                                observed(patches(`{"op":"copy","from":"/spec","path":"/spec/x"}`)),
+		"there are 65 patches of":                                                       observed(patches(many...)),
+		"there are 1 patches of":                                                        observed(patches(long)),
+		"applying the patches to the VM of the snapshot":                                observed(patches(`{"op":"replace","path":"/spec/nothing","value":1}`)),
+		"the patches make no VirtualMachine":                                            observed(patches(`{"op":"replace","path":"/spec","value":"x"}`)),
+		`the patches name the VM "other", the restore's target is "copy"`:               observed(patches(`{"op":"replace","path":"/metadata/name","value":"other"}`)),
+		"the VM of the snapshot has no template":                                        observed(patches(`{"op":"remove","path":"/spec/template"}`)),
+	} {
+		plan := Decide(o)
+		c := condition.Find(plan.Restore.Status.Conditions, snapshotv1.ConditionFailure)
+		if c == nil || !strings.HasPrefix(c.Message, want) || plan.Step != Rest || plan.VM != nil {
+			t.Errorf("got %+v, want %q", c, want)
+		}
+	}
+	// All of them together count, and the last byte that is allowed is.
+	one := `{"op":"test","path":"/metadata/name","value":"vm"}`
+	half := strings.Repeat(" ", maxPatchSize/2-len(one)) + one
+	if Failed(Decide(observed(patches(half, half))).Restore) {
+		t.Errorf("patches of %d bytes are refused", 2*len(half))
+	}
+	if !Failed(Decide(observed(patches(half, " "+half))).Restore) {
+		t.Errorf("patches of %d bytes are not refused", 2*len(half)+1)
+	}
+	if got := len(many[:maxPatches]); Failed(Decide(observed(patches(many[:maxPatches]...))).Restore) {
+		t.Errorf("%d patches are refused", got)
+	}
+}

@@ -1,0 +1,201 @@
+package restore
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/identity"
+	"drydock.dev/drydock/internal/rules/snapshot"
+	"drydock.dev/drydock/internal/rules/vmstate"
+)
+
+// The claim of a VM's state has a name that follows from the VM's name and UID, so it can't be made beside the one
+// that the VM has, nor before a new VM is there. It is replaced or made once the VM has its disks, before the VM may
+// start: in place the lock keeps it from that, and a VM that is made is born with vmstate.AwaitedAnnotation.
+
+// ClaimNames are the names of the claims that the decision needs to know of: those that the status records, or else
+// follow from the restore, and that of the target's state.
+func ClaimNames(o *Observed) []string {
+	var volumes []snapshotv1.VolumeRestore
+	if o.Restore.Status != nil {
+		volumes = o.Restore.Status.Restores
+	}
+	if len(volumes) == 0 && o.Content != nil {
+		// What is wrong with the names is said by the decision.
+		volumes, _ = Volumes(o.Restore, o.Content)
+	}
+	var names []string
+	for _, volume := range volumes {
+		if volume.VolumeName != vmstate.Volume {
+			names = append(names, volume.PersistentVolumeClaimName)
+		}
+	}
+	if o.VM != nil && (hasState(volumes) || o.Content != nil && slices.ContainsFunc(o.Content.Spec.VolumeBackups, isState)) {
+		names = append(names, layout.StateClaimName(o.VM.Name, string(o.VM.UID)))
+	}
+	return names
+}
+
+func isState(b snapshotv1.VolumeBackup) bool { return b.VolumeName == vmstate.Volume }
+
+func hasState(volumes []snapshotv1.VolumeRestore) bool {
+	return slices.ContainsFunc(volumes, func(v snapshotv1.VolumeRestore) bool { return v.VolumeName == vmstate.Volume })
+}
+
+// stateClaim is the name of the claim of a VM's state, "" when it keeps none.
+func stateClaim(vm *v1.VirtualMachine) string { return vmstate.ClaimName(vmstate.Next(vm)) }
+
+// verbOfState is what happens to the VM as far as its state goes. A VM that takes the place of one that is gone is
+// that VM. A restore that a clone controls makes a machine of its own.
+func (d *decision) verbOfState() identity.Verb {
+	owner := metav1.GetControllerOf(d.o.Restore)
+	switch {
+	case owner != nil && owner.Kind == clonev1.VirtualMachineCloneKind.Kind:
+		return identity.Clone
+	case d.o.Restore.Spec.Target.Name == d.o.Content.Spec.Source.VirtualMachine.Name:
+		return identity.RestoreInPlace
+	}
+	return identity.RestoreToNew
+}
+
+// keepsState reports whether the VM is to have the state that the snapshot has.
+func (d *decision) keepsState(vm *v1.VirtualMachine) bool {
+	backup := d.backup(vmstate.Volume)
+	return backup != nil && backup.VolumeSnapshotName != nil && stateClaim(vm) != "" && identity.KeepsState(d.verbOfState())
+}
+
+// state is what the status records of the state that the VM is to have; the claim of a VM that is not there yet has
+// no name.
+func (d *decision) state(vm *v1.VirtualMachine) []snapshotv1.VolumeRestore {
+	if !d.keepsState(vm) {
+		return nil
+	}
+	to := snapshotv1.VolumeRestore{VolumeName: vmstate.Volume, VolumeSnapshotName: *d.backup(vmstate.Volume).VolumeSnapshotName}
+	if vm.UID != "" {
+		to.PersistentVolumeClaimName = stateClaim(vm)
+	}
+	return []snapshotv1.VolumeRestore{to}
+}
+
+// recordedState is the record of the state in the status, nil when none is restored.
+func (d *decision) recordedState() *snapshotv1.VolumeRestore {
+	all := d.Restore.Status.Restores
+	at := slices.IndexFunc(all, func(v snapshotv1.VolumeRestore) bool { return v.VolumeName == vmstate.Volume })
+	if at < 0 {
+		return nil
+	}
+	return &all[at]
+}
+
+// awaited reports whether the VM waits for its state.
+func (d *decision) awaited() bool {
+	return d.o.VM.Annotations[vmstate.AwaitedAnnotation] == mark(d.o.Restore)
+}
+
+// done is the reason of what is said after the switch.
+func (d *decision) done() string {
+	if d.awaited() {
+		return ReasonNewVM
+	}
+	return ReasonInPlace
+}
+
+// noSource says why the state can't be had from its VolumeSnapshot now, "" when it can; gone means never.
+func (d *decision) noSource(to *snapshotv1.VolumeRestore) (why string, gone bool) {
+	switch source, exists := d.o.VolumeSnapshots[to.VolumeSnapshotName]; {
+	case d.o.Content == nil || !exists || !snapshot.IsOf(d.o.Content, d.backup(vmstate.Volume), source):
+		return fmt.Sprintf("the VolumeSnapshot %s of the VM's state was deleted", to.VolumeSnapshotName), true
+	case !source.Ready:
+		return fmt.Sprintf("the VolumeSnapshot %s is not ready to use", to.VolumeSnapshotName), false
+	}
+	return "", false
+}
+
+// judgeState finds out before anything is changed whether the VM's state can be brought back afterwards.
+func (d *decision) judgeState(p *progressOfClaims) {
+	to := d.recordedState()
+	if to == nil {
+		return
+	}
+	why, gone := d.noSource(to)
+	switch claim := d.o.Claims[to.PersistentVolumeClaimName]; {
+	case gone:
+		p.reason, p.failure = ReasonSourceLost, why
+	case claim != nil && !metav1.IsControlledBy(claim, d.o.VM):
+		p.reason, p.failure = ReasonNameTaken, vmstate.Check(vmstate.Next(d.VM), claim).Error()
+	case p.awaited == "":
+		p.awaited = why
+	}
+}
+
+// finishState brings back the state of a VM that has its disks. It reports whether nothing is left of that. It does
+// not fail: the VM waits until its state is there, or the restore is deleted.
+func (d *decision) finishState() bool {
+	to := d.recordedState()
+	name := stateClaim(d.o.VM)
+	if to == nil || name == "" || d.o.Restore.DeletionTimestamp != nil {
+		return true
+	}
+	to.PersistentVolumeClaimName = name
+	claim := d.o.Claims[name]
+	if claim != nil && metav1.IsControlledBy(claim, d.o.VM) && d.ours(claim) && claim.DeletionTimestamp == nil {
+		return d.filled(claim)
+	}
+	switch {
+	case d.o.Guest:
+		d.wait(d.done(), fmt.Sprintf("the VM %s was started before its state was restored: stop it", d.o.VM.Name), whileWaits)
+	case !d.locked() && !d.awaited():
+		d.Step = Lock
+	default:
+		d.replaceState(to, claim)
+	}
+	return false
+}
+
+// replaceState makes the claim of a VM that can't start; claim is the one in its place, nil for none.
+func (d *decision) replaceState(to *snapshotv1.VolumeRestore, claim *corev1.PersistentVolumeClaim) {
+	why, _ := d.noSource(to)
+	switch {
+	case claim != nil && !metav1.IsControlledBy(claim, d.o.VM):
+		d.wait(d.done(), vmstate.Check(vmstate.Next(d.o.VM), claim).Error(), whileWaits)
+	case claim != nil && claim.DeletionTimestamp != nil:
+		d.wait(d.done(), fmt.Sprintf("the claim %s is being deleted", claim.Name), whileFilled)
+	case why != "":
+		d.wait(d.done(), why, whileWaits)
+	case claim != nil:
+		d.Claims, d.Step = []*corev1.PersistentVolumeClaim{claim}, DropClaims
+	default:
+		d.Claims, d.Step = []*corev1.PersistentVolumeClaim{d.newState(to, d.o.VolumeSnapshots[to.VolumeSnapshotName])}, MakeClaims
+	}
+}
+
+// filled reports whether the restored claim has the state, or will have it when a pod uses it.
+func (d *decision) filled(claim *corev1.PersistentVolumeClaim) bool {
+	if claim.Status.Phase == corev1.ClaimBound || claim.Status.Phase != corev1.ClaimLost && d.waits(claim) {
+		return true
+	}
+	message := fmt.Sprintf("the storage driver has not filled the claim %s yet", claim.Name)
+	if claim.Status.Phase == corev1.ClaimLost {
+		message = fmt.Sprintf("the volume of the claim %s is lost: delete the claim", claim.Name)
+	}
+	d.wait(d.done(), message, whileFilled)
+	return false
+}
+
+// newState is the claim of the VM's state, as its loop would make it but filled from the VolumeSnapshot, and of the
+// class and the size that it had.
+func (d *decision) newState(to *snapshotv1.VolumeRestore, source snapshot.VolumeSnapshot) *corev1.PersistentVolumeClaim {
+	was := d.backup(vmstate.Volume).PersistentVolumeClaim.Spec
+	claim := vmstate.Claim(vmstate.Next(d.o.VM), "", nil)
+	claim.Spec.AccessModes, claim.Spec.StorageClassName = was.AccessModes, was.StorageClassName
+	claim.Spec.VolumeAttributesClassName, claim.Spec.Resources = was.VolumeAttributesClassName, *was.Resources.DeepCopy()
+	d.fill(claim, to, source)
+	return claim
+}

@@ -1,0 +1,110 @@
+package snapshot
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/rules/vmstate"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
+)
+
+// Class is a VolumeSnapshotClass.
+type Class struct {
+	Name, Driver string
+	// Default means that its driver's snapshots are of this class where nothing else is said.
+	Default bool
+}
+
+// OnClaims lists the volumes of a VM whose content is on a claim, by name, with the claim's. What
+// is below an overlay is no state of the VM.
+func OnClaims(volumes []v1.Volume) [][2]string {
+	var out [][2]string
+	for i := range volumes {
+		if claim := volumeclaim.Disk(&volumes[i].VolumeSource); claim != "" {
+			out = append(out, [2]string{volumes[i].Name, claim})
+		}
+	}
+	return out
+}
+
+// Kept lists what a snapshot of a VM is to keep: the volumes on claims, and the claim of the VM's state.
+func Kept(vm *v1.VirtualMachine) [][2]string {
+	out := OnClaims(vm.Spec.Template.Spec.Volumes)
+	if claim := vmstate.ClaimName(vmstate.Next(vm)); claim != "" {
+		out = append(out, [2]string{vmstate.Volume, claim})
+	}
+	return out
+}
+
+// Append appends what is found of a volume of Kept. A VM that has never had a guest has no state yet; and what is on
+// a claim of somebody else is not the VM's, whatever its name.
+func Append(disks []Disk, vm *v1.VirtualMachine, disk Disk) []Disk {
+	if disk.Volume != vmstate.Volume {
+		return append(disks, disk)
+	}
+	if disk.Claim == nil || disk.Claim.DeletionTimestamp == nil && disk.Claim.Status.Phase != corev1.ClaimBound {
+		return disks
+	}
+	if err := vmstate.Check(vmstate.Next(vm), disk.Claim); err != nil && (disk.Waits == "" || !metav1.IsControlledBy(disk.Claim, vm)) {
+		disk.Class, disk.Waits, disk.Why = "", "", fmt.Sprintf("%s (%v)", disk.Volume, err)
+	}
+	return append(disks, disk)
+}
+
+// NewDisk judges a volume by its claim, nil when there is none, by the DataVolume that fills that,
+// nil for none, and by the CSI driver of the volume behind it, "" when it has none.
+func NewDisk(volume [2]string, claim *corev1.PersistentVolumeClaim, filler *cdiv1.DataVolume, driver string, classes []Class) Disk {
+	disk, name := Disk{Volume: volume[0], Claim: claim}, volume[1]
+	switch {
+	case claim == nil:
+		disk.Waits = fmt.Sprintf("the claim %s of the volume %s does not exist", name, disk.Volume)
+	case claim.DeletionTimestamp != nil:
+		disk.Waits = fmt.Sprintf("the claim %s of the volume %s is being deleted", name, disk.Volume)
+	case filler != nil && filler.Status.Phase != cdiv1.Succeeded:
+		disk.Waits = fmt.Sprintf("the DataVolume %s of the volume %s is not filled yet (phase %s)", name, disk.Volume, filler.Status.Phase)
+	case claim.Status.Phase != corev1.ClaimBound:
+		disk.Waits = fmt.Sprintf("the claim %s of the volume %s is not bound yet", name, disk.Volume)
+	default:
+		disk.Driver = driver
+		class, why := classFor(name, driver, classes)
+		if disk.Class = class; class == "" {
+			disk.Why = fmt.Sprintf("%s (%s)", disk.Volume, why)
+		}
+	}
+	return disk
+}
+
+// classFor returns the VolumeSnapshotClass for a claim of a driver, "" for none, or why there is none.
+func classFor(claim, driver string, classes []Class) (class, why string) {
+	if driver == "" {
+		return "", fmt.Sprintf("the claim %s is on no CSI volume", claim)
+	}
+	if class = choose(classes, driver); class == "" {
+		return "", fmt.Sprintf("there is no VolumeSnapshotClass for the driver %s of the claim %s", driver, claim)
+	}
+	return class, ""
+}
+
+// choose returns the class for a driver: the default, else the first by name.
+func choose(classes []Class, driver string) string {
+	fitting := slices.DeleteFunc(slices.Clone(classes), func(c Class) bool { return c.Driver != driver })
+	slices.SortFunc(fitting, func(a, b Class) int {
+		if a.Default != b.Default {
+			if a.Default {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.Name, b.Name)
+	})
+	if len(fitting) == 0 {
+		return ""
+	}
+	return fitting[0].Name
+}

@@ -1,0 +1,262 @@
+package snapshot
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+
+	"drydock.dev/drydock/internal/rules/condition"
+)
+
+// Annotations of a claim as the content keeps it, if its disk is snapshotted together with the others: the
+// VolumeGroupSnapshotClass, and the UID of the VolumeSnapshot once that is known. They are in the content's spec, which
+// nobody but virt-controller writes.
+const (
+	GroupClassAnnotation = "drydock.dev/volume-group-snapshot-class"
+	MemberAnnotation     = "drydock.dev/volume-snapshot-uid"
+)
+
+// Unheld is the token of a VolumeGroupSnapshot of a guest that ran and was not held still (decision 433). No hold has it.
+const Unheld = "unheld"
+
+// Group is what is known of a VolumeGroupSnapshot. Driver, Taken and Cuts are what the driver says of it, in an object that
+// no user of the namespace can write.
+type Group struct {
+	// Owner is the UID of its controller, and Token that of the hold on the guest, as of a VolumeSnapshot.
+	Owner, Token string
+	// Ends means that it is being deleted.
+	Ends   bool
+	Driver string
+	// Taken is when the state of all volumes was kept, nil before that.
+	Taken *metav1.Time
+	// Error is what the driver says.
+	Error string
+	Cuts  []GroupCut
+}
+
+// GroupCut is what a VolumeGroupSnapshot has of one volume.
+type GroupCut struct {
+	// Handle is the driver's name of the volume.
+	Handle string
+	// Name and UID are of the VolumeSnapshot, "" as long as there is none.
+	Name, UID string
+}
+
+// Volume is a CSI volume.
+type Volume struct{ Driver, Handle string }
+
+// NewGroup is a VolumeGroupSnapshot to make, of the claims that have Label; Owner is its content.
+type NewGroup struct {
+	Name, Class, Label, Token string
+	Owner                     metav1.OwnerReference
+}
+
+// Labels is a label that claims are to have, and which claims are to get or to lose it.
+type Labels struct {
+	Key       string
+	Put, Take []string
+}
+
+// GroupName is the name of a snapshot's VolumeGroupSnapshot.
+func GroupName(s *snapshotv1.VirtualMachineSnapshot) string { return "vmsnapshot-" + string(s.UID) }
+
+// GroupLabel is the label by which VolumeGroupSnapshots select the disks of a VM.
+func GroupLabel(vm *v1.VirtualMachine) string { return "drydock.dev/disk-of-" + string(vm.UID) }
+
+// ByGroup reports whether the disks of a content are snapshotted together, by one VolumeGroupSnapshot.
+func ByGroup(content *snapshotv1.VirtualMachineSnapshotContent) bool {
+	return groupClassOf(content) != ""
+}
+
+// Named reports whether a content has the names of its VolumeSnapshots. Those of a group are given by others, and are
+// known once it was taken.
+func Named(content *snapshotv1.VirtualMachineSnapshotContent) bool {
+	return !slices.ContainsFunc(content.Spec.VolumeBackups, func(b snapshotv1.VolumeBackup) bool { return b.VolumeSnapshotName == nil })
+}
+
+// IsOf reports whether a VolumeSnapshot is the one that a content has of a volume, and not another one of its name. Of a
+// volume that the content does not have, nil, none is.
+func IsOf(content *snapshotv1.VirtualMachineSnapshotContent, backup *snapshotv1.VolumeBackup, v VolumeSnapshot) bool {
+	if backup == nil {
+		return false
+	}
+	if uid := backup.PersistentVolumeClaim.Annotations[MemberAnnotation]; uid != "" {
+		return v.UID == uid
+	}
+	return v.Owner == string(content.UID)
+}
+
+func groupClassOf(content *snapshotv1.VirtualMachineSnapshotContent) string {
+	if len(content.Spec.VolumeBackups) == 0 {
+		return ""
+	}
+	return content.Spec.VolumeBackups[0].PersistentVolumeClaim.Annotations[GroupClassAnnotation]
+}
+
+// groupClass is the VolumeGroupSnapshotClass for the disks that are snapshotted, "" if they are not snapshotted together:
+// there is one disk, or they are of several drivers, or there is no class for their driver.
+func groupClass(disks []Disk, classes []Class) string {
+	driver, claims := "", map[string]bool{}
+	for _, disk := range disks {
+		switch {
+		case disk.Class == "":
+			continue
+		case driver != "" && disk.Driver != driver:
+			return ""
+		}
+		driver, claims[disk.Claim.Name] = disk.Driver, true
+	}
+	if len(claims) < 2 {
+		return ""
+	}
+	return choose(classes, driver)
+}
+
+// SeeksMembers reports whether the VolumeSnapshots of a group are to be looked for. A guest that is held goes on first.
+func SeeksMembers(o Observed, g *Group) bool {
+	d := decision{o: o}
+	return g.Taken != nil && !Named(o.Content) && (g.Token == "" || g.Token == Unheld || d.cutTaken())
+}
+
+// labels are the changes after which exactly the claims of a content have the label of its group; nil for none.
+func (d *decision) labels(content *snapshotv1.VirtualMachineSnapshotContent) *Labels {
+	if !ByGroup(content) {
+		return nil
+	}
+	l := &Labels{Key: GroupLabel(d.o.VM)}
+	var claims []string
+	for i := range content.Spec.VolumeBackups {
+		name := content.Spec.VolumeBackups[i].PersistentVolumeClaim.Name
+		if !slices.Contains(d.o.Labeled, name) && !slices.Contains(l.Put, name) {
+			l.Put = append(l.Put, name)
+		}
+		claims = append(claims, name)
+	}
+	for _, name := range d.o.Labeled {
+		if !slices.Contains(claims, name) {
+			l.Take = append(l.Take, name)
+		}
+	}
+	if len(l.Put)+len(l.Take) == 0 {
+		return nil
+	}
+	return l
+}
+
+// free reports whether a group may be snapshotted while the guest goes on: no agent can freeze its file systems, so that
+// to stop it would gain nothing. One that is paused is held, so that it stays so and the snapshot can say it.
+func free(vmi *v1.VirtualMachineInstance) bool {
+	return !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceAgentConnected) &&
+		!condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused)
+}
+
+// surveyGroup looks at the VolumeGroupSnapshot of the content, and at its members.
+func surveyGroup(o Observed) state {
+	s, g := state{ready: Named(o.Content)}, o.Group
+	taken := (&decision{o: o}).cutTaken()
+	switch {
+	case g == nil && !taken && !s.ready:
+		s.group = &NewGroup{Name: GroupName(o.Snapshot), Class: groupClassOf(o.Content), Owner: *metav1.NewControllerRef(o.Content, contentKind)}
+	case g == nil && (!taken || !s.ready):
+		s.lost = fmt.Sprintf("the VolumeGroupSnapshot %s was deleted before it was ready to use", GroupName(o.Snapshot))
+		return s
+	case g == nil:
+		s.taken = o.Content.Status.CreationTime
+	case g.Ends:
+		s.lost = fmt.Sprintf("the VolumeGroupSnapshot %s is being deleted", GroupName(o.Snapshot))
+	case g.Owner != string(o.Content.UID):
+		s.foreign = fmt.Sprintf("the VolumeGroupSnapshot %s was made by somebody else", GroupName(o.Snapshot))
+	default:
+		s.made, s.token, s.taken = 1, g.Token, g.Taken
+		if g.Error != "" {
+			s.trouble = fmt.Sprintf("the storage driver has not finished the VolumeGroupSnapshot %s: %s", GroupName(o.Snapshot), g.Error)
+		}
+		if g.Taken != nil && !s.ready {
+			s.strange = strangers(o)
+			s.named = withNames(o.Content, handles(o), g.Cuts)
+		}
+	}
+	if s.ready {
+		s.members(o)
+	}
+	return s
+}
+
+// members looks at the VolumeSnapshots of a group.
+func (s *state) members(o Observed) {
+	for i := range o.Content.Spec.VolumeBackups {
+		backup := &o.Content.Spec.VolumeBackups[i]
+		v, exists := o.VolumeSnapshots[*backup.VolumeSnapshotName]
+		if !exists || !IsOf(o.Content, backup, v) {
+			s.lost = fmt.Sprintf("the VolumeSnapshot %s was deleted before it was ready to use", *backup.VolumeSnapshotName)
+			return
+		}
+		if v.Taken == nil {
+			// Drivers that don't list snapshots say it of the group alone.
+			v.Taken = s.taken
+		}
+		s.note(*backup.VolumeSnapshotName, v)
+	}
+}
+
+// handles are the driver's names of the volumes of the content's disks; one that is not known, or is of another driver, is "".
+func handles(o Observed) []string {
+	var out []string
+	for i := range o.Content.Spec.VolumeBackups {
+		volume := o.Volumes[o.Content.Spec.VolumeBackups[i].PersistentVolumeClaim.Spec.VolumeName]
+		if volume.Driver != o.Group.Driver {
+			volume.Handle = ""
+		}
+		out = append(out, volume.Handle)
+	}
+	return out
+}
+
+// strangers says why a group does not have exactly the content's disks, "" if it has. It goes by volumes: which claims have
+// the label, or bear the names, anybody may change who may write claims.
+func strangers(o Observed) string {
+	var lacks []string
+	wanted := handles(o)
+	for i, handle := range wanted {
+		if handle == "" || !slices.ContainsFunc(o.Group.Cuts, func(c GroupCut) bool { return c.Handle == handle }) {
+			lacks = append(lacks, o.Content.Spec.VolumeBackups[i].PersistentVolumeClaim.Name)
+		}
+	}
+	others := 0
+	for _, cut := range o.Group.Cuts {
+		if !slices.Contains(wanted, cut.Handle) {
+			others++
+		}
+	}
+	name, key := GroupName(o.Snapshot), ""
+	if o.VM != nil {
+		key = " " + GroupLabel(o.VM)
+	}
+	switch {
+	case len(lacks) > 0:
+		return fmt.Sprintf("the VolumeGroupSnapshot %s does not have the volumes of the claims %s: their label%s was changed meanwhile",
+			name, strings.Join(lacks, ", "), key)
+	case others > 0:
+		return fmt.Sprintf("the VolumeGroupSnapshot %s also has volumes that are not the VM's (%d): other claims have got the label%s meanwhile", name, others, key)
+	}
+	return ""
+}
+
+// withNames is the content with the names of its VolumeSnapshots, nil as long as one of them is not there.
+func withNames(content *snapshotv1.VirtualMachineSnapshotContent, handles []string, cuts []GroupCut) *snapshotv1.VirtualMachineSnapshotContent {
+	out := content.DeepCopy()
+	for i, handle := range handles {
+		at := slices.IndexFunc(cuts, func(c GroupCut) bool { return c.Handle == handle && c.Name != "" && c.UID != "" })
+		if at < 0 {
+			return nil
+		}
+		backup := &out.Spec.VolumeBackups[i]
+		backup.VolumeSnapshotName = new(cuts[at].Name)
+		backup.PersistentVolumeClaim.Annotations = with(backup.PersistentVolumeClaim.Annotations, MemberAnnotation, cuts[at].UID)
+	}
+	return out
+}

@@ -1,0 +1,213 @@
+package snapshot
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/volumeclaim"
+)
+
+const (
+	// maxHeld is how long a guest is asked to be held at most. virt-launcher has a shorter limit for one whose CPUs
+	// are stopped.
+	maxHeld = 5 * time.Minute
+	// While the guest is held it is looked often, for as long as most drivers take.
+	whileFresh = 50 * time.Millisecond
+	fresh      = 5 * time.Second
+)
+
+// messageSilent is said while the hold on the guest decides, and nobody answers. The hold ends by itself.
+const messageSilent = "the guest's node does not say whether the guest is held still"
+
+// vmSpec is the spec of the VM's guests, nil if it has none.
+func vmSpec(vm *v1.VirtualMachine) *v1.VirtualMachineInstanceSpec {
+	if vm == nil || vm.Spec.Template == nil {
+		return nil
+	}
+	return &vm.Spec.Template.Spec
+}
+
+// ephemeral are the volumes on claims that the guest has and its VM's spec has not.
+func ephemeral(spec *v1.VirtualMachineInstanceSpec, vmi *v1.VirtualMachineInstance) (names []string) {
+	if vmi == nil || spec == nil {
+		return nil
+	}
+	for _, volume := range OnClaims(vmi.Spec.Volumes) {
+		if !slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == volume[0] }) {
+			names = append(names, volume[0])
+		}
+	}
+	return names
+}
+
+// unsteady says why the disks of a VM with this VMI can't be snapshotted just now; "" if they can.
+func unsteady(vmi *v1.VirtualMachineInstance) string {
+	switch {
+	case vmi == nil:
+		return ""
+	case vmi.DeletionTimestamp != nil:
+		return fmt.Sprintf("the VM %s is being stopped", vmi.Name)
+	case vmi.Status.Phase != v1.Running:
+		return fmt.Sprintf("the VM %s is being started", vmi.Name)
+	case migration.InFlight(vmi):
+		return fmt.Sprintf("the VM %s is being migrated", vmi.Name)
+	}
+	for i := range vmi.Status.VolumeStatus {
+		volume := &vmi.Status.VolumeStatus[i]
+		if volume.HotplugVolume != nil && volume.Phase != v1.VolumeReady && volumeIsDisk(vmi, volume.Name) {
+			return fmt.Sprintf("the volume %s of the VM %s is being plugged or unplugged", volume.Name, vmi.Name)
+		}
+	}
+	return ""
+}
+
+func volumeIsDisk(vmi *v1.VirtualMachineInstance, name string) bool {
+	return slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.Name == name && volumeclaim.Disk(&v.VolumeSource) != "" })
+}
+
+// AsksHold reports whether it matters what holds the guest still, and whether the guest agent is to be asked, too: when
+// every cut is taken, it decides. It is to be asked after VolumeSnapshots were read.
+func AsksHold(o Observed) (ask, verify bool) {
+	if o.VMI == nil || o.Content == nil || o.Snapshot.DeletionTimestamp != nil || Ended(o.Snapshot) {
+		return false, false
+	}
+	d, s := decision{o: o}, survey(o)
+	if s.token == Unheld || s.group != nil && free(o.VMI) {
+		return false, false
+	}
+	return d.locked(), !d.cutTaken() && s.taken != nil
+}
+
+// held reports whether this snapshot holds the guest.
+func (d *decision) held() bool {
+	return d.o.Hold != nil && d.o.Hold.Lasts() && d.o.Hold.Holder == Holder(d.o.Snapshot)
+}
+
+// Holder is how a snapshot is known where guests are held still.
+func Holder(s *snapshotv1.VirtualMachineSnapshot) string { return string(s.UID) }
+
+// make makes the VolumeSnapshots that are missing, or the VolumeGroupSnapshot, of a guest that is held still. One is held
+// only as long as there is none of them.
+func (d *decision) make(s state) {
+	alone := s.group != nil && d.o.VMI != nil && free(d.o.VMI)
+	switch {
+	case d.o.VMI == nil:
+		d.take(s, "")
+	case d.held():
+		d.take(s, d.o.Hold.Token)
+	case alone && unsteady(d.o.VMI) == "":
+		d.take(s, Unheld)
+	case !alone && d.o.Hold == nil:
+		d.wait(ReasonInProgress, messageSilent, whileStored)
+	case unsteady(d.o.VMI) != "":
+		d.wait(ReasonWaiting, unsteady(d.o.VMI), whileStored)
+	default:
+		d.Step, d.Timeout, d.After = Quiesce, maxHeld, whileStored
+	}
+}
+
+// take makes what is missing under a hold's token.
+func (d *decision) take(s state, token string) {
+	d.Step = Cut
+	if s.group != nil {
+		d.Group, d.Labels = s.group, d.labels(d.o.Content)
+		d.Group.Token, d.Group.Label = token, GroupLabel(d.o.VM)
+		return
+	}
+	for i := range s.missing {
+		s.missing[i].Token = token
+	}
+	d.Cuts = s.missing
+}
+
+// breaks fails a snapshot whose VolumeSnapshots are not of one point in time, or are not known to be.
+func (d *decision) breaks(s state) {
+	name, hold := d.o.Snapshot.Spec.Source.Name, d.o.Hold
+	switch {
+	case s.made == 0 || s.token == Unheld:
+	case s.mixed:
+		d.fail(ReasonNotHeld, fmt.Sprintf("the disks of the VM %s were snapshotted at different times", name))
+	case s.token == "" && d.o.VMI != nil:
+		d.fail(ReasonStarted, fmt.Sprintf("the VM %s was started while its disks were being snapshotted", name))
+	case s.token != "" && d.o.VMI == nil:
+		d.fail(ReasonGuestLost, fmt.Sprintf("the guest of the VM %s has ended while its disks were being snapshotted", name))
+	case s.token == "" || hold == nil || d.held() && hold.Token == s.token:
+	case hold.Token == s.token:
+		d.fail(ReasonNotHeld, fmt.Sprintf("the guest of the VM %s went on before all of its disks were snapshotted: %s", name, hold.Ended))
+		if hold.TimedOut {
+			d.indications(snapshotv1.SourceIndication{
+				Indication: snapshotv1.VMSnapshotOnlineSnapshotIndication, Message: "The VM was running."},
+				snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotQuiesceTimeoutIndication, Message: hold.Ended})
+		}
+	default:
+		d.fail(ReasonNotHeld, fmt.Sprintf("the guest of the VM %s was moved or restarted while its disks were being snapshotted", name))
+	}
+}
+
+// whileHeld is when the driver is looked at again that snapshots the disks.
+func (d *decision) whileHeld() time.Duration {
+	if d.held() && time.Duration(d.o.Hold.Milliseconds)*time.Millisecond < fresh {
+		return whileFresh
+	}
+	return whileLocked
+}
+
+// indicate says in the status how the disks of a guest that ran were snapshotted.
+func (d *decision) indicate(s state) {
+	if s.token == "" {
+		return
+	}
+	list := []snapshotv1.SourceIndication{{
+		Indication: snapshotv1.VMSnapshotOnlineSnapshotIndication, Message: "The VM was running.",
+	}}
+	if s.token == Unheld {
+		list = append(list, snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotNoGuestAgentIndication,
+			Message: "There was no guest agent to freeze file systems. The guest went on, the storage took all disks at one time, and they are as after a power failure."})
+	} else if hold := d.o.Hold; hold != nil && hold.Token == s.token {
+		list = append(list, how(hold))
+	}
+	d.indications(list...)
+}
+
+// how says what a hold means for what is on the disks.
+func how(hold *launch.Hold) snapshotv1.SourceIndication {
+	held := float64(hold.Milliseconds) / 1000
+	switch hold.Method {
+	case launch.MethodAgent:
+		return snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotGuestAgentIndication,
+			Message: fmt.Sprintf("The guest agent had frozen the guest's file systems, for %.2f s.", held)}
+	case launch.MethodPaused:
+		return snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotPausedIndication,
+			Message: "The VM was paused: its disks are as after a power failure."}
+	}
+	return snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotNoGuestAgentIndication,
+		Message: fmt.Sprintf("No guest agent had frozen file systems. The guest was stopped for %.2f s, and its disks are as after a power failure.", held)}
+}
+
+func (d *decision) indications(list ...snapshotv1.SourceIndication) {
+	status := d.Snapshot.Status
+	status.SourceIndications, status.Indications = list, nil //nolint:staticcheck // Programs that are older read the deprecated field.
+	for _, i := range list {
+		status.Indications = append(status.Indications, i.Indication) //nolint:staticcheck // Likewise.
+	}
+}
+
+// NotHeld is the status to write when the guest could not be held still: for good, or not just now.
+func NotHeld(o Observed, p Plan, sentence string, forGood bool) *snapshotv1.VirtualMachineSnapshot {
+	d := &decision{Plan: Plan{Snapshot: p.Snapshot.DeepCopy()}, o: o}
+	name := o.Snapshot.Spec.Source.Name
+	if forGood {
+		d.fail(ReasonNotHeld, fmt.Sprintf("the guest of the VM %s could not be held still: %s", name, sentence))
+		d.indications(snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotOnlineSnapshotIndication, Message: "The VM was running."},
+			snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotQuiesceTimeoutIndication, Message: sentence})
+		return d.Snapshot
+	}
+	d.wait(ReasonWaiting, fmt.Sprintf("the guest of the VM %s can't be held still just now: %s", name, sentence), whileStored)
+	return d.Snapshot
+}

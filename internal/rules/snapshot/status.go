@@ -1,0 +1,87 @@
+package snapshot
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+
+	"drydock.dev/drydock/internal/rules/condition"
+)
+
+// Reasons of the conditions.
+const (
+	ReasonInProgress         = "InProgress"
+	ReasonWaiting            = "Waiting"
+	ReasonDeleting           = "Deleting"
+	ReasonComplete           = "OperationComplete"
+	ReasonContentGone        = "ContentGone"
+	ReasonNotSupported       = "VolumeSnapshotsNotSupported"
+	ReasonSourceLost         = "SourceLost"
+	ReasonStarted            = "VirtualMachineStarted"
+	ReasonGuestLost          = "GuestEnded"
+	ReasonNotHeld            = "GuestNotHeld"
+	ReasonNothingIncluded    = "NoVolumeIncluded"
+	ReasonForeign            = "NameTaken"
+	ReasonVolumeSnapshotLost = "VolumeSnapshotLost"
+	ReasonOtherVolumes       = "GroupHasOtherVolumes"
+	ReasonDeadline           = "DeadlineExceeded"
+	ReasonRefused            = "Refused"
+)
+
+// What Progressing says while the driver is at work. Which disks are not included is said until the end.
+const (
+	messageCutting  = "the storage driver is making the VolumeSnapshots"
+	messageExcluded = "not included: "
+)
+
+func (d *decision) progressing(status corev1.ConditionStatus, reason, message string) {
+	d.set(snapshotv1.ConditionProgressing, status, reason, message)
+}
+
+func (d *decision) ready(status corev1.ConditionStatus, reason, message string) {
+	d.set(snapshotv1.ConditionReady, status, reason, message)
+}
+
+func (d *decision) set(kind snapshotv1.ConditionType, status corev1.ConditionStatus, reason, message string) {
+	condition.Set(&d.Snapshot.Status.Conditions, snapshotv1.Condition{Type: kind, Status: status, Reason: reason, Message: message}, d.o.Now)
+}
+
+// awaited is what the snapshot last waited for.
+func (d *decision) awaited() string {
+	if c := condition.Find(d.Snapshot.Status.Conditions, snapshotv1.ConditionProgressing); c != nil {
+		return c.Message
+	}
+	return "nothing was done"
+}
+
+// fail ends the snapshot. What it has made is taken back once its status says so.
+func (d *decision) fail(reason, message string) {
+	status := d.Snapshot.Status
+	status.Phase, status.ReadyToUse, status.CreationTime = snapshotv1.Failed, new(false), nil
+	now := metav1.NewTime(d.o.Now)
+	status.Error = &snapshotv1.Error{Time: &now, Message: &message}
+	d.progressing(corev1.ConditionFalse, reason, message)
+	d.ready(corev1.ConditionFalse, reason, message)
+	d.set(snapshotv1.ConditionFailure, corev1.ConditionTrue, reason, message)
+	d.Step, d.Content, d.Labels, d.Cuts, d.Group, d.After = Rest, nil, nil, nil, nil, 0
+}
+
+// Refused is the status to write when the API server refuses for good what was planned.
+func Refused(o Observed, p Plan, sentence string) *snapshotv1.VirtualMachineSnapshot {
+	d := &decision{Plan: Plan{Snapshot: p.Snapshot.DeepCopy()}, o: o}
+	d.fail(ReasonRefused, sentence)
+	return d.Snapshot
+}
+
+func (d *decision) succeed(s state) {
+	status := d.Snapshot.Status
+	status.Phase, status.ReadyToUse, status.CreationTime = snapshotv1.Succeeded, new(true), s.taken
+	message := "the snapshot is complete"
+	if said := d.awaited(); strings.HasPrefix(said, messageExcluded) {
+		message = said
+	}
+	d.progressing(corev1.ConditionFalse, ReasonComplete, message)
+	d.ready(corev1.ConditionTrue, ReasonComplete, "the snapshot can be restored")
+}

@@ -1,0 +1,200 @@
+// Package maintenance holds virtctl's verbs that get at the disks of machines that do not run: guestfs, and maintenance
+// with list, take and release.
+// Who gets the disks and when is virt-controller's to decide; these wait for it, and say what it says.
+package maintenance
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	contract "drydock.dev/drydock/internal/contracts/maintenance"
+	"drydock.dev/drydock/internal/virtctl/client"
+	"drydock.dev/drydock/internal/virtctl/env"
+)
+
+// NewCommands lists the package's commands.
+func NewCommands(e *env.Env) []*cobra.Command {
+	group := &cobra.Command{
+		Use:   "maintenance",
+		Short: "See who has the disks of machines that do not run, take them, and release them",
+		Long:  "See who has the disks of machines that do not run, take them, and release them.\nWhile a pod has them, the machine does not start.",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	group.AddCommand(newList(e), newTake(e), newRelease(e))
+	return []*cobra.Command{newGuestfs(e), group}
+}
+
+// untilTold does nothing until it is told to end. A container's first process passes over what it does not handle.
+const untilTold = "trap 'exit 0' TERM; sleep infinity & wait"
+
+// row is what list tells of one pod.
+type row struct {
+	VM string `json:"vm"`
+	contract.Pod
+	// Holds is whether the pod has the disks; the others wait, in the order in which they stand.
+	Holds bool `json:"holds"`
+}
+
+func newList(e *env.Env) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:     "list [VM]",
+		Short:   "List the pods that have the disks of machines, or wait for them",
+		Example: e.Example("# Which machines of this namespace are in maintenance?", "maintenance list", "# Who has the disks of 'vm-cirros', and who waits?", "maintenance list vm-cirros"),
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if output != "" {
+				if err := env.CheckFormat(output); err != nil {
+					return err
+				}
+			}
+			c, namespace, err := e.Connect()
+			if err != nil {
+				return err
+			}
+			rows, err := gather(cmd.Context(), c, namespace, args)
+			switch {
+			case err != nil:
+				return err
+			case output != "":
+				return env.Print(e.Out, output, rows)
+			}
+			return printRows(e.Out, rows, time.Now())
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml instead of a table")
+	return cmd
+}
+
+// gather asks for the VMs that are named, or for all of the namespace.
+func gather(ctx context.Context, c *client.Client, namespace string, names []string) ([]row, error) {
+	if len(names) == 0 {
+		vms, err := c.VMs(ctx, namespace)
+		if err != nil {
+			return nil, fmt.Errorf("listing the VMs of namespace %s: %w", namespace, err)
+		}
+		for i := range vms {
+			names = append(names, vms[i].Name)
+		}
+		slices.Sort(names)
+	}
+	rows := []row{}
+	for _, name := range names {
+		state, err := c.Maintenance(ctx, namespace, name)
+		if err != nil {
+			return nil, fmt.Errorf("asking who has the disks of VM %s: %w", name, err)
+		}
+		if state.Holder != nil {
+			rows = append(rows, row{VM: name, Pod: *state.Holder, Holds: true})
+		}
+		for _, waits := range state.Queue {
+			rows = append(rows, row{VM: name, Pod: waits})
+		}
+	}
+	return rows, nil
+}
+
+func printRows(out io.Writer, rows []row, now time.Time) error {
+	if len(rows) == 0 {
+		_, err := fmt.Fprintln(out, "no pod has the disks of a machine, or waits for them")
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "VM\tPOD\tDISKS\tNODE\tAGE")
+	for _, r := range rows {
+		disks := "waits"
+		switch {
+		case r.Holds && r.Phase == "":
+			disks = "holds, and is gone"
+		case r.Holds && r.Deleting:
+			disks = "holds, and is ending"
+		case r.Holds:
+			disks = "holds"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", r.VM, r.Name, disks, cmp.Or(r.Node, "-"), age(r.Since, now))
+	}
+	return table.Flush()
+}
+
+func age(since string, now time.Time) string {
+	at, err := time.Parse(time.RFC3339, since)
+	if err != nil {
+		return "-"
+	}
+	return now.Sub(at).Round(time.Second).String()
+}
+
+func newTake(e *env.Env) *cobra.Command {
+	s := &session{}
+	cmd := &cobra.Command{
+		Use:   "take VM [-- COMMAND...]",
+		Short: "Have a pod take the disks of a machine",
+		Long: "Have a pod take the disks of a machine, which are below /disks in it. Without a command the pod keeps them until it is\n" +
+			"released; with one, it runs that, and the exit code is the command's.",
+		Example: e.Example("# Keep 'vm-cirros' from starting, and look at its disks:", "maintenance take vm-cirros",
+			"# Reclaim what its guest does not use, and start it again:", "maintenance take vm-cirros --halt --restart-after -- virt-sparsify --in-place /disks/root/disk.img"),
+		Args: env.MinimumArgs("VM"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s.vm, s.request.Command = args[0], args[1:]
+			if len(s.request.Command) == 0 {
+				if s.restart {
+					return errors.New("--restart-after needs a command whose end it is after; or start the machine with 'virtctl start' when it is released")
+				}
+				s.keep, s.request.Command = true, []string{"/bin/sh", "-c", untilTold}
+			}
+			return s.run(cmd.Context(), e)
+		},
+	}
+	s.addFlags(cmd)
+	return cmd
+}
+
+func newRelease(e *env.Env) *cobra.Command {
+	var pod string
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "release VM",
+		Short: "End the pod that has the disks of a machine",
+		Long: "End the pod that has the disks of a machine, or the one named by --pod. The machine can start, or the next pod gets the\n" +
+			"disks, as soon as the pod can no longer write. --force does not wait for that: whoever uses it vouches for it, that the\n" +
+			"pod's node is switched off, for example. It needs a right of its own.",
+		Example: e.Example("# End the maintenance of 'vm-cirros':", "maintenance release vm-cirros"),
+		Args:    env.ExactArgs("VM"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, namespace, err := e.Connect()
+			if err != nil {
+				return err
+			}
+			var parameters []client.Parameter
+			if pod != "" {
+				parameters = append(parameters, client.Parameter{Name: "pod", Value: pod})
+			}
+			if force {
+				parameters = append(parameters, client.Parameter{Name: "force", Value: "true"})
+			}
+			if _, err := c.Release(cmd.Context(), namespace, args[0], parameters...); err != nil {
+				return fmt.Errorf("releasing the disks of VM %s: %w", args[0], err)
+			}
+			fmt.Fprintf(e.Out, "VM %s was scheduled to be released\n", args[0])
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&pod, "pod", "", "the pod to end, if it is not the one that has the disks")
+	cmd.Flags().BoolVar(&force, "force", false, "release although the pod may still write")
+	return cmd
+}
+
+// plain is a text without what a terminal takes for commands.
+func plain(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }), " ")
+}

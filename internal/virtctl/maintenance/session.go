@@ -1,0 +1,365 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	contract "drydock.dev/drydock/internal/contracts/maintenance"
+	"drydock.dev/drydock/internal/virtctl/client"
+	"drydock.dev/drydock/internal/virtctl/env"
+)
+
+const (
+	// cleanup bounds how long the end of a session may take, an interrupted one's, too.
+	cleanup = time.Minute
+	// endOfText is what a user types at the end of his input.
+	endOfText = "\x04"
+	// longest is how long a session may last whose virtctl is gone without a word.
+	longest = 24 * time.Hour
+)
+
+// session is one pod's time with the disks of a VM.
+type session struct {
+	vm      string
+	request contract.Request
+	// noWait gives up where others have the disks, halt stops the VM before, restart gives it back its run strategy after.
+	noWait, halt, restart bool
+	// keep leaves the pod when it has the disks.
+	keep bool
+
+	c         *client.Client
+	namespace string
+	before    *v1.VirtualMachine
+}
+
+func (s *session) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&s.request.Image, "image", "", "the container's image, if not this installation's libguestfs-tools")
+	f.StringVar(&s.request.ImagePullPolicy, "pull-policy", "", "when the image is pulled: Always, IfNotPresent, Never")
+	f.BoolVar(&s.request.KVM, "kvm", true, "use hardware virtualization where the cluster does")
+	f.BoolVar(&s.request.ReadOnly, "read-only", false, "mount the disks for reading only")
+	f.StringSliceVar(&s.request.Disks, "disk", nil, "a volume of the machine, if not all that are on claims; repeat it for more")
+	f.BoolVar(&s.request.BackendStorage, "backend-storage", false, "mount the claim of UEFI variables and TPM, too")
+	f.StringToStringVar(&s.request.Resources.Requests, "requests", nil, "what the container asks for: cpu=1,memory=2Gi")
+	f.StringToStringVar(&s.request.Resources.Limits, "limits", nil, "what the container may use: cpu=1,memory=2Gi")
+	f.BoolVar(&s.halt, "halt", false, "stop the machine first, if it runs or would start by itself")
+	f.BoolVar(&s.restart, "restart-after", false, "give the machine that --halt has stopped its run strategy back afterwards")
+	wait := true
+	f.BoolVar(&wait, "wait", true, "wait for the disks; with --wait=false fail where others have them")
+	inner := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s.noWait = !wait
+		if s.restart && !s.halt {
+			return errors.New("--restart-after goes with --halt: without, the machine stays as it is")
+		}
+		return inner(cmd, args)
+	}
+}
+
+// run does all of it.
+func (s *session) run(ctx context.Context, e *env.Env) error {
+	var err error
+	if s.c, s.namespace, err = e.Connect(); err != nil {
+		return err
+	}
+	if s.halt {
+		if err := s.stop(ctx, e); err != nil {
+			return err
+		}
+	}
+	err = s.hold(ctx, e)
+	if s.restart && s.before != nil {
+		late, done := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+		defer done()
+		err = errors.Join(err, s.goBack(late, e))
+	}
+	return err
+}
+
+// hold has a pod take the disks, and lets them go.
+func (s *session) hold(ctx context.Context, e *env.Env) error {
+	if s.noWait {
+		if err := s.free(ctx); err != nil {
+			return err
+		}
+	}
+	if !s.keep {
+		s.request.DeadlineSeconds = int64(longest / time.Second)
+	}
+	state, err := s.c.Maintain(ctx, s.namespace, s.vm, &s.request)
+	if err != nil {
+		return fmt.Errorf("asking for the disks of VM %s: %w", s.vm, err)
+	}
+	if state.Created == nil {
+		return fmt.Errorf("asking for the disks of VM %s: the server does not say which pod it has made", s.vm)
+	}
+	pod := state.Created.Name
+	left := false
+	defer func() {
+		if !left {
+			s.leave(ctx, e, pod)
+		}
+	}()
+	if s.noWait {
+		// Somebody may have been quicker.
+		if behind := others(state, pod); behind != "" {
+			return fmt.Errorf("VM %s: %s", s.vm, plain(behind))
+		}
+	}
+	fmt.Fprintf(e.Err, "Waiting for the pod %s to get the disks of VM %s\n", pod, s.vm)
+	if err := started(ctx, e, s.c, s.namespace, pod); err != nil {
+		return err
+	}
+	if s.keep {
+		left = true
+		fmt.Fprintf(e.Out, "VM %s is in maintenance: its disks are below /disks in the pod %s\n", s.vm, pod)
+		return nil
+	}
+	if err := s.use(ctx, e, pod); err != nil {
+		return err
+	}
+	return ended(ctx, e, s.c, s.namespace, pod)
+}
+
+// free refuses where somebody has the disks.
+func (s *session) free(ctx context.Context) error {
+	state, err := s.c.Maintenance(ctx, s.namespace, s.vm)
+	if err != nil {
+		return fmt.Errorf("asking who has the disks of VM %s: %w", s.vm, err)
+	}
+	if behind := others(state, ""); behind != "" {
+		return fmt.Errorf("VM %s: %s", s.vm, plain(behind))
+	}
+	return nil
+}
+
+// others says who or what comes before a pod; empty if nothing does.
+func others(state *contract.State, pod string) string {
+	switch {
+	case state.Holder != nil && state.Holder.Name == pod:
+		return ""
+	case state.Message != "":
+		return state.Message
+	case len(state.Queue) > 0 && state.Queue[0].Name != pod:
+		return fmt.Sprintf("the pod %s waits for the disks already", state.Queue[0].Name)
+	}
+	return ""
+}
+
+// use lets the user, or the log, have the pod.
+func (s *session) use(ctx context.Context, e *env.Env, pod string) error {
+	if s.request.Interactive {
+		return attach(ctx, e, s.c, s.namespace, pod)
+	}
+	return follow(ctx, e, s.c, s.namespace, pod)
+}
+
+// leave deletes the pod and waits until the VM is unlocked, so that it can be started by whoever comes next. What has
+// been interrupted does it as well.
+func (s *session) leave(ctx context.Context, e *env.Env, pod string) {
+	ctx, done := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanup, fmt.Errorf("it takes longer than %s", cleanup))
+	defer done()
+	err := remove(ctx, s.c, s.namespace, pod)
+	if err == nil {
+		err = s.c.AwaitUnlocked(ctx, s.namespace, s.vm, pod)
+	}
+	if err != nil {
+		fmt.Fprintf(e.Err, "the pod %s may still have the disks of VM %s: %v\n", pod, s.vm, err)
+	}
+}
+
+// stop makes the VM one that does not run, and notes what it was.
+func (s *session) stop(ctx context.Context, e *env.Env) error {
+	vm, err := s.c.VM(ctx, s.namespace, s.vm)
+	if err != nil {
+		return fmt.Errorf("reading VM %s: %w", s.vm, err)
+	}
+	strategy, err := vm.RunStrategy()
+	if err != nil {
+		return fmt.Errorf("reading the run strategy of VM %s: %w", s.vm, err)
+	}
+	if strategy != v1.RunStrategyHalted {
+		if err := s.c.PatchVM(ctx, s.namespace, s.vm, strategyPatch(vm, v1.RunStrategyHalted, vm.ResourceVersion)); err != nil {
+			return fmt.Errorf("halting VM %s: %w", s.vm, err)
+		}
+		s.before = vm
+		fmt.Fprintf(e.Err, "VM %s was halted; its run strategy was %s\n", s.vm, strategy)
+	}
+	return s.c.AwaitStopped(ctx, s.namespace, s.vm)
+}
+
+// goBack gives the VM its run strategy back, unless somebody has given it another one meanwhile.
+func (s *session) goBack(ctx context.Context, e *env.Env) error {
+	vm, err := s.c.VM(ctx, s.namespace, s.vm)
+	if err != nil {
+		return fmt.Errorf("reading VM %s: %w", s.vm, err)
+	}
+	was, _ := s.before.RunStrategy()
+	if is, err := vm.RunStrategy(); err != nil || is != v1.RunStrategyHalted {
+		fmt.Fprintf(e.Err, "VM %s is left as it is: its run strategy was changed meanwhile\n", s.vm)
+		return nil
+	}
+	if err := s.c.PatchVM(ctx, s.namespace, s.vm, strategyPatch(s.before, was, vm.ResourceVersion)); err != nil {
+		return fmt.Errorf("giving VM %s its run strategy %s back: %w", s.vm, was, err)
+	}
+	fmt.Fprintf(e.Err, "VM %s has its run strategy %s back\n", s.vm, was)
+	return nil
+}
+
+// strategyPatch writes a run strategy into the field that the VM uses for it, if the VM is still the version that was read.
+func strategyPatch(vm *v1.VirtualMachine, strategy v1.VirtualMachineRunStrategy, version string) map[string]any {
+	spec := map[string]any{"runStrategy": strategy}
+	if vm.Spec.Running != nil {
+		spec = map[string]any{"running": strategy == v1.RunStrategyAlways}
+	}
+	return map[string]any{"metadata": map[string]any{"resourceVersion": version}, "spec": spec}
+}
+
+// started returns when the pod's container runs, or has ended; on the way it says what is waited for.
+func started(ctx context.Context, e *env.Env, c *client.Client, namespace, pod string) error {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		last := ""
+		// Without the right to read events, or after a failure, there is less to say.
+		_ = c.FollowEvents(watching, namespace, pod, func(event *corev1.Event) {
+			if text := plain(event.Message); event.Type == corev1.EventTypeWarning && text != last {
+				last = text
+				fmt.Fprintf(e.Err, "Waiting: %s\n", text)
+			}
+		})
+	}()
+	defer func() { <-said }()
+	defer stop()
+	last := ""
+	return c.AwaitPod(ctx, namespace, pod, func(p *corev1.Pod) bool {
+		if text := plain(waitsFor(p)); text != "" && text != last {
+			last = text
+			fmt.Fprintf(e.Err, "Waiting: %s\n", text)
+		}
+		return p.Status.Phase != corev1.PodPending && p.Status.Phase != ""
+	})
+}
+
+// lockCondition is where virt-controller says why a pod has no lock.
+const lockCondition corev1.PodConditionType = layout.MaintenanceLockCondition
+
+// waitsFor says why a pod does not run.
+func waitsFor(p *corev1.Pod) string {
+	for _, condition := range p.Status.Conditions {
+		if (condition.Type == corev1.PodScheduled || condition.Type == lockCondition) && condition.Status == corev1.ConditionFalse && condition.Message != "" {
+			return condition.Message
+		}
+	}
+	for _, status := range p.Status.ContainerStatuses {
+		if w := status.State.Waiting; w != nil && w.Message != "" {
+			return w.Message
+		}
+	}
+	return ""
+}
+
+// ended waits for the pod's end and returns the exit code as an error.
+func ended(ctx context.Context, e *env.Env, c *client.Client, namespace, pod string) error {
+	var last *corev1.Pod
+	err := c.AwaitPod(ctx, namespace, pod, func(p *corev1.Pod) bool {
+		last = p
+		return over(p)
+	})
+	if err != nil || last.Status.Phase == corev1.PodSucceeded {
+		return err
+	}
+	for _, status := range last.Status.ContainerStatuses {
+		if t := status.State.Terminated; t != nil && t.ExitCode != 0 {
+			fmt.Fprintf(e.Err, "the pod's command has ended with exit code %d\n", t.ExitCode)
+			return &env.Ended{Program: layout.MaintenanceContainer, Code: int(t.ExitCode)}
+		}
+	}
+	return fmt.Errorf("pod %s has failed: %s", pod, plain(last.Status.Reason+" "+last.Status.Message))
+}
+
+// over reports whether a pod has ended.
+func over(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+func remove(ctx context.Context, c *client.Client, namespace, pod string) error {
+	err := c.Core().Pods(namespace).Delete(ctx, pod, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// follow prints what the container writes until it ends.
+func follow(ctx context.Context, e *env.Env, c *client.Client, namespace, pod string) error {
+	log, err := c.Core().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the log of pod %s: %w", pod, err)
+	}
+	defer func() { _ = log.Close() }()
+	if _, err := io.Copy(e.Out, log); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("reading the log of pod %s: %w", pod, err)
+	}
+	return ctx.Err()
+}
+
+// attach puts the user's terminal in front of the container's until that ends.
+func attach(ctx context.Context, e *env.Env, c *client.Client, namespace, pod string) error {
+	size := client.Size{}
+	if fd, is := e.OutTerminal(); is {
+		size.Width, size.Height, _ = term.GetSize(fd) // a terminal that does not know has none
+	}
+	conn, err := c.Attach(ctx, namespace, pod, layout.MaintenanceContainer, size)
+	if err != nil {
+		return fmt.Errorf("attaching to pod %s: %w", pod, err)
+	}
+	defer func() { _ = conn.Close() }()
+	fmt.Fprintln(e.Err, "Attached. Press Enter for a prompt; 'exit' ends the session and releases the disks.")
+	fd, isTerminal := e.Terminal()
+	if !isTerminal {
+		return converse(ctx, e, conn)
+	}
+	previous, err := term.MakeRaw(fd)
+	if err != nil {
+		return fmt.Errorf("putting the terminal into raw mode: %w", err)
+	}
+	err = converse(ctx, e, conn)
+	if restoreErr := term.Restore(fd, previous); restoreErr != nil {
+		err = errors.Join(err, fmt.Errorf("restoring the terminal: %w", restoreErr))
+	}
+	fmt.Fprintln(e.Err)
+	return err
+}
+
+// converse copies both ways until the container's side ends, or the context does. What reads the input cannot be
+// interrupted; it ends with the process.
+func converse(ctx context.Context, e *env.Env, conn net.Conn) error {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	go func() {
+		// What fails here the other direction sees as well.
+		if _, err := io.Copy(conn, e.In); err == nil {
+			_, _ = io.WriteString(conn, endOfText)
+		}
+	}()
+	_, err := io.Copy(e.Out, conn)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}

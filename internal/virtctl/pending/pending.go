@@ -1,0 +1,109 @@
+// Package pending holds virtctl's verb pending: which changes of a VM have not reached its guest, how they will, and
+// what they wait for. It reads the VM, its VMI and its migrations, and says what their conditions say: it decides nothing
+// itself and changes nothing.
+package pending
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"drydock.dev/drydock/internal/virtctl/env"
+)
+
+// NewCommand makes the command.
+func NewCommand(e *env.Env) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "pending VM",
+		Short: "Show which changes of a virtual machine have not reached its guest, and why",
+		Long: "Show which changes of a virtual machine have not reached its guest: the field, how the change takes effect\n" +
+			"(live, by a migration, by a restart), and what it waits for. Whoever may read the machine, its instance and its\n" +
+			"migrations may ask.",
+		Example: e.Example("# What does the virtual machine 'vm-cirros' wait for?", "pending vm-cirros",
+			"# For a program:", "pending vm-cirros -o json"),
+		Args: env.ExactArgs("VM"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return show(cmd.Context(), e, args[0], output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml instead of a table")
+	return cmd
+}
+
+// answer is what -o prints.
+type answer struct {
+	Namespace string   `json:"namespace"`
+	VM        string   `json:"vm"`
+	Changes   []change `json:"changes"`
+}
+
+func show(ctx context.Context, e *env.Env, name, output string) error {
+	if output != "" {
+		if err := env.CheckFormat(output); err != nil {
+			return err
+		}
+	}
+	c, namespace, err := e.Connect()
+	if err != nil {
+		return err
+	}
+	var f facts
+	if f.vm, err = c.VM(ctx, namespace, name); err != nil {
+		return fmt.Errorf("reading VM %s: %w", name, err)
+	}
+	switch f.vmi, err = c.VMI(ctx, namespace, name); {
+	case apierrors.IsNotFound(err):
+		f.vmi = nil
+	case err != nil:
+		return fmt.Errorf("reading the VMI of VM %s: %w", name, err)
+	}
+	if f.vmi != nil {
+		if f.migrations, err = c.Migrations(ctx, namespace, name); err != nil {
+			return fmt.Errorf("reading the migrations of VM %s: %w", name, err)
+		}
+	}
+	a := answer{Namespace: namespace, VM: name, Changes: f.changes()}
+	if output != "" {
+		return env.Print(e.Out, output, a)
+	}
+	return a.print(e.Out, f.vmi != nil)
+}
+
+// print writes a table.
+func (a *answer) print(out io.Writer, runs bool) error {
+	if len(a.Changes) == 0 {
+		text := fmt.Sprintf("nothing is pending for VM %s\n", a.VM)
+		if !runs {
+			text = fmt.Sprintf("nothing is pending for VM %s: it does not run, and starts with all that it says\n", a.VM)
+		}
+		_, err := io.WriteString(out, text)
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "CHANGE\tTAKES EFFECT\tWAITS FOR")
+	for _, c := range a.Changes {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", plain(cmp.Or(c.Path, "-")), c.Effect.text(), plain(c.WaitsFor))
+	}
+	return table.Flush()
+}
+
+// text is how a table says it.
+func (e effect) text() string {
+	if e == live {
+		return "live"
+	}
+	return "by " + string(e)
+}
+
+// plain is a text without what a terminal takes for commands: a part of it may be a guest's.
+func plain(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+}

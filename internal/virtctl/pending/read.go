@@ -1,0 +1,151 @@
+package pending
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// What messages of conditions say is read for the paths in it. Of another version's words nothing is
+// lost: what can't be read is shown as it is.
+
+// waiting is a field that waits for a restart.
+type waiting struct{ path, why string }
+
+const (
+	restartBegins  = "these changes take effect when the VM is restarted: "
+	restartBecause = " waits for it because "
+	machineWhy     = "it can't be changed while the guest runs"
+)
+
+// readRestart reads the message of RestartRequired.
+func readRestart(message string) []waiting {
+	text, found := strings.CutPrefix(message, restartBegins)
+	if !found {
+		return []waiting{{why: message}}
+	}
+	sentences := strings.Split(text, "; ")
+	why, rest := map[string]string{}, []string{}
+	for _, sentence := range sentences[1:] {
+		paths, reason, found := strings.Cut(sentence, restartBecause)
+		if !found {
+			rest = append(rest, sentence)
+			continue
+		}
+		for path := range strings.SplitSeq(paths, ", ") {
+			why[path] = reason
+		}
+	}
+	var list []waiting
+	for path := range strings.SplitSeq(sentences[0], ", ") {
+		w := waiting{path, why[path]}
+		if w.why == "" {
+			w.why = strings.Join(append([]string{machineWhy}, rest...), "; ")
+		}
+		list = append(list, w)
+	}
+	return list
+}
+
+// need is what MigrationRequired says of one change.
+type need struct {
+	path, what string
+	// futile means that no migration brings it, and room that the pod is to be larger.
+	futile, room bool
+}
+
+// clauses begin what MigrationRequired says of a change.
+var clauses = []struct {
+	begins *regexp.Regexp
+	path   func(name string) string
+}{
+	{regexp.MustCompile(`^interface (\S+) is to be plugged`), interfacePath},
+	{regexp.MustCompile(`^interface (\S+) is to be unplugged`), func(name string) string { return interfacePath(name) + ".state" }},
+	{regexp.MustCompile(`^interface (\S+) is to be on network `), networkPath},
+	{regexp.MustCompile(`^the launcher pod is to (lose) `), func(string) string { return template + ".domain.devices.interfaces" }},
+}
+
+const (
+	roomBegins      = "the launcher pod is to have "
+	immovableBegins = "the guest cannot be migrated: "
+	futileSays      = ", which no migration brings: "
+)
+
+// readNeeds reads the message of MigrationRequired: what is needed, and why the guest can't be migrated, "" if it can.
+func readNeeds(message string) (needs []need, immovable string) {
+	message, immovable, _ = strings.Cut(message, immovableBegins)
+	for clause := range strings.SplitSeq(strings.TrimSuffix(message, "; "), "; ") {
+		n := need{path: pathOf(clause), what: clause, futile: strings.Contains(clause, futileSays), room: strings.HasPrefix(clause, roomBegins)}
+		if n.path == "" && !n.room && len(needs) > 0 {
+			needs[len(needs)-1].what += "; " + clause // a clause with a semicolon in it
+			continue
+		}
+		needs = append(needs, n)
+	}
+	return needs, immovable
+}
+
+// pathOf is the field that a clause is about, "" if that is not known.
+func pathOf(clause string) string {
+	for _, c := range clauses {
+		if found := c.begins.FindStringSubmatch(clause); found != nil {
+			return c.path(found[1])
+		}
+	}
+	return ""
+}
+
+// differences are the fields that reach a guest while it runs in which a VMI differs from its VM's template.
+func differences(running, template *v1.VirtualMachineInstanceSpec) []string {
+	var paths []string
+	if sockets(running) != sockets(template) {
+		paths = append(paths, socketsPath)
+	}
+	if to := guestMemory(template); to != nil && !equality.Semantic.DeepEqual(guestMemory(running), to) {
+		paths = append(paths, memoryPath)
+	}
+	for i := range template.Domain.Devices.Interfaces {
+		to := &template.Domain.Devices.Interfaces[i]
+		at := slices.IndexFunc(running.Domain.Devices.Interfaces, func(is v1.Interface) bool { return is.Name == to.Name })
+		switch {
+		case at < 0:
+			paths = append(paths, interfacePath(to.Name))
+		case state(&running.Domain.Devices.Interfaces[at]) != state(to):
+			paths = append(paths, interfacePath(to.Name)+".state")
+		}
+	}
+	for i := range template.Networks {
+		to := &template.Networks[i]
+		at := slices.IndexFunc(running.Networks, func(is v1.Network) bool { return is.Name == to.Name })
+		if at >= 0 && to.Multus != nil && running.Networks[at].Multus != nil && running.Networks[at].Multus.NetworkName != to.Multus.NetworkName {
+			paths = append(paths, networkPath(to.Name))
+		}
+	}
+	return paths
+}
+
+// sockets are how many CPU sockets a specification asks for.
+func sockets(spec *v1.VirtualMachineInstanceSpec) uint32 {
+	if spec.Domain.CPU == nil {
+		return 1
+	}
+	return max(spec.Domain.CPU.Sockets, 1)
+}
+
+// guestMemory is the memory that a specification gives the guest, nil where it says nothing.
+func guestMemory(spec *v1.VirtualMachineInstanceSpec) *resource.Quantity {
+	if spec.Domain.Memory == nil {
+		return nil
+	}
+	return spec.Domain.Memory.Guest
+}
+
+// state is that of an interface's link; up is the default.
+func state(iface *v1.Interface) v1.InterfaceState {
+	return cmp.Or(iface.State, v1.InterfaceStateLinkUp)
+}

@@ -1,0 +1,178 @@
+package clientgo
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// TestMigrateAVM does what KubeVirt's virtctl migrate and migrate-cancel do, and what they are refused.
+func TestMigrateAVM(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	const name = "moves"
+	vms := virt.VirtualMachine(namespace)
+	createVM(t, namespace, name, v1.RunStrategyHalted)
+	err := vms.Migrate(t.Context(), name, &v1.MigrateOptions{})
+	mustFail(t, "migrating a VM that is off", err, errors.IsConflict, "VM is not running")
+	if err := vms.Start(t.Context(), name, &v1.StartOptions{}); err != nil {
+		t.Fatalf("starting the VM: %v", err)
+	}
+	before := awaitVMI(t, namespace, name, "be migratable", func(vmi *v1.VirtualMachineInstance) bool {
+		return runs(vmi) && hasCondition(vmi, v1.VirtualMachineInstanceIsMigratable)
+	})
+	guest := openConsole(t, namespace, name)
+	guest.awaitReady()
+	guest.login()
+	bootID := guest.bootID()
+
+	if err := vms.Migrate(t.Context(), name, &v1.MigrateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		t.Fatalf("migrating the VM in a dry run: %v", err)
+	}
+	if all := migrationsOf(t, namespace, name); len(all) > 0 {
+		t.Fatalf("a dry run has made %d migrations", len(all))
+	}
+	nowhereToGo(t, namespace, name)
+
+	if err := vms.Migrate(t.Context(), name, &v1.MigrateOptions{}); err != nil {
+		t.Fatalf("migrating the VM: %v", err)
+	}
+	after := awaitArrival(t, before)
+	if err := handshake(openScreen(t, namespace, name)); err != nil {
+		t.Errorf("opening the guest's screen where it has migrated: %v", err)
+	}
+	guest = openConsole(t, namespace, name)
+	guest.login()
+	if again := guest.bootID(); after.UID != before.UID || again != bootID {
+		t.Errorf("the VMI %s with the boot %s is now %s with %s", before.UID, bootID, after.UID, again)
+	}
+}
+
+// awaitArrival waits until the one migration of a VMI has succeeded, and its guest is on another node.
+func awaitArrival(t *testing.T, before *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+	t.Helper()
+	all := migrationsOf(t, before.Namespace, before.Name)
+	if len(all) != 1 {
+		t.Fatalf("there are %d migrations of the VMI, want 1", len(all))
+	}
+	ended := awaitMigration(t, &all[0], "end", func(m *v1.VirtualMachineInstanceMigration) bool { return m.IsFinal() })
+	m := ended.Status.MigrationState
+	if ended.Status.Phase != v1.MigrationSucceeded || m == nil || m.SourceNode != before.Status.NodeName {
+		t.Fatalf("the migration is %s: %+v", ended.Status.Phase, m)
+	}
+	return awaitVMI(t, before.Namespace, before.Name, "be on the other node", func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.Status.NodeName == m.TargetNode && m.TargetNode != m.SourceNode && vmi.Status.MigrationState.Completed
+	})
+}
+
+// nowhereToGo makes a migration that no node fits, and cancels it. Meanwhile no other is admitted, and it can't be
+// changed.
+func nowhereToGo(t *testing.T, namespace, name string) {
+	t.Helper()
+	client := virt.VirtualMachineInstanceMigration(namespace)
+	wanted := &v1.VirtualMachineInstanceMigration{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "nowhere-"},
+		Spec:       v1.VirtualMachineInstanceMigrationSpec{VMIName: name, AddedNodeSelector: map[string]string{"drydock.dev/such-a-node": "none"}},
+	}
+	m, err := client.Create(t.Context(), wanted, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("creating a migration: %v", err)
+	}
+	m = awaitMigration(t, m, "say that no node fits", func(m *v1.VirtualMachineInstanceMigration) bool {
+		for _, c := range m.Status.Conditions {
+			if contains(c.Message, "the migration's addedNodeSelector asks for drydock.dev/such-a-node=none") {
+				return true
+			}
+		}
+		return false
+	})
+	_, err = client.Create(t.Context(), wanted, metav1.CreateOptions{})
+	mustFail(t, "a second migration", err, errors.IsInvalid, "VMI "+name+" is being migrated already, by the migration "+m.Name+"; delete that to cancel it")
+	err = virt.VirtualMachine(namespace).Migrate(t.Context(), name, &v1.MigrateOptions{})
+	mustFail(t, "migrating the VM meanwhile", err, isRefusal, "is being migrated already")
+	m.Spec.AddedNodeSelector = nil
+	_, err = client.Update(t.Context(), m, metav1.UpdateOptions{})
+	mustFail(t, "changing a migration", err, errors.IsInvalid, "a migration can't be changed: delete it, which cancels it, and create another")
+	wanted.Spec.VMIName = "nobody"
+	_, err = client.Create(t.Context(), wanted, metav1.CreateOptions{})
+	mustFail(t, "migrating what does not exist", err, errors.IsInvalid, "there is no such VMI in namespace "+namespace)
+
+	for _, m := range migrationsOf(t, namespace, name) {
+		if err := client.Delete(t.Context(), m.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatalf("canceling the migration: %v", err)
+		}
+		awaitDeleted(t, listWatch(m.Name, client.List, client.Watch), &v1.VirtualMachineInstanceMigration{}, "migration "+m.Name)
+	}
+}
+
+// isRefusal reports whether a request was understood and refused.
+func isRefusal(err error) bool { return errors.IsConflict(err) || errors.IsInvalid(err) }
+
+// migrationsOf are the migrations of a VMI, found as KubeVirt's virtctl finds them.
+func migrationsOf(t *testing.T, namespace, name string) []v1.VirtualMachineInstanceMigration {
+	t.Helper()
+	list, err := virt.VirtualMachineInstanceMigration(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: v1.MigrationSelectorLabel + " in (" + name + ")"})
+	if err != nil {
+		t.Fatalf("listing the migrations of VMI %s: %v", name, err)
+	}
+	return list.Items
+}
+
+// awaitMigration is awaitVMI for a migration.
+func awaitMigration(t *testing.T, m *v1.VirtualMachineInstanceMigration, what string, reached func(*v1.VirtualMachineInstanceMigration) bool) *v1.VirtualMachineInstanceMigration {
+	t.Helper()
+	client := virt.VirtualMachineInstanceMigration(m.Namespace)
+	return await(t, listWatch(m.Name, client.List, client.Watch), &v1.VirtualMachineInstanceMigration{}, "migration "+m.Name+" to "+what, reached)
+}
+
+// TestEvictAGuestThatSomebodyElseLooksAfter does what a drain does, and what Cluster API's provider looks at.
+func TestEvictAGuestThatSomebodyElseLooksAfter(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	const name = "external"
+	vmis := virt.VirtualMachineInstance(namespace)
+	spec := guestSpec(name)
+	external, atOnce := v1.EvictionStrategyExternal, int64(0)
+	spec.EvictionStrategy, spec.TerminationGracePeriodSeconds = &external, &atOnce
+	wanted := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+	if _, err := vmis.Create(t.Context(), wanted, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating VMI %s: %v", name, err)
+	}
+	vmi := awaitVMI(t, namespace, name, "run", runs)
+	err := virt.CoreV1().Pods(namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: launcherOf(t, vmi)}})
+	mustFail(t, "evicting the launcher pod", err, errors.IsTooManyRequests, `Eviction triggered evacuation of VMI "`+namespace+"/"+name+`": its evictionStrategy is External`)
+	awaitVMI(t, namespace, name, "be marked", func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.Status.EvacuationNodeName != "" && vmi.Status.EvacuationNodeName == vmi.Status.NodeName
+	})
+	if err := vmis.EvacuateCancel(t.Context(), name, &v1.EvacuateCancelOptions{}); err != nil {
+		t.Fatalf("canceling the evacuation: %v", err)
+	}
+	still := awaitVMI(t, namespace, name, "lose the mark", func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.EvacuationNodeName == "" })
+	if still.UID != vmi.UID || still.Status.NodeName != vmi.Status.NodeName || !runs(still) {
+		t.Errorf("VMI %s on %s is now %s on %s, %s", vmi.UID, vmi.Status.NodeName, still.UID, still.Status.NodeName, still.Status.Phase)
+	}
+}
+
+// launcherOf is the name of the pod that a VMI's guest runs in.
+func launcherOf(t *testing.T, vmi *v1.VirtualMachineInstance) string {
+	t.Helper()
+	pods, err := virt.CoreV1().Pods(vmi.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: v1.CreatedByLabel + "=" + string(vmi.UID)})
+	if err != nil {
+		t.Fatalf("listing the pods of VMI %s: %v", vmi.Name, err)
+	}
+	var names []string
+	for i := range pods.Items {
+		if pods.Items[i].Status.Phase == corev1.PodRunning {
+			names = append(names, pods.Items[i].Name)
+		}
+	}
+	if len(names) != 1 {
+		t.Fatalf("VMI %s has the pods %s, want one", vmi.Name, strings.Join(names, ", "))
+	}
+	return names[0]
+}

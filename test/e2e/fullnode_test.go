@@ -1,0 +1,107 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/condition"
+)
+
+// TestAGuestLeavesAFullNodeToGrow asks for memory and CPUs for a guest whose node has neither left: the conditions say so,
+// one migration brings the guest to the other node, and it has them there. Not parallel: its node is full meanwhile.
+func TestAGuestLeavesAFullNodeToGrow(t *testing.T) {
+	ns := newNamespace(t)
+	configure(t, `{"spec":{"workloadUpdateStrategy":{"workloadUpdateMethods":["LiveMigrate"]}}}`, `{"spec":{"workloadUpdateStrategy":null}}`)
+	g := bootVM(t, withMemoryRoom(newMigratableVM(t, ns, "grows")))
+	from, boot, memory := awaitMigratable(t, ns, "grows").Status.NodeName, g.bootID(), g.memoryKiB()
+	fill(t, ns, from)
+
+	changeTemplate(t, ns, "grows", func(spec *v1.VirtualMachineInstanceSpec) {
+		spec.Domain.Memory.Guest = new(resource.MustParse("512Mi"))
+		spec.Domain.CPU = &v1.CPU{Sockets: 2}
+	})
+	awaitVMI(t, ns, "grows", "that its node has no room", func(vmi *v1.VirtualMachineInstance) bool {
+		for _, kind := range []v1.VirtualMachineInstanceConditionType{v1.VirtualMachineInstanceMemoryChange, v1.VirtualMachineInstanceVCPUChange} {
+			if c := condition.Find(vmi.Status.Conditions, kind); c == nil || c.Reason != "PodResizePendingDeferred" {
+				return false
+			}
+		}
+		c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired)
+		return c != nil && strings.Contains(c.Message, "for which its node has no room")
+	})
+	vmi := awaitVMI(t, ns, "grows", "the other node", func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.Status.NodeName == otherThan(from) && vmi.Status.MigrationState != nil && vmi.Status.MigrationState.Completed
+	})
+	g = login(t, ns, "grows") // a console ends with the guest's time on its node
+	g.hasMemory("512Mi", memory)
+	g.asksMemory("512Mi")
+	g.hasCPUs(2)
+	if again := g.bootID(); again != boot {
+		t.Errorf("the guest has been started again: %s, was %s", again, boot)
+	}
+	if after := awaitRunning(t, ns, "grows"); after.Status.MigrationState.MigrationUID != vmi.Status.MigrationState.MigrationUID ||
+		condition.Find(after.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired) != nil {
+		t.Errorf("there is more to do: %+v, %+v", after.Status.MigrationState, after.Status.Conditions)
+	}
+	awaitNoRestartRequired(t, ns, "grows")
+}
+
+// fill has a pod ask for nearly all CPU time and memory that is left on a node, when the pods of earlier tests are gone,
+// which would leave more.
+func fill(t *testing.T, ns, node string) *corev1.Pod {
+	t.Helper()
+	eventually(t, "the namespaces of earlier tests to be gone", func(ctx context.Context) error {
+		var list corev1.NamespaceList
+		if err := cluster.client.List(ctx, &list); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if list.Items[i].Status.Phase == corev1.NamespaceTerminating {
+				return fmt.Errorf("%s is not", list.Items[i].Name)
+			}
+		}
+		return nil
+	})
+	object := &corev1.Node{}
+	if err := cluster.client.Get(t.Context(), client.ObjectKey{Name: node}, object); err != nil {
+		t.Fatal(err)
+	}
+	cpu, memory := object.Status.Allocatable.Cpu().MilliValue(), object.Status.Allocatable.Memory().Value()
+	var pods corev1.PodList
+	if err := cluster.client.List(t.Context(), &pods); err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Spec.NodeName != node || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		for j := range pod.Spec.Containers {
+			cpu -= pod.Spec.Containers[j].Resources.Requests.Cpu().MilliValue()
+			memory -= pod.Spec.Containers[j].Resources.Requests.Memory().Value()
+		}
+	}
+	filler := toolsPod(ns, "filler")
+	filler.Spec.NodeName = node
+	filler.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewMilliQuantity(cpu-80, resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(memory-64<<20, resource.BinarySI),
+	}
+	create(t, filler)
+	await(t, filler, &corev1.PodList{}, "phase Running", func(pod *corev1.Pod) bool {
+		if pod.Status.Phase == corev1.PodFailed {
+			t.Fatalf("the pod that fills node %s is refused: %s", node, pod.Status.Message)
+		}
+		return pod.Status.Phase == corev1.PodRunning
+	})
+	return filler
+}

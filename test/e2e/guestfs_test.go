@@ -1,0 +1,71 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"io"
+	"os/exec"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// TestGuestfsWritesToADiskOfAVMThatDoesNotRun is a user's session: a shell with the disks of a stopped VM, which is in
+// maintenance and can't be started until the shell ends. libguestfs really opens the disk, and the guest reads what it
+// has written.
+func TestGuestfsWritesToADiskOfAVMThatDoesNotRun(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	create(t, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			VolumeMode: new(corev1.PersistentVolumeBlock), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("16Mi")}},
+		},
+	})
+	vmi := newVMI(ns, "vm-cirros")
+	addDisk(vmi, v1.Disk{Name: "data", Serial: "DATA", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
+		v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}})
+	create(t, newVM(vmi, v1.RunStrategyHalted))
+	awaitPrintable(t, ns, "vm-cirros", v1.VirtualMachineStatusStopped)
+
+	var said transcript
+	command := exec.CommandContext(t.Context(), binary("virtctl"), "-n", ns, "guestfs", "--vm", "vm-cirros")
+	command.Stdout, command.Stderr = &said, &said
+	keyboard, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	types := func(text string) {
+		t.Helper()
+		if _, err := io.WriteString(keyboard, text+"\n"); err != nil {
+			t.Fatalf("typing %q: %v; it says\n%s", text, err, said.String())
+		}
+	}
+	said.await(t, "the shell", "Attached")
+	awaitPrintable(t, ns, "vm-cirros", "Maintenance")
+	out, err := virtctl(t.Context(), "-n", ns, "start", "vm-cirros")
+	if err == nil || out != "Failed to start vm-cirros as it is in maintenance mode\n" {
+		t.Errorf("a start meanwhile: %v, %q", err, out)
+	}
+	types("guestfish --format=raw -a /disks/data run : mkfs ext4 /dev/sda : mount /dev/sda / : write /hello 'from libguestfs' && echo writ''ten")
+	said.await(t, "libguestfs", "written")
+	types("exit")
+	if err := command.Wait(); err != nil {
+		t.Fatalf("virtctl guestfs: %v; it says\n%s", err, said.String())
+	}
+	awaitPrintable(t, ns, "vm-cirros", v1.VirtualMachineStatusStopped)
+	if out := do(t, ns, "start", "vm-cirros"); out != "VM vm-cirros was scheduled to start" {
+		t.Errorf("virtctl start printed %q", out)
+	}
+	awaitPrintable(t, ns, "vm-cirros", v1.VirtualMachineStatusRunning)
+	g := login(t, ns, "vm-cirros")
+	g.sees("what libguestfs has written", "mount -t ext4 "+g.device("DATA")+" /mnt && cat /mnt/hello && echo", "from libguestfs")
+}

@@ -1,0 +1,328 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
+	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/identity"
+)
+
+// TestAVMIsSnapshottedAndRestored keeps a VM with two disks, has its guest destroy both, and gives the
+// VM its disks back while a second VM is made of the same snapshot, and a third by a clone. Before that the guest is
+// snapshotted while it writes to both disks in turn, and the second VM is given what was kept. A content that a tenant
+// writes is refused.
+//
+// On the way guests look at their UUIDs, in the scenarios of the UUID's rule of which the API server's tests see the VMs only:
+// 1 and 3, a VM that is older than the rule, stopped and running; 4 and 13, a content that is; 8, one that is not.
+func TestAVMIsSnapshottedAndRestored(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	vmi := newVMI(ns, "vm")
+	for _, name := range []string{"one", "two"} {
+		create(t, &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				VolumeMode: new(corev1.PersistentVolumeBlock), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("4Mi")}},
+			},
+		})
+		addDisk(vmi, v1.Disk{Name: name, Serial: strings.ToUpper(name), DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
+			v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+				PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
+	}
+	vmi.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{
+		Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
+	}}
+	create(t, newVM(vmi, v1.RunStrategyHalted))
+	olderThanTheRule(t, ns, "vm")
+	do(t, ns, "start", "vm")
+	awaitPrintable(t, ns, "vm", v1.VirtualMachineStatusRunning)
+	g, id := login(t, ns, "vm"), string(firmware.Legacy("vm"))
+	g.sees("its legacy UUID", "guestinfo uuid", id)
+	olderThanTheRule(t, ns, "vm")
+	g.sees("the same UUID, and runs on", "guestinfo uuid", id)
+	online := g.snapshotWhileItWrites()
+	g.write("before")
+	knew := g.run(self)
+	do(t, ns, "stop", "vm")
+	awaitPrintable(t, ns, "vm", v1.VirtualMachineStatusStopped)
+
+	begin := time.Now()
+	snapshot(t, ns, "snap", func(s *snapshotv1.VirtualMachineSnapshotStatus) bool { return s.ReadyToUse != nil && *s.ReadyToUse })
+	t.Logf("the snapshot of two disks took %v", time.Since(begin).Round(time.Millisecond))
+	forged := &snapshotv1.VirtualMachineSnapshotContent{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "forged"}}
+	if err := cluster.client.Create(t.Context(), forged); err == nil || !strings.Contains(err.Error(), "only virt-controller may write") {
+		t.Errorf("a content that a tenant writes: %v", err)
+	}
+
+	do(t, ns, "start", "vm")
+	contentHasUUID(t, ns, "snap", "null")
+	restoreTo(t, ns, "copy", nil)
+	awaitRestored(t, ns, "copy")
+	contentHasUUID(t, ns, "snap", `"`+id+`"`)
+	addDisksOf(t, ns, "copy", online)
+	do(t, ns, "start", "copy")
+	awaitPrintable(t, ns, "vm", v1.VirtualMachineStatusRunning)
+	login(t, ns, "vm").write("destroyed")
+	restoreTo(t, ns, "vm", new(snapshotv1.VirtualMachineRestoreStopTarget))
+	awaitPrintable(t, ns, "copy", v1.VirtualMachineStatusRunning)
+	other := login(t, ns, "copy")
+	other.bothDisksHold("before")
+	for i := range online {
+		other.agreesOn(i)
+	}
+	other.sees("the legacy UUID of its name", "guestinfo uuid", string(firmware.Legacy("copy")))
+	awaitRestored(t, ns, "vm")
+	do(t, ns, "start", "vm")
+	cloneOfSnapshot(t, ns, "twin")
+	do(t, ns, "start", "twin")
+	awaitPrintable(t, ns, "vm", v1.VirtualMachineStatusRunning)
+	again := login(t, ns, "vm")
+	again.bothDisksHold("before")
+	if now := again.run(self); now != knew {
+		t.Errorf("after a restore in place the guest sees\n%s\nand saw\n%s", now, knew)
+	}
+	awaitPrintable(t, ns, "twin", v1.VirtualMachineStatusRunning)
+	twin := login(t, ns, "twin")
+	twin.bothDisksHold("before")
+	differsByTheTable(t, identity.Clone, knew, twin.run(self))
+}
+
+// write puts a word on both disks.
+func (g *guest) write(word string) {
+	g.t.Helper()
+	for _, serial := range []string{"ONE", "TWO"} {
+		g.run("echo " + word + " | dd of=" + g.device(serial) + " conv=fsync")
+	}
+}
+
+// bothDisksHold compares what is on both disks with a word.
+func (g *guest) bothDisksHold(word string) {
+	g.t.Helper()
+	for _, serial := range []string{"ONE", "TWO"} {
+		g.sees("what disk "+serial+" was restored to", "head -n 1 "+g.device(serial), word)
+	}
+}
+
+// isBackedUp does what a backup tool does by the annotations of the launcher pod: the guest is frozen, and thaws.
+func (g *guest) isBackedUp() {
+	g.t.Helper()
+	pod := launcherPod(g.t, awaitRunning(g.t, g.namespace, g.name))
+	hook := func(when string) {
+		g.t.Helper()
+		var command []string
+		if err := json.Unmarshal([]byte(pod.Annotations[when+".hook.backup.velero.io/command"]), &command); err != nil {
+			g.t.Fatalf("the hook %s of the pod %s: %v", when, pod.Name, err)
+		}
+		args := []string{"-n", g.namespace, "exec", pod.Name, "-c", pod.Annotations[when+".hook.backup.velero.io/container"], "--"}
+		if out, err := kubectl(g.t.Context(), append(args, command...)...); err != nil {
+			g.t.Fatalf("the hook %s of the pod %s: %v, %s", when, pod.Name, err, out)
+		}
+	}
+	hook("pre")
+	awaitVMI(g.t, g.namespace, g.name, "that it is frozen", func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.FSFreezeStatus == "frozen" })
+	// No job of the login shell: that shell ends now and then when one of its jobs does.
+	g.run("(touch /mnt/ONE/later >/dev/null 2>&1 &)")
+	at := g.run("cat /mnt/TWO/n; sleep 1; cat /mnt/TWO/n")
+	if numbers := strings.Fields(at); len(numbers) != 2 || numbers[0] != numbers[1] {
+		g.t.Errorf("the guest that is frozen writes on: %s", at)
+	}
+	hook("post")
+	g.awaitProgress()
+	eventually(g.t, "what waited to be done", func(context.Context) error {
+		_, err := g.try("test -e /mnt/ONE/later")
+		return err
+	})
+}
+
+// snapshotWhileItWrites has the guest count on both disks in turn, each number written back before the next, and
+// snapshots it with its agent, with one that hangs, and without one. It gives the two that have succeeded.
+func (g *guest) snapshotWhileItWrites() []*snapshotv1.VirtualMachineSnapshot {
+	t := g.t
+	t.Helper()
+	for _, serial := range []string{"ONE", "TWO"} {
+		g.run("mkfs.ext4 -q -F -b 1024 " + g.device(serial) + " && mkdir -p /mnt/" + serial + " && mount -t ext4 " + g.device(serial) + " /mnt/" + serial)
+	}
+	g.run("n=100000; (while [ ! -e /tmp/enough ]; do n=$((n+1)); for d in ONE TWO; do echo $n | dd of=/mnt/$d/n conv=notrunc,fsync; done; done) >/dev/null 2>&1 &")
+	g.awaitProgress()
+	boot, uptime := g.bootID(), g.uptime()
+
+	g.isBackedUp()
+	succeeds := func(s *snapshotv1.VirtualMachineSnapshotStatus) bool { return s.ReadyToUse != nil && *s.ReadyToUse }
+	frozen := snapshot(t, g.namespace, "frozen", succeeds)
+	saysHow(t, frozen, snapshotv1.VMSnapshotGuestAgentIndication)
+	g.awaitProgress()
+	g.run("killall -STOP qemu-ga")
+	hung := snapshot(t, g.namespace, "hung", func(s *snapshotv1.VirtualMachineSnapshotStatus) bool {
+		return s.Phase == snapshotv1.Failed && strings.Contains(*s.Error.Message, "did not freeze the guest's file systems")
+	})
+	saysHow(t, hung, snapshotv1.VMSnapshotQuiesceTimeoutIndication)
+	g.awaitProgress()
+	// An agent that goes while it is asked fails the snapshot; and one that goes on answers first what it was asked, until somebody reads it.
+	g.run("mv /usr/sbin/qemu-ga /tmp; killall -KILL qemu-ga; while pidof qemu-ga >/dev/null; do usleep 50000; done")
+	stopped := snapshot(t, g.namespace, "stopped", succeeds)
+	saysHow(t, stopped, snapshotv1.VMSnapshotNoGuestAgentIndication)
+	g.awaitProgress()
+
+	if got := g.bootID(); got != boot || g.uptime() <= uptime {
+		t.Errorf("the guest that was snapshotted has the boot id %s, before %s", got, boot)
+	}
+	g.run("touch /tmp/enough; wait; umount /mnt/ONE /mnt/TWO")
+	return []*snapshotv1.VirtualMachineSnapshot{frozen, stopped}
+}
+
+// awaitProgress waits until the guest has counted on.
+func (g *guest) awaitProgress() {
+	g.t.Helper()
+	was := g.run("cat /mnt/TWO/n 2>/dev/null || echo 0")
+	eventually(g.t, "the guest to write on", func(context.Context) error {
+		if now := g.run("cat /mnt/TWO/n 2>/dev/null || echo 0"); now == was {
+			return fmt.Errorf("it is still at %s", now)
+		}
+		return nil
+	})
+}
+
+// saysHow looks for an indication of how a guest was held still.
+func saysHow(t *testing.T, s *snapshotv1.VirtualMachineSnapshot, how snapshotv1.Indication) {
+	t.Helper()
+	for _, said := range s.Status.SourceIndications {
+		t.Logf("the snapshot %s says %s: %s", s.Name, said.Indication, said.Message)
+		if said.Indication == how {
+			return
+		}
+	}
+	t.Errorf("the snapshot %s does not say %s: %+v", s.Name, how, s.Status.SourceIndications)
+}
+
+// addDisksOf gives a VM that is stopped disks with what the snapshots of the VM "vm" have.
+func addDisksOf(t *testing.T, ns, name string, snapshots []*snapshotv1.VirtualMachineSnapshot) {
+	t.Helper()
+	vm := &v1.VirtualMachine{}
+	if err := cluster.client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, vm); err != nil {
+		t.Fatal(err)
+	}
+	to := vm.DeepCopy()
+	spec := &to.Spec.Template.Spec
+	for i, s := range snapshots {
+		for _, volume := range []string{"one", "two"} {
+			claim := fmt.Sprintf("%s-%d", volume, i)
+			create(t, &corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: claim},
+				Spec: corev1.PersistentVolumeClaimSpec{
+					VolumeMode: new(corev1.PersistentVolumeBlock), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+					Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("4Mi")}},
+					DataSource: &corev1.TypedLocalObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot",
+						Name: fmt.Sprintf("vmsnapshot-%s-volume-%s", s.UID, volume)},
+				},
+			})
+			spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, v1.Disk{Name: claim, Serial: strings.ToUpper(claim),
+				DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}})
+			spec.Volumes = append(spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+					PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}})
+		}
+	}
+	if err := cluster.client.Patch(t.Context(), to, client.MergeFrom(vm)); err != nil {
+		t.Fatalf("adding disks to the VM %s: %v", name, err)
+	}
+}
+
+// agreesOn compares how far the guest had counted on the two disks of a snapshot: they are of one point in time if
+// the second one is at most one behind.
+func (g *guest) agreesOn(i int) {
+	g.t.Helper()
+	var numbers []int
+	for _, volume := range []string{"ONE", "TWO"} {
+		device := g.device(fmt.Sprintf("%s-%d", volume, i))
+		text := g.run("mkdir -p /mnt/c && mount -t ext4 " + device + " /mnt/c && cat /mnt/c/n && umount /mnt/c")
+		number, err := strconv.Atoi(text)
+		if err != nil {
+			g.t.Fatalf("the disk %s of the snapshot %d holds %q", volume, i, text)
+		}
+		numbers = append(numbers, number)
+	}
+	if numbers[0] != numbers[1] && numbers[0] != numbers[1]+1 || numbers[0] <= 100000 {
+		g.t.Errorf("the disks of the snapshot %d are at %v", i, numbers)
+	}
+	g.t.Logf("the disks of the snapshot %d are at %v", i, numbers)
+}
+
+// snapshot makes a snapshot of the VM "vm" and waits until its status is as wanted.
+func snapshot(t *testing.T, ns, name string, seen func(*snapshotv1.VirtualMachineSnapshotStatus) bool) *snapshotv1.VirtualMachineSnapshot {
+	t.Helper()
+	return snapshotOf(t, ns, "vm", name, seen)
+}
+
+// snapshotOf makes a snapshot of a VM and waits until its status is as wanted.
+func snapshotOf(t *testing.T, ns, vm, name string, seen func(*snapshotv1.VirtualMachineSnapshotStatus) bool) *snapshotv1.VirtualMachineSnapshot {
+	t.Helper()
+	s := &snapshotv1.VirtualMachineSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+		Spec:       snapshotv1.VirtualMachineSnapshotSpec{Source: corev1.TypedLocalObjectReference{APIGroup: new("kubevirt.io"), Kind: "VirtualMachine", Name: vm}},
+	}
+	create(t, s)
+	return await(t, s, &snapshotv1.VirtualMachineSnapshotList{}, "the end", func(s *snapshotv1.VirtualMachineSnapshot) bool {
+		return s.Status != nil && seen(s.Status)
+	})
+}
+
+// restoreTo restores the snapshot "snap" to a VM; the restore has the VM's name.
+func restoreTo(t *testing.T, ns, target string, policy *snapshotv1.TargetReadinessPolicy) {
+	t.Helper()
+	create(t, &snapshotv1.VirtualMachineRestore{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: target},
+		Spec: snapshotv1.VirtualMachineRestoreSpec{
+			Target:                     corev1.TypedLocalObjectReference{APIGroup: new("kubevirt.io"), Kind: "VirtualMachine", Name: target},
+			VirtualMachineSnapshotName: "snap", TargetReadinessPolicy: policy,
+		},
+	})
+}
+
+// cloneOfSnapshot makes a VM of the snapshot "snap" by a clone of the VM's name.
+func cloneOfSnapshot(t *testing.T, ns, target string) {
+	t.Helper()
+	c := &clonev1.VirtualMachineClone{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: target},
+		Spec: clonev1.VirtualMachineCloneSpec{
+			Source: &corev1.TypedLocalObjectReference{APIGroup: new(snapshotv1.SchemeGroupVersion.Group), Kind: "VirtualMachineSnapshot", Name: "snap"},
+			Target: &corev1.TypedLocalObjectReference{APIGroup: new("kubevirt.io"), Kind: "VirtualMachine", Name: target},
+		},
+	}
+	create(t, c)
+	c = await(t, c, &clonev1.VirtualMachineCloneList{}, "the end", func(c *clonev1.VirtualMachineClone) bool {
+		return c.Status.Phase == clonev1.Succeeded || c.Status.Phase == clonev1.Failed
+	})
+	if c.Status.Phase != clonev1.Succeeded {
+		t.Fatalf("the clone %s has failed: %+v", target, c.Status.Conditions)
+	}
+}
+
+func awaitRestored(t *testing.T, ns, name string) {
+	t.Helper()
+	r := &snapshotv1.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	r = await(t, r, &snapshotv1.VirtualMachineRestoreList{}, "the end", func(r *snapshotv1.VirtualMachineRestore) bool {
+		return r.Status != nil && (*r.Status.Complete || condition.IsTrue(r.Status.Conditions, snapshotv1.ConditionFailure))
+	})
+	if !*r.Status.Complete {
+		t.Fatalf("the restore %s has failed: %+v", name, r.Status.Conditions)
+	}
+}

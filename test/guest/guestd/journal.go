@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"hash/crc64"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// journalBlock is the size of a journal's blocks, and journalBlocks how many it has, at the end of its disk.
+	journalBlock, journalBlocks = 4096, 8
+	// journalInterval is the time between two blocks.
+	journalInterval = 20 * time.Millisecond
+)
+
+// diskJournal writes numbered blocks to the end of each disk, one place after the other, until it is killed; or it
+// prints the checksum of what is on a disk before that:
+//
+//	diskjournal DEVICE...
+//	diskjournal -before DEVICE
+//
+// A block is its number as text, and spaces. When it is on the disk, its number is in /run/journal-NAME. A write that
+// fails is not noted there, and the next number is tried.
+func diskJournal(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("diskjournal", flag.ContinueOnError)
+	before := flags.Bool("before", false, "print the checksum of what is before the journal")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() == 0 || *before && flags.NArg() > 1 {
+		return fmt.Errorf("name the devices, or the one whose checksum to print")
+	}
+	if *before {
+		sum, err := sumBefore(flags.Arg(0))
+		if err == nil {
+			fmt.Printf("%016x\n", sum)
+		}
+		return err
+	}
+	var all sync.WaitGroup
+	failed := make(chan error, flags.NArg())
+	for _, device := range flags.Args() {
+		all.Go(func() { failed <- journal(ctx, device, filepath.Join("/run", "journal-"+filepath.Base(device))) })
+	}
+	all.Wait()
+	return <-failed
+}
+
+// journal keeps the journal of one disk until the context ends.
+func journal(ctx context.Context, device, done string) error {
+	disk, first, err := openJournal(device, os.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = disk.Close() }()
+	ticker := time.NewTicker(journalInterval)
+	defer ticker.Stop()
+	for number := int64(1); ; number++ {
+		if writeNumber(disk, (first+number%journalBlocks)*journalBlock, number) == nil {
+			if err := note(done, number); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// openJournal opens a disk, and says which block is the first of its journal.
+func openJournal(device string, mode int) (disk *os.File, first int64, err error) {
+	disk, err = os.OpenFile(device, mode, 0)
+	if err != nil {
+		return nil, 0, fmt.Errorf("opening the disk: %w", err)
+	}
+	size, err := disk.Seek(0, io.SeekEnd)
+	if first = size/journalBlock - journalBlocks; err == nil && first < 0 {
+		err = fmt.Errorf("it is too small: %d bytes", size)
+	}
+	if err != nil {
+		_ = disk.Close()
+		return nil, 0, fmt.Errorf("looking at %s: %w", device, err)
+	}
+	return disk, first, nil
+}
+
+// sumBefore is the checksum of what is on a disk before its journal, past all caches.
+func sumBefore(device string) (uint64, error) {
+	disk, first, err := openJournal(device, os.O_RDONLY|unix.O_DIRECT)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = disk.Close() }()
+	const most = 1 << 20
+	sum, table := uint64(0), crc64.MakeTable(crc64.ECMA)
+	for at, memory := int64(0), alignedMemory(most); at < first*journalBlock; {
+		part := memory[:min(most, first*journalBlock-at)]
+		if _, err := disk.ReadAt(part, at); err != nil {
+			return 0, fmt.Errorf("reading the disk: %w", err)
+		}
+		sum, at = crc64.Update(sum, table, part), at+int64(len(part))
+	}
+	return sum, nil
+}
+
+func writeNumber(disk *os.File, at, number int64) error {
+	if _, err := disk.WriteAt(fmt.Appendf(nil, "%-*d", journalBlock, number), at); err != nil {
+		return err
+	}
+	return disk.Sync()
+}
+
+// note writes the number of the newest block that is on the disk. Whoever reads it never finds the file empty.
+func note(file string, number int64) error {
+	if err := os.WriteFile(file+".new", strconv.AppendInt(nil, number, 10), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}

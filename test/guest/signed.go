@@ -1,0 +1,63 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"drydock.dev/drydock/images/debian"
+)
+
+// signedPackages hold what boots a guest under Secure Boot: shim, which Microsoft has signed, and GRUB, which Debian has
+// signed as it signs kernels. Shim knows Debian's key.
+var signedPackages = []string{"shim-signed", "grub-efi-amd64-signed"}
+
+// signedConfig is what Debian's GRUB reads.
+const signedConfig = "set timeout=0\nlinux /vmlinuz " + kernelArgs + "\ninitrd /initrd.img\nboot\n"
+
+// SignedDisk returns a disk that starts a guest which was built, by UEFI with Microsoft's keys only. GRUB
+// wants more than 256 MiB of memory for it. The disk is made beside the guest's own when it is not there.
+func SignedDisk(ctx context.Context, cache string, of Files) (string, error) {
+	tree, err := debian.Extract(ctx, cache, signedPackages)
+	if err != nil {
+		return "", err
+	}
+	disk := filepath.Join(filepath.Dir(of.Disk), "signed-"+tree.Key+".qcow2")
+	if _, err := os.Stat(disk); !errors.Is(err, fs.ErrNotExist) {
+		return disk, err
+	}
+	scratch, err := os.MkdirTemp(filepath.Dir(of.Disk), "signed-")
+	if err != nil {
+		return "", fmt.Errorf("making a folder for the signed disk's parts: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(scratch) }()
+	raw, made := filepath.Join(scratch, "raw"), filepath.Join(scratch, "made")
+	if err := os.WriteFile(raw, bootSector(nil), 0o644); err != nil {
+		return "", fmt.Errorf("making the signed disk: %w", err)
+	}
+	if err := os.Truncate(raw, diskSize); err != nil {
+		return "", fmt.Errorf("making the signed disk: %w", err)
+	}
+	err = fillPartition(ctx, scratch, raw, contents{
+		folders: []string{"/EFI", "/EFI/BOOT", "/EFI/debian"},
+		texts:   [][2]string{{"/EFI/debian/grub.cfg", signedConfig}},
+		files: [][2]string{
+			{efiLoader, tree.Path("/usr/lib/shim/shimx64.efi.signed")},
+			{"/EFI/BOOT/grubx64.efi", tree.Path("/usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed")},
+			{"/vmlinuz", of.Kernel}, {"/initrd.img", of.Initrd},
+		},
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := convert(ctx, raw, made); err != nil {
+		return "", err
+	}
+	if err := os.Rename(made, disk); err != nil {
+		return "", fmt.Errorf("moving the signed disk into place: %w", err)
+	}
+	return disk, nil
+}
