@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,10 @@ type image struct {
 	program string
 	// guest is the flavor of the guest whose disk or kernel it is.
 	guest guest.Flavor
+	// lists is the folder with its lists of packages and files, if that has not the program's name.
+	lists string
+	// hasDisk: there is the disk of a machine in it, whose files have no names in the image.
+	hasDisk bool
 	// alsoFrom are packages whose files are in it under no name of their own.
 	alsoFrom []string
 }
@@ -32,9 +37,10 @@ var images = map[string]image{
 	"virt":              {program: "virt", alsoFrom: []string{"ca-certificates"}},
 	"virt-launcher":     {program: "virt-launcher"},
 	"virt-importer":     {program: "virt-importer", alsoFrom: []string{"ca-certificates"}},
-	"test-guest":        {guest: guest.Cloud},
-	"test-guest-kernel": {guest: guest.Cloud},
-	"test-guest-full":   {guest: guest.Full},
+	"libguestfs-tools":  {lists: "libguestfs-tools", hasDisk: true},
+	"test-guest":        {guest: guest.Cloud, hasDisk: true},
+	"test-guest-kernel": {guest: guest.Cloud, hasDisk: true},
+	"test-guest-full":   {guest: guest.Full, hasDisk: true},
 }
 
 func imageNames() []string { return slices.Sorted(maps.Keys(images)) }
@@ -50,8 +56,8 @@ func imagePrograms() []string {
 	return names
 }
 
-// contents returns the Debian packages that an image has files of. What is inside of
-// a guest's disk has no names here: all packages that the guest is made from count.
+// contents returns the Debian packages that an image has files of. What is inside of a
+// disk has no names here: all packages that such an image is made from count.
 func (i image) contents(cache, archive string) ([]debian.Package, error) {
 	names, err := i.packages()
 	if err != nil {
@@ -62,7 +68,7 @@ func (i image) contents(cache, archive string) ([]debian.Package, error) {
 		return nil, err
 	}
 	contents, err := tree.Contents()
-	if err != nil || i.guest != "" {
+	if err != nil || i.hasDisk {
 		return contents.Packages, err
 	}
 	files, err := filesOf(archive)
@@ -83,7 +89,7 @@ func (i image) packages() ([]string, error) {
 	if i.guest != "" {
 		return guest.Packages(i.guest)
 	}
-	text, err := fs.ReadFile(lists.Lists, i.program+"/packages.txt")
+	text, err := fs.ReadFile(lists.Lists, cmp.Or(i.lists, i.program)+"/packages.txt")
 	if err != nil {
 		return nil, fmt.Errorf("reading the list of packages: %w", err)
 	}
