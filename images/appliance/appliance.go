@@ -11,7 +11,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -46,20 +45,14 @@ func Build(ctx context.Context, cache string, tree debian.Tree) (Files, error) {
 	if _, err := os.Stat(folder); err == nil {
 		return filesIn(folder), nil
 	}
-	scratch, err := os.MkdirTemp(cache, "appliance-making-")
+	err = debian.Whole(folder, func(made, scratch string) error {
+		return assemble(ctx, filesIn(made), filepath.Join(scratch, "root"), tree)
+	})
 	if err != nil {
-		return Files{}, fmt.Errorf("making a folder for libguestfs's machine: %w", err)
+		return Files{}, fmt.Errorf("making libguestfs's machine: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(scratch) }()
-	made := filepath.Join(scratch, "made")
-	if err := os.Mkdir(made, 0o755); err != nil {
-		return Files{}, fmt.Errorf("making a folder for libguestfs's machine: %w", err)
-	}
-	if err := assemble(ctx, filesIn(made), scratch, tree); err != nil {
+	if err := debian.RemoveOthers(folder, "appliance-*"); err != nil {
 		return Files{}, err
-	}
-	if err := os.Rename(made, folder); err != nil && !errors.Is(err, fs.ErrExist) {
-		return Files{}, fmt.Errorf("moving libguestfs's machine into place: %w", err)
 	}
 	return filesIn(folder), nil
 }
@@ -87,19 +80,11 @@ func Key(tree debian.Tree) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:6]), nil
 }
 
-func assemble(ctx context.Context, to Files, scratch string, tree debian.Tree) error {
-	kernels, err := tree.Glob("/boot/vmlinuz-*")
-	if err != nil {
+// assemble makes the machine's files; root is a folder to put together in what is on its disk.
+func assemble(ctx context.Context, to Files, root string, tree debian.Tree) error {
+	if err := tree.CopyKernel(to.Kernel); err != nil {
 		return err
 	}
-	kernel, err := os.ReadFile(tree.Path(kernels[0]))
-	if err != nil {
-		return fmt.Errorf("reading the kernel: %w", err)
-	}
-	if err := os.WriteFile(to.Kernel, kernel, 0o644); err != nil {
-		return fmt.Errorf("writing the kernel: %w", err)
-	}
-	root := filepath.Join(scratch, "root")
 	if err := writeRoot(ctx, root, tree); err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,20 +49,8 @@ func Extract(ctx context.Context, cache string, packages []string) (Tree, error)
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return Tree{}, fmt.Errorf("making the package cache: %w", err)
 	}
-	scratch, err := os.MkdirTemp(cache, "unpacking-")
-	if err != nil {
-		return Tree{}, fmt.Errorf("making a folder to unpack into: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(scratch) }()
-
-	made := filepath.Join(scratch, "root")
-	if err := unpack(ctx, made, packages); err != nil {
+	if err := Whole(tree.Root, func(made, _ string) error { return unpack(ctx, made, packages) }); err != nil {
 		return Tree{}, err
-	}
-	// The rename is what makes the tree appear, so that nobody sees half of it.
-	// Whoever loses a race uses the winner's.
-	if err := os.Rename(made, tree.Root); err != nil && !errors.Is(err, fs.ErrExist) {
-		return Tree{}, fmt.Errorf("moving the unpacked packages into place: %w", err)
 	}
 	return tree, nil
 }
@@ -89,6 +76,22 @@ func treeKey(packages []string) string {
 	slices.Sort(sorted)
 	sum := sha256.Sum256([]byte(noteContents + "\n" + Suite + "\n" + strings.Join(slices.Compact(sorted), "\n")))
 	return hex.EncodeToString(sum[:6])
+}
+
+// CopyKernel copies the one kernel of the tree.
+func (t Tree) CopyKernel(to string) error {
+	kernels, err := t.Glob("/boot/vmlinuz-*")
+	if err != nil {
+		return err
+	}
+	kernel, err := os.ReadFile(t.Path(kernels[0]))
+	if err != nil {
+		return fmt.Errorf("reading the kernel: %w", err)
+	}
+	if err := os.WriteFile(to, kernel, 0o644); err != nil {
+		return fmt.Errorf("writing the kernel: %w", err)
+	}
+	return nil
 }
 
 // Path gives the place of a file of the tree on this machine, as it is: a link

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -108,45 +107,28 @@ type parts struct {
 // assemble makes the guest's files in a folder that appears only when it is whole,
 // and removes the folders of the same flavor that it replaces.
 func assemble(ctx context.Context, folder string, from parts) (Files, error) {
-	scratch, err := os.MkdirTemp(filepath.Dir(folder), "assembling-")
-	if err != nil {
-		return Files{}, fmt.Errorf("making a folder to assemble the guest in: %w", err)
+	if err := debian.Whole(folder, func(made, _ string) error { return write(ctx, filesIn(made), from) }); err != nil {
+		return Files{}, fmt.Errorf("making the guest: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(scratch) }()
-
-	made := filepath.Join(scratch, "guest")
-	if err := os.Mkdir(made, 0o755); err != nil {
-		return Files{}, fmt.Errorf("making a folder to assemble the guest in: %w", err)
-	}
-	files := filesIn(made)
-	if err := copyKernel(files.Kernel, from.tree); err != nil {
+	if err := debian.RemoveOthers(folder, fmt.Sprintf("guest-%s-*", from.flavor)); err != nil {
 		return Files{}, err
+	}
+	return filesIn(folder), nil
+}
+
+func write(ctx context.Context, files Files, from parts) error {
+	if err := from.tree.CopyKernel(files.Kernel); err != nil {
+		return err
 	}
 	if err := writeInitrd(ctx, files.Initrd, from); err != nil {
-		return Files{}, err
+		return err
 	}
-	disk := diskParts{
+	return writeDisk(ctx, files.Disk, diskParts{
 		kernel:      files.Kernel,
 		initrd:      files.Initrd,
 		bootSector:  from.tree.Path("/usr/lib/syslinux/mbr/mbr.bin"),
 		bootManager: from.tree.Path("/usr/lib/systemd/boot/efi/systemd-bootx64.efi"),
-	}
-	if err := writeDisk(ctx, files.Disk, disk); err != nil {
-		return Files{}, err
-	}
-	old, err := filepath.Glob(filepath.Join(filepath.Dir(folder), fmt.Sprintf("guest-%s-*", from.flavor)))
-	if err != nil {
-		return Files{}, fmt.Errorf("listing the guests built before: %w", err)
-	}
-	if err := os.Rename(made, folder); err != nil && !errors.Is(err, fs.ErrExist) {
-		return Files{}, fmt.Errorf("moving the guest into place: %w", err)
-	}
-	for _, path := range old {
-		if path != folder {
-			_ = os.RemoveAll(path) // what stays only takes room
-		}
-	}
-	return filesIn(folder), nil
+	})
 }
 
 func compile(ctx context.Context, binary string) error {
@@ -181,19 +163,4 @@ func buildKey(guestd string, tree debian.Tree) (string, error) {
 		return "", fmt.Errorf("reading how the guest is built: %w", err)
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:6]), nil
-}
-
-func copyKernel(to string, tree debian.Tree) error {
-	found, err := tree.Glob("/boot/vmlinuz-*")
-	if err != nil {
-		return err
-	}
-	kernel, err := os.ReadFile(tree.Path(found[0]))
-	if err != nil {
-		return fmt.Errorf("reading the guest's kernel: %w", err)
-	}
-	if err := os.WriteFile(to, kernel, 0o644); err != nil {
-		return fmt.Errorf("writing the guest's kernel: %w", err)
-	}
-	return nil
 }
