@@ -45,8 +45,8 @@ require (
 	k8s.io/kube-aggregator v0.36.3
 	k8s.io/kubelet v0.36.3
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd
-	kubevirt.io/api v1.8.2
-	kubevirt.io/containerized-data-importer-api v1.64.0
+	kubevirt.io/api v1.9.0
+	kubevirt.io/containerized-data-importer-api v1.66.0
 	pgregory.net/rapid v1.2.0
 	sigs.k8s.io/controller-runtime v0.24.0
 	sigs.k8s.io/controller-tools v0.21.0

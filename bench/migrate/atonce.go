@@ -159,8 +159,8 @@ func (o *Options) checkLimits(ctx context.Context, c *cluster.Cluster, ns string
 	}
 	for i := range vmis.Items {
 		m := vmis.Items[i].Status.MigrationState
-		if m == nil || m.MigrationConfiguration == nil || m.MigrationConfiguration.BandwidthPerMigration == nil ||
-			m.MigrationConfiguration.BandwidthPerMigration.Value() != int64(o.bandwidth)*mib {
+		if m == nil || m.VMIMConfigurationOptions == nil || m.VMIMConfigurationOptions.BandwidthPerMigration == nil ||
+			m.VMIMConfigurationOptions.BandwidthPerMigration.Value() != int64(o.bandwidth)*mib {
 			return fmt.Errorf("VMI %s has migrated without the bandwidth's limit: %+v", vmis.Items[i].Name, m)
 		}
 	}

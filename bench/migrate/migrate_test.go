@@ -95,7 +95,8 @@ func TestTheBaselineMigratesWithVirtHandlersSettings(t *testing.T) {
 	if _, err := handled(t, theirs.target).Listen(t.Context(), filepath.Join(dir, "theirs"), switchover.Transport{}); err != nil {
 		t.Fatal(err)
 	}
-	begin := guest.Begin{Migration: "m", Socket: filepath.Join(dir, "theirs"), Downtime: switchover.DowntimeLimit(math.MaxInt64)}
+	limits := switchover.LimitsOf(nil, 0)
+	begin := guest.Begin{Migration: "m", Socket: filepath.Join(dir, "theirs"), Downtime: limits.AllowedDowntime(math.MaxInt64)}
 	if err := handled(t, theirs.source).Begin(t.Context(), begin); err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func (w *world) volumesOfAVMI(t *testing.T) {
 	must(t, err)
 	vmi := &v1.VirtualMachineInstance{}
 	must(t, w.admin.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "plugged"}, vmi))
-	if got := vmi.Annotations[v1.EphemeralHotplugAnnotation]; got != `["data"]` {
+	if got := vmi.Annotations[hotplugspec.EphemeralAnnotation]; got != `["data"]` {
 		t.Errorf("what is the VMI's alone is noted as %q", got)
 	}
 	for body, want := range map[string]string{

@@ -52,16 +52,21 @@ func CloneForbidden(namespace string) string {
 
 var sums = regexp.MustCompile(`^(md5:[0-9a-f]{32}|sha1:[0-9a-f]{40}|sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
 
+const oneOfSums = "must be md5:, sha1:, sha256: or sha512: and the sum in lower-case hexadecimal digits"
+
 func checksum(dv *cdiv1.DataVolume, path *field.Path) field.ErrorList {
 	sum, there := dv.Annotations[datavolume.AnnChecksum]
 	if !there {
 		return nil
 	}
 	path = path.Key(datavolume.AnnChecksum)
+	if effective := datavolume.Checksum(dv); effective != sum {
+		return field.ErrorList{field.Invalid(path, sum, fmt.Sprintf("spec.source.http.checksum is %s: one of them is enough", effective))}
+	}
 	if dv.Spec.Source == nil || dv.Spec.Source.HTTP == nil {
 		return field.ErrorList{field.Forbidden(path, "only what comes from an HTTP server is compared with a checksum")}
 	}
-	return pattern(sum, path, sums, "must be md5:, sha1:, sha256: or sha512: and the sum in lower-case hexadecimal digits")
+	return pattern(sum, path, sums, oneOfSums)
 }
 
 // DataVolumeSpec judges what a DataVolume, or a VM's template for one, asks for.
@@ -76,6 +81,7 @@ func DataVolumeSpec(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorLis
 		errs = append(errs, dataVolumeSource(spec.Source, path.Child("source"))...)
 	}
 	errs = append(errs, dataVolumeTarget(spec, path)...)
+	errs = append(errs, reference(spec.ServiceAccountName, path.Child("serviceAccountName"))...)
 	if spec.ContentType == cdiv1.DataVolumeArchive && (spec.Source == nil || spec.Source.HTTP == nil && spec.Source.Upload == nil) {
 		errs = append(errs, field.Forbidden(path.Child("contentType"), "an archive can come from http or upload only"))
 	}
@@ -151,6 +157,9 @@ func httpSource(source *cdiv1.DataVolumeSourceHTTP, path *field.Path) field.Erro
 	}
 	errs = append(errs, reference(source.SecretRef, path.Child("secretRef"))...)
 	errs = append(errs, reference(source.CertConfigMap, path.Child("certConfigMap"))...)
+	if source.Checksum != "" {
+		errs = append(errs, pattern(source.Checksum, path.Child("checksum"), sums, oneOfSums)...)
+	}
 	for i, name := range source.SecretExtraHeaders {
 		errs = append(errs, subdomain(name, path.Child("secretExtraHeaders").Index(i))...)
 	}

@@ -134,6 +134,7 @@ func interfaces(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.Error
 		}
 		errs = append(errs, hardware(iface, at)...)
 		errs = append(errs, ports(iface.Ports, at.Child("ports"))...)
+		errs = append(errs, portRanges(iface, at)...)
 		errs = append(errs, dhcp(iface.DHCPOptions, at.Child("dhcpOptions"))...)
 		errs = append(errs, seen.judge(iface, at)...)
 	}
@@ -247,6 +248,31 @@ func ports(list []v1.Port, at *field.Path) field.ErrorList {
 		errs = append(errs, unique(seen, fmt.Sprintf("%d/%s", port.Port, protocol), at.Child("port"))...)
 		if port.Name != "" {
 			errs = append(errs, sentences(port.Name, at.Child("name"), validation.IsValidPortName(port.Name))...)
+		}
+	}
+	return errs
+}
+
+// portRanges judges the ranges of ports that lead to the guest.
+func portRanges(iface *v1.Interface, at *field.Path) field.ErrorList {
+	if len(iface.PortRanges) == 0 {
+		return nil
+	}
+	at = at.Child("portRanges")
+	var errs field.ErrorList
+	if iface.Masquerade == nil {
+		errs = append(errs, field.Forbidden(at, "is for masquerade interfaces only"))
+	}
+	if len(iface.Ports) > 0 {
+		errs = append(errs, field.Forbidden(at, "and ports exclude each other: write a single port as a range that ends where it starts"))
+	}
+	for i, r := range iface.PortRanges {
+		at := at.Index(i)
+		errs = append(errs, oneOfThese(strings.ToUpper(r.Protocol), at.Child("protocol"), []string{"TCP", "UDP"})...)
+		errs = append(errs, portNumber(int(r.Start), at.Child("start"))...)
+		errs = append(errs, portNumber(int(r.End), at.Child("end"))...)
+		if r.End < r.Start {
+			errs = append(errs, field.Invalid(at.Child("end"), r.End, "must not be less than start"))
 		}
 	}
 	return errs

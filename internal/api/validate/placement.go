@@ -30,6 +30,7 @@ func placement(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	if spec.Subdomain != "" {
 		errs = append(errs, label(spec.Subdomain, path.Child("subdomain"))...)
 	}
+	errs = append(errs, serviceAccount(spec, path)...)
 	if spec.PriorityClassName != "" {
 		errs = append(errs, subdomain(spec.PriorityClassName, path.Child("priorityClassName"))...)
 	}
@@ -239,4 +240,20 @@ func portNumber(number int, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, number, fmt.Sprintf("must be between %d and %d, inclusive", 1, 65535))}
 	}
 	return nil
+}
+
+// serviceAccount judges what the launcher pod runs as. A pod has one service account: the one whose token the guest gets,
+// if it gets one.
+func serviceAccount(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+	if spec.ServiceAccountName == "" {
+		return nil
+	}
+	path = path.Child("serviceAccountName")
+	for i := range spec.Volumes {
+		if account := spec.Volumes[i].ServiceAccount; account != nil && account.ServiceAccountName != spec.ServiceAccountName {
+			return field.ErrorList{field.Invalid(path, spec.ServiceAccountName, fmt.Sprintf(
+				"the guest gets the token of %s by volume %s: both must name the same service account", account.ServiceAccountName, spec.Volumes[i].Name))}
+		}
+	}
+	return subdomain(spec.ServiceAccountName, path)
 }

@@ -98,7 +98,8 @@ type Task struct {
 	Headers       []string `json:"headers,omitempty"` // "Name: value", as the user wrote them
 	SecretHeaders bool     `json:"secretHeaders,omitempty"`
 	CA            bool     `json:"ca,omitempty"`
-	// Insecure lets a registry be asked by plain HTTP or with an unknown certificate.
+	// Insecure lets a registry be asked by plain HTTP or with an unknown certificate, and an HTTPS server with an
+	// unknown one.
 	Insecure bool `json:"insecure,omitempty"`
 	// Archive says that the content is a tar file to be unpacked into a file system
 	// claim (contentType archive) and not a disk image.

@@ -168,7 +168,7 @@ func (d *Driver) Run(ctx context.Context) {
 		d.tendMigration(ctx, &s)
 		o, changes := d.decided(&s)
 		d.tell(ctx, s.progress)
-		d.allowDowntime(ctx, &s)
+		d.allowDowntime(ctx, &s, o.VMI)
 		step, after := next(o, &s)
 		d.introduce(ctx)
 		after = backoff.Sooner(after, backoff.Sooner(askAgain, s.agentAfter))

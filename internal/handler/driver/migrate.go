@@ -385,7 +385,8 @@ func (d *Driver) beginMigration(ctx context.Context, s snapshot, o guestlifecycl
 	if err := d.forward(ctx, source, migrationwire.Stream, layout.MigrationSocket); err != nil {
 		return err
 	}
-	limits, downtime := s.limitsOf(o.VMI, m), switchover.DowntimeLimit(1)
+	limits := s.limitsOf(o.VMI, m)
+	downtime := limits.AllowedDowntime(1)
 	source.Begins()
 	source.Allows(downtime)
 	if s.guest.LosesWrites() {

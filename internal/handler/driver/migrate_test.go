@@ -220,7 +220,7 @@ func (v *voyage) tell(facts vmistatus.Migration, labels map[string]string) {
 }
 
 // begin names the target's pod.
-func (v *voyage) begin(config *v1.MigrationConfiguration) {
+func (v *voyage) begin(config *v1.VMIMConfigurationOptions) {
 	v.t.Helper()
 	v.tell(vmistatus.Migration{Begin: &vmistatus.MigrationBegin{
 		UID: ours, SourceNode: "node1", SourcePod: launcherpod.CurrentName(v.api.vmi), TargetNode: "node2",
@@ -265,7 +265,7 @@ func (v *voyage) copies() {
 }
 
 // beginAndCopy begins a migration, and waits until QEMU sends the guest's memory.
-func (v *voyage) beginAndCopy(config *v1.MigrationConfiguration) {
+func (v *voyage) beginAndCopy(config *v1.VMIMConfigurationOptions) {
 	v.t.Helper()
 	v.begin(config)
 	v.to.start()
@@ -519,7 +519,7 @@ func TestATargetEndsBeforeTheGuestHasRun(t *testing.T) {
 func TestAMigrationThatTakesTooLongIsGivenUp(t *testing.T) {
 	t.Parallel()
 	v := newVoyage(t)
-	v.begin(&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(0)), ProgressTimeout: new(int64(1))})
+	v.begin(&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: new(int64(0)), ProgressTimeout: new(int64(1))})
 	v.from.model.qemu.SetMemory(1<<20, 1<<30)
 	v.to.start()
 	v.api.await(t, "the start", started)
@@ -545,7 +545,7 @@ func TestAMigrationThatTakesTooLongStopsTheGuest(t *testing.T) {
 	for name, aborted := range map[string]bool{"and it arrives": false, "and it is aborted": true} {
 		t.Run(name, func(t *testing.T) {
 			v := newVoyage(t)
-			v.begin(&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(1)), ProgressTimeout: new(int64(0)), AllowPostCopy: new(true)})
+			v.begin(&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: new(int64(1)), ProgressTimeout: new(int64(0)), AllowPostCopy: new(true)})
 			v.to.model.scripted = (*qmptest.Server).RefusePostCopy
 			v.to.start()
 			v.api.await(t, "the start", started)

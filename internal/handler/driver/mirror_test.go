@@ -136,7 +136,7 @@ func TestACopyTakesTooLong(t *testing.T) {
 	t.Parallel()
 	v := newVoyageOf(t, scheduled("web"))
 	defer v.from.model.qemu.HoldMirrors()()
-	v.begin(&v1.MigrationConfiguration{ProgressTimeout: new(int64(1))})
+	v.begin(&v1.VMIMConfigurationOptions{ProgressTimeout: new(int64(1))})
 	v.to.start()
 	v.mirrors("running")
 	failed := v.api.await(t, "the failure", failedNow)

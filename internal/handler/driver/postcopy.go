@@ -91,7 +91,7 @@ func (d *Driver) announceStop(vmi *v1.VirtualMachineInstance, why string) {
 func (d *Driver) tooFast(vmi *v1.VirtualMachineInstance) string {
 	m, source := vmi.Status.MigrationState, d.moving.source
 	said := fmt.Sprintf("The guest changes its memory faster than it is sent to node %s: it is stopped until it has arrived there", m.TargetNode)
-	if switchover.LimitsOf(m.MigrationConfiguration, machine.GuestMemory(&vmi.Spec)).PostCopy && source != nil && !source.Transport().PostCopy {
+	if switchover.LimitsOf(m.VMIMConfigurationOptions, machine.GuestMemory(&vmi.Spec)).PostCopy && source != nil && !source.Transport().PostCopy {
 		said += ". Post-copy is allowed, but QEMU there cannot do with it: its launcher pod has no userfaultfd"
 	}
 	return said

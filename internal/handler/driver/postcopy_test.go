@@ -31,7 +31,7 @@ var postCopied = state(func(m *v1.VirtualMachineInstanceMigrationState) bool { r
 func newPostCopy(t *testing.T) (v *voyage, release func()) {
 	t.Helper()
 	v = newVoyage(t)
-	v.beginAndCopy(&v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(1)), ProgressTimeout: new(int64(0)), AllowPostCopy: new(true)})
+	v.beginAndCopy(&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: new(int64(1)), ProgressTimeout: new(int64(0)), AllowPostCopy: new(true)})
 	release = v.from.model.qemu.HoldPostCopy()
 	v.from.model.qemu.SetElapsed(time.Hour)
 	v.api.await(t, "the mode", postCopied)

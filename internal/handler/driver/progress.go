@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	v1 "kubevirt.io/api/core/v1"
+
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
@@ -46,12 +48,14 @@ func sampleOf(p *guest.Progress) switchover.Sample {
 
 // allowDowntime has QEMU stop a guest for as long as it may in this round through its memory. It is a wish: the guest
 // is stopped for longer when the network becomes slower. What QEMU was not told, it is told with the next sample.
-func (d *Driver) allowDowntime(ctx context.Context, s *snapshot) {
+func (d *Driver) allowDowntime(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineInstance) {
 	source, known := d.moving.source, &s.guest.Migration
-	if source == nil || s.attached == nil || known.Begun != d.moving.of || known.Status != migrationstatus.Active {
+	if source == nil || s.attached == nil || known.Begun != d.moving.of || known.Status != migrationstatus.Active ||
+		vmi == nil || vmi.Status.MigrationState == nil {
 		return
 	}
-	limit := switchover.DowntimeLimit(int64(known.Progress.Rounds))
+	limits := s.limitsOf(vmi, vmi.Status.MigrationState)
+	limit := limits.AllowedDowntime(int64(known.Progress.Rounds))
 	if source.Allowed() == limit {
 		return
 	}

@@ -55,7 +55,7 @@ func (s *snapshot) limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachine
 			size += max(0, min(cmp.Or(s.attached.prepared.images[disk.Volume].VirtualSize, volumemigration.SizeOf(vmi, disk.Volume)), maxDisk))
 		}
 	}
-	return switchover.LimitsOf(m.MigrationConfiguration, size)
+	return switchover.LimitsOf(m.VMIMConfigurationOptions, size)
 }
 
 // export has a QEMU wait for the content of the disks that it was started with for a migration. Those that are

@@ -132,6 +132,32 @@ func TestMasqueradeOpensDeclaredPortsOnly(t *testing.T) {
 	}
 }
 
+func TestMasqueradeOpensRangesOfPorts(t *testing.T) {
+	t.Parallel()
+	iface := masquerade()
+	iface.PortRanges = []v1.PortRange{{Protocol: "TCP", Start: 300, End: 302}, {Protocol: "UDP", Start: 53, End: 53}}
+	w := newWorld(t, iface)
+	w.bootGuest(t, w.setup(t, w.manager))
+	for _, port := range []string{":299", ":300", ":302", ":303"} {
+		echo(t, w.guest, port)
+	}
+	udpEcho(t, w.guest, ":53")
+
+	for _, port := range []string{":300", ":302"} {
+		if _, seen := reach(t, w.node, podAddress+port); seen != nodeAddress {
+			t.Errorf("a connection to %s of the guest comes from %s", port, seen)
+		}
+	}
+	for _, port := range []string{":299", ":303"} {
+		if _, err := dialFor(t, w.node, "tcp", podAddress+port, soon); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s, outside of the range: got %v, want it refused", port, err)
+		}
+	}
+	if !udpAnswers(t, w.node, podAddress+":53", soon) {
+		t.Error("a range of one UDP port does not answer")
+	}
+}
+
 // TestWhoSendsBeforeTheRulesAreThereReachesTheGuest: the kernel follows connections from when the first rule is
 // written, and has the rules be in force later, all at once. A connection that begins between leads to the
 // pod, and its sender goes on from the same port.

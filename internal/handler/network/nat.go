@@ -78,7 +78,7 @@ func keepRequestsHere(namespace *os.File, tap string) error {
 	err := apply(namespace, nftables.TableFamilyNetdev, []chain{{
 		name: tap, kind: nftables.ChainTypeFilter, hook: nftables.ChainHookIngress, priority: nftables.ChainPriorityFilter,
 		device: tap,
-		rules:  []rule{join(etherType(unix.ETH_P_IP), toPort(port{protocolUDP, serverPort}), verdict(expr.VerdictDrop))},
+		rules:  []rule{join(etherType(unix.ETH_P_IP), toPort(port{protocolUDP, serverPort, serverPort}), verdict(expr.VerdictDrop))},
 	}})
 	if err != nil {
 		return fmt.Errorf("keeping the guest's DHCP requests in its pod: %w", err)
@@ -257,7 +257,8 @@ func toPort(p port) rule {
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 		equal(expr.CmpOpEq, []byte{p.protocol}),
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		equal(expr.CmpOpEq, binaryutil.BigEndian.PutUint16(p.number)),
+		equal(expr.CmpOpGte, binaryutil.BigEndian.PutUint16(p.first)),
+		equal(expr.CmpOpLte, binaryutil.BigEndian.PutUint16(p.last)),
 	}
 }
 

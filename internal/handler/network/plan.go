@@ -66,7 +66,8 @@ type subnet struct {
 // port is one of the guest's that can be reached through the pod's address.
 type port struct {
 	protocol byte
-	number   uint16
+	// first and last are the ends of the range, which are in it.
+	first, last uint16
 }
 
 // guestOptions are what DHCP gives beside the address.
@@ -217,24 +218,43 @@ func bindingOf(iface *v1.Interface, path string) (binding, error) {
 	return binding{}, fmt.Errorf("%s: must say how it is connected: masquerade or bridge", path)
 }
 
+// portsOf are the ports of the pod that lead to the guest, single ones and ranges.
 func portsOf(iface *v1.Interface, path string) ([]port, error) {
 	var ports []port
 	for i, declared := range iface.Ports {
-		if declared.Port < 1 || declared.Port > 65535 {
-			return nil, fmt.Errorf("%s.ports[%d].port: %d: must be from 1 to 65535", path, i, declared.Port)
+		p, err := portRange(declared.Protocol, declared.Port, declared.Port)
+		if err != nil {
+			return nil, fmt.Errorf("%s.ports[%d].%w", path, i, err)
 		}
-		p := port{number: uint16(declared.Port)}
-		switch strings.ToUpper(declared.Protocol) {
-		case "", "TCP":
-			p.protocol = protocolTCP
-		case "UDP":
-			p.protocol = protocolUDP
-		default:
-			return nil, fmt.Errorf("%s.ports[%d].protocol: %q: must be TCP or UDP", path, i, declared.Protocol)
+		ports = append(ports, p)
+	}
+	for i, declared := range iface.PortRanges {
+		p, err := portRange(declared.Protocol, declared.Start, declared.End)
+		if err != nil {
+			return nil, fmt.Errorf("%s.portRanges[%d].%w", path, i, err)
 		}
 		ports = append(ports, p)
 	}
 	return ports, nil
+}
+
+func portRange(protocol string, first, last int32) (port, error) {
+	switch {
+	case first == last && (first < 1 || last > 65535):
+		return port{}, fmt.Errorf("port: %d: must be from 1 to 65535", first)
+	case first < 1 || last > 65535 || last < first:
+		return port{}, fmt.Errorf("port: %d-%d: must be from 1 to 65535, the lower one first", first, last)
+	}
+	p := port{first: uint16(first), last: uint16(last)}
+	switch strings.ToUpper(protocol) {
+	case "", "TCP":
+		p.protocol = protocolTCP
+	case "UDP":
+		p.protocol = protocolUDP
+	default:
+		return port{}, fmt.Errorf("protocol: %q: must be TCP or UDP", protocol)
+	}
+	return p, nil
 }
 
 // queues is how many pairs of queues QEMU opens on the interface's tap.

@@ -59,6 +59,10 @@ func TestPlanRefusesByTheFieldsPath(t *testing.T) {
 			[]v1.Interface{with(func(i *v1.Interface) { i.Ports = []v1.Port{{Port: 80}, {Port: 70000}} })}, []v1.Network{podNetwork("default")},
 			"spec.domain.devices.interfaces[0].ports[1].port: 70000: must be from 1 to 65535",
 		},
+		"a range that ends before it starts": {
+			[]v1.Interface{with(func(i *v1.Interface) { i.PortRanges = []v1.PortRange{{Protocol: "TCP", Start: 81, End: 80}} })}, []v1.Network{podNetwork("default")},
+			"spec.domain.devices.interfaces[0].portRanges[0].port: 81-80: must be from 1 to 65535, the lower one first",
+		},
 		"an unknown protocol": {
 			[]v1.Interface{with(func(i *v1.Interface) { i.Ports = []v1.Port{{Port: 80, Protocol: "SCTP"}} })}, []v1.Network{podNetwork("default")},
 			`spec.domain.devices.interfaces[0].ports[0].protocol: "SCTP": must be TCP or UDP`,

@@ -49,6 +49,9 @@ func New(j *job.Job) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	if j.Task.Insecure {
+		transport.TLSClientConfig.InsecureSkipVerify = true // as the DataVolume asks for (insecureSkipVerify)
+	}
 	return &Source{client: &http.Client{Transport: transport, CheckRedirect: access.redirect}, url: address, access: access}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -71,6 +72,25 @@ func TestOnlyTheServerThatTheUserNamedLearnsWhatHeGave(t *testing.T) {
 	}
 	if got := told["other"]; got == nil || got.Get("Authorization") != "" || got.Get("X-Public") != "" || got.Get("X-Secret") != "" {
 		t.Errorf("the other server was told %v", got)
+	}
+}
+
+func TestAServersCertificateIsCheckedUnlessTheUserSaysOtherwise(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "content") }))
+	defer server.Close()
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // the refused handshake
+	for _, insecure := range []bool{false, true} {
+		source, err := New(newJob(t, transfer.Task{URL: server.URL, Insecure: insecure}, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := source.Open(t.Context(), 0)
+		if (err == nil) != insecure {
+			t.Errorf("insecure %v: got %v", insecure, err)
+		}
+		if err == nil {
+			_ = stream.Body.Close()
+		}
 	}
 }
 

@@ -49,7 +49,7 @@ func TaskOf(o Observed) transfer.Task {
 	task := transfer.Task{
 		Block: IsBlock(o.Claim), Size: DiskSize(o),
 		Archive:     contentType(dv) == cdiv1.DataVolumeArchive,
-		Checksum:    dv.Annotations[AnnChecksum],
+		Checksum:    Checksum(dv),
 		Preallocate: o.Config.Preallocate,
 	}
 	if dv.Spec.Preallocation != nil {
@@ -60,6 +60,7 @@ func TaskOf(o Observed) transfer.Task {
 	case source.HTTP != nil:
 		task.Kind, task.URL = transfer.KindHTTP, source.HTTP.URL
 		task.Credentials, task.CA = source.HTTP.SecretRef != "", source.HTTP.CertConfigMap != ""
+		task.Insecure = source.HTTP.InsecureSkipVerify != nil && *source.HTTP.InsecureSkipVerify
 		task.Headers, task.SecretHeaders = source.HTTP.ExtraHeaders, len(source.HTTP.SecretExtraHeaders) > 0
 	case source.Registry != nil:
 		task.Kind = transfer.KindRegistry
@@ -70,6 +71,15 @@ func TaskOf(o Observed) transfer.Task {
 		task.Kind = transfer.KindUpload
 	}
 	return task
+}
+
+// Checksum is what the content of a DataVolume must sum up to, "" for whatever it does. The annotation is older than
+// the field.
+func Checksum(dv *cdiv1.DataVolume) string {
+	if source := dv.Spec.Source; source != nil && source.HTTP != nil && source.HTTP.Checksum != "" {
+		return source.HTTP.Checksum
+	}
+	return dv.Annotations[AnnChecksum]
 }
 
 func registryTask(task *transfer.Task, source *cdiv1.DataVolumeSourceRegistry, insecure []string) {

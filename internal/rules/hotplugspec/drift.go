@@ -9,6 +9,10 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
+// EphemeralAnnotation lists on a VMI the volumes that were put into it and not into its VM's template, as KubeVirt
+// does (decision 118).
+const EphemeralAnnotation = "kubevirt.io/ephemeral-hotplug-volumes"
+
 // RemovedAnnotation lists on a VMI the volumes of its VM's template that were
 // taken out of the VMI alone (decision 118).
 const RemovedAnnotation = "drydock.dev/removed-volumes"
@@ -23,7 +27,7 @@ type Drift struct {
 // ReadDrift reads it from a VMI's annotations. What does not parse is nothing: the
 // template counts.
 func ReadDrift(annotations map[string]string) Drift {
-	return Drift{in: names(annotations[v1.EphemeralHotplugAnnotation]), out: names(annotations[RemovedAnnotation])}
+	return Drift{in: names(annotations[EphemeralAnnotation]), out: names(annotations[RemovedAnnotation])}
 }
 
 func names(text string) []string {
@@ -64,7 +68,7 @@ func (o *Drift) settle(spec, template *v1.VirtualMachineInstanceSpec) {
 }
 
 func (o *Drift) write(vmi *v1.VirtualMachineInstance) {
-	writeNames(vmi, v1.EphemeralHotplugAnnotation, o.in)
+	writeNames(vmi, EphemeralAnnotation, o.in)
 	writeNames(vmi, RemovedAnnotation, o.out)
 }
 

@@ -351,7 +351,7 @@ func TestWhatIsNotedOfAVMIsOwnChanges(t *testing.T) {
 		for _, step := range test.steps {
 			step(vmi)
 		}
-		if added, out := vmi.Annotations[v1.EphemeralHotplugAnnotation], vmi.Annotations[RemovedAnnotation]; added != test.added || out != test.out {
+		if added, out := vmi.Annotations[EphemeralAnnotation], vmi.Annotations[RemovedAnnotation]; added != test.added || out != test.out {
 			t.Errorf("%s: added %s, removed %s; want %s, %s", name, added, out, test.added, test.out)
 		}
 	}
@@ -363,9 +363,9 @@ func TestWhatIsNoDifferenceAnyMoreIsForgotten(t *testing.T) {
 	fixed.DataVolume.Hotpluggable = false
 	template := specOf([]v1.Disk{scsi("c"), scsi("d")}, hot("c"), fixed)
 	vmi := &v1.VirtualMachineInstance{Spec: specOf([]v1.Disk{scsi("b"), scsi("c"), scsi("d")}, hot("b"), hot("c"), hot("d"))}
-	vmi.Annotations = map[string]string{v1.EphemeralHotplugAnnotation: `["a","b","c","d"]`, RemovedAnnotation: `["c","x"]`}
+	vmi.Annotations = map[string]string{EphemeralAnnotation: `["a","b","c","d"]`, RemovedAnnotation: `["c","x"]`}
 	SyncTemplate(vmi, &template)
-	if added, out := vmi.Annotations[v1.EphemeralHotplugAnnotation], vmi.Annotations[RemovedAnnotation]; added != `["b","d"]` || out != `["c"]` {
+	if added, out := vmi.Annotations[EphemeralAnnotation], vmi.Annotations[RemovedAnnotation]; added != `["b","d"]` || out != `["c"]` {
 		t.Errorf("added alone %s, removed alone %s; want b and d, which the template does not plug, and c, which it has", added, out)
 	}
 }

@@ -7,6 +7,7 @@
 package launcherpod
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,7 +69,7 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 			TerminationGracePeriodSeconds: new(PodGracePeriodSeconds(vmi)),
 			AutomountServiceAccountToken:  new(false),
 			EnableServiceLinks:            new(false),
-			ServiceAccountName:            storage.serviceAccount,
+			ServiceAccountName:            cmp.Or(storage.serviceAccount, vmi.Spec.ServiceAccountName),
 			ImagePullSecrets:              storage.pullSecrets,
 			Volumes:                       storage.volumes,
 			SecurityContext:               podSecurity(settings),

@@ -146,7 +146,7 @@ type Begin struct {
 	TargetNode, TargetPod string
 	TargetPodUID          types.UID
 	PolicyName            string
-	Configuration         *v1.MigrationConfiguration
+	Configuration         *v1.VMIMConfigurationOptions
 }
 
 // decision is a plan that is being made.

@@ -11,7 +11,7 @@ import (
 
 // Configuration is what a migration goes by.
 type Configuration struct {
-	v1.MigrationConfiguration
+	v1.VMIMConfigurationOptions
 	// Policy is the name of the MigrationPolicy that it is of, "" for the cluster's own.
 	Policy string
 }
@@ -20,7 +20,7 @@ type Configuration struct {
 // every field set, with what the policy that fits the VMI best sets instead.
 func Effective(cluster v1.MigrationConfiguration, policies []migrationsv1alpha1.MigrationPolicy,
 	vmi *v1.VirtualMachineInstance, namespaceLabels map[string]string) Configuration {
-	c := Configuration{MigrationConfiguration: *cluster.DeepCopy()}
+	c := Configuration{VMIMConfigurationOptions: options(cluster.DeepCopy())}
 	policy := best(policies, vmi.Labels, namespaceLabels)
 	if policy == nil {
 		return c
@@ -34,9 +34,22 @@ func Effective(cluster v1.MigrationConfiguration, policies []migrationsv1alpha1.
 	override(&c.AllowAutoConverge, spec.AllowAutoConverge)
 	override(&c.BandwidthPerMigration, spec.BandwidthPerMigration)
 	override(&c.CompletionTimeoutPerGiB, spec.CompletionTimeoutPerGiB)
+	override(&c.MaxDowntimeMs, spec.MaxDowntimeMs)
 	override(&c.AllowPostCopy, spec.AllowPostCopy)
 	override(&c.AllowWorkloadDisruption, spec.AllowWorkloadDisruption)
 	return c
+}
+
+// options are a cluster's configuration as the status of a VMI has it.
+func options(c *v1.MigrationConfiguration) v1.VMIMConfigurationOptions {
+	return v1.VMIMConfigurationOptions{
+		NodeDrainTaintKey: c.NodeDrainTaintKey, Network: c.Network,
+		ParallelOutboundMigrationsPerNode: c.ParallelOutboundMigrationsPerNode, ParallelMigrationsPerCluster: c.ParallelMigrationsPerCluster,
+		AllowAutoConverge: c.AllowAutoConverge, BandwidthPerMigration: c.BandwidthPerMigration, MaxDowntimeMs: c.MaxDowntimeMs,
+		CompletionTimeoutPerGiB: c.CompletionTimeoutPerGiB, ProgressTimeout: c.ProgressTimeout, UtilityVolumesTimeout: c.UtilityVolumesTimeout,
+		UnsafeMigrationOverride: c.UnsafeMigrationOverride, AllowPostCopy: c.AllowPostCopy, AllowWorkloadDisruption: c.AllowWorkloadDisruption,
+		DisableTLS: c.DisableTLS, MatchSELinuxLevelOnMigration: c.MatchSELinuxLevelOnMigration,
+	}
 }
 
 func override[T any](field **T, value *T) {

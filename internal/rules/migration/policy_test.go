@@ -1,6 +1,8 @@
 package migration
 
 import (
+	"encoding/json"
+	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -50,6 +52,42 @@ func TestThePolicyThatFitsBest(t *testing.T) {
 	}
 }
 
+// A status has all of the cluster's configuration: both types name their fields alike in JSON.
+func TestAStatusHasTheWholeConfiguration(t *testing.T) {
+	given := v1.MigrationConfiguration{
+		NodeDrainTaintKey: new("drain"), ParallelOutboundMigrationsPerNode: new(uint32(1)), ParallelMigrationsPerCluster: new(uint32(2)),
+		AllowAutoConverge: new(true), BandwidthPerMigration: new(resource.MustParse("1Mi")), CompletionTimeoutPerGiB: new(int64(3)),
+		MaxDowntimeMs: new(uint64(4)), ProgressTimeout: new(int64(5)), UtilityVolumesTimeout: new(int64(6)), UnsafeMigrationOverride: new(true),
+		AllowPostCopy: new(true), AllowWorkloadDisruption: new(true), DisableTLS: new(true), Network: new("net"), MatchSELinuxLevelOnMigration: new(true),
+	}
+	for i := range reflect.ValueOf(given).NumField() {
+		if reflect.ValueOf(given).Field(i).IsZero() {
+			t.Fatalf("this test does not set %s", reflect.TypeOf(given).Field(i).Name)
+		}
+	}
+	got := options(&given)
+	want, err := json.Marshal(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(decoded(t, want), decoded(t, has)); diff != "" {
+		t.Errorf("want, got:\n%s", diff)
+	}
+}
+
+func decoded(t *testing.T, text []byte) map[string]any {
+	t.Helper()
+	var fields map[string]any
+	if err := json.Unmarshal(text, &fields); err != nil {
+		t.Fatal(err)
+	}
+	return fields
+}
+
 func TestWhatAPolicySets(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Labels: set{"gpu": "nvidia"}}}
 	base := func(edits ...func(*v1.MigrationConfiguration)) v1.MigrationConfiguration {
@@ -65,9 +103,10 @@ func TestWhatAPolicySets(t *testing.T) {
 		want v1.MigrationConfiguration
 	}{
 		"nothing": {migrationsv1alpha1.MigrationPolicySpec{}, base()},
-		"all": {migrationsv1alpha1.MigrationPolicySpec{AllowAutoConverge: new(true), BandwidthPerMigration: new(resource.MustParse("64Mi")), CompletionTimeoutPerGiB: new(int64(800)), AllowPostCopy: new(true), AllowWorkloadDisruption: new(false)},
+		"all": {migrationsv1alpha1.MigrationPolicySpec{AllowAutoConverge: new(true), BandwidthPerMigration: new(resource.MustParse("64Mi")), CompletionTimeoutPerGiB: new(int64(800)), MaxDowntimeMs: new(uint64(900)), AllowPostCopy: new(true), AllowWorkloadDisruption: new(false)},
 			base(func(c *v1.MigrationConfiguration) {
 				c.AllowAutoConverge, c.BandwidthPerMigration, c.CompletionTimeoutPerGiB, c.AllowPostCopy = new(true), new(resource.MustParse("64Mi")), new(int64(800)), new(true)
+				c.MaxDowntimeMs = new(uint64(900))
 			})},
 		"post-copy alone": {migrationsv1alpha1.MigrationPolicySpec{AllowPostCopy: new(true)},
 			base(func(c *v1.MigrationConfiguration) { c.AllowPostCopy, c.AllowWorkloadDisruption = new(true), new(true) })},
@@ -80,7 +119,7 @@ func TestWhatAPolicySets(t *testing.T) {
 			p.Spec = c.spec
 			cluster := base()
 			got := Effective(cluster, []migrationsv1alpha1.MigrationPolicy{p}, vmi, nil)
-			if diff := cmp.Diff(Configuration{MigrationConfiguration: c.want, Policy: "a"}, got); diff != "" {
+			if diff := cmp.Diff(Configuration{VMIMConfigurationOptions: options(&c.want), Policy: "a"}, got); diff != "" {
 				t.Errorf("want, got:\n%s", diff)
 			}
 			if diff := cmp.Diff(base(), cluster); diff != "" {

@@ -24,6 +24,7 @@ var placementTable = table{
 	"priorityClassName":             yes(),
 	"nodeSelector":                  yes(),
 	"affinity":                      yes(),
+	"serviceAccountName":            noted("of the launcher pod, which gets no token"),
 	"schedulerName":                 yes(),
 	"tolerations":                   yes(),
 	"topologySpreadConstraints":     yes(),
@@ -204,6 +205,9 @@ var interfaceTable = table{
 	"domain.devices.interfaces.ports.name":                        yes(),
 	"domain.devices.interfaces.ports.protocol":                    yes(),
 	"domain.devices.interfaces.ports.port":                        yes(),
+	"domain.devices.interfaces.portRanges.protocol":               noted("with `masquerade`, without `ports`"),
+	"domain.devices.interfaces.portRanges.start":                  yes(),
+	"domain.devices.interfaces.portRanges.end":                    yes(),
 	"domain.devices.interfaces.macAddress":                        yes(),
 	"domain.devices.interfaces.bootOrder":                         yes(),
 	"domain.devices.interfaces.pciAddress":                        yes(),
@@ -223,6 +227,7 @@ var networkTable = table{
 	"networks.pod.vmIPv6NetworkCIDR": yes(),
 	"networks.multus.networkName":    noted("connected by `bridge`"),
 	"networks.multus.default":        off(),
+	"networks.resourceClaim":         no(),
 }
 
 var volumeTable = table{

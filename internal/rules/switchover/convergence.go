@@ -18,6 +18,8 @@ type Limits struct {
 	// of the migration from its beginning.
 	Bandwidth    int64
 	AutoConverge bool
+	// Downtime is how long QEMU may expect to stop the guest for the last of its memory, at most (AllowedDowntime).
+	Downtime time.Duration
 	// PostCopy and Pause are what may be done when Completion is over, in this order.
 	PostCopy, Pause bool
 }
@@ -28,6 +30,10 @@ const (
 	secondsStall  = 150
 )
 
+// mostDowntime is how long guests stand still for the last of their memory where no limit is set (decision 305).
+// KubeVirt's own limit is 900 ms.
+const mostDowntime = 100 * time.Millisecond
+
 const (
 	mib = 1 << 20
 	gib = 1 << 30
@@ -35,17 +41,21 @@ const (
 
 // LimitsOf returns the limits of a migration that moves so many bytes of memory and disks.
 // What post-copy needs of the nodes is for the caller to know.
-func LimitsOf(config *v1.MigrationConfiguration, size int64) Limits {
+func LimitsOf(config *v1.VMIMConfigurationOptions, size int64) Limits {
 	if config == nil {
-		config = &v1.MigrationConfiguration{}
+		config = &v1.VMIMConfigurationOptions{}
 	}
 	l := Limits{
 		Completion:   seconds(value(config.CompletionTimeoutPerGiB, secondsPerGiB), max(1, (size+gib-1)/gib)),
 		Stall:        seconds(value(config.ProgressTimeout, secondsStall), 1),
 		AutoConverge: value(config.AllowAutoConverge, false),
+		Downtime:     mostDowntime,
 	}
 	if config.BandwidthPerMigration != nil {
 		l.Bandwidth = max(0, config.BandwidthPerMigration.Value())
+	}
+	if limit := config.MaxDowntimeMs; limit != nil {
+		l.Downtime = time.Duration(min(max(1, *limit), mostMilliseconds)) * time.Millisecond
 	}
 	postCopy := value(config.AllowPostCopy, false)
 	disrupt := value(config.AllowWorkloadDisruption, postCopy)
@@ -95,23 +105,24 @@ func (p Progress) Add(s Sample) Progress {
 	return p
 }
 
-// How long QEMU may expect to stop a guest for the last of its memory, at first and at most.
 const (
+	// firstDowntime is how long QEMU may expect to stop a guest for the last of its memory at first.
 	firstDowntime = 20 * time.Millisecond
-	mostDowntime  = 100 * time.Millisecond
+	// mostMilliseconds is the most that QEMU takes (downtime-limit of migrate-set-parameters).
+	mostMilliseconds = 2_000_000
 	// patientRounds are how many rounds a guest gets before it is to stand still for longer.
 	patientRounds = 3
 )
 
-// DowntimeLimit returns how long QEMU may expect to stop a guest for the last of its memory, in the given round through
+// AllowedDowntime returns how long QEMU may expect to stop a guest for the last of its memory, in the given round through
 // it (dirty-sync-count of query-migrate, 1 for the first). A guest that changes little comes to
 // the shortest stop with a round more. One that changes much would not come to it ever, and stands still for longer.
-func DowntimeLimit(round int64) time.Duration {
+func (l *Limits) AllowedDowntime(round int64) time.Duration {
 	limit := firstDowntime
-	for r := int64(patientRounds); r < round && limit < mostDowntime; r++ {
+	for r := int64(patientRounds); r < round && limit < l.Downtime; r++ {
 		limit *= 2
 	}
-	return min(limit, mostDowntime)
+	return min(limit, l.Downtime)
 }
 
 // ConvergenceAction is what is done so that a migration ends.

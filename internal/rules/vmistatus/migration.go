@@ -39,7 +39,7 @@ type MigrationBegin struct {
 	// PolicyName is the MigrationPolicy that applies, "" for none; Configuration is what
 	// the migration goes by.
 	PolicyName    string
-	Configuration *v1.MigrationConfiguration
+	Configuration *v1.VMIMConfigurationOptions
 }
 
 // Arrival is the pod that a guest has got to.
@@ -117,7 +117,7 @@ func (p *projection) begin(status *v1.VirtualMachineInstanceStatus) {
 	}
 	status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
 		MigrationUID: b.UID, SourceNode: b.SourceNode, SourcePod: b.SourcePod, TargetNode: b.TargetNode, TargetPod: b.TargetPod,
-		MigrationConfiguration: b.Configuration.DeepCopy(),
+		VMIMConfigurationOptions: b.Configuration.DeepCopy(),
 	}
 	if b.PolicyName != "" {
 		status.MigrationState.MigrationPolicyName = &b.PolicyName

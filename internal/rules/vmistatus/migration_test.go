@@ -110,9 +110,9 @@ func TestAnAbortBeforeTheStartSaysSo(t *testing.T) {
 
 func TestAMigrationTakesThePlaceOfTheOneBefore(t *testing.T) {
 	begin := &MigrationBegin{UID: "n", SourceNode: "source", SourcePod: "one", TargetNode: "target", TargetPod: "three", TargetPodUID: "r",
-		PolicyName: "slow", Configuration: &v1.MigrationConfiguration{AllowPostCopy: new(true)}}
+		PolicyName: "slow", Configuration: &v1.VMIMConfigurationOptions{AllowPostCopy: new(true)}}
 	want := &v1.VirtualMachineInstanceMigrationState{MigrationUID: "n", SourceNode: "source", SourcePod: "one", TargetNode: "target", TargetPod: "three",
-		MigrationPolicyName: new("slow"), MigrationConfiguration: &v1.MigrationConfiguration{AllowPostCopy: new(true)}}
+		MigrationPolicyName: new("slow"), VMIMConfigurationOptions: &v1.VMIMConfigurationOptions{AllowPostCopy: new(true)}}
 	for name, c := range map[string]struct {
 		given  []edit
 		end    *End

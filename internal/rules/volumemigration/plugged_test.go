@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/hotplugspec"
 )
 
 // pluggedIn has the status of a VMI say how far a hotplugged volume is.
@@ -21,7 +23,7 @@ func pluggedIn(volume, claim string, phase v1.VolumePhase) func(*v1.VirtualMachi
 // alone is a VMI with volumes that its VM's template does not have.
 func alone(names string) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
-		vmi.Annotations = map[string]string{v1.EphemeralHotplugAnnotation: names}
+		vmi.Annotations = map[string]string{hotplugspec.EphemeralAnnotation: names}
 	}
 }
 

@@ -54,6 +54,8 @@ func Pod(w *datavolume.Worker, dv *cdiv1.DataVolume, s Settings) (*corev1.Pod, e
 	pod.Spec.PriorityClassName = dv.Spec.PriorityClassName
 	addSource(&pod.Spec, w.Task, dv.Spec.Source)
 	if w.Namespace == dv.Namespace {
+		// A service account of another namespace is not the DataVolume's author's to use.
+		pod.Spec.ServiceAccountName = dv.Spec.ServiceAccountName
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(dv, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))}
 	}
 	pod.Annotations[datavolume.AnnTarget] = dv.Namespace + "/" + dv.Name

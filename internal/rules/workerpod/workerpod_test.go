@@ -17,7 +17,7 @@ import (
 func render(t *testing.T, task transfer.Task, source cdiv1.DataVolumeSource, edit func(*datavolume.Worker)) *corev1.Pod {
 	t.Helper()
 	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns", UID: "1"}}
-	dv.Spec.Source, dv.Spec.PriorityClassName = &source, "urgent"
+	dv.Spec.Source, dv.Spec.PriorityClassName, dv.Spec.ServiceAccountName = &source, "urgent", "puller"
 	w := &datavolume.Worker{
 		Name: "importer-disk", Namespace: "ns", Component: datavolume.ComponentImporter, Task: task, RestartsBefore: 2,
 		Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "ns"}},
@@ -62,7 +62,7 @@ func TestAWorkerHasNoRights(t *testing.T) {
 	if c.Resources.Limits.Memory().IsZero() || c.Resources.Limits.Cpu().IsZero() || pod.Spec.Volumes[0].EmptyDir.SizeLimit.IsZero() {
 		t.Error("what a hostile image may cost has no limit")
 	}
-	if !metav1.IsControlledBy(pod, &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{UID: "1"}}) || pod.Spec.PriorityClassName != "urgent" ||
+	if !metav1.IsControlledBy(pod, &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{UID: "1"}}) || pod.Spec.PriorityClassName != "urgent" || pod.Spec.ServiceAccountName != "puller" ||
 		pod.Spec.RestartPolicy != corev1.RestartPolicyOnFailure || pod.Annotations[datavolume.AnnRestarts] != "2" {
 		t.Errorf("metadata %+v, priority %q, restarts %s", pod.ObjectMeta, pod.Spec.PriorityClassName, pod.Spec.RestartPolicy)
 	}
@@ -103,8 +103,9 @@ func TestASourceIsReadAndOwnedByNobodyElsewhere(t *testing.T) {
 		})
 	at := mounts(pod)
 	claim := at[transfer.SourceDir].PersistentVolumeClaim
-	if claim == nil || !claim.ReadOnly || at[transfer.TLSDir].Secret.SecretName != "certificate" || len(pod.OwnerReferences) != 0 {
-		t.Errorf("mounts %+v, owners %v", at, pod.OwnerReferences)
+	if claim == nil || !claim.ReadOnly || at[transfer.TLSDir].Secret.SecretName != "certificate" || len(pod.OwnerReferences) != 0 ||
+		pod.Spec.ServiceAccountName != "" {
+		t.Errorf("mounts %+v, owners %v, service account %q", at, pod.OwnerReferences, pod.Spec.ServiceAccountName)
 	}
 }
 
