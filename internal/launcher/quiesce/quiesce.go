@@ -150,7 +150,7 @@ func (m *Machine) Event(name string, data []byte, agentPort string, now time.Tim
 		return m.Break("the guest has shut down", now)
 	case "MIGRATION":
 		if migrationstatus.Status(d.Status).UnderWay() {
-			return m.Break("a migration of the guest has begun", now)
+			return m.Break("the guest is being migrated", now)
 		}
 	case "VSERPORT_CHANGE":
 		if d.ID == agentPort && !d.Open && m.usesAgent() {

@@ -155,7 +155,7 @@ func TestWhatBreaksAHold(t *testing.T) {
 		"a frozen guest is paused":       {launch.MethodAgent, event{"STOP", ""}, ""},
 		"a reset":                        {launch.MethodAgent, event{"RESET", "{}"}, "the guest was reset"},
 		"a shutdown":                     {launch.MethodStop, event{"SHUTDOWN", "{}"}, "the guest has shut down"},
-		"a migration":                    {launch.MethodAgent, event{"MIGRATION", `{"status":"setup"}`}, "a migration of the guest has begun"},
+		"a migration":                    {launch.MethodAgent, event{"MIGRATION", `{"status":"setup"}`}, "the guest is being migrated"},
 		"an earlier migration's end":     {launch.MethodAgent, event{"MIGRATION", `{"status":"completed"}`}, ""},
 		"the agent goes":                 {launch.MethodAgent, event{"VSERPORT_CHANGE", `{"id":"agent0","open":false}`}, "the guest agent has gone"},
 		"the agent comes":                {launch.MethodAgent, event{"VSERPORT_CHANGE", `{"id":"agent0","open":true}`}, ""},
