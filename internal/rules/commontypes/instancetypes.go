@@ -172,6 +172,6 @@ func (s series) instancetype(size size, name, page string) *instancetypev1.Virtu
 	addSwitch(object.Labels, "isolateEmulatorThread", spec.CPU.IsolateEmulatorThread != nil)
 	addSwitch(object.Labels, "numa", spec.CPU.NUMA != nil)
 	addSwitch(object.Labels, "realtime", spec.CPU.Realtime != nil)
-	seal(object, spec)
+	seal(object, &object.Spec)
 	return object
 }

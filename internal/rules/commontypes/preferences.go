@@ -259,6 +259,6 @@ func (p preference) object() *instancetypev1.VirtualMachineClusterPreference {
 			addLabel(object.Labels, label, *architecture)
 		}
 	}
-	seal(object, spec)
+	seal(object, &object.Spec)
 	return object
 }

@@ -1,14 +1,14 @@
 package commontypes
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"kubevirt.io/api/instancetype"
+
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // prefix is that of the labels which tell what a type or preference is, so that users can choose by them.
@@ -39,6 +39,9 @@ func addSwitch(labels map[string]string, name string, on bool) {
 	}
 }
 
+// ours reports whether a label or annotation is one that Drydock writes.
+func ours(key string) bool { return strings.HasPrefix(key, prefix) || key == ContentAnnotation }
+
 // seal marks an object that is complete as Drydock's.
 func seal(object metav1.Object, spec any) {
 	object.GetLabels()[VendorLabel] = Vendor
@@ -46,14 +49,21 @@ func seal(object metav1.Object, spec any) {
 }
 
 // digest is of all that Drydock writes, in the one form in which the API's types encode it: an API server may give back
-// a quantity in other words.
+// a quantity in other words. spec points to the spec.
 func digest(object metav1.Object, spec any) string {
-	annotations := maps.Clone(object.GetAnnotations())
-	delete(annotations, ContentAnnotation)
-	text, err := json.Marshal([]any{object.GetLabels(), annotations, spec})
+	text, err := json.Marshal([]any{written(object.GetLabels()), written(object.GetAnnotations()), spec})
 	if err != nil {
 		panic(fmt.Sprintf("encoding the spec of %s: %v", object.GetName(), err)) // the API's own types
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:8])
+	return layout.HexDigest(string(text), 16)
+}
+
+func written(pairs map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range pairs {
+		if ours(key) && key != ContentAnnotation {
+			out[key] = value
+		}
+	}
+	return out
 }

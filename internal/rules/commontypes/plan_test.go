@@ -1,0 +1,152 @@
+package commontypes
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
+)
+
+type instancetypes = []*instancetypev1.VirtualMachineClusterInstancetype
+
+// served gives objects back as an API server does: encoded and decoded, with a version.
+func served[T any](t *testing.T, objects []T) []T {
+	t.Helper()
+	text, err := json.Marshal(objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []T
+	if err := json.Unmarshal(text, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func names[T metav1.Object](objects []T) []string {
+	var out []string
+	for _, object := range objects {
+		out = append(out, object.GetName())
+	}
+	return out
+}
+
+func TestWhatIsDoneAboutTheTypesThatAreThere(t *testing.T) {
+	all := len(Instancetypes())
+	tests := map[string]struct {
+		enabled                bool
+		there                  func(instancetypes) instancetypes
+		create, update, delete int
+		changed                []string
+	}{
+		"nothing is there: all are created": {
+			enabled: true, there: func(instancetypes) instancetypes { return nil }, create: all,
+		},
+		"all are there: nothing is done": {
+			enabled: true, there: func(all instancetypes) instancetypes { return all },
+		},
+		"one was deleted: it comes back": {
+			enabled: true, there: func(all instancetypes) instancetypes { return all[1:] }, create: 1,
+		},
+		"an earlier version wrote one otherwise: it is updated": {
+			enabled: true, there: func(all instancetypes) instancetypes {
+				all[0].Spec.CPU.Guest = 99
+				seal(all[0], &all[0].Spec)
+				return all
+			}, update: 1,
+		},
+		"an earlier version had one more: it is deleted": {
+			enabled: true, there: func(all instancetypes) instancetypes {
+				old := all[0].DeepCopy()
+				old.Name = "gn1.large"
+				return append(all, old)
+			}, delete: 1,
+		},
+		"somebody changed one's spec: it is left alone": {
+			enabled: true, there: func(all instancetypes) instancetypes {
+				all[0].Spec.Memory.Guest = resource.MustParse("3Gi")
+				return all
+			}, changed: []string{"cx1.medium"},
+		},
+		"somebody changed a label of Drydock's: it is left alone": {
+			enabled: true, there: func(all instancetypes) instancetypes {
+				all[0].Labels[prefix+"size"] = "tiny"
+				return all
+			}, changed: []string{"cx1.medium"},
+		},
+		"somebody added a label: that is no change": {
+			enabled: true, there: func(all instancetypes) instancetypes {
+				all[0].Labels["team"] = "a"
+				return all
+			},
+		},
+		"one is somebody else's: creating it is tried, and refused by the API server": {
+			enabled: true, there: func(all instancetypes) instancetypes {
+				all[0].Labels[VendorLabel] = "example.com"
+				return all
+			}, create: 1,
+		},
+		"one is being deleted: it is waited for": {
+			enabled: true, there: func(all instancetypes) instancetypes {
+				all[0].DeletionTimestamp = &metav1.Time{}
+				return all
+			},
+		},
+		"the bundle is not wanted: all go, but for one that was changed": {
+			there: func(all instancetypes) instancetypes {
+				all[0].Spec.CPU.Guest = 99
+				return all
+			}, delete: all - 1, changed: []string{"cx1.medium"},
+		},
+		"the bundle is not wanted: what is somebody else's stays": {
+			there: func(all instancetypes) instancetypes {
+				all[0].Labels[VendorLabel] = ""
+				return all[:1]
+			},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			plan := PlanInstancetypes(test.enabled, test.there(served(t, Instancetypes())))
+			got := []int{len(plan.Create), len(plan.Update), len(plan.Delete)}
+			if diff := cmp.Diff([]int{test.create, test.update, test.delete}, got); diff != "" {
+				t.Errorf("created, updated, deleted:\n%s", diff)
+			}
+			if diff := cmp.Diff(test.changed, plan.Changed); diff != "" {
+				t.Errorf("left as they were changed:\n%s", diff)
+			}
+		})
+	}
+}
+
+// An update keeps what others have put on the object, and is not one for the next plan.
+func TestAnUpdate(t *testing.T) {
+	old := served(t, Preferences())
+	old[0].Spec.Devices.PreferredDiskBus = "sata"
+	old[0].Labels[prefix+"gone"], old[0].ResourceVersion = "x", "7"
+	seal(old[0], &old[0].Spec)
+	old[0].Labels["team"], old[0].Annotations["note"] = "a", "b"
+	plan := PlanPreferences(true, old)
+	if diff := cmp.Diff([]string{"alpine"}, names(plan.Update)); diff != "" {
+		t.Fatal(diff)
+	}
+	updated := plan.Update[0]
+	if updated.Spec.Devices.PreferredDiskBus != "virtio" || updated.ResourceVersion != "7" {
+		t.Errorf("%+v", updated)
+	}
+	want := Preferences()[0]
+	want.Labels["team"], want.Annotations["note"] = "a", "b"
+	if diff := cmp.Diff(want.Labels, updated.Labels); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(want.Annotations, updated.Annotations); diff != "" {
+		t.Error(diff)
+	}
+	again := PlanPreferences(true, served(t, old))
+	if n := len(again.Create) + len(again.Update) + len(again.Delete) + len(again.Changed); n != 0 {
+		t.Errorf("the next plan has %d steps", n)
+	}
+}
