@@ -65,6 +65,15 @@ func (w *world) createVMOn(name string, claims ...string) *v1.VirtualMachine {
 	return vm
 }
 
+// edit changes a VM whose status the loops may write meanwhile.
+func (w *world) edit(name string, change func(*v1.VirtualMachine)) {
+	w.t.Helper()
+	vm := w.vm(name)
+	from := vm.DeepCopy()
+	change(vm)
+	w.do("changing the VM "+name, w.client.Patch(w.ctx, vm, client.MergeFrom(from)))
+}
+
 func (w *world) snapshot(name, vm string, edits ...func(*snapshotv1.VirtualMachineSnapshot)) {
 	w.t.Helper()
 	s := &snapshotv1.VirtualMachineSnapshot{
@@ -179,9 +188,9 @@ func TestScenarios4And8And13SnapshotAndRestore(t *testing.T) {
 	w.restoreToNew(vm)
 
 	// Scenario 8: the VM has got another UUID since.
-	changed := w.vm("vm")
-	firmware.Set(&changed.Spec.Template.Spec, "11111111-b3ef-428c-8861-06e72d69f223")
-	w.do("changing the UUID", w.client.Update(w.ctx, changed))
+	w.edit("vm", func(vm *v1.VirtualMachine) {
+		firmware.Set(&vm.Spec.Template.Spec, "11111111-b3ef-428c-8861-06e72d69f223")
+	})
 	w.eventually("the VM to say which volumes are snapshotted, with what it says of its new generation", func() (bool, string) {
 		got := w.vm("vm").Status.VolumeSnapshotStatuses
 		return slices.Contains(got, v1.VolumeSnapshotStatus{Name: "one", Enabled: true}) && slices.Contains(got, v1.VolumeSnapshotStatus{Name: "two", Enabled: true}),
@@ -400,9 +409,7 @@ func TestRestoresThatFailLeaveNothing(t *testing.T) {
 	w.do("taking the quota away", w.client.Delete(w.ctx, quota))
 
 	// A target that runs: one restore does not wait, the other one stops it. Nothing starts it before that is done.
-	running := w.vm("vm")
-	running.Spec.RunStrategy = new(v1.RunStrategyAlways)
-	w.do("starting the VM", w.client.Update(w.ctx, running))
+	w.strategy("vm", v1.RunStrategyAlways)
 	w.eventually("a VMI", func() (bool, string) { return w.vmi("vm") != nil, "there is none" })
 	w.run("vm")
 	w.restore("impatient", "snap", "vm", func(r *snapshotv1.VirtualMachineRestoreSpec) {

@@ -29,6 +29,9 @@ type node struct {
 	// refusal is what Quiesce answers, nil to hold the guest. breaks has the hold end when somebody verifies it.
 	refusal error
 	breaks  bool
+	// cuts counts the VolumeSnapshots, and idle how often somebody looked while the guest was held and there was none.
+	cuts func() int
+	idle int
 }
 
 func (n *node) Quiesce(_ context.Context, _ *v1.VirtualMachineInstance, holder string, _ time.Duration) (launch.Hold, error) {
@@ -47,6 +50,9 @@ func (n *node) Quiesce(_ context.Context, _ *v1.VirtualMachineInstance, holder s
 func (n *node) Held(_ context.Context, _ *v1.VirtualMachineInstance, verify bool) (launch.Hold, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.hold.Lasts() && n.cuts != nil && n.cuts() == 0 {
+		n.idle++
+	}
 	if verify && n.breaks && n.hold.Lasts() {
 		n.hold.Ended, n.hold.TimedOut = "it was not released before its deadline", true
 	}
@@ -77,13 +83,17 @@ func TestAVMThatRunsIsSnapshotted(t *testing.T) {
 	w := newWorld(t, func(o *options) { o.guests = n })
 	w.createBoundClaim("one")
 	w.createBoundClaim("two")
-	vm := w.createVMOn("vm", "one", "two")
-	vm.Spec.RunStrategy = new(v1.RunStrategyAlways)
-	w.do("starting the VM", w.client.Update(w.ctx, vm))
+	w.createVMOn("vm", "one", "two")
+	w.strategy("vm", v1.RunStrategyAlways)
 	w.run("vm")
 	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 
+	n.set(func(n *node) { n.cuts = w.volumeSnapshots })
 	s := w.snapshotOfTwoDisks(w.vm("vm"))
+	n.set(func(n *node) { n.cuts = nil })
+	if n.idle > 0 {
+		t.Errorf("the guest was held, and looked at %d times before its disks were snapshotted", n.idle)
+	}
 	if n.holds != 1 || n.releases != 1 {
 		t.Errorf("the guest was held %d times, and released %d times", n.holds, n.releases)
 	}

@@ -105,9 +105,9 @@ func TestAStateThatCantBeSnapshottedIsNamed(t *testing.T) {
 	}
 	w.createVMOn("new", "one")
 	w.awaitPrintable("new", v1.VirtualMachineStatusStopped)
-	vm := w.vm("new")
-	vm.Spec.Template.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: new(true)}
-	w.do("giving the VM a TPM", w.client.Update(w.ctx, vm))
+	w.edit("new", func(vm *v1.VirtualMachine) {
+		vm.Spec.Template.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: new(true)}
+	})
 	w.snapshot("new", "new")
 	if s = w.awaitSnapshot("new", snapshotv1.Succeeded); !slices.Equal(s.Status.SnapshotVolumes.IncludedVolumes, []string{"one"}) || len(s.Status.SnapshotVolumes.ExcludedVolumes) != 0 {
 		t.Errorf("of a VM that has never run the snapshot has %+v", s.Status.SnapshotVolumes)

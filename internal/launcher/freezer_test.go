@@ -46,7 +46,7 @@ func TestABackupFreezesAndThaws(t *testing.T) {
 	if said, ok := r.freezer("--unfreeze"); !ok {
 		t.Errorf("thawing what is not frozen: %s", said)
 	}
-	c.hold(launch.Quiesce{Holder: "snap", Milliseconds: 30000})
+	c.holdNext(launch.Quiesce{Holder: "snap", Milliseconds: 30000})
 	if !slices.Equal(c.frozen, []bool{true, false}) {
 		t.Errorf("virt-handler has heard %v", c.frozen)
 	}

@@ -31,7 +31,16 @@ func (r *Reconciler) apply(ctx context.Context, o snapshot.Observed, plan snapsh
 		return !snapshot.Ended(o.Snapshot) && snapshot.Ended(plan.Snapshot), nil
 	}
 	if plan.Step == snapshot.Quiesce {
-		return r.quiesce(ctx, o, plan)
+		hold, again, err := r.quiesce(ctx, o, plan)
+		if hold == nil {
+			return again, err
+		}
+		// Another look would be time for which the guest stands still. What has changed meanwhile is seen when the cuts
+		// are taken.
+		o.Snapshot, o.Hold = plan.Snapshot, hold
+		if plan = snapshot.Decide(o); plan.Step != snapshot.Cut {
+			return true, nil
+		}
 	}
 	err = r.take(ctx, o, plan)
 	if refused(err) {

@@ -100,24 +100,24 @@ func (r *Reconciler) holdOn(ctx context.Context, o snapshot.Observed) *launch.Ho
 	return &hold
 }
 
-// quiesce holds the guest still. What stands in the way comes to stand in the status.
-func (r *Reconciler) quiesce(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) (again bool, err error) {
+// quiesce holds the guest still. What stands in the way comes to stand in the status, and there is no hold.
+func (r *Reconciler) quiesce(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) (held *launch.Hold, again bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_, err = r.Guests.Quiesce(ctx, o.VMI, snapshot.Holder(o.Snapshot), plan.Timeout)
+	hold, err := r.Guests.Quiesce(ctx, o.VMI, snapshot.Holder(o.Snapshot), plan.Timeout)
 	var known apierrors.APIStatus
 	forGood := errors.As(err, &known) && known.Status().Reason == nodeapi.NotHeld
 	switch {
 	case err == nil:
-		return true, nil
+		return &hold, false, nil
 	case !forGood && !apierrors.IsConflict(err):
-		return false, fmt.Errorf("holding the guest of VMI %s/%s still: %w", o.VMI.Namespace, o.VMI.Name, err)
+		return nil, false, fmt.Errorf("holding the guest of VMI %s/%s still: %w", o.VMI.Namespace, o.VMI.Name, err)
 	}
 	to := snapshot.NotHeld(o, plan, known.Status().Message, forGood)
 	if _, err = r.writeStatus(ctx, plan.Snapshot, to); err == nil {
 		r.tell(plan.Snapshot, to)
 	}
-	return forGood, err
+	return nil, forGood, err
 }
 
 // letGo has the guest go on, if there is one. virt-launcher does it by itself when the time is over that was asked for, so

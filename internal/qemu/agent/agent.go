@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,20 +90,47 @@ func (c *Client) Close() error { return c.conn.Close() }
 // Execute runs any command. args and result may be nil. ctx bounds the wait:
 // without a deadline it waits as long as the agent lets it.
 func (c *Client) Execute(ctx context.Context, command string, args, result any) error {
+	return c.execute(ctx, command, args, result, c.syncThenSend)
+}
+
+// executeAtOnce is Execute of a command that is sent together with the synchronization, so that a guest that stands
+// still is asked once instead of twice. An agent that is silent may do what it was told when it goes on: only what does
+// no harm then may be sent so.
+func (c *Client) executeAtOnce(ctx context.Context, command string, result any) error {
+	return c.execute(ctx, command, nil, result, c.sync)
+}
+
+// execute sends a command by begin if the stream has to be synchronized first.
+func (c *Client) execute(ctx context.Context, command string, args, result any, begin func(line []byte) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	release := c.bound(ctx)
 	defer release()
-	if !c.synced {
-		if err := c.sync(); err != nil {
-			return c.explain(ctx, "guest-sync-delimited", err)
-		}
+	send := begin
+	if c.synced {
+		send = c.send
 	}
 	// Until the answer is read whole, the stream is in the middle of something.
 	c.synced = false
-	if err := c.send(command, args); err != nil {
+	line, err := commandLine(command, args)
+	if err == nil {
+		err = send(line)
+	}
+	if err != nil {
 		return c.explain(ctx, command, err)
 	}
+	return c.answer(ctx, command, result)
+}
+
+func (c *Client) syncThenSend(line []byte) error {
+	if err := c.sync(nil); err != nil {
+		return fmt.Errorf("guest-sync-delimited: %w", err)
+	}
+	return c.send(line)
+}
+
+// answer reads the answer to the command that was sent.
+func (c *Client) answer(ctx context.Context, command string, result any) error {
 	answer, err := c.receive()
 	if err != nil {
 		return c.explain(ctx, command, err)
@@ -155,19 +183,20 @@ type reply struct {
 
 // sync drops everything that was said on the port before. An agent that has
 // just started may answer an earlier caller's commands first, so answers with
-// another number are passed over.
-func (c *Client) sync() error {
+// another number are passed over. next is the command that is sent with it, if any.
+func (c *Client) sync(next []byte) error {
 	var seed [4]byte
 	if _, err := rand.Read(seed[:]); err != nil {
 		return fmt.Errorf("choosing a number: %w", err)
 	}
 	id := int64(binary.BigEndian.Uint32(seed[:]))
-	// The first delimiter is a line of its own: the agent answers what it cuts
-	// short with an error, which skipping to the delimiter below passes over.
-	if _, err := c.conn.Write([]byte{delimiter}); err != nil {
-		return fmt.Errorf("sending the delimiter: %w", err)
+	line, err := commandLine("guest-sync-delimited", map[string]any{"id": id})
+	if err != nil {
+		return err
 	}
-	if err := c.send("guest-sync-delimited", map[string]any{"id": id}); err != nil {
+	// After the first delimiter the agent begins anew: it answers what that cuts
+	// short with an error, which skipping to the delimiter below passes over.
+	if err := c.send(slices.Concat([]byte{delimiter}, line, next)); err != nil {
 		return err
 	}
 	for {
@@ -185,18 +214,23 @@ func (c *Client) sync() error {
 	}
 }
 
-func (c *Client) send(command string, args any) error {
+func (c *Client) send(lines []byte) error {
+	if _, err := c.conn.Write(lines); err != nil {
+		return fmt.Errorf("sending the command: %w", err)
+	}
+	return nil
+}
+
+// commandLine is a command as the agent reads it.
+func commandLine(command string, args any) ([]byte, error) {
 	line, err := json.Marshal(struct {
 		Execute   string `json:"execute"`
 		Arguments any    `json:"arguments,omitempty"`
 	}{command, args})
 	if err != nil {
-		return fmt.Errorf("encoding the command: %w", err)
+		return nil, fmt.Errorf("encoding the command: %w", err)
 	}
-	if _, err := c.conn.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("sending the command: %w", err)
-	}
-	return nil
+	return append(line, '\n'), nil
 }
 
 func (c *Client) receive() (*reply, error) {

@@ -359,6 +359,48 @@ func TestAFloodIsCutOff(t *testing.T) {
 	}
 }
 
+// A guest that stands still waits for this answer.
+func TestWhetherTheGuestIsFrozenIsAskedTogetherWithTheSynchronization(t *testing.T) {
+	got := make(chan string, 8)
+	c := dial(t, listen(t, func(conn net.Conn) {
+		// The port still holds an earlier caller's answer.
+		fmt.Fprintln(conn, `{"return": "thawed"}`)
+		in := bufio.NewReader(conn)
+		var id int64
+		for _, command := range []string{"guest-sync-delimited", "guest-fsfreeze-status", "guest-fsfreeze-thaw"} {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				return
+			}
+			var r request
+			_ = json.Unmarshal([]byte(line[strings.LastIndexByte(line, 0xff)+1:]), &r) // what is no command is not the expected one
+			got <- r.Execute
+			if command == "guest-sync-delimited" {
+				id = r.Arguments.ID
+				continue // nothing is said before the next command is there
+			}
+			if command == "guest-fsfreeze-status" {
+				fmt.Fprintf(conn, "\xff{\"return\": %d}\n{\"return\": \"frozen\"}\n", id)
+				continue
+			}
+			fmt.Fprintln(conn, `{"return": 1}`)
+		}
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if status, err := c.FreezeStatus(ctx); err != nil || status != agent.Frozen {
+		t.Errorf("%q, %v", status, err)
+	}
+	if err := c.Thaw(ctx); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"guest-sync-delimited", "guest-fsfreeze-status", "guest-fsfreeze-thaw"} {
+		if asked := <-got; asked != want {
+			t.Errorf("the agent was asked %q, want %q", asked, want)
+		}
+	}
+}
+
 func TestShutdownDoesNotWaitForAnAnswer(t *testing.T) {
 	got := make(chan string, 4)
 	c := dial(t, listen(t, func(conn net.Conn) {

@@ -139,8 +139,9 @@ func (c *Client) VCPUs(ctx context.Context) ([]VCPU, error) {
 const Frozen = "frozen"
 
 // FreezeStatus is thawed or frozen.
-func (c *Client) FreezeStatus(ctx context.Context) (string, error) {
-	return ask[string](ctx, c, "guest-fsfreeze-status")
+func (c *Client) FreezeStatus(ctx context.Context) (status string, err error) {
+	err = c.executeAtOnce(ctx, "guest-fsfreeze-status", &status)
+	return status, err
 }
 
 // Freeze has the guest write back and freeze its file systems. It returns how many that are.
@@ -148,9 +149,9 @@ func (c *Client) Freeze(ctx context.Context) (int, error) {
 	return ask[int](ctx, c, "guest-fsfreeze-freeze")
 }
 
-// Thaw undoes Freeze.
+// Thaw undoes Freeze. An agent that is silent does it when it goes on.
 func (c *Client) Thaw(ctx context.Context) error {
-	return c.Execute(ctx, "guest-fsfreeze-thaw", nil, nil)
+	return c.executeAtOnce(ctx, "guest-fsfreeze-thaw", nil)
 }
 
 // Shutdown asks the guest to end in one of the agent's modes: powerdown,
@@ -166,7 +167,11 @@ func (c *Client) Shutdown(ctx context.Context, mode string) error {
 	defer release()
 	// What comes next on the port, if anything, is not another command's.
 	c.synced = false
-	if err := c.send("guest-shutdown", map[string]any{"mode": mode}); err != nil {
+	line, err := commandLine("guest-shutdown", map[string]any{"mode": mode})
+	if err == nil {
+		err = c.send(line)
+	}
+	if err != nil {
 		return c.explain(ctx, "guest-shutdown", err)
 	}
 	return nil

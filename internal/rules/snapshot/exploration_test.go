@@ -119,7 +119,11 @@ func (m model) act(most int) model {
 	case Discard:
 		to.content, to.volumes = false, [2]volume{}
 	case Quiesce:
-		to.quiesce()
+		if to.quiesce(); to.held {
+			// It decides again on what was read before.
+			to.stage, to.read = m.stage, m.read
+			to.read.token, to.read.held = to.token, to.held
+		}
 	case Cut:
 		to.cut(token, most)
 	case Report:

@@ -106,7 +106,10 @@ func (s story) act(whole bool) story {
 	case Discard:
 		to.content, to.named, to.reported, to.ready, to.group = false, false, false, false, together{}
 	case Quiesce:
-		to.quiesce()
+		if to.quiesce(); to.held {
+			to.stage, to.read = s.stage, read
+			to.read.token, to.read.held = to.token, to.held
+		}
 	case Cut:
 		to.labels(plan.Labels)
 		to.cut(plan.Group.Token, whole)
