@@ -237,6 +237,12 @@ func manifests(t *testing.T, path string) []*unstructured.Unstructured {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	must(t, err)
+	return objectsOf(t, path, text)
+}
+
+// objectsOf are the objects in a manifest's text.
+func objectsOf(t *testing.T, path string, text []byte) []*unstructured.Unstructured {
+	t.Helper()
 	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	var objects []*unstructured.Unstructured
 	for {

@@ -47,6 +47,8 @@ func TestVirtAPI(t *testing.T) {
 	t.Run("a VM is migrated by a verb", w.migrate)
 	t.Run("evictions of launcher pods are judged", w.evictions)
 	t.Run("examples are accepted", w.examples)
+	t.Run("manifests as people write them get the verdict that they are to get", w.ours)
+	t.Run("manifests of others are accepted", w.others)
 	t.Run("discovery and version", w.discovery)
 	t.Run("start and stop", w.startAndStop)
 	t.Run("verbs reach the guest's node", w.verbs)

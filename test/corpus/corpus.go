@@ -1,0 +1,115 @@
+// Package corpus has manifests as people write them for KubeVirt, one of each shape that
+// guides and tools make of them, each with what Drydock is to say of it. It owns the
+// manifests and how the comments at their head are read; applying them is for the tests
+// that use it, and it must not import a client.
+//
+//	# Shape: one sentence, which no other manifest has.
+//	# Verdict: accepted, warned or refused
+//	# Says: a part of a warning or of a refusal; as many lines as there are warnings
+//	# Guest: a word and what a guest that boots the manifest sees by it
+package corpus
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+//go:embed testdata/*.yaml
+var files embed.FS
+
+// Verdict is what the API server is to do with a manifest.
+type Verdict string
+
+// A manifest is accepted whole and without a warning, accepted with the warnings that it
+// names, or refused in at least one of its objects.
+const (
+	Accepted Verdict = "accepted"
+	Warned   Verdict = "warned"
+	Refused  Verdict = "refused"
+)
+
+// Fact is one thing that a guest confirms of its manifest.
+type Fact struct {
+	Word, Value string
+}
+
+// Manifest is one file.
+type Manifest struct {
+	Name, Shape string
+	Verdict     Verdict
+	// Says are parts of the warnings or refusals, one for each.
+	Says []string
+	// Guest is what a guest sees that boots it; empty for manifests that no test boots.
+	Guest []Fact
+	// Text is the whole file, objects in the order in which they are applied.
+	Text []byte
+}
+
+// All returns the manifests in the order of their names.
+func All() ([]Manifest, error) {
+	entries, err := files.ReadDir("testdata")
+	if err != nil {
+		return nil, fmt.Errorf("listing the corpus: %w", err)
+	}
+	var all []Manifest
+	for _, entry := range entries {
+		text, err := files.ReadFile("testdata/" + entry.Name())
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", entry.Name(), err)
+		}
+		m, err := parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("reading the head of %s: %w", entry.Name(), err)
+		}
+		m.Name = strings.TrimSuffix(entry.Name(), ".yaml")
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// parse reads the comments at the head of a file.
+func parse(text []byte) (Manifest, error) {
+	m := Manifest{Text: text}
+	for line := range bytes.Lines(text) {
+		comment, isComment := strings.CutPrefix(strings.TrimSpace(string(line)), "# ")
+		if !isComment {
+			break
+		}
+		if err := m.read(comment); err != nil {
+			return Manifest{}, err
+		}
+	}
+	switch {
+	case m.Shape == "":
+		return Manifest{}, fmt.Errorf("there is no Shape")
+	case !slices.Contains([]Verdict{Accepted, Warned, Refused}, m.Verdict):
+		return Manifest{}, fmt.Errorf("the Verdict is %q, want accepted, warned or refused", m.Verdict)
+	case (m.Verdict == Accepted) != (len(m.Says) == 0):
+		return Manifest{}, fmt.Errorf("a verdict %s with %d lines Says", m.Verdict, len(m.Says))
+	case m.Verdict == Refused && len(m.Guest) > 0:
+		return Manifest{}, fmt.Errorf("a manifest that is refused has no guest")
+	}
+	return m, nil
+}
+
+// read takes one line of the head.
+func (m *Manifest) read(comment string) error {
+	key, value, _ := strings.Cut(comment, ": ")
+	switch key {
+	case "Shape":
+		m.Shape = value
+	case "Verdict":
+		m.Verdict = Verdict(value)
+	case "Says":
+		m.Says = append(m.Says, value)
+	case "Guest":
+		word, rest, _ := strings.Cut(value, " ")
+		m.Guest = append(m.Guest, Fact{Word: word, Value: rest})
+	default:
+		return fmt.Errorf("%q begins with none of Shape, Verdict, Says, Guest", comment)
+	}
+	return nil
+}
