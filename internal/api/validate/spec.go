@@ -16,6 +16,7 @@ func Spec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList
 	var errs field.ErrorList
 	for _, rule := range []func(*v1.VirtualMachineInstanceSpec, *field.Path) field.ErrorList{
 		placement, probes, compute, firmwareOf, clock, Storage, network, bootOrder, peripherals,
+		accessCredentials,
 	} {
 		errs = append(errs, rule(spec, path)...)
 	}

@@ -74,6 +74,7 @@ var volumeRules = []struct {
 		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
 			return named(s.ServiceAccount.ServiceAccountName, at.Child("serviceAccountName"), "names the service account")
 		}},
+	{"sysprep", func(s *v1.VolumeSource) bool { return s.Sysprep != nil }, sysprep},
 }
 
 func volumes(list []v1.Volume, at *field.Path) field.ErrorList {
@@ -215,6 +216,21 @@ func downwardAPI(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 		}
 	}
 	return errs
+}
+
+func sysprep(source *v1.VolumeSource, at *field.Path) field.ErrorList {
+	var chosen []string
+	var errs field.ErrorList
+	for _, s := range []struct {
+		name, kind string
+		ref        *corev1.LocalObjectReference
+	}{{"configMap", "ConfigMap", source.Sysprep.ConfigMap}, {"secret", "Secret", source.Sysprep.Secret}} {
+		if s.ref != nil {
+			chosen = append(chosen, s.name)
+			errs = append(errs, named(s.ref.Name, at.Child(s.name, "name"), "names the "+s.kind+" with autounattend.xml or unattend.xml")...)
+		}
+	}
+	return append(errs, exactlyOne(at, chosen, "the answers come from exactly one of configMap and secret")...)
 }
 
 // cloudInitData is what both kinds of cloud-init volume hold.

@@ -9,7 +9,10 @@
 // It must not import anything but the standard library: virt-launcher links it.
 package layout
 
-import "path"
+import (
+	"path"
+	"strconv"
+)
 
 // Values of the label kubevirt.io (AppLabel of the API's module) on the pods of a guest.
 const (
@@ -58,6 +61,8 @@ const (
 	VolumeDevicesDir = "/dev/kubevirt-volumes"
 
 	volumesDir = "/var/run/kubevirt-volumes"
+
+	accessCredentialsDir = "/var/run/kubevirt-access-credentials"
 )
 
 // AgentPort is the id of the guest agent's virtio-serial port in QEMU.
@@ -137,7 +142,7 @@ func VolumeDevice(volume string) string { return path.Join(VolumeDevicesDir, vol
 func OverlayFile(volume string) string { return path.Join(EphemeralDir, volume+".qcow2") }
 
 // ISOFile is the image that virt-handler makes of a cloud-init, configMap,
-// secret, downwardAPI or serviceAccount volume.
+// secret, downwardAPI, serviceAccount or sysprep volume.
 func ISOFile(volume string) string { return path.Join(EphemeralDir, volume+".iso") }
 
 // NVRAMFile holds the guest's UEFI variables, while the pod lives.
@@ -164,6 +169,12 @@ func UserDataDir(volume string) string { return path.Join(volumesDir, volume+"-u
 
 // NetworkDataDir is UserDataDir for networkDataSecretRef.
 func NetworkDataDir(volume string) string { return path.Join(volumesDir, volume+"-networkdata") }
+
+// AccessCredentialVolume is the pod volume of the Secret of the VMI's n-th access credential.
+func AccessCredentialVolume(n int) string { return "access-" + strconv.Itoa(n) }
+
+// AccessCredentialDir is where that Secret is mounted.
+func AccessCredentialDir(n int) string { return path.Join(accessCredentialsDir, strconv.Itoa(n)) }
 
 // UserDataVolume and NetworkDataVolume are the pod volumes of those Secrets.
 func UserDataVolume(volume string) string { return "udata-" + volume }

@@ -88,6 +88,9 @@ func (i Image) gather(root *podpath.Dir) ([]iso.File, error) {
 		}
 		files = append(files, iso.File{Path: c.Path, Data: data})
 	}
+	if err := i.Keys.addTo(files, root); err != nil {
+		return nil, err
+	}
 	if i.Folder == "" {
 		return files, nil
 	}
@@ -95,7 +98,17 @@ func (i Image) gather(root *podpath.Dir) ([]iso.File, error) {
 	if errors.Is(err, fs.ErrNotExist) && i.Optional {
 		return files, nil
 	}
-	return append(files, copied...), err
+	if err != nil {
+		return nil, err
+	}
+	if len(i.AnyOf) > 0 && !slices.ContainsFunc(copied, i.isAnyOf) {
+		return nil, fmt.Errorf("its ConfigMap or Secret has no %s", strings.Join(i.AnyOf, " or "))
+	}
+	return append(files, copied...), nil
+}
+
+func (i Image) isAnyOf(f iso.File) bool {
+	return slices.ContainsFunc(i.AnyOf, func(name string) bool { return strings.EqualFold(name, f.Path) })
 }
 
 func (c Copy) read(root *podpath.Dir) ([]byte, error) {

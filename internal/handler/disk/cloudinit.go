@@ -9,6 +9,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/iso"
+	"drydock.dev/drydock/internal/rules/accesscredential"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -55,7 +56,10 @@ func noCloud(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitNoClo
 	if err != nil {
 		return Image{}, fmt.Errorf("encoding meta-data: %w", err)
 	}
-	image := Image{Volume: volume, Label: noCloudLabel, Files: []iso.File{{Path: "meta-data", Data: metaData}}}
+	image := Image{
+		Volume: volume, Label: noCloudLabel, Files: []iso.File{{Path: "meta-data", Data: metaData}},
+		Keys: Keys{Document: "meta-data", Member: "public-keys", Secrets: accesscredential.NoCloud(&vmi.Spec)},
+	}
 	err = image.addCloudInit(noCloudSource(s), "user-data", "network-config")
 	return image, err
 }
@@ -72,7 +76,10 @@ func configDrive(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitC
 		return Image{}, fmt.Errorf("encoding meta_data.json: %w", err)
 	}
 	const folder = "openstack/latest/"
-	image := Image{Volume: volume, Label: configDriveLabel, Files: []iso.File{{Path: folder + "meta_data.json", Data: metaData}}}
+	image := Image{
+		Volume: volume, Label: configDriveLabel, Files: []iso.File{{Path: folder + "meta_data.json", Data: metaData}},
+		Keys: Keys{Document: folder + "meta_data.json", Member: "public_keys", Secrets: accesscredential.ConfigDrive(&vmi.Spec)},
+	}
 	err = image.addCloudInit(configDriveSource(s), folder+"user_data", folder+"network_data.json")
 	return image, err
 }

@@ -178,10 +178,11 @@ func TestISOImages(t *testing.T) {
 	const driveMeta = `{"instance_id":"web.example.shop","uuid":"0b4e8c1a-1111-4222-8333-444455556666","hostname":"web","local_hostname":"web"}`
 	secret := &corev1.LocalObjectReference{Name: "words"}
 	for name, tc := range map[string]struct {
-		source  v1.VolumeSource
-		mounted map[string]map[string]string // folder in the pod: its files
-		label   string
-		files   map[string]string
+		source      v1.VolumeSource
+		credentials []v1.AccessCredential
+		mounted     map[string]map[string]string // folder in the pod: its files
+		label       string
+		files       map[string]string
 	}{
 		"NoCloud inline": {
 			source: v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "#!/bin/sh\n", NetworkData: "version: 2\n"}},
@@ -201,6 +202,45 @@ func TestISOImages(t *testing.T) {
 			},
 			label: "cidata",
 			files: map[string]string{"meta-data": noCloudMeta, "user-data": "from a secret", "network-config": "the other spelling"},
+		},
+		"NoCloud with SSH keys": {
+			source:      v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "u"}},
+			credentials: []v1.AccessCredential{sshKeys("alice", noCloudKeys), sshKeys("bob", noCloudKeys), sshKeys("drive", configDriveKeys)},
+			mounted: map[string]map[string]string{
+				layout.AccessCredentialDir(0): {"laptop": "# mine\nssh-ed25519 AAAA alice@laptop\n\n", "phone": "ssh-rsa BBBB \"phone\"\r\n"},
+				layout.AccessCredentialDir(1): {"key": "ssh-ed25519 CCCC bob"},
+				layout.AccessCredentialDir(2): {"key": "ssh-ed25519 DDDD for the other kind"},
+			},
+			label: "cidata",
+			files: map[string]string{
+				"meta-data": `{"instance-id":"web.example.shop","local-hostname":"web","public-keys":` +
+					`{"0":"ssh-ed25519 AAAA alice@laptop","1":"ssh-rsa BBBB \"phone\"","2":"ssh-ed25519 CCCC bob"}}`,
+				"user-data": "u",
+			},
+		},
+		"ConfigDrive with SSH keys": {
+			source:      v1.VolumeSource{CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{UserData: "u"}},
+			credentials: []v1.AccessCredential{sshKeys("alice", configDriveKeys)},
+			mounted:     map[string]map[string]string{layout.AccessCredentialDir(0): {"key": "ssh-ed25519 AAAA"}},
+			label:       "config-2",
+			files: map[string]string{
+				"openstack/latest/meta_data.json": `{"hostname":"web","instance_id":"web.example.shop","local_hostname":"web",` +
+					`"public_keys":{"0":"ssh-ed25519 AAAA"},"uuid":"0b4e8c1a-1111-4222-8333-444455556666"}`,
+				"openstack/latest/user_data": "u",
+			},
+		},
+		"a Secret without keys": {
+			source:      v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "u"}},
+			credentials: []v1.AccessCredential{sshKeys("alice", noCloudKeys)},
+			mounted:     map[string]map[string]string{layout.AccessCredentialDir(0): {"key": "\n"}},
+			label:       "cidata",
+			files:       map[string]string{"meta-data": noCloudMeta, "user-data": "u"},
+		},
+		"sysprep": {
+			source:  v1.VolumeSource{Sysprep: &v1.SysprepSource{ConfigMap: secret}},
+			mounted: map[string]map[string]string{layout.VolumeDir("v"): {"Autounattend.xml": "<unattend/>", "setup.ps1": "exit"}},
+			label:   "unattendCD",
+			files:   map[string]string{"Autounattend.xml": "<unattend/>", "setup.ps1": "exit"},
 		},
 		"ConfigDrive": {
 			source: v1.VolumeSource{CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{UserData: "u", NetworkDataBase64: "bg=="}},
@@ -247,6 +287,7 @@ func TestISOImages(t *testing.T) {
 				c.kubeletVolume(t, folder, files)
 			}
 			instance := vmi(v1.Volume{Name: "v", VolumeSource: tc.source})
+			instance.Spec.AccessCredentials = tc.credentials
 			if err := c.carry(t, instance); err != nil {
 				t.Fatal(err)
 			}

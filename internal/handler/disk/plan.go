@@ -18,6 +18,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/iso"
+	"drydock.dev/drydock/internal/rules/accesscredential"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/vmstate"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
@@ -27,6 +28,12 @@ import (
 // dataLabel is the volume label of ConfigMaps and the like where the VMI names
 // none.
 const dataLabel = "cfgdata"
+
+// sysprepLabel is the label of an image with answers for Windows' setup, which looks for the file alone: one of
+// answerFiles.
+const sysprepLabel = "unattendCD"
+
+var answerFiles = []string{"autounattend.xml", "unattend.xml"}
 
 // Plan is all that is to be there before virt-launcher prepares its images.
 type Plan struct {
@@ -50,10 +57,21 @@ type Image struct {
 	Files []iso.File
 	// Copies are files to be read in the pod.
 	Copies []Copy
+	// Keys are the SSH keys that cloud-init finds in one of the files.
+	Keys Keys
 	// Folder, if not empty, is a folder in the pod to be copied whole. It may
 	// be missing when Optional.
 	Folder   string
 	Optional bool
+	// AnyOf are names of files in it of which one must be there, in any case of letters; empty for none.
+	AnyOf []string
+}
+
+// Keys are SSH keys that are read from Secrets in the pod, and become a member of a JSON document.
+type Keys struct {
+	// Document is the path of the document among an Image's Files.
+	Document, Member string
+	Secrets          []accesscredential.Source
 }
 
 // Copy is a file that is read from a Secret's volume.
@@ -133,6 +151,10 @@ func isoOf(vmi *v1.VirtualMachineInstance, v *v1.Volume) (Image, bool, error) {
 		return folderImage(v.Name, v.DownwardAPI.VolumeLabel, nil), true, nil
 	case v.ServiceAccount != nil:
 		return folderImage(v.Name, "", nil), true, nil
+	case v.Sysprep != nil:
+		image := folderImage(v.Name, sysprepLabel, nil)
+		image.AnyOf = answerFiles
+		return image, true, nil
 	}
 	return Image{}, false, nil
 }

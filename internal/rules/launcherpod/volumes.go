@@ -9,6 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/accesscredential"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/vmstate"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
@@ -41,6 +42,10 @@ func podStorage(vmi *v1.VirtualMachineInstance, facts Facts) (*storage, error) {
 		if err := s.add(&vmi.Spec.Volumes[i], facts); err != nil {
 			return nil, fmt.Errorf("spec.volumes[%d]: %w", i, err)
 		}
+	}
+	for _, c := range accesscredential.Sources(&vmi.Spec) {
+		s.mount(secret(layout.AccessCredentialVolume(c.Index), c.Secret, nil),
+			corev1.VolumeMount{MountPath: layout.AccessCredentialDir(c.Index), ReadOnly: true})
 	}
 	if claim := vmstate.ClaimName(vmi); claim != "" {
 		s.mount(claimVolume(layout.StateVolume, claim), corev1.VolumeMount{MountPath: layout.StateDir})
@@ -81,6 +86,12 @@ func (s *storage) add(v *v1.Volume, facts Facts) error {
 	case v.ServiceAccount != nil:
 		s.serviceAccount = v.ServiceAccount.ServiceAccountName
 		s.mount(serviceAccountToken(name), readOnly)
+	case v.Sysprep != nil && v.Sysprep.ConfigMap != nil:
+		s.mount(corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: *v.Sysprep.ConfigMap,
+		}}}, readOnly)
+	case v.Sysprep != nil && v.Sysprep.Secret != nil:
+		s.mount(secret(name, v.Sysprep.Secret.Name, nil), readOnly)
 	default:
 		return fmt.Errorf("the source of volume %q is not supported by Drydock", v.Name)
 	}

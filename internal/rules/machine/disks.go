@@ -281,7 +281,7 @@ func sataID(controller int) string { return fmt.Sprintf("sata%d", controller) }
 // isoVolume reports whether virt-handler makes an ISO image of the volume.
 func isoVolume(v *v1.Volume) bool {
 	return v.CloudInitNoCloud != nil || v.CloudInitConfigDrive != nil || v.ConfigMap != nil ||
-		v.Secret != nil || v.DownwardAPI != nil || v.ServiceAccount != nil
+		v.Secret != nil || v.DownwardAPI != nil || v.ServiceAccount != nil || v.Sysprep != nil
 }
 
 // isoFile is where virt-handler leaves that image.

@@ -127,7 +127,7 @@ spec:
       - name: a
         persistentVolumeClaim: {claimName: a, hotpluggable: true}
       - name: b
-        sysprep: {secret: {name: s}}
+        containerPath: {path: /x, readOnly: true}
 `
 	if err := yaml.UnmarshalStrict([]byte(manifest), vm); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ spec:
 		`spec.template.spec.domain.devices.disks[1].lun.bus: Unsupported value: "sata": supported values: "scsi"`,
 		`spec.template.spec.domain.devices.disks[1].tag: Forbidden: not supported by Drydock`,
 		`spec.template.spec.networks[1].multus.default: Forbidden: not supported by Drydock`,
-		`spec.template.spec.volumes[1].sysprep: Forbidden: not supported by Drydock`,
+		`spec.template.spec.volumes[1].containerPath: Forbidden: not supported by Drydock`,
 	}
 	var got []string
 	for _, err := range VMSpec(&vm.Spec, field.NewPath("spec")) {

@@ -6,7 +6,7 @@ import "maps"
 // VirtualMachineInstance, in the template of a VirtualMachine or of a
 // VirtualMachineInstanceReplicaSet.
 var vmiTable = merge(placementTable, domainTable, hypervTable, deviceTable, diskTable, interfaceTable, networkTable,
-	volumeTable,
+	volumeTable, credentialTable,
 	cloudInitTable("volumes.cloudInitNoCloud"),
 	cloudInitTable("volumes.cloudInitConfigDrive"),
 	probeTable("livenessProbe"),
@@ -36,9 +36,17 @@ var placementTable = table{
 	"dnsPolicy":                     yes(),
 	"dnsConfig":                     yes(),
 	"architecture":                  only("amd64"),
-	"accessCredentials":             no(),
 	"resourceClaims":                no(),
 	"utilityVolumes":                no(),
+}
+
+var credentialTable = table{
+	"accessCredentials.sshPublicKey.source.secret.secretName":               yes(),
+	"accessCredentials.sshPublicKey.propagationMethod.noCloud":              noted("with a `cloudInitNoCloud` volume"),
+	"accessCredentials.sshPublicKey.propagationMethod.configDrive":          noted("with a `cloudInitConfigDrive` volume"),
+	"accessCredentials.sshPublicKey.propagationMethod.qemuGuestAgent.users": no(),
+	"accessCredentials.userPassword.source.secret.secretName":               yes(),
+	"accessCredentials.userPassword.propagationMethod.qemuGuestAgent":       no(),
 }
 
 var domainTable = table{
@@ -239,7 +247,8 @@ var volumeTable = table{
 	"volumes.persistentVolumeClaim.claimName":    yes(),
 	"volumes.persistentVolumeClaim.readOnly":     yes(),
 	"volumes.persistentVolumeClaim.hotpluggable": yes(),
-	"volumes.sysprep":                            no(),
+	"volumes.sysprep.secret":                     yes(),
+	"volumes.sysprep.configMap":                  yes(),
 	"volumes.containerDisk.image":                yes(),
 	"volumes.containerDisk.imagePullSecret":      yes(),
 	"volumes.containerDisk.path":                 yes(),
