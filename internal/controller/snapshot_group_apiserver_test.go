@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,8 +41,11 @@ func (w *world) backups(s *snapshotv1.VirtualMachineSnapshot) (names []string) {
 // The disks of a VM are snapshotted by one VolumeGroupSnapshot if their driver has a class for that: stopped, running without
 // being held, and running while its agent has frozen it. A group of other volumes than were meant fails, and leaves nothing.
 func TestAVMIsSnapshottedByOneVolumeGroupSnapshot(t *testing.T) {
-	n := &node{}
-	w := newWorld(t, func(o *options) { o.guests = n })
+	n, late := &node{}, &atomic.Int64{}
+	w := newWorld(t, func(o *options) {
+		o.guests = n
+		o.now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
+	})
 	d := w.newGroupDriver()
 	d.claim("one", nil)
 	d.claim("two", nil)
@@ -57,7 +61,7 @@ func TestAVMIsSnapshottedByOneVolumeGroupSnapshot(t *testing.T) {
 	s := w.awaitSnapshot("snap", snapshotv1.Succeeded)
 	w.quiet()
 	writes := w.writes.of(w.namespace)[before:]
-	t.Logf("the first snapshot by a group takes %d writes, one of them for a label of somebody else: %q", len(writes), writes)
+	t.Logf("the first snapshot by a group takes %d writes, two of them for the labels and one for that of somebody else: %q", len(writes), writes)
 	// How often the storage says something on the way is not in the loop's hands.
 	if len(writes) > 14 {
 		t.Errorf("a snapshot takes %d writes", len(writes))
@@ -69,7 +73,7 @@ func TestAVMIsSnapshottedByOneVolumeGroupSnapshot(t *testing.T) {
 	}
 	w.restoreFromGroup(d, names)
 
-	w.snapshotsOfAGroupThatFail(d, vm)
+	w.snapshotsOfAGroupThatFail(d, vm, late)
 	w.snapshotsOfGroupsThatRun(n)
 
 	for _, name := range []string{"snap", "online", "frozen"} {
@@ -108,7 +112,7 @@ func (w *world) restoreFromGroup(d *groupDriver, names []string) {
 }
 
 // snapshotsOfAGroupThatFail has somebody label another claim meanwhile, and the driver fail.
-func (w *world) snapshotsOfAGroupThatFail(d *groupDriver, vm *v1.VirtualMachine) {
+func (w *world) snapshotsOfAGroupThatFail(d *groupDriver, vm *v1.VirtualMachine, late *atomic.Int64) {
 	w.t.Helper()
 	fails := func(name, why string) {
 		w.t.Helper()
@@ -122,10 +126,15 @@ func (w *world) snapshotsOfAGroupThatFail(d *groupDriver, vm *v1.VirtualMachine)
 	w.snapshot("meddled", "vm")
 	fails("meddled", "also has volumes that are not the VM's (1)")
 	d.set(func(d *groupDriver) { d.meddle, d.refusal = nil, "this array takes no groups today" })
-	w.snapshot("refused", "vm", func(s *snapshotv1.VirtualMachineSnapshot) {
-		s.Spec.FailureDeadline = &metav1.Duration{Duration: 2 * time.Second}
+	w.snapshot("refused", "vm")
+	w.eventually("the snapshot to say what the driver says", func() (bool, string) {
+		s := &snapshotv1.VirtualMachineSnapshot{}
+		w.do("reading the snapshot", w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "refused"}, s))
+		return s.Status != nil && strings.Contains(fmt.Sprint(s.Status.Conditions), "this array takes no groups today"), fmt.Sprintf("%+v", s.Status)
 	})
+	late.Store(int64(time.Hour))
 	fails("refused", "this array takes no groups today")
+	late.Store(0)
 	d.set(func(d *groupDriver) { d.refusal = "" })
 }
 

@@ -130,4 +130,27 @@ func TestAVMThatRunsIsSnapshotted(t *testing.T) {
 	})
 	w.snapshot("hangs", "vm")
 	fails("hangs", "could not be held still: the agent hangs")
+	w.snapshotOfAVMThatIsDeleted(n)
+}
+
+// snapshotOfAVMThatIsDeleted deletes the VM while its snapshot waits for the guest to be held.
+func (w *world) snapshotOfAVMThatIsDeleted(n *node) {
+	w.t.Helper()
+	n.set(func(n *node) {
+		n.refusal = apierrors.NewConflict(v1.Resource("virtualmachineinstances"), "vm", fmt.Errorf("it is being migrated"))
+	})
+	before := len(w.contents())
+	w.snapshot("orphan", "vm")
+	w.eventually("the VM to be locked, and a content", func() (bool, string) {
+		by, contents := w.vm("vm").Status.SnapshotInProgress, len(w.contents())
+		return by != nil && *by == "orphan" && contents == before+1, fmt.Sprintf("locked by %v, %d contents", by, contents)
+	})
+	w.do("deleting the VM", w.client.Delete(w.ctx, w.vm("vm")))
+	if got := *w.awaitSnapshot("orphan", snapshotv1.Failed).Status.Error.Message; !strings.Contains(got, "the VM vm is being deleted") && !strings.Contains(got, "the VM vm was deleted") {
+		w.t.Errorf("the snapshot of a VM that was deleted says %q", got)
+	}
+	w.eventually("its content to go", func() (bool, string) {
+		return len(w.contents()) == before, fmt.Sprintf("%d contents", len(w.contents()))
+	})
+	w.remove(&snapshotv1.VirtualMachineSnapshot{}, "orphan")
 }

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"testing"
+	"time"
 
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
@@ -35,6 +36,8 @@ type scene struct {
 	held                     bool
 	// stray is that another claim has the label.
 	stray bool
+	// soon is that the group was taken just before it was read.
+	soon bool
 }
 
 // story is a state of the exploration.
@@ -81,6 +84,9 @@ func (s story) controller() []story {
 	case 1:
 		goes.read.group, goes.read.stray = s.group, s.stray
 		goes.read.group.still = false // which it can't know
+		soon := goes
+		soon.read.soon = true
+		return []story{dies, goes, soon}
 	case 2:
 		goes.read.token, goes.read.held = s.token, s.held
 	default:
@@ -162,6 +168,9 @@ func (s *story) labels(l *Labels) {
 // observed is what a scene is read as.
 func (s scene) observed() Observed {
 	o := observed(ofADriverThatGroups, inProgress)
+	if s.soon {
+		at(3 * time.Second)(&o)
+	}
 	if s.content {
 		grouped(nil)(&o)
 	}

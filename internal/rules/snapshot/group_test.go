@@ -105,6 +105,11 @@ func TestDecideOfAGroup(t *testing.T) {
 		"when it is taken its members are named":   {[]edit{grouped(group())}, want{Name, inProg, "", 0}},
 		"also of a guest that went on":             {[]edit{grouped(group(token(Unheld))), runs}, want{Name, inProg, "", 0}},
 		"also of one that has ended meanwhile":     {[]edit{grouped(group(token(Unheld)))}, want{Name, inProg, "", 0}},
+		"which are waited for a while":             {[]edit{grouped(group(noNames)), at(3 * time.Second)}, want{Rest, inProg, "", whileFresh}},
+		"all of them, and of a guest that went on": {[]edit{grouped(group(token(Unheld), func(g *Group) { g.Cuts[0].Name = "" })), runs, at(3 * time.Second)}, want{Rest, inProg, "", whileFresh}},
+		"not longer":                               {[]edit{grouped(group(noNames)), at(5 * time.Second)}, want{Report, inProg, "", 0}},
+		"nor while a guest stands still":           {[]edit{grouped(group(token("t1"), noNames)), hold(), at(3 * time.Second)}, want{Report, inProg, "", 0}},
+		"nor again":                                {[]edit{grouped(group(noNames)), reported(false), at(3 * time.Second)}, want{Unlock, inProg, "", 0}},
 		"if they are there":                        {[]edit{grouped(group(noNames))}, want{Report, inProg, "", 0}},
 		"all of them":                              {[]edit{grouped(group(func(g *Group) { g.Cuts[0].Name = "" }))}, want{Report, inProg, "", 0}},
 		"with their UIDs":                          {[]edit{grouped(group(func(g *Group) { g.Cuts[1].UID = "" }))}, want{Report, inProg, "", 0}},
@@ -312,6 +317,7 @@ func TestWhenTheHoldOfAGroupMatters(t *testing.T) {
 }
 
 func TestWhatASnapshotByGroupSays(t *testing.T) {
+	ready := VolumeSnapshot{Taken: then, Ready: true}
 	for name, c := range map[string]struct {
 		edits []edit
 		want  []string
@@ -319,6 +325,9 @@ func TestWhatASnapshotByGroupSays(t *testing.T) {
 		"frozen":  {[]edit{grouped(group(token("t1"))), named(cut, cut), reported(false), hold(over)}, []string{"Online", "GuestAgent: The guest agent had frozen the guest's file systems, for 0.40 s."}},
 		"went on": {[]edit{grouped(group(token(Unheld))), named(cut, cut), reported(false), runs}, []string{"Online", "NoGuestAgent: There was no guest agent to freeze file systems. The guest went on"}},
 		"stopped": {[]edit{grouped(group()), named(cut, cut), reported(false)}, nil},
+		// It is said with the end, if that comes next.
+		"went on, and is ready":    {[]edit{grouped(group(token(Unheld))), named(ready, ready), reported(true), runs}, nil},
+		"went on, and is complete": {[]edit{grouped(group(token(Unheld))), named(ready, ready), reported(true), unlocked}, []string{"Online", "NoGuestAgent: There was no guest agent to freeze file systems. The guest went on"}},
 	} {
 		var got []string
 		for _, said := range Decide(observed(c.edits...)).Snapshot.Status.SourceIndications {

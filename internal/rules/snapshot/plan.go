@@ -304,15 +304,25 @@ func (d *decision) cut() {
 		d.make(state)
 	case state.taken == nil:
 		d.await(state, d.whileHeld())
+	default:
+		d.taken(state)
+	}
+}
+
+// taken has it written, step by step, that every disk's state is kept.
+func (d *decision) taken(state state) {
+	switch {
 	case !d.cutTaken() && state.token != "" && state.token != Unheld && d.o.Hold == nil:
 		d.wait(ReasonInProgress, messageSilent, whileLocked)
+	case d.membersComeSoon(state):
+		d.await(state, whileFresh)
 	case state.named != nil:
 		d.Content, d.Step = state.named, Name
 	case !d.reported(state):
 		d.Content, d.Step = state.reported(d.o.Content), Report
 	case d.locked():
-		if state.token != "" {
-			// What held the guest is not asked for any more when the VM is unlocked.
+		if state.token != "" && (state.token != Unheld || !state.ready) {
+			// What held the guest is not asked for any more when the VM is unlocked; that nothing did is known longer.
 			d.Snapshot.Status.CreationTime = state.taken
 			d.indicate(state)
 		}

@@ -78,6 +78,9 @@ func Refused(o Observed, p Plan, sentence string) *snapshotv1.VirtualMachineSnap
 func (d *decision) succeed(s state) {
 	status := d.Snapshot.Status
 	status.Phase, status.ReadyToUse, status.CreationTime = snapshotv1.Succeeded, new(true), s.taken
+	if s.token == Unheld {
+		d.indicate(s)
+	}
 	message := "the snapshot is complete"
 	if said := d.awaited(); strings.HasPrefix(said, messageExcluded) {
 		message = said
