@@ -28,6 +28,7 @@ import (
 	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -114,7 +115,7 @@ type process struct {
 // object, virt-handler's pods, and what its certificates are kept in.
 func (p *process) manager() (manager.Manager, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme),
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme), instancetypev1.AddToScheme(scheme),
 		cdiv1.AddToScheme(scheme), apiregistrationv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("registering API types: %w", err)
 	}

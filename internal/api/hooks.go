@@ -47,8 +47,10 @@ func webhooks(settings *clusterconfig.Current, cluster client.Client) (map[strin
 		}
 	}
 	right := cloneright.Checker{Client: cluster}
-	addMutating(add, settings)
-	addValidating(add, settings, right)
+	vms := virtualMachines{settings: settings, cluster: cluster, right: right}
+	addMutating(add, settings, vms)
+	addValidating(add, settings, vms)
+	addInstancetypes(add)
 	addMigrations(add, cluster)
 	addEvictions(add, cluster, settings)
 	addMaintenance(add, cluster)
@@ -67,10 +69,8 @@ func adviseVM(r admission.Request[v1.VirtualMachine]) []string {
 
 type adder func(path string, handler http.Handler, err error)
 
-func addMutating(add adder, settings *clusterconfig.Current) {
-	vm, err := admission.Mutating(func(r admission.Request[v1.VirtualMachine]) {
-		defaults.VM(r.New, r.Old, settings.Get())
-	})
+func addMutating(add adder, settings *clusterconfig.Current, vms virtualMachines) {
+	vm, err := admission.MutatingAsking(vms.complete)
 	add(mutateVM, vm, err)
 	vmi, err := admission.Mutating(func(r admission.Request[v1.VirtualMachineInstance]) {
 		switch {
@@ -83,23 +83,23 @@ func addMutating(add adder, settings *clusterconfig.Current) {
 	add(mutateVMI, vmi, err)
 }
 
-func addValidating(add adder, settings *clusterconfig.Current, right cloneright.Checker) {
+func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachines) {
 	vm, err := admission.ValidatingAsking(func(ctx context.Context, r admission.Request[v1.VirtualMachine]) (field.ErrorList, error) {
 		if r.Component() && r.Operation == admissionv1.Update {
 			// The VM was judged when its owner wrote it; what a component
 			// changes must not fail on what an earlier release let in.
 			return nil, nil
 		}
-		errs := validate.VM(r.New, r.Old, settings.Get())
+		errs, err := vms.judge(ctx, r)
 		if !r.Component() {
 			errs = append(errs, validate.MaintenanceLock(r.New, r.Old)...)
 		}
-		if len(errs) > 0 {
-			return errs, nil
+		if len(errs) > 0 || err != nil {
+			return errs, err
 		}
 		// Also where CDI serves DataVolumes: it asks for the right of the user who makes
 		// the DataVolume, and that is virt-controller, which may clone everything.
-		return mayCloneAll(ctx, r, right)
+		return mayCloneAll(ctx, r, vms.right)
 	}, adviseVM)
 	add(validateVM, vm, err)
 	vmi, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstance]) field.ErrorList {

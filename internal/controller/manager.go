@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -36,6 +37,7 @@ import (
 	"drydock.dev/drydock/internal/controller/lenient"
 	"drydock.dev/drydock/internal/controller/snapshot"
 	"drydock.dev/drydock/internal/rules/datavolume"
+	"drydock.dev/drydock/internal/rules/instancetype"
 )
 
 // leaseName is the lease that the leader holds.
@@ -53,6 +55,7 @@ func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1.AddToScheme(scheme))
+	utilruntime.Must(instancetypev1.AddToScheme(scheme))
 	utilruntime.Must(migrationsv1alpha1.AddToScheme(scheme))
 	utilruntime.Must(snapshotv1.AddToScheme(scheme))
 	utilruntime.Must(clonev1.AddToScheme(scheme))
@@ -138,16 +141,20 @@ func cachesSynced(mgr ctrl.Manager) healthz.Checker {
 // that users write as custom resources are read object by object.
 func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache.Options, error) {
 	newInformer, err := lenient.Informers(server, scheme, map[schema.GroupVersionKind]string{
-		v1.VirtualMachineInstanceGroupVersionKind:                        "virtualmachineinstances",
-		v1.VirtualMachineGroupVersionKind:                                "virtualmachines",
-		v1.VirtualMachineInstanceReplicaSetGroupVersionKind:              "virtualmachineinstancereplicasets",
-		v1.VirtualMachineInstanceMigrationGroupVersionKind:               "virtualmachineinstancemigrations",
-		snapshotv1.SchemeGroupVersion.WithKind("VirtualMachineSnapshot"): "virtualmachinesnapshots",
-		snapshotv1.SchemeGroupVersion.WithKind("VirtualMachineRestore"):  "virtualmachinerestores",
-		clonev1.VirtualMachineCloneKind:                                  "virtualmachineclones",
-		cdiv1.SchemeGroupVersion.WithKind("DataVolume"):                  "datavolumes",
-		cdiv1.SchemeGroupVersion.WithKind("DataSource"):                  "datasources",
-		cdiv1.SchemeGroupVersion.WithKind("CDIConfig"):                   "cdiconfigs",
+		v1.VirtualMachineInstanceGroupVersionKind:                                      "virtualmachineinstances",
+		v1.VirtualMachineGroupVersionKind:                                              "virtualmachines",
+		v1.VirtualMachineInstanceReplicaSetGroupVersionKind:                            "virtualmachineinstancereplicasets",
+		v1.VirtualMachineInstanceMigrationGroupVersionKind:                             "virtualmachineinstancemigrations",
+		snapshotv1.SchemeGroupVersion.WithKind("VirtualMachineSnapshot"):               "virtualmachinesnapshots",
+		snapshotv1.SchemeGroupVersion.WithKind("VirtualMachineRestore"):                "virtualmachinerestores",
+		clonev1.VirtualMachineCloneKind:                                                "virtualmachineclones",
+		instancetypev1.SchemeGroupVersion.WithKind(instancetype.KindType):              "virtualmachineinstancetypes",
+		instancetypev1.SchemeGroupVersion.WithKind(instancetype.KindClusterType):       "virtualmachineclusterinstancetypes",
+		instancetypev1.SchemeGroupVersion.WithKind(instancetype.KindPreference):        "virtualmachinepreferences",
+		instancetypev1.SchemeGroupVersion.WithKind(instancetype.KindClusterPreference): "virtualmachineclusterpreferences",
+		cdiv1.SchemeGroupVersion.WithKind("DataVolume"):                                "datavolumes",
+		cdiv1.SchemeGroupVersion.WithKind("DataSource"):                                "datasources",
+		cdiv1.SchemeGroupVersion.WithKind("CDIConfig"):                                 "cdiconfigs",
 	})
 	if err != nil {
 		return cache.Options{}, err

@@ -1,6 +1,8 @@
 package crdgen
 
 import (
+	"slices"
+
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -29,6 +31,7 @@ type kind struct {
 
 const (
 	corePackage     = "kubevirt.io/api/core/v1"
+	typePackage     = "kubevirt.io/api/instancetype/v1beta1"
 	policyPackage   = "kubevirt.io/api/migrations/v1alpha1"
 	snapshotPackage = "kubevirt.io/api/snapshot/v1beta1"
 	clonePackage    = "kubevirt.io/api/clone/v1beta1"
@@ -37,7 +40,27 @@ const (
 
 // kinds lists every kind of KubeVirt's API that Drydock serves as a custom
 // resource. Names and columns are those that users of KubeVirt know.
-func kinds() []kind { return append(machineKinds(), snapshotKinds()...) }
+func kinds() []kind {
+	return slices.Concat(machineKinds(), snapshotKinds(), instancetypeKinds())
+}
+
+// instancetypeKinds lists those that VMs refer to.
+func instancetypeKinds() []kind {
+	return []kind{
+		instancetypes("VirtualMachineInstancetype", "virtualmachineinstancetypes", kind{
+			shortNames: []string{"vminstancetype", "vminstancetypes", "vmf", "vmfs"},
+		}),
+		instancetypes("VirtualMachineClusterInstancetype", "virtualmachineclusterinstancetypes", kind{
+			cluster: true, shortNames: []string{"vmclusterinstancetype", "vmclusterinstancetypes", "vmcf", "vmcfs"},
+		}),
+		instancetypes("VirtualMachinePreference", "virtualmachinepreferences", kind{
+			shortNames: []string{"vmpref", "vmprefs", "vmp", "vmps"},
+		}),
+		instancetypes("VirtualMachineClusterPreference", "virtualmachineclusterpreferences", kind{
+			cluster: true, shortNames: []string{"vmcp", "vmcps"},
+		}),
+	}
+}
 
 // machineKinds lists those of VMs, of what is done with them, and of the installation.
 func machineKinds() []kind {
@@ -189,6 +212,13 @@ func policies(name, plural string, k kind) kind {
 // snapshots fills in what all kinds of snapshot.kubevirt.io/v1beta1 have in common.
 func snapshots(name, plural string, k kind) kind {
 	k.goPackage, k.group, k.version = snapshotPackage, "snapshot.kubevirt.io", "v1beta1"
+	k.kind, k.plural = name, plural
+	return k
+}
+
+// instancetypes fills in what all kinds of instancetype.kubevirt.io/v1beta1 have in common.
+func instancetypes(name, plural string, k kind) kind {
+	k.goPackage, k.group, k.version = typePackage, "instancetype.kubevirt.io", "v1beta1"
 	k.kind, k.plural = name, plural
 	return k
 }

@@ -17,6 +17,7 @@ import (
 
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/implied"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -96,7 +97,7 @@ func Spec(spec *v1.VirtualMachineInstanceSpec, settings clusterconfig.Settings) 
 	v1.SetDefaults_Probe(spec.ReadinessProbe)
 	setCPU(&spec.Domain, settings.CPUModel)
 	setMemory(&spec.Domain)
-	setNetwork(spec, settings.DefaultNetworkInterface)
+	implied.Network(spec, settings.DefaultNetworkInterface)
 	setDisks(spec)
 	setInputs(&spec.Domain.Devices)
 }
@@ -163,31 +164,14 @@ func setMemory(domain *v1.DomainSpec) {
 	domain.Memory.Guest = &guest
 }
 
-// setNetwork gives a VMI that speaks of no network the pod's.
-func setNetwork(spec *v1.VirtualMachineInstanceSpec, binding string) {
-	devices := &spec.Domain.Devices
-	attach := devices.AutoattachPodInterface
-	if len(spec.Networks) > 0 || len(devices.Interfaces) > 0 || (attach != nil && !*attach) {
-		return
-	}
-	spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
-	iface := v1.DefaultMasqueradeNetworkInterface()
-	if binding == string(v1.BridgeInterface) {
-		iface = v1.DefaultBridgeNetworkInterface()
-	}
-	devices.Interfaces = []v1.Interface{*iface}
-}
-
 // setDisks gives every volume a disk and every disk a kind and a bus.
 func setDisks(spec *v1.VirtualMachineInstanceSpec) {
 	devices := &spec.Domain.Devices
 	hot := map[string]bool{}
 	for i := range spec.Volumes {
 		hot[spec.Volumes[i].Name] = machine.Hotpluggable(&spec.Volumes[i])
-		if name := spec.Volumes[i].Name; !hasDevice(devices, name) {
-			devices.Disks = append(devices.Disks, v1.Disk{Name: name})
-		}
 	}
+	implied.Disks(spec)
 	for i := range devices.Disks {
 		device := &devices.Disks[i].DiskDevice
 		v1.SetDefaults_DiskDevice(device)
@@ -216,16 +200,8 @@ func busOr(bus v1.DiskBus) v1.DiskBus {
 	return bus
 }
 
-func hasDevice(devices *v1.Devices, volume string) bool {
-	return slices.ContainsFunc(devices.Disks, func(d v1.Disk) bool { return d.Name == volume }) ||
-		slices.ContainsFunc(devices.Filesystems, func(f v1.Filesystem) bool { return f.Name == volume })
-}
-
 func setInputs(devices *v1.Devices) {
-	attach := devices.AutoattachInputDevice
-	if attach != nil && *attach && len(devices.Inputs) == 0 {
-		devices.Inputs = []v1.Input{{Name: "default-0"}}
-	}
+	implied.Input(devices)
 	for i := range devices.Inputs {
 		input := &devices.Inputs[i]
 		if input.Bus == "" {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/util/retry"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/expansion"
 )
 
 // fieldOwner names virt-api in the managed fields of what it changes.
@@ -137,14 +139,13 @@ func statusOptions(dryRun []string) *client.SubResourcePatchOptions {
 	return &client.SubResourcePatchOptions{PatchOptions: *writeOptions(dryRun)}
 }
 
-// expandSpec answers with the VM as it is: nothing that a spec could refer to
-// (instance types, preferences) is supported, so every spec is expanded.
+// expandSpec answers with the VM as it is with what its instance type and its preference say.
 func (s *Server) expandSpec(w http.ResponseWriter, r *http.Request) error {
 	vm := &v1.VirtualMachine{}
 	if err := s.cluster.Get(r.Context(), key(r), vm); err != nil {
 		return err
 	}
-	return writeVM(w, vm)
+	return s.writeExpanded(w, r, vm)
 }
 
 // expandGiven does the same for a VM in the request.
@@ -163,10 +164,18 @@ func (s *Server) expandGiven(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return apierrors.NewBadRequest(fmt.Sprintf("VM namespace must be empty or %s", namespace))
 	}
-	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
-		return apierrors.NewBadRequest("spec.instancetype and spec.preference: not supported by Drydock")
+	return s.writeExpanded(w, r, vm)
+}
+
+func (s *Server) writeExpanded(w http.ResponseWriter, r *http.Request, vm *v1.VirtualMachine) error {
+	expanded, errs, err := expansion.VM(r.Context(), s.cluster, vm, s.maintenance.Settings().DefaultNetworkInterface)
+	if err != nil {
+		return err
 	}
-	return writeVM(w, vm)
+	if len(errs) > 0 {
+		return apierrors.NewBadRequest(errs.ToAggregate().Error())
+	}
+	return writeVM(w, expanded)
 }
 
 func writeVM(w http.ResponseWriter, vm *v1.VirtualMachine) error {

@@ -30,14 +30,43 @@ import (
 // VM judges a VirtualMachine; old is nil on creation. A VM is judged by the
 // VirtualMachineInstance that it will become.
 func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) field.ErrorList {
-	spec := field.NewPath("spec")
-	if old != nil && (vm.DeletionTimestamp != nil || equality.Semantic.DeepEqual(vm.Spec, old.Spec)) {
-		// Finalizers must come off whatever an earlier release let in.
+	if Unchanged(vm, old) {
 		return nil
 	}
-	errs := supported.VMSpec(&vm.Spec, spec)
+	return judgeVM(vm, vm, old, settings)
+}
+
+// Unchanged reports whether there is nothing of a VM to be judged: finalizers must come off whatever an earlier
+// release let in.
+func Unchanged(vm, old *v1.VirtualMachine) bool {
+	return old != nil && (vm.DeletionTimestamp != nil || equality.Semantic.DeepEqual(vm.Spec, old.Spec))
+}
+
+// ExpandedVM judges a VM with an instance type or a preference by what is made of it with them. What is wrong with
+// that and not with the VM alone, they have brought.
+func ExpandedVM(vm, expanded, old *v1.VirtualMachine, settings clusterconfig.Settings) field.ErrorList {
+	errs := judgeVM(vm, expanded, old, settings)
+	if len(errs) == 0 {
+		return nil
+	}
+	own := map[string]bool{}
+	for _, err := range judgeVM(vm, vm, old, settings) {
+		own[err.Error()] = true
+	}
+	for _, err := range errs {
+		if !own[err.Error()] {
+			err.Detail += " (that is what the VM's instance type or preference asks for)"
+		}
+	}
+	return errs
+}
+
+// judgeVM judges what a VM is expanded to, and its changes.
+func judgeVM(vm, expanded, old *v1.VirtualMachine, settings clusterconfig.Settings) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := supported.VMSpec(&expanded.Spec, spec)
 	errs = append(errs, runStrategy(&vm.Spec, spec)...)
-	errs = append(errs, dataVolumeTemplates(vm, spec.Child("dataVolumeTemplates"), settings)...)
+	errs = append(errs, dataVolumeTemplates(expanded, spec.Child("dataVolumeTemplates"), settings)...)
 	template := spec.Child("template")
 	if vm.Spec.Template == nil {
 		return append(errs, field.Required(template, "a VirtualMachine needs a template"))
@@ -49,7 +78,7 @@ func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) field.Error
 		errs = append(errs, pluggedVolumes(vm, old, template.Child("spec", "volumes"))...)
 		errs = append(errs, heldDisks(vm, old, spec)...)
 	}
-	return append(errs, podTemplate(vm.Spec.Template, template, settings)...)
+	return append(errs, podTemplate(expanded.Spec.Template, template, settings)...)
 }
 
 // pluggedVolumes refuses what would have another disk plugged into a guest in the place of one whose content

@@ -10,6 +10,8 @@ import (
 const (
 	// maxLabelValue is the API server's bound on a label's value, and on a DNS label.
 	maxLabelValue = 63
+	// maxName is the API server's bound on a name.
+	maxName = 253
 	// maxPodName is shorter than the API server's bound of 253: the kubelet makes a
 	// folder <namespace>_<pod>_<uid> for a pod's logs, and no file system takes a
 	// name of more than 255 bytes. The namespace may have 63, the UID has 36.
@@ -52,6 +54,9 @@ func ReplicaName(owner, text string) string {
 func StateClaimName(owner, uid string) string {
 	return join("persistent-state-for-"+owner, "-"+LongDigest(uid), maxLabelValue)
 }
+
+// RevisionName makes the name of a ControllerRevision, whose suffix tells it from all others.
+func RevisionName(stem, suffix string) string { return join(stem, suffix, maxName) }
 
 func join(stem, suffix string, most int) string {
 	if over := len(stem) + len(suffix) - most; over > 0 {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -52,6 +53,8 @@ type Reconciler struct {
 	deleted mutationcache.Deletions
 	started templates
 	classes snapshotClasses
+	// revisions are what VMs go by.
+	revisions revisions
 }
 
 // SetupWithManager registers the loop, which works at the given pace.
@@ -60,7 +63,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 	if err != nil {
 		return fmt.Errorf("indexing VMs by DataVolume: %w", err)
 	}
-	return ctrl.NewControllerManagedBy(mgr).
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1.VirtualMachine{}, referredIndex, unresolved); err != nil {
+		return fmt.Errorf("indexing VMs by what they refer to: %w", err)
+	}
+	building := ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachine").
 		For(&v1.VirtualMachine{}).
 		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.sameName)).
@@ -68,8 +74,14 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		// The claim of a DataVolume that was deleted goes before another can be made.
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfDataVolume), builder.WithPredicates(deletions())).
 		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.running), builder.WithPredicates(newStrategy())).
-		WithOptions(pace).
-		Complete(r)
+		WithOptions(pace)
+	for _, kind := range []client.Object{
+		&instancetypev1.VirtualMachineInstancetype{}, &instancetypev1.VirtualMachineClusterInstancetype{},
+		&instancetypev1.VirtualMachinePreference{}, &instancetypev1.VirtualMachineClusterPreference{},
+	} {
+		building = building.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.waiters), builder.WithPredicates(creations()))
+	}
+	return building.Complete(r)
 }
 
 // sameName is the VM of a VMI's name, if there is one: its owner, or who may have
@@ -138,6 +150,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vml
 		r.created.Forget(key)
 		r.deleted.Forget(key)
 		r.started.forget(key)
+		r.revisions.forget(key)
 		return o, client.IgnoreNotFound(err)
 	}
 	o.VM = r.written.Newer(&vm)
@@ -147,6 +160,10 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vml
 		return o, err
 	}
 	o.Strategy, o.Limits = settings.RolloutStrategy, settings.LiveUpdate
+	o.Binding, o.ReferencePolicy = settings.DefaultNetworkInterface, settings.ReferencePolicy
+	if err := r.observeReferred(ctx, &o); err != nil {
+		return o, err
+	}
 	if err := r.observeDataVolumes(ctx, &o); err != nil {
 		return o, err
 	}
@@ -155,7 +172,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vml
 		return o, err
 	}
 	o.VMI = vmi
-	if o.Started, err = r.startedFrom(ctx, o.VM, vmi); err != nil {
+	if o.Started, err = r.startedFrom(ctx, o.Expanded(), vmi); err != nil {
 		return o, err
 	}
 	return o, r.observeDrainDisks(ctx, &o)
@@ -181,11 +198,14 @@ func (r *Reconciler) vmi(ctx context.Context, key types.NamespacedName) (*v1.Vir
 	return r.created.Newer(&vmi), nil
 }
 
-// startedFrom is the template that the VMI was made from. As long as the
+// startedFrom is the template that the VMI was made from, of a VM that is expanded. As long as the
 // VM's is the same, nothing need be read; then, once.
 func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (*v1.VirtualMachineInstanceSpec, error) {
+	if vm == nil || vm.Spec.Template == nil || !metav1.IsControlledBy(vmi, vm) {
+		return nil, nil
+	}
 	key, name := client.ObjectKeyFromObject(vm), vmi.Status.VirtualMachineRevisionName
-	if name == "" || vm.Spec.Template == nil || !metav1.IsControlledBy(vmi, vm) {
+	if name == "" {
 		return nil, nil
 	}
 	if name == vmlifecycle.RevisionName(vm) {
@@ -260,7 +280,7 @@ func (r *Reconciler) askForVMI(ctx context.Context, o *vmlifecycle.Observed) err
 		return fmt.Errorf("making sure of VMI %s: %w", key, err)
 	}
 	o.VMI = vmi
-	if o.Started, err = r.startedFrom(ctx, o.VM, vmi); err != nil {
+	if o.Started, err = r.startedFrom(ctx, o.Expanded(), vmi); err != nil {
 		return err
 	}
 	return r.observeDrainDisks(ctx, o)
@@ -268,6 +288,9 @@ func (r *Reconciler) askForVMI(ctx context.Context, o *vmlifecycle.Observed) err
 
 // apply does what is planned, in the plan's order.
 func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) error {
+	if err := r.keepRevisions(ctx, o.VM, plan.Keep); err != nil {
+		return r.reportFailedCreate(ctx, o, plan, err)
+	}
 	if plan.Adopt {
 		if err := r.adopt(ctx, o); err != nil {
 			return err
@@ -300,6 +323,7 @@ func (r *Reconciler) apply(ctx context.Context, o vmlifecycle.Observed, plan vml
 	if err != nil || !wrote {
 		return err
 	}
+	r.dropRevisions(ctx, o.VM, plan.VM)
 	if plan.Delete {
 		return r.deleteVMI(ctx, o)
 	}
@@ -322,7 +346,7 @@ func (r *Reconciler) syncVMI(ctx context.Context, from, to *v1.VirtualMachineIns
 // create makes the VMI, and before it the record of what it is made from. It
 // reports false when there is a VMI of the name, whose appearance wakes the loop again.
 func (r *Reconciler) create(ctx context.Context, o vmlifecycle.Observed, plan vmlifecycle.Plan) (bool, error) {
-	revision := vmlifecycle.NewRevision(plan.VM)
+	revision := plan.Revision
 	if err := r.Client.Create(ctx, revision); err != nil && !apierrors.IsAlreadyExists(err) {
 		return false, fmt.Errorf("recording the template: %w", err)
 	}

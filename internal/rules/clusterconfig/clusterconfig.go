@@ -48,6 +48,8 @@ type Settings struct {
 	RolloutStrategy v1.VMRolloutStrategy
 	// LiveUpdate is how much room guests of VMs get to grow while they run.
 	LiveUpdate LiveUpdate
+	// ReferencePolicy is reference unless set (configuration.instancetype.referencePolicy).
+	ReferencePolicy v1.InstancetypeReferencePolicy
 	// EvictionStrategy is None unless set.
 	EvictionStrategy v1.EvictionStrategy
 	// MachineType and CPUModel are for VMs that name none. CPUModel may be
@@ -96,6 +98,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	s := Settings{
 		ImagePullPolicy:         corev1.PullIfNotPresent,
 		RolloutStrategy:         v1.VMRolloutStrategyStage,
+		ReferencePolicy:         v1.Reference,
 		LiveUpdate:              liveUpdate(nil),
 		EvictionStrategy:        v1.EvictionStrategyNone,
 		MachineType:             DefaultMachineType,
@@ -127,6 +130,9 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	if n := c.NetworkConfiguration.DeepCopy(); n != nil {
 		s.DefaultNetworkInterface = cmp.Or(n.NetworkInterface, s.DefaultNetworkInterface)
 		s.NetworkBindings = n.Binding
+	}
+	if i := c.Instancetype; i != nil && i.ReferencePolicy != nil {
+		s.ReferencePolicy = *i.ReferencePolicy
 	}
 	s.LiveUpdate = liveUpdate(c.LiveUpdateConfiguration)
 	s.Migrations = migrations(c.MigrationConfiguration)

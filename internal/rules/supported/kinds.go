@@ -5,20 +5,31 @@ import "drydock.dev/drydock/internal/rules/clusterconfig"
 // vmTable is about VirtualMachineSpec; what is below template.spec is judged
 // by vmiTable, and what is below dataVolumeTemplates.spec by dataVolumeTable.
 var vmTable = table{
-	"running":                        noted("the older form of runStrategy; not both"),
-	"runStrategy":                    only("Always", "RerunOnFailure", "Once", "Manual", "Halted"),
-	"instancetype":                   no(),
-	"preference":                     no(),
-	"template.metadata":              noted("labels and annotations; a name has no effect"),
-	"template.spec":                  noted("as the spec of a VirtualMachineInstance"),
-	"dataVolumeTemplates.kind":       noted("without effect"),
-	"dataVolumeTemplates.apiVersion": noted("without effect"),
-	"dataVolumeTemplates.metadata":   noted("name, labels and annotations"),
-	"dataVolumeTemplates.spec":       noted("as the spec of a DataVolume"),
-	"dataVolumeTemplates.status":     noted("without effect"),
+	"running":                                   noted("the older form of runStrategy; not both"),
+	"runStrategy":                               only("Always", "RerunOnFailure", "Once", "Manual", "Halted"),
+	"instancetype.name":                         yes(),
+	"instancetype.kind":                         noted("VirtualMachineClusterInstancetype if not set"),
+	"instancetype.revisionName":                 noted("a ControllerRevision of the VM's namespace"),
+	"instancetype.inferFromVolume":              noted(inferred),
+	"instancetype.inferFromVolumeFailurePolicy": only("Reject", "Ignore"),
+	"preference.name":                           yes(),
+	"preference.kind":                           noted("VirtualMachineClusterPreference if not set"),
+	"preference.revisionName":                   noted("a ControllerRevision of the VM's namespace"),
+	"preference.inferFromVolume":                noted(inferred),
+	"preference.inferFromVolumeFailurePolicy":   only("Reject", "Ignore"),
+	"template.metadata":                         noted("labels and annotations; a name has no effect"),
+	"template.spec":                             noted("as the spec of a VirtualMachineInstance"),
+	"dataVolumeTemplates.kind":                  noted("without effect"),
+	"dataVolumeTemplates.apiVersion":            noted("without effect"),
+	"dataVolumeTemplates.metadata":              noted("name, labels and annotations"),
+	"dataVolumeTemplates.spec":                  noted("as the spec of a DataVolume"),
+	"dataVolumeTemplates.status":                noted("without effect"),
 	"updateVolumesStrategy": only("Replacement", "Migration").because("Migration copies the disks to the other claims while the guest runs; " +
 		"Replacement, which is the default, has the VM use them after a restart"),
 }
+
+// inferred is what it is inferred from.
+const inferred = "from the labels of the volume's claim or DataVolume, or of what that is made from"
 
 var replicaSetTable = table{
 	"replicas":          yes(),
@@ -203,7 +214,7 @@ var configurationTable = table{
 	"configuration.vmRolloutStrategy":                          noted("which changes of a template reach a guest that runs; the others wait for its restart"),
 	"configuration.commonInstancetypesDeployment":              no(),
 	"configuration.virtTemplateDeployment":                     no(),
-	"configuration.instancetype":                               no(),
+	"configuration.instancetype.referencePolicy":               only("reference", "expand", "expandAll"),
 	"configuration.hypervisors":                                no(),
 	"configuration.changedBlockTrackingLabelSelectors":         no(),
 	"configuration.roleAggregationStrategy":                    only("AggregateToDefault"),

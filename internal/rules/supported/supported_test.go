@@ -106,7 +106,7 @@ func TestUnsupportedFieldsAreNamed(t *testing.T) {
 	vm := &v1.VirtualMachine{}
 	manifest := `
 spec:
-  instancetype: {name: u1.medium}
+  instancetype: {name: u1.medium, inferFromVolumeFailurePolicy: Retry}
   runStrategy: WaitAsReceiver
   updateVolumesStrategy: Sometimes
   template:
@@ -133,7 +133,7 @@ spec:
 		t.Fatal(err)
 	}
 	want := []string{
-		`spec.instancetype: Forbidden: not supported by Drydock`,
+		`spec.instancetype.inferFromVolumeFailurePolicy: Unsupported value: "Retry": supported values: "Reject", "Ignore"`,
 		`spec.updateVolumesStrategy: Unsupported value: "Sometimes": supported values: "Replacement", "Migration"`,
 		`spec.runStrategy: Unsupported value: "WaitAsReceiver": supported values: "Always", "RerunOnFailure", "Once", "Manual", "Halted"`,
 		`spec.template.spec.evictionStrategy: Unsupported value: "Sometimes": supported values: "None", "LiveMigrate", "LiveMigrateIfPossible", "External"`,

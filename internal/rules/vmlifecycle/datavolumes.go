@@ -53,7 +53,10 @@ func (d *decision) classifyDisks() {
 			d.judge(dv.Object)
 		case dv.Claim == nil:
 			d.disks.coming = append(d.disks.coming, dv.Name)
-			d.CreateDataVolumes = append(d.CreateDataVolumes, newDataVolume(d.VM, &templates[i]))
+			if d.expanded != nil {
+				// What the VM prefers of its disks has to be known first.
+				d.CreateDataVolumes = append(d.CreateDataVolumes, newDataVolume(d.VM, &d.expanded.Spec.DataVolumeTemplates[i]))
+			}
 		case ownedByDataVolume(dv.Claim):
 			d.disks.coming = append(d.disks.coming, dv.Name)
 		}

@@ -44,6 +44,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -54,6 +55,7 @@ import (
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/instancetype"
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/rollout"
 )
@@ -78,6 +80,12 @@ type Observed struct {
 	NamedDataVolumes []*cdiv1.DataVolume
 	// DrainDisks are the disks of the VM's own VMI.
 	DrainDisks []DrainDisk
+	// Type and Preference are what the VM refers to, nil for what it does not.
+	Type, Preference *Referred
+	// Binding is that of the interface of a VM that lists no network.
+	Binding string
+	// ReferencePolicy is whether VMs go on to refer to their types and preferences.
+	ReferencePolicy v1.InstancetypeReferencePolicy
 	// Strategy is the cluster's vmRolloutStrategy.
 	Strategy v1.VMRolloutStrategy
 	// Limits are how much room the cluster gives its guests to grow.
@@ -91,7 +99,7 @@ type Question string
 const (
 	// NeedStored asks to store what the plan's VM has beside its status, and for the VM
 	// as it is then: what follows is written on top of that.
-	NeedStored Question = "the VM with its finalizer and its firmware UUID"
+	NeedStored Question = "the VM as it is completed"
 	// NeedTemplate asks for the same, when claims in the template have changed for a drain.
 	NeedTemplate Question = "the VM with other claims in its template"
 	// NeedVM asks whether the VM is the newest version.
@@ -100,7 +108,7 @@ const (
 	NeedVMI Question = "the VMI"
 )
 
-// Plan is what is to be done, in this order: adopt, create the DataVolumes, create the
+// Plan is what is to be done, in this order: keep revisions, adopt, create the DataVolumes, create the
 // VMI, sync, create and delete what a drain needs or has left, patch the status, delete the VMI. The status comes before a deletion, since it
 // holds what is to happen after it.
 type Plan struct {
@@ -111,13 +119,16 @@ type Plan struct {
 	// status only finalizers and a missing firmware UUID ever differ, as long as Needs is
 	// NeedStored, and the claims of a drain, as long as it is NeedTemplate.
 	VM *v1.VirtualMachine
+	// Keep are revisions of the VM's type and preference that are to be kept for it.
+	Keep []Keep
 	// Adopt makes the VM the owner of the VMI, which has none.
 	Adopt bool
 	// CreateDataVolumes are to be created, and AdoptDataVolumes, which have lost
 	// their VM, are to be owned by this one.
 	CreateDataVolumes, AdoptDataVolumes []*cdiv1.DataVolume
-	// Create is the VMI to create, nil for none.
-	Create *v1.VirtualMachineInstance
+	// Create is the VMI to create, nil for none, and Revision the record of the template that it is made from.
+	Create   *v1.VirtualMachineInstance
+	Revision *appsv1.ControllerRevision
 	// Sync is the VMI as it is to be: with what of the template reaches a running guest,
 	// and in its status the volumes whose disks are to be copied. It is nil when it has them.
 	Sync *v1.VirtualMachineInstance
@@ -135,10 +146,12 @@ func Decide(o Observed) Plan {
 	d.strategy, d.invalid = o.VM.RunStrategy()
 	d.classify()
 	if o.VM.DeletionTimestamp != nil {
+		d.expandVM()
 		d.decideDeletion()
 		d.dropAtDeletion()
 	} else {
 		d.complete()
+		d.expand()
 		d.compareVolumes()
 		d.decideVMI()
 		d.drainDisks()
@@ -161,6 +174,18 @@ type decision struct {
 	start bool
 	disks dataVolumes
 	moves moves
+	// expanded is the VM with what its type and its preference say, nil when that is not known: then unexpanded says why.
+	expanded   *v1.VirtualMachine
+	unexpanded string
+}
+
+// template is the template that the VM's guest is made from: with what its instance type and its preference say. It is
+// nil when there is none, or when it is not known.
+func (d *decision) template() *v1.VirtualMachineInstanceTemplateSpec {
+	if d.expanded == nil {
+		return nil
+	}
+	return d.expanded.Spec.Template
 }
 
 // needs asks a question first. Of several, the first one is asked first.
@@ -258,9 +283,9 @@ func (d *decision) syncTemplate() {
 	}
 	vmi := d.vmi.DeepCopy()
 	changed := d.moveVolumes(vmi)
-	if !migration.InFlight(d.vmi) {
+	if !migration.InFlight(d.vmi) && d.template() != nil {
 		changed = hotplugspec.SyncTemplate(vmi, d.held()) || changed
-		changed = rollout.Carry(d.o.Strategy, vmi, &d.VM.Spec.Template.Spec) || changed
+		changed = rollout.Carry(d.o.Strategy, vmi, &d.template().Spec) || changed
 	}
 	if changed {
 		d.Sync = vmi
@@ -330,13 +355,13 @@ func (d *decision) changedStrategy() bool {
 // createWhenDue makes the VMI unless the pause after failures is not over, its
 // name is taken, or its disks are not ready for it.
 func (d *decision) createWhenDue() {
-	if d.After = d.backOff(); d.After > 0 || d.conflicting != nil || d.unrecovered() || d.maintained() || d.disksHeld() || !d.disksReady() {
+	if d.After = d.backOff(); d.After > 0 || d.template() == nil || d.conflicting != nil || d.unrecovered() || d.maintained() || d.disksHeld() || !d.disksReady() {
 		return
 	}
 	if !d.o.VMConfirmed {
 		d.needs(NeedVM)
 	}
-	d.Create = newVMI(d.VM, d.startRequest())
+	d.Create, d.Revision = newVMI(d.VM, d.expanded, d.startRequest()), NewRevision(d.expanded)
 	rollout.Prepare(&d.Create.Spec, d.o.Strategy, d.o.Limits)
 	d.VM.Status.StateChangeRequests = slices.DeleteFunc(d.VM.Status.StateChangeRequests,
 		func(r v1.VirtualMachineStateChangeRequest) bool { return r.Action == v1.StartRequest })
@@ -372,9 +397,9 @@ func Undone(o Observed, p Plan, sentence string) *v1.VirtualMachine {
 	return out
 }
 
-// newVMI makes the VMI of the VM's template.
-func newVMI(vm *v1.VirtualMachine, request *v1.VirtualMachineStateChangeRequest) *v1.VirtualMachineInstance {
-	template := vm.Spec.Template.DeepCopy()
+// newVMI makes the VMI of a VM, of the template that it has when it is expanded.
+func newVMI(vm, expanded *v1.VirtualMachine, request *v1.VirtualMachineStateChangeRequest) *v1.VirtualMachineInstance {
+	template := expanded.Spec.Template.DeepCopy()
 	vmi := &v1.VirtualMachineInstance{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: v1.VirtualMachineInstanceGroupVersionKind.Kind},
 		ObjectMeta: metav1.ObjectMeta{
@@ -384,7 +409,13 @@ func newVMI(vm *v1.VirtualMachine, request *v1.VirtualMachineStateChangeRequest)
 			Finalizers:      []string{v1.VirtualMachineInstanceFinalizer},
 		},
 		Spec:   template.Spec,
-		Status: v1.VirtualMachineInstanceStatus{VirtualMachineRevisionName: RevisionName(vm)},
+		Status: v1.VirtualMachineInstanceStatus{VirtualMachineRevisionName: RevisionName(expanded)},
+	}
+	for key, name := range instancetype.Annotations(vm) {
+		if vmi.Annotations == nil {
+			vmi.Annotations = map[string]string{}
+		}
+		vmi.Annotations[key] = name
 	}
 	if vmi.Labels == nil {
 		vmi.Labels = map[string]string{}

@@ -22,6 +22,7 @@ const (
 	ReasonNameTaken        = "VirtualMachineInstanceNameTaken"
 	ReasonDataVolumeTaken  = "DataVolumeNameTaken"
 	ReasonInvalidSpec      = "InvalidSpec"
+	ReasonInstancetype     = "FailedInstancetype"
 	ReasonTemplateChanged  = "TemplateChanged"
 	reasonPVCNotFound      = "FailedPvcNotFound"
 	reasonImagePullBackOff = "ImagePullBackOff"
@@ -220,6 +221,8 @@ func (d *decision) reportFailure() {
 	switch {
 	case d.invalid != nil:
 		failure.Reason, failure.Message = ReasonInvalidSpec, d.invalid.Error()
+	case d.unexpanded != "":
+		failure.Reason, failure.Message = ReasonInstancetype, d.unexpanded
 	case d.start && d.conflicting != nil:
 		failure.Reason = ReasonNameTaken
 		failure.Message = fmt.Sprintf("a virtual machine instance %s exists that does not belong to this virtual machine; delete it, or give this one another name", d.VM.Name)
@@ -235,10 +238,14 @@ func (d *decision) reportFailure() {
 // reportRestartRequired says which changes of the template wait for a restart. Taking a change
 // back takes the condition back.
 func (d *decision) reportRestartRequired() {
+	if d.unexpanded != "" {
+		// Nobody knows; what was said before still is.
+		return
+	}
 	var waiting []rollout.Change
-	if d.vmi != nil && !d.vmi.IsFinal() && d.VM.Spec.Template != nil {
+	if d.vmi != nil && !d.vmi.IsFinal() && d.template() != nil {
 		waiting = slices.DeleteFunc(rollout.Compare(rollout.Input{
-			Strategy: d.o.Strategy, VMName: d.VM.Name, Started: d.o.Started, VMI: d.vmi, Template: &d.VM.Spec.Template.Spec, Plugged: d.held(), Moves: d.moves.wanted,
+			Strategy: d.o.Strategy, VMName: d.VM.Name, Started: d.o.Started, VMI: d.vmi, Template: &d.template().Spec, Plugged: d.held(), Moves: d.moves.wanted,
 		}), func(c rollout.Change) bool { return c.Way != rollout.Restart })
 	}
 	if len(waiting) == 0 && len(d.moves.refusals) > 0 {

@@ -38,6 +38,7 @@ func (d *decision) compareVolumes() {
 	if d.VM.Spec.Template == nil {
 		return
 	}
+	// Its volumes are the VM's own, whatever it refers to.
 	m, template := &d.moves, &d.VM.Spec.Template.Spec
 	if d.stays() && volumemigration.ByMigration(&d.VM.Spec) {
 		m.wanted, m.refusals = volumemigration.Compare(d.vmi, template)
@@ -84,7 +85,7 @@ func (d *decision) moveVolumes(vmi *v1.VirtualMachineInstance) bool {
 
 // held is the template as far as hotpluggable volumes are plugged and unplugged by it.
 func (d *decision) held() *v1.VirtualMachineInstanceSpec {
-	return volumemigration.Held(d.vmi, &d.VM.Spec.Template.Spec, volumemigration.ByMigration(&d.VM.Spec), d.moves.unfinished)
+	return volumemigration.Held(d.vmi, &d.template().Spec, volumemigration.ByMigration(&d.VM.Spec), d.moves.unfinished)
 }
 
 // changesVolumes reports whether the VMI says of disks that they are copied, or were to be; it lists none without.

@@ -1,0 +1,163 @@
+// Package inference finds out which instance type and which preference a volume of a VM is for: by the labels of the claim,
+// the DataVolume or the DataSource that the volume is of or is made from.
+//
+// It must not decide what counts; package instancetype of the rules does. Of objects of other namespaces only the labels are
+// read, and only for users who may clone from there: else anybody could find out what there is.
+package inference
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/instancetype"
+)
+
+// most bounds how many objects are asked one after the other: DataSources can point at each other.
+const most = 8
+
+// Inferrer infers for one user.
+type Inferrer struct {
+	// Cluster must not be a cache.
+	Cluster client.Reader
+	// MayClone reports whether a user may make a DataVolume with a spec in a namespace.
+	MayClone func(context.Context, authenticationv1.UserInfo, *cdiv1.DataVolumeSpec, string) (bool, error)
+	User     authenticationv1.UserInfo
+}
+
+// Infer puts into a VM what its volumes are for, where it asks for that. What can't be inferred it leaves as it is, and says
+// why; where the VM is to be made without, the reference is taken out.
+func (i Inferrer) Infer(ctx context.Context, vm *v1.VirtualMachine) (field.ErrorList, error) {
+	var errs field.ErrorList
+	toType, toPreference := instancetype.References(vm)
+	for _, r := range []*instancetype.Reference{toType, toPreference} {
+		if r == nil || r.InferFromVolume == "" || len(r.Check()) > 0 {
+			continue
+		}
+		inferred, err := i.infer(ctx, vm, r)
+		var why *instancetype.Uninferable
+		switch {
+		case err == nil, errors.As(err, &why) && why.Silent && r.Ignores():
+			r.Inferred(vm, inferred)
+		case errors.As(err, &why):
+			errs = append(errs, field.Forbidden(r.Path().Child("inferFromVolume"), why.Error()))
+		default:
+			return nil, err
+		}
+	}
+	return errs, nil
+}
+
+// infer asks one object after the other.
+func (i Inferrer) infer(ctx context.Context, vm *v1.VirtualMachine, r *instancetype.Reference) (*instancetype.Reference, error) {
+	bearer, template, err := r.FirstBearer(vm)
+	if err != nil {
+		return nil, err
+	}
+	if template != nil {
+		if inferred, says := r.Infer(template.Labels); says {
+			return inferred, nil
+		}
+		if bearer, err = i.source(ctx, r, &template.Spec, vm.Namespace); err != nil {
+			return nil, err
+		}
+	}
+	for range most {
+		labels, next, err := i.ask(ctx, r, bearer)
+		if err != nil {
+			return nil, err
+		}
+		if inferred, says := r.Infer(labels); says {
+			return inferred, nil
+		}
+		if next == nil {
+			return nil, r.Unlabeled(bearer)
+		}
+		bearer = *next
+	}
+	return nil, r.Unlabeled(bearer)
+}
+
+// source is what a DataVolume is made from, if the user may make it.
+func (i Inferrer) source(ctx context.Context, r *instancetype.Reference, spec *cdiv1.DataVolumeSpec, namespace string) (instancetype.Bearer, error) {
+	bearer, err := r.NextBearer(spec, namespace)
+	if err != nil {
+		return bearer, err
+	}
+	may, err := i.MayClone(ctx, i.User, spec, namespace)
+	if err == nil && !may {
+		err = r.Refuse(fmt.Sprintf("the user may not clone from the namespace %s", bearer.Namespace))
+	}
+	return bearer, err
+}
+
+// ask reads the labels of an object, and what it is made from.
+func (i Inferrer) ask(ctx context.Context, r *instancetype.Reference, b instancetype.Bearer) (map[string]string, *instancetype.Bearer, error) {
+	switch b.Kind {
+	case instancetype.BearerDataVolume:
+		return i.askDataVolume(ctx, r, b)
+	case instancetype.BearerDataSource:
+		source := &cdiv1.DataSource{}
+		if err := i.read(ctx, r, b, source); err != nil {
+			return nil, nil, err
+		}
+		if _, says := r.Infer(source.Labels); says {
+			return source.Labels, nil, nil
+		}
+		next, err := r.SourceBearer(source)
+		return nil, &next, err
+	case instancetype.BearerSnapshot:
+		return i.askLabels(ctx, r, b, schema.GroupVersionKind{Group: "snapshot.storage.k8s.io", Version: "v1", Kind: b.Kind})
+	}
+	return i.askLabels(ctx, r, b, schema.GroupVersionKind{Version: "v1", Kind: b.Kind})
+}
+
+func (i Inferrer) askLabels(ctx context.Context, r *instancetype.Reference, b instancetype.Bearer, kind schema.GroupVersionKind) (map[string]string, *instancetype.Bearer, error) {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(kind)
+	err := i.read(ctx, r, b, object)
+	return object.Labels, nil, err
+}
+
+// askDataVolume asks a DataVolume, or the claim of its name when it is gone.
+func (i Inferrer) askDataVolume(ctx context.Context, r *instancetype.Reference, b instancetype.Bearer) (map[string]string, *instancetype.Bearer, error) {
+	dv := &cdiv1.DataVolume{}
+	err := i.Cluster.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, dv)
+	switch {
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return nil, &instancetype.Bearer{Kind: instancetype.BearerClaim, Namespace: b.Namespace, Name: b.Name}, nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("reading %s: %w", b, err)
+	}
+	if _, says := r.Infer(dv.Labels); says {
+		return dv.Labels, nil, nil
+	}
+	next, err := i.source(ctx, r, &dv.Spec, b.Namespace)
+	return nil, &next, err
+}
+
+func (i Inferrer) read(ctx context.Context, r *instancetype.Reference, b instancetype.Bearer, into client.Object) error {
+	if len(validation.IsDNS1123Subdomain(b.Name)) > 0 || len(validation.IsDNS1123Label(b.Namespace)) > 0 {
+		return r.Refuse(b.String() + " does not exist")
+	}
+	err := i.Cluster.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, into)
+	switch {
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return r.Refuse(b.String() + " does not exist")
+	case err != nil:
+		return fmt.Errorf("reading %s: %w", b, err)
+	}
+	return nil
+}

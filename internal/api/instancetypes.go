@@ -1,0 +1,122 @@
+package api
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/api/admission"
+	"drydock.dev/drydock/internal/api/cloneright"
+	"drydock.dev/drydock/internal/api/defaults"
+	"drydock.dev/drydock/internal/api/inference"
+	"drydock.dev/drydock/internal/api/validate"
+	"drydock.dev/drydock/internal/expansion"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/instancetype"
+)
+
+// Paths of the webhooks of instance types and preferences.
+const (
+	validateType              = "/validate/virtualmachineinstancetypes"
+	validateClusterType       = "/validate/virtualmachineclusterinstancetypes"
+	validatePreference        = "/validate/virtualmachinepreferences"
+	validateClusterPreference = "/validate/virtualmachineclusterpreferences"
+)
+
+// addInstancetypes serves the rules for the four kinds.
+func addInstancetypes(add adder) {
+	addTypes(add, validateType, func(o *instancetypev1.VirtualMachineInstancetype) *instancetypev1.VirtualMachineInstancetypeSpec {
+		return &o.Spec
+	})
+	addTypes(add, validateClusterType, func(o *instancetypev1.VirtualMachineClusterInstancetype) *instancetypev1.VirtualMachineInstancetypeSpec {
+		return &o.Spec
+	})
+	addPreferences(add, validatePreference, func(o *instancetypev1.VirtualMachinePreference) *instancetypev1.VirtualMachinePreferenceSpec {
+		return &o.Spec
+	})
+	addPreferences(add, validateClusterPreference, func(o *instancetypev1.VirtualMachineClusterPreference) *instancetypev1.VirtualMachinePreferenceSpec {
+		return &o.Spec
+	})
+}
+
+func addTypes[T any](add adder, path string, spec func(*T) *instancetypev1.VirtualMachineInstancetypeSpec) {
+	handler, err := admission.ValidatingAsking(func(_ context.Context, r admission.Request[T]) (field.ErrorList, error) {
+		return instancetype.CheckType(spec(r.New)), nil
+	}, func(r admission.Request[T]) []string { return instancetype.DeprecatedType(spec(r.New)) })
+	add(path, handler, err)
+}
+
+func addPreferences[T any](add adder, path string, spec func(*T) *instancetypev1.VirtualMachinePreferenceSpec) {
+	handler, err := admission.ValidatingAsking(func(_ context.Context, r admission.Request[T]) (field.ErrorList, error) {
+		return instancetype.CheckPreference(spec(r.New)), nil
+	}, func(r admission.Request[T]) []string { return instancetype.DeprecatedPreference(spec(r.New)) })
+	add(path, handler, err)
+}
+
+// virtualMachines judges VMs, which may refer to instance types and preferences.
+type virtualMachines struct {
+	settings *clusterconfig.Current
+	// cluster must not be a cache.
+	cluster client.Reader
+	right   cloneright.Checker
+}
+
+// complete fills in what a VM must have from its first moment. What can't be inferred stays, for judge to say why.
+func (v virtualMachines) complete(ctx context.Context, r admission.Request[v1.VirtualMachine]) error {
+	vm := r.New
+	if instancetype.Refers(vm) {
+		namespace := vm.Namespace
+		vm.Namespace = r.Namespace
+		_, err := v.inferrer(r).Infer(ctx, vm)
+		if instancetype.Complete(vm, r.Old); err == nil {
+			err = v.preferMachine(ctx, r)
+		}
+		vm.Namespace = namespace
+		if err != nil {
+			return err
+		}
+	}
+	defaults.VM(vm, r.Old, v.settings.Get())
+	return nil
+}
+
+func (v virtualMachines) inferrer(r admission.Request[v1.VirtualMachine]) inference.Inferrer {
+	return inference.Inferrer{Cluster: v.cluster, MayClone: v.right.Allowed, User: r.User}
+}
+
+// preferMachine gives a new VM the machine type that it prefers, since the cluster's would be written into it.
+func (v virtualMachines) preferMachine(ctx context.Context, r admission.Request[v1.VirtualMachine]) error {
+	_, preference := instancetype.References(r.New)
+	if r.Old != nil || preference == nil {
+		return nil
+	}
+	source, _, err := expansion.Source(ctx, v.cluster, r.Namespace, preference)
+	if source != nil {
+		instancetype.PreferMachine(r.New, source)
+	}
+	return err
+}
+
+// judge judges a VM as its guest will be.
+func (v virtualMachines) judge(ctx context.Context, r admission.Request[v1.VirtualMachine]) (field.ErrorList, error) {
+	if validate.Unchanged(r.New, r.Old) {
+		return nil, nil
+	}
+	if !instancetype.Refers(r.New) {
+		return validate.VM(r.New, r.Old, v.settings.Get()), nil
+	}
+	vm := r.New.DeepCopy()
+	vm.Namespace = r.Namespace
+	if errs, err := v.inferrer(r).Infer(ctx, vm); len(errs) > 0 || err != nil {
+		return errs, err
+	}
+	settings := v.settings.Get()
+	expanded, errs, err := expansion.VM(ctx, v.cluster, vm, settings.DefaultNetworkInterface)
+	if len(errs) > 0 || err != nil {
+		return errs, err
+	}
+	return validate.ExpandedVM(r.New, expanded, r.Old, settings), nil
+}

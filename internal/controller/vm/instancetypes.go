@@ -1,0 +1,228 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/controller/deletion"
+	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/expansion"
+	"drydock.dev/drydock/internal/rules/instancetype"
+	"drydock.dev/drydock/internal/rules/vmlifecycle"
+)
+
+// revisions remembers what the revisions hold that VMs go by: a VM is looked at often, and what is in a revision never
+// changes. The zero value is empty; it is safe for concurrent use.
+type revisions struct {
+	mu sync.Mutex
+	of map[types.NamespacedName]map[string]*vmlifecycle.Referred
+}
+
+func (r *revisions) get(vm types.NamespacedName, name string) *vmlifecycle.Referred {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.of[vm][name]
+}
+
+// put remembers one more; a VM has two at most, and another two after each change of what it refers to.
+func (r *revisions) put(vm types.NamespacedName, name string, known *vmlifecycle.Referred) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of == nil {
+		r.of = map[types.NamespacedName]map[string]*vmlifecycle.Referred{}
+	}
+	if len(r.of[vm]) == 0 || len(r.of[vm]) > 3 {
+		r.of[vm] = map[string]*vmlifecycle.Referred{}
+	}
+	r.of[vm][name] = known
+}
+
+func (r *revisions) forget(vm types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.of, vm)
+}
+
+// observeReferred finds out what the VM refers to.
+func (r *Reconciler) observeReferred(ctx context.Context, o *vmlifecycle.Observed) (err error) {
+	toType, toPreference := instancetype.References(o.VM)
+	if o.Type, err = r.referred(ctx, o.VM, toType); err != nil {
+		return err
+	}
+	o.Preference, err = r.referred(ctx, o.VM, toPreference)
+	return err
+}
+
+func (r *Reconciler) referred(ctx context.Context, vm *v1.VirtualMachine, to *instancetype.Reference) (*vmlifecycle.Referred, error) {
+	if to == nil {
+		return nil, nil
+	}
+	key, name := client.ObjectKeyFromObject(vm), to.Revision()
+	if known := r.revisions.get(key, name); known != nil && name != "" {
+		return known, nil
+	}
+	source, missing, err := expansion.Source(ctx, r.Reader, vm.Namespace, to)
+	switch {
+	case err != nil:
+		return nil, err
+	case missing != nil:
+		return &vmlifecycle.Referred{Missing: missing.Error()}, nil
+	}
+	out := &vmlifecycle.Referred{Source: source}
+	if name == "" {
+		return out, nil
+	}
+	revision, err := versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", types.NamespacedName{Namespace: vm.Namespace, Name: name})
+	if err != nil || revision == nil {
+		return out, err
+	}
+	if out.Borrowed = borrowed(vm, revision); !out.Borrowed {
+		r.revisions.put(key, name, out)
+	}
+	return out, nil
+}
+
+// borrowed reports whether a revision goes when others do, and this VM is none of them. One that nobody owns stays, and is
+// for whoever made it to delete.
+func borrowed(vm *v1.VirtualMachine, revision *appsv1.ControllerRevision) bool {
+	return len(revision.OwnerReferences) > 0 && !slices.ContainsFunc(revision.OwnerReferences, ownerIs(vm))
+}
+
+func ownerIs(vm *v1.VirtualMachine) func(metav1.OwnerReference) bool {
+	return func(owner metav1.OwnerReference) bool { return owner.UID == vm.UID }
+}
+
+// keepRevisions makes and holds the revisions that the VM is to go by, before anything is made by them.
+func (r *Reconciler) keepRevisions(ctx context.Context, vm *v1.VirtualMachine, keeps []vmlifecycle.Keep) error {
+	for _, keep := range keeps {
+		var err error
+		if keep.Make != nil {
+			err = r.makeRevision(ctx, vm, keep.Make)
+		} else {
+			err = r.holdRevision(ctx, vm, keep.Hold)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeRevision keeps what a type or a preference is. One that is there already must be the same.
+func (r *Reconciler) makeRevision(ctx context.Context, vm *v1.VirtualMachine, wanted *appsv1.ControllerRevision) error {
+	err := r.Client.Create(ctx, wanted.DeepCopy())
+	if !apierrors.IsAlreadyExists(err) {
+		if err != nil {
+			return fmt.Errorf("keeping the revision %s: %w", wanted.Name, err)
+		}
+		return nil
+	}
+	is, err := versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", client.ObjectKeyFromObject(wanted))
+	switch {
+	case err != nil:
+		return err
+	case is == nil:
+		return fmt.Errorf("the ControllerRevision %s/%s has just been deleted", wanted.Namespace, wanted.Name)
+	case !metav1.IsControlledBy(is, vm) || !bytes.Equal(is.Data.Raw, wanted.Data.Raw):
+		return fmt.Errorf("the ControllerRevision %s/%s was made by somebody else; delete it", wanted.Namespace, wanted.Name)
+	}
+	return nil
+}
+
+// holdRevision has a revision stay as long as the VM does, whoever else it was kept for.
+func (r *Reconciler) holdRevision(ctx context.Context, vm *v1.VirtualMachine, name string) error {
+	is, err := versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", types.NamespacedName{Namespace: vm.Namespace, Name: name})
+	if err != nil || is == nil || !borrowed(vm, is) {
+		return err
+	}
+	to := is.DeepCopy()
+	to.OwnerReferences = append(to.OwnerReferences, metav1.OwnerReference{
+		APIVersion: v1.VirtualMachineGroupVersionKind.GroupVersion().String(), Kind: v1.VirtualMachineGroupVersionKind.Kind, Name: vm.Name, UID: vm.UID,
+	})
+	return versioned.Patch(ctx, r.Client, "holding the ControllerRevision", is, to)
+}
+
+// dropRevisions lets go of the revisions that the VM went by before. One that stays goes with the VM.
+func (r *Reconciler) dropRevisions(ctx context.Context, from, to *v1.VirtualMachine) {
+	for _, name := range vmlifecycle.Dropped(from, to) {
+		if err := r.dropRevision(ctx, to, name); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "letting go of a revision that the VM went by", "revision", name)
+		}
+	}
+}
+
+func (r *Reconciler) dropRevision(ctx context.Context, vm *v1.VirtualMachine, name string) error {
+	is, err := versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", types.NamespacedName{Namespace: vm.Namespace, Name: name})
+	if err != nil || is == nil || !slices.ContainsFunc(is.OwnerReferences, ownerIs(vm)) {
+		return err
+	}
+	to := is.DeepCopy()
+	to.OwnerReferences = slices.DeleteFunc(to.OwnerReferences, ownerIs(vm))
+	if len(to.OwnerReferences) > 0 {
+		return versioned.Patch(ctx, r.Client, "letting go of the ControllerRevision", is, to)
+	}
+	_, err = deletion.Exact(ctx, r.Client, is, "ControllerRevision")
+	return err
+}
+
+// creations lets through what is new, or what may have changed for VMs that have not seen it yet.
+func creations() predicate.Predicate {
+	return predicate.Funcs{
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		UpdateFunc:  func(event.UpdateEvent) bool { return true },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// referredIndex finds the VMs that wait for what they refer to, by its kind, namespace and name.
+const referredIndex = "drydock.referred"
+
+// unresolved are the names of what a VM refers to and has no revision of.
+func unresolved(object client.Object) []string {
+	vm := object.(*v1.VirtualMachine)
+	var names []string
+	toType, toPreference := instancetype.References(vm)
+	for _, r := range []*instancetype.Reference{toType, toPreference} {
+		if r == nil || r.Revision() != "" {
+			continue
+		}
+		name := r.KindOf() + "/" + r.Name
+		if r.Namespaced() {
+			name = r.KindOf() + "/" + vm.Namespace + "/" + r.Name
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// waiters are the VMs that wait for a type or a preference.
+func (r *Reconciler) waiters(ctx context.Context, object client.Object) []reconcile.Request {
+	name := instancetype.SourceOf(object).Kind + "/" + object.GetName()
+	if object.GetNamespace() != "" {
+		name = instancetype.SourceOf(object).Kind + "/" + object.GetNamespace() + "/" + object.GetName()
+	}
+	var list v1.VirtualMachineList
+	if err := r.Client.List(ctx, &list, client.MatchingFields{referredIndex: name}, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing the VMs that wait for an instance type or a preference", "name", name)
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return out
+}

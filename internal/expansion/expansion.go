@@ -1,0 +1,120 @@
+// Package expansion reads from the API server what a VM refers to, its instance type and its preference, and makes of the
+// VM the one that says by itself what they say.
+//
+// It serves every component that needs a VM as its guest will be. It must not write, and must not decide what a type or
+// a preference means: package instancetype of the rules does.
+package expansion
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/instancetype"
+)
+
+// VM expands a VM. It gives back everything for which it can't be expanded, and then no VM. A VM without a type and a
+// preference is given back as it is.
+func VM(ctx context.Context, reader client.Reader, vm *v1.VirtualMachine, binding string) (*v1.VirtualMachine, field.ErrorList, error) {
+	if !instancetype.Refers(vm) {
+		return vm, nil, nil
+	}
+	toType, toPreference := instancetype.References(vm)
+	var used instancetype.Used
+	var errs field.ErrorList
+	for _, part := range []struct {
+		to   *instancetype.Reference
+		into **instancetype.Source
+	}{{toType, &used.Type}, {toPreference, &used.Preference}} {
+		if part.to == nil {
+			continue
+		}
+		source, refused, err := Source(ctx, reader, vm.Namespace, part.to)
+		if err != nil {
+			return nil, nil, err
+		}
+		*part.into = source
+		if refused != nil {
+			errs = append(errs, refused)
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errs, nil
+	}
+	expanded, errs := instancetype.Expand(vm, used, binding)
+	return expanded, errs, nil
+}
+
+// Source is what a reference of a VM in the namespace is to: what the revision keeps that the VM goes by, or else the type,
+// or the preference, itself. It is refused when there is none.
+func Source(ctx context.Context, reader client.Reader, namespace string, r *instancetype.Reference) (*instancetype.Source, *field.Error, error) {
+	if errs := r.Check(); len(errs) > 0 {
+		return nil, errs[0], nil
+	}
+	if r.InferFromVolume != "" {
+		return nil, field.Forbidden(r.Path().Child("inferFromVolume"), "nothing has been inferred yet"), nil
+	}
+	if name := r.Revision(); name != "" {
+		return revision(ctx, reader, types.NamespacedName{Namespace: namespace, Name: name}, r)
+	}
+	object := objects[r.KindOf()]()
+	key := types.NamespacedName{Name: r.Name}
+	if r.Namespaced() {
+		key.Namespace = namespace
+	}
+	found, err := get(ctx, reader, key, object)
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("reading %s: %w", r, err)
+	case !found:
+		return nil, field.Invalid(r.Path(), r.Name, fmt.Sprintf("Failure to find %s: make it, or select another one", r)), nil
+	}
+	return instancetype.SourceOf(object), nil, nil
+}
+
+// objects are what the kinds are read into.
+var objects = map[string]func() client.Object{
+	instancetype.KindType:              func() client.Object { return &instancetypev1.VirtualMachineInstancetype{} },
+	instancetype.KindClusterType:       func() client.Object { return &instancetypev1.VirtualMachineClusterInstancetype{} },
+	instancetype.KindPreference:        func() client.Object { return &instancetypev1.VirtualMachinePreference{} },
+	instancetype.KindClusterPreference: func() client.Object { return &instancetypev1.VirtualMachineClusterPreference{} },
+}
+
+func revision(ctx context.Context, reader client.Reader, key types.NamespacedName, r *instancetype.Reference) (*instancetype.Source, *field.Error, error) {
+	kept := &appsv1.ControllerRevision{}
+	found, err := get(ctx, reader, key, kept)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the ControllerRevision %s: %w", key, err)
+	}
+	if !found {
+		return nil, field.Invalid(r.Path().Child("revisionName"), key.Name,
+			"Failure to find the ControllerRevision that the VM goes by; without a revisionName it goes by what "+r.String()+" is now"), nil
+	}
+	source, err := instancetype.FromRevision(r, kept)
+	if err != nil {
+		return nil, field.Invalid(r.Path().Child("revisionName"), key.Name, err.Error()), nil
+	}
+	return source, nil, nil
+}
+
+// get reads an object; false means that there is none.
+func get(ctx context.Context, reader client.Reader, key types.NamespacedName, into client.Object) (bool, error) {
+	if len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
+		// Nothing has such a name, and it could not be asked for either.
+		return false, nil
+	}
+	err := reader.Get(ctx, key, into)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,183 @@
+package instancetype
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
+
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplugspec"
+)
+
+// maxSize bounds a type and a preference: each VM that uses one has a copy of it.
+const maxSize = 64 << 10
+
+// CheckType refuses a type that no VM can be made of, whatever the VM says. Whether Drydock has what a type names is
+// asked of the VM that results.
+func CheckType(t *instancetypev1.VirtualMachineInstancetypeSpec) field.ErrorList {
+	errs := size(t)
+	errs = append(errs, positive(int64(t.CPU.Guest), specPath.Child("cpu", "guest"))...)
+	if sockets := t.CPU.MaxSockets; sockets != nil {
+		errs = append(errs, positive(int64(*sockets), specPath.Child("cpu", "maxSockets"))...)
+	}
+	memory, path := &t.Memory, specPath.Child("memory")
+	errs = append(errs, amount(memory.Guest, path.Child("guest"))...)
+	if most := memory.MaxGuest; most != nil {
+		if errs = append(errs, amount(*most, path.Child("maxGuest"))...); most.Cmp(memory.Guest) < 0 {
+			errs = append(errs, field.Invalid(path.Child("maxGuest"), most.String(), "must not be less than memory.guest, which is "+memory.Guest.String()))
+		}
+	}
+	if p := memory.OvercommitPercent; p < 0 || p > 100 {
+		errs = append(errs, field.Invalid(path.Child("overcommitPercent"), p, "must be between 0 and 100"))
+	}
+	if memory.OvercommitPercent > 0 && memory.Hugepages != nil {
+		errs = append(errs, field.Forbidden(path.Child("overcommitPercent"), "hugepages can't be overcommitted"))
+	}
+	errs = append(errs, metav1validation.ValidateLabels(t.NodeSelector, specPath.Child("nodeSelector"))...)
+	return append(errs, annotations(t.Annotations)...)
+}
+
+// CheckPreference does so for a preference.
+func CheckPreference(p *instancetypev1.VirtualMachinePreferenceSpec) field.ErrorList {
+	errs := size(p)
+	errs = append(errs, checkSpread(p)...)
+	errs = append(errs, checkFirmware(p.Firmware)...)
+	if seconds := p.PreferredTerminationGracePeriodSeconds; seconds != nil && *seconds < 0 {
+		errs = append(errs, field.Invalid(specPath.Child("preferredTerminationGracePeriodSeconds"), *seconds, "must not be negative"))
+	}
+	if needs := p.Requirements; needs != nil {
+		path := specPath.Child("requirements")
+		if needs.CPU != nil {
+			errs = append(errs, positive(int64(needs.CPU.Guest), path.Child("cpu", "guest"))...)
+		}
+		if needs.Memory != nil {
+			errs = append(errs, amount(needs.Memory.Guest, path.Child("memory", "guest"))...)
+		}
+	}
+	return append(errs, annotations(p.Annotations)...)
+}
+
+// checkSpread judges how CPUs are arranged.
+func checkSpread(p *instancetypev1.VirtualMachinePreferenceSpec) field.ErrorList {
+	if p.CPU == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	path := specPath.Child("cpu")
+	if kind := value(p.CPU.PreferredCPUTopology); kind != "" && !slices.Contains(topologies(), kind) {
+		errs = append(errs, field.NotSupported(path.Child("preferredCPUTopology"), kind, topologies()))
+	}
+	options := p.CPU.SpreadOptions
+	if options == nil {
+		return errs
+	}
+	path = path.Child("spreadOptions")
+	if across := options.Across; across != nil && !slices.Contains(spreadings, *across) {
+		errs = append(errs, field.NotSupported(path.Child("across"), *across, spreadings))
+	}
+	if options.Ratio == nil {
+		return errs
+	}
+	errs = append(errs, positive(int64(*options.Ratio), path.Child("ratio"))...)
+	if value(options.Across) == instancetypev1.SpreadAcrossCoresThreads && *options.Ratio != threadsOfCore {
+		errs = append(errs, field.Invalid(path.Child("ratio"), *options.Ratio, "must be 2 across CoresThreads: that is how many threads a core has"))
+	}
+	return errs
+}
+
+// topologies are those that a preference can ask for.
+func topologies() []instancetypev1.PreferredCPUTopology {
+	all := slices.Concat(slices.Collect(maps.Keys(current)), slices.Collect(maps.Values(current)))
+	slices.Sort(all)
+	return all
+}
+
+var spreadings = []instancetypev1.SpreadAcross{
+	instancetypev1.SpreadAcrossSocketsCores, instancetypev1.SpreadAcrossCoresThreads, instancetypev1.SpreadAcrossSocketsCoresThreads,
+}
+
+// checkFirmware refuses to prefer two kinds of firmware.
+func checkFirmware(p *instancetypev1.FirmwarePreferences) field.ErrorList {
+	if p == nil || !value(p.PreferredUseBios) || p.PreferredEfi == nil && !value(p.DeprecatedPreferredUseEfi) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(specPath.Child("firmware", "preferredUseBios"), "a guest has either a BIOS or EFI; prefer one of them")}
+}
+
+// DeprecatedType lists the fields of a type that are served, but by which nothing new should be written.
+func DeprecatedType(t *instancetypev1.VirtualMachineInstancetypeSpec) []string {
+	if t.LaunchSecurity == nil {
+		return nil
+	}
+	return []string{"spec.launchSecurity is deprecated: a preference has preferredLaunchSecurity"}
+}
+
+// DeprecatedPreference does so for a preference.
+func DeprecatedPreference(p *instancetypev1.VirtualMachinePreferenceSpec) []string {
+	var warnings []string
+	if p.CPU != nil {
+		if kind := value(p.CPU.PreferredCPUTopology); current[kind] != "" {
+			warnings = append(warnings, fmt.Sprintf("spec.cpu.preferredCPUTopology: %s is deprecated: write %s", kind, current[kind]))
+		}
+	}
+	if f := p.Firmware; f != nil {
+		if f.DeprecatedPreferredUseEfi != nil {
+			warnings = append(warnings, "spec.firmware.preferredUseEfi is deprecated: write preferredEfi: {}")
+		}
+		if f.DeprecatedPreferredUseSecureBoot != nil {
+			warnings = append(warnings, "spec.firmware.preferredUseSecureBoot is deprecated: write preferredEfi: {secureBoot: …}")
+		}
+	}
+	return warnings
+}
+
+// size refuses what is too much to be copied for each VM.
+func size(spec any) field.ErrorList {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return field.ErrorList{field.InternalError(specPath, err)}
+	}
+	if len(text) > maxSize {
+		return field.ErrorList{field.TooLong(specPath, "", maxSize)}
+	}
+	return nil
+}
+
+func positive(number int64, path *field.Path) field.ErrorList {
+	if number > 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, number, "must be greater than 0")}
+}
+
+// amount judges an amount of memory; one with more bytes than an int64 counts is not meant.
+func amount(q resource.Quantity, path *field.Path) field.ErrorList {
+	most := resource.NewQuantity(1<<62, resource.BinarySI)
+	if q.Sign() > 0 && q.Cmp(*most) < 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, q.String(), "must be an amount of memory greater than 0 and less than 4Ei")}
+}
+
+// annotations are a VMI's in the end: those in which Drydock's components keep what they know are theirs.
+func annotations(all map[string]string) field.ErrorList {
+	path := specPath.Child("annotations")
+	errs := apivalidation.ValidateAnnotations(all, path)
+	for _, key := range records {
+		if _, there := all[key]; there {
+			errs = append(errs, field.Forbidden(path.Key(key), "only Drydock's components keep this record of a VMI's volumes"))
+		}
+	}
+	slices.SortFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errs
+}
+
+var records = []string{hotplug.RecordAnnotation, hotplugspec.RemovedAnnotation, hotplugspec.ForcedAnnotation}

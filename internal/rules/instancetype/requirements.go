@@ -1,0 +1,48 @@
+package instancetype
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/machine"
+)
+
+// architecture is that of a guest that names none.
+const architecture = "amd64"
+
+// requirements refuses what is less than the preference needs. spec is the expanded one.
+func requirements(spec *v1.VirtualMachineInstanceSpec, used Used) field.ErrorList {
+	needs := used.Preference.Preference.Requirements
+	if needs == nil {
+		return nil
+	}
+	from, cpuPath, memoryPath := "the VM", vmiPath.Child("domain", "cpu"), vmiPath.Child("domain", "memory", "guest")
+	if used.Type != nil {
+		from, cpuPath, memoryPath = used.Type.String(), typePath, typePath
+	}
+	var errs field.ErrorList
+	refuse := func(path *field.Path, what string, has, wants any) {
+		errs = append(errs, field.Forbidden(path, fmt.Sprintf("%s has %v %s, and %s requires at least %v", from, has, what, used.Preference, wants)))
+	}
+	if needs.CPU != nil {
+		if has := machine.VCPUs(machine.Topology(spec)); has < int(needs.CPU.Guest) {
+			refuse(cpuPath, "vCPUs", has, needs.CPU.Guest)
+		}
+	}
+	if needs.Memory != nil {
+		if has := machine.GuestMemory(spec); has < needs.Memory.Guest.Value() {
+			refuse(memoryPath, "of memory", resource.NewQuantity(has, resource.BinarySI), needs.Memory.Guest.String())
+		}
+	}
+	if wants := value(needs.Architecture); wants != "" {
+		has := spec.Architecture
+		set(&has, architecture)
+		if has != wants {
+			errs = append(errs, field.Forbidden(preferencePath, fmt.Sprintf("%s requires the architecture %s, and the VM is of %s", used.Preference, wants, has)))
+		}
+	}
+	return errs
+}
