@@ -12,12 +12,12 @@ var refused = []struct {
 	name    string
 	instead string
 }{
-	{"adm", ""},
-	{"credentials", "set the guest's keys and passwords by cloud-init, or inside the guest"},
-	{"evacuate-cancel", ""},
-	{"memory-dump", ""},
-	{"objectgraph", "'kubectl get vm,vmi,pods,dv,pvc' lists what belongs to a machine"},
-	{"usbredir", ""},
+	{"adm", "each component logs all that it has to say, at one level: 'kubectl -n kubevirt logs -l kubevirt.io=virt-controller', 'virt-api' or 'virt-handler'"},
+	{"credentials", "edit the Secret of the machine's accessCredentials: the guest follows it; or set keys and passwords by cloud-init"},
+	{"memory-dump", "snapshot the machine's disks with a VirtualMachineSnapshot; have the guest write its own memory dump, with kdump or Windows' crash dump"},
+	{"objectgraph", "'kubectl get vm,vmi,pods,datavolumes,pvc' lists what belongs to a machine"},
+	{"template", "write the machine's manifest with 'virtctl create vm', and keep the variants with kustomize or Helm"},
+	{"usbredir", "give the device to the guest over the network, with usbip between this computer and the guest"},
 	{"vmexport", "copy a disk with a DataVolume whose source is its claim"},
 }
 

@@ -15,9 +15,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"drydock.dev/drydock/internal/virtctl/advice"
+	"drydock.dev/drydock/internal/virtctl/configuration"
 	"drydock.dev/drydock/internal/virtctl/console"
 	"drydock.dev/drydock/internal/virtctl/create"
 	"drydock.dev/drydock/internal/virtctl/env"
+	"drydock.dev/drydock/internal/virtctl/expand"
 	"drydock.dev/drydock/internal/virtctl/expose"
 	"drydock.dev/drydock/internal/virtctl/guest"
 	"drydock.dev/drydock/internal/virtctl/imageupload"
@@ -64,9 +66,11 @@ func New(e *env.Env) *cobra.Command {
 	root.AddCommand(maintenance.NewCommands(e)...)
 	root.AddCommand(
 		create.NewCommand(e),
+		configuration.NewCommand(e),
 		console.NewCommand(e),
 		vnc.NewCommand(e),
 		portforward.NewCommand(e),
+		expand.NewCommand(e),
 		expose.NewCommand(e),
 		imageupload.NewCommand(e),
 		pending.NewCommand(e),

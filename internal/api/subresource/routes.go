@@ -10,7 +10,6 @@ package subresource
 import (
 	"net/http"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	v1 "kubevirt.io/api/core/v1"
@@ -18,7 +17,6 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
-	"drydock.dev/drydock/internal/rules/supported"
 )
 
 // GroupVersion is what is served.
@@ -50,11 +48,9 @@ func New(cluster Cluster, transport http.RoundTripper, maintenance Maintenance) 
 	s.routeMachines()
 	s.routeInstances()
 	s.routeCluster()
+	s.routeRefused()
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
-			Message: r.Method + " " + r.URL.Path + ": " + supported.NotSupported,
-		}})
+		writeError(w, notServed(r, ""))
 	})
 	return s
 }
@@ -107,6 +103,7 @@ func (s *Server) routeInstances() {
 
 	s.route(http.MethodGet, instances, "console", s.stream(nodeapi.Console, Console))
 	s.route(http.MethodGet, instances, "vnc", s.stream(nodeapi.VNC, VNC))
+	s.route(http.MethodGet, instances, "vnc/screenshot", s.stream(nodeapi.Screenshot, VNC))
 	forward := s.stream(nodeapi.PortForward, PortForward)
 	s.route(http.MethodGet, instances, "portforward", forward, "{port}", "{protocol}")
 }

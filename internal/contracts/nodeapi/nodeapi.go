@@ -73,6 +73,13 @@ const (
 	FilesystemList Verb = "filesystemlist"
 )
 
+// Screenshot is a picture of the screen as PNG, with GET.
+const Screenshot Verb = "screenshot"
+
+// MoveCursorQuery is true if the pointer is to be moved before the picture is taken, which wakes a screen saver. It is
+// the subresource's own.
+const MoveCursorQuery = "moveCursor"
+
 // Path is the route of a verb on one VMI. uid must be the VMI's UID: a VMI of
 // the same name that came after it is answered with 404. Extra path elements
 // follow the verb (portforward/8080/tcp).

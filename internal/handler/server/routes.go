@@ -42,6 +42,7 @@ func (s *Server) Handler() http.Handler {
 
 	handle(http.MethodGet, nodeapi.Console, "", s.streams.limited(nodeapi.Console, s.console))
 	handle(http.MethodGet, nodeapi.VNC, "", s.streams.limited(nodeapi.VNC, vnc))
+	handle(http.MethodGet, nodeapi.Screenshot, "", s.screenshot)
 	forward := s.streams.limited(nodeapi.PortForward, portForward)
 	handle(http.MethodGet, nodeapi.PortForward, "/{port}", forward)
 	handle(http.MethodGet, nodeapi.PortForward, "/{port}/{protocol}", forward)

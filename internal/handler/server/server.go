@@ -67,13 +67,15 @@ type Server struct {
 	tls      *tls.Config
 	log      logr.Logger
 	streams  streams
+	// pictures has a place for each picture of a screen that may be taken at a time.
+	pictures chan struct{}
 }
 
 // New returns a Server for the machines of this node. tlsConfig must ask for
 // and verify virt-api's client certificate. consoles is the caller's to close,
 // after Run has returned.
 func New(machines Machines, consoles *stream.Consoles, tlsConfig *tls.Config, log logr.Logger) *Server {
-	return &Server{machines: machines, consoles: consoles, tls: tlsConfig, log: log}
+	return &Server{machines: machines, consoles: consoles, tls: tlsConfig, log: log, pictures: make(chan struct{}, 1)}
 }
 
 const (

@@ -91,6 +91,13 @@ func (c *Client) VMIs(ctx context.Context) ([]v1.VirtualMachineInstance, error) 
 	return list.Items, err
 }
 
+// KubeVirts reads the KubeVirt objects of all namespaces.
+func (c *Client) KubeVirts(ctx context.Context) ([]v1.KubeVirt, error) {
+	list := &v1.KubeVirtList{}
+	err := c.rest.Get().Resource("kubevirts").Do(ctx).Into(list)
+	return list.Items, err
+}
+
 // ReplicaSet reads a VirtualMachineInstanceReplicaSet.
 func (c *Client) ReplicaSet(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstanceReplicaSet, error) {
 	rs := &v1.VirtualMachineInstanceReplicaSet{}
@@ -134,6 +141,12 @@ func (c *Client) Put(ctx context.Context, ref Ref, verb string, options any, par
 // Get reads a subresource's answer as it is.
 func (c *Client) Get(ctx context.Context, ref Ref, verb string) ([]byte, error) {
 	return raw(c.rest.Get().AbsPath(subresource(ref, verb)...).Do(ctx))
+}
+
+// ExpandSpec has the server write out what a VirtualMachine, as JSON, refers to.
+func (c *Client) ExpandSpec(ctx context.Context, namespace string, vm []byte) ([]byte, error) {
+	return raw(c.rest.Put().AbsPath(subresourceRoot, "namespaces", namespace, "expand-vm-spec").
+		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(vm).Do(ctx))
 }
 
 // ServerVersion reads what virt-api says about itself.

@@ -20,6 +20,12 @@ type cloudInit struct {
 	user         string
 	passwordFile string
 	sshKeys      []string
+	// agentKeys lets the guest's agent manage SSH keys, where SELinux would keep it from that.
+	agentKeys bool
+	// sourceGiven and agentGiven say that the user has chosen source and agentKeys.
+	sourceGiven, agentGiven bool
+	// wanted says that the medium is needed even if there is nothing on it but an access credential.
+	wanted bool
 }
 
 // The data sources of --cloud-init.
@@ -31,6 +37,9 @@ const (
 
 const cloudInitVolume = "cloudinitdisk"
 
+// cloudConfigHeader is the first line of user data that cloud-init reads as its configuration.
+const cloudConfigHeader = "#cloud-config\n"
+
 // volume is the cloud-init volume that the flags ask for, or nil.
 func (c cloudInit) volume() (*v1.Volume, error) {
 	plain := c.plain()
@@ -38,8 +47,8 @@ func (c cloudInit) volume() (*v1.Volume, error) {
 	case !slices.Contains([]string{noCloud, configDrive, none}, c.source):
 		return nil, fmt.Errorf("--cloud-init must be %s, %s or %s, not %q", noCloud, configDrive, none, c.source)
 	case c.userData != "" && plain:
-		return nil, errors.New("--cloud-init-user-data already says everything: leave --user, --password-file and --ssh-key away")
-	case !plain && c.userData == "" && c.networkData == "":
+		return nil, errors.New("--cloud-init-user-data already says everything: leave --user, --password-file, --ssh-key and --ga-manage-ssh away")
+	case !plain && c.userData == "" && c.networkData == "" && !c.wanted:
 		return nil, nil
 	case c.source == none:
 		return nil, errors.New("--cloud-init=none contradicts the other cloud-init flags: leave one or the others away")
@@ -50,7 +59,7 @@ func (c cloudInit) volume() (*v1.Volume, error) {
 		}
 	}
 	userData := ""
-	if plain {
+	if plain || c.wanted && c.userData == "" {
 		var err error
 		if userData, err = c.cloudConfig(); err != nil {
 			return nil, err
@@ -61,10 +70,10 @@ func (c cloudInit) volume() (*v1.Volume, error) {
 
 // plain reports whether flags say what is to be in the user data.
 func (c cloudInit) plain() bool {
-	return c.user != "" || c.passwordFile != "" || len(c.sshKeys) > 0
+	return c.user != "" || c.passwordFile != "" || len(c.sshKeys) > 0 || c.agentKeys
 }
 
-// cloudConfig is user data made of --user, --password-file and --ssh-key.
+// cloudConfig is user data made of --user, --password-file, --ssh-key and --ga-manage-ssh.
 func (c cloudInit) cloudConfig() (string, error) {
 	config := map[string]any{}
 	if c.user != "" {
@@ -81,11 +90,17 @@ func (c cloudInit) cloudConfig() (string, error) {
 	if len(c.sshKeys) > 0 {
 		config["ssh_authorized_keys"] = c.sshKeys
 	}
+	if c.agentKeys {
+		config["runcmd"] = [][]string{{"setsebool", "-P", "virt_qemu_ga_manage_ssh", "on"}}
+	}
+	if len(config) == 0 {
+		return cloudConfigHeader, nil
+	}
 	text, err := yaml.Marshal(config)
 	if err != nil {
 		return "", fmt.Errorf("encoding cloud-init user data: %w", err)
 	}
-	return "#cloud-config\n" + string(text), nil
+	return cloudConfigHeader + string(text), nil
 }
 
 func (c cloudInit) inVolume(userData string) *v1.Volume {

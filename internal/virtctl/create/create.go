@@ -4,6 +4,8 @@ package create
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,16 +19,16 @@ import (
 func NewCommand(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Write the manifest of a virtual machine or of a clone",
+		Short: "Write the manifest of a virtual machine, a clone, an instance type or a preference",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newVM(e), newClone(e))
+	cmd.AddCommand(newVM(e), newClone(e), newInstancetype(e), newPreference(e))
 	return cmd
 }
 
 func newVM(e *env.Env) *cobra.Command {
-	var o options
+	o := options{instancetype: newInstancetypeChoice(), preference: newPreferenceChoice()}
 	cmd := &cobra.Command{
 		Use:   "vm",
 		Short: "Write the manifest of a VirtualMachine to standard output",
@@ -34,19 +36,21 @@ func newVM(e *env.Env) *cobra.Command {
 			"create vm --name=vm-cirros --volume-containerdisk=src:quay.io/kubevirt/cirros-container-disk-demo:latest | kubectl create -f -",
 			"# With a user and an SSH key, from a claim:",
 			"create vm --name=db --memory=4Gi --volume-pvc=src:db-disk --user=admin --ssh-key=\"$(cat ~/.ssh/id_ed25519.pub)\"",
+			"# Of a size and for a system that the cluster knows:",
+			"create vm --name=app --instancetype=u1.medium --preference=fedora --volume-import=type:ds,src:images/fedora",
 			"# With a disk of its own that is filled from an image:",
 			"create vm --name=web --volume-import=type:http,size:10Gi,url:https://cloud.debian.org/images/cloud/bookworm/latest/debian-12-generic-amd64.qcow2"),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := refuse(cmd); err != nil {
+			if err := o.readFlags(cmd); err != nil {
 				return err
 			}
 			o.namespace = *e.Flags.Namespace
-			return run(e, o)
+			return run(e, &o)
 		},
 	}
 	o.addFlags(cmd)
-	addRefused(cmd)
+	o.addGuestFlags(cmd)
 	return cmd
 }
 
@@ -59,49 +63,63 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.Int64Var(&o.gracePeriod, "termination-grace-period", 180, "seconds that the guest is given to shut down")
 	flags.StringArrayVar(&o.containerDisks, "volume-containerdisk", nil, "disk from a container image: src:IMAGE[,name:NAME][,bootorder:N]; may be repeated")
 	flags.StringArrayVar(&o.claims, "volume-pvc", nil, "disk from a PersistentVolumeClaim: src:CLAIM[,name:NAME][,bootorder:N]; may be repeated")
-	flags.StringArrayVar(&o.imports, importFlag, nil, "disk that is made with the machine: type:blank|http|pvc|registry|snapshot[,size:SIZE][,url:URL][,src:[NAMESPACE/]NAME][,name:NAME][,bootorder:N]; may be repeated")
+	flags.StringArrayVar(&o.imports, importFlag, nil, "disk that is made with the machine: type:blank|ds|http|pvc|registry|snapshot[,size:SIZE][,url:URL][,src:[NAMESPACE/]NAME][,name:NAME][,bootorder:N]; may be repeated")
+	flags.StringVarP(&o.output, "output", "o", "yaml", "json or yaml")
+	o.instancetype.addFlags(flags)
+	o.preference.addFlags(flags)
+	for _, group := range [][]string{
+		{"memory", "instancetype", "infer-instancetype", "infer-instancetype-from"},
+		{"cpus", "instancetype", "infer-instancetype", "infer-instancetype-from"},
+		{"preference", "infer-preference", "infer-preference-from"},
+	} {
+		cmd.MarkFlagsMutuallyExclusive(group...)
+	}
+	for alias, kind := range aliases {
+		flags.StringArray(alias, nil, "the older form of --"+importFlag+"=type:"+kind)
+		flags.Lookup(alias).Hidden = true
+	}
+}
+
+// addGuestFlags adds the flags about what is inside the guest.
+func (o *options) addGuestFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.sysprep, sysprepFlag, "", "answer files for Windows' setup: src:NAME[,type:configmap|secret]")
+	flags.StringArrayVar(&o.credentials, credentialFlag, nil, "Secret whose keys or passwords the guest gets: src:SECRET[,type:ssh|password][,method:ga|nocloud|configdrive][,user:USER]; may be repeated")
 	flags.StringVar(&o.cloudInit.source, "cloud-init", noCloud, "data source of cloud-init: nocloud, configdrive or none")
 	flags.StringVar(&o.cloudInit.userData, "cloud-init-user-data", "", "user data for cloud-init, in base64")
 	flags.StringVar(&o.cloudInit.networkData, "cloud-init-network-data", "", "network data for cloud-init, in base64")
 	flags.StringVar(&o.cloudInit.user, "user", "", "user that cloud-init sets up")
 	flags.StringVar(&o.cloudInit.passwordFile, "password-file", "", "file with the user's password")
 	flags.StringArrayVar(&o.cloudInit.sshKeys, "ssh-key", nil, "public key that may log in as the user; may be repeated")
-	flags.StringVarP(&o.output, "output", "o", "yaml", "json or yaml")
+	flags.BoolVar(&o.cloudInit.agentKeys, "ga-manage-ssh", false, "have cloud-init let the guest's agent manage SSH keys, which SELinux denies it by default")
 }
 
-// refused are flags of KubeVirt's create vm for what Drydock does not
-// implement. They exist to say so, rather than to be unknown.
-var refused = []struct {
-	name     string
-	isSwitch bool
-}{
-	{name: "instancetype"}, {name: "preference"},
-	{name: "infer-instancetype", isSwitch: true}, {name: "infer-preference", isSwitch: true},
-	{name: "volume-blank"}, {name: "volume-clone-pvc"}, {name: "volume-datasource"},
-	{name: "volume-sysprep"}, {name: "access-cred"}, {name: "ga-manage-ssh", isSwitch: true},
-}
+// aliases are flags of KubeVirt's older releases for what --volume-import does now, with the type that they stand for.
+var aliases = map[string]string{"volume-blank": "blank", "volume-clone-pvc": "pvc", "volume-datasource": "ds"}
 
-func addRefused(cmd *cobra.Command) {
-	for _, r := range refused {
-		if r.isSwitch {
-			cmd.Flags().Bool(r.name, false, "not supported by Drydock")
-		} else {
-			cmd.Flags().StringArray(r.name, nil, "not supported by Drydock")
-		}
-		cmd.Flags().Lookup(r.name).Hidden = true
+// readFlags takes what flags say by being there at all. The aliases come before --volume-import, as in the order of booting.
+func (o *options) readFlags(cmd *cobra.Command) error {
+	flags := cmd.Flags()
+	o.memoryGiven, o.cpusGiven = flags.Changed("memory"), flags.Changed("cpus")
+	for _, r := range []*choice{&o.instancetype, &o.preference} {
+		r.asked = r.from != "" || r.infer && flags.Changed(r.inferFlag())
 	}
-}
-
-func refuse(cmd *cobra.Command) error {
-	for _, r := range refused {
-		if cmd.Flags().Changed(r.name) {
-			return fmt.Errorf("--%s: not supported by Drydock", r.name)
+	o.cloudInit.sourceGiven, o.cloudInit.agentGiven = flags.Changed("cloud-init"), flags.Changed("ga-manage-ssh")
+	var older []string
+	for _, alias := range slices.Sorted(maps.Keys(aliases)) {
+		values, err := flags.GetStringArray(alias)
+		if err != nil {
+			return fmt.Errorf("reading --%s: %w", alias, err)
+		}
+		for _, text := range values {
+			older = append(older, "type:"+aliases[alias]+","+text)
 		}
 	}
+	o.imports = append(older, o.imports...)
 	return nil
 }
 
-func run(e *env.Env, o options) error {
+func run(e *env.Env, o *options) error {
 	if err := env.CheckFormat(o.output); err != nil {
 		return err
 	}

@@ -19,9 +19,15 @@ type importer struct {
 	// required and optional are its parameters, beside those of every type.
 	required, optional []string
 	source             func(values map[string]string) *cdiv1.DataVolumeSource
+	// isDataSource says that src is a DataSource, which leads to the source.
+	isDataSource bool
 }
 
 var importers = map[string]importer{
+	"ds": {
+		required: []string{"src"}, optional: []string{"size"}, isDataSource: true,
+		source: func(map[string]string) *cdiv1.DataVolumeSource { return nil },
+	},
 	"blank": {
 		required: []string{"size"},
 		source: func(map[string]string) *cdiv1.DataVolumeSource {
@@ -66,6 +72,14 @@ var importers = map[string]importer{
 	},
 }
 
+// otherTypes are those of KubeVirt's virtctl from which Drydock imports nothing, with the way around.
+var otherTypes = map[string]string{
+	"gcs":     "give the object's URL with type:http",
+	"imageio": "export the disk and give its URL with type:http, or upload it with 'virtctl image-upload'",
+	"s3":      "give a signed URL of the object with type:http",
+	"vddk":    "convert the disk with virt-v2v and upload it with 'virtctl image-upload'",
+}
+
 // given is nil for what the user left out.
 func given[T ~string](value T) *T {
 	if value == "" {
@@ -90,8 +104,11 @@ func parseImport(machine, text string, position int) (disk, error) {
 		return disk{}, err
 	}
 	kind, known := importers[values["type"]]
+	if instead := otherTypes[values["type"]]; instead != "" {
+		return disk{}, fmt.Errorf("--%s: type:%s: not supported by Drydock: %s", importFlag, values["type"], instead)
+	}
 	if !known {
-		return disk{}, fmt.Errorf("--%s: the parameter type must be one of blank, http, pvc, registry, snapshot, not %q", importFlag, values["type"])
+		return disk{}, fmt.Errorf("--%s: the parameter type must be one of blank, ds, http, pvc, registry, snapshot, not %q", importFlag, values["type"])
 	}
 	allowed := slices.Concat([]string{"type"}, kind.required, kind.optional, []string{"name", "bootorder"})
 	if err := checkKeys(importFlag, values, allowed, kind.required); err != nil {
@@ -109,6 +126,9 @@ func parseImport(machine, text string, position int) (disk, error) {
 	d.template.Name = d.volume.Name
 	if name := values["src"]; name != "" {
 		namespace, name := splitSource(name)
+		if kind.isDataSource {
+			d.template.Spec.SourceRef = &cdiv1.DataVolumeSourceRef{Kind: "DataSource", Namespace: given(namespace), Name: name}
+		}
 		for _, part := range []string{namespace, name} {
 			if problems := validation.IsDNS1123Subdomain(part); part != "" && len(problems) > 0 {
 				return disk{}, fmt.Errorf("--%s: src must be [NAMESPACE/]NAME, not %q: %s", importFlag, values["src"], problems[0])

@@ -22,8 +22,14 @@ type options struct {
 	containerDisks []string
 	claims         []string
 	imports        []string
+	sysprep        string
+	credentials    []string
 	cloudInit      cloudInit
-	output         string
+	instancetype   choice
+	preference     choice
+	// memoryGiven and cpusGiven say that the user has asked for them.
+	memoryGiven, cpusGiven bool
+	output                 string
 }
 
 var runStrategies = []v1.VirtualMachineRunStrategy{
@@ -32,7 +38,7 @@ var runStrategies = []v1.VirtualMachineRunStrategy{
 
 // machine builds the VirtualMachine. What admission would fill in and users
 // commonly change (bus, network) is written out.
-func (o options) machine() (*v1.VirtualMachine, error) {
+func (o *options) machine() (*v1.VirtualMachine, error) {
 	strategy, err := o.strategy()
 	if err != nil {
 		return nil, err
@@ -54,6 +60,10 @@ func (o options) machine() (*v1.VirtualMachine, error) {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 		return nil, fmt.Errorf("--name: %q is no name for a machine: %s", name, problems[0])
 	}
+	credentials, err := o.accessCredentials()
+	if err != nil {
+		return nil, err
+	}
 	disks, err := o.disks(name)
 	if err != nil {
 		return nil, err
@@ -72,11 +82,25 @@ func (o options) machine() (*v1.VirtualMachine, error) {
 	domain.CPU = &v1.CPU{Sockets: o.cpus}
 	domain.Devices.Interfaces = []v1.Interface{*v1.DefaultMasqueradeNetworkInterface()}
 	domain.Devices.Rng = &v1.Rng{}
+	vm.Spec.Template.Spec.AccessCredentials = credentials
 	attach(&vm.Spec, disks)
-	return vm, nil
+	return vm, o.applyReferences(vm, disks)
 }
 
-func (o options) strategy() (v1.VirtualMachineRunStrategy, error) {
+// accessCredentials come before the disks: what they need of cloud-init is in its disk.
+func (o *options) accessCredentials() ([]v1.AccessCredential, error) {
+	var out []v1.AccessCredential
+	for _, text := range o.credentials {
+		credential, err := o.cloudInit.parseCredential(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, credential)
+	}
+	return out, nil
+}
+
+func (o *options) strategy() (v1.VirtualMachineRunStrategy, error) {
 	names := make([]string, 0, len(runStrategies))
 	for _, strategy := range runStrategies {
 		if strings.EqualFold(string(strategy), o.runStrategy) {
@@ -89,7 +113,7 @@ func (o options) strategy() (v1.VirtualMachineRunStrategy, error) {
 
 // disks are the volumes of all flags, in the order in which the guest sees
 // them: those of the user first, cloud-init last.
-func (o options) disks(machine string) ([]disk, error) {
+func (o *options) disks(machine string) ([]disk, error) {
 	var disks []disk
 	for i, text := range o.containerDisks {
 		d, err := parseContainerDisk(text, i)
@@ -107,6 +131,13 @@ func (o options) disks(machine string) ([]disk, error) {
 	}
 	for i, text := range o.imports {
 		d, err := parseImport(machine, text, i)
+		if err != nil {
+			return nil, err
+		}
+		disks = append(disks, d)
+	}
+	if o.sysprep != "" {
+		d, err := parseSysprep(o.sysprep)
 		if err != nil {
 			return nil, err
 		}
@@ -148,6 +179,9 @@ func attach(machine *v1.VirtualMachineSpec, disks []disk) {
 		}
 		spec.Volumes = append(spec.Volumes, d.volume)
 		target := v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}
+		if d.isCDRom {
+			target = v1.DiskDevice{CDRom: &v1.CDRomTarget{Bus: v1.DiskBusSATA}}
+		}
 		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks,
 			v1.Disk{Name: d.volume.Name, BootOrder: d.bootOrder, DiskDevice: target})
 	}

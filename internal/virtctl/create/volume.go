@@ -17,6 +17,8 @@ type disk struct {
 	bootOrder *uint
 	// template is of a disk that is made with the machine.
 	template *v1.DataVolumeTemplateSpec
+	// isCDRom says that the guest sees a CD-ROM.
+	isCDRom bool
 }
 
 // pairs are the parts of a flag such as src:registry.example/disk:1,bootorder:1.

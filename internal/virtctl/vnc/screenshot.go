@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"drydock.dev/drydock/internal/rfb"
 	"drydock.dev/drydock/internal/virtctl/client"
 	"drydock.dev/drydock/internal/virtctl/env"
-	"drydock.dev/drydock/internal/virtctl/rfb"
 )
 
 // screenshotTimeout is for the picture as a whole: megabytes of raw pixels, at

@@ -7,6 +7,7 @@ package rfb
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ const (
 	serverCutText      = 3
 )
 
-// maxPixels bounds what a server may make the client allocate: an 8K screen.
+// maxPixels bounds what a server may make a client allocate that has not said what it can: an 8K screen.
 const maxPixels = 7680 * 4320
 
 // Options say how the picture is taken.
@@ -45,12 +46,14 @@ type Options struct {
 	// MoveCursor moves the pointer to the corner first, which wakes a screen
 	// saver.
 	MoveCursor bool
+	// MaxPixels bounds what a server may make this process allocate, four bytes each; 0 is an 8K screen.
+	MaxPixels int
 }
 
 // Picture takes a picture of the screen at the other end of the connection,
 // which is of no use afterwards.
 func Picture(conn io.ReadWriter, options Options) (image.Image, error) {
-	s := &session{conn: conn}
+	s := &session{conn: conn, maxPixels: cmp.Or(options.MaxPixels, maxPixels)}
 	if err := s.begin(); err != nil {
 		return nil, fmt.Errorf("beginning to look at the screen: %w", err)
 	}
@@ -67,7 +70,8 @@ type session struct {
 	conn   io.ReadWriter
 	screen *image.NRGBA
 	// missing is how many pixels of the screen have not been painted yet.
-	missing int
+	missing   int
+	maxPixels int
 }
 
 // begin does the handshake up to the size of the screen.
@@ -106,7 +110,7 @@ func (s *session) begin() error {
 // resize begins with an empty screen of that size.
 func (s *session) resize(width, height uint16) error {
 	s.missing = int(width) * int(height)
-	if s.missing > maxPixels {
+	if s.missing > s.maxPixels {
 		return fmt.Errorf("the screen of %d by %d pixels is too large", width, height)
 	}
 	s.screen = image.NewNRGBA(image.Rect(0, 0, int(width), int(height)))

@@ -1,0 +1,70 @@
+package subresource
+
+import (
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"drydock.dev/drydock/internal/rules/supported"
+)
+
+// refusedVerb is a subresource of KubeVirt's that Drydock does not serve, and what to do instead. KubeVirt's virtctl and
+// other clients call it and show their users the sentence. Discovery does not tell about it.
+type refusedVerb struct {
+	method string
+	// path is below a namespace's objects, or for a cluster's verb below the group's version.
+	path    string
+	instead string
+}
+
+const (
+	oneMachine  = "namespaces/{namespace}/" + machines + "/{name}/"
+	oneInstance = "namespaces/{namespace}/" + instances + "/{name}/"
+)
+
+const (
+	noDump     = "snapshot the machine's disks with a VirtualMachineSnapshot; have the guest write its own memory dump (kdump, or Windows' crash dump) to a disk of its own"
+	noGraph    = "'kubectl get vm,vmi,pods,datavolumes,pvc' lists what belongs to a machine; pods and claims name their machine in labels and owner references"
+	noSEV      = "guests whose memory is encrypted are not supported: leave spec.template.spec.domain.launchSecurity away"
+	noBackup   = "copy the disks of a VirtualMachineSnapshot: make a DataVolume whose source is the snapshot of the disk"
+	noProfiler = "start the component with --pprof-addr and read /debug/pprof there"
+)
+
+var refusedVerbs = []refusedVerb{
+	{http.MethodPut, oneMachine + "memorydump", noDump},
+	{http.MethodPut, oneMachine + "removememorydump", noDump},
+	{http.MethodGet, oneMachine + "objectgraph", noGraph},
+	{http.MethodGet, oneInstance + "objectgraph", noGraph},
+	{http.MethodGet, oneInstance + "usbredir", "give the device to the guest over the network, with usbip between the client and the guest"},
+	{http.MethodGet, oneInstance + "vsock", "reach the guest's ports with 'virtctl port-forward'"},
+	{http.MethodGet, oneInstance + "sev/fetchcertchain", noSEV},
+	{http.MethodGet, oneInstance + "sev/querylaunchmeasurement", noSEV},
+	{http.MethodPut, oneInstance + "sev/setupsession", noSEV},
+	{http.MethodPut, oneInstance + "sev/injectlaunchsecret", noSEV},
+	{http.MethodPut, oneInstance + "backup", noBackup},
+	{http.MethodPut, oneInstance + "redefine-checkpoint", noBackup},
+	{http.MethodGet, "guestfs", "name the image with --image, or use Drydock's virtctl: 'virtctl guestfs --vm VM' takes the machine's lock, too"},
+	{http.MethodGet, "start-cluster-profiler", noProfiler},
+	{http.MethodGet, "stop-cluster-profiler", noProfiler},
+	{http.MethodGet, "dump-cluster-profiler", noProfiler},
+}
+
+func (s *Server) routeRefused() {
+	for _, verb := range refusedVerbs {
+		s.mux.HandleFunc(verb.method+" "+Root+GroupVersion.Version+"/"+verb.path, func(w http.ResponseWriter, r *http.Request) {
+			writeError(w, notServed(r, verb.instead))
+		})
+	}
+}
+
+// notServed is the answer to what there is not, and what to do instead, if anything.
+func notServed(r *http.Request, instead string) error {
+	message := r.Method + " " + r.URL.Path + ": " + supported.NotSupported
+	if instead != "" {
+		message += ": " + instead
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: message,
+	}}
+}

@@ -1,0 +1,59 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"image/png"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/rfb"
+)
+
+// A picture costs this process four bytes a pixel while it is taken. The guest chooses the size of its screen, so one
+// that is larger than 4K is refused, and the node's pictures are taken one after another.
+const (
+	maxPicture     = 3840 * 2160
+	pictureTimeout = 25 * time.Second
+)
+
+// screenshot answers with the screen as PNG.
+func (s *Server) screenshot(m Machine, w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := context.WithTimeoutCause(r.Context(), pictureTimeout, errors.New("the screen did not come in time"))
+	defer cancel()
+	select {
+	case s.pictures <- struct{}{}:
+		defer func() { <-s.pictures }()
+	case <-ctx.Done():
+		return apierrors.NewTooManyRequests("other pictures are being taken on this node; try again", 1)
+	}
+	conn, err := m.DialVNC(ctx)
+	if err != nil {
+		return fmt.Errorf("connecting to the screen of the guest: %w", err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	picture, err := rfb.Picture(conn, rfb.Options{MoveCursor: r.URL.Query().Get(nodeapi.MoveCursorQuery) == "true", MaxPixels: maxPicture})
+	_ = conn.Close()
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return fmt.Errorf("taking a picture of the guest's screen: %w", err)
+	}
+	// Who reads slowly keeps others from their pictures, so that there is an end to it.
+	response := http.NewResponseController(w)
+	if err := response.SetWriteDeadline(time.Now().Add(pictureTimeout)); err != nil {
+		return fmt.Errorf("answering with a picture: %w", err)
+	}
+	// The connection may serve other requests.
+	defer func() { _ = response.SetWriteDeadline(time.Time{}) }()
+	w.Header().Set("Content-Type", "image/png")
+	encoder := png.Encoder{CompressionLevel: png.BestSpeed}
+	// A caller that has gone needs no picture.
+	_ = encoder.Encode(w, picture)
+	return nil
+}

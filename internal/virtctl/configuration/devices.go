@@ -1,0 +1,59 @@
+// Package configuration is virtctl permitted-devices: what the KubeVirt object says that machines may have of the
+// nodes' devices. It reads that object and changes nothing.
+package configuration
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/virtctl/env"
+)
+
+// NewCommand makes the command.
+func NewCommand(e *env.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "permitted-devices",
+		Short:   "List the GPUs and other devices of nodes that machines may have",
+		Example: e.Example("# What may stand in a machine's gpus and hostDevices:", "permitted-devices"),
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), e) },
+	}
+}
+
+func run(ctx context.Context, e *env.Env) error {
+	c, err := e.Client()
+	if err != nil {
+		return err
+	}
+	kubevirts, err := c.KubeVirts(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the KubeVirt object: %w", err)
+	}
+	if len(kubevirts) == 0 {
+		return fmt.Errorf("the cluster has no KubeVirt object, which says what is permitted")
+	}
+	_, err = fmt.Fprint(e.Out, list(kubevirts[0].Spec.Configuration.PermittedHostDevices))
+	return err
+}
+
+// list is what is printed, by kind of device.
+func list(permitted *v1.PermittedHostDevices) string {
+	if permitted == nil {
+		permitted = &v1.PermittedHostDevices{}
+	}
+	text := "Permitted devices:\nHost devices:\n"
+	for _, device := range permitted.PciHostDevices {
+		text += fmt.Sprintf("  %s (PCI %s)\n", device.ResourceName, device.PCIVendorSelector)
+	}
+	for _, device := range permitted.USB {
+		text += fmt.Sprintf("  %s (USB)\n", device.ResourceName)
+	}
+	text += "GPU devices:\n"
+	for _, device := range permitted.MediatedDevices {
+		text += fmt.Sprintf("  %s (%s)\n", device.ResourceName, device.MDEVNameSelector)
+	}
+	return text
+}
