@@ -25,9 +25,9 @@ func addMaintenance(add adder, cluster client.Reader) {
 		if r.Operation != admissionv1.Create {
 			return nil
 		}
-		vm, err := maintained(ctx, cluster, r)
+		of, err := maintained(ctx, cluster, r)
 		if err == nil {
-			defaults.MaintenancePod(r.New, vm)
+			defaults.MaintenancePod(r.New, of)
 		}
 		return err
 	})
@@ -39,27 +39,28 @@ func addMaintenance(add adder, cluster client.Reader) {
 		case r.Operation != admissionv1.Create:
 			return validate.MaintenancePodUpdate(r.New, r.Old), nil
 		}
-		vm, err := maintained(ctx, cluster, r)
+		of, err := maintained(ctx, cluster, r)
 		if err != nil {
 			return nil, err
 		}
-		return validate.MaintenancePod(r.New, vm), nil
+		return validate.MaintenancePod(r.New, of), nil
 	})
 	add(validateMaintenance, validating, err)
 }
 
-// maintained reads the VM that a new pod names, nil if there is none.
-func maintained(ctx context.Context, cluster client.Reader, r admission.Request[corev1.Pod]) (*v1.VirtualMachine, error) {
+// maintained reads the machine that a new pod names, nil if there is none.
+func maintained(ctx context.Context, cluster client.Reader, r admission.Request[corev1.Pod]) (lock.Machine, error) {
 	name := types.NamespacedName{Namespace: r.Namespace, Name: lock.For(r.New)}
 	if len(validation.IsDNS1123Subdomain(name.Name)) > 0 {
 		return nil, nil
 	}
-	vm := &v1.VirtualMachine{}
-	switch err := cluster.Get(ctx, name, vm); {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading VM %s: %w", name, err)
+	for _, machine := range []lock.Machine{&v1.VirtualMachine{}, &v1.VirtualMachineInstance{}} {
+		switch err := cluster.Get(ctx, name, machine); {
+		case err == nil:
+			return machine, nil
+		case !apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("reading %s %s: %w", lock.Noun(machine), name, err)
+		}
 	}
-	return vm, nil
+	return nil, nil
 }

@@ -214,3 +214,71 @@ func (w *world) endRace(pod *corev1.Pod) {
 		w.removePod(&pods[i])
 	}
 }
+
+// TestAVMIIsTakenToMaintenanceAndBack has a guest end because its VMI is to have none, locks the VMI, and starts it anew
+// when it may run again and the lock is free; the loops end again and again.
+func TestAVMIIsTakenToMaintenanceAndBack(t *testing.T) {
+	w := newWorld(t)
+	w.createVMI("vm")
+	first := w.run("vm")
+	waits := w.maintain("fix")
+	w.startStrategy("vm", `"Maintenance"`)
+	w.awaitPodDeletion(first)
+	w.do("reading the pod", w.client.Get(w.ctx, client.ObjectKeyFromObject(waits), waits))
+	if !lock.Gated(waits) {
+		t.Fatal("a pod may run beside the guest")
+	}
+	w.phase("vm", v1.Succeeded) // virt-handler has heard that QEMU has ended
+	w.interrupt(3, 15*time.Millisecond)
+	w.removePod(first)
+	w.eventually("the gate to come off", func() (bool, string) {
+		w.do("reading the pod", w.client.Get(w.ctx, client.ObjectKeyFromObject(waits), waits))
+		return !lock.Gated(waits), fmt.Sprintf("conditions %+v", waits.Status.Conditions)
+	})
+	w.bind(waits)
+	vmi := w.awaitPhase("vm", lock.Phase)
+	if !lock.HeldBy(vmi, waits) || vmi.Status.NodeName != "" || len(vmi.Status.ActivePods) != 0 || vmi.Labels[v1.NodeNameLabel] != "" {
+		t.Errorf("something is left of the first guest, or nobody has the lock: %+v, %+v", vmi.ObjectMeta, vmi.Status)
+	}
+	w.startStrategy("vm", "null")
+	w.restartLoops()
+	w.quiet()
+	for _, pod := range w.pods() {
+		if pod.Labels[v1.AppLabel] == layout.LauncherApp {
+			t.Errorf("the VMI is locked, and has the launcher pod %s", pod.Name)
+		}
+	}
+	w.finishes(waits)
+	w.interrupt(3, 15*time.Millisecond)
+	w.letsGo(waits)
+	second := w.run("vm")
+	if second.Name != first.Name || second.UID == first.UID {
+		t.Errorf("the guest runs in %s (%s) after %s (%s)", second.Name, second.UID, first.Name, first.UID)
+	}
+}
+
+// TestAVMIThatIsMadeForMaintenanceHasNoGuest.
+func TestAVMIThatIsMadeForMaintenanceHasNoGuest(t *testing.T) {
+	w := newWorld(t)
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "vm"}, Spec: testSpec()}
+	vmi.Finalizers = []string{v1.VirtualMachineInstanceFinalizer}
+	vmi.Spec.StartStrategy = new(lock.StartStrategy)
+	w.do("creating the VMI", w.client.Create(w.ctx, vmi))
+	w.awaitPhase("vm", v1.Pending)
+	w.quiet()
+	if pods := w.pods(); len(pods) > 0 {
+		t.Errorf("it has the pods %+v", pods)
+	}
+	pod := w.maintain("fix")
+	w.awaitPhase("vm", lock.Phase)
+	w.do("deleting the VMI", w.client.Delete(w.ctx, w.vmi("vm")))
+	w.awaitPodDeletion(pod)
+	w.letsGo(pod)
+	w.awaitGone("vm")
+}
+
+func (w *world) startStrategy(name, strategy string) {
+	w.t.Helper()
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"startStrategy":`+strategy+`}}`))
+	w.do("changing the start strategy", w.client.Patch(w.ctx, w.vmi(name), patch))
+}

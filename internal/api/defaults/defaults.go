@@ -72,7 +72,9 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance, settings clusterconfig.Setti
 		setMachine(completed, old.Spec.Domain.Machine.Type)
 	}
 	Spec(completed, settings)
-	if equality.Semantic.DeepEqual(*completed, old.Spec) {
+	same := old.Spec.DeepCopy()
+	same.StartStrategy = completed.StartStrategy // which a VMI is taken to maintenance by
+	if equality.Semantic.DeepEqual(*completed, *same) {
 		vmi.Spec = *completed
 	}
 }

@@ -13,20 +13,24 @@ import (
 )
 
 // MaintenancePod gives a new maintenance pod what makes it wait for its lock, and what it is found by: a gate, a
-// finalizer, labels, and the VM as an owner, so that it goes with the VM. vm is the one that it names, nil if there is
+// finalizer, labels, and the machine as an owner, so that it goes with that. of is the one that it names, nil if there is
 // none. A pod that has a controller already, a Job's, keeps that.
-func MaintenancePod(pod *corev1.Pod, vm *v1.VirtualMachine) {
+func MaintenancePod(pod *corev1.Pod, of lock.Machine) {
 	if !lock.Gated(pod) && pod.Spec.NodeName == "" { // With a node it is refused, in words.
 		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: layout.MaintenanceGate})
 	}
 	lock.Keep(pod)
 	pod.Labels[v1.AppLabel] = layout.MaintenanceApp
 	lock.LabelClaims(pod)
-	if vm == nil || ownedBy(pod, vm.UID) {
+	if of == nil || ownedBy(pod, of.GetUID()) {
 		return
 	}
+	kind := v1.VirtualMachineGroupVersionKind.Kind
+	if _, is := of.(*v1.VirtualMachineInstance); is {
+		kind = v1.VirtualMachineInstanceGroupVersionKind.Kind
+	}
 	pod.OwnerReferences = append(pod.OwnerReferences, metav1.OwnerReference{
-		APIVersion: v1.GroupVersion.String(), Kind: v1.VirtualMachineGroupVersionKind.Kind, Name: vm.Name, UID: vm.UID,
+		APIVersion: v1.GroupVersion.String(), Kind: kind, Name: of.GetName(), UID: of.GetUID(),
 	})
 }
 

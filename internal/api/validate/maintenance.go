@@ -6,30 +6,34 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/supported"
 )
 
-// MaintenancePod judges a new maintenance pod, after MaintenancePod of package defaults. vm is the VM that it names, nil
-// if there is none.
-func MaintenancePod(pod *corev1.Pod, vm *v1.VirtualMachine) field.ErrorList {
+// MaintenancePod judges a new maintenance pod, after MaintenancePod of package defaults. of is the machine that it names,
+// nil if there is none.
+func MaintenancePod(pod *corev1.Pod, of lock.Machine) field.ErrorList {
 	metadata, spec := field.NewPath("metadata"), field.NewPath("spec")
 	var errs field.ErrorList
 	if len(pod.Name) > lock.MaxPodName {
 		errs = append(errs, field.Invalid(metadata.Child("name"), pod.Name,
-			fmt.Sprintf("the name of a maintenance pod becomes a label of the VM and must be no more than %d characters", lock.MaxPodName)))
+			fmt.Sprintf("the name of a maintenance pod becomes a label of its VM or VMI and must be no more than %d characters", lock.MaxPodName)))
 	}
-	if vm == nil {
+	if of == nil {
 		errs = append(errs, field.Invalid(metadata.Child("labels").Key(layout.MaintenanceForLabel), lock.For(pod),
-			"there is no VM of this name in the namespace"))
+			"there is no VM of this name in the namespace, and no VMI"))
 	}
 	switch {
 	case pod.Spec.NodeName != "":
 		errs = append(errs, field.Forbidden(spec.Child("nodeName"),
-			"a maintenance pod waits for the VM's disks and can't be given a node; use spec.nodeSelector"))
+			"a maintenance pod waits for the disks and can't be given a node; use spec.nodeSelector"))
 	case !lock.Gated(pod):
 		errs = append(errs, field.Required(spec.Child("schedulingGates"), "a maintenance pod must have the gate "+layout.MaintenanceGate))
 	}
@@ -60,11 +64,11 @@ func MaintenancePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 	}
 	if lock.Gated(old) != lock.Gated(pod) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "schedulingGates"),
-			"only virt-controller takes the gate off, when the VM is locked for the pod"))
+			"only virt-controller takes the gate off, when the disks are locked for the pod"))
 	}
 	if lock.Kept(old) != lock.Kept(pod) {
 		errs = append(errs, field.Forbidden(metadata.Child("finalizers"),
-			"only virt-controller takes the finalizer off, when the pod can no longer write; delete the pod, or unlock the VM by force"))
+			"only virt-controller takes the finalizer off, when the pod can no longer write; delete the pod, or unlock its VM or VMI by force"))
 	}
 	return errs
 }
@@ -80,7 +84,7 @@ func ours(labels map[string]string) map[string]string {
 	return out
 }
 
-// lockNotes are the annotations of a VM that tell of its lock.
+// lockNotes are the annotations of a VM or a VMI that tell of its lock.
 var lockNotes = []string{
 	layout.MaintenanceUIDAnnotation, layout.MaintenanceSinceAnnotation, layout.MaintenanceOpenAnnotation,
 	layout.MaintenanceReleaseAnnotation, layout.MaintenanceReleaseByAnnotation,
@@ -118,4 +122,57 @@ func startOfLocked(vm, old *v1.VirtualMachine) field.ErrorList {
 		path = field.NewPath("spec", "running")
 	}
 	return field.ErrorList{field.Forbidden(path, lock.Refusal(old))}
+}
+
+// instanceLock keeps anybody but Drydock's components from the record of a VMI's lock; its label is reserved anyway.
+func instanceLock(now, before map[string]string) field.ErrorList {
+	return unchanged(lockNotes, now, before, field.NewPath("metadata", "annotations"), "only Drydock's components keep this record of a VMI's lock")
+}
+
+// leavesPod is the annotation of a VMI whose launcher pod is to stay when its QEMU has ended.
+const leavesPod = "kubevirt.io/leave-launcher-pod-after-qemu-exit"
+
+// lasting refuses a VMI that is to have no guest for now, and whose pod is to stay when its guest has ended: the disks would
+// not be free.
+func lasting(vmi *v1.VirtualMachineInstance) field.ErrorList {
+	if !lock.Wanted(vmi) || vmi.Annotations[leavesPod] != "true" {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "startStrategy"), fmt.Sprintf(
+		"%s needs the launcher pod to go, and the annotation %s keeps it: take that away", lock.StartStrategy, leavesPod))}
+}
+
+// takesToMaintenance reports whether nothing of a VMI's spec changes but that it is to have no guest for now, or that it may
+// have one again.
+func takesToMaintenance(vmi, old *v1.VirtualMachineInstance) bool {
+	if lock.Wanted(vmi) == lock.Wanted(old) {
+		return false
+	}
+	same := old.Spec.DeepCopy()
+	same.StartStrategy = vmi.Spec.StartStrategy
+	return equality.Semantic.DeepEqual(vmi.Spec, *same)
+}
+
+// intoMaintenance judges that change.
+func intoMaintenance(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
+	path := field.NewPath("spec", "startStrategy")
+	owner := metav1.GetControllerOf(old)
+	switch {
+	case owner != nil && lock.Wanted(vmi):
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("the VMI is that of %s %s: %s", owner.Kind, owner.Name, takeVM))}
+	case lock.Wanted(vmi) && migration.InFlight(old):
+		return field.ErrorList{field.Forbidden(path, "the VMI is being migrated: wait until that is over, or cancel it")}
+	}
+	return supported.VMISpec(&v1.VirtualMachineInstanceSpec{StartStrategy: vmi.Spec.StartStrategy}, field.NewPath("spec"))
+}
+
+// takeVM is how a VM is taken to maintenance, which no template does.
+const takeVM = "a VM is halted and its disks are handed out by virtctl maintenance, or virtctl guestfs --vm; only a VMI without an owner is taken to maintenance by its startStrategy"
+
+// maintainedTemplate refuses a template whose VMIs would have no guest.
+func maintainedTemplate(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+	if !lock.Wanted(&v1.VirtualMachineInstance{Spec: *spec}) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(path.Child("startStrategy"), takeVM)}
 }

@@ -36,7 +36,7 @@ func TestANewMaintenancePod(t *testing.T) {
 	job := metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: "job", UID: "job-uid", Controller: new(true)}
 	for what, c := range map[string]struct {
 		pod    *corev1.Pod
-		vm     *v1.VirtualMachine
+		vm     lock.Machine
 		change func(*corev1.Pod)
 		want   string
 		owners int
@@ -46,6 +46,7 @@ func TestANewMaintenancePod(t *testing.T) {
 		"one that names its VM":          {maintainer(func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{UID: "vm-uid"}} }), vm, nil, "", 1},
 		"a name that is just a label":    {maintainer(func(p *corev1.Pod) { p.Name = strings.Repeat("a", 63) }), vm, nil, "", 1},
 		"a name that is none":            {maintainer(func(p *corev1.Pod) { p.Name = strings.Repeat("a", 64) }), vm, nil, "no more than 63 characters", 1},
+		"one of a VMI":                   {maintainer(), &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", UID: "vmi-uid"}}, nil, "", 1},
 		"no VM":                          {maintainer(), nil, nil, "there is no VM of this name in the namespace", 0},
 		"a node":                         {maintainer(func(p *corev1.Pod) { p.Spec.NodeName = "node" }), vm, nil, "can't be given a node", 1},
 		"another webhook takes the gate": {maintainer(), vm, func(p *corev1.Pod) { p.Spec.SchedulingGates = nil }, "must have the gate", 1},
@@ -127,4 +128,52 @@ func TestALockedVM(t *testing.T) {
 	} {
 		expectOnly(t, what, MaintenanceLock(c.vm, c.old), c.want)
 	}
+}
+
+// TestTheOneChangeOfAVMIsSpec is that of its start strategy to Maintenance, and back.
+func TestTheOneChangeOfAVMIsSpec(t *testing.T) {
+	vmi := func(strategy v1.StartStrategy, changes ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
+		out := &v1.VirtualMachineInstance{}
+		if strategy != "" {
+			out.Spec.StartStrategy = &strategy
+		}
+		for _, change := range changes {
+			change(out)
+		}
+		return out
+	}
+	owned := func(vmi *v1.VirtualMachineInstance) {
+		vmi.OwnerReferences = []metav1.OwnerReference{{Kind: "VirtualMachine", Name: "vm", Controller: new(true)}}
+	}
+	moving := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m"}
+	}
+	leaves := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Annotations = map[string]string{"kubevirt.io/leave-launcher-pod-after-qemu-exit": "true"}
+	}
+	renamed := func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Hostname = "other" }
+	noted := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Annotations = map[string]string{layout.MaintenanceOpenAnnotation: "true"}
+	}
+	for what, c := range map[string]struct {
+		from, to *v1.VirtualMachineInstance
+		want     string
+	}{
+		"to it":                    {vmi(""), vmi(lock.StartStrategy), ""},
+		"from Paused to it":        {vmi(v1.StartStrategyPaused), vmi(lock.StartStrategy), ""},
+		"back":                     {vmi(lock.StartStrategy), vmi(""), ""},
+		"back, to Paused":          {vmi(lock.StartStrategy), vmi(v1.StartStrategyPaused), ""},
+		"back, to nonsense":        {vmi(lock.StartStrategy), vmi("Nonsense"), "Unsupported value"},
+		"to Paused":                {vmi(""), vmi(v1.StartStrategyPaused), "update of VMI object is restricted"},
+		"something beside it":      {vmi(""), vmi(lock.StartStrategy, renamed), "update of VMI object is restricted"},
+		"of a VM's":                {vmi("", owned), vmi(lock.StartStrategy, owned), "virtctl maintenance, or virtctl guestfs --vm"},
+		"while it migrates":        {vmi("", moving), vmi(lock.StartStrategy, moving), "the VMI is being migrated"},
+		"and its pod is to stay":   {vmi("", leaves), vmi(lock.StartStrategy, leaves), "the annotation kubevirt.io/leave-launcher-pod-after-qemu-exit keeps it"},
+		"its pod is to stay later": {vmi(lock.StartStrategy), vmi(lock.StartStrategy, leaves), "the annotation kubevirt.io/leave-launcher-pod-after-qemu-exit keeps it"},
+		"a lock that is forged":    {vmi(""), vmi("", noted), "only Drydock's components keep this record of a VMI's lock"},
+	} {
+		expectOnly(t, what, VMIUpdate(c.to, c.from), c.want)
+	}
+	expectOnly(t, "a template", maintainedTemplate(&vmi(lock.StartStrategy).Spec, field.NewPath("spec")), "virtctl maintenance, or virtctl guestfs --vm")
+	expectOnly(t, "another template", maintainedTemplate(&vmi(v1.StartStrategyPaused).Spec, field.NewPath("spec")), "")
 }

@@ -157,6 +157,7 @@ func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Pa
 	defaults.Spec(complete, settings)
 	errs = append(errs, gated(complete.Volumes, path.Child("spec", "volumes"), settings)...)
 	errs = append(errs, registered(complete.Domain.Devices.Interfaces, path.Child("spec", "domain", "devices", "interfaces"), settings)...)
+	errs = append(errs, maintainedTemplate(complete, path.Child("spec"))...)
 	return append(errs, Spec(complete, path.Child("spec"))...)
 }
 
@@ -206,7 +207,9 @@ func VMI(vmi *v1.VirtualMachineInstance, component bool, settings clusterconfig.
 		metadata := field.NewPath("metadata")
 		errs = append(errs, reservedLabels(vmi.Labels, nil, metadata.Child("labels"))...)
 		errs = append(errs, reservedAnnotations(vmi.Annotations, nil, metadata.Child("annotations"))...)
+		errs = append(errs, instanceLock(vmi.Annotations, nil)...)
 	}
+	errs = append(errs, lasting(vmi)...)
 	return append(errs, Spec(&vmi.Spec, spec)...)
 }
 
@@ -216,7 +219,13 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	errs := reservedLabels(vmi.Labels, old.Labels, metadata.Child("labels"))
 	errs = append(errs, reservedAnnotations(vmi.Annotations, old.Annotations, metadata.Child("annotations"))...)
-	if !equality.Semantic.DeepEqual(vmi.Spec, old.Spec) {
+	errs = append(errs, instanceLock(vmi.Annotations, old.Annotations)...)
+	errs = append(errs, lasting(vmi)...)
+	switch {
+	case equality.Semantic.DeepEqual(vmi.Spec, old.Spec):
+	case takesToMaintenance(vmi, old):
+		errs = append(errs, intoMaintenance(vmi, old)...)
+	default:
 		instead := "delete it and create it anew; a VirtualMachine can be changed"
 		if metav1.GetControllerOf(old) != nil {
 			instead = "change the template of its owner instead"

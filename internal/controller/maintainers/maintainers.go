@@ -21,13 +21,26 @@ import (
 // On reports whether a maintenance pod, which the reader has shown before, may write to one of the claims. The reader
 // must ask the API server itself. What the pod names is any text of its author's.
 func On(ctx context.Context, reader client.Reader, claims []string, pod *corev1.Pod) (vmilifecycle.Rival, bool, error) {
-	var vm *v1.VirtualMachine
+	var of lock.Machine
 	if name := lock.For(pod); lock.Gated(pod) && len(validation.IsDNS1123Subdomain(name)) == 0 {
 		var err error
-		if vm, err = versioned.Read[v1.VirtualMachine](ctx, reader, "VM", types.NamespacedName{Namespace: pod.Namespace, Name: name}); err != nil {
+		if of, err = Machine(ctx, reader, types.NamespacedName{Namespace: pod.Namespace, Name: name}); err != nil {
 			return vmilifecycle.Rival{}, false, err
 		}
 	}
-	rival, is := vmilifecycle.MaintainerOn(claims, pod, vm)
+	rival, is := vmilifecycle.MaintainerOn(claims, pod, of)
 	return rival, is, nil
+}
+
+// Machine reads the machine that the maintenance pods of a name are for, nil for none.
+func Machine(ctx context.Context, reader client.Reader, name types.NamespacedName) (lock.Machine, error) {
+	vm, err := versioned.Read[v1.VirtualMachine](ctx, reader, "VM", name)
+	if err != nil {
+		return nil, err
+	}
+	vmi, err := versioned.Read[v1.VirtualMachineInstance](ctx, reader, "VMI", name)
+	if err != nil {
+		return nil, err
+	}
+	return lock.Chosen(vm, vmi), nil
 }

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,14 +31,14 @@ func (r *Reconciler) apply(ctx context.Context, o maintenance.Observed, plan mai
 	if err != nil || !done {
 		return err == nil, err
 	}
-	r.tell(o.VM, plan.Pod, plan.Event)
+	r.tell(o.Machine, plan.Pod, plan.Event)
 	for _, w := range plan.Waits {
-		if err := r.reportWait(ctx, o.VM, w); err != nil {
+		if err := r.reportWait(ctx, o.Machine, w); err != nil {
 			return false, err
 		}
 	}
 	if plan.Step == maintenance.Open {
-		r.warnOfBystanders(ctx, o.VM, plan.Pod)
+		r.warnOfBystanders(ctx, o.Machine, plan.Pod)
 	}
 	return plan.Step != maintenance.Rest, nil
 }
@@ -48,7 +47,7 @@ func (r *Reconciler) apply(ctx context.Context, o maintenance.Observed, plan mai
 func (r *Reconciler) take(ctx context.Context, o maintenance.Observed, plan maintenance.Plan) (done bool, err error) {
 	switch plan.Step {
 	case maintenance.Lock, maintenance.Open, maintenance.Unlock, maintenance.Forget:
-		return versioned.Wrote(ctx, r.Client, "to "+string(plan.Step)+" for maintenance:", o.VM, plan.VM)
+		return versioned.Wrote(ctx, r.Client, "to "+string(plan.Step)+" for maintenance:", o.Machine, plan.Machine)
 	case maintenance.Lift:
 		if done, err = r.changePod(ctx, plan, lock.Ungate); err == nil && done {
 			err = r.reportLocked(ctx, plan.Pod)
@@ -74,8 +73,8 @@ func (r *Reconciler) changePod(ctx context.Context, plan maintenance.Plan, chang
 	return versioned.Wrote(ctx, r.Client, "to "+string(plan.Step)+":", plan.Pod, to)
 }
 
-// reportWait says on a pod why it waits. When that changes for the first of them, the VM's events say it, too.
-func (r *Reconciler) reportWait(ctx context.Context, vm *v1.VirtualMachine, w maintenance.Wait) error {
+// reportWait says on a pod why it waits. When that changes for the first of them, the machine's events say it, too.
+func (r *Reconciler) reportWait(ctx context.Context, m lock.Machine, w maintenance.Wait) error {
 	if c := podstatus.Condition(w.Pod, layout.MaintenanceLockCondition); c != nil && c.Message == w.Why {
 		return nil
 	}
@@ -83,7 +82,7 @@ func (r *Reconciler) reportWait(ctx context.Context, vm *v1.VirtualMachine, w ma
 		return err
 	}
 	if w.First {
-		r.tell(vm, w.Pod, &maintenance.Event{Reason: "MaintenanceWaiting", Message: fmt.Sprintf("the maintenance pod %s waits: %s", w.Pod.Name, w.Why)})
+		r.tell(m, w.Pod, &maintenance.Event{Reason: "MaintenanceWaiting", Message: fmt.Sprintf("the maintenance pod %s waits: %s", w.Pod.Name, w.Why)})
 	}
 	return nil
 }
@@ -93,7 +92,7 @@ func (r *Reconciler) reportLocked(ctx context.Context, pod *corev1.Pod) error {
 	if podstatus.Condition(pod, layout.MaintenanceLockCondition) == nil {
 		return nil
 	}
-	return r.report(ctx, pod, corev1.PodCondition{Type: layout.MaintenanceLockCondition, Status: corev1.ConditionTrue, Reason: reasonLocked, Message: "the VM is locked for the pod"})
+	return r.report(ctx, pod, corev1.PodCondition{Type: layout.MaintenanceLockCondition, Status: corev1.ConditionTrue, Reason: reasonLocked, Message: "the disks are locked for the pod"})
 }
 
 // report writes a condition of a pod, of which it changes no other.
@@ -110,8 +109,8 @@ func (r *Reconciler) report(ctx context.Context, pod *corev1.Pod, c corev1.PodCo
 	return nil
 }
 
-// tell says something in events of the VM and of the pod, as far as they exist.
-func (r *Reconciler) tell(vm *v1.VirtualMachine, pod *corev1.Pod, e *maintenance.Event) {
+// tell says something in events of the machine and of the pod, as far as they exist.
+func (r *Reconciler) tell(m lock.Machine, pod *corev1.Pod, e *maintenance.Event) {
 	if e == nil {
 		return
 	}
@@ -119,12 +118,12 @@ func (r *Reconciler) tell(vm *v1.VirtualMachine, pod *corev1.Pod, e *maintenance
 	if e.Warning {
 		kind = corev1.EventTypeWarning
 	}
-	if vm != nil {
+	if m != nil {
 		var related runtime.Object
 		if pod != nil {
 			related = pod
 		}
-		r.Recorder.Eventf(vm, related, kind, e.Reason, "Maintain", "%s", e.Message)
+		r.Recorder.Eventf(m, related, kind, e.Reason, "Maintain", "%s", e.Message)
 	}
 	if pod != nil {
 		r.Recorder.Eventf(pod, nil, kind, e.Reason, "Maintain", "%s", e.Message)
@@ -132,14 +131,14 @@ func (r *Reconciler) tell(vm *v1.VirtualMachine, pod *corev1.Pod, e *maintenance
 }
 
 // warnOfBystanders tells of pods that use the same claims and that no lock keeps from it. The lock does not depend on it.
-func (r *Reconciler) warnOfBystanders(ctx context.Context, vm *v1.VirtualMachine, pod *corev1.Pod) {
-	names, err := r.bystanders(ctx, vm.Namespace, maintenance.Claims(vm, pod))
+func (r *Reconciler) warnOfBystanders(ctx context.Context, m lock.Machine, pod *corev1.Pod) {
+	names, err := r.bystanders(ctx, m.GetNamespace(), maintenance.Claims(m, pod))
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "looking for pods that use the disks without the lock")
 		return
 	}
 	if len(names) > 0 {
-		r.tell(vm, pod, &maintenance.Event{Warning: true, Reason: reasonBystanders, Message: fmt.Sprintf(
-			"these pods use claims of the VM or of the pod and are kept from nothing: %s", strings.Join(names, ", "))})
+		r.tell(m, pod, &maintenance.Event{Warning: true, Reason: reasonBystanders, Message: fmt.Sprintf(
+			"these pods use claims of the machine or of the pod and are kept from nothing: %s", strings.Join(names, ", "))})
 	}
 }

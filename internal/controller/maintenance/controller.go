@@ -1,7 +1,7 @@
-// Package maintenance is the loop that locks VMs for maintenance pods, lets these run, and unlocks the VMs. Package
+// Package maintenance is the loop that locks machines for maintenance pods, lets these run, and unlocks them. Package
 // maintenance of the rules decides; this package observes and acts.
 //
-// It owns the lock on a VM, and of maintenance pods their gate, their finalizer and their condition. It must not decide,
+// It owns the lock on a VM or a VMI, and of maintenance pods their gate, their finalizer and their condition. It must not decide,
 // and decides on nothing that a cache says: what wakes it is a reason to ask.
 package maintenance
 
@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/controller/maintainers"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/maintenance"
@@ -40,7 +41,7 @@ type Reconciler struct {
 // most is how many steps follow each other before others have their turn.
 const most = 8
 
-// podIndex finds the maintenance pods for a VM of a name.
+// podIndex finds the maintenance pods for a machine of a name.
 const podIndex = "drydock.maintenance-pods"
 
 func podIndexValue(o client.Object) []string {
@@ -64,7 +65,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		Complete(r)
 }
 
-// target is the VM that a maintenance pod is to work on.
+// target is the machine that a maintenance pod is to work on.
 func target(_ context.Context, pod client.Object) []reconcile.Request {
 	var out []reconcile.Request
 	for _, name := range podIndexValue(pod) {
@@ -73,7 +74,7 @@ func target(_ context.Context, pod client.Object) []reconcile.Request {
 	return out
 }
 
-// concerned is a VM that is locked or that a maintenance pod waits for. Nearly none is.
+// concerned is a machine that is locked or that a maintenance pod waits for. Nearly none is.
 func (r *Reconciler) concerned(ctx context.Context, object client.Object) []reconcile.Request {
 	key := client.ObjectKeyFromObject(object)
 	if !r.concerns(ctx, object, key) {
@@ -94,7 +95,7 @@ func (r *Reconciler) concerns(ctx context.Context, object client.Object, key typ
 	return err != nil || len(pods.Items) > 0
 }
 
-// Reconcile looks at one VM and does what is next.
+// Reconcile looks at one machine and does what is next.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	after, err := settle.Turns(ctx, most, func(ctx context.Context) (again bool, after time.Duration, err error) {
 		o := maintenance.Observed{Now: r.Now()}
@@ -116,18 +117,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: after}, err
 }
 
-// observe asks the API server for the VM, and then for its maintenance pods.
+// observe asks the API server for the machine, and then for its maintenance pods.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, o *maintenance.Observed) error {
-	vm, err := versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", key)
-	if err != nil {
+	var err error
+	if o.Machine, err = maintainers.Machine(ctx, r.Reader, key); err != nil {
 		return err
 	}
-	o.VM = vm
 	var pods corev1.PodList
 	err = r.Reader.List(ctx, &pods, client.InNamespace(key.Namespace),
 		client.MatchingLabels{v1.AppLabel: layout.MaintenanceApp, layout.MaintenanceForLabel: key.Name})
 	if err != nil {
-		return fmt.Errorf("asking for the maintenance pods of VM %s: %w", key, err)
+		return fmt.Errorf("asking for the maintenance pods of %s: %w", key, err)
 	}
 	for i := range pods.Items {
 		o.Pods = append(o.Pods, &pods.Items[i])
@@ -139,7 +139,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, o *m
 func (r *Reconciler) ask(ctx context.Context, question maintenance.Question, key types.NamespacedName, o *maintenance.Observed) (err error) {
 	switch question {
 	case maintenance.NeedHolder:
-		l, _ := lock.Of(o.VM)
+		l, _ := lock.Of(o.Machine)
 		o.Holder, err = versioned.Read[corev1.Pod](ctx, r.Reader, "pod", types.NamespacedName{Namespace: key.Namespace, Name: l.Pod})
 		o.HolderAsked = true
 	case maintenance.NeedLook:
@@ -147,9 +147,9 @@ func (r *Reconciler) ask(ctx context.Context, question maintenance.Question, key
 		if pod == nil {
 			pod = maintenance.Next(o.Pods)
 		}
-		o.Look, err = r.look(ctx, o.VM, pod)
+		o.Look, err = r.look(ctx, o.Machine, pod)
 	case maintenance.NeedLater:
-		o.Later, err = versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", key)
+		o.Later, err = maintainers.Machine(ctx, r.Reader, key)
 		o.LaterAsked = true
 	default:
 		err = fmt.Errorf("nobody can ask for %s", question)

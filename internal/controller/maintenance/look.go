@@ -24,21 +24,26 @@ import (
 )
 
 // look asks the API server for what may be in the pod's way.
-func (r *Reconciler) look(ctx context.Context, vm *v1.VirtualMachine, pod *corev1.Pod) (*maintenance.Look, error) {
-	vmi, err := versioned.Read[v1.VirtualMachineInstance](ctx, r.Reader, "VMI", client.ObjectKeyFromObject(vm))
+func (r *Reconciler) look(ctx context.Context, m lock.Machine, pod *corev1.Pod) (*maintenance.Look, error) {
+	out := &maintenance.Look{}
+	name, err := client.ObjectKeyFromObject(m), error(nil)
+	if _, is := m.(*v1.VirtualMachineInstance); is {
+		out.VM, err = versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", name)
+	} else {
+		out.VMI, err = versioned.Read[v1.VirtualMachineInstance](ctx, r.Reader, "VMI", name)
+	}
 	if err != nil {
 		return nil, err
 	}
-	out := &maintenance.Look{VMI: vmi}
-	claims := maintenance.Claims(vm, pod)
-	if out.Rivals, err = r.rivals(ctx, vm, claims); err != nil {
+	claims := maintenance.Claims(m, pod)
+	if out.Rivals, err = r.rivals(ctx, m, claims); err != nil {
 		return nil, err
 	}
-	if out.Users, err = r.users(ctx, vm.Namespace, claims); err != nil {
+	if out.Users, err = r.users(ctx, m.GetNamespace(), claims); err != nil {
 		return nil, err
 	}
 	for _, claim := range claims {
-		dv, err := versioned.Read[cdiv1.DataVolume](ctx, r.Reader, "DataVolume", types.NamespacedName{Namespace: vm.Namespace, Name: claim})
+		dv, err := versioned.Read[cdiv1.DataVolume](ctx, r.Reader, "DataVolume", types.NamespacedName{Namespace: m.GetNamespace(), Name: claim})
 		if err != nil {
 			return nil, err
 		}
@@ -50,21 +55,21 @@ func (r *Reconciler) look(ctx context.Context, vm *v1.VirtualMachine, pod *corev
 }
 
 // rivals are the guests and the other maintenance pods beside which none may have the disks.
-func (r *Reconciler) rivals(ctx context.Context, vm *v1.VirtualMachine, claims []string) ([]vmilifecycle.Rival, error) {
-	selectors := []client.MatchingLabels{{v1.AppLabel: layout.LauncherApp, launcherpod.NameLabel: launcherpod.NameLabelValue(vm.Name)}}
+func (r *Reconciler) rivals(ctx context.Context, m lock.Machine, claims []string) ([]vmilifecycle.Rival, error) {
+	selectors := []client.MatchingLabels{{v1.AppLabel: layout.LauncherApp, launcherpod.NameLabel: launcherpod.NameLabelValue(m.GetName())}}
 	for _, claim := range claims {
 		selectors = append(selectors, client.MatchingLabels{launcherpod.ClaimLabel(claim): ""})
 	}
 	var out []vmilifecycle.Rival
 	for _, selector := range selectors {
 		var list corev1.PodList
-		if err := r.Reader.List(ctx, &list, client.InNamespace(vm.Namespace), selector); err != nil {
-			return nil, fmt.Errorf("asking for the guests on the disks of VM %s/%s: %w", vm.Namespace, vm.Name, err)
+		if err := r.Reader.List(ctx, &list, client.InNamespace(m.GetNamespace()), selector); err != nil {
+			return nil, fmt.Errorf("asking for the guests on the disks of %s/%s: %w", m.GetNamespace(), m.GetName(), err)
 		}
 		for i := range list.Items {
 			pod := &list.Items[i]
-			rival, is := vmilifecycle.GuestOn(vm.Name, claims, pod)
-			if lock.For(pod) != "" && lock.For(pod) != vm.Name {
+			rival, is := vmilifecycle.GuestOn(m.GetName(), claims, pod)
+			if lock.For(pod) != "" && lock.For(pod) != m.GetName() {
 				var err error
 				if rival, is, err = maintainers.On(ctx, r.Reader, claims, pod); err != nil {
 					return nil, err

@@ -34,7 +34,7 @@ var longScenarios = []scenario{
 
 func (sc *scenario) explore() (*exploration.Graph[state, step], error) {
 	sc.plans, sc.news, sc.hands = map[leader]Plan{}, map[machineState]bool{}, map[machineState]bool{}
-	vm := machineState{always: sc.always}
+	vm := machineState{always: sc.always, instance: sc.instance}
 	g, err := exploration.Explore(&exploration.Model[state, step]{
 		Initial: state{vm: vm, cached: vm, budget: sc.budget},
 		Next: func(s *state, emit func(step, state)) {
@@ -108,7 +108,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		}
 	})
 	withoutSecondLook := seen(func(o *Observed) {
-		if _, locked := lock.Of(o.VM); locked {
+		if _, locked := lock.Of(o.Machine); locked {
 			o.Look = &Look{}
 		}
 	})
@@ -116,7 +116,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 	withoutOpening.lock = func(o Observed) Plan {
 		p := Decide(o)
 		if p.Step == Open {
-			p.Step, p.VM = Lift, nil
+			p.Step, p.Machine = Lift, nil
 		}
 		return p
 	}

@@ -19,7 +19,10 @@ const mostPods = 2
 // machineState is the VM as the API server has it. holder is the number of a pod and one, 0 for none.
 type machineState struct {
 	always, open, release bool
-	holder                int8
+	// instance means that the machine is a VMI without a VM. always means that it may have a guest, and handed that it has
+	// been handed over to a node, until it begins anew.
+	instance, handed bool
+	holder           int8
 }
 
 // podState is a maintenance pod as the API server has it.
@@ -40,6 +43,9 @@ const (
 type instance struct {
 	creating                                 bool
 	exists, deleting, handing, handed, guest bool
+	// stale means that the VMI was written since its handover was planned, ended that the guest's pod is gone. Both are used
+	// for a VMI without a VM.
+	stale, ended bool
 }
 
 // leader is a virt-controller that may be cut off between any two of its requests. changed means that the VM was
@@ -93,7 +99,7 @@ func (s *state) String() string {
 
 // writeVM is a write of the VM: whoever has read it before is refused.
 func (s *state) writeVM(to machineState) {
-	s.vm, s.slow.changed = to, true
+	s.vm, s.slow.changed, s.vmi.stale = to, true, s.vmi.handing
 }
 
 func podName(i int) string { return fmt.Sprintf("pod%d", i+1) }
@@ -106,23 +112,36 @@ func (m machineState) object() *v1.VirtualMachine {
 	vm := newVM()
 	vm.Spec.RunStrategy, vm.Finalizers = &strategy, []string{v1.VirtualMachineControllerFinalizer}
 	firmware.Set(&vm.Spec.Template.Spec, "5d307ca9-b3ef-428c-8861-06e72d69f223")
-	if m.holder == 0 {
-		return vm
-	}
-	lock.Take(vm, newPod(podName(int(m.holder)-1)), now)
-	if m.open {
-		lock.Open(vm)
-	}
-	if m.release {
-		vm.Annotations[layout.MaintenanceReleaseAnnotation] = podName(int(m.holder)-1) + "-uid"
-	}
+	m.lock(vm)
 	return vm
 }
 
+// lock has a machine be locked as the model says.
+func (m machineState) lock(of lock.Machine) {
+	if m.holder == 0 {
+		return
+	}
+	lock.Take(of, newPod(podName(int(m.holder)-1)), now)
+	if m.open {
+		lock.Open(of)
+	}
+	if m.release {
+		lock.Force(of, "root")
+	}
+}
+
+// machine is the VM, or the VMI without one.
+func (m machineState) machine() lock.Machine {
+	if m.instance {
+		return m.standAlone()
+	}
+	return m.object()
+}
+
 // machineOf reads a VM that was planned.
-func machineOf(vm *v1.VirtualMachine, before machineState) machineState {
+func machineOf(vm lock.Machine, before machineState) machineState {
 	l, locked := lock.Of(vm)
-	out := machineState{always: before.always, open: l.Open}
+	out := machineState{always: before.always, open: l.Open, instance: before.instance, handed: before.handed}
 	for i := range mostPods {
 		if locked && l.Pod == podName(i) {
 			out.holder = int8(i) + 1

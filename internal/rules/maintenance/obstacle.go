@@ -12,14 +12,16 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 	"drydock.dev/drydock/internal/rules/vmstate"
 	"drydock.dev/drydock/internal/rules/volumeclaim"
 )
 
 // Look is what may be in the way of a maintenance pod, as the API server says.
 type Look struct {
-	// VMI is the one of the VM's name, whoever made it; nil if there is none.
+	// VMI is the one of the VM's name, whoever made it; nil if there is none. Of a VMI's pod, VM is that of its name.
 	VMI *v1.VirtualMachineInstance
+	VM  *v1.VirtualMachine
 	// Rivals are the guests and the other maintenance pods beside which the pod must not run (vmilifecycle.GuestOn, vmilifecycle.MaintainerOn).
 	Rivals []vmilifecycle.Rival
 	// Users are the pods of Drydock's, neither of them, that use one of the claims: what holds plugged disks, and what
@@ -29,13 +31,13 @@ type Look struct {
 	DataVolumes []*cdiv1.DataVolume
 }
 
-// Claims are the claims of a VM and of a pod, each once. What the pod does to any of them must not be done beside
+// Claims are the claims of a machine and of a pod, each once. What the pod does to any of them must not be done beside
 // another's writing, nor beside one that is being read for a copy.
-func Claims(vm *v1.VirtualMachine, pod *corev1.Pod) []string {
+func Claims(m lock.Machine, pod *corev1.Pod) []string {
 	var out []string
-	if vm.Spec.Template != nil {
-		out = volumeclaim.Names(vm.Spec.Template.Spec.Volumes)
-		if state := vmstate.ClaimName(vmstate.Next(vm)); state != "" {
+	if vmi := instanceOf(m); vmi != nil {
+		out = volumeclaim.Names(vmi.Spec.Volumes)
+		if state := vmstate.ClaimName(vmi); state != "" {
 			out = append(out, state)
 		}
 	}
@@ -47,17 +49,34 @@ func Claims(vm *v1.VirtualMachine, pod *corev1.Pod) []string {
 	return out
 }
 
-// Obstacle says why a pod can't have a VM's disks, "" when it can.
-func Obstacle(vm *v1.VirtualMachine, pod *corev1.Pod, look *Look) string {
-	if why := ofVM(vm); why != "" {
-		return why
+// instanceOf is the machine as a VMI, nil for a VM that has no template.
+func instanceOf(m lock.Machine) *v1.VirtualMachineInstance {
+	switch m := m.(type) {
+	case *v1.VirtualMachineInstance:
+		return m
+	case *v1.VirtualMachine:
+		if m.Spec.Template != nil {
+			return vmstate.Next(m)
+		}
 	}
-	if vmi := look.VMI; vmi != nil {
-		return fmt.Sprintf("the VM has a virtual machine instance in phase %q, which has to go first", vmi.Status.Phase)
+	return nil
+}
+
+// Obstacle says why a pod can't have a machine's disks, "" when it can.
+func Obstacle(m lock.Machine, pod *corev1.Pod, look *Look) string {
+	switch m := m.(type) {
+	case *v1.VirtualMachine:
+		if why := ofVM(m, look); why != "" {
+			return why
+		}
+	case *v1.VirtualMachineInstance:
+		if why := ofVMI(m, look); why != "" {
+			return why
+		}
 	}
 	for _, r := range look.Rivals {
 		if r.UID != pod.UID {
-			return ofRival(r)
+			return ofRival(r, lock.Noun(m))
 		}
 	}
 	for _, user := range look.Users {
@@ -73,8 +92,8 @@ func Obstacle(vm *v1.VirtualMachine, pod *corev1.Pod, look *Look) string {
 	return ""
 }
 
-// ofVM is what of the VM itself is in the way.
-func ofVM(vm *v1.VirtualMachine) string {
+// ofVM is what of a VM itself is in the way.
+func ofVM(vm *v1.VirtualMachine, look *Look) string {
 	strategy, err := vm.RunStrategy()
 	switch {
 	case vm.DeletionTimestamp != nil:
@@ -89,18 +108,38 @@ func ofVM(vm *v1.VirtualMachine) string {
 		return fmt.Sprintf("the VM's disks are being snapshotted by the VirtualMachineSnapshot %s", *vm.Status.SnapshotInProgress)
 	case vm.Status.RestoreInProgress != nil:
 		return fmt.Sprintf("the VM is being restored by the VirtualMachineRestore %s", *vm.Status.RestoreInProgress)
+	case look.VMI != nil:
+		return fmt.Sprintf("the VM has a virtual machine instance in phase %q, which has to go first", look.VMI.Status.Phase)
 	}
 	return ""
 }
 
-func ofRival(r vmilifecycle.Rival) string {
+// ofVMI is what of a VMI itself is in the way. From the lock on it gets no pod (package vmilifecycle): that it is handed
+// over to a node and that it is locked are writes of the same object.
+func ofVMI(vmi *v1.VirtualMachineInstance, look *Look) string {
+	switch {
+	case vmi.DeletionTimestamp != nil:
+		return "the VMI is being deleted"
+	case look.VM != nil:
+		return "there is a VM of the VMI's name by now, which the pod would be for"
+	case !lock.Wanted(vmi):
+		return fmt.Sprintf("the VMI is to run: set its spec.startStrategy to %s", lock.StartStrategy)
+	case vmistatus.StageOf(vmi.Status.Phase) == vmistatus.HandedOver:
+		return fmt.Sprintf("the VMI's guest is being shut down (phase %s)", vmi.Status.Phase)
+	case vmistatus.StageOf(vmi.Status.Phase) == vmistatus.Ended:
+		return "the VMI's guest has ended, and its pod is being taken away"
+	}
+	return ""
+}
+
+func ofRival(r vmilifecycle.Rival, of string) string {
 	switch {
 	case r.Maintains != "":
-		return fmt.Sprintf("the maintenance pod %s of VM %s uses the claim %s", r.Pod, r.Maintains, r.Claim)
+		return fmt.Sprintf("the maintenance pod %s of %s uses the claim %s", r.Pod, r.Maintains, r.Claim)
 	case r.Claim != "":
 		return fmt.Sprintf("the claim %s is written to by the guest of VMI %s (pod %s)", r.Claim, r.VMI, r.Pod)
 	}
-	return fmt.Sprintf("the launcher pod %s of the VM has not ended", r.Pod)
+	return fmt.Sprintf("the launcher pod %s of the %s has not ended", r.Pod, of)
 }
 
 // Bystanders names the pods that use one of the claims and are none of Drydock's: nobody keeps them from writing.

@@ -65,7 +65,7 @@ func TestTheNextStep(t *testing.T) {
 	free := &Look{}
 	taken := &Look{VMI: &v1.VirtualMachineInstance{}}
 	holding := func(p *corev1.Pod, look *Look, changes ...vmChange) Observed {
-		return Observed{VM: newVM(append([]vmChange{held}, changes...)...), Pods: pods(newPod("b")), Holder: p, HolderAsked: true, Look: look}
+		return Observed{Machine: newVM(append([]vmChange{held}, changes...)...), Pods: pods(newPod("b")), Holder: p, HolderAsked: true, Look: look}
 	}
 	for name, c := range map[string]struct {
 		o     Observed
@@ -75,26 +75,26 @@ func TestTheNextStep(t *testing.T) {
 		event string
 		waits int
 	}{
-		"nothing waits":                             {Observed{VM: newVM()}, "", Rest, "", "", 0},
-		"a pod waits: it is looked":                 {Observed{VM: newVM(), Pods: pods(newPod("a"))}, NeedLook, Rest, "", "", 0},
-		"nothing is in the way":                     {Observed{VM: newVM(), Pods: pods(newPod("a")), Look: free}, "", Lock, "a", "", 0},
-		"something is":                              {Observed{VM: newVM(), Pods: pods(newPod("a"), newPod("b")), Look: taken}, "", Rest, "", "", 2},
-		"the older one is first":                    {Observed{VM: newVM(), Pods: pods(newPod("a"), newPod("b", older)), Look: free}, "", Lock, "b", "", 0},
-		"of the same second the lesser UID is":      {Observed{VM: newVM(), Pods: pods(newPod("b"), newPod("a")), Look: free}, "", Lock, "a", "", 0},
-		"a pod without a gate waits for nothing":    {Observed{VM: newVM(), Pods: pods(newPod("a", lifted, vouched))}, "", Rest, "", "", 0},
-		"a pod that was vouched for has no turn":    {Observed{VM: newVM(), Pods: pods(newPod("a", vouched))}, "", Rest, "", "", 0},
-		"one that is being deleted is not locked":   {Observed{VM: newVM(), Pods: pods(newPod("a", deleted))}, NeedLater, Rest, "", "", 0},
-		"it is let go":                              {Observed{VM: newVM(), Pods: pods(newPod("a", deleted)), LaterAsked: true}, "", LetGo, "a", "", 0},
-		"unless the VM was locked for it meanwhile": {Observed{VM: newVM(), Pods: pods(newPod("a", deleted)), LaterAsked: true, Later: newVM(held)}, "", Rest, "", "", 0},
-		"the VM is being deleted: nothing is begun": {Observed{VM: newVM(going), Pods: pods(newPod("a"))}, "", Rest, "", "", 0},
+		"nothing waits":                             {Observed{Machine: newVM()}, "", Rest, "", "", 0},
+		"a pod waits: it is looked":                 {Observed{Machine: newVM(), Pods: pods(newPod("a"))}, NeedLook, Rest, "", "", 0},
+		"nothing is in the way":                     {Observed{Machine: newVM(), Pods: pods(newPod("a")), Look: free}, "", Lock, "a", "", 0},
+		"something is":                              {Observed{Machine: newVM(), Pods: pods(newPod("a"), newPod("b")), Look: taken}, "", Rest, "", "", 2},
+		"the older one is first":                    {Observed{Machine: newVM(), Pods: pods(newPod("a"), newPod("b", older)), Look: free}, "", Lock, "b", "", 0},
+		"of the same second the lesser UID is":      {Observed{Machine: newVM(), Pods: pods(newPod("b"), newPod("a")), Look: free}, "", Lock, "a", "", 0},
+		"a pod without a gate waits for nothing":    {Observed{Machine: newVM(), Pods: pods(newPod("a", lifted, vouched))}, "", Rest, "", "", 0},
+		"a pod that was vouched for has no turn":    {Observed{Machine: newVM(), Pods: pods(newPod("a", vouched))}, "", Rest, "", "", 0},
+		"one that is being deleted is not locked":   {Observed{Machine: newVM(), Pods: pods(newPod("a", deleted))}, NeedLater, Rest, "", "", 0},
+		"it is let go":                              {Observed{Machine: newVM(), Pods: pods(newPod("a", deleted)), LaterAsked: true}, "", LetGo, "a", "", 0},
+		"unless the VM was locked for it meanwhile": {Observed{Machine: newVM(), Pods: pods(newPod("a", deleted)), LaterAsked: true, Later: newVM(held)}, "", Rest, "", "", 0},
+		"the VM is being deleted: nothing is begun": {Observed{Machine: newVM(going), Pods: pods(newPod("a"))}, "", Rest, "", "", 0},
 		"the VM is gone: what waits is deleted":     {Observed{Pods: pods(newPod("a"))}, "", Delete, "a", "", 0},
 		"what has ended is let go":                  {Observed{Pods: pods(newPod("a", bound, lifted, finished)), LaterAsked: true}, "", LetGo, "a", "", 0},
-		"another one that had the lock runs":        {Observed{VM: newVM(), Pods: pods(newPod("a"), newPod("z", lifted, bound)), Look: free}, "", Rest, "", "", 1},
-		"it was vouched for":                        {Observed{VM: newVM(), Pods: pods(newPod("a"), newPod("z", lifted, bound, vouched)), Look: free}, "", Lock, "a", "", 0},
-		"somebody took the label away":              {Observed{VM: newVM(held, func(vm *v1.VirtualMachine) { vm.Labels = nil })}, "", Forget, "", "", 0},
-		"a request for nothing":                     {Observed{VM: newVM(forced("x"))}, "", Forget, "", "", 0},
+		"another one that had the lock runs":        {Observed{Machine: newVM(), Pods: pods(newPod("a"), newPod("z", lifted, bound)), Look: free}, "", Rest, "", "", 1},
+		"it was vouched for":                        {Observed{Machine: newVM(), Pods: pods(newPod("a"), newPod("z", lifted, bound, vouched)), Look: free}, "", Lock, "a", "", 0},
+		"somebody took the label away":              {Observed{Machine: newVM(held, func(vm *v1.VirtualMachine) { vm.Labels = nil })}, "", Forget, "", "", 0},
+		"a request for nothing":                     {Observed{Machine: newVM(forced("x"))}, "", Forget, "", "", 0},
 
-		"the holder is asked for":                     {Observed{VM: newVM(held)}, NeedHolder, Rest, "", "", 0},
+		"the holder is asked for":                     {Observed{Machine: newVM(held)}, NeedHolder, Rest, "", "", 0},
 		"locked: it is looked again":                  {holding(newPod("a"), nil), NeedLook, Rest, "", "", 0},
 		"locked, and nothing is there: it is opened":  {holding(newPod("a"), free), "", Open, "a", "MaintenanceStarted", 0},
 		"locked, and something is there: it yields":   {holding(newPod("a"), taken), "", Unlock, "", "", 0},
@@ -131,26 +131,26 @@ func TestTheNextStep(t *testing.T) {
 }
 
 func TestALockIsWhole(t *testing.T) {
-	vm := Decide(Observed{VM: newVM(), Pods: pods(newPod("a")), Look: &Look{}, Now: now}).VM
+	vm := Decide(Observed{Machine: newVM(), Pods: pods(newPod("a")), Look: &Look{}, Now: now}).Machine
 	l, locked := lock.Of(vm)
-	if want := (lock.Lock{Pod: "a", UID: "a-uid", Since: "2026-11-24T01:02:03Z"}); !locked || l != want || len(vm.Finalizers) != 1 {
-		t.Fatalf("the lock is %+v, finalizers %v", l, vm.Finalizers)
+	if want := (lock.Lock{Pod: "a", UID: "a-uid", Since: "2026-11-24T01:02:03Z"}); !locked || l != want || len(vm.GetFinalizers()) != 1 {
+		t.Fatalf("the lock is %+v, finalizers %v", l, vm.GetFinalizers())
 	}
 	if lock.HeldBy(vm, newPod("a", func(p *corev1.Pod) { p.Namespace = "other" })) {
 		t.Error("a pod of another namespace is the holder")
 	}
-	vm = Decide(Observed{VM: vm, Holder: newPod("a"), HolderAsked: true, Look: &Look{}, Now: now}).VM
+	vm = Decide(Observed{Machine: vm, Holder: newPod("a"), HolderAsked: true, Look: &Look{}, Now: now}).Machine
 	if l, _ := lock.Of(vm); !l.Open {
 		t.Errorf("the lock is not open: %+v", l)
 	}
-	vm = Decide(Observed{VM: vm, Holder: newPod("a", finished), HolderAsked: true, Now: now}).VM
-	if _, locked := lock.Of(vm); locked || len(vm.Finalizers)+len(vm.Annotations)+len(vm.Labels) != 0 {
-		t.Errorf("something is left: %+v", vm.ObjectMeta)
+	vm = Decide(Observed{Machine: vm, Holder: newPod("a", finished), HolderAsked: true, Now: now}).Machine
+	if _, locked := lock.Of(vm); locked || len(vm.GetFinalizers())+len(vm.GetAnnotations())+len(vm.GetLabels()) != 0 {
+		t.Errorf("something is left: %+v", vm)
 	}
 }
 
 func TestPodsAreToldWhyTheyWait(t *testing.T) {
-	p := Decide(Observed{VM: newVM(held, open), Pods: pods(newPod("c"), newPod("b", older)), Holder: newPod("a", lifted, bound), HolderAsked: true})
+	p := Decide(Observed{Machine: newVM(held, open), Pods: pods(newPod("c"), newPod("b", older)), Holder: newPod("a", lifted, bound), HolderAsked: true})
 	if len(p.Waits) != 2 || p.Waits[0].Pod.Name != "b" || p.Waits[0].Why != "the VM is locked for the pod a" || !p.Waits[0].First ||
 		p.Waits[1].Why != "pods that were created earlier come first" || p.Waits[1].First {
 		t.Errorf("they are told %+v", p.Waits)
@@ -179,7 +179,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 		"a VMI":             {newVM(), Look{VMI: &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}}, `the VM has a virtual machine instance in phase "Running", which has to go first`},
 		"its guest":         {newVM(), Look{Rivals: []vmilifecycle.Rival{{Pod: "p", VMI: "vm"}}}, "the launcher pod p of the VM has not ended"},
 		"another's guest":   {newVM(), Look{Rivals: []vmilifecycle.Rival{{Pod: "p", VMI: "other", Claim: "data"}}}, "the claim data is written to by the guest of VMI other (pod p)"},
-		"another's pod":     {newVM(), Look{Rivals: []vmilifecycle.Rival{{Pod: "p", Maintains: "other", Claim: "data"}}}, "the maintenance pod p of VM other uses the claim data"},
+		"another's pod":     {newVM(), Look{Rivals: []vmilifecycle.Rival{{Pod: "p", Maintains: "other", Claim: "data"}}}, "the maintenance pod p of other uses the claim data"},
 		"itself":            {newVM(), Look{Rivals: []vmilifecycle.Rival{{Pod: "a", UID: "a-uid"}}}, ""},
 		"a plugged disk":    {newVM(), Look{Users: pods(newPod("done", finished), newPod("plug"))}, "the pod plug uses one of the disks; the lock is taken when it has ended"},
 		"a disk not filled": {newVM(), Look{DataVolumes: []*cdiv1.DataVolume{{ObjectMeta: metav1.ObjectMeta{Name: "ok"}, Status: cdiv1.DataVolumeStatus{Phase: cdiv1.Succeeded}}, {ObjectMeta: metav1.ObjectMeta{Name: "dv"}, Status: cdiv1.DataVolumeStatus{Phase: cdiv1.ImportInProgress}}}}, `the DataVolume dv is not filled yet (phase "ImportInProgress")`},

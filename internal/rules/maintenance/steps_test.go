@@ -23,23 +23,28 @@ type rules struct {
 	lock func(Observed) Plan
 	// startSees is the VM that whoever hands a VMI over sees.
 	startSees func(*state) machineState
+	// handsOver is whether a VMI without a VM is handed over. blindly means that this minds no writes in between.
+	handsOver func(machineState) bool
+	blindly   bool
 }
 
-var drydocks = rules{lock: Decide, startSees: func(s *state) machineState { return s.vm }}
+var drydocks = rules{lock: Decide, startSees: func(s *state) machineState { return s.vm }, handsOver: handsOverInstance}
 
 type scenario struct {
 	name   string
 	budget [budgets]int8
 	always bool
-	rules  rules
-	plans  map[leader]Plan
-	news   map[machineState]bool
-	hands  map[machineState]bool
+	// instance means that the machine is a VMI without a VM.
+	instance bool
+	rules    rules
+	plans    map[leader]Plan
+	news     map[machineState]bool
+	hands    map[machineState]bool
 }
 
 // observed is what a leader decides on.
 func (l leader) observed() Observed {
-	o := Observed{VM: l.vm.object(), HolderAsked: l.asked, LaterAsked: l.laterAsked, Now: now}
+	o := Observed{Machine: l.vm.machine(), HolderAsked: l.asked, LaterAsked: l.laterAsked, Now: now}
 	for i, p := range l.pods {
 		if pod := p.object(i); pod != nil {
 			o.Pods = append(o.Pods, pod)
@@ -50,12 +55,15 @@ func (l leader) observed() Observed {
 	}
 	if l.looked {
 		o.Look = &Look{}
-		if l.guest {
+		switch {
+		case l.guest && l.vm.instance:
+			o.Look.Rivals = []vmilifecycle.Rival{{Pod: "launcher"}}
+		case l.guest:
 			o.Look.VMI = &v1.VirtualMachineInstance{}
 		}
 	}
 	if l.laterAsked {
-		o.Later = l.later.object()
+		o.Later = l.later.machine()
 	}
 	return o
 }
@@ -86,7 +94,7 @@ func (sc *scenario) advance(s *state, l *leader) (name string, unfair bool) {
 		l.asked, l.holder = true, s.pods[l.vm.holder-1]
 		return "asks for the holder", false
 	case NeedLook:
-		l.looked, l.guest = true, s.vmi.exists
+		l.looked, l.guest = true, s.hasLauncher()
 		return "looks", false
 	case NeedLater:
 		l.laterAsked, l.later = true, s.vm
@@ -108,7 +116,7 @@ func (s *state) take(p Plan, changed bool) (unfair bool) {
 	case Lock, Open, Unlock, Forget:
 		if !changed {
 			unfair = p.Step == Lock && i == 1 && Waits(s.pods[0].orNone(0))
-			s.writeVM(machineOf(p.VM, s.vm))
+			s.writeVM(machineOf(p.Machine, s.vm))
 		}
 	case Lift:
 		pod.gated = pod.gated && !pod.exists
@@ -146,7 +154,11 @@ func (sc *scenario) steps(s *state) []step {
 	for i := range mostPods {
 		kubelet(s, i, add)
 	}
-	sc.virtController(s, add)
+	if s.vm.instance {
+		sc.instanceLoop(s, add)
+	} else {
+		sc.virtController(s, add)
+	}
 	sc.users(s, add)
 	if s.silent {
 		add("the node answers again", false, func(to *state) { to.silent = false })
@@ -273,9 +285,6 @@ func (sc *scenario) users(s *state, add adder) {
 			to.pods[i].deleting = true
 		})
 	}
-	spend(starts, "somebody starts the VM", !s.vm.always && startAdmitted(s.vm), func(to *state) { to.writeVM(always(to.vm, true)) })
-	spend(startsPast, "the VM is started past admission", !s.vm.always, func(to *state) { to.writeVM(always(to.vm, true)) })
-	spend(starts, "somebody stops the VM", s.vm.always, func(to *state) { to.writeVM(always(to.vm, false)) })
 	spend(silences, "the node of the first pod falls silent", !s.silent && s.procs[0] == runs, func(to *state) { to.silent = true })
 	spend(forces, "somebody turns the silent node off, and vouches for the holder", s.silent && s.vm.holder == 1 && !s.vm.release, func(to *state) {
 		vm := to.vm
@@ -283,6 +292,13 @@ func (sc *scenario) users(s *state, add adder) {
 		to.procs[0] = ended
 		to.writeVM(vm)
 	})
+	if s.vm.instance {
+		spend(starts, "somebody changes the start strategy", true, func(to *state) { to.writeVM(always(to.vm, !to.vm.always)) })
+		return
+	}
+	spend(starts, "somebody starts the VM", !s.vm.always && startAdmitted(s.vm), func(to *state) { to.writeVM(always(to.vm, true)) })
+	spend(startsPast, "the VM is started past admission", !s.vm.always, func(to *state) { to.writeVM(always(to.vm, true)) })
+	spend(starts, "somebody stops the VM", s.vm.always, func(to *state) { to.writeVM(always(to.vm, false)) })
 }
 
 func always(vm machineState, yes bool) machineState {

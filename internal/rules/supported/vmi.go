@@ -29,7 +29,7 @@ var placementTable = table{
 	"tolerations":                   yes(),
 	"topologySpreadConstraints":     yes(),
 	"evictionStrategy":              only("None", "LiveMigrate", "LiveMigrateIfPossible", "External"),
-	"startStrategy":                 only("Paused"),
+	"startStrategy":                 only("Paused", "Maintenance"),
 	"terminationGracePeriodSeconds": yes(),
 	"hostname":                      yes(),
 	"subdomain":                     yes(),

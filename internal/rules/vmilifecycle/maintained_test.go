@@ -54,7 +54,7 @@ func TestAMaintenancePodIsInAGuestsWay(t *testing.T) {
 	vouched := func(p *corev1.Pod) { p.Finalizers = nil }
 	for name, c := range map[string]struct {
 		pod    *corev1.Pod
-		vm     *v1.VirtualMachine
+		vm     lock.Machine
 		claims []string
 		want   bool
 	}{
@@ -81,5 +81,46 @@ func TestAMaintenancePodIsInAGuestsWay(t *testing.T) {
 	p := Decide(Observed{VMI: newVMI(), RivalsAsked: true, Rivals: []Rival{r}, Now: now})
 	if c := p.VMI.Status.Conditions; len(c) == 0 || p.CreatePod {
 		t.Errorf("a guest does not wait for it: %+v", c)
+	}
+}
+
+func wanted(vmi *v1.VirtualMachineInstance) { vmi.Spec.StartStrategy = new(lock.StartStrategy) }
+
+func locked(vmi *v1.VirtualMachineInstance) { lock.Take(vmi, maintainer(), now) }
+
+func TestAVMIThatIsToHaveNoGuest(t *testing.T) {
+	const (
+		waits  = "Ready=False GuestNotRunning: spec.startStrategy is Maintenance: the guest starts when it is not any more"
+		serves = "Ready=False GuestNotRunning: the disks are locked for the pod fix"
+		goesOn = serves + "; the guest starts when that has ended"
+	)
+	ended := func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
+	judge(t, map[string]testCase{
+		"a new one gets no pod": {Observed{VMI: newVMI(wanted)}, outcome{phase: v1.Pending, says: []string{waits}}},
+		"it is locked":          {Observed{VMI: newVMI(wanted, locked)}, outcome{phase: lock.Phase, says: []string{serves}}},
+		"it may start and is locked still": {Observed{VMI: newVMI(locked)},
+			outcome{phase: lock.Phase, says: []string{goesOn}}},
+		"a pod that was made goes": {Observed{VMI: newVMI(wanted, inPhase(v1.Scheduling, 0)), Pod: newPod(bound)},
+			outcome{phase: v1.Pending, remove: true, says: []string{waits}}},
+		"its pod has ended, and is asked for": {Observed{VMI: newVMI(wanted, inPhase(v1.Succeeded, 0)), Pod: newPod(bound, ended)},
+			outcome{phase: v1.Succeeded, ask: true}},
+		"its pod has ended: it goes": {Observed{VMI: newVMI(wanted, inPhase(v1.Succeeded, 0)), Pod: newPod(bound, ended), PodAsked: true},
+			outcome{phase: v1.Succeeded, remove: true}},
+		"its pod is gone: it begins anew": {Observed{VMI: newVMI(wanted, inPhase(v1.Failed, 0)), PodAsked: true},
+			outcome{phase: v1.Pending, says: []string{waits}}},
+	})
+}
+
+func TestAGuestThatIsToEndForMaintenanceIsShutDown(t *testing.T) {
+	p := Decide(Observed{VMI: newVMI(wanted, inPhase(v1.Running, 0)), Pod: newPod(bound, podPhase(corev1.PodRunning)), Now: now})
+	if !p.DeletePod || p.VMI.Status.Phase != v1.Running {
+		t.Errorf("its pod is deleted: %v, phase %s", p.DeletePod, p.VMI.Status.Phase)
+	}
+	moving := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", SourcePod: "pod", TargetPod: "target"}
+	}
+	p = Decide(Observed{VMI: newVMI(wanted, inPhase(v1.Running, 0), moving), Pod: newPod(bound, podPhase(corev1.PodRunning)), Now: now})
+	if p.DeletePod {
+		t.Error("a guest is shut down while it migrates")
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"pgregory.net/rapid"
+
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
 // model is a cluster with one VMI, in which everything may happen at any time:
@@ -31,7 +34,9 @@ type model struct {
 	everRan map[types.UID]bool
 	missing []string
 	made    int
-	now     time.Time
+	// maintained is how often the VMI was to have no guest.
+	maintained int
+	now        time.Time
 }
 
 func newModel() *model {
@@ -187,22 +192,67 @@ func (m *model) deleteVMI() {
 	}
 }
 
+// wantMaintenance has the VMI have no guest for now, or takes that back.
+func (m *model) wantMaintenance(want bool) {
+	vmi := m.vmi()
+	if vmi == nil || lock.Wanted(vmi) == want {
+		return
+	}
+	next := vmi.DeepCopy()
+	if next.Spec.StartStrategy = nil; want {
+		next.Spec.StartStrategy = new(lock.StartStrategy)
+		m.maintained++
+	}
+	m.writeVMI(next)
+}
+
+// locks is the loop that locks the VMI (package maintenance), as far as it concerns the guest: it is wanted, and none is there.
+func (m *model) locks() {
+	vmi, pod := m.vmi(), m.pod()
+	if vmi == nil || vmi.DeletionTimestamp != nil || !lock.Wanted(vmi) || vmistatus.StageOf(vmi.Status.Phase) != vmistatus.Waiting ||
+		pod != nil && pod.Spec.NodeName != "" && !finished(pod) {
+		return
+	}
+	next := vmi.DeepCopy()
+	lock.Take(next, newPod(), m.now)
+	m.writeVMI(next)
+}
+
+func (m *model) unlocks() {
+	vmi := m.vmi()
+	if vmi == nil {
+		return
+	}
+	if _, locked := lock.Of(vmi); locked {
+		next := vmi.DeepCopy()
+		lock.Drop(next)
+		m.writeVMI(next)
+	}
+}
+
 // rank orders the phases of a life.
 func rank(phase v1.VirtualMachineInstancePhase) int {
-	return slices.Index([]v1.VirtualMachineInstancePhase{v1.VmPhaseUnset, v1.Pending, v1.Scheduling, v1.Scheduled, v1.Running}, phase)
+	return slices.Index([]v1.VirtualMachineInstancePhase{v1.VmPhaseUnset, v1.Pending, lock.Phase, v1.Scheduling, v1.Scheduled, v1.Running}, phase)
 }
 
 // check is what must hold after every step.
 func (m *model) check(t *rapid.T) {
-	if len(m.guests) > 1 || len(m.everRan) > 1 {
+	if len(m.guests) > 1 || len(m.everRan) > 1+m.maintained {
 		t.Fatalf("guests ran in %d pods: %v", len(m.everRan), m.everRan)
+	}
+	if vmi := m.vmi(); vmi != nil && len(m.guests) > 0 {
+		if _, locked := lock.Of(vmi); locked {
+			t.Fatal("the VMI is locked and its guest runs")
+		}
 	}
 	for i := 1; i < len(m.vmis) && m.vmis[i] != nil; i++ {
 		from, to := m.vmis[i-1].Status.Phase, m.vmis[i].Status.Phase
-		if m.vmis[i-1].IsFinal() && from != to {
+		anew := Maintained(m.vmis[i-1]) && (to == v1.Pending || to == lock.Phase)
+		if m.vmis[i-1].IsFinal() && from != to && !anew {
 			t.Fatalf("the final phase %s became %s", from, to)
 		}
-		if !m.vmis[i].IsFinal() && rank(to) < rank(from) {
+		left := from == lock.Phase && to == v1.Pending
+		if !m.vmis[i].IsFinal() && rank(to) < rank(from) && !anew && !left {
 			t.Fatalf("the phase went back from %s to %s", from, to)
 		}
 	}
@@ -217,6 +267,7 @@ func (m *model) check(t *rapid.T) {
 // settle lets every part do its work on what is true until nothing changes.
 func (m *model) settle() {
 	m.missing = nil
+	m.unlocks()
 	for range 60 {
 		m.now = m.now.Add(handlerPatience)
 		m.controller(m.vmi(), m.pod(), 10)
@@ -258,22 +309,27 @@ func TestWhateverHappensThereIsOneGuestAndItComesToRest(t *testing.T) {
 			"the pod cache moves on": func(t *rapid.T) {
 				m.podCache = moveOn(t, m.podCache, len(m.pods)-1)
 			},
-			"time passes":           func(*rapid.T) { m.now = m.now.Add(4 * time.Second) },
-			"the scheduler binds":   func(*rapid.T) { m.schedule() },
-			"virt-handler starts":   func(*rapid.T) { m.handlerStarts() },
-			"the guest powers off":  func(*rapid.T) { m.handlerEnds(false) },
-			"the guest crashes":     func(*rapid.T) { m.handlerEnds(true) },
-			"the pod ends":          func(*rapid.T) { m.kubeletEnds(corev1.PodSucceeded) },
-			"the pod fails":         func(*rapid.T) { m.kubeletEnds(corev1.PodFailed) },
-			"the pod is removed":    func(*rapid.T) { m.kubeletRemoves() },
-			"somebody deletes it":   func(*rapid.T) { m.deleteVMI() },
-			"somebody evicts a pod": func(*rapid.T) { m.evict() },
+			"time passes":            func(*rapid.T) { m.now = m.now.Add(4 * time.Second) },
+			"the scheduler binds":    func(*rapid.T) { m.schedule() },
+			"virt-handler starts":    func(*rapid.T) { m.handlerStarts() },
+			"the guest powers off":   func(*rapid.T) { m.handlerEnds(false) },
+			"the guest crashes":      func(*rapid.T) { m.handlerEnds(true) },
+			"the pod ends":           func(*rapid.T) { m.kubeletEnds(corev1.PodSucceeded) },
+			"the pod fails":          func(*rapid.T) { m.kubeletEnds(corev1.PodFailed) },
+			"the pod is removed":     func(*rapid.T) { m.kubeletRemoves() },
+			"somebody deletes it":    func(*rapid.T) { m.deleteVMI() },
+			"somebody evicts a pod":  func(*rapid.T) { m.evict() },
+			"it is to have no guest": func(*rapid.T) { m.wantMaintenance(true) },
+			"it may have a guest":    func(*rapid.T) { m.wantMaintenance(false) },
+			"it is locked":           func(*rapid.T) { m.locks() },
+			"it is unlocked":         func(*rapid.T) { m.unlocks() },
 		}
 		t.Repeat(steps)
 		m.settle()
 		m.check(t)
 		switch vmi := m.vmi(); {
-		case vmi == nil, vmi.DeletionTimestamp == nil && vmi.IsFinal():
+		case vmi == nil, vmi.DeletionTimestamp == nil && vmi.IsFinal() && !lock.Wanted(vmi):
+		case vmi.DeletionTimestamp == nil && lock.Wanted(vmi) && vmi.Status.Phase == v1.Pending && m.pod() == nil:
 		case vmi.DeletionTimestamp == nil && vmi.Status.Phase == v1.Running && len(m.guests) == 1:
 		default:
 			t.Fatalf("it does not come to rest: phase %q, deleted %v, pod %+v", vmi.Status.Phase, vmi.DeletionTimestamp != nil, m.pod())

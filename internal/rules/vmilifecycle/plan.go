@@ -12,7 +12,9 @@
 //	              (placement)
 //
 // Invariants:
-//   - The phase never goes back, and a final phase is never changed.
+//   - The phase never goes back, and a final phase is never changed, unless the VMI is to have no
+//     guest for now (spec.startStrategy Maintenance): once its guest has ended, and no pod is left of
+//     it, it begins anew, and waits (maintained.go).
 //   - A VMI starts in at most one launcher pod: its name follows from the VMI's UID. The
 //     pod is the VMI's by that name, whoever owns it (launcherpod.BondOf). A second one is
 //     the VMI's while it migrates (migration.go).
@@ -28,7 +30,8 @@
 //     beside which this one must not run (rivals.go).
 //   - None is handed over to its node while the VM is locked for a maintenance pod: the API
 //     server is asked when the VMI exists, and whoever locks the VM looks for its VMI
-//     afterwards (maintained.go, package maintenance).
+//     afterwards (maintained.go, package maintenance). A VMI that is locked itself, or may be, gets no
+//     pod and is not handed over.
 package vmilifecycle
 
 import (
@@ -41,6 +44,7 @@ import (
 	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/migrationrequired"
 	"drydock.dev/drydock/internal/rules/objectevent"
 	"drydock.dev/drydock/internal/rules/placement"
@@ -240,7 +244,7 @@ func failedFor(status *v1.VirtualMachineInstanceStatus) string {
 // launcher pod: from then on they are where it is.
 func planDisks(o Observed) placement.Plan {
 	return placement.Decide(placement.Observed{
-		Wanted: o.Pod == nil && o.VMI.DeletionTimestamp == nil && waits(o.VMI),
+		Wanted: o.Pod == nil && o.VMI.DeletionTimestamp == nil && waits(o.VMI) && !Maintained(o.VMI),
 		Claims: o.Claims, Confirmed: o.ClaimsConfirmed, Topologies: o.Topologies, Pod: o.Provisioning, Now: o.Now,
 	})
 }
@@ -275,10 +279,14 @@ func (d *decision) settleBond() bool {
 }
 
 // decideWaiting looks after a VMI whose guest cannot run yet: it is brought to
-// Scheduled, or goes.
+// Scheduled, or goes, or is kept without a guest.
 func (d *decision) decideWaiting() {
-	if d.o.VMI.DeletionTimestamp != nil {
+	switch {
+	case d.o.VMI.DeletionTimestamp != nil:
 		d.decideDeletion()
+		return
+	case Maintained(d.o.VMI):
+		d.decideMaintained()
 		return
 	}
 	for _, c := range startChecks {
@@ -293,6 +301,7 @@ func (d *decision) decideWaiting() {
 // pod, and what keeps the pod's container from starting, are seen here.
 func (d *decision) decideHandedOver() {
 	o := &d.o
+	d.shutDown()
 	if d.migrated() {
 		d.decideMigrated()
 		d.decideRequired()
@@ -327,6 +336,8 @@ func (d *decision) decideEnded() {
 	switch {
 	case o.VMI.DeletionTimestamp != nil:
 		d.decideDeletion()
+	case lock.Wanted(o.VMI) && d.decideAnew():
+		return
 	case o.Pod != nil && !podstatus.Terminal(o.Pod) && o.Pod.DeletionTimestamp == nil:
 		d.await(vmistatus.PhaseSince(o.VMI).Add(handlerPatience), &d.p.DeletePod)
 	}

@@ -40,7 +40,7 @@ type Rival struct {
 	// Claim is the claim that both write to, "" when the pod is one of an earlier
 	// VMI of the same name.
 	Claim string
-	// Maintains is the VM whose maintenance pod it is, "" for a launcher pod.
+	// Maintains is the machine whose maintenance pod it is, "" for a launcher pod.
 	Maintains string
 	UID       types.UID
 	Created   time.Time
@@ -118,7 +118,7 @@ func (d *decision) reportRivals() {
 	switch {
 	case r.Maintains != "":
 		obstacle.Reason = ReasonClaimInUse
-		obstacle.Message = fmt.Sprintf("the claim %s is used by the maintenance pod %s of VM %s; this one starts when that has ended", r.Claim, r.Pod, r.Maintains)
+		obstacle.Message = fmt.Sprintf("the claim %s is used by the maintenance pod %s of %s; this one starts when that has ended", r.Claim, r.Pod, r.Maintains)
 	case r.Claim != "":
 		obstacle.Reason = ReasonClaimInUse
 		obstacle.Message = fmt.Sprintf("the claim %s is written to by the guest of VMI %s (pod %s); this one starts when that has ended, "+

@@ -12,9 +12,13 @@
 //	              HandOver            Guest              End
 //	(empty) Pending Scheduling ──> Scheduled ──> Running ──> Succeeded, Failed
 //	└────── Waiting ─────────┘     └── HandedOver ─────┘     └──── Ended ────┘
+//	      │          ^                        Maintain (the VMI is to have no guest) │
+//	      v          └──────────────────────────────────────────────────────────────┘
+//	 Maintenance (the VMI is locked)
 //
 // Invariants:
-//   - The phase never goes back, and nothing of a status changes once it has ended.
+//   - The phase never goes back, and nothing of a status changes once it has ended, but for a VMI that is to have no guest
+//     (spec.startStrategy Maintenance, maintain.go): its status begins anew once its guest has ended.
 //   - A writer changes only the fields that it may write at that stage (Owners).
 //   - The same end gives the same phase, reason and conditions, whoever reports it.
 package vmistatus

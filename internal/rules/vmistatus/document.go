@@ -99,6 +99,8 @@ func writeValidation(b *bytes.Buffer, by Writer, stage Stage) {
 		}
 	}
 	switch {
+	case by == Controller && stage == Ended:
+		same = []string{"(variables.maintained || variables.after == variables.before)"}
 	case !writes:
 		same = []string{"variables.after == variables.before"}
 	case len(types) > 0:
@@ -171,7 +173,7 @@ spec:
         !(oldObject.metadata.?labels[?"kubevirt.io/nodeName"].orValue("") in variables.nodes) ? "virt-handler of the target" : "virt-handler"
     - name: stage
       expression: >-
-        variables.before.?phase.orValue("") in ["", "Pending", "Scheduling"] ? "until Scheduled" :
+        variables.before.?phase.orValue("") in ["", "Pending", "Maintenance", "Scheduling"] ? "until Scheduled" :
         variables.before.?phase.orValue("") in ["Succeeded", "Failed"] ? "Succeeded or Failed" : "from Scheduled on"
     # Whether the source's virt-handler has begun the migration, whether the VMI ends with
     # this write, and whether another migration takes the place of the one before.
@@ -179,12 +181,17 @@ spec:
       expression: variables.before.?migrationState.?startTimestamp.hasValue()
     - name: ends
       expression: variables.after.?phase.orValue("") in ["Succeeded", "Failed"]
+    # Whether a VMI that is to have no guest begins anew, once its guest has ended.
+    - name: maintained
+      expression: >-
+        object.spec.?startStrategy.orValue("") == "Maintenance" && variables.after.?phase.orValue("") in ["Pending", "Maintenance"] &&
+        !variables.after.?activePods.hasValue() && !variables.after.?nodeName.hasValue() && !variables.after.?migrationState.hasValue()
     - name: replaces
       expression: >-
         variables.after.?migrationState.?migrationUid != variables.before.?migrationState.?migrationUid
   validations:
     - expression: >-
-        !variables.replaces || !variables.before.?migrationState.hasValue() ||
+        !variables.replaces || variables.maintained || !variables.before.?migrationState.hasValue() ||
         variables.before.?migrationState.?completed.orValue(false) || variables.before.?migrationState.?failed.orValue(false)
       message: "a migration that is neither completed nor failed can't be replaced by another"
     - expression: >-

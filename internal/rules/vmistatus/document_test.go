@@ -192,3 +192,32 @@ func changedField(f *Field, before map[string]any) map[string]any {
 	}
 	return status
 }
+
+// The status of a VMI that has ended begins anew when the VMI is to have no guest for now, and then only as a whole.
+func TestThePolicyLetsAVMIBeginAnewForMaintenance(t *testing.T) {
+	policy := policytest.Load(t, "../../../config/rbac/status-policy.yaml", "virtualmachineinstance-status")
+	type state = map[string]any
+	ended := state{"phase": "Succeeded", "nodeName": "node", "activePods": state{"uid": "node"}, "machine": state{"type": "q35"},
+		"migrationState": state{"migrationUid": "m"}}
+	for name, c := range map[string]struct {
+		by       Writer
+		strategy string
+		after    state
+		may      bool
+	}{
+		"it begins anew":            {Controller, "Maintenance", state{"phase": "Pending"}, true},
+		"it is locked at once":      {Controller, "Maintenance", state{"phase": "Maintenance"}, true},
+		"it is to run":              {Controller, "Paused", state{"phase": "Pending"}, false},
+		"it keeps the pod":          {Controller, "Maintenance", state{"phase": "Pending", "activePods": state{"uid": "node"}}, false},
+		"it is handed over":         {Controller, "Maintenance", state{"phase": "Scheduled"}, false},
+		"virt-handler has it go on": {Handler, "Maintenance", state{"phase": "Pending"}, false},
+		"virt-api has it go on":     {API, "Maintenance", state{"phase": "Pending"}, false},
+	} {
+		was, is := withStatus(ended), withStatus(c.after)
+		was.Object["spec"], is.Object["spec"] = state{"startStrategy": c.strategy}, state{"startStrategy": c.strategy}
+		refused := policy.Answer(t, policytest.Write{By: accounts[c.by], Resource: "virtualmachineinstances", Old: was, New: is})
+		if c.may != (refused == "") {
+			t.Errorf("%s: answered %q", name, refused)
+		}
+	}
+}

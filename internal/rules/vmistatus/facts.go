@@ -29,6 +29,8 @@ type Facts struct {
 	Now time.Time
 	// Wait is what a VMI waits for that has not been handed over to a node.
 	Wait Wait
+	// Maintain is a VMI that has no guest and is to have none; nil for every other.
+	Maintain *Maintain
 	// HandOver is the pod that the VMI is handed over with, nil if it is not now.
 	HandOver *HandOver
 	// Obstacle is what keeps the launcher pod from being made or from starting; nil
@@ -82,6 +84,14 @@ type DataVolumes struct {
 	Exist, Filled bool
 	// Message is what is said of them.
 	Message string
+}
+
+// Maintain is what a VMI is that has no guest, and is to have none for now.
+type Maintain struct {
+	// Locked means that it is locked for a maintenance pod.
+	Locked bool
+	// For says what it waits for.
+	For string
 }
 
 // HandOver is the pod that a VMI is handed over with to virt-handler on the pod's node.

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
 // Writer is a component that writes the status of VMIs.
@@ -57,7 +59,7 @@ func (s Stage) String() string {
 // one in which a guest may run.
 func StageOf(phase v1.VirtualMachineInstancePhase) Stage {
 	switch phase {
-	case v1.VmPhaseUnset, v1.Pending, v1.Scheduling:
+	case v1.VmPhaseUnset, v1.Pending, lock.Phase, v1.Scheduling:
 		return Waiting
 	case v1.Succeeded, v1.Failed:
 		return Ended

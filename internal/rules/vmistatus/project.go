@@ -10,12 +10,16 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/condition"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
 // Project returns the status that the VMI has with what the writer knows. It shares
 // nothing with the VMI's status.
 func Project(vmi *v1.VirtualMachineInstance, by Writer, f Facts) v1.VirtualMachineInstanceStatus {
 	status := *vmi.Status.DeepCopy()
+	if by == Controller && f.Maintain != nil {
+		return maintain(vmi, f)
+	}
 	if StageOf(status.Phase) == Ended {
 		return status
 	}
@@ -69,13 +73,14 @@ func (p *projection) setPhase(status *v1.VirtualMachineInstanceStatus) {
 	case running:
 		enter(status, v1.Running, created, p.Now)
 	case p.Wait.Phase != "" && p.stage == Waiting:
+		leaveMaintenance(status, p.Now)
 		enter(status, p.Wait.Phase, created, p.Now)
 	}
 }
 
 // phases are the phases of a life in their order.
 var phases = []v1.VirtualMachineInstancePhase{
-	v1.VmPhaseUnset, v1.Pending, v1.Scheduling, v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed,
+	v1.VmPhaseUnset, v1.Pending, lock.Phase, v1.Scheduling, v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed,
 }
 
 // enter has the status enter a phase, unless it is there or further. Pending is not

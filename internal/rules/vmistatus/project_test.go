@@ -18,6 +18,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -451,7 +452,8 @@ func TestAWriterChangesOnlyItsFields(t *testing.T) {
 		if m := to.MigrationState; m != nil && m.Completed && m.Failed {
 			t.Fatalf("a migration has completed and failed: %+v", m)
 		}
-		if slices.Index(phases, to.Phase) < slices.Index(phases, vmi.Status.Phase) {
+		left := vmi.Status.Phase == lock.Phase && to.Phase == v1.Pending
+		if slices.Index(phases, to.Phase) < slices.Index(phases, vmi.Status.Phase) && !left {
 			t.Fatalf("the phase went back from %s to %s", vmi.Status.Phase, to.Phase)
 		}
 		if stage == Ended && !cmp.Equal(to, vmi.Status) {
@@ -601,6 +603,35 @@ func TestWhatQEMUSaidIsPassedOnWhenItFailed(t *testing.T) {
 	} {
 		if got := EndOfQEMU(instance(v1.Running), c.exit).Message; got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// Of a VMI that is to have no guest nothing is left of what was said of its last one; its next guest is told of as the first was.
+func TestAVMIThatIsToHaveNoGuestBeginsAnew(t *testing.T) {
+	from := instance(v1.Failed, says(v1.VirtualMachineInstanceReady, "False", v1.GuestNotRunningReason), says(v1.VirtualMachineInstanceIsMigratable, "True", ""))
+	from.Status.Reason, from.Status.NodeName, from.Status.ActivePods = "x", "node", map[types.UID]string{"pod": "node"}
+	from.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstancePhaseTransitionTimestamp{{Phase: v1.Running}, {Phase: v1.Failed}}
+	waits := Facts{Now: now, Maintain: &Maintain{For: "waits"}}
+	from.Status = Project(from, Controller, waits)
+	begun := v1.VirtualMachineInstanceStatus{Phase: v1.Pending, PhaseTransitionTimestamps: []v1.VirtualMachineInstancePhaseTransitionTimestamp{
+		{Phase: v1.Pending, PhaseTransitionTimestamp: metav1.NewTime(now)}}, Conditions: from.Status.Conditions}
+	if diff := cmp.Diff(begun, from.Status); diff != "" || len(from.Status.Conditions) != 1 || from.Status.Conditions[0].Message != "waits" {
+		t.Errorf("it says %+v\n%s", from.Status.Conditions, diff)
+	}
+	for _, c := range []struct {
+		facts Facts
+		want  v1.VirtualMachineInstancePhase
+	}{
+		{Facts{Now: now, Maintain: &Maintain{Locked: true, For: "locked"}}, lock.Phase},
+		{waits, v1.Pending},
+		{Facts{Now: now, Maintain: &Maintain{Locked: true, For: "locked"}}, lock.Phase},
+		{Facts{Now: now, Wait: Wait{Phase: v1.Pending}}, v1.Pending},
+		{Facts{Now: now, Wait: Wait{Phase: v1.Scheduling}}, v1.Scheduling},
+	} {
+		from.Status = Project(from, Controller, c.facts)
+		if from.Status.Phase != c.want || len(from.Status.PhaseTransitionTimestamps) > 2 {
+			t.Errorf("the phase is %s, want %s: %+v", from.Status.Phase, c.want, from.Status.PhaseTransitionTimestamps)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package lock says what the lock of a VM for maintenance looks like on the objects: on the VM that is locked, and on
-// the pods that wait for it, hold it, or have had it.
+// Package lock says what the lock of a machine for maintenance looks like on the objects: on the VM, or the VMI without a
+// VM, that is locked, and on the pods that wait for it, hold it, or have had it.
 //
 // It owns how these facts are read and written and what they are called; it is pure. When a lock is taken and released
 // is package maintenance's to decide.
@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -24,7 +25,52 @@ import (
 // MaxPodName is how long the name of a maintenance pod may be: it is the value of a label.
 const MaxPodName = 63
 
-// Lock is a VM's lock. The zero value is that of a VM that is not locked.
+// KubeVirt's API has neither of these.
+const (
+	// StartStrategy of a VMI keeps it from having a guest, so that it can be locked. A VM is halted instead.
+	StartStrategy v1.StartStrategy = "Maintenance"
+	// Phase is that of a VMI which is locked.
+	Phase v1.VirtualMachineInstancePhase = "Maintenance"
+)
+
+// Machine is what is locked: a VM, or a VMI without a VM of its name.
+type Machine interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Chosen is the machine that the maintenance pods of a name are for, nil for none: the VM, unless the VMI was locked before
+// there was one. Neither is locked while the other exists (package maintenance).
+func Chosen(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) Machine {
+	switch {
+	case vm == nil && vmi == nil:
+		return nil
+	case vm == nil:
+		return vmi
+	case vmi == nil:
+		return vm
+	}
+	_, first := Of(vm)
+	if _, locked := Of(vmi); locked && !first {
+		return vmi
+	}
+	return vm
+}
+
+// Noun is what a machine is called.
+func Noun(m Machine) string {
+	if _, is := m.(*v1.VirtualMachineInstance); is {
+		return "VMI"
+	}
+	return "VM"
+}
+
+// Wanted reports whether a VMI is to have no guest, so that it can be locked.
+func Wanted(vmi *v1.VirtualMachineInstance) bool {
+	return vmi.Spec.StartStrategy != nil && *vmi.Spec.StartStrategy == StartStrategy
+}
+
+// Lock is a machine's lock. The zero value is that of one that is not locked.
 type Lock struct {
 	Pod string
 	UID types.UID
@@ -35,7 +81,7 @@ type Lock struct {
 	Open bool
 }
 
-// Of returns the lock of a VM, and whether it has one.
+// Of returns the lock of a machine, and whether it has one.
 func Of(vm metav1.Object) (Lock, bool) {
 	name, locked := vm.GetLabels()[layout.MaintenanceLabel]
 	notes := vm.GetAnnotations()
@@ -48,40 +94,55 @@ func Of(vm metav1.Object) (Lock, bool) {
 	}, true
 }
 
-// HeldBy reports whether the VM is locked for this very pod.
+// HeldBy reports whether the machine is locked for this very pod.
 func HeldBy(vm, pod metav1.Object) bool {
 	l, locked := Of(vm)
 	return locked && l.Pod == pod.GetName() && l.UID == pod.GetUID() && vm.GetNamespace() == pod.GetNamespace()
 }
 
-// Take locks a VM for a pod. The finalizer keeps the VM, and with it its name, until it is unlocked.
-func Take(vm *v1.VirtualMachine, pod *corev1.Pod, now time.Time) {
-	if vm.Labels == nil {
-		vm.Labels = map[string]string{}
+// Take locks a machine for a pod. The finalizer keeps the machine, and with it its name, until it is unlocked.
+func Take(m metav1.Object, pod *corev1.Pod, now time.Time) {
+	Drop(m)
+	note(m, layout.MaintenanceUIDAnnotation, string(pod.UID))
+	note(m, layout.MaintenanceSinceAnnotation, now.UTC().Format(time.RFC3339))
+	m.SetFinalizers(append(m.GetFinalizers(), layout.MaintenanceFinalizer))
+	labels := m.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
 	}
-	if vm.Annotations == nil {
-		vm.Annotations = map[string]string{}
-	}
-	Drop(vm)
-	vm.Labels[layout.MaintenanceLabel] = pod.Name
-	vm.Annotations[layout.MaintenanceUIDAnnotation] = string(pod.UID)
-	vm.Annotations[layout.MaintenanceSinceAnnotation] = now.UTC().Format(time.RFC3339)
-	vm.Finalizers = append(vm.Finalizers, layout.MaintenanceFinalizer)
+	labels[layout.MaintenanceLabel] = pod.Name
+	m.SetLabels(labels)
 }
 
 // Open lets the holder run.
-func Open(vm *v1.VirtualMachine) { vm.Annotations[layout.MaintenanceOpenAnnotation] = "true" }
+func Open(m metav1.Object) { note(m, layout.MaintenanceOpenAnnotation, "true") }
 
-// Drop unlocks a VM, and takes away what was asked of its lock.
-func Drop(vm *v1.VirtualMachine) {
-	delete(vm.Labels, layout.MaintenanceLabel)
+// Force asks for a forced unlock, by somebody who vouches that the holder writes no more.
+func Force(m metav1.Object, by string) {
+	l, _ := Of(m)
+	note(m, layout.MaintenanceReleaseAnnotation, string(l.UID))
+	note(m, layout.MaintenanceReleaseByAnnotation, by)
+}
+
+func note(m metav1.Object, name, value string) {
+	notes := m.GetAnnotations()
+	if notes == nil {
+		notes = map[string]string{}
+	}
+	notes[name] = value
+	m.SetAnnotations(notes)
+}
+
+// Drop unlocks a machine, and takes away what was asked of its lock.
+func Drop(m metav1.Object) {
+	delete(m.GetLabels(), layout.MaintenanceLabel)
 	for _, name := range []string{
 		layout.MaintenanceUIDAnnotation, layout.MaintenanceSinceAnnotation, layout.MaintenanceOpenAnnotation,
 		layout.MaintenanceReleaseAnnotation, layout.MaintenanceReleaseByAnnotation,
 	} {
-		delete(vm.Annotations, name)
+		delete(m.GetAnnotations(), name)
 	}
-	vm.Finalizers = without(vm.Finalizers)
+	m.SetFinalizers(without(m.GetFinalizers()))
 }
 
 func without(finalizers []string) []string {
@@ -95,7 +156,7 @@ func Request(vm metav1.Object) (uid types.UID, by string) {
 	return types.UID(notes[layout.MaintenanceReleaseAnnotation]), notes[layout.MaintenanceReleaseByAnnotation]
 }
 
-// For is the name of the VM that a pod is to work on, "" for a pod of another kind.
+// For is the name of the machine that a pod is to work on, "" for a pod of another kind.
 func For(pod metav1.Object) string { return pod.GetLabels()[layout.MaintenanceForLabel] }
 
 // Gated reports whether a pod waits for its lock: it gets no node before.
