@@ -40,7 +40,12 @@ func addDataVolumes(add adder, settings *clusterconfig.Current, right cloneright
 			return nil
 		}
 		return validate.DataVolume(r.New, r.Old)
-	})
+	}, advice(func(dv, old *cdiv1.DataVolume) []string {
+		if settings.Get().CDI {
+			return nil
+		}
+		return validate.DataVolumeWarnings(dv, old)
+	}))
 	add(validateDV, validating, err)
 }
 

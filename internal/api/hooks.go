@@ -58,13 +58,14 @@ func webhooks(settings *clusterconfig.Current, cluster client.Client) (map[strin
 	return served, failed
 }
 
-// adviseVM warns a VM's owner, and no component, what of the VM will not be served
-// for ever.
-func adviseVM(r admission.Request[v1.VirtualMachine]) []string {
-	if r.Component() || r.New == nil {
-		return nil
+// advice turns what is worth a warning into what is told: to an object's owner, and to no component.
+func advice[T any](of func(object, old *T) []string) func(admission.Request[T]) []string {
+	return func(r admission.Request[T]) []string {
+		if r.Component() || r.New == nil {
+			return nil
+		}
+		return of(r.New, r.Old)
 	}
-	return validate.Deprecated(r.New)
 }
 
 type adder func(path string, handler http.Handler, err error)
@@ -79,7 +80,12 @@ func addMutating(add adder, settings *clusterconfig.Current, vms virtualMachines
 		case !r.Component():
 			defaults.VMIUpdate(r.New, r.Old, settings.Get())
 		}
-	})
+	}, advice(func(vmi, old *v1.VirtualMachineInstance) []string {
+		if old != nil {
+			return nil
+		}
+		return validate.VMIWarnings(vmi, settings.Get())
+	}))
 	add(mutateVMI, vmi, err)
 }
 
@@ -100,7 +106,7 @@ func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachin
 		// Also where CDI serves DataVolumes: it asks for the right of the user who makes
 		// the DataVolume, and that is virt-controller, which may clone everything.
 		return mayCloneAll(ctx, r, vms.right)
-	}, adviseVM)
+	}, advice(func(vm, old *v1.VirtualMachine) []string { return validate.VMWarnings(vm, old, settings.Get()) }))
 	add(validateVM, vm, err)
 	vmi, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstance]) field.ErrorList {
 		switch {
@@ -114,10 +120,12 @@ func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachin
 	add(validateVMI, vmi, err)
 	rs, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstanceReplicaSet]) field.ErrorList {
 		return validate.ReplicaSet(r.New, r.Old, settings.Get())
-	})
+	}, advice(func(rs, old *v1.VirtualMachineInstanceReplicaSet) []string {
+		return validate.ReplicaSetWarnings(rs, old, settings.Get())
+	}))
 	add(validateRS, rs, err)
 	kv, err := admission.Validating(func(r admission.Request[v1.KubeVirt]) field.ErrorList {
 		return validate.KubeVirt(r.New, r.Old)
-	})
+	}, advice(validate.KubeVirtWarnings))
 	add(validateKV, kv, err)
 }

@@ -65,8 +65,8 @@ func IsComponent(username string) bool {
 }
 
 // Validating serves a rule that answers with everything that is wrong.
-func Validating[T any](rule func(Request[T]) field.ErrorList) (http.Handler, error) {
-	return ValidatingAsking(func(_ context.Context, r Request[T]) (field.ErrorList, error) { return rule(r), nil })
+func Validating[T any](rule func(Request[T]) field.ErrorList, advice ...func(Request[T]) []string) (http.Handler, error) {
+	return ValidatingAsking(func(_ context.Context, r Request[T]) (field.ErrorList, error) { return rule(r), nil }, advice...)
 }
 
 // ValidatingAsking serves a rule that has to ask the cluster, which may fail. With
@@ -118,25 +118,30 @@ func tryAgain(why string) admission.Response {
 }
 
 // Mutating serves a rule that completes request.New in place.
-func Mutating[T any](rule func(Request[T])) (http.Handler, error) {
+func Mutating[T any](rule func(Request[T]), advice ...func(Request[T]) []string) (http.Handler, error) {
 	return MutatingAsking(func(_ context.Context, r Request[T]) error {
 		rule(r)
 		return nil
-	})
+	}, advice...)
 }
 
-// MutatingAsking serves a rule that has to ask the cluster, which may fail.
-func MutatingAsking[T any](rule func(context.Context, Request[T]) error) (http.Handler, error) {
+// MutatingAsking serves a rule that has to ask the cluster, which may fail. The user is told the advice about the object
+// as it was sent.
+func MutatingAsking[T any](rule func(context.Context, Request[T]) error, advice ...func(Request[T]) []string) (http.Handler, error) {
 	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)
 		if err != nil {
 			return admission.Errored(http.StatusBadRequest, err)
 		}
+		var warnings []string
+		for _, advise := range advice {
+			warnings = append(warnings, advise(request)...)
+		}
 		patched, err := mutate(raw.Object.Raw, request, func(r Request[T]) error { return rule(ctx, r) })
 		if err != nil {
 			return admission.Errored(http.StatusInternalServerError, err)
 		}
-		return admission.PatchResponseFromRaw(raw.Object.Raw, patched)
+		return admission.PatchResponseFromRaw(raw.Object.Raw, patched).WithWarnings(warnings...)
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/implied"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/machinetype"
 )
 
 // Architecture is the only one that Drydock runs guests of.
@@ -55,6 +56,15 @@ func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	}
 	firmware.Create(&vmi.Spec)
 	Spec(&vmi.Spec, settings)
+	ownMachine(&vmi.Spec, settings)
+}
+
+// ownMachine gives a guest the machine of QEMU's that a type of another build stands for. The guest's VM keeps the type
+// as it was written.
+func ownMachine(spec *v1.VirtualMachineInstanceSpec, settings clusterconfig.Settings) {
+	if kind, err := settings.MachineTypes.Resolve(spec.Domain.Machine.Type); err == nil {
+		spec.Domain.Machine.Type = kind
+	}
 }
 
 // VMIUpdate lets a user write again what he wrote before: `kubectl apply` of the
@@ -72,6 +82,10 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance, settings clusterconfig.Setti
 		setMachine(completed, old.Spec.Domain.Machine.Type)
 	}
 	Spec(completed, settings)
+	if is := old.Spec.Domain.Machine; is != nil && machinetype.Foreign(completed.Domain.Machine.Type) {
+		// What it stands for was decided when the VMI was created.
+		completed.Domain.Machine.Type = is.Type
+	}
 	same := old.Spec.DeepCopy()
 	same.StartStrategy = completed.StartStrategy // which a VMI is taken to maintenance by
 	if equality.Semantic.DeepEqual(*completed, *same) {

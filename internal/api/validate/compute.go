@@ -5,7 +5,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -13,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/machinetype"
 )
 
 // maxVCPUs is what a machine can have.
@@ -35,6 +35,7 @@ func compute(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorL
 	if p := domain.RebootPolicy; p != nil {
 		errs = append(errs, oneOf(*p, path.Child("rebootPolicy"), v1.RebootPolicyReboot, v1.RebootPolicyTerminate)...)
 	}
+	errs = append(errs, ioThreads(domain, path.Child("ioThreads", "supplementalPoolThreadCount"))...)
 	return append(errs, hyperv(domain.Features, path.Child("features", "hyperv"))...)
 }
 
@@ -154,12 +155,31 @@ func cpu(cpu *v1.CPU, path *field.Path) field.ErrorList {
 	return errs
 }
 
+// maxIOThreads bounds how many threads a guest's disks may have.
+const maxIOThreads = 64
+
+// ioThreads judges a pool of threads for disks.
+func ioThreads(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
+	pooled := domain.IOThreadsPolicy != nil && *domain.IOThreadsPolicy == v1.IOThreadsPolicySupplementalPool
+	switch t := domain.IOThreads; {
+	case pooled && (t == nil || t.SupplementalPoolThreadCount == nil):
+		return field.ErrorList{field.Required(path, "says how many threads the supplementalPool has")}
+	case t == nil || t.SupplementalPoolThreadCount == nil:
+		return nil
+	case !pooled:
+		return field.ErrorList{field.Forbidden(path, "belongs to the ioThreadsPolicy supplementalPool")}
+	case *t.SupplementalPoolThreadCount < 1 || *t.SupplementalPoolThreadCount > maxIOThreads:
+		return field.ErrorList{field.Invalid(path, *t.SupplementalPoolThreadCount, fmt.Sprintf("must be between 1 and %d", maxIOThreads))}
+	}
+	return nil
+}
+
 // machineType lets the one machine through whose devices have stable places.
 func machineType(name string, path *field.Path) field.ErrorList {
-	if name == "" || name == "q35" || strings.HasPrefix(name, "pc-q35-") && word.MatchString(name) {
+	if name == "" || machinetype.Known(name) || machinetype.Foreign(name) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path, name, "must be q35 or one of its versions, such as pc-q35-7.2")}
+	return field.ErrorList{field.Invalid(path, name, machinetype.ErrUnknown.Error())}
 }
 
 func hyperv(features *v1.Features, path *field.Path) field.ErrorList {

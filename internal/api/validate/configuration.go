@@ -3,6 +3,7 @@ package validate
 import (
 	"errors"
 	"maps"
+	gopath "path"
 	"slices"
 	"strconv"
 	"time"
@@ -35,9 +36,7 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("developerConfiguration", "cpuAllocationRatio"),
 			d.CPUAllocationRatio, "must be at least 1"))
 	}
-	if a := c.ArchitectureConfiguration; a != nil && a.Amd64 != nil && a.Amd64.MachineType != "" {
-		errs = append(errs, machineType(a.Amd64.MachineType, path.Child("architectureConfiguration", "amd64", "machineType"))...)
-	}
+	errs = append(errs, machineTypes(c, path)...)
 	if t := c.SELinuxLauncherType; t != "" && !selinux.ValidType(t) {
 		errs = append(errs, field.Invalid(path.Child("selinuxLauncherType"), t, "must be the name of an SELinux type, such as container_t"))
 	}
@@ -48,6 +47,29 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, networkBindings(n.Binding, path.Child("network", "binding"))...)
 	}
 	return append(errs, migrations(c.MigrationConfiguration, path.Child("migrations"))...)
+}
+
+// machineTypes judges which machines guests have by default, and may have.
+func machineTypes(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
+	errs := machineType(c.MachineType, path.Child("machineType"))
+	errs = append(errs, patterns(c.EmulatedMachines, path.Child("emulatedMachines"))...)
+	if a := c.ArchitectureConfiguration; a != nil && a.Amd64 != nil {
+		at := path.Child("architectureConfiguration", "amd64")
+		errs = append(errs, machineType(a.Amd64.MachineType, at.Child("machineType"))...)
+		errs = append(errs, patterns(a.Amd64.EmulatedMachines, at.Child("emulatedMachines"))...)
+	}
+	return errs
+}
+
+// patterns judges patterns of machine types.
+func patterns(list []string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, pattern := range list {
+		if _, err := gopath.Match(pattern, ""); err != nil {
+			errs = append(errs, field.Invalid(at.Index(i), pattern, "must be a pattern such as pc-q35*"))
+		}
+	}
+	return errs
 }
 
 // networkBindings judges what bindings interfaces may ask for.

@@ -8,13 +8,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// maxDiskSerial is how many characters of a serial each bus can carry.
-var maxDiskSerial = map[v1.DiskBus]int{
-	v1.DiskBusVirtio: 20,
-	v1.DiskBusSATA:   20,
-	v1.DiskBusSCSI:   36,
-	v1.DiskBusUSB:    20,
-}
+// maxDiskSerial is how long a serial may be; of more than its bus can carry the guest sees the beginning.
+const maxDiskSerial = 256
 
 // pciAddress is an address that a device can be given: alone on the bus behind
 // a port of its own.
@@ -112,9 +107,8 @@ func bus(d *v1.Disk) v1.DiskBus {
 // tuning judges what is said of a disk of any kind.
 func tuning(d *v1.Disk, at *field.Path) field.ErrorList {
 	errs := pattern(d.Serial, at.Child("serial"), word, "must be made of letters, digits and _.+-")
-	if limit, known := maxDiskSerial[bus(d)]; known && len(d.Serial) > limit {
-		errs = append(errs, field.Invalid(at.Child("serial"), d.Serial,
-			fmt.Sprintf("must be at most %d characters on the bus %s", limit, bus(d))))
+	if len(d.Serial) > maxDiskSerial {
+		errs = append(errs, field.TooLong(at.Child("serial"), d.Serial, maxDiskSerial))
 	}
 	errs = append(errs, oneOf(d.Cache, at.Child("cache"), v1.CacheNone, v1.CacheWriteThrough, v1.CacheWriteBack)...)
 	errs = append(errs, oneOf(d.IO, at.Child("io"), v1.IONative, v1.IOThreads)...)

@@ -10,8 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
-
-	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
 // maxInterfaceName leaves room for what the host's devices are named after it.
@@ -199,17 +197,6 @@ func device(iface *v1.Interface, of *v1.Network, at *field.Path) field.ErrorList
 	}
 	if iface.DHCPOptions != nil {
 		errs = append(errs, field.Forbidden(at.Child("dhcpOptions"), "an SR-IOV interface gets no address from Drydock, but from its network"))
-	}
-	return errs
-}
-
-// registered judges the bindings that interfaces ask for by name.
-func registered(list []v1.Interface, at *field.Path, settings clusterconfig.Settings) field.ErrorList {
-	var errs field.ErrorList
-	for i := range list {
-		if _, err := settings.NetworkBindings.Of(&list[i]); err != nil {
-			errs = append(errs, field.Forbidden(at.Index(i).Child("binding", "name"), err.Error()))
-		}
 	}
 	return errs
 }

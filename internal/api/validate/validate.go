@@ -23,6 +23,7 @@ import (
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugspec"
+	"drydock.dev/drydock/internal/rules/machinetype"
 	"drydock.dev/drydock/internal/rules/supported"
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
@@ -78,7 +79,7 @@ func judgeVM(vm, expanded, old *v1.VirtualMachine, settings clusterconfig.Settin
 		errs = append(errs, pluggedVolumes(vm, old, template.Child("spec", "volumes"))...)
 		errs = append(errs, heldDisks(vm, old, spec)...)
 	}
-	return append(errs, podTemplate(expanded.Spec.Template, template, settings)...)
+	return append(errs, podTemplate(expanded.Spec.Template, vm.Namespace, template, settings)...)
 }
 
 // pluggedVolumes refuses what would have another disk plugged into a guest in the place of one whose content
@@ -135,42 +136,20 @@ func runStrategy(spec *v1.VirtualMachineSpec, path *field.Path) field.ErrorList 
 	return nil
 }
 
-// Deprecated lists the fields of a VM that are served, but by which nothing new
-// should be written.
-func Deprecated(vm *v1.VirtualMachine) []string {
-	if vm.Spec.Running == nil {
-		return nil
-	}
-	instead := v1.RunStrategyHalted
-	if *vm.Spec.Running {
-		instead = v1.RunStrategyAlways
-	}
-	return []string{fmt.Sprintf("spec.running is deprecated: set spec.runStrategy to %s instead", instead)}
-}
-
-// podTemplate judges the template of a VMI.
-func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
+// podTemplate judges the template of a VMI, in an object of that namespace.
+func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, namespace string, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	meta := template.ObjectMeta
-	meta.Name = "" // of no effect: the VMI has its VM's
+	// Of no effect: the VMI has its VM's.
+	meta.Name = ""
+	if meta.Namespace == namespace {
+		meta.Namespace = ""
+	}
 	errs := templateMetadata(&meta, path.Child("metadata"))
 	complete := template.Spec.DeepCopy()
 	defaults.Spec(complete, settings)
-	errs = append(errs, gated(complete.Volumes, path.Child("spec", "volumes"), settings)...)
-	errs = append(errs, registered(complete.Domain.Devices.Interfaces, path.Child("spec", "domain", "devices", "interfaces"), settings)...)
+	errs = append(errs, permitted(complete, path.Child("spec"), settings)...)
 	errs = append(errs, maintainedTemplate(complete, path.Child("spec"))...)
 	return append(errs, Spec(complete, path.Child("spec"))...)
-}
-
-// gated judges what an administrator has to allow first.
-func gated(volumes []v1.Volume, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
-	var errs field.ErrorList
-	for i := range volumes {
-		if volumes[i].HostDisk != nil && !settings.HostDisk {
-			errs = append(errs, field.Forbidden(path.Index(i).Child("hostDisk"), "HostDisk feature gate is not enabled: "+
-				"an administrator adds it to spec.configuration.developerConfiguration.featureGates of the KubeVirt object"))
-		}
-	}
-	return errs
 }
 
 // templateMetadata lets labels and annotations through, all that a template's
@@ -201,8 +180,7 @@ func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList
 // Drydock's components makes it.
 func VMI(vmi *v1.VirtualMachineInstance, component bool, settings clusterconfig.Settings) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := append(supported.VMISpec(&vmi.Spec, spec), gated(vmi.Spec.Volumes, spec.Child("volumes"), settings)...)
-	errs = append(errs, registered(vmi.Spec.Domain.Devices.Interfaces, spec.Child("domain", "devices", "interfaces"), settings)...)
+	errs := append(supported.VMISpec(&vmi.Spec, spec), permitted(&vmi.Spec, spec, settings)...)
 	if !component {
 		metadata := field.NewPath("metadata")
 		errs = append(errs, reservedLabels(vmi.Labels, nil, metadata.Child("labels"))...)
@@ -293,7 +271,7 @@ func ReplicaSet(rs, old *v1.VirtualMachineInstanceReplicaSet, settings clusterco
 		return append(errs, field.Required(spec.Child("template"), "a replica set needs a template"))
 	}
 	errs = append(errs, selects(rs.Spec.Selector, template.ObjectMeta.Labels, spec.Child("selector"))...)
-	return append(errs, podTemplate(template, spec.Child("template"), settings)...)
+	return append(errs, podTemplate(template, rs.Namespace, spec.Child("template"), settings)...)
 }
 
 // selects judges whether a replica set would find the VMIs that it makes.
@@ -325,11 +303,16 @@ func describeLabels(set map[string]string) string {
 
 // KubeVirt judges the configuration; old is nil on creation.
 func KubeVirt(kv, old *v1.KubeVirt) field.ErrorList {
-	if old != nil && (kv.DeletionTimestamp != nil || equality.Semantic.DeepEqual(kv.Spec, old.Spec)) {
+	if old != nil && (kv.DeletionTimestamp != nil || equality.Semantic.DeepEqual(kv.Spec, old.Spec) &&
+		kv.Annotations[clusterconfig.MachineTypesAnnotation] == old.Annotations[clusterconfig.MachineTypesAnnotation]) {
 		return nil
 	}
 	spec := field.NewPath("spec")
 	errs := supported.KubeVirtSpec(&kv.Spec, spec)
+	if _, err := machinetype.Parse(kv.Annotations[clusterconfig.MachineTypesAnnotation]); err != nil {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(clusterconfig.MachineTypesAnnotation),
+			kv.Annotations[clusterconfig.MachineTypesAnnotation], err.Error()))
+	}
 	if kv.Namespace != clusterconfig.Namespace || kv.Name != clusterconfig.Name {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), kv.Namespace+"/"+kv.Name,
 			fmt.Sprintf("the one KubeVirt object is %s/%s", clusterconfig.Namespace, clusterconfig.Name)))

@@ -378,7 +378,7 @@ func TestDeprecatedFieldsAreNamedWithTheirSuccessors(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, Deprecated(&v1.VirtualMachine{Spec: test.spec})); diff != "" {
+			if diff := cmp.Diff(test.want, VMWarnings(&v1.VirtualMachine{Spec: test.spec}, nil, clusterconfig.FromKubeVirt(nil))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -399,7 +399,7 @@ func TestWhatIsAddedIsJudgedInItsPlace(t *testing.T) {
 	}
 	memory := resource.MustParse("64Mi")
 	before := &v1.VirtualMachineInstanceSpec{Domain: v1.DomainSpec{Memory: &v1.Memory{Guest: &memory}}}
-	before.Domain.Devices.Disks = []v1.Disk{disk("root", func(d *v1.Disk) { d.BootOrder, d.Tag = &one, "admitted by an earlier release" })}
+	before.Domain.Devices.Disks = []v1.Disk{disk("root", func(d *v1.Disk) { d.BootOrder, d.Serial = &one, "admitted by an earlier release" })}
 	before.Volumes = []v1.Volume{volume("root")}
 	for name, c := range map[string]struct {
 		edit func(*v1.Disk)
@@ -407,7 +407,7 @@ func TestWhatIsAddedIsJudgedInItsPlace(t *testing.T) {
 	}{
 		"nothing that stands in the way":  {func(*v1.Disk) {}, ""},
 		"a place in the order of booting": {func(d *v1.Disk) { d.BootOrder = &one }, "spec.domain.devices.disks[1].bootOrder: Duplicate value: 1"},
-		"a field that is not served":      {func(d *v1.Disk) { d.Tag = "x" }, "spec.domain.devices.disks[1].tag: Forbidden: not supported by Drydock"},
+		"a value that can't be":           {func(d *v1.Disk) { d.Serial = "x y" }, `spec.domain.devices.disks[1].serial: Invalid value: "x y": must be made of letters, digits and _.+-`},
 	} {
 		after := before.DeepCopy()
 		after.Domain.Devices.Disks = append(after.Domain.Devices.Disks, disk("data", c.edit))

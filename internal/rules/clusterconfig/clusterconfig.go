@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/rules/machinetype"
 	"drydock.dev/drydock/internal/rules/networkbinding"
 )
 
@@ -27,10 +28,12 @@ const (
 // HandlerServiceAccount is what virt-handler runs as, in Namespace.
 const HandlerServiceAccount = "kubevirt-handler"
 
-// DefaultMachineType is what a VM without a machine type is pinned to when it
-// is created: a versioned type, so that an upgrade of QEMU changes no guest's
-// hardware.
-const DefaultMachineType = "pc-q35-7.2"
+// DefaultMachineType is what a VM without a machine type is pinned to when it is created.
+const DefaultMachineType = machinetype.Default
+
+// MachineTypesAnnotation of the KubeVirt object says by which machine types guests run whose VMs name those of other
+// builds of QEMU (machinetype.Parse).
+const MachineTypesAnnotation = "drydock.dev/machine-types"
 
 // GateHostDisk is the one feature gate that has an effect: who may create VMs
 // reaches the files of a node with hostDisk.
@@ -57,6 +60,13 @@ type Settings struct {
 	// widest with emulation.
 	MachineType string
 	CPUModel    string
+	// MachineTypes are for VMs that name the types of other builds of QEMU, and AllowedMachineTypes the patterns of
+	// what VMs may name (emulatedMachines); none allows everything.
+	MachineTypes        machinetype.Map
+	AllowedMachineTypes []string
+	// BridgeOnPodNetwork lets interfaces on the pods' network be connected by bridge
+	// (network.permitBridgeInterfaceOnPodNetwork).
+	BridgeOnPodNetwork bool
 	// VMStateStorageClass is the class of the claims that VMs' state is kept on; empty for the default
 	// (configuration.vmStateStorageClass).
 	VMStateStorageClass string
@@ -103,6 +113,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 		EvictionStrategy:        v1.EvictionStrategyNone,
 		MachineType:             DefaultMachineType,
 		DefaultNetworkInterface: "masquerade",
+		BridgeOnPodNetwork:      true,
 		CPUAllocationRatio:      10,
 		Migrations:              migrations(nil),
 	}
@@ -124,12 +135,11 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	if c.EvictionStrategy != nil {
 		s.EvictionStrategy = *c.EvictionStrategy
 	}
-	if a := c.ArchitectureConfiguration; a != nil && a.Amd64 != nil && a.Amd64.MachineType != "" {
-		s.MachineType = a.Amd64.MachineType
-	}
+	s.setMachineTypes(kv)
 	if n := c.NetworkConfiguration.DeepCopy(); n != nil {
 		s.DefaultNetworkInterface = cmp.Or(n.NetworkInterface, s.DefaultNetworkInterface)
 		s.NetworkBindings = n.Binding
+		s.BridgeOnPodNetwork = n.PermitBridgeInterfaceOnPodNetwork == nil || *n.PermitBridgeInterfaceOnPodNetwork
 	}
 	if i := c.Instancetype; i != nil && i.ReferencePolicy != nil {
 		s.ReferencePolicy = *i.ReferencePolicy
@@ -143,12 +153,32 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	s.AdditionalGuestMemoryOverheadRatio = additionalOverhead(c)
 	if d := c.DeveloperConfiguration; d != nil {
 		s.UseEmulation = d.UseEmulation
-		s.HostDisk = slices.Contains(d.FeatureGates, GateHostDisk)
+		s.HostDisk = slices.Contains(d.FeatureGates, GateHostDisk) && !slices.Contains(d.DisabledFeatureGates, GateHostDisk)
 		if d.CPUAllocationRatio > 0 {
 			s.CPUAllocationRatio = d.CPUAllocationRatio
 		}
 	}
 	return s
+}
+
+// setMachineTypes reads which machines guests may have. What can't be used, which admission would have refused, counts
+// as not set.
+func (s *Settings) setMachineTypes(kv *v1.KubeVirt) {
+	if m, err := machinetype.Parse(kv.Annotations[MachineTypesAnnotation]); err == nil {
+		s.MachineTypes = m
+	}
+	c := &kv.Spec.Configuration
+	kind, allowed := c.MachineType, c.EmulatedMachines
+	if a := c.ArchitectureConfiguration; a != nil && a.Amd64 != nil {
+		kind = cmp.Or(a.Amd64.MachineType, kind)
+		if len(a.Amd64.EmulatedMachines) > 0 {
+			allowed = a.Amd64.EmulatedMachines
+		}
+	}
+	if kind, err := s.MachineTypes.Resolve(kind); err == nil {
+		s.MachineType = kind
+	}
+	s.AllowedMachineTypes = slices.Clone(allowed)
 }
 
 func firstPolicy(policies ...corev1.PullPolicy) corev1.PullPolicy {

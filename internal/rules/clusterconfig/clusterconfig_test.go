@@ -8,14 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/rules/machinetype"
 	"drydock.dev/drydock/internal/rules/networkbinding"
 )
 
 // usual are the settings of a cluster of which nobody has set anything.
 func usual(edits ...func(*Settings)) Settings {
 	s := Settings{
-		ImagePullPolicy: "IfNotPresent", RolloutStrategy: "Stage", EvictionStrategy: "None", MachineType: "pc-q35-7.2",
-		DefaultNetworkInterface: "masquerade", CPUAllocationRatio: 10, LiveUpdate: LiveUpdate{MaxHotplugRatio: 4},
+		ImagePullPolicy: "IfNotPresent", RolloutStrategy: "Stage", ReferencePolicy: "reference", EvictionStrategy: "None", MachineType: "pc-q35-7.2",
+		DefaultNetworkInterface: "masquerade", BridgeOnPodNetwork: true, CPUAllocationRatio: 10, LiveUpdate: LiveUpdate{MaxHotplugRatio: 4},
 		Migrations: v1.MigrationConfiguration{
 			NodeDrainTaintKey: new("kubevirt.io/drain"), ParallelOutboundMigrationsPerNode: new(uint32(2)), ParallelMigrationsPerCluster: new(uint32(5)),
 			AllowAutoConverge: new(false), BandwidthPerMigration: new(resource.MustParse("0")), CompletionTimeoutPerGiB: new(int64(150)),
@@ -38,6 +39,11 @@ func TestWhatTheKubeVirtObjectSets(t *testing.T) {
 	configured := func(c v1.KubeVirtConfiguration) v1.KubeVirt {
 		return v1.KubeVirt{Spec: v1.KubeVirtSpec{Configuration: c}}
 	}
+	mapped := func(types string, c v1.KubeVirtConfiguration) v1.KubeVirt {
+		kv := configured(c)
+		kv.Annotations = map[string]string{MachineTypesAnnotation: types}
+		return kv
+	}
 	both := configured(v1.KubeVirtConfiguration{ImagePullPolicy: corev1.PullNever})
 	both.Spec.ImagePullPolicy = corev1.PullAlways
 	for name, test := range map[string]struct {
@@ -53,6 +59,20 @@ func TestWhatTheKubeVirtObjectSets(t *testing.T) {
 			usual(func(s *Settings) { s.RolloutStrategy, s.EvictionStrategy = "LiveUpdate", "External" })},
 		"a machine type": {configured(v1.KubeVirtConfiguration{ArchitectureConfiguration: &v1.ArchConfiguration{Amd64: &v1.ArchSpecificConfiguration{MachineType: "q35"}}}),
 			usual(func(s *Settings) { s.MachineType = "q35" })},
+		"a machine type in the older place": {configured(v1.KubeVirtConfiguration{MachineType: "pc-q35-6.2", EmulatedMachines: []string{"q35*"}}),
+			usual(func(s *Settings) { s.MachineType, s.AllowedMachineTypes = "pc-q35-6.2", []string{"q35*"} })},
+		"machine types in both places": {configured(v1.KubeVirtConfiguration{MachineType: "pc-q35-6.2", EmulatedMachines: []string{"q35*"},
+			ArchitectureConfiguration: &v1.ArchConfiguration{Amd64: &v1.ArchSpecificConfiguration{MachineType: "q35", EmulatedMachines: []string{"pc-q35*"}}}}),
+			usual(func(s *Settings) { s.MachineType, s.AllowedMachineTypes = "q35", []string{"pc-q35*"} })},
+		"a machine type of another build": {mapped("pc-q35-rhel9*=pc-q35-7.1", v1.KubeVirtConfiguration{MachineType: "pc-q35-rhel9.4.0"}),
+			usual(func(s *Settings) {
+				s.MachineType, s.MachineTypes = "pc-q35-7.1", machinetype.Map{{Pattern: "pc-q35-rhel9*", Type: "pc-q35-7.1"}}
+			})},
+		"a map of machine types that can't be read": {mapped("nonsense", v1.KubeVirtConfiguration{MachineType: "nonsense"}), usual()},
+		"no bridges on the pods' network": {configured(v1.KubeVirtConfiguration{NetworkConfiguration: &v1.NetworkConfiguration{PermitBridgeInterfaceOnPodNetwork: new(false)}}),
+			usual(func(s *Settings) { s.BridgeOnPodNetwork = false })},
+		"a gate that is closed again": {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{
+			FeatureGates: []string{"HostDisk"}, DisabledFeatureGates: []string{"HostDisk"}}}), usual()},
 		"an architecture without a machine type": {configured(v1.KubeVirtConfiguration{ArchitectureConfiguration: &v1.ArchConfiguration{Amd64: &v1.ArchSpecificConfiguration{}}}), usual()},
 		"another architecture":                   {configured(v1.KubeVirtConfiguration{ArchitectureConfiguration: &v1.ArchConfiguration{}}), usual()},
 		"a binding for pods' networks": {configured(v1.KubeVirtConfiguration{NetworkConfiguration: &v1.NetworkConfiguration{NetworkInterface: "bridge"}}),

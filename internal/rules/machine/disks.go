@@ -19,8 +19,8 @@ const (
 	lastUSBPort      = 15
 )
 
-// maxSerial is how much of a serial each bus can carry.
-var maxSerial = map[v1.DiskBus]int{
+// MaxSerial is how many characters of a serial each bus can carry.
+var MaxSerial = map[v1.DiskBus]int{
 	v1.DiskBusVirtio: 20,
 	v1.DiskBusSATA:   20,
 	v1.DiskBusSCSI:   36,
@@ -178,10 +178,8 @@ func (b *builder) describe(d disk, device Properties) {
 		if d.spec.LUN != nil {
 			b.refuse(d.path+".serial", "a lun has the serial of its device")
 		}
-		if limit := maxSerial[d.bus]; len(s) > limit {
-			b.refuse(d.path+".serial", "%q is longer than the %d characters that the bus %s can carry", s, limit, d.bus)
-		}
-		device["serial"] = s
+		// The bus carries no more: what comes after it, a guest can't see.
+		device["serial"] = s[:min(len(s), MaxSerial[d.bus])]
 	}
 	if isTrue(d.spec.Shareable) {
 		device["share-rw"] = true

@@ -197,7 +197,7 @@ func (b *builder) plug(d disk, source *v1.Volume) {
 // volumeSerial is the serial of a disk that was given none: its volume's name,
 // as far as the bus can carry it.
 func volumeSerial(d disk) string {
-	return d.spec.Name[:min(len(d.spec.Name), maxSerial[d.bus])]
+	return d.spec.Name[:min(len(d.spec.Name), MaxSerial[d.bus])]
 }
 
 func findVolume(spec *v1.VirtualMachineInstanceSpec, name string) *v1.Volume {

@@ -8,7 +8,8 @@ import (
 
 // ioThreads gives virtio disks threads of their own: one for each disk with
 // dedicatedIOThread, and for the others what spec.domain.ioThreadsPolicy says:
-// one for all (shared), or as many as twice the vCPUs in turn (auto).
+// one for all (shared), as many as twice the vCPUs in turn (auto), or as many as are asked for, in turn
+// (supplementalPool).
 func (b *builder) ioThreads() {
 	b.threads = make(map[int]string)
 	policy := v1.IOThreadsPolicy("")
@@ -16,9 +17,9 @@ func (b *builder) ioThreads() {
 		policy = *b.spec.IOThreadsPolicy
 	}
 	switch policy {
-	case "", v1.IOThreadsPolicyShared, v1.IOThreadsPolicyAuto:
+	case "", v1.IOThreadsPolicyShared, v1.IOThreadsPolicyAuto, v1.IOThreadsPolicySupplementalPool:
 	default:
-		b.refuse("ioThreadsPolicy", "%q is none of shared, auto", policy)
+		b.refuse("ioThreadsPolicy", "%q is none of shared, auto, supplementalPool", policy)
 		return
 	}
 	var pooled []int
@@ -36,13 +37,21 @@ func (b *builder) ioThreads() {
 			pooled = append(pooled, i)
 		}
 	}
-	pool := 1
-	if policy == v1.IOThreadsPolicyAuto {
-		pool = 2 * VCPUs(b.topology)
-	}
+	pool := b.threadsOfPool(policy)
 	for n, i := range pooled {
 		b.thread(fmt.Sprintf("iothread%d", n%pool+1), i)
 	}
+}
+
+// threadsOfPool is how many threads the disks share.
+func (b *builder) threadsOfPool(policy v1.IOThreadsPolicy) int {
+	switch t := b.spec.IOThreads; {
+	case policy == v1.IOThreadsPolicyAuto:
+		return 2 * VCPUs(b.topology)
+	case policy == v1.IOThreadsPolicySupplementalPool && t != nil && t.SupplementalPoolThreadCount != nil:
+		return int(max(*t.SupplementalPoolThreadCount, 1))
+	}
+	return 1
 }
 
 // thread assigns a thread to the disk at index and makes it if it is new.

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/machinetype"
 )
 
 const (
@@ -29,8 +31,8 @@ func (b *builder) platform() {
 	if m := b.spec.Machine; m != nil && m.Type != "" {
 		kind = m.Type
 	}
-	if kind != "q35" && !strings.HasPrefix(kind, "pc-q35-") || strings.Contains(kind, ",") {
-		b.refuse("machine.type", "%q is not a q35 machine", kind)
+	if !machinetype.Known(kind) {
+		b.refuse("machine.type", "QEMU has no q35 machine %q", kind)
 	}
 	text := strings.Join(append([]string{
 		"type=" + kind, "memory-backend=" + ramID, "usb=off", "vmport=off", "dump-guest-core=off",

@@ -1,6 +1,7 @@
 // Package supported holds the one table of which fields of Drydock's kinds are
 // supported. Admission refuses an object that sets any other, so that nothing
-// in a manifest is silently ignored (decision 061); docs/supported-fields.md is generated from
+// in a manifest is silently ignored (decision 061), and warns of those that only tune an
+// installation and have no effect here (decision 500); docs/supported-fields.md is generated from
 // it; and a test holds it against the types of the API module, so that a field
 // that is new there can't slip through.
 //
@@ -30,6 +31,10 @@ type entry struct {
 	// still be set to what only lists.
 	yes  bool
 	only []string
+	// idle says that the field is accepted without effect, but for the values that only lists, and that admission
+	// warns of it; idleValues are values of which that is true.
+	idle       bool
+	idleValues []string
 	// note is for the documentation: a condition, or what to use instead.
 	note string
 }
@@ -46,9 +51,26 @@ func only(values ...string) entry { return entry{yes: true, only: values} }
 func off(values ...string) entry {
 	return entry{only: append([]string{"false"}, values...)}
 }
-func no() entry                        { return entry{} }
-func instead(note string) entry        { return entry{note: note} }
+
+// no is a field that is refused, with the reason and what to write instead.
+func no(reason string) entry           { return entry{note: reason} }
 func (e entry) because(n string) entry { e.note = n; return e }
+
+// idle is a field that has no effect and changes neither what a guest is, nor what it can reach, nor its data: it is
+// accepted with a warning, which gives the reason.
+func idle(reason string) entry { return entry{yes: true, idle: true, note: reason} }
+
+// withOnly are values that need no warning.
+func (e entry) withOnly(values ...string) entry {
+	e.only = values
+	return e
+}
+
+// idleFor accepts these values beside the others with such a warning.
+func (e entry) idleFor(values ...string) entry {
+	e.idleValues = values
+	return e
+}
 
 // VMISpec returns which fields that spec sets are not supported. path is where
 // the spec lies in its object.
@@ -91,14 +113,19 @@ func KubeVirtSpec(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 
 // check walks value by its JSON names.
 func check(t table, value reflect.Value, path *field.Path) field.ErrorList {
+	return walked(t, value, path).errs
+}
+
+func walked(t table, value reflect.Value, path *field.Path) *walk {
 	w := &walk{table: t}
 	w.visit(value, "", path)
-	return w.errs
+	return w
 }
 
 type walk struct {
-	table table
-	errs  field.ErrorList
+	table    table
+	errs     field.ErrorList
+	warnings []string
 }
 
 // visit judges what lies at one place; at is its path in the table.
@@ -125,19 +152,30 @@ func (w *walk) visit(value reflect.Value, at string, path *field.Path) {
 	default:
 		// The test of the table against the types sees to it that there is an
 		// entry for every leaf.
-		w.judge(no(), value, path)
+		w.judge(entry{}, value, path)
 	}
 }
 
 func (w *walk) judge(e entry, value reflect.Value, path *field.Path) {
-	if !isSet(value) || e.allows(value) {
-		return
+	switch {
+	case !isSet(value):
+	case len(e.only) > 0 && e.allows(value):
+	case e.idle || slices.Contains(e.idleValues, text(value)):
+		w.warnings = append(w.warnings, Warning(path, e.note))
+	case e.allows(value):
+	case e.yes:
+		w.errs = append(w.errs, field.NotSupported(path, text(value), slices.Concat(e.only, e.idleValues)))
+	default:
+		w.errs = append(w.errs, field.Forbidden(path, e.refusal()))
 	}
-	if e.yes {
-		w.errs = append(w.errs, field.NotSupported(path, text(value), e.only))
-		return
+}
+
+// refusal is what is said of a field that is not supported.
+func (e entry) refusal() string {
+	if e.note == "" {
+		return NotSupported
 	}
-	w.errs = append(w.errs, field.Forbidden(path, NotSupported))
+	return NotSupported + ": " + e.note
 }
 
 // allows reports whether a field may be set to value.

@@ -1,0 +1,77 @@
+package validate
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/machinetype"
+)
+
+// permitted judges what depends on the KubeVirt object: what an administrator has to allow or to register first. The
+// spec must have its defaults.
+func permitted(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
+	errs := gated(spec.Volumes, path.Child("volumes"), settings)
+	interfaces := path.Child("domain", "devices", "interfaces")
+	errs = append(errs, registered(spec.Domain.Devices.Interfaces, interfaces, settings)...)
+	errs = append(errs, bridges(spec, interfaces, settings)...)
+	return append(errs, machines(spec, path.Child("domain", "machine", "type"), settings)...)
+}
+
+// gated judges what an administrator has to allow first.
+func gated(volumes []v1.Volume, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
+	var errs field.ErrorList
+	for i := range volumes {
+		if volumes[i].HostDisk != nil && !settings.HostDisk {
+			errs = append(errs, field.Forbidden(path.Index(i).Child("hostDisk"), "HostDisk feature gate is not enabled: "+
+				"an administrator adds it to spec.configuration.developerConfiguration.featureGates of the KubeVirt object"))
+		}
+	}
+	return errs
+}
+
+// registered judges the bindings that interfaces ask for by name.
+func registered(list []v1.Interface, at *field.Path, settings clusterconfig.Settings) field.ErrorList {
+	var errs field.ErrorList
+	for i := range list {
+		if _, err := settings.NetworkBindings.Of(&list[i]); err != nil {
+			errs = append(errs, field.Forbidden(at.Index(i).Child("binding", "name"), err.Error()))
+		}
+	}
+	return errs
+}
+
+// bridges judges interfaces that take the address of their pod away.
+func bridges(spec *v1.VirtualMachineInstanceSpec, at *field.Path, settings clusterconfig.Settings) field.ErrorList {
+	if settings.BridgeOnPodNetwork {
+		return nil
+	}
+	pods := map[string]bool{}
+	for i := range spec.Networks {
+		pods[spec.Networks[i].Name] = spec.Networks[i].Pod != nil
+	}
+	var errs field.ErrorList
+	for i, iface := range spec.Domain.Devices.Interfaces {
+		if iface.Bridge != nil && pods[iface.Name] {
+			errs = append(errs, field.Forbidden(at.Index(i).Child("bridge"), "bridge on the pods' network is not enabled: use masquerade, or "+
+				"an administrator sets spec.configuration.network.permitBridgeInterfaceOnPodNetwork of the KubeVirt object"))
+		}
+	}
+	return errs
+}
+
+// machines judges a machine type by those that the administrator allows. What guests have by default, or in the place of
+// other types, is allowed always.
+func machines(spec *v1.VirtualMachineInstanceSpec, at *field.Path, settings clusterconfig.Settings) field.ErrorList {
+	if spec.Domain.Machine == nil {
+		return nil
+	}
+	name := spec.Domain.Machine.Type
+	if name == "" || name == settings.MachineType || machinetype.Allowed(settings.AllowedMachineTypes, name) || settings.MachineTypes.Gives(name) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, name, fmt.Sprintf("the KubeVirt object's emulatedMachines allow %s", strings.Join(settings.AllowedMachineTypes, ", ")))}
+}

@@ -1,0 +1,99 @@
+package validate
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/api/defaults"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/machinetype"
+	"drydock.dev/drydock/internal/rules/supported"
+)
+
+// VMWarnings tells the owner of a VM what of it has no effect, or another one than it says, and what will not be served
+// for ever. old is nil on creation; who changes nothing of the spec is told nothing.
+func VMWarnings(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) []string {
+	if old != nil && equality.Semantic.DeepEqual(vm.Spec, old.Spec) {
+		return nil
+	}
+	spec := field.NewPath("spec")
+	all := append(deprecated(vm), supported.VMSpecWarnings(&vm.Spec, spec)...)
+	return append(all, templateWarnings(vm.Spec.Template, spec.Child("template", "spec"), settings)...)
+}
+
+// VMIWarnings does so for a VMI that is being created, as it was sent.
+func VMIWarnings(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) []string {
+	spec := field.NewPath("spec")
+	return append(supported.VMISpecWarnings(&vmi.Spec, spec), guestWarnings(&vmi.Spec, spec, settings)...)
+}
+
+// ReplicaSetWarnings does so for a replica set.
+func ReplicaSetWarnings(rs, old *v1.VirtualMachineInstanceReplicaSet, settings clusterconfig.Settings) []string {
+	if old != nil && equality.Semantic.DeepEqual(rs.Spec, old.Spec) {
+		return nil
+	}
+	spec := field.NewPath("spec")
+	return append(supported.ReplicaSetSpecWarnings(&rs.Spec, spec), templateWarnings(rs.Spec.Template, spec.Child("template", "spec"), settings)...)
+}
+
+// templateWarnings tells it of a template, as of the VMI that it is for.
+func templateWarnings(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, settings clusterconfig.Settings) []string {
+	if template == nil {
+		return nil
+	}
+	return guestWarnings(&template.Spec, path, settings)
+}
+
+// DataVolumeWarnings does so for a DataVolume.
+func DataVolumeWarnings(dv, old *cdiv1.DataVolume) []string {
+	if old != nil && equality.Semantic.DeepEqual(dv.Spec, old.Spec) {
+		return nil
+	}
+	return supported.DataVolumeSpecWarnings(&dv.Spec, field.NewPath("spec"))
+}
+
+// KubeVirtWarnings does so for the configuration.
+func KubeVirtWarnings(kv, old *v1.KubeVirt) []string {
+	if old != nil && equality.Semantic.DeepEqual(kv.Spec, old.Spec) {
+		return nil
+	}
+	return supported.KubeVirtSpecWarnings(&kv.Spec, field.NewPath("spec"))
+}
+
+// deprecated lists the fields of a VM that are served, but by which nothing new should be written.
+func deprecated(vm *v1.VirtualMachine) []string {
+	if vm.Spec.Running == nil {
+		return nil
+	}
+	instead := v1.RunStrategyHalted
+	if *vm.Spec.Running {
+		instead = v1.RunStrategyAlways
+	}
+	return []string{fmt.Sprintf("spec.running is deprecated: set spec.runStrategy to %s instead", instead)}
+}
+
+// guestWarnings tells where the guest sees something else than what is written.
+func guestWarnings(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clusterconfig.Settings) []string {
+	var all []string
+	if m := spec.Domain.Machine; m != nil && machinetype.Foreign(m.Type) {
+		if kind, err := settings.MachineTypes.Resolve(m.Type); err == nil {
+			all = append(all, fmt.Sprintf("%s: QEMU has no machine type %s; the guest runs as %s, which an administrator can change by the annotation %s of the KubeVirt object",
+				path.Child("domain", "machine", "type"), m.Type, kind, clusterconfig.MachineTypesAnnotation))
+		}
+	}
+	complete := spec.DeepCopy()
+	defaults.Spec(complete, settings)
+	for i := range complete.Domain.Devices.Disks {
+		d := &complete.Domain.Devices.Disks[i]
+		if limit, known := machine.MaxSerial[bus(d)]; known && len(d.Serial) > limit {
+			all = append(all, fmt.Sprintf("%s: the bus %s carries %d characters, so the guest sees %s",
+				path.Child("domain", "devices", "disks").Index(i).Child("serial"), bus(d), limit, d.Serial[:limit]))
+		}
+	}
+	return all
+}

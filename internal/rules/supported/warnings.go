@@ -1,0 +1,66 @@
+package supported
+
+import (
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// maxWarnings bounds how many warnings one object causes: an answer has little room for them.
+const maxWarnings = 20
+
+// Warning is what a user is told of a field that is accepted without effect.
+func Warning(path *field.Path, reason string) string {
+	return fmt.Sprintf("%s has no effect: %s", path, reason)
+}
+
+// VMISpecWarnings tells which fields that spec sets are accepted without effect.
+func VMISpecWarnings(spec *v1.VirtualMachineInstanceSpec, path *field.Path) []string {
+	return warnings(vmiTable, reflect.ValueOf(spec), path)
+}
+
+// VMSpecWarnings does so for a VirtualMachine's spec, with its templates.
+func VMSpecWarnings(spec *v1.VirtualMachineSpec, path *field.Path) []string {
+	all := warnings(vmTable, reflect.ValueOf(spec), path)
+	if spec.Template != nil {
+		all = append(all, VMISpecWarnings(&spec.Template.Spec, path.Child("template", "spec"))...)
+	}
+	for i := range spec.DataVolumeTemplates {
+		all = append(all, DataVolumeSpecWarnings(&spec.DataVolumeTemplates[i].Spec, path.Child("dataVolumeTemplates").Index(i).Child("spec"))...)
+	}
+	return bounded(all)
+}
+
+// ReplicaSetSpecWarnings does so for a VirtualMachineInstanceReplicaSet's spec.
+func ReplicaSetSpecWarnings(spec *v1.VirtualMachineInstanceReplicaSetSpec, path *field.Path) []string {
+	all := warnings(replicaSetTable, reflect.ValueOf(spec), path)
+	if spec.Template != nil {
+		all = append(all, VMISpecWarnings(&spec.Template.Spec, path.Child("template", "spec"))...)
+	}
+	return bounded(all)
+}
+
+// DataVolumeSpecWarnings does so for a DataVolume's spec.
+func DataVolumeSpecWarnings(spec *cdiv1.DataVolumeSpec, path *field.Path) []string {
+	return warnings(dataVolumeTable, reflect.ValueOf(spec), path)
+}
+
+// KubeVirtSpecWarnings does so for the configuration.
+func KubeVirtSpecWarnings(spec *v1.KubeVirtSpec, path *field.Path) []string {
+	return warnings(kubeVirtTable, reflect.ValueOf(spec), path)
+}
+
+func warnings(t table, value reflect.Value, path *field.Path) []string {
+	return bounded(walked(t, value, path).warnings)
+}
+
+func bounded(all []string) []string {
+	if len(all) <= maxWarnings {
+		return all
+	}
+	left := len(all) - maxWarnings + 1
+	return append(all[:maxWarnings-1:maxWarnings-1], fmt.Sprintf("%d more fields have no effect: docs/supported-fields.md lists all", left))
+}

@@ -1,0 +1,31 @@
+package machine_test
+
+import (
+	"os/exec"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/machinetype"
+)
+
+// A VM that names one of the types must start.
+func TestQEMUHasTheMachineTypesThatAdmissionKnows(t *testing.T) {
+	out, err := exec.Command(layout.QEMUBinary, "-machine", "help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, line := range regexp.MustCompile(`(?m)^(q35|pc-q35-\S+)`).FindAllString(string(out), -1) {
+		got = append(got, line)
+	}
+	want := machinetype.Versions()
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
