@@ -46,7 +46,7 @@ var guestWords = map[string]func(string) (command, want string){
 	"cmdline": func(word string) (string, string) { return "grep -o " + word + " /proc/cmdline", word },
 	// What was asked for, in MiB, less what firmware and kernel keep for themselves.
 	"memory": func(mebibytes string) (string, string) {
-		return fmt.Sprintf("awk '/^MemTotal/ {print $2 <= %[1]s*1024 && $2 > %[1]s*1024*2/3 ? \"fits\" : $2}' /proc/meminfo", mebibytes), "fits"
+		return fmt.Sprintf("awk '/^MemTotal/ {print ($2 <= %[1]s*1024 && $2 > %[1]s*1024*2/3) ? \"fits\" : $2}' /proc/meminfo", mebibytes), "fits"
 	},
 	"bytes-of-disk": func(words string) (string, string) {
 		serial, size, _ := strings.Cut(words, " ")
@@ -58,12 +58,19 @@ var guestWords = map[string]func(string) (command, want string){
 	},
 	"file-on-label": func(words string) (string, string) {
 		label, rest, _ := strings.Cut(words, " ")
-		return fileOn("$(findfs LABEL="+label+")", rest)
+		return fileOn(labelled(label), rest)
 	},
 }
 
 func printed(command string) func(string) (string, string) {
 	return func(want string) (string, string) { return command, want }
+}
+
+// labelled is the disk whose file system of an optical disc has a label: at the place that ISO 9660
+// has for it.
+func labelled(label string) string {
+	return "$(for d in $(guestinfo disks | cut -d' ' -f1); do dd if=/dev/$d bs=1 skip=32808 count=32 2>/dev/null | grep -qi " +
+		label + " && echo /dev/$d; done)"
 }
 
 // fileOn reads a file on a device; words are its name and what is in it.
