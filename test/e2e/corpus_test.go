@@ -40,9 +40,7 @@ var guestWords = map[string]func(string) (command, want string){
 	// The first two bytes of any answer of a TPM 2.
 	"tpm":     printed("tpmsend 80010000000e0000016901500000 | cut -c1-4 | sed s/8001/answers/"),
 	"ssh-key": printed("cut -d' ' -f2 /root/.ssh/authorized_keys"),
-	"label": func(label string) (string, string) {
-		return "findfs LABEL=" + label + " >/dev/null && echo found", "found"
-	},
+	"label":   func(label string) (string, string) { return "test -b " + labelled(label) + " && echo found", "found" },
 	"cmdline": func(word string) (string, string) { return "grep -o " + word + " /proc/cmdline", word },
 	// What was asked for, in MiB, less what firmware and kernel keep for themselves.
 	"memory": func(mebibytes string) (string, string) {
