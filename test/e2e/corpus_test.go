@@ -44,7 +44,7 @@ var guestWords = map[string]func(string) (command, want string){
 	"cmdline": func(word string) (string, string) { return "grep -o " + word + " /proc/cmdline", word },
 	// What was asked for, in MiB, less what firmware and kernel keep for themselves.
 	"memory": func(mebibytes string) (string, string) {
-		return fmt.Sprintf("awk '/^MemTotal/ {print ($2 <= %[1]s*1024 && $2 > %[1]s*1024*2/3) ? \"fits\" : $2}' /proc/meminfo", mebibytes), "fits"
+		return fmt.Sprintf("awk '/^MemTotal/ {print ($2 <= %[1]s*1024 && $2 > %[1]s*1024/2) ? \"fits\" : $2}' /proc/meminfo", mebibytes), "fits"
 	},
 	"bytes-of-disk": func(words string) (string, string) {
 		serial, size, _ := strings.Cut(words, " ")
