@@ -74,7 +74,7 @@ func labelled(label string) string {
 // fileOn reads a file on a device; words are its name and what is in it.
 func fileOn(device, words string) (command, want string) {
 	name, content, _ := strings.Cut(words, " ")
-	return "mkdir -p /tmp/medium && mount -o ro " + device + " /tmp/medium && cat /tmp/medium/" + name + "; umount /tmp/medium", content
+	return "mkdir -p /tmp/medium && mount -t iso9660 -o ro " + device + " /tmp/medium && cat /tmp/medium/" + name + "; umount /tmp/medium", content
 }
 
 // TestGuestsOfTheCorpusSeeWhatTheirManifestsSay boots each manifest of the corpus that says
