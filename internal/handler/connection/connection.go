@@ -57,8 +57,9 @@ type Connection struct {
 	link    *Link
 	pending bool
 	failure error
-	// exit is how QEMU ended; it outlives the link that reported it.
-	exit *launch.Exit
+	// exit is how QEMU ended; it outlives the link that reported it. exitedIn is the pod in which that was.
+	exit     *launch.Exit
+	exitedIn types.UID
 }
 
 // New gives a Connection without a link.
@@ -73,8 +74,9 @@ type Facts struct {
 	Link *Link
 	// Launcher is what virt-launcher said.
 	Launcher launch.State
-	// Exit is how QEMU has ended; nil if it has not, or nobody has heard.
-	Exit *launch.Exit
+	// Exit is how QEMU has ended; nil if it has not, or nobody has heard. ExitedIn is the pod in which that was.
+	Exit     *launch.Exit
+	ExitedIn types.UID
 	// Failure is why the last attempt to connect has failed. It is reported once.
 	Failure error
 	// Stopping is what virt-launcher was told of QEMU's end; nil for nothing.
@@ -91,7 +93,7 @@ func (c *Connection) Observe() Facts {
 		o.linked, o.ended, o.launcher, o.stopping = true, c.link.ended(), c.link.client.State(), c.link.stopping
 		// What was said last is known when the end is.
 		if exit := c.link.client.Exit(); exit != nil {
-			c.exit, o.exit = exit, exit
+			c.exit, c.exitedIn, o.exit = exit, c.link.Pod, exit
 		}
 	}
 	if o.linked && o.ended {
@@ -99,7 +101,7 @@ func (c *Connection) Observe() Facts {
 		c.link = nil
 	}
 	facts := decide(o)
-	facts.Link = c.link
+	facts.Link, facts.ExitedIn = c.link, c.exitedIn
 	return facts
 }
 

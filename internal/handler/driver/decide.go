@@ -120,7 +120,7 @@ func (s *snapshot) halt() *guestlifecycle.Halt {
 func (s *snapshot) observed(node string) guestlifecycle.Observed {
 	o := guestlifecycle.Observed{
 		VMI: s.presence.VMI, Deserted: s.presence.Deserted, Node: node, Pod: s.presence.Pod,
-		Link: s.connection.State, Launcher: s.connection.Launcher, Attached: s.attached != nil,
+		Link: s.connection.State, Launcher: s.connection.Launcher, ExitedIn: s.connection.ExitedIn, Attached: s.attached != nil,
 		Plug: s.plug, PlugAfter: s.plugAfter, Now: s.now,
 	}
 	if stopping := s.connection.Stopping; stopping != nil {

@@ -130,6 +130,8 @@ type Observed struct {
 	// Launcher is what virt-launcher said; it stays after the connection has
 	// ended if QEMU had ended by then.
 	Launcher launch.State
+	// ExitedIn is the pod in which QEMU had ended then, "" if it had not.
+	ExitedIn types.UID
 	// Attached means that QEMU's monitor is connected and the network served.
 	Attached bool
 	// RunState is QEMU's; empty while QEMU is not attached.
@@ -179,6 +181,8 @@ func Next(o Observed) (Step, time.Duration) {
 		return endDeserted(o, running)
 	}
 	switch {
+	case begunAnew(o):
+		return Release, 0
 	case o.Launcher.Phase == launch.PhaseExited:
 		return report(o), 0
 	case running && mustEnd(o):
@@ -193,6 +197,13 @@ func Next(o Observed) (Step, time.Duration) {
 		return report(o), remainsAgain
 	}
 	return report(o), o.PlugAfter
+}
+
+// begunAnew reports whether the guest that has ended was an earlier one of the VMI's, which went through maintenance since:
+// its end is nothing to tell of the next one. All that is known of it is let go of.
+func begunAnew(o Observed) bool {
+	_, named := o.VMI.Status.ActivePods[o.ExitedIn]
+	return o.ExitedIn != "" && !named && !o.VMI.IsFinal() && (vmistatus.StageOf(o.VMI.Status.Phase) == vmistatus.Waiting || o.VMI.Status.Phase == v1.Scheduled)
 }
 
 // advance is the next step of a guest that shall run: towards its start, and then what

@@ -65,11 +65,20 @@ func TestNext(t *testing.T) {
 	pending := func(o *Observed) { o.Link = LinkPending }
 	notChosen := func(o *Observed) { o.VMI.Status.ActivePods = map[types.UID]string{"other": "node1"} }
 	elsewhere := func(o *Observed) { o.VMI.Status.ActivePods = map[types.UID]string{"pod": "node2"} }
+	exited := func(pod types.UID) func(*Observed) {
+		return func(o *Observed) {
+			o.Launcher, o.ExitedIn, o.Changed = launch.State{Phase: launch.PhaseExited}, pod, true
+		}
+	}
 	for name, tc := range map[string]struct {
 		o     Observed
 		step  Step
 		after time.Duration
 	}{
+		"QEMU has ended in the pod":                        {o: observed(exited("pod")), step: Report},
+		"QEMU ended in an earlier pod, of this VMI":        {o: observed(exited("earlier")), step: Release},
+		"QEMU ended, and the VMI waits for its next guest": {o: observed(exited("earlier"), in(v1.Pending)), step: Release},
+		"QEMU ended, and the VMI has":                      {o: observed(exited("earlier"), in(v1.Succeeded)), step: Report},
 		"scheduled, the pod is not seen yet":               {o: observed(noPod), step: Wait},
 		"scheduled, the pod is there":                      {o: observed(), step: Connect},
 		"a phase that this version does not know":          {o: observed(in("Frozen")), step: Connect},
