@@ -1,0 +1,238 @@
+package clientgo
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
+	v1 "kubevirt.io/api/core/v1"
+	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// nowhere is a label that no node has: what selects it stays without a guest.
+var nowhere = map[string]string{"drydock.dev/nowhere": "true"}
+
+// waiting is a machine that no node can run.
+func waiting(name string) v1.VirtualMachineInstanceSpec {
+	spec := guestSpec(name)
+	spec.NodeSelector = nowhere
+	return spec
+}
+
+// TestEveryKindIsStored has each kind's objects made, found, changed and deleted by the generated client.
+func TestEveryKindIsStored(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	group := "kubevirt.io"
+	source := corev1.TypedLocalObjectReference{APIGroup: &group, Kind: "VirtualMachine", Name: "not-there"}
+	kinds := map[string][]sequence{
+		"VirtualMachine": storageOf(virt.VirtualMachine(namespace),
+			func(l *v1.VirtualMachineList) []v1.VirtualMachine { return l.Items },
+			func(vm *v1.VirtualMachine) {
+				halted := v1.RunStrategyHalted
+				vm.Spec = v1.VirtualMachineSpec{RunStrategy: &halted, Template: &v1.VirtualMachineInstanceTemplateSpec{Spec: guestSpec(vm.Name)}}
+			}).sequences("vm"),
+		"VirtualMachineInstance": storageOf(virt.VirtualMachineInstance(namespace),
+			func(l *v1.VirtualMachineInstanceList) []v1.VirtualMachineInstance { return l.Items },
+			func(vmi *v1.VirtualMachineInstance) { vmi.Spec = waiting(vmi.Name) }).sequences("vmi"),
+		"VirtualMachineInstanceReplicaSet": storageOf(virt.ReplicaSet(namespace),
+			func(l *v1.VirtualMachineInstanceReplicaSetList) []v1.VirtualMachineInstanceReplicaSet { return l.Items },
+			func(rs *v1.VirtualMachineInstanceReplicaSet) { rs.Spec = replicas(0) }).sequences("rs"),
+		"VirtualMachineSnapshot": storageOf(virt.VirtualMachineSnapshot(namespace),
+			func(l *snapshotv1.VirtualMachineSnapshotList) []snapshotv1.VirtualMachineSnapshot { return l.Items },
+			func(s *snapshotv1.VirtualMachineSnapshot) { s.Spec.Source = source }).sequences("snapshot"),
+		"VirtualMachineRestore": storageOf(virt.VirtualMachineRestore(namespace),
+			func(l *snapshotv1.VirtualMachineRestoreList) []snapshotv1.VirtualMachineRestore { return l.Items },
+			func(r *snapshotv1.VirtualMachineRestore) {
+				r.Spec = snapshotv1.VirtualMachineRestoreSpec{Target: source, VirtualMachineSnapshotName: "not-there"}
+				r.Spec.Target.Name = r.Name
+			}).sequences("restore"),
+		"VirtualMachineClone": storageOf(virt.VirtualMachineClone(namespace),
+			func(l *clonev1.VirtualMachineCloneList) []clonev1.VirtualMachineClone { return l.Items },
+			func(c *clonev1.VirtualMachineClone) { c.Spec.Source = &source }).sequences("clone"),
+		"MigrationPolicy": storageOf(virt.MigrationPolicy(),
+			func(l *migrationsv1.MigrationPolicyList) []migrationsv1.MigrationPolicy { return l.Items },
+			func(p *migrationsv1.MigrationPolicy) {
+				p.Spec.Selectors = &migrationsv1.Selectors{NamespaceSelector: migrationsv1.LabelSelector{"kubernetes.io/metadata.name": namespace}}
+			}).sequences(namespace),
+		"DataVolume": storageOf(virt.CdiClient().CdiV1beta1().DataVolumes(namespace),
+			func(l *cdiv1.DataVolumeList) []cdiv1.DataVolume { return l.Items },
+			func(dv *cdiv1.DataVolume) {
+				size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}
+				dv.Spec.Source = &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}}
+				dv.Spec.Storage = &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{Requests: size}}
+			}).sequences("dv"),
+	}
+	for kind, sequences := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			runAll(t, sequences)
+		})
+	}
+}
+
+// replicas is the spec of a set whose machines no node can run.
+func replicas(n int32) v1.VirtualMachineInstanceReplicaSetSpec {
+	labels := map[string]string{"set": "of-sequences"}
+	return v1.VirtualMachineInstanceReplicaSetSpec{
+		Replicas: &n,
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: &v1.VirtualMachineInstanceTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: waiting("member")},
+	}
+}
+
+// TestWhatIsSpecialInAKind is about what only some kinds have: scales, statuses, the one KubeVirt object, refusals by path.
+func TestWhatIsSpecialInAKind(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	vm := createVM(t, namespace, "special", v1.RunStrategyHalted)
+	vms, sets := virt.VirtualMachine(namespace), virt.ReplicaSet(namespace)
+	set := &v1.VirtualMachineInstanceReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "scaled"}, Spec: replicas(1)}
+	if _, err := sets.Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating the set: %v", err)
+	}
+	runAll(t, []sequence{
+		{"a status patch changes no spec", func(ctx context.Context) error {
+			patched, err := vms.PatchStatus(ctx, vm.Name, types.MergePatchType,
+				[]byte(`{"spec":{"runStrategy":"Always"},"status":{"memoryDumpRequest":null}}`), metav1.PatchOptions{})
+			if err != nil {
+				return fmt.Errorf("patching the status: %w", err)
+			}
+			if strategy, _ := patched.RunStrategy(); strategy != v1.RunStrategyHalted {
+				return fmt.Errorf("the run strategy became %s", strategy)
+			}
+			return nil
+		}},
+		{"an update of the spec changes no status", func(ctx context.Context) error {
+			read, err := vms.Get(ctx, vm.Name, metav1.GetOptions{})
+			if err != nil {
+				return fmt.Errorf("reading: %w", err)
+			}
+			read.Status.Created = true
+			updated, err := vms.Update(ctx, read, metav1.UpdateOptions{})
+			if err != nil {
+				return fmt.Errorf("updating: %w", err)
+			}
+			if updated.Status.Created {
+				return fmt.Errorf("the status says that there is a VMI")
+			}
+			return nil
+		}},
+		{"a set has a scale, and follows it", func(ctx context.Context) error {
+			// The set's controller writes it meanwhile, as its users must expect.
+			err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+				scale, err := sets.GetScale(ctx, set.Name, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				if scale.Spec.Replicas != 1 {
+					return fmt.Errorf("the scale is %d, want 1", scale.Spec.Replicas)
+				}
+				scale.Spec.Replicas = 0
+				_, err = sets.UpdateScale(ctx, set.Name, scale)
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("scaling: %w", err)
+			}
+			read, err := sets.Get(ctx, set.Name, metav1.GetOptions{})
+			if err == nil && *read.Spec.Replicas != 0 {
+				err = fmt.Errorf("the set has %d replicas, want 0", *read.Spec.Replicas)
+			}
+			return err
+		}},
+		{"a VM's mistakes are refused with their paths", func(ctx context.Context) error {
+			wrong := vm.DeepCopy()
+			wrong.ObjectMeta = metav1.ObjectMeta{Name: "wrong"}
+			wrong.Spec.Template.Spec.Domain.Devices.Disks[0].Name = "nowhere"
+			_, err := vms.Create(ctx, wrong, metav1.CreateOptions{})
+			return refused(err, errors.IsInvalid, "spec.template.spec.domain.devices.disks[0].name")
+		}},
+		{"a change for the worse is refused with its path", func(ctx context.Context) error {
+			_, err := vms.Patch(ctx, vm.Name, types.JSONPatchType,
+				[]byte(`[{"op":"replace","path":"/spec/template/spec/domain/devices/disks/0/name","value":"nowhere"}]`), metav1.PatchOptions{})
+			return refused(err, errors.IsInvalid, "spec.template.spec.domain.devices.disks[0].name")
+		}},
+		{"a name is made up for who asks for it", func(ctx context.Context) error {
+			another := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{GenerateName: "made-up-"}, Spec: *vm.Spec.DeepCopy()}
+			made, err := vms.Create(ctx, another, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if err == nil && made.Name <= another.GenerateName {
+				err = fmt.Errorf("the name is %q", made.Name)
+			}
+			return err
+		}},
+		{"a long list comes in pages", func(ctx context.Context) error {
+			createPlain(ctx, namespace, "page-1", vm)
+			createPlain(ctx, namespace, "page-2", vm)
+			first, err := vms.List(ctx, metav1.ListOptions{Limit: 1})
+			if err != nil || len(first.Items) != 1 || first.Continue == "" {
+				return fmt.Errorf("the first page has %d VMs and continues %q (%v)", len(first.Items), first.Continue, err)
+			}
+			second, err := vms.List(ctx, metav1.ListOptions{Limit: 1, Continue: first.Continue})
+			if err != nil || len(second.Items) != 1 || second.Items[0].Name == first.Items[0].Name {
+				return fmt.Errorf("the second page has %d VMs (%v)", len(second.Items), err)
+			}
+			return nil
+		}},
+		{"a migration of a machine without a guest is refused", func(ctx context.Context) error {
+			m := &v1.VirtualMachineInstanceMigration{
+				ObjectMeta: metav1.ObjectMeta{Name: "of-nobody"}, Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: "nobody"},
+			}
+			_, err := virt.VirtualMachineInstanceMigration(namespace).Create(ctx, m, metav1.CreateOptions{})
+			return refused(err, errors.IsInvalid, "nobody")
+		}},
+		{"there are no migrations, and a list says so", func(ctx context.Context) error {
+			list, err := virt.VirtualMachineInstanceMigration(namespace).List(ctx, metav1.ListOptions{})
+			if err == nil && len(list.Items) > 0 {
+				err = fmt.Errorf("there are %d", len(list.Items))
+			}
+			return err
+		}},
+		{"the KubeVirt object is there and available", kubeVirtIsAvailable},
+		{"a second KubeVirt object is refused", func(ctx context.Context) error {
+			second := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: "second"}}
+			_, err := virt.KubeVirt("kubevirt").Create(ctx, second, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return refused(err, errors.IsInvalid, "second")
+		}},
+		{"a DataVolume of two sources is refused with its path", func(ctx context.Context) error {
+			dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "undecided"}}
+			dv.Spec.Source = &cdiv1.DataVolumeSource{Upload: &cdiv1.DataVolumeSourceUpload{}, Blank: &cdiv1.DataVolumeBlankImage{}}
+			dv.Spec.Storage = &cdiv1.StorageSpec{}
+			_, err := virt.CdiClient().CdiV1beta1().DataVolumes(namespace).Create(ctx, dv, metav1.CreateOptions{})
+			return refused(err, errors.IsInvalid, "spec.source")
+		}},
+	})
+}
+
+// createPlain makes a halted VM of another's spec. The list that follows finds out if it was not made.
+func createPlain(ctx context.Context, namespace, name string, like *v1.VirtualMachine) {
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: *like.Spec.DeepCopy()}
+	vm.Spec.Template.Spec.Domain.Firmware = nil
+	_, _ = virt.VirtualMachine(namespace).Create(ctx, vm, metav1.CreateOptions{})
+}
+
+func kubeVirtIsAvailable(ctx context.Context) error {
+	list, err := virt.KubeVirt(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 {
+		return fmt.Errorf("there are %d KubeVirt objects (%v), want one", len(list.Items), err)
+	}
+	kv, err := virt.KubeVirt(list.Items[0].Namespace).Get(ctx, list.Items[0].Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading it: %w", err)
+	}
+	for _, c := range kv.Status.Conditions {
+		if c.Type == v1.KubeVirtConditionAvailable && c.Status == corev1.ConditionTrue {
+			return nil
+		}
+	}
+	return fmt.Errorf("it is in phase %s with %+v", kv.Status.Phase, kv.Status.Conditions)
+}
