@@ -9,6 +9,7 @@ package api
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -178,6 +179,7 @@ func (p *process) add(mgr manager.Manager) error {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	serving := certs.NewSource(clientset, certs.APIServer())
+	serving.Restrict(func(config *tls.Config) { p.settings.Get().TLS.Restrict(config) })
 	calling := certs.NewSource(clientset, certs.HandlerClient())
 	// Verbs are judged by the state of the moment, not by a cache's.
 	direct, err := client.New(p.config, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})

@@ -2,9 +2,11 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -124,8 +126,35 @@ func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachin
 		return validate.ReplicaSetWarnings(rs, old, settings.Get())
 	}))
 	add(validateRS, rs, err)
-	kv, err := admission.Validating(func(r admission.Request[v1.KubeVirt]) field.ErrorList {
-		return validate.KubeVirt(r.New, r.Old)
+	kv, err := admission.ValidatingAsking(func(ctx context.Context, r admission.Request[v1.KubeVirt]) (field.ErrorList, error) {
+		if r.Operation == admissionv1.Delete {
+			return mayUninstall(ctx, r.Old, vms.cluster)
+		}
+		return validate.KubeVirt(r.New, r.Old), nil
 	}, advice(validate.KubeVirtWarnings))
 	add(validateKV, kv, err)
+}
+
+// mayUninstall refuses to delete the KubeVirt object while there is something that it says must be gone first.
+func mayUninstall(ctx context.Context, kv *v1.KubeVirt, cluster client.Reader) (field.ErrorList, error) {
+	if kv == nil || kv.Spec.UninstallStrategy != v1.KubeVirtUninstallStrategyBlockUninstallIfWorkloadsExist {
+		return nil, nil
+	}
+	for _, kind := range []struct {
+		name string
+		list client.ObjectList
+	}{
+		{"VirtualMachines", &v1.VirtualMachineList{}},
+		{"VirtualMachineInstances", &v1.VirtualMachineInstanceList{}},
+		{"VirtualMachineInstanceReplicaSets", &v1.VirtualMachineInstanceReplicaSetList{}},
+	} {
+		if err := cluster.List(ctx, kind.list, client.Limit(1)); err != nil {
+			return nil, fmt.Errorf("looking for %s: %w", kind.name, err)
+		}
+		if meta.LenList(kind.list) > 0 {
+			return field.ErrorList{field.Forbidden(field.NewPath("spec", "uninstallStrategy"),
+				"Rejecting the uninstall request, since there are still "+kind.name+" present: delete them first, or set another uninstallStrategy")}, nil
+		}
+	}
+	return nil, nil
 }

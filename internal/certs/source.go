@@ -27,6 +27,8 @@ type Source struct {
 	pair  atomic.Pointer[KeyPair]
 	trust atomic.Pointer[x509.CertPool]
 	own   atomic.Pointer[x509.CertPool]
+	// restrict makes a server accept less, nil for nothing.
+	restrict atomic.Pointer[func(*tls.Config)]
 
 	mu        sync.Mutex
 	ready     chan struct{}
@@ -160,6 +162,9 @@ func (s *Source) OnChange(notify func()) {
 	s.listeners = append(s.listeners, notify)
 }
 
+// Restrict has each connection's configuration restricted further. restrict may be called at any time.
+func (s *Source) Restrict(restrict func(*tls.Config)) { s.restrict.Store(&restrict) }
+
 // ServerConfig is for a server: with a TrustKey, clients must show a
 // certificate of the trusted authorities.
 func (s *Source) ServerConfig() *tls.Config {
@@ -173,6 +178,9 @@ func (s *Source) ServerConfig() *tls.Config {
 				MinVersion:   tls.VersionTLS12,
 				Certificates: []tls.Certificate{*s.pair.Load().tls},
 				NextProtos:   []string{"http/1.1"},
+			}
+			if restrict := s.restrict.Load(); restrict != nil {
+				(*restrict)(config)
 			}
 			if s.identity.TrustKey != "" {
 				config.ClientAuth = tls.RequireAndVerifyClientCert

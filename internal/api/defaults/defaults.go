@@ -113,6 +113,7 @@ func Spec(spec *v1.VirtualMachineInstanceSpec, settings clusterconfig.Settings) 
 	v1.SetDefaults_Probe(spec.ReadinessProbe)
 	setCPU(&spec.Domain, settings.CPUModel)
 	setMemory(&spec.Domain)
+	setRequests(&spec.Domain, settings)
 	implied.Network(spec, settings.DefaultNetworkInterface)
 	setDisks(spec)
 	setInputs(&spec.Domain.Devices)
@@ -179,6 +180,31 @@ func setMemory(domain *v1.DomainSpec) {
 	}
 	domain.Memory.Guest = &guest
 }
+
+// setRequests says what the guest's pod is to ask for, where the guest doesn't say it and an administrator does.
+func setRequests(domain *v1.DomainSpec, settings clusterconfig.Settings) {
+	request := func(name corev1.ResourceName, q resource.Quantity) {
+		_, requested := domain.Resources.Requests[name]
+		limit, limited := domain.Resources.Limits[name]
+		if requested || limited && q.Cmp(limit) > 0 {
+			return
+		}
+		if domain.Resources.Requests == nil {
+			domain.Resources.Requests = corev1.ResourceList{}
+		}
+		domain.Resources.Requests[name] = q
+	}
+	if q := settings.CPURequest; q != nil {
+		request(corev1.ResourceCPU, q.DeepCopy())
+	}
+	// The pages of huge ones can't be lent to others.
+	if m := domain.Memory; settings.MemoryOvercommit > 0 && settings.MemoryOvercommit != wholeMemory && m != nil && m.Guest != nil && m.Hugepages == nil {
+		request(corev1.ResourceMemory, *resource.NewQuantity(m.Guest.Value()/int64(settings.MemoryOvercommit)*wholeMemory, resource.BinarySI))
+	}
+}
+
+// wholeMemory is the memoryOvercommit of a guest whose pod asks for all of its memory.
+const wholeMemory = 100
 
 // setDisks gives every volume a disk and every disk a kind and a bus.
 func setDisks(spec *v1.VirtualMachineInstanceSpec) {

@@ -44,6 +44,30 @@ domain:
   devices: {interfaces: [{name: default, masquerade: {}}]}
 `,
 		},
+		"what the cluster has pods ask for": {
+			spec:          `{domain: {devices: {}, memory: {guest: 300Mi}}}`,
+			configuration: `{cpuRequest: 70m, developerConfiguration: {memoryOvercommit: 150}}`,
+			want: common + `
+domain:
+  machine: {type: pc-q35-7.2}
+  cpu: {cores: 1, sockets: 1, threads: 1}
+  memory: {guest: 300Mi}
+  resources: {requests: {cpu: 70m, memory: 200Mi}}
+  devices: {interfaces: [{name: default, masquerade: {}}]}
+`,
+		},
+		"what the guest asks for counts first": {
+			spec:          `{domain: {devices: {}, memory: {guest: 64Mi}, resources: {requests: {memory: 64Mi, cpu: 10m}}}}`,
+			configuration: `{cpuRequest: 70m, developerConfiguration: {memoryOvercommit: 200}}`,
+			want: common + `
+domain:
+  machine: {type: pc-q35-7.2}
+  cpu: {cores: 1, sockets: 1, threads: 1}
+  memory: {guest: 64Mi}
+  resources: {requests: {memory: 64Mi, cpu: 10m}}
+  devices: {interfaces: [{name: default, masquerade: {}}]}
+`,
+		},
 		"the cluster's defaults": {
 			spec: `{domain: {devices: {}, memory: {guest: 64Mi}}}`,
 			configuration: `

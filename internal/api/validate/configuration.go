@@ -2,6 +2,7 @@ package validate
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	gopath "path"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/networkbinding"
 	"drydock.dev/drydock/internal/rules/selinux"
 )
@@ -40,6 +42,7 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	if t := c.SELinuxLauncherType; t != "" && !selinux.ValidType(t) {
 		errs = append(errs, field.Invalid(path.Child("selinuxLauncherType"), t, "must be the name of an SELinux type, such as container_t"))
 	}
+	errs = append(errs, guestDefaults(c, path)...)
 	if c.CPUModel != "" {
 		errs = append(errs, cpuModel(c.CPUModel, path.Child("cpuModel"))...)
 	}
@@ -48,6 +51,38 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	}
 	return append(errs, migrations(c.MigrationConfiguration, path.Child("migrations"))...)
 }
+
+// guestDefaults judges what an administrator says for the pods of all guests, and for what talks to them.
+func guestDefaults(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if q := c.CPURequest; q != nil {
+		errs = append(errs, positive(*q, path.Child("cpuRequest"))...)
+	}
+	if d, at := c.DeveloperConfiguration, path.Child("developerConfiguration"); d != nil {
+		if m := d.MemoryOvercommit; m != 0 && m < minOvercommit {
+			errs = append(errs, field.Invalid(at.Child("memoryOvercommit"), m, fmt.Sprintf("must be at least %d", minOvercommit)))
+		}
+		errs = append(errs, labelSet(d.NodeSelectors, at.Child("nodeSelectors"))...)
+	}
+	if c.DefaultRuntimeClass != "" {
+		errs = append(errs, subdomain(c.DefaultRuntimeClass, path.Child("defaultRuntimeClass"))...)
+	}
+	if t, at := c.TLSConfiguration, path.Child("tlsConfiguration"); t != nil {
+		errs = append(errs, oneOf(t.MinTLSVersion, at.Child("minTLSVersion"), v1.VersionTLS10, v1.VersionTLS11, v1.VersionTLS12, v1.VersionTLS13)...)
+		if t.MinTLSVersion == v1.VersionTLS13 && len(t.Ciphers) > 0 {
+			errs = append(errs, field.Forbidden(at.Child("ciphers"), "can't be chosen where minTLSVersion is VersionTLS13"))
+		}
+		for i, name := range t.Ciphers {
+			if _, err := clusterconfig.Cipher(name); err != nil {
+				errs = append(errs, field.Invalid(at.Child("ciphers").Index(i), name, err.Error()))
+			}
+		}
+	}
+	return errs
+}
+
+// minOvercommit is the least memoryOvercommit, which the CRD names, too.
+const minOvercommit = 10
 
 // machineTypes judges which machines guests have by default, and may have.
 func machineTypes(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {

@@ -8,10 +8,12 @@ package clusterconfig
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/machinetype"
@@ -85,6 +87,19 @@ type Settings struct {
 	// AdditionalGuestMemoryOverheadRatio multiplies the memory that is asked
 	// for beside the guest's own, as a decimal string; empty means 1.
 	AdditionalGuestMemoryOverheadRatio string
+	// CPURequest is what a guest that asks for no CPU asks the cluster for; nil leaves that to CPUAllocationRatio
+	// (configuration.cpuRequest). Its holder must not change it.
+	CPURequest *resource.Quantity
+	// MemoryOvercommit is the guest's memory in percent of what its pod asks for, for guests that don't say what that is; 0
+	// means 100 (developerConfiguration.memoryOvercommit).
+	MemoryOvercommit int
+	// NodeSelectors are labels that each node of a guest must have (developerConfiguration.nodeSelectors). Its holder must
+	// not change them.
+	NodeSelectors map[string]string
+	// RuntimeClass is that of launcher pods; empty for the node's own (configuration.defaultRuntimeClass).
+	RuntimeClass string
+	// TLS is what virt-api's servers accept (configuration.tlsConfiguration).
+	TLS TLS
 	// SELinuxLauncherType is the SELinux type that launcher pods ask for; empty to
 	// leave it to the container runtime (configuration.selinuxLauncherType).
 	SELinuxLauncherType string
@@ -146,6 +161,11 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	}
 	s.LiveUpdate = liveUpdate(c.LiveUpdateConfiguration)
 	s.Migrations = migrations(c.MigrationConfiguration)
+	s.TLS = tlsOf(c.TLSConfiguration)
+	s.RuntimeClass = c.DefaultRuntimeClass
+	if c.CPURequest != nil && c.CPURequest.Sign() > 0 {
+		s.CPURequest = new(c.CPURequest.DeepCopy())
+	}
 	s.CPUModel = c.CPUModel
 	s.VMStateStorageClass = c.VMStateStorageClass
 	s.SELinuxLauncherType = c.SELinuxLauncherType
@@ -153,6 +173,8 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	s.AdditionalGuestMemoryOverheadRatio = additionalOverhead(c)
 	if d := c.DeveloperConfiguration; d != nil {
 		s.UseEmulation = d.UseEmulation
+		s.MemoryOvercommit = max(d.MemoryOvercommit, 0)
+		s.NodeSelectors = maps.Clone(d.NodeSelectors)
 		s.HostDisk = slices.Contains(d.FeatureGates, GateHostDisk) && !slices.Contains(d.DisabledFeatureGates, GateHostDisk)
 		if d.CPUAllocationRatio > 0 {
 			s.CPUAllocationRatio = d.CPUAllocationRatio

@@ -69,6 +69,12 @@ func TestWhatTheKubeVirtObjectSets(t *testing.T) {
 				s.MachineType, s.MachineTypes = "pc-q35-7.1", machinetype.Map{{Pattern: "pc-q35-rhel9*", Type: "pc-q35-7.1"}}
 			})},
 		"a map of machine types that can't be read": {mapped("nonsense", v1.KubeVirtConfiguration{MachineType: "nonsense"}), usual()},
+		"what all pods of guests get": {configured(v1.KubeVirtConfiguration{CPURequest: new(resource.MustParse("50m")), DefaultRuntimeClass: "guests",
+			DeveloperConfiguration: &v1.DeveloperConfiguration{MemoryOvercommit: 150, NodeSelectors: map[string]string{"disk": "fast"}}}),
+			usual(func(s *Settings) {
+				s.CPURequest, s.RuntimeClass, s.MemoryOvercommit = new(resource.MustParse("50m")), "guests", 150
+				s.NodeSelectors = map[string]string{"disk": "fast"}
+			})},
 		"no bridges on the pods' network": {configured(v1.KubeVirtConfiguration{NetworkConfiguration: &v1.NetworkConfiguration{PermitBridgeInterfaceOnPodNetwork: new(false)}}),
 			usual(func(s *Settings) { s.BridgeOnPodNetwork = false })},
 		"a gate that is closed again": {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{

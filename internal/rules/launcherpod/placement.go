@@ -21,6 +21,9 @@ func Constrain(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings cl
 func place(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	in := vmi.Spec.DeepCopy()
 	spec.NodeSelector = nodeSelector(vmi, settings)
+	if settings.RuntimeClass != "" {
+		spec.RuntimeClassName = new(settings.RuntimeClass)
+	}
 	spec.Affinity = in.Affinity
 	spec.Tolerations = in.Tolerations
 	spec.TopologySpreadConstraints = in.TopologySpreadConstraints
@@ -37,6 +40,8 @@ func nodeSelector(vmi *v1.VirtualMachineInstance, settings clusterconfig.Setting
 	if selector == nil {
 		selector = map[string]string{}
 	}
+	// The administrator's, whatever the VMI says.
+	maps.Copy(selector, settings.NodeSelectors)
 	// Only nodes whose virt-handler has found that QEMU starts there.
 	selector[v1.NodeSchedulable] = "true"
 	if vmi.Spec.Architecture != "" {
