@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -18,6 +19,8 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/handler/disk"
+	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/launcher/bootprobe"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/rules/machine"
@@ -185,13 +188,14 @@ func (p *pod) ask(request launch.Request) launch.Reply {
 // does not follow.
 const grace = int64(10 * patience / time.Second)
 
-// boot does what virt-handler does: it has the images prepared, builds the
-// machine and has it started. The network is QEMU's own, so that the test needs
+// boot does what virt-handler does: it makes what the disks need, has the images prepared,
+// builds the machine and has it started. The network is QEMU's own, so that the test needs
 // no rights.
 func (p *pod) boot(vmi *v1.VirtualMachineInstance) {
 	p.t.Helper()
 	in := machine.Input{VMI: vmi, Images: make(map[string]launch.PreparedImage), NICs: make(map[string]machine.NIC), Now: time.Now(),
 		KVM: accelerator.Of(p.t) == bootprobe.KVM}
+	p.makeDisks(vmi)
 	for _, image := range p.ask(launch.Request{Prepare: &launch.Prepare{Images: machine.Images(vmi)}}).Images {
 		in.Images[image.Name] = image
 	}
@@ -216,6 +220,31 @@ func (p *pod) boot(vmi *v1.VirtualMachineInstance) {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { _ = p.monitor.Close() })
+}
+
+// makeDisks has virt-handler's part of the disks made.
+func (p *pod) makeDisks(vmi *v1.VirtualMachineInstance) {
+	p.t.Helper()
+	plan, err := disk.NewPlan(vmi)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	// The container's /var/run is the folder that stands for it.
+	if err := os.MkdirAll(filepath.Join(p.dir, "var"), 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.Symlink("..", filepath.Join(p.dir, "var", "run")); err != nil && !errors.Is(err, os.ErrExist) {
+		p.t.Fatal(err)
+	}
+	root, err := podpath.OpenRoot(p.dir)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer root.Close()
+	plan.Raws, plan.State = nil, nil // the tests bring disks and state
+	if err := plan.Apply(p.ctx, disk.Pod{Root: root, User: os.Getuid()}); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // login waits until the guest is up.

@@ -159,6 +159,7 @@ func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList
 	errs = append(errs, ordered(apivalidation.ValidateAnnotations(meta.Annotations, path.Child("annotations")))...)
 	errs = append(errs, reservedLabels(meta.Labels, nil, path.Child("labels"))...)
 	errs = append(errs, reservedAnnotations(meta.Annotations, nil, path.Child("annotations"))...)
+	errs = append(errs, supported.Annotations(meta.Annotations, path.Child("annotations"))...)
 	for _, f := range []struct {
 		name string
 		set  bool
@@ -186,6 +187,7 @@ func VMI(vmi *v1.VirtualMachineInstance, component bool, settings clusterconfig.
 		errs = append(errs, reservedLabels(vmi.Labels, nil, metadata.Child("labels"))...)
 		errs = append(errs, reservedAnnotations(vmi.Annotations, nil, metadata.Child("annotations"))...)
 		errs = append(errs, instanceLock(vmi.Annotations, nil)...)
+		errs = append(errs, supported.Annotations(vmi.Annotations, metadata.Child("annotations"))...)
 	}
 	errs = append(errs, lasting(vmi)...)
 	return append(errs, Spec(&vmi.Spec, spec)...)
@@ -199,6 +201,9 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 	errs = append(errs, reservedAnnotations(vmi.Annotations, old.Annotations, metadata.Child("annotations"))...)
 	errs = append(errs, instanceLock(vmi.Annotations, old.Annotations)...)
 	errs = append(errs, lasting(vmi)...)
+	errs = append(errs, unchanged([]string{v1.IgnitionAnnotation}, vmi.Annotations, old.Annotations, metadata.Child("annotations"),
+		"a guest has its Ignition configuration from its start: delete the VMI and create it anew, or change the template of its VirtualMachine")...)
+	errs = append(errs, changedAnnotations(vmi.Annotations, old.Annotations, metadata.Child("annotations"))...)
 	switch {
 	case equality.Semantic.DeepEqual(vmi.Spec, old.Spec):
 	case takesToMaintenance(vmi, old):
@@ -214,6 +219,16 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 		errs = append(errs, field.Forbidden(field.NewPath("status"), "only Drydock's components report a guest's state"))
 	}
 	return errs
+}
+
+// changedAnnotations judges those that are new or have another value.
+func changedAnnotations(now, before map[string]string, path *field.Path) field.ErrorList {
+	changed := maps.Clone(now)
+	maps.DeleteFunc(changed, func(name, value string) bool {
+		was, existed := before[name]
+		return existed && was == value
+	})
+	return supported.Annotations(changed, path)
 }
 
 // reserved are labels that Drydock's components go by.

@@ -14,6 +14,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/api/defaults"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/hotplug"
@@ -208,6 +209,16 @@ func TestUpdateOfVMIByUsers(t *testing.T) {
 		"what is to be forced out of its guest": {
 			change: func(vmi *v1.VirtualMachineInstance) { vmi.Annotations[hotplugspec.ForcedAnnotation] = `["data"]` },
 			want:   "metadata.annotations[drydock.dev/forced-volumes]: Forbidden: only Drydock's components keep this record of a VMI's volumes",
+		},
+		"what its guest was started with": {
+			change: func(vmi *v1.VirtualMachineInstance) { vmi.Annotations[v1.IgnitionAnnotation] = "{}" },
+			want: "metadata.annotations[kubevirt.io/ignitiondata]: Forbidden: a guest has its Ignition configuration from its start: " +
+				"delete the VMI and create it anew, or change the template of its VirtualMachine",
+		},
+		"a hook that is new": {
+			change: func(vmi *v1.VirtualMachineInstance) { vmi.Annotations[layout.HookSidecarsAnnotation] = "[]" },
+			want: "metadata.annotations[hooks.kubevirt.io/hookSidecars]: Forbidden: not supported by Drydock: a hook changes the definition " +
+				"that libvirt has of a guest, and there is no libvirt here; use the spec's fields",
 		},
 		"spec and status": {
 			change: func(vmi *v1.VirtualMachineInstance) {

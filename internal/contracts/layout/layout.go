@@ -145,6 +145,9 @@ func OverlayFile(volume string) string { return path.Join(EphemeralDir, volume+"
 // secret, downwardAPI, serviceAccount or sysprep volume.
 func ISOFile(volume string) string { return path.Join(EphemeralDir, volume+".iso") }
 
+// IgnitionFile holds the guest's Ignition configuration.
+func IgnitionFile() string { return path.Join(EphemeralDir, "ignition.json") }
+
 // NVRAMFile holds the guest's UEFI variables, while the pod lives.
 func NVRAMFile() string { return path.Join(EphemeralDir, NVRAM) }
 
@@ -235,6 +238,9 @@ const MigrationWaiting = "drydock.dev/Waiting"
 // MigrationProgress is the condition of a VirtualMachineInstance that is migrated: it says how
 // far that is.
 const MigrationProgress = "drydock.dev/MigrationProgress"
+
+// HookSidecarsAnnotation names containers that change a guest's definition before it starts, which Drydock refuses.
+const HookSidecarsAnnotation = "hooks.kubevirt.io/hookSidecars"
 
 // DevelLauncherImage is the launcher's image as `make images` makes it.
 const DevelLauncherImage = "drydock.dev/virt-launcher:devel"

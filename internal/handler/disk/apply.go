@@ -44,6 +44,14 @@ func (p Plan) Apply(ctx context.Context, pod Pod) error {
 			return fmt.Errorf("preparing volume %s: %w", image.Volume, err)
 		}
 	}
+	if p.Ignition != "" {
+		if err := makeFile(pod, layout.IgnitionFile(), func(f *os.File) error {
+			_, err := f.WriteString(p.Ignition)
+			return err
+		}); err != nil {
+			return fmt.Errorf("preparing the guest's Ignition configuration: %w", err)
+		}
+	}
 	if p.State != nil {
 		if err := p.State.make(pod); err != nil {
 			return fmt.Errorf("preparing what is kept of the VM: %w", err)
@@ -58,7 +66,18 @@ func (p Plan) Apply(ctx context.Context, pod Pod) error {
 }
 
 func (i Image) make(pod Pod) error {
-	target := layout.ISOFile(i.Volume)
+	return makeFile(pod, layout.ISOFile(i.Volume), func(f *os.File) error {
+		files, err := i.gather(pod.Root)
+		if err != nil {
+			return err
+		}
+		return iso.Write(f, i.Label, files)
+	})
+}
+
+// makeFile makes a file of the guest's, if it is missing, which appears when it is whole. QEMU may write to it: a disk
+// on SATA is one that its guest can write to, whatever it is made of.
+func makeFile(pod Pod, target string, write func(*os.File) error) error {
 	// The guest's process can write to this folder.
 	folder, err := pod.Root.Strict(path.Dir(target))
 	if err != nil {
@@ -68,14 +87,7 @@ func (i Image) make(pod Pod) error {
 	if exists, err := folder.Exists(path.Base(target)); err != nil || exists {
 		return err
 	}
-	files, err := i.gather(pod.Root)
-	if err != nil {
-		return err
-	}
-	// A disk on SATA is one that its guest can write to, also when it is this.
-	return folder.Create(path.Base(target), pod.User, 0o640, func(f *os.File) error {
-		return iso.Write(f, i.Label, files)
-	})
+	return folder.Create(path.Base(target), pod.User, 0o640, write)
 }
 
 // gather reads what is to be read in the pod.

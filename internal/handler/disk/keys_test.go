@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -58,5 +59,25 @@ func TestAnswersThatAreMissingStopTheStart(t *testing.T) {
 	const want = "preparing volume v: its ConfigMap or Secret has no autounattend.xml or unattend.xml"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the error is %v, want %q", err, want)
+	}
+}
+
+func TestIgnitionIsAFileThatIsMadeOnce(t *testing.T) {
+	c := newContainer(t)
+	instance := vmi()
+	if err := c.carry(t, instance); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(c.real(layout.IgnitionFile())); !os.IsNotExist(err) {
+		t.Errorf("without a configuration: %v", err)
+	}
+	for _, text := range []string{`{"ignition":{}}`, "what it is changed to while the guest runs"} {
+		instance.Annotations = map[string]string{v1.IgnitionAnnotation: text}
+		if err := c.carry(t, instance); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(c.real(layout.IgnitionFile())); err != nil || string(got) != `{"ignition":{}}` {
+		t.Errorf("the file has %q, %v", got, err)
 	}
 }

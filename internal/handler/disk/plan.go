@@ -39,6 +39,8 @@ var answerFiles = []string{"autounattend.xml", "unattend.xml"}
 type Plan struct {
 	Images []Image
 	Raws   []Raw
+	// Ignition is the guest's Ignition configuration, "" for none.
+	Ignition string
 	// State is what is kept of the VM; nil for nothing.
 	State *State
 }
@@ -106,7 +108,7 @@ type Raw struct {
 
 // NewPlan says what the VMI's volumes need. All errors come at once.
 func NewPlan(vmi *v1.VirtualMachineInstance) (Plan, error) {
-	var plan Plan
+	plan := Plan{Ignition: machine.Ignition(vmi)}
 	var errs []error
 	if vmstate.Kept(&vmi.Spec) {
 		plan.State = &State{}

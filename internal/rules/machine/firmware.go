@@ -78,8 +78,15 @@ func (b *builder) firmware() {
 	} else {
 		b.bios()
 	}
+	if Ignition(b.vmi) != "" {
+		b.option("fw_cfg", "name=opt/com.coreos/config,file="+layout.IgnitionFile())
+	}
 	b.kernelBoot()
 }
+
+// Ignition returns the configuration that a CoreOS guest sets itself up by, "" for none. It is in a file in the pod:
+// arguments of a process are for everybody to see, and no longer than the kernel allows.
+func Ignition(vmi *v1.VirtualMachineInstance) string { return vmi.Annotations[v1.IgnitionAnnotation] }
 
 func (b *builder) bios() {
 	f := b.spec.Firmware

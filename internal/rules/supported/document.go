@@ -33,13 +33,14 @@ func Document() []byte {
 		{"DataVolume", dataVolumeTable},
 		{"KubeVirt", kubeVirtTable},
 	} {
-		section.table.document(&b, section.title)
+		section.table.document(&b, section.title, "field of the spec")
 	}
+	annotationTable.document(&b, "Annotations of a VirtualMachineInstance or of its template", "annotation")
 	return []byte(b.String())
 }
 
-func (t table) document(b *strings.Builder, title string) {
-	fmt.Fprintf(b, "\n## %s\n\n| field of the spec | supported | remarks |\n|---|---|---|\n", title)
+func (t table) document(b *strings.Builder, title, what string) {
+	fmt.Fprintf(b, "\n## %s\n\n| %s | supported | remarks |\n|---|---|---|\n", title, what)
 	for _, path := range slices.Sorted(maps.Keys(t)) {
 		e := t[path]
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", path, e.word(), e.remarks())
