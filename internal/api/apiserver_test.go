@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -85,7 +86,7 @@ func start(t *testing.T) *world {
 	must(t, err)
 	config.QPS = -1
 	scheme := runtime.NewScheme()
-	must(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme), migrationsv1alpha1.AddToScheme(scheme)))
+	must(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme), migrationsv1alpha1.AddToScheme(scheme), instancetypev1.AddToScheme(scheme)))
 	admin, err := client.New(config, client.Options{Scheme: scheme})
 	must(t, err)
 	w := &world{t: t, admin: admin, config: config}
