@@ -52,6 +52,7 @@ const (
 	mutatingWebhooks   = "virt-api-mutator"
 	validatingWebhooks = "virt-api-validator"
 	apiService         = "v1." + v1.SubresourceGroupName
+	olderAPIService    = "v1alpha3." + v1.SubresourceGroupName
 )
 
 // options are the command's flags.
@@ -168,7 +169,7 @@ func (p *process) add(mgr manager.Manager) error {
 	known, err := certs.Add(mgr, certs.Injected{
 		MutatingWebhooks:   []string{mutatingWebhooks},
 		ValidatingWebhooks: []string{validatingWebhooks},
-		APIServices:        []string{apiService},
+		APIServices:        []string{apiService, olderAPIService},
 	})
 	if err != nil {
 		return err
@@ -195,9 +196,12 @@ func (p *process) add(mgr manager.Manager) error {
 		Settings: p.settings.Get, Image: p.options.guestfsImage,
 	})
 	metrics.Registry.MustRegister(api.Collectors()...)
-	groups := []server.Group{{GroupVersion: subresource.GroupVersion, API: api, Resources: api.Resources()}}
+	var groups []server.Group
+	for _, version := range subresource.GroupVersions {
+		groups = append(groups, server.Group{GroupVersion: version, API: api, Resources: api.Resources(), Operations: api.Operations()})
+	}
 	tokens := upload.NewTokens(direct)
-	groups = append(groups, server.Group{GroupVersion: upload.GroupVersion, API: tokens, Resources: tokens.Resources()})
+	groups = append(groups, server.Group{GroupVersion: upload.GroupVersion, API: tokens, Resources: tokens.Resources(), Operations: tokens.Operations()})
 	serve := manager.RunnableFunc(func(ctx context.Context) error {
 		return p.serve(ctx, serving, groups, hooks)
 	})

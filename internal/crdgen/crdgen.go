@@ -120,16 +120,10 @@ func (p *parsed) definition(k kind) (*apiextensionsv1.CustomResourceDefinition, 
 			return nil, fmt.Errorf("the schema of %s has no field %s", k.kind, strings.Join(path, "."))
 		}
 	}
-	version := apiextensionsv1.CustomResourceDefinitionVersion{
-		Name:                     k.version,
-		Served:                   true,
-		Storage:                  true,
-		Schema:                   &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema},
-		Subresources:             k.subresources,
-		AdditionalPrinterColumns: k.columns,
-	}
-	for _, path := range k.selectable {
-		version.SelectableFields = append(version.SelectableFields, apiextensionsv1.SelectableField{JSONPath: path})
+	if k.fractions {
+		spec := schema.Properties["spec"]
+		crd.EditSchema(&spec, fractions{})
+		schema.Properties["spec"] = spec
 	}
 	return &apiextensionsv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
@@ -145,9 +139,64 @@ func (p *parsed) definition(k kind) (*apiextensionsv1.CustomResourceDefinition, 
 				ShortNames: k.shortNames,
 				Categories: k.categories(),
 			},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{version},
+			Versions: k.versions(schema),
 		},
 	}, nil
+}
+
+// versions are those that the kind is served in. Their fields are the same. The older one lacks descriptions,
+// as a definition with both would not fit kubectl apply's annotation, and selectable fields: the API server
+// takes fields that are the same in all versions for the whole definition's, and refuses that where schemas differ.
+func (k kind) versions(schema *apiextensionsv1.JSONSchemaProps) []apiextensionsv1.CustomResourceDefinitionVersion {
+	version := apiextensionsv1.CustomResourceDefinitionVersion{
+		Name:                     k.version,
+		Served:                   true,
+		Storage:                  true,
+		Schema:                   &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema},
+		Subresources:             k.subresources,
+		AdditionalPrinterColumns: k.columns,
+	}
+	for _, path := range k.selectable {
+		version.SelectableFields = append(version.SelectableFields, apiextensionsv1.SelectableField{JSONPath: path})
+	}
+	versions := []apiextensionsv1.CustomResourceDefinitionVersion{version}
+	if k.older == "" {
+		return versions
+	}
+	older := version
+	undescribed := schema.DeepCopy()
+	crd.EditSchema(undescribed, undescriber{})
+	older.Name, older.Storage, older.Deprecated, older.SelectableFields = k.older, false, true, nil
+	older.DeprecationWarning = new(fmt.Sprintf("%s/%s is deprecated; use %s/%s, which has the same fields", k.group, k.older, k.group, k.version))
+	older.Schema = &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: undescribed}
+	return append(versions, older)
+}
+
+// undescriber takes all descriptions off.
+type undescriber struct{}
+
+// Visit implements crd.SchemaVisitor.
+func (u undescriber) Visit(schema *apiextensionsv1.JSONSchemaProps) crd.SchemaVisitor {
+	if schema != nil {
+		schema.Description = ""
+	}
+	return u
+}
+
+// fractions lets numbers pass where a quantity belongs. The API server takes integers and texts
+// for what is marked as int-or-string, and no other union of types.
+type fractions struct{}
+
+// Visit implements crd.SchemaVisitor.
+func (f fractions) Visit(schema *apiextensionsv1.JSONSchemaProps) crd.SchemaVisitor {
+	if schema == nil {
+		return f
+	}
+	// A quantity has a pattern; an IntOrString of Kubernetes has none, and its Go type takes no fraction.
+	if schema.XIntOrString && schema.Pattern != "" {
+		schema.XIntOrString, schema.AnyOf, schema.XPreserveUnknownFields = false, nil, new(true)
+	}
+	return f
 }
 
 // schemaErrors are what went wrong below root. Type errors are none of them:

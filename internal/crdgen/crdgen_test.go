@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-tools/pkg/crd"
 	"sigs.k8s.io/yaml"
 )
@@ -77,6 +78,35 @@ func TestDefinitionsFitKubectlApply(t *testing.T) {
 		if len(text) > applyLimit*3/4 {
 			t.Errorf("%s has %d bytes; the limit is %d", name, len(text), applyLimit)
 		}
+	}
+}
+
+// Without a conversion an object of one version must be one of the other, too.
+func TestTheOlderVersionDiffersInDescriptionsAlone(t *testing.T) {
+	older := 0
+	for name, definition := range definitions(t) {
+		versions := definition.Spec.Versions
+		if len(versions) == 1 {
+			continue
+		}
+		older++
+		if len(versions) != 2 || versions[0].Name != "v1" || versions[1].Name != "v1alpha3" || definition.Spec.Conversion != nil {
+			t.Errorf("%s: %d versions, the first is %s", name, len(versions), versions[0].Name)
+			continue
+		}
+		if !versions[0].Storage || versions[1].Storage || !versions[1].Served || !versions[1].Deprecated {
+			t.Errorf("%s: the older version is not deprecated, or is what is stored", name)
+		}
+		same := versions[0].DeepCopy()
+		crd.EditSchema(same.Schema.OpenAPIV3Schema, visitor(func(s *apiextensionsv1.JSONSchemaProps) { s.Description = "" }))
+		same.Name, same.Storage, same.SelectableFields = versions[1].Name, false, nil
+		same.Deprecated, same.DeprecationWarning = true, versions[1].DeprecationWarning
+		if !equality.Semantic.DeepEqual(same, &versions[1]) {
+			t.Errorf("%s: the versions differ", name)
+		}
+	}
+	if older != 5 {
+		t.Errorf("%d kinds have an older version, want 5", older)
 	}
 }
 

@@ -25,6 +25,13 @@ type kind struct {
 	// judged where it came from. A schema is held in the API server's memory, and must fit kubectl
 	// apply's annotation.
 	opaque [][]string
+	// older is a deprecated version that is served beside, with the same fields; "" is none. What is
+	// stored, and what webhooks judge, is the other one.
+	older string
+	// fractions lets a quantity be a number with a fraction (cpu: 2.2). No schema can say "a number or a
+	// text", so that anything passes where a quantity belongs: only for kinds of which nothing is stored
+	// that a webhook has not read into Go's types (failurePolicy Fail).
+	fractions bool
 	// cluster says that objects of the kind are in no namespace.
 	cluster bool
 }
@@ -66,6 +73,7 @@ func instancetypeKinds() []kind {
 func machineKinds() []kind {
 	return []kind{
 		core("VirtualMachine", "virtualmachines", kind{
+			fractions:    true,
 			shortNames:   []string{"vm", "vms"},
 			subresources: status(),
 			columns: []apiextensionsv1.CustomResourceColumnDefinition{
@@ -80,6 +88,7 @@ func machineKinds() []kind {
 			selectable: []string{".status.printableStatus"},
 		}),
 		core("VirtualMachineInstance", "virtualmachineinstances", kind{
+			fractions:  true,
 			shortNames: []string{"vmi", "vmis"},
 			columns: []apiextensionsv1.CustomResourceColumnDefinition{
 				age(),
@@ -93,6 +102,7 @@ func machineKinds() []kind {
 			selectable: []string{".status.nodeName", ".status.phase"},
 		}),
 		core("VirtualMachineInstanceReplicaSet", "virtualmachineinstancereplicasets", kind{
+			fractions:    true,
 			shortNames:   []string{"vmirs", "vmirss"},
 			subresources: statusAndScale(),
 			columns: []apiextensionsv1.CustomResourceColumnDefinition{
@@ -225,7 +235,7 @@ func instancetypes(name, plural string, k kind) kind {
 
 // core fills in what all kinds of kubevirt.io/v1 have in common.
 func core(name, plural string, k kind) kind {
-	k.goPackage, k.group, k.version = corePackage, "kubevirt.io", "v1"
+	k.goPackage, k.group, k.version, k.older = corePackage, "kubevirt.io", "v1", "v1alpha3"
 	k.kind, k.plural = name, plural
 	return k
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -50,14 +51,20 @@ type Config struct {
 	Serving func()
 }
 
-// Group is one version of an API group.
+// Group is one version of an API group. Of a group's versions the first is preferred.
 type Group struct {
 	schema.GroupVersion
 	// API serves the paths below /apis/<group>/<version>/; Resources are what
 	// discovery tells.
 	API       http.Handler
 	Resources []metav1.APIResource
+	// Operations are what OpenAPI tells: methods with their paths, as patterns of http.ServeMux.
+	// Those of other versions may be among them.
+	Operations []string
 }
+
+// path is below which the version's resources are.
+func (g Group) path() string { return "/apis/" + g.String() }
 
 // streams are the subresources that have no end of their own, so that no
 // timeout applies to them.
@@ -81,6 +88,7 @@ func Run(ctx context.Context, config Config) error {
 			return err
 		}
 	}
+	discover(server, config.Groups)
 	for path, webhook := range config.Webhooks {
 		server.Handler.NonGoRestfulMux.Handle(path, webhook)
 	}
@@ -88,7 +96,11 @@ func Run(ctx context.Context, config Config) error {
 		config.Serving()
 		return nil
 	})
-	return server.PrepareRun().RunWithContext(ctx)
+	prepared := server.PrepareRun()
+	for _, group := range config.Groups {
+		prepared.OpenAPIV3VersionedService.UpdateGroupVersion(strings.TrimPrefix(group.path(), "/"), group.openAPIV3(generic.OpenAPIV3Config.Info))
+	}
+	return prepared.RunWithContext(ctx)
 }
 
 // generic is the configuration of k8s.io/apiserver.
@@ -113,6 +125,7 @@ func (c Config) generic() (genericapiserver.CompletedConfig, error) {
 	namer := openapinamer.NewDefinitionNamer(scheme)
 	generic.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, namer)
 	generic.OpenAPIConfig.Info.Title = "Drydock " + version.Version
+	generic.OpenAPIConfig.PostProcessSpec = c.describe
 	generic.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, namer)
 	generic.OpenAPIV3Config.Info.Title = generic.OpenAPIConfig.Info.Title
 
@@ -140,19 +153,9 @@ func (c Config) webhookPaths() []string {
 // install mounts the group and tells discovery about it.
 func (g Group) install(server *genericapiserver.GenericAPIServer) error {
 	mux := server.Handler.NonGoRestfulMux
-	versionPath := "/apis/" + g.String()
 	lister := discovery.APIResourceListerFunc(func() []metav1.APIResource { return g.Resources })
-	mux.Handle(versionPath, discovery.NewAPIVersionHandler(server.Serializer, g.GroupVersion, lister))
-	mux.HandlePrefix(versionPath+"/", g.API)
-
-	preferred := metav1.GroupVersionForDiscovery{GroupVersion: g.String(), Version: g.Version}
-	group := metav1.APIGroup{
-		Name:             g.Group,
-		Versions:         []metav1.GroupVersionForDiscovery{preferred},
-		PreferredVersion: preferred,
-	}
-	server.DiscoveryGroupManager.AddGroup(group)
-	mux.Handle("/apis/"+g.Group, discovery.NewAPIGroupHandler(server.Serializer, group))
+	mux.Handle(g.path(), discovery.NewAPIVersionHandler(server.Serializer, g.GroupVersion, lister))
+	mux.HandlePrefix(g.path()+"/", g.API)
 
 	resources, err := endpoints.ConvertGroupVersionIntoToDiscovery(g.Resources)
 	if err != nil {
@@ -163,6 +166,19 @@ func (g Group) install(server *genericapiserver.GenericAPIServer) error {
 			Version: g.Version, Resources: resources, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
 		})
 	return nil
+}
+
+// discover tells discovery about the groups, each with all its versions.
+func discover(server *genericapiserver.GenericAPIServer, groups []Group) {
+	versions := map[string][]metav1.GroupVersionForDiscovery{}
+	for _, g := range groups {
+		versions[g.Group] = append(versions[g.Group], metav1.GroupVersionForDiscovery{GroupVersion: g.String(), Version: g.Version})
+	}
+	for name, served := range versions {
+		group := metav1.APIGroup{Name: name, Versions: served, PreferredVersion: served[0]}
+		server.DiscoveryGroupManager.AddGroup(group)
+		server.Handler.NonGoRestfulMux.Handle("/apis/"+name, discovery.NewAPIGroupHandler(server.Serializer, group))
+	}
 }
 
 func scheme(groups []Group) *runtime.Scheme {

@@ -151,7 +151,7 @@ func (s *Server) deleteMaintenance(w http.ResponseWriter, r *http.Request) error
 func (s *Server) forceRelease(w http.ResponseWriter, r *http.Request, dryRun []string) error {
 	name := key(r)
 	right := authorizationv1.ResourceAttributes{
-		Namespace: name.Namespace, Name: name.Name, Verb: "update", Group: GroupVersion.Group, Version: GroupVersion.Version,
+		Namespace: name.Namespace, Name: name.Name, Verb: "update", Group: GroupVersions[0].Group, Version: GroupVersions[0].Version,
 		Resource: machines, Subresource: layout.MaintenanceForceVerb,
 	}
 	if err := s.demand(r.Context(), right, "which a release by force needs: ask an administrator, or release without force"); err != nil {

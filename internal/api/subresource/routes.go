@@ -1,4 +1,4 @@
-// Package subresource serves subresources.kubevirt.io/v1: the verbs on
+// Package subresource serves subresources.kubevirt.io: the verbs on
 // VirtualMachines and VirtualMachineInstances that are no fields, such as
 // start, pause, console. Pure functions (plan.go) decide what a verb means in each state of a VM;
 // verbs on a guest are passed on to the virt-handler of its node, streams unchanged.
@@ -19,8 +19,11 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
-// GroupVersion is what is served.
-var GroupVersion = schema.GroupVersion{Group: v1.SubresourceGroupName, Version: v1.ApiLatestVersion}
+// GroupVersions are what is served, the preferred one first. They mean the same.
+var GroupVersions = []schema.GroupVersion{
+	{Group: v1.SubresourceGroupName, Version: v1.ApiLatestVersion},
+	{Group: v1.SubresourceGroupName, Version: "v1alpha3"},
+}
 
 // Root is the path below which everything is.
 const Root = "/apis/" + v1.SubresourceGroupName + "/"
@@ -37,6 +40,7 @@ type Server struct {
 	transport   http.RoundTripper
 	maintenance Maintenance
 	mux         *http.ServeMux
+	operations  []string
 	resources   []metav1.APIResource
 	streams     map[nodeapi.Verb]*streams
 }
@@ -58,8 +62,11 @@ func New(cluster Cluster, transport http.RoundTripper, maintenance Maintenance) 
 // ServeHTTP serves the group's paths.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// Resources are what discovery tells about.
+// Resources are what discovery tells about each version.
 func (s *Server) Resources() []metav1.APIResource { return s.resources }
+
+// Operations are all methods with their paths, as patterns of http.ServeMux.
+func (s *Server) Operations() []string { return s.operations }
 
 const (
 	machines  = "virtualmachines"
@@ -109,10 +116,9 @@ func (s *Server) routeInstances() {
 }
 
 func (s *Server) routeCluster() {
-	base := Root + GroupVersion.Version
-	s.mux.HandleFunc("GET "+base+"/version", s.version)
-	s.mux.HandleFunc("GET "+base+"/healthz", s.healthz)
-	s.mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/expand-vm-spec", answer(s.expandGiven))
+	s.handle(http.MethodGet, "/version", s.version)
+	s.handle(http.MethodGet, "/healthz", s.healthz)
+	s.handle(http.MethodPut, "/namespaces/{namespace}/expand-vm-spec", answer(s.expandGiven))
 	s.resources = append(s.resources,
 		metav1.APIResource{Name: "version", Kind: "Version", Verbs: metav1.Verbs{"list"}},
 		metav1.APIResource{Name: "healthz", Kind: "Health", Verbs: metav1.Verbs{"list"}},
@@ -125,11 +131,11 @@ var verbs = map[string]string{http.MethodGet: "get", http.MethodPut: "update", h
 // route serves one subresource with a method; each of the optional elements
 // may follow it in the path.
 func (s *Server) route(method, resource, subresource string, do handler, optional ...string) {
-	path := Root + GroupVersion.Version + "/namespaces/{namespace}/" + resource + "/{name}/" + subresource
-	s.mux.HandleFunc(method+" "+path, answer(do))
+	path := "/namespaces/{namespace}/" + resource + "/{name}/" + subresource
+	s.handle(method, path, answer(do))
 	for _, element := range optional {
 		path += "/" + element
-		s.mux.HandleFunc(method+" "+path, answer(do))
+		s.handle(method, path, answer(do))
 	}
 	verb := verbs[method]
 	for i := range s.resources {
@@ -141,4 +147,13 @@ func (s *Server) route(method, resource, subresource string, do handler, optiona
 	s.resources = append(s.resources, metav1.APIResource{
 		Name: resource + "/" + subresource, Namespaced: true, Kind: "Empty", Verbs: metav1.Verbs{verb},
 	})
+}
+
+// handle serves a method with a path, which is below a version's, in every version.
+func (s *Server) handle(method, path string, do http.HandlerFunc) {
+	for _, version := range GroupVersions {
+		pattern := method + " " + Root + version.Version + path
+		s.mux.HandleFunc(pattern, do)
+		s.operations = append(s.operations, pattern)
+	}
 }

@@ -25,6 +25,9 @@ const (
 	maxBody = 1 << 20
 )
 
+// create is the only operation.
+var create = http.MethodPost + " /apis/" + GroupVersion.String() + "/namespaces/{namespace}/" + resource
+
 // Tokens serves the group.
 type Tokens struct {
 	cluster client.Client
@@ -36,7 +39,7 @@ type Tokens struct {
 // NewTokens makes it. cluster must read directly, not from a cache.
 func NewTokens(cluster client.Client) *Tokens {
 	t := &Tokens{cluster: cluster, now: time.Now, keys: &keys{cluster: cluster, now: time.Now}, mux: http.NewServeMux()}
-	t.mux.HandleFunc("POST /apis/"+GroupVersion.String()+"/namespaces/{namespace}/"+resource, t.create)
+	t.mux.HandleFunc(create, t.create)
 	t.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeStatus(w, &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
@@ -51,6 +54,9 @@ func (*Tokens) Resources() []metav1.APIResource {
 	return []metav1.APIResource{{Name: resource, SingularName: "uploadtokenrequest", Namespaced: true,
 		Kind: kind, Verbs: metav1.Verbs{"create"}, ShortNames: []string{"utr", "utrs"}}}
 }
+
+// Operations are all methods with their paths, as patterns of http.ServeMux.
+func (*Tokens) Operations() []string { return []string{create} }
 
 // ServeHTTP serves the group's paths.
 func (t *Tokens) ServeHTTP(w http.ResponseWriter, r *http.Request) { t.mux.ServeHTTP(w, r) }

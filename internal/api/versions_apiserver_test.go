@@ -1,0 +1,107 @@
+//go:build apiserver
+
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const olderVersion = "kubevirt.io/v1alpha3"
+
+var errNotThere = errors.New("it is not there")
+
+// olderVersions has clients that know only the deprecated versions do what others do.
+func (w *world) olderVersions(t *testing.T) {
+	old := w.vm("old")
+	old.SetAPIVersion(olderVersion)
+	must(t, w.admin.Create(t.Context(), old))
+	if old.GetAPIVersion() != olderVersion {
+		t.Errorf("the answer is of %s", old.GetAPIVersion())
+	}
+	if machine, _, _ := unstructured.NestedString(old.Object, "spec", "template", "spec", "domain", "machine", "type"); machine == "" {
+		t.Error("the webhook that completes VMs was not asked")
+	}
+	same := &v1.VirtualMachine{}
+	must(t, w.admin.Get(t.Context(), client.ObjectKeyFromObject(old), same))
+	if same.UID != old.GetUID() {
+		t.Error("kubevirt.io/v1 shows another object")
+	}
+
+	wrong := w.vm("wrong-old")
+	wrong.SetAPIVersion(olderVersion)
+	must(t, unstructured.SetNestedSlice(wrong.Object, []any{map[string]any{"name": "nowhere"}}, "spec", "template", "spec", "domain", "devices", "disks"))
+	if err := w.admin.Create(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), "spec.template.spec.domain.devices.disks[0].name") {
+		t.Errorf("a wrong VM: %v", err)
+	}
+
+	start := strings.Replace(w.subresource("virtualmachines", "old", "start"), "/v1/", "/v1alpha3/", 1)
+	w.eventually(t, "start by subresources.kubevirt.io/v1alpha3", func() error {
+		_, err := w.call(http.MethodPut, start, "{}")
+		return err
+	})
+	must(t, w.admin.Get(t.Context(), client.ObjectKeyFromObject(old), same))
+	if strategy, err := same.RunStrategy(); err != nil || strategy != v1.RunStrategyAlways {
+		t.Errorf("after the start the run strategy is %s (%v)", strategy, err)
+	}
+	must(t, w.admin.Delete(t.Context(), old))
+}
+
+// fractions are quantities that are no texts, as YAML has them without quotes.
+func (w *world) fractions(t *testing.T) {
+	requests := []string{"spec", "template", "spec", "domain", "resources", "requests"}
+	vm := w.vm("fraction")
+	must(t, unstructured.SetNestedField(vm.Object, 2.2, append(requests, "cpu")...))
+	must(t, w.admin.Create(t.Context(), vm, client.FieldValidation(metav1.FieldValidationStrict)))
+	read := &v1.VirtualMachine{}
+	must(t, w.admin.Get(t.Context(), client.ObjectKeyFromObject(vm), read))
+	if cpu := read.Spec.Template.Spec.Domain.Resources.Requests.Cpu(); cpu.MilliValue() != 2200 {
+		t.Errorf("the request is %s CPUs", cpu)
+	}
+
+	// What the schema lets through and is no quantity gets no further than virt-api.
+	for name, value := range map[string]any{"object": map[string]any{"a": "b"}, "boolean": true, "list": []any{"1"}, "word": "much"} {
+		wrong := w.vm("fraction-" + name)
+		must(t, unstructured.SetNestedField(wrong.Object, value, append(requests, "cpu")...))
+		if err := w.admin.Create(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), "decoding VirtualMachine "+w.namespace+"/"+wrong.GetName()) {
+			t.Errorf("CPUs that are a %s: %v", name, err)
+		}
+	}
+}
+
+// openAPI shows what virt-api serves in the cluster's documents.
+func (w *world) openAPI(t *testing.T) {
+	for _, version := range []string{"v1", "v1alpha3"} {
+		path := "/apis/subresources.kubevirt.io/" + version + "/namespaces/{namespace}/virtualmachines/{name}/start"
+		for _, document := range []string{"/openapi/v2", "/openapi/v3/apis/subresources.kubevirt.io/" + version} {
+			w.eventually(t, document+" to have "+path, func() error {
+				text, err := w.call(http.MethodGet, document, "")
+				if err != nil {
+					return err
+				}
+				var read struct {
+					Paths map[string]struct {
+						Put *struct {
+							OperationID string `json:"operationId"`
+						} `json:"put"`
+					} `json:"paths"`
+				}
+				if err := json.Unmarshal([]byte(text), &read); err != nil {
+					return err
+				}
+				if put := read.Paths[path].Put; put == nil || put.OperationID == "" {
+					return errNotThere
+				}
+				return nil
+			})
+		}
+	}
+}
