@@ -94,7 +94,7 @@ func Stop(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Stop
 		plan.GracePeriod = options.GracePeriod
 	}
 	switch strategy {
-	case v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure:
+	case v1.RunStrategyAlways:
 		// Also without a VMI: a VM that is about to start, or waits in a crash
 		// loop, is stopped by this.
 		plan.RunStrategy = v1.RunStrategyHalted
@@ -102,7 +102,10 @@ func Stop(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Stop
 		// the next one.
 		plan.Requests = forget(vm)
 		return plan, nil
-	case v1.RunStrategyManual, v1.RunStrategyOnce:
+	case v1.RunStrategyManual, v1.RunStrategyOnce, v1.RunStrategyRerunOnFailure:
+		if strategy == v1.RunStrategyRerunOnFailure && !active(vmi) && rerun(vm, vmi) {
+			return endRerun(vmi), nil
+		}
 		if !active(vmi) {
 			return Plan{}, conflict(vm, "VM is not running")
 		}
@@ -120,6 +123,19 @@ func Stop(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Stop
 	default:
 		return Plan{}, conflict(vm, "%s does not support manual stop requests", strategy)
 	}
+}
+
+// rerun reports whether a VM that has failed is about to run again.
+func rerun(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
+	return underway(vm) || exists(vmi) && vmi.Status.Phase == v1.Failed
+}
+
+// endRerun leaves a VM off that has failed and is about to run again.
+func endRerun(vmi *v1.VirtualMachineInstance) Plan {
+	if exists(vmi) {
+		return Plan{Requests: []v1.VirtualMachineStateChangeRequest{stop(vmi)}}
+	}
+	return Plan{Requests: []v1.VirtualMachineStateChangeRequest{}}
 }
 
 // Restart plans to restart vm.
@@ -275,7 +291,7 @@ func Agent(vmi *v1.VirtualMachineInstance) error {
 // clients take for 'not yet' and try again on.
 func Console(vmi *v1.VirtualMachineInstance) error {
 	if attach := vmi.Spec.Domain.Devices.AutoattachSerialConsole; attach != nil && !*attach {
-		return vmiConflict(vmi, "No serial consoles are present.")
+		return apierrors.NewBadRequest("No serial consoles are present.")
 	}
 	return connectable(vmi)
 }
@@ -283,7 +299,7 @@ func Console(vmi *v1.VirtualMachineInstance) error {
 // VNC refuses a screen that the guest does not have.
 func VNC(vmi *v1.VirtualMachineInstance) error {
 	if attach := vmi.Spec.Domain.Devices.AutoattachGraphicsDevice; attach != nil && !*attach {
-		return vmiConflict(vmi, "No graphics devices are present.")
+		return apierrors.NewBadRequest("No graphics devices are present.")
 	}
 	return connectable(vmi)
 }

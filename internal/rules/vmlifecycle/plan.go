@@ -42,6 +42,7 @@ package vmlifecycle
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -421,6 +422,10 @@ func newVMI(vm, expanded *v1.VirtualMachine, request *v1.VirtualMachineStateChan
 		vmi.Labels = map[string]string{}
 	}
 	vmi.Labels[v1.VirtualMachineLabel] = layout.LabelValue(vm.Name)
+	if vmi.Annotations == nil {
+		vmi.Annotations = map[string]string{}
+	}
+	vmi.Annotations[v1.VirtualMachineGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
 	if request != nil && request.Data[v1.StartRequestDataPausedKey] == v1.StartRequestDataPausedTrue {
 		vmi.Spec.StartStrategy = new(v1.StartStrategyPaused)
 	}

@@ -586,7 +586,8 @@ func TestTheVMIIsMadeOfTheTemplate(t *testing.T) {
 	if vmi.Name != "vm" || vmi.Namespace != "ns" || !metav1.IsControlledBy(vmi, vm) {
 		t.Errorf("%s/%s, owners %+v", vmi.Namespace, vmi.Name, vmi.OwnerReferences)
 	}
-	if vmi.Labels["a"] != "b" || vmi.Labels[v1.VirtualMachineLabel] != "vm" || vmi.Annotations["c"] != "d" || len(vmi.Annotations) != 1 {
+	if vmi.Labels["a"] != "b" || vmi.Labels[v1.VirtualMachineLabel] != "vm" || vmi.Annotations["c"] != "d" ||
+		vmi.Annotations[v1.VirtualMachineGenerationAnnotation] != "3" || len(vmi.Annotations) != 2 {
 		t.Errorf("labels %v, annotations %v", vmi.Labels, vmi.Annotations)
 	}
 	if vmi.Spec.Domain.Firmware.UUID != uuid || vmi.Status.VirtualMachineRevisionName != RevisionName(vm) {

@@ -88,6 +88,23 @@ func TestRestartRequiredNamesTheFieldsAndClearsItself(t *testing.T) {
 	}
 }
 
+// A change that the guest takes while it runs is not what its VMI was made of.
+func TestTheGenerationIsObservedWhenTheVMIIsMadeOfIt(t *testing.T) {
+	vm := newVM(v1.RunStrategyAlways)
+	vm.Status.ObservedGeneration = 2
+	started := vm.Spec.Template.Spec.DeepCopy()
+	grace := int64(77)
+	vm.Spec.Template.Spec.TerminationGracePeriodSeconds = &grace
+	changed := decide(Observed{VM: vm, VMI: newTestVMI(running), Started: started, Now: now}).VM
+	if changed.Status.ObservedGeneration != 2 || changed.Status.DesiredGeneration != 3 {
+		t.Errorf("with another template: observed %d, desired %d", changed.Status.ObservedGeneration, changed.Status.DesiredGeneration)
+	}
+	off := decide(Observed{VM: vm, Now: now}).VM
+	if off.Status.ObservedGeneration != 3 {
+		t.Errorf("without a VMI: observed %d", off.Status.ObservedGeneration)
+	}
+}
+
 func TestOnlyAGuestThatRunsHasToBeRestarted(t *testing.T) {
 	started := newVM(v1.RunStrategyManual).Spec.Template.Spec.DeepCopy()
 	other := func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.Hostname = "other" }

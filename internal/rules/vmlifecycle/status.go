@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/qemu/runstate"
@@ -42,9 +43,18 @@ func (d *decision) report() {
 	status.PrintableStatus = d.printable()
 	status.DesiredGeneration = d.VM.Generation
 	d.reportConditions()
-	if changed := condition.Find(d.VM.Status.Conditions, v1.VirtualMachineRestartRequired); changed == nil {
+	if !d.outdated() {
 		status.ObservedGeneration = d.VM.Generation
 	}
+}
+
+// outdated reports whether the VMI was made of another template than the VM has now, or waits for a restart.
+// The generation that such a VMI stands for is not known any better than it was.
+func (d *decision) outdated() bool {
+	if condition.Find(d.VM.Status.Conditions, v1.VirtualMachineRestartRequired) != nil {
+		return true
+	}
+	return d.stays() && d.o.Started != nil && !equality.Semantic.DeepEqual(d.o.Started, templateSpec(d.VM))
 }
 
 // printable is the one word of `kubectl get vm`.
