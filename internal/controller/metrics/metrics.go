@@ -7,7 +7,6 @@ package metrics
 
 import (
 	"context"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "kubevirt.io/api/core/v1"
@@ -23,12 +22,6 @@ var (
 		"Sum of VMIs per phase and node.", []string{"node", "phase"}, nil)
 	vmCount = prometheus.NewDesc("kubevirt_number_of_vms",
 		"The number of VMs in the cluster by namespace.", []string{"namespace"}, nil)
-	vmInfo = prometheus.NewDesc("kubevirt_vm_info",
-		"Information about virtual machines: printable status and run strategy.",
-		[]string{"name", "namespace", "status", "run_strategy"}, nil)
-	vmiInfo = prometheus.NewDesc("kubevirt_vmi_info",
-		"Information about virtual machine instances.",
-		[]string{"name", "namespace", "node", "phase"}, nil)
 	migrationsPending = prometheus.NewDesc("kubevirt_vmi_migrations_in_pending_phase",
 		"Number of current pending migrations.", nil, nil)
 	migrationsScheduling = prometheus.NewDesc("kubevirt_vmi_migrations_in_scheduling_phase",
@@ -110,16 +103,17 @@ func (c *Collector) collectVMIs(out chan<- prometheus.Metric) {
 		out <- prometheus.NewInvalidMetric(phaseCount, err)
 		return
 	}
+	pods, err := c.launcherPods()
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(vmiInfo, err)
+		return
+	}
 	type key struct{ node, phase string }
 	counts, old := map[key]int{}, 0
 	for i := range list.Items {
 		vmi := &list.Items[i]
-		phase := strings.ToLower(string(vmi.Status.Phase))
-		if phase == "" {
-			phase = strings.ToLower(string(v1.Pending))
-		}
-		counts[key{vmi.Status.NodeName, phase}]++
-		out <- gauge(vmiInfo, 1, vmi.Name, vmi.Namespace, vmi.Status.NodeName, phase)
+		counts[key{vmi.Status.NodeName, phase(vmi)}]++
+		out <- c.instanceInfo(vmi, pods[place{vmi.UID, vmi.Status.NodeName}])
 		c.collectEvictable(out, vmi)
 		if workloadupdate.Outdated(vmi, c.Image) {
 			old++
@@ -134,14 +128,25 @@ func (c *Collector) collectVMIs(out chan<- prometheus.Metric) {
 // collectEvictable says of a guest that must be migrated when its pod is evicted whether it
 // can't, with its disks neither.
 func (c *Collector) collectEvictable(out chan<- prometheus.Metric, vmi *v1.VirtualMachineInstance) {
-	if s := vmi.Spec.EvictionStrategy; s == nil || *s != v1.EvictionStrategyLiveMigrate || vmi.Status.Phase != v1.Running {
+	if !mustMigrate(vmi) {
 		return
 	}
 	held := 0
-	if migration.Movable(vmi) != nil && len(evacuation.DiskMoves(c.owner(vmi), vmi)) == 0 {
+	if c.held(vmi) {
 		held = 1
 	}
 	out <- gauge(nonEvictable, held, vmi.Status.NodeName, vmi.Namespace, vmi.Name)
+}
+
+// mustMigrate reports whether a VMI's guest runs and is to be migrated when its pod is evicted.
+func mustMigrate(vmi *v1.VirtualMachineInstance) bool {
+	s := vmi.Spec.EvictionStrategy
+	return s != nil && *s == v1.EvictionStrategyLiveMigrate && vmi.Status.Phase == v1.Running
+}
+
+// held reports whether a guest that must be migrated can't be.
+func (c *Collector) held(vmi *v1.VirtualMachineInstance) bool {
+	return mustMigrate(vmi) && migration.Movable(vmi) != nil && len(evacuation.DiskMoves(c.owner(vmi), vmi)) == 0
 }
 
 // owner is the VM of a VMI if it has a say, nil for none.
@@ -166,11 +171,7 @@ func (c *Collector) collectVMs(out chan<- prometheus.Metric) {
 	for i := range list.Items {
 		vm := &list.Items[i]
 		counts[vm.Namespace]++
-		strategy, err := vm.RunStrategy()
-		if err != nil {
-			strategy = "Invalid"
-		}
-		out <- gauge(vmInfo, 1, vm.Name, vm.Namespace, strings.ToLower(string(vm.Status.PrintableStatus)), string(strategy))
+		out <- machineInfo(vm)
 	}
 	for namespace, n := range counts {
 		out <- gauge(vmCount, n, namespace)

@@ -22,6 +22,7 @@ type shelf struct {
 	client.Reader
 	vms  []v1.VirtualMachine
 	vmis []v1.VirtualMachineInstance
+	pods []corev1.Pod
 	// migrations are the phases of migrations.
 	migrations []v1.VirtualMachineInstanceMigrationPhase
 }
@@ -32,6 +33,8 @@ func (s shelf) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 		l.Items = s.vms
 	case *v1.VirtualMachineInstanceList:
 		l.Items = s.vmis
+	case *corev1.PodList:
+		l.Items = s.pods
 	case *v1.VirtualMachineInstanceMigrationList:
 		for _, phase := range s.migrations {
 			l.Items = append(l.Items, v1.VirtualMachineInstanceMigration{Status: v1.VirtualMachineInstanceMigrationStatus{Phase: phase}})
@@ -93,9 +96,9 @@ kubevirt_number_of_vms{namespace="ns"} 1
 # HELP kubevirt_virt_controller_leading_status Indication for an operating virt-controller.
 # TYPE kubevirt_virt_controller_leading_status gauge
 kubevirt_virt_controller_leading_status 1
-# HELP kubevirt_vm_info Information about virtual machines: printable status and run strategy.
+# HELP kubevirt_vm_info Information about virtual machines.
 # TYPE kubevirt_vm_info gauge
-kubevirt_vm_info{name="a",namespace="ns",run_strategy="Always",status="running"} 1
+kubevirt_vm_info{flavor="",instance_type="",machine_type="",name="a",namespace="ns",os="",preference="",run_strategy="Always",status="running",status_group="running",workload=""} 1
 # HELP kubevirt_vmi_migrations_in_pending_phase Number of current pending migrations.
 # TYPE kubevirt_vmi_migrations_in_pending_phase gauge
 kubevirt_vmi_migrations_in_pending_phase 2
@@ -120,6 +123,48 @@ kubevirt_vmi_phase_count{node="node2",phase="running"} 2
 `
 	if err := testutil.CollectAndCompare(c, strings.NewReader(leads), names...); err != nil {
 		t.Errorf("as the leader: %v", err)
+	}
+}
+
+// TestWhatIsKnownOfAMachineIsInLabels as KubeVirt has them, whatever tenants and guests say.
+func TestWhatIsKnownOfAMachineIsInLabels(t *testing.T) {
+	elected := make(chan struct{})
+	close(elected)
+	said := map[string]string{"vm.kubevirt.io/os": "fedora", "vm.kubevirt.io/workload": "server",
+		"vm.kubevirt.io/flavor": strings.Repeat("ü", maxLabel), v1.InstancetypeAnnotation: "mine"}
+	vm := v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}, Spec: v1.VirtualMachineSpec{
+		RunStrategy:  new(v1.RunStrategyManual),
+		Template:     &v1.VirtualMachineInstanceTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: said}},
+		Instancetype: &v1.InstancetypeMatcher{Name: "u1.small"},
+		Preference:   &v1.PreferenceMatcher{Name: "mine", Kind: "VirtualMachinePreference"},
+	}}
+	vm.Spec.Template.Spec.Domain.Machine = &v1.Machine{Type: "q35"}
+	vm.Status.PrintableStatus = v1.VirtualMachineStatusPvcNotFound
+	vmi := v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", UID: "vmi", Annotations: said}}
+	vmi.Status = v1.VirtualMachineInstanceStatus{
+		NodeName: "node1", Phase: v1.Running, Machine: &v1.Machine{Type: "pc-q35-9.2"}, LauncherContainerImageVersion: "old",
+		GuestOSInfo: v1.VirtualMachineInstanceGuestOSInfo{KernelRelease: "6.1", Machine: "x86_64", Name: "Fedora Linux", VersionID: "43"},
+	}
+	pod := func(name, vmi, node string, phase corev1.PodPhase) corev1.Pod {
+		return corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.CreatedByLabel: vmi}},
+			Spec:       corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: phase},
+		}
+	}
+	c := &Collector{Elected: elected, Image: "new", Cache: shelf{vms: []v1.VirtualMachine{vm}, vmis: []v1.VirtualMachineInstance{vmi},
+		pods: []corev1.Pod{pod("target", "vmi", "node2", corev1.PodRunning), pod("ended", "vmi", "node1", corev1.PodFailed),
+			pod("other", "else", "node1", corev1.PodRunning), pod("source", "vmi", "node1", corev1.PodRunning)}}}
+	flavor := strings.Repeat("ü", maxLabel/2)
+	want := `
+# HELP kubevirt_vm_info Information about virtual machines.
+# TYPE kubevirt_vm_info gauge
+kubevirt_vm_info{flavor="` + flavor + `",instance_type="u1.small",machine_type="q35",name="a",namespace="ns",os="fedora",preference="<other>",run_strategy="Manual",status="errorpvcnotfound",status_group="error",workload="server"} 1
+# HELP kubevirt_vmi_info Information about virtual machine instances.
+# TYPE kubevirt_vmi_info gauge
+kubevirt_vmi_info{evictable="true",flavor="` + flavor + `",guest_os_arch="x86_64",guest_os_kernel_release="6.1",guest_os_machine="pc-q35-9.2",guest_os_name="Fedora Linux",guest_os_version_id="43",instance_type="<other>",name="a",namespace="ns",node="node1",os="fedora",outdated="true",phase="running",preference="",vmi_pod="source",workload="server"} 1
+`
+	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "kubevirt_vm_info", "kubevirt_vmi_info"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,11 +1,14 @@
 package launcherpod
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -26,11 +29,24 @@ func labelClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// NameLabel selects, with NameLabelValue, the launcher pods of VMIs of a name.
-const NameLabel = v1.VirtualMachineInstanceIDLabel
+// NameLabel selects, with NameLabelValue, the launcher pods of VMIs of a name. Pods of every version have
+// it with the same value, which the other label with a name (InstanceID) does not: those that may hold a
+// second guest are looked for by this one.
+const NameLabel = v1.DeprecatedVirtualMachineNameLabel
 
 // NameLabelValue is the value of NameLabel for the VMIs of a name.
 func NameLabelValue(vmi string) string { return layout.LabelValue(vmi) }
+
+// InstanceID is the value of the label vmi.kubevirt.io/id, which others look the launcher pods of a VMI up
+// by. As KubeVirt makes it, a name that is too long for a label is cut, and ends in eight digits of its SHA-1.
+func InstanceID(vmi string) string {
+	const digits = 8
+	if len(vmi) <= validation.LabelValueMaxLength {
+		return vmi
+	}
+	sum := sha1.Sum([]byte(vmi))
+	return vmi[:validation.LabelValueMaxLength-1-digits] + "-" + hex.EncodeToString(sum[:])[:digits]
+}
 
 // WrittenClaims lists the claims that a guest writes to from its start, in the
 // order of its disks, and that of its VM's state.

@@ -138,8 +138,8 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	delete(labels, v1.MigrationTargetNodeNameLabel)
 	labels[v1.AppLabel] = layout.LauncherApp
 	labels[v1.CreatedByLabel] = string(vmi.UID)
-	labels[v1.DeprecatedVirtualMachineNameLabel] = layout.LabelValue(vmi.Name)
-	labels[v1.VirtualMachineInstanceIDLabel] = layout.LabelValue(vmi.Name)
+	labels[NameLabel] = NameLabelValue(vmi.Name)
+	labels[v1.VirtualMachineInstanceIDLabel] = InstanceID(vmi.Name)
 	if delete(labels, KeptLabel); Kept(vmi) {
 		labels[KeptLabel] = ""
 	}

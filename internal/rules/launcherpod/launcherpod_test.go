@@ -255,6 +255,22 @@ func TestWhatCannotBeRenderedNamesItsField(t *testing.T) {
 	}
 }
 
+// Others look pods up by vmi.kubevirt.io/id; virt-controller by the label whose value all its versions agree on.
+func TestALongNameIsInLabelsAsOthersMakeIt(t *testing.T) {
+	vmi := vmiWith(`domain: {memory: {guest: 1Gi}, devices: {}}`)
+	vmi.Name = strings.Repeat("a", 64)
+	pod, err := Render(vmi, hardware, "image", Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := pod.Labels["vmi.kubevirt.io/id"], strings.Repeat("a", 54)+"-0098ba82"; got != want {
+		t.Errorf("vmi.kubevirt.io/id is %s, want %s", got, want)
+	}
+	if got := pod.Labels["vm.kubevirt.io/name"]; got != NameLabelValue(vmi.Name) || NameLabel != "vm.kubevirt.io/name" {
+		t.Errorf("vm.kubevirt.io/name is %s", got)
+	}
+}
+
 func TestNamesAreValidAndFollowFromTheVMI(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		vmi := vmiWith(`domain: {memory: {guest: 1Gi}, devices: {}}`)

@@ -1,0 +1,158 @@
+package metrics
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/workloadupdate"
+)
+
+// Dashboards join other metrics with these two, by labels that are KubeVirt's; run_strategy is
+// Drydock's own. A label without a value is one that Prometheus does not keep.
+var (
+	vmInfo = prometheus.NewDesc("kubevirt_vm_info",
+		"Information about virtual machines.",
+		[]string{"name", "namespace", "os", "workload", "flavor", "machine_type", "instance_type", "preference",
+			"status", "status_group", "run_strategy"}, nil)
+	vmiInfo = prometheus.NewDesc("kubevirt_vmi_info",
+		"Information about virtual machine instances.",
+		[]string{"node", "namespace", "name", "phase", "os", "workload", "flavor", "instance_type", "preference",
+			"guest_os_kernel_release", "guest_os_machine", "guest_os_arch", "guest_os_name", "guest_os_version_id",
+			"evictable", "outdated", "vmi_pod"}, nil)
+)
+
+// maxLabel bounds, in bytes, what tenants and guests can put into a label.
+const maxLabel = 128
+
+// label is a text of a tenant's or a guest's, as a label's value.
+func label(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxLabel)], "")
+}
+
+// system is what templates say of the system that is to run in a machine.
+func system(annotations map[string]string) []string {
+	const prefix = "vm.kubevirt.io/"
+	return []string{label(annotations[prefix+"os"]), label(annotations[prefix+"workload"]), label(annotations[prefix+"flavor"])}
+}
+
+// otherName stands for the names of what is in a namespace, of which there can be any number.
+const otherName = "<other>"
+
+// reference is the name of an instance type or a preference, given as that of a cluster and of a namespace.
+func reference(cluster, namespaced string) string {
+	switch {
+	case cluster != "":
+		return label(cluster)
+	case namespaced != "":
+		return otherName
+	}
+	return ""
+}
+
+// machineInfo is what is known of a VM.
+func machineInfo(vm *v1.VirtualMachine) prometheus.Metric {
+	strategy, err := vm.RunStrategy()
+	if err != nil {
+		strategy = "Invalid"
+	}
+	said, machineType := system(nil), ""
+	if t := vm.Spec.Template; t != nil {
+		said = system(t.ObjectMeta.Annotations)
+		if t.Spec.Domain.Machine != nil {
+			machineType = label(t.Spec.Domain.Machine.Type)
+		}
+	}
+	instanceType, preference := "", ""
+	if m := vm.Spec.Instancetype; m != nil {
+		instanceType = referenceOf(m.Kind, m.Name)
+	}
+	if m := vm.Spec.Preference; m != nil {
+		preference = referenceOf(m.Kind, m.Name)
+	}
+	status := vm.Status.PrintableStatus
+	return gauge(vmInfo, 1, slices.Concat([]string{vm.Name, vm.Namespace}, said, []string{machineType, instanceType, preference,
+		strings.ToLower(string(status)), statusGroup(status), string(strategy)})...)
+}
+
+// referenceOf is the name of what a VM refers to; without a kind it is the cluster's.
+func referenceOf(kind, name string) string {
+	if kind == "" || strings.HasPrefix(strings.ToLower(kind), "virtualmachinecluster") {
+		return reference(name, "")
+	}
+	return reference("", name)
+}
+
+// statusGroup puts printable statuses together.
+func statusGroup(status v1.VirtualMachinePrintableStatus) string {
+	switch status {
+	case v1.VirtualMachineStatusProvisioning, v1.VirtualMachineStatusStarting, v1.VirtualMachineStatusWaitingForVolumeBinding:
+		return "starting"
+	case v1.VirtualMachineStatusRunning:
+		return "running"
+	case v1.VirtualMachineStatusMigrating:
+		return "migrating"
+	case v1.VirtualMachineStatusCrashLoopBackOff, v1.VirtualMachineStatusUnknown, v1.VirtualMachineStatusUnschedulable,
+		v1.VirtualMachineStatusErrImagePull, v1.VirtualMachineStatusImagePullBackOff, v1.VirtualMachineStatusPvcNotFound,
+		v1.VirtualMachineStatusDataVolumeError:
+		return "error"
+	case "":
+		return "<unknown>"
+	}
+	// Off, on its way there, paused, or kept off for a maintenance pod.
+	return "non_running"
+}
+
+// instanceInfo is what is known of a VMI, whose guest is in that pod.
+func (c *Collector) instanceInfo(vmi *v1.VirtualMachineInstance, pod string) prometheus.Metric {
+	machineType := ""
+	if vmi.Status.Machine != nil {
+		machineType = label(vmi.Status.Machine.Type)
+	}
+	guest := &vmi.Status.GuestOSInfo
+	a := vmi.Annotations
+	return gauge(vmiInfo, 1, slices.Concat(
+		[]string{vmi.Status.NodeName, vmi.Namespace, vmi.Name, phase(vmi)}, system(a),
+		[]string{reference(a[v1.ClusterInstancetypeAnnotation], a[v1.InstancetypeAnnotation]),
+			reference(a[v1.ClusterPreferenceAnnotation], a[v1.PreferenceAnnotation]),
+			label(guest.KernelRelease), machineType, label(guest.Machine), label(guest.Name), label(guest.VersionID),
+			strconv.FormatBool(!c.held(vmi)), strconv.FormatBool(workloadupdate.Outdated(vmi, c.Image)), pod})...)
+}
+
+// phase is the VMI's, in small letters.
+func phase(vmi *v1.VirtualMachineInstance) string {
+	if vmi.Status.Phase == v1.VmPhaseUnset {
+		return strings.ToLower(string(v1.Pending))
+	}
+	return strings.ToLower(string(vmi.Status.Phase))
+}
+
+// place is a VMI on a node.
+type place struct {
+	vmi  types.UID
+	node string
+}
+
+// launcherPods are the names of the pods that run, by what they are for.
+func (c *Collector) launcherPods() (map[place]string, error) {
+	var list corev1.PodList
+	if err := c.Cache.List(context.Background(), &list, client.MatchingLabels{v1.AppLabel: layout.LauncherApp},
+		client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	pods := make(map[place]string, len(list.Items))
+	for i := range list.Items {
+		if pod := &list.Items[i]; pod.Status.Phase == corev1.PodRunning {
+			pods[place{types.UID(pod.Labels[v1.CreatedByLabel]), pod.Spec.NodeName}] = pod.Name
+		}
+	}
+	return pods, nil
+}
