@@ -34,6 +34,10 @@ const (
 	PortForward Verb = "portforward"
 )
 
+// PreserveSession is true, in the query of a stream, if it is not to be opened while the guest has another of its kind.
+// Clients of KubeVirt ask for it.
+const PreserveSession = "preserveSession"
+
 // PUT, empty body.
 const (
 	Pause      Verb = "pause"

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
@@ -32,7 +33,10 @@ type streamKey struct {
 func (s *streams) limited(verb nodeapi.Verb, do answer) answer {
 	return func(m Machine, w http.ResponseWriter, r *http.Request) error {
 		key := streamKey{machine: m.ConsoleKey(), verb: verb}
-		if !s.begin(key) {
+		if alone := r.URL.Query().Get(nodeapi.PreserveSession) == "true"; alone && !s.begin(key, 1) {
+			return apierrors.NewConflict(v1.Resource("virtualmachineinstance"), r.PathValue("name"), fmt.Errorf(
+				"a session of %s is active and %s keeps it; ask without that to share it", verb, nodeapi.PreserveSession))
+		} else if !alone && !s.begin(key, maxStreams[verb]) {
 			return apierrors.NewTooManyRequests(fmt.Sprintf(
 				"VMI %s has %d streams of %s already, which is the most that one may have; close one of them",
 				r.PathValue("name"), maxStreams[verb], verb), 1)
@@ -42,10 +46,11 @@ func (s *streams) limited(verb nodeapi.Verb, do answer) answer {
 	}
 }
 
-func (s *streams) begin(key streamKey) bool {
+// begin counts one more, unless there are so many already.
+func (s *streams) begin(key streamKey, most int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open[key] >= maxStreams[key.verb] {
+	if s.open[key] >= most {
 		return false
 	}
 	if s.open == nil {

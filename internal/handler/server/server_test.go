@@ -345,6 +345,35 @@ func TestAMachineHasOnlySoManyStreams(t *testing.T) {
 	}
 }
 
+// Viewers share the screen, unless one asks not to disturb another.
+func TestASessionIsPreservedWhenTheNextViewerAsksFor(t *testing.T) {
+	m := &recorder{dialed: make(chan net.Conn, 4)}
+	s := newServer(t, m)
+	url := "ws" + strings.TrimPrefix(s.URL, "http") + nodeapi.Path("ns", "vm", "u1", nodeapi.VNC).String()
+	open := func(query string) (*websocket.Conn, string) {
+		ws, response, err := websocket.DefaultDialer.Dial(url+query, nil)
+		if err == nil {
+			t.Cleanup(func() { _ = ws.Close() })
+			return ws, ""
+		}
+		if response == nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		return nil, response.Status + " " + string(body)
+	}
+	const preserve = "&" + nodeapi.PreserveSession + "=true"
+	if ws, refused := open(preserve); ws == nil {
+		t.Fatalf("the first viewer: %s", refused)
+	}
+	if ws, refused := open(preserve); ws != nil || !strings.HasPrefix(refused, "409") || !strings.Contains(refused, "a session of vnc is active") {
+		t.Errorf("a viewer that would disturb the first: %s", refused)
+	}
+	if ws, refused := open(""); ws == nil {
+		t.Errorf("a viewer that shares: %s", refused)
+	}
+}
+
 // identity is a certificate that vouches for itself.
 func identity(t *testing.T) tls.Certificate {
 	t.Helper()

@@ -11,9 +11,6 @@ import (
 // ConfigName is the name of the one CDIConfig.
 const ConfigName = "config"
 
-// DefaultUploadProxy is where uploads are sent inside of the cluster.
-const DefaultUploadProxy = "cdi-uploadproxy.kubevirt.svc"
-
 // defaultOverhead is the share of a claim that its file system is taken to need
 // for itself; CDI's default.
 const defaultOverhead cdiv1.Percent = "0.06"
@@ -49,11 +46,11 @@ func ConfigOf(config *cdiv1.CDIConfig) Config {
 // ConfigStatus is the CDIConfig's status: what is in force.
 func ConfigStatus(config *cdiv1.CDIConfig) cdiv1.CDIConfigStatus {
 	out := *config.Status.DeepCopy()
-	proxy := DefaultUploadProxy
+	// Nothing is told without it: who asks is mostly outside of the cluster, where nobody knows its Services.
+	out.UploadProxyURL = nil
 	if override := config.Spec.UploadProxyURLOverride; override != nil && *override != "" {
-		proxy = *override
+		out.UploadProxyURL = new(*override)
 	}
-	out.UploadProxyURL = &proxy
 	overhead := cdiv1.FilesystemOverhead{Global: defaultOverhead}
 	if set := config.Spec.FilesystemOverhead; set != nil {
 		if valid(set.Global) {

@@ -46,6 +46,10 @@ func (b *builder) platform() {
 
 // features are the switches of the platform that are not the CPU's.
 func (b *builder) features() {
+	// Some guests that know nothing of addresses above 4 GiB don't boot when PCI devices may be there.
+	if b.vmi.Annotations[v1.DisablePCIHole64] == "true" {
+		b.option("global", "driver=q35-pcihost,property=pci-hole64-size,value=0")
+	}
 	f := b.spec.Features
 	if f == nil {
 		return
