@@ -72,8 +72,7 @@ func instancetypeKinds() []kind {
 // machineKinds lists those of VMs, of what is done with them, and of the installation.
 func machineKinds() []kind {
 	return []kind{
-		core("VirtualMachine", "virtualmachines", kind{
-			fractions:    true,
+		withFractions("VirtualMachine", "virtualmachines", kind{
 			shortNames:   []string{"vm", "vms"},
 			subresources: status(),
 			columns: []apiextensionsv1.CustomResourceColumnDefinition{
@@ -87,8 +86,7 @@ func machineKinds() []kind {
 			},
 			selectable: []string{".status.printableStatus"},
 		}),
-		core("VirtualMachineInstance", "virtualmachineinstances", kind{
-			fractions:  true,
+		withFractions("VirtualMachineInstance", "virtualmachineinstances", kind{
 			shortNames: []string{"vmi", "vmis"},
 			columns: []apiextensionsv1.CustomResourceColumnDefinition{
 				age(),
@@ -101,8 +99,7 @@ func machineKinds() []kind {
 			},
 			selectable: []string{".status.nodeName", ".status.phase"},
 		}),
-		core("VirtualMachineInstanceReplicaSet", "virtualmachineinstancereplicasets", kind{
-			fractions:    true,
+		withFractions("VirtualMachineInstanceReplicaSet", "virtualmachineinstancereplicasets", kind{
 			shortNames:   []string{"vmirs", "vmirss"},
 			subresources: statusAndScale(),
 			columns: []apiextensionsv1.CustomResourceColumnDefinition{
@@ -238,6 +235,12 @@ func core(name, plural string, k kind) kind {
 	k.goPackage, k.group, k.version, k.older = corePackage, "kubevirt.io", "v1", "v1alpha3"
 	k.kind, k.plural = name, plural
 	return k
+}
+
+// withFractions is core for kinds that people write quantities of guests in.
+func withFractions(name, plural string, k kind) kind {
+	k.fractions = true
+	return core(name, plural, k)
 }
 
 func status() *apiextensionsv1.CustomResourceSubresources {
