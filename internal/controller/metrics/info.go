@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/commontypes"
 	"drydock.dev/drydock/internal/rules/workloadupdate"
 )
 
@@ -40,8 +41,7 @@ func label(text string) string {
 
 // system is what templates say of the system that is to run in a machine.
 func system(annotations map[string]string) []string {
-	const prefix = "vm.kubevirt.io/"
-	return []string{label(annotations[prefix+"os"]), label(annotations[prefix+"workload"]), label(annotations[prefix+"flavor"])}
+	return []string{label(annotations[commontypes.OSAnnotation]), label(annotations["vm.kubevirt.io/workload"]), label(annotations["vm.kubevirt.io/flavor"])}
 }
 
 // otherName stands for the names of what is in a namespace, of which there can be any number.

@@ -14,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/rules/commontypes"
 	"drydock.dev/drydock/internal/rules/volumemigration"
 )
 
@@ -130,7 +131,7 @@ kubevirt_vmi_phase_count{node="node2",phase="running"} 2
 func TestWhatIsKnownOfAMachineIsInLabels(t *testing.T) {
 	elected := make(chan struct{})
 	close(elected)
-	said := map[string]string{"vm.kubevirt.io/os": "fedora", "vm.kubevirt.io/workload": "server",
+	said := map[string]string{commontypes.OSAnnotation: "fedora", "vm.kubevirt.io/workload": "server",
 		"vm.kubevirt.io/flavor": strings.Repeat("ü", maxLabel), v1.InstancetypeAnnotation: "mine"}
 	vm := v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}, Spec: v1.VirtualMachineSpec{
 		RunStrategy:  new(v1.RunStrategyManual),

@@ -27,9 +27,10 @@ const (
 	osLinux   = "linux"
 	osWindows = "windows"
 	osLegacy  = "legacy"
-
-	osAnnotation = "vm.kubevirt.io/os"
 )
+
+// OSAnnotation of a template or a VMI names the system that is to run in it.
+const OSAnnotation = "vm.kubevirt.io/os"
 
 // dpdkCPUs is what a system for packet processing needs at least: threads, cores and sockets of which some are left for
 // the system itself.
@@ -105,7 +106,7 @@ func and(traits []trait, more ...trait) []trait { return slices.Concat(traits, m
 
 func system(name string) trait {
 	return func(spec *instancetypev1.VirtualMachinePreferenceSpec) {
-		spec.Annotations = map[string]string{osAnnotation: name}
+		spec.Annotations = map[string]string{OSAnnotation: name}
 	}
 }
 
@@ -253,7 +254,7 @@ func (p preference) object() *instancetypev1.VirtualMachineClusterPreference {
 		addLabel(object.Labels, "required-cpu", strconv.FormatUint(uint64(p.cpus), 10))
 		addLabel(object.Labels, "required-memory", p.memory)
 	}
-	addLabel(object.Labels, "os-type", spec.Annotations[osAnnotation])
+	addLabel(object.Labels, "os-type", spec.Annotations[OSAnnotation])
 	if architecture := spec.PreferredArchitecture; architecture != nil {
 		for _, label := range []string{"arch", "preferred-architecture", "required-architecture"} {
 			addLabel(object.Labels, label, *architecture)
