@@ -50,11 +50,13 @@ var refusedVerbs = []refusedVerb{
 	{http.MethodGet, "dump-cluster-profiler", noProfiler},
 }
 
+// routeRefused answers in every version, and describes none of it: there is nothing to be called.
 func (s *Server) routeRefused() {
 	for _, verb := range refusedVerbs {
-		s.mux.HandleFunc(verb.method+" "+Root+GroupVersion.Version+"/"+verb.path, func(w http.ResponseWriter, r *http.Request) {
-			writeError(w, notServed(r, verb.instead))
-		})
+		refuse := func(w http.ResponseWriter, r *http.Request) { writeError(w, notServed(r, verb.instead)) }
+		for _, version := range GroupVersions {
+			s.mux.HandleFunc(verb.method+" "+Root+version.Version+"/"+verb.path, refuse)
+		}
 	}
 }
 

@@ -21,7 +21,7 @@ var knownToKubeVirt = map[string][]string{
 }
 
 func pathTo(resource, verb string) string {
-	root := Root + GroupVersion.Version + "/"
+	root := Root + GroupVersions[0].Version + "/"
 	switch resource {
 	case "cluster":
 		return root + verb
@@ -69,7 +69,7 @@ func TestEverySubresourceOfKubeVirtIsServedOrRefusedInWords(t *testing.T) {
 
 func isRefused(pattern string) bool {
 	for _, verb := range refusedVerbs {
-		if pattern == verb.method+" "+Root+GroupVersion.Version+"/"+verb.path {
+		if pattern == verb.method+" "+Root+GroupVersions[0].Version+"/"+verb.path {
 			return true
 		}
 	}
