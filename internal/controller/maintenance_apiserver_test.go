@@ -143,17 +143,18 @@ func TestStartsAndLocksThatRace(t *testing.T) {
 	for i := range races {
 		pod := w.maintain(fmt.Sprintf("pod-%d", i))
 		// Past admission, which would refuse it in the end.
-		w.strategy("vm", v1.RunStrategyAlways)
+		w.strategy(v1.RunStrategyAlways)
 		w.settleRace(pod)
-		w.strategy("vm", v1.RunStrategyHalted)
+		w.strategy(v1.RunStrategyHalted)
 		w.endRace(pod)
 	}
 }
 
-func (w *world) strategy(name string, strategy v1.VirtualMachineRunStrategy) {
+// strategy changes the run strategy of the VM "vm".
+func (w *world) strategy(strategy v1.VirtualMachineRunStrategy) {
 	w.t.Helper()
 	patch := client.RawPatch("application/merge-patch+json", []byte(fmt.Sprintf(`{"spec":{"runStrategy":%q}}`, strategy)))
-	w.do("changing the run strategy", w.client.Patch(w.ctx, w.vm(name), patch))
+	w.do("changing the run strategy", w.client.Patch(w.ctx, w.vm("vm"), patch))
 }
 
 // settleRace plays the scheduler for whichever of the two has the disks, and looks that the other has not.

@@ -409,7 +409,7 @@ func TestRestoresThatFailLeaveNothing(t *testing.T) {
 	w.do("taking the quota away", w.client.Delete(w.ctx, quota))
 
 	// A target that runs: one restore does not wait, the other one stops it. Nothing starts it before that is done.
-	w.strategy("vm", v1.RunStrategyAlways)
+	w.strategy(v1.RunStrategyAlways)
 	w.eventually("a VMI", func() (bool, string) { return w.vmi("vm") != nil, "there is none" })
 	w.run("vm")
 	w.restore("impatient", "snap", "vm", func(r *snapshotv1.VirtualMachineRestoreSpec) {

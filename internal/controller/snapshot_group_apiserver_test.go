@@ -141,7 +141,7 @@ func (w *world) snapshotsOfAGroupThatFail(d *groupDriver, vm *v1.VirtualMachine,
 // snapshotsOfGroupsThatRun snapshots the VM while it runs, without and with an agent.
 func (w *world) snapshotsOfGroupsThatRun(n *node) {
 	w.t.Helper()
-	w.strategy("vm", v1.RunStrategyAlways)
+	w.strategy(v1.RunStrategyAlways)
 	w.run("vm")
 	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 	said := func(name string) (all []string) {

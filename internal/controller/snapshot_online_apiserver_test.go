@@ -84,7 +84,7 @@ func TestAVMThatRunsIsSnapshotted(t *testing.T) {
 	w.createBoundClaim("one")
 	w.createBoundClaim("two")
 	w.createVMOn("vm", "one", "two")
-	w.strategy("vm", v1.RunStrategyAlways)
+	w.strategy(v1.RunStrategyAlways)
 	w.run("vm")
 	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 

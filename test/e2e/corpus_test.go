@@ -40,7 +40,7 @@ var guestWords = map[string]func(string) (command, want string){
 	// The first two bytes of any answer of a TPM 2.
 	"tpm":     printed("tpmsend 80010000000e0000016901500000 | cut -c1-4 | sed s/8001/answers/"),
 	"ssh-key": printed("cut -d' ' -f2 /root/.ssh/authorized_keys"),
-	"label":   func(label string) (string, string) { return "test -b " + labelled(label) + " && echo found", "found" },
+	"label":   func(label string) (string, string) { return "test -b " + labeled(label) + " && echo found", "found" },
 	"cmdline": func(word string) (string, string) { return "grep -o " + word + " /proc/cmdline", word },
 	// What was asked for, in MiB, less what firmware and kernel keep for themselves.
 	"memory": func(mebibytes string) (string, string) {
@@ -56,7 +56,7 @@ var guestWords = map[string]func(string) (command, want string){
 	},
 	"file-on-label": func(words string) (string, string) {
 		label, rest, _ := strings.Cut(words, " ")
-		return fileOn(labelled(label), rest)
+		return fileOn(labeled(label), rest)
 	},
 }
 
@@ -64,9 +64,9 @@ func printed(command string) func(string) (string, string) {
 	return func(want string) (string, string) { return command, want }
 }
 
-// labelled is the disk whose file system of an optical disc has a label: at the place that ISO 9660
+// labeled is the disk whose file system of an optical disc has a label: at the place that ISO 9660
 // has for it.
-func labelled(label string) string {
+func labeled(label string) string {
 	return "$(for d in $(guestinfo disks | cut -d' ' -f1); do dd if=/dev/$d bs=1 skip=32808 count=32 2>/dev/null | grep -qi " +
 		label + " && echo /dev/$d; done)"
 }

@@ -18,10 +18,7 @@ func TestQEMUHasTheMachineTypesThatAdmissionKnows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []string
-	for _, line := range regexp.MustCompile(`(?m)^(q35|pc-q35-\S+)`).FindAllString(string(out), -1) {
-		got = append(got, line)
-	}
+	got := regexp.MustCompile(`(?m)^(q35|pc-q35-\S+)`).FindAllString(string(out), -1)
 	want := machinetype.Versions()
 	slices.Sort(got)
 	slices.Sort(want)

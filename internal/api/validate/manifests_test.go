@@ -71,60 +71,60 @@ func judgeFile(t *testing.T, text []byte) []string {
 	}
 }
 
+// foreign judges manifests by their version and kind.
+var foreign = map[string]func(document []byte, settings clusterconfig.Settings) (field.ErrorList, error){
+	"kubevirt.io/v1 VirtualMachine": judged(func(vm *v1.VirtualMachine, settings clusterconfig.Settings) field.ErrorList {
+		defaults.VM(vm, nil, settings)
+		return VM(vm, nil, settings)
+	}),
+	"kubevirt.io/v1 VirtualMachineInstance": judged(func(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) field.ErrorList {
+		defaults.VMI(vmi, settings)
+		return VMI(vmi, false, settings)
+	}),
+	"kubevirt.io/v1 VirtualMachineInstanceReplicaSet": judged(func(rs *v1.VirtualMachineInstanceReplicaSet, settings clusterconfig.Settings) field.ErrorList {
+		return ReplicaSet(rs, nil, settings)
+	}),
+	"kubevirt.io/v1 VirtualMachineInstanceMigration": judged(func(vmim *v1.VirtualMachineInstanceMigration, _ clusterconfig.Settings) field.ErrorList {
+		return Migration(vmim, false, nil, nil)
+	}),
+	"migrations.kubevirt.io/v1alpha1 MigrationPolicy": judged(func(policy *migrationsv1alpha1.MigrationPolicy, _ clusterconfig.Settings) field.ErrorList {
+		return MigrationPolicy(policy, nil)
+	}),
+	"cdi.kubevirt.io/v1beta1 DataVolume": judged(func(dv *cdiv1.DataVolume, _ clusterconfig.Settings) field.ErrorList {
+		defaults.DataVolume(dv, nil, true)
+		return DataVolume(dv, nil)
+	}),
+	"kubevirt.io/v1 KubeVirt": judged(func(kv *v1.KubeVirt, _ clusterconfig.Settings) field.ErrorList {
+		return KubeVirt(kv, nil)
+	}),
+}
+
+func judged[T any](judge func(*T, clusterconfig.Settings) field.ErrorList) func([]byte, clusterconfig.Settings) (field.ErrorList, error) {
+	return func(document []byte, settings clusterconfig.Settings) (field.ErrorList, error) {
+		object := new(T)
+		if err := yaml.UnmarshalStrict(document, object); err != nil {
+			return nil, err
+		}
+		return judge(object, settings), nil
+	}
+}
+
 // judgeForeign judges one manifest; those of kinds that are not Drydock's are not refused.
 func judgeForeign(document []byte) []string {
 	var meta struct{ APIVersion, Kind string }
 	if err := yaml.Unmarshal(document, &meta); err != nil {
 		return []string{err.Error()}
 	}
+	judge := foreign[meta.APIVersion+" "+meta.Kind]
+	switch {
+	case judge == nil && strings.Contains(meta.APIVersion, "kubevirt.io/"):
+		return []string{fmt.Sprintf("%s %s is not served", meta.APIVersion, meta.Kind)}
+	case judge == nil:
+		return nil
+	}
 	settings := clusterconfig.FromKubeVirt(nil)
 	settings.HostDisk = true
-	var errs field.ErrorList
-	var err error
-	switch meta.APIVersion + " " + meta.Kind {
-	case "kubevirt.io/v1 VirtualMachine":
-		vm := &v1.VirtualMachine{}
-		if err = yaml.UnmarshalStrict(document, vm); err == nil {
-			defaults.VM(vm, nil, settings)
-			errs = VM(vm, nil, settings)
-		}
-	case "kubevirt.io/v1 VirtualMachineInstance":
-		vmi := &v1.VirtualMachineInstance{}
-		if err = yaml.UnmarshalStrict(document, vmi); err == nil {
-			defaults.VMI(vmi, settings)
-			errs = VMI(vmi, false, settings)
-		}
-	case "kubevirt.io/v1 VirtualMachineInstanceReplicaSet":
-		rs := &v1.VirtualMachineInstanceReplicaSet{}
-		if err = yaml.UnmarshalStrict(document, rs); err == nil {
-			errs = ReplicaSet(rs, nil, settings)
-		}
-	case "kubevirt.io/v1 VirtualMachineInstanceMigration":
-		vmim := &v1.VirtualMachineInstanceMigration{}
-		if err = yaml.UnmarshalStrict(document, vmim); err == nil {
-			errs = Migration(vmim, false, nil, nil)
-		}
-	case "migrations.kubevirt.io/v1alpha1 MigrationPolicy":
-		policy := &migrationsv1alpha1.MigrationPolicy{}
-		if err = yaml.UnmarshalStrict(document, policy); err == nil {
-			errs = MigrationPolicy(policy, nil)
-		}
-	case "cdi.kubevirt.io/v1beta1 DataVolume":
-		dv := &cdiv1.DataVolume{}
-		if err = yaml.UnmarshalStrict(document, dv); err == nil {
-			defaults.DataVolume(dv, nil, true)
-			errs = DataVolume(dv, nil)
-		}
-	case "kubevirt.io/v1 KubeVirt":
-		kv := &v1.KubeVirt{}
-		if err = yaml.UnmarshalStrict(document, kv); err == nil {
-			errs = KubeVirt(kv, nil)
-		}
-	default:
-		if strings.Contains(meta.APIVersion, "kubevirt.io/") {
-			return []string{fmt.Sprintf("%s %s is not served", meta.APIVersion, meta.Kind)}
-		}
-	}
+	errs, err := judge(document, settings)
 	if err != nil {
 		return []string{meta.Kind + ": " + err.Error()}
 	}

@@ -135,11 +135,9 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	if kv == nil {
 		return s
 	}
-	for _, condition := range kv.Status.Conditions {
-		if condition.Type == ConditionDataVolumes {
-			s.CDI = condition.Status == corev1.ConditionFalse
-		}
-	}
+	s.CDI = slices.ContainsFunc(kv.Status.Conditions, func(condition v1.KubeVirtCondition) bool {
+		return condition.Type == ConditionDataVolumes && condition.Status == corev1.ConditionFalse
+	})
 	c := &kv.Spec.Configuration
 	if p := firstPolicy(c.ImagePullPolicy, kv.Spec.ImagePullPolicy); p != "" {
 		s.ImagePullPolicy = p

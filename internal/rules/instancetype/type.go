@@ -53,6 +53,15 @@ func (a *typed) cpu(t topology) {
 	if says.Model != nil && !a.taken(cpu.Model != "", path.Child("model")) {
 		cpu.Model = *says.Model
 	}
+	if says.MaxSockets != nil && !a.taken(cpu.MaxSockets != 0, path.Child("maxSockets")) {
+		cpu.MaxSockets = *says.MaxSockets
+	}
+	a.pinning(cpu, path)
+}
+
+// pinning is what the type says of the CPUs of its node that a guest has for itself.
+func (a *typed) pinning(cpu *v1.CPU, path *field.Path) {
+	says := a.source.Type.CPU
 	if says.DedicatedCPUPlacement != nil && !a.taken(cpu.DedicatedCPUPlacement, path.Child("dedicatedCpuPlacement")) {
 		cpu.DedicatedCPUPlacement = *says.DedicatedCPUPlacement
 	}
@@ -64,9 +73,6 @@ func (a *typed) cpu(t topology) {
 	}
 	if says.Realtime != nil && !a.taken(cpu.Realtime != nil, path.Child("realtime")) {
 		cpu.Realtime = says.Realtime
-	}
-	if says.MaxSockets != nil && !a.taken(cpu.MaxSockets != 0, path.Child("maxSockets")) {
-		cpu.MaxSockets = *says.MaxSockets
 	}
 }
 

@@ -70,6 +70,12 @@ func (sc *scenario) instanceLoop(s *state, add adder) {
 			to.vmi.stale = false
 		})
 	}
+	instanceGuest(s, add)
+}
+
+// instanceGuest is what becomes of a guest once its VMI was handed over.
+func instanceGuest(s *state, add adder) {
+	v := s.vmi
 	if s.vm.handed && !v.guest && !v.ended {
 		add("the guest starts", false, func(to *state) { to.vmi.guest = true })
 	}

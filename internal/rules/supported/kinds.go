@@ -195,7 +195,7 @@ var configurationTable = table{
 	"configuration.permittedHostDevices":                       idle("GPUs and host devices are refused in VMs; device plugins offer the devices of interfaces.sriov"),
 	"configuration.mediatedDevicesConfiguration":               idle("no mediated devices are made; GPUs are refused in VMs"),
 	"configuration.minCPUModel":                                idle("older; name a CPU model in the VM"),
-	"configuration.obsoleteCPUModels":                          idle("a node is labelled with each CPU model that it can give; name one in the VM"),
+	"configuration.obsoleteCPUModels":                          idle("a node is labeled with each CPU model that it can give; name one in the VM"),
 	"configuration.virtualMachineInstancesPerNode":             idle(unserved),
 	"configuration.apiConfiguration":                           idle(unserved),
 	"configuration.webhookConfiguration":                       idle(unserved),

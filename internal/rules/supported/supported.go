@@ -48,9 +48,7 @@ func noted(note string) entry     { return entry{yes: true, note: note} }
 func only(values ...string) entry { return entry{yes: true, only: values} }
 
 // off is a feature that is not supported, in a field that can also say so: false.
-func off(values ...string) entry {
-	return entry{only: append([]string{"false"}, values...)}
-}
+func off() entry { return entry{only: []string{"false"}} }
 
 // no is a field that is refused, with the reason and what to write instead.
 func no(reason string) entry           { return entry{note: reason} }

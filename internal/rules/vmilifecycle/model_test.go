@@ -240,11 +240,23 @@ func (m *model) check(t *rapid.T) {
 	if len(m.guests) > 1 || len(m.everRan) > 1+m.maintained {
 		t.Fatalf("guests ran in %d pods: %v", len(m.everRan), m.everRan)
 	}
-	if vmi := m.vmi(); vmi != nil && len(m.guests) > 0 {
+	m.checkPhases(t)
+	vmi := m.vmi()
+	switch {
+	case len(m.guests) == 0:
+	case vmi == nil:
+		t.Fatal("the VMI is gone and its guest runs")
+	case vmi.Status.Phase == v1.Failed:
+		t.Fatal("the VMI has failed and its guest runs")
+	default:
 		if _, locked := lock.Of(vmi); locked {
 			t.Fatal("the VMI is locked and its guest runs")
 		}
 	}
+}
+
+// checkPhases looks at what became of the phase from one version of the VMI to the next.
+func (m *model) checkPhases(t *rapid.T) {
 	for i := 1; i < len(m.vmis) && m.vmis[i] != nil; i++ {
 		from, to := m.vmis[i-1].Status.Phase, m.vmis[i].Status.Phase
 		anew := Maintained(m.vmis[i-1]) && (to == v1.Pending || to == lock.Phase)
@@ -255,12 +267,6 @@ func (m *model) check(t *rapid.T) {
 		if !m.vmis[i].IsFinal() && rank(to) < rank(from) && !anew && !left {
 			t.Fatalf("the phase went back from %s to %s", from, to)
 		}
-	}
-	if m.vmi() == nil && len(m.guests) > 0 {
-		t.Fatal("the VMI is gone and its guest runs")
-	}
-	if vmi := m.vmi(); vmi != nil && vmi.Status.Phase == v1.Failed && len(m.guests) > 0 {
-		t.Fatal("the VMI has failed and its guest runs")
 	}
 }
 
