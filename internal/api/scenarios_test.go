@@ -103,7 +103,7 @@ func (w *world) wrongVM(t *testing.T) {
 	must(t, unstructured.SetNestedField(vm.Object, devices, "spec", "template", "spec", "domain", "devices"))
 	err := w.admin.Create(t.Context(), vm)
 	const want = `admission webhook "virtualmachine-validator.kubevirt.io" denied the request: ` +
-		`spec.template.spec.domain.devices.gpus: not supported by Drydock; ` +
+		`spec.template.spec.domain.devices.gpus: not supported by Drydock: a device of a node gets to guests only as a NIC, by interfaces.sriov; ` +
 		`spec.template.spec.domain.devices.disks[0].name: Invalid value: "nowhere": must be the name of a volume in spec.volumes`
 	if sentence(err) != want {
 		t.Errorf("answer is\n%s\nwant\n%s", sentence(err), want)

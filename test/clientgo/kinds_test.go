@@ -15,6 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+	"kubevirt.io/client-go/kubecli"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
@@ -113,42 +114,10 @@ func TestWhatIsSpecialInAKind(t *testing.T) {
 			return nil
 		}},
 		{"an update of the spec changes no status", func(ctx context.Context) error {
-			read, err := vms.Get(ctx, vm.Name, metav1.GetOptions{})
-			if err != nil {
-				return fmt.Errorf("reading: %w", err)
-			}
-			read.Status.Created = true
-			updated, err := vms.Update(ctx, read, metav1.UpdateOptions{})
-			if err != nil {
-				return fmt.Errorf("updating: %w", err)
-			}
-			if updated.Status.Created {
-				return fmt.Errorf("the status says that there is a VMI")
-			}
-			return nil
+			return updateOfTheSpec(ctx, vms, vm.Name)
 		}},
 		{"a set has a scale, and follows it", func(ctx context.Context) error {
-			// The set's controller writes it meanwhile, as its users must expect.
-			err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-				scale, err := sets.GetScale(ctx, set.Name, metav1.GetOptions{})
-				if err != nil {
-					return err
-				}
-				if scale.Spec.Replicas != 1 {
-					return fmt.Errorf("the scale is %d, want 1", scale.Spec.Replicas)
-				}
-				scale.Spec.Replicas = 0
-				_, err = sets.UpdateScale(ctx, set.Name, scale)
-				return err
-			})
-			if err != nil {
-				return fmt.Errorf("scaling: %w", err)
-			}
-			read, err := sets.Get(ctx, set.Name, metav1.GetOptions{})
-			if err == nil && *read.Spec.Replicas != 0 {
-				err = fmt.Errorf("the set has %d replicas, want 0", *read.Spec.Replicas)
-			}
-			return err
+			return scaleOfASet(ctx, sets, set.Name)
 		}},
 		{"a VM's mistakes are refused with their paths", func(ctx context.Context) error {
 			wrong := vm.DeepCopy()
@@ -171,17 +140,7 @@ func TestWhatIsSpecialInAKind(t *testing.T) {
 			return err
 		}},
 		{"a long list comes in pages", func(ctx context.Context) error {
-			createPlain(ctx, namespace, "page-1", vm)
-			createPlain(ctx, namespace, "page-2", vm)
-			first, err := vms.List(ctx, metav1.ListOptions{Limit: 1})
-			if err != nil || len(first.Items) != 1 || first.Continue == "" {
-				return fmt.Errorf("the first page has %d VMs and continues %q (%v)", len(first.Items), first.Continue, err)
-			}
-			second, err := vms.List(ctx, metav1.ListOptions{Limit: 1, Continue: first.Continue})
-			if err != nil || len(second.Items) != 1 || second.Items[0].Name == first.Items[0].Name {
-				return fmt.Errorf("the second page has %d VMs (%v)", len(second.Items), err)
-			}
-			return nil
+			return listInPages(ctx, namespace, vm)
 		}},
 		{"a migration of a machine without a guest is refused", func(ctx context.Context) error {
 			m := &v1.VirtualMachineInstanceMigration{
@@ -220,10 +179,74 @@ func createPlain(ctx context.Context, namespace, name string, like *v1.VirtualMa
 	_, _ = virt.VirtualMachine(namespace).Create(ctx, vm, metav1.CreateOptions{})
 }
 
+func updateOfTheSpec(ctx context.Context, vms kubecli.VirtualMachineInterface, name string) error {
+	read, err := vms.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading: %w", err)
+	}
+	read.Status.Created = true
+	updated, err := vms.Update(ctx, read, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("updating: %w", err)
+	}
+	if updated.Status.Created {
+		return fmt.Errorf("the status says that there is a VMI")
+	}
+	return nil
+}
+
+func scaleOfASet(ctx context.Context, sets kubecli.ReplicaSetInterface, name string) error {
+	// The set's controller writes it meanwhile, as its users must expect.
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		scale, err := sets.GetScale(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if scale.Spec.Replicas != 1 {
+			return fmt.Errorf("the scale is %d, want 1", scale.Spec.Replicas)
+		}
+		scale.Spec.Replicas = 0
+		_, err = sets.UpdateScale(ctx, name, scale)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("scaling: %w", err)
+	}
+	read, err := sets.Get(ctx, name, metav1.GetOptions{})
+	if err == nil && *read.Spec.Replicas != 0 {
+		err = fmt.Errorf("the set has %d replicas, want 0", *read.Spec.Replicas)
+	}
+	return err
+}
+
+func listInPages(ctx context.Context, namespace string, vm *v1.VirtualMachine) error {
+	vms := virt.VirtualMachine(namespace)
+	createPlain(ctx, namespace, "page-1", vm)
+	createPlain(ctx, namespace, "page-2", vm)
+	first, err := vms.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return fmt.Errorf("listing the first page: %w", err)
+	}
+	if len(first.Items) != 1 || first.Continue == "" {
+		return fmt.Errorf("the first page has %d VMs and continues %q", len(first.Items), first.Continue)
+	}
+	second, err := vms.List(ctx, metav1.ListOptions{Limit: 1, Continue: first.Continue})
+	if err != nil {
+		return fmt.Errorf("listing the second page: %w", err)
+	}
+	if len(second.Items) != 1 || second.Items[0].Name == first.Items[0].Name {
+		return fmt.Errorf("the second page has %d VMs, of which the first is on the first page, too", len(second.Items))
+	}
+	return nil
+}
+
 func kubeVirtIsAvailable(ctx context.Context) error {
 	list, err := virt.KubeVirt(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil || len(list.Items) != 1 {
-		return fmt.Errorf("there are %d KubeVirt objects (%v), want one", len(list.Items), err)
+	if err != nil {
+		return fmt.Errorf("listing: %w", err)
+	}
+	if len(list.Items) != 1 {
+		return fmt.Errorf("there are %d KubeVirt objects, want one", len(list.Items))
 	}
 	kv, err := virt.KubeVirt(list.Items[0].Namespace).Get(ctx, list.Items[0].Name, metav1.GetOptions{})
 	if err != nil {

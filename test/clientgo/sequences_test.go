@@ -89,7 +89,7 @@ func storageOf[T any, P interface {
 // sequences are those that every kind must pass; prefix begins the names of their objects.
 func (s storage[T, L]) sequences(prefix string) []sequence {
 	one, other := prefix+"-one", prefix+"-other"
-	labelled := metav1.ListOptions{LabelSelector: "sequence=" + one}
+	labeled := metav1.ListOptions{LabelSelector: "sequence=" + one}
 	return []sequence{
 		{"a dry run leaves nothing", func(ctx context.Context) error { return s.dryRun(ctx, one) }},
 		{"what is created can be read and has an identity", func(ctx context.Context) error { return s.created(ctx, one) }},
@@ -118,7 +118,7 @@ func (s storage[T, L]) sequences(prefix string) []sequence {
 			return s.gone(ctx, other)
 		}},
 		{"a collection is deleted by its label", func(ctx context.Context) error {
-			if err := s.client.DeleteCollection(ctx, metav1.DeleteOptions{}, labelled); err != nil {
+			if err := s.client.DeleteCollection(ctx, metav1.DeleteOptions{}, labeled); err != nil {
 				return fmt.Errorf("deleting by label: %w", err)
 			}
 			return s.gone(ctx, one)
@@ -241,7 +241,7 @@ func refused(err error, is func(error) bool, sentence string) error {
 		return fmt.Errorf("it succeeded, but should be refused")
 	}
 	if !is(err) || !contains(err.Error(), sentence) {
-		return fmt.Errorf("got %q (%s), want a sentence with %q", err, errors.ReasonForError(err), sentence)
+		return fmt.Errorf("got (%s) %w, want a sentence with %q", errors.ReasonForError(err), err, sentence)
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func TestVerbsOnAHaltedVM(t *testing.T) {
 			_, err := vms.GetWithExpandedSpec(ctx, "nobody")
 			return err
 		}, errors.IsNotFound, "nobody"},
-		{"an evacuation that is not can't be cancelled", func(ctx context.Context) error {
+		{"an evacuation that is not can't be canceled", func(ctx context.Context) error {
 			return vms.EvacuateCancel(ctx, name, &v1.EvacuateCancelOptions{})
 		}, errors.IsConflict, "VM is not running"},
 		{"its ports can't be reached", func(context.Context) error {
