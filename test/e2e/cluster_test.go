@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -70,6 +71,7 @@ func connect() error {
 	utilruntime.Must(migrationsv1.AddToScheme(scheme))
 	utilruntime.Must(snapshotv1.AddToScheme(scheme))
 	utilruntime.Must(clonev1.AddToScheme(scheme))
+	utilruntime.Must(instancetypev1.AddToScheme(scheme))
 	cluster.config = config
 	cluster.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
 	return err

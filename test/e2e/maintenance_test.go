@@ -21,17 +21,8 @@ import (
 func TestAHaltedVMIsLockedForOnePodAtATime(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	create(t, &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "data"},
-		Spec: corev1.PersistentVolumeClaimSpec{
-			VolumeMode: new(corev1.PersistentVolumeBlock), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("4Mi")}},
-		},
-	})
 	vmi := newVMI(ns, "vm")
-	addDisk(vmi, v1.Disk{Name: "data", Serial: "DATA", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
-		v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
-			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}})
+	withData(t, vmi)
 	create(t, newVM(vmi, v1.RunStrategyHalted))
 	awaitPrintable(t, ns, "vm", v1.VirtualMachineStatusStopped)
 	maintenancePodsAreJudged(t, ns)
@@ -65,6 +56,56 @@ func TestAHaltedVMIsLockedForOnePodAtATime(t *testing.T) {
 	awaitPrintable(t, ns, "vm", v1.VirtualMachineStatusRunning)
 	g := login(t, ns, "vm")
 	g.sees("what both pods have written", "head -n 1 "+g.device("DATA"), "first second")
+}
+
+// TestAVMIIsTakenToMaintenanceAndBack has a guest shut down by its VMI's start strategy, a pod at its disk, and the next
+// guest read what the pod has written.
+func TestAVMIIsTakenToMaintenanceAndBack(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	vmi := newVMI(ns, "vm")
+	vmi.Spec.TerminationGracePeriodSeconds = new(int64(120))
+	withData(t, vmi)
+	g := boot(t, vmi)
+	startStrategy(t, vmi, `"Maintenance"`)
+	g.expect(`guest: powering off`)
+	awaitVMI(t, ns, "vm", "be without a guest", func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.Status.Phase == v1.Pending && vmi.Status.NodeName == "" && len(vmi.Status.ActivePods) == 0
+	})
+
+	pod := maintainer(ns, "pod", "echo repaired > /disk; exec sleep 1000")
+	create(t, pod)
+	awaitPod(t, pod, "its container", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+	awaitVMI(t, ns, "vm", "be in maintenance", func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.Phase == "Maintenance" })
+	startStrategy(t, vmi, "null")
+	deleteObject(t, pod)
+	awaitGone(t, pod)
+	awaitRunning(t, ns, "vm")
+	g = login(t, ns, "vm")
+	g.sees("what the pod has written", "head -n 1 "+g.device("DATA"), "repaired")
+}
+
+func startStrategy(t *testing.T, vmi *v1.VirtualMachineInstance, strategy string) {
+	t.Helper()
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"startStrategy":`+strategy+`}}`))
+	if err := cluster.client.Patch(t.Context(), objectFor(vmi.Namespace, vmi.Name), patch); err != nil {
+		t.Fatalf("changing the start strategy to %s: %v", strategy, err)
+	}
+}
+
+// withData gives a VMI a disk on a new block claim: data.
+func withData(t *testing.T, vmi *v1.VirtualMachineInstance) {
+	t.Helper()
+	create(t, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			VolumeMode: new(corev1.PersistentVolumeBlock), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("4Mi")}},
+		},
+	})
+	addDisk(vmi, v1.Disk{Name: "data", Serial: "DATA", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
+		v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}})
 }
 
 // maintenancePodsAreJudged creates what is refused.
