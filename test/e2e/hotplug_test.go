@@ -172,7 +172,7 @@ func awaitNoRestartRequired(t *testing.T, namespace, name string) {
 				return false
 			}
 		}
-		return vm.Status.ObservedGeneration == vm.Generation || vm.Status.ObservedGeneration == 0
+		return vm.Status.DesiredGeneration == vm.Generation
 	})
 }
 
