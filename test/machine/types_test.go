@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"testing"
@@ -14,7 +15,7 @@ import (
 
 // A VM that names one of the types must start.
 func TestQEMUHasTheMachineTypesThatAdmissionKnows(t *testing.T) {
-	out, err := exec.Command(layout.QEMUBinary, "-machine", "help").Output()
+	out, err := exec.Command(filepath.Base(layout.QEMUBinary), "-machine", "help").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
