@@ -96,7 +96,7 @@ func trustsProxy(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(*config.Status.UploadProxyCA))
-	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: *config.Status.UploadProxyURL}}
+	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: uploadProxy + ".kubevirt.svc"}}
 	conn, err := dialer.DialContext(t.Context(), "tcp", net.JoinHostPort(serviceAddress(t, "kubevirt", uploadProxy), "443"))
 	if err != nil {
 		t.Fatalf("connecting to the upload proxy with the authority that the CDIConfig names: %v", err)
