@@ -96,13 +96,14 @@ func newNamespace(t *testing.T) string {
 	return ns.Name
 }
 
-// report logs what a reader of a failure asks for first.
+// report logs what a reader of a failure asks for first, and that last: of a long output the end is kept.
 func report(t *testing.T, namespace string) {
 	for _, args := range [][]string{
-		{"-n", namespace, "get", "vm,vmi,vmim,dv,pvc,pods", "-o", "wide"},
-		{"-n", namespace, "get", "events", "--sort-by=.lastTimestamp"},
-		{"-n", namespace, "get", "vmi", "-o", "yaml"},
 		{"-n", "kubevirt", "get", "pods", "-o", "wide"},
+		{"-n", namespace, "get", "vmi", "-o", "yaml"},
+		{"-n", namespace, "get", "vm", "-o", "jsonpath={range .items[*]}{.metadata.name}: {.status}{'\\n'}{end}"},
+		{"-n", namespace, "get", "events", "--sort-by=.lastTimestamp"},
+		{"-n", namespace, "get", "vm,vmi,vmim,dv,pvc,pods", "-o", "wide"},
 	} {
 		out, err := kubectl(context.Background(), args...)
 		t.Logf("kubectl %v (error: %v):\n%s", args, err, out)

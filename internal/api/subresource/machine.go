@@ -168,14 +168,23 @@ func (s *Server) expandGiven(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) writeExpanded(w http.ResponseWriter, r *http.Request, vm *v1.VirtualMachine) error {
-	expanded, errs, err := expansion.VM(r.Context(), s.cluster, vm, s.maintenance.Settings().DefaultNetworkInterface)
+	expanded, err := s.expanded(r.Context(), vm)
 	if err != nil {
 		return err
 	}
-	if len(errs) > 0 {
-		return apierrors.NewBadRequest(errs.ToAggregate().Error())
-	}
 	return writeVM(w, expanded)
+}
+
+// expanded is a VM that says by itself what it refers to. What can't be expanded is a bad request.
+func (s *Server) expanded(ctx context.Context, vm *v1.VirtualMachine) (*v1.VirtualMachine, error) {
+	expanded, errs, err := expansion.VM(ctx, s.cluster, vm, s.maintenance.Settings().DefaultNetworkInterface)
+	if err != nil {
+		return nil, err
+	}
+	if len(errs) > 0 {
+		return nil, apierrors.NewBadRequest(errs.ToAggregate().Error())
+	}
+	return expanded, nil
 }
 
 func writeVM(w http.ResponseWriter, vm *v1.VirtualMachine) error {

@@ -69,6 +69,10 @@ func (s *Server) createMaintenance(w http.ResponseWriter, r *http.Request) error
 
 // maintenancePod renders the pod of a request.
 func (s *Server) maintenancePod(ctx context.Context, vm *v1.VirtualMachine, body *maintenance.Request) (*corev1.Pod, error) {
+	vm, err := s.expanded(ctx, vm)
+	if err != nil {
+		return nil, err
+	}
 	names, err := maintenancepod.Claims(vm, body)
 	if err != nil {
 		return nil, conflict(vm, "%v", err)

@@ -84,6 +84,8 @@ func (r *Reconciler) take(ctx context.Context, o snapshot.Observed, plan snapsho
 			return err
 		}
 		return r.writeContent(ctx, o, plan)
+	case snapshot.HoldRevisions:
+		return r.holdRevisions(ctx, o.Content, plan)
 	case snapshot.Cut:
 		return r.cut(ctx, plan)
 	case snapshot.Hold, snapshot.Quiesce, snapshot.Rest:

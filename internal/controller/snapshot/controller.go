@@ -2,7 +2,7 @@
 // this package observes and acts.
 //
 // It owns the status and the finalizer of snapshots, their VirtualMachineSnapshotContents, the
-// VolumeSnapshots of those, and of a VM status.snapshotInProgress. It must not decide: what depends
+// VolumeSnapshots of those, their place among the owners of ControllerRevisions, and of a VM status.snapshotInProgress. It must not decide: what depends
 // on more than "did the API server do it" belongs to the rules.
 //
 // What a snapshot in progress depends on is read from the API server, again and again while it is
@@ -196,6 +196,9 @@ func (r *Reconciler) observeTaken(ctx context.Context, o snapshot.Observed) (sna
 		}
 	}
 	if o, err = r.observeGroup(ctx, o); err != nil {
+		return o, err
+	}
+	if o.Revisions, err = r.observeRevisions(ctx, o); err != nil {
 		return o, err
 	}
 	// In this order: a guest that is still held when all cuts are known to be taken was held for all of them.

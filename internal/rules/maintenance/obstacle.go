@@ -35,11 +35,10 @@ type Look struct {
 // another's writing, nor beside one that is being read for a copy.
 func Claims(m lock.Machine, pod *corev1.Pod) []string {
 	var out []string
-	if vmi := instanceOf(m); vmi != nil {
-		out = volumeclaim.Names(vmi.Spec.Volumes)
-		if state := vmstate.ClaimName(vmi); state != "" {
-			out = append(out, state)
-		}
+	volumes, state := disksOf(m)
+	out = volumeclaim.Names(volumes)
+	if state != "" {
+		out = append(out, state)
 	}
 	for _, claim := range lock.Claims(pod) {
 		if !slices.Contains(out, claim) {
@@ -49,17 +48,17 @@ func Claims(m lock.Machine, pod *corev1.Pod) []string {
 	return out
 }
 
-// instanceOf is the machine as a VMI, nil for a VM that has no template.
-func instanceOf(m lock.Machine) *v1.VirtualMachineInstance {
+// disksOf are the volumes of a machine, and the name of the claim of its state, "" when it keeps none.
+func disksOf(m lock.Machine) (volumes []v1.Volume, state string) {
 	switch m := m.(type) {
 	case *v1.VirtualMachineInstance:
-		return m
+		return m.Spec.Volumes, vmstate.ClaimName(m)
 	case *v1.VirtualMachine:
 		if m.Spec.Template != nil {
-			return vmstate.Next(m)
+			return m.Spec.Template.Spec.Volumes, vmstate.ClaimOf(m)
 		}
 	}
-	return nil
+	return nil, ""
 }
 
 // Obstacle says why a pod can't have a machine's disks, "" when it can.

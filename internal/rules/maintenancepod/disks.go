@@ -62,7 +62,7 @@ func disksOf(vm *v1.VirtualMachine, r *maintenance.Request) ([]disk, error) {
 		})
 	}
 	if r.BackendStorage {
-		claim := vmstate.ClaimName(vmstate.Next(vm))
+		claim := vmstate.ClaimOf(vm)
 		if claim == "" {
 			return nil, errors.New("the VM keeps neither UEFI variables nor a TPM: there is no backend storage to be had")
 		}

@@ -37,6 +37,7 @@ const (
 
 // Input is what a pod is rendered from.
 type Input struct {
+	// VM says by itself what its instance type and its preference say.
 	VM       *v1.VirtualMachine
 	Request  *maintenance.Request
 	Settings clusterconfig.Settings

@@ -15,6 +15,7 @@ import (
 
 	"drydock.dev/drydock/internal/rules/firmware"
 	"drydock.dev/drydock/internal/rules/identity"
+	"drydock.dev/drydock/internal/rules/instancetype"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/snapshot"
 	"drydock.dev/drydock/internal/rules/vmstate"
@@ -60,6 +61,7 @@ func (d *decision) inPlace() *v1.VirtualMachine {
 	running, strategy := vm.Spec.Running, vm.Spec.RunStrategy
 	vm.Spec = *was.Spec.DeepCopy()
 	vm.Spec.Running, vm.Spec.RunStrategy = running, strategy
+	keepShape(vm, was)
 	return vm
 }
 
@@ -77,12 +79,14 @@ func (d *decision) anew() (*v1.VirtualMachine, error) {
 	original := halted(&v1.VirtualMachine{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: v1.VirtualMachineGroupVersionKind.Kind},
 		ObjectMeta: metav1.ObjectMeta{Name: was.Name, Labels: was.Labels, Annotations: was.Annotations},
-		Spec:       was.Spec,
+		Spec:       *was.Spec.DeepCopy(),
 	})
+	keepShape(original, was)
 	patched, err := patch(original, d.o.Restore.Spec.Patches)
 	if err != nil {
 		return nil, err
 	}
+	instancetype.Complete(patched, original)
 	target := d.o.Restore.Spec.Target.Name
 	if patched.Name != was.Name && patched.Name != target {
 		return nil, fmt.Errorf("the patches name the VM %q, the restore's target is %q", patched.Name, target)
@@ -98,6 +102,25 @@ func (d *decision) anew() (*v1.VirtualMachine, error) {
 		},
 		Spec: patched.Spec,
 	}, nil
+}
+
+// keepShape has a VM go by the revisions that the snapshot's VM went by, unless it does already.
+func keepShape(vm *v1.VirtualMachine, was *snapshotv1.VirtualMachine) {
+	toType, toPreference := instancetype.References(vm)
+	if name := shapeOf(was.Status.InstancetypeRef); toType != nil && name != "" && toType.Revision() != name {
+		vm.Spec.Instancetype.RevisionName = name
+	}
+	if name := shapeOf(was.Status.PreferenceRef); toPreference != nil && name != "" && toPreference.Revision() != name {
+		vm.Spec.Preference.RevisionName = name
+	}
+}
+
+// shapeOf is the revision that a snapshot's VM went by, "" when it is not known.
+func shapeOf(ref *v1.InstancetypeStatusRef) string {
+	if ref == nil || ref.ControllerRevisionRef == nil {
+		return ""
+	}
+	return ref.ControllerRevisionRef.Name
 }
 
 // public are annotations without those that only Drydock and its loops write.

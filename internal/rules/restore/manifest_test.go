@@ -12,6 +12,7 @@ import (
 
 	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/firmware"
+	"drydock.dev/drydock/internal/rules/instancetype"
 )
 
 func patches(texts ...string) edit {
@@ -100,6 +101,48 @@ func TestPatchesSayWhatIsKept(t *testing.T) {
 	without := made(t, patches(`{"op":"remove","path":"/spec/template/spec/domain/devices/interfaces"}`, `{"op":"remove","path":"/spec/template/spec/domain/firmware"}`))
 	if got := without.Spec.Template.Spec.Domain.Firmware.UUID; got != firmware.Legacy("copy") {
 		t.Errorf("a VM whose UUID was taken out has %s", got)
+	}
+}
+
+// shaped has the snapshot's VM go by a revision of its type, which its status named, and by one of its preference.
+func shaped(o *Observed) {
+	was := o.Content.Spec.Source.VirtualMachine
+	was.Spec.Instancetype = &v1.InstancetypeMatcher{Name: "u1.small", Kind: instancetype.KindClusterType}
+	was.Spec.Preference = &v1.PreferenceMatcher{Name: "linux", Kind: instancetype.KindPreference}
+	was.Status.InstancetypeRef = refTo("u1.small", instancetype.KindClusterType, "type-1")
+	was.Status.PreferenceRef = refTo("linux", instancetype.KindPreference, "linux-1")
+}
+
+func refTo(name, kind, revision string) *v1.InstancetypeStatusRef {
+	return &v1.InstancetypeStatusRef{Name: name, Kind: kind, ControllerRevisionRef: &v1.ControllerRevisionRef{Name: revision}}
+}
+
+// today has the target go by revisions of the same type and preference.
+func today(ofType, ofPreference string) edit {
+	return func(o *Observed) {
+		o.VM.Status.InstancetypeRef = refTo("u1.small", instancetype.KindClusterType, ofType)
+		o.VM.Status.PreferenceRef = refTo("linux", instancetype.KindPreference, ofPreference)
+	}
+}
+
+func TestAVMHasTheShapeThatTheSnapshotHas(t *testing.T) {
+	for name, c := range map[string]struct {
+		edits                []edit
+		ofType, ofPreference string
+	}{
+		"a new VM":                         {[]edit{shaped}, "type-1", "linux-1"},
+		"in the place of one that is gone": {[]edit{shaped, toSource}, "type-1", "linux-1"},
+		"a new VM of another type":         {[]edit{shaped, patches(`{"op":"replace","path":"/spec/instancetype/name","value":"u1.large"}`)}, "", "linux-1"},
+		"a new VM of a revision of its own": {[]edit{shaped, patches(`{"op":"replace","path":"/spec/instancetype/revisionName","value":"mine"}`,
+			`{"op":"remove","path":"/spec/preference/revisionName"}`)}, "mine", ""},
+		"in place":                               {[]edit{inPlace, locked, shaped}, "type-1", "linux-1"},
+		"in place, where it goes by them anyway": {[]edit{inPlace, locked, shaped, today("type-1", "linux-1")}, "", ""},
+		"in place, where one was another":        {[]edit{inPlace, locked, shaped, today("type-2", "linux-1")}, "type-1", ""},
+	} {
+		vm := made(t, c.edits...)
+		if got := [2]string{vm.Spec.Instancetype.RevisionName, vm.Spec.Preference.RevisionName}; got != [2]string{c.ofType, c.ofPreference} {
+			t.Errorf("%s: it goes by %q, want %q and %q", name, got, c.ofType, c.ofPreference)
+		}
 	}
 }
 

@@ -49,9 +49,6 @@ func hasState(volumes []snapshotv1.VolumeRestore) bool {
 	return slices.ContainsFunc(volumes, func(v snapshotv1.VolumeRestore) bool { return v.VolumeName == vmstate.Volume })
 }
 
-// stateClaim is the name of the claim of a VM's state, "" when it keeps none.
-func stateClaim(vm *v1.VirtualMachine) string { return vmstate.ClaimName(vmstate.Next(vm)) }
-
 // verbOfState is what happens to the VM as far as its state goes. A VM that takes the place of one that is gone is
 // that VM. A restore that a clone controls makes a machine of its own.
 func (d *decision) verbOfState() identity.Verb {
@@ -68,7 +65,7 @@ func (d *decision) verbOfState() identity.Verb {
 // keepsState reports whether the VM is to have the state that the snapshot has.
 func (d *decision) keepsState(vm *v1.VirtualMachine) bool {
 	backup := d.backup(vmstate.Volume)
-	return backup != nil && backup.VolumeSnapshotName != nil && stateClaim(vm) != "" && identity.KeepsState(d.verbOfState())
+	return backup != nil && backup.VolumeSnapshotName != nil && vmstate.ClaimOf(vm) != "" && identity.KeepsState(d.verbOfState())
 }
 
 // state is what the status records of the state that the VM is to have; the claim of a VM that is not there yet has
@@ -79,7 +76,7 @@ func (d *decision) state(vm *v1.VirtualMachine) []snapshotv1.VolumeRestore {
 	}
 	to := snapshotv1.VolumeRestore{VolumeName: vmstate.Volume, VolumeSnapshotName: *d.backup(vmstate.Volume).VolumeSnapshotName}
 	if vm.UID != "" {
-		to.PersistentVolumeClaimName = stateClaim(vm)
+		to.PersistentVolumeClaimName = vmstate.ClaimOf(vm)
 	}
 	return []snapshotv1.VolumeRestore{to}
 }
@@ -139,7 +136,7 @@ func (d *decision) judgeState(p *progressOfClaims) {
 // not fail: the VM waits until its state is there, or the restore is deleted.
 func (d *decision) finishState() bool {
 	to := d.recordedState()
-	name := stateClaim(d.o.VM)
+	name := vmstate.ClaimOf(d.o.VM)
 	if to == nil || name == "" || d.o.Restore.DeletionTimestamp != nil {
 		return true
 	}
@@ -194,6 +191,7 @@ func (d *decision) filled(claim *corev1.PersistentVolumeClaim) bool {
 func (d *decision) newState(to *snapshotv1.VolumeRestore, source snapshot.VolumeSnapshot) *corev1.PersistentVolumeClaim {
 	was := d.backup(vmstate.Volume).PersistentVolumeClaim.Spec
 	claim := vmstate.Claim(vmstate.Next(d.o.VM), "", nil)
+	claim.Name = to.PersistentVolumeClaimName
 	claim.Spec.AccessModes, claim.Spec.StorageClassName = was.AccessModes, was.StorageClassName
 	claim.Spec.VolumeAttributesClassName, claim.Spec.Resources = was.VolumeAttributesClassName, *was.Resources.DeepCopy()
 	d.fill(claim, to, source)

@@ -41,6 +41,14 @@ func keepTPM(template *v1.VirtualMachineInstanceTemplateSpec) {
 	template.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: new(true)}
 }
 
+// byPreference has a preference say that the VM keeps a TPM, which its template does not say.
+func byPreference(o *Observed) {
+	for _, spec := range []*v1.VirtualMachineSpec{&o.VM.Spec, &o.Content.Spec.Source.VirtualMachine.Spec} {
+		spec.Template.Spec.Domain.Devices.TPM = nil
+		spec.Preference = &v1.PreferenceMatcher{Name: "windows.11"}
+	}
+}
+
 // disks has the claims of both disks there, and the state recorded, with the name of its claim if that is known.
 func disks(claim string) edit {
 	return func(o *Observed) {
@@ -139,6 +147,8 @@ func TestTheVMsState(t *testing.T) {
 		"and the restore is complete":              {afterMade(stateOf("r1", corev1.ClaimBound), admitted), want{message: "the VM is restored"}},
 		"a restore that is deleted lets it start":  {afterMade(deleted), want{step: Admit}},
 		"one of another restore is not let start":  {afterMade(stateOf("r1", corev1.ClaimBound), func(o *Observed) { o.VM.Annotations[vmstate.AwaitedAnnotation] = "x" }), want{message: "the VM is restored"}},
+		"a preference may be why it has state":     {after(stateOf("", corev1.ClaimBound), byPreference), want{step: DropClaims, claims: stateOfVM}},
+		"whose claim is made like any other":       {after(byPreference), want{step: MakeClaims, claims: stateOfVM}},
 		"the state has its claim's name, no other": {[]edit{withState, asks(overrides(vmstate.Volume))}, want{failed: true, message: "volumeRestoreOverrides names the VM's state (vm/state)"}},
 	} {
 		t.Run(name, func(t *testing.T) {

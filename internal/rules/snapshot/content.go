@@ -121,14 +121,16 @@ func volumeSnapshotName(s *snapshotv1.VirtualMachineSnapshot, volume string) str
 	return fmt.Sprintf("vmsnapshot-%s-volume-%s", s.UID, volume)
 }
 
-// kept is what a content keeps of a VM.
+// kept is what a content keeps of a VM; of its status only what it goes by.
 func kept(vm *v1.VirtualMachine) *snapshotv1.VirtualMachine {
-	return &snapshotv1.VirtualMachine{
+	out := &snapshotv1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: vm.Namespace, Name: vm.Name, UID: vm.UID, Labels: vm.Labels, Annotations: unapplied(vm.Annotations),
 		},
 		Spec: *vm.Spec.DeepCopy(),
 	}
+	keepShape(out, vm)
+	return out
 }
 
 // unapplied is a copy of annotations without the manifest that kubectl keeps there.

@@ -36,7 +36,7 @@ func OnClaims(volumes []v1.Volume) [][2]string {
 // Kept lists what a snapshot of a VM is to keep: the volumes on claims, and the claim of the VM's state.
 func Kept(vm *v1.VirtualMachine) [][2]string {
 	out := OnClaims(vm.Spec.Template.Spec.Volumes)
-	if claim := vmstate.ClaimName(vmstate.Next(vm)); claim != "" {
+	if claim := vmstate.ClaimOf(vm); claim != "" {
 		out = append(out, [2]string{vmstate.Volume, claim})
 	}
 	return out

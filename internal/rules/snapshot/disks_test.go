@@ -77,6 +77,11 @@ func TestTheVMsStateIsKept(t *testing.T) {
 	if got := Kept(vm); !slices.Equal(got, [][2]string{{"a", "dv"}}) {
 		t.Errorf("without a state a snapshot is to keep %v", got)
 	}
+	// What a preference says is not in the template.
+	vm.Spec.Preference = &v1.PreferenceMatcher{Name: "windows.11"}
+	if got := Kept(vm); !slices.Equal(got, [][2]string{{"a", "dv"}, {"vm/state", state}}) {
+		t.Errorf("with a preference, by which it may have a state, a snapshot is to keep %v", got)
+	}
 }
 
 func TestWhoseStateIsKept(t *testing.T) {

@@ -33,6 +33,7 @@
 //	VirtualMachineSnapshotContent  virt-controller alone (config/rbac/snapshot-policy.yaml)
 //	VolumeSnapshot                 made by virt-controller, owned by the content; status: the storage driver
 //	VolumeGroupSnapshot            likewise; its VolumeSnapshots are made by the cluster's snapshot-controller
+//	owners of ControllerRevisions  virt-controller, of which the content is one; but anybody may delete a revision
 //	label disk-of-… of claims      virt-controller; but anybody may, so that nothing is concluded from it
 //	VM status.snapshotInProgress   virt-controller: the lock
 //

@@ -52,7 +52,10 @@ type Observed struct {
 	// claims, by the PersistentVolume, observed when Group is taken and the content has no names yet.
 	Group   *Group
 	Volumes map[string]Volume
-	Now     time.Time
+	// Revisions are the ControllerRevisions of Revisions that exist, and whether the content is an owner of each;
+	// observed as long as HoldsRevisions.
+	Revisions map[string]bool
+	Now       time.Time
 }
 
 // Step is one thing to do.
@@ -70,6 +73,8 @@ const (
 	Unlock Step = "unlock the VM"
 	// MakeContent makes the content of Plan.
 	MakeContent Step = "make the content"
+	// HoldRevisions makes the content an owner of the ControllerRevisions of Plan.
+	HoldRevisions Step = "hold the revisions that the VM goes by"
 	// Quiesce has the guest held still for as long as Plan says.
 	Quiesce Step = "hold the guest still"
 	// Cut makes the VolumeSnapshots of Plan, or its VolumeGroupSnapshot.
@@ -91,6 +96,8 @@ type Plan struct {
 	Content *snapshotv1.VirtualMachineSnapshotContent
 	// Labels is to be changed before the content, or Group, is made; nil for nothing to change.
 	Labels *Labels
+	// Revisions are the names of the ControllerRevisions to hold.
+	Revisions []string
 	// Cuts are the VolumeSnapshots to make, or Group is the VolumeGroupSnapshot.
 	Cuts  []NewVolumeSnapshot
 	Group *NewGroup
@@ -234,6 +241,8 @@ func (d *decision) begin() {
 		d.fail(ReasonSourceLost, fmt.Sprintf("the VM %s has no template", vm.Name))
 	case unsteady(d.o.VMI) != "":
 		d.wait(ReasonWaiting, unsteady(d.o.VMI), whileWaits)
+	case shapeless(vm) != "":
+		d.wait(ReasonWaiting, shapeless(vm), whileStored)
 	case !d.locked():
 		// What comes next is said already, which saves a write.
 		d.Snapshot.Status.SourceUID = &vm.UID
@@ -299,7 +308,7 @@ func (d *decision) cutTaken() bool {
 func (d *decision) cut() {
 	state := survey(d.o)
 	switch {
-	case d.spoiled(state):
+	case d.spoiled(state), d.holdRevisions():
 	case len(state.missing) > 0 || state.group != nil:
 		d.make(state)
 	case state.taken == nil:

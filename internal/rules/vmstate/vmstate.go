@@ -55,6 +55,15 @@ func Next(vm *v1.VirtualMachine) *v1.VirtualMachineInstance {
 	return vmi
 }
 
+// ClaimOf is the name of the claim of a VM's state, "" for a VM that keeps none. A VM with a preference may keep state
+// because of it, which its template does not say: it has the claim if it does.
+func ClaimOf(vm *v1.VirtualMachine) string {
+	if vm.Spec.Preference == nil && !Kept(&Next(vm).Spec) {
+		return ""
+	}
+	return layout.StateClaimName(vm.Name, string(vm.UID))
+}
+
 // ClaimName is the name of the claim, "" for a VMI without state to keep.
 func ClaimName(vmi *v1.VirtualMachineInstance) string {
 	if !Kept(&vmi.Spec) {
