@@ -348,7 +348,7 @@ func TestSnapshotsThatFailLeaveNothing(t *testing.T) {
 }
 
 // localClaim makes a claim on a volume that no driver snapshots.
-func (w *world) localClaim(name string) {
+func (w *world) localClaim(name string, edits ...func(*corev1.PersistentVolume)) {
 	w.t.Helper()
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("4Mi")}
 	volume := &corev1.PersistentVolume{
@@ -358,6 +358,9 @@ func (w *world) localClaim(name string) {
 			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/nowhere"}},
 			ClaimRef:               &corev1.ObjectReference{Namespace: w.namespace, Name: name},
 		},
+	}
+	for _, edit := range edits {
+		edit(volume)
 	}
 	w.do("making a volume", w.client.Create(w.ctx, volume))
 	w.t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), volume) })

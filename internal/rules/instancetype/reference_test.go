@@ -88,6 +88,11 @@ func TestARevisionKeepsATypeAndAPreference(t *testing.T) {
 	if revision.Name != "web-t-v1beta1-type-uid-3" || revision.Namespace != "ns" || revision.Labels[instancetypeapi.ControllerRevisionObjectUIDLabel] != "type-uid" {
 		t.Errorf("%+v", revision.ObjectMeta)
 	}
+	const want = `{"apiVersion":"instancetype.kubevirt.io/v1beta1","kind":"VirtualMachineInstancetype","metadata":{"generation":3,"name":"t","uid":"type-uid"},` +
+		`"spec":{"cpu":{"guest":2,"model":"EPYC"},"memory":{"guest":"1Gi"}}}`
+	if got := string(revision.Data.Raw); got != want {
+		t.Errorf("it keeps\n%s, want, with the fields in their order,\n%s", got, want)
+	}
 	got, err := FromRevision(&Reference{Role: TypeRole}, revision)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 	instancetypeapi "kubevirt.io/api/instancetype"
@@ -87,10 +88,10 @@ func NewRevision(vm *v1.VirtualMachine, s *Source) *appsv1.ControllerRevision {
 	if s.Preference != nil {
 		spec = s.Preference
 	}
-	data := mustMarshal(kept{
+	data := inOrder(mustMarshal(kept{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: s.Kind},
 		Metadata: keptMeta{Name: s.Name, UID: s.UID, Generation: s.Generation}, Spec: mustMarshal(spec),
-	})
+	}))
 	return &appsv1.ControllerRevision{
 		TypeMeta: metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ControllerRevision"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -106,6 +107,17 @@ func NewRevision(vm *v1.VirtualMachine, s *Source) *appsv1.ControllerRevision {
 		},
 		Data: runtime.RawExtension{Raw: data},
 	}
+}
+
+// inOrder has every object's fields in the order of their names. The API server writes them so when it applies a strategic
+// merge patch, and refuses one of a revision whose data would differ by so much as that: the garbage collector could never take
+// an owner that is gone off the others.
+func inOrder(data []byte) []byte {
+	var v any
+	if err := utiljson.Unmarshal(data, &v); err != nil {
+		panic(fmt.Sprintf("decoding what was just encoded: %v", err))
+	}
+	return mustMarshal(v)
 }
 
 // mustMarshal encodes an API type, which cannot fail.
