@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -81,17 +82,16 @@ func configure(path string, backing *os.File, mode Mode) (*os.File, error) {
 
 // Find returns the devices that bear exactly this tag.
 func Find(tag string) ([]string, error) {
+	found, err := withTag(tag)
+	return paths(found), err
+}
+
+func withTag(tag string) ([]device, error) {
 	all, err := list()
 	if err != nil {
 		return nil, err
 	}
-	var found []string
-	for _, d := range all {
-		if d.tag() == tag {
-			found = append(found, d.path)
-		}
-	}
-	return found, nil
+	return slices.DeleteFunc(all, func(d device) bool { return d.tag() != tag }), nil
 }
 
 // Grow tells a device that its file has grown.

@@ -56,6 +56,11 @@ func (d *device) read() error {
 		return err
 	}
 	defer f.Close()
+	return d.readFrom(f)
+}
+
+// readFrom is read for a device that is open.
+func (d *device) readFrom(f *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return err
@@ -74,6 +79,18 @@ func (d *device) read() error {
 // one of these: the kubelet puts a second device on that of a block volume, to
 // hold it open.
 func Under(tag, dir string) ([]string, error) {
+	found, err := under(tag, dir)
+	return paths(found), err
+}
+
+func paths(devices []device) (all []string) {
+	for _, d := range devices {
+		all = append(all, d.path)
+	}
+	return all
+}
+
+func under(tag, dir string) ([]device, error) {
 	all, err := list()
 	if err != nil {
 		return nil, err
@@ -85,13 +102,13 @@ func Under(tag, dir string) ([]string, error) {
 			ours[d.number] = true
 		}
 	}
-	var stacked, lower []string
+	var stacked, lower []device
 	for _, d := range all {
 		switch {
 		case d.info.Rdevice != 0 && ours[d.info.Rdevice]:
-			stacked = append(stacked, d.path)
+			stacked = append(stacked, d)
 		case ours[d.number]:
-			lower = append(lower, d.path)
+			lower = append(lower, d)
 		}
 	}
 	return append(stacked, lower...), nil
@@ -108,35 +125,57 @@ func Detach(ctx context.Context, tag, dir string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		left, err := Under(tag, dir)
+		left, err := under(tag, dir)
 		if err != nil || len(left) == 0 {
 			return err
 		}
 		var errs []error
-		for _, path := range left {
-			errs = append(errs, Free(path))
+		for _, d := range left {
+			errs = append(errs, d.free())
 		}
 		if err := errors.Join(errs...); err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("detaching the loop devices %q: somebody still has them open: %w", left, ctx.Err())
+			return fmt.Errorf("detaching the loop devices %q: somebody still has them open: %w", paths(left), ctx.Err())
 		case <-tick.C:
 		}
 	}
 }
 
-// Free detaches a device now or, if somebody has it open, with its last user.
-func Free(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+// Free detaches the devices that bear exactly this tag, now or, of those that somebody has open, with their last user.
+func Free(tag string) error {
+	found, err := withTag(tag)
+	for _, d := range found {
+		err = errors.Join(err, d.free())
+	}
+	return err
+}
+
+// free detaches a device that was found. Its number may have gone to another file since: as long as we have it open it can't
+// go to yet another one.
+func (d device) free() error {
+	f, err := os.OpenFile(d.path, os.O_RDWR, 0)
 	if err != nil {
-		return fmt.Errorf("opening the loop device %s: %w", path, err)
+		return fmt.Errorf("opening the loop device %s: %w", d.path, err)
 	}
 	defer f.Close()
-	err = unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0)
+	is := device{path: d.path}
+	err = is.readFrom(f)
+	if err == nil {
+		if !is.same(d) {
+			return nil
+		}
+		err = unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0)
+	}
 	if err != nil && !errors.Is(err, unix.ENXIO) { // ENXIO: it is free already
-		return fmt.Errorf("detaching the loop device %s: %w", path, err)
+		return fmt.Errorf("detaching the loop device %s: %w", d.path, err)
 	}
 	return nil
+}
+
+// same reports whether both have the same file and the same owner.
+func (d device) same(other device) bool {
+	return d.info.Device == other.info.Device && d.info.Inode == other.info.Inode && d.tag() == other.tag()
 }

@@ -60,8 +60,47 @@ func TestDetachTakesWhatIsOurs(t *testing.T) {
 			t.Errorf("after Detach %d devices have the tag %s, want %d: %v", len(found), tag, want, err)
 		}
 	}
-	if err := Free(neighbor.Name()); err != nil {
+	if err := Free(tag + "x/node1/1"); err != nil {
 		t.Error(err)
+	}
+	if found, err := Find(tag + "x/node1/1"); err != nil || len(found) > 0 {
+		t.Errorf("after Free there are %q: %v", found, err)
+	}
+}
+
+// A device that was found has gone, and its number has another file now: that one stays.
+func TestADeviceThatIsAnothersByNowIsLeftAlone(t *testing.T) {
+	tag := fmt.Sprintf("drydock:another-%d", os.Getpid())
+	f := attach(t, image(t, t.TempDir(), "file"), Mode{Tag: tag})
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	found, err := withTag(tag)
+	if err != nil || len(found) != 1 {
+		t.Fatalf("there are %v: %v", found, err)
+	}
+	for what, change := range map[string]func(*device){
+		"another owner":       func(d *device) { d.info.File_name[0]++ },
+		"another file":        func(d *device) { d.info.Inode++ },
+		"another file system": func(d *device) { d.info.Device++ },
+	} {
+		before := found[0]
+		change(&before)
+		if err := before.free(); err != nil {
+			t.Error(err)
+		}
+		if now, err := Find(tag); err != nil || len(now) != 1 {
+			t.Errorf("a device that had %s when it was looked at was detached: %v", what, err)
+		}
+	}
+	if err := found[0].free(); err != nil {
+		t.Error(err)
+	}
+	if now, err := Find(tag); err != nil || len(now) > 0 {
+		t.Errorf("it is still there: %q, %v", now, err)
+	}
+	if err := found[0].free(); err != nil {
+		t.Errorf("a device that is free already: %v", err)
 	}
 }
 

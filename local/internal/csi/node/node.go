@@ -205,13 +205,7 @@ func (s *Server) NodeUnstageVolume(_ context.Context, r *spec.NodeUnstageVolumeR
 }
 
 // detach frees the volume's loop device, which for a filesystem went with its mount.
-func (s *Server) detach(id string) error {
-	found, err := loop.Find(s.tag(id))
-	for _, device := range found {
-		err = errors.Join(err, loop.Free(device))
-	}
-	return err
-}
+func (s *Server) detach(id string) error { return loop.Free(s.tag(id)) }
 
 // NodePublishVolume lets a staged volume appear at a pod's path.
 func (s *Server) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
