@@ -21,17 +21,28 @@ import (
 	"drydock.dev/drydock/internal/rules/vmlifecycle"
 )
 
-// maintain makes a maintenance pod as admission leaves it.
-func (w *world) maintain(name string) *corev1.Pod {
+// maintain makes a maintenance pod of the machine "vm" as admission leaves it.
+func (w *world) maintain(name string, claims ...string) *corev1.Pod {
+	w.t.Helper()
+	return w.maintainFor("vm", name, claims...)
+}
+
+// maintainFor makes one of another machine.
+func (w *world) maintainFor(machine, name string, claims ...string) *corev1.Pod {
 	w.t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Finalizers: []string{layout.MaintenanceFinalizer},
-			Labels: map[string]string{v1.AppLabel: layout.MaintenanceApp, layout.MaintenanceForLabel: "vm"}},
+			Labels: map[string]string{v1.AppLabel: layout.MaintenanceApp, layout.MaintenanceForLabel: machine}},
 		Spec: corev1.PodSpec{
 			SchedulingGates: []corev1.PodSchedulingGate{{Name: layout.MaintenanceGate}}, TerminationGracePeriodSeconds: new(int64(1)),
 			SchedulerName: "the-test",
 			Containers:    []corev1.Container{{Name: "fix", Image: "example.com/fix:1"}},
 		},
+	}
+	for _, claim := range claims {
+		pod.Labels[layout.ClaimLabel(claim)] = ""
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
 	}
 	w.do("making the maintenance pod "+name, w.client.Create(w.ctx, pod))
 	return pod

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/maintenance"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/maintenancepod"
 )
 
@@ -43,14 +45,14 @@ func (s *Server) createMaintenance(w http.ResponseWriter, r *http.Request) error
 	if err := s.demand(r.Context(), ofPods(r, "create"), "as a maintenance pod needs"); err != nil {
 		return err
 	}
-	vm, vmi, err := s.read(r.Context(), key(r))
+	m, vmi, err := s.machine(r)
 	if err != nil {
 		return err
 	}
-	if vm.DeletionTimestamp != nil {
-		return conflict(vm, "the VM is being deleted")
+	if m.GetDeletionTimestamp() != nil {
+		return machineConflict(m, "the %s is being deleted", lock.Noun(m))
 	}
-	pod, err := s.maintenancePod(r.Context(), vm, body)
+	pod, err := s.maintenancePod(r.Context(), m, body)
 	if err != nil {
 		return err
 	}
@@ -58,24 +60,62 @@ func (s *Server) createMaintenance(w http.ResponseWriter, r *http.Request) error
 	if err := s.cluster.Create(r.Context(), pod, options); err != nil {
 		return err
 	}
-	pods, err := s.maintenancePods(r.Context(), vm)
+	pods, err := s.maintenancePods(r.Context(), m)
 	if err != nil {
 		return err
 	}
-	state, created := Queue(vm, vmi, pods), tell(pod)
+	state, created := Queue(m, vmi, pods), tell(pod)
 	state.Created = &created
 	return writeJSON(w, state)
 }
 
+// machine reads the machine of a request, and of a VM its VMI. A VMI of a VM is no machine of its own: its disks are the VM's.
+func (s *Server) machine(r *http.Request) (lock.Machine, *v1.VirtualMachineInstance, error) {
+	if !ofInstance(r) {
+		return s.readVM(r)
+	}
+	vmi := &v1.VirtualMachineInstance{}
+	if err := s.cluster.Get(r.Context(), key(r), vmi); err != nil {
+		return nil, nil, err
+	}
+	if owner := metav1.GetControllerOf(vmi); owner != nil {
+		return nil, nil, vmiConflict(vmi, fmt.Sprintf("the VMI belongs to the %s %s; only a VM, or a VMI of its own, can be taken to maintenance", owner.Kind, owner.Name))
+	}
+	return vmi, nil, nil
+}
+
+func (s *Server) readVM(r *http.Request) (lock.Machine, *v1.VirtualMachineInstance, error) {
+	vm, vmi, err := s.read(r.Context(), key(r))
+	if err != nil {
+		return nil, nil, err
+	}
+	return vm, vmi, nil
+}
+
+// ofInstance reports whether a request is about a VMI.
+func ofInstance(r *http.Request) bool { return strings.Contains(r.Pattern, "/"+instances+"/") }
+
+// asVM is a machine as a VM with its disks. Nobody writes it.
+func asVM(m lock.Machine) *v1.VirtualMachine {
+	if vm, is := m.(*v1.VirtualMachine); is {
+		return vm
+	}
+	vmi := m.(*v1.VirtualMachineInstance)
+	return &v1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: vmi.Name, UID: vmi.UID},
+		Spec:       v1.VirtualMachineSpec{Template: &v1.VirtualMachineInstanceTemplateSpec{Spec: vmi.Spec}},
+	}
+}
+
 // maintenancePod renders the pod of a request.
-func (s *Server) maintenancePod(ctx context.Context, vm *v1.VirtualMachine, body *maintenance.Request) (*corev1.Pod, error) {
-	vm, err := s.expanded(ctx, vm)
+func (s *Server) maintenancePod(ctx context.Context, m lock.Machine, body *maintenance.Request) (*corev1.Pod, error) {
+	vm, err := s.expanded(ctx, asVM(m))
 	if err != nil {
 		return nil, err
 	}
 	names, err := maintenancepod.Claims(vm, body)
 	if err != nil {
-		return nil, conflict(vm, "%v", err)
+		return nil, machineConflict(m, "%v", err)
 	}
 	claims := map[string]*corev1.PersistentVolumeClaim{}
 	for _, name := range names {
@@ -93,19 +133,19 @@ func (s *Server) maintenancePod(ctx context.Context, vm *v1.VirtualMachine, body
 		VM: vm, Request: body, Settings: s.maintenance.Settings(), Image: s.maintenance.Image, Token: rand.String(10), Claims: claims,
 	})
 	if err != nil {
-		return nil, conflict(vm, "%v", err)
+		return nil, machineConflict(m, "%v", err)
 	}
 	return pod, nil
 }
 
-// maintained reads a VM, its VMI and its maintenance pods.
-func (s *Server) maintained(r *http.Request) (*v1.VirtualMachine, *v1.VirtualMachineInstance, []corev1.Pod, error) {
-	vm, vmi, err := s.read(r.Context(), key(r))
+// maintained reads a machine, of a VM its VMI, and the maintenance pods.
+func (s *Server) maintained(r *http.Request) (lock.Machine, *v1.VirtualMachineInstance, []corev1.Pod, error) {
+	m, vmi, err := s.machine(r)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	pods, err := s.maintenancePods(r.Context(), vm)
-	return vm, vmi, pods, err
+	pods, err := s.maintenancePods(r.Context(), m)
+	return m, vmi, pods, err
 }
 
 // getMaintenance tells who has the disks and who waits.
@@ -158,21 +198,24 @@ func (s *Server) forceRelease(w http.ResponseWriter, r *http.Request, dryRun []s
 		Namespace: name.Namespace, Name: name.Name, Verb: "update", Group: GroupVersions[0].Group, Version: GroupVersions[0].Version,
 		Resource: machines, Subresource: layout.MaintenanceForceVerb,
 	}
+	if ofInstance(r) {
+		right.Resource = instances
+	}
 	if err := s.demand(r.Context(), right, "which a release by force needs: ask an administrator, or release without force"); err != nil {
 		return err
 	}
 	caller, _ := request.UserFrom(r.Context())
 	var refused error
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		vm := &v1.VirtualMachine{}
-		if err := s.cluster.Get(r.Context(), name, vm); err != nil {
+		m, _, err := s.machine(r)
+		if err != nil {
 			return err
 		}
-		var changed *v1.VirtualMachine
-		if changed, refused = ForcedRelease(vm, r.URL.Query().Get("pod"), caller.GetName()); refused != nil {
+		var changed lock.Machine
+		if changed, refused = ForcedRelease(m, r.URL.Query().Get("pod"), caller.GetName()); refused != nil {
 			return nil
 		}
-		return s.write(r.Context(), vm, changed, dryRun)
+		return s.write(r.Context(), m, changed, dryRun)
 	})
 	if refused != nil {
 		return refused
@@ -183,13 +226,13 @@ func (s *Server) forceRelease(w http.ResponseWriter, r *http.Request, dryRun []s
 	return s.getMaintenance(w, r)
 }
 
-// maintenancePods are the VM's, whoever made them.
-func (s *Server) maintenancePods(ctx context.Context, vm *v1.VirtualMachine) ([]corev1.Pod, error) {
+// maintenancePods are a machine's, whoever made them.
+func (s *Server) maintenancePods(ctx context.Context, m lock.Machine) ([]corev1.Pod, error) {
 	list := &corev1.PodList{}
-	err := s.cluster.List(ctx, list, client.InNamespace(vm.Namespace),
-		client.MatchingLabels{layout.MaintenanceForLabel: layout.LabelValue(vm.Name)})
+	err := s.cluster.List(ctx, list, client.InNamespace(m.GetNamespace()),
+		client.MatchingLabels{layout.MaintenanceForLabel: layout.LabelValue(m.GetName())})
 	if err != nil {
-		return nil, fmt.Errorf("listing the maintenance pods of VM %s/%s: %w", vm.Namespace, vm.Name, err)
+		return nil, fmt.Errorf("listing the maintenance pods of %s %s/%s: %w", lock.Noun(m), m.GetNamespace(), m.GetName(), err)
 	}
 	return list.Items, nil
 }

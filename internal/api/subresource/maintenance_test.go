@@ -129,6 +129,8 @@ type lab struct {
 	server  *Server
 	cluster client.Client
 	asked   []string
+	// patched is the last VMI that was, which the cluster in memory can't do (it knows no uint64).
+	patched *v1.VirtualMachineInstance
 }
 
 func newLab(t *testing.T, may string, objects ...client.Object) *lab {
@@ -142,6 +144,14 @@ func newLab(t *testing.T, may string, objects ...client.Object) *lab {
 	}
 	l := &lab{}
 	l.cluster = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			if vmi, is := object.(*v1.VirtualMachineInstance); is {
+				l.patched = vmi
+				return nil
+			}
+			return c.Patch(ctx, object, patch, options...)
+		},
+
 		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
 			review, is := object.(*authorizationv1.SubjectAccessReview)
 			if !is {
@@ -161,7 +171,12 @@ func newLab(t *testing.T, may string, objects ...client.Object) *lab {
 // call is a request of ann's, and what comes back: a state, or a sentence.
 func (l *lab) call(t *testing.T, method, query, body string) (maintenance.State, string) {
 	t.Helper()
-	path := Root + "v1/namespaces/lab/virtualmachines/vm-cirros/maintenance" + query
+	return l.callOf(t, "virtualmachines/vm-cirros", method, query, body)
+}
+
+func (l *lab) callOf(t *testing.T, machine, method, query, body string) (maintenance.State, string) {
+	t.Helper()
+	path := Root + "v1/namespaces/lab/" + machine + "/maintenance" + query
 	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
 	ann := &user.DefaultInfo{Name: "ann", Groups: []string{"dev"}, Extra: map[string][]string{"scope": {"all"}}}
 	w := httptest.NewRecorder()
@@ -320,5 +335,32 @@ func TestWhoHasTheDisksIsTold(t *testing.T) {
 	state, refused := l.call(t, http.MethodGet, "", "")
 	if refused != "" || state.Holder == nil || state.Holder.Name != "a" || len(state.Queue) != 1 || state.Queue[0].Name != "b" || l.asked != nil {
 		t.Errorf("got %+v, %s, %v", state, refused, l.asked)
+	}
+}
+
+// TestAVMIWithoutAVMIsReleasedByForce: it has a right of its own, and a VMI of a VM is no machine.
+func TestAVMIWithoutAVMIsReleasedByForce(t *testing.T) {
+	const mayForce = "update " + v1.SubresourceGroupName + " virtualmachineinstances/maintenance-force in lab"
+	lone := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "lone",
+		Labels: map[string]string{layout.MaintenanceLabel: "a"}, Annotations: map[string]string{layout.MaintenanceUIDAnnotation: "uid-a"}}}
+	owned := lone.DeepCopy()
+	owned.Name, owned.OwnerReferences = "owned", []metav1.OwnerReference{{Kind: "VirtualMachine", Name: "owned", Controller: new(true)}}
+	pod := waiting("a", 1)
+	pod.Labels[layout.MaintenanceForLabel] = "lone"
+	l := newLab(t, mayForce, lone, owned, pod)
+	state, refused := l.callOf(t, "virtualmachineinstances/lone", http.MethodDelete, "?force=true", "")
+	vmi := l.patched
+	if refused != "" || vmi == nil || vmi.Annotations[layout.MaintenanceReleaseAnnotation] != "uid-a" || vmi.Annotations[layout.MaintenanceReleaseByAnnotation] != "ann" {
+		t.Errorf("with the right: %s, %v", refused, vmi.Annotations)
+	}
+	if state.Message != "the disks of VMI lone are locked for the pod a" {
+		t.Errorf("it says %q", state.Message)
+	}
+	if _, refused = l.callOf(t, "virtualmachineinstances/owned", http.MethodGet, "", ""); !strings.Contains(refused, "the VMI belongs to the VirtualMachine owned") {
+		t.Errorf("one of a VM: %q", refused)
+	}
+	stranger := newLab(t, mayAll, lone, pod)
+	if _, refused = stranger.callOf(t, "virtualmachineinstances/lone", http.MethodDelete, "?force=true", ""); !strings.Contains(refused, "may not update virtualmachineinstances/maintenance-force") {
+		t.Errorf("without the right: %q", refused)
 	}
 }

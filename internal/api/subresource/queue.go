@@ -14,13 +14,14 @@ import (
 	"drydock.dev/drydock/internal/contracts/maintenance"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/podstatus"
+	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
-// Queue tells who has the disks of a VM, and who waits for them, out of the VM's maintenance pods. vmi is the VM's, nil
-// when there is none.
-func Queue(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, pods []corev1.Pod) maintenance.State {
+// Queue tells who has the disks of a machine, and who waits for them, out of the machine's maintenance pods. vmi is the VM's,
+// nil when there is none, or the machine is a VMI.
+func Queue(m lock.Machine, vmi *v1.VirtualMachineInstance, pods []corev1.Pod) maintenance.State {
 	state := maintenance.State{}
-	holder, locked := vm.Labels[layout.MaintenanceLabel]
+	holder, locked := m.GetLabels()[layout.MaintenanceLabel]
 	if locked {
 		state.Holder = &maintenance.Pod{Name: holder}
 	}
@@ -33,7 +34,12 @@ func Queue(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, pods []corev1.
 			state.Queue = append(state.Queue, tell(&pod))
 		}
 	}
-	state.Message = inTheWay(vm, vmi, state.Holder)
+	switch m := m.(type) {
+	case *v1.VirtualMachine:
+		state.Message = inTheWay(m, vmi, state.Holder)
+	case *v1.VirtualMachineInstance:
+		state.Message = inTheWayOfInstance(m, state.Holder)
+	}
 	return state
 }
 
@@ -67,12 +73,33 @@ func inTheWay(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, holder *mai
 	return ""
 }
 
-// ToRelease is the pod to be deleted so that a VM is unlocked, or one that waits is gone: the one that is named, or the
+// inTheWayOfInstance is inTheWay for a VMI without a VM.
+func inTheWayOfInstance(vmi *v1.VirtualMachineInstance, holder *maintenance.Pod) string {
+	switch {
+	case holder != nil:
+		return fmt.Sprintf("the disks of VMI %s are locked for the pod %s", vmi.Name, holder.Name)
+	case !lock.Wanted(vmi):
+		return fmt.Sprintf("VMI %s is to run: set its spec.startStrategy to %s", vmi.Name, lock.StartStrategy)
+	case vmistatus.StageOf(vmi.Status.Phase) != vmistatus.Waiting:
+		return fmt.Sprintf("the guest of VMI %s has not ended, or its pod is being taken away (phase %s)", vmi.Name, vmi.Status.Phase)
+	}
+	return ""
+}
+
+// machineConflict refuses a verb on a machine in the state that it is in.
+func machineConflict(m lock.Machine, format string, args ...any) error {
+	if vmi, is := m.(*v1.VirtualMachineInstance); is {
+		return vmiConflict(vmi, fmt.Sprintf(format, args...))
+	}
+	return apierrors.NewConflict(v1.Resource("virtualmachine"), m.GetName(), fmt.Errorf(format, args...))
+}
+
+// ToRelease is the pod to be deleted so that a machine is unlocked, or one that waits is gone: the one that is named, or the
 // holder.
-func ToRelease(vm *v1.VirtualMachine, pods []corev1.Pod, name string) (*corev1.Pod, error) {
-	holder, locked := vm.Labels[layout.MaintenanceLabel]
+func ToRelease(m lock.Machine, pods []corev1.Pod, name string) (*corev1.Pod, error) {
+	holder, locked := m.GetLabels()[layout.MaintenanceLabel]
 	if name == "" && !locked {
-		return nil, conflict(vm, "the VM is not locked for maintenance")
+		return nil, machineConflict(m, "the %s is not locked for maintenance", lock.Noun(m))
 	}
 	wanted := cmp.Or(name, holder)
 	for i := range pods {
@@ -81,26 +108,22 @@ func ToRelease(vm *v1.VirtualMachine, pods []corev1.Pod, name string) (*corev1.P
 		}
 	}
 	if locked && wanted == holder {
-		return nil, conflict(vm, "the pod %s, which the disks are locked for, was deleted by force: the lock goes when it can no longer write; "+
+		return nil, machineConflict(m, "the pod %s, which the disks are locked for, was deleted by force: the lock goes when it can no longer write; "+
 			"an administrator who knows that it can't may release by force", holder)
 	}
 	return nil, apierrors.NewNotFound(corev1.Resource("pods"), wanted)
 }
 
-// ForcedRelease is the VM with the request that its lock be taken away from its holder. A pod that is named must be that.
-func ForcedRelease(vm *v1.VirtualMachine, pod, by string) (*v1.VirtualMachine, error) {
-	l, locked := lock.Of(vm)
+// ForcedRelease is the machine with the request that its lock be taken away from its holder. A pod that is named must be that.
+func ForcedRelease(m lock.Machine, pod, by string) (lock.Machine, error) {
+	l, locked := lock.Of(m)
 	switch {
 	case !locked:
-		return nil, conflict(vm, "the VM is not locked for maintenance")
+		return nil, machineConflict(m, "the %s is not locked for maintenance", lock.Noun(m))
 	case pod != "" && pod != l.Pod:
-		return nil, conflict(vm, "the disks are locked for the pod %s, not for %s: one that waits is released without force", l.Pod, pod)
+		return nil, machineConflict(m, "the disks are locked for the pod %s, not for %s: one that waits is released without force", l.Pod, pod)
 	}
-	changed := vm.DeepCopy()
-	if changed.Annotations == nil {
-		changed.Annotations = map[string]string{}
-	}
-	changed.Annotations[layout.MaintenanceReleaseAnnotation] = string(l.UID)
-	changed.Annotations[layout.MaintenanceReleaseByAnnotation] = by
+	changed := m.DeepCopyObject().(lock.Machine)
+	lock.Force(changed, by)
 	return changed, nil
 }

@@ -103,6 +103,9 @@ func (s *Server) routeInstances() {
 	s.route(http.MethodPut, instances, "evacuate/cancel", s.cancelEvacuationOfInstance)
 	s.route(http.MethodPut, instances, "addvolume", s.addToInstance)
 	s.route(http.MethodPut, instances, "removevolume", s.removeFromInstance)
+	s.route(http.MethodPost, instances, layout.MaintenanceVerb, s.createMaintenance)
+	s.route(http.MethodGet, instances, layout.MaintenanceVerb, s.getMaintenance)
+	s.route(http.MethodDelete, instances, layout.MaintenanceVerb, s.deleteMaintenance)
 
 	s.route(http.MethodGet, instances, "guestosinfo", s.stream(nodeapi.GuestOSInfo, Agent))
 	s.route(http.MethodGet, instances, "userlist", s.stream(nodeapi.UserList, Agent))

@@ -172,14 +172,21 @@ func (r *Reconciler) plan(ctx context.Context, key types.NamespacedName) (*obser
 	if err != nil {
 		return nil, hotplug.Plan{}, err
 	}
+	maintained := false
 	plan, err := settle.Plan(ctx, func() (hotplug.Plan, hotplug.Question) {
 		if s == nil {
 			return hotplug.Plan{}, ""
 		}
 		plan := hotplug.Decide(s.Observed)
 		return plan, plan.Needs
-	}, func(ctx context.Context, _ hotplug.Question) (err error) {
-		s, err = r.observe(ctx, key, true)
+	}, func(ctx context.Context, question hotplug.Question) (err error) {
+		if question == hotplug.NeedPods {
+			s, err = r.observe(ctx, key, true)
+		}
+		// About another version of the VMI it is asked anew: the answer has to be the younger one.
+		if maintained = maintained || question == hotplug.NeedMaintainers; maintained && s != nil && err == nil {
+			err = r.observeMaintainers(ctx, s)
+		}
 		return err
 	})
 	return s, plan, err

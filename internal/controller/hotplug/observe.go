@@ -18,6 +18,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/attachmentpods"
+	"drydock.dev/drydock/internal/controller/maintainers"
 	"drydock.dev/drydock/internal/rules/backoff"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplugpod"
@@ -292,6 +293,32 @@ func (r *Reconciler) observeDestinations(ctx context.Context, s *observation) er
 			return err
 		}
 		s.claims[d.To.Claim], d.Unfilled = f.Claim, !f.Filled()
+	}
+	return nil
+}
+
+// maintenancePause is when maintenance pods are looked at again that keep a volume from being plugged.
+const maintenancePause = 5 * time.Second
+
+// observeMaintainers asks the API server for the maintenance pods on the claims that volumes are to be plugged from.
+func (r *Reconciler) observeMaintainers(ctx context.Context, s *observation) error {
+	var claims []string
+	for i := range s.Wanted {
+		claims = append(claims, s.Wanted[i].Claim)
+	}
+	for i := range s.Destinations {
+		claims = append(claims, s.Destinations[i].To.Claim)
+	}
+	s.Maintainers, s.MaintainersAsked = map[string]hotplug.Maintainer{}, true
+	for _, claim := range claims {
+		rival, is, err := maintainers.OnClaim(ctx, r.Reader, types.NamespacedName{Namespace: s.vmi.Namespace, Name: claim})
+		if err != nil {
+			return err
+		}
+		if is {
+			s.Maintainers[claim] = hotplug.Maintainer{Pod: rival.Pod, Of: rival.Maintains}
+			s.lookAgain(maintenancePause)
+		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ package maintainers
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
@@ -30,6 +32,24 @@ func On(ctx context.Context, reader client.Reader, claims []string, pod *corev1.
 	}
 	rival, is := vmilifecycle.MaintainerOn(claims, pod, of)
 	return rival, is, nil
+}
+
+// OnClaim returns a maintenance pod that may write to a claim, and whether there is one. The reader must ask the API server
+// itself.
+func OnClaim(ctx context.Context, reader client.Reader, claim types.NamespacedName) (vmilifecycle.Rival, bool, error) {
+	var list corev1.PodList
+	err := reader.List(ctx, &list, client.InNamespace(claim.Namespace),
+		client.MatchingLabels{v1.AppLabel: layout.MaintenanceApp, layout.ClaimLabel(claim.Name): ""})
+	if err != nil {
+		return vmilifecycle.Rival{}, false, fmt.Errorf("asking for the maintenance pods on the claim %s: %w", claim, err)
+	}
+	for i := range list.Items {
+		rival, is, err := On(ctx, reader, []string{claim.Name}, &list.Items[i])
+		if err != nil || is {
+			return rival, is, err
+		}
+	}
+	return vmilifecycle.Rival{}, false, nil
 }
 
 // Machine reads the machine that the maintenance pods of a name are for, nil for none.

@@ -2,7 +2,7 @@
 // maintenance of the rules decides; this package observes and acts.
 //
 // It owns the lock on a VM or a VMI, and of maintenance pods their gate, their finalizer and their condition. It must not decide,
-// and decides on nothing that a cache says: what wakes it is a reason to ask.
+// and nothing that a cache says lets a pod run: what wakes it is a reason to ask, and what is in the way is a reason to wait.
 package maintenance
 
 import (
@@ -143,11 +143,10 @@ func (r *Reconciler) ask(ctx context.Context, question maintenance.Question, key
 		o.Holder, err = versioned.Read[corev1.Pod](ctx, r.Reader, "pod", types.NamespacedName{Namespace: key.Namespace, Name: l.Pod})
 		o.HolderAsked = true
 	case maintenance.NeedLook:
-		pod := o.Holder
-		if pod == nil {
-			pod = maintenance.Next(o.Pods)
-		}
-		o.Look, err = r.look(ctx, o.Machine, pod)
+		o.Look, err = r.look(ctx, o.Machine, next(o))
+	case maintenance.NeedPlugged:
+		o.Look.Plugged, err = r.plugged(ctx, o.Machine, maintenance.Claims(o.Machine, next(o)))
+		o.Look.PluggedAsked = true
 	case maintenance.NeedLater:
 		o.Later, err = maintainers.Machine(ctx, r.Reader, key)
 		o.LaterAsked = true
@@ -155,4 +154,12 @@ func (r *Reconciler) ask(ctx context.Context, question maintenance.Question, key
 		err = fmt.Errorf("nobody can ask for %s", question)
 	}
 	return err
+}
+
+// next is the pod that what is in the way is asked for.
+func next(o *maintenance.Observed) *corev1.Pod {
+	if o.Holder != nil {
+		return o.Holder
+	}
+	return maintenance.Next(o.Pods)
 }

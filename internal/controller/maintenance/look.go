@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/maintainers"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/datavolume"
@@ -112,7 +113,32 @@ func (r *Reconciler) users(ctx context.Context, namespace string, claims []strin
 	return out, nil
 }
 
-// pageSize is how many pods of a namespace are read at once to find those that nobody controls.
+// plugged is another VMI's guest that one of the claims is plugged into: one that the cache shows, or else one that the API
+// server knows of.
+func (r *Reconciler) plugged(ctx context.Context, m lock.Machine, claims []string) (maintenance.Plugged, error) {
+	for _, claim := range claims {
+		key := &corev1.PersistentVolumeClaim{}
+		key.Namespace, key.Name = m.GetNamespace(), claim
+		users, err := claimusers.List(ctx, r.Client, key)
+		if err != nil {
+			return maintenance.Plugged{}, err
+		}
+		if in := maintenance.PluggedInto(m, claims, users); in.VMI != "" {
+			return in, nil
+		}
+	}
+	for page := (v1.VirtualMachineInstanceList{}); ; {
+		err := r.Reader.List(ctx, &page, client.InNamespace(m.GetNamespace()), client.Limit(pageSize), client.Continue(page.Continue))
+		if err != nil {
+			return maintenance.Plugged{}, fmt.Errorf("asking for the guests that disks of %s/%s are plugged into: %w", m.GetNamespace(), m.GetName(), err)
+		}
+		if in := maintenance.PluggedInto(m, claims, page.Items); in.VMI != "" || page.Continue == "" {
+			return in, nil
+		}
+	}
+}
+
+// pageSize is how many objects of a namespace are read at once to find what no selector finds.
 const pageSize = 500
 
 // bystanders names the pods that use one of the claims and are none of Drydock's.

@@ -6,11 +6,13 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/claimusers"
+	"drydock.dev/drydock/internal/controller/maintainers"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/placement"
@@ -43,8 +45,8 @@ func (r *Reconciler) Destinations(ctx context.Context, vmi *v1.VirtualMachineIns
 	return out, nil
 }
 
-// userOf is another VMI whose guest may write to a claim, "" for none: the pods of guests that start with it
-// are the API server's word, those that it is plugged into a cache's.
+// userOf is what may write to a claim, another VMI's guest or a maintenance pod, "" for nothing: the pods of guests that start
+// with it and of maintenance are the API server's word, those that it is plugged into a cache's.
 func (r *Reconciler) userOf(ctx context.Context, vmi *v1.VirtualMachineInstance, claim string) (string, error) {
 	var pods corev1.PodList
 	err := r.Reader.List(ctx, &pods, client.InNamespace(vmi.Namespace),
@@ -54,8 +56,15 @@ func (r *Reconciler) userOf(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	}
 	for i := range pods.Items {
 		if rival, is := vmilifecycle.RivalOf(vmi, &pods.Items[i]); is {
-			return rival.VMI, nil
+			return "the VMI " + rival.VMI, nil
 		}
+	}
+	rival, is, err := maintainers.OnClaim(ctx, r.Reader, types.NamespacedName{Namespace: vmi.Namespace, Name: claim})
+	if err != nil {
+		return "", err
+	}
+	if is {
+		return fmt.Sprintf("the maintenance pod %s of %s", rival.Pod, rival.Maintains), nil
 	}
 	key := &corev1.PersistentVolumeClaim{}
 	key.Namespace, key.Name = vmi.Namespace, claim
@@ -65,7 +74,7 @@ func (r *Reconciler) userOf(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	}
 	for i := range users {
 		if user := &users[i]; user.UID != vmi.UID && !user.IsFinal() {
-			return user.Name, nil
+			return "the VMI " + user.Name, nil
 		}
 	}
 	return "", nil

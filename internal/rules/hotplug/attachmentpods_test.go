@@ -117,7 +117,7 @@ func TestPlanOfSeveralAttachmentPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.o.Prefix, test.o.Budget.State = "hp", BudgetRight
-			if got := told(Decide(test.o)); got != test.want {
+			if got := told(decided(test.o)); got != test.want {
 				t.Errorf("\n got %s\nwant %s", got, test.want)
 			}
 		})
@@ -151,7 +151,7 @@ func TestWhatIsSaidOfAVolume(t *testing.T) {
 			saying(through(1, v1.HotplugVolumeAttachedToNode, "a"), ReasonAttachFailed, "exceeded quota")},
 	} {
 		test.o.Prefix = "hp"
-		if got := Decide(test.o).Entries[0]; got != test.want {
+		if got := decided(test.o).Entries[0]; got != test.want {
 			t.Errorf("%s:\n got %+v\nwant %+v", name, got, test.want)
 		}
 	}

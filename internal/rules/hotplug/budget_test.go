@@ -73,12 +73,12 @@ func TestWithoutABudgetOnlyWhatTheGuestHasIsHeld(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			test.o.Prefix = "hp"
-			if got := guardedOf(Decide(test.o)); got != test.want {
+			if got := guardedOf(decided(test.o)); got != test.want {
 				t.Errorf("without a budget %q are made, want %q", got, test.want)
 			}
 			whole := strings.ReplaceAll(strings.Trim(test.want, "|"), "|", " ") + "|"
 			test.o.Budget.State = BudgetRight
-			if got := guardedOf(Decide(test.o)); got != whole {
+			if got := guardedOf(decided(test.o)); got != whole {
 				t.Errorf("within a budget %q are made, want %q", got, whole)
 			}
 		})
@@ -89,12 +89,12 @@ func TestWhyThereIsNoBudgetIsSaidOfTheVolumesThatWaitForIt(t *testing.T) {
 	const why = "the PodDisruptionBudget hp can't be made: exceeded quota"
 	o := Observed{Prefix: "hp", Wanted: want("a", "b"), Entries: []Entry{through(1, v1.VolumeReady, "a"), through(0, v1.VolumeBound, "b")},
 		Record: Record{Generation: 2, Pods: []AttachmentPod{noted(held(1, "a")), held(2, "b")}}, Pods: []Pod{runs(1, "a")}, Budget: Budget{Why: why}}
-	plan := Decide(o)
+	plan := decided(o)
 	if a, b := plan.Entries[0], plan.Entries[1]; a != o.Entries[0] || b.Reason != ReasonAttachFailed || b.Message != why {
 		t.Errorf("the entries are %+v", plan.Entries)
 	}
 	o.Entries, o.Budget = plan.Entries, Budget{State: BudgetRight}
-	if plan = Decide(o); plan.Entries[1].Message != "" {
+	if plan = decided(o); plan.Entries[1].Message != "" {
 		t.Errorf("with a budget the entry is %+v", plan.Entries[1])
 	}
 }

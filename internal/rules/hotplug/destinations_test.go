@@ -54,7 +54,7 @@ func TestTheTargetHoldsTheNewClaim(t *testing.T) {
 		"nothing but the node moves": {nil, comes(held(2, "a")), []Pod{elsewhere(runs(2, "a"), false)}, "hp-1 a=a, hp-2 a=a", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := Decide(Observed{
+			plan := decided(Observed{
 				Prefix: "hp", Stage: Moving, Move: under, Destinations: test.to, Entries: []Entry{through(1, v1.VolumeReady, "a")},
 				Record: Record{Generation: 2, Pods: []AttachmentPod{noted(held(1, "a"))}, Incoming: test.incoming},
 				Pods:   append([]Pod{runs(1, "a")}, test.pods...),
@@ -91,7 +91,7 @@ func TestAVolumeThatHasComeToAnotherClaim(t *testing.T) {
 			through(1, v1.HotplugVolumeAttachedToNode, "a=x"), []Pod{elsewhere(runs(1, "a"), true), runs(2, "a=x")}, "a=x AttachedToNode hp-1; hp-2{a}"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := told(Decide(Observed{
+			got := told(decided(Observed{
 				Prefix: "hp", MaxAttachmentPods: 4, Live: true, Move: Move{Migration: "m", Arrived: true}, Wanted: want("a=x"), Entries: []Entry{test.entry},
 				Record: Record{Generation: 2, Pods: []AttachmentPod{noted(held(2, "a=x"))}}, Pods: test.pods, Budget: Budget{State: BudgetRight},
 			}))

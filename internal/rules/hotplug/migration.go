@@ -194,7 +194,11 @@ func comingTo(vmi *v1.VirtualMachineInstance) []AttachmentPod {
 // planMove is the plan while the guest moves: its volumes are held at the target, too, and nothing
 // else changes.
 func (p *planning) planMove() Plan {
-	if p.followMove(); !sameRecord(p.record, p.Record) {
+	p.followMove()
+	if p.unasked {
+		return Plan{Needs: NeedMaintainers, Entries: p.Entries, Record: p.Record}
+	}
+	if !sameRecord(p.record, p.Record) {
 		return Plan{Changed: true, Entries: p.entries, Record: p.record}
 	}
 	out := Plan{Entries: p.entries, Record: p.record}

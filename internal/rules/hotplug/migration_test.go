@@ -132,7 +132,7 @@ func TestVolumesAreHeldAtTheTargetFirst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.o.Prefix, test.o.Budget.State, test.o.MaxAttachmentPods = "hp", BudgetRight, 4
-			if got := toldMove(Decide(test.o)); got != test.want {
+			if got := toldMove(decided(test.o)); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 		})

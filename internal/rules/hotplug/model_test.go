@@ -287,7 +287,7 @@ func uidOf(uid types.UID) uint8 {
 
 // observed is what the planner gets to see of a VMI and pods.
 func (sc *scenario) observed(vmi *object, seen *pods, stuck, settled, live bool) hotplug.Observed {
-	o := hotplug.Observed{Prefix: "hp", Settled: settled, Live: live, MaxAttachmentPods: sc.maxAttachmentPods, Budget: hotplug.Budget{State: hotplug.BudgetRight}}
+	o := hotplug.Observed{Prefix: "hp", Settled: settled, Live: live, MaxAttachmentPods: sc.maxAttachmentPods, MaintainersAsked: true, Budget: hotplug.Budget{State: hotplug.BudgetRight}}
 	for v := range sc.volumes {
 		if vmi.wanted.has(v) {
 			o.Wanted = append(o.Wanted, hotplug.Wanted{Volume: volumeNames[sc.at(v, vmi.node)], Attach: true, Alone: sc.exclusive.has(v)})

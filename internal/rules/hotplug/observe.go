@@ -104,6 +104,10 @@ type Observed struct {
 	// Live reports whether the API server itself was asked for the pods, and then for
 	// the VMI.
 	Live bool
+	// Maintainers are the maintenance pods that may write to claims which volumes are to be plugged from, by claim, as the
+	// API server said after it had the VMI as it is observed; MaintainersAsked reports whether it was asked.
+	Maintainers      map[string]Maintainer
+	MaintainersAsked bool
 	// Settled reports whether nothing has changed for a while: a time to merge attachment pods.
 	Settled bool
 	// MaxAttachmentPods is how many attachment pods may stay at rest, those of volumes that can't
@@ -122,8 +126,8 @@ const NeedPods Question = "the attachment pods, and then the VMI"
 // brings is planned anew on the answer.
 type Plan struct {
 	Changed bool
-	// Needs is what has to be asked before any pod is made or deleted: then this is no
-	// plan, and another one is to be made. A plan that changes the VMI needs nothing.
+	// Needs is what has to be asked before the VMI is changed (NeedMaintainers), or before any pod is made or
+	// deleted: then this is no plan, and another one is to be made.
 	Needs Question
 	// Entries and Record are the VMI's as they should be.
 	Entries []Entry

@@ -27,7 +27,7 @@ func (c *cluster) second() {
 	}
 	c.Live = true
 	for range 10 {
-		plan := Decide(c.Observed)
+		plan := decided(c.Observed)
 		c.Entries, c.Record = plan.Entries, plan.Record
 		for _, h := range plan.Create {
 			c.made++

@@ -17,6 +17,8 @@ type planning struct {
 	Observed
 	entries []Entry
 	record  Record
+	// unasked means that the plan depends on who has claims for maintenance, which was not asked for.
+	unasked bool
 }
 
 // Decide gives the plan for what was observed.
@@ -34,6 +36,7 @@ func Decide(o Observed) Plan {
 		return p.planMove()
 	}
 	p.record = p.record.after(o.Move)
+	p.heedMaintainers()
 	p.syncSpec()
 	p.replaceDead()
 	p.coverNew()
@@ -48,6 +51,9 @@ func Decide(o Observed) Plan {
 }
 
 func (p *planning) plan() Plan {
+	if p.unasked {
+		return Plan{Needs: NeedMaintainers, Entries: p.Entries, Record: p.Record}
+	}
 	out := Plan{Entries: p.entries, Record: p.record}
 	out.Changed = !slices.Equal(p.entries, p.Entries) || !sameRecord(p.record, p.Record)
 	if out.Changed {
@@ -135,6 +141,8 @@ func (p *planning) assign() {
 		next := p.serving(e.Volume)
 		switch {
 		case next != nil && attached && p.unsettled(e):
+		case next != nil && !attached && !w.Empty && p.maintained(e.Claim) != "":
+			*e = Entry{Volume: e.Volume, Phase: v1.VolumePending, Reason: ReasonClaimInUse, Message: p.maintained(e.Claim)}
 		case next != nil && !w.Empty:
 			*e = Entry{Volume: e.Volume, Phase: v1.HotplugVolumeAttachedToNode, PodName: next.Name, PodUID: next.UID}
 		case !attached:

@@ -55,6 +55,12 @@ func starts(n int, names ...string) Pod {
 	return pod
 }
 
+// decided is a plan where no maintenance pod has a claim, and that was asked for.
+func decided(o Observed) Plan {
+	o.MaintainersAsked = true
+	return Decide(o)
+}
+
 // told is a plan in words.
 func told(p Plan) string {
 	var out []string
@@ -197,7 +203,7 @@ func TestPlan(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			test.o.Prefix, test.o.Budget.State = "hp", BudgetRight
-			plan := Decide(test.o)
+			plan := decided(test.o)
 			if got := told(plan); got != test.want {
 				t.Errorf("\n got %s\nwant %s", got, test.want)
 			}
@@ -211,21 +217,21 @@ func TestPlan(t *testing.T) {
 func TestWhyAAttachmentPodDoesNotStartIsSaidOfItsVolumes(t *testing.T) {
 	o := Observed{Prefix: "hp", Wanted: want("a"), Entries: []Entry{through(0, v1.VolumeBound, "a")}, Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}}}
 	o.Failures = map[string]string{"hp-1": "exceeded quota"}
-	if e := Decide(o).Entries[0]; e.Reason != ReasonAttachFailed || e.Message != "exceeded quota" {
+	if e := decided(o).Entries[0]; e.Reason != ReasonAttachFailed || e.Message != "exceeded quota" {
 		t.Errorf("a pod that can't be made: %+v", e)
 	}
 	pod := starts(1, "a")
 	pod.Why = "0/2 nodes are available"
 	o.Pods = []Pod{pod}
-	if e := Decide(o).Entries[0]; e.Message != pod.Why {
+	if e := decided(o).Entries[0]; e.Message != pod.Why {
 		t.Errorf("a pod that does not start: %+v", e)
 	}
 	o.Entries = []Entry{through(7, v1.HotplugVolumeAttachedToNode, "a")}
-	if e := Decide(o).Entries[0]; e.Message != pod.Why || e.PodName != "hp-7" {
+	if e := decided(o).Entries[0]; e.Message != pod.Why || e.PodName != "hp-7" {
 		t.Errorf("the same, after a pod that has died: %+v", e)
 	}
 	o.Entries[0].Reason, o.Entries[0].Message = "FailedHotplug", "virt-handler's"
-	if e := Decide(o).Entries[0]; e.Message != "virt-handler's" {
+	if e := decided(o).Entries[0]; e.Message != "virt-handler's" {
 		t.Errorf("what virt-handler says of it is gone: %+v", e)
 	}
 }

@@ -91,7 +91,7 @@ func (p *planning) noteUIDs() { p.noteUIDsOf(p.record.Pods) }
 func (p *planning) noteUIDsOf(list []AttachmentPod) {
 	for i := range list {
 		h := &list[i]
-		if pod := p.pod(h.Name); h.UID == "" && pod != nil && pod.Alive() && p.filled(h) {
+		if pod := p.pod(h.Name); h.UID == "" && pod != nil && pod.Alive() && p.filled(h) && !p.withheldAtTarget(h) {
 			h.UID = pod.UID
 		}
 	}

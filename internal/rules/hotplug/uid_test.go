@@ -19,11 +19,11 @@ func TestTheUIDOfAPodIsNotedWithTheWriteThatUsesIt(t *testing.T) {
 		Prefix: "hp", MaxAttachmentPods: 1, Wanted: want("a"), Record: Record{Generation: 1, Pods: []AttachmentPod{held(1, "a")}},
 		Entries: []Entry{through(0, v1.VolumeBound, "a")}, Pods: []Pod{starts(1, "a")},
 	}
-	if plan := Decide(o); plan.Changed {
+	if plan := decided(o); plan.Changed {
 		t.Errorf("a pod that does not run yet is written: %+v", plan.Record)
 	}
 	o.Pods = []Pod{runs(1, "a")}
-	plan := Decide(o)
+	plan := decided(o)
 	if e := plan.Entries[0]; e.Phase != v1.HotplugVolumeAttachedToNode || e.PodUID != "u1" || plan.Record.Pods[0].UID != "u1" {
 		t.Errorf("the entry is %+v, the record %+v", e, plan.Record)
 	}
@@ -36,7 +36,7 @@ func TestAPodIsHandedOverToOnlyAfterItsUIDWasNoted(t *testing.T) {
 		Entries: []Entry{through(1, v1.VolumeReady, "a"), through(0, v1.VolumeBound, "b")},
 		Pods:    []Pod{runs(1, "a"), runs(2, "a", "b")},
 	}
-	plan := Decide(o)
+	plan := decided(o)
 	if !plan.Changed || !plan.Record.Has("hp-2", "u2") {
 		t.Errorf("the record is %+v", plan.Record)
 	}
@@ -57,11 +57,11 @@ func TestAPodOfAnotherUIDIsForeign(t *testing.T) {
 			n = 0
 		}
 		o.Live, o.Entries = false, []Entry{through(n, phase, "a")}
-		if plan := Decide(o); plan.Needs != NeedPods || plan.Changed {
+		if plan := decided(o); plan.Needs != NeedPods || plan.Changed {
 			t.Errorf("%s: on the word of a cache: %+v", phase, plan)
 		}
 		o.Live = true
-		plan := Decide(o)
+		plan := decided(o)
 		if len(plan.Record.Pods) != 1 || plan.Record.Pods[0].Name != "hp-2" || plan.Record.Pods[0].UID != "" {
 			t.Errorf("%s: the record is %+v", phase, plan.Record)
 		}
@@ -79,7 +79,7 @@ func TestAPodWhoseUIDWasNotedIsNeverMadeAgain(t *testing.T) {
 		Record:  Record{Generation: 1, Pods: []AttachmentPod{noted(held(1, "a"))}},
 		Entries: []Entry{through(0, v1.VolumeBound, "a")},
 	}
-	plan := Decide(o)
+	plan := decided(o)
 	if len(plan.Create) > 0 || len(plan.Record.Pods) != 1 || plan.Record.Pods[0].Name != "hp-2" {
 		t.Errorf("planned: %+v", plan)
 	}

@@ -49,6 +49,8 @@ func (sc *scenario) explore() (*exploration.Graph[state, step], error) {
 				return errTwoHolders
 			case writes && s.vmi.guest:
 				return errGuest
+			case writes && s.plug.handed:
+				return errPlugged
 			}
 			return nil
 		},
@@ -60,7 +62,7 @@ func (sc *scenario) explore() (*exploration.Graph[state, step], error) {
 		},
 		Progress: func(st step) (uint8, bool) { return 0, !st.disturbs },
 		Good: func(s *state) bool {
-			if s.vm.holder > 0 {
+			if s.vm.holder > 0 || s.plug.wanted && !s.plug.handed {
 				return false
 			}
 			for i, p := range s.pods {
@@ -100,16 +102,9 @@ func seen(change func(*Observed)) rules {
 
 // TestWhatIsWrongIsFound puts what could be wrong in the place of each rule.
 func TestWhatIsWrongIsFound(t *testing.T) {
-	deletionIsTheEnd := seen(func(o *Observed) {
-		for _, p := range append(o.Pods, o.Holder) {
-			if p != nil && p.DeletionTimestamp != nil {
-				finished(p)
-			}
-		}
-	})
 	withoutSecondLook := seen(func(o *Observed) {
 		if _, locked := lock.Of(o.Machine); locked {
-			o.Look = &Look{}
+			o.Look = &Look{PluggedAsked: true}
 		}
 	})
 	withoutOpening := drydocks
@@ -137,30 +132,50 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		}
 		return p
 	}
-	for name, c := range map[string]struct {
-		rules rules
-		sc    scenario
-		want  error
-	}{
-		"the lock goes when the pod's deletion is requested: a second pod": {deletionIsTheEnd, scenario{budget: [budgets]int8{creates: 2, deletes: 1, silences: 1}}, errTwoHolders},
-		"the lock goes when the pod's deletion is requested: a start":      {deletionIsTheEnd, scenario{budget: [budgets]int8{creates: 1, deletes: 1, starts: 1}}, errGuest},
+	expectFound(t, map[string]mutant{
+		"the lock goes when the pod's deletion is requested: a second pod": {deletionIsTheEnd(), scenario{budget: [budgets]int8{creates: 2, deletes: 1, silences: 1}}, errTwoHolders},
+		"the lock goes when the pod's deletion is requested: a start":      {deletionIsTheEnd(), scenario{budget: [budgets]int8{creates: 1, deletes: 1, starts: 1}}, errGuest},
 		"the start looks at the cache":                                     {startLooksAtTheCache, scenario{always: true, budget: [budgets]int8{creates: 1, starts: 2}}, errGuest},
 		"the lock is taken without a second look":                          {withoutSecondLook, scenario{always: true, budget: [budgets]int8{creates: 1, starts: 2}}, errGuest},
 		"the gate comes off before the VM is open, and two leaders":        {withoutOpening, scenario{budget: [budgets]int8{creates: 1, starts: 2, startsPast: 1}}, errGuest},
 		"the youngest pod comes first":                                     {youngestFirst, scenario{budget: [budgets]int8{creates: 2}}, errUnfair},
 		"the lock is not released":                                         {neverReleased, scenario{budget: [budgets]int8{creates: 1}}, errStuck},
-	} {
+	})
+}
+
+// mutant is a scenario with a rule in it that is wrong, and what that breaks.
+type mutant struct {
+	rules rules
+	sc    scenario
+	want  error
+}
+
+// expectFound expects the exploration to find what each mutant breaks.
+func expectFound(t *testing.T, mutants map[string]mutant) {
+	t.Helper()
+	for name, m := range mutants {
 		t.Run(name, func(t *testing.T) {
-			c.sc.rules = c.rules
-			g, err := c.sc.explore()
+			m.sc.rules = m.rules
+			g, err := m.sc.explore()
 			var broken *exploration.Violation
 			if !errors.As(err, &broken) {
 				t.Fatalf("it survives (%v): %d states, %d transitions", err, g.States(), g.Transitions)
 			}
 			t.Log(broken)
-			if !errors.Is(broken.Broken, c.want) {
-				t.Errorf("it breaks %v, expected %v", broken.Broken, c.want)
+			if !errors.Is(broken.Broken, m.want) {
+				t.Errorf("it breaks %v, expected %v", broken.Broken, m.want)
 			}
 		})
 	}
+}
+
+// deletionIsTheEnd are rules that take a pod for ended whose deletion was requested.
+func deletionIsTheEnd() rules {
+	return seen(func(o *Observed) {
+		for _, p := range append(o.Pods, o.Holder) {
+			if p != nil && p.DeletionTimestamp != nil {
+				finished(p)
+			}
+		}
+	})
 }

@@ -1,7 +1,6 @@
 package maintenance
 
 import (
-	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -141,39 +140,15 @@ func TestWhatIsWrongOfAVMIIsFound(t *testing.T) {
 			vmi.Status.Phase = v1.Pending
 		}
 		if o.Look != nil {
-			o.Look = &Look{}
+			o.Look = &Look{PluggedAsked: true}
 		}
 	})
-	deletionIsTheEnd := seen(func(o *Observed) {
-		for _, p := range append(o.Pods, o.Holder) {
-			if p != nil && p.DeletionTimestamp != nil {
-				finished(p)
-			}
-		}
+	expectFound(t, map[string]mutant{
+		"the handover does not mind what was written since":  {blindly, scenario{instance: true, budget: [budgets]int8{creates: 1, starts: 2}}, errGuest},
+		"the VMI's loop does not look at the lock":           {withoutTheLock, scenario{instance: true, budget: [budgets]int8{creates: 1, starts: 1}}, errGuest},
+		"a VMI is locked in any phase":                       {anyPhase, scenario{instance: true, always: true, budget: [budgets]int8{creates: 1, starts: 1}}, errGuest},
+		"the lock goes when the pod's deletion is requested": {deletionIsTheEnd(), scenario{instance: true, budget: [budgets]int8{creates: 1, deletes: 1, silences: 1, starts: 1}}, errGuest},
 	})
-	for name, c := range map[string]struct {
-		rules rules
-		sc    scenario
-		want  error
-	}{
-		"the handover does not mind what was written since":  {blindly, scenario{budget: [budgets]int8{creates: 1, starts: 2}}, errGuest},
-		"the VMI's loop does not look at the lock":           {withoutTheLock, scenario{budget: [budgets]int8{creates: 1, starts: 1}}, errGuest},
-		"a VMI is locked in any phase":                       {anyPhase, scenario{always: true, budget: [budgets]int8{creates: 1, starts: 1}}, errGuest},
-		"the lock goes when the pod's deletion is requested": {deletionIsTheEnd, scenario{budget: [budgets]int8{creates: 1, deletes: 1, silences: 1, starts: 1}}, errGuest},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c.sc.rules, c.sc.instance = c.rules, true
-			g, err := c.sc.explore()
-			var broken *exploration.Violation
-			if !errors.As(err, &broken) {
-				t.Fatalf("it survives (%v): %d states, %d transitions", err, g.States(), g.Transitions)
-			}
-			t.Log(broken)
-			if !errors.Is(broken.Broken, c.want) {
-				t.Errorf("it breaks %v, expected %v", broken.Broken, c.want)
-			}
-		})
-	}
 }
 
 func TestWhatIsInTheWayOfAVMI(t *testing.T) {

@@ -58,7 +58,9 @@ type leader struct {
 	holder        podState
 	asked         bool
 	looked, guest bool
-	laterAsked    bool
+	// pluggedAsked means that it has looked for plugged disks, and plugged that there was one.
+	pluggedAsked, plugged bool
+	laterAsked            bool
 }
 
 // things that happen a limited number of times.
@@ -69,6 +71,7 @@ const (
 	starts
 	startsPast
 	forces
+	plugs
 	budgets
 )
 
@@ -80,6 +83,7 @@ type state struct {
 	procs  [mostPods]process
 	silent bool
 	vmi    instance
+	plug   plug
 	slow   leader
 	budget [budgets]int8
 }
@@ -93,6 +97,9 @@ func (s *state) String() string {
 	}
 	if v := s.vmi; v.exists {
 		text += fmt.Sprintf(" vmi{handing %t, handed %t, guest %t, deleting %t}", v.handing, v.handed, v.guest, v.deleting)
+	}
+	if s.plug.wanted {
+		text += fmt.Sprintf(" plug%+v", s.plug)
 	}
 	return text
 }

@@ -9,6 +9,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
@@ -29,7 +30,14 @@ type Look struct {
 	Users []*corev1.Pod
 	// DataVolumes are those of the claims.
 	DataVolumes []*cdiv1.DataVolume
+	// Plugged is a claim that is plugged into the guest of another VMI (hotplug.Plugged), or is about to be; PluggedAsked that
+	// this was asked for.
+	Plugged      Plugged
+	PluggedAsked bool
 }
+
+// Plugged is a claim in the guest of a VMI. The zero value is none.
+type Plugged struct{ Claim, VMI string }
 
 // Claims are the claims of a machine and of a pod, each once. What the pod does to any of them must not be done beside
 // another's writing, nor beside one that is being read for a copy.
@@ -88,6 +96,9 @@ func Obstacle(m lock.Machine, pod *corev1.Pod, look *Look) string {
 			return fmt.Sprintf("the DataVolume %s is not filled yet (phase %q)", dv.Name, dv.Status.Phase)
 		}
 	}
+	if p := look.Plugged; p.VMI != "" {
+		return fmt.Sprintf("the claim %s is plugged into the guest of VMI %s", p.Claim, p.VMI)
+	}
 	return ""
 }
 
@@ -139,6 +150,18 @@ func ofRival(r vmilifecycle.Rival, of string) string {
 		return fmt.Sprintf("the claim %s is written to by the guest of VMI %s (pod %s)", r.Claim, r.VMI, r.Pod)
 	}
 	return fmt.Sprintf("the launcher pod %s of the %s has not ended", r.Pod, of)
+}
+
+// PluggedInto finds one of the claims in the guest of one of these VMIs that is not the machine's own.
+func PluggedInto(m lock.Machine, claims []string, vmis []v1.VirtualMachineInstance) Plugged {
+	for i := range vmis {
+		if vmi := &vmis[i]; vmi.Name != m.GetName() {
+			if claim := hotplug.Plugged(vmi, claims); claim != "" {
+				return Plugged{Claim: claim, VMI: vmi.Name}
+			}
+		}
+	}
+	return Plugged{}
 }
 
 // Bystanders names the pods that use one of the claims and are none of Drydock's: nobody keeps them from writing.

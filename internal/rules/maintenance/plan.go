@@ -42,6 +42,9 @@ const (
 	NeedHolder Question = "the pod that holds the lock"
 	// NeedLook asks for what may be in the way.
 	NeedLook Question = "what may use the machine's disks"
+	// NeedPlugged asks for the guests that one of the disks is plugged into. It takes reading every VMI of the namespace, so
+	// it is asked last.
+	NeedPlugged Question = "the guests that a disk is plugged into"
 	// NeedLater asks for the machine once more.
 	NeedLater Question = "the machine after its pods"
 )
@@ -201,8 +204,12 @@ func (d *decision) openOrYield() {
 		d.Needs = NeedLook
 		return
 	}
-	if why := d.obstacle(d.o.Holder); why != "" {
+	switch why := d.obstacle(d.o.Holder); {
+	case why != "":
 		d.write(Unlock, lock.Drop)
+		return
+	case !d.o.Look.PluggedAsked:
+		d.Needs = NeedPlugged
 		return
 	}
 	d.write(Open, lock.Open)
@@ -228,9 +235,13 @@ func (d *decision) decideUnlocked() {
 		return
 	}
 	next := waiting[0]
-	if why := d.obstacle(next); why != "" {
+	switch why := d.obstacle(next); {
+	case why != "":
 		d.queue(why)
 		d.After = obstaclePause
+		return
+	case !d.o.Look.PluggedAsked:
+		d.Needs = NeedPlugged
 		return
 	}
 	d.write(Lock, func(m metav1.Object) { lock.Take(m, next, d.o.Now) })

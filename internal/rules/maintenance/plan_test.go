@@ -62,7 +62,7 @@ func forced(uid string) vmChange {
 func pods(list ...*corev1.Pod) []*corev1.Pod { return list }
 
 func TestTheNextStep(t *testing.T) {
-	free := &Look{}
+	unsure, free := &Look{}, &Look{PluggedAsked: true}
 	taken := &Look{VMI: &v1.VirtualMachineInstance{}}
 	holding := func(p *corev1.Pod, look *Look, changes ...vmChange) Observed {
 		return Observed{Machine: newVM(append([]vmChange{held}, changes...)...), Pods: pods(newPod("b")), Holder: p, HolderAsked: true, Look: look}
@@ -75,30 +75,32 @@ func TestTheNextStep(t *testing.T) {
 		event string
 		waits int
 	}{
-		"nothing waits":                             {Observed{Machine: newVM()}, "", Rest, "", "", 0},
-		"a pod waits: it is looked":                 {Observed{Machine: newVM(), Pods: pods(newPod("a"))}, NeedLook, Rest, "", "", 0},
-		"nothing is in the way":                     {Observed{Machine: newVM(), Pods: pods(newPod("a")), Look: free}, "", Lock, "a", "", 0},
-		"something is":                              {Observed{Machine: newVM(), Pods: pods(newPod("a"), newPod("b")), Look: taken}, "", Rest, "", "", 2},
-		"the older one is first":                    {Observed{Machine: newVM(), Pods: pods(newPod("a"), newPod("b", older)), Look: free}, "", Lock, "b", "", 0},
-		"of the same second the lesser UID is":      {Observed{Machine: newVM(), Pods: pods(newPod("b"), newPod("a")), Look: free}, "", Lock, "a", "", 0},
-		"a pod without a gate waits for nothing":    {Observed{Machine: newVM(), Pods: pods(newPod("a", lifted, vouched))}, "", Rest, "", "", 0},
-		"a pod that was vouched for has no turn":    {Observed{Machine: newVM(), Pods: pods(newPod("a", vouched))}, "", Rest, "", "", 0},
-		"one that is being deleted is not locked":   {Observed{Machine: newVM(), Pods: pods(newPod("a", deleted))}, NeedLater, Rest, "", "", 0},
-		"it is let go":                              {Observed{Machine: newVM(), Pods: pods(newPod("a", deleted)), LaterAsked: true}, "", LetGo, "a", "", 0},
-		"unless the VM was locked for it meanwhile": {Observed{Machine: newVM(), Pods: pods(newPod("a", deleted)), LaterAsked: true, Later: newVM(held)}, "", Rest, "", "", 0},
-		"the VM is being deleted: nothing is begun": {Observed{Machine: newVM(going), Pods: pods(newPod("a"))}, "", Rest, "", "", 0},
-		"the VM is gone: what waits is deleted":     {Observed{Pods: pods(newPod("a"))}, "", Delete, "a", "", 0},
-		"what has ended is let go":                  {Observed{Pods: pods(newPod("a", bound, lifted, finished)), LaterAsked: true}, "", LetGo, "a", "", 0},
-		"another one that had the lock runs":        {Observed{Machine: newVM(), Pods: pods(newPod("a"), newPod("z", lifted, bound)), Look: free}, "", Rest, "", "", 1},
-		"it was vouched for":                        {Observed{Machine: newVM(), Pods: pods(newPod("a"), newPod("z", lifted, bound, vouched)), Look: free}, "", Lock, "a", "", 0},
-		"somebody took the label away":              {Observed{Machine: newVM(held, func(vm *v1.VirtualMachine) { vm.Labels = nil })}, "", Forget, "", "", 0},
-		"a request for nothing":                     {Observed{Machine: newVM(forced("x"))}, "", Forget, "", "", 0},
+		"nothing waits":             {Observed{Machine: newVM()}, "", Rest, "", "", 0},
+		"a pod waits: it is looked": {Observed{Machine: newVM(), Pods: pods(newPod("a"))}, NeedLook, Rest, "", "", 0},
+		"nothing is seen in the way: it is asked for plugs": {Observed{Machine: newVM(), Pods: pods(newPod("a")), Look: unsure}, NeedPlugged, Rest, "", "", 0},
+		"nothing is in the way":                             {Observed{Machine: newVM(), Pods: pods(newPod("a")), Look: free}, "", Lock, "a", "", 0},
+		"something is":                                      {Observed{Machine: newVM(), Pods: pods(newPod("a"), newPod("b")), Look: taken}, "", Rest, "", "", 2},
+		"the older one is first":                            {Observed{Machine: newVM(), Pods: pods(newPod("a"), newPod("b", older)), Look: free}, "", Lock, "b", "", 0},
+		"of the same second the lesser UID is":              {Observed{Machine: newVM(), Pods: pods(newPod("b"), newPod("a")), Look: free}, "", Lock, "a", "", 0},
+		"a pod without a gate waits for nothing":            {Observed{Machine: newVM(), Pods: pods(newPod("a", lifted, vouched))}, "", Rest, "", "", 0},
+		"a pod that was vouched for has no turn":            {Observed{Machine: newVM(), Pods: pods(newPod("a", vouched))}, "", Rest, "", "", 0},
+		"one that is being deleted is not locked":           {Observed{Machine: newVM(), Pods: pods(newPod("a", deleted))}, NeedLater, Rest, "", "", 0},
+		"it is let go":                                      {Observed{Machine: newVM(), Pods: pods(newPod("a", deleted)), LaterAsked: true}, "", LetGo, "a", "", 0},
+		"unless the VM was locked for it meanwhile":         {Observed{Machine: newVM(), Pods: pods(newPod("a", deleted)), LaterAsked: true, Later: newVM(held)}, "", Rest, "", "", 0},
+		"the VM is being deleted: nothing is begun":         {Observed{Machine: newVM(going), Pods: pods(newPod("a"))}, "", Rest, "", "", 0},
+		"the VM is gone: what waits is deleted":             {Observed{Pods: pods(newPod("a"))}, "", Delete, "a", "", 0},
+		"what has ended is let go":                          {Observed{Pods: pods(newPod("a", bound, lifted, finished)), LaterAsked: true}, "", LetGo, "a", "", 0},
+		"another one that had the lock runs":                {Observed{Machine: newVM(), Pods: pods(newPod("a"), newPod("z", lifted, bound)), Look: free}, "", Rest, "", "", 1},
+		"it was vouched for":                                {Observed{Machine: newVM(), Pods: pods(newPod("a"), newPod("z", lifted, bound, vouched)), Look: free}, "", Lock, "a", "", 0},
+		"somebody took the label away":                      {Observed{Machine: newVM(held, func(vm *v1.VirtualMachine) { vm.Labels = nil })}, "", Forget, "", "", 0},
+		"a request for nothing":                             {Observed{Machine: newVM(forced("x"))}, "", Forget, "", "", 0},
 
-		"the holder is asked for":                     {Observed{Machine: newVM(held)}, NeedHolder, Rest, "", "", 0},
-		"locked: it is looked again":                  {holding(newPod("a"), nil), NeedLook, Rest, "", "", 0},
-		"locked, and nothing is there: it is opened":  {holding(newPod("a"), free), "", Open, "a", "MaintenanceStarted", 0},
-		"locked, and something is there: it yields":   {holding(newPod("a"), taken), "", Unlock, "", "", 0},
-		"open: the gate comes off, whatever is there": {holding(newPod("a"), nil, open), "", Lift, "a", "", 0},
+		"the holder is asked for":                      {Observed{Machine: newVM(held)}, NeedHolder, Rest, "", "", 0},
+		"locked: it is looked again":                   {holding(newPod("a"), nil), NeedLook, Rest, "", "", 0},
+		"locked, and nothing is seen: asked for plugs": {holding(newPod("a"), unsure), NeedPlugged, Rest, "", "", 0},
+		"locked, and nothing is there: it is opened":   {holding(newPod("a"), free), "", Open, "a", "MaintenanceStarted", 0},
+		"locked, and something is there: it yields":    {holding(newPod("a"), taken), "", Unlock, "", "", 0},
+		"open: the gate comes off, whatever is there":  {holding(newPod("a"), nil, open), "", Lift, "a", "", 0},
 		"it runs":                                {holding(newPod("a", lifted, bound), nil, open), "", Rest, "", "", 1},
 		"its deletion is not its end":            {holding(newPod("a", lifted, bound, deleted), nil, open), "", Rest, "", "", 1},
 		"its end is":                             {holding(newPod("a", lifted, bound, deleted, finished), nil, open), "", Unlock, "a", "MaintenanceEnded", 0},
@@ -131,7 +133,7 @@ func TestTheNextStep(t *testing.T) {
 }
 
 func TestALockIsWhole(t *testing.T) {
-	vm := Decide(Observed{Machine: newVM(), Pods: pods(newPod("a")), Look: &Look{}, Now: now}).Machine
+	vm := Decide(Observed{Machine: newVM(), Pods: pods(newPod("a")), Look: &Look{PluggedAsked: true}, Now: now}).Machine
 	l, locked := lock.Of(vm)
 	if want := (lock.Lock{Pod: "a", UID: "a-uid", Since: "2026-11-24T01:02:03Z"}); !locked || l != want || len(vm.GetFinalizers()) != 1 {
 		t.Fatalf("the lock is %+v, finalizers %v", l, vm.GetFinalizers())
@@ -139,7 +141,7 @@ func TestALockIsWhole(t *testing.T) {
 	if lock.HeldBy(vm, newPod("a", func(p *corev1.Pod) { p.Namespace = "other" })) {
 		t.Error("a pod of another namespace is the holder")
 	}
-	vm = Decide(Observed{Machine: vm, Holder: newPod("a"), HolderAsked: true, Look: &Look{}, Now: now}).Machine
+	vm = Decide(Observed{Machine: vm, Holder: newPod("a"), HolderAsked: true, Look: &Look{PluggedAsked: true}, Now: now}).Machine
 	if l, _ := lock.Of(vm); !l.Open {
 		t.Errorf("the lock is not open: %+v", l)
 	}

@@ -26,6 +26,8 @@ type rules struct {
 	// handsOver is whether a VMI without a VM is handed over. blindly means that this minds no writes in between.
 	handsOver func(machineState) bool
 	blindly   bool
+	// asksOnce means that the hotplug loop does not ask again, after it has recorded an attachment pod, who has the claim.
+	asksOnce bool
 }
 
 var drydocks = rules{lock: Decide, startSees: func(s *state) machineState { return s.vm }, handsOver: handsOverInstance}
@@ -54,7 +56,7 @@ func (l leader) observed() Observed {
 		o.Holder = l.holder.object(int(l.vm.holder) - 1)
 	}
 	if l.looked {
-		o.Look = &Look{}
+		o.Look = &Look{PluggedAsked: l.pluggedAsked, Plugged: plug{recorded: l.plugged}.seenPlugged(o.Machine)}
 		switch {
 		case l.guest && l.vm.instance:
 			o.Look.Rivals = []vmilifecycle.Rival{{Pod: "launcher"}}
@@ -96,6 +98,9 @@ func (sc *scenario) advance(s *state, l *leader) (name string, unfair bool) {
 	case NeedLook:
 		l.looked, l.guest = true, s.hasLauncher()
 		return "looks", false
+	case NeedPlugged:
+		l.pluggedAsked, l.plugged = true, s.plug.recorded
+		return "looks for plugged disks", false
 	case NeedLater:
 		l.laterAsked, l.later = true, s.vm
 		return "asks for the VM again", false
@@ -160,6 +165,7 @@ func (sc *scenario) steps(s *state) []step {
 		sc.virtController(s, add)
 	}
 	sc.users(s, add)
+	sc.plugs(s, add)
 	if s.silent {
 		add("the node answers again", false, func(to *state) { to.silent = false })
 	}

@@ -18,7 +18,7 @@ type Destination struct {
 	Claim placement.Claim
 	// Size is the disk's in bytes, 0 if that is not known.
 	Size int64
-	// User is the VMI whose guest may write to the claim, "" for none.
+	// User is what may write to the claim in words, another VMI's guest or a maintenance pod; "" for nothing.
 	User string
 	// Plugged means that an attachment pod binds the claim, which is made when the target pod runs.
 	Plugged bool
@@ -61,7 +61,7 @@ func (d *Destination) unfit(placed bool) string {
 	case claim.DeletionTimestamp != nil:
 		return fmt.Sprintf("the PVC %s is being deleted", d.Move.To)
 	case d.User != "":
-		return fmt.Sprintf("the PVC %s is used by the VMI %s", d.Move.To, d.User)
+		return fmt.Sprintf("the PVC %s is used by %s", d.Move.To, d.User)
 	case capacity(claim) < d.Size:
 		return fmt.Sprintf("the PVC %s has %d bytes, and the disk has %d: name a larger one", d.Move.To, capacity(claim), d.Size)
 	case dv != nil && dv.Status.Phase != cdiv1.Succeeded && (placed && !d.Plugged || !placement.Ready(dv)):

@@ -353,7 +353,7 @@ func TestWhichClaimsAreFit(t *testing.T) {
 		"a claim":                              {Destination{Claim: placement.Claim{Claim: claim("1Mi")}}, "", ""},
 		"none":                                 {Destination{}, never, "the PVC c does not exist"},
 		"one that goes":                        {Destination{Claim: placement.Claim{Claim: going}}, never, "the PVC c is being deleted"},
-		"one that another guest is on":         {Destination{Claim: placement.Claim{Claim: claim("1Mi")}, User: "other"}, never, "the PVC c is used by the VMI other"},
+		"one that another guest is on":         {Destination{Claim: placement.Claim{Claim: claim("1Mi")}, User: "the VMI other"}, never, "the PVC c is used by the VMI other"},
 		"one that asks for too little":         {Destination{Claim: placement.Claim{Claim: claim("1023Ki")}}, never, "the PVC c has 1047552 bytes, and the disk has 1048576: name a larger one"},
 		"one that was given too little":        {Destination{Claim: placement.Claim{Claim: given}}, never, "the PVC c has 1047552 bytes, and the disk has 1048576: name a larger one"},
 		"a DataVolume that is filled":          {Destination{Claim: placement.Claim{Claim: claim("1Mi"), Source: "c", DataVolume: filler(cdiv1.Succeeded)}}, "", ""},
