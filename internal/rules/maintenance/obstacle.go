@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -81,7 +82,7 @@ func Obstacle(m lock.Machine, pod *corev1.Pod, look *Look) string {
 	}
 	for _, user := range look.Users {
 		if !podstatus.Terminal(user) {
-			return fmt.Sprintf("the pod %s uses one of the disks; the lock is taken when it has ended", user.Name)
+			return ofUser(user, Claims(m, pod))
 		}
 	}
 	for _, dv := range look.DataVolumes {
@@ -140,6 +141,18 @@ func ofRival(r vmilifecycle.Rival, of string) string {
 		return fmt.Sprintf("the claim %s is written to by the guest of VMI %s (pod %s)", r.Claim, r.VMI, r.Pod)
 	}
 	return fmt.Sprintf("the launcher pod %s of the %s has not ended", r.Pod, of)
+}
+
+// ofUser names the guest that a claim is plugged into, as far as its attachment pod does; what that says may be any text.
+func ofUser(user *corev1.Pod, claims []string) string {
+	what := "one of the disks"
+	if i := slices.IndexFunc(lock.Claims(user), func(c string) bool { return slices.Contains(claims, c) }); i >= 0 {
+		what = "the claim " + lock.Claims(user)[i]
+	}
+	if vmi := user.Annotations[v1.DomainAnnotation]; user.Labels[v1.AppLabel] == layout.AttachmentApp && len(validation.IsDNS1123Subdomain(vmi)) == 0 {
+		return fmt.Sprintf("%s is plugged into the guest of VMI %s (pod %s)", what, vmi, user.Name)
+	}
+	return fmt.Sprintf("the pod %s uses %s; the lock is taken when it has ended", user.Name, what)
 }
 
 // Bystanders names the pods that use one of the claims and are none of Drydock's: nobody keeps them from writing.

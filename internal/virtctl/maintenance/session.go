@@ -269,17 +269,18 @@ func started(ctx context.Context, e *env.Env, c *client.Client, namespace, pod s
 // lockCondition is where virt-controller says why a pod has no lock.
 const lockCondition corev1.PodConditionType = layout.MaintenanceLockCondition
 
-// waiting is what a condition of a pod says that does not hold, "" if it holds or there is none.
+// waiting is what a condition of a pod says that does not hold, "" if it holds or there is none. That a pod has a gate says
+// nothing.
 func waiting(p *corev1.Pod, condition corev1.PodConditionType) string {
 	for _, c := range p.Status.Conditions {
-		if c.Type == condition && c.Status == corev1.ConditionFalse {
+		if c.Type == condition && c.Status == corev1.ConditionFalse && c.Reason != corev1.PodReasonSchedulingGated {
 			return c.Message
 		}
 	}
 	return ""
 }
 
-// waitsFor says why a pod does not run. Of a pod that waits for the disks, the scheduler says only that it has a gate.
+// waitsFor says why a pod does not run.
 func waitsFor(p *corev1.Pod) string {
 	if why := cmp.Or(waiting(p, lockCondition), waiting(p, corev1.PodScheduled)); why != "" {
 		return why
