@@ -16,8 +16,8 @@ import (
 )
 
 // TestMaintenanceBesideOthersOfTheDisks asks for the disks of a VM of which one is plugged into another VM's guest: it waits,
-// and says for whom. The other VM is then taken to maintenance itself, with all its persistent disks, the plugged one, too;
-// when it is released, the first one has its turn.
+// and says for whom, until that guest has ended. The other VM is then taken to maintenance itself, when the first is
+// released: with all its persistent disks, the plugged one, too.
 func TestMaintenanceBesideOthersOfTheDisks(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -43,19 +43,17 @@ func TestMaintenanceBesideOthersOfTheDisks(t *testing.T) {
 	create(t, waits)
 	awaitWait(t, waits, "the claim plugged is plugged into the guest of VMI user")
 
-	// Who was first waits on: the disk is the other VM's while it has the lock.
-	out := do(t, ns, "maintenance", "take", "user", "--halt", "--image", toolsImage, "--pull-policy=IfNotPresent")
+	do(t, ns, "stop", "user")
+	awaitPod(t, waits, "its turn", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+	cantTake(t, ns, "user", "the maintenance pod waits of other uses the claim plugged")
+	deleteObject(t, waits)
+	out := do(t, ns, "maintenance", "take", "user", "--image", toolsImage, "--pull-policy=IfNotPresent")
 	pod := strings.TrimSpace(out[strings.LastIndex(out, " "):])
-	if disks, err := inPod(t, ns, pod, "ls /disks/*"); err != nil || disks != "/disks/own:\ndisk.img\n\n/disks/plugged:\ndisk.img" {
+	if disks, err := inPod(t, ns, pod, "ls -d /disks/*/disk.img"); err != nil || disks != "/disks/own/disk.img\n/disks/plugged/disk.img" {
 		t.Errorf("the maintenance pod of a VM with a plugged disk has (%v):\n%s", err, disks)
 	}
-	awaitWait(t, waits, "the maintenance pod "+pod+" of user uses the claim plugged")
 	do(t, ns, "maintenance", "release", "user")
-	awaitPod(t, waits, "its turn", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
-	do(t, ns, "start", "user")
-	awaitVMI(t, ns, "user", "to wait for the maintenance pod", func(vmi *v1.VirtualMachineInstance) bool {
-		return strings.Contains(fmt.Sprint(vmi.Status.Conditions), "the claim plugged is used by the maintenance pod waits of other")
-	})
+	awaitPrintable(t, ns, "user", v1.VirtualMachineStatusStopped)
 }
 
 // TestMaintenanceBesideASnapshot asks for the disks of a VM that is being snapshotted, which lasts as long as a claim is not
