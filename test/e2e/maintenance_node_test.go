@@ -52,7 +52,7 @@ func TestANodeDiesUnderMaintenancePods(t *testing.T) {
 	forceIsForAdministrators(t, ns)
 	awaitGone(t, pods["forced"])
 	awaitPrintable(t, ns, "forced", v1.VirtualMachineStatusStopped)
-	eventually(t, "an event that tells of it", hasEvent(ns, "forced", "maintenanceforced system:admin has unlocked the vm by force"))
+	eventually(t, "an event that tells of it", hasEvent(ns, "forced", "has unlocked the vm by force, and vouches that the pod holds-forced"))
 
 	isLockedFor(t, ns, "kept", pods["kept"].Name)
 	if out, err := output(t.Context(), "drydock", "node", "start", node2); err != nil {
