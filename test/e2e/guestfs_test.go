@@ -31,7 +31,6 @@ func TestGuestfsWritesToDisksOfAVMThatDoesNotRun(t *testing.T) {
 		URL: new("docker://" + guestImage), PullMethod: new(cdiv1.RegistryPullNode),
 	}})
 	root.Spec.Storage.VolumeMode = new(corev1.PersistentVolumeFilesystem)
-	root.Annotations = nil // it is bound where the VM fits
 	create(t, root)
 	vmi := newVMI(ns, "vm-cirros")
 	vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: root.Name}}
