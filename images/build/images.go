@@ -262,6 +262,9 @@ func copyFiles(root *rootfs.FS, tree debian.Tree, patterns []string) error {
 	return nil
 }
 
+// flock locks a file for as long as a pod of a test lives, which Debian's busybox can't.
+const flock = "/usr/bin/flock"
+
 // toolsParts: a shell and its tools, for the pods that tests look at the cluster
 // from.
 func toolsParts(ctx context.Context, b builder) ([]part, error) {
@@ -271,9 +274,12 @@ func toolsParts(ctx context.Context, b builder) ([]part, error) {
 	}
 	layer := func() (*rootfs.FS, error) {
 		root := newBase("tools:x:1000:1000:tools:/:/bin/sh", "tools:x:1000:")
-		return root, tree.CopyBusybox(ctx, root)
+		if err := tree.CopyBusybox(ctx, root); err != nil {
+			return nil, err
+		}
+		return root, tree.Copy(root, flock)
 	}
-	return []part{{key: tree.Key, make: layer}}, nil
+	return []part{{key: tree.Key + " " + flock, make: layer}}, nil
 }
 
 // diskOf makes a containerDisk of a test guest.

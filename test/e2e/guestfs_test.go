@@ -11,12 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// TestGuestfsWritesToADiskOfAVMThatDoesNotRun is a user's session: a shell with the disks of a stopped VM, which is in
-// maintenance and can't be started until the shell ends. libguestfs really opens the disk, and the guest reads what it
-// has written.
-func TestGuestfsWritesToADiskOfAVMThatDoesNotRun(t *testing.T) {
+// TestGuestfsWritesToDisksOfAVMThatDoesNotRun is a user's session: a shell with the disks of a stopped VM, which is in
+// maintenance and can't be started until the shell ends. libguestfs really opens the disk that the guest boots from, a
+// file on a claim with a file system, and another one on a block claim, and the guest reads what it has written.
+func TestGuestfsWritesToDisksOfAVMThatDoesNotRun(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
 	create(t, &corev1.PersistentVolumeClaim{
@@ -26,7 +27,13 @@ func TestGuestfsWritesToADiskOfAVMThatDoesNotRun(t *testing.T) {
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("16Mi")}},
 		},
 	})
+	root := newDataVolume(ns, "root", "64Mi", cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{
+		URL: new("docker://" + guestImage), PullMethod: new(cdiv1.RegistryPullNode),
+	}})
+	root.Spec.Storage.VolumeMode = new(corev1.PersistentVolumeFilesystem)
+	create(t, root)
 	vmi := newVMI(ns, "vm-cirros")
+	vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: root.Name}}
 	addDisk(vmi, v1.Disk{Name: "data", Serial: "DATA", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
 		v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
 			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}})
@@ -55,7 +62,8 @@ func TestGuestfsWritesToADiskOfAVMThatDoesNotRun(t *testing.T) {
 	if err == nil || out != "Failed to start vm-cirros as it is in maintenance mode\n" {
 		t.Errorf("a start meanwhile: %v, %q", err, out)
 	}
-	types("guestfish --format=raw -a /disks/data run : mkfs ext4 /dev/sda : mount /dev/sda / : write /hello 'from libguestfs' && echo writ''ten")
+	types("guestfish --format=raw -a /disks/root/disk.img -a /disks/data run : mount /dev/sda1 / : write /hello 'on a file' : umount / : " +
+		"mkfs ext4 /dev/sdb : mount /dev/sdb / : write /hello 'on a device' && echo writ''ten")
 	said.await(t, "libguestfs", "written")
 	types("exit")
 	if err := command.Wait(); err != nil {
@@ -67,5 +75,6 @@ func TestGuestfsWritesToADiskOfAVMThatDoesNotRun(t *testing.T) {
 	}
 	awaitPrintable(t, ns, "vm-cirros", v1.VirtualMachineStatusRunning)
 	g := login(t, ns, "vm-cirros")
-	g.sees("what libguestfs has written", "mount -t ext4 "+g.device("DATA")+" /mnt && cat /mnt/hello && echo", "from libguestfs")
+	g.sees("what libguestfs has written to the disk that it boots from", "mount -t vfat -o ro /dev/vda1 /mnt && cat /mnt/hello && echo && umount /mnt", "on a file")
+	g.sees("what libguestfs has written to the other one", "mount -t ext4 "+g.device("DATA")+" /mnt && cat /mnt/hello && echo", "on a device")
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
@@ -88,7 +89,7 @@ func Obstacle(m lock.Machine, pod *corev1.Pod, look *Look) string {
 	}
 	for _, user := range look.Users {
 		if !podstatus.Terminal(user) {
-			return fmt.Sprintf("the pod %s uses one of the disks; the lock is taken when it has ended", user.Name)
+			return ofUser(user, Claims(m, pod))
 		}
 	}
 	for _, dv := range look.DataVolumes {
@@ -162,6 +163,18 @@ func PluggedInto(m lock.Machine, claims []string, vmis []v1.VirtualMachineInstan
 		}
 	}
 	return Plugged{}
+}
+
+// ofUser names the guest that a claim is plugged into, as far as its attachment pod does; what that says may be any text.
+func ofUser(user *corev1.Pod, claims []string) string {
+	what := "one of the disks"
+	if i := slices.IndexFunc(lock.Claims(user), func(c string) bool { return slices.Contains(claims, c) }); i >= 0 {
+		what = "the claim " + lock.Claims(user)[i]
+	}
+	if vmi := user.Annotations[v1.DomainAnnotation]; user.Labels[v1.AppLabel] == layout.AttachmentApp && len(validation.IsDNS1123Subdomain(vmi)) == 0 {
+		return fmt.Sprintf("%s is plugged into the guest of VMI %s (pod %s)", what, vmi, user.Name)
+	}
+	return fmt.Sprintf("the pod %s uses %s; the lock is taken when it has ended", user.Name, what)
 }
 
 // Bystanders names the pods that use one of the claims and are none of Drydock's: nobody keeps them from writing.

@@ -183,12 +183,22 @@ func TestWhatIsInTheWay(t *testing.T) {
 		"another's guest":   {newVM(), Look{Rivals: []vmilifecycle.Rival{{Pod: "p", VMI: "other", Claim: "data"}}}, "the claim data is written to by the guest of VMI other (pod p)"},
 		"another's pod":     {newVM(), Look{Rivals: []vmilifecycle.Rival{{Pod: "p", Maintains: "other", Claim: "data"}}}, "the maintenance pod p of other uses the claim data"},
 		"itself":            {newVM(), Look{Rivals: []vmilifecycle.Rival{{Pod: "a", UID: "a-uid"}}}, ""},
-		"a plugged disk":    {newVM(), Look{Users: pods(newPod("done", finished), newPod("plug"))}, "the pod plug uses one of the disks; the lock is taken when it has ended"},
+		"a worker":          {newVM(), Look{Users: pods(newPod("done", finished), newPod("fills", onClaim("x", "pod-claim")))}, "the pod fills uses the claim pod-claim; the lock is taken when it has ended"},
+		"a plugged disk":    {newVM(), Look{Users: pods(newPod("plug", onClaim("pod-claim"), attaches("other")))}, "the claim pod-claim is plugged into the guest of VMI other (pod plug)"},
+		"a strange word":    {newVM(), Look{Users: pods(newPod("plug", onClaim("pod-claim"), attaches("any\ntext")))}, "the pod plug uses the claim pod-claim; the lock is taken when it has ended"},
 		"a disk not filled": {newVM(), Look{DataVolumes: []*cdiv1.DataVolume{{ObjectMeta: metav1.ObjectMeta{Name: "ok"}, Status: cdiv1.DataVolumeStatus{Phase: cdiv1.Succeeded}}, {ObjectMeta: metav1.ObjectMeta{Name: "dv"}, Status: cdiv1.DataVolumeStatus{Phase: cdiv1.ImportInProgress}}}}, `the DataVolume dv is not filled yet (phase "ImportInProgress")`},
 	} {
-		if got := Obstacle(c.vm, newPod("a"), &c.look); got != c.want {
+		if got := Obstacle(c.vm, newPod("a", onClaim("pod-claim")), &c.look); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// attaches makes a pod one that has claims for the guest of a VMI.
+func attaches(vmi string) podChange {
+	return func(p *corev1.Pod) {
+		p.Labels[v1.AppLabel] = layout.AttachmentApp
+		p.Annotations = map[string]string{v1.DomainAnnotation: vmi}
 	}
 }
 

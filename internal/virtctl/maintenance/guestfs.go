@@ -104,7 +104,7 @@ func (s *session) onClaim(ctx context.Context, e *env.Env, claim string) error {
 		return fmt.Errorf("making a pod with PVC %s: %w", claim, err)
 	}
 	defer s.drop(ctx, e, made.Name)
-	if err := started(ctx, e, c, namespace, made.Name); err != nil {
+	if _, err := started(ctx, e, c, namespace, made.Name, false); err != nil {
 		return err
 	}
 	if err := s.use(ctx, e, made.Name); err != nil {

@@ -1,6 +1,7 @@
 package maintenance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,8 +120,12 @@ func (s *session) hold(ctx context.Context, e *env.Env) error {
 		}
 	}
 	fmt.Fprintf(e.Err, "Waiting for the pod %s to get the disks of VM %s\n", pod, s.vm)
-	if err := started(ctx, e, s.c, s.namespace, pod); err != nil {
+	behind, err := started(ctx, e, s.c, s.namespace, pod, s.noWait)
+	switch {
+	case err != nil:
 		return err
+	case behind != "":
+		return fmt.Errorf("VM %s: %s", s.vm, behind)
 	}
 	if s.keep {
 		left = true
@@ -227,8 +232,9 @@ func strategyPatch(vm *v1.VirtualMachine, strategy v1.VirtualMachineRunStrategy,
 	return map[string]any{"metadata": map[string]any{"resourceVersion": version}, "spec": spec}
 }
 
-// started returns when the pod's container runs, or has ended; on the way it says what is waited for.
-func started(ctx context.Context, e *env.Env, c *client.Client, namespace, pod string) error {
+// started returns when the pod's container runs, or has ended; on the way it says what is waited for. With noWait it
+// returns, too, when the pod waits for the disks, and says what they are waited for.
+func started(ctx context.Context, e *env.Env, c *client.Client, namespace, pod string, noWait bool) (behind string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	said := make(chan struct{})
@@ -246,24 +252,38 @@ func started(ctx context.Context, e *env.Env, c *client.Client, namespace, pod s
 	defer func() { <-said }()
 	defer stop()
 	last := ""
-	return c.AwaitPod(ctx, namespace, pod, func(p *corev1.Pod) bool {
+	err = c.AwaitPod(ctx, namespace, pod, func(p *corev1.Pod) bool {
+		if behind = plain(waiting(p, lockCondition)); noWait && behind != "" {
+			return true
+		}
 		if text := plain(waitsFor(p)); text != "" && text != last {
 			last = text
 			fmt.Fprintf(e.Err, "Waiting: %s\n", text)
 		}
+		behind = ""
 		return p.Status.Phase != corev1.PodPending && p.Status.Phase != ""
 	})
+	return behind, err
 }
 
 // lockCondition is where virt-controller says why a pod has no lock.
 const lockCondition corev1.PodConditionType = layout.MaintenanceLockCondition
 
+// waiting is what a condition of a pod says that does not hold, "" if it holds or there is none. That a pod has a gate says
+// nothing.
+func waiting(p *corev1.Pod, condition corev1.PodConditionType) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == condition && c.Status == corev1.ConditionFalse && c.Reason != corev1.PodReasonSchedulingGated {
+			return c.Message
+		}
+	}
+	return ""
+}
+
 // waitsFor says why a pod does not run.
 func waitsFor(p *corev1.Pod) string {
-	for _, condition := range p.Status.Conditions {
-		if (condition.Type == corev1.PodScheduled || condition.Type == lockCondition) && condition.Status == corev1.ConditionFalse && condition.Message != "" {
-			return condition.Message
-		}
+	if why := cmp.Or(waiting(p, lockCondition), waiting(p, corev1.PodScheduled)); why != "" {
+		return why
 	}
 	for _, status := range p.Status.ContainerStatuses {
 		if w := status.State.Waiting; w != nil && w.Message != "" {

@@ -1,0 +1,541 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	vclient "drydock.dev/drydock/internal/virtctl/client"
+)
+
+var (
+	// A long run asks for more than every run can afford: see `make soak`.
+	raceFor  = flag.Duration("maintenance.for", 35*time.Second, "how long pods, starts and deletions race for one VM's disk")
+	raceSeed = flag.Uint64("maintenance.seed", 0, "what the random moments and deeds come from; 0 for a new one")
+)
+
+const (
+	// crowd is how many maintenance pods there are at once.
+	crowd = 20
+	// startPause, deedPause and killPause are the longest pauses of those who start the VM, who stop and delete, and who kill.
+	startPause, deedPause, killPause = 200 * time.Millisecond, 3 * time.Second, 8 * time.Second
+)
+
+// TestPodsAndGuestsRaceForADisk has twenty maintenance pods at a time wait for one VM, which is started whenever the lock
+// is free for a moment. Meanwhile it is stopped; pods, VMIs and the VM itself are deleted; virt-controller and virt-api
+// are killed. Who has the disk watches it: a pod opens a lock file beside it that nobody else may have open, and both pods
+// and guests write to its end and look that nobody else does. A look at the kernel's locks from outside sees that QEMU has
+// the disk open only while no pod has. In the end the lock is free, and the VM starts. DRYDOCK_RACES sets how often it is
+// started at least. Not parallel: it breaks what the other tests stand on.
+func TestPodsAndGuestsRaceForADisk(t *testing.T) {
+	r := newRace(t)
+	watched := watchLocks(t, r.disk)
+	r.createVM(t)
+	r.crowdIn(t)
+	r.run(t)
+	took := time.Since(r.began)
+	r.settles(t)
+	watched.stop()
+	r.starts(t)
+	t.Logf("figure maintenance: in %v %d starts, %d accepted and %d refused; %d pods were made, of which %d had the disk; from outside %d pods and %d guests were seen to have it",
+		took.Round(time.Second), r.fired.Load(), r.accepted.Load(), r.refused.Load(), r.pods.Load(), r.disk.holders(t), watched.pods, watched.guests)
+	if wrong := r.disk.read(t, "wrong"); wrong != "" {
+		t.Errorf("maintenance pods say of the disk:\n%s", wrong)
+	}
+	if watched.pods == 0 || watched.guests == 0 || r.refused.Load() == 0 || r.accepted.Load() == 0 {
+		t.Error("there was no race: nobody had the disk, or no start was accepted, or none refused")
+	}
+}
+
+// race is one VM whose disk pods and guests race for.
+type race struct {
+	ns       string
+	disk     contested
+	virt     *vclient.Client
+	pulses   *pulses
+	seed     uint64
+	races    int64
+	began    time.Time
+	pods     atomic.Int64
+	fired    atomic.Int64
+	accepted atomic.Int64
+	refused  atomic.Int64
+	failed   atomic.Bool
+	// halted is whether the VM was last seen to be: one that runs is not started. unlocked has a word if it was free, too.
+	halted   atomic.Bool
+	unlocked chan struct{}
+}
+
+func newRace(t *testing.T) *race {
+	t.Helper()
+	virt, err := vclient.New(cluster.config)
+	if err != nil {
+		t.Fatalf("making a client of the subresources: %v", err)
+	}
+	ns := newNamespace(t)
+	r := &race{ns: ns, disk: newContested(t, ns), virt: virt, seed: *raceSeed, races: 20, unlocked: make(chan struct{}, 1)}
+	if r.seed == 0 {
+		r.seed = rand.Uint64()
+	}
+	if n, err := strconv.ParseInt(os.Getenv("DRYDOCK_RACES"), 10, 64); err == nil {
+		r.races = n
+	}
+	t.Logf("the seed is %d (-maintenance.seed)", r.seed)
+	r.pulses = feelPulses(t, ns)
+	return r
+}
+
+// run has everybody race until the time is over.
+func (r *race) run(t *testing.T) {
+	t.Helper()
+	r.began = time.Now()
+	ctx, cancel := context.WithCancel(t.Context())
+	var all, watching sync.WaitGroup
+	watching.Go(func() { r.watchLock(ctx) })
+	defer watching.Wait()
+	defer cancel()
+	for i, side := range []struct {
+		name string
+		do   func(*testing.T, *rand.Rand)
+	}{
+		{"pods", r.makesPods}, {"starts", r.startsAgain}, {"deeds", r.stopsAndDeletes}, {"kills", r.kills},
+	} {
+		random := rand.New(rand.NewPCG(r.seed, uint64(i)))
+		all.Go(func() {
+			t.Run(side.name, func(t *testing.T) {
+				defer func() { r.failed.Store(r.failed.Load() || t.Failed()) }()
+				side.do(t, random)
+			})
+		})
+	}
+	all.Wait()
+}
+
+// goesOn reports whether the race is not over yet.
+func (r *race) goesOn() bool {
+	return !r.failed.Load() && (time.Since(r.began) < *raceFor || r.fired.Load() < r.races)
+}
+
+// createVM creates the VM, whose guest has a pulse and a lease on the disk.
+func (r *race) createVM(t *testing.T) {
+	t.Helper()
+	vmi := newVMI(r.ns, "vm")
+	vmi.Spec.TerminationGracePeriodSeconds = new(int64(3))
+	vmi.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{
+		Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
+	}}
+	vm := newVM(vmi, v1.RunStrategyHalted)
+	source := &v1.PersistentVolumeClaimVolumeSource{}
+	source.ClaimName = "data"
+	addClaimDisk(vm, "data", v1.VolumeSource{PersistentVolumeClaim: source})
+	vm = withPulse(vm, "vdb")
+	eventually(t, "the VM to be created", func(ctx context.Context) error { return cluster.client.Create(ctx, vm.DeepCopy()) })
+}
+
+// crowdIn creates pods, all at once, until there are as many as there may be. While virt-api is away, or there is
+// no VM, there are fewer.
+func (r *race) crowdIn(t *testing.T) (created int) {
+	t.Helper()
+	var all sync.WaitGroup
+	var n atomic.Int64
+	for range crowd - len(r.waitingOrHolding(t)) {
+		all.Go(func() {
+			pod := r.newPod(r.pods.Add(1))
+			if err := cluster.client.Create(t.Context(), pod); err == nil {
+				n.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	return int(n.Load())
+}
+
+// newPod is a maintenance pod that keeps the disk for a moment, and looks that nobody else has it.
+func (r *race) newPod(number int64) *corev1.Pod {
+	pod := maintainer(r.ns, fmt.Sprintf("pod-%d", number), "")
+	pod.Spec.TerminationGracePeriodSeconds = new(int64(number % 3))
+	c := &pod.Spec.Containers[0]
+	c.VolumeDevices, c.VolumeMounts = nil, []corev1.VolumeMount{{Name: "data", MountPath: "/disk"}}
+	c.Command = []string{"busybox", "sh", "-c", fmt.Sprintf(observer, pod.Name, 1+number%4, (claimSize-leaseBytes)/4096)}
+	return pod
+}
+
+// leaseBytes is how much of the end of a disk a guest with a pulse has its lease on (test/guest/guestd).
+const leaseBytes = 8 * 4096
+
+// observer is what a pod does. Its lock on the file ends with its processes, however they do.
+const observer = `
+me=%s turns=%d block=%d
+wrong() { echo "$me: $*" >> /disk/wrong; exit 1; }
+exec 9>> /disk/lock
+flock -n 9 || wrong "another pod has the disk"
+echo "$me" >> /disk/holders
+i=0
+while [ $i -lt $turns ]; do
+  i=$((i + 1))
+  echo "$me $i" | dd of=/disk/disk.img bs=4096 seek=$block conv=notrunc,sync,fsync 2>/dev/null || wrong "it can't write to the disk"
+  before=$(dd if=/disk/disk.img bs=4096 skip=$block 2>/dev/null | md5sum)
+  usleep 150000
+  after=$(dd if=/disk/disk.img bs=4096 skip=$block 2>/dev/null | md5sum)
+  [ "$before" = "$after" ] || wrong "somebody else has written to the disk in turn $i"
+done
+`
+
+// makesPods has pods come in crowds.
+func (r *race) makesPods(t *testing.T, random *rand.Rand) {
+	for r.goesOn() {
+		time.Sleep(moment(random, time.Second))
+		if len(r.waitingOrHolding(t)) > random.IntN(crowd/2) {
+			continue
+		}
+		r.crowdIn(t)
+		for _, pod := range r.maintainers(t) {
+			if lock.Ended(&pod) {
+				deleteObject(t, &pod)
+			}
+		}
+	}
+}
+
+func (r *race) maintainers(t *testing.T) []corev1.Pod {
+	t.Helper()
+	var pods corev1.PodList
+	if err := cluster.client.List(t.Context(), &pods, client.InNamespace(r.ns), client.HasLabels{layout.MaintenanceForLabel}); err != nil {
+		t.Fatalf("listing the maintenance pods: %v", err)
+	}
+	return pods.Items
+}
+
+func (r *race) waitingOrHolding(t *testing.T) []corev1.Pod {
+	t.Helper()
+	return slices.DeleteFunc(r.maintainers(t), func(p corev1.Pod) bool { return lock.Ended(&p) })
+}
+
+// watchLock tells whenever the VM is seen to be halted and not locked.
+func (r *race) watchLock(ctx context.Context) {
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: r.ns, Name: "vm"}}
+	// It ends with the context, and accepts nothing.
+	_, _ = watchUntil(ctx, vm, &v1.VirtualMachineList{}, func(vm *v1.VirtualMachine) bool {
+		strategy, err := vm.RunStrategy()
+		r.halted.Store(err == nil && strategy == v1.RunStrategyHalted)
+		if _, locked := lock.Of(vm); !locked && r.halted.Load() {
+			select {
+			case r.unlocked <- struct{}{}:
+			default:
+			}
+		}
+		return false
+	})
+}
+
+// startsAgain starts the VM, mostly just when it was unlocked.
+func (r *race) startsAgain(t *testing.T, random *rand.Rand) {
+	for r.goesOn() {
+		select {
+		case <-r.unlocked:
+			time.Sleep(moment(random, 20*time.Millisecond))
+		case <-time.After(moment(random, startPause)):
+			if !r.halted.Load() {
+				continue
+			}
+		}
+		var err error
+		if random.IntN(4) == 0 {
+			err = r.strategy(t.Context(), v1.RunStrategyAlways)
+		} else {
+			err = r.virt.Put(t.Context(), vclient.Ref{Resource: vclient.VirtualMachines, Namespace: r.ns, Name: "vm"}, "start", &v1.StartOptions{})
+		}
+		r.fired.Add(1)
+		switch {
+		case err == nil:
+			r.accepted.Add(1)
+		case strings.Contains(err.Error(), "Failed to start vm as it is in maintenance mode"):
+			r.refused.Add(1)
+		}
+	}
+}
+
+func (r *race) strategy(ctx context.Context, strategy v1.VirtualMachineRunStrategy) error {
+	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"runStrategy":%q}}`, strategy))
+	return cluster.client.Patch(ctx, &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: r.ns, Name: "vm"}}, patch)
+}
+
+// stopsAndDeletes does one of these at random moments. What is away meanwhile does not answer, and then nothing is done.
+func (r *race) stopsAndDeletes(t *testing.T, random *rand.Rand) {
+	deeds := slices.Concat(slices.Repeat([]func(*testing.T, *rand.Rand){
+		func(t *testing.T, _ *rand.Rand) { _ = r.strategy(t.Context(), v1.RunStrategyHalted) },
+		func(t *testing.T, _ *rand.Rand) {
+			_ = r.virt.Put(t.Context(), vclient.Ref{Resource: vclient.VirtualMachines, Namespace: r.ns, Name: "vm"}, "stop", &v1.StopOptions{})
+		},
+	}, 3), []func(*testing.T, *rand.Rand){
+		r.deletesAPod(), r.deletesAPod(client.GracePeriodSeconds(0)), r.deletesTheHolder(), r.deletesTheHolder(client.GracePeriodSeconds(0)),
+		func(t *testing.T, _ *rand.Rand) { deleteObject(t, objectFor(r.ns, "vm")) }, r.deletesTheGuestsPod, r.deletesTheVM,
+	})
+	for r.goesOn() {
+		time.Sleep(moment(random, deedPause))
+		deeds[random.IntN(len(deeds))](t, random)
+	}
+}
+
+// deletesAPod deletes any maintenance pod.
+func (r *race) deletesAPod(options ...client.DeleteOption) func(*testing.T, *rand.Rand) {
+	return func(t *testing.T, random *rand.Rand) {
+		if pods := r.waitingOrHolding(t); len(pods) > 0 {
+			deletion(t, &pods[random.IntN(len(pods))], options...)()
+		}
+	}
+}
+
+// deletesTheHolder deletes the pod that has been let at the disk.
+func (r *race) deletesTheHolder(options ...client.DeleteOption) func(*testing.T, *rand.Rand) {
+	return func(t *testing.T, _ *rand.Rand) {
+		for _, pod := range r.maintainers(t) {
+			if lock.MayWrite(&pod) {
+				deletion(t, &pod, options...)()
+			}
+		}
+	}
+}
+
+// deletesTheGuestsPod deletes it by force.
+func (r *race) deletesTheGuestsPod(t *testing.T, _ *rand.Rand) {
+	var pods corev1.PodList
+	if err := cluster.client.List(t.Context(), &pods, client.InNamespace(r.ns), client.MatchingLabels{v1.AppLabel: layout.LauncherApp}); err != nil {
+		t.Fatalf("listing the launcher pods: %v", err)
+	}
+	for i := range pods.Items {
+		deletion(t, &pods.Items[i], client.GracePeriodSeconds(0))()
+	}
+}
+
+// deletesTheVM deletes the VM, with whatever waits for it, and makes another one of its name.
+func (r *race) deletesTheVM(t *testing.T, _ *rand.Rand) {
+	deleteObject(t, &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: r.ns, Name: "vm"}})
+	r.createVM(t)
+}
+
+// kills kills virt-controller and virt-api, and lets each come back.
+func (r *race) kills(t *testing.T, random *rand.Rand) {
+	for r.goesOn() {
+		time.Sleep(moment(random, killPause))
+		if random.IntN(2) == 0 {
+			killController(t)
+			awaitLeader(t)
+			continue
+		}
+		killAPI(t)
+		awaitAPI(t, r.ns)
+	}
+}
+
+// killAPI kills virt-api without warning. Other pods come at once, as those of virt-controller do.
+func killAPI(t *testing.T) {
+	t.Helper()
+	for _, pid := range componentPIDs("api")(t) {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
+			t.Errorf("killing virt-api (pid %d): %v", pid, err)
+		}
+	}
+	pods := []client.DeleteAllOfOption{
+		client.InNamespace("kubevirt"), client.MatchingLabels{v1.AppLabel: "virt-api"}, client.GracePeriodSeconds(0),
+	}
+	if err := cluster.client.DeleteAllOf(t.Context(), &corev1.Pod{}, pods...); err != nil {
+		t.Fatalf("deleting virt-api's pods: %v", err)
+	}
+}
+
+// awaitAPI waits until virt-api judges VMs again.
+func awaitAPI(t *testing.T, ns string) {
+	t.Helper()
+	eventually(t, "virt-api", func(ctx context.Context) error {
+		return cluster.client.Create(ctx, newVM(newVMI(ns, "asks"), v1.RunStrategyHalted), client.DryRunAll)
+	})
+}
+
+// settles halts the VM, and waits until all pods that still wait have had their turn; most of them are deleted before.
+func (r *race) settles(t *testing.T) {
+	t.Helper()
+	eventually(t, "the VM to be halted", func(ctx context.Context) error { return r.strategy(ctx, v1.RunStrategyHalted) })
+	waiting := slices.DeleteFunc(r.waitingOrHolding(t), func(p corev1.Pod) bool { return !lock.Gated(&p) })
+	for i := range waiting {
+		if i >= 2 {
+			deleteObject(t, &waiting[i])
+		}
+	}
+	eventually(t, "all maintenance pods to have ended, and the lock to be free", func(ctx context.Context) error {
+		for _, pod := range r.maintainers(t) {
+			if !lock.Ended(&pod) || lock.Kept(&pod) {
+				return fmt.Errorf("the pod %s has not ended: it is %s, with the finalizers %v and the conditions %+v", pod.Name, pod.Status.Phase, pod.Finalizers, pod.Status.Conditions)
+			}
+		}
+		vm := &v1.VirtualMachine{}
+		if err := cluster.client.Get(ctx, client.ObjectKey{Namespace: r.ns, Name: "vm"}, vm); err != nil {
+			return err
+		}
+		if l, locked := lock.Of(vm); locked || vm.Status.PrintableStatus != v1.VirtualMachineStatusStopped {
+			return fmt.Errorf("the VM is %s, with the lock %+v", vm.Status.PrintableStatus, l)
+		}
+		return nil
+	})
+}
+
+// starts starts the VM after all, and waits for a word of its guest, which then has the disk as its own.
+func (r *race) starts(t *testing.T) {
+	t.Helper()
+	asked := r.pulses.Asked()
+	do(t, r.ns, "start", "vm")
+	eventually(t, "a pulse of the guest", func(context.Context) error {
+		if last := r.pulses.Last("vm"); last.Asked <= asked || last.Beats < 2 {
+			return fmt.Errorf("the last was %+v", last)
+		}
+		return r.pulses.Err()
+	})
+}
+
+// contested is the folder of a claim on this machine, with the disk that pods and guests race for, the lock that a pod takes,
+// and what pods have noted.
+type contested string
+
+// newContested makes the claim "data" with a disk, which all nodes share.
+func newContested(t *testing.T, ns string) contested {
+	t.Helper()
+	source := folderWithImage(t, ns, "")
+	c := contested(filepath.Join(os.Getenv("DRYDOCK_DIR"), "shared", ns))
+	if err := os.WriteFile(c.file("lock"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", "disk.img"} {
+		if err := os.Chown(c.file(name), layout.QEMUUser, layout.QEMUUser); err != nil {
+			t.Fatal(err)
+		}
+	}
+	capacity := corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(claimSize, resource.BinarySI)}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	volume := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: ns + "-data"},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: capacity, AccessModes: modes, PersistentVolumeSource: source, ClaimRef: &corev1.ObjectReference{Namespace: ns, Name: "data"},
+		},
+	}
+	create(t, volume)
+	t.Cleanup(func() { deleteObject(t, volume) })
+	create(t, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: new(""), AccessModes: modes, Resources: corev1.VolumeResourceRequirements{Requests: capacity},
+		},
+	})
+	return c
+}
+
+func (c contested) file(name string) string { return filepath.Join(string(c), name) }
+
+// read returns what is in a file, nothing if there is none.
+func (c contested) read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(c.file(name))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// holders is how many pods have had the disk.
+func (c contested) holders(t *testing.T) int { return strings.Count(c.read(t, "holders"), "\n") }
+
+// lockWatch looks at the kernel's locks again and again.
+type lockWatch struct {
+	stop func()
+	// pods and guests is how many were seen to take the disk; they are known after stop.
+	pods, guests int
+}
+
+// watchLocks begins to look. A pod and a guest must never have the disk at once. The nodes are namespaces of this machine.
+func watchLocks(t *testing.T, disk contested) *lockWatch {
+	t.Helper()
+	w := &lockWatch{}
+	pod, guest := inodeOf(t, disk.file("lock")), inodeOf(t, disk.file("disk.img"))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		overlaps, hadPod, hadGuest := 0, false, false
+		for ; ctx.Err() == nil && overlaps < 5; <-tick.C {
+			locks, err := os.ReadFile("/proc/locks")
+			if err != nil {
+				t.Errorf("looking at the kernel's locks: %v", err)
+				return
+			}
+			byPod, byGuest := locked(string(locks), pod, guest)
+			if byPod && byGuest {
+				overlaps++
+				t.Errorf("a pod and a guest have the disk at once, says the kernel:\n%s", locks)
+			}
+			if byPod && !hadPod {
+				w.pods++
+			}
+			if byGuest && !hadGuest {
+				w.guests++
+			}
+			hadPod, hadGuest = byPod, byGuest
+		}
+	})
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		looking.Wait()
+	})
+	t.Cleanup(w.stop)
+	return w
+}
+
+// writes is the byte of a disk's file that QEMU locks as long as its guest may write to it.
+const writes = 101
+
+// locked reads the kernel's list of locks: does a pod have its file, and a QEMU the disk?
+func locked(list, pod, guest string) (byPod, byGuest bool) {
+	for line := range strings.Lines(list) {
+		f := strings.Fields(line)
+		if len(f) < 8 || f[1] == "->" {
+			continue // it waits
+		}
+		first, _ := strconv.Atoi(f[6])
+		last, err := strconv.Atoi(f[7])
+		byPod = byPod || f[1] == "FLOCK" && f[5] == pod
+		byGuest = byGuest || f[1] == "OFDLCK" && f[5] == guest && first <= writes && (err != nil || last >= writes)
+	}
+	return byPod, byGuest
+}
+
+// inodeOf is how the kernel's list names a file.
+func inodeOf(t *testing.T, path string) string {
+	t.Helper()
+	var s unix.Stat_t
+	if err := unix.Stat(path, &s); err != nil {
+		t.Fatalf("asking for the inode of %s: %v", path, err)
+	}
+	return fmt.Sprintf("%02x:%02x:%d", unix.Major(s.Dev), unix.Minor(s.Dev), s.Ino)
+}
