@@ -30,7 +30,7 @@ func TestWhoConfiguresTheClusterFromANamespace(t *testing.T) {
 	const refused = "it takes the right to do this in all namespaces"
 	object := func(namespace string) *v1.KubeVirt {
 		kv := &v1.KubeVirt{}
-		kv.APIVersion, kv.Kind = "kubevirt.io/v1", "KubeVirt"
+		kv.SetGroupVersionKind(v1.KubeVirtGroupVersionKind)
 		kv.Namespace, kv.Name = namespace, "mine"
 		return kv
 	}
