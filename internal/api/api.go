@@ -134,9 +134,8 @@ func (p *process) manager() (manager.Manager, error) {
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
-				&v1.KubeVirt{}:      {Namespaces: namespace},
-				&corev1.Secret{}:    {Namespaces: namespace},
-				&corev1.ConfigMap{}: {Namespaces: namespace},
+				&corev1.Secret{}:                            {Namespaces: namespace},
+				&corev1.ConfigMap{}:                         {Namespaces: namespace},
 				&certificatesv1.CertificateSigningRequest{}: nodesigner.Cached(),
 				&corev1.Pod{}: {
 					Namespaces: namespace,
@@ -205,7 +204,7 @@ func (p *process) add(mgr manager.Manager) error {
 	serve := manager.RunnableFunc(func(ctx context.Context) error {
 		return p.serve(ctx, serving, groups, hooks)
 	})
-	parts := []manager.Runnable{serving, calling, &settingsWatcher{cache: mgr.GetCache(), settings: &p.settings}, serve}
+	parts := []manager.Runnable{serving, calling, &settingsWatcher{cache: mgr.GetCache(), settings: &clusterconfig.Watched{Home: clusterconfig.Namespace, Current: &p.settings}}, serve}
 	for _, part := range append(parts, p.uploads(clientset, direct, serving)...) {
 		if err := mgr.Add(part); err != nil {
 			return fmt.Errorf("adding a part of virt-api: %w", err)

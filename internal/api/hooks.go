@@ -127,12 +127,33 @@ func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachin
 	}))
 	add(validateRS, rs, err)
 	kv, err := admission.ValidatingAsking(func(ctx context.Context, r admission.Request[v1.KubeVirt]) (field.ErrorList, error) {
-		if r.Operation == admissionv1.Delete {
-			return mayUninstall(ctx, r.Old, vms.cluster)
-		}
-		return validate.KubeVirt(r.New, r.Old), nil
+		return judgeKubeVirt(ctx, r, vms.cluster)
 	}, advice(validate.KubeVirtWarnings))
 	add(validateKV, kv, err)
+}
+
+func judgeKubeVirt(ctx context.Context, r admission.Request[v1.KubeVirt], cluster client.Reader) (field.ErrorList, error) {
+	switch r.Operation {
+	case admissionv1.Delete:
+		return mayUninstall(ctx, r.Old, cluster)
+	case admissionv1.Create:
+		errs, err := onlyOne(ctx, cluster)
+		return append(errs, validate.KubeVirt(r.New, r.Old)...), err
+	}
+	return validate.KubeVirt(r.New, r.Old), nil
+}
+
+// onlyOne refuses a KubeVirt object beside another.
+func onlyOne(ctx context.Context, cluster client.Reader) (field.ErrorList, error) {
+	var all v1.KubeVirtList
+	if err := cluster.List(ctx, &all, client.Limit(1)); err != nil {
+		return nil, fmt.Errorf("looking for another KubeVirt object: %w", err)
+	}
+	if len(all.Items) == 0 {
+		return nil, nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "name"),
+		fmt.Sprintf("the cluster has a KubeVirt object, %s/%s, and can have but one: change that, or delete it before", all.Items[0].Namespace, all.Items[0].Name))}, nil
 }
 
 // mayUninstall refuses to delete the KubeVirt object while there is something that it says must be gone first.

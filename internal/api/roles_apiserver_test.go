@@ -57,6 +57,10 @@ func (w *world) migrationRoles(t *testing.T) {
 		w.allows(t, access{"get", v1.SubresourceGroupName, resource, "evacuate"})
 		w.allows(t, access{"delete", v1.GroupVersion.Group, resource, ""}, "m-admin", "m-editor")
 	}
+	// The KubeVirt object configures the whole cluster (decision 545).
+	for _, verb := range []string{"create", "update", "patch", "delete", "deletecollection"} {
+		w.allows(t, access{verb, v1.GroupVersion.Group, "kubevirts", ""})
+	}
 	w.snapshotRoles(t)
 	w.maintenanceRoles(t)
 	w.migratorsCalls(t)

@@ -11,10 +11,10 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// settingsWatcher keeps the settings those of the KubeVirt object.
+// settingsWatcher keeps the settings those of the KubeVirt object that counts.
 type settingsWatcher struct {
 	cache    cache.Cache
-	settings *clusterconfig.Current
+	settings *clusterconfig.Watched
 }
 
 // Start watches until ctx ends.
@@ -24,9 +24,9 @@ func (f *settingsWatcher) Start(ctx context.Context) error {
 		return fmt.Errorf("watching the KubeVirt object: %w", err)
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    f.set,
-		UpdateFunc: func(_, obj any) { f.set(obj) },
-		DeleteFunc: func(any) { f.settings.Set(nil) },
+		AddFunc:    f.seen,
+		UpdateFunc: func(_, obj any) { f.seen(obj) },
+		DeleteFunc: f.gone,
 	})
 	if err != nil {
 		return fmt.Errorf("watching the KubeVirt object: %w", err)
@@ -35,8 +35,17 @@ func (f *settingsWatcher) Start(ctx context.Context) error {
 	return nil
 }
 
-func (f *settingsWatcher) set(obj any) {
+func (f *settingsWatcher) seen(obj any) {
 	if kv, ok := obj.(*v1.KubeVirt); ok {
-		f.settings.Set(kv)
+		f.settings.Seen(kv)
+	}
+}
+
+func (f *settingsWatcher) gone(obj any) {
+	if missed, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+		obj = missed.Obj
+	}
+	if kv, ok := obj.(*v1.KubeVirt); ok {
+		f.settings.Gone(kv)
 	}
 }

@@ -10,6 +10,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
+func TestASecondKubeVirtObjectIsRefused(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	kv := &v1.KubeVirt{}
+	kv.Namespace, kv.Name = "cnv", "hco"
+	for name, test := range map[string]struct {
+		there []client.Object
+		want  string
+	}{
+		"the first":                     {nil, ""},
+		"beside one of another's place": {[]client.Object{kv}, "metadata.name: Forbidden: the cluster has a KubeVirt object, cnv/hco, and can have but one: change that, or delete it before"},
+	} {
+		errs, err := onlyOne(t.Context(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(test.there...).Build())
+		if err != nil || errs.ToAggregate() != nil && errs.ToAggregate().Error() != test.want || (len(errs) == 0) != (test.want == "") {
+			t.Errorf("%s: %v, %v; want %q", name, errs, err, test.want)
+		}
+	}
+}
+
 func TestTheKubeVirtObjectStaysWhileThereIsWhatItKeeps(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {

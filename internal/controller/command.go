@@ -87,7 +87,7 @@ func NewCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.namespace, "namespace", clusterconfig.Namespace, "namespace of Drydock's components and of the KubeVirt object")
+	flags.StringVar(&o.namespace, "namespace", clusterconfig.Namespace, "namespace of Drydock's components")
 	flags.StringVar(&o.launcherImage, "launcher-image", "", "container image of the launcher pods")
 	flags.StringVar(&o.importerImage, "importer-image", "", "container image of the workers that fill claims")
 	flags.IntVar(&o.maxAttachmentPods, "max-attachment-pods", hotplug.DefaultMaxAttachmentPods,

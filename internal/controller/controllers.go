@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
@@ -82,7 +80,9 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 
 // loops are all loops.
 func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
-	cached, reader, settings := mgr.GetClient(), mgr.GetAPIReader(), settings(mgr.GetClient(), o.namespace)
+	cached, reader := mgr.GetClient(), mgr.GetAPIReader()
+	theOne := kubeVirt(cached, o.namespace)
+	settings := settings(theOne)
 	recorder := func(name string) events.EventRecorder { return eventnote.Fitting(mgr.GetEventRecorder(name)) }
 	direct, err := directClient(mgr)
 	if err != nil {
@@ -105,7 +105,7 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 	}
 	budgets := &evacuation.Budgets{Client: cached, Now: o.now}
 	updates := &workloadupdate.Reconciler{
-		Client: cached, Recorder: recorder("workload-update-controller"), Namespace: o.namespace, Image: o.launcherImage, Now: o.now,
+		Client: cached, Recorder: recorder("workload-update-controller"), KubeVirt: theOne, Image: o.launcherImage, Now: o.now,
 	}
 	sizes := &claimsize.Reconciler{Client: cached}
 	vms := &vm.Reconciler{
@@ -120,7 +120,7 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		Progress: datavolume.Ask, Now: o.now,
 	}
 	definitions := &cdi.Reconciler{Client: cached, Direct: direct, Namespace: o.namespace}
-	installation := &kubevirt.Reconciler{Client: cached, Reader: reader, Namespace: o.namespace}
+	installation := &kubevirt.Reconciler{Client: cached, Reader: reader, KubeVirt: theOne, Namespace: o.namespace}
 	return []loop{
 		{"VirtualMachineInstances", func() error { return vmis.SetupWithManager(ctx, mgr, pace(workers)) }},
 		{"claims with a selected node", func() error { return (&vmi.SelectedNodes{Reconciler: vmis}).SetupWithManager(mgr, pace(1)) }},
@@ -182,19 +182,26 @@ func directClient(mgr ctrl.Manager) (client.Client, error) {
 	return c, nil
 }
 
-// settings reads the KubeVirt object from the cache whenever it is asked, so
-// that a change is in force with the next launcher pod.
-func settings(c client.Reader, namespace string) func(context.Context) (clusterconfig.Settings, error) {
-	key := types.NamespacedName{Namespace: namespace, Name: clusterconfig.Name}
+// kubeVirt reads the KubeVirt object that counts from the cache; nil for none. What it
+// returns is the cache's, and must not be changed.
+func kubeVirt(c client.Reader, namespace string) func(context.Context) (*v1.KubeVirt, error) {
+	return func(ctx context.Context) (*v1.KubeVirt, error) {
+		var all v1.KubeVirtList
+		if err := c.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("reading the KubeVirt object: %w", err)
+		}
+		return clusterconfig.TheOne(all.Items, namespace), nil
+	}
+}
+
+// settings reads the KubeVirt object whenever it is asked, so that a change is in force
+// with the next launcher pod.
+func settings(theOne func(context.Context) (*v1.KubeVirt, error)) func(context.Context) (clusterconfig.Settings, error) {
 	return func(ctx context.Context) (clusterconfig.Settings, error) {
-		var kv v1.KubeVirt
-		err := c.Get(ctx, key, &kv)
-		if apierrors.IsNotFound(err) {
-			return clusterconfig.FromKubeVirt(nil), nil
-		}
+		kv, err := theOne(ctx)
 		if err != nil {
-			return clusterconfig.Settings{}, fmt.Errorf("reading the KubeVirt object %s: %w", key, err)
+			return clusterconfig.Settings{}, err
 		}
-		return clusterconfig.FromKubeVirt(&kv), nil
+		return clusterconfig.FromKubeVirt(kv), nil
 	}
 }

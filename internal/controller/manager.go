@@ -172,7 +172,6 @@ func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache
 			&corev1.Pod{}:                   {Label: podsOfDrydock(), Transform: trimPod},
 			&policyv1.PodDisruptionBudget{}: {Label: budgetsOfDrydock()},
 			&corev1.Node{}:                  {Transform: whetherCordoned},
-			&v1.KubeVirt{}:                  {Namespaces: own},
 			&appsv1.Deployment{}:            {Namespaces: deployments},
 			cdi.Definition():                {Transform: nameAndLabels},
 			snapshot.Content():              {Transform: nameAndLabels},

@@ -94,7 +94,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 	if err := register(metrics.NewCollector(o.node, supervisor.Usage), costs); err != nil {
 		return nil, err
 	}
-	if err := watch(ctx, mgr.GetCache(), supervisor, settings); err != nil {
+	if err := watch(ctx, mgr.GetCache(), supervisor, &clusterconfig.Watched{Home: o.namespace, Current: settings}); err != nil {
 		return nil, err
 	}
 	coming, err := watchComing(ctx, mgr, o, supervisor)
@@ -161,11 +161,11 @@ func plugins(mgr ctrl.Manager, o options, kvm bool, settings *clusterconfig.Curr
 
 // watch reports to the supervisor the node's VMIs and launcher pods, and keeps
 // the settings current.
-func watch(ctx context.Context, informers ctrlcache.Cache, s *driver.Supervisor, settings *clusterconfig.Current) error {
+func watch(ctx context.Context, informers ctrlcache.Cache, s *driver.Supervisor, settings *clusterconfig.Watched) error {
 	handlers := map[client.Object]cache.ResourceEventHandler{
 		&v1.VirtualMachineInstance{}: vmisShown(s, driver.Here),
 		&corev1.Pod{}:                onChange(s.PodSeen, s.PodGone),
-		&v1.KubeVirt{}:               onChange(settings.Set, func(*v1.KubeVirt) { settings.Set(nil) }),
+		&v1.KubeVirt{}:               onChange(settings.Seen, settings.Gone),
 	}
 	for kind, handler := range handlers {
 		informer, err := informers.GetInformer(ctx, kind, ctrlcache.BlockUntilSynced(false))

@@ -48,7 +48,7 @@ func NewCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.node, "node-name", os.Getenv("NODE_NAME"), "name of this node (environment NODE_NAME)")
 	flags.StringVar(&o.podIP, "pod-ip", os.Getenv("POD_IP"), "address to listen on for virt-api (environment POD_IP)")
-	flags.StringVar(&o.namespace, "namespace", clusterconfig.Namespace, "namespace of Drydock's components and of the KubeVirt object")
+	flags.StringVar(&o.namespace, "namespace", clusterconfig.Namespace, "namespace of Drydock's components")
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's folder")
 	flags.StringVar(&o.probeFile, "probe-file", nodeprobe.File, "what virt-launcher probe-node has found out about this node")
 	flags.StringVar(&o.metricsAddr, "metrics-addr", ":8080", "address of /metrics, /healthz and /readyz")

@@ -79,7 +79,6 @@ func cacheOptions(o options) cache.Options {
 				Field:     fields.OneTermEqualSelector("spec.nodeName", o.node),
 				Transform: stripPod,
 			},
-			&v1.KubeVirt{}: {Namespaces: map[string]cache.Config{o.namespace: {}}},
 		},
 	}
 }

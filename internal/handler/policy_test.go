@@ -138,6 +138,8 @@ func TestCVE202326484VirtHandlersRolesAreShort(t *testing.T) {
 		"/persistentvolumes":                  "get",
 		"/nodes":                              "get patch",
 		"events.k8s.io/events":                "create patch update",
+		// The settings, which hold no secret: the one object may be in any namespace (decision 545).
+		"kubevirt.io/kubevirts": "get list watch",
 		// Only its own request, from one signer: the policy virt-handler-certificates.
 		"certificates.k8s.io/certificatesigningrequests": "create delete get watch",
 	}

@@ -45,11 +45,22 @@ type Write struct {
 	Old, New client.Object
 	// May says what By is allowed in the object's namespace, where a policy asks for that; nil for nothing.
 	May func(verb, resource string) bool
+	// MayEverywhere says what By is allowed in all namespaces; nil for nothing.
+	MayEverywhere func(verb, resource string) bool
 }
 
 // Authorize implements authorizer.Authorizer.
 func (w Write) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if w.May != nil && a.GetUser() == w.By && a.GetNamespace() == w.object().GetNamespace() && w.May(a.GetVerb(), a.GetResource()) {
+	resource := strings.TrimSuffix(a.GetResource()+"/"+a.GetSubresource(), "/")
+	may := w.May
+	switch a.GetNamespace() {
+	case "":
+		may = w.MayEverywhere
+	case w.object().GetNamespace():
+	default:
+		may = nil
+	}
+	if may != nil && a.GetUser() == w.By && may(a.GetVerb(), resource) {
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil

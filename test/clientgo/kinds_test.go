@@ -160,7 +160,7 @@ func TestWhatIsSpecialInAKind(t *testing.T) {
 		{"a second KubeVirt object is refused", func(ctx context.Context) error {
 			second := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: "second"}}
 			_, err := virt.KubeVirt("kubevirt").Create(ctx, second, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			return refused(err, errors.IsInvalid, "second")
+			return refused(err, errors.IsInvalid, "kubevirt/kubevirt")
 		}},
 		{"a DataVolume of two sources is refused with its path", func(ctx context.Context) error {
 			dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "undecided"}}

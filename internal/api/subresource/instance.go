@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/nodeapi"
-	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/nodecert"
 )
 
@@ -147,7 +146,7 @@ func credential(header string) bool {
 // healthz reports whether this API can reach the cluster.
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	kubevirts := &v1.KubeVirtList{}
-	if err := s.cluster.List(r.Context(), kubevirts, client.InNamespace(clusterconfig.Namespace)); err != nil {
+	if err := s.cluster.List(r.Context(), kubevirts, client.Limit(1)); err != nil {
 		writeError(w, apierrors.NewInternalError(fmt.Errorf("reading the KubeVirt object: %w", err)))
 		return
 	}

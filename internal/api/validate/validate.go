@@ -328,9 +328,5 @@ func KubeVirt(kv, old *v1.KubeVirt) field.ErrorList {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(clusterconfig.MachineTypesAnnotation),
 			kv.Annotations[clusterconfig.MachineTypesAnnotation], err.Error()))
 	}
-	if kv.Namespace != clusterconfig.Namespace || kv.Name != clusterconfig.Name {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), kv.Namespace+"/"+kv.Name,
-			fmt.Sprintf("the one KubeVirt object is %s/%s", clusterconfig.Namespace, clusterconfig.Name)))
-	}
 	return append(errs, configuration(&kv.Spec, spec)...)
 }

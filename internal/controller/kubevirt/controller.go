@@ -32,11 +32,14 @@ var (
 	daemonSets  = []string{"virt-handler"}
 )
 
-// Reconciler is the loop. Client, Reader and Namespace are required.
+// Reconciler is the loop. All exported fields are required.
 type Reconciler struct {
 	Client client.Client
 	// Reader asks the API server itself.
-	Reader    client.Reader
+	Reader client.Reader
+	// KubeVirt reads the object that counts from the cache; nil for none.
+	KubeVirt func(context.Context) (*v1.KubeVirt, error)
+	// Namespace is where the workloads are.
 	Namespace string
 
 	written mutationcache.Memory[*v1.KubeVirt]
@@ -44,9 +47,9 @@ type Reconciler struct {
 
 // SetupWithManager registers the loop.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	key := types.NamespacedName{Namespace: r.Namespace, Name: clusterconfig.Name}
+	// Which object counts is found out by each run.
 	theOne := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: key}}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: clusterconfig.Name}}}
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("kubevirt").
@@ -58,13 +61,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // Reconcile brings the status up to date.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	var cached v1.KubeVirt
-	if err := r.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
-		r.written.Forget(req.NamespacedName)
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	cached, err := r.KubeVirt(ctx)
+	if err != nil || cached == nil {
+		return ctrl.Result{}, err
 	}
-	kv := r.written.Newer(&cached)
+	kv := r.written.Newer(cached)
 	components, err := r.components(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -83,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("patching the status of KubeVirt %s: %w", req.NamespacedName, err)
+		return ctrl.Result{}, fmt.Errorf("patching the status of KubeVirt %s/%s: %w", kv.Namespace, kv.Name, err)
 	}
 	r.written.Wrote(want)
 	return ctrl.Result{}, nil

@@ -43,9 +43,10 @@ const calm = time.Second
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	Client    client.Client
-	Recorder  events.EventRecorder
-	Namespace string
+	Client   client.Client
+	Recorder events.EventRecorder
+	// KubeVirt reads the object that counts from the cache; nil for none.
+	KubeVirt func(context.Context) (*v1.KubeVirt, error)
 	// Image is what new launcher pods are made of.
 	Image string
 	// Now is the clock.
@@ -68,7 +69,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 
 // soon wakes the loop a moment after an event.
 func (r *Reconciler) soon() handler.EventHandler {
-	key := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: clusterconfig.Name}}
+	key := reconcile.Request{NamespacedName: types.NamespacedName{Name: clusterconfig.Name}}
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, _ event.CreateEvent, q queue) { q.AddAfter(key, calm) },
 		UpdateFunc: func(_ context.Context, _ event.UpdateEvent, q queue) { q.AddAfter(key, calm) },
@@ -100,17 +101,14 @@ func mattersOfMigration(e event.UpdateEvent) bool {
 }
 
 // Reconcile looks at all VMIs and does what is next.
-func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	if r.lastBatch.IsZero() {
 		// An earlier leader may have evicted a batch a moment ago.
 		r.lastBatch = r.Now()
 	}
-	kv := &v1.KubeVirt{}
-	switch err := r.Client.Get(ctx, req.NamespacedName, kv); {
-	case apierrors.IsNotFound(err):
-		return ctrl.Result{}, nil
-	case err != nil:
-		return ctrl.Result{}, fmt.Errorf("reading the KubeVirt object %s: %w", req.NamespacedName, err)
+	kv, err := r.KubeVirt(ctx)
+	if err != nil || kv == nil {
+		return ctrl.Result{}, err
 	}
 	cluster, err := r.observe(ctx, kv)
 	if err != nil {

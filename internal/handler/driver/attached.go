@@ -10,10 +10,13 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/connection"
+	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
+	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/accesscredential"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 )
 
@@ -68,7 +71,7 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 	a := &attached{link: link, prepared: d.prepared}
 	a.agent = guestagent.New(guestagent.Env{
 		Dial: func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, layout.AgentSocket) }, Places: d.env.agents,
-		Go: d.start, Wake: d.wake, Now: d.env.Now, Log: d.log,
+		Go: d.start, Wake: d.wake, Credentials: credentials(link.Peer.Root, instance), Now: d.env.Now, Log: d.log,
 	}, guestlifecycle.AgentOf(instance.Status))
 	a.volumes = volumes.New(volumes.Env{
 		Namespace: d.namespace, Cluster: d.env.Cluster, Opener: d.env.Volumes, Label: d.prepared.selinux.Files(),
@@ -85,6 +88,18 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 		return nil, err
 	}
 	return a, nil
+}
+
+// credentials reads, from the launcher's files, what the guest's agent is to set; nil when that is nothing.
+func credentials(root *podpath.Dir, instance *v1.VirtualMachineInstance) func() (accesscredential.Delivery, error) {
+	if !accesscredential.ByAgent(&instance.Spec) {
+		return nil
+	}
+	return func() (accesscredential.Delivery, error) {
+		return accesscredential.ForAgent(&instance.Spec, func(source accesscredential.Source) ([]accesscredential.File, error) {
+			return disk.CredentialFiles(root, source)
+		})
+	}
 }
 
 // handleEvent hands QEMU's events on to the parts that they are for.

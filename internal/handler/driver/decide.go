@@ -165,6 +165,7 @@ func (s *snapshot) describe(machineType string) *guestlifecycle.Guest {
 		Volumes:        map[string]guestlifecycle.Volume{},
 		SELinuxContext: p.selinux.Context(),
 		Agent:          s.agent.Answer,
+		Credentials:    s.agent.Credentials,
 		Frozen:         s.connection.Launcher.Frozen,
 		Plugged:        s.volumes.Hotplugged,
 	}

@@ -21,6 +21,7 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/agent"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/accesscredential"
 	"drydock.dev/drydock/internal/rules/guestlifecycle"
 	"drydock.dev/drydock/internal/rules/machine"
 )
@@ -51,8 +52,10 @@ type Env struct {
 	Go func(func())
 	// Wake is called when there is something to look at.
 	Wake func()
-	Now  func() time.Time
-	Log  logr.Logger
+	// Credentials reads what the agent is to set in the guest; nil when that is nothing.
+	Credentials func() (accesscredential.Delivery, error)
+	Now         func() time.Time
+	Log         logr.Logger
 }
 
 // Agent is the guest agent behind one QEMU's port. Its methods may be called from several
@@ -67,6 +70,8 @@ type Agent struct {
 	// answer is what the agent answered last, which stays a while after it has gone; nil
 	// for nothing. It is never changed.
 	answer *guestlifecycle.Agent
+	// credentials tells whether those were set last; nil while nobody has tried.
+	credentials *guestlifecycle.Credentials
 	// asked is when the agent was asked last.
 	asked time.Time
 
@@ -84,6 +89,8 @@ type Facts struct {
 	// Answer is what the agent answered; nil when it has not, or is long gone. It must not
 	// be changed.
 	Answer *guestlifecycle.Agent
+	// Credentials tells whether access credentials were set; nil while nobody has tried.
+	Credentials *guestlifecycle.Credentials
 }
 
 // New gives the Agent of a QEMU whose monitor is about to be connected. known is what an
@@ -94,7 +101,7 @@ func New(env Env, known *guestlifecycle.Agent) *Agent { return &Agent{env: env, 
 func (a *Agent) Observe() Facts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return Facts{Connected: a.open, Answer: a.answer}
+	return Facts{Connected: a.open, Answer: a.answer, Credentials: a.credentials}
 }
 
 // HandleEvent takes note of QEMU's events about the port, and reports whether Tend is to be
@@ -165,6 +172,9 @@ func (a *Agent) Tend(ctx context.Context, interfaces int) (after time.Duration) 
 		asking, stop := context.WithCancel(ctx)
 		a.stop = stop
 		a.env.Go(func() { a.learn(asking, interfaces, d.pause) })
+		if a.env.Credentials != nil {
+			a.env.Go(func() { a.keepCredentials(asking, d.pause) })
+		}
 	}
 	return d.after
 }

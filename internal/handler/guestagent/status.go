@@ -47,9 +47,11 @@ func shortened(i v1.VirtualMachineInstanceGuestOSInfo) v1.VirtualMachineInstance
 	return i
 }
 
-func short(text string) string {
-	if len(text) <= maxText {
+func short(text string) string { return cut(text, maxText) }
+
+func cut(text string, most int) string {
+	if len(text) <= most {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxText], "")
+	return strings.ToValidUTF8(text[:most], "")
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"syscall"
@@ -155,6 +156,8 @@ func fakeAgent(t *testing.T) string {
 					return `{"return": {"exited": false}}`
 				}
 				return `{"return": {"exitcode": 3, "exited": true, "out-data": "b3V0", "err-data": "ZXJy"}}`
+			case "guest-ssh-add-authorized-keys", "guest-set-user-password":
+				return `{"error": {"class": "GenericError", "desc": "there is no such user"}}`
 			case "guest-shutdown":
 				return `{"error": {"class": "CommandNotFound", "desc": "Command guest-shutdown has been disabled"}}`
 			}
@@ -206,6 +209,7 @@ func TestConformance(t *testing.T) {
 			}
 			loopback(ctx, t, c)
 			execute(ctx, t, c)
+			credentials(ctx, t, c)
 			refusals(ctx, t, c)
 		})
 	}
@@ -249,6 +253,57 @@ func execute(ctx context.Context, t *testing.T, c *agent.Client) {
 	result, err := c.Exec(ctx, "/bin/sh", []string{"-c", "printf out; printf err >&2; sleep 0.1; exit 3"})
 	if err != nil || result.ExitCode != 3 || string(result.Stdout) != "out" || string(result.Stderr) != "err" {
 		t.Errorf("guest-exec: %+v, %v", result, err)
+	}
+}
+
+// credentials are of a user that no system has: an agent understands the command, and changes nothing.
+func credentials(ctx context.Context, t *testing.T, c *agent.Client) {
+	t.Helper()
+	err := c.SetAuthorizedKeys(ctx, "drydock-no-such-user", []string{"ssh-rsa A"})
+	var refused *agent.Error
+	if !errors.As(err, &refused) || agent.Unsupported(err) || refused.Command != "guest-ssh-add-authorized-keys" {
+		t.Errorf("guest-ssh-add-authorized-keys: %v", err)
+	}
+}
+
+// The agent beside the tests must not set passwords, so that what it would be told is looked at here.
+func TestHowCredentialsAreSet(t *testing.T) {
+	lines := make(chan string, 8)
+	c := dial(t, listen(t, func(conn net.Conn) {
+		reader := bufio.NewReader(conn)
+		for {
+			line, err := reader.ReadString('\n')
+			if err != nil {
+				return
+			}
+			var r request
+			if err := json.Unmarshal([]byte(line[strings.LastIndexByte(line, 0xff)+1:]), &r); err != nil {
+				continue
+			}
+			if r.Execute == "guest-sync-delimited" {
+				fmt.Fprintf(conn, "\xff{\"return\": %d}\n", r.Arguments.ID)
+				continue
+			}
+			lines <- strings.TrimSpace(line)
+			fmt.Fprintln(conn, `{"return": {}}`)
+		}
+	}))
+	for _, step := range []struct {
+		err  error
+		want string
+	}{
+		{c.SetAuthorizedKeys(t.Context(), "ann", []string{"ssh-rsa A"}),
+			`{"arguments":{"keys":["ssh-rsa A"],"reset":true,"username":"ann"},"execute":"guest-ssh-add-authorized-keys"}`},
+		{c.SetAuthorizedKeys(t.Context(), "ann", nil),
+			`{"arguments":{"keys":[],"reset":true,"username":"ann"},"execute":"guest-ssh-add-authorized-keys"}`},
+		{c.SetPassword(t.Context(), "ann", "hi"),
+			`{"arguments":{"crypted":false,"password":"aGk=","username":"ann"},"execute":"guest-set-user-password"}`},
+	} {
+		var got, want any
+		text := <-lines
+		if json.Unmarshal([]byte(text), &got) != nil || json.Unmarshal([]byte(step.want), &want) != nil || !reflect.DeepEqual(got, want) || step.err != nil {
+			t.Errorf("the agent was told %s, want %s: %v", text, step.want, step.err)
+		}
 	}
 }
 

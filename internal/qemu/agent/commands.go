@@ -242,3 +242,17 @@ func ask[T any](ctx context.Context, c *Client, command string) (T, error) {
 	err := c.Execute(ctx, command, nil, &answer)
 	return answer, err
 }
+
+// SetAuthorizedKeys makes keys the SSH public keys by which user may log in, and takes all others away.
+func (c *Client) SetAuthorizedKeys(ctx context.Context, user string, keys []string) error {
+	return c.Execute(ctx, "guest-ssh-add-authorized-keys", map[string]any{
+		"username": user, "keys": append([]string{}, keys...), "reset": true,
+	}, nil)
+}
+
+// SetPassword sets the password of user.
+func (c *Client) SetPassword(ctx context.Context, user, password string) error {
+	return c.Execute(ctx, "guest-set-user-password", map[string]any{
+		"username": user, "password": base64.StdEncoding.EncodeToString([]byte(password)), "crypted": false,
+	}, nil)
+}

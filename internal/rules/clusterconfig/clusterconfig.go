@@ -1,6 +1,6 @@
-// Package clusterconfig turns the one KubeVirt object into the settings that
-// Drydock's components work by, with every default filled in, and gives the
-// newest settings to its callers.
+// Package clusterconfig says which KubeVirt object counts, turns it into the
+// settings that Drydock's components work by, with every default filled in,
+// and gives the newest settings to its callers.
 //
 // It owns the defaults and nothing else: it does not validate (admission
 // does), write or report status.
@@ -20,8 +20,8 @@ import (
 	"drydock.dev/drydock/internal/rules/networkbinding"
 )
 
-// Namespace is where Drydock's components and the KubeVirt object live, and
-// Name is that object's usual name.
+// Namespace is where Drydock's components live, and Namespace and Name are
+// the KubeVirt object's usual ones (TheOne).
 const (
 	Namespace = "kubevirt"
 	Name      = "kubevirt"

@@ -74,6 +74,8 @@ type Guest struct {
 	Plugged map[string]Plugged
 	// Agent is what the guest agent told; nil while it is not connected.
 	Agent *Agent
+	// Credentials tells whether the agent has set the guest's access credentials; nil while nobody has tried.
+	Credentials *Credentials
 	// Frozen means that a user has had the agent freeze the guest's file systems.
 	Frozen bool
 }
@@ -110,6 +112,9 @@ type Plugged struct {
 	PodUID  types.UID
 	Size    int64
 }
+
+// Credentials is how it went when the guest agent was to set access credentials. Failure is empty when it has.
+type Credentials struct{ Failure string }
 
 // Agent is what the guest agent told.
 type Agent struct {
@@ -172,6 +177,9 @@ func describe(vmi *v1.VirtualMachineInstance, g *Guest, podReady bool) vmistatus
 	}
 	if g.Agent != nil {
 		out.Details.OS = g.Agent.OS
+	}
+	if g.Credentials != nil {
+		out.Credentials = vmistatus.Known(g.Credentials.Failure)
 	}
 	return out
 }

@@ -15,6 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/vmistatus"
 )
 
@@ -413,6 +414,12 @@ func TestAgent(t *testing.T) {
 	if got := Status(vmi, f).Interfaces[0]; got.IP != "10.0.2.2" {
 		t.Errorf("bridge: %+v", got)
 	}
+	// What became of the credentials is told in its own condition, whether there is an agent now or not.
+	f.Guest.Credentials = &Credentials{Failure: "no user ann"}
+	if c := condition.Find(Status(vmi, f).Conditions, v1.VirtualMachineInstanceAccessCredentialsSynchronized); c == nil || c.Status != "False" || c.Message != "no user ann" {
+		t.Errorf("of credentials that could not be set: %+v", c)
+	}
+	f.Guest.Credentials = nil
 	// An agent that goes takes with it what it told.
 	vmi.Status = got
 	f.Guest.Agent = nil

@@ -44,9 +44,9 @@ var credentialTable = table{
 	"accessCredentials.sshPublicKey.source.secret.secretName":               yes(),
 	"accessCredentials.sshPublicKey.propagationMethod.noCloud":              noted("with a `cloudInitNoCloud` volume"),
 	"accessCredentials.sshPublicKey.propagationMethod.configDrive":          noted("with a `cloudInitConfigDrive` volume"),
-	"accessCredentials.sshPublicKey.propagationMethod.qemuGuestAgent.users": no("use noCloud or configDrive"),
+	"accessCredentials.sshPublicKey.propagationMethod.qemuGuestAgent.users": noted("the users' authorized_keys hold these keys and no others, [following the Secret](devices.md#while-the-guest-runs)"),
 	"accessCredentials.userPassword.source.secret.secretName":               yes(),
-	"accessCredentials.userPassword.propagationMethod.qemuGuestAgent":       no("set the password by cloud-init's user data"),
+	"accessCredentials.userPassword.propagationMethod.qemuGuestAgent":       noted("the Secret has a password for each user, and the guest [follows it](devices.md#while-the-guest-runs)"),
 }
 
 var domainTable = table{

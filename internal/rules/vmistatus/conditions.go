@@ -51,6 +51,7 @@ var conditionRules = []struct {
 	{v1.VirtualMachineInstanceReady, (*projection).ready},
 	{v1.VirtualMachineInstancePaused, (*projection).paused},
 	{v1.VirtualMachineInstanceAgentConnected, (*projection).agentConnected},
+	{v1.VirtualMachineInstanceAccessCredentialsSynchronized, (*projection).credentialsSynchronized},
 	{v1.VirtualMachineInstanceIsMigratable, (*projection).migratable},
 	{Accelerated, (*projection).accelerated},
 	{v1.VirtualMachineInstanceMigrationRequired, (*projection).migrationRequired},
@@ -234,6 +235,22 @@ func (p *projection) agentConnected() verdict {
 		return absent
 	}
 	return isTrue("", "")
+}
+
+// credentialsSynchronized says whether the guest agent has set the access credentials that reach the guest by it. It
+// stays as it is while nobody has tried: after virt-handler has begun anew, or a migration.
+func (p *projection) credentialsSynchronized() verdict {
+	g, _ := p.Guest.Get()
+	failure, known := g.Credentials.Get()
+	switch {
+	case p.End != nil:
+		return absent
+	case !known:
+		return unknown
+	case failure != "":
+		return isFalse(v1.AccessCredentialsSyncFailed.String(), failure)
+	}
+	return isTrue(v1.AccessCredentialsSyncSuccess.String(), "")
 }
 
 // migratable says whether the guest can move to another node.

@@ -145,6 +145,8 @@ type Guest struct {
 	AwaitsProbe bool
 	// AgentConnected means that the guest agent answers.
 	AgentConnected bool
+	// Credentials is why its agent has not set the guest's access credentials, "" when it has. It is not known while nobody has tried.
+	Credentials Fact[string]
 	// Accelerated means that the guest runs with KVM; another one is emulated.
 	Accelerated bool
 	// Immovable is why the guest can't migrate, nil when it can.

@@ -163,6 +163,7 @@ var Fields = []Field{
 	{Name: string(v1.VirtualMachineInstanceProvisioning), Condition: true, Owners: scheduling},
 	{Name: string(v1.VirtualMachineInstancePaused), Condition: true, Owners: ending, Deputizes: atItsEnd},
 	{Name: string(v1.VirtualMachineInstanceAgentConnected), Condition: true, Owners: ending, Deputizes: atItsEnd},
+	{Name: string(v1.VirtualMachineInstanceAccessCredentialsSynchronized), Condition: true, Owners: ending, Deputizes: atItsEnd},
 	{Name: string(v1.VirtualMachineInstanceIsMigratable), Condition: true, Owners: guests},
 	{Name: string(Accelerated), Condition: true, Owners: guests},
 	{Name: string(v1.VirtualMachineInstanceMigrationRequired), Condition: true, Owners: moving},

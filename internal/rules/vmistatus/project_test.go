@@ -2,6 +2,7 @@ package vmistatus
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -52,12 +53,13 @@ func finishedPod(phase corev1.PodPhase, exit *launch.Exit) *corev1.Pod {
 // virt-launcher or virt-controller reads it in the pod.
 func TestAnEndIsTheSameWhoeverReportsIt(t *testing.T) {
 	ready, paused, agent := v1.VirtualMachineInstanceReady, v1.VirtualMachineInstancePaused, v1.VirtualMachineInstanceAgentConnected
+	credentials := v1.VirtualMachineInstanceAccessCredentialsSynchronized
 	for _, reason := range []launch.Reason{
 		launch.ReasonGuestShutdown, launch.ReasonHostShutdown, launch.ReasonKilled, launch.ReasonGuestPanicked,
 		launch.ReasonWatchdog, launch.ReasonCrashed, launch.ReasonInternalError, launch.ReasonStartFailed,
 	} {
 		for _, phase := range []v1.VirtualMachineInstancePhase{v1.Scheduled, v1.Running} {
-			vmi := instance(phase, says(ready, "True", ""), says(paused, "True", "PausedByUser"), says(agent, "True", ""),
+			vmi := instance(phase, says(ready, "True", ""), says(paused, "True", "PausedByUser"), says(agent, "True", ""), says(credentials, "True", ""),
 				says(v1.VirtualMachineInstanceSynchronized, "False", ReasonSyncFailed))
 			exit := launch.Exit{Reason: reason, Message: "signal 11"}
 			heard := Project(vmi, Handler, Facts{Now: now, Failure: Known("no disk"), Guest: running(), End: EndOfQEMU(vmi, exit)})
@@ -88,6 +90,34 @@ func TestEndsThatOnlyThePodTells(t *testing.T) {
 	} {
 		if got := *EndOfPod(instance(v1.Scheduled), c.pod); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// Whether the guest has its credentials stays said while a new virt-handler has not tried yet.
+func TestWhetherTheGuestHasItsCredentials(t *testing.T) {
+	kind := v1.VirtualMachineInstanceAccessCredentialsSynchronized
+	guest := func(credentials Fact[string]) Facts {
+		return Facts{Now: now, Guest: Known(Guest{RunState: runstate.Of("running"), Credentials: credentials})}
+	}
+	for name, c := range map[string]struct {
+		vmi  *v1.VirtualMachineInstance
+		f    Facts
+		want string
+	}{
+		"nobody has tried":         {instance(v1.Running), guest(Fact[string]{}), ""},
+		"they are set":             {instance(v1.Running), guest(Known("")), "True AccessCredentialsSyncSuccess: "},
+		"the agent refuses":        {instance(v1.Running, says(kind, "True", "")), guest(Known("no user ann")), "False AccessCredentialsSyncFailed: no user ann"},
+		"virt-handler begins anew": {instance(v1.Running, says(kind, "False", "before")), guest(Fact[string]{}), "False before: "},
+	} {
+		got := ""
+		for _, said := range Project(c.vmi, Handler, c.f).Conditions {
+			if said.Type == kind {
+				got = fmt.Sprintf("%s %s: %s", said.Status, said.Reason, said.Message)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }
@@ -387,7 +417,7 @@ func handlerKnows(t *rapid.T) Facts {
 	if rapid.Bool().Draw(t, "has a guest") {
 		f.Guest = Known(Guest{
 			RunState:       runstate.Of(rapid.SampledFrom([]string{"running", "paused", "io-error", "prelaunch"}).Draw(t, "run state")),
-			AgentConnected: rapid.Bool().Draw(t, "agent"), Accelerated: rapid.Bool().Draw(t, "KVM"),
+			AgentConnected: rapid.Bool().Draw(t, "agent"), Credentials: Known(rapid.SampledFrom([]string{"", "x"}).Draw(t, "credentials")), Accelerated: rapid.Bool().Draw(t, "KVM"),
 			Details: Details{Frozen: rapid.Bool().Draw(t, "frozen"), Machine: &v1.Machine{Type: "q35"}, SELinuxContext: "x", MigrationMethod: v1.LiveMigration,
 				Interfaces: []v1.VirtualMachineInstanceNetworkInterface{{Name: "x"}}, Volumes: []v1.VolumeStatus{{Name: "x"}}},
 		})

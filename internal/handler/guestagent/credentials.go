@@ -1,0 +1,117 @@
+package guestagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"drydock.dev/drydock/internal/qemu/agent"
+	"drydock.dev/drydock/internal/rules/accesscredential"
+	"drydock.dev/drydock/internal/rules/guestlifecycle"
+)
+
+const (
+	// credentialsPoll is how often the Secrets' files are looked at: the kubelet writes them a minute or so after the
+	// Secret has changed, and nothing announces that.
+	credentialsPoll = 10 * time.Second
+	// credentialsPatience is the longest wait after a failure.
+	credentialsPatience = 5 * time.Minute
+	// maxFailure bounds what a status says of a failure: a part of it is the guest's own words.
+	maxFailure = 1024
+)
+
+// keepCredentials has the agent set the access credentials, and again what changes of them, until the agent goes: the
+// next one may be that of a disk that has none of them.
+func (a *Agent) keepCredentials(ctx context.Context, pause time.Duration) {
+	var set *accesscredential.Delivery
+	for wait, failures := pause, 0; ; {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		wanted, err := a.env.Credentials()
+		if err == nil && set != nil && set.Equal(wanted) {
+			wait = credentialsPoll
+			continue
+		}
+		if err == nil {
+			err = a.set(ctx, wanted)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		a.tell(err)
+		if err != nil {
+			// What was set before may be half replaced.
+			set, wait = nil, min(credentialsPoll<<min(failures, 8), credentialsPatience)
+			failures++
+			continue
+		}
+		set, wait, failures = &wanted, credentialsPoll, 0
+	}
+}
+
+// tell keeps how it went, and has it looked at if that is news.
+func (a *Agent) tell(err error) {
+	now := &guestlifecycle.Credentials{}
+	if err != nil {
+		now.Failure = cut(err.Error(), maxFailure)
+	}
+	a.mu.Lock()
+	news := a.credentials == nil || *a.credentials != *now
+	a.credentials = now
+	a.mu.Unlock()
+	if news {
+		a.env.Wake()
+	}
+}
+
+// set has the agent set everything. What it refuses for one user keeps none of the others from his.
+func (a *Agent) set(ctx context.Context, d accesscredential.Delivery) error {
+	return a.Talk(ctx, func(ctx context.Context, c *agent.Client) error {
+		var refused []error
+		for _, user := range slices.Sorted(maps.Keys(d.Keys)) {
+			err := c.SetAuthorizedKeys(ctx, user, d.Keys[user])
+			if err != nil {
+				refused = append(refused, fmt.Errorf("setting the SSH public keys of the user %s: %w", user, err))
+			}
+			if !answered(err) {
+				return errors.Join(refused...)
+			}
+		}
+		for _, user := range slices.Sorted(maps.Keys(d.Passwords)) {
+			err := c.SetPassword(ctx, user, d.Passwords[user])
+			if err != nil {
+				refused = append(refused, fmt.Errorf("setting the password of the user %s: %w", user, withoutWords(err)))
+			}
+			if !answered(err) {
+				return errors.Join(refused...)
+			}
+		}
+		return errors.Join(refused...)
+	})
+}
+
+// answered reports whether the agent is there: it did what it was told, or said that it does not.
+func answered(err error) bool {
+	var refusal *agent.Error
+	return err == nil || errors.As(err, &refusal)
+}
+
+// withoutWords leaves out the agent's words, which may repeat a password: more people may read a status than a Secret.
+func withoutWords(err error) error {
+	var refusal *agent.Error
+	switch {
+	case agent.Unsupported(err):
+		return errors.New("the guest agent lacks the command guest-set-user-password")
+	case errors.As(err, &refusal):
+		return errors.New("the guest agent refuses it; its log in the guest says why")
+	}
+	return err
+}

@@ -1,0 +1,130 @@
+package accesscredential
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"unicode"
+	"unicode/utf8"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	// maxPassword bounds a password in bytes.
+	maxPassword = 1 << 10
+	// maxUserKeys bounds the keys of one user together, in bytes: they are one command.
+	maxUserKeys = 1 << 20
+)
+
+// Delivery is what a guest's agent is to set.
+type Delivery struct {
+	// Keys are, by user, the lines of his authorized_keys: these and no others.
+	Keys map[string][]string
+	// Passwords are by user.
+	Passwords map[string]string
+}
+
+// Equal reports whether both set the same.
+func (d Delivery) Equal(other Delivery) bool {
+	if len(d.Keys) != len(other.Keys) || len(d.Passwords) != len(other.Passwords) {
+		return false
+	}
+	for user, keys := range d.Keys {
+		if theirs, there := other.Keys[user]; !there || !slices.Equal(keys, theirs) {
+			return false
+		}
+	}
+	for user, password := range d.Passwords {
+		if theirs, there := other.Passwords[user]; !there || password != theirs {
+			return false
+		}
+	}
+	return true
+}
+
+// ByAgent reports whether any of a guest's credentials reaches it by its agent.
+func ByAgent(spec *v1.VirtualMachineInstanceSpec) bool {
+	return slices.ContainsFunc(spec.AccessCredentials, func(c v1.AccessCredential) bool { return keysByAgent(&c) || passwordsByAgent(&c) })
+}
+
+func keysByAgent(c *v1.AccessCredential) bool {
+	return c.SSHPublicKey != nil && c.SSHPublicKey.PropagationMethod.QemuGuestAgent != nil
+}
+
+func passwordsByAgent(c *v1.AccessCredential) bool {
+	return c.UserPassword != nil && c.UserPassword.PropagationMethod.QemuGuestAgent != nil
+}
+
+// ForAgent returns what the agent is to set by the Secrets as they are; read reads the files of one. A user gets the
+// keys of all the Secrets that name him. A Secret of passwords has a file for each user.
+func ForAgent(spec *v1.VirtualMachineInstanceSpec, read func(Source) ([]File, error)) (Delivery, error) {
+	d := Delivery{Keys: map[string][]string{}, Passwords: map[string]string{}}
+	for i := range spec.AccessCredentials {
+		c := &spec.AccessCredentials[i]
+		secret := secretOf(c)
+		keys, passwords := keysByAgent(c), passwordsByAgent(c)
+		if secret == "" || !keys && !passwords {
+			continue
+		}
+		files, err := read(Source{Index: i, Secret: secret})
+		if err != nil {
+			return Delivery{}, err
+		}
+		if keys {
+			err = d.addKeys(c.SSHPublicKey.PropagationMethod.QemuGuestAgent.Users, secret, files)
+		} else {
+			err = d.addPasswords(secret, files)
+		}
+		if err != nil {
+			return Delivery{}, err
+		}
+	}
+	if n := len(d.Keys) + len(d.Passwords); n > MaxUsers {
+		return Delivery{}, fmt.Errorf("the access credentials are of %d users, and the guest agent sets those of at most %d", n, MaxUsers)
+	}
+	return d, nil
+}
+
+func (d Delivery) addKeys(users []string, secret string, files []File) error {
+	keys, err := Keys(secret, files)
+	if err != nil {
+		return err
+	}
+	for _, user := range users {
+		all := slices.Clone(d.Keys[user])
+		size := 0
+		for _, key := range keys {
+			if !slices.Contains(all, key) {
+				all = append(all, key)
+			}
+		}
+		for _, key := range all {
+			size += len(key)
+		}
+		if len(all) > maxKeys || size > maxUserKeys {
+			return fmt.Errorf("the user %s has more than %d SSH public keys, or more than %d bytes of them", user, maxKeys, maxUserKeys)
+		}
+		d.Keys[user] = all
+	}
+	return nil
+}
+
+func (d Delivery) addPasswords(secret string, files []File) error {
+	for _, f := range files {
+		// Who writes a Secret by hand often ends the line.
+		password := bytes.TrimRight(f.Data, "\r\n")
+		if !IsUser(f.Name) {
+			return fmt.Errorf("the Secret %s has something that is no name of a user: each of its keys names one", secret)
+		}
+		if !isPassword(password) {
+			return fmt.Errorf("the Secret %s has something for the user %s that is no password: it must be of 1 to %d bytes, and one line", secret, f.Name, maxPassword)
+		}
+		d.Passwords[f.Name] = string(password)
+	}
+	return nil
+}
+
+func isPassword(password []byte) bool {
+	return len(password) > 0 && len(password) <= maxPassword && utf8.Valid(password) && !bytes.ContainsFunc(password, unicode.IsControl)
+}

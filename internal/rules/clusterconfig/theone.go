@@ -1,0 +1,70 @@
+package clusterconfig
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// TheOne returns the KubeVirt object that counts, or nil. It may have any name and namespace, and admission lets no
+// second one be made. Where two were made at the same moment, or before admission was there, one in home, the
+// components' namespace, goes before the others, then the oldest (decision 545).
+func TheOne(all []v1.KubeVirt, home string) *v1.KubeVirt {
+	var one *v1.KubeVirt
+	for i := range all {
+		if one == nil || before(&all[i], one, home) {
+			one = &all[i]
+		}
+	}
+	return one
+}
+
+func before(a, b *v1.KubeVirt, home string) bool {
+	if (a.Namespace == home) != (b.Namespace == home) {
+		return a.Namespace == home
+	}
+	return cmp.Or(
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.Name, b.Name),
+	) < 0
+}
+
+// Watched keeps Current by the KubeVirt object that counts, from what a watch
+// shows. It is safe for concurrent use.
+type Watched struct {
+	// Home is the components' namespace.
+	Home    string
+	Current *Current
+
+	mu  sync.Mutex
+	all []v1.KubeVirt
+}
+
+// Seen takes an object as it is now.
+func (w *Watched) Seen(kv *v1.KubeVirt) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.forget(kv)
+	w.all = append(w.all, *kv)
+	w.Current.Set(TheOne(w.all, w.Home))
+}
+
+// Gone takes away an object that is no more.
+func (w *Watched) Gone(kv *v1.KubeVirt) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.forget(kv)
+	w.Current.Set(TheOne(w.all, w.Home))
+}
+
+func (w *Watched) forget(kv *v1.KubeVirt) {
+	w.all = slices.DeleteFunc(w.all, func(known v1.KubeVirt) bool { return key(&known) == key(kv) })
+}
+
+func key(kv *v1.KubeVirt) types.NamespacedName {
+	return types.NamespacedName{Namespace: kv.Namespace, Name: kv.Name}
+}
