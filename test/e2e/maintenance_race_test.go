@@ -32,7 +32,7 @@ import (
 
 var (
 	// A long run asks for more than every run can afford: see `make soak`.
-	raceFor  = flag.Duration("maintenance.for", 35*time.Second, "how long pods, starts and deletions race for one VM's disk")
+	raceFor  = flag.Duration("maintenance.for", 12*time.Second, "how long pods, starts and deletions race for one VM's disk")
 	raceSeed = flag.Uint64("maintenance.seed", 0, "what the random moments and deeds come from; 0 for a new one")
 )
 
@@ -95,7 +95,7 @@ func newRace(t *testing.T) *race {
 		t.Fatalf("making a client of the subresources: %v", err)
 	}
 	ns := newNamespace(t)
-	r := &race{ns: ns, disk: newContested(t, ns), virt: virt, seed: *raceSeed, races: 20, unlocked: make(chan struct{}, 1)}
+	r := &race{ns: ns, disk: newContested(t, ns), virt: virt, seed: *raceSeed, races: 10, unlocked: make(chan struct{}, 1)}
 	if r.seed == 0 {
 		r.seed = rand.Uint64()
 	}
