@@ -103,11 +103,9 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 	evacuations := &evacuation.Reconciler{
 		Client: cached, Reader: reader, Recorder: recorder("evacuation-controller"), Settings: settings, Now: o.now,
 	}
-	budgets := &evacuation.Budgets{Client: cached, Now: o.now}
 	updates := &workloadupdate.Reconciler{
 		Client: cached, Recorder: recorder("workload-update-controller"), KubeVirt: theOne, Image: o.launcherImage, Now: o.now,
 	}
-	sizes := &claimsize.Reconciler{Client: cached}
 	vms := &vm.Reconciler{
 		Client: cached, Reader: reader, Recorder: recorder("virtualmachine-controller"), Settings: settings, Now: o.now,
 	}
@@ -126,10 +124,10 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		{"claims with a selected node", func() error { return (&vmi.SelectedNodes{Reconciler: vmis}).SetupWithManager(mgr, pace(1)) }},
 		{"VirtualMachineInstanceMigrations", func() error { return moves.SetupWithManager(ctx, mgr, pace(migrationWorkers)) }},
 		{"evacuations", func() error { return evacuations.SetupWithManager(mgr, pace(migrationWorkers)) }},
-		{"disruption budgets of guests", func() error { return budgets.SetupWithManager(mgr, pace(1)) }},
+		{"disruption budgets of guests", func() error { return (&evacuation.Budgets{Client: cached, Now: o.now}).SetupWithManager(mgr, pace(1)) }},
 		{"outdated launcher pods", func() error { return updates.SetupWithManager(mgr, pace(1)) }},
 		{"hotplugged volumes", func() error { return plugs.SetupWithManager(ctx, mgr, pace(workers)) }},
-		{"claims that grow", func() error { return sizes.SetupWithManager(mgr, pace(1)) }},
+		{"claims that grow", func() error { return (&claimsize.Reconciler{Client: cached}).SetupWithManager(mgr, pace(1)) }},
 		{"VirtualMachines", func() error { return vms.SetupWithManager(ctx, mgr, pace(workers)) }},
 		{"VirtualMachineInstanceReplicaSets", func() error { return sets.SetupWithManager(mgr, pace(1)) }},
 		{"VirtualMachineSnapshots", func() error { return setUpSnapshots(mgr, o, pace(snapshotWorkers)) }},

@@ -122,7 +122,7 @@ var definitions = map[string]definition{
 			})
 		},
 		besides: map[string]string{
-			"internal/virtctl/maintenance.waitsFor": "virtctl knows the API and no rules",
+			"internal/virtctl/maintenance.waiting": "virtctl knows the API and no rules",
 		},
 	},
 	"a pod has ended": {

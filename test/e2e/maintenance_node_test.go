@@ -58,7 +58,7 @@ func TestANodeDiesUnderMaintenancePods(t *testing.T) {
 	if out, err := output(t.Context(), "drydock", "node", "start", node2); err != nil {
 		t.Fatalf("starting the node: %v\n%s", err, out)
 	}
-	awaitReady(t, node2)
+	awaitNode2(t)
 	awaitGone(t, pods["kept"])
 	awaitPrintable(t, ns, "kept", v1.VirtualMachineStatusStopped)
 }

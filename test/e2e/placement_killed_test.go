@@ -173,7 +173,7 @@ func TestANodeIsLostBeforeItsClaimsAreBound(t *testing.T) {
 		awaitNoProvisioningPod(t, vm.Namespace)
 		nothingBesides(t, vm.Namespace)
 	}
-	awaitReady(t, node2)
+	awaitNode2(t)
 }
 
 // vmWithClaims makes two claims, which are not bound, and returns a VM that has them for its disks.
@@ -233,9 +233,10 @@ func kubeletOf(t *testing.T, node string) int {
 	return 0
 }
 
-func awaitReady(t *testing.T, node string) {
+// awaitNode2 waits until the node that tests kill is ready again.
+func awaitNode2(t *testing.T) {
 	t.Helper()
-	await(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, &corev1.NodeList{}, "readiness", func(n *corev1.Node) bool {
+	await(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node2}}, &corev1.NodeList{}, "readiness", func(n *corev1.Node) bool {
 		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 		})

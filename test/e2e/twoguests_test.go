@@ -213,7 +213,7 @@ func TestAGuestOnANodeThatFallsSilent(t *testing.T) {
 		t.Errorf("the VMI is not Ready for the reason %q, want %q", reason, vmistatus.ReasonNodeLost)
 	}
 	thaw()
-	awaitReady(t, node2)
+	awaitNode2(t)
 	awaitVM(t, ns, "lonely", "to be back with its node", func(vm *v1.VirtualMachine) bool {
 		return vm.Status.PrintableStatus == v1.VirtualMachineStatusRunning && vm.Status.Ready
 	})
@@ -228,7 +228,7 @@ func TestAGuestOnANodeThatFallsSilent(t *testing.T) {
 	if out, err := output(t.Context(), "drydock", "node", "start", node2); err != nil {
 		t.Fatalf("starting the node: %v\n%s", err, out)
 	}
-	awaitReady(t, node2)
+	awaitNode2(t)
 	awaitNextInstance(t, ns, "lonely", first.UID)
 	c.once(t)
 }

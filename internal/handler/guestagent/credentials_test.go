@@ -39,8 +39,8 @@ const (
 	done        = `{"return": {}}`
 )
 
-func keysOf(user string, keys ...string) accesscredential.Delivery {
-	return accesscredential.Delivery{Keys: map[string][]string{user: keys}}
+func keysOfAnn(keys ...string) accesscredential.Delivery {
+	return accesscredential.Delivery{Keys: map[string][]string{"ann": keys}}
 }
 
 // withCredentials runs do with an agent that is to set what p has.
@@ -74,7 +74,7 @@ func (w *watched) expect(t *testing.T, when, want string) {
 
 func TestCredentialsFollowTheirSecrets(t *testing.T) {
 	g := &guest{answers: map[string]string{setKeys: done, setPassword: done}}
-	p := &pod{wanted: keysOf("ann", "ssh-rsa A")}
+	p := &pod{wanted: keysOfAnn("ssh-rsa A")}
 	withCredentials(t, g, p, func(w *watched) {
 		w.expect(t, "before there is an agent", "nothing")
 		w.becomes(true)
@@ -112,7 +112,7 @@ func TestWhatTheAgentRefusesIsTold(t *testing.T) {
 		want    string
 	}{
 		"a Secret that can't be used": {err: errors.New("the Secret x has no key"), want: "the Secret x has no key"},
-		"no such user": {answers: map[string]string{setKeys: refuses("no user ann"), setPassword: done}, wanted: keysOf("ann", "k"),
+		"no such user": {answers: map[string]string{setKeys: refuses("no user ann"), setPassword: done}, wanted: keysOfAnn("k"),
 			want: "setting the SSH public keys of the user ann: guest agent: guest-ssh-add-authorized-keys: no user ann"},
 		"no such command": {wanted: accesscredential.Delivery{Passwords: map[string]string{"ann": "secret"}},
 			want: "setting the password of the user ann: the guest agent lacks the command guest-set-user-password"},
@@ -144,7 +144,7 @@ func TestOneUsersRefusalKeepsNothingFromTheOthers(t *testing.T) {
 
 func TestAFailureIsTriedAgainMoreAndMoreRarely(t *testing.T) {
 	g := &guest{answers: map[string]string{}}
-	p := &pod{wanted: keysOf("ann", "k")}
+	p := &pod{wanted: keysOfAnn("k")}
 	withCredentials(t, g, p, func(w *watched) {
 		w.becomes(true)
 		time.Sleep(time.Hour)
@@ -160,7 +160,7 @@ func TestAFailureIsTriedAgainMoreAndMoreRarely(t *testing.T) {
 
 func TestAHostileAgentsWordsAreCut(t *testing.T) {
 	g := &guest{answers: map[string]string{setKeys: `{"error": {"class": "x", "desc": "` + strings.Repeat("ü", 2*maxFailure) + `"}}`}}
-	withCredentials(t, g, &pod{wanted: keysOf("ann", "k")}, func(w *watched) {
+	withCredentials(t, g, &pod{wanted: keysOfAnn("k")}, func(w *watched) {
 		w.becomes(true)
 		if said := w.said(); len(said) > maxFailure || len(said) < maxFailure-2 {
 			t.Errorf("a failure has %d bytes", len(said))

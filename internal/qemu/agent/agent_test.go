@@ -127,39 +127,34 @@ func fakeAgent(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	noUser := `{"error": {"class": "GenericError", "desc": "there is no such user"}}`
+	answers := map[string]string{
+		"guest-ping":                    `{"return": {}}`,
+		"guest-info":                    `{"return": {"version": "7.2.22", "supported_commands": [{"enabled": true, "name": "guest-ping", "success-response": true}]}}`,
+		"guest-get-osinfo":              `{"return": {"id": "debian", "kernel-release": "6.1", "machine": "x86_64", "pretty-name": "Debian"}}`,
+		"guest-get-host-name":           fmt.Sprintf(`{"return": {"host-name": %q}}`, host),
+		"guest-network-get-interfaces":  `{"return": [{"name": "lo", "ip-addresses": [{"ip-address-type": "ipv4", "ip-address": "127.0.0.1", "prefix": 8}], "hardware-address": "00:00:00:00:00:00"}]}`,
+		"guest-get-users":               `{"return": []}`,
+		"guest-get-fsinfo":              `{"return": []}`,
+		"guest-get-vcpus":               `{"return": [{"logical-id": 0, "online": true, "can-offline": false}]}`,
+		"guest-get-timezone":            `{"return": {"zone": "UTC", "offset": 0}}`,
+		"guest-fsfreeze-status":         `{"return": "thawed"}`,
+		"guest-exec":                    `{"return": {"pid": 7}}`,
+		"guest-ssh-add-authorized-keys": noUser,
+		"guest-set-user-password":       noUser,
+		"guest-shutdown":                `{"error": {"class": "CommandNotFound", "desc": "Command guest-shutdown has been disabled"}}`,
+	}
 	asked := 0
 	return listen(t, func(conn net.Conn) {
 		requests(conn, func(r request) string {
-			switch r.Execute {
-			case "guest-ping":
-				return `{"return": {}}`
-			case "guest-info":
-				return `{"return": {"version": "7.2.22", "supported_commands": [{"enabled": true, "name": "guest-ping", "success-response": true}]}}`
-			case "guest-get-osinfo":
-				return `{"return": {"id": "debian", "kernel-release": "6.1", "machine": "x86_64", "pretty-name": "Debian"}}`
-			case "guest-get-host-name":
-				return fmt.Sprintf(`{"return": {"host-name": %q}}`, host)
-			case "guest-network-get-interfaces":
-				return `{"return": [{"name": "lo", "ip-addresses": [{"ip-address-type": "ipv4", "ip-address": "127.0.0.1", "prefix": 8}], "hardware-address": "00:00:00:00:00:00"}]}`
-			case "guest-get-users", "guest-get-fsinfo":
-				return `{"return": []}`
-			case "guest-get-vcpus":
-				return `{"return": [{"logical-id": 0, "online": true, "can-offline": false}]}`
-			case "guest-get-timezone":
-				return `{"return": {"zone": "UTC", "offset": 0}}`
-			case "guest-fsfreeze-status":
-				return `{"return": "thawed"}`
-			case "guest-exec":
-				return `{"return": {"pid": 7}}`
-			case "guest-exec-status":
+			if r.Execute == "guest-exec-status" {
 				if asked++; asked%2 == 1 {
 					return `{"return": {"exited": false}}`
 				}
 				return `{"return": {"exitcode": 3, "exited": true, "out-data": "b3V0", "err-data": "ZXJy"}}`
-			case "guest-ssh-add-authorized-keys", "guest-set-user-password":
-				return `{"error": {"class": "GenericError", "desc": "there is no such user"}}`
-			case "guest-shutdown":
-				return `{"error": {"class": "CommandNotFound", "desc": "Command guest-shutdown has been disabled"}}`
+			}
+			if answer, known := answers[r.Execute]; known {
+				return answer
 			}
 			return fmt.Sprintf(`{"error": {"class": "CommandNotFound", "desc": "The command %s has not been found"}}`, r.Execute)
 		})

@@ -134,18 +134,20 @@ func (p *planning) assign() {
 	for i := range p.entries {
 		e := &p.entries[i]
 		w := p.wanted(e.Volume)
-		attached := e.Phase == v1.HotplugVolumeAttachedToNode
-		if w == nil || !p.needed(e) || InUse(e.Phase) || attached && p.serves(e) {
+		if w == nil || !p.needed(e) || InUse(e.Phase) || attached(e) && p.serves(e) {
 			continue
 		}
-		next := p.serving(e.Volume)
+		if next := p.serving(e.Volume); next != nil {
+			if attached(e) && p.unsettled(e) {
+				continue
+			}
+			if !w.Empty {
+				p.serve(e, next)
+				continue
+			}
+		}
 		switch {
-		case next != nil && attached && p.unsettled(e):
-		case next != nil && !attached && !w.Empty && p.maintained(e.Claim) != "":
-			*e = Entry{Volume: e.Volume, Phase: v1.VolumePending, Reason: ReasonClaimInUse, Message: p.maintained(e.Claim)}
-		case next != nil && !w.Empty:
-			*e = Entry{Volume: e.Volume, Phase: v1.HotplugVolumeAttachedToNode, PodName: next.Name, PodUID: next.UID}
-		case !attached:
+		case !attached(e):
 			*e = entryOf(w)
 			p.explain(e)
 		case e.Reason == "" || e.Reason == ReasonAttachFailed:
@@ -153,6 +155,17 @@ func (p *planning) assign() {
 			p.explain(e)
 		}
 	}
+}
+
+func attached(e *Entry) bool { return e.Phase == v1.HotplugVolumeAttachedToNode }
+
+// serve gives a volume an attachment pod that runs, unless somebody has its claim in maintenance who has to end first.
+func (p *planning) serve(e *Entry, next *Pod) {
+	if why := p.maintained(e.Claim); why != "" && !attached(e) {
+		*e = Entry{Volume: e.Volume, Phase: v1.VolumePending, Reason: ReasonClaimInUse, Message: why}
+		return
+	}
+	*e = Entry{Volume: e.Volume, Phase: v1.HotplugVolumeAttachedToNode, PodName: next.Name, PodUID: next.UID}
 }
 
 // explain says what keeps the volume's attachment pod from running, as far as is known.

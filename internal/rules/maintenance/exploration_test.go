@@ -42,18 +42,7 @@ func (sc *scenario) explore() (*exploration.Graph[state, step], error) {
 				emit(st, st.to)
 			}
 		},
-		Check: func(s *state) error {
-			writes := s.procs[0] == runs || s.procs[1] == runs
-			switch {
-			case s.procs[0] == runs && s.procs[1] == runs:
-				return errTwoHolders
-			case writes && s.vmi.guest:
-				return errGuest
-			case writes && s.plug.handed:
-				return errPlugged
-			}
-			return nil
-		},
+		Check: (*state).check,
 		Broken: func(st step) error {
 			if st.unfair {
 				return errUnfair
@@ -61,25 +50,42 @@ func (sc *scenario) explore() (*exploration.Graph[state, step], error) {
 			return nil
 		},
 		Progress: func(st step) (uint8, bool) { return 0, !st.disturbs },
-		Good: func(s *state) bool {
-			if s.vm.holder > 0 || s.plug.wanted && !s.plug.handed {
-				return false
-			}
-			for i, p := range s.pods {
-				if p.exists && p.kept && !Waits(p.object(i)) {
-					return false
-				}
-			}
-			return true
-		},
-		Name: func(st step, _ *state) string { return st.name },
-		Text: (*state).String,
-		Most: mostStates,
+		Good:     (*state).settled,
+		Name:     func(st step, _ *state) string { return st.name },
+		Text:     (*state).String,
+		Most:     mostStates,
 	})
 	if err != nil {
 		return g, err
 	}
 	return g, g.AlwaysReaches(errStuck)
+}
+
+// check says which invariant is broken.
+func (s *state) check() error {
+	writes := s.procs[0] == runs || s.procs[1] == runs
+	switch {
+	case s.procs[0] == runs && s.procs[1] == runs:
+		return errTwoHolders
+	case writes && s.vmi.guest:
+		return errGuest
+	case writes && s.plug.handed:
+		return errPlugged
+	}
+	return nil
+}
+
+// settled reports whether nobody has the disks, and nobody waits who could have them.
+func (s *state) settled() bool {
+	if s.vm.holder > 0 || s.plug.wanted && !s.plug.handed {
+		return false
+	}
+	for i, p := range s.pods {
+		if p.exists && p.kept && !Waits(p.object(i)) {
+			return false
+		}
+	}
+	return true
 }
 
 func TestTheLockHolds(t *testing.T) {
