@@ -41,9 +41,7 @@ func TestANodeDiesUnderMaintenancePods(t *testing.T) {
 	for _, pod := range pods {
 		awaitPod(t, pod, "its container", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
 	}
-	if out, err := output(t.Context(), "drydock", "node", "kill", node2); err != nil {
-		t.Fatalf("killing the node: %v\n%s", err, out)
-	}
+	start := killNode2(t)
 	for _, pod := range pods {
 		if err := cluster.client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
 			t.Fatalf("deleting the pod %s by force: %v", pod.Name, err)
@@ -55,9 +53,7 @@ func TestANodeDiesUnderMaintenancePods(t *testing.T) {
 	eventually(t, "an event that tells of it", hasEvent(ns, "forced", "has unlocked the vm by force, and vouches that the pod holds-forced"))
 
 	isLockedFor(t, ns, "kept", pods["kept"].Name)
-	if out, err := output(t.Context(), "drydock", "node", "start", node2); err != nil {
-		t.Fatalf("starting the node: %v\n%s", err, out)
-	}
+	start()
 	awaitNode2(t)
 	awaitGone(t, pods["kept"])
 	awaitPrintable(t, ns, "kept", v1.VirtualMachineStatusStopped)

@@ -233,6 +233,27 @@ func kubeletOf(t *testing.T, node string) int {
 	return 0
 }
 
+// killNode2 kills node2 with all that runs on it. It is started again by whoever calls start, at the latest when the test ends.
+func killNode2(t *testing.T) (start func()) {
+	t.Helper()
+	if out, err := output(t.Context(), "drydock", "node", "kill", node2); err != nil {
+		t.Fatalf("killing the node: %v\n%s", err, out)
+	}
+	dead := true
+	start = func() {
+		dead = false
+		if out, err := output(context.Background(), "drydock", "node", "start", node2); err != nil {
+			t.Errorf("starting the node: %v\n%s", err, out)
+		}
+	}
+	t.Cleanup(func() {
+		if dead {
+			start()
+		}
+	})
+	return start
+}
+
 // awaitNode2 waits until the node that tests kill is ready again.
 func awaitNode2(t *testing.T) {
 	t.Helper()

@@ -221,13 +221,9 @@ func TestAGuestOnANodeThatFallsSilent(t *testing.T) {
 		t.Error("the guest was started again when its node was silent")
 	}
 
-	if out, err := output(t.Context(), "drydock", "node", "kill", node2); err != nil {
-		t.Fatalf("killing the node: %v\n%s", err, out)
-	}
+	start := killNode2(t)
 	awaitPrintable(t, ns, "lonely", v1.VirtualMachineStatusUnknown)
-	if out, err := output(t.Context(), "drydock", "node", "start", node2); err != nil {
-		t.Fatalf("starting the node: %v\n%s", err, out)
-	}
+	start()
 	awaitNode2(t)
 	awaitNextInstance(t, ns, "lonely", first.UID)
 	c.once(t)
