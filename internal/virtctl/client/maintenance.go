@@ -31,6 +31,13 @@ func (c *Client) VMs(ctx context.Context, namespace string) ([]v1.VirtualMachine
 	return list.Items, err
 }
 
+// VMIsOf reads the VirtualMachineInstances of a namespace.
+func (c *Client) VMIsOf(ctx context.Context, namespace string) ([]v1.VirtualMachineInstance, error) {
+	list := &v1.VirtualMachineInstanceList{}
+	err := c.rest.Get().Namespace(namespace).Resource(string(VirtualMachineInstances)).Do(ctx).Into(list)
+	return list.Items, err
+}
+
 // PatchVM changes a VM by a merge patch.
 func (c *Client) PatchVM(ctx context.Context, namespace, name string, patch any) error {
 	body, err := json.Marshal(patch)
@@ -40,31 +47,27 @@ func (c *Client) PatchVM(ctx context.Context, namespace, name string, patch any)
 	return c.rest.Patch(types.MergePatchType).Namespace(namespace).Resource(string(VirtualMachines)).Name(name).Body(body).Do(ctx).Error()
 }
 
-// Maintenance tells who has the disks of a VM and who waits for them.
-func (c *Client) Maintenance(ctx context.Context, namespace, vm string) (*maintenance.State, error) {
-	return stateOf(c.rest.Get().AbsPath(maintained(namespace, vm)...).Do(ctx))
+// Maintenance tells who has the disks of a VM, or of a VMI without one, and who waits for them.
+func (c *Client) Maintenance(ctx context.Context, of Ref) (*maintenance.State, error) {
+	return stateOf(c.rest.Get().AbsPath(subresource(of, layout.MaintenanceVerb)...).Do(ctx))
 }
 
-// Maintain asks for a pod with the disks of a VM.
-func (c *Client) Maintain(ctx context.Context, namespace, vm string, request *maintenance.Request) (*maintenance.State, error) {
+// Maintain asks for a pod with the disks of a machine.
+func (c *Client) Maintain(ctx context.Context, of Ref, request *maintenance.Request) (*maintenance.State, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the request: %w", err)
 	}
-	return stateOf(c.rest.Post().AbsPath(maintained(namespace, vm)...).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx))
+	return stateOf(c.rest.Post().AbsPath(subresource(of, layout.MaintenanceVerb)...).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx))
 }
 
-// Release ends the pod that holds the disks of a VM, or the one that is named.
-func (c *Client) Release(ctx context.Context, namespace, vm string, parameters ...Parameter) (*maintenance.State, error) {
-	request := c.rest.Delete().AbsPath(maintained(namespace, vm)...)
+// Release ends the pod that holds the disks of a machine, or the one that is named.
+func (c *Client) Release(ctx context.Context, of Ref, parameters ...Parameter) (*maintenance.State, error) {
+	request := c.rest.Delete().AbsPath(subresource(of, layout.MaintenanceVerb)...)
 	for _, p := range parameters {
 		request = request.Param(p.Name, p.Value)
 	}
 	return stateOf(request.Do(ctx))
-}
-
-func maintained(namespace, vm string) []string {
-	return subresource(Ref{VirtualMachines, namespace, vm}, layout.MaintenanceVerb)
 }
 
 func stateOf(result rest.Result) (*maintenance.State, error) {
@@ -105,14 +108,18 @@ func (c *Client) FollowEvents(ctx context.Context, namespace, pod string, seen f
 	return err
 }
 
-// AwaitUnlocked returns when a VM is not locked for the pod.
-func (c *Client) AwaitUnlocked(ctx context.Context, namespace, name, pod string) error {
-	list := c.one(Ref{VirtualMachines, namespace, name}, func() runtime.Object { return &v1.VirtualMachineList{} })
-	_, err := toolswatch.UntilWithSync(ctx, list, &v1.VirtualMachine{}, noneThere, func(event watch.Event) (bool, error) {
-		vm, is := event.Object.(*v1.VirtualMachine)
-		return is && (event.Type == watch.Deleted || vm.Labels[layout.MaintenanceLabel] != pod), nil
+// AwaitUnlocked returns when a machine is not locked for the pod.
+func (c *Client) AwaitUnlocked(ctx context.Context, of Ref, pod string) error {
+	var what runtime.Object = &v1.VirtualMachine{}
+	list := c.one(of, func() runtime.Object { return &v1.VirtualMachineList{} })
+	if of.Resource == VirtualMachineInstances {
+		what, list = &v1.VirtualMachineInstance{}, c.oneVMI(of.Namespace, of.Name)
+	}
+	_, err := toolswatch.UntilWithSync(ctx, list, what, noneThere, func(event watch.Event) (bool, error) {
+		machine, is := event.Object.(metav1.Object)
+		return is && (event.Type == watch.Deleted || machine.GetLabels()[layout.MaintenanceLabel] != pod), nil
 	})
-	return causeOf(ctx, err, "VM "+name)
+	return causeOf(ctx, err, of.Name)
 }
 
 // AwaitStopped returns when a VM has no VMI.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	contract "drydock.dev/drydock/internal/contracts/maintenance"
 	"drydock.dev/drydock/internal/virtctl/client"
@@ -39,6 +40,7 @@ const untilTold = "trap 'exit 0' TERM; sleep infinity & wait"
 
 // row is what list tells of one pod.
 type row struct {
+	// VM is the machine: the name of a VM, or vmi/NAME.
 	VM string `json:"vm"`
 	contract.Pod
 	// Holds is whether the pod has the disks; the others wait, in the order in which they stand.
@@ -48,10 +50,11 @@ type row struct {
 func newList(e *env.Env) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
-		Use:     "list [VM]",
-		Short:   "List the pods that have the disks of machines, or wait for them",
-		Example: e.Example("# Which machines of this namespace are in maintenance?", "maintenance list", "# Who has the disks of 'vm-cirros', and who waits?", "maintenance list vm-cirros"),
-		Args:    cobra.MaximumNArgs(1),
+		Use:   "list [VM|vmi/NAME]",
+		Short: "List the pods that have the disks of machines, or wait for them",
+		Example: e.Example("# Which machines of this namespace are in maintenance?", "maintenance list", "# Who has the disks of 'vm-cirros', and who waits?", "maintenance list vm-cirros",
+			"# The same of a VirtualMachineInstance that belongs to no VM:", "maintenance list vmi/alone"),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "" {
 				if err := env.CheckFormat(output); err != nil {
@@ -76,32 +79,61 @@ func newList(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// gather asks for the VMs that are named, or for all of the namespace.
+// gather asks for the machine that is named, or for all of the namespace.
 func gather(ctx context.Context, c *client.Client, namespace string, names []string) ([]row, error) {
-	if len(names) == 0 {
-		vms, err := c.VMs(ctx, namespace)
+	var machines []machine
+	for _, name := range names {
+		m, err := named(name)
 		if err != nil {
-			return nil, fmt.Errorf("listing the VMs of namespace %s: %w", namespace, err)
+			return nil, err
 		}
-		for i := range vms {
-			names = append(names, vms[i].Name)
+		machines = append(machines, m)
+	}
+	if len(names) == 0 {
+		var err error
+		if machines, err = all(ctx, c, namespace); err != nil {
+			return nil, err
 		}
-		slices.Sort(names)
 	}
 	rows := []row{}
-	for _, name := range names {
-		state, err := c.Maintenance(ctx, namespace, name)
+	for _, m := range machines {
+		state, err := c.Maintenance(ctx, m.in(namespace))
 		if err != nil {
-			return nil, fmt.Errorf("asking who has the disks of VM %s: %w", name, err)
+			return nil, fmt.Errorf("asking who has the disks of %s: %w", m, err)
 		}
 		if state.Holder != nil {
-			rows = append(rows, row{VM: name, Pod: *state.Holder, Holds: true})
+			rows = append(rows, row{VM: m.word(), Pod: *state.Holder, Holds: true})
 		}
 		for _, waits := range state.Queue {
-			rows = append(rows, row{VM: name, Pod: waits})
+			rows = append(rows, row{VM: m.word(), Pod: waits})
 		}
 	}
 	return rows, nil
+}
+
+// all are the VMs of a namespace, and then the VMIs that belong to nothing.
+func all(ctx context.Context, c *client.Client, namespace string) ([]machine, error) {
+	vms, err := c.VMs(ctx, namespace)
+	if err != nil {
+		return nil, fmt.Errorf("listing the VMs of namespace %s: %w", namespace, err)
+	}
+	vmis, err := c.VMIsOf(ctx, namespace)
+	if err != nil {
+		return nil, fmt.Errorf("listing the VMIs of namespace %s: %w", namespace, err)
+	}
+	var machines []machine
+	for i := range vms {
+		machines = append(machines, machine{client.VirtualMachines, vms[i].Name})
+	}
+	for i := range vmis {
+		if metav1.GetControllerOf(&vmis[i]) == nil {
+			machines = append(machines, machine{client.VirtualMachineInstances, vmis[i].Name})
+		}
+	}
+	slices.SortFunc(machines, func(a, b machine) int {
+		return cmp.Or(cmp.Compare(len(a.resource), len(b.resource)), cmp.Compare(a.name, b.name))
+	})
+	return machines, nil
 }
 
 func printRows(out io.Writer, rows []row, now time.Time) error {
@@ -137,7 +169,7 @@ func age(since string, now time.Time) string {
 func newTake(e *env.Env) *cobra.Command {
 	s := &session{}
 	cmd := &cobra.Command{
-		Use:   "take VM [-- COMMAND...]",
+		Use:   "take VM|vmi/NAME [-- COMMAND...]",
 		Short: "Have a pod take the disks of a machine",
 		Long: "Have a pod take the disks of a machine, which are below /disks in it. Without a command the pod keeps them until it is\n" +
 			"released; with one, it runs that, and the exit code is the command's.",
@@ -163,7 +195,7 @@ func newRelease(e *env.Env) *cobra.Command {
 	var pod string
 	var force bool
 	cmd := &cobra.Command{
-		Use:   "release VM",
+		Use:   "release VM|vmi/NAME",
 		Short: "End the pod that has the disks of a machine",
 		Long: "End the pod that has the disks of a machine, or the one named by --pod. The machine can start, or the next pod gets the\n" +
 			"disks, as soon as the pod can no longer write. --force does not wait for that: whoever uses it vouches for it, that the\n" +
@@ -171,6 +203,10 @@ func newRelease(e *env.Env) *cobra.Command {
 		Example: e.Example("# End the maintenance of 'vm-cirros':", "maintenance release vm-cirros"),
 		Args:    env.ExactArgs("VM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := named(args[0])
+			if err != nil {
+				return err
+			}
 			c, namespace, err := e.Connect()
 			if err != nil {
 				return err
@@ -182,10 +218,10 @@ func newRelease(e *env.Env) *cobra.Command {
 			if force {
 				parameters = append(parameters, client.Parameter{Name: "force", Value: "true"})
 			}
-			if _, err := c.Release(cmd.Context(), namespace, args[0], parameters...); err != nil {
-				return fmt.Errorf("releasing the disks of VM %s: %w", args[0], err)
+			if _, err := c.Release(cmd.Context(), m.in(namespace), parameters...); err != nil {
+				return fmt.Errorf("releasing the disks of %s: %w", m, err)
 			}
-			fmt.Fprintf(e.Out, "VM %s was scheduled to be released\n", args[0])
+			fmt.Fprintf(e.Out, "%s was scheduled to be released\n", m)
 			return nil
 		},
 	}

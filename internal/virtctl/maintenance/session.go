@@ -31,9 +31,11 @@ const (
 	longest = 24 * time.Hour
 )
 
-// session is one pod's time with the disks of a VM.
+// session is one pod's time with the disks of a machine.
 type session struct {
+	// vm is what the user has called it, of what it is.
 	vm      string
+	of      machine
 	request contract.Request
 	// noWait gives up where others have the disks, halt stops the VM before, restart gives it back its run strategy after.
 	noWait, halt, restart bool
@@ -72,6 +74,12 @@ func (s *session) addFlags(cmd *cobra.Command) {
 // run does all of it.
 func (s *session) run(ctx context.Context, e *env.Env) error {
 	var err error
+	if s.of, err = named(s.vm); err != nil {
+		return err
+	}
+	if s.halt && !s.of.isVM() {
+		return fmt.Errorf("--halt is for VMs; %s ends if its spec.startStrategy is Maintenance, and begins anew when that is taken away", s.of)
+	}
 	if s.c, s.namespace, err = e.Connect(); err != nil {
 		return err
 	}
@@ -99,12 +107,12 @@ func (s *session) hold(ctx context.Context, e *env.Env) error {
 	if !s.keep {
 		s.request.DeadlineSeconds = int64(longest / time.Second)
 	}
-	state, err := s.c.Maintain(ctx, s.namespace, s.vm, &s.request)
+	state, err := s.c.Maintain(ctx, s.of.in(s.namespace), &s.request)
 	if err != nil {
-		return fmt.Errorf("asking for the disks of VM %s: %w", s.vm, err)
+		return fmt.Errorf("asking for the disks of %s: %w", s.of, err)
 	}
 	if state.Created == nil {
-		return fmt.Errorf("asking for the disks of VM %s: the server does not say which pod it has made", s.vm)
+		return fmt.Errorf("asking for the disks of %s: the server does not say which pod it has made", s.of)
 	}
 	pod := state.Created.Name
 	left := false
@@ -116,20 +124,20 @@ func (s *session) hold(ctx context.Context, e *env.Env) error {
 	if s.noWait {
 		// Somebody may have been quicker.
 		if behind := others(state, pod); behind != "" {
-			return fmt.Errorf("VM %s: %s", s.vm, plain(behind))
+			return fmt.Errorf("%s: %s", s.of, plain(behind))
 		}
 	}
-	fmt.Fprintf(e.Err, "Waiting for the pod %s to get the disks of VM %s\n", pod, s.vm)
+	fmt.Fprintf(e.Err, "Waiting for the pod %s to get the disks of %s\n", pod, s.of)
 	behind, err := started(ctx, e, s.c, s.namespace, pod, s.noWait)
 	switch {
 	case err != nil:
 		return err
 	case behind != "":
-		return fmt.Errorf("VM %s: %s", s.vm, behind)
+		return fmt.Errorf("%s: %s", s.of, behind)
 	}
 	if s.keep {
 		left = true
-		fmt.Fprintf(e.Out, "VM %s is in maintenance: its disks are below /disks in the pod %s\n", s.vm, pod)
+		fmt.Fprintf(e.Out, "%s is in maintenance: its disks are below /disks in the pod %s\n", s.of, pod)
 		return nil
 	}
 	if err := s.use(ctx, e, pod); err != nil {
@@ -140,12 +148,12 @@ func (s *session) hold(ctx context.Context, e *env.Env) error {
 
 // free refuses where somebody has the disks.
 func (s *session) free(ctx context.Context) error {
-	state, err := s.c.Maintenance(ctx, s.namespace, s.vm)
+	state, err := s.c.Maintenance(ctx, s.of.in(s.namespace))
 	if err != nil {
-		return fmt.Errorf("asking who has the disks of VM %s: %w", s.vm, err)
+		return fmt.Errorf("asking who has the disks of %s: %w", s.of, err)
 	}
 	if behind := others(state, ""); behind != "" {
-		return fmt.Errorf("VM %s: %s", s.vm, plain(behind))
+		return fmt.Errorf("%s: %s", s.of, plain(behind))
 	}
 	return nil
 }
@@ -171,55 +179,55 @@ func (s *session) use(ctx context.Context, e *env.Env, pod string) error {
 	return follow(ctx, e, s.c, s.namespace, pod)
 }
 
-// leave deletes the pod and waits until the VM is unlocked, so that it can be started by whoever comes next. What has
+// leave deletes the pod and waits until the machine is unlocked, so that it can be started by whoever comes next. What has
 // been interrupted does it as well.
 func (s *session) leave(ctx context.Context, e *env.Env, pod string) {
 	ctx, done := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanup, fmt.Errorf("it takes longer than %s", cleanup))
 	defer done()
 	err := remove(ctx, s.c, s.namespace, pod)
 	if err == nil {
-		err = s.c.AwaitUnlocked(ctx, s.namespace, s.vm, pod)
+		err = s.c.AwaitUnlocked(ctx, s.of.in(s.namespace), pod)
 	}
 	if err != nil {
-		fmt.Fprintf(e.Err, "the pod %s may still have the disks of VM %s: %v\n", pod, s.vm, err)
+		fmt.Fprintf(e.Err, "the pod %s may still have the disks of %s: %v\n", pod, s.of, err)
 	}
 }
 
 // stop makes the VM one that does not run, and notes what it was.
 func (s *session) stop(ctx context.Context, e *env.Env) error {
-	vm, err := s.c.VM(ctx, s.namespace, s.vm)
+	vm, err := s.c.VM(ctx, s.namespace, s.of.name)
 	if err != nil {
-		return fmt.Errorf("reading VM %s: %w", s.vm, err)
+		return fmt.Errorf("reading VM %s: %w", s.of.name, err)
 	}
 	strategy, err := vm.RunStrategy()
 	if err != nil {
-		return fmt.Errorf("reading the run strategy of VM %s: %w", s.vm, err)
+		return fmt.Errorf("reading the run strategy of VM %s: %w", s.of.name, err)
 	}
 	if strategy != v1.RunStrategyHalted {
-		if err := s.c.PatchVM(ctx, s.namespace, s.vm, strategyPatch(vm, v1.RunStrategyHalted, vm.ResourceVersion)); err != nil {
-			return fmt.Errorf("halting VM %s: %w", s.vm, err)
+		if err := s.c.PatchVM(ctx, s.namespace, s.of.name, strategyPatch(vm, v1.RunStrategyHalted, vm.ResourceVersion)); err != nil {
+			return fmt.Errorf("halting VM %s: %w", s.of.name, err)
 		}
 		s.before = vm
-		fmt.Fprintf(e.Err, "VM %s was halted; its run strategy was %s\n", s.vm, strategy)
+		fmt.Fprintf(e.Err, "VM %s was halted; its run strategy was %s\n", s.of.name, strategy)
 	}
-	return s.c.AwaitStopped(ctx, s.namespace, s.vm)
+	return s.c.AwaitStopped(ctx, s.namespace, s.of.name)
 }
 
 // goBack gives the VM its run strategy back, unless somebody has given it another one meanwhile.
 func (s *session) goBack(ctx context.Context, e *env.Env) error {
-	vm, err := s.c.VM(ctx, s.namespace, s.vm)
+	vm, err := s.c.VM(ctx, s.namespace, s.of.name)
 	if err != nil {
-		return fmt.Errorf("reading VM %s: %w", s.vm, err)
+		return fmt.Errorf("reading VM %s: %w", s.of.name, err)
 	}
 	was, _ := s.before.RunStrategy()
 	if is, err := vm.RunStrategy(); err != nil || is != v1.RunStrategyHalted {
-		fmt.Fprintf(e.Err, "VM %s is left as it is: its run strategy was changed meanwhile\n", s.vm)
+		fmt.Fprintf(e.Err, "VM %s is left as it is: its run strategy was changed meanwhile\n", s.of.name)
 		return nil
 	}
-	if err := s.c.PatchVM(ctx, s.namespace, s.vm, strategyPatch(s.before, was, vm.ResourceVersion)); err != nil {
-		return fmt.Errorf("giving VM %s its run strategy %s back: %w", s.vm, was, err)
+	if err := s.c.PatchVM(ctx, s.namespace, s.of.name, strategyPatch(s.before, was, vm.ResourceVersion)); err != nil {
+		return fmt.Errorf("giving VM %s its run strategy %s back: %w", s.of.name, was, err)
 	}
-	fmt.Fprintf(e.Err, "VM %s has its run strategy %s back\n", s.vm, was)
+	fmt.Fprintf(e.Err, "VM %s has its run strategy %s back\n", s.of.name, was)
 	return nil
 }
 
