@@ -74,7 +74,7 @@ func forceIsForAdministrators(t *testing.T, ns string) {
 		if err != nil {
 			return err
 		}
-		_, err = c.Release(ctx, ns, "forced", vclient.Parameter{Name: "force", Value: "true"})
+		_, err = c.Release(ctx, vclient.Ref{Resource: vclient.VirtualMachines, Namespace: ns, Name: "forced"}, vclient.Parameter{Name: "force", Value: "true"})
 		return err
 	}
 	editor := rest.CopyConfig(cluster.config)

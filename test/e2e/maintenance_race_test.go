@@ -32,8 +32,9 @@ import (
 
 var (
 	// A long run asks for more than every run can afford: see `make soak`.
-	raceFor  = flag.Duration("maintenance.for", 12*time.Second, "how long pods, starts and deletions race for one VM's disk")
-	raceSeed = flag.Uint64("maintenance.seed", 0, "what the random moments and deeds come from; 0 for a new one")
+	raceStarts = flag.Int64("maintenance.starts", 10, "how often the VM is started at least meanwhile")
+	raceFor    = flag.Duration("maintenance.for", 12*time.Second, "how long pods, starts and deletions race for one VM's disk")
+	raceSeed   = flag.Uint64("maintenance.seed", 0, "what the random moments and deeds come from; 0 for a new one")
 )
 
 const (
@@ -47,8 +48,8 @@ const (
 // is free for a moment. Meanwhile it is stopped; pods, VMIs and the VM itself are deleted; virt-controller and virt-api
 // are killed. Who has the disk watches it: a pod opens a lock file beside it that nobody else may have open, and both pods
 // and guests write to its end and look that nobody else does. A look at the kernel's locks from outside sees that QEMU has
-// the disk open only while no pod has. In the end the lock is free, and the VM starts. DRYDOCK_RACES sets how often it is
-// started at least. Not parallel: it breaks what the other tests stand on.
+// the disk open only while no pod has. In the end the lock is free, and the VM starts. -maintenance.starts sets how often it
+// is started at least. Not parallel: it breaks what the other tests stand on.
 func TestPodsAndGuestsRaceForADisk(t *testing.T) {
 	r := newRace(t)
 	watched := watchLocks(t, r.disk)
@@ -95,12 +96,9 @@ func newRace(t *testing.T) *race {
 		t.Fatalf("making a client of the subresources: %v", err)
 	}
 	ns := newNamespace(t)
-	r := &race{ns: ns, disk: newContested(t, ns), virt: virt, seed: *raceSeed, races: 10, unlocked: make(chan struct{}, 1)}
+	r := &race{ns: ns, disk: newContested(t, ns), virt: virt, seed: *raceSeed, races: *raceStarts, unlocked: make(chan struct{}, 1)}
 	if r.seed == 0 {
 		r.seed = rand.Uint64()
-	}
-	if n, err := strconv.ParseInt(os.Getenv("DRYDOCK_RACES"), 10, 64); err == nil {
-		r.races = n
 	}
 	t.Logf("the seed is %d (-maintenance.seed)", r.seed)
 	r.pulses = feelPulses(t, ns)
