@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/rules/firmware"
@@ -144,10 +145,27 @@ func (m *manifest) staysItself(knew string, first *v1.VirtualMachine) {
 		}
 	}
 	m.again(first, "unchanged")
+	m.plugsAndIsSnapshotted(g, first)
 	for range 2 {
 		m.again(first, "serverside-applied", "--server-side", "--field-manager=gitops", "--force-conflicts")
 	}
 	m.uuidGoesOnlyByApplying(first)
+}
+
+// plugsAndIsSnapshotted plugs a disk into the guest alone, has the VM snapshotted, and takes the disk out.
+func (m *manifest) plugsAndIsSnapshotted(g *guest, first *v1.VirtualMachine) {
+	m.t.Helper()
+	create(m.t, newDataVolume(m.vm.Namespace, "of-a-day", "16Mi", cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}))
+	do(m.t, m.vm.Namespace, "addvolume", m.vm.Name, "--volume-name=of-a-day")
+	g.gets("of-a-day")
+	m.again(first, "unchanged")
+	snapshotOf(m.t, m.vm.Namespace, m.vm.Name, "of-a-day", func(s *snapshotv1.VirtualMachineSnapshotStatus) bool {
+		return s.Phase == snapshotv1.Succeeded
+	})
+	m.again(first, "unchanged")
+	do(m.t, m.vm.Namespace, "removevolume", m.vm.Name, "--volume-name=of-a-day")
+	g.loses("of-a-day")
+	m.again(first, "unchanged")
 }
 
 // uuidGoesOnlyByApplying replaces the VM by the manifest, which has no UUID: that is refused in words.
