@@ -71,14 +71,14 @@ func TestMaintenanceWaitsForAPluggedDisk(t *testing.T) {
 	first := w.awaitAttachmentPods(1)[0]
 	w.plug(&first)
 	fix := w.maintain("fix", "a")
-	w.awaitObstacle(fix, "the pod "+first.Name+" uses one of the disks")
+	w.awaitObstacle(fix, "the claim a is plugged into the guest of VMI vmi (pod "+first.Name+")")
 	w.history.DeleteExternally(string(first.UID))
 	w.do("deleting the attachment pod by force", w.client.Delete(w.ctx, &first, client.GracePeriodSeconds(0)))
 	second := w.awaitAttachmentPods(1)[0]
 	w.start(&second)
 	w.setVolume("a", v1.VolumeReady, &second)
 	w.interrupt(3, 15*time.Millisecond)
-	w.awaitObstacle(fix, "the pod "+second.Name+" uses one of the disks")
+	w.awaitObstacle(fix, "the claim a is plugged into the guest of VMI vmi (pod "+second.Name+")")
 	w.unplug("a")
 	w.awaitNoAttachmentPod(&second)
 	w.awaitHolder(fix)
@@ -99,7 +99,7 @@ func TestPluggedDisksGoToMaintenanceAndComeBack(t *testing.T) {
 	w.phase("vmi", v1.Succeeded)
 	w.awaitPodDeletion(&first)
 	w.removePod(launcher)
-	w.awaitObstacle(fix, "the pod "+first.Name+" uses one of the disks")
+	w.awaitObstacle(fix, "the claim a is plugged into the guest of VMI vmi (pod "+first.Name+")")
 	w.removePod(&first)
 	w.eventually("the gate to come off", func() (bool, string) {
 		w.do("reading the pod", w.client.Get(w.ctx, client.ObjectKeyFromObject(fix), fix))
