@@ -91,7 +91,7 @@ func machineConflict(m lock.Machine, format string, args ...any) error {
 	if vmi, is := m.(*v1.VirtualMachineInstance); is {
 		return vmiConflict(vmi, fmt.Sprintf(format, args...))
 	}
-	return apierrors.NewConflict(v1.Resource("virtualmachine"), m.GetName(), fmt.Errorf(format, args...))
+	return conflict(m.(*v1.VirtualMachine), format, args...)
 }
 
 // ToRelease is the pod to be deleted so that a machine is unlocked, or one that waits is gone: the one that is named, or the

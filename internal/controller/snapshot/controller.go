@@ -2,8 +2,9 @@
 // this package observes and acts.
 //
 // It owns the status and the finalizer of snapshots, their VirtualMachineSnapshotContents, the
-// VolumeSnapshots of those, their place among the owners of ControllerRevisions, and of a VM status.snapshotInProgress. It must not decide: what depends
-// on more than "did the API server do it" belongs to the rules.
+// VolumeSnapshots of those, their place among the owners of ControllerRevisions, and of a VM
+// status.snapshotInProgress. It must not decide: what depends on more than "did the API server do it"
+// belongs to the rules.
 //
 // What a snapshot in progress depends on is read from the API server, again and again while it is
 // needed, and from no cache: there are few at a time, each for seconds (decision 421).

@@ -25,10 +25,14 @@ func (r *Reconciler) observeRevisions(ctx context.Context, o snapshot.Observed) 
 			return nil, err
 		}
 		if revision != nil {
-			held[name] = slices.ContainsFunc(revision.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == o.Content.UID })
+			held[name] = owns(o.Content, revision)
 		}
 	}
 	return held, nil
+}
+
+func owns(content *snapshotv1.VirtualMachineSnapshotContent, revision *appsv1.ControllerRevision) bool {
+	return slices.ContainsFunc(revision.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == content.UID })
 }
 
 // revision reads a revision of the content's namespace; nil when there is none.
@@ -46,6 +50,9 @@ func (r *Reconciler) holdRevisions(ctx context.Context, content *snapshotv1.Virt
 		is, err := r.revision(ctx, content, name)
 		if err != nil || is == nil {
 			return err
+		}
+		if owns(content, is) {
+			continue // an earlier leader was quicker
 		}
 		to := is.DeepCopy()
 		to.OwnerReferences = append(to.OwnerReferences, owner)

@@ -96,6 +96,8 @@ type request struct {
 	Arguments struct {
 		ID int64
 	}
+	// line is all of it, as it was sent.
+	line string
 }
 
 // requests calls answer for each command until the peer is gone.
@@ -115,6 +117,7 @@ func requests(conn net.Conn, answer func(request) string) {
 			fmt.Fprintf(conn, "\xff{\"return\": %d}\n", r.Arguments.ID)
 			continue
 		}
+		r.line = strings.TrimSpace(text)
 		if text := answer(r); text != "" {
 			fmt.Fprintln(conn, text)
 		}
@@ -265,23 +268,10 @@ func credentials(ctx context.Context, t *testing.T, c *agent.Client) {
 func TestHowCredentialsAreSet(t *testing.T) {
 	lines := make(chan string, 8)
 	c := dial(t, listen(t, func(conn net.Conn) {
-		reader := bufio.NewReader(conn)
-		for {
-			line, err := reader.ReadString('\n')
-			if err != nil {
-				return
-			}
-			var r request
-			if err := json.Unmarshal([]byte(line[strings.LastIndexByte(line, 0xff)+1:]), &r); err != nil {
-				continue
-			}
-			if r.Execute == "guest-sync-delimited" {
-				fmt.Fprintf(conn, "\xff{\"return\": %d}\n", r.Arguments.ID)
-				continue
-			}
-			lines <- strings.TrimSpace(line)
-			fmt.Fprintln(conn, `{"return": {}}`)
-		}
+		requests(conn, func(r request) string {
+			lines <- r.line
+			return `{"return": {}}`
+		})
 	}))
 	for _, step := range []struct {
 		err  error

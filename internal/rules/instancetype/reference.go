@@ -103,8 +103,8 @@ func (r *Reference) Revision() string {
 	if r.RevisionName != "" {
 		return r.RevisionName
 	}
-	if s := r.Status; s != nil && s.ControllerRevisionRef != nil && s.Name == r.Name && s.Kind == r.KindOf() {
-		return s.ControllerRevisionRef.Name
+	if s := r.Status; s != nil && s.Name == r.Name && s.Kind == r.KindOf() {
+		return RevisionOf(s)
 	}
 	return ""
 }

@@ -163,6 +163,14 @@ func (r *Reference) StatusOf(revision string) *v1.InstancetypeStatusRef {
 	}
 }
 
+// RevisionOf is the revision that a status names, "" for none.
+func RevisionOf(ref *v1.InstancetypeStatusRef) string {
+	if ref == nil || ref.ControllerRevisionRef == nil {
+		return ""
+	}
+	return ref.ControllerRevisionRef.Name
+}
+
 // Annotations say on a VMI what it is made from.
 func Annotations(vm *v1.VirtualMachine) map[string]string {
 	out := map[string]string{}

@@ -107,20 +107,12 @@ func (d *decision) anew() (*v1.VirtualMachine, error) {
 // keepShape has a VM go by the revisions that the snapshot's VM went by, unless it does already.
 func keepShape(vm *v1.VirtualMachine, was *snapshotv1.VirtualMachine) {
 	toType, toPreference := instancetype.References(vm)
-	if name := shapeOf(was.Status.InstancetypeRef); toType != nil && name != "" && toType.Revision() != name {
+	if name := instancetype.RevisionOf(was.Status.InstancetypeRef); toType != nil && name != "" && toType.Revision() != name {
 		vm.Spec.Instancetype.RevisionName = name
 	}
-	if name := shapeOf(was.Status.PreferenceRef); toPreference != nil && name != "" && toPreference.Revision() != name {
+	if name := instancetype.RevisionOf(was.Status.PreferenceRef); toPreference != nil && name != "" && toPreference.Revision() != name {
 		vm.Spec.Preference.RevisionName = name
 	}
-}
-
-// shapeOf is the revision that a snapshot's VM went by, "" when it is not known.
-func shapeOf(ref *v1.InstancetypeStatusRef) string {
-	if ref == nil || ref.ControllerRevisionRef == nil {
-		return ""
-	}
-	return ref.ControllerRevisionRef.Name
 }
 
 // public are annotations without those that only Drydock and its loops write.

@@ -46,8 +46,8 @@ func Revisions(content *snapshotv1.VirtualMachineSnapshotContent) []string {
 	var names []string
 	if vm := content.Spec.Source.VirtualMachine; vm != nil {
 		for _, ref := range []*v1.InstancetypeStatusRef{vm.Status.InstancetypeRef, vm.Status.PreferenceRef} {
-			if ref != nil && ref.ControllerRevisionRef != nil {
-				names = append(names, ref.ControllerRevisionRef.Name)
+			if name := instancetype.RevisionOf(ref); name != "" {
+				names = append(names, name)
 			}
 		}
 	}

@@ -126,16 +126,9 @@ func (d *decision) keep(to *instancetype.Reference, is *Referred, before *v1.Ins
 func Dropped(from, to *v1.VirtualMachine) []string {
 	var out []string
 	for _, ref := range []*v1.InstancetypeStatusRef{from.Status.InstancetypeRef, from.Status.PreferenceRef} {
-		if name := revisionOf(ref); name != "" && name != revisionOf(to.Status.InstancetypeRef) && name != revisionOf(to.Status.PreferenceRef) {
+		if name := instancetype.RevisionOf(ref); name != "" && name != instancetype.RevisionOf(to.Status.InstancetypeRef) && name != instancetype.RevisionOf(to.Status.PreferenceRef) {
 			out = append(out, name)
 		}
 	}
 	return out
-}
-
-func revisionOf(ref *v1.InstancetypeStatusRef) string {
-	if ref == nil || ref.ControllerRevisionRef == nil {
-		return ""
-	}
-	return ref.ControllerRevisionRef.Name
 }

@@ -119,7 +119,7 @@ func (c *Client) AwaitUnlocked(ctx context.Context, of Ref, pod string) error {
 		machine, is := event.Object.(metav1.Object)
 		return is && (event.Type == watch.Deleted || machine.GetLabels()[layout.MaintenanceLabel] != pod), nil
 	})
-	return causeOf(ctx, err, of.Name)
+	return causeOf(ctx, err, "the machine "+of.Name)
 }
 
 // AwaitStopped returns when a VM has no VMI.

@@ -130,9 +130,7 @@ func all(ctx context.Context, c *client.Client, namespace string) ([]machine, er
 			machines = append(machines, machine{client.VirtualMachineInstances, vmis[i].Name})
 		}
 	}
-	slices.SortFunc(machines, func(a, b machine) int {
-		return cmp.Or(cmp.Compare(len(a.resource), len(b.resource)), cmp.Compare(a.name, b.name))
-	})
+	slices.SortFunc(machines, func(a, b machine) int { return cmp.Compare(a.String(), b.String()) })
 	return machines, nil
 }
 
