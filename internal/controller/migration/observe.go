@@ -60,10 +60,7 @@ func (r *Reconciler) ask(ctx context.Context, question migration.Question, o *mi
 	var err error
 	switch question {
 	case migration.NeedVMI:
-		o.VMI, err = read(ctx, r.Reader, vmiKey(o.Migration), &v1.VirtualMachineInstance{})
-		if o.VMIAsked = err == nil; o.VMI != nil && o.Source == nil {
-			o.Source, err = read(ctx, r.Client, sourceKey(o.VMI), &corev1.Pod{})
-		}
+		err = r.askForVMI(ctx, o)
 	case migration.NeedSource:
 		o.Source, err = read(ctx, r.Reader, sourceKey(o.VMI), &corev1.Pod{})
 		o.SourceAsked = err == nil
@@ -81,6 +78,29 @@ func (r *Reconciler) ask(ctx context.Context, question migration.Question, o *mi
 		o.DestinationsAsked = err == nil
 	default:
 		return fmt.Errorf("nobody can ask for %s", question)
+	}
+	return err
+}
+
+// askForVMI asks the API server for the VMI, and gathers anew what depends on it: the guest may run in another pod by
+// now, or may have begun to run, so that its migration's turn can come.
+func (r *Reconciler) askForVMI(ctx context.Context, o *migration.Observed) error {
+	vmi, err := read(ctx, r.Reader, vmiKey(o.Migration), &v1.VirtualMachineInstance{})
+	if err != nil {
+		return err
+	}
+	if o.VMI, o.VMIAsked = vmi, true; vmi == nil {
+		return nil
+	}
+	r.vmis.Wrote(vmi)
+	if !o.SourceAsked {
+		if o.Source, err = read(ctx, r.Client, sourceKey(vmi), &corev1.Pod{}); err != nil {
+			return err
+		}
+	}
+	if !o.Migration.TargetIsCreated() {
+		r.choices.forget()
+		o.Choice, err = r.choose(ctx, o.Migration)
 	}
 	return err
 }

@@ -264,6 +264,9 @@ func sourceEnds(source *corev1.Pod, vmi *v1.VirtualMachineInstance) string {
 func (d *decision) decideStart() {
 	switch {
 	case !d.ready():
+	case d.o.Choice == Choice{}:
+		// It was chosen from what did not show the migration, or its VMI as it is by now.
+		d.enter(v1.MigrationPending)
 	case !d.o.Choice.May:
 		d.wait(d.o.Choice.Reason, d.o.Choice.Message)
 		d.p.After = d.o.Choice.After

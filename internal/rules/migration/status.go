@@ -110,8 +110,8 @@ func (d *decision) wholeReason(said string) string {
 // more.
 func (d *decision) fail(because string, args ...any) {
 	o := &d.o
-	if o.VMI != nil && !o.VMIAsked && d.state() == nil && (o.Migration.TargetIsCreated() || o.Target != nil) {
-		// It may have been handed over since.
+	if o.VMI != nil && !o.VMIAsked && d.state() == nil {
+		// It may have been handed over since, or the guest may have begun to run, and a failure is for good.
 		d.p.Needs = NeedVMI
 		return
 	}
