@@ -16,7 +16,7 @@ import (
 
 // patience is how long a test waits for one thing; a wait that succeeds ends at
 // once, so it is generous.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 // await watches obj until seen accepts it and leaves it in the state that was
 // accepted. what completes the sentence "waiting for ...".

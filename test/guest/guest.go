@@ -126,9 +126,15 @@ func write(ctx context.Context, files Files, from parts) error {
 	return writeDisk(ctx, files.Disk, diskParts{
 		kernel:      files.Kernel,
 		initrd:      files.Initrd,
-		bootSector:  from.tree.Path("/usr/lib/syslinux/mbr/mbr.bin"),
-		bootManager: from.tree.Path("/usr/lib/systemd/boot/efi/systemd-bootx64.efi"),
+		bootSector:  bootSectorOf(from.tree),
+		bootManager: bootManager(from.tree),
 	})
+}
+
+func bootSectorOf(tree debian.Tree) string { return tree.Path("/usr/lib/syslinux/mbr/mbr.bin") }
+
+func bootManager(tree debian.Tree) string {
+	return tree.Path("/usr/lib/systemd/boot/efi/systemd-bootx64.efi")
 }
 
 func compile(ctx context.Context, binary string) error {

@@ -90,8 +90,7 @@ func TestTheGuestSeesWhatTheSpecSays(t *testing.T) {
 			p.prints("cat /sys/class/tpm/tpm0/tpm_version_major", "2")
 			p.prints("tpmsend "+tpmSelfTest, tpmSuccess)
 			p.prints("echo kept > /dev/vdb; sync; head -c 5 /dev/vdb", "kept")
-			p.send("poweroff")
-			p.exits(launch.ReasonGuestShutdown)
+			p.powersOff()
 		})
 	}
 }

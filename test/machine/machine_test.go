@@ -295,6 +295,13 @@ func (p *pod) send(command string) {
 	}
 }
 
+// powersOff has the guest end.
+func (p *pod) powersOff() {
+	p.t.Helper()
+	p.send("poweroff")
+	p.exits(launch.ReasonGuestShutdown)
+}
+
 // exits waits for QEMU's end.
 func (p *pod) exits(want launch.Reason) {
 	p.t.Helper()

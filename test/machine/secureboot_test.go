@@ -2,10 +2,15 @@ package machine_test
 
 import (
 	"context"
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
+
+	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/machine"
@@ -26,12 +31,8 @@ spec:
   - {name: root, containerDisk: {image: test-guest}}
 `
 
-// ownKeys are variables in which keys are enrolled that are not Microsoft's, as a user's own are.
-const ownKeys = "/usr/share/OVMF/OVMF_VARS_4M.snakeoil.fd"
-
 // TestSecureBootTakesWhatIsSignedAndNothingElse boots a disk whose loader, kernel and modules are signed by whom the
-// kept variables have keys of, and sees the firmware refuse one that is not signed, and the signed one where the user's own
-// keys are enrolled.
+// kept variables have keys of, and sees the firmware refuse one that is not signed.
 func TestSecureBootTakesWhatIsSignedAndNothingElse(t *testing.T) {
 	files := buildGuest(t, guest.Cloud)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
@@ -41,36 +42,105 @@ func TestSecureBootTakesWhatIsSignedAndNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	vmi := parse(t, secureVMI)
-	boot := func(t *testing.T, disk, variables string) *pod {
-		p := newPod(t)
-		p.place(disk, filepath.Join(layout.VolumeDir("root"), layout.ContainerDiskDir, "guest.qcow2"))
-		// A file of its own: the firmware writes it.
-		text, err := os.ReadFile(variables)
-		kept := p.path(layout.KeptNVRAMFile())
-		if err == nil {
-			err = os.MkdirAll(filepath.Dir(kept), 0o700)
-		}
-		if err == nil {
-			err = os.WriteFile(kept, text, 0o600)
-		}
+	microsofts := machine.VariablesTemplate(&vmi.Spec)
+	t.Run("signed", func(t *testing.T) { bootWith(t, vmi, signed, copyOf(t, microsofts)).isSecure() })
+	t.Run("not signed", func(t *testing.T) { bootWith(t, vmi, files.Disk, copyOf(t, microsofts)).refuses() })
+}
+
+// TestAGuestEnrollsKeysOfItsOwner starts a guest with no keys and without Secure Boot, and has it enroll its owner's. From the
+// next start on, with Secure Boot, the firmware boots what the owner has signed, and nothing of Microsoft's.
+func TestAGuestEnrollsKeysOfItsOwner(t *testing.T) {
+	files := buildGuest(t, guest.Cloud)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	owner, err := guest.NewOwner(ctx, buildCache, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := owner.SignedDisk(ctx, buildCache, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	microsofts, err := guest.SignedDisk(ctx, buildCache, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vmi := parse(t, secureVMI)
+	secure := vmi.Spec.Domain.Firmware.Bootloader.EFI
+	secure.SecureBoot = new(false)
+	kept := copyOf(t, machine.VariablesTemplate(&vmi.Spec))
+	p := bootWith(t, vmi, own, kept)
+	p.login()
+	p.prints(secureBootState, "0")
+	for _, variable := range []string{
+		"db-d719b2cb-3d3a-4596-a3bc-dad00e67656f", "KEK-8be4df61-93ca-11d2-aa0d-00e098032b8c", "PK-8be4df61-93ca-11d2-aa0d-00e098032b8c",
+	} {
+		name, _, _ := strings.Cut(variable, "-")
+		text, err := owner.Enrollment(ctx, name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.boot(vmi)
-		return p
+		p.writes(text, "/sys/firmware/efi/efivars/"+variable)
 	}
-	refused := func(t *testing.T, p *pod) {
-		if _, err := p.console.Expect(p.ctx, regexp.MustCompile(`failed to load Boot.*Access Denied`)); err != nil {
-			t.Errorf("the firmware does not refuse it: %v", err)
-		}
+	p.powersOff()
+
+	secure.SecureBoot = new(true)
+	p = bootWith(t, vmi, own, kept)
+	p.isSecure()
+	p.powersOff()
+	bootWith(t, vmi, microsofts, kept).refuses()
+}
+
+// copyOf is a file of the test's own: the firmware writes it.
+func copyOf(t *testing.T, variables string) string {
+	t.Helper()
+	text, err := os.ReadFile(variables)
+	kept := filepath.Join(t.TempDir(), layout.NVRAM)
+	if err == nil {
+		err = os.WriteFile(kept, text, 0o600)
 	}
-	microsofts := machine.VariablesTemplate(&vmi.Spec)
-	t.Run("signed", func(t *testing.T) {
-		p := boot(t, signed, microsofts)
-		p.login()
-		p.prints("mount -t efivarfs none /sys/firmware/efi/efivars; tail -c 1 /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c | od -An -tu1 | tr -d ' '", "1")
-		p.prints("mount -t securityfs none /sys/kernel/security; cat /sys/kernel/security/lockdown", "none [integrity] confidentiality")
-	})
-	t.Run("not signed", func(t *testing.T) { refused(t, boot(t, files.Disk, microsofts)) })
-	t.Run("signed by others than the user's own keys", func(t *testing.T) { refused(t, boot(t, signed, ownKeys)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kept
+}
+
+// bootWith starts a guest from a disk, with the UEFI variables that are kept in a file.
+func bootWith(t *testing.T, vmi *v1.VirtualMachineInstance, disk, kept string) *pod {
+	t.Helper()
+	p := newPod(t)
+	p.place(disk, filepath.Join(layout.VolumeDir("root"), layout.ContainerDiskDir, "guest.qcow2"))
+	p.place(kept, layout.KeptNVRAMFile())
+	p.boot(vmi)
+	return p
+}
+
+// secureBootState prints 1 where the firmware checks signatures.
+const secureBootState = "mount -t efivarfs none /sys/firmware/efi/efivars; " +
+	"tail -c 1 /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c | od -An -tu1 | tr -d ' '"
+
+// isSecure sees the guest boot, and know that its firmware checks signatures.
+func (p *pod) isSecure() {
+	p.t.Helper()
+	p.login()
+	p.prints(secureBootState, "1")
+	p.prints("mount -t securityfs none /sys/kernel/security; cat /sys/kernel/security/lockdown", "none [integrity] confidentiality")
+}
+
+// refuses sees the firmware refuse the disk.
+func (p *pod) refuses() {
+	p.t.Helper()
+	if _, err := p.console.Expect(p.ctx, regexp.MustCompile(`failed to load Boot.*Access Denied`)); err != nil {
+		p.t.Errorf("the firmware does not refuse it: %v", err)
+	}
+}
+
+// writes has the guest write a file of its own, in one piece as UEFI variables are.
+func (p *pod) writes(text []byte, to string) {
+	p.t.Helper()
+	// A console takes lines of a certain length.
+	for chunk := range slices.Chunk([]byte(base64.StdEncoding.EncodeToString(text)), 1024) {
+		p.says("printf %s " + string(chunk) + " >> /tmp/text")
+	}
+	p.says("base64 -d /tmp/text > /tmp/bytes && rm /tmp/text && dd if=/tmp/bytes of=" + to + " bs=64k 2>&1 && tail -c +5 " + to + " | wc -c")
 }

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/test/guest"
@@ -91,8 +90,7 @@ func TestWhatIsKeptOutlivesTheGuest(t *testing.T) {
 	if len(key) != 2*eccPublic {
 		t.Errorf("the TPM's endorsement key is %q", key)
 	}
-	first.send("poweroff")
-	first.exits(launch.ReasonGuestShutdown)
+	first.powersOff()
 
 	second := start()
 	second.prints("tpmkey", key)
