@@ -8,6 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/rules/condition"
 	"drydock.dev/drydock/internal/rules/firmware"
 )
 
@@ -15,7 +16,11 @@ import (
 func (w *world) beforeTheRule(name string, strategy v1.VirtualMachineRunStrategy) {
 	w.t.Helper()
 	w.stop()
-	vm := w.createVM(name, strategy)
+	w.takeUUIDAway(w.createVM(name, strategy))
+}
+
+func (w *world) takeUUIDAway(vm *v1.VirtualMachine) {
+	w.t.Helper()
 	before := vm.DeepCopy()
 	vm.Spec.Template.Spec.Domain.Firmware = nil
 	w.do("taking the UUID away", w.client.Patch(w.ctx, vm, client.MergeFrom(before)))
@@ -52,5 +57,27 @@ func TestScenario2AStoppedVMWithAUUIDIsLeftAlone(t *testing.T) {
 	after := w.vm("vm")
 	if is, was := after.Spec.Template.Spec.Domain.Firmware.UUID, before.Spec.Template.Spec.Domain.Firmware.UUID; is != was || after.Generation != before.Generation {
 		t.Errorf("the UUID is %s, was %s; generation %d, was %d", is, was, after.Generation, before.Generation)
+	}
+}
+
+// The guest of a VM that is older than the rule runs on with the UUID that it has been started with, and its template says the same.
+func TestScenario3ARunningVMWithoutAUUIDGetsWhatItsGuestHas(t *testing.T) {
+	w := newWorld(t)
+	w.beforeTheRule("vm-cirros", v1.RunStrategyAlways)
+	w.startLoops()
+	w.run("vm-cirros")
+	w.awaitPrintable("vm-cirros", v1.VirtualMachineStatusRunning)
+	w.stop()
+	w.takeUUIDAway(w.vm("vm-cirros"))
+	before := w.vmi("vm-cirros")
+	w.startLoops()
+	w.awaitUUID("vm-cirros")
+	w.quiet()
+	vmi, vm := w.vmi("vm-cirros"), w.vm("vm-cirros")
+	if vmi.UID != before.UID || vmi.Spec.Domain.Firmware.UUID != firmware.Legacy("vm-cirros") {
+		t.Errorf("the guest is %s with the UUID %s, was %s", vmi.UID, vmi.Spec.Domain.Firmware.UUID, before.UID)
+	}
+	if condition.IsTrue(vm.Status.Conditions, v1.VirtualMachineRestartRequired) {
+		t.Error("the VM is to be restarted")
 	}
 }
