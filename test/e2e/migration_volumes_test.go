@@ -23,7 +23,7 @@ import (
 )
 
 // A long run asks for more than every run can afford.
-var volumeKills = flag.Int("migration.volumekills", 10, "how many storage migrations are interrupted at a random moment")
+var volumeKills = flag.Int("migration.volumekills", 6, "how many storage migrations are interrupted at a random moment")
 
 // dataSize is the size of a local VM's second disk, pluggedSize that of one that is plugged in.
 const dataSize, pluggedSize = "48Mi", "16Mi"
