@@ -73,19 +73,49 @@ func TestKubeVirtSaysWhatIsMissing(t *testing.T) {
 func TestASettingIsInForceWithTheNextPod(t *testing.T) {
 	w := newWorld(t)
 	w.createVMI("hardware")
-	pod := w.awaitLauncher("hardware")
-	if _, ok := pod.Spec.Containers[0].Resources.Limits[layout.ResourceKVM]; !ok {
+	if !w.asksForKVM(w.awaitLauncher("hardware")) {
 		t.Error("without emulation a launcher must ask for KVM")
 	}
-	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: clusterconfig.Name, Namespace: w.namespace}}
-	kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{UseEmulation: true}
-	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
-	w.eventually("the loops to have seen it", func() (bool, string) {
-		return w.kubevirt().Status.Phase != "", "it has no status"
-	})
+	w.setEmulation(clusterconfig.Name, w.namespace, true)
 	w.createVMI("emulated")
-	pod = w.awaitLauncher("emulated")
-	if _, ok := pod.Spec.Containers[0].Resources.Limits[layout.ResourceKVM]; ok {
+	if w.asksForKVM(w.awaitLauncher("emulated")) {
 		t.Error("with emulation a launcher must not ask for KVM")
 	}
+}
+
+// The object may have any name and namespace; where there are two, the one in the components' namespace counts.
+func TestTheKubeVirtObjectMayBeElsewhere(t *testing.T) {
+	w := newWorld(t)
+	elsewhere := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "controller-test-"}}
+	w.do("creating another namespace", w.client.Create(w.ctx, elsewhere))
+	t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), elsewhere) })
+
+	w.setEmulation("ours", elsewhere.Name, true)
+	w.createVMI("emulated")
+	if w.asksForKVM(w.awaitLauncher("emulated")) {
+		t.Error("the object in another namespace, with another name, has no effect")
+	}
+	w.setEmulation("theirs", w.namespace, false)
+	w.createVMI("hardware")
+	if !w.asksForKVM(w.awaitLauncher("hardware")) {
+		t.Error("the object in the components' namespace does not go before the older one")
+	}
+}
+
+// setEmulation makes a KubeVirt object, and waits until the loops go by it.
+func (w *world) setEmulation(name, namespace string, on bool) {
+	w.t.Helper()
+	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}
+	kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{UseEmulation: on}
+	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
+	w.eventually("the loops to have seen it", func() (bool, string) {
+		w.do("reading the KubeVirt object", w.client.Get(w.ctx, client.ObjectKeyFromObject(kv), kv))
+		return kv.Status.Phase != "", "it has no status"
+	})
+}
+
+// asksForKVM reports whether a launcher does.
+func (w *world) asksForKVM(pod *corev1.Pod) bool {
+	_, asks := pod.Spec.Containers[0].Resources.Limits[layout.ResourceKVM]
+	return asks
 }
