@@ -132,7 +132,7 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		{"VirtualMachineInstanceReplicaSets", func() error { return sets.SetupWithManager(mgr, pace(1)) }},
 		{"VirtualMachineSnapshots", func() error { return setUpSnapshots(mgr, o, pace(snapshotWorkers)) }},
 		{"VirtualMachineClones", func() error { return newClones(mgr, o).SetupWithManager(mgr, pace(snapshotWorkers)) }},
-		{"maintenance pods", func() error { return newMaintenance(mgr, o).SetupWithManager(ctx, mgr, pace(snapshotWorkers)) }},
+		{"maintenance pods", func() error { return newMaintenance(mgr, o, vmis).SetupWithManager(ctx, mgr, pace(snapshotWorkers)) }},
 		{"VirtualMachineRestores", func() error { return restores.SetupWithManager(mgr, pace(snapshotWorkers)) }},
 		{"DataVolumes", func() error { return volumes.SetupWithManager(mgr, pace(workers)) }},
 		{"claims that take uploads", func() error { return (&datavolume.UploadClaims{Reconciler: volumes}).SetupWithManager(mgr, pace(1)) }},
@@ -164,10 +164,11 @@ func newClones(mgr ctrl.Manager, o options) *clone.Reconciler {
 	}
 }
 
-func newMaintenance(mgr ctrl.Manager, o options) *maintenance.Reconciler {
+func newMaintenance(mgr ctrl.Manager, o options, disks *vmi.Reconciler) *maintenance.Reconciler {
 	return &maintenance.Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(),
 		Recorder: eventnote.Fitting(mgr.GetEventRecorder("maintenance-controller")), Now: o.now,
+		Settings: disks.Settings, Disks: disks,
 	}
 }
 

@@ -28,6 +28,9 @@ const (
 // apply takes the plan's step. It reports whether to look again at once.
 func (r *Reconciler) apply(ctx context.Context, o maintenance.Observed, plan maintenance.Plan) (again bool, err error) {
 	done, err := r.take(ctx, o, plan)
+	if err != nil && plan.Step == maintenance.Provision {
+		return false, r.reportUnmade(ctx, o.Machine, plan, err)
+	}
 	if err != nil || !done {
 		return err == nil, err
 	}
@@ -40,7 +43,20 @@ func (r *Reconciler) apply(ctx context.Context, o maintenance.Observed, plan mai
 	if plan.Step == maintenance.Open {
 		r.warnOfBystanders(ctx, o.Machine, plan.Pod)
 	}
-	return plan.Step != maintenance.Rest, nil
+	return plan.Step.Again(), nil
+}
+
+// reportUnmade says on the pods that wait why there is no provisioning pod. It returns the reason, so that it is tried again.
+func (r *Reconciler) reportUnmade(ctx context.Context, m lock.Machine, plan maintenance.Plan, reason error) error {
+	for _, w := range plan.Waits {
+		if w.First {
+			w.Why += "; " + reason.Error()
+		}
+		if err := r.reportWait(ctx, m, w); err != nil {
+			return err
+		}
+	}
+	return reason
 }
 
 // take takes the step. It reports false when somebody was faster.
@@ -62,6 +78,10 @@ func (r *Reconciler) take(ctx context.Context, o maintenance.Observed, plan main
 			_, err = deletion.Exact(ctx, r.Client, plan.Pod, "the maintenance pod", client.GracePeriodSeconds(0))
 		}
 		return done, err
+	case maintenance.Provision:
+		err = r.provision(ctx, o.Machine, plan)
+	case maintenance.Unprovision:
+		_, err = deletion.Exact(ctx, r.Client, plan.Pod, "the provisioning pod")
 	case maintenance.Rest:
 	}
 	return err == nil, err

@@ -1,19 +1,21 @@
 // Package maintenance is the loop that locks machines for maintenance pods, lets these run, and unlocks them. Package
 // maintenance of the rules decides; this package observes and acts.
 //
-// It owns the lock on a VM or a VMI, and of maintenance pods their gate, their finalizer and their condition. It must not decide,
-// and nothing that a cache says lets a pod run: what wakes it is a reason to ask, and what is in the way is a reason to wait.
+// It owns the lock on a VM or a VMI, and of maintenance pods their gate, their finalizer, their condition and their
+// provisioning pods. It must not decide, and nothing that a cache says lets a pod run: what wakes it is a reason to ask, and what is in the way is a reason to wait.
 package maintenance
 
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -24,8 +26,11 @@ import (
 	"drydock.dev/drydock/internal/controller/maintainers"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/launcherpod"
 	"drydock.dev/drydock/internal/rules/maintenance"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/placement"
 )
 
 // Reconciler is the loop. All fields are required.
@@ -34,8 +39,20 @@ type Reconciler struct {
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
+	// Settings gives the cluster's settings of the moment.
+	Settings func(context.Context) (clusterconfig.Settings, error)
+	// Disks places disks as those of a VMI that starts.
+	Disks Disks
 	// Now is the clock.
 	Now func() time.Time
+}
+
+// Disks is what the loop of VMIs knows of placing disks.
+type Disks interface {
+	// Places asks the API server for claims, and where those that are bound can be used.
+	Places(ctx context.Context, vmi *v1.VirtualMachineInstance, claims []string) ([]placement.Claim, []placement.Topology, error)
+	// RenderProvisioningFor renders the provisioning pod of a maintenance pod.
+	RenderProvisioningFor(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, claims []string) (*corev1.Pod, error)
 }
 
 // most is how many steps follow each other before others have their turn.
@@ -51,24 +68,49 @@ func podIndexValue(o client.Object) []string {
 	return nil
 }
 
+// claimIndex finds the maintenance pods that have a claim.
+const claimIndex = "drydock.maintenance-claims"
+
+func claimIndexValue(o client.Object) []string {
+	var out []string
+	if len(podIndexValue(o)) > 0 {
+		for label := range o.GetLabels() {
+			if strings.HasPrefix(label, layout.ClaimLabelPrefix) {
+				out = append(out, label)
+			}
+		}
+	}
+	return out
+}
+
 // SetupWithManager registers the loop, which works at the given pace.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podIndex, podIndexValue); err != nil {
 		return fmt.Errorf("indexing maintenance pods by VM: %w", err)
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, claimIndex, claimIndexValue); err != nil {
+		return fmt.Errorf("indexing maintenance pods by claim: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("maintenance").
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(target)).
 		Watches(&v1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(r.concerned)).
 		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.concerned)).
+		// A DataVolume has the name of its claim.
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.onClaim)).
+		Watches(&cdiv1.DataVolume{}, handler.EnqueueRequestsFromMapFunc(r.onClaim)).
 		WithOptions(pace).
 		Complete(r)
 }
 
-// target is the machine that a maintenance pod is to work on.
+// target is the machine that a maintenance pod is to work on, and that a provisioning pod of one places the disks of.
 func target(_ context.Context, pod client.Object) []reconcile.Request {
 	var out []reconcile.Request
-	for _, name := range podIndexValue(pod) {
+	names := podIndexValue(pod)
+	if name := launcherpod.ProvisionedFor(pod); name != "" {
+		names = append(names, name)
+	}
+	for _, name := range names {
 		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: pod.GetNamespace(), Name: name}})
 	}
 	return out
@@ -81,6 +123,21 @@ func (r *Reconciler) concerned(ctx context.Context, object client.Object) []reco
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: key}}
+}
+
+// onClaim are the machines of the maintenance pods that have a claim.
+func (r *Reconciler) onClaim(ctx context.Context, claim client.Object) []reconcile.Request {
+	var pods corev1.PodList
+	err := r.Client.List(ctx, &pods, client.InNamespace(claim.GetNamespace()), client.UnsafeDisableDeepCopy,
+		client.MatchingFields{claimIndex: layout.ClaimLabel(claim.GetName())})
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "looking for the maintenance pods on a claim", "claim", client.ObjectKeyFromObject(claim))
+	}
+	var out []reconcile.Request
+	for i := range pods.Items {
+		out = append(out, target(ctx, &pods.Items[i])...)
+	}
+	return out
 }
 
 func (r *Reconciler) concerns(ctx context.Context, object client.Object, key types.NamespacedName) bool {
@@ -132,7 +189,8 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, o *m
 	for i := range pods.Items {
 		o.Pods = append(o.Pods, &pods.Items[i])
 	}
-	return nil
+	o.Provisioning, err = r.provisioning(ctx, key.Name, o.Pods)
+	return err
 }
 
 // ask puts a question to the API server.
@@ -147,6 +205,9 @@ func (r *Reconciler) ask(ctx context.Context, question maintenance.Question, key
 	case maintenance.NeedPlugged:
 		o.Look.Plugged, err = r.plugged(ctx, o.Machine, maintenance.Claims(o.Machine, next(o)))
 		o.Look.PluggedAsked = true
+	case maintenance.NeedPlaces:
+		o.Look.Places, o.Look.Topologies, err = r.Disks.Places(ctx, maintenance.Instance(o.Machine), maintenance.Claims(o.Machine, next(o)))
+		o.Look.PlacesAsked = true
 	case maintenance.NeedLater:
 		o.Later, err = maintainers.Machine(ctx, r.Reader, key)
 		o.LaterAsked = true

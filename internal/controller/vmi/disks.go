@@ -150,16 +150,40 @@ func exists(ctx context.Context, get getter, key types.NamespacedName, object cl
 // confirmDisks asks the API server for the claims and what fills them, and where
 // those that are bound can be used.
 func (r *Reconciler) confirmDisks(ctx context.Context, o *vmilifecycle.Observed) error {
-	claims, err := r.claims(ctx, o.VMI, r.stored)
-	if err != nil {
-		return err
-	}
-	required, err := r.topologies(ctx, claims)
+	claims, required, err := r.Places(ctx, o.VMI, launcherpod.StartClaims(o.VMI))
 	if err != nil {
 		return err
 	}
 	o.Claims, o.Topologies, o.ClaimsConfirmed = claims, required, true
 	return nil
+}
+
+// Places asks the API server for claims, each with the DataVolume that fills it, and for where those that are bound can be
+// used.
+func (r *Reconciler) Places(ctx context.Context, vmi *v1.VirtualMachineInstance, names []string) ([]placement.Claim, []placement.Topology, error) {
+	claims, err := r.claimsOf(ctx, vmi, names, r.stored)
+	if err != nil {
+		return nil, nil, err
+	}
+	required, err := r.topologies(ctx, claims)
+	return claims, required, err
+}
+
+// RenderProvisioningFor renders the provisioning pod of a maintenance pod, for a VMI that is not to start.
+func (r *Reconciler) RenderProvisioningFor(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, claims []string) (*corev1.Pod, error) {
+	settings, err := r.Settings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	facts, err := r.facts(ctx, vmi, nil)
+	if err != nil {
+		return nil, err
+	}
+	out, err := launcherpod.RenderProvisioningFor(pod, claims, vmi, settings, r.LauncherImage, facts)
+	if err != nil {
+		return nil, fmt.Errorf("rendering the provisioning pod of the maintenance pod %s: %w", pod.Name, err)
+	}
+	return out, nil
 }
 
 func (r *Reconciler) topologies(ctx context.Context, claims []placement.Claim) ([]placement.Topology, error) {

@@ -1,7 +1,11 @@
 package launcherpod
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -62,6 +66,40 @@ func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.S
 	pod.Annotations[defaultContainer] = HoldContainer
 	Constrain(&pod.Spec, vmi, settings)
 	return pod, nil
+}
+
+// RenderProvisioningFor renders the provisioning pod of a machine that is not to start: a maintenance pod waits for its
+// disks. It belongs to that pod, and has all of the claims that are named, of which some may be plugged into a guest later
+// or be the maintenance pod's alone.
+func RenderProvisioningFor(owner *corev1.Pod, claims []string, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
+	pod, err := RenderProvisioning(vmi, settings, launcherImage, facts)
+	if err != nil {
+		return nil, err
+	}
+	pod.Name = ProvisioningNameFor(vmi.Name, owner.UID)
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, podKind)}
+	pod.Spec.Volumes = nil
+	for i, claim := range claims {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, claimVolume(fmt.Sprintf("claim-%d", i), claim))
+	}
+	return pod, nil
+}
+
+var podKind = corev1.SchemeGroupVersion.WithKind("Pod")
+
+// ProvisioningNameFor is the name of the provisioning pod of a machine's maintenance pod.
+func ProvisioningNameFor(machine string, owner types.UID) string {
+	return ProvisioningName(&v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: machine, UID: owner}})
+}
+
+// ProvisionedFor is the name of the machine that a pod says it is a maintenance pod's provisioning pod for, "" for a pod of
+// another kind. What it says is good for waking a loop and for nothing else.
+func ProvisionedFor(pod metav1.Object) string {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || owner.Kind != podKind.Kind || pod.GetAnnotations()[v1.EphemeralProvisioningObject] == "" {
+		return ""
+	}
+	return pod.GetAnnotations()[v1.DomainAnnotation]
 }
 
 // claimVolumes are the claims that the launcher pod has, each once.

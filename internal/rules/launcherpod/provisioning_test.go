@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -114,5 +115,33 @@ volumes:
 	}
 	if diff := cmp.Diff([]string{"root", "later"}, volumeclaim.Names(vmi.Spec.Volumes)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// That of a maintenance pod is to the scheduler what the machine's own is, has the claims that are named, and wakes the
+// loop that made it, and no other.
+func TestAProvisioningPodOfAMaintenancePod(t *testing.T) {
+	vmi := readVMI(t, "testdata/storage.vmi.yaml")
+	owner := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: "fix", UID: "fix-uid"}}
+	own, err := RenderProvisioning(vmi, hardware, "image", Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, err := RenderProvisioningFor(owner, []string{"plugged", "scratch"}, vmi, hardware, "image", Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ProvisionedFor(pod); got != vmi.Name || ProvisionedFor(own) != "" || ProvisionedFor(owner) != "" {
+		t.Errorf("it is for %q, the VMI's own for %q", got, ProvisionedFor(own))
+	}
+	if !metav1.IsControlledBy(pod, owner) || pod.Name == own.Name || pod.Name != ProvisioningNameFor(vmi.Name, owner.UID) {
+		t.Errorf("it is %s of %+v", pod.Name, pod.OwnerReferences)
+	}
+	if diff := cmp.Diff([]string{"claim-0=plugged", "claim-1=scratch"}, claimsIn(pod)); diff != "" {
+		t.Error(diff)
+	}
+	pod.Name, pod.OwnerReferences, pod.Spec.Volumes = own.Name, own.OwnerReferences, own.Spec.Volumes
+	if diff := cmp.Diff(own, pod); diff != "" {
+		t.Errorf("(-the VMI's own +the maintenance pod's):\n%s", diff)
 	}
 }

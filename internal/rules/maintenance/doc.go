@@ -9,6 +9,8 @@
 //	                      │                   after the pod has ended: always Unlock
 //	                      └── something is in the way: Unlock
 //
+// Before the lock, disks that were never filled are placed as for a start (place.go). That needs no lock.
+//
 // Everything is decided on what the API server says, read in this order: the machine, the pods, what is in the way. Each of
 // Lock, Open and Unlock is a write of the machine on condition that nobody has written it in between, so that of two
 // processes that decide at once one is refused.

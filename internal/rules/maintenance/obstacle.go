@@ -12,6 +12,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/placement"
 	"drydock.dev/drydock/internal/rules/podstatus"
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 	"drydock.dev/drydock/internal/rules/vmistatus"
@@ -35,6 +36,11 @@ type Look struct {
 	// this was asked for.
 	Plugged      Plugged
 	PluggedAsked bool
+	// Places are the claims and what fills them, and Topologies where those that are bound can be used; PlacesAsked that this
+	// was asked for.
+	Places      []placement.Claim
+	Topologies  []placement.Topology
+	PlacesAsked bool
 }
 
 // Plugged is a claim in the guest of a VMI. The zero value is none.
@@ -72,6 +78,27 @@ func disksOf(m lock.Machine) (volumes []v1.Volume, state string) {
 
 // Obstacle says why a pod can't have a machine's disks, "" when it can.
 func Obstacle(m lock.Machine, pod *corev1.Pod, look *Look) string {
+	if why := besideDisks(m, pod, look); why != "" {
+		return why
+	}
+	for _, dv := range look.DataVolumes {
+		if dv.Status.Phase != cdiv1.Succeeded {
+			return fmt.Sprintf("the DataVolume %s is not filled yet (phase %q)", dv.Name, dv.Status.Phase)
+		}
+	}
+	for _, user := range look.Users {
+		if !podstatus.Terminal(user) {
+			return ofUser(user, Claims(m, pod))
+		}
+	}
+	if p := look.Plugged; p.VMI != "" {
+		return fmt.Sprintf("the claim %s is plugged into the guest of VMI %s", p.Claim, p.VMI)
+	}
+	return ""
+}
+
+// besideDisks is what is in the way besides the disks themselves: the machine, and guests and pods that write to them.
+func besideDisks(m lock.Machine, pod *corev1.Pod, look *Look) string {
 	switch m := m.(type) {
 	case *v1.VirtualMachine:
 		if why := ofVM(m, look); why != "" {
@@ -86,19 +113,6 @@ func Obstacle(m lock.Machine, pod *corev1.Pod, look *Look) string {
 		if r.UID != pod.UID {
 			return ofRival(r, lock.Noun(m))
 		}
-	}
-	for _, user := range look.Users {
-		if !podstatus.Terminal(user) {
-			return ofUser(user, Claims(m, pod))
-		}
-	}
-	for _, dv := range look.DataVolumes {
-		if dv.Status.Phase != cdiv1.Succeeded {
-			return fmt.Sprintf("the DataVolume %s is not filled yet (phase %q)", dv.Name, dv.Status.Phase)
-		}
-	}
-	if p := look.Plugged; p.VMI != "" {
-		return fmt.Sprintf("the claim %s is plugged into the guest of VMI %s", p.Claim, p.VMI)
 	}
 	return ""
 }

@@ -26,6 +26,8 @@ type Observed struct {
 	// pods may be older than the lock.
 	Holder      *corev1.Pod
 	HolderAsked bool
+	// Provisioning are the provisioning pods of Pods, as the cache has them: they hold no disk.
+	Provisioning []*corev1.Pod
 	// Look is what may be in the way, nil as long as it was not asked for.
 	Look *Look
 	// Later is the machine as it was after all that, LaterAsked that this was asked for.
@@ -45,6 +47,8 @@ const (
 	// NeedPlugged asks for the guests that one of the disks is plugged into. It takes reading every VMI of the namespace, so
 	// it is asked last.
 	NeedPlugged Question = "the guests that a disk is plugged into"
+	// NeedPlaces asks for the claims, what fills them, and where they are. It is asked when one is not filled.
+	NeedPlaces Question = "where the machine's disks are"
 	// NeedLater asks for the machine once more.
 	NeedLater Question = "the machine after its pods"
 )
@@ -52,13 +56,17 @@ const (
 // Step is one thing to do.
 type Step string
 
-// The steps. After each of them but Rest the loop looks again at once.
+// The steps. After each of them but Rest the loop looks again at once; Provision and Unprovision are seen by what becomes of
+// the provisioning pod.
 const (
 	Rest Step = ""
 	// Lock names the pod on the machine, Open lets it run, Unlock takes both back.
 	Lock   Step = "lock the machine"
 	Open   Step = "open the machine"
 	Unlock Step = "unlock the machine"
+	// Provision makes the provisioning pod of a pod, Unprovision deletes one.
+	Provision   Step = "have the disks placed where the machine fits"
+	Unprovision Step = "delete the provisioning pod"
 	// Lift takes the gate off the pod.
 	Lift Step = "lift the pod's gate"
 	// LetGo takes the finalizer off a pod that has ended.
@@ -70,6 +78,9 @@ const (
 	// Forget takes away a request for an unlock that nothing is left to do for.
 	Forget Step = "forget the forced unlock"
 )
+
+// Again reports whether the loop looks again at once after a step.
+func (s Step) Again() bool { return s != Rest && s != Provision && s != Unprovision }
 
 // Wait is why a pod waits.
 type Wait struct {
@@ -94,6 +105,8 @@ type Plan struct {
 	Machine lock.Machine
 	// Pod is the one that the step is about, nil if its object is gone.
 	Pod *corev1.Pod
+	// Claims are what the provisioning pod is to have.
+	Claims []string
 	// Event is told when the step is done.
 	Event *Event
 	Waits []Wait
@@ -167,9 +180,19 @@ func (d *decision) decideLocked() {
 	case lock.Gated(d.o.Holder):
 		d.Step, d.Pod = Lift, d.o.Holder
 	}
-	if d.Step == Rest && d.Needs == "" {
+	if d.undecided() {
 		d.queue(fmt.Sprintf("the %s is locked for the pod %s", d.noun(), l.Pod))
-		d.letGo()
+		d.tidy()
+	}
+}
+
+// undecided reports whether there is neither a step nor a question yet.
+func (d *decision) undecided() bool { return d.Step == Rest && d.Needs == "" }
+
+// tidy lets go of pods that have ended, and deletes what is left of placing disks.
+func (d *decision) tidy() {
+	if d.letGo(); d.undecided() {
+		d.unprovision(nil)
 	}
 }
 
@@ -223,7 +246,7 @@ func (d *decision) decideUnlocked() {
 		d.write(Forget, lock.Drop)
 		return
 	}
-	if d.letGo(); d.Step != Rest || d.Needs != "" || d.o.Machine.GetDeletionTimestamp() != nil {
+	if d.letGo(); !d.undecided() || d.o.Machine.GetDeletionTimestamp() != nil {
 		return
 	}
 	waiting := d.waiting()
@@ -235,6 +258,9 @@ func (d *decision) decideUnlocked() {
 		return
 	}
 	next := waiting[0]
+	if d.place(next) {
+		return
+	}
 	switch why := d.obstacle(next); {
 	case why != "":
 		d.queue(why)
@@ -250,12 +276,17 @@ func (d *decision) decideUnlocked() {
 
 // obstacle is what is in the pod's way. Another pod of the machine's that had the lock is, whatever became of that.
 func (d *decision) obstacle(pod *corev1.Pod) string {
+	return cmp.Or(d.predecessor(pod), Obstacle(d.o.Machine, pod, d.o.Look))
+}
+
+// predecessor says that another pod of the machine's has not ended.
+func (d *decision) predecessor(pod *corev1.Pod) string {
 	for _, other := range d.o.Pods {
 		if other.UID != pod.UID && lock.MayWrite(other) {
 			return fmt.Sprintf("the maintenance pod %s of the %s has not ended", other.Name, d.noun())
 		}
 	}
-	return Obstacle(d.o.Machine, pod, d.o.Look)
+	return ""
 }
 
 // waiting are the pods that wait for the lock, in their order.
@@ -291,7 +322,7 @@ func (d *decision) queue(why string) {
 
 // abandon deletes pods that wait for a machine that is gone. Those that have it as an owner go as well without this.
 func (d *decision) abandon() {
-	if d.Step != Rest || d.Needs != "" {
+	if !d.undecided() {
 		return
 	}
 	if next := Next(d.o.Pods); next != nil {

@@ -43,6 +43,9 @@
 //   - Clear is decided only on claims and DataVolumes that were read from the API
 //     server: a guest must not get a disk that a worker writes to.
 //
+// A maintenance pod has the disks of a machine that does not run placed by the same rule; the provisioning pod is that
+// pod's then (package maintenance).
+//
 // It owns the decision only. It is pure: it must not import a client or read the
 // clock, and how the pod looks is package launcherpod's.
 package placement

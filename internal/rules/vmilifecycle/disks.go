@@ -38,19 +38,26 @@ func (d *decision) awaitDisks() {
 
 // reportPlace says why there is no node for the VMI and its disks.
 func (d *decision) reportPlace() {
-	disks, pod := d.p.Disks, d.o.Provisioning
-	var unplaced *vmistatus.Obstacle
-	switch {
-	case disks.State == placement.Divided:
-		unplaced = &vmistatus.Obstacle{Reason: corev1.PodReasonUnschedulable, Message: disks.Message}
-	case disks.State == placement.Provisioning && pod != nil && podstatus.Terminal(pod):
-		unplaced = &vmistatus.Obstacle{Reason: corev1.PodReasonUnschedulable,
-			Message: "the provisioning pod has ended and is made again: " + endOfProvisioning(pod)}
+	unplaced := Unplaced(d.p.Disks, d.o.Provisioning)
+	if unplaced != nil && d.p.Disks.State == placement.Provisioning && podstatus.Terminal(d.o.Provisioning) {
 		d.facts.Wait.For = unplaced.Message
-	case disks.State == placement.Provisioning && pod != nil:
-		unplaced = verdictOn(pod)
 	}
 	d.facts.Wait.Unscheduled = vmistatus.Known(unplaced)
+}
+
+// Unplaced is why there is no node for disks that are planned so, nil when nothing says that there is none. pod is their
+// provisioning pod, nil when none is known.
+func Unplaced(disks placement.Plan, pod *corev1.Pod) *vmistatus.Obstacle {
+	switch {
+	case disks.State == placement.Divided:
+		return &vmistatus.Obstacle{Reason: corev1.PodReasonUnschedulable, Message: disks.Message}
+	case disks.State != placement.Provisioning || pod == nil:
+		return nil
+	case podstatus.Terminal(pod):
+		return &vmistatus.Obstacle{Reason: corev1.PodReasonUnschedulable,
+			Message: "the provisioning pod has ended and is made again: " + endOfProvisioning(pod)}
+	}
+	return verdictOn(pod)
 }
 
 func endOfProvisioning(pod *corev1.Pod) string {

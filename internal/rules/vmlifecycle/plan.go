@@ -398,6 +398,11 @@ func Undone(o Observed, p Plan, sentence string) *v1.VirtualMachine {
 	return out
 }
 
+// Instance is the VMI that a VM would have if it started now; expanded is the VM when it is expanded.
+func Instance(vm, expanded *v1.VirtualMachine) *v1.VirtualMachineInstance {
+	return newVMI(vm, expanded, nil)
+}
+
 // newVMI makes the VMI of a VM, of the template that it has when it is expanded.
 func newVMI(vm, expanded *v1.VirtualMachine, request *v1.VirtualMachineStateChangeRequest) *v1.VirtualMachineInstance {
 	template := expanded.Spec.Template.DeepCopy()

@@ -1,0 +1,76 @@
+package maintenance
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/expansion"
+	"drydock.dev/drydock/internal/rules/launcherpod"
+	"drydock.dev/drydock/internal/rules/maintenance"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/vmlifecycle"
+)
+
+// provisioning are the provisioning pods of maintenance pods, as the cache has them.
+func (r *Reconciler) provisioning(ctx context.Context, machine string, of []*corev1.Pod) ([]*corev1.Pod, error) {
+	var out []*corev1.Pod
+	for _, pod := range of {
+		key := client.ObjectKey{Namespace: pod.Namespace, Name: launcherpod.ProvisioningNameFor(machine, pod.UID)}
+		is, err := versioned.Read[corev1.Pod](ctx, r.Client, "the provisioning pod", key)
+		if err != nil {
+			return nil, err
+		}
+		if is != nil && metav1.IsControlledBy(is, pod) {
+			out = append(out, is)
+		}
+	}
+	return out, nil
+}
+
+// provision makes the provisioning pod of a maintenance pod, unless an earlier attempt has.
+func (r *Reconciler) provision(ctx context.Context, m lock.Machine, plan maintenance.Plan) error {
+	vmi, err := r.instance(ctx, m)
+	if err != nil {
+		return err
+	}
+	pod, err := r.Disks.RenderProvisioningFor(ctx, vmi, plan.Pod, plan.Claims)
+	if err != nil {
+		return err
+	}
+	err = r.Client.Create(ctx, pod)
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	is, err := versioned.Read[corev1.Pod](ctx, r.Reader, "the provisioning pod", client.ObjectKeyFromObject(pod))
+	if err == nil && is != nil && !metav1.IsControlledBy(is, plan.Pod) {
+		return fmt.Errorf("a pod %s exists that does not belong to the maintenance pod %s; delete it", pod.Name, plan.Pod.Name)
+	}
+	return err
+}
+
+// instance is the VMI that a machine would have if it started now.
+func (r *Reconciler) instance(ctx context.Context, m lock.Machine) (*v1.VirtualMachineInstance, error) {
+	vm, is := m.(*v1.VirtualMachine)
+	if !is || vm.Spec.Template == nil {
+		return maintenance.Instance(m), nil
+	}
+	settings, err := r.Settings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	expanded, refused, err := expansion.VM(ctx, r.Reader, vm, settings.DefaultNetworkInterface)
+	if err != nil {
+		return nil, err
+	}
+	if len(refused) > 0 {
+		return nil, refused.ToAggregate()
+	}
+	return vmlifecycle.Instance(vm, expanded), nil
+}

@@ -1,0 +1,108 @@
+package maintenance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/placement"
+	"drydock.dev/drydock/internal/rules/vmilifecycle"
+	"drydock.dev/drydock/internal/rules/vmstate"
+)
+
+// place has the disks of the pod that is next be placed where the machine fits, by the rule by which a start has it
+// (package placement): nobody else does while the machine is halted. It reports whether the pod waits for that.
+//
+// No lock is needed for it: a provisioning pod mounts nothing, and a start that comes meanwhile goes on with the same
+// claims (decision 570).
+func (d *decision) place(next *corev1.Pod) bool {
+	wanted := d.predecessor(next) == "" && besideDisks(d.o.Machine, next, d.o.Look) == ""
+	if !wanted {
+		return d.unprovision(nil)
+	}
+	if d.unprovision(next) {
+		return true
+	}
+	pod := d.provisioningOf(next)
+	switch {
+	case pod == nil && !slices.ContainsFunc(d.o.Look.DataVolumes, unfilled):
+		return false
+	case !d.o.Look.PlacesAsked:
+		d.Needs = NeedPlaces
+		return true
+	}
+	claims := d.places()
+	disks := placement.Decide(placement.Observed{
+		Wanted: true, Claims: claims, Pod: pod, Confirmed: true, Topologies: d.o.Look.Topologies, Now: d.o.Now,
+	})
+	switch {
+	case disks.Create:
+		d.Step, d.Pod, d.Claims = Provision, next, namesOf(claims)
+	case disks.Delete:
+		d.Step, d.Pod = Unprovision, pod
+	}
+	if disks.State == placement.Clear {
+		return d.Step != Rest
+	}
+	d.queue(placing(disks, pod))
+	d.After = cmp.Or(disks.After, obstaclePause)
+	return true
+}
+
+// Instance is what of a machine says which disks its guest has.
+func Instance(m lock.Machine) *v1.VirtualMachineInstance {
+	if vm, is := m.(*v1.VirtualMachine); is {
+		return vmstate.Next(vm)
+	}
+	return m.(*v1.VirtualMachineInstance)
+}
+
+func unfilled(dv *cdiv1.DataVolume) bool { return dv.Status.Phase != cdiv1.Succeeded }
+
+// places are the claims that count. That of the machine's state is made when its first guest starts.
+func (d *decision) places() []placement.Claim {
+	_, state := disksOf(d.o.Machine)
+	return slices.DeleteFunc(slices.Clone(d.o.Look.Places), func(c placement.Claim) bool { return c.Name == state && c.Claim == nil })
+}
+
+func namesOf(claims []placement.Claim) []string {
+	names := make([]string, len(claims))
+	for i := range claims {
+		names[i] = claims[i].Name
+	}
+	return names
+}
+
+// placing says what the disks wait for, and why there is no node for them.
+func placing(disks placement.Plan, pod *corev1.Pod) string {
+	why := disks.Message
+	if unplaced := vmilifecycle.Unplaced(disks, pod); unplaced != nil && unplaced.Message != why {
+		why = fmt.Sprintf("%s; %s", why, unplaced.Message)
+	}
+	return why
+}
+
+// provisioningOf is a pod's provisioning pod, nil when none is known.
+func (d *decision) provisioningOf(pod *corev1.Pod) *corev1.Pod {
+	if i := slices.IndexFunc(d.o.Provisioning, func(p *corev1.Pod) bool { return metav1.IsControlledBy(p, pod) }); i >= 0 {
+		return d.o.Provisioning[i]
+	}
+	return nil
+}
+
+// unprovision deletes the provisioning pods of all pods but one. It reports whether there is one to be deleted.
+func (d *decision) unprovision(but *corev1.Pod) bool {
+	for _, p := range d.o.Provisioning {
+		if but == nil || !metav1.IsControlledBy(p, but) {
+			d.Step, d.Pod = Unprovision, p
+			return true
+		}
+	}
+	return false
+}
