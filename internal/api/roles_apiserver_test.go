@@ -86,11 +86,19 @@ func (w *world) snapshotRoles(t *testing.T) {
 
 // maintenanceRoles asks the authorizer who may get at the disks of VMs, and who may see who has them.
 func (w *world) maintenanceRoles(t *testing.T) {
-	w.allows(t, access{"get", v1.SubresourceGroupName, "virtualmachines", "maintenance"}, "m-admin", "m-editor", "m-viewer")
-	for _, verb := range []string{"create", "delete"} {
-		w.allows(t, access{verb, v1.SubresourceGroupName, "virtualmachines", "maintenance"}, "m-admin", "m-editor")
+	for _, resource := range []string{"virtualmachines", "virtualmachineinstances"} {
+		w.allows(t, access{"get", v1.SubresourceGroupName, resource, "maintenance"}, "m-admin", "m-editor", "m-viewer")
+		for _, verb := range []string{"create", "delete"} {
+			w.allows(t, access{verb, v1.SubresourceGroupName, resource, "maintenance"}, "m-admin", "m-editor")
+		}
+		w.allows(t, access{"update", v1.SubresourceGroupName, resource, "maintenance"})
+		// Who takes the lock away from a pod that still writes destroys the disks.
+		w.allows(t, access{"update", v1.SubresourceGroupName, resource, "maintenance-force"}, "m-admin")
+		for _, verb := range []string{"get", "create", "delete", "patch"} {
+			w.allows(t, access{verb, v1.SubresourceGroupName, resource, "maintenance-force"})
+		}
 	}
-	w.allows(t, access{"update", v1.SubresourceGroupName, "virtualmachines", "maintenance-force"}, "m-admin")
+	w.maintainersCalls(t)
 }
 
 // allows asks for each user whether he may do that in the test's namespace, and in another one,
