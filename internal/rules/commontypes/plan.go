@@ -1,27 +1,62 @@
 package commontypes
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 )
 
 // Plan is what is to be done about the objects of a kind that a cluster has.
 //
-//	wanted  there                              then
-//	yes     no                                 create
-//	yes     as Drydock wrote it, another spec  update
-//	no      as Drydock wrote it                delete
-//	any     changed since, or somebody else's  nothing
+//	in the bundle  the cluster has, of the name     then
+//	yes            nothing                          create
+//	yes            what Drydock wrote               nothing
+//	yes            what an earlier version wrote    update
+//	no             what Drydock wrote               delete
+//	yes            what somebody has changed since  nothing, and say so
+//	yes            somebody else's                  nothing, and say so
+//	no             anything else                    nothing
+//	any            what is being deleted            nothing: its end is seen, and then it is decided again
 //
-// An object is somebody else's without Drydock's vendor label, and was changed when what it has is not what its digest
-// says. Labels and annotations that Drydock does not write change nothing.
+// Nothing is in the bundle that is not wanted. An object is somebody else's without Drydock's vendor label. It was changed
+// when it is not what its digest says, which covers the name, too: a copy of Drydock's under a name of its own is not
+// Drydock's. Labels and annotations that Drydock does not write change nothing (decision 580).
 type Plan[T metav1.Object] struct {
 	Create, Update, Delete []T
-	// Changed are the names of objects that are left as somebody has made them of Drydock's.
-	Changed []string
+	// Changed and Others are the names that are of the bundle, and whose objects are left as somebody has changed them, or as
+	// somebody else has made them.
+	Changed, Others []string
 }
 
-// PlanInstancetypes plans for the instance types with Drydock's label. enabled says whether the bundle is wanted at all.
+// named is how many objects a sentence names.
+const named = 10
+
+// Left says which objects are left as they are, and what to do to have them as they come with Drydock; nothing for none.
+func (p Plan[T]) Left() string {
+	var parts []string
+	if len(p.Changed) > 0 {
+		parts = append(parts, "left as somebody has changed them: "+names(p.Changed))
+	}
+	if len(p.Others) > 0 {
+		parts = append(parts, "left as others have made them: "+names(p.Others))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return strings.Join(append(parts, "delete those that are to be as they come with Drydock"), "; ")
+}
+
+func names(all []string) string {
+	if len(all) <= named {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:named], ", "), len(all)-named)
+}
+
+// PlanInstancetypes plans for all instance types of the cluster. It may change those that are there. enabled says whether the bundle is wanted at all.
 func PlanInstancetypes(enabled bool, there []*instancetypev1.VirtualMachineClusterInstancetype) Plan[*instancetypev1.VirtualMachineClusterInstancetype] {
 	return plan(wanted(enabled, Instancetypes), there,
 		func(object *instancetypev1.VirtualMachineClusterInstancetype) any { return &object.Spec },
@@ -50,15 +85,16 @@ func plan[T metav1.Object](wanted, there []T, spec func(T) any, setSpec func(to,
 		want[object.GetName()] = object
 	}
 	for _, object := range there {
-		if object.GetLabels()[VendorLabel] != Vendor {
-			continue
-		}
 		have[object.GetName()] = true
 		written := object.GetAnnotations()[ContentAnnotation]
 		replacement, isWanted := want[object.GetName()]
+		others := object.GetLabels()[VendorLabel] != Vendor
+		changed := others || written != digest(object, spec(object))
 		switch {
-		case object.GetDeletionTimestamp() != nil:
-		case written != digest(object, spec(object)):
+		case object.GetDeletionTimestamp() != nil, changed && !isWanted:
+		case others:
+			out.Others = append(out.Others, object.GetName())
+		case changed:
 			out.Changed = append(out.Changed, object.GetName())
 		case !isWanted:
 			out.Delete = append(out.Delete, object)
@@ -73,6 +109,8 @@ func plan[T metav1.Object](wanted, there []T, spec func(T) any, setSpec func(to,
 			out.Create = append(out.Create, object)
 		}
 	}
+	slices.Sort(out.Changed)
+	slices.Sort(out.Others)
 	return out
 }
 

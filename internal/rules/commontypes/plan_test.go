@@ -2,6 +2,7 @@ package commontypes
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,7 +27,7 @@ func served[T any](t *testing.T, objects []T) []T {
 	return out
 }
 
-func names[T metav1.Object](objects []T) []string {
+func namesOf[T metav1.Object](objects []T) []string {
 	var out []string
 	for _, object := range objects {
 		out = append(out, object.GetName())
@@ -40,7 +41,7 @@ func TestWhatIsDoneAboutTheTypesThatAreThere(t *testing.T) {
 		enabled                bool
 		there                  func(instancetypes) instancetypes
 		create, update, delete int
-		changed                []string
+		changed, others        []string
 	}{
 		"nothing is there: all are created": {
 			enabled: true, there: func(instancetypes) instancetypes { return nil }, create: all,
@@ -62,8 +63,16 @@ func TestWhatIsDoneAboutTheTypesThatAreThere(t *testing.T) {
 			enabled: true, there: func(all instancetypes) instancetypes {
 				old := all[0].DeepCopy()
 				old.Name = "gn1.large"
+				seal(old, &old.Spec)
 				return append(all, old)
 			}, delete: 1,
+		},
+		"somebody copied one, with its labels, under a name of his own: the copy is his": {
+			enabled: true, there: func(all instancetypes) instancetypes {
+				copied := all[0].DeepCopy()
+				copied.Name = "my.medium"
+				return append(all, copied)
+			},
 		},
 		"somebody changed one's spec: it is left alone": {
 			enabled: true, there: func(all instancetypes) instancetypes {
@@ -83,11 +92,19 @@ func TestWhatIsDoneAboutTheTypesThatAreThere(t *testing.T) {
 				return all
 			},
 		},
-		"one is somebody else's: creating it is tried, and refused by the API server": {
+		"one is somebody else's: it is left alone": {
 			enabled: true, there: func(all instancetypes) instancetypes {
 				all[0].Labels[VendorLabel] = "example.com"
+				delete(all[1].Labels, VendorLabel)
 				return all
-			}, create: 1,
+			}, others: []string{"cx1.medium", "cx1.medium1gi"},
+		},
+		"one of another name is somebody else's: it is nobody's business": {
+			enabled: true, there: func(all instancetypes) instancetypes {
+				other := all[0].DeepCopy()
+				other.Name, other.Labels = "medium", nil
+				return append(all, other)
+			},
 		},
 		"one is being deleted: it is waited for": {
 			enabled: true, there: func(all instancetypes) instancetypes {
@@ -99,11 +116,23 @@ func TestWhatIsDoneAboutTheTypesThatAreThere(t *testing.T) {
 			there: func(all instancetypes) instancetypes {
 				all[0].Spec.CPU.Guest = 99
 				return all
-			}, delete: all - 1, changed: []string{"cx1.medium"},
+			}, delete: all - 1,
 		},
 		"the bundle is not wanted: what is somebody else's stays": {
 			there: func(all instancetypes) instancetypes {
 				all[0].Labels[VendorLabel] = ""
+				return all[:1]
+			},
+		},
+		"the bundle is not wanted: a copy under another name stays": {
+			there: func(all instancetypes) instancetypes {
+				all[0].Name = "my.medium"
+				return all[:1]
+			},
+		},
+		"the bundle is not wanted: one that is being deleted is not deleted again": {
+			there: func(all instancetypes) instancetypes {
+				all[0].DeletionTimestamp = &metav1.Time{}
 				return all[:1]
 			},
 		},
@@ -118,6 +147,9 @@ func TestWhatIsDoneAboutTheTypesThatAreThere(t *testing.T) {
 			if diff := cmp.Diff(test.changed, plan.Changed); diff != "" {
 				t.Errorf("left as they were changed:\n%s", diff)
 			}
+			if diff := cmp.Diff(test.others, plan.Others); diff != "" {
+				t.Errorf("left as others made them:\n%s", diff)
+			}
 		})
 	}
 }
@@ -130,7 +162,7 @@ func TestAnUpdate(t *testing.T) {
 	seal(old[0], &old[0].Spec)
 	old[0].Labels["team"], old[0].Annotations["note"] = "a", "b"
 	plan := PlanPreferences(true, old)
-	if diff := cmp.Diff([]string{"alpine"}, names(plan.Update)); diff != "" {
+	if diff := cmp.Diff([]string{"alpine"}, namesOf(plan.Update)); diff != "" {
 		t.Fatal(diff)
 	}
 	updated := plan.Update[0]
@@ -148,5 +180,30 @@ func TestAnUpdate(t *testing.T) {
 	again := PlanPreferences(true, served(t, old))
 	if n := len(again.Create) + len(again.Update) + len(again.Delete) + len(again.Changed); n != 0 {
 		t.Errorf("the next plan has %d steps", n)
+	}
+}
+
+func TestWhatIsSaidOfThoseThatAreLeft(t *testing.T) {
+	const then = "; delete those that are to be as they come with Drydock"
+	tests := map[string]struct {
+		plan Plan[metav1.Object]
+		want string
+	}{
+		"nothing is left":         {},
+		"one was changed":         {plan: Plan[metav1.Object]{Changed: []string{"u1.nano"}}, want: "left as somebody has changed them: u1.nano" + then},
+		"two are somebody else's": {plan: Plan[metav1.Object]{Others: []string{"a", "b"}}, want: "left as others have made them: a, b" + then},
+		"ten": {plan: Plan[metav1.Object]{Others: strings.Split("a b c d e f g h i j", " ")},
+			want: "left as others have made them: a, b, c, d, e, f, g, h, i, j" + then},
+		"twelve": {plan: Plan[metav1.Object]{Others: strings.Split("a b c d e f g h i j k l", " ")},
+			want: "left as others have made them: a, b, c, d, e, f, g, h, i, j and 2 more" + then},
+		"both": {plan: Plan[metav1.Object]{Changed: []string{"a"}, Others: []string{"b"}},
+			want: "left as somebody has changed them: a; left as others have made them: b" + then},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := test.plan.Left(); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
 	}
 }

@@ -48,10 +48,10 @@ func seal(object metav1.Object, spec any) {
 	object.GetAnnotations()[ContentAnnotation] = digest(object, spec)
 }
 
-// digest is of all that Drydock writes, in the one form in which the API's types encode it: an API server may give back
+// digest is of the name and of all that Drydock writes, in the one form in which the API's types encode it: an API server may give back
 // a quantity in other words. spec points to the spec.
 func digest(object metav1.Object, spec any) string {
-	text, err := json.Marshal([]any{written(object.GetLabels()), written(object.GetAnnotations()), spec})
+	text, err := json.Marshal([]any{object.GetName(), written(object.GetLabels()), written(object.GetAnnotations()), spec})
 	if err != nil {
 		panic(fmt.Sprintf("encoding the spec of %s: %v", object.GetName(), err)) // the API's own types
 	}
