@@ -68,6 +68,7 @@ func runOnNode(m *testing.M) (code int, err error) {
 		}
 		defer func() { err = errors.Join(err, client.IgnoreNotFound(c.Delete(context.Background(), node))) }()
 	}
+	defer func() { err = errors.Join(err, removeCommonTypes(c)) }()
 	return m.Run(), nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"drydock.dev/drydock/internal/controller/claimsize"
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/clone"
+	"drydock.dev/drydock/internal/controller/commontypes"
 	"drydock.dev/drydock/internal/controller/datavolume"
 	"drydock.dev/drydock/internal/controller/evacuation"
 	"drydock.dev/drydock/internal/controller/hotplug"
@@ -110,7 +111,6 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		Client: cached, Reader: reader, Recorder: recorder("virtualmachine-controller"), Settings: settings, Now: o.now,
 	}
 	sets := &replicaset.Reconciler{Client: cached, Recorder: recorder("virtualmachinereplicaset-controller"), Now: o.now}
-	restores := &restore.Reconciler{Client: cached, Reader: reader, Recorder: recorder("virtualmachinerestore-controller"), Now: o.now}
 	volumes := &datavolume.Reconciler{
 		Client: cached, Reader: reader, Recorder: recorder("datavolume-controller"),
 		Settings: settings, ImporterImage: o.importerImage, Namespace: o.namespace,
@@ -133,11 +133,12 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		{"VirtualMachineSnapshots", func() error { return setUpSnapshots(mgr, o, pace(snapshotWorkers)) }},
 		{"VirtualMachineClones", func() error { return newClones(mgr, o).SetupWithManager(mgr, pace(snapshotWorkers)) }},
 		{"maintenance pods", func() error { return newMaintenance(mgr, o, vmis).SetupWithManager(ctx, mgr, pace(snapshotWorkers)) }},
-		{"VirtualMachineRestores", func() error { return restores.SetupWithManager(mgr, pace(snapshotWorkers)) }},
+		{"VirtualMachineRestores", func() error { return newRestores(mgr, o).SetupWithManager(mgr, pace(snapshotWorkers)) }},
 		{"DataVolumes", func() error { return volumes.SetupWithManager(mgr, pace(workers)) }},
 		{"claims that take uploads", func() error { return (&datavolume.UploadClaims{Reconciler: volumes}).SetupWithManager(mgr, pace(1)) }},
 		{"DataSources", func() error { return (&datavolume.DataSources{Reconciler: volumes}).SetupWithManager(mgr, pace(1)) }},
 		{"CDI's definitions", func() error { return definitions.SetupWithManager(mgr) }},
+		{"common instance types", func() error { return newCommonTypes(mgr, theOne).SetupWithManager(mgr, pace(1)) }},
 		{"the KubeVirt object", func() error { return installation.SetupWithManager(mgr) }},
 	}, nil
 }
@@ -164,11 +165,24 @@ func newClones(mgr ctrl.Manager, o options) *clone.Reconciler {
 	}
 }
 
+func newRestores(mgr ctrl.Manager, o options) *restore.Reconciler {
+	return &restore.Reconciler{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(),
+		Recorder: eventnote.Fitting(mgr.GetEventRecorder("virtualmachinerestore-controller")), Now: o.now,
+	}
+}
+
 func newMaintenance(mgr ctrl.Manager, o options, disks *vmi.Reconciler) *maintenance.Reconciler {
 	return &maintenance.Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(),
 		Recorder: eventnote.Fitting(mgr.GetEventRecorder("maintenance-controller")), Now: o.now,
 		Settings: disks.Settings, Disks: disks,
+	}
+}
+
+func newCommonTypes(mgr ctrl.Manager, theOne func(context.Context) (*v1.KubeVirt, error)) *commontypes.Reconciler {
+	return &commontypes.Reconciler{
+		Client: mgr.GetClient(), KubeVirt: theOne, Recorder: eventnote.Fitting(mgr.GetEventRecorder("common-instancetypes-controller")),
 	}
 }
 

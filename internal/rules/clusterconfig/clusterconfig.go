@@ -55,6 +55,9 @@ type Settings struct {
 	LiveUpdate LiveUpdate
 	// ReferencePolicy is reference unless set (configuration.instancetype.referencePolicy).
 	ReferencePolicy v1.InstancetypeReferencePolicy
+	// CommonTypes says that the cluster has the instance types and preferences that come with Drydock, unless that is
+	// turned off (configuration.commonInstancetypesDeployment.enabled).
+	CommonTypes bool
 	// EvictionStrategy is None unless set.
 	EvictionStrategy v1.EvictionStrategy
 	// MachineType and CPUModel are for VMs that name none. CPUModel may be
@@ -124,6 +127,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 		ImagePullPolicy:         corev1.PullIfNotPresent,
 		RolloutStrategy:         v1.VMRolloutStrategyStage,
 		ReferencePolicy:         v1.Reference,
+		CommonTypes:             true,
 		LiveUpdate:              liveUpdate(nil),
 		EvictionStrategy:        v1.EvictionStrategyNone,
 		MachineType:             DefaultMachineType,
@@ -154,9 +158,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 		s.NetworkBindings = n.Binding
 		s.BridgeOnPodNetwork = n.PermitBridgeInterfaceOnPodNetwork == nil || *n.PermitBridgeInterfaceOnPodNetwork
 	}
-	if i := c.Instancetype; i != nil && i.ReferencePolicy != nil {
-		s.ReferencePolicy = *i.ReferencePolicy
-	}
+	s.setInstancetypes(c)
 	s.LiveUpdate = liveUpdate(c.LiveUpdateConfiguration)
 	s.Migrations = migrations(c.MigrationConfiguration)
 	s.TLS = tlsOf(c.TLSConfiguration)
@@ -179,6 +181,15 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 		}
 	}
 	return s
+}
+
+func (s *Settings) setInstancetypes(c *v1.KubeVirtConfiguration) {
+	if i := c.Instancetype; i != nil && i.ReferencePolicy != nil {
+		s.ReferencePolicy = *i.ReferencePolicy
+	}
+	if d := c.CommonInstancetypesDeployment; d != nil && d.Enabled != nil {
+		s.CommonTypes = *d.Enabled
+	}
 }
 
 // setMachineTypes reads which machines guests may have. What can't be used, which admission would have refused, counts

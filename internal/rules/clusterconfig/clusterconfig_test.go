@@ -15,7 +15,7 @@ import (
 // usual are the settings of a cluster of which nobody has set anything.
 func usual(edits ...func(*Settings)) Settings {
 	s := Settings{
-		ImagePullPolicy: "IfNotPresent", RolloutStrategy: "Stage", ReferencePolicy: "reference", EvictionStrategy: "None", MachineType: "pc-q35-7.2",
+		ImagePullPolicy: "IfNotPresent", RolloutStrategy: "Stage", ReferencePolicy: "reference", CommonTypes: true, EvictionStrategy: "None", MachineType: "pc-q35-7.2",
 		DefaultNetworkInterface: "masquerade", BridgeOnPodNetwork: true, CPUAllocationRatio: 10, LiveUpdate: LiveUpdate{MaxHotplugRatio: 4},
 		Migrations: v1.MigrationConfiguration{
 			NodeDrainTaintKey: new("kubevirt.io/drain"), ParallelOutboundMigrationsPerNode: new(uint32(2)), ParallelMigrationsPerCluster: new(uint32(5)),
@@ -57,6 +57,10 @@ func TestWhatTheKubeVirtObjectSets(t *testing.T) {
 		"the configuration's policy goes first": {both, usual(func(s *Settings) { s.ImagePullPolicy = "Never" })},
 		"strategies": {configured(v1.KubeVirtConfiguration{VMRolloutStrategy: new(v1.VMRolloutStrategyLiveUpdate), EvictionStrategy: new(v1.EvictionStrategyExternal)}),
 			usual(func(s *Settings) { s.RolloutStrategy, s.EvictionStrategy = "LiveUpdate", "External" })},
+		"common instance types, turned off": {configured(v1.KubeVirtConfiguration{CommonInstancetypesDeployment: &v1.CommonInstancetypesDeployment{Enabled: new(false)}}),
+			usual(func(s *Settings) { s.CommonTypes = false })},
+		"common instance types, turned on":                {configured(v1.KubeVirtConfiguration{CommonInstancetypesDeployment: &v1.CommonInstancetypesDeployment{Enabled: new(true)}}), usual()},
+		"common instance types, of which nothing is said": {configured(v1.KubeVirtConfiguration{CommonInstancetypesDeployment: &v1.CommonInstancetypesDeployment{}}), usual()},
 		"a machine type": {configured(v1.KubeVirtConfiguration{ArchitectureConfiguration: &v1.ArchConfiguration{Amd64: &v1.ArchSpecificConfiguration{MachineType: "q35"}}}),
 			usual(func(s *Settings) { s.MachineType = "q35" })},
 		"a machine type in the older place": {configured(v1.KubeVirtConfiguration{MachineType: "pc-q35-6.2", EmulatedMachines: []string{"q35*"}}),

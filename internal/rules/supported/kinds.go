@@ -214,7 +214,7 @@ var configurationTable = table{
 	"configuration.liveUpdateConfiguration.maxCpuSockets":          noted("of guests of VMs that name no `maxSockets`"),
 	"configuration.liveUpdateConfiguration.maxGuest":               noted("of guests of 1Gi or more, of VMs that name no `maxGuest`"),
 	"configuration.vmRolloutStrategy":                              noted("which changes of a template reach a guest that runs; the others wait for its restart"),
-	"configuration.commonInstancetypesDeployment":                  idle(unserved),
+	"configuration.commonInstancetypesDeployment.enabled":          noted("whether the cluster has the common instance types and preferences; it does if not set"),
 	"configuration.virtTemplateDeployment":                         idle("it belongs to another project"),
 	"configuration.instancetype.referencePolicy":                   only("reference", "expand", "expandAll"),
 	"configuration.hypervisors":                                    idle("guests run with KVM, or emulated"),

@@ -1,0 +1,137 @@
+// Package commontypes is the loop that has a cluster have the instance types and preferences that come with Drydock, or not,
+// as the KubeVirt object says.
+//
+// It owns those objects as long as they are as Drydock wrote them. What is done about which is decided in the package of the
+// same name in the rules. It must not touch a type or a preference of a namespace, nor any VM.
+package commontypes
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/commontypes"
+	"drydock.dev/drydock/internal/rules/instancetype"
+)
+
+// Reconciler is the loop. All exported fields are required.
+type Reconciler struct {
+	Client client.Client
+	// KubeVirt reads the object that counts from the cache; nil for none.
+	KubeVirt func(context.Context) (*v1.KubeVirt, error)
+	Recorder events.EventRecorder
+
+	// told is what was last said of each kind's objects that are left as they are. There is one worker.
+	told map[string]string
+}
+
+// theOne is the only request: all objects are looked at together.
+var theOne = reconcile.Request{NamespacedName: client.ObjectKey{Name: clusterconfig.Name}}
+
+// SetupWithManager registers the loop. It runs at the start, too: nothing may be there that could wake it.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
+	wake := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{theOne}
+	})
+	first := source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		queue.Add(theOne)
+		return nil
+	})
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("commontypes").
+		WatchesRawSource(first).
+		Watches(&v1.KubeVirt{}, wake, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&instancetypev1.VirtualMachineClusterInstancetype{}, wake).
+		Watches(&instancetypev1.VirtualMachineClusterPreference{}, wake).
+		WithOptions(pace).
+		Complete(r)
+}
+
+// Reconcile does what is to be done about all of them.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	kv, err := r.KubeVirt(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	enabled := clusterconfig.FromKubeVirt(kv).CommonTypes
+	var types instancetypev1.VirtualMachineClusterInstancetypeList
+	if err := r.Client.List(ctx, &types); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing the instance types of the cluster: %w", err)
+	}
+	var preferences instancetypev1.VirtualMachineClusterPreferenceList
+	if err := r.Client.List(ctx, &preferences); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing the preferences of the cluster: %w", err)
+	}
+	planned := commontypes.PlanInstancetypes(enabled, pointers(types.Items))
+	r.tell(ctx, kv, instancetype.KindClusterType, planned.Left())
+	if err := act(ctx, r.Client, instancetype.KindClusterType, planned); err != nil {
+		return ctrl.Result{}, err
+	}
+	preferred := commontypes.PlanPreferences(enabled, pointers(preferences.Items))
+	r.tell(ctx, kv, instancetype.KindClusterPreference, preferred.Left())
+	return ctrl.Result{}, act(ctx, r.Client, instancetype.KindClusterPreference, preferred)
+}
+
+func pointers[T any](items []T) []*T {
+	out := make([]*T, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	return out
+}
+
+// act writes what is planned. What somebody else has written meanwhile is left to the next round, which that wakes.
+func act[T client.Object](ctx context.Context, c client.Client, kind string, p commontypes.Plan[T]) error {
+	for _, object := range p.Create {
+		if err := c.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating the %s %s: %w", kind, object.GetName(), err)
+		}
+	}
+	for _, object := range p.Update {
+		if err := c.Update(ctx, object); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("updating the %s %s: %w", kind, object.GetName(), err)
+		}
+	}
+	for _, object := range p.Delete {
+		// Only in the version that was judged: what somebody changes is not Drydock's any more.
+		uid, version := object.GetUID(), object.GetResourceVersion()
+		err := c.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting the %s %s: %w", kind, object.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// tell says once which objects are left as they are.
+func (r *Reconciler) tell(ctx context.Context, kv *v1.KubeVirt, kind, left string) {
+	if r.told[kind] == left {
+		return
+	}
+	if r.told == nil {
+		r.told = map[string]string{}
+	}
+	r.told[kind] = left
+	if left == "" {
+		return
+	}
+	ctrl.LoggerFrom(ctx).Info("common objects of the cluster are not as they come with Drydock", "kind", kind, "left", left)
+	if kv != nil {
+		r.Recorder.Eventf(kv, nil, corev1.EventTypeNormal, "CommonInstancetypesLeft", "DeployCommonInstancetypes", "%s %s", kind, left)
+	}
+}
