@@ -32,3 +32,13 @@ func TestWhatServersAccept(t *testing.T) {
 		t.Error("a cipher that is not safe is known")
 	}
 }
+
+// A server that has ciphers of its own keeps them where none are said.
+func TestAServerKeepsItsCiphers(t *testing.T) {
+	own := []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256}
+	config := &tls.Config{CipherSuites: own}
+	TLS{}.Restrict(config)
+	if !slices.Equal(config.CipherSuites, own) {
+		t.Errorf("the ciphers are %v", config.CipherSuites)
+	}
+}
