@@ -234,7 +234,7 @@ func (w *world) makeCommonTypes(t *testing.T) {
 		all = append(all, preference)
 	}
 	for _, object := range all {
-		must(t, w.admin.Create(t.Context(), object))
+		must(t, client.IgnoreAlreadyExists(w.admin.Create(t.Context(), object)))
 		t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), object) })
 	}
 }

@@ -49,6 +49,7 @@ func TestVirtAPI(t *testing.T) {
 	t.Run("examples are accepted", w.examples)
 	t.Run("manifests as people write them get the verdict that they are to get", w.ours)
 	t.Run("manifests of others are accepted", w.others)
+	t.Run("instance types and preferences", w.instancetypes)
 	t.Run("discovery and version", w.discovery)
 	t.Run("deprecated versions mean the same", w.olderVersions)
 	t.Run("quantities may be numbers", w.fractions)

@@ -1,0 +1,193 @@
+//go:build apiserver
+
+package api
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"drydock.dev/drydock/internal/rules/instancetype"
+)
+
+// bearers say what volumes are for, or do not. The claim "labeled" and the DataSource "says" do it by their labels.
+const bearers = `
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: labeled
+  labels: {instancetype.kubevirt.io/default-instancetype: four, instancetype.kubevirt.io/default-instancetype-kind: VirtualMachineInstancetype,
+    instancetype.kubevirt.io/default-preference: cores, instancetype.kubevirt.io/default-preference-kind: VirtualMachinePreference}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}, storageClassName: nothing-makes-it}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: bare}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}, storageClassName: nothing-makes-it}
+---
+apiVersion: cdi.kubevirt.io/v1beta1
+kind: DataSource
+metadata: {name: says, labels: {instancetype.kubevirt.io/default-instancetype: four, instancetype.kubevirt.io/default-instancetype-kind: VirtualMachineInstancetype}}
+spec: {source: {pvc: {namespace: HERE, name: bare}}}
+---
+apiVersion: cdi.kubevirt.io/v1beta1
+kind: DataSource
+metadata: {name: points}
+spec: {source: {pvc: {namespace: HERE, name: labeled}}}
+---
+apiVersion: cdi.kubevirt.io/v1beta1
+kind: DataSource
+metadata: {name: circle}
+spec: {source: {dataSource: {namespace: HERE, name: circle}}}`
+
+// inferred has VMs take over what their volume is for.
+func (w *world) inferred(t *testing.T) {
+	for _, object := range objectsOf(t, "bearers", []byte(strings.ReplaceAll(bearers, "HERE", w.namespace))) {
+		object.SetNamespace(w.namespace)
+		must(t, w.admin.Create(t.Context(), object))
+	}
+	const (
+		claimed  = `{"name":"root","persistentVolumeClaim":{"claimName":"labeled"}}`
+		bare     = `{"name":"root","persistentVolumeClaim":{"claimName":"bare"}}`
+		none     = `{"name":"root","persistentVolumeClaim":{"claimName":"none"}}`
+		image    = `{"name":"root","containerDisk":{"image":"registry.example.com/a:1"}}`
+		template = `{"name":"root","dataVolume":{"name":"made"}}`
+		refused  = "spec.instancetype.inferFromVolume: the instance type can't be inferred from the volume root: "
+	)
+	bareClaim := "the PersistentVolumeClaim " + w.namespace + "/bare has no label instancetype.kubevirt.io/default-instancetype"
+	for what, c := range map[string]struct {
+		volume, makes string
+		ignore        bool
+		memory        bool
+		// want is why the VM is refused; without it, typed is whether it has the type and kept whether it keeps its memory.
+		want        string
+		typed, kept bool
+	}{
+		"a claim says it": {volume: claimed, typed: true},
+		"a claim says it, and failures are ignored":        {volume: claimed, ignore: true, memory: true, typed: true},
+		"a claim says it, and the VM says its memory, too": {volume: claimed, memory: true, want: "spec.template.spec.domain.memory.guest: the field conflicts"},
+		"a claim says nothing":                             {volume: bare, memory: true, want: refused + bareClaim},
+		"a claim says nothing, which is ignored":           {volume: bare, ignore: true, memory: true, kept: true},
+		"there is no claim, which is not to be ignored":    {volume: none, ignore: true, memory: true, want: refused + "the PersistentVolumeClaim " + w.namespace + "/none does not exist"},
+		"an image can say nothing":                         {volume: image, memory: true, want: "the instance type can't be inferred from the volume root: it is neither a DataVolume nor a claim"},
+		"an image can say nothing, which is ignored":       {volume: image, ignore: true, memory: true, kept: true},
+		"a copy of a claim that says it":                   {volume: template, makes: `{"source":{"pvc":{"name":"labeled","namespace":"` + w.namespace + `"}},"storage":{}}`, typed: true},
+		"a copy of a DataSource that says it":              {volume: template, makes: `{"sourceRef":{"kind":"DataSource","name":"says"},"storage":{}}`, typed: true},
+		"a copy of a DataSource of a claim that says it":   {volume: template, makes: `{"sourceRef":{"kind":"DataSource","name":"points"},"storage":{}}`, typed: true},
+		"a copy of a claim that says nothing":              {volume: template, makes: `{"source":{"pvc":{"name":"bare","namespace":"` + w.namespace + `"}},"storage":{}}`, memory: true, want: refused + bareClaim},
+		"DataSources that point at each other":             {volume: template, makes: `{"sourceRef":{"kind":"DataSource","name":"circle"},"storage":{}}`, memory: true, want: refused},
+	} {
+		t.Run(what, func(t *testing.T) {
+			vm := w.inferring(t, c.volume, c.makes, c.ignore, c.memory)
+			err := w.admin.Create(t.Context(), vm, client.DryRunAll)
+			if c.want != "" {
+				if !apierrors.IsInvalid(err) || !strings.Contains(sentence(err), c.want) {
+					t.Errorf("the answer is %v, want %s", err, c.want)
+				}
+				return
+			}
+			must(t, err)
+			var want any
+			if c.typed {
+				want = map[string]any{"name": "four", "kind": instancetype.KindType}
+			}
+			if diff := cmp.Diff(want, vm.Object["spec"].(map[string]any)["instancetype"]); diff != "" {
+				t.Errorf("it refers to (-want +got):\n%s", diff)
+			}
+			if memory := domainOf(vm, "memory"); (memory != nil) != c.kept {
+				t.Errorf("the VM's memory is %v", memory)
+			}
+		})
+	}
+	t.Run("a preference", w.inferredPreference)
+}
+
+// inferring is a VM that asks its volume for its type.
+func (w *world) inferring(t *testing.T, volume, makes string, ignore, memory bool) *unstructured.Unstructured {
+	t.Helper()
+	decoded := func(text string) (out map[string]any) {
+		must(t, yaml.Unmarshal([]byte(text), &out))
+		return out
+	}
+	vm := w.vm("inferring")
+	unstructured.RemoveNestedField(vm.Object, "spec", "template", "spec", "domain", "resources")
+	spec := vm.Object["spec"].(map[string]any)
+	matcher := map[string]any{"inferFromVolume": "root"}
+	if ignore {
+		matcher["inferFromVolumeFailurePolicy"] = "Ignore"
+	}
+	spec["instancetype"] = matcher
+	must(t, unstructured.SetNestedSlice(vm.Object, []any{decoded(volume)}, "spec", "template", "spec", "volumes"))
+	if memory {
+		must(t, unstructured.SetNestedField(vm.Object, "128Mi", "spec", "template", "spec", "domain", "memory", "guest"))
+	}
+	if makes != "" {
+		spec["dataVolumeTemplates"] = []any{map[string]any{"metadata": map[string]any{"name": "made"}, "spec": decoded(makes)}}
+	}
+	return vm
+}
+
+// inferredPreference does for a preference what the table does for a type.
+func (w *world) inferredPreference(t *testing.T) {
+	for claim, want := range map[string]any{
+		"labeled": map[string]any{"name": "cores", "kind": instancetype.KindPreference},
+		"bare":    nil,
+	} {
+		vm := w.inferring(t, `{"name":"root","persistentVolumeClaim":{"claimName":"`+claim+`"}}`, "", true, true)
+		spec := vm.Object["spec"].(map[string]any)
+		spec["preference"] = spec["instancetype"]
+		delete(spec, "instancetype")
+		must(t, w.admin.Create(t.Context(), vm, client.DryRunAll))
+		if diff := cmp.Diff(want, vm.Object["spec"].(map[string]any)["preference"]); diff != "" {
+			t.Errorf("of the claim %s it prefers (-want +got):\n%s", claim, diff)
+		}
+		if domainOf(vm, "memory") == nil {
+			t.Error("a preference took the VM's memory away")
+		}
+	}
+}
+
+// inferredElsewhere has somebody ask for what claims of another namespace are for. He may not clone from there, and is told the
+// same whether there is such a claim or not.
+func (w *world) inferredElsewhere(t *testing.T) {
+	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "api-test-other-"}}
+	must(t, w.admin.Create(t.Context(), other))
+	t.Cleanup(func() { _ = w.admin.Delete(context.WithoutCancel(t.Context()), other) })
+	labeled := objectsOf(t, "bearers", []byte(bearers))[0]
+	labeled.SetNamespace(other.Name)
+	must(t, w.admin.Create(t.Context(), labeled))
+	must(t, w.admin.Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "inferrer", Namespace: w.namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "kubevirt.io:edit"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "inferrer"}},
+	}))
+	config := rest.CopyConfig(w.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "inferrer", Groups: []string{"system:authenticated"}}
+	inferrer, err := client.New(config, client.Options{})
+	must(t, err)
+	want := "spec.instancetype.inferFromVolume: the instance type can't be inferred from the volume root: " +
+		"the user may not clone from the namespace " + other.Name
+	for _, claim := range []string{"labeled", "none"} {
+		for _, ignore := range []bool{false, true} {
+			vm := w.inferring(t, `{"name":"root","dataVolume":{"name":"made"}}`,
+				`{"source":{"pvc":{"namespace":"`+other.Name+`","name":"`+claim+`"}},"storage":{}}`, ignore, true)
+			w.eventually(t, "the claim "+claim+" not to be asked", func() error {
+				err := inferrer.Create(t.Context(), vm.DeepCopy(), client.DryRunAll)
+				if apierrors.IsInvalid(err) && strings.HasSuffix(sentence(err), want) {
+					return nil
+				}
+				return err
+			})
+		}
+	}
+}

@@ -1,0 +1,197 @@
+//go:build apiserver
+
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/instancetype"
+)
+
+func (w *world) createType(name string, cpus uint32) *instancetypev1.VirtualMachineInstancetype {
+	w.t.Helper()
+	out := &instancetypev1.VirtualMachineInstancetype{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+		Spec: instancetypev1.VirtualMachineInstancetypeSpec{
+			CPU: instancetypev1.CPUInstancetype{Guest: cpus}, Memory: instancetypev1.MemoryInstancetype{Guest: resource.MustParse("128Mi")},
+		},
+	}
+	w.do("making the type "+name, w.client.Create(w.ctx, out))
+	return out
+}
+
+func (w *world) createPreference(name string, topology instancetypev1.PreferredCPUTopology) *instancetypev1.VirtualMachinePreference {
+	w.t.Helper()
+	out := &instancetypev1.VirtualMachinePreference{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+		Spec:       instancetypev1.VirtualMachinePreferenceSpec{CPU: &instancetypev1.CPUPreferences{PreferredCPUTopology: &topology}},
+	}
+	w.do("making the preference "+name, w.client.Create(w.ctx, out))
+	return out
+}
+
+// createTypedVM makes a VM that runs with the type three and the preference cores.
+func (w *world) createTypedVM(name string, edits ...func(*v1.VirtualMachine)) {
+	w.t.Helper()
+	spec := testSpec()
+	spec.Domain.Memory = nil
+	spec.Domain.Firmware = &v1.Firmware{UUID: "5d307ca9-b3ef-428c-8861-06e72d69f223"}
+	vm := &v1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace},
+		Spec: v1.VirtualMachineSpec{
+			RunStrategy: new(v1.RunStrategyAlways), Template: &v1.VirtualMachineInstanceTemplateSpec{Spec: spec},
+			Instancetype: &v1.InstancetypeMatcher{Name: "three", Kind: instancetype.KindType},
+			Preference:   &v1.PreferenceMatcher{Name: "cores", Kind: instancetype.KindPreference},
+		},
+	}
+	for _, edit := range edits {
+		edit(vm)
+	}
+	w.do("creating the VM", w.client.Create(w.ctx, vm))
+}
+
+// hasShape looks at the CPUs of the VMI of a name.
+func (w *world) hasShape(name string, sockets, cores uint32) {
+	w.t.Helper()
+	if cpu := w.vmi(name).Spec.Domain.CPU; cpu == nil || cpu.Sockets != sockets || cpu.Cores != cores {
+		w.t.Errorf("the VMI %s has the CPUs %+v, want %d sockets of %d cores", name, cpu, sockets, cores)
+	}
+}
+
+// keptFor are the revisions of types and preferences that a VM owns.
+func (w *world) keptFor(vm string) []string {
+	w.t.Helper()
+	var list appsv1.ControllerRevisionList
+	w.do("listing revisions", w.client.List(w.ctx, &list, client.InNamespace(w.namespace), client.HasLabels{"instancetype.kubevirt.io/object-uid"}))
+	var names []string
+	for _, revision := range list.Items {
+		if len(revision.OwnerReferences) == 1 && revision.OwnerReferences[0].Name == vm {
+			names = append(names, revision.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// again has the guest that runs end, and runs the next one.
+func (w *world) again(name string, pod *corev1.Pod) *corev1.Pod {
+	w.t.Helper()
+	first := w.vmi(name)
+	w.end(name, pod, v1.Succeeded)
+	w.successor(first)
+	return w.run(name)
+}
+
+// The type and the preference change under a VM that runs, and are deleted: no guest of it is another, and nothing is written.
+// Another VM has what they are now, and the first one has it when it selects it.
+func TestARunningVMKeepsTheShapeOfItsType(t *testing.T) {
+	w := newWorld(t)
+	three, cores := w.createType("three", 3), w.createPreference("cores", instancetypev1.Cores)
+	w.createType("two", 2)
+	w.createTypedVM("vm")
+	pod := w.run("vm")
+	w.hasShape("vm", 1, 3)
+	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	named := []string{instancetype.RevisionOf(vm.Status.InstancetypeRef), instancetype.RevisionOf(vm.Status.PreferenceRef)}
+	slices.Sort(named)
+	if kept := w.keptFor("vm"); len(kept) != 2 || !slices.Equal(kept, named) {
+		t.Errorf("the revisions %q are kept, and the status names %q", kept, named)
+	}
+	if vm.Spec.Instancetype.RevisionName != "" || vm.Spec.Template.Spec.Domain.CPU != nil {
+		t.Errorf("the VM's spec was written: %+v", vm.Spec)
+	}
+	w.quiet()
+
+	before := w.writes.of(w.namespace)
+	three.Spec.CPU.Guest, cores.Spec.CPU.PreferredCPUTopology = 5, new(instancetypev1.Sockets)
+	w.do("changing the type", w.client.Update(w.ctx, three))
+	w.do("changing the preference", w.client.Update(w.ctx, cores))
+	w.quiet()
+	if after := w.writes.of(w.namespace); !slices.Equal(before, after) {
+		t.Errorf("there were the writes %q", after[len(before):])
+	}
+	w.createTypedVM("second")
+	w.awaitLauncher("second")
+	w.hasShape("second", 5, 1)
+	pod = w.again("vm", pod)
+	w.hasShape("vm", 1, 3)
+
+	w.remove(&instancetypev1.VirtualMachineInstancetype{}, "three")
+	w.remove(&instancetypev1.VirtualMachinePreference{}, "cores")
+	w.restartLoops()
+	pod = w.again("vm", pod)
+	w.hasShape("vm", 1, 3)
+
+	w.edit("vm", func(vm *v1.VirtualMachine) { vm.Spec.Instancetype.Name = "two" })
+	w.awaitRestartRequired("spec.template.spec.domain.cpu.cores")
+	w.hasShape("vm", 1, 3)
+	w.again("vm", pod)
+	w.hasShape("vm", 1, 2)
+	w.eventually("the revision of the first type to go", func() (bool, string) {
+		kept := w.keptFor("vm")
+		return len(kept) == 2 && !slices.Contains(kept, instancetype.RevisionOf(vm.Status.InstancetypeRef)), fmt.Sprint(kept)
+	})
+}
+
+// What admission would have refused, or has not seen, makes no guest; the condition says which field it is.
+func TestAConflictWithATypeIsNamedByItsPath(t *testing.T) {
+	w := newWorld(t)
+	w.createType("three", 3)
+	w.createPreference("cores", instancetypev1.Cores)
+	w.createTypedVM("vm", func(vm *v1.VirtualMachine) {
+		vm.Spec.Template.Spec.Domain.Memory = &v1.Memory{Guest: new(resource.MustParse("64Mi"))}
+	})
+	w.awaitFailure("vm", "spec.template.spec.domain.memory.guest: Forbidden: the field conflicts with the selected instance type: the instance type three")
+	w.quiet()
+	if w.vmi("vm") != nil {
+		t.Error("there is a VMI")
+	}
+	w.edit("vm", func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.Domain.Memory = nil })
+	w.awaitLauncher("vm")
+	w.hasShape("vm", 1, 3)
+}
+
+// Who deletes the revision that a VM goes by takes its shape away: the guest goes on, and there is no other after it.
+func TestARevisionIsDeletedUnderAVM(t *testing.T) {
+	w := newWorld(t)
+	w.createType("three", 3)
+	w.createPreference("cores", instancetypev1.Cores)
+	w.createTypedVM("vm")
+	pod := w.run("vm")
+	w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	w.stop()
+	name := instancetype.RevisionOf(w.vm("vm").Status.InstancetypeRef)
+	w.remove(&appsv1.ControllerRevision{}, name)
+	w.startLoops()
+	w.awaitFailure("vm", "Failure to find the ControllerRevision that the VM goes by")
+	first := w.vmi("vm")
+	if first.DeletionTimestamp != nil || first.Status.Phase != v1.Running {
+		t.Errorf("the guest did not go on: %+v", first.Status)
+	}
+	w.end("vm", pod, v1.Succeeded)
+	w.noSuccessor(first)
+}
+
+// awaitFailure waits until a VM says why it has no guest, or would have no other.
+func (w *world) awaitFailure(name, why string) {
+	w.t.Helper()
+	w.eventually("the VM to say "+why, func() (bool, string) {
+		for _, c := range w.vm(name).Status.Conditions {
+			if c.Type == v1.VirtualMachineFailure {
+				return strings.Contains(c.Message, why), c.Message
+			}
+		}
+		return false, "it has no condition Failure"
+	})
+}
