@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
@@ -118,7 +119,9 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		Progress: datavolume.Ask, Now: o.now,
 	}
 	definitions := &cdi.Reconciler{Client: cached, Direct: direct, Namespace: o.namespace}
-	installation := &kubevirt.Reconciler{Client: cached, Reader: reader, KubeVirt: theOne, Namespace: o.namespace}
+	installation := &kubevirt.Reconciler{
+		Client: cached, Reader: reader, KubeVirt: theOne, Namespace: o.namespace, Types: applyconfigurations.NewTypeConverter(mgr.GetScheme()),
+	}
 	return []loop{
 		{"VirtualMachineInstances", func() error { return vmis.SetupWithManager(ctx, mgr, pace(workers)) }},
 		{"claims with a selected node", func() error { return (&vmi.SelectedNodes{Reconciler: vmis}).SetupWithManager(mgr, pace(1)) }},

@@ -21,6 +21,7 @@ import (
 // configuration judges the values of what is supported of the KubeVirt object.
 func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	errs := pullPolicy(spec.ImagePullPolicy, path.Child("imagePullPolicy"))
+	errs = append(errs, ownWorkloads(spec, path)...)
 	errs = append(errs, workloadUpdate(&spec.WorkloadUpdateStrategy, path.Child("workloadUpdateStrategy"))...)
 	c, path := &spec.Configuration, path.Child("configuration")
 	errs = append(errs, pullPolicy(c.ImagePullPolicy, path.Child("imagePullPolicy"))...)

@@ -1,8 +1,9 @@
-// Package kubevirt is the loop that reports in the KubeVirt object's status
-// whether Drydock serves.
+// Package kubevirt is the loop that has Drydock's own workloads be as the KubeVirt object
+// says, and reports in its status whether Drydock serves.
 //
-// It owns that status. It must not deploy anything: the manifests do. The
-// object's configuration is read by the components that need it (package clusterconfig).
+// It owns that status, and of the workloads the fields that the KubeVirt object speaks of
+// (package components). It must not deploy anything: the manifests do. The object's
+// configuration is read by the components that need it (package clusterconfig).
 package kubevirt
 
 import (
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -24,12 +26,13 @@ import (
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/components"
 )
 
 // Drydock's workloads.
 var (
-	deployments = []string{"virt-api", "virt-controller"}
-	daemonSets  = []string{"virt-handler"}
+	deployments = []string{components.API, components.Controller}
+	daemonSets  = []string{components.Handler}
 )
 
 // Reconciler is the loop. All exported fields are required.
@@ -41,12 +44,16 @@ type Reconciler struct {
 	KubeVirt func(context.Context) (*v1.KubeVirt, error)
 	// Namespace is where the workloads are.
 	Namespace string
+	// Types knows which fields the workloads have.
+	Types managedfields.TypeConverter
 
 	written mutationcache.Memory[*v1.KubeVirt]
+	settled map[string]settled
 }
 
 // SetupWithManager registers the loop.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.settled = map[string]settled{}
 	// Which object counts is found out by each run.
 	theOne := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: clusterconfig.Name}}}
@@ -60,14 +67,18 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile brings the status up to date.
+// Reconcile brings the workloads and the status up to date.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	cached, err := r.KubeVirt(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	refused, err := r.configure(ctx, cached)
 	if err != nil || cached == nil {
 		return ctrl.Result{}, err
 	}
 	kv := r.written.Newer(cached)
-	components, err := r.components(ctx)
+	seen, err := r.components(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -76,7 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	want := kv.DeepCopy()
-	want.Status = status(kv, components, installed, time.Now())
+	want.Status = status(kv, facts{components: seen, cdi: installed, refused: refused}, time.Now())
 	if equality.Semantic.DeepEqual(kv.Status, want.Status) {
 		return ctrl.Result{}, nil
 	}

@@ -23,6 +23,9 @@ const (
 	reasonRollingOut      = "RolloutInProgress"
 	reasonDrydock         = "DrydockServes"
 	reasonCDI             = "CDIServes"
+	reasonConfigured      = "WorkloadsConfigured"
+	reasonRefused         = "ConfigurationRefused"
+	messageConfigured     = "The workloads are as this object has them."
 	messageAllReady       = "All components are ready."
 	messageAllCreated     = "All resources were created."
 	separatorOfComponents = "; "
@@ -50,13 +53,21 @@ func (c component) describe() string {
 	return fmt.Sprintf("%s: %d of %d available", c.name, c.available, c.wanted)
 }
 
-// status is the KubeVirt object's status for what is known of the components;
-// cdi is where CDI is installed, empty where it is not.
-func status(kv *v1.KubeVirt, components []component, cdi string, now time.Time) v1.KubeVirtStatus {
+// facts is what is known of the installation.
+type facts struct {
+	components []component
+	// cdi is where CDI is installed, empty where it is not.
+	cdi string
+	// refused says why workloads are not as the KubeVirt object has them; empty if they are.
+	refused string
+}
+
+// status is the KubeVirt object's status for what is known.
+func status(kv *v1.KubeVirt, is facts, now time.Time) v1.KubeVirtStatus {
 	out := *kv.Status.DeepCopy()
-	missing := failing(components, func(c component) bool { return c.exists })
-	notReady := failing(components, component.ready)
-	rolling := failing(components, component.rolledOut)
+	missing := failing(is.components, func(c component) bool { return c.exists })
+	notReady := failing(is.components, component.ready)
+	rolling := failing(is.components, component.rolledOut)
 
 	set := func(kind v1.KubeVirtConditionType, isTrue bool, reason, message string) {
 		condition.Set(&out.Conditions, v1.KubeVirtCondition{Type: kind, Status: boolStatus(isTrue), Reason: reason, Message: message}, now)
@@ -81,10 +92,15 @@ func status(kv *v1.KubeVirt, components []component, cdi string, now time.Time) 
 	} else {
 		set(v1.KubeVirtConditionProgressing, true, reasonRollingOut, rolling)
 	}
-	if cdi == "" {
+	if is.refused == "" {
+		set(v1.KubeVirtConditionSynchronized, true, reasonConfigured, messageConfigured)
+	} else {
+		set(v1.KubeVirtConditionSynchronized, false, reasonRefused, is.refused)
+	}
+	if is.cdi == "" {
 		set(clusterconfig.ConditionDataVolumes, true, reasonDrydock, "Drydock serves DataVolumes.")
 	} else {
-		set(clusterconfig.ConditionDataVolumes, false, reasonCDI, "CDI is installed (Deployment "+cdi+") and serves DataVolumes.")
+		set(clusterconfig.ConditionDataVolumes, false, reasonCDI, "CDI is installed (Deployment "+is.cdi+") and serves DataVolumes.")
 	}
 
 	out.Phase = v1.KubeVirtPhaseDeploying

@@ -40,7 +40,7 @@ func TestStatus(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := status(&v1.KubeVirt{Status: v1.KubeVirtStatus{Phase: test.phase}}, test.components, "", time.Unix(1000, 0))
+			got := status(&v1.KubeVirt{Status: v1.KubeVirtStatus{Phase: test.phase}}, facts{components: test.components}, time.Unix(1000, 0))
 			if got.Phase != test.wantPhase {
 				t.Errorf("phase %s, want %s", got.Phase, test.wantPhase)
 			}
@@ -54,7 +54,7 @@ func TestStatus(t *testing.T) {
 			if said[v1.KubeVirtConditionDegraded] != test.degraded {
 				t.Errorf("Degraded is %q, want %q", said[v1.KubeVirtConditionDegraded], test.degraded)
 			}
-			again := status(&v1.KubeVirt{Status: got}, test.components, "", time.Unix(2000, 0))
+			again := status(&v1.KubeVirt{Status: got}, facts{components: test.components}, time.Unix(2000, 0))
 			for i := range again.Conditions {
 				if again.Conditions[i] != got.Conditions[i] {
 					t.Errorf("a second look changes %+v to %+v", got.Conditions[i], again.Conditions[i])
@@ -66,9 +66,22 @@ func TestStatus(t *testing.T) {
 
 func TestStatusSaysWhoServesDataVolumes(t *testing.T) {
 	for deployment, want := range map[string]bool{"": false, "cdi/cdi-deployment": true} {
-		kv := &v1.KubeVirt{Status: status(&v1.KubeVirt{}, nil, deployment, time.Unix(1000, 0))}
+		kv := &v1.KubeVirt{Status: status(&v1.KubeVirt{}, facts{cdi: deployment}, time.Unix(1000, 0))}
 		if got := clusterconfig.FromKubeVirt(kv).CDI; got != want {
 			t.Errorf("with CDI's deployment at %q the settings say that CDI serves: %v", deployment, got)
+		}
+	}
+}
+
+func TestStatusSaysWhyWorkloadsAreNotAsTheObjectHasThem(t *testing.T) {
+	for refused, want := range map[string]string{
+		"":               "True: The workloads are as this object has them.",
+		"virt-api: sigh": "False: virt-api: sigh",
+	} {
+		for _, c := range status(&v1.KubeVirt{}, facts{refused: refused}, time.Unix(1000, 0)).Conditions {
+			if got := string(c.Status) + ": " + c.Message; c.Type == v1.KubeVirtConditionSynchronized && got != want {
+				t.Errorf("with %q it says %q, want %q", refused, got, want)
+			}
 		}
 	}
 }

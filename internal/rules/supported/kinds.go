@@ -106,8 +106,8 @@ var kubeVirtTable = merge(installationTable, configurationTable)
 var installationTable = table{
 	"imageTag":                idle("Drydock is installed by its manifests, which name the images"),
 	"imageRegistry":           idle("Drydock is installed by its manifests, which name the images"),
-	"imagePullPolicy":         noted("of launcher pods"),
-	"imagePullSecrets":        idle(unserved),
+	"imagePullPolicy":         noted("of Drydock's components; and of launcher pods, where configuration.imagePullPolicy is not set"),
+	"imagePullSecrets":        noted("of Drydock's components, in their namespace; not of launcher pods, which are in users' namespaces"),
 	"monitorNamespace":        idle(unserved),
 	"serviceMonitorNamespace": idle(unserved),
 	"monitorAccount":          idle(unserved),
@@ -120,8 +120,14 @@ var installationTable = table{
 	"productName":                                  idle(unserved),
 	"productComponent":                             idle(unserved),
 	"synchronizationPort":                          idle("guests migrate within their cluster"),
-	"infra":                                        idle(unserved),
-	"workloads":                                    idle(unserved),
+	"infra.replicas":                               noted("of virt-api and of virt-controller; at least 1"),
+	"infra.nodePlacement.nodeSelector":             noted("of virt-api and virt-controller, beside what their manifests say"),
+	"infra.nodePlacement.affinity":                 noted("of virt-api and virt-controller, beside what their manifests say"),
+	"infra.nodePlacement.tolerations":              noted("of virt-api and virt-controller, beside what their manifests say"),
+	"workloads.replicas":                           idle("virt-handler runs once on each node"),
+	"workloads.nodePlacement.nodeSelector":         noted("of virt-handler, beside what its manifest says"),
+	"workloads.nodePlacement.affinity":             noted("of virt-handler, beside what its manifest says"),
+	"workloads.nodePlacement.tolerations":          noted("of virt-handler, beside what its manifest says"),
 	"customizeComponents":                          idle(unserved),
 }
 

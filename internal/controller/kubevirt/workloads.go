@@ -1,0 +1,106 @@
+package kubevirt
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/components"
+)
+
+// settled is what was the case when nothing was to be done for an object, or nothing could be.
+type settled struct {
+	object, kubeVirt         types.UID
+	generation, kvGeneration int64
+	// refused says why the object can't be as the KubeVirt object has it.
+	refused string
+}
+
+// configure has the workloads be as the KubeVirt object says, which may be nil. What can't be done because of what it
+// says is returned as a text. Each workload takes one request, so that a process that ends here leaves nothing half done.
+func (r *Reconciler) configure(ctx context.Context, kv *v1.KubeVirt) (refused string, err error) {
+	var texts []string
+	for _, name := range deployments {
+		var cached, live appsv1.Deployment
+		text, err := r.configureOne(ctx, name, &cached, &live, kv, func() (*unstructured.Unstructured, error) {
+			return components.Deployment(&live, kv, r.Types)
+		})
+		if err != nil {
+			return "", err
+		}
+		texts = append(texts, text...)
+	}
+	for _, name := range daemonSets {
+		var cached, live appsv1.DaemonSet
+		text, err := r.configureOne(ctx, name, &cached, &live, kv, func() (*unstructured.Unstructured, error) {
+			return components.DaemonSet(&live, kv, r.Types)
+		})
+		if err != nil {
+			return "", err
+		}
+		texts = append(texts, text...)
+	}
+	return strings.Join(texts, separatorOfComponents), nil
+}
+
+// configureOne does so for one of them. The cache, which has no managed fields, says whether there is anything to look at.
+func (r *Reconciler) configureOne(ctx context.Context, name string, cached, live client.Object, kv *v1.KubeVirt,
+	plan func() (*unstructured.Unstructured, error),
+) (refused []string, err error) {
+	exists, err := r.read(ctx, name, cached)
+	if err != nil || !exists {
+		return nil, err
+	}
+	if before, known := r.settled[name]; known && before == before.at(cached, kv) {
+		return before.said(), nil
+	}
+	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(cached), live); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	now := settled{}.at(live, kv)
+	apply, err := plan()
+	if err != nil {
+		now.refused = fmt.Sprintf("%s: %v", name, err)
+	}
+	if apply != nil {
+		err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(apply), client.FieldOwner(components.Manager), client.ForceOwnership)
+		switch {
+		case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
+			now.refused = fmt.Sprintf("%s: %v", name, err)
+		case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+			// It has changed, which the watch tells.
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("applying what the KubeVirt object says of %s: %w", name, err)
+		default:
+			// The watch tells what has become of it.
+			return nil, nil
+		}
+	}
+	r.settled[name] = now
+	return now.said(), nil
+}
+
+// at is s for these versions of the objects.
+func (s settled) at(object client.Object, kv *v1.KubeVirt) settled {
+	s.object, s.generation = object.GetUID(), object.GetGeneration()
+	s.kubeVirt, s.kvGeneration = "", 0
+	if kv != nil {
+		s.kubeVirt, s.kvGeneration = kv.UID, kv.Generation
+	}
+	return s
+}
+
+func (s settled) said() []string {
+	if s.refused == "" {
+		return nil
+	}
+	return []string{s.refused}
+}

@@ -1,0 +1,175 @@
+//go:build apiserver
+
+package controller
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/components"
+)
+
+// deploy applies the manifests of Drydock's workloads in the world's namespace, as kubectl does. Nothing runs: no node
+// has the label.
+func (w *world) deploy(change func(*unstructured.Unstructured)) {
+	w.t.Helper()
+	files, err := filepath.Glob("../../config/deploy/*.yaml")
+	w.do("finding the manifests", err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		w.do("reading the manifest", err)
+		decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+		for {
+			object := &unstructured.Unstructured{}
+			if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				w.t.Fatalf("decoding %s: %v", file, err)
+			}
+			if kind := object.GetKind(); kind != "Deployment" && kind != "DaemonSet" {
+				continue
+			}
+			object.SetNamespace(w.namespace)
+			w.do("choosing no node", unstructured.SetNestedField(object.Object, "true", "spec", "template", "spec", "nodeSelector", "example.com/nowhere"))
+			if change != nil {
+				change(object)
+			}
+			w.do("applying "+object.GetName(), w.client.Apply(w.ctx, client.ApplyConfigurationFromUnstructured(object),
+				client.FieldOwner("kubectl"), client.ForceOwnership))
+		}
+	}
+}
+
+func (w *world) apiDeployment() *appsv1.Deployment {
+	w.t.Helper()
+	var d appsv1.Deployment
+	w.do("reading virt-api", w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: components.API}, &d))
+	return &d
+}
+
+func (w *world) handlerDaemonSet() *appsv1.DaemonSet {
+	w.t.Helper()
+	var d appsv1.DaemonSet
+	w.do("reading virt-handler", w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: components.Handler}, &d))
+	return &d
+}
+
+// say has the KubeVirt object say something else.
+func (w *world) say(change func(*v1.KubeVirtSpec)) {
+	w.t.Helper()
+	kv := w.kubevirt()
+	before := kv.DeepCopy()
+	change(&kv.Spec)
+	w.do("changing the KubeVirt object", w.client.Patch(w.ctx, kv, client.MergeFrom(before)))
+}
+
+func (w *world) synchronized() (status corev1.ConditionStatus, message string) {
+	for _, c := range w.kubevirt().Status.Conditions {
+		if c.Type == v1.KubeVirtConditionSynchronized {
+			return c.Status, c.Message
+		}
+	}
+	return "", "there is no condition"
+}
+
+// patchesOfWorkloads are how often the loops have written to workloads.
+func (w *world) patchesOfWorkloads() int {
+	n := 0
+	for _, line := range w.writes.of(w.namespace) {
+		if line == "PATCH deployments" || line == "PATCH daemonsets" {
+			n++
+		}
+	}
+	return n
+}
+
+func TestTheKubeVirtObjectConfiguresTheWorkloads(t *testing.T) {
+	w := newWorld(t)
+	w.deploy(nil)
+	kv := &v1.KubeVirt{}
+	kv.Name, kv.Namespace = clusterconfig.Name, w.namespace
+	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
+	w.eventually("the loops to have seen it", func() (bool, string) {
+		status, message := w.synchronized()
+		return status == corev1.ConditionTrue, message
+	})
+	if n := w.patchesOfWorkloads(); n != 0 {
+		t.Errorf("the workloads were written %d times, though the KubeVirt object says nothing of them", n)
+	}
+	before := w.apiDeployment()
+	w.say(func(s *v1.KubeVirtSpec) {
+		s.ImagePullPolicy = corev1.PullAlways
+		s.Infra = &v1.ComponentConfig{Replicas: new(uint8(3)), NodePlacement: &v1.NodePlacement{NodeSelector: map[string]string{"infra": "yes"}}}
+		s.Workloads = &v1.ComponentConfig{NodePlacement: &v1.NodePlacement{NodeSelector: map[string]string{"guests": "yes"}}}
+	})
+	w.awaitConfigured(3)
+	w.quiet()
+	if n := w.patchesOfWorkloads(); n != 3 {
+		t.Errorf("the workloads were written %d times, want once each", n)
+	}
+	// The next leader has nothing to do.
+	w.stop()
+	w.startLoops()
+	w.quiet()
+	if n := w.patchesOfWorkloads(); n != 3 {
+		t.Errorf("another leader wrote the workloads: %d times in all", n)
+	}
+	// A newer release.
+	w.deploy(func(o *unstructured.Unstructured) {
+		w.do("changing the manifest", unstructured.SetNestedField(o.Object, "newer", "metadata", "labels", "release"))
+	})
+	w.awaitConfigured(3)
+	w.quiet()
+	// Without the object the manifests count.
+	w.do("deleting the KubeVirt object", w.client.Delete(w.ctx, w.kubevirt()))
+	w.eventually("what the manifests say", func() (bool, string) {
+		d := w.apiDeployment()
+		_, infra := d.Spec.Template.Spec.NodeSelector["infra"]
+		return *d.Spec.Replicas == *before.Spec.Replicas && !infra && d.Labels["release"] == "newer", fmt.Sprintf("%+v", d.Spec)
+	})
+	w.quiet()
+}
+
+// awaitConfigured waits until the workloads are as the test's KubeVirt object has them.
+func (w *world) awaitConfigured(replicas int32) {
+	w.t.Helper()
+	w.eventually("what the KubeVirt object says", func() (bool, string) {
+		d, h := w.apiDeployment().Spec, w.handlerDaemonSet().Spec.Template.Spec
+		pod := d.Template.Spec
+		return *d.Replicas == replicas && pod.NodeSelector["infra"] == "yes" && pod.Containers[0].ImagePullPolicy == corev1.PullAlways &&
+			h.NodeSelector["guests"] == "yes" && h.InitContainers[0].ImagePullPolicy == corev1.PullAlways, fmt.Sprintf("%+v\n%+v", d, h)
+	})
+}
+
+func TestWhatTheAPIServerRefusesIsTold(t *testing.T) {
+	w := newWorld(t)
+	w.deploy(nil)
+	kv := &v1.KubeVirt{}
+	kv.Name, kv.Namespace = clusterconfig.Name, w.namespace
+	// Admission refuses it, where virt-api is there.
+	kv.Spec.Infra = &v1.ComponentConfig{NodePlacement: &v1.NodePlacement{NodeSelector: map[string]string{"no label": "x"}}}
+	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
+	w.eventually("the refusal to be told", func() (bool, string) {
+		status, message := w.synchronized()
+		return status == corev1.ConditionFalse, message
+	})
+	w.quiet()
+	w.say(func(s *v1.KubeVirtSpec) { s.Infra = nil })
+	w.eventually("all to be well", func() (bool, string) {
+		status, message := w.synchronized()
+		return status == corev1.ConditionTrue, message
+	})
+}

@@ -1,0 +1,240 @@
+package components
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+)
+
+// ReplacedAnnotation holds what others have said of the fields that Manager has written over, as a part of the object.
+// It is written together with them, so that no moment knows one without the other.
+const ReplacedAnnotation = "drydock.dev/replaced-by-kubevirt-object"
+
+// whatItIs is in every object and belongs to nobody.
+var whatItIs = fieldpath.NewSet(fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"))
+
+// Object is an API object of a Go type.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// planner makes the plan for one object.
+type planner struct {
+	kind  schema.GroupVersionKind
+	types managedfields.TypeConverter
+	// empty is an object of the Go type.
+	empty runtime.Object
+}
+
+// plan returns what Manager is to apply so that the object is as others have made it, changed by change; nil if it
+// already is.
+//
+//	live = what others say + what Manager says
+//	base = live - what Manager says + what it has replaced
+//	to apply = what change makes different in base, and what was replaced earlier
+//
+// What was replaced stays in Manager's hands, with the value that others gave it, until they write it themselves: if
+// Manager let it go, the API server would remove it.
+func plan(live Object, empty runtime.Object, kind schema.GroupVersionKind, types managedfields.TypeConverter, change func(runtime.Object) error) (*unstructured.Unstructured, error) {
+	p := planner{kind: kind, types: types, empty: empty}
+	now, err := p.typed(live)
+	if err != nil {
+		return nil, err
+	}
+	mine, alone, err := owned(live)
+	if err != nil {
+		return nil, err
+	}
+	earlier, err := p.replaced(live, alone)
+	if err != nil {
+		return nil, err
+	}
+	before, err := now.RemoveItems(alone).Merge(earlier)
+	if err != nil {
+		return nil, fmt.Errorf("finding out what the manifests say: %w", err)
+	}
+	base, after, err := p.change(before, change)
+	if err != nil {
+		return nil, err
+	}
+	want, err := p.difference(base, after, earlier, alone)
+	if err != nil {
+		return nil, err
+	}
+	had, err := now.ExtractItems(mine, typed.WithAppendKeyFields()).Compare(want)
+	if err != nil {
+		return nil, fmt.Errorf("comparing with what was applied: %w", err)
+	}
+	if had.ExcludeFields(whatItIs).IsSame() {
+		return nil, nil
+	}
+	return p.request(live, want)
+}
+
+// difference is what is to be applied: what is not in base as it is in after, with the record of what is replaced by it.
+func (p planner) difference(base, after, earlier *typed.TypedValue, alone *fieldpath.Set) (*typed.TypedValue, error) {
+	changes, err := base.Compare(after)
+	if err != nil {
+		return nil, fmt.Errorf("comparing with what the manifests say: %w", err)
+	}
+	if !changes.Removed.Empty() {
+		return nil, fmt.Errorf("what the manifests say can be changed and not removed: %s", changes.Removed)
+	}
+	kept, err1 := earlier.ToFieldSet()
+	there, err2 := base.ToFieldSet()
+	all, err3 := after.ToFieldSet()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, fmt.Errorf("listing the fields: %w", err)
+	}
+	replaced := changes.Modified.Union(kept.Intersection(alone))
+	// What is added below a field that was not there counts by its own fields, not by that one.
+	want := after.ExtractItems(all.Difference(there).Union(replaced), typed.WithAppendKeyFields())
+	if replaced.Empty() {
+		return want, nil
+	}
+	record, err := p.content(base.ExtractItems(replaced, typed.WithAppendKeyFields()))
+	if err != nil {
+		return nil, fmt.Errorf("keeping what is replaced: %w", err)
+	}
+	text, err := json.Marshal(record)
+	if err != nil {
+		return nil, fmt.Errorf("keeping what is replaced: %w", err)
+	}
+	note, err := p.types.ObjectToTyped(p.object(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{ReplacedAnnotation: string(text)}},
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("keeping what is replaced: %w", err)
+	}
+	return want.Merge(note)
+}
+
+// change has the object of Go's type changed, and returns it as it was and as it is.
+func (p planner) change(before *typed.TypedValue, change func(runtime.Object) error) (base, after *typed.TypedValue, err error) {
+	fields, err := p.content(before)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading what the manifests say: %w", err)
+	}
+	object := p.empty.DeepCopyObject()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, object); err != nil {
+		return nil, nil, fmt.Errorf("reading what the manifests say: %w", err)
+	}
+	if base, err = p.typed(object); err != nil {
+		return nil, nil, err
+	}
+	if err := change(object); err != nil {
+		return nil, nil, err
+	}
+	after, err = p.typed(object)
+	return base, after, err
+}
+
+// replaced reads the record of what Manager has replaced, as far as it still holds: others may have written it since.
+func (p planner) replaced(live Object, alone *fieldpath.Set) (*typed.TypedValue, error) {
+	fields := map[string]any{}
+	if text := live.GetAnnotations()[ReplacedAnnotation]; text != "" {
+		// Who spoils the record has no base to go back to, and keeps nobody from going on.
+		if err := json.Unmarshal([]byte(text), &fields); err != nil {
+			fields = map[string]any{}
+		}
+	}
+	record, err := p.types.ObjectToTyped(p.object(fields))
+	if err != nil {
+		record, err = p.types.ObjectToTyped(p.object(nil))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading what was replaced: %w", err)
+	}
+	return record.ExtractItems(alone, typed.WithAppendKeyFields()), nil
+}
+
+// typed is an object without what the API server writes itself.
+func (p planner) typed(object runtime.Object) (*typed.TypedValue, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, fmt.Errorf("reading the %s: %w", p.kind.Kind, err)
+	}
+	delete(fields, "status")
+	meta := map[string]any{}
+	for _, key := range []string{"labels", "annotations"} {
+		if value, found, err := unstructured.NestedFieldNoCopy(fields, "metadata", key); found && err == nil {
+			meta[key] = value
+		}
+	}
+	fields["metadata"] = meta
+	unstructured.RemoveNestedField(fields, "spec", "template", "metadata", "creationTimestamp")
+	value, err := p.types.ObjectToTyped(p.object(fields))
+	if err != nil {
+		return nil, fmt.Errorf("reading the %s: %w", p.kind.Kind, err)
+	}
+	return value, nil
+}
+
+func (p planner) object(fields map[string]any) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	maps.Copy(object.Object, fields)
+	object.SetGroupVersionKind(p.kind)
+	return object
+}
+
+// request is the body of the request: it is for this very version of the object.
+func (p planner) request(live Object, want *typed.TypedValue) (*unstructured.Unstructured, error) {
+	fields, err := p.content(want)
+	if err != nil {
+		return nil, fmt.Errorf("writing what is to be applied: %w", err)
+	}
+	out := p.object(fields)
+	out.SetName(live.GetName())
+	out.SetNamespace(live.GetNamespace())
+	out.SetUID(live.GetUID())
+	out.SetResourceVersion(live.GetResourceVersion())
+	return out, nil
+}
+
+// content is the fields of a value, but for kind and version; none for one that was never there.
+func (p planner) content(value *typed.TypedValue) (map[string]any, error) {
+	out := map[string]any{}
+	if value.AsValue().IsNull() {
+		return out, nil
+	}
+	object, err := p.types.TypedToObject(value)
+	if err != nil {
+		return nil, err
+	}
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		maps.Copy(out, u.Object)
+	}
+	delete(out, "kind")
+	delete(out, "apiVersion")
+	return out, nil
+}
+
+// owned returns which fields Manager has applied, and which of them nobody else says.
+func owned(live metav1.Object) (mine, alone *fieldpath.Set, err error) {
+	mine, others := fieldpath.NewSet(), fieldpath.NewSet()
+	for _, entry := range live.GetManagedFields() {
+		if entry.FieldsV1 == nil {
+			continue
+		}
+		fields := fieldpath.NewSet()
+		if err := fields.FromJSON(entry.FieldsV1.GetRawReader()); err != nil {
+			return nil, nil, fmt.Errorf("reading the fields of manager %q: %w", entry.Manager, err)
+		}
+		if entry.Manager == Manager && entry.Operation == metav1.ManagedFieldsOperationApply {
+			mine = mine.Union(fields)
+		} else {
+			others = others.Union(fields)
+		}
+	}
+	return mine, mine.Difference(others), nil
+}
