@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -21,8 +22,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/api/validate"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/virtctl"
 	"drydock.dev/drydock/internal/virtctl/env"
 )
@@ -32,6 +35,11 @@ func TestDrydockTakesEveryExample(t *testing.T) {
 	if err != nil || len(files) < 6 {
 		t.Fatalf("found the examples %v (%v), want at least six", files, err)
 	}
+	ofMaintenance, err := filepath.Glob("maintenance/*.yaml")
+	if err != nil || len(ofMaintenance) < 4 {
+		t.Fatalf("found the examples of maintenance %v (%v), want at least four", ofMaintenance, err)
+	}
+	files = append(files, ofMaintenance...)
 	for _, file := range files {
 		t.Run(file, func(t *testing.T) {
 			text, err := os.ReadFile(file)
@@ -111,10 +119,25 @@ func check(t *testing.T, document []byte) field.ErrorList {
 		strictly[corev1.PersistentVolume](t, document)
 	case "v1 PersistentVolumeClaim":
 		strictly[corev1.PersistentVolumeClaim](t, document)
+	case "batch/v1 Job":
+		return maintains(&strictly[batchv1.Job](t, document).Spec.Template)
+	case "batch/v1 CronJob":
+		return maintains(&strictly[batchv1.CronJob](t, document).Spec.JobTemplate.Spec.Template)
 	default:
 		t.Fatalf("the test does not know the kind %s %s", kind.APIVersion, kind.Kind)
 	}
 	return nil
+}
+
+// maintains is what admission would say against a maintenance pod for the VM of an example.
+func maintains(template *corev1.PodTemplateSpec) field.ErrorList {
+	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm-datavolume"}}
+	defaults.MaintenancePod(pod, vm)
+	if lock.For(pod) != vm.Name {
+		return field.ErrorList{field.Required(field.NewPath("metadata", "labels"), "the example is for no VM of the examples")}
+	}
+	return validate.MaintenancePod(pod, vm)
 }
 
 func strictly[T any](t *testing.T, document []byte) *T {

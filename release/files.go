@@ -67,12 +67,14 @@ func gather(o options) ([]file, error) {
 	for _, name := range imageNames() {
 		files = append(files, file{name: "images/" + name + ".tar", mode: 0o644, source: filepath.Join(o.images, name+".tar")})
 	}
-	examples, err := filepath.Glob("examples/*.yaml")
-	if err != nil || len(examples) == 0 {
-		return nil, fmt.Errorf("listing the examples: there is none: %w", err)
-	}
-	for _, name := range examples {
-		files = append(files, file{name: name, mode: 0o644, source: name})
+	for _, pattern := range []string{"examples/*.yaml", "examples/maintenance/*.yaml"} {
+		examples, err := filepath.Glob(pattern)
+		if err != nil || len(examples) == 0 {
+			return nil, fmt.Errorf("listing the examples %s: there is none: %w", pattern, err)
+		}
+		for _, name := range examples {
+			files = append(files, file{name: name, mode: 0o644, source: name})
+		}
 	}
 	return files, nil
 }
