@@ -44,6 +44,7 @@ import (
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/nodesigner"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
@@ -91,22 +92,26 @@ func run(ctx context.Context, o options) error {
 	}
 	// Every verb costs a few calls; none of them may wait for another.
 	config.QPS = -1
-	process := &process{options: o, config: config}
-	mgr, err := process.manager()
+	served := &served{options: o, config: config}
+	config.RateLimiter = &served.pace
+	mgr, err := served.manager()
 	if err != nil {
 		return err
 	}
-	if err := process.add(mgr); err != nil {
+	if err := served.add(mgr); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
 }
 
-// process is virt-api's parts.
-type process struct {
+// served is virt-api's parts.
+type served struct {
 	options  options
 	config   *rest.Config
 	settings clusterconfig.Current
+	// pace and webhookPace limit what is asked of the API server for the API, and by the webhooks, where the KubeVirt
+	// object says so.
+	pace, webhookPace process.Pace
 	// serving is set once requests are answered, known is closed once
 	// kube-apiserver knows the certificate's authority.
 	serving atomic.Bool
@@ -115,7 +120,7 @@ type process struct {
 
 // manager watches the few objects that virt-api keeps in memory: the KubeVirt
 // object, virt-handler's pods, and what its certificates are kept in.
-func (p *process) manager() (manager.Manager, error) {
+func (p *served) manager() (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme), instancetypev1.AddToScheme(scheme),
 		cdiv1.AddToScheme(scheme), apiregistrationv1.AddToScheme(scheme)); err != nil {
@@ -151,7 +156,7 @@ func (p *process) manager() (manager.Manager, error) {
 }
 
 // readyz reports whether kube-apiserver can call webhooks and API.
-func (p *process) readyz(w http.ResponseWriter, _ *http.Request) {
+func (p *served) readyz(w http.ResponseWriter, _ *http.Request) {
 	if !p.serving.Load() {
 		http.Error(w, "virt-api does not serve yet", http.StatusServiceUnavailable)
 		return
@@ -164,7 +169,7 @@ func (p *process) readyz(w http.ResponseWriter, _ *http.Request) {
 }
 
 // add puts the parts into the manager.
-func (p *process) add(mgr manager.Manager) error {
+func (p *served) add(mgr manager.Manager) error {
 	known, err := certs.Add(mgr, certs.Injected{
 		MutatingWebhooks:   []string{mutatingWebhooks},
 		ValidatingWebhooks: []string{validatingWebhooks},
@@ -186,7 +191,13 @@ func (p *process) add(mgr manager.Manager) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	hooks, err := webhooks(&p.settings, direct)
+	judging := rest.CopyConfig(p.config)
+	judging.RateLimiter = &p.webhookPace
+	judge, err := client.New(judging, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	hooks, err := webhooks(&p.settings, judge)
 	if err != nil {
 		return err
 	}
@@ -204,7 +215,8 @@ func (p *process) add(mgr manager.Manager) error {
 	serve := manager.RunnableFunc(func(ctx context.Context) error {
 		return p.serve(ctx, serving, groups, hooks)
 	})
-	parts := []manager.Runnable{serving, calling, &settingsWatcher{cache: mgr.GetCache(), settings: &clusterconfig.Watched{Home: clusterconfig.Namespace, Current: &p.settings}}, serve}
+	follow := &process.Follower{Cache: mgr.GetCache(), Settings: &clusterconfig.Watched{Home: clusterconfig.Namespace, Current: &p.settings, Changed: p.follow}}
+	parts := []manager.Runnable{serving, calling, follow, serve}
 	for _, part := range append(parts, p.uploads(clientset, direct, serving)...) {
 		if err := mgr.Add(part); err != nil {
 			return fmt.Errorf("adding a part of virt-api: %w", err)
@@ -213,8 +225,15 @@ func (p *process) add(mgr manager.Manager) error {
 	return errors.Join(nodesigner.Add(mgr), upload.Register(mgr, apiService))
 }
 
+// follow has this process be as the KubeVirt object says.
+func (p *served) follow(s clusterconfig.Settings) {
+	process.SetVerbosity(s.Verbosity.API)
+	p.pace.Set(s.Rates.API)
+	p.webhookPace.Set(s.Rates.Webhook)
+}
+
 // uploads are the parts of the upload proxy.
-func (p *process) uploads(clientset kubernetes.Interface, direct client.Client, serving *certs.Source) []manager.Runnable {
+func (p *served) uploads(clientset kubernetes.Interface, direct client.Client, serving *certs.Source) []manager.Runnable {
 	calling := certs.NewSource(clientset, certs.UploadProxy())
 	proxy := upload.NewProxy(direct, calling.ClientConfigFor)
 	serve := manager.RunnableFunc(func(ctx context.Context) error {
@@ -255,7 +274,7 @@ func handlerTransport(identity *certs.Source, nodes *handlers) http.RoundTripper
 }
 
 // serve waits for the certificate and serves until ctx ends.
-func (p *process) serve(ctx context.Context, identity *certs.Source, groups []server.Group, hooks map[string]http.Handler) error {
+func (p *served) serve(ctx context.Context, identity *certs.Source, groups []server.Group, hooks map[string]http.Handler) error {
 	if !ready(ctx, identity) {
 		return nil
 	}

@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/hotplug"
+	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/launcherpod"
 )
 
@@ -195,7 +196,7 @@ func (w *world) startLoops() {
 	config := rest.CopyConfig(w.config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return recordingTransport{next, w.writes} })
 	w.do("preparing", prepare(w.ctx, config))
-	mgr, err := newManager(config, w.options)
+	mgr, err := newManager(config, w.options, &process.Pace{})
 	w.do("making the manager", err)
 	w.do("registering the loops", register(w.ctx, mgr, w.options))
 	ctx, cancel := context.WithCancel(w.ctx)

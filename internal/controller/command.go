@@ -25,6 +25,7 @@ import (
 	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/metrics"
 	"drydock.dev/drydock/internal/controller/snapshot"
+	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
@@ -73,7 +74,7 @@ func NewCommand() *cobra.Command {
 			if err := prepare(cmd.Context(), config); err != nil {
 				return err
 			}
-			mgr, err := newManager(config, o)
+			mgr, err := newManager(config, o, &process.Pace{})
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -36,6 +37,8 @@ import (
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/lenient"
 	"drydock.dev/drydock/internal/controller/snapshot"
+	"drydock.dev/drydock/internal/process"
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/instancetype"
 )
@@ -64,17 +67,19 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newManager makes the manager that runs the loops while this process leads.
-func newManager(server *rest.Config, o options) (ctrl.Manager, error) {
+// newManager makes the manager that runs the loops while this process leads. The API
+// server's own fairness limits it; a limit of ours, which the KubeVirt object can set
+// (pace), would only make a hundred VMs that start at once wait for each other. The lease
+// is renewed at any pace.
+func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manager, error) {
 	server = rest.CopyConfig(server)
-	// The API server's own fairness is the limit; one of ours would only make
-	// a hundred VMs that start at once wait for each other.
 	server.QPS = -1
 	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespace, leaseName,
 		resourcelock.ResourceLockConfig{Identity: o.identity}, server, renewDeadline)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the lease %s/%s: %w", o.namespace, leaseName, err)
 	}
+	server.RateLimiter = pace
 	scheme := newScheme()
 	caches, err := cacheOptions(server, scheme, o)
 	if err != nil {
@@ -97,7 +102,12 @@ func newManager(server *rest.Config, o options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
-	return mgr, addHealth(mgr)
+	return mgr, errors.Join(addHealth(mgr), mgr.Add(&process.Follower{Cache: mgr.GetCache(), Settings: &clusterconfig.Watched{
+		Home: o.namespace, Current: &clusterconfig.Current{}, Changed: func(s clusterconfig.Settings) {
+			process.SetVerbosity(s.Verbosity.Controller)
+			pace.Set(s.Rates.Controller)
+		},
+	}}))
 }
 
 // noTimeout lets a loop wait for the kinds that it watches as long as it takes: a

@@ -173,3 +173,31 @@ func TestWhatTheAPIServerRefusesIsTold(t *testing.T) {
 		return status == corev1.ConditionTrue, message
 	})
 }
+
+func TestPatchesOfTheKubeVirtObject(t *testing.T) {
+	w := newWorld(t)
+	w.deploy(nil)
+	patch := func(text string) []v1.CustomizeComponentsPatch {
+		return []v1.CustomizeComponentsPatch{{ResourceName: components.API, ResourceType: "Deployment", Type: v1.StrategicMergePatchType, Patch: text}}
+	}
+	kv := &v1.KubeVirt{}
+	kv.Name, kv.Namespace = clusterconfig.Name, w.namespace
+	kv.Spec.CustomizeComponents.Patches = patch(`{"spec":{"template":{"spec":{"containers":[{"name":"virt-api","resources":{"requests":{"memory":"1024Mi"}}}]}}}}`)
+	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
+	memory := func() string { return w.apiDeployment().Spec.Template.Spec.Containers[0].Resources.Requests.Memory().String() }
+	w.eventually("the patch", func() (bool, string) { return memory() == "1Gi", memory() })
+	w.quiet()
+	before := w.apiDeployment().Generation
+	w.say(func(s *v1.KubeVirtSpec) {
+		s.CustomizeComponents.Patches = patch(`{"spec":{"replicas":5,"template":{"spec":{"serviceAccountName":"kubevirt-handler"}}}}`)
+	})
+	w.eventually("the refusal to be told", func() (bool, string) {
+		status, message := w.synchronized()
+		return status == corev1.ConditionFalse && message == "virt-api: the KubeVirt object can't set .spec.template.spec.serviceAccountName; change the manifest", message
+	})
+	if after := w.apiDeployment().Generation; after != before {
+		t.Errorf("a patch that gives rights was applied in part: generation %d, then %d", before, after)
+	}
+	w.say(func(s *v1.KubeVirtSpec) { s.CustomizeComponents.Patches = nil })
+	w.eventually("what the manifest says", func() (bool, string) { return memory() == "80Mi", memory() })
+}

@@ -49,8 +49,8 @@ const hostRoot = "/proc/1/root"
 // own file system of devices, which goes with the container.
 const deviceNodes = "/dev"
 
-// assemble is the list of virt-handler's parts.
-func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runnable, error) {
+// assemble is the list of virt-handler's parts. changed is called with the settings whenever they may have changed.
+func assemble(ctx context.Context, mgr ctrl.Manager, o options, changed func(clusterconfig.Settings)) ([]manager.Runnable, error) {
 	watcher, err := podpath.NewWatcher()
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options) ([]manager.Runna
 	if err := register(metrics.NewCollector(o.node, supervisor.Usage), costs); err != nil {
 		return nil, err
 	}
-	if err := watch(ctx, mgr.GetCache(), supervisor, &clusterconfig.Watched{Home: o.namespace, Current: settings}); err != nil {
+	if err := watch(ctx, mgr.GetCache(), supervisor, &clusterconfig.Watched{Home: o.namespace, Current: settings, Changed: changed}); err != nil {
 		return nil, err
 	}
 	coming, err := watchComing(ctx, mgr, o, supervisor)

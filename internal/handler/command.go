@@ -18,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
+	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
@@ -64,11 +65,15 @@ func (o options) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("finding the API server: %w", err)
 	}
-	mgr, err := newManager(config, o)
+	pace := &process.Pace{}
+	mgr, err := newManager(config, o, pace)
 	if err != nil {
 		return err
 	}
-	parts, err := assemble(ctx, mgr, o)
+	parts, err := assemble(ctx, mgr, o, func(s clusterconfig.Settings) {
+		process.SetVerbosity(s.Verbosity.HandlerOn(o.node))
+		pace.Set(s.Rates.Handler)
+	})
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/nichotplug"
 	"drydock.dev/drydock/internal/rules/podstatus"
 )
@@ -33,12 +34,12 @@ func newScheme() *runtime.Scheme {
 }
 
 // newManager makes the manager that runs virt-handler's parts. Nobody is
-// elected: a node has one virt-handler.
-func newManager(server *rest.Config, o options) (ctrl.Manager, error) {
+// elected: a node has one virt-handler. The API server's own fairness limits it; a
+// limit of ours, which the KubeVirt object can set (pace), would only make the VMs of a
+// node that starts wait for each other.
+func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manager, error) {
 	server = rest.CopyConfig(server)
-	// The API server's own fairness is the limit; one of ours would only make
-	// the VMs of a node that starts wait for each other.
-	server.QPS = -1
+	server.RateLimiter = pace
 	mgr, err := ctrl.NewManager(server, ctrl.Options{
 		Scheme:           newScheme(),
 		Cache:            cacheOptions(o),

@@ -1,8 +1,15 @@
 package validate
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/components"
+	"drydock.dev/drydock/internal/rules/supported"
 )
 
 // ownWorkloads judges what the KubeVirt object says of Drydock's own workloads. What passes here must be one that the
@@ -12,6 +19,7 @@ func ownWorkloads(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	for i, secret := range spec.ImagePullSecrets {
 		errs = append(errs, subdomain(secret.Name, path.Child("imagePullSecrets").Index(i).Child("name"))...)
 	}
+	errs = append(errs, customization(&spec.CustomizeComponents, path.Child("customizeComponents"))...)
 	if c := spec.Infra; c != nil {
 		if r := c.Replicas; r != nil && *r == 0 {
 			errs = append(errs, field.Invalid(path.Child("infra", "replicas"), *r,
@@ -25,6 +33,40 @@ func ownWorkloads(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
+// customization judges patches as far as that can be done without what they are applied to.
+func customization(c *v1.CustomizeComponents, path *field.Path) field.ErrorList {
+	if len(c.Patches) > components.MaxPatches {
+		return field.ErrorList{field.TooMany(path.Child("patches"), len(c.Patches), components.MaxPatches)}
+	}
+	var errs field.ErrorList
+	for i := range c.Patches {
+		if err := components.CheckPatch(&c.Patches[i]); err != nil {
+			errs = append(errs, field.Forbidden(path.Child("patches").Index(i).Child("patch"), err.Error()))
+		}
+	}
+	return errs
+}
+
+// customizationWarnings tells what of it has no effect: patches of objects that Drydock does not consist of, and flags
+// that can't be set.
+func customizationWarnings(c *v1.CustomizeComponents, path *field.Path) []string {
+	var all []string
+	for i := range c.Patches {
+		if !components.Patches(&c.Patches[i]) {
+			all = append(all, supported.Warning(path.Child("patches").Index(i), "it is for none of the deployments virt-api and virt-controller and the daemon set virt-handler"))
+		}
+	}
+	flags := components.Flags(c.Flags)
+	for _, at := range []struct{ child, component string }{{"api", components.API}, {"controller", components.Controller}, {"handler", components.Handler}} {
+		for _, name := range slices.Sorted(maps.Keys(flags[at.component])) {
+			if !components.Settable(at.component, name) {
+				all = append(all, supported.Warning(path.Child("flags", at.child).Key(name), "Drydock lets this object set no such flag of "+at.component))
+			}
+		}
+	}
+	return all[:min(len(all), components.MaxPatches)]
+}
+
 func nodePlacement(p *v1.NodePlacement, path *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
@@ -36,3 +78,30 @@ func nodePlacement(p *v1.NodePlacement, path *field.Path) field.ErrorList {
 	}
 	return errs
 }
+
+// rates judges how fast the components may ask the API server.
+func rates(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, of := range []struct {
+		name   string
+		config *v1.ReloadableComponentConfiguration
+	}{
+		{"apiConfiguration", c.APIConfiguration}, {"webhookConfiguration", c.WebhookConfiguration},
+		{"controllerConfiguration", c.ControllerConfiguration}, {"handlerConfiguration", c.HandlerConfiguration},
+	} {
+		if of.config == nil || of.config.RestClient == nil || of.config.RestClient.RateLimiter == nil {
+			continue
+		}
+		bucket, at := of.config.RestClient.RateLimiter.TokenBucketRateLimiter, path.Child(of.name, "restClient", "rateLimiter", "tokenBucketRateLimiter")
+		if bucket != nil && bucket.QPS != 0 && bucket.QPS < minQPS {
+			errs = append(errs, field.Invalid(at.Child("qps"), bucket.QPS, fmt.Sprintf("must be at least %d, or 0 for no limit", minQPS)))
+		}
+		if bucket != nil && bucket.Burst < 0 {
+			errs = append(errs, field.Invalid(at.Child("burst"), bucket.Burst, "must not be negative"))
+		}
+	}
+	return errs
+}
+
+// minQPS is the least limit: with less, a component that starts takes minutes to read what it must know.
+const minQPS = 5

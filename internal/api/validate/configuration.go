@@ -40,6 +40,7 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 			d.CPUAllocationRatio, "must be at least 1"))
 	}
 	errs = append(errs, machineTypes(c, path)...)
+	errs = append(errs, rates(c, path)...)
 	if t := c.SELinuxLauncherType; t != "" && !selinux.ValidType(t) {
 		errs = append(errs, field.Invalid(path.Child("selinuxLauncherType"), t, "must be the name of an SELinux type, such as container_t"))
 	}

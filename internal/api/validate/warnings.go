@@ -62,7 +62,8 @@ func KubeVirtWarnings(kv, old *v1.KubeVirt) []string {
 	if old != nil && equality.Semantic.DeepEqual(kv.Spec, old.Spec) {
 		return nil
 	}
-	return supported.KubeVirtSpecWarnings(&kv.Spec, field.NewPath("spec"))
+	spec := field.NewPath("spec")
+	return append(supported.KubeVirtSpecWarnings(&kv.Spec, spec), customizationWarnings(&kv.Spec.CustomizeComponents, spec.Child("customizeComponents"))...)
 }
 
 // deprecated lists the fields of a VM that are served, but by which nothing new should be written.

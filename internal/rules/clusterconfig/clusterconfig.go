@@ -112,6 +112,9 @@ type Settings struct {
 	// Migrations is how guests migrate, with every field set that has a default
 	// (configuration.migrations). Its holder must not change what it points to.
 	Migrations v1.MigrationConfiguration
+	// Verbosity is how much the components log, and Rates how fast they ask the API server.
+	Verbosity Verbosity
+	Rates     Rates
 	// CDI says that CDI is installed and serves DataVolumes instead of Drydock.
 	CDI bool
 }
@@ -162,6 +165,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	s.LiveUpdate = liveUpdate(c.LiveUpdateConfiguration)
 	s.Migrations = migrations(c.MigrationConfiguration)
 	s.TLS = tlsOf(c.TLSConfiguration)
+	s.Verbosity, s.Rates = verbosity(c.DeveloperConfiguration), rates(c)
 	s.RuntimeClass = c.DefaultRuntimeClass
 	if c.CPURequest != nil && c.CPURequest.Sign() > 0 {
 		s.CPURequest = new(c.CPURequest.DeepCopy())

@@ -39,6 +39,8 @@ type Watched struct {
 	// Home is the components' namespace.
 	Home    string
 	Current *Current
+	// Changed, where it is not nil, is called with the settings whenever an object has changed.
+	Changed func(Settings)
 
 	mu  sync.Mutex
 	all []v1.KubeVirt
@@ -50,7 +52,7 @@ func (w *Watched) Seen(kv *v1.KubeVirt) {
 	defer w.mu.Unlock()
 	w.forget(kv)
 	w.all = append(w.all, *kv)
-	w.Current.Set(TheOne(w.all, w.Home))
+	w.choose()
 }
 
 // Gone takes away an object that is no more.
@@ -58,7 +60,14 @@ func (w *Watched) Gone(kv *v1.KubeVirt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.forget(kv)
+	w.choose()
+}
+
+func (w *Watched) choose() {
 	w.Current.Set(TheOne(w.all, w.Home))
+	if w.Changed != nil {
+		w.Changed(w.Current.Get())
+	}
 }
 
 func (w *Watched) forget(kv *v1.KubeVirt) {

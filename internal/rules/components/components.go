@@ -12,7 +12,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -38,7 +37,7 @@ func Deployment(live *appsv1.Deployment, kv *v1.KubeVirt, types managedfields.Ty
 		if !ok || kv == nil {
 			return nil
 		}
-		return configure(workload{name: live.Name, meta: &d.ObjectMeta, template: &d.Spec.Template, replicas: &d.Spec.Replicas}, &kv.Spec)
+		return configure(workload{name: live.Name, object: d, template: &d.Spec.Template, replicas: &d.Spec.Replicas}, &kv.Spec)
 	})
 }
 
@@ -49,14 +48,14 @@ func DaemonSet(live *appsv1.DaemonSet, kv *v1.KubeVirt, types managedfields.Type
 		if !ok || kv == nil {
 			return nil
 		}
-		return configure(workload{name: live.Name, meta: &d.ObjectMeta, template: &d.Spec.Template}, &kv.Spec)
+		return configure(workload{name: live.Name, object: d, template: &d.Spec.Template}, &kv.Spec)
 	})
 }
 
 // workload is the part of a workload that the KubeVirt object can change.
 type workload struct {
 	name     string
-	meta     *metav1.ObjectMeta
+	object   runtime.Object
 	template *corev1.PodTemplateSpec
 	// replicas is nil where there is one pod for each node.
 	replicas **int32
@@ -78,7 +77,7 @@ func configure(w workload, spec *v1.KubeVirtSpec) error {
 		place(pod, config.NodePlacement)
 	}
 	pullImages(pod, spec)
-	return nil
+	return customize(w, &spec.CustomizeComponents)
 }
 
 // pullImages says how the images of a workload's pods are got.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -87,18 +88,22 @@ func (p planner) difference(base, after, earlier *typed.TypedValue, alone *field
 	if err != nil {
 		return nil, fmt.Errorf("comparing with what the manifests say: %w", err)
 	}
-	if !changes.Removed.Empty() {
-		return nil, fmt.Errorf("what the manifests say can be changed and not removed: %s", changes.Removed)
+	if gone := paths(changes.Removed); len(gone) > 0 {
+		return nil, fmt.Errorf("the KubeVirt object can't remove %s, only change it", gone[0])
 	}
-	kept, err1 := earlier.ToFieldSet()
-	there, err2 := base.ToFieldSet()
-	all, err3 := after.ToFieldSet()
+	there, err1 := base.ToFieldSet()
+	all, err2 := after.ToFieldSet()
+	kept, err3 := earlier.ToFieldSet()
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, fmt.Errorf("listing the fields: %w", err)
 	}
-	replaced := changes.Modified.Union(kept.Intersection(alone))
 	// What is added below a field that was not there counts by its own fields, not by that one.
-	want := after.ExtractItems(all.Difference(there).Union(replaced), typed.WithAppendKeyFields())
+	added := all.Difference(there)
+	if err := permit(added, changes.Modified); err != nil {
+		return nil, err
+	}
+	replaced := changes.Modified.Union(kept.Intersection(alone))
+	want := after.ExtractItems(added.Union(replaced), typed.WithAppendKeyFields())
 	if replaced.Empty() {
 		return want, nil
 	}
@@ -217,6 +222,14 @@ func (p planner) content(value *typed.TypedValue) (map[string]any, error) {
 	delete(out, "kind")
 	delete(out, "apiVersion")
 	return out, nil
+}
+
+// paths lists fields, sorted.
+func paths(set *fieldpath.Set) []string {
+	var all []string
+	set.Iterate(func(path fieldpath.Path) { all = append(all, path.String()) })
+	slices.Sort(all)
+	return all
 }
 
 // owned returns which fields Manager has applied, and which of them nobody else says.

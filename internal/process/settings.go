@@ -1,4 +1,4 @@
-package api
+package process
 
 import (
 	"context"
@@ -11,15 +11,18 @@ import (
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 )
 
-// settingsWatcher keeps the settings those of the KubeVirt object that counts.
-type settingsWatcher struct {
-	cache    cache.Cache
-	settings *clusterconfig.Watched
+// Follower keeps settings those of the KubeVirt object that counts.
+type Follower struct {
+	Cache    cache.Cache
+	Settings *clusterconfig.Watched
 }
 
+// NeedLeaderElection reports that every process follows, whoever leads.
+func (f *Follower) NeedLeaderElection() bool { return false }
+
 // Start watches until ctx ends.
-func (f *settingsWatcher) Start(ctx context.Context) error {
-	informer, err := f.cache.GetInformer(ctx, &v1.KubeVirt{})
+func (f *Follower) Start(ctx context.Context) error {
+	informer, err := f.Cache.GetInformer(ctx, &v1.KubeVirt{})
 	if err != nil {
 		return fmt.Errorf("watching the KubeVirt object: %w", err)
 	}
@@ -35,17 +38,17 @@ func (f *settingsWatcher) Start(ctx context.Context) error {
 	return nil
 }
 
-func (f *settingsWatcher) seen(obj any) {
+func (f *Follower) seen(obj any) {
 	if kv, ok := obj.(*v1.KubeVirt); ok {
-		f.settings.Seen(kv)
+		f.Settings.Seen(kv)
 	}
 }
 
-func (f *settingsWatcher) gone(obj any) {
+func (f *Follower) gone(obj any) {
 	if missed, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 		obj = missed.Obj
 	}
 	if kv, ok := obj.(*v1.KubeVirt); ok {
-		f.settings.Gone(kv)
+		f.Settings.Gone(kv)
 	}
 }

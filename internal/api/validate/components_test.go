@@ -1,0 +1,38 @@
+package validate
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+func TestCustomizationsWithoutEffectAreTold(t *testing.T) {
+	kv := &v1.KubeVirt{}
+	manifest := `
+spec:
+  customizeComponents:
+    patches:
+      - {resourceName: virt-api, resourceType: deployment, type: merge, patch: '{"spec":{"replicas":3}}'}
+      - {resourceName: virt-operator, resourceType: Deployment, type: merge, patch: '{}'}
+      - {resourceName: virt-handler, resourceType: Deployment, type: merge, patch: '{}'}
+    flags: {api: {v: "5"}, controller: {max-attachment-pods: "2", launcher-image: x}}
+`
+	if err := yaml.UnmarshalStrict([]byte(manifest), kv); err != nil {
+		t.Fatal(err)
+	}
+	const others = " has no effect: it is for none of the deployments virt-api and virt-controller and the daemon set virt-handler"
+	want := []string{
+		"spec.customizeComponents.patches[1]" + others,
+		"spec.customizeComponents.patches[2]" + others,
+		"spec.customizeComponents.flags.api[v] has no effect: Drydock lets this object set no such flag of virt-api",
+		"spec.customizeComponents.flags.controller[launcher-image] has no effect: Drydock lets this object set no such flag of virt-controller",
+	}
+	if diff := cmp.Diff(want, KubeVirtWarnings(kv, nil)); diff != "" {
+		t.Error(diff)
+	}
+	if errs := KubeVirt(kv, nil); len(errs) > 0 {
+		t.Errorf("it is refused: %v", errs)
+	}
+}

@@ -1,0 +1,178 @@
+package components
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// What customizeComponents may hold at most. A patch is applied at each change of a workload.
+const (
+	MaxPatches   = 64
+	MaxPatchSize = 16 << 10
+)
+
+// kinds are the kinds of the workloads.
+var kinds = map[string]string{API: "Deployment", Controller: "Deployment", Handler: "DaemonSet"}
+
+// settable are the flags that may be set by customizeComponents.flags. The others say what a component is, where it is
+// found or what it runs, and belong to the manifests (decision 592).
+var settable = map[string][]string{
+	API:        nil,
+	Controller: {"import-allowed-networks", "import-denied-networks", "max-attachment-pods", "pprof-addr"},
+	Handler:    {"pprof-addr"},
+}
+
+// Patches reports whether a patch is for one of Drydock's workloads.
+func Patches(p *v1.CustomizeComponentsPatch) bool {
+	kind, known := kinds[p.ResourceName]
+	return known && strings.EqualFold(p.ResourceType, kind)
+}
+
+// Flags returns the flags of each component, as the KubeVirt object has them.
+func Flags(f *v1.Flags) map[string]map[string]string {
+	if f == nil {
+		return nil
+	}
+	return map[string]map[string]string{API: f.API, Controller: f.Controller, Handler: f.Handler}
+}
+
+// Settable reports whether a flag of a component can be set.
+func Settable(component, flag string) bool { return slices.Contains(settable[component], flag) }
+
+// CheckPatch reports what is wrong with a patch whatever it is applied to.
+func CheckPatch(p *v1.CustomizeComponentsPatch) error {
+	if len(p.Patch) > MaxPatchSize {
+		return fmt.Errorf("must not be longer than %d bytes", MaxPatchSize)
+	}
+	switch p.Type {
+	case v1.JSONPatchType:
+		_, err := operations(p.Patch)
+		return err
+	case v1.MergePatchType, v1.StrategicMergePatchType:
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(p.Patch), &fields); err != nil {
+			return fmt.Errorf("must be a JSON object: %w", err)
+		}
+	}
+	return nil
+}
+
+// operations reads a JSON patch. Only operations whose result is as large as what was sent are allowed.
+func operations(text string) (jsonpatch.Patch, error) {
+	patch, err := jsonpatch.DecodePatch([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("must be a list of operations of a JSON patch: %w", err)
+	}
+	for i, o := range patch {
+		if !slices.Contains([]string{"add", "replace", "test"}, o.Kind()) {
+			return nil, fmt.Errorf("operation %d is %q; add, replace and test are supported", i+1, o.Kind())
+		}
+	}
+	return patch, nil
+}
+
+// customize applies the patches that are for a workload, in their order, and then its flags.
+func customize(w workload, c *v1.CustomizeComponents) error {
+	args := slices.Clone(argsOf(w.template))
+	for i := range c.Patches {
+		p := &c.Patches[i]
+		if i >= MaxPatches || !Patches(p) || p.ResourceName != w.name {
+			continue
+		}
+		if err := patch(w.object, p); err != nil {
+			return fmt.Errorf("spec.customizeComponents.patches[%d]: %w", i, err)
+		}
+	}
+	if w.replicas != nil && *w.replicas != nil && **w.replicas < 1 {
+		return fmt.Errorf("spec.customizeComponents.patches: at least one pod must be left: nobody would follow this object any more")
+	}
+	if !slices.Equal(args, argsOf(w.template)) {
+		return fmt.Errorf("spec.customizeComponents.patches: arguments are set by customizeComponents.flags")
+	}
+	setFlags(w, Flags(c.Flags)[w.name])
+	return nil
+}
+
+// patch changes an object. A field that the patch spells wrong is an error.
+func patch(object runtime.Object, p *v1.CustomizeComponentsPatch) error {
+	if err := CheckPatch(p); err != nil {
+		return err
+	}
+	before, err := json.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("encoding the workload: %w", err)
+	}
+	var after []byte
+	switch p.Type {
+	case v1.JSONPatchType:
+		var list jsonpatch.Patch
+		if list, err = operations(p.Patch); err == nil {
+			after, err = list.Apply(before)
+		}
+	case v1.MergePatchType:
+		after, err = jsonpatch.MergePatch(before, []byte(p.Patch))
+	case v1.StrategicMergePatchType:
+		after, err = strategicpatch.StrategicMergePatch(before, []byte(p.Patch), object)
+	default:
+		err = fmt.Errorf("the type %q is none of json, merge and strategic", p.Type)
+	}
+	if err != nil {
+		return err
+	}
+	return decodeInto(object, after)
+}
+
+// decodeInto makes the object what text says, with nothing left of what it was.
+func decodeInto(object runtime.Object, text []byte) error {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		*o = appsv1.Deployment{}
+	case *appsv1.DaemonSet:
+		*o = appsv1.DaemonSet{}
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(object)
+}
+
+// argsOf are the arguments of all containers.
+func argsOf(template *corev1.PodTemplateSpec) []string {
+	var all []string
+	for _, containers := range [][]corev1.Container{template.Spec.InitContainers, template.Spec.Containers} {
+		for i := range containers {
+			if len(containers[i].Args) > 0 {
+				all = append(append(all, containers[i].Name), containers[i].Args...)
+			}
+		}
+	}
+	return all
+}
+
+// setFlags has the component's own container get the flags, instead of what the manifest says of these. What can't be set
+// is left out, and admission has told so.
+func setFlags(w workload, flags map[string]string) {
+	containers := w.template.Spec.Containers
+	i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == w.name })
+	if i < 0 {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(flags)) {
+		if !Settable(w.name, name) {
+			continue
+		}
+		containers[i].Args = append(slices.DeleteFunc(slices.Clone(containers[i].Args), func(arg string) bool {
+			return strings.HasPrefix(arg, "--"+name+"=")
+		}), "--"+name+"="+flags[name])
+	}
+}
