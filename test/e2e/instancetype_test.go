@@ -53,6 +53,21 @@ func TestAVMKeepsTheShapeOfItsType(t *testing.T) {
 	login(t, ns, "vm").hasShape("3", "192Mi")
 }
 
+// TestAGuestOfACommonType names a type and a preference that nobody made but virt-controller.
+func TestAGuestOfACommonType(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	vmi := newVMI(ns, "vm")
+	vmi.Spec.Domain.Memory, vmi.Spec.Domain.Resources = nil, v1.ResourceRequirements{}
+	addDisk(vmi, v1.Disk{Name: "data", Serial: "DATA"}, v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("4Mi")}})
+	vm := newVM(vmi, v1.RunStrategyAlways)
+	vm.Spec.Instancetype = &v1.InstancetypeMatcher{Name: "u1.nano"}
+	vm.Spec.Preference = &v1.PreferenceMatcher{Name: "alpine"}
+	g := bootVM(t, vm)
+	g.hasShape("1", "512Mi")
+	g.sees("the disk's bus", "basename "+g.device("DATA")+" | cut -c 1-2", "vd")
+}
+
 func newType(ns, name string, cpus uint32, memory string) *instancetypev1.VirtualMachineInstancetype {
 	return &instancetypev1.VirtualMachineInstancetype{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
