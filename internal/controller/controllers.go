@@ -119,9 +119,6 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		Progress: datavolume.Ask, Now: o.now,
 	}
 	definitions := &cdi.Reconciler{Client: cached, Direct: direct, Namespace: o.namespace}
-	installation := &kubevirt.Reconciler{
-		Client: cached, Reader: reader, KubeVirt: theOne, Namespace: o.namespace, Types: applyconfigurations.NewTypeConverter(mgr.GetScheme()),
-	}
 	return []loop{
 		{"VirtualMachineInstances", func() error { return vmis.SetupWithManager(ctx, mgr, pace(workers)) }},
 		{"claims with a selected node", func() error { return (&vmi.SelectedNodes{Reconciler: vmis}).SetupWithManager(mgr, pace(1)) }},
@@ -142,7 +139,7 @@ func loops(ctx context.Context, mgr ctrl.Manager, o options) ([]loop, error) {
 		{"DataSources", func() error { return (&datavolume.DataSources{Reconciler: volumes}).SetupWithManager(mgr, pace(1)) }},
 		{"CDI's definitions", func() error { return definitions.SetupWithManager(mgr) }},
 		{"common instance types", func() error { return newCommonTypes(mgr, theOne).SetupWithManager(mgr, pace(1)) }},
-		{"the KubeVirt object", func() error { return installation.SetupWithManager(mgr) }},
+		{"the KubeVirt object", func() error { return newInstallation(mgr, o).SetupWithManager(mgr) }},
 	}, nil
 }
 
@@ -159,6 +156,13 @@ func setUpSnapshots(mgr ctrl.Manager, o options, pace controller.Options) error 
 		Recorder: eventnote.Fitting(mgr.GetEventRecorder("virtualmachinesnapshot-controller")), Now: o.now,
 	}
 	return cuts.SetupWithManager(mgr, pace)
+}
+
+func newInstallation(mgr ctrl.Manager, o options) *kubevirt.Reconciler {
+	return &kubevirt.Reconciler{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), KubeVirt: kubeVirt(mgr.GetClient(), o.namespace), Namespace: o.namespace,
+		Types: applyconfigurations.NewTypeConverter(mgr.GetScheme()),
+	}
 }
 
 func newClones(mgr ctrl.Manager, o options) *clone.Reconciler {

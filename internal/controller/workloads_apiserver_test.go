@@ -184,7 +184,9 @@ func TestPatchesOfTheKubeVirtObject(t *testing.T) {
 	kv.Name, kv.Namespace = clusterconfig.Name, w.namespace
 	kv.Spec.CustomizeComponents.Patches = patch(`{"spec":{"template":{"spec":{"containers":[{"name":"virt-api","resources":{"requests":{"memory":"1024Mi"}}}]}}}}`)
 	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
-	memory := func() string { return w.apiDeployment().Spec.Template.Spec.Containers[0].Resources.Requests.Memory().String() }
+	memory := func() string {
+		return w.apiDeployment().Spec.Template.Spec.Containers[0].Resources.Requests.Memory().String()
+	}
 	w.eventually("the patch", func() (bool, string) { return memory() == "1Gi", memory() })
 	w.quiet()
 	before := w.apiDeployment().Generation

@@ -71,18 +71,14 @@ func (r *Reconciler) configureOne(ctx context.Context, name string, cached, live
 	}
 	if apply != nil {
 		err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(apply), client.FieldOwner(components.Manager), client.ForceOwnership)
-		switch {
-		case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-			now.refused = fmt.Sprintf("%s: %v", name, err)
-		case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			// It has changed, which the watch tells.
 			return nil, nil
-		case err != nil:
-			return nil, fmt.Errorf("applying what the KubeVirt object says of %s: %w", name, err)
-		default:
-			// The watch tells what has become of it.
-			return nil, nil
 		}
+		if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
+			return nil, fmt.Errorf("applying what the KubeVirt object says of %s: %w", name, err)
+		}
+		now.refused = fmt.Sprintf("%s: %v", name, err)
 	}
 	r.settled[name] = now
 	return now.said(), nil
