@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -20,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -27,6 +30,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/podstatus"
 	vclient "drydock.dev/drydock/internal/virtctl/client"
 )
 
@@ -48,12 +52,13 @@ const (
 // is free for a moment. Meanwhile it is stopped; pods, VMIs and the VM itself are deleted; virt-controller and virt-api
 // are killed. Who has the disk watches it: a pod opens a lock file beside it that nobody else may have open, and both pods
 // and guests write to its end and look that nobody else does. A look at the kernel's locks from outside sees that QEMU has
-// the disk open only while no pod has. In the end the lock is free, and the VM starts. -maintenance.starts sets how often it
+// the disk open only while no pod has. Before all that a pod is told to end, which takes its time while the others wait. In the end the lock is free, and the VM starts. -maintenance.starts sets how often it
 // is started at least. Not parallel: it breaks what the other tests stand on.
 func TestPodsAndGuestsRaceForADisk(t *testing.T) {
 	r := newRace(t)
 	watched := watchLocks(t, r.disk)
 	r.createVM(t)
+	r.endsAHolder(t)
 	r.crowdIn(t)
 	r.run(t)
 	took := time.Since(r.began)
@@ -165,6 +170,39 @@ func (r *race) crowdIn(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// endsAHolder tells a pod that has the disk to end, while a crowd waits for it. It goes on until its grace period is over, and
+// has the lock until then. In the race this would be seen by chance only: pods that run for a second end before another starts.
+func (r *race) endsAHolder(t *testing.T) {
+	t.Helper()
+	holder := r.newPod(0)
+	holder.Spec.TerminationGracePeriodSeconds = new(int64(8))
+	c := &holder.Spec.Containers[0]
+	c.Command[len(c.Command)-1] = fmt.Sprintf(observer, holder.Name, 1000, 1)
+	create(t, holder)
+	eventually(t, "a pod to have the disk", func(context.Context) error {
+		if r.disk.holders(t) == 0 {
+			return errors.New("none has")
+		}
+		return nil
+	})
+	r.crowdIn(t)
+	deletion(t, holder)()
+	eventually(t, "the pod that was told to end to do so", func(ctx context.Context) error {
+		vm, pod := &v1.VirtualMachine{}, &corev1.Pod{}
+		if err := cluster.client.Get(ctx, client.ObjectKey{Namespace: r.ns, Name: "vm"}, vm); err != nil {
+			return err
+		}
+		err := cluster.client.Get(ctx, client.ObjectKeyFromObject(holder), pod)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && podstatus.Terminal(pod):
+			return nil
+		case err == nil && !lock.HeldBy(vm, pod):
+			t.Fatalf("the VM is not locked any more for a pod that runs: it has the labels %v, the pod is %s", vm.Labels, pod.Status.Phase)
+		}
+		return cmp.Or(err, errors.New("it runs"))
+	})
 }
 
 // newPod is a maintenance pod that keeps the disk for a moment, and looks that nobody else has it.
