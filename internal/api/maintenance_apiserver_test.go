@@ -54,6 +54,20 @@ func (w *world) maintainInstance(t *testing.T, vmi *v1.VirtualMachineInstance, c
 	pod := &corev1.Pod{}
 	must(t, w.admin.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: state.Created.Name}, pod))
 	t.Cleanup(func() { w.removeMaintenancePod(t, pod) })
+	completeMaintenancePod(t, vmi, pod, claim)
+	if state = w.maintenanceState(t, http.MethodGet, path, ""); len(state.Queue) != 1 || state.Queue[0].Name != pod.Name {
+		t.Errorf("the queue is %+v, want the pod %s", state.Queue, pod.Name)
+	}
+	w.maintenanceState(t, http.MethodDelete, path+"?pod="+pod.Name, "")
+	must(t, w.admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+	if pod.DeletionTimestamp == nil {
+		t.Error("the pod that was released is not being deleted")
+	}
+}
+
+// completeMaintenancePod looks at a pod that is to read the disk "root" of a VMI.
+func completeMaintenancePod(t *testing.T, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, claim string) {
+	t.Helper()
 	mount := pod.Spec.Containers[0].VolumeMounts
 	switch {
 	case !lock.Gated(pod) || !lock.Kept(pod) || lock.For(pod) != vmi.Name:
@@ -66,14 +80,6 @@ func (w *world) maintainInstance(t *testing.T, vmi *v1.VirtualMachineInstance, c
 		t.Errorf("it has the disks %+v", mount)
 	case pod.Spec.NodeSelector["disks"] != "fast" || !slices.Equal(pod.Spec.Containers[0].Command, []string{"sleep", "60"}):
 		t.Errorf("node selector %v, command %v", pod.Spec.NodeSelector, pod.Spec.Containers[0].Command)
-	}
-	if state = w.maintenanceState(t, http.MethodGet, path, ""); len(state.Queue) != 1 || state.Queue[0].Name != pod.Name {
-		t.Errorf("the queue is %+v, want the pod %s", state.Queue, pod.Name)
-	}
-	w.maintenanceState(t, http.MethodDelete, path+"?pod="+pod.Name, "")
-	must(t, w.admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
-	if pod.DeletionTimestamp == nil {
-		t.Error("the pod that was released is not being deleted")
 	}
 }
 
