@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -36,7 +37,8 @@ func TestTheExamplesOfMaintenance(t *testing.T) {
 	ns := newNamespace(t)
 	applyExample(t, ns, "vm-datavolume.yaml", "runStrategy: Always", "runStrategy: Halted",
 		"      terminationGracePeriodSeconds: 30\n", "      nodeSelector: {kubernetes.io/hostname: "+node2+"}\n")
-	awaitPrintable(t, ns, exampleVM, v1.VirtualMachineStatusStopped)
+	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: exampleClaim}}
+	await(t, dv, &cdiv1.DataVolumeList{}, "the claim", func(dv *cdiv1.DataVolume) bool { return dv.Status.Phase == cdiv1.WaitForFirstConsumer })
 	out := do(t, ns, "guestfs", "--vm", exampleVM, "--command", debian)
 	if !strings.Contains(out, "finding a node on which the VM fits and these claims can be bound: "+exampleClaim) {
 		t.Errorf("of the disk that was never filled it is said:\n%s", out)
