@@ -47,13 +47,12 @@ func customization(c *v1.CustomizeComponents, path *field.Path) field.ErrorList 
 	return errs
 }
 
-// customizationWarnings tells what of it has no effect: patches of objects that Drydock does not consist of, and flags
-// that can't be set.
+// customizationWarnings tells what of it has no effect whatever it is applied to: patches, and flags that can't be set.
 func customizationWarnings(c *v1.CustomizeComponents, path *field.Path) []string {
 	var all []string
 	for i := range c.Patches {
-		if !components.Patches(&c.Patches[i]) {
-			all = append(all, supported.Warning(path.Child("patches").Index(i), "it is for none of the deployments virt-api and virt-controller and the daemon set virt-handler"))
+		if why := components.Ineffective(&c.Patches[i]); why != "" {
+			all = append(all, supported.Warning(path.Child("patches").Index(i), why))
 		}
 	}
 	flags := components.Flags(c.Flags)

@@ -17,6 +17,7 @@ spec:
       - {resourceName: virt-api, resourceType: deployment, type: merge, patch: '{"spec":{"replicas":3}}'}
       - {resourceName: virt-operator, resourceType: Deployment, type: merge, patch: '{}'}
       - {resourceName: virt-handler, resourceType: Deployment, type: merge, patch: '{}'}
+      - {resourceName: virt-api, resourceType: Deployment, type: json, patch: '[{"op": "test", "path": "/kind", "value": "Deployment"}, {"op": "remove", "path": "/spec/template/spec/containers/0/livenessProbe"}]'}
     flags: {api: {v: "5"}, controller: {max-attachment-pods: "2", launcher-image: x}}
 `
 	if err := yaml.UnmarshalStrict([]byte(manifest), kv); err != nil {
@@ -26,6 +27,7 @@ spec:
 	want := []string{
 		"spec.customizeComponents.patches[1]" + others,
 		"spec.customizeComponents.patches[2]" + others,
+		"spec.customizeComponents.patches[3] has no effect: operation 2 is \"remove\"; add, replace and test are supported",
 		"spec.customizeComponents.flags.api[v] has no effect: Drydock lets this object set no such flag of virt-api",
 		"spec.customizeComponents.flags.controller[launcher-image] has no effect: Drydock lets this object set no such flag of virt-controller",
 	}

@@ -33,10 +33,25 @@ var settable = map[string][]string{
 	Handler:    {"pprof-addr"},
 }
 
-// Patches reports whether a patch is for one of Drydock's workloads.
-func Patches(p *v1.CustomizeComponentsPatch) bool {
-	kind, known := kinds[p.ResourceName]
-	return known && strings.EqualFold(p.ResourceType, kind)
+// Ineffective is why a patch has no effect whatever the workload is, "" if it may have one: it is for something that
+// Drydock does not consist of, or it would remove what the manifests say or make it larger than what was sent.
+func Ineffective(p *v1.CustomizeComponentsPatch) string {
+	if kind, known := kinds[p.ResourceName]; !known || !strings.EqualFold(p.ResourceType, kind) {
+		return "it is for none of the deployments virt-api and virt-controller and the daemon set virt-handler"
+	}
+	if p.Type != v1.JSONPatchType || len(p.Patch) > MaxPatchSize {
+		return ""
+	}
+	operations, err := jsonpatch.DecodePatch([]byte(p.Patch))
+	if err != nil {
+		return "" // which is an error, see CheckPatch
+	}
+	for i, o := range operations {
+		if !slices.Contains([]string{"add", "replace", "test"}, o.Kind()) {
+			return fmt.Sprintf("operation %d is %q; add, replace and test are supported", i+1, o.Kind())
+		}
+	}
+	return ""
 }
 
 // Flags returns the flags of each component, as the KubeVirt object has them.
@@ -57,8 +72,9 @@ func CheckPatch(p *v1.CustomizeComponentsPatch) error {
 	}
 	switch p.Type {
 	case v1.JSONPatchType:
-		_, err := operations(p.Patch)
-		return err
+		if _, err := jsonpatch.DecodePatch([]byte(p.Patch)); err != nil {
+			return fmt.Errorf("must be a list of operations of a JSON patch: %w", err)
+		}
 	case v1.MergePatchType, v1.StrategicMergePatchType:
 		var fields map[string]any
 		if err := json.Unmarshal([]byte(p.Patch), &fields); err != nil {
@@ -68,26 +84,13 @@ func CheckPatch(p *v1.CustomizeComponentsPatch) error {
 	return nil
 }
 
-// operations reads a JSON patch. Only operations whose result is as large as what was sent are allowed.
-func operations(text string) (jsonpatch.Patch, error) {
-	patch, err := jsonpatch.DecodePatch([]byte(text))
-	if err != nil {
-		return nil, fmt.Errorf("must be a list of operations of a JSON patch: %w", err)
-	}
-	for i, o := range patch {
-		if !slices.Contains([]string{"add", "replace", "test"}, o.Kind()) {
-			return nil, fmt.Errorf("operation %d is %q; add, replace and test are supported", i+1, o.Kind())
-		}
-	}
-	return patch, nil
-}
-
-// customize applies the patches that are for a workload, in their order, and then its flags.
+// customize applies the patches that are for a workload, in their order, and then its flags. What has no effect is left out,
+// and admission has told so.
 func customize(w workload, c *v1.CustomizeComponents) error {
 	args := slices.Clone(argsOf(w.template))
 	for i := range c.Patches {
 		p := &c.Patches[i]
-		if i >= MaxPatches || !Patches(p) || p.ResourceName != w.name {
+		if i >= MaxPatches || p.ResourceName != w.name || Ineffective(p) != "" {
 			continue
 		}
 		if err := patch(w.object, p); err != nil {
@@ -117,7 +120,7 @@ func patch(object runtime.Object, p *v1.CustomizeComponentsPatch) error {
 	switch p.Type {
 	case v1.JSONPatchType:
 		var list jsonpatch.Patch
-		if list, err = operations(p.Patch); err == nil {
+		if list, err = jsonpatch.DecodePatch([]byte(p.Patch)); err == nil {
 			after, err = list.Apply(before)
 		}
 	case v1.MergePatchType:

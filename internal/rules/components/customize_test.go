@@ -126,8 +126,6 @@ func TestPatchesGiveNoRights(t *testing.T) {
 
 func TestPatchesAreBounded(t *testing.T) {
 	for name, patch := range map[string]v1.CustomizeComponentsPatch{
-		"one that copies":   {Type: v1.JSONPatchType, Patch: `[{"op":"copy","from":"/spec","path":"/metadata/annotations"}]`},
-		"one that removes":  {Type: v1.JSONPatchType, Patch: `[{"op":"remove","path":"/spec/template"}]`},
 		"one of great size": {Type: v1.MergePatchType, Patch: `{"metadata":{"annotations":{"a":"` + strings.Repeat("x", MaxPatchSize) + `"}}}`},
 		"no patch":          {Type: v1.JSONPatchType, Patch: `{`},
 		"no object":         {Type: v1.StrategicMergePatchType, Patch: `7`},
@@ -146,15 +144,23 @@ func TestPatchesAreBounded(t *testing.T) {
 	}
 }
 
-func TestPatchesForOthersAreLeftOut(t *testing.T) {
+func TestPatchesWithoutEffectAreLeftOut(t *testing.T) {
 	other := strategic(API, `{"spec":{"replicas":7}}`)
 	other.ResourceType = "DaemonSet"
 	unknown := strategic(API, `{"spec":{"replicas":7}}`)
 	unknown.ResourceName = "virt-operator"
+	removes, copies := other, other
+	removes.ResourceType, removes.Type, removes.Patch = "Deployment", v1.JSONPatchType, `[{"op":"remove","path":"/spec/template"}]`
+	copies.ResourceType, copies.Type, copies.Patch = "Deployment", v1.JSONPatchType, `[{"op":"copy","from":"/spec","path":"/metadata/annotations"}]`
 	for _, name := range all {
-		if n := newServer(t, name).follow(patched(other, unknown)); n != 0 {
+		if n := newServer(t, name).follow(patched(other, unknown, removes, copies)); n != 0 {
 			t.Errorf("%s is written %d times", name, n)
 		}
+	}
+	s := newServer(t, API)
+	s.follow(patched(removes, strategic(API, `{"spec":{"replicas":7}}`)))
+	if replicas, _ := s.workload(); *replicas != 7 {
+		t.Error("a patch without effect keeps the next one from having its own")
 	}
 }
 
