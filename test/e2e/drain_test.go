@@ -5,7 +5,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -227,9 +226,7 @@ func scaleAPI(t *testing.T, replicas int32) (back func()) {
 			}
 			ready := 0
 			for i := range pods.Items {
-				if slices.ContainsFunc(pods.Items[i].Status.Conditions, func(c corev1.PodCondition) bool {
-					return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-				}) {
+				if podReady(&pods.Items[i]) {
 					ready++
 				}
 			}
