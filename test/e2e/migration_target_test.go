@@ -41,7 +41,8 @@ func TestATargetThatCannotBeHadSaysWhy(t *testing.T) {
 	awaitGone(t, filler)
 
 	t.Run("an image that the node can't get", func(t *testing.T) {
-		configure(t, `{"spec":{"imagePullPolicy":"Always"}}`, `{"spec":{"imagePullPolicy":null}}`)
+		// Of guests' pods alone: that of the spec is for Drydock's own, too.
+		configure(t, `{"spec":{"configuration":{"imagePullPolicy":"Always"}}}`, `{"spec":{"configuration":{"imagePullPolicy":null}}}`)
 		s.isCanceled(newMigration(ns, "stays"), "virt-launcher")
 	})
 	migrated(t, ns, "stays")
