@@ -177,6 +177,7 @@ func TestADrainWithoutVirtAPI(t *testing.T) {
 		t.Error("a user's pod is given the labels that the budget selects by")
 	}
 
+	cordon(t, vmi.Status.NodeName) // and uncordon at the end
 	back := scaleAPI(t, 0)
 	if out, err := drain(t, vmi.Status.NodeName, own, "7s"); err == nil || !strings.Contains(out, "disruption budget") {
 		t.Errorf("without virt-api the drain of a guest ends with %v:\n%s", err, out)

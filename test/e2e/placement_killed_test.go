@@ -263,6 +263,7 @@ func killNode2(t *testing.T) (start func()) {
 // gone to the other node.
 func spread(t *testing.T, app string) {
 	t.Helper()
+	moved := false
 	eventually(t, app+" on "+node1, func(ctx context.Context) error {
 		var pods corev1.PodList
 		if err := cluster.client.List(ctx, &pods, client.InNamespace("kubevirt"), client.MatchingLabels{v1.AppLabel: app}); err != nil {
@@ -273,10 +274,11 @@ func spread(t *testing.T, app string) {
 		switch {
 		case i >= 0 && podReady(&stay[i]):
 			return nil
-		case i < 0 && len(stay) > 1:
+		case i < 0 && len(stay) > 1 && !moved:
+			moved = true
 			return errors.Join(errors.New("all its pods are on the other node"), cluster.client.Delete(ctx, &stay[0]))
 		}
-		return errors.New("its pod is not ready")
+		return errors.New("it has none that is ready")
 	})
 }
 
