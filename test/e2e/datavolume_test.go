@@ -37,6 +37,13 @@ func newDataVolume(ns, name, size string, source cdiv1.DataVolumeSource) *cdiv1.
 	}
 }
 
+// whereItIsUsed has a DataVolume wait for the first pod with its claim, and be on that one's node: filled at once it could be on
+// another, and not be plugged into the guest.
+func whereItIsUsed(dv *cdiv1.DataVolume) *cdiv1.DataVolume {
+	delete(dv.Annotations, layout.AnnImmediate)
+	return dv
+}
+
 func onDevice(dv *cdiv1.DataVolume) *cdiv1.DataVolume {
 	dv.Spec.Storage.VolumeMode = new(corev1.PersistentVolumeBlock)
 	return dv

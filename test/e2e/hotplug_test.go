@@ -69,9 +69,9 @@ func TestVolumesArePluggedAndUnplugged(t *testing.T) {
 func TestAVMBootsFromAHotpluggableDisk(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	create(t, newDataVolume(ns, "root", "64Mi", cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{
+	create(t, whereItIsUsed(newDataVolume(ns, "root", "64Mi", cdiv1.DataVolumeSource{Registry: &cdiv1.DataVolumeSourceRegistry{
 		URL: new("docker://" + guestImage), PullMethod: new(cdiv1.RegistryPullNode),
-	}}))
+	}})))
 	vmi := newVMI(ns, "boots")
 	vmi.Spec.Domain.Devices.Disks[0].Disk.Bus = v1.DiskBusSCSI
 	vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root", Hotpluggable: true}}

@@ -155,7 +155,7 @@ func (m *manifest) staysItself(knew string, first *v1.VirtualMachine) {
 // plugsAndIsSnapshotted plugs a disk into the guest alone, has the VM snapshotted, and takes the disk out.
 func (m *manifest) plugsAndIsSnapshotted(g *guest, first *v1.VirtualMachine) {
 	m.t.Helper()
-	create(m.t, newDataVolume(m.vm.Namespace, "of-a-day", "16Mi", cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}))
+	create(m.t, whereItIsUsed(newDataVolume(m.vm.Namespace, "of-a-day", "16Mi", cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})))
 	do(m.t, m.vm.Namespace, "addvolume", m.vm.Name, "--volume-name=of-a-day")
 	g.gets("of-a-day")
 	m.again(first, "unchanged")
