@@ -27,7 +27,7 @@ test: ## Everything but the soaks: checks, unit tests, API server, whole system 
 
 soak: images ## What takes long: disks are hotplugged and removed for half an hour, watched for gaps and leaks; migrations are interrupted; pods and guests race for a disk (root)
 	hack/test-cluster -timeout 6h -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing|TestMigrationsAreInterruptedAtRandom|TestStorageMigrationsAreInterruptedAtRandom|TestASourceThatIsGoneForGood|TestPodsAndGuestsRaceForADisk' \
-		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500 -migration.kills 900 -migration.volumekills 100 -migration.silence -maintenance.for 2m -maintenance.starts 10000
+		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500 -migration.kills 900 -migration.trios 2 -migration.volumekills 100 -migration.silence -maintenance.for 2m -maintenance.starts 10000
 
 test-versions: images ## Guests migrate between this version and that of BEFORE=<commit>, both ways (root)
 	hack/between-versions '$(BEFORE)'
@@ -47,7 +47,7 @@ system: images ## Tests on an embedded cluster with real guests (root)
 	hack/stage "the embedded Kubernetes" go -C local test -count=1 -tags system ./internal/network ./internal/loop ./internal/csi/... ./system
 	hack/test-cluster
 
-bench: images ## What a VM costs; WHAT=start,api,idle,memory,hotplug,migrate,snapshot,import,scale,up chooses, BENCHFLAGS adds flags (root)
+bench: images ## What a VM costs; WHAT=start,api,idle,memory,hotplug,migrate,snapshot,maintenance,import,scale,up chooses, BENCHFLAGS adds flags (root)
 	hack/bench -what '$(WHAT)' $(BENCHFLAGS)
 
 bench-import: build ## Imports against curl and qemu-img: time, memory, what a killed worker fetches again

@@ -1,7 +1,7 @@
 // Command bench measures what a VM costs on the embedded cluster: time, requests
 // to the API server, memory, and the controllers' work when there are many.
 //
-//	bench -what start,api,idle,memory,hotplug,migrate,snapshot,scale,import,up
+//	bench -what start,api,idle,memory,hotplug,migrate,snapshot,maintenance,scale,import,up
 //
 // It owns the list of benchmarks, the cluster that they run on, and the files of
 // results. What is measured, and how, is in the packages beside it. It changes
@@ -30,6 +30,7 @@ import (
 	"drydock.dev/drydock/bench/hotplug"
 	"drydock.dev/drydock/bench/idle"
 	"drydock.dev/drydock/bench/imports"
+	"drydock.dev/drydock/bench/maintenance"
 	"drydock.dev/drydock/bench/memory"
 	"drydock.dev/drydock/bench/migrate"
 	"drydock.dev/drydock/bench/report"
@@ -52,17 +53,18 @@ type settings struct {
 	what []string
 	out  string
 	// programs is the folder of the built programs.
-	programs string
-	keep     bool
-	start    start.Options
-	api      api.Options
-	idle     idle.Options
-	memory   memory.Options
-	hotplug  hotplug.Options
-	migrate  migrate.Options
-	snapshot snapshot.Options
-	scale    scale.Options
-	imports  imports.Options
+	programs    string
+	keep        bool
+	start       start.Options
+	api         api.Options
+	idle        idle.Options
+	memory      memory.Options
+	hotplug     hotplug.Options
+	migrate     migrate.Options
+	snapshot    snapshot.Options
+	maintenance maintenance.Options
+	scale       scale.Options
+	imports     imports.Options
 }
 
 // benchmarks are all there are, in the order in which they run: what needs no
@@ -76,6 +78,7 @@ func benchmarks(s settings) []benchmark {
 		{name: "hotplug", run: s.hotplug.Run},
 		{name: "migrate", run: s.migrate.Run},
 		{name: "snapshot", run: s.snapshot.Run},
+		{name: "maintenance", run: s.maintenance.Run},
 		{name: "api", run: s.api.Run},
 		{name: "idle", run: s.idle.Run},
 		{name: "scale", run: s.scale.Run},
@@ -107,6 +110,7 @@ func parse(args []string) (settings, error) {
 	s.hotplug.Flags(flags)
 	s.migrate.Flags(flags)
 	s.snapshot.Flags(flags)
+	s.maintenance.Flags(flags)
 	s.scale.Flags(flags)
 	s.imports.Flags(flags)
 	if err := flags.Parse(args); err != nil {

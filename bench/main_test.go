@@ -15,7 +15,7 @@ func TestOnlyWhatThereIsCanBeChosen(t *testing.T) {
 		t.Errorf("two chosen: %v, %v", got, err)
 	}
 	for what, want := range map[string]string{
-		"api,speed": "those there are, are import, memory, start, hotplug, migrate, snapshot, api, idle, scale, up",
+		"api,speed": "those there are, are import, memory, start, hotplug, migrate, snapshot, maintenance, api, idle, scale, up",
 	} {
 		if _, err := choose(what, all); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is refused with %v, want %q in it", what, err, want)

@@ -53,6 +53,39 @@ func VM(vmi *v1.VirtualMachineInstance) *v1.VirtualMachine {
 	}
 }
 
+// boundAtOnce is the embedded cluster's class whose claims need no pod.
+const boundAtOnce = "local-immediate"
+
+// BlockClaim is a small claim of a device that is bound at once.
+func BlockClaim(namespace, name string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: new(boundAtOnce), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			VolumeMode: new(corev1.PersistentVolumeBlock),
+			Resources:  corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("16Mi")}},
+		},
+	}
+}
+
+// AddDisk gives a VM a disk on the claim of that name.
+func AddDisk(vm *v1.VirtualMachine, name string) {
+	spec := &vm.Spec.Template.Spec
+	spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, v1.Disk{
+		Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
+	})
+	spec.Volumes = append(spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}})
+}
+
+// AddDevice gives a pod's only container the device /name, which is a claim.
+func AddDevice(pod *corev1.Pod, name, claim string) {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+	container := &pod.Spec.Containers[0]
+	container.VolumeDevices = append(container.VolumeDevices, corev1.VolumeDevice{Name: name, DevicePath: "/" + name})
+}
+
 // BarePod is a pod of the launcher's image that does nothing, with what every pod
 // has that `kubectl run` makes.
 func BarePod(namespace, name string) *corev1.Pod {

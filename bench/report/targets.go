@@ -34,6 +34,7 @@ var targets = []target{
 	{"snapshot.frozen.held_minus_cut_s", 0.2},
 	{"snapshot.stopped.writes", 12},
 	{"snapshot.stopped.held_minus_cut_s", 0.2},
+	{"maintenance.running_minus_pod_s", 0.3},
 	{"import.ratio", 1.2},
 	{"import.peak_mib", 128},
 	{"import.refetched_percent", 5},

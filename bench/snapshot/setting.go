@@ -7,8 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	v1 "kubevirt.io/api/core/v1"
@@ -21,8 +19,6 @@ const (
 	vmName      = "vm"
 	restored    = "back"
 	restoreName = "to-back"
-	// boundAtOnce is the embedded cluster's class whose claims need no pod.
-	boundAtOnce = "local-immediate"
 	toolsImage  = "drydock.dev/test-tools:devel"
 )
 
@@ -40,23 +36,10 @@ func (s *setting) prepare(ctx context.Context) error {
 	vm := cluster.VM(cluster.VMI(s.namespace, vmName))
 	vm.Spec.RunStrategy = new(v1.RunStrategyHalted)
 	for _, name := range disks {
-		claim := &corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
-			Spec: corev1.PersistentVolumeClaimSpec{
-				StorageClassName: new(boundAtOnce), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				VolumeMode: new(corev1.PersistentVolumeBlock),
-				Resources:  corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("16Mi")}},
-			},
-		}
-		if err := s.cluster.Client.Create(ctx, claim); err != nil {
+		if err := s.cluster.Client.Create(ctx, cluster.BlockClaim(s.namespace, name)); err != nil {
 			return fmt.Errorf("making the claim %s: %w", name, err)
 		}
-		spec := &vm.Spec.Template.Spec
-		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, v1.Disk{
-			Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
-		})
-		spec.Volumes = append(spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
-			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}})
+		cluster.AddDisk(vm, name)
 	}
 	if err := s.cluster.Client.Create(ctx, vm); err != nil {
 		return fmt.Errorf("making the VM: %w", err)
@@ -70,9 +53,7 @@ func (s *setting) pod(name string, claims ...string) *corev1.Pod {
 	container := &pod.Spec.Containers[0]
 	container.Image, container.Command = toolsImage, []string{"sleep", "infinity"}
 	for i, claim := range claims {
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: disks[i], VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
-		container.VolumeDevices = append(container.VolumeDevices, corev1.VolumeDevice{Name: disks[i], DevicePath: "/" + disks[i]})
+		cluster.AddDevice(pod, disks[i], claim)
 	}
 	return pod
 }

@@ -1,0 +1,183 @@
+// Package maintenance measures how long a maintenance pod of a halted VM takes to run, beside what can't be saved: a bare
+// pod with the same claims. The two are measured alternately in one run.
+//
+// It must not judge whether the lock is right: tests do.
+package maintenance
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/bench/audit"
+	"drydock.dev/drydock/bench/cluster"
+	"drydock.dev/drydock/bench/interleave"
+	"drydock.dev/drydock/bench/report"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
+)
+
+// Options are what can be chosen.
+type Options struct {
+	rounds int
+}
+
+// Flags adds the benchmark's flags.
+func (o *Options) Flags(f *flag.FlagSet) {
+	f.IntVar(&o.rounds, "maintenance-rounds", 15, "maintenance: how often the VM is taken to maintenance")
+}
+
+const vmName = "vm"
+
+// disks are the VM's volumes and their claims.
+var disks = []string{"one", "two"}
+
+// settle is how long virt-controller may take to write what it has to say about a VM that was unlocked: events wait for
+// their batch.
+const settle = 3 * time.Second
+
+// Run measures.
+func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
+	ns, remove, err := c.NewNamespace(ctx)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	if err := prepare(ctx, c, ns); err != nil {
+		return err
+	}
+	began := time.Now()
+	for i := range o.rounds + 1 {
+		t := &round{cluster: c, namespace: ns, number: i}
+		if err := t.run(ctx); err != nil {
+			return fmt.Errorf("in round %d: %w", i, err)
+		}
+		if i > 0 { // the first one finds everything cold
+			t.record(r)
+		}
+	}
+	return countWrites(ctx, c, ns, r, began, o.rounds+1)
+}
+
+// prepare makes the claims and the VM, which is halted.
+func prepare(ctx context.Context, c *cluster.Cluster, ns string) error {
+	vm := cluster.VM(cluster.VMI(ns, vmName))
+	vm.Spec.RunStrategy = new(v1.RunStrategyHalted)
+	for _, name := range disks {
+		if err := c.Client.Create(ctx, cluster.BlockClaim(ns, name)); err != nil {
+			return fmt.Errorf("making the claim %s: %w", name, err)
+		}
+		cluster.AddDisk(vm, name)
+	}
+	if _, _, err := c.CreateAndAwait(ctx, vm, &v1.VirtualMachineList{}, isStopped); err != nil {
+		return fmt.Errorf("making the VM: %w", err)
+	}
+	return nil
+}
+
+func isStopped(o client.Object) bool {
+	vm, ok := o.(*v1.VirtualMachine)
+	return ok && vm.Status.PrintableStatus == v1.VirtualMachineStatusStopped
+}
+
+// round starts a maintenance pod and a bare one.
+type round struct {
+	cluster   *cluster.Cluster
+	namespace string
+	number    int
+
+	bare, maintainer, released time.Duration
+}
+
+func (t *round) run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*cluster.Patience)
+	defer cancel()
+	return interleave.Run(ctx, t.number, t.startBare, t.maintain)
+}
+
+func (t *round) record(r *report.Report) {
+	r.Add("maintenance.bare_pod_running_s", "s", t.bare.Seconds())
+	r.Add("maintenance.running_s", "s", t.maintainer.Seconds())
+	r.Add("maintenance.running_minus_pod_s", "s", (t.maintainer - t.bare).Seconds())
+	r.Add("maintenance.released_s", "s", t.released.Seconds())
+	r.Logf("bare pod %.2f s, maintenance pod %.2f s; deleted, and unlocked after %.2f s", t.bare.Seconds(), t.maintainer.Seconds(), t.released.Seconds())
+}
+
+// pod has the claims of both disks.
+func (t *round) pod(name string) *corev1.Pod {
+	pod := cluster.BarePod(t.namespace, name+"-"+strconv.Itoa(t.number))
+	for _, disk := range disks {
+		cluster.AddDevice(pod, disk, disk)
+	}
+	return pod
+}
+
+// startBare starts and ends a bare pod with the claims.
+func (t *round) startBare(ctx context.Context) error {
+	took, err := t.cluster.TimePod(ctx, t.pod("bare"))
+	if err != nil {
+		return fmt.Errorf("starting a bare pod with the claims: %w", err)
+	}
+	t.bare = took
+	return nil
+}
+
+// maintain takes the VM to maintenance, and back.
+func (t *round) maintain(ctx context.Context) error {
+	pod := t.pod("maintainer")
+	pod.Labels = map[string]string{layout.MaintenanceForLabel: vmName}
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	began, ended, err := t.cluster.CreateAndAwait(ctx, pod, &corev1.PodList{}, cluster.Running)
+	if err != nil {
+		return fmt.Errorf("starting a maintenance pod: %w", err)
+	}
+	t.maintainer = ended.Sub(began)
+	began = time.Now()
+	if err := t.cluster.DeleteAndAwait(ctx, pod); err != nil {
+		return err
+	}
+	unlocked, err := t.cluster.Watch(ctx, &v1.VirtualMachineList{}, t.namespace, cluster.Named(vmName), func(_ watch.EventType, o client.Object) bool {
+		vm, ok := o.(*v1.VirtualMachine)
+		if !ok {
+			return false
+		}
+		_, locked := lock.Of(vm)
+		return !locked && isStopped(vm)
+	})
+	if err == nil {
+		err = <-unlocked
+	}
+	if err != nil {
+		return fmt.Errorf("waiting for the VM to be unlocked: %w", err)
+	}
+	t.released = time.Since(began)
+	return nil
+}
+
+// countWrites adds what Drydock has written for each maintenance.
+func countWrites(ctx context.Context, c *cluster.Cluster, ns string, r *report.Report, began time.Time, rounds int) error {
+	if err := cluster.Wait(ctx, settle); err != nil {
+		return err
+	}
+	logs, err := c.AuditLogs(ctx)
+	if err != nil {
+		return err
+	}
+	requests, err := audit.Since(logs, began)
+	if err != nil {
+		return err
+	}
+	requests = audit.Of(requests, func(q audit.Request) bool { return q.Namespace == ns })
+	r.Add("maintenance.writes", "requests", float64(audit.Count(requests, audit.Write))/float64(rounds))
+	for _, line := range audit.Sums(requests) {
+		r.Logf("%s", line)
+	}
+	return nil
+}
