@@ -50,12 +50,14 @@ const (
 )
 
 func TestTheGuestSeesWhatTheSpecSays(t *testing.T) {
+	t.Parallel()
 	files := buildGuest(t, guest.Cloud)
 	for firmware, bootloader := range map[string]string{
 		"bios": "",
 		"efi":  ", bootloader: {efi: {secureBoot: false}}",
 	} {
 		t.Run(firmware, func(t *testing.T) {
+			t.Parallel()
 			p := newPod(t)
 			vmi := parse(t, fmt.Sprintf(diskVMI, uuid, bootloader))
 			p.place(files.Disk, filepath.Join(layout.VolumeDir("root"), layout.ContainerDiskDir, "guest.qcow2"))
@@ -120,6 +122,7 @@ func bootKernel(t *testing.T, flavor guest.Flavor, domain, devices string) *pod 
 }
 
 func TestSIGTERMPressesThePowerButtonAndTheGuestFollows(t *testing.T) {
+	t.Parallel()
 	p := bootKernel(t, guest.Cloud, "\n    cpu: {cores: 2, threads: 2}", "")
 	p.prints("guestinfo cpus", "4 sockets=1 cores=2 threads=2")
 	if err := p.program.Process.Signal(syscall.SIGTERM); err != nil {
@@ -129,6 +132,7 @@ func TestSIGTERMPressesThePowerButtonAndTheGuestFollows(t *testing.T) {
 }
 
 func TestAGuestThatIsStillBootingIsAskedAgain(t *testing.T) {
+	t.Parallel()
 	files := buildGuest(t, guest.Cloud)
 	p := newPod(t)
 	p.place(files.Kernel, layout.KernelBootDir+"/boot/vmlinuz")
@@ -141,11 +145,13 @@ func TestAGuestThatIsStillBootingIsAskedAgain(t *testing.T) {
 }
 
 func TestAPanicIsSeen(t *testing.T) {
+	t.Parallel()
 	for name, devices := range map[string]string{
 		"by default":     "",
 		"by the PCI one": ", panicDevices: [{model: pvpanic}]",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := bootKernel(t, guest.Cloud, "", devices)
 			p.send("panic")
 			p.exits(launch.ReasonGuestPanicked)
@@ -154,6 +160,7 @@ func TestAPanicIsSeen(t *testing.T) {
 }
 
 func TestARebootIsTheGuestsOwnAffair(t *testing.T) {
+	t.Parallel()
 	p := bootKernel(t, guest.Cloud, "", "")
 	p.prints("touch /tmp/was-here; ls /tmp/was-here", "/tmp/was-here")
 	p.send("reboot")
@@ -165,12 +172,14 @@ func TestARebootIsTheGuestsOwnAffair(t *testing.T) {
 }
 
 func TestARebootEndsAMachineThatIsToTerminate(t *testing.T) {
+	t.Parallel()
 	p := bootKernel(t, guest.Cloud, "\n    rebootPolicy: Terminate", "")
 	p.send("reboot")
 	p.exits(launch.ReasonGuestShutdown)
 }
 
 func TestPausedAtStart(t *testing.T) {
+	t.Parallel()
 	files := buildGuest(t, guest.Cloud)
 	p := newPod(t)
 	p.place(files.Kernel, layout.KernelBootDir+"/boot/vmlinuz")
@@ -188,6 +197,7 @@ func TestPausedAtStart(t *testing.T) {
 }
 
 func TestTheWatchdogEndsAGuestThatHangs(t *testing.T) {
+	t.Parallel()
 	p := bootKernel(t, guest.Full, "", ", watchdog: {name: dog, i6300esb: {action: poweroff}}")
 	p.prints("ls /dev/watchdog0", "/dev/watchdog0")
 	// Nobody feeds it after this.
@@ -196,6 +206,7 @@ func TestTheWatchdogEndsAGuestThatHangs(t *testing.T) {
 }
 
 func TestOldGuestsFindTheirDevices(t *testing.T) {
+	t.Parallel()
 	files := buildGuest(t, guest.Full)
 	p := newPod(t)
 	p.place(files.Kernel, layout.KernelBootDir+"/boot/vmlinuz")

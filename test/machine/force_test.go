@@ -54,6 +54,7 @@ func (p *pod) cleared(name string, want diskhotplug.Stage) {
 // it. What it has written is on the disk; what it writes afterwards fails, and does
 // not stop it, although that is what its error policy says about storage that fails.
 func TestAGuestLosesADiskThatItDoesNotLetGoOf(t *testing.T) {
+	t.Parallel()
 	p, vmi := bootFrom(t, "acpiphp.disable=1", "")
 	p.plugged(vmi, "vol", v1.DiskBusVirtio, 4<<20)
 	p.prints("echo 1 >/sys/bus/pci/rescan; echo looked", "looked")
@@ -91,6 +92,7 @@ func TestAGuestLosesADiskThatItDoesNotLetGoOf(t *testing.T) {
 // TestALockedTrayKeepsItsMedium: as long as the guest has the drive open, it keeps
 // the tray shut, and only force takes the medium out.
 func TestALockedTrayKeepsItsMedium(t *testing.T) {
+	t.Parallel()
 	p, vmi := bootFrom(t, "", ", disks: [{name: cd, cdrom: {bus: scsi}}]")
 	for _, force := range []bool{false, true} {
 		text := fmt.Sprint("medium-", force)

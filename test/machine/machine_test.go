@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,8 +72,13 @@ func TestMain(m *testing.M) {
 // launcherProgram is the virt-launcher under test.
 var launcherProgram string
 
+// building is held by the one test that builds a guest: the others find it built.
+var building sync.Mutex
+
 func buildGuest(t *testing.T, flavor guest.Flavor) guest.Files {
 	t.Helper()
+	building.Lock()
+	defer building.Unlock()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	files, err := guest.Build(ctx, buildCache, flavor)

@@ -139,6 +139,7 @@ func (p *pod) awaits(serial string, there bool) {
 // caches all the time; others are plugged and unplugged on both buses. PCI disks go when the
 // guest's kernel agrees. Nothing of them stays in QEMU.
 func TestDisksComeAndGoWhileTheGuestWrites(t *testing.T) {
+	t.Parallel()
 	files := buildGuest(t, guest.Cloud)
 	p := newPod(t)
 	p.place(files.Kernel, "/var/run/kubevirt-kernel-boot/boot/vmlinuz")

@@ -34,6 +34,7 @@ spec:
 // TestSecureBootTakesWhatIsSignedAndNothingElse boots a disk whose loader, kernel and modules are signed by whom the
 // kept variables have keys of, and sees the firmware refuse one that is not signed.
 func TestSecureBootTakesWhatIsSignedAndNothingElse(t *testing.T) {
+	t.Parallel()
 	files := buildGuest(t, guest.Cloud)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
@@ -50,6 +51,7 @@ func TestSecureBootTakesWhatIsSignedAndNothingElse(t *testing.T) {
 // TestAGuestEnrollsKeysOfItsOwner starts a guest with no keys and without Secure Boot, and has it enroll its owner's. From the
 // next start on, with Secure Boot, the firmware boots what the owner has signed, and nothing of Microsoft's.
 func TestAGuestEnrollsKeysOfItsOwner(t *testing.T) {
+	t.Parallel()
 	files := buildGuest(t, guest.Cloud)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()

@@ -55,6 +55,7 @@ const enroll = `printf '\047\0\0\0` +
 	`\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0` + enrolled + `' > ` + efiKeys
 
 func TestWhatIsKeptOutlivesTheGuest(t *testing.T) {
+	t.Parallel()
 	files := buildGuest(t, guest.Cloud)
 	vmi := parse(t, keptVMI)
 	claim := t.TempDir()
