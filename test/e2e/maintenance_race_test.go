@@ -56,21 +56,20 @@ const (
 // is started at least. Not parallel: it breaks what the other tests stand on.
 func TestPodsAndGuestsRaceForADisk(t *testing.T) {
 	r := newRace(t)
-	watched := watchLocks(t, r.disk)
 	r.createVM(t)
 	r.endsAHolder(t)
 	r.crowdIn(t)
 	r.run(t)
 	took := time.Since(r.began)
 	r.settles(t)
-	watched.stop()
+	r.watched.stop()
 	r.starts(t)
 	t.Logf("figure maintenance: in %v %d starts, %d accepted and %d refused; %d pods were made, of which %d had the disk; from outside %d pods and %d guests were seen to have it",
-		took.Round(time.Second), r.fired.Load(), r.accepted.Load(), r.refused.Load(), r.pods.Load(), r.disk.holders(t), watched.pods, watched.guests)
+		took.Round(time.Second), r.fired.Load(), r.accepted.Load(), r.refused.Load(), r.pods.Load(), r.disk.holders(t), r.watched.pods.Load(), r.watched.guests.Load())
 	if wrong := r.disk.read(t, "wrong"); wrong != "" {
 		t.Errorf("maintenance pods say of the disk:\n%s", wrong)
 	}
-	if watched.pods == 0 || watched.guests == 0 || r.refused.Load() == 0 || r.accepted.Load() == 0 {
+	if !r.raced() {
 		t.Error("there was no race: nobody had the disk, or no start was accepted, or none refused")
 	}
 }
@@ -79,6 +78,7 @@ func TestPodsAndGuestsRaceForADisk(t *testing.T) {
 type race struct {
 	ns       string
 	disk     contested
+	watched  *lockWatch
 	virt     *vclient.Client
 	pulses   *pulses
 	seed     uint64
@@ -107,6 +107,7 @@ func newRace(t *testing.T) *race {
 	}
 	t.Logf("the seed is %d (-maintenance.seed)", r.seed)
 	r.pulses = feelPulses(t, ns)
+	r.watched = watchLocks(t, r.disk)
 	return r
 }
 
@@ -136,9 +137,16 @@ func (r *race) run(t *testing.T) {
 	all.Wait()
 }
 
-// goesOn reports whether the race is not over yet.
+// goesOn reports whether the race is not over yet. A short one goes on until there was a race: a guest that is started
+// may be stopped again before it has the disk.
 func (r *race) goesOn() bool {
-	return !r.failed.Load() && (time.Since(r.began) < *raceFor || r.fired.Load() < r.races)
+	took := time.Since(r.began)
+	return !r.failed.Load() && (took < *raceFor || r.fired.Load() < r.races || !r.raced() && took < patience)
+}
+
+// raced reports whether pods and guests were both seen to have the disk, and starts were accepted and refused.
+func (r *race) raced() bool {
+	return r.watched.pods.Load() > 0 && r.watched.guests.Load() > 0 && r.refused.Load() > 0 && r.accepted.Load() > 0
 }
 
 // createVM creates the VM, whose guest has a pulse and a lease on the disk.
@@ -501,8 +509,8 @@ func (c contested) holders(t *testing.T) int { return strings.Count(c.read(t, "h
 // lockWatch looks at the kernel's locks again and again.
 type lockWatch struct {
 	stop func()
-	// pods and guests is how many were seen to take the disk; they are known after stop.
-	pods, guests int
+	// pods and guests is how many were seen to take the disk.
+	pods, guests atomic.Int64
 }
 
 // watchLocks begins to look. A pod and a guest must never have the disk at once. The nodes are namespaces of this machine.
@@ -528,10 +536,10 @@ func watchLocks(t *testing.T, disk contested) *lockWatch {
 				t.Errorf("a pod and a guest have the disk at once, says the kernel:\n%s", locks)
 			}
 			if byPod && !hadPod {
-				w.pods++
+				w.pods.Add(1)
 			}
 			if byGuest && !hadGuest {
-				w.guests++
+				w.guests.Add(1)
 			}
 			hadPod, hadGuest = byPod, byGuest
 		}

@@ -23,7 +23,8 @@ import (
 
 var (
 	// A long run asks for more than every run can afford: see `make soak`.
-	killsFor = flag.Int("migration.kills", 20, "how many strikes interrupt migrations at a random moment")
+	killsFor = flag.Int("migration.kills", 10, "how many strikes interrupt migrations at a random moment")
+	trios    = flag.Int("migration.trios", 1, "how many times three guests migrate meanwhile")
 	seedFlag = flag.Uint64("migration.seed", 0, "what the random moments and victims come from; 0 for a new one")
 )
 
@@ -42,13 +43,11 @@ const (
 func TestMigrationsAreInterruptedAtRandom(t *testing.T) {
 	ns := newNamespace(t)
 	c := newCampaign(t, ns, map[string]int{guestMigration: *killsFor})
-	for i := range 4 {
-		name := fmt.Sprintf("shared-%d", i)
-		c.lane(newMigratableVM(t, ns, name), "vda")
-	}
-	for i := range 2 {
-		name := fmt.Sprintf("pod-%d", i)
-		c.lane(newPodDiskVM(t, ns, name), "vda", "vdb")
+	for i := range *trios {
+		for j := range 2 {
+			c.lane(newMigratableVM(t, ns, fmt.Sprintf("shared-%d-%d", i, j)), "vda")
+		}
+		c.lane(newPodDiskVM(t, ns, fmt.Sprintf("pod-%d", i)), "vda", "vdb")
 	}
 	c.run(t)
 }
@@ -201,9 +200,11 @@ type lane struct {
 	kind    string
 	victims []victim
 	random  *rand.Rand
-	// begin begins a migration. If settled is not nil, it is called when one has ended and the guest goes on.
+	// begin begins a migration. If settled is not nil, it is called when one has ended and the guest goes on, and
+	// rest, if it is not nil, when nothing is struck any more: it waits until the guest is where it stays.
 	begin   func() *v1.VirtualMachineInstanceMigration
 	settled func(after string)
+	rest    func()
 
 	t *testing.T
 	// span is how long its last migration took that succeeded, or its first one.
@@ -238,6 +239,9 @@ func (l *lane) run(t *testing.T) {
 	<-l.calm
 	if l.boot != first {
 		return // its disks may have been made anew
+	}
+	if l.rest != nil {
+		l.rest()
 	}
 	g = login(t, l.ns, l.vm.Name)
 	for disk, want := range before {

@@ -23,7 +23,7 @@ import (
 )
 
 // A long run asks for more than every run can afford.
-var volumeKills = flag.Int("migration.volumekills", 6, "how many storage migrations are interrupted at a random moment")
+var volumeKills = flag.Int("migration.volumekills", 4, "how many storage migrations are interrupted at a random moment")
 
 // dataSize is the size of a local VM's second disk, pluggedSize that of one that is plugged in.
 const dataSize, pluggedSize = "48Mi", "16Mi"
@@ -335,7 +335,7 @@ type moving struct {
 // hand which claims count.
 func (c *campaign) storageLane(vm *v1.VirtualMachine, disks ...string) {
 	s := &moving{lane: c.lane(vm, disks...)}
-	s.kind, s.begin, s.settled = storageMigration, s.next, s.consistent
+	s.kind, s.begin, s.settled, s.rest = storageMigration, s.next, s.consistent, s.arrive
 	s.victims = nil
 	for _, v := range ownVictims() {
 		if v.with != always {
@@ -375,6 +375,15 @@ func (s *moving) next() *v1.VirtualMachineInstanceMigration {
 // consistent waits until the guest's claims agree.
 func (s *moving) consistent(after string) {
 	s.hasArrived(awaitConsistent(s.t, s.ns, s.vm.Name, after, s.from, s.to))
+}
+
+// arrive waits until the guest is on the claims that it was to move to: Drydock migrates it again by itself, and a
+// console that is open meanwhile ends.
+func (s *moving) arrive() {
+	if s.to != nil {
+		awaitOnClaims(s.t, s.ns, s.vm.Name, s.to)
+		s.to = nil
+	}
 }
 
 // hasArrived reports whether the guest is on its new claims, and waits until nothing else is left.
