@@ -25,7 +25,7 @@ func TestAVolumeIsForcedOutOfAGuestThatRefuses(t *testing.T) {
 	vmi := onNode1(newVMI(ns, "refuses"))
 	vmi.Spec.Domain.Devices.Disks, vmi.Spec.Volumes = nil, nil
 	vmi.Spec.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{
-		KernelArgs: "console=ttyS0 no_timer_check acpiphp.disable=1",
+		KernelArgs: "console=ttyS0 no_timer_check cryptomgr.notests acpiphp.disable=1",
 		Container:  &v1.KernelBootContainer{Image: guestKernelImage, KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd.img"},
 	}}
 	g := boot(t, vmi)

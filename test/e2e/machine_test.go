@@ -130,7 +130,7 @@ func TestGuestBoots(t *testing.T) {
 func fromKernel(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.Domain.Devices.Disks, vmi.Spec.Volumes = nil, nil
 	vmi.Spec.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{
-		KernelArgs: "console=ttyS0 no_timer_check",
+		KernelArgs: "console=ttyS0 no_timer_check cryptomgr.notests",
 		Container:  &v1.KernelBootContainer{Image: guestKernelImage, KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd.img"},
 	}}
 }

@@ -44,7 +44,7 @@ func newMigratableVM(t *testing.T, ns, name string) *v1.VirtualMachine {
 // count has the guest count, in memory and on its disk, until it ends.
 func (g *guest) count() {
 	g.t.Helper()
-	g.run(`mkdir -p /run/count; (i=0; while :; do i=$((i+1)); echo $i >/run/count/memory; echo $i >/count; sleep 0.05; done) >/dev/null 2>&1 &`)
+	g.run(`mkdir -p /run/count; (i=0; while :; do i=$((i+1)); echo $i >/run/count/memory; echo $i >/count; sleep 0.2; done) >/dev/null 2>&1 &`)
 }
 
 // counted is how far the guest has counted in memory.

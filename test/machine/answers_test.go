@@ -21,7 +21,7 @@ spec:
     firmware:
       uuid: ` + uuid + `
       kernelBoot:
-        kernelArgs: console=ttyS0 quiet no_timer_check
+        kernelArgs: console=ttyS0 quiet no_timer_check cryptomgr.notests
         container: {image: test-guest-kernel, kernelPath: /boot/vmlinuz, initrdPath: /boot/initrd.img}
     memory: {guest: 160Mi}
     devices:

@@ -19,7 +19,7 @@ const (
 	// journalBlock is the size of a journal's blocks, and journalBlocks how many it has, at the end of its disk.
 	journalBlock, journalBlocks = 4096, 8
 	// journalInterval is the time between two blocks.
-	journalInterval = 20 * time.Millisecond
+	journalInterval = 50 * time.Millisecond
 )
 
 // diskJournal writes numbered blocks to the end of each disk, one place after the other, until it is killed; or it
