@@ -19,7 +19,7 @@ import (
 )
 
 // AuthorityEntry is the entry of a rotated Secret with its authority's
-// certificate.
+// certificate, and after it those of the authorities before it that are still trusted.
 const AuthorityEntry = "ca.crt"
 
 // keptAuthorities bounds how many authorities of one Secret are trusted at a
@@ -37,17 +37,21 @@ type publisher struct {
 	client client.Client
 }
 
-func addPublisher(mgr manager.Manager) error {
-	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
+// ours are the Secrets that hold Drydock's certificates.
+func ours() predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		switch o.GetName() {
 		case APISecret, HandlerAuthoritySecret, HandlerClientSecret, UploadSecret:
 			return true
 		}
 		return false
 	})
+}
+
+func addPublisher(mgr manager.Manager) error {
 	err := builder.ControllerManagedBy(mgr).
 		Named("trust").
-		Watches(&corev1.Secret{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(ours)).
+		Watches(&corev1.Secret{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(ours())).
 		Complete(&publisher{client: mgr.GetClient()})
 	if err != nil {
 		return fmt.Errorf("adding the publisher of authorities: %w", err)
@@ -85,7 +89,7 @@ func (p *publisher) Reconcile(ctx context.Context, request reconcile.Request) (r
 	return reconcile.Result{}, nil
 }
 
-// mergeAuthorities puts the newest authority before the ones trusted so far,
+// mergeAuthorities puts the newest authorities before the ones trusted so far,
 // without those that have expired or are too many.
 func mergeAuthorities(newest, trusted []byte, now time.Time) []byte {
 	var merged bytes.Buffer

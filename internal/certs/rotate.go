@@ -2,9 +2,11 @@ package certs
 
 import (
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +23,7 @@ type Injected struct {
 	APIServices        []string
 }
 
-// Add has mgr make the certificates, rotate them before they expire, inject
+// Add has mgr make the certificates, renew them before they expire, inject
 // virt-api's authority and publish the authorities of all. The channel is
 // closed once kube-apiserver has been told virt-api's authority.
 //
@@ -34,12 +36,13 @@ func Add(mgr manager.Manager, injected Injected) (<-chan struct{}, error) {
 		return nil, err
 	}
 	api := newRotator(APISecret, x509.ExtKeyUsageServerAuth, injected.webhooks())
-	for _, r := range []*rotator.CertRotator{
+	rotators := []*rotator.CertRotator{
 		api,
 		newRotator(HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth, nil),
 		newRotator(HandlerClientSecret, x509.ExtKeyUsageClientAuth, nil),
 		newRotator(UploadSecret, x509.ExtKeyUsageClientAuth, nil),
-	} {
+	}
+	for _, r := range rotators {
 		r.CertDir = dir
 		if err := rotator.AddRotator(mgr, r); err != nil {
 			return nil, fmt.Errorf("adding the rotation of Secret %s: %w", r.SecretKey, err)
@@ -48,7 +51,7 @@ func Add(mgr manager.Manager, injected Injected) (<-chan struct{}, error) {
 	if err := mgr.Add(&retirement{client: mgr.GetClient(), reader: mgr.GetAPIReader()}); err != nil {
 		return nil, fmt.Errorf("adding the removal of what is no longer used: %w", err)
 	}
-	return api.IsReady, addPublisher(mgr)
+	return api.IsReady, errors.Join(addPublisher(mgr), addRenewer(mgr, rotators))
 }
 
 func newRotator(secret string, usage x509.ExtKeyUsage, webhooks []rotator.WebhookInfo) *rotator.CertRotator {
@@ -64,6 +67,10 @@ func newRotator(secret string, usage x509.ExtKeyUsage, webhooks []rotator.Webhoo
 		CertName:       corev1.TLSCertKey,
 		KeyName:        corev1.TLSPrivateKeyKey,
 		ControllerName: "cert-rotator-" + secret,
+		// It makes what is missing, and what has expired while no virt-api was there. Before that the renewer is.
+		CaCertDuration:     clusterconfig.DefaultAuthorityDuration,
+		ServerCertDuration: clusterconfig.DefaultCertificateDuration,
+		LookaheadInterval:  time.Second,
 	}
 	if secret == APISecret {
 		// The upload proxy serves with the same certificate.

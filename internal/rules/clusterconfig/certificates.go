@@ -1,0 +1,121 @@
+package clusterconfig
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Defaults of certificateRotateStrategy.
+const (
+	DefaultAuthorityDuration   = 10 * 365 * 24 * time.Hour
+	DefaultCertificateDuration = 365 * 24 * time.Hour
+	// maxOverlap is how long before its end at most a certificate is replaced, unless the KubeVirt object says when.
+	maxOverlap = 90 * 24 * time.Hour
+)
+
+// minCertificateStep is the least time between two rotations, and between a rotation and the end of what is replaced. Workers
+// get their certificate of a new authority within ten minutes.
+const minCertificateStep = 20 * time.Minute
+
+// Lifetime is how long a certificate is good, and how long before its end it is replaced.
+type Lifetime struct {
+	Duration, RenewBefore time.Duration
+}
+
+// Certificates are the lifetimes of Drydock's own certificates and of the authorities that sign them
+// (certificateRotateStrategy.selfSigned).
+type Certificates struct {
+	Authority, Certificate Lifetime
+}
+
+// DefaultCertificates are those where the KubeVirt object says nothing.
+func DefaultCertificates() Certificates {
+	return Certificates{
+		Authority:   Lifetime{DefaultAuthorityDuration, maxOverlap},
+		Certificate: Lifetime{DefaultCertificateDuration, DefaultCertificateDuration / 5},
+	}
+}
+
+// CertificatesOf returns what a KubeVirt object says, which may be nil. If that can't be used, the defaults count, and the
+// errors say what is wrong. Admission refuses such an object, while it is there.
+func CertificatesOf(kv *v1.KubeVirt) (Certificates, field.ErrorList) {
+	if kv == nil || kv.Spec.CertificateRotationStrategy.SelfSigned == nil {
+		return DefaultCertificates(), nil
+	}
+	set, path := kv.Spec.CertificateRotationStrategy.SelfSigned, field.NewPath("spec", "certificateRotateStrategy", "selfSigned")
+	older := set.CARotateInterval != nil || set.CAOverlapInterval != nil || set.CertRotateInterval != nil
+	if older && (set.CA != nil || set.Server != nil) {
+		return DefaultCertificates(), field.ErrorList{field.Forbidden(path,
+			"caRotateInterval, caOverlapInterval and certRotateInterval are the older form of ca and server; leave them out")}
+	}
+	authority, certificate := lifetimesOf(set, path)
+	out := Certificates{
+		Authority: authority.or(DefaultAuthorityDuration),
+	}
+	out.Certificate = certificate.or(min(DefaultCertificateDuration, max(out.Authority.Duration/2, 2*minCertificateStep)))
+	errs := append(authority.check(out.Authority), certificate.check(out.Certificate)...)
+	// An authority is trusted beside two that follow it. The next is there early, and not so early that there are more.
+	if most := out.Authority.Duration / 5 * 4; len(errs) == 0 && out.Authority.RenewBefore > most {
+		errs = append(errs, field.Invalid(authority.renewBeforeAt, out.Authority.RenewBefore.String(),
+			fmt.Sprintf("must be at most %s, four fifths of the authority's duration", most)))
+	}
+	if len(errs) == 0 && out.Certificate.Duration > out.Authority.Duration {
+		errs = append(errs, field.Invalid(certificate.durationAt, out.Certificate.Duration.String(),
+			fmt.Sprintf("must be at most %s, the duration of the authority that signs", out.Authority.Duration)))
+	}
+	if len(errs) > 0 {
+		return DefaultCertificates(), errs
+	}
+	return out, nil
+}
+
+// asked is a lifetime as the KubeVirt object has it; nil is not set.
+type asked struct {
+	duration, renewBefore     *metav1.Duration
+	durationAt, renewBeforeAt *field.Path
+}
+
+// lifetimesOf reads the newer form, or the older one.
+func lifetimesOf(set *v1.KubeVirtSelfSignConfiguration, path *field.Path) (authority, certificate asked) {
+	if set.CA == nil && set.Server == nil {
+		return asked{set.CARotateInterval, set.CAOverlapInterval, path.Child("caRotateInterval"), path.Child("caOverlapInterval")},
+			asked{set.CertRotateInterval, nil, path.Child("certRotateInterval"), path.Child("certRotateInterval")}
+	}
+	read := func(config *v1.CertConfig, at *field.Path) asked {
+		a := asked{durationAt: at.Child("duration"), renewBeforeAt: at.Child("renewBefore")}
+		if config != nil {
+			a.duration, a.renewBefore = config.Duration, config.RenewBefore
+		}
+		return a
+	}
+	return read(set.CA, path.Child("ca")), read(set.Server, path.Child("server"))
+}
+
+// or fills in what is not set. What is replaced overlaps with what follows for a fifth of its time, and not for more than
+// where nothing is set.
+func (a asked) or(duration time.Duration) Lifetime {
+	if a.duration != nil {
+		duration = a.duration.Duration
+	}
+	l := Lifetime{duration, min(max(duration/5, minCertificateStep), maxOverlap)}
+	if a.renewBefore != nil {
+		l.RenewBefore = a.renewBefore.Duration
+	}
+	return l
+}
+
+// check says what is wrong with a lifetime by itself.
+func (a asked) check(l Lifetime) field.ErrorList {
+	if l.Duration < 2*minCertificateStep {
+		return field.ErrorList{field.Invalid(a.durationAt, l.Duration.String(), fmt.Sprintf("must be at least %s", 2*minCertificateStep))}
+	}
+	if most := l.Duration - minCertificateStep; l.RenewBefore < minCertificateStep || l.RenewBefore > most {
+		return field.ErrorList{field.Invalid(a.renewBeforeAt, l.RenewBefore.String(),
+			fmt.Sprintf("must be at least %s, and at most %s for a duration of %s", minCertificateStep, most, l.Duration))}
+	}
+	return nil
+}
