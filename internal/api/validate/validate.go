@@ -328,5 +328,6 @@ func KubeVirt(kv, old *v1.KubeVirt) field.ErrorList {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(clusterconfig.MachineTypesAnnotation),
 			kv.Annotations[clusterconfig.MachineTypesAnnotation], err.Error()))
 	}
-	return append(errs, configuration(&kv.Spec, spec)...)
+	_, wrong := clusterconfig.CertificatesOf(kv)
+	return append(append(errs, configuration(&kv.Spec, spec)...), wrong...)
 }

@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/components"
 )
 
@@ -46,6 +47,9 @@ func (r *Reconciler) configure(ctx context.Context, kv *v1.KubeVirt) (refused st
 			return "", err
 		}
 		texts = append(texts, text...)
+	}
+	if _, wrong := clusterconfig.CertificatesOf(kv); len(wrong) > 0 {
+		texts = append(texts, fmt.Sprintf("certificates have the default lifetimes: %v", wrong.ToAggregate()))
 	}
 	return strings.Join(texts, separatorOfComponents), nil
 }
