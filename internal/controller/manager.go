@@ -35,10 +35,12 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/cdi"
+	"drydock.dev/drydock/internal/controller/kubevirt"
 	"drydock.dev/drydock/internal/controller/lenient"
 	"drydock.dev/drydock/internal/controller/snapshot"
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
+	"drydock.dev/drydock/internal/rules/components"
 	"drydock.dev/drydock/internal/rules/datavolume"
 	"drydock.dev/drydock/internal/rules/instancetype"
 )
@@ -185,6 +187,7 @@ func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache
 			&appsv1.Deployment{}:            {Namespaces: deployments},
 			cdi.Definition():                {Transform: nameAndLabels},
 			snapshot.Content():              {Transform: nameAndLabels},
+			kubevirt.UsersRole():            {Label: labels.SelectorFromSet(components.RoleLabels())},
 			&appsv1.DaemonSet{}:             {Namespaces: own},
 		},
 	}, nil

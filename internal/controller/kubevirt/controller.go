@@ -1,8 +1,8 @@
 // Package kubevirt is the loop that has Drydock's own workloads be as the KubeVirt object
 // says, and reports in its status whether Drydock serves.
 //
-// It owns that status, and of the workloads the fields that the KubeVirt object speaks of
-// (package components). It must not deploy anything: the manifests do. The object's
+// It owns that status, of the workloads the fields that the KubeVirt object speaks of, and whether the
+// roles for users extend those of Kubernetes (package components). It must not deploy anything: the manifests do. The object's
 // configuration is read by the components that need it (package clusterconfig).
 package kubevirt
 
@@ -64,6 +64,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&appsv1.Deployment{}, theOne).
 		Watches(&appsv1.DaemonSet{}, theOne).
 		WatchesMetadata(cdi.Definition(), theOne, builder.WithPredicates(cdi.Decisive())).
+		WatchesMetadata(UsersRole(), theOne, builder.WithPredicates(aggregatedRole())).
 		Complete(r)
 }
 

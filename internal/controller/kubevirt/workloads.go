@@ -48,6 +48,11 @@ func (r *Reconciler) configure(ctx context.Context, kv *v1.KubeVirt) (refused st
 		}
 		texts = append(texts, text...)
 	}
+	text, err := r.aggregate(ctx, kv)
+	if err != nil {
+		return "", err
+	}
+	texts = append(texts, text...)
 	if _, wrong := clusterconfig.CertificatesOf(kv); len(wrong) > 0 {
 		texts = append(texts, fmt.Sprintf("certificates have the default lifetimes: %v", wrong.ToAggregate()))
 	}

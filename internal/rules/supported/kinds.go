@@ -251,5 +251,5 @@ var configurationTable = table{
 	"configuration.instancetype.referencePolicy":                                                           only("reference", "expand", "expandAll"),
 	"configuration.hypervisors":                                                                            idle("guests run with KVM, or emulated"),
 	"configuration.changedBlockTrackingLabelSelectors":                                                     idle("there are no backups by changed blocks; snapshots are whole"),
-	"configuration.roleAggregationStrategy":                                                                only("AggregateToDefault"),
+	"configuration.roleAggregationStrategy":                                                                only("AggregateToDefault", "Manual").because("with Manual the roles admin, edit and view of Kubernetes say nothing of VMs; bind users to kubevirt.io:admin, :edit or :view"),
 }

@@ -1,0 +1,62 @@
+package kubevirt
+
+import (
+	"context"
+	"fmt"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"drydock.dev/drydock/internal/rules/components"
+)
+
+// UsersRole is one of the ClusterRoles that are for users. Of them nothing but metadata is looked at.
+func UsersRole() *metav1.PartialObjectMetadata {
+	role := &metav1.PartialObjectMetadata{}
+	role.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"))
+	return role
+}
+
+func aggregatedRole() predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(role client.Object) bool { return components.AggregatedRole(role.GetName()) })
+}
+
+// aggregate has the ClusterRoles for users extend those of Kubernetes, or not, as the KubeVirt object says. What can't be
+// done is returned as texts. A policy (config/rbac/role-policy.yaml) lets virt-controller change nothing else of them.
+func (r *Reconciler) aggregate(ctx context.Context, kv *v1.KubeVirt) (refused []string, err error) {
+	roles := &metav1.PartialObjectMetadataList{}
+	roles.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("ClusterRoleList"))
+	if err := r.Client.List(ctx, roles, client.MatchingLabels(components.RoleLabels())); err != nil {
+		return nil, fmt.Errorf("listing the roles for users: %w", err)
+	}
+	for i := range roles.Items {
+		role := &roles.Items[i]
+		if !components.AggregatedRole(role.Name) {
+			continue
+		}
+		patch, err := components.Aggregation(role, kv)
+		if err != nil {
+			return nil, err
+		}
+		if patch == nil {
+			continue
+		}
+		changed := UsersRole()
+		changed.Name = role.Name
+		err = r.Client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, patch))
+		switch {
+		case err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+			// It has changed, which the watch tells.
+		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+			refused = append(refused, fmt.Sprintf("ClusterRole %s: %v", role.Name, err))
+		default:
+			return nil, fmt.Errorf("labeling the ClusterRole %s: %w", role.Name, err)
+		}
+	}
+	return refused, nil
+}

@@ -1,0 +1,79 @@
+package components
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	// rolePrefix is that of the ClusterRoles which extend those of Kubernetes that have the rest of the name.
+	rolePrefix = "kubevirt.io:"
+	// aggregatesTo is the prefix of the labels by which they do.
+	aggregatesTo = "rbac.authorization.k8s.io/aggregate-to-"
+)
+
+// AggregatedRole reports whether a ClusterRole of Drydock's extends one of Kubernetes.
+func AggregatedRole(name string) bool {
+	switch name {
+	case rolePrefix + "admin", rolePrefix + "edit", rolePrefix + "view":
+		return true
+	}
+	return false
+}
+
+// RoleLabels is the label of the ClusterRoles that are for users.
+func RoleLabels() map[string]string { return map[string]string{v1.AppLabel: ""} }
+
+// metadata is what is said of an object's labels and annotations; null removes one.
+type metadata struct {
+	ResourceVersion string             `json:"resourceVersion,omitempty"`
+	Labels          map[string]*string `json:"labels,omitempty"`
+	Annotations     map[string]*string `json:"annotations,omitempty"`
+}
+
+type metadataPatch struct {
+	Metadata metadata `json:"metadata"`
+}
+
+// Aggregation returns the merge patch by which an aggregated role (AggregatedRole) is as the KubeVirt object says, which may
+// be nil; nil if it already is. With the strategy Manual the role lacks the label by which it extends that of Kubernetes, and
+// ReplacedAnnotation has it. A label that somebody else has removed is not brought back.
+func Aggregation(role metav1.Object, kv *v1.KubeVirt) ([]byte, error) {
+	label := aggregatesTo + strings.TrimPrefix(role.GetName(), rolePrefix)
+	yes, text := "true", role.GetAnnotations()[ReplacedAnnotation]
+	aggregated := role.GetLabels()[label] == yes
+	change := metadata{ResourceVersion: role.GetResourceVersion(), Labels: map[string]*string{}, Annotations: map[string]*string{}}
+	switch manual := manualAggregation(kv); {
+	case manual && aggregated:
+		record, err := json.Marshal(metadataPatch{metadata{Labels: map[string]*string{label: &yes}}})
+		if err != nil {
+			return nil, fmt.Errorf("keeping the label of the ClusterRole %s: %w", role.GetName(), err)
+		}
+		change.Labels[label], change.Annotations[ReplacedAnnotation] = nil, new(string(record))
+	case !manual && text != "":
+		var record metadataPatch
+		// Who spoils the record keeps nobody from going on.
+		if err := json.Unmarshal([]byte(text), &record); err == nil && record.Metadata.Labels[label] != nil {
+			change.Labels[label] = &yes
+		}
+		change.Annotations[ReplacedAnnotation] = nil
+	default:
+		return nil, nil
+	}
+	patch, err := json.Marshal(metadataPatch{change})
+	if err != nil {
+		return nil, fmt.Errorf("writing the labels of the ClusterRole %s: %w", role.GetName(), err)
+	}
+	return patch, nil
+}
+
+func manualAggregation(kv *v1.KubeVirt) bool {
+	if kv == nil || kv.Spec.Configuration.RoleAggregationStrategy == nil {
+		return false
+	}
+	return *kv.Spec.Configuration.RoleAggregationStrategy == v1.RoleAggregationStrategyManual
+}
