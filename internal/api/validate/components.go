@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -19,6 +20,7 @@ func ownWorkloads(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	for i, secret := range spec.ImagePullSecrets {
 		errs = append(errs, subdomain(secret.Name, path.Child("imagePullSecrets").Index(i).Child("name"))...)
 	}
+	errs = append(errs, monitoring(spec, path)...)
 	errs = append(errs, customization(&spec.CustomizeComponents, path.Child("customizeComponents"))...)
 	if c := spec.Infra; c != nil {
 		if r := c.Replicas; r != nil && *r == 0 {
@@ -29,6 +31,25 @@ func ownWorkloads(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	}
 	if c := spec.Workloads; c != nil {
 		errs = append(errs, nodePlacement(c.NodePlacement, path.Child("workloads", "nodePlacement"))...)
+	}
+	return errs
+}
+
+// monitoring judges the names that Prometheus is looked for by.
+func monitoring(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, namespace := range []struct{ child, name string }{
+		{"monitorNamespace", spec.MonitorNamespace}, {"serviceMonitorNamespace", spec.ServiceMonitorNamespace},
+	} {
+		if namespace.name == "" {
+			continue
+		}
+		for _, problem := range validation.IsDNS1123Label(namespace.name) {
+			errs = append(errs, field.Invalid(path.Child(namespace.child), namespace.name, problem))
+		}
+	}
+	if spec.MonitorAccount != "" {
+		errs = append(errs, subdomain(spec.MonitorAccount, path.Child("monitorAccount"))...)
 	}
 	return errs
 }

@@ -1,13 +1,14 @@
 // Package kubevirt is the loop that has Drydock's own workloads be as the KubeVirt object
 // says, and reports in its status whether Drydock serves.
 //
-// It owns that status, of the workloads the fields that the KubeVirt object speaks of, and whether the
+// It owns that status, the ServiceMonitor and the RoleBinding for Prometheus, of the workloads the fields that the KubeVirt object speaks of, and whether the
 // roles for users extend those of Kubernetes (package components). It must not deploy anything: the manifests do. The object's
 // configuration is read by the components that need it (package clusterconfig).
 package kubevirt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"drydock.dev/drydock/internal/controller/cdi"
@@ -47,8 +49,9 @@ type Reconciler struct {
 	// Types knows which fields the workloads have.
 	Types managedfields.TypeConverter
 
-	written mutationcache.Memory[*v1.KubeVirt]
-	settled map[string]settled
+	written  mutationcache.Memory[*v1.KubeVirt]
+	settled  map[string]settled
+	monitors monitors
 }
 
 // SetupWithManager registers the loop.
@@ -63,7 +66,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1.KubeVirt{}, theOne).
 		Watches(&appsv1.Deployment{}, theOne).
 		Watches(&appsv1.DaemonSet{}, theOne).
-		WatchesMetadata(cdi.Definition(), theOne, builder.WithPredicates(cdi.Decisive())).
+		WatchesMetadata(cdi.Definition(), theOne, builder.WithPredicates(predicate.Or(cdi.Decisive(), monitoringDefinition()))).
 		WatchesMetadata(UsersRole(), theOne, builder.WithPredicates(aggregatedRole())).
 		Complete(r)
 }
@@ -75,32 +78,49 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	refused, err := r.configure(ctx, cached)
-	if err != nil || cached == nil {
+	if err != nil {
 		return ctrl.Result{}, err
 	}
+	// Whether Prometheus is told is no reason for the status to be wrong.
+	monitored := r.monitor(ctx, cached)
+	if r.monitors.refused != "" {
+		refused = joined(refused, r.monitors.refused)
+	}
+	if cached != nil {
+		err = r.report(ctx, cached, refused)
+	}
+	result := ctrl.Result{}
+	if r.monitors.refused != "" {
+		result.RequeueAfter = monitorAgain
+	}
+	return result, errors.Join(err, monitored)
+}
+
+// report brings the status up to date.
+func (r *Reconciler) report(ctx context.Context, cached *v1.KubeVirt, refused string) error {
 	kv := r.written.Newer(cached)
 	seen, err := r.components(ctx)
 	if err != nil {
-		return ctrl.Result{}, err
+		return err
 	}
 	installed, err := cdi.Installed(ctx, r.Client, r.Reader)
 	if err != nil {
-		return ctrl.Result{}, err
+		return err
 	}
 	want := kv.DeepCopy()
 	want.Status = status(kv, facts{components: seen, cdi: installed, refused: refused}, time.Now())
 	if equality.Semantic.DeepEqual(kv.Status, want.Status) {
-		return ctrl.Result{}, nil
+		return nil
 	}
 	err = r.Client.Status().Patch(ctx, want, client.MergeFromWithOptions(kv, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return ctrl.Result{}, nil
+		return nil
 	}
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("patching the status of KubeVirt %s/%s: %w", kv.Namespace, kv.Name, err)
+		return fmt.Errorf("patching the status of KubeVirt %s/%s: %w", kv.Namespace, kv.Name, err)
 	}
 	r.written.Wrote(want)
-	return ctrl.Result{}, nil
+	return nil
 }
 
 // components reads the workloads.

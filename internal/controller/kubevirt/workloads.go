@@ -59,6 +59,14 @@ func (r *Reconciler) configure(ctx context.Context, kv *v1.KubeVirt) (refused st
 	return strings.Join(texts, separatorOfComponents), nil
 }
 
+// joined is both texts, either of which may be empty.
+func joined(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + separatorOfComponents + b
+}
+
 // configureOne does so for one of them. The cache, which has no managed fields, says whether there is anything to look at.
 func (r *Reconciler) configureOne(ctx context.Context, name string, cached, live client.Object, kv *v1.KubeVirt,
 	plan func() (*unstructured.Unstructured, error),

@@ -1,0 +1,103 @@
+//go:build apiserver
+
+package controller
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/rules/components"
+)
+
+// serviceMonitors is the definition of Prometheus's operator, as far as it matters here.
+func serviceMonitors() *apiextensionsv1.CustomResourceDefinition {
+	anything := true
+	kind := components.ServiceMonitorKind
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: components.ServiceMonitorDefinition},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: kind.Group, Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "servicemonitors", Kind: kind.Kind},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: kind.Version, Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", XPreserveUnknownFields: &anything,
+				}},
+			}},
+		},
+	}
+}
+
+// monitored awaits a ServiceMonitor and the account that may find the pods; neither, if account is empty.
+func (w *world) monitored(namespace string, account string) {
+	w.t.Helper()
+	w.eventually("the ServiceMonitor in "+namespace+" for the account "+account, func() (bool, string) {
+		monitor := &unstructured.Unstructured{}
+		monitor.SetGroupVersionKind(components.ServiceMonitorKind)
+		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: namespace, Name: components.ServiceMonitorName}, monitor)
+		var binding rbacv1.RoleBinding
+		bound := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: components.MonitoringRole}, &binding)
+		if account == "" {
+			return err != nil && apierrors.IsNotFound(bound), "they are there"
+		}
+		if err != nil || bound != nil {
+			_, message := w.synchronized()
+			return false, message
+		}
+		where, _, _ := unstructured.NestedStringSlice(monitor.Object, "spec", "namespaceSelector", "matchNames")
+		return len(where) == 1 && where[0] == w.namespace && len(binding.Subjects) == 1 && binding.Subjects[0].Name == account, "they are of others"
+	})
+}
+
+func TestPrometheusIsToldOfTheMetrics(t *testing.T) {
+	w := newWorld(t)
+	elsewhere := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "controller-test-"}}
+	w.do("creating another namespace", w.client.Create(w.ctx, elsewhere))
+	t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), elsewhere) })
+	w.setEmulation("kubevirt", w.namespace, true)
+	w.say(func(spec *v1.KubeVirtSpec) { spec.MonitorNamespace, spec.MonitorAccount = w.namespace, "eye" })
+	w.monitored(w.namespace, "")
+	w.quiet()
+
+	definition := serviceMonitors()
+	w.do("creating the definition", w.client.Create(w.ctx, definition))
+	t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), serviceMonitors()) })
+	w.monitored(w.namespace, "eye")
+	w.quiet()
+
+	w.say(func(spec *v1.KubeVirtSpec) {
+		spec.ServiceMonitorNamespace, spec.MonitorAccount = elsewhere.Name, "other"
+	})
+	w.monitored(elsewhere.Name, "other")
+	w.eventually("the first ServiceMonitor to be gone", func() (bool, string) {
+		monitor := &unstructured.Unstructured{}
+		monitor.SetGroupVersionKind(components.ServiceMonitorKind)
+		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: components.ServiceMonitorName}, monitor)
+		return apierrors.IsNotFound(err), "it is there"
+	})
+
+	w.say(func(spec *v1.KubeVirtSpec) { spec.ServiceMonitorNamespace = "nowhere-at-all" })
+	w.eventually("a namespace that is missing to be named", func() (bool, string) {
+		status, message := w.synchronized()
+		return status == corev1.ConditionFalse, message
+	})
+	// Nobody is Prometheus where nobody is named, and there is none of the usual ones.
+	w.say(func(spec *v1.KubeVirtSpec) {
+		spec.MonitorNamespace, spec.ServiceMonitorNamespace, spec.MonitorAccount = "", "", ""
+	})
+	w.monitored(elsewhere.Name, "")
+
+	w.say(func(spec *v1.KubeVirtSpec) { spec.MonitorNamespace = w.namespace })
+	w.monitored(w.namespace, "prometheus-k8s")
+	w.do("deleting the definition", w.client.Delete(w.ctx, definition))
+	w.monitored(w.namespace, "")
+	w.quiet()
+}

@@ -1,0 +1,138 @@
+package components
+
+import (
+	"cmp"
+	"reflect"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apitypes "k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Names by which Prometheus's operator finds Drydock's metrics. That of the ServiceMonitor is KubeVirt's.
+const (
+	// ServiceMonitorDefinition is the definition without which there is nothing to be made.
+	ServiceMonitorDefinition = "servicemonitors.monitoring.coreos.com"
+	ServiceMonitorName       = "prometheus-kubevirt-rules"
+	// MonitoringRole is the Role, and the RoleBinding, by which Prometheus may find the pods (config/rbac/monitoring.yaml).
+	MonitoringRole = "kubevirt-monitoring"
+
+	defaultMonitorAccount = "prometheus-k8s"
+	// monitorLabel is on the Service and the pods that have metrics.
+	monitorLabel = "prometheus.kubevirt.io"
+)
+
+// ServiceMonitorKind is the kind of the objects by which Prometheus's operator is told what to ask.
+var ServiceMonitorKind = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}
+
+// managedBy is on the ServiceMonitor and on the RoleBinding, so that nobody else's is deleted.
+var managedBy = map[string]string{"app.kubernetes.io/managed-by": "drydock"}
+
+// Ours reports whether an object of these labels was made here.
+func Ours(labels map[string]string) bool {
+	for key, value := range managedBy {
+		if labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// Monitoring is what the KubeVirt object says of Prometheus.
+type Monitoring struct {
+	// Accounts are service accounts, of which the first that exists is Prometheus's. One that the object names by its
+	// namespace need not exist yet (Named).
+	Accounts []apitypes.NamespacedName
+	Named    bool
+	// namespace is where the ServiceMonitor is to be; empty for the account's.
+	namespace string
+}
+
+// MonitoringOf reads what the KubeVirt object says, which may be nil: then nobody is told.
+func MonitoringOf(kv *v1.KubeVirt) Monitoring {
+	if kv == nil {
+		return Monitoring{}
+	}
+	account := cmp.Or(kv.Spec.MonitorAccount, defaultMonitorAccount)
+	m := Monitoring{namespace: kv.Spec.ServiceMonitorNamespace, Named: kv.Spec.MonitorNamespace != ""}
+	namespaces := []string{"openshift-monitoring", "monitoring"}
+	if m.Named {
+		namespaces = []string{kv.Spec.MonitorNamespace}
+	}
+	for _, namespace := range namespaces {
+		m.Accounts = append(m.Accounts, apitypes.NamespacedName{Namespace: namespace, Name: account})
+	}
+	return m
+}
+
+// Namespace is where the ServiceMonitor is to be if that account is Prometheus's.
+func (m Monitoring) Namespace(account apitypes.NamespacedName) string {
+	return cmp.Or(m.namespace, account.Namespace)
+}
+
+// ServiceMonitor has Prometheus ask the components in the namespace home. They answer plain HTTP, and their labels of
+// guests (namespace, name) are to stay as they are.
+func ServiceMonitor(namespace, home string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"spec": map[string]any{
+			"selector":          map[string]any{"matchLabels": map[string]any{monitorLabel: "true"}},
+			"namespaceSelector": map[string]any{"matchNames": []any{home}},
+			"endpoints":         []any{map[string]any{"port": "metrics", "scheme": "http", "honorLabels": true}},
+		},
+	}}
+	object.SetGroupVersionKind(ServiceMonitorKind)
+	object.SetNamespace(namespace)
+	object.SetName(ServiceMonitorName)
+	// The labels by which the Prometheus of OpenShift, and those of KubeVirt's users, choose ServiceMonitors.
+	labels := map[string]string{"openshift.io/cluster-monitoring": "", monitorLabel: "true", "k8s-app": "kubevirt"}
+	for key, value := range managedBy {
+		labels[key] = value
+	}
+	object.SetLabels(labels)
+	return object
+}
+
+// MonitoringBinding lets Prometheus's account find the pods in the namespace home.
+func MonitoringBinding(home string, account apitypes.NamespacedName) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"roleRef":  map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Role", "name": MonitoringRole},
+		"subjects": []any{map[string]any{"kind": rbacv1.ServiceAccountKind, "namespace": account.Namespace, "name": account.Name}},
+	}}
+	object.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("RoleBinding"))
+	object.SetNamespace(home)
+	object.SetName(MonitoringRole)
+	object.SetLabels(managedBy)
+	return object
+}
+
+// Says reports whether live says all that want does. What it says beside that, such as defaults, counts for nothing; lists
+// are as long.
+func Says(live, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		live, ok := live.(map[string]any)
+		if !ok {
+			return false
+		}
+		for key, value := range want {
+			if !Says(live[key], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		live, ok := live.([]any)
+		if !ok || len(live) != len(want) {
+			return false
+		}
+		for i := range want {
+			if !Says(live[i], want[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	return reflect.DeepEqual(live, want)
+}
