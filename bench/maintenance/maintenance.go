@@ -87,6 +87,11 @@ func isStopped(o client.Object) bool {
 	return ok && vm.Status.PrintableStatus == v1.VirtualMachineStatusStopped
 }
 
+func runs(o client.Object) bool {
+	pod, ok := o.(*corev1.Pod)
+	return ok && pod.Status.Phase == corev1.PodRunning
+}
+
 // round starts a maintenance pod and a bare one.
 type round struct {
 	cluster   *cluster.Cluster
@@ -134,7 +139,7 @@ func (t *round) maintain(ctx context.Context) error {
 	pod := t.pod("maintainer")
 	pod.Labels = map[string]string{layout.MaintenanceForLabel: vmName}
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
-	began, ended, err := t.cluster.CreateAndAwait(ctx, pod, &corev1.PodList{}, cluster.Running)
+	began, ended, err := t.cluster.CreateAndAwait(ctx, pod, &corev1.PodList{}, runs)
 	if err != nil {
 		return fmt.Errorf("starting a maintenance pod: %w", err)
 	}
