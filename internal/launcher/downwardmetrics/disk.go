@@ -1,0 +1,74 @@
+package downwardmetrics
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// DiskSize is the size of the disk in bytes. vhostmd's tools read 64 KiB at a time.
+const DiskSize = 256 << 10
+
+// signature begins the disk. A header of four numbers, in network order, begins with it; then come whether the
+// document is being written, the sum of the document's bytes, and its length. The document follows.
+const signature = "mvbd"
+
+// Where the header's parts are.
+const (
+	busyAt     = 4
+	sumAt      = 8
+	lengthAt   = 12
+	headerSize = 16
+)
+
+// Write is one write to the disk.
+type Write struct {
+	Offset int64
+	Data   []byte
+}
+
+// Blank is the write to a disk that has no document yet: its readers are told to wait.
+func Blank() Write { return Write{0, header(true, 0, 0)} }
+
+// Disk is what is known of the disk from one document to the next. The zero value is that of a blank one.
+type Disk struct {
+	sum uint32
+}
+
+// Replace returns the writes that put a document on the disk, in their order. Readers look at the header, read the
+// document, and look again: what they have read is whole if the disk was busy neither time, and the sum is the same.
+// So the disk is busy while the document changes, and a document never has the sum of the one before: where its bytes
+// would give the same, it ends with another line's end.
+func (d *Disk) Replace(document []byte) ([]Write, error) {
+	if sumOf(document) == d.sum {
+		document = append(document[:len(document):len(document)], '\n')
+	}
+	if len(document) > DiskSize-headerSize {
+		return nil, fmt.Errorf("a document of %d bytes does not fit on the disk", len(document))
+	}
+	d.sum = sumOf(document)
+	return []Write{
+		{busyAt, binary.BigEndian.AppendUint32(nil, 1)},
+		{headerSize, document},
+		{sumAt, header(false, d.sum, len(document))[sumAt:]},
+		{busyAt, binary.BigEndian.AppendUint32(nil, 0)},
+	}, nil
+}
+
+func header(busy bool, sum uint32, length int) []byte {
+	h := make([]byte, headerSize)
+	copy(h, signature)
+	if busy {
+		h[busyAt+3] = 1
+	}
+	binary.BigEndian.PutUint32(h[sumAt:], sum)
+	binary.BigEndian.PutUint32(h[lengthAt:], uint32(length)) // of a document that fits on the disk
+	return h
+}
+
+func sumOf(document []byte) uint32 {
+	var sum uint32
+	for _, b := range document {
+		sum += uint32(b)
+	}
+	return sum
+}
