@@ -118,8 +118,10 @@ type launcher struct {
 	guest guest
 	qemu  *process
 	// tpm emulates the guest's TPM; nil for a guest without one.
-	tpm   *tpm
-	grace time.Duration
+	tpm *tpm
+	// metrics tells the guest figures of its host; nil for a guest that is told none.
+	metrics *metrics
+	grace   time.Duration
 	// starting are the answers to Start that wait for QEMU's monitor.
 	starting []func(error)
 	// deadline runs out at end, when the guest has had its grace period; it is
@@ -242,7 +244,7 @@ func (l *launcher) start(request *launch.Start, answer func(error)) {
 	})
 }
 
-// startProcesses starts QEMU, and before it the TPM that it connects to.
+// startProcesses starts QEMU, and before it the TPM that it connects to. The disk that tells of the host is there before, too.
 func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
 	if request.TPM != nil {
 		var err error
@@ -250,6 +252,13 @@ func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
 			return nil, err
 		}
 		l.spawn(func() { l.watchTPM(l.tpm) })
+	}
+	if request.DownwardMetrics != nil {
+		var err error
+		log := func(text string) { l.post(func() { l.logf("%s", text) }) }
+		if l.metrics, err = newMetrics(l.config, request.DownwardMetrics, log); err != nil {
+			return nil, err
+		}
 	}
 	return startProcess(l.config.QEMU, request.Args, l.config.Log, l.children)
 }
@@ -264,6 +273,7 @@ func (l *launcher) started() {
 	l.guest.started = true
 	l.state.Phase = launch.PhaseRunning
 	l.answerStart(nil)
+	l.serveMetrics()
 	if l.guest.stopping && !l.guest.graceless {
 		// SIGTERM came while QEMU was starting.
 		l.spawn(l.qemu.powerButton)

@@ -210,6 +210,19 @@ type Start struct {
 	// TPM, when not nil, has virt-launcher start the process that emulates the guest's TPM before
 	// QEMU, which connects to it on the socket layout.TPMSocket.
 	TPM *TPM `json:"tpm,omitempty"`
+	// DownwardMetrics, when not nil, has virt-launcher tell the guest figures of its host and of itself.
+	DownwardMetrics *DownwardMetrics `json:"downwardMetrics,omitempty"`
+}
+
+// DownwardMetrics is how a guest is told figures of its host and of itself (decision 600).
+type DownwardMetrics struct {
+	// HostName is the name of the node.
+	HostName string `json:"hostName"`
+	// Disk, when not empty, is the file that virt-launcher makes before QEMU starts and writes the figures to.
+	// QEMU reads it.
+	Disk string `json:"disk,omitempty"`
+	// Channel means that virt-launcher answers the guest's requests on the socket layout.MetricsSocket.
+	Channel bool `json:"channel,omitempty"`
 }
 
 // TPM is the process that emulates a guest's TPM, swtpm. It ends with QEMU.

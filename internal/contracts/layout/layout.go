@@ -84,6 +84,8 @@ const (
 	SerialSocket = "serial0.sock"
 	// AgentSocket is the guest agent's virtio-serial port.
 	AgentSocket = "agent.sock"
+	// MetricsSocket is the virtio-serial port on which the guest asks for downward metrics.
+	MetricsSocket = "metrics.sock"
 	// MigrationSocket is where a migration's stream passes between QEMU and virt-handler:
 	// virt-handler listens at the source, QEMU at the target.
 	MigrationSocket = "migration.sock"
@@ -144,6 +146,9 @@ func OverlayFile(volume string) string { return path.Join(EphemeralDir, volume+"
 // ISOFile is the image that virt-handler makes of a cloud-init, configMap,
 // secret, downwardAPI, serviceAccount or sysprep volume.
 func ISOFile(volume string) string { return path.Join(EphemeralDir, volume+".iso") }
+
+// MetricsFile is the disk by which the guest is told figures of its host.
+func MetricsFile(volume string) string { return path.Join(EphemeralDir, volume+".metrics") }
 
 // IgnitionFile holds the guest's Ignition configuration.
 func IgnitionFile() string { return path.Join(EphemeralDir, "ignition.json") }
