@@ -33,6 +33,9 @@ import (
 // buildCache is shared with the tests of the guest and with `make images`.
 const buildCache = "../../build/cache"
 
+// nodeName is the node's that would be.
+const nodeName = "node-of-the-test"
+
 // patience is for one boot on a machine that has other things to do.
 const patience = 4 * time.Minute
 
@@ -216,7 +219,8 @@ func (p *pod) boot(vmi *v1.VirtualMachineInstance) {
 		m.Netdevs[i] = machine.Properties{"type": "user", "id": netdev["id"]}
 	}
 	began := time.Now()
-	reply := p.ask(launch.Request{Start: &launch.Start{Args: m.Args(), GracePeriodSeconds: grace, TPM: machine.TPM(&vmi.Spec, layout.FirstTPM, "")}})
+	reply := p.ask(launch.Request{Start: &launch.Start{Args: m.Args(), GracePeriodSeconds: grace,
+		TPM: machine.TPM(&vmi.Spec, layout.FirstTPM, ""), DownwardMetrics: machine.DownwardMetrics(&vmi.Spec, nodeName)}})
 	if reply.State.Phase != launch.PhaseRunning {
 		p.t.Fatalf("QEMU is %s", reply.State.Phase)
 	}

@@ -155,7 +155,8 @@ func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInst
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	d.log.Info("starting the guest", "kvm", in.KVM, "migration", in.Incoming)
-	start := launch.Start{Args: m.Args(), GracePeriodSeconds: guestlifecycle.GracePeriod(instance), Incoming: in.Incoming != ""}
+	start := launch.Start{Args: m.Args(), GracePeriodSeconds: guestlifecycle.GracePeriod(instance), Incoming: in.Incoming != "",
+		DownwardMetrics: machine.DownwardMetrics(&instance.Spec, d.env.Node)}
 	if start.TPM, err = d.tpm(&instance.Spec, in.Incoming); err != nil {
 		return err
 	}

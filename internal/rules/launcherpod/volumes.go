@@ -67,7 +67,7 @@ func (s *storage) add(v *v1.Volume, facts Facts) error {
 		s.image(name, dir, d.Image, d.ImagePullPolicy, d.ImagePullSecret)
 	case v.HostDisk != nil:
 		s.hostDisk(name, dir, v.HostDisk)
-	case v.EmptyDisk != nil:
+	case v.EmptyDisk != nil, v.DownwardMetrics != nil:
 		// A file that virt-launcher makes in the ephemeral volume.
 	case v.CloudInitNoCloud != nil:
 		s.cloudInit(v.Name, v.CloudInitNoCloud.UserDataSecretRef, v.CloudInitNoCloud.NetworkDataSecretRef)

@@ -65,6 +65,9 @@ func (b *builder) source(d disk, v *v1.Volume) (node, bool) {
 		b.blockdev(format(formatRaw, NodeName(v.Name), file.name, readOnly))
 		return node{name: NodeName(v.Name), writeCache: true, readOnly: readOnly}, true
 	}
+	if v.DownwardMetrics != nil {
+		return b.metricsNode(d, v)
+	}
 	if _, ok := volumeImage(v); !ok {
 		b.refuse(d.path+".name", "the volume %q is of a kind that a disk cannot be made of", v.Name)
 		return node{}, false

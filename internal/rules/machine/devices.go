@@ -59,16 +59,17 @@ func (b *builder) controllers() {
 }
 
 // channels are the lines between the guest and the pod: virt-handler's
-// monitor, the guest agent, the serial console.
+// monitor, the guest agent, figures of the host, the serial console.
 func (b *builder) channels() {
 	b.socket(monitorID, layout.QMPSocket)
 	b.option("mon", "chardev="+monitorID+",mode=control")
 	b.device(onRootBus(b.virtio(Properties{"driver": "virtio-serial-pci", "id": channelsID}), slotChannels))
 	b.socket(AgentChardev, layout.AgentSocket)
 	b.device(Properties{
-		"driver": "virtserialport", "id": agentID, "bus": channelsID + ".0", "nr": 1,
+		"driver": "virtserialport", "id": agentID, "bus": channelsID + ".0", "nr": agentNumber,
 		"chardev": AgentChardev, "name": "org.qemu.guest_agent.0",
 	})
+	b.metricsChannel()
 	if !isFalse(b.spec.Devices.AutoattachSerialConsole) {
 		b.socket("char-"+serialID, layout.SerialSocket)
 		b.device(Properties{"driver": "isa-serial", "id": serialID, "chardev": "char-" + serialID, "index": 0})

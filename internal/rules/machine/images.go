@@ -58,7 +58,8 @@ func kernelImages(vmi *v1.VirtualMachineInstance) []launch.Image {
 }
 
 // volumeImage is the image of one volume; false for a volume that needs no
-// preparation by virt-launcher (virt-handler makes ISO images by itself).
+// preparation by virt-launcher (virt-handler makes ISO images by itself, and
+// virt-launcher the disk of downward metrics when QEMU starts).
 func volumeImage(v *v1.Volume) (launch.Image, bool) {
 	image := launch.Image{Name: v.Name}
 	switch {

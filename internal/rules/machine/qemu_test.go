@@ -81,6 +81,9 @@ func (h *host) input(vmi *v1.VirtualMachineInstance) Input {
 			h.create(isoFile(v), qcow2.Image{VirtualSize: 1 << 20})
 		}
 	}
+	if told := DownwardMetrics(&vmi.Spec, ""); told != nil && told.Disk != "" {
+		h.create(told.Disk, qcow2.Image{VirtualSize: 1 << 20})
+	}
 	if text := Ignition(vmi); text != "" {
 		if err := os.WriteFile(h.path(layout.IgnitionFile()), []byte(text), 0o600); err != nil {
 			h.t.Fatal(err)

@@ -54,6 +54,10 @@ func TestRefusalsNameTheField(t *testing.T) {
 			"spec.domain.devices.disks[0].serial: a lun has the serial of its device"},
 		"a SATA disk that is not to be written to": {"devices: {disks: [{name: vol, disk: {bus: sata, readonly: true}}]}",
 			"spec.domain.devices.disks[0]: a disk on the bus sata can't be read-only: take the bus virtio, scsi or usb, or a cdrom"},
+		"figures on SATA": {"devices: {disks: [{name: figures, disk: {}}]}",
+			"spec.domain.devices.disks[0]: a disk on the bus sata can't be read-only: take the bus virtio, scsi or usb, or a cdrom"},
+		"figures as a LUN": {"devices: {disks: [{name: figures, lun: {}}]}",
+			`spec.domain.devices.disks[0].lun: volume "figures" is not a block device: a lun needs a claim with volumeMode Block`},
 		"an open tray": {"devices: {disks: [{name: vol, cdrom: {tray: open}}]}",
 			"spec.domain.devices.disks[0].cdrom.tray: a machine starts with its trays closed"},
 		"a cache mode": {"devices: {disks: [{name: vol, disk: {}, cache: unsafe}]}",
@@ -150,7 +154,8 @@ func parseDomain(t *testing.T, domain string) *v1.VirtualMachineInstance {
 	vmi.Spec.Volumes = []v1.Volume{
 		{Name: "vol", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "x"}}},
 		{Name: "block", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "x"}}},
-		{Name: "strange", VolumeSource: v1.VolumeSource{DownwardMetrics: &v1.DownwardMetricsVolumeSource{}}},
+		{Name: "figures", VolumeSource: v1.VolumeSource{DownwardMetrics: &v1.DownwardMetricsVolumeSource{}}},
+		{Name: "strange", VolumeSource: v1.VolumeSource{MemoryDump: &v1.MemoryDumpVolumeSource{}}},
 	}
 	return vmi
 }

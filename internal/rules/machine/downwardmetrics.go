@@ -1,0 +1,60 @@
+package machine
+
+import (
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+const (
+	metricsID = "metrics0"
+	// metricsPort is how software in guests finds the port.
+	metricsPort = "org.github.vhostmd.1"
+	// agentNumber and metricsNumber are the ports' places on their controller, so that none moves another.
+	agentNumber   = 1
+	metricsNumber = 2
+)
+
+// DownwardMetrics is what virt-launcher is to tell a guest of its host, which is the node of the name; nil for nothing.
+func DownwardMetrics(spec *v1.VirtualMachineInstanceSpec, node string) *launch.DownwardMetrics {
+	told := launch.DownwardMetrics{HostName: node, Channel: spec.Domain.Devices.DownwardMetrics != nil}
+	for i := range spec.Volumes {
+		if v := &spec.Volumes[i]; v.DownwardMetrics != nil {
+			told.Disk = layout.MetricsFile(v.Name)
+		}
+	}
+	if told.Disk == "" && !told.Channel {
+		return nil
+	}
+	return &told
+}
+
+// metricsChannel is the port on which the guest asks for the figures.
+func (b *builder) metricsChannel() {
+	if b.spec.Devices.DownwardMetrics == nil {
+		return
+	}
+	b.socket("char-"+metricsID, layout.MetricsSocket)
+	b.device(Properties{
+		"driver": "virtserialport", "id": metricsID, "bus": channelsID + ".0", "nr": metricsNumber,
+		"chardev": "char-" + metricsID, "name": metricsPort,
+	})
+}
+
+// metricsNode adds the nodes of the disk that tells of the host. Nothing but virt-launcher writes to it, which leaves the
+// figures in the page cache.
+func (b *builder) metricsNode(d disk, v *v1.Volume) (node, bool) {
+	switch {
+	case isSATADisk(d.spec):
+		b.refuse(d.path, "a disk on the bus sata can't be read-only: take the bus virtio, scsi or usb, or a cdrom")
+		return node{}, false
+	case d.spec.LUN != nil:
+		b.refuse(d.path+".lun", "volume %q is not a block device: a lun needs a claim with volumeMode Block", v.Name)
+		return node{}, false
+	}
+	file := fileNode{name: nodeName("f-", v.Name), path: layout.MetricsFile(v.Name), readOnly: true}
+	b.file(file)
+	b.blockdev(format(formatRaw, NodeName(v.Name), file.name, true))
+	return node{name: NodeName(v.Name), readOnly: true}, true
+}
