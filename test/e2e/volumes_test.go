@@ -44,16 +44,18 @@ func TestEveryKindOfVolume(t *testing.T) {
 		"host": {HostDisk: &v1.HostDisk{
 			Path: "/srv/" + ns + "/host.img", Type: v1.HostDiskExistsOrCreate, Capacity: resource.MustParse("64Mi"),
 		}},
-		"config": {ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}},
-		"drive":  {CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{UserData: "#cloud-config\nhostname: named-by-the-drive\n"}},
+		"config":  {ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}},
+		"figures": {DownwardMetrics: &v1.DownwardMetricsVolumeSource{}},
+		"drive":   {CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{UserData: "#cloud-config\nhostname: named-by-the-drive\n"}},
 	} {
 		addDisk(vmi, v1.Disk{
 			Name: name, Serial: strings.ToUpper(name),
 			DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}},
 		}, source)
 	}
+	vmi.Spec.Domain.Devices.DownwardMetrics = &v1.DownwardMetrics{}
 	vm := newVM(vmi, v1.RunStrategyAlways)
-	allowHostDisks(t, vm)
+	allowWhatIsOfNodes(t, vm)
 	first := bootVM(t, vm)
 	first.sees("hostname", "hostname", "named-by-the-drive")
 	first.run("mkdir -p /tmp/config && mount -o ro " + first.device("CONFIG") + " /tmp/config")
@@ -64,6 +66,10 @@ func TestEveryKindOfVolume(t *testing.T) {
 		}
 		first.run("echo written-to-" + serial + " | dd of=" + first.device(serial) + " conv=fsync")
 	}
+	first.sees("the disk with figures of the host", "head -c 4 "+first.device("FIGURES"), "mvbd")
+	first.sees("the host's name, by the port", `p=/dev/$(basename $(dirname $(grep -lx org.github.vhostmd.1 /sys/class/virtio-ports/*/name))); `+
+		`exec 3<>$p; printf 'GET /metrics/XML\n\n' >&3; while read -r line <&3 && [ -n "$line" ]; do echo "$line"; done | grep -A 1 '>HostName<' | tail -n 1; exec 3>&-`,
+		"<value>node1</value>")
 	restartAndAwait(t, ns, "volumes")
 
 	second := login(t, ns, "volumes")
@@ -72,13 +78,15 @@ func TestEveryKindOfVolume(t *testing.T) {
 	second.sees("the base as it was, under the ephemeral disk", "head -n 1 "+second.device("BASE"), "what-the-base-holds")
 }
 
-// allowHostDisks has the KubeVirt object allow a VM's host disk until the test
-// has ended; without the gate the VM is refused.
-func allowHostDisks(t *testing.T, vm *v1.VirtualMachine) {
+// allowWhatIsOfNodes has the KubeVirt object allow a VM's host disk, and figures of its host, until the test
+// has ended; without the gates the VM is refused.
+func allowWhatIsOfNodes(t *testing.T, vm *v1.VirtualMachine) {
 	t.Helper()
 	dryRun := func(ctx context.Context) error { return cluster.client.Create(ctx, vm.DeepCopy(), client.DryRunAll) }
-	if err := dryRun(t.Context()); err == nil || !strings.Contains(err.Error(), "HostDisk feature gate is not enabled") {
-		t.Errorf("a host disk without the gate: %v", err)
+	for _, gate := range []string{"HostDisk", "DownwardMetrics"} {
+		if err := dryRun(t.Context()); err == nil || !strings.Contains(err.Error(), gate+" feature gate is not enabled") {
+			t.Errorf("without the gate %s: %v", gate, err)
+		}
 	}
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "kubevirt"}}
 	gates := func(ctx context.Context, value string) {
@@ -88,9 +96,9 @@ func allowHostDisks(t *testing.T, vm *v1.VirtualMachine) {
 			t.Fatalf("setting the feature gates to %s: %v", value, err)
 		}
 	}
-	gates(t.Context(), `["HostDisk"]`)
+	gates(t.Context(), `["HostDisk", "DownwardMetrics"]`)
 	t.Cleanup(func() { gates(context.WithoutCancel(t.Context()), "null") })
-	eventually(t, "virt-api to allow host disks", dryRun)
+	eventually(t, "virt-api to allow what is of nodes", dryRun)
 }
 
 // device is the path in the guest of the disk with a serial.

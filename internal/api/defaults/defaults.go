@@ -209,9 +209,10 @@ const wholeMemory = 100
 // setDisks gives every volume a disk and every disk a kind and a bus.
 func setDisks(spec *v1.VirtualMachineInstanceSpec) {
 	devices := &spec.Domain.Devices
-	hot := map[string]bool{}
+	hot, metrics := map[string]bool{}, map[string]bool{}
 	for i := range spec.Volumes {
 		hot[spec.Volumes[i].Name] = machine.Hotpluggable(&spec.Volumes[i])
+		metrics[spec.Volumes[i].Name] = spec.Volumes[i].DownwardMetrics != nil
 	}
 	implied.Disks(spec)
 	for i := range devices.Disks {
@@ -220,6 +221,9 @@ func setDisks(spec *v1.VirtualMachineInstanceSpec) {
 		switch {
 		case hot[devices.Disks[i].Name] && device.Disk != nil:
 			device.Disk.Bus = machine.HotBus(&devices.Disks[i])
+		case metrics[devices.Disks[i].Name] && device.Disk != nil && device.Disk.Bus == "":
+			// SATA has no disk that is only read. Upstream's is a virtio one, too.
+			device.Disk.Bus = v1.DiskBusVirtio
 		case device.Disk != nil:
 			device.Disk.Bus = busOr(device.Disk.Bus)
 		case device.LUN != nil && device.LUN.Bus == "":

@@ -122,6 +122,20 @@ domain:
     - {name: a, disk: {bus: sata}}
 `,
 		},
+		"figures of the host get a disk that can be only read": {
+			spec: `
+volumes: [{name: a, downwardMetrics: {}}]
+domain: {memory: {guest: 64Mi}, devices: {autoattachPodInterface: false}}
+`,
+			want: rest + `
+volumes: [{name: a, downwardMetrics: {}}]
+domain:
+  machine: {type: pc-q35-7.2}
+  cpu: {cores: 1, sockets: 1, threads: 1}
+  memory: {guest: 64Mi}
+  devices: {autoattachPodInterface: false, disks: [{name: a, disk: {bus: virtio}}]}
+`,
+		},
 		"what is said is kept": {
 			spec: `
 terminationGracePeriodSeconds: 0

@@ -62,6 +62,9 @@ func canBeWritten(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.Err
 	if d.Disk.ReadOnly {
 		errs = append(errs, field.Invalid(at.Child("disk", "readonly"), true, sentence))
 	}
+	if source != nil && source.DownwardMetrics != nil {
+		errs = append(errs, field.Invalid(at.Child("disk", "bus"), d.Disk.Bus, "the guest only reads downward metrics: "+sentence))
+	}
 	if source != nil && source.PersistentVolumeClaim != nil && source.PersistentVolumeClaim.ReadOnly {
 		errs = append(errs, field.Invalid(at.Child("disk", "bus"), d.Disk.Bus, "the volume's claim is read-only: "+sentence))
 	}

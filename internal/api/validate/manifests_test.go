@@ -123,7 +123,7 @@ func judgeForeign(document []byte) []string {
 		return nil
 	}
 	settings := clusterconfig.FromKubeVirt(nil)
-	settings.HostDisk = true
+	settings.HostDisk, settings.DownwardMetrics = true, true
 	errs, err := judge(document, settings)
 	if err != nil {
 		return []string{meta.Kind + ": " + err.Error()}

@@ -14,7 +14,7 @@ import (
 // permitted judges what depends on the KubeVirt object: what an administrator has to allow or to register first. The
 // spec must have its defaults.
 func permitted(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
-	errs := gated(spec.Volumes, path.Child("volumes"), settings)
+	errs := gated(spec, path, settings)
 	interfaces := path.Child("domain", "devices", "interfaces")
 	errs = append(errs, registered(spec.Domain.Devices.Interfaces, interfaces, settings)...)
 	errs = append(errs, bridges(spec, interfaces, settings)...)
@@ -22,13 +22,23 @@ func permitted(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings c
 }
 
 // gated judges what an administrator has to allow first.
-func gated(volumes []v1.Volume, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
+func gated(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	var errs field.ErrorList
-	for i := range volumes {
-		if volumes[i].HostDisk != nil && !settings.HostDisk {
-			errs = append(errs, field.Forbidden(path.Index(i).Child("hostDisk"), "HostDisk feature gate is not enabled: "+
-				"an administrator adds it to spec.configuration.developerConfiguration.featureGates of the KubeVirt object"))
+	forbid := func(at *field.Path, gate string) {
+		errs = append(errs, field.Forbidden(at, gate+" feature gate is not enabled: "+
+			"an administrator adds it to spec.configuration.developerConfiguration.featureGates of the KubeVirt object"))
+	}
+	for i := range spec.Volumes {
+		at := path.Child("volumes").Index(i)
+		if spec.Volumes[i].HostDisk != nil && !settings.HostDisk {
+			forbid(at.Child("hostDisk"), clusterconfig.GateHostDisk)
 		}
+		if spec.Volumes[i].DownwardMetrics != nil && !settings.DownwardMetrics {
+			forbid(at.Child("downwardMetrics"), clusterconfig.GateDownwardMetrics)
+		}
+	}
+	if spec.Domain.Devices.DownwardMetrics != nil && !settings.DownwardMetrics {
+		forbid(path.Child("domain", "devices", "downwardMetrics"), clusterconfig.GateDownwardMetrics)
 	}
 	return errs
 }

@@ -63,7 +63,7 @@ func judge(t *testing.T, manifest string) []string {
 		t.Fatal(err)
 	}
 	settings := clusterconfig.FromKubeVirt(nil)
-	settings.HostDisk = true
+	settings.HostDisk, settings.DownwardMetrics = true, true
 	var errs field.ErrorList
 	switch kind.Kind {
 	case "VirtualMachine":

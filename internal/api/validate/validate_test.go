@@ -304,6 +304,25 @@ func TestHostDisksNeedTheirGate(t *testing.T) {
 	}
 }
 
+// Figures of nodes get to guests only if an administrator allows it (decision 600).
+func TestDownwardMetricsNeedTheirGate(t *testing.T) {
+	disk, channel := good(t), good(t)
+	spec := &disk.Spec.Template.Spec
+	spec.Volumes = append(spec.Volumes, v1.Volume{Name: "figures", VolumeSource: v1.VolumeSource{DownwardMetrics: &v1.DownwardMetricsVolumeSource{}}})
+	channel.Spec.Template.Spec.Domain.Devices.DownwardMetrics = &v1.DownwardMetrics{}
+	for field, vm := range map[string]*v1.VirtualMachine{"volumes[": disk, "domain.devices.downwardMetrics": channel} {
+		for _, allowed := range []bool{false, true} {
+			settings := clusterconfig.FromKubeVirt(nil)
+			settings.HostDisk, settings.DownwardMetrics = true, allowed
+			errs := VM(vm.DeepCopy(), nil, settings)
+			if refused := len(errs) == 1 && strings.Contains(text(errs), field) && strings.Contains(text(errs), "DownwardMetrics feature gate is not enabled"); refused == allowed ||
+				allowed && len(errs) > 0 {
+				t.Errorf("%s, allowed %v: %v", field, allowed, errs)
+			}
+		}
+	}
+}
+
 func TestBindingsMustBeRegistered(t *testing.T) {
 	vm := good(t)
 	spec := &vm.Spec.Template.Spec

@@ -75,6 +75,8 @@ var volumeRules = []struct {
 			return named(s.ServiceAccount.ServiceAccountName, at.Child("serviceAccountName"), "names the service account")
 		}},
 	{"sysprep", func(s *v1.VolumeSource) bool { return s.Sysprep != nil }, sysprep},
+	{"downwardMetrics", func(s *v1.VolumeSource) bool { return s.DownwardMetrics != nil },
+		func(*v1.VolumeSource, *field.Path) field.ErrorList { return nil }},
 }
 
 func volumes(list []v1.Volume, at *field.Path) field.ErrorList {
@@ -144,6 +146,8 @@ func onlyOnce(source *v1.VolumeSource) string {
 		return "cloud-init"
 	case source.ServiceAccount != nil:
 		return "serviceAccount"
+	case source.DownwardMetrics != nil:
+		return "downwardMetrics"
 	}
 	return ""
 }

@@ -37,9 +37,12 @@ const DefaultMachineType = machinetype.Default
 // builds of QEMU (machinetype.Parse).
 const MachineTypesAnnotation = "drydock.dev/machine-types"
 
-// GateHostDisk is the one feature gate that has an effect: who may create VMs
-// reaches the files of a node with hostDisk.
-const GateHostDisk = "HostDisk"
+// The feature gates that have an effect: they give those who may create VMs something of the nodes. With hostDisk that
+// is a node's files, with downwardMetrics figures of its use (decision 600).
+const (
+	GateHostDisk        = "HostDisk"
+	GateDownwardMetrics = "DownwardMetrics"
+)
 
 // Settings are the effective settings of the cluster. A value is immutable.
 type Settings struct {
@@ -109,6 +112,8 @@ type Settings struct {
 	// HostDisk lets VMs have disks in files of their node
 	// (developerConfiguration.featureGates).
 	HostDisk bool
+	// DownwardMetrics lets guests be told figures of their node (likewise).
+	DownwardMetrics bool
 	// Migrations is how guests migrate, with every field set that has a default
 	// (configuration.migrations). Its holder must not change what it points to.
 	Migrations v1.MigrationConfiguration
@@ -179,12 +184,17 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 		s.UseEmulation = d.UseEmulation
 		s.MemoryOvercommit = max(d.MemoryOvercommit, 0)
 		s.NodeSelectors = maps.Clone(d.NodeSelectors)
-		s.HostDisk = slices.Contains(d.FeatureGates, GateHostDisk) && !slices.Contains(d.DisabledFeatureGates, GateHostDisk)
+		s.HostDisk, s.DownwardMetrics = gate(d, GateHostDisk), gate(d, GateDownwardMetrics)
 		if d.CPUAllocationRatio > 0 {
 			s.CPUAllocationRatio = d.CPUAllocationRatio
 		}
 	}
 	return s
+}
+
+// gate reports whether an administrator has opened a feature gate.
+func gate(d *v1.DeveloperConfiguration, name string) bool {
+	return slices.Contains(d.FeatureGates, name) && !slices.Contains(d.DisabledFeatureGates, name)
 }
 
 func (s *Settings) setInstancetypes(c *v1.KubeVirtConfiguration) {

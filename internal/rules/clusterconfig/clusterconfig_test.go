@@ -91,6 +91,8 @@ func TestWhatTheKubeVirtObjectSets(t *testing.T) {
 			usual(func(s *Settings) { s.BridgeOnPodNetwork = false })},
 		"a gate that is closed again": {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{
 			FeatureGates: []string{"HostDisk"}, DisabledFeatureGates: []string{"HostDisk"}}}), usual()},
+		"a gate for figures of nodes": {configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{
+			FeatureGates: []string{"DownwardMetrics"}, DisabledFeatureGates: []string{"HostDisk"}}}), usual(func(s *Settings) { s.DownwardMetrics = true })},
 		"an architecture without a machine type": {configured(v1.KubeVirtConfiguration{ArchitectureConfiguration: &v1.ArchConfiguration{Amd64: &v1.ArchSpecificConfiguration{}}}), usual()},
 		"another architecture":                   {configured(v1.KubeVirtConfiguration{ArchitectureConfiguration: &v1.ArchConfiguration{}}), usual()},
 		"a binding for pods' networks": {configured(v1.KubeVirtConfiguration{NetworkConfiguration: &v1.NetworkConfiguration{NetworkInterface: "bridge"}}),

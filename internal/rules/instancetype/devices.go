@@ -36,17 +36,18 @@ func devices(spec *v1.VirtualMachineInstanceSpec, p *instancetypev1.DevicePrefer
 // disks gives disks what is preferred of their kind.
 func disks(spec *v1.VirtualMachineInstanceSpec, p *instancetypev1.DevicePreferences) {
 	implied.Disks(spec)
-	hot := map[string]bool{}
+	hot, metrics := map[string]bool{}, map[string]bool{}
 	for i := range spec.Volumes {
 		hot[spec.Volumes[i].Name] = machine.Hotpluggable(&spec.Volumes[i])
+		metrics[spec.Volumes[i].Name] = spec.Volumes[i].DownwardMetrics != nil
 	}
 	for i := range spec.Domain.Devices.Disks {
 		disk := &spec.Domain.Devices.Disks[i]
 		v1.SetDefaults_DiskDevice(&disk.DiskDevice)
 		switch {
 		case disk.Disk != nil:
-			// On another bus a disk can't be plugged.
-			if bus := p.PreferredDiskBus; !hot[disk.Name] || bus == v1.DiskBusVirtio || bus == v1.DiskBusSCSI {
+			// On another bus a disk can't be plugged, or can't be only read.
+			if bus := p.PreferredDiskBus; !hot[disk.Name] && (!metrics[disk.Name] || bus != v1.DiskBusSATA) || bus == v1.DiskBusVirtio || bus == v1.DiskBusSCSI {
 				set(&disk.Disk.Bus, bus)
 			}
 			diskOptions(disk, p)

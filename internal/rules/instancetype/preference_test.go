@@ -201,6 +201,20 @@ func TestAPluggableDiskGetsNoBusOnWhichItCantBePlugged(t *testing.T) {
 	}
 }
 
+// SATA has no disk that is only read, as one of figures of the host is.
+func TestADiskOfFiguresGetsNoBusOnWhichItCantBeRead(t *testing.T) {
+	for bus, want := range map[string]v1.DiskBus{"sata": "", "virtio": "virtio", "usb": "usb"} {
+		preference := &Source{Name: "p", Preference: parse[instancetypev1.VirtualMachinePreferenceSpec](t, `{devices: {preferredDiskBus: `+bus+`}}`)}
+		out, errs := Expand(vmOf(t, `{volumes: [{name: a, downwardMetrics: {}}]}`), Used{Preference: preference}, "")
+		if len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		if got := out.Spec.Template.Spec.Domain.Devices.Disks[0].Disk.Bus; got != want {
+			t.Errorf("preferred %s: the bus is %q, want %q", bus, got, want)
+		}
+	}
+}
+
 func TestAPreferenceOfAnnotationsAndStorage(t *testing.T) {
 	preference := &Source{Name: "p", Preference: parse[instancetypev1.VirtualMachinePreferenceSpec](t,
 		`{annotations: {a: preferred, b: preferred}, volumes: {preferredStorageClassName: fast}}`)}

@@ -157,7 +157,7 @@ var configurationTable = table{
 	"configuration.imagePullPolicy":  noted("of launcher pods"),
 	"configuration.machineType":      noted("older; architectureConfiguration.amd64.machineType counts first"),
 
-	"configuration.developerConfiguration.featureGates":                               noted("HostDisk allows hostDisk; the others are accepted and without effect: what Drydock implements is there, and the use of what it doesn't is refused"),
+	"configuration.developerConfiguration.featureGates":                               noted("HostDisk allows hostDisk, DownwardMetrics allows downwardMetrics; the others are accepted and without effect: what Drydock implements is there, and the use of what it doesn't is refused"),
 	"configuration.developerConfiguration.disabledFeatureGates":                       noted("without effect, as most of featureGates"),
 	"configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent":            idle(unserved),
 	"configuration.developerConfiguration.minimumReservePVCBytes":                     idle(unserved),

@@ -162,7 +162,7 @@ var deviceTable = table{
 	"domain.devices.blockMultiQueue":            yes(),
 	"domain.devices.networkInterfaceMultiqueue": yes(),
 	"domain.devices.gpus":                       no("a device of a node gets to guests only as a NIC, by interfaces.sriov"),
-	"domain.devices.downwardMetrics":            no("metrics of nodes don't get to guests"),
+	"domain.devices.downwardMetrics":            noted("with the feature gate DownwardMetrics"),
 	"domain.devices.panicDevices.model":         yes(),
 	"domain.devices.filesystems":                no("share data by a claim with a disk; Secrets, ConfigMaps and service accounts are disks, too"),
 	"domain.devices.hostDevices":                no("a device of a node gets to guests only as a NIC, by interfaces.sriov"),
@@ -266,7 +266,7 @@ var volumeTable = table{
 	"volumes.downwardAPI.fields":                 yes(),
 	"volumes.downwardAPI.volumeLabel":            yes(),
 	"volumes.serviceAccount.serviceAccountName":  yes(),
-	"volumes.downwardMetrics":                    no("metrics of nodes don't get to guests"),
+	"volumes.downwardMetrics":                    noted("with the feature gate DownwardMetrics; virtio unless a bus is set"),
 	"volumes.memoryDump":                         no("a guest's memory is not written to claims"),
 	"volumes.containerPath":                      no("guests share no folders; configMap, secret, serviceAccount and downwardAPI are disks"),
 }
