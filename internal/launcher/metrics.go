@@ -34,7 +34,7 @@ const (
 )
 
 // metrics tells the guest figures of its host and of itself: by a disk, by a channel, or by both. It has a goroutine for
-// each, which the end of QEMU ends. The guest can keep the channel's waiting for ever, and nothing else (decision 600).
+// each, which the end of QEMU ends. The guest can keep the channel's waiting for ever, and nothing else (decision 603).
 type metrics struct {
 	hostName string
 	// disk is the file behind the guest's disk, nil for none. It is written by its descriptor: what QEMU's process

@@ -304,7 +304,7 @@ func TestHostDisksNeedTheirGate(t *testing.T) {
 	}
 }
 
-// Figures of nodes get to guests only if an administrator allows it (decision 600).
+// Figures of nodes get to guests only if an administrator allows it (decision 603).
 func TestDownwardMetricsNeedTheirGate(t *testing.T) {
 	disk, channel := good(t), good(t)
 	spec := &disk.Spec.Template.Spec

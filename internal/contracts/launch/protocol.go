@@ -214,7 +214,7 @@ type Start struct {
 	DownwardMetrics *DownwardMetrics `json:"downwardMetrics,omitempty"`
 }
 
-// DownwardMetrics is how a guest is told figures of its host and of itself (decision 600).
+// DownwardMetrics is how a guest is told figures of its host and of itself (decision 603).
 type DownwardMetrics struct {
 	// HostName is the name of the node.
 	HostName string `json:"hostName"`

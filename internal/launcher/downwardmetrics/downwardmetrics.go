@@ -2,7 +2,7 @@
 // the disk that holds it, the requests for it on a virtio-serial port, and what of the kernel's text the figures are.
 //
 // It is pure: it opens nothing and asks no clock. It decides what of a node gets to a guest: a figure that is not in
-// Figures does not (decision 600). A guest writes the requests, so what is kept of them is bounded. It must not
+// Figures does not (decision 603). A guest writes the requests, so what is kept of them is bounded. It must not
 // import more than the standard library, and of that little: every VM pays for what virt-launcher links.
 package downwardmetrics
 

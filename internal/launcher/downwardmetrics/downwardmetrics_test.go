@@ -41,7 +41,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// A guest is told these figures and no others (decision 600).
+// A guest is told these figures and no others (decision 603).
 func TestWhatAGuestIsTold(t *testing.T) {
 	f := all()
 	read, err := metricstest.Document(f.Document())

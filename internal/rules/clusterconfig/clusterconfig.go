@@ -38,7 +38,7 @@ const DefaultMachineType = machinetype.Default
 const MachineTypesAnnotation = "drydock.dev/machine-types"
 
 // The feature gates that have an effect: they give those who may create VMs something of the nodes. With hostDisk that
-// is a node's files, with downwardMetrics figures of its use (decision 600).
+// is a node's files, with downwardMetrics figures of its use (decision 603).
 const (
 	GateHostDisk        = "HostDisk"
 	GateDownwardMetrics = "DownwardMetrics"
