@@ -40,7 +40,7 @@ func (r *Reconciler) apply(ctx context.Context, o maintenance.Observed, plan mai
 			return false, err
 		}
 	}
-	if plan.Step == maintenance.Open {
+	if plan.Step == maintenance.Lift { // the pod need not wait for the warning
 		r.warnOfBystanders(ctx, o.Machine, plan.Pod)
 	}
 	return plan.Step.Again(), nil

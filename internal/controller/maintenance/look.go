@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -24,32 +25,48 @@ import (
 	"drydock.dev/drydock/internal/rules/vmilifecycle"
 )
 
-// look asks the API server for what may be in the pod's way.
+// look asks the API server for what may be in the pod's way, for all of it at once: a pod waits for the answers. A guest that
+// runs is seen by its pod, and one that does not run yet sees the lock, so that it does not matter which answer is the oldest.
 func (r *Reconciler) look(ctx context.Context, m lock.Machine, pod *corev1.Pod) (*maintenance.Look, error) {
-	out := &maintenance.Look{}
-	name, err := client.ObjectKeyFromObject(m), error(nil)
-	if _, is := m.(*v1.VirtualMachineInstance); is {
-		out.VM, err = versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", name)
-	} else {
-		out.VMI, err = versioned.Read[v1.VirtualMachineInstance](ctx, r.Reader, "VMI", name)
-	}
-	if err != nil {
+	out, claims := &maintenance.Look{}, maintenance.Claims(m, pod)
+	asking, ctx := errgroup.WithContext(ctx)
+	asking.Go(func() (err error) {
+		name := client.ObjectKeyFromObject(m)
+		if _, is := m.(*v1.VirtualMachineInstance); is {
+			out.VM, err = versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", name)
+		} else {
+			out.VMI, err = versioned.Read[v1.VirtualMachineInstance](ctx, r.Reader, "VMI", name)
+		}
+		return err
+	})
+	asking.Go(func() (err error) {
+		out.Rivals, err = r.rivals(ctx, m, claims)
+		return err
+	})
+	asking.Go(func() (err error) {
+		out.Users, err = r.users(ctx, m.GetNamespace(), claims)
+		return err
+	})
+	asking.Go(func() (err error) {
+		out.DataVolumes, err = r.dataVolumes(ctx, m.GetNamespace(), claims)
+		return err
+	})
+	if err := asking.Wait(); err != nil {
 		return nil, err
 	}
-	claims := maintenance.Claims(m, pod)
-	if out.Rivals, err = r.rivals(ctx, m, claims); err != nil {
-		return nil, err
-	}
-	if out.Users, err = r.users(ctx, m.GetNamespace(), claims); err != nil {
-		return nil, err
-	}
+	return out, nil
+}
+
+// dataVolumes are those of the claims: they have the claims' names.
+func (r *Reconciler) dataVolumes(ctx context.Context, namespace string, claims []string) ([]*cdiv1.DataVolume, error) {
+	var out []*cdiv1.DataVolume
 	for _, claim := range claims {
-		dv, err := versioned.Read[cdiv1.DataVolume](ctx, r.Reader, "DataVolume", types.NamespacedName{Namespace: m.GetNamespace(), Name: claim})
+		dv, err := versioned.Read[cdiv1.DataVolume](ctx, r.Reader, "DataVolume", types.NamespacedName{Namespace: namespace, Name: claim})
 		if err != nil {
 			return nil, err
 		}
 		if dv != nil {
-			out.DataVolumes = append(out.DataVolumes, dv)
+			out = append(out, dv)
 		}
 	}
 	return out, nil
