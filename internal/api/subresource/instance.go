@@ -154,3 +154,11 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 	}
 }
+
+// guestfs answers KubeVirt's virtctl, which asks for the image that `virtctl guestfs` runs on a claim. It goes by gsImage if that
+// is there, and else puts a name together from a registry and a tag.
+func (s *Server) guestfs(w http.ResponseWriter, _ *http.Request) {
+	if err := writeJSON(w, map[string]string{"gsImage": s.maintenance.Image}); err != nil {
+		writeError(w, err)
+	}
+}

@@ -44,7 +44,6 @@ var refusedVerbs = []refusedVerb{
 	{http.MethodPut, oneInstance + "sev/injectlaunchsecret", noSEV},
 	{http.MethodPut, oneInstance + "backup", noBackup},
 	{http.MethodPut, oneInstance + "redefine-checkpoint", noBackup},
-	{http.MethodGet, "guestfs", "name the image with --image, or use Drydock's virtctl: 'virtctl guestfs --vm VM' takes the machine's lock, too"},
 	{http.MethodGet, "start-cluster-profiler", noProfiler},
 	{http.MethodGet, "stop-cluster-profiler", noProfiler},
 	{http.MethodGet, "dump-cluster-profiler", noProfiler},

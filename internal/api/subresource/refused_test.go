@@ -87,6 +87,15 @@ func TestDiscoveryKeepsSilentAboutRefusedVerbs(t *testing.T) {
 	}
 }
 
+func TestKubeVirtsVirtctlIsToldTheImageOfGuestfs(t *testing.T) {
+	answer := httptest.NewRecorder()
+	New(nil, nil, Maintenance{Image: "example.com/tools:1"}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, pathTo("cluster", "guestfs"), nil))
+	var info struct{ GsImage string }
+	if err := json.Unmarshal(answer.Body.Bytes(), &info); err != nil || info.GsImage != "example.com/tools:1" || answer.Code != http.StatusOK {
+		t.Errorf("%d %s (%v)", answer.Code, answer.Body, err)
+	}
+}
+
 func TestWhatNobodyKnowsIsRefused(t *testing.T) {
 	answer := httptest.NewRecorder()
 	New(nil, nil, Maintenance{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, pathTo("virtualmachines", "dance"), nil))

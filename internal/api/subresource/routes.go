@@ -121,10 +121,12 @@ func (s *Server) routeInstances() {
 func (s *Server) routeCluster() {
 	s.handle(http.MethodGet, "/version", s.version)
 	s.handle(http.MethodGet, "/healthz", s.healthz)
+	s.handle(http.MethodGet, "/guestfs", s.guestfs)
 	s.handle(http.MethodPut, "/namespaces/{namespace}/expand-vm-spec", answer(s.expandGiven))
 	s.resources = append(s.resources,
 		metav1.APIResource{Name: "version", Kind: "Version", Verbs: metav1.Verbs{"list"}},
 		metav1.APIResource{Name: "healthz", Kind: "Health", Verbs: metav1.Verbs{"list"}},
+		metav1.APIResource{Name: "guestfs", Kind: "GuestfsInfo", Verbs: metav1.Verbs{"list"}},
 		metav1.APIResource{Name: "expand-vm-spec", Namespaced: true, Kind: "VirtualMachine", Verbs: metav1.Verbs{"update"}})
 }
 
