@@ -57,3 +57,27 @@ func TestDelegation(t *testing.T) {
 		}
 	}
 }
+
+// A host may have both kinds of hierarchy, and in each the file of its kind.
+func TestAPreferredCgroupHasEightShares(t *testing.T) {
+	root := t.TempDir()
+	tree := Tree{roots: []string{filepath.Join(root, "cpu"), filepath.Join(root, "memory"), filepath.Join(root, "unified")}}
+	if err := tree.Create("/drydock/c/control"); err != nil {
+		t.Fatal(err)
+	}
+	for file, usual := range map[string]string{"cpu/drydock/c/control/cpu.shares": "1024", "unified/drydock/c/control/cpu.weight": "100"} {
+		if err := os.WriteFile(filepath.Join(root, file), []byte(usual), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tree.Prefer("/drydock/c/control"); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		"cpu/drydock/c/control/cpu.shares": "8192", "memory/drydock/c/control/cpu.shares": "", "unified/drydock/c/control/cpu.weight": "800",
+	} {
+		if got, err := os.ReadFile(filepath.Join(root, file)); string(got) != want {
+			t.Errorf("%s is %q (%v), want %q", file, got, err, want)
+		}
+	}
+}

@@ -82,7 +82,8 @@ func (n *machine) enter() error {
 	if err != nil {
 		return err
 	}
-	if err := tree.Join(n.cluster.NodeSystemCgroup(n.name)); err != nil {
+	system := n.cluster.NodeSystemCgroup(n.name)
+	if err := errors.Join(tree.Join(system), tree.Prefer(system)); err != nil {
 		return err
 	}
 	if err := unix.Sethostname([]byte(n.name)); err != nil {

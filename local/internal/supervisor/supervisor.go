@@ -90,7 +90,7 @@ func newSupervisor(c layout.Cluster) (*Supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := tree.Join(c.ControlCgroup()); err != nil {
+	if err := errors.Join(tree.Join(c.ControlCgroup()), tree.Prefer(c.ControlCgroup())); err != nil {
 		return nil, err
 	}
 	self, err := os.Executable()
