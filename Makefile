@@ -26,8 +26,8 @@ test: ## Everything but the soaks: checks, unit tests, API server, whole system 
 	hack/stages prerequisites images check unit fresh system test-release
 
 soak: images ## What takes long: disks are hotplugged and removed for half an hour, watched for gaps and leaks; migrations are interrupted; pods and guests race for a disk (root)
-	hack/test-cluster -timeout 6h -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing|TestMigrationsAreInterruptedAtRandom|TestStorageMigrationsAreInterruptedAtRandom|TestASourceThatIsGoneForGood|TestPodsAndGuestsRaceForADisk' \
-		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500 -migration.kills 900 -migration.trios 2 -migration.volumekills 100 -migration.silence -maintenance.for 2m -maintenance.starts 10000
+	hack/test-cluster -timeout 6h -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing|TestMigrationsAreInterruptedAtRandom|TestStorageMigrationsAreInterruptedAtRandom|TestASourceThatIsGoneForGood|TestManyGuestsMigrateAtOnce|TestPodsAndGuestsRaceForADisk' \
+		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500 -migration.kills 900 -migration.trios 2 -migration.atonce 10 -migration.volumekills 100 -migration.silence -maintenance.for 2m -maintenance.starts 10000
 
 test-versions: images ## Guests migrate between this version and that of BEFORE=<commit>, both ways (root)
 	hack/between-versions '$(BEFORE)'

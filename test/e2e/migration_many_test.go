@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"testing"
 	"time"
@@ -10,11 +11,15 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TestTenGuestsMigrateAtOnce has ten guests migrate at the same time, each with a limited bandwidth:
+// A long run asks for more than every run can afford: see `make soak`.
+var guestsAtOnce = flag.Int("migration.atonce", 5, "how many guests migrate at the same time")
+
+// TestManyGuestsMigrateAtOnce has several guests migrate at the same time, each with a limited bandwidth:
 // all of them arrive, and none is started again, nor is the one that was booted from a kernel in an image. How long that takes beside what the bandwidth
 // allows, bench/migrate measures. Not parallel: it sets the cluster's limits.
-func TestTenGuestsMigrateAtOnce(t *testing.T) {
-	const count, bandwidth = 10, 64
+func TestManyGuestsMigrateAtOnce(t *testing.T) {
+	const bandwidth = 64
+	count := *guestsAtOnce
 	ns := newNamespace(t)
 	configure(t, fmt.Sprintf(`{"spec":{"configuration":{"migrations":{"parallelMigrationsPerCluster":%d,"parallelOutboundMigrationsPerNode":%d,"bandwidthPerMigration":"%dMi"}}}}`,
 		count, count, bandwidth), `{"spec":{"configuration":{"migrations":null}}}`)
