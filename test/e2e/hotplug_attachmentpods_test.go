@@ -5,12 +5,14 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,10 +32,8 @@ func TestAHandoverLosesNothing(t *testing.T) {
 	g := bootVM(t, newVM(onNode1(newVMI(ns, "handed")), v1.RunStrategyAlways))
 	history := hotplugwatch.AttachmentPods(t, cluster.client, ns, "handed")
 
-	addToTemplate(t, ns, "handed", "stays", "goes")
-	g.gets("stays")
-	g.gets("goes")
-	shared := oneAttachmentPod(t, ns, "handed")
+	shared := plugTogether(t, g, "stays", "goes")
+	before, _ := history.Pods()
 	g.run("echo kept | dd of=" + g.device("stays") + " conv=fsync")
 
 	do(t, ns, "removevolume", "handed", "--volume-name=goes", "--persist")
@@ -43,8 +43,8 @@ func TestAHandoverLosesNothing(t *testing.T) {
 		t.Errorf("pod %s holds what is left: %v", second.Name, second.Spec.Volumes)
 	}
 	g.sees("what was written before the handover", "head -n 1 "+g.device("stays"), "kept")
-	if ever, _ := history.Pods(); ever != 2 {
-		t.Errorf("%d attachment pods were made, want 2", ever)
+	if ever, _ := history.Pods(); ever != before+1 {
+		t.Errorf("%d attachment pods were made for the handover, want 1", ever-before)
 	}
 
 	err := cluster.client.SubResource("eviction").Create(t.Context(), second, &policyv1.Eviction{})
@@ -63,6 +63,34 @@ func TestAHandoverLosesNothing(t *testing.T) {
 
 	do(t, ns, "stop", "handed")
 	awaitAttachmentPods(t, ns, "handed", 0)
+}
+
+// plugTogether adds claims to a VM's template until one attachment pod holds them all. On a machine that is busy that pod
+// may take so long that each volume is given one of its own (decision 112); then they are taken away, and added again.
+func plugTogether(t *testing.T, g *guest, claims ...string) *corev1.Pod {
+	t.Helper()
+	var shared *corev1.Pod
+	eventually(t, "one attachment pod for "+strings.Join(claims, ", "), func(ctx context.Context) error {
+		addToTemplate(t, g.namespace, g.name, claims...)
+		for _, name := range claims {
+			g.gets(name)
+		}
+		var uids []types.UID
+		vmi := awaitRunning(t, g.namespace, g.name)
+		for _, name := range claims {
+			uids = append(uids, volumeStatus(vmi, name).HotplugVolume.AttachPodUID)
+		}
+		if len(slices.Compact(uids)) == 1 {
+			shared = oneAttachmentPod(t, g.namespace, g.name)
+			return nil
+		}
+		for _, name := range claims {
+			do(t, g.namespace, "removevolume", g.name, "--volume-name="+name, "--persist")
+			g.loses(name)
+		}
+		return fmt.Errorf("they have %v", uids)
+	})
+	return shared
 }
 
 // addToTemplate adds claims to a VM's template in one edit.
