@@ -12,7 +12,6 @@ var refused = []struct {
 	name    string
 	instead string
 }{
-	{"adm", "how much components log is set in the KubeVirt object: 'kubectl -n kubevirt edit kubevirt kubevirt', spec.configuration.developerConfiguration.logVerbosity"},
 	{"credentials", "edit the Secret of the machine's accessCredentials: the guest follows it; or set keys and passwords by cloud-init"},
 	{"memory-dump", "snapshot the machine's disks with a VirtualMachineSnapshot; have the guest write its own memory dump, with kdump or Windows' crash dump"},
 	{"objectgraph", "'kubectl get vm,vmi,pods,datavolumes,pvc' lists what belongs to a machine"},

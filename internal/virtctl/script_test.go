@@ -48,6 +48,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"object":   putObject,
 			"answer":   putAnswer,
+			"conflict": putConflict,
 			"follows":  putFollowing,
 			"requests": compareRequests,
 			"talk":     talk,
@@ -58,7 +59,7 @@ func TestScripts(t *testing.T) {
 
 // setUp starts a server for one script and leads kubectl's configuration to it.
 func setUp(e *testscript.Env) error {
-	server := &apiServer{objects: map[string]*unstructured.Unstructured{}, answers: map[string]answer{}, follows: map[string][]*unstructured.Unstructured{}}
+	server := &apiServer{objects: map[string]*unstructured.Unstructured{}, answers: map[string]answer{}, conflicts: map[string]bool{}, follows: map[string][]*unstructured.Unstructured{}}
 	listener := httptest.NewTLSServer(server)
 	e.Defer(func() {
 		listener.CloseClientConnections()
@@ -128,6 +129,14 @@ func putFollowing(ts *testscript.TestScript, _ bool, args []string) {
 	server.mu.Lock()
 	defer server.mu.Unlock()
 	server.follows[args[0]+" "+args[1]] = objects
+}
+
+// conflict METHOD PATH: the next such request meets a change of somebody else's.
+func putConflict(ts *testscript.TestScript, _ bool, args []string) {
+	server := serverOf(ts)
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	server.conflicts[args[0]+" "+args[1]] = true
 }
 
 // answer METHOD PATH CODE FILE: requests are answered with the file.

@@ -35,8 +35,10 @@ type apiServer struct {
 	// others when somebody watches. They wait in coming.
 	follows map[string][]*unstructured.Unstructured
 	coming  []*unstructured.Unstructured
-	journal []string
-	watches []chan *unstructured.Unstructured
+	// conflicts are the methods and paths that are refused once, since somebody else has changed the object.
+	conflicts map[string]bool
+	journal   []string
+	watches   []chan *unstructured.Unstructured
 	// typed is what consoles were sent; guests counts the streams that are open.
 	typed  bytes.Buffer
 	guests sync.WaitGroup
@@ -64,8 +66,12 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if next := s.follows[r.Method+" "+r.URL.Path]; len(next) > 0 && !strings.Contains(string(body), "dryRun") {
 		s.objects[pathOf(next[0])], s.coming = next[0], next[1:]
 	}
+	conflicts := s.conflicts[r.Method+" "+r.URL.Path]
+	delete(s.conflicts, r.Method+" "+r.URL.Path)
 	s.mu.Unlock()
 	switch {
+	case conflicts:
+		refuse(w, http.StatusConflict, "the object has been modified", metav1.StatusReasonConflict)
 	case isScripted:
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(scripted.code)

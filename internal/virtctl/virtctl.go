@@ -64,9 +64,9 @@ func New(e *env.Env) *cobra.Command {
 	root.AddCommand(volume.NewCommands(e)...)
 	root.AddCommand(ssh.NewCommands(e)...)
 	root.AddCommand(maintenance.NewCommands(e)...)
+	root.AddCommand(configuration.NewCommands(e)...)
 	root.AddCommand(
 		create.NewCommand(e),
-		configuration.NewCommand(e),
 		console.NewCommand(e),
 		vnc.NewCommand(e),
 		portforward.NewCommand(e),

@@ -10,8 +10,10 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	v1 "kubevirt.io/api/core/v1"
@@ -29,6 +31,7 @@ const (
 	VirtualMachineInstances           Resource = "virtualmachineinstances"
 	VirtualMachineInstanceReplicaSets Resource = "virtualmachineinstancereplicasets"
 	VirtualMachineInstanceMigrations  Resource = "virtualmachineinstancemigrations"
+	kubeVirts                         Resource = "kubevirts"
 )
 
 // Ref names one object.
@@ -94,8 +97,63 @@ func (c *Client) VMIs(ctx context.Context) ([]v1.VirtualMachineInstance, error) 
 // KubeVirts reads the KubeVirt objects of all namespaces.
 func (c *Client) KubeVirts(ctx context.Context) ([]v1.KubeVirt, error) {
 	list := &v1.KubeVirtList{}
-	err := c.rest.Get().Resource("kubevirts").Do(ctx).Into(list)
+	err := c.rest.Get().Resource(string(kubeVirts)).Do(ctx).Into(list)
 	return list.Items, err
+}
+
+// Verbosity is what a KubeVirt object says of how much components log, as it is written: the type of it can't tell a 0
+// from nothing.
+type Verbosity struct {
+	Namespace, Name, ResourceVersion string
+	// Levels are by field of logVerbosity; that of nodes is a map.
+	Levels map[string]any
+}
+
+// Verbosities reads what the KubeVirt objects of all namespaces say of it.
+func (c *Client) Verbosities(ctx context.Context) ([]Verbosity, error) {
+	body, err := raw(c.rest.Get().Resource(string(kubeVirts)).Do(ctx))
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		Items []struct {
+			Metadata metav1.ObjectMeta `json:"metadata"`
+			Spec     struct {
+				Configuration struct {
+					DeveloperConfiguration struct {
+						LogVerbosity map[string]any `json:"logVerbosity"`
+					} `json:"developerConfiguration"`
+				} `json:"configuration"`
+			} `json:"spec"`
+		} `json:"items"`
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("decoding the answer: %w", err)
+	}
+	var all []Verbosity
+	for i := range list.Items {
+		meta := &list.Items[i].Metadata
+		all = append(all, Verbosity{meta.Namespace, meta.Name, meta.ResourceVersion, list.Items[i].Spec.Configuration.DeveloperConfiguration.LogVerbosity})
+	}
+	return all, nil
+}
+
+// PatchKubeVirt changes a KubeVirt object by a merge patch.
+func (c *Client) PatchKubeVirt(ctx context.Context, namespace, name string, patch any) error {
+	return c.patch(ctx, Ref{kubeVirts, namespace, name}, types.MergePatchType, patch)
+}
+
+// PatchVM changes a VM by a merge patch.
+func (c *Client) PatchVM(ctx context.Context, namespace, name string, patch any) error {
+	return c.patch(ctx, Ref{VirtualMachines, namespace, name}, types.MergePatchType, patch)
+}
+
+func (c *Client) patch(ctx context.Context, ref Ref, kind types.PatchType, patch any) error {
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("encoding the change of %s: %w", ref.Name, err)
+	}
+	return c.rest.Patch(kind).Namespace(ref.Namespace).Resource(string(ref.Resource)).Name(ref.Name).Body(body).Do(ctx).Error()
 }
 
 // ReplicaSet reads a VirtualMachineInstanceReplicaSet.

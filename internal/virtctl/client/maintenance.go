@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -36,15 +35,6 @@ func (c *Client) VMIsOf(ctx context.Context, namespace string) ([]v1.VirtualMach
 	list := &v1.VirtualMachineInstanceList{}
 	err := c.rest.Get().Namespace(namespace).Resource(string(VirtualMachineInstances)).Do(ctx).Into(list)
 	return list.Items, err
-}
-
-// PatchVM changes a VM by a merge patch.
-func (c *Client) PatchVM(ctx context.Context, namespace, name string, patch any) error {
-	body, err := json.Marshal(patch)
-	if err != nil {
-		return fmt.Errorf("encoding the change of VM %s: %w", name, err)
-	}
-	return c.rest.Patch(types.MergePatchType).Namespace(namespace).Resource(string(VirtualMachines)).Name(name).Body(body).Do(ctx).Error()
 }
 
 // Maintenance tells who has the disks of a VM, or of a VMI without one, and who waits for them.

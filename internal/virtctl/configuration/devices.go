@@ -1,5 +1,6 @@
-// Package configuration is virtctl permitted-devices: what the KubeVirt object says that machines may have of the
-// nodes' devices. It reads that object and changes nothing.
+// Package configuration holds virtctl's commands about the KubeVirt object: permitted-devices, which says what machines
+// may have of the nodes' devices, and adm log-verbosity, which says and sets how much components log. It knows no other
+// object, and what it says of Drydock's components is in one table.
 package configuration
 
 import (
@@ -12,18 +13,22 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// NewCommand makes the command.
-func NewCommand(e *env.Env) *cobra.Command {
+// NewCommands lists the package's commands.
+func NewCommands(e *env.Env) []*cobra.Command {
+	return []*cobra.Command{newDevices(e), newAdm(e)}
+}
+
+func newDevices(e *env.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "permitted-devices",
 		Short:   "List the GPUs and other devices of nodes that machines may have",
 		Example: e.Example("# What may stand in a machine's gpus and hostDevices:", "permitted-devices"),
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), e) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return showDevices(cmd.Context(), e) },
 	}
 }
 
-func run(ctx context.Context, e *env.Env) error {
+func showDevices(ctx context.Context, e *env.Env) error {
 	c, err := e.Client()
 	if err != nil {
 		return err
