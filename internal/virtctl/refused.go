@@ -12,7 +12,6 @@ var refused = []struct {
 	name    string
 	instead string
 }{
-	{"credentials", "edit the Secret of the machine's accessCredentials: the guest follows it; or set keys and passwords by cloud-init"},
 	{"memory-dump", "snapshot the machine's disks with a VirtualMachineSnapshot; have the guest write its own memory dump, with kdump or Windows' crash dump"},
 	{"objectgraph", "'kubectl get vm,vmi,pods,datavolumes,pvc' lists what belongs to a machine"},
 	{"template", "write the machine's manifest with 'virtctl create vm', and keep the variants with kustomize or Helm"},

@@ -18,6 +18,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/configuration"
 	"drydock.dev/drydock/internal/virtctl/console"
 	"drydock.dev/drydock/internal/virtctl/create"
+	"drydock.dev/drydock/internal/virtctl/credentials"
 	"drydock.dev/drydock/internal/virtctl/env"
 	"drydock.dev/drydock/internal/virtctl/expand"
 	"drydock.dev/drydock/internal/virtctl/expose"
@@ -67,6 +68,7 @@ func New(e *env.Env) *cobra.Command {
 	root.AddCommand(configuration.NewCommands(e)...)
 	root.AddCommand(
 		create.NewCommand(e),
+		credentials.NewCommand(e),
 		console.NewCommand(e),
 		vnc.NewCommand(e),
 		portforward.NewCommand(e),

@@ -27,7 +27,8 @@ var rules = []rule{
 	{is(client.ErrNotStarted), "start it with 'virtctl start NAME', or see why it ended with 'kubectl describe vmi NAME'"},
 	{alreadyRuns, "see its state with 'kubectl get vm', or restart it with 'virtctl restart NAME'"},
 	{missingAPI, "this cluster does not serve it: see 'kubectl get apiservice v1.subresources.kubevirt.io' and 'kubectl -n kubevirt get pods'"},
-	{noVMI, "a VirtualMachine that is stopped has no VMI: 'virtctl start NAME'; list what is there with 'kubectl get vm,vmi --all-namespaces'"},
+	{missing("secrets"), "list the Secrets with 'kubectl get secrets'; a machine does not start while one of its accessCredentials is missing"},
+	{missing("virtualmachineinstances"), "a VirtualMachine that is stopped has no VMI: 'virtctl start NAME'; list what is there with 'kubectl get vm,vmi --all-namespaces'"},
 	{apierrors.IsNotFound, "list what is there with 'kubectl get vm,vmi --all-namespaces'; -n chooses the namespace"},
 	{apierrors.IsForbidden, "ask for a role that allows it: kubevirt.io:edit to change machines, kubevirt.io:migrate to migrate them, kubevirt.io:view to look"},
 	{apierrors.IsUnauthorized, "the cluster does not accept the credentials of this kubeconfig; log in again"},
@@ -64,14 +65,16 @@ func missingAPI(err error) bool {
 	return details == nil || details.Name == ""
 }
 
-// noVMI reports whether the missing object is a VMI.
-func noVMI(err error) bool {
-	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
-		return false
+// missing matches the error about a missing object of a resource.
+func missing(resource string) func(error) bool {
+	return func(err error) bool {
+		var status apierrors.APIStatus
+		if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+			return false
+		}
+		details := status.Status().Details
+		return details != nil && details.Kind == resource
 	}
-	details := status.Status().Details
-	return details != nil && details.Kind == "virtualmachineinstances"
 }
 
 func unavailable(err error) bool {

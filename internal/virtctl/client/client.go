@@ -148,6 +148,17 @@ func (c *Client) PatchVM(ctx context.Context, namespace, name string, patch any)
 	return c.patch(ctx, Ref{VirtualMachines, namespace, name}, types.MergePatchType, patch)
 }
 
+// AddCredential adds to a VM's accessCredentials, if the VM is still as it was read.
+func (c *Client) AddCredential(ctx context.Context, vm *v1.VirtualMachine, credential *v1.AccessCredential) error {
+	const list = "/spec/template/spec/accessCredentials"
+	add := map[string]any{"op": "add", "path": list + "/-", "value": credential}
+	if len(vm.Spec.Template.Spec.AccessCredentials) == 0 {
+		add = map[string]any{"op": "add", "path": list, "value": []*v1.AccessCredential{credential}}
+	}
+	unchanged := map[string]any{"op": "replace", "path": "/metadata/resourceVersion", "value": vm.ResourceVersion}
+	return c.patch(ctx, Ref{VirtualMachines, vm.Namespace, vm.Name}, types.JSONPatchType, []map[string]any{unchanged, add})
+}
+
 func (c *Client) patch(ctx context.Context, ref Ref, kind types.PatchType, patch any) error {
 	body, err := json.Marshal(patch)
 	if err != nil {
