@@ -32,10 +32,6 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.rounds, "api-rounds", 3, "api: lives of a VMI, of a VM and of a bare pod")
 }
 
-// settle is how long a component may take to write what it has to say about
-// something that has happened: events wait for their batch.
-const settle = 3 * time.Second
-
 // Run measures.
 func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	logs, err := c.AuditLogs(ctx)
@@ -114,7 +110,7 @@ func live(ctx context.Context, c *cluster.Cluster, kind, ns string) error {
 		if _, err := c.TimePod(ctx, pod); err != nil { // which ends it as well
 			return err
 		}
-		return cluster.Wait(ctx, settle)
+		return cluster.Wait(ctx, cluster.Settle)
 	}
 	if err := c.Client.Create(ctx, object); err != nil {
 		return fmt.Errorf("creating it: %w", err)
@@ -122,11 +118,11 @@ func live(ctx context.Context, c *cluster.Cluster, kind, ns string) error {
 	if err := c.AwaitAgents(ctx, ns); err != nil {
 		return err
 	}
-	if err := cluster.Wait(ctx, settle); err != nil {
+	if err := cluster.Wait(ctx, cluster.Settle); err != nil {
 		return err
 	}
 	if err := c.DeleteAndAwait(ctx, object); err != nil {
 		return err
 	}
-	return cluster.Wait(ctx, settle)
+	return cluster.Wait(ctx, cluster.Settle)
 }

@@ -18,6 +18,10 @@ import (
 // Patience is how long one step of a benchmark may take.
 const Patience = 2 * time.Minute
 
+// Settle is how long a component may take to write what it has to say about something that has happened: events wait for
+// their batch.
+const Settle = 3 * time.Second
+
 // poll is how often what can't be watched is looked at.
 const poll = 50 * time.Millisecond
 
@@ -79,14 +83,17 @@ func (c *Cluster) CreateAndAwait(ctx context.Context, object client.Object, list
 
 // TimePod is the time from a pod's creation until it runs. It is gone afterwards.
 func (c *Cluster) TimePod(ctx context.Context, pod *corev1.Pod) (time.Duration, error) {
-	began, ended, err := c.CreateAndAwait(ctx, pod, &corev1.PodList{}, func(o client.Object) bool {
-		p, ok := o.(*corev1.Pod)
-		return ok && p.Status.Phase == corev1.PodRunning
-	})
+	began, ended, err := c.CreateAndAwait(ctx, pod, &corev1.PodList{}, PodRunning)
 	if err != nil {
 		return 0, err
 	}
 	return ended.Sub(began), c.DeleteAndAwait(ctx, pod)
+}
+
+// PodRunning accepts a pod that runs.
+func PodRunning(o client.Object) bool {
+	pod, ok := o.(*corev1.Pod)
+	return ok && pod.Status.Phase == corev1.PodRunning
 }
 
 // Running accepts a VMI whose guest runs.

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +26,8 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/bench/audit"
 )
 
 // Namespace is where Drydock's components run.
@@ -103,6 +106,15 @@ func (c *Cluster) Status(ctx context.Context) (Status, error) {
 func (c *Cluster) AuditLogs(ctx context.Context) (string, error) {
 	s, err := c.Status(ctx)
 	return filepath.Join(s.Dir, "logs"), err
+}
+
+// RequestsSince are the requests of Drydock's components from a moment on.
+func (c *Cluster) RequestsSince(ctx context.Context, began time.Time) ([]audit.Request, error) {
+	logs, err := c.AuditLogs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return audit.Since(logs, began)
 }
 
 // Run runs one of the built programs and returns what it prints.

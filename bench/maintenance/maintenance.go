@@ -39,10 +39,6 @@ const vmName = "vm"
 // disks are the VM's volumes and their claims.
 var disks = []string{"one", "two"}
 
-// settle is how long virt-controller may take to write what it has to say about a VM that was unlocked: events wait for
-// their batch.
-const settle = 3 * time.Second
-
 // Run measures.
 func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	ns, remove, err := c.NewNamespace(ctx)
@@ -85,11 +81,6 @@ func prepare(ctx context.Context, c *cluster.Cluster, ns string) error {
 func isStopped(o client.Object) bool {
 	vm, ok := o.(*v1.VirtualMachine)
 	return ok && vm.Status.PrintableStatus == v1.VirtualMachineStatusStopped
-}
-
-func runs(o client.Object) bool {
-	pod, ok := o.(*corev1.Pod)
-	return ok && pod.Status.Phase == corev1.PodRunning
 }
 
 // round starts a maintenance pod and a bare one.
@@ -139,7 +130,7 @@ func (t *round) maintain(ctx context.Context) error {
 	pod := t.pod("maintainer")
 	pod.Labels = map[string]string{layout.MaintenanceForLabel: vmName}
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
-	began, ended, err := t.cluster.CreateAndAwait(ctx, pod, &corev1.PodList{}, runs)
+	began, ended, err := t.cluster.CreateAndAwait(ctx, pod, &corev1.PodList{}, cluster.PodRunning)
 	if err != nil {
 		return fmt.Errorf("starting a maintenance pod: %w", err)
 	}
@@ -168,14 +159,10 @@ func (t *round) maintain(ctx context.Context) error {
 
 // countWrites adds what Drydock has written for each maintenance.
 func countWrites(ctx context.Context, c *cluster.Cluster, ns string, r *report.Report, began time.Time, rounds int) error {
-	if err := cluster.Wait(ctx, settle); err != nil {
+	if err := cluster.Wait(ctx, cluster.Settle); err != nil {
 		return err
 	}
-	logs, err := c.AuditLogs(ctx)
-	if err != nil {
-		return err
-	}
-	requests, err := audit.Since(logs, began)
+	requests, err := c.RequestsSince(ctx, began)
 	if err != nil {
 		return err
 	}

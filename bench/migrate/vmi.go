@@ -114,10 +114,6 @@ type moved struct {
 	writes, all int
 }
 
-// settle is how long a component may take to write what it has to say about something that has
-// happened: events wait for their batch.
-const settle = 3 * time.Second
-
 // migrateVMI migrates the VMI.
 func (s *setting) migrateVMI(ctx context.Context, name string) (moved, error) {
 	before, err := readFigures(ctx, s.cluster)
@@ -133,7 +129,7 @@ func (s *setting) migrateVMI(ctx context.Context, name string) (moved, error) {
 	if out.gone, err = s.awaitSourceGone(ctx, out.course); err != nil {
 		return moved{}, err
 	}
-	if err := cluster.Wait(ctx, settle); err != nil {
+	if err := cluster.Wait(ctx, cluster.Settle); err != nil {
 		return moved{}, err
 	}
 	if err := out.count(s, began); err != nil {

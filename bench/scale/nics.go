@@ -107,7 +107,7 @@ func (r *rollout) measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("changing NICs: %w", err)
 	}
-	requests, err := r.requestsSince(ctx, began)
+	requests, err := r.cluster.RequestsSince(ctx, began)
 	if err != nil {
 		return err
 	}

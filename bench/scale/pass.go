@@ -309,7 +309,7 @@ func (p *pass) measureRest(ctx context.Context) error {
 		return err
 	}
 	used = now.minus(used)
-	requests, err := p.requestsSince(ctx, began)
+	requests, err := p.cluster.RequestsSince(ctx, began)
 	if err != nil {
 		return err
 	}
@@ -339,7 +339,7 @@ func (p *pass) measureRestart(ctx context.Context) error {
 	if err := p.quiet(ctx); err != nil {
 		return err
 	}
-	requests, err := p.requestsSince(ctx, began)
+	requests, err := p.cluster.RequestsSince(ctx, began)
 	if err != nil {
 		return err
 	}
@@ -368,18 +368,9 @@ func aboutVMs(requests []audit.Request) []audit.Request {
 	return slices.DeleteFunc(slices.Clone(requests), func(r audit.Request) bool { return r.Resource == "kubevirts/status" })
 }
 
-// requestsSince are the components' requests since a moment.
-func (p *pass) requestsSince(ctx context.Context, began time.Time) ([]audit.Request, error) {
-	logs, err := p.cluster.AuditLogs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return audit.Since(logs, began)
-}
-
 // countRequests counts what the components asked of the API server.
 func (p *pass) countRequests(ctx context.Context, began time.Time) error {
-	requests, err := p.requestsSince(ctx, began)
+	requests, err := p.cluster.RequestsSince(ctx, began)
 	if errors.Is(err, audit.ErrRotated) {
 		p.report.Logf("the requests of %d lives are not counted: %v", p.n, err)
 		return nil

@@ -55,7 +55,7 @@ func (s *setting) live(ctx context.Context, r *report.Report, from int) error {
 
 // hold measures one way, when everything has been written of what was done to the guest before.
 func (s *setting) hold(ctx context.Context, r *report.Report, how way, from int) error {
-	if err := cluster.Wait(ctx, settle); err != nil {
+	if err := cluster.Wait(ctx, cluster.Settle); err != nil {
 		return err
 	}
 	began := time.Now()

@@ -60,10 +60,7 @@ func (s *setting) pod(name string, claims ...string) *corev1.Pod {
 
 // run starts a pod and waits until it runs.
 func (s *setting) run(ctx context.Context, pod *corev1.Pod) error {
-	_, _, err := s.cluster.CreateAndAwait(ctx, pod, &corev1.PodList{}, func(o client.Object) bool {
-		p, ok := o.(*corev1.Pod)
-		return ok && p.Status.Phase == corev1.PodRunning
-	})
+	_, _, err := s.cluster.CreateAndAwait(ctx, pod, &corev1.PodList{}, cluster.PodRunning)
 	if err != nil {
 		return fmt.Errorf("starting the pod %s: %w", pod.Name, err)
 	}

@@ -38,10 +38,6 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.count, "snapshot-count", 100, "snapshot: how many snapshots of one VM are made; the one in the middle is restored")
 }
 
-// settle is how long virt-controller may take to write what it has to say about a snapshot that is complete: events
-// wait for their batch.
-const settle = 3 * time.Second
-
 // Run measures.
 func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
 	ns, remove, err := c.NewNamespace(ctx)
@@ -74,14 +70,10 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 // countWrites adds what Drydock has written for each snapshot: in the namespace nothing else was done since then but
 // one restore, whose objects are others. The name begins the figures' names.
 func (s *setting) countWrites(ctx context.Context, r *report.Report, name string, began time.Time, count int) error {
-	if err := cluster.Wait(ctx, settle); err != nil {
+	if err := cluster.Wait(ctx, cluster.Settle); err != nil {
 		return err
 	}
-	logs, err := s.cluster.AuditLogs(ctx)
-	if err != nil {
-		return err
-	}
-	requests, err := audit.Since(logs, began)
+	requests, err := s.cluster.RequestsSince(ctx, began)
 	if err != nil {
 		return err
 	}
