@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -84,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	// Whether Prometheus is told is no reason for the status to be wrong.
 	monitored := r.monitor(ctx, cached)
 	if r.monitors.refused != "" {
-		refused = joined(refused, r.monitors.refused)
+		refused = append(refused, r.monitors.refused)
 	}
 	if cached != nil {
 		err = r.report(ctx, cached, refused)
@@ -97,7 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 }
 
 // report brings the status up to date.
-func (r *Reconciler) report(ctx context.Context, cached *v1.KubeVirt, refused string) error {
+func (r *Reconciler) report(ctx context.Context, cached *v1.KubeVirt, refused []string) error {
 	kv := r.written.Newer(cached)
 	seen, err := r.components(ctx)
 	if err != nil {
@@ -108,7 +109,7 @@ func (r *Reconciler) report(ctx context.Context, cached *v1.KubeVirt, refused st
 		return err
 	}
 	want := kv.DeepCopy()
-	want.Status = status(kv, facts{components: seen, cdi: installed, refused: refused}, time.Now())
+	want.Status = status(kv, facts{components: seen, cdi: installed, refused: strings.Join(refused, separatorOfComponents)}, time.Now())
 	if equality.Semantic.DeepEqual(kv.Status, want.Status) {
 		return nil
 	}

@@ -3,7 +3,6 @@ package kubevirt
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,46 +24,37 @@ type settled struct {
 }
 
 // configure has the workloads be as the KubeVirt object says, which may be nil. What can't be done because of what it
-// says is returned as a text. Each workload takes one request, so that a process that ends here leaves nothing half done.
-func (r *Reconciler) configure(ctx context.Context, kv *v1.KubeVirt) (refused string, err error) {
-	var texts []string
+// says is returned as texts. Each workload takes one request, so that a process that ends here leaves nothing half done.
+func (r *Reconciler) configure(ctx context.Context, kv *v1.KubeVirt) (refused []string, err error) {
 	for _, name := range deployments {
 		var cached, live appsv1.Deployment
-		text, err := r.configureOne(ctx, name, &cached, &live, kv, func() (*unstructured.Unstructured, error) {
+		texts, err := r.configureOne(ctx, name, &cached, &live, kv, func() (*unstructured.Unstructured, error) {
 			return components.Deployment(&live, kv, r.Types)
 		})
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		texts = append(texts, text...)
+		refused = append(refused, texts...)
 	}
 	for _, name := range daemonSets {
 		var cached, live appsv1.DaemonSet
-		text, err := r.configureOne(ctx, name, &cached, &live, kv, func() (*unstructured.Unstructured, error) {
+		texts, err := r.configureOne(ctx, name, &cached, &live, kv, func() (*unstructured.Unstructured, error) {
 			return components.DaemonSet(&live, kv, r.Types)
 		})
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		texts = append(texts, text...)
+		refused = append(refused, texts...)
 	}
-	text, err := r.aggregate(ctx, kv)
+	texts, err := r.aggregate(ctx, kv)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	texts = append(texts, text...)
+	refused = append(refused, texts...)
 	if _, wrong := clusterconfig.CertificatesOf(kv); len(wrong) > 0 {
-		texts = append(texts, fmt.Sprintf("certificates have the default lifetimes: %v", wrong.ToAggregate()))
+		refused = append(refused, fmt.Sprintf("certificates have the default lifetimes: %v", wrong.ToAggregate()))
 	}
-	return strings.Join(texts, separatorOfComponents), nil
-}
-
-// joined is both texts, either of which may be empty.
-func joined(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + separatorOfComponents + b
+	return refused, nil
 }
 
 // configureOne does so for one of them. The cache, which has no managed fields, says whether there is anything to look at.

@@ -1,5 +1,6 @@
 // Package components decides what the KubeVirt object changes of the objects that Drydock itself consists of: the
-// deployments of virt-api and virt-controller, and the daemon set of virt-handler.
+// deployments of virt-api and virt-controller, and the daemon set of virt-handler; whether the roles for users extend those of
+// Kubernetes (aggregation.go); and what Prometheus's operator is told (monitoring.go).
 //
 // The manifests own these objects, and whoever applies them may do so at any time. This package owns only what the
 // KubeVirt object says beside them, as server-side apply's Manager, and gives back what the manifests said when the
