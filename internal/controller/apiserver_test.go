@@ -215,11 +215,13 @@ func (w *world) startLoops() {
 func (w *world) cleanup() context.Context { return context.WithoutCancel(w.ctx) }
 
 // sweep leaves nothing behind. The loops have ended, so what they would let go
-// is let go here.
+// is let go here. A KubeVirt object does not wait for the end of its namespace: a
+// cluster has but one, and the tests that follow make theirs.
 func (w *world) sweep(ns *corev1.Namespace) {
 	ctx, here := w.cleanup(), client.InNamespace(w.namespace)
 	var objects []client.Object
 	for _, list := range []client.ObjectList{
+		&v1.KubeVirtList{},
 		&v1.VirtualMachineList{}, &v1.VirtualMachineInstanceList{}, &corev1.PodList{}, &v1.VirtualMachineInstanceMigrationList{},
 		&clonev1.VirtualMachineCloneList{}, &snapshotv1.VirtualMachineSnapshotList{}, &snapshotv1.VirtualMachineRestoreList{},
 	} {

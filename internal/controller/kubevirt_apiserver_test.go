@@ -91,6 +91,9 @@ func TestTheKubeVirtObjectMayBeElsewhere(t *testing.T) {
 	t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), elsewhere) })
 
 	w.setEmulation("ours", elsewhere.Name, true)
+	t.Cleanup(func() {
+		_ = w.client.Delete(w.cleanup(), &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: "ours", Namespace: elsewhere.Name}})
+	})
 	w.createVMI("emulated")
 	if w.asksForKVM(w.awaitLauncher("emulated")) {
 		t.Error("the object in another namespace, with another name, has no effect")
