@@ -104,15 +104,10 @@ func TestTheFullKernelKnowsTheDevicesThatTheCloudKernelDoesNot(t *testing.T) {
 		"-netdev", "user,id=net0,hostname=named-by-dhcp", "-device", "e1000e,romfile=,netdev=net0,mac=02:00:00:00:00:07",
 		"-netdev", "user,id=net1", "-device", "e1000,romfile=,netdev=net1,mac=02:00:00:00:00:08",
 		"-device", "qemu-xhci", "-device", "usb-tablet", "-device", "i6300esb", "-device", "VGA")
-	match, err := m.console.Expect(m.ctx, regexp.MustCompile(`drydock guest ready: (\S+) uuid=`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if match[1] != "named-by-dhcp" {
-		t.Errorf("the guest calls itself %s and not what DHCP says", match[1])
-	}
 	m.login()
 	m.sees("guestinfo disks | cut -d' ' -f1-6", "sda 67108864 boot-disk sata rw disk")
+	// These cards have a link seconds after they are there; a guest on a busy machine is ready before.
+	m.sees("guestinfo hostname", "named-by-dhcp")
 	m.sees("guestinfo nics | cut -d' ' -f2,3,5,6", "02:00:00:00:00:07 10.0.2.15 up e1000e\n02:00:00:00:00:08 10.0.2.15 up e1000")
 	m.sees("ls /dev/watchdog", "/dev/watchdog")
 	m.sees("grep -h -i tablet /sys/class/input/event*/device/name", "QEMU QEMU USB Tablet")
