@@ -23,11 +23,21 @@ down: ## Stop the embedded cluster; its data stays (`bin/drydock down --purge` r
 	bin/drydock down
 
 test: ## Everything but the soaks: checks, unit tests, API server, whole system with real guests
-	hack/stages prerequisites images check unit fresh system test-release
+	hack/stages prerequisites images check apart system
 
 soak: images ## What takes long: disks are hotplugged and removed for half an hour, watched for gaps and leaks; migrations are interrupted; pods and guests race for a disk (root)
 	hack/test-cluster -timeout 6h -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing|TestMigrationsAreInterruptedAtRandom|TestStorageMigrationsAreInterruptedAtRandom|TestASourceThatIsGoneForGood|TestManyGuestsMigrateAtOnce|TestPodsAndGuestsRaceForADisk' \
 		-hotplug.for 15m -hotplug.changes 5m -hotplug.cycles 500 -migration.kills 900 -migration.trios 2 -migration.atonce 10 -migration.volumekills 100 -migration.silence -maintenance.for 2m -maintenance.starts 10000
+
+# Unit tests keep the CPUs busy, and the others wait half of the time: for packages and for clusters to start. Each of
+# them prints when it has ended.
+apart: images release ## The unit tests, and at the same time one after the other what needs no cluster with Drydock that is there already (root)
+	$(MAKE) --no-print-directory -j2 --output-sync=target unit in-turn
+
+in-turn:
+	hack/stage 'a fresh machine' env MAKEFLAGS= $(MAKE) --no-print-directory fresh
+	hack/stage 'the embedded Kubernetes' env MAKEFLAGS= $(MAKE) --no-print-directory embedded
+	hack/stage 'the release' env MAKEFLAGS= $(MAKE) --no-print-directory test-release
 
 test-versions: images ## Guests migrate between this version and that of BEFORE=<commit>, both ways (root)
 	hack/between-versions '$(BEFORE)'
@@ -43,8 +53,10 @@ unit: ## Unit tests, without a cluster; without root, too: what needs it is then
 	hack/stage "the packages of local" go -C local test -timeout 15m ./...
 	hack/stage "the packages of local/runtime" go -C local/runtime test -timeout 15m ./...
 
-system: images ## Tests on an embedded cluster with real guests (root)
-	hack/stage "the embedded Kubernetes" go -C local test -count=1 -tags system ./internal/network ./internal/loop ./internal/csi/... ./system
+embedded: images ## Tests of the embedded Kubernetes alone (root)
+	go -C local test -count=1 -tags system ./internal/network ./internal/loop ./internal/csi/... ./system
+
+system: images ## Tests on embedded clusters with real guests (root)
 	hack/test-cluster
 
 bench: images ## What a VM costs; WHAT=start,api,idle,memory,hotplug,migrate,snapshot,maintenance,import,scale,up chooses, BENCHFLAGS adds flags (root)
@@ -102,4 +114,4 @@ bin/gremlins: tools/go.mod tools/go.sum
 flaky: ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help run soak test-versions fresh to-build-and-run down bench bench-import test check unit system prerequisites build images generate generate-check tidy-check manifests release test-release lint mutation flaky
+.PHONY: help run soak test-versions fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images generate generate-check tidy-check manifests release test-release lint mutation flaky

@@ -249,11 +249,12 @@ func (w *world) do(what string, err error) {
 	}
 }
 
-// eventually waits until the condition holds; why says what is still wrong.
+// eventually waits until the condition holds; why says what is still wrong. Conditions ask the API server, which
+// was busier with the questions than with the loops when they were asked every 5 ms.
 func (w *world) eventually(what string, condition func() (ok bool, why string)) {
 	w.t.Helper()
 	var why string
-	err := wait.PollUntilContextTimeout(w.ctx, 5*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(w.ctx, 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		var ok bool
 		ok, why = condition()
 		return ok, nil
