@@ -57,6 +57,18 @@ func TestKindsThatAreNotServedAreOnThePageAboutMigrating(t *testing.T) {
 	}
 }
 
+// TestTheFrontPageLinksWhatDiffers holds the front page's first words, which say that Drydock works like KubeVirt, to the page
+// that says where it does not.
+func TestTheFrontPageLinksWhatDiffers(t *testing.T) {
+	introduction, _, _ := strings.Cut(readText(t, "README.md"), "\n## ")
+	if !strings.Contains(introduction, "]("+migrating+")") {
+		t.Errorf("the first words of README.md do not link %s", migrating)
+	}
+	if strings.Contains(introduction, "unchanged") {
+		t.Errorf("README.md says that something works unchanged; %s lists what does not", migrating)
+	}
+}
+
 // notServed are the names in the first column of the page's table of what is not served.
 func notServed(t *testing.T) map[string]bool {
 	t.Helper()
