@@ -110,6 +110,26 @@ func TestARevisionKeepsATypeAndAPreference(t *testing.T) {
 	}
 }
 
+// KubeVirt keeps more of an object's metadata than Drydock does.
+func TestARevisionThatKubeVirtMade(t *testing.T) {
+	for role, data := range map[*Role]string{
+		&TypeRole: `{"apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineClusterInstancetype", "metadata": {"name": "small",
+			"uid": "a", "generation": 2, "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"cpu": {"guest": 3}, "memory": {"guest": "1Gi"}}}`,
+		&PreferenceRole: `{"apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachinePreference", "metadata": {"name": "small",
+			"uid": "a", "generation": 2, "resourceVersion": "7", "creationTimestamp": null}, "spec": {"cpu": {"preferredCPUTopology": "cores"}}}`,
+	} {
+		source, err := FromRevision(&Reference{Role: *role}, &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(data)}})
+		switch {
+		case err != nil:
+			t.Errorf("the %s: %v", role.what, err)
+		case source.Name != "small" || source.UID != "a" || source.Generation != 2:
+			t.Errorf("the %s is %+v", role.what, source)
+		case source.Type != nil && source.Type.CPU.Guest != 3, source.Preference != nil && *source.Preference.CPU.PreferredCPUTopology != "cores":
+			t.Errorf("the %s is %+v, %+v", role.what, source.Type, source.Preference)
+		}
+	}
+}
+
 // Whoever makes ControllerRevisions can write anything into them.
 func TestARevisionThatKeepsSomethingElse(t *testing.T) {
 	for _, data := range []string{``, `null`, `7`, `{`, `{"spec": {}}`, `{"apiVersion": "instancetype.kubevirt.io/v1alpha1", "kind": "VirtualMachineInstancetype"}`,
