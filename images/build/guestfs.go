@@ -13,6 +13,13 @@ import (
 // applianceDir is where libguestfs finds its machine in the image.
 const applianceDir = "/usr/lib/guestfs"
 
+// upstreamNames are what KubeVirt's virtctl calls the shell that its pod runs, and the machine's folder, which it tells
+// libguestfs.
+var upstreamNames = map[string]string{
+	"/entrypoint.sh":                   "/bin/bash",
+	"/usr/local/lib/guestfs/appliance": applianceDir,
+}
+
 // guestfsParts: the machine in which libguestfs opens disks, and the tools on top of it.
 func guestfsParts(ctx context.Context, b builder) ([]part, error) {
 	patterns, err := readList("libguestfs-tools/files.txt")
@@ -31,12 +38,16 @@ func guestfsParts(ctx context.Context, b builder) ([]part, error) {
 	tools := func() (*rootfs.FS, error) {
 		root := newBase(fmt.Sprintf("qemu:x:%d:%d:QEMU:/tmp:/bin/bash", qemuID, qemuID), fmt.Sprintf("qemu:x:%d:", qemuID))
 		root.Dir("/disks", 0o755)
+		for name, target := range upstreamNames {
+			root.Symlink(name, target)
+		}
 		if err := tree.CopyBusybox(ctx, root); err != nil {
 			return nil, err
 		}
 		return root, copyFiles(root, tree, patterns)
 	}
-	return []part{{key: key, make: machine}, {key: tree.Key + " " + strings.Join(patterns, " "), make: tools}}, nil
+	toolsKey := fmt.Sprint(tree.Key, " ", strings.Join(patterns, " "), upstreamNames)
+	return []part{{key: key, make: machine}, {key: toolsKey, make: tools}}, nil
 }
 
 // machineLayer is the layer with libguestfs's machine.
