@@ -42,6 +42,9 @@ in-turn:
 test-versions: images ## Guests migrate between this version and that of BEFORE=<commit>, both ways (root)
 	hack/between-versions '$(BEFORE)'
 
+test-upstream-virtctl: images ## Each verb of the virtctl of a KubeVirt release, on a cluster of its own (root); building that takes minutes
+	hack/test-cluster upstream-virtctl
+
 fresh: ## `make prerequisites` on a minimal Debian with nothing but Go, git and make (root)
 	hack/fresh-root make prerequisites
 
@@ -101,6 +104,7 @@ lint: bin/golangci-lint ## gofmt, golangci-lint with the project's own configura
 	cd local && $(LINT) ./...
 	cd local/runtime && $(LINT) ./...
 	cd test/clientgo && $(LINT) ./...
+	cd test/upstreamvirtctl && $(LINT) ./...
 
 bin/golangci-lint: tools/go.mod tools/go.sum
 	@$(BUILD) linter
@@ -114,4 +118,4 @@ bin/gremlins: tools/go.mod tools/go.sum
 flaky: ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help run soak test-versions fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images generate generate-check tidy-check manifests release test-release lint mutation flaky
+.PHONY: help run soak test-versions test-upstream-virtctl fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images generate generate-check tidy-check manifests release test-release lint mutation flaky
