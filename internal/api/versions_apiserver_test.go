@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	v1 "kubevirt.io/api/core/v1"
@@ -53,6 +54,37 @@ func (w *world) olderVersions(t *testing.T) {
 		t.Errorf("after the start the run strategy is %s (%v)", strategy, err)
 	}
 	must(t, w.admin.Delete(t.Context(), old))
+}
+
+// olderVersionsAreJudged has a client that knows only the deprecated version ask for a snapshot, and for what the policy of the
+// current one refuses.
+func (w *world) olderVersionsAreJudged(t *testing.T) {
+	object := func(group, kind, of string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+			"source": map[string]any{"apiGroup": v1.GroupVersion.Group, "kind": of, "name": "old"},
+		}}}
+		o.SetAPIVersion(group + "/v1alpha1")
+		o.SetKind(kind)
+		o.SetNamespace(w.namespace)
+		o.SetName("old")
+		return o
+	}
+	snapshot := object("snapshot.kubevirt.io", "VirtualMachineSnapshot", "VirtualMachine")
+	must(t, w.admin.Create(t.Context(), snapshot))
+	same := &unstructured.Unstructured{}
+	same.SetAPIVersion("snapshot.kubevirt.io/v1beta1")
+	same.SetKind(snapshot.GetKind())
+	must(t, w.admin.Get(t.Context(), client.ObjectKeyFromObject(snapshot), same))
+	if same.GetUID() != snapshot.GetUID() || !equality.Semantic.DeepEqual(same.Object["spec"], snapshot.Object["spec"]) {
+		t.Errorf("snapshot.kubevirt.io/v1beta1 shows %v", same)
+	}
+	must(t, w.admin.Delete(t.Context(), snapshot))
+	for group, kind := range map[string]string{"snapshot.kubevirt.io": "VirtualMachineSnapshot", "clone.kubevirt.io": "VirtualMachineClone"} {
+		err := w.admin.Create(t.Context(), object(group, kind, "Pod"))
+		if err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+			t.Errorf("a %s of a Pod: %v", kind, err)
+		}
+	}
 }
 
 // fractions are quantities that are no texts, as YAML has them without quotes.
