@@ -5,6 +5,7 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -56,33 +57,45 @@ func (w *world) olderVersions(t *testing.T) {
 	must(t, w.admin.Delete(t.Context(), old))
 }
 
-// olderVersionsAreJudged has a client that knows only the deprecated version ask for a snapshot, and for what the policy of the
-// current one refuses.
+// olderVersionsAreJudged has a client that knows only the deprecated version ask for a snapshot, and for what the policies of the
+// current one refuse.
 func (w *world) olderVersionsAreJudged(t *testing.T) {
-	object := func(group, kind, of string) *unstructured.Unstructured {
+	for _, file := range []string{"snapshot-policy.yaml", "clone-policy.yaml"} {
+		for _, object := range manifests(t, "../../config/rbac/"+file) {
+			w.apply(object)
+		}
+	}
+	ask := func(group, version, kind, of string) (*unstructured.Unstructured, error) {
 		o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 			"source": map[string]any{"apiGroup": v1.GroupVersion.Group, "kind": of, "name": "old"},
 		}}}
-		o.SetAPIVersion(group + "/v1alpha1")
+		o.SetAPIVersion(group + "/" + version)
 		o.SetKind(kind)
 		o.SetNamespace(w.namespace)
-		o.SetName("old")
-		return o
+		o.SetGenerateName("old-")
+		return o, w.admin.Create(t.Context(), o)
 	}
-	snapshot := object("snapshot.kubevirt.io", "VirtualMachineSnapshot", "VirtualMachine")
-	must(t, w.admin.Create(t.Context(), snapshot))
+	const group, kind = "snapshot.kubevirt.io", "VirtualMachineSnapshot"
+	snapshot, err := ask(group, "v1alpha1", kind, "VirtualMachine")
+	must(t, err)
 	same := &unstructured.Unstructured{}
-	same.SetAPIVersion("snapshot.kubevirt.io/v1beta1")
-	same.SetKind(snapshot.GetKind())
+	same.SetAPIVersion(group + "/v1beta1")
+	same.SetKind(kind)
 	must(t, w.admin.Get(t.Context(), client.ObjectKeyFromObject(snapshot), same))
 	if same.GetUID() != snapshot.GetUID() || !equality.Semantic.DeepEqual(same.Object["spec"], snapshot.Object["spec"]) {
-		t.Errorf("snapshot.kubevirt.io/v1beta1 shows %v", same)
+		t.Errorf("v1beta1 shows %v", same)
 	}
-	must(t, w.admin.Delete(t.Context(), snapshot))
-	for group, kind := range map[string]string{"snapshot.kubevirt.io": "VirtualMachineSnapshot", "clone.kubevirt.io": "VirtualMachineClone"} {
-		err := w.admin.Create(t.Context(), object(group, kind, "Pod"))
-		if err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
-			t.Errorf("a %s of a Pod: %v", kind, err)
+	for group, kind := range map[string]string{group: kind, "clone.kubevirt.io": "VirtualMachineClone"} {
+		refuses := func(version string) error {
+			_, err := ask(group, version, kind, "Pod")
+			if err == nil || !strings.Contains(err.Error(), "spec.source: a ") {
+				return fmt.Errorf("a %s of a Pod: %v", kind, err)
+			}
+			return nil
+		}
+		w.eventually(t, "the policy is in force", func() error { return refuses("v1beta1") })
+		if err := refuses("v1alpha1"); err != nil {
+			t.Errorf("v1alpha1: %v", err)
 		}
 	}
 }
