@@ -201,8 +201,8 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 	errs = append(errs, reservedAnnotations(vmi.Annotations, old.Annotations, metadata.Child("annotations"))...)
 	errs = append(errs, instanceLock(vmi.Annotations, old.Annotations)...)
 	errs = append(errs, lasting(vmi)...)
-	errs = append(errs, unchanged([]string{v1.IgnitionAnnotation}, vmi.Annotations, old.Annotations, metadata.Child("annotations"),
-		"a guest has its Ignition configuration from its start: delete the VMI and create it anew, or change the template of its VirtualMachine")...)
+	errs = append(errs, unchanged(machineAnnotations, vmi.Annotations, old.Annotations, metadata.Child("annotations"),
+		"a guest keeps what it has from its start: delete the VMI and create it anew, or change the template of its VirtualMachine")...)
 	errs = append(errs, changedAnnotations(vmi.Annotations, old.Annotations, metadata.Child("annotations"))...)
 	switch {
 	case equality.Semantic.DeepEqual(vmi.Spec, old.Spec):
@@ -246,6 +246,9 @@ var reserved = []string{
 func reservedLabels(now, before map[string]string, path *field.Path) field.ErrorList {
 	return unchanged(reserved, now, before, path, "modification of the reserved kubevirt.io labels on a VMI object is prohibited")
 }
+
+// machineAnnotations decide what QEMU is started with. The QEMU that a guest migrates to must be started alike.
+var machineAnnotations = []string{v1.DisablePCIHole64, v1.FreePageReportingDisabledAnnotation, v1.IgnitionAnnotation}
 
 // records are annotations in which Drydock's components keep what they know of a
 // VMI's volumes: a guest's disks hang on them.
