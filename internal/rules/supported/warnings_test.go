@@ -112,8 +112,9 @@ func TestEveryRefusalHasItsReason(t *testing.T) {
 	}
 }
 
-// mostRefused is how many paths of a VMI's spec are refused at most, whatever their value is. Fewer is better.
-const mostRefused = 24
+// mostRefused is how many paths of a VMI's spec are refused at most: whatever their value is, or unless it asks for
+// nothing, as false does. Fewer is better.
+const mostRefused = 25
 
 func TestFewPathsOfAVMIAreRefused(t *testing.T) {
 	var refused, values []string
@@ -128,7 +129,9 @@ func TestFewPathsOfAVMIAreRefused(t *testing.T) {
 	}
 	t.Logf("%d paths are refused: %s", len(refused), strings.Join(refused, ", "))
 	t.Logf("%d more may only be set to a value that asks for nothing: %s", len(values), strings.Join(values, ", "))
-	if len(refused) > mostRefused {
-		t.Errorf("%d paths of a VMI's spec are refused, want at most %d", len(refused), mostRefused)
+	sum := len(refused) + len(values)
+	t.Logf("that is %d in all, and %d may be", sum, mostRefused)
+	if sum > mostRefused {
+		t.Errorf("%d paths of a VMI's spec are refused, want at most %d", sum, mostRefused)
 	}
 }
