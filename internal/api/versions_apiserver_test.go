@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -75,17 +77,18 @@ func (w *world) olderVersionsAreJudged(t *testing.T) {
 		o.SetGenerateName("old-")
 		return o, w.admin.Create(t.Context(), o)
 	}
-	const group, kind = "snapshot.kubevirt.io", "VirtualMachineSnapshot"
-	snapshot, err := ask(group, "v1alpha1", kind, "VirtualMachine")
+	const kind = "VirtualMachineSnapshot"
+	current := snapshotv1.SchemeGroupVersion
+	snapshot, err := ask(current.Group, "v1alpha1", kind, "VirtualMachine")
 	must(t, err)
 	same := &unstructured.Unstructured{}
-	same.SetAPIVersion(group + "/v1beta1")
+	same.SetAPIVersion(current.String())
 	same.SetKind(kind)
 	must(t, w.admin.Get(t.Context(), client.ObjectKeyFromObject(snapshot), same))
 	if same.GetUID() != snapshot.GetUID() || !equality.Semantic.DeepEqual(same.Object["spec"], snapshot.Object["spec"]) {
-		t.Errorf("v1beta1 shows %v", same)
+		t.Errorf("%s shows %v", current, same)
 	}
-	for group, kind := range map[string]string{group: kind, "clone.kubevirt.io": "VirtualMachineClone"} {
+	for group, kind := range map[string]string{current.Group: kind, clonev1.SchemeGroupVersion.Group: "VirtualMachineClone"} {
 		refuses := func(version string) error {
 			_, err := ask(group, version, kind, "Pod")
 			if err == nil || !strings.Contains(err.Error(), "spec.source: a ") {
@@ -93,7 +96,7 @@ func (w *world) olderVersionsAreJudged(t *testing.T) {
 			}
 			return nil
 		}
-		w.eventually(t, "the policy is in force", func() error { return refuses("v1beta1") })
+		w.eventually(t, "the policy is in force", func() error { return refuses(current.Version) })
 		if err := refuses("v1alpha1"); err != nil {
 			t.Errorf("v1alpha1: %v", err)
 		}
