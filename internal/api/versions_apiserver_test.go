@@ -91,8 +91,8 @@ func (w *world) olderVersionsAreJudged(t *testing.T) {
 	for group, kind := range map[string]string{current.Group: kind, clonev1.SchemeGroupVersion.Group: "VirtualMachineClone"} {
 		refuses := func(version string) error {
 			_, err := ask(group, version, kind, "Pod")
-			if err == nil || !strings.Contains(err.Error(), "spec.source: a ") {
-				return fmt.Errorf("a %s of a Pod: %v", kind, err)
+			if says := fmt.Sprint(err); !strings.Contains(says, "spec.source: a ") {
+				return fmt.Errorf("a %s of a Pod: %s", kind, says)
 			}
 			return nil
 		}
