@@ -83,10 +83,7 @@ func addMutating(add adder, settings *clusterconfig.Current, vms virtualMachines
 			defaults.VMIUpdate(r.New, r.Old, settings.Get())
 		}
 	}, advice(func(vmi, old *v1.VirtualMachineInstance) []string {
-		if old != nil {
-			return nil
-		}
-		return validate.VMIWarnings(vmi, settings.Get())
+		return validate.VMIWarnings(vmi, old, settings.Get())
 	}))
 	add(mutateVMI, vmi, err)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -54,22 +55,12 @@ func TestTheRightToCloneIsAskedWhoeverServesDataVolumes(t *testing.T) {
 			}}})
 			served, err := webhooks(settings, authorizer{allowed: c.allowed})
 			must(t, err)
-			body, err := json.Marshal(admissionv1.AdmissionReview{Request: &admissionv1.AdmissionRequest{
-				UID: "1", Namespace: "mine", Name: "vm", Operation: admissionv1.Create,
-				UserInfo: authenticationv1.UserInfo{Username: "tenant"}, Object: runtime.RawExtension{Raw: []byte(vmThatClones)},
-			}})
-			must(t, err)
-			request := httptest.NewRequest("POST", validateVM, bytes.NewReader(body))
-			request.Header.Set("Content-Type", "application/json")
-			answer := httptest.NewRecorder()
-			served[validateVM].ServeHTTP(answer, request)
-			var review admissionv1.AdmissionReview
-			must(t, json.Unmarshal(answer.Body.Bytes(), &review))
-			if review.Response == nil || review.Response.Allowed != c.allowed {
-				t.Fatalf("the answer is %s", answer.Body)
+			response := ask(t, served[validateVM], vmThatClones)
+			if response.Allowed != c.allowed {
+				t.Fatalf("the answer is %+v", response)
 			}
-			if !c.allowed && !strings.Contains(review.Response.Result.Message, "you may not create datavolumes/source in namespace theirs") {
-				t.Errorf("refused with %q", review.Response.Result.Message)
+			if !c.allowed && !strings.Contains(response.Result.Message, "you may not create datavolumes/source in namespace theirs") {
+				t.Errorf("refused with %q", response.Result.Message)
 			}
 		})
 	}
@@ -80,4 +71,41 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Who makes a type or a preference is told of its annotations as who makes a VMI is.
+func TestWebhooksTellWhichAnnotationsHaveNoEffect(t *testing.T) {
+	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
+	must(t, err)
+	const told = "annotations[kubevirt.io/memfd] has no effect: nothing here needs a guest's memory to be a memfd"
+	for path, object := range map[string]string{
+		mutateVMI:                 `{"metadata":{"annotations":{"kubevirt.io/memfd":"false"}}}`,
+		validateType:              `{"spec":{"cpu":{"guest":1},"memory":{"guest":"1Gi"},"annotations":{"kubevirt.io/memfd":"false"}}}`,
+		validateClusterPreference: `{"spec":{"annotations":{"kubevirt.io/memfd":"false"}}}`,
+	} {
+		response := ask(t, served[path], object)
+		if !response.Allowed || len(response.Warnings) != 1 || !strings.HasSuffix(response.Warnings[0], told) {
+			t.Errorf("%s: allowed %v, warnings %q", path, response.Allowed, response.Warnings)
+		}
+	}
+}
+
+// ask has a webhook judge an object that a tenant creates.
+func ask(t *testing.T, webhook http.Handler, object string) *admissionv1.AdmissionResponse {
+	t.Helper()
+	body, err := json.Marshal(admissionv1.AdmissionReview{Request: &admissionv1.AdmissionRequest{
+		UID: "1", Namespace: "mine", Name: "vm", Operation: admissionv1.Create,
+		UserInfo: authenticationv1.UserInfo{Username: "tenant"}, Object: runtime.RawExtension{Raw: []byte(object)},
+	}})
+	must(t, err)
+	request := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
+	request.Header.Set("Content-Type", "application/json")
+	answer := httptest.NewRecorder()
+	webhook.ServeHTTP(answer, request)
+	var review admissionv1.AdmissionReview
+	must(t, json.Unmarshal(answer.Body.Bytes(), &review))
+	if review.Response == nil {
+		t.Fatalf("the answer is %s", answer.Body)
+	}
+	return review.Response
 }

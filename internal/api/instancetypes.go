@@ -16,6 +16,7 @@ import (
 	"drydock.dev/drydock/internal/expansion"
 	"drydock.dev/drydock/internal/rules/clusterconfig"
 	"drydock.dev/drydock/internal/rules/instancetype"
+	"drydock.dev/drydock/internal/rules/supported"
 )
 
 // Paths of the webhooks of instance types and preferences.
@@ -45,15 +46,22 @@ func addInstancetypes(add adder) {
 func addTypes[T any](add adder, path string, spec func(*T) *instancetypev1.VirtualMachineInstancetypeSpec) {
 	handler, err := admission.ValidatingAsking(func(_ context.Context, r admission.Request[T]) (field.ErrorList, error) {
 		return instancetype.CheckType(spec(r.New)), nil
-	}, func(r admission.Request[T]) []string { return instancetype.DeprecatedType(spec(r.New)) })
+	}, func(r admission.Request[T]) []string { return instancetype.DeprecatedType(spec(r.New)) },
+		func(r admission.Request[T]) []string { return annotationWarnings(spec(r.New).Annotations) })
 	add(path, handler, err)
 }
 
 func addPreferences[T any](add adder, path string, spec func(*T) *instancetypev1.VirtualMachinePreferenceSpec) {
 	handler, err := admission.ValidatingAsking(func(_ context.Context, r admission.Request[T]) (field.ErrorList, error) {
 		return instancetype.CheckPreference(spec(r.New)), nil
-	}, func(r admission.Request[T]) []string { return instancetype.DeprecatedPreference(spec(r.New)) })
+	}, func(r admission.Request[T]) []string { return instancetype.DeprecatedPreference(spec(r.New)) },
+		func(r admission.Request[T]) []string { return annotationWarnings(spec(r.New).Annotations) })
 	add(path, handler, err)
+}
+
+// annotationWarnings tells which of the annotations that VMIs get from a type or preference have no effect.
+func annotationWarnings(annotations map[string]string) []string {
+	return supported.VMIAnnotationWarnings(annotations, field.NewPath("spec", "annotations"))
 }
 
 // virtualMachines judges VMs, which may refer to instance types and preferences.

@@ -33,7 +33,7 @@ func addMigrations(add adder, cluster client.Reader) {
 		}
 		r.New.Namespace = r.Namespace
 		return newMigration(ctx, r, cluster)
-	})
+	}, advice(validate.MigrationWarnings))
 	add(validateVMIM, validating, err)
 	policy, err := admission.Validating(func(r admission.Request[migrationsv1alpha1.MigrationPolicy]) field.ErrorList {
 		return validate.MigrationPolicy(r.New, r.Old)

@@ -5,13 +5,17 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -53,6 +57,50 @@ func (w *world) olderVersions(t *testing.T) {
 		t.Errorf("after the start the run strategy is %s (%v)", strategy, err)
 	}
 	must(t, w.admin.Delete(t.Context(), old))
+}
+
+// olderVersionsAreJudged has a client that knows only the deprecated version ask for a snapshot, and for what the policies of the
+// current one refuse.
+func (w *world) olderVersionsAreJudged(t *testing.T) {
+	for _, file := range []string{"snapshot-policy.yaml", "clone-policy.yaml"} {
+		for _, object := range manifests(t, "../../config/rbac/"+file) {
+			w.apply(object)
+		}
+	}
+	ask := func(group, version, kind, of string) (*unstructured.Unstructured, error) {
+		o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+			"source": map[string]any{"apiGroup": v1.GroupVersion.Group, "kind": of, "name": "old"},
+		}}}
+		o.SetAPIVersion(group + "/" + version)
+		o.SetKind(kind)
+		o.SetNamespace(w.namespace)
+		o.SetGenerateName("old-")
+		return o, w.admin.Create(t.Context(), o)
+	}
+	const kind = "VirtualMachineSnapshot"
+	current := snapshotv1.SchemeGroupVersion
+	snapshot, err := ask(current.Group, "v1alpha1", kind, "VirtualMachine")
+	must(t, err)
+	same := &unstructured.Unstructured{}
+	same.SetAPIVersion(current.String())
+	same.SetKind(kind)
+	must(t, w.admin.Get(t.Context(), client.ObjectKeyFromObject(snapshot), same))
+	if same.GetUID() != snapshot.GetUID() || !equality.Semantic.DeepEqual(same.Object["spec"], snapshot.Object["spec"]) {
+		t.Errorf("%s shows %v", current, same)
+	}
+	for group, kind := range map[string]string{current.Group: kind, clonev1.SchemeGroupVersion.Group: "VirtualMachineClone"} {
+		refuses := func(version string) error {
+			_, err := ask(group, version, kind, "Pod")
+			if says := fmt.Sprint(err); !strings.Contains(says, "spec.source: a ") {
+				return fmt.Errorf("a %s of a Pod: %s", kind, says)
+			}
+			return nil
+		}
+		w.eventually(t, "the policy is in force", func() error { return refuses(current.Version) })
+		if err := refuses("v1alpha1"); err != nil {
+			t.Errorf("v1alpha1: %v", err)
+		}
+	}
 }
 
 // fractions are quantities that are no texts, as YAML has them without quotes.

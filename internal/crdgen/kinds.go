@@ -26,7 +26,7 @@ type kind struct {
 	// apply's annotation.
 	opaque [][]string
 	// older is a deprecated version that is served beside, with the same fields; "" is none. What is
-	// stored, and what webhooks judge, is the other one.
+	// stored, and what webhooks and policies judge, is the other one.
 	older string
 	// fractions lets a quantity be a number with a fraction (cpu: 2.2). No schema can say "a number or a
 	// text", so that anything passes where a quantity belongs: only for kinds of which nothing is stored
@@ -169,7 +169,7 @@ func snapshotKinds() []kind {
 			},
 		}),
 		{
-			goPackage: clonePackage, group: "clone.kubevirt.io", version: "v1beta1", kind: "VirtualMachineClone", plural: "virtualmachineclones",
+			goPackage: clonePackage, group: "clone.kubevirt.io", version: "v1beta1", older: "v1alpha1", kind: "VirtualMachineClone", plural: "virtualmachineclones",
 			shortNames:   []string{"vmclone", "vmclones"},
 			subresources: status(),
 			columns: []apiextensionsv1.CustomResourceColumnDefinition{
@@ -218,7 +218,7 @@ func policies(name, plural string, k kind) kind {
 
 // snapshots fills in what all kinds of snapshot.kubevirt.io/v1beta1 have in common.
 func snapshots(name, plural string, k kind) kind {
-	k.goPackage, k.group, k.version = snapshotPackage, "snapshot.kubevirt.io", "v1beta1"
+	k.goPackage, k.group, k.version, k.older = snapshotPackage, "snapshot.kubevirt.io", "v1beta1", "v1alpha1"
 	k.kind, k.plural = name, plural
 	return k
 }

@@ -3,6 +3,7 @@ package clientgo
 import (
 	"context"
 	"fmt"
+	"maps"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"kubevirt.io/client-go/kubecli"
@@ -28,6 +30,9 @@ func waiting(name string) v1.VirtualMachineInstanceSpec {
 	spec.NodeSelector = nowhere
 	return spec
 }
+
+// fewestSequences is how many the kinds have at least among them.
+const fewestSequences = 100
 
 // TestEveryKindIsStored has each kind's objects made, found, changed and deleted by the generated client.
 func TestEveryKindIsStored(t *testing.T) {
@@ -73,11 +78,55 @@ func TestEveryKindIsStored(t *testing.T) {
 				dv.Spec.Storage = &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{Requests: size}}
 			}).sequences("dv"),
 	}
+	maps.Copy(kinds, kindsOfTypes(namespace))
+	runKinds(t, kinds)
+}
+
+// runKinds runs each kind's sequences, the kinds beside each other.
+func runKinds(t *testing.T, kinds map[string][]sequence) {
+	t.Helper()
+	count := 0
+	for _, sequences := range kinds {
+		count += len(sequences)
+	}
+	if count < fewestSequences {
+		t.Errorf("there are %d sequences, want at least %d", count, fewestSequences)
+	}
 	for kind, sequences := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			runAll(t, sequences)
 		})
+	}
+}
+
+// kindsOfTypes are the sequences of instance types and preferences. Those of the cluster are named after the namespace.
+func kindsOfTypes(namespace string) map[string][]sequence {
+	small := instancetypev1.VirtualMachineInstancetypeSpec{
+		CPU: instancetypev1.CPUInstancetype{Guest: 1}, Memory: instancetypev1.MemoryInstancetype{Guest: resource.MustParse("64Mi")},
+	}
+	virtio := instancetypev1.VirtualMachinePreferenceSpec{Devices: &instancetypev1.DevicePreferences{PreferredDiskBus: v1.DiskBusVirtio}}
+	return map[string][]sequence{
+		"VirtualMachineInstancetype": storageOf(virt.VirtualMachineInstancetype(namespace),
+			func(l *instancetypev1.VirtualMachineInstancetypeList) []instancetypev1.VirtualMachineInstancetype {
+				return l.Items
+			},
+			func(i *instancetypev1.VirtualMachineInstancetype) { i.Spec = small }).sequences("type"),
+		"VirtualMachineClusterInstancetype": storageOf(virt.VirtualMachineClusterInstancetype(),
+			func(l *instancetypev1.VirtualMachineClusterInstancetypeList) []instancetypev1.VirtualMachineClusterInstancetype {
+				return l.Items
+			},
+			func(i *instancetypev1.VirtualMachineClusterInstancetype) { i.Spec = small }).sequences(namespace),
+		"VirtualMachinePreference": storageOf(virt.VirtualMachinePreference(namespace),
+			func(l *instancetypev1.VirtualMachinePreferenceList) []instancetypev1.VirtualMachinePreference {
+				return l.Items
+			},
+			func(p *instancetypev1.VirtualMachinePreference) { p.Spec = virtio }).sequences("preference"),
+		"VirtualMachineClusterPreference": storageOf(virt.VirtualMachineClusterPreference(),
+			func(l *instancetypev1.VirtualMachineClusterPreferenceList) []instancetypev1.VirtualMachineClusterPreference {
+				return l.Items
+			},
+			func(p *instancetypev1.VirtualMachineClusterPreference) { p.Spec = virtio }).sequences(namespace),
 	}
 }
 

@@ -42,8 +42,8 @@ var (
 )
 
 const (
-	// crowd is how many maintenance pods there are at once.
-	crowd = 20
+	// crowd is how many maintenance pods there are at once, starters how many start the VM.
+	crowd, starters = 20, 12
 	// startPause, deedPause and killPause are the longest pauses of those who start the VM, who stop and delete, and who kill.
 	startPause, deedPause, killPause = 200 * time.Millisecond, 3 * time.Second, 8 * time.Second
 )
@@ -120,12 +120,13 @@ func (r *race) run(t *testing.T) {
 	watching.Go(func() { r.watchLock(ctx) })
 	defer watching.Wait()
 	defer cancel()
-	for i, side := range []struct {
+	type side struct {
 		name string
 		do   func(*testing.T, *rand.Rand)
-	}{
-		{"pods", r.makesPods}, {"starts", r.startsAgain}, {"deeds", r.stopsAndDeletes}, {"kills", r.kills},
-	} {
+	}
+	sides := append([]side{{"pods", r.makesPods}, {"deeds", r.stopsAndDeletes}, {"kills", r.kills}},
+		slices.Repeat([]side{{"starts", r.startsAgain}}, starters)...)
+	for i, side := range sides {
 		random := rand.New(rand.NewPCG(r.seed, uint64(i)))
 		all.Go(func() {
 			t.Run(side.name, func(t *testing.T) {

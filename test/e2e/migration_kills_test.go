@@ -23,7 +23,7 @@ import (
 
 var (
 	// A long run asks for more than every run can afford: see `make soak`.
-	killsFor = flag.Int("migration.kills", 10, "how many strikes interrupt migrations at a random moment")
+	killsFor = flag.Int("migration.kills", 6, "how many strikes interrupt migrations at a random moment")
 	trios    = flag.Int("migration.trios", 1, "how many times three guests migrate meanwhile")
 	seedFlag = flag.Uint64("migration.seed", 0, "what the random moments and victims come from; 0 for a new one")
 )

@@ -129,17 +129,14 @@ func instanceLock(now, before map[string]string) field.ErrorList {
 	return unchanged(lockNotes, now, before, field.NewPath("metadata", "annotations"), "only Drydock's components keep this record of a VMI's lock")
 }
 
-// leavesPod is the annotation of a VMI whose launcher pod is to stay when its QEMU has ended.
-const leavesPod = "kubevirt.io/leave-launcher-pod-after-qemu-exit"
-
 // lasting refuses a VMI that is to have no guest for now, and whose pod is to stay when its guest has ended: the disks would
 // not be free.
 func lasting(vmi *v1.VirtualMachineInstance) field.ErrorList {
-	if !lock.Wanted(vmi) || vmi.Annotations[leavesPod] != "true" {
+	if !lock.Wanted(vmi) || vmi.Annotations[layout.LeaveLauncherPodAnnotation] != "true" {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "startStrategy"), fmt.Sprintf(
-		"%s needs the launcher pod to go, and the annotation %s keeps it: take that away", lock.StartStrategy, leavesPod))}
+		"%s needs the launcher pod to go, and the annotation %s keeps it: take that away", lock.StartStrategy, layout.LeaveLauncherPodAnnotation))}
 }
 
 // takesToMaintenance reports whether nothing of a VMI's spec changes but that it is to have no guest for now, or that it may

@@ -149,7 +149,7 @@ func TestTheOneChangeOfAVMIsSpec(t *testing.T) {
 		vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m"}
 	}
 	leaves := func(vmi *v1.VirtualMachineInstance) {
-		vmi.Annotations = map[string]string{"kubevirt.io/leave-launcher-pod-after-qemu-exit": "true"}
+		vmi.Annotations = map[string]string{layout.LeaveLauncherPodAnnotation: "true"}
 	}
 	renamed := func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Hostname = "other" }
 	noted := func(vmi *v1.VirtualMachineInstance) {

@@ -119,7 +119,7 @@ spec:
 		"spec.domain.devices.disks[0].serial: the bus sata carries 20 characters, so the guest sees A1234567890123456789",
 	}
 	settings := configured(t, "", "")
-	if diff := cmp.Diff(want, VMIWarnings(vmi, settings)); diff != "" {
+	if diff := cmp.Diff(want, VMIWarnings(vmi, nil, settings)); diff != "" {
 		t.Error(diff)
 	}
 	vm := &v1.VirtualMachine{Spec: v1.VirtualMachineSpec{Template: &v1.VirtualMachineInstanceTemplateSpec{Spec: vmi.Spec}}}

@@ -159,7 +159,7 @@ func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList
 	errs = append(errs, ordered(apivalidation.ValidateAnnotations(meta.Annotations, path.Child("annotations")))...)
 	errs = append(errs, reservedLabels(meta.Labels, nil, path.Child("labels"))...)
 	errs = append(errs, reservedAnnotations(meta.Annotations, nil, path.Child("annotations"))...)
-	errs = append(errs, supported.Annotations(meta.Annotations, path.Child("annotations"))...)
+	errs = append(errs, supported.VMIAnnotations(meta.Annotations, path.Child("annotations"))...)
 	for _, f := range []struct {
 		name string
 		set  bool
@@ -187,7 +187,7 @@ func VMI(vmi *v1.VirtualMachineInstance, component bool, settings clusterconfig.
 		errs = append(errs, reservedLabels(vmi.Labels, nil, metadata.Child("labels"))...)
 		errs = append(errs, reservedAnnotations(vmi.Annotations, nil, metadata.Child("annotations"))...)
 		errs = append(errs, instanceLock(vmi.Annotations, nil)...)
-		errs = append(errs, supported.Annotations(vmi.Annotations, metadata.Child("annotations"))...)
+		errs = append(errs, supported.VMIAnnotations(vmi.Annotations, metadata.Child("annotations"))...)
 	}
 	errs = append(errs, lasting(vmi)...)
 	return append(errs, Spec(&vmi.Spec, spec)...)
@@ -201,9 +201,9 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 	errs = append(errs, reservedAnnotations(vmi.Annotations, old.Annotations, metadata.Child("annotations"))...)
 	errs = append(errs, instanceLock(vmi.Annotations, old.Annotations)...)
 	errs = append(errs, lasting(vmi)...)
-	errs = append(errs, unchanged([]string{v1.IgnitionAnnotation}, vmi.Annotations, old.Annotations, metadata.Child("annotations"),
-		"a guest has its Ignition configuration from its start: delete the VMI and create it anew, or change the template of its VirtualMachine")...)
-	errs = append(errs, changedAnnotations(vmi.Annotations, old.Annotations, metadata.Child("annotations"))...)
+	errs = append(errs, unchanged(machineAnnotations, vmi.Annotations, old.Annotations, metadata.Child("annotations"),
+		"a guest keeps what it has from its start: delete the VMI and create it anew, or change the template of its VirtualMachine")...)
+	errs = append(errs, supported.VMIAnnotations(changed(vmi.Annotations, old), metadata.Child("annotations"))...)
 	switch {
 	case equality.Semantic.DeepEqual(vmi.Spec, old.Spec):
 	case takesToMaintenance(vmi, old):
@@ -221,14 +221,21 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 	return errs
 }
 
-// changedAnnotations judges those that are new or have another value.
-func changedAnnotations(now, before map[string]string, path *field.Path) field.ErrorList {
-	changed := maps.Clone(now)
-	maps.DeleteFunc(changed, func(name, value string) bool {
+// changed are the annotations that are new since old, nil on creation, or have another value.
+func changed[T any, O interface {
+	*T
+	metav1.Object
+}](now map[string]string, old O) map[string]string {
+	out := maps.Clone(now)
+	if old == nil {
+		return out
+	}
+	before := old.GetAnnotations()
+	maps.DeleteFunc(out, func(name, value string) bool {
 		was, existed := before[name]
 		return existed && was == value
 	})
-	return supported.Annotations(changed, path)
+	return out
 }
 
 // reserved are labels that Drydock's components go by.
@@ -246,6 +253,9 @@ var reserved = []string{
 func reservedLabels(now, before map[string]string, path *field.Path) field.ErrorList {
 	return unchanged(reserved, now, before, path, "modification of the reserved kubevirt.io labels on a VMI object is prohibited")
 }
+
+// machineAnnotations decide what QEMU is started with. The QEMU that a guest migrates to must be started alike.
+var machineAnnotations = []string{v1.DisablePCIHole64, v1.FreePageReportingDisabledAnnotation, v1.IgnitionAnnotation}
 
 // records are annotations in which Drydock's components keep what they know of a
 // VMI's volumes: a guest's disks hang on them.
@@ -318,14 +328,18 @@ func describeLabels(set map[string]string) string {
 
 // KubeVirt judges the configuration; old is nil on creation.
 func KubeVirt(kv, old *v1.KubeVirt) field.ErrorList {
-	if old != nil && (kv.DeletionTimestamp != nil || equality.Semantic.DeepEqual(kv.Spec, old.Spec) &&
-		kv.Annotations[clusterconfig.MachineTypesAnnotation] == old.Annotations[clusterconfig.MachineTypesAnnotation]) {
+	if old != nil && kv.DeletionTimestamp != nil {
 		return nil
 	}
+	errs := supported.KubeVirtAnnotations(changed(kv.Annotations, old), annotations)
+	if old != nil && equality.Semantic.DeepEqual(kv.Spec, old.Spec) &&
+		kv.Annotations[clusterconfig.MachineTypesAnnotation] == old.Annotations[clusterconfig.MachineTypesAnnotation] {
+		return errs
+	}
 	spec := field.NewPath("spec")
-	errs := supported.KubeVirtSpec(&kv.Spec, spec)
+	errs = append(errs, supported.KubeVirtSpec(&kv.Spec, spec)...)
 	if _, err := machinetype.Parse(kv.Annotations[clusterconfig.MachineTypesAnnotation]); err != nil {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(clusterconfig.MachineTypesAnnotation),
+		errs = append(errs, field.Invalid(annotations.Key(clusterconfig.MachineTypesAnnotation),
 			kv.Annotations[clusterconfig.MachineTypesAnnotation], err.Error()))
 	}
 	_, wrong := clusterconfig.CertificatesOf(kv)

@@ -212,8 +212,17 @@ func TestUpdateOfVMIByUsers(t *testing.T) {
 		},
 		"what its guest was started with": {
 			change: func(vmi *v1.VirtualMachineInstance) { vmi.Annotations[v1.IgnitionAnnotation] = "{}" },
-			want: "metadata.annotations[kubevirt.io/ignitiondata]: Forbidden: a guest has its Ignition configuration from its start: " +
+			want: "metadata.annotations[kubevirt.io/ignitiondata]: Forbidden: a guest keeps what it has from its start: " +
 				"delete the VMI and create it anew, or change the template of its VirtualMachine",
+		},
+		"what its machine was built by": {
+			change: func(vmi *v1.VirtualMachineInstance) {
+				vmi.Annotations[v1.DisablePCIHole64], vmi.Annotations[v1.FreePageReportingDisabledAnnotation] = "true", "true"
+			},
+			want: "[metadata.annotations[kubevirt.io/disablePCIHole64]: Forbidden: a guest keeps what it has from its start: " +
+				"delete the VMI and create it anew, or change the template of its VirtualMachine, " +
+				"metadata.annotations[kubevirt.io/free-page-reporting-disabled]: Forbidden: a guest keeps what it has from its start: " +
+				"delete the VMI and create it anew, or change the template of its VirtualMachine]",
 		},
 		"a hook that is new": {
 			change: func(vmi *v1.VirtualMachineInstance) { vmi.Annotations[layout.HookSidecarsAnnotation] = "[]" },

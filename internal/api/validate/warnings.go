@@ -15,21 +15,37 @@ import (
 	"drydock.dev/drydock/internal/rules/supported"
 )
 
+// annotations is where those of an object lie.
+var annotations = field.NewPath("metadata", "annotations")
+
 // VMWarnings tells the owner of a VM what of it has no effect, or another one than it says, and what will not be served
-// for ever. old is nil on creation; who changes nothing of the spec is told nothing.
+// for ever. old is nil on creation; who changes nothing of the spec is told nothing of it, and of the annotations only what
+// is new.
 func VMWarnings(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) []string {
+	all := supported.VMAnnotationWarnings(changed(vm.Annotations, old), annotations)
 	if old != nil && equality.Semantic.DeepEqual(vm.Spec, old.Spec) {
-		return nil
+		return all
 	}
 	spec := field.NewPath("spec")
-	all := append(deprecated(vm), supported.VMSpecWarnings(&vm.Spec, spec)...)
+	all = append(all, deprecated(vm)...)
+	all = append(all, supported.VMSpecWarnings(&vm.Spec, spec)...)
 	return append(all, templateWarnings(vm.Spec.Template, spec.Child("template", "spec"), settings)...)
 }
 
-// VMIWarnings does so for a VMI that is being created, as it was sent.
-func VMIWarnings(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) []string {
+// VMIWarnings does so for a VMI, as it was sent.
+func VMIWarnings(vmi, old *v1.VirtualMachineInstance, settings clusterconfig.Settings) []string {
+	all := supported.VMIAnnotationWarnings(changed(vmi.Annotations, old), annotations)
+	if old != nil {
+		return all // its spec stays as it is
+	}
 	spec := field.NewPath("spec")
-	return append(supported.VMISpecWarnings(&vmi.Spec, spec), guestWarnings(&vmi.Spec, spec, settings)...)
+	all = append(all, supported.VMISpecWarnings(&vmi.Spec, spec)...)
+	return append(all, guestWarnings(&vmi.Spec, spec, settings)...)
+}
+
+// MigrationWarnings does so for a migration.
+func MigrationWarnings(m, old *v1.VirtualMachineInstanceMigration) []string {
+	return supported.MigrationAnnotationWarnings(changed(m.Annotations, old), annotations)
 }
 
 // ReplicaSetWarnings does so for a replica set.
@@ -59,11 +75,13 @@ func DataVolumeWarnings(dv, old *cdiv1.DataVolume) []string {
 
 // KubeVirtWarnings does so for the configuration.
 func KubeVirtWarnings(kv, old *v1.KubeVirt) []string {
+	all := supported.KubeVirtAnnotationWarnings(changed(kv.Annotations, old), annotations)
 	if old != nil && equality.Semantic.DeepEqual(kv.Spec, old.Spec) {
-		return nil
+		return all
 	}
 	spec := field.NewPath("spec")
-	return append(supported.KubeVirtSpecWarnings(&kv.Spec, spec), customizationWarnings(&kv.Spec.CustomizeComponents, spec.Child("customizeComponents"))...)
+	all = append(all, supported.KubeVirtSpecWarnings(&kv.Spec, spec)...)
+	return append(all, customizationWarnings(&kv.Spec.CustomizeComponents, spec.Child("customizeComponents"))...)
 }
 
 // deprecated lists the fields of a VM that are served, but by which nothing new should be written.

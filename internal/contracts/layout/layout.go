@@ -247,6 +247,12 @@ const MigrationProgress = "drydock.dev/MigrationProgress"
 // HookSidecarsAnnotation names containers that change a guest's definition before it starts, which Drydock refuses.
 const HookSidecarsAnnotation = "hooks.kubevirt.io/hookSidecars"
 
+// SkipBackupHooksAnnotation keeps a VMI's launcher pod without the hooks by which backup tools freeze its guest.
+const SkipBackupHooksAnnotation = "kubevirt.io/skip-backup-hooks"
+
+// LeaveLauncherPodAnnotation asks for a launcher pod that stays when its QEMU has ended, which none does.
+const LeaveLauncherPodAnnotation = "kubevirt.io/leave-launcher-pod-after-qemu-exit"
+
 // DevelLauncherImage is the launcher's image as `make images` makes it.
 const DevelLauncherImage = "drydock.dev/virt-launcher:devel"
 

@@ -10,8 +10,11 @@ import (
 )
 
 // hookBackups has backup tools that know Velero's hooks freeze the guest before they snapshot its disks, and thaw it
-// afterwards. A VMI that says itself what is to be done is left alone.
+// afterwards. A VMI that says itself what is to be done, or that it wants no hooks, is left alone.
 func hookBackups(vmi *v1.VirtualMachineInstance, annotations map[string]string) {
+	if annotations[layout.SkipBackupHooksAnnotation] == "true" {
+		return
+	}
 	for hook, flag := range map[string]string{"pre": "--freeze", "post": "--unfreeze"} {
 		command := hook + ".hook.backup.velero.io/command"
 		if _, own := annotations[command]; own {

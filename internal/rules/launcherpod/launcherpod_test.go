@@ -106,6 +106,21 @@ func TestAVMIMayHaveHooksOfItsOwn(t *testing.T) {
 	}
 }
 
+func TestAVMIMayHaveNoHooks(t *testing.T) {
+	for value, want := range map[string]int{"true": 0, "false": 4, "": 4} {
+		vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{layout.SkipBackupHooksAnnotation: value}}}
+		hooks := 0
+		for name := range objectMeta(vmi).Annotations {
+			if strings.Contains(name, "backup.velero.io/") {
+				hooks++
+			}
+		}
+		if hooks != want {
+			t.Errorf("kubevirt.io/skip-backup-hooks is %q: there are %d annotations of hooks, want %d", value, hooks, want)
+		}
+	}
+}
+
 func TestNoLauncherHasPrivileges(t *testing.T) {
 	inputs, err := filepath.Glob("testdata/*.vmi.yaml")
 	if err != nil {

@@ -117,7 +117,8 @@ func (b *builder) display() {
 func (b *builder) peripherals() {
 	if !isFalse(b.spec.Devices.AutoattachMemBalloon) {
 		b.device(onRootBus(b.virtio(Properties{
-			"driver": "virtio-balloon-pci", "id": "balloon0", "free-page-reporting": true,
+			"driver": "virtio-balloon-pci", "id": "balloon0",
+			"free-page-reporting": b.vmi.Annotations[v1.FreePageReportingDisabledAnnotation] != "true",
 		}), slotBalloon))
 	}
 	if b.spec.Devices.Rng != nil {

@@ -11,25 +11,120 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// annotationTable is about annotations of a VirtualMachineInstance, or of the template that it is made of, that
-// change what a guest is or what becomes of it. Others are of no effect.
-var annotationTable = table{
-	v1.IgnitionAnnotation: noted("Ignition's configuration, which the guest finds as `opt/com.coreos/config` of QEMU's firmware configuration; " +
-		"a running guest keeps what it has started with"),
+// The tables below are about the annotations of KubeVirt's that users set, by the kind of object that has them. A test
+// holds them against the constants of the API module. Others are of no effect.
+
+// vmiAnnotationTable is about annotations of a VirtualMachineInstance, or of the template that it is made of.
+var vmiAnnotationTable = table{
+	v1.IgnitionAnnotation: noted("Ignition's configuration, which the guest finds as `opt/com.coreos/config` of QEMU's firmware configuration; " + fromStart),
+	v1.DisablePCIHole64:   noted("`true` leaves the guest no PCI addresses above 4 GiB; " + fromStart),
+	v1.FreePageReportingDisabledAnnotation: noted("`true` has the guest keep the pages that it does not use, instead of giving them back; " +
+		fromStart),
 	v1.AllowPodBridgeNetworkLiveMigrationAnnotation: yes(),
 	v1.DeprecatedNonRootVMIAnnotation:               noted("without effect: QEMU never runs as root"),
-	layout.HookSidecarsAnnotation:                   no("a hook changes the definition that libvirt has of a guest, and there is no libvirt here; use the spec's fields"),
-	v1.PlacePCIDevicesOnRootComplex:                 off().because("disks and interfaces are behind PCI ports, where they can be plugged; `pciAddress` chooses the port"),
+	layout.SkipBackupHooksAnnotation:                noted("`true` leaves launcher pods without hooks for backup tools, from the next pod on"),
+
+	layout.HookSidecarsAnnotation:   no("a hook changes the definition that libvirt has of a guest, and there is no libvirt here; use the spec's fields"),
+	v1.PlacePCIDevicesOnRootComplex: off().because("disks and interfaces are behind PCI ports, where they can be plugged; `pciAddress` chooses the port"),
+	v1.CreateMigrationTarget:        no("guests migrate within their cluster; create a VirtualMachineInstanceMigration"),
+	v1.PauseGuestAgentProbesAnnotation: off().withOnly("false", "False", "FALSE", "f", "F", "0").because("probes are not paused, and one that fails can end the guest; " +
+		"leave guestAgentPing out where the agent may be away"),
+
+	v1.MemfdMemoryBackend:                idle("nothing here needs a guest's memory to be a memfd"),
+	v1.CustomLibvirtLogFiltersAnnotation: idle("there is no libvirt here; the label `debugLogs` has QEMU log"),
+	v1.KeepLauncherAfterFailureAnnotation: idle("a launcher pod ends with its guest; the VMI and virt-handler's log tell why").
+		withOnly("false"),
+	layout.LeaveLauncherPodAnnotation: idle("a launcher pod ends with its guest; the VMI and virt-handler's log tell why").
+		withOnly("false"),
+
+	v1.FuncTestForceLauncherMigrationFailureAnnotation:       idle(testsOnly),
+	v1.FuncTestBlockLauncherPrepareMigrationTargetAnnotation: idle(testsOnly),
+	v1.FuncTestLauncherFailFastAnnotation:                    idle(testsOnly),
+	v1.FuncTestMemoryHotplugFailAnnotation:                   idle(testsOnly),
+	v1.WorkloadUpdateMigrationAbortionAnnotation:             idle(testsOnly),
 }
 
-// Annotations returns which annotations of a VMI or of a template are not supported.
-func Annotations(annotations map[string]string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
+// vmAnnotationTable is about annotations of a VirtualMachine itself.
+var vmAnnotationTable = table{
+	v1.ImmediateDataVolumeCreation:   noted("`false` has the DataVolumes of a VM that is off made when it first starts"),
+	layout.SkipBackupHooksAnnotation: idle("it is read of the VMI; set it in spec.template.metadata.annotations"),
+	v1.RestoreRunStrategy:            idle("guests migrate within their cluster"),
+}
+
+// migrationAnnotationTable is about annotations of a VirtualMachineInstanceMigration.
+var migrationAnnotationTable = table{
+	v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: noted("seconds until a migration is given up whose target pod fits no node; 300 if not set, and at most"),
+	v1.MigrationPendingPodTimeoutSecondsAnnotation:       noted("seconds until a migration is given up whose target pod does not run; 900 if not set, and at most"),
+	v1.MigrationUtilityVolumesTimeoutSecondsAnnotation:   idle("there are no utility volumes"),
+	v1.FuncTestMigrationTargetImageOverrideAnnotation:    idle(testsOnly),
+	v1.FuncTestForceIgnoreMigrationBackoffAnnotation:     idle(testsOnly),
+}
+
+// kubeVirtAnnotationTable is about annotations of the KubeVirt object.
+var kubeVirtAnnotationTable = table{
+	v1.VGADisplayForEFIGuestsX86Annotation: off().because("guests with UEFI have a bochs display; name `domain.devices.video.type: vga` in the VMs that need one"),
+	v1.EmulatorThreadCompleteToEvenParity:  idle("no vCPU is pinned, so no thread of QEMU's has a CPU of its own"),
+	layout.SkipBackupHooksAnnotation:       idle("it is read of each VMI; set it in the templates of VMs"),
+}
+
+// nodeTable is about labels and annotations of nodes and namespaces, which admission does not see. It is documentation.
+var nodeTable = table{
+	v1.LabellerSkipNodeAnnotation: no("of a node; virt-handler labels every node that it runs on"),
+	v1.KSMPagesBoostOverride:      no(leavesKSM),
+	v1.KSMPagesDecayOverride:      no(leavesKSM),
+	v1.KSMPagesMinOverride:        no(leavesKSM),
+	v1.KSMPagesMaxOverride:        no(leavesKSM),
+	v1.KSMPagesInitOverride:       no(leavesKSM),
+	v1.KSMSleepMsBaselineOverride: no(leavesKSM),
+	v1.KSMFreePercentOverride:     no(leavesKSM),
+	v1.AutoMemoryLimitsRatioLabel: no("of a namespace; a launcher pod has the limits of its VMI"),
+}
+
+const (
+	fromStart = "a running guest keeps what it has started with"
+	testsOnly = "it is for KubeVirt's own tests, and Drydock has no counterpart of it"
+	leavesKSM = "of a node; virt-handler leaves a node's KSM as it is"
+)
+
+// VMIAnnotations returns which annotations of a VMI or of a template are not supported. path is where they lie in
+// their object.
+func VMIAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
+	return annotated(vmiAnnotationTable, annotations, path).errs
+}
+
+// VMIAnnotationWarnings tells which annotations of a VMI or of a template are accepted without effect.
+func VMIAnnotationWarnings(annotations map[string]string, path *field.Path) []string {
+	return annotated(vmiAnnotationTable, annotations, path).warnings
+}
+
+// VMAnnotationWarnings does so for a VirtualMachine's own. None of those is refused.
+func VMAnnotationWarnings(annotations map[string]string, path *field.Path) []string {
+	return annotated(vmAnnotationTable, annotations, path).warnings
+}
+
+// MigrationAnnotationWarnings does so for a VirtualMachineInstanceMigration's. None of those is refused.
+func MigrationAnnotationWarnings(annotations map[string]string, path *field.Path) []string {
+	return annotated(migrationAnnotationTable, annotations, path).warnings
+}
+
+// KubeVirtAnnotations returns which annotations of the KubeVirt object are not supported.
+func KubeVirtAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
+	return annotated(kubeVirtAnnotationTable, annotations, path).errs
+}
+
+// KubeVirtAnnotationWarnings tells which annotations of the KubeVirt object are accepted without effect.
+func KubeVirtAnnotationWarnings(annotations map[string]string, path *field.Path) []string {
+	return annotated(kubeVirtAnnotationTable, annotations, path).warnings
+}
+
+// annotated judges annotations in the order of their names. One without a value is set all the same: some mean
+// something by being there.
+func annotated(t table, annotations map[string]string, path *field.Path) *walk {
+	w := &walk{table: t}
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
-		e, found := annotationTable[name]
-		if found && !e.allows(reflect.ValueOf(annotations[name])) {
-			errs = append(errs, field.Forbidden(path.Key(name), NotSupported+": "+e.note))
+		if e, found := t[name]; found {
+			w.judgeSet(e, reflect.ValueOf(annotations[name]), path.Key(name))
 		}
 	}
-	return errs
+	return w
 }

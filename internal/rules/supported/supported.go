@@ -1,5 +1,5 @@
-// Package supported holds the one table of which fields of Drydock's kinds are
-// supported. Admission refuses an object that sets any other, so that nothing
+// Package supported holds the one table of which fields of Drydock's kinds, and which annotations
+// of KubeVirt's, are supported. Admission refuses an object that sets any other, so that nothing
 // in a manifest is silently ignored (decision 061), and warns of those that only tune an
 // installation and have no effect here (decision 500); docs/supported-fields.md is generated from
 // it; and a test holds it against the types of the API module, so that a field
@@ -155,8 +155,14 @@ func (w *walk) visit(value reflect.Value, at string, path *field.Path) {
 }
 
 func (w *walk) judge(e entry, value reflect.Value, path *field.Path) {
+	if isSet(value) {
+		w.judgeSet(e, value, path)
+	}
+}
+
+// judgeSet judges what a manifest sets, to whatever value.
+func (w *walk) judgeSet(e entry, value reflect.Value, path *field.Path) {
 	switch {
-	case !isSet(value):
 	case len(e.only) > 0 && e.allows(value):
 	case e.idle || slices.Contains(e.idleValues, text(value)):
 		w.warnings = append(w.warnings, Warning(path, e.note))

@@ -12,7 +12,7 @@ import (
 // maxWarnings bounds how many warnings one object causes: an answer has little room for them.
 const maxWarnings = 20
 
-// Warning is what a user is told of a field that is accepted without effect.
+// Warning is what a user is told of a field or annotation that is accepted without effect.
 func Warning(path *field.Path, reason string) string {
 	return fmt.Sprintf("%s has no effect: %s", path, reason)
 }
@@ -26,7 +26,7 @@ func VMISpecWarnings(spec *v1.VirtualMachineInstanceSpec, path *field.Path) []st
 func VMSpecWarnings(spec *v1.VirtualMachineSpec, path *field.Path) []string {
 	all := warnings(vmTable, reflect.ValueOf(spec), path)
 	if spec.Template != nil {
-		all = append(all, VMISpecWarnings(&spec.Template.Spec, path.Child("template", "spec"))...)
+		all = append(all, templateWarnings(spec.Template, path.Child("template"))...)
 	}
 	for i := range spec.DataVolumeTemplates {
 		all = append(all, DataVolumeSpecWarnings(&spec.DataVolumeTemplates[i].Spec, path.Child("dataVolumeTemplates").Index(i).Child("spec"))...)
@@ -38,9 +38,15 @@ func VMSpecWarnings(spec *v1.VirtualMachineSpec, path *field.Path) []string {
 func ReplicaSetSpecWarnings(spec *v1.VirtualMachineInstanceReplicaSetSpec, path *field.Path) []string {
 	all := warnings(replicaSetTable, reflect.ValueOf(spec), path)
 	if spec.Template != nil {
-		all = append(all, VMISpecWarnings(&spec.Template.Spec, path.Child("template", "spec"))...)
+		all = append(all, templateWarnings(spec.Template, path.Child("template"))...)
 	}
 	return bounded(all)
+}
+
+// templateWarnings does so for the template of a VMI.
+func templateWarnings(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path) []string {
+	all := VMIAnnotationWarnings(template.ObjectMeta.Annotations, path.Child("metadata", "annotations"))
+	return append(all, VMISpecWarnings(&template.Spec, path.Child("spec"))...)
 }
 
 // DataVolumeSpecWarnings does so for a DataVolume's spec.
@@ -62,5 +68,5 @@ func bounded(all []string) []string {
 		return all
 	}
 	left := len(all) - maxWarnings + 1
-	return append(all[:maxWarnings-1:maxWarnings-1], fmt.Sprintf("%d more fields have no effect: docs/supported-fields.md lists all", left))
+	return append(all[:maxWarnings-1:maxWarnings-1], fmt.Sprintf("%d more have no effect: docs/supported-fields.md lists all", left))
 }

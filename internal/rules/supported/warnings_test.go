@@ -92,24 +92,29 @@ func TestWarningsAreBounded(t *testing.T) {
 		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, v1.Disk{Name: fmt.Sprint(i), ChangedBlockTracking: new(true)})
 	}
 	got := VMISpecWarnings(spec, field.NewPath("spec"))
-	if len(got) != maxWarnings || got[maxWarnings-1] != "81 more fields have no effect: docs/supported-fields.md lists all" {
+	if len(got) != maxWarnings || got[maxWarnings-1] != "81 more have no effect: docs/supported-fields.md lists all" {
 		t.Errorf("there are %d warnings, the last is %q", len(got), got[len(got)-1])
 	}
 }
 
 // Who reads that something is refused wants to know why, and what to write instead.
 func TestEveryRefusalHasItsReason(t *testing.T) {
+	tables := maps.Clone(annotationTables)
 	for kind, spec := range specs {
-		for _, path := range slices.Sorted(maps.Keys(spec.table)) {
-			if e := spec.table[path]; (!e.yes || e.idle || len(e.idleValues) > 0) && e.note == "" {
+		tables[kind] = spec.table
+	}
+	for kind, table := range tables {
+		for _, path := range slices.Sorted(maps.Keys(table)) {
+			if e := table[path]; (!e.yes || e.idle || len(e.idleValues) > 0) && e.note == "" {
 				t.Errorf("%s: %s is refused or has no effect, and the table does not say why", kind, path)
 			}
 		}
 	}
 }
 
-// mostRefused is how many paths of a VMI's spec are refused at most, whatever their value is. Fewer is better.
-const mostRefused = 24
+// mostRefused is how many paths of a VMI's spec are refused at most: whatever their value is, or unless it asks for
+// nothing, as false does. Fewer is better.
+const mostRefused = 25
 
 func TestFewPathsOfAVMIAreRefused(t *testing.T) {
 	var refused, values []string
@@ -124,7 +129,9 @@ func TestFewPathsOfAVMIAreRefused(t *testing.T) {
 	}
 	t.Logf("%d paths are refused: %s", len(refused), strings.Join(refused, ", "))
 	t.Logf("%d more may only be set to a value that asks for nothing: %s", len(values), strings.Join(values, ", "))
-	if len(refused) > mostRefused {
-		t.Errorf("%d paths of a VMI's spec are refused, want at most %d", len(refused), mostRefused)
+	sum := len(refused) + len(values)
+	t.Logf("that is %d in all, and %d may be", sum, mostRefused)
+	if sum > mostRefused {
+		t.Errorf("%d paths of a VMI's spec are refused, want at most %d", sum, mostRefused)
 	}
 }

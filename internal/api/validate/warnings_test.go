@@ -1,0 +1,82 @@
+package validate
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+func annotated(annotations map[string]string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Annotations: annotations}
+}
+
+// unless is the old object, nil if there is none.
+func unless[T any](created bool, old *T) *T {
+	if created {
+		return nil
+	}
+	return old
+}
+
+// Who changes something else is not told once more.
+func TestAnnotationsWithoutEffectAreToldWhenTheyAreNew(t *testing.T) {
+	settings := configured(t, "", "")
+	for kind, c := range map[string]struct {
+		name, want string
+		warnings   func(now, before map[string]string, created bool) []string
+	}{
+		"a VMI": {
+			v1.MemfdMemoryBackend, "nothing here needs a guest's memory to be a memfd",
+			func(now, before map[string]string, created bool) []string {
+				return VMIWarnings(&v1.VirtualMachineInstance{ObjectMeta: annotated(now)}, unless(created, &v1.VirtualMachineInstance{ObjectMeta: annotated(before)}), settings)
+			},
+		},
+		"a VM": {
+			v1.RestoreRunStrategy, "guests migrate within their cluster",
+			func(now, before map[string]string, created bool) []string {
+				return VMWarnings(&v1.VirtualMachine{ObjectMeta: annotated(now)}, unless(created, &v1.VirtualMachine{ObjectMeta: annotated(before)}), settings)
+			},
+		},
+		"a migration": {
+			v1.MigrationUtilityVolumesTimeoutSecondsAnnotation, "there are no utility volumes",
+			func(now, before map[string]string, created bool) []string {
+				return MigrationWarnings(&v1.VirtualMachineInstanceMigration{ObjectMeta: annotated(now)}, unless(created, &v1.VirtualMachineInstanceMigration{ObjectMeta: annotated(before)}))
+			},
+		},
+		"the KubeVirt object": {
+			v1.EmulatorThreadCompleteToEvenParity, "no vCPU is pinned, so no thread of QEMU's has a CPU of its own",
+			func(now, before map[string]string, created bool) []string {
+				return KubeVirtWarnings(&v1.KubeVirt{ObjectMeta: annotated(now)}, unless(created, &v1.KubeVirt{ObjectMeta: annotated(before)}))
+			},
+		},
+	} {
+		set := map[string]string{c.name: "30", "example.com/mine": "yes"}
+		want := []string{"metadata.annotations[" + c.name + "] has no effect: " + c.want}
+		for when, got := range map[string][]string{
+			"created with it":         c.warnings(set, nil, true),
+			"it is added":             c.warnings(set, map[string]string{"example.com/mine": "yes"}, false),
+			"it gets another value":   c.warnings(set, map[string]string{c.name: "60"}, false),
+			"it stays, others change": append(c.warnings(set, map[string]string{c.name: "30"}, false), want...),
+			"it goes":                 append(c.warnings(nil, set, false), want...),
+		} {
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s: %s: %s", kind, when, diff)
+			}
+		}
+	}
+}
+
+// An object from before a rule can still be changed.
+func TestAKubeVirtObjectKeepsAnAnnotationThatIsRefused(t *testing.T) {
+	had := &v1.KubeVirt{ObjectMeta: annotated(map[string]string{v1.VGADisplayForEFIGuestsX86Annotation: "true"})}
+	now := had.DeepCopy()
+	now.Spec.ImagePullPolicy = "Always"
+	if errs := KubeVirt(now, had); len(errs) > 0 {
+		t.Errorf("a change of its spec: %v", errs)
+	}
+	if errs := KubeVirt(had, &v1.KubeVirt{}); len(errs) != 1 {
+		t.Errorf("the annotation alone is added: %v", errs)
+	}
+}
