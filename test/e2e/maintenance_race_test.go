@@ -43,7 +43,7 @@ var (
 
 const (
 	// crowd is how many maintenance pods there are at once, starters how many start the VM.
-	crowd, starters = 20, 12
+	crowd, starters = 20, 3
 	// startPause, deedPause and killPause are the longest pauses of those who start the VM, who stop and delete, and who kill.
 	startPause, deedPause, killPause = 200 * time.Millisecond, 3 * time.Second, 8 * time.Second
 )
