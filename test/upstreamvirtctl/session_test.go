@@ -190,16 +190,34 @@ func (s *shell) do(t *testing.T, step step) {
 		step.with(t, s.start(t, step.line))
 		return
 	}
-	for deadline := time.Now().Add(patience); ; {
+	try := func() error {
 		out, err := s.run(t.Context(), step.line)
-		wrong := step.wrong(out, err)
-		if wrong == nil {
-			return
+		if wrong := step.wrong(out, err); wrong != nil {
+			return fmt.Errorf("%w; it says\n%s", wrong, out)
 		}
-		if !step.awaited || time.Now().After(deadline) {
-			t.Fatalf("%v; it says\n%s", wrong, out)
+		return nil
+	}
+	if step.awaited {
+		eventually(t, try)
+	} else if err := try(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually tries until it succeeds: nothing tells when another try would.
+func eventually(t *testing.T, try func() error) {
+	t.Helper()
+	tick, deadline := time.NewTicker(pause), time.Now().Add(patience)
+	defer tick.Stop()
+	for err := try(); err != nil; err = try() {
+		if time.Now().After(deadline) {
+			t.Fatal(err)
 		}
-		time.Sleep(pause)
+		select {
+		case <-t.Context().Done():
+			t.Fatal(err)
+		case <-tick.C:
+		}
 	}
 }
 
@@ -234,13 +252,11 @@ func talks(turns ...string) func(*testing.T, *program) {
 func greets(port, greeting string) func(*testing.T, *program) {
 	return func(t *testing.T, p *program) {
 		address, deadline := "127.0.0.1:"+p.await(t, port)[1], time.Now().Add(patience)
-		connection, err := net.Dial("tcp", address)
-		for ; err != nil && time.Now().Before(deadline); connection, err = net.Dial("tcp", address) {
-			time.Sleep(pause) // some print the port before they listen
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		var connection net.Conn
+		eventually(t, func() (err error) { // some print the port before they listen
+			connection, err = net.Dial("tcp", address)
+			return err
+		})
 		defer connection.Close()
 		if err := connection.SetDeadline(deadline); err != nil {
 			t.Fatal(err)
