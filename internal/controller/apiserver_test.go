@@ -249,8 +249,8 @@ func (w *world) do(what string, err error) {
 	}
 }
 
-// eventually waits until the condition holds; why says what is still wrong. Conditions ask the API server, which
-// was busier with the questions than with the loops when they were asked every 5 ms.
+// eventually waits until the condition holds; why says what is still wrong. Conditions ask the API server, which the
+// loops need, too.
 func (w *world) eventually(what string, condition func() (ok bool, why string)) {
 	w.t.Helper()
 	var why string
