@@ -60,15 +60,12 @@ func TestPodsAndGuestsRaceForADisk(t *testing.T) {
 	r.endsAHolder(t)
 	r.crowdIn(t)
 	r.run(t)
-	took := time.Since(r.began)
+	figures := r.figures(t)
 	r.settles(t)
 	r.watched.stop()
 	r.starts(t)
-	t.Logf("figure maintenance: in %v %d starts, %d accepted and %d refused; %d pods were made, of which %d had the disk; from outside %d pods and %d guests were seen to have it",
-		took.Round(time.Second), r.fired.Load(), r.accepted.Load(), r.refused.Load(), r.pods.Load(), r.disk.holders(t), r.watched.pods.Load(), r.watched.guests.Load())
-	if wrong := r.disk.read(t, "wrong"); wrong != "" {
-		t.Errorf("maintenance pods say of the disk:\n%s", wrong)
-	}
+	t.Log("figure maintenance: " + figures)
+	r.judgesPods(t)
 	if !r.raced() {
 		t.Error("there was no race: nobody had the disk, or no start was accepted, or none refused")
 	}
@@ -124,7 +121,7 @@ func (r *race) run(t *testing.T) {
 		name string
 		do   func(*testing.T, *rand.Rand)
 	}
-	sides := append([]side{{"pods", r.makesPods}, {"deeds", r.stopsAndDeletes}, {"kills", r.kills}},
+	sides := append([]side{{"pods", r.makesPods}, {"deeds", r.stopsAndDeletes}, {"kills", r.kills}, {"judge", r.judges}},
 		slices.Repeat([]side{{"starts", r.startsAgain}}, starters)...)
 	for i, side := range sides {
 		random := rand.New(rand.NewPCG(r.seed, uint64(i)))
@@ -143,6 +140,35 @@ func (r *race) run(t *testing.T) {
 func (r *race) goesOn() bool {
 	took := time.Since(r.began)
 	return !r.failed.Load() && (took < *raceFor || r.fired.Load() < r.races || !r.raced() && took < patience)
+}
+
+// judges ends the race as soon as a pod says that the disk was another's, too, and tells every minute how far a long one is.
+func (r *race) judges(t *testing.T, _ *rand.Rand) {
+	told := r.began
+	for ; r.goesOn(); time.Sleep(time.Second) {
+		r.judgesPods(t)
+		if t.Failed() {
+			return
+		}
+		if time.Since(told) >= time.Minute {
+			told = time.Now()
+			t.Log(r.figures(t))
+		}
+	}
+}
+
+func (r *race) judgesPods(t *testing.T) {
+	t.Helper()
+	if wrong := r.disk.read(t, "wrong"); wrong != "" {
+		t.Errorf("maintenance pods say of the disk:\n%s", wrong)
+	}
+}
+
+// figures says what has happened since the race began.
+func (r *race) figures(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf("in %v %d starts, %d accepted and %d refused; %d pods were made, of which %d had the disk; from outside %d pods and %d guests were seen to have it",
+		time.Since(r.began).Round(time.Second), r.fired.Load(), r.accepted.Load(), r.refused.Load(), r.pods.Load(), r.disk.holders(t), r.watched.pods.Load(), r.watched.guests.Load())
 }
 
 // raced reports whether pods and guests were both seen to have the disk, and starts were accepted and refused.
