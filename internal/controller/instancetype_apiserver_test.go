@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,8 +11,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -181,6 +185,67 @@ func TestARevisionIsDeletedUnderAVM(t *testing.T) {
 	}
 	w.end("vm", pod, v1.Succeeded)
 	w.noSuccessor(first)
+}
+
+// The steps of docs/migrating-from-kubevirt.md for VMs with instance types: revisions as KubeVirt writes them lose their owner, the VM
+// goes and leaves them, its type changes, and it is applied again with their names.
+func TestRevisionsThatKubeVirtMadeComeAlong(t *testing.T) {
+	w := newWorld(t)
+	old := &v1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: w.namespace},
+		Spec:       v1.VirtualMachineSpec{RunStrategy: new(v1.RunStrategyHalted), Template: &v1.VirtualMachineInstanceTemplateSpec{Spec: testSpec()}},
+	}
+	w.do("creating the VM of old", w.client.Create(w.ctx, old))
+	// The fields of what is kept are in Go's order, not in that of their names.
+	w.createKubeVirtsRevision(old, "vm-three-1", `{"kind":"VirtualMachineInstancetype","apiVersion":"instancetype.kubevirt.io/v1beta1","metadata":`+
+		`{"name":"three","namespace":"x","uid":"3c2ae4ee-0d5c-4a5b-9f1b-1d0a4e0b5b11","generation":1,"creationTimestamp":null},`+
+		`"spec":{"memory":{"guest":"128Mi"},"cpu":{"guest":3}}}`)
+	w.createKubeVirtsRevision(old, "vm-cores-1", `{"kind":"VirtualMachinePreference","apiVersion":"instancetype.kubevirt.io/v1beta1","metadata":`+
+		`{"name":"cores","namespace":"x","uid":"3c2ae4ee-0d5c-4a5b-9f1b-1d0a4e0b5b12","generation":1,"creationTimestamp":null},`+
+		`"spec":{"cpu":{"preferredCPUTopology":"cores"}}}`)
+	w.createType("three", 5)
+	w.createPreference("cores", instancetypev1.Sockets)
+
+	var all appsv1.ControllerRevisionList
+	w.do("listing the revisions", w.client.List(w.ctx, &all, client.InNamespace(w.namespace), client.HasLabels{"instancetype.kubevirt.io/object-uid"}))
+	for i := range all.Items {
+		patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "remove", "path": "/metadata/ownerReferences"}]`))
+		w.do("taking a revision from its owner", w.client.Patch(w.ctx, &all.Items[i], patch))
+	}
+	w.do("deleting the VM of old", w.client.Delete(w.ctx, old, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+	w.eventually("the VM of old to be gone", func() (bool, string) {
+		err := w.client.Get(w.ctx, client.ObjectKeyFromObject(old), &v1.VirtualMachine{})
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
+
+	w.createTypedVM("vm", func(vm *v1.VirtualMachine) {
+		vm.Spec.Instancetype.RevisionName, vm.Spec.Preference.RevisionName = "vm-three-1", "vm-cores-1"
+	})
+	w.run("vm")
+	w.hasShape("vm", 1, 3)
+	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+	if got := instancetype.RevisionOf(vm.Status.InstancetypeRef) + " " + instancetype.RevisionOf(vm.Status.PreferenceRef); got != "vm-three-1 vm-cores-1" {
+		t.Errorf("the VM's status names the revisions %s", got)
+	}
+}
+
+// createKubeVirtsRevision makes a revision as KubeVirt 1.5 to 1.9 does.
+func (w *world) createKubeVirtsRevision(owner *v1.VirtualMachine, name, kept string) {
+	w.t.Helper()
+	var object metav1.PartialObjectMetadata
+	w.do("reading what the revision keeps", json.Unmarshal([]byte(kept), &object))
+	w.do("making the revision "+name, w.client.Create(w.ctx, &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.namespace, Name: name,
+			Labels: map[string]string{
+				"instancetype.kubevirt.io/object-generation": "1", "instancetype.kubevirt.io/object-kind": object.Kind,
+				"instancetype.kubevirt.io/object-name": object.Name, "instancetype.kubevirt.io/object-uid": string(object.UID),
+				"instancetype.kubevirt.io/object-version": "v1beta1",
+			},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1.VirtualMachineGroupVersionKind)},
+		},
+		Data: runtime.RawExtension{Raw: []byte(kept)},
+	}))
 }
 
 // awaitFailure waits until a VM says why it has no guest, or would have no other.
