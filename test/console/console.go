@@ -129,9 +129,10 @@ func tailOf(text []byte) string {
 const prompt = "drydock-console> "
 
 var (
-	anyPrompt = regexp.MustCompile(`(login: |Password: |[#$] |` + prompt + `)$`)
-	loggedIn  = regexp.MustCompile(`(Login incorrect|[#$] $)`)
-	password  = regexp.MustCompile(`Password: $`)
+	anyPrompt   = regexp.MustCompile(`(login: |Password: |[#$] |` + prompt + `)$`)
+	loggedIn    = regexp.MustCompile(`(Login incorrect|[#$] $)`)
+	password    = regexp.MustCompile(`Password: $`)
+	loginPrompt = regexp.MustCompile(`login: $`)
 )
 
 // knock is how long to wait for an answer before Enter is pressed again: a guest
@@ -167,6 +168,17 @@ func (c *Console) LoginAs(ctx context.Context, user, secret string) error {
 			return c.settle(ctx)
 		}
 	}
+}
+
+// Logout ends the session, and waits for the next login prompt: what was shown before must not be taken for it.
+func (c *Console) Logout(ctx context.Context) error {
+	if err := c.Send("exit\n"); err != nil {
+		return fmt.Errorf("logging out: %w", err)
+	}
+	if _, err := c.Expect(ctx, loginPrompt); err != nil {
+		return fmt.Errorf("logging out: %w", err)
+	}
+	return nil
 }
 
 // knock presses Enter until a prompt shows.

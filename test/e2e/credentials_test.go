@@ -48,6 +48,52 @@ func TestKeysReachAGuestThatRuns(t *testing.T) {
 	}
 }
 
+// TestAPasswordReachesAGuestThatRuns has the guest's agent set a user's password, and follows a change of its Secret.
+func TestAPasswordReachesAGuestThatRuns(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "passwords"}, StringData: map[string]string{"guest": "the first"}}
+	create(t, secret)
+	vmi := newVMI(ns, "asks")
+	vmi.Spec.AccessCredentials = []v1.AccessCredential{{UserPassword: &v1.UserPasswordAccessCredential{
+		Source:            v1.UserPasswordAccessCredentialSource{Secret: &v1.AccessCredentialSecretSource{SecretName: secret.Name}},
+		PropagationMethod: v1.UserPasswordAccessCredentialPropagationMethod{QemuGuestAgent: &v1.QemuGuestAgentUserPasswordAccessCredentialPropagation{}},
+	}}}
+	g := boot(t, vmi)
+	synchronized(t, ns, "asks", corev1.ConditionTrue)
+	g.takes("guest", "the first")
+
+	changed := secret.DeepCopy()
+	changed.StringData = map[string]string{"guest": "another: $x"}
+	hash := g.run("grep ^guest: /etc/shadow")
+	if err := cluster.client.Update(t.Context(), changed); err != nil {
+		t.Fatalf("changing the Secret: %v", err)
+	}
+	eventually(t, "the guest to have another password", func(context.Context) error {
+		if g.run("grep ^guest: /etc/shadow") == hash {
+			return errors.New("it has the first")
+		}
+		return nil
+	})
+	g.takes("guest", "another: $x")
+}
+
+// takes logs a user in on the console by a password, and then root again.
+func (g *guest) takes(user, password string) {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	defer cancel()
+	for _, who := range [][2]string{{user, password}, {"root", "root"}} {
+		if err := g.console.Logout(ctx); err != nil {
+			g.t.Fatal(err)
+		}
+		if err := g.console.LoginAs(ctx, who[0], who[1]); err != nil {
+			g.t.Fatalf("logging in as %s: %v", who[0], err)
+		}
+		g.sees("who is logged in", "id -un", who[0])
+	}
+}
+
 func keysByAgent(secret, user string) v1.AccessCredential {
 	return v1.AccessCredential{SSHPublicKey: &v1.SSHPublicKeyAccessCredential{
 		Source:            v1.SSHPublicKeyAccessCredentialSource{Secret: &v1.AccessCredentialSecretSource{SecretName: secret}},

@@ -36,7 +36,7 @@ import (
 
 var (
 	// A long run asks for more than every run can afford: see `make soak`.
-	raceStarts = flag.Int64("maintenance.starts", 10, "how often the VM is started at least meanwhile")
+	raceStarts = flag.Int64("maintenance.starts", 10, "how many starts of the VM are at least accepted or refused meanwhile")
 	raceFor    = flag.Duration("maintenance.for", 12*time.Second, "how long pods, starts and deletions race for one VM's disk")
 	raceSeed   = flag.Uint64("maintenance.seed", 0, "what the random moments and deeds come from; 0 for a new one")
 )
@@ -45,15 +45,16 @@ const (
 	// crowd is how many maintenance pods there are at once, starters how many start the VM.
 	crowd, starters = 20, 3
 	// startPause, deedPause and killPause are the longest pauses of those who start the VM, who stop and delete, and who kill.
-	startPause, deedPause, killPause = 200 * time.Millisecond, 3 * time.Second, 8 * time.Second
+	// After freePause at most a VM that is free is started: some of the starts are then quicker than any pod, and some not.
+	startPause, deedPause, killPause, freePause = 100 * time.Millisecond, 3 * time.Second, 12 * time.Second, time.Second
 )
 
 // TestPodsAndGuestsRaceForADisk has twenty maintenance pods at a time wait for one VM, which is started whenever the lock
 // is free for a moment. Meanwhile it is stopped; pods, VMIs and the VM itself are deleted; virt-controller and virt-api
 // are killed. Who has the disk watches it: a pod opens a lock file beside it that nobody else may have open, and both pods
 // and guests write to its end and look that nobody else does. A look at the kernel's locks from outside sees that QEMU has
-// the disk open only while no pod has. Before all that a pod is told to end, which takes its time while the others wait. In the end the lock is free, and the VM starts. -maintenance.starts sets how often it
-// is started at least. Not parallel: it breaks what the other tests stand on.
+// the disk open only while no pod has. Before all that a pod is told to end, which takes its time while the others wait. In the end the lock is free, and the VM starts. -maintenance.starts sets how many
+// starts are accepted or refused at least. Not parallel: it breaks what the other tests stand on.
 func TestPodsAndGuestsRaceForADisk(t *testing.T) {
 	r := newRace(t)
 	r.createVM(t)
@@ -82,13 +83,14 @@ type race struct {
 	races    int64
 	began    time.Time
 	pods     atomic.Int64
-	fired    atomic.Int64
 	accepted atomic.Int64
 	refused  atomic.Int64
+	other    atomic.Int64
 	failed   atomic.Bool
-	// halted is whether the VM was last seen to be: one that runs is not started. unlocked has a word if it was free, too.
-	halted   atomic.Bool
-	unlocked chan struct{}
+	// halted and gone are whether the VM was last seen to be halted, and to have no guest: see startsAgain. unlocked has a
+	// word if it was both, and free.
+	halted, gone atomic.Bool
+	unlocked     chan struct{}
 }
 
 func newRace(t *testing.T) *race {
@@ -139,7 +141,7 @@ func (r *race) run(t *testing.T) {
 // may be stopped again before it has the disk.
 func (r *race) goesOn() bool {
 	took := time.Since(r.began)
-	return !r.failed.Load() && (took < *raceFor || r.fired.Load() < r.races || !r.raced() && took < patience)
+	return !r.failed.Load() && (took < *raceFor || r.accepted.Load()+r.refused.Load() < r.races || !r.raced() && took < patience)
 }
 
 // judges ends the race as soon as a pod says that the disk was another's, too, and tells every minute how far a long one is.
@@ -167,8 +169,8 @@ func (r *race) judgesPods(t *testing.T) {
 // figures says what has happened since the race began.
 func (r *race) figures(t *testing.T) string {
 	t.Helper()
-	return fmt.Sprintf("in %v %d starts, %d accepted and %d refused; %d pods were made, of which %d had the disk; from outside %d pods and %d guests were seen to have it",
-		time.Since(r.began).Round(time.Second), r.fired.Load(), r.accepted.Load(), r.refused.Load(), r.pods.Load(), r.disk.holders(t), r.watched.pods.Load(), r.watched.guests.Load())
+	return fmt.Sprintf("in %v %d starts were accepted, %d refused, %d met something else; %d pods were made, of which %d had the disk; from outside %d pods and %d guests were seen to have it",
+		time.Since(r.began).Round(time.Second), r.accepted.Load(), r.refused.Load(), r.other.Load(), r.pods.Load(), r.disk.holders(t), r.watched.pods.Load(), r.watched.guests.Load())
 }
 
 // raced reports whether pods and guests were both seen to have the disk, and starts were accepted and refused.
@@ -301,14 +303,15 @@ func (r *race) waitingOrHolding(t *testing.T) []corev1.Pod {
 	return slices.DeleteFunc(r.maintainers(t), func(p corev1.Pod) bool { return lock.Ended(&p) })
 }
 
-// watchLock tells whenever the VM is seen to be halted and not locked.
+// watchLock tells whenever the VM is seen to be halted, without a guest and not locked.
 func (r *race) watchLock(ctx context.Context) {
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: r.ns, Name: "vm"}}
 	// It ends with the context, and accepts nothing.
 	_, _ = watchUntil(ctx, vm, &v1.VirtualMachineList{}, func(vm *v1.VirtualMachine) bool {
 		strategy, err := vm.RunStrategy()
 		r.halted.Store(err == nil && strategy == v1.RunStrategyHalted)
-		if _, locked := lock.Of(vm); !locked && r.halted.Load() {
+		r.gone.Store(!vm.Status.Created)
+		if _, locked := lock.Of(vm); !locked && r.halted.Load() && r.gone.Load() {
 			select {
 			case r.unlocked <- struct{}{}:
 			default:
@@ -318,14 +321,15 @@ func (r *race) watchLock(ctx context.Context) {
 	})
 }
 
-// startsAgain starts the VM, mostly just when it was unlocked.
+// startsAgain starts the VM, mostly just when it was unlocked. One that runs is not started, and one that stops seldom: its
+// guest would come back before any pod had its chance.
 func (r *race) startsAgain(t *testing.T, random *rand.Rand) {
 	for r.goesOn() {
 		select {
 		case <-r.unlocked:
-			time.Sleep(moment(random, 20*time.Millisecond))
+			time.Sleep(moment(random, freePause))
 		case <-time.After(moment(random, startPause)):
-			if !r.halted.Load() {
+			if !r.halted.Load() || !r.gone.Load() && random.IntN(16) > 0 {
 				continue
 			}
 		}
@@ -335,12 +339,13 @@ func (r *race) startsAgain(t *testing.T, random *rand.Rand) {
 		} else {
 			err = r.virt.Put(t.Context(), vclient.Ref{Resource: vclient.VirtualMachines, Namespace: r.ns, Name: "vm"}, "start", &v1.StartOptions{})
 		}
-		r.fired.Add(1)
 		switch {
 		case err == nil:
 			r.accepted.Add(1)
 		case strings.Contains(err.Error(), "Failed to start vm as it is in maintenance mode"):
 			r.refused.Add(1)
+		default:
+			r.other.Add(1) // virt-api is away, or the VM, or another one has started it
 		}
 	}
 }

@@ -90,30 +90,6 @@ func appendTo(name, text string) error {
 	return errors.Join(err, file.Close())
 }
 
-// setPassword puts a password, hashed or not, into /etc/shadow.
-func setPassword(user, password string) error {
-	const shadow = "/etc/shadow"
-	if !strings.HasPrefix(password, "$") {
-		hash, err := exec.Command("mkpasswd", "-m", "sha512", password).Output()
-		if err != nil {
-			return fmt.Errorf("hashing the password of %s: %w", user, err)
-		}
-		password = strings.TrimSpace(string(hash))
-	}
-	data, err := os.ReadFile(shadow)
-	if err != nil {
-		return fmt.Errorf("setting the password of %s: %w", user, err)
-	}
-	entries := strings.Split(string(data), "\n")
-	for i, entry := range entries {
-		if fields := strings.Split(entry, ":"); fields[0] == user && len(fields) > 1 {
-			fields[1] = password
-			entries[i] = strings.Join(fields, ":")
-		}
-	}
-	return os.WriteFile(shadow, []byte(strings.Join(entries, "\n")), 0o600)
-}
-
 // authorize lets the owners of the keys log in by SSH.
 func authorize(home string, id int, keys []string) error {
 	if len(keys) == 0 {

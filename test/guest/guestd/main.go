@@ -2,7 +2,7 @@
 // init it is the first process; as guestd it brings the guest up and serves it:
 // mounts, drivers, network, cloud-init, logins. As acpid it handles the power button.
 // Under other names it is the commands that tests type in the guest: guestinfo,
-// disksoak, diskjournal, tpmsend, tpmkey, tpmseal, tpmunseal, panic and shutdown.
+// disksoak, diskjournal, tpmsend, tpmkey, tpmseal, tpmunseal, panic, shutdown and chpasswd.
 //
 // It runs in the guest only and knows nothing of Drydock or Kubernetes. It is
 // linked statically and must stay small: every guest loads it.
@@ -30,6 +30,7 @@ var commands = map[string]func(ctx context.Context, args []string) error{
 	"tpmunseal":   tpmUnseal,
 	"panic":       crash,
 	"shutdown":    shutdown,
+	"chpasswd":    chpasswd,
 }
 
 func main() {
