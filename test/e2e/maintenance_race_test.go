@@ -329,7 +329,7 @@ func (r *race) startsAgain(t *testing.T, random *rand.Rand) {
 		case <-r.unlocked:
 			time.Sleep(moment(random, freePause))
 		case <-time.After(moment(random, startPause)):
-			if !r.halted.Load() || !r.gone.Load() && random.IntN(16) > 0 {
+			if !r.halted.Load() || !r.gone.Load() && random.IntN(500) > 0 {
 				continue
 			}
 		}
